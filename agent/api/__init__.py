@@ -1,9 +1,8 @@
-"""The cost of a model or a function on this device, from Python: eight names, and `edgemeter.plugin` for what is added to Edgemeter.
+"""The cost of a model or a function on this device, from Python: six names, and `edgemeter.plugin` for what is added to Edgemeter.
 
 - `measure(model, data=..., ...)` measures one model, `measure(function, inputs)` a function, and returns its `Record`.
-- `measured` is a decorator that measures a function at its first call; `watch` is a context that times the calls of a program.
+- `measured` is a decorator that measures a function at its first call.
 - `compare(a, b, ...)` measures models in turn and says which is faster, more accurate and more frugal, and how sure that is.
-- `score(task, predictions, truth)` returns the `Accuracy` of plain arrays, without a model.
 - `energy()` is a context that measures the energy of any block of code.
 - `load(...)` reads stored runs as columns that pandas and polars take.
 
@@ -19,15 +18,13 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from edgemeter._columns import load
     from edgemeter._measuring import compare, measure, measured
-    from edgemeter._scoring import score
     from edgemeter._spent_energy import energy
-    from edgemeter._watching import watch
     from edgemeter.agent.contract.record import RunRecord as Record
 
 if __name__ != "edgemeter":
     raise ImportError(f"{__name__} is the package `edgemeter`: import that")
 
-__all__ = ("Record", "compare", "energy", "load", "measure", "measured", "score", "watch")
+__all__ = ("Record", "compare", "energy", "load", "measure", "measured")
 
 _PLACES = {
     "Record": "edgemeter.agent.contract.record:RunRecord",
@@ -37,8 +34,6 @@ _PLACES = {
     "measure": "edgemeter._measuring:measure",
     "measured": "edgemeter._measuring:measured",
     "plugin": "edgemeter.plugin",
-    "score": "edgemeter._scoring:score",
-    "watch": "edgemeter._watching:watch",
 }
 
 

@@ -3,7 +3,7 @@
 import logging
 import os
 from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import nullcontext
 from functools import partial, wraps
 from pathlib import Path
 from typing import Any, Literal, ParamSpec, Protocol, TypeVar, overload
@@ -92,9 +92,11 @@ def measure(
     if callable(model):
         if wrong := "data" if data is not None else "annotations" if annotations is not None else None:
             raise TypeError(f"unexpected keyword argument {wrong!r} for a function: give its inputs")
-        (record,) = function_runs(FunctionCall(model, inputs), settings | {"mode": mode}, power, 1, progress=progress)
-        with nullcontext() if progress else quietly(), keeping(save=save) as keep:
-            return keep(record)
+        with nullcontext() if progress else quietly():
+            record = _function_run(FunctionCall(model, inputs), settings | {"mode": mode}, power)
+            # When it is over, so that nothing of ours disturbs it.
+            with saving(config.read(unset_options()["config"]), logger.info, is_wanted=save) as keep:
+                return keep(record)
     check_type(model)
     if inputs != ():
         raise TypeError("a model takes no inputs here: give data=FOLDER, or a function and its inputs")
@@ -116,29 +118,15 @@ def check_type(model: object) -> None:
         raise TypeError(f"{model!r} cannot be measured: give the path or name of a model, or a function and its inputs")
 
 
-def function_runs(
-    target: FunctionCall,
-    settings: dict[str, Any],
-    power: str | None,
-    runs: int,
-    report: Callable[[str], None] = logger.warning,
-    *,
-    progress: bool = False,
-) -> list[RunRecord]:
-    """Return so many runs of a function, not kept yet; `report` hears of a wait for other runs. Raises EdgemeterError as `measure`."""
+def _function_run(target: FunctionCall, settings: dict[str, Any], power: str | None) -> RunRecord:
     unknown = [key for key in settings if key not in in_process.SETTINGS]
     if unknown:
         raise TypeError(f"unexpected keyword argument {unknown[0]!r} for a function: choose from {', '.join(sorted(in_process.SETTINGS))}")
     options = unset_options()
     options |= {"power": power or options["power"]}
     case = in_process.case_of(target, {key: value for key, value in settings.items() if value is not None})
-    with nullcontext() if progress else quietly(), run_session.session_progress() as on_event:
-        return in_process.measure_function(target, case, options, report, on_event, runs)
-
-
-def keeping(*, save: bool = True) -> AbstractContextManager[Callable[[RunRecord], RunRecord]]:
-    """Return the context of what keeps runs in this device's ledger; a run is kept when it is over, so that nothing of ours disturbs it."""
-    return saving(config.read(unset_options()["config"]), logger.info, is_wanted=save)
+    with run_session.session_progress() as on_event:
+        return in_process.measure_function(target, case, options, logger.warning, on_event)
 
 
 class MeasuredFunction(Protocol[P, T_co]):

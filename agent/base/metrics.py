@@ -1,4 +1,4 @@
-"""Metrics of accuracy: what people call them, and which way is better. The one table; a metric of another package has its own name."""
+"""Metrics of accuracy: what people call them, in one table; a metric of a plug-in has its own name, and may be an error."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -9,12 +9,10 @@ Better = Literal["higher", "lower"]
 
 @dataclass(frozen=True, slots=True)
 class AccuracyMetric:
-    """A metric: `title` in tables and charts, `words` where there is room for them (empty: the title); a share or rate has unit `ratio`."""
+    """A metric, of which more is better: `title` in tables and charts, `words` where there is room for them (empty: the title)."""
 
     title: str
     words: str = ""
-    better: Better = "higher"
-    unit: str = "ratio"
 
 
 # Metrics of a record's accuracy, and of its details.
@@ -38,25 +36,11 @@ METRICS: Mapping[str, AccuracyMetric] = {
     "ar_medium": AccuracyMetric("AR medium", "Recall of medium objects"),
     "ar_large": AccuracyMetric("AR large", "Recall of large objects"),
     "coco_ar_100": AccuracyMetric("AR"),
-    "dota_map50": AccuracyMetric("mAP50 (DOTA)", "DOTA's mean AP at polygon IoU 0.50, 11 points"),
-    "map50_area": AccuracyMetric("mAP50, area", "Mean AP at polygon IoU 0.50, area below the curve"),
     "miou": AccuracyMetric("mIoU", "Mean over classes of intersection over union"),
     "pixel_accuracy": AccuracyMetric("pixel accuracy"),
     "class_accuracy": AccuracyMetric("class accuracy", "Mean over classes of the share of their pixels that is right"),
-    "abs_rel": AccuracyMetric("AbsRel", "Mean absolute relative error", better="lower"),
-    "delta1": AccuracyMetric("delta < 1.25", "Share of pixels within a factor of 1.25"),
-    "delta2": AccuracyMetric("delta < 1.25^2"),
-    "delta3": AccuracyMetric("delta < 1.25^3"),
-    "rmse_m": AccuracyMetric("RMSE, m", better="lower", unit="m"),
     "top1": AccuracyMetric("top-1"),
     "top5": AccuracyMetric("top-5"),
-    "auc": AccuracyMetric("AUC", "Area under the ROC curve"),
-    "partial_auc": AccuracyMetric("partial AUC", "Partial AUC, false positive rate up to 0.1"),
-    "wer": AccuracyMetric("WER", "Word error rate", better="lower"),
-    "cer": AccuracyMetric("CER", "Character error rate", better="lower"),
-    "substitutions": AccuracyMetric("substituted words", "Substituted words, of those spoken", better="lower"),
-    "deletions": AccuracyMetric("missing words", "Missing words, of those spoken", better="lower"),
-    "insertions": AccuracyMetric("added words", "Added words, of those spoken", better="lower"),
 }
 
 
@@ -68,11 +52,6 @@ def metric_name(metric: str) -> str:
 def metric_words(metric: str) -> str:
     """Return a metric in words: `AP at IoU 0.50` for `ap50`."""
     return (METRICS[metric].words or METRICS[metric].title) if metric in METRICS else metric
-
-
-def metric_unit(metric: str) -> str | None:
-    """Return the unit of a metric: `ratio` of a share or a rate, `correlation`, `m`; None of another package's."""
-    return METRICS[metric].unit if metric in METRICS else None
 
 
 def gain(value: float, better: Better) -> float:

@@ -68,8 +68,6 @@ VARIABLES: Mapping[str, Mapping[str, Variable]] = {
         "EDGEMETER_INFLUX_TOKEN": Variable("Token of the InfluxDB; version 1: USER:PASSWORD", "INFLUX_TOKEN", secret=True),
         "EDGEMETER_INFLUX_ORG": Variable("Organisation, where the URL names none", "the only one that the token sees"),
         "EDGEMETER_INFLUX_BUCKET": Variable("Bucket, where the URL names none", "edgemeter"),
-        "EDGEMETER_OTLP": Variable("URL of an OTLP endpoint: http://HOST:4318"),
-        "EDGEMETER_OTLP_HEADERS": Variable("Its headers: NAME=VALUE,...", "OTEL_EXPORTER_OTLP_HEADERS", secret=True),
     },
     "models": {
         "EDGEMETER_MODELS": Variable("Folder of fetched models", "models in $EDGEMETER_HOME"),
@@ -81,7 +79,6 @@ VARIABLES: Mapping[str, Mapping[str, Variable]] = {
     "fleet": {
         "EDGEMETER_FLEET_FOLDER": Variable("Folder of the fleet's server", "fleet in $EDGEMETER_HOME"),
         "EDGEMETER_CA_PASSPHRASE_FILE": Variable("File with the passphrase of ca.key", "asked for, if the key has one"),
-        "EDGEMETER_ARM64": Variable("Folder with an emulated arm64 system, to try a bundle in"),
     },
     "first boot of a card": {
         "EDGEMETER_PREFIX": Variable("Precedes every path, for a system that is not running"),

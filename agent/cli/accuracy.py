@@ -7,28 +7,26 @@ from typing import Any
 import click
 
 from edgemeter.agent.base.errors import FAILED
-from edgemeter.agent.base.options import PATH, format_option, quiet_option, renamed_option
+from edgemeter.agent.base.options import PATH, format_option, quiet_option
 from edgemeter.agent.base.progress import note
 from edgemeter.agent.base.tables import Format, console_for, print_data
 from edgemeter.agent.cli.case_options import MODEL_OPTIONS, case_options
 
-_IMAGES = {"help": "Data of any kind: a folder of images or recordings, class folders, or one file. Predictions need annotations alone."}
+_IMAGES = {"help": "Data of any kind: a folder of images or arrays, class folders, or one file. Predictions need annotations alone."}
 # What goes with a file of predictions, and what with a model only.
 _OF_PREDICTIONS = ("predictions", "annotations", "data", "reader", "task", "bounds", "cluster_by")
 _NOT_OF_MODELS = ("task", "bounds")
 # Those whose predictions are scored from a file; here, because nothing of them is imported for a page of help.
 _TASKS = (
-    "detection", "segmentation", "pose", "oriented-boxes", "classification", "keyword-spotting", "anomaly-detection",
-    "speech-recognition",
+    "detection", "segmentation", "pose", "classification",
 )  # fmt: skip
 
 
 @click.command()
-@renamed_option(
+@click.option(
     "--predictions",
-    former=("--detections",),
     type=PATH,
-    help="COCO results (boxes, masks, keypoints), DOTA's Task1 folder, or JSON lines, JSON, CSV, TSV: id and label, scores, score or text.",
+    help="COCO results (boxes, masks, keypoints), or JSON lines, JSON, CSV, TSV: id and label or scores.",
 )
 @click.option("-m", "--model", type=PATH, help="Model file to score on --data, instead of predictions.")
 @click.option("--task", type=click.Choice(_TASKS), help="--predictions: their task, where annotations and file leave several.")
@@ -46,7 +44,7 @@ def accuracy(*, with_classes: bool, form: Format | None, **options: Any) -> None
 
     A detector gets AP, AP50, AP75, small, medium, large and AR; a classifier top-1 and top-5; other tasks what their metric is called.
 
-    JSON keys: task (of predictions), metric, value, unit, better (higher or lower), reason (of a null value),
+    JSON keys: task (of predictions), metric, value, better (higher or lower), reason (of a null value),
     ap, ap50, ap75, ap_small, ap_medium, ap_large, ar_1, ar_10, ar_100, ar_small, ar_medium, ar_large (of a classifier top1,
     top5), low, high, interval, interval_reason, clusters, images, detections, per_class, by_objects, groups, group_gap,
     verdict and reasons (of a model), warnings. A figure is null if there is nothing to find. At most 100 detections per image

@@ -15,12 +15,11 @@ from edgemeter.agent.datasets.clusters import clusters_of
 from edgemeter.agent.datasets.coco import CocoDocument, image_names, plain_document
 from edgemeter.agent.datasets.coco_results import HEIGHT, IMAGE, X, read_results, result_oddities
 from edgemeter.agent.datasets.dataset import read_truth, without_files
-from edgemeter.agent.datasets.dota import read_task1
 from edgemeter.agent.datasets.predictions import read_predictions
 from edgemeter.agent.tasks.coco_ap import Bounds, coco_accuracy
 from edgemeter.agent.tasks.coco_matches import BOXES, KEYPOINTS, MASKS, CocoAp, ObjectKind
 from edgemeter.agent.tasks.parts import units_of
-from edgemeter.agent.tasks.predicted import item_task, score_items, score_oriented
+from edgemeter.agent.tasks.predicted import score_classes
 from edgemeter.agent.tasks.shapes import scored_shapes, with_shapes
 from edgemeter.agent.verdict import accuracy_rules
 
@@ -50,20 +49,9 @@ def of_predictions(
     if bounds is not None:
         raise ConfigError("--bounds has no effect on these predictions, only on those of COCO: leave it out")
     dataset = without_files(truth, (annotations or data or predictions).name, cluster_by)
-    if any(isinstance(target, tuple) for target in (dataset.targets or {}).values()):
-        _checked(task, ("oriented-boxes",))
-        results = read_task1(predictions)
-        accuracy = score_oriented(results, dataset)
-        count = sum(len(its.scores) for its in results.values())
-        reason = None if accuracy else "the ground truth contains no objects, so there is no AP"
-        return AccuracyScores(accuracy, len(dataset.items), dataset.warnings, "oriented-boxes", count, reason=reason)
-    of_items = read_predictions(predictions)
-    clear = item_task(dataset, of_items)
-    same_truth = ("classification", "keyword-spotting", "anomaly-detection") if dataset.classes is not None else (clear,)
-    task = _checked(task, same_truth) or clear
-    accuracy = score_items(of_items, dataset, task)
-    reason = None if accuracy else "the ground truth holds nothing that this metric is defined for"
-    return AccuracyScores(accuracy, len(dataset.items), accuracy.warnings if accuracy else dataset.warnings, task, reason=reason)
+    _checked(task, ("classification",))
+    accuracy = score_classes(read_predictions(predictions), dataset)
+    return AccuracyScores(accuracy, len(dataset.items), accuracy.warnings if accuracy else dataset.warnings, "classification")
 
 
 def _ground_truth(annotations: Path | None, data: Path | None, reader: str | None) -> GroundTruth:

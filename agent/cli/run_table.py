@@ -192,7 +192,7 @@ def notes(cases: Sequence[MeasuredCase], *, why: bool) -> Iterator[str]:
     yield from (note for run in described for note in (*_energy_notes(run), *_token_energy_notes(run)))
     yield from (f"no energy: {run.energy_reason}" for run in runs if run.energy is None)
     for case in cases:
-        if not any(run.accuracy or run.detections for run in case.runs):
+        if not any(run.accuracy for run in case.runs):
             yield f"no accuracy: {case.runs[0].accuracy_reason}"
     yield from _kept_predictions(runs)
     # The sentence on a single case has it.
@@ -266,17 +266,13 @@ def _energy_notes(run: RunRecord) -> list[str]:
     if (energy := run.energy) is None:
         return [f"no energy: {run.energy_reason}"]
     provenance = energy_provenance(run)
-    if provenance == "modelled":
-        return [f"energy of {run.model.name} at {energy.scope} is modelled by {energy.sensor}, not measured: it ranks nowhere"]
     if provenance == "estimated":
         return [f"energy of {run.model.name} is estimated from a stated {energy.mean_power_w:g} W, not measured: it ranks nowhere"]
     if provenance == "shared" and run.together:
         shared = f"{run.model.name} and {run.together.names} at the same time: {plain_digits(energy.mean_power_w)} W, {energy.scope}"
         return [f"energy of {shared}; by the inferences of one of them it is no cost of that model, and ranks nowhere"]
     left_out = f"leaves out {', '.join(energy.excludes)}" if energy.excludes else "leaves out nothing"
-    unknown = (
-        "" if energy.gross_u_mj is not None else f"; no interval (±?): {energy.interval_reason or 'an older record, which says no more'}"
-    )
+    unknown = "" if energy.gross_u_mj is not None else f"; no interval (±?): {energy.interval_reason}"
     notes = [f"energy by {energy.sensor}, {energy.scope}: {left_out}{unknown}"]
     if run.load and run.load.pauses and run.load.concurrency is None:
         notes.append(f"{run.load.pauses} random pauses between queries, {run.load.paused_ms:,.0f} ms in all, are in no figure")

@@ -23,14 +23,12 @@ from edgemeter.agent.contract.record_accuracy import (
     Answers,
     OutputCheck,
     PackedPredictions,
-    StreamDetections,
 )
 from edgemeter.agent.contract.record_conditions import (
     Condition,
     DatasetInfo,
     Environment,
     Model,
-    ObserverEffect,
     Provenance,
     RecordPart,
     Role,
@@ -112,9 +110,6 @@ class RunRecord(RecordPart, frozen=True, kw_only=True):
     dataset: DatasetInfo  # The data set.
     latency: Latency  # Inference latency.
     throughput_per_s: float  # Samples processed per second.
-    real_time_factor: float | None = None
-    """Mean latency over the mean length of the recordings that were timed, one after the other: below 1 the model is faster than speech.
-    Null without recordings."""
     preprocess: Stage | None  # Pre-processing, over the accuracy pass.
     postprocess: Stage | None  # Post-processing, over the accuracy pass.
     cold_start: ColdStart  # Time to the first prediction.
@@ -124,15 +119,12 @@ class RunRecord(RecordPart, frozen=True, kw_only=True):
     energy_reason: str | None  # Why there is no energy.
     other_energies: tuple[Energy, ...] = ()  # Energy by the other sensors.
     other_energy_reasons: tuple[str, ...] = ()  # Why other sensors gave no energy.
-    energy_method: Count | None = None
-    """Version of the method that computed the energies from the readings; absent from agents that had only the first."""
     accuracy: Accuracy | None  # Accuracy of the outputs.
     accuracy_reason: str | None  # Why there is no accuracy.
     output_check: OutputCheck  # Timed outputs against outputs afterwards.
     environment: Environment  # The machine and its software.
     conditions: tuple[Condition, ...]  # State of the machine before, during and after the timed part.
     scheduling: Scheduling | None = None  # How the kernel scheduled the run.
-    observer: ObserverEffect | None = None  # The time that sampling adds to p50 on this machine; null if it was never calibrated.
     verdict: Verdict  # Whether the run can be trusted.
     provenance: dict[str, Provenance]  # Where each group of figures comes from: measured, replayed, estimated or published.
     windows: Windows | None = None  # When the parts of the run took place; with the series of readings the energy can be recomputed.
@@ -143,14 +135,13 @@ class RunRecord(RecordPart, frozen=True, kw_only=True):
     accuracy_gate: AccuracyGate | None = None  # Required accuracy; null if none is set.
     load: Load | None = None  # Load offered to the model.
     steady: Steady | None = None  # Frames at a fixed rate with a deadline; null in other scenarios.
-    detections: StreamDetections | None = None  # What was detected in a stream, against its annotations; null without.
     together: Together | None = None  # The cases that ran at the same time; null where it ran alone.
     operating_point: OperatingPoint | None = None  # Power mode and clocks that were set for the run; null where none was.
     generation: Generation | None = None  # Text generated token by token; null for models of one call.
     served: Served | None = None  # The server that ran the model; null in this process, and of language models (`generation`).
     sustained: Sustained | None = None  # The run over time, in mode sustained and of steady runs of 60 s or more.
     cool_down: CoolDown | None = None  # Wait before the run; null if none was asked for.
-    sandbox: Sandbox | None = None  # What protected this machine from the model; null of runs of older releases.
+    sandbox: Sandbox | None = None  # What protected this machine from the model.
     cpus: tuple[Count, ...] | None = None  # Cores the run was pinned to; null: any.
     order_seed: Int64 | None = None  # Seed of the order in which the session ran its cases.
     order_place: Positive | None = None  # Place of this run in that order, from 1.

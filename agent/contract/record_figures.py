@@ -132,7 +132,7 @@ class Steady(RecordPart, frozen=True, kw_only=True):
     frames: Count  # Frames that arrived.
     dropped: Count  # Frames that were never begun.
     late: Count  # Frames that were answered after the deadline.
-    woke_late: Count | None = None  # Late frames of which Edgemeter's late wake-up is the cause; null in older records.
+    woke_late: Count = 0  # Late frames of which Edgemeter's late wake-up is the cause.
     missed_ratio: Ratio  # Share of the frames that were dropped or late.
     missed_low_ratio: Ratio | None = None  # Lower bound (95%) of `missed_ratio`; null where the frames depend on each other too much.
     missed_high_ratio: Ratio | None = None  # Upper bound (95%) of `missed_ratio`; null as above.
@@ -293,14 +293,11 @@ class Energy(RecordPart, frozen=True, kw_only=True):
     sufficient_window_s: float | None = None
     """Length in s from which on the gross energy is off by less than 1% on average; null if none suffices."""
     follows_queries: bool = False  # Whether the phase of the queries was taken out of the readings.
-    calibrated_w: tuple[float, float] | None = None
-    """Power in W, from and to, of the load steps of the sensor's calibration; null if there is none."""
     delay_s: float | None = None
     """Mean delay in s of the sensor, estimated from how its readings rise and fall; null if they do not show it."""
     renewed_s: float | None = None
     """Time in s from one value of the sensor to the next, estimated from readings that repeat; null if none do."""
     between_ms: float | None = None  # Time between the queries of a language model in ms, whose energy is left out; null of other runs.
-    is_modelled: bool = False  # Whether the scope was modelled from a narrower one: an estimate.
 
     @property
     def mean_power_u_w(self) -> float | None:
@@ -331,7 +328,7 @@ class PowerTrace(RecordPart, frozen=True, kw_only=True):
 
     name: str  # Name of the sensor in the configuration.
     failures: Count = 0  # Readings that failed.
-    failure: str | None = None  # Why the last of them failed; null if none did, or a version before 3 of the energy method took the record.
+    failure: str | None = None  # Why the last of them failed; null if none did.
     ended: str | None = None  # Why reading ended early; null if it did not.
     sensor: str | None = None  # Id of the sensor; null, with all that follows, if the sensor never described itself.
     scope: Scope | None = None  # Part of the machine that the sensor sees.
@@ -343,9 +340,6 @@ class PowerTrace(RecordPart, frozen=True, kw_only=True):
     gain_u_ratio: float | None = None  # Relative standard uncertainty of the gain (k = 1); null if unknown.
     warnings: tuple[str, ...] = ()  # Reasons to doubt the readings.
     blocked: str | None = None  # Why no energy may be reported from the sensor as it is set up; null if it may.
-    offset_u_w: float | None = None  # Standard uncertainty of the zero in W, from the calibration.
-    valid_w: tuple[float, float] | None = None  # Power in W, from and to, for which the calibration is believed.
-    calibrated_w: tuple[float, float] | None = None  # Power in W, from and to, of the load steps of the calibration; null if there is none.
+    offset_u_w: float | None = None  # Standard uncertainty of the zero in W; null if unknown.
     averaging: Averaging | None = None  # How the readings follow the power; null if nothing is known of it.
     self_tested_at: str | None = None  # When the self-test was made that completes the description, in UTC; null if none does.
-    is_modelled: bool = False  # Whether the scope was modelled from a narrower one: an estimate.

@@ -1,15 +1,13 @@
-"""Predictions that something else made: a class, a number or a text for each item, as JSON lines, JSON, or a table.
+"""Predictions that something else made: a class for each item, as JSON lines, JSON, or a table.
 
-JSON lines: `{"id": "a.jpg", "label": 3}` a line; JSON is a list of these, or `{"id": "text", ...}`. A table
-(.csv, .tsv) has a heading with these names.
+JSON lines: `{"id": "a.jpg", "label": 3}` a line; JSON is a list of these, or `{"a.jpg": 3, ...}`. A table (.csv, .tsv)
+has a heading with these names.
 
 | key | holds |
 |---|---|
-| `id` (or `file`, `index`) | name of the item: its file, or the number of a text in its table, from 0 on |
+| `id` (or `file`, `index`) | name of the item: its file, or of one inside a file its place, from 0 on |
 | `label` (or `prediction`) | its class, by number or name, or several, best first; with as many `scores` in the order of these |
 | `scores` | without `label`: a score for each class, in the order of the data's |
-| `score` | how unusual the item is, or another number that is predicted |
-| `text` | what was said, or the answer |
 """
 
 import csv
@@ -26,8 +24,8 @@ from edgemeter.agent.base.foreign_text import decode_json
 from edgemeter.agent.datasets.coco import decode_problem
 from edgemeter.agent.datasets.items import read_bytes, read_text
 
-FORM = 'each is {"id": ..., "label": ..., "scores": [...]}, or has score or text'
-_ALIASES = {"file": "id", "index": "id", "prediction": "label", "prediction_text": "text"}
+FORM = 'each is {"id": ..., "label": ..., "scores": [...]}'
+_ALIASES = {"file": "id", "index": "id", "prediction": "label"}
 ClassLabel = str | int | float
 
 
@@ -37,8 +35,6 @@ class Prediction(msgspec.Struct, frozen=True):
     id: str | int
     label: ClassLabel | list[ClassLabel] | None = None
     scores: list[float] | None = None
-    score: float | None = None
-    text: str | None = None
 
     @property
     def labels(self) -> list[ClassLabel]:
@@ -79,12 +75,9 @@ def _table(path: Path) -> list[Mapping[str, Any]]:
     rows = (line.rstrip("\r").split("\t") for line in text.split("\n")) if is_plain else csv.reader(StringIO(text, newline=""), strict=True)
     try:
         heading = next(iter(rows))
-        # An empty text is one.
-        return [{key: cell for key, cell in zip(heading, row, strict=True) if cell or key == "text"} for row in rows if any(row)]
+        return [{key: cell for key, cell in zip(heading, row, strict=True) if cell} for row in rows if any(row)]
     except (csv.Error, ValueError, StopIteration) as error:
-        raise ConfigError(
-            f"the predictions {str(path)!r} are no table: {error}; give a heading with id and label, score or text"
-        ) from error
+        raise ConfigError(f"the predictions {str(path)!r} are no table: {error}; give a heading with id and label") from error
 
 
 def _json(path: Path, content: bytes) -> Sequence[Mapping[str, Any]]:
@@ -99,4 +92,4 @@ def _json(path: Path, content: bytes) -> Sequence[Mapping[str, Any]]:
         raise ConfigError(f"the predictions {str(path)!r} cannot be read: {decode_problem(content, error)}; {FORM}") from error
     if "id" in document or any(isinstance(value, dict | list) for value in document.values()):
         return [document]
-    return [{"id": key, "text" if isinstance(value, str) else "label": value} for key, value in document.items()]
+    return [{"id": key, "label": value} for key, value in document.items()]

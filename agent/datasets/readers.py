@@ -14,19 +14,19 @@ from edgemeter.agent.datasets.class_lists import ClassIndex, find_class_names, r
 from edgemeter.agent.datasets.clusters import Fields
 from edgemeter.agent.datasets.coco import CocoDocument, image_fields, image_names, read_annotations
 from edgemeter.agent.datasets.coco_oddities import annotation_oddities
-from edgemeter.agent.datasets.items import PHOTOGRAPHS, SOUND, head_of, list_photographs, photographs_in
+from edgemeter.agent.datasets.items import ARRAYS, PHOTOGRAPHS, head_of, list_photographs, photographs_in
 
-# Class folders hold photographs or recordings.
-_OF_CLASSES = (*PHOTOGRAPHS, *SOUND)
+# Class folders hold photographs or arrays.
+_OF_CLASSES = (*PHOTOGRAPHS, *ARRAYS)
 MAP_SUFFIXES = (".npy", ".png")
 # What data sets append to the name of a photograph's map. Source: Cityscapes' and ADE20K's folders.
-_ENDINGS = ("", "_gtFine_labelTrainIds", "_gtFine_labelIds", "_seg", "_mask", "_depth")
+_ENDINGS = ("", "_gtFine_labelTrainIds", "_gtFine_labelIds", "_seg", "_mask")
 SMALLEST_RATIO = 0.025
 _PERSON = "person"
 
 
 class Maps:
-    """A map for each photograph: the class or the depth of every pixel."""
+    """A map for each photograph: the class of every pixel."""
 
     def recognises(self, folder: Path, annotations: Path | None) -> bool:
         """Return whether the annotations are a folder with a map of one of the photographs at least."""

@@ -10,15 +10,14 @@ import platform
 import sys
 import threading
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from itertools import repeat
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import msgspec
-import numpy as np
 
 from edgemeter.agent.base.errors import EdgemeterError, MeasurementError, one_line
 from edgemeter.agent.contract.record_accuracy import OutputCheck
@@ -30,23 +29,19 @@ from edgemeter.agent.engine.callables import sha256_of
 from edgemeter.agent.engine.loading import describe_precision, describe_runtime
 from edgemeter.agent.engine.measure import TimedPart, time_queries
 from edgemeter.agent.engine.predictions import Emit
-from edgemeter.agent.engine.process_usage import peak_mb, read_scheduling, resident_mb, scheduling_between
+from edgemeter.agent.engine.process_usage import resident_mb
 from edgemeter.agent.engine.scenarios import scenario
 from edgemeter.agent.engine.scenarios.latency_statistics import summarise_latency
 from edgemeter.agent.engine.scenarios.scenario import QueryShape, load_of_timed
-from edgemeter.agent.engine.scenarios.timing import TimedQueries, TimingSubject, no_collection
-from edgemeter.agent.engine.warm_up import Warmed, looks_settled
+from edgemeter.agent.engine.scenarios.timing import TimingSubject, no_collection
 from edgemeter.agent.runtimes import Loaded, TensorInfo
-from edgemeter.agent.runtimes.call_results import leaves, tensors, waits_for
+from edgemeter.agent.runtimes.call_results import leaves, tensors
 
 # Reading the clock twice is to be at most 1% of a query; queries that are shorter are made of so many calls that it is 0.1%.
 SHORTEST_IN_CLOCKS, BATCHED_IN_CLOCKS = 100, 1000
 CLOCK_TRIALS = 200
 # What a call leaves in cycles is freed between queries, this often: the collector is off while they are timed.
 COLLECTED_EVERY_NS = 100_000_000
-# Of the calls of a program: the first, and those that are timed.
-FEWEST_CALLS = 2
-T = TypeVar("T")
 
 
 def measure_call(work: job.RunJob, target: FunctionCall, emit: Emit) -> job.MeasuredRun:
@@ -82,57 +77,6 @@ def measure_call(work: job.RunJob, target: FunctionCall, emit: Emit) -> job.Meas
     call_trial.note_stored_results(trial, target, part.timed.latency_ns.min() / calls)
     memory = Memory(peak_mb=part.peak_mb, before_load_mb=before_mb, loaded_mb=loaded_mb)
     return _measured(work, target, trial, part, calls, memory)
-
-
-@dataclass(slots=True)
-class ProgramCalls:
-    """Calls of functions as a program makes them, timed one by one until their results are there: starts and durations, monotonic ns."""
-
-    starts_ns: list[int] = field(default_factory=list)
-    durations_ns: list[int] = field(default_factory=list)
-    # Resident memory after the first call.
-    loaded_mb: float = 0.0
-    _waits: dict[object, Sequence[Callable[[Any], object]]] = field(default_factory=dict)
-
-    def time(self, function: Callable[..., T], *positional: object, **named: object) -> T:
-        """Return what the function returns; raises ConfigError if it leaves its work to be done later."""
-        waits = self._waits.get(function)
-        begin = time.monotonic_ns()
-        result = function(*positional, **named)
-        if waits is None:
-            waits = self._waits[function] = waits_for(result, (positional, named), function)
-        for wait in waits:
-            wait(result)
-        end = time.monotonic_ns()
-        self.starts_ns.append(begin)
-        self.durations_ns.append(end - begin)
-        self.loaded_mb = self.loaded_mb or resident_mb()
-        return result
-
-
-def measure_program(work: job.RunJob, calls: ProgramCalls, begins: threading.Event, ended: threading.Event, emit: Emit) -> job.MeasuredRun:
-    """Return the run of the calls that a program makes between two events; the first is its cold start, the others are timed.
-
-    Raises:
-        MeasurementError: there are fewer than two.
-    """
-    emit(job.Phase(name="load"))
-    before_mb, before = resident_mb(), read_scheduling()
-    emit(job.Phase(name="timed"))
-    begins.set()
-    ended.wait()
-    scheduled, peak = scheduling_between(before, read_scheduling()), peak_mb()
-    emit(job.Phase(name="accuracy", seconds=0.0))
-    if len(calls.starts_ns) < FEWEST_CALLS:
-        raise MeasurementError(f"the block timed {len(calls.starts_ns)} calls, a run takes {FEWEST_CALLS}: time more of them")
-    first_ns, durations = calls.durations_ns[0], np.array(calls.durations_ns[1:], np.int64)
-    starts = np.array(calls.starts_ns[1:], np.int64)
-    warmed = Warmed(1, first_ns, looks_settled(calls.durations_ns[1:]), int(np.median(durations)))
-    timed = TimedQueries(starts, durations, {}, int(starts[0]), int(starts[-1] + durations[-1]))
-    target = FunctionCall(ProgramCalls.time, ())
-    trial = CallTrial(target.function, first_ns, first_ns, None, None)
-    memory = Memory(peak_mb=peak, before_load_mb=before_mb, loaded_mb=calls.loaded_mb)
-    return _measured(work, target, trial, TimedPart(warmed, timed, scheduled, peak, None, None), 1, memory)
 
 
 def _calls_per_query(trial: CallTrial) -> tuple[int, float]:

@@ -2,12 +2,12 @@
 
 import itertools
 import sqlite3
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from edgemeter.agent.base.errors import ConfigError
-from edgemeter.agent.base.file_version import FileFormat
+from edgemeter.agent.base.sqlite_file import FileFormat
 from edgemeter.agent.contract import messages
 from edgemeter.agent.contract.messages import Topic
 from edgemeter.agent.contract.record import RunRecord, check
@@ -61,8 +61,7 @@ _SMALL_TABLES = """CREATE TABLE sinks (name TEXT PRIMARY KEY, position INTEGER N
 CREATE TABLE identity (collector TEXT NOT NULL);
 INSERT INTO identity VALUES (lower(hex(randomblob(8))));
 """
-# A file of an older version gets it when it is opened to write.
-RUN_EVENTS_SCHEMA = """CREATE TABLE IF NOT EXISTS run_events (
+RUN_EVENTS_SCHEMA = """CREATE TABLE run_events (
     number INTEGER PRIMARY KEY AUTOINCREMENT,
     action TEXT NOT NULL,
     id TEXT NOT NULL,
@@ -80,22 +79,10 @@ RUN_EVENTS_SCHEMA = """CREATE TABLE IF NOT EXISTS run_events (
     left_sinks TEXT NOT NULL DEFAULT ''
 );
 """
-# As above. An empty value closes the tag for the device.
-TAG_VALUES_SCHEMA = """CREATE TABLE IF NOT EXISTS tag_values (
-    number INTEGER PRIMARY KEY,
-    tag TEXT NOT NULL,
-    value TEXT NOT NULL,
-    device TEXT NOT NULL,
-    UNIQUE (tag, value, device)
-);
-"""
-# As above. The newest comparison with each InfluxDB, as JSON.
-RECONCILED_SCHEMA = """CREATE TABLE IF NOT EXISTS reconciled (sink TEXT PRIMARY KEY, at_ns INTEGER NOT NULL, body TEXT NOT NULL);
-"""
 LEDGER_FORMAT = FileFormat(
     what="ledger",
     application_id=0x45644C67,  # "EdLg"
-    version=5,
+    version=1,
     schema=_SUBJECTS
     + RUNS_SCHEMA
     + _CHUNKS
@@ -104,9 +91,7 @@ LEDGER_FORMAT = FileFormat(
     + quarantine.QUARANTINE_SCHEMA
     + presence.PRESENCE_SCHEMA
     + presence.RETAINED_SCHEMA
-    + RUN_EVENTS_SCHEMA
-    + TAG_VALUES_SCHEMA
-    + RECONCILED_SCHEMA,
+    + RUN_EVENTS_SCHEMA,
     elsewhere="give the path of a ledger, or set EDGEMETER_HOME to another folder",
 )
 # Nine values a row; SQLite before 3.32 accepts at most 999.
@@ -170,11 +155,6 @@ class LedgerWriter:
                 rejections += quarantine.of_one_message(self._take_out(chunk, invalid), body)
             self._connection.execute("DELETE FROM unchecked WHERE chunk = ?", (chunk,))
         return rejections
-
-    def drop(self, records: Iterable[RunRecord]) -> None:
-        """Remove the rows of exactly these records, not of others with their numbers."""
-        statement = "DELETE FROM runs WHERE device = ? AND session = ? AND seq = ? AND id = ?"
-        self._connection.executemany(statement, [(record.device, record.session, record.seq, record.id) for record in records])
 
     def _take_out(self, chunk: int, invalid: Mapping[int, Rejection]) -> list[Rejection]:
         # The rows of a chunk are consecutive, and end at `last_row`.

@@ -40,7 +40,6 @@ _ABOUT = "id, device, session, seq, model, started_at_ns, stamped_by, received_n
 _ADD = f"INSERT INTO run_events (action, {_ABOUT}, author, at_ns, text, body) VALUES ({', '.join('?' * 13)})"  # noqa: S608 - our own names
 _JOINED = "FROM runs JOIN subjects USING (subject) JOIN chunks USING (chunk)"
 _ROWS = f"SELECT row, received_ns, chunk, place {_JOINED} WHERE id = ? ORDER BY row"
-_COPIED = f"SELECT action, {_ABOUT}, author, at_ns, text, body FROM run_events ORDER BY number"  # noqa: S608 - our own names
 _WITHDRAWN = f"SELECT number, left_sinks, {_ABOUT} FROM run_events WHERE action IN ('excluded', 'deleted') ORDER BY number"  # noqa: S608 - as above
 _EXCLUDED = "SELECT number, id, received_ns, body FROM run_events WHERE body IS NOT NULL"
 # Where the stated time cannot be true, that of the receipt (`record_time.off_by_ns`).
@@ -105,13 +104,9 @@ class LedgerRuns:
 
     def __init__(self, ledger: Ledger) -> None:
         self._ledger = ledger
-        # A file that an older version made and nobody has written since, and a database, may not have the table yet.
-        self._has_events = ledger.has_table("run_events")
 
     def events(self, run_id: str | None = None) -> list[RunEvent]:
         """Return the history, oldest first, of one run or of all."""
-        if not self._has_events:
-            return []
         condition, values = ("", ()) if run_id is None else ("WHERE id = ?", (run_id,))
         return [RunEvent(*row) for row in self._ledger.query(f"{_EVENTS} {condition} ORDER BY number", *values)]
 
@@ -222,30 +217,16 @@ class LedgerRuns:
                 recall(statements, record.device, record.session or 0, record.seq or 0)
             committed = self._ledger.commit([Arrival(record, payload, str(Topic(record.fleet, record.device, "result")), received_ns)])
             if committed.collisions:
-                raise ConfigError(f"run {run_id} cannot be included: another record has its number, see `edgemeter collector quarantine`")
+                raise ConfigError(f"run {run_id} cannot be included: another record has its number, see `edgemeter collector status`")
             with self._ledger.writing() as statements:
                 statements.execute("UPDATE run_events SET body = NULL WHERE number = ?", (number,))
                 _add(statements, "included", _about(record, received_ns), author, reason)
 
-    def copy(self, source: Ledger) -> None:
-        """Add the history of another ledger, whose records this one has by now; what is counted here stays so."""
-        if not source.has_table("run_events"):
-            return
-        present = {(event.action, event.id, event.at_ns) for event in self.events()}
-        for action, *about, author, at_ns, text, body in source.query(_COPIED):
-            run = WithdrawnRun(*about)
-            if (action, run.id, at_ns) in present:
-                continue
-            is_removed = action in ("excluded", "deleted") and not self.is_counted(run.id)
-            with self._ledger.writing() as statements:
-                if is_removed:
-                    remember(statements, [(run.device, run.session, run.seq)])
-                _add(statements, action, run, author, text, body if is_removed else None, at_ns)
-
     def withdrawn(self, sink: str) -> list[tuple[int, WithdrawnRun]]:
         """Return the runs that the `sink` may still have although they were excluded or deleted, by the number of the event."""
-        events = self._ledger.query(_WITHDRAWN) if self._has_events else ()
-        remaining = [(number, WithdrawnRun(*about)) for number, sinks, *about in events if sink not in sinks.split("\n")]
+        remaining = [
+            (number, WithdrawnRun(*about)) for number, sinks, *about in self._ledger.query(_WITHDRAWN) if sink not in sinks.split("\n")
+        ]
         return [(number, run) for number, run in remaining if not self.is_counted(run.id)]
 
     def note_removed(self, number: int, sink: str) -> None:
@@ -264,7 +245,7 @@ class LedgerRuns:
         return self._ledger.records(with_samples=with_samples, rows=[row])
 
     def _excluded(self, *, with_samples: bool = False) -> Iterator[HeldRecord]:
-        for _, _, received_ns, body in self._ledger.query(_EXCLUDED) if self._has_events else ():
+        for _, _, received_ns, body in self._ledger.query(_EXCLUDED):
             record = decode(unpack_chunk(bytes(body))[0])
             yield HeldRecord(0, received_ns, record if with_samples else msgspec.structs.replace(record, samples=()))
 

@@ -99,7 +99,6 @@ JETSON_BOARDS = (
     ),
 )
 THOR = JETSON_BOARDS[-1]
-KNOWN_RAILS = frozenset(rail for board in JETSON_BOARDS for rail in (*board.total, *board.parts))
 
 
 def device_tree_names(root: Path) -> str:
@@ -130,15 +129,6 @@ def board_of(rails: Collection[str], device_tree: str = "") -> JetsonBoard:
         missing = ", ".join(rail for rail in nearest.total if rail not in rails)
         raise UnavailableError(f"{seen_text}: that of a {nearest.name} needs {missing} too; see that nothing is cut off or disabled")
     return max(fitting, key=lambda board: (board.scope == "board-input", len(board.parts.intersection(rails))))
-
-
-def input_of(parts: Collection[str]) -> str | None:
-    """Return the rail that is by itself the total of the board whose parts these are, None where a total is a sum of rails."""
-    if any(set(board.total) <= set(parts) for board in JETSON_BOARDS):
-        return None
-    measured = [board for board in JETSON_BOARDS if len(board.total) == 1 and board.parts.intersection(parts)]
-    nearest = max(measured, key=lambda board: len(board.parts.intersection(parts)), default=None)
-    return None if nearest is None else next(iter(nearest.total))
 
 
 def total_w(board: JetsonBoard, rails: Iterable[Rail]) -> float:

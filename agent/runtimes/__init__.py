@@ -75,9 +75,9 @@ class Loaded:
     `import_ns` and `load_ns` are monotonic durations: importing the library, and reading and compiling the model.
     `precision` is what its tensors show (fp32, fp16, int8, int8-dynamic: only the weights are integers), None if unknown.
 
-    Of a model that code makes: its name, hash and size of all its files, and the file that its card lies beside, which are known when it is
-    loaded; `first_ns`, what the first call took, made when loading on inputs of the declared shapes, an open batch being 1; whether it
-    `compiles_at_call`; why the number of threads is unknown.
+    Of a model that code makes: its name, hash and size of all its files, which are known when it is loaded; `first_ns`, what the first
+    call took, made when loading on inputs of the declared shapes, an open batch being 1; whether it `compiles_at_call`; why the number of
+    threads is unknown.
     """
 
     package: str
@@ -96,7 +96,6 @@ class Loaded:
     first_ns: int | None = None
     compiles_at_call: bool = False
     threads_reason: str | None = None
-    card_beside: str | None = None
 
 
 class Runtime(Protocol):
@@ -140,21 +139,13 @@ class Checks(Protocol):
 
 @runtime_checkable
 class WatchedRuntime(Protocol):
-    """A runtime that asks a server, which states times of its own."""
+    """A runtime that asks a server."""
 
     def window(self) -> AbstractContextManager[None]:
-        """Return the block in which queries are timed, to know what the server counts of them.
-
-        Raises:
-            MeasurementError: (at its end) they were answered without the model.
-        """
+        """Return the block in which queries are timed, to know of their connections."""
 
     def served(self) -> Served:
-        """Return what travelled, and what the server states of the queries in the last block.
-
-        Raises:
-            AnswerError: an answer is not what the server declares.
-        """
+        """Return what travelled for the queries in the last block."""
 
 
 @runtime_checkable

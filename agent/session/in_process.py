@@ -23,8 +23,6 @@ from edgemeter.agent.session.session import OnEvent, measure_run
 # The settings of a case that concern a function; the others are of models, of data or of a process of its own.
 SETTINGS = ("mode", "seconds", "queries", "idle_seconds", "name", "precision", "role", "seed", "start_below_c", "cool_down_limit_s")
 
-Execute = Callable[[job.RunJob, isolation.Follow], job.MeasuredRun]
-
 
 def case_of(target: FunctionCall, settings: Mapping[str, Any]) -> Case:
     """Return the case of a function; raises ConfigError if a setting has a wrong value."""
@@ -38,14 +36,11 @@ def measure_function(
     case: Case,
     options: Mapping[str, Any],
     report: Callable[[str], None],
-    on_event: OnEvent = lambda _: None,
-    runs: int = 1,
-    execute: Execute | None = None,
-) -> list[RunRecord]:
-    """Return the records of so many runs of a function, measured while no other run is in progress on this board.
+    on_event: OnEvent,
+) -> RunRecord:
+    """Return the record of a run of a function, measured while no other run is in progress on this board.
 
-    `report` hears of a wait for others. `execute` measures a run, by default `measure_call`. `options` name device, fleet and power
-    sensors, and hold the `config`uration's file.
+    `report` hears of a wait for others. `options` name device, fleet and power sensors, and hold the `config`uration's file.
 
     Raises:
         EdgemeterError: the function cannot be measured, or failed.
@@ -56,11 +51,9 @@ def measure_function(
         open_sensors(options["power"], settings.power, settings.sensors) as (sensors, why_no_power),
     ):
         device, fleet = config.names(options["device"], options["fleet"], settings)
-        # What sampling costs was calibrated for a process of its own.
-        context = SessionContext("function", device, fleet, None, fingerprint.read(), "all", None)
-        sha256 = sha256_of(target.function)
-        planned_runs = [PlannedRun(case, repeat, case.seed + repeat, repeat + 1, sha256, context) for repeat in range(runs)]
-        return [measure_run(run, sensors, why_no_power, on_event, execute or partial(_execute, target)) for run in planned_runs]
+        context = SessionContext("function", device, fleet, None, fingerprint.read())
+        run = PlannedRun(case, 0, case.seed, 1, sha256_of(target.function), context)
+        return measure_run(run, sensors, why_no_power, on_event, partial(_execute, target))
 
 
 def _execute(target: FunctionCall, work: job.RunJob, follow: isolation.Follow) -> job.MeasuredRun:

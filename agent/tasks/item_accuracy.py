@@ -18,14 +18,13 @@ from edgemeter.agent.tasks.parts import CONFIDENCE, INDEPENDENT, NOT_ASKED, Boun
 
 # Below so many items (of a group of annotations: objects) a group gets no figure: it would be an anecdote.
 SMALLEST_GROUP = 30
-# What the items of a kind are called, and those of a metric.
-_NOUNS = {"image": "images", "audio": "recordings", "tensor": "items", "wer": "utterances"}
+# What the items of a kind are called.
+_NOUNS = {"image": "images", "tensor": "items"}
 
 
-def units_in(data: Dataset, members: Sequence[int], metric: str) -> Units:
+def units_in(data: Dataset, members: Sequence[int]) -> Units:
     """Return what of these items (by their numbers) the bounds of a metric take as independent."""
-    noun = _NOUNS.get(metric) or _NOUNS[data.items[0].kind]
-    return units_of(data.clusters, {index: data.items[index].name for index in members}, noun)
+    return units_of(data.clusters, {index: data.items[index].name for index in members}, _NOUNS[data.items[0].kind])
 
 
 def item_accuracy(
@@ -43,7 +42,7 @@ def item_accuracy(
     value = figure.value(members) if members else None
     if value is None:
         return None
-    units = units_in(data, members, metric)
+    units = units_in(data, members)
     bounds, groups = Bounded(reason=NOT_ASKED), []
     if parts == "all":
         bounds = figure.bounded(members, units)

@@ -1,47 +1,31 @@
-"""Predictions that something else made, scored item by item as a model's are; which task they are of follows from the ground truth."""
+"""Predictions that something else made, scored item by item as a model's are."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import PurePath
-from typing import Any, TypeVar
-
-import numpy as np
+from typing import TypeVar
 
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.contract.record_accuracy import Accuracy
 from edgemeter.agent.datasets.dataset import Dataset
-from edgemeter.agent.datasets.dota import OrientedObject, OrientedResults
-from edgemeter.agent.datasets.items import is_number
 from edgemeter.agent.datasets.predictions import ClassLabel, Prediction
-from edgemeter.agent.tasks.anomaly_detection import anomaly_accuracy
 from edgemeter.agent.tasks.classification import class_accuracy
-from edgemeter.agent.tasks.oriented_boxes import match, oriented_accuracy
-from edgemeter.agent.tasks.speech_recognition import speech_accuracy, text_edits
 
 _Prediction = TypeVar("_Prediction")
 
 
-def item_task(data: Dataset, predictions: Mapping[str, Prediction]) -> str:
-    """Return the task that the ground truth, and of classes of files the predictions, are of; raises ConfigError if there is none."""
-    if data.classes is not None:
-        return "anomaly-detection" if all(_is_bare_score(each) for each in predictions.values()) else "classification"
-    target = next(iter((data.targets or {}).values()), None)
-    if isinstance(target, str):
-        return "speech-recognition"
-    raise ConfigError(f"predictions for {data.name!r} cannot be scored from a file: give a model, or arrays to edgemeter.score in Python")
-
-
-def _is_bare_score(prediction: Prediction) -> bool:
-    return prediction.score is not None and prediction.label is None and prediction.scores is None
-
-
-def score_items(predictions: Mapping[str, Prediction], data: Dataset, task: str) -> Accuracy | None:
-    """Return the accuracy of the predictions for all items of the data; None where the ground truth holds nothing to find.
+def score_classes(predictions: Mapping[str, Prediction], data: Dataset) -> Accuracy | None:
+    """Return top-1 and top-5 of the classes predicted for all items of the data.
 
     Raises:
-        ConfigError: an item has no prediction, a prediction no item, or it is not one for this task; the message names the first.
+        ConfigError: an item has no prediction, a prediction no item, or the data have no classes; the message names the first.
     """
+    if data.classes is None:
+        raise ConfigError(f"predictions for {data.name!r} cannot be scored from a file: give a model")
     of_items = _by_item(predictions, data)
-    return _SCORERS[task](of_items, data)
+    ranked = {index: [_class_number(label, data.class_names) for label in each.labels] for index, each in of_items.items()}
+    if (bare := next((index for index, labels in sorted(ranked.items()) if not labels), None)) is not None:
+        raise ConfigError(f"the prediction for {data.items[bare].name!r} has no label or scores: give one")
+    return class_accuracy(ranked, tuple(data.classes.values()), data)
 
 
 def _by_item(predictions: Mapping[str, _Prediction], data: Dataset, *, needs_all: bool = True) -> dict[int, _Prediction]:
@@ -92,56 +76,3 @@ def _class_number(label: ClassLabel, names: Sequence[str] | None) -> int:
         return int(float(label))
     known_names = f": {', '.join(names)[:80]}" if names else ", and the data has numbers"
     raise ConfigError(f"the predicted class {label!r} is none of the data's{known_names}")
-
-
-def _number(label: ClassLabel) -> float:
-    if not is_number(str(label)):
-        raise ConfigError(f"the predicted score {label!r} is no number: correct it")
-    return float(label)
-
-
-def _of_classes(of_items: Mapping[int, Prediction], data: Dataset) -> Accuracy | None:
-    ranked = {index: [_class_number(label, data.class_names) for label in each.labels] for index, each in of_items.items()}
-    return class_accuracy(_required(ranked, data, "label or scores"), tuple((data.classes or {}).values()), data)
-
-
-def _of_anomalies(of_items: Mapping[int, Prediction], data: Dataset) -> Accuracy | None:
-    classes = tuple((data.classes or {}).values())
-    if not set(classes) <= {0, 1}:
-        raise ConfigError(f"{data.name!r} has other classes than 0 (normal) and 1 (anomaly): give label or scores, not score")
-    scores = _required({index: each.score for index, each in of_items.items()}, data, "score")
-    return anomaly_accuracy({index: _number(value) for index, value in scores.items()}, classes, data)
-
-
-def _of_speech(of_items: Mapping[int, Prediction], data: Dataset) -> Accuracy | None:
-    spoken = [str(target) for target in (data.targets or {}).values()]
-    texts = _required({index: each.text for index, each in of_items.items()}, data, "text")
-    return speech_accuracy({index: text_edits(spoken[index], text) for index, text in texts.items()}, data)
-
-
-_SCORERS: Mapping[str, Callable[[Mapping[int, Prediction], Dataset], Accuracy | None]] = {
-    "classification": _of_classes,
-    "keyword-spotting": _of_classes,
-    "anomaly-detection": _of_anomalies,
-    "speech-recognition": _of_speech,
-}
-
-
-def _required(values: Mapping[int, Any], data: Dataset, key: str) -> Mapping[int, Any]:
-    """Return the values; raises ConfigError where one is absent."""
-    bare = next((index for index in sorted(values) if values[index] is None or values[index] == []), None)
-    if bare is not None:
-        raise ConfigError(f"the prediction for {data.items[bare].name!r} has no {key}: give one")
-    return values
-
-
-def score_oriented(results: Mapping[str, OrientedResults], data: Dataset) -> Accuracy | None:
-    """Return DOTA's mean AP of oriented boxes by photograph; those without results count too. Raises ConfigError as `score_items`."""
-    of_items = _by_item(results, data, needs_all=False)
-    truth: list[tuple[OrientedObject, ...]] = list((data.targets or {}).values())  # type: ignore[arg-type]
-    matched = {}
-    for index, objects in enumerate(truth):
-        its = of_items.get(index)
-        matched[index] = match(its.corners, its.scores, its.names, objects) if its else match(np.zeros((0, 4, 2)), np.zeros(0), (), objects)
-    names = sorted({labelled.name for objects in truth for labelled in objects})
-    return oriented_accuracy(matched, names, data)

@@ -50,8 +50,8 @@ _PERCENTILES = frozenset({"p50", "p90", "p95", "p99", "p99_9"})
 BY_NAME = {
     "accuracy_detail": frozenset({
         "ap50", "ap75", "ap_small", "ap_medium", "ap_large", "ar_1", "ar_10", "ar_100", "ar_small", "ar_medium", "ar_large",
-        "ar", "ar50", "ar75", "map50_area", "pixel_accuracy", "class_accuracy",
-        "delta1", "delta2", "delta3", "rmse_m", "top5", "top5_low", "top5_high",
+        "ar", "ar50", "ar75", "pixel_accuracy", "class_accuracy",
+        "top5", "top5_low", "top5_high",
     }),
     "latency_early_stopping_ms": _PERCENTILES,
     "latency_refused": _PERCENTILES,
@@ -82,7 +82,7 @@ UNMEASURED = frozenset({"estimated", "published"})
 LONGEST_PART = 60
 
 # What is read of a record for the tags beside `TAGS`.
-_OF_ENERGY = ("energy.is_modelled", "energy.scope", "energy.sensor", "together.energy_is_shared")
+_OF_ENERGY = ("energy.scope", "energy.sensor", "together.energy_is_shared")
 PATHS = sorted({*(path for field in FIELDS for path in field.paths), *_OF_ENERGY})
 
 
@@ -94,7 +94,7 @@ def energy_source(record: RunRecord) -> str | None:
 
 def trace_source(record: RunRecord, trace: PowerTrace) -> str:
     """Return the same of a sensor's readings."""
-    provenance = sensor_provenance(trace.sensor or trace.name, record.provenance.get("latency"), is_modelled=trace.is_modelled)
+    provenance = sensor_provenance(trace.sensor or trace.name, record.provenance.get("latency"))
     return _source(trace.scope, trace.sensor or trace.name, provenance)
 
 

@@ -72,8 +72,7 @@ WHERE chunk = ?"""
         self._owner = secrets.token_hex(8)
         self._has_leases = False
         try:
-            version, min_version = self.query("SELECT version, min_version FROM ledger")[0]
-            check_version(version, min_version, address)
+            check_version(self.query("SELECT version FROM ledger")[0][0], address)
             if access == "write":
                 settings = self._settings()
                 refuse_unsafe(settings["fsync"], settings["synchronous_commit"], self.where)
@@ -116,10 +115,6 @@ WHERE chunk = ?"""
         with self._session.transaction() as statements:
             numbers_before(take_numbers(statements, 0, 0), self._session.address)
             yield statements
-
-    def has_table(self, name: str) -> bool:
-        """See `Ledger`."""
-        return bool(self.query("SELECT 1 WHERE to_regclass(?) IS NOT NULL", name))
 
     def highest_row(self) -> int:
         """See `Ledger`."""

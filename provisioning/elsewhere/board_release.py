@@ -11,18 +11,16 @@ from pathlib import Path
 from edgemeter.agent.base import config
 from edgemeter.agent.base.durable_file import make_folder
 from edgemeter.agent.base.errors import ConfigError, EdgemeterError, UnavailableError, os_error_as
-from edgemeter.agent.contract.case_settings import Settings
-from edgemeter.agent.contract.model_card import AudioInput, card_path, read_card
+from edgemeter.agent.contract.case_settings import Settings, is_video
 from edgemeter.agent.contract.model_formats import runtime_for
 from edgemeter.agent.session.hopeless import EXTRAS
-from edgemeter.agent.streams.video import VIDEOS
 from edgemeter.provisioning.apply.board import ExaminedBoard, Interpreter
 from edgemeter.provisioning.apply.offer import OLDEST_PYTHON, Offer, choose_offer
 from edgemeter.provisioning.content.store import ContentStore
 from edgemeter.provisioning.inventory.fleet_file import open_registry
 from edgemeter.provisioning.inventory.fleet_folder import FleetFolder
 from edgemeter.provisioning.release import build, install, manifest, wheels
-from edgemeter.provisioning.release.boards import OLDEST_GLIBC, ReleaseTarget, board_of_model, find_board, numbers
+from edgemeter.provisioning.release.boards import OLDEST_GLIBC, ReleaseTarget, board_of_model, numbers
 from edgemeter.provisioning.release.manifest import VerifiedRelease
 from edgemeter.provisioning.update.releases import read_releases
 
@@ -48,18 +46,14 @@ def interpreter_of(board: ExaminedBoard, login: str) -> Interpreter:
 
 
 def extras_of(cases: Iterable[Settings], models: Path) -> tuple[str, ...]:
-    """Return the extras that bring what these cases need: their runtimes, and readers of sound; `models` holds the models."""
+    """Return the extras that bring what these cases need: their runtimes, and a reader of videos; `models` holds the models."""
     offered = set(metadata.metadata("edgemeter").get_all("Provides-Extra") or ())
     extras = set()
     for case in cases:
         path = models / str(case.model)
         runtimes = [case.runtime] if isinstance(case.runtime, str) else case.runtime or [runtime_for(path)]
         extras |= {EXTRAS.get(runtime, runtime) for runtime in runtimes}
-        card = read_card(card_path(path)) if card_path(path).exists() else None
-        extras |= {"audio"} if card and isinstance(card.input, AudioInput) else set()
-        if case.stream is not None and (suffix := Path(Path(case.stream).stem).suffix.lower()) != ".wav":
-            # Its archive is called FILE.zip.
-            extras.add("video" if suffix in VIDEOS else "audio")
+        extras |= {"video"} if is_video(case.data or "") else set()
     return tuple(sorted(extras & offered))
 
 
@@ -90,10 +84,6 @@ def release_for(
 
 
 def _unpacked(release: VerifiedRelease, scratch: Path) -> Offer:
-    if any(file.path.startswith("packages/") for file in release.manifest.files):
-        raise UnavailableError(
-            f"the release {str(release.path)!r} brings packages for the system, which would stay there: use `edgemeter fleet apply`"
-        )
     folder = scratch / "release"
     with os_error_as(UnavailableError, f"cannot unpack the release {str(release.path)!r}", "make room in the temporary folder"):
         folder.mkdir()
@@ -123,14 +113,13 @@ def _of_fleet(folder: FleetFolder, board: ExaminedBoard, report: Callable[[str],
 
 def _target(board: ExaminedBoard, python: Interpreter) -> ReleaseTarget:
     name = board_of_model(board.board or "")
-    core = find_board(name).core if name else None
-    return ReleaseTarget(name or board.arch, board.arch, numbers(python.version), board.glibc or OLDEST_GLIBC, core)
+    return ReleaseTarget(name or board.arch, board.arch, numbers(python.version), board.glibc or OLDEST_GLIBC)
 
 
 def _built(target: ReleaseTarget, extras: tuple[str, ...], scratch: Path, report: Callable[[str], None]) -> Path:
     """Return the file of a release of what is installed here, made now or by an earlier call."""
     wheel = wheels.make_own_wheel(scratch)
-    identity = json.dumps([install.sha256(wheel), extras, target.markers(), target.glibc_text, target.core])
+    identity = json.dumps([install.sha256(wheel), extras, target.markers(), target.glibc_text])
     cache = config.home() / _FOLDER
     path = cache / f"{hashlib.sha256(identity.encode()).hexdigest()[:16]}.tar"
     with os_error_as(UnavailableError, f"cannot keep releases in {str(cache)!r}", "set EDGEMETER_HOME to a folder that can be written"):

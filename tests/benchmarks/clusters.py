@@ -23,7 +23,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgemeter.agent.base.statistics import jackknife_error, paired_bounds, student_quantile
-from edgemeter.agent.tasks.anomaly_detection import auc
 from edgemeter.agent.tasks.coco_matches import CocoAp
 from edgemeter.agent.tasks.parts import INDEPENDENT, PARTS, ItemFigure, Jackknifed, Share, Units, without_parts
 from tests.benchmarks.comparison import Comparison, covered
@@ -121,48 +120,6 @@ def of_pair(clusters: int, mean: float) -> Callable[[Random], Drawn]:
     return draw
 
 
-def of_speech(speakers: int, mean: float, rate: float, burst: float, spread: float) -> Callable[[Random], Drawn]:
-    """Return the word error rate; `burst` and `spread` are the relative variances of an utterance's and of a speaker's own rate."""
-
-    def draw(random: Random) -> Drawn:
-        lengths = sizes(random, speakers, mean, 0.4)
-        total = lengths.sum()
-        words = np.maximum(1, np.round(random.lognormal(math.log(14), 0.6, total)))
-        of_speaker = np.repeat(random.gamma(1 / spread, spread, speakers), lengths) if spread else 1.0
-        wrong = random.poisson(rate * words * of_speaker * (random.gamma(1 / burst, burst, total) if burst else 1.0))
-
-        def value(members: Sequence[int]) -> float:
-            return float(wrong[list(members)].sum() / words[list(members)].sum())
-
-        return [Jackknifed(value, limits=(0.0, math.inf), is_mean=True)], units_of(lengths), range(total)
-
-    return draw
-
-
-def of_answers(clusters: int, mean: float) -> Callable[[Random], Drawn]:
-    """Return the mean F1 of questions: none right, all right, or between; some documents are harder."""
-
-    def draw(random: Random) -> Drawn:
-        lengths = sizes(random, clusters, mean)
-        ability = np.repeat(random.normal(size=clusters), lengths) + random.normal(size=lengths.sum()) * 1.5
-        scores = np.where(ability < -1.5, 0.0, np.where(ability > -0.3, 1.0, random.uniform(0.2, 0.9, len(ability))))
-        return [Jackknifed(lambda members: float(scores[list(members)].mean()), is_mean=True)], units_of(lengths), range(len(scores))
-
-    return draw
-
-
-def of_anomalies(clusters: int, mean: float) -> Callable[[Random], Drawn]:
-    """Return the AUC of recordings of machines, each with a level of its own."""
-
-    def draw(random: Random) -> Drawn:
-        lengths = sizes(random, clusters, mean)
-        labels = (random.random(lengths.sum()) < 0.4).astype(np.int64)
-        scores = np.repeat(random.normal(size=clusters) * 0.7, lengths) + random.normal(size=len(labels)) + 2.2 * labels
-        return [Jackknifed(lambda members: auc(scores[list(members)], labels[list(members)]))], units_of(lengths), range(len(labels))
-
-    return draw
-
-
 def of_boxes(clusters: int, mean: float, icc: float) -> Callable[[Random], Drawn]:
     """Return COCO's AP of two classes; misses, bad boxes and low scores grow with the difficulty that the video and the object have."""
 
@@ -230,15 +187,6 @@ def grid() -> Iterator[World]:
         yield World(name, of_wandering(clusters, mean, is_harder=is_harder), truth)
     for clusters, mean in ((10, 20), (30, 10), (100, 10), (200, 1)):
         yield World(f"difference of two models, {clusters} videos of {mean}", of_pair(clusters, mean), partial(endless, of_pair, mean))
-    for count, rate, burst in product((20, 30, 50, 200), (0.02, 0.1, 0.4), (0, 1, 3)):
-        yield World(f"WER {rate:g}, {count} utterances, bursts {burst}", of_speech(count, 1, rate, burst, 0), partial(float, rate))
-    for speakers, rate, spread in product((10, 30, 100), (0.05, 0.15), (0.25, 1)):
-        yield World(
-            f"WER {rate:g}, {speakers} speakers of 15, spread {spread:g}", of_speech(speakers, 15, rate, 1, spread), partial(float, rate)
-        )
-    for clusters, mean in ((8, 15), (40, 10), (100, 1)):
-        yield World(f"F1 of answers, {clusters} documents of {mean}", of_answers(clusters, mean), partial(endless, of_answers, mean))
-        yield World(f"AUC, {clusters} machines of {mean}", of_anomalies(clusters, mean), partial(endless, of_anomalies, mean))
     for clusters, mean, icc in (
         (30, 1, 0),
         (100, 1, 0),

@@ -1,4 +1,4 @@
-"""Facts about `import edgemeter`: eight names, nothing else imported, and what they return."""
+"""Facts about `import edgemeter`: six names, nothing else imported, and what they return."""
 
 import importlib
 import inspect
@@ -30,9 +30,9 @@ def home(tmp_path, monkeypatch):
     return tmp_path / "home"
 
 
-def test_there_are_eight_names_sorted_and_each_is_there():
+def test_there_are_six_names_sorted_and_each_is_there():
     """What is promised is short; each has a page of help."""
-    assert edgemeter.__all__ == ("Record", "compare", "energy", "load", "measure", "measured", "score", "watch")
+    assert edgemeter.__all__ == ("Record", "compare", "energy", "load", "measure", "measured")
     assert set(edgemeter.__all__) <= set(dir(edgemeter))
     assert all(inspect.getdoc(getattr(edgemeter, name)) for name in edgemeter.__all__)
     assert edgemeter.Record is RunRecord

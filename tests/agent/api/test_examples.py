@@ -1,4 +1,4 @@
-"""Facts about `docs/examples/`: each runs as it stands, and is short enough to read."""
+"""Facts about `docs/examples/`: each runs as it stands, and is short enough to read; and the test that docs/python.md shows passes."""
 
 import json
 import os
@@ -160,6 +160,18 @@ def test_a_trend_is_fitted_to_a_ledger(tmp_path):
 
 
 @pytest.mark.slow
+def test_the_test_of_the_page_passes(tmp_path):
+    """The one that `docs/python.md` shows, by a pytest of its own."""
+    page = (EXAMPLES.parent / "python.md").read_text()
+    (source,) = re.findall(r'```python title="test_speed.py"\n(.*?)```', page, re.DOTALL)
+    (tmp_path / "test_speed.py").write_text(source)
+    environment = os.environ | {"EDGEMETER_HOME": str(tmp_path / "home")}
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", tmp_path / "test_speed.py"]
+    completed = subprocess.run(command, capture_output=True, text=True, check=False, timeout=600, env=environment, cwd=tmp_path)
+    assert "1 passed" in completed.stdout, completed.stdout + completed.stderr
+
+
+@pytest.mark.slow
 @pytest.mark.needs(module="onnx")
 def test_deepbenchs_operators_are_models_like_any(tmp_path):
     """27 of them and their suite; one is measured."""
@@ -168,3 +180,20 @@ def test_deepbenchs_operators_are_models_like_any(tmp_path):
     assert len({case.model for case in cases}) == 27
     (small,) = (case.model for case in cases if "MatMul_1x128_by_128x3072" in case.model)
     assert edgemeter.measure(small, mode="rapid").latency.p50_ms > 0
+
+
+FRAMEWORKS = {
+    "torch_eager": ("torch", "callable,cpu", pytest.mark.torch),
+    "torch_compiled": ("torch", "compile,cpu", pytest.mark.torch),
+    "jax_jit": ("jax", "jit", pytest.mark.needs(module="jax")),
+    "tensorflow_function": ("tensorflow", "function,cpu", pytest.mark.needs(module="tensorflow")),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", [pytest.param(name, marks=mark) for name, (_, _, mark) in FRAMEWORKS.items()])
+def test_a_model_of_a_framework_is_measured(name):
+    """By its factory, in a few lines; the record names the framework."""
+    record = edgemeter.measure(f"{EXAMPLES / name}.py:make", mode="rapid")
+    assert (record.runtime.package, record.runtime.backend) == FRAMEWORKS[name][:2]
+    assert record.latency.p50_ms > 0

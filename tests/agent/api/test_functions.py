@@ -6,7 +6,6 @@ import pytest
 from msgspec.structs import replace
 
 import edgemeter
-from edgemeter.agent.base.errors import ConfigError, MeasurementError
 from edgemeter.agent.contract.case_identity import key_of
 from edgemeter.agent.contract.case_relation import relation
 from tests.fixtures.comparison_factory import make_run
@@ -74,30 +73,3 @@ def test_a_decorated_function_is_measured_at_its_first_call():
     assert decorated(0.001) is None
     assert decorated.record is record
     assert edgemeter.measured(pause).record is None
-
-
-@pytest.mark.slow
-def test_the_calls_of_a_program_are_timed_as_it_makes_them():
-    """Each once, with what it returns; the first is the cold start."""
-    with edgemeter.watch("steps", power="none") as watch:
-        results = [watch(pause, 0.002, result=step) for step in range(20)]
-    assert results == list(range(20))
-    record = watch.record
-    assert (record.model.name, record.latency.count, record.runtime.backend) == ("steps", 19, "in-process")
-    assert record.latency.min_ms >= 2.0
-    assert record.cold_start.first_ms >= 2.0
-    # What nobody measured is absent, and not 0.
-    assert (record.cold_start.import_ms, record.cold_start.load_ms) == (None, None)
-    assert record.memory.before_load_mb <= record.memory.loaded_mb <= record.memory.peak_mb
-    assert edgemeter.load(columns=["model"])["model"].tolist() == ["steps"]
-
-
-@pytest.mark.slow
-def test_a_block_that_fails_or_times_nothing_leaves_no_run():
-    """The program's own error comes through; without calls a line says what is missing."""
-    with pytest.raises(ZeroDivisionError), edgemeter.watch("failing", power="none") as watch:
-        watch(lambda: 1 / 0)
-    with pytest.raises(MeasurementError, match="the block timed 0 calls"), edgemeter.watch("nothing", power="none"):
-        pass
-    with pytest.raises(ConfigError, match="no run is kept in"):
-        edgemeter.load()

@@ -62,11 +62,10 @@ def test_coco_names_the_videos_of_its_images(tmp_path):
 
 
 def test_tables_name_speakers(tmp_path):
-    """A column of transcripts and of classes."""
+    """A column beside the classes."""
     for name in ("a.wav", "b.wav"):
         (tmp_path / name).write_bytes(name.encode())
     texts = {
-        "speech.csv": ("file,text,speaker\na.wav,yes,s1\nb.wav,no,s2\n", "speaker", ["s1", "s2"]),
         "words.csv": ("file,class,label,speaker\na.wav,0,up,s1\nb.wav,1,down,s2\n", "speaker", ["s1", "s2"]),
     }
     for name, (content, by, names) in texts.items():

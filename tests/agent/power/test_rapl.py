@@ -8,7 +8,6 @@ import pytest
 
 from edgemeter.agent.base.errors import TransientError, UnavailableError
 from edgemeter.agent.power.rapl import Rapl
-from edgemeter.agent.power.world import SensorWorld
 from tests.fixtures.machine_trees import intel_pc, rapl_zone, write
 from tests.fixtures.ordinary_user import closed_mode, ordinary_user
 
@@ -30,7 +29,7 @@ class _Machine:
         return self.now_ns
 
     def sensor(self, during_check=lambda: None):
-        return Rapl(SensorWorld(self.root), clock=self.clock, sleep=lambda _: during_check())
+        return Rapl(self.root, clock=self.clock, sleep=lambda _: during_check())
 
 
 @pytest.fixture
@@ -50,19 +49,6 @@ def test_packages_and_memory_add_up_and_cores_do_not(pc):
     assert (description.id, description.scope, description.kind) == ("rapl:package-0+dram", "cpu-package", "energy")
     assert "memory" not in description.excludes
     assert (description.gain_u_ratio, description.resolution_w) == (None, None)
-
-
-def test_two_sockets_are_both_counted(pc):
-    """Without dram zones the memory is named as left out."""
-    shutil.rmtree(pc.root / "sys/class/powercap/intel-rapl:0:1")
-    write(pc.root, rapl_zone("intel-rapl:1", "package-1", 5_000_000))
-    sensor = pc.sensor()
-    sensor.read()
-    pc.now_ns = 100_000_000
-    pc.set(_0=1_100_000, _1=5_200_000)
-    assert sensor.read().energy_mj == pytest.approx(300)
-    assert sensor.describe().excludes[0] == "memory"
-    assert sensor.describe().id == "rapl:package-0+package-1"
 
 
 def test_sub_zones_inside_their_zone_are_counted_once(pc):
@@ -116,28 +102,13 @@ def test_a_dead_platform_counter_gives_way_to_the_packages(pc):
     assert pc.sensor(lambda: pc.set(_0=2_000_000, _2=7_000_100)).describe().id == "rapl:package-0+dram"
 
 
-def test_in_a_recording_where_all_counters_stand_still_the_platforms_is_preferred(pc):
-    """Unless it never counted."""
-    write(pc.root, rapl_zone("intel-rapl:2", "psys", 7_000_000))
-    assert pc.sensor().describe().id == "rapl:psys"
-    pc.set(_2=0)
-    assert pc.sensor().describe().id == "rapl:package-0+dram"
-
-
-def test_a_recording_of_the_devices_alone_is_read(tmp_path):
-    """Without the class folder that links to them."""
-    below = {path.replace("class/powercap", "devices/virtual/powercap/intel-rapl"): text for path, text in
-             rapl_zone("intel-rapl:0", "package-0", 5_000).items()}  # fmt: skip
-    assert Rapl(SensorWorld(write(tmp_path, below)), sleep=lambda _: None).describe().id == "rapl:package-0"
-
-
 def test_a_machine_without_counters_is_reported(tmp_path):
     """A virtual machine; and one whose only zone is of another kind."""
     with pytest.raises(UnavailableError, match="virtual machine"):
-        Rapl(SensorWorld(tmp_path)).describe()
+        Rapl(tmp_path).describe()
     write(tmp_path, rapl_zone("intel-rapl-mmio:0", "package-0", 1))
     with pytest.raises(UnavailableError, match="no RAPL counter"):
-        Rapl(SensorWorld(tmp_path)).describe()
+        Rapl(tmp_path).describe()
 
 
 def test_counters_that_only_root_may_read_come_with_the_remedy():
@@ -172,21 +143,10 @@ def test_a_counter_that_garbles_fails_once_and_one_that_goes_is_gone(pc):
         sensor.read()
 
 
-def test_a_counter_without_a_range_cannot_wrap(pc):
-    """Then a step back is a reset."""
-    (pc.root / "sys/class/powercap/intel-rapl:0/max_energy_range_uj").write_text("?")
-    sensor = pc.sensor()
-    sensor.read()
-    pc.now_ns = 100_000_000
-    pc.set(_0=5)
-    with pytest.raises(UnavailableError, match="was reset"):
-        sensor.read()
-
-
 @pytest.mark.captures
 def test_the_captured_shape_is_understood(tmp_path, captures):
     """The sub-zone inside its zone, as a tree laid out like /sys/devices has it; energy added, since the capture has none."""
     shutil.copytree(captures / "server/powercap_shape", tmp_path / "sys/class/powercap")
     zone = tmp_path / "sys/class/powercap/intel-rapl:0"
     (zone / "energy_uj").write_text("123\n")
-    assert Rapl(SensorWorld(tmp_path)).describe().id == "rapl:package-0"
+    assert Rapl(tmp_path).describe().id == "rapl:package-0"

@@ -13,7 +13,7 @@ from edgemeter.collector.runs.cases import series_of
 from edgemeter.collector.runs.run_figures import figures_of
 from tests.fixtures import onnx_factory
 from tests.fixtures.comparison_factory import compare_runs, make_reference, make_run
-from tests.fixtures.task_data import CARD, outlined_photographs, photographed_people, photographed_ships
+from tests.fixtures.task_data import CARD, outlined_photographs, photographed_people
 
 
 def measured(folder, model, annotations):
@@ -34,7 +34,6 @@ def measured(folder, model, annotations):
     [
         ("segmentation", "yolo-seg", onnx_factory.segmenter, outlined_photographs, "box", "coco_mask_ap"),
         ("pose", "movenet", onnx_factory.single_pose, photographed_people, "person", "coco_keypoint_ap"),
-        ("oriented-boxes", "yolo-obb", onnx_factory.oriented, photographed_ships, "ship", "dota_map50"),
     ],
 )
 def test_a_run_is_timed_and_scored(tmp_path, task, family, make, write, label, metric):
@@ -47,15 +46,9 @@ def test_a_run_is_timed_and_scored(tmp_path, task, family, make, write, label, m
     assert (run.output_check.differing, run.answers.objects, run.answers.found) == (0, 24, 24)
     assert series_of(run).task == task
     assert figures_of(run).accuracy_kind.startswith(f"{metric} over 24 images")
-    if task == "oriented-boxes":
-        assert (run.predictions, run.predictions_reason) == (
-            None,
-            f"the task {task} keeps no predictions: only detectors and classifiers do",
-        )
-    else:
-        # Every object is found, or at a pose by its one bright point.
-        photographs = predictions_of(run).photographs
-        assert [len(photo.truth) for photo in photographs] == [len(photo.found) for photo in photographs] == [1] * 24
+    # Every object is found, or at a pose by its one bright point.
+    photographs = predictions_of(run).photographs
+    assert [len(photo.truth) for photo in photographs] == [len(photo.found) for photo in photographs] == [1] * 24
 
 
 def test_tasks_are_never_compared_with_each_other():
