@@ -52,11 +52,10 @@ def quality(
     Example: edgemeter models quality --model model_q4_0.gguf --unquantised model_f16.gguf --text held_out.txt
     """
     from edgemeter.agent.base.model_names import model_path
-    from edgemeter.agent.datasets.items import read_text
     from edgemeter.agent.quality.gate import quality_gate
-    from edgemeter.agent.quality.scoring import ScoredText, score_file
+    from edgemeter.agent.quality.scoring import read_material, score_file
 
-    material = ScoredText(read_text(text, "the text"), context_tokens, limit)
+    material = read_material(text, context_tokens, limit)
     perplexities: dict[Path, Perplexity] = {}
     for path in map(model_path, (model, *([source] if source else []))):
         note(f"scoring {path.name}")

@@ -29,7 +29,7 @@ MOST_CASES = 1000
 SERVERS = ("server", "served")  # Their model is a file with an address, and the path of a key that is sent there.
 SHIPPED = Path(__file__).resolve().parents[2] / "models" / "shipped"  # Shipped with the agent, in the package beside it.
 ONLY_NAMES = "an order names models by file name, and no path, folder or library setting"
-CODE = "a factory in Python is code, which no order carries, and so is a plug-in's file: name it in a suite on the board itself"
+CODE = "a factory or plug-in in a file of Python is code, which no order carries: name it in a suite on the board itself"
 # {precision} is replaced, as in any suite.
 _MODEL = r"^[A-Za-z0-9]([A-Za-z0-9._-]|\{precision\}){0,127}\Z"
 _WORD = r"^[A-Za-z0-9][A-Za-z0-9_.:,+-]{0,63}\Z"

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from edgemeter.agent.base.errors import UnavailableError
+from edgemeter.agent.datasets.items import read_text
 from edgemeter.agent.generators import Generator, LikelihoodGenerator, LoadedGenerator, create
 from edgemeter.agent.quality.perplexity import DEFAULT_CONTEXT_TOKENS, Perplexity, perplexity
 from edgemeter.agent.runtimes import Options
@@ -17,6 +18,11 @@ class ScoredText:
     text: str
     context_tokens: int = DEFAULT_CONTEXT_TOKENS
     limit: int | None = None
+
+
+def read_material(path: Path, context_tokens: int, limit: int | None = None) -> ScoredText:
+    """Return the text in a file; raises ConfigError if it cannot be read."""
+    return ScoredText(read_text(path, "the text"), context_tokens, limit)
 
 
 def score_file(path: Path, runtime: str, threads: int, material: ScoredText) -> Perplexity:

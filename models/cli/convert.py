@@ -181,9 +181,8 @@ def quantise(
 
     Example: edgemeter models quantise model_f16.gguf --to q8_0 --to q4_0 --text held_out.txt
     """
-    from edgemeter.agent.datasets.items import read_text
     from edgemeter.agent.quality.gate import quality_gate
-    from edgemeter.agent.quality.scoring import ScoredText, score_file
+    from edgemeter.agent.quality.scoring import read_material, score_file
     from edgemeter.models.cli.confined import run_confined
     from edgemeter.models.convert import gguf_quantise
 
@@ -191,7 +190,7 @@ def quantise(
     if unknown:
         raise click.UsageError(f"--to {unknown[0]}: choose of {', '.join(gguf_quantise.TYPES)}")
     run_confined(source, (source, text), out, is_trusted=is_trusted)
-    material = ScoredText(read_text(text, "the text"), context_tokens) if text is not None else None
+    material = read_material(text, context_tokens) if text is not None else None
     before = score_file(source, "llama", 1, material) if material else None
     rows: list[dict[str, Any]] = []
     for kind in kinds:
