@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from edgemeter.agent.base.errors import FAILED
-from edgemeter.agent.base.options import PATH, format_option, quiet_option
+from edgemeter.agent.base.options import PATH, rows_json_option
 from edgemeter.agent.base.progress import note
 from edgemeter.agent.base.tables import Format, console_for, print_data
 from edgemeter.agent.base.terminal import plain_table
@@ -30,8 +30,7 @@ if TYPE_CHECKING:
 @click.option("--limit", type=click.IntRange(2), help="Score the first N chunks of the text. Default: all.")
 @click.option("--runtime", help="Generator: llama, server. Default: by the file's name.")
 @click.option("--threads", type=click.IntRange(1, 1024), default=1, show_default=True, help="Threads of the generator.")
-@quiet_option
-@format_option('Print {"files": [{"file": ..., "perplexity": {...}}], "gate": {...} or null}.')
+@rows_json_option('Print {"files": [{"file": ..., "perplexity": {...}}], "gate": {...} or null}.')
 def quality(
     model: Path,
     source: Path | None,

@@ -11,7 +11,7 @@ from edgemeter.agent.base.completion import completes
 from edgemeter.agent.base.documents import json_document
 from edgemeter.agent.base.errors import FAILED, ConfigError
 from edgemeter.agent.base.model_names import model_names
-from edgemeter.agent.base.options import format_option, json_option
+from edgemeter.agent.base.options import json_option, rows_json_option
 from edgemeter.agent.base.tables import Format, console_for, print_data
 from edgemeter.models.catalogue.catalogue import NAME_PATTERN, CatalogueEntry
 from edgemeter.models.cli import options
@@ -19,7 +19,7 @@ from edgemeter.models.fetch.cache import ModelCache
 
 
 @click.command("list")
-@format_option('Print {"models": [shipped models], "catalogue": [entries]}; CSV holds the catalogue.')
+@rows_json_option('Print {"models": [shipped models], "catalogue": [entries]}; CSV holds the catalogue.')
 @options.catalogue
 @options.cache
 def list_models(catalogue_file: Path, cache: ModelCache, *, form: Format | None) -> None:
@@ -68,7 +68,7 @@ def show(model: str, catalogue_file: Path, cache: ModelCache, *, as_json: bool) 
 
 @click.command()
 @click.argument("name", nargs=-1)
-@format_option('Print {"files": [...]}.')
+@rows_json_option('Print {"files": [...]}.')
 @options.catalogue
 @options.cache
 def verify(name: tuple[str, ...], catalogue_file: Path, cache: ModelCache, *, form: Format | None) -> None:

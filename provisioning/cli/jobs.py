@@ -15,7 +15,14 @@ from edgemeter.agent.base.options import FiniteRange
 from edgemeter.agent.base.tables import Format, console_for, print_data
 from edgemeter.agent.base.terminal import print_text
 from edgemeter.agent.contract import suite as suites
-from edgemeter.provisioning.cli.options import change_options, dry_run_option, folder_option, format_option, print_notes, selection_option
+from edgemeter.provisioning.cli.options import (
+    change_options,
+    dry_run_option,
+    folder_option,
+    print_notes,
+    rows_json_option,
+    selection_option,
+)
 from edgemeter.provisioning.health.server_status import server_issues
 from edgemeter.provisioning.inventory.fleet_file import open_registry
 from edgemeter.provisioning.inventory.fleet_folder import FleetFolder
@@ -98,7 +105,6 @@ def run(
 @selection_option("measure on")
 @click.option("--cron", help="Times, in the device's local time: 'MINUTE HOUR DAY MONTH WEEKDAY', or @daily.")
 @click.option("--end", is_flag=True, help="End the schedule of that name.")
-@click.option("--canary-run", is_flag=True, help="Measure the canary, the model that ships with the agent, instead of a suite.")
 @click.option(
     "--wait/--detach", "waits", default=False, help="Wait until all devices have acknowledged it, or return at once. Default: detach."
 )
@@ -111,7 +117,6 @@ def schedule(
     *,
     cron: str | None,
     end: bool,
-    canary_run: bool,
     waits: bool,
     dry_run: bool,
     as_json: bool,
@@ -122,7 +127,7 @@ def schedule(
     """
     from edgemeter.provisioning.jobs import ordering
 
-    ordering.check_schedule(name, cron, suite, is_end=end, is_canary=canary_run)
+    ordering.check_schedule(name, cron, suite, is_end=end)
     if suite is not None:
         suites.read_file(suite)
     with open_registry(folder, read_only=dry_run) as registry:
@@ -143,7 +148,7 @@ def schedule(
 @click.option("--device", help="Show the jobs of this device, the newest first.")
 @click.option("--follow", "follows", is_flag=True, help="Show the progress of one job until it has ended; exit 1 if a device failed.")
 @click.option("--answers", "with_text", is_flag=True, help="Print the text that devices answered: doctor reports, log lines.")
-@format_option
+@rows_json_option
 @folder_option
 def jobs(job: str | None, folder: FleetFolder, *, device: str | None, follows: bool, with_text: bool, form: Format | None) -> None:
     """Show the newest jobs, one job with its devices and runs, or one device with its jobs.

@@ -24,8 +24,8 @@ NAMED = re.compile(r'edgemeter\[([a-z0-9,-]+)\]|import_extra\("[\w.]+", "(\w+)"|
 REFUSED = {
     "report": "report",
     "report -o runs.parquet": "parquet",
-    "compare --reference a --html page.html": "report",
-    "demo --html page.html": "report",
+    "compare --reference a --output page.html": "report",
+    "demo --output page.html": "report",
     "collector web": "report",
     "collector up": "collector",
     "bundle keygen lab.key": "sign",

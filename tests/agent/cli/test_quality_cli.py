@@ -22,7 +22,12 @@ def ask(*arguments):
 def test_a_quantised_file_is_compared_with_its_source():
     """The table has both files, each check is one sentence, and the status is that of the gate."""
     result = ask(
-        "-m", SHIPPED / "edgemeter-notes_q8_0.gguf", "--source", SHIPPED / "edgemeter-notes_f16.gguf", "--text", SHIPPED / "held_out.txt"
+        "-m",
+        SHIPPED / "edgemeter-notes_q8_0.gguf",
+        "--unquantised",
+        SHIPPED / "edgemeter-notes_f16.gguf",
+        "--text",
+        SHIPPED / "held_out.txt",
     )
     assert result.exit_code == 0, result.output
     assert "edgemeter-notes_q8_0.gguf" in result.stdout
