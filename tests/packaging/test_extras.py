@@ -59,7 +59,6 @@ def test_an_extra_that_no_package_of_it_fits_names_what_does():
     """By the markers of the installed distribution: another Python, or a 64-bit system; one that brings something is named as ever."""
     for extra, python, machine, words in (
         ("llama", (3, 12), "armv7l", "a 64-bit system, and there "),
-        ("rknn", (3, 12), "aarch64", ""),
         ("tflite", (3, 10), "armv7l", ""),
         ("report", (3, 10), "armv7l", ""),
     ):
