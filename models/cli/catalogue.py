@@ -62,8 +62,7 @@ def show(model: str, catalogue_file: Path, cache: ModelCache, *, as_json: bool) 
     path = path if path.is_file() else named_model(model, catalogue_file)
     if not path.is_file():
         raise ConfigError(f"there is no file {model!r}: correct the path, or see `edgemeter models list`")
-    shows = {".gguf": _show_gguf, ".pte": _show_pte}
-    shows.get(path.suffix, _show_card)(path, as_json=as_json)
+    (_show_gguf if path.suffix == ".gguf" else _show_card)(path, as_json=as_json)
 
 
 @click.command()
@@ -193,22 +192,6 @@ def _show_entry(entry: CatalogueEntry, cache: ModelCache, *, as_json: bool) -> N
         return
     click.echo(toml_document(msgspec.to_builtins(entry)), nl=False)
     click.echo(f"\n# file: {path or 'not fetched'}")
-
-
-def _show_pte(path: Path, *, as_json: bool) -> None:
-    """Print the methods of an ExecuTorch program, and what of each was delegated."""
-    from edgemeter.agent.runtimes.pte_file import read_pte
-
-    methods = {
-        name: {
-            "backend": method.backend,
-            **method.facts(),
-            **({"delegated_ratio": method.delegated_ratio} if method.delegated_ratio is not None else {}),
-            **({"precision": method.precision} if method.precision else {}),
-        }
-        for name, method in read_pte(path).items()
-    }
-    _show_facts(path, {"size_mb": path.stat().st_size / 1e6, "methods": methods}, as_json=as_json)
 
 
 def _show_facts(path: Path, facts: dict[str, Any], *, as_json: bool) -> None:
