@@ -46,7 +46,7 @@ def test_a_cut_download_is_continued_by_the_next(server, part, has_ranges):
     assert get(address, part) == BODY
 
 
-def test_what_does_not_answer_is_reported(server, part):
+def test_a_server_that_gives_nothing_is_reported(server, part):
     """Busy and silent servers, and nobody at the address, for now; a refusal for good."""
     server.put("/busy", BODY, statuses=[503])
     server.put("/silent", BODY, wait_s=9.0)
