@@ -93,7 +93,7 @@ def _card_for(case: Case, loaded: Loaded) -> tuple[Card, tuple[str, ...]]:
     try:
         card, guesses = recognise.card_for(path, loaded)
     except ConfigError:
-        if not task or recognise.card_of(path, loaded).exists():
+        if not task or card_path(path).exists():
             raise
         name = recognise.name_of(recognise.named_path(path, loaded))
         return Card(name=name, task=task, family="none", precision=describe_precision(loaded), input=TensorInput()), ()
