@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from edgemeter.agent.base.errors import FAILED
-from edgemeter.agent.base.options import PATH, format_option, quiet_option
+from edgemeter.agent.base.options import PATH, format_option
 from edgemeter.agent.base.progress import note
 from edgemeter.agent.base.tables import Format, console_for, print_data
 from edgemeter.agent.cli.case_options import MODEL_OPTIONS, case_options
@@ -37,7 +37,6 @@ _TASKS = (
     help="--predictions of COCO: compute 95% bounds by a jackknife over images or clusters. Default: auto, up to 300,000 detections.",
 )
 @click.option("--classes", "with_classes", is_flag=True, help="Also print a table of the classes; JSON always holds them.")
-@quiet_option
 @format_option('Print one object: {"ap": ..., "ap50": ..., "ap75": ..., "per_class": {...}, ...}.')
 def accuracy(*, with_classes: bool, form: Format | None, **options: Any) -> None:
     """Score a file of predictions, or a model without timing it.

@@ -34,7 +34,7 @@ _OPEN_LEDGER = "edgemeter.collector.ledgers.place:open_ledger"
 # Of what is measured elsewhere they would change nothing.
 _HERE = (
     "broker", "broker_user_file", "broker_password_file", "broker_ca_file", "broker_certificate_file", "broker_key_file", "if_no_broker",
-    "device", "fleet", "bundle", "signing_key_file", "text", "kv_types", "draft_models",
+    "device", "fleet", "bundle", "signing_key_file", "text", "kv_types",
 )  # fmt: skip
 POLL_S = 0.5
 RESULTS_S = 60.0
@@ -134,7 +134,7 @@ def measure(
     _refuse_options_of_here(options["on"])
     written, folder = run_session.written_suite(suite, models, options)
     cases = expand(written, folder).cases
-    own_runs = open_own_runs(config.from_options(options)) if options.get("save", True) else None
+    own_runs = open_own_runs(config.in_effect(options["config"])) if options.get("save", True) else None
     work = _work(written, folder, cases, options, report, announcement(cases))
     keeping = run_session.RecordKeeping(None, own_runs)
 

@@ -12,7 +12,6 @@ from edgemeter.agent.base.errors import FAILED, TransientError
 from edgemeter.agent.base.model_names import model_names
 from edgemeter.agent.base.options import (
     PATH,
-    broker_files,
     delivery_timeout_option,
     format_option,
     names_and_config,
@@ -31,14 +30,13 @@ if TYPE_CHECKING:
 @click.argument("sources", nargs=-1, type=PATH, shell_complete=completes(model_names, files=True), metavar="[SUITE | MODEL...]")
 @click.option(
     "-m", "--model", "named", multiple=True, type=PATH, shell_complete=completes(model_names, files=True),
-    help="Model file (.tflite, .onnx, .hef, .gguf, genai_config.json, .server, ...), FILE.py:make, package.module:make, or catalogue name.",
+    help="Model file (.tflite, .onnx, .hef, .gguf, .server, ...), FILE.py:make, package.module:make, or catalogue name.",
 )  # fmt: skip
 @case_options(*CASE_OPTIONS)
 @on_option
 @click.option("--together", is_flag=True, help="Measure each model alone, then pairs and all at the same time: how much each slows down.")
 @power_option
 @click.option("--broker", envvar="EDGEMETER_BROKER", help="Deliver by MQTT to HOST[:PORT], mqtt://... or mqtts://...")
-@broker_files
 @click.option(
     "--if-no-broker", type=click.Choice(["fail", "keep"]), default="fail", show_default=True,
     help="If no broker answers at the start: fail, or measure and keep the results in the outbox.",

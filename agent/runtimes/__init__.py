@@ -29,7 +29,6 @@ RUNTIMES: Mapping[str, str] = {
     "pytorch": "edgemeter.agent.runtimes.pytorch:PyTorch",
     "tensorrt": "edgemeter.agent.runtimes.nvidia_tensorrt:TensorRt",
     "hailo": "edgemeter.agent.runtimes.hailo:Hailo",
-    "rknn": "edgemeter.agent.runtimes.rknn:Rknn",
     "python": "edgemeter.agent.runtimes.python_factory:PythonFactory",
     "replay": "edgemeter.agent.runtimes.replay:ReplayRuntime",
     "served": "edgemeter.agent.runtimes.served:ServedModel",
@@ -139,21 +138,13 @@ class Checks(Protocol):
 
 @runtime_checkable
 class WatchedRuntime(Protocol):
-    """A runtime that asks a server, which states times of its own."""
+    """A runtime that asks a server."""
 
     def window(self) -> AbstractContextManager[None]:
-        """Return the block in which queries are timed, to know what the server counts of them.
-
-        Raises:
-            MeasurementError: (at its end) they were answered without the model.
-        """
+        """Return the block in which queries are timed, to know of their connections."""
 
     def served(self) -> Served:
-        """Return what travelled, and what the server states of the queries in the last block.
-
-        Raises:
-            AnswerError: an answer is not what the server declares.
-        """
+        """Return what travelled for the queries in the last block."""
 
 
 @runtime_checkable

@@ -62,8 +62,6 @@ FILES: Mapping[str, FileKind] = {
     ),
 }  # fmt: skip
 
-OF_CASES = ("suite", "mlperf-tiny", "detector-study", "camera", "campaign")  # Kinds that hold keys of cases.
-
 
 def sample(kind: str) -> str:
     """Return a complete sample of a file: `##` explains, `#` is a commented default; the agent's has the table of every sensor.
@@ -192,7 +190,7 @@ VARIABLE_OF: Mapping[str, str] = {
     "device": "EDGEMETER_DEVICE",
     "fleet": "EDGEMETER_FLEET",
     "broker": "EDGEMETER_BROKER",
-    **{f"broker_{name}_file": variable for name, variable in BROKER_FILE_VARIABLES.items()},
+    **BROKER_FILE_VARIABLES,
     "power": "EDGEMETER_POWER",
     "signing_key_file": "EDGEMETER_SIGNING_KEY_FILE",
 }

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 from edgemeter.agent.base.run_statistics import rank_sum
 from edgemeter.agent.contract.record_accuracy import OutputCheck
 from edgemeter.agent.contract.record_figures import WIDEST_FIRST, Energy, Scope
+from edgemeter.agent.contract.record_generation import SYNTHETIC
 from edgemeter.agent.verdict.rule import Rules, RunFacts
 
 # Twice the smallest difference that matters (3%), rounded down: a smaller drift cannot reverse a comparison.
@@ -172,7 +173,7 @@ def rank_sum_z(first: NDArray[np.float64], second: NDArray[np.float64]) -> float
 def _wide_bounds(facts: RunFacts) -> str | None:
     latency, generation = facts.measured.latency, facts.measured.generation
     latency_ms = facts.latency_ms()
-    if generation is not None and generation.has_other_lengths:
+    if generation is not None and generation.prompts != SYNTHETIC:
         # Each query is another: that they differ in length is no uncertainty of the measurement.
         return None
     if latency.p50_ms is not None and "p50" in latency.unbounded and latency_ms.size:
@@ -206,16 +207,6 @@ def _waited_for_core(facts: RunFacts) -> str | None:
     # More threads wait than are stated where a library has its own.
     part = f"{share:.0%} of" if share <= 1 else "longer than"
     return f"its threads waited {scheduling.waited_ms:,.1f} ms for a core, {part} {of_time}"
-
-
-@RULES.note(
-    "an ExecuTorch program leaves no operator to portable kernels",
-    "they are of reference quality, a hundred times slower for a convolution: export the model with a partitioner that delegates them",
-    "`edgemeter models convert --to executorch-fp32`",
-)
-def _portable_kernels(facts: RunFacts) -> str | None:
-    left_operators = facts.measured.runtime.facts.get("left_to_portable")
-    return None if left_operators is None else f"portable kernels run {left_operators}"
 
 
 @ENERGY_RULES.suspect(

@@ -15,7 +15,14 @@ from edgemeter.agent.base.options import FiniteRange
 from edgemeter.agent.base.tables import Format, console_for, print_data
 from edgemeter.agent.base.terminal import print_text
 from edgemeter.agent.contract import suite as suites
-from edgemeter.provisioning.cli.options import change_options, dry_run_option, folder_option, format_option, print_notes, selection_option
+from edgemeter.provisioning.cli.options import (
+    change_options,
+    dry_run_option,
+    folder_option,
+    print_notes,
+    rows_json_option,
+    selection_option,
+)
 from edgemeter.provisioning.health.server_status import server_issues
 from edgemeter.provisioning.inventory.fleet_file import open_registry
 from edgemeter.provisioning.inventory.fleet_folder import FleetFolder
@@ -45,9 +52,6 @@ MOST_RUN_LINES = 20
     help="Time limit of a device, in seconds.",
 )
 @click.option("--retries", type=click.IntRange(0, 10), default=1, show_default=True, help="Retries after a time-out or an interruption.")
-@click.option(
-    "--cool-down", "cool_down_s", type=FiniteRange(0, 86_400), default=0.0, help="Seconds between two runs of a device. Default: 0."
-)
 @click.option("--exclusive", multiple=True, metavar="TAG", help="Let one device with this tag measure at a time; may be repeated.")
 @click.option(
     "--wait/--detach", "waits", default=True, help="Wait until all have ended (exit 1 when one failed), or return at once. Default: wait."
@@ -60,7 +64,6 @@ def run(
     *,
     timeout_s: float,
     retries: int,
-    cool_down_s: float,
     exclusive: tuple[str, ...],
     waits: bool,
     dry_run: bool,
@@ -75,7 +78,7 @@ def run(
     # A mistake in the suite is reported first, before devices are looked up and large files are packed.
     suites.read_file(suite)
     with open_registry(folder, read_only=dry_run) as registry:
-        picked = ordering.without_power(folder, registry, ordering.pick(folder, registry, selection))
+        picked = ordering.pick(folder, registry, selection)
         packed = ordering.pack(folder, suite, is_dry_run=dry_run)
         print_notes((*picked.notes, *packed.notes, *server_issues(folder, time.time_ns())))
         if dry_run:
@@ -88,7 +91,7 @@ def run(
                 click.echo(f"would send {content.name} ({content.size_bytes} bytes, sha256 {content.sha256[:12]})")
             print_would_order(picked.names, packed.title)
             return
-        new = NewJob(packed.work, packed.title, timeout_s, retries, cool_down_s=cool_down_s, exclusive=exclusive)
+        new = NewJob(packed.work, packed.title, timeout_s, retries, exclusive=exclusive)
         order(folder, registry, new, picked.targets, waits=waits, as_json=as_json)
 
 
@@ -98,7 +101,6 @@ def run(
 @selection_option("measure on")
 @click.option("--cron", help="Times, in the device's local time: 'MINUTE HOUR DAY MONTH WEEKDAY', or @daily.")
 @click.option("--end", is_flag=True, help="End the schedule of that name.")
-@click.option("--canary-run", is_flag=True, help="Measure the canary, the model that ships with the agent, instead of a suite.")
 @click.option(
     "--wait/--detach", "waits", default=False, help="Wait until all devices have acknowledged it, or return at once. Default: detach."
 )
@@ -111,7 +113,6 @@ def schedule(
     *,
     cron: str | None,
     end: bool,
-    canary_run: bool,
     waits: bool,
     dry_run: bool,
     as_json: bool,
@@ -122,7 +123,7 @@ def schedule(
     """
     from edgemeter.provisioning.jobs import ordering
 
-    ordering.check_schedule(name, cron, suite, is_end=end, is_canary=canary_run)
+    ordering.check_schedule(name, cron, suite, is_end=end)
     if suite is not None:
         suites.read_file(suite)
     with open_registry(folder, read_only=dry_run) as registry:
@@ -143,7 +144,7 @@ def schedule(
 @click.option("--device", help="Show the jobs of this device, the newest first.")
 @click.option("--follow", "follows", is_flag=True, help="Show the progress of one job until it has ended; exit 1 if a device failed.")
 @click.option("--answers", "with_text", is_flag=True, help="Print the text that devices answered: doctor reports, log lines.")
-@format_option
+@rows_json_option
 @folder_option
 def jobs(job: str | None, folder: FleetFolder, *, device: str | None, follows: bool, with_text: bool, form: Format | None) -> None:
     """Show the newest jobs, one job with its devices and runs, or one device with its jobs.

@@ -8,13 +8,12 @@ from rich.console import Console
 
 from edgemeter.agent.base import cron as cron_times
 from edgemeter.agent.base.errors import ConfigError
-from edgemeter.agent.contract.orders import Canary, JobId, Schedule
+from edgemeter.agent.contract.orders import JobId, Schedule
 from edgemeter.provisioning.content.store import ContentStore, DryRunStore
 from edgemeter.provisioning.inventory.fleet_folder import FleetFolder
 from edgemeter.provisioning.inventory.selection import select_devices
-from edgemeter.provisioning.jobs import packing, rules
+from edgemeter.provisioning.jobs import packing
 from edgemeter.provisioning.jobs.packing import PackedSuite
-from edgemeter.provisioning.jobs.rules import read_rules
 from edgemeter.provisioning.registry.devices import Device, find_presence
 from edgemeter.provisioning.registry.registry import Registry
 
@@ -52,17 +51,6 @@ def pick(folder: FleetFolder, registry: Registry, selection: str) -> OrderTarget
     return OrderTargets(accepted, notes)
 
 
-def without_power(folder: FleetFolder, registry: Registry, picked: OrderTargets) -> OrderTargets:
-    """Return the targets without those that draw more than their circuit gives, and never measure; raises ConfigError if none is left."""
-    rule = read_rules(folder, registry)
-    why = {device.device: rules.why_never(rule.places.get(device.device, rules.DevicePlace()), rule) for device in picked.devices}
-    able = tuple(device for device in picked.devices if why[device.device] is None)
-    notes = tuple(f"{device} is skipped: {reason}" for device, reason in why.items() if reason)
-    if not able:
-        raise ConfigError(f"none of these devices can measure; {notes[0]}: correct power_w or limit_w in fleet.toml")
-    return OrderTargets(able, (*picked.notes, *notes))
-
-
 def pack(folder: FleetFolder, suite: Path, *, is_dry_run: bool = False) -> PackedSuite:
     """Return a suite as work, its models and images in the fleet's content, or nowhere in a dry run; raises as `packing.pack_file`."""
     store = DryRunStore() if is_dry_run else ContentStore(folder.content)
@@ -71,26 +59,26 @@ def pack(folder: FleetFolder, suite: Path, *, is_dry_run: bool = False) -> Packe
     return replace(packed, notes=(*packed.notes, packing.size_note([packed.work])))
 
 
-def check_schedule(name: str, cron: str | None, suite: Path | None, *, is_end: bool, is_canary: bool) -> None:
+def check_schedule(name: str, cron: str | None, suite: Path | None, *, is_end: bool) -> None:
     """Check the parameters of a schedule; raises ConfigError if its name or times are wrong, or they contradict each other."""
     try:
         msgspec.convert(name, JobId)
     except msgspec.ValidationError as error:
         raise ConfigError(f"{name!r} cannot be the name of a schedule: use lower-case letters, digits and dashes, at most 64") from error
     if is_end:
-        if cron is not None or suite is not None or is_canary:
-            raise ConfigError("--end takes a name and --on only: leave out the suite, --cron and --canary-run")
+        if cron is not None or suite is not None:
+            raise ConfigError("--end takes a name and --on only: leave out the suite and --cron")
         return
-    if cron is None or (suite is None) != is_canary:
-        raise ConfigError("a schedule needs --cron 'MINUTE HOUR DAY MONTH WEEKDAY' and either a suite or --canary-run; --end ends one")
+    if cron is None or suite is None:
+        raise ConfigError("a schedule needs a suite and --cron 'MINUTE HOUR DAY MONTH WEEKDAY'; --end ends one")
     cron_times.parse(cron)
 
 
 def schedule_work(
     folder: FleetFolder, name: str, cron: str | None, suite: Path | None, *, is_dry_run: bool = False
 ) -> tuple[Schedule, tuple[str, ...]]:
-    """Return the order, and notes on it; without `cron` it ends the schedule. Raises EdgemeterError as `packing.pack_file`."""
+    """Return the order, and notes on it; without a suite it ends the schedule. Raises EdgemeterError as `packing.pack_file`."""
     if suite is None:
-        return Schedule(name=name, cron=cron or "", work=Canary()), ()
+        return Schedule(name=name), ()
     packed = pack(folder, suite, is_dry_run=is_dry_run)
     return Schedule(name=name, cron=cron or "", work=packed.work), packed.notes

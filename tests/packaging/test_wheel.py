@@ -96,8 +96,6 @@ ON_BOARDS = {
     "litert": "ai-edge-litert",
     "onnx": "onnxruntime",
     "llama": "xllamacpp",
-    "genai": "onnxruntime-genai",
-    "litert-lm": "litert-lm-api",
 }
 
 
@@ -174,24 +172,16 @@ SMOKE = {
     "onnx": partial(measures, ".onnx"),
     "torch": partial(measures, ".torchscript"),
     "openvino": partial(imports, "openvino"),
-    "openvino-ep": partial(imports, "onnxruntime_ep_openvino" if IS_X86 else "onnxruntime"),
-    "ggml-ep": partial(imports, "onnxruntime_ggml" if IS_X86 else "onnxruntime"),
-    "webgpu-ep": partial(imports, "onnxruntime_ep_webgpu"),
-    "qnn-ep": partial(imports, "onnxruntime" if IS_X86 else "onnxruntime_qnn"),
     "ncnn": partial(imports, "ncnn"),
     "executorch": partial(imports, "executorch.extension.pybindings._C"),
     "llama": partial(generates, "edgemeter-notes_q4_0.gguf"),
-    "genai": partial(generates, "edgemeter-notes_f16"),
-    "litert-lm": partial(imports, "litert_lm"),
     # Their libraries are the vendor's own, or for boards only: what comes is what reads photographs.
     "hailo": partial(says, "doctor", "pillow", status=1),
-    "rknn": partial(says, "doctor", "pillow", status=1),
     "jtop": partial(imports, "jtop"),
     "nvidia": partial(says, "sensors --all", "nvml: no NVIDIA driver answers"),
     "serial": partial(imports, "serial"),
     "joulescope": partial(says, "sensors --all", "joulescope: no Joulescope is connected"),
     "influx": partial(imports, "influxdb_client"),
-    "grpc": partial(imports, "grpc"),
     "postgres": partial(imports, "psycopg"),
     "report": partial(says, "report --help", "Example"),
     "collector": partial(says, "collector up --help", "--influx"),

@@ -200,21 +200,10 @@ def test_a_job_waits_while_somebody_measures_by_hand(device):
     assert device.final().state == "done"
 
 
-def test_cool_down_lies_between_two_measurements(device):
-    """The second waits from the end of the first."""
-    device.order(device.measure(), job="first")
-    device.final("first")
-    device.order(device.measure(cool_down_s=3.0), job="second")
-    device.final("second")
-    first, second = sorted(Journal(device.home / journal.JOURNAL_FILE).latest(2), key=lambda entry: entry.place)
-    assert second.started_ns - first.ended_ns > 2.5e9
-    assert any(report.reason == "cooling down for 3 s" for report in device.reports)
-
-
 @pytest.mark.parametrize(
     ("work", "reason"),
     [
-        (Schedule(name="x", cron="61 * * * *", work=orders.Canary()), "is not a schedule"),
+        (Schedule(name="x", cron="61 * * * *", work=Measure(suite=ABSENT)), "is not a schedule"),
         (Restart(what="board"), "no supervisor"),
         (Update(version="1.0", bundle=ABSENT), "release"),
         (Measure(suite=ABSENT), "the server has no content eeeeeeeeeeee"),
@@ -336,7 +325,7 @@ def test_a_schedule_needs_its_content_once_and_no_connection_after(device):
     device.handler.connected()
     device.handler.poll()
     assert {report.job for report in device.reports} == {"job-1"}
-    device.order(Schedule(name="nightly", cron="", work=orders.Canary()), job="end")
+    device.order(Schedule(name="nightly"), job="end")
     assert "ended" in device.final("end").reason
     assert book.query("SELECT * FROM schedules") == []
     book.close()
