@@ -83,8 +83,8 @@ def open_folder(
     is left out with a warning, because a folder often holds more than one set (all of val2017, annotations of 80). Folders below it
     count only as class folders, or where annotations name them. A file in place of the folder holds the items itself, as a video does.
 
-    Of photographs that annotations name, only those of the subset need be there. `reader` is that of the format, or its name, where
-    several recognise it or none does; `cluster_by` what names the clusters of the items, where not the first field of the annotations that does.
+    Of photographs that annotations name, only those of the subset need be there. `reader` is that of the format, or its name, where several
+    recognise it or none does; `cluster_by` is what names the clusters of the items, where not the first field of the annotations that does.
     `first` reads only so many of the items, to see what they are: the hash is then another.
 
     Raises:
