@@ -88,10 +88,10 @@ def test_answers_are_scored_by_squads_rule(plugin, tmp_path):
     ]:
         with table_row(answer):
             assert squad["f1"](answer, right) == pytest.approx(expected)
-    asked = [("who?", ["Ada", "Ada wrote"]), ("who?", []), ("who?", ["it"])]
+    answers_by_question = [("who?", ["Ada", "Ada wrote"]), ("who?", []), ("who?", ["it"])]
     questions = [
         {"id": f"q{number}", "question": text, "answers": [{"text": right, "answer_start": 0} for right in answers]}
-        for number, (text, answers) in enumerate(asked)
+        for number, (text, answers) in enumerate(answers_by_question)
     ]
     (tmp_path / "dev.json").write_text(json.dumps({"data": [{"paragraphs": [{"context": "Ada wrote it.", "qas": questions}]}]}))
     data = open_folder(tmp_path / "dev.json", reader=squad["Questions"]())
