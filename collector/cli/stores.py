@@ -60,23 +60,6 @@ ledger_option = click.option(
 )
 
 
-def influx_written_options(command: _Command) -> _Command:
-    """Add `--influx-fields` and `--influx-also`: what is written of each record."""
-    extent = click.option(
-        "--influx-fields",
-        type=click.Choice(["all", "figures"]),
-        default="all",
-        help="all: whole records, which compare can read back; figures: about 20 numbers a run, at a fraction of the load. Default: all.",
-    )
-    also = click.option(
-        "--influx-also",
-        type=click.Choice(["latency_histogram", "power_trace"]),
-        multiple=True,
-        help="Also write this measurement of the raw samples.",
-    )
-    return extent(also(command))
-
-
 def stores_option(text: str, metavar: str | None = "FILE|URL") -> Callable[[_Command], _Command]:
     """Return what adds `--ledger`, repeatable, as `stores`: where runs are read from."""
     variables = ["EDGEMETER_STORE", "EDGEMETER_LEDGER"]
