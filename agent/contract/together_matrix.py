@@ -50,16 +50,16 @@ def rows_of(runs: Iterable[RunRecord]) -> list[TogetherRow]:
     return sorted(rows, key=lambda row: len(row.neighbours))
 
 
-def _row(beside: dict[int, RunRecord], alone: dict[int, RunRecord]) -> TogetherRow:
-    first = next(iter(beside.values()))
-    pairs_ms = [(alone[repeat].latency.mean_ms, run.latency.mean_ms) for repeat, run in beside.items() if repeat in alone]
-    ratio, low, high = slow_down([math.log(beside_ms / alone_ms) for alone_ms, beside_ms in pairs_ms])
+def _row(accompanied: dict[int, RunRecord], alone: dict[int, RunRecord]) -> TogetherRow:
+    first = next(iter(accompanied.values()))
+    pairs_ms = [(alone[repeat].latency.mean_ms, run.latency.mean_ms) for repeat, run in accompanied.items() if repeat in alone]
+    ratio, low, high = slow_down([math.log(accompanied_ms / alone_ms) for alone_ms, accompanied_ms in pairs_ms])
     return TogetherRow(
         model=Neighbour.of(first.model, first.runtime, first.cpus),
         neighbours=first.together.neighbours if first.together else (),
         alone_ms=median(run.latency.mean_ms for run in alone.values()) if alone else None,
-        mean_ms=median(run.latency.mean_ms for run in beside.values()),
-        overlap_ms=median(run.together.overlap_ms for run in beside.values() if run.together),
+        mean_ms=median(run.latency.mean_ms for run in accompanied.values()),
+        overlap_ms=median(run.together.overlap_ms for run in accompanied.values() if run.together),
         slow_down_ratio=ratio,
         slow_down_low_ratio=low,
         slow_down_high_ratio=high,

@@ -192,7 +192,9 @@ class _TogetherGroup:
         records = []
         for at, (run, result, observation) in enumerate(zip(runs, measured, observations, strict=True)):
             observation.inspect_after()
-            neighbours = tuple(Neighbour.of(other.model, other.runtime, other.cpus) for place, other in enumerate(measured) if place != at)
+            neighbours = tuple(
+                Neighbour.of(other.model, other.runtime, other.cpus) for number, other in enumerate(measured) if number != at
+            )
             together = Together(neighbours=neighbours, overlap_ms=company.window.length_ns / 1e6)
             with_company = msgspec.structs.replace(result, together=together)
             records.append(session.record_of(run, with_company, monotonic_ns, observation, traces, self.why_no_power, cooled))
