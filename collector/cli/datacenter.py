@@ -102,8 +102,8 @@ def _show(part: ServerAnalysis, console: Console) -> None:
     print_text(console, "equal where:")
     for even in part.break_even:
         rate = f"{_span(even.rate_per_s)} requests per s" if even.rate_per_s else "request rate unknown without idle power"
-        share = _span(even.utilisation_ratio.scaled(100))
-        print_text(console, f"  {even.network}: utilisation {share}%, {rate}, {_span(even.sent_bytes)} bytes a request")
+        percent = _span(even.utilisation_ratio.scaled(100))
+        print_text(console, f"  {even.network}: utilisation {percent}%, {rate}, {_span(even.sent_bytes)} bytes a request")
     carbon = [cell.carbon_g for cell in part.gross]
     span = figures.span(min(band.low for band in carbon), max(band.high for band in carbon))
     print_text(console, f"a million there, with the network: {span} g CO2e")
