@@ -70,7 +70,7 @@ def stand(folder, name, standing):
     """Let the registry say that of a device."""
     registry = Registry(folder.registry)
     with registry.transaction() as connection:
-        devices.put(connection, Device(name, "lab", None, None, (), standing, None, None, None, 0))
+        devices.put(connection, Device(name, "lab", None, None, (), standing, None, 0))
     registry.close()
 
 
