@@ -7,7 +7,7 @@ from edgemeter.agent.contract.health import Health
 from edgemeter.agent.contract.messages import DeviceState
 from edgemeter.agent.contract.orders import Doctor, Logs
 from edgemeter.provisioning.registry import campaigns, certificates, devices, jobs
-from edgemeter.provisioning.registry.campaigns import Campaign, CampaignCell, StepRules
+from edgemeter.provisioning.registry.campaigns import Campaign, CampaignCell, GroupRules
 from edgemeter.provisioning.registry.certificates import Certificate, EnrolmentRequest, EnrolmentToken
 from edgemeter.provisioning.registry.devices import Device, DeviceReport
 from edgemeter.provisioning.registry.jobs import NewJob
@@ -64,7 +64,7 @@ def test_a_job_is_found_by_how_its_name_begins(registry):
 
 def test_a_campaign_with_its_cells(registry):
     """Its rules, its state and its coverage."""
-    campaign = Campaign("all", "running", None, 0, 2, StepRules(), 5, 0)
+    campaign = Campaign("all", "running", None, 0, 2, GroupRules(), 5, 0)
     with registry.transaction() as statements:
         work = NewJob(Doctor(), "doctor", 300.0, campaign="all")
         job = jobs.add(statements, work, [("pi-1", "lab")], 1, state="held", waves={"pi-1": 1})
