@@ -5,7 +5,6 @@ import os
 import shutil
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
@@ -216,12 +215,3 @@ def test_versions_are_compared_as_versions(inside):
         (root / "current").symlink_to(f"releases/{installed}")
         assert inside.step("release", version=bundle)[0] == state, (installed, bundle)
         shutil.rmtree(root)
-
-
-def test_a_full_disk_is_one_line(inside):
-    """Whatever the step was at."""
-    (inside.prefix / "etc/udev").write_text("a file where a folder is to be")
-    state, detail = inside.step("udev", rules="")
-    assert state == "failed"
-    assert "udev" in detail
-    assert Path(inside.prefix / "etc/udev").is_file()

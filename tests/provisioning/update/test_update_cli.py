@@ -108,15 +108,6 @@ def test_a_release_that_is_added_is_content_and_listed(world):
     assert "2.0" in world.call("release", "list").output
 
 
-def test_a_release_with_one_changed_byte_is_not_added(world):
-    """It is refused, and nothing of it is kept among the contents."""
-    for change in ("manifest.json", "manifest.sig", "wheels/edgemeter"):
-        with table_row(change):
-            with pytest.raises(errors.ConfigError):
-                world.call("release", "add", world.board.release("2.0", manifest=FITS, change=change))
-            assert not world.folder.content.exists()
-
-
 def test_a_dry_run_shows_who_runs_what_and_orders_nothing(world):
     """Who is bad, who is there already, who is not accepted, and who would go."""
     world.hear("pi-2", agent="2.0")

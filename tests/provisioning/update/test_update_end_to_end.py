@@ -29,17 +29,6 @@ HERE = f"import site, sys; '-m' in sys.orig_argv and 'pip' in sys.orig_argv or s
 
 
 # The agent under test, but for formats of its files that no earlier one can write.
-OTHER_FORMATS = """import sys
-if "pip" not in sys.orig_argv:
-    from dataclasses import replace
-    from edgemeter.agent.delivery import outbox_file
-    from edgemeter.agent.ledger import ledger_file
-    def later(form, table):
-        step = f"ALTER TABLE {table} ADD COLUMN colour TEXT"
-        return replace(form, version=form.version + 1, min_version=form.version + 1, upgrades={form.version: step})
-    outbox_file.FORMAT = later(outbox_file.FORMAT, "records")
-    ledger_file.LEDGER_FORMAT = later(ledger_file.LEDGER_FORMAT, "presence")
-"""
 
 
 def agent_wheels(version, **files):
