@@ -33,11 +33,10 @@ _NAMES = {
     "data": ("-d", "--data"),
     "annotations": ("-a", "--annotations"),
     "rate_per_s": ("--rate",),
-    "depth_tokens": ("--depth",),
     "options": ("--option",),
 }
 # Options that take several values where their key takes a list of them.
-_SWEPT = ("prompt_tokens", "depth_tokens", "output_tokens", "prefix_cache", "concurrency", "rate_per_s", *SETTINGS)
+_SWEPT = ("prompt_tokens", "output_tokens", "concurrency", "rate_per_s", *SETTINGS)
 
 
 on_option = added(
@@ -151,7 +150,7 @@ def _form_of(key: str, annotation: Any) -> dict[str, Any]:
     kinds = [kind for kind in get_args(annotation) if kind is not NoneType]
     form = PATH if key in PATHS else _click_type(kinds[-1 if key in _SWEPT else 0])
     words = [word for kind in kinds if get_origin(kind) is Literal for word in get_args(kind)]
-    return {"type": ValuesOr(form.item, *words) if words and isinstance(form, CommaSeparated) and key != "prefix_cache" else form}
+    return {"type": ValuesOr(form.item, *words) if words and isinstance(form, CommaSeparated) else form}
 
 
 def _click_type(annotation: Any) -> _Type:

@@ -20,7 +20,6 @@ from edgemeter.agent.base.progress import is_quiet, passing_note, wait_note
 from edgemeter.agent.cli.case_options import CASE_KEYS as CASE_KEYS  # noqa: PLC0414 - read from here by the functions of the API
 from edgemeter.agent.cli.run_plan import announcement
 from edgemeter.agent.contract.case_settings import checked_settings
-from edgemeter.agent.contract.model_formats import of_folder
 from edgemeter.agent.contract.suite import PATHS, Case, Suite, SuiteFile, expand, read_file, set_keys
 
 if TYPE_CHECKING:
@@ -78,7 +77,7 @@ def written_suite(suite: Path | None, models: Path | Sequence[Path] | None, opti
     # Paths of a suite are relative to its file, those of options to the working directory.
     case_settings |= {key: str(Path(case_settings[key]).absolute()) for key in PATHS if key in case_settings}
     named = [models] if isinstance(models, Path) else models or ()
-    files = [] if suite else [str(of_folder(model_path(model))) for model in named]
+    files = [] if suite else [str(model_path(model)) for model in named]
     one_only = [key for key in ("name", "sha256") if key in case_settings]
     if len(files) > 1 and one_only:
         raise ConfigError(f"--{one_only[0]} belongs to one model, {len(files)} are given: leave it out, or write a suite")

@@ -44,7 +44,6 @@ def test_a_value_is_of_the_type_that_its_key_has():
         (("--scenario", "offline"), {"scenario": "offline"}),
         (("-d", "photos"), {"data": "photos"}),
         (("--prompt-tokens", "128,512"), {"prompt_tokens": [128, 512]}),
-        (("--depth", "0,1024"), {"depth_tokens": [0, 1024]}),
         (("--cpus", "0"), {"cpus": [0]}),
         (("--option", "kv_type=q8_0", "--option", "batch=64"), {"options": {"kv_type": "q8_0", "batch": "64"}}),
     ]:

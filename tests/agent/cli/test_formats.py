@@ -32,7 +32,6 @@ LINES = {
     "run": f"-m {REPLAY} --mode rapid --power none --no-save",
     "accuracy": "--annotations truth.json --predictions found.json",
     "runs": "",
-    "runs list": "",
     "compare": "--reference server-1 --ledger runs.json",
     "trend": "",
     "trend units": "",

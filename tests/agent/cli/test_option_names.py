@@ -8,7 +8,6 @@ from tests.fixtures.command_lines import every_command
 
 # What a name means on every command that has it. A new meaning takes a new name; a new name for one of these things is a synonym.
 MEANINGS = {
-    "--accept-unverified": "models without a known hash too",
     "--all": "list what is left out by default too",
     "--all-days": "count the days before the last change of level too",
     "--annotations": "ground truth of --data",
@@ -16,10 +15,8 @@ MEANINGS = {
     "--batch": "samples in a batch",
     "--board": "type of board",
     "--broker": "address of the broker",
-    "--cache": "folder of fetched models",
     "--calibration": "folder of images to measure int8 ranges on",
     "--calibration-images": "largest number of calibration images",
-    "--catalogue": "the user's own catalogue of models",
     "--cluster-by": "what makes items dependent",
     "--column": "what a column of a table holds",
     "--concurrency": "users of a server",
@@ -28,7 +25,6 @@ MEANINGS = {
     "--cpus": "cores that a run is pinned to",
     "--data": "what the model runs on: photographs, recordings, texts",
     "--deadline": "longest time from a frame to its answer",
-    "--deleted": "list deleted runs instead",
     "--delivery-timeout": "seconds to wait for receipts",
     "--device": "name of a device",
     "--dry-run": "change and send nothing",
@@ -91,7 +87,6 @@ MEANINGS = {
     "--to": "format to convert to",
     "--trusted": "convert where the kernel confines no files",
     "--user": "account on the board",
-    "--verdict": "only this verdict",
     "--wait": "wait for the end, or detach",
 }
 # A text may be checked by the command (a list, a place with an address in it); a flag is never a value.

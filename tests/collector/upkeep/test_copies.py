@@ -101,16 +101,6 @@ def test_a_restore_overwrites_nothing(tmp_path):
             assert (folder / name).read_bytes() == b"mine"
 
 
-def test_a_backup_overwrites_nothing(tmp_path):
-    """Neither a file nor the annotations of another backup."""
-    path, copy = tmp_path / "ledger.sqlite", tmp_path / "copy.sqlite"
-    keep(path, 1)
-    copy.write_bytes(b"mine")
-    with pytest.raises(ConfigError, match="nothing is overwritten"):
-        copies.backup(path, copy)
-    assert copy.read_bytes() == b"mine"
-
-
 def test_a_backup_while_a_collector_writes_is_of_one_moment(tmp_path):
     """Every copy holds a beginning of what was committed, whole, and the writer is not stopped."""
     path = tmp_path / "ledger.sqlite"
@@ -165,14 +155,6 @@ def test_a_full_disk_leaves_no_half_of_a_copy(tmp_path):
         with pytest.raises(UnavailableError):
             copies.backup(path, folder / "copy.sqlite")
         assert list(folder.iterdir()) == []
-
-
-def test_a_folder_that_may_not_be_written_is_one_line(tmp_path):
-    """A file stands where the folder would be."""
-    path = tmp_path / "ledger.sqlite"
-    keep(path, 1)
-    with pytest.raises(UnavailableError, match="cannot write the copy"):
-        copies.backup(path, path / "copy.sqlite")
 
 
 def test_the_numbers_of_a_ledger_are_those_of_its_records(tmp_path):

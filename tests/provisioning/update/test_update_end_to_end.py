@@ -28,9 +28,6 @@ LONG_S = 900.0
 HERE = f"import site, sys; '-m' in sys.orig_argv and 'pip' in sys.orig_argv or site.addsitedir({sysconfig.get_path('purelib')!r})\n"
 
 
-# The agent under test, but for formats of its files that no earlier one can write.
-
-
 def agent_wheels(version, **files):
     """Return the wheels of a release whose agent is the one under test; `files` are further ones in its wheel."""
     return {f"edgemeter-{version}-py3-none-any.whl": wheel("edgemeter", version, {"edgemeter_here.pth": HERE, **files})}
