@@ -76,9 +76,7 @@ class Card(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
         """Return how a photograph becomes the model's input; raises ConfigError if the model takes none."""
         if isinstance(self.input, ImageInput):
             return self.input
-        raise ConfigError(
-            f"model {self.name!r} takes an input of kind 'tensor', an image is needed here: correct input.kind in its card"
-        )
+        raise ConfigError(f"model {self.name!r} takes an input of kind 'tensor', an image is needed here: correct input.kind in its card")
 
 
 def card_path(model: Path) -> Path:
