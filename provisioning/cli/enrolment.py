@@ -177,7 +177,7 @@ def requests(ctx: click.Context, /, folder: FleetFolder, *, form: Format | None)
 @click.option("--as", "name", metavar="NAME", help="Name for the board. Required for a copied card.")
 @json_option
 def accept(devices: tuple[str, ...], folder: FleetFolder, name: str | None, *, as_json: bool) -> None:
-    """Approve pending certificate requests, by device or request; re-admit revoked devices, or boards enrolled after a backup.
+    """Approve pending certificate requests, by device or request; re-admit revoked devices.
 
     Example: edgemeter fleet requests accept pi5-01
     """
