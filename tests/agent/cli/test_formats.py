@@ -75,7 +75,7 @@ def world(tmp_path_factory):
         book.close()
         called("trend annotate 'a_new & better supply' --day 2026-01-01")
         called("trend alerts check")
-        called("fleet init --broker broker.example --folder fleet")
+        called("fleet --folder fleet init --broker broker.example")
         yield folder
 
 
