@@ -98,7 +98,6 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     start_below_c: float | None = None  # Before each run, wait until all temperatures are below this. Default: no wait.
     cool_down_limit_s: Seconds | None = None  # Longest wait for these temperatures, in seconds.
     accuracy: AccuracyWhen | None = None  # Repeats that measure accuracy.
-    keep_predictions: bool | None = None  # Keep detections or best classes with the run, for `edgemeter runs why`. Default: no.
     reference_accuracy: Annotated[float, msgspec.Meta(gt=0, le=1)] | None = None
     """Accuracy of the fp32 model on this data, 0..1. Default: the model card's."""
     gate: Annotated[float, msgspec.Meta(gt=0, le=1)] | None = None  # Ratio of the reference accuracy below which a run is invalid.

@@ -79,14 +79,6 @@ class Accuracy(RecordPart, frozen=True, kw_only=True):
         return self.clusters.words if self.clusters else (self.interval or "").partition("; ")[2]
 
 
-class PackedPredictions(RecordPart, frozen=True, kw_only=True):
-    """Predictions kept with a run."""
-
-    items: Count  # Photographs or other items.
-    least_score: Ratio  # Objects with a lower score are left out.
-    data: str  # Predictions and annotations: JSON, zlib-compressed, base85.
-
-
 class OutputCheck(RecordPart, frozen=True, kw_only=True):
     """Outputs kept during the timed part against outputs for the same inputs afterwards (the intent of MLPerf's TEST01)."""
 

@@ -65,7 +65,7 @@ SETTLE_LIMIT_S = 60.0  # Longest wait for the board to settle at another power m
 # Settings, beside the model, of which a list stands for a case each.
 AXES = ("runtime", "backend", "precision", "threads", *TOKEN_AXES, "prefix_cache", "concurrency", "rate_per_s", *operating_point.SETTINGS)
 # Settings for items of data, which a stream has none of.
-_OF_ITEMS = ("data", "reader", "cluster_by", "subset", "reference_accuracy", "keep_predictions")
+_OF_ITEMS = ("data", "reader", "cluster_by", "subset", "reference_accuracy")
 PATHS = ("data", "annotations", "prompts", "trace", "stream")  # Keys that name a file or folder: relative to the suite's own.
 FORMER_KEYS = {"images": "data"}  # Keys by the name that they had before; a file may use it for one release.
 # Keys of some scenarios or modes only: with others they have no effect. The first is chosen where none is named.
@@ -110,7 +110,6 @@ class Case(msgspec.Struct, frozen=True, kw_only=True):
     data: str | None = None
     annotations: str | None = None
     accuracy: AccuracyWhen = "every"
-    keep_predictions: bool = False
     reference_accuracy: float | None = None
     gate: float = GATE_RATIO
     agreement: AccuracyWhen = "never"

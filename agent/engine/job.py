@@ -17,7 +17,6 @@ from edgemeter.agent.contract.record_accuracy import (
     Agreement,
     Answers,
     OutputCheck,
-    PackedPredictions,
     StreamDetections,
 )
 from edgemeter.agent.contract.record_conditions import DatasetInfo, Model, RuntimeInfo, Sandbox, Scheduling, Subset, Tensor
@@ -147,8 +146,6 @@ class MeasuredRun(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     agreement: Agreement | None = None
     agreement_reason: str | None = None
     accuracy_gate: AccuracyGate | None = None
-    predictions: PackedPredictions | None = None
-    predictions_reason: str | None = None
     samples: tuple[Series, ...]
     timed: Window
     idle_before: Window | None

@@ -325,8 +325,6 @@ def _measured(work: job.RunJob, start: _Start, timing: _Timing, evaluated: Evalu
         detections=evaluated.detections,
         output_check=evaluated.check,
         answers=evaluated.answers,
-        predictions=evaluated.predictions,
-        predictions_reason=evaluated.predictions_reason,
         accuracy_gate=accuracy_gate(evaluated.accuracy, model.card, work.case.reference_accuracy, work.case.gate),
         samples=(
             *scenario.time_series(timed, window.start_ns),

@@ -20,14 +20,12 @@ from numpy.typing import NDArray
 from edgemeter.agent import runtimes
 from edgemeter.agent.base.errors import AnswerError, ConfigError, one_line
 from edgemeter.agent.base.metrics import is_reached, needed_value
-from edgemeter.agent.contract.kept_predictions import fitted
 from edgemeter.agent.contract.model_card import Card
 from edgemeter.agent.contract.record_accuracy import (
     Accuracy,
     AccuracyGate,
     Answers,
     OutputCheck,
-    PackedPredictions,
     StreamDetections,
 )
 from edgemeter.agent.contract.suite import Case
@@ -135,8 +133,6 @@ class Evaluation:
     answers: Answers | None
     accuracy: Accuracy | None
     reason: str | None
-    predictions: PackedPredictions | None
-    predictions_reason: str | None
     detections: StreamDetections | None = None
 
 
@@ -187,7 +183,6 @@ def evaluate(
     except AnswerError as error:
         # What was timed stays measured; what a server does not answer any more is neither compared nor scored.
         unanswered = f"the server did not answer a repeated query: {one_line(error)[:140]}."
-    predictions, predictions_reason = _kept(work, model, accuracy, unanswered) if work.case.keep_predictions else (None, None)
     return Evaluation(
         preprocess_ns=np.array(before, np.int64),
         postprocess_ns=np.array(after, np.int64),
@@ -195,8 +190,6 @@ def evaluate(
         answers=log.summary(annotated_objects(model)),
         accuracy=accuracy,
         reason=_no_accuracy(work, model, accuracy, unanswered),
-        predictions=predictions,
-        predictions_reason=predictions_reason,
         detections=_detections(work.case, model) if scoring and unanswered is None else None,
     )
 
@@ -206,20 +199,6 @@ def _detections(case: Case, model: LoadedModel) -> StreamDetections | None:
     find = getattr(model.work, "detections", None)
     detections: StreamDetections | None = find() if find else None
     return detections and msgspec.structs.replace(detections, most_missed=case.most_missed, most_false=case.most_false)
-
-
-def _kept(
-    work: job.RunJob, model: LoadedModel, accuracy: Accuracy | None, unanswered: str | None
-) -> tuple[PackedPredictions | None, str | None]:
-    """Return the predictions that were scored, packed, else why there are none to keep."""
-    if accuracy is None:
-        return None, _no_accuracy(work, model, accuracy, unanswered)
-    # A method that a task may have beside those of the protocol.
-    predictions = getattr(model.work, "predictions", None)
-    if predictions is None or model.card is None:
-        return None, f"the task {model.card.task if model.card else None} keeps no predictions: only detectors and classifiers do"
-    packed = fitted(predictions())
-    return packed, None if packed else "not one fits beside the labels: give shorter labels in the card"
 
 
 def _run(runtime: runtimes.Runtime, calls: Sequence[list[Array]]) -> list[list[Array]]:

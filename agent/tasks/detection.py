@@ -10,7 +10,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgemeter.agent.base.errors import ConfigError
-from edgemeter.agent.contract.kept_predictions import SHOWN_SCORE, KeptPredictions
 from edgemeter.agent.contract.model_card import Card, CardOutput
 from edgemeter.agent.contract.record_accuracy import Accuracy
 from edgemeter.agent.datasets.dataset import Dataset
@@ -18,12 +17,13 @@ from edgemeter.agent.runtimes import Loaded, with_batch_of_1
 from edgemeter.agent.tasks import Inputs, Outputs, Parts
 from edgemeter.agent.tasks.coco_ap import coco_accuracy
 from edgemeter.agent.tasks.coco_matches import BOXES, KEYPOINTS, CocoAp, ObjectKind
-from edgemeter.agent.tasks.kept_items import kept_objects
 from edgemeter.agent.tasks.parts import units_of
 from edgemeter.agent.tasks.photo_items import PhotoTask
 from edgemeter.agent.vision.decoders import Detections, create
 from edgemeter.agent.vision.preprocess import values_of_first
 
+# What a user is shown of a detector where nothing else is asked for.
+SHOWN_SCORE = 0.25
 # A box just below what is shown on one side still counts on the other.
 PARTNER_SCORE = 0.15
 # COCO's loosest match.
@@ -162,16 +162,6 @@ class Detection(ObjectTask):
         share = f"{len(self._full)} of {len(self._predictions)} photographs"
         remedy = f"COCO counts {COUNTED} of each class: remove output.max_detections"
         return (f"AP may be too low: the card keeps {limit} detections of a photograph, which {share} have, and {remedy}",)
-
-    def predictions(self) -> KeptPredictions:
-        """Return the boxes of what was found in each photograph beside its annotations; there must be ground truth."""
-        truth, image_ids = self._truth or {}, self._data.image_ids or ()
-        photographs = [
-            (image_ids[index], self._data.items[index].name, self._frames[index].photo_width, self._frames[index].photo_height)
-            for index in sorted(self._boxes)
-        ]
-        rows = [self._rows(image_ids[index], detections) for index, detections in self._boxes.items()]
-        return kept_objects(truth, photographs, np.concatenate(rows))
 
     def _kept(self, index: int, detections: Detections) -> Sequence[Any]:
         """Keep the boxes of one photograph, and return the shapes of what has a category of the annotations, as they are scored."""

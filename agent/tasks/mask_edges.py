@@ -7,13 +7,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from edgemeter.agent.contract.kept_predictions import FARTHEST_PX
 from edgemeter.agent.datasets.coco import Rle
 from edgemeter.agent.tasks.similarity import spread
 
 Edges = NDArray[np.int64]
 # Outlines are drawn in so many steps a pixel. Source: cocoapi `maskApi.c`, `rleFrPoly`.
 _STEPS = 5
+# Far above any photograph's side.
+FARTHEST_PX = 1e6
 
 
 def edges_of(mask: NDArray[Any]) -> Edges:
