@@ -226,7 +226,7 @@ def _accuracies(cases: Sequence[MeasuredCase]) -> Iterator[str]:
     """Yield one line with the bounds of each score, and the models that have it."""
     models: dict[str, list[str]] = {}
     for run in (run for case in cases for run in case.runs):
-        if run.accuracy and (run.accuracy.low is not None or run.accuracy.clusters):
+        if run.accuracy and run.accuracy.low is not None:
             models.setdefault(accuracy_text(run.accuracy), []).append(f"{model_text(run)} {run.precision}")
     if models:
         texts = [f"{score} of {', '.join(dict.fromkeys(names))}" for score, names in models.items()]

@@ -38,9 +38,6 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """Data of any kind: a folder of images or recordings, class folders, or one file. Default: random inputs, no accuracy."""
     annotations: str | None = None  # Ground truth: COCO JSON, YOLO labels, an index of classes (JSON or text), transcripts, windows, ...
     reader: str | None = None  # Reader of the ground truth. Default: the one that recognises its format.
-    cluster_by: str | None = None
-    """Clusters of dependent images for the bounds of the accuracy: a field of the annotations, folder, prefix:_ (of the file name), none.
-    Default: a field such as video_id, speaker or title."""
     runtime: str | list[str] | None = None
     """Runtime: litert, edgetpu, onnx, openvino, ncnn, executorch, pytorch, tensorrt, hailo, rknn, python, llama, litert-lm, genai, server,
     served, replay, a plug-in's, or a class of a file (FILE.py:NAME). Default: by the file's suffix."""

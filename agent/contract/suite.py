@@ -65,7 +65,7 @@ SETTLE_LIMIT_S = 60.0  # Longest wait for the board to settle at another power m
 # Settings, beside the model, of which a list stands for a case each.
 AXES = ("runtime", "backend", "precision", "threads", *TOKEN_AXES, "prefix_cache", "concurrency", "rate_per_s", *operating_point.SETTINGS)
 # Settings for items of data, which a stream has none of.
-_OF_ITEMS = ("data", "reader", "cluster_by", "subset", "reference_accuracy")
+_OF_ITEMS = ("data", "reader", "subset", "reference_accuracy")
 PATHS = ("data", "annotations", "prompts", "trace", "stream")  # Keys that name a file or folder: relative to the suite's own.
 FORMER_KEYS = {"images": "data"}  # Keys by the name that they had before; a file may use it for one release.
 # Keys of some scenarios or modes only: with others they have no effect. The first is chosen where none is named.
@@ -130,7 +130,6 @@ class Case(msgspec.Struct, frozen=True, kw_only=True):
     cool_down_limit_s: float = COOL_DOWN_LIMIT_S
     subset: int | None = None
     reader: str | None = None  # Of the ground truth's format; None: the one that recognises it.
-    cluster_by: str | None = None  # What names the clusters of images that depend; None: the first field of the annotations that does.
     estimate_power_w: float | None = None  # Assumed power without a sensor: the energy is then labelled estimated.
     power_mode: str | None = None
     governor: str | None = None

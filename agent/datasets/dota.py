@@ -10,8 +10,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
-import numpy as np
-from numpy.typing import NDArray
 
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.datasets import GroundTruth, Targets, required
@@ -19,7 +17,6 @@ from edgemeter.agent.datasets.class_lists import text_lines
 from edgemeter.agent.datasets.items import files_in, is_number, list_photographs, photographs_in
 
 _FORM = "each line is `x1 y1 x2 y2 x3 y3 x4 y4 class difficult`, in pixels, difficult 0 or 1"
-_TASK1 = "Task1_"
 _HEADINGS = ("imagesource:", "gsd:", "acquisition")
 
 
@@ -67,43 +64,6 @@ def _names(folder: Path) -> list[str]:
 
 def _labels_of(labels: Path, name: str) -> Path | None:
     return next((path for path in (labels / f"{stem}.txt" for stem in (name, Path(name).stem)) if path.is_file()), None)
-
-
-@dataclass(frozen=True, slots=True)
-class OrientedResults:
-    """The oriented boxes predicted for a photograph: corners in pixels, float64 [n, 4, 2], scores, float64 [n], names of classes."""
-
-    corners: NDArray[np.float64]
-    scores: NDArray[np.float64]
-    names: tuple[str, ...]
-
-
-def read_task1(path: Path) -> dict[str, OrientedResults]:
-    """Return the results of DOTA's task 1 by photograph: those of a folder of files `Task1_CLASS.txt`, or of one of these.
-
-    A line is `image score x1 y1 ... x4 y4`.
-
-    Raises:
-        ConfigError: there is no such file, or a line is not of that form; the message names it.
-    """
-    files = sorted(path.glob(f"{_TASK1}*.txt")) if path.is_dir() else [path]
-    if not files or not files[0].name.startswith(_TASK1):
-        raise ConfigError(f"{str(path)!r} holds no results of DOTA's task 1: give a folder of files {_TASK1}CLASS.txt")
-    rows: dict[str, list[tuple[str, float, list[float]]]] = {}
-    for file in files:
-        name = file.stem.removeprefix(_TASK1)
-        for number, words in _lines(file):
-            if len(words) != 10 or not all(map(is_number, words[1:])):
-                raise ConfigError(f"{str(file)!r}: line {number} is {' '.join(words)[:80]!r}: each line is `image score x1 y1 ... x4 y4`")
-            rows.setdefault(words[0], []).append((name, float(words[1]), [float(word) for word in words[2:]]))
-    return {
-        image: OrientedResults(
-            np.array([corners for *_, corners in its]).reshape(-1, 4, 2),
-            np.array([score for _, score, _ in its]),
-            tuple(name for name, *_ in its),
-        )
-        for image, its in rows.items()
-    }
 
 
 def _lines(path: Path) -> list[tuple[int, list[str]]]:

@@ -75,19 +75,16 @@ class Transcripts:
         if file is None or text is None:
             raise ConfigError(f"the table {str(path)!r} has no heading with a column `file` and a column `text`: add one")
         texts: dict[str, str] = {}
-        fields: dict[str, dict[str, str]] = {name: {} for name in heading}
+        groups: dict[str, str] = {}
         for number, cells in rows[1:]:
             if len(cells) <= max(file, text):
                 raise ConfigError(f"the table {str(path)!r}: line {number} has {len(cells)} cells: give a file and its text")
             add_target(texts, cells[file], cells[text], f"{str(path)!r}: line {number}")
-            for name, cell in zip(heading, cells, strict=False):
-                if cell:
-                    fields[name][cells[file]] = cell
+            if group is not None and len(cells) > group and cells[group]:
+                groups[cells[file]] = cells[group]
         if not texts:
             raise ConfigError(f"the table {str(path)!r} names no recordings below its heading: add a line for each")
-        groups = {} if group is None else fields[heading[group]]
-        del fields[heading[file]], fields[heading[text]]
-        return GroundTruth(Targets(texts, groups), path, fields=fields)
+        return GroundTruth(Targets(texts, groups), path)
 
 
 class LibriSpeech:
@@ -118,7 +115,7 @@ class LibriSpeech:
         if not texts:
             raise ConfigError(f"no transcripts (*.trans.txt) with text below {str(folder)!r}: give LibriSpeech's folder of a set")
         identity, transcripts = msgspec.json.encode(texts, order="sorted"), tuple(_transcripts(folder))
-        return GroundTruth(Targets(texts, groups), identity, beside=transcripts, fields={"speaker": groups})
+        return GroundTruth(Targets(texts, groups), identity, beside=transcripts)
 
 
 def _transcripts(folder: Path) -> list[Path]:

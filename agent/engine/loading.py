@@ -70,7 +70,7 @@ def open_data(case: Case, first: int | None = None) -> Dataset | None:
         return open_stream(Path(case.stream), annotations)
     if case.data is None:
         return None
-    return open_folder(Path(case.data), annotations, case.subset, case.seed, case.reader, case.cluster_by, first)
+    return open_folder(Path(case.data), annotations, case.subset, case.seed, case.reader, first)
 
 
 def options_of(case: Case) -> runtimes.Options:

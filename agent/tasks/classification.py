@@ -13,7 +13,7 @@ from edgemeter.agent.datasets.dataset import Dataset
 from edgemeter.agent.datasets.items import Item
 from edgemeter.agent.runtimes import Loaded
 from edgemeter.agent.tasks import Inputs, Outputs, Parts
-from edgemeter.agent.tasks.item_accuracy import item_accuracy, units_in
+from edgemeter.agent.tasks.item_accuracy import item_accuracy, noun_of
 from edgemeter.agent.tasks.parts import Share
 from edgemeter.agent.tasks.photo_items import load_item
 from edgemeter.agent.vision.preprocess import Preprocessor, input_of, values_of_first
@@ -119,7 +119,7 @@ def class_accuracy(ranked: Mapping[int, Sequence[int]], truth: Sequence[int], da
     members, detail = sorted(right), {}
     if any(len(best) > 1 for best in ranked.values()):
         top5 = Share({index: truth[index] in best[:_BEST] for index, best in ranked.items()})
-        bounds = top5.bounded(members, units_in(data, members, METRIC))
+        bounds = top5.bounded(members, noun_of(data, METRIC))
         detail = {"top5": top5.value(members), "top5_low": bounds.low, "top5_high": bounds.high}
     warnings = _shifted(ranked, truth, sum(right.values()))
     return item_accuracy(METRIC, Share(right), members, data, parts=parts, detail=detail, warnings=warnings)

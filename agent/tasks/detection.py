@@ -17,7 +17,6 @@ from edgemeter.agent.runtimes import Loaded, with_batch_of_1
 from edgemeter.agent.tasks import Inputs, Outputs, Parts
 from edgemeter.agent.tasks.coco_ap import coco_accuracy
 from edgemeter.agent.tasks.coco_matches import BOXES, KEYPOINTS, CocoAp, ObjectKind
-from edgemeter.agent.tasks.parts import units_of
 from edgemeter.agent.tasks.photo_items import PhotoTask
 from edgemeter.agent.vision.decoders import Detections, create
 from edgemeter.agent.vision.preprocess import values_of_first
@@ -150,8 +149,7 @@ class Detection(ObjectTask):
         rows = np.concatenate([self._rows(image_ids[index], self._boxes[index]) for index in decoded])
         shapes = [shape for index in decoded for shape in self._predictions[index]]
         names = {image_ids[index]: self._data.items[index].name for index in decoded}
-        units = units_of(self._data.clusters, names)
-        accuracy = coco_accuracy(CocoAp(truth, rows, self.KIND, shapes), list(names), self._data.sha256, units=units, parts=parts)
+        accuracy = coco_accuracy(CocoAp(truth, rows, self.KIND, shapes), list(names), self._data.sha256, parts=parts)
         return None if accuracy is None else msgspec.structs.replace(accuracy, warnings=(*self._data.warnings, *self._cut_early()))
 
     def _cut_early(self) -> tuple[str, ...]:

@@ -31,7 +31,6 @@ MEANINGS = {
     "--calibration": "folder of images to measure int8 ranges on",
     "--calibration-images": "largest number of calibration images",
     "--catalogue": "the user's own catalogue of models",
-    "--cluster-by": "what makes items dependent",
     "--column": "what a column of a table holds",
     "--concurrency": "users of a server",
     "--conditions": "conditions of published figures",

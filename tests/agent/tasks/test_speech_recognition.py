@@ -100,16 +100,6 @@ def babbled(folder, counts, heading):
     return task.score()
 
 
-def test_recordings_of_a_speaker_are_bounded_as_a_whole(tmp_path):
-    """Five speakers, 32 recordings of one of whom: bounds over speakers, and those of hers over her utterances; two are too few."""
-    accuracy = babbled(tmp_path, [32, 5, 4, 6, 3], "speaker")
-    assert (accuracy.clusters.count, accuracy.clusters.by, len(accuracy.without_parts)) == (5, "speaker", 5)
-    assert accuracy.interval.endswith("; 5 speakers")
-    assert [group.low is None for group in accuracy.groups] == [False, True, True, True, True]
-    accuracy = babbled(tmp_path, [32, 5], "speaker")
-    assert (accuracy.low, accuracy.interval_reason.partition(":")[0]) == (None, "2 speakers, and bounds need 5")
-
-
 def test_a_model_that_babbles_has_a_rate_above_one_within_its_bounds(tmp_path):
     """Three words where one was said, in 40 recordings of two groups, each with a figure of its own."""
     accuracy = babbled(tmp_path, [30, 10], "group")
