@@ -20,7 +20,7 @@ _Type: TypeAlias = "click.ParamType[Any]"
 CASE_OPTIONS = tuple(key for key in Settings.__struct_fields__ if key not in {"model", "seconds", "queries", "idle_seconds", "together"})
 # Settings that mean nothing where models are measured in turn: `--repeats` stands for the repeats, and one round scores the accuracy.
 _NOT_IN_TURN = {
-    "repeats", "minutes", "name", "sha256", "role", "accuracy", "reference_accuracy", "gate",
+    "repeats", "minutes", "name", "sha256", "role", "accuracy", "predictions", "reference_accuracy", "gate",
     "stream", "most_missed", "most_false", *SETTINGS,
 }  # fmt: skip
 IN_TURN_OPTIONS = tuple(key for key in CASE_OPTIONS if key not in _NOT_IN_TURN)

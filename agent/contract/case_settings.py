@@ -98,6 +98,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     reference_accuracy: Annotated[float, msgspec.Meta(gt=0, le=1)] | None = None
     """Accuracy of the fp32 model on this data, 0..1. Default: the model card's."""
     gate: Annotated[float, msgspec.Meta(gt=0, le=1)] | None = None  # Ratio of the reference accuracy below which a run is invalid.
+    predictions: str | None = None  # File for the predictions as COCO results, which pycocotools and FiftyOne read; needs COCO annotations.
     agreement: AccuracyWhen | None = None  # Repeats that compare outputs with reference kernels. Default: first; in mode rapid never.
     precision: str | list[str] | None = None  # Name of the precision. Default: the card's, or what the tensors show.
     name: Name | None = None  # Name of the model. Default: the card's, or the file's.

@@ -15,7 +15,7 @@ TURNS = 4
 GENERATION_QUERIES = {"rapid": 11, "quick": 11, "normal": 64, "full": 64, "sustained": 11}
 TOKEN_AXES = ("prompt_tokens", "depth_tokens", "output_tokens")
 # Settings for models of images: of the defaults they do not reach a language model.
-OF_IMAGES = ("data", "annotations", "reader", "subset", "reference_accuracy", "agreement")
+OF_IMAGES = ("data", "annotations", "reader", "subset", "reference_accuracy", "predictions", "agreement")
 
 
 def generating_settings(merged: Settings, set_values: Collection[str], runtime: str, axes: Mapping[str, object], where: str) -> Settings:

@@ -65,8 +65,9 @@ SETTLE_LIMIT_S = 60.0  # Longest wait for the board to settle at another power m
 # Settings, beside the model, of which a list stands for a case each.
 AXES = ("runtime", "backend", "precision", "threads", *TOKEN_AXES, "prefix_cache", "concurrency", "rate_per_s", *operating_point.SETTINGS)
 # Settings for items of data, which a stream has none of.
-_OF_ITEMS = ("data", "reader", "subset", "reference_accuracy")
-PATHS = ("data", "annotations", "prompts", "trace", "stream")  # Keys that name a file or folder: relative to the suite's own.
+_OF_ITEMS = ("data", "reader", "subset", "reference_accuracy", "predictions")
+# Keys that name a file or folder: relative to the suite's own.
+PATHS = ("data", "annotations", "predictions", "prompts", "trace", "stream")
 FORMER_KEYS = {"images": "data"}  # Keys by the name that they had before; a file may use it for one release.
 # Keys of some scenarios or modes only: with others they have no effect. The first is chosen where none is named.
 BELONGS: Mapping[str, tuple[str, ...]] = {
@@ -110,6 +111,7 @@ class Case(msgspec.Struct, frozen=True, kw_only=True):
     data: str | None = None
     annotations: str | None = None
     accuracy: AccuracyWhen = "every"
+    predictions: str | None = None
     reference_accuracy: float | None = None
     gate: float = GATE_RATIO
     agreement: AccuracyWhen = "never"
@@ -279,6 +281,7 @@ def expand(written: SuiteFile, folder: Path) -> Suite:
     if not cases:
         raise ConfigError(f"suite {written.name!r} leaves nothing to measure: {'; '.join(left_out)}")
     _check_together([*cases.values()], written.name)
+    _check_predictions([*cases.values()], written.name)
     return Suite(written.name, tuple(cases.values()), tuple(left_out))
 
 
@@ -309,6 +312,16 @@ def _check_together(cases: Sequence[Case], suite: str) -> None:
             raise ConfigError(f"{where}: models that run together have a stated rate: give rate_per_s = NUMBER")
         if any(case.operating_point for case in members):
             raise ConfigError(f"{where}: power mode and clocks are not changed for models that run together: set them before")
+
+
+def _check_predictions(cases: Sequence[Case], suite: str) -> None:
+    writing = [case for case in cases if case.predictions]
+    for case in writing:
+        where = f"suite {suite!r}: predictions of {case.label}"
+        if Path(case.annotations or "").suffix.lower() != ".json" or case.accuracy == "never":
+            raise ConfigError(f"{where} are scored COCO results: give annotations = FILE.json of COCO, and leave accuracy = never out")
+        if others := [other.label for other in writing if other is not case and other.predictions == case.predictions]:
+            raise ConfigError(f"{where} and of {others[0]} go to the same file: measure one model, or name a file for each case")
 
 
 def set_keys(settings: msgspec.Struct) -> dict[str, Any]:

@@ -35,6 +35,9 @@ encode = msgspec.json.Encoder().encode
 FUNCTION_RUNTIME, IN_PROCESS = PYTHON, "in-process"
 
 
+NO_PREDICTIONS = msgspec.Raw(b"null")
+
+
 class RunJob(msgspec.Struct, frozen=True, kw_only=True):
     """One run to measure. `spawned_ns` is the monotonic clock just before the process was started.
 
@@ -143,6 +146,7 @@ class MeasuredRun(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     detections: StreamDetections | None = None
     output_check: OutputCheck
     answers: Answers | None = None
+    predictions: msgspec.Raw = NO_PREDICTIONS  # COCO results as JSON, where they are asked for.
     agreement: Agreement | None = None
     agreement_reason: str | None = None
     accuracy_gate: AccuracyGate | None = None

@@ -34,7 +34,7 @@ from edgemeter.agent.engine.agreement import OutputDifference, arrays_equal, out
 from edgemeter.agent.engine.loading import LoadedModel, describe_runtime, describe_tensors
 from edgemeter.agent.engine.request_loops import outputs_of
 from edgemeter.agent.runtimes import Array
-from edgemeter.agent.tasks import OF_OBJECTS, prepared
+from edgemeter.agent.tasks import OF_OBJECTS, ObjectResults, prepared
 
 Emit = Callable[[job.Event], None]
 # Where nothing is scored, the number of inputs that are run again at least: constant outputs show only in several of them.
@@ -133,7 +133,8 @@ class Evaluation:
     answers: Answers | None
     accuracy: Accuracy | None
     reason: str | None
-    detections: StreamDetections | None = None
+    detections: StreamDetections | None
+    predictions: msgspec.Raw
 
 
 def evaluate(
@@ -191,7 +192,20 @@ def evaluate(
         accuracy=accuracy,
         reason=_no_accuracy(work, model, accuracy, unanswered),
         detections=_detections(work.case, model) if scoring and unanswered is None else None,
+        predictions=_results(model) if work.case.predictions and scoring and unanswered is None else job.NO_PREDICTIONS,
     )
+
+
+def _results(model: LoadedModel) -> msgspec.Raw:
+    results = model.work.results() if isinstance(model.work, ObjectResults) else None
+    return msgspec.Raw(msgspec.json.encode(results))
+
+
+def check_results(case: Case, model: LoadedModel) -> None:
+    """Raise ConfigError if the predictions of a case are to be written, and its task has none that are COCO's."""
+    if case.predictions and not isinstance(model.work, ObjectResults):
+        task = model.card.task if model.card else "unknown"
+        raise ConfigError(f"predictions of {case.model!r}: the task {task} has no COCO results; detection, segmentation and pose have")
 
 
 def _detections(case: Case, model: LoadedModel) -> StreamDetections | None:

@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from itertools import repeat
 from typing import Any, ClassVar
 
 import msgspec
@@ -160,6 +161,21 @@ class Detection(ObjectTask):
         share = f"{len(self._full)} of {len(self._predictions)} photographs"
         remedy = f"COCO counts {COUNTED} of each class: remove output.max_detections"
         return (f"AP may be too low: the card keeps {limit} detections of a photograph, which {share} have, and {remedy}",)
+
+    def results(self) -> list[dict[str, Any]]:
+        """Return COCO's results of all photographs decoded, in the order in which they are scored; there must be ground truth."""
+        image_ids, results = self._data.image_ids or (), []
+        for index in sorted(self._boxes):
+            rows = self._rows(image_ids[index], self._boxes[index]).tolist()
+            for (_, *box, score, category), shape in zip(rows, self._predictions[index] or repeat(None), strict=False):
+                result = {"image_id": image_ids[index], "category_id": int(category), "bbox": box, "score": score}
+                results.append(result if shape is None else {**result, self.KIND.key: self._written(index, shape)})
+        return results
+
+    def _written(self, index: int, shape: Any) -> Any:
+        """Return a shape in the form of COCO's results."""
+        del index
+        return shape
 
     def _kept(self, index: int, detections: Detections) -> Sequence[Any]:
         """Keep the boxes of one photograph, and return the shapes of what has a category of the annotations, as they are scored."""

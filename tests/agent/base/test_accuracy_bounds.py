@@ -6,9 +6,9 @@ from edgemeter.agent.base.accuracy_bounds import NOT_MOVED, SAME, BoundedFigure,
 from edgemeter.agent.base.statistics import wilson_interval
 
 
-def figure(value, parts=(), low=None, high=None, reason=None, by=None):
+def figure(value, parts=(), low=None, high=None, reason=None):
     """Return an accuracy."""
-    return BoundedFigure(value, low, high, parts, reason, by)
+    return BoundedFigure(value, low, high, parts, reason)
 
 
 def test_figures_that_are_the_same_in_every_part_have_no_bounds():

@@ -173,13 +173,14 @@ def test_bounds_hold_the_value_and_come_again():
     assert "jackknife over 20 parts of the images" in accuracy.interval
 
 
-def test_bounds_are_not_computed_where_they_are_not_wanted():
-    """Nor on a handful of images."""
-    truth, rows = half_found()
-    never = coco_ap.coco_accuracy(CocoAp(truth, rows), ids(truth), SHA256, "never")
-    assert (never.low, never.high, never.interval, never.groups[0].low) == (None, None, None, None)
+def test_bounds_are_not_computed_of_a_handful_of_images_or_of_too_many_detections(monkeypatch):
+    """Which would take too long on a small board."""
     few = make_truth(19)
-    assert coco_ap.coco_accuracy(CocoAp(few, perfect_detections(few)), ids(few), SHA256, "always").interval is None
+    assert coco_ap.coco_accuracy(CocoAp(few, perfect_detections(few)), ids(few), SHA256).interval is None
+    monkeypatch.setattr(coco_ap, "MOST_DETECTIONS", 10)
+    truth, rows = half_found()
+    many = coco_ap.coco_accuracy(CocoAp(truth, rows), ids(truth), SHA256)
+    assert (many.low, many.interval, many.groups[0].low, many.interval_reason) == (None, None, None, "more than 10 detections")
 
 
 def test_the_standard_error_is_that_of_repeated_sampling():

@@ -1,5 +1,6 @@
 """The detection task: from photographs and raw outputs to COCO AP."""
 
+import json
 from itertools import product
 
 import msgspec
@@ -14,6 +15,7 @@ from edgemeter.agent.runtimes import TensorInfo
 from edgemeter.agent.tasks.detection import category_ids, coco_class_names, matched_ratio
 from edgemeter.agent.vision.decoders import Detections
 from tests.fixtures.rows import table_row
+from tests.fixtures.task_data import scored_by_pycocotools
 from tests.fixtures.vision_factory import make_card, make_loaded, make_truth, open_with_truth, tensors
 
 # A YOLOv8 head on 64 x 64 with two classes.
@@ -124,6 +126,13 @@ def test_a_card_that_cuts_earlier_is_named(tmp_path):
     assert score.detail["ar_100"] < 0.6
     (warning,) = score.warnings
     assert warning.startswith("AP may be too low: the card keeps 100 detections of a photograph, which 1 of 1 photographs have")
+
+
+def test_pycocotools_finds_the_same_ap_in_the_results(tmp_path):
+    """To the last digit, where a card cuts."""
+    task = crowd(tmp_path, max_detections=100)
+    truth = json.loads((tmp_path / "truth.json").read_text())
+    assert task.score().value == scored_by_pycocotools(truth, json.loads(json.dumps(task.results())), "bbox")[0]
 
 
 def test_only_what_was_predicted_is_scored(folder):
