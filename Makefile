@@ -10,7 +10,6 @@
 # make arm64     the agent on emulated arm64 boards: installed, enrolled, first boot, power cuts (before a release; needs qemu; two hours);
 #                arm64-short: a release installs under qemu-user and measures, in 3 minutes of one core
 # make fuzz      10,000,000 mutated messages through what reads them
-# make frameworks  TensorFlow and Ultralytics in an environment of their own (3 GB), for their tests in `make test-all`
 # make bench     our figures beside peers' and bare limits' in one run, within 15 minutes (ARGS=delivery for a part); Markdown and JSON in .bench
 # make bench-full  also simulations of a thousand draws and a soak (an hour)
 # make mlserver triton  environments with a real MLServer and a real Triton (250 MB), for the tests of served models (`make test-all` makes them)
@@ -20,8 +19,6 @@
 
 PYTHON ?= python3
 BIN := .venv/bin
-FRAMEWORKS := .venv-frameworks
-export EDGEMETER_FRAMEWORKS ?= $(CURDIR)/$(FRAMEWORKS)/bin/python
 ARM64 ?= $(CURDIR)/.arm64
 # Its dependencies are not those of this project.
 export EDGEMETER_MLSERVER ?= $(CURDIR)/.mlserver/bin/python
@@ -33,7 +30,7 @@ SET ?= not (hardware or $(LONG))
 TOGETHER := --workers $(or $(WORKERS),6)
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: demo test test-all test-long test-slow test-alone check bench bench-full chaos chaos-short cluster fleet arm64 arm64-short fuzz frameworks mlserver triton models docs pins types clean
+.PHONY: demo test test-all test-long test-slow test-alone check bench bench-full chaos chaos-short cluster fleet arm64 arm64-short fuzz mlserver triton models docs pins types clean
 .DELETE_ON_ERROR:
 
 demo: .venv/.demo
@@ -46,7 +43,7 @@ else
 	$(BIN)/python -m pytest $(TOGETHER) -m "($(SET)) and not alone"
 endif
 
-test-all: test frameworks test-long
+test-all: test test-long
 	@made=0; EDGEMETER_ARM64=$(ARM64) sh tests/arm64/make_root.sh boards || made=$$?; \
 	if [ $$made = 0 ]; then $(MAKE) arm64; elif [ $$made != 77 ]; then exit $$made; fi
 
@@ -135,15 +132,6 @@ types:
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
 	touch $@ .venv/.demo
 
-frameworks: $(FRAMEWORKS)/.made
-
-# Ultralytics asks for builds that fit no other package here; what it needs of them is named.
-$(FRAMEWORKS)/.made: requirements/frameworks.in pyproject.toml
-	$(PYTHON) -m venv $(FRAMEWORKS)
-	$(FRAMEWORKS)/bin/python -m pip install --quiet --disable-pip-version-check -r requirements/frameworks.in --editable .
-	$(FRAMEWORKS)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps torchvision==0.28.0 ultralytics==8.4.190
-	touch $@
-
 .venv/.docs: requirements/docs.txt | .venv/bin/python
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/docs.txt
 	touch $@
@@ -160,4 +148,4 @@ pins:
 	  --no-header requirements/docs.in -c requirements/dev.txt -o requirements/docs.txt
 
 clean:
-	rm -rf .venv $(FRAMEWORKS) .mlserver .types .bench .demo build dist site *.egg-info
+	rm -rf .venv .mlserver .types .bench .demo build dist site *.egg-info

@@ -66,7 +66,6 @@ EXTRAS = {
     "onnxruntime": "onnx",
     "onnxruntime_genai": "genai",
     "onnxscript": "convert",
-    "opentelemetry": "otlp",
     "PIL": "vision",
     "psycopg": "postgres",
     "torch": "torch",
@@ -170,12 +169,6 @@ def torchvision_folder() -> Path | None:
     """Return the folder that holds the package torchvision: EDGEMETER_TORCHVISION, or that of this Python's packages."""
     folder = Path(os.environ.get("EDGEMETER_TORCHVISION") or sysconfig.get_path("purelib"))
     return folder if (folder / "torchvision" / "_C.so").is_file() else None
-
-
-def frameworks_python() -> Path | None:
-    """Return the Python that `make frameworks` made, which has TensorFlow and Ultralytics: EDGEMETER_FRAMEWORKS."""
-    address = os.environ.get("EDGEMETER_FRAMEWORKS")
-    return Path(address) if address and Path(address).is_file() else None
 
 
 def software_gpu() -> Path | None:
@@ -297,9 +290,6 @@ NEEDS: dict[str, tuple[Need, ...]] = {
             torchvision_folder,
         ),
         *map(_program, ("gcc", "nm", "readelf")),
-    ),
-    "frameworks": (
-        Need("no Python with TensorFlow and Ultralytics is there", "`make frameworks`, or set EDGEMETER_FRAMEWORKS", frameworks_python),
     ),
     "convert": tuple(_module(name) for name in CONVERT),
     "loadgen": (_module("mlperf_loadgen"),),

@@ -11,11 +11,11 @@ MAY_IMPORT = {"agent": set(), "collector": {"agent"}, "models": {"agent"}, "prov
 CORE = ("base", "contract")
 OF_THE_AGENT = {
     "collector": {
-        "bundle.archive", "bundle.signature", "bundle.write", "cli.run_table", "delivery.outbox",
-        "delivery.outbox_file", "delivery.publisher", "engine.scenarios.latency_statistics",
+        "bundle.archive", "bundle.signature", "bundle.write", "cli.run_table",
+        "delivery.outbox_file",
         "ledger.chunks", "ledger.ledger", "ledger.ledger_file", "ledger.presence", "ledger.quarantine", "ledger.retention",
         "ledger.run_history", "ledger.sqlite_ledger", "machine.board_limits", "machine.fingerprint", "machine.power_range",
-        "quality.lm_eval_results", "verdict.judge", "vision.photograph",
+        "verdict.judge", "vision.photograph",
     },
     # `edgemeter benchmark` measures what it converted, as `run` and `compare` do.
     "models": {
@@ -28,9 +28,8 @@ OF_THE_AGENT = {
     "provisioning": {
         # What is to be measured elsewhere, and the form in which it comes back.
         "cli.elsewhere",
-        "datasets.dataset", "datasets.dota", "datasets.readers", "datasets.yolo", "doctor.examination", "doctor.setups", "machine.board",
-        "operating.board_settings", "recognition.recognise", "session.hopeless", "session.turn_comparison", "streams.open_stream",
-        "streams.video",
+        "datasets.dataset", "datasets.readers", "datasets.yolo", "doctor.examination", "doctor.setups", "machine.board",
+        "operating.board_settings", "recognition.recognise", "session.hopeless", "session.turn_comparison",
     },
 }  # fmt: skip
 # Files that reach another package by name, and why: none of them can import it.
@@ -45,13 +44,13 @@ BY_NAME = {
 }
 # A library's errors are mapped where it is wrapped, so it is wrapped in one place; torch is what the models are made with.
 ONE_HOME = (
-    "PIL", "isal", "paho", "amqtt", "influxdb_client", "cryptography", "tflite_runtime", "pyarrow", "psycopg", "opentelemetry",
+    "PIL", "isal", "paho", "amqtt", "influxdb_client", "cryptography", "tflite_runtime", "pyarrow", "psycopg",
 )  # fmt: skip
 HEAVY = (
-    "soundfile", "cv2",
-    "ai_edge_litert", "amqtt", "cryptography", "executorch", "hailo_platform", "influxdb_client", "jax", "jtop", "litert_lm",
+    "cv2",
+    "ai_edge_litert", "amqtt", "cryptography", "executorch", "hailo_platform", "influxdb_client", "jtop", "litert_lm",
     "ncnn", "onnxruntime", "onnxruntime_genai", "openvino", "paho", "psycopg", "pyarrow", "pyjoulescope_driver", "pynvml", "rknnlite",
-    "serial", "smbus2", "tensorflow", "tensorrt", "tflite_runtime", "torch", "transformers", "ultralytics", "xllamacpp",
+    "serial", "smbus2", "tensorrt", "tflite_runtime", "torch", "xllamacpp",
 )  # fmt: skip
 # Modules that import PyTorch at the top: only the builder and a function import them.
 BUILDS = {"tests/shipped_models/training.py", "models/convert/torch_program.py", "models/convert/executorch_program.py"}

@@ -6,7 +6,6 @@ from edgemeter.agent.base.errors import MeasurementError as MeasurementError
 from edgemeter.agent.base.errors import TransientError as TransientError
 from edgemeter.agent.base.errors import UnavailableError as UnavailableError
 from edgemeter.agent.base.errors import one_line as one_line
-from edgemeter.agent.contract.model_card import AudioInput as AudioInput
 from edgemeter.agent.contract.model_card import Card as Card
 from edgemeter.agent.contract.model_card import CardOutput as CardOutput
 from edgemeter.agent.contract.model_card import ImageInput as ImageInput
@@ -51,7 +50,6 @@ from edgemeter.agent.runtimes.adapter import check_inputs as check_inputs
 from edgemeter.agent.runtimes.adapter import check_options as check_options
 from edgemeter.agent.runtimes.adapter import load_library as load_library
 from edgemeter.agent.runtimes.python_model import PythonModel as PythonModel
-from edgemeter.agent.sandbox.user_code import import_attribute as import_attribute
 from edgemeter.agent.tasks import Inputs as Inputs
 from edgemeter.agent.tasks import Outputs as Outputs
 from edgemeter.agent.tasks import Parts as Parts
@@ -68,10 +66,6 @@ from edgemeter.agent.vision.decoders.boxes import select as _select_boxes
 from edgemeter.agent.vision.preprocess import Preprocessor as Preprocessor
 from edgemeter.agent.vision.preprocess import input_of as input_of
 from edgemeter.agent.vision.preprocess import values_of_first as values_of_first
-from edgemeter.collector.published import PublishedReader as PublishedReader
-from edgemeter.collector.published import ReadTable as ReadTable
-from edgemeter.collector.published import RowCollector as RowCollector
-from edgemeter.collector.published.row import PublishedRow as PublishedRow
 
 # A name that its module calls otherwise: a type checker takes only an import under the same name for public.
 create_generator = _create_generator

@@ -8,7 +8,6 @@ from typing import Any
 import click
 from click.core import ParameterSource
 
-from edgemeter.agent.base.progress import note
 from edgemeter.agent.base.suggestions import near
 
 # By section of the help and by name: where the command is (module:attribute), and its line in the help.
@@ -39,11 +38,9 @@ class DefaultGroup(click.Group):
 class CommandGroup(DefaultGroup):
     """A group of the commands in `sections`; its help lists them by section, in that order."""
 
-    def __init__(self, *args: Any, sections: Sections, moved: Mapping[str, tuple[str, str]] | None = None, **settings: Any) -> None:
-        """Take the commands, and the `moved` ones that no help lists: where each is, and what to write instead."""
+    def __init__(self, *args: Any, sections: Sections, **settings: Any) -> None:
         super().__init__(*args, **settings)
         self._sections = sections
-        self._moved = moved or {}
         self._places = {name: address for section in sections.values() for name, (address, _) in section.items()}
 
     def list_commands(self, _ctx: click.Context) -> list[str]:
@@ -52,16 +49,9 @@ class CommandGroup(DefaultGroup):
 
     def get_command(self, _ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Return the command, imported now; None without one of that name."""
-        address = self._places.get(cmd_name) or self._moved.get(cmd_name, (None,))[0]
+        address = self._places.get(cmd_name)
         command: click.Command | None = resolve_name(address) if address else None
         return command
-
-    def resolve_command(self, ctx: click.Context, args: list[str]) -> tuple[str | None, click.Command | None, list[str]]:
-        """Return the name, the command and its arguments; of a moved one say what to write instead."""
-        if args[0] in self._moved and not ctx.resilient_parsing:
-            former, now = f"{ctx.command_path} {args[0]}", self._moved[args[0]][1]
-            note(f"edgemeter: `{former}` is now `{now}`, and stops working in the next release")
-        return super().resolve_command(ctx, args)
 
     def format_commands(self, _ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write each section without importing its commands."""

@@ -140,31 +140,17 @@ def authorisation(
     return "Digest " + ", ".join(f'{name}="{value}"' for name, value in parts.items()) + f", algorithm={algorithm}" + tail + opaque
 
 
-def json_object(content: bytes, who: str, is_meant: Callable[[dict[str, Any]], bool] = lambda _: True) -> dict[str, Any]:
-    """Return the first JSON object in an answer that is meant, else the first.
-
-    A topic, a command or HTTP headers may stand before it, a prompt or later answers behind it.
-
-    Raises:
-        TransientError: it is cut or garbled.
-    """
-    first, at = None, 0
+def json_object(content: bytes, who: str) -> dict[str, Any]:
+    """Return the JSON object that an answer is; raises TransientError if it is cut or garbled."""
     try:
-        text = content.decode()
-        at = max(text.find("{"), 0)
-        while at >= 0:
-            document, end = json.JSONDecoder(parse_constant=_refuse).raw_decode(text, at)
-            # What is closed behind it was opened before it: then its beginning is cut off, and this is only a part.
-            if not isinstance(document, dict) or text[end:].lstrip()[:1] in {"}", "]", ","}:
-                raise ValueError("no whole JSON object")  # noqa: TRY301 - a value like any other that is garbled
-            if is_meant(document):
-                return document
-            first, at = document if first is None else first, text.find("{", end)
+        document = json.loads(content.decode(), parse_constant=_refuse)
+        if not isinstance(document, dict):
+            raise ValueError("no JSON object")  # noqa: TRY004, TRY301 - a value like any other that is garbled
     except (ValueError, RecursionError) as error:
         raise TransientError(
             f"{who} gave an answer that is cut or garbled ({error}): {content[:60].decode(errors='replace')!r}: read it again"
         ) from error
-    return first or {}
+    return document
 
 
 def _refuse(constant: str) -> float:

@@ -1,13 +1,13 @@
 """Options and parameter types that the commands of every package share; an option is a key of the configuration with dashes."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar, get_args
 
 import click
 
-from edgemeter.agent.base.progress import QUIET, note
+from edgemeter.agent.base.progress import QUIET
 from edgemeter.agent.base.tables import Format
 from edgemeter.agent.base.variables import BROKER_FILE_VARIABLES
 
@@ -31,45 +31,6 @@ class FiniteRange(click.FloatRange):
         if not math.isfinite(number):
             self.fail(f"{value!r} is not a finite number", param, ctx)
         return number
-
-
-class RenamedOption(click.Option):
-    """An option whose `former` names still work for one release: no help lists them, and using one says what to write instead."""
-
-    def __init__(self, *arguments: Any, former: Sequence[str], **settings: Any) -> None:
-        super().__init__(*arguments, **settings)
-        self.former = tuple(former)
-
-    def add_to_parser(self, parser: Any, ctx: click.Context) -> None:
-        """Let the parser take the former names too, each under its own key."""
-        super().add_to_parser(parser, ctx)
-        action = "append" if self.multiple else "store"
-        for name in self.former:
-            if self.is_flag:
-                parser.add_option(obj=self, opts=[name], dest=name, action="store_const", const=True)
-            else:
-                parser.add_option(obj=self, opts=[name], dest=name, action=action, nargs=self.nargs)
-
-    def consume_value(self, ctx: click.Context, opts: Any) -> Any:
-        """Return the value, under whichever name it came."""
-        for name in [name for name in self.former if name in opts]:
-            if not self.multiple and self.name in opts:
-                raise click.UsageError(f"{name} is the former name of {self.long_name}: give {self.long_name} only", ctx)
-            value = opts.pop(name)
-            opts[self.name] = [*opts.get(self.name, ()), *value] if self.multiple else value
-            if not ctx.resilient_parsing:
-                note(f"edgemeter: {name} is now called {self.long_name}, and stops working in the next release: use {self.long_name}")
-        return super().consume_value(ctx, opts)
-
-    @property
-    def long_name(self) -> str:
-        """The name that messages and help use."""
-        return max(self.opts, key=len)
-
-
-def renamed_option(*names: str, former: Sequence[str], **settings: Any) -> Callable[[_Command], _Command]:
-    """Return what adds an option, as `click.option` does, whose `former` names (`--out`) still work for one release."""
-    return click.option(*names, cls=RenamedOption, former=former, **settings)
 
 
 def broker_files(command: _Command) -> _Command:

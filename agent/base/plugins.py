@@ -24,15 +24,11 @@ if TYPE_CHECKING:
 _BROKEN = (ImportError, AttributeError, NameError, OSError, RuntimeError, SyntaxError, TypeError, ValueError)
 
 
-# What a group was called before: packages that register in it are found still.
-_FORMER = {"edgemeter.readers": "edgemeter.datasets"}
-
-
 def registered_in(group: str) -> "list[EntryPoint]":
-    """Return what other packages register in an entry point group, or in it by its former name."""
+    """Return what other packages register in an entry point group."""
     from importlib.metadata import entry_points  # noqa: PLC0415 - it reads mails, and most plug-ins stand in a table
 
-    return [entry for name in dict.fromkeys((group, _FORMER.get(group, group))) for entry in entry_points(group=name)]
+    return list(entry_points(group=group))
 
 
 def plugin_names(table: Mapping[str, str], group: str) -> list[str]:

@@ -15,7 +15,6 @@ _ADDRESS = re.compile(r"(?:(?P<file>.*\.py)|(?P<module>[^\W\d]\w*(?:\.[^\W\d]\w*
 
 
 _STANDARD = Path(os.__file__).resolve().parent
-_SHIPPED = "edgemeter.agent.factories."
 # Folders of these hold installed packages, not what belongs to one module.
 _LIBRARIES = ("site-packages", "dist-packages")
 
@@ -47,11 +46,6 @@ class PythonTarget:
         return source
 
     @property
-    def is_shipped(self) -> bool:
-        """Whether it is a factory of Edgemeter, whose source is no part of a model."""
-        return (self.module or "").startswith(_SHIPPED)
-
-    @property
     def top(self) -> Path:
         """The folder or file of its outermost package; of a file and of a module without a package the file."""
         levels = (self.module or "").count(".") + (self.source.name == "__init__.py")
@@ -62,7 +56,7 @@ class PythonTarget:
         """The folder whose modules belong to it: its package, or where its file lies, unless that is a library's; resolved."""
         folder = self.top.resolve() if self.top.is_dir() else self.top.resolve().parent
         is_library = self.top.is_file() and folder.name in _LIBRARIES
-        return None if self.is_shipped or is_library or folder == _STANDARD else folder
+        return None if is_library or folder == _STANDARD else folder
 
 
 def parse(text: str) -> PythonTarget | None:

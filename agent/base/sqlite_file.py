@@ -9,13 +9,13 @@ import sqlite3
 import threading
 import time
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal, TypeVar
 
-from edgemeter.agent.base import durable_file, file_version
+from edgemeter.agent.base import durable_file
 from edgemeter.agent.base.errors import ConfigError, TransientError, UnavailableError
-from edgemeter.agent.base.file_version import FileFormat, pragma, transaction
 
 logger = logging.getLogger(__name__)
 
@@ -34,14 +34,46 @@ _LOCAL_LOCKS = {
 }
 
 
+@dataclass(frozen=True, slots=True)
+class FileFormat:
+    """One kind of file: `application_id` and `version` stand in its header (SQLite's PRAGMAs application_id and user_version).
+
+    `schema` is its statements, each ended by a semicolon and a line end; `elsewhere` is the remedy when a file is not of this kind.
+    """
+
+    what: str
+    application_id: int
+    version: int
+    schema: str
+    elsewhere: str
+
+
+def pragma(connection: sqlite3.Connection, name: str) -> int:
+    """Return a number of a file."""
+    return int(connection.execute(f"PRAGMA {name}").fetchone()[0])
+
+
+@contextlib.contextmanager
+def transaction(connection: sqlite3.Connection) -> Iterator[None]:
+    """Hold the write lock for the block; commit at its end, roll back when it raises."""
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        yield
+        connection.execute("COMMIT")
+    except BaseException:
+        # A full disk may have ended the transaction already.
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
+        raise
+
+
 def connect(path: Path, form: FileFormat, access: Access = "write") -> sqlite3.Connection:
     """Return a connection to the file at `path`: WAL, every commit synced (FULL), usable from any one thread at a time.
 
-    With access `write` an absent file is made, and a file of a later version gives way to the copy from before; with `read` nothing can
-    be written, but an older file is brought to this version (`file_version`).
+    With access `write` an absent file is made; with `read` nothing can be written.
 
     Raises:
-        ConfigError: it is absent (access `read`), not a file of this kind, or of a version that this program cannot use.
+        ConfigError: it is absent (access `read`), not a file of this kind, or of another version.
         UnavailableError: it may not be opened, or the disk is full.
     """
     try:
@@ -63,16 +95,10 @@ def _connect(path: Path, form: FileFormat, access: Access) -> sqlite3.Connection
             _switch_to_wal(connection)
             _create(connection, form)
         _refuse_foreign(connection, path, form)
-        if file_version.is_usable(connection, form):
-            if access == "read":
-                connection.execute("PRAGMA query_only = ON")
-            stack.pop_all()
-            return connection
-        if pragma(connection, "user_version") > form.version:
-            file_version.go_back(connection, path, form, may_write=access == "write")
-        else:
-            file_version.upgrade(connection, path, form)
-    return _connect(path, form, access)
+        if access == "read":
+            connection.execute("PRAGMA query_only = ON")
+        stack.pop_all()
+        return connection
 
 
 @contextlib.contextmanager
@@ -259,7 +285,7 @@ def _create(connection: sqlite3.Connection, form: FileFormat) -> None:
         for statement in form.schema.split(";\n"):
             connection.execute(statement)
         connection.execute(f"PRAGMA application_id = {form.application_id}")
-        file_version.stamp(connection, form)
+        connection.execute(f"PRAGMA user_version = {form.version}")
 
 
 def _switch_to_wal(connection: sqlite3.Connection) -> None:
@@ -276,6 +302,11 @@ def _switch_to_wal(connection: sqlite3.Connection) -> None:
 def _refuse_foreign(connection: sqlite3.Connection, path: Path, form: FileFormat) -> None:
     if pragma(connection, "application_id") != form.application_id:
         raise ConfigError(f"{str(path)!r} is a SQLite file, but not an edgemeter {form.what}: {form.elsewhere}")
+    if (version := pragma(connection, "user_version")) != form.version:
+        raise ConfigError(
+            f"the {form.what} {str(path)!r} has version {version}, this edgemeter needs {form.version}: move it away, or use the edgemeter "
+            "that made it"
+        )
 
 
 def shared_without_locks(folder: Path) -> str | None:

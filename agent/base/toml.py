@@ -1,6 +1,6 @@
 """TOML files: read as typed documents, and written whole or not at all."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypeVar
@@ -13,15 +13,10 @@ from edgemeter.agent.base.foreign_text import decode_toml
 from edgemeter.agent.base.toml_mistakes import Mistake, mistakes
 
 _Document = TypeVar("_Document")
-Complete = Callable[[dict[str, Any]], None]
 
 
-def read_toml(
-    path: Path, kind: type[_Document], title: str, remedy: str = "give the path of a TOML file", complete: Complete | None = None
-) -> _Document:
+def read_toml(path: Path, kind: type[_Document], title: str, remedy: str = "give the path of a TOML file") -> _Document:
     """Return the TOML file at `path` as that type; `title` names the file in errors, `remedy` is for one that cannot be read.
-
-    `complete` adds to the content what older files leave out.
 
     Raises:
         ConfigError: it cannot be read, or has a wrong or unknown key: the first mistake, and how many more there are.
@@ -31,11 +26,11 @@ def read_toml(
     except OSError as error:
         raise ConfigError(f"cannot read the {title} {str(path)!r}: {error.strerror}: {remedy}") from error
     try:
-        return msgspec.convert(_content(text, complete), kind) if complete else decode_toml(text, kind)
+        return decode_toml(text, kind)
     except msgspec.MsgspecError as error:
         all_mistakes: list[Mistake] = []
         with suppress(msgspec.MsgspecError):
-            all_mistakes = mistakes(_content(text, complete), kind)
+            all_mistakes = mistakes(decode_toml(text, dict[str, Any]), kind)
         count_text = f" (and {len(all_mistakes) - 1} more: `edgemeter config check FILE` lists them)" if len(all_mistakes) > 1 else ""
         raise ConfigError(
             f"{title} {str(path)!r}: {all_mistakes[0] if all_mistakes else error}: correct the key or value{count_text}"
@@ -54,13 +49,6 @@ def parse_toml(path: Path, title: str) -> dict[str, Any]:
         raise ConfigError(f"cannot read the {title} {str(path)!r}: {error.strerror}: give the path of a TOML file") from error
     except msgspec.MsgspecError as error:
         raise ConfigError(f"{title} {str(path)!r} is not valid TOML: {error}: correct that line") from error
-
-
-def _content(text: bytes, complete: Complete | None) -> dict[str, Any]:
-    content = decode_toml(text, dict[str, Any])
-    if complete:
-        complete(content)
-    return content
 
 
 def toml_document(content: Mapping[str, Any]) -> str:

@@ -68,8 +68,6 @@ VARIABLES: Mapping[str, Mapping[str, Variable]] = {
         "EDGEMETER_INFLUX_TOKEN": Variable("Token of the InfluxDB; version 1: USER:PASSWORD", "INFLUX_TOKEN", secret=True),
         "EDGEMETER_INFLUX_ORG": Variable("Organisation, where the URL names none", "the only one that the token sees"),
         "EDGEMETER_INFLUX_BUCKET": Variable("Bucket, where the URL names none", "edgemeter"),
-        "EDGEMETER_OTLP": Variable("URL of an OTLP endpoint: http://HOST:4318"),
-        "EDGEMETER_OTLP_HEADERS": Variable("Its headers: NAME=VALUE,...", "OTEL_EXPORTER_OTLP_HEADERS", secret=True),
     },
     "models": {
         "EDGEMETER_MODELS": Variable("Folder of fetched models", "models in $EDGEMETER_HOME"),

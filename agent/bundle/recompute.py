@@ -29,7 +29,6 @@ from edgemeter.agent.engine.scenarios.scenario import load_of_timed
 from edgemeter.agent.engine.served_queries import with_outcome
 from edgemeter.agent.session import sustained
 from edgemeter.agent.session.run_record import lost_sensors, sensor_warnings
-from edgemeter.agent.streams.windows import counted_again
 from edgemeter.agent.verdict import accuracy_rules
 from edgemeter.agent.verdict import judge as verdict
 from edgemeter.agent.verdict.rule import SensorFaults
@@ -59,7 +58,6 @@ NOT_KEPT = (
     ("answers", "the outputs are not kept"),
     ("agreement", "the compared outputs are not kept"),
     ("scheduling", "the kernel's own figures, read once"),
-    ("observer", "it comes from another calibration of this machine"),
     ("cool_down", "it was before the run"),
     ("together", "it needs the runs of the other models"),
 )
@@ -141,8 +139,6 @@ def recompute(record: RunRecord) -> Iterator[FigureFinding]:
     facts = RecordFacts(record, {series.name: samples.unpack(series) for series in record.samples})
     for part in PARTS:
         yield from part(facts)
-    if record.detections is not None:
-        yield from compare_figures("detections", record.detections, counted_again(record.detections))
     for field, why in (*ONCE, *(pair for pair in NOT_KEPT if getattr(record, pair[0]) is not None)):
         yield NotRecomputed(field, why)
     if record.output_check.compared:
@@ -322,7 +318,7 @@ def _verdict(facts: RecordFacts) -> Iterator[FigureFinding]:
     energies = () if record.energy is None else (record.energy, *record.other_energies)
     warnings = sensor_warnings(record.power_traces)
     faults = SensorFaults(_frozen(facts, {energy.sensor for energy in energies}), lost_sensors(record.power_traces, energies))
-    conditions = (record.conditions, record.environment, record.observer, record.cool_down)
+    conditions = (record.conditions, record.environment, record.cool_down)
     judged = verdict.as_asked_for(verdict.judge(measured, *conditions, energies, warnings, faults), record.operating_point)
     yield from compare_figures("verdict", record.verdict, judged)
 

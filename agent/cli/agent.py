@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from edgemeter.agent.base.command_group import DefaultGroup
-from edgemeter.agent.base.options import FiniteRange, broker_files, delivery_timeout_option, format_option, names_and_config, renamed_option
+from edgemeter.agent.base.options import FiniteRange, broker_files, delivery_timeout_option, format_option, names_and_config
 from edgemeter.agent.base.tables import Format, console_for, print_data
 from edgemeter.agent.base.terminal import plain_table, print_text
 
@@ -181,8 +181,8 @@ def up(broker: str | None, device: str | None, fleet: str | None, **options: Any
     "--config", type=click.Path(path_type=Path, dir_okay=False), default="/etc/edgemeter/config.toml", show_default=True,
     help="Configuration file to write.",
 )  # fmt: skip
-@renamed_option(
-    "--timeout", "patience_s", former=["--wait"], default=600.0, show_default=True, type=FiniteRange(1.0),
+@click.option(
+    "--timeout", "patience_s", default=600.0, show_default=True, type=FiniteRange(1.0),
     help="Seconds to wait for approval.",
 )  # fmt: skip
 def join(join_file: Path, home: Path | None, config: Path, patience_s: float) -> None:

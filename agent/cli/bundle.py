@@ -11,7 +11,7 @@ import msgspec
 
 from edgemeter.agent.base.command_group import DefaultGroup
 from edgemeter.agent.base.errors import FAILED, ConfigError
-from edgemeter.agent.base.options import PATH, format_option, renamed_option
+from edgemeter.agent.base.options import PATH, format_option
 from edgemeter.agent.base.tables import Format, console_for, print_data
 
 
@@ -25,9 +25,7 @@ def bundle() -> None:
 
 @bundle.command(short_help="Recompute every figure, and check signatures.")
 @click.argument("bundles", nargs=-1, required=True, metavar="BUNDLE|FOLDER...", type=PATH)
-@renamed_option(
-    "--public-key", "key", former=["--key"], type=PATH, help="Public key (PEM) that the signature must match. Default: any key, or none."
-)
+@click.option("--public-key", "key", type=PATH, help="Public key (PEM) that the signature must match. Default: any key, or none.")
 @format_option('Print {"bundles": [...]}.')
 def verify(bundles: tuple[Path, ...], key: Path | None, *, form: Format | None) -> None:
     """Recompute every figure of bundles, or of runs in the ledger (by id), from their raw samples, and check their signatures.

@@ -9,7 +9,7 @@ import msgspec
 from click.core import ParameterSource
 
 from edgemeter.agent.base.completion import completes
-from edgemeter.agent.base.options import PATH, FiniteRange, RenamedOption, added
+from edgemeter.agent.base.options import PATH, FiniteRange, added
 from edgemeter.agent.contract.case_settings import Settings
 from edgemeter.agent.contract.operating_point import SETTINGS
 from edgemeter.agent.contract.suite import MODES, PATHS, setting_texts
@@ -21,7 +21,7 @@ CASE_OPTIONS = tuple(key for key in Settings.__struct_fields__ if key not in {"m
 # Settings that mean nothing where models are measured in turn: `--repeats` stands for the repeats, and one round scores the accuracy.
 _NOT_IN_TURN = {
     "repeats", "minutes", "name", "sha256", "role", "accuracy", "predictions", "reference_accuracy", "gate",
-    "stream", "most_missed", "most_false", *SETTINGS,
+    *SETTINGS,
 }  # fmt: skip
 IN_TURN_OPTIONS = tuple(key for key in CASE_OPTIONS if key not in _NOT_IN_TURN)
 MODEL_OPTIONS = ("data", "annotations", "reader", "runtime", "backend", "threads")
@@ -34,7 +34,6 @@ _NAMES = {
     "depth_tokens": ("--depth",),
     "options": ("--option",),
 }
-_FORMER = {"data": ("--images", "-i")}
 # Options that take several values where their key takes a list of them.
 _SWEPT = ("prompt_tokens", "depth_tokens", "output_tokens", "prefix_cache", "concurrency", "rate_per_s", *SETTINGS)
 
@@ -113,7 +112,7 @@ class KeyValue(click.ParamType):  # type: ignore[type-arg]
         return key, text
 
 
-class SettingOption(RenamedOption):
+class SettingOption(click.Option):
     """The option of a setting. Its help is the setting's text, which is read when somebody asks: to parse it takes longer than all else."""
 
     def _text(self) -> str | None:
@@ -134,7 +133,6 @@ def case_options(*keys: str, **changes: Mapping[str, Any]) -> Callable[[_Command
                 *_NAMES.get(key, (f"--{key.replace('_', '-')}",)),
                 key,
                 cls=SettingOption,
-                former=_FORMER.get(key, ()),
                 **{**_form_of(key, annotations[key]), **changes.get(key, {})},
             )
             for key in keys

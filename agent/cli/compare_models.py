@@ -21,7 +21,6 @@ from edgemeter.agent.base.options import (
     matters_option,
     names_and_config,
     quiet_option,
-    renamed_option,
     save_option,
 )
 from edgemeter.agent.base.progress import note, passing_note, wait_note
@@ -55,8 +54,8 @@ MOST_MODELS = 26  # They are called A to Z.
 
 @click.command(short_help="Measure models in turn on this device, and compare each with the first.")
 @click.argument("models", nargs=-1, required=True, type=PATH, metavar="A B...")
-@renamed_option(
-    "--repeats", "runs", former=["--runs"], type=click.IntRange(2, 1000), default=10, show_default=True,
+@click.option(
+    "--repeats", "runs", type=click.IntRange(2, 1000), default=10, show_default=True,
     help="Most runs of each; a clear result ends earlier.",
 )  # fmt: skip
 @matters_option

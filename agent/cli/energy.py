@@ -1,4 +1,4 @@
-"""The command `edgemeter energy`: the energy of any command, or of a suite at regular times."""
+"""The command `edgemeter energy`: the energy of any command, of a suite at regular times, or of a log."""
 
 import re
 import shutil
@@ -14,7 +14,7 @@ import click
 
 from edgemeter.agent.base.documents import print_json
 from edgemeter.agent.base.errors import ConfigError, EdgemeterError
-from edgemeter.agent.base.options import json_option, names_and_config, quiet_option, renamed_option, save_option
+from edgemeter.agent.base.options import PATH, json_option, names_and_config, quiet_option, save_option
 from edgemeter.agent.base.progress import note
 from edgemeter.agent.cli import run_session
 from edgemeter.agent.cli.case_options import power_option
@@ -77,11 +77,20 @@ def watch_suite(
 
 
 @click.command(context_settings={"ignore_unknown_options": False, "allow_interspersed_args": False})
-@click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
+@click.argument("command", nargs=-1, type=click.UNPROCESSED)
+@click.option("--from", "log", type=PATH, help="Instead: the log of a run that is over, of tegrastats, nvidia-smi (CSV), or any CSV.")
+@click.option(
+    "--between",
+    nargs=2,
+    metavar="A B",
+    help="--from: two moments as the log writes them, or HH:MM:SS of its first day. Default: all.",
+)
+@click.option("--time-column", metavar="NAME", help="--from: the CSV's column of times.")
+@click.option("--power-column", metavar="NAME", help="--from: the CSV's column of powers, in W unless a unit ends its name.")
 @click.option("--every", "period", metavar="TIME", help="Treat COMMAND as a SUITE file and measure it every 5m, 2h, ...")
 @click.option("--times", type=click.IntRange(1), help="--every: number of measurements. Default: no limit.")
-@renamed_option(
-    "--repeats", "repeat", former=["--repeat"], type=click.IntRange(1), default=1, show_default=True,
+@click.option(
+    "--repeats", "repeat", type=click.IntRange(1), default=1, show_default=True,
     help="Run the command N times; energies are per run.",
 )  # fmt: skip
 @click.option(
@@ -93,13 +102,18 @@ def watch_suite(
 @save_option
 @quiet_option
 @json_option("Print the energies as JSON.")
-def energy(command: tuple[str, ...], period: str | None, **options: Any) -> None:
-    """Measure the energy of a command, with idle before and after; or measure a suite at regular times.
+def energy(command: tuple[str, ...], period: str | None, log: Path | None, **options: Any) -> None:
+    """Measure the energy of a command, with idle before and after; or measure a suite at regular times; or read it from a log.
 
     The exit status is that of the command.
 
     Example: edgemeter energy -- python train.py
     """
+    if bool(command) == (log is not None):
+        raise click.UsageError("give either a COMMAND, or --from LOG")
+    if log is not None:
+        _print_log(log, options)
+        return
     if period is not None:
         from edgemeter.agent.cli.run_table import print_runs
 
@@ -125,6 +139,19 @@ def energy(command: tuple[str, ...], period: str | None, **options: Any) -> None
     else:
         _print(watcher.seen, repeats)
     sys.exit(status)
+
+
+def _print_log(path: Path, options: Mapping[str, Any]) -> None:
+    from edgemeter.agent.energy.power_log import energy_of, read_log
+
+    logged = energy_of(read_log(path, options["time_column"], options["power_column"]), options["between"])
+    if options["as_json"]:
+        print_json(logged)
+        return
+    interval = f"{logged.energy_j:.4g} J ({logged.low_j:.4g} to {logged.high_j:.4g})"
+    click.echo(f"{logged.source}: {interval}, mean {logged.mean_power_w:.4g} W, {logged.readings} readings")
+    click.echo(f"coverage {logged.coverage_ratio:.3g} of {logged.window_s:.4g} s; the energy is that of what is covered")
+    note("the interval: whatever the power did between its readings without leaving them, and the log's digits; not the meter's own error")
 
 
 def _run(command: tuple[str, ...], repeats: int) -> int:

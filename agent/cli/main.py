@@ -15,7 +15,7 @@ COMMANDS: Sections = {
         "benchmark": ("edgemeter.models.cli.benchmark:benchmark", "Measure a model in every format that this board runs, and pick one."),
         "energy": ("edgemeter.agent.cli.energy:energy", "Measure the energy of any command, or of a suite again and again."),
         "accuracy": ("edgemeter.agent.cli.accuracy:accuracy", "Score detections, or a model, without timing it."),
-        "sensors": ("edgemeter.agent.cli.sensors:sensors", "List, read and calibrate power sensors."),
+        "sensors": ("edgemeter.agent.cli.sensors:sensors", "List, read and test power sensors."),
         "doctor": ("edgemeter.agent.cli.doctor:doctor", "Check board, runtimes, sensors, clock and broker."),
         "demo": ("edgemeter.collector.cli.demo:demo", "Measure, deliver, compare and report with the shipped models."),
     },

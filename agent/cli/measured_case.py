@@ -153,7 +153,7 @@ def gross_text(run: RunRecord, unit: str = "") -> str:
     if provenance == "shared" and run.together:
         provenance_text = f"shared by {len(run.together.neighbours) + 1} models"
         return f"{energy_text(run.energy.gross_mj, run.energy.gross_u_mj)}{unit} ({provenance_text})"
-    if provenance in ("estimated", "modelled"):
+    if provenance == "estimated":
         return f"{plain_digits(run.energy.gross_mj)}{unit} ({provenance})"
     text = energy_text(run.energy.gross_mj, run.energy.gross_u_mj) + unit
     return text if provenance == "measured" else f"{text} ({provenance})"

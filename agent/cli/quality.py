@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from edgemeter.agent.base.errors import FAILED, ConfigError
-from edgemeter.agent.base.options import PATH, format_option, quiet_option, renamed_option
+from edgemeter.agent.base.options import PATH, format_option, quiet_option
 from edgemeter.agent.base.progress import note
 from edgemeter.agent.base.tables import Format, console_for, print_data
 from edgemeter.agent.base.terminal import plain_table
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.option("-m", "--model", type=PATH, help="Language model (.gguf, .litertlm, genai_config.json, .server), or name of the catalogue.")
-@renamed_option(
-    "--unquantised", "source", former=["--source"], type=PATH,
+@click.option(
+    "--unquantised", "source", type=PATH,
     help="The 16-bit file that --model was quantised from: the gate compares the two.",
 )  # fmt: skip
 @click.option("--text", type=PATH, help="UTF-8 text for the perplexity.")

@@ -215,7 +215,7 @@ def notes(cases: Sequence[MeasuredCase], *, why: bool) -> Iterator[str]:
     yield from (note for run in described for note in (*_energy_notes(run), *_token_energy_notes(run)))
     yield from (f"no energy: {run.energy_reason}" for run in runs if run.energy is None)
     for case in cases:
-        if not any(run.accuracy or run.detections for run in case.runs):
+        if not any(run.accuracy for run in case.runs):
             yield f"no accuracy: {case.runs[0].accuracy_reason}"
     # The sentence on a single case has it.
     yield from _accuracies(cases) if len(cases) > 1 else ()
@@ -278,8 +278,6 @@ def _energy_notes(run: RunRecord) -> list[str]:
     if (energy := run.energy) is None:
         return [f"no energy: {run.energy_reason}"]
     provenance = energy_provenance(run)
-    if provenance == "modelled":
-        return [f"energy of {run.model.name} at {energy.scope} is modelled by {energy.sensor}, not measured: it ranks nowhere"]
     if provenance == "estimated":
         return [f"energy of {run.model.name} is estimated from a stated {energy.mean_power_w:g} W, not measured: it ranks nowhere"]
     if provenance == "shared" and run.together:

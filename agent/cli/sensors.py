@@ -1,4 +1,4 @@
-"""The commands `edgemeter sensors`: list power sensors, read one or a recording of one; what tests and calibrates one is imported then."""
+"""The commands `edgemeter sensors`: list power sensors, read one, test one."""
 
 import sys
 from collections.abc import Mapping
@@ -25,12 +25,11 @@ if TYPE_CHECKING:
 
 COMMANDS: Sections = {
     "Commands": {
-        "calibrate": ("edgemeter.agent.cli.sensor_checks:calibrate_sensor", "Fit gain and offset against a better instrument."),
         "check": (
             "edgemeter.agent.cli.sensor_checks:check_sensor",
             "Test a sensor with a known load: delay, averaging, clock, clipping.",
         ),
-        "read": ("edgemeter.agent.cli.sensors:read_sensor", "Read one sensor, or a recording of one."),
+        "read": ("edgemeter.agent.cli.sensors:read_sensor", "Read one sensor."),
     }
 }
 COUNTER_WARNING = "an energy counter: a single reading of it gives no power"
@@ -73,57 +72,30 @@ def sensors(context: click.Context, config: Path | None, *, everything: bool, fo
 
 
 @click.command("read")
-@click.argument("name", required=False, shell_complete=completes(power.names))
-@click.option(
-    "--from", "recording", type=click.Path(readable=False, path_type=Path), help="Recording: a tree of files, an output, or bytes."
-)
-@click.option(
-    "--as", "as_name", metavar="NAME", shell_complete=completes(power.names),
-    help="Sensor of the recording. Default: the one that recognises it.",
-)  # fmt: skip
+@click.argument("name", shell_complete=completes(power.names))
 @config_option
 @json_option("Print sensor, scope, excludes, total_w, rails and warnings as JSON.")
-def read_sensor(name: str | None, recording: Path | None, as_name: str | None, config: Path | None, *, as_json: bool) -> None:
-    """Read one sensor of this machine, or a recording of a sensor from another one.
+def read_sensor(name: str, config: Path | None, *, as_json: bool) -> None:
+    """Read one sensor of this machine.
 
-    Example: edgemeter sensors read --from tegrastats.txt --json
+    Example: edgemeter sensors read ina3221 --json
     """
-    if (recording is None) == (name is None):
-        raise click.UsageError("give either the NAME of a sensor, or --from PATH with a recording of one")
     try:
-        document = _of_recording(recording, as_name, config) if recording else _of_machine(name or "", config)
+        live = _read(name, read_config(config).sensors)
+        if live.error is not None:
+            raise UnavailableError(live.error)
     except EdgemeterError as error:
         if as_json:
             print_data("json", {"error": " ".join(str(error).split())})
         raise
     if as_json:
-        print_data("json", document)
+        print_data("json", _document(live))
     else:
-        _print_reading(document)
-
-
-def _of_recording(path: Path, name: str | None, config: Path | None) -> dict[str, Any]:
-    from edgemeter.agent.power.recording import PowerRecording
-
-    # Not this machine's own configuration, unless it is named: the recording is of another.
-    with PowerRecording(path, read_config(config).sensors if config else None) as source:
-        recorded = source.read(name)
-    rails = recorded.reading.rails
-    # A recorded counter stands still; some sensors show the present watts beside it, as their one rail.
-    beside_w = rails[0].power_w if recorded.description.kind == "energy" and len(rails) == 1 else None
-    shown_w = recorded.reading.power_w if beside_w is None else beside_w
-    return _document(LiveReading(recorded.name, recorded.description, recorded.reading, shown_w))
-
-
-def _of_machine(name: str, config: Path | None) -> dict[str, Any]:
-    live = _read(name, read_config(config).sensors)
-    if live.error is not None:
-        raise UnavailableError(live.error)
-    return _document(live)
+        _print_reading(_document(live))
 
 
 def _read(name: str, settings: Mapping[str, Mapping[str, str]]) -> LiveReading:
-    """Return what a sensor shows now, corrected by its calibration as in a run."""
+    """Return what a sensor shows now, as in a run."""
     with closing(open_sensor(name, settings)) as sensor:
         return read_now(name, sensor)
 

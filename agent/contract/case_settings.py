@@ -1,6 +1,7 @@
 """The settings of a case, as a suite's file, options and the API give them."""
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import msgspec
@@ -27,6 +28,9 @@ PrefixCache = Literal["on", "off"]
 ModeName = Literal["rapid", "quick", "normal", "full", "sustained"]
 
 
+VIDEOS = frozenset({".mp4", ".m4v", ".mkv", ".mov", ".avi", ".webm", ".mpg", ".mpeg", ".ts"})
+
+
 class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The keys of a `[[case]]` or of `[defaults]`; a list stands for each of its values.
 
@@ -35,8 +39,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
     model: str | list[str] | None = None  # Model file, or factory (FILE.py:make); {precision} in its name is replaced by each precision.
     data: str | None = None
-    """Data of any kind: a folder of images or recordings, class folders, or one file. Default: random inputs, no accuracy."""
-    annotations: str | None = None  # Ground truth: COCO JSON, YOLO labels, an index of classes (JSON or text), transcripts, windows, ...
+    """Data of any kind: a folder of images or arrays, class folders, a video or another file. Default: random inputs, no accuracy."""
+    annotations: str | None = None  # Ground truth: COCO JSON, YOLO labels, an index of classes (JSON or text), ...
     reader: str | None = None  # Reader of the ground truth. Default: the one that recognises its format.
     runtime: str | list[str] | None = None
     """Runtime: litert, edgetpu, onnx, openvino, ncnn, executorch, pytorch, tensorrt, hailo, rknn, python, llama, litert-lm, genai, server,
@@ -55,14 +59,11 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     samples_per_query: Annotated[int, msgspec.Meta(ge=1, le=65536)] | None = None  # multi_stream: samples in a query.
     batch: Annotated[int, msgspec.Meta(ge=1, le=65536)] | None = None  # offline: samples in a batch, if the model allows it. Default: 1.
     rate_per_s: Rate | Literal["auto"] | list[Rate] | None = None
-    """poisson, steady: queries or frames per second; several for a sweep; auto finds the highest rate that a server holds."""
+    """poisson, steady: queries or frames per second; several for a sweep; auto finds the highest rate that a server holds. Default: of a
+    video in steady its own."""
     deadline: str | None = None  # steady: longest time from a frame to its answer, such as 60ms. Default: the time between two frames.
     queue_frames: Annotated[int, msgspec.Meta(ge=1, le=1000)] | None = None
     """steady: frames that wait at most; a new one takes the place of the oldest."""
-    stream: str | None = None
-    """steady: a recording (.wav, .flac) or video (.mp4, .mkv, ...) that arrives at its own speed; a recording's annotations are windows."""
-    most_missed: Count | None = None  # stream: windows that a valid run may miss.
-    most_false: Count | None = None  # stream: false detections that a valid run may have.
     concurrency: Users | list[Users] | None = None
     """concurrent: users of a server, each with one query at a time; several for a sweep."""
     slo: str | None = None  # Limits of a request for the goodput: latency=50ms of a served model, of text also ttft=500ms,tpot=50ms.
@@ -112,6 +113,11 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     together: Name | None = None  # Cases with the same name here run alone, then at the same time.
     estimate_power_w: Annotated[float, msgspec.Meta(gt=0, le=100_000)] | None = None
     """Without a sensor: assumed power at the device's input in W. The energy is labelled estimated and never ranked."""
+
+
+def is_video(data: str) -> bool:
+    """Return whether the name of the data is that of a video, or of the archive (.mp4.zip) in which an order brings one."""
+    return not VIDEOS.isdisjoint(Path(data.lower()).suffixes)
 
 
 def checked_settings(values: Mapping[str, Any]) -> Settings:

@@ -1,7 +1,7 @@
 """A data set as it travels: one zip archive, not compressed, with the same bytes for the same photographs.
 
     images/FOLDER/...     the photographs, by the names that the ground truth has for them
-    images/NAME           or the one file that holds all items, or a stream
+    images/NAME           or the one file that holds all items
     annotations/NAME      the ground truth, where there is one: a file, or a folder of labels
 
 What is taken out of one is plain new files in a new folder. A link, a path that leads out of it, a name that stands there twice or more

@@ -6,7 +6,7 @@ from edgemeter.agent.contract.record import RunRecord
 from edgemeter.agent.contract.record_conditions import Provenance
 from edgemeter.agent.contract.record_figures import Energy
 
-SensorProvenance = Literal["measured", "replayed", "estimated", "modelled", "published"]
+SensorProvenance = Literal["measured", "replayed", "estimated", "published"]
 # `shared`: that of all models that ran at the same time, and no cost of one of them.
 EnergyProvenance = SensorProvenance | Literal["shared"]
 # The sensor of an energy that was computed from a stated power.
@@ -15,18 +15,11 @@ MEASURED = "measured"
 REPLAY_SENSOR = "replay"
 
 
-def provenance_of(energy: Energy, stated_provenance: Provenance | None) -> SensorProvenance | None:
-    """Return where `energy` comes from; `stated_provenance` is what the record states of it, which its sensor may contradict.
+def sensor_provenance(sensor: str, stated_provenance: Provenance | None) -> SensorProvenance | None:
+    """Return where what `sensor` (an id) read comes from; `stated_provenance` is what the record states, which the sensor may contradict.
 
-    `modelled` is an estimate of a scope from a narrower one. None: nobody stated that it was measured.
+    None: nobody stated that it was measured.
     """
-    return sensor_provenance(energy.sensor, stated_provenance, is_modelled=energy.is_modelled)
-
-
-def sensor_provenance(sensor: str, stated_provenance: Provenance | None, *, is_modelled: bool) -> SensorProvenance | None:
-    """Return the same of what `sensor` (an id) read."""
-    if is_modelled:
-        return "modelled"
     if sensor == ESTIMATE_SENSOR:
         return "estimated"
     if sensor.startswith(REPLAY_SENSOR) and stated_provenance != "estimated":
@@ -42,7 +35,7 @@ def energy_provenance(run: RunRecord, energy: Energy | None = None) -> EnergyPro
         return "shared"
     timed = run.provenance.get("latency")
     # What the record states of its energy is stated of the first; the sensors beside it had the same queries.
-    return provenance_of(energy_of_run, run.provenance.get("energy", timed) if energy_of_run is run.energy else timed)
+    return sensor_provenance(energy_of_run.sensor, run.provenance.get("energy", timed) if energy_of_run is run.energy else timed)
 
 
 def group_provenance(run: RunRecord, group_name: str) -> EnergyProvenance | None:

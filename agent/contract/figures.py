@@ -2,7 +2,7 @@
 
 An entry says what a figure is called, its unit, which way is better, where it stands in the record, its bounds or uncertainty, what must be
 equal for two values to be of one kind, how the trend follows it, and in which views it appears. The ledger's index, the comparison (table,
-matrix, sentence), the trend, the page, InfluxDB, OTLP, exports, options and the reference pages are loops over it.
+matrix, sentence), the trend, the page, InfluxDB, exports, options and the reference pages are loops over it.
 """
 
 import math
@@ -11,7 +11,6 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from math import inf
 from operator import attrgetter
-from statistics import median
 from typing import Any, Literal, NamedTuple, get_args
 
 from edgemeter.agent.base.figures import accuracy, plain_digits, share, significant, span, times
@@ -23,10 +22,10 @@ from edgemeter.agent.contract.together_matrix import slow_down
 
 # run: the table of `edgemeter run`; compare: JSON and CSV of a comparison; terminal: its table; matrix: `--figure`; cases: the page's table
 # of cases; runs: its lists of runs; chart: its charts over time; references: their list; influx: InfluxDB
-# with `--influx-fields figures`, and OTLP; csv: exports; home: Home Assistant; canary: what a board reports of a
+# with `--influx-fields figures`; csv: exports; canary: what a board reports of a
 # canary run, to be compared with its own past; index: kept of every run although no list or chart shows it.
 View = Literal[
-    "run", "compare", "terminal", "matrix", "cases", "runs", "chart", "references", "influx", "csv", "home", "canary",
+    "run", "compare", "terminal", "matrix", "cases", "runs", "chart", "references", "influx", "csv", "canary",
     "index",
 ]  # fmt: skip
 EVERY_VIEW: frozenset[View] = frozenset(get_args(View))
@@ -180,7 +179,7 @@ class Figure:
     @property
     def is_indexed(self) -> bool:
         """Whether the ledger's index keeps it of every run."""
-        return bool(self.trends) or bool(self.views & {"runs", "chart", "home", "index"})
+        return bool(self.trends) or bool(self.views & {"runs", "chart", "index"})
 
     @property
     def provenance_group(self) -> str:
@@ -348,18 +347,6 @@ def _slow_down_over_runs(runs: Sequence[RunRecord]) -> OverRuns:
     return None if ratio is None else (ratio, None if low is None or high is None else (low, high))
 
 
-def _of_one_stream(name: str) -> Callable[[Sequence[RunRecord]], OverRuns]:
-    """Return what is known of runs over one stream: more of them say no more of other streams than one does."""
-    value, low, high = (reader(with_part(f"detections.{name}", part)) for part in ("", "_low", "_high"))
-
-    def over_runs(runs: Sequence[RunRecord]) -> OverRuns:
-        values = [number for run in runs if (number := value(run)) is not None]
-        lows, highs = ([number for run in runs if (number := end(run)) is not None] for end in (low, high))
-        return (median(values), (min(lows), max(highs)) if lows and highs else None) if values else None
-
-    return over_runs
-
-
 # Metrics whose value is the share of items that are answered right.
 RIGHT_ANSWERS = frozenset({"exact_match", "accuracy"})
 TOO_FEW_QUERIES = "too few queries for a median"
@@ -367,7 +354,6 @@ NO_DRAFTS = "no tokens are guessed, or the server states none of them"
 NO_TEXT = "generates no text"
 SINGLE = "queries of one token"
 NO_FRAMES = "no frames at a steady rate"
-NO_STREAM = "nothing is detected in a stream"
 
 
 def _views(names: str) -> frozenset[View]:
@@ -383,13 +369,6 @@ def _percentile(path: str, level: str, **attributes: Any) -> Figure:
     return Figure(
         path=f"{path}.{level}_ms", low=f"{path}.{level}_low_ms", high=f"{path}.{level}_high_ms", unit="ms", better="lower", **attributes
     )
-
-
-def _of_some(title: str, heading: str, path: str, unit: str = "", views: frozenset[View] = OF_SOME, **attributes: Any) -> Figure:
-    return Figure(
-        title, heading, unit, "latency", "lower", path=path, low=with_part(path, "_low"), high=with_part(path, "_high"), rank=0,
-        is_of_some=True, views=views, **attributes,
-    )  # fmt: skip
 
 
 def _token_energy(part: str, path: str, title: str) -> Figure:
@@ -413,7 +392,7 @@ FIGURES: tuple[Figure, ...] = (
         "latency", "p90", title="latency p90", heading="p90 ms", group="latency", key="p90_ms", choice="latency-p90",
         always=True, rank=2, trends=(TrendRule("latency-p90"),), why_absent="too few queries for a p90",
         lower="faster", higher="slower", times="times as long",
-        views=EVERY_VIEW - {"home", "references"},
+        views=EVERY_VIEW - {"references"},
     ),
     _percentile(
         "latency", "p99", title="latency p99", heading="p99 ms", group="latency", key="p99_ms", choice="latency-p99",
@@ -425,13 +404,14 @@ FIGURES: tuple[Figure, ...] = (
     Figure(
         "throughput", "per s", "per s", "throughput", "higher", path="throughput_per_s", choice="throughput",
         lower="fewer a second", higher="more a second", times="times as many a second",
-        always=True, rank=5, views=EVERY_VIEW - {"runs", "chart", "home"},
+        always=True, rank=5, views=EVERY_VIEW - {"runs", "chart"},
     ),
-    _of_some(
-        "missed frames", "Missed", path="steady.missed_ratio", column="missed_frames_ratio", choice="missed", shown=share,
+    Figure(
+        "missed frames", "Missed", "", "latency", "lower", path="steady.missed_ratio", low="steady.missed_low_ratio",
+        high="steady.missed_high_ratio", rank=0, is_of_some=True, column="missed_frames_ratio", choice="missed", shown=share,
         why_absent=NO_FRAMES, trends=(TrendRule("missed", "points", 0.5, 0.05, follows_temperature=False, is_default=True),),
         over_runs=_missed_over_runs, lower="fewer missed frames", higher="more missed frames", times="times the share of missed frames",
-        views=EVERY_VIEW - {"home", "references", "canary", "index"},
+        views=EVERY_VIEW - {"references", "canary", "index"},
     ),
     Figure(
         "jitter p90", "Jitter ms", "ms", "latency", "lower", path="steady.jitter.p90_ms", column="jitter_p90_ms", choice="jitter", rank=3,
@@ -447,16 +427,6 @@ FIGURES: tuple[Figure, ...] = (
         )
         for name, words in (("first_missed", ""), ("first_missed_after_throttling", " after throttling"))
     ),
-    _of_some(
-        "false detections", "False per h", path="detections.false_per_h", unit="per h", column="false_detections_per_h",
-        choice="false-detections", why_absent=NO_STREAM, over_runs=_of_one_stream("false_per_h"),
-        lower="fewer false detections", higher="more false detections", times="times the false detections",
-    ),
-    _of_some(
-        "missed windows", "Missed windows", path="detections.missed_ratio", column="missed_windows_ratio", choice="missed-windows",
-        shown=share, why_absent=NO_STREAM, over_runs=_of_one_stream("missed_ratio"),
-        lower="fewer missed windows", higher="more missed windows", times="times the share of missed windows",
-    ),
     # The table of `edgemeter run` has the matrix of its rounds below it.
     Figure(
         "slow-down beside others", "Slow-down", "", "latency", "lower", path="together.slow_down_ratio", column="slow_down_ratio",
@@ -467,12 +437,12 @@ FIGURES: tuple[Figure, ...] = (
     _percentile(
         "generation.ttft", "p50", title="time to first token p50", heading="TTFT ms", group="generation",
         column="ttft_p50_ms", key="ttft_ms", choice="ttft", trends=(TrendRule("ttft"),), rank=0,
-        is_text_model_only=True, why_absent=NO_TEXT, views=EVERY_VIEW - {"runs", "home", "cases", "references", "canary"},
+        is_text_model_only=True, why_absent=NO_TEXT, views=EVERY_VIEW - {"runs", "cases", "references", "canary"},
     ),
     _percentile(
         "generation.tpot", "p50", title="time per output token p50", heading="TPOT ms", group="generation",
         column="tpot_p50_ms", key="tpot_ms", choice="tpot", trends=(TrendRule("tpot"),), rank=1,
-        is_text_model_only=True, why_absent=SINGLE, views=EVERY_VIEW - {"runs", "home", "cases", "references", "canary"},
+        is_text_model_only=True, why_absent=SINGLE, views=EVERY_VIEW - {"runs", "cases", "references", "canary"},
     ),
     _percentile(
         "generation.image_encode", "p50", title="time to encode a picture p50", heading="encode ms", group="generation",
@@ -535,7 +505,7 @@ FIGURES: tuple[Figure, ...] = (
     Figure(
         "peak memory", "Peak MB", "MB", "memory", "lower", path="memory.peak_mb", choice="memory", lower="less memory",
         higher="more memory", times="times the memory", why_absent="not measured on both sides", always=True, rank=3,
-        views=EVERY_VIEW - {"runs", "chart", "home", "references", "canary", "index"},
+        views=EVERY_VIEW - {"runs", "chart", "references", "canary", "index"},
     ),
     *(
         Figure(
@@ -550,7 +520,7 @@ FIGURES: tuple[Figure, ...] = (
     Figure(
         "accuracy", "Accuracy", "", "accuracy", "by its metric", path="accuracy.value", low="accuracy.low", high="accuracy.high",
         key="accuracy", choice="accuracy", has_spread=False, rank=0, shown=accuracy,
-        views=EVERY_VIEW - {"home", "references", "canary"},
+        views=EVERY_VIEW - {"references", "canary"},
         trends=(
             TrendRule("accuracy", "points", 0.5, 0.02, is_error=False, follows_temperature=False, is_default=True),
             TrendRule("error", "points", 0.5, 0.02, "error of the predictions", is_error=True, follows_temperature=False, is_default=True),
@@ -565,7 +535,7 @@ FIGURES: tuple[Figure, ...] = (
         "energy per inference, net", "Net mJ", "mJ", "energy", "lower", path="energy.net_mj", of=_net_mj, u="energy.net_u_mj",
         k="energy.net_k", key="net_mj", choice="energy-net", needs_all=True, rank=3, trends=(TrendRule("energy-net"),),
         lower="less net energy", higher="more net energy", times="times the net energy",
-        views=EVERY_VIEW - {"runs", "cases", "home", "references"},
+        views=EVERY_VIEW - {"runs", "cases", "references"},
     ),
     Figure(
         "mean power", "W", "W", "energy", None, path="energy.mean_power_w", column="mean_power_w", choice="power", has_spread=False,

@@ -15,12 +15,11 @@ Line = Annotated[str, msgspec.Meta(max_length=500)]
 
 
 class Sensor(msgspec.Struct, frozen=True, kw_only=True):
-    """A power sensor: by its id once it can be read, else why it cannot; None for an age where it was never calibrated."""
+    """A power sensor: by its id once it can be read, else why it cannot."""
 
     name: Line
     id: Line | None = None
     scope: Line | None = None
-    calibration_age_days: float | None = None
     trouble: Line | None = None
 
 

@@ -1,4 +1,4 @@
-"""The issues that a device's health report shows: the same in the fleet's list, on the collector's page, in InfluxDB and the SQL views."""
+"""The issues that a device's health report shows: the same in the fleet's list, on the collector's page, and in InfluxDB."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -13,7 +13,6 @@ CERTIFICATE_DAYS = 30
 LITTLE_DISK_RATIO, NO_DISK_RATIO = 0.1, 0.02
 WORN_RATIO = 0.8
 # Instruments are calibrated yearly.
-CALIBRATION_DAYS = 365.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,8 +55,6 @@ def _of_hardware(health: Health) -> Iterator[DeviceIssue]:
     for sensor in health.sensors:
         if sensor.trouble is not None:
             yield DeviceIssue("sensor", f"sensor {sensor.name}: {sensor.trouble}")
-        elif sensor.calibration_age_days is not None and sensor.calibration_age_days > CALIBRATION_DAYS:
-            yield DeviceIssue("sensor", f"sensor {sensor.name} was calibrated {sensor.calibration_age_days:.0f} days ago")
     if health.is_under_voltage_since_boot:
         yield DeviceIssue("power", "under-voltage since boot: its power supply is too weak")
     if health.is_throttled_since_boot:

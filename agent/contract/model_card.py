@@ -12,12 +12,8 @@ from edgemeter.agent.contract.model_file import source_of
 
 Resize = Literal["stretch", "stretch-smooth", "letterbox", "letterbox-top-left", "centre-crop", "none"]
 
-# The task of a model that listens to a stream.
-WAKE_WORD = "wake-word"
 # What marks a guess of a card that puts family and task themselves in doubt.
 UNSURE_FAMILY = "unsure of the family: "
-DepthCrop = Literal["none", "garg", "eigen", "eigen-nyu"]
-DepthScaling = Literal["none", "median", "least-squares"]
 
 
 class ImageInput(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="kind", tag="image"):
@@ -38,49 +34,12 @@ class ImageInput(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     sd: tuple[float, float, float] = (255.0, 255.0, 255.0)  # The same.
 
 
-class Features(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Audio features that a model takes instead of samples: a mel spectrogram, or its cepstral coefficients.
-
-    Frames go through a Fourier transform; filters sum its magnitudes; the logarithm follows, then where asked for the cosine transform.
-    """
-
-    window: Positive  # Samples in a frame.
-    hop: Positive  # Samples from one frame to the next.
-    fft: Positive  # Points of the Fourier transform.
-    bands: Positive  # Number of mel filters.
-    low_hz: float = 0.0  # Where the filters begin.
-    high_hz: float | None = None  # Where they end; half the sample rate by default.
-    mel: Literal["htk", "slaney"] = "htk"  # Scale of the filters.
-    power: Literal[1, 2] = 2  # Power of the magnitudes that are summed.
-    log: Literal["natural", "decibel", "whisper", "scaled-decibel"] = "natural"
-    """Which logarithm; `natural` of the sum plus `offset`; `scaled-decibel`: (decibels of the sum by `window` + 52) / 64, cut to 0..1."""
-    offset: float = 1e-6  # See `log`.
-    centred: bool = False  # Whether frames begin half a transform before the recording.
-    coefficients: Positive | None = None  # Cepstral coefficients that are kept; none by default.
-    first_frame: Count = 0  # First frame that is used.
-    end_frame: Positive | None = None  # First frame that no longer is.
-    frames: Positive | None = None  # Frames of a call, the next begins one later; all make one by default.
-    layout: Literal["frames-first", "bands-first"] = "frames-first"  # Order of the axes.
-    samples_scale: Literal["none", "maximum", "magnitude"] = "none"  # What samples are divided by first: their largest value, or magnitude.
-    pre_emphasis: Annotated[float, msgspec.Meta(ge=0, lt=1)] = 0.0  # Share of the sample before that each loses then.
-    taper: Literal["hann", "hamming"] = "hann"  # Weights of a frame: Hann's, periodic, or Hamming's, symmetric.
-    quantised: Literal["nearest", "truncate"] = "nearest"  # Rounding to an integer input; MLPerf Tiny truncates towards 0.
-
-
-class AudioInput(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="kind", tag="audio"):
-    """Audio input of a model, one channel: without `features` the samples (-1..1) themselves."""
-
-    sample_rate_hz: Positive  # Samples a second.
-    samples: Positive | None = None  # Length that recordings are cut or filled with silence to; any by default.
-    features: Features | None = None  # Features in place of samples: the table `[input.features]`.
-
-
 class TensorInput(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="kind", tag="tensor"):
-    """Tensors that the task makes as the model declares them; they have no settings."""
+    """Arrays of the data, or what a task makes of them, as the model declares its inputs; there are no settings."""
 
 
 # `kind` in a card; a card without one is of an image.
-CardInput = ImageInput | AudioInput | TensorInput
+CardInput = ImageInput | TensorInput
 IMAGE = "image"
 
 
@@ -93,13 +52,7 @@ class CardOutput(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     score_threshold: float = 0.001  # Detections with a lower score are dropped.
     nms_iou: float | None = None  # Overlap above which non-maximum suppression drops a box; none is done without it.
     max_detections: Count = 300  # Most detections of a photograph.
-    detected: Count | None = None  # Class that is sought in a stream.
     strides: tuple[Positive, ...] = ()  # Strides of the detector's grids, where its family needs them.
-    depth: Literal["metres", "inverse"] = "metres"  # What a model of depth gives: metres, or inverse depth without scale.
-    depth_min_m: Annotated[float, msgspec.Meta(gt=0)] | None = None  # True depths from here on count; default: the data's protocol.
-    depth_max_m: Annotated[float, msgspec.Meta(gt=0)] | None = None  # True depths up to here count; default: the data's protocol.
-    depth_crop: DepthCrop | None = None  # Part of the map that counts; default: the data's protocol.
-    depth_scaling: DepthScaling | None = None  # Fit of depths to each photograph; default: least-squares of inverse depth, else none.
 
 
 class Card(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

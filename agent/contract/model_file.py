@@ -18,9 +18,6 @@ _CHUNK_BYTES = 1 << 20
 _TEXT_BYTES = 1 << 20
 _TEXTS = 32
 _WITH_WEIGHTS = (".xml", ".param")
-# An encoder and its decoder are one model, by the names that Optimum gives them; with what says how texts begin and end.
-ENCODER, DECODER, GENERATION_CONFIG = "encoder_model.onnx", "decoder_model.onnx", "generation_config.json"
-TOKENIZERS = ("tokenizer.json", "vocab.json")
 # All that zipfile raises on a garbled archive with members stored or deflated; NotImplementedError is a RuntimeError.
 BROKEN_ZIP = (zipfile.BadZipFile, zlib.error, struct.error, OSError, EOFError, RuntimeError, ValueError)
 COMPRESSIONS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
@@ -52,24 +49,14 @@ def source_of(model: Path) -> Path:
     return target.source if target else model
 
 
-def _is_shipped(model: Path) -> bool:
-    target = python_target.parse(str(model))
-    return target is not None and target.is_shipped
-
-
 def parts(model: Path) -> tuple[Path, ...]:
     """Return the files that make the model, in the order in which they are hashed: some formats keep the weights beside it.
 
-    The weights of a factory's model are known where it was called only; a factory of Edgemeter is no file of the model.
+    The weights of a factory's model are known where it was called only.
     """
-    if _is_shipped(model):
-        return ()
     model = source_of(model)
     if model.name == FOLDER_CONFIG:
         return (model, *sorted(path for path in model.parent.iterdir() if path.is_file() and path != model and path.suffix != ".toml"))
-    if model.name == ENCODER:
-        parts_beside = (model.with_name(name) for name in (DECODER, GENERATION_CONFIG, *TOKENIZERS))
-        return (model, *(path for path in parts_beside if path.is_file()))
     weights = model.with_suffix(".bin")
     return (model, weights) if model.suffix.lower() in _WITH_WEIGHTS and weights.is_file() else (model,)
 
@@ -86,8 +73,7 @@ def sha256(model: Path, further: Iterable[Path] = ()) -> str:
     Raises:
         ConfigError: a file cannot be read.
     """
-    # Of a factory of Edgemeter the name counts: its source changes with releases.
-    total = hashlib.sha256(str(model).encode() if _is_shipped(model) else b"")
+    total = hashlib.sha256()
     try:
         for part in (*parts(model), *further):
             with part.open("rb") as file:

@@ -33,21 +33,20 @@ CODE = "a factory or plug-in in a file of Python is code, which no order carries
 # {precision} is replaced, as in any suite.
 _MODEL = r"^[A-Za-z0-9]([A-Za-z0-9._-]|\{precision\}){0,127}\Z"
 _WORD = r"^[A-Za-z0-9][A-Za-z0-9_.:,+-]{0,63}\Z"
-# The keys of a `[[case]]` or of `[defaults]` in an order: those of a suite that name nothing on this board. `images` is `data`: on the
-# wire the key keeps its former name, which devices of earlier releases read. `annotations` of a stream are in the archive of that name.
+# The keys of a `[[case]]` or of `[defaults]` in an order: those of a suite that name nothing on this board.
 KEYS = frozenset(
     {
         "model", "sha256", "name", "runtime", "backend", "precision", "threads", "prompt_tokens", "depth_tokens", "output_tokens",
         "scenario", "samples_per_query", "batch", "rate_per_s", "mode", "minutes", "repeats", "queries", "seconds", "idle_seconds", "cpus",
-        "start_below_c", "cool_down_limit_s", "images", "reader", "subset", "accuracy", "reference_accuracy",
+        "start_below_c", "cool_down_limit_s", "data", "reader", "subset", "accuracy", "reference_accuracy",
         "gate", "agreement", "role", "estimate_power_w", "seed", "deadline", "queue_frames", "together", "power_mode", "governor",
-        "cpu_max_hz", "gpu_max_hz", "memory_max_hz", "stream", "annotations", "most_missed", "most_false",
+        "cpu_max_hz", "gpu_max_hz", "memory_max_hz",
     }
 )  # fmt: skip
 # What a text in a key matches, in a list each.
 _PATTERNS = {
     "model": _MODEL,
-    **dict.fromkeys(("data", "stream", "annotations"), FILE_NAME),
+    "data": FILE_NAME,
     **dict.fromkeys(("runtime", "backend", "precision", "reader", "power_mode", "governor"), _WORD),
 }
 
@@ -79,7 +78,7 @@ def _settings(written: Mapping[str, Any], where: str) -> Settings:
     if unknown := written.keys() - KEYS:
         raise msgspec.ValidationError(f"{where}: Object contains unknown field `{min(unknown)}`")
     try:
-        return msgspec.convert({contract_suite.FORMER_KEYS.get(key, key): value for key, value in written.items()}, Settings)
+        return msgspec.convert(written, Settings)
     except msgspec.ValidationError as error:
         raise msgspec.ValidationError(f"{where}: {error}") from error
 
@@ -116,15 +115,14 @@ def expand(written: SuiteFile, models: Mapping[FileName, Path], folder: Path, da
 
 
 def _with_data(case: Case, data: Mapping[FileName, DataFolder]) -> Case:
-    key = "stream" if case.data is None else "data"
-    if (path := getattr(case, key)) is None:
+    if case.data is None:
         return case
-    name = Path(path).name
+    name = Path(case.data).name
     if name not in data:
         raise ConfigError(f"unknown photographs {name!r}: they are not among the order's ({', '.join(sorted(data)) or 'it has none'})")
     folder = data[name]
     annotations = str(folder.annotations) if folder.annotations else None
-    return msgspec.structs.replace(case, **{key: str(folder.images)}, annotations=annotations)
+    return msgspec.structs.replace(case, data=str(folder.images), annotations=annotations)
 
 
 def _link_shipped(path: Path) -> None:

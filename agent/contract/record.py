@@ -22,14 +22,12 @@ from edgemeter.agent.contract.record_accuracy import (
     Agreement,
     Answers,
     OutputCheck,
-    StreamDetections,
 )
 from edgemeter.agent.contract.record_conditions import (
     Condition,
     DatasetInfo,
     Environment,
     Model,
-    ObserverEffect,
     Provenance,
     RecordPart,
     Role,
@@ -111,9 +109,6 @@ class RunRecord(RecordPart, frozen=True, kw_only=True):
     dataset: DatasetInfo  # The data set.
     latency: Latency  # Inference latency.
     throughput_per_s: float  # Samples processed per second.
-    real_time_factor: float | None = None
-    """Mean latency over the mean length of the recordings that were timed, one after the other: below 1 the model is faster than speech.
-    Null without recordings."""
     preprocess: Stage | None  # Pre-processing, over the accuracy pass.
     postprocess: Stage | None  # Post-processing, over the accuracy pass.
     cold_start: ColdStart  # Time to the first prediction.
@@ -131,7 +126,6 @@ class RunRecord(RecordPart, frozen=True, kw_only=True):
     environment: Environment  # The machine and its software.
     conditions: tuple[Condition, ...]  # State of the machine before, during and after the timed part.
     scheduling: Scheduling | None = None  # How the kernel scheduled the run.
-    observer: ObserverEffect | None = None  # The time that sampling adds to p50 on this machine; null if it was never calibrated.
     verdict: Verdict  # Whether the run can be trusted.
     provenance: dict[str, Provenance]  # Where each group of figures comes from: measured, replayed, estimated or published.
     windows: Windows | None = None  # When the parts of the run took place; with the series of readings the energy can be recomputed.
@@ -142,7 +136,6 @@ class RunRecord(RecordPart, frozen=True, kw_only=True):
     accuracy_gate: AccuracyGate | None = None  # Required accuracy; null if none is set.
     load: Load | None = None  # Load offered to the model.
     steady: Steady | None = None  # Frames at a fixed rate with a deadline; null in other scenarios.
-    detections: StreamDetections | None = None  # What was detected in a stream, against its annotations; null without.
     together: Together | None = None  # The cases that ran at the same time; null where it ran alone.
     operating_point: OperatingPoint | None = None  # Power mode and clocks that were set for the run; null where none was.
     generation: Generation | None = None  # Text generated token by token; null for models of one call.

@@ -55,8 +55,7 @@ class Accuracy(RecordPart, frozen=True, kw_only=True):
     warnings: tuple[str, ...] = ()  # Oddities of the ground truth, counted, and how they were treated.
     better: Better = "higher"  # Whether a higher or a lower `value` is the better one.
     normalisation: str | None = None
-    """Rule by which predictions and ground truth were made alike before they were compared: of texts, e.g. whisper-basic, of depths the
-    limits, crop and scaling; null for a metric without such a rule."""
+    """Rule by which answers in words and the right ones were made alike before they were compared; null for a metric without."""
 
     @property
     def over(self) -> str:
@@ -112,31 +111,3 @@ class AccuracyGate(RecordPart, frozen=True, kw_only=True):
     needed_value: float  # `ratio` times `reference_value`; `reference_value` over `ratio` where lower is better.
     source: Literal["suite", "card"]  # Where the reference value comes from: the suite or the model card.
     passed: bool  # Whether the value is good enough.
-
-
-class StreamDetections(RecordPart, frozen=True, kw_only=True):
-    """Detections in a stream, against the windows in which something is to be detected.
-
-    A window counts as found if a detection lies in it or up to `grace_s` after its end. The remaining detections are false; of those
-    within `debounce_s` of a false one only the first counts. Source: MLPerf Tiny v1.3, streaming wake word.
-    """
-
-    label: str  # Name of the class that is detected.
-    threshold: float  # Value of the model's output above which it counts.
-    stream_s: float  # Length of the stream in s.
-    windows: Count  # Windows in which it is to be detected.
-    found: Count  # Windows in which it was.
-    missed: Count  # Windows in which it was not (false negatives).
-    false: Count  # Detections outside (false positives).
-    missed_ratio: Ratio | None = None  # Share of the windows that were missed; null without windows.
-    missed_low_ratio: Ratio | None = None  # Lower bound (95%) of `missed_ratio`.
-    missed_high_ratio: Ratio | None = None  # Upper bound (95%) of `missed_ratio`.
-    false_per_h: float  # False detections per hour.
-    false_per_h_low: float | None = None  # Lower bound (95%) of `false_per_h`.
-    false_per_h_high: float | None = None  # Upper bound (95%) of `false_per_h`.
-    detected_at_s: tuple[float, ...] = ()  # Moments of the detections in s: the end of what the model heard; of the first 10,000.
-    windows_s: tuple[tuple[float, float], ...] = ()  # Begin and end of each window in s.
-    grace_s: float = 1.0  # Time after a window in which a detection belongs to it, in s.
-    debounce_s: float = 1.0  # Time after a false detection in which further ones are the same, in s.
-    most_missed: Count | None = None  # Most missed windows that are accepted; null if any number is.
-    most_false: Count | None = None  # Most false detections that are accepted; null if any number is.

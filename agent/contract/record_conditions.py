@@ -2,12 +2,12 @@
 
 from collections.abc import Collection
 from pathlib import PurePath
-from typing import Annotated, Literal
+from typing import Literal
 
 import msgspec
 
 from edgemeter.agent.base.figures import count
-from edgemeter.agent.base.types import Count, Int64, Name, Positive, Sha256, TimeNs
+from edgemeter.agent.base.types import Count, Int64, Name, Positive, Sha256
 
 # `replayed`: played back from a recording by the replay runtime or sensor; true of the recording, not of this run.
 Provenance = Literal["measured", "replayed", "estimated", "published"]
@@ -98,16 +98,6 @@ class Subset(RecordPart, frozen=True, kw_only=True):
     method: str  # How the images are selected.
 
 
-class StreamInfo(RecordPart, frozen=True, kw_only=True):
-    """A recording or video that arrives at its own speed, as a model takes it."""
-
-    length_s: float  # Its length in s.
-    rate_per_s: float  # Inputs that it makes in a second.
-    inputs: Count  # Inputs that it makes in all.
-    first_s: float = 0.0  # When the first of them is complete, in s.
-    timed: Count | None = None  # How many of the first were ready to be timed; where more arrived, they came over and over.
-
-
 class DatasetInfo(RecordPart, frozen=True, kw_only=True):
     """The images and their ground truth."""
 
@@ -121,7 +111,6 @@ class DatasetInfo(RecordPart, frozen=True, kw_only=True):
     alpha_dropped: Count | None = None  # Images with an alpha channel, which was left out.
     cmyk_converted: Count | None = None  # CMYK images, which became RGB without a colour profile.
     reduced_to_8_bit: Count | None = None  # Images of 16 bits a channel, of which the upper 8 were used.
-    stream: StreamInfo | None = None  # How it arrived; null if the items are no stream.
 
 
 class Environment(RecordPart, frozen=True, kw_only=True):
@@ -208,19 +197,6 @@ class Sandbox(RecordPart, frozen=True, kw_only=True):
     mounts: bool = False  # Whether, for want of Landlock, a root directory of its own limited files, in namespaces of users and mounts.
     seccomp: bool  # Whether a filter refused other processes, sockets and what else no model needs.
     missing: tuple[str, ...] = ()  # What could not be set up on this kernel, and what a model could do for that.
-
-
-class ObserverEffect(RecordPart, frozen=True, kw_only=True):
-    """The time that sampling power and conditions adds to p50 on this machine, measured by `edgemeter doctor overhead`."""
-
-    effect_ratio: float  # Relative change of p50 caused by sampling.
-    low_ratio: float  # Lower 95% bound of the effect, over pairs.
-    high_ratio: float  # Upper 95% bound of the effect, over pairs.
-    pairs: Annotated[int, msgspec.Meta(ge=2, lt=2**53)]  # Number of pairs of runs.
-    measured_at_ns: TimeNs  # When the effect was measured, UTC in ns since 1970.
-    case: str  # The case it was measured with.
-    p50_ms: float  # p50 without sampling, in ms.
-    sensors: tuple[str, ...] = ()  # Power sensors that were sampled.
 
 
 class Verdict(RecordPart, frozen=True, kw_only=True):

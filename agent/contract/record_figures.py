@@ -293,14 +293,11 @@ class Energy(RecordPart, frozen=True, kw_only=True):
     sufficient_window_s: float | None = None
     """Length in s from which on the gross energy is off by less than 1% on average; null if none suffices."""
     follows_queries: bool = False  # Whether the phase of the queries was taken out of the readings.
-    calibrated_w: tuple[float, float] | None = None
-    """Power in W, from and to, of the load steps of the sensor's calibration; null if there is none."""
     delay_s: float | None = None
     """Mean delay in s of the sensor, estimated from how its readings rise and fall; null if they do not show it."""
     renewed_s: float | None = None
     """Time in s from one value of the sensor to the next, estimated from readings that repeat; null if none do."""
     between_ms: float | None = None  # Time between the queries of a language model in ms, whose energy is left out; null of other runs.
-    is_modelled: bool = False  # Whether the scope was modelled from a narrower one: an estimate.
 
     @property
     def mean_power_u_w(self) -> float | None:
@@ -343,9 +340,6 @@ class PowerTrace(RecordPart, frozen=True, kw_only=True):
     gain_u_ratio: float | None = None  # Relative standard uncertainty of the gain (k = 1); null if unknown.
     warnings: tuple[str, ...] = ()  # Reasons to doubt the readings.
     blocked: str | None = None  # Why no energy may be reported from the sensor as it is set up; null if it may.
-    offset_u_w: float | None = None  # Standard uncertainty of the zero in W, from the calibration.
-    valid_w: tuple[float, float] | None = None  # Power in W, from and to, for which the calibration is believed.
-    calibrated_w: tuple[float, float] | None = None  # Power in W, from and to, of the load steps of the calibration; null if there is none.
+    offset_u_w: float | None = None  # Standard uncertainty of the zero in W; null if unknown.
     averaging: Averaging | None = None  # How the readings follow the power; null if nothing is known of it.
     self_tested_at: str | None = None  # When the self-test was made that completes the description, in UTC; null if none does.
-    is_modelled: bool = False  # Whether the scope was modelled from a narrower one: an estimate.

@@ -2,11 +2,10 @@
 
 from collections.abc import Iterator
 
-from edgemeter.agent.base.figures import count, duration, plain_digits, share, span, with_uncertainty
+from edgemeter.agent.base.figures import count, duration, plain_digits, share, with_uncertainty
 from edgemeter.agent.contract.energy_provenance import energy_provenance
 from edgemeter.agent.contract.pooled_misses import FEWEST_BURSTS
 from edgemeter.agent.contract.record import RunRecord
-from edgemeter.agent.contract.record_accuracy import StreamDetections
 from edgemeter.agent.contract.record_figures import Energy, Load, Steady, Sustained
 
 UNSEEN = 3  # What comes so often on average is not seen by one run in twenty.
@@ -19,7 +18,7 @@ def steady_heading(run: RunRecord, steady: Steady) -> str:
 
 
 def steady_facts(run: RunRecord, steady: Steady) -> dict[str, str]:
-    """Return frames, first miss, answers, queue, energy, detections and how the run held out, by name, as far as there are any."""
+    """Return frames, first miss, answers, queue, energy and how the run held out, by name, as far as there are any."""
     return dict(_facts(run, steady))
 
 
@@ -31,8 +30,6 @@ def _facts(run: RunRecord, steady: Steady) -> Iterator[tuple[str, str]]:
     yield "queue", _queue(steady, run.load)
     if run.energy is not None:
         yield "energy", _energy(run, run.energy, steady)
-    if run.detections is not None:
-        yield "detections", _detections(run.detections)
     if run.sustained is not None:
         yield "over time", held_out(run.sustained)
 
@@ -110,12 +107,3 @@ def _energy(run: RunRecord, energy: Energy, steady: Steady) -> str:
 def of_frame(steady: Steady) -> str:
     """Return of which frames an energy is: the dropped ones have no share."""
     return "an answered frame" if steady.dropped else "a frame"
-
-
-def _detections(detections: StreamDetections) -> str:
-    bounds = ""
-    if detections.false_per_h_low is not None and detections.false_per_h_high is not None:
-        bounds = f" (95% {span(detections.false_per_h_low, detections.false_per_h_high)})"
-    windows = f"{detections.found:,} of {count(detections.windows, 'window')} of {detections.label}, {detections.missed:,} missed"
-    false = f"{count(detections.false, 'false detection')} in {moment(detections.stream_s)}"
-    return f"{windows}; {false}, {plain_digits(detections.false_per_h, 3)} an hour{bounds}"

@@ -20,7 +20,7 @@ from edgemeter.agent.base.field_texts import field_texts
 from edgemeter.agent.base.toml import read_toml
 from edgemeter.agent.base.types import Name
 from edgemeter.agent.contract import case_settings, operating_point
-from edgemeter.agent.contract.case_settings import AccuracyWhen, ModeName, PrefixCache, Scenario, Settings
+from edgemeter.agent.contract.case_settings import AccuracyWhen, ModeName, PrefixCache, Scenario, Settings, is_video
 from edgemeter.agent.contract.generation_settings import GENERATION_QUERIES, TOKEN_AXES, generating_settings
 from edgemeter.agent.contract.model_formats import FOLDER_CONFIG, GENERATORS, PYTHON, SERVED, reads, runtime_for
 from edgemeter.agent.contract.record_accuracy import GATE_RATIO
@@ -64,21 +64,18 @@ SETTLE_LIMIT_S = 60.0  # Longest wait for the board to settle at another power m
 
 # Settings, beside the model, of which a list stands for a case each.
 AXES = ("runtime", "backend", "precision", "threads", *TOKEN_AXES, "prefix_cache", "concurrency", "rate_per_s", *operating_point.SETTINGS)
-# Settings for items of data, which a stream has none of.
-_OF_ITEMS = ("data", "reader", "subset", "reference_accuracy", "predictions")
 # Keys that name a file or folder: relative to the suite's own.
-PATHS = ("data", "annotations", "predictions", "prompts", "trace", "stream")
-FORMER_KEYS = {"images": "data"}  # Keys by the name that they had before; a file may use it for one release.
+PATHS = ("data", "annotations", "predictions", "prompts", "trace")
 # Keys of some scenarios or modes only: with others they have no effect. The first is chosen where none is named.
 BELONGS: Mapping[str, tuple[str, ...]] = {
     "samples_per_query": ("multi_stream",), "batch": ("offline",), "rate_per_s": ("poisson", "steady"), "concurrency": ("concurrent",),
     "minutes": ("sustained", "steady"), "turns": ("conversation",), "prefix_cache": ("conversation",), "trace": ("trace",),
-    "deadline": ("steady",), "queue_frames": ("steady",), "stream": ("steady",), "most_missed": ("steady",), "most_false": ("steady",),
+    "deadline": ("steady",), "queue_frames": ("steady",),
 }  # fmt: skip
 # Keys that their scenario cannot do without, as options.
 _NEEDED = {"rate_per_s": "--rate NUMBER", "concurrency": "--concurrency NUMBER", "trace": "--trace FILE"}
 # Keys that choose a scenario where none is named.
-_CHOOSING = ("deadline", "queue_frames", "stream", "rate_per_s", "concurrency", "turns", "prefix_cache", "trace")
+_CHOOSING = ("deadline", "queue_frames", "rate_per_s", "concurrency", "turns", "prefix_cache", "trace")
 
 
 class SuiteFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -119,12 +116,9 @@ class Case(msgspec.Struct, frozen=True, kw_only=True):
     seed: int = 0
     samples_per_query: int = SAMPLES_PER_QUERY
     batch: int | None = None
-    rate_per_s: float | None = None  # None in poisson: the session finds it; in steady with a stream: the stream's own.
+    rate_per_s: float | None = None  # None in poisson: the session finds it; in steady with a video: its own.
     deadline_ms: float | None = None  # None in steady: the time between two frames.
     queue_frames: int = 1
-    stream: str | None = None
-    most_missed: int | None = None
-    most_false: int | None = None
     concurrency: int | None = None
     slo: dict[str, float] = {}  # Limits of a request in ms, by metric.
     cpus: tuple[int, ...] = ()
@@ -203,8 +197,8 @@ class Case(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def scored_on(self) -> str | None:
-        """Return what the predictions are scored on, the data or a stream with annotations; None without."""
-        return self.data or (self.stream if self.annotations else None)
+        """Return the data that the predictions are scored on; None without any, and of a video."""
+        return None if is_video(self.data or "") else self.data
 
     @property
     def operating_point(self) -> operating_point.OperatingPoint | None:
@@ -233,26 +227,12 @@ def read_file(path: Path) -> SuiteFile:
     Raises:
         ConfigError: it cannot be read, or a key is unknown or has a wrong value (named with its path).
     """
-    return read_toml(path, SuiteFile, "suite", complete=renew_keys)
+    return read_toml(path, SuiteFile, "suite")
 
 
 def read(path: Path) -> Suite:
     """Return the cases of the suite in a TOML file; its paths are relative to the file. Raises ConfigError as `read_file` and `expand`."""
     return expand(read_file(path), path.resolve().parent)
-
-
-def renew_keys(content: dict[str, Any]) -> None:
-    """Give keys of cases in a document, as read from TOML, the name that they have now."""
-    for former, key in FORMER_KEYS.items():
-        if former in content and key not in content:
-            content[key] = content.pop(former)
-            from edgemeter.agent.base.progress import note  # noqa: PLC0415 - click is for those who type
-
-            note(f"edgemeter: the key {former} is now called {key}, and stops working in the next release: write {key}")
-    for value in content.values():
-        for table in value if isinstance(value, list) else [value]:
-            if isinstance(table, dict):
-                renew_keys(table)
 
 
 def expand(written: SuiteFile, folder: Path) -> Suite:
@@ -264,9 +244,6 @@ def expand(written: SuiteFile, folder: Path) -> Suite:
         merged = msgspec.structs.replace(written.defaults, **set_values)
         if merged.scenario is None and (key := next((key for key in _CHOOSING if getattr(merged, key) is not None), None)):
             merged = msgspec.structs.replace(merged, scenario=BELONGS[key][0])
-        if merged.stream is not None:
-            # Defaults that are about items of data do not reach a stream.
-            merged = msgspec.structs.replace(merged, **dict.fromkeys({*_OF_ITEMS, "annotations"} - {*set_values}))
         where = f"suite {written.name!r}: case[{number}]"
         if not merged.model:
             raise ConfigError(f'{where} names no model: add model = "FILE"')
@@ -350,16 +327,11 @@ def _refuse_idle_keys(merged: Settings, where: str) -> None:
                 f"{where}: {key} is for {owner}, not for {' and '.join(sorted(scenario_and_mode))}: leave it out, or choose {owner}"
             )
     for key, option in _NEEDED.items():
-        if merged.scenario in BELONGS[key] and getattr(merged, key) is None and merged.stream is None:
+        has_own = merged.scenario == "steady" and is_video(merged.data or "")
+        if merged.scenario in BELONGS[key] and getattr(merged, key) is None and not has_own:
             raise ConfigError(f"{where}: {merged.scenario} needs {key}: add {key} = {option.split()[1]} ({option})")
-    if merged.stream is not None and (other := next((key for key in _OF_ITEMS if getattr(merged, key) is not None), None)):
-        raise ConfigError(f"{where}: {other} is for data that are no stream: leave {other} or stream out")
-    if (merged.most_missed, merged.most_false) != (None, None) and (merged.stream is None or merged.annotations is None):
-        raise ConfigError(f"{where}: most_missed and most_false are of a stream with windows: add stream = FILE and annotations = FILE")
-    if merged.annotations is not None and merged.data is None and merged.stream is None:
-        raise ConfigError(
-            f"{where}: annotations are of data: add data = PATH (--data PATH) or stream = FILE (--stream FILE), or leave them out"
-        )
+    if merged.annotations is not None and merged.data is None:
+        raise ConfigError(f"{where}: annotations are of data: add data = PATH (--data PATH), or leave them out")
 
 
 def _placed(name: str, folder: Path) -> str:

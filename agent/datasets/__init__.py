@@ -4,7 +4,7 @@ Others register theirs through the entry point group `edgemeter.readers`. A read
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, Protocol
 
@@ -16,13 +16,10 @@ from edgemeter.agent.datasets.items import Item
 
 # Asked in this order; then those of other packages, in the order of their names.
 READERS: Mapping[str, str] = {
-    "mlperf-tiny": "edgemeter.agent.datasets.sound:MlperfTiny",
+    "mlperf-tiny": "edgemeter.agent.datasets.mlperf_tiny:MlperfTiny",
     "cifar-10": "edgemeter.agent.datasets.cifar:Cifar10",
-    "transcripts": "edgemeter.agent.datasets.sound:Transcripts",
-    "librispeech": "edgemeter.agent.datasets.sound:LibriSpeech",
     "visual-wake-words": "edgemeter.agent.datasets.readers:VisualWakeWords",
     "maps": "edgemeter.agent.datasets.readers:Maps",
-    "dota": "edgemeter.agent.datasets.dota:Dota",
     "yolo": "edgemeter.agent.datasets.yolo:Yolo",
     "class-folders": "edgemeter.agent.datasets.readers:ClassFolders",
     "class-list": "edgemeter.agent.datasets.readers:ClassList",
@@ -33,13 +30,9 @@ ENTRY_POINTS = "edgemeter.readers"
 
 @dataclass(frozen=True, slots=True)
 class Targets:
-    """Ground truth of any type: a target per item, by the item's name (a file's, relative to the folder). Its task knows the type.
-
-    `groups` maps the names of items that have one to their group.
-    """
+    """Ground truth of any type: a target per item, by the item's name (a file's, relative to the folder). Its task knows the type."""
 
     values: Mapping[str, object]
-    groups: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""A data set: a folder of photographs or recordings, the files that its ground truth names, or what lies inside one file.
+"""A data set: a folder of photographs or arrays, the files that its ground truth names, or what lies inside one file.
 
 Ground truth (`annotations`) is recognised by its content: COCO JSON; a JSON index `{"file": class}`; a text index `file class` (.txt,
 .csv, .tsv); YOLO labels (their folder, or data.yaml, or classes.txt); what the readers of other packages recognise. Class folders need
@@ -15,11 +15,13 @@ from typing import Any
 
 from edgemeter.agent.base.durable_file import sha256_of
 from edgemeter.agent.base.errors import ConfigError, EdgemeterError
+from edgemeter.agent.contract.case_settings import is_video
 from edgemeter.agent.contract.record_conditions import Subset
 from edgemeter.agent.datasets import GroundTruth, Targets, create, names
 from edgemeter.agent.datasets.class_lists import ClassIndex
 from edgemeter.agent.datasets.coco import CocoDocument, plain_document
 from edgemeter.agent.datasets.items import Item, item_of_file, list_items, photographs_in
+from edgemeter.agent.datasets.video import VideoFrames
 from edgemeter.agent.vision import photograph
 
 logger = logging.getLogger(__name__)
@@ -38,8 +40,8 @@ class Dataset:
     `image_ids` are COCO's image ids in the order of `items` (None without COCO annotations).
     `targets` maps item names to what another reader found, in the order of `items`, for a task that knows what it is.
     `sha256` covers the bytes of all items in order, and of the ground truth. `warnings` count what in the annotations is odd. `needed` are
-    the files without which it cannot be opened again: those of the items, or all in the folder if no annotations list them. Of a stream the
-    items are one recording, or the frames of a video.
+    the files without which it cannot be opened again: those of the items, or all in the folder if no annotations list them. Of a video the
+    items are its frames, `rate_per_s` a second.
     """
 
     name: str
@@ -54,7 +56,7 @@ class Dataset:
     warnings: tuple[str, ...] = ()
     needed: tuple[Path, ...] = ()
     targets: Mapping[str, object] | None = None
-    is_stream: bool = False
+    rate_per_s: float | None = None
 
     @property
     def has_truth(self) -> bool:
@@ -70,12 +72,12 @@ def open_folder(
     reader: str | None = None,
     first: int | None = None,
 ) -> Dataset:
-    """Return the photographs of a folder, sorted by name; of one without photographs its recordings.
+    """Return the photographs of a folder, sorted by name; of one without photographs its arrays.
 
     `subset` takes so many of them, chosen by `seed`, the same on every machine.
     With annotations the photographs are those that they name, sorted the same way: one that has no ground truth cannot be scored and
     is left out with a warning, because a folder often holds more than one set (all of val2017, annotations of 80). Folders below it
-    count only as class folders, or where annotations name them. A file in place of the folder holds the items itself.
+    count only as class folders, or where annotations name them. A file in place of the folder holds the items itself, as a video does.
 
     Of photographs that annotations name, only those of the subset need be there. `reader` names that of the format, where several
     recognise it or none does. `first` reads only so many of the items, to see what they are: the hash is then another.
@@ -83,6 +85,8 @@ def open_folder(
     Raises:
         ConfigError: no folder, no photograph in it, or annotations that are garbled or name photographs that are not there.
     """
+    if is_video(images.name) and images.is_file():
+        return _of_video(images, annotations, subset)
     truth = read_truth(images, annotations, reader)
     named = list_items(images) if truth is None else truth.named()
     if not named:
@@ -110,6 +114,13 @@ def open_folder(
     return _with_truth(dataset, truth.content, names_in_set)
 
 
+def _of_video(path: Path, annotations: Path | None, subset: int | None) -> Dataset:
+    if annotations is not None or subset is not None:
+        raise ConfigError(f"the video {path.name!r} is timed and not scored: leave annotations and subset out, or give its frames as data")
+    frames, sha256 = VideoFrames(path), sha256_of_items((item_of_file(path.parent, path.name),))
+    return Dataset(path.name, frames, sha256, needed=(path,), rate_per_s=frames.rate_per_s)
+
+
 def _dark(items: Sequence[Item]) -> tuple[str, ...]:
     """Return the note on values of fewer bits in files of 16 bits a channel, judged by some of these: they are read as nearly black."""
     files = [item.path for item in items if item.kind == "image" and item.is_file and item.path.suffix.lower() in _MAY_BE_WIDE]
@@ -132,10 +143,10 @@ def _with_truth(dataset: Dataset, content: CocoDocument | ClassIndex | Targets, 
         ids = {image.file_name: image.id for image in content.images}
         image_ids = tuple(ids[name] for name in names_in_set)
         return replace(dataset, image_ids=image_ids, truth=plain_document(content, set(image_ids)))
-    groups = {name: content.groups[name] for name in names_in_set if name in content.groups} or None
     if isinstance(content, ClassIndex):
+        groups = {name: content.groups[name] for name in names_in_set if name in content.groups} or None
         return replace(dataset, classes={name: content.classes[name] for name in names_in_set}, class_names=content.names, groups=groups)
-    return replace(dataset, targets={name: content.values[name] for name in names_in_set}, groups=groups)
+    return replace(dataset, targets={name: content.values[name] for name in names_in_set})
 
 
 def read_truth(folder: Path, annotations: Path | None, reader_name: str | None = None) -> GroundTruth | None:

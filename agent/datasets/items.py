@@ -1,4 +1,4 @@
-"""The items of a data set, each a file of its own, or an array inside a file; and the photographs and recordings in a folder."""
+"""The items of a data set, each a file of its own, or an array inside a file; and the photographs and arrays in a folder."""
 
 import hashlib
 import math
@@ -16,13 +16,9 @@ from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.base.foreign_text import decode_json
 
 Row = TypeVar("Row")
-Kind = Literal["image", "audio", "tensor"]
+Kind = Literal["image", "tensor"]
 PHOTOGRAPHS = (".jpg", ".jpeg", ".png", ".bmp", ".webp")
-SOUND = (".wav", ".flac", ".mp3", ".ogg")
-# What the suffix of a file says of it; any other counts as an image, which is refused when it is read as one.
-_KINDS: dict[str, Kind] = {
-    **dict.fromkeys(SOUND, "audio"), ".npy": "tensor", ".npz": "tensor", ".bin": "tensor",
-}  # fmt: skip
+ARRAYS = (".npy", ".npz", ".bin")
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,8 +94,8 @@ def is_number(text: str) -> bool:
 
 
 def item_of_file(folder: Path, name: str) -> Item:
-    """Return the item that is the file `name`, relative to the folder."""
-    return Item(name, folder / name, _KINDS.get(Path(name).suffix.lower(), "image"))
+    """Return the item that is the file `name`, relative to the folder; what is no array counts as an image, until it is read as one."""
+    return Item(name, folder / name, "tensor" if Path(name).suffix.lower() in ARRAYS else "image")
 
 
 def photographs_in(folder: Path) -> list[str]:
@@ -117,8 +113,8 @@ def files_in(folder: Path, suffixes: Sequence[str]) -> list[str]:
         ) from error
 
 
-def list_items(folder: Path, kinds: Sequence[Sequence[str]] = (PHOTOGRAPHS, SOUND)) -> list[str]:
-    """Return the names of the photographs in the folder, sorted; of its recordings where it holds no photograph.
+def list_items(folder: Path, kinds: Sequence[Sequence[str]] = (PHOTOGRAPHS, ARRAYS)) -> list[str]:
+    """Return the names of the photographs in the folder, sorted; of its arrays where it holds no photograph.
 
     Raises:
         ConfigError: the folder cannot be read, or holds neither.
@@ -126,7 +122,7 @@ def list_items(folder: Path, kinds: Sequence[Sequence[str]] = (PHOTOGRAPHS, SOUN
     names = next(filter(None, (files_in(folder, suffixes) for suffixes in kinds)), None)
     if names is None:
         sought = " and no ".join(
-            f"{noun} ({', '.join(suffixes)})" for noun, suffixes in zip(("photographs", "recordings"), kinds, strict=False)
+            f"{noun} ({', '.join(suffixes)})" for noun, suffixes in zip(("photographs", "arrays"), kinds, strict=False)
         )
         raise ConfigError(f"no {sought} in {str(folder)!r}: give the folder that holds them itself, not one above it")
     return names

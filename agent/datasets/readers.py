@@ -12,19 +12,19 @@ from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.datasets import GroundTruth, Targets, required
 from edgemeter.agent.datasets.class_lists import ClassIndex, find_class_names, read_class_folders, read_class_list, text_lines
 from edgemeter.agent.datasets.coco import CocoDocument, read_annotations
-from edgemeter.agent.datasets.items import PHOTOGRAPHS, SOUND, head_of, list_photographs, photographs_in
+from edgemeter.agent.datasets.items import ARRAYS, PHOTOGRAPHS, head_of, list_photographs, photographs_in
 
-# Class folders hold photographs or recordings.
-_OF_CLASSES = (*PHOTOGRAPHS, *SOUND)
+# Class folders hold photographs or arrays.
+_OF_CLASSES = (*PHOTOGRAPHS, *ARRAYS)
 MAP_SUFFIXES = (".npy", ".png")
 # What data sets append to the name of a photograph's map. Source: Cityscapes' and ADE20K's folders.
-_ENDINGS = ("", "_gtFine_labelTrainIds", "_gtFine_labelIds", "_seg", "_mask", "_depth")
+_ENDINGS = ("", "_gtFine_labelTrainIds", "_gtFine_labelIds", "_seg", "_mask")
 SMALLEST_RATIO = 0.025
 _PERSON = "person"
 
 
 class Maps:
-    """A map for each photograph: the class or the depth of every pixel."""
+    """A map for each photograph: the class of every pixel."""
 
     def recognises(self, folder: Path, annotations: Path | None) -> bool:
         """Return whether the annotations are a folder with a map of one of the photographs at least."""

@@ -14,7 +14,6 @@ from pathlib import Path
 
 import msgspec
 
-from edgemeter.agent.base import file_version
 from edgemeter.agent.base.errors import TransientError, UnavailableError
 from edgemeter.agent.base.sqlite_file import Database
 from edgemeter.agent.contract.messages import AgainRequest, Receipt
@@ -62,7 +61,7 @@ class Outbox(Database):
     was rewritten, its `session`; so (device, session, seq) identifies one record for ever.
 
     Raises:
-        ConfigError: the file is not an outbox, or of a newer version.
+        ConfigError: the file is not an outbox, or of another version.
         UnavailableError: it may not be opened, or the disk is full.
     """
 
@@ -76,13 +75,6 @@ class Outbox(Database):
             connection.execute("PRAGMA foreign_keys = ON")
             connection.execute(f"PRAGMA wal_autocheckpoint = {_LOG_PAGES}")
         self._reserve.in_need(self._begin_session)
-        for aside in file_version.put_aside(path, outbox_file.FORMAT):
-            try:
-                self._take_over(aside)
-            except UnavailableError as error:
-                # What is new comes first: the rest is tried again when the outbox is opened again.
-                logger.warning("what waits in %s stays there for now: %s", aside.name, error)
-        file_version.drop_old_copies(path)
 
     def put(self, record: RunRecord) -> RunRecord:
         """Keep `record`; return it with its session and its number (1, 2, 3, ... without gaps), once it is on the disk.
@@ -334,30 +326,6 @@ class Outbox(Database):
         # The counter alone repeats on a copied card, the random bits alone could repeat here; the counter is never 0, nor is a session.
         self.session = secrets.randbits(_RANDOM_BITS) << _COUNTER_BITS | (times % ((1 << _COUNTER_BITS) - 1) + 1)
         self._last_seq = 0
-
-    def _take_over(self, aside: Path) -> None:
-        """Send what waits in an outbox that was put aside when its release was rolled back."""
-        columns = "device, fleet, session, seq, kept_ns, size_bytes, record, is_shed"
-        held_back = "LEFT JOIN unstamped ON unstamped.row = records.row LEFT JOIN samples ON samples.row = records.row"
-        query = f"SELECT {columns}, boot_id, since_boot_ns, series FROM waiting JOIN records USING (row) {held_back} ORDER BY records.row"  # noqa: S608 - our own
-        marks = ", ".join("?" * (columns.count(",") + 1))
-        with Database(aside, outbox_file.FORMAT) as other, other.mapped() as source:
-            records = source.execute(query)
-            # A few at a time: all of them may be as large as the outbox.
-            while rows := records.fetchmany(_FORGET_RECORDS):
-                with self.transaction() as connection:
-                    for *values, boot_id, since_boot_ns, series in rows:
-                        added = connection.execute(f"INSERT OR IGNORE INTO records ({columns}) VALUES ({marks})", values)  # noqa: S608 - as above
-                        # Killed before the file was deleted, it comes again.
-                        if not added.rowcount:
-                            continue
-                        connection.execute("INSERT INTO waiting VALUES (?)", (added.lastrowid,))
-                        if series is not None:
-                            connection.execute("INSERT INTO samples VALUES (?, ?)", (added.lastrowid, series))
-                        if boot_id is not None:
-                            connection.execute("INSERT INTO unstamped VALUES (?, ?, ?)", (added.lastrowid, boot_id, since_boot_ns))
-        aside.unlink()
-        logger.warning("the outbox %s has taken over what waited in %s", self.path, aside.name)
 
     def _insert(self, record: RunRecord) -> outbox_file.Dropped:
         payload = encode(record)

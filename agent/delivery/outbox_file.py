@@ -9,8 +9,8 @@ from typing import Literal, NamedTuple, TypeVar
 
 from edgemeter.agent.base import sqlite_file
 from edgemeter.agent.base.errors import UnavailableError
-from edgemeter.agent.base.file_version import FileFormat
 from edgemeter.agent.base.nanoseconds import NS_PER_DAY
+from edgemeter.agent.base.sqlite_file import FileFormat
 
 # What SQLite may want at most before it can use its own free pages again: a log that is due to be brought in, and one more beside it.
 RESERVE_BYTES = 4 << 20
@@ -279,7 +279,7 @@ OUTBOX = "outbox.sqlite"
 FORMAT = FileFormat(
     what="outbox",
     application_id=0x45644F62,  # "EdOb"
-    version=5,
+    version=1,
     schema=_TABLES,
     elsewhere="move it away (a new outbox is made) or choose another place with EDGEMETER_HOME",
 )

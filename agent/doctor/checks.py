@@ -207,7 +207,7 @@ RUNTIMES: Mapping[str, Sequence[RuntimePackage]] = {
     ),
 }
 # What other packages may add to; the groups of their entry points are called so.
-PLUGIN_FAMILIES = ("runtimes", "generators", "power", "decoders", "tasks", "readers", "published")
+PLUGIN_FAMILIES = ("runtimes", "generators", "power", "decoders", "tasks", "readers")
 VISION: Mapping[str, Sequence[RuntimePackage]] = {
     "images": (RuntimePackage("pillow", "PIL.Image", "vision", "models are timed on random inputs only"),),
 }

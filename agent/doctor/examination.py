@@ -14,8 +14,8 @@ from edgemeter.agent.base.figures import count
 from edgemeter.agent.base.foreign_text import decode_json
 from edgemeter.agent.doctor.checks import Finding, FindingState, check_machine, check_software
 from edgemeter.agent.machine.machine import THIS_MACHINE
+from edgemeter.agent.power import ROOT
 from edgemeter.agent.power.detect import choose_sensor, detect_sensors
-from edgemeter.agent.power.world import HERE, SensorWorld
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -39,13 +39,13 @@ def examine(*, broker: str | None, home: Path, settings: Config) -> list[Finding
     return [
         *check_machine(THIS_MACHINE),
         *check_software(),
-        *_power(settings.sensors, HERE),
+        *_power(settings.sensors),
         *check_delivery.check(home, broker, settings),
     ]
 
 
-def _power(settings: Mapping[str, Mapping[str, str]], world: SensorWorld) -> Iterator[Finding]:
-    sensors = detect_sensors(settings, world=world)
+def _power(settings: Mapping[str, Mapping[str, str]], root: Path = ROOT) -> Iterator[Finding]:
+    sensors = detect_sensors(settings, root=root)
     for sensor in sensors:
         if sensor.description is None:
             usual: FindingState = "absent" if sensor.is_absent and not sensor.is_configured else "warn"

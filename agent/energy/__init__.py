@@ -1,1 +1,1 @@
-"""From power readings to energy per inference with its uncertainty, and the calibration of power sensors."""
+"""From power readings to energy per inference with its uncertainty."""

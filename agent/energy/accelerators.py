@@ -49,8 +49,8 @@ def accelerator_link(runtime: RuntimeInfo, attached: Sequence[str]) -> Link | No
 
 
 def is_blind_to(description: Description, link: Link) -> bool:
-    """Return whether a sensor excludes devices on a link; an estimate of a wider scope excludes what its source sensor excludes."""
-    return bool(_LEFT_OUT[link] & set(description.excludes)) or not _sees_board(description)
+    """Return whether a sensor excludes devices on a link."""
+    return bool(_LEFT_OUT[link] & set(description.excludes)) or description.scope not in SEES_BOARD
 
 
 def accelerator_refusal(description: Description, link: Link | None) -> str | None:
@@ -67,12 +67,8 @@ def accelerator_refusal(description: Description, link: Link | None) -> str | No
 def excluded(description: Description, attached: Sequence[str]) -> tuple[str, ...]:
     """Return what a sensor leaves out on this board: what it always does, and what is attached and lies beyond its scope."""
     parts = dict.fromkeys(description.excludes)
-    if not _sees_board(description):
+    if description.scope not in SEES_BOARD:
         for part, names in (draw for device in attached for kind, draw in _DRAWS.items() if device.startswith(kind)):
             if not names & parts.keys():
                 parts[part] = None
     return tuple(parts)
-
-
-def _sees_board(description: Description) -> bool:
-    return description.scope in SEES_BOARD and not description.is_modelled

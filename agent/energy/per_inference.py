@@ -80,7 +80,7 @@ class Energies:
 
 
 def energies_of(traces: Iterable[SensorTrace], run: EnergyRun) -> Energies:
-    """Return the energies that the readings of all sensors support, each by itself; a measured one goes before a modelled one."""
+    """Return the energies that the readings of all sensors support, each by itself; a measured one goes before a replayed one."""
     energies: list[Energy] = []
     reasons: list[str] = []
     frozen: list[str] = []
@@ -105,7 +105,7 @@ def ranked(traces: Iterable[SensorTrace]) -> list[SensorTrace]:
         if description is None:
             return False, -1
         # What the sensor did not measure here stands behind what another one did, however wide its scope.
-        is_measured = sensor_provenance(description.id, "measured", is_modelled=description.is_modelled) == "measured"
+        is_measured = sensor_provenance(description.id, "measured") == "measured"
         return not is_measured, scope_rank(description.scope)
 
     return sorted(traces, key=order)
@@ -216,14 +216,12 @@ def _energy(
         resolution_w=description.resolution_w,
         longest_gap_ms=sensor_run.gaps_ns(case, timed)[0] / NS_PER_MS,
         budget=terms,
-        is_modelled=description.is_modelled,
         gross_k=gross_k,
         net_k=net_k,
         interval_reason=budget.unknown_reason(terms),
         resolving_window_s=None if resolved or idling is None else _resolving_window_s(case, idling, power_w - idling.mean_w, terms),
         sufficient_window_s=_sufficient_window_s(case, terms, gross_mj),
         follows_queries=case.curve.follows_queries,
-        calibrated_w=description.calibrated_w,
         # Of a short block the readings show how much comes late, and not how late it comes.
         delay_s=None if settling is None or block_terms is not None else settling.delay_s,
         renewed_s=None if case.renewal is None else case.renewal.interval_ns / 1e9,

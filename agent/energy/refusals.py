@@ -32,8 +32,8 @@ HUNG_RATIO, HUNG_IDLE_RATIO = 0.01, 0.05
 # A meter that shows less than this share of a stretch does not show so little power; the rest lies beside the load.
 SHOWN_RATIO = 1 / 3
 # The sensors that know a setting `shunt_ohm`, and those that know `direction`.
-SHUNTED = frozenset({"ina2xx", "ina_i2c"})
-REVERSIBLE = frozenset({"ina2xx", "ina_i2c", "powerz"})
+SHUNTED = frozenset({"ina2xx"})
+REVERSIBLE = frozenset({"ina2xx", "powerz"})
 _PLUG_TURNED = "its clamp or its wiring is reversed: turn the clamp around, or exchange line and load"
 _PLUG_LOW = (
     "the load is below what the plug can show, or is not plugged into it: use a meter in the board's supply (scope board-input: an INA2xx "
@@ -41,7 +41,7 @@ _PLUG_LOW = (
 )
 _SUPPLY_TURNED = "its shunt or its cable is reversed: exchange its two ends"
 _SUPPLY_LOW = "the current bypasses its shunt or cable, or is below its step: put it into the only supply of the board"
-_RAILS = "its offset exceeds what its rails draw: calibrate it, or use a meter in the board's supply (scope board-input)"
+_RAILS = "its offset exceeds what its rails draw: use a meter in the board's supply (scope board-input)"
 
 
 def refusal_of(case: SensorRun) -> str | None:
@@ -50,7 +50,7 @@ def refusal_of(case: SensorRun) -> str | None:
     blocked = case.description.blocked or accelerator_refusal(case.description, case.run.accelerator) or _spike(case) or _impossible(case)
     # A sensor that hangs may seem to renew its value so seldom that the run is too short for it.
     failed = blocked or _clipped(case) or _hung(case)
-    return failed or too_short(case.description, case.run, case.renewal) or counter or _calibration_refusal(case) or _missing(case)
+    return failed or too_short(case.description, case.run, case.renewal) or counter or _missing(case)
 
 
 def _impossible(case: SensorRun) -> str | None:
@@ -169,13 +169,6 @@ def _counted(run: EnergyRun, begin_ns: int, end_ns: int | None = None) -> str:
     begin_s = (begin_ns - run.timed.start_ns) / 1e9
     moments = f"at {begin_s:.3g} s" if end_ns is None else f"from {begin_s:.3g} to {(end_ns - run.timed.start_ns) / 1e9:.3g} s"
     return f"{moments} (0: the timed part begins)"
-
-
-def _calibration_refusal(case: SensorRun) -> str | None:
-    power_w, valid_w = mean_w(case.curve, case.run.timed), case.description.valid_w
-    if valid_w is None or valid_w[0] <= power_w <= valid_w[1]:
-        return None
-    return f"{power_w:.3g} W is outside the range of its calibration ({valid_w[0]:.3g} to {valid_w[1]:.3g} W): calibrate it under this load"
 
 
 def _counter_refusal(case: SensorRun, curve: CounterCurve) -> str | None:

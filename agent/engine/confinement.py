@@ -4,28 +4,26 @@ import mmap
 import os
 import re
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from urllib.parse import urlsplit
 
 from edgemeter.agent.base import python_target
-from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.base.python_target import PythonTarget
 from edgemeter.agent.base.server_address import ServerAddress, port_of
 from edgemeter.agent.base.toml import read_toml
-from edgemeter.agent.contract import model_file
 from edgemeter.agent.contract.model_card import card_path
 from edgemeter.agent.contract.model_formats import FOLDER_CONFIG, PYTHON
 from edgemeter.agent.contract.suite import Case
 from edgemeter.agent.engine.prompts.prompt_file import files_of
 from edgemeter.agent.sandbox.policy import SandboxGrant, existing, is_narrow
 
-# What formats keep beside their file, by names of their own: texts, a second network.
+# What formats keep beside their file, by names of their own.
 _BESIDE = (
     "metadata.yaml", "tokenizer.json", "tokenizer.model", "tokenizer_config.json", "vocab.json", "vocab.txt", "merges.txt",
-    model_file.GENERATION_CONFIG, model_file.ENCODER, model_file.DECODER,
+    "generation_config.json",
 )  # fmt: skip
 # A location in ONNX's TensorProto.external_data: the key `location`, then the value with its length, below 128.
 _LOCATION = re.compile(rb"\n\x08location\x12([\x01-\x7f])")
@@ -51,13 +49,11 @@ def grant_for(case: Case) -> SandboxGrant:
     values = [value for value in case.options.values() if _may_be_path(os.fsencode(value))]
     read = [*model_files(model), *(Path(value) for value in values if Path(value).is_file())]
     if case.runtime == PYTHON:
-        read += _of_user_code(values)
+        read += [Path(value) for value in values if Path(value).is_dir() and is_narrow(Path(value).resolve())]
     for target in case.plugin_files:
         read += _of_target(target)
     if case.data is not None:
         read += data_files(Path(case.data), Path(case.annotations) if case.annotations else None)
-    if case.stream is not None:
-        read += [Path(path) for path in (case.stream, case.annotations) if path]
     if case.prompts is not None:
         read += files_of(case.prompts)
     if case.trace is not None:
@@ -98,10 +94,8 @@ def model_files(model: Path) -> Iterator[Path]:
         companions = sorted(path for path in model.parent.iterdir() if path.name.startswith(stem) and path.is_file())
     except OSError:
         companions = []
-    networks = existing(model.with_name(name) for name in (model_file.ENCODER, model_file.DECODER))
     yield from (*companions, *existing((card_path(model), *(model.with_name(name) for name in _BESIDE))))
-    for network in {model, *networks}:
-        yield from _external_data(network)
+    yield from _external_data(model)
 
 
 def _of_target(target: PythonTarget) -> Iterator[Path]:
@@ -113,19 +107,6 @@ def _of_target(target: PythonTarget) -> Iterator[Path]:
     if file.parent != target.source.parent.resolve():
         # A link: code finds its modules beside the file itself.
         yield file.parent if is_narrow(file.parent) else file
-
-
-def _of_user_code(values: Iterable[str]) -> Iterator[Path]:
-    """Yield the folders and the code that options of a factory name."""
-    for value in values:
-        if target := python_target.parse(value):
-            with suppress(ConfigError):
-                yield from _of_target(target)
-        elif Path(value).is_dir() and is_narrow(Path(value).resolve()):
-            yield Path(value)
-        else:
-            # Weights have their card beside them.
-            yield from existing([Path(f"{value}.toml")])
 
 
 def _external_data(model: Path) -> Iterator[Path]:

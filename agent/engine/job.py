@@ -17,7 +17,6 @@ from edgemeter.agent.contract.record_accuracy import (
     Agreement,
     Answers,
     OutputCheck,
-    StreamDetections,
 )
 from edgemeter.agent.contract.record_conditions import DatasetInfo, Model, RuntimeInfo, Sandbox, Scheduling, Subset, Tensor
 from edgemeter.agent.contract.record_figures import ColdStart, Latency, Load, Memory, Stage, Steady, Together, WarmUp
@@ -135,7 +134,6 @@ class MeasuredRun(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     dataset: DatasetInfo
     latency: Latency
     throughput_per_s: float
-    real_time_factor: float | None = None
     preprocess: Stage | None = None
     postprocess: Stage | None = None
     cold_start: ColdStart
@@ -143,7 +141,6 @@ class MeasuredRun(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     memory: Memory
     accuracy: Accuracy | None = None
     accuracy_reason: str | None
-    detections: StreamDetections | None = None
     output_check: OutputCheck
     answers: Answers | None = None
     predictions: msgspec.Raw = NO_PREDICTIONS  # COCO results as JSON, where they are asked for.

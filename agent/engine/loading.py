@@ -10,13 +10,12 @@ from typing import Any
 import msgspec
 
 from edgemeter.agent import runtimes
-from edgemeter.agent.audio.recordings import read_recording
 from edgemeter.agent.base import python_target
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.contract import model_file
-from edgemeter.agent.contract.model_card import UNSURE_FAMILY, AudioInput, Card, ImageInput, TensorInput, card_path, read_card
+from edgemeter.agent.contract.model_card import UNSURE_FAMILY, Card, ImageInput, TensorInput, card_path, read_card
 from edgemeter.agent.contract.model_formats import PYTHON
-from edgemeter.agent.contract.record_conditions import DatasetInfo, Model, RuntimeInfo, StreamInfo, Tensor
+from edgemeter.agent.contract.record_conditions import DatasetInfo, Model, RuntimeInfo, Tensor
 from edgemeter.agent.contract.record_figures import ColdStart
 from edgemeter.agent.contract.suite import Case
 from edgemeter.agent.datasets.dataset import Dataset, open_folder
@@ -25,8 +24,6 @@ from edgemeter.agent.generators import LoadedGenerator
 from edgemeter.agent.recognition import recognise
 from edgemeter.agent.runtimes import Array, Loaded, TensorInfo, noise
 from edgemeter.agent.sandbox.user_code import plugin_class
-from edgemeter.agent.streams.open_stream import open_stream
-from edgemeter.agent.streams.video import VideoFrames
 from edgemeter.agent.tasks import Task, create, prepared
 from edgemeter.agent.vision import photograph
 
@@ -46,13 +43,6 @@ class LoadedModel:
     data: Dataset | None
     work: Task | None
 
-    @property
-    def stream(self) -> StreamInfo | None:
-        """Return how the inputs of a recording or video arrive, None of other data."""
-        if self.data is None or not self.data.is_stream:
-            return None
-        return self.data.items.info if isinstance(self.data.items, VideoFrames) else getattr(self.work, "stream", None)
-
     def calls_of(self, index: int, seed: int) -> list[list[Array]]:
         """Return the model's inputs for one item of the data, call by call."""
         return prepared(self.work, index, self.loaded) if self.work else [self.noise(seed)[index]]
@@ -64,12 +54,10 @@ class LoadedModel:
 
 
 def open_data(case: Case, first: int | None = None) -> Dataset | None:
-    """Return the data or the stream of a case, None without; `first` as of `open_folder`. Raises ConfigError if they cannot be used."""
-    annotations = Path(case.annotations) if case.annotations else None
-    if case.stream is not None:
-        return open_stream(Path(case.stream), annotations)
+    """Return the data of a case, None without; `first` as of `open_folder`. Raises ConfigError if they cannot be used."""
     if case.data is None:
         return None
+    annotations = Path(case.annotations) if case.annotations else None
     return open_folder(Path(case.data), annotations, case.subset, case.seed, case.reader, first)
 
 
@@ -117,7 +105,7 @@ def _card_if_known(model: Path, loaded: Loaded) -> tuple[Card | None, tuple[str,
     try:
         card, guesses = recognise.card_for(model, loaded)
     except ConfigError:
-        if recognise.card_of(model, loaded).exists():
+        if card_path(model).exists():
             raise
         return None, ()
     return card, tuple(guesses)
@@ -125,40 +113,24 @@ def _card_if_known(model: Path, loaded: Loaded) -> tuple[Card | None, tuple[str,
 
 @dataclass(frozen=True, slots=True)
 class PreparedCalls:
-    """The inputs that are timed, one list of arrays a call; `is_by_item`: call i is all of item i of the data.
-
-    `recorded_s` is the mean length of a recording by the call, None of other items.
-    """
+    """The inputs that are timed, one list of arrays a call; `is_by_item`: call i is all of item i of the data."""
 
     calls: list[list[Array]]
     is_by_item: bool
-    recorded_s: float | None = None
 
 
 def prepare_calls(model: LoadedModel, first: list[list[Array]], seed: int) -> PreparedCalls:
-    """Return the inputs that are timed; `first` is the first item, prepared before.
-
-    Of a recording that is a stream they are all, which is one item; of a video as many of the first as fit.
-    """
+    """Return the inputs that are timed; `first` is the first item, prepared before."""
     if model.data is None:
         return PreparedCalls(model.noise(seed), is_by_item=True)
     fits = max(1, PREPARED_BYTES // max(1, sum(array.nbytes for array in first[0])))
-    limit = max(fits, len(first)) if model.data.is_stream else min(PREPARED_INPUTS, fits)
+    limit = min(PREPARED_INPUTS, fits)
     items = [first]
     while len(items) < len(model.data.items) and sum(map(len, items)) < limit:
         items.append(model.calls_of(len(items), seed))
     calls = [call for item in items for call in item]
     is_by_item = all(len(item) == 1 for item in items)
-    return PreparedCalls(calls[:limit], is_by_item, _recorded_s(model, len(items), len(calls)))
-
-
-def _recorded_s(model: LoadedModel, items: int, calls: int) -> float | None:
-    """Return the mean length per call of the first recordings, up to the length that the model uses."""
-    audio = model.card.input if model.card else None
-    if model.data is None or not isinstance(audio, AudioInput) or any(item.kind != "audio" for item in model.data.items[:items]):
-        return None
-    longest = audio.samples / audio.sample_rate_hz if audio.samples else math.inf
-    return sum(min(read_recording(item.file).duration_s, longest) for item in model.data.items[:items]) / calls
+    return PreparedCalls(calls[:limit], is_by_item)
 
 
 def describe_model(work: job.RunJob, model: LoadedModel) -> Model:
@@ -205,7 +177,7 @@ def describe_runtime(case: Case, loaded: Loaded | LoadedGenerator, calls: Sequen
         package=loaded.package,
         # What is edited from run to run is not merged with what it was.
         version=f"{loaded.version}, file {model_file.sha256(in_file.source)[:8]}" if in_file else loaded.version,
-        backend=f"{loaded.backend},fell-back" if "fell_back" in loaded.facts else loaded.backend,
+        backend=loaded.backend,
         threads=1 if threads_reason else case.threads,
         threads_reason=threads_reason,
         options=dict(case.options),
@@ -239,7 +211,7 @@ def describe_dataset(data: Dataset | None, seed: int, card: Card | None = None) 
         return noise.dataset(seed)
     counts: dict[str, Any] = {}
     # Of a video no frame is turned.
-    is_of_images = not data.is_stream and (card is None or isinstance(card.input, ImageInput))
+    is_of_images = data.rate_per_s is None and (card is None or isinstance(card.input, ImageInput))
     if is_of_images and all(item.kind == "image" for item in data.items):
         forms = Counter(form for item in data.items if item.is_file for form in photograph.forms(item.file))
         counts = {

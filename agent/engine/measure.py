@@ -14,7 +14,7 @@ import msgspec
 from edgemeter.agent import runtimes
 from edgemeter.agent.base.errors import AnswerError
 from edgemeter.agent.contract import samples
-from edgemeter.agent.contract.case_settings import OVERLAPPING
+from edgemeter.agent.contract.case_settings import OVERLAPPING, is_video
 from edgemeter.agent.contract.model_formats import PYTHON
 from edgemeter.agent.contract.record_accuracy import Agreement
 from edgemeter.agent.contract.record_conditions import Scheduling, Tensor
@@ -74,7 +74,6 @@ class _Timing:
 
     prepared: list[list[Array]]
     is_by_item: bool
-    recorded_s: float | None
     part: TimedPart
     memory: Memory
 
@@ -98,8 +97,8 @@ def measure(
     runtime = runtimes.create(work.case.runtime)
     try:
         start = _start(work, started_ns, emit, runtime, stop_counting)
-        if (stream := start.model.stream) is not None and work.case.rate_per_s is None:
-            work = msgspec.structs.replace(work, case=msgspec.structs.replace(work.case, rate_per_s=stream.rate_per_s))
+        if work.case.scenario == "steady" and work.case.rate_per_s is None and start.model.data is not None:
+            work = msgspec.structs.replace(work, case=msgspec.structs.replace(work.case, rate_per_s=start.model.data.rate_per_s))
         timing = _time(work, start, emit, meet)
         start = _with_late_facts(start)
         outputs = loading.describe_tensors(start.model.loaded.outputs, _last_outputs(runtime))
@@ -177,9 +176,7 @@ def _time(work: job.RunJob, start: _Start, emit: Emit, meet: job.Meet | None) ->
         subject = ServedSubject(runtime, prepared)
     window = runtime.window if isinstance(runtime, runtimes.WatchedRuntime) else nullcontext
     part = time_queries(work, subject, start.queries, emit, first_ns, foresee, window, meet)
-    # Windows of a stream are parts of one array.
-    owners = {id(owner): owner.nbytes for array in chain(*prepared) for owner in (array if array.base is None else array.base,)}
-    prepared_mb = sum(owners.values()) / 1e6
+    prepared_mb = sum(array.nbytes for array in chain(*prepared)) / 1e6
     memory = Memory(
         peak_mb=part.peak_mb,
         before_load_mb=start.before_mb,
@@ -187,8 +184,7 @@ def _time(work: job.RunJob, start: _Start, emit: Emit, meet: job.Meet | None) ->
         prepared_inputs_mb=prepared_mb,
         grown_mb=part.grown_mb,
     )
-    recorded_s = ready.recorded_s if case.scenario == "single_stream" and start.queries.samples == 1 else None
-    return _Timing(prepared, is_by_item, recorded_s, part, memory)
+    return _Timing(prepared, is_by_item, part, memory)
 
 
 def time_queries(
@@ -221,7 +217,7 @@ def time_queries(
         warmed = subject.warm_up(limit_s, plan.users)
     else:
         warmed = (warm_up_answered if case.runtime == "served" else warm_up)(subject, limit_s)
-    plan = replace(plan, expected_ns=warmed.median_ns, in_order=case.stream is not None)
+    plan = replace(plan, expected_ns=warmed.median_ns, in_order=is_video(case.data or ""))
     begin_ns = None
     if meet:
         plan, begin_ns = meeting.agreed(plan, how.seconds, meet)
@@ -252,11 +248,7 @@ def _later_s(work: job.RunJob, start: _Start, item_ns: float, timed_s: float, ca
     """Return about how long the parts from the timed one on take; an item takes `item_ns` to be prepared, `call_ns` to be predicted."""
     later_s = {"timed": timed_s}
     if work.accuracy and start.model.work is not None and start.model.data is not None:
-        # A call of a stream is prepared and scored in next to no time.
-        stream = start.model.stream
-        later_s["accuracy"] = (
-            stream.inputs * call_ns if stream else len(start.model.data.items) * (item_ns + call_ns + SCORED_ITEM_NS)
-        ) / 1e9
+        later_s["accuracy"] = len(start.model.data.items) * (item_ns + call_ns + SCORED_ITEM_NS) / 1e9
     return later_s
 
 
@@ -304,26 +296,21 @@ def _measured(work: job.RunJob, start: _Start, timing: _Timing, evaluated: Evalu
     window = scenario.window(work.case.scenario, timed)
     throughput_per_s = scenario.throughput_per_s(work.case.scenario, timed, load.samples)
     served = model.runtime.served() if isinstance(model.runtime, runtimes.WatchedRuntime) else None
-    data = loading.describe_dataset(model.data, work.case.seed, model.card)
-    if (stream := model.stream) is not None:
-        data = msgspec.structs.replace(data, stream=msgspec.structs.replace(stream, timed=len(timing.prepared)))
     return job.MeasuredRun(
         model=loading.describe_model(work, model),
         runtime=loading.describe_runtime(work.case, model.loaded, timing.prepared),
         precision=work.case.precision or (model.card.precision if model.card else loading.describe_precision(model.loaded)),
         inputs=loading.describe_tensors(model.loaded.inputs, start.first),
         outputs=tuple(outputs),
-        dataset=data,
+        dataset=loading.describe_dataset(model.data, work.case.seed, model.card),
         latency=summarise_latency(timed.latency_ns),
         throughput_per_s=throughput_per_s,
-        real_time_factor=float(timed.latency_ns.mean()) / 1e9 / timing.recorded_s if timing.recorded_s else None,
         preprocess=summarise_stage(evaluated.preprocess_ns),
         postprocess=summarise_stage(evaluated.postprocess_ns),
         cold_start=_with_compilation(start, timing.part),
         memory=timing.memory,
         accuracy=evaluated.accuracy,
         accuracy_reason=evaluated.reason,
-        detections=evaluated.detections,
         output_check=evaluated.check,
         answers=evaluated.answers,
         predictions=evaluated.predictions,

@@ -26,7 +26,6 @@ from edgemeter.agent.contract.record_accuracy import (
     AccuracyGate,
     Answers,
     OutputCheck,
-    StreamDetections,
 )
 from edgemeter.agent.contract.suite import Case
 from edgemeter.agent.engine import job, loading
@@ -39,8 +38,7 @@ from edgemeter.agent.tasks import OF_OBJECTS, ObjectResults, prepared
 Emit = Callable[[job.Event], None]
 # Where nothing is scored, the number of inputs that are run again at least: constant outputs show only in several of them.
 FEWEST_INPUTS = 4
-_SCORED_STREAM = "a stream has missed windows and false detections in place of an accuracy"
-_TIMED_STREAM = "the stream was only timed: windows of what is in a recording are its ground truth (--annotations)"
+_TIMED_VIDEO = "a video is only timed: its frames as photographs, with annotations, can be scored"
 
 
 class PredictionLog:
@@ -133,7 +131,6 @@ class Evaluation:
     answers: Answers | None
     accuracy: Accuracy | None
     reason: str | None
-    detections: StreamDetections | None
     predictions: msgspec.Raw
 
 
@@ -152,8 +149,7 @@ def evaluate(
     themselves, before the data set.
     """
     # An hour of video is not gone through without something to score.
-    is_idle_stream = model.data is not None and model.data.is_stream and not model.data.has_truth
-    scoring = work.accuracy and model.work is not None and model.data is not None and not is_idle_stream
+    scoring = work.accuracy and model.work is not None and model.data is not None and model.data.rate_per_s is None
     emit(job.Phase(name="accuracy"))
     before: list[int] = []
     after: list[int] = []
@@ -176,8 +172,8 @@ def evaluate(
             if scoring and model.work:
                 begin_decoding = time.monotonic_ns()
                 scores = model.work.predict(index, outputs)
-                after.append((time.monotonic_ns() - begin_decoding) // (len(calls) if model.stream else 1))
-                before.append((ready - begin) // (len(calls) if model.stream else 1))
+                after.append(time.monotonic_ns() - begin_decoding)
+                before.append(ready - begin)
                 emit(job.RunProgress(done=position + 1, total=len(items)))
             log.add(_flat(calls), _flat(outputs), scores)
         accuracy = model.work.score() if scoring and model.work else None
@@ -191,7 +187,6 @@ def evaluate(
         answers=log.summary(annotated_objects(model)),
         accuracy=accuracy,
         reason=_no_accuracy(work, model, accuracy, unanswered),
-        detections=_detections(work.case, model) if scoring and unanswered is None else None,
         predictions=_results(model) if work.case.predictions and scoring and unanswered is None else job.NO_PREDICTIONS,
     )
 
@@ -206,13 +201,6 @@ def check_results(case: Case, model: LoadedModel) -> None:
     if case.predictions and not isinstance(model.work, ObjectResults):
         task = model.card.task if model.card else "unknown"
         raise ConfigError(f"predictions of {case.model!r}: the task {task} has no COCO results; detection, segmentation and pose have")
-
-
-def _detections(case: Case, model: LoadedModel) -> StreamDetections | None:
-    """Return what was detected in a stream with windows, and how much of it the case accepts; None without either."""
-    find = getattr(model.work, "detections", None)
-    detections: StreamDetections | None = find() if find else None
-    return detections and msgspec.structs.replace(detections, most_missed=case.most_missed, most_false=case.most_false)
 
 
 def _run(runtime: runtimes.Runtime, calls: Sequence[list[Array]]) -> list[list[Array]]:
@@ -258,9 +246,7 @@ def annotated_objects(model: LoadedModel) -> int | None:
     data = model.data
     if data is None or model.card is None or model.card.task not in OF_OBJECTS:
         return None
-    if data.truth is not None:
-        return len(data.truth["annotations"])
-    return None if data.targets is None else sum(len(target) for target in data.targets.values() if isinstance(target, tuple))
+    return None if data.truth is None else len(data.truth["annotations"])
 
 
 def _no_accuracy(work: job.RunJob, model: LoadedModel, accuracy: Accuracy | None, unanswered: str | None) -> str | None:
@@ -272,8 +258,8 @@ def _no_accuracy(work: job.RunJob, model: LoadedModel, accuracy: Accuracy | None
         return "no photographs were given (--data): the model was timed on noise"
     if not work.accuracy:
         return 'accuracy was not requested for this repeat (accuracy = "first" or "never")'
-    if model.stream:
-        return _SCORED_STREAM if model.data.has_truth else _TIMED_STREAM
+    if model.data.rate_per_s is not None:
+        return _TIMED_VIDEO
     return job.NOTHING_TO_FIND if model.data.has_truth else "the data set has no ground truth (--annotations)"
 
 

@@ -1,6 +1,5 @@
 """Collects the health of this device, in a process of its own: `python -m edgemeter.agent.health.collect ORDER`, JSON to stdout."""
 
-import datetime as dt
 import math
 import os
 import signal
@@ -20,8 +19,7 @@ from edgemeter.agent.health.health_handler import certificate_end_ns, certificat
 from edgemeter.agent.identity.identity import Identity, clock_floor_ns, read_board_serial, read_identity
 from edgemeter.agent.machine import clock, fingerprint, temperatures, throttling
 from edgemeter.agent.machine.machine import THIS_MACHINE, Machine, whole_number
-from edgemeter.agent.power import Description, detect
-from edgemeter.agent.power.stored import find_calibration
+from edgemeter.agent.power import detect
 from edgemeter.agent.update.release import RELEASES_FOLDER, RUNNING_RELEASE, bad_versions
 
 STEP_RATIO = 0.1
@@ -157,7 +155,7 @@ def read_health(order: CollectOrder, machine: Machine = THIS_MACHINE) -> Health:
         bad_agents=tuple(sorted(bad_versions(home))),
         serial=_serial(identity, machine),
         glibc=_glibc(),
-        sensors=_sensors(environment.board, settings, now_ns),
+        sensors=_sensors(settings),
         certificate_not_after_ns=certificate_end_ns(certificate_path(settings, home), machine),
         clock=_clock(machine, floor_ns, now_ns),
         disk=read_disk(home, machine),
@@ -178,33 +176,15 @@ def read_health(order: CollectOrder, machine: Machine = THIS_MACHINE) -> Health:
     )
 
 
-def _sensors(board: str | None, settings: config.Config, now_ns: int) -> tuple[Sensor, ...]:
+def _sensors(settings: config.Config) -> tuple[Sensor, ...]:
     sensors = []
     for detected in detect.detect_sensors(settings.sensors):
         if detected.description is not None:
             described = detected.description
-            age_days, trouble = _calibration(board, described, now_ns)
-            sensors.append(
-                Sensor(name=detected.name, id=described.id, scope=described.scope, calibration_age_days=age_days, trouble=_line(trouble))
-            )
+            sensors.append(Sensor(name=detected.name, id=described.id, scope=described.scope, trouble=_line(described.blocked)))
         elif not detected.is_absent:
             sensors.append(Sensor(name=detected.name, trouble=_line(detected.reason)))
     return tuple(sensors)
-
-
-def _calibration(board: str | None, description: Description, now_ns: int) -> tuple[float | None, str | None]:
-    """Return the age of a sensor's calibration in days, and what is wrong with its file or the sensor."""
-    try:
-        calibration = find_calibration(board, description)
-    except EdgemeterError as error:
-        return None, str(error)
-    if calibration is None:
-        return None, description.blocked
-    try:
-        made_s = dt.datetime.fromisoformat(calibration.made_at).timestamp()
-    except ValueError:
-        return None, f"its calibration has no valid date ({calibration.made_at!r})"
-    return round((now_ns / 1e9 - made_s) / S_PER_DAY, 2), description.blocked
 
 
 def _clock(machine: Machine, floor_ns: int, now_ns: int) -> Clock:

@@ -12,8 +12,7 @@ from typing import Any
 
 import msgspec
 
-from edgemeter.agent.base.file_version import FileFormat
-from edgemeter.agent.base.sqlite_file import Access, Database
+from edgemeter.agent.base.sqlite_file import Access, Database, FileFormat
 from edgemeter.agent.contract.orders import FINAL, ExecutionReport, JobState, Order, ReportReceipt, decode_report, encode_order
 
 JOURNAL_FILE = "jobs.sqlite"

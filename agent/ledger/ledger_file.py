@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from edgemeter.agent.base.errors import ConfigError
-from edgemeter.agent.base.file_version import FileFormat
+from edgemeter.agent.base.sqlite_file import FileFormat
 from edgemeter.agent.contract import messages
 from edgemeter.agent.contract.messages import Topic
 from edgemeter.agent.contract.record import RunRecord, check
@@ -61,8 +61,7 @@ _SMALL_TABLES = """CREATE TABLE sinks (name TEXT PRIMARY KEY, position INTEGER N
 CREATE TABLE identity (collector TEXT NOT NULL);
 INSERT INTO identity VALUES (lower(hex(randomblob(8))));
 """
-# A file of an older version gets it when it is opened to write.
-RUN_EVENTS_SCHEMA = """CREATE TABLE IF NOT EXISTS run_events (
+RUN_EVENTS_SCHEMA = """CREATE TABLE run_events (
     number INTEGER PRIMARY KEY AUTOINCREMENT,
     action TEXT NOT NULL,
     id TEXT NOT NULL,
@@ -80,8 +79,8 @@ RUN_EVENTS_SCHEMA = """CREATE TABLE IF NOT EXISTS run_events (
     left_sinks TEXT NOT NULL DEFAULT ''
 );
 """
-# As above. An empty value closes the tag for the device.
-TAG_VALUES_SCHEMA = """CREATE TABLE IF NOT EXISTS tag_values (
+# An empty value closes the tag for the device.
+TAG_VALUES_SCHEMA = """CREATE TABLE tag_values (
     number INTEGER PRIMARY KEY,
     tag TEXT NOT NULL,
     value TEXT NOT NULL,
@@ -89,13 +88,13 @@ TAG_VALUES_SCHEMA = """CREATE TABLE IF NOT EXISTS tag_values (
     UNIQUE (tag, value, device)
 );
 """
-# As above. The newest comparison with each InfluxDB, as JSON.
-RECONCILED_SCHEMA = """CREATE TABLE IF NOT EXISTS reconciled (sink TEXT PRIMARY KEY, at_ns INTEGER NOT NULL, body TEXT NOT NULL);
+# The newest comparison with each InfluxDB, as JSON.
+RECONCILED_SCHEMA = """CREATE TABLE reconciled (sink TEXT PRIMARY KEY, at_ns INTEGER NOT NULL, body TEXT NOT NULL);
 """
 LEDGER_FORMAT = FileFormat(
     what="ledger",
     application_id=0x45644C67,  # "EdLg"
-    version=5,
+    version=1,
     schema=_SUBJECTS
     + RUNS_SCHEMA
     + _CHUNKS

@@ -138,11 +138,6 @@ def certificate_days(health: Health, now_ns: int) -> float | None:
     return None if end_ns is None else (end_ns - now_ns) / NS_PER_DAY
 
 
-def calibration_days(health: Health) -> float | None:
-    """Return the age of the oldest calibration of its sensors, days."""
-    return max((age for sensor in health.sensors if (age := sensor.calibration_age_days) is not None), default=None)
-
-
 def clock_text(health: Health) -> str:
     """Return the state of its clock in a word or two."""
     if isinstance(health.clock.off_by_ns, int):
@@ -153,12 +148,8 @@ def clock_text(health: Health) -> str:
 
 
 def sensors_text(health: Health) -> str | None:
-    """Return its sensors with the age of their calibrations."""
-    texts = []
-    for sensor in health.sensors:
-        age = sensor.calibration_age_days
-        texts.append(f"{sensor.name}, {'never calibrated' if age is None else f'calibrated {age:.0f} days ago'}")
-    return "; ".join(texts) or None
+    """Return the names of its sensors."""
+    return ", ".join(sensor.name for sensor in health.sensors) or None
 
 
 def last_words(health: Health) -> str:

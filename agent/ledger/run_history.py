@@ -105,13 +105,9 @@ class LedgerRuns:
 
     def __init__(self, ledger: Ledger) -> None:
         self._ledger = ledger
-        # A file that an older version made and nobody has written since, and a database, may not have the table yet.
-        self._has_events = ledger.has_table("run_events")
 
     def events(self, run_id: str | None = None) -> list[RunEvent]:
         """Return the history, oldest first, of one run or of all."""
-        if not self._has_events:
-            return []
         condition, values = ("", ()) if run_id is None else ("WHERE id = ?", (run_id,))
         return [RunEvent(*row) for row in self._ledger.query(f"{_EVENTS} {condition} ORDER BY number", *values)]
 
@@ -229,8 +225,6 @@ class LedgerRuns:
 
     def copy(self, source: Ledger) -> None:
         """Add the history of another ledger, whose records this one has by now; what is counted here stays so."""
-        if not source.has_table("run_events"):
-            return
         present = {(event.action, event.id, event.at_ns) for event in self.events()}
         for action, *about, author, at_ns, text, body in source.query(_COPIED):
             run = WithdrawnRun(*about)
@@ -244,8 +238,9 @@ class LedgerRuns:
 
     def withdrawn(self, sink: str) -> list[tuple[int, WithdrawnRun]]:
         """Return the runs that the `sink` may still have although they were excluded or deleted, by the number of the event."""
-        events = self._ledger.query(_WITHDRAWN) if self._has_events else ()
-        remaining = [(number, WithdrawnRun(*about)) for number, sinks, *about in events if sink not in sinks.split("\n")]
+        remaining = [
+            (number, WithdrawnRun(*about)) for number, sinks, *about in self._ledger.query(_WITHDRAWN) if sink not in sinks.split("\n")
+        ]
         return [(number, run) for number, run in remaining if not self.is_counted(run.id)]
 
     def note_removed(self, number: int, sink: str) -> None:
@@ -264,7 +259,7 @@ class LedgerRuns:
         return self._ledger.records(with_samples=with_samples, rows=[row])
 
     def _excluded(self, *, with_samples: bool = False) -> Iterator[HeldRecord]:
-        for _, _, received_ns, body in self._ledger.query(_EXCLUDED) if self._has_events else ():
+        for _, _, received_ns, body in self._ledger.query(_EXCLUDED):
             record = decode(unpack_chunk(bytes(body))[0])
             yield HeldRecord(0, received_ns, record if with_samples else msgspec.structs.replace(record, samples=()))
 

@@ -14,17 +14,15 @@ from pathlib import Path
 
 import msgspec
 
-from edgemeter.agent.base import file_version, sqlite_file
-from edgemeter.agent.base.errors import ConfigError, UnavailableError
-from edgemeter.agent.contract.messages import Topic
-from edgemeter.agent.contract.record import RunRecord, decode, encode
+from edgemeter.agent.base import sqlite_file
+from edgemeter.agent.base.errors import ConfigError
+from edgemeter.agent.contract.record import RunRecord, encode
 from edgemeter.agent.ledger import presence, quarantine
 from edgemeter.agent.ledger.chunks import Arrival, ArrivedBatch, Committed, HeldChunk, chunk_text
 from edgemeter.agent.ledger.ledger import Ledger, LedgerPart
-from edgemeter.agent.ledger.ledger_file import LEDGER_FORMAT, RECONCILED_SCHEMA, RUN_EVENTS_SCHEMA, TAG_VALUES_SCHEMA, LedgerWriter
+from edgemeter.agent.ledger.ledger_file import LEDGER_FORMAT, LedgerWriter
 from edgemeter.agent.ledger.quarantine import Rejection
 from edgemeter.agent.ledger.retention import Retention, RetentionRemoved, apply_retention, bound_own
-from edgemeter.agent.ledger.run_history import LedgerRuns
 
 logger = logging.getLogger(__name__)
 
@@ -37,7 +35,7 @@ class SqliteLedger(sqlite_file.Database, Ledger):
     """The ledger file at `path`; access `write` creates it if absent, `read` changes nothing. For its methods see `Ledger`.
 
     Raises:
-        ConfigError: the file is no ledger, or of a newer version (or absent, with access `read`).
+        ConfigError: the file is no ledger, or of another version (or absent, with access `read`).
         UnavailableError: it cannot be opened, or the disk is full.
     """
 
@@ -49,44 +47,6 @@ class SqliteLedger(sqlite_file.Database, Ledger):
         # Tuples take less time than named rows, and a ledger has many.
         self.connection.row_factory = None
         self._writer = LedgerWriter(self.connection)
-        if access == "write":
-            with self.mapped() as connection:
-                connection.execute(RUN_EVENTS_SCHEMA)
-                connection.execute(TAG_VALUES_SCHEMA)
-                connection.execute(RECONCILED_SCHEMA)
-            for aside in file_version.put_aside(path, LEDGER_FORMAT):
-                try:
-                    self._take_over(aside)
-                except UnavailableError as error:
-                    # What is new comes first: the rest is tried again when the ledger is opened again.
-                    logger.warning("the runs of %s stay there for now: %s", aside.name, error)
-            file_version.drop_old_copies(path)
-
-    def _take_over(self, aside: Path) -> None:
-        """Keep the runs and the quarantine of a ledger that was put aside when its release was rolled back."""
-        with SqliteLedger(aside) as other:
-            # Then what is invalid lies in its quarantine.
-            while other.check(CHECKED_AT_ONCE) is not None:
-                pass
-            own_rows = {row for (row,) in other.query("SELECT row FROM runs JOIN chunks USING (chunk) WHERE is_own")}
-            for chunk in other.chunks():
-                records = [(decode(payload), payload) for _, payload in chunk.payloads()]
-                arrivals = [
-                    Arrival(record, payload, str(Topic(record.fleet, record.device, "result")), chunk.received_ns)
-                    for record, payload in records
-                ]
-                with self.transaction() as connection:
-                    newest = connection.execute("SELECT coalesce(max(chunk), 0) FROM chunks").fetchone()[0]
-                    _, collisions = self._writer.keep(arrivals, ())
-                    quarantine.add(connection, collisions)
-                    if chunk.rows[0][0] in own_rows:
-                        connection.execute("UPDATE chunks SET is_own = 1 WHERE chunk > ?", (newest,))
-            LedgerRuns(self).copy(other)
-            with self.transaction() as connection:
-                entries = other.quarantined()
-                quarantine.add(connection, [Rejection(entry.topic, entry.payload, entry.reason, entry.received_ns) for entry in entries])
-        aside.unlink()
-        logger.warning("the ledger %s has taken over the runs of %s", self.path, aside.name)
 
     def writing(self) -> AbstractContextManager[sqlite3.Connection]:
         """See `Ledger`."""
@@ -133,7 +93,7 @@ class SqliteLedger(sqlite_file.Database, Ledger):
         with self.mapped() as connection:
             if not connection.execute("SELECT 1 FROM unchecked LIMIT 1").fetchone():
                 return None
-            with file_version.transaction(connection):
+            with sqlite_file.transaction(connection):
                 rejections = self._writer.check(limit_chunks)
                 quarantine.add(connection, rejections)
         return rejections

@@ -7,12 +7,14 @@ Others register theirs through the entry point group `edgemeter.power`, or are n
 import inspect
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any, Literal, Protocol
 
 from edgemeter.agent.base.errors import ConfigError, UnavailableError
 from edgemeter.agent.base.plugins import find_plugin, plugin_names
 from edgemeter.agent.contract.record_figures import Averaging, Scope
+from edgemeter.agent.power.values import positive_setting
 from edgemeter.agent.sandbox.user_code import plugin_class
 
 SENSORS: Mapping[str, str] = {
@@ -22,10 +24,7 @@ SENSORS: Mapping[str, str] = {
     "ina2xx": "edgemeter.agent.power.ina2xx:Ina2xx",
     "powerz": "edgemeter.agent.power.powerz:PowerZ",
     "power_hwmon": "edgemeter.agent.power.power_hwmon:PowerHwmon",
-    "ina_i2c": "edgemeter.agent.power.ina_i2c:InaI2c",
-    "battery": "edgemeter.agent.power.battery:Battery",
     "pi5_pmic": "edgemeter.agent.power.pi5_pmic:Pi5Pmic",
-    "tegrastats": "edgemeter.agent.power.tegrastats:Tegrastats",
     "jtop": "edgemeter.agent.power.jtop_service:Jtop",
     "rapl": "edgemeter.agent.power.rapl:Rapl",
     "shelly": "edgemeter.agent.power.http_plugs:Shelly",
@@ -37,8 +36,10 @@ SENSORS: Mapping[str, str] = {
     "replay": "edgemeter.agent.power.replay:ReplaySensor",
 }
 ENTRY_POINTS = "edgemeter.power"
-# What a constructor is given beside its settings.
-WORLD = "world"
+# The folder that stands for / where a sensor reads files; another one in tests.
+ROOT = Path("/")
+# What the user may state of any sensor: its gain, as a factor, and the gain's relative standard uncertainty (k = 1).
+GAIN_SETTINGS = ("gain", "gain_u")
 # How its settings are annotated; a sensor of another package may annotate nothing, or in strings.
 _TEXTS = (str, str | None, "str", "str | None", inspect.Parameter.empty)
 # In `excludes` of a sensor that does not see the devices on the board's USB ports, or in its PCIe and M.2 slots, such as an accelerator.
@@ -56,11 +57,9 @@ class Description:
 
     `gain_u_ratio` is the relative standard uncertainty of its gain (k = 1); None means unknown, not zero.
     `resolution_w` is the step of a power reading, `resolution_mj` that of an energy counter.
-    `offset_u_w` is the standard uncertainty of its zero, where a calibration knows it, `calibrated_w` the power between which it was made,
-    and `valid_w` that between which it is still believed.
+    `offset_u_w` is the standard uncertainty of its zero, where the driver knows it.
     `averaging` is how its readings follow the power, as far as that is published or can be read; None where nothing is known.
     `self_tested_at` is when the self-test was made that knows what the driver does not state.
-    `is_modelled` marks a figure that a model made out of a narrower scope: an estimate, whatever it was fitted to.
     `warnings` are reasons to doubt its figures; `blocked` is why its present set-up gives no energy, with the remedy.
     """
 
@@ -75,9 +74,6 @@ class Description:
     warnings: tuple[str, ...] = ()
     blocked: str | None = None
     offset_u_w: float | None = None
-    valid_w: tuple[float, float] | None = None
-    calibrated_w: tuple[float, float] | None = None
-    is_modelled: bool = False
     averaging: Averaging | None = None
     self_tested_at: str | None = None
 
@@ -105,10 +101,9 @@ class Reading:
 
 
 class PowerSensor(Protocol):
-    """Reads one sensor; read from a thread of its own, may block for a period. What inherits it holds nothing open, and knows no recording.
+    """Reads one sensor; read from a thread of its own, may block for a period. What inherits it holds nothing open.
 
-    Constructed, without reading anything, with its configuration as keywords (strings), and with `world` (`edgemeter.agent.power.world`)
-    where another than this machine is to be read.
+    Constructed, without reading anything, with its configuration as keywords (strings), and with `root` where it has that parameter.
     """
 
     def describe(self) -> Description:
@@ -132,14 +127,6 @@ class PowerSensor(Protocol):
         """Release everything; may be called twice."""
         return
 
-    @staticmethod
-    def recognises(content: bytes) -> bool:  # noqa: ARG004 - a file has the form of some sensors only
-        """Return whether a recorded file has the form of this sensor's output, or of an error that its source prints.
-
-        False for a sensor that reads a tree of files: a tree is tried by `describe`.
-        """
-        return False
-
 
 def names() -> list[str]:
     """Return the names of all known sensors, ours first."""
@@ -158,14 +145,44 @@ def sensor_class(name: str) -> type[PowerSensor]:
     return sensor
 
 
-def create(name: str, **configuration: Any) -> PowerSensor:
+def create(name: str, *, root: Path = ROOT, **settings: Any) -> PowerSensor:
     """Return the sensor of that name; nothing is read yet. A setting `type` names the sensor where `name` is the user's own.
 
     Raises:
         ConfigError: no sensor has that name, or it does not know a setting.
     """
-    check_settings(name, {key: value for key, value in configuration.items() if key != WORLD or isinstance(value, str)})
-    return sensor_class(configuration.pop("type", name))(**configuration)
+    check_settings(name, settings if isinstance(root, Path) else {**settings, "root": root})
+    kind = sensor_class(settings.pop("type", name))
+    of_user = {key: positive_setting(name, key, settings.pop(key)) for key in GAIN_SETTINGS if key in settings}
+    sensor = kind(**settings, **({"root": root} if "root" in inspect.signature(kind).parameters else {}))
+    return GainSensor(sensor, **of_user) if of_user else sensor
+
+
+class GainSensor(PowerSensor):
+    """Reads a sensor and multiplies its power and energy by the gain that its user has measured; its rails stay as it gave them."""
+
+    def __init__(self, sensor: PowerSensor, gain: float = 1.0, gain_u: float | None = None) -> None:
+        self._sensor, self._gain, self._gain_u = sensor, gain, gain_u
+
+    def describe(self) -> Description:
+        """Return the sensor's description, with the steps multiplied too; without a `gain_u` the gain's uncertainty stays the driver's."""
+        description = self._sensor.describe()
+        stepped = {name: getattr(description, name) for name in ("resolution_w", "resolution_mj", "offset_u_w")}
+        return replace(
+            description,
+            gain_u_ratio=description.gain_u_ratio if self._gain_u is None else self._gain_u,
+            **{name: None if step is None else step * self._gain for name, step in stepped.items()},
+        )
+
+    def read(self) -> Reading:
+        """Return the newest reading, multiplied."""
+        reading = self._sensor.read()
+        power_w = None if reading.power_w is None else self._gain * reading.power_w
+        return replace(reading, power_w=power_w, energy_mj=None if reading.energy_mj is None else self._gain * reading.energy_mj)
+
+    def close(self) -> None:
+        """Close the sensor."""
+        self._sensor.close()
 
 
 def check_settings(name: str, settings: Mapping[str, Any]) -> None:
@@ -188,13 +205,13 @@ def check_settings(name: str, settings: Mapping[str, Any]) -> None:
 
 
 def settings_of(kind: str) -> list[str]:
-    """Return the keys of a sensor's table: `type`, and what its constructor takes as text.
+    """Return the keys of a sensor's table: `type`, what its constructor takes as text, and those of any sensor's gain.
 
     Raises:
         ConfigError: there is no such sensor.
     """
     parameters = inspect.signature(sensor_class(kind)).parameters.values()
-    return ["type", *(parameter.name for parameter in parameters if parameter.annotation in _TEXTS)]
+    return ["type", *(parameter.name for parameter in parameters if parameter.annotation in _TEXTS), *GAIN_SETTINGS]
 
 
 def data_sheet(name: str) -> str:
@@ -212,5 +229,5 @@ def example(name: str) -> str:
 def defaults(name: str) -> Mapping[str, str]:
     """Return the keys of its table with their defaults; an empty text stands for none."""
     parameters = inspect.signature(sensor_class(name)).parameters
-    keys = [key for key in settings_of(name) if key != "type"]
+    keys = [key for key in settings_of(name) if key in parameters]
     return {key: "" if parameters[key].default in (None, inspect.Parameter.empty) else str(parameters[key].default) for key in keys}

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 from edgemeter.agent import power
 from edgemeter.agent.base import python_target
@@ -15,16 +16,13 @@ from edgemeter.agent.base.nanoseconds import NS_PER_MS
 from edgemeter.agent.contract.record_figures import WIDEST_FIRST, Scope
 from edgemeter.agent.machine.board import board_key
 from edgemeter.agent.power import AbsentError, Description, PowerSensor, Reading
-from edgemeter.agent.power.stored import CalibratedSensor, CheckedSensor, find_calibration, find_self_test
-from edgemeter.agent.power.world import HERE, SensorWorld
+from edgemeter.agent.power.stored import CheckedSensor, find_self_test
 
 # It plays a recording: never taken for a sensor of this machine unless it was asked for.
 NEVER_FOUND = frozenset({"replay"})
 NO_SENSOR = "no power sensor on this machine"
 # Two processes that talk to one take each other's readings, or set it up anew; and the setting without which it opens nothing.
-EXCLUSIVE = {"ina_i2c": "bus", "um25c": "port", "joulescope": None, "fnirsi": None}
-# `pi5_pmic+desk` is the sensor pi5_pmic, promoted to a wider scope by the model `desk`.
-PROMOTED_BY = "+"
+EXCLUSIVE = {"um25c": "port", "joulescope": None, "fnirsi": None}
 # How long a counter is watched to measure its power: fifty times the slowest update of one that is worth reading (100 ms) would be better,
 # and too long to wait for in a listing.
 COUNTER_S = 1.0
@@ -59,7 +57,7 @@ class DetectedSensor:
 
 
 def detect_sensors(
-    settings: Mapping[str, Mapping[str, str]] | None = None, names: Sequence[str] | None = None, world: SensorWorld = HERE
+    settings: Mapping[str, Mapping[str, str]] | None = None, names: Sequence[str] | None = None, root: Path = power.ROOT
 ) -> list[DetectedSensor]:
     """Return every known sensor, present or not, the widest scope first; `settings` holds the configuration of each by name.
 
@@ -68,7 +66,7 @@ def detect_sensors(
     configured = settings or {}
     usual_names = [name for name in power.names() if name not in NEVER_FOUND or name in configured]
     requested_names = names or [*usual_names, *(name for name in configured if name not in usual_names)]
-    sensors = [replace(_inspect(name, configured.get(name, {}), world), is_configured=name in configured) for name in requested_names]
+    sensors = [replace(_inspect(name, configured.get(name, {}), root), is_configured=name in configured) for name in requested_names]
     return sorted(
         sensors, key=lambda sensor: (sensor.description is None, scope_rank(sensor.description.scope) if sensor.description else 0)
     )
@@ -104,10 +102,10 @@ def scope_rank(scope: Scope) -> int:
     return WIDEST_FIRST.index(scope)
 
 
-def _inspect(name: str, settings: Mapping[str, str], world: SensorWorld) -> DetectedSensor:
+def _inspect(name: str, settings: Mapping[str, str], root: Path) -> DetectedSensor:
     unasked = settings.get("type", name) not in NEVER_FOUND
     try:
-        with closing(power.create(name, **settings, **({} if world is HERE else {"world": world}))) as sensor:
+        with closing(power.create(name, root=root, **settings)) as sensor:
             return DetectedSensor(name, sensor.describe(), None, is_chosen_unasked=unasked)
     except EdgemeterError as error:
         return DetectedSensor(
@@ -135,12 +133,11 @@ def check_sensors(requested: str | None, usual: tuple[str, ...], settings: Mappi
     for name, table in settings.items():
         power.check_settings(name, table)
     for name in _names(requested, usual):
-        plain = name.partition(PROMOTED_BY)[0]
-        table = settings.get(plain, {})
-        kind = table.get("type", plain)
+        table = settings.get(name, {})
+        kind = table.get("type", name)
         opens_nothing = EXCLUSIVE.get(kind) is not None and not table.get(EXCLUSIVE[kind] or "")
         is_shared = kind in power.SENSORS and (kind not in EXCLUSIVE or opens_nothing)
-        with closing(open_sensor(name, settings) if is_shared else power.create(plain, **table)):
+        with closing(open_sensor(name, settings) if is_shared else power.create(name, **table)):
             pass
 
 
@@ -156,8 +153,8 @@ def open_sensors(
 ) -> Iterator[tuple[dict[str, PowerSensor], str]]:
     """Open the `requested` sensors (NAME[,NAME] or none), else the `usual` ones, else the widest; also yield the reason for the choice.
 
-    A sensor that was calibrated on this board is corrected; `NAME+MODEL` is one promoted to a wider scope. Where the widest is taken, one
-    that is configured and gives nothing is a MissingSensor beside it, so that the record holds why another took its place.
+    Where the widest is taken, one that is configured and gives nothing is a MissingSensor beside it, so that the record holds why another
+    took its place.
 
     Raises:
         UnavailableError: a sensor that was asked for by name is not here.
@@ -192,15 +189,14 @@ def described(sensors: Mapping[str, PowerSensor]) -> dict[str, Description]:
 
 
 def open_sensor(name: str, settings: Mapping[str, Mapping[str, str]]) -> PowerSensor:
-    """Return the sensor, described by its self-test and corrected by its calibration where this board has them.
+    """Return the sensor, described by its self-test where this board has one.
 
     Raises:
         UnavailableError: it is not here.
-        ConfigError: there is no such sensor or promotion, or a setting is wrong.
+        ConfigError: there is no such sensor, or a setting is wrong.
     """
-    plain, _, promotion = name.partition(PROMOTED_BY)
     with ExitStack() as stack:
-        sensor = stack.enter_context(closing(power.create(plain, **settings.get(plain, {}))))
+        sensor = stack.enter_context(closing(power.create(name, **settings.get(name, {}))))
         # A sensor that was asked for by name and is not here ends the command before anything is measured.
         try:
             description, board = sensor.describe(), board_key()
@@ -208,14 +204,9 @@ def open_sensor(name: str, settings: Mapping[str, Mapping[str, str]]) -> PowerSe
             raise AbsentError(
                 f"{error}; see `edgemeter sensors` for those here; a run that names none (--power, `power`) takes the widest"
             ) from error
-        calibration, test = find_calibration(board, description, promotion or None), find_self_test(board, description.id)
-        if calibration is None and promotion:
-            raise ConfigError(
-                f"no promotion of {plain!r} is called {promotion!r} on this board: `edgemeter sensors calibrate {plain} --promotion NAME`"
-            )
+        test = find_self_test(board, description.id)
         stack.pop_all()
-    sensor = sensor if test is None else CheckedSensor(sensor, test)
-    return sensor if calibration is None else CalibratedSensor(sensor, calibration)
+    return sensor if test is None else CheckedSensor(sensor, test)
 
 
 @dataclass(frozen=True, slots=True)

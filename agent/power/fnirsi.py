@@ -13,7 +13,6 @@ reading is the mean of two. A meter whose numbers are unknown is asked for each 
 
 In the USB feed of a board it sees all that the board draws, its USB devices included. Others than root need a udev rule:
     KERNEL=="hidraw*", ATTRS{idVendor}=="2e3c", MODE="0660", GROUP="plugdev"
-Recordings: packets one after the other, or the text of the usual logger (columns voltage_V and current_A), whose times are not used.
 Source: packets, commands and the rate of requests (1 s, or 3 ms at the soonest) as published with the logger fnirsi-usb-power-data-logger
 (MIT); the pause between the first commands as in fnirsi-usb-tool, whose author saw meters hang without; the CRC's polynomial 0x39 and start
 0x42 were found to give the published commands. The gain is taken as that of the class of such meters, within 2%: calibrate it where that
@@ -31,9 +30,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 from edgemeter.agent.base.errors import TransientError, UnavailableError
-from edgemeter.agent.power import AbsentError, Description, Rail, Reading
+from edgemeter.agent.power import ROOT, AbsentError, Description, Rail, Reading
 from edgemeter.agent.power.sysfs import optional_text
-from edgemeter.agent.power.world import HERE, SensorWorld
 
 PACKET_BYTES, SAMPLE_BYTES, SAMPLES, SAMPLE_NS = 64, 15, 4, 10_000_000
 HEAD, INFORMATION, MEASUREMENTS = 0xAA, 0x03, 0x04
@@ -55,29 +53,23 @@ GAIN_U_RATIO = 0.0115
 USUAL_V = 5.0
 CRC_POLYNOMIAL, CRC_START = 0x39, 0x42
 HID_ID = re.compile(r"HID_ID=[0-9A-F]{4}:0000([0-9A-F]{4}):0000([0-9A-F]{4})")
-COLUMNS = (b"voltage_V", b"current_A")
-# The names of the columns stand near the beginning.
-SEARCHED_BYTES = 4096
 
 
 class Fnirsi:
-    """Reads one meter; a reading is the mean of what came since the one before, of a recording the mean of it all."""
+    """Reads one meter; a reading is the mean of what came since the one before."""
 
-    def __init__(self, device: str = "", world: SensorWorld = HERE, clock: Callable[[], int] = time.monotonic_ns) -> None:
+    def __init__(self, device: str = "", root: Path = ROOT, clock: Callable[[], int] = time.monotonic_ns) -> None:
         self._device = device
-        self._world = world
+        self._root = root
         self._clock = clock
         self._descriptor: int | None = None
-        self._model = "recorded"
+        self._model = ""
         self._told_ns = 0
         self._sends = False
 
     def describe(self) -> Description:
         """Return what the meter is."""
-        if self._world.content is None:
-            self._open()
-        elif not self.recognises(self._world.content):
-            raise UnavailableError("the recording holds no packet of a FNIRSI meter and no logger's columns: record it again")
+        self._open()
         return Description(
             id=f"fnirsi:{self._model}",
             scope="board-input",
@@ -90,7 +82,7 @@ class Fnirsi:
 
     def read(self) -> Reading:
         """Return the mean power since the last reading, stamped at its middle."""
-        samples = self._live() if self._world.content is None else _recorded(self._world.content)
+        samples = self._samples()
         watts = statistics.fmean(samples)
         taken_ns = self._clock() - len(samples) * SAMPLE_NS // 2
         return Reading(taken_ns=taken_ns, power_w=watts, rails=(Rail("USB", watts),))
@@ -101,16 +93,9 @@ class Fnirsi:
             os.close(self._descriptor)
             self._descriptor = None
 
-    @staticmethod
-    def recognises(content: bytes) -> bool:
-        """Return whether it begins with a packet, whole or cut, or with a logger's columns."""
-        return all(column in content[:SEARCHED_BYTES] for column in COLUMNS) or (
-            len(content) >= 2 and content[0] == HEAD and content[1] in (MEASUREMENTS, START, NEXT, GO_ON, INFORMATION)
-        )
-
     def _open(self) -> int:
         if self._descriptor is None:
-            root = self._world.root
+            root = self._root
             path, model = (self._device, _model_of(root, Path(self._device).resolve().name)) if self._device else _find(root)
             self._model, self._sends = "set" if self._device else str(model), model in SENDING
             try:
@@ -136,7 +121,7 @@ class Fnirsi:
             raise UnavailableError(f"the FNIRSI meter is gone ({error.strerror}): plug it in again") from error
         self._told_ns = self._clock()
 
-    def _live(self) -> list[float]:
+    def _samples(self) -> list[float]:
         descriptor = self._open()
         if self._sends and self._clock() - self._told_ns > GO_ON_S * 1e9:
             self._tell(GO_ON)
@@ -195,42 +180,6 @@ def _power_w(volts: float, amperes: float) -> float:
             f"the FNIRSI meter shows {volts:.3g} V and {amperes:.3g} A, more than any such meter carries: the packet is garbled"
         )
     return volts * amperes
-
-
-def _recorded(content: bytes) -> list[float]:
-    """Return the power of all samples of packets one after the other, or of a logger's text, W."""
-    if all(column in content[:SEARCHED_BYTES] for column in COLUMNS):
-        samples = _logged(content.decode(errors="replace"))
-    else:
-        packets = (content[start : start + PACKET_BYTES] for start in range(0, len(content), PACKET_BYTES))
-        samples = [watts for packet in packets for watts in _watts(packet)]
-    if not samples:
-        raise UnavailableError("the recording of the FNIRSI meter holds no measurement: record it for a second or longer")
-    return samples
-
-
-def _logged(text: str) -> list[float]:
-    lines = [line for line in text.splitlines() if line.strip()]
-    heading = next(index for index, line in enumerate(lines) if "voltage_V" in line)
-    # A comma is a decimal sign where the columns stand apart by something else: such a line has no number.
-    apart = next((sign for sign in (";", ",") if sign in lines[heading]), None)
-    names = [name.strip() for name in lines[heading].strip(" #").split(apart)]
-    if "voltage_V" not in names or "current_A" not in names:
-        raise UnavailableError(f"the logger's heading {lines[heading][:60]!r} has no columns voltage_V and current_A")
-    volts_at, amperes_at = names.index("voltage_V"), names.index("current_A")
-    samples = []
-    rows = [line for line in lines[heading + 1 :] if not line.startswith("#")]
-    # Where spaces part them, a version may have more columns than its heading; a line that was cut has fewer than the others.
-    columns = len(rows[0].split()) if rows and apart is None else len(names)
-    for line in rows:
-        parts = line.strip().split(apart)
-        try:
-            if len(parts) != columns:
-                raise ValueError("not a value for each column")  # noqa: TRY301 - a line like any other that is garbled
-            samples.append(_power_w(float(parts[volts_at]), float(parts[amperes_at])))
-        except (ValueError, IndexError) as error:
-            raise TransientError(f"the logger's line {line[:60]!r} is cut or garbled") from error
-    return samples
 
 
 def _find(root: Path) -> tuple[str, str]:

@@ -29,7 +29,6 @@ from edgemeter.agent.base.http_client import DeviceClient, json_number, json_obj
 from edgemeter.agent.contract.record_figures import Averaging
 from edgemeter.agent.power import AbsentError, Description, Rail, Reading
 from edgemeter.agent.power.values import as_unavailable, averaging_by
-from edgemeter.agent.power.world import HERE, SensorWorld
 
 TIMEOUT_S = 3.0
 # More than the meters of any house carry (three phases of 400 A): what shows more is garbled.
@@ -59,10 +58,8 @@ PHASES = ("a_act_power", "b_act_power", "c_act_power")
 MEASURES = ("apower", "act_power", "total_act_power", "power", *PHASES)
 # switch:0, pm1:0, em:0, em1:0, cover:0, light:0, rgbw:0, cct:0, ...
 COMPONENT = re.compile(r"[a-z]\w*:\d+")
-REFUSAL = re.compile(rb'"code"\s*:\s*-?\d+\s*,\s*"message"\s*:')
 
 COMMANDS = ("Status 8", "Status 10")
-UNKNOWN = re.compile(rb'\{\s*"Command"\s*:\s*"Unknown"')
 POWER = re.compile(rb'"Power"\s*:\s*\[?\s*"?\s*-?\d+(?:\.(\d+))?')
 
 
@@ -81,7 +78,6 @@ class HttpPlug(ABC):
         channel: str = "",
         user: str = "admin",
         password_file: str = "",
-        world: SensorWorld = HERE,
         clock: Callable[[], int] = time.monotonic_ns,
     ) -> None:
         self._who = f"{self.sensor} at {address!r}"
@@ -89,20 +85,19 @@ class HttpPlug(ABC):
         self.user = user
         self.password_file = password_file
         self._channel = channel
-        self._world = world
         self._clock = clock
         self._client: DeviceClient | None = None
 
     def describe(self) -> Description:
         """Return what the plug is."""
         with as_unavailable():
-            response = self._response()
+            response = self._fetched()
             channels = self._chosen(response)
         resolution_w, warnings = self._limits(response, channels)
         if len(channels) > 1:
             warnings.insert(0, f"{len(channels)} channels are added up ({', '.join(channels)}): set channel to measure one")
         return Description(
-            id=f"{self.sensor}:{self.address or 'recorded'}{f'/{self._channel}' if self._channel else ''}",
+            id=f"{self.sensor}:{self.address}{f'/{self._channel}' if self._channel else ''}",
             scope="wall-ac",
             excludes=(),
             kind="power",
@@ -117,7 +112,7 @@ class HttpPlug(ABC):
     def read(self) -> Reading:
         """Return the power that the plug shows."""
         begin = self._clock()
-        channels = self._chosen(self._response())
+        channels = self._chosen(self._fetched())
         rails = tuple(Rail(name, power_w) for name, power_w in channels.items())
         return Reading(taken_ns=(begin + self._clock()) // 2, power_w=sum(channels.values()), rails=rails)
 
@@ -151,9 +146,6 @@ class HttpPlug(ABC):
         if not self.password_file:
             raise UnavailableError(f"{self._who} asks for a password: set password_file in [sensors.{self.sensor}]")
         return password_from(self.password_file, self._who)
-
-    def _response(self) -> bytes:
-        return self._fetched() if self._world.content is None else self._world.content
 
     def _chosen(self, response: bytes) -> dict[str, float]:
         channels = self._channels(response)
@@ -196,14 +188,6 @@ class Shelly(HttpPlug):
     averaging = averaging_by("published", window_s=MEAN_S, update_interval_s=MEAN_S)
     _path: str | None = None
 
-    @staticmethod
-    def recognises(content: bytes) -> bool:
-        """Return whether it is a status, whole or cut, of either generation."""
-        words = (b'"apower"', b'act_power"', b'"emeters"', b'"pm1:', b'"switch:', b'"em1:', b'"em:', b'"aenergy"', b"No handler for")
-        gen1 = b'"meters"' in content or (b'"is_valid"' in content and b'"power"' in content)
-        bare = b'"output"' in content and b'"source"' in content
-        return b"{" in content and (any(word in content for word in words) or gen1 or bare or REFUSAL.search(content) is not None)
-
     def _fetched(self) -> bytes:
         if self._path is not None:
             return self.get(self._path)
@@ -216,7 +200,7 @@ class Shelly(HttpPlug):
         return answer
 
     def _channels(self, response: bytes) -> dict[str, float | None]:
-        channels = dict(shelly_channels(json_object(response, "the Shelly", _measures)))
+        channels = dict(shelly_channels(json_object(response, "the Shelly")))
         if not channels:
             raise UnavailableError("this Shelly shows no power (no apower, act_power or meters): it is a model that does not measure")
         return channels
@@ -244,12 +228,6 @@ class Tasmota(HttpPlug):
     averaging = averaging_by("published", seen_ratio=1.0)
     _command: str | None = None
 
-    @staticmethod
-    def recognises(content: bytes) -> bool:
-        """Return whether it is a status or a telemetry message, whole or cut, or one of its refusals."""
-        words = (b'"ENERGY"', b'"StatusSNS"', b'"StatusPWR"', b"Need user=")
-        return b"{" in content and (any(word in content for word in words) or UNKNOWN.search(content) is not None)
-
     def _fetched(self) -> bytes:
         if self._command is not None:
             return self.get(self._path(self._command))
@@ -266,7 +244,7 @@ class Tasmota(HttpPlug):
         return f"/cm?{credentials}cmnd={quote(command)}"
 
     def _channels(self, response: bytes) -> dict[str, float | None]:
-        document = json_object(response, "the Tasmota plug", lambda document: _energy(document) is not None)
+        document = json_object(response, "the Tasmota plug")
         if "WARNING" in document:
             raise UnavailableError(f"the Tasmota plug refuses ({document['WARNING']}): set user and password_file in [sensors.tasmota]")
         energy = _energy(document)
@@ -285,14 +263,11 @@ class Tasmota(HttpPlug):
 def shelly_channels(document: Mapping[str, Any]) -> Iterator[tuple[str, float | None]]:
     """Yield each measuring channel of a status with its power, W; None where the device calls its own reading invalid.
 
-    `document` is a status of the whole device or of one component, of either generation, as HTTP or MQTT give it.
+    `document` is a status of the whole device or of one component, of either generation.
 
     Raises:
         UnavailableError: it is an error that the device reports.
     """
-    for wrapper in ("result", "params", "error"):
-        if isinstance(document.get(wrapper), dict):
-            document = document[wrapper]
     if "code" in document and "message" in document:
         raise UnavailableError(f"the Shelly answers {document['code']}: {document['message']}")
     # Where a Gen1 device has both, the second are its relays' estimates of the same load.
@@ -306,13 +281,6 @@ def shelly_channels(document: Mapping[str, Any]) -> Iterator[tuple[str, float | 
     for key, part in document.items():
         if isinstance(part, dict) and COMPONENT.fullmatch(key) and any(name in part for name in MEASURES):
             yield key, _power(part)
-
-
-def _measures(document: Mapping[str, Any]) -> bool:
-    try:
-        return any(True for _ in shelly_channels(document))
-    except UnavailableError:
-        return False
 
 
 def _power(part: Mapping[str, Any]) -> float | None:

@@ -26,12 +26,12 @@ import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Literal
 
 from edgemeter.agent.base.errors import TransientError, UnavailableError
-from edgemeter.agent.power import AbsentError, Description, Rail, Reading, values
-from edgemeter.agent.power.sysfs import HwmonChip, hwmon_chips, optional_number
-from edgemeter.agent.power.world import HERE, LocatedSensor, SensorWorld
+from edgemeter.agent.power import ROOT, AbsentError, Description, Rail, Reading, values
+from edgemeter.agent.power.sysfs import HwmonChip, LocatedSensor, hwmon_chips, optional_number
 
 PERIOD_MS = 100.0
 # Source: INA2XX_RSHUNT_DEFAULT and INA238_RSHUNT_DEFAULT in the drivers, 10 mOhm.
@@ -64,9 +64,6 @@ DRIVER_STEP_MV = 1.0
 SAME_SHUNT_RATIO = 1e-6
 # 85 V, and 164 mV on a shunt of a tenth of a milliohm.
 HIGHEST_W = 140_000.0
-# How far power1_input may be from voltage times current: other moments, and a step of 25 mW at 1 mA.
-PRODUCT_RATIO = 0.1
-PRODUCT_W = 0.025
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,10 +127,10 @@ class Ina2xx(LocatedSensor[tuple[_Meter, ...]]):
         device: str = "",
         scope: str = "",
         direction: str = "forward",
-        world: SensorWorld = HERE,
+        root: Path = ROOT,
         clock: Callable[[], int] = time.monotonic_ns,
     ) -> None:
-        super().__init__(world, clock)
+        super().__init__(root, clock)
         self._confirmed_ohm = values.positive_setting("ina2xx", "shunt_ohm", shunt_ohm) if shunt_ohm else None
         self._devices = tuple(filter(None, map(str.strip, device.split(","))))
         self._scope = values.scope_setting("ina2xx", scope) if scope else None
@@ -191,10 +188,10 @@ class Ina2xx(LocatedSensor[tuple[_Meter, ...]]):
         return tuple(map(self._meter, self._chosen()))
 
     def _chosen(self) -> list[HwmonChip]:
-        chips = [chip for chip in hwmon_chips(self._world.root) if is_ina2xx(chip)]
+        chips = [chip for chip in hwmon_chips(self._root) if is_ina2xx(chip)]
         if not chips:
             raise AbsentError(
-                f"no INA2xx chip in {str(self._world.root / 'sys/class/hwmon')!r}: wire one and load its driver, "
+                f"no INA2xx chip in {str(self._root / 'sys/class/hwmon')!r}: wire one and load its driver, "
                 "`echo ina219 0x40 | sudo tee /sys/bus/i2c/devices/i2c-1/new_device`"
             )
         selected = [chip for chip in chips if not self._devices or any(chip.answers_to(device) for device in self._devices)]
@@ -245,19 +242,8 @@ class Ina2xx(LocatedSensor[tuple[_Meter, ...]]):
 
 
 def is_ina2xx(chip: HwmonChip) -> bool:
-    """Return whether the chip is one of these; one without a name (an excerpt of a tree) is where its files are the drivers'."""
-    if chip.name is not None:
-        return chip.name in NAMES
-    if not (chip.has("in1_input") and chip.has("curr1_input")):
-        return False
-    if chip.has("shunt_resistor"):
-        return True
-    # Its power is the product of its bus voltage and its current, but for sign and steps.
-    try:
-        product_w = abs(chip.number("in1_input") * chip.number("curr1_input")) / 1e6
-        return abs(chip.number("power1_input") / 1e6 - product_w) <= PRODUCT_RATIO * product_w + PRODUCT_W
-    except (UnavailableError, TransientError):
-        return False
+    """Return whether the chip is one of these."""
+    return chip.name in NAMES
 
 
 def _shunt(chip: HwmonChip, confirmed_ohm: float | None) -> _Shunt:

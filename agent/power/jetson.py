@@ -23,9 +23,8 @@ from edgemeter.agent.base.errors import EdgemeterError, TransientError, Unavaila
 from edgemeter.agent.contract.record_figures import Averaging
 from edgemeter.agent.power import AbsentError, Description, Rail, Reading, jetson_rails
 from edgemeter.agent.power.jetson_rails import JetsonBoard
-from edgemeter.agent.power.sysfs import NumberFile, each_once, hwmon_chips, optional_number, read_text
+from edgemeter.agent.power.sysfs import LocatedSensor, NumberFile, hwmon_chips, optional_number, read_text
 from edgemeter.agent.power.values import as_unavailable, averaging_by, within_range
-from edgemeter.agent.power.world import LocatedSensor
 
 # How often we read, unless the chip is slower: its three channels take 6.6 ms by default.
 HWMON_PERIOD_MS = 100.0
@@ -38,8 +37,6 @@ IIO_PLACES = (
     "sys/bus/i2c/drivers/ina3221x/*/iio?device*",
     "sys/bus/i2c/devices/*/iio?device*",
     "sys/bus/iio/devices/iio:device*",
-    "sys/devices/*.i2c/i2c-*/*/iio?device*",
-    "sys/devices/*/*.i2c/i2c-*/*/iio?device*",
 )
 
 
@@ -133,14 +130,8 @@ def find_monitors(sensor: str, root: Path, channels: Sequence[JetsonChannel], fo
 
 
 def monitor_chips(root: Path, driver: str) -> list[Path]:
-    """Return the hwmon folders of the driver's chips, each once; raises as `hwmon_chips`."""
-    return [chip.folder for chip in hwmon_chips(root) if chip.name == driver or (chip.name is None and _is_unnamed(chip.folder, driver))]
-
-
-def _is_unnamed(folder: Path, driver: str) -> bool:
-    """Return whether a chip without a name (an excerpt of a tree) is the driver's: by its place, or by a rail that only Jetsons have."""
-    has_rail = any(_label(folder / f"in{number}_label") in jetson_rails.KNOWN_RAILS for number in CHANNELS)
-    return driver in folder.parts or (driver == "ina3221" and has_rail)
+    """Return the hwmon folders of the driver's chips; raises as `hwmon_chips`."""
+    return [chip.folder for chip in hwmon_chips(root) if chip.name == driver]
 
 
 def _ina3221_channels(folders: Sequence[Path]) -> list[JetsonChannel]:
@@ -225,7 +216,7 @@ class Ina3221(JetsonSensor):
     """
 
     def _find(self) -> JetsonMonitors:
-        root = self._world.root
+        root = self._root
         folders = monitor_chips(root, "ina3221")
         if not folders:
             raise AbsentError(f"no INA3221 below {str(root / 'sys')!r}: Jetsons with JetPack 5 or newer have one")
@@ -251,8 +242,8 @@ class Ina3221x(JetsonSensor):
     """
 
     def _find(self) -> JetsonMonitors:
-        root = self._world.root
-        folders = [folder for folder, _ in each_once(path for pattern in IIO_PLACES for path in sorted(root.glob(pattern)))]
+        root = self._root
+        folders = next(filter(None, (sorted(root.glob(pattern)) for pattern in IIO_PLACES)), [])
         names = {path: folder for folder in folders for path in sorted(folder.glob("rail_name_*"))}
         if not names:
             raise AbsentError(f"no ina3221x below {str(root / 'sys/bus')!r}: Jetsons with JetPack 4 have one")
@@ -272,7 +263,7 @@ class JetsonThor(JetsonSensor):
     """
 
     def _find(self) -> JetsonMonitors:
-        root = self._world.root
+        root = self._root
         folders = monitor_chips(root, "ina238")
         rail_folders = monitor_chips(root, "ina3221") if folders else []
         rails = _ina3221_channels(rail_folders)

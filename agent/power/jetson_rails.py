@@ -132,15 +132,6 @@ def board_of(rails: Collection[str], device_tree: str = "") -> JetsonBoard:
     return max(fitting, key=lambda board: (board.scope == "board-input", len(board.parts.intersection(rails))))
 
 
-def input_of(parts: Collection[str]) -> str | None:
-    """Return the rail that is by itself the total of the board whose parts these are, None where a total is a sum of rails."""
-    if any(set(board.total) <= set(parts) for board in JETSON_BOARDS):
-        return None
-    measured = [board for board in JETSON_BOARDS if len(board.total) == 1 and board.parts.intersection(parts)]
-    nearest = max(measured, key=lambda board: len(board.parts.intersection(parts)), default=None)
-    return None if nearest is None else next(iter(nearest.total))
-
-
 def total_w(board: JetsonBoard, rails: Iterable[Rail]) -> float:
     """Return the board's total out of its rails; raises TransientError if one of them was not read, or shows what no board draws."""
     powers_w = {rail.name: rail.power_w for rail in rails}

@@ -5,7 +5,7 @@ so nothing between two readings is lost; the mean power of the last half second 
 
     [sensors.joulescope]
     # device = "u/js220/000123"     # default: the only one that is connected
-    # gain_u = "0.002"              # relative standard uncertainty, from the instrument's certificate; default: unknown
+    gain_u = "0.002"                # relative standard uncertainty, from the instrument's certificate; without it unknown
 
 In the DC feed of a board it sees all that the board draws, its USB devices included, and not the loss of the power supply before it.
 Needs: `pip install 'edgemeter[joulescope]'` (pyjoulescope_driver, Apache-2.0; wheels for x86_64 and aarch64, none for armv7l), and the
@@ -14,37 +14,28 @@ Source: the library's own entry point `statistics`: topics s/stats/value and s/s
 Tested with: the library without an instrument, and recorded values of this form; not yet on a device.
 """
 
-import ast
-import re
 import threading
 import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
 from edgemeter.agent.base.errors import TransientError, UnavailableError
-from edgemeter.agent.base.http_client import json_number, json_object
+from edgemeter.agent.base.http_client import json_number
 from edgemeter.agent.base.plugins import import_extra
 from edgemeter.agent.power import AbsentError, Description, Rail, Reading
-from edgemeter.agent.power.values import as_unavailable, positive_setting
-from edgemeter.agent.power.world import HERE, SensorWorld
 
 PERIOD_MS = 500.0
 RATE_HZ = 2
 TIMEOUT_S = 5.0
 JS220_SAMPLES_PER_S = 1_000_000
 INSTRUMENTS = ("js220", "js110")
-# A published value as JSON, or as Python prints it.
-PRINTED = re.compile(rb"'accumulators'\s*:")
-FORM = re.compile(rb"""["']accumulators["']\s*:|["']signals["']\s*:\s*\{""")
 
 
 class Joulescope:
     """Listens to one instrument."""
 
-    def __init__(self, device: str = "", gain_u: str = "", world: SensorWorld = HERE, clock: Callable[[], int] = time.monotonic_ns) -> None:
+    def __init__(self, device: str = "", clock: Callable[[], int] = time.monotonic_ns) -> None:
         self._asked = device
-        self._gain_u = gain_u
-        self._world = world
         self._clock = clock
         self._driver: Any = None
         self._device = ""
@@ -53,17 +44,13 @@ class Joulescope:
 
     def describe(self) -> Description:
         """Return what the instrument is."""
-        if self._world.content is None:
-            self._open()
-        else:
-            self._recorded(self._world.content)
+        self._open()
         return Description(
-            id=f"joulescope:{self._device or 'recorded'}",
+            id=f"joulescope:{self._device}",
             scope="board-input",
             excludes=("power-supply loss",),
             kind="energy",
             period_ms=PERIOD_MS,
-            gain_u_ratio=positive_setting("joulescope", "gain_u", self._gain_u) if self._gain_u else None,
             resolution_mj=1e-6,
             # The instrument takes its own zero away; what is left of it is part of its certificate.
             offset_u_w=0.0,
@@ -71,8 +58,6 @@ class Joulescope:
 
     def read(self) -> Reading:
         """Return the energy since the instrument began, and the power of the last half second."""
-        if self._world.content is not None:
-            return self._recorded(self._world.content)
         self._open()
         if self._newest is None and not self._came.wait(TIMEOUT_S):
             raise TransientError(f"Joulescope {self._device} published nothing for {TIMEOUT_S:.0f} s: plug it in again")
@@ -88,11 +73,6 @@ class Joulescope:
             self._driver = None
             self._newest = None
             self._came.clear()
-
-    @staticmethod
-    def recognises(content: bytes) -> bool:
-        """Return whether it is a published value, whole or cut."""
-        return FORM.search(content) is not None
 
     def _open(self) -> None:
         if self._driver is not None:
@@ -144,31 +124,12 @@ class Joulescope:
             return
         self._came.set()
 
-    def _recorded(self, content: bytes) -> Reading:
-        with as_unavailable():
-            value = (
-                _printed(content)
-                if PRINTED.search(content)
-                else json_object(content, "the Joulescope", lambda document: "accumulators" in document)
-            )
-            return _reading(value, self._clock())
-
-
-def _printed(content: bytes) -> Mapping[str, Any]:
-    text = content.decode(errors="replace")
-    try:
-        value = ast.literal_eval(text[max(text.find("{"), 0) :].strip())
-    except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError) as error:
-        raise TransientError(f"the Joulescope gave a value that is cut or garbled: {text[:60]!r}: record it again") from error
-    return value if isinstance(value, Mapping) else {}
-
 
 def _reading(value: Mapping[str, Any], taken_ns: int) -> Reading:
     try:
         energy, power = value["accumulators"]["energy"], value["signals"]["power"]["avg"]
-        # The library gives each with its units; what others keep of it may be the bare numbers.
-        joules, watts = (json_number(figure["value"] if isinstance(figure, Mapping) else figure) for figure in (energy, power))
-        units = tuple(figure.get("units", unit) if isinstance(figure, Mapping) else unit for figure, unit in ((energy, "J"), (power, "W")))
+        joules, watts = json_number(energy["value"]), json_number(power["value"])
+        units = energy["units"], power["units"]
     except (KeyError, TypeError, AttributeError) as error:
         raise TransientError(f"the Joulescope's value holds no accumulators.energy and signals.power.avg ({error})") from error
     if joules is None or watts is None or units != ("J", "W"):

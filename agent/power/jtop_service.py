@@ -18,22 +18,18 @@ the service's. Resolution: 40 uV over the board's usual shunt, at the present vo
 Tested with: a module that plays its interface, and what an Orin Nano's service answered; not yet on a board.
 """
 
-import ast
 import queue
-import re
 import time
 from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 import msgspec
 
 from edgemeter.agent.base.errors import ConfigError, TransientError, UnavailableError
-from edgemeter.agent.power import AbsentError, Description, Rail, Reading, jetson_rails
-from edgemeter.agent.power.world import HERE, SensorWorld
+from edgemeter.agent.power import ROOT, AbsentError, Description, Rail, Reading, jetson_rails
 
 SOCKET = "run/jtop.sock"
-FORM = re.compile(rb"""["']rail["']\s*:|["']Power TOT["']|\bjtop\.service\b|\bJtopException\b|/run/jtop\.sock""")
-FLAT = "Power "
 
 
 class _JtopRail(msgspec.Struct, frozen=True):
@@ -55,9 +51,9 @@ class _Power(msgspec.Struct, frozen=True):
 class Jtop:
     """Reads the rails that jtop's service measures."""
 
-    def __init__(self, interval_s: str = "1.0", world: SensorWorld = HERE) -> None:
+    def __init__(self, interval_s: str = "1.0", root: Path = ROOT) -> None:
         self._interval_s = interval_s
-        self._world = world
+        self._root = root
         self._client: Any = None
         # What a foreign call may raise: known once the library is loaded.
         self._failures: tuple[type[Exception], ...] = (OSError, EOFError, queue.Empty)
@@ -65,11 +61,11 @@ class Jtop:
     def describe(self) -> Description:
         """Return which board's total it is, and the service's interval."""
         rails = self._power()
-        board = jetson_rails.board_of(list(rails), jetson_rails.device_tree_names(self._world.root))
+        board = jetson_rails.board_of(list(rails), jetson_rails.device_tree_names(self._root))
         volts = {name: rails[name].volt for name in board.total if board.usual_step_w(name) is not None}
         steps_w = {name: jetson_rails.SHUNT_STEP_UV / board.shunt_uohm * volt / 1000 if volt else None for name, volt in volts.items()}
         warnings = [f"rail {name!r} is offline and not needed for the total" for name, rail in rails.items() if not rail.online]
-        interval_s = self._interval() if self._client is None else float(self._client.interval)
+        interval_s = float(self._client.interval)
         try:
             return jetson_rails.describe("jtop", board, _shown(rails), interval_s * 1000, steps_w, warnings)
         except TransientError as error:
@@ -79,7 +75,7 @@ class Jtop:
         """Return the service's next reading; waits up to an interval for it."""
         rails = self._power()
         taken_ns = time.monotonic_ns()
-        board = jetson_rails.board_of(list(rails), jetson_rails.device_tree_names(self._world.root))
+        board = jetson_rails.board_of(list(rails), jetson_rails.device_tree_names(self._root))
         rail_powers = _shown(rails)
         return Reading(taken_ns=taken_ns, power_w=jetson_rails.total_w(board, rail_powers), rails=rail_powers)
 
@@ -89,14 +85,7 @@ class Jtop:
         if client is not None:
             client.close()
 
-    @staticmethod
-    def recognises(content: bytes) -> bool:
-        """Return whether it holds `jtop.power`, `jtop.stats`, or an error of jtop."""
-        return FORM.search(content) is not None
-
     def _power(self) -> dict[str, _JtopRail]:
-        if self._world.content is not None:
-            return _rails(_decoded(self._world.content))
         client = self._open()
         try:
             answers = client.ok()
@@ -112,7 +101,7 @@ class Jtop:
     def _open(self) -> Any:
         if self._client is not None:
             return self._client
-        socket = self._world.root / SOCKET
+        socket = self._root / SOCKET
         interval_s = self._interval()
         if not socket.exists():
             raise AbsentError(
@@ -143,26 +132,8 @@ class Jtop:
         return interval_s
 
 
-def _decoded(content: bytes) -> object:
-    """Return what is recorded: JSON, or a dictionary as Python prints it."""
-    text = content.decode(errors="replace").strip()
-    try:
-        return msgspec.json.decode(text)
-    except (msgspec.DecodeError, RecursionError) as error:
-        try:
-            return ast.literal_eval(text)
-        except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
-            raise UnavailableError(
-                f"jtop gave no rails but {' '.join(text.split())[:200]!r}: do what the message asks, or record `jtop.power` whole"
-            ) from error
-
-
 def _rails(power: object) -> dict[str, _JtopRail]:
     """Return the rails by name, the total's own among them."""
-    if isinstance(power, dict) and "rail" not in power:
-        flat = {str(key)[len(FLAT) :]: value for key, value in power.items() if str(key).startswith(FLAT)}
-        total_mw = flat.pop("TOT", None)
-        power = {"rail": {name: {"power": value} for name, value in flat.items()}, "tot": _input(flat, total_mw)}
     try:
         converted = msgspec.convert(power, type=_Power)
     except msgspec.ValidationError as error:
@@ -173,15 +144,6 @@ def _rails(power: object) -> dict[str, _JtopRail]:
     if converted.tot is not None and converted.tot.name:
         rails[converted.tot.name] = converted.tot
     return rails
-
-
-def _input(flat_mw: dict[str, Any], total_mw: Any) -> dict[str, Any] | None:
-    """Return the total of `jtop.stats`, which bears no name there, as the input that it is; None where it is the sum of the rails."""
-    powers_mw = [total_mw, *flat_mw.values()]
-    if any(not isinstance(power_mw, int) for power_mw in powers_mw) or total_mw == sum(flat_mw.values()):
-        return None
-    name = jetson_rails.input_of(flat_mw)
-    return None if name is None else {"power": total_mw, "name": name}
 
 
 def _shown(rails: dict[str, _JtopRail]) -> tuple[Rail, ...]:

@@ -17,14 +17,14 @@ Tested with: the library's interface played in tests; on a GPU by a test that sk
 import re
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, Literal, get_args
 
 from edgemeter.agent.base.errors import ConfigError, TransientError, UnavailableError
 from edgemeter.agent.base.plugins import import_extra
 from edgemeter.agent.contract.record_figures import Averaging
-from edgemeter.agent.power import AbsentError, Description, PowerSensor, Rail, Reading
+from edgemeter.agent.power import ROOT, AbsentError, Description, PowerSensor, Rail, Reading
 from edgemeter.agent.power.values import averaging_by
-from edgemeter.agent.power.world import HERE, SensorWorld
 
 PERIOD_MS = 100.0
 AVERAGED_MS = 1000.0
@@ -53,9 +53,9 @@ def _averaging(source: Source | None, name: str) -> Averaging | None:
 class Nvml(PowerSensor):
     """Reads one GPU."""
 
-    def __init__(self, gpu: str = "0", world: SensorWorld = HERE, clock: Callable[[], int] = time.monotonic_ns) -> None:
+    def __init__(self, gpu: str = "0", root: Path = ROOT, clock: Callable[[], int] = time.monotonic_ns) -> None:
         self._gpu = gpu
-        self._world = world
+        self._root = root
         self._clock = clock
         self._library: Any = None
         self._handle: Any = None
@@ -115,8 +115,8 @@ class Nvml(PowerSensor):
     def _open(self) -> None:
         if self._handle is not None:
             return
-        if self._world is not HERE:
-            raise AbsentError("NVML cannot be read from a recording")
+        if self._root != ROOT:
+            raise AbsentError("NVML reads this machine only")
         library = import_extra("pynvml", "nvidia", "an NVIDIA GPU is read by nvidia-ml-py", AbsentError)
         try:
             library.nvmlInit()

@@ -16,15 +16,17 @@ Tested with: captures of Raspberry Pi 5 at idle and under load, and of older boa
 """
 
 import re
+import subprocess
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from edgemeter.agent.base.errors import TransientError, UnavailableError
-from edgemeter.agent.power import USB_DEVICES, AbsentError, Description, PowerSensor, Rail, Reading
+from edgemeter.agent.machine.machine import run_in_english
+from edgemeter.agent.power import ROOT, USB_DEVICES, AbsentError, Description, PowerSensor, Rail, Reading
 from edgemeter.agent.power.sysfs import optional_text
 from edgemeter.agent.power.values import as_unavailable, plausible_power_w
-from edgemeter.agent.power.world import HERE, SensorWorld
 
 COMMAND = ("vcgencmd", "pmic_read_adc")
 PERIOD_MS = 100.0
@@ -43,12 +45,10 @@ VOLTAGE_ONLY = frozenset({"EXT5V", "BATT"})
 EXCLUDES = (USB_DEVICES, "HATs", "NVMe drives", "fan", "conversion loss", "power-supply loss")
 VALUE = re.compile(r"(?P<rail>[A-Z0-9_]+)_(?:A\s+current\(\d+\)=(?P<current_a>-?\d+\.\d+)A|V\s+volt\(\d+\)=(?P<voltage_v>-?\d+\.\d+)V)")
 # The start of a line of ours, whole or cut.
-OURS = re.compile(rb"\b[A-Z0-9_]+_(A\s+current|V\s+volt)\(\d+\)")
+OURS = re.compile(r"\b[A-Z0-9_]+_(A\s+current|V\s+volt)\(\d+\)")
 # What any line of a rail still holds when it is cut or garbled.
 RAIL_BEGINS = re.compile(r"[A-Z0-9]_[AV]\b|current\(|volt\(")
-REFUSALS = re.compile(
-    rb"error=\d+ error_msg=|VCHI initiali[sz]ation failed|open device file: /dev/vc|failed to open vchiq|vcgencmd: (command )?not found"
-)
+Run = Callable[[Sequence[str]], "subprocess.CompletedProcess[bytes]"]
 PI_5_FAMILY = re.compile(r"Raspberry Pi (5|500|Compute Module 5)")
 
 
@@ -61,8 +61,8 @@ class _PmicRail:
 class Pi5Pmic(PowerSensor):
     """Adds up the rails of the power-management chip."""
 
-    def __init__(self, world: SensorWorld = HERE, clock: Callable[[], int] = time.monotonic_ns) -> None:
-        self._world = world
+    def __init__(self, root: Path = ROOT, run: Run = run_in_english, clock: Callable[[], int] = time.monotonic_ns) -> None:
+        self._root, self._run = root, run
         self._clock = clock
 
     def describe(self) -> Description:
@@ -91,17 +91,19 @@ class Pi5Pmic(PowerSensor):
         )
         return Reading(taken_ns=taken_ns, power_w=sum(rail.power_w or 0.0 for rail in powers), rails=powers)
 
-    @staticmethod
-    def recognises(content: bytes) -> bool:
-        """Return whether it holds a line of `pmic_read_adc`, or a refusal of vcgencmd."""
-        return OURS.search(content) is not None or REFUSALS.search(content) is not None
-
     def _rails(self) -> Mapping[str, _PmicRail]:
-        printed = self._world.run(COMMAND)
-        output = f"{printed.stdout}\n{printed.stderr}"
-        if not OURS.search(output.encode()):
-            raise self._refusal(output)
-        return _parse(printed.stdout)
+        try:
+            completed = self._run(COMMAND)
+        except FileNotFoundError as error:
+            raise AbsentError("vcgencmd is not installed: on a Raspberry Pi 5, `sudo apt install raspi-utils`") from error
+        except subprocess.TimeoutExpired as error:
+            raise TransientError(f"`{' '.join(COMMAND)}` took longer than {error.timeout:.3g} s: check the load of the machine") from error
+        except OSError as error:
+            raise UnavailableError(f"cannot start `vcgencmd`: {error.strerror}: run it by hand to see what it needs") from error
+        stdout = completed.stdout.decode(errors="replace")
+        if not OURS.search(stdout):
+            raise self._refusal(f"{stdout}\n{completed.stderr.decode(errors='replace')}")
+        return _parse(stdout)
 
     def _refusal(self, output: str) -> UnavailableError:
         text = " ".join(output.split())
@@ -110,12 +112,10 @@ class Pi5Pmic(PowerSensor):
                 f"the firmware knows no `pmic_read_adc` ({text[:80]}): a Raspberry Pi 4 or older has no power sensor, "
                 "measure it with an external one; on a Raspberry Pi 5 update with `sudo rpi-eeprom-update -a`"
             )
-            model = optional_text(self._world.root / "proc/device-tree/model") or ""
+            model = optional_text(self._root / "proc/device-tree/model") or ""
             return (AbsentError if "Raspberry Pi" in model and not PI_5_FAMILY.search(model) else UnavailableError)(message)
         if "VCHI" in text or "vchiq" in text or "/dev/vc" in text:
             return UnavailableError(f"vcgencmd may not ask the firmware ({text[:80]}): `sudo usermod -aG video $USER`, then log in again")
-        if "not found" in text:
-            return AbsentError(f"vcgencmd is not installed ({text[:80]}): `sudo apt install raspi-utils`")
         return UnavailableError(f"`{' '.join(COMMAND)}` printed {text[:80]!r}, and no rail: run it by hand, on a Raspberry Pi 5")
 
 

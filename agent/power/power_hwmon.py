@@ -20,13 +20,13 @@ import re
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from edgemeter.agent.base.errors import UnavailableError
 from edgemeter.agent.contract.record_figures import Averaging, Scope
-from edgemeter.agent.power import AbsentError, Description, Rail, Reading, ina2xx, powerz
-from edgemeter.agent.power.sysfs import HwmonChip, hwmon_chips, list_folder, optional_number
+from edgemeter.agent.power import ROOT, AbsentError, Description, Rail, Reading, ina2xx, powerz
+from edgemeter.agent.power.sysfs import HwmonChip, LocatedSensor, hwmon_chips, list_folder, optional_number
 from edgemeter.agent.power.values import as_unavailable, averaging_by, plausible_power_w, scope_setting
-from edgemeter.agent.power.world import HERE, LocatedSensor, SensorWorld
 
 PERIOD_MS = 100.0
 # More than any server draws.
@@ -82,9 +82,9 @@ class PowerHwmon(LocatedSensor[tuple[_Channel, ...]]):
     """Reads one channel of one chip, or the sum of those that the user names."""
 
     def __init__(
-        self, device: str = "", channel: str = "", scope: str = "", world: SensorWorld = HERE, clock: Callable[[], int] = time.monotonic_ns
+        self, device: str = "", channel: str = "", scope: str = "", root: Path = ROOT, clock: Callable[[], int] = time.monotonic_ns
     ) -> None:
-        super().__init__(world, clock)
+        super().__init__(root, clock)
         self._device = device
         self._wanted = tuple(filter(None, map(str.strip, channel.split(","))))
         self._scope = scope_setting("power_hwmon", scope) if scope else None
@@ -134,11 +134,9 @@ class PowerHwmon(LocatedSensor[tuple[_Channel, ...]]):
         self._last_uj = {}
 
     def _find(self) -> tuple[_Channel, ...]:
-        channels_of_chip = {chip: channels for chip in hwmon_chips(self._world.root) if (channels := self._channels_of(chip))}
+        channels_of_chip = {chip: channels for chip in hwmon_chips(self._root) if (channels := self._channels_of(chip))}
         if not channels_of_chip:
-            raise AbsentError(
-                f"no chip in {str(self._world.root / 'sys/class/hwmon')!r} shows powerN_input, powerN_average or energyN_input"
-            )
+            raise AbsentError(f"no chip in {str(self._root / 'sys/class/hwmon')!r} shows powerN_input, powerN_average or energyN_input")
         meant = [chip for chip in channels_of_chip if not self._device or chip.answers_to(self._device)]
         if len(meant) != 1:
             chips_text = "; ".join(f"{chip.known_as}: {_seen(channels)}" for chip, channels in channels_of_chip.items())
@@ -176,7 +174,7 @@ class PowerHwmon(LocatedSensor[tuple[_Channel, ...]]):
 
     def _is_battery(self, chip: HwmonChip) -> bool:
         # The kernel's hwmon for a power supply bears its name, with dashes made underscores.
-        supplies = {path.name.replace("-", "_") for path in (self._world.root / "sys/class/power_supply").glob("*")}
+        supplies = {path.name.replace("-", "_") for path in (self._root / "sys/class/power_supply").glob("*")}
         is_named_so = chip.name is not None and (BATTERY.fullmatch(chip.name) is not None or chip.name in supplies)
         return is_named_so or chip.text("device/type") in {"Battery", "Mains", "UPS", "USB"}
 

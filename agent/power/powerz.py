@@ -16,12 +16,12 @@ Tested with: trees of the driver's form; not yet with a meter.
 
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 from edgemeter.agent.base.errors import UnavailableError
-from edgemeter.agent.power import AbsentError, Description, Rail, Reading
-from edgemeter.agent.power.sysfs import HwmonChip, hwmon_chips
+from edgemeter.agent.power import ROOT, AbsentError, Description, Rail, Reading
+from edgemeter.agent.power.sysfs import HwmonChip, LocatedSensor, hwmon_chips
 from edgemeter.agent.power.values import as_unavailable, direction_setting, plausible_power_w, scope_setting
-from edgemeter.agent.power.world import HERE, LocatedSensor, SensorWorld
 
 NAME = "powerz"
 PERIOD_MS = 100.0
@@ -39,10 +39,10 @@ class PowerZ(LocatedSensor[HwmonChip]):
         direction: str = "forward",
         scope: str = "",
         device: str = "",
-        world: SensorWorld = HERE,
+        root: Path = ROOT,
         clock: Callable[[], int] = time.monotonic_ns,
     ) -> None:
-        super().__init__(world, clock)
+        super().__init__(root, clock)
         self._sign = direction_setting("powerz", direction)
         self._scope = scope_setting("powerz", scope or "board-input")
         self._device = device
@@ -74,11 +74,11 @@ class PowerZ(LocatedSensor[HwmonChip]):
         return Reading(taken_ns=(begin + self._clock()) // 2, power_w=power_w, rails=(Rail("VBUS", power_w),))
 
     def _find(self) -> HwmonChip:
-        meters = [chip for chip in hwmon_chips(self._world.root) if is_powerz(chip)]
+        meters = [chip for chip in hwmon_chips(self._root) if is_powerz(chip)]
         selected = [chip for chip in meters if not self._device or chip.answers_to(self._device)]
         if not meters:
             raise AbsentError(
-                f"no POWER-Z in {str(self._world.root / 'sys/class/hwmon')!r}: plug one in; its driver is in Linux 6.7 (`modprobe powerz`)"
+                f"no POWER-Z in {str(self._root / 'sys/class/hwmon')!r}: plug one in; its driver is in Linux 6.7 (`modprobe powerz`)"
             )
         if len(selected) != 1:
             raise UnavailableError(
@@ -89,5 +89,5 @@ class PowerZ(LocatedSensor[HwmonChip]):
 
 
 def is_powerz(chip: HwmonChip) -> bool:
-    """Return whether the chip is one; one without a name (an excerpt of a tree) is where it has the driver's label."""
-    return chip.name == NAME or (chip.name is None and chip.text("in0_label") == "VBUS")
+    """Return whether the chip is one."""
+    return chip.name == NAME

@@ -20,10 +20,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from edgemeter.agent.base.errors import UnavailableError
-from edgemeter.agent.power import AbsentError, Description, Rail, Reading
-from edgemeter.agent.power.sysfs import NumberFile, list_folder, optional_number, optional_text
+from edgemeter.agent.power import ROOT, AbsentError, Description, Rail, Reading
+from edgemeter.agent.power.sysfs import LocatedSensor, NumberFile, list_folder, optional_number, optional_text
 from edgemeter.agent.power.values import as_unavailable
-from edgemeter.agent.power.world import HERE, LocatedSensor, SensorWorld
 
 # The counters move every millisecond; this is how often we read.
 PERIOD_MS = 100.0
@@ -35,8 +34,7 @@ HIGHEST_W = 5000.0
 PSYS_RATIO = 0.9
 PSYS_CHECK_S = 0.05
 ZONE = re.compile(r"^intel-rapl:\d+(:\d+)?$")
-# The class folder links to the second, where a recording of the devices alone has them.
-PLACES = ("sys/class/powercap", "sys/devices/virtual/powercap/intel-rapl")
+POWERCAP = "sys/class/powercap"
 
 
 @dataclass(slots=True)
@@ -55,9 +53,9 @@ class Rapl(LocatedSensor[list[_Zone]]):
     """Adds up the processor's packages and memory, or reads the platform's counter."""
 
     def __init__(
-        self, world: SensorWorld = HERE, clock: Callable[[], int] = time.monotonic_ns, sleep: Callable[[float], None] = time.sleep
+        self, root: Path = ROOT, clock: Callable[[], int] = time.monotonic_ns, sleep: Callable[[float], None] = time.sleep
     ) -> None:
-        super().__init__(world, clock)
+        super().__init__(root, clock)
         self._sleep = sleep
 
     def describe(self) -> Description:
@@ -83,7 +81,7 @@ class Rapl(LocatedSensor[list[_Zone]]):
         return Reading(taken_ns=(begin + self._clock()) // 2, energy_mj=energy_uj / 1000, rails=rails)
 
     def _find(self) -> list[_Zone]:
-        top = next(filter(None, (_zone_folders(self._world.root / folder) for folder in PLACES)), [])
+        top = _zone_folders(self._root / POWERCAP)
         # The class folder lists sub-zones beside their zone, which holds them too.
         by_name = {folder.name: folder for folder in (*top, *(below for zone in top for below in _zone_folders(zone)))}
         zones = [zone for _, folder in sorted(by_name.items()) if (zone := _zone(folder))]
@@ -93,7 +91,7 @@ class Rapl(LocatedSensor[list[_Zone]]):
         counters = packages + memory
         if not counters and not platform:
             raise AbsentError(
-                f"no RAPL counter in {str(self._world.root / PLACES[0])!r}: a virtual machine and most ARM boards have none; "
+                f"no RAPL counter in {str(self._root / POWERCAP)!r}: a virtual machine and most ARM boards have none; "
                 "on an Intel or AMD machine try `sudo modprobe intel_rapl_msr`"
             )
         with as_unavailable():
@@ -108,8 +106,7 @@ class Rapl(LocatedSensor[list[_Zone]]):
         self._sleep(PSYS_CHECK_S)
         moved = self._count(platform) - before[0]
         inside = sum(self._count(zone) for zone in packages) - before[1]
-        # In a recording all stand still: then one that has counted is taken for alive.
-        return bool(platform.last_uj) if moved == inside == 0 else moved > 0 and moved >= PSYS_RATIO * inside
+        return moved > 0 and moved >= PSYS_RATIO * inside
 
     def _count(self, zone: _Zone) -> int:
         """Return the energy of one zone since its first reading, microjoules."""

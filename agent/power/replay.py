@@ -32,10 +32,6 @@ from edgemeter.agent.base.foreign_text import decode_json
 from edgemeter.agent.base.nanoseconds import NS_PER_S
 from edgemeter.agent.contract.record_figures import Scope
 from edgemeter.agent.power import Description, Reading
-from edgemeter.agent.power.world import HERE, SensorWorld
-
-# The names of the two columns stand near the beginning, whatever the length.
-SEARCHED_BYTES = 4_000_000
 
 
 class ReplayTrace(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -54,11 +50,8 @@ class ReplayTrace(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 class ReplaySensor:
     """Plays one recording in a loop."""
 
-    def __init__(
-        self, path: str = "", scope: str | None = None, world: SensorWorld = HERE, clock: Callable[[], int] = time.monotonic_ns
-    ) -> None:
+    def __init__(self, path: str = "", scope: str | None = None, clock: Callable[[], int] = time.monotonic_ns) -> None:
         self._path = path
-        self._world = world
         self._scope = scope
         self._clock = clock
         self._recording: ReplayTrace | None = None
@@ -69,7 +62,7 @@ class ReplaySensor:
         recording = self._read()
         scope = self._known_scope(recording)
         return Description(
-            id=f"replay:{recording.id or Path(self._path).name or 'recording'}",
+            id=f"replay:{recording.id or Path(self._path).name}",
             scope=scope,
             excludes=recording.excludes,
             kind="power",
@@ -96,22 +89,15 @@ class ReplaySensor:
 
     def _read(self) -> ReplayTrace:
         if self._recording is None:
-            self._recording = _load(self._path, self._world)
+            self._recording = _load(self._path)
         return self._recording
-
-    @staticmethod
-    def recognises(content: bytes) -> bool:
-        """Return whether it holds `t_s` and `power_w`."""
-        start = content[:SEARCHED_BYTES]
-        return b"t_s" in start and b"power_w" in start
 
     def _known_scope(self, recording: ReplayTrace) -> Scope:
         scope = self._scope or recording.scope
         if scope in get_args(Scope):
             return cast("Scope", scope)
         raise ConfigError(
-            f"recording {_shown(self._path, self._world)!r} has scope {scope!r}: set scope to one of {', '.join(get_args(Scope))}, "
-            "in it or in [sensors.replay]"
+            f"recording {self._path!r} has scope {scope!r}: set scope to one of {', '.join(get_args(Scope))}, in it or in [sensors.replay]"
         )
 
 
@@ -122,8 +108,8 @@ def _spacing_ms(t_s: Sequence[float]) -> float:
     return statistics.median(later - earlier for earlier, later in pairwise(t_s)) * 1000
 
 
-def _load(path: str, world: SensorWorld) -> ReplayTrace:
-    content = _content(path, world)
+def _load(path: str) -> ReplayTrace:
+    content = _content(path)
     try:
         if content.lstrip()[:1] == b"{":
             recording = decode_json(content, ReplayTrace)
@@ -132,27 +118,17 @@ def _load(path: str, world: SensorWorld) -> ReplayTrace:
             recording = ReplayTrace(t_s=tuple(float(row["t_s"]) for row in rows), power_w=tuple(float(row["power_w"]) for row in rows))
     except (msgspec.MsgspecError, ValueError, KeyError, TypeError, csv.Error) as error:
         requirement = "it needs JSON with t_s and power_w, or CSV with the header t_s,power_w"
-        raise ConfigError(f"{_shown(path, world)!r} is not a power recording ({error}): {requirement}") from error
+        raise ConfigError(f"{path!r} is not a power recording ({error}): {requirement}") from error
     is_whole = len(recording.t_s) == len(recording.power_w) >= 2 and all(map(math.isfinite, (*recording.power_w, *recording.t_s)))
     if not is_whole or any(not b - a > 0 for a, b in pairwise(recording.t_s)):
-        raise ConfigError(
-            f"power recording {_shown(path, world)!r} needs two or more points, finite, with increasing t_s: correct the file"
-        )
+        raise ConfigError(f"power recording {path!r} needs two or more points, finite, with increasing t_s: correct the file")
     return recording
 
 
-def _shown(path: str, world: SensorWorld) -> str:
-    """Return what the recording is called: of a recorded file, its own path."""
-    return path or str(world.root)
-
-
-def _content(path: str, world: SensorWorld) -> bytes:
-    if not path and world.content is not None:
-        return world.content
+def _content(path: str) -> bytes:
     if not path:
         raise ConfigError('the replay sensor plays a recording: set path = "trace.json" in [sensors.replay]')
     try:
-        # On this machine a path is relative to where the command runs, as any other.
-        return (Path(path) if world.root == HERE.root else world.root / path).read_bytes()
+        return Path(path).read_bytes()
     except OSError as error:
         raise ConfigError(f"cannot read the power recording {path!r}: {error.strerror}: correct the path") from error

@@ -1,32 +1,28 @@
-"""The kernel's small files: the text or number of one, and the chips in /sys/class/hwmon."""
+"""The kernel's small files: the text or number of one, the chips in /sys/class/hwmon, and the base of the sensors that read such files."""
 
 import errno
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Generic, TypeVar
 
 from edgemeter.agent.base.errors import TransientError, UnavailableError
-from edgemeter.agent.power import AbsentError
+from edgemeter.agent.power import ROOT, AbsentError, PowerSensor
 
+Located = TypeVar("Located")
 LONGEST_BYTES = 4096
 FLAGS = os.O_RDONLY | os.O_NONBLOCK
 # What the kernel writes, up to 64 bits; int() takes more for a number.
 WHOLE_NUMBER = re.compile(r"-?\d{1,20}", re.ASCII)
 # What a driver answers while the part that it asks is off or busy: the next read may work.
 TRANSIENT_ERRNOS = frozenset({errno.EAGAIN, errno.EBUSY, errno.EIO, errno.ENODATA, errno.ETIMEDOUT, errno.EREMOTEIO, errno.EINTR})
-# What a recording holds of a file that `cat` could not show: it is taken for the error that it was.
-SHELL_ERROR = re.compile(rb"(?:cat|grep|head|tail): .*: (?P<why>[^:\n]+)\s*")
-ERRNO_OF_TEXT = {os.strerror(code).encode(): code for code in errno.errorcode if code not in (errno.ENOENT, errno.ENOTDIR)}
-# The class folder links to the devices; a recorded tree may hold copies of them, or the devices alone.
-DEVICE_LINK = {"sys/class/hwmon": ("hwmon*",)} | dict.fromkeys(
-    ("sys/bus/i2c/devices", "sys/bus/i2c/drivers"), ("*/hwmon/hwmon*", "*/*/hwmon/hwmon*")
-)
-DEVICES = {"sys/devices": tuple(f"platform/{'*/' * depth}i2c-*/*/hwmon/hwmon*" for depth in range(1, 5))}
-# A transcript of a shell may show a folder by its pattern.
-HWMON_FOLDER = re.compile(r"hwmon(\d+|\*)")
+HWMON = "sys/class/hwmon"
+HWMON_FOLDER = re.compile(r"hwmon\d+")
 I2C_ADDRESS = re.compile(r"\d+-00[0-9a-f]{2}")
 
 
@@ -45,8 +41,6 @@ def read_text(path: Path | str) -> str:
             content = os.read(descriptor, LONGEST_BYTES)
         finally:
             os.close(descriptor)
-        if (reported := SHELL_ERROR.fullmatch(content)) and reported["why"] in ERRNO_OF_TEXT:
-            raise OSError(ERRNO_OF_TEXT[reported["why"]], reported["why"].decode())  # noqa: TRY301 - mapped below like the error that it was
     except OSError as error:
         raise _explained(path, error) from error
     return _text(content)
@@ -67,7 +61,7 @@ class NumberFile:
     """A file with a whole number that is read again and again; one of the kernel's stays open as long as this object lives.
 
     Read from its beginning such a file gives a new value; when its device or driver goes it gives an error for ever, and is opened again.
-    In a recorded tree another file may take its place without an error: there it is opened for each reading.
+    Elsewhere another file may take its place without an error: there it is opened for each reading.
     """
 
     def __init__(self, path: Path) -> None:
@@ -153,7 +147,7 @@ def list_folder(folder: Path, contents: str) -> list[Path]:
 
 @dataclass(frozen=True, slots=True)
 class HwmonChip:
-    """One folder hwmonN; `name` is None where the file is not there or empty (an excerpt of a tree); `address` is one like 1-0040."""
+    """One folder hwmonN; `name` is None where the file is not there or empty; `address` is one like 1-0040."""
 
     folder: Path
     name: str | None
@@ -198,35 +192,15 @@ class HwmonChip:
 
 def hwmon_chips(root: Path) -> list[HwmonChip]:
     """Return all chips, in the order of their numbers; raises UnavailableError if there are some, and this user may not list them."""
-    folders = list(_hwmon_folders(root, DEVICE_LINK)) or list(_hwmon_folders(root, DEVICES))
-    chips = [HwmonChip(folder, _name(folder), address) for folder, address in each_once(folders)]
-    return sorted(chips, key=lambda chip: int(re.sub(r"\D", "", chip.folder.name) or 0))
+    folders = [folder for folder in list_folder(root / HWMON, "chips") if HWMON_FOLDER.fullmatch(folder.name) and folder.is_dir()]
+    chips = [HwmonChip(folder, _name(folder), _address(folder)) for folder in folders]
+    return sorted(chips, key=lambda chip: int(chip.folder.name.removeprefix("hwmon")))
 
 
-def _hwmon_folders(root: Path, places: Mapping[str, Sequence[str]]) -> Iterator[Path]:
-    for parent, patterns in places.items():
-        # A glob finds nothing in a folder that it may not list, without an error.
-        if list_folder(root / parent, "chips"):
-            for pattern in patterns:
-                yield from (folder for folder in (root / parent).glob(pattern) if HWMON_FOLDER.fullmatch(folder.name) and folder.is_dir())
-
-
-def each_once(folders: Iterable[Path]) -> list[tuple[Path, str | None]]:
-    """Return each device once, with its address on its bus, like 1-0040, or None.
-
-    Its links, and a recording's copies of them, bear its number and, if they show it, its address.
-    """
-    devices: list[tuple[Path, str | None]] = []
-    for folder in folders:
-        parts = [*(folder / "device").resolve().parts, *folder.resolve().parts]
-        address = next((part for part in reversed(parts) if I2C_ADDRESS.fullmatch(part)), None)
-        for index, (first, first_address) in enumerate(devices):
-            if first.name == folder.name and (first_address == address or None in (first_address, address)):
-                devices[index] = first, first_address or address
-                break
-        else:
-            devices.append((folder, address))
-    return devices
+def _address(folder: Path) -> str | None:
+    """Return where a chip is on its bus, like 1-0040, or None."""
+    parts = [*(folder / "device").resolve().parts, *folder.resolve().parts]
+    return next((part for part in reversed(parts) if I2C_ADDRESS.fullmatch(part)), None)
 
 
 def _name(folder: Path) -> str | None:
@@ -238,3 +212,23 @@ def _name(folder: Path) -> str | None:
         except TransientError:
             return None
     return None
+
+
+class LocatedSensor(PowerSensor, ABC, Generic[Located]):
+    """The base of sensors whose parts are located once, by `_find`, and read again and again until the sensor is closed."""
+
+    def __init__(self, root: Path = ROOT, clock: Callable[[], int] = time.monotonic_ns) -> None:
+        self._root, self._clock = root, clock
+        self._located: Located | None = None
+
+    def close(self) -> None:
+        """Forget the parts, which closes their files."""
+        self._located = None
+
+    def _parts(self) -> Located:
+        self._located = self._located or self._find()
+        return self._located
+
+    @abstractmethod
+    def _find(self) -> Located:
+        """Return what is to be read, never empty; raises as `describe`."""

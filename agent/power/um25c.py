@@ -21,13 +21,13 @@ import struct
 import termios
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from edgemeter.agent.base.errors import TransientError, UnavailableError
 from edgemeter.agent.base.plugins import import_extra
-from edgemeter.agent.power import AbsentError, Description, Rail, Reading
+from edgemeter.agent.power import ROOT, AbsentError, Description, Rail, Reading
 from edgemeter.agent.power.values import as_unavailable
-from edgemeter.agent.power.world import HERE, SensorWorld
 
 ASK, BLOCK_BYTES = b"\xf0", 130
 BAUD = 9600
@@ -44,9 +44,9 @@ GAIN_U_RATIO = 0.0115
 class Um25c:
     """Asks one meter for its block, again and again."""
 
-    def __init__(self, port: str = "", world: SensorWorld = HERE, clock: Callable[[], int] = time.monotonic_ns) -> None:
+    def __init__(self, port: str = "", root: Path = ROOT, clock: Callable[[], int] = time.monotonic_ns) -> None:
         self._name = port
-        self._world = world
+        self._root = root
         self._clock = clock
         self._port: Any = None
 
@@ -55,7 +55,7 @@ class Um25c:
         with as_unavailable():
             model, volts, _, digit_a = _values(self._block())
         return Description(
-            id=f"um25c:{model}:{self._name or 'recorded'}",
+            id=f"um25c:{model}:{self._name}",
             scope="board-input",
             excludes=("power-supply loss",),
             kind="power",
@@ -76,14 +76,7 @@ class Um25c:
             self._port.close()
             self._port = None
 
-    @staticmethod
-    def recognises(content: bytes) -> bool:
-        """Return whether it begins like a block, whole or cut."""
-        return len(content) >= 2 and struct.unpack_from(">H", content)[0] in MODELS
-
     def _block(self) -> bytes:
-        if self._world.content is not None:
-            return self._world.content
         port = self._opened()
         try:
             port.reset_input_buffer()
@@ -103,7 +96,7 @@ class Um25c:
             try:
                 self._port = serial.Serial(self._name, BAUD, timeout=TIMEOUT_S, write_timeout=TIMEOUT_S)
             except OSError as error:
-                absent = not (self._world.root / self._name).exists()
+                absent = not (self._root / self._name).exists()
                 raise (AbsentError if absent else UnavailableError)(
                     f"cannot open {self._name!r} ({error}): bind the meter to it, and add this user to the group dialout"
                 ) from error

@@ -127,6 +127,6 @@ class OneOutput(ModelOutputs):
             return None
         likely = ", or one class and 17 keypoints" if family.classes == _POSE_COLUMNS else ""
         return (
-            f"{family.name} with {family.classes} classes{likely}? Heads for poses, segmentation and oriented boxes have such an output "
+            f"{family.name} with {family.classes} classes{likely}? Heads for poses, segmentation and turned boxes have such an output "
             "too: set `task`, `family` and output.classes"
         )

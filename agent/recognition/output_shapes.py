@@ -29,7 +29,6 @@ _HEADS = {
     "segment": ("segmentation", "yolo-seg", 4 + PROTOTYPES),
     "seg": ("segmentation", "yolo-seg", 4 + PROTOTYPES),
     "pose": ("pose", "yolo-pose", 4 + 3 * KEYPOINTS),
-    "obb": ("oriented-boxes", "yolo-obb", 5),
 }
 
 
@@ -67,7 +66,7 @@ def _other_head(shapes: Sequence[Shape], name: str, description: SelfDescription
     """Return the family of a YOLO for another task than detection, as its metadata or its name states; None where there is none."""
     task = description.task or other_task(name)
     rows = next((shape for shape in shapes if len(shape) == 3), None)
-    if task not in _HEADS or rows is None or len(shapes) != (1 if task in ("pose", "obb") else 2):
+    if task not in _HEADS or rows is None or len(shapes) != (1 if task == "pose" else 2):
         return None
     task_name, family, other_values = _HEADS[task]
     why = f"its outputs {shapes_in_words(list(shapes))} and its {'metadata' if description.task else 'name'}, a YOLO's for {task}"

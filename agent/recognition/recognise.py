@@ -25,7 +25,6 @@ from edgemeter.agent.recognition.metadata import (
     read_self_description,
 )
 from edgemeter.agent.recognition.output_shapes import IMAGENET_CLASSES, family_of_outputs, side_of
-from edgemeter.agent.recognition.wake_word import DOUBT, wake_word_card
 from edgemeter.agent.runtimes import Loaded, TensorInfo, with_batch_of_1
 from edgemeter.agent.vision import decoders
 from edgemeter.agent.vision.decoders.nanodet import OLD_STRIDES
@@ -39,13 +38,13 @@ _ON_UNIT_PADDLE = re.compile(r"ppyoloe[-_]?(plus|\+)|rt-?_?detr")
 _ON_LITE = re.compile(r"efficient(net)?[-_]?lite")
 _TRAINED_ON_UNIT = frozenset({
     "yolov5", "yolov5-heads", "yolov8", "yolo26", "yolo-nas", "efficient-nms", "torchvision", "yolo-seg", "yolo26-seg", "yolo-pose",
-    "yolo-obb", "yolov7-rows", "detr-lists",
+    "yolov7-rows", "detr-lists",
 })  # fmt: skip
 _QUANTISED = re.compile(r"[ ._-](?:[iI]?[qQ]\d\w*|[bB]?[fF](?:16|32)|[tT][qQ]\d\w*|MXFP4\w*|mxfp4\w*)$")
 Layout = Literal["NHWC", "NCHW"]
 # Source: Ultralytics' validation (0.7), super-gradients' (0.7), YOLOv5's (0.6), YOLOX's (0.65) and NanoDet's (0.6).
 _NMS_IOU = {
-    **dict.fromkeys(("yolov8", "yolo-seg", "yolo-pose", "yolo-obb", "yolo-nas"), 0.7),
+    **dict.fromkeys(("yolov8", "yolo-seg", "yolo-pose", "yolo-nas"), 0.7),
     **dict.fromkeys(("yolov5", "yolov5-heads", "nanodet"), 0.6),
     "yolox": 0.65,
 }
@@ -171,16 +170,11 @@ def card_for(model: Path, loaded: Loaded) -> tuple[Card, tuple[str, ...]]:
     Raises:
         ConfigError: the card is wrong, or there is none and the model cannot be recognised; the message lists what to write.
     """
-    path = card_of(model, loaded)
+    path = card_path(model)
     if not path.exists():
         return recognise(model, loaded)
     read = read_card(path)
     return read, (*_of_another_file(model, read), *_made_by_guessing(model, path, read))
-
-
-def card_of(model: Path, loaded: Loaded) -> Path:
-    """Return where the card of a loaded model lies: of one that a shipped factory made beside its weights."""
-    return card_path(Path(loaded.card_beside) if loaded.card_beside else model)
 
 
 def _made_by_guessing(model: Path, path: Path, read: Card) -> tuple[str, ...]:
@@ -217,8 +211,6 @@ def recognise(model: Path, loaded: Loaded) -> tuple[Card, tuple[str, ...]]:
     address, model = model, named_path(model, loaded)
     precision, precision_from = _precision(model, loaded)
     about = f"{model.name} has no card; "
-    if (heard := wake_word_card(name_of(model), precision, loaded)) is not None:
-        return heard, (f"{about}guessed: task {heard.task} from its shapes", f"{about}unsure: {DOUBT}")
     try:
         info, layout = _image_input(loaded)
         size, size_from = _size(info, layout, description, model, [output.shape for output in loaded.outputs])
@@ -238,10 +230,8 @@ def recognise(model: Path, loaded: Loaded) -> tuple[Card, tuple[str, ...]]:
             )
     except UnknownFamilyError as error:
         families = ", ".join([*decoders.names(), "classifier"])
-        file = card_of(address, loaded)
-        card_text = repr(str(file if loaded.card_beside else file.name))
         raise ConfigError(
-            f"cannot identify {str(address)!r}: {error}. Write a card beside it, {card_text}, with name, task "
+            f"cannot identify {str(address)!r}: {error}. Write a card beside it, {card_path(address).name!r}, with name, task "
             f"(classification, detection, segmentation, pose, ...), family ({families}), precision, [input] height, width, layout (NHWC or "
             "NCHW), resize, mean, sd and [output] classes, labels, nms_iou"
         ) from error

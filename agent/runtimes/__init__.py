@@ -75,9 +75,9 @@ class Loaded:
     `import_ns` and `load_ns` are monotonic durations: importing the library, and reading and compiling the model.
     `precision` is what its tensors show (fp32, fp16, int8, int8-dynamic: only the weights are integers), None if unknown.
 
-    Of a model that code makes: its name, hash and size of all its files, and the file that its card lies beside, which are known when it is
-    loaded; `first_ns`, what the first call took, made when loading on inputs of the declared shapes, an open batch being 1; whether it
-    `compiles_at_call`; why the number of threads is unknown.
+    Of a model that code makes: its name, hash and size of all its files, which are known when it is loaded; `first_ns`, what the first
+    call took, made when loading on inputs of the declared shapes, an open batch being 1; whether it `compiles_at_call`; why the number of
+    threads is unknown.
     """
 
     package: str
@@ -96,7 +96,6 @@ class Loaded:
     first_ns: int | None = None
     compiles_at_call: bool = False
     threads_reason: str | None = None
-    card_beside: str | None = None
 
 
 class Runtime(Protocol):

@@ -16,7 +16,6 @@ Plug-in providers, by extras of these names (Python 3.11+): `openvino-ep` (Intel
 the CPU unless set (`ggml-ep.weights = "f16"`, `ggml-ep.device = "gpu"`). Any other (recorded `,auto`): backend its full name, setting
 `provider_library = "/path/lib.so"`.
 What is timed is `InferenceSession.run` on arrays that lie ready: it makes its output arrays, and copies to and from an accelerator.
-`encoder_model.onnx` with `decoder_model.onnx` beside it (Whisper as Optimum exports it) is one model: see onnx_seq2seq.
 Tested with onnxruntime 1.31.1, onnxruntime-ep-openvino 1.8.1 and onnxruntime-ggml 0.2.0 on the CPU; webgpu-ep by hand on an NVIDIA H200.
 """
 
@@ -32,7 +31,7 @@ import numpy as np
 
 from edgemeter.agent.base.errors import ConfigError, MeasurementError, UnavailableError
 from edgemeter.agent.contract import model_file
-from edgemeter.agent.runtimes import Array, Loaded, Options, TensorInfo, onnx_built_in, onnx_file, onnx_plug_in, onnx_seq2seq
+from edgemeter.agent.runtimes import Array, Loaded, Options, TensorInfo, onnx_built_in, onnx_file, onnx_plug_in
 from edgemeter.agent.runtimes.adapter import LibraryCandidate, RuntimeLibrary, check_inputs, check_options, chosen_setting, load_library
 from edgemeter.agent.runtimes.onnx_errors import errors_of, reason_of
 
@@ -60,7 +59,6 @@ class OnnxRuntime:
         # Where ONNX Runtime's own profiler is to write; it slows the model, so that nothing is measured with it on.
         self._profile_prefix = profile_prefix
         self._session: Any = None
-        self._decoder: onnx_seq2seq.GreedyDecoder | None = None
         self._inputs: tuple[TensorInfo, ...] = ()
         self._outputs: tuple[TensorInfo, ...] = ()
         self._feeds: dict[str, Array] = {}
@@ -76,7 +74,6 @@ class OnnxRuntime:
         check_options("onnx", options, extra=(*configuration, *of_providers, _OPTIMISATION, onnx_plug_in.LIBRARY))
         level = _OPTIMISATIONS[chosen_setting("onnx", options, _OPTIMISATION, _OPTIMISATIONS) or "all"]
         model_file.head(model)
-        pair = onnx_seq2seq.decoder_of(model)
         runtime_library = load_library(_CANDIDATES, "onnx")
         devices = plug_in.devices(runtime_library) if plug_in else []
         if plug_in is None:
@@ -108,25 +105,20 @@ class OnnxRuntime:
             computed = map(onnx_built_in.computed_precision, names.values(), settings)
             backend = ",".join([*names.values(), *[precision for precision in computed if precision != "f32"][:1]])
             threads_reason = next(filter(None, map(onnx_built_in.threads_reason, names.values(), settings)), None)
-        paths = (model, pair[0]) if pair else (model,)
-        sessions = [(path, _session(path, session_options, list(names), choice, runtime_library)) for path in paths]
-        session, decoder = sessions[0][1], sessions[-1][1]
-        if pair is not None:
-            inputs_of_decoder = tuple(entry.name for entry in decoder.get_inputs())
-            self._decoder = onnx_seq2seq.GreedyDecoder(session.run, decoder.run, inputs_of_decoder, pair[1])
+        session = _session(model, session_options, list(names), choice, runtime_library)
         load_ns = time.monotonic_ns() - started_ns
         self._session, self._failures = session, errors_of(runtime_library)[0]
         inputs, outputs = (tuple(_info(entry, model) for entry in ends) for ends in (session.get_inputs(), session.get_outputs()))
         self._inputs = onnx_file.with_quantisation(inputs, model)
-        self._outputs = (onnx_seq2seq.TOKENS,) if pair else onnx_file.with_quantisation(outputs, model)
-        facts = _taken(sessions, names, has_fallback=configuration.get(_NO_FALLBACK) != "1") | facts
+        self._outputs = onnx_file.with_quantisation(outputs, model)
+        facts = _taken(model, session, names, has_fallback=configuration.get(_NO_FALLBACK) != "1") | facts
         if plug_in:
             runtime_library = plug_in.with_version(runtime_library, devices)
         return runtime_library.loaded(
             backend=backend,
             inputs=self._inputs,
             outputs=self._outputs,
-            metadata=dict(session.get_modelmeta().custom_metadata_map) | (onnx_seq2seq.tokenizer_texts(model) if pair else {}),
+            metadata=dict(session.get_modelmeta().custom_metadata_map),
             load_ns=load_ns,
             facts=facts,
             precision=onnx_file.precision(model),
@@ -151,8 +143,7 @@ class OnnxRuntime:
                 # In this machine's byte order, whatever that of the array: the library reads the bytes as they are.
                 feeds[info.name] = array.astype(array.dtype.newbyteorder("="), order="C")
         names = [info.name for info in self._outputs]
-        run = self._session.run if self._decoder is None else self._decoder.run
-        failures = self._failures
+        run, failures = self._session.run, self._failures
 
         def call() -> None:
             self._last = None
@@ -176,7 +167,7 @@ class OnnxRuntime:
 
     def close(self) -> None:
         """Let the session go; its memory and threads go with it."""
-        self._session = self._decoder = None
+        self._session = None
         self._last, self._feeds = None, {}
         self._inputs = self._outputs = ()
 
@@ -241,31 +232,27 @@ def _session(model: Path, session_options: Any, providers: list[str], choice: Ma
     return session
 
 
-def _taken(sessions: Sequence[tuple[Path, Any]], names: Mapping[str, str], *, has_fallback: bool) -> dict[str, str]:
-    """Return how many operators of all sessions each provider took and which stayed on the CPU; nothing on the CPU alone.
+def _taken(model: Path, session: Any, names: Mapping[str, str], *, has_fallback: bool) -> dict[str, str]:
+    """Return how many operators each provider took and which stayed on the CPU; nothing on the CPU alone.
 
     Raises:
-        UnavailableError: a provider takes no operator of one of the models.
+        UnavailableError: a provider takes no operator of the model.
     """
     if list(names) == [_SHORT["cpu"]]:
         return {}
-    if not hasattr(sessions[0][1], "get_provider_graph_assignment_info"):
+    if not hasattr(session, "get_provider_graph_assignment_info"):
         return {"fully_accelerated": "not reported" if has_fallback else "yes"}
-    total: dict[str, Counter[str]] = {}
-    for model, session in sessions:
-        operators: dict[str, Counter[str]] = {name: Counter() for name in names}
-        for part in session.get_provider_graph_assignment_info():
-            operators.setdefault(part.ep_name, Counter()).update(node.op_type for node in part.get_nodes())
-        idle = [name for name, kinds in operators.items() if not kinds and name != _SHORT["cpu"]]
-        if idle:
-            raise UnavailableError(
-                f"{', '.join(idle)} takes no operator of {str(model)!r}, all of which would run elsewhere: choose "
-                f"{' or '.join(names.get(name, _short(name)) for name, kinds in operators.items() if kinds) or 'cpu'}"
-            )
-        for name, kinds in operators.items():
-            total.setdefault(name, Counter()).update(kinds)
-    facts = {f"operators_on_{names.get(name, _short(name))}": str(kinds.total()) for name, kinds in total.items() if kinds}
-    on_cpu = total.get(_SHORT["cpu"])
+    operators: dict[str, Counter[str]] = {name: Counter() for name in names}
+    for part in session.get_provider_graph_assignment_info():
+        operators.setdefault(part.ep_name, Counter()).update(node.op_type for node in part.get_nodes())
+    idle = [name for name, kinds in operators.items() if not kinds and name != _SHORT["cpu"]]
+    if idle:
+        raise UnavailableError(
+            f"{', '.join(idle)} takes no operator of {str(model)!r}, all of which would run elsewhere: choose "
+            f"{' or '.join(names.get(name, _short(name)) for name, kinds in operators.items() if kinds) or 'cpu'}"
+        )
+    facts = {f"operators_on_{names.get(name, _short(name))}": str(kinds.total()) for name, kinds in operators.items() if kinds}
+    on_cpu = operators.get(_SHORT["cpu"])
     return facts | ({"left_to_cpu": ", ".join(f"{kind} {count}" for kind, count in sorted(on_cpu.items()))} if on_cpu else {})
 
 

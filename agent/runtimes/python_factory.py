@@ -6,12 +6,10 @@ inputs, `{"image": ("float32", (1, 3, 224, 224))}` (None: open), as a pair or as
 TensorFlow) are waited for; those of other libraries take a `PythonModel(wait=...)`.
 Cold start: `import` holds what the factory imports, `first` is the first call, on noise (integers: 0) where shapes are declared, and
 `compile` what it took beyond later ones, where the model states that.
-Identity: the hash of the source (shipped: of its name), of files that options name or `edgemeter.plugin.import_attribute` read, of those
-beside the code that Python imported or opened by the end of the first call (open shapes: of loading), and of the weights. Folders count
-without hidden files; above 1000 files or 16 GB only as `weights`. Name: of the texts, weights or factory.
+Identity: the hash of the source, of files that options name, of those beside the code that Python imported or opened by the end of the
+first call (open shapes: of loading), and of the weights. Folders count without hidden files; above 1000 files or 16 GB only as `weights`.
+Name: of the texts, weights or factory.
 It is your own code, sandboxed, run only if a command or suite on this machine names it: no fleet order carries it.
-Shipped: `edgemeter.agent.factories.NAME:make`, NAME being `torch_eager`, `torch_compiled`, `jax_jit`, `tensorflow_saved_model`,
-`hugging_face` or `ultralytics_yolo`; `python -m pydoc edgemeter.agent.factories.NAME` shows the options.
 Tested with PyTorch 2.13.0 and JAX 0.10.2 on the CPU.
 """
 
@@ -59,7 +57,6 @@ from edgemeter.agent.sandbox.user_code import (
     timed_imports,
     uninstalled,
 )
-from edgemeter.agent.sandbox.user_code import import_attribute as import_attribute  # noqa: PLC0414 - factories read it from here
 
 logger = logging.getLogger(__name__)
 # Their versions are facts where a factory names no packages.
@@ -105,9 +102,9 @@ class PythonFactory:
         with noted_files():
             first_ns = self._first_call(python_model, address)
         weights = files_of_weights(python_model.weights, address)
-        named = [] if target.is_shipped else files_of_options(options.extra, address, has_weights=bool(weights))
+        named = files_of_options(options.extra, address, has_weights=bool(weights))
         further: dict[Path, Path] = {}
-        for path in (target.source, *sources(), *weights, *named, *opened()):
+        for path in (target.source, *sources(target), *weights, *named, *opened(target)):
             further.setdefault(path.resolve(), path)
         del further[target.source.resolve()]
         loaded = Loaded(
@@ -122,7 +119,6 @@ class PythonFactory:
             name=_name(python_model, target),
             sha256=model_file.sha256(model, further.values()),
             size_bytes=sum(path.stat().st_size for path in (*model_file.parts(model), *further.values())),
-            card_beside=str((weights or [*further.values()])[0]) if target.is_shipped and further else None,
             first_ns=first_ns,
             compiles_at_call=python_model.compiles or python_model.backend.partition(",")[0] in _COMPILERS,
             threads_reason=None if "threads" in keywords else "the factory takes no `threads`: its library chooses their number",
@@ -182,18 +178,9 @@ class PythonFactory:
                 )
         return arrays
 
-    def late_facts(self) -> Mapping[str, str]:
-        """Return what the model reports of how it ran; see `LateFacts`."""
-        facts = self._loaded().facts
-        try:
-            return {} if facts is None else {str(name): str(text) for name, text in facts().items()}
-        except Exception as error:  # it is the user's code, and may raise anything
-            raise MeasurementError(f"the model's `facts` raised {raised(error)}") from error
-
     def with_late_facts(self, loaded: Loaded) -> Loaded:
-        """Return what was loaded with what its calls showed, and `late_facts`; see `LateFacts`."""
-        described = self._described(loaded)
-        return replace(described, facts={**described.facts, **self.late_facts()})
+        """Return what was loaded with what its calls showed; see `LateFacts`."""
+        return self._described(loaded)
 
     def close(self) -> None:
         """Let the model go. What its `close` raises is logged: the run is measured by then."""

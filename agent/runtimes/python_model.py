@@ -38,7 +38,6 @@ class PythonModel:
     weights: files hashed into the identity (sha256), in order.
     metadata: texts of the model, as of `Loaded.metadata` (class names, task).
     precision: as of `Loaded.precision`; default: that of its parameters where they can be seen, else unknown.
-    facts: called after the timed part; what a record should hold of how it ran (graph breaks, recompilations), texts by name.
     close: releases it.
     """
 
@@ -54,7 +53,6 @@ class PythonModel:
     weights: tuple[Path, ...] = ()
     metadata: Mapping[str, str] = field(default_factory=dict)
     precision: str | None = None
-    facts: Callable[[], Mapping[str, str]] | None = None
     close: Callable[[], None] | None = None
 
 

@@ -29,7 +29,6 @@ from edgemeter.agent.sandbox.policy import is_narrow
 
 # What was run of the user's files since loading began: module and source.
 _READ: dict[str, tuple[ModuleType, Path]] = {}
-_TARGETS: list[PythonTarget] = []
 # What it opened meanwhile, and whether to read at first.
 _OPENED: dict[Path, bool] = {}
 _MOST_CAUSES = 10
@@ -41,24 +40,11 @@ _SANDBOXED = (
 )
 
 
-def import_attribute(address: str) -> Any:
-    """Return an attribute of the user's code, `package.module:NAME` or `FILE.py:NAME`; its file becomes part of the model's identity.
-
-    Raises:
-        UnavailableError: what it imports is not installed.
-        ConfigError: there is no such file, module or attribute, or running it raised.
-    """
-    target = python_target.parse(address)
-    if target is None:
-        raise ConfigError(f"{address!r} names nothing in Python: write package.module:NAME or FILE.py:NAME")
-    return attribute_of(target, address)
-
-
 def plugin_class(kind: str, address: str, protocol: type) -> Any:
     """Return the class that `FILE.py:NAME` names, None of a name without a file; `kind` is for the error.
 
     Raises:
-        EdgemeterError: as `import_attribute`, or it is no class with the methods of the protocol.
+        EdgemeterError: as `attribute_of`, or it is no class with the methods of the protocol.
     """
     target = python_target.of_file(address)
     if target is None:
@@ -78,14 +64,17 @@ def forget() -> None:
         if module.__spec__ is None and sys.modules.get(name) is module:
             del sys.modules[name]
     _READ.clear()
-    _TARGETS.clear()
     _OPENED.clear()
 
 
 def attribute_of(target: PythonTarget, address: str) -> Any:
-    """Return what `target` names; `address` is its text. Raises as `import_attribute`."""
+    """Return what `target` names; `address` is its text.
+
+    Raises:
+        UnavailableError: what it imports is not installed.
+        ConfigError: there is no such file, module or attribute, or running it raised.
+    """
     try:
-        _TARGETS.append(target)
         module = _run_file(target.source, address) if target.file else _imported(str(target.module), target.source)
     except (EdgemeterError, MemoryError):
         raise
@@ -178,33 +167,30 @@ def _causes(error: BaseException | None) -> Iterator[BaseException]:
         error = error.__cause__ or error.__context__
 
 
-def sources() -> list[Path]:
-    """Return the files of the user's that were run since `forget`, in order, then those beside them that were imported, by name."""
+def sources(target: PythonTarget) -> list[Path]:
+    """Return the files beside the code of a target that were imported, by the names of their modules."""
     modules = (module for name, module in sorted(sys.modules.items()) if not name.startswith("edgemeter."))
     imported = [Path(file) for module in modules if isinstance(module, ModuleType) and (file := vars(module).get("__file__"))]
-    first: dict[Path, Path] = {}
-    for path in (*(target.source for target in _TARGETS if not target.is_shipped), *_in_folders(imported)):
-        first.setdefault(path.resolve(), path)
-    return list(first.values())
+    return _beside(target, imported)
 
 
-def opened() -> list[Path]:
-    """Return the files in the folders of the user's code that it opened to read while `noted_files` was entered; by name."""
+def opened(target: PythonTarget) -> list[Path]:
+    """Return the files beside the code that it opened to read while `noted_files` was entered; by name."""
     files = (file for file, is_read in _OPENED.items() if is_read and "__pycache__" not in file.parts and file.is_file())
-    return sorted(_in_folders(files))
+    return sorted(_beside(target, files))
 
 
-def _in_folders(files: Iterable[Path]) -> list[Path]:
-    """Return those files that lie in folders of the user's code, but for what a run writes: in its scratch folder, or before it read it."""
-    folders = {folder for target in _TARGETS if (folder := target.folder)}
-    scratch = Path(tempfile.gettempdir()).resolve()
-    has_scratch = not any(folder.is_relative_to(scratch) for folder in folders)
+def _beside(target: PythonTarget, files: Iterable[Path]) -> list[Path]:
+    """Return those files that lie in the code's folder, but for what a run writes: in its scratch folder, or before it read it."""
+    folder, scratch = target.folder, Path(tempfile.gettempdir()).resolve()
+    if folder is None:
+        return []
 
     def is_of_code(file: Path) -> bool:
-        is_written = not _OPENED.get(file, True) or (has_scratch and file.is_relative_to(scratch))
-        return not is_written and any(python_target.lies_in(file, folder) for folder in folders)
+        is_written = not _OPENED.get(file, True) or (not folder.is_relative_to(scratch) and file.is_relative_to(scratch))
+        return not is_written and python_target.lies_in(file, folder)
 
-    return [path for path in files if folders and is_of_code(path.resolve())]
+    return [path for path in files if is_of_code(path.resolve())]
 
 
 def files_of_weights(weights: Sequence[Path], address: str) -> list[Path]:

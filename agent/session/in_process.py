@@ -51,8 +51,7 @@ def measure_function(
         open_sensors(options["power"], settings.power, settings.sensors) as (sensors, why_no_power),
     ):
         device, fleet = config.names(options["device"], options["fleet"], settings)
-        # What sampling costs was calibrated for a process of its own.
-        context = SessionContext("function", device, fleet, None, fingerprint.read(), "all", None)
+        context = SessionContext("function", device, fleet, None, fingerprint.read())
         run = PlannedRun(case, 0, case.seed, 1, sha256_of(target.function), context)
         return measure_run(run, sensors, why_no_power, on_event, partial(_execute, target))
 

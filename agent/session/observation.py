@@ -1,19 +1,13 @@
 """Readings taken during a run from outside its process: power from the first idle to the last, conditions while queries are timed.
 
-Also the wait for a start temperature before it, and the stored observer effect.
+Also the wait for a start temperature before it.
 """
 
-import logging
 import os
 import time
-from collections.abc import Callable, Iterable, Mapping
-from pathlib import Path
-from typing import Literal
+from collections.abc import Callable, Mapping
 
-from edgemeter.agent.base import durable_file
-from edgemeter.agent.base.config import home
-from edgemeter.agent.base.errors import ConfigError
-from edgemeter.agent.contract.record_conditions import Condition, Environment, ObserverEffect
+from edgemeter.agent.contract.record_conditions import Condition
 from edgemeter.agent.contract.record_figures import CoolDown
 from edgemeter.agent.energy.sampler import Sampler
 from edgemeter.agent.engine import job
@@ -23,11 +17,7 @@ from edgemeter.agent.machine.machine import THIS_MACHINE, Machine
 from edgemeter.agent.machine.memory_watch import MemoryWatch
 from edgemeter.agent.power import PowerSensor
 
-logger = logging.getLogger(__name__)
 PERIOD_S = 1.0
-OBSERVER_FILE = "observer.json"
-# `nothing`: neither power nor conditions are sampled during the run; for measuring what sampling itself costs.
-Observing = Literal["all", "nothing"]
 
 
 def wait_until_cool(
@@ -57,36 +47,6 @@ def _hottest_c(machine: Machine) -> float | None:
     return max(temperatures.read(machine).values(), default=None)
 
 
-def observer_setting(environment: Environment, sensors: Iterable[str]) -> str:
-    """Return the key of a setting: the board (or the processor, where it has no name), its cores, and what is sampled."""
-    board = environment.board or environment.cpu or environment.arch
-    return " | ".join([board, f"{environment.cores} cores", "+".join(sorted(sensors)) or "conditions only"])
-
-
-def find_observer_effect(environment: Environment, sensors: Iterable[str], folder: Path | None = None) -> ObserverEffect | None:
-    """Return the calibrated effect for this setting, if any; a damaged file is logged and counts as none."""
-    try:
-        return _read_effects((folder or home()) / OBSERVER_FILE).get(observer_setting(environment, sensors))
-    except ConfigError as error:
-        logger.warning("%s", error)
-        return None
-
-
-def keep_observer_effect(effect: ObserverEffect, environment: Environment, folder: Path | None = None) -> Path:
-    """Store the effect for the setting that it was measured in, replacing an earlier one, and return the file.
-
-    Raises:
-        ConfigError: the file is damaged, or cannot be written.
-    """
-    path = (folder or home()) / OBSERVER_FILE
-    effects = _read_effects(path) | {observer_setting(environment, effect.sensors): effect}
-    return durable_file.write_struct(path, effects)
-
-
-def _read_effects(path: Path) -> dict[str, ObserverEffect]:
-    return durable_file.read_struct(path, dict[str, ObserverEffect], "observer effects", "delete it and calibrate again") or {}
-
-
 class Observation:
     """Follows one run by its events; `seen` are the machine's conditions before, during and after it, in that order.
 
@@ -100,15 +60,13 @@ class Observation:
     def __init__(
         self,
         sensors: Mapping[str, PowerSensor],
-        observing: Observing = "all",
         machine: Machine = THIS_MACHINE,
         served: Callable[[], set[int]] = set,
         neighbours: Callable[[], set[int]] = set,
     ) -> None:
-        self.sampler = Sampler(sensors) if sensors and observing == "all" else None
+        self.sampler = Sampler(sensors) if sensors else None
         self.seen = []
         self.timed_conditions = []
-        self._observing = observing
         self._machine = machine
         self._served, self._neighbours = served, neighbours
         self._table: ProcessTable | None = None
@@ -144,8 +102,6 @@ class Observation:
             self.sampler.stop()
 
     def _watch(self, event: job.Phase, pid: int) -> None:
-        if self._observing == "nothing":
-            return
         if event.name == "load":
             self._watcher = conditions.ConditionWatcher(
                 pid, self._machine, table=self._table, served=self._served, neighbours=self._neighbours

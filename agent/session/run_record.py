@@ -8,10 +8,10 @@ from dataclasses import dataclass
 import msgspec
 
 from edgemeter.agent.contract.case_identity import served_model
-from edgemeter.agent.contract.energy_provenance import provenance_of
+from edgemeter.agent.contract.energy_provenance import sensor_provenance
 from edgemeter.agent.contract.operating_point import OperatingPoint
 from edgemeter.agent.contract.record import RunRecord
-from edgemeter.agent.contract.record_conditions import Condition, Environment, ObserverEffect, Provenance
+from edgemeter.agent.contract.record_conditions import Condition, Environment, Provenance
 from edgemeter.agent.contract.record_figures import CoolDown, Energy, PowerTrace, Stretch, Sustained, Windows
 from edgemeter.agent.contract.suite import Case
 from edgemeter.agent.energy.per_inference import METHOD, Energies
@@ -19,7 +19,6 @@ from edgemeter.agent.energy.window import Window
 from edgemeter.agent.engine.job import MeasuredRun
 from edgemeter.agent.machine import clock
 from edgemeter.agent.power.detect import scope_rank
-from edgemeter.agent.session.observation import Observing
 from edgemeter.agent.verdict.judge import as_asked_for, judge
 from edgemeter.agent.verdict.rule import SensorFaults
 
@@ -48,8 +47,6 @@ class SessionContext:
     fleet: str
     order_seed: int | None
     environment: Environment
-    observing: Observing
-    observer: ObserverEffect | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,10 +73,10 @@ def run_record(
     sustained: Sustained | None,
 ) -> RunRecord:
     """Return the record of a run; beside its process were read its start, the machine's conditions and the energy."""
-    case, environment, observer = run.case, run.session.environment, run.session.observer
+    case, environment = run.case, run.session.environment
     faults = SensorFaults(power.frozen, lost_sensors(power_traces, power.all()))
     shared = {name: getattr(measured, name) for name in measured.__struct_fields__ if name in RunRecord.__struct_fields__}
-    judged = judge(measured, conditions, environment, observer, cool_down, power.all(), sensor_warnings(power_traces), faults)
+    judged = judge(measured, conditions, environment, cool_down, power.all(), sensor_warnings(power_traces), faults)
     return RunRecord(
         id=uuid.uuid4().hex,
         device=run.session.device,
@@ -101,7 +98,6 @@ def run_record(
         energy_method=METHOD,
         environment=environment,
         conditions=tuple(conditions),
-        observer=observer,
         verdict=as_asked_for(judged, run.operating_point),
         provenance=_provenance(measured, power.energy),
         sustained=sustained,
@@ -135,9 +131,7 @@ def _provenance(measured: MeasuredRun, power: Energy | None) -> dict[str, Proven
     if measured.accuracy:
         groups["accuracy"] = timed
     if power:
-        energy_origin = provenance_of(power, timed) or timed
-        # A modelled energy is an estimate to readers that know no more than that.
-        groups["energy"] = "estimated" if energy_origin == "modelled" else energy_origin
+        groups["energy"] = sensor_provenance(power.sensor, timed) or timed
     return groups
 
 

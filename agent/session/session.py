@@ -36,7 +36,7 @@ from edgemeter.agent.power import PowerSensor
 from edgemeter.agent.power.detect import described
 from edgemeter.agent.session import rate_search, run_record, sustained
 from edgemeter.agent.session.hopeless import by_reason, check_runtime, has_failed, refusals
-from edgemeter.agent.session.observation import Observation, Observing, find_observer_effect, wait_until_cool
+from edgemeter.agent.session.observation import Observation, wait_until_cool
 from edgemeter.agent.session.operating import OperatedBoard, operated_board
 from edgemeter.agent.session.run_record import PlannedRun, SessionContext
 
@@ -95,7 +95,7 @@ def check(suite: Suite, *, opens: bool = False) -> Mapping[int, EdgemeterError]:
             _require_model(case.model)
         if case.predictions:
             durable_file.check_writable(Path(case.predictions))
-        for path, absent in ((case.data, "is no data"), (case.stream, "is no stream"), (case.annotations, "are no annotations")):
+        for path, absent in ((case.data, "is no data"), (case.annotations, "are no annotations")):
             if path and not Path(path).exists():
                 raise ConfigError(f"there {absent} at {path!r}: correct the path")
     if points := list(dict.fromkeys(filter(None, (case.operating_point for case in suite.cases)))):
@@ -166,12 +166,11 @@ def measure(
     on_event: OnEvent,
     keep: Callable[[RunRecord], RunRecord] = lambda record: record,
     order: Sequence[tuple[Case, int]] | None = None,
-    observing: Observing = "all",
 ) -> Generator[RunRecord | EdgemeterError, None, None]:
     """Measure every repeat of every case, and yield each record as `keep` returned it, or the error that ended its run.
 
     Before them comes one error for each reason why this machine cannot measure a case. `order` gives case and repeat of every run where
-    they are not to be shuffled, and is read as they are measured; `observing` is what is sampled beside the runs. A case that `has_failed`
+    they are not to be shuffled, and is read as they are measured. A case that `has_failed`
     is measured no more. One whose rate is to be found is as many runs as the search takes. The board is set to the operating point of each
     run, and put back at the end, however it comes: close what is returned. That it was not put back is the last error.
 
@@ -187,7 +186,7 @@ def measure(
     order_seed = seed if order is None else None
     if order is None:
         order = [(case, repeat) for case, repeat in run_order(suite, seed) if case not in hopeless]
-    context = session_context(suite.name, identity, sensors, order_seed, observing)
+    context = SessionContext(suite.name, identity.device, identity.fleet, order_seed, fingerprint.read())
     hashes: dict[str, str] = {}
 
     def measure_one(board: OperatedBoard, case: Case, repeat: int, number: int) -> RunRecord:
@@ -244,15 +243,6 @@ def check_power(suite: Suite, sensors: Mapping[str, PowerSensor]) -> None:
         )
 
 
-def session_context(
-    suite: str, identity: DeviceIdentity, sensors: Mapping[str, PowerSensor], order_seed: int | None, observing: Observing = "all"
-) -> SessionContext:
-    """Return the facts that the runs of a session share, as this machine is now."""
-    environment = fingerprint.read()
-    observer = find_observer_effect(environment, sensors) if observing == "all" else None
-    return SessionContext(suite, identity.device, identity.fleet, order_seed, environment, observing, observer)
-
-
 def measure_run(
     run: PlannedRun,
     sensors: Mapping[str, PowerSensor],
@@ -263,7 +253,7 @@ def measure_run(
     """Return the record of one run, which `execute` measures while power and conditions are read; raises EdgemeterError if it failed."""
     work = run_job(run, sensors)
     cooled = cool_down(run.case, on_event)
-    observation = Observation(sensors, run.session.observing, served=partial(served_here, Path(run.case.model)))
+    observation = Observation(sensors, served=partial(served_here, Path(run.case.model)))
     observation.inspect_before()
     monotonic_ns = time.monotonic_ns()
 

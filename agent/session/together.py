@@ -27,6 +27,7 @@ from edgemeter.agent.contract.suite import Case, Suite, blocks_of, groups_of
 from edgemeter.agent.energy.sampler import Sampler
 from edgemeter.agent.energy.window import Window
 from edgemeter.agent.engine import isolation, job
+from edgemeter.agent.machine import fingerprint
 from edgemeter.agent.machine.load import read_memory
 from edgemeter.agent.machine.machine import THIS_MACHINE, Machine
 from edgemeter.agent.power import PowerSensor
@@ -64,7 +65,7 @@ def measure(
         yield from session.measure(replace(suite, cases=tuple(apart)), identity, sensors, why_no_power, on_event, keep)
     for cases in groups.values():
         session.check_power(replace(suite, cases=tuple(cases)), sensors)
-        context = session.session_context(suite.name, identity, sensors, None)
+        context = SessionContext(suite.name, identity.device, identity.fleet, None, fingerprint.read())
         yield from _TogetherGroup(cases, context, sensors, why_no_power, on_event, keep).measure()
 
 

@@ -23,7 +23,6 @@ from edgemeter.agent.base.toml_mistakes import Mistake, mistakes, without
 from edgemeter.agent.base.variables import BROKER_FILE_VARIABLES
 from edgemeter.agent.contract import case_settings, suite
 from edgemeter.agent.contract.suite import SuiteFile
-from edgemeter.agent.power.detect import PROMOTED_BY
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,8 +92,6 @@ def check_file(path: Path, kind: str | None = None) -> tuple[str, list[Mistake]]
     kind = kind or _kind_of(content)
     file_kind = _known(kind)
     document = resolve_name(file_kind.document)
-    if kind in OF_CASES:
-        suite.renew_keys(content)
     all_mistakes = mistakes(content, document)
     if kind == "agent":
         all_mistakes += [*_wrong_choice(content), *_wrong_sensors(content.get("sensors"))]
@@ -128,12 +125,12 @@ def faults_of_suite(document: SuiteFile, path: Path) -> Iterator[Mistake]:
 
 
 def _wrong_choice(content: Mapping[str, Any]) -> Iterator[Mistake]:
-    """Yield the names of sensors in `power` that there are not; a promotion is by its sensor's name."""
+    """Yield the names of sensors in `power` that there are not."""
     tables, power_names = content.get("sensors"), content.get("power")
     table_names = list(tables) if isinstance(tables, dict) else []
     names = [*power.names(), *(name for name in table_names if name not in power.names())]
     for name in power_names if isinstance(power_names, list) else ():
-        if isinstance(name, str) and name.partition(PROMOTED_BY)[0] not in names:
+        if isinstance(name, str) and name not in names:
             yield Mistake("", "power", f"no power sensor is called {name!r}: {near(name, names)}")
 
 

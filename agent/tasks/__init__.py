@@ -11,28 +11,21 @@ from numpy.typing import NDArray
 
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.base.plugins import find_plugin, plugin_names
-from edgemeter.agent.contract.model_card import WAKE_WORD, AudioInput, Card, ImageInput
+from edgemeter.agent.contract.model_card import Card
 from edgemeter.agent.contract.record_accuracy import Accuracy
 from edgemeter.agent.datasets.dataset import Dataset
 from edgemeter.agent.runtimes import Loaded
 
 TASKS: Mapping[str, str] = {
     "classification": "edgemeter.agent.tasks.classification:Classification",
-    "depth": "edgemeter.agent.tasks.depth:Depth",
     "detection": "edgemeter.agent.tasks.detection:Detection",
-    "oriented-boxes": "edgemeter.agent.tasks.oriented_boxes:OrientedBoxes",
     "pose": "edgemeter.agent.tasks.shapes:Pose",
     "segmentation": "edgemeter.agent.tasks.shapes:Segmentation",
-    "keyword-spotting": "edgemeter.agent.tasks.classification:KeywordSpotting",
-    "speech-recognition": "edgemeter.agent.tasks.speech_recognition:SpeechRecognition",
-    "anomaly-detection": "edgemeter.agent.tasks.anomaly_detection:AnomalyDetection",
     "semantic-segmentation": "edgemeter.agent.tasks.pixels:SemanticSegmentation",
 }
-# Of a recording that goes on and on; a card may name it too.
-_OF_STREAMS: Mapping[str, str] = {WAKE_WORD: "edgemeter.agent.tasks.wake_word:WakeWord"}
 ENTRY_POINTS = "edgemeter.tasks"
 # Those that find objects in a picture, each with a score: of two outputs that differ, what was found decides whether they are the same.
-OF_OBJECTS = frozenset({"detection", "oriented-boxes", "pose", "segmentation"})
+OF_OBJECTS = frozenset({"detection", "pose", "segmentation"})
 # How much of an accuracy is computed.
 Parts = Literal["all", "value"]
 # What one call of the model takes, by name, and what it gives, in the model's order.
@@ -116,18 +109,11 @@ def names() -> list[str]:
 
 
 def create(model: Card, loaded: Loaded, data: Dataset) -> Task:
-    """Return the task that the card names; a model that hears a stream seeks a word in it, whatever its task.
+    """Return the task that the card names.
 
     Raises:
         ConfigError: no task has that name, or the model or the data does not fit it.
         UnavailableError: it is another package's, and cannot be imported.
     """
-    hears = data.is_stream and data.items[0].kind == "audio"
-    if data.is_stream and not isinstance(model.input, AudioInput if hears else ImageInput):
-        raise ConfigError(
-            f"model {model.name!r} does not take what the stream {data.name!r} holds: give another stream, or correct its card"
-        )
-    if model.task == WAKE_WORD and not data.is_stream:
-        raise ConfigError(f"model {model.name!r} seeks a word in a stream: give --stream RECORDING in place of --data")
-    task: Task = find_plugin("task", {**TASKS, **_OF_STREAMS}, WAKE_WORD if hears else model.task, ENTRY_POINTS)(model, loaded, data)
+    task: Task = find_plugin("task", TASKS, model.task, ENTRY_POINTS)(model, loaded, data)
     return task

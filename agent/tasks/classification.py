@@ -1,18 +1,18 @@
-"""Classification: one class per photograph, or per recording (keyword spotting), scored by top-1 and top-5 accuracy."""
+"""Classification: one class per photograph or per array, scored by top-1 and top-5 accuracy."""
 
 from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
-from edgemeter.agent.audio.front_end import FrontEnd
 from edgemeter.agent.base.errors import ConfigError
-from edgemeter.agent.contract.model_card import Card
+from edgemeter.agent.contract.model_card import Card, TensorInput
 from edgemeter.agent.contract.record_accuracy import Accuracy
 from edgemeter.agent.datasets.dataset import Dataset
 from edgemeter.agent.datasets.items import Item
 from edgemeter.agent.runtimes import Loaded
 from edgemeter.agent.tasks import Inputs, Outputs, Parts
+from edgemeter.agent.tasks.array_items import array_inputs
 from edgemeter.agent.tasks.item_accuracy import item_accuracy, noun_of
 from edgemeter.agent.tasks.parts import Share
 from edgemeter.agent.tasks.photo_items import load_item
@@ -25,7 +25,7 @@ _ENOUGH = 5
 
 
 class Classification:
-    """Keeps the five best classes of every photograph."""
+    """Keeps the five best classes of every item: a photograph where the card's input is an image, else an array."""
 
     def __init__(self, model: Card, loaded: Loaded, data: Dataset) -> None:
         if data.has_truth and data.classes is None:
@@ -34,19 +34,21 @@ class Classification:
                 f'model {model.name!r} is a classifier, {data.name!r} has {truth_kind}: give an index {{"file": class}} as annotations'
             )
         self._model, self._loaded, self._data = model, loaded, data
-        self._calls_of = self._front_end()
+        self._inputs_of = self._front_end()
         self._predictions: dict[int, list[int]] = {}
         self._truth = self._classes()
 
     def prepare(self, index: int) -> Sequence[Inputs]:
-        """Return the calls for item `index`, of a photograph one."""
-        return self._calls_of(self._data.items[index])
+        """Return the one call for item `index`."""
+        return [self._inputs_of(self._data.items[index])]
 
-    def _front_end(self) -> Callable[[Item], Sequence[Inputs]]:
-        """Return what makes the calls of an item."""
+    def _front_end(self) -> Callable[[Item], Inputs]:
+        """Return what makes the inputs of an item."""
+        if isinstance(self._model.input, TensorInput):
+            return lambda item: array_inputs(item, self._loaded)
         info = input_of(self._model, self._loaded)
         preprocessor = Preprocessor(self._model.image, info)
-        return lambda item: [{info.name: load_item(preprocessor, item)[0]}]
+        return lambda item: {info.name: load_item(preprocessor, item)[0]}
 
     def predict(self, index: int, calls: Sequence[Outputs]) -> None:
         """Keep the classes with the five highest scores, best first; of equal scores the lower class comes first."""
@@ -119,7 +121,7 @@ def class_accuracy(ranked: Mapping[int, Sequence[int]], truth: Sequence[int], da
     members, detail = sorted(right), {}
     if any(len(best) > 1 for best in ranked.values()):
         top5 = Share({index: truth[index] in best[:_BEST] for index, best in ranked.items()})
-        bounds = top5.bounded(members, noun_of(data, METRIC))
+        bounds = top5.bounded(members, noun_of(data))
         detail = {"top5": top5.value(members), "top5_low": bounds.low, "top5_high": bounds.high}
     warnings = _shifted(ranked, truth, sum(right.values()))
     return item_accuracy(METRIC, Share(right), members, data, parts=parts, detail=detail, warnings=warnings)
@@ -137,11 +139,3 @@ def _shifted(ranked: Mapping[int, Sequence[int]], truth: Sequence[int], top1: in
             )
             return (hint,)
     return ()
-
-
-class KeywordSpotting(Classification):
-    """Keeps the five best classes of every recording; models of samples and models of features (the card's input)."""
-
-    def _front_end(self) -> Callable[[Item], Sequence[Inputs]]:
-        front = FrontEnd(self._model, self._loaded)
-        return lambda item: front.one_call(item, "keyword")

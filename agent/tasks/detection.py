@@ -78,43 +78,11 @@ def _matched(detections: Detections, are_shown: NDArray[np.bool_], other: Detect
     return matched
 
 
-class ObjectTask(PhotoTask):
-    """The base of tasks that find objects: decodes each photograph, and keeps of it what `_kept` makes of the objects."""
-
-    similar = staticmethod(by_boxes)
-
-    def __init__(self, model: Card, loaded: Loaded, data: Dataset) -> None:
-        super().__init__(model, loaded, data)
-        self._decoder = create(model, with_batch_of_1(loaded))
-        self._predictions: dict[int, Any] = {}
-        # Photographs in which as much was found as the card keeps.
-        self._full: set[int] = set()
-
-    def predict(self, index: int, calls: Sequence[Outputs]) -> NDArray[np.float32]:
-        """Decode and keep what was found in photograph `index`, which was prepared before; return the scores, float32 [n]."""
-        detections = self._decode(index, calls)
-        self._predictions[index] = self._kept(index, detections)
-        if len(detections.scores) >= self._model.output.max_detections:
-            self._full.add(index)
-        return detections.scores
-
-    def same_predictions(self, index: int, calls: Sequence[Outputs], other: Sequence[Outputs]) -> float | None:
-        """Return the share of the objects in two raw outputs that the other has too; None where neither shows any."""
-        return matched_ratio(self._decode(index, calls), self._decode(index, other), self.similar)
-
-    def _decode(self, index: int, calls: Sequence[Outputs]) -> Detections:
-        return self._decoder.decode(values_of_first(calls[0], self._loaded), self._frames[index])
-
-    def _kept(self, index: int, detections: Detections) -> Any:
-        """Return what is kept of one photograph for the score."""
-        del index
-        return detections
-
-
-class Detection(ObjectTask):
-    """Keeps the detections of every photograph; scores them all together."""
+class Detection(PhotoTask):
+    """Decodes each photograph and keeps what was found; scores all together."""
 
     KIND: ClassVar[ObjectKind] = BOXES
+    similar = staticmethod(by_boxes)
 
     def __init__(self, model: Card, loaded: Loaded, data: Dataset) -> None:
         if data.has_truth and data.truth is None:
@@ -123,7 +91,12 @@ class Detection(ObjectTask):
                 f"model {model.name!r} finds objects, the ground truth of {data.name!r} is {truth_kind}: give COCO annotations"
             )
         super().__init__(model, loaded, data)
+        self._decoder = create(model, with_batch_of_1(loaded))
         self._boxes: dict[int, Detections] = {}
+        # The shapes, of another kind than boxes, as they are scored.
+        self._predictions: dict[int, Sequence[Any]] = {}
+        # Photographs in which as much was found as the card keeps.
+        self._full: set[int] = set()
         self._truth = None if data.truth is None else self._read(data.truth)
         self._categories = () if data.truth is None else category_ids(model, data.truth["categories"])
         self._sizes = {} if data.truth is None else {image["id"]: (image["width"], image["height"]) for image in data.truth["images"]}
@@ -140,6 +113,21 @@ class Detection(ObjectTask):
                     f"{frame.photo_width} x {frame.photo_height} (upright): give the photographs they were made for"
                 )
         return calls
+
+    def predict(self, index: int, calls: Sequence[Outputs]) -> NDArray[np.float32]:
+        """Decode and keep what was found in photograph `index`, which was prepared before; return the scores, float32 [n]."""
+        detections = self._decode(index, calls)
+        self._predictions[index] = self._kept(index, detections)
+        if len(detections.scores) >= self._model.output.max_detections:
+            self._full.add(index)
+        return detections.scores
+
+    def same_predictions(self, index: int, calls: Sequence[Outputs], other: Sequence[Outputs]) -> float | None:
+        """Return the share of the objects in two raw outputs that the other has too; None where neither shows any."""
+        return matched_ratio(self._decode(index, calls), self._decode(index, other), self.similar)
+
+    def _decode(self, index: int, calls: Sequence[Outputs]) -> Detections:
+        return self._decoder.decode(values_of_first(calls[0], self._loaded), self._frames[index])
 
     def score(self, parts: Parts = "all") -> Accuracy | None:
         """Return COCO AP over all photographs decoded; None without ground truth, or where it holds no object to find."""

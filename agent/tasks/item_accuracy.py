@@ -18,13 +18,13 @@ from edgemeter.agent.tasks.parts import CONFIDENCE, NOT_ASKED, Bounded, ItemFigu
 
 # Below so many items (of a group of annotations: objects) a group gets no figure: it would be an anecdote.
 SMALLEST_GROUP = 30
-# What the items of a kind are called, and those of a metric.
-_NOUNS = {"image": "images", "audio": "recordings", "tensor": "items", "wer": "utterances"}
+# What the items of a kind are called.
+_NOUNS = {"image": "images", "tensor": "items"}
 
 
-def noun_of(data: Dataset, metric: str) -> str:
-    """Return what the items are called that the bounds of a metric take as independent."""
-    return _NOUNS.get(metric) or _NOUNS[data.items[0].kind]
+def noun_of(data: Dataset) -> str:
+    """Return what the items are called that bounds take as independent."""
+    return _NOUNS[data.items[0].kind]
 
 
 def item_accuracy(
@@ -42,7 +42,7 @@ def item_accuracy(
     value = figure.value(members) if members else None
     if value is None:
         return None
-    noun = noun_of(data, metric)
+    noun = noun_of(data)
     bounds, groups = Bounded(reason=NOT_ASKED), []
     if parts == "all":
         bounds = figure.bounded(members, noun)

@@ -1,4 +1,4 @@
-"""Tasks whose model predicts every pixel: their base, and the class of each pixel (semantic segmentation).
+"""Semantic segmentation: the class of every pixel.
 
 Classes are scored by the mean over classes of intersection over union (mIoU). Scores are interpolated to the photograph's pixels before the
 best class is taken, as the usual evaluations do; a model that gives classes itself keeps those of the nearest cell. A pixel whose map says
@@ -32,8 +32,13 @@ Floats = NDArray[np.float32]
 _BLOCK = 32
 
 
-class PixelTask(PhotoTask):
-    """Prepares photographs; `_map` is the output of one as float32 [channels, rows, columns]."""
+MIOU = "miou"
+IGNORED = 255
+Classes = NDArray[np.int64]
+
+
+class SemanticSegmentation(PhotoTask):
+    """Keeps for each photograph how many pixels of each class were right, predicted and there."""
 
     def __init__(self, model: Card, loaded: Loaded, data: Dataset) -> None:
         targets = list((data.targets or {}).values())
@@ -44,63 +49,6 @@ class PixelTask(PhotoTask):
             )
         super().__init__(model, loaded, data)
         self._truth = [target for target in targets if isinstance(target, Path)]
-
-    def _map(self, calls: Sequence[Outputs], channels: int | None) -> Floats:
-        """Return the first output as [channels, rows, columns]; channels that are last come first, none becomes one."""
-        values = values_of_first(calls[0], self._loaded)[0]
-        if values.ndim == 4 and values.shape[0] == 1:
-            values = values[0]
-        elif values.ndim == 2:
-            values = values[None]
-        if values.ndim == 3 and channels is not None:
-            if values.shape[0] == channels:
-                return tamed(values)
-            if values.shape[2] == channels:
-                return tamed(np.ascontiguousarray(values.transpose(2, 0, 1)))
-        form = "scores of each class, [1, classes, rows, columns]" if channels != 1 else "[1, rows, columns]"
-        raise ConfigError(
-            f"task {self._model.task} needs an output of {form}, the model {self._model.name!r} gives {list(calls[0][0].shape)}: "
-            "correct output.classes or task in its card"
-        )
-
-    def _blocks(self, index: int, values: Floats) -> Iterator[tuple[slice, Floats]]:
-        """Yield rows of photograph `index` and the output at their pixels, [channels, rows, width], interpolated bilinearly."""
-        frame, (_, height, width) = self._frames[index], values.shape
-        left_cells, right, across = taps(0, frame.photo_width, frame.scale_x, frame.offset_x, width / frame.input_width, width)
-        above, below, down = taps(0, frame.photo_height, frame.scale_y, frame.offset_y, height / frame.input_height, height)
-        for begin in range(0, frame.photo_height, _BLOCK):
-            rows = slice(begin, min(begin + _BLOCK, frame.photo_height))
-            weight, unit = down[rows][:, None], np.float32(1)
-            lines = values[:, above[rows]] * (unit - weight) + values[:, below[rows]] * weight
-            block: Floats = lines[..., left_cells] * (unit - across) + lines[..., right] * across
-            yield rows, block
-
-    def _true_map(self, index: int) -> NDArray[Any]:
-        """Return the map of photograph `index`, [height, width].
-
-        Raises:
-            ConfigError: it cannot be read, or is of another size than the photograph.
-        """
-        path, frame = self._truth[index], self._frames[index]
-        values = photograph.read_map(path)
-        if values.shape != (frame.photo_height, frame.photo_width):
-            raise ConfigError(
-                f"the map {str(path)!r} has {values.shape[1]} x {values.shape[0]} pixels, its photograph {frame.photo_width} x "
-                f"{frame.photo_height} (upright): give the maps of these photographs"
-            )
-        return values
-
-
-MIOU = "miou"
-IGNORED = 255
-Classes = NDArray[np.int64]
-
-
-class SemanticSegmentation(PixelTask):
-    """Keeps for each photograph how many pixels of each class were right, predicted and there."""
-
-    def __init__(self, model: Card, loaded: Loaded, data: Dataset) -> None:
-        super().__init__(model, loaded, data)
         if model.output.classes is None:
             raise ConfigError(f"model {model.name!r}: task {model.task} needs output.classes in its card")
         self._count = model.output.classes
@@ -165,6 +113,51 @@ class SemanticSegmentation(PixelTask):
         second = self._map(calls, 1)
         is_probability = second.min() >= 0 and second.max() <= 1
         return np.concatenate([np.full_like(second, 0.5 if is_probability else 0.0), second])
+
+    def _map(self, calls: Sequence[Outputs], channels: int) -> Floats:
+        """Return the first output as [channels, rows, columns]; channels that are last come first, none becomes one."""
+        values = values_of_first(calls[0], self._loaded)[0]
+        if values.ndim == 4 and values.shape[0] == 1:
+            values = values[0]
+        elif values.ndim == 2:
+            values = values[None]
+        if values.ndim == 3:
+            if values.shape[0] == channels:
+                return tamed(values)
+            if values.shape[2] == channels:
+                return tamed(np.ascontiguousarray(values.transpose(2, 0, 1)))
+        form = "scores of each class, [1, classes, rows, columns]" if channels != 1 else "[1, rows, columns]"
+        raise ConfigError(
+            f"task {self._model.task} needs an output of {form}, the model {self._model.name!r} gives {list(calls[0][0].shape)}: "
+            "correct output.classes or task in its card"
+        )
+
+    def _blocks(self, index: int, values: Floats) -> Iterator[tuple[slice, Floats]]:
+        """Yield rows of photograph `index` and the output at their pixels, [channels, rows, width], interpolated bilinearly."""
+        frame, (_, height, width) = self._frames[index], values.shape
+        left_cells, right, across = taps(0, frame.photo_width, frame.scale_x, frame.offset_x, width / frame.input_width, width)
+        above, below, down = taps(0, frame.photo_height, frame.scale_y, frame.offset_y, height / frame.input_height, height)
+        for begin in range(0, frame.photo_height, _BLOCK):
+            rows = slice(begin, min(begin + _BLOCK, frame.photo_height))
+            weight, unit = down[rows][:, None], np.float32(1)
+            lines = values[:, above[rows]] * (unit - weight) + values[:, below[rows]] * weight
+            block: Floats = lines[..., left_cells] * (unit - across) + lines[..., right] * across
+            yield rows, block
+
+    def _true_map(self, index: int) -> NDArray[Any]:
+        """Return the map of photograph `index`, [height, width].
+
+        Raises:
+            ConfigError: it cannot be read, or is of another size than the photograph.
+        """
+        path, frame = self._truth[index], self._frames[index]
+        values = photograph.read_map(path)
+        if values.shape != (frame.photo_height, frame.photo_width):
+            raise ConfigError(
+                f"the map {str(path)!r} has {values.shape[1]} x {values.shape[0]} pixels, its photograph {frame.photo_width} x "
+                f"{frame.photo_height} (upright): give the maps of these photographs"
+            )
+        return values
 
 
 def pixel_counts(predicted: Classes, truth: Classes, count: int) -> Classes:

@@ -10,7 +10,6 @@ from functools import update_wrapper
 
 import numpy as np
 
-from edgemeter.agent.base.metrics import is_reached
 from edgemeter.agent.contract.model_card import UNSURE_FAMILY
 from edgemeter.agent.engine.job import NOTHING_TO_FIND, MeasuredRun, Scored
 from edgemeter.agent.verdict.rule import Rule, Rules, RunFacts
@@ -21,8 +20,6 @@ IMPLAUSIBLE = 0.05
 FEW = 50
 # A working detector exceeds this score on some photograph.
 LOWEST_SCORE = 0.05
-# Metrics of all items, with what a model that learned nothing does not reach; of an error, what it exceeds.
-_WORTHLESS = {"top1": IMPLAUSIBLE, "accuracy": IMPLAUSIBLE, "miou": IMPLAUSIBLE, "abs_rel": 0.95}
 # A quantised score may exceed 1 by some steps, the product of two of them by more; from here on it is not a score.
 NO_SCORE = 2.0
 # Different inputs with the same outputs, before these count as constant.
@@ -159,24 +156,21 @@ def _nothing_to_find(run: Evaluated) -> str | None:
 
 
 @RULES.invalid(
-    f"on {FEW} or more items a classifier's accuracy is at least {IMPLAUSIBLE} and that of guessing, mIoU at least {IMPLAUSIBLE}, "
-    f"AbsRel below {_WORTHLESS['abs_rel']}, or a reference confirms it",
+    f"on {FEW} or more items a classifier's accuracy is at least {IMPLAUSIBLE} and that of guessing, mIoU at least {IMPLAUSIBLE}, or a "
+    "reference confirms it",
     "models in use reach twice that; below it, the model is broken, or model, card and data do not match",
     "check labels, normalisation and colour order on the card",
 )
 @_OfOutputs
 def _implausible_accuracy(run: Evaluated) -> str | None:
     accuracy = run.accuracy
-    if accuracy is None or accuracy.metric not in _WORTHLESS or accuracy.images < FEW or _is_known(run):
+    if accuracy is None or accuracy.metric not in ("top1", "accuracy", "miou") or accuracy.images < FEW or _is_known(run):
         return None
-    limit = _WORTHLESS[accuracy.metric]
-    if accuracy.metric in ("top1", "accuracy"):
-        limit = max(limit, _chance(run))
-    if is_reached(accuracy.value, limit, accuracy.better):
+    limit = IMPLAUSIBLE if accuracy.metric == "miou" else max(IMPLAUSIBLE, _chance(run))
+    if accuracy.value >= limit:
         return None
-    words = "reach at least" if accuracy.better == "higher" else "are below"
     return (
-        f"{accuracy.metric} {accuracy.value:.3f} on {accuracy.images} items; models in use {words} {limit:.2g}: the model is broken "
+        f"{accuracy.metric} {accuracy.value:.3f} on {accuracy.images} items; models in use reach at least {limit:.2g}: the model is broken "
         "(quantisation?), or its card (classes, normalisation, layout) or the annotations do not match it"
     )
 
@@ -225,23 +219,6 @@ def _accuracy_gate(facts: RunFacts) -> str | None:
         f"{gate.metric} {gate.value:.3f} of {gate.reference_value:.3f} ({gate.source}) needed {gate.needed_value:.3f}, "
         f"{gate.ratio:.0%} of it: the speed does not count"
     )
-
-
-@RULES.invalid(
-    "a stream has at most `most_missed` missed windows and `most_false` false detections",
-    "MLPerf Tiny accepts 8 of each on its recording",
-    "the more precise model",
-)
-def _missed_or_false(facts: RunFacts) -> str | None:
-    detections = facts.measured.detections
-    if detections is None:
-        return None
-    counts = (
-        (detections.missed, detections.most_missed, f"of {detections.windows} windows were missed"),
-        (detections.false, detections.most_false, f"detections are false in {detections.stream_s:.0f} s"),
-    )
-    exceeded = [f"{count} {words}, accepted are {limit}" for count, limit, words in counts if limit is not None and count > limit]
-    return "; ".join(exceeded) or None
 
 
 @RULES.suspect(
@@ -300,7 +277,7 @@ def _disagrees(facts: RunFacts) -> str | None:
     "write a card beside the model",
 )
 def _unsure_model(facts: RunFacts) -> str | None:
-    matters = " unsure: |" if facts.measured.accuracy is not None or facts.measured.detections is not None else ""
+    matters = " unsure: |" if facts.measured.accuracy is not None else ""
     guess_parts = [re.split(f"{matters} {UNSURE_FAMILY}", guess, maxsplit=1) for guess in facts.measured.guesses]
     doubts = [parts[1] for parts in guess_parts if len(parts) == 2]
     if not doubts:

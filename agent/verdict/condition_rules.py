@@ -1,4 +1,4 @@
-"""Rules on the conditions of the run: load of others, stolen time, throttling, supply, memory, changed settings, the observer effect."""
+"""Rules on the conditions of the run: load of others, stolen time, throttling, supply, memory, changed settings."""
 
 from collections.abc import Iterable
 
@@ -10,7 +10,6 @@ from edgemeter.agent.verdict.rule import Rules, RunFacts
 STEAL_RATIO = 0.02
 SWAPPED_MB = 16.0
 # A third of the smallest difference that matters, 3%.
-OBSERVER_RATIO = 0.01
 UNDER_VOLTAGE_COUNTER = "oc1"
 
 
@@ -146,19 +145,4 @@ def _compiled_at_start(facts: RunFacts) -> str | None:
     return (
         f"{modules} Python modules had no valid bytecode and were compiled during the cold start: run it once more; if they are compiled "
         "every time, let `python -m compileall` write their bytecode as a user who may"
-    )
-
-
-@RULES.suspect(
-    "`edgemeter doctor overhead` found that sampling adds at most 1% to p50 here",
-    "1% is a third of the smallest difference that matters; checked only where it was calibrated, and beyond chance",
-    "measure power from outside, or `--power none`",
-)
-def _observer_effect(facts: RunFacts) -> str | None:
-    effect = facts.observer
-    if effect is None or effect.effect_ratio <= OBSERVER_RATIO or effect.low_ratio <= 0:
-        return None
-    return (
-        f"power and condition sampling adds {effect.effect_ratio:.1%} to p50 here (95% bounds {effect.low_ratio:.1%} to "
-        f"{effect.high_ratio:.1%}, {effect.pairs} pairs of {effect.case})"
     )

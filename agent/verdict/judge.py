@@ -6,7 +6,7 @@ import msgspec
 
 from edgemeter.agent.base.documents import json_document
 from edgemeter.agent.contract.operating_point import OperatingPoint
-from edgemeter.agent.contract.record_conditions import Condition, Environment, ObserverEffect, Verdict, rule_of
+from edgemeter.agent.contract.record_conditions import Condition, Environment, Verdict, rule_of
 from edgemeter.agent.contract.record_figures import CoolDown, Energy
 from edgemeter.agent.engine.job import MeasuredRun
 from edgemeter.agent.verdict import (
@@ -49,14 +49,13 @@ def judge(
     measured: MeasuredRun,
     conditions: Sequence[Condition],
     environment: Environment | None = None,
-    observer: ObserverEffect | None = None,
     cool_down: CoolDown | None = None,
     energies: Sequence[Energy] = (),
     power_warnings: Sequence[str] = (),
     sensor_faults: SensorFaults = SensorFaults(),  # noqa: B008 - frozen
 ) -> Verdict:
     """Return the verdict on a run: the worst state of all violated rules, and `rule: evidence` for each, reasons apart from notes."""
-    facts = RunFacts(measured, conditions, environment, observer, cool_down, energies, power_warnings, sensor_faults)
+    facts = RunFacts(measured, conditions, environment, cool_down, energies, power_warnings, sensor_faults)
     return verdict_of([(rule, evidence) for rule in RULES if (evidence := rule.evidence(facts)) is not None])
 
 

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgemeter.agent.contract import samples
-from edgemeter.agent.contract.record_conditions import Condition, Environment, ObserverEffect, Verdict, worst
+from edgemeter.agent.contract.record_conditions import Condition, Environment, Verdict, worst
 from edgemeter.agent.contract.record_figures import CoolDown, Energy
 from edgemeter.agent.engine.job import MeasuredRun
 
@@ -33,7 +33,6 @@ class RunFacts:
     measured: MeasuredRun
     conditions: Sequence[Condition]
     environment: Environment | None = None
-    observer: ObserverEffect | None = None
     cool_down: CoolDown | None = None
     energies: Sequence[Energy] = ()
     power_warnings: Sequence[str] = ()

@@ -26,8 +26,6 @@ INSIDE: dict[Scope, tuple[Scope, ...]] = {scope: WIDEST_FIRST[:index] for index,
 INSIDE["gpu-board"] = ("board-input", "wall-ac")
 # Where a sensor's gain is unknown: by this much the parts of a board may exceed its total.
 UNKNOWN_GAIN_RATIO = 0.10
-# How far a mean power may lie outside the load steps of a calibration, as a share of their span: the board never idles twice alike.
-CALIBRATED_SLACK_RATIO = 0.02
 # Six times what healthy runs grew by in 10 to 60 s: -1.5 to 2.5 MB (LiteRT, ONNX Runtime, TorchScript, PyTorch eager and compiled, JAX).
 GROWN_MB = 16.0
 # What keeps something of each query grows in each third. Healthy runs grew by 2.5 MB at most in all three together, mostly in the first;
@@ -49,18 +47,6 @@ def _rate_not_sustained(facts: RunFacts) -> str | None:
     unserved = f", {load.unserved} were dropped{dropped_by}" if load.unserved else ""
     arrived = "a trace's requests" if load.target_per_s is None else f"{load.target_per_s:g} queries/s"
     return f"{arrived} arrived, {load.achieved_per_s:.4g}/s were served{unserved}: lower the rate"
-
-
-@RULES.note(
-    "the part of a stream that arrives fits in memory",
-    "an hour of video as inputs fits in no board's memory, and other frames may take other times",
-    "a shorter stream",
-)
-def _stream_repeats(facts: RunFacts) -> str | None:
-    stream, load = facts.measured.dataset.stream, facts.measured.load
-    if stream is None or load is None or stream.timed is None or stream.timed >= min(stream.inputs, load.samples + load.unserved):
-        return None
-    return f"the first {stream.timed:,} of {stream.inputs:,} inputs of the stream arrived over and over: more do not fit in memory"
 
 
 @RULES.invalid(
@@ -129,23 +115,6 @@ def _too_few_queries(facts: RunFacts) -> str | None:
 def _not_steady(facts: RunFacts) -> str | None:
     warm = facts.measured.warm_up
     return None if warm.steady else f"the median latency had not settled after {warm.queries} queries ({warm.duration_ms / 1000:.1f} s)"
-
-
-@RULES.suspect(
-    "no just-in-time compiler worked while queries were timed, and none gave up",
-    "the waiting query's latency holds its work; past its limit `torch.compile` runs the rest eagerly (backend `...,fell-back`)",
-    "inputs of one shape, or `--option dynamic=yes` of `torch_compiled`",
-)
-def _recompiled(facts: RunFacts) -> str | None:
-    if fell_back := facts.measured.runtime.facts.get("fell_back"):
-        return fell_back
-    began_ns = [int(text) for text in facts.measured.runtime.facts.get("compiled_ns", "").split() if text.isdecimal()]
-    timed = facts.measured.timed
-    within_s = [(moment - timed.start_ns) / 1e9 for moment in began_ns if timed.start_ns <= moment <= timed.end_ns]
-    if not within_s:
-        return None
-    first = f"the first {within_s[0]:.2g} s after the start"
-    return f"compilations while queries were timed: {len(within_s)}, {first}: latencies hold compile time"
 
 
 @RULES.suspect(
@@ -252,7 +221,7 @@ def _portable_kernels(facts: RunFacts) -> str | None:
 @ENERGY_RULES.suspect(
     "no power sensor of a narrower scope reads more than one of a wider scope, beyond both uncertainties (k = 2)",
     "a part cannot draw more than the whole; a sensor with unknown gain is allowed 10%",
-    "check wiring and shunt of both sensors; calibrate one",
+    "check wiring and shunt of both sensors",
 )
 def _implausible_power(facts: RunFacts) -> str | None:
     return "; ".join(filter(None, (_contradiction(energy, other) for energy, other in combinations(facts.energies, 2)))) or None
@@ -264,9 +233,7 @@ def _contradiction(energy: Energy, other: Energy) -> str | None:
     figures = f"{narrow.mean_power_w:.4g} W ({narrow.sensor}, {narrow.scope}) and {wide.mean_power_w:.4g} W ({wide.sensor}, {wide.scope})"
     beyond = narrow.mean_power_w - wide.mean_power_w
     if wide.scope in INSIDE[narrow.scope] and beyond > math.hypot(_u_w(narrow), _u_w(wide)):
-        return (
-            f"{figures}: the part draws {ratio:.3g} times the power of the whole; check the calibration, shunt and channels of the sensors"
-        )
+        return f"{figures}: the part draws {ratio:.3g} times the power of the whole; check the shunt and channels of the sensors"
     alike = narrow.scope == wide.scope and set(narrow.excludes) == set(wide.excludes)
     if alike and abs(beyond) > math.hypot(_u_w(narrow), _u_w(wide)):
         return f"{figures}: two sensors of one scope differ (ratio {ratio:.3g}) by more than their uncertainties; check both"
@@ -314,33 +281,8 @@ def _lost_sensor(facts: RunFacts) -> str | None:
 
 
 @ENERGY_RULES.note(
-    "no mean power lies outside the load steps that its sensor was calibrated with",
-    "beyond them the line is extrapolated; from a quarter of their span on there is no energy",
-    "calibrate over a wider span of load",
-)
-def _outside_calibration(facts: RunFacts) -> str | None:
-    return "; ".join(filter(None, map(_beyond, facts.energies))) or None
-
-
-def _beyond(energy: Energy) -> str | None:
-    if energy.calibrated_w is None:
-        return None
-    low_w, high_w = energy.calibrated_w
-    slack_w = CALIBRATED_SLACK_RATIO * (high_w - low_w)
-    means = {"under load": energy.mean_power_w, "idle before": energy.idle_before_w, "idle after": energy.idle_after_w}
-    outside = [
-        f"{watts:.3g} W {when}" for when, watts in means.items() if watts is not None and not low_w - slack_w <= watts <= high_w + slack_w
-    ]
-    if not outside:
-        return None
-    return (
-        f"{energy.sensor} was calibrated from {low_w:.3g} to {high_w:.3g} W and showed {', '.join(outside)}: calibrate it under this load"
-    )
-
-
-@ENERGY_RULES.note(
     "no power sensor warns about its own figures",
-    "the sensor's driver knows what may be wrong: an unconfirmed shunt, a missing calibration, a coarse resolution",
+    "the sensor's driver knows what may be wrong: an unconfirmed shunt, a coarse resolution",
     "do what the warning names",
 )
 def _power_sensor_warning(facts: RunFacts) -> str | None:

@@ -22,7 +22,7 @@ from edgemeter.collector.compare.summary import CaseSummary
 POWER = 0.8
 RUNS_A_DAY = 3
 # What a record's backend says of the run, after the backend that was asked for; the precision is among its options.
-_COMPUTED = re.compile(r"(,(auto|fp?16|bf16|fp32|fell-back))+$")
+_COMPUTED = re.compile(r"(,(auto|fp?16|bf16|fp32))+$")
 
 
 @dataclass(frozen=True, slots=True)

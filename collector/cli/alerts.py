@@ -14,7 +14,7 @@ import click
 from edgemeter.agent.base import figures
 from edgemeter.agent.base.command_group import DefaultGroup
 from edgemeter.agent.base.errors import FAILED
-from edgemeter.agent.base.options import PATH, format_option, json_option, renamed_option
+from edgemeter.agent.base.options import PATH, format_option, json_option
 from edgemeter.agent.base.progress import progress_bar
 from edgemeter.agent.base.tables import Format, console_for, print_data
 from edgemeter.collector.alerts import alerts_table, lifecycle, outbox
@@ -100,7 +100,7 @@ def listing(stores: tuple[str, ...], *, with_closed: bool, with_members: bool, f
 @alerts.command(short_help="Confirm an alert; a new level begins.")
 @click.argument("number", type=click.IntRange(1))
 @store_option
-@renamed_option("--reason", "remark", former=["--remark"], help="The cause.")
+@click.option("--reason", "remark", help="The cause.")
 def acknowledge(number: int, stores: tuple[str, ...], remark: str | None) -> None:
     """Confirm an alert: its day marks the start of a new level, history is kept, and the alert closes at the next check.
 
@@ -113,7 +113,7 @@ def acknowledge(number: int, stores: tuple[str, ...], remark: str | None) -> Non
 @alerts.command(short_help="Dismiss a false alert; it does not open again.")
 @click.argument("number", type=click.IntRange(1))
 @store_option
-@renamed_option("--reason", "remark", former=["--because"], help="Why it is false.")
+@click.option("--reason", "remark", help="Why it is false.")
 def dismiss(number: int, stores: tuple[str, ...], remark: str | None) -> None:
     """Dismiss a false alert: it closes and does not open again for the same day.
 

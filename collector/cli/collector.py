@@ -19,7 +19,7 @@ from edgemeter.agent.base.documents import print_json
 from edgemeter.agent.base.errors import ConfigError, UnavailableError, os_error_as
 from edgemeter.agent.base.http_server import is_loopback
 from edgemeter.agent.base.mqtt_session import CONNECT_TIMEOUT_S
-from edgemeter.agent.base.options import PATH, FiniteRange, broker_files, renamed_option
+from edgemeter.agent.base.options import PATH, FiniteRange, broker_files
 from edgemeter.agent.base.service_manager import ServiceManager
 from edgemeter.agent.base.terminal import until_stopped
 from edgemeter.agent.ledger.retention import Retention
@@ -28,8 +28,6 @@ from edgemeter.collector.influx import influx_config
 from edgemeter.collector.ledgers.place import LedgerPlace
 
 if TYPE_CHECKING:
-    from edgemeter.collector.home_assistant.publisher import HomePublisher
-    from edgemeter.collector.otlp.otlp_config import OtlpConfig
     from edgemeter.collector.receive.service import Collector
 
 COMMANDS: Sections = {
@@ -37,7 +35,6 @@ COMMANDS: Sections = {
         "deploy-files": ("edgemeter.collector.cli.collector:deploy_files", "Write configuration files for deployment."),
         "init-ledger": ("edgemeter.collector.cli.collector:init_ledger", "Prepare a PostgreSQL database for a ledger."),
         "init-influx": ("edgemeter.collector.cli.collector:init_influx", "Set up InfluxDB for a collector."),
-        "load": ("edgemeter.collector.cli.load:load", "Load-test a server with simulated devices."),
     },
     "Receive and show": {
         "up": ("edgemeter.collector.cli.collector:up", "Receive results until stopped."),
@@ -132,7 +129,7 @@ def init_influx(
 )
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def init_ledger(*, ledger: LedgerPlace, as_json: bool) -> None:
-    """Create tables and SQL views of a ledger in PostgreSQL where there are none, and grant the least-privilege roles.
+    """Create the tables of a ledger in PostgreSQL where there are none, and grant the least-privilege roles.
 
     Call it as the owner of the database; the collectors may be running.
 
@@ -140,13 +137,12 @@ def init_ledger(*, ledger: LedgerPlace, as_json: bool) -> None:
     """
     from edgemeter.agent.base.postgres_session import LedgerSession
     from edgemeter.collector.postgresql.schema import init_ledger as initialise
-    from edgemeter.collector.sql_views.set_up import init_views
     from edgemeter.collector.trend.watch_file import WATCH_FORMAT
 
     if isinstance(ledger, Path):
         raise ConfigError(f"{str(ledger)!r} is a file, which needs no preparation: give postgresql://OWNER@HOST/DATABASE")
     with closing(LedgerSession(ledger, deadline_s=UPGRADE_S)) as session:
-        steps = [*initialise(session, WATCH_FORMAT.schema), *init_views(session)]
+        steps = initialise(session, WATCH_FORMAT.schema)
     if as_json:
         print_json({"ledger": str(ledger), "done": steps})
     else:
@@ -167,10 +163,9 @@ def collector() -> None:
 @click.command()
 @click.option("--broker", envvar="EDGEMETER_BROKER", help="Broker: HOST[:PORT], mqtt://... or mqtts://... Default: an embedded broker.")
 @broker_files
-@renamed_option(
+@click.option(
     "--folder",
     "fleet_folder",
-    former=["--fleet"],
     type=click.Path(path_type=Path, file_okay=False),
     help="Take address and certificate from the fleet's folder that `edgemeter fleet init` made.",
 )
@@ -184,12 +179,6 @@ def collector() -> None:
 @click.option("--influx-token-file", type=PATH, help="File with the token. Default: $EDGEMETER_INFLUX_TOKEN.")
 @influx_written_options
 @influx_read_option
-@click.option(
-    "--otlp",
-    envvar="EDGEMETER_OTLP",
-    help="Send OpenTelemetry metrics to this OTLP endpoint: http://HOST:4318, or http://HOST:9090/api/v1/otlp.",
-)
-@click.option("--otlp-headers-file", type=PATH, help="File with its headers, NAME=VALUE a line. Default: $EDGEMETER_OTLP_HEADERS.")
 @click.option("--group", envvar="EDGEMETER_GROUP", help="Share messages with the collectors of this group (MQTT 5 or mosquitto).")
 @click.option("--metrics", envvar="EDGEMETER_METRICS", help="Serve /metrics and /healthz at [HOST:]PORT. Default host: 127.0.0.1.")
 @click.option("--keep-days", type=FiniteRange(0, min_open=True), help="Delete records after this many days. Default: never.")
@@ -200,11 +189,6 @@ def collector() -> None:
     "--keep-mb",
     type=click.IntRange(1),
     help="Delete the oldest data, raw samples first, if the ledger exceeds this many MB. Default: unlimited.",
-)
-@click.option(
-    "--home-assistant",
-    is_flag=True,
-    help="Publish the devices and their newest results to Home Assistant (2024.11 or newer), by MQTT discovery.",
 )
 def up(
     *,
@@ -217,22 +201,18 @@ def up(
     influx_fields: influx_config.Extent,
     influx_also: tuple[influx_config.Extra, ...],
     influx_read_token_file: Path | None,
-    otlp: str | None,
-    otlp_headers_file: Path | None,
     group: str | None,
     metrics: str | None,
     keep_days: float | None,
     keep_samples_days: float | None,
     keep_mb: int | None,
-    home_assistant: bool,
     **files: Path | None,
 ) -> None:
-    """Receive results until Ctrl-C or SIGTERM, store them in the ledger, and drain it to InfluxDB and OTLP if given.
+    """Receive results until Ctrl-C or SIGTERM, store them in the ledger, and drain it to InfluxDB if given.
 
     Example: edgemeter collector up --broker broker.example --influx http://influx.example:8086
     """
     from edgemeter.collector.index import keeper
-    from edgemeter.collector.otlp.otlp_config import parse_otlp
     from edgemeter.collector.receive import monitor
     from edgemeter.collector.receive.presence import CollectorPresence
     from edgemeter.collector.receive.service import Collector
@@ -248,33 +228,27 @@ def up(
     if config is not None:
         config = dataclasses.replace(config, extent=influx_fields, also=frozenset(influx_also))
     reader = influx_config.reader_of(config, influx_read_token_file) if config is not None else None
-    endpoint = parse_otlp(otlp, headers_file=otlp_headers_file) if otlp else None
     broker_address = _broker_address(broker, fleet_folder, files)
     manager = ServiceManager()
     # A broker that is not up yet is no reason to be restarted by the watchdog's clock.
     manager.ready()
     with until_stopped() as stopped, _broker(broker_address, port) as address, keeper.index_keeper(path):
         service = Collector(address, path, config, reader=reader, group=group, retention=retention)
-        _drain_to_otlp(service, endpoint)
         metrics_server = monitor.Monitor(service, *monitor_address) if monitor_address else None
-        publisher = _home_publisher(address, path) if home_assistant else None
         presence = (
             CollectorPresence(address, lambda: service.name, lambda: service.unwell() is None, service.flooders) if broker_address else None
         )
-        parts = [part for part in (service, presence, metrics_server, publisher) if part is not None]
+        parts = [part for part in (service, presence, metrics_server) if part is not None]
         try:
             for part in parts:
                 part.start()
             # What is there now stays: a collection that goes through all of it holds up every receipt for 25 to 60 ms.
             gc.collect()
             gc.freeze()
-            states = [f"receiving from {address}, storing in {path}", *(f"draining to {sink}" for sink in (config, endpoint) if sink)]
+            states = [f"receiving from {address}, storing in {path}", *([f"draining to {config}"] if config is not None else [])]
             if metrics_server is not None:
                 states.append(f"/metrics at {metrics_server.host}:{metrics_server.port}")
-            states += ["publishing to Home Assistant"] if publisher is not None else []
             click.echo(f"{', '.join(states)}; a receipt means: on {service.safety()}; stop with Ctrl-C", err=True)
-            if not isinstance(path, Path) and (hint := _views_hint(path)):
-                click.echo(hint, err=True)
             if broker_address and not is_loopback(address.host) and accepts_anybody(address, CONNECT_TIMEOUT_S):
                 remedy = "let it ask for passwords or certificates (`edgemeter fleet init` sets up a mosquitto that does)"
                 click.echo(
@@ -289,36 +263,6 @@ def up(
         click.echo(
             f"stored {counts.inserted} new records, dropped {counts.duplicates} duplicates, quarantined {counts.quarantined}", err=True
         )
-
-
-def _drain_to_otlp(service: "Collector", endpoint: "OtlpConfig | None") -> None:
-    if endpoint is not None:
-        # Late: it needs numpy.
-        from edgemeter.collector.otlp.otlp_drain import drain_to_otlp
-
-        drain_to_otlp(service, endpoint)
-
-
-def _home_publisher(address: BrokerAddress, ledger: LedgerPlace) -> "HomePublisher":
-    # As above.
-    from importlib.metadata import version
-
-    from edgemeter.collector.home_assistant.publisher import HomePublisher
-
-    return HomePublisher(address, ledger, version("edgemeter"))
-
-
-def _views_hint(ledger: LedgerPlace) -> str | None:
-    from edgemeter.collector.ledgers.place import open_ledger
-    from edgemeter.collector.sql_views.set_up import position_name
-
-    with open_ledger(ledger, "read") as opened:
-        is_current = position_name() in opened.positions()
-    return (
-        None
-        if is_current
-        else f"the views for SQL are not of this version and not filled: edgemeter collector init-ledger --ledger {ledger}"
-    )
 
 
 def _broker_address(broker: str | None, folder: Path | None, files: dict[str, Path | None]) -> BrokerAddress | None:

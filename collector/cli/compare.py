@@ -34,7 +34,7 @@ class CompareCommand(ModalCommand):
         """Return the context of the command that the flags or the arguments choose."""
         # An option may be followed by its value: that is no positional argument.
         valued = [option for option in self.params if isinstance(option, click.Option) and not option.is_flag]
-        names = {name for option in valued for name in (*option.opts, *getattr(option, "former", ()))}
+        names = {name for option in valued for name in option.opts}
         positional = [
             argument for index, argument in enumerate(args) if not argument.startswith("-") and not (index and args[index - 1] in names)
         ]

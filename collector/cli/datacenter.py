@@ -7,7 +7,7 @@ import msgspec
 
 from edgemeter.agent.base.documents import print_json
 from edgemeter.agent.base.errors import ConfigError
-from edgemeter.agent.base.options import PATH, FiniteRange, format_option, quiet_option, renamed_option
+from edgemeter.agent.base.options import PATH, FiniteRange, format_option, quiet_option
 from edgemeter.agent.base.tables import Format, console_for, print_data
 from edgemeter.collector.cli.stores import all_days_option, influx_token_option, stored_summaries, stores_option
 from edgemeter.collector.compare.summary import DaysCounted
@@ -20,15 +20,14 @@ from edgemeter.collector.datacenter.workload import text_bytes
 
 
 @click.command(short_help="Compare edge and datacenter energy over ranges of utilisation, PUE and network.")
-@renamed_option("--device", "edge", former=["--edge"], metavar="DEVICE", help="Edge device. Default: the only one.")
+@click.option("--device", "edge", metavar="DEVICE", help="Edge device. Default: the only one.")
 @click.option("-m", "--model", help="Model. Default: the only one.")
 @click.option("--precision", help="Precision of the edge case. Default: the one with the lowest energy.")
 @click.option("--prompt-tokens", type=click.IntRange(1), help="Prompt tokens of a language model's requests. Default: the only number.")
 @click.option("--output-tokens", type=click.IntRange(1), help="Output tokens of a language model's requests. Default: the only number.")
-@renamed_option(
+@click.option(
     "--reference",
     "server",
-    former=["--server"],
     default="reference",
     metavar="DEVICE|ROLE",
     help="Server, measured by the same agent. Default: reference.",

@@ -17,7 +17,7 @@ from edgemeter.agent.base.broker_address import address_with_files
 from edgemeter.agent.base.documents import print_json
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.base.figures import count
-from edgemeter.agent.base.options import PATH, broker_files, format_option, renamed_option
+from edgemeter.agent.base.options import PATH, broker_files, format_option
 from edgemeter.agent.base.progress import progress_bar
 from edgemeter.agent.base.tables import Format, console_for, print_data
 from edgemeter.agent.base.terminal import TableColumn, fitted_table, plain_table
@@ -74,7 +74,7 @@ def devices(ledger: LedgerPlace | None, *, form: Format | None) -> None:
 @ledger_option
 @click.option("--fleet", help="Fleet of the device. Default: the only one that has it.")
 def retire(device: str, ledger: LedgerPlace | None, fleet: str | None) -> None:
-    """Retire a DEVICE that does not come back: no alert expects it, Home Assistant removes it, its records stay. Online again, it is back.
+    """Retire a DEVICE that does not come back: no alert expects it, its records stay. Online again, it is back.
 
     A device with a certificate is put out by `edgemeter fleet revoke`.
 
@@ -128,36 +128,29 @@ def _devices_document(
     "--again", "starts_again", is_flag=True, help="Write records again, after a bucket was lost, restored or is to have more fields."
 )
 @since_option("received")
-@renamed_option(
+@click.option(
     "--influx",
     "store",
-    former=["--store"],
     metavar="URL",
     help="Only the InfluxDB at this URL. Default: wherever the ledger was drained to.",
 )
-@click.option("--otlp", metavar="URL", help="Only the OTLP endpoint at this URL.")
 @click.option("--json", "as_json", is_flag=True, help='Print {"sinks": [...]}.')
-def drain(
-    ledger: LedgerPlace | None, *, starts_again: bool, since_ns: int | None, store: str | None, otlp: str | None, as_json: bool
-) -> None:
-    """Show how far each InfluxDB and OTLP endpoint has the records of the ledger, or with --again set it back.
+def drain(ledger: LedgerPlace | None, *, starts_again: bool, since_ns: int | None, store: str | None, as_json: bool) -> None:
+    """Show how far each InfluxDB has the records of the ledger, or with --again set it back.
 
     The running collector writes them again.
 
     Example: edgemeter collector drain --again --since 2026-11-01
     """
-    from edgemeter.collector.otlp.otlp_config import parse_otlp
-
     if since_ns is not None and not starts_again:
         raise click.UsageError("--since says what is written again: add --again")
     with open_ledger(chosen_ledger(ledger), "write" if starts_again else "read") as opened:
-        prefixes = [f"influx {store.partition('?')[0].rstrip('/')} "] if store is not None else []
-        prefixes += [f"otlp {parse_otlp(otlp, environ={})}"] if otlp is not None else []
-        sinks = [name for name in opened.positions() if name.startswith(tuple(prefixes or [""]))]
+        prefix = f"influx {store.partition('?')[0].rstrip('/')} " if store is not None else ""
+        sinks = [name for name in opened.positions() if name.startswith(prefix)]
         if not sinks:
             raise ConfigError(
-                f"the ledger was not drained to {store or otlp or 'any sink'} (known: {', '.join(opened.positions()) or 'none yet'}): "
-                "start `collector up --influx URL` or `--otlp URL`"
+                f"the ledger was not drained to {store or 'any sink'} (known: {', '.join(opened.positions()) or 'none yet'}): "
+                "start `collector up --influx URL`"
             )
         unwritten = {name: opened.set_back(name, since_ns) if starts_again else opened.behind(name) for name in sinks}
     if as_json:
@@ -173,9 +166,8 @@ def drain(
 @ledger_option
 @click.option("--influx", envvar="EDGEMETER_INFLUX", help="Also write the changes to this InfluxDB, for the dashboards.")
 @click.option("--influx-token-file", type=PATH, help="File with the token. Default: $EDGEMETER_INFLUX_TOKEN.")
-@click.option("--views", is_flag=True, help="Also write the changes to the views of the ledger in PostgreSQL, for the dashboards.")
 @format_option('Print {"changes": [...]}.')
-def changes(ledger: LedgerPlace | None, influx: str | None, influx_token_file: Path | None, *, views: bool, form: Format | None) -> None:
+def changes(ledger: LedgerPlace | None, influx: str | None, influx_token_file: Path | None, *, form: Format | None) -> None:
     """List changes of the devices (firmware, kernel, agent, runtime, ...), confirmed steps, and annotations.
 
     Example: edgemeter collector changes --influx http://influx.example:8086
@@ -186,8 +178,6 @@ def changes(ledger: LedgerPlace | None, influx: str | None, influx_token_file: P
     from edgemeter.collector.trend import changes as changing
 
     path = chosen_ledger(ledger)
-    if views and isinstance(path, Path):
-        raise click.UsageError("--views is for a ledger in PostgreSQL: name it with --ledger")
     with open_ledger(path, "read") as opened:
         changes = changing.changes_of(record.record for record in opened.records())
     with progress_bar() as progress, closing(LedgerHistory(path, progress=progress)) as history:
@@ -197,10 +187,6 @@ def changes(ledger: LedgerPlace | None, influx: str | None, influx_token_file: P
             rejected = sink.write([changing.change_point_line(change) for change in changes])
         if rejected:
             raise ConfigError(f"InfluxDB rejects {len(rejected)} of {len(changes)} changes: {rejected[0].reason}")
-    if not isinstance(path, Path) and views:
-        from edgemeter.collector.sql_views.fill import write_changes
-
-        write_changes(path, changes)
     if print_data(form, {"changes": [asdict(change) for change in changes]}):
         return
     table = plain_table("time", "device", "change")

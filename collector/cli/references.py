@@ -1,233 +1,189 @@
-"""`edgemeter references`: the references that devices are compared with, with provenance."""
+"""`edgemeter references`: figures that others publish, judged by three laws and beside own runs; and the references measured here."""
 
-from dataclasses import asdict
+from collections.abc import Sequence
+from datetime import datetime, timezone
 from pathlib import Path
+from typing import Any
 
 import click
-import msgspec
 
 from edgemeter.agent.base import figures
 from edgemeter.agent.base.command_group import DefaultGroup
-from edgemeter.agent.base.documents import print_json
-from edgemeter.agent.base.errors import ConfigError
-from edgemeter.agent.base.options import PATH, format_option, json_option, renamed_option
-from edgemeter.agent.base.tables import Format, console_for, print_data, print_rows
-from edgemeter.collector.cli.judge_references import (
-    fact_options,
-    judge,
-    opened_shelf,
-    own_cases,
-    print_left_out,
-    read_table,
-    reader_options,
-    readers,
-    refuse_without_file,
-    retrieval_day,
-    shelf_option,
-)
-from edgemeter.collector.cli.stores import stores_option
+from edgemeter.agent.base.errors import UnavailableError
+from edgemeter.agent.base.options import PATH, added, format_option
+from edgemeter.agent.base.progress import note
+from edgemeter.agent.base.tables import Format, console_for, print_data
+from edgemeter.agent.base.terminal import TableColumn, fitted_table, print_text
+from edgemeter.agent.contract.figures import in_view
+from edgemeter.agent.ledger.ledger import default_path
+from edgemeter.collector.cli.stores import stored_summaries, stores_option
+from edgemeter.collector.compare.spread import median_of
 from edgemeter.collector.compare.summary import CaseSummary
-from edgemeter.collector.published import ReadTable
-from edgemeter.collector.published.row import KINDS, PublishedRow, too_few_items
-from edgemeter.collector.reference import mlperf, table
-from edgemeter.collector.reference.imported import ListingRequest, ReferenceListing, listing_of
+from edgemeter.collector.published import laws, listing
+from edgemeter.collector.published.claim import parse_claim
+from edgemeter.collector.published.own_runs import own_runs
+from edgemeter.collector.published.readers import ReadRows, read
+from edgemeter.collector.published.row import NOT_STATED, PublishedRow
+from edgemeter.collector.published.shelf import Shelf, default_shelf
 
-_json_option = json_option("Print one JSON document.")
-_store_option = stores_option("Where to read measured references from. Default: the ledger in $EDGEMETER_HOME.")
 ROWS_SHOWN = 20
+_shelf_option = click.option(
+    "--shelf", type=PATH, envvar="EDGEMETER_REFERENCES", help="Folder of kept figures. Default: references in $EDGEMETER_HOME."
+)  # fmt: skip
+_file_options = added(
+    click.option(
+        "--column", "columns", multiple=True, metavar="HEADING=FIELD",
+        help='What a column of a table holds: a field ("Model=model") or a figure ("Latency (ms)=latency:ms"). Repeatable.',
+    ),
+    click.option(
+        "--fact", "facts", multiple=True, metavar="FIELD=VALUE",
+        help="What the source does not state itself: device, precision, batch, version, address, ... Repeatable.",
+    ),
+)  # fmt: skip
 
 
 @click.group(cls=DefaultGroup, context_settings={"help_option_names": ["-h", "--help"]})
 def references() -> None:
-    """Judge what others publish; list measured, imported and published references.
+    """Judge what others publish; list measured and published references.
 
     Example: edgemeter references list
     """
 
 
-references.add_command(judge)
-references.add_command(readers)
-
-
-@references.command("import", short_help="Import an official MLPerf Inference summary_results.json.")
-@click.argument("file", type=PATH)
-@renamed_option(
-    "--address", "source", former=["--source"], help="Address it was retrieved from. Default: the repository that its rows name."
-)
-@click.option("--retrieved", metavar="YYYY-MM-DD", help="Day of retrieval. Default: today.")
-@click.option("--unverified", is_flag=True, help="The results were not reviewed by MLCommons.")
-@click.option("--skip-refused", is_flag=True, help="Skip rows that are not understood, and list them.")
-@click.option("--replace", is_flag=True, help="Take this file instead of an earlier one of the same round.")
-@shelf_option
-@_json_option
-def import_(
-    *,
-    file: Path,
-    source: str | None,
-    retrieved: str | None,
-    unverified: bool,
-    skip_refused: bool,
-    replace: bool,
-    shelf: Path | None,
-    as_json: bool,
-) -> None:
-    """Import an official MLPerf Inference round. It is listed separately with its footnote, and never ranked.
-
-    Example: edgemeter references import summary_results.json --retrieved 2026-11-02
-    """
-    day = retrieval_day(retrieved)
-    parsed = mlperf.read(file, skip_refused=skip_refused)
-    kept_imports = opened_shelf(shelf).keep_import(file, parsed, source, day, is_verified=not unverified, replaces=replace)
-    for refusal in parsed.refused:
-        click.echo(f"refused: {refusal}", err=True)
-    print_left_out(parsed.repeated)
-    for words in filter(None, (kept_import.words() for kept_import in kept_imports)):
-        click.echo(words, err=True)
-    imports = [kept_import.now for kept_import in kept_imports]
-    if as_json:
-        rounds = [{"round": now.round, "rows": len(now.rows), "source": now.source, "retrieved": now.retrieved} for now in imports]
-        left_out = {"dropped": parsed.dropped, "refused": parsed.refused, "repeated": parsed.repeated}
-        print_json({"imported": rounds, **left_out})
-        return
-    for imported in imports:
-        powered = sum(row.power_value is not None for row in imported.rows)
-        rows = f"{figures.count(len(imported.rows), 'result')} of {imported.round}, {powered} with measured power"
-        click.echo(f"imported {rows}; retrieved from {imported.source} {imported.retrieved}")
-    if parsed.dropped:
-        click.echo(f"{figures.count(parsed.dropped, 'result')} left out: the round marks them as erroneous", err=True)
-
-
-@references.command(short_help="Keep published figures of a file, or one by options.")
+@references.command(short_help="Judge published figures, or a claim.")
 @click.argument("file", required=False, type=PATH)
-@reader_options
-@fact_options
-@renamed_option(
-    "--figure",
-    former=["--metric"],
-    type=click.Choice(list(KINDS)),
-    help="What the figure measures.",
-)
-@click.option("--value", type=float, help="The figure, in --unit.")
-@click.option("--unit", help="Unit: ms, s, us; per s, fps; tokens/s; mJ, J; W; ratio, %; MB.")
-@renamed_option("--image-count", "images", former=["--images"], type=int, help="Number of images of an accuracy.")
-@shelf_option
-def add(*, file: Path | None, reader: str | None, columns: tuple[str, ...], shelf: Path | None, **options: str | float | None) -> None:
-    """Keep published figures: they are listed and judged, and enter no statistic.
-
-    FILE has any format that `references readers` lists, or is a TOML or CSV file with a figure in each [[row]] or line. Options state what
-    the file does not; without FILE they state one figure.
-
-    Example: edgemeter references add figures.toml
-    """
-    figure_options = {name: value for name, value in options.items() if value is not None}
-    of_one = [f"--{name}" for name in ("figure", "value", "unit") if name in figure_options]
-    if file is None and not figure_options:
-        raise click.UsageError("give a file, or the options of one figure (--source, --edition, --retrieved, --address, --model, ...)")
-    if file is None:
-        refuse_without_file(reader, columns)
-        retrieval_day(day if isinstance(day := options["date"], str) else None)
-    if file is not None and of_one:
-        raise click.UsageError(f"{of_one[0]} describes one figure: omit it, or omit the file")
-    try:
-        rows = _rows_of(read_table(file, reader, columns, figure_options)) if file else [msgspec.convert(figure_options, PublishedRow)]
-    except msgspec.ValidationError as error:
-        raise ConfigError(f"the figure is incomplete: {error}") from error
-    new = opened_shelf(shelf).add(rows)
-    for row in new:
-        click.echo(f"{row.id}  {row.model} on {row.device}: {row.figure} {row.value:g} {row.unit}  ({row.key})")
-    click.echo(f"{len(new)} new, {len(rows) - len(new)} already present", err=True)
-
-
-def _rows_of(table: ReadTable) -> list[PublishedRow]:
-    # An accuracy over a few images is judged, and not kept.
-    reasons = [(row, too_few_items(row)) for row in table.rows]
-    refusals = [f"{row.model} on {row.device}: {why}" for row, why in reasons if why]
-    print_left_out((*table.left_out, *refusals))
-    return [row for row, why in reasons if why is None]
-
-
-@references.command("list", short_help="List measured, imported and published references separately.")
-@click.option("-m", "--model", help="Part of the model name.")
-@click.option("--device", help="Part of the device, system or accelerator name.")
-@click.option("--scenario", help="Part of the scenario name.")
-@click.option("--suite", help="MLPerf suite: datacenter or edge.")
-@click.option("--kind", type=click.Choice(["measured", "imported", "published"]), help="Only this kind.")
-@shelf_option
-@_store_option
-@format_option('Print {"measured": [...], "imported": [...], "published": [...]}; CSV holds all of them.')
-def list_(
+@click.option("--claim", metavar="TEXT", help="A claim instead of a FILE: MODEL on DEVICE: NUMBER UNIT.")
+@_file_options
+@_shelf_option
+@stores_option("Own runs to compare with. Default: the ledger in $EDGEMETER_HOME.")
+@format_option("Print each figure with what every law finds: value, limit and unit")
+def judge(
     *,
-    model: str | None,
-    device: str | None,
-    scenario: str | None,
-    suite: str | None,
-    kind: str | None,
+    file: Path | None,
+    claim: str | None,
+    columns: tuple[str, ...],
+    facts: tuple[str, ...],
     shelf: Path | None,
     stores: tuple[str, ...],
     form: Format | None,
 ) -> None:
-    """List measured references, which rank with devices, and imported and published ones, which do not.
+    """Judge the figures of FILE, of a claim, or all kept figures: impossible, unclear or plausible, and why.
 
-    Example: edgemeter references list --model resnet --suite datacenter
+    FILE is a CSV or Markdown table, MLPerf's summary_results.json, or TOML with a [[case]] for each measurement. Each figure is checked
+    against the memory, the compute units and the supply of its board, and shown beside own runs. None enters a statistic.
+
+    Of a table, name the columns: edgemeter references judge page.md --column "Model=model" --column "FPS=throughput:fps"
+
+    Example: edgemeter references judge --claim "Llama 3.2 3B Q4 on Raspberry Pi AI HAT+ 2: 20 tokens/s"
     """
-    _print(_gather(shelf, stores, ListingRequest(model, device, scenario, suite), kind), kind, form)
+    if file and claim is not None:
+        raise click.UsageError("give a FILE or --claim, not both")
+    if file is None and (columns or (facts and claim is None)):
+        raise click.UsageError("--column and --fact describe a FILE or a claim: give one, or omit them")
+    if file:
+        content = _read(file, columns, facts)
+    else:
+        content = ReadRows([parse_claim(claim, _facts(None, facts))] if claim is not None else _opened(shelf).rows())
+    judged, cases = laws.judge(content.rows), _own_cases(stores)
+    runs_by_key = {row.key: own_runs(row, cases) for row in content.rows}
+    if not print_data(form, listing.document(judged, runs_by_key, content.left_out), "rows"):
+        listing.show(judged, runs_by_key, console_for(form))
 
 
-@references.command(short_help="Show one reference in full.")
-@click.argument("key")
-@shelf_option
-@_store_option
-@_json_option
-def show(*, key: str, shelf: Path | None, stores: tuple[str, ...], as_json: bool) -> None:
-    """Show a reference in full by its key: an MLPerf entry (6.0-0028), the id of a published row, or DEVICE/MODEL of a measured one.
+@references.command(short_help="Keep the published figures of a file.")
+@click.argument("file", type=PATH)
+@_file_options
+@_shelf_option
+def add(*, file: Path, columns: tuple[str, ...], facts: tuple[str, ...], shelf: Path | None) -> None:
+    """Keep published figures, or a round of MLPerf: they are listed and judged, and enter no statistic.
 
-    Example: edgemeter references show 6.0-0028
+    Example: edgemeter references add summary_results.json --fact date=2026-11-02
     """
-    if not key.strip():
-        raise click.UsageError("the key is empty: list the keys with `edgemeter references list`")
-    listing = _gather(shelf, stores, ListingRequest(key=key), None)
-    blocks = asdict(listing)
-    if not any(blocks.values()):
-        raise ConfigError(f"no reference has the key {key!r}: list the keys with `edgemeter references list`")
-    if as_json:
-        print_json(listing.document)
+    rows = _read(file, columns, facts).rows
+    new = _opened(shelf).add(rows)
+    click.echo(f"{figures.count(len(new), 'new figure')}, {len(rows) - len(new)} already present")
+
+
+@references.command("list", short_help="List measured and published references separately.")
+@click.option("-m", "--model", help="Part of the model name.")
+@click.option("--device", help="Part of the device name.")
+@click.option("--kind", type=click.Choice(["measured", "published"]), help="Only this kind.")
+@_shelf_option
+@stores_option("Where to read measured references from. Default: the ledger in $EDGEMETER_HOME.")
+@format_option('Print {"measured": {"rows": [...]}, "published": {"rows": [...]}}')
+def list_(
+    *, model: str | None, device: str | None, kind: str | None, shelf: Path | None, stores: tuple[str, ...], form: Format | None
+) -> None:
+    """List measured references, which rank with devices, and published ones, which do not.
+
+    Example: edgemeter references list --model resnet
+    """
+
+    def is_listed(entry: Any) -> bool:
+        return (model or "").casefold() in entry.model.casefold() and (device or "").casefold() in entry.device.casefold()
+
+    cases = [case for case in _own_cases(stores) if case.key.role == "reference" and is_listed(case.key)] if kind != "published" else []
+    rows: list[PublishedRow] = [row for row in _opened(shelf).rows() if is_listed(row)] if kind != "measured" else []
+    measured, judged = [_measured(case) for case in cases], laws.judge(rows)
+    document = {"measured": {"ranks": True, "rows": measured}, "published": listing.document(judged, {})}
+    if print_data(form, document):
         return
-    for name, rows in blocks.items():
-        for row in rows:
-            click.echo(f"{name}{'' if name == 'measured' else ', not ranked'}")
-            for field, value in row.items():
-                if value not in (None, "", {}):
-                    click.echo(f"  {field}: {figures.printable(_in_words(value))}")
-
-
-def _gather(shelf: Path | None, stores: tuple[str, ...], request: ListingRequest, kind: str | None) -> ReferenceListing:
-    store = opened_shelf(shelf)
-    return listing_of(
-        _measured(stores) if kind in (None, "measured") else [],
-        store.imports() if kind in (None, "imported") else [],
-        store.published() if kind in (None, "published") else [],
-        request,
-    )
-
-
-def _measured(stores: tuple[str, ...]) -> list[CaseSummary]:
-    """Return the cases that were measured in the role of a reference; without a ledger there are none."""
-    return [case for case in own_cases(stores) if case.key.role == "reference"]
-
-
-def _print(listing: ReferenceListing, kind: str | None, form: Format | None) -> None:
-    if form == "csv":
-        print_rows([{"kind": name, **row} for name, rows in asdict(listing).items() for row in rows])
-    if form == "csv" or print_data(form, listing.document):
-        return
-    if not (listing.measured or listing.imported or listing.published):
+    console = console_for(form)
+    if measured:
+        print_text(console, "Measured by the same agent in the role reference: ranked together with devices", "bold")
+        cells = {name: [_cell(row[name]) for row in measured] for name in measured[0]}
+        console.print(fitted_table([TableColumn(name, column, "left") for name, column in cells.items()], console.width), crop=False)
+    if judged:
+        listing.show(judged, {}, console, ROWS_SHOWN)
+    if not (measured or judged):
         click.echo("no reference matches: list all with `edgemeter references list`", err=True)
-    table.show(listing, console_for(form), ROWS_SHOWN, kind)
 
 
-def _in_words(value: object) -> str:
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    if isinstance(value, dict):
-        return ", ".join(f"{name} {_in_words(part)}" for name, part in value.items())
-    return f"{value:.6g}" if isinstance(value, float) else str(value)
+def _measured(case: CaseSummary) -> dict[str, object]:
+    return {
+        **{name: getattr(case.key, name) for name in ("device", "model", "precision", "runtime", "scenario")},
+        "runs": len(case.runs),
+        **{entry.column: median_of(case.spreads.get(entry.name)) for entry in in_view("references")},
+        "energy_scope": case.energy.scope if case.energy else None,
+        "energy_provenance": case.energy.provenance if case.energy else None,
+    }
+
+
+def _cell(value: object) -> str:
+    return figures.significant(value, 4) if isinstance(value, float) else figures.ABSENT if value is None else figures.printable(str(value))
+
+
+def _facts(path: Path | None, texts: Sequence[str]) -> dict[str, Any]:
+    """Return the facts that hold for a whole file or a claim: those given, and of its source what the file itself shows."""
+    pairs = [text.partition("=") for text in texts]
+    fields = PublishedRow.__struct_fields__
+    if wrong := next((text for text, (name, equals, _) in zip(texts, pairs, strict=True) if not equals or name not in fields), None):
+        raise click.UsageError(f"--fact {wrong!r} is not FIELD=VALUE: the fields are {', '.join(fields)}")
+    of_file = {"source": path.name, "address": path.resolve().as_uri()} if path else {}
+    today = datetime.now(timezone.utc).strftime("%Y-%m-%d")
+    return {"version": NOT_STATED, "date": today, **of_file, **{name: value for name, _, value in pairs}}
+
+
+def _read(path: Path, columns: Sequence[str], facts: Sequence[str]) -> ReadRows:
+    """Return the figures of a file, and print on standard error what is left out."""
+    content = read(path, columns, _facts(path, facts))
+    for words in content.left_out:
+        click.echo(f"left out: {words}", err=True)
+    return content
+
+
+def _opened(shelf: Path | None) -> Shelf:
+    return Shelf(shelf) if shelf else default_shelf()
+
+
+def _own_cases(stores: tuple[str, ...]) -> Sequence[CaseSummary]:
+    """Return the cases of own runs: of no ledger there are none, of the default one that gives none it is said why."""
+    if not stores and not default_path().exists():
+        return []
+    try:
+        return stored_summaries(stores)
+    except UnavailableError as error:
+        if stores:
+            raise
+        note(f"judged without own runs: {error}")
+        return []

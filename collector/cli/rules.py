@@ -7,28 +7,16 @@ from edgemeter.agent.base.tables import Format, console_for, print_data
 from edgemeter.agent.base.terminal import entry_table
 from edgemeter.agent.verdict import judge
 from edgemeter.collector.compare.pairing import comparability_kinds, comparability_markdown, comparability_rules
-from edgemeter.collector.published.rules import RULES as PUBLISHED_RULES
 
 
 @click.command()
-@format_option(
-    'Print {"rules": [...]}, with --comparing {"comparing": [...], "kinds": [...]}, with --published {"published": [...]}; '
-    "Markdown of the first two is a whole page"
-)
-@click.option("--published", is_flag=True, help="Show only how published figures are judged.")
+@format_option('Print {"rules": [...]}, with --comparing {"comparing": [...], "kinds": [...]}; Markdown is a whole page')
 @click.option("--comparing", is_flag=True, help="Show only what may be compared with what.")
-def rules(*, form: Format | None, comparing: bool, published: bool) -> None:
+def rules(*, form: Format | None, comparing: bool) -> None:
     """List the rules of the verdict (what each requires, and the verdict of a run that violates it), and what must match to be compared.
 
     Example: edgemeter config rules --comparing
     """
-    if published and comparing:
-        raise click.UsageError("--published and --comparing are two tables: give one of them")
-    if published:
-        rows = [{"rule": rule.name, "requirement": rule.requirement, "rationale": rule.rationale} for rule in PUBLISHED_RULES]
-        if not print_data(form, {"published": rows}):
-            console_for(form).print(entry_table("", tuple(rows[0]), [tuple(row.values()) for row in rows]))
-        return
     if form == "markdown":
         click.echo(comparability_markdown() if comparing else judge.rules_markdown(judge.RULES), nl=False)
     elif not print_data(

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from edgemeter.agent.base.errors import ConfigError
-from edgemeter.agent.base.options import PATH, added, renamed_option
+from edgemeter.agent.base.options import PATH, added
 from edgemeter.agent.base.postgres_address import is_postgres
 from edgemeter.agent.base.progress import progress_bar
 from edgemeter.agent.ledger.ledger import default_path
@@ -89,9 +89,7 @@ def influx_written_options(command: _Command) -> _Command:
 def stores_option(text: str, metavar: str | None = "FILE|URL") -> Callable[[_Command], _Command]:
     """Return what adds `--ledger`, repeatable, as `stores`: where runs are read from."""
     variables = ["EDGEMETER_STORE", "EDGEMETER_LEDGER"]
-    return renamed_option(
-        "--ledger", "stores", former=["--store"], multiple=True, type=StorePath(), metavar=metavar, envvar=variables, help=text
-    )
+    return click.option("--ledger", "stores", multiple=True, type=StorePath(), metavar=metavar, envvar=variables, help=text)
 
 
 store_option = stores_option(
@@ -214,4 +212,4 @@ def page_path(_context: click.Context, _option: click.Parameter, path: Path | No
 
 def page_option(help_text: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Return the option for the file that a page is written to, its argument `html`."""
-    return renamed_option("-o", "--output", "html", former=["--html"], type=PATH, callback=page_path, metavar="FILE", help=help_text)
+    return click.option("-o", "--output", "html", type=PATH, callback=page_path, metavar="FILE", help=help_text)

@@ -10,7 +10,7 @@ import msgspec
 
 from edgemeter.agent.base.command_group import CommandGroup, Sections
 from edgemeter.agent.base.errors import ConfigError
-from edgemeter.agent.base.options import format_option, quiet_option, renamed_option
+from edgemeter.agent.base.options import format_option, quiet_option
 from edgemeter.agent.base.progress import Tell, progress_bar
 from edgemeter.agent.base.suggestions import near
 from edgemeter.agent.base.tables import Format, console_for, print_data
@@ -57,10 +57,9 @@ def _history_of(where: Sequence[str], selection: watch.SeriesSelection, progress
     return history
 
 
-_metrics_option = renamed_option(
+_metrics_option = click.option(
     "--figure",
     "metrics",
-    former=["--metric"],
     callback=chosen_metrics,
     metavar="NAME[,NAME]",
     help=f"{', '.join(METRICS)}, or all. Default: {', '.join(DEFAULT)}.",
@@ -138,7 +137,7 @@ def trend(
 @store_option
 @click.option("--day", callback=day_number, metavar="DAY", help="The first day of the new level, as 2026-11-20. Default: today (UTC).")
 @only_options("fleet", "device", "model")
-@renamed_option("--figure", "metric", former=["--metric"], help="Only for this figure.")
+@click.option("--figure", "metric", help="Only for this figure.")
 @click.option("--author", help="Author of the annotation.")
 @click.option("--remark", is_flag=True, help="A remark only, which starts no new level.")
 @click.option("--remove", type=click.IntRange(1), metavar="NUMBER", help="Remove an annotation.")

@@ -20,7 +20,6 @@ from edgemeter.collector.compare.pairing import is_one_class
 from edgemeter.collector.compare.spread import MedianInterval, Spread, widened_interval
 from edgemeter.collector.compare.summary import AccuracySummary, CaseSummary
 
-FALSE = JUDGED["false-detections"]
 # Where figures of whole queries stand in a record, which of generated text compare only where the answers are as long.
 _OF_WHOLE_QUERIES = ("latency.", "throughput_per_s", "energy.")
 # Of runs in turn so many of one side follow each other: those of two rounds, or around one that was lost.
@@ -287,12 +286,10 @@ def speed_of(case: CaseSummary) -> str:
     return "throughput" if case.key.scenario == "offline" else "latency"
 
 
-def verdict_lines(case: CaseSummary, reference: CaseSummary, judgements: CaseJudgements) -> list[str]:
-    """Return the judgements on `case` in words, latency first; throughput only of offline loads, frames and detections of such runs."""
+def verdict_lines(case: CaseSummary, judgements: CaseJudgements) -> list[str]:
+    """Return the judgements on `case` in words, latency first; throughput only of offline loads, frames of such runs."""
     lines = {figure: judged.words for figure, judged in judgements.items() if judged}
-    if FALSE.name in case.spreads and FALSE.name in reference.spreads:
-        lines.setdefault(FALSE.choice, why_not_compared(FALSE.choice, case, reference))
-    names = dict.fromkeys(("latency", speed_of(case), "missed", "missed-windows", FALSE.choice, "energy", "accuracy"))
+    names = dict.fromkeys(("latency", speed_of(case), "missed", "energy", "accuracy"))
     return [f"{figure}: {lines[figure]}" for figure in names if figure in lines]
 
 
@@ -310,15 +307,7 @@ def why_not_compared(figure: str, case: CaseSummary, reference: CaseSummary) -> 
     entry, sides = JUDGED[figure], _sides(figure, case, reference)
     if len(sides) < 2 or min(side.median for side in sides) > 0:
         return entry.why_absent
-    # Such as no false detection: what it is a multiple of is nothing, and it may be some of a longer stream.
-    counted = [counted for side in (case, reference) if entry.over_runs and (counted := entry.over_runs(side.runs))]
-    bounds = [within for _, within in counted if within]
-    if len(bounds) < 2:
-        return "one side is 0: no ratio"
-    texts = (f"{figures.significant(value)} (95% {figures.span(*within)})" for (value, _), within in zip(counted, bounds, strict=True))
-    (low, high), (other_low, other_high) = bounds
-    which = f"certainly {entry.lower}" if high < other_low else f"certainly {entry.higher}" if other_high < low else "not told apart"
-    return f"one side is 0: no ratio, {' against '.join(texts)} {entry.unit}: {which}"
+    return "one side is 0: no ratio"
 
 
 def _judged_ratio(figure: str, decision: Decision, case: CaseSummary, reference: CaseSummary) -> Judgement:

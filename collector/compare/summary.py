@@ -107,10 +107,9 @@ def energy_of(runs: Sequence[RunRecord]) -> tuple[EnergySummary | None, str | No
 
 def _estimate(run: RunRecord) -> str | None:
     """Return the estimate of a run in words: it is shown as a reason, not as a figure."""
-    if run.energy is None or energy_provenance(run) not in ("estimated", "modelled"):
+    if run.energy is None or energy_provenance(run) != "estimated":
         return None
-    how = f"modelled by {run.energy.sensor}" if run.energy.is_modelled else f"from a stated {run.energy.mean_power_w:.4g} W"
-    return f"estimated {run.energy.gross_mj:.4g} mJ gross {how}"
+    return f"estimated {run.energy.gross_mj:.4g} mJ gross from a stated {run.energy.mean_power_w:.4g} W"
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,7 @@
 #   docker buildx build --platform linux/amd64,linux/arm64 --file agent.Dockerfile --tag edgemeter-agent .
 #   docker run --env EDGEMETER_BROKER=mqtt://broker.example --volume edgemeter:/outbox --volume /run/lock:/run/lock edgemeter-agent
 # The board's run lock is in /run/lock: with that volume the container and the board measure one after the other.
-# A container sees the sensors and accelerators that are passed into it (--device /dev/i2c-1, --device /dev/bus/usb, --group-add ...). Other
+# A container sees the sensors and accelerators that are passed into it (--device /dev/bus/usb, --group-add ...). Other
 # containers on the board disturb a measurement; the verdict names them.
 FROM python:3.13-slim
 ARG EDGEMETER="edgemeter[litert,onnx]"

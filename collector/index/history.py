@@ -15,14 +15,14 @@ import msgspec
 import numpy as np
 
 from edgemeter.agent.base.errors import ConfigError, UnavailableError
-from edgemeter.agent.base.file_version import transaction
 from edgemeter.agent.base.nanoseconds import NS_PER_DAY
+from edgemeter.agent.base.sqlite_file import transaction
 from edgemeter.collector.index.index_file import connect_index, index_path
 from edgemeter.collector.index.refresh import IndexRefresher, Progress
 from edgemeter.collector.index.sources import LedgerSource
 from edgemeter.collector.ledgers.place import LedgerPlace, shown_place
 from edgemeter.collector.runs.cases import Fingerprint, SeriesKey
-from edgemeter.collector.runs.run_figures import RUN_COLUMNS, VALUE_COLUMNS, RunFigures, run_of_row
+from edgemeter.collector.runs.run_figures import RUN_COLUMNS, VALUE_COLUMNS, run_of_row
 from edgemeter.collector.runs.store import LedgerStore, open_store
 from edgemeter.collector.trend.history import History, Points, RunHistory
 from edgemeter.collector.trend.metrics import FOLLOWED, followed_sql
@@ -159,14 +159,6 @@ class LedgerHistory:
         """Return when the last run of the series was received."""
         query = "SELECT max(received_ns) FROM measured WHERE row = (SELECT newest FROM series WHERE series = ?)"
         return int(self._value(query, self._held(key)[0]))
-
-    def newest_runs(self) -> Iterator[tuple[SeriesKey, RunFigures]]:
-        """Yield every series with its newest run by time."""
-        query = f"SELECT {_COLUMNS} FROM runs WHERE series = ? ORDER BY at_ns DESC, row DESC LIMIT 1"  # noqa: S608 - our own
-        with self._mapped():
-            for key, (number, _) in self._series.items():
-                for row in self._connection.execute(query, (number,)):
-                    yield key, run_of_row(row)
 
     def kept(self, name: str, keys: Sequence[SeriesKey]) -> Iterator[tuple[SeriesKey, str, bytes]]:
         """Yield the results kept under `name` that are still true."""

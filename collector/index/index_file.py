@@ -18,8 +18,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from edgemeter.agent.base import deflate
-from edgemeter.agent.base.file_version import transaction
-from edgemeter.agent.base.sqlite_file import BUSY_TIMEOUT_S
+from edgemeter.agent.base.sqlite_file import BUSY_TIMEOUT_S, transaction
 from edgemeter.agent.contract import case_identity, figures, record
 from edgemeter.agent.contract.case_identity import CaseKey
 from edgemeter.agent.contract.record import RunRecord
@@ -266,7 +265,7 @@ def code_hash() -> str:
 _FIGURES_READ = {path.partition(".")[0] for entry in figures.FIGURES for path in (*entry.reads, entry.path)}
 _NOT_COMPARED: dict[str, Any] = {
     **dict.fromkeys(("samples", "outputs", "power_traces"), ()),
-    **dict.fromkeys(("windows", "sustained", "cool_down", "scheduling", "observer", "answers", "agreement")),
+    **dict.fromkeys(("windows", "sustained", "cool_down", "scheduling", "answers", "agreement")),
 }
 _LEFT_AWAY = {name: absent for name, absent in _NOT_COMPARED.items() if name not in _FIGURES_READ}
 

@@ -1,4 +1,4 @@
-"""Keeps the index of a ledger, its trends and its tables for SQL up to date, in a process of its own: receiving never waits for it.
+"""Keeps the index of a ledger and its trends up to date, in a process of its own: receiving never waits for it.
 
 Figures are taken in as records arrive, so that the first question never pays for history; then come trends, and last the summaries of
 cases, which take the longest.
@@ -103,8 +103,6 @@ def main(ledger: LedgerPlace) -> None:
     os.nice(NICENESS)
     is_over = threading.Event()
     with ended_by_dead_threads(is_over.set):
-        if isinstance(ledger, PostgresAddress):
-            threading.Thread(target=_fill_views, args=(ledger,), name="edgemeter-views", daemon=True).start()
         _keep_up(ledger, is_over)
 
 
@@ -120,26 +118,6 @@ def _keep_up(ledger: LedgerPlace, is_over: threading.Event) -> None:
             version = ledger_version(ledger)
             for duty in duties:
                 duty.poll(version)
-
-
-def _fill_views(ledger: PostgresAddress) -> None:
-    from edgemeter.collector.sql_views.fill import POLL_S, ViewsFiller  # noqa: PLC0415 - most ledgers are files
-
-    reported = ""
-    while True:
-        try:
-            with contextlib.closing(ViewsFiller(ledger)) as filler:
-                while True:
-                    filler.fill()
-                    if reported:
-                        logger.warning("the tables for SQL are filled again")
-                        reported = ""
-                    time.sleep(POLL_S)
-        except EdgemeterError as error:
-            if (reason := str(error)) != reported:
-                logger.warning("the tables for SQL are not filled: %s", one_line(reason))
-                reported = reason
-        time.sleep(POLL_S)
 
 
 def _duties(ledger: LedgerPlace) -> tuple[Duty, ...]:

@@ -10,8 +10,8 @@ import msgspec
 import numpy as np
 
 from edgemeter.agent.base.errors import one_line
-from edgemeter.agent.base.file_version import transaction
 from edgemeter.agent.base.log_limit import about
+from edgemeter.agent.base.sqlite_file import transaction
 from edgemeter.agent.contract.case_identity import CaseKey, key_of
 from edgemeter.agent.contract.record import RunRecord, encode
 from edgemeter.agent.contract.record_time import placed

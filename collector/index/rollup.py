@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from edgemeter.agent.base.file_version import transaction
+from edgemeter.agent.base.sqlite_file import transaction
 from edgemeter.agent.ledger.quarantine import QuarantinedMessage
 from edgemeter.collector.compare import comparison as comparing
 from edgemeter.collector.compare.comparison import Comparison

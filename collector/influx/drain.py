@@ -10,18 +10,16 @@ import random
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import closing, suppress
 from dataclasses import dataclass, field
-from typing import Any, Protocol
 
 import msgspec
 
 from edgemeter.agent.base.errors import ConfigError, EdgemeterError, TransientError
 from edgemeter.agent.ledger.chunks import IDENTITY_MARK, HeldChunk, SkippedRecord, is_position_of, warn_of_skipped
 from edgemeter.agent.ledger.ledger import Ledger
-from edgemeter.agent.ledger.presence import DevicePresence
 from edgemeter.agent.ledger.quarantine import Rejection, record_reference
 from edgemeter.agent.ledger.run_history import LedgerRuns
 from edgemeter.collector.influx.bucket_marker import is_marker
@@ -49,8 +47,7 @@ REGAIN = 1.1
 DRAIN_POLL_S = 5.0
 FIRST_PAUSE_S = 0.5
 LONGEST_PAUSE_S = 60.0
-# How often a service writes presence, health and lag; a device that reports nothing new is written again after an hour. What is no database
-# forgets what is not repeated.
+# How often a service writes presence, health and lag; a device that reports nothing new is written again after an hour.
 STATUS_EVERY_S = 60.0
 DEVICES_AGAIN_S = 3600.0
 # How often it is asked whether the bucket is still the same one.
@@ -59,36 +56,17 @@ IDENTITY_EVERY_S = 60.0
 REMOVAL_EVERY_S = 3600.0
 
 
-# A point as its sink takes it: line protocol, or the bytes of a message.
-Line = Any
-
-
-class RecordPoints(Protocol):
-    """Which points a record becomes; `known` limits the values of their tags."""
-
-    @property
-    def known(self) -> TagValues | None:
-        """The values that are admitted, None: no limit."""
-
-    def of_chunk(self, chunk: HeldChunk, skipped: Callable[[SkippedRecord], object]) -> Iterator[tuple[int, Sequence[Line]]]:
-        """Yield row and points of each record."""
-
-
-# The points of devices and of the collector at a time.
-StatusPoints = Callable[[Sequence[DevicePresence], CollectorStatus, int], Sequence[Line]]
-
-
 @dataclass(slots=True)
 class _Batch:
     """Points to write, and the row and chunk of the record of each, of all records up to `last_row`."""
 
     last_row: int
-    lines: list[Line] = field(default_factory=list)
+    lines: list[str] = field(default_factory=list)
     owners: list[tuple[int, HeldChunk]] = field(default_factory=list)
     characters: int = 0
     skipped: list[SkippedRecord] = field(default_factory=list)
 
-    def add(self, row: int, chunk: HeldChunk, lines: Sequence[Line]) -> None:
+    def add(self, row: int, chunk: HeldChunk, lines: Sequence[str]) -> None:
         self.last_row = row
         self.lines += lines
         self.owners += [(row, chunk)] * len(lines)
@@ -100,16 +78,15 @@ class Drain:
 
     `trouble` is why it makes no progress, None when it does; `rejected` counts the records that the sink rejected, `expired` those that are
     older than what it retains, which is no fault of theirs; `sink_name` is that of its position in the ledger. With `status_every_s` it
-    also writes the presence and health of devices, where they changed, and its lag, as points of `status`.
+    also writes the presence and health of devices, where they changed, and its lag.
     """
 
     def __init__(
         self,
         ledger_place: LedgerPlace,
         sink: Sink,
-        points: RecordPoints | None = None,
+        points: Points | None = None,
         *,
-        status: StatusPoints = status_lines,
         status_every_s: float | None = None,
     ) -> None:
         self.trouble: str | None = None
@@ -117,8 +94,7 @@ class Drain:
         self._place = ledger_place
         self.sink_name = sink.name
         self._sink = sink
-        self._points: RecordPoints = points or Points()
-        self._status = status
+        self._points = points or Points()
         self._status_every_s = status_every_s
         self._status_due_s = 0.0
         self._devices_written: dict[tuple[str, str], object] = {}
@@ -169,14 +145,10 @@ class Drain:
                 try:
                     if self._has_lease(ledger):
                         self._drain(ledger, writer)
-                        if self._sink.is_database:
-                            self._remove_withdrawn(ledger)
+                        self._remove_withdrawn(ledger)
                         self._write_status(ledger)
                     else:
                         self._position = ledger.position(self.sink_name)
-                        if not self._sink.is_database:
-                            # There each collector writes what it is itself.
-                            self._write_status(ledger, is_of_devices=False)
                 except EdgemeterError as error:
                     self._identity_due_s = 0.0
                     self._failures += 1
@@ -251,7 +223,7 @@ class Drain:
 
     def _claim(self, ledger: Ledger) -> None:
         now_s = time.monotonic()
-        if now_s < self._identity_due_s or not self._sink.is_database:
+        if now_s < self._identity_due_s:
             return
         is_same, identity = True, None
         for name in sorted(ledger.positions(), key=lambda name: not is_position_of(self.sink_name, name)):
@@ -284,7 +256,7 @@ class Drain:
     def _is_status_due(self) -> bool:
         return self._status_every_s is not None and time.monotonic() >= self._status_due_s
 
-    def _write_status(self, ledger: Ledger, *, is_of_devices: bool = True) -> None:
+    def _write_status(self, ledger: Ledger) -> None:
         if self._status_every_s is None or not self._is_status_due():
             return
         now_s = time.monotonic()
@@ -294,10 +266,9 @@ class Drain:
         status = CollectorStatus(ledger.identity(), ledger.last_row(), self._position, waiting_since_ns, self.rejected, quarantined)
         if now_s >= self._devices_due_s:
             self._devices_written.clear()
-            self._devices_due_s = now_s + (DEVICES_AGAIN_S if self._sink.is_database else 0.0)
-        devices = ledger.devices() if is_of_devices else []
-        changed = [device for device in devices if self._devices_written.get((device.fleet, device.device)) != device]
-        rejected = self._sink.write(self._status(changed, status, now_ns))
+            self._devices_due_s = now_s + DEVICES_AGAIN_S
+        changed = [device for device in ledger.devices() if self._devices_written.get((device.fleet, device.device)) != device]
+        rejected = self._sink.write(status_lines(changed, status, now_ns))
         if rejected:
             logger.warning("%d points of presence, health or lag were rejected: %s", len(rejected), rejected[0].reason)
         self._devices_written |= {(device.fleet, device.device): device for device in changed}

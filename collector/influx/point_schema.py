@@ -82,7 +82,7 @@ UNMEASURED = frozenset({"estimated", "published"})
 LONGEST_PART = 60
 
 # What is read of a record for the tags beside `TAGS`.
-_OF_ENERGY = ("energy.is_modelled", "energy.scope", "energy.sensor", "together.energy_is_shared")
+_OF_ENERGY = ("energy.scope", "energy.sensor", "together.energy_is_shared")
 PATHS = sorted({*(path for field in FIELDS for path in field.paths), *_OF_ENERGY})
 
 
@@ -94,7 +94,7 @@ def energy_source(record: RunRecord) -> str | None:
 
 def trace_source(record: RunRecord, trace: PowerTrace) -> str:
     """Return the same of a sensor's readings."""
-    provenance = sensor_provenance(trace.sensor or trace.name, record.provenance.get("latency"), is_modelled=trace.is_modelled)
+    provenance = sensor_provenance(trace.sensor or trace.name, record.provenance.get("latency"))
     return _source(trace.scope, trace.sensor or trace.name, provenance)
 
 

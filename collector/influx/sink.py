@@ -6,7 +6,6 @@ import operator
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar
 
 from edgemeter.agent.base.errors import ConfigError, EdgemeterError, TransientError
 from edgemeter.collector.influx import bucket_marker, client
@@ -29,10 +28,6 @@ SHOWN_CHARACTERS = 60
 _DROPPED = re.compile(r"\bdropped=(\d+)")
 
 
-# A point as the sink takes it: line protocol, or the bytes of a message.
-Line = TypeVar("Line", str, bytes)
-
-
 class RetryAfterError(TransientError):
     """The server is busy, and said for how long."""
 
@@ -53,7 +48,7 @@ class RejectedPoint:
     is_expired: bool = False
 
 
-def write_all_but_rejected(lines: Sequence[Line], post: Callable[[Sequence[Line]], None]) -> list[RejectedPoint]:
+def write_all_but_rejected(lines: Sequence[str], post: Callable[[Sequence[str]], None]) -> list[RejectedPoint]:
     """Write `lines` with `post`; return those that it rejects on their own, when all others are stored.
 
     Any other error of `post` is raised; then some lines are stored, and all may be written again.
@@ -74,12 +69,12 @@ def write_all_but_rejected(lines: Sequence[Line], post: Callable[[Sequence[Line]
     return sorted(rejected, key=operator.attrgetter("index"))
 
 
-def _reason(message: str, line: str | bytes) -> str:
+def _reason(message: str, line: str) -> str:
     # The reason follows the line, which may be long.
-    return client.one_line(message.replace(line, f"{line[:SHOWN_CHARACTERS]}...") if isinstance(line, str) else message)
+    return client.one_line(message.replace(line, f"{line[:SHOWN_CHARACTERS]}..."))
 
 
-def _halves(lines: Sequence[Any], places: list[int], message: str) -> list[list[int]]:
+def _halves(lines: Sequence[str], places: list[int], message: str) -> list[list[int]]:
     """Return `places` in parts: each one whose line the message quotes on its own; if it quotes none, both halves."""
     quoted: set[int] = set()
     if "unable to parse" in message and len(message) <= READ_CHARACTERS:
@@ -96,8 +91,6 @@ class Sink:
 
     Used from one thread at a time; may block for its own timeouts.
     """
-
-    is_database = True  # What was written stays, and can be looked for and deleted.
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -122,7 +115,7 @@ class Sink:
             self._post([])
         self._is_ready = True
 
-    def write(self, lines: Sequence[Any]) -> list[RejectedPoint]:
+    def write(self, lines: Sequence[str]) -> list[RejectedPoint]:
         """Store points, one line each; return the rejected ones, when all others are stored; raises as `prepare`.
 
         After an error, writing the same points again changes nothing that is stored.
@@ -158,7 +151,7 @@ class Sink:
         """Close the connections; may be called twice."""
         raise NotImplementedError
 
-    def _post(self, lines: Sequence[Any]) -> None:
+    def _post(self, lines: Sequence[str]) -> None:
         raise NotImplementedError
 
     def _create(self) -> None:

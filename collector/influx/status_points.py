@@ -6,7 +6,7 @@ from operator import attrgetter
 from typing import Any
 
 from edgemeter.agent.contract.health import Health, dropped_records, waiting_records
-from edgemeter.agent.ledger.presence import DevicePresence, calibration_days, certificate_days, last_words, needs_attention
+from edgemeter.agent.ledger.presence import DevicePresence, certificate_days, last_words, needs_attention
 from edgemeter.collector.influx.field_writer import quoted
 from edgemeter.collector.influx.point_schema import FieldKind
 from edgemeter.collector.influx.points import tag_text
@@ -69,7 +69,6 @@ DEVICE_FIELDS = (
     StatusField("is_under_voltage_since_boot", "boolean", "whether its supply was too low", _of_health("is_under_voltage_since_boot")),
     StatusField("uptime_s", "float", "time since its boot", _of_health("uptime_s")),
     StatusField("certificate_days", "float", "days until its certificate expires", _at_now(certificate_days)),
-    StatusField("calibration_days", "float", "age of its oldest sensor calibration", _of_health(calibration_days)),
     StatusField("last_run_ns", "integer", "when its last run was kept", _of_health("runs.last_ns")),
     StatusField("last_stop", "text", "how the agent before this one ended", _of_health(last_words)),
     StatusField(

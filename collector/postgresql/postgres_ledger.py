@@ -72,8 +72,7 @@ WHERE chunk = ?"""
         self._owner = secrets.token_hex(8)
         self._has_leases = False
         try:
-            version, min_version = self.query("SELECT version, min_version FROM ledger")[0]
-            check_version(version, min_version, address)
+            check_version(self.query("SELECT version FROM ledger")[0][0], address)
             if access == "write":
                 settings = self._settings()
                 refuse_unsafe(settings["fsync"], settings["synchronous_commit"], self.where)

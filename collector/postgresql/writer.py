@@ -20,7 +20,7 @@ from edgemeter.collector.postgresql.schema import check_version
 SUBJECTS_REMEMBERED = 10_000
 
 _NEXT = """UPDATE ledger SET row = row + ?, chunk = chunk + ?, commits = commits + 1
-RETURNING row - ?, chunk - ?, version, min_version, current_setting('fsync'), current_setting('synchronous_commit')"""
+RETURNING row - ?, chunk - ?, version, current_setting('fsync'), current_setting('synchronous_commit')"""
 _SUBJECTS = f"""INSERT INTO subjects (subject, {", ".join(chunks.SUBJECT_COLUMNS)})
 VALUES (?, {", ".join(["?"] * len(chunks.SUBJECT_COLUMNS))}) ON CONFLICT DO NOTHING"""  # noqa: S608 - our own names
 # Row and chunk numbers are counted back from the counter, which the statement before has raised, so that both are sent at once. Without
@@ -61,10 +61,10 @@ def numbers_before(cursor: Any, where: object) -> tuple[int, int]:
     """Return the row and chunk numbers before those that were taken.
 
     Raises:
-        ConfigError: a newer version uses the ledger in a way that this one does not understand, or the server syncs no commit any more.
+        ConfigError: the ledger is of another version, or the server syncs no commit any more.
     """
-    row, chunk, version, min_version, fsync, synchronous_commit = cursor.fetchone()
-    check_version(version, min_version, where)
+    row, chunk, version, fsync, synchronous_commit = cursor.fetchone()
+    check_version(version, where)
     refuse_unsafe(fsync, synchronous_commit, where)
     return row, chunk
 

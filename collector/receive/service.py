@@ -2,7 +2,7 @@
 
 import time
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -58,22 +58,15 @@ class Collector:
         self.place = ledger_place
         self._influx = influx
         self._reader = reader
-        self._drains: list[Drain] = []
-        self._influx_sink: str | None = None
-        self._drain_metrics_of: list[Callable[[], Iterator[MonitorMetric]]] = []
+        self._drain: Drain | None = None
         self._reconciler: DailyReconciler | None = None
-        self._receiver = Receiver(address, ledger_place, self._wake_drains, group=group, retention=retention)
+        self._receiver = Receiver(address, ledger_place, self._wake_drain, group=group, retention=retention)
         self.counts = self._receiver.counts
 
     @property
     def name(self) -> str:
         """The name of this collector at the broker, once it has started."""
         return self._receiver.name
-
-    def also_drain(self, drain: "Drain", metrics: Callable[[], Iterator[MonitorMetric]]) -> None:
-        """Drain the ledger by `drain` too, from the start to the end of this collector, and yield its `metrics` with the others."""
-        self._drains.append(drain)
-        self._drain_metrics_of.append(metrics)
 
     def start(self, timeout_s: float = CONNECT_TIMEOUT_S) -> None:
         """Return when results are being received. If InfluxDB does not answer now, it is retried; the ledger keeps everything.
@@ -88,18 +81,16 @@ class Collector:
             # Late: a collector that drains nothing has no use for it, nor for numpy: 17 MB of 53.
             from edgemeter.collector.influx.drain import open_drain  # noqa: PLC0415
 
-            drain = open_drain(self.place, self._influx)
-            self._drains.append(drain)
-            self._influx_sink = drain.sink_name
-        if self._receiver.retention is not None:
-            self._receiver.retention = replace(self._receiver.retention, sinks=tuple(drain.sink_name for drain in self._drains))
+            self._drain = open_drain(self.place, self._influx)
+            if self._receiver.retention is not None:
+                self._receiver.retention = replace(self._receiver.retention, sinks=(self._drain.sink_name,))
         try:
             self._receiver.start(timeout_s)
         except EdgemeterError:
             self.stop()
             raise
-        for drain in self._drains:
-            drain.start()
+        if self._drain is not None:
+            self._drain.start()
         if self._influx is not None and self._reader is not None:
             from edgemeter.collector.influx.daily_reconciler import DailyReconciler  # noqa: PLC0415 - as above
 
@@ -111,8 +102,8 @@ class Collector:
         self._receiver.stop()
         if self._reconciler is not None:
             self._reconciler.stop()
-        for drain in self._drains:
-            drain.stop()
+        if self._drain is not None:
+            self._drain.stop()
 
     def flooders(self) -> list[str]:
         """Return the devices that sent more useless messages than any board does, since the last call."""
@@ -128,8 +119,8 @@ class Collector:
         return True
 
     def trouble(self) -> str | None:
-        """Return why a drain makes no progress, None when all do."""
-        return next((drain.trouble for drain in self._drains if drain.trouble is not None), None)
+        """Return why the drain makes no progress, None when it does."""
+        return self._drain.trouble if self._drain is not None else None
 
     def unwell(self) -> str | None:
         """Return why nothing can be received now, None if it can; it asks nobody, so that whoever supervises has an answer at once."""
@@ -164,12 +155,12 @@ class Collector:
         counts = self.counts
         # Every reason is there from the start: a rate needs the 0 before the 1.
         rejections: dict[str, float] = {kind: counts.rejections[kind] for kind in get_args(RejectionKind)}
-        rejections |= {"collision": counts.collisions, "sink": sum(drain.rejected for drain in self._drains)}
+        rejections |= {"collision": counts.collisions, "sink": self._drain.rejected if self._drain is not None else 0}
         yield MonitorMetric("messages_total", "counter", "Messages received since the start.", counts.messages)
         yield MonitorMetric("records_total", "counter", "New records committed since the start.", counts.inserted)
         yield MonitorMetric("duplicates_total", "counter", "Repeated records, dropped.", counts.duplicates)
         yield MonitorMetric("rejections_total", "counter", _REJECTIONS, rejections, "reason")
-        expired = sum(drain.expired for drain in self._drains)
+        expired = self._drain.expired if self._drain is not None else 0
         yield MonitorMetric("expired_total", "counter", "Records older than what a sink accepts, in the ledger only.", expired)
         yield MonitorMetric("receipt_seconds", "histogram", "From reading a message with results to its receipt.", counts.receipt_s)
         yield MonitorMetric("shed_total", "counter", "Messages of devices that send too much, to be sent again.", counts.shed)
@@ -177,7 +168,7 @@ class Collector:
         yield MonitorMetric("forgotten_total", "counter", "Records removed by retention.", counts.forgotten)
         yield MonitorMetric("waiting_messages", "gauge", "Messages received and not committed yet.", len(self._receiver.inbox))
         yield MonitorMetric("connected", "gauge", "1 while the broker is connected.", int(self._receiver.is_connected()))
-        yield MonitorMetric("drain_ok", "gauge", "0 while a drain makes no progress.", int(self.trouble() is None))
+        yield MonitorMetric("drain_ok", "gauge", "0 while the drain makes no progress.", int(self.trouble() is None))
         with open_ledger(self.place, "read") as ledger:
             yield MonitorMetric("ledger_row", "gauge", "Row of the newest record in the ledger.", ledger.last_row())
             yield from self._drain_metrics(ledger)
@@ -194,40 +185,38 @@ class Collector:
 
     def _drain_metrics(self, ledger: Ledger) -> Iterator[MonitorMetric]:
         positions = ledger.positions()
-        for drain in self._drains:
-            positions = drain.positions(positions)
+        if self._drain is not None:
+            positions = self._drain.positions(positions)
         now_ns = time.time_ns()
         since_ns = {sink: ledger.waiting_since_ns(row) for sink, row in positions.items()}
         lag_s = {sink: 0.0 if since is None else max(0, now_ns - since) / 1e9 for sink, since in since_ns.items()}
         yield MonitorMetric("sink_row", "gauge", "Row up to which the sink has every record.", positions, "sink")
-        if self._influx_sink is not None:
+        if self._drain is not None:
             uses = tag_uses(ledger)
             counts, closed = {use.tag: use.values for use in uses}, {use.tag: len(use.closed_for) for use in uses}
             yield MonitorMetric("influx_tag_values", "gauge", f"Values of each tag in InfluxDB, of {MOST_VALUES}.", counts, "tag")
             yield MonitorMetric("influx_tags_closed", "gauge", "Devices whose new values are tagged `other`.", closed, "tag")
-            outcome = next((outcome for outcome in outcomes(ledger) if outcome.sink == self._influx_sink), None)
+            outcome = next((outcome for outcome in outcomes(ledger) if outcome.sink == self._drain.sink_name), None)
             if outcome is not None:
                 at_s = outcome.at_ns / 1e9
                 remaining: dict[str, float] = {kind: outcome.remaining.get(kind, 0) for kind in KINDS}
                 yield MonitorMetric("reconciled_timestamp_seconds", "gauge", "When InfluxDB was last compared with the ledger.", at_s)
                 yield MonitorMetric("influx_differences", "gauge", "What differed then and was not repaired.", remaining, "kind")
                 yield MonitorMetric("influx_repaired", "gauge", "Differences that were repaired then.", outcome.repaired)
-        for metrics in self._drain_metrics_of:
-            yield from metrics()
         yield MonitorMetric("sink_lag_seconds", "gauge", "Age of the oldest record that the sink does not have.", lag_s, "sink")
 
     def _is_settled(self) -> bool:
         if not self._receiver.inbox.is_idle():
             return False
-        if not self._drains:
+        if self._drain is None:
             return True
         with open_ledger(self.place, "read") as ledger:
             last_row = ledger.last_row()
-        return all(drain.has_reached(last_row) for drain in self._drains)
+        return self._drain.has_reached(last_row)
 
-    def _wake_drains(self) -> None:
-        for drain in self._drains:
-            drain.wake()
+    def _wake_drain(self) -> None:
+        if self._drain is not None:
+            self._drain.wake()
 
 
 def _alert_metrics(ledger_place: LedgerPlace) -> Iterator[MonitorMetric]:
@@ -235,7 +224,6 @@ def _alert_metrics(ledger_place: LedgerPlace) -> Iterator[MonitorMetric]:
     if isinstance(ledger_place, Path) and not watch_file_beside(str(ledger_place)).exists():
         return
     waiting, ended_ns = None, None
-    # A ledger on a server that `init-ledger` has not seen since the last version has no table for it.
     with suppress(EdgemeterError), open_watch(ledger_place, "read") as file, file.reading() as statements:
         waiting, ended_ns = waiting_channels(statements), last_check_ns(statements)
     yield MonitorMetric("alerts_readable", "gauge", "1 where the state of the alerts can be read, else 0.", int(waiting is not None))

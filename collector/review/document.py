@@ -326,7 +326,7 @@ def review_lines(review: Review, findings: Sequence[GateFinding]) -> list[str]:
     for pair in review.pairs:
         lines.append(f"{pair.name}: {worst(pair)}")
         lines.append(f"    {_sentence(pair, review.matters)}")
-        lines += [f"    {line}" for line in verdict_lines(pair.case, pair.baseline, pair.judgements)]
+        lines += [f"    {line}" for line in verdict_lines(pair.case, pair.judgements)]
         if pair.changed:
             lines.append(f"    changed: {', '.join(pair.changed)}")
         lines += [f"    {text}; --all-days counts them" for text in levels(pair)]

@@ -271,11 +271,7 @@ NEAREST_SHOWN = 5
 
 def show_verdicts(comparison: Comparison, console: Console) -> None:
     """Print a line for each judgement of each case, and the nearest comparable cases."""
-    judged = [
-        (row, lines)
-        for row in comparison.rows
-        if not row.is_reference and (lines := verdict_lines(row.case, row.reference, row.judgements))
-    ]
+    judged = [(row, lines) for row in comparison.rows if not row.is_reference and (lines := verdict_lines(row.case, row.judgements))]
     if judged:
         print_text(console, "Verdicts (suspect runs marked ?):", "bold")
     names = names_of(key for row in comparison.rows for key in (row.case.key, row.reference.key))

@@ -16,28 +16,20 @@ from typing import Protocol
 from edgemeter.agent.base import sqlite_file
 from edgemeter.agent.base.errors import TransientError
 from edgemeter.agent.base.file_lock import FileLock
-from edgemeter.agent.base.file_version import FileFormat, transaction
 from edgemeter.agent.base.postgres_address import is_postgres
+from edgemeter.agent.base.sqlite_file import FileFormat, transaction
 from edgemeter.agent.base.statements import Statements
 from edgemeter.agent.delivery.outbox_file import DiskReserve
 from edgemeter.collector.ledgers.place import LedgerPlace, ledger_place
 from edgemeter.collector.runs.cases import SeriesKey, grouped
 
 # A notice waits in `unsent` from the transaction that changes its alert to the one after its delivery. `state` says why: due, quiet (the
-# channel's quiet times), refused (by the receiver, for good) or over (its alert, before it was sent). Programs of version 1 send all of it.
-_OUTBOX = """ALTER TABLE alerts ADD COLUMN repeated_ns INTEGER;
-ALTER TABLE unsent ADD COLUMN since_ns INTEGER NOT NULL DEFAULT 0;
-ALTER TABLE unsent ADD COLUMN next_ns INTEGER NOT NULL DEFAULT 0;
-ALTER TABLE unsent ADD COLUMN state TEXT NOT NULL DEFAULT 'due';
-CREATE TABLE alert_checks (number INTEGER PRIMARY KEY, started_ns INTEGER NOT NULL, ended_ns INTEGER);
-"""
+# channel's quiet times), refused (by the receiver, for good) or over (its alert, before it was sent).
 WATCH_FORMAT = FileFormat(
     what="watch file",
     application_id=0x45645761,  # "EdWa"
-    version=2,
-    min_version=1,
-    upgrades={1: _OUTBOX},
-    schema=f"""CREATE TABLE annotations (
+    version=1,
+    schema="""CREATE TABLE annotations (
     number INTEGER PRIMARY KEY AUTOINCREMENT,
     day INTEGER NOT NULL,
     text TEXT NOT NULL,
@@ -59,7 +51,8 @@ CREATE TABLE alerts (
     updated_ns INTEGER NOT NULL,
     closed_ns INTEGER,
     outcome TEXT,
-    remark TEXT
+    remark TEXT,
+    repeated_ns INTEGER
 );
 CREATE UNIQUE INDEX open_alerts ON alerts (rule, subject) WHERE closed_ns IS NULL;
 CREATE TABLE unsent (
@@ -68,9 +61,13 @@ CREATE TABLE unsent (
     channel TEXT NOT NULL,
     event TEXT NOT NULL,
     tries INTEGER NOT NULL,
-    error TEXT
+    error TEXT,
+    since_ns INTEGER NOT NULL DEFAULT 0,
+    next_ns INTEGER NOT NULL DEFAULT 0,
+    state TEXT NOT NULL DEFAULT 'due'
 );
-{_OUTBOX}""",
+CREATE TABLE alert_checks (number INTEGER PRIMARY KEY, started_ns INTEGER NOT NULL, ended_ns INTEGER);
+""",
     elsewhere="move it away (annotations and alerts begin anew) or name another store",
 )
 _COLUMNS = "day, text, begins_level, fleet, device, model, metric, author"

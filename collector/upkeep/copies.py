@@ -12,8 +12,7 @@ from pathlib import Path
 
 from edgemeter.agent.base import durable_file, sqlite_file
 from edgemeter.agent.base.errors import ConfigError, UnavailableError
-from edgemeter.agent.base.file_version import FileFormat
-from edgemeter.agent.base.sqlite_file import space_bytes
+from edgemeter.agent.base.sqlite_file import FileFormat, space_bytes
 from edgemeter.agent.ledger.ledger import LedgerPart, LedgerStats
 from edgemeter.agent.ledger.ledger_file import LEDGER_FORMAT
 from edgemeter.collector.ledgers.place import LedgerPlace, open_ledger, path_beside

@@ -11,7 +11,7 @@ from edgemeter.collector.compare.comparison import Comparison, of_summaries
 from edgemeter.collector.compare.judgement import SmallestDifferences
 from edgemeter.collector.index.index_file import WITH_ID, IndexedCase
 from edgemeter.collector.index.sources import RecordSource
-from edgemeter.collector.reference.judged import JudgedReferences
+from edgemeter.collector.published.shelf import Shelf, default_shelf
 from edgemeter.collector.web.events import TrendEvents
 from edgemeter.collector.web.markup import NOTHING, Markup, part, raw
 from edgemeter.collector.web.queries import CaseFilter, cases_of_baseline, summaries
@@ -35,7 +35,7 @@ class ViewContext:
     events: TrendEvents
     sheet: ChartSheet = field(default_factory=lambda: ChartSheet(live_chart))
     matters: SmallestDifferences = SmallestDifferences()  # noqa: RUF009 - frozen
-    references: JudgedReferences = field(default_factory=JudgedReferences)
+    shelf: Shelf = field(default_factory=default_shelf)
 
 
 def baselines(connection: sqlite3.Connection, model: str | None = None) -> list[str]:

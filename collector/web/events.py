@@ -5,11 +5,10 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Sequence
-from contextlib import AbstractContextManager, nullcontext, suppress
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 
-from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.base.nanoseconds import NS_PER_DAY
 from edgemeter.agent.contract.record import RunRecord
 from edgemeter.collector.alerts.lifecycle import Alert, read_alerts
@@ -145,8 +144,7 @@ class TrendEvents:
 
     def waiting(self) -> Sequence[WaitingChannel]:
         """Return the channels that have not got every notice of an alert."""
-        # A ledger on a server that `init-ledger` has not seen since the last version has no column for it.
-        with suppress(ConfigError), self._watch() as file:
+        with self._watch() as file:
             if file is not None:
                 with file.reading() as statements:
                     return waiting_channels(statements)

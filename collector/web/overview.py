@@ -14,7 +14,7 @@ from edgemeter.agent.base.nanoseconds import NS_PER_DAY
 from edgemeter.agent.contract.case_identity import like_with_like
 from edgemeter.agent.contract.health import Health
 from edgemeter.agent.contract.plausible_health import plausible_health
-from edgemeter.agent.ledger.presence import DevicePresence, calibration_days, certificate_days, clock_text, needs_attention
+from edgemeter.agent.ledger.presence import DevicePresence, certificate_days, clock_text, needs_attention
 from edgemeter.collector.charts.chart import Chart, ViewTable, rows_table
 from edgemeter.collector.charts.specs import spark_lines
 from edgemeter.collector.compare.spread import median_of
@@ -297,7 +297,6 @@ def _device_table(lines: Sequence[_DeviceLine], links: Links, common: _CommonCas
         ViewColumn("throttled", "Throttled", lambda line: line.throttled if line.throttling_known else None),
         ViewColumn("temperature_max_c", "Hottest °C", lambda line: line.hottest_c),
         of_health("agent", "Agent", lambda health: health.agent, is_text=True),
-        of_health("calibration_age_days", "Calibrated, days ago", calibration_days),
         of_health("certificate_days", "Certificate, days left", lambda health: certificate_days(health, now_ns)),
         of_health("clock", "Clock", clock_text, is_text=True),
         of_health(

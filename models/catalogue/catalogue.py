@@ -8,7 +8,7 @@ import os
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 from urllib.parse import urlsplit
 
 import msgspec
@@ -18,7 +18,7 @@ from edgemeter.agent.base.errors import ConfigError, os_error_as
 from edgemeter.agent.base.suggestions import did_you_mean
 from edgemeter.agent.base.toml import read_toml, toml_document, write_toml
 from edgemeter.agent.base.types import Name, Sha256
-from edgemeter.agent.contract.model_card import IMAGE, Card, CardInput, CardOutput
+from edgemeter.agent.contract.model_card import Card, CardInput, CardOutput
 
 # How to get the file: downloaded, downloaded in an archive, made by another tool (`how` names it), or the user's own.
 Form = Literal["download", "in an archive", "exported", "compiled", "built on the device", "own"]
@@ -158,19 +158,11 @@ def read_catalogue(path: Path) -> Catalogue:
     Raises:
         ConfigError: it cannot be read, has a wrong or unknown key (named with its path), or a duplicate name.
     """
-    catalogue = read_toml(path, Catalogue, "catalogue", complete=_with_kinds)
+    catalogue = read_toml(path, Catalogue, "catalogue")
     names = [entry.name for entry in catalogue.entry]
     if doubled := sorted({name for name in names if names.count(name) > 1}):
         raise ConfigError(f"catalogue {str(path)!r}: duplicate entry {', '.join(doubled)}: remove one")
     return catalogue
-
-
-def _with_kinds(content: dict[str, Any]) -> None:
-    """Add the kind of input that an entry leaves out: an image."""
-    entries = content.get("entry")
-    for entry in entries if isinstance(entries, list) else ():
-        if isinstance(entry, dict) and isinstance(entry.get("input"), dict):
-            entry["input"].setdefault("kind", IMAGE)
 
 
 def own_catalogue(path: Path | None = None) -> Catalogue:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from edgemeter.agent.base.errors import FAILED
-from edgemeter.agent.base.options import PATH, format_option, quiet_option, renamed_option, trusted_option
+from edgemeter.agent.base.options import PATH, format_option, quiet_option, trusted_option
 from edgemeter.agent.base.progress import note
 from edgemeter.agent.base.tables import Format, console_for, print_data
 
@@ -22,19 +22,18 @@ _STYLE = {"ok": "green", "degraded": "yellow", "not judged": "yellow", "ruined":
 @click.command()
 @click.argument("source")
 @click.option("--to", "goals", multiple=True, required=True, help="Format: onnx-fp16, litert-int8, ... or all; repeatable.")
-@renamed_option("-o", "--output", "out", former=["--out"], type=PATH, default=Path("converted"), show_default=True, help="Output folder.")
+@click.option("-o", "--output", "out", type=PATH, default=Path("converted"), show_default=True, help="Output folder.")
 @click.option("--calibration", type=PATH, help="Folder of images to measure int8 ranges on.")
 @click.option("--calibration-images", type=click.IntRange(1), default=200, show_default=True, help="Largest number of calibration images.")
-@renamed_option(
+@click.option(
     "-d",
     "--data",
     "images",
-    former=["--images", "-i"],
     type=PATH,
     help="Folder of images to compare on. Default: a part of the calibration images.",
 )
 @click.option("-a", "--annotations", type=PATH, help="Ground truth of --data; the accuracy then decides.")
-@renamed_option("--subset", "limit", former=["--limit"], type=click.IntRange(1), help="Compare on a random subset of N images.")
+@click.option("--subset", "limit", type=click.IntRange(1), help="Compare on a random subset of N images.")
 @click.option("--exclude", "keep", multiple=True, metavar="REGEX", help="Keep operations with matching names in float; repeatable.")
 @trusted_option
 @quiet_option
@@ -167,7 +166,7 @@ def _print_table(written: "list[Conversion]", request: "ConversionRequest", cons
 @click.command()
 @click.argument("source", type=PATH)
 @click.option("--to", "kinds", multiple=True, required=True, help="q8_0, q5_1, q5_0, q4_1 or q4_0; repeatable.")
-@renamed_option("-o", "--output", "out", former=["--out"], type=PATH, default=Path("quantised"), show_default=True, help="Output folder.")
+@click.option("-o", "--output", "out", type=PATH, default=Path("quantised"), show_default=True, help="Output folder.")
 @click.option("--text", type=PATH, help="UTF-8 text to compare the perplexity of each file with the source's on; needs the extra llama.")
 @click.option("--context-tokens", type=click.IntRange(4), default=512, show_default=True, help="Tokens of a chunk of --text.")
 @trusted_option

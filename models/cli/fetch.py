@@ -11,7 +11,7 @@ from edgemeter.agent.base.completion import completes
 from edgemeter.agent.base.documents import json_document
 from edgemeter.agent.base.errors import FAILED, ConfigError, EdgemeterError
 from edgemeter.agent.base.model_names import model_names
-from edgemeter.agent.base.options import format_option, json_option, quiet_option, renamed_option
+from edgemeter.agent.base.options import format_option, json_option, quiet_option
 from edgemeter.agent.base.progress import note, progress_bar
 from edgemeter.agent.base.tables import Format, console_for, print_data
 from edgemeter.models.catalogue.catalogue import all_entries, find_entry, is_address
@@ -37,10 +37,9 @@ def _mirrors(_ctx: click.Context, _param: click.Parameter, value: tuple[str, ...
     "--mirror", multiple=True, callback=_mirrors, envvar="EDGEMETER_MODEL_MIRRORS", help="Address of a folder to try first; repeatable."
 )
 @click.option("--proxy", envvar="EDGEMETER_PROXY", help="http://HOST:PORT. Default: http_proxy and https_proxy of the environment.")
-@renamed_option(
+@click.option(
     "--timeout",
     "timeout_s",
-    former=["--timeout-s"],
     type=click.FloatRange(0.1),
     default=TIMEOUT_S,
     show_default=True,

@@ -27,10 +27,9 @@ COMMANDS: Sections = {
         "import-archive": ("edgemeter.models.cli.fetch:import_archive", "Import the models of a model archive into the cache."),
     },
 }
-MOVED = {"references": ("edgemeter.collector.cli.references:references", "edgemeter references")}
 
 
-@click.group(cls=CommandGroup, sections=COMMANDS, moved=MOVED)
+@click.group(cls=CommandGroup, sections=COMMANDS)
 def models() -> None:
     """List, fetch, add, convert and verify models.
 

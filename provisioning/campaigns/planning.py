@@ -17,7 +17,7 @@ from edgemeter.agent.base.types import Name
 from edgemeter.agent.contract.case_settings import Settings
 from edgemeter.agent.contract.model_formats import FORMATS, reads
 from edgemeter.agent.contract.orders import JobId
-from edgemeter.agent.contract.suite import SuiteFile, renew_keys
+from edgemeter.agent.contract.suite import SuiteFile
 from edgemeter.provisioning.campaigns.campaign_handler import in_groups, start_campaign
 from edgemeter.provisioning.content.store import ContentStore
 from edgemeter.provisioning.inventory import selection
@@ -60,7 +60,7 @@ class CampaignFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 
 def read_campaign_file(path: Path) -> CampaignFile:
     """Return the campaign file at `path`; raises ConfigError if it cannot be read, has a wrong or unknown key, or two modes of one name."""
-    campaign_file = read_toml(path, CampaignFile, "campaign file", complete=renew_keys)
+    campaign_file = read_toml(path, CampaignFile, "campaign file")
     for fault in faults(campaign_file):
         raise ConfigError(f"campaign file {str(path)!r}: {fault}")
     return campaign_file

@@ -14,7 +14,7 @@ import click
 from edgemeter.agent.base.command_group import DefaultGroup
 from edgemeter.agent.base.documents import print_json
 from edgemeter.agent.base.errors import EdgemeterError, UnavailableError
-from edgemeter.agent.base.options import FiniteRange, renamed_option
+from edgemeter.agent.base.options import FiniteRange
 from edgemeter.agent.base.tables import Format, console_for, print_data
 from edgemeter.agent.contract.identity import token_id
 from edgemeter.provisioning.cli.options import FILE, devices_argument, dry_run_option, folder_option, format_option, json_option
@@ -33,10 +33,9 @@ from edgemeter.provisioning.registry.registry import Registry
 @click.command()
 @folder_option
 @click.option("--broker", help="Host name or address of the broker, as devices reach it. Required for a new fleet.")
-@renamed_option(
+@click.option(
     "--broker-name",
     "names",
-    former=["--name"],
     multiple=True,
     metavar="NAME",
     help="Further name or address in the broker's certificate; may be repeated.",
@@ -106,11 +105,10 @@ def sample(kind: str) -> None:
 @devices_argument
 @folder_option
 @click.option("--hours", default=24.0, show_default=True, type=FiniteRange(0.01, 24 * 365), help="Validity, in hours.")
-@renamed_option(
+@click.option(
     "-o",
     "--output",
     "out",
-    former=["--out"],
     type=click.Path(path_type=Path, file_okay=False),
     default=".",
     help="Folder for the join files. Default: the current one.",

@@ -11,7 +11,7 @@ from rich.console import Console
 
 from edgemeter.agent.base.documents import print_json
 from edgemeter.agent.base.errors import DONE, FAILED, ConfigError
-from edgemeter.agent.base.options import FiniteRange, renamed_option
+from edgemeter.agent.base.options import FiniteRange
 from edgemeter.agent.base.tables import Format, console_for, print_data
 from edgemeter.agent.base.terminal import print_text
 from edgemeter.agent.contract import suite as suites
@@ -142,9 +142,7 @@ def schedule(
 @click.argument("job", required=False)
 @click.option("--device", help="Show the jobs of this device, the newest first.")
 @click.option("--follow", "follows", is_flag=True, help="Show the progress of one job until it has ended; exit 1 if a device failed.")
-@renamed_option(
-    "--answers", "with_text", former=["--text"], is_flag=True, help="Print the text that devices answered: doctor reports, log lines."
-)
+@click.option("--answers", "with_text", is_flag=True, help="Print the text that devices answered: doctor reports, log lines.")
 @format_option
 @folder_option
 def jobs(job: str | None, folder: FleetFolder, *, device: str | None, follows: bool, with_text: bool, form: Format | None) -> None:

@@ -11,7 +11,6 @@ import click
 from edgemeter.agent.base.command_group import DefaultGroup
 from edgemeter.agent.base.documents import json_document, print_json
 from edgemeter.agent.base.errors import ConfigError
-from edgemeter.agent.base.options import renamed_option
 from edgemeter.agent.base.tables import Format, console_for, print_data
 from edgemeter.agent.base.terminal import print_text
 from edgemeter.agent.contract.orders import version_key
@@ -170,15 +169,14 @@ def _extras(_ctx: click.Context, _param: click.Parameter, value: str) -> tuple[s
     "and --root lacks comes with it. May be repeated.",
 )
 @click.option("--system-site-packages", is_flag=True, help="Let the release see the system's Python packages: JetPack's TensorRT.")
-@renamed_option(
+@click.option(
     "--signing-key-file",
     "key",
-    former=["--key"],
     type=FILE,
     help="Key to sign with. Default: release.key in the fleet folder; if it is elsewhere, the release is signed there.",
 )
 @click.option("--root", type=click.Path(path_type=Path), help=_ROOT_HELP)
-@renamed_option("-o", "--output", "out", former=["--out"], type=FILE, help="Output file. Default: a name with version, board and Python.")
+@click.option("-o", "--output", "out", type=FILE, help="Output file. Default: a name with version, board and Python.")
 @click.option("--dry-run", is_flag=True, help="Collect and check everything, show the result, and write nothing.")
 @click.option("--json", "is_json", is_flag=True, help="Print JSON.")
 def build(
@@ -259,10 +257,8 @@ def _print_built(built: "BuiltRelease", target: "ReleaseTarget", *, dry_run: boo
 @release.command(short_help="Sign a release that was built elsewhere.")
 @folder_option
 @click.argument("path", metavar="RELEASE", type=FILE)
-@renamed_option(
-    "--signing-key-file", "key", former=["--key"], type=FILE, help="Key to sign with. Default: release.key in the fleet folder."
-)
-@renamed_option("-o", "--output", "out", former=["--out"], type=FILE, help="Output file. Default: the input file.")
+@click.option("--signing-key-file", "key", type=FILE, help="Key to sign with. Default: release.key in the fleet folder.")
+@click.option("-o", "--output", "out", type=FILE, help="Output file. Default: the input file.")
 @click.option("--dry-run", is_flag=True, help="Check the release and the key, and write nothing.")
 def sign(folder: FleetFolder, path: Path, key: Path | None, out: Path | None, *, dry_run: bool) -> None:
     """Sign a release that was built where the release key is not; needs no network and no fleet folder.

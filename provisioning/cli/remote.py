@@ -9,7 +9,7 @@ from msgspec import structs
 
 from edgemeter.agent.base.documents import print_json
 from edgemeter.agent.base.errors import DONE, FAILED, ConfigError
-from edgemeter.agent.base.options import FiniteRange, renamed_option
+from edgemeter.agent.base.options import FiniteRange
 from edgemeter.agent.base.tables import console_for
 from edgemeter.agent.contract.orders import Doctor, Logs, Restart, Work
 from edgemeter.provisioning.cli.jobs import follow, print_would_order
@@ -66,7 +66,7 @@ def logs(devices: tuple[str, ...], folder: FleetFolder, *, lines: int, timeout_s
 
 @click.command()
 @devices_argument
-@renamed_option("--reboot", "board", former=["--board"], is_flag=True, help="Reboot the board instead of restarting the agent.")
+@click.option("--reboot", "board", is_flag=True, help="Reboot the board instead of restarting the agent.")
 @click.option(
     "--timeout", "timeout_s", type=FiniteRange(1, 86_400), default=RESTART_TIMEOUT_S, show_default=True, help="Time limit, in seconds."
 )

@@ -11,11 +11,9 @@ from pathlib import Path
 from edgemeter.agent.base import config
 from edgemeter.agent.base.durable_file import make_folder
 from edgemeter.agent.base.errors import ConfigError, EdgemeterError, UnavailableError, os_error_as
-from edgemeter.agent.contract.case_settings import Settings
-from edgemeter.agent.contract.model_card import AudioInput, card_path, read_card
+from edgemeter.agent.contract.case_settings import Settings, is_video
 from edgemeter.agent.contract.model_formats import runtime_for
 from edgemeter.agent.session.hopeless import EXTRAS
-from edgemeter.agent.streams.video import VIDEOS
 from edgemeter.provisioning.apply.board import ExaminedBoard, Interpreter
 from edgemeter.provisioning.apply.offer import OLDEST_PYTHON, Offer, choose_offer
 from edgemeter.provisioning.content.store import ContentStore
@@ -48,18 +46,14 @@ def interpreter_of(board: ExaminedBoard, login: str) -> Interpreter:
 
 
 def extras_of(cases: Iterable[Settings], models: Path) -> tuple[str, ...]:
-    """Return the extras that bring what these cases need: their runtimes, and readers of sound; `models` holds the models."""
+    """Return the extras that bring what these cases need: their runtimes, and a reader of videos; `models` holds the models."""
     offered = set(metadata.metadata("edgemeter").get_all("Provides-Extra") or ())
     extras = set()
     for case in cases:
         path = models / str(case.model)
         runtimes = [case.runtime] if isinstance(case.runtime, str) else case.runtime or [runtime_for(path)]
         extras |= {EXTRAS.get(runtime, runtime) for runtime in runtimes}
-        card = read_card(card_path(path)) if card_path(path).exists() else None
-        extras |= {"audio"} if card and isinstance(card.input, AudioInput) else set()
-        if case.stream is not None and (suffix := Path(Path(case.stream).stem).suffix.lower()) != ".wav":
-            # Its archive is called FILE.zip.
-            extras.add("video" if suffix in VIDEOS else "audio")
+        extras |= {"video"} if is_video(case.data or "") else set()
     return tuple(sorted(extras & offered))
 
 

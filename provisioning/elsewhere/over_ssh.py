@@ -255,9 +255,7 @@ class _Suite:
         for case in suite["case"]:
             # As orders call it.
             if "images" in case:
-                case.update(_data_paths(folder / case.pop("images"), "data"))
-            if "stream" in case:
-                case.update(_data_paths(folder / case["stream"], "stream"))
+                case.update(_data_paths(folder / case.pop("images")))
         texts = {SUITE_NAME: suite} | {
             f"{letter}.toml": {"name": suite["name"], "case": [case]} for letter, case in zip(ascii_lowercase, suite["case"], strict=False)
         }
@@ -273,11 +271,11 @@ class _Suite:
         return [_file(path, path.name) for path in sorted(self.folder.iterdir())]
 
 
-def _data_paths(archive: Path, key: str) -> dict[str, str]:
-    """Return the paths of what a key of a case names, from the suite, once its archive is unpacked there."""
+def _data_paths(archive: Path) -> dict[str, str]:
+    """Return the paths of a case's data, from the suite, once its archive is unpacked there."""
     with zipfile.ZipFile(archive) as opened:
         tops = {tuple(name.split("/")[:2]) for name in opened.namelist()}
-    keys = {data_archive.IMAGES: key, data_archive.ANNOTATIONS: "annotations"}
+    keys = {data_archive.IMAGES: "data", data_archive.ANNOTATIONS: "annotations"}
     return {keys[kind]: f"../data/{archive.name}/{kind}/{name}" for kind, name in tops}
 
 

@@ -166,13 +166,10 @@ def valid_ratio(health: Health | None) -> float | None:
 
 
 def sensors_text(health: Health | None) -> str:
-    """Return the power sensors, with the age of their calibration in days."""
+    """Return the power sensors, marked where one cannot be read."""
     if health is None:
         return ABSENT
-    texts = []
-    for sensor in health.sensors:
-        calibrated = "uncalibrated" if sensor.calibration_age_days is None else f"{sensor.calibration_age_days:.0f} d"
-        texts.append(f"{sensor.name} ({'cannot be read' if sensor.trouble and sensor.id is None else calibrated})")
+    texts = [f"{sensor.name}{' (cannot be read)' if sensor.trouble and sensor.id is None else ''}" for sensor in health.sensors]
     return plain(", ".join(texts)) or "none"
 
 

@@ -56,9 +56,6 @@ SERVICE_RULES: Mapping[str, tuple[tuple[Literal["read", "write"], str], ...]] = 
         ("read", EVERY_CAMPAIGN_STATE),
         ("write", f"{TOPIC_ROOT}/+/+/receipt"),
         ("write", EVERY_COLLECTOR_STATE),
-        # `edgemeter collector up --home-assistant`.
-        ("write", "homeassistant/device/+/config"),
-        ("write", "edgemeter/home-assistant/+/+/+"),
     ),
     SERVICE_USER: (
         *(("read", f"{TOPIC_ROOT}/+/+/{kind}") for kind in DEVICE_WRITES if kind != "result"),

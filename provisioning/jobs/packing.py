@@ -1,9 +1,8 @@
-"""Packs a suite for devices: models with their cards, data sets and streams as one archive each, go into the fleet's content by hash.
+"""Packs a suite for devices: models with their cards, data sets as one archive each, go into the fleet's content by hash.
 
 The suite that travels names them by file name, so that a device measures the same cases on the same data as `edgemeter run` does here.
 """
 
-import contextlib
 import json
 import re
 import subprocess
@@ -18,15 +17,14 @@ import msgspec
 from edgemeter.agent.base.errors import ConfigError, UnavailableError
 from edgemeter.agent.base.toml import toml_document
 from edgemeter.agent.contract import data_archive, model_file, order_suite
-from edgemeter.agent.contract.case_settings import Settings
+from edgemeter.agent.contract.case_settings import Settings, is_video
 from edgemeter.agent.contract.data_archive import ANNOTATIONS, IMAGES
 from edgemeter.agent.contract.model_card import card_path
 from edgemeter.agent.contract.model_formats import FOLDER_CONFIG, FORMATS
 from edgemeter.agent.contract.orders import LARGEST_DATA_BYTES, Content, Data, Measure
-from edgemeter.agent.contract.suite import FORMER_KEYS, SuiteFile, expand, read_file, set_keys
-from edgemeter.agent.datasets import dataset, dota, readers, yolo
+from edgemeter.agent.contract.suite import SuiteFile, expand, read_file, set_keys
+from edgemeter.agent.datasets import dataset, readers, yolo
 from edgemeter.agent.recognition.recognise import language_model_name, name_of
-from edgemeter.agent.streams.open_stream import open_stream
 from edgemeter.provisioning.content.store import ContentStore
 
 # The most that an archive needs for one file, besides its bytes and twice its name.
@@ -35,13 +33,13 @@ _LONGEST_NAME = 100
 FETCH_S = 3600.0
 SUITE_NAME = "suite.toml"
 FindModel = Callable[[str], Path]
-# Keys of a case that an order can bring; options are refused with a reason of their own.
-SENT = {FORMER_KEYS.get(key, key) for key in order_suite.KEYS} | {"options"}
+# Keys of a case that an order can bring, annotations in the archive of their data; options are refused with a reason of their own.
+SENT = order_suite.KEYS | {"annotations", "options"}
 
 
 @dataclass(frozen=True, slots=True)
 class DataUse:
-    """One data set as cases use it: with each subset (None: all of it), its seed and its reader; a stream has no parts."""
+    """One data set as cases use it: with each subset (None: all of it), its seed and its reader."""
 
     images: Path
     annotations: Path | None
@@ -56,7 +54,7 @@ class DataPacker:
         self._packed: dict[DataUse, Data] = {}
 
     def pack(self, cases: Iterable[Settings], folder: Path) -> dict[tuple[str, str | None], Data]:
-        """Return the data sets and streams of these cases as orders name them, by `data` or `stream`, and `annotations` of the cases.
+        """Return the data sets of these cases as orders name them, by `data` and `annotations` of the cases.
 
         Raises:
             ConfigError: an image or its ground truth is missing or unreadable, or the data set is larger than an order allows.
@@ -66,8 +64,6 @@ class DataPacker:
         for case in cases:
             if case.data is not None:
                 parts.setdefault((case.data, case.annotations), set()).add((case.subset, case.seed or 0, case.reader))
-            elif case.stream is not None:
-                parts.setdefault((case.stream, case.annotations), set())
         packed = {}
         for (images, annotations), subsets in parts.items():
             of = DataUse(folder / images, None if annotations is None else folder / annotations, frozenset(subsets))
@@ -86,12 +82,13 @@ class DataPacker:
 
 def _files(use: DataUse) -> dict[str, Path]:
     """Return the files of the archive by name: opened here as a run does, so that a missing file is found here."""
-    if not use.parts:
-        return _stream_files(use)
     if not use.images.exists():
         raise ConfigError(f"no folder of images at {str(use.images)!r}: correct the path")
     if use.annotations is not None and not use.annotations.exists():
         raise ConfigError(f"no annotations at {str(use.annotations)!r}: correct the path")
+    if is_video(use.images.name) and use.images.is_file():
+        # The library that reads it is needed on the device alone.
+        return {f"{IMAGES}/{use.images.name}": use.images}
     opened = [dataset.open_folder(use.images, use.annotations, *part) for part in sorted(use.parts, key=str)]
     if use.images.is_file():
         return {f"{IMAGES}/{use.images.name}": use.images} | _ground_truth(use, ())
@@ -100,23 +97,12 @@ def _files(use: DataUse) -> dict[str, Path]:
     return {f"{within}/{name}": path for name, path in photographs.items()} | _ground_truth(use, photographs)
 
 
-def _stream_files(use: DataUse) -> dict[str, Path]:
-    # A library that reads it is needed on the device.
-    with contextlib.suppress(UnavailableError):
-        open_stream(use.images, use.annotations)
-    windows = {} if use.annotations is None else {f"{ANNOTATIONS}/{use.annotations.name}": use.annotations}
-    return {f"{IMAGES}/{use.images.name}": use.images} | windows
-
-
 def _ground_truth(use: DataUse, photographs: Iterable[str]) -> dict[str, Path]:
     if use.annotations is None:
         return {}
     if readers.Maps().recognises(use.images, use.annotations):
         name = use.annotations.name
         return {f"{ANNOTATIONS}/{name}/{path.name}": path for path in readers.read_maps(use.images, use.annotations)[0].values()}
-    if dota.Dota().recognises(use.images, use.annotations):
-        paths = (use.annotations / f"{Path(name).stem}.txt" for name in photographs)
-        return {f"{ANNOTATIONS}/{use.annotations.name}/{path.name}": path for path in paths if path.is_file()}
     if not yolo.Yolo().recognises(use.images, use.annotations):
         return {f"{ANNOTATIONS}/{use.annotations.name}": use.annotations}
     # Labels may be in several places relative to the images; one folder with all of them is among these.
@@ -183,13 +169,9 @@ def pack(
 
 
 def _with_packed(case: Settings, packed: Mapping[tuple[str, str | None], Data]) -> Settings:
-    """Return a case as orders name its data; annotations travel in their archive, of a stream the case states that there are some."""
-    if case.data is not None:
-        return msgspec.structs.replace(case, data=packed[case.data, case.annotations].name, annotations=None)
-    if case.stream is None:
-        return msgspec.structs.replace(case, annotations=None)
-    name = packed[case.stream, case.annotations].name
-    return msgspec.structs.replace(case, stream=name, annotations=None if case.annotations is None else name)
+    """Return a case as orders name its data; annotations travel in their archive."""
+    data = None if case.data is None else packed[case.data, case.annotations].name
+    return msgspec.structs.replace(case, data=data, annotations=None)
 
 
 def fetch_model(name: str) -> Path:
@@ -276,10 +258,7 @@ def _document(name: str, cases: list[Settings], models: _SuiteModels) -> bytes:
 
 
 def _toml(name: str, cases: list[Settings]) -> bytes:
-    # Devices with an earlier release know the former keys.
-    former = {key: former for former, key in FORMER_KEYS.items()}
-    wire_cases = [{former.get(key, key): value for key, value in msgspec.structs.asdict(case).items()} for case in cases]
-    return toml_document({"name": name, "case": wire_cases}).encode()
+    return toml_document({"name": name, "case": [msgspec.structs.asdict(case) for case in cases]}).encode()
 
 
 def _spread(case: Settings, names: _SuiteModels, where: str) -> list[Settings]:

@@ -9,8 +9,7 @@ from typing import Any, TypeVar, Union, cast, get_args, get_origin, get_type_hin
 
 import msgspec
 
-from edgemeter.agent.base.file_version import FileFormat
-from edgemeter.agent.base.sqlite_file import Access, Database
+from edgemeter.agent.base.sqlite_file import Access, Database, FileFormat
 from edgemeter.agent.base.statements import Statements
 
 _FORMAT = FileFormat(

@@ -63,7 +63,7 @@ def test_power_cut_at_any_moment_of_an_update_leaves_an_agent_that_works(board: 
     """Cuts while it goes to another release: one of the two works afterwards, and left alone it goes to the new one."""
     first = last_report(server)["release"]
     release = server.folder.parent / "second.tar"
-    server.command("release", "build", "--board", "pi4", "--python", "3.13", "--extras", "litert,i2c", "--output", release)
+    server.command("release", "build", "--board", "pi4", "--python", "3.13", "--extras", "litert,serial", "--output", release)
     version = released(server, release)
     assert version != first
     server.command("update", version, "--on", f"device={DEVICE}", "--detach")

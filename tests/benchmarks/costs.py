@@ -14,7 +14,6 @@ from edgemeter.agent.machine import conditions
 from edgemeter.agent.machine.machine import recorded
 from edgemeter.agent.power import replay
 from edgemeter.agent.power.jetson import Ina3221
-from edgemeter.agent.power.world import SensorWorld
 from edgemeter.agent.session import session
 from tests.benchmarks.comparison import Comparison, Line, at_most, compared, figure, real_models
 from tests.benchmarks.engine import QUICK
@@ -48,7 +47,7 @@ def _rails() -> Comparison:
     with tempfile.TemporaryDirectory() as folder:
         for number, channels in enumerate(AGX_ORIN):
             tree = machine_trees.write(Path(folder), ina3221(f"sys/class/hwmon/hwmon{number}", channels))
-        sensor = Ina3221(SensorWorld(root=tree))
+        sensor = Ina3221(root=tree)
         files = [file.path for channel in sensor._parts().channels for file in channel.factors]
         for file in files:
             file.unlink()

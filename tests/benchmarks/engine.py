@@ -24,10 +24,8 @@ from edgemeter.agent import runtimes
 from edgemeter.agent.engine.scenarios import closed_loop
 from edgemeter.agent.engine.scenarios.timing import TimingPlan, TimingSubject, no_collection
 from edgemeter.agent.runtimes import noise
-from edgemeter.collector.published import table_file
 from tests.benchmarks.comparison import Comparison, LeftOutError, Line, at_most, compared, real_models
 from tests.benchmarks.interleaving import Pair, in_turn
-from tests.fixtures.published_defaults import DEFAULTS
 
 SECONDS = 35.0
 # Model, its goal, queries a block: short against what else happens on a machine, and the first, after the set-up, hardly moves the median.
@@ -204,7 +202,7 @@ def _programs_ms(program: Path, model: Path, first: int) -> Pair:
         for process in programs:
             _send(process, signal.SIGCONT)
         (document, _), _ = [process.communicate() for process in programs]
-        (median,) = (row.value for row in table_file.read_any(result, None, DEFAULTS).rows if row.statistic == "median")
+        median = float(json.loads(result.read_bytes())["latency"]["median_ms"])
     return float(json.loads(document)["runs"][0]["latency"]["p50_ms"]), median
 
 

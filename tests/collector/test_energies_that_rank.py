@@ -1,6 +1,6 @@
 """One measured energy of 80 mJ beside one of 20 mJ that nobody measured: in no view does the lower one win, or count, against it."""
 
-from edgemeter.agent.contract.energy_provenance import energy_provenance, provenance_of
+from edgemeter.agent.contract.energy_provenance import energy_provenance, sensor_provenance
 from edgemeter.collector.alerts.check import check_alerts
 from edgemeter.collector.alerts.rules import AlertRule, AlertRules
 from edgemeter.collector.compare import views
@@ -37,9 +37,7 @@ from tests.fixtures.series_factory import DAY_NS, FIRST_DAY, make_days, noisy
 UNMEASURED = {
     "replayed": ({"sensor": "replay:demo"}, "replayed"),
     "estimated": ({"sensor": "estimate"}, "estimated"),
-    "modelled": ({"sensor": "pi5_pmic+desk", "is_modelled": True}, "estimated"),
     "replayed, stated as measured": ({"sensor": "replay"}, "measured"),
-    "modelled, stated as measured": ({"sensor": "pi5_pmic+desk", "is_modelled": True}, "measured"),
 }
 
 
@@ -57,11 +55,10 @@ def measured(gross_mj=80.0):
 
 def test_the_provenance_is_worked_out_from_what_the_record_has():
     """A sensor that replays, estimates or models is believed before what the record states."""
-    assert provenance_of(make_energy(), "measured") == "measured"
-    assert provenance_of(make_energy(sensor="replay:x"), "measured") == "replayed"
-    assert provenance_of(make_energy(sensor="estimate"), "measured") == "estimated"
-    assert provenance_of(make_energy(is_modelled=True), "estimated") == "modelled"
-    assert provenance_of(make_energy(), None) is None
+    assert sensor_provenance("ina219", "measured") == "measured"
+    assert sensor_provenance("replay:x", "measured") == "replayed"
+    assert sensor_provenance("estimate", "measured") == "estimated"
+    assert sensor_provenance("ina219", None) is None
     replayed = make_run(energy=make_energy(sensor="replay"), provenance={"latency": "measured", "energy": "replayed"})
     assert energy_provenance(replayed, make_energy()) == "measured", "what is stated of the first sensor is not true of one beside it"
     assert energy_provenance(make_run(energy=None)) is None

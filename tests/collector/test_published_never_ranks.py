@@ -10,38 +10,22 @@ import pytest
 from edgemeter.agent.contract.figures import FIGURES
 from edgemeter.collector.compare import views
 from edgemeter.collector.influx.points import tags_of
+from edgemeter.collector.published.shelf import Shelf
 from edgemeter.collector.runs.run_figures import INDEXED, figures_of
 from edgemeter.collector.runs.store import StoreContents
 from tests.fixtures.command import edgemeter
 from tests.fixtures.comparison_factory import make_run
 from tests.fixtures.every_output import LINES, OF_PUBLISHED, PUBLISHED, SHOW_NO_FIGURE, commands_of_a_ledger, outputs_of
 from tests.fixtures.ledgers import fill
+from tests.fixtures.published_rows import published_row
 from tests.fixtures.record_factory import make_accuracy, make_energy, make_generation, make_generation_energy
 from tests.fixtures.rows import table_row
 from tests.fixtures.series_factory import DAY_NS, FIRST_DAY, make_days, noisy
 
 # Figures that no device has, of the very case that was measured and of one that nobody measured.
 ABSURD = 0.00012345
-ROW = """[[row]]
-source = "A page"
-version = "1"
-date = "2026-11-02"
-address = "https://example.org/planted"
-conditions = "planted"
-model = "{}"
-device = "{}"
-figure = "{}"
-value = 0.00012345
-unit = "{}"
-images = 5000
-runtime = "onnx"
-precision = "fp32"
-"""
 NAMES = (("planted-model", "planted-board"), ("tiny-detector", "pi-1"))
-KINDS = (
-    ("latency", "ms"), ("throughput", "per s"), ("energy", "mJ"), ("accuracy", "ratio"), ("memory", "MB"), ("tokens", "tokens/s"),
-    ("ttft", "ms"), ("power", "W"), ("size", "MB"),
-)  # fmt: skip
+KINDS = ("latency", "throughput", "energy", "memory", "tokens", "ttft", "power", "size")
 PLANTED = re.compile(r"planted|0\.00012345|1\.2345e-0?4")
 GROUPS = ("latency", "throughput", "energy", "accuracy", "memory", "cold_start", "preprocess", "postprocess")
 
@@ -57,8 +41,8 @@ def world(tmp_path_factory):
     for name in ("without", "with"):
         home = tmp_path_factory.mktemp(name)
         if name == "with":
-            (home / "references").mkdir()
-            (home / "references" / "published.toml").write_text("\n".join(ROW.format(*names, *kind) for names in NAMES for kind in KINDS))
+            rows = [published_row(figure, ABSURD, *names, source="planted") for names in NAMES for figure in KINDS]
+            Shelf(home / "references").add(rows)
         with pytest.MonkeyPatch.context() as patch:
             patch.setenv("EDGEMETER_HOME", str(home))
             patch.setattr(time, "time_ns", lambda: (FIRST_DAY + 10) * DAY_NS)
@@ -134,7 +118,7 @@ def test_a_group_whose_provenance_is_published_enters_no_median():
 
 
 def test_neither_trend_nor_chart_has_a_figure_that_was_published():
-    """The index keeps none, from which they, Home Assistant and the alerts read."""
+    """The index keeps none, from which they and the alerts read."""
     for group in GROUPS:
         with table_row(group):
             indexed = figures_of(planted_run(group))

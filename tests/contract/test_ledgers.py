@@ -134,7 +134,6 @@ def test_a_position_belongs_to_a_bucket_and_not_to_an_address(ledger):
     """Another bucket at the address begins at 0; one that moved goes on; from before identities were known it is the one that is there."""
 
     def positions():
-        # The views for SQL have one, too.
         return {name: row for name, row in ledger.positions().items() if name.startswith("influx ")}
 
     ledger.advance("influx http://a bucket 'x'", 10)

@@ -4,7 +4,6 @@ import hashlib
 import importlib.util
 import json
 import math
-import shutil
 import subprocess
 import sys
 import time
@@ -20,7 +19,7 @@ from edgemeter.agent import datasets, power, runtimes, tasks
 from edgemeter.agent.base.errors import ConfigError, EdgemeterError, UnavailableError
 from edgemeter.agent.datasets.dataset import open_folder
 from edgemeter.agent.power import AbsentError
-from edgemeter.agent.power.recording import PowerRecording
+from edgemeter.agent.power.pi5_pmic import Pi5Pmic
 from edgemeter.agent.runtimes import Options, TensorInfo
 from edgemeter.agent.runtimes.adapter import check_inputs
 from edgemeter.agent.sandbox.user_code import plugin_class
@@ -163,10 +162,13 @@ def test_runtimes_are_made_without_their_libraries(monkeypatch):
             runtimes.create(name).load(model, options_of(model))
 
 
-# Sensors: a recording in tests/fixtures/power/NAME, a tree or what a command printed; a library is played by a module there.
+# Sensors: what its source holds in tests/fixtures/power/NAME, a tree or what was printed; a library is played by a module there. Those at a
+# port, and those whose service or instrument is played by a test, have tests of their own.
 EXAMPLE_SENSOR = f"{EXAMPLES / 'sensor.py'}:Battery"
-PLAYED = {path.parent.name for path in (FIXTURES / "power").glob("*/*.py")}
-every_sensor = pytest.mark.parametrize("sensor_name", [*sorted(power.SENSORS), EXAMPLE_SENSOR], ids=lambda name: name.rpartition(":")[2])
+LIVE = {"fnirsi", "um25c", "jtop", "joulescope"}
+every_sensor = pytest.mark.parametrize(
+    "sensor_name", [*sorted({*power.SENSORS} - LIVE), EXAMPLE_SENSOR], ids=lambda name: name.rpartition(":")[2]
+)
 
 
 @pytest.fixture
@@ -178,21 +180,21 @@ def open_sensor(sensor_name, tmp_path, monkeypatch):
             folder = tmp_path / "supplies"
             write(folder, {"BAT0/power_now": "6500000\n", "BAT0/status": "Discharging\n"} if is_here else {})
             return power.create(sensor_name, supplies=str(folder))
-        (tmp_path / "nowhere").mkdir(exist_ok=True)
-        folder = Path(shutil.copytree(FIXTURES / "power" / sensor_name, tmp_path / "here")) if is_here else tmp_path / "nowhere"
-        for library in folder.glob("*.py"):
-            spec = importlib.util.spec_from_file_location(library.stem, library)
+        (recorded,) = (path for path in (FIXTURES / "power" / sensor_name).iterdir() if path.is_file())
+        if recorded.suffix == ".py" and is_here:
+            spec = importlib.util.spec_from_file_location(recorded.stem, recorded)
             module = importlib.util.module_from_spec(spec)
             spec.loader.exec_module(module)
-            monkeypatch.setitem(sys.modules, library.stem, module)
-        if sensor_name in PLAYED:
+            monkeypatch.setitem(sys.modules, recorded.stem, module)
             return power.create(sensor_name)
-        if (tree := folder / "tree.json").exists():
-            write(folder, json.loads(tree.read_text()))
-            tree.unlink()
-        files = [path for path in folder.rglob("*") if path.is_file()]
-        recording = PowerRecording(folder if not files or (folder / "sys").exists() else files[0])
-        return power.create(sensor_name, world=recording.world)
+        root = write(tmp_path / str(is_here), json.loads(recorded.read_text()) if recorded.name == "tree.json" and is_here else {})
+        settings = {"replay": {"path": str(recorded)}, "shelly": {"address": "192.0.2.7"}, "tasmota": {"address": "192.0.2.7"}}
+        sensor = power.create(sensor_name, root=root, **(settings.get(sensor_name, {}) if is_here else {}))
+        if is_here and sensor_name == "pi5_pmic":
+            sensor = Pi5Pmic(run=lambda command: subprocess.CompletedProcess(command, 0, recorded.read_bytes(), b""))
+        if is_here and sensor_name in ("shelly", "tasmota"):
+            sensor.get = lambda _: recorded.read_bytes()
+        return sensor
 
     return opened
 
@@ -272,7 +274,7 @@ def test_a_task_prepares_and_scores(name, tmp_path):
 PHOTOS = ("photo_0.png", "photo_1.png")
 READER_CASES = {
     "cifar-10": (("00000", "00001"), "test_batch.bin", batch(np.arange(6144, dtype=np.uint8).reshape(2, 32, 32, 3), (4, 9))),
-    "mlperf-tiny": (("a.bin", "b.wav"), "y_labels.csv", b"a.bin,2,0,2560,512\nb.wav,2,1,2560,512\n"),
+    "mlperf-tiny": (("a.bin", "b.bin"), "y_labels.csv", b"a.bin,2,0,2560,512\nb.bin,2,1,2560,512\n"),
     "visual-wake-words": (PHOTOS, "vww.json", json.dumps(make_truth(2, ("person",))).encode()),
     "class-folders": (("cat/a.png", "dog/b.png"), None, b""),
     "class-list": (PHOTOS, "index.csv", b"file,class\nphoto_0.png,0\nphoto_1.png,2\n"),

@@ -86,7 +86,7 @@ JOURNEYS = (
         TWO,
     ),
     Journey(
-        "Pi 5 and Coral", "start/pi5-coral.md", "coral,i2c",
+        "Pi 5 and Coral", "start/pi5-coral.md", "coral",
         (
             *SAMPLE, "edgemeter doctor", "edgemeter sensors --all", "edgemeter sensors read pi5_pmic",
             "edgemeter run ssdlite-mobiledet-edgetpu", f"edgemeter run model.tflite {SCORED} --threads 4 --repeats 1 --mode rapid",
@@ -98,7 +98,6 @@ JOURNEYS = (
         (
             *SAMPLE, "edgemeter collector up > collector.log 2>&1 & sleep 5; cat collector.log", written("suite.toml", SUITE),
             "edgemeter run suite.toml --repeats 1 --broker 127.0.0.1 --device pi5-01 --no-save", "edgemeter collector devices",
-            "edgemeter collector load --broker 127.0.0.1 --devices 20 --rate 20 --seconds 3", "edgemeter collector devices",
             written("alerts.toml", ALERTS), "edgemeter trend alerts check --rules alerts.toml --dry-run",
             "edgemeter collector deploy-files deploy", "ls deploy/grafana/dashboards",
         ),

@@ -6,7 +6,6 @@ import shutil
 import signal
 import sys
 
-from edgemeter.collector.load import tally
 from tests.fleet.drill import drawn_kills, drill
 from tests.fleet.fleet_world import KILLS, FleetWorld
 
@@ -27,7 +26,7 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--keep-logs", metavar="DIR")
     args = parser.parse_args()
-    with FleetWorld(args.boards, tally.recorded_template(), args.run_s, args.enrolment) as world:
+    with FleetWorld(args.boards, args.run_s, args.enrolment) as world:
         print(f"{args.boards} devices are there, enrolled in {world.enrolled_s} s", file=sys.stderr, flush=True)
         if args.enrolment == "claims":
             print(json.dumps({"enrolment": args.enrolment, "devices": args.boards, "enrolled_s": world.enrolled_s}))

@@ -10,7 +10,6 @@ from typing import Any, Literal
 
 from edgemeter.agent.base.broker_address import BrokerAddress
 from edgemeter.agent.contract.orders import Content, Update
-from edgemeter.collector.load.tally import RecordTemplate
 from edgemeter.provisioning.inventory.fleet_file import open_registry
 from edgemeter.provisioning.inventory.fleet_folder import FleetFolder
 from edgemeter.provisioning.registry import devices, jobs
@@ -59,14 +58,12 @@ class FleetWorld:
     def __init__(
         self,
         count: int,
-        template: RecordTemplate,
         run_s: float,
         enrolment: Literal["claims", "registry"] = "registry",
     ) -> None:
         self.enrolment = enrolment
         self.enrolled_s: float | None = None
         self.names = [f"replay-{number:05d}" for number in range(count)]
-        self._template = template
         self._run_s = run_s
         self._stack = ExitStack()
 
@@ -162,7 +159,7 @@ class FleetWorld:
             self._enrol()
         else:
             self._write_devices()
-        self.crowd = Crowd(BrokerAddress(LOOPBACK, port), FLEET, self.names, self._template, self._run_s)
+        self.crowd = Crowd(BrokerAddress(LOOPBACK, port), FLEET, self.names, self._run_s)
         # Every tenth is interrupted at its first attempt of each job, and does it at the second.
         self.crowd.flaky = dict.fromkeys(self.names[::10], 1)
         self._stack.callback(self.crowd.stop)

@@ -20,8 +20,8 @@ from edgemeter.agent.contract import messages, orders
 from edgemeter.agent.contract.messages import Topic
 from edgemeter.agent.contract.orders import FINAL, Cancel, ExecutionReport, Order, ReportReceipt, Update
 from edgemeter.agent.jobs.jobs_handler import FIRST_REPORT_PAUSE_S
-from edgemeter.collector.load.tally import RecordNumber, RecordTemplate
 from tests.fixtures.fleet_key import command_in, online
+from tests.fixtures.record_template import RecordNumber, RecordTemplate
 
 LONGEST_PAUSE_S = 60.0
 TICK_S = 0.02
@@ -71,7 +71,7 @@ class _Sent:
 class Crowd:
     """The devices `names` of a fleet at a broker; `start` once, `stop` once. Counts are read at any time."""
 
-    def __init__(self, address: BrokerAddress, fleet: str, names: list[str], template: RecordTemplate, run_s: float, seed: int = 1) -> None:
+    def __init__(self, address: BrokerAddress, fleet: str, names: list[str], run_s: float, seed: int = 1) -> None:
         self.fleet = fleet
         self.devices = {name: Device(name, secrets.randbits(50) | 1) for name in names}
         # How often each (device, job) was carried out to its end, and how often an order came while another was open.
@@ -79,7 +79,7 @@ class Crowd:
         self.overlaps: list[str] = []
         self.sent = self.heard = 0
         self.flaky: dict[str, int] = {}
-        self._template = template
+        self._template = RecordTemplate()
         self._run_s = run_s
         self._draw = random.Random(seed)  # noqa: S311 - a test
         self._lock = threading.Lock()

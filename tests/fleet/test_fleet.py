@@ -2,7 +2,6 @@
 
 import pytest
 
-from edgemeter.collector.load import tally
 from tests.fleet.drill import drill
 from tests.fleet.fleet_world import FleetWorld
 
@@ -12,7 +11,7 @@ from tests.fleet.fleet_world import FleetWorld
 @pytest.mark.long
 def test_each_job_is_executed_once_and_a_campaign_covers_everything_whoever_is_killed():
     """One job and a campaign of two models, seven SIGKILLs: no run twice, none lost, every record in the ledger."""
-    with FleetWorld(100, tally.recorded_template(), run_s=1.0) as world:
+    with FleetWorld(100, run_s=1.0) as world:
         came = drill(world, limit_s=300)
         assert world.crowd.overlaps == []
     assert came.holds, came

@@ -28,7 +28,6 @@ REFUSED = {
     "demo --html page.html": "report",
     "collector web": "report",
     "collector up": "collector",
-    "collector up --broker 127.0.0.1:1 --otlp http://127.0.0.1:4318": "otlp",
     "bundle keygen lab.key": "sign",
     "run model.tflite --bundle results --signing-key-file lab.key": "sign",
     "run model.onnx": "onnx",

@@ -58,7 +58,7 @@ def simulated_runs(home: Path) -> list[RunRecord]:
     """Return the runs of nine boards and a server of the demo's simulated fleet, made from one run of this machine."""
     sample = home / "sample"
     write_sample(sample)
-    command = [*EDGEMETER, "run", str(sample / "model.tflite"), "--images", str(sample / "photos")]
+    command = [*EDGEMETER, "run", str(sample / "model.tflite"), "--data", str(sample / "photos")]
     command += ["--annotations", str(sample / "instances.json"), "--mode", "rapid", "--repeats", "1", "--json"]
     completed = subprocess.run(command, env={**os.environ, "EDGEMETER_HOME": str(home)}, check=True, capture_output=True, timeout=600)
     (template,) = (msgspec.convert(run, RunRecord) for run in msgspec.json.decode(completed.stdout)["runs"])

@@ -296,13 +296,13 @@ def test_every_command_in_a_block_has_a_name_and_options_of_today():
 
 def test_the_table_of_sensors_to_buy_matches_the_sensors():
     """Their period and the uncertainty of their gain, where these are constants."""
-    from edgemeter.agent.power import fnirsi, http_plugs, ina2xx, ina_i2c, pi5_pmic, powerz, um25c  # noqa: PLC0415
+    from edgemeter.agent.power import fnirsi, http_plugs, ina2xx, pi5_pmic, powerz, um25c  # noqa: PLC0415
 
     rows = re.findall(r"^\| (`.+?) \| .+? \| (\d+).*? \| (.+?) \|", (DOCS / "start" / "pi5-coral.md").read_text(), re.MULTILINE)
     by_sensor = {name: (int(readings), gain) for name, readings, gain in rows}
     assert by_sensor == {
         "`pi5_pmic`": (1000 / pi5_pmic.PERIOD_MS, "unknown"),
-        "`ina_i2c`": (1000 / ina_i2c.SHORTEST_PERIOD_MS, f"{ina2xx.BOARD_U_RATIO:.0%}; INA260 {ina2xx.INTERNAL_U_RATIO:.1%}"),
+        "`ina2xx`": (1000 / ina2xx.PERIOD_MS, f"{ina2xx.BOARD_U_RATIO:.0%}; INA260 {ina2xx.INTERNAL_U_RATIO:.1%}"),
         "`fnirsi`": (1000 / fnirsi.PERIOD_MS, f"{fnirsi.GAIN_U_RATIO * 100:.3g}%"),
         "`um25c`": (1000 / um25c.PERIOD_MS, f"{um25c.GAIN_U_RATIO * 100:.3g}%"),
         "`powerz`": (1000 / powerz.PERIOD_MS, "unknown"),

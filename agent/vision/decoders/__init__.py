@@ -30,7 +30,6 @@ DECODERS: Mapping[str, str] = {
     "tflite-postprocess": "edgemeter.agent.vision.decoders.tflite_postprocess:TflitePostprocess",
     "torchvision": "edgemeter.agent.vision.decoders.torchvision:Torchvision",
     "yolo-nas": "edgemeter.agent.vision.decoders.yolo_nas:YoloNas",
-    "yolo-obb": "edgemeter.agent.vision.decoders.yolo_obb:YoloObb",
     "yolo-pose": "edgemeter.agent.vision.decoders.yolov8:YoloPose",
     "yolo-seg": "edgemeter.agent.vision.decoders.yolo_seg:YoloSeg",
     "yolo26": "edgemeter.agent.vision.decoders.yolo26:Yolo26",
@@ -79,7 +78,7 @@ class Detections:
     boxes: float32 [n, 4] as x1, y1, x2, y2 in pixels of the photograph, clipped to it where the family's own evaluation does;
     scores: float32 [n], 0..1; classes: int32 [n], the model's own class index, 0-based (background not counted).
     masks: one of each object, of a family that segments. keypoints: float32 [n, points, 3] as x, y in pixels of the photograph and score,
-    of a family that finds poses. corners: float32 [n, 4, 2] as x, y in pixels of the photograph, of a family of oriented boxes.
+    of a family that finds poses.
     """
 
     boxes: Floats
@@ -87,7 +86,6 @@ class Detections:
     classes: NDArray[np.int32]
     masks: tuple[Mask, ...] | None = None
     keypoints: Floats | None = None
-    corners: Floats | None = None
 
 
 class Decoder(Protocol):

@@ -12,7 +12,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
-from numpy.typing import NDArray
 
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.contract.model_card import Card
@@ -45,15 +44,6 @@ class YoloV8(OneTensor):
 
         `scaled` are those of these values that are an x, with the y behind it: in pixels or as 0..1, as the boxes are.
         """
-        centred, scores, kinds, extra = self._candidates(tensor, frame, scaled)
-        corners = boxes.corners(centred)
-        survivors = boxes.surviving(corners, scores, kinds, self._output)
-        return Detections(boxes.to_photo(corners[survivors], frame), scores[survivors], kinds[survivors]), extra[survivors]
-
-    def _candidates(
-        self, tensor: Floats, frame: PhotoFrame, scaled: Sequence[int] = ()
-    ) -> tuple[Floats, Floats, NDArray[np.int32], Floats]:
-        """Return what is above the threshold: centre x, centre y, width, height in pixels of the input, score, class, further values."""
         rows = tensor[0] if self._check(tensor.shape) else tensor[0].T
         end = len(rows) - self._extra
         classes, anchors = above(rows[4:end], self._output.score_threshold)
@@ -66,7 +56,9 @@ class YoloV8(OneTensor):
             for x in scaled:
                 sizes[x], sizes[x + 1] = frame.input_width, frame.input_height
             extra = extra * sizes
-        return centred, scores, classes.astype(np.int32), extra
+        corners, kinds = boxes.corners(centred), classes.astype(np.int32)
+        survivors = boxes.surviving(corners, scores, kinds, self._output)
+        return Detections(boxes.to_photo(corners[survivors], frame), scores[survivors], kinds[survivors]), extra[survivors]
 
     def _check(self, shape: tuple[int, ...]) -> bool:
         """Return whether the last axis holds the anchors; the card's class count decides, without one the longer axis."""

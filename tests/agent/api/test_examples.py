@@ -180,3 +180,20 @@ def test_deepbenchs_operators_are_models_like_any(tmp_path):
     assert len({case.model for case in cases}) == 27
     (small,) = (case.model for case in cases if "MatMul_1x128_by_128x3072" in case.model)
     assert edgemeter.measure(small, mode="rapid").latency.p50_ms > 0
+
+
+FRAMEWORKS = {
+    "torch_eager": ("torch", "callable,cpu", pytest.mark.torch),
+    "torch_compiled": ("torch", "compile,cpu", pytest.mark.torch),
+    "jax_jit": ("jax", "jit", pytest.mark.needs(module="jax")),
+    "tensorflow_function": ("tensorflow", "function,cpu", pytest.mark.needs(module="tensorflow")),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", [pytest.param(name, marks=mark) for name, (_, _, mark) in FRAMEWORKS.items()])
+def test_a_model_of_a_framework_is_measured(name):
+    """By its factory, in a few lines; the record names the framework."""
+    record = edgemeter.measure(f"{EXAMPLES / name}.py:make", mode="rapid")
+    assert (record.runtime.package, record.runtime.backend) == FRAMEWORKS[name][:2]
+    assert record.latency.p50_ms > 0

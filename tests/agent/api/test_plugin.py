@@ -14,7 +14,7 @@ def test_every_name_is_there():
     for name in plugin.__all__:
         with table_row(name):
             assert getattr(plugin, name) is not None
-    kinds = {"Runtime", "PowerSensor", "Task", "Decoder", "Reader", "Generator", "PublishedReader"}
+    kinds = {"Runtime", "PowerSensor", "Task", "Decoder", "Reader", "Generator"}
     assert kinds <= set(plugin.__all__) <= set(dir(plugin))
     with pytest.raises(AttributeError, match="no attribute 'Runtim'"):
         _ = plugin.Runtim

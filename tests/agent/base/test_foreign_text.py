@@ -10,11 +10,9 @@ from edgemeter.agent.engine.prompts import prompt_file
 from edgemeter.agent.recognition.metadata import read_self_description
 from edgemeter.agent.runtimes import replay
 from edgemeter.agent.settings.files import check_file
-from edgemeter.agent.streams.windows import read_windows
 from edgemeter.collector.alerts.rules import read_rules
 from edgemeter.collector.datacenter.constants import read_constants
-from edgemeter.collector.published import table_file
-from edgemeter.collector.reference.imported import _read_import
+from edgemeter.collector.published import readers as published_readers
 from edgemeter.models.catalogue.catalogue import read_catalogue
 from edgemeter.provisioning.campaigns.planning import read_campaign_file
 from edgemeter.provisioning.inventory import fleet_file
@@ -44,7 +42,7 @@ OF_TOML = {
     "suite": suite.read_file,
     "rules of alerts": read_rules,
     "constants": read_constants,
-    "published figures": table_file.read,
+    "published figures": lambda path: published_readers.read(path, (), {}),
     "catalogue": read_catalogue,
     "campaign": read_campaign_file,
     "fleet": fleet_file.read,
@@ -60,8 +58,7 @@ OF_JSON = {
     "annotations": coco.read_annotations,
     "prompts": lambda path: prompt_file.read_prompts(str(path)),
     "recording": lambda path: replay.read_recording(path, replay.ReplayModel, "recording", "replay"),
-    "windows": lambda path: read_windows(path, 60.0),
-    "results that were imported": _read_import,
+    "results of MLPerf": lambda path: published_readers.read(path, (), {}),
 }
 MESSAGES = {
     "from a collector": messages.decode_from_collector,

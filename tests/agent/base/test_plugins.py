@@ -11,7 +11,6 @@ from edgemeter.agent.base.errors import ConfigError, UnavailableError
 from edgemeter.agent.datasets.dataset import open_folder
 from edgemeter.agent.doctor.checks import PLUGIN_FAMILIES
 from edgemeter.agent.vision import decoders
-from edgemeter.collector import published
 from tests.fixtures.plugin_site import install
 from tests.fixtures.vision_factory import make_card, make_loaded, same_size, tensors
 
@@ -64,7 +63,7 @@ def create(group, name):
     if group == decoders.ENTRY_POINTS:
         return decoders.create(make_card(name), make_loaded(tensors((1, 1, 4))))
     if group == tasks.ENTRY_POINTS:
-        return tasks.create(make_card("any", name), make_loaded(), SimpleNamespace(is_stream=False))
+        return tasks.create(make_card("any", name), make_loaded(), SimpleNamespace())
     return FAMILIES[group].create(name)
 
 
@@ -107,7 +106,7 @@ def test_a_name_that_two_packages_register_is_nobodys(group, site):
 
 def test_doctor_lists_the_plug_ins_of_every_family():
     """A family that it does not know would be missing from what a user sees."""
-    assert {f"edgemeter.{name}" for name in PLUGIN_FAMILIES} == {*FAMILIES, published.ENTRY_POINTS}
+    assert {f"edgemeter.{name}" for name in PLUGIN_FAMILIES} == {*FAMILIES}
 
 
 def test_a_name_of_ours_stays_ours(site):

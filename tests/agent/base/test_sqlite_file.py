@@ -9,7 +9,7 @@ import pytest
 
 from edgemeter.agent.base import sqlite_file
 from edgemeter.agent.base.errors import ConfigError, TransientError, UnavailableError
-from edgemeter.agent.base.file_version import FileFormat
+from edgemeter.agent.base.sqlite_file import FileFormat
 from tests.fixtures import lesser_kernel
 from tests.fixtures.small_disk import small_disk
 

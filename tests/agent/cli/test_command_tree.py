@@ -53,11 +53,10 @@ def test_each_page_of_help_has_an_example_that_parses():
             assert parsed(example).command is command or isinstance(command, click.Group)
 
 
-@pytest.mark.parametrize("group", ["trend --ledger x units", "doctor --broker b overhead"])
-def test_an_option_before_a_subcommand_is_refused_not_lost(group):
+def test_an_option_before_a_subcommand_is_refused_not_lost():
     """With the place where it belongs."""
-    with pytest.raises(click.UsageError, match=r"write --(ledger|broker) after the subcommand"):
-        parsed(f"edgemeter {group}")
+    with pytest.raises(click.UsageError, match=r"write --ledger after the subcommand"):
+        parsed("edgemeter trend --ledger x units")
 
 
 def test_a_piped_table_is_plain(tmp_path):

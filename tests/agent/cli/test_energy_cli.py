@@ -57,7 +57,7 @@ def test_the_energy_of_a_command_is_shown(configuration):
     result = run("--idle", 2, "--repeats", 2, "--config", configuration, "--", "sleep", "6")
     assert result.returncode == 0, result.stderr
     assert "gross 30" in result.stdout
-    assert "(no interval: the sensor states no gain uncertainty: calibrate it with `edgemeter sensors calibrate`" in result.stdout
+    assert "(no interval: the sensor states no gain uncertainty: compare it with a better meter" in result.stdout
     assert "net not resolvable within a day" in result.stdout
 
 
@@ -142,3 +142,14 @@ def test_a_sensor_that_repeats_one_value_is_named(capsys):
     assert "plug (board-input): gross" in printed.out
     assert "suspect: a job: measure again when the machine is quiet" in printed.err
     assert "suspect: plug showed one value while idle and in every reading of the work" in printed.err
+
+
+def test_the_energy_of_a_log_is_printed_with_its_interval_and_coverage(tmp_path):
+    """As text and JSON; a command beside it is refused."""
+    (tmp_path / "gpu.csv").write_text("timestamp, power.draw [W]\n2026/05/22 11:00:00, 2 W\n2026/05/22 11:00:02, 4 W\n")
+    printed = run("--from", tmp_path / "gpu.csv", "--between", "11:00:00", "11:00:04")
+    assert printed.stdout.splitlines()[0] == "power.draw [W]: 6 J (-5 to 17), mean 3 W, 2 readings"
+    assert "coverage 0.5 of 4 s" in printed.stdout
+    assert json.loads(run("--from", tmp_path / "gpu.csv", "--json").stdout)["energy_j"] == 6
+    for arguments in ((), ("--from", tmp_path / "gpu.csv", "--", "true")):
+        assert "give either a COMMAND, or --from LOG" in run(*arguments).stderr

@@ -53,7 +53,6 @@ LINES = {
     "models cache list": "",
     "references list": "",
     "references judge": "",
-    "references readers": "",
     "fleet boards": "",
     "fleet list": "--folder fleet",
     "fleet requests": "--folder fleet",
@@ -70,7 +69,7 @@ EMPTY = {"collector tags", "fleet requests", "fleet list", "bundle verify", "sen
 # These measure for long, need another machine, or what a test of theirs sets up; they print as the others do.
 ELSEWHERE = {
     "accuracy", "demo", "compare --models", "compare --datacenter", "models profile", "models quality", "models quantise", "models convert",
-    "benchmark", "collector load", "collector reconcile", "fleet apply", "fleet show", "fleet campaign status",
+    "benchmark", "collector reconcile", "fleet apply", "fleet show", "fleet campaign status",
 }  # fmt: skip
 
 

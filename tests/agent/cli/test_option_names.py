@@ -3,21 +3,16 @@
 from collections import defaultdict
 
 import click
-import pytest
 
-from edgemeter.agent.base.options import RenamedOption
-from tests.fixtures.command import edgemeter
-from tests.fixtures.command_lines import every_command, parsed
+from tests.fixtures.command_lines import every_command
 
 # What a name means on every command that has it. A new meaning takes a new name; a new name for one of these things is a synonym.
 MEANINGS = {
     "--accept-unverified": "models without a known hash too",
-    "--address": "web address that something was retrieved from",
     "--agreement": "repeats that compare outputs with reference kernels",
     "--all": "list what is left out by default too",
     "--all-days": "count the days before the last change of level too",
     "--annotations": "ground truth of --data",
-    "--as": "name to take something as",
     "--backend": "backend of the runtime",
     "--batch": "samples in a batch",
     "--board": "type of board",
@@ -33,22 +28,20 @@ MEANINGS = {
     "--catalogue": "the user's own catalogue of models",
     "--column": "what a column of a table holds",
     "--concurrency": "users of a server",
-    "--conditions": "conditions of published figures",
     "--config": "configuration file of the agent",
     "--context-tokens": "tokens of a chunk of --text",
     "--cool-down-limit-s": "longest wait for --start-below-c",
     "--cpus": "cores that a run is pinned to",
     "--data": "what the model runs on: photographs, recordings, texts",
-    "--dataset": "data set of published figures",
     "--deadline": "longest time from a frame to its answer",
     "--deleted": "list deleted runs instead",
     "--delivery-timeout": "seconds to wait for receipts",
     "--depth": "tokens in the cache before decoding",
     "--device": "name of a device",
     "--dry-run": "change and send nothing",
-    "--edition": "edition of a published source",
     "--estimate-power-w": "assumed power without a sensor",
     "--even-if": "objection to be overruled",
+    "--fact": "field of a published figure that its source does not state",
     "--figure": "figure by its name",
     "--fleet": "name of a fleet",
     "--folder": "folder of the fleet's server",
@@ -60,13 +53,11 @@ MEANINGS = {
     "--influx-fields": "fields that are written of a record",
     "--influx-read-token-file": "token that may read the InfluxDB",
     "--influx-token-file": "token of the InfluxDB",
-    "--input-size": "input size of published figures",
     "--json": "print JSON",
     "--keep-days": "days after which data is deleted",
     "--kind": "kind of entry or file",
     "--keep-there": "leave the release on the board",
     "--ledger": "where runs are kept",
-    "--licence": "licence of what is added",
     "--limit": "number of entries listed",
     "--limit-mb": "limit of the cache",
     "--list": "list instead of writing",
@@ -78,13 +69,11 @@ MEANINGS = {
     "--no-save": "keep no run in the ledger",
     "--on": "selection of devices",
     "--option": "options of the runtime",
-    "--otlp": "address of an OTLP endpoint",
     "--output": "file or folder to write to",
     "--output-tokens": "tokens generated",
     "--passphrase-file": "passphrase of a backup",
     "--port": "TCP port",
     "--power": "power sensors",
-    "--power-mode": "power mode of a device",
     "--precision": "precision of the model",
     "--prefix-cache": "whether a turn may reuse what is cached of its conversation",
     "--prompt-tokens": "tokens of the prompt",
@@ -98,8 +87,6 @@ MEANINGS = {
     "--reference": "device or role that others are compared with",
     "--release": "release of the agent for a board",
     "--repeats": "how often the same is measured",
-    "--replace": "replace an entry of the same name",
-    "--retrieved": "day of retrieval",
     "--root": "system to check packages in",
     "--rules": "rules of alerts",
     "--runtime": "runtime by its name",
@@ -111,7 +98,6 @@ MEANINGS = {
     "--signing-key-file": "private key to sign with",
     "--since": "from this day on",
     "--slo": "limits of a request",
-    "--source": "who or where something comes from",
     "--start-below-c": "temperature below which a run starts",
     "--subset": "size of a random subset of --data",
     "--text": "UTF-8 text for a perplexity",
@@ -149,47 +135,3 @@ def test_a_name_is_a_flag_on_all_commands_or_on_none():
     for name in MEANINGS:
         kinds = {option.is_flag for _, option in OPTIONS if name in option.opts}
         assert len(kinds) == 1, name
-
-
-def test_a_name_that_is_gone_from_a_command_is_not_listed_there():
-    """Neither in its help nor among the names that mean something there today."""
-    for command, option in OPTIONS:
-        if isinstance(option, RenamedOption):
-            present = {name for other, its in OPTIONS if other == command for name in its.opts}
-            assert present.isdisjoint(option.former), command
-
-
-@pytest.mark.parametrize(
-    ("line", "present"),
-    [
-        ("edgemeter run m.onnx --images photos", {"data": "photos"}),
-        ("edgemeter run m.onnx -i photos", {"data": "photos"}),
-        ("edgemeter energy --repeat 3 -- true", {"repeat": 3}),
-        ("edgemeter compare --store a.sqlite --store b.sqlite --reference r", {"stores": ("a.sqlite", "b.sqlite")}),
-        ("edgemeter models convert m.pt2 --to onnx-fp32 --out there", {"out": "there"}),
-        ("edgemeter fleet restart pi --board", {"board": True}),
-    ],
-)
-def test_the_name_of_the_release_before_still_works(line, present, capsys):
-    """For one release, with a line on standard error that says what to write instead."""
-    parameters = parsed(line).params
-    for name, value in present.items():
-        assert (parameters[name] if isinstance(value, bool | int | tuple) else str(parameters[name])) == value
-    assert "stops working in the next release: use --" in capsys.readouterr().err
-
-
-def test_both_names_of_one_option_are_refused():
-    """Which of the two was meant is unknown."""
-    with pytest.raises(click.UsageError, match="--out is the former name of --output"):
-        parsed("edgemeter models convert m.pt2 --to onnx-fp32 --out a --output b")
-
-
-def test_a_suite_with_the_former_key_of_its_data_is_read(tmp_path):
-    """`images` is `data` now; the line that says so names both."""
-    (tmp_path / "m.replay.json").write_text("{}")
-    (tmp_path / "photos").mkdir()
-    suite = tmp_path / "suite.toml"
-    suite.write_text('name = "s"\n[[case]]\nmodel = "m.replay.json"\nimages = "photos"\n')
-    checked = edgemeter("config", "check", suite)
-    assert checked.returncode == 0, checked.stderr
-    assert "the key images is now called data" in checked.stderr

@@ -203,7 +203,6 @@ def test_an_energy_that_was_not_measured_is_marked():
     for energy, cell in [
         (make_energy(), "62.5 ±1.2 "),
         (make_energy(sensor="replay:demo"), "62.5 ±1.2 (replayed)"),
-        (make_energy(is_modelled=True), "62.5 (modelled)"),
         (make_energy(sensor="estimate"), "62.5 (estimated)"),
     ]:
         assert cell in printed(make_record(energy=energy), width=200), f"{energy!r}"

@@ -8,9 +8,7 @@ from rich.console import Console
 
 from edgemeter.agent.base.figures import share
 from edgemeter.agent.cli import run_table
-from edgemeter.agent.cli.measured_case import MeasuredCase
 from edgemeter.agent.contract.figures import figure
-from edgemeter.agent.contract.record_accuracy import StreamDetections
 from tests.fixtures.camera_hour import camera_hour
 from tests.fixtures.record_factory import make_energy, make_model, make_record, make_steady
 from tests.fixtures.rows import table_row
@@ -118,16 +116,6 @@ def test_a_block_of_several_runs_states_what_all_of_them_missed_and_the_worst():
     assert not [text for text in printed(*quiet) if text.startswith("  all ")]
 
 
-def test_detections_in_a_stream_are_counted_with_their_bounds():
-    """Windows found and missed, false detections by the hour."""
-    detections = StreamDetections(
-        label="marvin", threshold=0.95, stream_s=600.0, windows=50, found=47, missed=3, false=2, missed_ratio=0.06, missed_low_ratio=0.013,
-        missed_high_ratio=0.165, false_per_h=12.0, false_per_h_low=1.45, false_per_h_high=43.3,
-    )  # fmt: skip
-    lines = printed(make_record(steady=make_steady(), detections=detections))
-    assert "  detections: 47 of 50 windows of marvin, 3 missed; 2 false detections in 10 min, 12 an hour (95% 1.45 to 43.3)" in lines
-
-
 def runs_with(misses, **changes):
     """Return runs of 900 frames of which so many were missed one by one."""
     return [
@@ -156,17 +144,6 @@ def test_shares_of_runs_are_pooled_and_never_above_one():
     assert float(low) < 0.5
     assert 2.5 < float(high) < 10
     assert lines[block(lines, "one of 3:")].endswith("may wait; run 11111111, one of 3:")
-
-
-def test_detections_of_runs_over_one_stream_have_the_bounds_of_one():
-    """Three runs over the same ten minutes without a false detection say no more than one does."""
-    detections = StreamDetections(
-        label="marvin", threshold=0.95, stream_s=600.0, windows=50, found=50, missed=0, false=0, missed_ratio=0.0, missed_low_ratio=0.0,
-        missed_high_ratio=0.0711, false_per_h=0.0, false_per_h_low=0.0, false_per_h_high=22.1,
-    )  # fmt: skip
-    case = MeasuredCase(tuple(runs_with([0] * 3, detections=detections)))
-    assert case.interval_text(figure("detections_missed_ratio")) == "0% to 7.1%"
-    assert case.interval_text(figure("detections_false_per_h")) == "0 to 22.1"
 
 
 def test_an_energy_where_frames_were_dropped_is_of_an_answered_one():

@@ -3,7 +3,7 @@
 import pytest
 
 from edgemeter.agent.base.errors import ConfigError
-from edgemeter.agent.contract.model_card import AudioInput, ImageInput, TensorInput, read_card
+from edgemeter.agent.contract.model_card import ImageInput, TensorInput, read_card
 from edgemeter.models.catalogue.shipped_models import card_text
 from tests.fixtures.rows import table_row
 
@@ -12,7 +12,6 @@ IMAGE = 'height = 8\nwidth = 8\nlayout = "NHWC"\n'
 KINDS = {
     IMAGE: ImageInput(height=8, width=8, layout="NHWC"),
     f'kind = "image"\n{IMAGE}': ImageInput(height=8, width=8, layout="NHWC"),
-    'kind = "audio"\nsample_rate_hz = 16000\n': AudioInput(sample_rate_hz=16000),
     'kind = "tensor"\n': TensorInput(),
 }
 
@@ -29,7 +28,7 @@ def read(tmp_path):
 
 
 def test_a_card_names_the_kind_of_its_input(read):
-    """One of three; a card without a kind, as all were, is of an image. Written and read again it is the same."""
+    """One of two; a card without a kind, as all were, is of an image. Written and read again it is the same."""
     for text, expected in KINDS.items():
         assert read(text).input == expected, f"{text!r}"
         assert read(card_text(read(text)).partition("[input]\n")[2]).input == expected, f"{text!r}"
@@ -42,7 +41,7 @@ def test_a_card_of_an_image_names_no_kind(read):
 
 def test_an_input_of_no_kind_is_refused_by_its_key(read):
     """An unknown kind, keys of another, and an image without its size."""
-    for text in ['kind = "smell"\n', 'kind = "audio"\nheight = 8\nsample_rate_hz = 1\n', "layout = 1\n", "kind = 7\n"]:
+    for text in ['kind = "smell"\n', 'kind = "tensor"\nheight = 8\n', "layout = 1\n", "kind = 7\n"]:
         with table_row(text), pytest.raises(ConfigError, match=r"card\.toml.*\$\.input"):
             read(text)
 

@@ -15,7 +15,7 @@ HONEST = Health(
     told_ns=NOW_NS,
     agent="0.9",
     board="Raspberry Pi 5",
-    sensors=(Sensor(name="ina219", calibration_age_days=3.0),),
+    sensors=(Sensor(name="ina219"),),
     certificate_not_after_ns=NOW_NS + 400 * NS_PER_DAY,
     clock=Clock(offset_ms=-0.2),
     disk=Disk(free_bytes=10**9, size_bytes=10**10),
@@ -41,7 +41,6 @@ def test_what_no_board_measures_is_left_out_and_named():
         ("disk", {"disk": Disk(free_bytes=11, size_bytes=10)}, "disk", Disk(size_bytes=10)),
         ("outbox", {"waiting_records": 2**53 - 1}, "waiting_records", 0),
         ("temperatures", {"temperatures_c": {"cpu": 1e300}}, "temperatures_c", {}),
-        ("calibration", {"sensors": (Sensor(name="x", calibration_age_days=-1e9),)}, "sensors", (Sensor(name="x"),)),
         ("clock", {"clock": Clock(offset_ms=1e300)}, "clock", Clock()),
         ("uptime", {"uptime_s": -1.0}, "uptime_s", None),
     ):

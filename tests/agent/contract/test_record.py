@@ -103,11 +103,11 @@ def test_every_quantity_is_named_with_its_unit():
         value detail scale zero_point compared identical shape refused differing inputs alike not_finite objects found highest_score
         distinct_scores largest_difference lowest_cosine reference_value needed_value failures energy_method compiled_modules
         turned_by_exif alpha_dropped cmyk_converted reduced_to_8_bit throttle_flags throttle_events preemptions pairs pid ratio
-        stamped_tokens_max ended_early parameters read_parameters samples_per_query calls_per_query real_time_factor unserved
-        in_flight_max pauses cpus order_seed order_place drawn_from tokens low high values mean_value drop_value without_parts
+        stamped_tokens_max ended_early parameters read_parameters samples_per_query calls_per_query unserved
+        in_flight_max pauses cpus order_seed order_place drawn_from tokens low high values without_parts
         landlock_abi items least_score failed_queries concurrency good turn requests left_out varying changed parting
-        requests_of_others queue_frames frames dropped late effective bursts longest_burst longest_row queue_max missed windows false
-        woke_late threshold blocks false_per_h false_per_h_low false_per_h_high timed most_missed most_false"""
+        requests_of_others queue_frames frames dropped late effective bursts longest_burst longest_row queue_max missed
+        woke_late threshold blocks"""
     for name, part in contract_record.json_schema()["$defs"].items():
         for field, kind in part["properties"].items():
             options = [kind, *kind.get("anyOf", []), kind.get("items", {}) if isinstance(kind.get("items"), dict) else {}]

@@ -101,7 +101,7 @@ def test_the_hash_covers_files_and_annotations(folder):
 def test_a_folder_without_images_is_refused(tmp_path):
     """With the endings that count, and the hint where to look."""
     (tmp_path / "readme.txt").touch()
-    with pytest.raises(ConfigError, match=r"no photographs \(\.jpg.*no recordings \(\.wav.*give the folder that holds them"):
+    with pytest.raises(ConfigError, match=r"no photographs \(\.jpg.*no arrays \(\.npy.*give the folder that holds them"):
         open_folder(tmp_path)
 
 

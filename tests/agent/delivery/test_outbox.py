@@ -201,7 +201,7 @@ def test_a_ledger_is_no_outbox(tmp_path):
 def test_an_outbox_of_a_newer_version_is_refused(outbox):
     """An older agent does not write into what it does not understand."""
     outbox.connection.execute(f"PRAGMA user_version = {FORMAT.version + 1}")
-    with pytest.raises(ConfigError, match="update edgemeter here"):
+    with pytest.raises(ConfigError, match="move it away"):
         reopened(outbox)
 
 

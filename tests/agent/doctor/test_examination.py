@@ -16,7 +16,6 @@ from edgemeter.agent.doctor import check_delivery, checks, setups
 from edgemeter.agent.doctor import examination as doctor
 from edgemeter.agent.doctor.checks import Finding
 from edgemeter.agent.machine.machine import recorded
-from edgemeter.agent.power.world import SensorWorld
 from tests.fixtures import machine_trees, tiny_broker
 from tests.fixtures.lesser_kernel import LANDLOCK, UNSHARE, command
 from tests.fixtures.machine_trees import write
@@ -185,10 +184,10 @@ def test_a_file_that_is_no_outbox_is_bad(tmp_path):
 
 def test_a_sensor_that_is_configured_wrongly_or_cannot_be_read_has_a_remedy(tmp_path):
     """What is merely not there has none."""
-    settings = Config(sensors={"ina_i2c": {"bus": "one"}, "rapl": {"path": str(tmp_path)}})
+    settings = Config(sensors={"ina2xx": {"shunt_ohm": "one"}, "rapl": {"path": str(tmp_path)}})
     findings = doctor.examine(broker=None, home=tmp_path, settings=settings)
     assert all(finding.remedy for finding in findings if finding.state in ("warn", "bad"))
-    assert [finding.state for finding in findings if finding.name == "ina_i2c"] == ["warn"]
+    assert [finding.state for finding in findings if finding.name == "ina2xx"] == ["bad"]
 
 
 def test_a_broker_is_judged_by_what_it_answers(tmp_path):
@@ -218,10 +217,10 @@ def test_json_holds_every_finding(tmp_path):
 
 def test_a_machine_with_a_sensor_names_what_runs_will_use(tmp_path):
     """The sensor with its scope and what it leaves out; without one, that there will be no energy."""
-    findings = {finding.name: finding for finding in doctor._power({}, SensorWorld(machine_trees.intel_pc(tmp_path)))}
+    findings = {finding.name: finding for finding in doctor._power({}, machine_trees.intel_pc(tmp_path))}
     assert findings["rapl"].what.startswith("rapl:package-0+dram: cpu-package, without mainboard")
     assert (findings["energy"].state, findings["energy"].what) == ("ok", "runs use rapl, which sees cpu-package")
-    none = {finding.name: finding for finding in doctor._power({}, SensorWorld(tmp_path / "nothing"))}
+    none = {finding.name: finding for finding in doctor._power({}, tmp_path / "nothing")}
     assert (none["rapl"].state, none["energy"].state) == ("absent", "warn")
 
 

@@ -1,6 +1,7 @@
 """Facts about `edgemeter.agent.energy.accelerators`, over sensors as they describe themselves."""
 
 from pathlib import Path
+from subprocess import CompletedProcess
 
 from edgemeter.agent.energy import per_inference
 from edgemeter.agent.energy.accelerators import accelerator_link, excluded, is_blind_to
@@ -9,7 +10,6 @@ from edgemeter.agent.energy.window import Window
 from edgemeter.agent.power import PCIE_DEVICES, USB_DEVICES
 from edgemeter.agent.power.jetson import Ina3221
 from edgemeter.agent.power.pi5_pmic import Pi5Pmic
-from edgemeter.agent.power.world import CommandOutput, SensorWorld
 from tests.fixtures.jetson_trees import AGX_ORIN, ORIN_NANO, ina3221
 from tests.fixtures.machine_trees import write
 from tests.fixtures.power_traces import S, make_description, make_trace
@@ -59,7 +59,6 @@ def test_only_what_measures_the_board_s_supply_sees_accelerators():
             scopes = ("soc-rails", "module", "cpu-package", "gpu-board", "board-input", "wall-ac")
             assert [scope for scope in scopes if not is_blind_to(make_description(scope=scope), link)] == ["board-input", "wall-ac"]
             assert is_blind_to(make_description(scope="board-input", excludes=(excluded_as,)), link)
-            assert is_blind_to(make_description(scope="board-input", is_modelled=True), link)
 
 
 def _real_sensors(root):
@@ -70,9 +69,9 @@ def _real_sensors(root):
     for index, channels in enumerate(AGX_ORIN):
         write(agx, ina3221(f"{hwmon}/hwmon{index}", channels, shunt_uohm=2000))
     sensors = {
-        "pi 5": Pi5Pmic(SensorWorld(root, lambda _: CommandOutput(sweep, "", 0))),
-        "orin": Ina3221(SensorWorld(orin)),
-        "agx": Ina3221(SensorWorld(agx)),
+        "pi 5": Pi5Pmic(root, lambda command: CompletedProcess(command, 0, sweep.encode(), b"")),
+        "orin": Ina3221(orin),
+        "agx": Ina3221(agx),
     }
     return {name: sensor.describe() for name, sensor in sensors.items()}
 
@@ -108,7 +107,6 @@ def test_a_drive_or_hat_that_merely_sits_there_is_left_out_by_name(tmp_path):
     assert excluded(shunt, (*USB, *PCIE, *HAILO)) == ("power-supply loss", USB_DEVICES, PCIE_DEVICES)
     assert excluded(shunt, ()) == ("power-supply loss",)
     assert excluded(make_description(scope="board-input"), STORAGE) == ()
-    assert excluded(make_description(scope="board-input", is_modelled=True), STORAGE) == ("NVMe drives", "HATs")
 
 
 def test_what_is_attached_and_not_seen_is_in_the_energy():

@@ -7,7 +7,6 @@ import statistics
 
 import pytest
 
-from edgemeter.agent.contract.energy_provenance import provenance_of
 from edgemeter.agent.energy import per_inference
 from edgemeter.agent.energy.curve import CounterCurve, PowerCurve, mean_w
 from edgemeter.agent.energy.per_inference import energies_of
@@ -215,14 +214,6 @@ def test_the_widest_scope_that_supports_an_energy_is_taken_and_the_others_stand_
     assert "; board: " in energies.reason
 
 
-def test_a_modelled_scope_does_not_stand_before_a_measured_one():
-    """What a model makes of rails is an estimate of the board: the rails themselves are the run's energy."""
-    rails = dataclasses.replace(make_trace(load_step, 70, scope="soc-rails"), name="rails")
-    model = dataclasses.replace(make_trace(load_step, 70, scope="board-input", is_modelled=True), name="rails+desk")
-    energies = energies_of([model, rails], EnergyRun(TIMED, BEFORE, AFTER, 1000))
-    assert (energies.energy.scope, [other.scope for other in energies.others]) == ("soc-rails", ["board-input"])
-
-
 def test_a_replayed_sensor_does_not_stand_before_a_measuring_one():
     """A recording says nothing of this run, however wide its scope."""
     board = dataclasses.replace(make_trace(load_step, 70, scope="soc-rails"), name="board")
@@ -352,13 +343,7 @@ def test_the_factor_k_grows_where_little_scatter_was_seen():
 
 
 def test_a_calibrated_zero_takes_the_place_of_the_converters_step():
-    """0.03 W over 30 s and 1,000 inferences are 0.9 mJ; without a calibration half a step either way, as before."""
+    """0.03 W over 30 s and 1,000 inferences are 0.9 mJ; without a known zero half a step either way, as before."""
     calibrated = energy_of(make_trace(lambda _: 7.0, 70, resolution_w=0.3, offset_u_w=0.03))
     assert _terms(calibrated)["offset"] == pytest.approx(0.9)
     assert _terms(energy_of(make_trace(lambda _: 7.0, 70, resolution_w=0.3)))["offset"] == pytest.approx(9 / math.sqrt(3))
-
-
-def test_a_modelled_scope_is_an_estimate():
-    """However well the model was fitted: it must not stand beside measurements."""
-    assert provenance_of(energy_of(make_trace(lambda _: 7.0, 70, is_modelled=True)), "measured") == "modelled"
-    assert provenance_of(energy_of(make_trace(lambda _: 7.0, 70)), "measured") == "measured"

@@ -10,7 +10,6 @@ from tests.fixtures.record_factory import make_energy, make_record
 @pytest.mark.parametrize(("changes", "provenance", "decides"), [
     ({}, "measured", True),
     ({"sensor": ESTIMATE_SENSOR, "gross_u_mj": None}, "estimated", False),
-    ({"is_modelled": True}, "measured", False),
 ])  # fmt: skip
 def test_an_energy_that_nobody_measured_decides_no_canary(changes, provenance, decides):
     """Neither one from a stated power nor one that a model made of a narrower scope; the other figures stay."""

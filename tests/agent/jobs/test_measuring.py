@@ -18,7 +18,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.needs("openssl")]
 
 SCENES = order_suite.SHIPPED.parent / "scenes"
 SUBSET = 12
-CASE = f'name = "shapes"\n[[case]]\nmodel = "edgemeter-shapes_int8.tflite"\nmode = "rapid"\nsubset = {SUBSET}\nidle_seconds = 0\nimages = '
+CASE = f'name = "shapes"\n[[case]]\nmodel = "edgemeter-shapes_int8.tflite"\nmode = "rapid"\nsubset = {SUBSET}\nidle_seconds = 0\ndata = '
 
 
 @pytest.fixture(scope="module")

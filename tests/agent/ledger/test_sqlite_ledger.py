@@ -89,17 +89,14 @@ def test_a_damaged_ledger_is_refused_in_one_line(ledger, tmp_path):
 
 
 def test_a_ledger_of_another_version_is_refused(tmp_path):
-    """Nothing guesses what it means; the remedy of a newer one is another than that of an older one."""
+    """Nothing guesses what it means."""
     path, present = tmp_path / "ledger.sqlite", LEDGER_FORMAT.version
     SqliteLedger(path).close()
-    for version, remedy in (
-        (present + 1, f"this edgemeter knows up to {present}: update edgemeter here"),
-        (present - 1, f"this edgemeter needs {present}: move it away"),
-    ):
+    for version in (present + 1, present - 1):
         connection = sqlite3.connect(path)
         connection.execute(f"PRAGMA user_version = {version}")
         connection.close()
-        with pytest.raises(ConfigError, match=f"has version {version}, {remedy}"):
+        with pytest.raises(ConfigError, match=f"has version {version}, this edgemeter needs {present}: move it away"):
             SqliteLedger(path)
 
 

@@ -8,11 +8,10 @@ import pytest
 from edgemeter.agent import power
 from edgemeter.agent.base.errors import ConfigError, TransientError, UnavailableError
 from edgemeter.agent.contract.record_figures import WIDEST_FIRST, Scope
-from edgemeter.agent.power import Reading, detect, stored
+from edgemeter.agent.power import Rail, Reading, detect
 from edgemeter.agent.power.detect import NO_SENSOR, DetectedSensor, choose_sensor, detect_sensors, open_sensors, read_now
-from edgemeter.agent.power.world import SensorWorld
 from tests.fixtures.machine_trees import intel_pc
-from tests.fixtures.power_traces import PlayedSensor, make_calibration, make_description
+from tests.fixtures.power_traces import PlayedSensor, make_description
 from tests.fixtures.rows import table_row
 
 
@@ -53,9 +52,9 @@ def test_a_blocked_sensor_yields_to_one_that_may_give_an_energy():
 
 def test_a_present_sensor_is_described_and_an_absent_one_has_its_reason(tmp_path):
     """The real driver on two trees."""
-    (rapl,) = detect_sensors(names=["rapl"], world=SensorWorld(intel_pc(tmp_path)))
+    (rapl,) = detect_sensors(names=["rapl"], root=intel_pc(tmp_path))
     assert (rapl.name, rapl.description.id, rapl.reason) == ("rapl", "rapl:package-0+dram", None)
-    (absent,) = detect_sensors(names=["rapl"], world=SensorWorld(tmp_path / "nothing"))
+    (absent,) = detect_sensors(names=["rapl"], root=tmp_path / "nothing")
     assert absent.description is None
     assert "no RAPL counter" in absent.reason
     assert absent.is_absent
@@ -66,7 +65,7 @@ def test_a_replay_is_found_only_when_configured_and_never_chosen(tmp_path):
     assert "replay" not in [sensor.name for sensor in detect_sensors()]
     path = tmp_path / "trace.json"
     path.write_text(json.dumps({"scope": "wall-ac", "t_s": [0, 1], "power_w": [1, 1]}))
-    sensors = {sensor.name: sensor for sensor in detect_sensors({"replay": {"path": str(path)}}, ["replay", "rapl"], SensorWorld(tmp_path))}
+    sensors = {sensor.name: sensor for sensor in detect_sensors({"replay": {"path": str(path)}}, ["replay", "rapl"], tmp_path)}
     assert sensors["replay"].description is not None
     assert choose_sensor(sensors.values())[0] is None
 
@@ -95,11 +94,6 @@ def settings(tmp_path, monkeypatch):
     return {"replay": {"path": str(path)}}
 
 
-def calibrate(**changes):
-    """Keep a calibration of it: 1 W + 1.5 x shown."""
-    stored.save_calibration(make_calibration(**({"sensor": "replay:bench", "gain": 1.5, "offset_w": 1.0} | changes)))
-
-
 def test_power_none_opens_no_sensor_and_states_the_reason(settings):
     """`--power none` was chosen."""
     with open_sensors("none", ("replay",), settings) as (sensors, why):
@@ -122,28 +116,26 @@ def test_a_named_sensor_that_is_not_here_ends_the_command(settings):
         pytest.fail("opened")
 
 
-def test_a_calibration_of_this_board_is_applied_unasked(settings):
-    """Another board's is not."""
+def test_a_gain_of_the_user_s_is_applied(settings):
+    """2 W shown are 2.04 W, and the uncertainty is the one that was stated; a gain that is no number is refused."""
+    settings["replay"] |= {"gain": "1.02", "gain_u": "0.005"}
     with open_sensors("replay", (), settings) as (sensors, _):
-        assert sensors["replay"].read().power_w == 2.0
-    calibrate(board="another")
-    with open_sensors("replay", (), settings) as (sensors, _):
-        assert sensors["replay"].read().power_w == 2.0
-    calibrate()
-    with open_sensors("replay", (), settings) as (sensors, _):
-        assert sensors["replay"].read().power_w == 4.0
+        assert (sensors["replay"].read().power_w, sensors["replay"].describe().gain_u_ratio) == (pytest.approx(2.04), 0.005)
+    for gain in ("0", "two"):
+        with (
+            pytest.raises(ConfigError, match=r"\[sensors.replay\] gain = "),
+            open_sensors("replay", (), {"replay": {**settings["replay"], "gain": gain}}),
+        ):
+            pytest.fail("opened")
 
 
-def test_a_promotion_is_applied_by_its_name_only(settings):
-    """Its scope is a model's, so nobody gets it unasked."""
-    calibrate(kind="promotion", name="desk", scope="wall-ac")
-    with open_sensors("replay", (), settings) as (sensors, _):
-        assert sensors["replay"].describe().scope == "module"
-    with open_sensors("replay+desk", (), settings) as (sensors, _):
-        description = sensors["replay+desk"].describe()
-    assert (description.scope, description.is_modelled) == ("wall-ac", True)
-    with pytest.raises(ConfigError, match="'lab'"), open_sensors("replay+lab", (), settings):
-        pytest.fail("opened")
+def test_a_gain_multiplies_what_is_shown_and_its_steps_and_no_rail():
+    """Power and energy; without an uncertainty of the user's the driver's stays."""
+    reading = Reading(5, power_w=2.0, energy_mj=100.0, rails=(Rail("VDD", 2.0),))
+    sensor = power.GainSensor(PlayedSensor(reading, gain_u_ratio=0.05, resolution_w=0.1), gain=1.1)
+    assert sensor.read() == Reading(5, power_w=pytest.approx(2.2), energy_mj=pytest.approx(110.0), rails=(Rail("VDD", 2.0),))
+    description = sensor.describe()
+    assert (description.gain_u_ratio, description.resolution_w, description.offset_u_w) == (0.05, pytest.approx(0.11), None)
 
 
 @pytest.fixture
@@ -202,7 +194,7 @@ def test_a_misspelt_or_wrongly_typed_key_is_named_with_the_keys_that_exist():
         ({"adress": "192.0.2.7"}, "'shelly' has no setting 'adress'"),
         ({"address": 7}, 'address = 7 is not a text: write address = "7"'),
         ({"address": ["192.0.2.7"]}, "address = \\['192.0.2.7'\\] is not a text"),
-        ({"world": "x"}, "no setting 'world'"),
+        ({"root": "x"}, "no setting 'root'"),
         ({"clock": "x"}, "no setting 'clock'"),
     ]:
         with table_row(table):
@@ -210,7 +202,7 @@ def test_a_misspelt_or_wrongly_typed_key_is_named_with_the_keys_that_exist():
                 with pytest.raises(ConfigError, match=says) as refusal, open_sensors(name, (), {"shelly": table}):
                     pytest.fail("opened")
                 assert "[sensors.shelly]" in str(refusal.value)
-                assert str(refusal.value).endswith("the keys of shelly are type, address, channel, user, password_file")
+                assert str(refusal.value).endswith("the keys of shelly are type, address, channel, user, password_file, gain, gain_u")
 
 
 def test_a_sensor_of_the_users_own_name_is_checked_by_its_type():
@@ -226,10 +218,10 @@ def test_a_sensor_of_the_users_own_name_is_checked_by_its_type():
 
 def test_every_sensor_shows_its_keys():
     """What its data sheet names, and nothing of what we pass in."""
-    keys = {name: set(power.settings_of(name)) - {"type"} for name in power.SENSORS}
+    keys = {name: set(power.settings_of(name)) - {"type", *power.GAIN_SETTINGS} for name in power.SENSORS}
     assert keys["ina2xx"] == {"shunt_ohm", "device", "scope", "direction"}
     assert keys["rapl"] == set()
-    assert not {"world", "clock", "sleep", "open_bus"} & set().union(*keys.values())
+    assert not {"root", "clock", "sleep", "run"} & set().union(*keys.values())
 
 
 def test_a_power_sensor_shows_its_reading():

@@ -1,19 +1,14 @@
 """Facts about `edgemeter.agent.power.ina2xx`."""
 
-import json
 import math
 import struct
 
 import pytest
-from click.testing import CliRunner
 
 from edgemeter.agent.base.errors import ConfigError, TransientError, UnavailableError
-from edgemeter.agent.cli.sensors import sensors
 from edgemeter.agent.power import AbsentError
 from edgemeter.agent.power.ina2xx import Ina2xx
-from edgemeter.agent.power.world import SensorWorld
 from tests.fixtures.machine_trees import write
-from tests.fixtures.recordings import read_recording
 from tests.fixtures.rows import in_folders, table_row
 
 FOLDER = "sys/class/hwmon/hwmon2"
@@ -26,7 +21,7 @@ def _chip(root, folder=FOLDER, **files):
 
 
 def _sensor(root, **settings):
-    return Ina2xx(world=SensorWorld(root), **settings)
+    return Ina2xx(root=root, **settings)
 
 
 def test_power_is_voltage_times_current_not_the_power_register(tmp_path):
@@ -110,19 +105,6 @@ def test_the_step_is_the_coarser_of_chip_and_driver(tmp_path):
         assert description.resolution_w == pytest.approx(step_w), f"{name!r}, {shunt_uohm!r}, {current_ma!r}"
 
 
-def test_a_folder_without_a_name_is_known_by_its_shunt(tmp_path):
-    """An excerpt of a bug report; without a shunt either, by a power that is the product without its sign; else it could be anything."""
-    assert _sensor(_chip(tmp_path / "a", name=None)).read().power_w == pytest.approx(2.45)
-    backwards = _sensor(_chip(tmp_path / "d", name=None, shunt_resistor=None, curr1_input=-490))
-    assert backwards.read().power_w == pytest.approx(-2.45)
-    assert backwards.describe().blocked
-    for power_uw in (9000000, None, "garbage"):
-        with pytest.raises(AbsentError):
-            _sensor(_chip(tmp_path / f"b{power_uw}", name=None, shunt_resistor=None, power1_input=power_uw)).describe()
-    with pytest.raises(AbsentError):
-        _sensor(_chip(tmp_path / "c", name="ina3221")).describe()
-
-
 def test_several_chips_are_not_added_up_unasked(tmp_path):
     """They are reported with their watts; one, or a sum, has to be named."""
     _chip(tmp_path)
@@ -138,24 +120,16 @@ def test_several_chips_are_not_added_up_unasked(tmp_path):
 
 
 def test_two_chips_of_one_name_are_distinguished_by_address(tmp_path):
-    """As /sys/bus/i2c has them, each folder below its address."""
-    _chip(tmp_path, "sys/bus/i2c/drivers/ina2xx/1-0040/hwmon/hwmon2")
-    _chip(tmp_path, "sys/bus/i2c/drivers/ina2xx/1-0041/hwmon/hwmon3", curr1_input=100)
+    """The class folder's entries are links to the devices; the address is read from where they point."""
+    (tmp_path / "sys/class/hwmon").mkdir(parents=True)
+    for number, (address, current_ma) in enumerate((("1-0040", 490), ("1-0041", 100))):
+        device = f"sys/devices/platform/soc/i2c-1/{address}/hwmon/hwmon{number}"
+        _chip(tmp_path, device, curr1_input=current_ma)
+        (tmp_path / f"sys/class/hwmon/hwmon{number}").symlink_to(tmp_path / device)
     assert _sensor(tmp_path, device="1-0041").read().power_w == pytest.approx(0.5)
     with pytest.raises(UnavailableError, match='device = "1-0040"'):
         _sensor(tmp_path, device="ina219").describe()
-
-
-def test_a_chip_linked_twice_is_one_chip(tmp_path):
-    """The class folder's entries are links to the devices; the address is read from where they point."""
-    _chip(tmp_path, "sys/devices/platform/soc/i2c-1/1-0045/hwmon/hwmon2")
-    for link, target in (
-        ("sys/class/hwmon/hwmon2", "sys/devices/platform/soc/i2c-1/1-0045/hwmon/hwmon2"),
-        ("sys/bus/i2c/devices/1-0045", "sys/devices/platform/soc/i2c-1/1-0045"),
-    ):
-        (tmp_path / link).parent.mkdir(parents=True)
-        (tmp_path / link).symlink_to(tmp_path / target)
-    assert _sensor(tmp_path).describe().id == "ina2xx:ina219@1-0045"
+    assert _sensor(tmp_path, device="1-0041").describe().id == "ina2xx:ina219@1-0041"
 
 
 def test_an_energy_counter_is_preferred_and_rescaled(tmp_path):
@@ -174,13 +148,6 @@ def test_an_energy_counter_is_preferred_and_rescaled(tmp_path):
     _chip(tmp_path, name="ina228", shunt_resistor=None, energy1_input=10)
     with pytest.raises(UnavailableError, match="was reset"):
         sensor.read()
-
-
-def test_a_recorded_counter_shows_the_watts_beside_it(tmp_path):
-    """A single state of the counter holds none, voltage and current do."""
-    root = _chip(tmp_path, name="ina228", shunt_resistor=None, energy1_input=5_000_000)
-    result = CliRunner().invoke(sensors, ["read", "--from", str(root), "--json"])
-    assert json.loads(result.output)["total_w"] == pytest.approx(2.45)
 
 
 def test_a_counter_without_sign_is_not_used_backwards(tmp_path):
@@ -233,33 +200,16 @@ def test_a_shunt_of_nothing_is_refused(tmp_path):
         _sensor(_chip(tmp_path, shunt_resistor=0)).describe()
 
 
-def test_transcripts_of_a_shell_are_read(tmp_path):
-    """Braces, grep with long and short paths, head."""
-    for text in [
-        "$ cat /sys/class/hwmon/hwmon2/{name,in1_input,curr1_input,shunt_resistor}\nina226\n5000\n490\n2000\n",
-        (
-            "/sys/class/hwmon/hwmon2/name:ina226\n/sys/class/hwmon/hwmon2/in1_input:5000\n/sys/class/hwmon/hwmon2/curr1_input:490\n"
-            "/sys/class/hwmon/hwmon2/shunt_resistor:2000\n"
-        ),
-        (
-            "==> /sys/class/hwmon/hwmon2/name <==\nina226\n\n==> /sys/class/hwmon/hwmon2/in1_input <==\n5000\n\n"
-            "==> /sys/class/hwmon/hwmon2/curr1_input <==\n490\n\n==> /sys/class/hwmon/hwmon2/shunt_resistor <==\n2000\n"
-        ),
-        "pi@pi:~ $ grep . /sys/class/hwmon/hwmon2/*\nin1_input:5000\nname:ina226\ncurr1_input:490\nshunt_resistor:2000\n",
-        "hwmon2/in1_input:5000\nhwmon2/name:ina226\nhwmon2/curr1_input:490\nhwmon2/shunt_resistor:2000\n",
-    ]:
-        path = tmp_path / "report.txt"
-        path.write_text(text)
-        recording = read_recording(path)
-        assert (recording.name, recording.reading.power_w) == ("ina2xx", pytest.approx(2.45)), f"{text!r}"
-
-
 @pytest.mark.captures
-def test_a_captured_battery_board_gives_a_negative_power(captures):
+def test_a_captured_battery_board_gives_a_negative_power(captures, tmp_path):
     """4.228 V x -0.040 A, where the power register says +0.176 W."""
-    recording = read_recording(captures / "ina/ina219_hwmon_ups_on_battery.txt")
-    assert (recording.name, recording.reading.power_w) == ("ina2xx", pytest.approx(-0.16912))
-    assert recording.description.blocked is None
+    names, *values = (captures / "ina/ina219_hwmon_ups_on_battery.txt").read_text().splitlines()
+    files = names.partition("{")[2].rstrip("}").split(",")
+    sensor = _sensor(
+        write(tmp_path, {f"{FOLDER}/{file}": value for file, value in zip(files, values, strict=True)} | {f"{FOLDER}/name": "ina219"})
+    )
+    assert sensor.describe().blocked is None
+    assert sensor.read().power_w == pytest.approx(-0.16912)
 
 
 def test_a_current_at_the_end_of_the_range_is_no_reading(tmp_path):

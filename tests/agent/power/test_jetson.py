@@ -8,27 +8,24 @@ import pytest
 
 from edgemeter.agent import power
 from edgemeter.agent.base.errors import TransientError, UnavailableError
-from edgemeter.agent.power import USB_DEVICES, AbsentError, detect
+from edgemeter.agent.power import AbsentError, detect
 from edgemeter.agent.power.jetson import Ina3221, Ina3221x, JetsonThor
-from edgemeter.agent.power.world import SensorWorld
 from tests.fixtures.jetson_trees import AGX_ORIN, AGX_XAVIER, ORIN_NANO, THOR, device_tree, ina3221, ina3221x
 from tests.fixtures.machine_trees import write
 from tests.fixtures.ordinary_user import closed_mode, ordinary_user
-from tests.fixtures.recordings import read_recording
-from tests.fixtures.rows import in_folders, table_row
 
 HWMON = "sys/class/hwmon"
 DRIVER = "sys/bus/i2c/drivers/ina3221"
 
 
 def _total_w(root):
-    return Ina3221(SensorWorld(root)).read().power_w
+    return Ina3221(root).read().power_w
 
 
 def test_power_is_voltage_times_current_of_the_input_rail(tmp_path):
     """5.032 V x 1.096 A; not millivolts for milliwatts, not the shunt voltages, not the sums."""
     write(tmp_path, ina3221(f"{HWMON}/hwmon4", ORIN_NANO))
-    sensor = Ina3221(SensorWorld(tmp_path))
+    sensor = Ina3221(tmp_path)
     description, reading = sensor.describe(), sensor.read()
     assert reading.power_w == pytest.approx(5.515072)
     assert [(rail.name, rail.power_w) for rail in reading.rails] == [
@@ -47,9 +44,9 @@ def test_power_is_voltage_times_current_of_the_input_rail(tmp_path):
 
 def test_agx_orin_is_not_counted_twice(tmp_path):
     """VDDQ_VDD2_1V8AO lies inside VIN_SYS_5V0; NC channels are not shown."""
-    for index, (chip, channels) in enumerate(zip(("hwmon3", "hwmon2"), AGX_ORIN, strict=True)):
-        write(tmp_path, ina3221(f"{DRIVER}/1-004{index}/hwmon/{chip}", channels, shunt_uohm=2000))
-    sensor = Ina3221(SensorWorld(tmp_path))
+    for chip, channels in zip(("hwmon3", "hwmon2"), AGX_ORIN, strict=True):
+        write(tmp_path, ina3221(f"{HWMON}/{chip}", channels, shunt_uohm=2000))
+    sensor = Ina3221(tmp_path)
     reading = sensor.read()
     assert reading.power_w == pytest.approx(19.896 * 0.140 + 19.896 * 0.040 + 5.032 * 0.780)
     assert {rail.name for rail in reading.rails} == {"VDD_GPU_SOC", "VDD_CPU_CV", "VIN_SYS_5V0", "VDDQ_VDD2_1V8AO"}
@@ -65,30 +62,6 @@ def test_agx_xavier_adds_up_both_its_chips(tmp_path):
     assert _total_w(tmp_path) == pytest.approx(19.384 * (0.024 + 0.024 + 0.064 + 0 + 0.016) + 5.064 * 0.544)
 
 
-def test_a_chip_found_on_several_ways_is_one(tmp_path):
-    """By class, by driver and by address: links on a board, copies in a recording that followed them."""
-    write(tmp_path, ina3221("sys/devices/platform/c240000.i2c/i2c-1/1-0040/hwmon/hwmon4", ORIN_NANO))
-    device = tmp_path / "sys/devices/platform/c240000.i2c/i2c-1/1-0040"
-    for way in (f"{HWMON}/hwmon4", f"{DRIVER}/1-0040", "sys/bus/i2c/devices/1-0040"):
-        (tmp_path / way).parent.mkdir(parents=True)
-        (tmp_path / way).symlink_to(device / "hwmon/hwmon4" if "class" in way else device)
-    write(tmp_path / "copied", ina3221(f"{HWMON}/hwmon4", ORIN_NANO) | ina3221(f"{DRIVER}/1-0040/hwmon/hwmon4", ORIN_NANO))
-    for root in (tmp_path, tmp_path / "copied"):
-        reading = Ina3221(SensorWorld(root)).read()
-        assert reading.power_w == pytest.approx(5.515072)
-        assert len(reading.rails) == 3
-    assert _total_w(tmp_path) == pytest.approx(5.515072)
-
-
-def test_the_chip_is_found_wherever_it_is(tmp_path):
-    """The numbers of hwmon and of the bus change; chips of other makes stand beside it."""
-    for folder, path in in_folders(
-        tmp_path, [f"{HWMON}/hwmon12", f"{DRIVER}/7-0040/hwmon/hwmon0", "sys/bus/i2c/devices/1-0040/hwmon/hwmon5"]
-    ):
-        write(folder, {f"{HWMON}/hwmon1/name": "tmp451\n", f"{HWMON}/hwmon1/in1_input": "5000\n"} | ina3221(path, ORIN_NANO))
-        assert _total_w(folder) == pytest.approx(5.515072), f"{path!r}"
-
-
 def test_two_rails_of_the_total_s_name_are_not_guessed_between(tmp_path):
     """A carrier with a monitor of its own that says VDD_IN too."""
     write(tmp_path, ina3221(f"{HWMON}/hwmon4", ORIN_NANO) | ina3221(f"{HWMON}/hwmon5", [("VDD_IN", 12000, 900)]))
@@ -96,28 +69,10 @@ def test_two_rails_of_the_total_s_name_are_not_guessed_between(tmp_path):
         _total_w(tmp_path)
 
 
-def test_chips_of_one_number_are_distinguished_by_their_address(tmp_path):
-    """A recording that was put together by hand."""
-    for index, channels in enumerate(AGX_XAVIER):
-        write(tmp_path, ina3221(f"{DRIVER}/1-004{index}/hwmon/hwmon0", channels))
-    assert len(Ina3221(SensorWorld(tmp_path)).read().rails) == 6
-
-
-def test_an_excerpt_without_the_chip_s_name_is_known_by_its_rails(tmp_path):
-    """As people show them: labels, voltages, currents; but not a chip whose rails no Jetson has."""
-    path = tmp_path / "transcript"
-    path.write_text("$ cat /sys/class/hwmon/hwmon1/in1_label /sys/class/hwmon/hwmon1/{in1_input,curr1_input}\nVDD_IN\n4984\n1856\n")
-    recording = read_recording(path)
-    assert (recording.name, recording.reading.power_w) == ("ina3221", pytest.approx(9.250304))
-    path.write_text(path.read_text().replace("VDD_IN", "PoE"))
-    with pytest.raises(UnavailableError, match="no power sensor"):
-        read_recording(path)
-
-
 def test_a_current_at_the_end_of_the_chip_s_range_is_no_reading(tmp_path):
     """163.8 mV over the 5 mOhm of an Orin Nano are 32.76 A: what the chip shows there may be any larger current."""
     write(tmp_path, ina3221(f"{HWMON}/hwmon4", ORIN_NANO))
-    sensor = Ina3221(SensorWorld(tmp_path))
+    sensor = Ina3221(tmp_path)
     assert sensor.read().power_w > 0
     current = tmp_path / f"{HWMON}/hwmon4/curr1_input"
     current.write_text("32752\n")
@@ -131,21 +86,21 @@ def test_a_garbled_number_is_no_reading(tmp_path):
     """The largest that 32 bits hold."""
     write(tmp_path, ina3221(f"{HWMON}/hwmon4", [("VDD_IN", 2147483647, 5000)]))
     with pytest.raises(UnavailableError, match="value is garbled"):
-        Ina3221(SensorWorld(tmp_path)).describe()
+        Ina3221(tmp_path).describe()
 
 
 def test_the_step_follows_shunt_and_voltage(tmp_path):
     """By shuntN_resistor; without it by the board's usual one."""
     write(tmp_path, ina3221(f"{HWMON}/hwmon4", [("VDD_IN", 5000, 1000)], shunt_uohm=2000))
-    assert Ina3221(SensorWorld(tmp_path)).describe().resolution_w == pytest.approx(0.1)
+    assert Ina3221(tmp_path).describe().resolution_w == pytest.approx(0.1)
     (tmp_path / f"{HWMON}/hwmon4/shunt1_resistor").unlink()
-    assert Ina3221(SensorWorld(tmp_path)).describe().resolution_w == pytest.approx(0.04)
+    assert Ina3221(tmp_path).describe().resolution_w == pytest.approx(0.04)
 
 
 def test_a_slow_chip_is_not_read_faster_than_it_measures(tmp_path):
     """With 64 samples a cycle takes longer than our 100 ms."""
     write(tmp_path, ina3221(f"{HWMON}/hwmon4", ORIN_NANO) | {f"{HWMON}/hwmon4/update_interval": "422\n"})
-    description = Ina3221(SensorWorld(tmp_path)).describe()
+    description = Ina3221(tmp_path).describe()
     averaging = description.averaging
     assert (description.period_ms, averaging.update_interval_s, averaging.sources) == (422.0, 0.422, {"update_interval_s": "driver"})
 
@@ -153,7 +108,7 @@ def test_a_slow_chip_is_not_read_faster_than_it_measures(tmp_path):
 def test_a_negative_current_stays_negative(tmp_path):
     """Of a rail at its offset."""
     write(tmp_path, ina3221(f"{HWMON}/hwmon4", [("VDD_IN", 5000, 800), ("VDD_SOC", 5000, -8)]))
-    reading = Ina3221(SensorWorld(tmp_path)).read()
+    reading = Ina3221(tmp_path).read()
     assert (reading.power_w, reading.rails[1].power_w) == (pytest.approx(4.0), pytest.approx(-0.04))
 
 
@@ -161,13 +116,13 @@ def test_a_rail_of_the_total_that_is_switched_off_is_an_error(tmp_path):
     """With the way to switch it on; what the file still shows is not taken."""
     write(tmp_path, ina3221(f"{HWMON}/hwmon4", ORIN_NANO) | {f"{HWMON}/hwmon4/in1_enable": "0\n"})
     with pytest.raises(UnavailableError, match=r"'VDD_IN' is part of the total .*in1_enable.*sudo tee"):
-        Ina3221(SensorWorld(tmp_path)).describe()
+        Ina3221(tmp_path).describe()
 
 
 def test_another_rail_that_is_switched_off_is_a_warning(tmp_path):
     """The total needs it not."""
     write(tmp_path, ina3221(f"{HWMON}/hwmon4", ORIN_NANO) | {f"{HWMON}/hwmon4/in3_enable": "0\n"})
-    sensor = Ina3221(SensorWorld(tmp_path))
+    sensor = Ina3221(tmp_path)
     (warning,) = sensor.describe().warnings
     assert "'VDD_SOC'" in warning
     reading = sensor.read()
@@ -177,7 +132,7 @@ def test_another_rail_that_is_switched_off_is_a_warning(tmp_path):
 def test_a_driver_that_returns_an_error_gives_no_number(tmp_path):
     """EIO, which /proc/self/mem returns at its beginning: unavailable at first, a failed reading later; elsewhere a warning."""
     write(tmp_path, ina3221(f"{HWMON}/hwmon4", ORIN_NANO))
-    sensor = Ina3221(SensorWorld(tmp_path))
+    sensor = Ina3221(tmp_path)
     sensor.describe()
     for number, is_total in ((3, False), (1, True)):
         path = tmp_path / f"{HWMON}/hwmon4/curr{number}_input"
@@ -187,10 +142,10 @@ def test_a_driver_that_returns_an_error_gives_no_number(tmp_path):
             with pytest.raises(TransientError, match=r"curr1_input.*Input/output error"):
                 sensor.read()
             with pytest.raises(UnavailableError, match=r"'VDD_IN'.*Input/output error"):
-                Ina3221(SensorWorld(tmp_path)).describe()
+                Ina3221(tmp_path).describe()
         else:
             assert sensor.read().rails[2].power_w is None
-            assert "Input/output error" in Ina3221(SensorWorld(tmp_path)).describe().warnings[0]
+            assert "Input/output error" in Ina3221(tmp_path).describe().warnings[0]
 
 
 def test_files_that_only_root_may_read_come_with_the_remedy():
@@ -205,9 +160,9 @@ def test_files_that_only_root_may_read_come_with_the_remedy():
         (Path(folder) / f"{HWMON}/hwmon4/curr1_input").chmod(closed_mode())
         with ordinary_user():
             with pytest.raises(UnavailableError, match="run as root") as refusal:
-                Ina3221(SensorWorld(Path(folder))).describe()
+                Ina3221(Path(folder)).describe()
             assert not isinstance(refusal.value, AbsentError)
-            name, why = detect.choose_sensor(detect.detect_sensors(world=SensorWorld(Path(folder))))
+            name, why = detect.choose_sensor(detect.detect_sensors(root=Path(folder)))
         assert name is None
         assert "ina3221 is here and cannot be read" in why
 
@@ -224,7 +179,7 @@ def test_a_rail_whose_files_are_not_there_is_not_absent_hardware(tmp_path):
     """A recording that kept the labels only."""
     write(tmp_path, {f"{HWMON}/hwmon4/name": "ina3221\n", f"{HWMON}/hwmon4/in1_label": "VDD_IN\n"})
     with pytest.raises(UnavailableError, match="in1_input") as refusal:
-        Ina3221(SensorWorld(tmp_path)).describe()
+        Ina3221(tmp_path).describe()
     assert not isinstance(refusal.value, AbsentError)
 
 
@@ -239,57 +194,12 @@ def test_a_thor_is_left_to_the_sensor_that_sees_its_input(tmp_path):
         _total_w(tmp_path)
 
 
-TRANSCRIPT = r"""$ cat /sys/bus/i2c/drivers/ina3221/1-0040/hwmon/hwmon*/{in1_label,in1_input,curr1_input}
-VDD_IN
-4984
-cat: /sys/bus/i2c/drivers/ina3221/1-0040/hwmon/hwmon*/curr1_input: REASON
-"""
-
-
-def test_what_cat_was_refused_in_a_transcript_is_that_error(tmp_path):
-    """And no figure, and no missing chip."""
-    for reason, message in [
-        ("Permission denied", "run as root"),
-        ("Input/output error", "Input/output error"),
-        ("No data available", "No data"),
-    ]:
-        with table_row(reason):
-            path = tmp_path / "session.txt"
-            path.write_text(TRANSCRIPT.replace("REASON", reason))
-            with pytest.raises(UnavailableError, match=message) as refusal:
-                read_recording(path)
-            assert not isinstance(refusal.value, AbsentError)
-            path.write_text(TRANSCRIPT.replace("cat: /sys/bus/i2c/drivers/ina3221/1-0040/hwmon/hwmon*/curr1_input: REASON", "1856"))
-            assert read_recording(path).reading.power_w == pytest.approx(9.250304)
-
-
-def test_a_file_that_cat_did_not_find_leaves_the_others_their_values(tmp_path):
-    """Each line after it still belongs to its own file."""
-    path = tmp_path / "session.txt"
-    folder = "/sys/class/hwmon/hwmon1"
-    lines = ["ina3221", "VDD_IN", "4984", f"cat: {folder}/curr1_average: No such file or directory", "1856"]
-    path.write_text("\n".join((f"$ cat {folder}/{{name,in1_label,in1_input,curr1_average,curr1_input}}", *lines)))
-    assert read_recording(path).reading.power_w == pytest.approx(9.250304)
-
-
-def test_a_folder_of_the_tree_is_put_in_its_place(tmp_path):
-    """As people attach one."""
-    for folder, below in in_folders(
-        tmp_path, ["sys", "sys/class", "sys/bus/i2c/drivers", "sys/bus/i2c/drivers/ina3221", "sys/bus/i2c/drivers/ina3221/1-0040"]
-    ):
-        write(folder, device_tree("x", "nvidia,tegra234"))
-        root = HWMON if "class" in below else f"{DRIVER}/1-0040/hwmon"
-        write(folder, ina3221(f"{root}/hwmon4", ORIN_NANO))
-        recording = read_recording(folder / below)
-        assert (recording.name, recording.reading.power_w) == ("ina3221", pytest.approx(5.515072)), f"{below!r}"
-
-
 @pytest.mark.captures
 def test_the_captured_orin_nano_draws_the_power_of_its_input(captures):
     """4.984 V x 1.856 A."""
-    recording = read_recording(captures / "jetson/sysfs_orin_nano_tree_partial")
-    assert (recording.name, recording.description.scope) == ("ina3221", "module")
-    assert recording.reading.power_w == pytest.approx(9.250304)
+    sensor = Ina3221(captures / "jetson/sysfs_orin_nano_tree_partial")
+    assert sensor.describe().scope == "module"
+    assert sensor.read().power_w == pytest.approx(9.250304)
 
 
 DRIVER_IIO = "sys/bus/i2c/drivers/ina3221x"
@@ -299,53 +209,30 @@ NANO = (("POM_5V_IN", 5088, 392), ("POM_5V_GPU", 5080, 24), ("POM_5V_CPU", 5080,
 def test_the_driver_s_milliwatts_are_the_power(tmp_path):
     """5088 mV x 392 mA, which the driver cuts to 1994 mW; fresh every 422 ms at worst."""
     write(tmp_path, ina3221x(f"{DRIVER_IIO}/6-0040/iio:device0", NANO))
-    sensor = Ina3221x(SensorWorld(tmp_path))
+    sensor = Ina3221x(tmp_path)
     description, reading = sensor.describe(), sensor.read()
     assert (reading.power_w, [rail.power_w for rail in reading.rails]) == (1.994, [1.994, 0.121, 0.568])
     assert (description.id, description.scope, description.period_ms) == ("ina3221x:POM_5V_IN", "module", 422.0)
     assert description.resolution_w == pytest.approx(0.008 * 5.088)
 
 
-def test_the_device_is_found_wherever_it_is(tmp_path):
-    """Recordings of the devices alone, of the boards and releases there were."""
-    for folder, path in in_folders(
-        tmp_path,
-        [
-            "sys/devices/50000000.host1x/546c0000.i2c/i2c-6/6-0040/iio:device0",
-            "sys/devices/3160000.i2c/i2c-0/0-0041/iio_device",
-            "sys/devices/platform/7000c400.i2c/i2c-1/1-0040/iio_device",
-            "sys/bus/iio/devices/iio:device0",
-        ],
-    ):
-        write(folder, ina3221x(path, NANO))
-        assert Ina3221x(SensorWorld(folder)).read().power_w == 1.994, f"{path!r}"
-
-
 def test_without_power_files_it_is_voltage_times_current(tmp_path):
     """Of a recording that kept those only."""
     files = {path: text for path, text in ina3221x(f"{DRIVER_IIO}/6-0040/iio:device0", NANO).items() if "in_power" not in path}
     write(tmp_path, files)
-    assert Ina3221x(SensorWorld(tmp_path)).read().power_w == pytest.approx(1.994496)
+    assert Ina3221x(tmp_path).read().power_w == pytest.approx(1.994496)
 
 
 def test_agx_xavier_adds_up_both_its_chips_once(tmp_path):
-    """By driver, by address and by IIO: copies that a recording made of the links."""
+    """The driver, the bus and IIO list the same devices."""
     for base in (DRIVER_IIO, "sys/bus/i2c/devices"):
         for number, channels in enumerate(AGX_XAVIER):
             write(tmp_path, ina3221x(f"{base}/1-004{number}/iio:device{number}", channels))
     write(tmp_path, ina3221x("sys/bus/iio/devices/iio:device1", AGX_XAVIER[1]))
     write(tmp_path, {"sys/bus/iio/devices/iio:device2/name": "adc\n"})
-    reading = Ina3221x(SensorWorld(tmp_path)).read()
+    reading = Ina3221x(tmp_path).read()
     assert reading.power_w == pytest.approx((465 + 465 + 1240 + 0 + 310 + 2754) / 1000)
     assert len(reading.rails) == 6
-
-
-@pytest.mark.parametrize("name", ["iio_device", "iio:device0"])
-def test_devices_of_one_name_are_distinguished_by_their_address(tmp_path, name):
-    """Some kernels call each of them iio_device; and a recording may be put together by hand."""
-    for number, channels in enumerate(AGX_XAVIER):
-        write(tmp_path, ina3221x(f"{DRIVER_IIO}/1-004{number}/{name}", channels))
-    assert len(Ina3221x(SensorWorld(tmp_path)).read().rails) == 6
 
 
 def test_tx2_is_its_module_and_not_its_carrier(tmp_path):
@@ -353,7 +240,7 @@ def test_tx2_is_its_module_and_not_its_carrier(tmp_path):
     module = [("VDD_IN", 19096, 160), ("VDD_SYS_CPU", 19096, 16), ("VDD_SYS_DDR", 4784, 184)]
     write(tmp_path, ina3221x(f"{DRIVER_IIO}/0-0041/iio:device1", module))
     write(tmp_path, ina3221x(f"{DRIVER_IIO}/0-0042/iio:device2", [("VDD_MUX", 19088, 300), ("VDD_5V0_IO_SYS", 4984, 520)]))
-    sensor = Ina3221x(SensorWorld(tmp_path))
+    sensor = Ina3221x(tmp_path)
     assert sensor.read().power_w == pytest.approx(3.055)
     assert "carrier board" in sensor.describe().excludes
 
@@ -361,7 +248,7 @@ def test_tx2_is_its_module_and_not_its_carrier(tmp_path):
 def test_a_rail_that_garbles_fails_the_reading(tmp_path):
     """The next one may not."""
     write(tmp_path, ina3221x(f"{DRIVER_IIO}/6-0040/iio:device0", NANO))
-    sensor = Ina3221x(SensorWorld(tmp_path))
+    sensor = Ina3221x(tmp_path)
     sensor.describe()
     power = tmp_path / DRIVER_IIO / "6-0040/iio:device0/in_power0_input"
     power.write_text("")
@@ -371,31 +258,14 @@ def test_a_rail_that_garbles_fails_the_reading(tmp_path):
     assert sensor.read().power_w == 1.5
     (tmp_path / DRIVER_IIO / "6-0040/iio:device0/rail_name_0").write_text("")
     with pytest.raises(UnavailableError, match="needs POM_5V_IN"):
-        Ina3221x(SensorWorld(tmp_path)).describe()
-
-
-def test_a_transcript_with_the_shell_s_backslash_is_read(tmp_path):
-    """As people type it, before the colon."""
-    path = tmp_path / "session.txt"
-    folder = f"/{DRIVER_IIO}/6-0040/iio\\:device0"
-    path.write_text(f"$ cat {folder}/rail_name_0 {folder}/in_power0_input\nPOM_5V_IN\n1994\n")
-    recording = read_recording(path)
-    assert (recording.name, recording.reading.power_w) == ("ina3221x", 1.994)
-
-
-def test_a_folder_of_an_iio_tree_is_put_in_its_place(tmp_path):
-    """As people attach one."""
-    for folder, below in in_folders(tmp_path, [DRIVER_IIO, f"{DRIVER_IIO}/6-0040", f"{DRIVER_IIO}/6-0040/iio:device0"]):
-        write(folder, ina3221x(f"{DRIVER_IIO}/6-0040/iio:device0", NANO))
-        recording = read_recording(folder / below)
-        assert (recording.name, recording.reading.power_w) == ("ina3221x", 1.994), f"{below!r}"
+        Ina3221x(tmp_path).describe()
 
 
 @pytest.mark.captures
 def test_the_captured_tree_gives_its_input(captures):
     """4321 mW by in_power0_input; voltage times current would give 4320."""
-    recording = read_recording(captures / "jetson/sysfs_jp4_ina3221x_tree_synthetic_values")
-    assert (recording.name, recording.description.scope, recording.reading.power_w) == ("ina3221x", "module", 4.321)
+    sensor = Ina3221x(captures / "jetson/sysfs_jp4_ina3221x_tree_synthetic_values")
+    assert (sensor.describe().scope, sensor.read().power_w) == ("module", 4.321)
 
 
 INPUT = {f"{HWMON}/hwmon3/name": "ina238\n", f"{HWMON}/hwmon3/in1_input": "19912\n", f"{HWMON}/hwmon3/curr1_input": "1290\n"}
@@ -410,65 +280,60 @@ def thor(tmp_path):
 
 def test_the_input_is_the_total_and_its_rails_lie_inside(thor):
     """25.686 W out of microwatts; a GPU at -392 mW is shown as it is, and nothing is added."""
-    recording = read_recording(thor)
-    assert (recording.name, recording.description.scope, recording.description.excludes) == (
-        "jetson_thor",
-        "board-input",
-        ("power-supply loss",),
-    )
-    assert USB_DEVICES not in recording.description.excludes
-    assert recording.reading.power_w == pytest.approx(25.686)
-    rails = {rail.name: rail.power_w for rail in recording.reading.rails}
+    description, reading = JetsonThor(thor).describe(), JetsonThor(thor).read()
+    assert (description.scope, description.excludes) == ("board-input", ("power-supply loss",))
+    assert reading.power_w == pytest.approx(25.686)
+    rails = {rail.name: rail.power_w for rail in reading.rails}
     assert rails["VDD_GPU"] == pytest.approx(-0.39232)
     assert list(rails) == ["VIN", "VDD_GPU", "VDD_CPU_SOC_MSS", "VIN_SYS_5V0"]
-    assert (recording.description.resolution_w, recording.description.gain_u_ratio, recording.description.warnings) == (None, None, ())
+    assert (description.resolution_w, description.gain_u_ratio, description.warnings) == (None, None, ())
 
 
 def test_a_labelled_input_needs_no_other_evidence(tmp_path):
     """By a label of the channel or of the chip; one with another label is somebody's own."""
     for name in ("in1_label", "power1_label", "label"):
         root = write(tmp_path / name, INPUT | POWER | {f"{HWMON}/hwmon3/{name}": "VIN\n"})
-        assert JetsonThor(SensorWorld(root)).read().power_w == pytest.approx(25.686)
+        assert JetsonThor(root).read().power_w == pytest.approx(25.686)
     root = write(tmp_path / "other", INPUT | POWER | {f"{HWMON}/hwmon3/label": "12V_AUX\n"} | ina3221(f"{HWMON}/hwmon5", THOR))
     with pytest.raises(AbsentError):
-        JetsonThor(SensorWorld(root)).describe()
+        JetsonThor(root).describe()
 
 
 def test_an_ina238_without_a_label_is_a_thor_s_only_on_a_thor(tmp_path):
     """By the device tree, or the rail that only Thor has; not beside an Orin Nano's, not alone, not one of two."""
     with pytest.raises(AbsentError):
-        JetsonThor(SensorWorld(write(tmp_path / "alone", INPUT | POWER))).describe()
+        JetsonThor(write(tmp_path / "alone", INPUT | POWER)).describe()
     with pytest.raises(AbsentError):
-        JetsonThor(SensorWorld(write(tmp_path / "nano", INPUT | POWER | ina3221(f"{HWMON}/hwmon5", ORIN_NANO)))).describe()
+        JetsonThor(write(tmp_path / "nano", INPUT | POWER | ina3221(f"{HWMON}/hwmon5", ORIN_NANO))).describe()
     root = write(
         tmp_path / "tree", INPUT | POWER | device_tree("NVIDIA Jetson AGX Thor Developer Kit", "nvidia,p3834-0008", "nvidia,tegra264")
     )
-    assert JetsonThor(SensorWorld(root)).read().power_w == pytest.approx(25.686)
+    assert JetsonThor(root).read().power_w == pytest.approx(25.686)
     write(root, {path.replace("hwmon3", "hwmon7"): text for path, text in (INPUT | POWER).items()})
     with pytest.raises(AbsentError):
-        JetsonThor(SensorWorld(root)).describe()
+        JetsonThor(root).describe()
 
 
 def test_without_a_power_file_it_is_voltage_times_current(tmp_path):
     """19.912 V x 1.29 A."""
     root = write(tmp_path, INPUT | ina3221(f"{HWMON}/hwmon5", THOR))
-    assert JetsonThor(SensorWorld(root)).read().power_w == pytest.approx(19.912 * 1.29)
+    assert JetsonThor(root).read().power_w == pytest.approx(19.912 * 1.29)
 
 
 def test_rails_that_cannot_be_read_leave_the_input(thor):
     """They are not needed for it: a warning."""
     (thor / f"{HWMON}/hwmon5/curr2_input").write_text("")
-    sensor = JetsonThor(SensorWorld(thor))
+    sensor = JetsonThor(thor)
     assert "VDD_CPU_SOC_MSS" in sensor.describe().warnings[0]
     assert sensor.read().power_w == pytest.approx(25.686)
 
 
 def test_an_input_that_cannot_be_read_is_not_replaced_by_rails(thor):
     """They are less than it."""
-    sensor = JetsonThor(SensorWorld(thor))
+    sensor = JetsonThor(thor)
     sensor.describe()
     (thor / f"{HWMON}/hwmon3/power1_input").write_text("\n")
     with pytest.raises(TransientError, match="power1_input"):
         sensor.read()
     with pytest.raises(UnavailableError, match="VIN"):
-        read_recording(thor, "jetson_thor")
+        JetsonThor(thor).describe()

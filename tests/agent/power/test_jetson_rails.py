@@ -32,8 +32,8 @@ def test_each_board_adds_up_its_own_rails_and_no_other():
             board = jetson_rails.board_of([rail.name for rail in rails])
             expected = sum(rail.power_w for rail in rails if rail.name in total.strip().split("+"))
             assert jetson_rails.total_w(board, rails) == expected
-            description = jetson_rails.describe("tegrastats", board, rails, 100.0)
-            assert description.id == f"tegrastats:{total.strip()}"
+            description = jetson_rails.describe("jtop", board, rails, 100.0)
+            assert description.id == f"jtop:{total.strip()}"
             assert description.scope == ("board-input" if total == "VIN" else "module")
             assert (USB_DEVICES in description.excludes, "carrier board" in description.excludes) == (total != "VIN",) * 2
             assert "power-supply loss" in description.excludes

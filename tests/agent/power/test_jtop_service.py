@@ -1,6 +1,5 @@
 """Facts about `edgemeter.agent.power.jtop_service`."""
 
-import functools
 import json
 import re
 import sys
@@ -11,9 +10,7 @@ import pytest
 from edgemeter.agent.base.errors import ConfigError, TransientError, UnavailableError
 from edgemeter.agent.power import AbsentError
 from edgemeter.agent.power.jtop_service import Jtop
-from edgemeter.agent.power.world import SensorWorld
 from tests.fixtures.machine_trees import write
-from tests.fixtures.recordings import read_recording, read_text_of
 from tests.fixtures.rows import table_row
 
 if sys.version_info >= (3, 11):
@@ -34,87 +31,6 @@ AGX_ORIN = {
     "rail": {"VDD_CPU_CV": rail(400), "VDD_GPU_SOC": rail(3200), "VDDQ_VDD2_1V8AO": rail(600), "VIN_SYS_5V0": rail(3700)},
     "tot": {"power": 7900, "avg": 1},
 }
-
-
-@pytest.fixture
-def recorded(tmp_path):
-    """Return what reads a text as a recording, by the reader that knows it."""
-    return functools.partial(read_text_of, "jtop", tmp_path)
-
-
-def test_the_named_total_is_taken_and_never_a_mean(recorded):
-    """Of an Orin Nano `tot` is the rail VDD_IN; as JSON, and as Python prints it."""
-    for text in (json.dumps(ORIN_NANO, indent=1), repr(ORIN_NANO)):
-        facts = recorded(text)
-        assert facts.reading.power_w == 6.3
-        assert {rail.name: rail.power_w for rail in facts.reading.rails} == {"VDD_CPU_GPU_CV": 1.123, "VDD_SOC": 2.046, "VDD_IN": 6.3}
-        assert (facts.description.id, facts.description.scope) == ("jtop:VDD_IN", "module")
-        assert facts.description.resolution_w == pytest.approx(0.04)
-
-
-def test_agx_orin_s_sum_is_ours_and_not_jtop_s(recorded):
-    """Its `tot` of 7.9 W holds VDDQ_VDD2_1V8AO, which lies inside VIN_SYS_5V0."""
-    assert recorded(json.dumps(AGX_ORIN)).reading.power_w == pytest.approx(0.4 + 3.2 + 3.7)
-
-
-def test_thor_s_total_is_its_input(recorded):
-    """As jetson-stats 7 has it."""
-    power = {"rail": {"VDD_GPU": rail(-392), "VDD_CPU_SOC_MSS": rail(6278), "VIN_SYS_5V0": rail(5901)}, "tot": rail(25112, name="VIN")}
-    facts = recorded(json.dumps(power))
-    assert (facts.description.scope, facts.reading.power_w, facts.description.resolution_w) == ("board-input", 25.112, None)
-
-
-def test_the_flat_view_has_the_rails_and_an_unnamed_total(recorded):
-    """AGX Orin's rails make one; an Orin Nano's total is its input, unless it is no more than the sum of the rails: then there is none."""
-    flat = {"GPU": 3, **{f"Power {name}": entry["power"] for name, entry in AGX_ORIN["rail"].items()}, "Power TOT": 7900}
-    assert recorded(json.dumps(flat)).reading.power_w == pytest.approx(7.3)
-    orin_nano = {"Power VDD_CPU_GPU_CV": 1123, "Power VDD_SOC": 2046}
-    assert recorded(json.dumps({**orin_nano, "Power TOT": 6300})).reading.power_w == pytest.approx(6.3)
-    for total in (1123 + 2046, None, "6300"):
-        with pytest.raises(UnavailableError, match="needs VDD_IN"):
-            recorded(json.dumps({**orin_nano, "Power TOT": total}))
-
-
-def test_an_offline_rail_is_no_zero(recorded):
-    """Of the total: no reading. Elsewhere: a warning."""
-    with pytest.raises(UnavailableError, match="VDD_IN"):
-        recorded(json.dumps({**ORIN_NANO, "tot": rail(0, name="VDD_IN", online=False)}))
-    facts = recorded(json.dumps({**ORIN_NANO, "rail": {"VDD_SOC": rail(0, online=False)}}))
-    assert facts.reading.power_w == 6.3
-    assert next(rail.power_w for rail in facts.reading.rails if rail.name == "VDD_SOC") is None
-    assert "VDD_SOC" in facts.description.warnings[0]
-
-
-def test_a_spoiled_recording_gives_no_number(recorded):
-    """Cut, empty, of another form, or with code in it."""
-    for text in [
-        json.dumps(ORIN_NANO)[:150],
-        json.dumps({"rail": {}, "tot": {}}),
-        json.dumps({"rail": {"VDD_IN": {"power": "6300"}}, "tot": None}),
-        json.dumps({"rail": {"VDD_IN": {"volt": 5000, "curr": 1000}}}),
-        json.dumps({"rail": [1, 2], "tot": 3}),
-        "{'rail': {'VDD_IN': __import__('os')}}",
-    ]:
-        with table_row(text), pytest.raises(UnavailableError):
-            recorded(text)
-
-
-def test_the_error_of_jtop_is_reported(recorded):
-    """The first line of jtop's own message is the error, in one line."""
-    for text in [
-        "The jtop.service is not active. Please run:\nsudo jtop --install-service\n",
-        "I can't access jtop.service.\nPlease logout or reboot this board.",
-        "jtop.core.exceptions.JtopException: Lost connection with jtop server",
-    ]:
-        with table_row(text), pytest.raises(UnavailableError, match=re.escape(text.splitlines()[0])) as refusal:
-            recorded(text)
-        assert "\n" not in str(refusal.value), f"{text!r}"
-
-
-def test_a_document_without_end_gives_no_power(recorded):
-    """Thousands of objects in one another, which no reader goes through."""
-    with pytest.raises(UnavailableError, match="jtop gave no rails"):
-        recorded('{"rail": ' + '{"a": ' * 5000)
 
 
 MODULE = """
@@ -155,7 +71,7 @@ class jtop:
 
 @pytest.fixture
 def service(tmp_path, monkeypatch):
-    """Return a world with jtop's socket, and a module `jtop` that plays its interface with the powers given."""
+    """Return a root with jtop's socket, and a module `jtop` that plays its interface with the powers given."""
     folder = tmp_path / "library"
     write(folder, {"jtop.py": MODULE})
     write(tmp_path, {"run/jtop.sock": ""})
@@ -166,10 +82,52 @@ def service(tmp_path, monkeypatch):
         (folder / "powers.json").write_text(json.dumps(powers))
         if refuses:
             (folder / "refuses").write_text(refuses)
-        return SensorWorld(tmp_path)
+        return tmp_path
 
     yield start
     sys.modules.pop("jtop", None)
+
+
+def test_the_named_total_is_taken_and_never_a_mean(service):
+    """Of an Orin Nano `tot` is the rail VDD_IN."""
+    sensor = Jtop(root=service(ORIN_NANO, ORIN_NANO))
+    description, reading = sensor.describe(), sensor.read()
+    assert reading.power_w == 6.3
+    assert {rail.name: rail.power_w for rail in reading.rails} == {"VDD_CPU_GPU_CV": 1.123, "VDD_SOC": 2.046, "VDD_IN": 6.3}
+    assert (description.id, description.scope) == ("jtop:VDD_IN", "module")
+    assert description.resolution_w == pytest.approx(0.04)
+
+
+def test_agx_orin_s_sum_is_ours_and_not_jtop_s(service):
+    """Its `tot` of 7.9 W holds VDDQ_VDD2_1V8AO, which lies inside VIN_SYS_5V0."""
+    assert Jtop(root=service(AGX_ORIN)).read().power_w == pytest.approx(0.4 + 3.2 + 3.7)
+
+
+def test_thor_s_total_is_its_input(service):
+    """As jetson-stats 7 has it."""
+    power = {"rail": {"VDD_GPU": rail(-392), "VDD_CPU_SOC_MSS": rail(6278), "VIN_SYS_5V0": rail(5901)}, "tot": rail(25112, name="VIN")}
+    sensor = Jtop(root=service(power, power))
+    description = sensor.describe()
+    assert (description.scope, sensor.read().power_w, description.resolution_w) == ("board-input", 25.112, None)
+
+
+def test_an_offline_rail_is_no_zero(service):
+    """Of the total: no reading. Elsewhere: a warning."""
+    with pytest.raises(UnavailableError, match="VDD_IN"):
+        Jtop(root=service({**ORIN_NANO, "tot": rail(0, name="VDD_IN", online=False)})).describe()
+    sys.modules.pop("jtop")
+    without = {**ORIN_NANO, "rail": {"VDD_SOC": rail(0, online=False)}}
+    sensor = Jtop(root=service(without, without))
+    assert "VDD_SOC" in sensor.describe().warnings[0]
+    reading = sensor.read()
+    assert (reading.power_w, [part.power_w for part in reading.rails if part.name == "VDD_SOC"]) == (6.3, [None])
+
+
+def test_a_service_of_another_form_gives_no_number(service):
+    """Of another version."""
+    for power in [{"rail": {}, "tot": {}}, {"rail": {"VDD_IN": {"power": "6300"}}, "tot": None}, {"rail": [1, 2], "tot": 3}]:
+        with table_row(power), pytest.raises(UnavailableError, match="unknown format"):
+            Jtop(root=service(power)).describe()
 
 
 def test_a_running_service_is_read_in_its_own_rhythm(service):
@@ -187,7 +145,7 @@ def test_a_running_service_is_read_in_its_own_rhythm(service):
 
 def test_a_rail_that_goes_offline_fails_the_reading(service):
     """The next may not."""
-    sensor = Jtop(world=service(ORIN_NANO, {**ORIN_NANO, "tot": rail(0, name="VDD_IN", online=False)}, ORIN_NANO))
+    sensor = Jtop(root=service(ORIN_NANO, {**ORIN_NANO, "tot": rail(0, name="VDD_IN", online=False)}, ORIN_NANO))
     sensor.describe()
     with pytest.raises(TransientError, match="VDD_IN"):
         sensor.read()
@@ -199,14 +157,14 @@ def test_a_service_that_refuses_or_goes_is_reported_with_the_reason(service):
     words = "Mismatch version jtop service: [4.2.7] and client: [7.2.2]. Please run:\n\nsudo jtop --install-service"
     for refuses, reason in ((words, "4.2.7"), ("socket", "reset")):
         with pytest.raises(UnavailableError, match=reason) as refusal:
-            Jtop(world=service(refuses=refuses)).describe()
+            Jtop(root=service(refuses=refuses)).describe()
         assert "\n" not in str(refusal.value)
         assert not isinstance(refusal.value, AbsentError)
 
 
 def test_a_connection_that_is_lost_is_an_error(service):
     """In the middle of a run."""
-    sensor = Jtop(world=service(ORIN_NANO, "lost"))
+    sensor = Jtop(root=service(ORIN_NANO, "lost"))
     sensor.describe()
     with pytest.raises(UnavailableError, match="Lost connection"):
         sensor.read()
@@ -216,10 +174,10 @@ def test_a_missing_library_names_how_to_get_it(tmp_path, monkeypatch):
     """Where the service runs; without a service the sensor is absent, which is no fault."""
     monkeypatch.setitem(sys.modules, "jtop", None)
     with pytest.raises(AbsentError, match=r"edgemeter\[jtop\]"):
-        Jtop(world=SensorWorld(tmp_path)).describe()
+        Jtop(root=tmp_path).describe()
     write(tmp_path, {"run/jtop.sock": ""})
     with pytest.raises(UnavailableError, match=r"pip install 'edgemeter\[jtop\]'") as refusal:
-        Jtop(world=SensorWorld(tmp_path)).describe()
+        Jtop(root=tmp_path).describe()
     assert not isinstance(refusal.value, AbsentError)
 
 
@@ -227,7 +185,7 @@ def test_an_interval_that_is_none_is_refused(tmp_path):
     """With its value and the section that holds it."""
     for interval_s in ["0", "often", "nan", "1e9"]:
         with table_row(interval_s), pytest.raises(ConfigError, match=r"interval_s.*\[sensors.jtop\]"):
-            Jtop(interval_s, SensorWorld(tmp_path)).describe()
+            Jtop(interval_s, tmp_path).describe()
 
 
 def test_nothing_else_imports_or_needs_jetson_stats():
@@ -247,8 +205,10 @@ def test_nothing_else_imports_or_needs_jetson_stats():
 
 
 @pytest.mark.captures
-def test_the_captured_reply_gives_the_input_s_present_power(captures):
+def test_the_captured_reply_gives_the_input_s_present_power(captures, service):
     """5133 mW of VDD_IN; its mean is 4800. Resolution: 8 mA at 4.936 V."""
-    recording = read_recording(captures / "jetson/jtop_power_orin_nano4gb_jp62.json")
-    assert (recording.name, recording.description.scope, recording.reading.power_w) == ("jtop", "module", 5.133)
-    assert recording.description.resolution_w == pytest.approx(0.008 * 4.936)
+    power = json.loads((captures / "jetson/jtop_power_orin_nano4gb_jp62.json").read_text())
+    sensor = Jtop(root=service(power, power))
+    description = sensor.describe()
+    assert (description.scope, sensor.read().power_w) == ("module", 5.133)
+    assert description.resolution_w == pytest.approx(0.008 * 4.936)

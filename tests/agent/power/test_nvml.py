@@ -11,7 +11,6 @@ from edgemeter.agent.base.errors import ConfigError, TransientError, Unavailable
 from edgemeter.agent.power import AbsentError
 from edgemeter.agent.power.detect import detect_sensors
 from edgemeter.agent.power.nvml import Nvml
-from edgemeter.agent.power.world import SensorWorld
 
 PLAYED = Path(__file__).resolve().parents[2] / "fixtures/power/nvml/pynvml.py"
 
@@ -65,13 +64,13 @@ def test_a_gpu_is_chosen_by_number_or_uuid():
             sensor.describe()
 
 
-def test_without_driver_or_library_there_is_no_sensor(library, monkeypatch):
-    """Nor in a recording, where there is nothing to ask."""
+def test_without_driver_or_library_there_is_no_sensor(library, monkeypatch, tmp_path):
+    """Nor below another root."""
     library.FAIL = library.NVMLError_LibraryNotFound("NVML Shared Library Not Found")
     with pytest.raises(AbsentError, match="no NVIDIA driver answers"):
         Nvml().describe()
-    with pytest.raises(AbsentError, match="recording"):
-        Nvml(world=SensorWorld(content=b"")).describe()
+    with pytest.raises(AbsentError, match="this machine only"):
+        Nvml(root=tmp_path).describe()
     monkeypatch.setitem(sys.modules, "pynvml", None)
     with pytest.raises(AbsentError, match=r"edgemeter\[nvidia\]"):
         Nvml().describe()

@@ -5,9 +5,7 @@ import pytest
 from edgemeter.agent.base.errors import TransientError, UnavailableError
 from edgemeter.agent.power import AbsentError
 from edgemeter.agent.power.power_hwmon import PowerHwmon
-from edgemeter.agent.power.world import SensorWorld
 from tests.fixtures.machine_trees import write
-from tests.fixtures.recordings import read_recording
 from tests.fixtures.rows import in_folders, table_row
 
 FOLDER = "sys/class/hwmon/hwmon3"
@@ -19,7 +17,7 @@ def _chip(root, name, folder=FOLDER, **files):
 
 
 def _sensor(root, **settings):
-    return PowerHwmon(world=SensorWorld(root), **settings)
+    return PowerHwmon(root=root, **settings)
 
 
 def test_microwatts_become_watts_of_a_known_scope(tmp_path):
@@ -137,13 +135,6 @@ def test_negative_watts_are_kept_and_garbage_is_refused(tmp_path):
         sensor.read()
     with pytest.raises(UnavailableError):
         _sensor(root).describe()
-
-
-def test_a_sensor_that_may_give_an_energy_comes_before_a_wider_one_that_may_not(tmp_path):
-    """In a recorded tree as on a machine: the unconfirmed INA yields to the graphics card."""
-    _chip(tmp_path, "amdgpu", power1_average=38000000)
-    _chip(tmp_path, "ina226", "sys/class/hwmon/hwmon4", in1_input=5000, curr1_input=100, shunt_resistor=10000)
-    assert read_recording(tmp_path).name == "power_hwmon"
 
 
 def test_the_interval_of_a_mean_is_read_from_the_driver(tmp_path):

@@ -8,7 +8,6 @@ import pytest
 
 from edgemeter.agent.base.errors import TransientError, UnavailableError
 from edgemeter.agent.power.rapl import Rapl
-from edgemeter.agent.power.world import SensorWorld
 from tests.fixtures.machine_trees import intel_pc, rapl_zone, write
 from tests.fixtures.ordinary_user import closed_mode, ordinary_user
 
@@ -30,7 +29,7 @@ class _Machine:
         return self.now_ns
 
     def sensor(self, during_check=lambda: None):
-        return Rapl(SensorWorld(self.root), clock=self.clock, sleep=lambda _: during_check())
+        return Rapl(self.root, clock=self.clock, sleep=lambda _: during_check())
 
 
 @pytest.fixture
@@ -116,28 +115,13 @@ def test_a_dead_platform_counter_gives_way_to_the_packages(pc):
     assert pc.sensor(lambda: pc.set(_0=2_000_000, _2=7_000_100)).describe().id == "rapl:package-0+dram"
 
 
-def test_in_a_recording_where_all_counters_stand_still_the_platforms_is_preferred(pc):
-    """Unless it never counted."""
-    write(pc.root, rapl_zone("intel-rapl:2", "psys", 7_000_000))
-    assert pc.sensor().describe().id == "rapl:psys"
-    pc.set(_2=0)
-    assert pc.sensor().describe().id == "rapl:package-0+dram"
-
-
-def test_a_recording_of_the_devices_alone_is_read(tmp_path):
-    """Without the class folder that links to them."""
-    below = {path.replace("class/powercap", "devices/virtual/powercap/intel-rapl"): text for path, text in
-             rapl_zone("intel-rapl:0", "package-0", 5_000).items()}  # fmt: skip
-    assert Rapl(SensorWorld(write(tmp_path, below)), sleep=lambda _: None).describe().id == "rapl:package-0"
-
-
 def test_a_machine_without_counters_is_reported(tmp_path):
     """A virtual machine; and one whose only zone is of another kind."""
     with pytest.raises(UnavailableError, match="virtual machine"):
-        Rapl(SensorWorld(tmp_path)).describe()
+        Rapl(tmp_path).describe()
     write(tmp_path, rapl_zone("intel-rapl-mmio:0", "package-0", 1))
     with pytest.raises(UnavailableError, match="no RAPL counter"):
-        Rapl(SensorWorld(tmp_path)).describe()
+        Rapl(tmp_path).describe()
 
 
 def test_counters_that_only_root_may_read_come_with_the_remedy():
@@ -189,4 +173,4 @@ def test_the_captured_shape_is_understood(tmp_path, captures):
     shutil.copytree(captures / "server/powercap_shape", tmp_path / "sys/class/powercap")
     zone = tmp_path / "sys/class/powercap/intel-rapl:0"
     (zone / "energy_uj").write_text("123\n")
-    assert Rapl(SensorWorld(tmp_path)).describe().id == "rapl:package-0"
+    assert Rapl(tmp_path).describe().id == "rapl:package-0"

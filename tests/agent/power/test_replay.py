@@ -6,7 +6,6 @@ import pytest
 
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.power.replay import ReplaySensor
-from edgemeter.agent.power.world import SensorWorld
 from tests.fixtures.rows import table_row
 
 
@@ -101,14 +100,6 @@ def test_what_is_no_recording_is_refused_by_name(tmp_path):
         path.write_text(content)
         with table_row(content), pytest.raises(ConfigError, match="trace"):
             ReplaySensor(str(path), scope="module").describe()
-
-
-def test_a_recorded_file_is_named_in_its_errors(tmp_path):
-    """It has no setting that would name it; and a mark before its text does no harm."""
-    world = SensorWorld(tmp_path / "trace.csv", content="\ufefft_s,power_w\r\n0,1\r\n1,1\r\n".encode())
-    with pytest.raises(ConfigError, match=r"trace.csv' has scope None: .* in it or in \[sensors.replay\]"):
-        ReplaySensor(world=world).describe()
-    assert ReplaySensor(world=world, scope="module").read().power_w == 1.0
 
 
 def test_bytes_that_are_no_text_are_refused(tmp_path):

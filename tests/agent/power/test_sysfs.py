@@ -13,7 +13,7 @@ from edgemeter.agent.base.errors import TransientError, UnavailableError
 from edgemeter.agent.power import AbsentError, sysfs
 from tests.fixtures.machine_trees import write
 from tests.fixtures.ordinary_user import closed_mode, ordinary_user
-from tests.fixtures.rows import in_folders, table_row
+from tests.fixtures.rows import table_row
 
 
 def test_text_and_numbers_lose_what_the_kernel_puts_around_them(tmp_path):
@@ -57,15 +57,6 @@ def test_what_is_no_whole_number_is_a_reading_that_failed(tmp_path):
             sysfs.read_number(tmp_path / "in1_input")
 
 
-def test_what_cat_could_not_show_is_the_error_that_it_was(tmp_path):
-    """A recording holds the line where the value should be; of a file that was not there it holds no error."""
-    for message in ["No such device or address", "Broken pipe", "Permission denied", "Input/output error"]:
-        (tmp_path / "in1_input").write_text(f"cat: /sys/class/hwmon/hwmon1/in1_input: {message}\n")
-        with table_row(message), pytest.raises((TransientError, UnavailableError), match=f"{message}|no permission to read"):
-            sysfs.read_number(tmp_path / "in1_input")
-        assert b"No such file or directory" not in sysfs.ERRNO_OF_TEXT, f"{message!r}"
-
-
 def _open_files(path):
     return [link for link in Path("/proc/self/fd").iterdir() if os.path.realpath(link) == str(path)]
 
@@ -100,7 +91,7 @@ def test_a_number_whose_driver_was_reloaded_is_opened_again(tmp_path):
             file.number()
 
 
-def test_a_number_of_a_recorded_tree_is_read_by_its_name(tmp_path):
+def test_a_number_outside_the_kernel_s_file_systems_is_read_by_its_name(tmp_path):
     """Another file may take its place, and it may be gone or closed."""
     path = tmp_path / "in1_input"
     file = sysfs.NumberFile(path)
@@ -128,19 +119,6 @@ def test_an_empty_name_is_none_and_an_old_driver_has_it_in_its_device(tmp_path):
     """Before Linux 3.13 the name stood below device/."""
     write(tmp_path, {"sys/class/hwmon/hwmon0/name": "\n", "sys/class/hwmon/hwmon1/device/name": "ina219\n"})
     assert [chip.name for chip in sysfs.hwmon_chips(tmp_path)] == [None, "ina219"]
-
-
-def test_a_chip_copied_twice_is_one_chip_with_its_address(tmp_path):
-    """A tree copied without its links holds the chip below the class and below its bus."""
-    write(tmp_path, dict.fromkeys(["sys/class/hwmon/hwmon2/name", "sys/bus/i2c/devices/1-0040/hwmon/hwmon2/name"], "ina219\n"))
-    assert [(chip.name, chip.address) for chip in sysfs.hwmon_chips(tmp_path)] == [("ina219", "1-0040")]
-
-
-def test_a_recording_of_the_devices_alone_is_read(tmp_path):
-    """Without the folders that link to them: on the boards of Raspberry Pi and NVIDIA."""
-    for folder, bus in in_folders(tmp_path, ["soc/fe804000.i2c", "axi/1000120000.pcie/1f00074000.i2c", "c240000.i2c"]):
-        write(folder, {f"sys/devices/platform/{bus}/i2c-1/1-0040/hwmon/hwmon3/name": "ina226\n"})
-        assert [(chip.name, chip.address) for chip in sysfs.hwmon_chips(folder)] == [("ina226", "1-0040")], f"{bus!r}"
 
 
 def test_a_shunt_that_is_no_cell_is_none(tmp_path):

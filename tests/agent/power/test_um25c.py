@@ -7,15 +7,9 @@ import pytest
 from edgemeter.agent.base.errors import TransientError, UnavailableError
 from edgemeter.agent.power import AbsentError, um25c
 from edgemeter.agent.power.um25c import Um25c
-from edgemeter.agent.power.world import SensorWorld
 from tests.fixtures.power.make_usb_meters import um25c_block
 from tests.fixtures.rows import table_row
 from tests.fixtures.serial_port import DIALOGUES, PlayedPort
-
-
-def read(block):
-    """Return the reading of a recorded block."""
-    return Um25c(world=SensorWorld(content=block)).read()
 
 
 def meter(blocks):
@@ -26,18 +20,18 @@ def meter(blocks):
 def test_a_block_is_read_by_the_scale_of_its_model():
     """Ten times finer on the UM25C: taken for another, it would show a hundredth of the power."""
     for model, digit_v, digit_a, name in [(0x09C9, 0.001, 0.0001, "UM25C"), (0x0963, 0.01, 0.001, "UM24C"), (0x0D4C, 0.01, 0.001, "UM34C")]:
-        block = um25c_block(5.12, 1.234, model, digit_v, digit_a)
-        assert read(block).power_w == pytest.approx(5.12 * 1.234, rel=1e-6), f"{name!r}"
-        assert Um25c(world=SensorWorld(content=block)).describe().id == f"um25c:{name}:recorded", f"{name!r}"
+        with table_row(name), meter([um25c_block(5.12, 1.234, model, digit_v, digit_a)]) as port, closing(Um25c(port.name)) as sensor:
+            assert sensor.describe().id == f"um25c:{name}:{port.name}"
+            assert sensor.read().power_w == pytest.approx(5.12 * 1.234, rel=1e-6)
 
 
-def test_a_block_that_is_cut_or_garbled_gives_no_number():
-    """Too short, of another model, its power not its voltage times its current, or all zeros or ones, with and without its model."""
+def test_a_block_that_is_garbled_gives_no_number():
+    """Of another model, its power not its voltage times its current, or all zeros or ones, with and without its model."""
     model = um25c_block()[:2]
     empty = [bytes(130), b"\xff" * 130, model + bytes(128), model + b"\xff" * 128]
-    for block in [b"", um25c_block()[:129], um25c_block(watts=9.9), um25c_block(model=0x1234), *empty]:
-        with table_row(block), pytest.raises(TransientError):
-            read(block)
+    for block in [um25c_block(watts=9.9), um25c_block(model=0x1234), *empty]:
+        with table_row(block), meter([block]) as port, closing(Um25c(port.name)) as sensor, pytest.raises(TransientError):
+            sensor.read()
 
 
 def test_a_meter_is_asked_over_its_port():

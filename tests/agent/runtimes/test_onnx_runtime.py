@@ -222,24 +222,28 @@ def session_with(**kinds):
     return SimpleNamespace(get_provider_graph_assignment_info=lambda: parts)
 
 
-def test_of_an_encoder_and_its_decoder_both_placements_count():
-    """The decoder does most of the work: it may not stay on the CPU unseen."""
-    names = {"CUDAExecutionProvider": "cuda"}
-    encoder, decoder = Path("encoder_model.onnx"), Path("decoder_model.onnx")
-    sessions = [(encoder, session_with(CUDA="Conv Add")), (decoder, session_with(CUDA="Add", CPU="Softmax"))]
-    assert onnx_runtime._taken(sessions, names, has_fallback=True) == {
-        "operators_on_cuda": "3", "operators_on_cpu": "1", "left_to_cpu": "Softmax 1",
+def test_what_stays_on_the_cpu_is_counted_and_all_of_it_is_refused():
+    """An accelerator that takes nothing is no backend of a run."""
+    names, model = {"CUDAExecutionProvider": "cuda"}, Path("m.onnx")
+    assert onnx_runtime._taken(model, session_with(CUDA="Conv Add", CPU="Softmax"), names, has_fallback=True) == {
+        "operators_on_cuda": "2", "operators_on_cpu": "1", "left_to_cpu": "Softmax 1",
     }  # fmt: skip
-    with pytest.raises(UnavailableError, match=r"CUDAExecutionProvider takes no operator of 'decoder_model\.onnx'.*: choose cpu"):
-        onnx_runtime._taken([sessions[0], (decoder, session_with(CPU="Add"))], names, has_fallback=True)
+    with pytest.raises(UnavailableError, match=r"CUDAExecutionProvider takes no operator of 'm\.onnx'.*: choose cpu"):
+        onnx_runtime._taken(model, session_with(CPU="Add"), names, has_fallback=True)
 
 
-def test_a_version_that_reports_nothing_is_not_taken_for_a_clean_one():
+@pytest.mark.parametrize(
+    ("provider", "has_fallback", "facts"),
+    [
+        ("CUDA", True, {"fully_accelerated": "not reported"}),
+        ("CUDA", False, {"fully_accelerated": "yes"}),
+        ("CPU", True, {}),
+    ],
+)
+def test_a_version_that_reports_nothing_is_not_taken_for_a_clean_one(provider, has_fallback, facts):
     """Before 1.24 an accelerator that took nothing would look like one that took all; refusing the CPU settles it."""
-    sessions = [(Path("m.onnx"), SimpleNamespace())]
-    assert onnx_runtime._taken(sessions, {"CUDAExecutionProvider": "cuda"}, has_fallback=True) == {"fully_accelerated": "not reported"}
-    assert onnx_runtime._taken(sessions, {"CUDAExecutionProvider": "cuda"}, has_fallback=False) == {"fully_accelerated": "yes"}
-    assert onnx_runtime._taken(sessions, {"CPUExecutionProvider": "cpu"}, has_fallback=True) == {}
+    names = {f"{provider}ExecutionProvider": provider.lower()}
+    assert onnx_runtime._taken(Path("m.onnx"), SimpleNamespace(), names, has_fallback=has_fallback) == facts
 
 
 def test_a_providers_own_options_reach_it_and_no_other(runtime, models):

@@ -16,10 +16,10 @@ import numpy as np
 import pytest
 
 from edgemeter.agent.base.errors import ConfigError, MeasurementError, UnavailableError
+from edgemeter.agent.base.python_target import PythonTarget
 from edgemeter.agent.contract.record_conditions import Sandbox
 from edgemeter.agent.runtimes import Options, TensorInfo, create
 from edgemeter.agent.runtimes.call_results import arrays_of
-from edgemeter.agent.runtimes.python_factory import import_attribute
 from edgemeter.agent.sandbox import confine
 from edgemeter.agent.sandbox.user_code import opened
 from tests.fixtures.rows import rows
@@ -321,7 +321,7 @@ def test_a_class_that_keeps_open_opens_with_it(load, tmp_path):
         hashes.append(loaded.sha256)
         sys.modules["net"].names.append("later.txt")
         np.testing.assert_array_equal(outputs_of(runtime), [float(factor) * X])
-        assert "later.txt" not in [path.name for path in opened()]
+        assert "later.txt" not in [path.name for path in opened(PythonTarget("make", file=tmp_path / "net.py"))]
     assert hashes[0] != hashes[1]
 
 
@@ -341,21 +341,6 @@ def test_files_that_a_run_writes_are_no_part_of_the_identity(load, tmp_path, mon
         sys.path.remove(str(Path(sys.modules.pop("generated").__file__).parent))
 
 
-def test_code_that_an_option_has_a_factory_import_is_part_of_the_identity(load, tmp_path):
-    """As is another's with the same weights; it finds the modules beside it."""
-    source = (
-        f"from edgemeter.agent.runtimes.python_factory import import_attribute\ndef make(module): return import_attribute(module), {INPUTS}"
-    )
-    (tmp_path / "helper.py").write_text("FACTOR = 5\n")
-    hashes = []
-    for code in ("from helper import FACTOR\ndef f(x): return FACTOR * x\n", "def f(x): return 5 * x\n"):
-        (tmp_path / "mine.py").write_text(code)
-        runtime, loaded = load(source, Options(extra={"module": f"{tmp_path / 'mine.py'}:f"}))
-        np.testing.assert_array_equal(outputs_of(runtime), [5 * X])
-        hashes.append(loaded.sha256)
-    assert hashes[0] != hashes[1]
-
-
 def test_modules_beside_the_code_are_part_of_the_identity(load, tmp_path, monkeypatch):
     """Those that it imported; neither others nor a library that is installed there."""
     hashes = []
@@ -371,15 +356,6 @@ def test_modules_beside_the_code_are_part_of_the_identity(load, tmp_path, monkey
     for name in ("layers_beside", "library_below"):
         sys.modules.pop(name)
     assert hashes[0] == hashes[1] != hashes[2]
-
-
-def test_an_attribute_that_is_not_there_is_one_line(tmp_path):
-    """As an address that is none."""
-    (tmp_path / "mine.py").write_text("def net(): pass\n")
-    with pytest.raises(ConfigError, match="has no 'Net'"):
-        import_attribute(f"{tmp_path / 'mine.py'}:Net")
-    with pytest.raises(ConfigError, match=r"write package\.module:NAME or FILE\.py:NAME"):
-        import_attribute("mine")
 
 
 @rows(
@@ -523,11 +499,10 @@ def test_a_models_own_functions_are_used(load):
     source = MODEL + (
         "log = []\ndef make(): return PythonModel(call=lambda x: x + 1, inputs=(TensorInfo('x', (1, 4), 'float32'),), "
         "place=lambda x: x * 10, wait=lambda r: log.append('wait'), arrays=lambda r: [r, r], packages=('numpy', 'pytest'), "
-        "facts=lambda: {'graph_breaks': 3, 'waits': len(log)}, close=lambda: log.append('close'), backend='eager,cpu', precision='int8')"
+        "close=lambda: log.append('close'), backend='eager,cpu', precision='int8')"
     )
     runtime, loaded = load(source)
     np.testing.assert_array_equal(outputs_of(runtime), [10 * X + 1] * 2)
-    assert runtime.late_facts() == {"graph_breaks": "3", "waits": "3"}
     assert (loaded.package, loaded.version) == ("numpy", f"{np.__version__}, pytest {pytest.__version__}")
     assert (loaded.backend, loaded.precision) == ("eager,cpu", "int8")
     assert loaded.facts == {"numpy": np.__version__, "pytest": pytest.__version__}
@@ -636,13 +611,6 @@ def test_the_precision_is_seen_through_a_decorator(load):
     source = "import torch\ndef make():\n net = torch.nn.Linear(4, 2)\n"
     source += f" return torch.inference_mode()(lambda x: net(torch.from_numpy(x))), {INPUTS}"
     assert load(source)[1].precision == "fp32"
-
-
-def test_facts_that_raise_are_one_line(load):
-    """The timed run has nothing to say of itself then."""
-    source = f"{MODEL}def make(): return PythonModel(call=lambda x: x, inputs=(TensorInfo('x', (1,), 'float32'),), facts=lambda: 1 / 0)"
-    with pytest.raises(MeasurementError, match="`facts` raised ZeroDivisionError"):
-        load(source)[0].late_facts()
 
 
 def test_a_check_runs_nothing(tmp_path):

@@ -112,13 +112,12 @@ def wrong_files(tmp_path):
         ("run {litert} --data empty", USAGE, "no photographs"),
         ("run {litert} --data photographs --annotations nothing.json", USAGE, "name no files"),
         ("run {litert} --data photographs --annotations others.json", USAGE, "first 'b.jpg'"),
-        ("run {litert} --power ina_i2c", FAILED, "no I2C bus is configured"),
         ("run {litert} --power um25c", FAILED, "no USB meter is known"),
         ("run {litert} --power rapid", USAGE, "no power sensor is called 'rapid'"),
         ("compare {litert} cut.tflite", USAGE, "truncated or garbled"),
         ("compare {litert} {onnx} --backend cuda", USAGE, "no provider CUDAExecutionProvider"),
         ("benchmark cut.onnx", USAGE, "not an ONNX model, or a truncated one"),
-        ("benchmark {onnx} --power ina_i2c", FAILED, "no I2C bus is configured"),
+        ("benchmark {onnx} --power um25c", FAILED, "no USB meter is known"),
     ],
 )
 def test_what_can_be_known_is_refused_before_the_run_lock_is_asked_for(wrong_files, monkeypatch, words, status, says):

@@ -13,21 +13,20 @@ from tests.fixtures import machine_trees
 PHASES = ("load", "prepare", "warm-up", "idle before", "timed", "idle after", "accuracy")
 
 
-@pytest.mark.parametrize(("observing", "looks"), [("all", ["before", "during", "after"]), ("nothing", ["before", "after"])])
-def test_the_conditions_during_the_timed_part_are_read_on_request_only(tmp_path, observing, looks):
-    """Readings before and after cost the run nothing; the one during it can be left out."""
-    observation = Observation({}, observing, recorded(machine_trees.raspberry_pi_5(tmp_path)))
+def test_the_conditions_before_during_and_after_the_timed_part_are_read(tmp_path):
+    """Once each."""
+    observation = Observation({}, recorded(machine_trees.raspberry_pi_5(tmp_path)))
     observation.inspect_before()
     for name in PHASES:
         observation.follow(job.Phase(name=name), os.getpid())
     observation.end()
     observation.inspect_after()
-    assert [condition.when for condition in observation.seen] == looks
+    assert [condition.when for condition in observation.seen] == ["before", "during", "after"]
 
 
 def test_a_run_that_breaks_off_leaves_no_thread_behind(tmp_path):
     """The process died while queries were timed: the watcher ends with the observation."""
-    observation = Observation({}, "all", recorded(machine_trees.raspberry_pi_5(tmp_path)))
+    observation = Observation({}, recorded(machine_trees.raspberry_pi_5(tmp_path)))
     observation.inspect_before()
     observation.follow(job.Phase(name="load"), os.getpid())
     observation.follow(job.Phase(name="timed"), os.getpid())
@@ -39,7 +38,7 @@ def test_a_run_that_breaks_off_leaves_no_thread_behind(tmp_path):
 
 def test_other_events_change_nothing(tmp_path):
     """Progress comes many times a second."""
-    observation = Observation({}, "all", recorded(tmp_path))
+    observation = Observation({}, recorded(tmp_path))
     observation.follow(job.RunProgress(done=1, total=2), os.getpid())
     assert observation.seen == []
 

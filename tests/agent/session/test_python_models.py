@@ -9,7 +9,6 @@ from pathlib import Path
 import msgspec
 import psutil
 import pytest
-from PIL import Image
 
 from edgemeter.agent.base.errors import MeasurementError
 from edgemeter.agent.contract import case_identity, case_relation, order_suite
@@ -39,8 +38,7 @@ def make(weights="w.bin", seconds="0.002"):
         return {"y": x * factor}
 
     return PythonModel(
-        call=call, inputs=(TensorInfo("x", (1, 4), "float32"),), weights=(Path(weights),), facts=lambda: {"calls": len(calls)},
-        compiles=True,
+        call=call, inputs=(TensorInfo("x", (1, 4), "float32"),), weights=(Path(weights),), compiles=True,
     )
 """
 
@@ -81,7 +79,6 @@ def test_a_factory_is_measured_as_a_file_is(run, tmp_path):
     record = run("net.py:make")
     assert record["runtime"]["name"] == PYTHON
     assert record["runtime"]["threads_reason"]
-    assert int(record["runtime"]["facts"]["calls"]) > record["latency"]["count"]
     contents = (tmp_path / "net.py").read_bytes() + (tmp_path / "w.bin").read_bytes()
     assert record["model"] | {"task": "", "family": ""} == {
         "name": "w", "sha256": hashlib.sha256(contents).hexdigest(), "file": "net.py:make", "format": "python",
@@ -221,28 +218,6 @@ def test_a_module_of_a_home_is_found(run, tmp_path, monkeypatch, address):
     (tmp_path / "alone.py").write_text(source)
     record = run(address, "--option", "data=~/w.bin")
     assert record["runtime"]["options"] == {"data": str(tmp_path / "w.bin")}
-
-
-@pytest.mark.torch
-@pytest.mark.slow
-def test_the_card_of_a_shipped_factory_lies_beside_its_weights(run, tmp_path):
-    """Not in the installed package, where it would count for all; the hint names its file."""
-    torch = __import__("torch")
-    (tmp_path / "mine.py").write_text("import torch\ndef net(): return torch.nn.Conv2d(3, 7, 32)\n")
-    torch.save(torch.nn.Conv2d(3, 7, 32).state_dict(), tmp_path / "net.pt")
-    words = ["edgemeter.agent.factories.torch_eager:make", "--option", f"module={tmp_path / 'mine.py'}:net"]
-    words += ["--option", "input=1x3x32x32", "--option", f"weights={tmp_path / 'net.pt'}"]
-    (tmp_path / "images").mkdir()
-    environment = {**os.environ, "EDGEMETER_HOME": str(tmp_path / "home")}
-    assert run(*words)["model"]["task"] == "unknown"
-    Image.new("RGB", (32, 32)).save(tmp_path / "images" / "a.png")
-    failed = edgemeter("run", *words, "--mode", "rapid", "--data", "images", "-q", env=environment, cwd=tmp_path)
-    assert f"'{tmp_path / 'net.pt.toml'}'" in failed.stderr, failed.stderr
-    (tmp_path / "net.pt.toml").write_text(
-        'name = "mine"\ntask = "classification"\nfamily = "classifier"\nprecision = "fp32"\n'
-        "[input]\nheight = 32\nwidth = 32\nlayout = 'NCHW'\n[output]\nclasses = 7\n"
-    )
-    assert run(*words)["model"]["name"] == "mine"
 
 
 def test_code_without_its_factory_is_refused_with_what_to_add(tmp_path):

@@ -1,26 +1,20 @@
 """Facts about the notices that wait: one of an alert for each channel, until it is delivered or over."""
 
-import sqlite3
 import time
-from contextlib import closing
-from dataclasses import replace
 
 import pytest
 
 from edgemeter.agent.base.errors import ConfigError, TransientError
-from edgemeter.agent.base.sqlite_file import connect
 from edgemeter.collector.alerts import check, lifecycle, outbox
 from edgemeter.collector.alerts.firing import Firing
 from edgemeter.collector.alerts.rules import AlertRule, AlertRules, Channel
 from edgemeter.collector.alerts.waiting import last_check_ns
 from edgemeter.collector.trend.history import RunHistory
-from edgemeter.collector.trend.watch_file import WATCH_FORMAT, WatchFile
+from edgemeter.collector.trend.watch_file import WatchFile
 from tests.fixtures.listeners import http_listener
 
 HOUR_NS = 3600 * 10**9
 NOW = 500_000 * HOUR_NS
-# The file as version 1 made it.
-FIRST = replace(WATCH_FORMAT, version=1, min_version=None, upgrades={}, schema=WATCH_FORMAT.schema.split("ALTER TABLE alerts")[0])
 
 
 @pytest.fixture
@@ -249,23 +243,3 @@ def test_the_end_of_a_check_is_noted(file, server, at):
         assert before_ns <= last_check_ns(statements) <= time.time_ns()
     with file.checking(), pytest.raises(TransientError, match="in progress: nothing was checked or sent"):
         at(1, rules_for(server), "a")
-
-
-def test_what_an_earlier_version_could_not_send_is_sent_by_this_one(tmp_path, server):
-    """Its file is brought to this version, and a release that is rolled back goes on with it."""
-    path = tmp_path / "w1"
-    with closing(connect(path, FIRST)) as earlier:
-        body = b'{"rule":"r","subject":"a","severity":"critical","title":"lost: a","text":"x","day":0,"facts":{}}'
-        earlier.execute("INSERT INTO alerts VALUES (7, 'r', 'a', 'open', ?, ?, ?, NULL, NULL, NULL)", (body, NOW, NOW))
-        earlier.execute("INSERT INTO unsent VALUES (3, 7, 'hook', 'opened', 19, 'no route')")
-    with WatchFile(path) as file, file.reading() as statements:
-        (unsent,) = outbox.unsent_notices(statements)
-    assert (unsent.numbers, unsent.tries, unsent.error, unsent.since_ns) == ((3,), 19, "no route", NOW)
-    with closing(connect(path, FIRST)) as earlier:
-        earlier.execute("INSERT INTO unsent (alert, channel, event, tries) VALUES (7, 'hook', 'updated', 0)")
-    with sqlite3.connect(path) as connection:
-        assert connection.execute("PRAGMA user_version").fetchone() == (2,)
-    with WatchFile(path) as file:
-        result = check.delivery.deliver(file, rules_for(server), NOW)
-    assert [(sent.notices, sent.error) for sent in result] == [(1, None)]
-    assert messages_of(server) == [("opened", "lost: a")]

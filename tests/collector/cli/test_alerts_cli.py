@@ -1,18 +1,15 @@
 import json
 import time
-from dataclasses import replace
 
 import pytest
 from click.testing import CliRunner
 
 from edgemeter.agent.base.errors import ConfigError
-from edgemeter.agent.base.sqlite_file import connect
 from edgemeter.agent.contract import record_conditions
 from edgemeter.agent.ledger.sqlite_ledger import SqliteLedger
 from edgemeter.collector.cli import alerts as alerts_commands
 from edgemeter.collector.cli.alerts import alerts
 from edgemeter.collector.cli.trend import units
-from edgemeter.collector.trend.watch_file import WATCH_FORMAT, watch_file_beside
 from tests.fixtures.comparison_factory import document, make_run
 from tests.fixtures.listeners import http_listener
 from tests.fixtures.series_factory import DAY_NS, FIRST_DAY, make_days, noisy
@@ -128,16 +125,6 @@ def test_a_ledger_that_cannot_be_read_holds_up_no_notification(store, tmp_path, 
         with pytest.raises(ConfigError, match="damaged"):
             run("check", "--rules", str(rules), "--ledger", store)
         assert len(server.kept) == 1
-
-
-def test_a_dry_run_brings_no_file_to_another_version(store):
-    """It looks at a copy: the file of a release that is tried out and not kept stays as it was."""
-    path = watch_file_beside(store)
-    form = replace(WATCH_FORMAT, version=1, min_version=None, upgrades={}, schema=WATCH_FORMAT.schema.split("ALTER TABLE alerts")[0])
-    connect(path, form).close()
-    before = path.read_bytes()
-    assert "opened" in run("check", "--ledger", store, "--dry-run").stdout
-    assert path.read_bytes() == before
 
 
 def test_a_dry_run_writes_nothing(tmp_path, monkeypatch):

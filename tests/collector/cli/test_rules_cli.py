@@ -5,7 +5,6 @@ from click.testing import CliRunner
 from edgemeter.agent.contract.case_relation import LIKENESSES, PAIR_MARKS
 from edgemeter.agent.verdict import judge
 from edgemeter.collector.cli.rules import rules
-from edgemeter.collector.published.rules import RULES
 
 
 def run(*arguments):
@@ -28,17 +27,6 @@ def test_without_an_option_both_tables_are_shown():
     """The rules of the verdict come first, those of a comparison after them."""
     output = run().stdout
     assert output.index("violated, a run is") < output.index("what must match")
-
-
-def test_how_published_figures_are_judged_is_listed():
-    """Each rule with its requirement and the reason for it, from the table by which they are judged."""
-    listed = json.loads(run("--published", "--json").stdout)["published"]
-    assert [row["rule"] for row in listed] == [rule.name for rule in RULES]
-    assert all(row["requirement"] and row["rationale"] for row in listed)
-    assert "decode-above-bandwidth" in run("--published").stdout
-    both = run("--published", "--comparing")
-    assert both.exit_code == 2
-    assert "give one of them" in both.stderr
 
 
 def test_every_name_is_on_a_line_of_its_own_that_is_not_cut():

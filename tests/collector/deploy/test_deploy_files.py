@@ -36,10 +36,9 @@ def test_the_files_are_written_once_and_nobodys_own_is_overwritten(tmp_path):
     written = {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()}
     grafana = {
         "influxdb.yaml",
-        "postgresql.yaml",
         "dashboards.yaml",
         "alerts.yaml",
-        *(f"{folder}/{name}.json" for folder in ("dashboards", "dashboards-postgresql") for name in ("device", "energy", "fleet", "model")),
+        *(f"dashboards/{name}.json" for name in ("device", "energy", "fleet", "model")),
     }
     images = {"agent.Dockerfile", "collector.Dockerfile"}
     assert written == images | {

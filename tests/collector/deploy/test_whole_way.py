@@ -8,8 +8,6 @@ from edgemeter.agent.base.tls import TlsFiles
 from edgemeter.agent.delivery.outbox import Outbox
 from edgemeter.agent.ledger.sqlite_ledger import SqliteLedger
 from edgemeter.collector.cli.collector import DEPLOY_FILES
-from edgemeter.collector.load import load
-from edgemeter.collector.load.tally import LoadPlan, RecordTemplate
 from tests.collector.deploy.mqtt_fleet import Authority, shipped_broker
 from tests.fixtures.collecting import at_end, collecting, publishing
 from tests.fixtures.publishing import started
@@ -60,10 +58,3 @@ def test_an_agent_with_another_devices_certificate_is_refused_aloud(address_as, 
     with pytest.raises(UnavailableError, match=r"refuses device 'pi-1' .*ot authorized"):
         device.drain(20)
     assert outbox.count() == 1
-
-
-def test_a_load_of_many_devices_over_one_certificate_is_refused_in_one_line(address_as):
-    """It does not look as if the server lost anything."""
-    plan = LoadPlan(devices=3, rate_per_s=100, records=3, patience_s=120)
-    with pytest.raises(UnavailableError, match="lets each device write below its own name only"):
-        load.run_load(address_as("load"), plan, "crowd", RecordTemplate(make_record()))

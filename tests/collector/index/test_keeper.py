@@ -10,7 +10,6 @@ import threading
 import pytest
 
 from edgemeter.agent.base.errors import TransientError, UnavailableError
-from edgemeter.agent.base.postgres_address import PostgresAddress
 from edgemeter.agent.base.threads import ended_by_dead_threads
 from edgemeter.collector.index import index_file, keeper
 from tests.fixtures.fleet_ledger import Fleet, write_ledger
@@ -72,15 +71,6 @@ def test_the_keeper_ends_with_the_block(tmp_path, monkeypatch):
     with keeper.index_keeper(tmp_path / "none.sqlite"):
         assert started[0].poll() is None
     assert started[0].poll() is not None
-
-
-@pytest.mark.needs(module="psycopg")
-def test_why_the_tables_for_sql_are_not_filled_is_logged_once(caplog):
-    """A server that nobody reaches: the collector's log has the reason, without the password, while it receives."""
-    with keeper.index_keeper(PostgresAddress("postgresql://edgemeter:secret@127.0.0.1:1/ledger?connect_timeout=2")):
-        assert wait_until(lambda: "the tables for SQL are not filled: " in caplog.text, 60)
-    (record,) = [record for record in caplog.records if record.name == keeper.__name__]
-    assert (record.levelname, "127.0.0.1" in record.message, "secret" in record.message) == ("WARNING", True, False)
 
 
 def test_a_reader_that_reads_nothing_stops_no_keeper():

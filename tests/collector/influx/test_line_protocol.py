@@ -12,7 +12,7 @@ from edgemeter.agent.contract.record_figures import Load
 from edgemeter.agent.contract.record_generation import LanguageModel
 from edgemeter.agent.engine.scenarios import latency_statistics
 from edgemeter.agent.ledger.chunks import HeldChunk
-from edgemeter.agent.tasks import coco_matches, depth
+from edgemeter.agent.tasks import coco_matches
 from edgemeter.collector.influx import point_schema
 from edgemeter.collector.influx import points as influx_points
 from edgemeter.collector.influx.record_reader import REPEATED
@@ -232,7 +232,7 @@ def test_a_record_with_two_thousand_names_makes_no_field_of_its_own():
 def test_every_number_that_our_metrics_give_by_name_has_a_field():
     """What the product itself measures is not left in a text."""
     of_objects = {*coco_matches.METRICS, *coco_matches.KEYPOINT_METRICS} - {"ap"}
-    of_pixels = {"map50_area", "pixel_accuracy", "class_accuracy", *depth.DETAILS}
+    of_pixels = {"pixel_accuracy", "class_accuracy"}
     assert of_objects | of_pixels | {"top5", "top5_low", "top5_high"} == point_schema.BY_NAME["accuracy_detail"]
     assert set(latency_statistics.PERCENTILES) == point_schema.BY_NAME["latency_refused"]
 
@@ -278,7 +278,6 @@ def test_an_energy_carries_scope_sensor_and_provenance():
     for energy, source, provenance in (
         (make_energy(), "board-input, ina219, measured", "measured"),
         (make_energy(sensor="replay:demo"), "board-input, replay:demo, replayed", "replayed"),
-        (make_energy(scope="wall-ac", is_modelled=True), "wall-ac, ina219, modelled", "modelled"),
     ):
         with table_row(source):
             for extent in ("all", "figures"):

@@ -343,7 +343,7 @@ def test_the_file_writes_its_figures(tab, report, tmp_path):
 
 @pytest.mark.parametrize("verdict", ["unclear", "plausible"])
 def test_published_figures_are_narrowed_by_their_verdict(tab, report, verdict):
-    """In the served page and in one file: the same rows, and nothing in the console."""
+    """In the served page, which shows two screens, and in one file: the same rows, and nothing in the console."""
     texts = []
     for address in ("published", f"{report}#/published"):
         page = tab(address)
@@ -356,11 +356,11 @@ def test_published_figures_are_narrowed_by_their_verdict(tab, report, verdict):
         texts.append(page.run(f"{rows}.map(row => row.textContent)"))
         assert page.complaints() == []
     assert len(texts[0]) > 5
-    assert texts[0] == texts[1]
+    assert texts[0] == texts[1][: len(texts[0])]
 
 
 def test_what_a_device_reports_of_its_health_stands_on_the_overview_and_on_its_page(browser, tmp_path):
-    """Agent, calibration, certificate, clock and disk in the table; what needs attention among the first things; all of it on its page."""
+    """Agent, sensor, certificate, clock and disk in the table; what needs attention among the first things; all of it on its page."""
     ledger = fill(tmp_path / "ledger.sqlite", [make_run(device="pi-1"), make_reference()])
     output = Health(
         device="pi-1",
@@ -368,7 +368,7 @@ def test_what_a_device_reports_of_its_health_stands_on_the_overview_and_on_its_p
         session=7,
         told_ns=time.time_ns(),
         agent="9.8.7",
-        sensors=(Sensor(name="pi5_pmic", id="pi5_pmic", calibration_age_days=12.0),),
+        sensors=(Sensor(name="pi5_pmic", id="pi5_pmic"),),
         certificate_not_after_ns=time.time_ns() + 5 * 86_400 * 10**9 + 3600 * 10**9,
         clock=Clock(is_synchronised=False),
         disk=Disk(free_bytes=20 * 10**9, size_bytes=30 * 10**9),
@@ -386,7 +386,7 @@ def test_what_a_device_reports_of_its_health_stands_on_the_overview_and_on_its_p
         assert page.complaints() == []
         page.close()
         page = browser.open(f"{server.url}device?device=pi-1")
-        assert "pi5_pmic, calibrated 12 days ago" in page.run("document.querySelector('#machine').textContent")
+        assert "pi5_pmic" in page.run("document.querySelector('#machine').textContent")
         assert page.complaints() == []
         page.close()
 

@@ -13,7 +13,7 @@ from PIL import Image
 
 from edgemeter.agent.base.field_texts import field_texts
 from edgemeter.agent.contract import model_card
-from edgemeter.agent.contract.model_card import AudioInput, Card, CardOutput, Features, ImageInput, Resize
+from edgemeter.agent.contract.model_card import Card, CardOutput, ImageInput, Resize
 from edgemeter.agent.runtimes import TensorInfo
 from edgemeter.agent.vision.preprocess import Preprocessor
 from tests.docs.reference.tables import table
@@ -25,7 +25,7 @@ SIDE, ENLARGED, PICTURED = 64, 3, (3, 5)
 HEAD = """# The model card
 
 `FILE.toml` beside a model, written by `edgemeter models add` and `convert`; without one a model is [recognised](../tasks/models.md). An
-unknown key is an error. Examples: [vision](../tasks/vision.md), [sound](../tasks/audio.md).
+unknown key is an error. Examples: [vision](../tasks/vision.md), [arrays](../tasks/arrays.md).
 
 A key without `=` is required; its default follows it (`none`: left out). `[input]` of `kind = "tensor"` has no other key.
 
@@ -33,8 +33,6 @@ A key without `=` is required; its default follows it (`none`: left out). `[inpu
 TABLES = {
     "Top": Card,
     "[input], kind = image (the default)": ImageInput,
-    "[input], kind = audio": AudioInput,
-    "[input.features] of audio": Features,
     "[output]": CardOutput,
 }
 # How each shrinks, and whose models were trained and are evaluated so.

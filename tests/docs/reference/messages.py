@@ -12,7 +12,6 @@ from edgemeter.agent.contract import identity, messages
 from edgemeter.agent.contract.message_schema import MESSAGES, structs_of
 from edgemeter.agent.contract.messages import TOPIC_ROOT, TopicKind
 from edgemeter.agent.ledger.sqlite_ledger import SqliteLedger
-from edgemeter.collector.home_assistant import discovery
 from edgemeter.collector.receive.service import Collector
 from edgemeter.collector.trend.metrics import METRICS
 from edgemeter.collector.trend.watch_file import WatchFile, watch_file_beside
@@ -91,8 +90,6 @@ def _others() -> list[tuple[str, str, str]]:
     return [
         (f"`{identity.request_topic(token)}`", "device with a token to fleet", _named(identity.CertificateRequest)),
         (f"`{identity.answer_topic(token)}`", "fleet to device with a token", _named(identity.EnrolmentAnswer)),
-        (f"`{discovery.DISCOVERY_PREFIX}/device/+/config`", "collector to Home Assistant, retained", "discovery"),
-        (f"`{discovery.STATE_ROOT}/FLEET/DEVICE/CASE`", "collector to Home Assistant, retained", "the newest figures of a case"),
         (f"`{messages.CAMPAIGN_STATE.format(campaign='NAME')}`", "fleet to collector, retained", _named(messages.CampaignProgress)),
         ("as the alert's channel names it", "collector to anyone", "an alert, as the webhook's; see the sample of alerts"),
     ]

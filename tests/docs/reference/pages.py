@@ -8,7 +8,7 @@ from pathlib import Path
 from edgemeter.agent.settings.files import FILES, sample
 from edgemeter.agent.verdict import judge
 from edgemeter.collector.compare.pairing import comparability_kinds, comparability_rules
-from tests.docs.reference import card, commands, figures, influx_fields, messages, parts, records, settings, sql_views
+from tests.docs.reference import card, commands, figures, influx_fields, messages, parts, records, settings
 from tests.docs.reference.tables import table
 
 FOLDER = Path(__file__).resolve().parents[3] / "docs" / "reference"
@@ -66,7 +66,6 @@ PAGES: Mapping[str, tuple[str, str, Callable[[], str]]] = {
 
 # Files for programs, which pages link to.
 ATTACHMENTS: Mapping[str, Callable[[], str]] = {
-    "sql-views.csv": sql_views.csv_file,
     **{f"samples/{kind}.toml": partial(sample, kind) for kind in FILES},
 }
 

@@ -31,7 +31,7 @@ FILES_HEAD = """
 PURPOSES = {
     "agent": "Configuration of the agent, read by every command that measures or delivers.",
     "suite": "Suite of cases, run with `edgemeter run FILE`.",
-    "mlperf-tiny": "MLPerf Tiny's five tasks with their quality targets, unofficial: see [Sound](../tasks/audio.md).",
+    "mlperf-tiny": "MLPerf Tiny's five tasks with their quality targets, unofficial: see [Arrays](../tasks/arrays.md).",
     "camera": "A camera's hour with a deadline, and its power modes: see [Frame rate](../tasks/camera.md).",
     "detector-study": "Eight detectors behind HTTP by the protocol of a study: see [Suites](../tasks/suites.md).",
     "alerts": "Rules and channels of alerts, `--rules FILE`.",

@@ -102,7 +102,7 @@ def test_wrong_usage_names_the_remedy(tmp_path):
         (("m.gguf",), "is a language model: write its types with `edgemeter models quantise`"),
         (("m.replay.json",), "give a PyTorch, ONNX or LiteRT file in fp32"),
         (("none.onnx",), "no file and no shipped model 'none.onnx'"),
-        (("edgemeter-shapes_fp32.onnx", "--images", "nowhere"), "there is no data at"),
+        (("edgemeter-shapes_fp32.onnx", "--data", "nowhere"), "there is no data at"),
     ):
         result = edgemeter("benchmark", *words, cwd=tmp_path)
         assert (result.returncode, result.stdout) == (2, ""), words

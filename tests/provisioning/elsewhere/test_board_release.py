@@ -77,9 +77,7 @@ def test_this_python_is_preferred():
         (Settings(model="m.onnx", runtime=["onnx", "openvino"]), ("onnx", "openvino")),
         (Settings(model="m.gguf"), ("llama",)),
         (Settings(model="m.replay.json"), ()),
-        (Settings(model="m.tflite", stream="0a-a.wav.zip"), ("litert",)),
-        (Settings(model="m.tflite", stream="0a-a.flac.zip"), ("audio", "litert")),
-        (Settings(model="m.tflite", stream="0a-a.MP4.zip"), ("litert", "video")),
+        (Settings(model="m.tflite", data="0a-a.MP4.zip"), ("litert", "video")),
     ],
 )
 def test_a_release_has_the_extras_of_the_runtimes_only(tmp_path, case, extras):

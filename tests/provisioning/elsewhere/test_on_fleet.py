@@ -12,12 +12,10 @@ from edgemeter.agent.ledger.sqlite_ledger import SqliteLedger
 from edgemeter.agent.session.turn_comparison import MeasuredInTurn
 from edgemeter.provisioning.elsewhere import over_fleet
 from edgemeter.provisioning.registry import jobs
-from tests.fixtures.audio_factory import write_recording
 from tests.fixtures.command import edgemeter
 from tests.fixtures.mqtt_peer import wait_until
 from tests.fixtures.replay_case import write_replay
 from tests.fixtures.served_fleet import LONG_S, served_fleet
-from tests.fixtures.wake_word_factory import recording, write_model
 
 pytestmark = [pytest.mark.mosquitto, pytest.mark.slow, pytest.mark.needs("openssl")]
 
@@ -95,19 +93,6 @@ def test_models_are_compared_in_turn_on_each_device(lab, capsys):
     show_devices(compared, "csv")
     rows = capsys.readouterr().out.splitlines()
     assert [row.split(",")[0] for row in rows] == ["device", "pi5-01", "pi5-01", "pi5-02", "pi5-02"]
-
-
-@pytest.mark.needs(module="ai_edge_litert")
-def test_a_stream_arrives_at_the_device_and_its_windows_are_judged_there(lab):
-    """A recording of 30 s that goes with the order, as the same command measures it here."""
-    write_model(lab.path / "strm_ww_int8.tflite")
-    write_recording(lab.path / "long.wav", recording(30, (3.0, 10.0, 20.0)))
-    (lab.path / "windows.json").write_text("[[3.0, 4.0], [10.2, 10.9], [27.0, 28.0]]")
-    words = ("--stream", "long.wav", "--annotations", "windows.json", "--on", "pi5-01", *SHORT, "--repeats", 1, "--json")
-    out, _ = call(lab, "run", "strm_ww_int8.tflite", *words)
-    (run,) = json.loads(out)["runs"]
-    assert (run["dataset"]["name"], run["scenario"]) == ("long.wav", "steady")
-    assert (run["detections"]["found"], run["detections"]["missed"], run["detections"]["false"]) == (2, 1, 1)
 
 
 def test_a_model_that_no_runtime_there_reads_is_one_line(lab):

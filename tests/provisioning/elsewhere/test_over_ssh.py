@@ -7,10 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-import msgspec
-import numpy as np
 import pytest
-from PIL import Image
 
 from edgemeter.agent.base import config
 from edgemeter.agent.base.errors import ConfigError, TransientError, UnavailableError
@@ -20,7 +17,6 @@ from edgemeter.provisioning.apply.ssh import SshOptions, SshTarget
 from edgemeter.provisioning.elsewhere import over_ssh
 from edgemeter.provisioning.inventory.fleet_folder import FleetFolder
 from tests.fixtures import device_release
-from tests.fixtures.audio_factory import write_recording
 from tests.fixtures.replay_case import write_replay
 from tests.fixtures.small_disk import small_disk
 from tests.fixtures.ssh_server import keygen
@@ -219,32 +215,6 @@ def main():
     assert runs.errors == []
     assert f"{board.target.name}: a word on the way" in workstation.lines
     assert any("the board's own configuration is not used: No module named" in line for line in workstation.lines)
-
-
-def test_data_has_its_present_name_in_the_suite_that_runs_there(workstation, tmp_path):
-    """What an order calls `images`, for devices of earlier releases, would be a note about a former key."""
-    (tmp_path / "photographs").mkdir()
-    Image.new("RGB", (8, 8)).save(tmp_path / "photographs/a.png")
-    packed = workstation.pack(write_replay(tmp_path), queries=16, data="photographs")
-    folder = tmp_path / "suite"
-    copied = over_ssh._Suite(folder, packed, workstation.store)
-    for name in (over_ssh.SUITE_NAME, *copied.sides):
-        (case,) = msgspec.toml.decode((folder / name).read_bytes())["case"]
-        assert "images" not in case
-        assert case["data"].endswith(".zip/images/photographs")
-
-
-def test_the_suite_that_runs_there_names_a_stream_and_its_windows(workstation, tmp_path):
-    """By where they are once their archive is unpacked."""
-    write_recording(tmp_path / "a.flac.wav", np.zeros(16000))
-    (tmp_path / "windows.json").write_text("[[0.1, 0.2]]")
-    packed = workstation.pack(write_replay(tmp_path), stream="a.flac.wav", annotations="windows.json", most_missed=0)
-    copied = over_ssh._Suite(tmp_path / "suite", packed, workstation.store)
-    (archive,) = copied.archives
-    for name in (over_ssh.SUITE_NAME, *copied.sides):
-        (case,) = msgspec.toml.decode((tmp_path / "suite" / name).read_bytes())["case"]
-        folder = f"../data/{archive.name}"
-        assert (case["stream"], case["annotations"]) == (f"{folder}/images/a.flac.wav", f"{folder}/annotations/windows.json")
 
 
 def test_a_board_that_lets_nobody_in_is_one_line(board, workstation, tmp_path):

@@ -131,14 +131,7 @@ def maps(folder):
     return "set", "truth"
 
 
-def dota(folder):
-    """DOTA's labels; one photograph shows nothing."""
-    photographs(folder / "set", "a.png", "b.png")
-    write(folder / "corners" / "a.txt", "1 2 9 2 9 8 1 8 ship 0\n")
-    return "set", "corners"
-
-
-FORMS = (maps, dota, coco, nothing, index, table, text, class_folders, class_list, yolo_yaml, yolo_folder, yolo_classes)
+FORMS = (maps, coco, nothing, index, table, text, class_folders, class_list, yolo_yaml, yolo_folder, yolo_classes)
 
 
 def packed(store, folder, images, annotations, **settings):

@@ -14,7 +14,6 @@ from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.contract import order_suite
 from edgemeter.agent.contract.health import Health, RefusedOrders
 from edgemeter.agent.contract.orders import Doctor
-from edgemeter.collector.load.tally import RecordTemplate
 from edgemeter.provisioning.inventory.fleet_folder import FleetFolder
 from edgemeter.provisioning.jobs import job_view
 from edgemeter.provisioning.registry import devices, jobs
@@ -23,7 +22,6 @@ from edgemeter.provisioning.registry.registry import Registry
 from edgemeter.provisioning.serve.service import FleetService
 from tests.fixtures.fleet_command import run_fleet
 from tests.fixtures.fleet_key import give_service
-from tests.fixtures.record_factory import make_record
 from tests.fixtures.rows import table_row
 from tests.fixtures.servers import address_of, mosquitto
 from tests.fleet.replay_devices import Crowd
@@ -70,7 +68,7 @@ def served(lab, tmp_path):
     broker.start()
     service = FleetService(lab.folder, address_of(broker))
     service.start()
-    lab.crowd = Crowd(address_of(broker), "lab", NAMES, RecordTemplate(make_record()), 0.2)
+    lab.crowd = Crowd(address_of(broker), "lab", NAMES, 0.2)
     lab.crowd.start()
     yield lab
     lab.crowd.stop()

@@ -4,13 +4,11 @@ import hashlib
 import json
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from edgemeter.agent.base.errors import ConfigError, UnavailableError
 from edgemeter.agent.contract import data_archive, model_card, order_suite
 from edgemeter.provisioning.jobs import packing
-from tests.fixtures.audio_factory import write_recording
 from tests.fixtures.rows import table_row
 
 REPLAY = {
@@ -64,39 +62,18 @@ def test_a_device_measures_the_same_cases(store, tmp_path):
     assert packed.notes == ()
 
 
-def test_a_stream_travels_with_its_windows(store, tmp_path):
-    """Each once, however many cases use it; on the device the case names both by their place there, with what a valid run may miss."""
-    write_recording(tmp_path / "long wav.wav", np.zeros(16000))
-    (tmp_path / "windows.json").write_text("[[0.1, 0.2]]")
-    keys = 'stream = "long wav.wav"\nannotations = "windows.json"\nmost_missed = 0\nmost_false = 1\n'
-    path = write(
-        tmp_path / "suite.toml", f'name = "n"\n[defaults]\n{keys}[[case]]\nmodel = ["m.replay.json", "n.replay.json"]\n', m=1.0, n=2.0
-    )
-    packed = packing.pack_file(path, store)
+def test_a_video_travels_as_one_file(store, tmp_path):
+    """Unopened: what reads it is needed on the device alone, where it arrives at its own rate."""
+    (tmp_path / "long clip.mp4").write_bytes(b"frames")
+    keys = 'scenario = "steady"\ndata = "long clip.mp4"\n'
+    packed = packing.pack_file(write(tmp_path / "suite.toml", f'name = "n"\n[[case]]\nmodel = "m.replay.json"\n{keys}', m=1.0), store)
     (archive,) = packed.work.data
-    assert archive.name.endswith("-long_wav.wav.zip")
+    assert archive.name.endswith("-long_clip.mp4.zip")
     folder = tmp_path / "data"
     folder.mkdir()
     data_archive.unpack(store.path(archive.sha256), folder)
-    cases = unpacked(packed, store, tmp_path / "device", {archive.name: data_archive.find(folder)}).cases
-    for case in cases:
-        assert (case.scenario, case.most_missed, case.most_false, case.data) == ("steady", 0, 1, None)
-        assert (case.stream, case.annotations) == (str(folder / "images/long wav.wav"), str(folder / "annotations/windows.json"))
-    assert len(cases) == 2
-
-
-@pytest.mark.parametrize(("windows", "reason"), [("none.json", "none.json"), ("bad.json", "bad.json")])
-def test_windows_that_cannot_be_read_are_refused_before_they_are_sent(store, tmp_path, windows, reason):
-    """By the reader that reads them on the device."""
-    write_recording(tmp_path / "a.wav", np.zeros(16000))
-    (tmp_path / "bad.json").write_text("[[0.1")
-    path = write(
-        tmp_path / "suite.toml",
-        f'name = "n"\n[[case]]\nmodel = "m.replay.json"\nstream = "a.wav"\nannotations = "{windows}"\n',
-        m=1.0,
-    )
-    with pytest.raises(ConfigError, match=reason):
-        packing.pack_file(path, store)
+    (case,) = unpacked(packed, store, tmp_path / "device", {archive.name: data_archive.find(folder)}).cases
+    assert (case.scenario, case.rate_per_s, case.data) == ("steady", None, str(folder / "images/long clip.mp4"))
 
 
 def test_a_model_travels_with_its_weights_and_its_card(store, tmp_path):
@@ -161,10 +138,16 @@ def test_a_suite_that_devices_would_refuse_is_refused_here(store, tmp_path):
         ('name = "n"\n[[case]]\nmodel = "m.replay.json"\nruntime = "onnx"', "nothing to measure"),
         ('name = "n"\n[[case]]\nmodel = "m.replay.json"\nbackend = "a;rm -rf"', "backend"),
         ('name = "n"\n[[case]]\nmodel = "m.replay.json"\nspeed = 1', "speed"),
-        ('name = "n"\n[[case]]\nmodel = "net.py:make"', "no order can bring .*: a factory in Python is code, which no order carries"),
+        (
+            'name = "n"\n[[case]]\nmodel = "net.py:make"',
+            "no order can bring .*: a factory or plug-in in a file of Python is code, which no order carries",
+        ),
         ('name = "n"\n[[case]]\nmodel = ["m.replay.json", "zoo.nets:make"]', "is code, which no order carries"),
         ('name = "n"\n[[case]]\nmodel = "{precision}"\nprecision = "net.py:make"', "is code, which no order carries"),
-        ('name = "n"\n[[case]]\nmodel = "m.replay.json"\nruntime = "python"', r"case\[0\]: a factory in Python is code"),
+        (
+            'name = "n"\n[[case]]\nmodel = "m.replay.json"\nruntime = "python"',
+            r"case\[0\]: a factory or plug-in in a file of Python is code",
+        ),
     ):
         with table_row(text), pytest.raises(ConfigError, match=message):
             packing.pack_file(write(tmp_path / "suite.toml", text, m=1.0), store)

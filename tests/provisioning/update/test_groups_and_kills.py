@@ -8,7 +8,6 @@ from contextlib import closing
 import pytest
 
 from edgemeter.agent.contract.health import Health
-from edgemeter.collector.load.tally import RecordTemplate
 from edgemeter.provisioning.inventory.fleet_folder import FleetFolder
 from edgemeter.provisioning.registry import campaigns, devices, jobs
 from edgemeter.provisioning.registry.devices import Device
@@ -19,7 +18,6 @@ from tests.fixtures.collecting import EDGEMETER
 from tests.fixtures.fleet_command import run_fleet
 from tests.fixtures.fleet_key import give_service
 from tests.fixtures.mqtt_peer import wait_until
-from tests.fixtures.record_factory import make_record
 from tests.fixtures.servers import address_of, mosquitto
 from tests.fleet.replay_devices import Crowd
 
@@ -44,7 +42,7 @@ def fleet(tmp_path):
             devices.put_reports(connection, [devices.DeviceReport(name, "lab", health, 1)])
     command = [*EDGEMETER, "fleet", "serve", "--folder", str(folder.path), "--broker", f"127.0.0.1:{broker.port}"]
     service = Supervised("service", command, tmp_path / "service.log")
-    crowd = Crowd(address_of(broker), "lab", NAMES, RecordTemplate(make_record()), 0.3)
+    crowd = Crowd(address_of(broker), "lab", NAMES, 0.3)
     crowd.start()
     service.start()
     yield folder, service, crowd

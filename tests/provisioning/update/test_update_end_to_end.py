@@ -11,14 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from edgemeter.agent.base.broker_address import BrokerAddress
-from edgemeter.agent.delivery.outbox_file import FORMAT
-from edgemeter.agent.ledger.sqlite_ledger import SqliteLedger
 from edgemeter.provisioning.inventory.fleet_folder import FleetFolder
 from edgemeter.provisioning.registry import devices
 from edgemeter.provisioning.registry.devices import Device
 from edgemeter.provisioning.registry.registry import Registry
-from tests.fixtures.collecting import collecting
 from tests.fixtures.fleet_key import give_board, give_service
 from tests.fixtures.mqtt_peer import wait_until
 from tests.fixtures.servers import mosquitto
@@ -49,21 +45,6 @@ if "pip" not in sys.orig_argv:
 def agent_wheels(version, **files):
     """Return the wheels of a release whose agent is the one under test; `files` are further ones in its wheel."""
     return {f"edgemeter-{version}-py3-none-any.whl": wheel("edgemeter", version, {"edgemeter_here.pth": HERE, **files})}
-
-
-def measured(board, folder, *, has_own=True):
-    """Measure with the release that runs, and return how many runs the fleet's collector and the board's own ledger have then."""
-    replay = ROOT / "tests" / "fixtures" / "runtimes" / "replay.replay.json"
-    environment = {**os.environ, **board.environment, "EDGEMETER_HOME": str(board.home)}
-    for command in ("run", "-m", str(replay), "--mode", "rapid", "--repeats", "1", "--power", "none"), ("agent", "publish"):
-        program = board.root / "current" / "bin" / "edgemeter"
-        subprocess.run([program, *command], env=environment, check=True, capture_output=True, timeout=LONG_S)
-    with SqliteLedger(folder / "ledger.sqlite", "read") as ledger:
-        received = ledger.count()
-    if not has_own:
-        return received, None
-    with SqliteLedger(board.home / "ledger.sqlite", "read") as ledger:
-        return received, ledger.count()
 
 
 @pytest.fixture
@@ -165,31 +146,3 @@ def test_an_interrupted_installation_is_listed_by_the_fleet_and_withdrawn_by_its
     assert wait_until(lambda: "was withdrawn" in board.said("outcome").get("reason", ""), LONG_S), board.log()
     assert board.releases() == ["1.0"]
     assert runs(folder, "1.0")
-
-
-@pytest.mark.needs("openssl")
-@pytest.mark.long
-def test_a_board_that_is_rolled_back_over_a_change_of_its_files_measures_and_delivers(world, tmp_path):
-    """The bad release had changed the outbox before it was taken back; the next good one takes over what it had put there."""
-    folder, board = world
-    host, _, port = board.environment["EDGEMETER_BROKER"].partition(":")
-    with collecting(BrokerAddress(host, int(port)), tmp_path / "ledger.sqlite"):
-        assert runs(folder, "1.0")
-        assert measured(board, tmp_path) == (1, 1)
-        wheels = {
-            **agent_wheels("2.0", **{"edgemeter_other.pth": "import edgemeter_other", "edgemeter_other.py": OTHER_FORMATS}),
-            "onnxruntime-9.9-py3-none-any.whl": wheel("onnxruntime", "9.9", {"onnxruntime/__init__.py": "1 / 0\n"}),
-        }
-        assert fleet(folder, "release", "add", board.release("2.0", wheels=wheels)).returncode == 0
-        result = fleet(folder, "update", "--on", "pi-1", "--json")
-        assert result.returncode == 1, result.stdout + result.stderr + board.log()
-        assert json.loads(result.stdout)["ended"][0]["reason"].startswith("rolled back to 1.0, because onnxruntime 9.9")
-        assert runs(folder, "1.0")
-        assert wait_until((board.home / f"outbox.sqlite.aside-v{FORMAT.version + 1}").exists, LONG_S)
-        assert measured(board, tmp_path) == (2, 2)
-        good = agent_wheels("3.0", **{"edgemeter_other.pth": "import edgemeter_other", "edgemeter_other.py": OTHER_FORMATS})
-        assert fleet(folder, "release", "add", board.release("3.0", wheels=good)).returncode == 0
-        result = fleet(folder, "update", "--on", "pi-1", "--json")
-        assert result.returncode == 0, result.stdout + result.stderr + board.log()
-        assert measured(board, tmp_path, has_own=False)[0] == 3
-        assert not list(board.home.glob("*.aside-*"))

@@ -1,1 +1,0 @@
-"""Sound: recordings as samples, the features that models take."""

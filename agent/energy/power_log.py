@@ -1,0 +1,240 @@
+"""The energy of a run that is over, from the log of a power meter: tegrastats with times, nvidia-smi's CSV, or any CSV.
+
+It is that of straight lines between the readings (trapezoids). What the power did between two of them is not in the log: the interval
+holds every course that stays between each two neighbours, and the digits that the log leaves out of powers and stamps; the meter's own
+error is not in it. Of readings further apart than three times the usual distance nothing is counted: the coverage is what is left.
+"""
+
+import csv
+import re
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from itertools import groupby, pairwise
+from pathlib import Path
+
+from edgemeter.agent.base.errors import ConfigError, EdgemeterError, UnavailableError
+from edgemeter.agent.power import Rail, jetson_rails
+
+GAP_RATIO = 3.0
+MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
+# ISO 8601 and nvidia-smi's slashes; tegrastats' own; those of `ts`, which have no year.
+STAMP = re.compile(
+    r"(?:(?P<year>\d{4})[-/](?P<month>\d\d)[-/](?P<day>\d\d)|(?P<month_2>\d\d)-(?P<day_2>\d\d)-(?P<year_2>\d{4})"
+    rf"|(?P<name>{'|'.join(MONTHS)}) +(?P<day_3>\d{{1,2}}))[T ](?P<clock>\d\d:\d\d:\d\d)(?:[.,](?P<digits>\d{{1,9}}))?"
+    r"(?P<zone>Z|[+-]\d\d:?\d\d)?"
+)
+CLOCK = re.compile(r"(\d\d):(\d\d)(?::(\d\d(?:\.\d+)?))?")
+NUMBER = re.compile(r"([+-]?\d+(?:[.,](\d+))?(?:[eE][+-]?\d+)?)\s*([A-Za-zµ]*)")
+SECONDS = {"s": 1.0, "seconds": 1.0, "ms": 1e-3, "milliseconds": 1e-3, "us": 1e-6, "µs": 1e-6, "ns": 1e-9}
+WATTS = {"w": 1.0, "watts": 1.0, "mw": 1e-3, "milliwatts": 1e-3, "uw": 1e-6, "µw": 1e-6, "kw": 1e3}
+# A rail of tegrastats, `NAME now/mean`, in mW; what is in brackets behind a memory is none.
+RAIL = re.compile(r"(?<![@\w])(?P<name>[A-Z][A-Z0-9_]*) (?P<now>-?\d+)(?:mW)?/-?\d+(?:mW)?(?:/-?\d+(?:mW)?)?(?![\w(.])")
+MEMORY = re.compile(r"\bI?(?:RAM|SWAP) \d+/\d+\s?[kMG]?B")
+# What tells the GPUs of one log of nvidia-smi apart.
+DEVICES = ("index", "uuid", "gpu_uuid", "pci.bus_id", "gpu_bus_id")
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """A time as a log writes it: `at_s` counts from 1970, in UTC where there is a zone, or from where the log's numbers do."""
+
+    at_s: float
+    form: str
+    step_s: float
+    zone_s: float = 0.0
+
+
+@dataclass(slots=True)
+class PowerLog:
+    """The readings of a log by device, each its moment and W; `source` is what they are of."""
+
+    source: str
+    readings: dict[str, list[tuple[Moment, float]]] = field(default_factory=dict)
+    step_w: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class LoggedEnergy:
+    """Energy, J, with the interval that holds it, and mean power of the covered time; `coverage_ratio` is its share of the window."""
+
+    source: str
+    energy_j: float
+    low_j: float
+    high_j: float
+    mean_power_w: float
+    window_s: float
+    coverage_ratio: float
+    readings: int
+
+
+def parse_moment(text: str, unit_s: float | None = None) -> Moment | None:
+    """Return the time at the beginning of a text, or that it is, None if there is none; `unit_s` is the unit of one that is a number."""
+    if stamp := STAMP.match(text):
+        year, month = stamp["year"] or stamp["year_2"] or "2000", stamp["month"] or stamp["month_2"]
+        day = stamp["day"] or stamp["day_2"] or stamp["day_3"]
+        date = f"{year}-{month or MONTHS.index(stamp['name']) + 1}-{day}"
+        try:
+            wall = datetime.strptime(f"{date} {stamp['clock']}{stamp['zone'] or 'Z'}", "%Y-%m-%d %H:%M:%S%z")
+        except ValueError:
+            return None
+        form = "dates without a year" if stamp["name"] else "dates with a zone" if stamp["zone"] else "dates without a zone"
+        digits, zone = stamp["digits"] or "", wall.utcoffset() or timedelta()
+        return Moment(wall.timestamp() + float(f"0.{digits or 0}"), form, 10.0 ** -len(digits), zone.total_seconds())
+    number = NUMBER.fullmatch(text)
+    if number is None or number[3].lower() not in {"", *SECONDS}:
+        return None
+    value = float(number[1].replace(",", "."))
+    # Without a unit the size of a time since 1970 tells it.
+    usual_s = next((unit for highest, unit in ((1e11, 1.0), (1e14, 1e-3), (1e17, 1e-6)) if abs(value) < highest), 1e-9)
+    scale_s = SECONDS.get(number[3].lower()) or unit_s or usual_s
+    return Moment(value * scale_s, "numbers", scale_s * 10.0 ** -len(number[2] or ""))
+
+
+def read_log(path: Path, time_column: str | None = None, power_column: str | None = None) -> PowerLog:
+    """Return the readings of a log; raises ConfigError if it cannot be read, has no power or no times, or its stamps go backwards."""
+    try:
+        lines = [line for line in path.read_text(encoding="utf-8-sig", errors="replace").splitlines() if line.strip()]
+    except OSError as error:
+        raise ConfigError(f"cannot read the log {str(path)!r}: {error.strerror}: correct the path") from error
+    is_csv = time_column or power_column or not any(map(_rails, lines))
+    log = _read_csv(str(path), lines, time_column, power_column) if is_csv else _read_tegrastats(str(path), lines)
+    for before, after in (pair for readings in log.readings.values() for pair in pairwise(moment for moment, _ in readings)):
+        if after.form != before.form:
+            raise ConfigError(f"{str(path)!r} has {before.form} and {after.form} as stamps: keep the lines of one of them")
+        if after.at_s < before.at_s:
+            raise ConfigError(f"the stamps of {str(path)!r} go backwards, by {before.at_s - after.at_s:.3g} s: cut the log there")
+    if not any(log.readings.values()):
+        raise ConfigError(f"no line of {str(path)!r} has a time and a power of {log.source}: log both, or name other columns")
+    return log
+
+
+def _rails(line: str) -> list[Rail]:
+    matches = RAIL.finditer(MEMORY.sub(" ", line))
+    return [Rail(match["name"], int(match["now"]) / 1000) for match in matches if jetson_rails.is_rail(match["name"])]
+
+
+def _read_tegrastats(path: str, lines: Sequence[str]) -> PowerLog:
+    log, board = PowerLog("a Jetson's total", {"": []}, step_w=0.001), None
+    for line in lines:
+        try:
+            rails = _rails(line)
+            board = board or jetson_rails.board_of([rail.name for rail in rails])
+            power_w = jetson_rails.total_w(board, rails)
+        except EdgemeterError:
+            continue
+        # What `ts` or a container's log puts before the line is finer than its own seconds.
+        inner = STAMP.search(line)
+        moment = parse_moment(line) or parse_moment(line.split()[0]) or (parse_moment(inner[0]) if inner else None)
+        if moment is None:
+            raise ConfigError(f"the lines of {path!r} have no times: log with `tegrastats | ts '%.s'`")
+        log.readings[""].append((moment, power_w))
+        log.source = f"{'+'.join(board.total)} ({board.scope}, without {', '.join(board.excludes)})"
+    return log
+
+
+def _read_csv(path: str, lines: Sequence[str], time_column: str | None, power_column: str | None) -> PowerLog:
+    # What stands before the heading is none of its rows.
+    for number, line in enumerate(lines, 1):
+        delimiter = next((sign for sign in ";\t" if sign in line), ",")
+        names = [name.strip("# ") for name in next(csv.reader([line], delimiter=delimiter, skipinitialspace=True))]
+        time_at = _column(names, time_column or "timestamp")
+        power_at = _column(names, power_column or next((name for name in names if name.startswith("power.draw")), ""))
+        if time_at is not None and power_at is not None:
+            rows = csv.reader(lines[number:], delimiter=delimiter, skipinitialspace=True)
+            break
+    else:
+        begins = lines[0][:120] if lines else ""
+        raise ConfigError(f"{path!r} begins with {begins!r}: name its columns by --time-column and --power-column")
+    device_at = None if power_column else next((at for name in DEVICES if (at := _column(names, name)) is not None), None)
+    log = PowerLog(names[power_at])
+    for cells in rows:
+        time, power_text, device = ([*cells, *names][at].strip() for at in (time_at, power_at, device_at or 0))
+        power, moment = NUMBER.fullmatch(power_text), parse_moment(time, _unit(names[time_at], SECONDS))
+        if power is None or moment is None or power[3].lower() not in {"", *WATTS}:
+            continue
+        unit_w = WATTS.get(power[3].lower()) or _unit(names[power_at], WATTS) or 1.0
+        log.step_w = min(log.step_w or unit_w, unit_w * 10.0 ** -len(power[2] or ""))
+        readings = log.readings.setdefault("" if device_at is None else device, [])
+        if not power_column and readings and readings[-1][0].at_s == moment.at_s:
+            raise ConfigError(f"{path!r} has two powers at {time}, of several GPUs: log `--query-gpu=timestamp,index,power.draw`")
+        readings.append((moment, unit_w * float(power[1].replace(",", "."))))
+    return log
+
+
+def _column(names: Sequence[str], title: str) -> int | None:
+    """Return where a column is, by its name with or without its unit."""
+    plain = [re.sub(r"\s*[\[(].*", "", name).casefold() for name in names]
+    return next((at for at, name in enumerate(names) if title.casefold() in (name.casefold(), plain[at])), None)
+
+
+def _unit(name: str, units: Mapping[str, float]) -> float | None:
+    """Return the unit that ends a column's name: `power [mW]`, `t_ms`."""
+    last_word = re.search(r"([A-Za-zµ]+)\W*$", name)
+    return units.get(last_word[1].lower()) if last_word else None
+
+
+def energy_of(log: PowerLog, between: tuple[str, str] | None = None) -> LoggedEnergy:
+    """Return the energy between two moments, by default of the whole log; raises UnavailableError if too few readings lie there."""
+    moments = [moment for readings in log.readings.values() for moment, _ in readings]
+    begin_s, end_s = min(moment.at_s for moment in moments), max(moment.at_s for moment in moments)
+    if between is not None:
+        begin_s, end_s = (_asked_s(text, moments[0]) for text in between)
+        if end_s <= begin_s:
+            raise ConfigError(f"{between[1]!r} is not after {between[0]!r}: give the beginning first")
+    step_s = min(moment.step_s for moment in moments)
+    parts = [_integral(_points(readings), (begin_s, end_s), log.step_w, step_s) for readings in log.readings.values()]
+    energies_j, lows_j, highs_j, covered_s = zip(*parts, strict=True)
+    if not all(covered_s):
+        raise UnavailableError(f"the log has no two readings of {log.source} next to each other in that time: give another one")
+    return LoggedEnergy(
+        source=log.source + (f" of {len(parts)} GPUs" if len(parts) > 1 else ""),
+        energy_j=sum(energies_j),
+        low_j=sum(lows_j),
+        high_j=sum(highs_j),
+        mean_power_w=sum(energy_j / part_s for energy_j, part_s in zip(energies_j, covered_s, strict=True)),
+        window_s=end_s - begin_s,
+        coverage_ratio=min(covered_s) / (end_s - begin_s),
+        readings=sum(begin_s <= moment.at_s <= end_s for moment in moments),
+    )
+
+
+def _asked_s(text: str, first: Moment) -> float:
+    """Return a moment that the user gives, in the log's seconds."""
+    if (clock := CLOCK.fullmatch(text)) and first.form != "numbers":
+        midnight_s = (first.at_s + first.zone_s) // 86400 * 86400 - first.zone_s
+        return midnight_s + 3600 * int(clock[1]) + 60 * int(clock[2]) + float(clock[3] or 0)
+    moment = parse_moment(text)
+    if moment and (moment.form, first.form) == ("dates without a zone", "dates with a zone"):
+        return moment.at_s - first.zone_s
+    if moment is None or moment.form != first.form:
+        raise ConfigError(f"{text!r} is no moment of this log, whose stamps are {first.form}: write it as they are")
+    return moment.at_s
+
+
+def _points(readings: Sequence[tuple[Moment, float]]) -> list[tuple[float, float, float, float]]:
+    """Return each stamp with the mean, least and highest power of its readings, which a coarse clock stamps alike."""
+    groups = ((at_s, [power_w for _, power_w in group]) for at_s, group in groupby(readings, lambda reading: reading[0].at_s))
+    return [(at_s, statistics.fmean(powers_w), min(powers_w), max(powers_w)) for at_s, powers_w in groups]
+
+
+def _integral(
+    points: Sequence[tuple[float, float, float, float]], window_s: tuple[float, float], step_w: float, step_s: float
+) -> tuple[float, float, float, float]:
+    """Return the energy within a window and its bounds, J, and the time that it covers, s."""
+    usual_s = statistics.median_low([after[0] - before[0] for before, after in pairwise(points)] or [0.0])
+    energy_j = low_j = high_j = covered_s = change_w = 0.0
+    ends_w: list[float] = []
+    for (at_s, power_w, low_w, high_w), (next_s, next_w, next_low_w, next_high_w) in pairwise(points):
+        first_s, last_s = max(at_s, window_s[0]), min(next_s, window_s[1])
+        if last_s <= first_s or next_s - at_s > GAP_RATIO * usual_s:
+            continue
+        inner_w = [power_w + (next_w - power_w) * (moment_s - at_s) / (next_s - at_s) for moment_s in (first_s, last_s)]
+        length_s = last_s - first_s
+        energy_j, covered_s = energy_j + length_s * sum(inner_w) / 2, covered_s + length_s
+        low_j, high_j = low_j + length_s * min(low_w, next_low_w), high_j + length_s * max(high_w, next_high_w)
+        change_w, ends_w = change_w + abs(next_w - power_w), [*ends_w[:1], *inner_w]
+    # Each power is off by half its last digit, and each stamp by one of its own, which cancels between equal powers.
+    off_j = step_w / 2 * covered_s + step_s * (change_w + sum(map(abs, (*ends_w[:1], *ends_w[-1:]))))
+    return energy_j, low_j - off_j, high_j + off_j, covered_s

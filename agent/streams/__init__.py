@@ -1,1 +1,0 @@
-"""Streams: recordings and videos that arrive at their own speed, and what is detected in them."""

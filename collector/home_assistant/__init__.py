@@ -1,1 +1,0 @@
-"""Home Assistant: the fleet's devices as devices there, by MQTT discovery."""

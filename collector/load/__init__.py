@@ -1,1 +1,0 @@
-"""The load generator: simulated devices over a real broker."""

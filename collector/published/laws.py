@@ -1,0 +1,285 @@
+"""Three laws that no published figure escapes: traffic of the memory, operations of the compute units, power of the board.
+
+Every doubt counts in favour of a figure: bounds are those of `machine/board_limits.toml` and `machine/power_range.py`, which are upper
+ones, and a stated value may have been rounded. What a law cannot check, or only something not stated could explain, is unclear.
+"""
+
+import math
+import re
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from typing import Literal
+
+import msgspec
+
+from edgemeter.agent.machine.board_limits import BoardLimit, limits_named, plain_name
+from edgemeter.agent.machine.power_range import BOARDS, READING_RATIO, WALL_RATIO, PowerRange
+from edgemeter.collector.published.models import ModelFacts, facts_of, least_bits
+from edgemeter.collector.published.row import PublishedRow, rounding
+
+Law = Literal["memory", "operations", "power"]
+State = Literal["impossible", "unclear", "plausible"]
+# The smallest weights that anybody publishes: ternary ones, packed.
+LEAST_BITS = 1.5
+# What caches may hold says nothing of the memory.
+LEAST_WEIGHTS_MB = 64.0
+# Boards are sold at a lower clock than some people set.
+OVERCLOCKED = 1.35
+# Fewer multiplications of a 3 x 3 convolution by Winograd's algorithm, in tiles of 6 x 6 outputs. Source: Lavin and Gray, "Fast Algorithms
+# for Convolutional Neural Networks" (arXiv 1509.09308), section 4.
+WINOGRAD = 5.0625
+_DECODED = {"tokens", "output-tokens", "user-tokens", "tpot"}
+_ENERGIES = {"energy", "energy-output-token", "energy-decode-token", "energy-prefill-token"}
+
+
+class LawFinding(msgspec.Struct, frozen=True):
+    """The answer of a law on a figure: both sides of the inequality in `unit` (None: a fact is missing) and one sentence."""
+
+    law: Law
+    state: State
+    sentence: str
+    value: float | None = None
+    limit: float | None = None
+    unit: str = ""
+
+
+class Bound(msgspec.Struct, frozen=True):
+    """A bound of a device, and where it stands."""
+
+    value: float
+    clause: str
+
+
+class JudgedFigure(msgspec.Struct, frozen=True):
+    """A row with the findings of the laws: an impossibility decides, else a doubt, else a bound that holds, else what lacks a fact."""
+
+    row: PublishedRow
+    findings: tuple[LawFinding, ...]
+
+    @property
+    def deciding(self) -> LawFinding | None:
+        """The finding that decides; None where no law speaks of the figure."""
+        weights = {"impossible": 0, "plausible": 2, "unclear": 3}
+        return min(
+            self.findings,
+            key=lambda entry: 1 if entry.state == "unclear" and entry.limit is not None else weights[entry.state],
+            default=None,
+        )
+
+    @property
+    def state(self) -> State:
+        """The state that decides; unclear without any."""
+        return self.deciding.state if self.deciding else "unclear"
+
+    @property
+    def sentence(self) -> str:
+        """The sentence that decides."""
+        return self.deciding.sentence if self.deciding else "no law is known for this figure"
+
+
+def judge(rows: Sequence[PublishedRow]) -> list[JudgedFigure]:
+    """Return the judgement of each row, in their order; figures of one case are judged together."""
+    cases: dict[tuple[object, ...], dict[str, PublishedRow]] = defaultdict(dict)
+    for row in rows:
+        if row.statistic in {None, "mean", "median"}:
+            cases[row.case].setdefault(row.figure, row)
+    judged = []
+    for row in rows:
+        findings = (_memory(row), _operations(row), _power(row, cases[row.case]))
+        judged.append(JudgedFigure(row, tuple(finding for finding in findings if finding is not None)))
+    return judged
+
+
+def _memory(row: PublishedRow) -> LawFinding | None:
+    """Decode steps per second x bytes read per step stay below the bandwidth: each step reads all weights of a dense model."""
+    if row.figure not in _DECODED:
+        return None
+    bits, facts, bound = least_bits(row.precision or row.model), _facts(row), _bound(row, _bandwidth)
+    reads = row.read_parameters or (facts.reads if facts else None)
+    mb = row.weights_mb or (reads and reads * (bits or LEAST_BITS) / 8e6)
+    if not mb or isinstance(bound, str):
+        why = bound if isinstance(bound, str) else "how many weights a token reads is not stated"
+        return LawFinding("memory", "unclear", f"the rate cannot be checked against the memory bandwidth: {why}")
+    if mb < LEAST_WEIGHTS_MB:
+        return None
+    answers = 1 if row.figure in {"user-tokens", "tpot"} else row.batch or 1
+    rate, least_rate, words = _rate(row)
+    required = rate * mb / answers / 1000
+    of_weights = "" if row.weights_mb or not reads else f" ({reads / 1e9:.4g} x 10^9 weights x {bits or LEAST_BITS:g} bits)"
+    divided = f" / {answers} answers at once" if answers > 1 else ""
+    sums = f"{words} x {mb:.4g} MB{of_weights}{divided} = {required:.3g} GB/s, and {bound.clause}"
+    least_mb = mb - (rounding(mb) if row.weights_mb else 0.0)
+
+    def finding(state: State, why: str) -> LawFinding:
+        return LawFinding("memory", state, f"{sums}: {why}", required, bound.value, "GB/s")
+
+    if least_rate * least_mb / answers / 1000 <= bound.value * (1 + 1e-9):
+        is_open = not row.weights_mb and bits is None
+        why = f"possible at {LEAST_BITS:g} bits a weight, but the precision is not stated"
+        return finding("unclear", why) if is_open else finding("plausible", "possible")
+    explanations = (
+        (least_rate * max(least_mb - _cache_mb(row), 0.0) / answers / 1000 <= bound.value, "the caches hold part of the weights"),
+        (_speculates(row), "speculative decoding, which is stated, yields enough tokens a step"),
+        (row.figure == "output-tokens" and row.batch is None, "several answers were decoded at once, whose number is not stated"),
+    )
+    if why := next((why for is_so, why in explanations if is_so), ""):
+        return finding("unclear", f"possible only if {why}")
+    return finding("impossible", "impossible for one answer at a time" if answers == 1 else f"impossible for {answers} answers at once")
+
+
+def _facts(row: PublishedRow) -> ModelFacts | None:
+    """Return the facts of a row's model; none where its precision says that weights were taken out."""
+    return facts_of(f"{row.model} {row.precision or ''}")
+
+
+def _speculates(row: PublishedRow) -> bool:
+    return row.speculative not in {None, "off"}
+
+
+def _rate(row: PublishedRow) -> tuple[float, float, str]:
+    """Return how often a second it is done, as stated and at least, and in words."""
+    value, unit = row.canonical, row.kind.unit
+    if unit == "ms":
+        times = row.prompt_tokens if row.figure == "ttft" and row.prompt_tokens else 1
+        return times * 1000 / value, times * 1000 / row.largest, f"{times} / {value:.4g} ms"
+    return value, row.smallest, f"{value:.4g} {'per s' if unit == 'per s' else unit}"
+
+
+def _operations(row: PublishedRow) -> LawFinding | None:
+    """Work per second stays below the peak of the compute units: 2 operations a weight and token, or those of an inference."""
+    facts, bound = _facts(row), _bound(row, _peak)
+    is_decoded = row.figure in _DECODED and not _speculates(row)
+    is_prompt = row.figure == "prefill-tokens" or (row.figure == "ttft" and row.prompt_tokens)
+    is_inference = (row.figure.startswith("latency") or row.figure == "throughput") and not (facts and facts.reads)
+    if not (is_decoded or is_prompt or is_inference):
+        return None
+    if is_inference:
+        gop, work = _gop(row)
+        why = "how many operations an inference takes is not stated"
+    else:
+        parameters = facts and (facts.prompts if is_prompt else facts.reads)
+        gop, work = 2e-9 * parameters if parameters else None, f"2 operations x {(parameters or 0) / 1e9:.4g} x 10^9 weights"
+        why = "how many weights a token is multiplied by is not stated"
+    if gop is None or isinstance(bound, str):
+        sentence = f"the rate cannot be checked against the peak of the compute units: {bound if isinstance(bound, str) else why}"
+        return None if is_decoded else LawFinding("operations", "unclear", sentence)
+    rate, least_rate, words = _rate(row)
+    required = rate * gop
+    sums = f"{words} x {work} = {required:.3g} Gop/s, and {bound.clause}"
+
+    def finding(state: State, why: str) -> LawFinding:
+        return LawFinding("operations", state, f"{sums}: {why}", required, bound.value, "Gop/s")
+
+    if least_rate * gop <= bound.value:
+        # That a token's work is possible says nothing where the memory is the bound.
+        return None if is_decoded else finding("plausible", "possible")
+    explanations = (
+        (is_inference and least_rate * gop <= bound.value * WINOGRAD, "with fewer operations, such as by Winograd's algorithm"),
+        (is_inference and row.gop is None and row.input_size is None, "with a smaller input, whose size is not stated"),
+        (row.figure == "ttft", "if part of the prompt came from a cache, which is not stated"),
+    )
+    if why := next((why for is_so, why in explanations if is_so), ""):
+        return finding("unclear", f"possible only {why}")
+    return finding("impossible", "impossible")
+
+
+def _gop(row: PublishedRow) -> tuple[float | None, str]:
+    """Return the operations of one inference, 10^9, by what is stated or by the model at the input's size, and in words."""
+    if row.gop is not None:
+        return row.gop, f"{row.gop:.4g} Gop"
+    facts = _facts(row)
+    if facts is None or facts.gop is None:
+        return None, ""
+    pixels = [int(number) for number in re.findall(r"\d{2,}", row.input_size or "")[:2]] or [facts.side]
+    # A convolution has as many operations as its input has pixels, in proportion.
+    gop = facts.gop * pixels[0] * pixels[-1] / facts.side**2
+    return gop, f"{gop:.4g} Gop at {pixels[0]} x {pixels[-1]}"
+
+
+def _power(row: PublishedRow, companions: dict[str, PublishedRow]) -> LawFinding | None:
+    """A power, or energy / time, lies within what the board can draw: a unit wrong by 1000 leaves the range of its supply."""
+    power_drawn = _drawn(row, companions)
+    if power_drawn is None:
+        return None
+    stated_w, least_w, most_w, words = power_drawn
+    limits = _power_range(row)
+    if limits is None:
+        return LawFinding("power", "unclear", f"{words} cannot be checked: no bound of this board is on record ({row.device})")
+    factors = [WALL_RATIO] * (row.scope is None) + [READING_RATIO] * (row.figure == "power" and row.statistic == "max")
+    highest_w = math.prod(factors, start=limits.highest_in(row.scope) if row.scope else limits.highest_w)
+    lowest_w = limits.lowest_in(row.scope or "board-input")
+    sums = f"{words}, and {limits.machine} draws at most {highest_w:.4g} W ({limits.supply})"
+    if least_w > highest_w:
+        return LawFinding("power", "impossible", f"{sums}: impossible", stated_w, highest_w, "W")
+    if most_w < lowest_w:
+        sums = f"{words}, and {limits.machine} draws at least {lowest_w:.4g} W while it runs (about half of its idle power)"
+        return LawFinding("power", "unclear", f"{sums}: possible only of a part of it", stated_w, lowest_w, "W")
+    return LawFinding("power", "plausible", f"{sums}: possible", stated_w, highest_w, "W")
+
+
+def _drawn(row: PublishedRow, companions: dict[str, PublishedRow]) -> tuple[float, float, float, str] | None:
+    """Return the power that a row states, or that energy x rate is, W: as stated, at least and at most, and in words."""
+    if row.figure == "power":
+        return row.canonical, row.smallest, row.largest, f"{row.canonical:.4g} W"
+    figure = {"energy": "throughput", "energy-prefill-token": "prefill-tokens"}.get(row.figure, "tokens")
+    rate = companions.get(figure)
+    if row.figure not in _ENERGIES or rate is None:
+        return None
+    watts, words = row.canonical * rate.canonical / 1000, f"{row.canonical:.4g} mJ x {rate.canonical:.4g} per s"
+    return watts, row.smallest * rate.smallest / 1000, row.largest * rate.largest * (row.batch or 1) / 1000, f"{words} = {watts:.3g} W"
+
+
+def _power_range(row: PublishedRow) -> PowerRange | None:
+    """Return what the board may draw; None where it is not on record, or has a part with a supply of its own."""
+    limits = limits_named(row.device)
+    if not limits.is_complete or (limits.added and (limits.board is None or limits.added.kind == "card")):
+        return None
+    name = plain_name(row.device)
+    return next((board_range for word, board_range in BOARDS if word.replace("-", " ") in name), None)
+
+
+def _parts(row: PublishedRow) -> list[BoardLimit] | str:
+    """Return the parts that may have done the work; a text where they are not on record."""
+    limits, is_on_cpu = limits_named(row.device), _is_on_cpu(row)
+    parts = [limits.board] if is_on_cpu or not limits.added else [limits.added] if row.backend else [limits.board, limits.added]
+    present = [part for part in parts if part]
+    return present if present and limits.is_complete else f"no bound of this board is on record ({row.device})"
+
+
+def _is_on_cpu(row: PublishedRow) -> bool:
+    return bool(row.backend) and "cpu" in str(row.backend).casefold()
+
+
+def _bound(row: PublishedRow, of_part: Callable[[PublishedRow, BoardLimit], Bound | None]) -> Bound | str:
+    """Return the largest bound of the parts that may have done the work; a text where one is not on record."""
+    parts = _parts(row)
+    if isinstance(parts, str):
+        return parts
+    bounds = [of_part(row, part) for part in parts]
+    if None in bounds:
+        return f"no bound of this board is on record ({parts[bounds.index(None)].name})"
+    return max((bound for bound in bounds if bound), key=lambda bound: bound.value)
+
+
+def _bandwidth(row: PublishedRow, part: BoardLimit) -> Bound | None:  # noqa: ARG001 - as `_peak`
+    limit = part.memory_gbyte_per_s
+    return Bound(limit, f"the memory of {part.name} gives at most {limit:g} GB/s ({part.memory_source})") if limit else None
+
+
+def _peak(row: PublishedRow, part: BoardLimit) -> Bound | None:
+    """Return the operations a second, 10^9, with numbers of the stated bits; where none are stated, the most that it has for any."""
+    bits = least_bits(row.precision or row.model)
+    # A block of 8-bit weights has a scale, and is computed in 8 bit.
+    bits = 8.0 if bits is not None and 8 < bits < 9 else bits
+    if part.cpu and (_is_on_cpu(row) or not (row.backend or part.most_gop_per_s)):
+        clock_hz = row.clock_hz or OVERCLOCKED * part.cpu.clock_hz
+        gop, source = part.cpu.gop_per_s(bits or 8.0, clock_hz), f"{part.cpu.cores} cores at {clock_hz / 1e9:.3g} GHz; {part.cpu.source}"
+        return Bound(gop, f"its cores do at most {gop:.4g} Gop/s ({source})")
+    rate = None if _is_on_cpu(row) else part.gop_per_s(bits)
+    return Bound(rate, f"{part.name} does at most {rate:.4g} Gop/s ({part.compute_source})") if rate else None
+
+
+def _cache_mb(row: PublishedRow) -> float:
+    """Return what the last caches hold, MB; where that is not known, more than most have."""
+    limits = limits_named(row.device)
+    return sum(64.0 if part.cache_mb is None else part.cache_mb for part in (limits.board, limits.added) if part)

@@ -1,0 +1,92 @@
+"""Published figures for people and for programs: one document, and tables in which MLPerf's results stand apart with their footnotes."""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any, get_args
+
+import msgspec
+from rich.console import Console
+
+from edgemeter.agent.base.figures import count, printable, significant, times
+from edgemeter.agent.base.terminal import TableColumn, fitted_table, print_lines, print_text
+from edgemeter.collector.published.laws import JudgedFigure, State
+from edgemeter.collector.published.own_runs import OwnRun
+from edgemeter.collector.published.row import PublishedRow
+from edgemeter.collector.published.shelf import APART, LEGEND, footnote
+
+STATES: tuple[State, ...] = get_args(State)
+STYLES = {"impossible": "bold red", "unclear": "yellow", "plausible": "green"}
+OwnRunsByKey = Mapping[tuple[object, ...], Sequence[OwnRun]]
+
+
+def document(judged: Sequence[JudgedFigure], runs_by_key: OwnRunsByKey, left_out: Sequence[str] = ()) -> dict[str, Any]:
+    """Return all that is known of each figure, and what was left out of a file; `beside` has own runs by the key of a row."""
+    rows = [
+        {
+            **msgspec.to_builtins(figure.row),
+            "canonical_value": figure.row.canonical,
+            "canonical_unit": figure.row.kind.unit,
+            "state": figure.state,
+            "sentence": figure.sentence,
+            "findings": msgspec.to_builtins(figure.findings),
+            "own_runs": msgspec.to_builtins(runs_by_key.get(figure.row.key, ())),
+            **({"footnote": f"{footnote(figure.row)} {LEGEND}"} if figure.row.is_mlperf else {}),
+        }
+        for figure in judged
+    ]
+    return {"ranks": False, "rows": rows, "left_out": list(left_out), "summary": summary(judged)}
+
+
+def summary(judged: Sequence[JudgedFigure]) -> str:
+    """Return the verdicts in one line: `40 figures: 3 impossible, 12 unclear, 25 plausible`."""
+    states = Counter(figure.state for figure in judged)
+    return f"{count(len(judged), 'figure')}: {', '.join(f'{states[state]} {state}' for state in STATES)}"
+
+
+def figure_text(row: PublishedRow) -> str:
+    """Return a figure as its source states it: `20 t/s decoding rate, mean (18 to 22)`."""
+    title = "power" if row.figure == "power" else row.kind.title.removesuffix(" p50")
+    statistic = f", {row.statistic}" if row.statistic and row.statistic not in title else ""
+    ends = f" ({row.low:g} to {row.high:g})" if row.low and row.high else ""
+    return f"{row.value:.12g} {row.unit} {title}{statistic}{ends}"
+
+
+def own_text(own_run: OwnRun, unit: str) -> str:
+    """Return an own run beside a figure: `1.9 times the 10.5 ms of pi-1, yolo11n (5 runs); batch 8 against 1`."""
+    median = f"{times(own_run.ratio)} the {significant(own_run.median)} {unit} of {own_run.name} ({count(own_run.runs, 'run')})"
+    return "; ".join([median, *own_run.differs])
+
+
+def show(judged: Sequence[JudgedFigure], runs_by_key: OwnRunsByKey, console: Console, limit: int | None = None) -> None:
+    """Print the figures, those of MLPerf apart, of each the first `limit` rows, and a summary."""
+    elsewhere = [figure for figure in judged if not figure.row.is_mlperf]
+    official = [figure for figure in judged if figure.row.is_mlperf]
+    if elsewhere:
+        print_text(console, "Published elsewhere, not ranked", "bold")
+        _print_figures(console, elsewhere, runs_by_key, limit)
+    if official:
+        print_text(console, "MLPerf\N{TRADE MARK SIGN} results, not ranked", "bold")
+        _print_figures(console, official, runs_by_key, limit)
+        print_lines(console, [*dict.fromkeys(footnote(figure.row) for figure in official[:limit]), APART, LEGEND])
+    print_text(console, summary(judged), "bold")
+
+
+def _print_figures(console: Console, judged: Sequence[JudgedFigure], runs_by_key: OwnRunsByKey, limit: int | None) -> None:
+    listed = judged[:limit]
+    cells = {
+        "verdict": [figure.state for figure in listed],
+        "figure": [f"{figure.row.model} on {figure.row.device}: {figure_text(figure.row)}" for figure in listed],
+        "decided by": [figure.sentence for figure in listed],
+        "own runs": [
+            "; ".join(own_text(own_run, figure.row.kind.unit) for own_run in runs_by_key.get(figure.row.key, ())) for figure in listed
+        ],
+        "source": [figure.row.source for figure in listed],
+    }
+    columns = [
+        TableColumn(name, [printable(cell) for cell in column], "left", folds=name != "verdict")
+        for name, column in cells.items()
+        if any(column)
+    ]
+    console.print(fitted_table(columns, console.width, STYLES), crop=False)
+    if len(judged) > len(listed):
+        print_text(console, f"  and {len(judged) - len(listed)} more: filter with --model or --device, or see --json")

@@ -1,0 +1,91 @@
+"""Own runs beside a published figure: the medians of cases of the same model on the same board, and what is not the same."""
+
+import re
+from collections.abc import Sequence
+from functools import lru_cache
+
+import msgspec
+
+from edgemeter.agent.contract.case_identity import precision_class
+from edgemeter.agent.contract.energy_provenance import MEASURED
+from edgemeter.agent.machine.board_limits import limits_named, plain_name
+from edgemeter.collector.compare.summary import CaseSummary, spread_of_figure
+from edgemeter.collector.published.row import PublishedRow
+from edgemeter.collector.runs.cases import named
+
+# So many are shown, those with the fewest differences.
+NEAREST = 3
+_FILE_END = re.compile(r"\.(?:gguf|onnx|tflite|engine|plan|hef|pte|pt|param|xml)$|^.*/(?=[^/]*[a-z]{2})")
+_PRECISION = re.compile(
+    r"(?<![a-z0-9])(?:i?q\d(?:[_ ][0-9ksmlx]{1,2})*|mxfp4|nvfp4|bf16|f(?:p|loat)?\d\d|u?int\d+|w\d+a\d+|\d ?-?bits?)(?![a-z0-9])"
+)
+_NEUTRAL = re.compile(r"\b(?:meta|ultralytics|instruct|it|chat|latest|gguf|\d{3,4}x\d{3,4}|320|416|640)\b")
+
+
+class OwnRun(msgspec.Struct, frozen=True):
+    """An own case beside a figure: its median in our unit over so many runs, published / own, and what differs as far as it is stated."""
+
+    name: str
+    median: float
+    runs: int
+    ratio: float
+    differs: tuple[str, ...] = ()
+
+
+@lru_cache(maxsize=4096)
+def model_key(text: str) -> str:
+    """Return the name of a model in one spelling: `YOLO11n` of `yolo11n_fp32.onnx`."""
+    words = _PRECISION.sub(" ", _FILE_END.sub("", text.casefold()).replace("_", " "))
+    return re.sub(r"[^a-z0-9.]+", "", _NEUTRAL.sub(" ", words)).strip(".")
+
+
+@lru_cache(maxsize=4096)
+def _device_key(text: str) -> str:
+    limits = limits_named(text)
+    names = [part.name for part in (limits.board, limits.added) if part]
+    return " + ".join(names) if names and limits.is_complete else plain_name(text)
+
+
+def own_runs(row: PublishedRow, cases: Sequence[CaseSummary]) -> list[OwnRun]:
+    """Return the own cases of a figure's model and board that have the figure, the nearest; a result of MLPerf is compared with none."""
+    entry = row.kind.entry
+    if entry is None or row.is_mlperf:
+        return []
+    matches = []
+    for case in cases:
+        boards = {_device_key(case.key.device), _device_key(case.around.environment["board"] or "")}
+        if model_key(case.key.model) != model_key(row.model) or _device_key(row.device) not in boards or case.key.provenance != MEASURED:
+            continue
+        spread = spread_of_figure(case, entry)
+        if spread is not None and spread.median > 0 and (entry.group != "energy" or case.energy is not None):
+            differs = tuple(_differences(row, case))
+            matches.append(OwnRun(named(case.key), spread.median, len(case.runs), row.canonical / spread.median, differs))
+    return sorted(matches, key=lambda match: (len(match.differs), match.name))[:NEAREST]
+
+
+def _differences(row: PublishedRow, case: CaseSummary) -> list[str]:
+    key = case.key
+    is_energy = row.kind.entry is not None and row.kind.entry.group == "energy"
+    pairs = (
+        ("precision", row.precision, key.precision),
+        ("runtime", row.runtime, key.runtime),
+        ("backend", row.backend, key.backend),
+        ("batch", row.batch, max(key.batch, key.concurrency or 1)),
+        ("threads", row.threads, key.threads),
+        ("power mode", row.power_mode, key.power_mode),
+        ("prompt tokens", row.prompt_tokens, key.prompt_tokens),
+        ("output tokens", row.output_tokens, key.output_tokens),
+        ("scope", row.scope, case.energy.scope if is_energy and case.energy else None),
+    )
+    return [
+        f"{title} {published} against {measured}"
+        for title, published, measured in pairs
+        if published and measured and not _is_same(title, published, measured)
+    ]
+
+
+def _is_same(title: str, published: object, measured: object) -> bool:
+    if title == "precision":
+        return precision_class(str(published).casefold()) == precision_class(str(measured))
+    first, second = (re.sub(r"runtime|mode|[^a-z0-9]", "", str(value).casefold()) for value in (published, measured))
+    return first == second or (title == "backend" and (first in second or second in first))

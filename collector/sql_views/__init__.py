@@ -1,1 +1,0 @@
-"""Figures of the runs as tables and views in the PostgreSQL that holds the ledger, for SQL and Grafana."""

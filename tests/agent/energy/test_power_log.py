@@ -1,0 +1,151 @@
+"""Facts about `edgemeter.agent.energy.power_log`; the energies are worked out by hand."""
+
+import pytest
+
+from edgemeter.agent.base.errors import ConfigError, UnavailableError
+from edgemeter.agent.energy.power_log import energy_of, read_log
+from tests.fixtures.rows import rows, table_row
+
+JETSON = (
+    "RAM 2147/7620MB (lfb 2x4MB) CPU [0%@729] GR3D_FREQ 0% cpu@47.6C VDD_IN {0}mW/{0}mW VDD_CPU_GPU_CV 483mW/483mW VDD_SOC 1451mW/1451mW"
+)
+
+
+@pytest.fixture
+def logged(tmp_path):
+    """Return what works out the energy of a log with these lines."""
+
+    def energy(*lines, between=None, **columns):
+        path = tmp_path / "power.log"
+        path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+        return energy_of(read_log(path, **columns), between)
+
+    return energy
+
+
+def jetson(*readings):
+    """Return lines of tegrastats, each behind its stamp."""
+    return [f"{stamp} {JETSON.format(power_mw)}" for stamp, power_mw in readings]
+
+
+def test_the_energy_is_that_of_trapezoids_and_the_interval_holds_what_lies_between(logged):
+    """5, 7 and 9 W, a second apart: 6 + 8 J; at least 5 + 7, at most 7 + 9.
+
+    Digits: 0.5 mW for 2 s, and 1 ms of 4 W of change, 5 W and 9 W.
+    """
+    result = logged(*jetson(("1700000000.000", 5000), ("1700000001.000", 7000), ("1700000002.000", 9000)))
+    assert (result.energy_j, result.mean_power_w, result.window_s, result.coverage_ratio) == pytest.approx((14, 7, 2, 1))
+    assert (result.low_j, result.high_j) == pytest.approx((12 - 0.001 - 0.018, 16 + 0.001 + 0.018))
+    assert result.source == "VDD_IN (module, without carrier board, USB devices, fan, power-supply loss)"
+
+
+UNEVEN = ("t_s,power_w", "0,2", "1,4", "4,4", "4.5,8")
+
+
+@rows(
+    ("between", "energy_j", "coverage_ratio"),
+    # 3 + 12 + 3 J.
+    whole=(None, 18, 1),
+    # From 3 to 4 W, and at 4 W: 1.75 + 4 J.
+    inside=(("0.5", "2"), 5.75, 1),
+    # Half of the window lies before the log: 3 J of a second.
+    before=(("-1", "1"), 3, 0.5),
+    after=(("4", "6.5"), 3, 0.2),
+)
+def test_a_window_is_cut_out_of_uneven_stamps(logged, between, energy_j, coverage_ratio):
+    """Within a step the power is interpolated; what the log does not hold is not covered, and adds nothing."""
+    result = logged(*UNEVEN, between=between, time_column="t_s", power_column="power_w")
+    assert (result.energy_j, result.coverage_ratio) == pytest.approx((energy_j, coverage_ratio))
+
+
+def test_nothing_is_counted_where_readings_are_missing(logged):
+    """2 W from 0 to 2 s and from 10 to 11 s: 6 J of 3 of the 11 seconds. Two readings that failed leave no gap: a third of a usual one."""
+    lines = ["t,p", "0,2", "1,2", "2,2", "10,2", "11,2"]
+    result = logged(*lines, time_column="t", power_column="p")
+    assert (result.energy_j, result.mean_power_w, result.coverage_ratio) == pytest.approx((6, 2, 3 / 11))
+    nvidia = [f"2026/05/22 11:00:0{second}.000, {power}" for second, power in enumerate(("2.00 W", "2.00 W", "[N/A]", "2.00 W"))]
+    assert logged("timestamp, power.draw [W]", *nvidia).coverage_ratio == 1
+
+
+def test_readings_of_one_stamp_are_taken_together(logged):
+    """Twice a second with stamps of whole seconds: means of 3 and 5 W, 4 J; the interval holds 2 to 6 W, and a second of either end."""
+    lines = [f"06-16-2023 10:45:0{second} {JETSON.format(power_mw)}" for second, power_mw in ((0, 2000), (0, 4000), (1, 4000), (1, 6000))]
+    result = logged(*lines)
+    assert (result.energy_j, result.readings, result.window_s) == pytest.approx((4, 4, 1))
+    assert (result.low_j, result.high_j) == pytest.approx((2 - 0.0005 - 10, 6 + 0.0005 + 10))
+
+
+def test_the_gpus_of_a_log_are_added_up(logged):
+    """100 W for 1 s and 50 W for 1 s, by their index; without it they cannot be told apart."""
+    lines = [f"2026/05/22 11:00:0{second}.000, {index}, {power}" for second in (0, 1) for index, power in ((0, "100.0 W"), (1, "50.0 W"))]
+    result = logged("timestamp, index, power.draw [W]", *lines)
+    assert (result.energy_j, result.mean_power_w, result.source) == (pytest.approx(150), pytest.approx(150), "power.draw [W] of 2 GPUs")
+    with pytest.raises(ConfigError, match=r"of several GPUs: log `--query-gpu=timestamp,index,power\.draw`"):
+        logged("timestamp, power.draw [W]", *(line.replace(", 0, ", ", ").replace(", 1, ", ", ") for line in lines))
+
+
+@rows(
+    ("lines", "columns"),
+    units_in_heading=(("Time (ms);Power [mW]", "0;2000", "500;4000", "1000;2000"), ("time", "power")),
+    decimal_commas=(("t_s;P_W", "0,0;2,0", "0,5;4,0", "1,0;2,0"), ("t_s", "P_W")),
+    quoted_commas=(('t_s,"power"', '"0,0","2,0"', '"0,5","4,0"', '"1,0","2,0"'), ("t_s", "power")),
+    epoch_ms=(("at,power", "1700000000000,2", "1700000000500,4", "1700000001000,2"), ("at", "power")),
+    units_in_cells=(("# by a meter", "#at\tpower", "0 s\t2 W", "0.5 s\t4000 mW", "1 s\t2 W"), ("at", "power")),
+    iso=(("at,w", "2026-05-22T11:00:00Z,2", "2026-05-22T13:00:00.5+02:00,4", "2026-05-22T11:00:01Z,2"), ("at", "w")),
+    ts=(("at,w", "May 22 23:59:59.5,2", "May 23 00:00:00,4", "May 23 00:00:00.5,2"), ("at", "w")),
+)
+def test_columns_are_read_by_name_whatever_their_units_and_signs(logged, lines, columns):
+    """2, 4 and 2 W, half a second apart, are 3 J."""
+    result = logged(*lines, time_column=columns[0], power_column=columns[1])
+    assert (result.energy_j, result.window_s) == pytest.approx((3, 1))
+
+
+def test_a_window_is_named_as_the_log_stamps_or_by_the_clock_of_its_first_day(logged):
+    """2 W throughout; a date without a zone is in the log's own, one with a zone is in no log without."""
+    lines = [f"2026-05-22T{hour}:00:00+02:00,2" for hour in (10, 11, 12)]
+    for between in (("10:00", "12:00"), ("2026-05-22 10:00:00", "2026-05-22T10:00:00Z")):
+        result = logged("at,w", *lines, between=between, time_column="at", power_column="w")
+        with table_row(between):
+            assert (result.energy_j, result.window_s) == (pytest.approx(14_400), 7200)
+    bare = [line.replace("+02:00", "") for line in lines]
+    with pytest.raises(ConfigError, match="whose stamps are dates without a zone: write it as they are"):
+        logged("at,w", *bare, between=("2026-05-22T10:00:00Z", "11:00"), time_column="at", power_column="w")
+
+
+@rows(
+    ("lines", "between", "reason"),
+    one_reading=(("t,p", "0,2"), None, "no two readings of p"),
+    outside=(UNEVEN, ("9", "10"), "no two readings"),
+    reversed=(UNEVEN, ("2", "1"), "'1' is not after '2'"),
+    no_moment=(UNEVEN, ("noon", "1"), "'noon' is no moment of this log, whose stamps are numbers"),
+    backwards=(("t,p", "5,2", "6,2", "4,2"), None, "go backwards, by 2 s"),
+    two_forms=(("t,p", "5,2", "2026-05-22 10:00:00,2"), None, "numbers and dates without a zone as stamps"),
+    no_power=(("t,p", "0,[N/A]", "1,[N/A]"), None, "no line of .* has a time and a power of p"),
+    no_column=(("t,volts", "0,5", "1,5"), None, "begins with 't,volts': name its columns"),
+    empty=((), None, "begins with '': name its columns"),
+)
+def test_what_a_log_does_not_show_is_refused(logged, lines, between, reason):
+    """In one line."""
+    time, power = ("t_s", "power_w") if lines is UNEVEN else ("t", "p")
+    with pytest.raises((ConfigError, UnavailableError), match=reason) as refusal:
+        logged(*lines, between=between, time_column=time, power_column=power)
+    assert "\n" not in str(refusal.value)
+
+
+def test_a_log_of_tegrastats_without_times_names_how_to_log_them(logged):
+    """Its order alone is no time."""
+    with pytest.raises(ConfigError, match=r"have no times: log with `tegrastats \| ts '%.s'`"):
+        logged(*jetson(("", 5000), ("", 5000)))
+
+
+@pytest.mark.captures
+def test_logs_like_those_of_the_field_are_read(captures):
+    """Made after public threads: 5.3 to 5.33 W for 3 s behind a container's stamps; a GPU; a meter's export."""
+    field = captures.parent / "field"
+    if not field.is_dir():
+        pytest.skip("no logs of the field are beside the captures")
+    assert energy_of(read_log(field / "tegra_kubectl.txt")).energy_j == pytest.approx(5.305 + 5.315 + 5.325)
+    by_hand_j = (121.30 + 719.88) / 2 * 1.002 + (719.88 + 722.10) / 2 * 0.999 + (722.10 + 300.02) / 2 * 1.002
+    assert energy_of(read_log(field / "nvidia_smi.csv")).energy_j == pytest.approx(by_hand_j)
+    export = read_log(field / "joulescope_stats.csv", "time", "power")
+    assert energy_of(export).energy_j == pytest.approx((3.10 + 3.19 + 3.19 + 4.54 + 4.54 + 4.64) / 4)

@@ -1,0 +1,88 @@
+"""Facts about items that are arrays: how they lie in files, and what a model gets of them."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from edgemeter.agent import tasks
+from edgemeter.agent.base.errors import ConfigError
+from edgemeter.agent.contract.model_card import Card, CardOutput, TensorInput
+from edgemeter.agent.datasets.dataset import open_folder
+from edgemeter.agent.datasets.items import Item, item_of_file
+from edgemeter.agent.runtimes import TensorInfo
+from edgemeter.agent.tasks.array_items import array_inputs
+from tests.fixtures.rows import table_row
+from tests.fixtures.vision_factory import make_loaded, tensors
+
+VALUES = np.linspace(-1, 1, 6, dtype=np.float32).reshape(2, 3)
+FLOAT = TensorInfo("features", (1, 2, 3), "float32")
+# -1 to 1 in steps of 0.02.
+INT8 = TensorInfo("features", (1, 2, 3), "int8", 0.02, 10)
+STORED = np.rint(VALUES / 0.02).astype(np.int8) + np.int8(10)
+
+
+def test_an_array_is_shaped_and_quantised_as_the_model_declares(tmp_path):
+    """From .npy, .npz, raw float32 or raw values of the input's own type, or out of a file with others."""
+    np.save(tmp_path / "a.npy", VALUES)
+    np.savez(tmp_path / "a.npz", anything=VALUES)
+    (tmp_path / "a.bin").write_bytes(VALUES.tobytes())
+    for name in ("a.npy", "a.npz", "a.bin"):
+        item = item_of_file(tmp_path, name)
+        for info, expected in ((FLOAT, VALUES), (INT8, STORED)):
+            with table_row(name, info.dtype):
+                (array,) = array_inputs(item, make_loaded([], [info])).values()
+                assert (array.dtype, array.shape) == (expected.dtype, (1, 2, 3))
+                np.testing.assert_array_equal(array[0], expected)
+    (tmp_path / "stored.bin").write_bytes(STORED.tobytes())
+    for item in (item_of_file(tmp_path, "stored.bin"), Item("7", tmp_path, "tensor", array=STORED)):
+        np.testing.assert_array_equal(array_inputs(item, make_loaded([], [INT8]))["features"][0], STORED)
+
+
+def test_an_open_dimension_takes_what_is_left(tmp_path):
+    """The first, a batch, is 1; a model that declares nothing gets a batch of one."""
+    np.save(tmp_path / "a.npy", VALUES)
+    item = item_of_file(tmp_path, "a.npy")
+    for shape, expected in (((None, None, 3), (1, 2, 3)), ((None, None, None), (1, 2, 3)), ((), (1, 2, 3)), ((2, 3), (2, 3))):
+        assert array_inputs(item, make_loaded([], [TensorInfo("x", shape, "float32")]))["x"].shape == expected
+    assert array_inputs(item, make_loaded([], []))["input"].shape == (1, 2, 3)
+
+
+def test_a_model_of_several_inputs_takes_them_by_name(tmp_path):
+    """As a tokenizer's ids and mask."""
+    np.savez(tmp_path / "a.npz", mask=np.ones(4, np.int64), ids=np.arange(4))
+    infos = [TensorInfo(name, (1, None), "int64") for name in ("ids", "mask")]
+    inputs = array_inputs(item_of_file(tmp_path, "a.npz"), make_loaded([], infos))
+    assert {name: values.tolist() for name, values in inputs.items()} == {"ids": [[0, 1, 2, 3]], "mask": [[1, 1, 1, 1]]}
+    with pytest.raises(ConfigError, match=r"item 'a\.npz' holds the arrays 'mask', 'ids', the model takes 'ids', 'types'"):
+        array_inputs(item_of_file(tmp_path, "a.npz"), make_loaded([], [infos[0], TensorInfo("types", (1, None), "int64")]))
+
+
+def test_what_does_not_fit_ends_in_one_line(tmp_path):
+    """Another size, no array, nothing at all."""
+    np.save(tmp_path / "long.npy", np.zeros(7, np.float32))
+    (tmp_path / "text.npy").write_text("text")
+    (tmp_path / "odd.bin").write_bytes(b"123")
+    for name, words in (("long.npy", "has the shape"), ("text.npy", "is no array"), ("odd.bin", "is no array"), ("no.npy", "cannot read")):
+        with table_row(name), pytest.raises(ConfigError, match=words):
+            array_inputs(item_of_file(tmp_path, name), make_loaded([], [FLOAT]))
+
+
+def test_arrays_are_classified_as_photographs_are(tmp_path):
+    """Top-1 over MLPerf Tiny's form of a keyword spotter: features in, a score for each class out."""
+    index = ""
+    for number, label in enumerate((0, 2, 1)):
+        np.save(tmp_path / f"{number}.npy", VALUES)
+        index += f"{number}.npy {label}\n"
+    (tmp_path / "index.txt").write_text(index)
+    data = open_folder(tmp_path, Path(tmp_path / "index.txt"))
+    card = Card(
+        name="ears", task="classification", family="classifier", precision="fp32", input=TensorInput(), output=CardOutput(classes=3)
+    )
+    task = tasks.create(card, make_loaded(tensors((1, 3)), [FLOAT]), data)
+    for index_of_item, label in enumerate((0, 2, 2)):
+        task.prepare(index_of_item)
+        task.predict(index_of_item, [[np.eye(3, dtype=np.float32)[None, label]]])
+    accuracy = task.score()
+    assert (accuracy.metric, accuracy.value, accuracy.images) == ("top1", pytest.approx(2 / 3), 3)
+    assert accuracy.interval.endswith("items taken as independent")

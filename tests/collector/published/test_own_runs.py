@@ -1,0 +1,52 @@
+import pytest
+
+from edgemeter.collector.compare import views
+from edgemeter.collector.published.own_runs import model_key, own_runs
+from edgemeter.collector.runs.store import StoreContents
+from tests.fixtures.comparison_factory import make_run
+from tests.fixtures.published_rows import published_row
+from tests.fixtures.record_factory import make_environment
+
+BOARD = "Raspberry Pi 5 Model B Rev 1.0"
+
+
+def cases_of(*runs):
+    """Return the cases of runs on a Raspberry Pi 5."""
+    return views.gather(StoreContents(list(runs))).summaries
+
+
+def measured(**changes):
+    """Return a run of tiny-detector."""
+    return make_run(environment=make_environment(board=BOARD), **changes)
+
+
+def test_a_figure_stands_beside_the_median_of_own_runs_of_its_model_and_board():
+    """By any spelling of either."""
+    cases = cases_of(*(measured(p50_ms=value) for value in (9.9, 10.0, 10.1)))
+    (match,) = own_runs(published_row("latency", 20.0, "Tiny-Detector.onnx", "RPi 5"), cases)
+    assert (match.median, match.runs, match.ratio, match.differs) == (10.0, 3, pytest.approx(2.0), ())
+    assert own_runs(published_row("latency", 20.0, "another"), cases) == []
+    assert own_runs(published_row("latency", 20.0, device="Jetson Orin Nano"), cases) == []
+    assert own_runs(published_row("tokens", 20.0), cases) == [], "what was not measured has no median"
+
+
+def test_what_is_not_the_same_is_named_and_the_nearest_stands_first():
+    """Only what the source states."""
+    cases = cases_of(measured(p50_ms=10.0), measured(p50_ms=5.0, precision="int8"))
+    first, second = own_runs(published_row("latency", 20.0, precision="INT8", batch=4), cases)
+    assert (first.median, first.differs) == (5.0, ("batch 4 against 1",))
+    assert second.differs == ("precision INT8 against fp32", "batch 4 against 1")
+
+
+def test_mlperf_is_compared_with_no_own_run():
+    """Its rules forbid it."""
+    assert own_runs(published_row("latency", 20.0, source="MLPerf Inference v5.1"), cases_of(measured())) == []
+
+
+@pytest.mark.parametrize(
+    ("one_name", "other_name"),
+    [("YOLO11n", "yolo11n_fp32.onnx"), ("Llama-3.2-3B-Instruct-Q4_K_M.gguf", "llama3.2 3b"), ("google/ViT-B16", "vit-b16")],
+)
+def test_a_model_is_itself_by_any_spelling(one_name, other_name):
+    """With its precision, its file and who published it."""
+    assert model_key(one_name) == model_key(other_name)

@@ -1,0 +1,64 @@
+import pytest
+
+from edgemeter.agent.base.errors import ConfigError
+from edgemeter.collector.published.row import row_of
+from edgemeter.collector.published.shelf import SHIPPED, Shelf, shipped_rows
+from tests.fixtures.published_rows import published_row
+
+
+def test_84_figures_ship_each_with_an_address_and_its_licence():
+    """Every file says above what its licence is, and what its source does not state."""
+    rows = shipped_rows()
+    assert len({row.key for row in rows}) == len(rows) == 84
+    assert all(row.address.startswith("https://") and row.licence and row.stated_by for row in rows)
+    for path in SHIPPED.glob("*.toml"):
+        assert "Licence" in path.read_text(), path.name
+        assert "Not stated" in path.read_text(), path.name
+
+
+def test_kept_figures_stand_beside_those_that_ship(tmp_path):
+    """The same again changes nothing; a version tells when."""
+    shelf = Shelf(tmp_path / "references")
+    version = shelf.version()
+    row = published_row("latency", 10.0)
+    assert shelf.add([row]) == [row]
+    assert shelf.add([row]) == []
+    assert shelf.rows() == [*shipped_rows(), row]
+    assert shelf.version() != version
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"), [({"value": 11.0}, "another version"), ({"address": "file:///x", "version": "2"}, "cannot be looked up")]
+)
+def test_a_changed_figure_and_one_without_a_source_are_refused(tmp_path, changes, message):
+    """A page that changes is another version."""
+    shelf = Shelf(tmp_path)
+    shelf.add([published_row("latency", 10.0)])
+    with pytest.raises(ConfigError, match=message):
+        shelf.add([published_row("latency", **({"value": 10.0} | changes))])
+
+
+def test_a_damaged_file_is_named(tmp_path):
+    """With its file."""
+    (tmp_path / "published.json").write_text("[{")
+    with pytest.raises(ConfigError, match=r"published\.json.*damaged"):
+        Shelf(tmp_path).rows()
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"figure": "colour"}, "figure 'colour'"), ({"unit": "apples"}, "unit 'apples'"), ({"value": -1}, "value"),
+        ({"value": float("inf")}, "out of range"), ({"date": "2026-13-01"}, "no published figure"), ({"low": 20.0}, "not within its range"),
+        ({"figure": "power", "unit": "MW"}, "unit 'MW'"), ({"source": None}, "source"), ({"scope": "moon"}, "scope"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_a_figure_is_refused(changes, message):
+    """Whether to believe it is another question."""
+    fields = {
+        "source": "A page", "version": "1", "date": "2026-11-20", "address": "https://example.org", "model": "m", "device": "d",
+        "figure": "latency", "value": "10", "unit": "ms",
+    }  # fmt: skip
+    assert row_of(fields).canonical == 10.0
+    with pytest.raises(ConfigError, match=message):
+        row_of(fields | changes)
