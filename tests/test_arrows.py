@@ -28,7 +28,7 @@ OF_THE_AGENT = {
     "provisioning": {
         # What is to be measured elsewhere, and the form in which it comes back.
         "cli.elsewhere",
-        "datasets.dataset", "datasets.readers", "datasets.yolo", "doctor.examination", "doctor.setups", "machine.board",
+        "datasets.dataset", "datasets.readers", "datasets.yolo", "doctor.examination",
         "operating.board_settings", "recognition.recognise", "session.hopeless", "session.turn_comparison",
     },
 }  # fmt: skip

@@ -2,7 +2,7 @@
 
 import math
 import re
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from typing import Any
 
 import msgspec
@@ -38,12 +38,6 @@ RELATIVE = 1e-9
 ABSOLUTE = 1e-12
 # Sentences for people: their wording differs between versions, so only the rule or sensor that they name and their figures count.
 TEXTS = re.compile(r"generation\.energy[a-z_.]*_reason|verdict\.(reasons|notes)|energy_reason|other_energy_reasons|sustained\.evidence")
-ANY = re.compile("")
-GENERATION_ENERGY = re.compile(r"generation\.energy")
-# What older versions computed as if queries were independent.
-DEPENDENCE = re.compile(r"(latency|ttft|tpot)\.(.*_(low|high)_ms|early_stopping_.*|effective.*|unbounded.*)$")
-# Older versions counted Edgemeter's late wake-ups as the model's work on frames.
-FRAME_WORK = re.compile(r"load\.(utilisation_ratio|is_sustained)$")
 NO_SAMPLES = "its raw samples are not in the record"
 # What was read once cannot be recomputed.
 ONCE = (
@@ -84,15 +78,7 @@ class NotRecomputed(msgspec.Struct, frozen=True):
     why: str
 
 
-class OtherMethod(msgspec.Struct, frozen=True):
-    """A figure that another version of the method computed from the same samples, and what this one makes of them."""
-
-    field: str
-    stated: Any
-    recomputed: Any
-
-
-FigureFinding = SameFigure | FigureDifference | OtherMethod | NotRecomputed
+FigureFinding = SameFigure | FigureDifference | NotRecomputed
 
 
 def compare_figures(field: str, stated_value: Any, recomputed: Any) -> Iterator[SameFigure | FigureDifference]:
@@ -109,15 +95,6 @@ def _compare_values(field: str, stated_value: Any, recomputed: Any) -> Iterator[
             yield from _compare_values(f"{field}[{index}]", item, other)
     else:
         yield SameFigure(field) if _equal(field, stated_value, recomputed) else FigureDifference(field, stated_value, recomputed)
-
-
-def _by_method(findings: Iterable[FigureFinding], fields: re.Pattern[str], *, is_other: bool) -> Iterator[FigureFinding]:
-    """Yield the findings; where another version computed the record, a difference in these fields is one of method."""
-    for finding in findings:
-        if not (is_other and isinstance(finding, FigureDifference) and fields.search(finding.field)):
-            yield finding
-        elif ".effective." not in finding.field:
-            yield OtherMethod(finding.field, finding.stated, finding.recomputed)
 
 
 def _equal(field: str, stated_value: Any, recomputed: Any) -> bool:
@@ -150,10 +127,7 @@ def _latency(facts: RecordFacts) -> Iterator[FigureFinding]:
     if latency_ns is None or latency_ns.size == 0:
         yield NotRecomputed("latency", NO_SAMPLES)
     else:
-        latency = facts.record.latency
-        yield from _by_method(
-            compare_figures("latency", latency, summarise_latency(latency_ns)), DEPENDENCE, is_other=not latency.effective
-        )
+        yield from compare_figures("latency", facts.record.latency, summarise_latency(latency_ns))
 
 
 def _load(facts: RecordFacts) -> Iterator[FigureFinding]:
@@ -164,8 +138,7 @@ def _load(facts: RecordFacts) -> Iterator[FigureFinding]:
     if record.load is not None:
         load = record.load
         recomputed = load_of_timed(timed, load.samples_per_query, load.calls_per_query, load.target_per_s)
-        is_other = record.steady is not None and record.steady.woke_late is None
-        yield from _by_method(compare_figures("load", load, recomputed), FRAME_WORK, is_other=is_other)
+        yield from compare_figures("load", load, recomputed)
     yield from compare_figures(
         "throughput_per_s", record.throughput_per_s, scenario.throughput_per_s(record.scenario, timed, facts.inferences)
     )
@@ -182,8 +155,6 @@ def _steady(facts: RecordFacts) -> Iterator[FigureFinding]:
         return
     arrivals_ns = timed.arrivals_ns - timed.begin_ns
     recomputed = steady.with_throttling(recomputed, arrivals_ns, timed.latency_ns, facts.record.sustained)
-    if stated_figures.woke_late is None:
-        recomputed = msgspec.structs.replace(recomputed, woke_late=None, waiting=None)
     yield from compare_figures("steady", stated_figures, recomputed)
     yield from compare_figures("samples.arrival: frames off the schedule", 0, steady.off_schedule(timed.schedule, arrivals_ns))
 
@@ -225,19 +196,12 @@ def _generation(facts: RecordFacts) -> Iterator[FigureFinding]:
         run = facts.energy_run(facts.record.windows)
         energy, why = (None, SHARED) if facts.record.together else generation_energy(facts.record.energy, facts.traces(), windows, run)
         recomputed = msgspec.structs.replace(recomputed, energy=energy, energy_reason=why)
-    if generation.output_lengths is None:
-        if generation.ended_early or recomputed.streaming_reason:
-            yield NotRecomputed("generation", "the method was another: it left out the queries that ended early")
-            return
-        recomputed = msgspec.structs.replace(recomputed, output_lengths=None)
-    is_other = generation.ttft is not None and not generation.ttft.effective
-    findings = _by_method(compare_figures("generation", generation, recomputed), DEPENDENCE, is_other=is_other)
-    yield from _by_method(findings, GENERATION_ENERGY, is_other=_has_other_energies(facts.record))
+    yield from compare_figures("generation", generation, recomputed)
     yield NotRecomputed("generation.own_*, generation.encode_ms", "the engine's own timings and the tokenised text are not kept")
 
 
 def _as_served(facts: RecordFacts, moments: generation_statistics.TokenMoments, recomputed: Generation) -> Generation:
-    """Return the recomputed figures with the goodput of a served load; older versions state none of a load."""
+    """Return the recomputed figures with the goodput of a served load."""
     generation, timed = facts.record.generation, facts.timed
     if generation is None or timed is None or generation.output_tokens_per_s is None:
         return msgspec.structs.replace(recomputed, output_tokens_per_s=None, user_tokens_per_s=None, goodput=None)
@@ -267,7 +231,7 @@ def _energy(facts: RecordFacts) -> Iterator[FigureFinding]:
     record = facts.record
     if record.windows is not None and record.energy is not None and record.energy.sensor == ESTIMATE_SENSOR:
         estimate = estimated_energy(record.energy.mean_power_w, facts.energy_run(record.windows))
-        yield from _by_method(compare_figures("energy", record.energy, estimate), ANY, is_other=_has_other_energies(record))
+        yield from compare_figures("energy", record.energy, estimate)
         return
     if record.windows is None or not record.power_traces:
         if record.energy is not None:
@@ -283,11 +247,7 @@ def _energy(facts: RecordFacts) -> Iterator[FigureFinding]:
         "other_energy_reasons": (record.other_energy_reasons, energies.refused),
     }
     for field, (stated_value, recomputed) in pairs.items():
-        yield from _by_method(compare_figures(field, stated_value, recomputed), ANY, is_other=_has_other_energies(record))
-
-
-def _has_other_energies(record: RunRecord) -> bool:
-    return (record.energy_method or 1) != per_inference.METHOD
+        yield from compare_figures(field, stated_value, recomputed)
 
 
 def _sustained(facts: RecordFacts) -> Iterator[FigureFinding]:

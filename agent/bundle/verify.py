@@ -1,6 +1,5 @@
 """Verifies bundles: undamaged, signed by whom, and every figure recomputed from the raw samples; and what one holds, in words."""
 
-import re
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
@@ -15,13 +14,9 @@ from edgemeter.agent.base.errors import ConfigError, UnavailableError
 from edgemeter.agent.base.figures import accuracy, plain_digits
 from edgemeter.agent.bundle import recompute, signature
 from edgemeter.agent.bundle.archive import RunBundle, RunFile, SeriesFile, read_bundle
-from edgemeter.agent.bundle.recompute import FigureDifference, NotRecomputed, OtherMethod, SameFigure
+from edgemeter.agent.bundle.recompute import FigureDifference, NotRecomputed, SameFigure
 from edgemeter.agent.contract.energy_provenance import energy_provenance
 from edgemeter.agent.contract.record import RunRecord
-from edgemeter.agent.energy.per_inference import METHOD
-
-# Of the energies by another method, what is printed; the rest of them is in the JSON.
-SHOWN = re.compile(r"(^|\.)(energy|other_energies|energy_reason|gross_mj|gross_u_mj|net_mj|net_u_mj|p[0-9_]+_(low|high)_ms)$")
 
 
 class BundleSignature(msgspec.Struct, frozen=True, kw_only=True):
@@ -34,14 +29,10 @@ class BundleSignature(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Verification(msgspec.Struct, frozen=True, kw_only=True):
-    """The result for one bundle; `checked` is the number of recomputed figures. A damaged one has an `error` and nothing else.
-
-    `other-method`: all is as stated but for figures that another version of the method computed (`other_method`): neither shown to be
-    right nor wrong.
-    """
+    """The result for one bundle; `checked` is the number of recomputed figures. A damaged one has an `error` and nothing else."""
 
     file: str
-    state: Literal["same", "other-method", "differs", "damaged"]
+    state: Literal["same", "differs", "damaged"]
     error: str | None = None
     record: str | None = None
     device: str | None = None
@@ -49,8 +40,6 @@ class Verification(msgspec.Struct, frozen=True, kw_only=True):
     written_by: str | None = None
     checked: int = 0
     differences: tuple[FigureDifference, ...] = ()
-    energy_method: int | None = None
-    other_method: tuple[OtherMethod, ...] = ()
     left: tuple[NotRecomputed, ...] = ()
     signature: BundleSignature | None = None
 
@@ -58,7 +47,7 @@ class Verification(msgspec.Struct, frozen=True, kw_only=True):
     def holds(self) -> bool:
         """Return whether the bundle is undamaged, its figures are not shown to be others, and its signature is absent or right."""
         signed = self.signature
-        return self.state in {"same", "other-method"} and (signed is None or (signed.state != "wrong" and signed.expected is not False))
+        return self.state == "same" and (signed is None or (signed.state != "wrong" and signed.expected is not False))
 
 
 def verify(path: Path, expected: str | None = None) -> Verification:
@@ -69,18 +58,15 @@ def verify(path: Path, expected: str | None = None) -> Verification:
     except ConfigError as error:
         return Verification(file=str(path), state="damaged", error=" ".join(str(error).split()))
     differences = tuple(finding for finding in findings if isinstance(finding, FigureDifference))
-    other_method = tuple(finding for finding in findings if isinstance(finding, OtherMethod))
     return Verification(
         file=str(path),
-        state="differs" if differences else "other-method" if other_method else "same",
+        state="differs" if differences else "same",
         record=bundle.record.id,
         device=bundle.record.device,
         model=bundle.record.model.name,
         written_by=bundle.manifest.written_by,
-        checked=sum(isinstance(finding, SameFigure | FigureDifference | OtherMethod) for finding in findings),
+        checked=sum(isinstance(finding, SameFigure | FigureDifference) for finding in findings),
         differences=differences,
-        energy_method=bundle.record.energy_method,
-        other_method=other_method,
         left=tuple(finding for finding in findings if isinstance(finding, NotRecomputed)),
         signature=signature_of(bundle, expected),
     )
@@ -108,9 +94,7 @@ def show_verifications(verifications: Sequence[Verification], version: str, cons
         for line in _lines(verification, version):
             console.print(line, markup=False, highlight=False, soft_wrap=True)
         if verification.differences:
-            console.print(_table(verification.differences, "recomputed"))
-        if verification.other_method:
-            console.print(_table([other for other in verification.other_method if SHOWN.search(other.field)], "by this version"))
+            console.print(_table(verification.differences))
     for line in _left_lines([verification for verification in verifications if verification.error is None]):
         console.print(line, markup=False, highlight=False, soft_wrap=True)
 
@@ -121,11 +105,6 @@ def _lines(verification: Verification, version: str) -> list[str]:
     count = len(verification.differences)
     differ = f"{verification.checked} figures recomputed, {count or 'none'} differ{'s' * (count == 1)}"
     lines = [f"{verification.file}: {verification.model} on {verification.device}: {differ}", f"  {signature_text(verification.signature)}"]
-    if verification.other_method:
-        method = f"its energies were computed by method {verification.energy_method or 1}, this version has method {METHOD}"
-        if not any("energy" in finding.field for finding in verification.other_method):
-            method = "its bounds of percentiles take queries as independent, this version looks whether they are"
-        lines.append(f"  {method}: from the same samples it computes what stands beside them; neither shows that the file was changed")
     if verification.written_by != version:
         lines.append(f"  written by edgemeter {verification.written_by}, recomputed by {version}: definitions may have changed in between")
     return lines
@@ -147,11 +126,11 @@ def signature_text(signature: BundleSignature | None) -> str:
     return f"signed by {signature.fingerprint}{whose}"
 
 
-def _table(findings: Sequence[FigureDifference | OtherMethod], recomputed: str) -> Table:
+def _table(findings: Sequence[FigureDifference]) -> Table:
     table = Table(box=SIMPLE_HEAD)
     table.add_column("field", overflow="fold")
     table.add_column("stated", justify="right", overflow="fold")
-    table.add_column(recomputed, justify="right", overflow="fold")
+    table.add_column("recomputed", justify="right", overflow="fold")
     for difference in findings:
         table.add_row(difference.field, _text(difference.stated), _text(difference.recomputed))
     return table

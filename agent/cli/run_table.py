@@ -284,9 +284,7 @@ def _energy_notes(run: RunRecord) -> list[str]:
         shared = f"{run.model.name} and {run.together.names} at the same time: {plain_digits(energy.mean_power_w)} W, {energy.scope}"
         return [f"energy of {shared}; by the inferences of one of them it is no cost of that model, and ranks nowhere"]
     left_out = f"leaves out {', '.join(energy.excludes)}" if energy.excludes else "leaves out nothing"
-    unknown = (
-        "" if energy.gross_u_mj is not None else f"; no interval (±?): {energy.interval_reason or 'an older record, which says no more'}"
-    )
+    unknown = "" if energy.gross_u_mj is not None else f"; no interval (±?): {energy.interval_reason}"
     notes = [f"energy by {energy.sensor}, {energy.scope}: {left_out}{unknown}"]
     if run.load and run.load.pauses and run.load.concurrency is None:
         notes.append(f"{run.load.pauses} random pauses between queries, {run.load.paused_ms:,.0f} ms in all, are in no figure")

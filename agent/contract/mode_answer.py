@@ -377,7 +377,5 @@ def _misses(run: RunRecord) -> int:
 
 
 def _of_wake_ups(run: RunRecord) -> int:
-    """Return how many frames were late because Edgemeter woke up late, of an older record at most."""
-    if run.steady is None or run.steady.woke_late is None:
-        return run.steady.late if run.steady and WOKE_LATE in run.verdict.rules else 0
-    return run.steady.woke_late
+    """Return how many frames were late because Edgemeter woke up late."""
+    return run.steady.woke_late if run.steady else 0

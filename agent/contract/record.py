@@ -118,8 +118,6 @@ class RunRecord(RecordPart, frozen=True, kw_only=True):
     energy_reason: str | None  # Why there is no energy.
     other_energies: tuple[Energy, ...] = ()  # Energy by the other sensors.
     other_energy_reasons: tuple[str, ...] = ()  # Why other sensors gave no energy.
-    energy_method: Count | None = None
-    """Version of the method that computed the energies from the readings; absent from agents that had only the first."""
     accuracy: Accuracy | None  # Accuracy of the outputs.
     accuracy_reason: str | None  # Why there is no accuracy.
     output_check: OutputCheck  # Timed outputs against outputs afterwards.
@@ -142,7 +140,7 @@ class RunRecord(RecordPart, frozen=True, kw_only=True):
     served: Served | None = None  # The server that ran the model; null in this process, and of language models (`generation`).
     sustained: Sustained | None = None  # The run over time, in mode sustained and of steady runs of 60 s or more.
     cool_down: CoolDown | None = None  # Wait before the run; null if none was asked for.
-    sandbox: Sandbox | None = None  # What protected this machine from the model; null of runs of older releases.
+    sandbox: Sandbox | None = None  # What protected this machine from the model.
     cpus: tuple[Count, ...] | None = None  # Cores the run was pinned to; null: any.
     order_seed: Int64 | None = None  # Seed of the order in which the session ran its cases.
     order_place: Positive | None = None  # Place of this run in that order, from 1.

@@ -132,7 +132,7 @@ class Steady(RecordPart, frozen=True, kw_only=True):
     frames: Count  # Frames that arrived.
     dropped: Count  # Frames that were never begun.
     late: Count  # Frames that were answered after the deadline.
-    woke_late: Count | None = None  # Late frames of which Edgemeter's late wake-up is the cause; null in older records.
+    woke_late: Count = 0  # Late frames of which Edgemeter's late wake-up is the cause.
     missed_ratio: Ratio  # Share of the frames that were dropped or late.
     missed_low_ratio: Ratio | None = None  # Lower bound (95%) of `missed_ratio`; null where the frames depend on each other too much.
     missed_high_ratio: Ratio | None = None  # Upper bound (95%) of `missed_ratio`; null as above.
@@ -328,7 +328,7 @@ class PowerTrace(RecordPart, frozen=True, kw_only=True):
 
     name: str  # Name of the sensor in the configuration.
     failures: Count = 0  # Readings that failed.
-    failure: str | None = None  # Why the last of them failed; null if none did, or a version before 3 of the energy method took the record.
+    failure: str | None = None  # Why the last of them failed; null if none did.
     ended: str | None = None  # Why reading ended early; null if it did not.
     sensor: str | None = None  # Id of the sensor; null, with all that follows, if the sensor never described itself.
     scope: Scope | None = None  # Part of the machine that the sensor sees.

@@ -18,8 +18,6 @@ from edgemeter.agent.energy.short_block import settled_ns, short_block
 from edgemeter.agent.energy.window import Window
 from edgemeter.agent.power.detect import NO_SENSOR, scope_rank
 
-# The version of the method: one more whenever the same readings give another energy, uncertainty or refusal.
-METHOD = 4
 FEWEST_IDLE_VALUES = 5
 RESOLVABLE = 3.0
 # A short block is worth so much idle: a sensor that lags by 5 s has settled, and one that never does is no reason for minutes.

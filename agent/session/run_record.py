@@ -14,7 +14,7 @@ from edgemeter.agent.contract.record import RunRecord
 from edgemeter.agent.contract.record_conditions import Condition, Environment, Provenance
 from edgemeter.agent.contract.record_figures import CoolDown, Energy, PowerTrace, Stretch, Sustained, Windows
 from edgemeter.agent.contract.suite import Case
-from edgemeter.agent.energy.per_inference import METHOD, Energies
+from edgemeter.agent.energy.per_inference import Energies
 from edgemeter.agent.energy.window import Window
 from edgemeter.agent.engine.job import MeasuredRun
 from edgemeter.agent.machine import clock
@@ -95,7 +95,6 @@ def run_record(
         energy_reason=power.reason,
         other_energies=power.others,
         other_energy_reasons=power.refused,
-        energy_method=METHOD,
         environment=environment,
         conditions=tuple(conditions),
         verdict=as_asked_for(judged, run.operating_point),

@@ -49,9 +49,7 @@ class ReleaseManifest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     python: str
     glibc: str
     files: tuple[ReleaseFile, ...]
-    checked: str
     built_ns: int
-    site_packages: str
 
 
 def read_manifest(archive: Path, release: InstalledRelease) -> ReleaseManifest:

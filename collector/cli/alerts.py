@@ -178,7 +178,7 @@ def _file(stores: Sequence[str], scratch: Path | None = None) -> WatchStore:
         return open_watch(ledger)
     if not isinstance(ledger, Path):
         return open_watch(ledger, "read")
-    # A copy: even to bring a file of an earlier version to this one would be to write.
+    # A copy, so that nothing beside the ledger is written.
     path, copy = watch_file_beside(str(ledger)), scratch / "watch"
     if path.exists():
         with closing(sqlite3.connect(path)) as source, closing(sqlite3.connect(copy)) as target:

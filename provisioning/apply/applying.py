@@ -36,6 +36,7 @@ STAGE = ".cache/edgemeter/apply"
 
 # A release is built on the board: unpacking a hundred megabytes on a slow card.
 INSTALL_S = 1800.0
+LOOK_S = 60.0
 JOIN_S = 120.0
 START_S = 900.0
 MB = 1e6
@@ -89,7 +90,7 @@ class ApplyRequest:
 class ApplySettings:
     """The settings that all devices share; `join_file` makes join.toml with a new token for a device that has not joined.
 
-    `disk` is the device's disk with the system to install into, None for the running one.
+    `disk` is the device's disk with the system to install into, None for the running one. `wheels` are installed beside the release's.
     """
 
     offers: Sequence[Offer]
@@ -103,6 +104,7 @@ class ApplySettings:
     sysfs: str = "/sys"
     is_dry: bool = False
     rejoins: bool = False
+    wheels: tuple[FileToCopy, ...] = ()
 
 
 class _StepFailed(Exception):  # noqa: N818 - what ends one device, no error of its own
@@ -197,10 +199,11 @@ class _Device:
                 "openssl is missing there, which verifies signatures and makes the device's key: `sudo apt-get install openssl`"
             )
         offered, python = self._choose()
-        is_installed, is_dry = self._has(offered), self._settings.is_dry
+        self._wheels = self._lacking_wheels()
+        is_installed, is_dry = self._has(offered) and not self._wheels, self._settings.is_dry
         if not is_installed and not is_dry:
             files = [FileToCopy(offered.folder / file.path, file.path, file.sha256, file.size_bytes) for file in offered.files()]
-            self._copy(files, offered.unpacked_bytes())
+            self._copy([*files, *self._wheels], offered.unpacked_bytes())
         release = None if is_installed or is_dry else self._stage_seen
         first = ["user", "release", "service", "udev", "accelerators"]
         first += ["power_mode"] if self._request.power_mode else []
@@ -221,6 +224,14 @@ class _Device:
         with contextlib.suppress(install.RefusedError):
             return current is not None and install.version_key(current) > install.version_key(version)
         return False
+
+    def _lacking_wheels(self) -> list[FileToCopy]:
+        """Return the further wheels that the release that runs there lacks."""
+        wheels = {f"{self._settings.prefix}/opt/edgemeter/current/further/{wheel.sha256}": wheel for wheel in self._settings.wheels}
+        if not wheels:
+            return []
+        result = self._root.run(["sh", "-s", "--", *wheels], b'for path; do [ -e "$path" ] || echo "$path"; done\n', LOOK_S)
+        return [wheel for path, wheel in wheels.items() if path in result.stdout.splitlines()]
 
     def _choose(self) -> tuple[Offer, Interpreter]:
         """Return the release and its interpreter, which is installed first if the board has none."""
@@ -271,6 +282,7 @@ class _Device:
             "dry": self._settings.is_dry,
             "steps": steps,
             "bundle": release,
+            "with": [f"{self._stage_seen}/{wheel.name}" for wheel in self._wheels],
             "version": offered.manifest.version,
             "manifest_sha256": offered.sha256,
             "public_key": self._settings.public_key,

@@ -11,6 +11,7 @@ from pathlib import Path, PurePosixPath
 
 from edgemeter.agent.base.errors import ConfigError, UnavailableError
 from edgemeter.provisioning.apply.board import ExaminedBoard, Interpreter
+from edgemeter.provisioning.apply.ssh import FileToCopy
 from edgemeter.provisioning.release import install
 from edgemeter.provisioning.release.install import FileEntry, Manifest
 from edgemeter.provisioning.release.manifest import read_release
@@ -65,6 +66,13 @@ def read_offer(path: Path, public_key: Path, scratch: Path) -> Offer:
         folder = Path(tempfile.mkdtemp(dir=scratch))
         verified.unpack(folder)
     return Offer(folder, verified.manifest, hashlib.sha256(verified.document).hexdigest())
+
+
+def further_wheel(path: Path) -> FileToCopy:
+    """Return a wheel that is installed beside a release; raises ConfigError if it is none."""
+    if path.suffix != ".whl" or not zipfile.is_zipfile(path):
+        raise ConfigError(f"{str(path)!r} is not a wheel: give a .whl for the board's Python and processor (--with)")
+    return FileToCopy(path, f"with/{path.name}", install.sha256(path), path.stat().st_size)
 
 
 def choose_offer(offers: Sequence[Offer], board: ExaminedBoard) -> tuple[Offer, Interpreter]:

@@ -151,17 +151,23 @@ class LocalDevice:
         link = self.root / "current"
         current = link.readlink().name if link.is_symlink() else None
         if current is not None and ordered(current) > ordered(version):
+            if self.plan["with"]:
+                raise StepError(f"{current} is installed, which is newer than {version}: give that release, to install wheels beside it")
             return "skipped", f"{current} is installed, which is newer than {version}"
         changed = ["release.pub"] if self.put(self.root / "release.pub", self.plan["public_key"].encode()) else []
         manifest = link / "manifest.json"
         manifest_sha256 = hashlib.sha256(manifest.read_bytes()).hexdigest() if manifest.exists() else None
-        if current != version or manifest_sha256 != self.plan["manifest_sha256"]:
-            changed.append(f"{current or 'nothing'} -> {version}")
+        is_new = current != version or manifest_sha256 != self.plan["manifest_sha256"]
+        changed += [f"{current or 'nothing'} -> {version}"] if is_new else []
+        changed += [Path(wheel).name for wheel in self.plan["with"]]
+        if is_new or self.plan["with"]:
             self.needs_restart()
             if not self.is_dry:
                 if not self.plan["bundle"]:
                     raise StepError("the release is missing: run it again")
                 command = [sys.executable, f"{self.plan['bundle']}/install.py", "--release", self.plan["bundle"], "--root", str(self.root)]
+                for wheel in self.plan["with"]:
+                    command += ["--with", wheel]
                 with self.quiet():
                     must(*command, timeout_s=self.plan["install_s"])
         return ("changed", ", ".join(changed)) if changed else ("ok", version)
@@ -211,24 +217,19 @@ class LocalDevice:
         return outcome(changed)
 
     def accelerators(self) -> StepResult:
-        """Look whether attached accelerators have their libraries; a release with the maker's packages installs them."""
+        """Look whether attached accelerators have their libraries."""
         sysfs = Path(self.plan["sysfs"])
         vendors = sysfs.glob("bus/usb/devices/*/idVendor")
         usb = {":".join((*lines(vendor)[:1], *lines(vendor.with_name("idProduct"))[:1])) for vendor in vendors}
         pci = {"".join(lines(vendor)) for vendor in sysfs.glob("bus/pci/devices/*/vendor")}
         lacking = []
         if (usb & CORALS or list(sysfs.glob("class/apex/apex_*"))) and not self.has_library("libedgetpu.so.1"):
-            lacking.append(
-                "a Coral without libedgetpu: `edgemeter fleet release build --extras coral --package libedgetpu1-std_VERSION_arm64.deb`"
-            )
+            lacking.append("a Coral without libedgetpu: `sudo apt-get install ./libedgetpu1-std_VERSION_arm64.deb` there")
         if HAILO in pci and not self.has_library("libhailort.so*"):
-            lacking.append("a Hailo without HailoRT: `edgemeter fleet release build --package hailort_VERSION_arm64.deb`")
+            lacking.append("a Hailo without HailoRT: `sudo apt-get install ./hailort_VERSION_arm64.deb` there")
         model = "".join(lines(sysfs / "firmware/devicetree/base/model"))
         if "Jetson" in model and not self.has_gpu_runtime():
-            lacking.append(
-                "a Jetson whose release runs on the CPU only: build it with --system-site-packages (and here `sudo apt install "
-                "python3-libnvinfer`), or with --wheel onnxruntime-gpu==VERSION --index URL"
-            )
+            lacking.append("a Jetson whose agent runs on the CPU only: `edgemeter fleet apply --with onnxruntime_gpu-VERSION.whl`")
         return ("skipped", "; ".join(lacking)) if lacking else ("ok", "")
 
     def has_library(self, name: str) -> bool:
@@ -237,10 +238,8 @@ class LocalDevice:
         return any(next(folder.glob(pattern), None) for folder in folders for pattern in (name, f"*-linux-gnu/{name}"))
 
     def has_gpu_runtime(self) -> bool:
-        """Return whether the installed release has, or sees, a runtime for an NVIDIA GPU."""
+        """Return whether the installed release has a runtime for an NVIDIA GPU."""
         folders = list(self.root.glob("current/lib/python3*/site-packages"))
-        if "include-system-site-packages = true" in lines(self.root / "current/pyvenv.cfg"):
-            folders += self.below("/usr/lib").glob("python3*/dist-packages")
         libraries = ("tensorrt*", "onnxruntime/capi/libonnxruntime_providers_cuda.so", "torch/lib/libtorch_cuda.so")
         return any(next(folder.glob(library), None) for folder in folders for library in libraries)
 
@@ -291,8 +290,7 @@ class LocalDevice:
         path = self.etc / "join.toml"
         self.put(path, self.plan["join"].encode(), 0o600)
         program, wait_s = str(self.root / "current/bin/edgemeter"), self.plan["join_s"]
-        # `--wait` is what releases before 0.2 call `--timeout`.
-        where = ["--home", str(self.home), "--config", str(self.etc / "config.toml"), "--wait", str(wait_s)]
+        where = ["--home", str(self.home), "--config", str(self.etc / "config.toml"), "--timeout", str(wait_s)]
         try:
             must(program, "agent", "join", str(path), *where, timeout_s=wait_s + 60)
         finally:

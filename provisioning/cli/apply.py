@@ -19,7 +19,7 @@ from edgemeter.agent.base.options import format_option
 from edgemeter.agent.base.tables import Format, console_for, print_data
 from edgemeter.agent.base.terminal import plain_table, print_text
 from edgemeter.provisioning.apply.applying import ApplyOutcome, ApplyRequest, ApplySettings, apply_all, make_join_file, of_fleet, of_host
-from edgemeter.provisioning.apply.offer import read_offer, read_python_tar
+from edgemeter.provisioning.apply.offer import further_wheel, read_offer, read_python_tar
 from edgemeter.provisioning.apply.ssh import SshOptions
 from edgemeter.provisioning.cli.options import folder_option
 from edgemeter.provisioning.identity.passphrase import read_passphrase
@@ -47,6 +47,14 @@ _FILE = click.Path(path_type=Path)
     multiple=True,
     required=True,
     help="A release (folder or .tar) of `edgemeter fleet release build`; repeatable: each device gets the first that fits.",
+)
+@click.option(
+    "--with",
+    "wheels",
+    type=click.Path(path_type=Path, exists=True, dir_okay=False),
+    multiple=True,
+    metavar="FILE.whl",
+    help="Wheel to install beside those of the release, also of later ones: a maker's runtime for its accelerator; repeatable.",
 )
 @click.option("--python-tar", type=_FILE, help="A relocatable CPython for boards whose Python is older than 3.10.")
 @click.option("--jobs", type=click.IntRange(1, 256), default=8, show_default=True, help="Number of devices handled in parallel.")
@@ -97,6 +105,7 @@ def apply(devices: tuple[str, ...], folder: FleetFolder, jobs: int, *, is_dry: b
             prefix=prefix.rstrip("/"),
             is_dry=is_dry,
             rejoins=options["rejoins"],
+            wheels=tuple(further_wheel(path) for path in options["wheels"]),
         )
         if options["host_keys"] == "accept-new":
             click.echo("ssh records the keys of unknown hosts (--host-keys strict refuses them)", err=True)

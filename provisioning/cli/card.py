@@ -166,7 +166,7 @@ def _print_notes(named: Path, plan: "CardPlan", request: "CardRequest") -> None:
     release = request.release.manifest
     click.echo(f"{named}: {plan.chosen.form}, because {plan.chosen.why}", err=True)
     contents = f"edgemeter {release.version} for {release.board} ({release.arch}, Python {release.python}, glibc {release.glibc})"
-    click.echo(f"release: {contents}; checked: {release.checked}", err=True)
+    click.echo(f"release: {contents}", err=True)
     if plan.previous:
         click.echo(f"removing an earlier preparation for another format: {', '.join(plan.previous)}", err=True)
     for name in plan.also_firing:

@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from edgemeter.provisioning.release.boards import ReleaseTarget
     from edgemeter.provisioning.release.build import BuiltRelease
 
-_ROOT_HELP = "System such as the board's, a folder or tar, to import the packages in. Default: $EDGEMETER_ARM64/root."
-
 
 @click.group(cls=DefaultGroup)
 def release() -> None:
@@ -134,9 +132,9 @@ def list_releases(folder: FleetFolder, *, form: Format | None) -> None:
     if print_data(form, listed):
         return
     target_of = attrgetter("version", "board", "python", "glibc")
-    rows = [(*target_of(release), f"{release.size_bytes / 1e6:.1f} MB", release.sha256[:12], release.checked) for release in listed]
-    headings = ("version", "board", "Python", "glibc", "size", "sha256", "checked")
-    console_for(form).print(narrow_table(headings, rows, folded={"checked"}, right={"size"}))
+    rows = [(*target_of(release), f"{release.size_bytes / 1e6:.1f} MB", release.sha256[:12]) for release in listed]
+    headings = ("version", "board", "Python", "glibc", "size", "sha256")
+    console_for(form).print(narrow_table(headings, rows, folded=(), right={"size"}))
 
 
 def _extras(_ctx: click.Context, _param: click.Parameter, value: str) -> tuple[str, ...]:
@@ -151,31 +149,13 @@ def _extras(_ctx: click.Context, _param: click.Parameter, value: str) -> tuple[s
 @click.option(
     "--extras", default="litert", show_default=True, callback=_extras, metavar="A,B", help="Runtimes and other extras to include."
 )
-@click.option(
-    "--wheel",
-    "wheels",
-    multiple=True,
-    metavar="FILE|URL[#sha256=HEX]|NAME==VERSION",
-    help="Wheel to include: a vendor's build, or another edgemeter. A URL needs its hash. May be repeated.",
-)
-@click.option("--find-links", multiple=True, metavar="FOLDER|URL", help="Further place to find wheels in. May be repeated.")
-@click.option("--index", "indexes", multiple=True, metavar="URL", help="Further package index, such as JetPack's. May be repeated.")
-@click.option(
-    "--package",
-    "packages",
-    multiple=True,
-    metavar="FILE[#sha256=HEX]",
-    help="Debian package (.deb) or hook (.sh) for the board's system, installed as root before the release: libedgetpu. What it depends on "
-    "and --root lacks comes with it. May be repeated.",
-)
-@click.option("--system-site-packages", is_flag=True, help="Let the release see the system's Python packages: JetPack's TensorRT.")
+@click.option("--wheel", type=FILE, help="Wheel of edgemeter. Default: made of what is installed here.")
 @click.option(
     "--signing-key-file",
     "key",
     type=FILE,
     help="Key to sign with. Default: release.key in the fleet folder; if it is elsewhere, the release is signed there.",
 )
-@click.option("--root", type=click.Path(path_type=Path), help=_ROOT_HELP)
 @click.option("-o", "--output", "out", type=FILE, help="Output file. Default: a name with version, board and Python.")
 @click.option("--dry-run", is_flag=True, help="Collect and check everything, show the result, and write nothing.")
 @click.option("--json", "is_json", is_flag=True, help="Print JSON.")
@@ -186,13 +166,8 @@ def build(
     python: str | None,
     glibc: str | None,
     extras: tuple[str, ...],
-    wheels: tuple[str, ...],
-    find_links: tuple[str, ...],
-    indexes: tuple[str, ...],
-    packages: tuple[str, ...],
-    system_site_packages: bool,
+    wheel: Path | None,
     key: Path | None,
-    root: Path | None,
     out: Path | None,
     dry_run: bool,
     is_json: bool,
@@ -201,7 +176,6 @@ def build(
 
     Example: edgemeter fleet release build --board pi5 --python 3.13 --extras litert,onnx
     """
-    from edgemeter.provisioning.release import additions, smoke
     from edgemeter.provisioning.release import boards as known
     from edgemeter.provisioning.release.build import ReleaseRequest, build_release
 
@@ -209,23 +183,7 @@ def build(
     public = folder.release_public_key if folder.release_public_key.exists() else None
     # A fleet whose release key is elsewhere has the public one alone.
     signing = key or (None if public is not None and not folder.release_key.exists() else folder.release_key)
-    added_files = [additions.parse_added_file(text) for text in wheels]
-    agent_wheels = [added_file for added_file in added_files if added_file.name.startswith("edgemeter-")]
-    if len(agent_wheels) > 1:
-        raise click.UsageError("give at most one --wheel of edgemeter itself")
-    request = ReleaseRequest(
-        target,
-        extras,
-        signing,
-        agent_wheels[0].local() if agent_wheels else None,
-        root or smoke.default_root(),
-        tuple(added_file for added_file in added_files if added_file not in agent_wheels),
-        find_links,
-        indexes,
-        tuple(additions.parse_added_file(text) for text in packages),
-        "system" if system_site_packages else "own",
-        public,
-    )
+    request = ReleaseRequest(target, extras, signing, wheel, public)
     built = build_release(request, out, lambda step: click.echo(f"{step} ...", err=True) if sys.stderr.isatty() else None, is_dry=dry_run)
     _print_built(built, target, dry_run=dry_run, is_json=is_json)
     if signing is None and not dry_run:
@@ -240,17 +198,14 @@ def _print_built(built: "BuiltRelease", target: "ReleaseTarget", *, dry_run: boo
 
     manifest = built.manifest
     if is_json:
-        document = {"path": str(built.path), "size_bytes": built.size_bytes, "dry_run": dry_run, "accelerators": built.accelerators}
-        document |= _fields(manifest)
-        print_json(document)
+        print_json({"path": str(built.path), "size_bytes": built.size_bytes, "dry_run": dry_run, **_fields(manifest)})
         return
     for file in sorted(manifest.files, key=lambda file: -file.size_bytes):
         click.echo(f"{file.size_bytes / 1e6:9.2f} MB  {file.path}")
     click.echo(f"{built.size_bytes / 1e6:9.2f} MB  {'would write ' if dry_run else ''}{built.path}")
-    click.echo(f"release {manifest.version} for {target.words}; {manifest.checked}")
+    click.echo(f"release {manifest.version} for {target.words}")
     click.echo(f"level {known.support_level(target)}")
-    click.echo(f"runs on {', '.join(['the CPU', *built.accelerators])}" if built.accelerators else "runs on the CPU only")
-    if (advice := known.find_board(target.board).accelerators) and not built.accelerators:
+    if advice := known.find_board(target.board).accelerators:
         click.echo(f"more on this board: {advice}")
 
 
@@ -280,40 +235,22 @@ def sign(folder: FleetFolder, path: Path, key: Path | None, out: Path | None, *,
 @release.command(short_help="Verify a release's signature and hashes.")
 @folder_option
 @click.argument("path", metavar="RELEASE", type=click.Path(path_type=Path))
-@click.option("--board", metavar="NAME", help="Board whose processor to emulate. Default: the release's own board.")
-@click.option("--root", type=click.Path(path_type=Path, exists=True), help=_ROOT_HELP)
 @click.option("--public-key", type=FILE, help="Key to verify with. Default: release.pub in the fleet folder.")
 @click.option("--json", "is_json", is_flag=True, help="Print JSON.")
-def check(
-    folder: FleetFolder,
-    path: Path,
-    board: str | None,
-    root: Path | None,
-    public_key: Path | None,
-    is_json: bool,  # noqa: FBT001 - click's
-) -> None:
-    """Verify a release's signature and hashes, and import its native packages as on its board.
+def check(folder: FleetFolder, *, path: Path, public_key: Path | None, is_json: bool) -> None:
+    """Verify a release's signature and hashes.
 
     Example: edgemeter fleet release check edgemeter-pi5.tar
     """
-    from edgemeter.provisioning.release import smoke
-    from edgemeter.provisioning.release.build import check_release
+    from edgemeter.provisioning.release.manifest import read_release
 
-    verified, checked = check_release(path, public_key or folder.release_public_key, board, root or smoke.default_root())
+    manifest = read_release(path, public_key or folder.release_public_key).manifest
     if is_json:
-        document = {"path": str(path), **_fields(verified.manifest), "now": checked.words, "dead": dict(checked.dead)}
-        print_json(document)
-    else:
-        manifest = verified.manifest
-        target = f"{manifest.board} ({manifest.arch}, Python {manifest.python}, glibc >= {manifest.glibc})"
-        click.echo(f"{path}: release {manifest.version} for {target}")
-        click.echo(f"signature and {len(manifest.files)} files are valid; at build time: {manifest.checked}")
-        for name in checked.imported:
-            click.echo(f"  imported  {name}")
-        for name, why in checked.dead:
-            click.echo(f"  DEAD      {name}: {why}")
-        click.echo(checked.words)
-    smoke.refuse_dead(checked)
+        print_json({"path": str(path), **_fields(manifest)})
+        return
+    target = f"{manifest.board} ({manifest.arch}, Python {manifest.python}, glibc >= {manifest.glibc})"
+    click.echo(f"{path}: release {manifest.version} for {target}")
+    click.echo(f"signature and {len(manifest.files)} files are valid")
 
 
 @click.command()

@@ -20,7 +20,7 @@ from edgemeter.provisioning.content.store import ContentStore
 from edgemeter.provisioning.inventory.fleet_file import open_registry
 from edgemeter.provisioning.inventory.fleet_folder import FleetFolder
 from edgemeter.provisioning.release import build, install, manifest, wheels
-from edgemeter.provisioning.release.boards import OLDEST_GLIBC, ReleaseTarget, board_of_model, find_board, numbers
+from edgemeter.provisioning.release.boards import OLDEST_GLIBC, ReleaseTarget, board_of_model, numbers
 from edgemeter.provisioning.release.manifest import VerifiedRelease
 from edgemeter.provisioning.update.releases import read_releases
 
@@ -84,10 +84,6 @@ def release_for(
 
 
 def _unpacked(release: VerifiedRelease, scratch: Path) -> Offer:
-    if any(file.path.startswith("packages/") for file in release.manifest.files):
-        raise UnavailableError(
-            f"the release {str(release.path)!r} brings packages for the system, which would stay there: use `edgemeter fleet apply`"
-        )
     folder = scratch / "release"
     with os_error_as(UnavailableError, f"cannot unpack the release {str(release.path)!r}", "make room in the temporary folder"):
         folder.mkdir()
@@ -117,14 +113,13 @@ def _of_fleet(folder: FleetFolder, board: ExaminedBoard, report: Callable[[str],
 
 def _target(board: ExaminedBoard, python: Interpreter) -> ReleaseTarget:
     name = board_of_model(board.board or "")
-    core = find_board(name).core if name else None
-    return ReleaseTarget(name or board.arch, board.arch, numbers(python.version), board.glibc or OLDEST_GLIBC, core)
+    return ReleaseTarget(name or board.arch, board.arch, numbers(python.version), board.glibc or OLDEST_GLIBC)
 
 
 def _built(target: ReleaseTarget, extras: tuple[str, ...], scratch: Path, report: Callable[[str], None]) -> Path:
     """Return the file of a release of what is installed here, made now or by an earlier call."""
     wheel = wheels.make_own_wheel(scratch)
-    identity = json.dumps([install.sha256(wheel), extras, target.markers(), target.glibc_text, target.core])
+    identity = json.dumps([install.sha256(wheel), extras, target.markers(), target.glibc_text])
     cache = config.home() / _FOLDER
     path = cache / f"{hashlib.sha256(identity.encode()).hexdigest()[:16]}.tar"
     with os_error_as(UnavailableError, f"cannot keep releases in {str(cache)!r}", "set EDGEMETER_HOME to a folder that can be written"):

@@ -230,10 +230,4 @@ def end_ban(statements: Statements, device: str) -> None:
 
 def active_bans(registry: Registry, now_ns: int) -> dict[str, Ban]:
     """Return the bans that hold at `now_ns`, by device."""
-    try:
-        return {ban.device: ban for ban in registry.rows(Ban, "SELECT * FROM bans WHERE until_ns > ? ORDER BY device", now_ns)}
-    except ConfigError as error:
-        # A file of an earlier version that no service has opened since.
-        if "no such table" in str(error):
-            return {}
-        raise
+    return {ban.device: ban for ban in registry.rows(Ban, "SELECT * FROM bans WHERE until_ns > ? ORDER BY device", now_ns)}

@@ -170,7 +170,6 @@ CREATE TABLE releases (
     arch TEXT NOT NULL,
     python TEXT NOT NULL,
     glibc TEXT NOT NULL,
-    checked TEXT NOT NULL,
     built_ns INTEGER NOT NULL,
     added_ns INTEGER NOT NULL
 );

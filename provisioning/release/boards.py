@@ -40,7 +40,6 @@ class BoardFamily(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     title: str
     arch: Literal["aarch64", "x86_64", "armv7l", "armv6l"]
     system: Annotated[tuple[BoardSystem, ...], msgspec.Meta(min_length=1)]
-    core: str | None = None
     note: str | None = None
     # What its accelerator needs besides the package index's wheels.
     accelerators: str | None = None
@@ -59,7 +58,6 @@ class ReleaseTarget:
     arch: str
     python: tuple[int, int]
     glibc: tuple[int, int]
-    core: str | None = None
 
     @property
     def python_text(self) -> str:
@@ -133,7 +131,6 @@ def release_target(name: str, python: str | None = None, glibc: str | None = Non
         arch=family.arch,
         python=numbers(system.python if system else str(python)),
         glibc=numbers(glibc or (system.glibc if system else oldest)),
-        core=family.core,
     )
     _check(target, family)
     return target

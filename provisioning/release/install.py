@@ -44,23 +44,18 @@ FORMS = {
     "arch": r"aarch64|x86_64",
     "python": r"3\.[0-9]{1,2}",
     "glibc": r"2\.[0-9]{1,2}",
-    "checked": r"[^\x00-\x1f\x7f]{1,500}",
     "sha256": r"[0-9a-f]{64}",
-    # Whether the release sees the system's Python packages too; absent in releases for installers that know of none.
-    "site_packages": r"own|system",
     # One folder deep at most: nothing that could lead out of the release.
-    "path": r"(?:(?:wheels|units|packages)/)?[A-Za-z0-9_][A-Za-z0-9._+-]{0,199}",
+    "path": r"(?:(?:wheels|units)/)?[A-Za-z0-9_][A-Za-z0-9._+-]{0,199}",
 }
 # PEP 440, without what we never publish: epochs.
 VERSION = re.compile(r"(\d+(?:\.\d+)*)(?:(a|b|rc)(\d+))?(?:\.post(\d+))?(?:\.dev(\d+))?(?:\+[A-Za-z0-9.]+)?\Z")
 # What pip writes beside the files of the wheels, compiled modules, and spare room.
 SPARE_BYTES, COMPILED_RATIO = 32 << 20, 1.3
-# Begins the file of a package that others of the release depend on.
-DEPENDENCY = "dependency-"
-# An SSH session's path may lack the folders of administration, which dpkg needs.
-SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 WAIT_S, STEP_S = 1200.0, 3600.0
 PIECE_BYTES = 1 << 20
+# Options of pip for wheels that are here.
+OFFLINE = ("--no-index", "--no-compile", "--no-cache-dir", "--no-warn-script-location", "--quiet")
 # Tests that wheels carry: half of numpy's modules.
 NEVER_IMPORTED = r"/lib/python3[.][0-9]+/(.*/)?tests?/"
 # A part of Python that this system omits (tkinter) is not the wheel's fault.
@@ -96,9 +91,7 @@ class Manifest(NamedTuple):
     python: str
     glibc: str
     files: tuple[FileEntry, ...]
-    checked: str
     built_ns: int
-    site_packages: str = "own"
 
 
 def parse_manifest(document: bytes) -> Manifest:
@@ -110,7 +103,7 @@ def parse_manifest(document: bytes) -> Manifest:
     _exactly("the manifest", fields, ("schema", "name", *Manifest._fields))
     if fields["schema"] != 1 or type(fields["schema"]) is not int:
         refuse(f"the manifest is of schema {fields['schema']!r}, this installer supports 1: use the installer of that release")
-    for field in ("name", "version", "board", "arch", "python", "glibc", "checked", "site_packages"):
+    for field in ("name", "version", "board", "arch", "python", "glibc"):
         _formed(field, fields[field])
     _natural("built_ns", fields["built_ns"])
     if not isinstance(fields["files"], list):
@@ -337,11 +330,12 @@ def version_key(version: str) -> tuple[object, ...]:
 class Installation:
     """One installation below `root`."""
 
-    def __init__(self, source: UnverifiedRelease, root: Path, document: bytes, manifest: Manifest) -> None:
-        """Take what `verify` returned; nothing happens yet."""
+    def __init__(self, source: UnverifiedRelease, root: Path, document: bytes, manifest: Manifest, added: Sequence[Path] = ()) -> None:
+        """Take what `verify` returned, and further wheels; nothing happens yet."""
         self.source, self.root, self.document, self.manifest = source, root, document, manifest
         self.release = root / "releases" / manifest.version
         self.staged = root / ".incoming"
+        self.added = added
         self.lock: int | None = None
 
     def current(self) -> str | None:
@@ -369,12 +363,10 @@ class Installation:
 
     def _interpreter(self) -> Path:
         version = self.manifest.python
-        running = Path(sys.executable)
-        is_system = self.root / "pythons" not in running.parents
-        if "%d.%d" % sys.version_info[:2] == version and (is_system or self.manifest.site_packages == "own"):  # noqa: UP031 - Python 3.8
-            return running
+        if "%d.%d" % sys.version_info[:2] == version:  # noqa: UP031 - Python 3.8
+            return Path(sys.executable)
         # A Python that was installed on a board whose own is too old.
-        brought = sorted(self.root.glob("pythons/*/bin/python" + version)) if self.manifest.site_packages == "own" else []
+        brought = sorted(self.root.glob("pythons/*/bin/python" + version))
         candidates = [str(candidate) for candidate in brought] or [
             candidate for candidate in [shutil.which("python" + version)] if candidate
         ]
@@ -420,7 +412,6 @@ class Installation:
         _remove(self.release)
         try:
             self._stage()
-            self._install_packages()
             self._install(python)
             self._compile()
             self._smoke()
@@ -448,61 +439,58 @@ class Installation:
         if free_bytes < needed_bytes:
             refuse(f"no space: the release needs {needed_bytes >> 20} MiB below {str(self.root)!r}, {free_bytes >> 20} MiB are free")
 
-    def _install_packages(self) -> None:
-        """Install the release's Debian packages and run its hooks (`*.sh`), each once on this device; they stay after a rollback."""
-        markers = self.root / "packages"
-        due = [file for file in self.manifest.files if file.path.startswith("packages/") and not (markers / file.sha256).exists()]
-        if not due:
-            return
-        names = ", ".join(Path(file.path).name for file in due)
-        if not os.access("/usr", os.W_OK):
-            refuse(
-                f"the release brings {names} for the system, and /usr cannot be written from here: install it with `edgemeter fleet apply`"
-            )
-        debs = [Path(file.path) for file in due if file.path.endswith(".deb")]
-        # The board's system may have a dependency already, and newer.
-        keep = ("--skip-same-version", "--refuse-downgrade")
-        groups: dict[tuple[str, ...], list[Path]] = {keep: [deb for deb in debs if deb.name.startswith(DEPENDENCY)]}
-        groups[()] = [deb for deb in debs if deb not in groups[keep]]
-        environment = {"PATH": SYSTEM_PATH, "DEBIAN_FRONTEND": "noninteractive", "LC_ALL": "C.UTF-8"}
-        for options, files in groups.items():
-            if files:
-                self._run("dpkg", ["dpkg", "--install", *options, *(str(self.staged / file) for file in files)], (0,), **environment)
-        for file in due:
-            if file.path.endswith(".sh"):
-                self._run("the hook " + Path(file.path).name, ["sh", "-eu", str(self.staged / file.path)], (0,), **environment)
-        markers.mkdir(exist_ok=True)
-        for file in due:
-            _write(markers / file.sha256, (file.path + "\n").encode())
-
     def _wheels(self) -> list[Path]:
         return sorted(self.staged.glob("wheels/*.whl"))
 
     def _install(self, python: Path) -> None:
         self.release.parent.mkdir(exist_ok=True)
-        system = ["--system-site-packages"] if self.manifest.site_packages == "system" else []
-        self._run("the virtual environment", [str(python), "-m", "venv", "--without-pip", *system, str(self.release)])
-        # A wheel of the release precedes the system's package of that name.
-        options = [
-            "--ignore-installed",
-            "--no-index",
-            "--no-deps",
-            "--no-compile",
-            "--no-cache-dir",
-            "--no-warn-script-location",
-            "--quiet",
-        ]
+        self._run("the virtual environment", [str(python), "-m", "venv", "--without-pip", str(self.release)])
         wheels = [str(wheel) for wheel in self._wheels() if not wheel.name.startswith("pip-")]
-        self._pip("install", *options, *wheels)
-        self._check_requirements()
+        self._pip("install", "--no-deps", *OFFLINE, *wheels)
+        self._install_further()
+        self._pip("check")
 
-    def _check_requirements(self) -> None:
-        """Refuse a wheel whose requirements are not met, by the markers of this machine; what the system's packages lack is not ours."""
-        status, lines = self._pip("check", fine=(0, 1))
-        projects = {_project(wheel.name.split("-")[0]) for wheel in self._wheels()}
-        wrong = [line for line in lines if _project(line.split(" ")[0]) in projects or self.manifest.site_packages == "own"]
-        if status and wrong:
-            refuse("the release is not complete: " + wrong[-1][:400])
+    def lacking(self) -> list[Path]:
+        """Return the further wheels of this device that the release lacks: those that it keeps, and the added ones in their place."""
+        wheels = {_project(wheel): wheel for wheel in [*sorted(self.root.glob("wheels/*.whl")), *self.added]}
+        return [wheel for wheel in wheels.values() if not (self.release / "further" / sha256(wheel)).exists()]
+
+    def add(self) -> None:
+        """Install the further wheels into the finished release, of which nothing changes if one is refused."""
+        try:
+            self._stage()
+            self._install_further()
+            self._compile()
+        finally:
+            _remove(self.staged)
+
+    def _install_further(self) -> None:
+        wheels = self.lacking()
+        if not wheels:
+            return
+        paths = [str(wheel) for wheel in wheels]
+        # Whether each fits this Python, and what it requires is there.
+        self._pip("install", "--dry-run", *OFFLINE, *paths)
+        unpacked = self.staged / "further"
+        for wheel in wheels:
+            with zipfile.ZipFile(str(wheel)) as archive:
+                archive.extractall(str(unpacked))  # noqa: S202 - zipfile keeps to the folder
+        for wheel in wheels:
+            self._import(wheel, PYTHONPATH=str(unpacked))
+        self._pip("install", "--no-deps", "--force-reinstall", *OFFLINE, *paths)
+        (self.release / "further").mkdir(exist_ok=True)
+        for wheel in wheels:
+            _write(self.release / "further" / sha256(wheel), (wheel.name + "\n").encode())
+
+    def keep(self) -> None:
+        """Keep the added wheels on this device for the releases that follow, in place of others of their project."""
+        folder = self.root / "wheels"
+        for wheel in self.added:
+            folder.mkdir(exist_ok=True)
+            for former in folder.glob("*.whl"):
+                if _project(former) == _project(wheel):
+                    former.unlink()
+            _write(folder / wheel.name, wheel.read_bytes())
 
     def _pip(self, *arguments: str, fine: tuple[int, ...] = (0,)) -> tuple[int, list[str]]:
         pip = sorted(self.staged.glob("wheels/pip-*.whl"))
@@ -515,7 +503,7 @@ class Installation:
     def _compile(self) -> None:
         """Write the bytecode of every module: the agent's user may not, and boards compare only if all of them start from bytecode.
 
-        It is valid whatever the times of the files become: a release is never edited.
+        It is valid whatever the times of the files become: nobody edits a release.
         """
         options = ["-q", "-q", "--invalidation-mode", "unchecked-hash", "-x", NEVER_IMPORTED]
         # Status 1: a wheel holds a template or a file for another Python, which nothing imports.
@@ -523,10 +511,13 @@ class Installation:
 
     def _smoke(self) -> None:
         for wheel in self._wheels():
-            modules = extension_modules(wheel)
-            if modules:
-                self._run("the import of " + wheel.name, [str(self.release / "bin/python"), "-B", "-c", IMPORT, *modules])
+            self._import(wheel)
         self._run("edgemeter --version", [str(self.release / "bin/python"), "-B", str(self.release / "bin/edgemeter"), "--version"])
+
+    def _import(self, wheel: Path, **variables: str) -> None:
+        modules = extension_modules(wheel)
+        if modules:
+            self._run("the import of " + wheel.name, [str(self.release / "bin/python"), "-B", "-c", IMPORT, *modules], **variables)
 
     def _run(self, task: str, command: list[str], fine: tuple[int, ...] = (0,), **variables: str) -> tuple[int, list[str]]:
         inherited = {name: value for name, value in os.environ.items() if not name.startswith(("PIP_", "PYTHON", "EDGEMETER_"))}
@@ -577,9 +568,9 @@ def _numbers(version: str) -> tuple[int, ...]:
     return tuple(int(part) for part in re.findall(r"\d+", version)[:2])
 
 
-def _project(name: str) -> str:
-    """Return the one form of a distribution's name. Source: PEP 503."""
-    return re.sub(r"[-_.]+", "-", name).lower()
+def _project(wheel: Path) -> str:
+    """Return the one form of the name of a wheel's distribution. Source: PEP 503."""
+    return re.sub(r"[-_.]+", "-", wheel.name.split("-")[0]).lower()
 
 
 def _remove(path: Path) -> None:
@@ -614,10 +605,10 @@ def _write(path: Path, content: bytes, mode: int = 0o644) -> None:
     _sync_folder(path.parent)
 
 
-def install(source: UnverifiedRelease, root: Path, public_key: Path, switch: str, downgrade: str) -> str:
+def install(source: UnverifiedRelease, root: Path, public_key: Path, switch: str, downgrade: str, added: Sequence[Path]) -> str:
     """Install the release; return in one line what was done, raise RefusedError if it is refused."""
     document, manifest = verify(source, public_key)
-    installation = Installation(source, root, document, manifest)
+    installation = Installation(source, root, document, manifest, added)
     python = installation.check(downgrade)
     verify_files(source, manifest)
     before, actions = installation.current(), []
@@ -625,6 +616,10 @@ def install(source: UnverifiedRelease, root: Path, public_key: Path, switch: str
         if not installation.is_finished():
             installation.build(python)
             actions.append("installed")
+        elif installation.lacking():
+            installation.add()
+            actions.append("added wheels to")
+        installation.keep()
         if not (root / "release.pub").exists():
             _write(root / "release.pub", public_key.read_bytes())
         if switch == "yes" and before != manifest.version:
@@ -644,12 +639,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--public-key", type=Path, help="key to verify it with, PEM; default: ROOT/release.pub")
     parser.add_argument("--switch", choices=("yes", "no"), default="yes", help="whether the release becomes the current one")
     parser.add_argument("--allow-downgrade", action="store_const", const="allowed", default="refused", help="allow an older version")
+    parser.add_argument(
+        "--with", dest="added", type=Path, action="append", default=[], metavar="FILE.whl",
+        help="wheel to install beside those of the release, now and with later releases; may be repeated",
+    )  # fmt: skip
     options = parser.parse_args(arguments)
     os.umask(0o022)
     root = Path(os.path.abspath(str(options.root)))  # noqa: PTH100 - links are not resolved
     try:
         with contextlib.closing(UnverifiedRelease(options.release)) as source:
-            text = install(source, root, options.public_key or root / "release.pub", options.switch, options.allow_downgrade)
+            text = install(source, root, options.public_key or root / "release.pub", options.switch, options.allow_downgrade, options.added)
     except (RefusedError, OSError, zipfile.BadZipFile) as error:
         sys.stderr.write("install: {}\n".format(" ".join(str(error).split())))
         return 1

@@ -38,11 +38,9 @@ def collect(request: dict[str, Any]) -> int:
     platforms = [option for tag in request["platforms"] for option in ("--platform", tag)]
     version = request["environment"]["python_version"].replace(".", "")
     abis = [option for abi in (f"cp{version}", "abi3", "none") for option in ("--abi", abi)]
-    links = [option for location in request.get("find_links", ()) for option in ("--find-links", location)]
-    indexes = [option for url in request.get("indexes", ()) for option in ("--extra-index-url", url)]
     status: int = main(
         ["download", "--quiet", "--disable-pip-version-check", "--only-binary=:all:", "--implementation", "cp", "--python-version",
-         version, *abis, *platforms, *links, *indexes, "--dest", request["folder"], *request["requirements"]]
+         version, *abis, *platforms, "--dest", request["folder"], *request["requirements"]]
     )  # fmt: skip
     return status
 

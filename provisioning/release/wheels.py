@@ -11,7 +11,7 @@ import subprocess
 import sys
 import tempfile
 import zipfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from importlib import metadata
 from importlib.resources import as_file, files
 from importlib.util import find_spec
@@ -144,39 +144,32 @@ def _has_setuptools() -> bool:
         return False
 
 
-def collect_wheels(
-    wheel: Path,
-    extras: Sequence[str],
-    target: ReleaseTarget,
-    folder: Path,
-    further: Mapping[str, str] | None = None,
-    find_links: Sequence[str] = (),
-    indexes: Sequence[str] = (),
-) -> None:
-    """Fill `folder` with edgemeter's wheel, those that it needs with the extras, and pip's; `further` are requirements by project.
-
-    `find_links` are folders or pages of wheels, `indexes` further package indexes, both searched beside the index.
+def collect_wheels(wheel: Path, extras: Sequence[str], target: ReleaseTarget, folder: Path) -> None:
+    """Fill `folder` with edgemeter's wheel, those that it needs with the extras, and pip's.
 
     Raises:
         ConfigError: there are no such wheels for the target, or an extra is unknown.
         UnavailableError: pip or the index cannot be reached.
     """
     own_requirement = f"edgemeter[{','.join(extras)}] @ {wheel.absolute().as_uri()}" if extras else wheel.absolute().as_uri()
-    request: dict[str, Any] = {"environment": target.markers(), "platforms": target.platforms(), "folder": str(folder)}
-    request |= {"requirements": [own_requirement, PIP, *(further or {}).values()], "find_links": [*find_links], "indexes": [*indexes]}
+    request = {
+        "environment": target.markers(),
+        "platforms": target.platforms(),
+        "folder": str(folder),
+        "requirements": [own_requirement, PIP],
+    }
     completed = _run_pip("collect", request)
     if completed.returncode != 0:
         raise ConfigError(
             f"no wheels for {target.words}: {_reason(completed)}; choose other extras or another Python, or check pip's configuration"
         )
-    check_wheels(extras, target, folder, [*(further or {})])
+    check_wheels(extras, target, folder)
 
 
-def check_wheels(extras: Sequence[str], target: ReleaseTarget, folder: Path, further_names: Sequence[str] = ()) -> None:
-    """Check that `folder` has all wheels that edgemeter, extras and further ones need; raises ConfigError with all that lack."""
+def check_wheels(extras: Sequence[str], target: ReleaseTarget, folder: Path) -> None:
+    """Check that `folder` has all wheels that edgemeter with these extras needs; raises ConfigError with all that lack."""
     named = f"edgemeter[{','.join(extras)}]" if extras else "edgemeter"
-    request = {"environment": target.markers(), "folder": str(folder), "requirements": [named, PIP, *further_names]}
-    completed = _run_pip("check", request)
+    completed = _run_pip("check", {"environment": target.markers(), "folder": str(folder), "requirements": [named, PIP]})
     if completed.returncode != 0:
         raise UnavailableError(f"cannot check the wheels for {target.words}: {_reason(completed)}")
     lacking = json.loads(completed.stdout)

@@ -17,7 +17,7 @@ from edgemeter.provisioning.release.manifest import VerifiedRelease
 
 @dataclass(frozen=True, slots=True)
 class Release:
-    """One release: its content, version and target; `checked` is how it was tested before it was signed."""
+    """One release: its content, version and target."""
 
     sha256: str
     size_bytes: int
@@ -27,7 +27,6 @@ class Release:
     arch: str
     python: str
     glibc: str
-    checked: str
     built_ns: int
     added_ns: int
 
@@ -61,8 +60,7 @@ def add_release(folder: FleetFolder, registry: Registry, verified_release: Verif
         manifest.pack_release(unpacked, packed)
         content = ContentStore(folder.content).put(packed)
     # Version, board, arch, Python and glibc come first in both.
-    built = (*fields[:5], fields.checked, fields.built_ns)
-    release = Release(content.sha256, content.size_bytes, name, *built, time.time_ns())
+    release = Release(content.sha256, content.size_bytes, name, *fields[:5], fields.built_ns, time.time_ns())
     with registry.transaction() as connection:
         insert_rows(connection, "releases", [release], conflict="ON CONFLICT DO NOTHING")
     return release

@@ -31,20 +31,20 @@ def index(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def pi4(system, index, tmp_path_factory):  # noqa: ARG001 - has to be there
+def pi4(index, tmp_path_factory):  # noqa: ARG001 - has to be there
     """Return a release for a Raspberry Pi 4 with LiteRT and llama.cpp, from real wheels, and its key."""
-    return _pi4_release(tmp_path_factory.mktemp("pi4"), ("litert", "llama"), system)
+    return _pi4_release(tmp_path_factory.mktemp("pi4"), ("litert", "llama"))
 
 
 @pytest.fixture(scope="module")
 def pi4_with_litert(index, tmp_path_factory):  # noqa: ARG001 - has to be there
-    """Return a release for a Raspberry Pi 4 with LiteRT only, from real wheels; the builder tried none of them."""
-    return _pi4_release(tmp_path_factory.mktemp("pi4-litert"), ("litert",), None)
+    """Return a release for a Raspberry Pi 4 with LiteRT only, from real wheels."""
+    return _pi4_release(tmp_path_factory.mktemp("pi4-litert"), ("litert",))
 
 
-def _pi4_release(folder, extras, root):
+def _pi4_release(folder, extras):
     key, public = small_release.keys(folder)
-    request = build.ReleaseRequest(boards.release_target("pi4"), extras, key, root=root)
+    request = build.ReleaseRequest(boards.release_target("pi4"), extras, key)
     built = build.build_release(request, folder / "pi4.tar", lambda _: None)
     return SimpleNamespace(path=built.path, manifest=built.manifest, key=key, public=public)
 

@@ -3,7 +3,6 @@
 import subprocess
 from pathlib import Path
 
-from edgemeter.provisioning.release import smoke
 from tests import requirements
 from tests.arm64.emulation import succeeded
 
@@ -34,7 +33,7 @@ def run_inside(system: Path, release: Path, script: str, *isolated: str, **varia
         variables: of the environment.
     """
     namespace = ("unshare", *isolated, "--user", "--map-root-user", "--mount", "--", "sh", "-euc", ENTER, "arm64")
-    command = [*namespace, system, requirements.program(smoke.QEMU), release, "/usr/bin/python3.13", script]
+    command = [*namespace, system, requirements.program("qemu-aarch64-static"), release, "/usr/bin/python3.13", script]
     environment = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "QEMU_CPU": "cortex-a72", "LC_ALL": "C.UTF-8", **variables}
     completed = subprocess.run([str(word) for word in command], env=environment, capture_output=True, text=True, check=False)
     succeeded(completed)

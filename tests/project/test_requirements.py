@@ -25,8 +25,6 @@ ALLOWED = {
     "tests/project/test_project_files.py": "linters of this project's environment come first, those on PATH after them",
     "tests/provisioning/apply/test_board.py": "what a device answered",
     "tests/provisioning/identity/test_fleet_units.py": "the broker's unit names Debian's mosquitto",
-    "tests/provisioning/release/test_additions.py": "the interpreter that made this environment, not any on PATH",
-    "tests/provisioning/release/test_system_packages.py": "the interpreter that made this environment, not any on PATH",
 }
 SKIPS = """import pytest
 

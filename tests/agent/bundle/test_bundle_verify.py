@@ -1,20 +1,16 @@
 """Facts about computing a record again from its raw samples."""
 
-import io
 import json
 
 import msgspec
 import numpy as np
 import pytest
-from rich.console import Console
 
 from edgemeter.agent.bundle import recompute
 from edgemeter.agent.bundle.recompute import FigureDifference, compare_figures
-from edgemeter.agent.bundle.verify import show_verifications, verify
+from edgemeter.agent.bundle.verify import verify
 from edgemeter.agent.contract import record_figures, samples
-from edgemeter.agent.contract.record import RunRecord
 from edgemeter.agent.contract.record_conditions import Verdict
-from edgemeter.agent.energy.per_inference import METHOD
 from edgemeter.agent.engine.scenarios import scenario
 from edgemeter.agent.session import sustained
 from tests.fixtures.bundle_factory import make_sound_record, rezip, write_bundle
@@ -77,54 +73,6 @@ def test_a_changed_verdict_is_named(tmp_path):
     for verdict, field in ((Verdict(state="valid", reasons=("made: up",)), "verdict.reasons"), (Verdict(state="invalid"), "verdict.state")):
         verification = verify(write_bundle(tmp_path, msgspec.structs.replace(make_sound_record(), verdict=verdict)))
         assert field in {difference.field for difference in verification.differences}
-
-
-def test_an_energy_by_an_older_method_is_shown_beside_todays_and_is_no_forgery(tmp_path):
-    """A gross energy 2% off, by method 1: both figures, and the bundle holds; a latency that was changed is caught as ever."""
-    record = make_sound_record()
-    energy = msgspec.structs.replace(record.energy, gross_mj=1.02 * record.energy.gross_mj)
-    older = msgspec.structs.replace(record, energy=energy, energy_method=None)
-    verification = verify(write_bundle(tmp_path, older))
-    assert (verification.state, verification.differences, verification.energy_method, verification.holds) == (
-        "other-method",
-        (),
-        None,
-        True,
-    )
-    (gross,) = verification.other_method
-    assert (gross.field, gross.stated, gross.recomputed) == ("energy.gross_mj", energy.gross_mj, pytest.approx(record.energy.gross_mj))
-    console = Console(file=io.StringIO(), width=120)
-    show_verifications([verification], "0.1.0", console)
-    printed = console.file.getvalue()
-    assert f"computed by method 1, this version has method {METHOD}" in printed
-    assert f"{energy.gross_mj:.10g}" in printed
-    assert f"{record.energy.gross_mj:.10g}" in printed
-    latency = msgspec.structs.replace(older.latency, p50_ms=older.latency.p50_ms * 0.9)
-    assert verify(write_bundle(tmp_path, msgspec.structs.replace(older, latency=latency))).state == "differs"
-
-
-def test_a_record_that_states_no_method_is_of_the_first(tmp_path):
-    """Agents before it did not write one."""
-    document = msgspec.to_builtins(make_sound_record())
-    del document["energy_method"]
-    older = msgspec.convert(document, RunRecord)
-    assert older.energy_method is None
-    assert verify(write_bundle(tmp_path, older)).state == "same"
-
-
-def test_bounds_of_a_version_that_took_queries_as_independent_are_no_forgery(tmp_path):
-    """A record without effective queries has its own bounds beside today's; its p50 is still held to the samples."""
-    record = make_sound_record()
-    older = msgspec.structs.replace(record.latency, effective={})
-    assert verify(write_bundle(tmp_path, msgspec.structs.replace(record, latency=older))).state == "same"
-    bounds = msgspec.structs.replace(older, p50_low_ms=older.p50_low_ms * 1.001)
-    verification = verify(write_bundle(tmp_path, msgspec.structs.replace(record, latency=bounds)))
-    assert [finding.field for finding in verification.other_method] == ["latency.p50_low_ms"]
-    console = Console(file=io.StringIO(), width=120)
-    show_verifications([verification], "0.1.0", console)
-    assert "its bounds of percentiles take queries as independent" in console.file.getvalue()
-    wrong = msgspec.structs.replace(older, p50_ms=older.p50_ms * 0.9)
-    assert verify(write_bundle(tmp_path, msgspec.structs.replace(record, latency=wrong))).state == "differs"
 
 
 def test_an_energy_without_support_is_named(tmp_path):

@@ -386,13 +386,12 @@ def test_misses_by_edgemeters_own_wake_ups_are_named_and_do_not_rule_a_mode_out(
     """Its runs are suspect for that: in one of three a frame was late, or 31 of 153 were."""
     doubted = Verdict(state="suspect", reasons=("schedule-not-kept: Edgemeter woke up to 30.4 ms late",))
     other = seconds_at("1 25W", 20.0, 5.0, 333.3, 0)
-    for changes in ({"woke_late": 1}, {}):
-        runs = seconds_at("0 15W", 30.0, 4.1, 273.3, 1, **changes)
-        runs[0] = msgspec.structs.replace(runs[0], verdict=doubted)
-        assert (
-            "; 15W would cost less (4.1 J/s) and possibly holds it "
-            "(0.22% of 459 frames missed, at most 1.2%; Edgemeter woke up late: measure again); "
-        ) in summary_of(runs, other)
+    runs = seconds_at("0 15W", 30.0, 4.1, 273.3, 1, woke_late=1)
+    runs[0] = msgspec.structs.replace(runs[0], verdict=doubted)
+    assert (
+        "; 15W would cost less (4.1 J/s) and possibly holds it "
+        "(0.22% of 459 frames missed, at most 1.2%; Edgemeter woke up late: measure again); "
+    ) in summary_of(runs, other)
     for woke_late, claim in (
         (31, "15W would cost less (4.1 J/s) and possibly holds it (20"),
         (3, "15W does not hold it (20% of frames missed; "),

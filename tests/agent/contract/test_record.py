@@ -101,7 +101,7 @@ def test_every_quantity_is_named_with_its_unit():
     units = ("_ms", "_w", "_mj", "_mb", "_c", "_hz", "_ns", "_ratio", "_per_s", "_bytes", "_s", "_tokens")
     plain = """schema session seq repeat seed batch count queries threads images samples inferences cores degrees_of_freedom gross_k net_k
         value detail scale zero_point compared identical shape refused differing inputs alike not_finite objects found highest_score
-        distinct_scores largest_difference lowest_cosine reference_value needed_value failures energy_method compiled_modules
+        distinct_scores largest_difference lowest_cosine reference_value needed_value failures compiled_modules
         turned_by_exif alpha_dropped cmyk_converted reduced_to_8_bit throttle_flags throttle_events preemptions pairs pid ratio
         stamped_tokens_max ended_early parameters read_parameters samples_per_query calls_per_query unserved
         in_flight_max pauses cpus order_seed order_place drawn_from tokens low high values without_parts

@@ -6,7 +6,7 @@ import os
 import msgspec
 import pytest
 
-from edgemeter.agent.bundle.recompute import FigureDifference, OtherMethod, SameFigure, recompute
+from edgemeter.agent.bundle.recompute import FigureDifference, SameFigure, recompute
 from edgemeter.agent.contract import record, samples, suite
 from edgemeter.agent.contract.case_settings import Settings
 from edgemeter.agent.contract.figures import FIGURES
@@ -69,19 +69,6 @@ def test_the_command_gives_the_misses_and_joules_of_a_calculation_by_hand(tmp_pa
     assert any(note.startswith("frames-missed: 30 of 150 frames were missed by 60 ms (0 dropped, 30 late)") for note in run.verdict.notes)
     assert differences(run) == []
     assert "steady.missed_ratio" in {finding.field for finding in recompute(run) if isinstance(finding, SameFigure)}
-
-
-@pytest.mark.slow
-@pytest.mark.alone
-def test_a_duty_cycle_with_late_wake_ups_in_it_is_that_of_an_older_version(tmp_path):
-    """It is shown beside today's, and is no forgery; that of a new record is one."""
-    write_replay(tmp_path, latencies_ms=[5.0])
-    run = run_of(tmp_path, {}, rate_per_s=30.0, seconds=2.0)
-    changed = msgspec.structs.replace(run, load=msgspec.structs.replace(run.load, utilisation_ratio=run.load.utilisation_ratio * 1.5))
-    assert [finding.field for finding in differences(changed)] == ["load.utilisation_ratio"]
-    older = msgspec.structs.replace(changed, steady=msgspec.structs.replace(run.steady, woke_late=None, waiting=None))
-    assert differences(older) == []
-    assert [finding.field for finding in recompute(older) if isinstance(finding, OtherMethod)] == ["load.utilisation_ratio"]
 
 
 @pytest.mark.slow

@@ -1,5 +1,6 @@
 """A fleet with a release and one device behind a real sshd; everything that is installed goes below a folder of the test's."""
 
+import subprocess
 from pathlib import Path
 
 from edgemeter.provisioning.apply import applying, offer
@@ -64,6 +65,11 @@ class Bench:
         """The release that the device runs."""
         link = self.prefix / "opt/edgemeter/current"
         return link.readlink().name if link.is_symlink() else None
+
+    def imports(self, module):
+        """Return whether the agent's Python imports that module."""
+        python = self.prefix / "opt/edgemeter/current/bin/python"
+        return subprocess.run([python, "-c", f"import {module}"], check=False, capture_output=True).returncode == 0
 
     def tree(self):
         """Return every file below the prefix with when it was written."""

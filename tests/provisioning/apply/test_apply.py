@@ -5,8 +5,8 @@ import fcntl
 
 import pytest
 
-from edgemeter.provisioning.apply import applying
-from tests.fixtures import device_release
+from edgemeter.provisioning.apply import applying, offer
+from tests.fixtures import device_release, small_release
 from tests.provisioning.apply.bench import Bench, states
 
 pytestmark = [pytest.mark.system_python, pytest.mark.needs("openssl", "ssh", "sshd")]
@@ -30,6 +30,20 @@ def test_a_fresh_board_gets_everything_and_a_repeated_run_changes_nothing(tmp_pa
         assert (bench.tree(), bench.tokens) == (before, ["board"])
         assert states(bench.apply(rejoins=True))["join"] == "changed"
         assert bench.tokens == ["board", "board"]
+
+
+@pytest.mark.slow
+def test_a_wheel_given_beside_the_release_is_installed_once(tmp_path):
+    """By the real installer, beside a release that runs already; the second time each step reports that it is done."""
+    with contextlib.closing(Bench(tmp_path, installer=None)) as bench:
+        assert bench.apply().remedy is None
+        wheels = (offer.further_wheel(small_release.write_wheel(tmp_path, "vendor", "1.0", files={"vendor.py": "NPU = True\n"})),)
+        added = bench.apply(wheels=wheels)
+        assert (added.remedy, states(added)["copy"], states(added)["release"], states(added)["join"]) == (None, "changed", "changed", "ok")
+        assert bench.imports("vendor")
+        before = bench.tree()
+        repeated = bench.apply(wheels=wheels)
+        assert (repeated.state, repeated.remedy, bench.tree()) == ("ok", None, before)
 
 
 @pytest.mark.slow

@@ -46,7 +46,7 @@ def read(**values):
 
 def a_release(folder, arch="aarch64", python="3.13", glibc="2.27"):
     """Return a release for such a device."""
-    return Offer(folder, Manifest("1.0.0", "any", arch, python, glibc, (), "unchecked", 0), "0" * 64)
+    return Offer(folder, Manifest("1.0.0", "any", arch, python, glibc, (), 0), "0" * 64)
 
 
 def test_a_raspberry_pi_is_read():

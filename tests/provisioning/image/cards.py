@@ -52,7 +52,7 @@ def release(folder: Path, key: Path, version: str = "0.0.1") -> Path:
     files = {"small_agent.py": AGENT, "INFO/entry_points.txt": "[console_scripts]\nedgemeter = small_agent:main\n"}
     small_release.write_wheel(release_folder / "wheels", "edgemeter", version, files=files)
     build.add_scripts(release_folder)
-    build.seal_release(build.ReleaseRequest(small_release.this_target(), (), key), release_folder, "unchecked: a test", version)
+    build.seal_release(build.ReleaseRequest(small_release.this_target(), (), key), release_folder, version)
     return release_folder
 
 

@@ -6,14 +6,10 @@ from edgemeter.agent.base.errors import ConfigError
 from edgemeter.provisioning.release import boards
 from tests.fixtures.rows import table_row
 
-# Source: `qemu-aarch64-static -cpu help` of qemu 7.2.
-CORES = {"cortex-a35", "cortex-a53", "cortex-a57", "cortex-a72", "cortex-a76"}
 
-
-def test_every_board_has_a_core_that_qemu_knows_and_a_level_that_is_explained():
-    """A 64-bit arm board names the core that it is tried on; others have no emulation and name none."""
+def test_every_board_has_a_level_that_is_explained():
+    """The runtimes have no wheels for 32 bits."""
     for name, board in boards.all_boards().items():
-        assert (board.core in CORES) == (board.arch == "aarch64"), name
         for system in board.system:
             assert system.level in boards.LEVELS, name
             assert (system.level == "none") == (board.arch in {"armv7l", "armv6l"}), name

@@ -331,6 +331,47 @@ def test_a_module_that_dies_is_named_with_its_signal(releases, installed, tmp_pa
     assert release_of(installed) == "1.0"
 
 
+@pytest.mark.slow
+def test_a_further_wheel_stays_beside_the_releases_of_the_device(releases, tmp_path):
+    """Installed beside the running release, and with the next one; another version takes its place; again it changes nothing."""
+    root = tmp_path / "opt"
+    files = {version: {"vendor.py": f"VERSION = {version!r}\n"} for version in ("1.0", "2.0")}
+    wheels = {version: small_release.write_wheel(tmp_path, "vendor", version, ("msgspec",), files[version]) for version in files}
+
+    def added(release, version):
+        result = start(release, root, releases.public, "--with", str(wheels[version]))
+        script = "import vendor, importlib.metadata; print(vendor.VERSION, importlib.metadata.version('vendor'))"
+        imported = subprocess.run([root / "current/bin/python", "-c", script], capture_output=True, text=True, check=True).stdout
+        return result.returncode, result.stdout.split("release")[0], imported
+
+    assert start(releases.v10, root, releases.public).returncode == 0
+    assert added(releases.v10, "1.0") == (0, "install: added wheels to ", "1.0 1.0\n")
+    assert added(releases.v10, "1.0") == (0, "install: nothing to do: ", "1.0 1.0\n")
+    assert added(releases.v10, "2.0") == (0, "install: added wheels to ", "2.0 2.0\n")
+    assert start(releases.v11, root, releases.public).returncode == 0
+    assert (release_of(root), [path.name for path in root.glob("wheels/*")]) == ("1.1", ["vendor-2.0-py3-none-any.whl"])
+    assert list(root.glob("releases/1.1/lib/python*/site-packages/vendor-2.0.dist-info"))
+    assert not (root / ".incoming").exists()
+
+
+@pytest.mark.slow
+@pytest.mark.needs("gcc")
+def test_a_further_wheel_that_does_not_fit_leaves_the_release_as_it_is(releases, installed, tmp_path):
+    """For another Python, without what it requires, or with instructions that this processor lacks: one line that names it."""
+    before = picture(installed)
+    other = small_release.write_wheel(tmp_path, "other", "1.0")
+    for wheel, why in (
+        (other.rename(tmp_path / "other-1.0-cp38-cp38-win32.whl"), "other-1.0-cp38-cp38-win32.whl is not a supported wheel"),
+        (small_release.write_wheel(tmp_path, "lonely", "1.0", ("absent>=3",)), "absent>=3"),
+        (small_release.dead_wheel(tmp_path), "the import of dead-1.0-py3-none-any.whl died of SIGILL"),
+    ):
+        result = start(releases.v10, installed, releases.public, "--with", str(wheel))
+        with table_row(why):
+            assert (result.returncode, result.stderr.count("\n")) == (1, 1)
+            assert why in result.stderr
+            assert picture(installed) == before
+
+
 @pytest.mark.skipif(
     subprocess.run(["unshare", "--user", "--map-root-user", "--mount", "true"], check=False, capture_output=True).returncode != 0,
     reason="no user namespaces here",

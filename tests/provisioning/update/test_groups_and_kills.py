@@ -24,7 +24,7 @@ from tests.fleet.replay_devices import Crowd
 pytestmark = [pytest.mark.mosquitto, pytest.mark.slow, pytest.mark.long]
 
 NAMES = [f"pi-{number:02d}" for number in range(40)]
-RELEASE = Release("a" * 64, 10, "edgemeter.tar", "2.0", "pi5", "aarch64", "3.11", "2.36", "unchecked", 1, 1)
+RELEASE = Release("a" * 64, 10, "edgemeter.tar", "2.0", "pi5", "aarch64", "3.11", "2.36", 1, 1)
 LONG_S = 150.0
 
 
