@@ -58,7 +58,6 @@ EXTRAS = {
     "onnxruntime_ep_webgpu": "webgpu-ep",
     "onnxruntime_ggml": "ggml-ep",
     "gguf": "convert",
-    "grpc": "grpc",
     "litert_lm": "litert-lm",
     "litert_torch": "convert",
     "mlperf_loadgen": "bench",

@@ -1,4 +1,4 @@
-"""Metrics of accuracy: what people call them, and which way is better. The one table; a metric of another package has its own name."""
+"""Metrics of accuracy: what people call them, in one table; a metric of a plug-in has its own name, and may be an error."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -9,12 +9,10 @@ Better = Literal["higher", "lower"]
 
 @dataclass(frozen=True, slots=True)
 class AccuracyMetric:
-    """A metric: `title` in tables and charts, `words` where there is room for them (empty: the title); a share or rate has unit `ratio`."""
+    """A metric, of which more is better: `title` in tables and charts, `words` where there is room for them (empty: the title)."""
 
     title: str
     words: str = ""
-    better: Better = "higher"
-    unit: str = "ratio"
 
 
 # Metrics of a record's accuracy, and of its details.
@@ -54,11 +52,6 @@ def metric_name(metric: str) -> str:
 def metric_words(metric: str) -> str:
     """Return a metric in words: `AP at IoU 0.50` for `ap50`."""
     return (METRICS[metric].words or METRICS[metric].title) if metric in METRICS else metric
-
-
-def metric_unit(metric: str) -> str | None:
-    """Return the unit of a metric: `ratio` of a share or a rate, `correlation`, `m`; None of another package's."""
-    return METRICS[metric].unit if metric in METRICS else None
 
 
 def gain(value: float, better: Better) -> float:

@@ -11,7 +11,6 @@ import msgspec
 from edgemeter.agent.base.errors import ConfigError
 
 _SCHEMES = ("http", "https")
-_WITH_TLS = ("https", "grpcs")
 
 
 class ServerAddress(msgspec.Struct, frozen=True, kw_only=True):
@@ -24,18 +23,18 @@ class ServerAddress(msgspec.Struct, frozen=True, kw_only=True):
     timeout_s: Annotated[float, msgspec.Meta(gt=0)] = 600.0
 
 
-def address_parts(url: str, schemes: tuple[str, ...] = _SCHEMES) -> SplitResult:
+def address_parts(url: str) -> SplitResult:
     """Return the parts of a server's address; raises ConfigError where it is none, or would show a password in every record."""
     try:
         parts = urlsplit(url)
-        is_address = bool(parts.hostname and parts.scheme in schemes and port_of(parts) and not parts.query and not parts.fragment)
+        is_address = bool(parts.hostname and parts.scheme in _SCHEMES and port_of(parts) and not parts.query and not parts.fragment)
     except ValueError:
         is_address = False
     if is_address and "@" not in parts.netloc:
         return parts
     before, at, behind = url.rpartition("@")
     visible = f"{before.partition('://')[0]}://...@{behind}" if at else url
-    remedy = f"give {schemes[0]}://HOST:PORT or {schemes[1]}://HOST (without user and password)"
+    remedy = "give http://HOST:PORT or https://HOST (without user and password)"
     raise ConfigError(f"{visible!r} is not the address of a server: {remedy}")
 
 
@@ -46,7 +45,7 @@ def port_of(parts: SplitResult) -> int:
 
 def has_tls(parts: SplitResult) -> bool:
     """Return whether an address is spoken to with TLS."""
-    return parts.scheme in _WITH_TLS
+    return parts.scheme == "https"
 
 
 def is_own(family: int, host: str) -> bool:
@@ -61,7 +60,7 @@ def is_own(family: int, host: str) -> bool:
 
 def is_on_this_machine(url: str) -> bool | None:
     """Return whether the server at an address runs on this machine; None where its name has no address, or several that differ in that."""
-    parts = address_parts(url, (*_SCHEMES, "grpc", "grpcs"))
+    parts = address_parts(url)
     try:
         addresses = socket.getaddrinfo(parts.hostname, port_of(parts), type=socket.SOCK_STREAM)
     except (OSError, UnicodeError):

@@ -66,7 +66,9 @@ class ServerConnection:
         parts = address_parts(url)
         self._path = parts.path.rstrip("/")
         self._headers = {"Content-Type": "application/json"} | ({"Authorization": f"Bearer {key}"} if key else {}) | dict(headers or {})
-        check_headers(self._headers, url)
+        for name, value in self._headers.items():
+            if not _HEADER.fullmatch(f"{name}:{value}"):
+                raise ConfigError(f"header {name!r} for the server {url!r} cannot be sent: correct headers or api_key_file of its file")
         self._answered_ns = 0
         self.connect_ns: int | None = None
         self.closes = False
@@ -278,21 +280,14 @@ class ServerConnection:
         )
 
 
-def check_headers(headers: Mapping[str, str], url: str, form: re.Pattern[str] = _HEADER) -> None:
-    """Return when each `name:value` has the form; raises ConfigError otherwise."""
-    for name, value in headers.items():
-        if not form.fullmatch(f"{name}:{value}"):
-            raise ConfigError(f"header {name!r} for the server {url!r} cannot be sent: correct headers or api_key_file of its file")
-
-
 def _status_remedy(status: int, reason: str, path: str, location: str | None, content: Mapping[str, Any]) -> str:
     """Return what to do about a refusal."""
     if location and status // 100 == 3:
         return _moved(path, location)
-    if status in REMEDIES:
-        return REMEDIES[status]
+    if status in _REMEDIES:
+        return _REMEDIES[status]
     if status < http.client.INTERNAL_SERVER_ERROR and "context" in reason.lower():
-        return REMEDIES[http.client.REQUEST_ENTITY_TOO_LARGE]
+        return _REMEDIES[http.client.REQUEST_ENTITY_TOO_LARGE]
     field = next((name for name in content if name in reason and name not in ("model", "prompt", "messages")), None)
     if status < http.client.INTERNAL_SERVER_ERROR and field:
         return f"it does not take {field}: leave it out of extra, or choose another endpoint in the server's file"
@@ -305,7 +300,7 @@ def _status_remedy(status: int, reason: str, path: str, location: str | None, co
 
 
 _KEY = "give its key as api_key_file in the server's file, one that may use this model"
-REMEDIES = {
+_REMEDIES = {
     401: _KEY,
     403: _KEY,
     404: "check url, model and endpoint of the server's file",
@@ -314,7 +309,7 @@ REMEDIES = {
     503: "wait until the server has loaded its model and has room",
 }
 # Of requests with tensors.
-TENSOR_REMEDIES = REMEDIES | {
+_TENSOR_REMEDIES = _REMEDIES | {
     400: "the server does not take these inputs: check model and transport of the server's file, and the model's card",
     404: "check url, model and version of the server's file",
     413: "choose a smaller batch, or raise the server's limit",
@@ -327,8 +322,8 @@ def tensor_remedy(status: int, path: str, location: str | None) -> str:
     """Return what to do where a server of tensors answers `path` with this status, and location."""
     if location and status // 100 == 3:
         return _moved(path, location)
-    if status in TENSOR_REMEDIES or status >= http.client.INTERNAL_SERVER_ERROR:
-        return TENSOR_REMEDIES.get(status, "read the server's log")
+    if status in _TENSOR_REMEDIES or status >= http.client.INTERNAL_SERVER_ERROR:
+        return _TENSOR_REMEDIES.get(status, "read the server's log")
     return "the server does not take this request: check url, model and transport of the server's file"
 
 

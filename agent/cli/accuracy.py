@@ -23,7 +23,7 @@ def accuracy(*, with_classes: bool, form: Format | None, **options: Any) -> None
 
     A detector gets AP, AP50, AP75, small, medium, large and AR; a classifier top-1 and top-5; other tasks what their metric is called.
 
-    JSON keys: metric, value, unit, better (higher or lower), reason (of a null value),
+    JSON keys: metric, value, better (higher or lower), reason (of a null value),
     ap, ap50, ap75, ap_small, ap_medium, ap_large, ar_1, ar_10, ar_100, ar_small, ar_medium, ar_large (of a classifier top1,
     top5), low, high, interval, interval_reason, images, per_class, by_objects, groups, group_gap, verdict, reasons,
     warnings. A figure is null if there is nothing to find. At most 100 detections per image and class count.

@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.table import Table
 
 from edgemeter.agent.base.figures import ABSENT
-from edgemeter.agent.base.metrics import metric_name, metric_unit
+from edgemeter.agent.base.metrics import metric_name
 from edgemeter.agent.base.terminal import plain_table, print_text
 from edgemeter.agent.contract import model_file
 from edgemeter.agent.contract.record_accuracy import Accuracy, PartAccuracy
@@ -64,14 +64,13 @@ def document(scored: AccuracyScores) -> dict[str, Any]:
     accuracy = scored.accuracy
     verdict = {"verdict": scored.verdict.state, "reasons": list(scored.verdict.reasons)}
     if accuracy is None:
-        figures: dict[str, Any] = dict.fromkeys(("metric", "value", "unit", "better", *METRICS))
+        figures: dict[str, Any] = dict.fromkeys(("metric", "value", "better", *METRICS))
         why = {"reason": scored.reason, **verdict, "warnings": list(scored.warnings)}
         return {**figures, "images": scored.images, "per_class": {}, **why}
     fields = msgspec.to_builtins(accuracy)
     return {
         "metric": accuracy.metric,
         "value": accuracy.value,
-        "unit": metric_unit(accuracy.metric),
         "better": accuracy.better,
         NAMES.get(accuracy.metric, accuracy.metric): accuracy.value,
         **accuracy.detail,

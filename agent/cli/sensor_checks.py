@@ -15,8 +15,7 @@ from edgemeter.agent.base.config import read as read_config
 from edgemeter.agent.base.documents import print_json
 from edgemeter.agent.base.options import config_option, json_option, quiet_option
 from edgemeter.agent.base.progress import note, progress_bar, wait_note
-from edgemeter.agent.energy.load_steps import switched_load
-from edgemeter.agent.energy.self_test import judged, length_s, read_under_load, turns
+from edgemeter.agent.energy.self_test import judged, length_s, read_under_load, switched_load, turns
 from edgemeter.agent.machine import fingerprint
 from edgemeter.agent.machine.board import storing_board_key
 from edgemeter.agent.machine.power_range import power_range

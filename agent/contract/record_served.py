@@ -1,4 +1,4 @@
-"""The part of the record on a model behind a server: what travelled, what the server itself states, and the queries that failed."""
+"""The part of the record on a model behind a server: what travelled, and the queries that failed."""
 
 from edgemeter.agent.base.types import Count
 from edgemeter.agent.contract.record_conditions import RecordPart
@@ -16,19 +16,10 @@ class Served(RecordPart, frozen=True, kw_only=True):
     is_here: bool | None = None  # Whether the connection ends at this machine; null if unknown.
     encode: Stage | None = None  # Making a request of the inputs, before the query; no part of the latency.
     decode: Stage | None = None  # Making outputs of an answer, after the query; no part of the latency.
-    connect: Stage | None = None  # Opening a connection within the latency of timed queries; null where none did, and of gRPC.
+    connect: Stage | None = None  # Opening a connection within the latency of timed queries; null where none did.
     request_bytes: Count | None = None  # Size of a request without its HTTP headers, the largest.
     response_bytes: Count | None = None  # Size of an answer without its HTTP headers, the largest.
     network_round_trip_ms: float | None = None  # Round trip of a small request on the same connection in ms: a part of the latency.
-    server_queue_ms: float | None = None  # Mean wait of a request in the server in ms, by its own statistics of the timed part.
-    server_compute_ms: float | None = None
-    """Mean of a request's inputs, inference and outputs in the server in ms, by its own statistics of the timed part; with dynamic
-    batching that of its whole batch."""
-    remainder_ms: float | None = None
-    """Mean time of a request, of users the first ones too, less the server's queue and compute in ms: client, network, and HTTP in the
-    server; null where these are not times of the same requests, or longer."""
-    server_reason: str | None = None  # Why there are no times by the server's own statistics.
-    requests_of_others: Count | None = None  # Requests by others in the timed part, by the server's statistics; null where unknown.
     failed_queries: Count = 0  # Queries that the server did not answer; they are in no statistic.
     failures: dict[str, Count] = {}  # Failed queries by their kind, e.g. `http 429`.
     goodput: Goodput | None = None  # Requests that met the limits; null where no limits were set.

@@ -6,14 +6,18 @@ some tenths of a second, which a fast sensor needs, to some seconds, which a slo
 
 import datetime as dt
 import math
+import multiprocessing
+import os
 import random
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from edgemeter.agent.base.errors import MeasurementError, TransientError
+from edgemeter.agent.base.errors import MeasurementError, TransientError, UnavailableError
 from edgemeter.agent.base.progress import Tell
 from edgemeter.agent.energy.queries import Array
 from edgemeter.agent.energy.refusals import power_refusal
@@ -23,6 +27,9 @@ from edgemeter.agent.energy.step_response import SHORT_S, Estimate, StepResponse
 from edgemeter.agent.machine.power_range import ANY_MACHINE, PowerRange
 from edgemeter.agent.power import Description, PowerSensor
 from edgemeter.agent.power.stored import MeasuredProperty, SelfTest
+
+if TYPE_CHECKING:
+    from multiprocessing.synchronize import Event, Semaphore
 
 TEST_S = 60.0
 # Lengths of the turns, s, drawn so that each factor of length is as frequent as any other.
@@ -49,6 +56,8 @@ SPAN_S = 0.05
 LONG_GAP_RATIO = 5.0
 COVERED_RATIO = 0.8
 NO_LOAD = "no load was driven (--no-load)"
+# How long a process of the load may take to start.
+READY_S = 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -299,3 +308,33 @@ def _gaps(readings: LoadReadings) -> list[str]:
     if missing_s <= LARGEST_GAP_RATIO * readings.load.end_s:
         return []
     return [f"readings are missing in {missing_s:.3g} s of {readings.load.end_s:.0f} s (the longest gap is {gaps_s.max():.3g} s)"]
+
+
+@contextmanager
+def switched_load(cores: int | None = None) -> Iterator[Callable[[bool], None]]:
+    """Yield a switch of a load on all cores, whose processes wait ready for it; raises UnavailableError if they do not start."""
+    # Ready, they begin and end within a millisecond or two.
+    context = multiprocessing.get_context("spawn")
+    is_on = context.Event()
+    ready = context.Semaphore(0)
+    count = cores or len(os.sched_getaffinity(0))
+    processes = [context.Process(target=_compute_while, args=(is_on, ready), daemon=True) for _ in range(count)]
+    for process in processes:
+        process.start()
+    try:
+        if not all(ready.acquire(timeout=READY_S) for _ in range(count)):
+            raise UnavailableError(f"the processes of the load did not start within {READY_S:g} s: end other work, and try again")
+        yield lambda on: is_on.set() if on else is_on.clear()
+    finally:
+        for process in processes:
+            process.terminate()
+        for process in processes:
+            process.join()
+
+
+def _compute_while(is_on: "Event", ready: "Semaphore") -> None:
+    value = 1.0
+    ready.release()
+    while is_on.wait():
+        for _ in range(1000):
+            value = value * 1.000001 % 7.0

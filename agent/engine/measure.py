@@ -3,7 +3,7 @@
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain
@@ -225,12 +225,10 @@ def time_queries(
     idles = work.idle and (meet is not None or may_give_energy(work, plan, how.seconds(plan)))
     plan = replace(plan, pauses=idles and work.pauses)
     idle_before = idle("idle before", case.idle_seconds, emit, foreseen) if idles else None
-    with ExitStack() as stack:
-        stack.enter_context(window())
-        if isinstance(subject, ServedSubject):
-            subject.make_ready(plan)
-        emit(job.Phase(name="timed", seconds=how.seconds(plan), later_s=foreseen))
-        stack.enter_context(meeting.begun_at(begin_ns))
+    if isinstance(subject, ServedSubject):
+        subject.make_ready(plan)
+    emit(job.Phase(name="timed", seconds=how.seconds(plan), later_s=foreseen))
+    with window(), meeting.begun_at(begin_ns):
         before, before_mb = read_scheduling(), resident_mb()
         timed = subject.run(plan) if isinstance(subject, ServedSubject) else how.run(subject, plan)
         scheduled = scheduling_between(before, read_scheduling())
@@ -239,8 +237,7 @@ def time_queries(
         moments = {id(array): array for array in (timed.starts_ns, timed.latency_ns, timed.arrived_ns)}
         kept_bytes = sum(array.nbytes for array in (*moments.values(), *chain(*timed.kept.values())))
         grown_mb = resident_mb() - before_mb - kept_bytes / 1e6
-        # The window may wait for a server's counts at its end, when the machine idles already.
-        idle_after = idle("idle after", case.idle_seconds if idles else 0.0, emit, meanwhile=stack.close)
+    idle_after = idle("idle after", case.idle_seconds if idles else 0.0, emit)
     return TimedPart(warmed, timed, scheduled, peak_mb, idle_before, idle_after, grown_mb)
 
 
@@ -267,19 +264,14 @@ def idle(
     seconds: float,
     emit: Emit,
     later_s: Mapping[str, float] | None = None,
-    meanwhile: Callable[[], object] = lambda: None,
 ) -> Window | None:
-    """Sleep with the model loaded, for the idle power, and return when; None of 0 s, which the end of the timed part alone reports.
-
-    What is to be done `meanwhile` is done first, and is hardly work.
-    """
+    """Sleep with the model loaded, for the idle power, and return when; None of 0 s, which the end of the timed part alone reports."""
     if seconds == 0 and name == "idle before":
         return None
     later_s = {**(later_s or {}), "idle after": seconds} if name == "idle before" else {}
     emit(job.Phase(name=name, seconds=seconds, later_s=later_s))
     begin = time.monotonic_ns()
-    meanwhile()
-    time.sleep(max(0.0, seconds - (time.monotonic_ns() - begin) / 1e9))
+    time.sleep(seconds)
     return Window(begin, time.monotonic_ns()) if seconds else None
 
 

@@ -119,7 +119,6 @@ def _raspberry_pi(machine: Machine) -> str | None:
     return None
 
 
-S_PER_DAY = 86_400
 LONGEST_LINE = 500
 
 

@@ -181,15 +181,6 @@ SUBJECT_COLUMNS = ("fleet", "role", "model", "runtime", "precision", "task", "da
 subject_of: Callable[[RunRecord], tuple[str, ...]] = attrgetter(
     "fleet", "role", "model.name", "runtime.name", "precision", "model.task", "dataset.sha256", "scenario"
 )
-# Between the address of a sink and the identity of the bucket there, in the name of a position.
-IDENTITY_MARK = " #"
-
-
-def is_position_of(sink: str, name: str) -> bool:
-    """Return whether `name` is the position of `sink`, whatever bucket is there."""
-    return name == sink or name.startswith(f"{sink}{IDENTITY_MARK}")
-
-
 COLLISION = "another record already holds this number: cloned card or copied outbox?"
 RecordKey = tuple[str, str, int, int]
 Source = ArrivedBatch | list[Arrival]

@@ -22,7 +22,6 @@ from edgemeter.agent.base.statements import Statements
 from edgemeter.agent.contract.record import RunRecord
 from edgemeter.agent.ledger import presence, quarantine
 from edgemeter.agent.ledger.chunks import (
-    IDENTITY_MARK,
     Arrival,
     ArrivedBatch,
     Committed,
@@ -30,7 +29,6 @@ from edgemeter.agent.ledger.chunks import (
     RecordKey,
     SkippedRecord,
     coalesce,
-    is_position_of,
     unpack_chunk,
     warn_of_skipped,
 )
@@ -139,10 +137,6 @@ class Ledger(ABC):
         """Give what executes statements in one transaction that no other writer's runs beside, durable when the block ends."""
 
     @abstractmethod
-    def has_table(self, name: str) -> bool:
-        """Return whether there is a table of this name."""
-
-    @abstractmethod
     def highest_row(self) -> int:
         """Return the highest row that a record ever had, also one that was removed: it never falls, unless a backup was restored."""
 
@@ -162,13 +156,6 @@ class Ledger(ABC):
 
         A record whose number belongs to another record goes to the quarantine, as do the `rejections`; `changes` is what devices
         reported about themselves.
-        """
-
-    @abstractmethod
-    def release(self, row: int, arrivals: Sequence[Arrival], batches: Sequence[ArrivedBatch], *, drain_again: bool) -> Committed:
-        """Commit the records of a quarantined entry and remove it, unless a number belongs to another record.
-
-        With `drain_again` a record that is stored already gets a new row, so that every sink receives it again.
         """
 
     @abstractmethod
@@ -281,7 +268,7 @@ class Ledger(ABC):
 
     def position(self, sink: str) -> int:
         """Return the row up to which `sink` has every record, 0 at first."""
-        return max((position for name, position in self.positions().items() if is_position_of(sink, name)), default=0)
+        return self.positions().get(sink, 0)
 
     def advance(self, sink: str, position: int, rejections: Sequence[Rejection] = (), *, after: int | None = None) -> bool:
         """Record that `sink` has every record up to row `position`, except the `rejections`, which are quarantined.
@@ -291,31 +278,10 @@ class Ledger(ABC):
         """
         with self.writing() as statements:
             quarantine.add(statements, rejections)
-            positions = dict(statements.execute(_POSITIONS).fetchall())
-            name = next((name for name in positions if is_position_of(sink, name)), sink)
-            is_expected = after is None or positions.get(name, 0) == after
+            is_expected = after is None or dict(statements.execute(_POSITIONS).fetchall()).get(sink, 0) == after
             if is_expected:
-                statements.execute(_SET_POSITION, (name, position))
+                statements.execute(_SET_POSITION, (sink, position))
         return is_expected
-
-    def claim_position(self, sink: str, identity: str, *, is_same: bool = True) -> None:
-        """Bind the position of `sink`, an address, to the bucket that is there now, by what tells it from others of its name.
-
-        A bucket that moved from another address keeps its position. One that was not known takes over what `sink` has if it `is_same`,
-        a position from before buckets were told apart for example, and begins at row 0 otherwise.
-        """
-        claimed = f"{sink}{IDENTITY_MARK}{identity}"
-        if claimed in self.positions():
-            return
-        with self.writing() as statements:
-            positions = dict(statements.execute(_POSITIONS).fetchall())
-            if claimed in positions:
-                return
-            of_sink = [name for name in positions if is_position_of(sink, name)]
-            moved = [name for name in positions if name.endswith(f"{IDENTITY_MARK}{identity}")]
-            previous = moved or (of_sink if is_same else [])
-            statements.executemany("DELETE FROM sinks WHERE name = ?", [(name,) for name in {*of_sink, *moved}])
-            statements.execute(_SET_POSITION, (claimed, positions[previous[0]] if previous else 0))
 
     def set_back(self, name: str, since_ns: int | None) -> int:
         """Set the position `name` back to before what was received since then (None: to the beginning); return how many records follow."""

@@ -2,7 +2,7 @@
 
 import itertools
 import sqlite3
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -79,18 +79,6 @@ RUN_EVENTS_SCHEMA = """CREATE TABLE run_events (
     left_sinks TEXT NOT NULL DEFAULT ''
 );
 """
-# An empty value closes the tag for the device.
-TAG_VALUES_SCHEMA = """CREATE TABLE tag_values (
-    number INTEGER PRIMARY KEY,
-    tag TEXT NOT NULL,
-    value TEXT NOT NULL,
-    device TEXT NOT NULL,
-    UNIQUE (tag, value, device)
-);
-"""
-# The newest comparison with each InfluxDB, as JSON.
-RECONCILED_SCHEMA = """CREATE TABLE reconciled (sink TEXT PRIMARY KEY, at_ns INTEGER NOT NULL, body TEXT NOT NULL);
-"""
 LEDGER_FORMAT = FileFormat(
     what="ledger",
     application_id=0x45644C67,  # "EdLg"
@@ -103,9 +91,7 @@ LEDGER_FORMAT = FileFormat(
     + quarantine.QUARANTINE_SCHEMA
     + presence.PRESENCE_SCHEMA
     + presence.RETAINED_SCHEMA
-    + RUN_EVENTS_SCHEMA
-    + TAG_VALUES_SCHEMA
-    + RECONCILED_SCHEMA,
+    + RUN_EVENTS_SCHEMA,
     elsewhere="give the path of a ledger, or set EDGEMETER_HOME to another folder",
 )
 # Nine values a row; SQLite before 3.32 accepts at most 999.
@@ -169,11 +155,6 @@ class LedgerWriter:
                 rejections += quarantine.of_one_message(self._take_out(chunk, invalid), body)
             self._connection.execute("DELETE FROM unchecked WHERE chunk = ?", (chunk,))
         return rejections
-
-    def drop(self, records: Iterable[RunRecord]) -> None:
-        """Remove the rows of exactly these records, not of others with their numbers."""
-        statement = "DELETE FROM runs WHERE device = ? AND session = ? AND seq = ? AND id = ?"
-        self._connection.executemany(statement, [(record.device, record.session, record.seq, record.id) for record in records])
 
     def _take_out(self, chunk: int, invalid: Mapping[int, Rejection]) -> list[Rejection]:
         # The rows of a chunk are consecutive, and end at `last_row`.

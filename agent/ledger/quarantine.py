@@ -131,11 +131,6 @@ def add(statements: Statements, rejections: Sequence[Rejection]) -> None:
         statements.execute(_DROP, (ROWS_LIMIT, TOTAL_LIMIT_BYTES, *targets))
 
 
-def is_sinks(topic: str) -> bool:
-    """Return whether a sink rejected the entry: then `topic` is the sink's name."""
-    return not topic.startswith(f"{TOPIC_ROOT}/")
-
-
 def _entry_values(rejection: Rejection) -> tuple[object, ...]:
     """Return the columns of a new entry: digest, topic, payload, size_bytes, kept_bytes, reason, received_ns, last_ns."""
     import hashlib  # noqa: PLC0415 - it brings OpenSSL

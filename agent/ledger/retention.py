@@ -12,7 +12,7 @@ from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.base.nanoseconds import NS_PER_DAY
 from edgemeter.agent.base.sqlite_file import space_bytes
 from edgemeter.agent.base.statements import Statements
-from edgemeter.agent.ledger.chunks import coalesce, is_position_of, without_samples
+from edgemeter.agent.ledger.chunks import coalesce, without_samples
 
 SLICE_CHUNKS = 50
 # What is removed of one's own runs at once, so that a full ledger is not rearranged at every run: a tenth of the limit.
@@ -47,8 +47,7 @@ def before_ns(days: float | None, now_ns: int) -> int:
 
 def drained_row(positions: Mapping[str, int], sinks: Sequence[str]) -> int:
     """Return the row up to which each of the `sinks` has every record."""
-    reached = (max((row for name, row in positions.items() if is_position_of(sink, name)), default=0) for sink in sinks)
-    return min(reached, default=2**63 - 1)
+    return min((positions.get(sink, 0) for sink in sinks), default=2**63 - 1)
 
 
 def apply_retention(connection: sqlite3.Connection, retention: Retention, now_ns: int) -> RetentionRemoved:

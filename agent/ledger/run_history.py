@@ -40,7 +40,6 @@ _ABOUT = "id, device, session, seq, model, started_at_ns, stamped_by, received_n
 _ADD = f"INSERT INTO run_events (action, {_ABOUT}, author, at_ns, text, body) VALUES ({', '.join('?' * 13)})"  # noqa: S608 - our own names
 _JOINED = "FROM runs JOIN subjects USING (subject) JOIN chunks USING (chunk)"
 _ROWS = f"SELECT row, received_ns, chunk, place {_JOINED} WHERE id = ? ORDER BY row"
-_COPIED = f"SELECT action, {_ABOUT}, author, at_ns, text, body FROM run_events ORDER BY number"  # noqa: S608 - our own names
 _WITHDRAWN = f"SELECT number, left_sinks, {_ABOUT} FROM run_events WHERE action IN ('excluded', 'deleted') ORDER BY number"  # noqa: S608 - as above
 _EXCLUDED = "SELECT number, id, received_ns, body FROM run_events WHERE body IS NOT NULL"
 # Where the stated time cannot be true, that of the receipt (`record_time.off_by_ns`).
@@ -218,23 +217,10 @@ class LedgerRuns:
                 recall(statements, record.device, record.session or 0, record.seq or 0)
             committed = self._ledger.commit([Arrival(record, payload, str(Topic(record.fleet, record.device, "result")), received_ns)])
             if committed.collisions:
-                raise ConfigError(f"run {run_id} cannot be included: another record has its number, see `edgemeter collector quarantine`")
+                raise ConfigError(f"run {run_id} cannot be included: another record has its number, see `edgemeter collector status`")
             with self._ledger.writing() as statements:
                 statements.execute("UPDATE run_events SET body = NULL WHERE number = ?", (number,))
                 _add(statements, "included", _about(record, received_ns), author, reason)
-
-    def copy(self, source: Ledger) -> None:
-        """Add the history of another ledger, whose records this one has by now; what is counted here stays so."""
-        present = {(event.action, event.id, event.at_ns) for event in self.events()}
-        for action, *about, author, at_ns, text, body in source.query(_COPIED):
-            run = WithdrawnRun(*about)
-            if (action, run.id, at_ns) in present:
-                continue
-            is_removed = action in ("excluded", "deleted") and not self.is_counted(run.id)
-            with self._ledger.writing() as statements:
-                if is_removed:
-                    remember(statements, [(run.device, run.session, run.seq)])
-                _add(statements, action, run, author, text, body if is_removed else None, at_ns)
 
     def withdrawn(self, sink: str) -> list[tuple[int, WithdrawnRun]]:
         """Return the runs that the `sink` may still have although they were excluded or deleted, by the number of the event."""

@@ -109,10 +109,6 @@ class SqliteLedger(sqlite_file.Database, Ledger):
             for (row,) in self.connection.execute("SELECT row FROM runs"):
                 yield row
 
-    def has_table(self, name: str) -> bool:
-        """See `Ledger`."""
-        return bool(self.query("SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = ?", name))
-
     def highest_row(self) -> int:
         """See `Ledger`."""
         return int(self.query("SELECT coalesce(max(seq), 0) FROM sqlite_sequence WHERE name = 'runs'")[0][0])
@@ -120,16 +116,6 @@ class SqliteLedger(sqlite_file.Database, Ledger):
     def identity(self) -> str:
         """See `Ledger`."""
         return str(self.query("SELECT collector FROM identity")[0][0])
-
-    def release(self, row: int, arrivals: Sequence[Arrival], batches: Sequence[ArrivedBatch], *, drain_again: bool) -> Committed:
-        """See `Ledger`."""
-        with self.transaction() as connection:
-            if drain_again:
-                self._writer.drop([arrival.record for arrival in arrivals])
-            committed, _ = self._writer.keep(arrivals, batches)
-            if not committed.collisions:
-                connection.execute("DELETE FROM quarantine WHERE row = ?", (row,))
-        return committed
 
     def parts(self) -> tuple[LedgerPart, ...]:
         """See `Ledger`."""

@@ -99,7 +99,6 @@ JETSON_BOARDS = (
     ),
 )
 THOR = JETSON_BOARDS[-1]
-KNOWN_RAILS = frozenset(rail for board in JETSON_BOARDS for rail in (*board.total, *board.parts))
 
 
 def device_tree_names(root: Path) -> str:

@@ -139,21 +139,13 @@ class Checks(Protocol):
 
 @runtime_checkable
 class WatchedRuntime(Protocol):
-    """A runtime that asks a server, which states times of its own."""
+    """A runtime that asks a server."""
 
     def window(self) -> AbstractContextManager[None]:
-        """Return the block in which queries are timed, to know what the server counts of them.
-
-        Raises:
-            MeasurementError: (at its end) they were answered without the model.
-        """
+        """Return the block in which queries are timed, to know of their connections."""
 
     def served(self) -> Served:
-        """Return what travelled, and what the server states of the queries in the last block.
-
-        Raises:
-            AnswerError: an answer is not what the server declares.
-        """
+        """Return what travelled for the queries in the last block."""
 
 
 @runtime_checkable

@@ -19,7 +19,6 @@ DTYPES = {
     "BOOL": "bool", "UINT8": "uint8", "UINT16": "uint16", "UINT32": "uint32", "UINT64": "uint64", "INT8": "int8", "INT16": "int16",
     "INT32": "int32", "INT64": "int64", "FP16": "float16", "FP32": "float32", "FP64": "float64", BF16: "float32",
 }  # fmt: skip
-DATATYPES = {dtype: name for name, dtype in DTYPES.items() if name != BF16}
 # As they travel.
 _LITTLE_ENDIAN = {name: np.dtype("uint16" if name == BF16 else dtype).newbyteorder("<") for name, dtype in DTYPES.items()}
 # JSON has no numbers of these, says the protocol.
@@ -46,25 +45,6 @@ class ServedDescription:
     inputs: tuple[ServedTensor, ...]
     outputs: tuple[ServedTensor, ...]
     model_version: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class ServerStatistics:
-    """The server's own counts of a model's requests since it started, and the ns that they took: in its queue, and to compute."""
-
-    requests: int
-    queue_ns: int
-    compute_ns: int
-    cache_hits: int
-
-    def __add__(self, other: "ServerStatistics") -> "ServerStatistics":
-        return ServerStatistics(*(getattr(self, name) + getattr(other, name) for name in self.__slots__))
-
-    def __sub__(self, other: "ServerStatistics") -> "ServerStatistics":
-        return ServerStatistics(*(getattr(self, name) - getattr(other, name) for name in self.__slots__))
-
-
-NO_REQUESTS = ServerStatistics(0, 0, 0, 0)
 
 
 class Payload(msgspec.Struct, frozen=True):
@@ -100,7 +80,7 @@ def check_stated(model: str, inputs: Sequence[ServedTensor], outputs: Sequence[S
     if not inputs or not outputs:
         raise ConfigError(
             f"the server states no {'outputs' if inputs else 'inputs'} of {model!r}: add them to the model's configuration on the server "
-            "(MLServer: model-settings.json), or use protocol custom"
+            "(MLServer: model-settings.json)"
         )
 
 
@@ -191,8 +171,7 @@ def _declared(info: TensorInfo) -> str:
 
 def wrong_answer(info: TensorInfo, why: str) -> AnswerError:
     """Return the error about an output that is not what the server declared."""
-    remedy = "correct the model's configuration on the server (protocol custom: outputs of its file)"
-    return AnswerError(f"output {info.name!r} of the served model {why}: {remedy}", kind="no answer")
+    return AnswerError(f"output {info.name!r} of the served model {why}: correct the model's configuration on the server", kind="no answer")
 
 
 def json_document(content: bytes, kind: Any) -> Any:

@@ -1,6 +1,5 @@
 """Rules on the answers of a server, to a language model's queries or to a model's of one call: how many fail, and how long users wait."""
 
-from edgemeter.agent.base.figures import plain_digits
 from edgemeter.agent.contract.load_sweep import fails_too_often
 from edgemeter.agent.contract.record_generation import Generation
 from edgemeter.agent.contract.record_served import Served
@@ -82,26 +81,7 @@ def _served(facts: RunFacts, answers: Answers) -> str | None:
     did = "generated the text" if isinstance(answers, Generation) else "ran the model"
     connection = facts.measured.runtime.facts.get("connection")
     connects = f"; the connection is {connection}, so that each query opens one" if connection else ""
-    return f"{where} {did}: load and waiting for cores are those of the process that asked it{connects}{_times(answers)}"
-
-
-def _times(answers: Answers) -> str:
-    """Return the server's part of a request, as the end of a sentence; empty where it states none."""
-    if isinstance(answers, Generation) or answers.server_queue_ms is None or answers.server_compute_ms is None:
-        return ""
-    queue_ms, compute_ms = (plain_digits(time_ms, 3) for time_ms in (answers.server_queue_ms, answers.server_compute_ms))
-    return f"; of each request it states {queue_ms} ms in its queue and {compute_ms} ms of computing"
-
-
-@_RULES.suspect(
-    "nobody else asks the served model while queries are timed, by the server's own count",
-    "requests of others wait in the same queue and share its batches",
-    "keep others away, or serve a copy of the model",
-)
-def _other_requests(_: RunFacts, answers: Answers) -> str | None:
-    if isinstance(answers, Generation) or not answers.requests_of_others:
-        return None
-    return f"the server counted {answers.requests_of_others} requests to the model beside those of this run: keep others away"
+    return f"{where} {did}: load and waiting for cores are those of the process that asked it{connects}"
 
 
 def _answers(facts: RunFacts) -> tuple[RunFacts, Answers] | None:

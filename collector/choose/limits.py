@@ -153,7 +153,7 @@ def parse_limits(text: str) -> ChoiceLimits:
 def figure_limit(name: str, value: str) -> FigureLimit:
     """Return the limit of a figure, or of a metric, on the side that is the better one; raises ConfigError as `parse_limits`."""
     entry, metric = _FIGURES[_plain(name)]
-    better = _better_of(metric) if metric else entry.better
+    better = "higher" if metric else entry.better
     return _figure_limit(f"{name} {value}", name, "<=" if better == "lower" else ">=", value)
 
 
@@ -161,16 +161,12 @@ def _figure_limit(part: str, name: str, sign: str, text: str) -> FigureLimit:
     if _plain(name) not in _FIGURES:
         raise ConfigError(f"{name!r} in {part!r} is neither a figure nor a property of a case: {near(name, _known_names())}")
     entry, metric = _FIGURES[_plain(name)]
-    better = _better_of(metric) if metric else entry.better
+    better = "higher" if metric else entry.better
     side: Side = "at most" if sign in ("<=", "<", "≤") else "at least"
     right = {"lower": "<=", "higher": ">="}.get(str(better))
     if sign == "=" or (right is not None and (right == "<=") != (side == "at most")):
         raise ConfigError(f"{part!r} has the wrong sign: of {entry.title} write {name}{right or '>='}{text}")
     return FigureLimit(entry, side, _value(part, entry, text), metric)
-
-
-def _better_of(title: str) -> str:
-    return next(metric.better for metric in METRICS.values() if metric.title == title)
 
 
 def _known_names() -> Iterable[str]:

@@ -23,7 +23,7 @@ from edgemeter.agent.base.options import PATH, FiniteRange, broker_files
 from edgemeter.agent.base.service_manager import ServiceManager
 from edgemeter.agent.base.terminal import until_stopped
 from edgemeter.agent.ledger.retention import Retention
-from edgemeter.collector.cli.stores import LedgerParam, chosen_ledger, influx_read_option, influx_written_options, ledger_option
+from edgemeter.collector.cli.stores import LedgerParam, chosen_ledger, influx_written_options, ledger_option
 from edgemeter.collector.influx import influx_config
 from edgemeter.collector.ledgers.place import LedgerPlace
 
@@ -44,18 +44,12 @@ COMMANDS: Sections = {
         "drain": ("edgemeter.collector.cli.ledger:drain", "Show how far InfluxDB is, or write it again."),
     },
     "Repair": {
-        "reconcile": ("edgemeter.collector.cli.reconcile:reconcile", "Compare InfluxDB with the ledger, run by run, and repair it."),
-        "quarantine": ("edgemeter.collector.cli.quarantine:quarantine", "List, show or retry rejected messages."),
         "request-again": ("edgemeter.collector.cli.ledger:request_again", "Ask devices to send receipted records again."),
-        "retire": ("edgemeter.collector.cli.ledger:retire", "Take a device out of the lists of those expected."),
     },
     "Maintain the ledger": {
-        "stats": ("edgemeter.collector.cli.ledger:stats", "Show the size of the ledger and what takes the space."),
+        "status": ("edgemeter.collector.cli.ledger:status", "Show what the ledger holds, what takes the space, and what was rejected."),
         "backup": ("edgemeter.collector.cli.ledger:backup", "Back up the ledger while the collector runs."),
-        "restore": ("edgemeter.collector.cli.ledger:restore", "Restore a backup, and what other ledgers have."),
-        "import": ("edgemeter.collector.cli.ledger:import_", "Import another ledger."),
-        "tags": ("edgemeter.collector.cli.ledger:tags", "Show how many values each tag of InfluxDB has."),
-        "vacuum": ("edgemeter.collector.cli.ledger:vacuum", "Return unused space to the file system."),
+        "restore": ("edgemeter.collector.cli.ledger:restore", "Restore a backup."),
     },
 }
 
@@ -178,7 +172,6 @@ def collector() -> None:
 )
 @click.option("--influx-token-file", type=PATH, help="File with the token. Default: $EDGEMETER_INFLUX_TOKEN.")
 @influx_written_options
-@influx_read_option
 @click.option("--group", envvar="EDGEMETER_GROUP", help="Share messages with the collectors of this group (MQTT 5 or mosquitto).")
 @click.option("--metrics", envvar="EDGEMETER_METRICS", help="Serve /metrics and /healthz at [HOST:]PORT. Default host: 127.0.0.1.")
 @click.option("--keep-days", type=FiniteRange(0, min_open=True), help="Delete records after this many days. Default: never.")
@@ -200,7 +193,6 @@ def up(
     influx_token_file: Path | None,
     influx_fields: influx_config.Extent,
     influx_also: tuple[influx_config.Extra, ...],
-    influx_read_token_file: Path | None,
     group: str | None,
     metrics: str | None,
     keep_days: float | None,
@@ -227,13 +219,12 @@ def up(
     config = influx_config.parse_influx(influx, token_file=influx_token_file) if influx else None
     if config is not None:
         config = dataclasses.replace(config, extent=influx_fields, also=frozenset(influx_also))
-    reader = influx_config.reader_of(config, influx_read_token_file) if config is not None else None
     broker_address = _broker_address(broker, fleet_folder, files)
     manager = ServiceManager()
     # A broker that is not up yet is no reason to be restarted by the watchdog's clock.
     manager.ready()
     with until_stopped() as stopped, _broker(broker_address, port) as address, keeper.index_keeper(path):
-        service = Collector(address, path, config, reader=reader, group=group, retention=retention)
+        service = Collector(address, path, config, group=group, retention=retention)
         metrics_server = monitor.Monitor(service, *monitor_address) if monitor_address else None
         presence = (
             CollectorPresence(address, lambda: service.name, lambda: service.unwell() is None, service.flooders) if broker_address else None

@@ -1,4 +1,4 @@
-"""The contents and the upkeep of a ledger: `edgemeter collector devices`, `retire`, `changes`, `stats`, `backup` and others."""
+"""The contents and the upkeep of a ledger: `edgemeter collector devices`, `changes`, `drain`, `status`, `backup` and others."""
 
 import time
 from collections import defaultdict
@@ -21,16 +21,17 @@ from edgemeter.agent.base.options import PATH, broker_files, format_option
 from edgemeter.agent.base.progress import progress_bar
 from edgemeter.agent.base.tables import Format, console_for, print_data
 from edgemeter.agent.base.terminal import TableColumn, fitted_table, plain_table
-from edgemeter.agent.contract.messages import DeviceState
-from edgemeter.agent.ledger.presence import DevicePresence, PresenceChange, SessionHeld, needs_attention
-from edgemeter.collector.cli.stores import LedgerParam, chosen_ledger, ledger_file, ledger_option, since_option, stamp
+from edgemeter.agent.ledger.presence import DevicePresence, SessionHeld, needs_attention
+from edgemeter.agent.ledger.quarantine import QuarantinedMessage
+from edgemeter.collector.cli.stores import chosen_ledger, ledger_file, ledger_option, since_option, stamp
 from edgemeter.collector.ledgers.place import LedgerPlace, open_ledger
 from edgemeter.collector.upkeep import copies
 from edgemeter.collector.upkeep import request_again as asking
-from edgemeter.collector.upkeep.ledger_import import import_ledger
 
 if TYPE_CHECKING:
     from edgemeter.collector.web.activity import DeviceActivity
+
+REJECTED_SHOWN = 20
 
 
 @click.command()
@@ -67,35 +68,6 @@ def devices(ledger: LedgerPlace | None, *, form: Format | None) -> None:
     for device in now.devices:
         # A column for it would leave the others no room.
         console.print(figures.printable(f"{device.device} measures {device.text}"), markup=False, highlight=False, soft_wrap=True)
-
-
-@click.command()
-@click.argument("device")
-@ledger_option
-@click.option("--fleet", help="Fleet of the device. Default: the only one that has it.")
-def retire(device: str, ledger: LedgerPlace | None, fleet: str | None) -> None:
-    """Retire a DEVICE that does not come back: no alert expects it, its records stay. Online again, it is back.
-
-    A device with a certificate is put out by `edgemeter fleet revoke`.
-
-    Example: edgemeter collector retire pi-7
-    """
-    path = chosen_ledger(ledger)
-    with open_ledger(path, "read") as opened:
-        names = _names(opened.devices(), opened.sessions())
-    fleets = [fleet_name for fleet_name, name in names if name == device and fleet in (None, fleet_name)]
-    if len(fleets) != 1:
-        reason = f"fleets {', '.join(fleets)} have one: choose with --fleet" if fleets else "see `edgemeter collector devices`"
-        raise ConfigError(f"no single device {device!r} in the ledger: {reason}")
-    # No session has the number 0, so what the broker still holds of the last one does not bring the device back.
-    state = DeviceState(state="revoked", session=0)
-    with open_ledger(path) as opened:
-        opened.commit((), changes=[PresenceChange(fleets[0], device, state, time.time_ns())])
-    click.echo(f"retired {device!r} of fleet {fleets[0]!r}; its records stay", err=True)
-
-
-def _names(present: Sequence[DevicePresence], sessions: Sequence[SessionHeld]) -> list[tuple[str, str]]:
-    return sorted({*((device.fleet, device.device) for device in present), *((session.fleet, session.device) for session in sessions)})
 
 
 def _devices_document(
@@ -199,15 +171,18 @@ def changes(ledger: LedgerPlace | None, influx: str | None, influx_token_file: P
 
 @click.command()
 @ledger_option
-@click.option("--json", "as_json", is_flag=True, help="Print every number as JSON.")
-def stats(ledger: LedgerPlace | None, *, as_json: bool) -> None:
-    """Show what the ledger holds, what takes the space, and how fast it grows.
+@click.option("--json", "as_json", is_flag=True, help="Print every number, and the rejected messages with their payloads, as JSON.")
+def status(ledger: LedgerPlace | None, *, as_json: bool) -> None:
+    """Show what the ledger holds, what takes the space, how fast it grows, and what was rejected and why.
 
-    Example: edgemeter collector stats
+    Example: edgemeter collector status
     """
-    stats = copies.ledger_stats(chosen_ledger(ledger))
+    ledger_place = chosen_ledger(ledger)
+    stats = copies.ledger_stats(ledger_place)
+    with open_ledger(ledger_place, "read") as opened:
+        rejected = opened.quarantined()[::-1]
     if as_json:
-        print_json(asdict(stats) | {"size_bytes": stats.size_bytes})
+        print_json(asdict(stats) | {"size_bytes": stats.size_bytes, "rejected": [_rejected_document(message) for message in rejected]})
         return
     click.echo(f"{stats.path}: {count(stats.runs, 'run')} of {count(stats.devices, 'device')}, {count(stats.cases, 'case')}")
     click.echo("  verdicts: " + (", ".join(f"{number:,} {state}" for state, number in stats.verdicts.items()) or "none"))
@@ -221,49 +196,25 @@ def stats(ledger: LedgerPlace | None, *, as_json: bool) -> None:
         click.echo(f"  grows by {stats.growth_bytes_per_day / 1e6:,.2f} MB a day; `collector up --keep-samples-days` deletes raw samples")
     for sink, position in stats.sinks.items():
         click.echo(f"  {sink}: {count(stats.last_row - position, 'row')} behind")
-    if stats.quarantined:
-        click.echo(f"  {stats.quarantined} in quarantine: edgemeter collector quarantine list")
+    if rejected:
+        click.echo(f"  {count(len(rejected), 'rejected message')}, newest first:")
+    for message in rejected[:REJECTED_SHOWN]:
+        times = f", {message.times} times" if message.times > 1 else ""
+        click.echo(figures.printable(f"    {stamp(message.last_ns)} {message.topic}{times}: {message.reason}"))
+    if len(rejected) > REJECTED_SHOWN:
+        click.echo(f"    and {len(rejected) - REJECTED_SHOWN:,} more: --json lists all, with their payloads")
 
 
-@click.command()
-@ledger_option
-@click.option("--clear", "device", metavar="DEVICE", help="Forget the values that DEVICE brought first, and let it bring new ones.")
-@format_option("Print JSON.")
-def tags(ledger: LedgerPlace | None, *, device: str | None, form: Format | None) -> None:
-    """Show how many values each tag of InfluxDB has, and the devices that brought so many that their new ones are tagged `other`.
-
-    Points written so far keep their tags: after `--clear`, drain again into an empty bucket if those are to have them too.
-
-    Example: edgemeter collector tags --clear pi-7
-    """
-    from edgemeter.collector.influx import tag_values
-
-    with open_ledger(chosen_ledger(ledger), "read" if device is None else "write") as opened:
-        if device is not None:
-            click.echo(f"{count(tag_values.clear(opened, device), 'value')} of {device} forgotten", err=True)
-        uses = tag_values.tag_uses(opened)
-    if print_data(form, {"tags": [msgspec.structs.asdict(use) for use in uses]}):
-        return
-    columns = [
-        TableColumn("tag", [use.tag for use in uses]),
-        TableColumn("values", [str(use.values) for use in uses], "right"),
-        TableColumn("at most", [str(use.limit) for use in uses], "right"),
-        TableColumn("closed for", [figures.printable(", ".join(use.closed_for)) for use in uses], folds=True),
-    ]
-    console = console_for(form)
-    console.print(fitted_table(columns, console.width))
-
-
-@click.command()
-@ledger_option
-def vacuum(ledger: LedgerPlace | None) -> None:
-    """Return unused space in the ledger's file to the file system.
-
-    Example: edgemeter collector vacuum
-    """
-    path = ledger_file(ledger, "its autovacuum uses free space again; VACUUM FULL returns it, while nobody writes")
-    before_bytes, after_bytes = copies.vacuum(path)
-    click.echo(f"{before_bytes / 1e6:,.1f} MB before, {after_bytes / 1e6:,.1f} MB now", err=True)
+def _rejected_document(message: QuarantinedMessage) -> dict[str, object]:
+    return {
+        "topic": message.topic,
+        "reason": message.reason,
+        "times": message.times,
+        "first": stamp(message.received_ns),
+        "last": stamp(message.last_ns),
+        "size_bytes": message.size_bytes,
+        "payload": message.payload.decode("utf-8", "backslashreplace"),
+    }
 
 
 @click.command()
@@ -279,80 +230,22 @@ def backup(file: Path, ledger: LedgerPlace | None) -> None:
     click.echo(f"{count(copied.runs, 'run')} copied", err=True)
 
 
-@click.command("import")
-@click.argument("source", metavar="LEDGER", type=LedgerParam())
-@ledger_option
-@click.option("--json", "as_json", is_flag=True, help="Print the counts as JSON.")
-def import_(source: LedgerPlace, ledger: LedgerPlace | None, *, as_json: bool) -> None:
-    """Import every record of LEDGER, then read them back and compare; what is there already stays. Interrupted, run it again.
-
-    LEDGER and the ledger into which it is imported are files, or addresses of PostgreSQL. Collectors may be running. Devices and
-    quarantined messages come too; annotations and alerts do not.
-
-    Example: edgemeter collector import old-ledger.sqlite
-    """
-    into = chosen_ledger(ledger)
-    if source == into or (isinstance(source, Path) and isinstance(into, Path) and into.exists() and into.samefile(source)):
-        raise ConfigError(f"{str(source)!r} is the ledger itself: name another one")
-    with open_ledger(source, "read") as other, open_ledger(into) as target, progress_bar() as report:
-        imported = import_ledger(other, target, report)
-    if as_json:
-        print_json(asdict(imported))
-    else:
-        inserted = f"{imported.inserted} imported, {imported.held} there before: all found by their hash"
-        click.echo(f"{count(imported.records, 'record')} read, {inserted}")
-        for number, words in (
-            (imported.stripped, "there before, with or without raw samples"),
-            (imported.removed, "not imported, because retention removed them from this ledger"),
-            (imported.invalid, "invalid, or not to be stored here: now in quarantine"),
-            (imported.collisions, "whose number another record has: now in quarantine"),
-        ):
-            if number:
-                click.echo(f"{count(number, 'record')} {words}")
-        click.echo(f"{count(imported.devices, 'device')} and {count(imported.quarantined, 'quarantined message')} imported", err=True)
-    if imported.differing:
-        raise ConfigError(
-            f"{count(len(imported.differing), 'record')} of {str(source)!r} cannot be found as they are, such as {imported.differing[0]}: "
-            "run the import again, and check the disks if that does not help"
-        )
-
-
 @click.command()
 @click.argument("file", type=PATH)
 @ledger_option
-@click.option(
-    "--from",
-    "sources",
-    multiple=True,
-    metavar="LEDGER",
-    type=LedgerParam(),
-    help="Also copy the records that this ledger has, of another collector or a device.",
-)
-def restore(file: Path, ledger: LedgerPlace | None, sources: tuple[LedgerPlace, ...]) -> None:
-    """Restore the backup FILE as the ledger; nothing is overwritten. What was received after it comes from other ledgers and the devices.
+def restore(file: Path, ledger: LedgerPlace | None) -> None:
+    """Restore the backup FILE as the ledger; nothing is overwritten. What was received after it comes from the devices.
 
-    Other ledgers are imported as by `collector import`. InfluxDB holds the figures of records and not their raw samples, so that no record
-    is made from it; `compare --ledger URL` reads it.
-
-    Example: edgemeter collector restore /backups/ledger-2026-11-20.sqlite --from /mnt/other-collector/ledger.sqlite
+    Example: edgemeter collector restore /backups/ledger-2026-11-20.sqlite
     """
-    for source in sources:
-        open_ledger(source, "read").close()
     path = ledger_file(ledger, "restore it with pg_restore or pgbackrest")
     restored = copies.restore(file, path)
     click.echo("\n".join(map(str, restored.files)))
     newest = f", the newest of {stamp(restored.last_received_ns)}" if restored.last_received_ns else ""
-    click.echo(f"{count(restored.runs, 'run')} restored{newest}", err=True)
-    for source in sources:
-        with open_ledger(source, "read") as other, open_ledger(path) as target:
-            fetched = import_ledger(other, target)
-        words = f", {fetched.collisions:,} whose number another record has: now in quarantine" if fetched.collisions else ""
-        words += f", {len(fetched.differing):,} not found as they are" if fetched.differing else ""
-        click.echo(f"{source}: {fetched.inserted:,} new of {count(fetched.records, 'record')}{words}", err=True)
     with open_ledger(path, "read") as opened:
-        runs, missing = opened.count(), sum(session.missing for session in opened.sessions())
+        missing = sum(session.missing for session in opened.sessions())
     remedy = "start the collector, then ask the devices for what they still have: edgemeter collector request-again"
-    click.echo(f"{count(runs, 'run')} now, {count(missing, 'number')} missing; {remedy}", err=True)
+    click.echo(f"{count(restored.runs, 'run')} restored{newest}, {count(missing, 'number')} missing; {remedy}", err=True)
 
 
 @click.command("request-again")

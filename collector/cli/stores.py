@@ -62,12 +62,6 @@ influx_token_option = click.option(
     "--influx-token-file", type=PATH, help="File with the token of an InfluxDB. Or set EDGEMETER_INFLUX_TOKEN."
 )
 
-influx_read_option = click.option(
-    "--influx-read-token-file",
-    type=PATH,
-    help="File with a token that may read it. Default: influx-read.token in $EDGEMETER_HOME, else the token that writes.",
-)
-
 
 def influx_written_options(command: _Command) -> _Command:
     """Add `--influx-fields` and `--influx-also`: what is written of each record."""

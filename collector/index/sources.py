@@ -8,7 +8,6 @@ from edgemeter.agent.base.errors import UnavailableError
 from edgemeter.agent.contract.record import RunRecord
 from edgemeter.agent.ledger.chunks import SkippedRecord, warn_of_skipped
 from edgemeter.agent.ledger.presence import DevicePresence, RetainedMessage
-from edgemeter.collector.influx.reconciliation import Reconciliation, outcomes
 from edgemeter.collector.ledgers.place import LedgerPlace, ledger_version, open_ledger
 from edgemeter.collector.runs.store import LedgerStore, RunStore
 
@@ -80,11 +79,6 @@ class LedgerSource:
         with open_ledger(self.place, "read") as ledger:
             return ledger.retained()
 
-    def reconciliations(self) -> Sequence[Reconciliation]:
-        """Return the newest comparison with each InfluxDB."""
-        with open_ledger(self.place, "read") as ledger:
-            return outcomes(ledger)
-
     def identity(self) -> str:
         """Return the epoch of the ledger's rows: another ledger at the same place has another."""
         with open_ledger(self.place, "read") as ledger:
@@ -133,7 +127,7 @@ class DocumentSource:
         """Return nothing: a document holds runs only."""
         return ()
 
-    retained = reconciliations = devices
+    retained = devices
 
     def identity(self) -> str:
         """Return a name; nothing of a document is kept from one process to the next."""

@@ -5,7 +5,6 @@ makes progress too. Only what the sink rejects for good is skipped, and quaranti
 """
 
 import logging
-import math
 import random
 import threading
 import time
@@ -18,18 +17,16 @@ from dataclasses import dataclass, field
 import msgspec
 
 from edgemeter.agent.base.errors import ConfigError, EdgemeterError, TransientError
-from edgemeter.agent.ledger.chunks import IDENTITY_MARK, HeldChunk, SkippedRecord, is_position_of, warn_of_skipped
+from edgemeter.agent.ledger.chunks import HeldChunk, SkippedRecord, warn_of_skipped
 from edgemeter.agent.ledger.ledger import Ledger
 from edgemeter.agent.ledger.quarantine import Rejection, record_reference
 from edgemeter.agent.ledger.run_history import LedgerRuns
-from edgemeter.collector.influx.bucket_marker import is_marker
 from edgemeter.collector.influx.client import PointsRejectedError
 from edgemeter.collector.influx.influx_config import InfluxConfig
-from edgemeter.collector.influx.points import Points, forget_tags, point_ns
+from edgemeter.collector.influx.points import Points, point_ns
 from edgemeter.collector.influx.sink import RejectedPoint, RetryAfterError, Sink, open_sink
 from edgemeter.collector.influx.status_points import CollectorStatus, status_lines
-from edgemeter.collector.influx.tag_values import TagValues, take_over
-from edgemeter.collector.ledgers.place import LedgerPlace, open_ledger, path_beside
+from edgemeter.collector.ledgers.place import LedgerPlace, open_ledger
 
 logger = logging.getLogger(__name__)
 
@@ -50,8 +47,6 @@ LONGEST_PAUSE_S = 60.0
 # How often a service writes presence, health and lag; a device that reports nothing new is written again after an hour.
 STATUS_EVERY_S = 60.0
 DEVICES_AGAIN_S = 3600.0
-# How often it is asked whether the bucket is still the same one.
-IDENTITY_EVERY_S = 60.0
 # How long a server that could not delete points is left alone.
 REMOVAL_EVERY_S = 3600.0
 
@@ -102,7 +97,6 @@ class Drain:
         self._ledger: Ledger | None = None
         self._was_missing = False
         self._position = -1
-        self._identity_due_s = 0.0
         self._removal_due_s = 0.0
         self._share = 1.0
         self._failures = 0
@@ -129,8 +123,7 @@ class Drain:
 
     def positions(self, positions: Mapping[str, int]) -> dict[str, int]:
         """Return the positions that a ledger holds, and that of this sink, 0 if it was never reached."""
-        is_held = any(is_position_of(self.sink_name, name) for name in positions)
-        return {**positions} if is_held else {**positions, self.sink_name: 0}
+        return {self.sink_name: 0, **positions}
 
     def has_reached(self, row: int) -> bool:
         """Return whether the sink has every record up to `row`."""
@@ -150,7 +143,6 @@ class Drain:
                     else:
                         self._position = ledger.position(self.sink_name)
                 except EdgemeterError as error:
-                    self._identity_due_s = 0.0
                     self._failures += 1
                     # Logged once, not at every retry.
                     if self.trouble != str(error):
@@ -172,9 +164,6 @@ class Drain:
 
     def _drain(self, ledger: Ledger, writer: ThreadPoolExecutor) -> None:
         self._begin_anew_if_missing(ledger)
-        self._claim(ledger)
-        if self._points.known is not None and self._points.known.refresh(ledger):
-            forget_tags()
         self._position = read_to = ledger.position(self.sink_name)
         in_progress: tuple[_Batch, Future[list[RejectedPoint]]] | None = None
         try:
@@ -191,7 +180,6 @@ class Drain:
                     if self._begin_anew_if_missing(ledger):
                         self._wake.set()
                         return
-                    self._claim(ledger)
                 # The sink does not wait until the ledger has noted what it stored.
                 in_progress = (batch, writer.submit(self._sink.write, batch.lines)) if batch is not None else None
                 if written is not None and not self._note(ledger, written[0], written[1].result()):
@@ -221,30 +209,10 @@ class Drain:
                 return
             history.note_removed(number, self.sink_name)
 
-    def _claim(self, ledger: Ledger) -> None:
-        now_s = time.monotonic()
-        if now_s < self._identity_due_s:
-            return
-        is_same, identity = True, None
-        for name in sorted(ledger.positions(), key=lambda name: not is_position_of(self.sink_name, name)):
-            marker = name.rpartition(IDENTITY_MARK)[2]
-            state = self._sink.marker_state(marker) if is_marker(marker) else None
-            if state == "kept":
-                identity = marker
-                break
-            # A position from before markers, and one whose marker nobody can ask about any more, are this bucket's.
-            is_same = is_same and not (state == "absent" and is_position_of(self.sink_name, name))
-        identity = identity or self._sink.set_marker()
-        if identity is not None:
-            ledger.claim_position(self.sink_name, identity, is_same=is_same)
-        # A server that cannot be marked is not asked again.
-        self._identity_due_s = math.inf if identity is None else now_s + IDENTITY_EVERY_S
-
     def _begin_anew_if_missing(self, ledger: Ledger) -> bool:
         self._was_missing = self._sink.was_missing() or self._was_missing
         if not self._was_missing:
             return False
-        self._identity_due_s = 0.0
         is_anew = ledger.position(self.sink_name) > 0
         if is_anew:
             logger.warning("%s was missing: everything in the ledger is drained again", self.sink_name)
@@ -287,8 +255,6 @@ class Drain:
                 share = self._share if writing is not None and not writing.done() else self._share * IDLE_SHARE
                 if len(batch.lines) >= BATCH_POINTS * share or batch.characters >= BATCH_CHARACTERS * share:
                     break
-        if self._points.known is not None:
-            self._points.known.save(ledger)
         return batch if batch.last_row > after_row else None
 
     def _note(self, ledger: Ledger, batch: _Batch, rejected: Sequence[RejectedPoint]) -> bool:
@@ -327,9 +293,6 @@ def open_drain(ledger_place: LedgerPlace, influx: InfluxConfig) -> Drain:
         ConfigError: InfluxDB refuses the credentials.
         UnavailableError: influxdb-client is not installed.
     """
-    points = Points(influx.extent, influx.also, TagValues())
-    with open_ledger(ledger_place) as ledger:
-        take_over(ledger, path_beside(ledger_place, ".influx-tags"))
     sink = open_sink(influx)
     try:
         sink.prepare()
@@ -340,7 +303,7 @@ def open_drain(ledger_place: LedgerPlace, influx: InfluxConfig) -> Drain:
         # A wrong token must show at the start.
         sink.close()
         raise
-    return Drain(ledger_place, sink, points, status_every_s=STATUS_EVERY_S)
+    return Drain(ledger_place, sink, Points(influx.extent, influx.also), status_every_s=STATUS_EVERY_S)
 
 
 def _drain_pause_s(error: EdgemeterError, failures: int) -> float:

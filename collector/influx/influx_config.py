@@ -6,12 +6,11 @@
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 from urllib.parse import SplitResult, parse_qs, urlencode, urlsplit, urlunsplit
 
-from edgemeter.agent.base.config import home
 from edgemeter.agent.base.errors import ConfigError
 
 DEFAULT_BUCKET = "edgemeter"
@@ -99,16 +98,6 @@ def _split(url: str) -> SplitResult:
     if not is_url or parts.fragment:
         raise ConfigError(f"{url!r} is not an InfluxDB URL: {FORM}")
     return parts
-
-
-def reader_of(config: InfluxConfig, token_file: Path | None) -> InfluxConfig:
-    """Return the place of `config` with the token that may read it: in `token_file`, else as `init-influx` wrote it, else its own.
-
-    Raises:
-        ConfigError: the file cannot be read, or contains no token.
-    """
-    path = token_file or home() / READ_TOKEN
-    return replace(config, token=token_of(path)) if token_file is not None or path.is_file() else config
 
 
 def token_of(file: Path | None, environ: Mapping[str, str] = os.environ) -> str:

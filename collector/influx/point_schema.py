@@ -50,8 +50,8 @@ _PERCENTILES = frozenset({"p50", "p90", "p95", "p99", "p99_9"})
 BY_NAME = {
     "accuracy_detail": frozenset({
         "ap50", "ap75", "ap_small", "ap_medium", "ap_large", "ar_1", "ar_10", "ar_100", "ar_small", "ar_medium", "ar_large",
-        "ar", "ar50", "ar75", "map50_area", "pixel_accuracy", "class_accuracy",
-        "delta1", "delta2", "delta3", "rmse_m", "top5", "top5_low", "top5_high",
+        "ar", "ar50", "ar75", "pixel_accuracy", "class_accuracy",
+        "top5", "top5_low", "top5_high",
     }),
     "latency_early_stopping_ms": _PERCENTILES,
     "latency_refused": _PERCENTILES,

@@ -28,7 +28,6 @@ from edgemeter.collector.influx.field_writer import FieldWriter, all_of, quoted
 from edgemeter.collector.influx.influx_config import Extent, Extra
 from edgemeter.collector.influx.point_schema import CASE_TAGS, PATHS, RECORD, TAGS, case_tags, figures_of, trace_source
 from edgemeter.collector.influx.record_reader import REPEATED, Tree, read_part, read_record, read_records, tree_of
-from edgemeter.collector.influx.tag_values import TagValues
 
 logger = logging.getLogger(__name__)
 
@@ -63,11 +62,9 @@ def point_ns(record: RunRecord | WithdrawnRun) -> int:
     return begun_ns - begun_ns % _KEPT_NS + (_session_hash(record.session or 0) + (record.seq or 0)) % _KEPT_NS
 
 
-def tags_of(record: RunRecord, admitted: TagValues | None = None) -> tuple[Mapping[str, str | None], str]:
-    """Return the value of each tag of the record, as far as it is among the `admitted` values (None: whatever it is), and all as text."""
+def tags_of(record: RunRecord) -> tuple[Mapping[str, str | None], str]:
+    """Return the value of each tag of the record, and all as text."""
     tags = dict(zip(_TAG_NAMES, (*_path_values(record), *case_tags(record)), strict=True))
-    if admitted is not None:
-        tags = {name: admitted.admitted(record.device, name, value) if value else value for name, value in tags.items()}
     return tags, _tag_text(tags)
 
 
@@ -161,11 +158,6 @@ class _Case:
 _cases: dict[tuple[Any, ...], _Case] = {}
 
 
-def forget_tags() -> None:
-    """Let the tags of every case be decided anew: what `TagValues` has decided once is kept until then."""
-    _cases.clear()
-
-
 def _values_reader(tree: Tree) -> Callable[[Any], Any]:
     """Return what reads the values of `tree` of a record or a part of it, None for an absent group."""
     if not tree:
@@ -197,11 +189,10 @@ BOUNDS_NS = np.array([step * 10**decade for decade in range(9) for step in _STEP
 
 @dataclass(frozen=True, slots=True)
 class Points:
-    """Which points a record becomes; `known` limits the values of their tags (None: no limit)."""
+    """Which points a record becomes."""
 
     extent: Extent = "all"
     also: frozenset[Extra] = frozenset()
-    known: TagValues | None = None
 
     def of_chunk(self, chunk: HeldChunk, skipped: Callable[[SkippedRecord], object] = warn_of_skipped) -> Iterator[tuple[int, list[str]]]:
         """Yield row and points of each record, its own point first; damaged samples give none.
@@ -247,20 +238,20 @@ class Points:
             if "latency_histogram" in self.also:
                 lines += _histogram(record, series, case)
             if "power_trace" in self.also:
-                lines += _power(msgspec.structs.replace(record, **parts.values), series, case, self.known)
+                lines += _power(msgspec.structs.replace(record, **parts.values), series, case)
         return lines
 
     def _case_of(self, record: Any, parts: _Parts) -> _Case:
-        key = self.known, self.extent, parts.tag_numbers, _values_of_tags(record)
+        key = self.extent, parts.tag_numbers, _values_of_tags(record)
         if (case := _cases.get(key)) is None:
             if len(_cases) >= _CASES:
                 _cases.clear()
-            case = _cases[key] = _case_of(msgspec.structs.replace(record, **parts.values), self.extent, self.known)
+            case = _cases[key] = _case_of(msgspec.structs.replace(record, **parts.values), self.extent)
         return case
 
 
-def _case_of(record: RunRecord, extent: Extent, admitted: TagValues | None) -> _Case:
-    tags, text = tags_of(record, admitted)
+def _case_of(record: RunRecord, extent: Extent) -> _Case:
+    tags, text = tags_of(record)
     fields = []
     if (provenance := energy_provenance(record)) is not None:
         fields.append(f"{point_schema.ENERGY_PROVENANCE}={quoted(provenance)}")
@@ -287,7 +278,7 @@ def _histogram(record: RunRecord, series: dict[str, Series], case: _Case) -> Ite
     yield f"{point_schema.HISTOGRAM}{case.tags_text} {','.join(fields)},{_identity(record)} {point_ns(record)}"
 
 
-def _power(record: RunRecord, series: dict[str, Series], case: _Case, admitted: TagValues | None) -> Iterator[str]:
+def _power(record: RunRecord, series: dict[str, Series], case: _Case) -> Iterator[str]:
     # Readings of different sensors at one nanosecond must not become one point: the sensor's index takes the last digits.
     identity = _identity(record)
     # Readings count from the first timed query, on the clock that `monotonic_ns` was read from when the run started.
@@ -303,9 +294,7 @@ def _power(record: RunRecord, series: dict[str, Series], case: _Case, admitted: 
             continue
         if len(read) != len(taken_ns):
             continue
-        source = trace_source(record, trace)
-        source = admitted.admitted(record.device, "energy_source", source) if admitted else source
-        tags = _tag_text({**case.tags, "energy_source": source})
+        tags = _tag_text({**case.tags, "energy_source": trace_source(record, trace)})
         head = f"power_trace{tags} sensor={quoted(trace.name)},{identity},{value_name}="
         readings = zip(read.tolist(), taken_ns.tolist(), strict=True)
         yield from [f"{head}{value!r} {(first_ns + at_ns) // 1000 * 1000 + index}" for value, at_ns in readings if math.isfinite(value)]

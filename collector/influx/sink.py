@@ -8,9 +8,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from edgemeter.agent.base.errors import ConfigError, EdgemeterError, TransientError
-from edgemeter.collector.influx import bucket_marker, client
+from edgemeter.collector.influx import client
 from edgemeter.collector.influx.bucket_client import BucketClient
-from edgemeter.collector.influx.bucket_marker import MarkerState
 from edgemeter.collector.influx.influx_config import InfluxConfig
 from edgemeter.collector.influx.point_schema import HISTOGRAM, MEASUREMENT
 
@@ -131,16 +130,6 @@ class Sink:
     def remove(self, device: str, at_ns: int) -> None:
         """Delete the points of a device's run that have this time; raises as `prepare`, also where the server cannot delete points."""
         raise NotImplementedError
-
-    def marker_state(self, name: str) -> MarkerState:
-        """Return whether the place has this marker; raises as `prepare`."""
-        self.prepare()
-        return bucket_marker.marker_state(self._post, name)
-
-    def set_marker(self) -> str | None:
-        """Mark the place; return the marker's name, None where a server cannot be marked; raises as `prepare`."""
-        self.prepare()
-        return bucket_marker.set_marker(self._post)
 
     def was_missing(self) -> bool:
         """Return whether the database was found missing since the last call, which means that what was written to it is lost."""

@@ -116,10 +116,6 @@ WHERE chunk = ?"""
             numbers_before(take_numbers(statements, 0, 0), self._session.address)
             yield statements
 
-    def has_table(self, name: str) -> bool:
-        """See `Ledger`."""
-        return bool(self.query("SELECT 1 WHERE to_regclass(?) IS NOT NULL", name))
-
     def highest_row(self) -> int:
         """See `Ledger`."""
         return int(self._value("SELECT row FROM ledger"))

@@ -13,7 +13,7 @@ from functools import reduce
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.base.postgres_session import LedgerSession
 from edgemeter.agent.ledger.chunks import SUBJECT_COLUMNS
-from edgemeter.agent.ledger.ledger_file import FORGOTTEN_SCHEMA, RECONCILED_SCHEMA, RUN_EVENTS_SCHEMA, RUNS_SCHEMA, TAG_VALUES_SCHEMA
+from edgemeter.agent.ledger.ledger_file import FORGOTTEN_SCHEMA, RUN_EVENTS_SCHEMA, RUNS_SCHEMA
 from edgemeter.agent.ledger.presence import PRESENCE_SCHEMA, RETAINED_SCHEMA
 from edgemeter.agent.ledger.quarantine import QUARANTINE_SCHEMA
 
@@ -30,10 +30,6 @@ def _as_postgres(tables: str) -> str:
     return reduce(lambda text, type_name: text.replace(type_name, _TYPES[type_name]), _TYPES, _ONLY_SQLITE.sub("", tables))
 
 
-_AS_IN_A_FILE = (
-    RUNS_SCHEMA, FORGOTTEN_SCHEMA, QUARANTINE_SCHEMA, PRESENCE_SCHEMA, RETAINED_SCHEMA, RUN_EVENTS_SCHEMA, TAG_VALUES_SCHEMA,
-    RECONCILED_SCHEMA,
-)  # fmt: skip
 TABLES = f"""CREATE TABLE ledger (
     is_one boolean PRIMARY KEY CHECK (is_one),
     version integer NOT NULL,
@@ -56,13 +52,11 @@ CREATE TABLE chunks (
 );
 ALTER TABLE chunks ALTER COLUMN body SET STORAGE EXTERNAL;
 CREATE INDEX chunks_with_samples ON chunks (received_ns) WHERE has_samples;
-{_as_postgres("".join(_AS_IN_A_FILE))}
+{_as_postgres(RUNS_SCHEMA + FORGOTTEN_SCHEMA + QUARANTINE_SCHEMA + PRESENCE_SCHEMA + RETAINED_SCHEMA + RUN_EVENTS_SCHEMA)}
 CREATE TABLE sinks (name {_TEXT} PRIMARY KEY, position bigint NOT NULL);
 CREATE TABLE leases (name {_TEXT} PRIMARY KEY, owner {_TEXT}, until timestamptz NOT NULL)"""
 
-_SHARED = (
-    "sinks", "leases", "quarantine", "presence", "retained", "annotations", "alerts", "unsent", "alert_checks", "tag_values", "reconciled",
-)  # fmt: skip
+_SHARED = ("sinks", "leases", "quarantine", "presence", "retained", "annotations", "alerts", "unsent", "alert_checks")
 # What each role may do: a writer adds records and never changes or removes one; a keeper also removes what retention does not keep.
 ROLES: Mapping[str, tuple[str, ...]] = {
     "edgemeter_read": ("GRANT SELECT ON {tables} TO edgemeter_read",),

@@ -2,7 +2,7 @@
 
 import hashlib
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -98,24 +98,6 @@ class PostgresWriter:
         """Commit what arrived, durable when this returns; what PostgreSQL cannot store goes to the quarantine and stops no other."""
         return self._commit([*chunks.portions(arrivals), *batches], rejections, changes)
 
-    def release(
-        self, row: int, arrivals: Sequence[chunks.Arrival], batches: Sequence[chunks.ArrivedBatch], *, drain_again: bool
-    ) -> chunks.Committed:
-        """Commit the records of a quarantined entry and remove it, unless a number belongs to another record."""
-        drop = "DELETE FROM runs WHERE device = ? AND session = ? AND seq = ? AND id = ?"
-
-        def before(statements: Statements) -> None:
-            if drain_again:
-                keys = [(record.device, record.session, record.seq, record.id) for record, *_ in arrivals]
-                statements.executemany(drop, keys)
-
-        def after(statements: Statements, collisions: Sequence[Rejection]) -> None:
-            # A record that collides is in the entry that stays.
-            if not collisions:
-                statements.execute("DELETE FROM quarantine WHERE row = ?", (row,))
-
-        return self._transact([*chunks.portions(arrivals), *batches], (), (), before, after)
-
     def _commit(
         self, sources: Sequence[chunks.Source], rejections: Sequence[Rejection], changes: Sequence[PresenceChange | RetainedMessage]
     ) -> chunks.Committed:
@@ -142,10 +124,8 @@ class PostgresWriter:
         sources: Sequence[chunks.Source],
         rejections: Sequence[Rejection],
         changes: Sequence[PresenceChange | RetainedMessage],
-        before: Callable[[Statements], None] = lambda _: None,
-        after: Callable[[Statements, Sequence[Rejection]], None] = quarantine.add,
     ) -> chunks.Committed:
-        """Commit all of it in one transaction; `after` is given what collides."""
+        """Commit all of it in one transaction; what collides goes to the quarantine."""
         if not sources and not rejections and not changes:
             return chunks.Committed()
         # Compressed and written out before the counter is held, which the other collectors wait for.
@@ -154,7 +134,6 @@ class PostgresWriter:
             with self._session.transaction() as statements:
                 with statements.together() as sending:
                     cursor = take_numbers(sending, len(group.records), len(sources))
-                    before(sending)
                     stored = self._store(sending, group) if group.records else None
                 row, chunk = numbers_before(cursor, self._session.address)
                 is_all_new = stored is None or stored.rowcount == len(group.records)
@@ -162,9 +141,8 @@ class PostgresWriter:
                 collided = _collided(statements, _not_forgotten(statements, repeated)) if repeated else ()
                 _add_chunks(statements, group, (row, chunk), frozenset(entry.number for entry in repeated))
                 committed, collisions = _outcome(group, len(repeated), collided)
-                quarantine.add(statements, rejections)
+                quarantine.add(statements, [*rejections, *collisions])
                 note_presence(statements, changes)
-                after(statements, collisions)
         except BaseException:
             # The subjects inserted in this transaction are rolled back with it.
             self._subjects.clear()

@@ -1,7 +1,4 @@
-"""Admission: which records of a message enter the ledger, and which are rejected and why. Any bytes at all may come in here.
-
-Quarantined messages can be retried.
-"""
+"""Admission: which records of a message enter the ledger, and which are rejected and why. Any bytes at all may come in here."""
 
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -17,10 +14,9 @@ from edgemeter.agent.contract.messages import Topic, parse_topic
 from edgemeter.agent.contract.record import SCHEMA, RunRecord, change_fields, check, decode
 from edgemeter.agent.contract.record_time import is_timeless, off_by_ns, was_never_set
 from edgemeter.agent.ledger import quarantine
-from edgemeter.agent.ledger.chunks import COLLISION, Arrival, ArrivedBatch, RecordKey, key_of, pack_array
-from edgemeter.agent.ledger.ledger import Ledger
+from edgemeter.agent.ledger.chunks import Arrival, ArrivedBatch, RecordKey, key_of, pack_array
 from edgemeter.agent.ledger.presence import PresenceChange, RetainedMessage
-from edgemeter.agent.ledger.quarantine import QuarantinedMessage, Rejection, RejectionKind
+from edgemeter.agent.ledger.quarantine import Rejection, RejectionKind
 from edgemeter.collector.receive import envelope
 
 # Up to this much text of a group is decoded whole; of more only the envelopes.
@@ -184,44 +180,3 @@ def _presence(topic: Topic, payload: bytes, received_ns: int) -> messages.Birth 
     off_ns = off_by_ns(report.told_ns, received_ns)
     clock = msgspec.structs.replace(report.clock, off_by_ns=msgspec.UNSET if off_ns is None else off_ns)
     return msgspec.structs.replace(report, clock=clock)
-
-
-@dataclass(frozen=True, slots=True)
-class Retried:
-    """One retried entry: how many of its records the ledger accepted, or why it stays in quarantine."""
-
-    row: int
-    taken: int
-    reason: str | None = None
-
-
-def retry_rejected(ledger: Ledger, entry: QuarantinedMessage) -> Retried:
-    """Validate `entry` again; if it is accepted it leaves the quarantine. Records that a sink rejected are drained again.
-
-    Raises:
-        UnavailableError: the disk is full.
-        TransientError: another process holds the ledger.
-    """
-    if entry.size_bytes > len(entry.payload):
-        return Retried(entry.row, 0, f"only the first {len(entry.payload)} of {entry.size_bytes} bytes are kept")
-    is_sinks = quarantine.is_sinks(entry.topic)
-    try:
-        message = _rejected_by_sink(ledger, entry.payload) if is_sinks else Message(entry.topic, entry.payload)
-    except ConfigError as error:
-        return Retried(entry.row, 0, str(error))
-    admitted = Admitted(whole_bytes=envelope.LONGEST_TEXT_BYTES)
-    admitted.add(message, entry.received_ns)
-    if admitted.rejections:
-        return Retried(entry.row, 0, admitted.rejections[0].reason)
-    if not admitted.arrivals and not admitted.batches:
-        return Retried(entry.row, 0, "it contains no record")
-    committed = ledger.release(entry.row, admitted.arrivals, admitted.batches, drain_again=is_sinks)
-    return Retried(entry.row, len(committed.held), COLLISION if committed.collisions else None)
-
-
-def _rejected_by_sink(ledger: Ledger, payload: bytes) -> Message:
-    reference = quarantine.read_reference(payload)
-    text = ledger.text(reference)
-    if text is None:
-        raise ConfigError("the ledger does not hold the record any more: retention removed it, or the ledger was restored")
-    return Message(str(Topic(reference.fleet, reference.device, "result")), text)

@@ -17,8 +17,6 @@ from edgemeter.agent.ledger.quarantine import RejectionKind
 from edgemeter.agent.ledger.retention import Retention
 from edgemeter.collector.alerts.waiting import last_check_ns, waiting_channels
 from edgemeter.collector.influx.influx_config import InfluxConfig
-from edgemeter.collector.influx.reconciliation import KINDS, outcomes
-from edgemeter.collector.influx.tag_values import MOST_VALUES, tag_uses
 from edgemeter.collector.ledgers.place import LedgerPlace, open_ledger
 from edgemeter.collector.receive.allocator import keep_freed_buffers
 from edgemeter.collector.receive.monitor import MonitorMetric, process_metrics
@@ -26,7 +24,6 @@ from edgemeter.collector.receive.receiver import STALLED_S, UNWELL_S, Receiver
 from edgemeter.collector.trend.watch_file import open_watch, watch_file_beside
 
 if TYPE_CHECKING:
-    from edgemeter.collector.influx.daily_reconciler import DailyReconciler
     from edgemeter.collector.influx.drain import Drain
 
 # Devices choose the names of their fleets: these many have labels of their own.
@@ -41,7 +38,7 @@ _REJECTIONS = (
 class Collector:
     """Receives from the broker at `address` into the ledger at `ledger_place`, and drains that to InfluxDB when one is given.
 
-    `reader` is that InfluxDB with a token that may read it: then both are compared once a day. `counts` are those since the start.
+    `counts` are those since the start.
     """
 
     def __init__(
@@ -50,16 +47,13 @@ class Collector:
         ledger_place: LedgerPlace,
         influx: InfluxConfig | None = None,
         *,
-        reader: InfluxConfig | None = None,
         group: str | None = None,
         retention: Retention | None = None,
     ) -> None:
         self.address = address
         self.place = ledger_place
         self._influx = influx
-        self._reader = reader
         self._drain: Drain | None = None
-        self._reconciler: DailyReconciler | None = None
         self._receiver = Receiver(address, ledger_place, self._wake_drain, group=group, retention=retention)
         self.counts = self._receiver.counts
 
@@ -91,17 +85,10 @@ class Collector:
             raise
         if self._drain is not None:
             self._drain.start()
-        if self._influx is not None and self._reader is not None:
-            from edgemeter.collector.influx.daily_reconciler import DailyReconciler  # noqa: PLC0415 - as above
-
-            self._reconciler = DailyReconciler(self.place, self._influx, self._reader)
-            self._reconciler.start()
 
     def stop(self) -> None:
         """Commit what was received and end every thread; may be called twice."""
         self._receiver.stop()
-        if self._reconciler is not None:
-            self._reconciler.stop()
         if self._drain is not None:
             self._drain.stop()
 
@@ -191,18 +178,6 @@ class Collector:
         since_ns = {sink: ledger.waiting_since_ns(row) for sink, row in positions.items()}
         lag_s = {sink: 0.0 if since is None else max(0, now_ns - since) / 1e9 for sink, since in since_ns.items()}
         yield MonitorMetric("sink_row", "gauge", "Row up to which the sink has every record.", positions, "sink")
-        if self._drain is not None:
-            uses = tag_uses(ledger)
-            counts, closed = {use.tag: use.values for use in uses}, {use.tag: len(use.closed_for) for use in uses}
-            yield MonitorMetric("influx_tag_values", "gauge", f"Values of each tag in InfluxDB, of {MOST_VALUES}.", counts, "tag")
-            yield MonitorMetric("influx_tags_closed", "gauge", "Devices whose new values are tagged `other`.", closed, "tag")
-            outcome = next((outcome for outcome in outcomes(ledger) if outcome.sink == self._drain.sink_name), None)
-            if outcome is not None:
-                at_s = outcome.at_ns / 1e9
-                remaining: dict[str, float] = {kind: outcome.remaining.get(kind, 0) for kind in KINDS}
-                yield MonitorMetric("reconciled_timestamp_seconds", "gauge", "When InfluxDB was last compared with the ledger.", at_s)
-                yield MonitorMetric("influx_differences", "gauge", "What differed then and was not repaired.", remaining, "kind")
-                yield MonitorMetric("influx_repaired", "gauge", "Differences that were repaired then.", outcome.repaired)
         yield MonitorMetric("sink_lag_seconds", "gauge", "Age of the oldest record that the sink does not have.", lag_s, "sink")
 
     def _is_settled(self) -> bool:

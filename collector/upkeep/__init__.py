@@ -1,1 +1,1 @@
-"""Upkeep of a ledger: copies, packing, and what takes its space."""
+"""Upkeep of a ledger: copies, what takes its space, and records that are asked for again."""

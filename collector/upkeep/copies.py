@@ -1,10 +1,9 @@
-"""Backup, restore, vacuum and size of a ledger; a collector may be running, except during a vacuum.
+"""Backup, restore and size of a ledger; a collector may be running.
 
 Beside a ledger lie files derived from it, which may be deleted at any time, and the watch file, which people wrote.
 """
 
 import contextlib
-import shutil
 import sqlite3
 from contextlib import closing
 from dataclasses import dataclass, replace
@@ -12,7 +11,7 @@ from pathlib import Path
 
 from edgemeter.agent.base import durable_file, sqlite_file
 from edgemeter.agent.base.errors import ConfigError, UnavailableError
-from edgemeter.agent.base.sqlite_file import FileFormat, space_bytes
+from edgemeter.agent.base.sqlite_file import FileFormat
 from edgemeter.agent.ledger.ledger import LedgerPart, LedgerStats
 from edgemeter.agent.ledger.ledger_file import LEDGER_FORMAT
 from edgemeter.collector.ledgers.place import LedgerPlace, open_ledger, path_beside
@@ -91,30 +90,6 @@ def restore(copy: Path, ledger: Path) -> LedgerCopy:
     return result
 
 
-def vacuum(ledger: Path) -> tuple[int, int]:
-    """Return unused space to the file system; return the size of the file in bytes before and after.
-
-    Raises:
-        ConfigError: there is no ledger.
-        TransientError: a collector is writing to it.
-        UnavailableError: the disk has no space for the temporary second copy.
-    """
-    before_bytes = _size_bytes(ledger)
-    with closing(sqlite_file.connect(ledger, LEDGER_FORMAT, "read")) as connection:
-        needed_bytes = 2 * space_bytes(connection)[0]
-        free_bytes = shutil.disk_usage(ledger.parent).free
-        if free_bytes < needed_bytes:
-            raise UnavailableError(
-                f"vacuum of {str(ledger)!r} needs {needed_bytes / 1e6:.0f} MB of free disk space, there are {free_bytes / 1e6:.0f} MB: "
-                "`edgemeter collector backup` to another disk is compact too"
-            )
-        connection.execute("PRAGMA query_only = OFF")
-        with sqlite_file.mapped(ledger, LEDGER_FORMAT):
-            connection.execute("VACUUM")
-            connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
-    return before_bytes, _size_bytes(ledger)
-
-
 def _copy_file(source: Path, to: Path, form: FileFormat) -> None:
     part = to.with_name(f"{to.name}.part")
     try:
@@ -141,7 +116,3 @@ def _check(part: Path, source: Path, form: FileFormat) -> None:
         result = connection.execute("PRAGMA quick_check(1)").fetchone()[0]
     if result != "ok":
         raise UnavailableError(f"the copy of {str(source)!r} is damaged ({result}): check the disk and the {form.what}")
-
-
-def _size_bytes(ledger: Path) -> int:
-    return sum(path.stat().st_size for path in (ledger, ledger.with_name(f"{ledger.name}-wal")) if path.exists())

@@ -99,10 +99,6 @@ def overview(context: ViewContext, request: ViewRequest, case_filter: CaseFilter
         *([section("first", "Needs attention", first)] if first else []),
         now,
         _cards(indexed_cases, lines, newest_ns),
-        *[
-            element("p", {"class": "caution" if outcome.remaining else "note"}, outcome.sentence)
-            for outcome in context.source.reconciliations()
-        ],
         *([section("lately", f"The last {SPARK_DAYS} days", lately)] if lately else []),
         section(
             "coverage",

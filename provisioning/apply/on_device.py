@@ -41,7 +41,7 @@ from edgemeter.agent.operating.board_settings import SettingError as StepError
 
 USER = "edgemeter"
 # The groups that own accelerators, GPUs and buses on the boards that have them.
-DEVICE_GROUPS = ("video", "render", "i2c", "gpio", "spi", "dialout", "plugdev", "apex")
+DEVICE_GROUPS = ("video", "render", "gpio", "spi", "dialout", "plugdev", "apex")
 AGENT, SUPERVISOR, GOVERNOR = "edgemeter-agent.service", "edgemeter-supervisor.service", "edgemeter-governor.service"
 RULES = "70-edgemeter.rules"
 # A USB Coral before and after its first inference, and Hailo's vendor id; `agent/machine/attached.py` has the sources.

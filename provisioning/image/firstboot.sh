@@ -19,7 +19,7 @@ CLOUD=$PREFIX/etc/cloud
 SYSTEMCTL=${EDGEMETER_SYSTEMCTL:-systemctl}
 SEED=$PREFIX/run/edgemeter/seed
 UNIT=edgemeter-firstboot.service
-GROUPS_OF_DEVICES='video render i2c gpio spi dialout plugdev apex'
+GROUPS_OF_DEVICES='video render gpio spi dialout plugdev apex'
 
 BOOT=
 STEP='find the boot partition'

@@ -18,8 +18,7 @@ from functools import partial
 from itertools import product
 
 from tests.benchmarks.comparison import Comparison, covered
-from tests.fixtures.sensor_worlds import Coverage, World, coverage
-from tests.fixtures.token_worlds import TokenWorld, token_coverage
+from tests.fixtures.sensor_worlds import World, coverage
 
 TRIALS = 1000
 RATES_HZ = (1, 10, 100)
@@ -92,24 +91,9 @@ def _clocks() -> Iterator[tuple[str, World]]:
     yield "half of a clock of 25 ms, in step with 40 fps", usual(update_s=(0.025, 0.025), seen=0.5, fps=40, jitter=0.0)
 
 
-def tokens() -> Iterator[tuple[str, TokenWorld]]:
-    """Yield the cells of language models: the rate and lag of the sensor against the length of prefill."""
-    for lag, prefill_s in product((0.0, 1.0), (5.0, 20.0)):
-        world = TokenWorld(World(rate=1, lag_s=lag), prefill_s=prefill_s, tokens=400, requests=6)
-        yield f"1 Hz, lag {lag:g} s, prefill of {prefill_s:g} s, 400 tokens", world
-    for rate, lag, prefill_s in product((10, 100), (0.0, 0.1, 0.5), (0.2, 1.2, 5.0)):
-        yield f"{rate} Hz, lag {lag:g} s, prefill of {prefill_s:g} s", TokenWorld(World(rate=rate, lag_s=lag), prefill_s=prefill_s)
-
-
-def judged(name: str, world: World | TokenWorld, trials: int) -> list[dict[str, object]]:
-    """Return the lines of the published tables for a cell: one, or one each of prefill and decode."""
-    if isinstance(world, World):
-        return [_line(name, coverage(world, trials))]
-    return [_line(f"{name}: {part}", result) for part, result in token_coverage(world, trials).items()]
-
-
-def _line(name: str, result: Coverage) -> dict[str, object]:
-    """Return a line; refusals by their words without the numbers."""
+def judged(name: str, world: World, trials: int) -> dict[str, object]:
+    """Return the line of a cell in the published table; refusals by their words without the numbers."""
+    result = coverage(world, trials)
     refusals = Counter(re.sub(r"[0-9.]+", "#", reason) for reason in result.refusals)
     line = dataclasses.asdict(result) | {"refusals": dict(refusals), "refused": len(result.refusals)}
     return {"cell": name, **{key: round(value, 4) if isinstance(value, float) else value for key, value in line.items()}}
@@ -129,11 +113,10 @@ def row(line: dict[str, object]) -> str:
 
 def comparisons(trials: int = TRIALS) -> Iterator[Comparison]:
     """Yield how often the intervals of each cell hold the truth, gross and net; a cell whose every draw is refused has none."""
-    names, worlds = zip(*grid(), *tokens(), strict=True)
+    names, worlds = zip(*grid(), strict=True)
     with ProcessPoolExecutor(os.cpu_count()) as pool:
-        for results in pool.map(judged, names, worlds, [trials] * len(names)):
-            for result in results:
-                yield from lines(result)
+        for result in pool.map(judged, names, worlds, [trials] * len(names)):
+            yield from lines(result)
 
 
 def lines(result: dict[str, object]) -> Iterator[Comparison]:
@@ -148,7 +131,6 @@ def lines(result: dict[str, object]) -> Iterator[Comparison]:
 if __name__ == "__main__":
     trials = int(sys.argv[1]) if len(sys.argv) > 1 else TRIALS
     selection = sys.argv[2] if len(sys.argv) > 2 else ""
-    for name, world in (*grid(), *tokens()):
+    for name, world in grid():
         if selection in name:
-            for line in judged(name, world, trials):
-                print(row(line), flush=True)
+            print(row(judged(name, world, trials)), flush=True)

@@ -1,14 +1,10 @@
 """Facts about the lines of `make bench`."""
 
-from contextlib import nullcontext
-
 import pytest
 
-from edgemeter.agent.base.errors import UnavailableError
-from tests.benchmarks import energy, sensor_worlds, served
+from tests.benchmarks import energy, sensor_worlds
 from tests.benchmarks.__main__ import PARTS
-from tests.benchmarks.comparison import ROOT, LeftOutError, Line, as_rows, at_least, at_most, compared_pairs, figure, size_within
-from tests.fixtures.real_mlserver import RealMlServer
+from tests.benchmarks.comparison import ROOT, Line, as_rows, at_least, at_most, compared_pairs, figure, size_within
 
 
 def verdict(goal, *ratios):
@@ -48,34 +44,6 @@ def test_a_row_has_what_the_results_file_promises():
     (row,) = as_rows([size_within("n", 10.0, 50.0)])
     assert {"name", "unit", "ours", "peer", "peer_value", "ratio", "goal", "machine"} <= set(row)
     assert row["ratio"] == pytest.approx(0.2)
-
-
-@pytest.mark.parametrize("has_mlserver", [True, False])
-def test_a_form_that_cannot_be_measured_is_left_out_with_its_reason(monkeypatch, has_mlserver):
-    """Behind what was measured: without grpc that form alone, without MLServer's start the two that it serves."""
-
-    def mlserver(*_):
-        if has_mlserver:
-            return nullcontext(RealMlServer("http", "grpc"))
-        raise RuntimeError("MLServer did not start")
-
-    def compared(_, __, form, *___):
-        if form == "grpc":
-            raise UnavailableError("grpc is not installed")
-        yield form
-
-    monkeypatch.setattr(served.requirements, "mlserver_python", lambda: "python")
-    monkeypatch.setattr(served.requirements, "triton_python", lambda: None)
-    monkeypatch.setattr(served, "real_mlserver", mlserver)
-    monkeypatch.setattr(served, "_test_server", lambda _: nullcontext("http"))
-    monkeypatch.setattr(served, "compared", compared)
-    forms, parts = [], served.comparisons()
-    with pytest.raises(LeftOutError) as reason:
-        forms.extend(parts)
-    assert forms == (["json", "binary"] if has_mlserver else ["binary"]) * 2
-    assert str(reason.value) == (
-        "grpc of MLServer: grpc is not installed" if has_mlserver else "json and grpc of MLServer: MLServer did not start"
-    )
 
 
 def test_the_energy_benchmark_prints_errors_coverage_and_rivals():

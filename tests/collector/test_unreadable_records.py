@@ -60,9 +60,6 @@ class KeptSink:
         self.lines += lines
         return []
 
-    def set_marker(self):
-        """Return that it cannot be marked."""
-
     def was_missing(self):
         """Return that it was there."""
         return False

@@ -73,7 +73,6 @@ def test_whatever_comes_and_goes_what_is_kept_is_what_is_worked_out_from_nothing
     changes = (
         lambda ledger: ledger.commit([arrival(run, NOW_NS) for run in runs[::2]]),
         lambda ledger: ledger.commit([arrival(run, NOW_NS + NS_PER_DAY) for run in runs]),
-        lambda ledger: ledger.release(0, [arrival(run, NOW_NS + 2 * NS_PER_DAY) for run in runs[3::40]], (), drain_again=True),
         lambda ledger: [LedgerRuns(ledger).withdraw(run.id, "deleted", "ada", "the fan was off") for run in runs[5::40]],
         lambda ledger: [LedgerRuns(ledger).withdraw(run.id, "excluded", "ada", "the fan was off") for run in runs[6::40]],
         lambda ledger: LedgerRuns(ledger).include(runs[6].id, "ada", "it was on"),

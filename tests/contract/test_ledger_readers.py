@@ -27,7 +27,7 @@ from edgemeter.collector.index.run_index import open_index
 from edgemeter.collector.index.sources import LedgerSource
 from edgemeter.collector.ledgers.place import open_ledger, path_beside
 from edgemeter.collector.receive.service import Collector
-from edgemeter.collector.runs.store import LedgerStore, open_store
+from edgemeter.collector.runs.store import open_store
 from edgemeter.collector.trend import watch, watch_file
 from edgemeter.collector.trend.watch_file import Annotation
 from edgemeter.collector.web.events import TrendEvents
@@ -176,7 +176,7 @@ def test_runs_are_exported_and_read_by_python(ledger_place):
 
 
 def test_the_commands_of_a_ledger_work(ledger_place):
-    """Devices with gaps and presence, stats, positions, the quarantine with a retry, changes, retiring."""
+    """Devices with gaps and presence, what was rejected and why, positions, changes."""
     where = text_of(ledger_place)
     record = make_record(session=5, seq=1)
     with open_ledger(ledger_place) as ledger:
@@ -193,38 +193,12 @@ def test_the_commands_of_a_ledger_work(ledger_place):
     assert device["records"] == 1
     assert device["missing"] == 0
     assert device["health"]["waiting_records"] == 2
-    (entry,) = json.loads(edgemeter("collector", "quarantine", "--ledger", where, "--json"))["quarantined"]
-    edgemeter("collector", "quarantine", "retry", entry["row"], "--ledger", where)
-    (device,) = json.loads(edgemeter("collector", "devices", "--ledger", where, "--json"))["devices"]
-    assert (device["records"], device["missing"]) == (2, 2)
-    document = json.loads(edgemeter("collector", "stats", "--ledger", where, "--json"))
-    assert document["runs"] == 2
-    assert document["devices"] == 1
-    assert document["quarantined"] == 0
+    document = json.loads(edgemeter("collector", "status", "--ledger", where, "--json"))
+    assert (document["runs"], document["devices"], document["quarantined"]) == (1, 1, 1)
+    (message,) = document["rejected"]
+    assert (message["topic"], message["reason"], message["times"]) == (topic, "an older version", 1)
+    assert message["payload"] == rejected.payload.decode()
     assert document["safety"][:8] == "one disk"
     assert document["size_bytes"] > 1000
-    assert json.loads(edgemeter("collector", "drain", "--ledger", where, "--again", "--json"))["sinks"][0]["records_to_write"] == 2
-    edgemeter("collector", "retire", "pi-1", "--ledger", where)
+    assert json.loads(edgemeter("collector", "drain", "--ledger", where, "--again", "--json"))["sinks"][0]["records_to_write"] == 1
     edgemeter("collector", "changes", "--ledger", where)
-    (device,) = json.loads(edgemeter("collector", "devices", "--ledger", where, "--json"))["devices"]
-    assert device["state"] == "revoked"
-
-
-def test_what_a_sink_rejected_is_drained_again_after_a_retry(ledger_place):
-    """The record gets a new row, and stays the only one of its number."""
-    keep(ledger_place, [make_record(session=5, seq=seq) for seq in (1, 2)])
-    with open_ledger(ledger_place) as ledger:
-        first = next(iter(ledger.records(with_samples=True)))
-        payload = contract_record.encode(first.record)
-        reference = b'{"fleet":"%s","device":"pi-1","session":5,"seq":1,"id":"%s"}' % (
-            first.record.fleet.encode(),
-            first.record.id.encode(),
-        )
-        ledger.advance("influx http://x", ledger.last_row(), [Rejection("influx http://x", reference, "no", 7)])
-        last = ledger.last_row()
-    edgemeter("collector", "quarantine", "retry", "--ledger", text_of(ledger_place))
-    with open_ledger(ledger_place) as ledger:
-        assert [record.record.seq for record in ledger.records(after_row=last)] == [1]
-        assert (ledger.count(), ledger.quarantined_count()) == (2, 0)
-        assert ledger.text(first.record) == payload
-        assert LedgerStore(ledger_place).contents().runs[0].seq == 1

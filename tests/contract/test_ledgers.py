@@ -51,15 +51,6 @@ def test_two_records_of_one_number_are_a_collision_and_the_second_is_quarantined
     assert [record.record.id for record in ledger.records()] == [first.id]
 
 
-def test_a_quarantined_entry_whose_record_still_collides_stays_as_it_is(ledger):
-    """It is not quarantined a second time by being retried."""
-    ledger.commit([arrival(make_record(session=5, seq=1))], [Rejection(TOPIC, b"not read before", "no", 7)])
-    entries = ledger.quarantined()
-    committed = ledger.release(entries[0].row, [arrival(make_record(session=5, seq=1))], [], drain_again=False)
-    assert (committed.inserted, committed.collisions) == (0, 1)
-    assert ledger.quarantined() == entries
-
-
 def test_a_field_that_this_version_does_not_know_is_kept(ledger):
     """The record's own JSON text lies in the file, not what this version understood of it."""
     record = make_record(session=5, seq=1)
@@ -128,28 +119,6 @@ def test_what_a_sink_refused_is_never_evicted(ledger, monkeypatch):
     ledger.commit([], flood("pi-1", 100))
     topics = Counter(entry.topic for entry in ledger.quarantined())
     assert topics == {"influx http://x": 200, "edgemeter/v1/lab/pi-1/result": 27}
-
-
-def test_a_position_belongs_to_a_bucket_and_not_to_an_address(ledger):
-    """Another bucket at the address begins at 0; one that moved goes on; from before identities were known it is the one that is there."""
-
-    def positions():
-        return {name: row for name, row in ledger.positions().items() if name.startswith("influx ")}
-
-    ledger.advance("influx http://a bucket 'x'", 10)
-    ledger.claim_position("influx http://a bucket 'x'", "id1")
-    assert positions() == {"influx http://a bucket 'x' #id1": 10}
-    assert ledger.position("influx http://a bucket 'x'") == 10
-    ledger.claim_position("influx http://b bucket 'x'", "id1")
-    assert positions() == {"influx http://b bucket 'x' #id1": 10}
-    ledger.claim_position("influx http://b bucket 'x'", "id2", is_same=False)
-    assert positions() == {"influx http://b bucket 'x' #id2": 0}
-    ledger.advance("influx http://b bucket 'x'", 7)
-    ledger.claim_position("influx http://b bucket 'x'", "id2")
-    assert positions() == {"influx http://b bucket 'x' #id2": 7}
-    ledger.claim_position("influx http://b bucket 'x'", "id3")
-    assert positions() == {"influx http://b bucket 'x' #id3": 7}
-    assert ledger.position("influx http://b bucket 'xy'") == 0
 
 
 def test_a_position_that_was_set_back_is_not_overtaken_by_a_batch_on_its_way(ledger):
@@ -226,7 +195,7 @@ def test_a_collision_in_a_batch_takes_that_record_only(ledger):
     assert (entry.reason, contract_record.decode(entry.payload), entry.topic) == (COLLISION, many[2], TOPIC)
 
 
-def test_ten_thousand_collisions_are_one_entry_that_can_be_retried(ledger):
+def test_a_thousand_collisions_of_a_message_are_one_entry(ledger):
     """A cloned card sends a whole batch of numbers that are taken: its text is opened once, not once a record."""
     ledger.commit([], batches=[arrived_batch([make_record(session=5, seq=seq) for seq in range(1, 1001)])])
     clone = [make_record(session=5, seq=seq) for seq in range(1, 1001)]
@@ -239,7 +208,7 @@ def test_ten_thousand_collisions_are_one_entry_that_can_be_retried(ledger):
 
 
 def test_two_processes_may_write(ledger, ledger_place):
-    """`quarantine retry` beside a collector: chunks and subjects do not mix up."""
+    """Two collectors of one ledger, or one beside a command: chunks and subjects do not mix up."""
     with open_ledger(ledger_place) as other:
         for seq in range(1, 21):
             writer = (ledger, other)[seq % 2]

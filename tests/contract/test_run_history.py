@@ -14,7 +14,6 @@ from edgemeter.collector.index.refresh import IndexRefresher
 from edgemeter.collector.index.sources import LedgerSource
 from edgemeter.collector.influx.points import Points
 from edgemeter.collector.ledgers.place import open_ledger
-from edgemeter.collector.upkeep.ledger_import import import_ledger
 from tests.fixtures.command import edgemeter
 from tests.fixtures.comparison_factory import make_reference, make_run
 from tests.fixtures.ledgers import arrival, arrived_batch, text_of
@@ -42,7 +41,7 @@ def commit(ledger, runs, draw):
 
 def statistics_of(ledger_place):
     """Return what the commands print of a ledger, and its export, by command."""
-    store = ["--store", text_of(ledger_place)]
+    store = ["--ledger", text_of(ledger_place)]
     commands = {
         "compare": ["compare", "--reference", "reference", *store, "--json"],
         "matrix": ["compare", "--view", "matrix", *store, "--json"],
@@ -80,7 +79,7 @@ def test_whatever_was_deleted_or_excluded_the_statistics_are_those_of_a_ledger_t
     assert statistics_of(ledger_place) == statistics_of(tmp_path / "never.sqlite")
 
 
-def test_a_deleted_run_leaves_nothing_but_who_deleted_it_when_and_why(ledger, tmp_path):
+def test_a_deleted_run_leaves_nothing_but_who_deleted_it_when_and_why(ledger):
     """Of its record no byte is left in the ledger; its neighbour in the same message stays as it was."""
     first, second = (make_record(id=name * 8, session=5, seq=seq) for name, seq in (("cafe", 1), ("beef", 2)))
     ledger.commit((), batches=[arrived_batch([first, second])])
@@ -96,10 +95,6 @@ def test_a_deleted_run_leaves_nothing_but_who_deleted_it_when_and_why(ledger, tm
     assert [lines[0].count("run,") for chunk in ledger.chunks() for _, lines in Points("figures").of_chunk(chunk)] == [1]
     with pytest.raises(ConfigError, match=f"run {first.id} was deleted by ada@lab on .* \\(wrong model\\)"):
         history.find("cafe")
-    # What was deleted here does not come in with another ledger either.
-    with SqliteLedger(tmp_path / "other.sqlite") as other:
-        other.commit([arrival(first)])
-        assert import_ledger(other, ledger).removed == 1
 
 
 def test_an_excluded_run_comes_back_as_it_was_with_its_samples(ledger):
@@ -120,21 +115,6 @@ def test_an_excluded_run_comes_back_as_it_was_with_its_samples(ledger):
     history.withdraw(record.id, "excluded", "ada@lab", "throttled after all")
     history.withdraw(record.id, "deleted", "ada@lab", "")
     assert [run.record.seq for run in history.runs({})] == [2]
-
-
-def test_an_excluded_run_and_the_history_move_with_an_import(ledger, tmp_path):
-    """Into an empty ledger, and once, however often the import is repeated."""
-    record = make_record(id="cafe" * 8, session=5, seq=1)
-    with SqliteLedger(tmp_path / "source.sqlite") as source:
-        source.commit([arrival(record), arrival(make_record(session=5, seq=2))])
-        LedgerRuns(source).withdraw(record.id, "excluded", "ada@lab", "throttled")
-        for _ in range(2):
-            import_ledger(source, ledger)
-        history = LedgerRuns(ledger)
-        assert history.events() == LedgerRuns(source).events()
-    assert ledger.commit([arrival(record)]).inserted == 0
-    history.include("cafe" * 8, "ada@lab", "")
-    assert ledger.count() == 2
 
 
 def test_a_prefix_that_begins_several_ids_names_them(ledger):

@@ -14,8 +14,6 @@ from edgemeter.agent.delivery.outbox import Outbox
 from edgemeter.agent.ledger.chunks import COLLISION
 from edgemeter.agent.ledger.sqlite_ledger import SqliteLedger
 from edgemeter.collector.influx.influx_config import InfluxConfig
-from edgemeter.collector.influx.tag_values import tag_uses
-from edgemeter.collector.ledgers.place import open_ledger
 from tests.fixtures.collecting import EDGEMETER, TUNED, CollectorProcess, at_end, broker_of, collecting, embedded_broker, publishing
 from tests.fixtures.mqtt_peer import Peer, wait_until
 from tests.fixtures.publishing import started
@@ -230,8 +228,6 @@ def test_every_run_is_in_influxdb_with_the_numbers_of_the_ledger(influxd, tmp_pa
     expected = {(record.id, record.throughput_per_s, record.latency.p50_ms, record.accuracy.value) for record in sent}
     assert {(row["id"], row["throughput_per_s"], row["latency_p50_ms"], row["accuracy_value"]) for row in rows} == expected
     assert server.query('SELECT lag_rows FROM "collector"', "edgemeter"), "the collector reports how far its drain is"
-    with open_ledger(tmp_path / "ledger", "read") as ledger:
-        assert "model" in {use.tag for use in tag_uses(ledger)}, "a restart knows the values that tags had"
 
 
 def test_the_command_brings_its_own_broker_and_ends_cleanly_on_ctrl_c(tmp_path, at_end):

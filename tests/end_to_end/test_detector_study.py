@@ -9,11 +9,12 @@ from pathlib import Path
 import pytest
 
 from edgemeter.agent.contract.suite import DETECTOR_STUDY
+from edgemeter.agent.power.um25c import ASK
 from tests.benchmarks.detectors import photographs
 from tests.fixtures.command import edgemeter
 from tests.fixtures.ml_server import serving
 from tests.fixtures.power.make_usb_meters import um25c_block
-from tests.fixtures.serial_port import DIALOGUES, PlayedPort
+from tests.fixtures.serial_port import PlayedPort
 
 pytestmark = [
     pytest.mark.realdata, pytest.mark.mlserver, pytest.mark.long,
@@ -31,7 +32,7 @@ class ServersMeter(PlayedPort):
     """A meter in the feed of a board that draws more while the server, whose folder is given, computes."""
 
     def __init__(self, folder):
-        super().__init__(DIALOGUES["um25c"], [b""])
+        super().__init__(ASK, [b""])
         self._folder, self._ticks = folder, 0
 
     def _reply(self):

@@ -191,7 +191,6 @@ SMOKE = {
     "serial": partial(imports, "serial"),
     "joulescope": partial(says, "sensors --all", "joulescope: no Joulescope is connected"),
     "influx": partial(imports, "influxdb_client"),
-    "grpc": partial(imports, "grpc"),
     "postgres": partial(imports, "psycopg"),
     "report": partial(says, "report --help", "Example"),
     "collector": partial(says, "collector up --help", "--influx"),

@@ -1,11 +1,10 @@
 """Facts about metrics: one table of names, and errors, of which less is better, are judged the other way round everywhere."""
 
-import msgspec
 import pytest
 
 from edgemeter.agent.base.accuracy_bounds import DifferenceBounds
 from edgemeter.agent.base.decision import decide_accuracy, difference, sentence
-from edgemeter.agent.base.metrics import METRICS, gain, is_reached, metric_name, metric_words, needed_value
+from edgemeter.agent.base.metrics import gain, is_reached, metric_name, metric_words, needed_value
 from edgemeter.agent.contract.record_accuracy import GATE_RATIO
 from edgemeter.agent.engine.predictions import accuracy_gate
 from edgemeter.collector.compare.trade_off import trade_offs
@@ -29,7 +28,6 @@ def test_a_metric_of_another_package_is_called_by_its_own_name():
     assert metric_words("ap50") == "AP at IoU 0.50 (poses: OKS)"
     assert metric_words("top1") == "top-1"
     assert metric_name("dice") == "dice"
-    assert {metric.better for metric in METRICS.values()} <= {"higher", "lower"}
 
 
 def test_a_gate_on_an_error_is_the_reference_over_the_ratio():
@@ -48,7 +46,7 @@ def test_the_speed_of_a_case_that_errs_more_is_not_ranked():
     """As one that finds less; one that errs less is."""
     reference = make_run(device="server-1", role="reference", accuracy=erring(0.18), p50_ms=2.0)
     worse, better = (make_run(precision="int8", accuracy=erring(value)) for value in (0.25, 0.1))
-    assert "WER 0.250 of the 0.180 that" in row_of(compare_runs(reference, worse), "int8").not_ranked
+    assert "wer 0.250 of the 0.180 that" in row_of(compare_runs(reference, worse), "int8").not_ranked
     assert "needed 0.200 (90% of it)" in row_of(compare_runs(reference, worse), "int8").not_ranked
     assert row_of(compare_runs(reference, better), "int8").not_ranked is None
 
@@ -60,7 +58,7 @@ def test_an_error_that_rose_is_worse_in_words():
     assert claim == "B has 5.0 WER points more, which is worse (95% 4.0 to 6.0)"
     runs = [make_run(accuracy=erring(0.15, low=0.149, high=0.151)), make_reference(accuracy=erring(0.1, low=0.099, high=0.101))]
     judged = row_of(compare_runs(*runs), "fp32").judgements["accuracy"]
-    assert judged.words.startswith("less accurate: WER 0.150")
+    assert judged.words.startswith("less accurate: wer 0.150")
     assert (judged.outcome, judged.is_worse) == ("higher", True)
 
 
@@ -96,9 +94,3 @@ def test_a_conversion_that_errs_more_is_ruined():
     """And one that errs less is fine."""
     states = [judge_conversion("int8", agreement(), 0.1, after, "lower").state for after in (0.3, 0.1, 0.0)]
     assert states == ["ruined", "ok", "ok"]
-
-
-def test_an_old_record_has_an_accuracy_of_which_more_is_better():
-    """It is unknown."""
-    old = msgspec.json.encode({key: value for key, value in msgspec.to_builtins(make_accuracy()).items() if key != "better"})
-    assert msgspec.json.decode(old, type=type(make_accuracy())).better == "higher"

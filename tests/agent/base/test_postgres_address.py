@@ -45,7 +45,7 @@ def test_no_command_prints_a_password():
     """Nobody listens there, or the address is wrong: one line, with the host, without the password."""
     pytest.importorskip("psycopg")
     for command, where in itertools.product(
-        (["devices", "--ledger"], ["stats", "--ledger"], ["init-ledger", "--ledger"], ["backup", "x", "--ledger"]),
+        (["devices", "--ledger"], ["status", "--ledger"], ["init-ledger", "--ledger"], ["backup", "x", "--ledger"]),
         ("127.0.0.1:1/lab", "127.0.0.1:1", "127.0.0.1:1/lab?sslmode=nonsense"),
     ):
         with table_row(command, where):
@@ -88,10 +88,9 @@ def test_an_address_that_is_no_ledger_is_refused():
 
 def test_commands_for_files_name_what_a_database_has_instead(tmp_path):
     """They neither try nor fall over it."""
-    for command, remedy in (("backup", "pg_dump"), ("restore", "pg_restore"), ("vacuum", "autovacuum")):
+    for command, remedy in (("backup", "pg_dump"), ("restore", "pg_restore")):
         with table_row(command):
-            arguments = [] if command == "vacuum" else [str(tmp_path / "copy")]
-            result = CliRunner().invoke(cli, ["collector", command, *arguments, "--ledger", "postgresql://ada@127.0.0.1/lab"])
+            result = CliRunner().invoke(cli, ["collector", command, str(tmp_path / "copy"), "--ledger", "postgresql://ada@127.0.0.1/lab"])
             assert isinstance(result.exception, ConfigError)
             assert remedy in str(result.exception)
 
@@ -99,14 +98,14 @@ def test_commands_for_files_name_what_a_database_has_instead(tmp_path):
 def test_a_missing_driver_is_one_line_with_what_to_install(monkeypatch):
     """Of all that needs it."""
     monkeypatch.setitem(__import__("sys").modules, "psycopg.conninfo", None)
-    result = CliRunner().invoke(cli, ["collector", "stats", "--ledger", "postgresql://ada@127.0.0.1:1/lab"])
+    result = CliRunner().invoke(cli, ["collector", "status", "--ledger", "postgresql://ada@127.0.0.1:1/lab"])
     assert "pip install 'edgemeter[postgres]'" in str(result.exception or result.output)
 
 
 def test_the_environment_names_it_too(monkeypatch):
     """As every option; and where variables are shown, it is without the password."""
     monkeypatch.setenv("EDGEMETER_LEDGER", f"postgresql://ada:{SECRET}@127.0.0.1:1/lab")
-    result = CliRunner().invoke(cli, ["collector", "vacuum"])
+    result = CliRunner().invoke(cli, ["collector", "backup", "x"])
     assert "postgresql://ada@127.0.0.1:1/lab is a database" in str(result.exception or result.output)
     monkeypatch.setenv("EDGEMETER_STORE", f"postgresql://127.0.0.1/lab?user=ada&password={SECRET}")
     variables = set_variables()

@@ -8,12 +8,10 @@ from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.base.server_address import address_parts, is_on_this_machine, port_of
 
 
-@pytest.mark.parametrize(
-    ("url", "port"), [("http://h", 80), ("https://h", 443), ("grpcs://h", 443), ("grpc://h", 80), ("grpcs://h:8001", 8001)]
-)
+@pytest.mark.parametrize(("url", "port"), [("http://h", 80), ("https://h", 443), ("https://h:8001", 8001)])
 def test_the_port_is_that_of_the_scheme_unless_it_is_stated(url, port):
     """With TLS 443, of gRPC too."""
-    assert port_of(address_parts(url, ("http", "https", "grpc", "grpcs"))) == port
+    assert port_of(address_parts(url)) == port
 
 
 @pytest.mark.parametrize("url", ["http://alice:s3cret@h:80", "http://s3cret@h", "ftp://alice:s3cret@h", "http://alice:s3cret@h:x"])
@@ -28,7 +26,7 @@ def test_a_password_in_an_address_is_refused_and_not_repeated(url):
 def test_a_name_of_this_machine_is_known():
     """By its addresses, without a packet; of another machine too, and of a name without an address nothing is known."""
     assert is_on_this_machine("http://127.0.0.1:1")
-    assert is_on_this_machine("grpc://localhost:1")
+    assert is_on_this_machine("http://localhost:1")
     # TEST-NET-1, which nobody has.
     assert is_on_this_machine("http://192.0.2.1") is False
     assert is_on_this_machine("http://no-such-name.invalid") is None
@@ -37,4 +35,4 @@ def test_a_name_of_this_machine_is_known():
         socket.getaddrinfo(name, None)
     except OSError:
         return
-    assert is_on_this_machine(f"grpc://{name}:8001")
+    assert is_on_this_machine(f"http://{name}:8001")

@@ -88,25 +88,6 @@ def test_a_suite_is_measured_every_so_often_and_a_failure_is_no_end(tmp_path, mo
     assert reports == ["nothing measured this time: the board is too hot", "the suite takes longer than 60 s: skipped 1 of its periods"]
 
 
-def test_a_wrong_suite_ends_the_watch(tmp_path):
-    """Time does not mend it."""
-    (tmp_path / "suite.toml").write_text("name = 1\n")
-    result = run("--every", "5m", tmp_path / "suite.toml")
-    assert result.returncode == 2
-    assert "suite.toml" in result.stderr
-
-
-@pytest.mark.slow
-def test_a_real_suite_is_watched_twice(tmp_path, configuration):
-    """The real command, runs in processes of their own, a document each."""
-    replay_case(tmp_path, "a", 1.0)
-    (tmp_path / "suite.toml").write_text('name = "s"\n[[case]]\nmodel = "a.replay.json"\nmode = "rapid"\nrepeats = 1\n')
-    result = run("--every", "1s", "--times", 2, "--config", configuration, "--json", tmp_path / "suite.toml")
-    assert result.returncode == 0, result.stderr
-    documents = [json.loads(line) for line in result.stdout.splitlines()]
-    assert [len(document["runs"]) for document in documents] == [1, 1]
-
-
 def test_a_length_of_time_has_a_unit():
     """Seconds, minutes, hours, days; anything else is refused with the forms that there are."""
     for text, seconds in [("90s", 90), ("5m", 300), ("2h", 7200), ("1d", 86400), (" 1.5m ", 90)]:

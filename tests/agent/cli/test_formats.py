@@ -42,10 +42,7 @@ LINES = {
     "trend alerts health": "",
     "agent jobs": "",
     "collector devices": "",
-    "collector quarantine": "",
-    "collector quarantine list": "",
     "collector changes": "",
-    "collector tags": "",
     "bundle verify": "BUNDLE",
     "bundle show": "BUNDLE",
     "models list": "",
@@ -65,11 +62,11 @@ LINES = {
     "config variables": "",
 }
 # Tables of which this world has none.
-EMPTY = {"collector tags", "fleet requests", "fleet list", "bundle verify", "sensors"}
+EMPTY = {"fleet requests", "fleet list", "bundle verify", "sensors"}
 # These measure for long, need another machine, or what a test of theirs sets up; they print as the others do.
 ELSEWHERE = {
     "accuracy", "demo", "compare --models", "compare --datacenter", "models profile", "models quality", "models quantise", "models convert",
-    "benchmark", "collector reconcile", "fleet apply", "fleet show", "fleet campaign status",
+    "benchmark", "fleet apply", "fleet show", "fleet campaign status",
 }  # fmt: skip
 
 

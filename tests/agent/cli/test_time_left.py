@@ -63,7 +63,7 @@ def estimates(session, folder):
 
 def test_the_estimate_holds_within_a_factor_of_two(tmp_path):
     """At a tenth, a quarter, half and three quarters of sessions of one model and of several, scored, generating, and in turn."""
-    assert len(SESSIONS) >= 12
+    assert len(SESSIONS) >= 11
     for session in SESSIONS:
         with table_row(session["name"]):
             ratios = [estimate_s / left_s for estimate_s, left_s in estimates(session, tmp_path)]

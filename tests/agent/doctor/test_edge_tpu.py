@@ -43,18 +43,6 @@ def test_a_coral_without_its_library_names_what_to_install(tmp_path):
     assert "no set-up is known for this system with Python" in finding.remedy
 
 
-def test_a_library_without_a_coral_is_no_failure(tmp_path, library):
-    """It may be plugged in tomorrow."""
-    (finding,) = findings_of(tmp_path, library)
-    assert (finding.state, finding.what.rpartition(": ")[2]) == ("absent", "no Edge TPU is attached")
-
-
-def test_a_machine_without_coral_and_library_has_a_finding_of_their_absence(tmp_path):
-    """Who has just plugged one in must see that it is not seen."""
-    (finding,) = findings_of(tmp_path, "libedgetpu-nowhere.so.1")
-    assert (finding.state, finding.what) == ("absent", "no Edge TPU (Coral) is attached, and libedgetpu is not installed")
-
-
 def on(root, system, monkeypatch, python, **versions):
     """Return a machine that is a Raspberry Pi 5 with this system and Python, and with packages in these versions."""
     machine_trees.raspberry_pi_5(root)

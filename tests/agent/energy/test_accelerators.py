@@ -107,10 +107,3 @@ def test_a_drive_or_hat_that_merely_sits_there_is_left_out_by_name(tmp_path):
     assert excluded(shunt, (*USB, *PCIE, *HAILO)) == ("power-supply loss", USB_DEVICES, PCIE_DEVICES)
     assert excluded(shunt, ()) == ("power-supply loss",)
     assert excluded(make_description(scope="board-input"), STORAGE) == ()
-
-
-def test_what_is_attached_and_not_seen_is_in_the_energy():
-    """Beside what the sensor always excludes."""
-    run = EnergyRun(Window(20 * S, 50 * S), None, None, 1000, attached=STORAGE)
-    energy, _ = per_inference.assess(make_trace(lambda _: 5.0, 70, scope="module", excludes=("fan",)), run)
-    assert energy.excludes == ("fan", "NVMe drives", "HATs")

@@ -1,6 +1,5 @@
 """Facts about `edgemeter.agent.energy.outlook`."""
 
-import dataclasses
 import json
 from contextlib import closing
 
@@ -61,15 +60,6 @@ def test_it_predicts_what_the_energy_is_refused_for_afterwards():
                     assert (energy.net_state == "no_idle") == (warning is not None and "there will be no net energy" in warning)
 
 
-def test_the_remedy_suffices():
-    """A suite with the lengths that were named has no shortcoming; nor has one that does not want idle."""
-    meter = make_description(period_ms=100_000.0)
-    assert shortcoming(one_case("a.onnx", mode="full", seconds=5000.0, idle_seconds=1400.0), meter) is None
-    assert shortcoming(one_case("a.onnx", mode="full", seconds=5000.0, idle_seconds=0.0), meter) is None
-    several = dataclasses.replace(meter, period_ms=1000.0)
-    assert "unless a query takes 0.781 s" in shortcoming(one_case("a.onnx", mode="rapid", scenario="multi_stream"), several)
-
-
 def test_each_sensor_has_its_own_line_and_a_missing_one_none(tmp_path):
     """Cases of one mode share it."""
     path = tmp_path / "trace.json"
@@ -80,22 +70,6 @@ def test_each_sensor_has_its_own_line_and_a_missing_one_none(tmp_path):
     with closing(ReplaySensor(str(path))) as meter:
         (line,) = outlook(cases, {"plug": meter, "gone": MissingSensor("no answer")})
     assert line.startswith("plug: with a reading every 1,000 ms an energy takes 50 s")
-
-
-def test_a_run_predicts_a_refused_energy_before_it_measures(tmp_path, monkeypatch):
-    """Mode rapid with a meter of 1 Hz, by the real command: the energy is refused as the line states, and nothing idles for it."""
-    monkeypatch.setenv("EDGEMETER_HOME", str(tmp_path))
-    (tmp_path / "trace.json").write_text(json.dumps({"scope": "wall-ac", "period_ms": 1000, "t_s": [0, 1], "power_w": [5, 6]}))
-    config = tmp_path / "config.toml"
-    config.write_text(f'power = ["replay"]\n[sensors.replay]\npath = "{tmp_path / "trace.json"}"\n')
-    replay_case(tmp_path, "a", 1.0)
-    (tmp_path / "suite.toml").write_text('name = "s"\n[[case]]\nmodel = "a.replay.json"\nmode = "rapid"\nrepeats = 1\nidle_seconds = 2\n')
-    result = CliRunner().invoke(cli, ["run", str(tmp_path / "suite.toml"), "--config", str(config)], catch_exceptions=False)
-    (line,) = [line for line in result.stderr.splitlines() if line.startswith("power: replay: ")]
-    assert "there will be no energy; use mode normal" in line
-    assert ": timed" in result.stderr
-    assert ": idle before" not in result.stderr
-    assert "too few for an energy from a reading every 1000 ms" in result.stdout
 
 
 def test_a_configured_sensor_that_is_absent_is_named_before_the_run_and_in_its_record(tmp_path, monkeypatch):

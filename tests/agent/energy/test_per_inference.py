@@ -7,8 +7,7 @@ import statistics
 
 import pytest
 
-from edgemeter.agent.energy import per_inference
-from edgemeter.agent.energy.curve import CounterCurve, PowerCurve, mean_w
+from edgemeter.agent.energy.curve import PowerCurve
 from edgemeter.agent.energy.per_inference import energies_of
 from edgemeter.agent.energy.sampler import SensorTrace
 from edgemeter.agent.energy.sensor_run import EnergyRun
@@ -69,14 +68,6 @@ def test_bursts_faster_than_the_sensor_are_measured_within_their_uncertainty():
     assert inside >= 51
 
 
-def test_readings_in_step_with_the_load_would_be_wrong():
-    """The same bursts read exactly every 100 ms see one phase only: why the sampler jitters."""
-    trace = make_trace(lambda t: 9.0 if (t * 30) % 1 < 0.4 else 4.0, 70)
-    jittered = make_trace(lambda t: 9.0 if (t * 30) % 1 < 0.4 else 4.0, 70, seed=5)
-    assert abs(energy_of(trace, inferences=900).gross_mj - 200) > 50
-    assert abs(energy_of(jittered, inferences=900).gross_mj - 200) < 10
-
-
 def test_each_term_of_the_budget_follows_the_method():
     """Gain 2%, steps of 0.1 W, idle that moves from 2 W to 2.2 W, a step of 3 W and 2.8 W at the edges."""
 
@@ -107,12 +98,6 @@ def test_noise_counts_with_the_root_of_the_readings():
     assert _terms(energy)["sampling"] == pytest.approx(0.5 / math.sqrt(300) * 30, rel=0.4)
 
 
-def test_a_slow_change_is_followed_and_costs_no_certainty():
-    """A power that creeps from 5 W to 6 W is integrated exactly; the scatter of neighbours hardly sees it."""
-    energy = energy_of(make_trace(lambda t: 5 + t / 70, 70))
-    assert _terms(energy)["sampling"] < 0.001 * energy.gross_mj
-
-
 def test_readings_that_a_sensor_repeats_do_not_count_as_many():
     """A meter that updates once a second, read ten times a second, is no more certain than read once a second."""
     noise = [random.Random(second).gauss(5, 0.5) for second in range(71)]  # noqa: S311 - repeatable
@@ -126,12 +111,6 @@ def test_an_unknown_gain_makes_the_uncertainty_unknown():
     assert (energy.gross_u_mj, energy.net_u_mj) == (None, None)
     assert _terms(energy)["gain"] is None
     assert _terms(energy)["offset"] > 0
-
-
-def test_an_unknown_resolution_makes_the_uncertainty_unknown():
-    """Offset and quantisation are then not known either."""
-    energy = energy_of(make_trace(load_step, 70, resolution_w=None))
-    assert (energy.gross_u_mj, energy.net_u_mj) == (None, None)
 
 
 def test_a_load_lost_in_the_idle_power_is_not_resolvable():
@@ -190,13 +169,6 @@ def test_a_counter_goes_on_counting_while_nobody_reads():
     assert "missing" in assess(without(48, 52), TIMED, None, None, 1000)[1]
 
 
-def test_curves_survive_having_almost_no_readings():
-    """None, and one: no energy, no exception; equal stamps count once."""
-    for readings in ((), (Reading(5 * S, power_w=3.0, energy_mj=1.0),), (Reading(5 * S, 3.0, 1.0), Reading(5 * S, 4.0, 2.0))):
-        assert mean_w(PowerCurve(readings, make_description()), TIMED) in (0.0, 3.0)
-        assert mean_w(CounterCurve(readings, make_description(kind="energy")), TIMED) == 0.0
-
-
 def test_the_widest_scope_that_supports_an_energy_is_taken_and_the_others_stand_beside_it():
     """A wall plug that is too slow gives way to the board's own sensor; without any, all reasons are stated."""
     plug = dataclasses.replace(make_trace(load_step, 70, scope="wall-ac", period_ms=1000.0), name="plug")
@@ -222,11 +194,6 @@ def test_a_replayed_sensor_does_not_stand_before_a_measuring_one():
     assert (energies.energy.scope, [other.sensor for other in energies.others]) == ("soc-rails", ["replay:demo"])
 
 
-def test_no_sensor_is_a_reason():
-    """Without a trace there is no energy, and the reason says that there is no power sensor."""
-    assert energies_of([], EnergyRun(TIMED, None, None, 1000)) == per_inference.Energies(None, "no power sensor on this machine")
-
-
 def test_what_would_resolve_a_net_energy_is_stated_and_suffices():
     """Noise of 0.6 W hides a load of 0.08 W in 20 s of idle; measured for as long as the record states, it is resolved."""
 
@@ -243,23 +210,6 @@ def test_what_would_resolve_a_net_energy_is_stated_and_suffices():
     assert energy.resolving_window_s > 19
     long_s = 2 * energy.resolving_window_s
     assert [noisy(seed, long_s, long_s).net_state for seed in range(5)].count("resolved") >= 4
-
-
-@pytest.mark.slow
-def test_a_net_energy_below_its_own_uncertainty_is_not_resolved_by_a_calm_idle():
-    """Idle is known to nothing, the load scatters by 0.3 W: 10 mW above idle are not there, until it is timed as long as stated."""
-
-    def scattered(load_s):
-        draw = random.Random(5)  # noqa: S311 - repeatable
-        ends = 20 + load_s
-        trace = make_trace(lambda t: 2.01 + draw.gauss(0, 0.3) if 20 <= t < ends else 2.0, ends + 20, seed=5)
-        windows = {"timed": Window(20 * S, int(ends * S)), "after": Window(int(ends * S), int((ends + 20) * S))}
-        return energy_of(trace, **windows)
-
-    energy = scattered(30)
-    assert (energy.net_state, energy.net_mj) == ("not_resolvable", None)
-    assert energy.resolving_window_s > 30
-    assert scattered(3 * energy.resolving_window_s).net_state == "resolved"
 
 
 def test_a_counter_that_hardly_moves_while_idle_gives_no_idle_power():
@@ -280,25 +230,6 @@ def test_the_rounding_of_sums_is_no_net_energy():
         trace = make_trace(lambda _: 5.1, 70, seed=seed, resolution_w=None, gain_u_ratio=None)
         energy = energy_of(trace, timed=Window(20 * S + 1234567 * seed, 50 * S - 7654321 * seed))
         assert (energy.net_state, energy.net_mj, energy.resolving_window_s) == ("not_resolvable", None, None), seed
-
-
-def test_no_length_resolves_what_drift_hides():
-    """Idle moved by 1 W: longer stretches do not help, and no window is promised."""
-    energy = energy_of(make_trace(lambda t: 2.5 if t < 20 else 3.5, 70))
-    assert (energy.net_state, energy.resolving_window_s) == ("not_resolvable", None)
-
-
-def test_a_net_energy_that_would_take_years_is_not_resolvable():
-    """The same noise of 0.3 W in each ten seconds, and a load that falls to nothing: hours are stated, then no window any more."""
-    draw = random.Random(1)  # noqa: S311 - repeatable
-    noise = [draw.gauss(0, 0.3) for _ in range(100)]
-
-    def under(load_w):
-        return energy_of(make_trace(lambda t: 2.0 + noise[int(t * 10) % 100] + (load_w if 20 <= t < 50 else 0), 70)).resolving_window_s
-
-    # Of the noise 3 mW more fall into the load.
-    assert 30_000 < under(-0.002) < 50_000
-    assert [under(-0.0025), under(-0.003)] == [None, None]
 
 
 def test_a_window_suffices_where_readings_agree_and_not_where_bursts_scatter_them():
@@ -323,12 +254,6 @@ def test_a_fast_counter_is_not_smeared_by_a_line_across_a_step():
     readings = tuple(Reading(int(t * S), energy_mj=energy_mj(t)) for t in (0.21 + 0.5 * n for n in range(139)))
     description = make_description(kind="energy", period_ms=500.0, resolution_w=None, resolution_mj=0.0)
     assert energy_of(SensorTrace("counter", description, readings)).gross_mj == pytest.approx(150, rel=1e-9)
-
-
-def test_values_read_rarely_do_not_sharpen_the_one_read_mostly():
-    """Nine readings of ten show one value: its rounding error stays, whatever the tenth shows."""
-    rarely = _terms(energy_of(make_trace(lambda t: 5.0 if int(t * 10) % 10 else 5.4, 70, resolution_w=0.4)))["quantisation"]
-    assert rarely == pytest.approx(0.4 / math.sqrt(12) * math.hypot(0.9, 0.1) * 30, rel=0.01)
 
 
 def test_the_factor_k_grows_where_little_scatter_was_seen():

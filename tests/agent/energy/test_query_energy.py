@@ -18,7 +18,7 @@ from edgemeter.agent.engine.request_loops import run_queries
 from edgemeter.agent.generators import Limits
 from edgemeter.agent.power import Reading
 from edgemeter.agent.runtimes import Options
-from tests.fixtures.generation_worlds import GenerationWorld, draw_generation, generation_coverage, judge
+from tests.fixtures.generation_worlds import GenerationWorld, draw_generation, judge
 from tests.fixtures.language_server import LanguageServer, Reply, events
 from tests.fixtures.power_traces import make_counter, make_description
 from tests.fixtures.rows import table_row
@@ -142,13 +142,3 @@ def test_a_served_request_has_its_energy_whatever_else_the_server_does(tmp_path)
     assert whole_mj > 1.3 * true_mj
     # What the connection takes before and after the work is fifty times as long too.
     assert energy.gross_mj == pytest.approx(true_mj, rel=0.02)
-
-
-@pytest.mark.slow
-def test_the_interval_holds_the_truth():
-    """In 9 of 10 draws and more, for prefill, decoding and request; neither is the interval much wider than the errors are."""
-    for world in (GenerationWorld(lag_s=0.1, pause_s=0.6), GenerationWorld(lag_s=0.5, **LONG), GenerationWorld(window_s=1.0, **LONG)):
-        with table_row(world):
-            for part in generation_coverage(world, 25).values():
-                assert part.gross >= 0.9
-                assert part.width <= 8 * part.rms

@@ -68,24 +68,6 @@ def test_readings_come_once_a_period_on_average_and_at_all_places_of_any_clock_o
         assert 0.1 < repeats / len(gaps) < 0.3
 
 
-def test_periods_that_have_passed_are_left_out():
-    """After a read that took three periods there is no burst to make up for it."""
-    schedule = ReadSchedule(0, 100, random.Random(2))  # noqa: S311 - repeatable
-    assert 0 <= schedule.after(0) < 125
-    late = schedule.after(350)
-    assert 350 <= late < 475
-    assert late <= schedule.after(late) < 600
-
-
-def test_readings_come_about_once_a_period():
-    """60 ms at 5 ms: about a dozen readings, in the order of time."""
-    trace = _sample(_Scripted(3.0), lambda trace: len(trace.readings) >= 12)
-    times = [reading.taken_ns for reading in trace.readings]
-    assert times == sorted(times)
-    assert (times[-1] - times[0]) / 1e6 > 12 * 5 * 0.8
-    assert (trace.failures, trace.ended, trace.description.id) == (0, None, "bench")
-
-
 def test_a_failed_reading_is_counted_and_the_next_one_taken():
     """TransientError, and a reading that is no number."""
     sensor = _Scripted(3.0, TransientError("no answer"), float("nan"), None, 4.0)
@@ -159,9 +141,3 @@ def test_each_sensor_has_its_own_pair_of_series():
         ("energy.counter", "mJ"),
         ("power_at.counter", "ns"),
     ]
-
-
-def test_readings_before_the_timed_part_have_negative_times():
-    """The idle stretch before it is part of the trace."""
-    _, times = sampler.pack_traces([make_trace(lambda _: 1.0, 70)], TIMED.start_ns)
-    assert samples.unpack(times)[0] == -20 * S

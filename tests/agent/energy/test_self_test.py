@@ -3,14 +3,13 @@
 import dataclasses
 import math
 import random
-import time
 
 import numpy as np
 import pytest
 
-from edgemeter.agent.base.errors import MeasurementError, TransientError
-from edgemeter.agent.energy.load_steps import switched_load
-from edgemeter.agent.energy.self_test import judged, length_s, read_under_load, turns
+from edgemeter.agent.base.errors import TransientError, UnavailableError
+from edgemeter.agent.energy import self_test
+from edgemeter.agent.energy.self_test import judged, read_under_load, turns
 from edgemeter.agent.energy.step_response import Switched
 from edgemeter.agent.machine.power_range import ANY_MACHINE, PowerRange
 from edgemeter.agent.power import Description, Reading
@@ -38,20 +37,6 @@ def test_the_load_and_its_integral_agree():
     assert load.on_s(at_s) == pytest.approx([0, 0.5, 1, 1.5, 2])
     assert load.mean(at_s, 1.0) == pytest.approx([0, 0.5, 0, 0.5, 0.5])
     assert load.lagged(np.array([0.5, 2.0]), 1.0) == pytest.approx([0, 1 - math.exp(-1)])
-
-
-def test_turns_are_irregular_and_fill_the_test():
-    """No two tests are alike."""
-    lengths = turns(_draw(1), 60.0)
-    assert 60 <= sum(lengths) < 66.1
-    assert lengths != turns(_draw(2), 60.0)
-    assert all(0.4 <= length <= 6 for length in lengths[1:])
-
-
-def test_a_slow_sensor_is_tested_for_longer():
-    """A minute, or ninety readings of a plug that is read every two seconds."""
-    assert length_s(SyntheticSensor().describe()) == 60.0
-    assert length_s(SyntheticSensor(read_s=2.0).describe()) == 180.0
 
 
 def test_a_sensor_that_lags_differs_from_one_that_averages():
@@ -94,13 +79,6 @@ def test_a_wrong_unit_is_named(factor, machine, is_wrong):
     readings = readings_of(sensor, 0, 40.0)
     findings = judged(dataclasses.replace(readings, values=readings.values * factor), sensor.describe(), "board", machine).findings
     assert any("it counts in another unit" in finding for finding in findings) == is_wrong
-
-
-def test_too_few_readings_are_no_test():
-    """A sensor that is read every two seconds."""
-    sensor = SyntheticSensor(read_s=2.0)
-    with pytest.raises(MeasurementError, match="test it for longer"):
-        judged(readings_of(sensor, 0), sensor.describe(), "board")
 
 
 def test_without_load_only_what_needs_none_is_reported():
@@ -176,42 +154,8 @@ def test_every_property_is_within_its_bounds_or_not_reported(name):
     assert len(misses) <= 1, misses
 
 
-@pytest.mark.slow
-@pytest.mark.alone
-def test_a_meter_of_this_machines_processor_is_measured_for_real():
-    """Power that follows /proc/stat with a lag of a second: a real load of processes, in real time."""
-
-    class Meter:
-        """Shows the share of busy cores in tenths of a second, behind a lag."""
-
-        def __init__(self):
-            self.at_s, self.busy, self.shown_w = time.monotonic(), self._ticks(), 3.0
-
-        def describe(self):
-            """Return a description without the delay."""
-            return Description("stat", "board-input", (), "power", 100.0)
-
-        def _ticks(self):
-            with open("/proc/stat") as file:  # noqa: PTH123
-                counts = [int(count) for count in file.readline().split()[1:9]]
-            return sum(counts[:3]), sum(counts)
-
-        def read(self):
-            """Return what a lag of a second makes of the busy share."""
-            time.sleep(0.1)
-            now_s, ticks = time.monotonic(), self._ticks()
-            share = (ticks[0] - self.busy[0]) / max(1, ticks[1] - self.busy[1])
-            self.shown_w += (3 + 6 * share - self.shown_w) * -math.expm1(-(now_s - self.at_s))
-            self.at_s, self.busy = now_s, ticks
-            return Reading(time.monotonic_ns(), power_w=self.shown_w)
-
-    meter = Meter()
-    time.sleep(2)
-    (busy, total), (busy_later, total_later) = meter.busy, meter._ticks()
-    if (others_ratio := (busy_later - busy) / (total_later - total)) > 0.2:
-        pytest.skip(f"others keep {others_ratio:.0%} of this machine's cores busy: its power does not follow one load")
-    with switched_load() as switch:
-        readings = read_under_load(meter, switch, turns(_draw(4), 45.0), lambda *_: None)
-    measured = judged(readings, meter.describe(), "board")
-    assert measured.sees_load, measured
-    assert measured.delay_s.value == pytest.approx(1.05, abs=0.3)
+def test_a_load_whose_processes_do_not_start_is_no_load(monkeypatch):
+    """A test with less load than it knows of would measure another sensor."""
+    monkeypatch.setattr(self_test, "READY_S", 0.0)
+    with pytest.raises(UnavailableError, match="did not start within 0 s: end other work"), self_test.switched_load(1):
+        pass

@@ -69,13 +69,6 @@ def test_what_repeats_by_its_clock_or_its_steps_does_not_hang():
                     assert clipping(*arrays[:4]) is None
 
 
-def test_a_sensor_that_settles_without_noise_does_not_hang():
-    """It approaches its value in one direction, and then shows it for ever."""
-    at_s = np.arange(0, 100, 0.1)
-    powers_w = 3 + 3 * np.where(at_s < 20, 0, np.where(at_s < 80, 1 - np.exp(-(at_s - 20)), np.exp(-(at_s - 80))))
-    assert hangs((at_s * 1e9).astype(np.int64), powers_w, 0.0, TIMED, IDLE) == []
-
-
 def test_a_counter_that_stops_and_goes_on_hangs():
     """Its energy repeats; one that moves at every second read, or by whole steps, does not."""
     times_ns, powers_w = _trace(0.001, noise_w=0.5)

@@ -1,6 +1,5 @@
 """Facts about `edgemeter.agent.energy.settling`: sensors that lag, average or hold their value."""
 
-import dataclasses
 import itertools
 import math
 
@@ -14,7 +13,7 @@ from edgemeter.agent.energy.settling import settling_after
 from edgemeter.agent.energy.window import Window
 from tests.fixtures.power_traces import S, make_trace
 from tests.fixtures.rows import rows, table_row
-from tests.fixtures.sensor_worlds import World, coverage
+from tests.fixtures.sensor_worlds import World
 
 BEFORE, TIMED, AFTER = Window(0, 30 * S), Window(30 * S, 60 * S), Window(60 * S, 90 * S)
 
@@ -87,12 +86,6 @@ def test_a_sensor_that_has_not_settled_when_idle_ends_gives_no_energy_but_how_lo
     assert longer.gross_mj == pytest.approx(150, rel=0.02)
 
 
-def test_idle_power_is_read_once_the_sensor_has_settled():
-    """The tail of the load in the idle stretch is none of the idle power."""
-    energy, _ = assess(make_trace(lagged(3.0), 90, seed=2), EnergyRun(TIMED, BEFORE, AFTER, 1000))
-    assert energy.idle_after_w == pytest.approx(2.0, abs=0.01)
-
-
 @pytest.mark.parametrize("idle_after", [AFTER, None])
 def test_a_period_is_open_at_the_edges_only_where_nothing_shows_how_late_the_readings_are(idle_after):
     """With the idle after it what the readings lack is added, and how well that is known; without, a reading may be late by a period."""
@@ -162,21 +155,3 @@ SENSORS = {
     "mean of 1 s, 10 Hz": World(window_s=1),
     "lag 1 s, lost, late and duplicated": World(lag_s=1, lost=0.1, late=0.1, duplicated=0.1),
 }
-
-
-@pytest.mark.long
-@pytest.mark.slow
-@pytest.mark.parametrize("world", SENSORS.values(), ids=SENSORS)
-def test_intervals_hold_the_truth_whatever_the_sensors_response(world):
-    """Of 100 draws 90 to 100 do, where a lag of 3 s held it in none, and the gain's 0.6% of the power is nearly all of its width."""
-    result = coverage(world, 100)
-    assert result.refusals == ()
-    assert min(result.gross, result.net) >= 0.9
-    assert result.gross_u_w < 0.007 * 6
-
-
-@pytest.mark.slow
-def test_a_lag_costs_no_certainty():
-    """The energy from a sensor that lags by 1 s is known as well as that from an ideal one."""
-    ideal, slow = coverage(World(), 60), coverage(dataclasses.replace(World(), lag_s=1.0), 60)
-    assert slow.gross_u_w == pytest.approx(ideal.gross_u_w, rel=0.05)

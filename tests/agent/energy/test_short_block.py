@@ -57,13 +57,6 @@ def test_without_idle_after_it_a_short_block_has_no_energy():
     assert "too short for an energy without idle after it" in assess(trace, replace(run, idle_after=None))[1]
 
 
-def test_coarse_readings_that_hide_the_clock_are_no_readings_by_the_dozen():
-    """One value throughout: nothing shows whether it was renewed ten times a second or every other."""
-    trace, run, _, _ = draw_block(BlockWorld(World(rate=10), 1.0), np.random.default_rng(2), 0.0)
-    steady = replace(trace, readings=tuple(replace(r, power_w=3.0) for r in trace.readings))
-    assert "as it may renew its value every 2 s only (`edgemeter sensors check` measures that)" in assess(steady, run)[1]
-
-
 def test_a_counter_knows_a_short_block_to_its_step():
     """Half a second at 9 W above 3 W of idle, counted in steps of 0.1 J."""
     description = Description("counter", "board-input", (), "energy", 10.0, 0.0, 0.01, 100.0)

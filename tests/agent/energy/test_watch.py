@@ -11,7 +11,6 @@ from types import SimpleNamespace
 import pytest
 
 from edgemeter.agent.base import config
-from edgemeter.agent.base.errors import UnavailableError
 from edgemeter.agent.energy import sensor_run, watch
 from edgemeter.agent.energy.watch import EnergyWatch
 from edgemeter.agent.power.detect import MissingSensor
@@ -94,17 +93,6 @@ def test_a_block_that_raises_is_not_hidden(settings):
     assert not hasattr(watching, "seen")
 
 
-def test_without_a_sensor_there_is_nothing_to_watch(settings):
-    """Reported before the block is run."""
-    with pytest.raises(UnavailableError, match="none"), EnergyWatch("none", settings=settings):
-        pytest.fail("the block was run")
-
-
-def test_the_usual_idle_is_as_long_as_the_rules_want():
-    """Ten seconds on both sides."""
-    assert watch.IDLE_S == 10.0
-
-
 def _replayed(tmp_path, name="meter", **changes):
     """Return the settings of a replayed meter of this period, and in `changes` its other fields."""
     path = tmp_path / f"{name}.json"
@@ -140,16 +128,6 @@ def test_idle_lasts_as_long_as_the_slowest_sensor_needs_and_this_is_known_before
         wide = f"less than {work_s} s of work gets a wide interval"
         takes = f"a net energy takes {quiet_s} s of idle before and after"
         assert before[0] == f"{name}: with a reading every {period_ms} ms {wide}, {takes}"
-
-
-def test_a_requested_idle_is_kept_and_what_it_does_not_give_is_reported_before(tmp_path, hasty):
-    """Five seconds with a meter of 1 Hz."""
-    notes = []
-    settings = config.Config(sensors=_replayed(tmp_path, period_ms=1000))
-    with EnergyWatch("meter", idle_s=5.0, settings=settings, report=lambda note: notes.append((note, len(hasty)))):
-        pass
-    assert hasty == [5.0, 5.0]
-    assert (notes[0][0].endswith("14 s of idle before and after: idling for 5 s gives no net energy"), notes[0][1]) == (True, 0)
 
 
 def test_a_configured_sensor_that_is_absent_is_named_before_the_watch(tmp_path, hasty, monkeypatch):

@@ -5,16 +5,13 @@ import math
 
 import msgspec
 import pytest
-from click.testing import CliRunner
 
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.bundle.recompute import FigureDifference, recompute
-from edgemeter.agent.cli.main import cli
 from edgemeter.agent.contract import suite
 from edgemeter.agent.contract.record import RunRecord
 from edgemeter.agent.contract.record_figures import PowerTrace
 from edgemeter.agent.energy import sensor_run
-from edgemeter.agent.power.detect import MissingSensor
 from edgemeter.agent.power.replay import ReplaySensor
 from edgemeter.agent.session import session
 from edgemeter.agent.session.run_record import lost_sensors
@@ -73,18 +70,6 @@ def test_several_sensors_of_a_run_each_give_an_energy_and_are_held_against_each_
     assert [finding for finding in recompute(record) if isinstance(finding, FigureDifference)] == []
 
 
-@pytest.mark.slow
-def test_a_configured_sensor_that_is_absent_marks_the_run(model, tmp_path, monkeypatch):
-    """The rails give the energy, the run is suspect and names the plug and why, and verify agrees."""
-    monkeypatch.setattr(sensor_run, "LARGEST_GAP_RATIO", 0.5)
-    sensors = {"shelly": MissingSensor("is here and cannot be read: no answer"), "rails": _meter(tmp_path, "module", 7.0)}
-    record = _measure(model, sensors, "seconds = 11.0", "queries = 100", "idle_seconds = 0")
-    assert (record.energy.scope, record.verdict.state) == ("module", "suspect")
-    assert any("lost-sensor: shelly: is here and cannot be read: no answer" in reason for reason in record.verdict.reasons)
-    assert record.other_energy_reasons == ("shelly: is here and cannot be read: no answer",)
-    assert [finding for finding in recompute(record) if isinstance(finding, FigureDifference)] == []
-
-
 def test_only_a_sensor_of_a_narrower_scope_takes_the_place_of_a_lost_one():
     """Rails that fail beside a plug that goes on are no loss to the energy at the wall."""
     energies = (make_energy(sensor="rails", scope="module"),)
@@ -108,16 +93,6 @@ def test_an_estimate_beside_a_sensor_is_refused(model, tmp_path):
     """What is measured needs no guess; nothing is run."""
     with pytest.raises(ConfigError, match="the sensor 'wall' measures it: remove estimate_power_w"):
         _measure(model, {"wall": _meter(tmp_path, "wall-ac", 5.0)}, "estimate_power_w = 7.0")
-
-
-def test_the_option_reaches_the_record_and_the_table(model, tmp_path, monkeypatch):
-    """`--estimate-power-w 7` prints an energy that is called estimated; 0 W is wrong usage."""
-    monkeypatch.setenv("EDGEMETER_HOME", str(tmp_path))
-    options = ["run", "--model", str(model), "--mode", "rapid", "--repeats", "1", "--power", "none"]
-    result = CliRunner().invoke(cli, [*options, "--estimate-power-w", "7"], env={"COLUMNS": "160"}, catch_exceptions=False)
-    assert "(estimated)" in result.stdout
-    assert "is estimated from a stated 7 W, not measured: it ranks nowhere" in result.stdout
-    assert CliRunner().invoke(cli, [*options, "--estimate-power-w", "0"]).exit_code == 2
 
 
 @pytest.mark.parametrize(("backend", "link"), [("usb:0,std", "USB"), ("pci:0,std", "PCIe")])

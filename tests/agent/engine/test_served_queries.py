@@ -2,7 +2,7 @@
 
 import heapq
 import time
-from math import exp, sqrt
+from math import sqrt
 
 import msgspec
 import numpy as np
@@ -12,9 +12,6 @@ import pytest
 from edgemeter.agent import runtimes
 from edgemeter.agent.base.errors import MeasurementError
 from edgemeter.agent.contract import samples
-from edgemeter.agent.energy.curve import PowerCurve
-from edgemeter.agent.energy.settling import settling_after
-from edgemeter.agent.energy.window import Window
 from edgemeter.agent.engine import measure
 from edgemeter.agent.runtimes import Options
 from edgemeter.agent.runtimes.served_http import OpenInference
@@ -23,7 +20,6 @@ from edgemeter.agent.verdict.answer_rules import RULES
 from edgemeter.agent.verdict.rule import RunFacts
 from tests.fixtures.oip_server import ServedModelScript, oip_server
 from tests.fixtures.paced_model_server import paced_model_server
-from tests.fixtures.power_traces import S, make_trace
 from tests.fixtures.run_jobs import one_case, run_job
 
 SERVICE_MS = 10.0
@@ -299,65 +295,3 @@ def test_requests_within_their_limit_are_the_goodput(tmp_path):
             assert goodput.good <= sum(entry["done_ns"] - entry["came_ns"] <= slo_ms * 1e6 for entry in timed_entries(run, server))
             assert goodput.requests_per_s == pytest.approx(run.throughput_per_s * goodput.good_ratio, rel=0.2, abs=2.0)
             assert goodput.good_ratio == 1.0 if users == 1 else goodput.good_ratio < 0.1
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("idle_seconds", [1.0, 0.0])
-def test_the_idle_after_begins_before_the_wait_for_the_servers_counts(tmp_path, monkeypatch, idle_seconds):
-    """Those of the timed part come once it idles: who waited for them first would never get them."""
-    monkeypatch.setattr("edgemeter.agent.runtimes.served._COUNTS_WITHIN_S", 60.0)
-    script = ServedModelScript(compute_s=0.01)
-    count, phases, withheld = script.count, [], []
-    script.count = lambda *counted: withheld.append(counted) if phases[-1] == "timed" else count(*counted)
-
-    def follow(event):
-        phases.append(getattr(event, "name", phases[-1] if phases else None))
-        if phases[-1] == "idle after":
-            for counted in withheld:
-                count(*counted)
-
-    with oip_server(script) as url:
-        (tmp_path / "slow.server").write_text(f'url = "{url}"\nprotocol = "oip"\n')
-        settings = {"mode": "rapid", "queries": 64, "seconds": 1.0, "idle_seconds": idle_seconds}
-        case = msgspec.structs.replace(one_case(str(tmp_path / "slow.server"), **settings), warm_up_seconds=0.5)
-        now = time.monotonic_ns()
-        run = measure.measure(run_job(case, idle=True, spawned_ns=now), now, follow)
-    assert withheld
-    assert run.served.server_compute_ms >= 10
-    assert run.timed.end_ns <= run.idle_after.start_ns if idle_seconds else run.idle_after is None
-
-
-def lagging_mj(run):
-    """Return the energy that a sensor with a lag of 0.3 s gives a run of 5 W in its timed part, and 2 W before and after."""
-    begin_ns, timed_s = run.timed.start_ns - 2 * S, run.timed.length_ns / S
-
-    def shown_w(moment_s):
-        risen = 1 - exp(-min(max(moment_s - 2, 0), timed_s) / 0.3)
-        return 2 + 3 * risen * exp(-max(moment_s - 2 - timed_s, 0) / 0.3)
-
-    timed, after = (Window(part.start_ns - begin_ns, part.end_ns - begin_ns) for part in (run.timed, run.idle_after))
-    trace = make_trace(shown_w, after.end_ns / S, period_ms=20.0)
-    curve = PowerCurve(trace.readings, trace.description)
-    return curve.energy_mj(timed) + settling_after(curve, timed, after).late_mj
-
-
-@pytest.mark.slow
-@pytest.mark.alone
-@pytest.mark.parametrize("idle_seconds", [4.0, 0.0])
-def test_the_idle_after_begins_with_the_wait_for_the_servers_counts(tmp_path, monkeypatch, idle_seconds):
-    """A lag of 0.3 s and counts that come 2 s late: 5 W of the timed part are stated; the timed phase holds no wait, at either end."""
-    phases = {}
-    # Longer than a busy machine's own delays.
-    monkeypatch.setattr("edgemeter.agent.runtimes.served._COUNTS_WITHIN_S", 4.0)
-    with oip_server(ServedModelScript(compute_s=0.01, counts_after_s=2.0)) as url:
-        (tmp_path / "slow.server").write_text(f'url = "{url}"\nprotocol = "oip"\n')
-        settings = {"mode": "rapid", "queries": 64, "seconds": 4.0, "idle_seconds": idle_seconds}
-        case = msgspec.structs.replace(one_case(str(tmp_path / "slow.server"), **settings), warm_up_seconds=0.5)
-        work = run_job(case, idle=True, spawned_ns=time.monotonic_ns())
-        run = measure.measure(work, work.spawned_ns, lambda event: phases.setdefault(getattr(event, "name", None), time.monotonic_ns()))
-    assert run.served.server_compute_ms >= 10
-    if idle_seconds:
-        assert lagging_mj(run) == pytest.approx(5 * run.timed.length_ns / 1e6, rel=1e-2)
-    assert run.timed.start_ns - phases["timed"] < 1.8e9
-    assert phases["idle after"] - run.timed.end_ns < 1.8e9
-    assert run.scheduling.window_ms - run.timed.length_ns / 1e6 < 1800

@@ -35,8 +35,3 @@ def test_drives_and_hats_are_attached_and_no_accelerators(tmp_path):
     machine = recorded(machine_trees.write(tmp_path, files))
     assert attached(machine) == ("NVMe (nvme0: KIOXIA EXCERIA)", "NVMe (nvme1)", "HAT (Raspberry Pi Ltd M.2 HAT+)")
     assert accelerators(machine) == ()
-
-
-def test_to_an_empty_machine_nothing_is_attached(tmp_path):
-    """A machine without any device files gives an empty tuple and no error."""
-    assert attached(recorded(tmp_path)) == ()

@@ -3,7 +3,7 @@
 from edgemeter.agent.machine import board
 from edgemeter.agent.machine.board import board_key
 from edgemeter.agent.machine.machine import recorded
-from tests.fixtures.machine_trees import intel_pc, raspberry_pi_5, write
+from tests.fixtures.machine_trees import write
 from tests.fixtures.rows import in_folders
 
 
@@ -79,17 +79,6 @@ def test_a_container_is_distinguished_from_a_host(tmp_path):
         ],
     ):
         assert _detect(folder, files) == expected, f"{files!r}"
-
-
-def test_a_container_in_a_virtual_machine_names_both(tmp_path):
-    """The container is named first, then the virtual machine around it."""
-    assert _detect(tmp_path, GUEST_CPU | {".dockerenv": "", CLOCKS: "kvm-clock tsc\n"}) == "docker in kvm"
-
-
-def test_real_boards_are_no_guests(tmp_path):
-    """Neither a Raspberry Pi nor a PC."""
-    assert board.detect_virtualisation(recorded(raspberry_pi_5(tmp_path / "pi"), "aarch64")) is None
-    assert board.detect_virtualisation(recorded(intel_pc(tmp_path / "pc"), "x86_64")) is None
 
 
 def test_the_last_level_of_caches_counts_each_of_its_parts_once(tmp_path):

@@ -28,12 +28,6 @@ def test_a_cool_raspberry_pi_5_has_nothing_to_report(tmp_path):
     assert (condition.other_load_ratio, condition.steal_ratio, condition.swap_used_mb) == (None, None, 0.0)
 
 
-def test_an_empty_machine_has_no_conditions(tmp_path):
-    """What is not known is null, not false and not zero; nor is this machine's clock that of a recording."""
-    assert conditions.inspect("after", recorded(tmp_path)) == Condition(when="after")
-    assert conditions.inspect("during", recorded(tmp_path)) == Condition(when="during")
-
-
 def test_this_machines_kernel_reports_how_far_its_clock_is_off():
     """A bound on the error and what is left to correct, in ms; or nothing, where it may not be asked."""
     state = clock.kernel_clock()
@@ -74,17 +68,6 @@ def test_the_flags_of_a_throttled_pi_are_distinguished(tmp_path):
     assert throttling.read(machine) == throttling.Throttling(
         throttled_now=True, throttled_since_boot=False, under_voltage_now=False, under_voltage_since_boot=False, throttle_flags=0x8
     )
-
-
-def test_vcgencmd_is_asked_where_sysfs_has_no_flags(tmp_path):
-    """Only on a Raspberry Pi, and its error line is no flag."""
-    machine = recorded(write(tmp_path, {"proc/device-tree/model": b"Raspberry Pi 4 Model B Rev 1.1\0"}))
-    answering = dataclasses.replace(machine, output=lambda arguments: "throttled=0x50005\n" if "get_throttled" in arguments else None)
-    assert throttling.read(answering).throttled_now is True
-    failing = dataclasses.replace(machine, output=lambda _: 'error=1 error_msg="Command not registered"\n')
-    assert throttling.read(failing).throttled_now is None
-    write(tmp_path, {"proc/device-tree/model": b"Somebody's board\0"})
-    assert throttling.read(answering).throttled_now is None
 
 
 def test_a_jetson_counts_over_current_events(tmp_path):
@@ -145,14 +128,6 @@ def test_conditions_before_and_after_also_hold_what_takes_longer(tmp_path):
     )
     assert conditions.inspect("after", jetson).power_mode == "2 MAXN_SUPER"
     assert conditions.inspect("after", jetson).throttle_events == {"oc1": 0, "oc2": 0, "oc3": 2}
-
-
-def test_a_fan_that_runs_is_no_throttling(tmp_path):
-    """Only cooling devices that take speed away count."""
-    write(tmp_path, {"sys/class/thermal/cooling_device0/type": "pwm-fan", "sys/class/thermal/cooling_device0/cur_state": "4"})
-    assert throttling.read(recorded(tmp_path)).throttled_now is None
-    write(tmp_path, {"sys/class/thermal/cooling_device1/type": "cpufreq-cpu0", "sys/class/thermal/cooling_device1/cur_state": "1"})
-    assert throttling.read(recorded(tmp_path)).throttled_now is True
 
 
 def test_thermometers_that_are_off_or_fake_are_left_out(tmp_path):
@@ -292,26 +267,6 @@ def test_the_busiest_of_the_others_is_named(tmp_path):
     assert load.busiest(second, second, ()) is None
 
 
-def test_a_watcher_with_a_table_names_the_worst(tmp_path):
-    """What used the processor between the table and the end stands in the summary."""
-    machine = recorded(write(tmp_path, {"proc/stat": "cpu 0 0 0 100\n0 0", "proc/5/stat": _stat(5, 0, 0)}))
-    write(tmp_path, {"proc/stat": "cpu 0 0 0 100 0 0 0 0\n"})
-    watcher = conditions.ConditionWatcher(None, machine, table=load.read_processes(machine))
-    watcher.start()
-    write(tmp_path, {"proc/stat": "cpu 80 0 0 120 0 0 0 0\n", "proc/5/stat": _stat(5, 75, 0)})
-    (condition,) = watcher.stop()
-    assert condition.other_load_ratio == 0.8
-    assert condition.busiest_other == OtherProcess(name="a) b (c", pid=5, load_ratio=0.75)
-
-
-def test_a_load_over_too_few_ticks_is_none(tmp_path):
-    """Two readings at nearly the same moment give no load; nor does a machine without /proc/stat."""
-    machine = recorded(write(tmp_path, {"proc/stat": machine_trees.STAT}))
-    assert load.load_between(load.read_usage(machine), load.read_usage(machine)) is None
-    assert load.read_usage(recorded(tmp_path / "empty")) is None
-    assert load.load_between(None, load.read_usage(machine)) is None
-
-
 def test_a_process_that_is_gone_makes_the_load_of_others_unknown(tmp_path):
     """The steal of the hypervisor is still known."""
     machine = recorded(write(tmp_path, {"proc/stat": "cpu 0 0 0 100 0 0 0 0\n"}))
@@ -354,14 +309,6 @@ def test_a_watcher_inspects_the_machine_while_it_runs(tmp_path):
     (condition,) = watcher.stop()
     assert (condition.when, condition.throttled_now) == ("during", True)
     assert watcher.stop() == []
-
-
-def test_a_watcher_stopped_at_once_has_still_inspected(tmp_path):
-    """A run shorter than the first look is looked at when it ends."""
-    watcher = conditions.ConditionWatcher(os.getpid(), recorded(machine_trees.raspberry_pi_5(tmp_path)))
-    watcher.start()
-    (condition,) = watcher.stop()
-    assert condition.temperatures_c == {"cpu-thermal": 47.7}
 
 
 @pytest.mark.skipif(not os.path.exists("/proc/stat"), reason="no /proc here")  # noqa: PTH110 - runs at import

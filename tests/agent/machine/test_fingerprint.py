@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from edgemeter.agent.contract.record_conditions import Environment
-from edgemeter.agent.machine import board, clock, fingerprint, load, throttling
+from edgemeter.agent.machine import board, clock, fingerprint
 from edgemeter.agent.machine.machine import Machine, recorded
 from tests.fixtures import machine_trees
 
@@ -67,41 +67,12 @@ def test_a_pc_is_known_by_its_dmi_table(tmp_path):
     assert (environment.soc, environment.attached, environment.virtualisation) == (None, (), None)
 
 
-def test_placeholders_of_makers_are_no_names(tmp_path):
-    """`To Be Filled By O.E.M.` gives way to the mainboard's name, and to nothing."""
-    files = {"sys/class/dmi/id/sys_vendor": "To Be Filled By O.E.M.\n", "sys/class/dmi/id/product_name": "Default string\n"}
-    machine = recorded(machine_trees.write(tmp_path, files))
-    assert board.model(machine) is None
-    machine_trees.write(tmp_path, {"sys/class/dmi/id/board_vendor": "ASRock\n", "sys/class/dmi/id/board_name": "X570  Taichi\n"})
-    assert board.model(machine) == "ASRock X570 Taichi"
-
-
 def test_clusters_of_different_cores_are_counted(tmp_path):
     """An Odroid N2 has two A53 and four A73; an unknown part keeps its numbers."""
     cores = "".join(f"processor : {n}\nCPU implementer : 0x41\nCPU part : {part}\n" for n, part in enumerate(["0xd03"] * 2 + ["0xd09"] * 4))
     assert board.cpu(recorded(machine_trees.write(tmp_path, {"proc/cpuinfo": cores}))) == "2x Cortex-A53 + 4x Cortex-A73"
     unknown = "processor : 0\nCPU implementer : 0x61\nCPU part : 0x023\n"
     assert board.cpu(recorded(machine_trees.write(tmp_path, {"proc/cpuinfo": unknown}))) == "ARM implementer 0x61 part 0x023"
-
-
-def test_governors_that_differ_are_all_named(tmp_path):
-    """One line per distinct governor, joined."""
-    files = {f"sys/devices/system/cpu/cpufreq/policy{n}/scaling_governor": text for n, text in ((0, "performance"), (4, "schedutil"))}
-    assert throttling.governor(recorded(machine_trees.write(tmp_path, files))) == "performance+schedutil"
-
-
-def test_an_empty_machine_has_a_fingerprint_of_nulls(tmp_path):
-    """Nothing readable raises nothing, and a number that is not known is null."""
-    environment = fingerprint.read(recorded(tmp_path))
-    unknown = ("board", "soc", "cpu", "os", "firmware", "governor", "power_mode", "memory_mb", "swap_used_mb", "boot_id", "virtualisation")
-    assert {name: getattr(environment, name) for name in unknown} == dict.fromkeys(unknown)
-    assert environment.cores == os.cpu_count()
-
-
-def test_what_is_attached_is_part_of_the_fingerprint(tmp_path):
-    """A drive that draws power of its own, beside the accelerator."""
-    files = {"dev/apex_0": "", "sys/class/nvme/nvme0/model": "KIOXIA\n"}
-    assert fingerprint.read(recorded(machine_trees.write(tmp_path, files))).attached == ("Coral PCIe (apex_0)", "NVMe (nvme0: KIOXIA)")
 
 
 def test_garbled_files_raise_nothing(tmp_path):
@@ -127,12 +98,6 @@ def test_this_machine_fits_the_record():
     assert "numpy" in environment.libraries
 
 
-def test_versions_are_read_without_an_import():
-    """An absent distribution has none."""
-    assert fingerprint.version("edgemeter")
-    assert fingerprint.version("edgemeter-no-such-distribution") is None
-
-
 def test_the_kernels_own_error_bound_decides_about_the_clock(tmp_path):
     """Below the kernel's limit of 16 s: synchronised; at it: not; without a kernel's word only timesyncd's mark counts."""
     machine = recorded(tmp_path)
@@ -147,12 +112,6 @@ def test_the_real_kernel_returns_a_bound():
     """The layout of struct timex is right: the bound lies between 0 and the kernel's limit (or a container forbids to ask)."""
     state = clock.kernel_clock()
     assert state is None or 0 <= state.error_ms <= 2 * clock.UNSYNCHRONISED_MS
-
-
-def test_meminfo_without_swap_lines_knows_no_swap(tmp_path):
-    """Absent is None, not 0."""
-    machine = recorded(machine_trees.write(tmp_path, {"proc/meminfo": "MemTotal: 1000 kB\nMemAvailable: many kB\n"}))
-    assert load.read_memory(machine) == load.MemInfo(1.024, None, None, None)
 
 
 @pytest.mark.captures

@@ -127,8 +127,3 @@ def test_a_server_whose_process_is_not_seen_has_a_reason(tmp_path):
     """Its socket is listed for everybody, what it has open is not."""
     assert "belong to another user" in served_memory("http://127.0.0.1:8080", recorded(tmp_path, 8080)).reason
     assert "no process that is seen here listens at port 8081" in served_memory("http://127.0.0.1:8081", str(tmp_path)).reason
-
-
-def test_a_server_elsewhere_has_no_memory_here():
-    """192.0.2.1 is an address of documentation, which no machine has."""
-    assert served_memory("http://192.0.2.1:8080").reason == "the server runs on 192.0.2.1, whose memory is not seen from here"

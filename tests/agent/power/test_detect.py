@@ -1,23 +1,16 @@
 """Which power sensors are found, chosen and opened, and what one reads now."""
 
 import json
-from typing import get_args
 
 import pytest
 
 from edgemeter.agent import power
 from edgemeter.agent.base.errors import ConfigError, TransientError, UnavailableError
-from edgemeter.agent.contract.record_figures import WIDEST_FIRST, Scope
 from edgemeter.agent.power import Rail, Reading, detect
-from edgemeter.agent.power.detect import NO_SENSOR, DetectedSensor, choose_sensor, detect_sensors, open_sensors, read_now
+from edgemeter.agent.power.detect import DetectedSensor, choose_sensor, detect_sensors, open_sensors, read_now
 from tests.fixtures.machine_trees import intel_pc
 from tests.fixtures.power_traces import PlayedSensor, make_description
 from tests.fixtures.rows import table_row
-
-
-def test_every_scope_has_its_place():
-    """None twice, none missing."""
-    assert sorted(WIDEST_FIRST) == sorted(get_args(Scope))
 
 
 def test_the_widest_scope_is_chosen_and_reported():
@@ -28,12 +21,6 @@ def test_the_widest_scope_is_chosen_and_reported():
         DetectedSensor("absent", None, "not here"),
     ]
     assert choose_sensor(rows) == ("plug", "plug, which sees wall-ac, more than rails")
-
-
-def test_without_a_sensor_nothing_is_chosen():
-    """The reason is what a record carries."""
-    assert choose_sensor([DetectedSensor("rapl", None, "no counters", is_absent=True)]) == (None, NO_SENSOR)
-    assert choose_sensor([]) == (None, "no power sensor on this machine")
 
 
 def test_a_sensor_that_is_here_and_not_readable_is_reported():
@@ -68,20 +55,6 @@ def test_a_replay_is_found_only_when_configured_and_never_chosen(tmp_path):
     sensors = {sensor.name: sensor for sensor in detect_sensors({"replay": {"path": str(path)}}, ["replay", "rapl"], tmp_path)}
     assert sensors["replay"].description is not None
     assert choose_sensor(sensors.values())[0] is None
-
-
-def test_a_wrong_setting_is_a_reason_and_no_exception():
-    """An unknown key, and a name that nobody has."""
-    (wrong,) = detect_sensors({"rapl": {"sysfss": "/sys"}}, names=["rapl"])
-    assert not wrong.is_absent
-    assert "sysfss" in wrong.reason
-    (unknown,) = detect_sensors(names=["wattmeter"])
-    assert "'wattmeter'" in unknown.reason
-
-
-def test_all_our_sensors_are_searched():
-    """Every name of the table but the replay."""
-    assert {sensor.name for sensor in detect_sensors()} >= set(power.SENSORS) - {"replay"}
 
 
 @pytest.fixture
@@ -168,15 +141,6 @@ def test_a_configured_sensor_that_is_absent_is_named_in_the_record():
         assert list(sensors) == ["ina3221"]
 
 
-def test_without_another_sensor_the_configured_one_is_the_reason():
-    """A table without an address is a sensor that is configured and absent; nothing is measured in its place."""
-    absent = DetectedSensor("shelly", None, "set address", is_absent=True, is_configured=True)
-    assert choose_sensor([absent]) == (None, "shelly is configured and absent: set address")
-    assert choose_sensor([DetectedSensor("shelly", None, "set address", is_absent=True)]) == (None, NO_SENSOR)
-    assert absent.missed
-    assert DetectedSensor("replay", None, "no file", is_chosen_unasked=False, is_configured=True).missed is None
-
-
 def test_a_configured_sensor_whose_set_up_gives_no_energy_is_named_unless_it_sees_less():
     """The chip in the supply whose shunt nobody confirmed; beside a plug it would not have been taken anyway."""
     blocked = DetectedSensor("ina2xx", make_description(scope="board-input", blocked="confirm its shunt"), None, is_configured=True)
@@ -216,29 +180,11 @@ def test_a_sensor_of_the_users_own_name_is_checked_by_its_type():
     power.check_settings("desk", {"type": "tasmota", "address": "x"})
 
 
-def test_every_sensor_shows_its_keys():
-    """What its data sheet names, and nothing of what we pass in."""
-    keys = {name: set(power.settings_of(name)) - {"type", *power.GAIN_SETTINGS} for name in power.SENSORS}
-    assert keys["ina2xx"] == {"shunt_ohm", "device", "scope", "direction"}
-    assert keys["rapl"] == set()
-    assert not {"root", "clock", "sleep", "run"} & set().union(*keys.values())
-
-
-def test_a_power_sensor_shows_its_reading():
-    """The first reading of a sensor of power is shown without waiting for a second one."""
-    assert read_now("x", PlayedSensor(Reading(1, power_w=-0.4)), sleep=pytest.fail).power_w == -0.4
-
-
 def test_a_counter_shows_how_fast_it_moves_and_no_power_where_it_does_not():
     """2.5 J in half a second are 5 W; not zero where it stands still, as it may move in coarse steps."""
     for end_mj, power_w in ((3500.0, 5.0), (1000.0, None)):
         readings = Reading(0, energy_mj=1000.0), Reading(500_000_000, energy_mj=end_mj)
         assert read_now("x", PlayedSensor(*readings, kind="energy"), sleep=lambda _: None).power_w == power_w
-
-
-def test_a_counter_that_knows_its_power_shows_it():
-    """Without a second reading."""
-    assert read_now("x", PlayedSensor(Reading(0, energy_mj=1.0, power_w=4.5), kind="energy"), sleep=pytest.fail).power_w == 4.5
 
 
 def test_a_reading_that_fails_is_shown_with_its_reason():

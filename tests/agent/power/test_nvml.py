@@ -88,17 +88,6 @@ def test_a_lost_gpu_is_distinguished_from_a_reading_that_failed(library):
             sensor.read()
 
 
-def test_a_gpu_that_is_lost_before_it_was_described_is_one_line(library, monkeypatch):
-    """It answered a moment ago."""
-
-    def lost(_):
-        raise library.NVMLError_GpuIsLost
-
-    monkeypatch.setattr(library, "nvmlDeviceGetUUID", lost)
-    with closing(Nvml()) as sensor, pytest.raises(UnavailableError, match="kernel log"):
-        sensor.describe()
-
-
 def test_the_real_library_is_asked():
     """Where there is no GPU it says so; where there is one it gives a reading."""
     pytest.importorskip("pynvml")
@@ -130,11 +119,3 @@ def test_what_is_published_of_a_gpus_power_is_described(library, monkeypatch, gp
         published = sensor.describe().averaging
     assert (published.window_s, published.update_interval_s, published.seen_ratio) == averaging
     assert set(published.sources.values()) == {"published"}
-
-
-def test_of_a_counter_or_an_unknown_gpu_nothing_is_published(library):
-    """Then the readings have to show it."""
-    for gpu in ({"counter", "instant"}, {"instant"}):
-        library.GPU = gpu
-        with closing(Nvml()) as sensor:
-            assert sensor.describe().averaging is None

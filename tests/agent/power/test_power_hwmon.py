@@ -30,17 +30,6 @@ def test_microwatts_become_watts_of_a_known_scope(tmp_path):
     assert [(rail.name, rail.power_w) for rail in reading.rails] == [("PPT", pytest.approx(38.112))]
 
 
-def test_a_garbled_power_is_no_reading(tmp_path):
-    """The largest that 64 bits hold."""
-    with pytest.raises(UnavailableError, match="value is garbled"):
-        _sensor(_chip(tmp_path, "amdgpu", power1_input=2**63 - 1)).describe()
-
-
-def test_the_present_power_comes_before_the_average(tmp_path):
-    """Of the same channel."""
-    assert _sensor(_chip(tmp_path, "amdgpu", power1_average=30000000, power1_input=31000000)).read().power_w == pytest.approx(31)
-
-
 def test_an_unknown_chip_gives_no_energy_until_its_scope_is_configured(tmp_path):
     """Its watts are shown all the same."""
     root = _chip(tmp_path, "lm25066", power1_input=12500000)
@@ -100,13 +89,6 @@ def test_a_counter_is_preferred_to_its_power_and_a_step_back_is_refused(tmp_path
         sensor.read()
 
 
-def test_watts_and_joules_are_not_added_up(tmp_path):
-    """Named together they fit nothing."""
-    root = _chip(tmp_path, "xe", energy1_input=2_500_000, power2_input=20000000)
-    with pytest.raises(UnavailableError, match="does not fit"):
-        _sensor(root, channel="energy1,power2").describe()
-
-
 def test_chips_with_a_sensor_of_their_own_are_left_to_it(tmp_path):
     """The INA219's power register has no sign; a battery is no channel of the board."""
     for folder, name in in_folders(tmp_path, ["ina3221", "ina219", "ina238", "powerz", "BAT0", "ucsi_source_psy_USBC000:001"]):
@@ -148,9 +130,3 @@ def test_the_interval_of_a_mean_is_read_from_the_driver(tmp_path):
     assert _sensor(tmp_path).describe().averaging.update_interval_s is None
     (tmp_path / FOLDER / "power1_average_interval").write_text("garbled\n")
     assert _sensor(tmp_path).describe().averaging is None
-
-
-def test_the_interval_of_a_mean_is_none_of_the_present_power(tmp_path):
-    """Where a chip has both, the present power is read."""
-    root = _chip(tmp_path, "amdgpu", power1_average=30000000, power1_average_interval=3000, power1_input=31000000)
-    assert _sensor(root).describe().averaging is None

@@ -121,13 +121,6 @@ def test_an_empty_name_is_none_and_an_old_driver_has_it_in_its_device(tmp_path):
     assert [chip.name for chip in sysfs.hwmon_chips(tmp_path)] == [None, "ina219"]
 
 
-def test_a_shunt_that_is_no_cell_is_none(tmp_path):
-    """Four bytes, not all zero."""
-    for content in [b"", b"\0\0\0\0", b"\0\1\x86", b"100000\n\n\n\n"]:
-        write(tmp_path, {"sys/class/hwmon/hwmon0/name": "ina238\n", "sys/class/hwmon/hwmon0/device/of_node/shunt-resistor": content})
-        assert sysfs.hwmon_chips(tmp_path)[0].device_tree_number("shunt-resistor") is None, f"{content!r}"
-
-
 def test_a_shunt_is_microohms_big_endian(tmp_path):
     """0x000186a0 is 0.1 Ohm."""
     write(tmp_path, {"sys/class/hwmon/hwmon0/name": "ina238\n", "sys/class/hwmon/hwmon0/device/of_node/shunt-resistor": b"\0\1\x86\xa0"})

@@ -9,12 +9,12 @@ from edgemeter.agent.power import AbsentError, um25c
 from edgemeter.agent.power.um25c import Um25c
 from tests.fixtures.power.make_usb_meters import um25c_block
 from tests.fixtures.rows import table_row
-from tests.fixtures.serial_port import DIALOGUES, PlayedPort
+from tests.fixtures.serial_port import PlayedPort
 
 
 def meter(blocks):
     """Return a port at which a meter gives one of `blocks` for each request."""
-    return PlayedPort(DIALOGUES["um25c"], blocks)
+    return PlayedPort(um25c.ASK, blocks)
 
 
 def test_a_block_is_read_by_the_scale_of_its_model():
@@ -64,3 +64,12 @@ def test_an_absent_port_is_distinguished_from_one_that_may_not_be_opened(tmp_pat
     with pytest.raises(UnavailableError, match="dialout") as refusal:
         Um25c(str(tmp_path / "rfcomm0")).describe()
     assert not isinstance(refusal.value, AbsentError)
+
+
+def test_an_unplugged_meter_is_unavailable():
+    """A cable that is pulled while the sensor reads."""
+    with meter([um25c_block()]) as port, closing(Um25c(port.name)) as sensor:
+        assert sensor.read().power_w > 0
+        port.unplug()
+        with pytest.raises(UnavailableError):
+            sensor.read()

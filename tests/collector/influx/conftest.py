@@ -10,10 +10,7 @@ __all__ = ["ledger_place"]
 
 
 class Scripted(http.server.BaseHTTPRequestHandler):
-    """A server that answers each write with the next status of its script, then 204; that takes at most so many lines in time.
-
-    A marker is always accepted, of whatever type, and not remembered: this server cannot be marked.
-    """
+    """A server that answers each write with the next status of its script, then 204; that takes at most so many lines in time."""
 
     protocol_version = "HTTP/1.1"
     script: list[tuple[int, str]]
@@ -24,8 +21,6 @@ class Scripted(http.server.BaseHTTPRequestHandler):
     def do_POST(self):
         """Answer a write; an empty one (the question whether all is well) always with 204."""
         body = self.rfile.read(int(self.headers["Content-Length"] or 0))
-        if body.startswith(b"marker "):
-            body = b""
         status, text = self.script.pop(0) if self.script and body else (204, "")
         if body.count(b"\n") + 1 > self.most_lines:
             status = 503

@@ -20,13 +20,12 @@ from edgemeter.collector.influx.influx_config import InfluxConfig
 from edgemeter.collector.influx.points import Points
 from edgemeter.collector.influx.set_up import set_up_influx
 from edgemeter.collector.influx.sink import open_sink
-from edgemeter.collector.influx.tag_values import TagValues
 from edgemeter.collector.runs.store import InfluxStore
 from tests.fixtures.draining import drained, draining
 from tests.fixtures.influx1 import Influx1
 from tests.fixtures.ledgers import fill
 from tests.fixtures.mqtt_peer import wait_until
-from tests.fixtures.record_factory import STARTED_AT_NS, make_accuracy, make_record
+from tests.fixtures.record_factory import STARTED_AT_NS, make_record
 from tests.fixtures.servers import Influx, running
 
 
@@ -140,25 +139,6 @@ def test_the_next_batch_is_written_while_the_ledger_notes_the_one_before(scripte
     assert numbers[12:] == list(range(1, 31))
 
 
-def test_new_tag_values_are_stored_while_the_receiver_commits(scripted, sink_of, path, monkeypatch):
-    """SQLite refuses at once what is written within a read that a commit has overtaken: the read has ended by then."""
-    monkeypatch.setattr(influx_drain, "BATCH_POINTS", 1)
-    for seq in (1, 2, 3):
-        fill(path, [make_record(session=5, seq=seq)])
-    points, of_chunk = Points(known=TagValues()), Points.of_chunk
-
-    def committing(self, chunk, note):
-        fill(path, [make_record(session=6, seq=chunk.rows[0][0])])
-        return of_chunk(self, chunk, note)
-
-    monkeypatch.setattr(Points, "of_chunk", committing)
-    drain = Drain(path, sink_of(scripted.config), points)
-    with SqliteLedger(path) as ledger:
-        points.known.refresh(ledger)
-        assert drain._next(ledger, 0, None).last_row == 1
-        assert ledger.query("SELECT count(*) FROM tag_values")[0][0] > 0
-
-
 def test_two_places_are_drained_apart(influx_place, sink_of, path):
     """Each sink has its own position in the ledger, by its name; a drain that starts again goes on where it was."""
     fill(path, [make_record(session=5, seq=seq) for seq in (1, 2)])
@@ -196,28 +176,30 @@ def make(influx_place):
     influx_place.server.ask("/api/v2/buckets", {"name": influx_place.name, "orgID": org["id"], "retentionRules": []})
 
 
-def write_only_token(influx_place):
-    """Return a token that may write to the buckets of the organisation and read nothing."""
-    (org,) = influx_place.server.ask("/api/v2/orgs")["orgs"]
-    permission = {"action": "write", "resource": {"type": "buckets", "orgID": org["id"]}}
-    return influx_place.server.ask("/api/v2/authorizations", {"orgID": org["id"], "permissions": [permission]})["token"]
-
-
-@pytest.mark.parametrize(("is_made_again", "is_write_only"), [(False, False), (True, False), (True, True)])
-def test_a_bucket_that_was_lost_is_filled_from_the_beginning(influx_place, sink_of, path, is_made_again, is_write_only):
-    """83 of 997 arrived, and 20 of 220: a new bucket of the same name is another one, whoever made it and whatever a token may read."""
+def test_a_bucket_that_was_lost_is_filled_from_the_beginning(influx_place, sink_of, path):
+    """It is made again by the next write, and everything in the ledger follows."""
     make(influx_place)
-    may = {"token": write_only_token(influx_place)} if is_write_only and influx_place.version == 2 else {}
-    drained_config = influx_place.config(**may)
     fill(path, [make_record(session=5, seq=seq) for seq in range(1, 9)])
-    drained(path, sink_of(drained_config))
-    drained(path, sink_of(drained_config))
+    drained(path, sink_of(influx_place.config()))
     lose(influx_place)
-    if is_made_again:
-        make(influx_place)
     fill(path, [make_record(session=5, seq=9)])
-    drained(path, sink_of(drained_config))
+    drained(path, sink_of(influx_place.config()))
     assert seqs(influx_place) == list(range(1, 10))
+
+
+def test_what_is_drained_again_changes_no_point(influx_place, sink_of, path):
+    """The same measurement, tags and time: as many points and values of each field as before, of all runs or of the later ones."""
+    also = Points(also=frozenset({"latency_histogram"}))
+    fill(path, [make_record(session=5, seq=seq, suite=f"nightly-{seq % 3}") for seq in range(1, 31)])
+    drained(path, sink_of(influx_place.config()), also)
+    queries = ("SELECT count(*) FROM run", "SELECT count(*) FROM latency_histogram", "SELECT * FROM run")
+    before = [influx_place.query(query) for query in queries]
+    assert before[0][0]["count_seq"] == 30
+    for since in ([], ["--since", "1970-01-01"]):
+        result = CliRunner().invoke(collector, ["drain", "--again", "--ledger", str(path), *since], catch_exceptions=False)
+        assert "30 records to write" in result.stdout
+        drained(path, sink_of(influx_place.config()), also)
+        assert [influx_place.query(query) for query in queries] == before
 
 
 def test_a_bucket_lost_under_a_running_drain_is_filled_again(influx_place, sink_of, path):
@@ -350,18 +332,3 @@ def test_the_raw_samples_come_along_when_they_are_wanted(scripted, sink_of, path
     drained(path, sink_of(scripted.config), Points(also=frozenset({"latency_histogram"})))
     (body,) = scripted.handler.bodies
     assert [line.partition(b",")[0] for line in body.split(b"\n")] == [b"run", b"latency_histogram"]
-
-
-def test_records_with_thousands_of_names_and_values_leave_a_bucket_small(influx_place, sink_of, path):
-    """As many fields as the table has and as many values as a tag may have, on the server itself; every run is there."""
-    detail = {f"metric_{number}": float(number) for number in range(2000)}
-    many = [make_record(session=5, seq=seq, suite=f"nightly-{seq}", accuracy=make_accuracy(detail=detail)) for seq in range(1, 31)]
-    fill(path, many)
-    drained(path, sink_of(influx_place.config()), Points(known=TagValues(limit=20)))
-    fill(path, [make_record(session=5, seq=31, suite="nightly-31")])
-    drained(path, sink_of(influx_place.config()), Points(known=TagValues(limit=20)))
-    assert len(influx_place.query("SHOW FIELD KEYS FROM run")) < 300
-    assert len(influx_place.query('SHOW TAG VALUES FROM run WITH KEY = "suite"')) == 11
-    runs = InfluxStore(influx_place.config()).contents().runs
-    assert {run.suite for run in runs} == {f"nightly-{seq}" for seq in range(1, 32)}
-    assert {run.accuracy.detail.get("metric_1999") for run in runs} == {1999.0, None}

@@ -16,7 +16,6 @@ from edgemeter.agent.tasks import coco_matches
 from edgemeter.collector.influx import point_schema
 from edgemeter.collector.influx import points as influx_points
 from edgemeter.collector.influx.record_reader import REPEATED
-from edgemeter.collector.influx.tag_values import LONGEST_VALUE, TagValues
 from tests.fixtures.point_lines import plain_fields, point_line, read_whole
 from tests.fixtures.random_records import random_record
 from tests.fixtures.record_factory import (
@@ -265,12 +264,12 @@ def test_the_variant_distinguishes_the_cases_of_a_model():
 
 
 def test_settings_of_any_length_fit_into_the_variant():
-    """A tag takes 200 characters: longer texts would be `other`, all of them one series."""
+    """Long texts stand for themselves by a hash."""
     variants = {
         influx_points.tags_of(plain(runtime=make_runtime(options={"properties": "x" * 500 + end})))[0]["variant"] for end in ("1", "2")
     }
     assert len(variants) == 2
-    assert max(map(len, variants)) < LONGEST_VALUE
+    assert max(map(len, variants)) < 200
 
 
 def test_an_energy_carries_scope_sensor_and_provenance():
@@ -297,18 +296,6 @@ def test_energies_of_other_sensors_are_one_text_in_which_each_names_its_sensor_a
     (name,) = [name for name, value in fields.items() if "12345.5" in value]
     (curve,) = json.loads(json.loads(fields[name]))
     assert (name, curve["sensor"], curve["scope"]) == ("other_energies", "rails", "module")
-
-
-def test_beyond_its_limit_a_tag_is_other_and_the_text_stays():
-    """The device's name and its fleet's are not limited."""
-    limits = TagValues(limit=4)
-    suites = [influx_points.tags_of(plain(suite=f"nightly-{day}"), limits)[0] for day in range(4)]
-    assert [tags["suite"] for tags in suites] == ["nightly-0", "nightly-1", "other", "other"]
-    assert {tags["device"] for tags in suites} == {plain().device}
-    line = point_line(plain(suite="nightly-3"), "all", limits)
-    assert ",suite=other," in line
-    assert 'exact_suite="nightly-3"' in line
-    assert limits.admitted("pi-1", "scenario", "s" * 201) == "other"
 
 
 def test_tags_are_escaped_and_what_they_cannot_hold_is_replaced():

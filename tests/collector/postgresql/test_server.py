@@ -115,7 +115,7 @@ def test_tables_are_made_once_whoever_asks_and_a_program_of_another_version_is_r
 def test_a_row_without_a_subject_is_never_stored(lab):
     """Subjects that are gone, as after a failover to an old state, are noticed, and stored again by the next try."""
     with open_ledger(lab) as ledger:
-        ledger.commit([arrival(make_record(session=5, seq=1)), arrival(make_record(session=5, seq=2))])
+        ledger.commit([arrival(make_record(session=5, seq=seq)) for seq in (1, 2)])
         with ledger._session.transaction() as owner:
             owner.execute("DELETE FROM subjects")
         two = [arrival(make_record(session=5, seq=3)), arrival(make_record(session=5, seq=4))]
@@ -178,7 +178,7 @@ def test_no_reader_writes_the_password_anywhere(lab, tmp_path, monkeypatch):
         ["report", where, "-o", "-", "--device", "nobody"],
         ["trend", "--ledger", where],
         ["trend", "annotate", "--ledger", where, "moved"],
-        ["collector", "stats", "--ledger", where],
+        ["collector", "status", "--ledger", where],
     ):
         result = CliRunner().invoke(cli, command)
         remarks.append(f"{result.output} {result.exception}")

@@ -1,6 +1,5 @@
 """Copies of a ledger hold what the ledger held at one moment, and nothing that is there is ever overwritten."""
 
-import shutil
 import threading
 
 import pytest
@@ -9,7 +8,7 @@ from click.testing import CliRunner
 from edgemeter.agent.base.errors import ConfigError, EdgemeterError, UnavailableError
 from edgemeter.agent.contract import record
 from edgemeter.agent.ledger.chunks import Arrival
-from edgemeter.agent.ledger.retention import Retention
+from edgemeter.agent.ledger.quarantine import Rejection
 from edgemeter.agent.ledger.sqlite_ledger import SqliteLedger
 from edgemeter.collector.cli.collector import collector
 from edgemeter.collector.index import index_file, rollup
@@ -176,33 +175,6 @@ def test_a_folder_that_may_not_be_written_is_one_line(tmp_path):
         copies.backup(path, path / "copy.sqlite")
 
 
-def test_packing_gives_back_what_was_forgotten_and_nothing_else(tmp_path):
-    """The file gets smaller, the records that are left stay, numbers that went are still taken."""
-    path = tmp_path / "ledger.sqlite"
-    write_ledger(path, Fleet(devices=20, days=60, cases=4))
-    with SqliteLedger(path) as ledger:
-        while not ledger.forget(Retention(records_days=10), 1_727_740_800_000_000_000 + 60 * DAY_NS).is_all:
-            pass
-    before, ids = copies.ledger_stats(path), runs_of(path)
-    before_bytes, after_bytes = copies.vacuum(path)
-    after = copies.ledger_stats(path)
-    assert after_bytes < before_bytes / 2
-    assert (after.runs, runs_of(path)) == (before.runs, ids)
-    assert {part.name: part.size_bytes for part in after.parts}["free, to be reused"] == 0
-    first = make_record(device="server-1", session=1, seq=1)
-    with SqliteLedger(path) as ledger:
-        assert ledger.commit([Arrival(first, record.encode(first), "t", 7)]).inserted == 0
-
-
-def test_packing_without_room_for_it_states_what_it_takes(tmp_path, monkeypatch):
-    """Rather than failing in the middle."""
-    path = tmp_path / "ledger.sqlite"
-    keep(path, 1)
-    monkeypatch.setattr(shutil, "disk_usage", lambda _: shutil._ntuple_diskusage(10**9, 10**9, 1000))
-    with pytest.raises(UnavailableError, match="MB of free disk space"):
-        copies.vacuum(path)
-
-
 def test_the_numbers_of_a_ledger_are_those_of_its_records(tmp_path):
     """Runs, devices, cases and verdicts counted another way; the parts are the file."""
     path = tmp_path / "ledger.sqlite"
@@ -225,14 +197,27 @@ def test_the_numbers_of_a_ledger_are_those_of_its_records(tmp_path):
 
 
 def test_the_commands_do_as_their_functions(tmp_path):
-    """Backup, restore, vacuum and stats from the command line; an absent ledger is one line."""
+    """Backup, restore and status from the command line; an absent ledger is one line."""
     path, copy, second_copy = tmp_path / "ledger.sqlite", tmp_path / "copy.sqlite", tmp_path / "again.sqlite"
     keep(path, 1, 2)
     run = CliRunner().invoke
     assert run(collector, ["backup", str(copy), "--ledger", str(path)]).stdout == f"{copy}\n"
     assert run(collector, ["restore", str(copy), "--ledger", str(second_copy)]).exit_code == 0
-    assert run(collector, ["vacuum", "--ledger", str(second_copy)]).exit_code == 0
     assert runs_of(second_copy) == ["1-1", "1-2"]
-    assert "2 runs of 1 device, 1 case" in run(collector, ["stats", "--ledger", str(second_copy)]).stdout
-    assert '"runs": 2' in run(collector, ["stats", "--ledger", str(second_copy), "--json"]).stdout
-    assert isinstance(run(collector, ["stats", "--ledger", str(tmp_path / "none")]).exception, ConfigError)
+    assert "2 runs of 1 device, 1 case" in run(collector, ["status", "--ledger", str(second_copy)]).stdout
+    assert '"runs": 2' in run(collector, ["status", "--ledger", str(second_copy), "--json"]).stdout
+    assert isinstance(run(collector, ["status", "--ledger", str(tmp_path / "none")]).exception, ConfigError)
+
+
+def test_the_status_names_what_was_rejected_and_why(tmp_path):
+    """The newest first, a line each that no terminal obeys; beyond twenty their number."""
+    path = tmp_path / "ledger.sqlite"
+    topic = "edgemeter/v1/lab/pi-1/result"
+    with SqliteLedger(path) as ledger:
+        ledger.commit((), [Rejection(topic, b"%d" % number, f"no run record, {number}", 7 + number) for number in range(22)])
+        ledger.commit((), [Rejection(topic, b"x", "\x1b[2J", 99)])
+    lines = CliRunner().invoke(collector, ["status", "--ledger", str(path)]).stdout.splitlines()
+    first = lines.index("  23 rejected messages, newest first:")
+    assert "\x1b" not in lines[first + 1]
+    assert lines[first + 2].endswith(f"{topic}: no run record, 21")
+    assert lines[-1] == "    and 3 more: --json lists all, with their payloads"

@@ -105,14 +105,14 @@ def jetson(inside):
 def test_the_user_gets_the_groups_that_the_board_has(inside):
     """Those of the board and no others; the second time nothing; a group that comes later is added."""
     (inside.prefix / "etc/passwd").write_text("root:x:0:0:root:/root:/bin/sh\n")
-    (inside.prefix / "etc/group").write_text("root:x:0:\nvideo:x:44:\ni2c:x:994:pi\n")
+    (inside.prefix / "etc/group").write_text("root:x:0:\nvideo:x:44:\ngpio:x:994:pi\n")
     for name in ("shadow", "gshadow", "login.defs"):
         (inside.prefix / "etc" / name).write_text("")
-    assert inside.step("user", dry=True) == ("changed", "user edgemeter, groups video i2c")
+    assert inside.step("user", dry=True) == ("changed", "user edgemeter, groups video gpio")
     assert "edgemeter" not in (inside.prefix / "etc/passwd").read_text()
-    assert inside.step("user") == ("changed", "user edgemeter, groups video i2c")
+    assert inside.step("user") == ("changed", "user edgemeter, groups video gpio")
     groups = (inside.prefix / "etc/group").read_text()
-    assert "i2c:x:994:pi,edgemeter\n" in groups
+    assert "gpio:x:994:pi,edgemeter\n" in groups
     assert "edgemeter:x:" in groups
     assert "/usr/sbin/nologin" in (inside.prefix / "etc/passwd").read_text()
     assert inside.step("user") == ("ok", "")
