@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 # The fields of an order in the journal that JSON has as they are.
 TIMES_AND_REMARK = ("next_ns", "last_ns", "remark")
-SHOWN_FIELDS = ("schedule", "state", "reason", "done_ratio", "runs", "figures", "arrived_ns", "started_ns", "ended_ns")
+SHOWN_FIELDS = ("schedule", "state", "reason", "done_ratio", "runs", "arrived_ns", "started_ns", "ended_ns")
 
 
 @click.command(short_help="Show the orders received, with their results.")

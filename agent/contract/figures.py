@@ -22,10 +22,9 @@ from edgemeter.agent.contract.together_matrix import slow_down
 
 # run: the table of `edgemeter run`; compare: JSON and CSV of a comparison; terminal: its table; matrix: `--figure`; cases: the page's table
 # of cases; runs: its lists of runs; chart: its charts over time; references: their list; influx: InfluxDB
-# with `--influx-fields figures`; csv: exports; canary: what a board reports of a
-# canary run, to be compared with its own past; index: kept of every run although no list or chart shows it.
+# with `--influx-fields figures`; csv: exports; index: kept of every run although no list or chart shows it.
 View = Literal[
-    "run", "compare", "terminal", "matrix", "cases", "runs", "chart", "references", "influx", "csv", "canary",
+    "run", "compare", "terminal", "matrix", "cases", "runs", "chart", "references", "influx", "csv",
     "index",
 ]  # fmt: skip
 EVERY_VIEW: frozenset[View] = frozenset(get_args(View))
@@ -399,7 +398,7 @@ FIGURES: tuple[Figure, ...] = (
         why_absent="too few queries for a p99", views=_views("compare influx csv matrix"),
     ),
     Figure(
-        "latency mean", "mean ms", "ms", "latency", "lower", path="latency.mean_ms", choice="latency-mean", views=_views("csv canary"),
+        "latency mean", "mean ms", "ms", "latency", "lower", path="latency.mean_ms", choice="latency-mean", views=_views("csv"),
     ),
     Figure(
         "throughput", "per s", "per s", "throughput", "higher", path="throughput_per_s", choice="throughput",
@@ -411,7 +410,7 @@ FIGURES: tuple[Figure, ...] = (
         high="steady.missed_high_ratio", rank=0, is_of_some=True, column="missed_frames_ratio", choice="missed", shown=share,
         why_absent=NO_FRAMES, trends=(TrendRule("missed", "points", 0.5, 0.05, follows_temperature=False, is_default=True),),
         over_runs=_missed_over_runs, lower="fewer missed frames", higher="more missed frames", times="times the share of missed frames",
-        views=EVERY_VIEW - {"references", "canary", "index"},
+        views=EVERY_VIEW - {"references", "index"},
     ),
     Figure(
         "jitter p90", "Jitter ms", "ms", "latency", "lower", path="steady.jitter.p90_ms", column="jitter_p90_ms", choice="jitter", rank=3,
@@ -437,12 +436,12 @@ FIGURES: tuple[Figure, ...] = (
     _percentile(
         "generation.ttft", "p50", title="time to first token p50", heading="TTFT ms", group="generation",
         column="ttft_p50_ms", key="ttft_ms", choice="ttft", trends=(TrendRule("ttft"),), rank=0,
-        is_text_model_only=True, why_absent=NO_TEXT, views=EVERY_VIEW - {"runs", "cases", "references", "canary"},
+        is_text_model_only=True, why_absent=NO_TEXT, views=EVERY_VIEW - {"runs", "cases", "references"},
     ),
     _percentile(
         "generation.tpot", "p50", title="time per output token p50", heading="TPOT ms", group="generation",
         column="tpot_p50_ms", key="tpot_ms", choice="tpot", trends=(TrendRule("tpot"),), rank=1,
-        is_text_model_only=True, why_absent=SINGLE, views=EVERY_VIEW - {"runs", "cases", "references", "canary"},
+        is_text_model_only=True, why_absent=SINGLE, views=EVERY_VIEW - {"runs", "cases", "references"},
     ),
     _percentile(
         "generation.image_encode", "p50", title="time to encode a picture p50", heading="encode ms", group="generation",
@@ -505,7 +504,7 @@ FIGURES: tuple[Figure, ...] = (
     Figure(
         "peak memory", "Peak MB", "MB", "memory", "lower", path="memory.peak_mb", choice="memory", lower="less memory",
         higher="more memory", times="times the memory", why_absent="not measured on both sides", always=True, rank=3,
-        views=EVERY_VIEW - {"runs", "chart", "references", "canary", "index"},
+        views=EVERY_VIEW - {"runs", "chart", "references", "index"},
     ),
     *(
         Figure(
@@ -520,7 +519,7 @@ FIGURES: tuple[Figure, ...] = (
     Figure(
         "accuracy", "Accuracy", "", "accuracy", "by its metric", path="accuracy.value", low="accuracy.low", high="accuracy.high",
         key="accuracy", choice="accuracy", has_spread=False, rank=0, shown=accuracy,
-        views=EVERY_VIEW - {"references", "canary"},
+        views=EVERY_VIEW - {"references"},
         trends=(
             TrendRule("accuracy", "points", 0.5, 0.02, is_error=False, follows_temperature=False, is_default=True),
             TrendRule("error", "points", 0.5, 0.02, "error of the predictions", is_error=True, follows_temperature=False, is_default=True),
@@ -563,7 +562,7 @@ FIGURES: tuple[Figure, ...] = (
     ),
     Figure(
         "highest temperature", "Hottest °C", "°C", "conditions", None, of=lambda run: hottest_c([run]), reads=("conditions",),
-        name="temperature_max_c", key="temperature_c", views=_views("runs chart csv canary"),
+        name="temperature_max_c", key="temperature_c", views=_views("runs chart csv"),
     ),
     Figure(
         "share of throttled runs", "Throttled", "", "conditions", "lower", of=is_throttled, reads=("conditions", "verdict.reasons"),

@@ -61,12 +61,6 @@ class Measure(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
         return (self.suite, *self.models, *self.data)
 
 
-class Canary(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="golden"):
-    """Carry out a canary run: measure the model that ships with the agent, to compare a board with its own past."""
-
-    discard_first: bool = False
-
-
 class Update(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="update"):
     """Install a signed release; an older one, or one that failed here before, only if `even_if` allows it."""
 
@@ -92,26 +86,25 @@ class Restart(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
 
 class Schedule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="schedule"):
-    """Measure a suite at the times of `cron` (five fields, local time) from now on; an empty `cron` ends the schedule `name`."""
+    """Measure a suite at the times of `cron` (five fields, local time) from now on; without `work` the schedule `name` ends."""
 
     name: JobId
-    cron: Annotated[str, msgspec.Meta(max_length=200)]
-    work: Measure | Canary
+    cron: Annotated[str, msgspec.Meta(max_length=200)] = ""
+    work: Measure | None = None
 
 
 class Cancel(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="cancel"):
     """Give up the job of this order, whatever it was; the run in progress is ended and publishes nothing."""
 
 
-Work: TypeAlias = Measure | Canary | Update | Doctor | Logs | Restart | Schedule | Cancel
+Work: TypeAlias = Measure | Update | Doctor | Logs | Restart | Schedule | Cancel
 
 
 def contents_of(work: Work) -> tuple[Content, ...]:
     """Return the contents that a piece of work refers to."""
-    if isinstance(work, Schedule):
-        work = work.work
-    if isinstance(work, Measure):
-        return work.contents
+    measured = work.work if isinstance(work, Schedule) else work
+    if isinstance(measured, Measure):
+        return measured.contents
     return (work.bundle,) if isinstance(work, Update) else ()
 
 
@@ -136,7 +129,7 @@ FINAL = frozenset({"rejected", "done", "failed", "timed_out", "cancelled"})
 class ExecutionReport(msgspec.Struct, frozen=True, kw_only=True):
     """How an execution stands on the device; sent again until the server's next order or acknowledgement names a later version.
 
-    `figures` are those of a canary run: `latency_p50_ms`, `energy_net_mj`, ...; `text` a doctor's report or log lines.
+    `text` is a doctor's report or log lines.
     """
 
     job: JobId
@@ -147,7 +140,6 @@ class ExecutionReport(msgspec.Struct, frozen=True, kw_only=True):
     reason: Reason | None = None
     done_ratio: Annotated[float, msgspec.Meta(ge=0, le=1)] | None = None
     runs: tuple[str, ...] = ()
-    figures: dict[str, float] = {}
     text: Annotated[str, msgspec.Meta(max_length=200_000)] | None = None
 
 

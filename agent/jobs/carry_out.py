@@ -9,7 +9,7 @@ import subprocess
 import threading
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
 from typing import BinaryIO
@@ -19,7 +19,7 @@ import msgspec
 from edgemeter.agent.base import config
 from edgemeter.agent.base.errors import ConfigError, EdgemeterError, UnavailableError
 from edgemeter.agent.contract.messages import Measuring
-from edgemeter.agent.contract.orders import Canary, Content, Doctor, JobState, Logs, Measure, Update
+from edgemeter.agent.contract.orders import Content, Doctor, JobState, Logs, Measure, Update
 from edgemeter.agent.doctor import examination
 from edgemeter.agent.jobs import journal
 from edgemeter.agent.jobs.execution import ANSWER_NS, Doing, ExecutionTask
@@ -37,7 +37,6 @@ class OrderOutcome:
 
     state: JobState = "done"
     reason: str | None = None
-    figures: Mapping[str, float] = field(default_factory=dict)
     text: str | None = None
 
 
@@ -62,7 +61,6 @@ class OrderContext:
 # By kind of work: what carries it out, given the context and the work.
 WORK_FUNCTIONS: Mapping[type, str] = {
     Measure: "edgemeter.agent.jobs.measuring:measure",
-    Canary: "edgemeter.agent.jobs.measuring:golden",
     Doctor: "edgemeter.agent.jobs.carry_out:doctor",
     Logs: "edgemeter.agent.jobs.carry_out:logs",
     Update: "edgemeter.agent.jobs.carry_out:update",
@@ -95,7 +93,7 @@ def carry_out(task: ExecutionTask, notes: BinaryIO, answered: threading.Event | 
         module, _, name = WORK_FUNCTIONS[type(task.order.work)].partition(":")
         outcome: OrderOutcome | None = getattr(import_module(module), name)(context, task.order.work)
         if outcome is not None:
-            book.ends(task.place, outcome.state, _as_ordered(outcome.reason), figures=dict(outcome.figures), text=outcome.text)
+            book.ends(task.place, outcome.state, _as_ordered(outcome.reason), text=outcome.text)
     except (ConfigError, UnavailableError) as error:
         # Nothing was measured: the order cannot be carried out on this board.
         entry = book.read(task.place)

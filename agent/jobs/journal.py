@@ -33,7 +33,6 @@ _EXECUTIONS = """CREATE TABLE executions (
     reason TEXT,
     done_ratio REAL,
     runs TEXT NOT NULL DEFAULT '[]',
-    figures TEXT NOT NULL DEFAULT '{}',
     text TEXT,
     version INTEGER NOT NULL,
     change INTEGER NOT NULL DEFAULT 1,
@@ -74,7 +73,6 @@ class JournalEntry:
     reason: str | None
     done_ratio: float | None
     runs: tuple[str, ...]
-    figures: dict[str, float]
     text: str | None
     boot_id: str | None
     arrived_ns: int
@@ -151,12 +149,10 @@ class Journal(Database):
         with self.transaction() as connection:
             connection.execute("UPDATE executions SET runs = json_insert(runs, '$[#]', ?) WHERE place = ?", (run, number))
 
-    def ends(
-        self, number: int, state: JobState, reason: str | None = None, *, figures: dict[str, float] | None = None, text: str | None = None
-    ) -> bool:
+    def ends(self, number: int, state: JobState, reason: str | None = None, *, text: str | None = None) -> bool:
         """Note how it ended; return False when that was settled already."""
-        values = (state, _cut(reason), msgspec.json.encode(figures or {}).decode(), None if text is None else text[-_TEXT_CHARACTERS:])
-        changes = "state = ?, reason = ?, figures = ?, text = ?, ended_ns = ?"
+        values = (state, _cut(reason), None if text is None else text[-_TEXT_CHARACTERS:])
+        changes = "state = ?, reason = ?, text = ?, ended_ns = ?"
         return any(self._change(number, unended, changes, *values, time.time_ns()) for unended in ("accepted", "running"))
 
     def answer_again(self, number: int, version: int) -> None:
@@ -174,7 +170,7 @@ class Journal(Database):
                 "SELECT * FROM executions WHERE schedule IS NULL AND report IS NULL AND noted_change < change ORDER BY place"
             ).fetchall():
                 reported = {name: row[name] for name in ("job", "attempt", "state", "reason", "done_ratio", "text")}
-                report = encode_order(ExecutionReport(expected_version=row["version"], session=session, **reported, **_decoded(row)))
+                report = encode_order(ExecutionReport(expected_version=row["version"], session=session, **reported, runs=_runs(row)))
                 connection.execute("UPDATE executions SET report = ?, report_change = change WHERE place = ?", (report, row["place"]))
         return [(number, report) for number, report in self.query("SELECT place, report FROM executions WHERE report IS NOT NULL")]
 
@@ -205,15 +201,12 @@ class Journal(Database):
             return connection.execute(statement, (*values, number, state)).rowcount == 1
 
 
-def _decoded(row: sqlite3.Row) -> dict[str, Any]:
-    return {
-        "runs": tuple(msgspec.json.decode(row["runs"], type=list[str])),
-        "figures": msgspec.json.decode(row["figures"], type=dict[str, float]),
-    }
+def _runs(row: sqlite3.Row) -> tuple[str, ...]:
+    return tuple(msgspec.json.decode(row["runs"], type=list[str]))
 
 
 def _execution(row: sqlite3.Row) -> JournalEntry:
-    decoded = {**_decoded(row), "order": msgspec.json.decode(row["encoded"], type=Order)}
+    decoded: dict[str, Any] = {"runs": _runs(row), "order": msgspec.json.decode(row["encoded"], type=Order)}
     return JournalEntry(**{field.name: decoded[field.name] if field.name in decoded else row[field.name] for field in fields(JournalEntry)})
 
 

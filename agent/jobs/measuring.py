@@ -1,4 +1,4 @@
-"""Measures what an order names: a suite with the order's models and data sets, or the model that ships with the agent."""
+"""Measures what an order names: a suite with the order's models and data sets."""
 
 import logging
 import os
@@ -7,22 +7,18 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from dataclasses import replace
-from importlib.util import find_spec
 from pathlib import Path
 
 import msgspec
 
 from edgemeter.agent.base import durable_file
-from edgemeter.agent.base.errors import ConfigError, EdgemeterError, MeasurementError, UnavailableError
+from edgemeter.agent.base.errors import ConfigError, EdgemeterError, UnavailableError
 from edgemeter.agent.contract import data_archive, order_suite
-from edgemeter.agent.contract.case_settings import Settings
 from edgemeter.agent.contract.data_archive import DataFolder
-from edgemeter.agent.contract.energy_provenance import energy_provenance
-from edgemeter.agent.contract.figures import in_view
 from edgemeter.agent.contract.messages import Measuring
-from edgemeter.agent.contract.orders import Canary, Measure
+from edgemeter.agent.contract.orders import Measure
 from edgemeter.agent.contract.record import RunRecord
-from edgemeter.agent.contract.suite import Suite, SuiteFile, expand
+from edgemeter.agent.contract.suite import Suite
 from edgemeter.agent.delivery.outbox import Outbox
 from edgemeter.agent.delivery.outbox_file import OUTBOX
 from edgemeter.agent.delivery.verdict_log import note_verdict
@@ -76,14 +72,6 @@ def _unpack_data(archive: Path, folder: Path) -> None:
     durable_file.sync(folder.parent)
 
 
-# The shipped detector, in the order in which a small board would rather run it: file, and the library that runs it.
-CANARY_MODELS = (
-    ("edgemeter-shapes_int8.tflite", "ai_edge_litert"),
-    ("edgemeter-shapes_int8.onnx", "onnxruntime"),
-    ("edgemeter-shapes_fp32.torchscript", "torch"),
-)
-
-
 def measure(context: OrderContext, work: Measure) -> OrderOutcome:
     """Measure the suite of the order; every record is in the outbox, and its run noted, before the next run begins.
 
@@ -104,43 +92,12 @@ def measure(context: OrderContext, work: Measure) -> OrderOutcome:
         suite = order_suite.expand(ordered, models, folder, data=data)
         if work.in_turn:
             return _measure_in_turn(context, suite, turn_comparison.Matters(ratio=work.matters_ratio))
-        records, errors = _run(context, suite, keep_from=0)
+        records, errors = _run(context, suite)
     if errors and not records:
         # A runtime that is not installed, a model that none reads: the order is not for this board.
         raise errors[0]
     notes = [*suite.left_out, *map(str, errors)]
     return OrderOutcome(state="failed" if errors else "done", reason="; ".join(notes) or None)
-
-
-def golden(context: OrderContext, work: Canary) -> OrderOutcome:
-    """Measure the shipped model in quick mode; with `discard_first` once before, since the first run after a start is not like the others.
-
-    Raises:
-        EdgemeterError: no runtime for it is installed, or the run failed.
-    """
-    model = next((file for file, library in CANARY_MODELS if find_spec(library) is not None), None)
-    if model is None:
-        raise UnavailableError(
-            f"no runtime for the shipped model is installed: one of {', '.join(library for _, library in CANARY_MODELS)}"
-        )
-    written = Settings(model=model, mode="quick", repeats=2 if work.discard_first else 1, accuracy="never", agreement="never")
-    suite = expand(SuiteFile(name="golden", case=[written]), order_suite.SHIPPED)
-    records, errors = _run(context, suite, keep_from=int(work.discard_first))
-    if errors or not records:
-        raise errors[0] if errors else MeasurementError("the canary run gave no record")
-    text = f"{model} on {records[-1].runtime.name}, quick"
-    return OrderOutcome(
-        reason=records[-1].verdict.reasons[0] if records[-1].verdict.reasons else None,
-        figures=figures(records[-1]),
-        text=f"{text}; the first of two runs was discarded" if work.discard_first else text,
-    )
-
-
-def figures(record: RunRecord) -> dict[str, float]:
-    """Return the figures by which a board is compared with its own past; an energy that nobody measured decides nothing."""
-    is_measured = energy_provenance(record) in {"measured", "replayed"}
-    entries = [entry for entry in in_view("canary") if is_measured or entry.group != "energy"]
-    return {entry.name: value for entry in entries if (value := entry.value(record)) is not None}
 
 
 def _measure_in_turn(context: OrderContext, suite: Suite, matters: turn_comparison.Matters) -> OrderOutcome:
@@ -159,21 +116,21 @@ def _measure_in_turn(context: OrderContext, suite: Suite, matters: turn_comparis
     return OrderOutcome(reason="; ".join(comparison.left_out) or None, text=msgspec.json.encode(turns).decode())
 
 
-def _run(context: OrderContext, suite: Suite, keep_from: int) -> tuple[list[RunRecord], list[EdgemeterError]]:
-    """Return the records that are in the outbox, and the errors of the runs that gave none; the first `keep_from` runs are not kept."""
+def _run(context: OrderContext, suite: Suite) -> tuple[list[RunRecord], list[EdgemeterError]]:
+    """Return the records that are in the outbox, and the errors of the runs that gave none."""
     records: list[RunRecord] = []
     suite, refused = session.runnable(suite)
     with (
-        _bench(context, suite.name, records, keep_from) as bench,
+        _bench(context, suite.name, records) as bench,
         # Closed, a board that was set is put back before the lock is given up.
         closing(together.measure(suite, bench.identity, bench.sensors, bench.why_no_power, bench.on_event, bench.keep)) as outcomes,
     ):
         errors = [outcome for outcome in outcomes if isinstance(outcome, EdgemeterError)]
-    return records[keep_from:], [*refused, *errors]
+    return records, [*refused, *errors]
 
 
 @contextmanager
-def _bench(context: OrderContext, suite: str, records: list[RunRecord], keep_from: int = 0) -> Iterator[in_turn.Bench]:
+def _bench(context: OrderContext, suite: str, records: list[RunRecord]) -> Iterator[in_turn.Bench]:
     """Yield the board's sensors, and what puts records into the outbox and notes them; all of them come into `records`."""
     who = session.DeviceIdentity(context.task.device, context.task.fleet)
     settings = context.settings
@@ -187,8 +144,6 @@ def _bench(context: OrderContext, suite: str, records: list[RunRecord], keep_fro
 
         def keep(record: RunRecord) -> RunRecord:
             records.append(record)
-            if len(records) <= keep_from:
-                return record
             numbered = outbox.put(msgspec.structs.replace(record, job=context.task.order.job))
             note_verdict(outbox.path.parent, numbered.started_at_ns, numbered.verdict.state)
             context.kept(numbered.id)

@@ -58,7 +58,7 @@ class Schedules:
         return [Scheduled(msgspec.json.decode(encoded, type=Order), *columns) for encoded, *columns in self._journal.query(query)]
 
     def put(self, order: Order) -> str:
-        """Keep the schedule of `order` instead of the one of that name, or end it where it has no times; return what was done.
+        """Keep the schedule of `order` instead of the one of that name, or end it where it has no work; return what was done.
 
         Raises:
             ConfigError: the times are none.
@@ -66,7 +66,7 @@ class Schedules:
         schedule = order.work
         if not isinstance(schedule, Schedule):
             raise TypeError(schedule)
-        if not schedule.cron.strip():
+        if schedule.work is None:
             with self._journal.transaction() as connection:
                 count = connection.execute("DELETE FROM schedules WHERE name = ?", (schedule.name,)).rowcount
             return f"schedule {schedule.name!r} ended" if count else f"no schedule {schedule.name!r} existed"
@@ -95,6 +95,8 @@ class Schedules:
 
     def _begin(self, scheduled: Scheduled, now_ns: int) -> None:
         schedule = scheduled.schedule
+        if schedule.work is None:
+            raise TypeError(schedule)
         try:
             next_ns = cron.parse(schedule.cron).next_s(now_ns / _NS) * _NS
         except ConfigError as error:

@@ -1,53 +1,37 @@
 """The command `edgemeter compare --datacenter`: edge against datacenter, over bands."""
 
+import math
+from dataclasses import asdict
 from pathlib import Path
 
 import click
 import msgspec
+from rich.console import Console
+from rich.text import Text
 
-from edgemeter.agent.base.documents import print_json
+from edgemeter.agent.base import figures
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.base.options import PATH, FiniteRange, format_option, quiet_option
 from edgemeter.agent.base.tables import Format, console_for, print_data
+from edgemeter.agent.base.terminal import plain_table, print_text
 from edgemeter.collector.cli.stores import all_days_option, influx_token_option, stored_summaries, stores_option
 from edgemeter.collector.compare.summary import DaysCounted
 from edgemeter.collector.datacenter import constants as assumed
-from edgemeter.collector.datacenter.analysis import AnalysisSetting, analyse
-from edgemeter.collector.datacenter.document import document
-from edgemeter.collector.datacenter.side_choice import SideRequest, choose_sides
-from edgemeter.collector.datacenter.table import show
-from edgemeter.collector.datacenter.workload import text_bytes
+from edgemeter.collector.datacenter.analysis import ServerAnalysis, analyse, million_g
+from edgemeter.collector.datacenter.sides import Band, SideRequest, choose_sides
+
+STYLES = {"edge": "green", "datacenter": "blue", "either": "dim"}
 
 
 @click.command(short_help="Compare edge and datacenter energy over ranges of utilisation, PUE and network.")
 @click.option("--device", "edge", metavar="DEVICE", help="Edge device. Default: the only one.")
 @click.option("-m", "--model", help="Model. Default: the only one.")
 @click.option("--precision", help="Precision of the edge case. Default: the one with the lowest energy.")
-@click.option("--prompt-tokens", type=click.IntRange(1), help="Prompt tokens of a language model's requests. Default: the only number.")
-@click.option("--output-tokens", type=click.IntRange(1), help="Output tokens of a language model's requests. Default: the only number.")
-@click.option(
-    "--reference",
-    "server",
-    default="reference",
-    metavar="DEVICE|ROLE",
-    help="Server, measured by the same agent. Default: reference.",
-)
-@click.option(
-    "--rate",
-    "rate_per_s",
-    type=FiniteRange(0, min_open=True),
-    help="Inferences per second that the edge serves, of a language model requests. Default: its maximum.",
-)
-@click.option(
-    "--bytes",
-    "sent_bytes",
-    type=FiniteRange(0),
-    help="Bytes that a request sends. Default: 100,000, a photograph; of a language model its text.",
-)
-@click.option("--network", "networks", multiple=True, help="fixed, mobile, or the name of an estimate; repeatable. Default: all.")
+@click.option("--reference", "server", default="reference", metavar="DEVICE|ROLE", help="Server, by device or role. Default: reference.")
+@click.option("--rate", "rate_per_s", type=FiniteRange(0, min_open=True), help="Inferences per second at the edge. Default: its maximum.")
+@click.option("--bytes", "sent_bytes", type=FiniteRange(0), help="Bytes that a request sends. Default: 100,000, a photograph.")
 @click.option("--grid", default="world", help="Country whose electricity sets the carbon intensity: world, DE, FR, ... Default: world.")
 @click.option("--constants", type=PATH, help="TOML file that overrides constants, each with its source and year.")
-@click.option("--show-constants", is_flag=True, help="Print the constants as JSON and exit.")
 @stores_option("Where to read runs from, as for `edgemeter compare`.", metavar=None)
 @influx_token_option
 @all_days_option
@@ -58,15 +42,11 @@ def datacenter(
     edge: str | None,
     model: str | None,
     precision: str | None,
-    prompt_tokens: int | None,
-    output_tokens: int | None,
     server: str,
     rate_per_s: float | None,
     sent_bytes: float | None,
-    networks: tuple[str, ...],
     grid: str,
     constants: Path | None,
-    show_constants: bool,
     stores: tuple[str, ...],
     influx_token_file: Path | None,
     days: DaysCounted,
@@ -77,38 +57,65 @@ def datacenter(
     Example: edgemeter compare --datacenter --device pi-1 --model yolov8n --rate 2 --grid DE
     """
     assumptions = assumed.read_constants(constants)
-    if show_constants:
-        print_json(msgspec.to_builtins(assumptions))
-        return
     if grid not in assumptions.grid:
-        raise ConfigError(
-            f"the carbon intensity of {grid!r} is unknown: choose from {', '.join(assumptions.grid)}, or add [grid.{grid}] with --constants"
-        )
-    chosen_networks = _networks(assumptions, networks)
-    request = SideRequest(edge, model, precision, server, prompt_tokens, output_tokens)
-    # No case is needed where both sides are stated.
-    are_stated = assumptions.stated.edge and assumptions.stated.datacenter and not stores
-    sides = choose_sides([] if are_stated else stored_summaries(stores, influx_token_file, days), request, assumptions.stated)
+        raise ConfigError(f"no carbon intensity of {grid!r}: choose from {', '.join(assumptions.grid)}, or add [grid.{grid}]")
+    summaries = stored_summaries(stores, influx_token_file, days)
+    sides = choose_sides(summaries, SideRequest(edge, model, precision, server), assumptions.stated_server)
     if rate_per_s and rate_per_s > sides.edge.rate_per_s.high:
-        unit = "requests" if sides.edge.tokens else "inferences"
-        raise ConfigError(f"{sides.edge.name} reaches {sides.edge.rate_per_s.value:.4g} {unit} per second, not {rate_per_s:g}")
-    if rate_per_s and (sides.edge.idle_w is None or sides.edge.net_mj is None):
-        raise ConfigError(f"{sides.edge.name}: {sides.edge.why_no_idle}, so its energy at --rate {rate_per_s:g} is unknown")
-    usual = text_bytes(assumptions.text_token, sides.edge.tokens) if sides.edge.tokens else assumptions.request.bytes
-    sent = usual if sent_bytes is None else sent_bytes
-    analysis = analyse(sides.edge, sides.servers, assumptions, AnalysisSetting(rate_per_s, sent, chosen_networks))
-    if print_data(form, document(analysis, assumptions, sent, grid, sides.notes)):
+        raise ConfigError(f"{sides.edge.name} reaches {sides.edge.rate_per_s.value:.4g} inferences per second, not {rate_per_s:g}")
+    if rate_per_s and sides.edge.net_mj is None:
+        raise ConfigError(f"{sides.edge.name}: idle power was not measured, so its energy at --rate {rate_per_s:g} is unknown")
+    sent, g_per_kwh = assumptions.request.bytes if sent_bytes is None else sent_bytes, assumptions.grid[grid].g_per_kwh
+    edge_mj = sides.edge.gross_mj(rate_per_s)
+    edge_g = million_g(edge_mj, g_per_kwh)
+    against = [analyse(sides.edge, edge_mj, side, assumptions, sent, g_per_kwh) for side in sides.servers]
+    notes = [*sides.notes, *(f"{side.name}: {caution}" for side in (sides.edge, *sides.servers) for caution in side.cautions)]
+    of_edge = {"edge": asdict(sides.edge), "edge_gross_mj": asdict(edge_mj), "edge_carbon_g": asdict(edge_g)}
+    of_setting = {"request_bytes": sent, "grid": grid, "notes": notes, "constants": msgspec.to_builtins(assumptions)}
+    if print_data(form, {**of_edge, "against": [asdict(part) for part in against], **of_setting}):
         return
+    console = console_for(form)
+    speed = f"{figures.significant(rate_per_s or sides.edge.rate_per_s.value)} per s"
+    net = f", net {_text(sides.edge.net_mj)} mJ" if sides.edge.net_mj else ""
+    print_text(console, f"Edge: {sides.edge.name}, {sides.edge.scope}", "bold")
+    print_text(console, f"  an inference at {speed} takes gross {_text(edge_mj)} mJ{net}; a million: {_text(edge_g)} g CO2e ({grid})")
+    for part in against:
+        _show(part, console)
+    pue = f"PUE {assumptions.pue.low:g} to {assumptions.pue.high:g}"
+    for line in (*notes, f"{pue}; {sent:,.0f} bytes a request; `either` is within the bands; sources: --json"):
+        print_text(console, f"note: {line}")
 
-    show(analysis, assumptions, sent, grid, sides.notes, console_for(form))
+
+def _show(part: ServerAnalysis, console: Console) -> None:
+    print_text(console, f"\nWho takes less energy against {part.server.load} {part.server.name}, {part.server.scope}", "bold")
+    table = plain_table()
+    table.add_column("utilisation")
+    table.add_column("server mJ", justify="right")
+    cells = {(cell.utilisation_ratio, cell.network): cell for cell in (*part.gross, *part.net)}
+    networks = {cell.network: cell.network_mj for cell in part.gross}
+    for name, sent_mj in networks.items():
+        table.add_column(Text(f"{name}\n+{figures.significant(sent_mj)} mJ"), overflow="fold")
+    for share in dict.fromkeys(share for share, _ in cells):
+        row = [cells[share, name] for name in networks]
+        energy = row[0].datacenter
+        winners = [cell.winner if cell.winner != "either" or not cell.pue_from else f"edge from PUE {cell.pue_from:.2f}" for cell in row]
+        texts = [Text(words, STYLES[cell.winner]) for words, cell in zip(winners, row, strict=True)]
+        table.add_row("net of idle" if share is None else f"{share:.0%}", figures.span(energy.low, energy.high), *texts)
+    console.print(table, crop=False)
+    print_text(console, "equal where:")
+    for even in part.break_even:
+        rate = f"{_span(even.rate_per_s)} requests per s" if even.rate_per_s else "request rate unknown without idle power"
+        share = _span(even.utilisation_ratio.scaled(100))
+        print_text(console, f"  {even.network}: utilisation {share}%, {rate}, {_span(even.sent_bytes)} bytes a request")
+    carbon = [cell.carbon_g for cell in part.gross]
+    span = figures.span(min(band.low for band in carbon), max(band.high for band in carbon))
+    print_text(console, f"a million there, with the network: {span} g CO2e")
 
 
-def _networks(constants: assumed.Constants, requested: tuple[str, ...]) -> tuple[str, ...]:
-    networks = constants.network
-    if not requested:
-        return tuple(networks)
-    matching = tuple(name for name, network in networks.items() if name in requested or network.access in requested)
-    unknown = [name for name in requested if name not in networks and name not in ("fixed", "mobile")]
-    if unknown:
-        raise ConfigError(f"no network is called {unknown[0]!r}: fixed, mobile, {', '.join(networks)}")
-    return matching
+def _span(band: Band) -> str:
+    ends = ["never" if math.isinf(end) else figures.significant(end) for end in (band.low, band.high)]
+    return ends[0] if ends[0] == ends[1] else " to ".join(ends)
+
+
+def _text(band: Band) -> str:
+    return f"{figures.significant(band.value)} ({figures.span(band.low, band.high)})"

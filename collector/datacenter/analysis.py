@@ -1,33 +1,20 @@
-"""Which side wins in which part: over utilisation, PUE and the estimates of the network, gross and net, with every break-even."""
+"""Which side wins over utilisation, PUE and the estimates of the network, gross and net, with every break-even and the carbon."""
 
-from collections.abc import Sequence
+import itertools
+import math
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal
 
-from edgemeter.collector.datacenter import formulas
 from edgemeter.collector.datacenter.constants import Constants
-from edgemeter.collector.datacenter.formulas import Band, between, exactly, through
-from edgemeter.collector.datacenter.sides import EdgeSide, ServerSide
-
-Winner = Literal["edge", "datacenter", "either"]
-
-
-@dataclass(frozen=True, slots=True)
-class AnalysisSetting:
-    """The setting: the edge's rate (None: as fast as it can), the bytes of a request, and which networks count."""
-
-    edge_rate_per_s: float | None
-    sent_bytes: float
-    networks: tuple[str, ...]
+from edgemeter.collector.datacenter.sides import Band, ComparedSide, exactly
 
 
 @dataclass(frozen=True, slots=True)
 class AnalysisCell:
     """One part: a utilisation (None: net, where it plays no role) and one estimate of the network.
 
-    `winner` holds over the whole band of PUE and of what was measured. `margin_mj` is by how much at least, and `is_proven` whether the
-    winner's own figure leaves nothing out: if not, it wins as long as what it leaves out takes less than the margin. `pue_from` is
-    the PUE from which on the edge wins, for the best estimates.
+    `winner` (edge, datacenter or either) holds over the whole bands; by the best estimates the edge wins from a PUE of `pue_from` on.
+    `other` is the energy of the datacenter with the network, `carbon_g` that of a million inferences.
     """
 
     utilisation_ratio: float | None
@@ -35,18 +22,14 @@ class AnalysisCell:
     network_mj: float
     datacenter: Band
     other: Band
-    winner: Winner
-    margin_mj: float
-    is_proven: bool
+    winner: str
     pue_from: float | None
+    carbon_g: Band
 
 
 @dataclass(frozen=True, slots=True)
 class BreakEven:
-    """Where the sides are equal by one estimate of the network; `rate_per_s` is None where the edge's idle power is not known.
-
-    `sent_bytes` and `rate_per_s` are at the lowest and at the highest utilisation compared, together a band.
-    """
+    """Where the sides are equal by one estimate of the network; infinite: one side always wins, None: idle power is not known."""
 
     network: str
     utilisation_ratio: Band
@@ -58,69 +41,78 @@ class BreakEven:
 class ServerAnalysis:
     """Everything against one server."""
 
-    server: ServerSide
+    server: ComparedSide
     gross: tuple[AnalysisCell, ...]
     net: tuple[AnalysisCell, ...]
-    break_evens: tuple[BreakEven, ...]
+    break_even: tuple[BreakEven, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Analysis:
-    """The edge's energy at the requested rate, and the analysis of each server."""
-
-    edge: EdgeSide
-    rate_per_s: float | None
-    edge_mj: Band
-    parts: tuple[ServerAnalysis, ...]
-
-
-def analyse(edge: EdgeSide, servers: Sequence[ServerSide], constants: Constants, setting: AnalysisSetting) -> Analysis:
-    """Return which side wins in which part; `setting.edge_rate_per_s` needs the edge's idle power."""
-    rate_per_s, gross_mj = setting.edge_rate_per_s, edge.saturated_mj
-    if rate_per_s is not None and edge.idle_w and edge.net_mj:
-        gross_mj = through(formulas.edge_mj, edge.idle_w, edge.net_mj, exactly(rate_per_s))
-    parts = tuple(_part(edge, gross_mj, server, constants, setting) for server in servers)
-    return Analysis(edge, rate_per_s, gross_mj, parts)
-
-
-def datacenter_band(server: ServerSide, pue: Band, utilisation_ratio: float) -> Band:
-    """Return the gross energy of an inference at a utilisation over the band of PUE."""
-    return through(formulas.datacenter_mj, pue, server.idle_w, server.max_w, server.rate_per_s, exactly(utilisation_ratio))
-
-
-def _part(edge: EdgeSide, edge_mj: Band, server: ServerSide, constants: Constants, setting: AnalysisSetting) -> ServerAnalysis:
-    pue = between(constants.pue.low, constants.pue.high)
+def analyse(
+    edge: ComparedSide, edge_mj: Band, server: ComparedSide, constants: Constants, sent_bytes: float, g_per_kwh: float
+) -> ServerAnalysis:
+    """Return which side wins in which part, where an inference at the edge takes `edge_mj` gross, and sends so many bytes otherwise."""
+    pue = constants.pue
+    power = (Band(pue.low, math.sqrt(pue.low * pue.high), pue.high), server.idle_w or exactly(0.0), server.max_w, server.rate_per_s)
     shares = sorted(percent / 100 for percent in constants.utilisation.percent)
-    sent_mj = {name: formulas.network_mj(constants.network[name], setting.sent_bytes) for name in setting.networks}
-    gross = [
-        _cell(edge, edge_mj, server, share, datacenter_band(server, pue, share), name, sent)
-        for share in shares
+    by_share = {share: through(server_mj, *power, exactly(share)) for share in shares}
+    spanned = Band(by_share[shares[-1]].low, by_share[shares[-1]].value, by_share[shares[0]].high)
+    sent_mj = {name: network.mj_per_byte * sent_bytes for name, network in constants.network.items()}
+
+    def cell(share: float | None, own_mj: Band, there_mj: Band, name: str) -> AnalysisCell:
+        other = there_mj.plus(exactly(sent_mj[name]))
+        winner = "edge" if own_mj.high < other.low else "datacenter" if other.high < own_mj.low else "either"
+        it_mj = server_mj(1.0, *(band.value for band in power[1:]), share) if share else math.inf
+        pue_from = (own_mj.value - sent_mj[name]) / it_mj
+        carbon_g = million_g(other, g_per_kwh)
+        return AnalysisCell(share, name, sent_mj[name], there_mj, other, winner, pue_from if pue_from >= 1 else None, carbon_g)
+
+    evens = [
+        BreakEven(
+            network=name,
+            utilisation_ratio=through(equal_utilisation, edge_mj, exactly(sent), *power),
+            rate_per_s=through(equal_rate, edge.idle_w, edge.net_mj, spanned.plus(exactly(sent))) if edge.idle_w and edge.net_mj else None,
+            sent_bytes=through(equal_bytes, edge_mj, spanned, exactly(constants.network[name].mj_per_byte)),
+        )
         for name, sent in sent_mj.items()
     ]
-    net_mj = through(formulas.datacenter_net_mj, pue, server.idle_w, server.max_w, server.rate_per_s)
-    net = [_cell(edge, edge.net_mj, server, None, net_mj, name, sent) for name, sent in sent_mj.items() if edge.net_mj is not None]
-    ends = datacenter_band(server, pue, shares[-1]), datacenter_band(server, pue, shares[0])
-    spanned = Band(ends[0].low, ends[0].value, ends[1].high)
-    evens = []
-    for name, sent in sent_mj.items():
-        others_mj = spanned.plus(exactly(sent))
-        even = BreakEven(
-            network=name,
-            utilisation_ratio=formulas.break_even_utilisation(edge_mj, exactly(sent), pue, server.idle_w, server.max_w, server.rate_per_s),
-            rate_per_s=formulas.break_even_rate_per_s(edge.idle_w, edge.net_mj, others_mj) if edge.idle_w and edge.net_mj else None,
-            sent_bytes=formulas.break_even_sent_bytes(edge_mj, spanned, exactly(formulas.mj_per_byte(constants.network[name]))),
-        )
-        evens.append(even)
+    net = [cell(None, edge.net_mj, through(server_net_mj, *power), name) for name in sent_mj if edge.net_mj]
+    gross = [cell(share, edge_mj, there_mj, name) for share, there_mj in by_share.items() for name in sent_mj]
     return ServerAnalysis(server, tuple(gross), tuple(net), tuple(evens))
 
 
-def _cell(
-    edge: EdgeSide, edge_mj: Band, server: ServerSide, share: float | None, datacenter: Band, name: str, sent_mj: float
-) -> AnalysisCell:
-    other = datacenter.plus(exactly(sent_mj))
-    winner: Winner = "edge" if edge_mj.high < other.low else "datacenter" if other.high < edge_mj.low else "either"
-    margin = {"edge": other.low - edge_mj.high, "datacenter": edge_mj.low - other.high, "either": 0.0}[winner]
-    proven = {"edge": edge.is_whole, "datacenter": server.is_whole, "either": False}[winner]
-    it_mj = None if share is None else formulas.datacenter_mj(1.0, server.idle_w.value, server.max_w.value, server.rate_per_s.value, share)
-    pue_from = formulas.break_even_pue(edge_mj.value, sent_mj, it_mj) if it_mj else None
-    return AnalysisCell(share, name, sent_mj, datacenter, other, winner, margin, proven, pue_from)
+def through(formula: Callable[..., float], *inputs: Band) -> Band:
+    """Return the band of `formula` over `inputs`: it must rise or fall in each of them alone, so that its extremes lie at corners."""
+    corners = [formula(*corner) for corner in itertools.product(*((band.low, band.high) for band in inputs))]
+    return Band(min(corners), formula(*(band.value for band in inputs)), max(corners))
+
+
+def million_g(each_mj: Band, g_per_kwh: float) -> Band:
+    """Return the carbon of a million inferences: a million mJ are 1,000 J, and a kWh 3.6 x 10^6 J."""
+    return each_mj.scaled(g_per_kwh / 3.6e3)
+
+
+def server_mj(pue: float, idle_w: float, max_w: float, full_rate_per_s: float, utilisation_ratio: float) -> float:
+    """Return the gross energy of an inference of a server that serves `utilisation_ratio` of what it could."""
+    power_w = idle_w + (max_w - idle_w) * utilisation_ratio
+    return pue * power_w / (utilisation_ratio * full_rate_per_s) * 1000
+
+
+def server_net_mj(pue: float, idle_w: float, max_w: float, full_rate_per_s: float) -> float:
+    """Return the energy that one more inference adds on a server: the same at every utilisation."""
+    return pue * (max_w - idle_w) / full_rate_per_s * 1000
+
+
+def equal_utilisation(edge_mj: float, network_mj: float, pue: float, idle_w: float, max_w: float, full_rate_per_s: float) -> float:
+    """Return the utilisation (0..) above which the server wins: PUE P_idle / (R_max (E_edge - E_network) - PUE (P_max - P_idle))."""
+    left_w = full_rate_per_s * (edge_mj - network_mj) / 1000 - pue * (max_w - idle_w)
+    return pue * idle_w / left_w if left_w > 0 else math.inf
+
+
+def equal_rate(idle_w: float, net_mj: float, other_mj: float) -> float:
+    """Return the request rate above which the edge wins against `other_mj` (server and network)."""
+    return idle_w / (other_mj - net_mj) * 1000 if other_mj > net_mj else math.inf
+
+
+def equal_bytes(edge_mj: float, datacenter_mj: float, mj_per_byte: float) -> float:
+    """Return the bytes of a request above which the edge wins; 0: it wins with any."""
+    return max(0.0, edge_mj - datacenter_mj) / mj_per_byte

@@ -1,221 +1,250 @@
-"""The two sides: an edge device and a server, measured or stated, each of their figures as a band."""
+"""The two sides: of the measured cases the edge device and the servers, like with like, or stated ones; each figure as a band."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import median
-from typing import Any
+from typing import NamedTuple
 
-from edgemeter.agent.contract.energy_provenance import energy_provenance
+from edgemeter.agent.base.errors import ConfigError, UnavailableError
+from edgemeter.agent.contract.case_relation import relation
+from edgemeter.agent.contract.energy_provenance import MEASURED, energy_provenance
 from edgemeter.agent.contract.record import RunRecord
-from edgemeter.agent.contract.record_figures import Energy, Scope
+from edgemeter.agent.contract.record_figures import Energy
+from edgemeter.collector.compare.comparison import not_ranked
+from edgemeter.collector.compare.pairing import is_one_class
 from edgemeter.collector.compare.spread import Spread, of_points, point_of
-from edgemeter.collector.compare.summary import CaseSummary
-from edgemeter.collector.datacenter.constants import StatedDatacenter, StatedEdge
-from edgemeter.collector.datacenter.formulas import Band, edge_mj, exactly, through
-from edgemeter.collector.datacenter.workload import TokenWorkload, stated_workload, workload_of
-from edgemeter.collector.runs.cases import EnergyClass, named, not_measured
+from edgemeter.collector.compare.summary import CaseSummary, EnergySummary
+from edgemeter.collector.datacenter.constants import StatedServer
+from edgemeter.collector.runs.cases import EnergyClass, named, names_of, not_measured
 
-# The only scope that leaves nothing out: any other figure is too low by what it does not see.
-WHOLE = "wall-ac"
+# A server saturated by batches and a device with one query at a time are what is compared here, so these need not be alike.
+FREE = ("scenario", "samples_per_query", "target_per_s", "deadline", "concurrency")
+# A server without a meter at its plug is seen by its processor and its GPU, each without the other: they do not overlap and add up.
+OTHER_HALF = {"cpu-package": "gpu-board", "gpu-board": "cpu-package"}
 
-# A server without a meter at its plug is seen by its processor and its GPU, each without the other.
-HALVES: frozenset[Scope] = frozenset({"cpu-package", "gpu-board"})
 
-# What is measured of a language model is one request after the other; a datacenter's server works on many at once.
-UNBATCHED = (
-    "measured with one request at a time; a server that batches requests takes less energy for each: state one with its concurrency "
-    "in --constants as [stated.datacenter]"
-)
+@dataclass(frozen=True, slots=True)
+class Band:
+    """A value from `low` to `high`; `value` is the best estimate, of something that only has ends their geometric mean."""
+
+    low: float
+    value: float
+    high: float
+
+    def plus(self, other: "Band") -> "Band":
+        """Return the band of the sum."""
+        return Band(self.low + other.low, self.value + other.value, self.high + other.high)
+
+    def scaled(self, factor: float) -> "Band":
+        """Return the band times a factor (>= 0)."""
+        return Band(self.low * factor, self.value * factor, self.high * factor)
+
+
+def exactly(value: float) -> Band:
+    """Return the band of what is known."""
+    return Band(value, value, value)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Side:
-    """The fields of both sides. Energies and the rate are by the inference, of a language model by the request with its `tokens`.
+class ComparedSide:
+    """A side: energies and the rate are by the inference, of a language model by the request; `full_mj` is gross, at full speed.
 
-    `latency_ms` is of a whole batch, which a side begins when it is full.
+    `idle_w` and `net_mj` are None where idle power was not measured. `load` and `max_w`, the power at full load, are a server's.
     """
 
     name: str
     provenance: str
     scope: str
-    excludes: tuple[str, ...]
     rate_per_s: Band
-    latency_ms: float | None
-    batch: int = 1
-    cautions: tuple[str, ...] = ()
-    tokens: TokenWorkload | None = None
-
-    @property
-    def is_whole(self) -> bool:
-        """Whether the energy leaves nothing out."""
-        return self.scope == WHOLE
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EdgeSide(_Side):
-    """An edge device: gross energy when it does nothing else, idle power and net energy where they are known, and the rate it can do."""
-
-    saturated_mj: Band
+    full_mj: Band
     idle_w: Band | None
     net_mj: Band | None
-    why_no_idle: str | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ServerSide(_Side):
-    """A server under one load: idle and full power, and the rate at full load; `load` is `single stream` or `batch-saturated`."""
-
-    load: str
-    idle_w: Band
     max_w: Band
+    load: str = "as stated"
+    excludes: tuple[str, ...] = ()
+    cautions: tuple[str, ...] = ()
 
-    @property
-    def full_load_j(self) -> float:
-        """The gross energy of an inference at full load in J."""
-        return self.max_w.value / self.rate_per_s.value
-
-
-def edge_of(case: CaseSummary) -> EdgeSide | None:
-    """Return a measured case as an edge device, None where it has no energy."""
-    energy, gross = case.energy, case.gross_mj
-    if energy is None or gross is None:
-        return None
-    idle, why = _idle(case)
-    resolved = case.spreads.get("energy_net_mj")
-    net = _band(resolved, case.uncertainties.get("energy_net_mj")) if resolved else None
-    if idle is not None and net is None:
-        # Net energy is lost in the noise of idle power: it is what is left of the gross energy, and may be nothing.
-        remainder_mj = max(0.0, gross.median - idle.value / case.throughput_per_s.median * 1000)
-        net = Band(0.0, remainder_mj, remainder_mj + (case.gross_u_mj or gross.median))
-    return EdgeSide(
-        **_measured(case),
-        scope=energy.scope,
-        excludes=energy.excludes,
-        saturated_mj=_band(gross, case.gross_u_mj),
-        idle_w=idle,
-        net_mj=net if idle is not None else None,
-        why_no_idle=why,
-        cautions=_cautions(case),
-    )
+    def gross_mj(self, rate_per_s: float | None) -> Band:
+        """Return the gross energy of an inference of a board that is always on, at a rate; None: as fast as it can."""
+        if rate_per_s is None or self.idle_w is None or self.net_mj is None:
+            return self.full_mj
+        return self.net_mj.plus(self.idle_w.scaled(1000 / rate_per_s))
 
 
-def server_of(case: CaseSummary) -> ServerSide | str:
-    """Return a measured case as a server, or why it cannot be one."""
-    energy, power = case.energy, case.spreads.get("energy_mean_power_w")
-    if energy is None or power is None:
-        return f"no energy: {case.energy_reason}"
-    idle, why = _idle(case)
-    if idle is None:
-        return why or "no idle power"
-    scope: str = energy.scope
-    excludes, mean_w = energy.excludes, _band(power, _relative_u(case) * power.median)
-    if other_half := _other_half(case):
-        other_scope, excludes, other_idle, other_most = other_half
-        scope = f"{energy.scope} + {other_scope}"
-        idle, mean_w = idle.plus(other_idle), mean_w.plus(other_most)
-    return ServerSide(
-        **_measured(case),
-        load="batch-saturated" if case.key.scenario == "offline" else "single stream",
-        scope=scope,
-        excludes=excludes,
-        idle_w=idle,
-        max_w=mean_w,
-        cautions=(*_cautions(case), *([UNBATCHED] if case.newest.generation else [])),
-    )
+class SideRequest(NamedTuple):
+    """The request: the device, the model and its precision (None: the only one), and the reference by device or role."""
+
+    edge: str | None
+    model: str | None
+    precision: str | None
+    server: str
+
+    def is_server(self, case: CaseSummary) -> bool:
+        """Return whether a case is of the reference."""
+        return self.server in (case.key.role, case.key.device)
 
 
-def stated_edge(edge: StatedEdge) -> EdgeSide:
-    """Return an edge device by stated numbers."""
-    idle, net = exactly(edge.idle_w), exactly(edge.net_mj)
-    saturated = through(edge_mj, idle, net, exactly(edge.rate_per_s))
-    return EdgeSide(**_stated(edge), saturated_mj=saturated, idle_w=idle, net_mj=net)
+class ChosenSides(NamedTuple):
+    """The edge, the servers, and what was noted while they were chosen."""
+
+    edge: ComparedSide
+    servers: tuple[ComparedSide, ...]
+    notes: list[str]
 
 
-def stated_server(server: StatedDatacenter) -> ServerSide:
-    """Return a server by stated numbers."""
-    return ServerSide(**_stated(server), load="as stated", idle_w=exactly(server.idle_w), max_w=exactly(server.max_w))
+def choose_sides(summaries: Sequence[CaseSummary], request: SideRequest, stated_server: StatedServer | None = None) -> ChosenSides:
+    """Return the sides: a stated server goes before those that were measured.
 
-
-def _stated(side: StatedEdge | StatedDatacenter) -> dict[str, Any]:
-    return {
-        "name": f"stated: {side.source}", "provenance": "stated", "scope": side.scope, "excludes": (),
-        "rate_per_s": exactly(side.rate_per_s), "latency_ms": side.latency_ms, "batch": side.batch, "tokens": stated_workload(side.tokens),
-    }  # fmt: skip
-
-
-def _measured(case: CaseSummary) -> dict[str, Any]:
-    return {
-        "name": named(case.key), "provenance": case.energy.provenance if case.energy else "",
-        "rate_per_s": _band(case.throughput_per_s, 0.0), "latency_ms": case.p50_ms.median if case.p50_ms else None,
-        "batch": case.key.batch, "tokens": workload_of(case),
-    }  # fmt: skip
-
-
-def _idle(case: CaseSummary) -> tuple[Band | None, str | None]:
-    """Return the idle power over the runs whose energy the case has, or why there is none."""
-    powers = [(run, watts) for run in _kept(case) if run.energy and (watts := _idle_of(run.energy)) is not None]
-    spread = of_points([point_of(run, watts) for run, watts in powers])
-    if spread is None:
-        return None, "idle power was not measured: its runs have no idle period before or after"
-    # The record gives no uncertainty of idle power; the same meter read it, so the relative uncertainty of the gross energy is used.
-    return _band(spread, _relative_u(case) * spread.median), None
-
-
-def _relative_u(case: CaseSummary) -> float:
-    gross, u_mj = case.gross_mj, case.gross_u_mj
-    return u_mj / gross.median if gross and u_mj is not None and gross.median > 0 else 0.0
-
-
-def _other_half(case: CaseSummary) -> tuple[str, tuple[str, ...], Band, Band] | None:
-    """Return the other half of the server where every run has one: its scope, what both exclude, its idle and its mean power.
-
-    Processor package and GPU board do not overlap and add up.
+    Raises ConfigError if no case matches, or several do; UnavailableError, which names what to measure, if a side lacks an energy.
     """
-    if case.energy is None or case.energy.scope not in HALVES:
-        return None
-    other_classes = [EnergyClass(scope, case.energy.provenance) for scope in HALVES - {case.energy.scope}]
-    readings = [(run, other) for run in _kept(case) for other in run.other_energies if _class_of(run, other) in other_classes]
-    idle = [point_of(run, watts) for run, other in readings if (watts := _idle_of(other)) is not None]
-    mean = [point_of(run, other.mean_power_w) for run, other in readings]
-    if not len(readings) == len(idle) == len(_kept(case)):
-        return None
-    idle_w, max_w = of_points(idle), of_points(mean)
-    if idle_w is None or max_w is None:
-        return None
-    other = readings[-1][1]
-    relative = other.gross_u_mj / other.gross_mj if other.gross_u_mj is not None and other.gross_mj > 0 else 0.0
-    both = dict.fromkeys((*case.energy.excludes, *other.excludes))
-    excludes = tuple(excluded for excluded in both if not any(half in excluded for half in ("processor", "accelerator")))
-    return other.scope, excludes, _band(idle_w, relative * idle_w.median), _band(max_w, relative * max_w.median)
+    notes: list[str] = []
+    case = _edge_case(summaries, request, notes)
+    edge = _measured(case)
+    if isinstance(edge, str):
+        raise UnavailableError(f"{named(case.key)} has no energy figure ({edge}): measure it with a power sensor (`edgemeter sensors`)")
+    return ChosenSides(edge, (_stated(stated_server),) if stated_server else _servers(summaries, case, request, notes), notes)
 
 
-def _cautions(case: CaseSummary) -> tuple[str, ...]:
-    texts = ["suspect: at least one run violates a measurement rule"] if case.suspect else []
-    texts += ["measured once: its bands do not include run-to-run variation"] if len(case.runs) == 1 else []
-    texts += [f"its level changed: only the runs {case.segment.words}, count"] if case.segment else []
-    within = case.gross_mj.interval.within if case.gross_mj and case.gross_mj.interval else ""
-    suspicion = case.gross_mj.interval.suspicion if case.gross_mj and case.gross_mj.interval else ""
-    texts += [f"{suspicion}: its energy is of both levels"] if suspicion else []
-    texts += [f"its bands are within {within}: how others differ is not in them"] if within else []
-    texts += tokens.cautions() if (tokens := workload_of(case)) else []
-    unknown = case.energy is not None and case.gross_u_mj is None
-    return tuple(texts + (["the uncertainty of its meter is unknown: its bands are too narrow"] if unknown else []))
+def _edge_case(summaries: Sequence[CaseSummary], request: SideRequest, notes: list[str]) -> CaseSummary:
+    requested = {"model": request.model, "precision": request.precision, "device": request.edge}
+    devices = [case for case in summaries if not request.is_server(case) and case.key.role != "reference"]
+    matching = [case for case in devices if all(value in (None, getattr(case.key, name)) for name, value in requested.items())]
+    if not matching:
+        available = ", ".join(sorted({f"{case.key.model} on {case.key.device}" for case in devices})) or "none"
+        raise ConfigError(f"no device case matches --device, --model and --precision; available: {available}")
+    why_not = [case.energy_reason or not_ranked(case, summaries) for case in matching]
+    sound = [case for case, why in zip(matching, why_not, strict=True) if why is None and case.energy is not None]
+    if not sound:
+        raise UnavailableError(f"no edge case has a usable energy figure: {'; '.join(dict.fromkeys(filter(None, why_not)))}")
+    _check_one_workload(sound)
+    # Energies of two classes have no lowest: what was not measured stands in only where nothing was, then the widest scope goes first.
+    first = min((case.energy.ranks_as for case in sound if case.energy), key=lambda energy_class: energy_class.preference)
+    ranked = [case for case in sound if case.energy and case.energy.ranks_as == first]
+    best = min(ranked, key=lambda case: (case.suspect > 0, case.gross_mj.median if case.gross_mj else float("inf")))
+    if len(sound) > 1:
+        among = f"of {len(ranked)} edge cases with an energy at {first}, the one with the lowest"
+        notes.append(f"{among}: {names_of(case.key for case in sound)[best.key]}")
+    return best
 
 
-def _kept(case: CaseSummary) -> Sequence[RunRecord]:
-    """Return the runs whose energy is of the case's meter, scope and provenance."""
-    kind = (case.energy.sensor, case.energy.ranks_as) if case.energy else None
-    having = [(run, run.energy) for run in case.runs if run.energy is not None and not_measured(run, "energy") is None]
-    return [run for run, energy in having if (energy.sensor, _class_of(run, energy)) == kind]
+def _check_one_workload(cases: Sequence[CaseSummary]) -> None:
+    """Refuse (ConfigError) to choose by energy among unequal work: neither another model nor a shorter request is a saving."""
+    generating = [case for case in cases if case.newest.generation]
+    for option, values in (
+        ("--model", {case.key.model for case in cases}),
+        ("--device", {case.key.device for case in cases}),
+        ("--precision", {case.key.precision for case in generating}),
+        ("a document of its runs as --ledger", {f"{case.key.prompt_tokens}+{case.key.output_tokens} tokens" for case in generating}),
+    ):
+        if len(values) > 1:
+            raise ConfigError(f"there are several, choose one with {option}: {', '.join(sorted(values))}")
 
 
-def _class_of(run: RunRecord, energy: Energy) -> EnergyClass:
-    return EnergyClass(energy.scope, energy_provenance(run, energy) or "")
+def _servers(summaries: Sequence[CaseSummary], case: CaseSummary, request: SideRequest, notes: list[str]) -> tuple[ComparedSide, ...]:
+    """Return for each load the server that takes the least, of the edge's class of precision where there is one."""
+    candidates = [server for server in summaries if request.is_server(server) and request.model in (None, server.key.model)]
+    best: dict[str, tuple[tuple[bool, float], ComparedSide]] = {}
+    for candidate in candidates:
+        server = _why_left_out(case, candidate) or not_ranked(candidate, summaries) or _measured(candidate, is_server=True)
+        if isinstance(server, str):
+            notes.append(f"left out: {named(candidate.key)}, {candidate.key.scenario}: {server}")
+            continue
+        is_other_class = not is_one_class(case, candidate)
+        marked = [difference.words for difference in relation(case.key, candidate.key).marked]
+        unlike = ["not like with like, because the server was not measured in that precision class"] if is_other_class else []
+        rank = is_other_class, server.max_w.value / server.rate_per_s.value
+        if server.load not in best or rank < best[server.load][0]:
+            best[server.load] = rank, replace(server, cautions=(*server.cautions, *marked, *unlike))
+    if not best:
+        raise UnavailableError(
+            f"no server {request.server!r} has an energy figure ({'; '.join(notes)}): run the same agent there with --role reference, also "
+            "with --scenario offline, or state one in --constants as [stated_server]; published figures do not count"
+        )
+    return tuple(best[load][1] for load in sorted(best))
 
 
-def _idle_of(energy: Energy) -> float | None:
-    idle_w = [watts for watts in (energy.idle_before_w, energy.idle_after_w) if watts is not None]
-    return median(idle_w) if idle_w else None
+def _why_left_out(case: CaseSummary, server: CaseSummary) -> str | None:
+    """Return why a server did not do the work of the edge, or was not measured as it was; None if it did."""
+    unlike = relation(case.key, server.key).unlike
+    if titles := [field.likeness.title for field in unlike if field.likeness and field.name not in FREE]:
+        return f"differs in {', '.join(titles)}"
+    source, server_source = (side.energy.provenance if side.energy else None for side in (case, server))
+    return f"its energy is {server_source}, not {source}" if server_source not in (None, source) else None
+
+
+def _stated(side: StatedServer) -> ComparedSide:
+    return ComparedSide(
+        name=f"stated: {side.source}", provenance="stated", scope=side.scope, rate_per_s=exactly(side.rate_per_s), net_mj=None,
+        full_mj=exactly(side.max_w / side.rate_per_s * 1000), idle_w=exactly(side.idle_w), max_w=exactly(side.max_w),
+        cautions=("stated, not measured",),
+    )  # fmt: skip
+
+
+def _measured(case: CaseSummary, *, is_server: bool = False) -> ComparedSide | str:
+    """Return a measured case as a side, or why it cannot be one; of a server both halves count, where every run has them."""
+    energy, gross, power = case.energy, case.gross_mj, case.spreads.get("energy_mean_power_w")
+    if energy is None or gross is None or power is None:
+        return f"no energy: {case.energy_reason}"
+    runs = [run for run in case.runs if not_measured(run, "energy") is None]
+    relative_u = case.gross_u_mj / gross.median if case.gross_u_mj is not None and gross.median > 0 else 0.0
+    readings = _of_class(runs, energy.ranks_as, energy.sensor)
+    idle_w = _idle(readings, relative_u)
+    if idle_w is None and is_server:
+        return "idle power was not measured: its runs have no idle period before or after"
+    max_w, scope, excludes = _band(power, relative_u * power.median), str(energy.scope), energy.excludes
+    other_half = OTHER_HALF.get(scope) if is_server else None
+    other_readings = _of_class(runs, EnergyClass(other_half, energy.provenance)) if other_half else []
+    if idle_w and other_readings and len(other_readings) == len(readings) == sum(bool(_idle_watts(other)) for _, other in other_readings):
+        last = other_readings[-1][1]
+        other_u = last.gross_u_mj / last.gross_mj if last.gross_u_mj is not None and last.gross_mj > 0 else 0.0
+        other_max_w = of_points([point_of(run, other.mean_power_w) for run, other in other_readings])
+        both = dict.fromkeys((*excludes, *last.excludes))
+        scope, excludes = f"{scope} + {other_half}", tuple(part for part in both if "processor" not in part and "accelerator" not in part)
+        idle_w = idle_w.plus(_idle(other_readings, other_u) or exactly(0.0))
+        max_w = max_w.plus(_band(other_max_w, other_u * other_max_w.median)) if other_max_w else max_w
+    return ComparedSide(
+        name=named(case.key), provenance=energy.provenance, scope=scope, excludes=excludes, rate_per_s=_band(case.throughput_per_s, 0.0),
+        full_mj=_band(gross, case.gross_u_mj), idle_w=idle_w, net_mj=_net(case, gross, idle_w), max_w=max_w,
+        load="batch-saturated" if case.key.scenario == "offline" else "single stream", cautions=_cautions(case, energy, scope, excludes),
+    )  # fmt: skip
+
+
+def _net(case: CaseSummary, gross: Spread, idle_w: Band | None) -> Band | None:
+    resolved = case.spreads.get("energy_net_mj")
+    if idle_w is None or resolved:
+        return _band(resolved, case.uncertainties.get("energy_net_mj")) if resolved and idle_w else None
+    # Net energy is lost in the noise of idle power: it is what is left of the gross energy, and may be nothing.
+    remainder_mj = max(0.0, gross.median - idle_w.value / case.throughput_per_s.median * 1000)
+    return Band(0.0, remainder_mj, remainder_mj + (case.gross_u_mj or gross.median))
+
+
+def _cautions(case: CaseSummary, energy: EnergySummary, scope: str, excludes: tuple[str, ...]) -> tuple[str, ...]:
+    texts = (
+        (energy.provenance != MEASURED, f"{energy.provenance}, not measured"),
+        (case.suspect > 0, "suspect: at least one run violates a measurement rule"),
+        (len(case.runs) == 1, "measured once: its bands do not include run-to-run variation"),
+        (case.segment is not None, f"its level changed: only the runs {case.segment.words if case.segment else ''}, count"),
+        (case.gross_u_mj is None, "the uncertainty of its meter is unknown: its bands are too narrow"),
+        (bool(excludes), f"its energy is of {scope} and excludes {', '.join(excludes)}"),
+    )
+    return tuple(text for is_so, text in texts if is_so)
+
+
+def _of_class(runs: Sequence[RunRecord], energy_class: EnergyClass, sensor: str | None = None) -> list[tuple[RunRecord, Energy]]:
+    """Return the energy of each run that is of a scope and provenance: of that sensor its main one, else the others."""
+    of_runs = [(run, energy) for run in runs for energy in ([run.energy] if sensor else run.other_energies) if energy]
+    of_sensor = [(run, energy) for run, energy in of_runs if sensor in (None, energy.sensor)]
+    return [pair for pair in of_sensor if EnergyClass(pair[1].scope, energy_provenance(*pair) or "") == energy_class]
+
+
+def _idle_watts(energy: Energy) -> list[float]:
+    return [watts for watts in (energy.idle_before_w, energy.idle_after_w) if watts is not None]
+
+
+def _idle(readings: Sequence[tuple[RunRecord, Energy]], relative_u: float) -> Band | None:
+    """Return the idle power over the runs, None without an idle period; the same meter read it, with the `relative_u` of gross energy."""
+    spread = of_points([point_of(run, median(watts)) for run, energy in readings if (watts := _idle_watts(energy))])
+    return _band(spread, relative_u * spread.median) if spread else None
 
 
 def _band(spread: Spread, u: float | None) -> Band:

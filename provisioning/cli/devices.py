@@ -11,14 +11,12 @@ from edgemeter.agent.base.terminal import print_text
 from edgemeter.provisioning.cli.options import change_options, devices_argument, folder_option, format_option, print_notes, selection_option
 from edgemeter.provisioning.health import overview
 from edgemeter.provisioning.health.device_view import device_document, device_sheet, fleet_summary, fleet_table, overview_document
-from edgemeter.provisioning.health.health_handler import clear_device
 from edgemeter.provisioning.health.server_status import server_issues
 from edgemeter.provisioning.inventory import selection as selecting
 from edgemeter.provisioning.inventory.fleet_file import open_registry
 from edgemeter.provisioning.inventory.fleet_folder import FleetFolder
-from edgemeter.provisioning.registry.canary_runs import read_canary_runs
+from edgemeter.provisioning.registry.certificates import active_bans, end_ban
 from edgemeter.provisioning.registry.devices import find_presence
-from edgemeter.provisioning.registry.jobs import executions_of_device
 
 # Rows that fit a reader's patience on a terminal; a pipe gets all of them.
 MOST_ROWS = 300
@@ -58,7 +56,7 @@ def list_devices(folder: FleetFolder, *, selection: str, form: Format | None) ->
 @format_option
 @folder_option
 def show(device: str, folder: FleetFolder, *, form: Format | None) -> None:
-    """Show everything about a device: its issues, reports and canary runs.
+    """Show everything about a device: its issues and reports.
 
     Example: edgemeter fleet show pi5-01
     """
@@ -68,37 +66,33 @@ def show(device: str, folder: FleetFolder, *, form: Format | None) -> None:
         if line is None:
             raise ConfigError(f"no device is named {device!r}: `edgemeter fleet list` lists them")
         heard = find_presence(registry, device)
-        runs = read_canary_runs(registry, device)
-        ended = [
-            execution for execution in executions_of_device(registry, device) if execution.is_final and execution.job.startswith("golden-")
-        ]
-    if not print_data(form, device_document(line, heard.health if heard else None, runs), rows=""):
-        console_for(form).print(device_sheet(line, runs, ended[0] if ended else None, now_ns))
+    if not print_data(form, device_document(line, heard.health if heard else None), rows=""):
+        console_for(form).print(device_sheet(line, now_ns))
 
 
 @click.command()
 @devices_argument
-@click.option("--new-band", is_flag=True, help="Restart the baseline, because the present figures are right. Default: keep it.")
 @change_options
-def clear(devices: tuple[str, ...], folder: FleetFolder, *, new_band: bool, dry_run: bool, as_json: bool) -> None:
-    """Trust devices (names or selections) again that are suspect or banned; each runs its canary next.
+def clear(devices: tuple[str, ...], folder: FleetFolder, *, dry_run: bool, as_json: bool) -> None:
+    """End the ban of devices (names or selections).
 
     Example: edgemeter fleet clear pi5-01
     """
     parsed = selecting.parse(" | ".join(f"({name})" for name in devices))
     now_ns = time.time_ns()
     with open_registry(folder, read_only=dry_run) as registry:
-        matching = [line.device for line in overview.read(folder, registry, now_ns) if parsed.fits(line.device)]
+        matching = [line.device.device for line in overview.read(folder, registry, now_ns) if parsed.fits(line.device)]
         if not matching:
             raise ConfigError(f"no device matches {' '.join(devices)!r}: `edgemeter fleet list` lists them")
-        outcomes = {
-            device.device: clear_device(registry, device.device, device.fleet, now_ns, new_band=new_band, is_dry_run=dry_run)
-            for device in matching
-        }
+        banned = active_bans(registry, now_ns).keys() & set(matching)
+        if not dry_run:
+            with registry.transaction() as statements:
+                for device in banned:
+                    end_ban(statements, device)
+    outcomes = {device: "its ban is ended" if device in banned else None for device in matching}
     if as_json:
-        documents = [{"device": device, "done": text, "dry_run": dry_run} for device, text in outcomes.items()]
-        print_json({"devices": documents})
+        print_json({"devices": [{"device": device, "done": text, "dry_run": dry_run} for device, text in outcomes.items()]})
         return
     for device, text in outcomes.items():
-        would = "would be " if dry_run and text else ""
-        click.echo(f"{device}: {would}{text or 'nothing to clear: it is neither suspect nor banned'}")
+        would = "would be so: " if dry_run and text else ""
+        click.echo(f"{device}: {would}{text or 'it is not banned'}")

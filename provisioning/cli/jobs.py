@@ -98,7 +98,6 @@ def run(
 @selection_option("measure on")
 @click.option("--cron", help="Times, in the device's local time: 'MINUTE HOUR DAY MONTH WEEKDAY', or @daily.")
 @click.option("--end", is_flag=True, help="End the schedule of that name.")
-@click.option("--canary-run", is_flag=True, help="Measure the canary, the model that ships with the agent, instead of a suite.")
 @click.option(
     "--wait/--detach", "waits", default=False, help="Wait until all devices have acknowledged it, or return at once. Default: detach."
 )
@@ -111,7 +110,6 @@ def schedule(
     *,
     cron: str | None,
     end: bool,
-    canary_run: bool,
     waits: bool,
     dry_run: bool,
     as_json: bool,
@@ -122,7 +120,7 @@ def schedule(
     """
     from edgemeter.provisioning.jobs import ordering
 
-    ordering.check_schedule(name, cron, suite, is_end=end, is_canary=canary_run)
+    ordering.check_schedule(name, cron, suite, is_end=end)
     if suite is not None:
         suites.read_file(suite)
     with open_registry(folder, read_only=dry_run) as registry:

@@ -25,7 +25,7 @@ COMMANDS: Sections = {
         "revoke": ("edgemeter.provisioning.cli.enrolment:revoke", "Revoke devices and disconnect them from the broker."),
         "list": ("edgemeter.provisioning.cli.devices:list_devices", "List the devices with their state, the most urgent first."),
         "show": ("edgemeter.provisioning.cli.devices:show", "Show everything about a device."),
-        "clear": ("edgemeter.provisioning.cli.devices:clear", "Trust devices again that are suspect or banned."),
+        "clear": ("edgemeter.provisioning.cli.devices:clear", "End the ban of devices."),
         "doctor": ("edgemeter.provisioning.cli.remote:doctor", "Run `edgemeter doctor` on devices and print their reports."),
         "logs": ("edgemeter.provisioning.cli.remote:logs", "Print the last log lines of the agents on devices."),
         "restart": ("edgemeter.provisioning.cli.remote:restart", "Restart agents or reboot boards, never during a run."),

@@ -1,1 +1,1 @@
-"""The health of devices: what they report, their canary runs against their own baseline, and what needs attention."""
+"""The health of devices: what they report, and what needs attention."""

@@ -14,19 +14,14 @@ from edgemeter.agent.base.nanoseconds import NS_PER_S
 from edgemeter.agent.base.terminal import plain_table
 from edgemeter.agent.contract.health import Health
 from edgemeter.agent.contract.messages import ACTIVITY_STALE_NS
-from edgemeter.provisioning.health.baseline import FEWEST, has_band
 from edgemeter.provisioning.health.overview import DeviceOverview
 from edgemeter.provisioning.inventory.formatting import ABSENT, day, plain, stamp
-from edgemeter.provisioning.registry.canary_runs import CanaryRun
-from edgemeter.provisioning.registry.jobs import Execution
 
 STYLES = {
     "online": "green",
     "offline": "yellow",
     "lost": "red",
     "banned": "bold red",
-    "good": "green",
-    "suspect": "red",
 }
 
 # The columns that a narrow terminal drops, the least needed first; JSON and `fleet show` have all.
@@ -34,7 +29,6 @@ LEAST_NEEDED = ("clock", "disk free", "certificate", "sensors", "valid", "agent"
 NOTE_WIDTH = 44
 BETWEEN = 2
 PRESENCES = ("online", "offline", "lost", "joined, silent", "not joined", "banned", "revoked")
-CANARIES_SHOWN = 8
 RIGHT = frozenset({"valid", "certificate", "disk free"})
 
 
@@ -50,7 +44,7 @@ def fleet_table(lines: Sequence[DeviceOverview], now_ns: int, width: int) -> tup
         else:
             table.add_column(heading, justify=justify, no_wrap=True, overflow="ellipsis")
     for line, row in zip(lines, rows, strict=True):
-        styles = {"presence": STYLES.get(line.presence or "", "dim"), "health": STYLES.get(line.condition, "dim")}
+        styles = {"presence": STYLES.get(line.presence or "", "dim")}
         cells = (Text(row[heading], style=styles.get(heading, "")) for heading in headings)
         table.add_row(*cells, style="dim" if line.device.trust == "revoked" else None)
     return table, [] if "note" in headings else [f"{row['device']}: {row['note']}" for row in rows if row["note"]]
@@ -83,7 +77,6 @@ def _cells(line: DeviceOverview, now_ns: int) -> dict[str, str]:
         "fleet": device.fleet,
         "board": plain(line.board or ABSENT),
         "presence": "pending" if device.trust == "pending" else presence,
-        "health": line.condition,
         "agent": plain(line.agent or ABSENT),
         "last run": last_run,
         "valid": ABSENT if ratio is None or health is None else f"{ratio:.0%} of {sum(health.runs.verdicts.values())}",
@@ -121,9 +114,7 @@ def _since_report(line: DeviceOverview, now_ns: int) -> str:
 def fleet_summary(lines: Sequence[DeviceOverview]) -> str:
     """Return how many devices there are, by presence, and how many need a look."""
     counts = Counter(line.presence_text for line in lines)
-    conditions = Counter(line.condition for line in lines)
-    counts |= {"suspect": conditions["suspect"]}
-    listed = ", ".join(f"{counts[name]} {name}" for name in (*PRESENCES, "suspect") if counts[name])
+    listed = ", ".join(f"{counts[name]} {name}" for name in PRESENCES if counts[name])
     return f"{len(lines)} device{'s' * (len(lines) != 1)}: {listed or 'none'}"
 
 
@@ -140,9 +131,6 @@ def overview_document(line: DeviceOverview) -> dict[str, Any]:
         "presence": line.presence,
         "presence_since": stamp(line.presence_since_ns),
         "takes_no_orders": line.heard is not None and line.heard.takes_no_orders,
-        "health": line.condition,
-        "health_reason": line.health_state.reason if line.health_state else None,
-        "health_since": stamp(line.health_state.since_ns) if line.health_state else None,
         "concerns": [{"kind": issue.kind, "text": issue.text} for issue in line.issues],
         # What it reported and cannot be true: these fields are not shown; `said` has them.
         "implausible": list(line.implausible),
@@ -182,53 +170,29 @@ def clock_text(health: Health | None) -> str:
     return {True: "in sync", False: "not synchronised", None: "unknown"}[health.clock.is_synchronised]
 
 
-def canary_text(run: CanaryRun | None, earlier: list[CanaryRun]) -> str:
-    """Return in words how the last canary run of a device compares with its baseline."""
-    if run is None:
-        return "no canary run yet"
-    if not has_band(run.figures, [earlier_run.figures for earlier_run in earlier if earlier_run.is_kept]):
-        return f"no baseline yet: {sum(earlier_run.is_kept for earlier_run in earlier)} of {FEWEST} earlier canary runs"
-    if run.doubted:
-        return f"the last canary run was outside ({', '.join(run.doubted)})"
-    return "within the baseline band"
-
-
-def device_sheet(line: DeviceOverview, runs: Sequence[CanaryRun], last_canary: Execution | None, now_ns: int) -> RenderableType:
-    """Return everything about a device, its issues first; `last_canary` is its last canary run that ended, in any state."""
+def device_sheet(line: DeviceOverview, now_ns: int) -> RenderableType:
+    """Return everything about a device, its issues first."""
     trust = "" if line.device.trust == "revoked" else f"{line.device.trust}, "
-    presence, condition = ((state, STYLES.get(state, "dim")) for state in (line.presence_text, line.condition))
-    parts: list[RenderableType] = [
-        Text.assemble((line.device.device, "bold"), f"  {line.device.fleet}, {trust}", presence, ", ", condition),
-        *(
-            Text(f"! {plain(issue.text)}", style="red" if issue.kind in {"banned", "lost", "suspect"} else "yellow")
-            for issue in line.issues
-        ),
-    ]
+    presence = (line.presence_text, STYLES.get(line.presence_text, "dim"))
     facts = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0))
     facts.add_column(style="bold", no_wrap=True)
     facts.add_column(overflow="fold")
-    for name, text in _facts(line, runs, last_canary, now_ns):
+    for name, text in _facts(line, now_ns):
         facts.add_row(name, Text(plain(text) or "unknown"))
-    parts += [Text(""), facts]
-    if runs:
-        parts += [Text(""), _canary_table(runs)]
-    return Group(*parts)
+    return Group(
+        Text.assemble((line.device.device, "bold"), f"  {line.device.fleet}, {trust}", presence),
+        *(Text(f"! {plain(issue.text)}", style="red" if issue.kind in {"banned", "lost"} else "yellow") for issue in line.issues),
+        Text(""),
+        facts,
+    )
 
 
-def device_document(line: DeviceOverview, reported: Health | None, runs: Sequence[CanaryRun]) -> dict[str, Any]:
+def device_document(line: DeviceOverview, reported: Health | None) -> dict[str, Any]:
     """Return all of it as JSON shows it, with its health as it `reported` it."""
-    canary_runs = [
-        {"job": run.job, "ended": stamp(run.ended_ns), "figures": dict(run.figures), "outside": list(run.doubted), "in_band": run.is_kept}
-        for run in runs
-    ]
-    return {
-        **overview_document(line),
-        "said": msgspec.to_builtins(reported) if reported else None,
-        "golden_runs": canary_runs,
-    }
+    return {**overview_document(line), "said": msgspec.to_builtins(reported) if reported else None}
 
 
-def _facts(line: DeviceOverview, runs: Sequence[CanaryRun], last_canary: Execution | None, now_ns: int) -> Iterator[tuple[str, str]]:
+def _facts(line: DeviceOverview, now_ns: int) -> Iterator[tuple[str, str]]:
     device, health = line.device, line.health
     reported = line.heard.board if line.heard else None
     yield "board", " ".join(filter(None, (device.board, f"({reported})" if reported else None))) or "unknown"
@@ -250,12 +214,6 @@ def _facts(line: DeviceOverview, runs: Sequence[CanaryRun], last_canary: Executi
             "last job",
             f"ended {age(now_ns - newer.ended_ns)} ago: {newer.state.replace('_', ' ')}, {count}; its next report has the rest",
         )
-    failed = (
-        f"; last attempt: {last_canary.state.replace('_', ' ')}, {last_canary.reason}"
-        if last_canary is not None and last_canary.state != "done"
-        else ""
-    )
-    yield "canary", canary_text(runs[-1] if runs else None, list(runs[:-1])) + failed
     if health is not None:
         yield from _reported_facts(health, now_ns)
     else:
@@ -310,19 +268,3 @@ def _runs_text(health: Health, now_ns: int) -> str:
         return "none yet"
     counts = ", ".join(f"{count} {verdict}" for verdict, count in runs.verdicts.items())
     return f"last {age(now_ns - runs.last_ns)} ago: {runs.last_verdict}; of the last {sum(runs.verdicts.values())}: {counts}"
-
-
-def _canary_table(runs: Sequence[CanaryRun]) -> Table:
-    latest = runs[-CANARIES_SHOWN:]
-    names = list(dict.fromkeys(name for run in latest for name in run.figures))
-    table = plain_table()
-    table.add_column("canary run (UTC)", no_wrap=True)
-    for name in names:
-        # On a narrow terminal the unit is below the quantity.
-        table.add_column(" ".join(name.rsplit("_", 1)), overflow="fold", justify="right")
-    table.add_column("outside", overflow="fold")
-    for run in reversed(latest):
-        figures = (f"{run.figures[name]:.4g}" if name in run.figures else ABSENT for name in names)
-        cells = (day(run.ended_ns), *figures, ", ".join(run.doubted))
-        table.add_row(*cells, style=None if run.is_kept else "red")
-    return table

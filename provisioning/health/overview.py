@@ -18,7 +18,7 @@ from edgemeter.provisioning.inventory.fleet_folder import FleetFolder
 from edgemeter.provisioning.inventory.formatting import day
 from edgemeter.provisioning.inventory.selection import read_devices
 from edgemeter.provisioning.registry.certificates import Ban, active_bans
-from edgemeter.provisioning.registry.devices import Device, HealthState, Presence, is_enrolled_unknown, read_health_states, read_presence
+from edgemeter.provisioning.registry.devices import Device, Presence, is_enrolled_unknown, read_presence
 from edgemeter.provisioning.registry.jobs import IN_FLIGHT, Execution, unfinished_executions
 from edgemeter.provisioning.registry.registry import Registry
 
@@ -30,7 +30,6 @@ REPORT_SLACK_NS = 30 * NS_PER_S
 ISSUE_ORDER = (
     "banned",
     "lost",
-    "suspect",
     "certificate",
     "asks",
     "taken over",
@@ -58,13 +57,11 @@ _LAST_MEASURED = """SELECT device, ended_ns, state, runs FROM (
     FROM executions WHERE ended_ns IS NOT NULL AND runs <> '[]') AS ended WHERE n = 1"""
 
 
-def issues_of(device: Device, heard: Presence | None, state: HealthState | None, now_ns: int) -> tuple[DeviceIssue, ...]:
+def issues_of(device: Device, heard: Presence | None, now_ns: int) -> tuple[DeviceIssue, ...]:
     """Return what needs a look, the most urgent first."""
     if device.trust == "revoked":
         return ()
     issues = [*_of_presence(device, heard, now_ns)]
-    if state is not None and state.state == "suspect":
-        issues.append(DeviceIssue("suspect", state.reason or "suspect"))
     if heard is not None and heard.health is not None:
         issues.extend(health_issues(heard.health, now_ns))
         if heard.state == "online" and now_ns - heard.health.told_ns > SILENT_DAYS * NS_PER_DAY and heard.health.clock.is_synchronised:
@@ -115,7 +112,6 @@ class DeviceOverview:
 
     device: Device
     heard: Presence | None
-    health_state: HealthState | None
     job: Execution | None
     issues: tuple[DeviceIssue, ...] = ()
     last_measured: LastMeasured | None = None
@@ -171,11 +167,6 @@ class DeviceOverview:
         """The version of its agent, None where it never reported."""
         return self.heard.agent if self.heard else None
 
-    @property
-    def condition(self) -> str:
-        """Its condition in one or two words."""
-        return self.health_state.state if self.health_state else "not measured"
-
 
 def believed(presence: Presence | None, not_after_ns: Collection[int], now_ns: int) -> tuple[Presence | None, tuple[str, ...]]:
     """Return the reports of a device as far as they can be true, and what of its health was left out.
@@ -194,7 +185,7 @@ def believed(presence: Presence | None, not_after_ns: Collection[int], now_ns: i
 
 def read(folder: FleetFolder, registry: Registry, now_ns: int) -> list[DeviceOverview]:
     """Return every device, also one that only reports, the most urgent first, then by fleet and name; raises as `read_devices`."""
-    heard, states = read_presence(registry), read_health_states(registry)
+    heard = read_presence(registry)
     jobs = {execution.device: execution for execution in unfinished_executions(registry) if execution.state in IN_FLIGHT}
     named = {device.device: device for device in read_devices(folder, registry)}
     status = read_status(folder)
@@ -208,8 +199,8 @@ def read(folder: FleetFolder, registry: Registry, now_ns: int) -> list[DeviceOve
     lines = []
     for name, device in named.items():
         believed_presence, doubts = believed(heard.get(name), ends_ns[name], now_ns)
-        line = DeviceOverview(device, believed_presence, states.get(name), jobs.get(name), (), measured.get(name), bans.get(name), doubts)
-        issues = issues_of(device, believed_presence, line.health_state, now_ns)
+        line = DeviceOverview(device, believed_presence, jobs.get(name), (), measured.get(name), bans.get(name), doubts)
+        issues = issues_of(device, believed_presence, now_ns)
         # `fleet init` makes an authority: who reports has a certificate of it.
         if folder.ca_key.exists() and is_enrolled_unknown(line.heard, device if device.changed_ns else None):
             issues = (*issues, DeviceIssue("asks", _ENROLLED_UNKNOWN.format(name=shlex.quote(name))))

@@ -60,12 +60,6 @@ class ServerEntry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     broker_reload: tuple[str, ...] = ()
 
 
-class HealthRules(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How often each device runs its canary, which is compared with its own baseline; 0: only on request."""
-
-    golden_hours: Annotated[float, msgspec.Meta(ge=0, le=8760)] = 24.0
-
-
 class FleetFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The whole file; `quiet` are hours of local time, `HH:MM-HH:MM`, in which no measurement starts."""
 
@@ -74,7 +68,6 @@ class FleetFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     device: dict[Name, DeviceEntry] = {}
     circuit: dict[Name, Circuit] = {}
     quiet: tuple[Annotated[str, msgspec.Meta(pattern=r"^([01]\d|2[0-3]):[0-5]\d-([01]\d|2[0-3]):[0-5]\d\Z")], ...] = ()
-    health: HealthRules = HealthRules()
 
 
 def read(path: Path) -> FleetFile:

@@ -114,7 +114,6 @@ def _execution_document(execution: Execution, why: str | None) -> dict[str, Any]
         "running": stamp(execution.running_ns),
         "ended": stamp(execution.ended_ns),
         "runs": list(execution.runs),
-        "figures": dict(execution.figures),
     }
 
 

@@ -8,7 +8,7 @@ from rich.console import Console
 
 from edgemeter.agent.base import cron as cron_times
 from edgemeter.agent.base.errors import ConfigError
-from edgemeter.agent.contract.orders import Canary, JobId, Schedule
+from edgemeter.agent.contract.orders import JobId, Schedule
 from edgemeter.provisioning.content.store import ContentStore, DryRunStore
 from edgemeter.provisioning.inventory.fleet_folder import FleetFolder
 from edgemeter.provisioning.inventory.selection import select_devices
@@ -71,26 +71,26 @@ def pack(folder: FleetFolder, suite: Path, *, is_dry_run: bool = False) -> Packe
     return replace(packed, notes=(*packed.notes, packing.size_note([packed.work])))
 
 
-def check_schedule(name: str, cron: str | None, suite: Path | None, *, is_end: bool, is_canary: bool) -> None:
+def check_schedule(name: str, cron: str | None, suite: Path | None, *, is_end: bool) -> None:
     """Check the parameters of a schedule; raises ConfigError if its name or times are wrong, or they contradict each other."""
     try:
         msgspec.convert(name, JobId)
     except msgspec.ValidationError as error:
         raise ConfigError(f"{name!r} cannot be the name of a schedule: use lower-case letters, digits and dashes, at most 64") from error
     if is_end:
-        if cron is not None or suite is not None or is_canary:
-            raise ConfigError("--end takes a name and --on only: leave out the suite, --cron and --canary-run")
+        if cron is not None or suite is not None:
+            raise ConfigError("--end takes a name and --on only: leave out the suite and --cron")
         return
-    if cron is None or (suite is None) != is_canary:
-        raise ConfigError("a schedule needs --cron 'MINUTE HOUR DAY MONTH WEEKDAY' and either a suite or --canary-run; --end ends one")
+    if cron is None or suite is None:
+        raise ConfigError("a schedule needs a suite and --cron 'MINUTE HOUR DAY MONTH WEEKDAY'; --end ends one")
     cron_times.parse(cron)
 
 
 def schedule_work(
     folder: FleetFolder, name: str, cron: str | None, suite: Path | None, *, is_dry_run: bool = False
 ) -> tuple[Schedule, tuple[str, ...]]:
-    """Return the order, and notes on it; without `cron` it ends the schedule. Raises EdgemeterError as `packing.pack_file`."""
+    """Return the order, and notes on it; without a suite it ends the schedule. Raises EdgemeterError as `packing.pack_file`."""
     if suite is None:
-        return Schedule(name=name, cron=cron or "", work=Canary()), ()
+        return Schedule(name=name), ()
     packed = pack(folder, suite, is_dry_run=is_dry_run)
     return Schedule(name=name, cron=cron or "", work=packed.work), packed.notes

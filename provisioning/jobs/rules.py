@@ -1,8 +1,7 @@
 """Which execution may start now: a pure function of the candidate, of what is measuring, and of the rules in fleet.toml.
 
-Rules hold for measurements (measure, canary); other work starts at once. In one fleet at one moment:
+Rules hold for measurements; other work starts at once. In one fleet at one moment:
 - one execution is in flight on a device, whatever it is;
-- a `suspect` device runs only its canary;
 - nothing starts in quiet hours, nor within the cool-down after a device's last run;
 - measurements on a circuit draw at most its limit. A device on a circuit without `power_w` counts as the whole circuit: it measures
   alone there. One that draws more than the limit never starts;
@@ -52,7 +51,6 @@ class Candidate:
     device: str
     due_ns: int
     measures: bool = True
-    is_golden: bool = False
     cool_down_s: float = 0.0
     exclusive: tuple[str, ...] = ()
     campaign: str | None = None
@@ -69,12 +67,11 @@ class DevicePlace:
 
 @dataclass(frozen=True, slots=True)
 class StartRules:
-    """From fleet.toml, health and campaigns: limits of circuits (W), quiet hours, suspects with the reason, revoked devices."""
+    """From fleet.toml and campaigns: limits of circuits (W), quiet hours, revoked devices."""
 
     circuits_w: Mapping[str, float] = field(default_factory=dict)
     quiet: tuple[str, ...] = ()
     places: Mapping[str, DevicePlace] = field(default_factory=dict)
-    suspects: Mapping[str, str] = field(default_factory=dict)
     most_in_flight: Mapping[str, int] = field(default_factory=dict)
     revoked: frozenset[str] = frozenset()
 
@@ -117,8 +114,6 @@ class InFlight:
 
     def _why_not_measure(self, candidate: Candidate, now_ns: int) -> str | None:
         rules = self._rules
-        if not candidate.is_golden and candidate.device in rules.suspects:
-            return f"suspect: {rules.suspects[candidate.device]}"
         if window := quiet_window(rules.quiet, now_ns):
             return f"quiet hours {window}"
         cool_ns = self._last_end_ns.get(candidate.device, 0) + int(candidate.cool_down_s * NS_PER_S)
@@ -185,7 +180,7 @@ class WatchedRules:
             logger.warning("the previous rules stay in force: %s", error)
             return False
         counts = tuple(self._registry.query("SELECT COUNT(*), MAX(changed_ns) FROM devices")[0])
-        present = (written, counts, _most_in_flight(self._registry), devices.suspects(self._registry))
+        present = (written, counts, _most_in_flight(self._registry))
         if present == self._seen:
             return False
         self._seen, before = present, self.rules
@@ -204,7 +199,6 @@ def _rules(written: FleetFile | None, registry: Registry) -> StartRules:
         circuits_w={name: circuit.limit_w for name, circuit in written.circuit.items()} if written else {},
         quiet=written.quiet if written else (),
         places={device.device: DevicePlace(device.circuit, device.power_w, device.tags) for device in merged},
-        suspects=devices.suspects(registry),
         most_in_flight=_most_in_flight(registry),
         revoked=frozenset(device.device for device in merged if device.trust == "revoked"),
     )

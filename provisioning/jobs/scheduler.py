@@ -12,7 +12,7 @@ from dataclasses import replace
 from edgemeter.agent.base.nanoseconds import NS_PER_S
 from edgemeter.agent.contract.health import recently_refused
 from edgemeter.agent.contract.messages import Topic
-from edgemeter.agent.contract.orders import FINAL, Canary, ExecutionReport
+from edgemeter.agent.contract.orders import FINAL, ExecutionReport
 from edgemeter.provisioning.inventory.fleet_folder import FleetFolder
 from edgemeter.provisioning.jobs.rules import Candidate, InFlight, StartRules, read_rules
 from edgemeter.provisioning.registry import jobs
@@ -114,7 +114,6 @@ def _ended(execution: Execution, report: ExecutionReport, now_ns: int) -> Execut
         reason=report.reason,
         done_ratio=1.0 if report.state == "done" else execution.done_ratio,
         runs=report.runs,
-        figures=dict(report.figures),
         text=report.text,
     )
 
@@ -207,22 +206,17 @@ class JobQueue:
         return self._open.get(execution)
 
     def first(self, device: str) -> Execution | None:
-        """Return what an idle device gets next: other work before measurements, its canary before other measurements, then the earliest."""
+        """Return what an idle device gets next: other work before measurements, then the earliest."""
         if device in self._in_flight or not self._queued.get(device):
             return None
-        waiting = [self._open[number] for number in self._queued[device]]
-        return min(waiting, key=self._urgency)
-
-    def _urgency(self, execution: Execution) -> tuple[bool, bool, int, int]:
-        job = self.job(execution)
-        return job.is_measurement, not isinstance(job.work, Canary), execution.due_ns, execution.id
+        waiting = (self._open[number] for number in self._queued[device])
+        return min(waiting, key=lambda execution: (self.job(execution).is_measurement, execution.due_ns, execution.id))
 
     def candidate(self, execution: Execution) -> Candidate:
         """Return what the rules need to know about an execution."""
         job = self.job(execution)
-        is_canary = isinstance(job.work, Canary)
         of_execution = (execution.id, execution.device, execution.due_ns)
-        return Candidate(*of_execution, job.is_measurement, is_canary, job.cool_down_s, job.exclusive, job.campaign)
+        return Candidate(*of_execution, job.is_measurement, job.cool_down_s, job.exclusive, job.campaign)
 
     def busy(self, rules: StartRules) -> InFlight:
         """Return what is in flight, by these rules."""

@@ -1,4 +1,4 @@
-"""Devices in the registry: who they are, what they last reported, and whether their measurements are to be trusted.
+"""Devices in the registry: who they are, what they last reported, .
 
 A name is a label, the board's serial number is the identity, the key can be replaced.
 """
@@ -32,8 +32,6 @@ _ACTIVITY = """INSERT INTO presence (device, fleet, activity, activity_ns, heard
 ON CONFLICT (device) DO UPDATE SET activity = excluded.activity, activity_ns = excluded.activity_ns
 WHERE presence.activity IS NULL OR presence.activity <> excluded.activity"""
 _LATEST = {Birth: _REPORTED.format("birth"), Health: _REPORTED.format("health")}
-# A suspect device is good again after this many canary runs in a row within its band.
-GOOD_AGAIN = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,49 +163,3 @@ def read_presence(registry: Registry) -> dict[str, Presence]:
 def find_presence(registry: Registry, device: str) -> Presence | None:
     """Return what a device last reported, None where it never did."""
     return registry.row(Presence, "SELECT * FROM presence WHERE device = ?", device)
-
-
-@dataclass(frozen=True, slots=True)
-class HealthState:
-    """Whether a device's measurements are trusted, since when, and how many canary runs in a row were good since it is suspect.
-
-    A suspect device runs only its canary.
-    """
-
-    device: str
-    state: Literal["good", "suspect"]
-    reason: str | None
-    since_ns: int
-    good_runs: int = 0
-
-
-def suspects(registry: Registry) -> dict[str, str]:
-    """Return the suspect devices with the reason."""
-    return {row["device"]: row["reason"] or "" for row in registry.query("SELECT device, reason FROM standings WHERE state = 'suspect'")}
-
-
-def read_health_states(registry: Registry) -> dict[str, HealthState]:
-    """Return the health state of every device that has one, by name."""
-    return {state.device: state for state in registry.rows(HealthState, "SELECT * FROM standings")}
-
-
-def find_health_state(registry: Registry, device: str) -> HealthState | None:
-    """Return the health state of a device, None where it is unknown."""
-    return registry.row(HealthState, "SELECT * FROM standings WHERE device = ?", device)
-
-
-def put_health_state(statements: Statements, state: HealthState) -> None:
-    """Write the health state of a device, within the caller's transaction."""
-    put_row(statements, "standings", state, "device")
-
-
-def next_health_state(before: HealthState | None, device: str, fault: str | None, now_ns: int) -> HealthState:
-    """Return the health state after a canary run; `fault` is why the device becomes suspect, None where the run was good."""
-    if fault is not None:
-        since_ns = before.since_ns if before and before.state == "suspect" else now_ns
-        return HealthState(device, "suspect", fault, since_ns)
-    if before is None or before.state == "good":
-        return before or HealthState(device, "good", None, now_ns)
-    if before.good_runs + 1 >= GOOD_AGAIN:
-        return HealthState(device, "good", f"good again after {GOOD_AGAIN} canary runs within the band", now_ns)
-    return HealthState(device, "suspect", before.reason, before.since_ns, before.good_runs + 1)

@@ -17,7 +17,7 @@ from typing import Literal, TypeAlias
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.base.nanoseconds import NS_PER_S
 from edgemeter.agent.base.statements import Statements
-from edgemeter.agent.contract.orders import FINAL, LARGEST_ORDER_BYTES, Canary, JobState, Measure, Order, Work, encode_order
+from edgemeter.agent.contract.orders import FINAL, LARGEST_ORDER_BYTES, JobState, Measure, Order, Work, encode_order
 from edgemeter.provisioning.registry.registry import Registry, columns, encoded, insert_rows
 
 # held: a campaign has not released it yet; queued: waits for its device; sent: the device has not answered; the rest the device reports.
@@ -55,7 +55,6 @@ class Execution:
     done_ratio: float | None = None
     doing: str | None = None
     runs: tuple[str, ...] = ()
-    figures: Mapping[str, float] = field(default_factory=dict)
     text: str | None = None
     campaign: str | None = None
     wave: int | None = None
@@ -159,7 +158,7 @@ class Job(NewJob):
     @property
     def is_measurement(self) -> bool:
         """Whether it measures: quiet hours, power budgets and exclusivity apply to measurements only."""
-        return isinstance(self.work, Measure | Canary)
+        return isinstance(self.work, Measure)
 
 
 def new_name(kind: str, now_ns: int) -> str:
@@ -199,9 +198,8 @@ def find(registry: Registry, job: str) -> Job | None:
 
 
 def latest_ordered(registry: Registry, count: int) -> list[Job]:
-    """Return the newest jobs that somebody ordered, newest first: no canary run, and no part of a campaign."""
-    condition = "campaign IS NULL AND substr(job, 1, 7) <> 'golden-'"
-    return registry.rows(Job, f"SELECT * FROM jobs WHERE {condition} ORDER BY made_ns DESC, job LIMIT ?", count)  # noqa: S608 - our own text
+    """Return the newest jobs that are no part of a campaign, newest first."""
+    return registry.rows(Job, "SELECT * FROM jobs WHERE campaign IS NULL ORDER BY made_ns DESC, job LIMIT ?", count)
 
 
 def latest(registry: Registry, count: int = 30) -> list[Job]:

@@ -43,7 +43,6 @@ CREATE TABLE executions (
     done_ratio REAL,
     doing TEXT,
     runs TEXT NOT NULL,
-    figures TEXT NOT NULL,
     text TEXT,
     campaign TEXT,
     wave INTEGER,
@@ -132,35 +131,6 @@ CREATE TABLE presence (
     activity_ns INTEGER,
     challenge TEXT
 );
-CREATE TABLE standings (
-    device TEXT PRIMARY KEY,
-    state TEXT NOT NULL,
-    reason TEXT,
-    since_ns INTEGER NOT NULL,
-    good_runs INTEGER NOT NULL DEFAULT 0
-);
-CREATE INDEX standings_suspect ON standings (device) WHERE state = 'suspect';
-CREATE TABLE golden_runs (
-    job TEXT NOT NULL,
-    device TEXT NOT NULL,
-    ended_ns INTEGER NOT NULL,
-    figures TEXT NOT NULL,
-    beside TEXT NOT NULL,
-    doubted TEXT NOT NULL,
-    is_kept INTEGER NOT NULL,
-    PRIMARY KEY (device, ended_ns, job)
-) WITHOUT ROWID;
-CREATE TABLE golden_plan (
-    device TEXT PRIMARY KEY,
-    fleet TEXT NOT NULL,
-    due_ns INTEGER NOT NULL,
-    boot_id TEXT,
-    is_first INTEGER NOT NULL,
-    failures INTEGER NOT NULL DEFAULT 0
-);
-CREATE INDEX golden_plan_due ON golden_plan (due_ns);
-CREATE TABLE health_position (serial INTEGER NOT NULL);
-INSERT INTO health_position VALUES (0);
 CREATE TABLE releases (
     sha256 TEXT PRIMARY KEY,
     size_bytes INTEGER NOT NULL,

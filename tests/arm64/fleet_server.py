@@ -57,7 +57,7 @@ def served(folder: Path, host: str = HOST) -> Iterator[FleetServer]:
     """Make a fleet below `folder` whose devices reach this machine as `host`, and serve it for the block."""
     port, enrol_port = free_port(), free_port()
     server = FleetServer(folder / "fleet", f"mqtts://{LOOPBACK}:{port}")
-    names = ("--broker", host, "--name", LOOPBACK, "--port", str(port), "--enrol-port", str(enrol_port))
+    names = ("--broker", host, "--broker-name", LOOPBACK, "--port", str(port), "--enrol-port", str(enrol_port))
     server.command("init", "--fleet", "lab", *names)
     tls = (
         ("ca_file", server.folder / "ca.crt"),

@@ -1,5 +1,6 @@
 """A board from its card to its place in the fleet: what tests of emulated boards do alike."""
 
+import json
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -8,7 +9,7 @@ from tests.arm64 import emulation
 from tests.arm64.board import Board
 from tests.arm64.fleet_server import FleetServer
 
-# A board takes three minutes to join on an idle machine, and its golden run comes within twelve more; on a busy one all takes longer.
+# A board takes three minutes to join on an idle machine; on a busy one all takes longer.
 PATIENCE_S = 3000.0
 
 
@@ -16,8 +17,16 @@ def prepared(board_files: Path, server: FleetServer, device: str, folder: Path, 
     """Return a board with a card that `fleet card` prepared for `device`."""
     image = folder / f"{device}.img"
     emulation.run("cp", "--sparse=always", blank or board_files / "blank.img", image)
-    server.command("image", image, "--release", server.folder.parent / "pi4.tar", "--join", server.join_file(device))
+    server.command("card", image, "--release", server.folder.parent / "pi4.tar", "--join", server.join_file(device))
     return Board(image, board_files / "initrd", folder / f"{device}.console")
+
+
+def presence(server: FleetServer, device: str) -> str | None:
+    """Return how the fleet sees the device, None before it has joined."""
+    try:
+        return str(json.loads(server.command("show", device, "--json"))["presence"])
+    except AssertionError:
+        return None
 
 
 def awaited(board: Board, is_so: Callable[[], object]) -> bool:

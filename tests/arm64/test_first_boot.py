@@ -1,4 +1,4 @@
-"""A card that `fleet card` prepared, in an emulated board: its first result arrives by itself, and power cuts do it no harm."""
+"""A card that `fleet card` prepared, in an emulated board: it joins by itself and measures, and power cuts do it no harm."""
 
 import os
 import random
@@ -8,24 +8,27 @@ import time
 import pytest
 
 from tests.arm64 import card
-from tests.arm64.joining import awaited, prepared
+from tests.arm64.joining import awaited, prepared, presence
 
 pytestmark = [pytest.mark.slow, pytest.mark.long, pytest.mark.arm64, pytest.mark.emulated_board, pytest.mark.mosquitto]
 
-# By their names boards are spread over ten minutes before their first run; these two come soon.
 FIRST, SECOND = "pi4-08", "pi4-29"
+SUITE = 'name = "first"\n[[case]]\nmodel = "edgemeter-shapes_int8.tflite"\nmode = "rapid"\n'
 CUTS = int(os.environ.get("EDGEMETER_POWER_CUTS", "10"))
 # Under emulation the first boot is over by then.
 FIRST_BOOT_S = 150.0
 
 
-def test_a_card_from_fleet_image_joins_and_its_first_result_arrives_by_itself(board_files, server, tmp_path):
+def test_a_prepared_card_joins_by_itself_and_its_board_measures(board_files, server, tmp_path):
     """Nobody touches the board; afterwards the card holds no secret and notes that it has joined."""
     board = prepared(board_files, server, FIRST, tmp_path)
     token = (server.folder.parent / "join" / f"{FIRST}.join.toml").read_text().partition('token = "')[2].partition('"')[0]
     assert token in card.boot_file(board.image, "edgemeter/join.toml")
     board.power_on()
     try:
+        assert awaited(board, lambda: presence(server, FIRST) == "online"), board.said()[-3000:]
+        (tmp_path / "suite.toml").write_text(SUITE)
+        server.command("run", tmp_path / "suite.toml", "--on", FIRST, "--detach")
         assert awaited(board, lambda: server.runs(FIRST)), board.said()[-3000:]
     finally:
         board.cut()
@@ -47,7 +50,7 @@ def test_power_cut_at_any_moment_of_the_first_boot_still_ends_in_a_join(board_fi
         board.cut()
     board.power_on()
     try:
-        assert awaited(board, lambda: server.runs(SECOND)), board.said()[-3000:]
+        assert awaited(board, lambda: presence(server, SECOND) == "online"), board.said()[-3000:]
     finally:
         board.cut()
     shutil.rmtree(tmp_path, ignore_errors=True)

@@ -1,23 +1,13 @@
 """Cards of Raspberry Pi OS 12 (firstrun.sh) and of rpi-preseed in an emulated board: without cloud-init the board joins by itself too."""
 
-import json
-
 import pytest
 
 from tests.arm64 import card
-from tests.arm64.joining import awaited, prepared
+from tests.arm64.joining import awaited, prepared, presence
 
 pytestmark = [pytest.mark.slow, pytest.mark.long, pytest.mark.arm64, pytest.mark.emulated_board, pytest.mark.mosquitto]
 # Power-ons until a board stays on: Raspberry Pi OS 12 resizes and restarts, runs firstrun.sh and restarts.
 POWER_ONS = {"firstrun": 3, "preseed": 1}
-
-
-def presence(server, device):
-    """Return how the fleet sees the device, None before it has joined."""
-    try:
-        return json.loads(server.command("show", device, "--json"))["presence"]
-    except AssertionError:
-        return None
 
 
 @pytest.mark.parametrize("form", POWER_ONS)

@@ -10,8 +10,7 @@ from edgemeter.agent.contract.record_generation import LanguageModel, Quantisati
 from edgemeter.collector.compare import views
 from edgemeter.collector.compare.columns import flat
 from edgemeter.collector.compare.matrix import matrix
-from edgemeter.collector.datacenter.constants import Stated
-from edgemeter.collector.datacenter.side_choice import SideRequest, choose_sides
+from edgemeter.collector.datacenter.sides import SideRequest, choose_sides
 from edgemeter.collector.export.run_table import chosen_columns, write_csv
 from edgemeter.collector.index.run_index import open_index
 from edgemeter.collector.index.sources import DocumentSource
@@ -209,5 +208,5 @@ def test_the_datacenter_names_what_its_sides_differ_in():
         with table_row(mark):
             runs = [run_with(fields), run_with(other, make_reference)]
             request = SideRequest(edge=None, model=None, precision=None, server="reference")
-            sides = choose_sides(views.gather(StoreContents(runs)).summaries, request, Stated())
+            sides = choose_sides(views.gather(StoreContents(runs)).summaries, request)
             assert any(mark in caution for server in sides.servers for caution in server.cautions)

@@ -7,8 +7,7 @@ from edgemeter.collector.compare import views
 from edgemeter.collector.compare.columns import flat
 from edgemeter.collector.compare.matrix import matrix
 from edgemeter.collector.compare.trade_off import trade_offs
-from edgemeter.collector.datacenter.constants import Stated
-from edgemeter.collector.datacenter.side_choice import SideRequest, choose_sides
+from edgemeter.collector.datacenter.sides import SideRequest, choose_sides
 from edgemeter.collector.index.run_index import open_index
 from edgemeter.collector.index.sources import DocumentSource
 from edgemeter.collector.review import gate
@@ -208,8 +207,8 @@ def test_the_datacenter_is_weighed_against_what_was_measured():
             runs = [make_run(threads=1, **measured()), make_run(threads=4, **unmeasured(kind))]
             servers = [make_reference(threads=1, **measured(60.0)), make_reference(threads=4, **unmeasured(kind))]
             request = SideRequest(edge=None, model=None, precision=None, server="reference")
-            sides = choose_sides(views.gather(StoreContents([*runs, *servers])).summaries, request, Stated())
-            assert (sides.edge.provenance, sides.edge.saturated_mj.value) == ("measured", 80.0)
+            sides = choose_sides(views.gather(StoreContents([*runs, *servers])).summaries, request)
+            assert (sides.edge.provenance, sides.edge.full_mj.value) == ("measured", 80.0)
             assert {server.provenance for server in sides.servers} == {"measured"}
 
 

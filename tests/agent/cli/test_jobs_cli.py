@@ -6,10 +6,12 @@ import pytest
 from click.testing import CliRunner
 
 from edgemeter.agent.cli.main import cli
-from edgemeter.agent.contract.orders import Canary, Logs, Order, Schedule
+from edgemeter.agent.contract.orders import Content, Logs, Measure, Order, Schedule
 from edgemeter.agent.jobs import journal
 from edgemeter.agent.jobs.journal import Journal
 from edgemeter.agent.jobs.schedules import Schedules
+
+MEASURE = Measure(suite=Content(sha256="a" * 64, size_bytes=10, name="nightly.toml"))
 
 
 @pytest.fixture
@@ -42,20 +44,20 @@ def test_orders_and_schedules_are_shown(home):
     """The latest first; what came of each and why; a terminal code in a reason is not one here."""
     book = Journal(home / journal.JOURNAL_FILE)
     book.ends(book.add(order("logs-1", Logs())).place, "failed", "it [bold]is\x1b[2J so")
-    row = book.add(order("golden-1", Canary())).place
+    row = book.add(order("measure-1", MEASURE)).place
     book.begins(row, "boot")
     book.kept(row, "run-1")
-    book.ends(row, "done", figures={"latency_p50_ms": 2.5})
-    Schedules(book).put(order("s", Schedule(name="nightly", cron="0 2 * * *", work=Canary())))
+    book.ends(row, "done")
+    Schedules(book).put(order("s", Schedule(name="nightly", cron="0 2 * * *", work=MEASURE)))
     book.close()
     text = jobs_output()
-    assert text.index("golden-1") < text.index("logs-1")
+    assert text.index("measure-1") < text.index("logs-1")
     assert "it [bold]is" in text
     assert "\x1b" not in text
     assert "schedule nightly: 0 2 * * *, next " in text
     document = json.loads(jobs_output("--json", "--last", "1"))
     (only,) = document["jobs"]
-    expected = {"job": "golden-1", "kind": "golden", "state": "done", "runs": ["run-1"], "figures": {"latency_p50_ms": 2.5}}
+    expected = {"job": "measure-1", "kind": "measure", "state": "done", "runs": ["run-1"]}
     assert expected.items() <= only.items()
     assert document["schedules"][0]["cron"] == "0 2 * * *"
 
@@ -63,16 +65,16 @@ def test_orders_and_schedules_are_shown(home):
 def test_the_table_can_be_read_at_80_columns(home):
     """No name, state or reason is cut off or broken, and no row is wider."""
     job, reason = (
-        "golden-20261120-170748-84fb3f",
+        "measure-20261120-170748-84fb3f",
         "the model 'ssd_mobilenet_v2' cannot be loaded by litert 2.1: op 132 is not known; update the agent",
     )
     book = Journal(home / journal.JOURNAL_FILE)
-    book.ends(book.add(order(job, Canary())).place, "failed", reason)
-    book.ends(book.add(order("nightly-1700000000", Canary())).place, "timed_out", "no\nword of it")
+    book.ends(book.add(order(job, MEASURE)).place, "failed", reason)
+    book.ends(book.add(order("nightly-1700000000", MEASURE)).place, "timed_out", "no\nword of it")
     book.close()
     result = CliRunner().invoke(cli, ["agent", "jobs"], env={"COLUMNS": "80"})
     rows, reasons = result.stdout.splitlines()[:-2], result.stdout.splitlines()[-2:]
     assert all(len(row) <= 80 for row in rows)
-    assert [row.split("  ")[0] for row in rows[1:]] == ["nightly-1700000000 (golden)", job]
+    assert [row.split("  ")[0] for row in rows[1:]] == ["nightly-1700000000 (measure)", job]
     assert "timed out" in rows[1]
-    assert reasons == ["nightly-1700000000 (golden): no word of it", f"{job}: {reason}"]
+    assert reasons == ["nightly-1700000000 (measure): no word of it", f"{job}: {reason}"]

@@ -25,12 +25,12 @@ def test_an_order_comes_back_as_it_was_sent():
     works = [
         orders.Measure(suite=orders.Content(**SUITE)),
         orders.Measure(suite=orders.Content(**SUITE), data=(orders.Data(**SUITE),), cool_down_s=2.0),
-        orders.Canary(discard_first=True),
         orders.Update(version="1.2.3", bundle=orders.Content(**SUITE)),
         orders.Doctor(),
         orders.Logs(lines=5),
         orders.Restart(what="board"),
-        orders.Schedule(name="nightly", cron="0 2 * * *", work=orders.Canary()),
+        orders.Schedule(name="nightly", cron="0 2 * * *", work=orders.Measure(suite=orders.Content(**SUITE))),
+        orders.Schedule(name="nightly"),
         orders.Cancel(),
     ]
     for work in works:

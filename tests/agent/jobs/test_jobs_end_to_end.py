@@ -9,7 +9,7 @@ import pytest
 
 from edgemeter.agent.base import file_lock
 from edgemeter.agent.contract import orders
-from edgemeter.agent.contract.orders import Canary, Measure, Restart
+from edgemeter.agent.contract.orders import Measure, Restart
 from tests.agent.jobs.driver import REPLAY, records_in, suite
 from tests.agent.jobs.fleet_server import LONG_S, topic
 from tests.fixtures.mqtt_peer import wait_until
@@ -105,20 +105,6 @@ def test_killed_at_any_moment_each_job_is_done_once(server, agent):
     assert set(reported) <= set(ids)
     # One at a time: a kill interrupts one at most.
     assert sum(final.state == "done" for final in ended.values()) >= 3
-
-
-@pytest.mark.long
-def test_the_canary_run_is_in_the_report(server, agent):
-    """With its figures; the first run is discarded and reported as that."""
-    pytest.importorskip("ai_edge_litert")
-    agent.start()
-    server.order(Canary(discard_first=True), timeout_s=300)
-    final = server.final(timeout_s=300)
-    assert final.state == "done", final
-    assert final.figures["latency_p50_ms"] > 0
-    assert "the first of two runs was discarded" in final.text
-    assert [record["id"] for record in records_in(agent.home)] == list(final.runs)
-    assert len(final.runs) == 1
 
 
 def test_anybodys_bytes_do_not_end_the_agent(server, agent):

@@ -214,7 +214,7 @@ def test_cool_down_lies_between_two_measurements(device):
 @pytest.mark.parametrize(
     ("work", "reason"),
     [
-        (Schedule(name="x", cron="61 * * * *", work=orders.Canary()), "is not a schedule"),
+        (Schedule(name="x", cron="61 * * * *", work=Measure(suite=ABSENT)), "is not a schedule"),
         (Restart(what="board"), "no supervisor"),
         (Update(version="1.0", bundle=ABSENT), "release"),
         (Measure(suite=ABSENT), "the server has no content eeeeeeeeeeee"),
@@ -336,7 +336,7 @@ def test_a_schedule_needs_its_content_once_and_no_connection_after(device):
     device.handler.connected()
     device.handler.poll()
     assert {report.job for report in device.reports} == {"job-1"}
-    device.order(Schedule(name="nightly", cron="", work=orders.Canary()), job="end")
+    device.order(Schedule(name="nightly"), job="end")
     assert "ended" in device.final("end").reason
     assert book.query("SELECT * FROM schedules") == []
     book.close()

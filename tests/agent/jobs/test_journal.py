@@ -4,7 +4,7 @@ import pytest
 
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.contract import orders
-from edgemeter.agent.contract.orders import Canary, Logs, Order, ReportReceipt
+from edgemeter.agent.contract.orders import Logs, Order, ReportReceipt
 from edgemeter.agent.jobs import journal
 from edgemeter.agent.jobs.journal import Journal
 
@@ -39,7 +39,7 @@ def acknowledge(book, version, job="job-1"):
 
 def test_an_order_comes_back_as_it_was_given_after_a_restart(book, path):
     """A journal that is opened again has every field of the order, and its state."""
-    ordered = order(work=Canary(discard_first=True))
+    ordered = order(work=Logs(lines=7))
     book.add(ordered)
     book.close()
     reopened = Journal(path)
@@ -84,21 +84,20 @@ def test_what_has_ended_stays_as_it_ended(book):
     assert book.begins(number, "boot")
     assert not book.begins(number, "boot")
     assert book.ends(number, "cancelled", "by the server")
-    assert not book.ends(number, "done", figures={"latency_p50_ms": 1.0})
+    assert not book.ends(number, "done")
     entry = book.read(number)
-    assert (entry.state, entry.reason, entry.figures) == ("cancelled", "by the server", {})
+    assert (entry.state, entry.reason) == ("cancelled", "by the server")
 
 
-def test_runs_and_figures_stand_in_the_report(book):
+def test_runs_stand_in_the_report(book):
     """Each run as it was kept, also of a job that failed afterwards."""
     number = book.add(order()).place
     book.begins(number, None)
     book.kept(number, "run-1")
     book.kept(number, "run-2")
-    book.ends(number, "failed", "two\nlines", figures={"latency_p50_ms": 2.5}, text="x" * 300_000)
+    book.ends(number, "failed", "two\nlines", text="x" * 300_000)
     (report,) = reports(book)
     assert report.runs == ("run-1", "run-2")
-    assert report.figures == {"latency_p50_ms": 2.5}
     assert report.reason == "two lines"
     assert len(report.text) == 200_000
 

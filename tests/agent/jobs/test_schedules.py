@@ -5,7 +5,7 @@ import time
 import pytest
 
 from edgemeter.agent.base.errors import ConfigError
-from edgemeter.agent.contract.orders import Canary, Order, Schedule
+from edgemeter.agent.contract.orders import Content, Measure, Order, Schedule
 from edgemeter.agent.jobs.journal import JOURNAL_FILE, Journal
 from edgemeter.agent.jobs.schedules import ClockTrust, Schedules
 
@@ -13,6 +13,7 @@ NS = 1_000_000_000
 # Friday, 20 November 2026, 12:00:00 UTC.
 NOON_S = 1_795_176_000
 HOUR_S = 3600
+WORK = Measure(suite=Content(sha256="a" * 64, size_bytes=10, name="nightly.toml"))
 
 
 class Board:
@@ -31,7 +32,7 @@ class Board:
 
     def order(self, cron, name="nightly"):
         """Order a schedule."""
-        work = Schedule(name=name, cron=cron, work=Canary())
+        work = Schedule(name=name, cron=cron, work=WORK) if cron else Schedule(name=name)
         return self.schedules.put(Order(job="s-1", attempt=1, version=0, work=work, timeout_s=60.0))
 
     def begun(self):
@@ -69,7 +70,7 @@ def test_each_time_begins_once(board):
     for second in range(0, 300, 10):
         board.at(HOUR_S + second)
     (entry,) = board.begun()
-    assert (entry.schedule, entry.order.work, entry.order.timeout_s) == ("nightly", Canary(), 60.0)
+    assert (entry.schedule, entry.order.work, entry.order.timeout_s) == ("nightly", WORK, 60.0)
     board.end()
     board.at(2 * HOUR_S)
     assert len(board.begun()) == 2
@@ -118,7 +119,7 @@ def test_a_schedule_of_the_same_name_takes_the_place_and_an_empty_one_ends_it(bo
     board.order("30 * * * *")
     assert [scheduled.schedule.cron for scheduled in board.schedules.read()] == ["30 * * * *"]
     assert board.order("") == "schedule 'nightly' ended"
-    assert board.order(" ") == "no schedule 'nightly' existed"
+    assert board.order("") == "no schedule 'nightly' existed"
     assert board.at(100 * HOUR_S) == 60
     assert board.begun() == []
 

@@ -3,7 +3,6 @@
 import pytest
 
 from edgemeter.agent.contract.messages import LARGEST_REPORT_BYTES, decode_campaign
-from edgemeter.agent.contract.orders import Canary
 from edgemeter.provisioning.campaigns import campaign_handler
 from edgemeter.provisioning.campaigns.campaign_handler import ProgressReports
 from tests.fixtures.job_bench import Bench, S
@@ -77,9 +76,8 @@ def test_a_job_is_published_with_what_its_devices_do_until_a_day_after_its_end(w
 
 
 def test_the_newest_jobs_are_published_and_what_a_killed_service_left_is_cleared(world, monkeypatch):
-    """Canary runs, one a day for each board, are not."""
+    """No more than these."""
     monkeypatch.setattr(campaign_handler, "MOST_JOBS", 3)
-    world.add("a", work=Canary())
     first = [world.add("a") for _ in range(3)]
     assert set(world.published()[0]) == set(first)
     world.kill()

@@ -11,7 +11,7 @@ from edgemeter.agent.contract.health import Clock, Disk, LastStop, RecentRuns, R
 from edgemeter.agent.contract.orders import Doctor
 from edgemeter.provisioning.cli.main import fleet as fleet_command
 from edgemeter.provisioning.health import device_view, overview
-from edgemeter.provisioning.registry import canary_runs, certificates, devices, jobs
+from edgemeter.provisioning.registry import certificates, devices, jobs
 from edgemeter.provisioning.registry.certificates import Certificate
 from edgemeter.provisioning.registry.devices import Device
 from edgemeter.provisioning.registry.jobs import NewJob
@@ -48,19 +48,17 @@ def lab(tmp_path):
     lab.says("pi-card", "online", **{**sound, "certificate_not_after_ns": lab.now_ns + 5 * DAY})
     lab.says("pi-full", "online", **{**sound, "disk": Disk(free_bytes=10**8, size_bytes=30 * 10**9)})
     lab.says("pi-dark", "online", **{**sound, "last_words": LastStop(kind="power-loss", text="the board went down")})
-    lab.says("pi-slow", "online", **sound)
     lab.passes(1)
     with lab.registry.transaction() as connection:
-        devices.put_health_state(connection, devices.next_health_state(None, "pi-slow", "latency_p50_ms is 16, +60.0%", lab.now_ns))
         devices.put(connection, Device("pi-asks", "lab", "1000", "pi5", (), "pending", None, None, None, 5))
     yield lab
     lab.registry.close()
 
 
 def test_the_most_urgent_comes_first(lab):
-    """What is lost, then suspect, runs out; what is well comes last."""
+    """What is lost, then what runs out; what is well comes last."""
     order = [line.device.device for line in overview.read(lab.folder, lab.registry, lab.now_ns)]
-    assert order == ["pi-lost", "pi-slow", "pi-card", "pi-asks", "pi-full", "pi-dark", "pi-good", "pi-new"]
+    assert order == ["pi-lost", "pi-card", "pi-asks", "pi-full", "pi-dark", "pi-good", "pi-new"]
 
 
 def test_the_table_shows_what_each_device_reported(lab):
@@ -69,10 +67,7 @@ def test_the_table_shows_what_each_device_reported(lab):
     (good,) = [line for line in text.splitlines() if line.startswith("pi-good")]
     for cell in ("pi5", "online", "1.0", "1 h, valid", "97% of 100", "pi5_pmic", "300 d", "in sync", "20 GB"):
         assert cell in good
-    (slow,) = [line for line in text.splitlines() if line.startswith("pi-slow")]
-    assert "suspect" in slow
-    assert "latency_p50_ms is 16, +60.0%" in slow
-    assert "8 devices: 5 online, 1 lost, 2 not joined, 1 suspect" in text
+    assert "7 devices: 4 online, 1 lost, 2 not joined" in text
 
 
 @pytest.mark.parametrize(("ended_s_ago", "text"), [(90, "1 min, done"), (2 * 3600, "1 h, valid")])
@@ -135,9 +130,9 @@ def test_a_narrow_terminal_keeps_the_name_the_state_and_the_reason(lab):
     lines = overview.read(lab.folder, lab.registry, lab.now_ns)
     table, below = device_view.fleet_table(lines, lab.now_ns, 80)
     headings = [str(column.header) for column in table.columns]
-    assert headings[:4] == ["device", "board", "presence", "health"]
+    assert headings[:3] == ["device", "board", "presence"]
     assert not {"clock", "note"} & set(headings)
-    assert "pi-slow: latency_p50_ms is 16, +60.0%" in below
+    assert "pi-dark: power-loss before this boot: the board went down" in below
 
 
 def test_a_selection_narrows_the_list_and_json_has_it_all(lab):
@@ -152,70 +147,25 @@ def test_show_lists_all_and_its_reason_first(lab):
     text = fleet("show", "pi-dark", "--folder", lab.folder.path)
     assert "! power-loss before this boot: the board went down" in text
     assert "pi5_pmic" in text
-    assert "no canary run yet" in text
     reported = json.loads(fleet("show", "pi-dark", "--folder", lab.folder.path, "--json"))["said"]
     assert reported["last_words"]["kind"] == "power-loss"
 
 
-@pytest.mark.parametrize("options", [[], ["--new-band"]])
-def test_a_rehearsed_clearing_clears_nothing(lab, options):
+def test_a_ban_is_ended_by_selection_and_a_rehearsal_ends_none(lab):
     """It says what the clearing then says; the fleet's files stay as they are to the byte."""
-    call = ("clear", "pi-slow", "pi-good", *options, "--folder", lab.folder.path)
-    before, suspects = folder_bytes.read(lab.folder.path), devices.suspects(lab.registry)
-    text = fleet(*call, "--dry-run")
-    rehearsed = json.loads(fleet(*call, "--dry-run", "--json"))["devices"]
+    with lab.registry.transaction() as connection:
+        for device in ("pi-full", "pi-dark"):
+            certificates.ban_device(connection, lab.registry, device, "it floods", lab.now_ns)
+    call = ("clear", "device=pi-d*", "pi-good", "--folder", lab.folder.path)
+    before = folder_bytes.read(lab.folder.path)
+    assert "pi-dark: would be so: its ban is ended" in fleet(*call, "--dry-run")
     assert folder_bytes.read(lab.folder.path) == before
-    assert "pi-slow" in devices.suspects(lab.registry) == suspects
-    assert f"pi-slow: would be good, its baseline {'restarts' if options else 'is kept'}; its canary run is next" in text
-    assert ("pi-good: would be good" in text) if options else ("pi-good: nothing to clear" in text)
-    assert all(entry["dry_run"] for entry in rehearsed)
     cleared = json.loads(fleet(*call, "--json"))["devices"]
-    assert [(entry["device"], entry["done"]) for entry in cleared] == [(entry["device"], entry["done"]) for entry in rehearsed]
-    assert "pi-slow" not in devices.suspects(lab.registry)
-    lab.passes(6)
-    assert lab.open_golden("pi-slow") is not None
-
-
-def test_a_selection_clears_what_an_update_changed_for_all(lab):
-    """After a runtime became faster: every board of that kind, in one command."""
-    cleared = json.loads(fleet("clear", "device=pi-s*", "pi-good", "--new-band", "--json", "--folder", lab.folder.path))["devices"]
-    assert {entry["device"]: entry["done"].split(";")[0] for entry in cleared} == {
-        "pi-slow": "good, its baseline restarts",
-        "pi-good": "good, its baseline restarts",
-    }
+    assert {entry["device"]: entry["done"] for entry in cleared} == {"pi-dark": "its ban is ended", "pi-good": None}
+    assert certificates.active_bans(lab.registry, lab.now_ns).keys() == {"pi-full"}
     for command, error in (("clear", "no device matches 'pi-9'"), ("show", "no device is named 'pi-9'")):
         result = CliRunner().invoke(fleet_command, [command, "pi-9", "--folder", str(lab.folder.path)])
         assert (result.exit_code != 0, error in str(result.exception)) == (True, True), command
-
-
-def test_a_new_band_begins_with_what_was_outside(tmp_path):
-    """What it shows since is right: it counts as its past from now on."""
-    lab = Lab(tmp_path)
-    lab.says("pi-1", "online", boot_id="a")
-    for _ in range(6):
-        lab.measures("pi-1", latency_p50_ms=10.0)
-    for _ in range(2):
-        lab.measures("pi-1", latency_p50_ms=20.0)
-    assert "pi-1" in devices.suspects(lab.registry)
-    assert "its baseline restarts" in fleet("clear", "pi-1", "--new-band", "--folder", tmp_path)
-    baseline_ms = [run.figures["latency_p50_ms"] for run in canary_runs.read_canary_runs(lab.registry, "pi-1") if run.is_kept]
-    assert baseline_ms == [20.0, 20.0]
-    for latency_ms in (20.0, 20.1, 19.9, 20.0):
-        lab.passes(86_400)
-        lab.ends("pi-1", latency_p50_ms=latency_ms)
-    assert devices.suspects(lab.registry) == {}
-    lab.registry.close()
-
-
-def test_a_canary_run_that_fails_states_why(tmp_path):
-    """A board without a runtime is not measured, and `show` reports it."""
-    lab = Lab(tmp_path)
-    lab.says("pi-1", "online", boot_id="a")
-    lab.passes(1)
-    lab.passes(3600)
-    lab.ends("pi-1", state="failed", reason="no runtime for the shipped model is installed")
-    assert "last attempt: failed, no runtime for the shipped model" in fleet("show", "pi-1", "--folder", tmp_path)
-    lab.registry.close()
 
 
 def test_what_a_device_reports_moves_no_cursor(tmp_path):

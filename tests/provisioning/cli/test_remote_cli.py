@@ -116,5 +116,5 @@ def test_a_rehearsal_asks_nobody(service, tmp_path):
             assert (json.loads(text), status) == ({"order": title, "devices": ["pi-1", "pi-2"], "dry_run": True}, 0)
             assert folder_bytes.read(tmp_path) == before
             assert (jobs.latest(service.registry), service.works) == ([], [])
-    assert called(tmp_path, "restart", "pi-1", "--board")[1] == 0
+    assert called(tmp_path, "restart", "pi-1", "--reboot")[1] == 0
     assert service.works == [Restart(what="board")]

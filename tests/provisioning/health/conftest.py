@@ -1,7 +1,5 @@
 """What the tests of health share: a handler over a real registry, and a clock that the test sets."""
 
-from dataclasses import replace
-
 import pytest
 
 from edgemeter.agent.base.mqtt_session import Message
@@ -10,7 +8,6 @@ from edgemeter.agent.contract import messages
 from edgemeter.agent.contract.health import Health
 from edgemeter.provisioning.health.health_handler import FleetHealthHandler
 from edgemeter.provisioning.inventory.fleet_folder import FleetFolder
-from edgemeter.provisioning.registry import jobs
 from edgemeter.provisioning.registry.registry import Registry
 
 S = 1_000_000_000
@@ -39,28 +36,6 @@ class Lab:
         """Let time pass, and the handler look."""
         self.now_ns += int(seconds * S)
         self.handler.poll(self.now_ns)
-
-    def open_golden(self, device):
-        """Return the canary execution of a device that waits, None without one."""
-        executions = [
-            execution
-            for execution in jobs.unfinished_executions(self.registry)
-            if execution.device == device and execution.job.startswith("golden-")
-        ]
-        return executions[0] if executions else None
-
-    def ends(self, device, state="done", reason=None, **figures):
-        """Let the canary run of a device that waits end so, as the job handler would note it."""
-        execution = self.open_golden(device)
-        with self.registry.transaction() as connection:
-            jobs.update_executions(connection, [replace(execution, state=state, ended_ns=self.now_ns, reason=reason, figures=figures)])
-        self.passes(10)
-
-    def measures(self, device, **figures):
-        """Let a day pass and the canary run that is due then give these figures."""
-        self.passes(1)
-        self.passes(86_400)
-        self.ends(device, **figures)
 
 
 @pytest.fixture

@@ -17,12 +17,11 @@ from edgemeter.collector.receive.service import Collector
 from edgemeter.provisioning.cli.main import fleet
 from edgemeter.provisioning.health.health_handler import FleetHealthHandler
 from edgemeter.provisioning.inventory.fleet_folder import FleetFolder
-from edgemeter.provisioning.jobs.job_handler import JobHandler
-from edgemeter.provisioning.registry import canary_runs, devices
+from edgemeter.provisioning.registry import devices
 from edgemeter.provisioning.registry.registry import Registry
 from edgemeter.provisioning.serve import handler, service
 from tests.fixtures.fleet_command import run_fleet
-from tests.fixtures.fleet_key import give_board, give_service
+from tests.fixtures.fleet_key import give_board
 from tests.fixtures.mqtt_peer import Peer, wait_until
 from tests.fixtures.servers import address_of, mosquitto
 
@@ -116,34 +115,6 @@ def test_a_device_reports_its_status_and_how_it_ended_before(served, board):
     board.start()
     third = until(served, lambda presence: presence.health.session != second.health.session)
     assert third.health.last_words.kind == "clean"
-
-
-@pytest.mark.long
-def test_a_canary_run_is_ordered_measured_and_kept(broker, board, tmp_path, monkeypatch):
-    """The handlers of jobs and health together, and the model that ships, measured for real."""
-    pytest.importorskip("ai_edge_litert")
-    handlers = {"jobs": JobHandler, "health": FleetHealthHandler}
-    monkeypatch.setattr(handler, "make_handlers", lambda *arguments: {name: kind(*arguments) for name, kind in handlers.items()})
-    folder = give_service(FleetFolder(tmp_path / "fleet"))
-    serving = service.FleetService(folder, address_of(broker))
-    serving.start()
-    registry = Registry(folder.registry)
-    try:
-        board.start()
-        until(folder, lambda presence: presence.state == "online" and presence.health is not None)
-        with registry.transaction() as connection:
-            canary_runs.plan_canary_now(connection, "pi-1", "lab", time.time_ns())
-        deadline = time.monotonic() + 900
-        while not canary_runs.read_canary_runs(registry, "pi-1") and time.monotonic() < deadline:
-            time.sleep(0.5)
-        (run,) = canary_runs.read_canary_runs(registry, "pi-1")
-        assert run.figures["latency_p50_ms"] > 0
-        assert run.beside["agent"] == devices.find_presence(registry, "pi-1").health.agent
-        assert devices.find_health_state(registry, "pi-1").state == "good"
-    finally:
-        registry.close()
-        board.end(signal.SIGTERM)
-        serving.stop()
 
 
 def test_what_a_device_measures_is_listed_until_it_is_gone(served, broker, tmp_path):

@@ -33,7 +33,7 @@ class Lab:
         self.folder = FleetFolder(folder / "fleet")
         self.port, self.enrol_port = free_port(), free_port()
         ports = ["--port", str(self.port), "--enrol-port", str(self.enrol_port)]
-        self.run("init", "--broker", LOOPBACK, "--name", "localhost", "--fleet", FLEET, *ports)
+        self.run("init", "--broker", LOOPBACK, "--broker-name", "localhost", "--fleet", FLEET, *ports)
         self.registry = Registry(self.folder.registry)
         stack.callback(self.registry.close)
 

@@ -30,7 +30,7 @@ def content(folder):
 
 def test_a_second_time_changes_nothing(tmp_path):
     """Not one byte, and that is reported; the folder and each private key in it are their owner's alone."""
-    first = json.loads(run(tmp_path / "f", "--broker", "broker.example", "--name", "192.0.2.10", "--name", "::1", "--json"))
+    first = json.loads(run(tmp_path / "f", "--broker", "broker.example", "--broker-name", "192.0.2.10", "--broker-name", "::1", "--json"))
     assert str(tmp_path / "f" / "ca.crt") in {file["path"] for file in first["made"]}
     assert stat.S_IMODE((tmp_path / "f").stat().st_mode) == 0o700
     keys = [*(tmp_path / "f").rglob("*.key"), tmp_path / "f" / "registry.sqlite", tmp_path / "f" / "broker" / "access.json"]
@@ -39,7 +39,7 @@ def test_a_second_time_changes_nothing(tmp_path):
     before = content(tmp_path / "f")
     assert json.loads(run(tmp_path / "f", "--json"))["made"] == []
     assert "nothing to make" in run(tmp_path / "f")
-    assert "nothing to make" in run(tmp_path / "f", "--name", "0:0:0:0:0:0:0:1", "--name", "BROKER.example")
+    assert "nothing to make" in run(tmp_path / "f", "--broker-name", "0:0:0:0:0:0:0:1", "--broker-name", "BROKER.example")
     assert content(tmp_path / "f") == before
 
 
@@ -47,7 +47,7 @@ def test_a_second_time_changes_nothing(tmp_path):
 def test_a_release_key_beside_the_service_is_for_trials(tmp_path):
     """Said once, with how to keep it offline; not where the private half was never there."""
     assert "for trials" in run_fleet(tmp_path / "trial", "init", "--broker", "b.example").stderr
-    assert "for trials" not in run_fleet(tmp_path / "trial", "init", "--name", "192.0.2.10").stderr
+    assert "for trials" not in run_fleet(tmp_path / "trial", "init", "--broker-name", "192.0.2.10").stderr
     openssl("ecparam", "-name", "prime256v1", "-genkey", "-noout", "-out", tmp_path / "release.key")
     openssl("ec", "-in", tmp_path / "release.key", "-pubout", "-out", tmp_path / "release.pub")
     options = ["--broker", "b.example", "--release-public-key", tmp_path / "release.pub"]
@@ -64,9 +64,9 @@ def test_a_dry_run_makes_nothing_and_lists_what_would_be_made(tmp_path):
 def test_a_new_name_renews_the_brokers_certificate_alone(tmp_path):
     """It holds the old names too."""
     folder = tmp_path / "f"
-    run(folder, "--broker", "broker.example", "--name", "192.0.2.10")
+    run(folder, "--broker", "broker.example", "--broker-name", "192.0.2.10")
     before = content(folder)
-    run(folder, "--name", "other.example")
+    run(folder, "--broker-name", "other.example")
     after = content(folder)
     assert {path.name for path in after if after[path] != before[path]} == {"broker.crt", "broker.key"}
     assert authority.names_of((folder / "broker/broker.crt").read_bytes()) == {"broker.example", "192.0.2.10", "other.example"}

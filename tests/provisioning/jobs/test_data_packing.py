@@ -13,7 +13,7 @@ from PIL import Image
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.contract import data_archive
 from edgemeter.agent.contract.case_settings import Settings
-from edgemeter.agent.contract.orders import LARGEST_ORDER_BYTES, Canary, Order, contents_of, encode_order
+from edgemeter.agent.contract.orders import LARGEST_ORDER_BYTES, Order, contents_of, encode_order
 from edgemeter.agent.contract.suite import SuiteFile
 from edgemeter.agent.datasets import dataset
 from edgemeter.agent.jobs import measuring
@@ -249,7 +249,6 @@ def test_a_schedule_keeps_its_photographs(tmp_path):
     registry = Registry(folder.registry)
     with registry.transaction() as connection:
         jobs.add(connection, jobs.NewJob(work, "schedule", 1.0), [("a", "lab")], time.time_ns())
-        jobs.add(connection, jobs.NewJob(Canary(), "golden", 1.0), [("a", "lab")], time.time_ns())
     assert data.sha256 in content_store.named_contents(registry)
     registry.close()
 

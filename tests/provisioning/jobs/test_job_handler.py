@@ -5,7 +5,7 @@ import pytest
 
 from edgemeter.agent.base.mqtt_session import Message
 from edgemeter.agent.contract.messages import DeviceState, Topic, encode_message
-from edgemeter.agent.contract.orders import Canary, Cancel, Doctor, Measure, Order, ReportReceipt, decode_command
+from edgemeter.agent.contract.orders import Cancel, Doctor, Measure, Order, ReportReceipt, decode_command
 from edgemeter.agent.contract.sealed import decode_addressed
 from edgemeter.provisioning.registry import devices, jobs
 from edgemeter.provisioning.registry.devices import Device
@@ -34,14 +34,14 @@ def test_an_order_goes_out_when_its_device_is_there_and_each_report_is_noted(ben
     assert bench.held(job, "a").state == "sent"
     version = order.version
     for state in ("accepted", "running", "running", "done"):
-        fields = {"runs": ("r1",), "figures": {"latency_p50_ms": 2.5}} if state == "done" else {"done_ratio": 0.5}
+        fields = {"runs": ("r1",)} if state == "done" else {"done_ratio": 0.5}
         assert bench.report_and_poll("a", order, state, version, **fields) == [
             ("a", ReportReceipt(noted=job, attempt=1, version=version + 1, state=state))
         ]
         assert (bench.held(job, "a").state, bench.held(job, "a").version) == (state, version + 1)
         version += 1
     ended = bench.held(job, "a")
-    assert (ended.runs, ended.figures) == (("r1",), {"latency_p50_ms": 2.5})
+    assert ended.runs == ("r1",)
     assert (ended.done_ratio, ended.is_final) == (1.0, True)
     assert bench.held(job, "b").state == "queued"
 
@@ -326,7 +326,7 @@ def test_a_watt_is_spent_once(bench):
 def test_a_fleet_file_that_became_wrong_leaves_the_rules_as_they_were(bench):
     """No watt too many because somebody is typing."""
     bench.folder.fleet_file.write_text('fleet = "lab"\n[circuit.x]\nlimit_w = 10\n[device.a]\ncircuit = "x"\npower_w = 11\n')
-    bench.add("a", work=Canary())
+    bench.add("a")
     bench.online("a")
     assert bench.poll() == []
     bench.folder.fleet_file.write_text('fleet = "lab"\n[circ')

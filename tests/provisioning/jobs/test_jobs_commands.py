@@ -220,11 +220,10 @@ def test_a_terminal_sees_a_table(lab):
 def test_a_wrong_option_is_one_line(lab):
     """Before anything is written; a mistake in the suite before one in the selection."""
     for arguments, message in (
-        (("schedule", "x", "--on", "all"), "needs --cron"),
-        (("schedule", "x", "--on", "all", "--cron", "0 2 * * *"), "either a suite or --canary-run"),
-        (("schedule", "x", "--on", "all", "--cron", "0 25 * * *", "--canary-run"), "25"),
-        (("schedule", "X y", "--on", "all", "--cron", "0 2 * * *", "--canary-run"), "'X y'"),
-        (("schedule", "x", "--on", "all", "--end", "--canary-run"), "--end takes"),
+        (("schedule", "x", "--on", "all", "--cron", "0 2 * * *"), "needs a suite and --cron"),
+        (("schedule", "x", "SUITE", "--on", "all", "--cron", "0 25 * * *"), "25"),
+        (("schedule", "X y", "SUITE", "--on", "all", "--cron", "0 2 * * *"), "'X y'"),
+        (("schedule", "x", "SUITE", "--on", "all", "--end"), "--end takes"),
         (("run", "nothing.toml", "--on", "nobody"), "cannot read the suite"),
         (("schedule", "x", "nothing.toml", "--on", "nobody", "--cron", "0 2 * * *"), "cannot read the suite"),
         (("run", "SUITE", "--on", "board=("), "column 7"),
@@ -278,7 +277,7 @@ def test_a_timeout_that_is_no_number_is_a_wrong_use(lab):
 
 def test_a_rehearsed_schedule_is_json_for_machines(lab):
     """As that of `run`, and nothing is ordered."""
-    document = json.loads(lab.call("schedule", "n", "--canary-run", "--cron", "@daily", "--on", "all", "--dry-run", "--json")[0])
+    document = json.loads(lab.call("schedule", "n", str(lab.suite), "--cron", "@daily", "--on", "all", "--dry-run", "--json")[0])
     assert document == {"schedule": "n", "cron": "@daily", "devices": NAMES}
     assert json.loads(lab.call("jobs", "--json")[0])["jobs"] == []
 

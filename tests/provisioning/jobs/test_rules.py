@@ -88,11 +88,9 @@ def test_of_devices_with_an_exclusive_tag_one_measures():
     assert InFlight(rule, [exclusive]).why_not(Candidate(4, "b", 0, measures=False), 1) is None
 
 
-def test_cool_down_suspects_quiet_hours_and_the_most_in_flight():
-    """Each with its reason; a canary run is for suspects."""
-    rule = StartRules(quiet=("22:00-06:00",), suspects={"a": "p50 is 9% above its band"}, most_in_flight={"c": 1})
-    assert InFlight(rule).why_not(A, at("12:00")) == "suspect: p50 is 9% above its band"
-    assert InFlight(rule).why_not(Candidate(1, "a", 0, is_golden=True), at("12:00")) is None
+def test_cool_down_quiet_hours_and_the_most_in_flight():
+    """Each with its reason."""
+    rule = StartRules(quiet=("22:00-06:00",), most_in_flight={"c": 1})
     assert InFlight(rule).why_not(B, at("23:00")) == "quiet hours 22:00-06:00"
     assert InFlight(rule).why_not(Candidate(2, "b", 0, measures=False), at("23:00")) is None
     of_campaign = InFlight(rule, [Candidate(1, "a", 0, campaign="c")])
@@ -116,7 +114,6 @@ def random_day(draw):
         circuits_w={"x": 10.0, "y": 4.5},
         quiet=("22:00-06:00",) if draw.random() < 0.5 else (),
         places=places,
-        suspects={"d3": "odd"},
         most_in_flight={"c": draw.randint(1, 3)},
     )
     candidates = [
@@ -146,7 +143,6 @@ def run_a_day(seed):
             assert candidate.due_ns <= now_ns
             if candidate.measures:
                 assert rules.quiet_window(rule.quiet, now_ns) is None
-                assert candidate.device not in rule.suspects
                 assert ended_ns.get(candidate.device, -(1 << 60)) + candidate.cool_down_s * S <= now_ns
             waiting.remove(candidate)
             flying[candidate.device] = candidate
@@ -158,9 +154,7 @@ def run_a_day(seed):
     noon_ns = at("12:00") + 2 * 24 * 3600 * S
     for candidate in waiting:
         supply = rule.places[candidate.device]
-        never = candidate.measures and (
-            candidate.device in rule.suspects or (supply.power_w or 0) > rule.circuits_w.get(supply.circuit, 1e9)
-        )
+        never = candidate.measures and (supply.power_w or 0) > rule.circuits_w.get(supply.circuit, 1e9)
         assert (InFlight(rule, last_end_ns=ended_ns).why_not(candidate, noon_ns) is not None) is bool(never), (candidate, supply)
 
 

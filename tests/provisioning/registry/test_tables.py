@@ -5,10 +5,9 @@ import pytest
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.contract.health import Health
 from edgemeter.agent.contract.messages import DeviceState
-from edgemeter.agent.contract.orders import Canary, Doctor
-from edgemeter.provisioning.registry import campaigns, canary_runs, certificates, devices, jobs
+from edgemeter.agent.contract.orders import Doctor, Logs
+from edgemeter.provisioning.registry import campaigns, certificates, devices, jobs
 from edgemeter.provisioning.registry.campaigns import Campaign, CampaignCell, StepRules
-from edgemeter.provisioning.registry.canary_runs import CanaryRun
 from edgemeter.provisioning.registry.certificates import Certificate, EnrolmentRequest, EnrolmentToken
 from edgemeter.provisioning.registry.devices import Device, DeviceReport
 from edgemeter.provisioning.registry.jobs import NewJob
@@ -50,7 +49,7 @@ def test_a_job_is_found_by_how_its_name_begins(registry):
     """One of many; what was changed is read by its serial; a cancelled one has ended."""
     with registry.transaction() as statements:
         job = jobs.add(statements, NewJob(Doctor(), "doctor", 300.0, exclusive=("rack",)), [("pi-1", "lab"), ("pi-2", "lab")], 1)
-        jobs.add(statements, NewJob(Canary(discard_first=True), "golden", 300.0), [("pi-3", "lab")], 2)
+        jobs.add(statements, NewJob(Logs(), "logs", 300.0), [("pi-3", "lab")], 2)
     assert jobs.find_by_prefix(registry, job[:9]).job == job
     assert jobs.find_by_prefix(registry, job).exclusive == ("rack",)
     for unclear in ("", "%", "nothing", "*"):
@@ -60,7 +59,7 @@ def test_a_job_is_found_by_how_its_name_begins(registry):
     jobs.cancel(registry, job, "pi-2", 5)
     assert [execution.device for execution in jobs.executions_since(registry, before)] == ["pi-2"]
     assert jobs.count_states(registry, job) == {"queued": 1, "cancelled": 1}
-    assert [job.title for job in jobs.latest(registry, 1)] == ["golden"]
+    assert [job.title for job in jobs.latest(registry, 1)] == ["logs"]
 
 
 def test_a_campaign_with_its_cells(registry):
@@ -74,28 +73,6 @@ def test_a_campaign_with_its_cells(registry):
     assert campaigns.count_by_group(registry, "all") == {(1, "held"): 1}
     assert campaigns.read_coverage(registry, "all").counts["pending"] == 1
     assert campaigns.count_impossible(registry, "all") == 0
-
-
-def test_canary_runs_are_planned_ordered_and_kept(registry):
-    """At the first report and after each boot, once; the oldest runs go."""
-    with registry.transaction() as statements:
-        devices.put_reports(statements, [DeviceReport("pi-1", "lab", DeviceState(state="online", session=1), 1)])
-        devices.put_reports(statements, [DeviceReport("pi-1", "lab", HEALTH, 2)])
-        canary_runs.plan_canary(statements, HEALTH, 0)
-        canary_runs.plan_canary_now(statements, "pi-1", "lab", 5)
-        canary_runs.plan_canary(statements, HEALTH, 10**18)
-        canary_runs.order_due_canaries(statements, 10, 100, 500)
-        canary_runs.order_due_canaries(statements, 10**12, 100, 500)
-        canary_runs.plan_canary_soon(statements, "pi-1", 0, 2)
-        assert canary_runs.count_canary_failures(statements, "pi-1") == 3
-        canary_runs.reset_canary_failures(statements, "pi-1")
-        for number in range(canary_runs.KEPT_RUNS + 5):
-            canary_runs.put_canary_run(statements, CanaryRun(f"j{number}", "pi-1", number, {"p50": 1.5}, {"os": "x"}, ("p50",)))
-        canary_runs.put_canary_run(statements, CanaryRun("j64", "pi-1", 64, {"p50": 2.5}, {}))
-        canary_runs.restart_baseline(statements, "pi-1")
-    assert [execution.device for execution in jobs.unfinished_executions(registry)] == ["pi-1"]
-    runs = canary_runs.read_canary_runs(registry, "pi-1")
-    assert (len(runs), runs[-1].figures, runs[-1].is_kept, runs[0].doubted) == (60, {"p50": 2.5}, False, ("p50",))
 
 
 def test_tokens_requests_and_certificates(registry):
