@@ -23,7 +23,7 @@ OF_THE_AGENT = {
         "ledger.own_runs",
         "datasets.dataset", "engine.confinement", "engine.inspection", "generators.gguf_file",
         "quality.gate", "quality.scoring", "recognition.recognise", "runtimes",
-        "runtimes.noise", "runtimes.pte_file", "runtimes.torch_archive", "sandbox.confine", "sandbox.policy", "tasks", "vision.preprocess",
+        "runtimes.noise", "runtimes.torch_archive", "sandbox.confine", "sandbox.policy", "tasks", "vision.preprocess",
     },
     "provisioning": {
         # What is to be measured elsewhere, and the form in which it comes back.
@@ -44,12 +44,12 @@ BY_NAME = {
 }
 # A library's errors are mapped where it is wrapped, so it is wrapped in one place; torch is what the models are made with.
 ONE_HOME = (
-    "PIL", "isal", "paho", "amqtt", "influxdb_client", "cryptography", "tflite_runtime", "pyarrow", "psycopg",
+    "PIL", "paho", "amqtt", "influxdb_client", "cryptography", "tflite_runtime", "pyarrow", "psycopg",
 )  # fmt: skip
 HEAVY = (
     "cv2",
     "ai_edge_litert", "amqtt", "cryptography", "executorch", "hailo_platform", "influxdb_client", "jtop", "litert_lm",
-    "ncnn", "onnxruntime", "onnxruntime_genai", "openvino", "paho", "psycopg", "pyarrow", "pyjoulescope_driver", "pynvml", "rknnlite",
+    "ncnn", "onnxruntime", "onnxruntime_genai", "openvino", "paho", "psycopg", "pyarrow", "pyjoulescope_driver", "pynvml",
     "serial", "smbus2", "tensorrt", "tflite_runtime", "torch", "xllamacpp",
 )  # fmt: skip
 # Modules that import PyTorch at the top: only the builder and a function import them.

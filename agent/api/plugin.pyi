@@ -36,8 +36,6 @@ from edgemeter.agent.power import Reading as Reading
 from edgemeter.agent.power.sysfs import read_number as read_number
 from edgemeter.agent.power.values import as_unavailable as as_unavailable
 from edgemeter.agent.power.values import scope_setting as scope_setting
-from edgemeter.agent.power.world import HERE as HERE
-from edgemeter.agent.power.world import SensorWorld as SensorWorld
 from edgemeter.agent.runtimes import Array as Array
 from edgemeter.agent.runtimes import Loaded as Loaded
 from edgemeter.agent.runtimes import Options as Options

@@ -14,9 +14,10 @@ from pathlib import Path
 from typing import Literal, cast
 from urllib.parse import SplitResult, unquote, urlsplit
 
-from edgemeter.agent.base.config import BROKER_FILES, Config
+from edgemeter.agent.base.config import Config
 from edgemeter.agent.base.errors import ConfigError, EdgemeterError, UnavailableError
 from edgemeter.agent.base.tls import TlsFiles, check, secret, tls_context, tls_files, tls_refusal
+from edgemeter.agent.base.variables import BROKER_FILE_VARIABLES
 
 Scheme = Literal["mqtt", "mqtts"]
 MqttVersion = Literal["5", "3.1.1"]
@@ -83,12 +84,8 @@ def parse_address(
 
 def configured_address(text: str, settings: Config) -> BrokerAddress:
     """Return the address in `text`, with the files that the configuration names; raises as `parse_address`."""
-    return address_with_files(text, {name: Path(value) if (value := getattr(settings, name)) else None for name in BROKER_FILES})
-
-
-def address_with_files(text: str, files: Mapping[str, Path | None]) -> BrokerAddress:
-    """Return the address in `text`, with the files of `options.broker_files` by parameter name; raises as `parse_address`."""
-    user, password, ca, certificate, key = (files[name] for name in BROKER_FILES)
+    files = {name: Path(value) if (value := getattr(settings, name)) else None for name in BROKER_FILE_VARIABLES}
+    user, password, ca, certificate, key = files.values()
     return parse_address(text, user_file=user, password_file=password, tls=TlsFiles(ca, certificate, key))
 
 

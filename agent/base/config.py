@@ -3,7 +3,6 @@
 import os
 import platform
 import re
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -13,9 +12,8 @@ from edgemeter.agent.base import durable_file
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.base.toml import read_toml
 from edgemeter.agent.base.types import Name
+from edgemeter.agent.base.variables import BROKER_FILE_VARIABLES
 
-# Settings that are options too.
-BROKER_FILES = ("broker_user_file", "broker_password_file", "broker_ca_file", "broker_certificate_file", "broker_key_file")
 # Settings of sensors that name a file.
 SENSOR_FILES = ("path", "password_file")
 EVERYONE = Path("/etc/edgemeter/config.toml")
@@ -61,7 +59,7 @@ def read_file(path: Path) -> Config:
     def absolute(name: str) -> str:
         return str(folder / os.path.expanduser(name))  # noqa: PTH111 - one that cannot be expanded is no error
 
-    files = {name: absolute(value) for name in (*BROKER_FILES, "signing_key_file") if (value := getattr(written, name))}
+    files = {name: absolute(value) for name in (*BROKER_FILE_VARIABLES, "signing_key_file") if (value := getattr(written, name))}
     sensors = {
         sensor: {key: absolute(value) if key in SENSOR_FILES and isinstance(value, str) else value for key, value in table.items()}
         for sensor, table in written.sensors.items()
@@ -99,9 +97,10 @@ class _CertifiedNames(msgspec.Struct, frozen=True, kw_only=True):
     fleet: Name
 
 
-def from_options(options: Mapping[str, Any]) -> Config:
-    """Return the configuration that the option `config` names, its broker's files overridden by the other options; raises as `read`."""
-    return msgspec.structs.replace(read(options["config"]), **{name: str(options[name]) for name in BROKER_FILES if options.get(name)})
+def in_effect(path: Path | None) -> Config:
+    """Return the configuration as `read` does, its broker's files overridden by the environment; raises as `read`."""
+    overriding = {key: file for key, variable in BROKER_FILE_VARIABLES.items() if (file := os.environ.get(variable))}
+    return msgspec.structs.replace(read(path), **overriding)
 
 
 def home() -> Path:

@@ -1,7 +1,4 @@
-"""Compression in zlib's format (RFC 1950), as records travel and are kept: by ISA-L where that is installed, else by Python's zlib.
-
-Beside zlib's level 1, ISA-L takes an eighth of the time to compress records with raw samples and is no larger; to unpack, less than half.
-"""
+"""Compression in zlib's format (RFC 1950), as records travel and are kept."""
 
 import io
 import zlib
@@ -9,17 +6,7 @@ from collections.abc import Callable
 
 from edgemeter.agent.base.errors import ConfigError
 
-try:
-    from isal import isal_zlib as _codec
-
-    _LEVEL = 2
-except ImportError:
-    import zlib as _codec  # type: ignore[no-redef]
-
-    _LEVEL = 1
-
-# ISA-L's stubs say that its error is an instance.
-_BROKEN: tuple[type[Exception], ...] = (zlib.error, _codec.error)  # type: ignore[assignment]
+_LEVEL = 1
 # A small window and little memory: setting up costs more than compressing one record.
 _RAW, _LITTLE_MEMORY = -13, 5
 # What is unpacked at once: most messages and chunks, which then need no second copy.
@@ -29,13 +16,13 @@ _PORTION_BYTES = 64 << 10
 
 def compress(*pieces: bytes) -> bytes:
     """Return the pieces, one after the other, compressed; they are not copied into one."""
-    packing = _codec.compressobj(_LEVEL)
+    packing = zlib.compressobj(_LEVEL)
     return b"".join([*map(packing.compress, pieces), packing.flush()])
 
 
 def compress_beside(text: bytes, dictionary: bytes) -> bytes:
     """Return `text` compressed without what it shares with `dictionary`, of which the last 8 kB count, without header and checksum."""
-    packing = _codec.compressobj(_LEVEL, _codec.DEFLATED, _RAW, _LITTLE_MEMORY, _codec.Z_DEFAULT_STRATEGY, dictionary)
+    packing = zlib.compressobj(_LEVEL, zlib.DEFLATED, _RAW, _LITTLE_MEMORY, zlib.Z_DEFAULT_STRATEGY, dictionary)
     return packing.compress(text) + packing.flush()
 
 
@@ -54,12 +41,12 @@ def expand(packed: bytes, limit_of: Callable[[bytes], int]) -> bytes:
     """
     try:
         return _expanded(packed, limit_of)
-    except _BROKEN as error:
+    except zlib.error as error:
         raise ConfigError(f"compressed, but broken ({error})") from error
 
 
 def _expanded(packed: bytes, limit_of: Callable[[bytes], int]) -> bytes:
-    unpacking = _codec.decompressobj()
+    unpacking = zlib.decompressobj()
     view = memoryview(packed)
     portion = unpacking.decompress(view[:_PORTION_BYTES], BEGINNING_BYTES)
     is_whole: bool = unpacking.eof

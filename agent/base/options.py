@@ -9,17 +9,9 @@ import click
 
 from edgemeter.agent.base.progress import QUIET
 from edgemeter.agent.base.tables import Format
-from edgemeter.agent.base.variables import BROKER_FILE_VARIABLES
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 PATH = click.Path(path_type=Path)
-_BROKER_FILES = {
-    "user": "File with the user name for the broker.",
-    "password": "File with the password for the broker.",
-    "ca": "CA certificate (PEM) to trust with mqtts://. Default: the system's.",
-    "certificate": "Client certificate (PEM), for a broker that requires one (mTLS).",
-    "key": "Key of the client certificate (PEM).",
-}
 
 
 class FiniteRange(click.FloatRange):
@@ -31,16 +23,6 @@ class FiniteRange(click.FloatRange):
         if not math.isfinite(number):
             self.fail(f"{value!r} is not a finite number", param, ctx)
         return number
-
-
-def broker_files(command: _Command) -> _Command:
-    """Add `--broker-user-file`, `--broker-password-file`, `--broker-ca-file`, `--broker-certificate-file` and `--broker-key-file`."""
-    return added(
-        *(
-            click.option(f"--broker-{name}-file", envvar=BROKER_FILE_VARIABLES[name], type=PATH, help=text)
-            for name, text in _BROKER_FILES.items()
-        )
-    )(command)
 
 
 def names_and_config(command: _Command) -> _Command:
@@ -88,6 +70,11 @@ def delivery_timeout_option(command: _Command) -> _Command:
 def json_option(text: str) -> Callable[[_Command], _Command]:
     """Return what adds `--json`, which prints what `text` says: for a command without a table; others have `format_option`."""
     return click.option("--json", "as_json", is_flag=True, help=text)
+
+
+def rows_json_option(text: str) -> Callable[[_Command], _Command]:
+    """Return what adds `--json` as `form` (None: table), for a command that prints a table on the terminal or what `text` says."""
+    return click.option("--json", "form", flag_value="json", help=text)
 
 
 def format_option(text: str) -> Callable[[_Command], _Command]:

@@ -39,8 +39,9 @@ def tls_files(files: TlsFiles | None, environ: Mapping[str, str] = os.environ) -
     """Return the files as given, and those of the environment in place of missing ones."""
     files = files or TlsFiles()
     named = {
-        name: getattr(files, name) or (Path(stated_path) if (stated_path := environ.get(BROKER_FILE_VARIABLES[name])) else None)
+        name: getattr(files, name) or (Path(stated_path) if (stated_path := environ.get(variable)) else None)
         for name in ("ca", "certificate", "key")
+        if (variable := BROKER_FILE_VARIABLES[f"broker_{name}_file"])
     }
     return TlsFiles(**named)
 
@@ -51,7 +52,7 @@ def secret(kind: str, file: Path | None, environ: Mapping[str, str] = os.environ
     Raises:
         ConfigError: the file cannot be read.
     """
-    named = environ.get(BROKER_FILE_VARIABLES[kind])
+    named = environ.get(BROKER_FILE_VARIABLES[f"broker_{kind}_file"])
     path = file or (Path(named) if named else None)
     if path is None:
         return environ.get(BROKER_SECRET_VARIABLES[kind])

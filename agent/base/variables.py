@@ -5,13 +5,13 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-# A file's path for each of what is shown to a broker; the option and the key of the configuration are `broker_NAME_file`.
+# By key of the configuration: the file's path for each of what is shown to a broker.
 BROKER_FILE_VARIABLES: Mapping[str, str] = {
-    "user": "EDGEMETER_MQTT_USER_FILE",
-    "password": "EDGEMETER_MQTT_PASSWORD_FILE",
-    "ca": "EDGEMETER_MQTT_CA_FILE",
-    "certificate": "EDGEMETER_MQTT_CERTIFICATE_FILE",
-    "key": "EDGEMETER_MQTT_KEY_FILE",
+    "broker_user_file": "EDGEMETER_MQTT_USER_FILE",
+    "broker_password_file": "EDGEMETER_MQTT_PASSWORD_FILE",
+    "broker_ca_file": "EDGEMETER_MQTT_CA_FILE",
+    "broker_certificate_file": "EDGEMETER_MQTT_CERTIFICATE_FILE",
+    "broker_key_file": "EDGEMETER_MQTT_KEY_FILE",
 }
 # In place of a file; both are secrets.
 BROKER_SECRET_VARIABLES: Mapping[str, str] = {"user": "EDGEMETER_MQTT_USER", "password": "EDGEMETER_MQTT_PASSWORD"}

@@ -6,7 +6,7 @@ from typing import Any
 import click
 
 from edgemeter.agent.base.errors import FAILED
-from edgemeter.agent.base.options import PATH, format_option, quiet_option
+from edgemeter.agent.base.options import PATH, format_option
 from edgemeter.agent.base.progress import note
 from edgemeter.agent.base.tables import Format, console_for, print_data
 from edgemeter.agent.cli.case_options import MODEL_OPTIONS, case_options
@@ -16,7 +16,6 @@ from edgemeter.agent.cli.case_options import MODEL_OPTIONS, case_options
 @click.option("-m", "--model", type=PATH, required=True, help="Model file to score.")
 @case_options(*MODEL_OPTIONS, "subset", "seed")
 @click.option("--classes", "with_classes", is_flag=True, help="Also print a table of the classes; JSON always holds them.")
-@quiet_option
 @format_option('Print one object: {"ap": ..., "ap50": ..., "ap75": ..., "per_class": {...}, ...}.')
 def accuracy(*, with_classes: bool, form: Format | None, **options: Any) -> None:
     """Score a model without timing it.

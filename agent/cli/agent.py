@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from edgemeter.agent.base.command_group import DefaultGroup
-from edgemeter.agent.base.options import FiniteRange, broker_files, delivery_timeout_option, format_option, names_and_config
+from edgemeter.agent.base.options import FiniteRange, delivery_timeout_option, names_and_config, rows_json_option
 from edgemeter.agent.base.tables import Format, console_for, print_data
 from edgemeter.agent.base.terminal import plain_table, print_text
 
@@ -29,7 +29,7 @@ SHOWN_FIELDS = ("schedule", "state", "reason", "done_ratio", "runs", "arrived_ns
 
 @click.command(short_help="Show the orders received, with their results.")
 @click.option("--last", type=click.IntRange(1, 2000), default=20, show_default=True, help="Number of orders, the latest first.")
-@format_option('Print {"jobs": [...], "schedules": [...]}.')
+@rows_json_option('Print {"jobs": [...], "schedules": [...]}.')
 def jobs(last: int, *, form: Format | None) -> None:
     """Show the orders this device has received, their results, and its schedules.
 
@@ -128,12 +128,11 @@ def status(*, as_json: bool) -> None:
 
 @agent.command(short_help="Run the daemon until it is stopped.")
 @click.option("--broker", envvar="EDGEMETER_BROKER", help="HOST[:PORT], mqtt://... or mqtts://... Default: the configuration's.")
-@broker_files
 @names_and_config
 def up(broker: str | None, device: str | None, fleet: str | None, **options: Any) -> None:
     """Run the daemon until Ctrl-C or SIGTERM: stay connected, report this device, deliver the outbox.
 
-    Example: edgemeter agent up --broker mqtts://broker.example --broker-ca-file ca.pem
+    Example: edgemeter agent up --broker mqtts://broker.example
     """
     import os
 
@@ -154,7 +153,7 @@ def up(broker: str | None, device: str | None, fleet: str | None, **options: Any
         settle_moved_card(configuration.home(), alive=lambda: notify_service_manager("READY=1\nWATCHDOG=1"))
         if (line := restore_leftover(configuration.home())) is not None:
             logging.getLogger(__name__).warning("%s", line)
-        settings = configuration.from_options(options)
+        settings = configuration.in_effect(options["config"])
         if (where := broker or settings.broker) is None:
             raise ConfigError("no broker is named: give --broker HOST, or set `broker` in the configuration")
         # A wrong address is reported while this is still a command.
@@ -165,7 +164,6 @@ def up(broker: str | None, device: str | None, fleet: str | None, **options: Any
             fleet=fleet,
             broker=where,
             config=str(options["config"]) if options["config"] else None,
-            files={name: str(options[name]) for name in configuration.BROKER_FILES if options[name]},
         )
         # In this process, which keeps the lock, a new program: it runs for months without the memory of the command line, and its few
         # threads share one arena (glibc).
@@ -202,7 +200,6 @@ def join(join_file: Path, home: Path | None, config: Path, patience_s: float) ->
 
 @agent.command(short_help="Send the records that wait in the outbox.")
 @click.option("--broker", envvar="EDGEMETER_BROKER", help="HOST[:PORT], mqtt://... or mqtts://... Default: the configuration's.")
-@broker_files
 @names_and_config
 @delivery_timeout_option
 def publish(**options: Any) -> None:

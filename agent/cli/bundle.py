@@ -11,7 +11,7 @@ import msgspec
 
 from edgemeter.agent.base.command_group import DefaultGroup
 from edgemeter.agent.base.errors import FAILED, ConfigError
-from edgemeter.agent.base.options import PATH, format_option
+from edgemeter.agent.base.options import PATH, rows_json_option
 from edgemeter.agent.base.tables import Format, console_for, print_data
 
 
@@ -26,7 +26,7 @@ def bundle() -> None:
 @bundle.command(short_help="Recompute every figure, and check signatures.")
 @click.argument("bundles", nargs=-1, required=True, metavar="BUNDLE|FOLDER...", type=PATH)
 @click.option("--public-key", "key", type=PATH, help="Public key (PEM) that the signature must match. Default: any key, or none.")
-@format_option('Print {"bundles": [...]}.')
+@rows_json_option('Print {"bundles": [...]}.')
 def verify(bundles: tuple[Path, ...], key: Path | None, *, form: Format | None) -> None:
     """Recompute every figure of bundles, or of runs in the ledger (by id), from their raw samples, and check their signatures.
 
@@ -53,7 +53,7 @@ def verify(bundles: tuple[Path, ...], key: Path | None, *, form: Format | None) 
 
 @bundle.command(short_help="Show the record, the files and the signer.")
 @click.argument("file", metavar="BUNDLE", type=PATH)
-@format_option('Print {"file", "record", "members", "series", "signature"}.')
+@rows_json_option('Print {"file", "record", "members", "series", "signature"}.')
 def show(file: Path, *, form: Format | None) -> None:
     """Show what a bundle holds: the record in a few lines, its files, who signed it. Nothing is recomputed.
 

@@ -12,7 +12,7 @@ from click.core import ParameterSource
 from edgemeter.agent.base.command_group import CommandGroup, Sections
 from edgemeter.agent.base.config import file_in_use, places
 from edgemeter.agent.base.documents import print_json
-from edgemeter.agent.base.options import PATH, broker_files, format_option, json_option, names_and_config
+from edgemeter.agent.base.options import PATH, json_option, names_and_config, rows_json_option
 from edgemeter.agent.base.tables import Format, console_for, print_data
 from edgemeter.agent.base.terminal import plain_table, safe_text
 from edgemeter.agent.base.variables import VARIABLES, set_variables, unknown_variables
@@ -50,9 +50,8 @@ def config() -> None:
 @click.command()
 @names_and_config
 @click.option("--broker", envvar="EDGEMETER_BROKER", help="HOST[:PORT], mqtt://... or mqtts://... Default: the configuration's.")
-@broker_files
 @power_option
-@format_option('Print {"settings": [{"key", "value", "source"}], "variables": {...}}.')
+@rows_json_option('Print {"settings": [{"key", "value", "source"}], "variables": {...}}.')
 @click.pass_context
 def show(ctx: click.Context, /, config: Path | None, *, form: Format | None, **options: Any) -> None:
     """Show every setting with its value and where it comes from: an option, a variable, a file, or the default.
@@ -74,7 +73,7 @@ def show(ctx: click.Context, /, config: Path | None, *, form: Format | None, **o
 
 @click.command()
 @click.option("--config", type=PATH, envvar="EDGEMETER_CONFIG", help="Configuration file (TOML) of the agent.")
-@format_option('Print {"files": [{"path", "exists", "is_read"}]}.')
+@rows_json_option('Print {"files": [{"path", "exists", "is_read"}]}.')
 def path(config: Path | None, *, form: Format | None) -> None:
     """Show which configuration files are looked for, which of them exist, and which one is read.
 
@@ -137,7 +136,7 @@ def check(ctx: click.Context, /, file: Path | None, kind: str | None, *, as_json
 
 
 @click.command()
-@format_option('Print {"NAME": {"meaning", "default", "read_by"}}.')
+@rows_json_option('Print {"NAME": {"meaning", "default", "read_by"}}.')
 def variables(*, form: Format | None) -> None:
     """List every environment variable that is read, with its default. Options override variables, which override files.
 

@@ -7,16 +7,15 @@ import click
 
 from edgemeter.agent.base import config
 from edgemeter.agent.base.errors import FAILED
-from edgemeter.agent.base.options import broker_files, config_option, format_option
+from edgemeter.agent.base.options import config_option, rows_json_option
 from edgemeter.agent.base.progress import note
 from edgemeter.agent.base.tables import Format, console_for, print_data
 
 
 @click.command()
 @click.option("--broker", envvar="EDGEMETER_BROKER", help="Also check the connection to this broker.")
-@broker_files
 @config_option
-@format_option('Print {"findings": [...]}.')
+@rows_json_option('Print {"findings": [...]}.')
 def doctor(broker: str | None, *, form: Format | None, **options: Any) -> None:
     """Check this device (board, runtimes, sensors, clock, broker), and show how to fix what is wrong.
 
@@ -28,7 +27,7 @@ def doctor(broker: str | None, *, form: Format | None, **options: Any) -> None:
     from edgemeter.agent.operating.changes import restore_leftover
 
     note(restore_leftover(config.home()))
-    settings = config.from_options(options)
+    settings = config.in_effect(options["config"])
     findings = examination.examine(broker=broker or settings.broker, home=config.home(), settings=settings)
     if not print_data(form, examination.as_json(findings)):
         console_for(form).print(examination.render(findings))

@@ -134,7 +134,7 @@ def measure(
     _refuse_options_of_here(options["on"])
     written, folder = run_session.written_suite(suite, models, options)
     cases = expand(written, folder).cases
-    own_runs = open_own_runs(config.from_options(options)) if options.get("save", True) else None
+    own_runs = open_own_runs(config.in_effect(options["config"])) if options.get("save", True) else None
     work = _work(written, folder, cases, options, report, announcement(cases))
     keeping = run_session.RecordKeeping(None, own_runs)
 

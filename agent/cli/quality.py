@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from edgemeter.agent.base.errors import FAILED, ConfigError
-from edgemeter.agent.base.options import PATH, format_option, quiet_option
+from edgemeter.agent.base.options import PATH, rows_json_option
 from edgemeter.agent.base.progress import note
 from edgemeter.agent.base.tables import Format, console_for, print_data
 from edgemeter.agent.base.terminal import plain_table
@@ -37,8 +37,7 @@ if TYPE_CHECKING:
 )  # fmt: skip
 @click.option("--runtime", help="Generator: llama, litert-lm, genai, server. Default: by the file's name.")
 @click.option("--threads", type=click.IntRange(1, 1024), default=1, show_default=True, help="Threads of the generator.")
-@quiet_option
-@format_option('Print {"files": [{"file": ..., "quality": {...}}], "gate": {...} or null, "imported": [...]}.')
+@rows_json_option('Print {"files": [{"file": ..., "quality": {...}}], "gate": {...} or null, "imported": [...]}.')
 def quality(
     model: Path | None,
     source: Path | None,

@@ -12,7 +12,6 @@ from edgemeter.agent.base.errors import FAILED, TransientError
 from edgemeter.agent.base.model_names import model_names
 from edgemeter.agent.base.options import (
     PATH,
-    broker_files,
     delivery_timeout_option,
     format_option,
     names_and_config,
@@ -38,7 +37,6 @@ if TYPE_CHECKING:
 @click.option("--together", is_flag=True, help="Measure each model alone, then pairs and all at the same time: how much each slows down.")
 @power_option
 @click.option("--broker", envvar="EDGEMETER_BROKER", help="Deliver by MQTT to HOST[:PORT], mqtt://... or mqtts://...")
-@broker_files
 @click.option(
     "--if-no-broker", type=click.Choice(["fail", "keep"]), default="fail", show_default=True,
     help="If no broker answers at the start: fail, or measure and keep the results in the outbox.",

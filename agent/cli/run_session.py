@@ -123,7 +123,7 @@ def run_session(suite: Suite, options: Mapping[str, Any], report: Callable[[str]
         from edgemeter.agent.power.detect import check_sensors
         from edgemeter.agent.session import session
 
-        settings = config.from_options(options)
+        settings = config.in_effect(options["config"])
         identity = session.DeviceIdentity(*config.names(options["device"], options["fleet"], settings))
         check_sensors(options["power"], settings.power, settings.sensors)
         new_recorder = _new_recorder(options, settings)
@@ -266,7 +266,7 @@ def publish_outbox(options: Mapping[str, Any]) -> str:
     from edgemeter.agent.delivery.outbox_file import OUTBOX, try_again
     from edgemeter.agent.session import session
 
-    settings = config.from_options(options)
+    settings = config.in_effect(options["config"])
     identity = session.DeviceIdentity(*config.names(options["device"], options["fleet"], settings))
     if not (address := options["broker"] or settings.broker):
         raise ConfigError("no broker is named: give --broker HOST, or set `broker` in the configuration")

@@ -13,7 +13,7 @@ from edgemeter.agent.base.completion import completes
 from edgemeter.agent.base.config import home
 from edgemeter.agent.base.config import read as read_config
 from edgemeter.agent.base.documents import print_json
-from edgemeter.agent.base.options import config_option, json_option, quiet_option
+from edgemeter.agent.base.options import config_option, json_option
 from edgemeter.agent.base.progress import note, progress_bar, wait_note
 from edgemeter.agent.energy.self_test import judged, length_s, read_under_load, switched_load, turns
 from edgemeter.agent.machine import fingerprint
@@ -28,7 +28,6 @@ from edgemeter.agent.power.stored import MeasuredProperty, SelfTest, contradicti
 @click.option("--seconds", type=click.FloatRange(20), help="Length of the test. Default: 60, or 90 of the sensor's periods.")
 @click.option("--no-load", is_flag=True, help="Leave the processor alone, on a board in use: only gaps, steps and hangs are looked for.")
 @config_option
-@quiet_option
 @json_option("Print what was measured, with bounds, as JSON.")
 def check_sensor(name: str, seconds: float | None, config: Path | None, *, no_load: bool, as_json: bool) -> None:
     """Switch a load on all cores on and off, and measure how the sensor shows it: how late, averaged over what, by which clock.

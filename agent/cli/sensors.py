@@ -14,7 +14,7 @@ from edgemeter.agent.base.command_group import CommandGroup, Sections
 from edgemeter.agent.base.completion import completes
 from edgemeter.agent.base.config import read as read_config
 from edgemeter.agent.base.errors import FAILED, EdgemeterError, UnavailableError
-from edgemeter.agent.base.options import config_option, format_option, json_option
+from edgemeter.agent.base.options import config_option, json_option, rows_json_option
 from edgemeter.agent.base.tables import Format, console_for, print_data
 from edgemeter.agent.machine.board import board_key
 from edgemeter.agent.power.detect import DetectedSensor, LiveReading, choose_sensor, detect_sensors, open_sensor, read_now
@@ -38,7 +38,7 @@ COUNTER_WARNING = "an energy counter: a single reading of it gives no power"
 @click.group(cls=CommandGroup, sections=COMMANDS, invoke_without_command=True)
 @config_option
 @click.option("--all", "everything", is_flag=True, help="Also list absent sensors, with the reason.")
-@format_option('Print {"sensors": [...], "chosen": ...}.')
+@rows_json_option('Print {"sensors": [...], "chosen": ...}.')
 @click.pass_context
 def sensors(context: click.Context, config: Path | None, *, everything: bool, form: Format | None) -> None:
     """List the power sensors of this machine: power now, scope, what the scope excludes, and which one a run uses.

@@ -43,11 +43,11 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     annotations: str | None = None  # Ground truth: COCO JSON, YOLO labels, an index of classes (JSON or text), ...
     reader: str | None = None  # Reader of the ground truth. Default: the one that recognises its format.
     runtime: str | list[str] | None = None
-    """Runtime: litert, edgetpu, onnx, openvino, ncnn, executorch, pytorch, tensorrt, hailo, rknn, python, llama, litert-lm, genai, server,
+    """Runtime: litert, edgetpu, onnx, openvino, ncnn, executorch, pytorch, tensorrt, hailo, python, llama, litert-lm, genai, server,
     served, replay, a plug-in's, or a class of a file (FILE.py:NAME). Default: by the file's suffix."""
     task: str | None = None  # Task: a name, or a class of a file (FILE.py:NAME). Default: the card's, or what the outputs show.
     backend: str | list[str] | None = None
-    """Backend of the runtime. litert: xnnpack, gpu, ...; onnx: cpu, cuda, openvino-ep, ...; python: cpu, cuda; edgetpu: usb, ..."""
+    """Backend of the runtime. litert: xnnpack, gpu, ...; onnx: cpu, cuda, xnnpack, ...; python: cpu, cuda; edgetpu: usb, ..."""
     options: dict[str, str] | None = None  # Options of a runtime or factory, such as kv_type=q8_0: see docs/reference/.
     threads: Threads | list[Threads] | None = None  # Threads of the runtime.
     subset: Positive | None = None

@@ -10,7 +10,7 @@ from edgemeter.agent.base.toml import parse_toml
 FORMATS = {
     ".tflite": "litert", ".onnx": "onnx", ".pt": "pytorch", ".pth": "pytorch", ".torchscript": "pytorch", ".pt2": "pytorch",
     ".pte": "executorch", ".xml": "openvino", ".param": "ncnn", ".engine": "tensorrt", ".plan": "tensorrt", ".json": "replay",
-    ".gguf": "llama", ".litertlm": "litert-lm", ".server": "server", ".hef": "hailo", ".rknn": "rknn",
+    ".gguf": "llama", ".litertlm": "litert-lm", ".server": "server", ".hef": "hailo",
 }  # fmt: skip
 # The runtime of a factory, by its address `FILE.py:make` or `package.module:make`, and of functions that are measured in their process.
 PYTHON = "python"

@@ -133,13 +133,12 @@ RECENT_LOG = RecentLog()
 
 
 class DaemonOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """Who the daemon is, at which broker, and with which files; `config` is the configuration file."""
+    """Who the daemon is, at which broker; `config` is the configuration file."""
 
     device: str
     fleet: str
     broker: str
     config: str | None
-    files: dict[str, str]
 
 
 class Daemon:
@@ -147,7 +146,7 @@ class Daemon:
 
     def __init__(self, options: DaemonOptions) -> None:
         config_path = Path(options.config) if options.config else None
-        settings = configuration.from_options({"config": config_path, **options.files})
+        settings = configuration.in_effect(config_path)
         self.address = broker_address.configured_address(options.broker, settings)
         home = configuration.home()
         self.outbox = Outbox(home / OUTBOX, settings.outbox_limit_mb << 20)

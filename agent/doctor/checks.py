@@ -199,7 +199,6 @@ RUNTIMES: Mapping[str, Sequence[RuntimePackage]] = {
     "executorch": (RuntimePackage("executorch", "executorch.extension.pybindings._C", "executorch"),),
     "pytorch": (RuntimePackage("torch", "torch", "torch"),),
     "hailo": (RuntimePackage("hailort", "hailo_platform", "hailo"),),
-    "rknn": (RuntimePackage("rknn-toolkit-lite2", "rknnlite.api", "rknn"),),
     "tensorrt": (
         RuntimePackage("tensorrt", "tensorrt", "tensorrt"),
         RuntimePackage("tensorrt-cu13", "tensorrt", "tensorrt"),

@@ -158,7 +158,9 @@ def _read_csv(path: str, lines: Sequence[str], time_column: str | None, power_co
         log.step_w = min(log.step_w or unit_w, unit_w * 10.0 ** -len(power[2] or ""))
         readings = log.readings.setdefault("" if device_at is None else device, [])
         if not power_column and readings and readings[-1][0].at_s == moment.at_s:
-            raise ConfigError(f"{path!r} has two powers at {time}, of several GPUs: log `--query-gpu=timestamp,index,power.draw`")
+            raise ConfigError(
+                f"{path!r} has two powers at {time}, of several GPUs: log `nvidia-smi --query-gpu=timestamp,index,power.draw`"
+            )
         readings.append((moment, unit_w * float(power[1].replace(",", "."))))
     return log
 

@@ -16,7 +16,7 @@ from edgemeter.agent.machine.throttling import governor
 # Distributions whose version changes what is measured: the runtimes, and what prepares inputs and scores answers.
 LIBRARIES = (
     "ai-edge-litert", "tflite-runtime", "onnxruntime", "onnxruntime-gpu", "onnxruntime-openvino", "onnxruntime-qnn", "torch",
-    "executorch", "openvino", "ncnn", "tensorrt", "hailort", "rknn-toolkit-lite2", "numpy", "pillow", "opencv-python",
+    "executorch", "openvino", "ncnn", "tensorrt", "hailort", "numpy", "pillow", "opencv-python",
     "opencv-python-headless",
 )  # fmt: skip
 # The second is the fallback of distributions without the first.

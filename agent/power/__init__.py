@@ -145,13 +145,16 @@ def sensor_class(name: str) -> type[PowerSensor]:
     return sensor
 
 
-def create(name: str, *, root: Path = ROOT, **settings: Any) -> PowerSensor:
+def create(name: str, **settings: Any) -> PowerSensor:
     """Return the sensor of that name; nothing is read yet. A setting `type` names the sensor where `name` is the user's own.
+
+    A `root` that is a Path is the folder that stands for /, for sensors that read files.
 
     Raises:
         ConfigError: no sensor has that name, or it does not know a setting.
     """
-    check_settings(name, settings if isinstance(root, Path) else {**settings, "root": root})
+    root = settings.pop("root") if isinstance(settings.get("root"), Path) else ROOT
+    check_settings(name, settings)
     kind = sensor_class(settings.pop("type", name))
     of_user = {key: positive_setting(name, key, settings.pop(key)) for key in GAIN_SETTINGS if key in settings}
     sensor = kind(**settings, **({"root": root} if "root" in inspect.signature(kind).parameters else {}))
@@ -167,18 +170,21 @@ class GainSensor(PowerSensor):
     def describe(self) -> Description:
         """Return the sensor's description, with the steps multiplied too; without a `gain_u` the gain's uncertainty stays the driver's."""
         description = self._sensor.describe()
-        stepped = {name: getattr(description, name) for name in ("resolution_w", "resolution_mj", "offset_u_w")}
         return replace(
             description,
             gain_u_ratio=description.gain_u_ratio if self._gain_u is None else self._gain_u,
-            **{name: None if step is None else step * self._gain for name, step in stepped.items()},
+            resolution_w=self._multiplied(description.resolution_w),
+            resolution_mj=self._multiplied(description.resolution_mj),
+            offset_u_w=self._multiplied(description.offset_u_w),
         )
 
     def read(self) -> Reading:
         """Return the newest reading, multiplied."""
         reading = self._sensor.read()
-        power_w = None if reading.power_w is None else self._gain * reading.power_w
-        return replace(reading, power_w=power_w, energy_mj=None if reading.energy_mj is None else self._gain * reading.energy_mj)
+        return replace(reading, power_w=self._multiplied(reading.power_w), energy_mj=self._multiplied(reading.energy_mj))
+
+    def _multiplied(self, value: float | None) -> float | None:
+        return None if value is None else self._gain * value
 
     def close(self) -> None:
         """Close the sensor."""

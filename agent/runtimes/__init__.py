@@ -29,7 +29,6 @@ RUNTIMES: Mapping[str, str] = {
     "pytorch": "edgemeter.agent.runtimes.pytorch:PyTorch",
     "tensorrt": "edgemeter.agent.runtimes.nvidia_tensorrt:TensorRt",
     "hailo": "edgemeter.agent.runtimes.hailo:Hailo",
-    "rknn": "edgemeter.agent.runtimes.rknn:Rknn",
     "python": "edgemeter.agent.runtimes.python_factory:PythonFactory",
     "replay": "edgemeter.agent.runtimes.replay:ReplayRuntime",
     "served": "edgemeter.agent.runtimes.served:ServedModel",

@@ -1,9 +1,8 @@
 """ExecuTorch: programs (.pte) that PyTorch exported for devices, on the CPU by XNNPACK, or on what they were lowered to.
 
 Library: `pip install 'edgemeter[executorch]'`. A bundle for boards cannot hold it.
-Backend: fixed when the model was exported. `xnnpack` where a partitioner delegated to it, else `portable`, kernels of reference quality,
-which are 100 times slower. `operators_on_xnnpack` and `left_to_portable` are recorded, and `edgemeter models convert --to executorch-fp32`
-delegates what XNNPACK knows.
+Backend: fixed when the model was exported: `xnnpack` where a partitioner delegated to it, else `portable`, kernels of reference quality,
+which are 100 times slower. `edgemeter models convert --to executorch-fp32` delegates what XNNPACK knows.
 Setting: `method` is the method of the program that runs. Default: forward.
 What is timed is `execute` of a loaded method, and before it `set_inputs` where the program plans its inputs' memory.
 `get_outputs` comes after. A shape that was exported as open is run at its upper bound. Weights beside the program (.ptd) are not supported.
@@ -13,15 +12,16 @@ Tested with executorch 1.5.1 and torch 2.13.0, x86-64.
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from mmap import ACCESS_READ, mmap
 from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
 
 from edgemeter.agent.base.errors import ConfigError, MeasurementError, UnavailableError, one_line
+from edgemeter.agent.contract import model_file
 from edgemeter.agent.runtimes import Array, Loaded, Options, TensorInfo
 from edgemeter.agent.runtimes.adapter import LibraryCandidate, captured_stderr, check_inputs, check_options, load_library
-from edgemeter.agent.runtimes.pte_file import PteMethod, read_pte, short_name
 
 _TORCH = (LibraryCandidate("torch", ("torch",)),)
 # `executorch.runtime` gives the same classes, but imports the exporter with it, which takes seconds.
@@ -49,18 +49,18 @@ class ExecuTorch:
     def load(self, model: Path, options: Options) -> Loaded:
         """Import the library and load the method; see `Runtime.load`."""
         check_options("executorch", options, extra=("method",))
-        method = _method_of(model, options)
+        model_file.head(model)
         torch, bindings = load_library(_TORCH, "executorch"), load_library(_BINDINGS, "executorch")
         self._torch = torch.module
         started_ns = time.monotonic_ns()
         with captured_stderr() as lines:
             self._set_threads(bindings.module, options.threads)
-            _check_backends(bindings.module, method, f"{bindings.package} {bindings.version}")
+            backend = _backend_of(model, bindings.module, options)
             try:
                 self._program = bindings.module._load_program(  # noqa: SLF001 - as the library names it
                     str(model), program_verification=bindings.module.Verification.InternalConsistency
                 )
-                self._method = self._program.load_method(method.name)
+                self._method = self._program.load_method(_method_name(model, self._program, options))
                 meta = self._method.method_meta()
                 inputs = [meta.input_tensor_meta(index) for index in range(meta.num_inputs())]
                 outputs = [meta.output_tensor_meta(index) for index in range(meta.num_outputs())]
@@ -74,13 +74,12 @@ class ExecuTorch:
                 ) from error
         self._loaded_in_process.add(id(self))
         return replace(bindings, import_ns=torch.import_ns + bindings.import_ns).loaded(
-            backend=method.backend,
+            backend=backend,
             inputs=self._inputs,
             outputs=declared,
             metadata={},
             load_ns=time.monotonic_ns() - started_ns,
-            facts={"torch": torch.version, **method.facts()},
-            precision=method.precision,
+            facts={"torch": torch.version},
         )
 
     def bind(self, inputs: Sequence[Array]) -> Callable[[], object]:
@@ -131,29 +130,24 @@ class ExecuTorch:
         bindings._unsafe_reset_threadpool(threads)  # noqa: SLF001 - as the library names it
 
 
-def _method_of(model: Path, options: Options) -> PteMethod:
-    """Return the method to run; a backend that is asked for must be the one that it was lowered to."""
-    methods = read_pte(model)
+def _method_name(model: Path, program: Any, options: Options) -> str:
+    names = [str(program.get_method_name(index)) for index in range(program.num_methods())]
     name = options.extra.get("method", "forward")
-    if name not in methods:
-        raise ConfigError(f"{str(model)!r} has no method {name!r}: choose one of {', '.join(methods)} (setting method)")
-    backend = methods[name].backend
-    if options.backend is not None and options.backend not in {backend, backend.partition(",")[0]}:
+    if name not in names:
+        raise ConfigError(f"{str(model)!r} has no method {name!r}: choose one of {', '.join(names)} (setting method)")
+    return name
+
+
+def _backend_of(model: Path, bindings: Any, options: Options) -> str:
+    """Return the backends of this build that the program names, as users write them; raises ConfigError if another was asked for."""
+    registered = bindings._get_registered_backend_names()  # noqa: SLF001 - as the library names it
+    with model.open("rb") as file, mmap(file.fileno(), 0, access=ACCESS_READ) as content:
+        backend = ",".join(name.removesuffix("Backend").lower() for name in registered if content.find(name.encode()) >= 0) or "portable"
+    if options.backend not in {None, backend}:
         raise ConfigError(
             f"{str(model)!r} was exported for {backend}, not for {options.backend!r}: export it for that, or leave the backend out"
         )
-    return methods[name]
-
-
-def _check_backends(bindings: Any, method: PteMethod, library: str) -> None:
-    registered = bindings._get_registered_backend_names()  # noqa: SLF001 - as the library names it
-    absent = sorted(set(method.delegates) - set(registered))
-    if absent:
-        raise UnavailableError(
-            f"{library} has no backend {short_name(absent[0])}, for which the program was exported: "
-            f"it has {', '.join(map(short_name, registered))}; "
-            "export it for one of these, or install a build that brings it"
-        )
+    return backend
 
 
 def _declared(kind: str, tensors: Sequence[Any]) -> tuple[TensorInfo, ...]:

@@ -11,29 +11,23 @@ A provider's options stand behind its short name: `tensorrt.trt_fp16_enable = "1
 `--threads`. What it computes in, if not f32, is in the record's backend: `tensorrt,tf32` (unless NVIDIA_TF32_OVERRIDE=0 is in the
 environment; `cuda` takes `cuda.use_tf32 = "1"`), `qnn,auto`. Which operators went where is recorded (1.24 and newer); a provider that
 takes none is an error.
-Plug-in providers, by extras of these names (Python 3.11+): `openvino-ep` (Intel) and `ggml-ep` (x86-64), `webgpu-ep`, `qnn-ep` (aarch64);
-`openvino-ep:npu` where there are several kinds of device. `openvino-ep` computes in f32 (on an NPU `,auto`), `ggml-ep` in f32 on
-the CPU unless set (`ggml-ep.weights = "f16"`, `ggml-ep.device = "gpu"`). Any other (recorded `,auto`): backend its full name, setting
-`provider_library = "/path/lib.so"`.
 What is timed is `InferenceSession.run` on arrays that lie ready: it makes its output arrays, and copies to and from an accelerator.
-Tested with onnxruntime 1.31.1, onnxruntime-ep-openvino 1.8.1 and onnxruntime-ggml 0.2.0 on the CPU; webgpu-ep by hand on an NVIDIA H200.
+Tested with onnxruntime 1.31.1 on the CPU.
 """
 
 import re
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from edgemeter.agent.base.errors import ConfigError, MeasurementError, UnavailableError
+from edgemeter.agent.base.errors import ConfigError, MeasurementError, UnavailableError, one_line
 from edgemeter.agent.contract import model_file
-from edgemeter.agent.runtimes import Array, Loaded, Options, TensorInfo, onnx_built_in, onnx_file, onnx_plug_in
+from edgemeter.agent.runtimes import Array, Loaded, Options, TensorInfo, onnx_built_in, onnx_file
 from edgemeter.agent.runtimes.adapter import LibraryCandidate, RuntimeLibrary, check_inputs, check_options, chosen_setting, load_library
-from edgemeter.agent.runtimes.onnx_errors import errors_of, reason_of
 
 _CANDIDATES = (LibraryCandidate("onnxruntime", ("onnxruntime", "onnxruntime-gpu", "onnxruntime-openvino", "onnxruntime-qnn")),)
 _SHORT = {name.lower(): f"{name}ExecutionProvider" for name in ("CPU", "CUDA", "Tensorrt", "Xnnpack", "ACL", "OpenVINO", "QNN")}
@@ -50,6 +44,9 @@ _OPTIMISATIONS = {"none": "ORT_DISABLE_ALL"} | {level: f"ORT_ENABLE_{level.upper
 # ONNX element types that numpy calls otherwise.
 _DTYPES = {"float": "float32", "double": "float64", "string": "object"}
 _TENSOR = re.compile(r"tensor\((\w+)\)")
+# What precedes the text of an error: its number, the file, then the place in the C++ source with the function's signature.
+_ERROR_HEAD = re.compile(r"\[ONNXRuntimeError\] : \d+ : \w+ : |Load model from .*? failed:|\S+\.(?:cc|h):\d+ .*?\) (?=[A-Z])")
+_OPSET = re.compile(r"Opset (\d+) is under development.*till opset (\d+)")
 
 
 class OnnxRuntime:
@@ -68,16 +65,13 @@ class OnnxRuntime:
     def load(self, model: Path, options: Options) -> Loaded:
         """Import the library and make a session of the model; see `Runtime.load`."""
         configuration = {key: value for key, value in options.extra.items() if key.startswith(_CONFIGURATION)}
-        plug_in = onnx_plug_in.choose(options.backend or "cpu", options.extra)
-        names = {plug_in.provider: plug_in.name} if plug_in else {name: _short(name) for name in _asked(options.backend or "cpu")}
+        names = {name: _short(name) for name in _asked(options.backend or "cpu")}
         of_providers = {key: value for key, value in options.extra.items() if key.partition(".")[0] in names.values()}
-        check_options("onnx", options, extra=(*configuration, *of_providers, _OPTIMISATION, onnx_plug_in.LIBRARY))
+        check_options("onnx", options, extra=(*configuration, *of_providers, _OPTIMISATION))
         level = _OPTIMISATIONS[chosen_setting("onnx", options, _OPTIMISATION, _OPTIMISATIONS) or "all"]
         model_file.head(model)
         runtime_library = load_library(_CANDIDATES, "onnx")
-        devices = plug_in.devices(runtime_library) if plug_in else []
-        if plug_in is None:
-            _check_present(list(names), options.backend or "cpu", runtime_library)
+        _check_present(list(names), options.backend or "cpu", runtime_library)
         of_user = [
             {key.partition(".")[2]: value for key, value in of_providers.items() if key.startswith(f"{name}.")} for name in names.values()
         ]
@@ -90,46 +84,32 @@ class OnnxRuntime:
         if self._profile_prefix is not None:
             session_options.enable_profiling = True
             session_options.profile_file_prefix = self._profile_prefix
-        facts, choice = {}, {}
-        if plug_in:
-            # By its devices, for all sessions of these options; what it leaves stays on the CPU, as the record shows.
-            of_plug_in = plug_in.settings(options.threads, devices, of_user[0])
-            plug_in.add_to(session_options, devices, of_plug_in, runtime_library)
-            backend, facts = plug_in.recorded_backend(devices, of_plug_in), plug_in.facts(devices, of_plug_in)
-            threads_reason = plug_in.threads_reason
-        else:
-            settings = [
-                onnx_built_in.provider_settings(name, options.threads, part) for name, part in zip(names.values(), of_user, strict=True)
-            ]
-            choice = {"providers": list(names), "provider_options": settings}
-            computed = map(onnx_built_in.computed_precision, names.values(), settings)
-            backend = ",".join([*names.values(), *[precision for precision in computed if precision != "f32"][:1]])
-            threads_reason = next(filter(None, map(onnx_built_in.threads_reason, names.values(), settings)), None)
-        session = _session(model, session_options, list(names), choice, runtime_library)
+        settings = [
+            onnx_built_in.provider_settings(name, options.threads, part) for name, part in zip(names.values(), of_user, strict=True)
+        ]
+        computed = map(onnx_built_in.computed_precision, names.values(), settings)
+        backend = ",".join([*names.values(), *[precision for precision in computed if precision != "f32"][:1]])
+        session = _session(model, session_options, list(names), settings, runtime_library)
         load_ns = time.monotonic_ns() - started_ns
-        self._session, self._failures = session, errors_of(runtime_library)[0]
+        self._session, self._failures = session, _errors_of(runtime_library)[0]
         inputs, outputs = (tuple(_info(entry, model) for entry in ends) for ends in (session.get_inputs(), session.get_outputs()))
         self._inputs = onnx_file.with_quantisation(inputs, model)
         self._outputs = onnx_file.with_quantisation(outputs, model)
-        facts = _taken(model, session, names, has_fallback=configuration.get(_NO_FALLBACK) != "1") | facts
-        if plug_in:
-            runtime_library = plug_in.with_version(runtime_library, devices)
         return runtime_library.loaded(
             backend=backend,
             inputs=self._inputs,
             outputs=self._outputs,
             metadata=dict(session.get_modelmeta().custom_metadata_map),
             load_ns=load_ns,
-            facts=facts,
+            facts=_taken(model, session, names, has_fallback=configuration.get(_NO_FALLBACK) != "1"),
             precision=onnx_file.precision(model),
-            threads_reason=threads_reason,
+            threads_reason=next(filter(None, map(onnx_built_in.threads_reason, names.values(), settings)), None),
         )
 
     def check(self, model: Path, options: Options) -> None:
-        """Raise if this build lacks a provider, or the package of a plug-in is absent. See `Checks.check`."""
+        """Raise if this build lacks a provider. See `Checks.check`."""
         model_file.head(model)
-        if onnx_plug_in.choose(options.backend or "cpu", options.extra) is None:
-            _check_present(_asked(options.backend or "cpu"), options.backend or "cpu", load_library(_CANDIDATES, "onnx"))
+        _check_present(_asked(options.backend or "cpu"), options.backend or "cpu", load_library(_CANDIDATES, "onnx"))
 
     def bind(self, inputs: Sequence[Array]) -> Callable[[], object]:
         """Copy the inputs; return `InferenceSession.run` on the copies."""
@@ -150,7 +130,7 @@ class OnnxRuntime:
             try:
                 self._last = run(names, feeds)
             except failures as error:
-                raise MeasurementError(f"ONNX Runtime failed on a query: {reason_of(error)}; choose another backend or input") from error
+                raise MeasurementError(f"ONNX Runtime failed on a query: {_reason_of(error)}; choose another backend or input") from error
 
         return call
 
@@ -180,14 +160,11 @@ def _asked(backend: str) -> list[str]:
 
 def _check_present(requested: list[str], backend: str, runtime_library: RuntimeLibrary) -> None:
     available = runtime_library.module.get_available_providers()
-    if plug_ins := [name for name in requested if name.partition(":")[0] in onnx_plug_in.PACKAGES]:
-        raise ConfigError(f"backend {backend!r}: a plug-in provider runs alone, before the CPU: choose --backend {' or '.join(plug_ins)}")
     absent = [provider for provider in requested if provider not in available]
     if absent or not requested:
         packages = " or ".join(dict.fromkeys(_BUILDS[provider] for provider in absent if provider in _BUILDS)) or "a build that brings it"
         # It sends to a service, and takes no operator of a model.
         choices = ", ".join(_short(provider) for provider in available if provider != "AzureExecutionProvider")
-        choices += "".join(f", {name}" for name, package in onnx_plug_in.PACKAGES.items() if find_spec(package.module))
         raise UnavailableError(
             f"{runtime_library.package} {runtime_library.version} has no provider {', '.join(absent) or repr(backend)}: "
             f"choose --backend {choices}, or install {packages} in place of {runtime_library.package}"
@@ -209,18 +186,22 @@ def _session_options(threads: int, configuration: dict[str, str], level: str, ru
     return session_options
 
 
-def _session(model: Path, session_options: Any, providers: list[str], choice: Mapping[str, Any], runtime_library: RuntimeLibrary) -> Any:
+def _session(
+    model: Path, session_options: Any, providers: list[str], settings: Sequence[Mapping[str, str]], runtime_library: RuntimeLibrary
+) -> Any:
     """Return a session that runs on all of `providers` and never falls back to others."""
-    failures, absences = errors_of(runtime_library)
+    failures, absences = _errors_of(runtime_library)
     try:
-        session = runtime_library.module.InferenceSession(str(model), session_options, enable_fallback=0, **choice)
+        session = runtime_library.module.InferenceSession(
+            str(model), session_options, enable_fallback=0, providers=providers, provider_options=settings
+        )
     except absences as error:
         raise UnavailableError(
-            f"ONNX Runtime cannot use {', '.join(providers)} here: {reason_of(error)}; choose another backend or install what it needs"
+            f"ONNX Runtime cannot use {', '.join(providers)} here: {_reason_of(error)}; choose another backend or install what it needs"
         ) from error
     except failures as error:
         raise ConfigError(
-            f"{runtime_library.package} {runtime_library.version} cannot run {str(model)!r}: {reason_of(error)}; "
+            f"{runtime_library.package} {runtime_library.version} cannot run {str(model)!r}: {_reason_of(error)}; "
             "fetch the model again, or export it for this version (opset, IR, external data beside it)"
         ) from error
     session.disable_fallback()
@@ -267,3 +248,20 @@ def _info(entry: Any, model: Path) -> TensorInfo:
         raise ConfigError(f"{str(model)!r} has {entry.name!r} of type {entry.type}, not a tensor: export it without maps and sequences")
     shape = tuple(size if isinstance(size, int) else None for size in entry.shape)
     return TensorInfo(entry.name, shape, _DTYPES.get(match[1], match[1]))
+
+
+def _errors_of(runtime_library: RuntimeLibrary) -> tuple[tuple[type[Exception], ...], tuple[type[Exception], ...]]:
+    """Return the library's errors about a model, and those about a provider; its own classes have no common one below Exception."""
+    state = runtime_library.module.capi.onnxruntime_pybind11_state
+    kinds = [kind for kind in vars(state).values() if isinstance(kind, type) and issubclass(kind, Exception)]
+    absences = tuple(kind for kind in kinds if kind.__name__ in {"EPFail", "EngineError", "DeviceReset"})
+    return (*kinds, RuntimeError, ValueError), absences
+
+
+def _reason_of(error: Exception) -> str:
+    """Return what the library says of an error, without the number, file and function that precede it."""
+    words = _ERROR_HEAD.sub("", " ".join(str(error).split())).strip().rstrip(".") or type(error).__name__
+    if words == "Protobuf parsing failed":
+        return "it is not an ONNX model, or a truncated one"
+    opset = _OPSET.search(words)
+    return one_line(words if opset is None else f"it needs opset {opset[1]}, this version knows up to {opset[2]}")

@@ -45,7 +45,7 @@ def measure_function(
     Raises:
         EdgemeterError: the function cannot be measured, or failed.
     """
-    settings = config.from_options(options)
+    settings = config.in_effect(options["config"])
     with (
         quiet_board(config.home(), "edgemeter.measure", report),
         open_sensors(options["power"], settings.power, settings.sensors) as (sensors, why_no_power),

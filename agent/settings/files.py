@@ -192,7 +192,7 @@ VARIABLE_OF: Mapping[str, str] = {
     "device": "EDGEMETER_DEVICE",
     "fleet": "EDGEMETER_FLEET",
     "broker": "EDGEMETER_BROKER",
-    **{f"broker_{name}_file": variable for name, variable in BROKER_FILE_VARIABLES.items()},
+    **BROKER_FILE_VARIABLES,
     "power": "EDGEMETER_POWER",
     "signing_key_file": "EDGEMETER_SIGNING_KEY_FILE",
 }

@@ -208,16 +208,6 @@ def _waited_for_core(facts: RunFacts) -> str | None:
     return f"its threads waited {scheduling.waited_ms:,.1f} ms for a core, {part} {of_time}"
 
 
-@RULES.note(
-    "an ExecuTorch program leaves no operator to portable kernels",
-    "they are of reference quality, a hundred times slower for a convolution: export the model with a partitioner that delegates them",
-    "`edgemeter models convert --to executorch-fp32`",
-)
-def _portable_kernels(facts: RunFacts) -> str | None:
-    left_operators = facts.measured.runtime.facts.get("left_to_portable")
-    return None if left_operators is None else f"portable kernels run {left_operators}"
-
-
 @ENERGY_RULES.suspect(
     "no power sensor of a narrower scope reads more than one of a wider scope, beyond both uncertainties (k = 2)",
     "a part cannot draw more than the whole; a sensor with unknown gain is allowed 10%",

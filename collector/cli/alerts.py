@@ -14,7 +14,7 @@ import click
 from edgemeter.agent.base import figures
 from edgemeter.agent.base.command_group import DefaultGroup
 from edgemeter.agent.base.errors import FAILED
-from edgemeter.agent.base.options import PATH, format_option, json_option
+from edgemeter.agent.base.options import PATH, json_option, rows_json_option
 from edgemeter.agent.base.progress import progress_bar
 from edgemeter.agent.base.tables import Format, console_for, print_data
 from edgemeter.collector.alerts import alerts_table, lifecycle, outbox
@@ -79,7 +79,7 @@ def check(rules_file: Path | None, stores: tuple[str, ...], *, is_dry: bool, is_
 @store_option
 @click.option("--all", "with_closed", is_flag=True, help="Include closed alerts.")
 @click.option("--members", "with_members", is_flag=True, help="Show below each event the findings that it consists of.")
-@format_option('Print {"alerts": [...], "waiting": [...]}, each alert with its members.')
+@rows_json_option('Print {"alerts": [...], "waiting": [...]}, each alert with its members.')
 def listing(stores: tuple[str, ...], *, with_closed: bool, with_members: bool, form: Format | None) -> None:
     """List the open alerts, or all of them; then the notifications that wait, and why.
 
@@ -143,7 +143,7 @@ def drop(notices: tuple[int, ...], stores: tuple[str, ...], channel: str | None)
 @_rules_option
 @store_option
 @click.option("--days", type=click.IntRange(1), default=90, show_default=True, help="Number of days to consider.")
-@format_option('Print {"rules": [...]}.')
+@rows_json_option('Print {"rules": [...]}.')
 def health(rules_file: Path | None, stores: tuple[str, ...], days: int, *, form: Format | None) -> None:
     """Show for each rule how many alerts opened, were confirmed or dismissed, and which rules fire most often.
 

@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING
 import click
 
 from edgemeter.agent.base import log_limit
-from edgemeter.agent.base.broker_address import BrokerAddress, accepts_anybody, address_with_files
+from edgemeter.agent.base.broker_address import BrokerAddress, accepts_anybody, parse_address
 from edgemeter.agent.base.command_group import CommandGroup, Sections
 from edgemeter.agent.base.config import home
 from edgemeter.agent.base.documents import print_json
 from edgemeter.agent.base.errors import ConfigError, UnavailableError, os_error_as
 from edgemeter.agent.base.http_server import is_loopback
 from edgemeter.agent.base.mqtt_session import CONNECT_TIMEOUT_S
-from edgemeter.agent.base.options import PATH, FiniteRange, broker_files
+from edgemeter.agent.base.options import PATH, FiniteRange
 from edgemeter.agent.base.service_manager import ServiceManager
 from edgemeter.agent.base.terminal import until_stopped
 from edgemeter.agent.ledger.retention import Retention
@@ -156,7 +156,6 @@ def collector() -> None:
 
 @click.command()
 @click.option("--broker", envvar="EDGEMETER_BROKER", help="Broker: HOST[:PORT], mqtt://... or mqtts://... Default: an embedded broker.")
-@broker_files
 @click.option(
     "--folder",
     "fleet_folder",
@@ -198,7 +197,6 @@ def up(
     keep_days: float | None,
     keep_samples_days: float | None,
     keep_mb: int | None,
-    **files: Path | None,
 ) -> None:
     """Receive results until Ctrl-C or SIGTERM, store them in the ledger, and drain it to InfluxDB if given.
 
@@ -219,7 +217,7 @@ def up(
     config = influx_config.parse_influx(influx, token_file=influx_token_file) if influx else None
     if config is not None:
         config = dataclasses.replace(config, extent=influx_fields, also=frozenset(influx_also))
-    broker_address = _broker_address(broker, fleet_folder, files)
+    broker_address = _broker_address(broker, fleet_folder)
     manager = ServiceManager()
     # A broker that is not up yet is no reason to be restarted by the watchdog's clock.
     manager.ready()
@@ -256,14 +254,14 @@ def up(
         )
 
 
-def _broker_address(broker: str | None, folder: Path | None, files: dict[str, Path | None]) -> BrokerAddress | None:
+def _broker_address(broker: str | None, folder: Path | None) -> BrokerAddress | None:
     from edgemeter.collector.receive.fleet_address import fleet_address
 
     if broker and folder:
         raise click.UsageError("--folder names the broker too: give it or --broker")
     if folder is not None:
         return fleet_address(folder)
-    return address_with_files(broker, files) if broker else None
+    return parse_address(broker) if broker else None
 
 
 def _watch(service: "Collector", manager: ServiceManager, stopped: threading.Event) -> None:

@@ -10,7 +10,7 @@ import click
 
 from edgemeter.agent.base.command_group import ModalCommand
 from edgemeter.agent.base.errors import ConfigError
-from edgemeter.agent.base.options import format_option, matters_option, quiet_option
+from edgemeter.agent.base.options import format_option, matters_option
 from edgemeter.agent.base.suggestions import did_you_mean
 from edgemeter.agent.base.tables import Format
 from edgemeter.agent.contract.figures import in_view
@@ -103,7 +103,6 @@ def is_model(text: str) -> bool:
 @click.option("--stale-days", type=click.IntRange(1), default=30, help="Days after which a cell without a newer run is stale. Default: 30.")
 @matters_option
 @all_days_option
-@quiet_option
 @format_option("Print the rows and what was left out as JSON; with BASELINE NEW markdown is a comment for a pull request")
 @click.option(
     "--fail-on",

@@ -11,7 +11,7 @@ from rich.text import Text
 
 from edgemeter.agent.base import figures
 from edgemeter.agent.base.errors import ConfigError
-from edgemeter.agent.base.options import PATH, FiniteRange, format_option, quiet_option
+from edgemeter.agent.base.options import PATH, FiniteRange, format_option
 from edgemeter.agent.base.tables import Format, console_for, print_data
 from edgemeter.agent.base.terminal import plain_table, print_text
 from edgemeter.collector.cli.stores import all_days_option, influx_token_option, stored_summaries, stores_option
@@ -35,7 +35,6 @@ STYLES = {"edge": "green", "datacenter": "blue", "either": "dim"}
 @stores_option("Where to read runs from, as for `edgemeter compare`.", metavar=None)
 @influx_token_option
 @all_days_option
-@quiet_option
 @format_option("Print one JSON document, with every band and constant.")
 def datacenter(
     *,

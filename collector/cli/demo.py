@@ -9,7 +9,7 @@ import click
 
 from edgemeter.agent.base.durable_file import check_writable
 from edgemeter.agent.base.errors import UnavailableError
-from edgemeter.agent.base.options import PATH, format_option, quiet_option
+from edgemeter.agent.base.options import PATH, quiet_option, rows_json_option
 from edgemeter.agent.base.progress import note
 from edgemeter.agent.base.tables import Format, console_for, print_data
 from edgemeter.collector.cli.stores import page_option
@@ -25,7 +25,7 @@ from edgemeter.collector.cli.stores import page_option
 )
 @click.option("--influx-token-file", type=PATH, help="File with the token.")
 @quiet_option
-@format_option("Print the comparison as JSON.")
+@rows_json_option("Print the comparison as JSON.")
 def demo(html: Path | None, home: Path | None, influx: str | None, influx_token_file: Path | None, *, form: Format | None) -> None:
     """Measure the shipped models on every installed runtime, deliver the results by MQTT, compare them and write a report.
 

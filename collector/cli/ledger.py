@@ -13,11 +13,11 @@ import msgspec
 from rich.markup import escape
 
 from edgemeter.agent.base import figures
-from edgemeter.agent.base.broker_address import address_with_files
+from edgemeter.agent.base.broker_address import parse_address
 from edgemeter.agent.base.documents import print_json
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.base.figures import count
-from edgemeter.agent.base.options import PATH, broker_files, format_option
+from edgemeter.agent.base.options import PATH, rows_json_option
 from edgemeter.agent.base.progress import progress_bar
 from edgemeter.agent.base.tables import Format, console_for, print_data
 from edgemeter.agent.base.terminal import TableColumn, fitted_table, plain_table
@@ -36,7 +36,7 @@ REJECTED_SHOWN = 20
 
 @click.command()
 @ledger_option
-@format_option("Print JSON, including every session.")
+@rows_json_option("Print JSON, including every session.")
 def devices(ledger: LedgerPlace | None, *, form: Format | None) -> None:
     """List the devices of the ledger, with presence and missing records; collectors with ledgers of their own may hold those.
 
@@ -138,7 +138,7 @@ def drain(ledger: LedgerPlace | None, *, starts_again: bool, since_ns: int | Non
 @ledger_option
 @click.option("--influx", envvar="EDGEMETER_INFLUX", help="Also write the changes to this InfluxDB, for the dashboards.")
 @click.option("--influx-token-file", type=PATH, help="File with the token. Default: $EDGEMETER_INFLUX_TOKEN.")
-@format_option('Print {"changes": [...]}.')
+@rows_json_option('Print {"changes": [...]}.')
 def changes(ledger: LedgerPlace | None, influx: str | None, influx_token_file: Path | None, *, form: Format | None) -> None:
     """List changes of the devices (firmware, kernel, agent, runtime, ...), confirmed steps, and annotations.
 
@@ -252,12 +252,9 @@ def restore(file: Path, ledger: LedgerPlace | None) -> None:
 @click.argument("devices", nargs=-1)
 @since_option("measured")
 @click.option("--broker", envvar="EDGEMETER_BROKER", default="127.0.0.1", help="Broker of the devices. Default: the one on this machine.")
-@broker_files
 @ledger_option
 @click.option("--json", "as_json", is_flag=True, help='Print {"asked": [...]}.')
-def request_again(
-    devices: tuple[str, ...], since_ns: int | None, broker: str, ledger: LedgerPlace | None, *, as_json: bool, **files: Path | None
-) -> None:
+def request_again(devices: tuple[str, ...], since_ns: int | None, broker: str, ledger: LedgerPlace | None, *, as_json: bool) -> None:
     """Ask DEVICES, by default all, to send the records again that they still have, after a ledger was lost or restored from a backup.
 
     Devices keep receipted records for 14 days, fewer if they lack room; one that is away answers when it connects. The running collector
@@ -265,7 +262,7 @@ def request_again(
 
     Example: edgemeter collector request-again --since 2026-11-01 --broker broker.example
     """
-    asked_devices = asking.request_again(address_with_files(broker, files), chosen_ledger(ledger), devices, since_ns or 0)
+    asked_devices = asking.request_again(parse_address(broker), chosen_ledger(ledger), devices, since_ns or 0)
     if as_json:
         print_json({"asked": asked_devices})
         return

@@ -12,7 +12,7 @@ import click
 
 from edgemeter.agent.base import figures
 from edgemeter.agent.base.errors import ConfigError, UnavailableError
-from edgemeter.agent.base.options import PATH, quiet_option
+from edgemeter.agent.base.options import PATH
 from edgemeter.agent.base.progress import Tell, note, progress_bar
 from edgemeter.agent.base.terminal import until_stopped
 from edgemeter.agent.contract.record import RunRecord, encode
@@ -47,7 +47,6 @@ SUFFIXES = (".html", *TABLES)
 @click.option("--runs", default=40, type=click.IntRange(0), help=".html: number of runs included with their raw samples. Default: 40.")
 @click.option("--columns", metavar="NAME[,NAME]", help=".csv and .parquet: only these columns, or all. Default: the usual figures.")
 @click.option("--list", "is_list", is_flag=True, help="List the names and types of all columns.")
-@quiet_option
 def report(
     *,
     sources: tuple[str, ...],

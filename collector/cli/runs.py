@@ -13,7 +13,7 @@ import msgspec
 from edgemeter.agent.base import config as settings
 from edgemeter.agent.base.command_group import DefaultGroup
 from edgemeter.agent.base.figures import count, plain_digits, stamp
-from edgemeter.agent.base.options import added, config_option, format_option, json_option, quiet_option
+from edgemeter.agent.base.options import added, config_option, format_option, json_option
 from edgemeter.agent.base.progress import note
 from edgemeter.agent.base.suggestions import near
 from edgemeter.agent.base.tables import Format, console_for, print_data
@@ -246,7 +246,6 @@ def delete(run_ids: tuple[str, ...], reason: str, ledger: LedgerPlace | None, *,
 )
 @ledger_option
 @config_option
-@quiet_option
 def export(run_ids: tuple[str, ...], output: str, ledger: LedgerPlace | None, config: Path | None) -> None:
     """Write runs as a table (.csv, .parquet), as what `edgemeter run --json` prints (.json), or as bundles into a folder (FOLDER/).
 

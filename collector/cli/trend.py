@@ -10,7 +10,7 @@ import msgspec
 
 from edgemeter.agent.base.command_group import CommandGroup, Sections
 from edgemeter.agent.base.errors import ConfigError
-from edgemeter.agent.base.options import format_option, quiet_option
+from edgemeter.agent.base.options import format_option
 from edgemeter.agent.base.progress import Tell, progress_bar
 from edgemeter.agent.base.suggestions import near
 from edgemeter.agent.base.tables import Format, console_for, print_data
@@ -82,7 +82,6 @@ COMMANDS: Sections = {
 @click.option("--until", callback=day_number, metavar="DAY", help="Last day on which results were due. Default: that of the newest run.")
 @click.option("--all", "with_quiet", is_flag=True, help="Include series without findings.")
 @click.option("--members", "with_members", is_flag=True, help="Show each finding of an event instead of the event.")
-@quiet_option
 @format_option('Print {"series": [...], "events": [...]} with every figure of the findings; CSV holds the points, one row a day')
 @click.pass_context
 def trend(
@@ -182,7 +181,6 @@ def annotate(
 @store_option
 @_metrics_option
 @only_options("fleet", "board", "model")
-@quiet_option
 @format_option('Print {"board_types": [...]}.')
 def units(
     stores: tuple[str, ...], metrics: tuple[str, ...], fleet: str | None, board: str | None, model: str | None, *, form: Format | None

@@ -11,7 +11,7 @@ from edgemeter.agent.base.completion import completes
 from edgemeter.agent.base.documents import json_document
 from edgemeter.agent.base.errors import FAILED, ConfigError
 from edgemeter.agent.base.model_names import model_names
-from edgemeter.agent.base.options import format_option, json_option
+from edgemeter.agent.base.options import json_option, rows_json_option
 from edgemeter.agent.base.tables import Format, console_for, print_data
 from edgemeter.models.catalogue.catalogue import NAME_PATTERN, CatalogueEntry
 from edgemeter.models.cli import options
@@ -19,7 +19,7 @@ from edgemeter.models.fetch.cache import ModelCache
 
 
 @click.command("list")
-@format_option('Print {"models": [shipped models], "catalogue": [entries]}; CSV holds the catalogue.')
+@rows_json_option('Print {"models": [shipped models], "catalogue": [entries]}; CSV holds the catalogue.')
 @options.catalogue
 @options.cache
 def list_models(catalogue_file: Path, cache: ModelCache, *, form: Format | None) -> None:
@@ -62,13 +62,12 @@ def show(model: str, catalogue_file: Path, cache: ModelCache, *, as_json: bool) 
     path = path if path.is_file() else named_model(model, catalogue_file)
     if not path.is_file():
         raise ConfigError(f"there is no file {model!r}: correct the path, or see `edgemeter models list`")
-    shows = {".gguf": _show_gguf, ".pte": _show_pte}
-    shows.get(path.suffix, _show_card)(path, as_json=as_json)
+    (_show_gguf if path.suffix == ".gguf" else _show_card)(path, as_json=as_json)
 
 
 @click.command()
 @click.argument("name", nargs=-1)
-@format_option('Print {"files": [...]}.')
+@rows_json_option('Print {"files": [...]}.')
 @options.catalogue
 @options.cache
 def verify(name: tuple[str, ...], catalogue_file: Path, cache: ModelCache, *, form: Format | None) -> None:
@@ -193,22 +192,6 @@ def _show_entry(entry: CatalogueEntry, cache: ModelCache, *, as_json: bool) -> N
         return
     click.echo(toml_document(msgspec.to_builtins(entry)), nl=False)
     click.echo(f"\n# file: {path or 'not fetched'}")
-
-
-def _show_pte(path: Path, *, as_json: bool) -> None:
-    """Print the methods of an ExecuTorch program, and what of each was delegated."""
-    from edgemeter.agent.runtimes.pte_file import read_pte
-
-    methods = {
-        name: {
-            "backend": method.backend,
-            **method.facts(),
-            **({"delegated_ratio": method.delegated_ratio} if method.delegated_ratio is not None else {}),
-            **({"precision": method.precision} if method.precision else {}),
-        }
-        for name, method in read_pte(path).items()
-    }
-    _show_facts(path, {"size_mb": path.stat().st_size / 1e6, "methods": methods}, as_json=as_json)
 
 
 def _show_facts(path: Path, facts: dict[str, Any], *, as_json: bool) -> None:

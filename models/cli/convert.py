@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from edgemeter.agent.base.errors import FAILED
-from edgemeter.agent.base.options import PATH, format_option, quiet_option, trusted_option
+from edgemeter.agent.base.options import PATH, rows_json_option, trusted_option
 from edgemeter.agent.base.progress import note
 from edgemeter.agent.base.tables import Format, console_for, print_data
 
@@ -36,8 +36,7 @@ _STYLE = {"ok": "green", "degraded": "yellow", "not judged": "yellow", "ruined":
 @click.option("--subset", "limit", type=click.IntRange(1), help="Compare on a random subset of N images.")
 @click.option("--exclude", "keep", multiple=True, metavar="REGEX", help="Keep operations with matching names in float; repeatable.")
 @trusted_option
-@quiet_option
-@format_option('Print {"conversions": [...], "errors": [...], "left_out": [...]}.')
+@rows_json_option('Print {"conversions": [...], "errors": [...], "left_out": [...]}.')
 def convert(  # noqa: PLR0917 - click gives them by name
     source: str,
     goals: tuple[str, ...],
@@ -170,8 +169,7 @@ def _print_table(written: "list[Conversion]", request: "ConversionRequest", cons
 @click.option("--text", type=PATH, help="UTF-8 text to compare the perplexity of each file with the source's on; needs the extra llama.")
 @click.option("--context-tokens", type=click.IntRange(4), default=512, show_default=True, help="Tokens of a chunk of --text.")
 @trusted_option
-@quiet_option
-@format_option('Print {"files": [{"file": ..., "size_bytes": ..., "gate": {...} or null}]}.')
+@rows_json_option('Print {"files": [{"file": ..., "size_bytes": ..., "gate": {...} or null}]}.')
 def quantise(
     source: Path, kinds: tuple[str, ...], out: Path, text: Path | None, context_tokens: int, *, is_trusted: bool, form: Format | None
 ) -> None:

@@ -11,7 +11,7 @@ from edgemeter.agent.base.completion import completes
 from edgemeter.agent.base.documents import json_document
 from edgemeter.agent.base.errors import FAILED, ConfigError, EdgemeterError
 from edgemeter.agent.base.model_names import model_names
-from edgemeter.agent.base.options import format_option, json_option, quiet_option
+from edgemeter.agent.base.options import json_option, rows_json_option
 from edgemeter.agent.base.progress import note, progress_bar
 from edgemeter.agent.base.tables import Format, console_for, print_data
 from edgemeter.models.catalogue.catalogue import all_entries, find_entry, is_address
@@ -47,7 +47,6 @@ def _mirrors(_ctx: click.Context, _param: click.Parameter, value: tuple[str, ...
 )
 @click.option("--accept-unverified", is_flag=True, help="Also fetch models without a sha256 in the catalogue; their hash is recorded.")
 @click.option("--archive", type=click.Path(path_type=Path), help="Read from this model archive (zip or folder) instead of the network.")
-@quiet_option
 @json_option('Print {"fetched": [...]}.')
 @options.catalogue
 @options.limited_cache
@@ -125,7 +124,6 @@ def export_archive(out: Path, name: tuple[str, ...], catalogue_file: Path, cache
 @click.argument("archive", type=click.Path(path_type=Path))
 @click.argument("name", nargs=-1)
 @click.option("--accept-unverified", is_flag=True, help="Also import models without a sha256 in your catalogue; their hash is recorded.")
-@quiet_option
 @json_option('Print {"fetched": [...]}.')
 @options.catalogue
 @options.limited_cache
@@ -152,7 +150,7 @@ def cache() -> None:
 
 
 @cache.command("list")
-@format_option('Print {"folder": ..., "limit_bytes": ..., "held": [...]}.')
+@rows_json_option('Print {"folder": ..., "limit_bytes": ..., "held": [...]}.')
 @options.limited_cache
 def list_cache(cache: ModelCache, *, form: Format | None) -> None:
     """List the cached models, the most recently used first.

@@ -9,7 +9,8 @@ Tested with executorch 1.5.1, torchao 0.18.0 and torch 2.13.0.
 
 import math
 import operator as operator_module
-from collections.abc import Iterable, Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,6 @@ from typing import Any
 import torch
 
 from edgemeter.agent.runtimes import Array
-from edgemeter.agent.runtimes.pte_file import read_pte
 from edgemeter.models.convert.converter_output import without_warnings
 from edgemeter.models.convert.float_nodes import CountedNode, float_facts
 from edgemeter.models.convert.formats import ConversionFacts
@@ -27,7 +27,7 @@ from edgemeter.models.convert.torch_program import TorchProgram
 @without_warnings()
 def to_executorch(program: TorchProgram, path: Path) -> ConversionFacts:
     """Write the program as it is; return what was delegated."""
-    return _write(program.exported, path)
+    return _delegation(_write(program.exported, path))
 
 
 @without_warnings()
@@ -35,11 +35,10 @@ def to_executorch_int8(program: TorchProgram, inputs: Iterable[Array], path: Pat
     """Write the program in int8, ranges measured on `inputs` (float32, as the program takes them); return how and what was delegated."""
     quantised = _quantised(program, inputs)
     settings = "what XNNPACK computes in int8, weights per channel, ranges min-max; input and outputs float32"
-    delegation = _write(quantised, path)
+    portable = _write(quantised, path)
     # Portable kernels compute in float, between those that convert.
-    portable = read_pte(path)["forward"].kernels
     nodes = [replace(node, is_int8=node.is_int8 and node.operator not in portable) for node in _nodes(quantised)]
-    return {"settings": settings, **float_facts(nodes), **delegation}
+    return {"settings": settings, **float_facts(nodes), **_delegation(portable)}
 
 
 def _nodes(exported: Any) -> Iterator[CountedNode]:
@@ -130,10 +129,17 @@ def _transposed(node: Any) -> Any:
     return node.args[0] if is_transpose else None
 
 
-def _write(exported: Any, path: Path) -> ConversionFacts:
+def _write(exported: Any, path: Path) -> Counter[str]:
+    """Write the program; return how often each operator was left to a portable kernel."""
     from executorch.backends.xnnpack.partition.xnnpack_partitioner import XnnpackPartitioner  # noqa: PLC0415 - extra `executorch`
     from executorch.exir import to_edge_transform_and_lower  # noqa: PLC0415 - extra `executorch`
 
-    path.write_bytes(to_edge_transform_and_lower(exported, partitioner=[XnnpackPartitioner()]).to_executorch().buffer)
-    method = read_pte(path)["forward"]
-    return {"backend": method.backend, **method.facts()}
+    lowered = to_edge_transform_and_lower(exported, partitioner=[XnnpackPartitioner()])
+    path.write_bytes(lowered.to_executorch().buffer)
+    targets = (str(node.target) for node in lowered.exported_program().graph.nodes if node.op == "call_function")
+    return Counter(target.partition("aten.")[2].partition(".")[0] for target in targets if "aten." in target)
+
+
+def _delegation(portable: Mapping[str, int]) -> ConversionFacts:
+    text = ", ".join(f"{kind} {count}" for kind, count in sorted(portable.items()))
+    return {"left_to_portable": text} if text else {}

@@ -15,7 +15,7 @@ from rich.progress import Progress, SpinnerColumn, TaskID, TextColumn, TimeElaps
 from rich.text import Text
 
 from edgemeter.agent.base.errors import DONE, FAILED
-from edgemeter.agent.base.options import format_option
+from edgemeter.agent.base.options import rows_json_option
 from edgemeter.agent.base.tables import Format, console_for, print_data
 from edgemeter.agent.base.terminal import plain_table, print_text
 from edgemeter.provisioning.apply.applying import ApplyOutcome, ApplyRequest, ApplySettings, apply_all, make_join_file, of_fleet, of_host
@@ -80,7 +80,7 @@ _FILE = click.Path(path_type=Path)
 )
 @click.option("--prefix", default="", help="Install below this folder of the device instead of its root; nothing is started.")
 @click.option("--dry-run", "is_dry", is_flag=True, help="Show what would change, and change nothing.")
-@format_option('Print {"devices": [...]}.')
+@rows_json_option('Print {"devices": [...]}.')
 def apply(devices: tuple[str, ...], folder: FleetFolder, jobs: int, *, is_dry: bool, form: Format | None, **options: Any) -> None:
     """Install the agent on running boards over SSH; a repeated run changes nothing, an interrupted one is resumed.
 

@@ -8,7 +8,14 @@ from edgemeter.agent.base.documents import print_json
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.base.tables import Format, console_for, print_data
 from edgemeter.agent.base.terminal import print_text
-from edgemeter.provisioning.cli.options import change_options, devices_argument, folder_option, format_option, print_notes, selection_option
+from edgemeter.provisioning.cli.options import (
+    change_options,
+    devices_argument,
+    folder_option,
+    print_notes,
+    rows_json_option,
+    selection_option,
+)
 from edgemeter.provisioning.health import overview
 from edgemeter.provisioning.health.device_view import device_document, device_sheet, fleet_summary, fleet_table, overview_document
 from edgemeter.provisioning.health.server_status import server_issues
@@ -24,7 +31,7 @@ MOST_ROWS = 300
 
 @click.command(name="list")
 @selection_option("list", otherwise="all")
-@format_option
+@rows_json_option
 @folder_option
 def list_devices(folder: FleetFolder, *, selection: str, form: Format | None) -> None:
     """List the devices with their state, the most urgent first.
@@ -53,7 +60,7 @@ def list_devices(folder: FleetFolder, *, selection: str, form: Format | None) ->
 
 @click.command()
 @click.argument("device")
-@format_option
+@rows_json_option
 @folder_option
 def show(device: str, folder: FleetFolder, *, form: Format | None) -> None:
     """Show everything about a device: its issues and reports.

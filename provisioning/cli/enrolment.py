@@ -17,7 +17,7 @@ from edgemeter.agent.base.errors import EdgemeterError, UnavailableError
 from edgemeter.agent.base.options import FiniteRange
 from edgemeter.agent.base.tables import Format, console_for, print_data
 from edgemeter.agent.contract.identity import token_id
-from edgemeter.provisioning.cli.options import FILE, devices_argument, dry_run_option, folder_option, format_option, json_option
+from edgemeter.provisioning.cli.options import FILE, devices_argument, dry_run_option, folder_option, json_option, rows_json_option
 from edgemeter.provisioning.identity import admission, broker_files
 from edgemeter.provisioning.identity.admission import AdmissionDecision, Invitation
 from edgemeter.provisioning.identity.enforcement import Enforcement
@@ -153,7 +153,7 @@ def token(devices: tuple[str, ...], folder: FleetFolder, hours: float, out: Path
 
 @click.group(cls=DefaultGroup, invoke_without_command=True)
 @folder_option
-@format_option
+@rows_json_option
 @click.pass_context
 def requests(ctx: click.Context, /, folder: FleetFolder, *, form: Format | None) -> None:
     """List the certificate requests that wait for approval, with the reason; accept or reject them.

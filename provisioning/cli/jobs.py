@@ -15,7 +15,14 @@ from edgemeter.agent.base.options import FiniteRange
 from edgemeter.agent.base.tables import Format, console_for, print_data
 from edgemeter.agent.base.terminal import print_text
 from edgemeter.agent.contract import suite as suites
-from edgemeter.provisioning.cli.options import change_options, dry_run_option, folder_option, format_option, print_notes, selection_option
+from edgemeter.provisioning.cli.options import (
+    change_options,
+    dry_run_option,
+    folder_option,
+    print_notes,
+    rows_json_option,
+    selection_option,
+)
 from edgemeter.provisioning.health.server_status import server_issues
 from edgemeter.provisioning.inventory.fleet_file import open_registry
 from edgemeter.provisioning.inventory.fleet_folder import FleetFolder
@@ -141,7 +148,7 @@ def schedule(
 @click.option("--device", help="Show the jobs of this device, the newest first.")
 @click.option("--follow", "follows", is_flag=True, help="Show the progress of one job until it has ended; exit 1 if a device failed.")
 @click.option("--answers", "with_text", is_flag=True, help="Print the text that devices answered: doctor reports, log lines.")
-@format_option
+@rows_json_option
 @folder_option
 def jobs(job: str | None, folder: FleetFolder, *, device: str | None, follows: bool, with_text: bool, form: Format | None) -> None:
     """Show the newest jobs, one job with its devices and runs, or one device with its jobs.

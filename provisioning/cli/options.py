@@ -16,7 +16,7 @@ FILE = click.Path(path_type=Path, dir_okay=False)
 devices_argument = click.argument("devices", nargs=-1, required=True, metavar="DEVICE...")
 dry_run_option = click.option("--dry-run", is_flag=True, help="Show what would be done, and change nothing.")
 json_option = options.json_option("Print JSON.")
-format_option = options.format_option("Print JSON.")
+rows_json_option = options.rows_json_option("Print JSON.")
 
 
 def _folder(_ctx: click.Context, _param: click.Parameter, value: Path | None) -> FleetFolder:

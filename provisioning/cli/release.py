@@ -14,7 +14,7 @@ from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.base.tables import Format, console_for, print_data
 from edgemeter.agent.base.terminal import print_text
 from edgemeter.agent.contract.orders import version_key
-from edgemeter.provisioning.cli.options import FILE, folder_option, format_option, json_option
+from edgemeter.provisioning.cli.options import FILE, folder_option, json_option, rows_json_option
 from edgemeter.provisioning.identity import release_keys
 from edgemeter.provisioning.inventory.fleet_file import open_registry
 from edgemeter.provisioning.inventory.fleet_folder import FleetFolder
@@ -120,7 +120,7 @@ def lowest(version: str | None, folder: FleetFolder, *, dry_run: bool) -> None:
 
 
 @release.command("list")
-@format_option
+@rows_json_option
 @folder_option
 def list_releases(folder: FleetFolder, *, form: Format | None) -> None:
     """List the releases, the newest first.
@@ -254,7 +254,7 @@ def check(folder: FleetFolder, *, path: Path, public_key: Path | None, is_json: 
 
 
 @click.command()
-@format_option
+@rows_json_option
 def boards(form: Format | None) -> None:
     """List the boards that releases are built for, and how the agent is installed on each.
 

@@ -94,7 +94,7 @@ def _converted(source: Path, to: str, folder: Path) -> Path:
 
     from edgemeter.models.cli.convert import convert  # noqa: PLC0415
 
-    options = ["--to", to, "--calibration", photographs()[0], "--calibration-images", 40, "--output", folder, "--quiet"]
+    options = ["--to", to, "--calibration", photographs()[0], "--calibration-images", 40, "--output", folder]
     CliRunner().invoke(convert, [str(source), *map(str, options)], catch_exceptions=False)
     (converted,) = folder.glob(f"{source.stem}_{to.removeprefix('onnx-')}*.onnx")
     return converted

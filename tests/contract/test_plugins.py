@@ -34,10 +34,10 @@ FIXTURES, EXAMPLES = ROOT / "tests" / "fixtures", ROOT / "docs" / "examples" / "
 LITERT = ("ai_edge_litert", "tflite_runtime")
 LIBRARIES = {
     "litert": LITERT, "edgetpu": LITERT, "onnx": ("onnxruntime",), "openvino": ("openvino",), "ncnn": ("ncnn",), "pytorch": ("torch",),
-    "executorch": ("executorch",), "tensorrt": ("tensorrt",), "hailo": ("hailo_platform",), "rknn": ("rknnlite",),
+    "executorch": ("executorch",), "tensorrt": ("tensorrt",), "hailo": ("hailo_platform",),
 }  # fmt: skip
 # Hardware that cannot be here, and what is put in its place. The address of a server is asked in tests/agent/runtimes/test_served.py.
-STAND_INS = {"edgetpu": stand_ins.edgetpu, "tensorrt": stand_ins.tensorrt, "hailo": stand_ins.hailo, "rknn": stand_ins.rknn}
+STAND_INS = {"edgetpu": stand_ins.edgetpu, "tensorrt": stand_ins.tensorrt, "hailo": stand_ins.hailo}
 MARKS = dict.fromkeys(("edgetpu", "tensorrt"), pytest.mark.needs("gcc")) | dict.fromkeys(("pytorch", "executorch"), pytest.mark.torch)
 EXAMPLE = f"{EXAMPLES / 'runtime.py'}:DenseLayers"
 X = np.array([[0, 1, 2, 3]], np.float32)
@@ -60,9 +60,9 @@ def runtime_case(runtime_name, tmp_path, monkeypatch):
     libraries = LIBRARIES.get(runtime_name, ())
     if libraries and not any(name in sys.modules or importlib.util.find_spec(name) for name in libraries):
         pytest.skip(f"no {' or '.join(libraries)} is installed")
-    x = {"hailo": X.astype(np.uint8).reshape(1, 1, 1, 4), "rknn": X.astype(np.uint8)}.get(runtime_name, X)
+    x = X.astype(np.uint8).reshape(1, 1, 1, 4) if runtime_name == "hailo" else X
     with closing(runtimes.create(runtime_name)) as runtime:
-        yield runtime, model_of(runtime_name, tmp_path), x, 2 * (X if runtime_name == "rknn" else x) + 1
+        yield runtime, model_of(runtime_name, tmp_path), x, 2 * x + 1
 
 
 def model_of(name, folder):

@@ -140,7 +140,7 @@ def test_where_results_cannot_be_written_nothing_is_measured(tmp_path, option, t
 def test_a_comparison_keeps_its_runs_too(tmp_path):
     """Every run of every pair is in the ledger, in the order of the document."""
     model = replay_model(tmp_path)
-    result = edgemeter(tmp_path / "home", "compare", model, model, "--runs", 2, "--mode", "rapid", "--json")
+    result = edgemeter(tmp_path / "home", "compare", model, model, "--repeats", 2, "--mode", "rapid", "--json")
     assert result.returncode == 0, result.stderr
     assert [run["id"] for run in json.loads(result.stdout)["runs"]] == [run.id for run in records_of(tmp_path / "home")]
     assert result.stderr.splitlines()[-1].endswith("see `edgemeter report`")

@@ -3,7 +3,6 @@
 import json
 import re
 import shutil
-from pathlib import Path
 
 import msgspec
 import pytest
@@ -81,17 +80,6 @@ def test_show_prints_what_a_gguf_file_holds(tmp_path, invoke):
     (tmp_path / "cut.gguf").write_bytes(language_file.path.read_bytes()[:1000])
     with pytest.raises(ConfigError, match="cut off or garbled"):
         invoke("show", str(tmp_path / "cut.gguf"))
-
-
-def test_show_prints_what_an_executorch_program_delegates(tmp_path, invoke):
-    """Without the library: its methods, what XNNPACK takes and what is left; a cut-off one is refused."""
-    folder = Path(__file__).resolve().parents[1] / "fixtures" / "runtimes"
-    methods = json.loads(invoke("show", str(folder / "executorch.pte"), "--json").output)["methods"]["forward"]
-    assert methods == {"backend": "xnnpack", "operators_on_xnnpack": "2", "delegated_ratio": 1.0, "precision": "fp32"}
-    assert 'left_to_portable = "add 1, mul 1"' in invoke("show", str(folder / "executorch_portable.pte")).output
-    (tmp_path / "cut.pte").write_bytes((folder / "executorch.pte").read_bytes()[:1000])
-    with pytest.raises(ConfigError, match="truncated or garbled"):
-        invoke("show", str(tmp_path / "cut.pte"))
 
 
 def test_show_refuses_a_file_that_is_not_the_one_of_its_card(tmp_path, invoke):

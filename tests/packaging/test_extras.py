@@ -24,8 +24,8 @@ NAMED = re.compile(r'edgemeter\[([a-z0-9,-]+)\]|import_extra\("[\w.]+", "(\w+)"|
 REFUSED = {
     "report": "report",
     "report -o runs.parquet": "parquet",
-    "compare --reference a --html page.html": "report",
-    "demo --html page.html": "report",
+    "compare --reference a --output page.html": "report",
+    "demo --output page.html": "report",
     "collector web": "report",
     "collector up": "collector",
     "bundle keygen lab.key": "sign",
@@ -63,7 +63,6 @@ def test_an_extra_that_no_package_of_it_fits_names_what_does():
         ("llama", (3, 12), "armv7l", "a 64-bit system, and there "),
         ("genai", (3, 11), "aarch64", ""),
         ("litert-lm", (3, 12), "armv7l", "a 64-bit system, and there "),
-        ("rknn", (3, 12), "aarch64", ""),
         ("tflite", (3, 10), "armv7l", ""),
         ("report", (3, 10), "armv7l", ""),
     ):

@@ -174,10 +174,6 @@ SMOKE = {
     "onnx": partial(measures, ".onnx"),
     "torch": partial(measures, ".torchscript"),
     "openvino": partial(imports, "openvino"),
-    "openvino-ep": partial(imports, "onnxruntime_ep_openvino" if IS_X86 else "onnxruntime"),
-    "ggml-ep": partial(imports, "onnxruntime_ggml" if IS_X86 else "onnxruntime"),
-    "webgpu-ep": partial(imports, "onnxruntime_ep_webgpu"),
-    "qnn-ep": partial(imports, "onnxruntime" if IS_X86 else "onnxruntime_qnn"),
     "ncnn": partial(imports, "ncnn"),
     "executorch": partial(imports, "executorch.extension.pybindings._C"),
     "llama": partial(generates, "edgemeter-notes_q4_0.gguf"),
@@ -185,7 +181,6 @@ SMOKE = {
     "litert-lm": partial(imports, "litert_lm"),
     # Their libraries are the vendor's own, or for boards only: what comes is what reads photographs.
     "hailo": partial(says, "doctor", "pillow", status=1),
-    "rknn": partial(says, "doctor", "pillow", status=1),
     "jtop": partial(imports, "jtop"),
     "nvidia": partial(says, "sensors --all", "nvml: no NVIDIA driver answers"),
     "serial": partial(imports, "serial"),

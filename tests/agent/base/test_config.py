@@ -21,13 +21,14 @@ def test_the_sample_reads_and_so_does_it_with_every_default_switched_on(tmp_path
     assert (read.device, read.fleet, read.power) == ("pi5-lab", "default", ("rapl",))
 
 
-def test_an_option_beats_the_file(tmp_path):
-    """For each file that is shown to a broker; what no option names stays as the file says."""
+def test_the_environment_beats_the_file(tmp_path, monkeypatch):
+    """For each file that is shown to a broker; what no variable names stays as the file says."""
+    monkeypatch.setenv("EDGEMETER_MQTT_CA_FILE", "variable.pem")
     path = tmp_path / "config.toml"
     path.write_text('broker_ca_file = "file.pem"\nbroker_key_file = "file.key"\n')
-    settings = config.from_options({"config": path, "broker_ca_file": Path("option.pem"), "broker_user_file": None})
+    settings = config.in_effect(path)
     assert (settings.broker_ca_file, settings.broker_key_file, settings.broker_user_file) == (
-        "option.pem",
+        "variable.pem",
         str(tmp_path / "file.key"),
         None,
     )

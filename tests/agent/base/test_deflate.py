@@ -1,4 +1,4 @@
-"""Compression in zlib's format: both libraries, every size around the portions, and what is damaged."""
+"""Compression in zlib's format: every size around the portions, and what is damaged."""
 
 import os
 import zlib
@@ -13,21 +13,12 @@ BEGINNING = deflate.BEGINNING_BYTES
 SIZES = (0, 1, 100, 65_535, 65_536, 65_537, BEGINNING - 1, BEGINNING, BEGINNING + 1, 3 * BEGINNING + 7)
 
 
-@pytest.fixture(params=["isal", "zlib"])
-def codec(request, monkeypatch):
-    """Let the module use one of the libraries."""
-    library = zlib if request.param == "zlib" else pytest.importorskip("isal.isal_zlib")
-    monkeypatch.setattr(deflate, "_codec", library)
-    monkeypatch.setattr(deflate, "_LEVEL", 1)
-
-
 def texts(size):
     """Return a text that packs to nothing, one that does not pack, and one between."""
     return b"a" * size, os.urandom(size), (b"abc%d," * (size // 6 + 1))[:size]
 
 
-@pytest.mark.usefixtures("codec")
-def test_what_was_compressed_is_expanded_by_either_library():
+def test_what_was_compressed_is_expanded():
     """Pieces, one after the other, and what zlib packed at other levels; what follows the end is ignored."""
     for size in SIZES:
         for text in texts(size):
@@ -41,7 +32,6 @@ def test_what_was_compressed_is_expanded_by_either_library():
                     assert zlib.decompressobj().decompress(packed) == text
 
 
-@pytest.mark.usefixtures("codec")
 def test_what_is_damaged_or_too_long_is_refused():
     """Cut, with a wrong checksum, no zlib at all, one byte too long; the limit is asked about the beginning."""
     for size in SIZES[1:]:
@@ -64,15 +54,11 @@ def test_what_is_damaged_or_too_long_is_refused():
         assert not beginnings
 
 
-def test_what_was_compressed_beside_something_is_expanded_beside_it_whichever_library_did_it(monkeypatch):
-    """An index may be made with ISA-L and read without; what both have in common is hardly stored, up to 8 kB back."""
-    isal = pytest.importorskip("isal.isal_zlib")
+def test_what_was_compressed_beside_something_is_expanded_beside_it():
+    """What both have in common is hardly stored, up to 8 kB back."""
     dictionary, different = os.urandom(6000), os.urandom(100)
     text = dictionary[:3000] + different + dictionary[3000:]
-    for library in (isal, zlib):
-        monkeypatch.setattr(deflate, "_codec", library)
-        monkeypatch.setattr(deflate, "_LEVEL", 1)
-        packed = deflate.compress_beside(text, dictionary)
-        assert len(packed) < 250
-        assert deflate.expand_beside(packed, dictionary) == text
-        assert deflate.expand_beside(deflate.compress_beside(b"", os.urandom(20_000)), dictionary) == b""
+    packed = deflate.compress_beside(text, dictionary)
+    assert len(packed) < 250
+    assert deflate.expand_beside(packed, dictionary) == text
+    assert deflate.expand_beside(deflate.compress_beside(b"", os.urandom(20_000)), dictionary) == b""

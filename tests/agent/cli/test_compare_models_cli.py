@@ -23,7 +23,7 @@ def run(*arguments, **settings):
 def test_a_model_against_itself_prints_both_sides_and_a_verdict(tmp_path):
     """Two runs a side: table, ratio, interval, verdict, and in JSON the same with the records."""
     replay_case(tmp_path, "a", 1.0)
-    result = run(tmp_path / "a.replay.json", tmp_path / "a.replay.json", "--runs", 2, "--mode", "rapid")
+    result = run(tmp_path / "a.replay.json", tmp_path / "a.replay.json", "--repeats", 2, "--mode", "rapid")
     assert result.returncode == 0, result.stderr
     assert "a.replay.json" in result.stdout
     assert "not settled: latency (" in result.stdout or "B is as fast as A within 3%" in result.stdout
@@ -37,7 +37,7 @@ def test_suites_of_one_case_are_compared_and_given_as_json(tmp_path):
     for name, latency_ms in (("a", 2.0), ("b", 3.0)):
         replay_case(tmp_path, name, latency_ms)
         (tmp_path / f"{name}.toml").write_text(f'name = "{name}"\n[[case]]\nmodel = "{name}.replay.json"\nmode = "rapid"\n')
-    result = run(tmp_path / "a.toml", tmp_path / "b.toml", "--runs", 3, "--json")
+    result = run(tmp_path / "a.toml", tmp_path / "b.toml", "--repeats", 3, "--json")
     assert result.returncode == 0, result.stderr
     document = json.loads(result.stdout)
     assert document["contrasts"][0]["latency"]["ratio"] == pytest.approx(1.5, rel=0.1)
@@ -72,7 +72,7 @@ def test_wrong_usage_names_the_remedy(tmp_path):
         [
             (("a.replay.json",), "give two models or more"),
             (("a.replay.json", "a.replay.json", "--markdown"), "No such option"),
-            (("a.replay.json", "none.onnx", "--runs", 2), "there is no model at"),
+            (("a.replay.json", "none.onnx", "--repeats", 2), "there is no model at"),
             (("a.replay.json", "runs.json"), "'runs.json' is not a model: compare models with models, or results with results"),
             (
                 ("yolox-nanno", "yolox-tinny"),
@@ -92,7 +92,7 @@ def test_two_language_models_are_compared_by_their_two_rates_and_their_perplexit
     """Files of four and of eight bits: the options of `run`, both perplexities as the index of the shipped files has them."""
     names = [SHIPPED_FOLDER.parent / "language" / f"edgemeter-notes_{bits}.gguf" for bits in ("q4_0", "q8_0")]
     lengths = ("--prompt-tokens", 32, "--output-tokens", 8, "--option", "kv_type=f32")
-    result = run(*names, *lengths, "--mode", "rapid", "--runs", 2, "--json", env=os.environ | {"EDGEMETER_HOME": str(tmp_path)})
+    result = run(*names, *lengths, "--mode", "rapid", "--repeats", 2, "--json", env=os.environ | {"EDGEMETER_HOME": str(tmp_path)})
     assert result.returncode == 0, result.stderr
     document = json.loads(result.stdout)
     assert "perplexity 1.478 against 1.496 (95% of their ratio 0.98" in document["contrasts"][0]["sentence"]
@@ -106,7 +106,20 @@ def test_two_language_models_are_compared_by_their_two_rates_and_their_perplexit
 def test_language_models_answer_the_same_questions(tmp_path):
     """The shipped ones, by name: speed, score and perplexity in one table, and the reason why there is no energy of an answer."""
     names = [SHIPPED_FOLDER.parent / "language" / f"edgemeter-notes_{bits}.gguf" for bits in ("q4_0", "q8_0")]
-    options = ("--prompts", "edgemeter-questions", "--subset", 20, "--output-tokens", 12, "--mode", "rapid", "--runs", 2, "--power", "none")
+    options = (
+        "--prompts",
+        "edgemeter-questions",
+        "--subset",
+        20,
+        "--output-tokens",
+        12,
+        "--mode",
+        "rapid",
+        "--repeats",
+        2,
+        "--power",
+        "none",
+    )
     result = run(*names, *options, env=os.environ | {"EDGEMETER_HOME": str(tmp_path), "COLUMNS": "200"})
     assert result.returncode == 0, result.stderr
     heading, *rows = [line for line in result.stdout.splitlines() if "TTFT ms" in line or "edgemeter-questions, at most 12 tokens" in line]
@@ -123,7 +136,7 @@ def test_models_are_compared_by_speed_and_accuracy_and_saved(tmp_path):
     scenes = SHIPPED_FOLDER.parent / "scenes"
     data = ("--data", scenes / "images", "--annotations", scenes / "annotations.json")
     names = ("edgemeter-shapes_fp32.tflite", "edgemeter-shapes_int8.tflite")
-    result = run(*names, *data, "--mode", "rapid", "--runs", 2, env=os.environ | {"EDGEMETER_HOME": str(tmp_path)})
+    result = run(*names, *data, "--mode", "rapid", "--repeats", 2, env=os.environ | {"EDGEMETER_HOME": str(tmp_path)})
     assert result.returncode == 0, result.stderr
     assert all(f"{name} litert 1 thread" in result.stdout for name in names)
     assert "loses 1." in result.stdout

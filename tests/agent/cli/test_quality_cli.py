@@ -23,7 +23,12 @@ def ask(*arguments):
 def test_a_quantised_file_is_compared_with_its_source():
     """The table has both files, each check is one sentence, and the status is that of the gate."""
     result = ask(
-        "-m", SHIPPED / "edgemeter-notes_q8_0.gguf", "--source", SHIPPED / "edgemeter-notes_f16.gguf", "--text", SHIPPED / "held_out.txt"
+        "-m",
+        SHIPPED / "edgemeter-notes_q8_0.gguf",
+        "--unquantised",
+        SHIPPED / "edgemeter-notes_f16.gguf",
+        "--text",
+        SHIPPED / "held_out.txt",
     )
     assert result.exit_code == 0, result.output
     assert "edgemeter-notes_q8_0.gguf" in result.stdout
@@ -38,7 +43,7 @@ def test_a_gate_that_is_not_passed_fails_the_command(tmp_path):
     (tmp_path / "one.jsonl").write_text(
         '{"id": "1", "prompt": "Question: What does the ammeter measure? Answer:", "answers": ["electric current"]}\n'
     )
-    result = ask("-m", fixture, "--source", SHIPPED / "edgemeter-notes_f16.gguf", "--questions", tmp_path / "one.jsonl", "--json")
+    result = ask("-m", fixture, "--unquantised", SHIPPED / "edgemeter-notes_f16.gguf", "--questions", tmp_path / "one.jsonl", "--json")
     assert result.exit_code == 1
     document = json.loads(result.stdout)
     assert [scored["quality"]["answers"]["f1"] > 0.5 for scored in document["files"]] == [False, True]

@@ -278,7 +278,7 @@ def test_the_words_on_threads_follow_what_is_known():
     ("name", "backend", "text"),
     [
         ("onnx", "cpu", "onnx 2T"),
-        ("onnx", "openvino-ep", "onnx openvino-ep 2T"),
+        ("onnx", "openvino", "onnx openvino 2T"),
         ("onnx", "CPUExecutionProvider", "onnx 2T"),
         ("onnx", "xnnpack", "onnx xnnpack 2T"),
         ("litert", "xnnpack", "litert 2T"),

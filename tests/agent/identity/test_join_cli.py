@@ -56,7 +56,7 @@ def test_it_waits_for_a_broker_and_a_service_that_start_later(lab, order):
     """Boards get their power before the server does."""
     path = lab.token("pi-1")
     lines = []
-    thread = threading.Thread(target=lambda: lines.append(run(lab, path, "--wait", "60")))
+    thread = threading.Thread(target=lambda: lines.append(run(lab, path, "--timeout", "60")))
     thread.start()
     time.sleep(1.0)
     lab.broker.start()
@@ -75,7 +75,7 @@ def test_it_goes_on_when_the_broker_dies_while_it_waits_for_a_person(lab):
     lab.start()
     path = lab.token("pi-1")
     lines = []
-    thread = threading.Thread(target=lambda: lines.append(run(lab, path, "--wait", "90")))
+    thread = threading.Thread(target=lambda: lines.append(run(lab, path, "--timeout", "90")))
     thread.start()
     assert wait_until(lambda: "pi-1" in lab.run("requests", "--json"), 20)
     lab.broker.kill()
@@ -109,7 +109,7 @@ def test_nobody_there_is_for_later_and_no_token_is_for_a_person(lab):
     """The first boot tries the one again and again; the other ends with the remedy. Both are one line."""
     path = lab.token("pi-1")
     with pytest.raises(TransientError) as refusal:
-        run(lab, path, "--wait", "2")
+        run(lab, path, "--timeout", "2")
     assert "\n" not in str(refusal.value)
     identity.wipe_secrets(path)
     with pytest.raises(ConfigError, match="no token any more"):
@@ -125,7 +125,7 @@ def test_a_damaged_authority_is_not_called_a_bad_token(lab, damage):
     assert damage[0] in text
     path.write_text(text.replace(*damage))
     with pytest.raises(ConfigError, match="holds no CA certificate") as refusal:
-        run(lab, path, "--wait", "5")
+        run(lab, path, "--timeout", "5")
     assert "token" not in str(refusal.value).replace("edgemeter fleet token", "")
     path.write_text(text)
     assert "device 'pi-1' of fleet 'lab'" in run(lab, path)
@@ -140,7 +140,7 @@ def test_a_broker_of_another_authority_gets_no_token(lab):
     begin, end = text.index("-----BEGIN"), text.index("-----END")
     path.write_text(text[:begin] + foreign.folder.ca_certificate.read_text().split("-----END")[0] + text[end:])
     with pytest.raises(TransientError, match="is not valid"):
-        run(lab, path, "--wait", "2")
+        run(lab, path, "--timeout", "2")
 
 
 @pytest.mark.parametrize("address", ["mqtt://b:8884", "b:8884", "http://b"])
@@ -150,4 +150,4 @@ def test_a_token_travels_over_tls_only(lab, address):
     join_file = identity.read_join_file(path)
     path.write_text(path.read_text().replace(join_file.enrol, address))
     with pytest.raises(ConfigError, match="over TLS only"):
-        run(lab, path, "--wait", "2")
+        run(lab, path, "--timeout", "2")

@@ -6,8 +6,6 @@ import pytest
 from edgemeter.agent.base.errors import ConfigError, UnavailableError
 from edgemeter.agent.runtimes import Options
 from edgemeter.agent.runtimes.execu_torch import ExecuTorch
-from edgemeter.agent.runtimes.pte_file import read_pte
-from tests.fixtures.rows import table_row
 
 pytest.importorskip("executorch.extension.pybindings._C", reason="needs the extra `executorch`")
 pytestmark = pytest.mark.torch
@@ -26,16 +24,11 @@ def test_a_second_execution_computes_on_the_same_inputs(runtime, models, x):
     assert not np.array_equal(runtime.outputs()[0], [[1, 3, 5, 7]]), "the fixture no longer shows what it is for"
 
 
-@pytest.mark.slow
-def test_what_was_delegated_is_recorded(runtime, models):
+def test_the_backend_is_what_the_program_was_exported_for(runtime, models):
     """A program without a partitioner is slow, and nothing else would show it."""
-    loaded = runtime.load(models / "executorch.pte", Options())
-    assert (loaded.backend, loaded.precision, loaded.facts["operators_on_xnnpack"]) == ("xnnpack", "fp32", "2")
-    assert "left_to_portable" not in loaded.facts
+    assert runtime.load(models / "executorch.pte", Options()).backend == "xnnpack"
     runtime.close()
-    loaded = runtime.load(models / "executorch_portable.pte", Options())
-    assert (loaded.backend, loaded.facts["operators_on_xnnpack"], loaded.facts["left_to_portable"]) == ("portable", "0", "add 1, mul 1")
-    assert read_pte(models / "executorch_portable.pte")["forward"].delegated_ratio == 0
+    assert runtime.load(models / "executorch_portable.pte", Options()).backend == "portable"
 
 
 def test_a_backend_that_the_program_was_not_exported_for_is_refused(runtime, models):
@@ -46,11 +39,11 @@ def test_a_backend_that_the_program_was_not_exported_for_is_refused(runtime, mod
         runtime.load(models / "executorch_portable.pte", Options(backend="xnnpack"))
 
 
-def test_a_backend_that_this_build_lacks_is_unavailable(runtime, models, tmp_path):
+def test_a_backend_that_this_build_lacks_is_refused(runtime, models, tmp_path):
     """As a program for a phone's GPU would be."""
     content = (models / "executorch.pte").read_bytes().replace(b"XnnpackBackend", b"AnotherBackend")
     (tmp_path / "other.pte").write_bytes(content)
-    with pytest.raises(UnavailableError, match=r"has no backend another, for which the program was exported: it has .*xnnpack"):
+    with pytest.raises(ConfigError, match=r"cannot load .*Failed to load method forward"):
         runtime.load(tmp_path / "other.pte", Options())
 
 
@@ -71,11 +64,8 @@ def test_threads_are_set_and_not_under_a_running_program(runtime, models):
     other.close()
 
 
-def test_a_program_that_leads_outside_the_file_is_garbled(models, tmp_path):
-    """Sizes and offsets are checked before C++ follows them."""
-    for at in [20, 32, 60]:
-        content = bytearray((models / "executorch.pte").read_bytes())
-        content[at : at + 4] = b"\xff\xff\xff\x7f"
-        (tmp_path / "garbled.pte").write_bytes(content)
-        with table_row(at), pytest.raises(ConfigError, match=r"truncated or garbled \(it needs "):
-            read_pte(tmp_path / "garbled.pte")
+def test_a_program_that_is_cut_off_is_refused(runtime, models, tmp_path):
+    """By the library's own check."""
+    (tmp_path / "cut.pte").write_bytes((models / "executorch.pte").read_bytes()[:400])
+    with pytest.raises(ConfigError, match="cannot load"):
+        runtime.load(tmp_path / "cut.pte", Options())

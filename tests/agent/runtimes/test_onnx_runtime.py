@@ -14,7 +14,6 @@ from edgemeter.agent.base.errors import ConfigError, UnavailableError
 from edgemeter.agent.runtimes import Options, onnx_runtime
 from edgemeter.agent.runtimes.onnx_runtime import OnnxRuntime
 from tests.fixtures.rows import table_row
-from tests.fixtures.stand_ins import compiled
 
 onnxruntime = pytest.importorskip("onnxruntime")
 RUNTIME = OnnxRuntime
@@ -261,34 +260,3 @@ def test_an_option_of_a_provider_that_was_not_asked_for_is_refused(runtime, mode
     for setting in ["cuda.arena_extend_strategy", "tensorrt.trt_fp16_enable", "nobody.knows"]:
         with table_row(setting), pytest.raises(ConfigError, match=setting):
             runtime.load(models / "onnx.onnx", Options(extra={setting: "1"}))
-
-
-@pytest.mark.needs("gcc")
-def test_a_library_that_is_no_plug_in_provider_is_refused_in_one_line(runtime, models, tmp_path):
-    """A wrong path, and a library without the function that a plug-in has."""
-    with pytest.raises(
-        UnavailableError, match=r"cannot register the provider library '/nowhere/lib\.so': .*No such file.*give the \.so"
-    ) as refusal:
-        runtime.load(models / "onnx.onnx", Options(backend="QNNExecutionProvider", extra={"provider_library": "/nowhere/lib.so"}))
-    assert "\n" not in str(refusal.value)
-    (tmp_path / "empty.c").touch()
-    library = compiled(tmp_path / "empty.c", tmp_path / "libempty.so")
-    with pytest.raises(UnavailableError, match="CreateEpFactories"):
-        runtime.load(models / "onnx.onnx", Options(backend="QNNExecutionProvider", extra={"provider_library": str(library)}))
-
-
-def test_a_plug_in_is_chosen_by_its_devices_and_named_by_its_provider(runtime, models, monkeypatch):
-    """As ONNX Runtime reports them: the CPU's own device stands for a plug-in's, which none here has."""
-    registered = []
-    device = onnxruntime.get_ep_devices()[0]
-    reports = iter([[], [device], [device]])
-    monkeypatch.setattr(onnxruntime, "register_execution_provider_library", lambda name, path: registered.append((name, path)))
-    monkeypatch.setattr(onnxruntime, "get_ep_devices", lambda: next(reports))
-    monkeypatch.setattr("edgemeter.agent.runtimes.onnx_plug_in._registered", {})
-    loaded = runtime.load(models / "onnx.onnx", Options(backend=device.ep_name, extra={"provider_library": "/opt/libplug.so"}))
-    assert registered == [(device.ep_name, "/opt/libplug.so")]
-    # Nobody knows what an unknown plug-in computes in, nor with how many threads.
-    assert (loaded.backend, loaded.precision) == ("cpu,auto", "unknown")
-    assert loaded.threads_reason == "cpu chooses how many it computes with, or its settings do"
-    runtime.bind([np.array([[0, 1, 2, 3]], np.float32)])()
-    np.testing.assert_array_equal(runtime.outputs()[0], [[1, 3, 5, 7]])

@@ -234,7 +234,7 @@ def test_a_run_on_the_cpu_opens_no_accelerator(tmp_path):
         False: [{"model": "m.tflite"}, {"model": "m.onnx", "backend": "cpu"}, {"model": "m.pt2"}, {"model": "m.param"},
                 {"model": "m.tflite", "backend": "cpu-compiled"}],
         True: [
-            {"model": "m.onnx", "backend": "cuda"}, {"model": "m.onnx", "backend": "openvino-ep:npu"},
+            {"model": "m.onnx", "backend": "cuda"}, {"model": "m.onnx", "backend": "openvino"},
             {"model": "m.tflite", "backend": "gpu,cpu"},
             {"model": "m.onnx", "options": {"library": "libnpu.so.1"}},
             {"model": "m.tflite", "runtime": "edgetpu"}, {"model": "m.bin", "runtime": "intruder"},

@@ -25,10 +25,9 @@ def judged(facts):
         ({}, [], []),
         ({"operators_on_gpu": "64"}, [], []),
         ({"operators_on_cpu": "64"}, [], []),
-        ({"operators_on_xnnpack": "57", "left_to_portable": "add 1"}, [], []),
         ({"fully_accelerated": "yes"}, [], []),
         (
-            {"operators_on_openvino-ep": "6", "operators_on_cpu": "2", **LEFT},
+            {"operators_on_openvino": "6", "operators_on_cpu": "2", **LEFT},
             [],
             ["partly-on-cpu: 2 of 8 operators (25%) on the CPU: Softmax 2"],
         ),

@@ -155,7 +155,6 @@ def test_every_rule_has_a_test():
     in_cases = {case[0] for case in CASES} | {
         "not-cooled",
         "compiled-at-start",
-        "portable-kernels",
         "answers-part",
     }
     files = (accelerator_rules, accuracy_rules, precondition_rules, generation_rules, answer_rules, in_process_rules, steady_rules)

@@ -120,15 +120,6 @@ def test_an_energy_that_took_the_place_of_a_lost_sensor_makes_the_run_suspect():
     assert not any("lost-sensor" in reason for reason in verdict.judge(measured(), (), sensor_faults=faults).reasons)
 
 
-def test_operators_left_to_portable_kernels_are_noted():
-    """A note, no doubt: the run is what the program is."""
-    run = measured()
-    facts = {"operators_on_xnnpack": "57", "left_to_portable": "upsample_nearest2d 1"}
-    judgement = verdict.judge(msgspec.structs.replace(run, runtime=msgspec.structs.replace(run.runtime, facts=facts)), ())
-    assert "portable-kernels: portable kernels run upsample_nearest2d 1" in judgement.notes
-    assert not any(note.startswith("portable-kernels") for note in verdict.judge(run, ()).notes)
-
-
 def test_a_limit_of_ours_is_stated_as_ours():
     """Arrivals that a server's 256 unanswered queries left no room for were never sent to it."""
     load = Load(samples_per_query=1, samples=90, target_per_s=30.0, achieved_per_s=25.0, is_sustained=False, unserved=10)

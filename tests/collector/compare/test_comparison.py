@@ -1,9 +1,9 @@
 import pytest
 
-from edgemeter.agent.base.errors import ConfigError, UnavailableError
+from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.contract import record_conditions, record_figures
 from edgemeter.agent.contract.figures import kind_of
-from edgemeter.collector.compare.comparison import MARKS, compare
+from edgemeter.collector.compare.comparison import compare
 from edgemeter.collector.runs.store import LeftOut, StoreContents
 from tests.fixtures.comparison_factory import OTHER_DATA, compare_runs, day_by_day, make_reference, make_run, no_energy
 from tests.fixtures.record_factory import make_accuracy, make_energy, make_environment, make_generation
@@ -223,11 +223,6 @@ def test_a_case_without_energy_states_why():
     assert device_row(compare_runs(*runs, make_reference())).case.energy_reason == "no sensor; the meter fell silent"
 
 
-def test_accuracies_of_different_metrics_have_no_difference():
-    """AP minus top-1 is no number."""
-    assert device_row(compare_runs(make_run(accuracy=make_accuracy(metric="top1")), make_reference())).ratios.values.get("accuracy") is None
-
-
 def test_another_power_mode_is_another_case():
     """A board in 15 W and in MAXN is not one machine."""
     modes = [make_run(environment=make_environment(power_mode=mode)) for mode in ("15W", "MAXN")]
@@ -279,12 +274,6 @@ def test_an_unknown_reference_is_reported_with_those_that_exist():
         compare_runs(make_run(), make_reference(), reference="server-9")
 
 
-def test_an_empty_store_is_an_error_that_names_how_to_fill_it():
-    """Nothing to compare is not an empty table."""
-    with pytest.raises(UnavailableError, match=r"has no run yet: .*edgemeter run"):
-        compare(StoreContents([]), "reference")
-
-
 def test_a_reference_case_without_company_is_left_out():
     """A server that measured a hundred models does not fill the table of two."""
     comparison = compare_runs(make_run(), make_reference(), make_reference(id="alone", model="another", sha256="c3" * 32))
@@ -295,13 +284,6 @@ def test_a_reference_alone_is_shown():
     """With no device at all the reference's own figures are better than nothing."""
     (row,) = compare_runs(make_reference()).rows
     assert row.is_reference
-
-
-def test_every_mark_is_explained():
-    """A table may print any of them."""
-    comparison = compare_runs(make_run(), make_run(precision="int8", runtime="litert"), make_reference())
-    assert {mark for row in comparison.rows for mark in row.marks} <= set(MARKS)
-    assert all(MARKS.values())
 
 
 def test_what_was_replayed_stands_beside_its_like_only():

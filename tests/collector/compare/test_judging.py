@@ -45,12 +45,6 @@ def test_noise_settles_nothing_and_the_outcome_states_how_many_runs_would():
     assert "more days on each side would settle it" in judgement.words
 
 
-def test_an_interval_states_what_it_rests_on():
-    """Runs of one day are noted as such; days are counted as days."""
-    assert "6 runs against 6 runs; within this day, this board" in judged(10.0, apart_ns=1)["latency"].words
-    assert "6 days against 6 days; within this board, days taken as independent)" in judged(10.0)["latency"].words
-
-
 def test_a_single_run_has_a_ratio_and_no_verdict():
     """Nothing is known of the spread."""
     judgement = judged(10.0, runs=(1.0,))["latency"]
@@ -145,15 +139,6 @@ def test_a_case_below_the_gate_has_no_verdict_on_its_speed():
     assert output["accuracy"] is not None
 
 
-def test_published_figures_never_reach_a_median():
-    """However many there are, the measured ones alone are compared."""
-    runs = [run for factor in NOISE for run in (make_run(p50_ms=10 * factor), make_reference(p50_ms=2 * factor))]
-    published = [make_run(p50_ms=1.0, provenance={"latency": "published"}) for _ in range(50)]
-    published += [make_reference(p50_ms=900.0, provenance={"latency": "published"}) for _ in range(50)]
-    plain, mixed = compare_runs(*runs), compare_runs(*runs, *published)
-    assert [row.ratios for row in mixed.rows] == [row.ratios for row in plain.rows]
-
-
 def test_accuracies_are_compared_image_by_image_where_the_records_allow_it():
     """Images that are hard for both decide nothing: 3 points are less accurate for certain, which two independent accuracies leave open."""
     wobble = [0.004 * (index % 5 - 2) for index in range(20)]
@@ -243,12 +228,6 @@ def test_missed_frames_are_judged_by_points(missed, reference_missed, words):
     row = steady_row(missed, reference_missed)
     (line,) = [line for line in verdict_lines(row.case, row.judgements) if line.startswith("missed: ")]
     assert line.startswith(f"missed: {words}"), line
-
-
-def test_too_few_runs_give_no_verdict_on_missed_frames():
-    """A run that missed none does not show how far runs lie apart."""
-    judgement = steady_row(180, 0, runs=2).judgements["missed"]
-    assert judgement.words == "not judged: 1 run too few (2 against 2; an interval takes 3 each), 20% against 0%, +20.00 points"
 
 
 def test_runs_that_lie_apart_widen_the_bounds_of_a_share():

@@ -130,17 +130,6 @@ def test_a_finding_has_the_share_of_its_limit():
             assert finding.share_text == f"used {finding.used:.0%} of the limit (upper bound {finding.used_at_most:.0%})"
 
 
-def test_the_share_is_in_the_comment_the_terminal_and_the_document(home):
-    """Where the limit is kept, too: how near it was is what the reader asks next."""
-    base, new = written(home)
-    share = r"used \d+% of the limit \(upper bound \d+%\)"
-    assert re.search(rf"<sub>slower:3%: {share}</sub>", comment(base, new, "--fail-on", "slower:3%")[1])
-    arguments = ["compare", base, new, "--fail-on", "slower:3%"]
-    assert re.search(rf"limit slower:3% kept: .*: {share}: ", CliRunner().invoke(cli, arguments).output)
-    (limit,) = json.loads(CliRunner().invoke(cli, [*arguments, "--json"]).output)["limits"]
-    assert 0 < limit["used"] < limit["used_at_most"]
-
-
 def test_a_baseline_without_runs_explains_itself_in_the_comment(home):
     """Why, how it gets some, what was measured anyway; and the gate stays closed."""
     _, new = written(home)

@@ -10,8 +10,6 @@ from click.testing import CliRunner
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.cli.main import cli
 from edgemeter.agent.contract import record_conditions
-from edgemeter.agent.contract.record_conditions import Tensor
-from edgemeter.agent.contract.record_figures import Load, Memory, Neighbour, Together
 from edgemeter.collector.review import document as review_document
 from edgemeter.collector.review import gate
 from edgemeter.collector.review.review import read_side, review
@@ -67,17 +65,6 @@ def test_a_difference_that_may_be_chance_does_not_violate_a_limit():
     assert "95%" in finding.words
 
 
-def test_a_change_that_does_nothing_keeps_a_limit_on_accuracy():
-    """Predictions that are the same in every part of the images have no interval, and need none."""
-    for value in (0.0, 0.625, 1.0):
-        with table_row(value):
-            same = {"accuracy": make_accuracy(value=value, without_parts=(value,) * 20)}
-            before, after = make_side(agent="1", **same), make_side(agent="2", start=100, **same)
-            (pair,) = reviewed(before, after).pairs
-            assert (pair.ratios.values.get("accuracy"), pair.ratios.intervals.get("accuracy")) == (0.0, None)
-            assert outcomes(before, after, "ap:0.5") == {"ap": "kept"}
-
-
 def findings_of_accuracies(before, after, **bounds):
     """Return what became of a limit of half a point."""
     sides = [
@@ -98,30 +85,6 @@ def test_an_accuracy_that_fell_beyond_the_limit_and_is_not_judged_keeps_the_gate
             (finding,) = findings_of_accuracies(0.625, after, **bounds)
             assert (finding.outcome, finding.is_closing) == ("not judged", True)
             assert finding.words == f"{words}; in doubt a gate stays closed"
-
-
-def test_an_accuracy_without_bounds_within_the_limit_is_not_judged_either():
-    """Two values that happen to be equal prove nothing where no part of the images was compared."""
-    (finding, of_all) = findings_of_accuracies(0.625, 0.625)
-    assert (finding.outcome, finding.is_closing) == ("not judged", False)
-    assert (of_all.case, of_all.outcome, of_all.is_closing) == (None, "not judged", True)
-
-
-def test_memory_is_judged_by_its_interval_over_runs():
-    """Three runs that scatter by 20% do not show that 12% more is more; ranges that happen not to overlap are no interval."""
-    before, after = (
-        [
-            run
-            for index, peak_mb in enumerate(peaks_mb)
-            for run in make_side(
-                agent=agent, runs=1, start=start + 900 * index, memory=Memory(peak_mb=peak_mb, before_load_mb=60.0, loaded_mb=80.0)
-            )
-        ]
-        for agent, start, peaks_mb in (("1", 0, (100.0, 110.0, 121.0)), ("2", 100, (122.0, 123.0, 140.0)))
-    )
-    (finding, _) = gate.judge(reviewed(before, after), gate.parse("memory:10%"))
-    assert finding.outcome == "not judged"
-    assert finding.words.startswith("not settled: 1.118 times the memory (95%: 0.844 to 1.558")
 
 
 def test_a_gate_that_cannot_judge_does_not_open():
@@ -175,49 +138,6 @@ def test_a_limit_of_missed_frames_is_kept_where_neither_side_misses_any():
             assert f"<br>missed: {'more missed frames: 20%' if late else 'alike: 0%'} against 0%" in comment
             sentence = json.loads(review_document.to_json(result, findings))["pairs"][0]["sentence"]
             assert ("misses 20% against 0% of the frames, 20.0 points more" if late else "misses as many frames") in sentence
-
-
-def camera_side(model, rate_per_s, deadline_ms, missed, **changes):
-    """Return three runs of frames at a rate, with a deadline: so many of 900 were late."""
-    steady = make_steady(rate_per_s=rate_per_s, deadline_ms=deadline_ms, late=missed, missed_ratio=missed / 900, effective=900)
-    load = Load(samples_per_query=1, samples=900, target_per_s=rate_per_s)
-    runs = make_side(agent="1", runs=3, start=len(model), model=model)
-    return [msgspec.structs.replace(run, **({"scenario": "steady", "steady": steady, "load": load} | changes)) for run in runs]
-
-
-def test_frames_at_another_rate_or_deadline_are_stated_and_not_ranked():
-    """At 30 a second within 0.5 ms all are late, at 15 within 60 ms none: that says nothing of the two models."""
-    sides = camera_side("detector", 30.0, 0.5, 900), camera_side("other", 15.0, 60.0, 0)
-    choice = reviewed(*sides).choice
-    assert [diff.figure for diff in choice.differences if diff.change is not None] == ["accuracy"]
-    assert "points" not in choice.sentence
-    assert choice.a == "detector fp32 on onnx, 30 per s, deadline 0.5 ms, 1 frame may wait"
-    assert choice.b == "other fp32 on onnx, 15 per s, deadline 60 ms, 1 frame may wait"
-    notes = review_document.choice_notes(choice)
-    assert notes[0] == "no latency: not at one rate nor one deadline and queue: other work"
-    assert notes[1] == "no missed: not at one rate nor one deadline and queue: other work"
-    assert notes[2] == "no energy: not at one rate nor one deadline and queue: other work"
-    assert "note: other rate: 15 per s against 30 per s" in notes
-    assert (
-        "note: other deadline and queue: deadline 60 ms, 1 frame may wait against deadline 0.5 ms, 1 frame may wait"
-        in review_document.choice_notes(choice)
-    )
-
-
-def test_frames_at_one_rate_and_deadline_of_two_models_are_ranked():
-    """20% of the frames against none; company, which changes what a model takes, and another stream are stated."""
-    company = Together(neighbours=(Neighbour(model="ssd", sha256="c3" * 32, runtime="onnx", threads=1),), overlap_ms=1000.0)
-    stream = msgspec.structs.replace(make_side(agent="1", runs=1)[0].dataset, name="yard.wav", sha256="0b" * 32)
-    sides = camera_side("detector", 15.0, 60.0, 0), camera_side("other", 15.0, 60.0, 180, together=company, dataset=stream)
-    choice = reviewed(*sides).choice
-    assert {diff.figure: diff.change for diff in choice.differences}["missed"] == 0.2
-    notes = "\n".join(review_document.choice_notes(choice))
-    assert "note: other neighbours: together with ssd c3c3c3 onnx 1T against alone" in notes
-    assert "note: other data: yard.wav (0b0b0b0b0b0b) against " in notes
-    assert (choice.a, choice.b) == (
-        "detector fp32 on onnx, 15 per s, deadline 60 ms, 1 frame may wait",
-        "other fp32 on onnx, 15 per s, deadline 60 ms, 1 frame may wait, together with ssd c3c3c3 onnx 1T",
-    )
 
 
 def test_a_suspected_step_keeps_no_limit():
@@ -412,25 +332,6 @@ def test_of_two_cases_that_are_called_alike_only_the_one_that_violates_the_limit
     assert result.left_out == ()
 
 
-def test_a_case_that_only_the_baseline_has_is_not_called_as_one_that_was_compared():
-    """What was lost blames no other case."""
-    result = reviewed(
-        [*make_side(agent="1", threads=1), *make_side(agent="1", start=50, threads=4)], make_side(agent="2", start=100, threads=1)
-    )
-    assert result.pairs[0].name.endswith("1 thread")
-    assert result.left_out[0].what.endswith("4 threads")
-
-
-def test_an_empty_gate_is_no_gate_that_passes(tmp_path):
-    """`--fail-on "$LIMITS"` with nothing in it: refused, so that no pipeline goes green for want of a variable."""
-    sides = []
-    for name, start in (("before", 0), ("after", 100)):
-        sides.append(tmp_path / f"{name}.json")
-        sides[-1].write_bytes(document(*make_side(agent=name, start=start)))
-    with pytest.raises(ConfigError, match="is not a limit"):
-        CliRunner().invoke(cli, ["compare", *map(str, sides), "--fail-on", ""], catch_exceptions=False, standalone_mode=False)
-
-
 def test_the_baseline_is_the_level_that_it_had_at_its_end():
     """A baseline of sixty days that became 10% slower on day 40, and a new side as slow: kept; of all days nothing is settled."""
     before = level_runs(stepped_ms(60, 40, 1.1))
@@ -504,15 +405,6 @@ def test_two_models_that_were_measured_before_are_chosen_between(tmp_path):
     assert CliRunner().invoke(cli, ["compare", *paths, "--fail-on", "slower:3%"]).exit_code == 1
 
 
-def test_a_choice_between_models_of_other_input_sizes_names_the_sizes(tmp_path):
-    """320 pixels are less work than 640."""
-    sides = [
-        make_side(agent="1", start=start, model=model, inputs=(Tensor(name="images", shape=(1, 3, size, size), dtype="float32"),))
-        for start, model, size in ((0, "large", 640), (100, "small", 320))
-    ]
-    assert "note: other input size: 307200 values against 1228800 values\n" in run_compare(*written(tmp_path, a=sides[0], b=sides[1]))
-
-
 def test_what_has_nothing_in_common_is_no_choice(tmp_path):
     """Another scenario, or another type of board."""
     for other in ({"scenario": "offline"}, {"device": "srv", "environment": make_environment(board="another")}):
@@ -522,21 +414,3 @@ def test_what_has_nothing_in_common_is_no_choice(tmp_path):
             outcome = CliRunner().invoke(cli, ["compare", *paths])
             # A caller in CI must not read it as good.
             assert (outcome.exit_code, outcome.stdout.splitlines()[0].partition(":")[0]) == (1, "nothing was compared")
-
-
-def test_what_is_chosen_between_is_not_called_left_out(tmp_path):
-    """Two models, a run of each: the answer begins the output, and is all of it."""
-    paths = written(tmp_path, a=make_side(agent="1", model="a"), b=make_side(agent="1", start=100, model="b"))
-    output = run_compare(*paths)
-    assert (output[:5], "left out" in output) == ("B is ", False)
-
-
-def test_a_change_is_one_sentence_with_its_doubts(tmp_path):
-    """Of each pair: what differs, what does not, and which runs are suspect."""
-    doubt = record_conditions.Verdict(state="suspect", reasons=("throttled: twice",))
-    paths = written(tmp_path, a=make_side(agent="1"), b=make_side(agent="2", factor=1.2, start=100, seed=2, verdict=doubt))
-    printed = CliRunner().invoke(cli, ["compare", *paths], catch_exceptions=False).stdout
-    (sentence,) = [line.strip() for line in printed.splitlines() if line.startswith("    new is ")]
-    assert sentence.startswith("new is 1.20 times slower (95% 1.1")
-    assert "has the same AP as the baseline and costs as much energy as the baseline within 3%" in sentence
-    assert sentence.endswith("; 8 of 8 runs of new are suspect (throttled)")

@@ -6,7 +6,7 @@ from rich.console import Console
 from edgemeter.agent.contract import record_conditions
 from edgemeter.collector.show.compare_table import FEWEST_ROWS, ROWS_SHOWN, shortened, show_comparison
 from tests.fixtures.comparison_factory import OTHER_DATA, compare_runs, make_reference, make_run, no_energy
-from tests.fixtures.record_factory import make_energy, make_environment, make_generation
+from tests.fixtures.record_factory import make_environment, make_generation
 from tests.fixtures.rows import table_row
 
 
@@ -21,38 +21,6 @@ def line_with(lines, text):
     """Return the one line that holds `text`."""
     (line,) = [line for line in lines if text in line]
     return line
-
-
-def test_the_energy_cell_points_to_why_there_is_none():
-    """A cell has no room for a reason, a note below has."""
-    lines = printed(compare_runs(make_run(**no_energy("no sensor: connect an INA219")), make_reference(**no_energy("no sensor: a server"))))
-    assert "none [1]" in line_with(lines, "reference")
-    assert "none [2]" in line_with(lines, "5.00x")
-    assert "[2] no energy: no sensor: connect an INA219" in lines
-
-
-def test_gross_and_net_energy_stand_with_their_uncertainty():
-    """Rounded to the place of the uncertainty."""
-    lines = printed(compare_runs(make_run(energy=make_energy(gross_mj=125.04, gross_u_mj=3.2)), make_reference()))
-    row = line_with(lines, "5.00x")
-    assert "125.0 ± 3.2" in row
-    assert "30.0 ± 2.0" in row
-    assert "2.00x" in row
-
-
-def test_a_comparison_with_another_precision_carries_a_note():
-    """The ratio stands, and what it is to."""
-    lines = printed(compare_runs(make_run(precision="int8", runtime="litert"), make_reference()))
-    assert "5.00x [" in line_with(lines, "int8")
-    assert any("compared with fp32 on onnx: the reference has no run of the same precision" in line for line in lines)
-
-
-def test_a_suspect_case_points_to_its_reasons():
-    """The verdict cites each reason once."""
-    suspect = record_conditions.Verdict(state="suspect", reasons=("drift: 12%", "busy-machine: 40%"))
-    lines = printed(compare_runs(make_run(verdict=suspect, **no_energy()), make_reference()))
-    assert line_with(lines, "5.00x").rstrip().endswith("suspect [2] [3]")
-    assert {"[2] drift: 12%", "[3] busy-machine: 40%"} <= set(lines)
 
 
 def test_no_line_of_the_table_is_wider_than_the_terminal():

@@ -116,8 +116,8 @@ def test_the_user_gets_the_groups_that_the_board_has(inside):
     assert "edgemeter:x:" in groups
     assert "/usr/sbin/nologin" in (inside.prefix / "etc/passwd").read_text()
     assert inside.step("user") == ("ok", "")
-    (inside.prefix / "etc/group").write_text(groups + "gpio:x:993:\n")
-    assert inside.step("user") == ("changed", "groups gpio")
+    (inside.prefix / "etc/group").write_text(groups + "spi:x:993:\n")
+    assert inside.step("user") == ("changed", "groups spi")
 
 
 def test_power_mode_is_set_by_name_or_number_and_found_right(jetson):
