@@ -48,8 +48,8 @@ ONE_HOME = (
 )  # fmt: skip
 HEAVY = (
     "cv2",
-    "ai_edge_litert", "amqtt", "cryptography", "executorch", "hailo_platform", "influxdb_client", "jtop", "litert_lm",
-    "ncnn", "onnxruntime", "onnxruntime_genai", "openvino", "paho", "psycopg", "pyarrow", "pyjoulescope_driver", "pynvml",
+    "ai_edge_litert", "amqtt", "cryptography", "executorch", "hailo_platform", "influxdb_client", "jtop",
+    "ncnn", "onnxruntime", "openvino", "paho", "psycopg", "pyarrow", "pyjoulescope_driver", "pynvml",
     "serial", "smbus2", "tensorrt", "tflite_runtime", "torch", "xllamacpp",
 )  # fmt: skip
 # Modules that import PyTorch at the top: only the builder and a function import them.

@@ -225,7 +225,7 @@ def compare(
 
 
 def _options(settings: dict[str, Any], **named: Any) -> dict[str, Any]:
-    unknown = [key for key in settings if key not in run_session.CASE_OPTIONS]
+    unknown = [key for key in settings if key not in run_session.CASE_KEYS]
     if unknown:
-        raise TypeError(f"unexpected keyword argument {unknown[0]!r}: choose from {', '.join(sorted(run_session.CASE_OPTIONS))}")
+        raise TypeError(f"unexpected keyword argument {unknown[0]!r}: choose from {', '.join(sorted(run_session.CASE_KEYS))}")
     return {**unset_options(), **settings, **{key: value for key, value in named.items() if value is not None}}

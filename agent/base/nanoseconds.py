@@ -1,6 +1,5 @@
 """How many nanoseconds the other units of time have."""
 
-NS_PER_US = 1_000
 NS_PER_MS = 1_000_000
 NS_PER_S = 1_000_000_000
 NS_PER_MINUTE = 60 * NS_PER_S

@@ -22,7 +22,6 @@ from edgemeter.agent.energy.refusals import is_frozen
 from edgemeter.agent.energy.window import absolute_windows
 from edgemeter.agent.engine import job
 from edgemeter.agent.engine.scenarios import generation_statistics, scenario, steady
-from edgemeter.agent.engine.scenarios.generation_statistics import figures_by_turn
 from edgemeter.agent.engine.scenarios.goodput import goodput_of
 from edgemeter.agent.engine.scenarios.latency_statistics import summarise_latency, summarise_stage
 from edgemeter.agent.engine.scenarios.scenario import load_of_timed
@@ -183,14 +182,13 @@ def _generation(facts: RecordFacts) -> Iterator[FigureFinding]:
     if moments is None:
         yield NotRecomputed("generation", NO_SAMPLES)
         return
-    prefilled, is_counted = None, generation.counts == "exact" and generation.cached_tokens == 0 and generation.depth_tokens is None
+    prefilled, is_counted = None, generation.counts == "exact" and generation.cached_tokens == 0
     if is_counted and generation.mean_prompt_tokens is not None:
         prefilled = round(generation.mean_prompt_tokens * moments.first_ns.size)
     recomputed = generation_statistics.with_times(generation, moments, prefilled, facts.timed, generation.streaming_reason)
     if prefilled is None:
         recomputed = msgspec.structs.replace(recomputed, prefill_tokens_per_s=generation.prefill_tokens_per_s)
-    turns = figures_by_turn(moments, facts.raw, has_times=recomputed.streaming_reason is None)
-    recomputed = _as_served(facts, moments, msgspec.structs.replace(recomputed, turns=turns))
+    recomputed = _as_served(facts, moments, recomputed)
     if facts.record.windows is not None:
         windows = generation_windows(facts.record.samples, facts.record.windows.timed_start_ns, generation)
         run = facts.energy_run(facts.record.windows)

@@ -16,26 +16,27 @@ from edgemeter.agent.contract.suite import MODES, PATHS, setting_texts
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 _Type: TypeAlias = "click.ParamType[Any]"
-# `--together` is a flag of the command, and no name of a group.
-CASE_OPTIONS = tuple(key for key in Settings.__struct_fields__ if key not in {"model", "seconds", "queries", "idle_seconds", "together"})
-# Settings that mean nothing where models are measured in turn: `--repeats` stands for the repeats, and one round scores the accuracy.
-_NOT_IN_TURN = {
-    "repeats", "minutes", "name", "sha256", "role", "accuracy", "predictions", "reference_accuracy", "gate",
-    *SETTINGS,
-}  # fmt: skip
-IN_TURN_OPTIONS = tuple(key for key in CASE_OPTIONS if key not in _NOT_IN_TURN)
+# What a case of a command may set. `--together` is a flag of the command, and no name of a group.
+CASE_KEYS = tuple(key for key in Settings.__struct_fields__ if key not in {"model", "seconds", "queries", "idle_seconds", "together"})
+# Keys that only a suite sets: whoever needs them writes one.
+SUITE_ONLY = {"cool_down_limit_s", "gpu_max_hz", "memory_max_hz", "accuracy", "agreement", "reference_accuracy", "gate"}
+CASE_OPTIONS = tuple(key for key in CASE_KEYS if key not in SUITE_ONLY)
 MODEL_OPTIONS = ("data", "annotations", "reader", "runtime", "backend", "threads")
+# Where models are measured in turn; a suite of one case for each sets the rest.
+IN_TURN_OPTIONS = (
+    *MODEL_OPTIONS, "task", "options", "precision", "subset", "seed", "scenario", "batch", "rate_per_s", "deadline", "queue_frames",
+    "concurrency", "slo", "mode", "prompt_tokens", "output_tokens", "prompts", "cpus", "start_below_c",
+)  # fmt: skip
 # For commands that measure many runs in turn.
 SHORT_MODES = {"type": click.Choice([mode for mode in MODES if mode != "sustained"])}
 _NAMES = {
     "data": ("-d", "--data"),
     "annotations": ("-a", "--annotations"),
     "rate_per_s": ("--rate",),
-    "depth_tokens": ("--depth",),
     "options": ("--option",),
 }
 # Options that take several values where their key takes a list of them.
-_SWEPT = ("prompt_tokens", "depth_tokens", "output_tokens", "prefix_cache", "concurrency", "rate_per_s", *SETTINGS)
+_SWEPT = ("prompt_tokens", "output_tokens", "concurrency", "rate_per_s", *SETTINGS)
 
 
 on_option = added(
@@ -149,7 +150,7 @@ def _form_of(key: str, annotation: Any) -> dict[str, Any]:
     kinds = [kind for kind in get_args(annotation) if kind is not NoneType]
     form = PATH if key in PATHS else _click_type(kinds[-1 if key in _SWEPT else 0])
     words = [word for kind in kinds if get_origin(kind) is Literal for word in get_args(kind)]
-    return {"type": ValuesOr(form.item, *words) if words and isinstance(form, CommaSeparated) and key != "prefix_cache" else form}
+    return {"type": ValuesOr(form.item, *words) if words and isinstance(form, CommaSeparated) else form}
 
 
 def _click_type(annotation: Any) -> _Type:

@@ -45,9 +45,8 @@ if TYPE_CHECKING:
 # One value for a side: a sweep would be several cases.
 _TOKENS = {"type": click.IntRange(1, 1 << 20)}
 _SINGLE: dict[str, Mapping[str, Any]] = {
-    "prompt_tokens": _TOKENS, "output_tokens": _TOKENS, "depth_tokens": {"type": click.IntRange(0, 1 << 20)},
+    "prompt_tokens": _TOKENS, "output_tokens": _TOKENS,
     "concurrency": {"type": click.IntRange(1, 256)}, "rate_per_s": {"type": FiniteRange(0.001, 1_000_000)},
-    "prefix_cache": {"type": click.Choice(["on", "off"])},
 }  # fmt: skip
 MOST_MODELS = 26  # They are called A to Z.
 
@@ -63,10 +62,6 @@ MOST_MODELS = 26  # They are called A to Z.
 @click.option(
     "--kv-type", "kv_types", type=CommaSeparated(click.STRING), help="Measure each .gguf model with each of these caches: f16,q8_0,q4_0."
 )
-@click.option(
-    "--draft-model", "draft_models", type=CommaSeparated(click.STRING), metavar="FILE[,FILE]",
-    help="Measure each .gguf model with each of these drafts: none,DRAFT.gguf.",
-)  # fmt: skip
 @click.option("--text", metavar="FILE", help="Language models: UTF-8 text for the perplexity, or none. Default: the text that ships.")
 @on_option
 @power_option
@@ -79,7 +74,7 @@ def compare_models(models: tuple[Path, ...], runs: int, matters: float, *, form:
 
     A and B are model files, names of the catalogue, or suites (.toml) of one case each. They run alternately (AB BA BA AB ...), so that all
     see the same machine, until the differences are clear. Accuracy needs --data and --annotations, energy a power sensor. Of language
-    models (.gguf, .litertlm, genai_config.json, .server) prefill and decoding are compared, and the perplexity on a text.
+    models (.gguf, .server) prefill and decoding are compared, and the perplexity on a text.
 
     Example: edgemeter compare model_fp32.tflite model_int8.tflite --data photos/ --annotations coco.json
     """
@@ -135,16 +130,9 @@ def cases_of(models: Sequence[Path], options: Mapping[str, Any]) -> list[Case]:
 
 
 def _variants(options: Mapping[str, Any]) -> list[dict[str, str]]:
-    """Return the options of the runtime that each model is measured with: every cache with every draft."""
-    variants: list[dict[str, str]] = [options.get("options") or {}]
-    for name, values in (("kv_type", options.get("kv_types")), ("draft_model", options.get("draft_models"))):
-        if values:
-            variants = [
-                {key: value for key, value in variant.items() if key != name} | ({} if value == "none" else {name: value})
-                for variant in variants
-                for value in values
-            ]
-    return variants
+    """Return the options of the runtime that each model is measured with: those of every cache."""
+    plain: dict[str, str] = options.get("options") or {}
+    return [plain | {"kv_type": kind} for kind in options.get("kv_types") or ()] or [plain]
 
 
 def check_cases(cases: Sequence[Case], options: Mapping[str, Any]) -> Mapping[int, EdgemeterError]:
@@ -206,12 +194,12 @@ def measure_cases(
 
 def _text_of(named: str | None) -> str | None:
     """Return the text on which language models are scored: that in a file, or the one that ships; None for `none`."""
-    from edgemeter.agent.quality.scoring import read_material
+    from edgemeter.agent.datasets.items import read_text
 
     if named == "none":
         return None
     path = shipped_text() if named is None else Path(named).expanduser()
-    return None if path is None else read_material(path, None, None, 0).text
+    return None if path is None else read_text(path, "the text")
 
 
 def _is_result(path: Path) -> bool:

@@ -1,18 +1,15 @@
-"""Output beside the table of the runs: turns of conversations, sweeps over users or rates, and the answer of power modes."""
+"""Output beside the table of the runs: sweeps over users or rates, and the answer of power modes."""
 
-import statistics
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from rich.console import Console
 
 from edgemeter.agent.base.figures import ABSENT, plain_digits, span
 from edgemeter.agent.base.terminal import TableColumn, fitted_table, print_text
-from edgemeter.agent.cli.measured_case import MeasuredCase, model_text, setting_text
 from edgemeter.agent.contract.load_sweep import Sweep, SweepPoint
 from edgemeter.agent.contract.mode_answer import mode_answers
 from edgemeter.agent.contract.record import RunRecord
 from edgemeter.agent.contract.record_figures import cores_text
-from edgemeter.agent.contract.record_generation import TurnFigures
 from edgemeter.agent.contract.together_matrix import TogetherCell, TogetherMatrix, TogetherRow
 
 _OF_LEVEL: Mapping[str, Callable[[SweepPoint], str]] = {
@@ -30,35 +27,7 @@ _OF_LEVEL: Mapping[str, Callable[[SweepPoint], str]] = {
     "errors": lambda point: f"{point.error_ratio:.1%}" if point.error_ratio else ABSENT,
     "holds": lambda point: "no" if not point.holds else ABSENT if point.concurrency and point.good_ratio is None else "yes",
 }
-_OF_TURN: Mapping[str, Callable[[TurnFigures], float | None]] = {
-    "turn": lambda figures: figures.turn,
-    "prompt tokens": lambda figures: figures.prompt_tokens,
-    "from the cache": lambda figures: figures.cached_tokens,
-    "TTFT p50 ms": lambda figures: figures.ttft.p50_ms if figures.ttft else None,
-    "mean ms": lambda figures: figures.ttft.mean_ms if figures.ttft else None,
-    "TPOT mean ms": lambda figures: figures.tpot.mean_ms if figures.tpot else None,
-    "queries": lambda figures: figures.queries,
-}
-
 SHORT_OVERLAP_MS = 1000.0  # Below a second a few turns of the scheduler decide.
-
-
-def print_turns(cases: Sequence[MeasuredCase], console: Console) -> None:
-    """Print the turns of each case that has some."""
-    for case in cases:
-        runs = [run.generation.turns for run in case.counted if run.generation and run.generation.turns]
-        if runs:
-            print_text(console, f"turn by turn: {model_text(case.runs[0], lengths=False)} {setting_text(case.runs[0])}")
-            console.print(fitted_table(_turn_columns(runs), console.width))
-
-
-def _turn_columns(runs: Sequence[Sequence[TurnFigures]]) -> Iterator[TableColumn]:
-    by_turn: dict[int, list[TurnFigures]] = {}
-    for figures in (figures for turns in runs for figures in turns):
-        by_turn.setdefault(figures.turn, []).append(figures)
-    for heading, value in _OF_TURN.items():
-        cells = [[number for figures in of_turn if (number := value(figures)) is not None] for of_turn in by_turn.values()]
-        yield TableColumn(heading, [plain_digits(statistics.median(numbers) if numbers else None) for numbers in cells])
 
 
 def print_sweeps(sweeps: Sequence[Sweep], console: Console) -> None:

@@ -8,7 +8,7 @@ from statistics import median
 from edgemeter.agent.base.figures import ABSENT, count, plain_digits, with_uncertainty
 from edgemeter.agent.base.metrics import metric_name
 from edgemeter.agent.base.run_statistics import fewest_runs, median_interval
-from edgemeter.agent.contract.case_identity import key_of, of_depth_curve
+from edgemeter.agent.contract.case_identity import key_of
 from edgemeter.agent.contract.energy_provenance import energy_provenance
 from edgemeter.agent.contract.figures import TOO_FEW_QUERIES, Figure, in_view
 from edgemeter.agent.contract.record import RunRecord
@@ -110,31 +110,19 @@ def cases_of(runs: Iterable[RunRecord]) -> list[MeasuredCase]:
     return [MeasuredCase(tuple(of_case)) for of_case in cases.values()]
 
 
-def depth_curves(cases: Iterable[MeasuredCase]) -> list[list[MeasuredCase]]:
-    """Return the cases that differ in the depth of their context alone, by depth; two or more make a curve."""
-    curves: dict[object, list[MeasuredCase]] = {}
-    for case in cases:
-        key = key_of(case.runs[0])
-        if key.depth_tokens is not None:
-            curves.setdefault(of_depth_curve(key), []).append(case)
-    by_depth = [sorted(curve, key=lambda case: key_of(case.runs[0]).depth_tokens or 0) for curve in curves.values()]
-    return [curve for curve in by_depth if len(curve) > 1]
-
-
 def model_text(run: RunRecord, *, lengths: bool = True) -> str:
     """Return the model's name, of a language model with the lengths of prompt and output."""
     return f"{run.model.name} {run.generation.lengths}" if run.generation and lengths else run.model.name
 
 
 def setting_text(run: RunRecord) -> str:
-    """Return precision (where it is known), runtime and threads, of a served load its users or rate, of turns their cache, the company."""
+    """Return precision (where it is known), runtime and threads, of a served load its users or rate, the company."""
     precision = "" if run.precision == "unknown" else run.precision
     users = count(run.load.concurrency, "user") if run.load and run.load.concurrency else ""
     rate = f"{plain_digits(run.load.target_per_s)} a second" if run.load and run.load.target_per_s else ""
     rate = f"{plain_digits(run.steady.rate_per_s)} frames a second" if run.steady else rate
-    cache = f"prefix cache {run.generation.prefix_cache}" if run.generation and run.generation.prefix_cache else ""
     company = f"beside {run.together.names}" if run.together else ""
-    return " ".join(filter(None, (precision, run.runtime.setting_text, users or rate, cache, company)))
+    return " ".join(filter(None, (precision, run.runtime.setting_text, users or rate, company)))
 
 
 def accuracy_text(accuracy: Accuracy) -> str:

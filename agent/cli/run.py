@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 @click.argument("sources", nargs=-1, type=PATH, shell_complete=completes(model_names, files=True), metavar="[SUITE | MODEL...]")
 @click.option(
     "-m", "--model", "named", multiple=True, type=PATH, shell_complete=completes(model_names, files=True),
-    help="Model file (.tflite, .onnx, .hef, .gguf, genai_config.json, .server, ...), FILE.py:make, package.module:make, or catalogue name.",
+    help="Model file (.tflite, .onnx, .hef, .gguf, .server, ...), FILE.py:make, package.module:make, or catalogue name.",
 )  # fmt: skip
 @case_options(*CASE_OPTIONS)
 @on_option

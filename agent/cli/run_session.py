@@ -17,10 +17,9 @@ from edgemeter.agent.base.errors import ConfigError, EdgemeterError, TransientEr
 from edgemeter.agent.base.figures import count
 from edgemeter.agent.base.model_names import model_path
 from edgemeter.agent.base.progress import is_quiet, passing_note, wait_note
-from edgemeter.agent.cli.case_options import CASE_OPTIONS as CASE_OPTIONS  # noqa: PLC0414 - read from here by the functions of the API
+from edgemeter.agent.cli.case_options import CASE_KEYS as CASE_KEYS  # noqa: PLC0414 - read from here by the functions of the API
 from edgemeter.agent.cli.run_plan import announcement
 from edgemeter.agent.contract.case_settings import checked_settings
-from edgemeter.agent.contract.model_formats import of_folder
 from edgemeter.agent.contract.suite import PATHS, Case, Suite, SuiteFile, expand, read_file, set_keys
 
 if TYPE_CHECKING:
@@ -72,13 +71,13 @@ def suite_of(suite: Path | None, models: Path | Sequence[Path] | None, options: 
 
 def written_suite(suite: Path | None, models: Path | Sequence[Path] | None, options: Mapping[str, Any]) -> tuple[SuiteFile, Path]:
     """Return what `suite_of` expands: the suite as one would write it, and the folder to which its paths are relative. Raises as that."""
-    case_settings = {key: options[key] for key in CASE_OPTIONS if options.get(key) is not None}
+    case_settings = {key: options[key] for key in CASE_KEYS if options.get(key) is not None}
     if options.get("together"):
         case_settings["together"] = "together"
     # Paths of a suite are relative to its file, those of options to the working directory.
     case_settings |= {key: str(Path(case_settings[key]).absolute()) for key in PATHS if key in case_settings}
     named = [models] if isinstance(models, Path) else models or ()
-    files = [] if suite else [str(of_folder(model_path(model))) for model in named]
+    files = [] if suite else [str(model_path(model)) for model in named]
     one_only = [key for key in ("name", "sha256") if key in case_settings]
     if len(files) > 1 and one_only:
         raise ConfigError(f"--{one_only[0]} belongs to one model, {len(files)} are given: leave it out, or write a suite")

@@ -15,12 +15,11 @@ from rich.console import Console
 from edgemeter.agent.base.figures import ABSENT, count, plain_digits, with_uncertainty
 from edgemeter.agent.base.metrics import metric_name
 from edgemeter.agent.base.terminal import TableColumn, fitted_table, print_text
-from edgemeter.agent.cli.further_tables import print_answers, print_sweeps, print_together, print_turns
+from edgemeter.agent.cli.further_tables import print_answers, print_sweeps, print_together
 from edgemeter.agent.cli.measured_case import (
     MeasuredCase,
     accuracy_text,
     cases_of,
-    depth_curves,
     energy_text,
     gross_text,
     model_text,
@@ -70,10 +69,6 @@ def print_runs(runs: Sequence[RunRecord], console: Console | None = None, *, why
     columns = COLUMNS if len(cases) > 1 else COLUMNS[NAMES:]
     ids = [TableColumn("id", [short_id(run.id) for run in runs], "left")] if why and len(runs) > 1 else []
     console.print(fitted_table([*ids, *(column.of(rows) for column in columns)], console.width, STYLE))
-    for curve in depth_curves(cases):
-        print_text(console, f"decoding over depth: {model_text(curve[0].runs[0], lengths=False)} {setting_text(curve[0].runs[0])}")
-        console.print(fitted_table([column.of(curve) for column in DEPTH_COLUMNS], console.width, STYLE))
-    print_turns(cases, console)
     of_loads = sweeps(runs)
     print_sweeps(of_loads, console)
     print_answers(runs, console)
@@ -182,24 +177,6 @@ def _of_generation(value: Callable[[Generation], float | None], digits: int = 4)
         return plain_digits(statistics.median(values), digits) if values else ABSENT
 
     return text_of
-
-
-def _decode_j(generation: Generation) -> float | None:
-    spent = generation.energy.decode_token if generation.energy else None
-    return spent.gross_mj / 1000 if spent else None
-
-
-# A curve: how decoding slows with what is in the cache, and what each token reads of the memory for it.
-DEPTH_COLUMNS = (
-    _Column("depth", "right", always=True, text=_of_generation(lambda generation: generation.depth_tokens, digits=7)),
-    _Column("TPOT ms", "right", always=True, text=_of_generation(lambda generation: generation.tpot.p50_ms if generation.tpot else None)),
-    _Column("tokens/s", "right", always=True, text=_of_generation(lambda generation: generation.decode_tokens_per_s)),
-    _Column("J/token", "right", always=False, text=_of_generation(_decode_j)),
-    _Column(
-        "read GB/s", "right", always=False,
-        text=_of_generation(lambda generation: generation.read_bandwidth_mb_per_s and generation.read_bandwidth_mb_per_s / 1000),
-    ),
-)  # fmt: skip
 
 
 def notes(cases: Sequence[MeasuredCase], *, why: bool) -> Iterator[str]:

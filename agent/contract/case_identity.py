@@ -56,7 +56,6 @@ class CaseKey(msgspec.Struct, frozen=True, cache_hash=True, gc=False):
     together: str
     concurrency: int | None
     prompt_tokens: int | None
-    depth_tokens: int | None
     output_tokens: int | None
     dataset_sha256: str
     precision: str
@@ -178,11 +177,11 @@ def _together(run: RunRecord) -> str:
 
 def _prompt_tokens(run: RunRecord) -> int | None:
     # A server counts the tokens of texts that were made to be about as long: its highest count changes with the number of queries, as does
-    # that of a file's prompts, of turns and of a trace.
+    # that of a file's prompts.
     generation = run.generation
     if generation is None or generation.counts != "exact" or generation.prompts != SYNTHETIC:
         return None
-    return generation.prompt_tokens if generation.prefix_cache is None and generation.trace is None else None
+    return generation.prompt_tokens
 
 
 def _input_values(run: RunRecord) -> int | None:
@@ -274,15 +273,8 @@ FIELDS: tuple[IdentityField, ...] = (
     ),
     IdentityField(
         "prompt_tokens", lambda key: "prompt unknown" if key.prompt_tokens is None else count(key.prompt_tokens, "prompt token"),
-        (
-            "generation.prompt_tokens", "generation.counts", "generation.prompts", "generation.prefix_cache", "generation.trace",
-        ), _prompt_tokens,
+        ("generation.prompt_tokens", "generation.counts", "generation.prompts"), _prompt_tokens,
         Likeness("prompt tokens", "with as many prompt tokens", "a longer prompt takes longer; language models, as the engine counts"),
-    ),
-    IdentityField(
-        "depth_tokens", lambda key: "depth of the prompt" if key.depth_tokens is None else f"depth {key.depth_tokens}",
-        ("generation.depth_tokens",), lambda run: run.generation.depth_tokens if run.generation else None,
-        Likeness("depth", "at the same depth", "each token reads what is in the cache; language models without a prompt"),
     ),
     IdentityField(
         "output_tokens", lambda key: "no text" if key.output_tokens is None else count(key.output_tokens, "output token"),
@@ -338,11 +330,6 @@ def load_text(key: CaseKey) -> str:
     if key.scenario == "multi_stream":
         names.insert(0, "samples_per_query")
     return ", ".join(FIELD[name].text(key) for name in names)
-
-
-def of_depth_curve(key: CaseKey) -> CaseKey:
-    """Return what the cases of one curve over the depth share: all but the depth, which the name of the data holds too."""
-    return msgspec.structs.replace(key, depth_tokens=None, dataset_sha256="")
 
 
 def case_hash(key: CaseKey) -> str:

@@ -12,7 +12,6 @@ from edgemeter.agent.base.types import Count, Name, Positive, Sha256
 from edgemeter.agent.contract.record_conditions import Role
 
 Tokens = Annotated[int, msgspec.Meta(ge=1, le=1 << 20)]
-Depth = Annotated[int, msgspec.Meta(ge=0, le=1 << 20)]
 Threads = Annotated[int, msgspec.Meta(ge=1, le=1024)]
 AccuracyWhen = Literal["every", "first", "never"]
 Users = Annotated[int, msgspec.Meta(ge=1, le=256)]
@@ -21,10 +20,9 @@ Rate = Annotated[float, msgspec.Meta(ge=0.001, le=1_000_000)]
 Minutes = Annotated[float, msgspec.Meta(gt=0, le=43_200)]
 Seconds = Annotated[float, msgspec.Meta(ge=0, le=2_592_000)]
 Hertz = Annotated[float, msgspec.Meta(ge=1_000_000, le=100_000_000_000)]
-Scenario = Literal["single_stream", "multi_stream", "offline", "poisson", "steady", "concurrent", "conversation", "trace"]
-# Scenarios in which queries overlap, of a model behind a server; `trace` only of a language model.
-OVERLAPPING = ("poisson", "concurrent", "trace")
-PrefixCache = Literal["on", "off"]
+Scenario = Literal["single_stream", "multi_stream", "offline", "poisson", "steady", "concurrent"]
+# Scenarios in which queries overlap, of a model behind a server.
+OVERLAPPING = ("poisson", "concurrent")
 ModeName = Literal["rapid", "quick", "normal", "full", "sustained"]
 
 
@@ -43,7 +41,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     annotations: str | None = None  # Ground truth: COCO JSON, YOLO labels, an index of classes (JSON or text), ...
     reader: str | None = None  # Reader of the ground truth. Default: the one that recognises its format.
     runtime: str | list[str] | None = None
-    """Runtime: litert, edgetpu, onnx, openvino, ncnn, executorch, pytorch, tensorrt, hailo, python, llama, litert-lm, genai, server,
+    """Runtime: litert, edgetpu, onnx, openvino, ncnn, executorch, pytorch, tensorrt, hailo, python, llama, server,
     served, replay, a plug-in's, or a class of a file (FILE.py:NAME). Default: by the file's suffix."""
     task: str | None = None  # Task: a name, or a class of a file (FILE.py:NAME). Default: the card's, or what the outputs show.
     backend: str | list[str] | None = None
@@ -55,7 +53,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     seed: Count | None = None  # Seed of subset, inputs, arrivals, and order of the runs.
     scenario: Scenario | None = None
     """How queries arrive: one after the other, several samples each, in batches, at a rate (poisson), as the frames of a camera (steady),
-    of several users (concurrency), as turns of conversations (turns), or as a trace states (trace)."""
+    or of several users (concurrency)."""
     samples_per_query: Annotated[int, msgspec.Meta(ge=1, le=65536)] | None = None  # multi_stream: samples in a query.
     batch: Annotated[int, msgspec.Meta(ge=1, le=65536)] | None = None  # offline: samples in a batch, if the model allows it. Default: 1.
     rate_per_s: Rate | Literal["auto"] | list[Rate] | None = None
@@ -72,19 +70,11 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """sustained, steady: length of the run in minutes. Default: 30; of steady that of the mode."""
     prompt_tokens: Tokens | list[Tokens] | None = None
     """Language models: exact length of the prompt in tokens; several for a sweep. Default: 512."""
-    depth_tokens: Depth | list[Depth] | None = None
-    """Language models: decode behind so many tokens, which are processed once a run, instead of a prompt; several for a curve."""
     output_tokens: Tokens | list[Tokens] | None = None
     """Language models: exact number of tokens generated; several for a sweep. Default: 128."""
     prompts: str | None = None
     """Language models: prompts from a file (JSON Lines with prompt or messages, ShareGPT, a text a line), or edgemeter-questions;
     output_tokens is then the most. Default: synthetic."""
-    turns: Annotated[int, msgspec.Meta(ge=2, le=256)] | None = None
-    """conversation: turns of each; a turn's prompt is all before it and prompt_tokens more. Default: 4."""
-    prefix_cache: PrefixCache | list[PrefixCache] | None = None
-    """conversation: whether a turn may reuse what is cached of its own conversation; both for a comparison. Default: off."""
-    trace: str | None = None
-    """trace: file of a server's requests (JSON Lines, CSV), sent at their times with prompts and answers as long (Mooncake, Azure)."""
     repeats: Positive | None = None
     """Independent processes per case. Default: 3 in rapid and quick, 5 in normal and full, 1 in sustained and with minutes."""
     queries: Positive | None = None  # Smallest number of timed queries. Default: by mode.

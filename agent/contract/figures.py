@@ -17,7 +17,6 @@ from edgemeter.agent.base.figures import accuracy, plain_digits, share, signific
 from edgemeter.agent.contract.energy_provenance import energy_provenance
 from edgemeter.agent.contract.pooled_misses import pooled_misses
 from edgemeter.agent.contract.record import RunRecord
-from edgemeter.agent.contract.record_generation import accepted_ratio
 from edgemeter.agent.contract.together_matrix import slow_down
 
 # run: the table of `edgemeter run`; compare: JSON and CSV of a comparison; terminal: its table; matrix: `--figure`; cases: the page's table
@@ -308,11 +307,6 @@ def why_unequal_questions(run: RunRecord) -> str | None:
     return f"{queries} queries ask {questions} questions: some are in the energy more often than in the score"
 
 
-def _accepted_ratio(run: RunRecord) -> float | None:
-    generation = run.generation
-    return accepted_ratio(generation.drafted_tokens, generation.accepted_tokens) if generation else None
-
-
 def _goodput_per_s(run: RunRecord) -> float | None:
     answers = run.generation or run.served
     return answers.goodput.requests_per_s if answers and answers.goodput else None
@@ -349,7 +343,6 @@ def _slow_down_over_runs(runs: Sequence[RunRecord]) -> OverRuns:
 # Metrics whose value is the share of items that are answered right.
 RIGHT_ANSWERS = frozenset({"exact_match", "accuracy"})
 TOO_FEW_QUERIES = "too few queries for a median"
-NO_DRAFTS = "no tokens are guessed, or the server states none of them"
 NO_TEXT = "generates no text"
 SINGLE = "queries of one token"
 NO_FRAMES = "no frames at a steady rate"
@@ -443,11 +436,6 @@ FIGURES: tuple[Figure, ...] = (
         column="tpot_p50_ms", key="tpot_ms", choice="tpot", trends=(TrendRule("tpot"),), rank=1,
         is_text_model_only=True, why_absent=SINGLE, views=EVERY_VIEW - {"runs", "cases", "references"},
     ),
-    _percentile(
-        "generation.image_encode", "p50", title="time to encode a picture p50", heading="encode ms", group="generation",
-        column="image_encode_p50_ms", choice="image-encode", is_text_model_only=True, why_absent="no pictures",
-        views=_views("compare influx csv"),
-    ),
     Figure(
         "prefill rate", "prompt tokens/s", "tokens/s", "generation", "higher", path="generation.prefill_tokens_per_s",
         column="prefill_tokens_per_s", choice="prefill-tokens", is_text_model_only=True, views=_views("compare influx csv"),
@@ -465,15 +453,6 @@ FIGURES: tuple[Figure, ...] = (
         "output tokens a user", "tokens/s a user", "tokens/s", "generation", "higher", path="generation.user_tokens_per_s",
         column="user_tokens_per_s", choice="user-tokens", is_text_model_only=True, why_absent=SINGLE,
         views=_views("compare influx csv"),
-    ),
-    Figure(
-        "accepted guesses", "accepted", "", "generation", None, name="generation_accepted_ratio", choice="accepted",
-        column="accepted_ratio", of=_accepted_ratio, reads=("generation.accepted_tokens", "generation.drafted_tokens"),
-        is_text_model_only=True, why_absent=NO_DRAFTS, views=_views("run compare influx csv"), rank=2,
-    ),
-    Figure(
-        "tokens a step", "tokens/step", "", "generation", None, path="generation.step_tokens", column="step_tokens",
-        choice="step-tokens", is_text_model_only=True, why_absent=NO_DRAFTS, views=_views("run compare influx csv"), rank=2,
     ),
     # Of other limits it is another figure: no comparison takes it.
     Figure(

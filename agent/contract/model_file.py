@@ -10,7 +10,6 @@ from typing import IO
 
 from edgemeter.agent.base import python_target
 from edgemeter.agent.base.errors import ConfigError
-from edgemeter.agent.contract.model_formats import FOLDER_CONFIG
 
 _HEAD_BYTES = 64
 _CHUNK_BYTES = 1 << 20
@@ -55,8 +54,6 @@ def parts(model: Path) -> tuple[Path, ...]:
     The weights of a factory's model are known where it was called only.
     """
     model = source_of(model)
-    if model.name == FOLDER_CONFIG:
-        return (model, *sorted(path for path in model.parent.iterdir() if path.is_file() and path != model and path.suffix != ".toml"))
     weights = model.with_suffix(".bin")
     return (model, weights) if model.suffix.lower() in _WITH_WEIGHTS and weights.is_file() else (model,)
 

@@ -1,4 +1,4 @@
-"""Which runtime reads which model, by its file's suffix, its folder or its address."""
+"""Which runtime reads which model, by its file's suffix or its address."""
 
 from contextlib import suppress
 from pathlib import Path
@@ -10,23 +10,21 @@ from edgemeter.agent.base.toml import parse_toml
 FORMATS = {
     ".tflite": "litert", ".onnx": "onnx", ".pt": "pytorch", ".pth": "pytorch", ".torchscript": "pytorch", ".pt2": "pytorch",
     ".pte": "executorch", ".xml": "openvino", ".param": "ncnn", ".engine": "tensorrt", ".plan": "tensorrt", ".json": "replay",
-    ".gguf": "llama", ".litertlm": "litert-lm", ".server": "server", ".hef": "hailo",
+    ".gguf": "llama", ".server": "server", ".hef": "hailo",
 }  # fmt: skip
 # The runtime of a factory, by its address `FILE.py:make` or `package.module:make`, and of functions that are measured in their process.
 PYTHON = "python"
 # The runtime of models behind a server that are no language models.
 SERVED = "served"
 # Generators: runtimes that only generate text, prompt and output as long as a case says. `replay` plays both kinds.
-GENERATORS = frozenset({"genai", "litert-lm", "llama", "server"})
+GENERATORS = frozenset({"llama", "server"})
 # Which runtimes read which file: a combination of a matrix that cannot work is left out of the suite, not failed.
 READERS = {suffix: {runtime} for suffix, runtime in FORMATS.items()} | {
     ".tflite": {"litert", "edgetpu"},
     ".onnx": {"onnx", "openvino"},
-    ".json": {"replay", "genai"},
     ".server": {"server", "served"},
 }
 OUR_RUNTIMES = {PYTHON}.union(*READERS.values())
-FOLDER_CONFIG = "genai_config.json"  # In a folder of this file every file is part of the model.
 
 
 def runtime_for(model: Path) -> str:
@@ -35,8 +33,6 @@ def runtime_for(model: Path) -> str:
         return PYTHON
     if model.suffix == ".py":
         raise ConfigError(f"{model.name!r} is Python code: name the factory in it that returns the model, as {model.name}:make")
-    if model.name == FOLDER_CONFIG:
-        return "genai"
     if model.suffix.lower() == ".server":
         # What cannot be read is refused when it is loaded.
         with suppress(ConfigError):
@@ -47,21 +43,13 @@ def runtime_for(model: Path) -> str:
         inside = next(filter(is_model_file, sorted(model.glob("*"))), None)
         instead = "photographs and other data are given by --data" if inside is None else f"give a file in it, such as {inside.name}"
         raise ConfigError(f"{model.name!r} is a folder, not a model: {instead}")
-    formats = ", ".join((*FORMATS, FOLDER_CONFIG))
+    formats = ", ".join(FORMATS)
     raise ConfigError(f"no runtime is known for {model.name!r}: use one of {formats}, convert it to one of these, or name the runtime")
 
 
-def of_folder(path: Path) -> Path:
-    """Return the file that stands for a folder that is one model; any other path as it is."""
-    config = path / FOLDER_CONFIG
-    return config if config.is_file() else path
-
-
 def is_model_file(path: Path) -> bool:
-    """Return whether a path names a model by its suffix, or a folder that is one; of JSON files a replay and such a configuration."""
-    path = of_folder(path)
-    name = path.name.lower()
-    return name.endswith(".replay.json") or name == FOLDER_CONFIG or (path.suffix.lower() in FORMATS and path.suffix.lower() != ".json")
+    """Return whether a path names a model by its suffix; of JSON files only a replay is one."""
+    return path.name.lower().endswith(".replay.json") or (path.suffix.lower() in FORMATS and path.suffix.lower() != ".json")
 
 
 def reads(runtime: str, model: Path) -> bool:

@@ -36,7 +36,7 @@ _WORD = r"^[A-Za-z0-9][A-Za-z0-9_.:,+-]{0,63}\Z"
 # The keys of a `[[case]]` or of `[defaults]` in an order: those of a suite that name nothing on this board.
 KEYS = frozenset(
     {
-        "model", "sha256", "name", "runtime", "backend", "precision", "threads", "prompt_tokens", "depth_tokens", "output_tokens",
+        "model", "sha256", "name", "runtime", "backend", "precision", "threads", "prompt_tokens", "output_tokens",
         "scenario", "samples_per_query", "batch", "rate_per_s", "mode", "minutes", "repeats", "queries", "seconds", "idle_seconds", "cpus",
         "start_below_c", "cool_down_limit_s", "data", "reader", "subset", "accuracy", "reference_accuracy",
         "gate", "agreement", "role", "estimate_power_w", "seed", "deadline", "queue_frames", "together", "power_mode", "governor",

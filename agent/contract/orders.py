@@ -50,7 +50,6 @@ class Measure(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
     suite: Content
     models: tuple[Content, ...] = ()
-    cool_down_s: Annotated[float, msgspec.Meta(ge=0, le=86_400)] = 0.0
     data: tuple[Data, ...] = ()
     in_turn: bool = False
     matters_ratio: Annotated[float, msgspec.Meta(gt=0, lt=1)] = 0.03

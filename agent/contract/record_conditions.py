@@ -42,7 +42,7 @@ class Model(RecordPart, frozen=True, kw_only=True):
 
 
 # Of each runtime that has several backends the usual one, in older records by its full name too.
-_USUAL_BACKENDS = dict.fromkeys(("openvino", "ncnn", "pytorch", "litert-lm", "llama", "genai"), ("cpu",)) | {
+_USUAL_BACKENDS = dict.fromkeys(("openvino", "ncnn", "pytorch", "llama"), ("cpu",)) | {
     "onnx": ("cpu", "CPUExecutionProvider"), "litert": ("xnnpack",), "executorch": ("xnnpack",),
 }  # fmt: skip
 

@@ -62,8 +62,6 @@ class GenerationEnergy(RecordPart, frozen=True, kw_only=True):
     prefill_reason: str | None = None  # Why there is no energy of the prefill.
     decode_token: TokenEnergy | None = None  # Energy of decoding per token after the first.
     decode_reason: str | None = None  # Why there is no energy of decoding.
-    picture: TokenEnergy | None = None  # Energy of encoding a picture, per picture.
-    picture_reason: str | None = None  # Why there is no energy of a picture, where there are pictures.
 
 
 class TokenLengths(RecordPart, frozen=True, kw_only=True):
@@ -75,33 +73,11 @@ class TokenLengths(RecordPart, frozen=True, kw_only=True):
     max_tokens: Count  # Most.
 
 
-class TurnFigures(RecordPart, frozen=True, kw_only=True):
-    """The queries that are the same turn of their conversations."""
-
-    turn: Count  # The turn, from 1.
-    queries: Count  # Answered queries that are this turn.
-    prompt_tokens: float | None = None  # Mean tokens of their prompts, all of the conversation before; null where a server states none.
-    cached_tokens: float | None = None  # Mean tokens of these that were not processed again; null where a server states none.
-    ttft: Latency | None = None  # Time to first token; null where `streaming_reason` states why.
-    tpot: Latency | None = None  # Time per output token.
-
-
-class TraceFile(RecordPart, frozen=True, kw_only=True):
-    """The trace of requests whose times and lengths were replayed, with synthetic prompts."""
-
-    file: str  # Name of the file.
-    sha256: Sha256  # SHA-256 of the file.
-    requests: Count  # Requests that were replayed.
-    left_out: Count = 0  # Requests of the file without a token, which were not.
-
-
 class Generation(RecordPart, frozen=True, kw_only=True):
     """Text generated token by token. `latency` is that of the whole query, until its last token; `throughput_per_s` counts queries."""
 
     prompt_tokens: Count | None
-    """Tokens of the longest prompt, behind which decoding begins; 0 at `depth_tokens`; null where a server states none."""
-    depth_tokens: Count | None = None
-    """Tokens of the context behind which each query begins, filled once in a run; null where queries have prompts of their own."""
+    """Tokens of the longest prompt, behind which decoding begins; null where a server states none."""
     output_tokens: Count  # Tokens asked of each query, at most.
     context_tokens: Count  # Allocated context in tokens.
     prompts: str  # Where the prompts come from: a file's name; `synthetic` are seeded random tokens, another for each query.
@@ -109,10 +85,6 @@ class Generation(RecordPart, frozen=True, kw_only=True):
     """Word with which synthetic texts begin, another in each run, so that no cache has them; null where prompts are tokens."""
     prompts_sha256: Sha256 | None = None  # SHA-256 of the file; null of synthetic ones.
     chat_template: bool | None = None  # Whether the model's chat template was applied to the prompts of the file.
-    prefix_cache: Literal["on", "off"] | None = None
-    """Whether a turn might reuse what was cached of its own conversation; null where queries are no turns."""
-    turns: tuple[TurnFigures, ...] = ()  # Figures of each turn of conversations; none where queries are no turns.
-    trace: TraceFile | None = None  # The trace that was replayed; null where there was none.
     prompt_lengths: TokenLengths | None = None  # Tokens of the prompts where they differ; null where all have `prompt_tokens`, or unknown.
     sampling: str  # How the next token is chosen: `greedy` is the likeliest.
     ends_at: Literal["length", "end_of_text"]  # The end of a query: its length, or the model's end of text too.
@@ -121,7 +93,7 @@ class Generation(RecordPart, frozen=True, kw_only=True):
     is_local: bool  # Whether the engine runs in the run's own process.
     stamped_tokens_max: Positive  # Most tokens that came together.
     cached_tokens: Count | None
-    """Most tokens of a prompt that were not processed again for a query, of a filled context the fewest; null where not stated."""
+    """Most tokens of a prompt that were not processed again for a query; null where not stated."""
     ended_early: Count  # Queries with fewer tokens than asked for.
     output_lengths: TokenLengths | None = None
     """Tokens generated; null in older records, whose figures leave out the queries that ended early."""
@@ -131,21 +103,13 @@ class Generation(RecordPart, frozen=True, kw_only=True):
     hidden_reasoning_tokens: Count | None = None
     """Most reasoning tokens of an answer that were not streamed: TTFT holds their time; null: none, or none stated."""
     streaming_reason: str | None = None  # Why there are no times of single tokens; null if there are.
-    speculative: str | None = None  # How several tokens a step are guessed; null: they are not.
-    drafted_tokens: Count | None = None  # Tokens that speculation guessed, in all queries; null where it is off or the engine states none.
-    accepted_tokens: Count | None = None  # Tokens of these that the model accepted.
-    step_tokens: float | None = None
-    """Tokens after the first by the model's steps for them, under speculation; null where unknown, as of a server's text that ended by
-    itself, since its end may have been a guess."""
+    speculative: str | None = None  # How a server guesses several tokens a step, as it states; null: it does not.
+    drafted_tokens: Count | None = None  # Tokens that it guessed, in all queries, as it states; null where it states none.
+    accepted_tokens: Count | None = None  # Tokens of these that it accepted, as it states.
     ttft: Latency | None = None
     """Time to first token: from the hand-over of the prompt, or in an open loop from its scheduled arrival, to its first token."""
-    image_tokens: Count | None = None  # Most tokens of a prompt that are a picture's; null where there is none, or the server states none.
-    image_encode: Latency | None = None  # Scaling a picture, its encoder and projector: the first part of TTFT; null where unknown.
-    image_reason: str | None = None  # Why tokens or time of the pictures are not known, where there are pictures.
-    ttft_reason: str | None = None  # Why there is no time to first token, although there are times of tokens.
     tpot: Latency | None = None
-    """Time per output token of a query: (last - first) / the tokens that came after the first moment, null where none did; at a depth in
-    this process (last - start) / tokens."""
+    """Time per output token of a query: (last - first) / the tokens that came after the first moment, null where none did."""
     itl: Latency | None = None
     """Inter-token latency: every gap between two tokens. Bounds by resampling whole queries; null where tokens came together."""
     prefill_tokens_per_s: float | None = None
@@ -159,8 +123,8 @@ class Generation(RecordPart, frozen=True, kw_only=True):
     """Output tokens a second that one user sees once text comes: the mean over queries of 1 / TPOT; null for queries of one token."""
     goodput: Goodput | None = None  # Requests that met the limits; null where no limits were set.
     weight_bandwidth_mb_per_s: float | None = None
-    """Weights read per second of decoding, in MB/s: `decode_tokens_per_s` / `step_tokens` times `weights_mb`; null where queries overlap or
-    the tokens of a step are unknown."""
+    """Weights read per second of decoding, in MB/s: `decode_tokens_per_s` times `weights_mb`; null where queries overlap or a
+    server guesses tokens."""
     read_bandwidth_mb_per_s: float | None = None
     """Weights and cache read per second of decoding, in MB/s: what lies in the cache at the mean depth is added to the weights."""
     own_prefill_tokens_per_s: float | None = None
@@ -181,43 +145,18 @@ class Generation(RecordPart, frozen=True, kw_only=True):
         return self.prompt_lengths.mean_tokens if self.prompt_lengths else self.prompt_tokens
 
     @property
-    def decodes_from_start(self) -> bool:
-        """Whether every step of a query is one of decoding: behind a filled context, without a network before the first token."""
-        return self.depth_tokens is not None and self.is_local
-
-    @property
-    def has_other_lengths(self) -> bool:
-        """Whether the prompts were made to have other lengths: those of a file, of turns, or of a trace."""
-        return self.prompts != SYNTHETIC or self.prefix_cache is not None or self.trace is not None
-
-    @property
     def unanswered(self) -> int:
         """The failed queries, but for empty answers to the questions of a file, which are scored as such."""
         return self.failed_queries - (self.failures.get(EMPTY_ANSWER, 0) if self.prompts != SYNTHETIC else 0)
 
     @property
     def lengths(self) -> str:
-        """The lengths of a query in words: `512+128`, `?+128` of an unknown prompt, `128 at depth 1024`."""
-        if self.depth_tokens is not None:
-            return f"{self.output_tokens} at depth {self.depth_tokens}"
-        if self.prompt_lengths is not None and self.has_other_lengths:
+        """The lengths of a query in words: `512+128`, `?+128` of an unknown prompt."""
+        if self.prompt_lengths is not None and self.prompts != SYNTHETIC:
             return f"{self.prompt_lengths.min_tokens} to {self.prompt_lengths.max_tokens}+{self.output_tokens}"
         return f"{'?' if self.prompt_tokens is None else self.prompt_tokens}+{self.output_tokens}"
-
-    @property
-    def acceptance(self) -> str | None:
-        """The outcome of speculation in words; None where it is not known."""
-        if (ratio := accepted_ratio(self.drafted_tokens, self.accepted_tokens)) is None:
-            return None
-        steps = f", {self.step_tokens:.3g} tokens a step" if self.step_tokens else ""
-        return f"{ratio:.0%} of its guesses are accepted{steps}"
 
     @property
     def mean_output_tokens(self) -> float:
         """The mean length of the answers."""
         return self.output_lengths.mean_tokens if self.output_lengths else self.output_tokens
-
-
-def accepted_ratio(drafted_tokens: int | None, accepted_tokens: int | None) -> float | None:
-    """Return the share of the drafted tokens that the model accepted; None without speculation, or where the engine states none."""
-    return accepted_tokens / drafted_tokens if drafted_tokens and accepted_tokens is not None else None

@@ -1,26 +1,19 @@
-"""Whether queries of two language models are the same work: as deep, on the same prompts, with answers as long."""
+"""Whether queries of two language models are the same work: on the same prompts, with answers as long."""
 
 from edgemeter.agent.base.run_statistics import MATTERS_RATIO
 from edgemeter.agent.contract.record import RunRecord
-from edgemeter.agent.contract.record_generation import Generation
 
 
 def why_other_answers(first: RunRecord, other: RunRecord) -> str:
     """Return why whole queries of two runs are other work; empty where they may be the same."""
     if first.generation is None or other.generation is None:
         return ""
-    if reason := why_other_depths(first.generation, other.generation) or why_other_questions(first, other):
+    if reason := why_other_questions(first, other):
         return reason
     tokens = first.generation.mean_output_tokens, other.generation.mean_output_tokens
     if abs(tokens[1] - tokens[0]) <= MATTERS_RATIO * tokens[0]:
         return ""
     return f"answers of {tokens[1]:.4g} against {tokens[0]:.4g} tokens on average are other work: compare TPOT"
-
-
-def why_other_depths(first: Generation, other: Generation) -> str:
-    """Return why tokens of two runs are other work, since each reads what is in the cache; empty where the depth is the same."""
-    depths = ["no" if generation.depth_tokens is None else generation.depth_tokens for generation in (other, first)]
-    return "" if depths[0] == depths[1] else f"depths of {depths[0]} against {depths[1]} tokens are other work"
 
 
 def why_other_questions(first: RunRecord, other: RunRecord) -> str:

@@ -20,9 +20,9 @@ from edgemeter.agent.base.field_texts import field_texts
 from edgemeter.agent.base.toml import read_toml
 from edgemeter.agent.base.types import Name
 from edgemeter.agent.contract import case_settings, operating_point
-from edgemeter.agent.contract.case_settings import AccuracyWhen, ModeName, PrefixCache, Scenario, Settings, is_video
+from edgemeter.agent.contract.case_settings import AccuracyWhen, ModeName, Scenario, Settings, is_video
 from edgemeter.agent.contract.generation_settings import GENERATION_QUERIES, TOKEN_AXES, generating_settings
-from edgemeter.agent.contract.model_formats import FOLDER_CONFIG, GENERATORS, PYTHON, SERVED, reads, runtime_for
+from edgemeter.agent.contract.model_formats import GENERATORS, PYTHON, SERVED, reads, runtime_for
 from edgemeter.agent.contract.record_accuracy import GATE_RATIO
 from edgemeter.agent.contract.record_conditions import Role
 from edgemeter.agent.contract.slo import parse_duration_ms, parse_slo
@@ -63,19 +63,19 @@ COOL_DOWN_LIMIT_S = 300.0
 SETTLE_LIMIT_S = 60.0  # Longest wait for the board to settle at another power mode or clock.
 
 # Settings, beside the model, of which a list stands for a case each.
-AXES = ("runtime", "backend", "precision", "threads", *TOKEN_AXES, "prefix_cache", "concurrency", "rate_per_s", *operating_point.SETTINGS)
+AXES = ("runtime", "backend", "precision", "threads", *TOKEN_AXES, "concurrency", "rate_per_s", *operating_point.SETTINGS)
 # Keys that name a file or folder: relative to the suite's own.
-PATHS = ("data", "annotations", "predictions", "prompts", "trace")
+PATHS = ("data", "annotations", "predictions", "prompts")
 # Keys of some scenarios or modes only: with others they have no effect. The first is chosen where none is named.
 BELONGS: Mapping[str, tuple[str, ...]] = {
     "samples_per_query": ("multi_stream",), "batch": ("offline",), "rate_per_s": ("poisson", "steady"), "concurrency": ("concurrent",),
-    "minutes": ("sustained", "steady"), "turns": ("conversation",), "prefix_cache": ("conversation",), "trace": ("trace",),
+    "minutes": ("sustained", "steady"),
     "deadline": ("steady",), "queue_frames": ("steady",),
 }  # fmt: skip
 # Keys that their scenario cannot do without, as options.
-_NEEDED = {"rate_per_s": "--rate NUMBER", "concurrency": "--concurrency NUMBER", "trace": "--trace FILE"}
+_NEEDED = {"rate_per_s": "--rate NUMBER", "concurrency": "--concurrency NUMBER"}
 # Keys that choose a scenario where none is named.
-_CHOOSING = ("deadline", "queue_frames", "rate_per_s", "concurrency", "turns", "prefix_cache", "trace")
+_CHOOSING = ("deadline", "queue_frames", "rate_per_s", "concurrency")
 
 
 class SuiteFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -133,37 +133,25 @@ class Case(msgspec.Struct, frozen=True, kw_only=True):
     gpu_max_hz: float | None = None
     memory_max_hz: float | None = None
     together: str | None = None  # The group of cases that run at the same time.
-    # Of a language model: exact lengths of the prompt, or of the context that is filled before, and of the output. None for others.
+    # Of a language model: exact lengths of the prompt and of the output. None for others.
     prompt_tokens: int | None = None
-    depth_tokens: int | None = None
     output_tokens: int | None = None
     prompts: str | None = None
-    turns: int | None = None
-    prefix_cache: PrefixCache | None = None
-    trace: str | None = None
 
     @property
     def token_lengths(self) -> str:
         """Return the lengths of a query of a language model, empty for other models."""
-        if self.depth_tokens is not None:
-            return f"{self.output_tokens} tokens at depth {self.depth_tokens}"
         if self.prompts is not None:
             return f"{Path(self.prompts).name}, at most {self.output_tokens} tokens"
-        if self.trace is not None:
-            return f"requests of {Path(self.trace).name}"
-        of_turns = f"{self.turns} turns of " if self.turns else ""
-        cache = f", prefix cache {self.prefix_cache}" if self.turns else ""
-        return "" if self.output_tokens is None else f"{of_turns}{self.prompt_tokens}+{self.output_tokens} tokens{cache}"
+        return "" if self.output_tokens is None else f"{self.prompt_tokens}+{self.output_tokens} tokens"
 
     @property
     def label(self) -> str:
         """Return what a person calls the case."""
         path = Path(self.model)
-        # In a folder that is one model, the folder has its name.
-        name = self.name or (path.parent.name if path.name == FOLDER_CONFIG else path.name)
+        name = self.name or path.name
         factory = path.name.rpartition(":")[0].removesuffix(".py").rpartition(".")[2] if self.name and self.runtime == PYTHON else ""
         cache = f"kv {self.options['kv_type']}" if "kv_type" in self.options else ""
-        draft = f"draft {Path(self.options['draft_model']).name}" if "draft_model" in self.options else ""
         role, threads = "(reference)" if self.role == "reference" else "", f"{self.threads} thread{'s' * (self.threads > 1)}"
         if self.runtime == PYTHON and self.threads == 1:
             # Nobody may have set it.
@@ -174,20 +162,8 @@ class Case(msgspec.Struct, frozen=True, kw_only=True):
         queue = f"{self.queue_frames} frames may wait" if self.queue_frames > 1 else ""
         point = self.operating_point.words if self.operating_point else ""
         frames = (rate, deadline, queue)
-        parts = (
-            name,
-            factory,
-            python_target.plain_name(self.runtime),
-            self.backend,
-            threads,
-            self.token_lengths,
-            cache,
-            draft,
-            users,
-            *frames,
-            point,
-            role,
-        )
+        runtime = python_target.plain_name(self.runtime)
+        parts = (name, factory, runtime, self.backend, threads, self.token_lengths, cache, users, *frames, point, role)
         return " ".join(filter(None, parts))
 
     @property
@@ -350,16 +326,10 @@ def _single(merged: Settings, set_values: Collection[str], folder: Path, model: 
     runtime = _placed(str(axes["runtime"] or runtime_for(path)), folder)
     by_mode = asdict(MODES[mode]) | {"agreement": "never" if mode == "rapid" else "first"}
     by_mode |= {"repeats": 1} if merged.minutes else {}
-    if (
-        runtime in GENERATORS
-        or merged.prompts
-        or merged.scenario in ("conversation", "trace")
-        or any(axes[key] is not None for key in TOKEN_AXES)
-    ):
+    if runtime in GENERATORS or merged.prompts or any(axes[key] is not None for key in TOKEN_AXES):
         merged = generating_settings(merged, set_values, runtime, axes, where)
-        # Of conversations as many as of queries: each turn has its own figures.
-        by_mode["queries"] = GENERATION_QUERIES[mode] * (merged.turns or 1)
-        axes["prompt_tokens"], axes["prefix_cache"] = merged.prompt_tokens, merged.prefix_cache
+        by_mode["queries"] = GENERATION_QUERIES[mode]
+        axes["prompt_tokens"] = merged.prompt_tokens
     elif runtime == SERVED:
         by_mode["agreement"] = "never"
         if unknown := [name for name in parse_slo(merged.slo or "latency=1s") if name != "latency"]:

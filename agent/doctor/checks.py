@@ -194,8 +194,6 @@ RUNTIMES: Mapping[str, Sequence[RuntimePackage]] = {
     "openvino": (RuntimePackage("openvino", "openvino", "openvino"),),
     "ncnn": (RuntimePackage("ncnn", "ncnn", "ncnn"),),
     "llama": (RuntimePackage("xllamacpp", "xllamacpp", "llama"),),
-    "genai": (RuntimePackage("onnxruntime-genai", "onnxruntime_genai", "genai"),),
-    "litert-lm": (RuntimePackage("litert-lm-api", "litert_lm", "litert-lm"),),
     "executorch": (RuntimePackage("executorch", "executorch.extension.pybindings._C", "executorch"),),
     "pytorch": (RuntimePackage("torch", "torch", "torch"),),
     "hailo": (RuntimePackage("hailort", "hailo_platform", "hailo"),),

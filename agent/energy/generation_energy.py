@@ -2,7 +2,7 @@
 
 A window from a query's start to its first token is prefill, from there to its last token decode. A part is given where its windows are
 ten times as long as the sensor's values are apart, and three times as long as the sensor is late. Where they are not, measure prefill by
-itself, with one token of output: without pictures that whole run is prefill; and decoding at a depth: that whole run is decoding.
+itself, with one token of output: that whole run is prefill.
 """
 
 import math
@@ -35,7 +35,7 @@ class GenerationWindows:
     """When the timed queries began, had their first and their last token, monotonic ns, int64 [n]; and how many tokens each has, [n].
 
     `prompt_tokens` is the mean of the prompts, `decoded_tokens` are those after the first moment, [n]; None: all but one. `overlap`: they
-    were answered beside each other. `decodes_from_start`: all of a query is decoding. `unstreamed_reason` is why the first moment is none
+    were answered beside each other. `unstreamed_reason` is why the first moment is none
     of a token, `prefill_reason` why the time to it is not that of the prompt's tokens.
     """
 
@@ -45,25 +45,18 @@ class GenerationWindows:
     prompt_tokens: float | None
     output_tokens: Times
     overlap: bool = False
-    decodes_from_start: bool = False
     decoded_tokens: Times | None = None
     unstreamed_reason: str | None = None
     prefill_reason: str | None = None
-    image_encode_ns: Times | None = None
-
-    @property
-    def encoded_ns(self) -> Times:
-        """When the picture of each query was encoded; without a picture its start."""
-        return self.starts_ns if self.image_encode_ns is None else self.starts_ns + self.image_encode_ns
 
     def prefill(self) -> Stretches:
-        """Return the prefill of each query, the picture's encoder left out."""
-        return Stretches(self.encoded_ns, self.first_ns)
+        """Return the prefill of each query."""
+        return Stretches(self.starts_ns, self.first_ns)
 
 
 def generation_windows(series: Iterable[Series], timed_start_ns: int, generation: Generation) -> GenerationWindows:
     """Return the windows of all queries from the raw samples of a run, which began at `timed_start_ns`."""
-    names = {"query_start", "first_token", "latency", "output_tokens", "arrival", "token", "image_encode"}
+    names = {"query_start", "first_token", "latency", "output_tokens", "arrival", "token"}
     raw = {entry.name: samples.unpack(entry) for entry in series if entry.name in names}
     # Moments of an open loop count from the arrival.
     starts_ns = raw.get("arrival", raw["query_start"]) + timed_start_ns
@@ -74,15 +67,13 @@ def generation_windows(series: Iterable[Series], timed_start_ns: int, generation
         generation.mean_prompt_tokens,
         raw["output_tokens"],
         overlap="arrival" in raw or bool(np.any(raw["query_start"][1:] < (raw["query_start"] + raw["latency"])[:-1])),
-        decodes_from_start=generation.decodes_from_start,
         decoded_tokens=tokens_after_first(raw["token"], raw["output_tokens"], is_local=generation.is_local) if "token" in raw else None,
         unstreamed_reason=generation.streaming_reason,
         prefill_reason="prompts came partly from a cache"
-        if generation.prefix_cache == "on" or (generation.cached_tokens or 0) > MOST_CACHED
+        if (generation.cached_tokens or 0) > MOST_CACHED
         else "the time to the first token holds reasoning that is not streamed"
         if generation.hidden_reasoning_tokens
         else None,
-        image_encode_ns=raw.get("image_encode"),
     )
 
 
@@ -119,7 +110,6 @@ def generation_energy(
     split = _Split(energy, case, query_energy.query_sensor(case, settling_of(case)), windows)
     prefill, why_no_prefill = split.prefill()
     decode, why_no_decode = split.decode()
-    picture, why_no_picture = split.picture()
     return (
         GenerationEnergy(
             sensor=energy.sensor,
@@ -130,8 +120,6 @@ def generation_energy(
             prefill_reason=why_no_prefill,
             decode_token=decode,
             decode_reason=why_no_decode,
-            picture=picture,
-            picture_reason=why_no_picture,
         ),
         None,
     )
@@ -149,26 +137,11 @@ class _Split:
         tokens, windows = self.windows.prompt_tokens, self.windows
         if tokens is None:
             return None, "the server does not state how many tokens a prompt has"
-        if tokens == 0:
-            return None, "queries at a depth have no prompt"
         if windows.prefill_reason:
             return None, windows.prefill_reason
-        if windows.output_tokens.max() == 1 and windows.image_encode_ns is None:
+        if windows.output_tokens.max() == 1:
             return self._all(tokens), None
-        pauses = query_energy.stretches_before(windows.starts_ns, windows.last_ns)
-        # Behind a picture it is the encoder that ran before.
-        begins_ns = np.where(windows.encoded_ns > windows.starts_ns, windows.starts_ns, pauses.begins_ns)
-        return self._part("prefill", windows.prefill(), Stretches(begins_ns, windows.encoded_ns), tokens)
-
-    def picture(self) -> tuple[TokenEnergy | None, str | None]:
-        """Return the energy of encoding a picture; None and no reason where there is none."""
-        windows = self.windows
-        if windows.image_encode_ns is None:
-            return None, None
-        has_picture = windows.image_encode_ns > 0
-        before = query_energy.stretches_before(windows.starts_ns, windows.last_ns)
-        pictures = Stretches(windows.starts_ns[has_picture], windows.encoded_ns[has_picture])
-        return self._part("picture", pictures, Stretches(before.begins_ns[has_picture], before.ends_ns[has_picture]), 1.0)
+        return self._part("prefill", windows.prefill(), query_energy.stretches_before(windows.starts_ns, windows.last_ns), tokens)
 
     def _all(self, tokens: float) -> TokenEnergy:
         """Return the energy of a query by its tokens."""
@@ -176,10 +149,8 @@ class _Split:
         return _per_token(tokens, energy.gross_mj, energy.gross_u_mj, energy.net_mj, energy.net_u_mj)
 
     def decode(self) -> tuple[TokenEnergy | None, str | None]:
-        """Return the energy per token after the first; of queries that only decode all of it by all tokens."""
+        """Return the energy per token after the first."""
         windows = self.windows
-        if windows.decodes_from_start:
-            return self._all(float(windows.output_tokens.mean())), None
         tokens = windows.output_tokens - 1 if windows.decoded_tokens is None else windows.decoded_tokens
         decodes = tokens > 0
         if not decodes.any():
@@ -242,7 +213,6 @@ def _per_token(tokens: float, gross_mj: float, gross_u_mj: float | None, net_mj:
 
 _DELAY_ADVICE = "let the machine idle after the run (idle_seconds)"
 _ADVICE = {
-    "prefill": "use longer prompts, or measure prefill by itself with --output-tokens 1 (prompts without pictures)",
+    "prefill": "use longer prompts, or measure prefill by itself with --output-tokens 1",
     "decode": "ask for more output tokens",
-    "picture": "use larger pictures, or a faster sensor",
 }

@@ -15,7 +15,7 @@ from edgemeter.agent.base.python_target import PythonTarget
 from edgemeter.agent.base.server_address import ServerAddress, port_of
 from edgemeter.agent.base.toml import read_toml
 from edgemeter.agent.contract.model_card import card_path
-from edgemeter.agent.contract.model_formats import FOLDER_CONFIG, PYTHON
+from edgemeter.agent.contract.model_formats import PYTHON
 from edgemeter.agent.contract.suite import Case
 from edgemeter.agent.engine.prompts.prompt_file import files_of
 from edgemeter.agent.sandbox.policy import SandboxGrant, existing, is_narrow
@@ -56,8 +56,6 @@ def grant_for(case: Case) -> SandboxGrant:
         read += data_files(Path(case.data), Path(case.annotations) if case.annotations else None)
     if case.prompts is not None:
         read += files_of(case.prompts)
-    if case.trace is not None:
-        read.append(Path(case.trace))
     if case.runtime in ("server", "served"):
         return _server_grant(model, tuple(read))
     # Just-in-time compilers of frameworks start the system's.
@@ -81,14 +79,11 @@ def model_grant(model: Path, runtime: str) -> SandboxGrant:
 
 
 def model_files(model: Path) -> Iterator[Path]:
-    """Yield the model's file and what belongs to it in its folder; of a folder that is a model, the folder, and what code may import."""
+    """Yield the model's file and what belongs to it in its folder; of code what it may import."""
     if target := python_target.parse(str(model)):
         yield from (*_of_target(target), *existing([card_path(model)]))
         return
     yield model
-    if model.name == FOLDER_CONFIG and is_narrow(model.parent.resolve()):
-        yield model.parent
-        return
     stem = _SHARD.sub("", model.stem)
     try:
         companions = sorted(path for path in model.parent.iterdir() if path.name.startswith(stem) and path.is_file())

@@ -14,14 +14,12 @@ import numpy as np
 
 from edgemeter.agent import generators
 from edgemeter.agent.base.errors import TransientError, UnavailableError
-from edgemeter.agent.contract.model_formats import FOLDER_CONFIG
 from edgemeter.agent.contract.record_accuracy import Accuracy
 from edgemeter.agent.contract.record_conditions import Model, Tensor
 from edgemeter.agent.contract.record_figures import Memory
-from edgemeter.agent.contract.record_generation import EMPTY_ANSWER, Generation, LanguageModel
+from edgemeter.agent.contract.record_generation import EMPTY_ANSWER, SYNTHETIC, Generation, LanguageModel
 from edgemeter.agent.contract.suite import Case
 from edgemeter.agent.engine import generation_queries, job, meeting, process_usage, request_loops
-from edgemeter.agent.engine.decoding_depth import FilledGenerator, FirstSteps
 from edgemeter.agent.engine.loading import cold_start, describe_runtime
 from edgemeter.agent.engine.measure import UNSURE_RATIO, idle
 from edgemeter.agent.engine.predictions import Emit
@@ -31,7 +29,7 @@ from edgemeter.agent.engine.prompts.case_prompts import CasePrompts
 from edgemeter.agent.engine.prompts.file_prompts import score
 from edgemeter.agent.engine.repeated_answers import check_answers
 from edgemeter.agent.engine.scenarios import generation_statistics, scenario
-from edgemeter.agent.engine.scenarios.generation_statistics import figures_by_turn, lengths_of
+from edgemeter.agent.engine.scenarios.generation_statistics import lengths_of
 from edgemeter.agent.engine.scenarios.goodput import goodput_of
 from edgemeter.agent.engine.scenarios.latency_statistics import summarise_latency
 from edgemeter.agent.engine.scenarios.scenario import load_of_timed
@@ -44,7 +42,6 @@ from edgemeter.agent.runtimes import Options
 SENTENCE = "The board on the bench answers each query, and the meter beside it counts what that costs. "
 ENCODINGS = 5
 # At the end of a file's name: all quantisations of a model share the rest.
-AT_DEPTH = "queries begin behind a context that was filled before: none of them has a prompt"
 NOTHING_TO_SCORE = "the prompts are synthetic: there is nothing to score"
 
 
@@ -73,15 +70,12 @@ def measure_generation(
 
 def _load(case: Case, generator: Generator, emit: Emit) -> tuple[CasePrompts, generation_queries.GenerationSubject]:
     emit(job.Phase(name="load"))
-    depth, options = case.depth_tokens, Options(threads=case.threads, backend=case.backend, extra=case.options, sha256=case.sha256)
+    options = Options(threads=case.threads, backend=case.backend, extra=case.options, sha256=case.sha256)
     prompts = case_prompts.prepare(case, options)
     limits = Limits(prompts.output_tokens, ignore_end=prompts.file is None)
     loaded = generator.load(Path(case.model), options, prompts.context_tokens)
     loaded = replace(loaded, import_ns=max(loaded.import_ns, prompts.import_ns))
-    if depth is None:
-        return prompts, generation_queries.GenerationSubject(generator, loaded, prompts.of(generator, loaded), limits)
-    steps = FirstSteps(loaded, depth, case.seed)
-    return prompts, generation_queries.GenerationSubject(FilledGenerator(generator, loaded, steps), loaded, steps, limits)
+    return prompts, generation_queries.GenerationSubject(generator, loaded, prompts.of(loaded), limits)
 
 
 def _time(
@@ -91,7 +85,7 @@ def _time(
     case = work.case
     plan = TimingPlan(
         prompts.queries, prompts.seconds, 0, work.seed, rate_per_s=case.rate_per_s, users=case.concurrency,
-        offsets_ns=prompts.trace.offsets_ns if prompts.trace else None, pass_queries=prompts.pass_queries,
+        pass_queries=prompts.pass_queries,
     )  # fmt: skip
     if plan.users is not None:
         subject.concurrent()
@@ -133,19 +127,11 @@ def _measured(
     generation = generation_queries.without_unstreamed(generation_queries.with_cached(generation))
     queries, timed = generation.queries, generation.timed()
     moments, window = generation_queries.moments_of(queries), scenario.window(case.scenario, timed)
-    counts = generation_queries.counts_of(queries, subject.prompts, subject.limits)
-    is_local = loaded.abilities.is_local
-    moments = replace(
-        moments,
-        decodes_from_start=case.depth_tokens is not None and is_local,
-        is_local=is_local,
-        asked_tokens=counts.get("asked_tokens"),
-    )
+    moments = replace(moments, is_local=loaded.abilities.is_local)
     described = _generation(prompts, subject, generation, moments, timed)
-    turns = figures_by_turn(moments, counts, has_times=described.streaming_reason is None)
     accuracy, no_accuracy = _score(prompts, generation)
     # Those of a file have no length in common.
-    prompt_tokens = 1 if case.depth_tokens is not None else None if described.has_other_lengths else queries[0].answer.prompt_tokens
+    prompt_tokens = None if described.prompts != SYNTHETIC else queries[0].answer.prompt_tokens
     prompt = Tensor(name="prompt", shape=(1,) if prompt_tokens is None else (1, prompt_tokens), dtype="int32")
     return job.MeasuredRun(
         model=_describe_model(work, loaded),
@@ -158,10 +144,10 @@ def _measured(
         throughput_per_s=scenario.throughput_per_s(case.scenario, timed, len(queries)),
         accuracy=accuracy,
         accuracy_reason=no_accuracy,
-        samples=generation_queries.series_of(timed, moments, counts, window.start_ns),
+        samples=generation_queries.series_of(timed, moments, window.start_ns),
         timed=window,
         load=load_of_timed(timed, samples_per_query=1, calls_per_query=1, rate_per_s=case.rate_per_s),
-        generation=msgspec.structs.replace(described, turns=turns),
+        generation=described,
         cpus=tuple(sorted(os.sched_getaffinity(0))) if case.cpus else None,
         **surroundings,
     )
@@ -190,17 +176,16 @@ def _generation(
     own_prefill, own_decode = (None, None) if timed.overlap else _own_rates(answers)
     encode_ms, encode_tokens = _encoding(subject, answers[0].prompt_tokens or 1)
     prompt_counts = np.array([answer.prompt_tokens for answer in answers if answer.prompt_tokens is not None])
-    depth, states_prompts = prompts.case.depth_tokens, prompt_counts.size == len(answers)
+    states_prompts = prompt_counts.size == len(answers)
     processed = int(prompt_counts.sum()) - sum(answer.cached_tokens or 0 for answer in answers)
     hidden = max((answer.hidden_reasoning_tokens or 0 for answer in answers), default=0)
     # The time to the first token is none of the prefill where thoughts came before it.
-    prefilled = processed if depth is None and states_prompts and (timed.overlap or not hidden) else None
+    prefilled = processed if states_prompts and (timed.overlap or not hidden) else None
     unstreamed = next((answer.unstreamed for answer in answers if answer.unstreamed), None)
     described = generation_statistics.with_times(
         Generation(
-            prompt_tokens=_extreme(max, [answer.prompt_tokens for answer in answers]) if depth is None else 0,
-            depth_tokens=depth,
-            prompt_lengths=lengths_of(prompt_counts) if depth is None and states_prompts and np.ptp(prompt_counts) else None,
+            prompt_tokens=_most([answer.prompt_tokens for answer in answers]),
+            prompt_lengths=lengths_of(prompt_counts) if states_prompts and np.ptp(prompt_counts) else None,
             output_tokens=output_tokens,
             context_tokens=loaded.context_tokens,
             **prompts.described(loaded),
@@ -209,17 +194,15 @@ def _generation(
             counts=loaded.abilities.counts,
             is_local=loaded.abilities.is_local,
             stamped_tokens_max=moments.stamped_tokens_max(),
-            # A prompt should have none from a cache, a query at a depth all of that.
-            cached_tokens=_extreme(max if depth is None else min, [answer.cached_tokens for answer in answers]),
+            cached_tokens=_most([answer.cached_tokens for answer in answers]),
             ended_early=moments.ended_early(output_tokens),
             hidden_reasoning_tokens=hidden or None,
             template_tokens=loaded.template_tokens or None,
             failed_queries=len(generation.failures),
             failures=dict(timed.failures),
             speculative=loaded.speculative,
-            **_pictures(prompts, answers, moments),
-            ttft_reason=None if depth is None else AT_DEPTH,
-            **_drafts(answers),
+            drafted_tokens=_stated_total([answer.drafted_tokens for answer in answers]),
+            accepted_tokens=_stated_total([answer.accepted_tokens for answer in answers]),
             own_prefill_tokens_per_s=own_prefill,
             own_decode_tokens_per_s=own_decode,
             encode_ms=encode_ms,
@@ -236,39 +219,16 @@ def _generation(
     return msgspec.structs.replace(described, goodput=goodput_of(described, moments, timed, prompts.case.slo, rate))
 
 
-def _pictures(prompts: CasePrompts, answers: Sequence[Generated], moments: generation_statistics.TokenMoments) -> dict[str, Any]:
-    """Return the tokens of pictures; without any nothing."""
-    if not prompts.has_pictures:
-        return {}
-    reason = None if moments.image_encode_ns is not None else "a server states neither a picture's tokens nor its encoder's time"
-    return {"image_tokens": _extreme(max, [answer.image_tokens for answer in answers]), "image_reason": reason}
-
-
-def _drafts(answers: Sequence[Generated]) -> dict[str, Any]:
-    """Return what speculation drafted, what of that was accepted, and the tokens of a step; nothing where it is off or not stated.
-
-    Servers leave out the counts of an answer for which nothing was drafted. The first token of an answer is the prefill's.
-    """
-    if all(answer.accepted_tokens is None for answer in answers):
-        return {}
-    drafted, accepted = sum(answer.drafted_tokens or 0 for answer in answers), sum(answer.accepted_tokens or 0 for answer in answers)
-    tokens = sum(answer.output_tokens - 1 for answer in answers)
-    steps = [count for count in map(_steps, answers) if count is not None]
-    step_tokens = tokens / sum(steps) if len(steps) == len(answers) and sum(steps) > 0 else None
-    return {"drafted_tokens": drafted, "accepted_tokens": accepted, "step_tokens": step_tokens}
-
-
-def _steps(answer: Generated) -> int | None:
-    """Return the model's steps for an answer; of a text that ended by itself only the engine knows whether its end was a guess."""
-    if answer.steps is None and answer.ended == "length":
-        return answer.output_tokens - 1 - (answer.accepted_tokens or 0)
-    return answer.steps
-
-
-def _extreme(pick: Callable[[list[int]], int], counts: Sequence[int | None]) -> int | None:
-    """Return the most or the fewest of what is stated; None where not all of it is."""
+def _most(counts: Sequence[int | None]) -> int | None:
+    """Return the most of what is stated; None where not all of it is."""
     values = [count for count in counts if count is not None]
-    return pick(values) if len(values) == len(counts) else None
+    return max(values) if len(values) == len(counts) else None
+
+
+def _stated_total(counts: Sequence[int | None]) -> int | None:
+    """Return the sum of what is stated, None of nothing: servers leave out the counts of an answer for which nothing was drafted."""
+    values = [count for count in counts if count is not None]
+    return sum(values) if values else None
 
 
 def _own_rates(answers: Sequence[Generated]) -> tuple[float | None, float | None]:
@@ -306,13 +266,11 @@ def _language_model(loaded: LoadedGenerator) -> LanguageModel:
 
 def _describe_model(work: job.RunJob, loaded: LoadedGenerator) -> Model:
     path = Path(work.case.model)
-    # In a folder that is one model, the folder has its name.
-    named = Path(f"{path.parent.name}.onnx") if path.name == FOLDER_CONFIG else path
     return Model(
         name=work.case.name or recognise.language_model_name(path),
         sha256=work.sha256,
         file=path.name,
-        format=named.suffix.lstrip(".").lower(),
+        format=path.suffix.lstrip(".").lower(),
         size_bytes=work.size_bytes,
         task="generation",
         family=loaded.architecture or "unknown",

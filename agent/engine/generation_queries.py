@@ -4,24 +4,20 @@ What is asked is in `edgemeter.agent.engine.prompts`.
 """
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
 from edgemeter.agent.base.errors import AnswerError, ConfigError, MeasurementError
 from edgemeter.agent.contract import samples
 from edgemeter.agent.contract.record import Series
 from edgemeter.agent.engine.prompts import Prompts
-from edgemeter.agent.engine.prompts.conversations import Conversations
-from edgemeter.agent.engine.prompts.trace import TracePrompts
 from edgemeter.agent.engine.request_loops import FailedRequest, RequestSubject, TimedRequest, TimedRequests
 from edgemeter.agent.engine.scenarios import scenario
 from edgemeter.agent.engine.scenarios.generation_statistics import TokenMoments
 from edgemeter.agent.engine.scenarios.timing import TimedQueries
-from edgemeter.agent.generators import ChatMessage, ConcurrentGenerator, Limits, LoadedGenerator, Prompt, Query
+from edgemeter.agent.generators import ConcurrentGenerator, Generator, Limits, LoadedGenerator, Query
 
 IN_ONE = "in one piece"
 
@@ -47,16 +43,6 @@ class Stamps:
         self.taken += 1
 
 
-class QuerySource(Protocol):
-    """A source of answers: a generator, or one behind a context that was filled before; see `Generator`."""
-
-    def encode(self, prompt: str | Sequence[ChatMessage]) -> list[int]:
-        """Return the tokens of a text or a chat."""
-
-    def bind(self, prompt: Prompt, limits: Limits) -> Query:
-        """Return the bare query."""
-
-
 @dataclass(slots=True)
 class GenerationSubject(RequestSubject):
     """A loaded generator with the prompts and limits of a case.
@@ -64,18 +50,18 @@ class GenerationSubject(RequestSubject):
     By their numbers the timed prompts of a case are the same in every run.
     """
 
-    generator: QuerySource
+    generator: Generator
     loaded: LoadedGenerator
     prompts: Prompts
     limits: Limits
 
     def bind_alone(self, number: int) -> Query:
         """Return the bare query after dropping every cache; see `Generator.bind`."""
-        return self.generator.bind(self.prompts.of(number), self.prompts.limits(number, self.limits))
+        return self.generator.bind(self.prompts.of(number), self.limits)
 
     def bind(self, number: int, user: int | None = None) -> Query:
         """Return the bare query of a user, on the connection of that user; see `ConcurrentGenerator.bind_concurrent`."""
-        return self.concurrent().bind_concurrent(self.prompts.of(number), self.prompts.limits(number, self.limits), user)
+        return self.concurrent().bind_concurrent(self.prompts.of(number), self.limits, user)
 
     def concurrent(self) -> ConcurrentGenerator:
         """Return the generator as one of several queries at once; raises ConfigError if it answers one after the other."""
@@ -96,7 +82,6 @@ class GenerationSubject(RequestSubject):
             return FailedRequest(number, start, arrival, time.monotonic_ns(), error)
         if not stamps.taken:
             raise MeasurementError("a query gave no token: try another prompt length, or another model")
-        self.prompts.answered(number, answer)
         tokens = answer.stamped_tokens or stamps.tokens
         moments = [moment - arrival for index, moment in enumerate(stamps.moments_ns[: stamps.taken]) for _ in range(tokens[index])]
         return TimedRequest(number, start, arrival, tuple(moments), answer)
@@ -129,43 +114,20 @@ def with_cached(generation: TimedRequests) -> TimedRequests:
 
 
 def moments_of(queries: Sequence[TimedRequest]) -> TokenMoments:
-    """Return the moments of all tokens as arrays; no picture's where no prompt has one."""
-    encode_ns = _stated([query.answer.image_encode_ns for query in queries])
+    """Return the moments of all tokens as arrays."""
     return TokenMoments(
         first_ns=np.array([query.token_ns[0] for query in queries], dtype=np.int64),
         latency_ns=np.array([query.token_ns[-1] for query in queries], dtype=np.int64),
         output_tokens=np.array([len(query.token_ns) for query in queries], dtype=np.int64),
-        image_encode_ns=encode_ns if encode_ns is not None and encode_ns.any() else None,
         token_ns=np.array([moment for query in queries for moment in query.token_ns], dtype=np.int64),
     )
 
 
-def _stated(values: Sequence[int | None]) -> NDArray[np.int64] | None:
-    """Return values that all queries state; None where one does not."""
-    return None if not values or None in values else np.array(values, dtype=np.int64)
-
-
-def counts_of(queries: Sequence[TimedRequest], prompts: Prompts, limits: Limits) -> dict[str, NDArray[np.int64]]:
-    """Return the counts of each query, of turns and of the requests of a trace, as far as they are stated."""
-    if isinstance(prompts, TracePrompts):
-        return {"asked_tokens": np.array([prompts.limits(query.number, limits).output_tokens for query in queries], np.int64)}
-    if not isinstance(prompts, Conversations):
-        return {}
-    counts = {
-        "turn": _stated([prompts.turn_of(query.number) + 1 for query in queries]),
-        "prompt_tokens": _stated([query.answer.prompt_tokens for query in queries]),
-        "cached_tokens": _stated([query.answer.cached_tokens for query in queries]),
-    }
-    return {name: values for name, values in counts.items() if values is not None}
-
-
-def series_of(timed: TimedQueries, moments: TokenMoments, counts: Mapping[str, NDArray[np.int64]], begin_ns: int) -> tuple[Series, ...]:
+def series_of(timed: TimedQueries, moments: TokenMoments, begin_ns: int) -> tuple[Series, ...]:
     """Return the raw samples of a record whose time counts from `begin_ns`."""
     return (
         *scenario.time_series(timed, begin_ns),
         samples.pack("first_token", "ns", moments.first_ns),
         samples.pack("token", "ns", moments.token_ns),
         samples.pack("output_tokens", "tokens", moments.output_tokens),
-        *(samples.pack(name, "turns" if name == "turn" else "tokens", values) for name, values in counts.items()),
-        *([] if moments.image_encode_ns is None else [samples.pack("image_encode", "ns", moments.image_encode_ns)]),
     )

@@ -236,7 +236,7 @@ def run(subject: RequestSubject, plan: TimingPlan) -> TimedRequests:
     """Run the queries of a plan: of its users, at its arrivals, or one after the other."""
     if plan.users is not None:
         return run_users(subject, plan.users, plan.queries, plan.seconds, plan.pass_queries)
-    if plan.rate_per_s is not None or plan.offsets_ns is not None:
+    if plan.rate_per_s is not None:
         return run_open_loop(subject, poisson.schedule_ns(plan).tolist())
     return run_queries(subject, plan.queries, plan.seconds, plan.pass_queries)
 

@@ -7,13 +7,12 @@ from pathlib import Path
 import msgspec
 
 from edgemeter.agent import generators
-from edgemeter.agent.base.errors import MeasurementError
 from edgemeter.agent.contract.suite import Case
 from edgemeter.agent.engine import job
 from edgemeter.agent.engine.confinement import grant_for
 from edgemeter.agent.engine.isolation import ask
 from edgemeter.agent.quality.perplexity import Perplexity
-from edgemeter.agent.quality.scoring import Material, score_generator
+from edgemeter.agent.quality.scoring import ScoredText, score_generator
 from edgemeter.agent.runtimes import Options
 
 
@@ -45,10 +44,7 @@ def _score(work: _TextJob) -> _ScoredText:
     options = Options(threads=case.threads, backend=case.backend, extra=case.options, sha256=case.sha256)
     with closing(generators.create(case.runtime)) as generator:
         loaded = generator.load(Path(case.model), options, work.context_tokens)
-        perplexity = score_generator(generator, loaded, Material(work.text, (), (), work.context_tokens)).perplexity
-    if perplexity is None:
-        raise MeasurementError(f"{loaded.package} gave no perplexity: check the text")
-    return _ScoredText(perplexity=perplexity)
+        return _ScoredText(perplexity=score_generator(generator, loaded, ScoredText(work.text, work.context_tokens)))
 
 
 def main() -> None:

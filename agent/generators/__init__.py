@@ -21,16 +21,14 @@ from edgemeter.agent.contract.record_generation import Quantisation, TokenCounts
 from edgemeter.agent.runtimes import Options
 
 GENERATORS: Mapping[str, str] = {
-    "genai": "edgemeter.agent.generators.onnx_genai:OnnxGenai",
-    "litert-lm": "edgemeter.agent.generators.google_litert_lm:LiteRtLm",
     "llama": "edgemeter.agent.generators.llama_engine:LlamaCpp",
     "replay": "edgemeter.agent.generators.replay:ReplayGenerator",
     "server": "edgemeter.agent.generators.server:ServerGenerator",
 }
 ENTRY_POINTS = "edgemeter.generators"
 
-# Why a query was over: it had the tokens that were asked for, the model ended the text, or a stop text came.
-Ended = Literal["length", "end_of_text", "stop"]
+# Why a query was over: it had the tokens that were asked for, or the model ended the text.
+Ended = Literal["length", "end_of_text"]
 
 # Called with n when n more tokens are in the generator's hands; takes about 1 us, never raises.
 Stamp = Callable[[int], None]
@@ -65,7 +63,7 @@ class ChatMessage:
 
 @dataclass(frozen=True, slots=True)
 class Chat:
-    """A prompt of messages: a server applies its own template, and an engine's own template goes around pictures."""
+    """A prompt of messages, to which a server applies its own template."""
 
     messages: tuple[ChatMessage, ...]
 
@@ -76,16 +74,13 @@ Prompt: TypeAlias = "Sequence[int] | str | Chat"
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """When a query ends: after `output_tokens`; also at the model's end of text unless `ignore_end`; also at one of `stops`.
+    """When a query ends: after `output_tokens`; also at the model's end of text unless `ignore_end`.
 
-    Sampling is greedy: always the likeliest token. `prefix_cache` names the conversation whose cached beginning may be used; without it
-    none may.
+    Sampling is greedy: always the likeliest token.
     """
 
     output_tokens: int
     ignore_end: bool = True
-    stops: tuple[str, ...] = ()
-    prefix_cache: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,8 +89,7 @@ class GeneratorAbilities:
 
     `counts`: `exact`, it hands over every token by itself; `usage`, a server states the total of each query; `estimated`, its chunks of
     text were counted, or tokenised again. `ignores_end`: it goes on after the model's end of text, so that lengths are exact.
-    `chats`: a prompt may be messages, to which it applies its own template; `pictures`: these may hold pictures. `keeps_prefix`: it can use
-    what is cached of a conversation.
+    `chats`: a prompt may be messages, also with pictures, to which it applies its own template.
     `likelihoods`: it is a `LikelihoodGenerator`. `is_local`: it runs in this process, so that the process's memory and the board's energy
     are its own.
     """
@@ -103,8 +97,6 @@ class GeneratorAbilities:
     counts: TokenCounts = "exact"
     ignores_end: bool = True
     chats: bool = False
-    pictures: bool = False
-    keeps_prefix: bool = False
     likelihoods: bool = False
     is_local: bool = True
 
@@ -177,10 +169,7 @@ class Generated:
     not processed again; None where a server states neither. `stamped_tokens` are the tokens of each stamp, where they are known only when
     the answer has ended. `unstreamed` is why the stamps are no moments of tokens: the answer came in one piece.
     `hidden_reasoning_tokens` came before the first stamp, which counts them; None where there are none, or none are stated.
-    `drafted_tokens` were guessed by speculation, and `accepted_tokens` of them are in the answer, which took `steps` of the model after its
-    first token; None where it is off or not stated.
-    `image_tokens` of the prompt are a picture's, which took `image_encode_ns` (monotonic) from the query's start until it was encoded: 0 of
-    a prompt without one, None where they are not stated.
+    A server guessed `drafted_tokens`, `accepted_tokens` of them are in the answer; None where it states none.
     """
 
     tokens: tuple[int, ...]
@@ -194,9 +183,6 @@ class Generated:
     unstreamed: str | None = None
     drafted_tokens: int | None = None
     accepted_tokens: int | None = None
-    steps: int | None = None
-    image_tokens: int | None = None
-    image_encode_ns: int | None = None
     hidden_reasoning_tokens: int | None = None
 
 
@@ -210,7 +196,7 @@ class Generator(Protocol):
     loop, its caller owns the clock: each time that new tokens are in the generator's hands (accelerator synchronised, or bytes received) it
     calls `stamp`. This fits engines that are stepped, engines that call back, and servers that stream.
 
-    Pictures come in the messages of a `Chat`: their tokens count as prompt tokens, and their encoder's time is inside TTFT.
+    Pictures come in the messages of a `Chat` of a server.
     """
 
     def load(self, model: Path, options: Options, context_tokens: int) -> LoadedGenerator:
@@ -232,7 +218,7 @@ class Generator(Protocol):
         """
 
     def bind(self, prompt: Prompt, limits: Limits) -> Query:
-        """Drop every cache but the one that `limits` name, make `prompt` ready, and return the bare query; it runs once.
+        """Drop every cache, make `prompt` ready, and return the bare query; it runs once.
 
         The query is what gets timed: it processes the prompt, generates, and calls `stamp(n)` when n more tokens are there. Its first stamp
         ends the prefill; decoding what comes into text may follow the last stamp only.
@@ -276,25 +262,6 @@ class ConcurrentGenerator(Protocol):
 
 
 @runtime_checkable
-class DepthGenerator(Protocol):
-    """A generator whose queries can begin behind a context that was filled once, so that none of them pays for a prefill."""
-
-    def fill(self, tokens: Sequence[int]) -> None:
-        """Drop every cache and process `tokens`, none or more, which stay for the queries of `bind_behind`.
-
-        Raises:
-            ConfigError: see `Generator.bind`; or the server keeps no context for the next query.
-            MeasurementError: the engine failed or the server broke off.
-        """
-
-    def bind_behind(self, token: int, limits: Limits) -> Query:
-        """Drop what was decoded behind the filled context, and return the bare query; see `Generator.bind`.
-
-        The query's first step is of `token`: in this process every step is one of decoding, and a stamp ends each.
-        """
-
-
-@runtime_checkable
 class LikelihoodGenerator(Protocol):
     """A generator that also tells how likely a given text is."""
 
@@ -303,30 +270,6 @@ class LikelihoodGenerator(Protocol):
 
         Raises:
             ConfigError: the sequence exceeds the context.
-        """
-
-
-@runtime_checkable
-class PrefixGenerator(Protocol):
-    """A likelihood generator that processes what several texts begin with only once."""
-
-    def likelihoods_behind(self, context: Sequence[int], continuations: Sequence[Sequence[int]]) -> list[NDArray[np.float64]]:
-        """Return ln p of each token of each continuation behind the same context, float64 [n]; every cache is dropped before.
-
-        Raises:
-            ConfigError: a sequence exceeds the context.
-        """
-
-
-@runtime_checkable
-class TextScoringGenerator(Protocol):
-    """A generator that tells how likely a text is without telling its tokens."""
-
-    def text_likelihoods(self, context: str, continuations: Sequence[str]) -> list[float]:
-        """Return ln p of each continuation behind the context.
-
-        Raises:
-            UnavailableError: what is needed for that is not told.
         """
 
 

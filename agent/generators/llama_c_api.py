@@ -9,7 +9,7 @@ import ctypes
 import re
 import struct
 from collections.abc import Sequence
-from ctypes import CFUNCTYPE, POINTER, Structure, c_bool, c_char_p, c_double, c_int, c_int8, c_int32, c_size_t, c_uint8, c_uint32, c_void_p
+from ctypes import CFUNCTYPE, POINTER, Structure, c_bool, c_char_p, c_double, c_int, c_int8, c_int32, c_uint8, c_uint32, c_void_p
 from pathlib import Path
 from typing import Any
 
@@ -59,23 +59,16 @@ _SIGNATURES: Sequence[tuple[Any, Sequence[Any], str]] = (
     (None, (c_void_p,), "llama_model_free llama_free llama_perf_context_reset"),
     (None, (c_void_p, c_int32, c_int32), "llama_set_n_threads"),
     (None, (c_void_p, c_bool), "llama_memory_clear"),
-    (c_bool, (c_void_p, c_int32, c_int32, c_int32), "llama_memory_seq_rm"),
     (c_char_p, (), "llama_print_system_info"),
     (c_char_p, (c_void_p, c_int32), "llama_vocab_get_text"),
     (c_bool, (), "llama_supports_gpu_offload"),
-    (
-        c_bool,
-        (c_void_p,),
-        "llama_model_has_encoder llama_model_is_diffusion llama_model_is_hybrid llama_model_is_recurrent llama_vocab_get_add_bos",
-    ),
+    (c_bool, (c_void_p,), "llama_model_has_encoder llama_model_is_diffusion llama_vocab_get_add_bos"),
     (c_bool, (c_void_p, c_int32), "llama_vocab_is_eog"),
     (c_uint32, (c_void_p,), "llama_n_ctx llama_n_batch llama_n_ubatch"),
-    (c_int32, (c_void_p,), "llama_model_n_layer llama_model_n_swa llama_vocab_n_tokens llama_vocab_bos llama_vocab_eos"),
+    (c_int32, (c_void_p,), "llama_model_n_layer llama_vocab_n_tokens llama_vocab_bos llama_vocab_eos"),
     (c_int32, (c_void_p, LlamaBatch), "llama_decode"),
     (c_int32, (c_void_p, c_char_p, c_int32, POINTER(c_int32), c_int32, c_bool, c_bool), "llama_tokenize"),
     (c_int32, (c_void_p, POINTER(c_int32), c_int32, c_char_p, c_int32, c_bool, c_bool), "llama_detokenize"),
-    (c_size_t, (c_void_p, c_int32), "llama_state_seq_get_size"),
-    (c_size_t, (c_void_p, c_void_p, c_size_t, c_int32), "llama_state_seq_get_data llama_state_seq_set_data"),
     (c_void_p, (c_void_p,), "llama_model_get_vocab llama_get_memory"),
     (c_void_p, (c_void_p, c_int32), "llama_get_logits_ith"),
     (c_void_p, (c_char_p, LlamaParams), "llama_model_load_from_file"),

@@ -11,9 +11,8 @@ from edgemeter.agent.machine.machine import THIS_MACHINE
 from edgemeter.agent.runtimes import Options
 from edgemeter.agent.runtimes.adapter import check_options
 
-_NAMES = ("gpu_layers", "batch", "ubatch", "kv_type", "flash_attention", "draft_model", "draft_tokens", "mmproj")
+_NAMES = ("gpu_layers", "batch", "ubatch", "kv_type", "flash_attention")
 _BATCH, _UBATCH = 2048, 512
-_DRAFT_TOKENS = 4
 FLASH_ATTENTION = {"auto": api.AUTOMATIC, "on": api.ON, "off": api.OFF}
 
 
@@ -27,12 +26,6 @@ class LlamaSettings:
         self.batch = _whole(extra, "batch", _BATCH)
         self.ubatch = min(_whole(extra, "ubatch", _UBATCH), self.batch)
         self.kv_type = _one_of(extra, "kv_type", "f16", api.KV_TYPES)
-        self.draft_model, self.mmproj = extra.get("draft_model"), extra.get("mmproj")
-        self.draft_tokens = _whole(extra, "draft_tokens", _DRAFT_TOKENS)
-        if "draft_tokens" in extra and self.draft_model is None:
-            raise ConfigError("runtime 'llama': draft_tokens without draft_model guesses nothing: give both")
-        if self.draft_model is not None and self.draft_tokens >= self.batch:
-            raise ConfigError(f"runtime 'llama': a step of {self.draft_tokens} draft_tokens and one more exceeds the batch of {self.batch}")
         self.flash_attention = _one_of(extra, "flash_attention", "auto", FLASH_ATTENTION)
 
     @property

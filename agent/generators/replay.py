@@ -4,7 +4,7 @@ The model is a JSON file, by custom named `NAME.replay.json` (sample: tests/fixt
 
     {"format": "edgemeter-generation-replay", "schema": 1,
      "queries": [{"first_ms": 80.0, "steps_ms": [5.1, 5.0], "step_tokens": 1}],   in turn; all below is optional
-     "prefill_ms_per_token": 0.2, "step_ms_per_token": 0.001,   added to `first_ms`, at a depth to each step
+     "prefill_ms_per_token": 0.2,                          added to `first_ms`
      "load_ms": 120.0, "vocabulary": 256, "context_tokens": 4096, "cached_tokens": 0, "weights_mb": 90.0, "precision": "q8_0",
      "end_after_tokens": 40,                               end of text, also where that is to be ignored
      "own_ratio": 1.0, "facts": {"n_gpu_layers": "0"}}     own timings as a multiple of those played
@@ -49,7 +49,6 @@ class GenerationReplay(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     schema: Annotated[int, msgspec.Meta(ge=1, le=1)]
     queries: Annotated[tuple[RecordedQuery, ...], msgspec.Meta(min_length=1)]
     prefill_ms_per_token: Milliseconds = 0.0
-    step_ms_per_token: Milliseconds = 0.0
     load_ms: Milliseconds = 0.0
     vocabulary: Annotated[int, msgspec.Meta(ge=2, le=1 << 20)] = 256
     context_tokens: Positive = 4096
@@ -67,7 +66,7 @@ class ReplayGenerator:
     def __init__(self) -> None:
         self._recorded: GenerationReplay | None = None
         self._queries: Iterator[RecordedQuery] = iter(())
-        self._context_tokens = self._depth = 0
+        self._context_tokens = 0
         self._spin_ns = 0
 
     def load(self, model: Path, options: Options, context_tokens: int) -> LoadedGenerator:
@@ -109,37 +108,7 @@ class ReplayGenerator:
         played = next(self._queries)
         output_tokens = min(limits.output_tokens, recorded.end_after_tokens or limits.output_tokens)
         moments = _moments_ns(played.first_ms + len(tokens) * recorded.prefill_ms_per_token, played, output_tokens)
-        timings = _own(recorded, moments, len(tokens))
-        return self._query(tokens, moments, limits, prompt_tokens=len(tokens), cached_tokens=recorded.cached_tokens, timings=timings)
-
-    def fill(self, tokens: Sequence[int]) -> None:
-        """Note how deep the context is; see `DepthGenerator.fill`."""
-        if tokens:
-            check_tokens(tokens, Limits(1), self._context_tokens, self._open().vocabulary)
-        self._depth = len(tokens)
-
-    def bind_behind(self, token: int, limits: Limits) -> Query:
-        """Return a query of the steps of the next recorded one; see `DepthGenerator.bind_behind`."""
-        recorded = self._open()
-        tokens = check_tokens([token], limits, self._context_tokens - self._depth, recorded.vocabulary)
-        played, further_ms = next(self._queries), self._depth * recorded.step_ms_per_token
-        steps_ms = tuple(step_ms + further_ms for step_ms in played.steps_ms)
-        output_tokens = min(limits.output_tokens, recorded.end_after_tokens or limits.output_tokens)
-        moments = _moments_ns(steps_ms[-1], msgspec.structs.replace(played, steps_ms=steps_ms), output_tokens)
-        return self._query(tokens, moments, limits, prompt_tokens=0, cached_tokens=self._depth)
-
-    def _query(
-        self,
-        tokens: Sequence[int],
-        moments: Sequence[tuple[int, int]],
-        limits: Limits,
-        *,
-        prompt_tokens: int,
-        cached_tokens: int,
-        timings: EngineTimings | None = None,
-    ) -> Query:
-        vocabulary, spin = self._open().vocabulary, self._spin_ns
-        output_tokens = sum(count for _, count in moments)
+        vocabulary, spin = recorded.vocabulary, self._spin_ns
         answer = tuple((sum(tokens) + index) % vocabulary for index in range(output_tokens))
 
         def query(stamp: Stamp) -> Generated:
@@ -151,10 +120,10 @@ class ReplayGenerator:
                 tokens=answer,
                 text="".join(chr(32 + token % 95) for token in answer),
                 ended="length" if output_tokens == limits.output_tokens else "end_of_text",
-                prompt_tokens=prompt_tokens,
+                prompt_tokens=len(tokens),
                 output_tokens=output_tokens,
-                cached_tokens=cached_tokens,
-                own=timings,
+                cached_tokens=recorded.cached_tokens,
+                own=_own(recorded, moments, len(tokens)),
             )
 
         return query

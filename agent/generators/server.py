@@ -70,7 +70,6 @@ _IGNORING_END = ("ignore_eos", "min_tokens")
 
 class _PromptLikelihoods(msgspec.Struct):
     token_logprobs: list[float | None]
-    text_offset: list[int] = []
 
 
 class _ScoredChoice(msgspec.Struct):
@@ -92,7 +91,6 @@ class ServerGenerator:
         self._extra: Mapping[str, Any] = {}
         self._timeout_s = 0.0
         self._context_tokens = 0
-        self._filled: tuple[int, ...] = ()
 
     def load(self, model: Path, options: Options, context_tokens: int) -> LoadedGenerator:
         """Query the server's facts and send one query, which loads the model if necessary; see `Generator.load`."""
@@ -187,7 +185,7 @@ class ServerGenerator:
         # Opens the connection again if the server has closed it, which a query must not pay for.
         try:
             self._ping()
-            if dialect.evicts and limits.prefix_cache is None:
+            if dialect.evicts:
                 self._answer(_EVICTION)
                 self._ping()
         except TransientError as error:
@@ -195,7 +193,7 @@ class ServerGenerator:
         path, content = self._post(prompt, limits)
 
         def query(stamp: Stamp) -> Generated:
-            return self._stream(path, content, limits, stamp).generated(loaded.abilities, limits)
+            return self._stream(path, content, limits, stamp).generated(loaded.abilities)
 
         return query
 
@@ -213,64 +211,36 @@ class ServerGenerator:
         with suppress(TransientError):
             user_connection.make_ready(dialect.ping_path)
         path, content = self._post(prompt, limits)
-        return lambda stamp: self._stream(path, content, limits, stamp, user_connection).generated(loaded.abilities, limits)
+        return lambda stamp: self._stream(path, content, limits, stamp, user_connection).generated(loaded.abilities)
 
     def _arrival(self, prompt: Prompt, limits: Limits, connection: ServerConnection) -> Query:
         """Return a query with a connection of its own; it makes its content, as the pictures of all arrivals would not fit in memory."""
 
         def query(stamp: Stamp) -> Generated:
             try:
-                return self._stream(*self._post(prompt, limits), limits, stamp, connection).generated(self._loaded().abilities, limits)
+                return self._stream(*self._post(prompt, limits), limits, stamp, connection).generated(self._loaded().abilities)
             finally:
                 connection.close()
 
         return query
 
-    def fill(self, tokens: Sequence[int]) -> None:
-        """Send the tokens once, which the server keeps for the next prompt that begins with them; see `DepthGenerator.fill`."""
-        if not self._opened()[1].fills:
-            raise ConfigError(
-                f"{self._loaded().package} cannot be told to decode behind a context that it keeps: measure with --prompt-tokens instead "
-                "of --depth, which pays for the prompt in each query"
-            )
-        self._filled = tuple(tokens)
-        if tokens:
-            self.bind_behind(tokens[-1], Limits(1))(lambda _: None)
-
-    def bind_behind(self, token: int, limits: Limits) -> Query:
-        """Bind the filled context and the token: the server drops what follows the context. See `DepthGenerator.bind_behind`."""
-        return self.bind([*self._filled, token], replace(limits, prefix_cache="depth"))
-
     def likelihoods(self, tokens: Sequence[int]) -> NDArray[np.float64]:
         """Return what the server says of each token but the first; see `LikelihoodGenerator`."""
         if not self._opened()[1].takes_tokens:
             raise UnavailableError(
-                f"{self._loaded().package} takes texts and does not state their tokens, which a perplexity needs: score with --choices or "
-                "--questions, or the model's file in an engine"
+                f"{self._loaded().package} takes texts and does not state their tokens, which a perplexity needs: score the "
+                "model's file in an engine"
             )
-        values, _ = self._scored(tokens)
+        values = self._scored(tokens)
         return np.array([np.nan if value is None else value for value in values[1 : len(tokens)]], np.float64)
 
-    def text_likelihoods(self, context: str, continuations: Sequence[str]) -> list[float]:
-        """Return the log likelihood of each continuation behind the context, which begins it; see `TextScoringGenerator`."""
-        sums = []
-        for continuation in continuations:
-            values, offsets = self._scored(context + continuation)
-            end = len(context) + len(continuation)
-            behind = [value for value, offset in zip(values, offsets, strict=False) if len(context) <= offset < end]
-            if not behind or None in behind:
-                raise UnavailableError(f"{self._loaded().package} does not tell where a choice begins: score with --questions only")
-            sums.append(float(sum(value for value in behind if value is not None)))
-        return sums
-
-    def _scored(self, prompt: Sequence[int] | str) -> tuple[Sequence[float | None], Sequence[int]]:
-        """Return the log likelihood of each token of a prompt, and where it begins in the text, as far as the server tells."""
+    def _scored(self, prompt: Sequence[int]) -> Sequence[float | None]:
+        """Return the log likelihood of each token of a prompt."""
         connection, dialect = self._opened()
         request = dialect.scored(prompt)
         if request is None:
             raise UnavailableError(
-                f"{dialect.package} tells how likely a token is only where it generates it: score with --questions, or the model's file in "
-                "an engine"
+                f"{dialect.package} tells how likely a token is only where it generates it: score the model's file in an engine"
             )
         answer = connection.ask(request.path, _with_extra(request.content, self._extra, Limits(1)))
         try:
@@ -279,10 +249,8 @@ class ServerGenerator:
             prompt_likelihoods = None
         if prompt_likelihoods is None or len(prompt_likelihoods.token_logprobs) < 2:
             reason = error_message(answer.document) or f"status {answer.status}"
-            raise UnavailableError(
-                f"{dialect.package} does not tell how likely a prompt is ({reason}): start it so that it does, or score with --questions"
-            )
-        return prompt_likelihoods.token_logprobs, prompt_likelihoods.text_offset
+            raise UnavailableError(f"{dialect.package} does not tell how likely a prompt is ({reason}): start it so that it does")
+        return prompt_likelihoods.token_logprobs
 
     def close(self) -> None:
         """Close the connections."""
@@ -412,8 +380,6 @@ def _loaded(facts: ServerFacts, file: ServerFile, probe: ReceivedAnswer, context
             ignores_end=facts.dialect.ignores_end or bool(file.extra.get("ignore_eos")),
             is_local=False,
             chats=facts.dialect.chats,
-            pictures=facts.dialect.chats,
-            keeps_prefix=True,
             likelihoods=facts.dialect.takes_tokens and facts.dialect.scored([0]) is not None,
         ),
         facts={

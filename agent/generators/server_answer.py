@@ -7,10 +7,8 @@ from edgemeter.agent.contract.record_generation import EMPTY_ANSWER
 from edgemeter.agent.generators import (
     LONGEST_STEP,
     THOUGHT_END,
-    Ended,
     Generated,
     GeneratorAbilities,
-    Limits,
     Stamp,
 )
 from edgemeter.agent.generators.adapter import shared_out
@@ -116,7 +114,7 @@ class ReceivedAnswer:
         counted, hidden = self._last.output_tokens, self.hidden_reasoning_tokens
         if counted is None or self._is_counted_by_line:
             return ()
-        stamped_or_end = self._stamped + (self._last.ended in ("end_or_stop", "end_of_text"))
+        stamped_or_end = self._stamped + (self._last.ended == "end_of_text")
         is_one_each = self._stamped <= counted - hidden <= stamped_or_end
         if is_one_each and not hidden:
             return ()
@@ -133,21 +131,19 @@ class ReceivedAnswer:
         thought, text = "".join(self._thoughts), "".join(self._pieces)
         return f"{thought}{THOUGHT_END}{text}" if thought else text
 
-    def generated(self, abilities: GeneratorAbilities, limits: Limits) -> Generated:
+    def generated(self, abilities: GeneratorAbilities) -> Generated:
         """Return the answer; raises AnswerError if the server told its count when it was loaded, and not now."""
         last = self._last
         if abilities.counts == "usage" and last.output_tokens is None:
             raise AnswerError(
                 "the server left out how many tokens it generated, which it told before: ask again, or read its log", kind="no count"
             )
-        end_or_stop: Ended = "stop" if limits.stops else "end_of_text"
-        ended: Ended = end_or_stop if last.ended == "end_or_stop" else last.ended or "length"
         stamped_tokens = self._shared_tokens()
         output_tokens = sum(stamped_tokens) or self._stamped
         return Generated(
             tokens=tuple(self._tokens) if len(self._tokens) == self._stamped else (),
             text=self._text(),
-            ended=ended,
+            ended=last.ended or "length",
             prompt_tokens=last.prompt_tokens,
             output_tokens=output_tokens,
             cached_tokens=last.cached_tokens,

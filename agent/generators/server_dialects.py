@@ -41,8 +41,7 @@ class Part:
     """The content of one line; None where the line does not state it.
 
     `thought` is what a reasoning model writes before its `text`. `total_tokens` counts all output so far, `output_tokens` and
-    `prompt_tokens` the whole query, `reasoning_tokens` the thoughts among its output, streamed or not. `end_or_stop`: the server does not
-    tell which.
+    `prompt_tokens` the whole query, `reasoning_tokens` the thoughts among its output, streamed or not.
     """
 
     has_output: bool = False
@@ -50,7 +49,7 @@ class Part:
     thought: str = ""
     tokens: tuple[int, ...] = ()
     total_tokens: int | None = None
-    ended: Ended | Literal["end_or_stop"] | None = None
+    ended: Ended | None = None
     prompt_tokens: int | None = None
     output_tokens: int | None = None
     reasoning_tokens: int | None = None
@@ -76,7 +75,6 @@ class Dialect(Protocol):
     ignores_end: bool = False
     evicts: bool = True
     is_chat: bool = False
-    fills: bool = False
 
     def request(self, prompt: Prompt, limits: Limits, context_tokens: int) -> Request:
         """Return the request for a streamed query, greedy."""
@@ -91,7 +89,7 @@ class Dialect(Protocol):
         del messages
         return None
 
-    def scored(self, prompt: Sequence[int] | str) -> Request | None:
+    def scored(self, prompt: Sequence[int]) -> Request | None:
         """Return the request whose answer holds the likelihood of each token of a prompt; None: only those of generated ones are told."""
         del prompt
         return None
@@ -170,21 +168,21 @@ class LlamaServer(_LlamaTexts, Dialect):
     """llama.cpp's own server, by its native endpoint."""
 
     package, ping_path = "llama-server", "/health"
-    takes_tokens, ignores_end, evicts, fills = True, True, False, True
+    takes_tokens, ignores_end, evicts = True, True, False
 
     def request(self, prompt: Prompt, limits: Limits, context_tokens: int) -> Request:
-        """Return a greedy query, with the prompt cache off unless the limits name a conversation."""
+        """Return a greedy query, with the prompt cache off."""
         del context_tokens
-        lengths = {"n_predict": limits.output_tokens, "ignore_eos": limits.ignore_end, "stop": list(limits.stops)}
+        lengths = {"n_predict": limits.output_tokens, "ignore_eos": limits.ignore_end}
         # Only what changes nothing about the likeliest token is left to compute.
         greedy = {"temperature": 0, "samplers": ["temperature"]}
-        answer = {"stream": True, "return_tokens": True, "cache_prompt": limits.prefix_cache is not None}
+        answer = {"stream": True, "return_tokens": True, "cache_prompt": False}
         return Request("/completion", {"prompt": _plain(prompt), **lengths, **answer, **greedy})
 
     def read(self, line: bytes) -> Part:
         """Return what a line says; the last one has no text, but all counters."""
         message = decode_json(line, _LlamaLine)
-        ends: Mapping[str, Ended] = {"limit": "length", "eos": "end_of_text", "word": "stop"}
+        ends: Mapping[str, Ended] = {"limit": "length", "eos": "end_of_text"}
         timings = message.timings if message.stop else None
         return Part(
             has_output=bool(message.content or message.tokens),
@@ -284,7 +282,7 @@ class OpenAi(Dialect):
             "temperature": 0,
             "stream": True,
             "stream_options": {"include_usage": True},
-        } | ({"stop": list(limits.stops)} if limits.stops else {})
+        }
         if self._endpoint == "chat":
             if not isinstance(prompt, str | Chat):
                 raise ConfigError("a chat takes a text, not tokens: set endpoint to completions, or give a text")
@@ -292,11 +290,11 @@ class OpenAi(Dialect):
             return Request("/v1/chat/completions", {**shared, "messages": _messages(messages)})
         return Request("/v1/completions", {**shared, "prompt": _plain(prompt)})
 
-    def scored(self, prompt: Sequence[int] | str) -> Request | None:
+    def scored(self, prompt: Sequence[int]) -> Request | None:
         """Return the request for the prompt itself with its likelihoods, and one token more; a chat tells none of its prompt."""
         if self.is_chat:
             return None
-        content = {"prompt": prompt if isinstance(prompt, str) else list(prompt), "echo": True, "logprobs": 1, "max_tokens": 1}
+        content = {"prompt": list(prompt), "echo": True, "logprobs": 1, "max_tokens": 1}
         return Request("/v1/completions", {"model": self._model, **content, "temperature": 0})
 
     def read(self, line: bytes) -> Part:
@@ -311,7 +309,7 @@ class OpenAi(Dialect):
             has_output=bool(text or delta.thought or delta.tool_calls),
             text=text,
             thought=delta.thought,
-            ended=None if choice.finish_reason is None else "length" if choice.finish_reason == "length" else "end_or_stop",
+            ended=None if choice.finish_reason is None else "length" if choice.finish_reason == "length" else "end_of_text",
             # Proxies that do not count state 0.
             prompt_tokens=usage.prompt_tokens or None if usage else None,
             output_tokens=usage.output_tokens or None if usage else None,
@@ -333,7 +331,7 @@ class LlamaChat(_LlamaTexts, OpenAi):
     def request(self, prompt: Prompt, limits: Limits, context_tokens: int) -> Request:
         """Return a greedy query with the prompt cache off."""
         plain = super().request(prompt, limits, context_tokens)
-        return Request(plain.path, {**plain.content, "cache_prompt": limits.prefix_cache is not None, "ignore_eos": limits.ignore_end})
+        return Request(plain.path, {**plain.content, "cache_prompt": False, "ignore_eos": limits.ignore_end})
 
 
 class Vllm(OpenAi):
@@ -353,7 +351,7 @@ class Vllm(OpenAi):
         further = {
             "ignore_eos": limits.ignore_end,
             "min_tokens": limits.output_tokens if limits.ignore_end else 0,
-            "cache_salt": limits.prefix_cache or secrets.token_hex(16),
+            "cache_salt": secrets.token_hex(16),
             "stream_options": {"include_usage": True, "continuous_usage_stats": True},
         }
         return Request(plain.path, {**plain.content, **further})
@@ -400,7 +398,7 @@ class Ollama(Dialect):
 
     def request(self, prompt: Prompt, limits: Limits, context_tokens: int) -> Request:
         """Return a greedy query in a context that holds it: a shorter one would cut the prompt in silence."""
-        options = {"num_predict": limits.output_tokens, "temperature": 0, "seed": 0, "num_ctx": context_tokens, "stop": list(limits.stops)}
+        options = {"num_predict": limits.output_tokens, "temperature": 0, "seed": 0, "num_ctx": context_tokens}
         shared = {"model": self._model, "stream": True, "options": options}
         if isinstance(prompt, Chat):
             messages = [
@@ -428,7 +426,7 @@ class Ollama(Dialect):
             has_output=bool(text or thought),
             text=text,
             thought=thought,
-            ended=("length" if message.done_reason == "length" else "end_or_stop") if message.done else None,
+            ended=("length" if message.done_reason == "length" else "end_of_text") if message.done else None,
             prompt_tokens=evaluated,
             output_tokens=generated,
             cached_tokens=cached,

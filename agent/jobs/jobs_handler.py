@@ -91,7 +91,6 @@ class JobsHandler:
         self._reported: Doing | None = None
         self._measuring: messages.Measuring | None = None
         self._proceeded_s = 0.0
-        self._measured_s = float("-inf")
         self._fetching_reported_s: float | None = None
         self._deadlines_s: dict[int, float] = {}
         self._started_place: int | None = None
@@ -290,9 +289,6 @@ class JobsHandler:
         if isinstance(work, orders.Schedule):
             self._journal.ends(entry.place, "done", self._schedules.put(entry.order))
             return 0.0
-        if isinstance(work, orders.Measure) and (cool_s := self._measured_s + work.cool_down_s - time.monotonic()) > 0:
-            self._note_waiting(entry, f"cooling down for {work.cool_down_s:g} s")
-            return cool_s
         if _needs_quiet(entry):
             has_lock = self._lock.take(f"job {entry.order.job}")
             if (note := self._lock.pop_note()) is not None:
@@ -336,7 +332,6 @@ class JobsHandler:
 
     def _set_idle(self) -> None:
         self._running = None
-        self._measured_s = time.monotonic()
         if self._measuring is not None:
             self._report_activity(None)
 

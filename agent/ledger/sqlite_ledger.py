@@ -26,8 +26,6 @@ from edgemeter.agent.ledger.retention import Retention, RetentionRemoved, apply_
 
 logger = logging.getLogger(__name__)
 
-CHECKED_AT_ONCE = 50
-
 _CHUNK = "SELECT received_ns, body, NOT EXISTS (SELECT 1 FROM unchecked WHERE chunk = ?) FROM chunks WHERE chunk = ?"
 
 

@@ -4,9 +4,10 @@
 |---|---|
 | the letter of a choice | the letter after the last "answer", "option" or "choice" (is), else the first that stands by itself |
 | a number | the last number of the answer; commas between thousands are dropped |
-| a text | the first line of the answer, by SQuAD's normalisation (`short_answers`) |
+| a text | the first line of the answer, by SQuAD's normalisation: lower case, without ASCII punctuation and articles, single spaces |
 
 What a reasoning model thinks, up to `</think>`, is no part of its answer; a thought without an end is none.
+Source: the official evaluate-v2.0.py of SQuAD.
 """
 
 import re
@@ -15,13 +16,14 @@ from dataclasses import dataclass
 from typing import Literal
 
 from edgemeter.agent.generators import without_thought
-from edgemeter.agent.quality.short_answers import best_scores
 
 _NUMBER = re.compile(r"[-+]?\d[\d,]*(?:\.\d+)?|[-+]?\.\d+")
 _WHOLE_NUMBER = re.compile(rf"\s*(?:{_NUMBER.pattern})\s*")
 _STATED = re.compile(r"\b(?:[Aa]nswer|[Oo]ption|[Cc]hoice)(?: is)?[\W_]*([A-Z])(?![\w'])")
 # A and I are words too: "A clock" is no choice, "A is right" is one.
 _LETTER = re.compile(r"(?<![\w'])([B-HJ-Z]|[AI](?! (?!is\b)[a-z]))(?![\w'])")
+_ARTICLES = re.compile(r"\b(a|an|the)\b")
+
 Rule = Literal["letter", "number", "squad"]
 
 
@@ -47,7 +49,13 @@ class AnswerKey:
         if self.rule == "number":
             number = _last_number(text)
             return number is not None and number in [_last_number(right) for right in self.answers]
-        return best_scores(text.partition("\n")[0], self.answers)[0] == 1.0
+        return normalise(text.partition("\n")[0]) in ([right for right in map(normalise, self.answers) if right] or [""])
+
+
+def normalise(text: str) -> str:
+    """Return the text as SQuAD compares it."""
+    unpunctuated = "".join(character for character in text.lower() if character not in string.punctuation)
+    return " ".join(_ARTICLES.sub(" ", unpunctuated).split())
 
 
 def _letter(text: str, choices: int) -> str | None:

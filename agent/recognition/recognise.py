@@ -11,7 +11,6 @@ import numpy as np
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.contract import model_file
 from edgemeter.agent.contract.model_card import UNSURE_FAMILY, Card, CardOutput, ImageInput, Resize, card_path, read_card
-from edgemeter.agent.contract.model_formats import FOLDER_CONFIG
 from edgemeter.agent.recognition.exported_lists import family_of_lists
 from edgemeter.agent.recognition.metadata import (
     RT_DETR_HEAD,
@@ -291,9 +290,8 @@ def named_path(model: Path, loaded: Loaded) -> Path:
 
 
 def language_model_name(model: Path) -> str:
-    """Return the name of a language model: the file's as `name_of`, without its quantisation; a folder that is one model has its own."""
-    named = Path(f"{model.parent.name}.onnx") if model.name == FOLDER_CONFIG else model
-    return _QUANTISED.sub("", name_of(named)) or "model"
+    """Return the name of a language model: the file's as `name_of`, without its quantisation."""
+    return _QUANTISED.sub("", name_of(model)) or "model"
 
 
 def name_of(model: Path) -> str:

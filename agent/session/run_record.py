@@ -149,7 +149,6 @@ def _case_id(run: PlannedRun, measured: MeasuredRun) -> str:
         *([case.prompt_tokens, case.output_tokens] if case.output_tokens is not None else []),
         *([measured.steady.deadline_ms, measured.steady.queue_frames] if measured.steady is not None else []),
         *([f"{case.concurrency} users"] if case.concurrency is not None else []),
-        *([case.depth_tokens] if case.depth_tokens is not None else []),
         *([run.operating_point] if run.operating_point is not None else []),
         *([together.neighbours] if (together := measured.together) is not None else []),
         *([served] if (served := served_model(measured.generation, measured.served)) is not None else []),

@@ -307,7 +307,7 @@ def _contrast(tally: Tally, sides: Sequence[Side], side: int, matters: Matters) 
             mann_whitney_p=run_statistics.mann_whitney_p(*logs),
             hedges_g=run_statistics.hedges_g(*logs),
         ),
-        sentence="; ".join(filter(None, (words, turn_figures.speculation_text(pairs[-1], judgements.get(TPOT))))),
+        sentence=words,
     )
 
 

@@ -24,11 +24,10 @@ from edgemeter.agent.contract.figures import Figure, in_view, why_unequal_questi
 from edgemeter.agent.contract.pooled_misses import pooled_misses
 from edgemeter.agent.contract.record import RunRecord
 from edgemeter.agent.contract.record_generation import SYNTHETIC, Generation
-from edgemeter.agent.contract.same_work import why_other_answers, why_other_depths, why_other_questions
+from edgemeter.agent.contract.same_work import why_other_answers, why_other_questions
 from edgemeter.agent.contract.suite import Case
 from edgemeter.agent.engine.text_scoring import text_perplexity
 from edgemeter.agent.quality.perplexity import DEFAULT_CONTEXT_TOKENS, Perplexity
-from edgemeter.agent.session.pairs import PairJudgement
 
 # The figures of language models by what they are called in a comparison, in its order; the names are those of options.
 TTFT, TPOT, TOKEN_ENERGY, CORRECT_ENERGY = "ttft", "tpot", "energy-output-token", "energy-correct"
@@ -108,7 +107,7 @@ class TurnFigure:
             return None
         if self.choice == TPOT and generation.tpot is None:
             return generation.streaming_reason or f"{side.name} generated a single token"
-        return generation.ttft_reason or generation.streaming_reason if self.choice == TTFT else None
+        return generation.streaming_reason if self.choice == TTFT else None
 
 
 def scored_by(run: RunRecord) -> tuple[str, int, str] | None:
@@ -186,7 +185,7 @@ def _why_other_work(choice: str, runs: Pair) -> str:
     first, other = (run.generation for run in runs)
     if first is None or other is None:
         return ""
-    if reason := why_other_depths(first, other) or why_other_questions(*runs) or _why_other_prompts(first, other):
+    if reason := why_other_questions(*runs) or _why_other_prompts(first, other):
         return reason
     output = "" if choice == TTFT else _why_other_output(first, other)
     return output if output or choice in (TTFT, TPOT) else why_other_answers(*runs)
@@ -212,38 +211,20 @@ def _why_other_output(first: Generation, other: Generation) -> str:
     return ""
 
 
-def speculation_text(pair: tuple[RunRecord, RunRecord], decode: PairJudgement | None) -> str:
-    """Return what a draft does to the decoding of the second where the first has none; empty where that is not all that they differ in."""
-    first, other = pair[0].generation, pair[1].generation
-    if first is None or other is None or decode is None or first.speculative or not other.acceptance:
-        return ""
-    if (pair[0].model.sha256, first.model.kv_type) != (pair[1].model.sha256, other.model.kv_type):
-        return ""
-    than = {"lower": "faster than", "higher": "slower than", "alike": "as fast as"}
-    outcome = than.get(decode.state, "neither clearly faster nor slower than")
-    return f"with a draft ({other.acceptance}) it decodes {outcome} without"
-
-
 def score_texts(cases: Sequence[Case], text: str | None, refused: Mapping[int, EdgemeterError]) -> list[Perplexity | str]:
     """Return the perplexity of each case's model on the text, or why there is none, of the cases that are `refused` their reason.
 
     Chunks have 512 tokens; where a model has no room for that, or the text is too short, they are as long as the shortest query, for all.
-    A draft changes no likelihood.
     """
     if text is None:
         return [NO_TEXT] * len(cases)
-    longest = min((case.prompt_tokens or case.depth_tokens or 0) + (case.output_tokens or 0) for case in cases)
-    scorable = {side: _without_draft(case) for side, case in enumerate(cases) if side not in refused}
+    longest = min((case.prompt_tokens or 0) + (case.output_tokens or 0) for case in cases)
+    scorable = {side: case for side, case in enumerate(cases) if side not in refused}
     scores = _scored(scorable, text, DEFAULT_CONTEXT_TOKENS)
     if longest < DEFAULT_CONTEXT_TOKENS and any(isinstance(score, ConfigError) for score in scores.values()):
         scores = _scored(scorable, text, longest)
     scores = {**scores, **refused}
     return [str(score) if isinstance(score := scores[side], EdgemeterError) else score for side in range(len(cases))]
-
-
-def _without_draft(case: Case) -> Case:
-    options = {name: value for name, value in case.options.items() if not name.startswith("draft_")}
-    return msgspec.structs.replace(case, options=options)
 
 
 def _scored(cases: Mapping[int, Case], text: str, context_tokens: int) -> dict[int, Perplexity | EdgemeterError]:

@@ -62,8 +62,6 @@ FILES: Mapping[str, FileKind] = {
     ),
 }  # fmt: skip
 
-OF_CASES = ("suite", "mlperf-tiny", "detector-study", "camera", "campaign")  # Kinds that hold keys of cases.
-
 
 def sample(kind: str) -> str:
     """Return a complete sample of a file: `##` explains, `#` is a commented default; the agent's has the table of every sensor.

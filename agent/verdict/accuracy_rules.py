@@ -209,7 +209,7 @@ def _chance(run: Evaluated) -> float:
 @RULES.invalid(
     "the accuracy reaches the gate's share of the reference, where that is known",
     "as in MLPerf, a result that misses its target does not count, however fast",
-    "the more precise model, or `--gate` with what you accept",
+    "the more precise model, or `gate` in a suite with what you accept",
 )
 def _accuracy_gate(facts: RunFacts) -> str | None:
     gate = facts.measured.accuracy_gate

@@ -19,7 +19,7 @@ RULES = Rules()
 @RULES.suspect(
     "the requested start temperature was reached",
     "runs that start warmer throttle earlier",
-    "raise `--cool-down-limit-s`, or cool the room",
+    "raise `cool_down_limit_s` in a suite, or cool the room",
 )
 def _not_cooled(facts: RunFacts) -> str | None:
     cooled = facts.cool_down

@@ -31,39 +31,15 @@ _RULES = Rules()
 
 
 @_RULES.invalid(
-    "of each prompt at most one token (the begin of text) and those of the chat template come from a cache, unless a depth was asked for; "
-    "with prefix_cache = on also what the own conversation left",
+    "of each prompt at most one token (the begin of text) and those of the chat template come from a cache",
     "a cached prompt is not processed: its time to first token is that of a lookup",
     "switch the engine's prompt cache off",
 )
 def _cached_prompt(_: RunFacts, generation: Generation) -> str | None:
     allowed = MOST_CACHED + (generation.template_tokens or 0)
-    if generation.prefix_cache == "on":
-        return _cached_of_others(generation, allowed)
-    if generation.cached_tokens is None or generation.cached_tokens <= allowed or generation.depth_tokens is not None:
+    if generation.cached_tokens is None or generation.cached_tokens <= allowed:
         return None
     return f"{generation.cached_tokens} of {generation.prompt_tokens} prompt tokens came from a cache: switch the engine's prompt cache off"
-
-
-def _cached_of_others(generation: Generation, allowed: float) -> str | None:
-    """Return which turn had more from the cache than its own conversation left there."""
-    for turn in generation.turns:
-        if turn.cached_tokens is not None and turn.cached_tokens > allowed:
-            return f"of turn {turn.turn} {turn.cached_tokens:.4g} tokens came from a cache, its own conversation left {allowed:.4g}"
-        allowed = math.inf if turn.prompt_tokens is None else turn.prompt_tokens + generation.output_tokens
-    return None
-
-
-@_RULES.invalid(
-    "each query at a depth begins behind all of the filled context",
-    "what a server dropped is processed again in each query",
-    "a model whose context the server keeps (not a sliding window, or a state), or `--prompt-tokens`",
-)
-def _depth_not_kept(_: RunFacts, generation: Generation) -> str | None:
-    cached, depth = generation.cached_tokens, generation.depth_tokens
-    if depth is None or cached is None or cached >= depth:
-        return None
-    return f"a query had {cached} of the {depth} tokens of its depth from the cache, and processed the others again"
 
 
 @_RULES.invalid(
@@ -226,7 +202,7 @@ def _decode_slowed(facts: RunFacts, generation: Generation) -> str | None:
     if load is not None and load.queueing is not None:
         return None
     # Of prompts that differ in length queries begin at other depths.
-    if generation.streaming_reason or generation.has_other_lengths or (moments := _moments(facts, generation)) is None:
+    if generation.streaming_reason or generation.prompts != SYNTHETIC or (moments := _moments(facts, generation)) is None:
         return None
     each = tpot_ns(moments)
     thirds = np.array_split(each, 3)
@@ -247,8 +223,8 @@ def _moments(facts: RunFacts, generation: Generation) -> TokenMoments | None:
 
 
 @_RULES.suspect(
-    "pictures, prefill and decode add up to the energy of a request, within their uncertainties",
-    "else one of the three is wrong",
+    "prefill and decode add up to the energy of a request, within their uncertainties",
+    "else one of them is wrong",
     "a longer prompt, more tokens, or a faster sensor",
 )
 def _parts_miss_request(facts: RunFacts, generation: Generation) -> str | None:
@@ -258,17 +234,13 @@ def _parts_miss_request(facts: RunFacts, generation: Generation) -> str | None:
     if generation.mean_prompt_tokens is None or (moments := _moments(facts, generation)) is None:
         return None
     parts = [(energy.prefill_token, generation.mean_prompt_tokens), (energy.decode_token, float(moments.later_tokens().mean()))]
-    if moments.image_encode_ns is not None:
-        if energy.picture is None:
-            return None
-        parts.append((energy.picture, float(np.mean(moments.image_encode_ns > 0))))
     parts_mj = math.fsum(part.gross_mj * count for part, count in parts)
     u_mj = [None if part.gross_u_mj is None else part.gross_u_mj * count for part, count in parts] + [spent.gross_u_mj]
     known_mj = [u for u in u_mj if u is not None]
     if len(known_mj) < len(u_mj) or abs(parts_mj - spent.gross_mj) <= math.hypot(*known_mj):
         return None
     return (
-        f"{'picture, ' if energy.picture else ''}prefill and decode are {parts_mj:,.4g} mJ together, a request is "
+        f"prefill and decode are {parts_mj:,.4g} mJ together, a request is "
         f"{spent.gross_mj:,.4g} mJ: the sensor ({spent.sensor}) does not follow the load as its delay says: use a faster one"
     )
 
@@ -281,8 +253,7 @@ def _parts_miss_request(facts: RunFacts, generation: Generation) -> str | None:
 def _cache_unknown(_: RunFacts, generation: Generation) -> str | None:
     if generation.cached_tokens is not None:
         return None
-    assumed = "that none did" if generation.depth_tokens is None else "that all of the depth did"
-    return f"the server does not state how many prompt tokens came from a cache: the figures take it {assumed}"
+    return "the server does not state how many prompt tokens came from a cache: the figures take it that none did"
 
 
 @_RULES.note(

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 from edgemeter.agent.base.run_statistics import rank_sum
 from edgemeter.agent.contract.record_accuracy import OutputCheck
 from edgemeter.agent.contract.record_figures import WIDEST_FIRST, Energy, Scope
+from edgemeter.agent.contract.record_generation import SYNTHETIC
 from edgemeter.agent.verdict.rule import Rules, RunFacts
 
 # Twice the smallest difference that matters (3%), rounded down: a smaller drift cannot reverse a comparison.
@@ -172,7 +173,7 @@ def rank_sum_z(first: NDArray[np.float64], second: NDArray[np.float64]) -> float
 def _wide_bounds(facts: RunFacts) -> str | None:
     latency, generation = facts.measured.latency, facts.measured.generation
     latency_ms = facts.latency_ms()
-    if generation is not None and generation.has_other_lengths:
+    if generation is not None and generation.prompts != SYNTHETIC:
         # Each query is another: that they differ in length is no uncertainty of the measurement.
         return None
     if latency.p50_ms is not None and "p50" in latency.unbounded and latency_ms.size:

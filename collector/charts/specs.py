@@ -107,24 +107,6 @@ def frontier(styles: Sequence[parts.Style], rows: Sequence[Mapping[str, Any]], a
     }  # fmt: skip
 
 
-def over_depth(unit: str, styles: Sequence[parts.Style]) -> Spec:
-    """Return values over the depth of the context, a line for each curve: rows of `series`, `depth`, `value`, `low`, `high`."""
-    value = parts.channel("value", title=unit, scale={"zero": True, "nice": True})
-    tips = [parts.tip("series", "case"), parts.tip("depth", "tokens before", ","), parts.tip("value", unit, parts.NUMBER)]
-    shared = {"x": parts.channel("depth", title="tokens in the cache"), "color": parts.colour(styles)}
-    return {
-        **parts.sized(220),
-        "layer": [
-            {"mark": {"type": "line", "point": True, "strokeWidth": 1.8}, "encoding": {**shared, "y": value, "tooltip": tips}},
-            {
-                "mark": {"type": "rule", "opacity": 0.5},
-                "encoding": {**shared, "y": parts.channel("low"), "y2": {"field": "high"}},
-                "transform": [{"filter": "isValid(datum.low) && isValid(datum.high)"}],
-            },
-        ],
-    }
-
-
 def strips(unit: str, styles: Sequence[parts.Style], values: Iterable[float | None]) -> Spec:
     """Return a lane for each case, its runs scattered within it: rows of `series`, `value`, `low`, `high`, `verdict`, `run`."""
     tips = [parts.tip("series", "case"), *parts.tips_of_run(unit)]

@@ -123,19 +123,7 @@ def _images(images: int, bounds: Bounds, value: float, limit: float) -> int | No
 
 
 def _prompt_options(generation: Generation) -> list[tuple[str, object]]:
-    if generation.trace is not None:
-        return [("--trace", generation.trace.file)]
-    before, turns = ("--prompt-tokens", generation.prompt_tokens), []
-    if generation.prefix_cache is not None:
-        # The first turn has nothing before it.
-        first = generation.turns[0].prompt_tokens if generation.turns else None
-        before = ("--prompt-tokens", None if first is None else round(first))
-        turns = [("--turns", len(generation.turns)), ("--prefix-cache", generation.prefix_cache)]
-    return [
-        before if (depth := generation.depth_tokens) is None else ("--depth", depth),
-        *turns,
-        ("--output-tokens", generation.output_tokens),
-    ]
+    return [("--prompt-tokens", generation.prompt_tokens), ("--output-tokens", generation.output_tokens)]
 
 
 def command_of(run: RunRecord, entry: Figure) -> str:

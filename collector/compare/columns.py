@@ -85,7 +85,6 @@ _PATHS: dict[str, str | Callable[[ComparisonRow], Plain]] = {
     "queries": "case.around.queries",
     **_figures("latency", "throughput"),
     "prompt_tokens": "case.newest.generation.prompt_tokens",
-    "depth_tokens": "case.newest.generation.depth_tokens",
     "output_tokens": "case.newest.generation.output_tokens",
     **_figures("generation", "preprocess", "postprocess", "cold_start", "memory", "conditions"),
     "accuracy_metric": "case.accuracy.metric",

@@ -43,7 +43,6 @@ class RowKey(NamedTuple):
     together: str
     concurrency: int | None
     prompt_tokens: int | None
-    depth_tokens: int | None
     output_tokens: int | None
     dataset_sha256: str
     input_values: int | None

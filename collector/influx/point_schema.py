@@ -65,7 +65,7 @@ ENERGY_PROVENANCE = "energy_provenance"
 # What `--influx-fields figures` writes: which run it is, what its figures mean, and the figures.
 FIGURES = record_names("influx") | {
     "id", "session", "seq", "started_at_ns", "stamped_by", "batch", "runtime_threads", "latency_count", "energy_scope", "energy_sensor",
-    "verdict_state", "generation_prompt_tokens", "generation_depth_tokens", "generation_output_tokens",
+    "verdict_state", "generation_prompt_tokens", "generation_output_tokens",
 }  # fmt: skip
 # Figures that are worked out from the record.
 WORKED_OUT = tuple(entry for entry in in_view("influx") if not entry.path)

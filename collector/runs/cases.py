@@ -136,7 +136,6 @@ class SeriesKey(msgspec.Struct, frozen=True, order=True):
     input_values: int | None
     served_model: str | None
     prompt_tokens: int | None
-    depth_tokens: int | None
     output_tokens: int | None
 
     def case(self) -> str:
@@ -144,8 +143,7 @@ class SeriesKey(msgspec.Struct, frozen=True, order=True):
         threads = f"{self.threads} thread" + ("" if self.threads == 1 else "s")
         batch = "" if self.batch == 1 else f", batch {self.batch}"
         users = "" if self.concurrency is None else f" of {self.concurrency}"
-        before = f"{self.prompt_tokens or 'some'}+" if self.depth_tokens is None else f"depth {self.depth_tokens} + "
-        tokens = "" if self.output_tokens is None else f", {before}{self.output_tokens} tokens"
+        tokens = "" if self.output_tokens is None else f", {self.prompt_tokens or 'some'}+{self.output_tokens} tokens"
         together = f"together with {self.together}" if self.together else ""
         details = "".join(f", {text}" for text in (self.settings, self.operating_point, together, self.served_model) if text)
         return f"{self.model} {self.precision} on {self.runtime} {self.backend}, {threads}{batch}, {self.scenario}{users}{tokens}{details}"
@@ -157,7 +155,7 @@ class SeriesKey(msgspec.Struct, frozen=True, order=True):
 
 # Stands where the series is known from elsewhere.
 NO_SERIES = SeriesKey(
-    *("", "", "", "", "", "", "", "", 0, 0, "", 0, "", "", "", "", "", ""), *(None, None, None, None, None, None, None, None)
+    *("", "", "", "", "", "", "", "", 0, 0, "", 0, "", "", "", "", "", ""), *(None, None, None, None, None, None, None)
 )  # fmt: skip
 
 

@@ -4,11 +4,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from edgemeter.agent.base.documents import Plain
-from edgemeter.agent.contract.case_identity import of_depth_curve
 from edgemeter.agent.contract.load_sweep import sweeps
 from edgemeter.agent.contract.record import RunRecord
 from edgemeter.collector.charts.chart import Chart, rows_table
-from edgemeter.collector.charts.specs import CALL_FRONTIER, TEXT_FRONTIER, frontier, over_depth, strips
+from edgemeter.collector.charts.specs import CALL_FRONTIER, TEXT_FRONTIER, frontier, strips
 from edgemeter.collector.compare.comparison import Comparison, answers_of, comparable
 from edgemeter.collector.compare.summary import CaseSummary
 from edgemeter.collector.index.index_file import IndexedCase
@@ -20,7 +19,7 @@ from edgemeter.collector.show.wording import case_names, listed, load_words, nam
 from edgemeter.collector.web.case_table import HOW_TO_READ, case_table, verdict_section
 from edgemeter.collector.web.context import REFERENCE, ViewContext, baselines, compare, sampled
 from edgemeter.collector.web.markup import Markup, element, join, part
-from edgemeter.collector.web.queries import CaseFilter, cases, cases_of_baseline, summaries
+from edgemeter.collector.web.queries import CaseFilter, cases, cases_of_baseline
 from edgemeter.collector.web.run import energy_budget
 from edgemeter.collector.web.view import View, ViewRequest, chart_gallery, folded_note, note, section
 
@@ -77,9 +76,6 @@ def model_view(context: ViewContext, request: ViewRequest, case_filter: CaseFilt
         ),
         *_modes(every_case),
         *_users(context, every_case),
-        *_over_depth(
-            context, summaries(context.connection, [case for case in model_cases if case.key.depth_tokens is not None], case_filter)
-        ),
         section("energy", "Energy, term by term", _budgets(context, comparison)),
         section("start", "Cold start and memory", chart_gallery(context.sheet, [comparison_charts.cold_start_charts(comparison, styles)])),
         verdict_section(every_case),
@@ -152,29 +148,6 @@ def _users(context: ViewContext, comparison: Comparison) -> list[Markup]:
         if (sweep.points[0].concurrency and not sweep.limits) or not all(point.holds for point in sweep.points)
     ]
     return [section("users", "Users of a server", *map(note, texts or [UNHELD]), *charts)]
-
-
-def _over_depth(context: ViewContext, cases_at_depths: Sequence[CaseSummary]) -> list[Markup]:
-    """Return the section on how decoding slows with what is in the cache; none where no two cases differ in their depth alone."""
-    curves = grouped((of_depth_curve(case.key), case) for case in cases_at_depths)
-    names_of = {key: f"{key.device} · {key.precision} {key.runtime}, {key.threads}T, {key.output_tokens} tokens" for key in curves}
-    values: list[dict[str, Plain]] = [
-        {
-            "series": names_of[key], "depth": case.key.depth_tokens, "value": tpot.median, "low": tpot.low, "high": tpot.high,
-            "runs": len(case.runs),
-        }
-        for key, curve in curves.items()
-        if len(curve) > 1
-        for case in sorted(curve, key=lambda case: case.key.depth_tokens or 0)
-        if (tpot := case.spreads.get("generation_tpot_p50_ms"))
-    ]  # fmt: skip
-    if not values:
-        return []
-    names = dict.fromkeys(str(row["series"]) for row in values)
-    legend = tuple((name, numbered_style(index).paint, "circle") for index, name in enumerate(names))
-    text = "Each token reads what the cache holds: the deeper, the more."
-    chart = Chart("Time per output token over the depth", over_depth("TPOT, ms", legend), rows_table(values), text)
-    return [section("depth", "Decoding over the depth", part("gallery", [context.sheet.draw(chart)]))]
 
 
 def _dot(series: str, run: RunRecord) -> dict[str, Plain]:

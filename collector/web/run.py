@@ -11,7 +11,7 @@ from edgemeter.agent.base.metrics import metric_name, metric_words
 from edgemeter.agent.contract.energy_provenance import energy_provenance
 from edgemeter.agent.contract.record import RunRecord
 from edgemeter.agent.contract.record_figures import Energy
-from edgemeter.agent.contract.record_generation import Generation, TurnFigures
+from edgemeter.agent.contract.record_generation import Generation
 from edgemeter.collector.charts.chart import Chart, ViewTable, rows_table
 from edgemeter.collector.charts.run_specs import run_time_line
 from edgemeter.collector.charts.specs import ranked_bars
@@ -193,20 +193,15 @@ def _token_facts(generation: Generation | None) -> dict[str, str | None]:
         return {}
     ttft, tpot, itl = generation.ttft, generation.tpot, generation.itl
     times = {
-        "Encoding a picture, p50": generation.image_encode,
         "Time to first token, p50": ttft,
         "Time per output token, p50": tpot,
         "Inter-token latency, p50": itl,
     }
     rates = {"Prefill": generation.prefill_tokens_per_s, "Decode": generation.decode_tokens_per_s}
-    meaning = "generated" if generation.depth_tokens is not None else "prompt + generated"
     return {
         "Prompts": _prompts(generation),
-        "Tokens": f"{generation.lengths} ({meaning}){_shorter(generation)}",
-        "Prefix cache": generation.prefix_cache,
-        **{f"Turn {turn.turn}": _turn(turn) for turn in generation.turns},
-        "Of a picture": f"{generation.image_tokens:,} prompt tokens" if generation.image_tokens else generation.image_reason,
-        "Speculation": ": ".join(filter(None, (generation.speculative, generation.acceptance))) or None,
+        "Tokens": f"{generation.lengths} (prompt + generated){_shorter(generation)}",
+        "Speculation": _speculation(generation),
         "No times of tokens": generation.streaming_reason,
         "Failed queries": ", ".join(f"{count:,} {kind}" for kind, count in generation.failures.items()) or None,
         **{name: f"{figures.significant(p50_ms)} ms" for name, time in times.items() if time and (p50_ms := time.p50_ms) is not None},
@@ -214,21 +209,18 @@ def _token_facts(generation: Generation | None) -> dict[str, str | None]:
     }
 
 
-def _turn(turn: TurnFigures) -> str:
-    cached = "" if turn.cached_tokens is None else f", {turn.cached_tokens:.4g} of them from the cache"
-    prompt = "" if turn.prompt_tokens is None else f"{turn.prompt_tokens:.4g} prompt tokens{cached}; "
-    times = [f"{name} {figures.significant(time.mean_ms)} ms" for name, time in (("TTFT", turn.ttft), ("TPOT", turn.tpot)) if time]
-    return f"{prompt}{', '.join(times)} (mean)"
-
-
 def _prompts(generation: Generation) -> str | None:
-    if (trace := generation.trace) is not None:
-        return f"synthetic, as long as the {trace.requests:,} requests of {trace.file} (sha256 {trace.sha256[:12]})"
     if generation.prompts_sha256 is None:
         return None
     return (
         f"{generation.prompts} (sha256 {generation.prompts_sha256[:12]}), {'chat template' if generation.chat_template else 'no template'}"
     )
+
+
+def _speculation(generation: Generation) -> str | None:
+    """Return what the server states of its guesses."""
+    counts = f"{generation.accepted_tokens:,} of {generation.drafted_tokens:,} drafted tokens accepted" if generation.drafted_tokens else ""
+    return ": ".join(filter(None, (generation.speculative, counts))) or None
 
 
 def _shorter(generation: Generation) -> str:

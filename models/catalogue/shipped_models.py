@@ -12,7 +12,6 @@ import msgspec
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.base.toml import toml_document
 from edgemeter.agent.contract.model_card import IMAGE, Card, CardOutput, ImageInput, card_path, read_card
-from edgemeter.agent.contract.model_formats import FOLDER_CONFIG
 
 SHIPPED_FOLDER = Path(__file__).parents[1] / "shipped"
 LANGUAGE_FOLDER = Path(__file__).parents[1] / "language"
@@ -67,8 +66,8 @@ class LanguageFile(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def name(self) -> str:
-        """The name in commands: the file's; of a folder that is one model the folder's."""
-        return self.path.parent.name if self.path.name == FOLDER_CONFIG else self.path.name
+        """The name in commands: the file's."""
+        return self.path.name
 
 
 class _LanguageIndex(msgspec.Struct, frozen=True):

@@ -88,7 +88,7 @@ def _is_of(goal: ModelFormat, source: Path) -> bool:
 def _readers(form: ModelFormat | None, path: Path) -> list[str]:
     """Return the runtimes that read a file, its own first; an Edge TPU runs what was compiled for it."""
     runtime = form.runtime if form else runtime_for(path)
-    further_runtimes = READERS.get(path.suffix.lower(), set()) - {runtime, "edgetpu", "genai"}
+    further_runtimes = READERS.get(path.suffix.lower(), set()) - {runtime, "edgetpu"}
     return [runtime] if runtime == "edgetpu" else [runtime, *sorted(further_runtimes)]
 
 

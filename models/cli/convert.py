@@ -188,7 +188,7 @@ def quantise(
     if unknown:
         raise click.UsageError(f"--to {unknown[0]}: choose of {', '.join(gguf_quantise.TYPES)}")
     run_confined(source, (source, text), out, is_trusted=is_trusted)
-    material = read_material(text, None, None, context_tokens) if text is not None else None
+    material = read_material(text, context_tokens) if text is not None else None
     before = score_file(source, "llama", 1, material) if material else None
     rows: list[dict[str, Any]] = []
     for kind in kinds:
@@ -197,7 +197,7 @@ def quantise(
         gate = quality_gate(score_file(path, "llama", 1, material), before) if material and before else None
         rows.append({"file": str(path), "size_bytes": path.stat().st_size, "gate": gate})
         if form is None:
-            click.echo(f"{path}: {path.stat().st_size / 1e6:.3g} MB{f'; {gate.checks[0].sentence()}' if gate else ''}")
+            click.echo(f"{path}: {path.stat().st_size / 1e6:.3g} MB{f'; {gate.sentence()}' if gate else ''}")
     print_data(form, {"files": rows})
     if any(row["gate"] is not None and not row["gate"].passed for row in rows):
         sys.exit(FAILED)

@@ -24,7 +24,6 @@ from edgemeter.provisioning.inventory import selection
 from edgemeter.provisioning.inventory.fleet_file import FleetFile, Tag
 from edgemeter.provisioning.jobs import packing
 from edgemeter.provisioning.jobs.packing import DataPacker, PackedSuite
-from edgemeter.provisioning.jobs.rules import DevicePlace, StartRules, why_never
 from edgemeter.provisioning.registry.campaigns import CampaignCell, GroupRules
 from edgemeter.provisioning.registry.devices import Device
 from edgemeter.provisioning.registry.jobs import NewJob
@@ -53,7 +52,6 @@ class CampaignFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     modes: tuple[CampaignMode, ...] = (CampaignMode(name="quick"),)
     timeout_s: CampaignSeconds = 3600.0
     retries: Annotated[int, msgspec.Meta(ge=0, le=10)] = 1
-    cool_down_s: Annotated[float, msgspec.Meta(ge=0, le=86_400)] = 0.0
     exclusive: tuple[Tag, ...] = ()
     rules: GroupRules = GroupRules()
 
@@ -127,7 +125,6 @@ def start(registry: Registry, plan: CampaignPlan, now_ns: int) -> None:
                 f"{packed.title}: {model}, {mode}",
                 written.timeout_s,
                 written.retries,
-                cool_down_s=written.cool_down_s,
                 exclusive=written.exclusive,
             ),
             possible[model, mode],
@@ -150,8 +147,7 @@ def why_impossible(model: str, mode: CampaignMode, device: Device, fleet_file: F
     runtime = mode.case.runtime
     if isinstance(runtime, str) and Path(model).suffix.lower() in FORMATS and not reads(runtime, Path(model)):
         return f"{runtime} does not read {Path(model).name}"
-    circuits_w = {name: circuit.limit_w for name, circuit in fleet_file.circuit.items()} if fleet_file else {}
-    return why_never(DevicePlace(device.circuit, device.power_w), StartRules(circuits_w=circuits_w))
+    return None
 
 
 def _suite(written: CampaignFile, model: str, mode: CampaignMode) -> SuiteFile:

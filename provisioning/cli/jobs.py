@@ -52,9 +52,6 @@ MOST_RUN_LINES = 20
     help="Time limit of a device, in seconds.",
 )
 @click.option("--retries", type=click.IntRange(0, 10), default=1, show_default=True, help="Retries after a time-out or an interruption.")
-@click.option(
-    "--cool-down", "cool_down_s", type=FiniteRange(0, 86_400), default=0.0, help="Seconds between two runs of a device. Default: 0."
-)
 @click.option("--exclusive", multiple=True, metavar="TAG", help="Let one device with this tag measure at a time; may be repeated.")
 @click.option(
     "--wait/--detach", "waits", default=True, help="Wait until all have ended (exit 1 when one failed), or return at once. Default: wait."
@@ -67,7 +64,6 @@ def run(
     *,
     timeout_s: float,
     retries: int,
-    cool_down_s: float,
     exclusive: tuple[str, ...],
     waits: bool,
     dry_run: bool,
@@ -82,7 +78,7 @@ def run(
     # A mistake in the suite is reported first, before devices are looked up and large files are packed.
     suites.read_file(suite)
     with open_registry(folder, read_only=dry_run) as registry:
-        picked = ordering.without_power(folder, registry, ordering.pick(folder, registry, selection))
+        picked = ordering.pick(folder, registry, selection)
         packed = ordering.pack(folder, suite, is_dry_run=dry_run)
         print_notes((*picked.notes, *packed.notes, *server_issues(folder, time.time_ns())))
         if dry_run:
@@ -95,7 +91,7 @@ def run(
                 click.echo(f"would send {content.name} ({content.size_bytes} bytes, sha256 {content.sha256[:12]})")
             print_would_order(picked.names, packed.title)
             return
-        new = NewJob(packed.work, packed.title, timeout_s, retries, cool_down_s=cool_down_s, exclusive=exclusive)
+        new = NewJob(packed.work, packed.title, timeout_s, retries, exclusive=exclusive)
         order(folder, registry, new, picked.targets, waits=waits, as_json=as_json)
 
 

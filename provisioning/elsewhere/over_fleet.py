@@ -46,7 +46,7 @@ def measure(selection: str, work: RemoteWork) -> Iterator[RemoteOutcome]:
             "`edgemeter fleet init`, or name a board without a fleet: --on ssh://USER@HOST"
         )
     with open_registry(folder) as registry:
-        picked = ordering.without_power(folder, registry, ordering.pick(folder, registry, selection))
+        picked = ordering.pick(folder, registry, selection)
         work.results.check()
         packed = _packed(folder, work)
         for note in (*picked.notes, *packed.notes, *server_issues(folder, time.time_ns())):
@@ -172,7 +172,7 @@ class Patience:
             return f"given up while it measured: {state}; it stops when it is back, and what it had measured is delivered then"
         why = WaitReasons(self._folder, self._registry).why(execution, time.time_ns())
         if is_online and execution.state == "queued" and why not in {None, WAITS_FOR_DEVICE}:
-            # It is busy, or its circuit is: that may last. What disappeared while it measured counts as busy until it is back.
+            # It is busy: that may last. What disappeared while it measured counts as busy until it is back.
             del self._since_s[key]
             return None
         refusal = f"; {why}" if execution.state == "sent" and why else ""

@@ -199,8 +199,6 @@ def _facts(line: DeviceOverview, now_ns: int) -> Iterator[tuple[str, str]]:
     yield "serial", device.serial or (health.serial if health else None) or "unknown"
     if device.tags:
         yield "tags", ", ".join(device.tags)
-    if device.circuit:
-        yield "circuit", device.circuit + ("" if device.power_w is None else f", draws {device.power_w:g} W")
     if line.presence_since_ns is not None:
         yield "presence", f"{line.presence} since {day(line.presence_since_ns)} UTC ({age(now_ns - line.presence_since_ns)})"
     if line.job is not None:

@@ -105,7 +105,7 @@ def write_join_file(invitation: Invitation, folder: Path) -> None:
 
 def _expected_device(device: str, inventory: FleetFile, now_ns: int) -> Device:
     entry = inventory.device.get(device, DeviceEntry())
-    return Device(device, inventory.fleet, entry.serial, entry.board, entry.tags, "expected", entry.circuit, entry.power_w, None, now_ns)
+    return Device(device, inventory.fleet, entry.serial, entry.board, entry.tags, "expected", None, now_ns)
 
 
 def _authority_certificate(path: Path) -> str:

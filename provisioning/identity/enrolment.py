@@ -219,8 +219,6 @@ class Enrolment:
             board=entry.board or (enrolment.board and (boards.board_of_model(enrolment.board) or enrolment.board)) or previous.board,
             tags=entry.tags or previous.tags,
             trust="accepted",
-            circuit=entry.circuit or previous.circuit,
-            power_w=entry.power_w or previous.power_w,
             enrolled_ns=now_ns,
             changed_ns=now_ns,
         )

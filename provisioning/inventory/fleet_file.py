@@ -1,4 +1,4 @@
-"""`fleet.toml`: the devices, circuits and rules of a fleet as people write them; `sample_fleet.toml` beside this file shows every key."""
+"""`fleet.toml`: the devices and the server of a fleet as people write them; `sample_fleet.toml` beside this file shows every key."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -19,11 +19,10 @@ from edgemeter.provisioning.registry.registry import Registry
 SAMPLE = Path(__file__).with_name("sample_fleet.toml")
 # A label that a selection can name: `board=pi5 & coral`.
 Tag = Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}\Z")]
-Watts = Annotated[float, msgspec.Meta(gt=0)]
 
 
 class DeviceEntry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One device: what it is, how to reach it over SSH (`host`, `user`, `port`), and its circuit."""
+    """One device: what it is, and how to reach it over SSH (`host`, `user`, `port`)."""
 
     board: Tag | None = None
     serial: str | None = None
@@ -33,14 +32,6 @@ class DeviceEntry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     port: Annotated[int, msgspec.Meta(ge=1, le=65535)] = 22
     power_mode: str | None = None
     governor: str | None = None
-    circuit: Name | None = None
-    power_w: Watts | None = None
-
-
-class Circuit(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One fuse or power supply: concurrent measurements on it draw at most `limit_w`."""
-
-    limit_w: Watts
 
 
 class ServerEntry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -61,20 +52,18 @@ class ServerEntry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
 
 class FleetFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The whole file; `quiet` are hours of local time, `HH:MM-HH:MM`, in which no measurement starts."""
+    """The whole file."""
 
     fleet: Name
     server: ServerEntry | None = None
     device: dict[Name, DeviceEntry] = {}
-    circuit: dict[Name, Circuit] = {}
-    quiet: tuple[Annotated[str, msgspec.Meta(pattern=r"^([01]\d|2[0-3]):[0-5]\d-([01]\d|2[0-3]):[0-5]\d\Z")], ...] = ()
 
 
 def read(path: Path) -> FleetFile:
     """Return the fleet file at `path`.
 
     Raises:
-        ConfigError: it cannot be read, has a wrong or unknown key, a device names an unknown circuit, or two have one serial.
+        ConfigError: it cannot be read, has a wrong or unknown key, or two devices have one serial.
     """
     fleet_file = read_toml(path, FleetFile, "fleet file", "`edgemeter fleet init` writes one")
     for fault in faults(fleet_file):
@@ -83,11 +72,9 @@ def read(path: Path) -> FleetFile:
 
 
 def faults(fleet_file: FleetFile, _path: Path | None = None) -> Iterator[str]:
-    """Yield what is wrong with a file whose keys are right: a device on an unknown circuit, two devices with one serial."""
+    """Yield what is wrong with a file whose keys are right: two devices with one serial."""
     serials: dict[str, str] = {}
     for name, device in fleet_file.device.items():
-        if device.circuit is not None and device.circuit not in fleet_file.circuit:
-            yield f"device {name!r} is on unknown circuit {device.circuit!r}: add [circuit.{device.circuit}]"
         if device.serial is not None and serials.setdefault(device.serial, name) != name:
             yield f"{serials[device.serial]!r} and {name!r} have the same serial {device.serial!r}"
 

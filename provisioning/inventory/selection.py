@@ -4,10 +4,10 @@
     all of      one or more of these, joined by `&`
     condition   KEY=PATTERN | TAG | all | !condition | ( selection )
 
-KEY is board, circuit, device, fleet, serial, tag or trust; PATTERN may hold `*` and `?`; a word alone is a tag, or a device's name.
+KEY is board, device, fleet, serial, tag or trust; PATTERN may hold `*` and `?`; a word alone is a tag, or a device's name.
 Text with a space, or one of `&|!()=`, is quoted: `device="my board"`.
 
-A device is what the registry knows of it, overlaid with fleet.toml: the file decides board, tags, circuit and watts, the registry serial
+A device is what the registry knows of it, overlaid with fleet.toml: the file decides board and tags, the registry serial
 number and trust state. A device that only the file names, or that only reports, is `expected`. Nothing is copied from the file into the
 registry.
 """
@@ -28,7 +28,6 @@ from edgemeter.provisioning.registry.registry import Registry
 # The values of each key; a device without a value matches no pattern.
 KEYS: dict[str, Callable[[Device], tuple[str, ...]]] = {
     "board": lambda device: _each(device.board),
-    "circuit": lambda device: _each(device.circuit),
     "device": lambda device: (device.device,),
     "fleet": lambda device: (device.fleet,),
     "serial": lambda device: _each(device.serial),
@@ -201,6 +200,4 @@ def _with(registered: Device, entry: DeviceEntry) -> Device:
         serial=registered.serial or entry.serial,
         board=entry.board or registered.board,
         tags=tuple(dict.fromkeys((*entry.tags, *registered.tags))),
-        circuit=entry.circuit or registered.circuit,
-        power_w=registered.power_w if entry.power_w is None else entry.power_w,
     )

@@ -33,7 +33,7 @@ FIRST_RETRY_S, LONGEST_RETRY_S, MOST_DOUBLINGS = 10.0, 300.0, 10
 BATCH_SIZE = 500
 # Acknowledged to one device between two polls; its further reports are dropped until then.
 MOST_UNKNOWN = 8
-# Waiting executions are checked again this often even when nothing changed: quiet hours and cool-downs end by the clock.
+# Waiting executions are checked again this often even when nothing changed: retries are due by the clock.
 CANDIDATES_POLL_S = 2.0
 PROGRESS_S = 2.0
 # After a pause of the service or the broker, devices have this long to report what happened meanwhile before they are given up.

@@ -12,9 +12,8 @@ from edgemeter.agent.contract.orders import JobId, Schedule
 from edgemeter.provisioning.content.store import ContentStore, DryRunStore
 from edgemeter.provisioning.inventory.fleet_folder import FleetFolder
 from edgemeter.provisioning.inventory.selection import select_devices
-from edgemeter.provisioning.jobs import packing, rules
+from edgemeter.provisioning.jobs import packing
 from edgemeter.provisioning.jobs.packing import PackedSuite
-from edgemeter.provisioning.jobs.rules import read_rules
 from edgemeter.provisioning.registry.devices import Device, find_presence
 from edgemeter.provisioning.registry.registry import Registry
 
@@ -50,17 +49,6 @@ def pick(folder: FleetFolder, registry: Registry, selection: str) -> OrderTarget
         count = f"{len(devices)} device{'s match' if len(devices) != 1 else ' matches'}"
         raise ConfigError(f"{count} {selection!r}, but none accepts orders ({states}): {remedy}")
     return OrderTargets(accepted, notes)
-
-
-def without_power(folder: FleetFolder, registry: Registry, picked: OrderTargets) -> OrderTargets:
-    """Return the targets without those that draw more than their circuit gives, and never measure; raises ConfigError if none is left."""
-    rule = read_rules(folder, registry)
-    why = {device.device: rules.why_never(rule.places.get(device.device, rules.DevicePlace()), rule) for device in picked.devices}
-    able = tuple(device for device in picked.devices if why[device.device] is None)
-    notes = tuple(f"{device} is skipped: {reason}" for device, reason in why.items() if reason)
-    if not able:
-        raise ConfigError(f"none of these devices can measure; {notes[0]}: correct power_w or limit_w in fleet.toml")
-    return OrderTargets(able, (*picked.notes, *notes))
 
 
 def pack(folder: FleetFolder, suite: Path, *, is_dry_run: bool = False) -> PackedSuite:

@@ -20,7 +20,7 @@ from edgemeter.agent.contract import data_archive, model_file, order_suite
 from edgemeter.agent.contract.case_settings import Settings, is_video
 from edgemeter.agent.contract.data_archive import ANNOTATIONS, IMAGES
 from edgemeter.agent.contract.model_card import card_path
-from edgemeter.agent.contract.model_formats import FOLDER_CONFIG, FORMATS
+from edgemeter.agent.contract.model_formats import FORMATS
 from edgemeter.agent.contract.orders import LARGEST_DATA_BYTES, Content, Data, Measure
 from edgemeter.agent.contract.suite import SuiteFile, expand, read_file, set_keys
 from edgemeter.agent.datasets import dataset, readers, yolo
@@ -231,7 +231,7 @@ class _SuiteModels:
     def named(self, case: Settings) -> Settings:
         """Return a case with the name that its model has in runs of this machine, where its file has another one on devices."""
         path = self._paths[str(case.model)]
-        if case.name or (case.model == path.name and path.name != FOLDER_CONFIG):
+        if case.name or case.model == path.name:
             return case
         (single, *_) = expand(SuiteFile(name="named", case=[msgspec.structs.replace(self.local(case), together=None)]), self.folder).cases
         if single.output_tokens is not None:

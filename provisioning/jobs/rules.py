@@ -1,18 +1,14 @@
-"""Which execution may start now: a pure function of the candidate, of what is measuring, and of the rules in fleet.toml.
+"""Which execution may start now: a pure function of the candidate, of what is in flight, and of the rules.
 
-Rules hold for measurements; other work starts at once. In one fleet at one moment:
+In one fleet at one moment:
 - one execution is in flight on a device, whatever it is;
-- nothing starts in quiet hours, nor within the cool-down after a device's last run;
-- measurements on a circuit draw at most its limit. A device on a circuit without `power_w` counts as the whole circuit: it measures
-  alone there. One that draws more than the limit never starts;
-- of the devices that share a tag which a job calls exclusive, one measures;
+- of the devices that share a tag which a job calls exclusive, one measures; other work starts at once;
 - a campaign has at most its own limit in flight.
 """
 
 import logging
-import time
-from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -25,22 +21,7 @@ from edgemeter.provisioning.registry import campaigns, devices
 from edgemeter.provisioning.registry.registry import Registry
 
 logger = logging.getLogger(__name__)
-# Sums of watts are compared as people write them.
-_EPSILON_W = 1e-9
 RULES_POLL_S = 2.0
-
-
-def quiet_window(windows: Sequence[str], now_ns: int) -> str | None:
-    """Return the window (`22:00-06:00`) that `now_ns` (UTC) lies in by this machine's local time, None outside of all.
-
-    A window includes its first minute and not its last; one whose end is not later than its beginning goes over midnight.
-    """
-    now = time.strftime("%H:%M", time.localtime(now_ns // NS_PER_S))
-    for window in windows:
-        first, _, last = window.partition("-")
-        if first <= now < last if first < last else now >= first or now < last:
-            return window
-    return None
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,39 +32,25 @@ class Candidate:
     device: str
     due_ns: int
     measures: bool = True
-    cool_down_s: float = 0.0
     exclusive: tuple[str, ...] = ()
     campaign: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class DevicePlace:
-    """The known power supply and tags of a device."""
-
-    circuit: str | None = None
-    power_w: float | None = None
-    tags: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
 class StartRules:
-    """From fleet.toml and campaigns: limits of circuits (W), quiet hours, revoked devices."""
+    """From fleet.toml and campaigns: the tags of devices, the limits of campaigns, and revoked devices."""
 
-    circuits_w: Mapping[str, float] = field(default_factory=dict)
-    quiet: tuple[str, ...] = ()
-    places: Mapping[str, DevicePlace] = field(default_factory=dict)
+    tags: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     most_in_flight: Mapping[str, int] = field(default_factory=dict)
     revoked: frozenset[str] = frozenset()
 
 
 class InFlight:
-    """The work in flight under these rules, counted by circuit, tag and campaign; `last_end_ns` is when each device last measured (UTC)."""
+    """The work in flight under these rules, counted by device, tag and campaign."""
 
-    def __init__(self, rules: StartRules, candidates: Iterable[Candidate] = (), last_end_ns: Mapping[str, int] | None = None) -> None:
+    def __init__(self, rules: StartRules, candidates: Iterable[Candidate] = ()) -> None:
         self._rules = rules
-        self._last_end_ns = last_end_ns or {}
         self._devices: set[str] = set()
-        self._powers_w: defaultdict[str, list[float | None]] = defaultdict(list)
         self._tags: Counter[str] = Counter()
         self._exclusive: Counter[str] = Counter()
         self._campaigns: Counter[str | None] = Counter()
@@ -95,11 +62,9 @@ class InFlight:
         self._devices.add(candidate.device)
         self._campaigns[candidate.campaign] += 1
         if candidate.measures:
-            supply = self._rules.places.get(candidate.device, DevicePlace())
-            self._tags.update(supply.tags)
-            self._exclusive.update(tag for tag in supply.tags if tag in candidate.exclusive)
-            if supply.circuit is not None:
-                self._powers_w[supply.circuit].append(supply.power_w)
+            tags = self._rules.tags.get(candidate.device, ())
+            self._tags.update(tags)
+            self._exclusive.update(tag for tag in tags if tag in candidate.exclusive)
 
     def why_not(self, candidate: Candidate, now_ns: int) -> str | None:
         """Return why an execution may not start at `now_ns` (UTC), None when it may."""
@@ -110,41 +75,10 @@ class InFlight:
         limit = None if candidate.campaign is None else self._rules.most_in_flight.get(candidate.campaign)
         if limit is not None and self._campaigns[candidate.campaign] >= limit:
             return f"its campaign has {self._campaigns[candidate.campaign]} executions in flight, its limit"
-        return self._why_not_measure(candidate, now_ns) if candidate.measures else None
-
-    def _why_not_measure(self, candidate: Candidate, now_ns: int) -> str | None:
-        rules = self._rules
-        if window := quiet_window(rules.quiet, now_ns):
-            return f"quiet hours {window}"
-        cool_ns = self._last_end_ns.get(candidate.device, 0) + int(candidate.cool_down_s * NS_PER_S)
-        if candidate.cool_down_s and cool_ns > now_ns:
-            return f"cooling down for {(cool_ns - now_ns) / NS_PER_S:.0f} s"
-        supply = rules.places.get(candidate.device, DevicePlace())
-        for tag in supply.tags:
+        for tag in self._rules.tags.get(candidate.device, ()) if candidate.measures else ():
             if (tag in candidate.exclusive and self._tags[tag]) or self._exclusive[tag]:
                 return f"another of {tag!r} is measuring"
-        return why_never(supply, rules) or self._why_no_power(supply)
-
-    def _why_no_power(self, supply: DevicePlace) -> str | None:
-        limit_w = self._rules.circuits_w.get(supply.circuit or "")
-        powers_w = self._powers_w.get(supply.circuit or "")
-        if limit_w is None or not powers_w:
-            return None
-        if None in powers_w:
-            return f"circuit {supply.circuit!r} is taken by a device without power_w"
-        in_use_w = sum(power_w or 0.0 for power_w in powers_w)
-        if in_use_w + (limit_w if supply.power_w is None else supply.power_w) > limit_w + _EPSILON_W:
-            unsaid = ", and this device has no power_w" if supply.power_w is None else ""
-            return f"circuit {supply.circuit!r}: {in_use_w:g} of {limit_w:g} W are in use{unsaid}"
         return None
-
-
-def why_never(supply: DevicePlace, rules: StartRules) -> str | None:
-    """Return why a device can never measure under these rules (it draws more than its circuit gives), None when it can."""
-    limit_w = None if supply.circuit is None else rules.circuits_w.get(supply.circuit)
-    if limit_w is None or supply.power_w is None or supply.power_w <= limit_w + _EPSILON_W:
-        return None
-    return f"it draws {supply.power_w:g} W, but its circuit {supply.circuit!r} gives {limit_w:g} W"
 
 
 def choose(candidates: Iterable[Candidate], busy: InFlight, now_ns: int, limit: int) -> list[Candidate]:
@@ -196,9 +130,7 @@ def read_rules(folder: FleetFolder, registry: Registry) -> StartRules:
 def _rules(written: FleetFile | None, registry: Registry) -> StartRules:
     merged = merge_devices(devices.read(registry), written)
     return StartRules(
-        circuits_w={name: circuit.limit_w for name, circuit in written.circuit.items()} if written else {},
-        quiet=written.quiet if written else (),
-        places={device.device: DevicePlace(device.circuit, device.power_w, device.tags) for device in merged},
+        tags={device.device: device.tags for device in merged},
         most_in_flight=_most_in_flight(registry),
         revoked=frozenset(device.device for device in merged if device.trust == "revoked"),
     )

@@ -145,9 +145,7 @@ class JobQueue:
         self._open: dict[int, Execution] = {}
         self._queued: dict[str, list[int]] = defaultdict(list)
         self._in_flight: dict[str, int] = {}
-        statement = "SELECT device, MAX(ended_ns) AS ended_ns FROM executions WHERE ended_ns IS NOT NULL GROUP BY device"
         self._serial = last_serial(registry)
-        self._last_end_ns = {row["device"]: row["ended_ns"] for row in registry.query(statement)}
         for execution in unfinished_executions(registry):
             self.take(execution)
 
@@ -166,8 +164,6 @@ class JobQueue:
             self._queued[before.device].remove(before.id)
         if execution.state not in IN_FLIGHT and self._in_flight.get(execution.device) == execution.id:
             del self._in_flight[execution.device]
-            if self.job(execution).is_measurement:
-                self._last_end_ns[execution.device] = execution.ended_ns or execution.due_ns
         if execution.is_final:
             return
         self._open[execution.id] = execution
@@ -215,12 +211,11 @@ class JobQueue:
     def candidate(self, execution: Execution) -> Candidate:
         """Return what the rules need to know about an execution."""
         job = self.job(execution)
-        of_execution = (execution.id, execution.device, execution.due_ns)
-        return Candidate(*of_execution, job.is_measurement, job.cool_down_s, job.exclusive, job.campaign)
+        return Candidate(execution.id, execution.device, execution.due_ns, job.is_measurement, job.exclusive, job.campaign)
 
     def busy(self, rules: StartRules) -> InFlight:
         """Return what is in flight, by these rules."""
-        return InFlight(rules, (self.candidate(self._open[number]) for number in self._in_flight.values()), self._last_end_ns)
+        return InFlight(rules, (self.candidate(self._open[number]) for number in self._in_flight.values()))
 
     def overdue(self, now_ns: int) -> list[Execution]:
         """Return the executions in flight whose deadline has passed."""

@@ -36,7 +36,7 @@ _LATEST = {Birth: _REPORTED.format("birth"), Health: _REPORTED.format("health")}
 
 @dataclass(frozen=True, slots=True)
 class Device:
-    """One device as the fleet knows it; `power_w` is what it may draw from its `circuit` while it measures."""
+    """One device as the fleet knows it."""
 
     device: str
     fleet: str
@@ -44,8 +44,6 @@ class Device:
     board: str | None = None
     tags: tuple[str, ...] = ()
     trust: TrustState = field(default="expected", metadata={"column": "standing"})
-    circuit: str | None = None
-    power_w: float | None = None
     enrolled_ns: int | None = None
     changed_ns: int = 0
 

@@ -134,8 +134,7 @@ class NewJob:
     """A piece of work and how it is to be done.
 
     `timeout_s` counts from when a device accepts it; `retries` are for what timed out or was interrupted, `retry_pause_s` after that,
-    doubled each time. Two measurements on one device are at least `cool_down_s` apart; of the devices that share one of the tags
-    `exclusive`, one measures at a time.
+    doubled each time. Of the devices that share one of the tags `exclusive`, one measures at a time.
     """
 
     work: Work
@@ -143,7 +142,6 @@ class NewJob:
     timeout_s: float
     retries: int = 1
     retry_pause_s: float = 30.0
-    cool_down_s: float = 0.0
     exclusive: tuple[str, ...] = ()
     campaign: str | None = None
 
@@ -157,7 +155,7 @@ class Job(NewJob):
 
     @property
     def is_measurement(self) -> bool:
-        """Whether it measures: quiet hours, power budgets and exclusivity apply to measurements only."""
+        """Whether it measures: exclusivity applies to measurements only."""
         return isinstance(self.work, Measure)
 
 

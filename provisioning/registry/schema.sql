@@ -5,8 +5,6 @@ CREATE TABLE devices (
     board TEXT,
     tags TEXT NOT NULL DEFAULT '[]',
     standing TEXT NOT NULL,
-    circuit TEXT,
-    power_w REAL,
     enrolled_ns INTEGER,
     changed_ns INTEGER NOT NULL
 );
@@ -17,7 +15,6 @@ CREATE TABLE jobs (
     timeout_s REAL NOT NULL,
     retries INTEGER NOT NULL,
     retry_pause_s REAL NOT NULL,
-    cool_down_s REAL NOT NULL,
     exclusive TEXT NOT NULL,
     campaign TEXT,
     made_ns INTEGER NOT NULL

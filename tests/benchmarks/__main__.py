@@ -47,7 +47,6 @@ PARTS = {
     "vision": Part("vision", 24),
     "token": Part("generation", 15, function="of_a_token"),
     "generation": Part("generation", 85),
-    "llama-bench": Part("llama_bench", 600, is_long=True),
     "serving": Part("serving", 900, is_long=True),
     "delivery": Part("delivery", 95),
     "hostile": Part("hostile", 600, is_long=True),

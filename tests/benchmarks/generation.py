@@ -2,7 +2,7 @@
 
 llama-bench's method is repeated through the same C API: random tokens through `llama_decode`, no tokeniser, no sampling, an empty context
 for the prompt (pp512), and for decoding an empty one (tg128) or one that was filled before (tg64 -d). Ours chooses the likeliest token
-after each step, and stamps it. `llama_bench.py` runs the program itself. The model is untrained, of 20 million
+after each step, and stamps it. The model is untrained, of 20 million
 weights in Q8_0, so that a token takes milliseconds.
 
 What we add to a token is what passes between two calls of `llama_decode`, beside the same loop in C. Of the shipped model that is less
@@ -20,17 +20,15 @@ import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
-from itertools import count
 from pathlib import Path
 from typing import Any
 
 from edgemeter.agent import generators
-from edgemeter.agent.engine.decoding_depth import FilledGenerator, FirstSteps
 from edgemeter.agent.engine.generation_queries import Stamps
 from edgemeter.agent.engine.scenarios.timing import no_collection
 from edgemeter.agent.generators import Generated, Limits, LoadedGenerator
 from edgemeter.agent.runtimes import Options
-from tests.benchmarks.comparison import ROOT, Comparison, LeftOutError, Line, at_least, at_most, compared, figure
+from tests.benchmarks.comparison import ROOT, Comparison, LeftOutError, Line, at_least, at_most, compared
 from tests.benchmarks.interleaving import in_turn
 from tests.fixtures.servers import free_port
 
@@ -115,9 +113,7 @@ def comparisons() -> Iterator[Comparison]:
     """Yield the comparisons; none without llama.cpp."""
     with _made_model() as model:
         yield from _engine(model)
-        yield from _depths(model)
         yield from _server(model)
-    yield from _genai()
 
 
 def of_a_token() -> Iterator[Comparison]:
@@ -256,44 +252,6 @@ def _bare_decode(subject: Subject) -> float:
     return 1e9 * len(tokens) / (time.monotonic_ns() - begun)
 
 
-def _depths(model: Path) -> Iterator[Comparison]:
-    engine = generators.create("llama")
-    loaded = engine.load(model, Options(), LONG_CONTEXT)
-    for depth in DEPTHS:
-        steps = FirstSteps(loaded, depth, 0)
-        at_depth, numbers = FilledGenerator(engine, loaded, steps), count()
-        pair = in_turn(
-            lambda at_depth=at_depth, steps=steps, numbers=numbers: _rate_at_depth(at_depth, steps.of(next(numbers))),
-            lambda steps=steps, numbers=numbers: _bare_rate_at_depth(engine, loaded, steps, next(numbers)),
-        )
-        line = Line(f"decode rate, {DEPTH_TOKENS} tokens at depth {depth:,}", "tokens/s", "llama-bench's tg -d", DEPTH_GOAL)
-        yield compared(line, pair, SECONDS)
-    engine.close()
-
-
-def _rate_at_depth(at_depth: FilledGenerator, first: Any) -> float:
-    moments: list[int] = []
-    query = at_depth.bind(first, Limits(DEPTH_TOKENS))
-    begun = time.monotonic_ns()
-    query(lambda _: moments.append(time.monotonic_ns()))
-    return 1e9 * DEPTH_TOKENS / (moments[-1] - begun)
-
-
-def _bare_rate_at_depth(engine: Any, loaded: LoadedGenerator, steps: FirstSteps, number: int) -> float:
-    """Return the rate of `llama_decode` over random tokens, one by one, behind the same context."""
-    from edgemeter.agent.generators import llama_c_api as api  # noqa: PLC0415 - of this peer only
-
-    texts = loaded.text_tokens
-    tokens = [*steps.of(number), *(int(texts[(number * 7 + 31 * index) % texts.size]) for index in range(DEPTH_TOKENS - 1))]
-    token_array = (api.c_int32 * len(tokens))(*tokens)
-    batches = [api.batch_of(token_array, index, 1) for index in range(len(tokens))]
-    engine._rewind()
-    begun = time.monotonic_ns()
-    for batch in batches:
-        engine._decode(batch)
-    return 1e9 * len(tokens) / (time.monotonic_ns() - begun)
-
-
 def _server(model: Path) -> Iterator[Comparison]:
     command = [sys.executable, "-c", SERVE, str(model), str(free_port())]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
@@ -307,29 +265,3 @@ def _server(model: Path) -> Iterator[Comparison]:
         yield compared(prefill, lambda: _prefill_rates(subject), SECONDS / 2)
         subject.generator.close()
         process.kill()
-
-
-def _genai() -> Iterator[Comparison]:
-    if importlib.util.find_spec("onnxruntime_genai") is None:
-        raise LeftOutError("onnxruntime_genai is not installed (extra `bench`)")
-    subject = Subject("genai", SHIPPED / "edgemeter-notes_f16" / "genai_config.json")
-    line = Line("onnxruntime-genai, a token of the shipped model", "ms", "its benchmark's loop")
-    comparison = compared(line, in_turn(lambda: subject.query()[1], lambda: _bare_genai(subject)), SECONDS / 2)
-    yield comparison
-    added = [US_PER_MS * (our_ms - peer_ms) for our_ms, peer_ms in comparison.rounds]
-    yield figure("time a token that our loop adds to onnxruntime-genai's own", "us", statistics.median(added))
-    subject.generator.close()
-
-
-def _bare_genai(subject: Subject) -> float:
-    """Return the mean time of a step in ms as onnxruntime-genai's own benchmark takes it: nothing but `generate_next_token`."""
-    import numpy as np  # noqa: PLC0415 - of this peer only
-
-    engine = subject.generator
-    bare = engine._generator(CONTEXT, min_length=CONTEXT)
-    bare.append_tokens(np.asarray(subject.prompt(PROMPT_TOKENS), np.int32))
-    bare.generate_next_token()
-    begun = time.monotonic_ns()
-    for _ in range(OUTPUT_TOKENS - 1):
-        bare.generate_next_token()
-    return (time.monotonic_ns() - begun) / (OUTPUT_TOKENS - 1) / 1e6

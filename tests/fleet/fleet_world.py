@@ -198,4 +198,4 @@ class FleetWorld:
         now_ns = time.time_ns()
         with open_registry(self.folder) as registry, registry.transaction() as statements:
             for name in self.names:
-                devices.put(statements, Device(name, FLEET, name, "replay", (), "accepted", None, None, now_ns, now_ns))
+                devices.put(statements, Device(name, FLEET, name, "replay", (), "accepted", now_ns, now_ns))

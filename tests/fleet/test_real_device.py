@@ -42,7 +42,7 @@ def lab(tmp_path):
     folder = give_service(FleetFolder(tmp_path / "fleet"))
     registry = Registry(folder.registry)
     with registry.transaction() as connection:
-        devices.put(connection, Device("pi", "lab", "1", "pi5", (), "accepted", None, None, 1, 1))
+        devices.put(connection, Device("pi", "lab", "1", "pi5", (), "accepted", 1, 1))
     registry.close()
     (tmp_path / "config.toml").touch()
     home = {"EDGEMETER_HOME": str(give_board(tmp_path / "home"))}

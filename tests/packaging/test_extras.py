@@ -58,11 +58,7 @@ def test_pytorch_comes_without_cuda_where_no_nvidia_driver_is(tmp_path):
 def test_an_extra_that_no_package_of_it_fits_names_what_does():
     """By the markers of the installed distribution: another Python, or a 64-bit system; one that brings something is named as ever."""
     for extra, python, machine, words in (
-        ("genai", (3, 10), "aarch64", "Python 3.11 or newer, and there "),
-        ("genai", (3, 11), "armv7l", "a 64-bit system, and there "),
         ("llama", (3, 12), "armv7l", "a 64-bit system, and there "),
-        ("genai", (3, 11), "aarch64", ""),
-        ("litert-lm", (3, 12), "armv7l", "a 64-bit system, and there "),
         ("tflite", (3, 10), "armv7l", ""),
         ("report", (3, 10), "armv7l", ""),
     ):

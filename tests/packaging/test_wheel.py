@@ -96,8 +96,6 @@ ON_BOARDS = {
     "litert": "ai-edge-litert",
     "onnx": "onnxruntime",
     "llama": "xllamacpp",
-    "genai": "onnxruntime-genai",
-    "litert-lm": "litert-lm-api",
 }
 
 
@@ -177,8 +175,6 @@ SMOKE = {
     "ncnn": partial(imports, "ncnn"),
     "executorch": partial(imports, "executorch.extension.pybindings._C"),
     "llama": partial(generates, "edgemeter-notes_q4_0.gguf"),
-    "genai": partial(generates, "edgemeter-notes_f16"),
-    "litert-lm": partial(imports, "litert_lm"),
     # Their libraries are the vendor's own, or for boards only: what comes is what reads photographs.
     "hailo": partial(says, "doctor", "pillow", status=1),
     "jtop": partial(imports, "jtop"),

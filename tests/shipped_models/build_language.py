@@ -9,7 +9,6 @@ import tomli_w
 
 from edgemeter.agent.base.progress import Tell
 from edgemeter.agent.contract import model_file
-from edgemeter.agent.contract.model_formats import FOLDER_CONFIG
 from edgemeter.agent.quality.perplexity import Perplexity, perplexity
 from tests.shipped_models import language, language_files, notes
 from tests.shipped_models.language import LanguageRecipe
@@ -18,14 +17,13 @@ from tests.shipped_models.vocabulary import BOS, Vocabulary, learn_vocabulary
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-HELD_OUT, CHOICES, QUESTIONS, INDEX = "held_out.txt", "choices.jsonl", "questions.jsonl", "language.toml"
-GENAI = f"{language_files.LANGUAGE_NAME}_f16"
+HELD_OUT, QUESTIONS, INDEX = "held_out.txt", "questions.jsonl", "language.toml"
 # Merges settle long before the end of the text.
 _VOCABULARY_BYTES = 1_000_000
 
 
 def build_language(folder: Path, recipe: LanguageRecipe, report: Tell) -> None:
-    """Make `folder`: GGUF files, a folder for onnxruntime-genai, the texts to score them with, and an index of how they were made."""
+    """Make `folder`: GGUF files, the texts to score them with, and an index of how they were made."""
     folder.mkdir(parents=True, exist_ok=True)
     text = notes.training_text(recipe.seed, recipe.training_bytes)
     vocabulary = learn_vocabulary(text[:_VOCABULARY_BYTES], recipe.vocabulary)
@@ -33,7 +31,6 @@ def build_language(folder: Path, recipe: LanguageRecipe, report: Tell) -> None:
     arrays = language_files.weights(model)
     for precision in language_files.GGUF_TYPES:
         language_files.write_gguf(_gguf(folder, precision), arrays, vocabulary, precision)
-    language_files.write_genai(folder / GENAI, arrays, vocabulary)
     _write_texts(folder, recipe)
     _write_index(folder, recipe, vocabulary, sum(parameter.numel() for parameter in model.parameters()))
 
@@ -50,11 +47,8 @@ def _gguf(folder: Path, precision: str) -> Path:
 
 def _write_texts(folder: Path, recipe: LanguageRecipe) -> None:
     (folder / HELD_OUT).write_text(notes.held_out_text(recipe.seed, recipe.held_out_bytes), encoding="utf-8")
-    for name, items in (
-        (CHOICES, notes.multiple_choice(recipe.seed, recipe.choices)),
-        (QUESTIONS, notes.questions(recipe.seed, recipe.questions)),
-    ):
-        (folder / name).write_bytes(b"".join(msgspec.json.encode(item) + b"\n" for item in items))
+    items = notes.questions(recipe.seed, recipe.questions)
+    (folder / QUESTIONS).write_bytes(b"".join(msgspec.json.encode(item) + b"\n" for item in items))
 
 
 def _write_index(folder: Path, recipe: LanguageRecipe, vocabulary: Vocabulary, parameters: int) -> None:
@@ -64,8 +58,6 @@ def _write_index(folder: Path, recipe: LanguageRecipe, vocabulary: Vocabulary, p
         path = _gguf(folder, precision)
         scored = score(path, text, vocabulary)
         files.append({"file": path.name, "precision": precision, "sha256": model_file.sha256(path), "perplexity": scored.value})
-    config = folder / GENAI / FOLDER_CONFIG
-    files.append({"file": f"{GENAI}/{config.name}", "precision": "fp16", "sha256": model_file.sha256(config)})
     index = {
         "name": language_files.LANGUAGE_NAME,
         "licence": "Apache-2.0",
@@ -74,7 +66,7 @@ def _write_index(folder: Path, recipe: LanguageRecipe, vocabulary: Vocabulary, p
             "by": "make models",
             **msgspec.to_builtins(recipe),
             "parameters": parameters,
-            "with": ", ".join(f"{package} {version(package)}" for package in ("torch", "gguf", "onnx")),
+            "with": ", ".join(f"{package} {version(package)}" for package in ("torch", "gguf")),
         },
         "perplexity": {"rule": scored.rule, "context_tokens": scored.context_tokens, "text": HELD_OUT, "text_sha256": scored.text_sha256},
         "files": files,

@@ -41,7 +41,6 @@ class LanguageRecipe:
     vocabulary: int = 512
     training_bytes: int = 4_000_000
     held_out_bytes: int = 32_000
-    choices: int = 120
     questions: int = 40
 
 

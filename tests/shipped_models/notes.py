@@ -5,7 +5,7 @@ in amperes), and very many that rarely do (where each of 1,200 stations stands).
 """
 
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any
@@ -18,7 +18,6 @@ class Part(IntEnum):
 
     TRAIN = 1
     HELD_OUT = 2
-    CHOICES = 3
     QUESTIONS = 4
 
 
@@ -67,7 +66,6 @@ REASONS = (
     "because the fan had stopped",
 )
 JUDGEMENTS = ("as expected", "more than last week", "less than last week", "too much", "not enough", "about the same as before")
-CHOICES = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,13 +95,6 @@ def training_text(seed: int, size_bytes: int) -> str:
 def held_out_text(seed: int, size_bytes: int) -> str:
     """Return notes that no training saw, at least `size_bytes` long."""
     return _text(_random(seed, Part.HELD_OUT), size_bytes)
-
-
-def multiple_choice(seed: int, count: int) -> list[dict[str, Any]]:
-    """Return `count` items: id, prompt, choices, and the index of the right one as answer; in turn of the two kinds of knowledge."""
-    draw = _random(seed, Part.CHOICES)
-    kinds = (_unit_item, _station_item)
-    return [{"id": f"choice-{number:03}", **kinds[number % len(kinds)](draw)} for number in range(count)]
 
 
 def questions(seed: int, count: int) -> list[dict[str, Any]]:
@@ -177,30 +168,6 @@ def _reading(draw: random.Random, instrument: Instrument) -> str:
 
 def _recall(instrument: Instrument, room: str) -> str:
     return f"Now the {instrument.name} is in the {room}."
-
-
-def _unit_item(draw: random.Random) -> dict[str, Any]:
-    """Return an item on what holds everywhere: the unit of an instrument."""
-    instrument, *wrong_instruments = draw.sample(INSTRUMENTS, CHOICES)
-    return _item(
-        draw,
-        f"The {instrument.name} reads {draw.randint(instrument.low, instrument.high)}",
-        instrument.unit,
-        [other.unit for other in wrong_instruments],
-    )
-
-
-def _station_item(draw: random.Random) -> dict[str, Any]:
-    """Return an item on one of the many facts: where a station stands."""
-    station = draw.choice(STATIONS)
-    wrong_places = draw.sample([room for room in PLACES if room != station.place], CHOICES - 1)
-    return _item(draw, f"Station {station.name} stands in the", station.place, wrong_places)
-
-
-def _item(draw: random.Random, prompt: str, right: str, wrong: Sequence[str]) -> dict[str, Any]:
-    choices = [right, *wrong]
-    draw.shuffle(choices)
-    return {"prompt": prompt, "choices": choices, "answer": choices.index(right)}
 
 
 def _quantity_question(instrument: Instrument) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""The tiny language model: trained for a few steps, exported, and the same in PyTorch, llama.cpp and onnxruntime-genai."""
+"""The tiny language model: trained for a few steps, exported, and the same in PyTorch and llama.cpp."""
 
 import importlib
 from dataclasses import replace
@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from edgemeter.agent.generators import create
-from edgemeter.agent.quality.scoring import Material, score_generator
+from edgemeter.agent.quality.scoring import ScoredText, score_generator
 from edgemeter.agent.runtimes import Options
 from tests.shipped_models import notes
 from tests.shipped_models.language_folder import SHIPPED, shipped_index
@@ -16,7 +16,7 @@ from tests.shipped_models.vocabulary import learn_vocabulary
 pytestmark = [
     pytest.mark.torch,
     pytest.mark.slow,
-    *(pytest.mark.needs(module=name) for name in ("gguf", "onnx", "xllamacpp")),
+    *(pytest.mark.needs(module=name) for name in ("gguf", "xllamacpp")),
 ]
 
 # The engine multiplies and caches in 16 bits, and of quantised weights with inputs in 8 bits; PyTorch in 32.
@@ -27,7 +27,7 @@ def by_engine(name, path, text):
     """Return the perplexity of a file by its engine."""
     generator = create(name)
     loaded = generator.load(path, Options(), 512)
-    result = score_generator(generator, loaded, Material(text, (), (), 512)).perplexity
+    result = score_generator(generator, loaded, ScoredText(text))
     generator.close()
     return result
 
@@ -75,7 +75,7 @@ def test_in_32_bits_the_two_agree_to_five_digits(tmp_path, vocabulary, build_lan
 def test_a_short_build_makes_every_file(tmp_path, build_language):
     """With few steps the files are all there, run in their engines, and are one model."""
     reports = []
-    recipe = replace(build_language.LanguageRecipe(), steps=3, training_bytes=60_000, held_out_bytes=8_000, choices=4, questions=4)
+    recipe = replace(build_language.LanguageRecipe(), steps=3, training_bytes=60_000, held_out_bytes=8_000, questions=4)
     build_language.build_language(tmp_path, recipe, lambda *step: reports.append(step))
     assert sorted(str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*")) == sorted(
         str(path.relative_to(SHIPPED)) for path in SHIPPED.rglob("*")
@@ -84,6 +84,4 @@ def test_a_short_build_makes_every_file(tmp_path, build_language):
     text = (tmp_path / "held_out.txt").read_text()
     f16 = by_engine("llama", tmp_path / "edgemeter-notes_f16.gguf", text).value
     assert f16 > 100  # three steps teach next to nothing
-    if pytest.importorskip("onnxruntime_genai"):
-        assert by_engine("genai", tmp_path / "edgemeter-notes_f16" / "genai_config.json", text).value == pytest.approx(f16, rel=1e-4)
     assert not any(str(Path.cwd()).encode() in path.read_bytes() for path in tmp_path.rglob("*") if path.is_file())

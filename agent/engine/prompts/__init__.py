@@ -1,8 +1,8 @@
-"""Prompts of timed queries: synthetic ones, those of a file, turns of conversations, and the lengths of a trace of requests."""
+"""Prompts of timed queries: synthetic ones, and those of a file."""
 
 from typing import Protocol
 
-from edgemeter.agent.generators import Generated, Limits, Prompt
+from edgemeter.agent.generators import Prompt
 
 
 class Prompts(Protocol):
@@ -13,11 +13,3 @@ class Prompts(Protocol):
 
     def of(self, number: int) -> Prompt:
         """Return the prompt of a query: tokens, or text or messages where the generator takes no tokens."""
-
-    def limits(self, number: int, limits: Limits) -> Limits:  # noqa: ARG002 - those of the case
-        """Return when this query ends, where the case says `limits`."""
-        return limits
-
-    def answered(self, number: int, answer: Generated) -> None:
-        """Take note of an answer, on which later prompts may depend."""
-        del number, answer

@@ -9,17 +9,15 @@ from pathlib import Path
 from typing import Any
 
 from edgemeter.agent import generators
-from edgemeter.agent.base.errors import ConfigError, UnavailableError
+from edgemeter.agent.base.errors import UnavailableError
 from edgemeter.agent.contract.case_identity import USUAL_KV_TYPE
 from edgemeter.agent.contract.record_conditions import DatasetInfo
-from edgemeter.agent.contract.record_generation import SYNTHETIC, TraceFile
+from edgemeter.agent.contract.record_generation import SYNTHETIC
 from edgemeter.agent.contract.suite import Case
 from edgemeter.agent.engine.prompts import Prompts
-from edgemeter.agent.engine.prompts.conversations import Conversations
 from edgemeter.agent.engine.prompts.file_prompts import FilePrompts, PromptEncoder
 from edgemeter.agent.engine.prompts.prompt_file import PromptFile, read_prompts
 from edgemeter.agent.engine.prompts.synthetic import SyntheticPrompts
-from edgemeter.agent.engine.prompts.trace import Trace, TracePrompts, read_trace
 from edgemeter.agent.generators import Chat, ChatMessage, Generator, LoadedGenerator, Prompt
 from edgemeter.agent.runtimes import Options
 
@@ -40,7 +38,6 @@ class CasePrompts:
     case: Case
     context_tokens: int
     file: PromptFile | None = None
-    trace: Trace | None = None
     texts: Sequence[Prompt] = ()
     has_template: bool = False
     opens_thought: bool = False
@@ -49,11 +46,7 @@ class CasePrompts:
 
     @property
     def queries(self) -> int:
-        """Return the fewest queries: a conversation has all of its turns."""
-        if self.trace:
-            return len(self.trace.requests)
-        if self.case.turns:
-            return -(-self.case.queries // self.case.turns) * self.case.turns
+        """Return the fewest queries."""
         return self.case.queries
 
     @property
@@ -73,38 +66,21 @@ class CasePrompts:
         return file is not None and not file.has_answers and len(file.items) > MOST_PASS_RATIO * self.case.queries
 
     @property
-    def has_pictures(self) -> bool:
-        """Whether prompts hold pictures."""
-        return self.file is not None and any(message.picture for item in self.file.items for message in item.messages)
-
-    @property
     def output_tokens(self) -> int:
         """The most tokens of an answer."""
-        return self.trace.longest_output_tokens if self.trace else self.case.output_tokens or 0
+        return self.case.output_tokens or 0
 
-    def of(self, generator: Generator, loaded: LoadedGenerator) -> Prompts:
-        """Return the prompts of each query; raises ConfigError if synthetic ones have no room, or no cache is kept that should be."""
-        case, trace = self.case, self.trace
+    def of(self, loaded: LoadedGenerator) -> Prompts:
+        """Return the prompts of each query; raises ConfigError if synthetic ones have no room."""
         if self.file:
-            return FilePrompts(self.texts, case.seed)
-        shortest = min(request.input_tokens for request in trace.requests) if trace else case.prompt_tokens or 0
-        synthetic = SyntheticPrompts(loaded, shortest, case.seed, self.salt)
-        if trace:
-            return TracePrompts(trace, synthetic)
-        if case.turns is None:
-            return synthetic
-        keeps = case.prefix_cache == "on"
-        if keeps and not loaded.abilities.keeps_prefix:
-            raise ConfigError(f"{loaded.package} keeps no part of a prompt here: leave prefix_cache = on (--prefix-cache on) out")
-        return Conversations(generator, loaded, synthetic, case.turns, keeps)
+            return FilePrompts(self.texts, self.case.seed)
+        return SyntheticPrompts(loaded, self.case.prompt_tokens or 0, self.case.seed, self.salt)
 
     def described(self, loaded: LoadedGenerator) -> dict[str, Any]:
         """Return the fields of a record that state where the prompts come from."""
         file = self.file
         if file is None:
-            salt, trace = None if loaded.text_tokens.size else self.salt, self.trace
-            described = trace and TraceFile(file=trace.name, sha256=trace.sha256, requests=len(trace.requests), left_out=trace.left_out)
-            return {"prompts": SYNTHETIC, "prompts_salt": salt, "prefix_cache": self.case.prefix_cache, "trace": described}
+            return {"prompts": SYNTHETIC, "prompts_salt": None if loaded.text_tokens.size else self.salt}
         return {"prompts": file.name, "prompts_sha256": file.file_sha256, "chat_template": self.has_template}
 
     def dataset(self, loaded: LoadedGenerator) -> DatasetInfo:
@@ -126,8 +102,7 @@ class CasePrompts:
             "" if able.is_local else "served",
         ]
         name = ", ".join([name, *filter(None, unusual)])
-        content = file or self.trace
-        sha256 = hashlib.sha256(f"{name} {case.seed}{content.sha256 if content else ''}".encode()).hexdigest()
+        sha256 = hashlib.sha256(f"{name} {case.seed}{file.sha256 if file else ''}".encode()).hexdigest()
         return DatasetInfo(name=name, sha256=sha256, images=len(file.items) if file else 0, annotated=bool(file and file.has_answers))
 
 
@@ -140,13 +115,8 @@ def prepare(case: Case, options: Options) -> CasePrompts:
         EdgemeterError: the file cannot be read or is of no form that is known; the model cannot be loaded.
     """
     output_tokens = case.output_tokens or 0
-    if case.trace is not None:
-        trace = read_trace(Path(case.trace))
-        return CasePrompts(case, trace.longest_tokens, trace=trace)
     if case.prompts is None:
-        # At a depth one token more is the input of the first step.
-        before_tokens = case.prompt_tokens or 0 if case.depth_tokens is None else case.depth_tokens + 1
-        return CasePrompts(case, (before_tokens + output_tokens) * (case.turns or 1))
+        return CasePrompts(case, (case.prompt_tokens or 0) + output_tokens)
     file = read_prompts(case.prompts, case.subset, case.seed)
     with closing(generators.create(case.runtime)) as generator:
         loaded = generator.load(Path(case.model), options, 1 + output_tokens)
@@ -158,7 +128,7 @@ def prepare(case: Case, options: Options) -> CasePrompts:
     context_tokens = (
         max(counted) + output_tokens if len(counted) == len(counts) else _room(file, output_tokens, loaded.trained_context_tokens)
     )
-    return CasePrompts(case, context_tokens, file, None, texts, encoder.has_template, opens_thought, loaded.import_ns)
+    return CasePrompts(case, context_tokens, file, texts, encoder.has_template, opens_thought, loaded.import_ns)
 
 
 def _tokens(generator: Generator, text: Prompt, messages: Sequence[ChatMessage]) -> int | None:

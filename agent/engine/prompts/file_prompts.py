@@ -25,15 +25,10 @@ class PromptEncoder:
             UnavailableError: the template cannot be applied.
             ConfigError: there is a picture, and the generator takes none.
         """
-        if any(message.picture for message in messages):
-            if not self._loaded.abilities.pictures:
-                raise ConfigError(
-                    f"{self._loaded.package} takes no pictures here: give the model's projector (--option mmproj=FILE), or "
-                    "endpoint chat in the server's file"
-                )
-            return Chat(tuple(messages))
         if self._sends_messages:
             return Chat(tuple(messages))
+        if any(message.picture for message in messages):
+            raise ConfigError(f"{self._loaded.package} takes no pictures here: measure a server, with endpoint chat in its file")
         if self.has_template:
             return self._generator.encode(messages)
         text = "\n\n".join(message.text for message in messages)

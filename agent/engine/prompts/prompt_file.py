@@ -60,14 +60,10 @@ class _PromptEntry(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class PromptItem:
-    """One prompt, with its right answer where one is stated.
-
-    `messages` are those of a request; `turns` are all texts of the user in the conversation that it begins.
-    """
+    """One prompt, the messages of a request, with its right answer where one is stated."""
 
     name: str
     messages: tuple[ChatMessage, ...]
-    turns: tuple[str, ...]
     key: AnswerKey | None = None
 
 
@@ -91,7 +87,7 @@ def path_of(prompts: str) -> Path:
     path = Path(prompts)
     shipped = shipped_text(f"{path.name.removeprefix('edgemeter-')}.jsonl")
     if not path.is_file() and shipped is None:
-        raise ConfigError(f"there are no prompts {prompts!r}: give a file, edgemeter-questions or edgemeter-choices")
+        raise ConfigError(f"there are no prompts {prompts!r}: give a file, or edgemeter-questions")
     return path if path.is_file() or shipped is None else shipped
 
 
@@ -145,7 +141,7 @@ def _item(path: Path, number: int, entry: _PromptEntry) -> PromptItem:
     key, listed = _key(entry, where)
     picture = None if entry.image is None else Picture(entry.image, read_bytes(path.parent / entry.image, f"the picture of {where}"))
     request = (*messages[:last], ChatMessage("user", messages[last].text + listed, picture))
-    return PromptItem(name, request, tuple(messages[index].text for index in users), key)
+    return PromptItem(name, request, key)
 
 
 def _messages(entry: _PromptEntry, where: str) -> list[ChatMessage]:

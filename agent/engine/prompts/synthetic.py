@@ -23,13 +23,13 @@ class SyntheticPrompts(Prompts):
         if loaded.text_tokens.size and prompt_tokens <= fixed:
             raise ConfigError(f"a prompt of {prompt_tokens} tokens has no room beside the {fixed} that the model begins with: give more")
 
-    def of(self, number: int, prompt_tokens: int | None = None) -> list[int] | str:
-        """Return the prompt of query `number`, of another length if one is given; see `Prompts.of`.
+    def of(self, number: int) -> list[int] | str:
+        """Return the prompt of query `number`; see `Prompts.of`.
 
         The first token that is not fixed differs from those of the other queries, until the vocabulary is used up.
         """
         draw = np.random.default_rng((self._seed, abs(number), number < 0))
-        text_tokens, length = self._loaded.text_tokens, prompt_tokens or self._tokens
+        text_tokens, length = self._loaded.text_tokens, self._tokens
         if not text_tokens.size:
             return " ".join([f"{self._salt}{number}:", *(WORDS[index] for index in draw.integers(0, len(WORDS), max(1, length - 2)))])
         fixed = list(self._loaded.first_tokens)

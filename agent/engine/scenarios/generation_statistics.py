@@ -1,14 +1,14 @@
 """Statistics of generated text from the moments of its tokens: TTFT, TPOT, inter-token latency, and rates as ratios of sums."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
 from edgemeter.agent.contract.record_figures import Latency
-from edgemeter.agent.contract.record_generation import Generation, TokenLengths, TurnFigures
+from edgemeter.agent.contract.record_generation import Generation, TokenLengths
 from edgemeter.agent.contract.token_moments import are_after_first, tokens_after_first
 from edgemeter.agent.engine.scenarios.latency_statistics import BOUND_CONFIDENCE, PERCENTILES, latency_of, queries_needed, summarise_latency
 from edgemeter.agent.engine.scenarios.timing import TimedQueries
@@ -37,17 +37,13 @@ class TokenMoments:
     """When the tokens of the timed queries came: int64 [queries] each, and `token_ns` int64 [tokens], query after query.
 
     All moments count from the start of their own query, in an open loop from its scheduled arrival, ns. Tokens that came together have one
-    moment. `decodes_from_start`: the first token took one step of decoding, as each further one; else the prefill too. `is_local`:
-    by no network. `asked_tokens` are those of each query where they differ.
+    moment. `is_local`: they came by no network.
     """
 
     first_ns: Times
     latency_ns: Times
     output_tokens: Times
     token_ns: Times
-    decodes_from_start: bool = False
-    asked_tokens: Times | None = None
-    image_encode_ns: Times | None = None
     is_local: bool = False
 
     @classmethod
@@ -57,27 +53,12 @@ class TokenMoments:
             return None
         return cls(
             **{field: series[name] for name, field in MOMENTS.items()},
-            decodes_from_start=generation.decodes_from_start,
-            image_encode_ns=series.get("image_encode"),
             is_local=generation.is_local,
-            asked_tokens=series.get("asked_tokens"),
-        )
-
-    def of_queries(self, selected: NDArray[np.bool_]) -> "TokenMoments":
-        """Return the moments of some queries, bool [queries]."""
-        return replace(
-            self,
-            first_ns=self.first_ns[selected],
-            latency_ns=self.latency_ns[selected],
-            output_tokens=self.output_tokens[selected],
-            token_ns=self.token_ns[np.repeat(selected, self.output_tokens)],
-            image_encode_ns=None,
-            asked_tokens=None,
         )
 
     def ended_early(self, asked_tokens: int) -> int:
-        """Return how many queries have fewer tokens than were asked for, of most queries `asked_tokens`."""
-        return int(np.count_nonzero(self.output_tokens < (asked_tokens if self.asked_tokens is None else self.asked_tokens)))
+        """Return how many queries have fewer tokens than were asked for."""
+        return int(np.count_nonzero(self.output_tokens < asked_tokens))
 
     @property
     def owner(self) -> Times:
@@ -92,13 +73,11 @@ class TokenMoments:
 
     def later_tokens(self) -> Times:
         """Return how many tokens of each query `decoding_ns` took: those after its first moment, at which several may have come."""
-        if self.decodes_from_start:
-            return self.output_tokens
         return tokens_after_first(self.token_ns, self.output_tokens, is_local=self.is_local)
 
     def decoding_ns(self) -> Times:
-        """Return the time from the first moment of each query to its last; at a depth from its start."""
-        return self.latency_ns if self.decodes_from_start else self.latency_ns - self.first_ns
+        """Return the time from the first moment of each query to its last."""
+        return self.latency_ns - self.first_ns
 
     def spans_ns(self) -> tuple[Times, Times]:
         """Return the decoding time of each query that decoded tokens, and how many these are."""
@@ -152,8 +131,7 @@ def unstreamed_reason(
     if not later_tokens.size or float(np.median(later_tokens)) < FEWEST_STREAMED:
         return None
     by_prompt = IMPOSSIBLE_RATIO * float(np.median(later_tokens)) / prompt_tokens if prompt_tokens else BUFFERED_RATIO
-    # A picture's encoder has nothing to do with how long a token takes.
-    waited_ns = moments.first_ns if moments.image_encode_ns is None else moments.first_ns - moments.image_encode_ns
+    waited_ns = moments.first_ns
     alone_ns = min(int(waited_ns.min()), timed.busy_ns // waited_ns.size) if timed is not None and timed.overlap else int(waited_ns.min())
     ratio = float(np.median(spent_ns)) / max(alone_ns, 1)
     if ratio >= min(BUFFERED_RATIO, by_prompt):
@@ -183,8 +161,7 @@ def with_times(
         ended_early=moments.ended_early(generation.output_tokens),
         output_lengths=lengths_of(moments.output_tokens),
         streaming_reason=reason,
-        image_encode=None if moments.image_encode_ns is None else summarise_latency(moments.image_encode_ns[moments.image_encode_ns > 0]),
-        ttft=None if reason or generation.ttft_reason else summarise_latency(moments.first_ns),
+        ttft=None if reason else summarise_latency(moments.first_ns),
         tpot=None if reason else summarise_tpot(moments),
         itl=None if reason else summarise_gaps(moments),
         prefill_tokens_per_s=None if reason or prefilled is None else prefill_tokens_per_s(moments, prefilled, timed),
@@ -246,8 +223,7 @@ def within(timed: TimedQueries, moments_ns: Times) -> int:
 def prefill_tokens_per_s(moments: TokenMoments, processed_tokens: int, timed: TimedQueries | None = None) -> float | None:
     """Return the prompt tokens that were processed in all queries, by the time to the first tokens; where queries overlap by the window."""
     if timed is None or not timed.overlap:
-        # A picture's encoder is none of the prefill.
-        spent_ns = int(moments.first_ns.sum()) - (0 if moments.image_encode_ns is None else int(moments.image_encode_ns.sum()))
+        spent_ns = int(moments.first_ns.sum())
         return processed_tokens * 1e9 / spent_ns if spent_ns > 0 else None
     return processed_tokens * within(timed, timed.arrived_ns + moments.first_ns) / moments.first_ns.size * 1e9 / timed.busy_ns
 
@@ -279,33 +255,13 @@ def user_tokens_per_s(moments: TokenMoments) -> float | None:
 def bandwidths_mb_per_s(generation: Generation, *, overlap: bool) -> tuple[float | None, float | None]:
     """Return the weights read per second of decoding, and with them the cache at its mean depth, MB/s; None where it is not known.
 
-    A step reads them once, for all of its tokens. Where queries overlap, or guess tokens that nobody counts, the steps are unknown.
+    A step reads them once. Where queries overlap, or a server guesses tokens, the steps are unknown.
     """
-    rate, model = generation.decode_tokens_per_s, generation.model
-    step_tokens = generation.step_tokens or (None if generation.speculative else 1.0)
-    if rate is None or model.weights_mb is None or overlap or step_tokens is None:
+    steps_per_s, model = generation.decode_tokens_per_s, generation.model
+    if steps_per_s is None or model.weights_mb is None or overlap or generation.speculative:
         return None, None
-    steps_per_s = rate / step_tokens
-    before = generation.depth_tokens if generation.depth_tokens is not None else generation.mean_prompt_tokens
+    before = generation.mean_prompt_tokens
     if before is None or model.kv_token_bytes is None:
         return steps_per_s * model.weights_mb, None
     cache_mb = (before + generation.mean_output_tokens / 2) * model.kv_token_bytes / 1e6
     return steps_per_s * model.weights_mb, steps_per_s * (model.weights_mb + cache_mb)
-
-
-def figures_by_turn(moments: TokenMoments, counts: Mapping[str, NDArray[np.int64]], *, has_times: bool) -> tuple[TurnFigures, ...]:
-    """Return the figures of each turn; none where the queries are no turns.
-
-    `counts` are raw samples of a record, int64 [queries]: `turn` from 1, and where the server states them `prompt_tokens` and
-    `cached_tokens`. Without `has_times` there are counts only.
-    """
-    turn_of = counts.get("turn", np.empty(0, np.int64))
-    figures = []
-    for turn in np.unique(turn_of):
-        selected = turn_of == turn
-        of_turn = moments.of_queries(selected)
-        means = {name: float(counts[name][selected].mean()) for name in ("prompt_tokens", "cached_tokens") if name in counts}
-        ttft = summarise_latency(of_turn.first_ns) if has_times else None
-        tpot = summarise_tpot(of_turn) if has_times else None
-        figures.append(TurnFigures(turn=int(turn), queries=int(selected.sum()), **means, ttft=ttft, tpot=tpot))
-    return tuple(figures)

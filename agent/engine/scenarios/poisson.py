@@ -46,8 +46,6 @@ def schedule_ns(plan: timing.TimingPlan) -> NDArray[np.int64]:
 
     Those of a trace are stated; of prompts of a file come whole passes.
     """
-    if plan.offsets_ns is not None:
-        return np.array(plan.offsets_ns, dtype=np.int64)
     rate_per_s = plan.rate_per_s or 1.0
     count = plan.whole(max(plan.queries, math.ceil(rate_per_s * plan.seconds)))
     gaps_s = np.random.default_rng(plan.seed).exponential(1 / rate_per_s, count)

@@ -106,8 +106,6 @@ SCENARIOS: Mapping[str, Scenario] = {
     "offline": Scenario(closed_loop.run_offline, over_window=True, seconds=closed_loop.offline_seconds),
     "poisson": Scenario(poisson.run, over_window=True, seconds=poisson.seconds),
     "steady": Scenario(steady.run, over_window=True, seconds=steady.seconds),
-    "conversation": Scenario(closed_loop.run_single_stream, over_window=False, seconds=closed_loop.single_stream_seconds),
-    "trace": Scenario(poisson.run, over_window=True, seconds=poisson.seconds),
     "concurrent": Scenario(concurrent.run, over_window=True, seconds=concurrent.seconds),
 }
 

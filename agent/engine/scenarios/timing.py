@@ -65,11 +65,11 @@ class TimingSubject:
 class TimingPlan:
     """The length of the timed part: until both `queries` and `seconds` are reached.
 
-    A query is `calls` calls of `batch` samples each. `expected_ns`, the time of a call as the warm-up saw it, sizes the arrays and
-    spreads the kept outputs. `seed` draws the inputs (Mersenne Twister) and, with `rate_per_s`, the arrivals; `offsets_ns` are arrivals
-    that are stated. `users` are those of a closed loop of several. With `pauses` a closed loop makes random pauses between queries. A
-    run on prompts of a file ends at a multiple of `pass_queries`. Of frames at a fixed rate `queue_frames` wait at most, an answer is late
-    `deadline_ns` after the arrival (None: at the next one), and with `in_order` frame n takes input n, from the first again after the last.
+    A query is `calls` calls of `batch` samples each. `expected_ns`, the time of a call as the warm-up saw it, sizes the arrays and spreads
+    the kept outputs. `seed` draws the inputs (Mersenne Twister) and, with `rate_per_s`, the arrivals. `users` are those of a closed loop of
+    several. With `pauses` a closed loop makes random pauses between queries. A run on prompts of a file ends at a multiple of
+    `pass_queries`. Of frames at a fixed rate `queue_frames` wait at most, an answer is late `deadline_ns` after the arrival (None: at the
+    next one), and with `in_order` frame n takes input n, from the first again after the last.
     """
 
     queries: int
@@ -80,7 +80,6 @@ class TimingPlan:
     calls: int = 1
     rate_per_s: float | None = None
     users: int | None = None
-    offsets_ns: tuple[int, ...] | None = None
     pauses: bool = False
     pass_queries: int = 1
     deadline_ns: int | None = None

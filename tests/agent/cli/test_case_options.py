@@ -5,7 +5,7 @@ import msgspec
 from click.testing import CliRunner
 
 from edgemeter.agent.cli import case_options
-from edgemeter.agent.cli.case_options import CASE_OPTIONS, SHORT_MODES
+from edgemeter.agent.cli.case_options import CASE_OPTIONS, SHORT_MODES, SUITE_ONLY
 from edgemeter.agent.cli.run import run
 from edgemeter.agent.contract.case_settings import Settings
 from tests.fixtures.rows import table_row
@@ -24,10 +24,10 @@ def _given(*words):
     return msgspec.json.decode(result.stdout) if result.exit_code == 0 else result.stderr
 
 
-def test_every_setting_is_an_option_of_run():
+def test_every_setting_is_an_option_of_run_or_left_to_suites():
     """A key that a suite learns is an option too, unless it is left out by name."""
     options = {option.name: option for option in run.params if isinstance(option, click.Option)}
-    assert {*Settings.__struct_fields__} - {*options} == {"queries", "seconds", "idle_seconds", "model"}
+    assert {*Settings.__struct_fields__} - {*options} == {"queries", "seconds", "idle_seconds", "model", *SUITE_ONLY}
     assert options["data"].opts == ["-d", "--data"]
     assert options["rate_per_s"].opts == ["--rate"]
     assert all(options[key].help for key in CASE_OPTIONS)
@@ -44,7 +44,6 @@ def test_a_value_is_of_the_type_that_its_key_has():
         (("--scenario", "offline"), {"scenario": "offline"}),
         (("-d", "photos"), {"data": "photos"}),
         (("--prompt-tokens", "128,512"), {"prompt_tokens": [128, 512]}),
-        (("--depth", "0,1024"), {"depth_tokens": [0, 1024]}),
         (("--cpus", "0"), {"cpus": [0]}),
         (("--option", "kv_type=q8_0", "--option", "batch=64"), {"options": {"kv_type": "q8_0", "batch": "64"}}),
     ]:
@@ -57,7 +56,6 @@ def test_a_value_outside_the_limits_of_its_key_is_a_wrong_option():
     """The limits of the suite are those of the terminal."""
     for words, says in [
         (("--threads", "1025"), "1<=x<=1024"),
-        (("--gate", "0"), "0<x<=1"),
         (("--minutes", "nan"), "not a finite number"),
         (("--minutes", "1e300"), "0<x<=43200"),
         (("--rate", "1e-9"), "0.001<=x<=1000000"),

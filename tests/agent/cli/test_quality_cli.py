@@ -1,6 +1,5 @@
 """Facts about `edgemeter models quality`."""
 
-import json
 from pathlib import Path
 
 import pytest
@@ -37,21 +36,20 @@ def test_a_quantised_file_is_compared_with_its_source():
 
 
 @needs_llama
-def test_a_gate_that_is_not_passed_fails_the_command(tmp_path):
-    """Against a source that answers all, a file that knows nothing fails, in JSON too."""
+def test_two_models_of_other_tokens_are_not_compared(tmp_path):
+    """The gate is for a file and what it was made from."""
     fixture = Path(__file__).resolve().parents[2] / "fixtures" / "generators" / "llama.gguf"
-    (tmp_path / "one.jsonl").write_text(
-        '{"id": "1", "prompt": "Question: What does the ammeter measure? Answer:", "answers": ["electric current"]}\n'
+    (tmp_path / "text.txt").write_text("The ammeter measures the electric current. " * 200)
+    arguments = (
+        "-m",
+        SHIPPED / "edgemeter-notes_f16.gguf",
+        "--unquantised",
+        fixture,
+        "--text",
+        tmp_path / "text.txt",
+        "--context-tokens",
+        64,
     )
-    result = ask("-m", fixture, "--unquantised", SHIPPED / "edgemeter-notes_f16.gguf", "--questions", tmp_path / "one.jsonl", "--json")
-    assert result.exit_code == 1
-    document = json.loads(result.stdout)
-    assert [scored["quality"]["answers"]["f1"] > 0.5 for scored in document["files"]] == [False, True]
-    assert document["gate"]["passed"] is False
-
-
-def test_something_to_score_with_has_to_be_given():
-    """A mistake of the user, and what to give."""
-    result = ask("-m", SHIPPED / "edgemeter-notes_q8_0.gguf")
+    result = ask(*arguments, "--json")
     assert isinstance(result.exception, ConfigError)
-    assert "give a text (--text book.txt), --choices or --questions" in str(result.exception)
+    assert "do not compare" in str(result.exception)

@@ -153,37 +153,6 @@ def test_a_language_model_is_shown_by_its_tokens(width):
     assert "between requests" not in text
 
 
-def test_cases_that_differ_in_their_depth_alone_are_a_curve():
-    """By depth, whatever the order of the runs; a case without a depth, or alone, is none."""
-
-    def run_at(depth, tpot_ms, **changes):
-        energy = GenerationEnergy(
-            sensor="s", scope="board-input", output_token_gross_mj=9.0, decode_token=TokenEnergy(gross_mj=tpot_ms * 5, gross_u_mj=1.0)
-        )
-        generation = make_generation(
-            depth_tokens=depth, prompt_tokens=0, output_tokens=64, ttft=None, tpot=make_latency(p50_ms=tpot_ms),
-            decode_tokens_per_s=1000 / tpot_ms, energy=energy, read_bandwidth_mb_per_s=9000.0,
-        )  # fmt: skip
-        sha256 = f"{depth:064x}"
-        return make_record(
-            model=make_model(name="qwen", task="generation"), generation=generation,
-            dataset=msgspec.structs.replace(make_record().dataset, sha256=sha256), **changes,
-        )  # fmt: skip
-
-    text = printed(run_at(4096, 50.0), run_at(0, 20.0), run_at(1024, 25.0), run_at(0, 10.0, precision="int8"), width=140)
-    heading, columns, _, *rows = text[text.index("decoding over depth") :].splitlines()
-    assert heading.startswith("decoding over depth: qwen fp32 ")
-    assert columns.split() == ["depth", "TPOT", "ms", "tokens/s", "J/token", "read", "GB/s"]
-    assert [row.split() for row in rows[:3]] == [
-        ["0", "20", "50", "0.1", "9"],
-        ["1024", "25", "40", "0.125", "9"],
-        ["4096", "50", "20", "0.25", "9"],
-    ]
-    assert text.count("decoding over depth") == 1
-    assert "qwen 64 at depth 4096" in text
-    assert "decoding over depth" not in printed(run_at(0, 20.0), make_record(generation=make_generation()))
-
-
 def test_columns_that_nobody_fills_are_left_out():
     """No sensor and no photographs: no columns of dashes, and one line that says why."""
     text = printed(make_record(energy=None, energy_reason="no sensor", accuracy=None, accuracy_reason="no photographs"))

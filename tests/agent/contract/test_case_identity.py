@@ -43,7 +43,6 @@ CHANGES = {
     },
     "concurrency": {"load": Load(samples_per_query=1, samples=80, concurrency=4)},
     "prompt_tokens": {"generation": make_generation(prompt_tokens=64)},
-    "depth_tokens": {"generation": make_generation(depth_tokens=64)},
     "output_tokens": {"generation": make_generation(output_tokens=64)},
     "dataset_sha256": {"dataset": msgspec.structs.replace(make_record().dataset, sha256="0b" * 32)},
     "precision": {"precision": "int8"},
@@ -60,7 +59,6 @@ USUAL = {
     "batch": {"load": Load(samples_per_query=1, samples=80), "inputs": ()},
     "served_model": serving("llama"),
     "prompt_tokens": {"generation": make_generation()},
-    "depth_tokens": {"generation": make_generation(depth_tokens=0)},
     "output_tokens": {"generation": make_generation()},
     "deadline": {"steady": make_steady()},
 }
@@ -150,8 +148,8 @@ def test_facts_of_a_run_are_no_settings():
         ),
         ({"generation": make_generation(speculative="draft")}, "speculative draft"),
         (
-            {"runtime": make_runtime(options={"draft_model": "/a/b.gguf"}, facts={"draft_model_sha256": "0123456789" * 6 + "abcd"})},
-            "draft_model b.gguf 01234567",
+            {"runtime": make_runtime(options={"weights": "/a/b.gguf"}, facts={"weights_sha256": "0123456789" * 6 + "abcd"})},
+            "weights b.gguf 01234567",
         ),
         ({"cpus": (0, 3)}, "cpus 0 3"),
     ):
@@ -181,7 +179,7 @@ def test_other_keys_are_projections_of_the_identity():
     within_series = {field.name for field in FIELDS if "series" in field.may_change_in} - {"power_mode"}
     of_tags = {field.name for field in FIELDS if {*field.paths} & {*point_schema.TAGS.values()}}
     # The name of the data holds the lengths of language models; a name of a model has one task.
-    of_names = {"dataset_sha256", "prompt_tokens", "depth_tokens", "output_tokens", "task"}
+    of_names = {"dataset_sha256", "prompt_tokens", "output_tokens", "task"}
     assert {*point_schema.VARIANT} | of_tags | of_names == {*FIELD} - within_series
 
 

@@ -23,11 +23,6 @@ def test_an_order_may_sweep_the_lengths_of_a_language_model(tmp_path):
     assert [(case.runtime, case.prompt_tokens, case.output_tokens) for case in cases] == [("llama", 128, 16), ("llama", 512, 16)]
 
 
-def test_an_order_may_sweep_the_depth(tmp_path):
-    """As it may the lengths."""
-    assert [case.depth_tokens for case in expanded(tmp_path, "depth_tokens = [0, 4096]")] == [0, 4096]
-
-
 @pytest.mark.parametrize("keys", ["", 'runtime = "server"'])
 def test_an_order_may_bring_no_server(tmp_path, keys):
     """Its file would have the board send the contents of one of its files to any address."""

@@ -24,7 +24,7 @@ def test_an_order_comes_back_as_it_was_sent():
     """Every kind of work, and the server's acknowledgement."""
     works = [
         orders.Measure(suite=orders.Content(**SUITE)),
-        orders.Measure(suite=orders.Content(**SUITE), data=(orders.Data(**SUITE),), cool_down_s=2.0),
+        orders.Measure(suite=orders.Content(**SUITE), data=(orders.Data(**SUITE),)),
         orders.Update(version="1.2.3", bundle=orders.Content(**SUITE)),
         orders.Doctor(),
         orders.Logs(lines=5),

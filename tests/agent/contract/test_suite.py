@@ -67,19 +67,6 @@ def test_lengths_of_a_language_model_are_swept_and_have_defaults(tmp_path):
     assert _suite(tmp_path, text.format('mode = "normal"')).cases[0].queries == 64
 
 
-def test_depths_are_swept_without_a_prompt(tmp_path):
-    """A depth of 0 is one, too."""
-    cases = _suite(tmp_path, 'name = "m"\n[[case]]\nmodel = "a.json"\ndepth_tokens = [0, 1024]\noutput_tokens = 64\n').cases
-    assert [(case.depth_tokens, case.prompt_tokens, case.output_tokens, case.queries) for case in cases] == [
-        (0, None, 64, 11),
-        (1024, None, 64, 11),
-    ]
-    assert [case.label for case in cases] == [
-        "a.json replay 1 thread 64 tokens at depth 0",
-        "a.json replay 1 thread 64 tokens at depth 1024",
-    ]
-
-
 def test_a_replay_generates_where_lengths_are_given(tmp_path):
     """The same runtime name plays both kinds of recordings."""
     cases = _suite(tmp_path, 'name = "m"\n[[case]]\nmodel = "a.json"\n[[case]]\nmodel = "a.json"\nprompt_tokens = 8\n').cases
@@ -92,7 +79,6 @@ def test_a_key_of_one_scenario_chooses_it(tmp_path):
         ("rate_per_s = [1, 2]", "poisson"),
         ('rate_per_s = "auto"', "poisson"),
         ("concurrency = 2", "concurrent"),
-        ("turns = 2", "conversation"),
         ('runtime = "served"\nrate_per_s = 15\ndeadline = "60ms"', "steady"),
         ('runtime = "served"\nrate_per_s = 15\nqueue_frames = 2', "steady"),
     ]:
@@ -129,25 +115,12 @@ def test_what_a_language_model_cannot_have_is_refused(tmp_path):
         ('model = "m.server"\nruntime = "server"\nrate_per_s = 15\ndeadline = "60ms"', "single_stream, .* not steady"),
         ('model = "m.server"\nslo = "ttft=5"', "ttft=500ms"),
         ('model = "m.server"\nruntime = "served"\nslo = "ttft=500ms"', "slo ttft is of tokens, .* latency=50ms"),
-        ('model = "m.server"\nruntime = "served"\ntrace = "t.jsonl"', "served"),
         ('model = "m.server"\nscenario = "concurrent"', "concurrent needs concurrency"),
         ('model = "m.server"\nscenario = "single_stream"\nconcurrency = 2', "concurrency is for concurrent"),
         ('model = "a.gguf"\nscenario = "poisson"\nrate_per_s = 2', "llama answers one query after the other"),
         ('model = "a.json"\nprompt_tokens = 8\nscenario = "poisson"\nrate_per_s = 2', "replay answers one query after the other"),
         ('model = "a.gguf"\ndata = "i"', "data is not for language models"),
         ('model = "a.gguf"\nprompt_tokens = 0', "at least 1"),
-        ('model = "a.gguf"\nprompt_tokens = 8\ndepth_tokens = 8', "leave prompt_tokens or depth_tokens out"),
-        ('model = "a.server"\ndepth_tokens = 0\nscenario = "poisson"\nrate_per_s = 2', "leave poisson or depth_tokens out"),
-        ('model = "a.onnx"\nturns = 4', "conversation and trace are for language models"),
-        ('model = "a.gguf"\nturns = 4\ndepth_tokens = 8', "leave depth_tokens out"),
-        ('model = "a.gguf"\nturns = 4\nprompts = "p.jsonl"', "leave prompts out"),
-        ('model = "m.server"\nturns = 4\nconcurrency = 2', "turns is for conversation"),
-        ('model = "m.server"\nscenario = "poisson"\nrate_per_s = 2\nprefix_cache = "on"', "prefix_cache is for conversation"),
-        ('model = "a.gguf"\ntrace = "t.jsonl"', "llama answers one query after the other"),
-        ('model = "m.server"\nscenario = "trace"', "trace needs trace: add trace = FILE"),
-        ('model = "m.server"\ntrace = "t.jsonl"\noutput_tokens = 8', "leave output_tokens out"),
-        ('model = "m.server"\ntrace = "t.jsonl"\nturns = 2', "is for"),
-        ('model = "a.onnx"\ndepth_tokens = 0', "depth_tokens, output_tokens, .* are for language models"),
     ]:
         with table_row(keys), pytest.raises(ConfigError, match=says):
             _suite(tmp_path, f'name = "m"\n[[case]]\n{keys}\n')

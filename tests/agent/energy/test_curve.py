@@ -10,7 +10,6 @@ from edgemeter.agent.energy.per_inference import assess
 from edgemeter.agent.energy.sensor_run import EnergyRun
 from edgemeter.agent.energy.window import Window
 from tests.fixtures.power_traces import S, make_trace
-from tests.fixtures.sensor_worlds import World, coverage
 
 STRETCHES = [Window(0, 30 * S), Window(90 * S, 120 * S)]
 
@@ -64,13 +63,3 @@ def test_the_budget_holds_what_idle_power_did_unseen():
     assert terms["idle_wander"] > 0
     assert energy.net_u_mj > 2 * terms["idle_wander"]
     assert energy.gross_u_mj < terms["idle_wander"]
-
-
-@pytest.mark.long
-@pytest.mark.slow
-@pytest.mark.parametrize(("idle_s", "timed_s"), [(30, 60), (60, 60), (60, 300)])
-def test_net_intervals_hold_the_truth_while_idle_wanders(idle_s, timed_s):
-    """0.2 W with a correlation of 5 s: 90 to 100 of 100 draws hold, where blocks taken for independent held 66."""
-    result = coverage(World(wander_w=0.2, idle_s=idle_s, timed_s=timed_s), 100)
-    assert result.refusals == ()
-    assert result.net >= 0.9

@@ -125,19 +125,6 @@ def test_a_run_of_one_token_is_all_prefill_whatever_the_sensor():
     assert tokens.decode_reason == "queries of one token decode nothing"
 
 
-def test_a_query_at_a_depth_is_all_decoding_whatever_the_sensor():
-    """Its whole energy by all of its tokens, the first too; behind a server only what follows the first, as before."""
-    at_depth = replace(windows(), prompt_tokens=0, decodes_from_start=True)
-    tokens, _ = generation_energy(energy(), [trace(period_ms=1000.0)], at_depth, run())
-    assert tokens.decode_token.gross_mj == tokens.output_token_gross_mj == pytest.approx(PER_QUERY_MJ / 31)
-    assert tokens.decode_token.gross_u_mj == pytest.approx(100.0 / 31)
-    assert tokens.decode_token.net_mj == pytest.approx((PER_QUERY_MJ - IDLE_W * WHOLE_S * 1000) / 31)
-    assert (tokens.prefill_token, tokens.prefill_reason) == (None, "queries at a depth have no prompt")
-    served, _ = generation_energy(energy(), [trace()], replace(at_depth, decodes_from_start=False), run())
-    assert served.decode_token.gross_mj == pytest.approx(600.0, rel=0.05)
-    assert served.prefill_token is None
-
-
 def test_users_that_overlap_have_energy_by_the_request_only():
     """No reading is of one user's prefill or decode."""
     phases = windows()
@@ -210,23 +197,6 @@ def test_the_energy_of_decoding_is_by_the_tokens_that_came_in_it():
     assert (tokens.decode_token, tokens.decode_reason) == (None, "queries of one token decode nothing")
 
 
-def test_a_pictures_encoder_has_an_energy_of_its_own():
-    """Half a second of encoding at 14 W and half of prefill at 10 W: 7,000 mJ a picture, 50 mJ a prompt token, decode as ever."""
-
-    def with_pictures(at_s: float) -> float:
-        inside = 5 <= at_s < 5 + QUERIES * WHOLE_S
-        return 14.0 if inside and (at_s - 5) % WHOLE_S < PREFILL_S / 2 else power(at_s)
-
-    encode_ns = np.full(QUERIES, int(PREFILL_S / 2 * S))
-    readings = make_trace(with_pictures, 25 + QUERIES * WHOLE_S, seed=1, period_ms=20.0)
-    total_mj = PER_QUERY_MJ + 4.0 * PREFILL_S / 2 * 1000
-    tokens, _ = generation_energy(energy(gross_mj=total_mj), [readings], replace(windows(), image_encode_ns=encode_ns), run())
-    assert tokens.picture.gross_mj == pytest.approx(7000.0, rel=0.03)
-    assert tokens.prefill_token.gross_mj == pytest.approx(50.0, rel=0.03)
-    assert tokens.decode_token.gross_mj == pytest.approx(600.0, rel=0.03)
-    assert generation_energy(energy(), [trace()], windows(), run())[0].picture_reason is None
-
-
 def test_a_prompt_from_a_cache_or_with_reasoning_behind_it_has_no_energy_per_token():
     """Of a template's cached tokens the others would seem to take a third less; hidden thoughts would count as the prompt's."""
     series = [
@@ -240,49 +210,3 @@ def test_a_prompt_from_a_cache_or_with_reasoning_behind_it_has_no_energy_per_tok
         reason = generation_windows(series, 0, generation).prefill_reason
         assert word in (reason or "")
         assert bool(reason) == bool(word)
-
-
-def seen_late(at_s: float) -> float:
-    """Return what a sensor 0.3 s late shows of queries at 9 W for 2.4 s, of which a picture's encoder has half, and 5 W for 1.6 s."""
-    since_s = at_s - 0.3 - 5
-    return IDLE_W if not 0 <= since_s < QUERIES * WHOLE_S else 9.0 if since_s % WHOLE_S < 2.4 else 5.0
-
-
-def test_behind_a_picture_a_late_sensor_has_seen_the_encoder():
-    """Not the decode before the query: prefill is 1.2 s at 9 W, as the encoder is."""
-    encode_ns, gross_mj = np.full(QUERIES, int(1.2 * S)), 9000 * 2.4 + 5000 * 1.6
-    readings = make_trace(seen_late, 25 + QUERIES * WHOLE_S, seed=1, period_ms=20.0)
-    phases = replace(windows(prefill_s=2.4), image_encode_ns=encode_ns)
-    tokens, _ = generation_energy(energy(gross_mj=gross_mj), [readings], phases, run())
-    assert tokens.picture.gross_mj == pytest.approx(10_800.0, rel=0.03)
-    assert tokens.prefill_token.gross_mj == pytest.approx(108.0, rel=0.03)
-    assert tokens.decode_token.gross_mj == pytest.approx(8000.0 / 30, rel=0.03)
-
-
-def test_an_answer_of_one_token_behind_a_picture_is_not_all_prefill():
-    """The encoder's 2 s at 8 W are no part of the prefill's 2 s at 4 W."""
-    encode_ns = np.full(QUERIES, 2 * S)
-
-    def of_pictures(at_s: float) -> float:
-        inside = 5 <= at_s < 5 + QUERIES * WHOLE_S
-        return 1.0 if not inside else 8.0 if (at_s - 5) % WHOLE_S < 2 else 4.0
-
-    readings = make_trace(of_pictures, 25 + QUERIES * WHOLE_S, seed=1, period_ms=20.0)
-    phases = replace(windows(prefill_s=WHOLE_S, output_tokens=1), image_encode_ns=encode_ns)
-    tokens, _ = generation_energy(energy(gross_mj=24_000.0), [readings], phases, run())
-    assert tokens.picture.gross_mj == pytest.approx(16_000.0, rel=0.03)
-    assert tokens.prefill_token.gross_mj == pytest.approx(80.0, rel=0.03)
-
-
-def test_prompts_without_a_picture_have_no_part_in_the_energy_of_one():
-    """Every other query has one: half a second at 14 W, then as much prefill as is left of its second at 10 W."""
-    encode_ns = np.where(np.arange(QUERIES) % 2, 0, int(PREFILL_S / 2 * S))
-
-    def mixed(at_s: float) -> float:
-        query, since_s = divmod(at_s - 5, WHOLE_S)
-        return 14.0 if 0 <= query < QUERIES and query % 2 == 0 and since_s < PREFILL_S / 2 else power(at_s)
-
-    readings = make_trace(mixed, 25 + QUERIES * WHOLE_S, seed=1, period_ms=20.0)
-    tokens, _ = generation_energy(energy(), [readings], replace(windows(), image_encode_ns=encode_ns), run())
-    assert tokens.picture.gross_mj == pytest.approx(7000.0, rel=0.03)
-    assert tokens.prefill_token.gross_mj == pytest.approx(75.0, rel=0.03)

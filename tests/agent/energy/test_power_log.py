@@ -80,7 +80,7 @@ def test_the_gpus_of_a_log_are_added_up(logged):
     lines = [f"2026/05/22 11:00:0{second}.000, {index}, {power}" for second in (0, 1) for index, power in ((0, "100.0 W"), (1, "50.0 W"))]
     result = logged("timestamp, index, power.draw [W]", *lines)
     assert (result.energy_j, result.mean_power_w, result.source) == (pytest.approx(150), pytest.approx(150), "power.draw [W] of 2 GPUs")
-    with pytest.raises(ConfigError, match=r"of several GPUs: log `--query-gpu=timestamp,index,power\.draw`"):
+    with pytest.raises(ConfigError, match="of several GPUs: log `nvidia-smi --query-gpu="):
         logged("timestamp, power.draw [W]", *(line.replace(", 0, ", ", ").replace(", 1, ", ", ") for line in lines))
 
 

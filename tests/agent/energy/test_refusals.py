@@ -11,7 +11,6 @@ import pytest
 from edgemeter.agent import power
 from edgemeter.agent.bundle.recompute import FigureDifference, recompute
 from edgemeter.agent.contract import suite
-from edgemeter.agent.contract.record import RunRecord
 from edgemeter.agent.energy import per_inference, sensor_run
 from edgemeter.agent.energy.refusals import REVERSIBLE, SHUNTED, is_frozen
 from edgemeter.agent.energy.sampler import SensorTrace
@@ -21,8 +20,6 @@ from edgemeter.agent.machine.power_range import ANY_MACHINE, BOARDS
 from edgemeter.agent.power import Reading
 from edgemeter.agent.power.replay import ReplaySensor
 from edgemeter.agent.session import session
-from edgemeter.collector.compare import summary
-from edgemeter.collector.runs.cases import group_cases
 from tests.fixtures.faulty_sensors import Meter, Work, clips, draw_of, hangs, healthy, jumps, restarts, scaled
 from tests.fixtures.power_traces import AFTER, BEFORE, TIMED, S, assess, energy_of, load_step, make_counter, make_description, make_trace
 from tests.fixtures.replay_case import replay_case
@@ -237,22 +234,3 @@ def test_the_sensors_whose_remedy_is_a_direction_are_those_that_have_the_setting
     """A remedy that the sensor refuses would be worse than none; so with the shunt."""
     for setting, knowing in (("direction", REVERSIBLE), ("shunt_ohm", SHUNTED)):
         assert {name for name in power.SENSORS if setting in inspect.signature(power.sensor_class(name)).parameters} == knowing
-
-
-@pytest.mark.parametrize(("power_w", "reason"), [(-3.066, "its clamp or its wiring is reversed"), (0.0, "below what the plug can show")])
-def test_a_run_with_an_impossible_power_has_a_reason_and_no_energy_in_record_and_comparison(tmp_path, power_w, reason):
-    """A real session with a sensor that reads so: no energy in the record, and `compare` shows the reason."""
-    trace = tmp_path / "plug.json"
-    trace.write_text(json.dumps({"id": "plug", "scope": "wall-ac", "period_ms": 20, "t_s": [0, 1], "power_w": [power_w, power_w]}))
-    replay_case(tmp_path, "a", 5.0)
-    (tmp_path / "suite.toml").write_text(
-        'name = "s"\n[[case]]\nmodel = "a.replay.json"\nmode = "rapid"\nrepeats = 1\nidle_seconds = 0.5\nagreement = "never"\n'
-    )
-    cases = suite.read(tmp_path / "suite.toml")
-    (record,) = session.measure(cases, session.DeviceIdentity("bench", "f"), {"plug": ReplaySensor(str(trace))}, "", lambda _: None)
-    assert isinstance(record, RunRecord), record
-    assert record.energy is None
-    assert reason in record.energy_reason
-    assert "energy" not in record.provenance
-    (case,), _ = group_cases([record])
-    assert summary.energy_of(case.runs)[:2] == (None, record.energy_reason)

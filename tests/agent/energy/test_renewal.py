@@ -9,7 +9,6 @@ from edgemeter.agent.contract.record_figures import Averaging
 from edgemeter.agent.energy.curve import PowerCurve
 from edgemeter.agent.energy.per_inference import assess
 from edgemeter.agent.energy.renewal import keeps_step, may_keep_step, renewal_of, unseen_phases_ns
-from edgemeter.agent.energy.sampler import SPAN_SPREAD
 from tests.fixtures.sensor_worlds import World, coverage, draw_trial
 
 
@@ -222,13 +221,3 @@ CLOCKS = {
     "25 ms of 100 ms, 27.3 fps": World(update_s=(0.1, 0.1), seen=0.25, jitter=0, fps=27.3),
     "25 ms of 100 ms, 30 fps, queries unknown": World(update_s=(0.1, 0.1), seen=0.25, knows_queries=False),
 }
-
-
-@pytest.mark.long
-@pytest.mark.slow
-@pytest.mark.parametrize("span_spread", [0.0, SPAN_SPREAD])
-@pytest.mark.parametrize("fps", [5, 10, 30, 100])
-def test_a_load_locked_to_the_sensor_is_refused(fps, span_spread):
-    """Every one of 100 draws, whatever the phase of the clock, in older recordings too."""
-    world = World(update_s=(0.1, 0.1), seen=0.25, jitter=0, fps=fps, span_spread=span_spread)
-    assert len(coverage(world, 100).refusals) == 100

@@ -5,7 +5,6 @@ import math
 import subprocess
 import sys
 import time
-from contextlib import contextmanager
 from types import SimpleNamespace
 
 import pytest
@@ -13,8 +12,6 @@ import pytest
 from edgemeter.agent.base import config
 from edgemeter.agent.energy import sensor_run, watch
 from edgemeter.agent.energy.watch import EnergyWatch
-from edgemeter.agent.power.detect import MissingSensor
-from edgemeter.agent.power.replay import ReplaySensor
 
 
 @pytest.fixture
@@ -128,29 +125,6 @@ def test_idle_lasts_as_long_as_the_slowest_sensor_needs_and_this_is_known_before
         wide = f"less than {work_s} s of work gets a wide interval"
         takes = f"a net energy takes {quiet_s} s of idle before and after"
         assert before[0] == f"{name}: with a reading every {period_ms} ms {wide}, {takes}"
-
-
-def test_a_configured_sensor_that_is_absent_is_named_before_the_watch(tmp_path, hasty, monkeypatch):
-    """And is among the reasons afterwards."""
-    monkeypatch.setattr(watch, "open_sensors", _with_a_missing_one(tmp_path))
-    notes = []
-    with EnergyWatch(settings=config.Config(), report=notes.append) as watching:
-        pass
-    assert notes[0] == "power: rails; shelly is here and cannot be read: no answer"
-    assert "shelly: is here and cannot be read: no answer" in watching.seen.energies.reason
-    assert hasty
-
-
-def _with_a_missing_one(tmp_path):
-    @contextmanager
-    def opened(*_):
-        rails = ReplaySensor(_replayed(tmp_path)["meter"]["path"])
-        yield (
-            {"shelly": MissingSensor("is here and cannot be read: no answer"), "rails": rails},
-            "rails; shelly is here and cannot be read: no answer",
-        )
-
-    return opened
 
 
 @pytest.mark.slow

@@ -212,10 +212,9 @@ def test_an_answer_without_drafts_takes_nothing_from_the_others(tmp_path):
     run = measured(path)
     server.close()
     generation = run.generation
-    answers, tokens = generation.drafted_tokens // 4, run.latency.count * 5
+    answers = generation.drafted_tokens // 4
     assert abs(answers - run.latency.count / 2) <= 1
     assert generation.drafted_tokens == 2 * generation.accepted_tokens
-    assert generation.step_tokens == tokens / (tokens - 2 * answers)
 
 
 class Silent(ReplayGenerator):

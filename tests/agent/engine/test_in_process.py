@@ -285,7 +285,6 @@ def test_the_words_on_threads_follow_what_is_known():
         ("executorch", "xnnpack", "executorch 2T"),
         ("llama", "cpu", "llama 2T"),
         ("llama", "gpu", "llama gpu 2T"),
-        ("genai", "cuda", "genai cuda 2T"),
         ("litert", "gpu,cpu", "litert gpu,cpu 2T"),
         ("edgetpu", "usb:0,std", "edgetpu 2T"),
     ],

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from edgemeter.agent.base.errors import ConfigError, MeasurementError, UnavailableError
+from edgemeter.agent.base.errors import ConfigError, UnavailableError
 from edgemeter.agent.generators import ChatMessage, Limits, llama_c_api, llama_settings
 from edgemeter.agent.generators.llama_engine import LlamaCpp
 from edgemeter.agent.machine.load import MemInfo
@@ -91,13 +91,10 @@ def test_its_own_timings_count_the_same_tokens_within_ours(opened):
 
 
 def test_what_the_engine_did_not_do_counts_no_token_in_its_timings(opened):
-    """An answer of one token has no decode step, and behind a filled context there is no prefill: llama.cpp counts one of each."""
+    """An answer of one token has no decode step: llama.cpp counts one."""
     engine, _ = opened()
     timings = engine.bind([1, *range(10, 60)], Limits(1))(lambda _: None).own
     assert (timings.prefilled_tokens, timings.decode_ms, timings.decoded_tokens) == (51, 0.0, 0)
-    engine.fill([1, *range(10, 60)])
-    timings = engine.bind_behind(60, Limits(4))(lambda _: None).own
-    assert (timings.prefill_ms, timings.prefilled_tokens, timings.decoded_tokens) == (0.0, 0, 4)
 
 
 def test_the_end_of_text_ends_a_query_only_if_it_may(opened):
@@ -111,17 +108,6 @@ def test_the_end_of_text_ends_a_query_only_if_it_may(opened):
     going_on = engine.bind([1, ends[0]], Limits(30))(lambda _: None)
     assert ended.output_tokens < going_on.output_tokens == 30
     assert going_on.tokens[: ended.output_tokens] == ended.tokens
-
-
-def test_a_stop_text_ends_a_query(opened):
-    """A query is over as soon as its text holds one of the stops."""
-    engine, _ = opened()
-    prompt = [1, 100, 101, 102]
-    answer = engine.bind(prompt, Limits(20))(lambda _: None)
-    stop = next(sign for sign in answer.text if sign.isalnum() and sign.isascii())
-    stopped = engine.bind(prompt, Limits(20, stops=(stop,)))(lambda _: None)
-    assert stopped.ended == "stop"
-    assert stopped.text.endswith(stop)
 
 
 def test_a_chat_goes_through_the_models_own_template(opened):
@@ -198,26 +184,6 @@ def test_a_build_with_other_structs_is_refused():
         )
 
 
-def test_a_recurrent_memory_is_put_back_from_its_saved_state(tmp_path):
-    """It cannot forget a part: removing what was decoded is refused by the engine, restoring the state is not."""
-    pytest.importorskip("gguf")
-    from tests.fixtures.generators.make_mamba import write  # noqa: PLC0415 - needs gguf
-
-    write(tmp_path / "mamba.gguf")
-    generator = LlamaCpp()
-    loaded = generator.load(tmp_path / "mamba.gguf", Options(), 64)
-    assert loaded.kv_token_bytes is None
-    filling = loaded.text_tokens[3:40].tolist()
-    expected = generator.bind([*filling, 50], Limits(8))(lambda _: None).tokens
-    generator.fill(filling)
-    answers = [generator.bind_behind(token, Limits(8))(lambda _: None).tokens for token in (50, 51, 50)]
-    assert answers[0] == answers[2] == expected != answers[1]
-    generator._state = None
-    with pytest.raises(MeasurementError, match="back to a depth of 37 tokens"):
-        generator.bind_behind(50, Limits(8))
-    generator.close()
-
-
 @pytest.mark.parametrize(("interval", "layers"), [(2, 2), (None, 1)])
 def test_the_cache_of_a_hybrid_model_is_that_of_the_layers_that_attend(tmp_path, interval, layers):
     """Of four layers two do, or by the engine's default one: keys and values of 2 heads of 128 in f16, as the engine states them."""
@@ -230,16 +196,3 @@ def test_the_cache_of_a_hybrid_model_is_that_of_the_layers_that_attend(tmp_path,
         assert any(f"size = {2 * layers:7.2f} MiB (  2048 cells" in line for line in generator._log.lines)
     assert loaded.kv_token_bytes == pytest.approx(layers * 2 * 2 * 128 * 2)
     assert loaded.kv_cache_mb == pytest.approx(2048 * loaded.kv_token_bytes / 1e6)
-
-
-def test_what_choices_begin_with_is_processed_once(opened, monkeypatch):
-    """40 tokens before four choices: 46 are processed instead of 166, and the likelihoods are the same."""
-    engine, _ = opened()
-    context, choices = [1, *range(30, 69)], [[70, 71, 72], [80, 81, 82], [90], [100, 101, 102]]
-    separate = [engine.likelihoods([*context, *choice])[-len(choice) :] for choice in choices]
-    processed, decode = [], engine._decode
-    monkeypatch.setattr(engine, "_decode", lambda batch: (processed.append(batch.n_tokens), decode(batch)))
-    shared = engine.likelihoods_behind(context, choices)
-    for together, alone in zip(shared, separate, strict=True):
-        assert together == pytest.approx(alone, abs=1e-4)
-    assert sum(processed) == len(context) + sum(len(choice) - 1 for choice in choices) == 46

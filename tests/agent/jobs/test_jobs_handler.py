@@ -200,17 +200,6 @@ def test_a_job_waits_while_somebody_measures_by_hand(device):
     assert device.final().state == "done"
 
 
-def test_cool_down_lies_between_two_measurements(device):
-    """The second waits from the end of the first."""
-    device.order(device.measure(), job="first")
-    device.final("first")
-    device.order(device.measure(cool_down_s=3.0), job="second")
-    device.final("second")
-    first, second = sorted(Journal(device.home / journal.JOURNAL_FILE).latest(2), key=lambda entry: entry.place)
-    assert second.started_ns - first.ended_ns > 2.5e9
-    assert any(report.reason == "cooling down for 3 s" for report in device.reports)
-
-
 @pytest.mark.parametrize(
     ("work", "reason"),
     [

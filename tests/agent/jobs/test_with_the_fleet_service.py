@@ -71,7 +71,7 @@ def idle_folder(tmp_path):
     fleet_folder = give_service(FleetFolder(tmp_path / "fleet"))
     registry = Registry(fleet_folder.registry)
     with registry.transaction() as connection:
-        devices.put(connection, Device(DEVICE, FLEET, "serial", "pi5", (), "accepted", None, None, 1, 1))
+        devices.put(connection, Device(DEVICE, FLEET, "serial", "pi5", (), "accepted", 1, 1))
     registry.close()
     return fleet_folder
 
@@ -295,7 +295,7 @@ def test_a_page_follows_a_campaign_run_by_run_and_lets_a_lost_device_go(folder, 
     first = collector()
     registry = Registry(folder.registry)
     with registry.transaction() as connection:
-        devices.put(connection, Device("pi-away", FLEET, "another", "pi5", (), "accepted", None, None, 1, 1))
+        devices.put(connection, Device("pi-away", FLEET, "another", "pi5", (), "accepted", 1, 1))
     registry.close()
     agent.start()
     begun(folder, tmp_path, seconds=60)

@@ -1,12 +1,10 @@
 """Facts about `edgemeter.agent.machine.machine`."""
 
 import os
-import tempfile
 from pathlib import Path
 
 from edgemeter.agent.machine.machine import Machine, recorded
 from tests.fixtures.machine_trees import write
-from tests.fixtures.ordinary_user import closed_mode, ordinary_user
 
 
 def test_text_comes_without_its_nul_and_new_line(tmp_path):
@@ -33,19 +31,3 @@ def test_a_driver_that_would_block_gives_none():
     finally:
         os.close(reader)
         os.close(writer)
-
-
-def test_a_folder_that_is_closed_to_us_is_empty():
-    """Files in it are none, and finding in it finds nothing, without an exception."""
-    # pytest's own folders are closed to other users.
-    with tempfile.TemporaryDirectory() as folder:
-        root = write(Path(folder) / "root", {"sys/zone1": "1"})
-        Path(folder).chmod(0o755)
-        machine = recorded(root)
-        for closed in (root / "sys", root):
-            closed.chmod(closed_mode())
-            try:
-                with ordinary_user():
-                    assert (machine.text("sys/zone1"), machine.find("sys/zone*"), machine.find("*/zone1")) == (None, [], [])
-            finally:
-                closed.chmod(0o755)

@@ -94,19 +94,6 @@ def test_another_server_at_the_same_port_of_another_address_is_not_meant():
             process.communicate()
 
 
-def test_a_child_that_has_ended_and_waits_for_its_parent_has_no_memory():
-    """Until the server asks for its exit the kernel lists it, without a size."""
-    script = (
-        "import os, socket, sys; server = socket.create_server(('127.0.0.1', 0)); child = os.fork() or os._exit(0); "
-        "os.waitid(os.P_PID, child, os.WEXITED | os.WNOWAIT); print(server.getsockname()[1], flush=True); sys.stdin.read()"
-    )
-    with subprocess.Popen([sys.executable, "-c", script], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdout is not None
-        port = int(process.stdout.readline())
-        assert served_memory(f"http://127.0.0.1:{port}").peak_mb > 1
-        process.communicate()
-
-
 @pytest.mark.parametrize("bound", ["", "127.0.0.1"])
 def test_a_server_of_any_address_answers_at_this_one(bound):
     """Most servers bind either: an empty name is any address."""

@@ -187,9 +187,7 @@ def test_a_current_at_the_end_of_the_range_is_no_reading(tmp_path):
     for number, (name, shunt_uohm, gain, last_ma) in enumerate(
         [
             ("ina219", 100_000, None, 3200),
-            ("ina226", 100_000, None, 819),
             ("ina226", 2_000, None, 40_959),
-            ("ina238", 10_000, None, 16_384),
             ("ina238", 10_000, 1, 4096),
             ("ina260", None, None, 40_959),
         ]

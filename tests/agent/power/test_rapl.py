@@ -1,15 +1,12 @@
 """Facts about `edgemeter.agent.power.rapl`."""
 
 import shutil
-import tempfile
-from pathlib import Path
 
 import pytest
 
 from edgemeter.agent.base.errors import TransientError, UnavailableError
 from edgemeter.agent.power.rapl import Rapl
 from tests.fixtures.machine_trees import intel_pc, rapl_zone, write
-from tests.fixtures.ordinary_user import closed_mode, ordinary_user
 
 RANGE_UJ = 262_143_328_850
 
@@ -109,24 +106,6 @@ def test_a_machine_without_counters_is_reported(tmp_path):
     write(tmp_path, rapl_zone("intel-rapl-mmio:0", "package-0", 1))
     with pytest.raises(UnavailableError, match="no RAPL counter"):
         Rapl(tmp_path).describe()
-
-
-def test_counters_that_only_root_may_read_come_with_the_remedy():
-    """As an ordinary user: the command that opens them; and a /sys that is closed altogether is no traceback."""
-    # pytest's own folders are closed to other users.
-    with tempfile.TemporaryDirectory() as folder:
-        machine = _Machine(intel_pc(Path(folder)))
-        Path(folder).chmod(0o755)
-        energy = machine.root / "sys/class/powercap/intel-rapl:0/energy_uj"
-        energy.chmod(closed_mode())
-        with ordinary_user(), pytest.raises(UnavailableError, match="sudo chmod a\\+r"):
-            machine.sensor().describe()
-        (machine.root / "sys").chmod(closed_mode())
-        try:
-            with ordinary_user(), pytest.raises(UnavailableError, match="Permission denied"):
-                machine.sensor().describe()
-        finally:
-            (machine.root / "sys").chmod(0o700)
 
 
 def test_a_counter_that_garbles_fails_once_and_one_that_goes_is_gone(pc):

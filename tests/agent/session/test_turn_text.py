@@ -14,7 +14,6 @@ from edgemeter.agent.quality.perplexity import Perplexity
 from edgemeter.agent.session import in_turn, session, turn_figures
 from tests.fixtures.record_factory import make_generation, make_generation_energy, make_latency, make_record
 from tests.fixtures.replay_case import replay_case
-from tests.fixtures.rows import table_row
 
 BENCH = in_turn.Bench(session.DeviceIdentity("bench", "lab"), {}, "no sensor here", lambda _: None)
 TEXT = {"rule": "llama-perplexity", "context_tokens": 512, "bos_token": 1, "chunks": 4, "counted_tokens": 1020, "text_sha256": "a" * 64}
@@ -242,19 +241,6 @@ def test_another_order_of_a_file_is_other_questions(compare):
     assert "ttft" not in absent(repeated)
 
 
-def test_other_depths_are_not_compared(compare):
-    """At a depth no prompt has a length, and each token reads what is in the cache: 4096 behind it are other work than none."""
-    at_depth = {"prompt_tokens": 0, "ttft": None, "ttft_reason": "none has a prompt", "token_mj": 9.0}
-    for depth, reason in ((0, "depths of 4096 against 0 tokens are other work"), (None, "depths of 4096 against no tokens are other work")):
-        comparison = compare(
-            lambda _, depth=depth: language_run(depth_tokens=depth, **at_depth),
-            lambda _: language_run(tpot_ms=15.0, depth_tokens=4096, **at_depth),
-            rounds=2,
-        )
-        with table_row(str(depth)):
-            assert (absent(comparison)["tpot"], absent(comparison)["energy"]) == (reason, reason)
-
-
 def test_questions_that_count_unequally_have_no_energy_of_a_right_answer(compare):
     """And the comparison has the reason."""
     unequal = msgspec.structs.replace(exact_match(0.5), images=50)
@@ -297,40 +283,6 @@ def test_of_other_tokenizers_the_limit_is_on_the_perplexity_of_the_firsts_tokens
     assert compare_models.pick_text(comparison).endswith("; what has at most 1.05 times A's perplexity is allowed.")
 
 
-def test_a_draft_that_is_hardly_ever_right_is_slower_than_none(compare):
-    """The sentence states what was accepted, and what follows for decoding; a draft on both sides is no difference."""
-    draft = {"speculative": "draft", "drafted_tokens": 1000, "accepted_tokens": 30, "step_tokens": 1.03}
-    comparison = compare(lambda n: language_run(100.0, 10.0 + 0.01 * n), lambda n: language_run(100.0, 14.0 - 0.01 * n, **draft))
-    assert comparison.contrasts[0].sentence.endswith(
-        "with a draft (3% of its guesses are accepted, 1.03 tokens a step) it decodes slower than without"
-    )
-    comparison = compare(lambda n: language_run(100.0, 10.0 + 0.01 * n), lambda n: language_run(100.0, 5.0 - 0.01 * n, **draft))
-    assert "it decodes faster than without" in comparison.contrasts[0].sentence
-    comparison = compare(lambda n: language_run(100.0, 10.0 + 0.01 * n, **draft), lambda n: language_run(100.0, 5.0 - 0.01 * n, **draft))
-    assert "without" not in comparison.contrasts[0].sentence
-
-
-def drafted(tpot_ms, sha256, kv_type=None):
-    """Return a run with a draft of which 70% was accepted."""
-    run = language_run(100.0, tpot_ms, speculative="draft", drafted_tokens=1000, accepted_tokens=700)
-    model = msgspec.structs.replace(run.generation.model, kv_type=kv_type or run.generation.model.kv_type)
-    generation = msgspec.structs.replace(run.generation, model=model)
-    return msgspec.structs.replace(run, generation=generation, model=msgspec.structs.replace(run.model, sha256=sha256))
-
-
-def test_a_draft_is_judged_against_the_same_model_and_cache_only(compare):
-    """What a smaller model saves is not the draft's; without a TPOT there is nothing to say."""
-    plain = language_run(100.0, 13.0)
-    same, other = plain.model.sha256, "f" * 64
-    for contender, is_judged in ((drafted(10.0, same), True), (drafted(10.0, other), False), (drafted(10.0, same, "q8_0"), False)):
-        comparison = compare(lambda n: language_run(100.0, 13.0 + 0.01 * n), lambda _, run=contender: run, rounds=3)
-        assert ("it decodes faster than without" in comparison.contrasts[0].sentence) == is_judged
-    unstreamed = msgspec.structs.replace(drafted(10.0, same).generation, tpot=None, streaming_reason="it came in one piece")
-    without = msgspec.structs.replace(drafted(10.0, same), generation=unstreamed)
-    comparison = compare(lambda _: language_run(100.0, 13.0), lambda _: without, rounds=3)
-    assert "with a draft" not in comparison.contrasts[0].sentence
-
-
 def test_an_older_score_counts_where_the_newest_run_has_none(compare):
     """One failed answer of the last round takes no side's score away, and so not the gate."""
     comparison = compare(
@@ -353,12 +305,11 @@ def test_a_side_without_any_score_is_out(compare):
 
 
 def test_a_refused_side_changes_no_perplexity_of_the_others(monkeypatch, tmp_path):
-    """A model that does not fit into memory is not scored, and does not make the chunks shorter; a draft is scored with its model."""
+    """A model that does not fit into memory is not scored, and does not make the chunks shorter."""
     cases = [
         msgspec.structs.replace(replay_case(tmp_path, f"side{n}", 1.0), prompt_tokens=64, output_tokens=64, options=options)
         for n, options in enumerate(({}, {}, {}))
     ]
-    cases.append(msgspec.structs.replace(cases[0], options={"draft_model": "small.gguf", "draft_tokens": "2"}))
     scored_cases = []
 
     def score(case, _text, context_tokens):
@@ -368,5 +319,5 @@ def test_a_refused_side_changes_no_perplexity_of_the_others(monkeypatch, tmp_pat
     monkeypatch.setattr(turn_figures, "text_perplexity", score)
     texts = turn_figures.score_texts(cases, "a text", {2: ConfigError("needs 9 GB")})
     assert texts[2] == "needs 9 GB"
-    assert [getattr(text, "value", None) for text in texts] == [1.5, 1.5, None, 1.5]
+    assert [getattr(text, "value", None) for text in texts] == [1.5, 1.5, None]
     assert scored_cases == [(cases[0].model, 512, {}), (cases[1].model, 512, {})]

@@ -87,8 +87,6 @@ def test_a_rule_is_violated_by_one_run_and_just_not_by_another():
         ("unstreamed", {"streaming_reason": "it came in one piece", "ttft": None}, {}),
         ("early-ends", {"ended_early": 1, "ends_at": "end_of_text", "output_lengths": LENGTHS}, {"ended_early": 0}),
         ("cache-unknown", {"cached_tokens": None}, {"cached_tokens": 0}),
-        ("cache-unknown", {"cached_tokens": None, "depth_tokens": 64}, {"cached_tokens": 64, "depth_tokens": 64}),
-        ("depth-not-kept", {"cached_tokens": 63, "depth_tokens": 64}, {"cached_tokens": 64, "depth_tokens": 64}),
         ("short-output", {"ended_early": 1}, {"ended_early": 1, "ends_at": "end_of_text"}),
         ("estimated-tokens", {"counts": "estimated"}, {"counts": "usage"}),
         ("served", {"is_local": False}, {"is_local": True}),
@@ -210,7 +208,7 @@ def test_steps_that_an_engine_computes_before_it_hands_the_first_token_over_are_
 def test_of_a_prompt_partly_from_a_cache_only_the_processed_tokens_take_time():
     """Of 256 tokens 33 are processed, in 3.3 ms by our stamps and in 3.0 ms by the engine's: 0.3 ms, as our own work takes."""
     cached = {
-        "prompt_tokens": 256, "cached_tokens": 223, "prefix_cache": "on", "ttft": summarise_latency(np.full(30, 3_300_000)),
+        "prompt_tokens": 256, "cached_tokens": 223, "ttft": summarise_latency(np.full(30, 3_300_000)),
         "prefill_tokens_per_s": 33 / 3.3e-3,
     }  # fmt: skip
     assert "own-timings-differ" not in violated(generating(**cached, own_prefill_tokens_per_s=33 / 3.0e-3))
@@ -230,34 +228,10 @@ def test_parts_that_miss_the_request_make_a_run_suspect():
             assert any(reason.startswith("parts-miss-request") for reason in judged.reasons) == is_violated
 
 
-def test_a_picture_and_tokens_of_the_first_moment_are_no_energy_that_is_missing():
-    """Encoding 16 J, prefill 8 J and decode 20 J make a request of 44 J; 4 of 11 tokens with the first moment share no decode."""
-    energies = make_generation_energy(
-        prefill_token=TokenEnergy(gross_mj=8000 / 512, gross_u_mj=0.1),
-        decode_token=TokenEnergy(gross_mj=20_000 / 7, gross_u_mj=10.0),
-        picture=TokenEnergy(gross_mj=16_000.0, gross_u_mj=100.0),
-    )
-    run = generating(energy=energies)
-    token = np.concatenate([np.full(4, TTFT_NS), TTFT_NS + STEP_NS * np.arange(1, 8)])
-    pieces = [entry for entry in run.samples if entry.name not in ("token", "latency")]
-    pieces += [samples.pack("token", "ns", np.tile(token, QUERIES)), samples.pack("latency", "ns", np.full(QUERIES, token[-1]))]
-    encode_ns = np.full(QUERIES, TTFT_NS // 2)
-    for pictures, gross_mj, is_violated in [
-        (encode_ns, 44_000.0, False), (encode_ns, 28_000.0, True),
-        (encode_ns * (np.arange(QUERIES) % 2), 36_000.0, False),
-    ]:  # fmt: skip
-        with table_row(gross_mj):
-            series_of_run = (*pieces, samples.pack("image_encode", "ns", pictures))
-            spent = make_energy(sensor="ina219", gross_mj=gross_mj, gross_u_mj=100.0)
-            measured_run = msgspec.structs.replace(run, samples=series_of_run)
-            judged = verdict.judge(measured_run, conditions(), environment(), energies=(spent,))
-            assert any(reason.startswith("parts-miss-request") for reason in judged.reasons) == is_violated
-
-
 def decoding(tokens_per_s: float, weights_mb: float, kv_token_bytes: float | None = None) -> MeasuredRun:
-    """Return a run that decodes a model of this size at this rate, 1,024 tokens deep; its bandwidths are worked out as those of a run."""
+    """Return a run that decodes a model of this size at this rate, behind 1,024 tokens; its bandwidths are worked out as those of a run."""
     model = LanguageModel(weights_mb=weights_mb, kv_token_bytes=kv_token_bytes)
-    rates = {"decode_tokens_per_s": tokens_per_s, "own_decode_tokens_per_s": None, "depth_tokens": 1024, "prompt_tokens": 0}
+    rates = {"decode_tokens_per_s": tokens_per_s, "own_decode_tokens_per_s": None, "prompt_tokens": 1024}
     read, with_cache = bandwidths_mb_per_s(make_generation(**rates, model=model), overlap=False)
     return generating(**rates, model=model, weight_bandwidth_mb_per_s=read, read_bandwidth_mb_per_s=with_cache)
 

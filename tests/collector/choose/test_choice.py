@@ -218,13 +218,6 @@ def test_an_error_rate_is_limited_from_above_and_its_loss_is_a_rise():
     assert [step.name for step in choice_of("accuracy<=.112", fp32, int8, by="latency").next] == ["int8 on litert"]
 
 
-def test_where_every_case_fails_the_nearest_is_named_and_nothing_is_to_be_measured():
-    """More runs would not help."""
-    choice = choice_of("p50<=1ms", *sides())
-    assert choice.sentence.startswith("Ship none of 2 cases: none meets every limit; the nearest is int8 on litert (latency p50 4.")
-    assert choice.next == ()
-
-
 def test_without_a_case_the_error_has_a_remedy():
     """An empty store is no failure of the reader."""
     with pytest.raises(UnavailableError, match="edgemeter run"):

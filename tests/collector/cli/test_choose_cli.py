@@ -42,13 +42,6 @@ def test_the_sentence_comes_first_and_the_exit_status_is_that_of_the_choice(stor
             assert result.output.startswith(beginning)
 
 
-def test_piped_output_has_a_line_for_each_case(store):
-    """Nothing is folded where no terminal limits the width."""
-    lines = run(store, "--choose", "p50<=8ms").output.splitlines()
-    assert [line.split()[0] for line in lines[2:4]] == ["ship", "does"]
-    assert "of at most 8 ms" in lines[3]
-
-
 def test_json_and_csv_have_every_case_with_its_bounds(store):
     """Machines get all digits, and what is missing as null."""
     choice = json.loads(run(store, "--choose", "p50<=8ms, p99<=33ms", "--json").output)

@@ -6,7 +6,6 @@ import json
 import pytest
 from click.testing import CliRunner
 
-from edgemeter.agent.base.errors import UnavailableError
 from edgemeter.collector.cli.compare import compare
 from tests.fixtures.comparison_factory import OTHER_DATA, day_by_day, document, make_reference, make_run
 from tests.fixtures.rows import table_row
@@ -26,14 +25,6 @@ def store(tmp_path):
 def run(*arguments):
     """Run the command; an error of ours comes through."""
     return CliRunner().invoke(compare, list(arguments), catch_exceptions=False)
-
-
-def test_the_table_ends_with_verdicts_and_the_nearest_case(store):
-    """In words, with the interval and what it rests on."""
-    output = run("--reference", "reference", "--ledger", store).stdout
-    assert "latency: slower: 5 times as long (95%:" in output
-    assert "3 days against 3 days; within this board" in output
-    assert "nearest to tiny-detector fp32 on onnx, pi-2 is tiny-detector fp32 on onnx, server-1, which differs in data" in output
 
 
 def test_a_row_carries_its_interval_and_verdict(store):
@@ -88,14 +79,6 @@ def test_what_matters_is_a_percentage_or_a_ratio(tmp_path):
         row = json.loads(run("--reference", "reference", "--ledger", str(path), "--matters", text, "--json").stdout)["rows"][1]
         findings.append(row["latency_verdict"])
     assert findings == ["higher", "alike", "alike"]
-
-
-def test_an_empty_store_has_no_view(tmp_path):
-    """It says how runs come into it."""
-    empty = tmp_path / "empty.json"
-    empty.write_text('{"runs": []}')
-    with pytest.raises(UnavailableError, match="has no run yet"):
-        run("--view", "matrix", "--ledger", str(empty))
 
 
 def test_a_fleet_stands_below_each_other_in_the_matrix(tmp_path):

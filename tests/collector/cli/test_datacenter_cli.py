@@ -182,16 +182,6 @@ def test_a_server_of_the_same_class_of_precision_stands_against_the_edge(store):
     assert any("not like with like" in note for note in printed["notes"])
 
 
-def test_what_is_no_number_is_wrong_usage(store):
-    """Reported in a line, not in a traceback."""
-    path = store(*edge_runs(), *server_runs())
-    for arguments in (("--rate", "nan"), ("--rate", "inf"), ("--bytes", "nan")):
-        with table_row(arguments):
-            result = run("--ledger", path, *arguments)
-            assert result.exit_code == 2
-            assert "is not a finite number" in result.stderr
-
-
 def test_the_energy_is_of_the_level_that_the_board_has_now(store):
     """Sixty days of which the last twenty take a tenth more: 110 mJ and not 100; the caution says since when."""
     where = store(*make_days(noisy(100, 60, step_at=40, step_ratio=1.1)), *server_runs())

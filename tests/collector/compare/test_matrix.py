@@ -1,14 +1,8 @@
-import csv
-import io
-import json
-
 import pytest
 
-from edgemeter.agent.base.documents import json_document
 from edgemeter.agent.contract import record_conditions
 from edgemeter.agent.contract.record_figures import Neighbour, Together
 from edgemeter.collector.compare import views
-from edgemeter.collector.compare.comparison import most_precise, not_ranked
 from edgemeter.collector.compare.matrix import coverage, matrix
 from edgemeter.collector.compare.summary import summaries_of
 from edgemeter.collector.compare.trade_off import trade_offs
@@ -132,15 +126,6 @@ def test_a_power_mode_is_a_column_of_its_own():
     assert matrix_of(*runs).columns == ("pi-1 (15W)", "pi-1 (MAXN)")
 
 
-def test_rows_are_the_same_in_json_and_csv():
-    """A cell is a row, whatever its state."""
-    rows = views.matrix_rows(matrix_of(make_run(), make_reference(), make_run("pi-2", model="other")))
-    table = list(csv.DictReader(io.StringIO(views.to_csv(rows))))
-    document = json.loads(json_document({"matrix": rows}))["matrix"]
-    assert len(rows) == len(table) == len(document) == 6
-    assert [row["state"] for row in table] == [row["state"] for row in document]
-
-
 def test_the_front_holds_what_nothing_beats_and_names_what_beats_the_rest():
     """Models compete with each other on the same images; a slower and worse one is beaten by the cheapest better one."""
     runs = [
@@ -173,33 +158,6 @@ def test_a_ruined_file_has_no_place_on_the_front():
     )
     assert [point.case.key.precision for point in by_class[0].places] == ["fp32"]
     assert "is not ranked" in absent[0].reason
-
-
-def test_the_gate_decides_the_same_for_the_most_precise_as_for_all():
-    """Whatever the precision, the accuracy and the input size of 60 cases."""
-    runs = []
-    for number in range(60):
-        sized = record_conditions.Tensor(name="x", shape=(1, 3, 32 * (1 + number % 2), 32), dtype="float32")
-        runs.append(
-            make_run(
-                f"pi-{number}", precision=("fp32", "int8", "fp16")[number % 3], ap=(0.6, 0.55, 0.5, 0.2)[number % 4],
-                inputs=() if number % 7 == 0 else (sized,), model=("a", "b")[number % 5 == 0],
-            )
-        )  # fmt: skip
-    summaries = views.gather(StoreContents(runs)).summaries
-    of_model = most_precise(summaries)
-    assert sum(len(cases) for cases in of_model.values()) < len(summaries) / 2
-    for case in summaries:
-        by_all = not_ranked(case, [summary for summary in summaries if summary.key.model == case.key.model])
-        assert (not_ranked(case, of_model[case.key.model]) is None) == (by_all is None)
-    assert any(not_ranked(case, summaries) for case in summaries)
-
-
-def test_devices_of_unknown_boards_have_no_column_in_common():
-    """Nothing says that they are of one type, so no figure is over both."""
-    unknown = make_environment(board=None)
-    runs = [make_run(device="pc-1", environment=unknown), make_run(device="pc-2", p50_ms=90.0, environment=unknown)]
-    assert matrix_of(*runs, across="board").columns == ("pc-1, unknown board", "pc-2, unknown board")
 
 
 def test_a_stored_energy_at_or_below_zero_is_neither_best_nor_on_a_front():

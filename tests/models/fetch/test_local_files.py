@@ -43,12 +43,11 @@ def test_a_shipped_model_needs_no_folder(tmp_path, monkeypatch):
 
 
 def test_the_shipped_language_model_has_names(tmp_path, monkeypatch, invoke):
-    """GGUF files by theirs, the folder for onnxruntime-genai by its own; the list shows both, with their perplexity."""
+    """Those of its files; the list shows them with their perplexity."""
     monkeypatch.chdir(tmp_path)
     assert model_path("edgemeter-notes_q4_0.gguf") == LANGUAGE_FOLDER / "edgemeter-notes_q4_0.gguf"
-    assert model_path("edgemeter-notes_f16") == LANGUAGE_FOLDER / "edgemeter-notes_f16" / "genai_config.json"
     listed = json.loads(invoke("list", "--json").stdout)["language_models"]
-    assert [row["precision"] for row in listed] == ["f16", "q8_0", "q4_0", "fp16"]
+    assert [row["precision"] for row in listed] == ["f16", "q8_0", "q4_0"]
     assert "edgemeter-notes_q4_0.gguf" in invoke("list").stdout
 
 

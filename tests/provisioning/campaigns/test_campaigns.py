@@ -26,13 +26,8 @@ from tests.provisioning import folder_bytes
 SAMPLE = planning.SAMPLE
 FLEET = """
 fleet = "lab"
-[circuit.c]
-limit_w = 10
 [device.a]
 power_mode = "15W"
-[device.d]
-circuit = "c"
-power_w = 11
 """
 CAMPAIGN = """
 name = "autumn"
@@ -40,11 +35,12 @@ on = "all"
 models = ["edgemeter-shapes_int8.tflite"]
 {more}
 """
+MODES = '[[modes]]\nname = "quick"\non = "!device=d"\n'
 
 
 def device(name, board="pi5"):
     """Return an accepted device."""
-    return Device(name, "lab", name, board, (), "accepted", None, None, 1, 1)
+    return Device(name, "lab", name, board, (), "accepted", 1, 1)
 
 
 class World(Bench):
@@ -70,9 +66,9 @@ class World(Bench):
         """Keep what is published of campaigns."""
         self.published.append((topic, payload, lasting))
 
-    def begin(self, rules=""):
+    def begin(self, rules="", modes=MODES):
         """Start a campaign by the command, as people do."""
-        self.file.write_text(CAMPAIGN.format(more=rules))
+        self.file.write_text(CAMPAIGN.format(more=rules + modes))
         return self.call("campaign", "start", str(self.file))
 
     def call(self, *arguments, code=0):
@@ -144,7 +140,7 @@ def test_a_canary_group_measures_first_and_the_others_when_it_is_done(world):
     """Boards of every type are in it; coverage grows to all possible cells."""
     text = world.begin("[rules]\ngroups = [2, 3]\n")
     assert "group 1 of 3" in text
-    assert "d, edgemeter-shapes_int8.tflite, quick: impossible: it draws 11 W, but its circuit 'c' gives 10 W" in text
+    assert "d, edgemeter-shapes_int8.tflite, quick: impossible: mode 'quick' is for !device=d" in text
     first = world.orders()
     assert set(first) == {"a", "b"}
     assert world.orders() == {}
@@ -304,7 +300,7 @@ def test_modes_are_for_the_devices_they_name(world):
         '[[modes]]\nname = "watts"\npower_mode = "15W"\n[[modes]]\nname = "pi"\non = "board=pi5 & !d"\n'
         '[[modes]]\nname = "ort"\ncase = { runtime = "onnx" }\n'
     )
-    world.begin(modes)
+    world.begin(modes=modes)
     why = {
         (cell.cell.mode, cell.cell.device): cell.why
         for cell in campaigns.read_coverage(world.registry, "autumn").cells
@@ -319,7 +315,7 @@ def test_modes_are_for_the_devices_they_name(world):
 
 def test_a_name_is_used_once_and_a_rehearsal_starts_nothing(world):
     """Whoever starts twice has one campaign."""
-    world.file.write_text(CAMPAIGN.format(more=""))
+    world.file.write_text(CAMPAIGN.format(more=MODES))
     text = world.call("campaign", "start", str(world.file), "--dry-run")
     assert "3 of 4 cells are possible" in text
     assert campaigns.read(world.registry) == []
@@ -349,16 +345,6 @@ def test_groups_mix_the_boards():
             assert [counts[group] for group in range(len(counts))] == sizes
     hundred = {f"d{number}": "pi5" for number in range(100)}
     assert Counter(campaign_handler.in_groups(hundred, ("7%",)).values()) == {0: 7, 1: 93}
-
-
-def test_a_campaign_of_an_earlier_version_is_read(world):
-    """Its rules had keys that are gone."""
-    world.begin()
-    earlier = b'{"success_ratio":0.5,"canary":2,"canary_ratio":null,"group":20,"max_in_flight":3,"abort":{"min_executed":9}}'
-    with world.registry.transaction() as connection:
-        connection.execute("UPDATE campaigns SET rules = ?", (earlier,))
-    rules = campaigns.find(world.registry, "autumn").rules
-    assert (rules.success_ratio, rules.max_in_flight, rules.abort.min_executed) == (0.5, 3, 9)
 
 
 def test_a_plan_with_nothing_possible_is_refused(tmp_path):

@@ -50,7 +50,7 @@ def lab(tmp_path):
     lab.says("pi-dark", "online", **{**sound, "last_words": LastStop(kind="power-loss", text="the board went down")})
     lab.passes(1)
     with lab.registry.transaction() as connection:
-        devices.put(connection, Device("pi-asks", "lab", "1000", "pi5", (), "pending", None, None, None, 5))
+        devices.put(connection, Device("pi-asks", "lab", "1000", "pi5", (), "pending", None, 5))
     yield lab
     lab.registry.close()
 
@@ -119,7 +119,7 @@ def test_refused_orders_are_shown_for_a_week(lab):
 def test_a_board_that_joined_and_is_silent_is_not_a_token_that_nobody_used(lab):
     """The one has a certificate and has not reported yet; the other stands in fleet.toml only."""
     with lab.registry.transaction() as connection:
-        devices.put(connection, Device("pi-silent", "lab", "1001", "pi5", (), "accepted", None, None, None, 6))
+        devices.put(connection, Device("pi-silent", "lab", "1001", "pi5", (), "accepted", None, 6))
     lines = {line.split()[0]: line for line in fleet("list", "--folder", lab.folder.path).splitlines() if line.startswith("pi-")}
     assert "joined, silent" in lines["pi-silent"]
     assert "not joined" in lines["pi-new"]

@@ -27,8 +27,8 @@ class Answering:
         self.registry = Registry(path / "registry.sqlite")
         with self.registry.transaction() as connection:
             for name in ("pi-1", "pi-2"):
-                devices.put(connection, Device(name, "lab", name, "pi5", (), "accepted", None, None, None, 5))
-            devices.put(connection, Device("pi-3", "lab", "pi-3", "pi5", (), "pending", None, None, None, 5))
+                devices.put(connection, Device(name, "lab", name, "pi5", (), "accepted", None, 5))
+            devices.put(connection, Device("pi-3", "lab", "pi-3", "pi5", (), "pending", None, 5))
         self.works = []
         self.text = "ok\n\x1b[2Jline 2\n"
         self._ended = threading.Event()
@@ -88,7 +88,7 @@ def test_a_doctors_report_is_a_table(service, tmp_path):
 def test_a_name_with_a_space_is_one_device(service, tmp_path):
     """A selection has marks, or quotes of its own."""
     with service.registry.transaction() as connection:
-        devices.put(connection, Device("a b", "lab", "9", "pi5", (), "accepted", None, None, None, 5))
+        devices.put(connection, Device("a b", "lab", "9", "pi5", (), "accepted", None, 5))
     text, _, _ = called(tmp_path, "doctor", "a b", "device=pi-1", "--json")
     assert [execution["device"] for execution in json.loads(text)["executions"]] == ["a b", "pi-1"]
     error = called(tmp_path, "doctor", "pi-9")[2]

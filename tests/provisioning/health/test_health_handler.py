@@ -52,7 +52,7 @@ def test_what_was_received_before_a_revocation_and_is_written_after_it_leaves_no
     """The broker disconnected the device meanwhile, which reports nothing any more."""
     lab.says("pi-1", "online")
     with lab.registry.transaction() as connection:
-        devices.put(connection, Device("pi-1", "lab", "1000", "pi5", (), "revoked", None, None, None, 5))
+        devices.put(connection, Device("pi-1", "lab", "1000", "pi5", (), "revoked", None, 5))
     lab.passes(1)
     assert devices.find_presence(lab.registry, "pi-1").state == "offline"
 

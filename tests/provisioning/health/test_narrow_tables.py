@@ -33,7 +33,7 @@ def registry(tmp_path):
     now_ns = time.time_ns()
     with registry.transaction() as connection:
         for name in NAMES:
-            devices.put(connection, Device(name, "lab", name, "orin-nano", (), "accepted", None, None, now_ns, now_ns))
+            devices.put(connection, Device(name, "lab", name, "orin-nano", (), "accepted", now_ns, now_ns))
         devices.put_reports(connection, [DeviceReport(name, "lab", DeviceState(state="online", session=1), now_ns) for name in NAMES])
         job = jobs.add(connection, NewJob(Doctor(), "doctor", 300.0), [(name, "lab") for name in NAMES], now_ns)
     busy, failed = jobs.executions_of_job(registry, job)

@@ -56,7 +56,7 @@ def test_without_service_and_broker_both_are_named(lab):
     assert len(issues) == 2
     assert "the fleet's service is not running" in issues[0]
     assert f"the broker at mqtts://127.0.0.1:{lab.port} does not answer" in issues[1]
-    result = CliRunner().invoke(collector, ["up", "--fleet", str(lab.path / "none")])
+    result = CliRunner().invoke(collector, ["up", "--folder", str(lab.path / "none")])
     assert "edgemeter fleet init" in str(result.exception)
 
 

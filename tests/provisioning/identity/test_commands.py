@@ -84,14 +84,12 @@ def test_hours_that_are_no_number_are_a_wrong_use(lab, tmp_path):
 
 
 def test_the_inventory_states_what_is_expected(lab):
-    """Serial, board, circuit and power of fleet.toml come along."""
+    """Serial, board and tags of fleet.toml come along."""
     with lab.folder.fleet_file.open("a") as file:
-        file.write(
-            '[circuit.rack]\nlimit_w = 10\n[device.pi-1]\nserial = "77"\nboard = "pi5"\ntags = ["coral"]\ncircuit = "rack"\npower_w = 9\n'
-        )
+        file.write('[device.pi-1]\nserial = "77"\nboard = "pi5"\ntags = ["coral"]\n')
     lab.token("pi-1")
     device = devices.find(lab.registry, "pi-1")
-    expected = {"serial": "77", "board": "pi5", "tags": ("coral",), "circuit": "rack", "power_w": 9}
+    expected = {"serial": "77", "board": "pi5", "tags": ("coral",)}
     assert {name: getattr(device, name) for name in expected} == expected
 
 

@@ -113,7 +113,7 @@ def test_a_device_without_a_release_is_not_behind(server):
     registry = Registry(FleetFolder(server).registry)
     with registry.transaction() as connection:
         for name in ("by-pip", "silent"):
-            devices.put(connection, Device(name, "lab", name, "pi5", (), "accepted", None, None, 1, 1))
+            devices.put(connection, Device(name, "lab", name, "pi5", (), "accepted", 1, 1))
         report = DeviceReport("by-pip", "lab", Health(device="by-pip", fleet="lab", session=1, told_ns=1, agent="1.0"), 1)
         devices.put_reports(connection, [report])
     assert release_keys.devices_behind(registry, 5) == ["silent"]

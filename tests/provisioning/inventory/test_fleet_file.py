@@ -14,10 +14,10 @@ SAMPLE = fleet_file.SAMPLE
 
 def test_the_sample_loads_with_and_without_its_commented_defaults(tmp_path):
     """Every key that it shows exists."""
-    assert fleet_file.read(SAMPLE).device["pi5-01"].circuit == "rack-a"
+    assert fleet_file.read(SAMPLE).device["pi5-01"].tags == ("coral",)
     bare = tmp_path / "fleet.toml"
     bare.write_text(re.sub(r"^# ", "", SAMPLE.read_text(), flags=re.MULTILINE))
-    assert fleet_file.read(bare).quiet == ("22:00-06:00",)
+    assert fleet_file.read(bare).server.accept == "token"
 
 
 def test_a_wrong_file_is_one_line(tmp_path):
@@ -25,13 +25,9 @@ def test_a_wrong_file_is_one_line(tmp_path):
     for text, message in (
         ("", "fleet"),
         ('fleet = "a"\nfleets = 1', "fleets"),
-        ('fleet = "a"\n[device.x]\ncircuit = "r"', r"\[circuit\.r\]"),
         ('fleet = "a"\n[device.x]\nserial = "1"\n[device.y]\nserial = "1"', "same serial"),
-        ('fleet = "a"\nquiet = ["22-6"]', "quiet"),
-        ('fleet = "a"\n[circuit.r]\nlimit_w = 0', "limit_w"),
         ('fleet = "a"\n[device.x]\n[device.y-2]\nbord = "pi5"', r"\[device\.y-2\] bord: .*did you mean board"),
         ('fleet = "a"\n[device.x]\n[device.y-2]\ntags = ["a", "b c"]', r"\[device\.y-2\] tags: item 2"),
-        ('fleet = "a"\n[circuit.q]\nlimit_w = 1\n[circuit.r]\nlimit_w = 0', r"\[circuit\.r\].*limit_w"),
         ("fleet = ", "fleet.toml"),
     ):
         with table_row(text):

@@ -16,12 +16,12 @@ from tests.fixtures.rows import table_row
 
 def device(name, board=None, tags=(), **fields):
     """Return a device of the fleet `lab`."""
-    defaults = {"fleet": "lab", "serial": None, "trust": "accepted", "circuit": None, "power_w": None, "enrolled_ns": None, "changed_ns": 0}
+    defaults = {"fleet": "lab", "serial": None, "trust": "accepted", "enrolled_ns": None, "changed_ns": 0}
     return Device(device=name, board=board, tags=tuple(tags), **(defaults | fields))
 
 
 FLEET = [
-    device("pi5-01", "pi5", ["coral"], circuit="a"),
+    device("pi5-01", "pi5", ["coral"]),
     device("pi5-02", "pi5"),
     device("pi4-01", "pi4", ["coral"], trust="revoked"),
     device("orin 1", "orin-nano", fleet="hall", serial="99"),
@@ -42,7 +42,6 @@ def test_a_selection_picks_these():
         ("device='orin 1' | tag=coral", ["pi5-01", "pi4-01", "orin 1"]),
         ("fleet=hall", ["orin 1"]),
         ("serial=9*", ["orin 1"]),
-        ("circuit=*", ["pi5-01"]),
         ("all", ["pi5-01", "pi5-02", "pi4-01", "orin 1"]),
         ("*", ["pi5-01", "pi5-02", "pi4-01", "orin 1"]),
         ("!!coral", ["pi5-01", "pi4-01"]),
@@ -116,15 +115,12 @@ def test_garbage_is_refused_or_read_but_never_a_traceback():
 def test_the_fleet_file_overrides_what_people_state(tmp_path):
     """Tags add up, the trust state is the registry's, a device of the file alone is expected; nothing is written."""
     folder = FleetFolder(tmp_path)
-    folder.fleet_file.write_text(
-        'fleet = "lab"\n[circuit.b]\nlimit_w = 9\n[device.pi5-01]\nboard = "pi5-8gb"\ntags = ["rack"]\ncircuit = "b"\npower_w = 3\n'
-        '[device.new]\nserial = "7"\n'
-    )
+    folder.fleet_file.write_text('fleet = "lab"\n[device.pi5-01]\nboard = "pi5-8gb"\ntags = ["rack"]\n[device.new]\nserial = "7"\n')
     registry = Registry(folder.registry)
     with registry.transaction() as connection:
         devices.put(connection, FLEET[0])
     pi, new = sorted(selection.read_devices(folder, registry), key=lambda candidate: candidate.device != "pi5-01")
-    merged = {"board": "pi5-8gb", "tags": ("rack", "coral"), "circuit": "b", "power_w": 3.0, "trust": "accepted"}
+    merged = {"board": "pi5-8gb", "tags": ("rack", "coral"), "trust": "accepted"}
     assert {name: getattr(pi, name) for name in merged} == merged
     of_the_file = {"device": "new", "fleet": "lab", "serial": "7", "trust": "expected"}
     assert {name: getattr(new, name) for name in of_the_file} == of_the_file

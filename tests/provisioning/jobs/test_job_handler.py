@@ -260,7 +260,7 @@ def test_a_cancelled_job_is_ended_at_once_or_by_its_device(bench):
 def revoke(bench):
     """Throw device a out."""
     with bench.registry.transaction() as connection:
-        devices.put(connection, Device("a", "lab", "a", None, (), "revoked", None, None, 1, 2))
+        devices.put(connection, Device("a", "lab", "a", None, (), "revoked", 1, 2))
     bench.poll(5)
 
 
@@ -277,7 +277,7 @@ def test_what_a_revoked_device_was_to_do_is_over(bench):
     """It cannot come back to do it; who waits for the job does not wait for ever."""
     for name in ("a", "b"):
         with bench.registry.transaction() as connection:
-            devices.put(connection, Device(name, "lab", name, None, (), "accepted", None, None, 1, 1))
+            devices.put(connection, Device(name, "lab", name, None, (), "accepted", 1, 1))
     job, later = bench.add("a", "b"), bench.add("a")
     bench.online("a")
     bench.poll()
@@ -308,31 +308,18 @@ def test_a_device_that_was_revoked_and_comes_back_learns_at_once_what_is_over(be
     assert bench.poll() == []
 
 
-def test_a_watt_is_spent_once(bench):
-    """Two boards of 7 W on a circuit of 10 W measure one after the other; a doctor waits for nothing."""
-    bench.folder.fleet_file.write_text(
-        'fleet = "lab"\n[circuit.x]\nlimit_w = 10\n[device.a]\ncircuit = "x"\npower_w = 7\n[device.b]\ncircuit = "x"\npower_w = 7\n'
-    )
-    bench.add("a", "b")
+def test_of_the_boards_in_a_box_one_measures(bench):
+    """By a tag that the job calls exclusive; a doctor waits for nothing. A fleet.toml that became wrong leaves that as it was."""
+    bench.folder.fleet_file.write_text('fleet = "lab"\n[device.a]\ntags = ["box"]\n[device.b]\ntags = ["box"]\n')
+    bench.add("a", "b", exclusive=("box",))
     bench.online("a", "b")
     ((device, order),) = bench.poll()
+    bench.folder.fleet_file.write_text('fleet = "lab"\n[devi')
     assert bench.poll(5) == []
     bench.add("b" if device == "a" else "a", work=Doctor())
     assert [type(command.work) for _, command in bench.poll()] == [Doctor]
     bench.report_and_poll(device, order, "done", order.version)
     assert len([entry for _, entry in bench.poll() if isinstance(entry, Order)]) <= 1
-
-
-def test_a_fleet_file_that_became_wrong_leaves_the_rules_as_they_were(bench):
-    """No watt too many because somebody is typing."""
-    bench.folder.fleet_file.write_text('fleet = "lab"\n[circuit.x]\nlimit_w = 10\n[device.a]\ncircuit = "x"\npower_w = 11\n')
-    bench.add("a")
-    bench.online("a")
-    assert bench.poll() == []
-    bench.folder.fleet_file.write_text('fleet = "lab"\n[circ')
-    assert bench.poll(10) == []
-    bench.folder.fleet_file.write_text('fleet = "lab"\n[circuit.x]\nlimit_w = 12\n[device.a]\ncircuit = "x"\npower_w = 11\n')
-    assert len(bench.poll(10)) == 1
 
 
 def test_a_report_on_an_unknown_job_is_put_to_rest(bench):

@@ -38,7 +38,7 @@ def fleet(tmp_path):
         insert_rows(connection, "releases", [RELEASE])
         for name in NAMES:
             health = Health(device=name, fleet="lab", session=1, told_ns=1, agent="1.0", arch="aarch64", python="3.11.2", glibc="2.36")
-            devices.put(connection, Device(name, "lab", None, "pi5", (), "accepted", None, None, None, 0))
+            devices.put(connection, Device(name, "lab", None, "pi5", (), "accepted", None, 0))
             devices.put_reports(connection, [devices.DeviceReport(name, "lab", health, 1)])
     command = [*EDGEMETER, "fleet", "serve", "--folder", str(folder.path), "--broker", f"127.0.0.1:{broker.port}"]
     service = Supervised("service", command, tmp_path / "service.log")

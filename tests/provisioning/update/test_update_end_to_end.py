@@ -28,20 +28,6 @@ LONG_S = 900.0
 HERE = f"import site, sys; '-m' in sys.orig_argv and 'pip' in sys.orig_argv or site.addsitedir({sysconfig.get_path('purelib')!r})\n"
 
 
-# The agent under test, but for formats of its files that no earlier one can write.
-OTHER_FORMATS = """import sys
-if "pip" not in sys.orig_argv:
-    from dataclasses import replace
-    from edgemeter.agent.delivery import outbox_file
-    from edgemeter.agent.ledger import ledger_file
-    def later(form, table):
-        step = f"ALTER TABLE {table} ADD COLUMN colour TEXT"
-        return replace(form, version=form.version + 1, min_version=form.version + 1, upgrades={form.version: step})
-    outbox_file.FORMAT = later(outbox_file.FORMAT, "records")
-    ledger_file.LEDGER_FORMAT = later(ledger_file.LEDGER_FORMAT, "presence")
-"""
-
-
 def agent_wheels(version, **files):
     """Return the wheels of a release whose agent is the one under test; `files` are further ones in its wheel."""
     return {f"edgemeter-{version}-py3-none-any.whl": wheel("edgemeter", version, {"edgemeter_here.pth": HERE, **files})}
@@ -62,7 +48,7 @@ def world(tmp_path):
     folder = give_service(FleetFolder(tmp_path / "fleet"))
     shutil.copy(board.root / "release.pub", folder.release_public_key)
     with closing(Registry(folder.registry)) as registry, registry.transaction() as connection:
-        devices.put(connection, Device("pi-1", "lab", None, None, (), "accepted", None, None, None, 0))
+        devices.put(connection, Device("pi-1", "lab", None, None, (), "accepted", None, 0))
     command = [
         sys.executable,
         "-m",

@@ -34,7 +34,6 @@ def test_prompts_messages_and_conversations_are_read(tmp_path):
         tuple(ChatMessage(*message) for message in (system, first, answer, last)),
         (ChatMessage("user", "Two"),),
     ]
-    assert [item.turns for item in file.items] == [("One",), ("Hello", "And now?"), ("Two", "Three")]
     assert [item.name for item in file.items] == ["1", "chat", "3"]
     assert not file.has_answers
 
@@ -80,7 +79,6 @@ def test_shipped_questions_have_a_name():
     file = read_prompts("edgemeter-questions")
     assert len(file.items) == 40
     assert file.has_answers
-    assert {item.key.rule for item in read_prompts("edgemeter-choices").items} == {"letter"}
 
 
 @pytest.mark.parametrize(

@@ -92,10 +92,6 @@ def test_an_answer_that_a_proxy_held_back_has_no_times_of_tokens():
     few_after_much = moments(*[[40_000 * ms + 100 * ms * index for index in range(8)] for _ in range(3)])
     assert unstreamed_reason(few_after_much, 4096) is None
     assert unstreamed_reason(moments(*[[40_000 * ms, 40_010 * ms]] * 3), 4096) is None
-    # Behind 3 s of a picture's encoder.
-    pictured = moments(*[[3100 * ms + 2 * ms * index for index in range(26)] for _ in range(3)])
-    assert "without any" in unstreamed_reason(pictured, None)
-    assert unstreamed_reason(replace(pictured, image_encode_ns=np.full(3, 3000 * ms)), None) is None
 
 
 def test_an_answer_behind_a_long_hidden_thought_is_not_held_back():
@@ -140,23 +136,14 @@ def test_gaps_of_few_queries_have_percentiles_without_bounds():
     assert latency.refused == {"p95": 130, "p99": 662, "p99_9": 6636}
 
 
-def test_at_a_depth_every_token_is_one_step_from_the_start():
-    """Three tokens by 30 ns are 10 ns each, where two gaps after the first would be 9 and 11; a single token counts."""
-    steps = replace(moments([10, 19, 30], [20, 40, 60]), decodes_from_start=True)
-    assert tpot_ns(steps).tolist() == [10, 20]
-    assert decode_tokens_per_s(steps) == pytest.approx(6e9 / 90)
-    assert tpot_ns(replace(moments([10], [30]), decodes_from_start=True)).tolist() == [10, 30]
-
-
 def test_a_token_reads_the_weights_and_what_is_in_the_cache():
-    """At depth 1,000 with 10 more the cache holds 1,005 tokens on average; who shares a reading has no bandwidth."""
+    """Behind 1,000 tokens with 10 more the cache holds 1,005 tokens on average; who shares a reading has no bandwidth."""
     model = LanguageModel(weights_mb=100.0, kv_token_bytes=50_000.0)
-    deep = make_generation(depth_tokens=1000, prompt_tokens=0, output_tokens=10, decode_tokens_per_s=20.0, model=model)
+    deep = make_generation(prompt_tokens=1000, output_tokens=10, decode_tokens_per_s=20.0, model=model)
     assert bandwidths_mb_per_s(deep, overlap=False) == pytest.approx((2000.0, 20 * (100 + 50.25)))
     assert bandwidths_mb_per_s(deep, overlap=True) == (None, None)
     guessed = msgspec.structs.replace(deep, speculative="draft-simple")
     assert bandwidths_mb_per_s(guessed, overlap=False) == (None, None)
-    assert bandwidths_mb_per_s(msgspec.structs.replace(guessed, step_tokens=4.0), overlap=False)[0] == pytest.approx(500.0)
     window = msgspec.structs.replace(deep, model=LanguageModel(weights_mb=100.0))
     assert bandwidths_mb_per_s(window, overlap=False) == (2000.0, None)
 
