@@ -50,7 +50,7 @@ HEAVY = (
     "cv2",
     "ai_edge_litert", "amqtt", "cryptography", "executorch", "hailo_platform", "influxdb_client", "jtop",
     "ncnn", "onnxruntime", "openvino", "paho", "psycopg", "pyarrow", "pyjoulescope_driver", "pynvml",
-    "serial", "smbus2", "tensorrt", "tflite_runtime", "torch", "xllamacpp",
+    "serial", "tensorrt", "tflite_runtime", "torch", "xllamacpp",
 )  # fmt: skip
 # Modules that import PyTorch at the top: only the builder and a function import them.
 BUILDS = {"tests/shipped_models/training.py", "models/convert/torch_program.py", "models/convert/executorch_program.py"}

@@ -159,20 +159,3 @@ def paired_bounds(difference: float, figures: Sequence[float], other: Sequence[f
         return None
     reach = student_quantile(0.95, jackknife_freedom(differences)) * error
     return difference - reach, difference + reach
-
-
-def poisson_interval(count: int) -> tuple[float, float]:
-    """Return exact 95% bounds of the mean of which `count` events are one draw.
-
-    Source: F. Garwood, Biometrika 28 (1936), 437-442.
-    """
-    return _poisson_mean(count - 1, 1 - _TAIL) if count else 0.0, _poisson_mean(count, _TAIL)
-
-
-def _poisson_mean(count: int, probability: float) -> float:
-    """Return the mean of a Poisson variable that is `count` or less with this probability."""
-
-    def at_most(mean: float) -> float:
-        return math.fsum(math.exp(number * math.log(mean) - mean - math.lgamma(number + 1)) for number in range(count + 1))
-
-    return _bisected(lambda mean: at_most(mean) > probability, 0.0, count + 10 * math.sqrt(count + 1) + 10)

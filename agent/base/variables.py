@@ -30,7 +30,7 @@ class Variable:
 VARIABLES: Mapping[str, Mapping[str, Variable]] = {
     "every command": {
         "EDGEMETER_HOME": Variable(
-            "Folder of outbox, ledger, calibrations and keys", "$XDG_DATA_HOME/edgemeter, else ~/.local/share/edgemeter"
+            "Folder of outbox, ledger, self-tests and keys", "$XDG_DATA_HOME/edgemeter, else ~/.local/share/edgemeter"
         ),
         "EDGEMETER_CONFIG": Variable("Configuration file", "$XDG_CONFIG_HOME/edgemeter/config.toml, else /etc/edgemeter/config.toml"),
     },
@@ -72,8 +72,6 @@ VARIABLES: Mapping[str, Mapping[str, Variable]] = {
     "models": {
         "EDGEMETER_MODELS": Variable("Folder of fetched models", "models in $EDGEMETER_HOME"),
         "EDGEMETER_MODELS_LIMIT_MB": Variable("Limit of that folder in MB", "see `edgemeter models fetch --help`"),
-        "EDGEMETER_MODEL_MIRRORS": Variable("Addresses of folders to try first"),
-        "EDGEMETER_PROXY": Variable("http://HOST:PORT for downloads", "http_proxy and https_proxy"),
         "EDGEMETER_CATALOGUE": Variable("Your own catalogue of models", "catalogue.toml in $EDGEMETER_HOME"),
     },
     "fleet": {

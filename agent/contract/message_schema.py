@@ -47,8 +47,10 @@ def structs_of(kinds: tuple[TopicKind, ...]) -> list[type[msgspec.Struct]]:
             for inner in _inside(annotation):
                 add(inner)
 
-    for message in (*(message for kind in kinds for message in MESSAGES[kind]), messages.CampaignProgress):
-        add(message)
+    for kind in kinds:
+        for message in MESSAGES[kind]:
+            add(message)
+    add(messages.CampaignProgress)
     return list(structs)
 
 

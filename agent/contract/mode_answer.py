@@ -2,7 +2,7 @@
 
 At a rate it is the cheapest mode that holds it: one in which certainly less than 1% of the frames are missed (scenario `steady`), or no
 queries are left in line (`poisson`). Else it is the fastest mode and that of the least energy. Energies rank only where one sensor measured
-all of them (or one recording was replayed): none that was estimated, modelled or published. A difference is clear where its 95% interval
+all of them (or one recording was replayed): none that was estimated or published. A difference is clear where its 95% interval
 over runs leaves no change out; below three runs it is possible. A mode that missed frames in fewer than five bursts "held" the rate in its
 runs: no bound tells how often comes what hardly came.
 """

@@ -11,6 +11,7 @@ from typing import Literal
 
 import msgspec
 
+BOARD_LIMITS = Path(__file__).with_name("board_limits.toml")
 # More operations a cycle than a core has: 8-bit products with AMX (Intel's manual: 2,048), or with i8mm on two 256-bit pipes.
 OPERATIONS_PER_CYCLE = {"x86_64": 2048, "aarch64": 256, "armv7l": 64}
 # What a device's name has besides its parts and that does no work of a model; any other word may be an accelerator, or a second device.
@@ -86,14 +87,14 @@ class NamedLimits(msgspec.Struct, frozen=True):
     is_complete: bool = True
 
 
-class _LimitFile(msgspec.Struct, forbid_unknown_fields=True):
+class _LimitFile(msgspec.Struct):
     limit: tuple[BoardLimit, ...]
 
 
 @lru_cache(maxsize=1)
 def board_limits() -> tuple[BoardLimit, ...]:
     """Return all entries, in the order of the file."""
-    return msgspec.toml.decode(Path(__file__).with_name("board_limits.toml").read_bytes(), type=_LimitFile).limit
+    return msgspec.toml.decode(BOARD_LIMITS.read_bytes(), type=_LimitFile).limit
 
 
 @lru_cache(maxsize=1)

@@ -1,7 +1,7 @@
 """A Jetson's rails: which of them add up to its total, which lie inside others, and what that total leaves out.
 
-Every reader of a Jetson (hwmon, IIO, tegrastats, jtop) gives rails by name, and comes here for the total. A rail that is none of the
-total's is shown and never added: on AGX Orin `VDDQ_VDD2_1V8AO` lies inside `VIN_SYS_5V0`. Where a rail of the total is missing, or no
+Every reader of a Jetson (hwmon, IIO, jtop, a log of tegrastats) gives rails by name, and comes here for the total. A rail that is none of
+the total's is shown and never added: on AGX Orin `VDDQ_VDD2_1V8AO` lies inside `VIN_SYS_5V0`. Where a rail of the total is missing, or no
 row of the table fits, there is no total.
 
 Source: NVIDIA Jetson Linux Developer Guide r36.4.3 and 32.6.1, the pages on power; L4T 32.6.1 device trees for TX1 and TX2 NX. Shunts:
@@ -26,7 +26,7 @@ SHUNT_STEP_UV = 40.0
 # It counts up to 163.8 mV.
 SHUNT_LAST_UV = 163_800.0
 # Nobody has measured the gain of these modules against a reference; 5% (k = 1) is a cautious default, wide enough for the deviations
-# that Shalavi et al. (arXiv 2306.13107) report of calibrated boards. A calibration file replaces it.
+# that Shalavi et al. (arXiv 2306.13107) report of calibrated boards. `gain_u` in the settings replaces it.
 GAIN_U_RATIO = 0.05
 # Parts may exceed their whole by what reading them one after the other brings about.
 PARTS_RATIO = 1.1

@@ -10,7 +10,8 @@ are some milliseconds apart. Source: Linux drivers/hwmon/powerz.c and Documentat
     scope = "board-input"      # what hangs on the meter
     device = "hwmon4"          # which one, where there are several
 
-The driver gives whole milliamperes and millivolts. The meter's gain error is not known to us: calibrate.
+The driver gives whole milliamperes and millivolts. The meter's gain error is not known to us: compare it with a
+better meter, and set `gain` and `gain_u`.
 Tested with: trees of the driver's form; not yet with a meter.
 """
 

@@ -35,7 +35,7 @@ from edgemeter.collector.trend.trend_text import (
     step_text,
 )
 from edgemeter.collector.trend.watch_file import Annotation, cuts
-from edgemeter.collector.units.board_types import board_types
+from edgemeter.collector.units.odd_boards import board_types
 
 NS_PER_HOUR = 3_600 * 1_000_000_000
 # An older step has become the level; it stays in the history.
@@ -300,12 +300,12 @@ def _invalid(rule: AlertRule, context: FiringContext) -> Iterator[Firing]:
 
 def _outlying(rule: AlertRule, context: FiringContext) -> Iterator[Firing]:
     keys = list(filter(rule.takes, context.history.series()))
-    types = ((name, board_type) for name in rule.metrics for board_type in board_types(context.history, name, keys, with_cases=False))
-    outlying = ((name, board_type, peer) for name, board_type in types for peer in board_type.sick or ())
+    types = ((name, board_type) for name in rule.metrics for board_type in board_types(context.history, name, keys))
+    outlying = ((name, board_type, peer) for name, board_type in types for peer in board_type.odd)
     for name, kind, unit in outlying:
         if _is_in_direction(rule, is_worse=(unit.apart > 0) == (METRICS[name].worse == "higher")):
             apart = amount_text(name, unit.apart)
-            text = f"{apart} from {kind.boards - 1} other boards over {count(unit.cases, 'case')}; check: {'; '.join(unit.look_at)}"
+            text = f"{apart} from {kind.boards - 1} other boards over {count(unit.cases, 'case')}"
             facts = {"fleet": kind.fleet, "board": kind.board, "device": unit.device, "metric": name}
             title = f"outlying board: {unit.device}, {name} {apart}"
             yield Firing(rule.name, f"{kind.fleet} | {unit.device} | {name}", rule.severity, title, text, 0, facts)

@@ -10,6 +10,7 @@ import msgspec
 
 from edgemeter.agent.base.command_group import CommandGroup, Sections
 from edgemeter.agent.base.errors import ConfigError
+from edgemeter.agent.base.figures import count, printable
 from edgemeter.agent.base.options import format_option
 from edgemeter.agent.base.progress import Tell, progress_bar
 from edgemeter.agent.base.suggestions import near
@@ -24,7 +25,7 @@ from edgemeter.collector.trend import watch
 from edgemeter.collector.trend.finding import iso
 from edgemeter.collector.trend.history import History
 from edgemeter.collector.trend.metrics import DEFAULT, METRICS
-from edgemeter.collector.trend.trend_text import annotations_table, points_csv, trends_document
+from edgemeter.collector.trend.trend_text import amount_text, annotations_table, points_csv, trends_document
 from edgemeter.collector.trend.watch_file import (
     Annotation,
     add_annotation,
@@ -34,8 +35,7 @@ from edgemeter.collector.trend.watch_file import (
     remove_annotation,
     today,
 )
-from edgemeter.collector.units import units_table
-from edgemeter.collector.units.board_types import board_types
+from edgemeter.collector.units.odd_boards import FEWEST, BoardType, board_types
 
 
 def chosen_metrics(_ctx: click.Context, _param: click.Parameter, value: str | None) -> tuple[str, ...]:
@@ -185,7 +185,7 @@ def annotate(
 def units(
     stores: tuple[str, ...], metrics: tuple[str, ...], fleet: str | None, board: str | None, model: str | None, *, form: Format | None
 ) -> None:
-    """Show the spread between boards of one type, between days and between runs; name outlying boards and what to check first.
+    """Name the boards of a type that lie far from the median of all, over their cases.
 
     Example: edgemeter trend units --board "Raspberry Pi 5 Model B Rev 1.0" --figure energy
     """
@@ -194,6 +194,20 @@ def units(
         history = open_history(where, progress)
         selection = watch.SeriesSelection(fleet=fleet, board=board, model=model_called(where, model))
         keys = watch.keys_of(history, selection)
-        units = [unit for name in metrics if name != "throttling" for unit in board_types(history, name, keys)]
-    if not print_data(form, {"board_types": units}):
-        units_table.show_units(units, console_for(form))
+        types = [board_type for name in metrics if name != "throttling" for board_type in board_types(history, name, keys)]
+    if not print_data(form, {"board_types": types}):
+        console = console_for(form)
+        for board_type in types:
+            for line in _odd_lines(board_type):
+                console.print(printable(f"{board_type.board}, {board_type.metric}: {line}"), markup=False, highlight=False, soft_wrap=True)
+
+
+def _odd_lines(board_type: BoardType) -> list[str]:
+    boards = count(board_type.boards, "board")
+    if not board_type.odd:
+        return [f"{boards}, none odd" if board_type.boards >= FEWEST else f"{boards}, too few to judge (at least {FEWEST})"]
+    return [
+        f"{odd.device} deviates by {amount_text(board_type.metric, odd.apart)} from {boards} over {count(odd.cases, 'case')} "
+        f"({odd.score:.1f} standard deviations)"
+        for odd in board_type.odd
+    ]

@@ -1,7 +1,7 @@
 """Three laws that no published figure escapes: traffic of the memory, operations of the compute units, power of the board.
 
-Every doubt counts in favour of a figure: bounds are those of `machine/board_limits.toml` and `machine/power_range.py`, which are upper
-ones, and a stated value may have been rounded. What a law cannot check, or only something not stated could explain, is unclear.
+Every doubt counts in favour of a figure: the bounds are those of `machine/board_limits.toml`, which are upper ones, and a stated value may
+have been rounded. What a law cannot check, or only something not stated could explain, is unclear.
 """
 
 import math
@@ -13,7 +13,7 @@ from typing import Literal
 import msgspec
 
 from edgemeter.agent.machine.board_limits import BoardLimit, limits_named, plain_name
-from edgemeter.agent.machine.power_range import BOARDS, READING_RATIO, WALL_RATIO, PowerRange
+from edgemeter.agent.machine.power_range import READING_RATIO, WALL_RATIO, PowerRange, board_ranges
 from edgemeter.collector.published.models import ModelFacts, facts_of, least_bits
 from edgemeter.collector.published.row import PublishedRow, rounding
 
@@ -235,7 +235,7 @@ def _power_range(row: PublishedRow) -> PowerRange | None:
     if not limits.is_complete or (limits.added and (limits.board is None or limits.added.kind == "card")):
         return None
     name = plain_name(row.device)
-    return next((board_range for word, board_range in BOARDS if word.replace("-", " ") in name), None)
+    return next((limit for limit in board_ranges() if any(word.replace("-", " ") in name for word in limit.words)), None)
 
 
 def _parts(row: PublishedRow) -> list[BoardLimit] | str:

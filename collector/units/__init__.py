@@ -1,1 +1,1 @@
-"""Boards of one type compared: how far they spread, and which are outliers."""
+"""Boards of one type compared: which are odd."""

@@ -34,7 +34,7 @@ from edgemeter.collector.trend.trend_text import (
 )
 from edgemeter.collector.trend.watch import trends_of, trends_of_one
 from edgemeter.collector.trend.watch_file import Annotation, WatchStore, annotations_of, open_watch, watch_file_beside
-from edgemeter.collector.units.board_types import board_types
+from edgemeter.collector.units.odd_boards import board_types
 
 # Metrics in which a device may differ, how long findings are kept, and how many times longer than they took: steps take days.
 APART_IN = ("energy", "latency")
@@ -55,7 +55,7 @@ class SeriesEvent:
 
 @dataclass(frozen=True, slots=True)
 class OutlyingDevice:
-    """A device that differs from the others of its type: by how much, and what to check first."""
+    """A device that differs from the others of its type: and by how much."""
 
     fleet: str
     device: str
@@ -198,12 +198,12 @@ def _outlying(history: History) -> tuple[OutlyingDevice, ...]:
     return tuple(
         OutlyingDevice(
             board_type.fleet,
-            sick.device,
-            f"{METRICS[name].title} {amount_text(name, sick.apart)} compared with others of its type; check {', '.join(sick.look_at)}",
+            odd.device,
+            f"{METRICS[name].title} {amount_text(name, odd.apart)} compared with others of its type",
         )
         for name in APART_IN
-        for board_type in board_types(history, name, keys, with_cases=False)
-        for sick in board_type.sick or ()
+        for board_type in board_types(history, name, keys)
+        for odd in board_type.odd
     )
 
 

@@ -1,8 +1,7 @@
-"""The commands `edgemeter models fetch`, `cache ...`, `export-archive` and `import-archive`."""
+"""The commands `edgemeter models fetch` and `cache ...`."""
 
 import sys
 from pathlib import Path
-from typing import Any
 
 import click
 
@@ -14,49 +13,27 @@ from edgemeter.agent.base.model_names import model_names
 from edgemeter.agent.base.options import json_option, rows_json_option
 from edgemeter.agent.base.progress import note, progress_bar
 from edgemeter.agent.base.tables import Format, console_for, print_data
-from edgemeter.models.catalogue.catalogue import all_entries, find_entry, is_address
+from edgemeter.models.catalogue.catalogue import all_entries, find_entry
 from edgemeter.models.catalogue.shipped_models import SHIPPED_FOLDER, shipped_models
 from edgemeter.models.cli import options
 from edgemeter.models.cli.tables import print_cached
-from edgemeter.models.fetch import fetching, model_archive
+from edgemeter.models.fetch import fetching
 from edgemeter.models.fetch.cache import ModelCache
-from edgemeter.models.fetch.download import TIMEOUT_S, Transport
-from edgemeter.models.fetch.fetching import FetchedModel, FetchOptions
-
-
-def _mirrors(_ctx: click.Context, _param: click.Parameter, value: tuple[str, ...]) -> tuple[str, ...]:
-    for address in value:
-        if not is_address(address):
-            raise click.BadParameter(f"{address!r} is not an http or https address (without user and password)")
-    return value
+from edgemeter.models.fetch.fetching import FetchedModel
 
 
 @click.command()
 @click.argument("name", nargs=-1, required=True, shell_complete=completes(model_names))
-@click.option(
-    "--mirror", multiple=True, callback=_mirrors, envvar="EDGEMETER_MODEL_MIRRORS", help="Address of a folder to try first; repeatable."
-)
-@click.option("--proxy", envvar="EDGEMETER_PROXY", help="http://HOST:PORT. Default: http_proxy and https_proxy of the environment.")
-@click.option(
-    "--timeout",
-    "timeout_s",
-    type=click.FloatRange(0.1),
-    default=TIMEOUT_S,
-    show_default=True,
-    help="Time limit for a response in seconds.",
-)
 @click.option("--accept-unverified", is_flag=True, help="Also fetch models without a sha256 in the catalogue; their hash is recorded.")
-@click.option("--archive", type=click.Path(path_type=Path), help="Read from this model archive (zip or folder) instead of the network.")
 @json_option('Print {"fetched": [...]}.')
 @options.catalogue
 @options.limited_cache
-def fetch(name: tuple[str, ...], catalogue_file: Path, cache: ModelCache, *, as_json: bool, **settings: Any) -> None:
+def fetch(name: tuple[str, ...], catalogue_file: Path, cache: ModelCache, *, accept_unverified: bool, as_json: bool) -> None:
     """Fetch models of the catalogue, verify them, write a card beside each, and print their paths.
 
     Example: edgemeter models fetch yolox-nano
     """
-    how = FetchOptions(Transport(settings["proxy"], settings["timeout_s"]), tuple(settings["mirror"]), settings["accept_unverified"])
-    entries, archive = all_entries(catalogue_file), settings["archive"]
+    entries = all_entries(catalogue_file)
     fetched: list[FetchedModel] = []
     failed = False
     for model_name in dict.fromkeys(name):
@@ -64,16 +41,11 @@ def fetch(name: tuple[str, ...], catalogue_file: Path, cache: ModelCache, *, as_
             note(f"{model_name} ships with Edgemeter: {SHIPPED_FOLDER / model_name}")
             continue
         try:
+            entry, earlier = find_entry(model_name, catalogue_file), [model.entry.name for model in fetched]
             with progress_bar("bytes") as report:
-                if archive is None:
-                    earlier = [model.entry.name for model in fetched]
-                    batch = [fetching.fetch(find_entry(model_name, catalogue_file), cache, how, report, earlier)]
-                else:
-                    batch = model_archive.import_models(
-                        archive, [model_name], entries, cache, report, accepts_unverified=how.accept_unverified
-                    )
-            fetching.record_accepted(batch, entries, catalogue_file)
-            fetched += batch
+                model = fetching.fetch(entry, cache, report, earlier, accepts_unverified=accept_unverified)
+            fetching.record_accepted(model, catalogue_file)
+            fetched.append(model)
         except EdgemeterError as error:
             # The others can still be fetched; a single one fails as every command does.
             if len(set(name)) == 1:
@@ -102,43 +74,6 @@ def _print_fetched(fetched: list[FetchedModel], cache: ModelCache, *, as_json: b
     else:
         for model in fetched:
             click.echo(model.path)
-
-
-@click.command("export-archive")
-@click.argument("out", type=click.Path(path_type=Path, dir_okay=False))
-@click.argument("name", nargs=-1, required=True)
-@options.catalogue
-@options.cache
-def export_archive(out: Path, name: tuple[str, ...], catalogue_file: Path, cache: ModelCache) -> None:
-    """Write fetched models and your own to one zip, for machines without a network.
-
-    Example: edgemeter models export-archive models.zip yolox-nano
-    """
-    entries = [find_entry(model_name, catalogue_file) for model_name in dict.fromkeys(name)]
-    with progress_bar() as report:
-        manifest = model_archive.export_models(out, entries, cache, report)
-    click.echo(f"{out}: {len(manifest.models)} models, {out.stat().st_size} bytes", err=True)
-
-
-@click.command("import-archive")
-@click.argument("archive", type=click.Path(path_type=Path))
-@click.argument("name", nargs=-1)
-@click.option("--accept-unverified", is_flag=True, help="Also import models without a sha256 in your catalogue; their hash is recorded.")
-@json_option('Print {"fetched": [...]}.')
-@options.catalogue
-@options.limited_cache
-def import_archive(
-    archive: Path, name: tuple[str, ...], catalogue_file: Path, cache: ModelCache, *, accept_unverified: bool, as_json: bool
-) -> None:
-    """Import the models of an archive (a zip or the folder it was unpacked to) into the cache, and print their paths.
-
-    Example: edgemeter models import-archive models.zip
-    """
-    entries = all_entries(catalogue_file)
-    with progress_bar("bytes") as report:
-        imported = model_archive.import_models(archive, name, entries, cache, report, accepts_unverified=accept_unverified)
-    fetching.record_accepted(imported, entries, catalogue_file)
-    _print_fetched(imported, cache, as_json=as_json)
 
 
 @click.group(cls=DefaultGroup)

@@ -22,10 +22,6 @@ COMMANDS: Sections = {
         "profile": ("edgemeter.agent.cli.profile:profile_command", "Show the slowest operators of a model."),
         "quality": ("edgemeter.agent.cli.quality:quality", "Score a language model: perplexity, multiple choice, short answers."),
     },
-    "Carry models to machines without a network": {
-        "export-archive": ("edgemeter.models.cli.fetch:export_archive", "Write fetched models and your own to a model archive, one zip."),
-        "import-archive": ("edgemeter.models.cli.fetch:import_archive", "Import the models of a model archive into the cache."),
-    },
 }
 
 

@@ -1,1 +1,1 @@
-"""From an address or a model archive to a verified file in the cache."""
+"""From an address to a verified file in the cache."""

@@ -50,7 +50,7 @@ def _uses(process: Path, path: bytes) -> bool:
 
 
 class CacheNote(msgspec.Struct, frozen=True, kw_only=True):
-    """The content of a cache folder; `address` is its origin: an address, or the model archive."""
+    """The content of a cache folder; `address` is its origin."""
 
     entry: EntryName
     file: FileName

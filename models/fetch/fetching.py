@@ -2,16 +2,12 @@
 
 import logging
 import lzma
-import os
 import tarfile
 import zipfile
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection
+from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
-from urllib.parse import urlsplit
-
-import msgspec
 
 from edgemeter.agent.base import durable_file
 from edgemeter.agent.base.errors import ConfigError, EdgemeterError, TransientError, UnavailableError
@@ -23,21 +19,12 @@ from edgemeter.agent.contract.model_file import BROKEN_ZIP
 from edgemeter.models.catalogue.catalogue import FETCHED, GENERATION, CatalogueEntry, card_of, change_catalogue
 from edgemeter.models.catalogue.shipped_models import card_text
 from edgemeter.models.fetch.cache import NOTE, CacheNote, ModelCache
-from edgemeter.models.fetch.download import ExpectedFile, PartFile, Transport, download, redacted
+from edgemeter.models.fetch.download import ExpectedFile, download, part_of, redacted, unwritable
 
 logger = logging.getLogger(__name__)
 
 # All that reading a garbled archive raises; gzip raises OSError too.
-BROKEN = (*BROKEN_ZIP, tarfile.TarError, lzma.LZMAError)
-
-
-@dataclass(frozen=True, slots=True)
-class FetchOptions:
-    """How to fetch: `mirrors` are addresses of folders, tried before the catalogue's own addresses."""
-
-    transport: Transport = field(default_factory=Transport)
-    mirrors: tuple[str, ...] = ()
-    accept_unverified: bool = False
+_BROKEN = (*BROKEN_ZIP, tarfile.TarError, lzma.LZMAError)
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,11 +40,13 @@ class FetchedModel:
     removed: tuple[str, ...] = ()
 
 
-def fetch(entry: CatalogueEntry, cache: ModelCache, options: FetchOptions, report: Tell, keep: Collection[str] = ()) -> FetchedModel:
+def fetch(
+    entry: CatalogueEntry, cache: ModelCache, report: Tell, keep: Collection[str] = (), *, accepts_unverified: bool = False
+) -> FetchedModel:
     """Return the entry's file in the cache, fetched if it is missing or does not match the catalogue.
 
     Raises:
-        ConfigError: the entry has no sha256, and `options` do not accept that.
+        ConfigError: the entry has no sha256, and that is not accepted.
         UnavailableError: the entry has no download, or no address has the right file.
         TransientError: a later fetch may succeed; what has arrived is kept.
     """
@@ -67,104 +56,83 @@ def fetch(entry: CatalogueEntry, cache: ModelCache, options: FetchOptions, repor
         cached = _cached(entry, cache)
         if cached is not None:
             return cached
-        require_hash(entry, accepts_unverified=options.accept_unverified)
+        if entry.sha256 is None and not accepts_unverified:
+            raise ConfigError(
+                f"{entry.name}: the catalogue has no sha256 of it ({entry.why or 'none was given'}); it requires --accept-unverified; "
+                "later downloads must match the first hash"
+            )
         to_keep = {*keep, entry.name}
         removed = cache.make_room(entry.size_bytes or 0, to_keep)
-        part, digest, address = _first_good(entry, cache, options, report)
-        place_file(entry, cache, part, digest, address)
+        part, digest, address = _first_good(entry, cache, report)
+        _place_file(entry, cache, part, digest, address)
         removed += cache.make_room(0, to_keep)
     was_verified = entry.sha256 is not None
     return FetchedModel(entry, cache.path(entry), digest, address, is_new=True, was_verified=was_verified, removed=tuple(removed))
 
 
-def require_hash(entry: CatalogueEntry, *, accepts_unverified: bool) -> None:
-    """Refuse an entry without a sha256, unless that is accepted; raises ConfigError if it has none."""
-    if entry.sha256 is None and not accepts_unverified:
-        raise ConfigError(
-            f"{entry.name}: the catalogue has no sha256 of it ({entry.why or 'none was given'}); it requires --accept-unverified; "
-            "later downloads must match the first hash"
-        )
-
-
-def place_file(entry: CatalogueEntry, cache: ModelCache, part: PartFile, digest: str, address: str) -> None:
+def _place_file(entry: CatalogueEntry, cache: ModelCache, part: Path, digest: str, address: str) -> None:
     """Make a checked part the entry's file, in one rename, and write its card beside it."""
     target = cache.path(entry)
     try:
-        size_bytes = part.size_bytes
+        size_bytes = part.stat().st_size
+        durable_file.sync(part)
         (target.parent / NOTE).unlink(missing_ok=True)
-        part.path.replace(target)
-        part.drop()
+        part.replace(target)
         _write_card(entry, target, digest, address)
         cache.keep(CacheNote(entry=entry.name, file=entry.file, sha256=digest, size_bytes=size_bytes, address=address))
         durable_file.sync(target.parent)
     except OSError as error:
-        raise part.unwritable(error) from error
+        raise unwritable(part, error) from error
 
 
-def check_hash(expected: str | None, part: PartFile, origin: str) -> str:
+def _check_hash(expected: str | None, part: Path, origin: str) -> str:
     """Return the hash of what has arrived.
 
     Raises:
         UnavailableError: it is not the expected one; what has arrived is dropped, because it can never become right.
     """
-    size_bytes, digest = part.size_bytes, model_file.sha256(part.path)
+    size_bytes, digest = part.stat().st_size, model_file.sha256(part)
     if expected is not None and digest != expected:
-        part.drop()
+        part.unlink()
         raise UnavailableError(f"{origin}: {size_bytes} bytes with sha256 {digest}, the catalogue says {expected}: not kept")
     return digest
 
 
-def record_accepted(fetched: Sequence[FetchedModel], entries: Mapping[str, CatalogueEntry], own_catalogue: Path) -> None:
-    """Record in the user's catalogue `own_catalogue` the hashes of files that were accepted without one: later files must match them.
+def record_accepted(model: FetchedModel, own_catalogue: Path) -> None:
+    """Record in the user's catalogue the hash of a file that was accepted without one: later files must match it.
 
     Raises:
         ConfigError: the catalogue cannot be read or written.
     """
-    for model in fetched:
-        if model.entry.name not in entries:
-            sha256_of = "the file in the model archive it was imported from"
-            change_catalogue(own_catalogue, msgspec.structs.replace(model.entry, sha256=model.sha256, sha256_of=sha256_of))
-        elif not model.was_verified and model.is_new:
-            change_catalogue(own_catalogue, hashes={model.entry.name: model.sha256})
+    if model.is_new and not model.was_verified:
+        change_catalogue(own_catalogue, hashes={model.entry.name: model.sha256})
 
 
-def copy_into(source: IO[bytes], out: PartFile, limit_bytes: int, name: str) -> None:
-    """Write `source` to `out`, on disk when this returns; errors of reading are left as they are.
+def _copy_into(source: IO[bytes], out: Path, limit_bytes: int, name: str) -> None:
+    """Write `source` to `out`; errors of reading are left as they are.
 
     Raises:
         UnavailableError: it is longer than `limit_bytes`; a compressed file can claim any size.
         TransientError: the disk is full.
     """
-    out.drop()
-    copied_bytes = 0
-    while (chunk := source.read(1 << 20)) and copied_bytes + len(chunk) <= limit_bytes:
-        _append_chunk(out, chunk)
-        copied_bytes += len(chunk)
-    # The last, empty chunk syncs the file.
-    _append_chunk(out, b"")
-    if chunk:
-        out.drop()
-        raise UnavailableError(f"{name} is larger than the {limit_bytes} bytes expected: rejected")
-
-
-def _append_chunk(out: PartFile, chunk: bytes) -> None:
-    try:
-        with out.path.open("ab") as file:
-            file.write(chunk)
-            if not chunk:
-                os.fsync(file.fileno())
-    except OSError as error:
-        raise out.unwritable(error) from error
+    # Opened first: what is read may raise an OSError too, and is not ours.
+    with out.open("wb") as file:
+        while chunk := source.read(1 << 20):
+            if file.tell() + len(chunk) > limit_bytes:
+                out.unlink()
+                raise UnavailableError(f"{name} is larger than the {limit_bytes} bytes expected: rejected")
+            try:
+                file.write(chunk)
+            except OSError as error:
+                raise unwritable(out, error) from error
 
 
 def _own_file(entry: CatalogueEntry, cache: ModelCache) -> FetchedModel:
-    """Return the user's own file, or one imported from a model archive: neither has an address."""
+    """Return the user's own file, which has no address."""
     path = Path(entry.path) if entry.path else cache.path(entry)
     if path.is_file() and (digest := model_file.sha256(path)) == entry.sha256:
-        if entry.path is None:
-            cache.touch(path)
         return FetchedModel(entry, path, digest, str(path), is_new=False, was_verified=True)
-    how = entry.how or f"{str(path)!r} is missing or was changed: add or import it again"
+    how = entry.how or f"{str(path)!r} is missing or was changed: add it again"
     raise UnavailableError(f"{entry.name} has no download ({entry.form}): {how}")
 
 
@@ -184,16 +152,13 @@ def _cached(entry: CatalogueEntry, cache: ModelCache) -> FetchedModel | None:
     return FetchedModel(entry, path, digest, note.address, is_new=False, was_verified=entry.sha256 is not None)
 
 
-def _first_good(entry: CatalogueEntry, cache: ModelCache, options: FetchOptions, report: Tell) -> tuple[PartFile, str, str]:
+def _first_good(entry: CatalogueEntry, cache: ModelCache, report: Tell) -> tuple[Path, str, str]:
     """Return the checked part, its hash and its address, of the first address that has the right file."""
-    # On a mirror a file has the name that it has at home.
-    names = dict.fromkeys(urlsplit(address).path.rpartition("/")[2] for address in entry.addresses)
-    mirrored = [f"{mirror.rstrip('/')}/{name}" for mirror in options.mirrors for name in names]
     failures: list[EdgemeterError] = []
-    for address in (*mirrored, *entry.addresses):
+    for address in entry.addresses:
         try:
-            part = _download(entry, cache, address, options.transport, report)
-            return part, check_hash(entry.sha256, part, redacted(address)), redacted(address)
+            part = _download(entry, cache, address, report)
+            return part, _check_hash(entry.sha256, part, redacted(address)), redacted(address)
         except (TransientError, UnavailableError) as error:
             logger.info("%s", error)
             failures.append(error)
@@ -201,24 +166,27 @@ def _first_good(entry: CatalogueEntry, cache: ModelCache, options: FetchOptions,
     raise kind(f"cannot fetch {entry.name}: {'; '.join(str(error) for error in failures)}")
 
 
-def _download(entry: CatalogueEntry, cache: ModelCache, address: str, transport: Transport, report: Tell) -> PartFile:
-    target = cache.path(entry)
-    part = PartFile(target)
+def _download(entry: CatalogueEntry, cache: ModelCache, address: str, report: Tell) -> Path:
+    part = part_of(cache.path(entry))
     if entry.member is None:
-        download(address, part, ExpectedFile(entry.size_bytes, cache.limit_bytes), transport, report)
+        if entry.sha256 is None:
+            # Nothing would show that its pieces are of two files.
+            part.unlink(missing_ok=True)
+        download(address, part, ExpectedFile(entry.size_bytes, cache.limit_bytes), report)
         return part
-    archive = PartFile(target.with_name(f"{target.name}.archive"))
-    download(address, archive, ExpectedFile(None, cache.limit_bytes), transport, report)
+    archive = part.with_suffix(".archive")
+    archive.unlink(missing_ok=True)
+    download(address, archive, ExpectedFile(None, cache.limit_bytes), report)
     try:
-        _extract(archive.path, entry.member, part, entry.size_bytes or cache.limit_bytes)
+        _extract(archive, entry.member, part, entry.size_bytes or cache.limit_bytes)
     except UnavailableError as error:
-        archive.drop()
         raise UnavailableError(f"{redacted(address)}: {error}") from error
-    archive.drop()
+    finally:
+        archive.unlink(missing_ok=True)
     return part
 
 
-def _extract(archive: Path, member: str, out: PartFile, limit_bytes: int) -> None:
+def _extract(archive: Path, member: str, out: Path, limit_bytes: int) -> None:
     """Write the plain file `member` of a .zip or .tar archive to `out`; nothing else of it is written anywhere.
 
     Raises:
@@ -232,15 +200,15 @@ def _extract(archive: Path, member: str, out: PartFile, limit_bytes: int) -> Non
                 names = opened.namelist()
                 if member in names:
                     with opened.open(member) as content:
-                        return copy_into(content, out, limit_bytes, repr(member))
+                        return _copy_into(content, out, limit_bytes, repr(member))
         else:
             with tarfile.open(archive) as tar:
                 for info in tar:
                     # Many are packed with `tar czf x.tgz .`, which puts ./ before every name.
                     names.append(info.name.removeprefix("./"))
                     if names[-1] == member and info.isfile() and (extracted := tar.extractfile(info)) is not None:
-                        return copy_into(extracted, out, limit_bytes, repr(member))
-    except BROKEN as error:
+                        return _copy_into(extracted, out, limit_bytes, repr(member))
+    except _BROKEN as error:
         raise UnavailableError(f"the archive with {member!r} cannot be read: {' '.join(str(error).split())}") from error
     listed = ", ".join(names[:5]) + (", ..." if len(names) > 5 else "")
     raise UnavailableError(f"the archive has no file {member!r}, but {listed or 'none at all'}")

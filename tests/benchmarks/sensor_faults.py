@@ -10,7 +10,7 @@ from collections import Counter
 from dataclasses import replace
 from itertools import product
 
-from edgemeter.agent.machine.power_range import BOARDS
+from edgemeter.agent.machine.power_range import board_ranges
 from tests.fixtures.faulty_sensors import Fault, Meter, Work, clips, hangs, healthy, jumps, outcome, restarts, scaled
 
 TRIALS = 100
@@ -36,7 +36,7 @@ METERS = {
     "tasmota": Meter(period_ms=1000, window_s=1.0, step_w=1.0, noise_w=0.05, scope="wall-ac"),
     "tasmota dithers": Meter(period_ms=1000, window_s=1.0, step_w=1.0, noise_w=0.6, scope="wall-ac"),
 }
-PI = BOARDS[0][1]
+PI = board_ranges()[0]
 SLOW = {"clock of 3 to 6 s at 10 Hz": {"timed_s": 120.0, "idle_s": 40.0}}
 RANDOM = Work(fps=0.5, duty=0.3, low_w=3.0, timed_s=60.0, noise_ratio=0.005, is_random=True)
 RANDOM_WARM = replace(RANDOM, low_w=4.0, noise_ratio=0.002, fps=5)

@@ -19,7 +19,7 @@ from edgemeter.collector.show.comparison_charts import energy_front
 from edgemeter.collector.show.series_style import assign_styles
 from edgemeter.collector.trend.history import RunHistory
 from edgemeter.collector.trend.watch_file import WatchFile
-from edgemeter.collector.units.board_types import board_types
+from edgemeter.collector.units.odd_boards import board_types
 from edgemeter.collector.web import queries, side_by_side
 from edgemeter.collector.web.context import ViewContext
 from edgemeter.collector.web.events import TrendEvents
@@ -197,7 +197,7 @@ def test_no_board_is_an_outlier_by_it():
             runs += make_days([20.0] * 10, device="pi-11", p50_ms=10.0, **unmeasured(kind))
             history = RunHistory(runs)
             (board_type,) = board_types(history, "energy", list(history.series()))
-            assert (board_type.boards, board_type.sick) == (11, ())
+            assert (board_type.boards, board_type.odd) == (11, ())
 
 
 def test_the_datacenter_is_weighed_against_what_was_measured():

@@ -241,15 +241,15 @@ def test_the_command_brings_its_own_broker_and_ends_cleanly_on_ctrl_c(tmp_path, 
 
 
 @pytest.mark.slow
-def test_the_command_lists_the_quarantine_for_people_and_for_machines(tmp_path, at_end):
+def test_the_status_lists_what_was_rejected_for_people_and_for_machines(tmp_path, at_end):
     """Nothing from outside reaches the terminal as it is."""
     collector = at_end.enter_context(CollectorProcess(tmp_path / "ledger", "--port", "0"))
     peer = Peer(collector.address)
     peer.session.publish("edgemeter/v1/lab/pi-\x1b[31m/result", b"\x1b[2J")
-    command = [*EDGEMETER, "collector", "quarantine", "--ledger", str(tmp_path / "ledger")]
+    command = [*EDGEMETER, "collector", "status", "--ledger", str(tmp_path / "ledger")]
 
     def listed():
-        return json.loads(subprocess.run([*command, "--json"], capture_output=True, check=True, text=True).stdout)["quarantined"]
+        return json.loads(subprocess.run([*command, "--json"], capture_output=True, check=True, text=True).stdout)["rejected"]
 
     assert wait_until(listed)
     (entry,) = listed()
@@ -258,7 +258,7 @@ def test_the_command_lists_the_quarantine_for_people_and_for_machines(tmp_path, 
     completed = subprocess.run(command, capture_output=True, check=True, text=True)
     assert "not a run record" in completed.stdout
     assert "\x1b" not in completed.stdout
-    assert "1 in quarantine" in completed.stderr
+    assert "1 rejected message" in completed.stdout
     peer.close()
     collector.end(signal.SIGTERM)
 

@@ -16,7 +16,7 @@ from edgemeter.agent.energy.refusals import REVERSIBLE, SHUNTED, is_frozen
 from edgemeter.agent.energy.sampler import SensorTrace
 from edgemeter.agent.energy.sensor_run import EnergyRun
 from edgemeter.agent.energy.window import Window
-from edgemeter.agent.machine.power_range import ANY_MACHINE, BOARDS
+from edgemeter.agent.machine.power_range import ANY_MACHINE, board_ranges
 from edgemeter.agent.power import Reading
 from edgemeter.agent.power.replay import ReplaySensor
 from edgemeter.agent.session import session
@@ -176,7 +176,7 @@ def test_a_run_with_a_frozen_sensor_is_suspect_and_verify_agrees(tmp_path, monke
     assert [finding for finding in recompute(record) if isinstance(finding, FigureDifference) and finding.field.startswith("verdict")] == []
 
 
-PI_5 = BOARDS[0][1]
+PI_5 = board_ranges()[0]
 LONG = Work(timed_s=60.0, idle_s=20.0)
 
 

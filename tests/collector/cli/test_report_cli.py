@@ -43,13 +43,6 @@ def test_report_of_one_device_holds_no_other(tmp_path, capsys):
     assert 'data-device="pi-2"' not in text
 
 
-def test_a_format_that_is_none_is_named_with_those_that_are(capsys):
-    """By its suffix, or the want of one."""
-    for output, words in (("r.docx", "'r.docx': .docx is unknown: use .html, "), ("r", "'r': a suffix tells the format: use .html, ")):
-        status, printed = run(capsys, "report", "-o", output)
-        assert (status, words in printed) == (2, True), output
-
-
 def test_a_report_of_nothing_is_not_written(tmp_path, capsys):
     """A device's name with a typo is an error, and no empty page."""
     ledger = fill(tmp_path / "ledger.sqlite", [make_run()])

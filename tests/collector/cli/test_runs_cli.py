@@ -14,14 +14,13 @@ import pytest
 
 from edgemeter.agent.contract.messages import Receipt
 from edgemeter.agent.contract.record import decode
-from edgemeter.agent.contract.record_figures import Neighbour, Together
 from edgemeter.agent.delivery.outbox import Outbox
 from edgemeter.agent.delivery.outbox_file import OUTBOX
 from edgemeter.agent.ledger.own_runs import OwnRuns
 from tests.fixtures.command import edgemeter
 from tests.fixtures.comparison_factory import make_reference, make_run
 from tests.fixtures.ledgers import fill
-from tests.fixtures.record_factory import STARTED_AT_NS, make_steady
+from tests.fixtures.record_factory import STARTED_AT_NS
 from tests.fixtures.rows import table_row
 
 DAY_NS = 86_400 * 10**9
@@ -145,15 +144,6 @@ def test_what_is_neither_file_nor_run_is_named_as_such_in_every_command():
     assert "no run's id begins with 'zz'" in edgemeter("runs", "show", "zz").stderr
 
 
-@pytest.mark.usefixtures("ledger")
-def test_a_day_may_be_given_by_how_long_ago_it_is():
-    """The runs of the table are old; what is no day is answered with how one is written."""
-    assert [edgemeter("runs", "--since", day).stderr for day in ("today", "yesterday", "7d")] == ["no run matches\n"] * 3
-    assert len(listed("--since", "99999d")) == len(listed("--since", "0001-01-01")) == 4
-    for text in ("tomorrow", "2026-13-01", "7 days", "999999d"):
-        assert f"{text!r} is not a day: write it as 2026-11-20" in edgemeter("runs", "--since", text).stderr
-
-
 def test_a_run_that_is_excluded_stays_listed_with_its_reason_and_comes_back(ledger):
     """`show` has the whole history with who did it."""
     first = ledger[0]
@@ -271,22 +261,3 @@ def test_compare_alone_lists_the_newest_runs_and_the_command_that_compares_two_c
     for run_id in ledger[2:]:
         edgemeter("runs", "exclude", run_id, "--reason", "x")
     assert "nothing to compare yet" in edgemeter("compare").stderr
-
-
-def test_runs_beside_others_are_marked_in_the_lists(home):
-    """`runs list`, and `compare` without arguments: the row of a run alone has no such word."""
-    company = Together(neighbours=(Neighbour(model="ssd", sha256="c3" * 32, runtime="onnx", threads=1),), overlap_ms=1000.0)
-    fill(home / "ledger.sqlite", [make_run(id="a" * 32, together=company), make_run(id="b" * 32)])
-    for command in (("runs", "list"), ("compare",)):
-        lines = edgemeter(*command).stdout
-        assert "2T beside ssd" in lines
-        assert lines.count("beside") == 1
-
-
-def test_runs_at_a_steady_rate_are_listed_with_rate_and_deadline(home):
-    """The same model misses none or all of its frames by them."""
-    steady = {"scenario": "steady", "steady": make_steady(rate_per_s=5.0)}
-    fill(home / "ledger.sqlite", [make_run(id="a" * 32, **steady), make_run(id="b" * 32)])
-    lines = edgemeter("runs", "list").stdout
-    assert "2T 5/s in 60 ms" in lines
-    assert lines.count("/s in") == 1

@@ -27,18 +27,6 @@ def run(command, *arguments):
     return CliRunner().invoke(command, list(arguments), catch_exceptions=False)
 
 
-def test_the_table_shows_the_step_in_words(store):
-    """Who, what, how much, since when, what changed beside it; the steady board is counted."""
-    result = run(trend, "--ledger", store, "--figure", "energy")
-    assert result.exit_code == 0
-    assert "step, worse" in result.stdout
-    assert "2024-11-23" in result.stdout
-    assert "firmware a to b" in result.stdout
-    assert "pi-2" not in result.stdout
-    assert "2 series up to 2024-12-12: 1 without a finding" in result.stdout
-    assert "pi-2" in run(trend, "--ledger", store, "--figure", "energy", "--all").stdout
-
-
 def test_json_has_every_figure_of_the_findings(store):
     """One document; days as people write them."""
     document = json.loads(run(trend, "--ledger", store, "--device", "pi-1", "--json").stdout)
@@ -92,30 +80,6 @@ def test_what_makes_no_sense_is_wrong_usage(store):
         with table_row(arguments):
             result = run(trend, "--ledger", store, *arguments)
             assert result.exit_code == 2
-
-
-def test_an_annotation_has_one_action(store):
-    """A text, or a number to take back, or the list."""
-    for arguments in ((), ("text", "--list"), ("text", "--figure", "speed")):
-        assert run(annotate, "--ledger", store, *arguments).exit_code == 2, arguments
-
-
-def test_an_empty_result_is_reported(tmp_path):
-    """A store whose runs have no such figure."""
-    path = tmp_path / "runs.json"
-    path.write_bytes(document(*make_days([100.0, 101.0], energy=None, energy_reason="no sensor")))
-    result = run(trend, "--ledger", str(path), "--figure", "energy")
-    assert result.exit_code == 0
-    assert result.stdout.rstrip().endswith("choose another --figure; `edgemeter runs` lists those kept")
-    assert "suspect ones do not count" in result.stdout
-    assert "1970" not in result.stdout
-
-
-def test_a_day_before_the_newest_run_is_no_end(store):
-    """Trends are of all days: a table `up to` an earlier day with later findings in it would contradict itself."""
-    result = run(trend, "--ledger", store, "--until", "2024-11-01")
-    assert result.exit_code == 2
-    assert "before the newest run, of 2024-12-12" in result.stderr
 
 
 def test_an_annotation_of_nothing_is_refused(store):

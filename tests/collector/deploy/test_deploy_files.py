@@ -13,10 +13,8 @@ import pytest
 from click.testing import CliRunner
 
 from edgemeter.agent.base import config
-from edgemeter.collector.alerts import delivery
 from edgemeter.collector.cli.collector import DEPLOY_FILES, collector, up
 from edgemeter.collector.influx import influx_config
-from edgemeter.collector.postgresql.postgres_ledger import CHECK_S
 from tests.fixtures.collecting import EDGEMETER
 from tests.fixtures.mqtt_peer import wait_until
 from tests.fixtures.servers import address_of, free_port, mosquitto
@@ -62,21 +60,6 @@ def test_a_collector_that_hangs_is_restarted_by_its_unit():
     unit = (DEPLOY_FILES / "edgemeter-collector.service").read_text()
     assert "\nType=notify\n" in unit
     assert int(re.search(r"^WatchdogSec=(\d+)$", unit, re.MULTILINE)[1]) >= 60
-
-
-def test_a_check_of_alerts_has_its_time_in_its_unit():
-    """Delivery has its own deadline, far below that of the unit, which is for reading a large ledger for the first time."""
-    unit = (DEPLOY_FILES / "edgemeter-alerts.service").read_text()
-    minutes = int(re.search(r"^TimeoutStartSec=(\d+)min$", unit, re.MULTILINE)[1])
-    delivery_s = delivery.CHANNEL_S + delivery.MESSAGE_S + delivery.STORE_S
-    assert delivery_s < CHECK_S < minutes * 60 / 4
-
-
-def test_a_folder_that_cannot_be_made_is_one_line(tmp_path):
-    """A file stands where the folder would be."""
-    (tmp_path / "file").touch()
-    result = CliRunner().invoke(collector, ["deploy-files", str(tmp_path / "file" / "deploy")])
-    assert "cannot write the files" in str(result.exception)
 
 
 def test_every_setting_of_ours_that_the_files_name_is_one_that_the_product_reads(monkeypatch):
@@ -131,7 +114,7 @@ def test_grafana_reads_the_bucket_that_the_collector_writes():
 
 
 def test_a_service_sees_only_the_token_that_it_needs():
-    """The administrator's stays with the database and its set-up; the collector has one to write and one to read, Grafana only reads."""
+    """The administrator's stays with the database and its set-up; the collector only writes, Grafana only reads."""
     yaml = pytest.importorskip("yaml")
     services = compose()["services"]
     assert {name for name, service in services.items() if "INFLUX_TOKEN" in str(service.get("environment"))} == {"influxdb", "setup"}
@@ -139,7 +122,7 @@ def test_a_service_sees_only_the_token_that_it_needs():
         name: {mount.split(":")[0] for mount in service["volumes"]} & {"write-token", "read-token"} for name, service in services.items()
     }
     assert mounts == {
-        "broker": set(), "influxdb": set(), "setup": {"write-token", "read-token"}, "collector": {"write-token", "read-token"},
+        "broker": set(), "influxdb": set(), "setup": {"write-token", "read-token"}, "collector": {"write-token"},
         "alerts": {"write-token"}, "grafana": {"read-token"},
     }  # fmt: skip
     (source,) = yaml.safe_load((DEPLOY_FILES / "grafana" / "influxdb.yaml").read_text())["datasources"]

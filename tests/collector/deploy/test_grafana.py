@@ -21,13 +21,11 @@ from edgemeter.collector.index.history import LedgerHistory
 from edgemeter.collector.influx.drain import Drain
 from edgemeter.collector.influx.points import Points
 from edgemeter.collector.runs.cases import grouped
-from edgemeter.collector.runs.store import InfluxStore
 from edgemeter.collector.trend.changes import change_point_line, changes_of, noted_changes
 from tests.fixtures.case_twins import BAND, COUNTS, twins
 from tests.fixtures.fleet_ledger import Fleet, fleet_records
 from tests.fixtures.health_factory import make_health
 from tests.fixtures.mqtt_peer import wait_until
-from tests.fixtures.point_lines import point_line
 from tests.fixtures.record_factory import make_energy
 from tests.fixtures.series_factory import DAY_NS, FIRST_DAY, make_days, noisy
 
@@ -208,26 +206,6 @@ def test_no_panel_blends_two_cases_or_two_kinds_of_energy(influx_place, sink_of,
     assert len(looked_at) > (15 if extent == "all" else 10)
 
 
-def test_points_without_a_case_are_drawn_apart_and_those_beyond_the_limit_not_at_all(influx_place, sink_of):
-    """Points from before the tag are lines of their own, `other` is many cases or models; each is read back as its record."""
-    runs = list(twins().values())[:4]
-    before, new, beyond, unnamed = map(point_line, runs)
-    case = re.compile(r"(?<=,case_hash=)\w+")
-    model = re.compile(r"(?<=,model=)[^,]+")
-    lines = [case.sub("", before).replace(",case_hash=", ""), new, case.sub("other", beyond), model.sub("other", unnamed)]
-    assert sink_of(influx_place.config()).write(lines) == []
-    for path in DASHBOARDS:
-        for panel in dashboard(path)["panels"]:
-            for query in [target["query"] for target in panel["targets"] if '"latency_p50_ms")' in target["query"]]:
-                rows = influx_place.query(filled_in(query.replace("$__interval", "1d")))
-                figures = {value for row in rows for name, value in row.items() if name in {"median", "p50", "last"}}
-                assert figures == {run.latency.p50_ms for run in runs[:2]}, panel["title"]
-        models = [query for title, query in queries(dashboard(path)) if title == "variable model"]
-        assert "other" not in {row["value"] for query in models for row in influx_place.query(query)}
-    contents = InfluxStore(influx_place.config()).contents()
-    assert [run.id for run in contents.runs] == [run.id for run in runs]
-
-
 def test_presence_health_and_lag_are_written(influx_place, sink_of, tmp_path):
     """The state, what the device reports of itself and why it needs attention, and how far the drain is; the types stay."""
     path = tmp_path / "ledger.sqlite"
@@ -310,18 +288,6 @@ def test_a_dashboard_is_whole(path):
         assert all(target["datasource"] == {"type": "influxdb", "uid": "${datasource}"} for target in panel["targets"])
     for variable in document["templating"]["list"]:
         assert {"text", "value"} <= variable["current"].keys(), "Grafana refuses a current value without both"
-
-
-def test_energies_are_shown_in_millijoules():
-    """A field of energy without its unit would be read as joules."""
-    for path in DASHBOARDS:
-        for panel in dashboard(path)["panels"]:
-            settings = panel["fieldConfig"]
-            if panel["type"] == "timeseries" and re.search(r"\((\"energy_\w+_mj\")\)", panel["targets"][0]["query"]):
-                assert settings["defaults"]["unit"] == "si:mJ", panel["title"]
-            named = {override["matcher"]["options"]: override["properties"][0]["value"] for override in settings["overrides"]}
-            for column in re.findall(r'"energy_\w+_mj"\)? AS "([^"]+)"', panel["targets"][0]["query"]):
-                assert named[column] == "si:mJ", (panel["title"], column)
 
 
 def test_the_provisioning_names_what_ships():

@@ -6,14 +6,13 @@ import sqlite3
 import numpy as np
 import pytest
 
-from edgemeter.agent.base.errors import ConfigError, UnavailableError
+from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.contract.record import decode
 from edgemeter.agent.contract.record_conditions import Verdict
 from edgemeter.agent.ledger import chunks
 from edgemeter.agent.ledger.retention import Retention
 from edgemeter.agent.ledger.run_history import LedgerRuns
 from edgemeter.agent.ledger.sqlite_ledger import SqliteLedger
-from edgemeter.collector.index import index_file
 from edgemeter.collector.index.history import LedgerHistory, open_history
 from edgemeter.collector.trend import watch
 from edgemeter.collector.trend.days import days_of, days_of_series
@@ -127,39 +126,6 @@ def test_what_another_process_takes_in_meanwhile_can_be_read(ledger):
     names = names_of(KNOWN.values())
     assert len(history.columns([key], names).facts) == len(columns_of([points], names).facts) > 1
     history.close()
-
-
-def test_another_ledger_at_the_same_place_begins_anew(ledger):
-    """A restored or new ledger has another collector: nothing of the old one is left in the index."""
-    LedgerHistory(ledger).close()
-    for path in ledger.parent.glob("ledger.sqlite*"):
-        if not path.name.startswith("ledger.sqlite.index"):
-            path.unlink()
-    keep(ledger, make_days(noisy(50, 20), device="pi-2"))
-    history = LedgerHistory(ledger)
-    assert [key.device for key in history.series()] == ["pi-2"]
-    assert [trend.points for trend in watch.trends_of(history, (), ["energy"])] == [20]
-    history.close()
-
-
-def test_a_garbled_index_is_made_again(ledger):
-    """It holds nothing that the ledger does not."""
-    LedgerHistory(ledger).close()
-    index_file.remove_index(index_file.index_path(ledger))
-    index_file.index_path(ledger).write_bytes(b"not a database at all" * 100)
-    with contextlib.closing(LedgerHistory(ledger)) as history:
-        assert len(history.points(history.series()[0])) == 60
-
-
-def test_another_programs_file_of_that_name_is_reported_as_one(ledger):
-    """One line that names the remedy; the file is left alone."""
-    path = index_file.index_path(ledger)
-    with contextlib.closing(sqlite3.connect(path)) as other:
-        other.execute("CREATE TABLE mine (x)")
-    before = path.read_bytes()
-    with pytest.raises(UnavailableError, match="belongs to another program"):
-        LedgerHistory(ledger)
-    assert path.read_bytes() == before
 
 
 def test_a_document_of_a_board_is_a_history_too(tmp_path):
@@ -328,13 +294,6 @@ def test_a_board_that_was_read_before_the_others_loses_what_the_ledger_removed(f
         assert sum(len(history.points(key)) for key in history.series()) == 120
     with contextlib.closing(LedgerHistory(fleet)) as history, SqliteLedger(fleet, "read") as opened:
         assert sum(len(history.points(key)) for key in history.series()) == opened.count()
-
-
-def test_of_a_board_without_runs_all_are_read(fleet, decoded):
-    """What is known can be said only then."""
-    with contextlib.closing(LedgerHistory(fleet, device="pi-77")) as history:
-        assert {key.device for key in history.series()} == {"pi-1", "pi-2", "pi-5", "pi-9"}
-    assert len(decoded) > 200
 
 
 def test_an_index_of_one_board_is_begun_anew_after_a_backup_was_restored(path):

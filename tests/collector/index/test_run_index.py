@@ -13,7 +13,7 @@ from edgemeter.agent.ledger.retention import Retention
 from edgemeter.agent.ledger.sqlite_ledger import SqliteLedger
 from edgemeter.collector.compare import columns
 from edgemeter.collector.compare.comparison import compare
-from edgemeter.collector.index.index_file import INDEX_VERSION, remove_index
+from edgemeter.collector.index.index_file import remove_index
 from edgemeter.collector.index.run_index import open_index
 from edgemeter.collector.index.sources import DocumentSource, LedgerSource
 from edgemeter.collector.runs.store import LedgerStore
@@ -25,7 +25,7 @@ from edgemeter.collector.web.view import ServedLinks, ViewRequest
 from tests.fixtures.comparison_factory import make_reference, make_run, no_energy
 from tests.fixtures.ledgers import fill
 from tests.fixtures.level_factory import level_runs, stepped_ms
-from tests.fixtures.record_factory import STARTED_AT_NS, make_energy, make_environment
+from tests.fixtures.record_factory import STARTED_AT_NS, make_energy
 from tests.fixtures.rows import table_row
 
 INVALID = record_conditions.Verdict(state="invalid", reasons=("clock: it jumped",))
@@ -118,28 +118,6 @@ def test_a_file_in_its_place_is_made_anew(tmp_path):
             index.close()
 
 
-def test_an_index_of_an_earlier_version_is_made_anew(mixed):
-    """Its tables may be others: none of them is read."""
-    _, index = mixed
-    before = index.refresh()
-    with sqlite3.connect(index.path) as connection:
-        connection.execute("ALTER TABLE cases RENAME COLUMN p50_of_all_ms TO figures")
-        connection.execute(f"PRAGMA user_version = {INDEX_VERSION - 1}")
-    connection.close()
-    assert index.refresh() == before
-    with index.reading() as connection:
-        assert len(queries.cases(connection, CaseFilter(level="all"))) == 6
-
-
-def test_an_index_that_is_deleted_while_it_is_read_is_made_again(mixed):
-    """It may be deleted at any time."""
-    _, index = mixed
-    before = index.refresh()
-    remove_index(index.path)
-    assert index.position() == 0
-    assert index.refresh() == index.position() == before
-
-
 def test_runs_that_the_ledger_removed_are_removed(tmp_path):
     """Their cases are summed up again without them; a case of which nothing is left is gone."""
     path, day_ns = tmp_path / "ledger.sqlite", NS_PER_DAY
@@ -189,19 +167,6 @@ def test_documents_are_indexed_too():
     """What `run --json` printed needs no ledger."""
     index = open_index(DocumentSource(tuple(mixed_runs())))
     assert index.refresh() == len(mixed_runs())
-    index.close()
-
-
-def test_a_change_of_firmware_is_described_in_words():
-    """What was and what is."""
-    runs = (make_run(environment=make_environment(firmware="a")), make_run(environment=make_environment(firmware="b")))
-    index = open_index(DocumentSource(runs))
-    index.refresh()
-    with index.reading() as connection:
-        (case,) = queries.cases(connection, CaseFilter())
-        before, after = queries.runs_of(connection, case.number, newest=10)
-        fingerprints = queries.fingerprints(connection, [before.fingerprint, after.fingerprint])
-    assert fingerprints[before.fingerprint].changes_to(fingerprints[after.fingerprint]) == ["firmware a to b"]
     index.close()
 
 

@@ -324,11 +324,3 @@ def test_a_wrong_configuration_is_reported_once_as_an_error_and_nothing_is_skipp
     assert "does not accept the token" in drain.trouble
     with SqliteLedger(path, "read") as ledger:
         assert ledger.position(sink.name) == 0
-
-
-def test_the_raw_samples_come_along_when_they_are_wanted(scripted, sink_of, path):
-    """The histogram of the latencies is a point beside the record's own."""
-    fill(path, [make_record(session=5, seq=1)])
-    drained(path, sink_of(scripted.config), Points(also=frozenset({"latency_histogram"})))
-    (body,) = scripted.handler.bodies
-    assert [line.partition(b",")[0] for line in body.split(b"\n")] == [b"run", b"latency_histogram"]

@@ -158,11 +158,3 @@ def test_a_token_of_another_place_is_not_taken_for_one_of_this(fresh):
     assert "name another file (--write-token-to)" in str(result.exception)
     result = init(url.replace("fleet", "other"), folder, "--write-token-to", str(folder / "write-2"))
     assert f"the token in {str(folder / 'read')!r} has no permission to read at" in str(result.exception)
-
-
-def test_more_days_than_influxdb_counts_are_refused(tmp_path):
-    """It would keep 72,272 days, or none, of 99,999,999,999."""
-    (tmp_path / "admin").write_text("t")
-    result = init("http://127.0.0.1:1", tmp_path, "--keep-days", "106752")
-    assert result.exit_code == 2
-    assert "not in the range" in result.stderr

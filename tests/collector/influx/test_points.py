@@ -1,5 +1,4 @@
 import re
-from types import SimpleNamespace
 
 import msgspec
 import numpy as np
@@ -9,11 +8,9 @@ from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.contract import record as contract_record
 from edgemeter.agent.contract import record_accuracy, record_figures, record_generation, samples
 from edgemeter.agent.ledger.chunks import HeldChunk
-from edgemeter.collector.influx import point_schema, points
-from edgemeter.collector.influx.points import BOUNDS_NS, Points
-from edgemeter.collector.influx.record_reader import tree_of
+from edgemeter.collector.influx import points
+from edgemeter.collector.influx.points import Points
 from tests.fixtures.point_lines import point_line
-from tests.fixtures.random_records import random_record
 from tests.fixtures.record_factory import (
     make_accuracy,
     make_energy,
@@ -64,18 +61,6 @@ def test_unknown_bounds_are_absent_and_their_reason_is_a_field():
     assert 'accuracy_group_gap_reason="day: not moved"' in line
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("count", [60, pytest.param(200, marks=pytest.mark.slow)])
-def test_the_figures_read_quickly_are_those_of_the_record(count):
-    """Over random records; the text that came may have more than this version knows."""
-    for seed in range(count):
-        record = random_record(seed)
-        text = contract_record.encode(record)[:-1] + b',"of_tomorrow":[{"a":1}]}'
-        chunk = HeldChunk([(8, 1), (9, 0)], 7, b"[%s,%s]" % (contract_record.encode(random_record(seed + 1)), text), is_checked=True)
-        (row, lines), _ = Points("figures").of_chunk(chunk)
-        assert (row, lines) == (8, [point_line(record, "figures")])
-
-
 def test_an_unread_record_is_checked_whole():
     """A record that is about to be quarantined must not have its figures in InfluxDB."""
     sound = contract_record.encode(make_record(session=5, seq=1))
@@ -120,22 +105,6 @@ def test_a_record_that_differs_in_one_part_has_a_point_of_its_own(extent):
             assert points.lines(contract_record.encode(first)) == [point_line(first, extent)]
 
 
-def test_tags_follow_from_the_fields_that_are_declared_alone():
-    """Parts of records in which these are the same share their tags, however else they differ: a session's swap makes no case."""
-    tree = tree_of([*point_schema.TAGS.values(), *point_schema.PATHS])
-    for seed in range(20):
-        record = random_record(seed)
-        assert points.tags_of(of_tree(record, tree)) == points.tags_of(record)
-
-
-def of_tree(group, tree):
-    """Return an object with what is in the tree alone."""
-    values = {name: getattr(group, name) for name in tree}
-    return SimpleNamespace(
-        **{name: of_tree(value, tree[name]) if tree[name] and value is not None else value for name, value in values.items()}
-    )
-
-
 def test_the_histogram_counts_every_query_once_in_the_bucket_of_its_bound():
     """A bound belongs to the bucket below it; what no bound reaches is counted above."""
     record = with_latencies(1, 1000, 1001, 1250, 1251, 12_500_000, 12_500_001, 10**12, 10**12 + 1)
@@ -147,13 +116,6 @@ def test_the_histogram_counts_every_query_once_in_the_bucket_of_its_bound():
     }  # fmt: skip
     assert line.startswith(f"latency_histogram{points.tags_of(record)[1]} ")
     assert line.endswith(f',run_id="{record.id}" {points.point_ns(record)}')
-
-
-def test_bounds_rise_and_are_ten_a_decade():
-    """No bucket is wider than 30% of its bound."""
-    assert (np.diff(BOUNDS_NS) > 0).all()
-    assert (BOUNDS_NS[1:] / BOUNDS_NS[:-1] < 1.3).all()
-    assert len(BOUNDS_NS) == 91
 
 
 def test_a_power_trace_is_a_point_a_reading_at_the_time_of_the_reading():

@@ -1,8 +1,7 @@
 import re
 
-from edgemeter.agent.ledger.presence import DevicePresence
 from edgemeter.collector.influx import status_points
-from edgemeter.collector.influx.status_points import CollectorStatus, collector_line, device_line
+from edgemeter.collector.influx.status_points import CollectorStatus, collector_line
 
 
 def test_the_lag_is_the_rows_and_the_time_that_the_oldest_of_them_waits():
@@ -13,12 +12,6 @@ def test_the_lag_is_the_rows_and_the_time_that_the_oldest_of_them_waits():
         line.split(" ")[1].split(",")
     )
     assert "lag_rows=0i,lag_s=0.0" in collector_line(CollectorStatus("c-1", 100, 100, None, 0, 0), 5)
-
-
-def test_a_device_that_reported_nothing_of_itself_has_its_presence_only():
-    """Fields that were not reported are absent from the point, not empty."""
-    line = device_line(DevicePresence("lab", "pi 1", "lost", None, None, 5), 7)
-    assert line == 'device,device=pi\\ 1,fleet=lab state="lost",is_online=false,changed_ns=5i 7'
 
 
 def test_no_two_fields_share_a_name_and_none_is_a_tag():

@@ -5,7 +5,7 @@ import pytest
 from edgemeter.agent.base.errors import TransientError
 from edgemeter.agent.base.mqtt_session import LARGEST_MESSAGE_BYTES, Message
 from edgemeter.collector.receive import mqtt_wire
-from edgemeter.collector.receive.mqtt_wire import BrokerResponse, MqttLogin, PacketReader
+from edgemeter.collector.receive.mqtt_wire import BrokerResponse, PacketReader
 from tests.fixtures.rows import table_row
 
 
@@ -77,30 +77,3 @@ def test_what_is_not_mqtt_ends_the_connection_and_nothing_else():
     for garbage in (b"\x30\x01\x00", b"\x32\x02\x00\x09", b"\x20\xff\xff\xff\xff\x7f", b"\x32\x04\x00\x01a\x00"):
         with table_row(garbage), pytest.raises(TransientError, match="is not MQTT"):
             PacketReader("5", 1).read(garbage)
-
-
-def test_random_bytes_are_read_or_refused():
-    """Whatever a socket brings: packets, patience or one kind of error."""
-    draw = random.Random(3)  # noqa: S311
-    for _ in range(3000):
-        reader = PacketReader(draw.choice(["5", "3.1.1"]), 1)
-        try:
-            for _ in range(3):
-                reader.read(draw.randbytes(draw.randint(0, 40)))
-        except TransientError:
-            continue
-
-
-def test_a_login_holds_the_configured_options():
-    """User, password, expiry: against the bytes of the standard, written out."""
-    packet = mqtt_wire.connect_packet(MqttLogin("c1", 30, 86_400, "u", "pw"), "5")
-    properties = b"\x11\x00\x01\x51\x80" + b"\x21\xff\xff" + b"\x27\x01\x00\x00\x00"
-    body = b"\x00\x04MQTT\x05\xc0\x00\x1e" + bytes([len(properties)]) + properties + b"\x00\x02c1\x00\x01u\x00\x02pw"
-    assert packet == b"\x10" + bytes([len(body)]) + body
-    assert mqtt_wire.connect_packet(MqttLogin("c", 30, 0), "3.1.1") == b"\x10\x0d\x00\x04MQTT\x04\x02\x00\x1e\x00\x01c"
-
-
-def test_acknowledgements_are_four_bytes_each():
-    """One send for a whole group."""
-    assert mqtt_wire.acknowledgements([1, 65_535]) == b"\x40\x02\x00\x01\x40\x02\xff\xff"
-    assert mqtt_wire.acknowledgements([]) == b""

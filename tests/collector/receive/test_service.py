@@ -1,6 +1,5 @@
 """The collector's metrics against what is known otherwise: the ledger, the device's own clock, a sink that is down."""
 
-import re
 import sqlite3
 import time
 from contextlib import closing
@@ -175,15 +174,6 @@ def test_names_of_fleets_cannot_grow_the_metrics_without_bound(tmp_path):
     assert len(fleets) == FLEETS_LIMIT + 1
     assert fleets[OTHER_FLEETS] == (0 + 1 + 2 + 3 + 4, 4)
     assert sum(total for total, _ in fleets.values()) == sum(range(FLEETS_LIMIT + 5))
-
-
-def test_every_name_follows_the_conventions(tmp_path):
-    """Base units; no name twice; the process's own names are those that dashboards know."""
-    SqliteLedger(tmp_path / "ledger").close()
-    names = {name for name, _ in metrics(Collector(NO_BROKER, tmp_path / "ledger"))}
-    assert not [name for name in names if re.search(r"_(ms|ns|mb|kb|percent)(_|$)", name)]
-    expected = ("cpu_seconds_total", "resident_memory_bytes", "virtual_memory_bytes", "open_fds", "max_fds", "start_time_seconds")
-    assert {name for name in names if name.startswith("process_")} == {f"process_{name}" for name in expected}
 
 
 def test_alerts_that_cannot_be_read_are_unknown_not_absent(tmp_path):

@@ -167,14 +167,6 @@ def test_a_full_disk_leaves_no_half_of_a_copy(tmp_path):
         assert list(folder.iterdir()) == []
 
 
-def test_a_folder_that_may_not_be_written_is_one_line(tmp_path):
-    """A file stands where the folder would be."""
-    path = tmp_path / "ledger.sqlite"
-    keep(path, 1)
-    with pytest.raises(UnavailableError, match="cannot write the copy"):
-        copies.backup(path, path / "copy.sqlite")
-
-
 def test_the_numbers_of_a_ledger_are_those_of_its_records(tmp_path):
     """Runs, devices, cases and verdicts counted another way; the parts are the file."""
     path = tmp_path / "ledger.sqlite"

@@ -18,8 +18,7 @@ from edgemeter.agent.base.progress import no_progress
 from edgemeter.agent.contract import model_card
 from edgemeter.models.catalogue import catalogue as catalogue_catalogue
 from edgemeter.models.fetch.cache import ModelCache
-from edgemeter.models.fetch.download import Transport
-from edgemeter.models.fetch.fetching import FetchOptions, fetch
+from edgemeter.models.fetch.fetching import fetch
 from tests.fixtures.catalogue_factory import card_beside, content, make_entry, write_catalogue
 from tests.fixtures.rows import table_row
 
@@ -102,24 +101,16 @@ def test_a_wrong_hash_is_never_kept(server, home, invoke, catalogue):
     assert not [*(home / "models" / "mine").glob(".*part*")]
 
 
-def test_mirrors_are_asked_in_turn(server, invoke, catalogue):
-    """One has nothing, one a wrong file, one breaks; the last address is right."""
-    server.put("/wrong/mine.onnx", content(400_000, seed=1))
-    server.put("/broken/mine.onnx", BODY, statuses=[404])
-    entry = make_entry(
-        "mine", server.address + "/gone.onnx", BODY, addresses=[server.address + "/broken/mine.onnx", server.put("/mine.onnx", BODY)]
-    )
-    catalogue(entry)
-    row = json.loads(invoke("fetch", "mine", "--mirror", f"{server.address}/none/", "--mirror", f"{server.address}/wrong", "--json").stdout)
-    assert [path for path, _ in server.requests] == ["/none/mine.onnx", "/wrong/mine.onnx", "/broken/mine.onnx", "/mine.onnx"]
+def test_the_addresses_of_an_entry_are_asked_in_turn(server, invoke, catalogue):
+    """One has nothing, one a wrong file; the last is right. Where none has it, each is named with its reason."""
+    wrong, absent = server.put("/wrong/mine.onnx", content(400_000, seed=1)), server.address + "/a.onnx"
+    catalogue(make_entry("mine", absent, BODY, addresses=[absent, wrong, server.put("/mine.onnx", BODY)]))
+    row = json.loads(invoke("fetch", "mine", "--json").stdout)
+    assert [path for path, _ in server.requests] == ["/a.onnx", "/wrong/mine.onnx", "/mine.onnx"]
     assert row["fetched"][0]["address"] == server.address + "/mine.onnx"
-
-
-def test_all_mirrors_are_named_when_none_has_it(server, invoke, catalogue):
-    """Each with the reason why it did not deliver."""
-    catalogue(make_entry("mine", server.address + "/a.onnx", BODY, addresses=[server.address + "/a.onnx", server.address + "/b.onnx"]))
+    catalogue(make_entry("other", absent, BODY, addresses=[absent, server.address + "/b.onnx"]))
     with pytest.raises(UnavailableError, match=r"a\.onnx: the server responds 404.*b\.onnx: the server responds 404"):
-        invoke("fetch", "mine")
+        invoke("fetch", "other")
 
 
 def test_without_a_hash_consent_is_asked_and_the_hash_kept(server, home, invoke, catalogue):
@@ -276,7 +267,7 @@ def test_a_cache_that_cannot_be_written_is_reported(server, home, invoke, catalo
 
 def test_a_server_that_stays_away_fails_for_now(server, home):
     """It may work later: TransientError, also where another address refuses for good."""
-    entry = make_entry("mine", server.put("/mine.onnx", BODY, cuts=[0] * 99), BODY)
-    ways = FetchOptions(Transport(pause=lambda _: None), mirrors=(server.address + "/none",))
+    address = server.put("/mine.onnx", BODY, cuts=[0])
+    entry = make_entry("mine", address, BODY, addresses=[server.address + "/none", address])
     with pytest.raises(TransientError, match=r"cannot fetch mine: .*404.*the connection was cut"):
-        fetch(entry, ModelCache(home / "models"), ways, no_progress)
+        fetch(entry, ModelCache(home / "models"), no_progress)
