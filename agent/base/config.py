@@ -120,12 +120,15 @@ def _user_folder(variable: str, default: str) -> Path | None:
 
 
 def names(device: str | None, fleet: str | None, settings: Config) -> tuple[str, str]:
-    """Return device and fleet: as given, else as configured, else this machine's host name.
+    """Return device and fleet: as given, else of the environment, else as configured, else this machine's host name.
 
     Raises:
         ConfigError: one is not a valid name: MQTT topics and collectors would reject it.
     """
-    device_and_fleet = (device or settings.device or this_device(), fleet or settings.fleet)
+    device_and_fleet = (
+        device or os.environ.get("EDGEMETER_DEVICE") or settings.device or this_device(),
+        fleet or os.environ.get("EDGEMETER_FLEET") or settings.fleet,
+    )
     for kind, name in zip(("device", "fleet"), device_and_fleet, strict=True):
         try:
             msgspec.convert(name, Name)

@@ -17,9 +17,9 @@ from edgemeter.agent.base.model_names import shipped_text
 from edgemeter.agent.base.options import (
     PATH,
     FiniteRange,
+    config_option,
     format_option,
     matters_option,
-    names_and_config,
     quiet_option,
     save_option,
 )
@@ -66,7 +66,7 @@ MOST_MODELS = 26  # They are called A to Z.
 @on_option
 @power_option
 @save_option
-@names_and_config
+@config_option
 @quiet_option
 @format_option("Print the comparison and its records as JSON.")
 def compare_models(models: tuple[Path, ...], runs: int, matters: float, *, form: Format | None, save: bool, **options: Any) -> None:
@@ -180,7 +180,7 @@ def measure_cases(
     rounds = runs + any(case.data is not None and case.accuracy != "never" for case in cases)
     length = expectation(cases, [rounds] * len(cases))
     report(f"measuring {len(cases)} models in turn: at most {length}; a clear result ends earlier")
-    identity = session.DeviceIdentity(*config.names(options["device"], options["fleet"], settings))
+    identity = session.DeviceIdentity(*config.names(None, None, settings))
     with (
         quiet_board(config.home(), "edgemeter compare", wait_note),
         open_sensors(options["power"], settings.power, settings.sensors) as (sensors, why_no_power),

@@ -14,7 +14,7 @@ import click
 
 from edgemeter.agent.base.documents import print_json
 from edgemeter.agent.base.errors import ConfigError, EdgemeterError
-from edgemeter.agent.base.options import PATH, json_option, names_and_config, quiet_option, save_option
+from edgemeter.agent.base.options import PATH, config_option, json_option, quiet_option, save_option
 from edgemeter.agent.base.progress import note
 from edgemeter.agent.cli import run_session
 from edgemeter.agent.cli.case_options import power_option
@@ -51,7 +51,7 @@ def watch_suite(
     Raises:
         ConfigError: the suite's file or an option is wrong, which waiting does not mend.
     """
-    session_options = {key: options[key] for key in ("power", "broker", "device", "fleet", "config")}
+    session_options = {key: options.get(key) for key in ("power", "broker", "device", "fleet", "config")}
     # A missing broker does not end it, and delivery does not outlast the period.
     session_options |= {"save": options.get("save", True), "if_no_broker": "keep", "delivery_timeout": min(60.0, period_s)}
     start_s, period = clock(), 0
@@ -98,7 +98,7 @@ def watch_suite(
 )
 @power_option
 @click.option("--broker", envvar="EDGEMETER_BROKER", help="--every: deliver by MQTT to HOST[:PORT], mqtt://... or mqtts://...")
-@names_and_config
+@config_option
 @save_option
 @quiet_option
 @json_option("Print the energies as JSON.")

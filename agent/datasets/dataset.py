@@ -17,7 +17,7 @@ from edgemeter.agent.base.durable_file import sha256_of
 from edgemeter.agent.base.errors import ConfigError, EdgemeterError
 from edgemeter.agent.contract.case_settings import is_video
 from edgemeter.agent.contract.record_conditions import Subset
-from edgemeter.agent.datasets import GroundTruth, Targets, create, names
+from edgemeter.agent.datasets import GroundTruth, Reader, Targets, create, names
 from edgemeter.agent.datasets.class_lists import ClassIndex
 from edgemeter.agent.datasets.coco import CocoDocument, plain_document
 from edgemeter.agent.datasets.items import Item, item_of_file, list_items, photographs_in
@@ -69,7 +69,7 @@ def open_folder(
     annotations: Path | None = None,
     subset: int | None = None,
     seed: int = 0,
-    reader: str | None = None,
+    reader: str | Reader | None = None,
     first: int | None = None,
 ) -> Dataset:
     """Return the photographs of a folder, sorted by name; of one without photographs its arrays.
@@ -79,7 +79,7 @@ def open_folder(
     is left out with a warning, because a folder often holds more than one set (all of val2017, annotations of 80). Folders below it
     count only as class folders, or where annotations name them. A file in place of the folder holds the items itself, as a video does.
 
-    Of photographs that annotations name, only those of the subset need be there. `reader` names that of the format, where several
+    Of photographs that annotations name, only those of the subset need be there. `reader` is that of the format, or its name, where several
     recognise it or none does. `first` reads only so many of the items, to see what they are: the hash is then another.
 
     Raises:
@@ -149,21 +149,21 @@ def _with_truth(dataset: Dataset, content: CocoDocument | ClassIndex | Targets, 
     return replace(dataset, targets={name: content.values[name] for name in names_in_set})
 
 
-def read_truth(folder: Path, annotations: Path | None, reader_name: str | None = None) -> GroundTruth | None:
+def read_truth(folder: Path, annotations: Path | None, reader: str | Reader | None = None) -> GroundTruth | None:
     """Return the ground truth, as the wanted reader or the first that recognises it reads it; None of photographs without annotations.
 
     Raises:
         ConfigError: no reader recognises it, or it is garbled.
     """
-    if reader_name is not None:
-        return create(reader_name).read(folder, annotations)
+    if reader is not None:
+        return (create(reader) if isinstance(reader, str) else reader).read(folder, annotations)
     is_one_file = folder.is_file()
     if annotations is None and not is_one_file and photographs_in(folder):
         return None
     for name in names():
-        reader = create(name)
-        if reader.recognises(folder, annotations):
-            return reader.read(folder, annotations)
+        candidate = create(name)
+        if candidate.recognises(folder, annotations):
+            return candidate.read(folder, annotations)
     if is_one_file:
         raise ConfigError(f"cannot read the data in {str(folder)!r}: no reader recognises it; give a folder, or a file of a known format")
     # COCO's error lists what is understood.

@@ -96,10 +96,10 @@ def read_log(path: Path, time_column: str | None = None, power_column: str | Non
     """Return the readings of a log; raises ConfigError if it cannot be read, has no power or no times, or its stamps go backwards."""
     try:
         lines = [line for line in path.read_text(encoding="utf-8-sig", errors="replace").splitlines() if line.strip()]
-    except OSError as error:
-        raise ConfigError(f"cannot read the log {str(path)!r}: {error.strerror}: correct the path") from error
-    is_csv = time_column or power_column or not any(map(_rails, lines))
-    log = _read_csv(str(path), lines, time_column, power_column) if is_csv else _read_tegrastats(str(path), lines)
+        is_csv = time_column or power_column or not any(map(_rails, lines))
+        log = _read_csv(str(path), lines, time_column, power_column) if is_csv else _read_tegrastats(str(path), lines)
+    except (OSError, csv.Error) as error:
+        raise ConfigError(f"cannot read the log {str(path)!r}: {error}: correct the path or the line") from error
     for before, after in (pair for readings in log.readings.values() for pair in pairwise(moment for moment, _ in readings)):
         if after.form != before.form:
             raise ConfigError(f"{str(path)!r} has {before.form} and {after.form} as stamps: keep the lines of one of them")

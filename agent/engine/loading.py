@@ -58,7 +58,9 @@ def open_data(case: Case, first: int | None = None) -> Dataset | None:
     if case.data is None:
         return None
     annotations = Path(case.annotations) if case.annotations else None
-    return open_folder(Path(case.data), annotations, case.subset, case.seed, case.reader, first)
+    task = plugin_class("task", case.task or "", Task)
+    reader = case.reader or (task.reader() if hasattr(task, "reader") else None)
+    return open_folder(Path(case.data), annotations, case.subset, case.seed, reader, first)
 
 
 def options_of(case: Case) -> runtimes.Options:
@@ -93,7 +95,7 @@ def _card_for(case: Case, loaded: Loaded) -> tuple[Card, tuple[str, ...]]:
     try:
         card, guesses = recognise.card_for(path, loaded)
     except ConfigError:
-        if not task or recognise.card_of(path, loaded).exists():
+        if not task or card_path(path).exists():
             raise
         name = recognise.name_of(recognise.named_path(path, loaded))
         return Card(name=name, task=task, family="none", precision=describe_precision(loaded), input=TensorInput()), ()

@@ -5,7 +5,7 @@ kept as ranges, so that a repeated one is not taken for new. A file does not shr
 """
 
 import sqlite3
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from edgemeter.agent.base.errors import ConfigError
@@ -22,12 +22,12 @@ _TOUCHING = "FROM forgotten WHERE device = ? AND session = ? AND last >= ? AND f
 
 @dataclass(frozen=True, slots=True)
 class Retention:
-    """How long and how much is kept; None is unlimited. `sinks` are the names of those that must have a record before it is removed."""
+    """How long and how much is kept; None is unlimited. `sink` is the name of what must have a record before it is removed."""
 
     records_days: float | None = None
     samples_days: float | None = None
     limit_bytes: int | None = None
-    sinks: tuple[str, ...] = ()
+    sink: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,14 +45,14 @@ def before_ns(days: float | None, now_ns: int) -> int:
     return -1 if days is None else max(-1, now_ns - int(days * NS_PER_DAY))
 
 
-def drained_row(positions: Mapping[str, int], sinks: Sequence[str]) -> int:
-    """Return the row up to which each of the `sinks` has every record."""
-    return min((positions.get(sink, 0) for sink in sinks), default=2**63 - 1)
+def drained_row(positions: Mapping[str, int], sink: str | None) -> int:
+    """Return the row up to which the `sink` has every record."""
+    return 2**63 - 1 if sink is None else positions.get(sink, 0)
 
 
 def apply_retention(connection: sqlite3.Connection, retention: Retention, now_ns: int) -> RetentionRemoved:
     """Remove what is due in one slice of chunks, within the caller's transaction."""
-    drained = drained_row(dict(connection.execute("SELECT name, position FROM sinks")), retention.sinks)
+    drained = drained_row(dict(connection.execute("SELECT name, position FROM sinks")), retention.sink)
     is_too_large = retention.limit_bytes is not None and space_bytes(connection)[0] > retention.limit_bytes
     stripped = _strip(connection, before_ns(retention.samples_days, now_ns), drained, is_any=is_too_large)
     is_only_records_left = is_too_large and not stripped

@@ -93,10 +93,10 @@ def nothing_called(text: str) -> str:
     if Path(text).expanduser() == default_path():
         return f"no run is kept in {text!r} yet: measure with `edgemeter run MODEL`, or name another file with --ledger"
     if text.isalnum() and not ID.fullmatch(text):
-        return f"there is no file {text!r}, and it is too short for a run's id: write 4 letters of it or more, see `edgemeter runs list`"
+        return f"there is no file {text!r}, and it is too short for a run's id: write 4 letters of it or more, see `edgemeter runs`"
     if ID.fullmatch(text):
-        return f"{text!r} is neither a file, a model nor the beginning of a run's id: `edgemeter runs list` lists the runs"
-    return f"there is no file {text!r}: correct the path, or give the id of a run, see `edgemeter runs list`"
+        return f"{text!r} is neither a file, a model nor the beginning of a run's id: `edgemeter runs` lists the runs"
+    return f"there is no file {text!r}: correct the path, or give the id of a run, see `edgemeter runs`"
 
 
 class LedgerRuns:
@@ -144,7 +144,7 @@ class LedgerRuns:
             ConfigError: there is none, or several.
         """
         if (run_id := self.lookup(prefix)) is None:
-            raise ConfigError(f"no run's id begins with {prefix!r} in {self._ledger.where}: list the runs with `edgemeter runs list`")
+            raise ConfigError(f"no run's id begins with {prefix!r} in {self._ledger.where}: list the runs with `edgemeter runs`")
         return run_id
 
     def lookup(self, prefix: str) -> str | None:

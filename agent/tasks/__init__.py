@@ -39,6 +39,8 @@ class Task(Protocol):
     For each item: `prepare`, (the inferences), `predict`; at the end `score` once. An item is one call of the model or several (windows of
     a recording, tiles of a picture, choices of a question), and `predict` joins their outputs. It keeps the item's predictions for the
     score, and `same_predictions`, of an item that was prepared, keeps nothing.
+
+    A class in a file may name, as `reader`, the class that reads its ground truth (`datasets.Reader`).
     """
 
     def __init__(self, model: Card, loaded: Loaded, data: Dataset) -> None: ...

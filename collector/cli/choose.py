@@ -21,14 +21,13 @@ def show_choice(
     by: str | None,
     reference: str | None,
     stores: Sequence[str],
-    influx_token_file: Path | None,
     days: DaysCounted,
     form: Format | None,
     html: Path | None,
 ) -> None:
     """Print the choice among the cases of the stores; exit 1 where no case meets the limits with certainty."""
     limits = parse_limits(limits_text)
-    summaries = stored_summaries(stores, influx_token_file, days)
+    summaries = stored_summaries(stores, days)
     references = None
     if reference is not None:
         belongs = reference_cases((case.key.device for case in summaries), (case.key.role for case in summaries), reference)
@@ -42,7 +41,7 @@ def show_choice(
         from edgemeter.collector.web.queries import CaseFilter
         from edgemeter.collector.web.view import ViewRequest
 
-        store = open_store(*chosen_stores(stores), influx_token_file=influx_token_file)
+        store = open_store(*chosen_stores(stores))
         write_page(store, html, FileChoice(CaseFilter(level=days), first=ViewRequest("decide", fields_of(limits, by, reference))))
     if form == "json":
         click.echo(choice_document.to_json(choice))

@@ -23,7 +23,7 @@ from edgemeter.agent.base.options import PATH, FiniteRange
 from edgemeter.agent.base.service_manager import ServiceManager
 from edgemeter.agent.base.terminal import until_stopped
 from edgemeter.agent.ledger.retention import Retention
-from edgemeter.collector.cli.stores import LedgerParam, chosen_ledger, influx_written_options, ledger_option
+from edgemeter.collector.cli.stores import LedgerParam, chosen_ledger, ledger_option
 from edgemeter.collector.influx import influx_config
 from edgemeter.collector.ledgers.place import LedgerPlace
 
@@ -170,7 +170,18 @@ def collector() -> None:
     "--influx", envvar="EDGEMETER_INFLUX", help="Drain to this InfluxDB: http://HOST:8086[?org=ORG&bucket=BUCKET], 1.x: ?db=NAME."
 )
 @click.option("--influx-token-file", type=PATH, help="File with the token. Default: $EDGEMETER_INFLUX_TOKEN.")
-@influx_written_options
+@click.option(
+    "--influx-fields",
+    type=click.Choice(["all", "figures"]),
+    default="all",
+    help="all: whole records, which compare can read back; figures: about 20 numbers a run, at a fraction of the load. Default: all.",
+)
+@click.option(
+    "--influx-also",
+    type=click.Choice(["latency_histogram", "power_trace"]),
+    multiple=True,
+    help="Also write this measurement of the raw samples.",
+)
 @click.option("--group", envvar="EDGEMETER_GROUP", help="Share messages with the collectors of this group (MQTT 5 or mosquitto).")
 @click.option("--metrics", envvar="EDGEMETER_METRICS", help="Serve /metrics and /healthz at [HOST:]PORT. Default host: 127.0.0.1.")
 @click.option("--keep-days", type=FiniteRange(0, min_open=True), help="Delete records after this many days. Default: never.")

@@ -14,7 +14,7 @@ from edgemeter.agent.base.options import format_option, matters_option
 from edgemeter.agent.base.suggestions import did_you_mean
 from edgemeter.agent.base.tables import Format
 from edgemeter.agent.contract.figures import in_view
-from edgemeter.collector.cli.stores import all_days_option, chosen_stores, influx_token_option, page_option, stores_option
+from edgemeter.collector.cli.stores import all_days_option, chosen_stores, page_option, stores_option
 from edgemeter.collector.compare.judged_figures import EXAMPLE, OBJECTIVES
 from edgemeter.collector.runs.store import LedgerStore, open_store
 
@@ -82,7 +82,6 @@ def is_model(text: str) -> bool:
     "A ledger, a document of `edgemeter run --json`, or an InfluxDB (http://HOST:8086?bucket=BUCKET, version 1: ?db=DATABASE); "
     "several are read as one. Default: the ledger in $EDGEMETER_HOME."
 )
-@influx_token_option
 @click.option(
     "--view",
     type=click.Choice(["table", "matrix", "pareto", "coverage", "nearest"]),
@@ -141,7 +140,6 @@ def compare(
     sides: tuple[str, ...],
     reference: str | None,
     stores: tuple[str, ...],
-    influx_token_file: Path | None,
     view: str,
     figure: str,
     across: "Across",
@@ -175,18 +173,18 @@ def compare(
     if limits_text is not None:
         from edgemeter.collector.cli.choose import show_choice
 
-        show_choice(limits_text, by, reference, stores, influx_token_file, days, form, html)
+        show_choice(limits_text, by, reference, stores, days, form, html)
         return
     where = chosen_stores(stores)
     if view in ("table", "nearest") and reference is None:
-        _show_newest(where, influx_token_file, form, is_other=view != "table" or html is not None)
+        _show_newest(where, form, is_other=view != "table" or html is not None)
         return
     if html is not None and view != "table":
         raise click.UsageError(f"--output needs --view table, not {view}")
     from edgemeter.collector.cli.compare_cases import show_cases
     from edgemeter.collector.compare.judgement import SmallestDifferences
 
-    store = open_store(*where, influx_token_file=influx_token_file)
+    store = open_store(*where)
     limits = SmallestDifferences(ratio=matters)
     show_cases(store, reference, view, figure=figure, across=across, stale_days=stale_days, limits=limits, days=days, form=form, html=html)
 
@@ -198,8 +196,8 @@ def _check_choice(limits_text: str | None, by: str | None, view: str) -> None:
         raise click.UsageError("--choose has a view of its own: leave --view away")
 
 
-def _show_newest(where: Sequence[str], influx_token_file: Path | None, form: Format | None, *, is_other: bool) -> None:
-    store = open_store(*where, influx_token_file=influx_token_file)
+def _show_newest(where: Sequence[str], form: Format | None, *, is_other: bool) -> None:
+    store = open_store(*where)
     if is_other or not isinstance(store, LedgerStore):
         raise click.UsageError("Missing option '--reference': name a device or role to compare with; models are compared as A B.")
     from edgemeter.collector.cli.runs import show_newest

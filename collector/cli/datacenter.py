@@ -14,7 +14,7 @@ from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.base.options import PATH, FiniteRange, format_option
 from edgemeter.agent.base.tables import Format, console_for, print_data
 from edgemeter.agent.base.terminal import plain_table, print_text
-from edgemeter.collector.cli.stores import all_days_option, influx_token_option, stored_summaries, stores_option
+from edgemeter.collector.cli.stores import all_days_option, stored_summaries, stores_option
 from edgemeter.collector.compare.summary import DaysCounted
 from edgemeter.collector.datacenter import constants as assumed
 from edgemeter.collector.datacenter.analysis import ServerAnalysis, analyse, million_g
@@ -33,7 +33,6 @@ STYLES = {"edge": "green", "datacenter": "blue", "either": "dim"}
 @click.option("--grid", default="world", help="Country whose electricity sets the carbon intensity: world, DE, FR, ... Default: world.")
 @click.option("--constants", type=PATH, help="TOML file that overrides constants, each with its source and year.")
 @stores_option("Where to read runs from, as for `edgemeter compare`.", metavar=None)
-@influx_token_option
 @all_days_option
 @format_option("Print one JSON document, with every band and constant.")
 def datacenter(
@@ -47,7 +46,6 @@ def datacenter(
     grid: str,
     constants: Path | None,
     stores: tuple[str, ...],
-    influx_token_file: Path | None,
     days: DaysCounted,
     form: Format | None,
 ) -> None:
@@ -58,7 +56,7 @@ def datacenter(
     assumptions = assumed.read_constants(constants)
     if grid not in assumptions.grid:
         raise ConfigError(f"no carbon intensity of {grid!r}: choose from {', '.join(assumptions.grid)}, or add [grid.{grid}]")
-    summaries = stored_summaries(stores, influx_token_file, days)
+    summaries = stored_summaries(stores, days)
     sides = choose_sides(summaries, SideRequest(edge, model, precision, server), assumptions.stated_server)
     if rate_per_s and rate_per_s > sides.edge.rate_per_s.high:
         raise ConfigError(f"{sides.edge.name} reaches {sides.edge.rate_per_s.value:.4g} inferences per second, not {rate_per_s:g}")
@@ -104,8 +102,8 @@ def _show(part: ServerAnalysis, console: Console) -> None:
     print_text(console, "equal where:")
     for even in part.break_even:
         rate = f"{_span(even.rate_per_s)} requests per s" if even.rate_per_s else "request rate unknown without idle power"
-        share = _span(even.utilisation_ratio.scaled(100))
-        print_text(console, f"  {even.network}: utilisation {share}%, {rate}, {_span(even.sent_bytes)} bytes a request")
+        percent = _span(even.utilisation_ratio.scaled(100))
+        print_text(console, f"  {even.network}: utilisation {percent}%, {rate}, {_span(even.sent_bytes)} bytes a request")
     carbon = [cell.carbon_g for cell in part.gross]
     span = figures.span(min(band.low for band in carbon), max(band.high for band in carbon))
     print_text(console, f"a million there, with the network: {span} g CO2e")

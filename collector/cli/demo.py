@@ -23,10 +23,9 @@ from edgemeter.collector.cli.stores import page_option
     metavar="URL",
     help="Also write every run to this InfluxDB 2: http://HOST:8086[?org=ORG&bucket=BUCKET] (token: EDGEMETER_INFLUX_TOKEN).",
 )
-@click.option("--influx-token-file", type=PATH, help="File with the token.")
 @quiet_option
 @rows_json_option("Print the comparison as JSON.")
-def demo(html: Path | None, home: Path | None, influx: str | None, influx_token_file: Path | None, *, form: Format | None) -> None:
+def demo(html: Path | None, home: Path | None, influx: str | None, *, form: Format | None) -> None:
     """Measure the shipped models on every installed runtime, deliver the results by MQTT, compare them and write a report.
 
     Called again, it measures each model once more, beside the runs that it kept.
@@ -52,7 +51,7 @@ def demo(html: Path | None, home: Path | None, influx: str | None, influx_token_
         from edgemeter.collector.show.compare_table import show_comparison
         from edgemeter.collector.web.one_file import FileChoice, write_file_of
 
-        sink = parse_influx(influx, token_file=influx_token_file) if influx else None
+        sink = parse_influx(influx) if influx else None
         if sink is not None:
             embedded_broker.check_installed()
         delivers, has_page = _is_installed(embedded_broker.check_installed), _is_installed(vega.check_installed)

@@ -137,9 +137,8 @@ def drain(ledger: LedgerPlace | None, *, starts_again: bool, since_ns: int | Non
 @click.command()
 @ledger_option
 @click.option("--influx", envvar="EDGEMETER_INFLUX", help="Also write the changes to this InfluxDB, for the dashboards.")
-@click.option("--influx-token-file", type=PATH, help="File with the token. Default: $EDGEMETER_INFLUX_TOKEN.")
 @rows_json_option('Print {"changes": [...]}.')
-def changes(ledger: LedgerPlace | None, influx: str | None, influx_token_file: Path | None, *, form: Format | None) -> None:
+def changes(ledger: LedgerPlace | None, influx: str | None, *, form: Format | None) -> None:
     """List changes of the devices (firmware, kernel, agent, runtime, ...), confirmed steps, and annotations.
 
     Example: edgemeter collector changes --influx http://influx.example:8086
@@ -155,7 +154,7 @@ def changes(ledger: LedgerPlace | None, influx: str | None, influx_token_file: P
     with progress_bar() as progress, closing(LedgerHistory(path, progress=progress)) as history:
         changes = sorted([*changes, *changing.noted_changes(path, history)], key=lambda change: change.started_at_ns)
     if influx:
-        with closing(open_sink(influx_config.parse_influx(influx, token_file=influx_token_file))) as sink:
+        with closing(open_sink(influx_config.parse_influx(influx))) as sink:
             rejected = sink.write([changing.change_point_line(change) for change in changes])
         if rejected:
             raise ConfigError(f"InfluxDB rejects {len(rejected)} of {len(changes)} changes: {rejected[0].reason}")

@@ -169,7 +169,7 @@ def _some(runs: Iterator[RunRecord], where: Sequence[str]) -> Iterable[RunRecord
     first = next(runs, None)
     if first is None:
         places = ", ".join(map(shown_place, where))
-        raise UnavailableError(f"no run of {places!r} matches: nothing was written; `edgemeter runs list` shows what is kept")
+        raise UnavailableError(f"no run of {places!r} matches: nothing was written; `edgemeter runs` shows what is kept")
     return chain((first,), runs)
 
 

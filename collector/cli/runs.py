@@ -3,9 +3,9 @@
 import getpass
 import os
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import click
 import msgspec
@@ -13,7 +13,7 @@ import msgspec
 from edgemeter.agent.base import config as settings
 from edgemeter.agent.base.command_group import DefaultGroup
 from edgemeter.agent.base.figures import count, plain_digits, stamp
-from edgemeter.agent.base.options import added, config_option, format_option, json_option
+from edgemeter.agent.base.options import config_option, format_option, json_option
 from edgemeter.agent.base.progress import note
 from edgemeter.agent.base.suggestions import near
 from edgemeter.agent.base.tables import Format, console_for, print_data
@@ -28,42 +28,34 @@ from edgemeter.collector.cli.stores import chosen_ledger, ledger_option, only_op
 from edgemeter.collector.ledgers.place import LedgerPlace
 
 NEWEST = 20
-_Command = TypeVar("_Command", bound=Callable[..., Any])
-
-
-def _list_options(command: _Command) -> _Command:
-    return added(
-        ledger_option,
-        only_options("device", "model", "runtime", "precision"),
-        click.option("--verdict", type=click.Choice(["valid", "suspect", "invalid"]), help="Only this verdict."),
-        since_option("measured"),
-        click.option("-n", "--limit", type=click.IntRange(0), default=NEWEST, show_default=True, help="Number of runs; 0: all."),
-        click.option("--deleted", "is_deleted", is_flag=True, help="List deleted runs instead: who deleted them, when and why."),
-        format_option('Print {"runs": [...]} or {"deleted": [...]}'),
-    )(command)
 
 
 @click.group(cls=DefaultGroup, invoke_without_command=True)
-@_list_options
+@ledger_option
+@only_options("device", "model", "runtime", "precision")
+@click.option("--verdict", type=click.Choice(["valid", "suspect", "invalid"]), help="Only this verdict.")
+@since_option("measured")
+@click.option("-n", "--limit", type=click.IntRange(0), default=NEWEST, show_default=True, help="Number of runs; 0: all.")
+@click.option("--deleted", "is_deleted", is_flag=True, help="List deleted runs instead: who deleted them, when and why.")
+@format_option('Print {"runs": [...]} or {"deleted": [...]}')
 @click.pass_context
-def runs(context: click.Context, /, **options: Any) -> None:
+def runs(
+    context: click.Context,
+    /,
+    ledger: LedgerPlace | None,
+    since_ns: int | None,
+    limit: int,
+    form: Format | None,
+    *,
+    is_deleted: bool,
+    **options: str | None,
+) -> None:
     """List the runs of a ledger, newest first; show, note, exclude, delete or export some. The beginning of an id is enough.
 
-    Example: edgemeter runs show 3f2a1b9c
+    Example: edgemeter runs --model yolov8n --since 2026-11-01
     """
-    if context.invoked_subcommand is None:
-        context.invoke(list_, **options)
-
-
-@runs.command("list", short_help="List runs, newest first.")
-@_list_options
-def list_(
-    ledger: LedgerPlace | None, since_ns: int | None, limit: int, form: Format | None, *, is_deleted: bool, **options: str | None
-) -> None:
-    """List runs, newest first, with those that are excluded and their notes.
-
-    Example: edgemeter runs list --model yolov8n --since 2026-11-01
-    """
+    if context.invoked_subcommand is not None:
+        return
     conditions = {name: value for name, value in options.items() if value is not None}
     with opened_runs(ledger) as history:
         if is_deleted:

@@ -58,26 +58,6 @@ ledger_option = click.option(
     metavar="PLACE",
     help="Ledger: a file, or postgresql://USER@HOST/DATABASE. Default: ledger.sqlite in $EDGEMETER_HOME, else in $XDG_DATA_HOME/edgemeter.",
 )
-influx_token_option = click.option(
-    "--influx-token-file", type=PATH, help="File with the token of an InfluxDB. Or set EDGEMETER_INFLUX_TOKEN."
-)
-
-
-def influx_written_options(command: _Command) -> _Command:
-    """Add `--influx-fields` and `--influx-also`: what is written of each record."""
-    extent = click.option(
-        "--influx-fields",
-        type=click.Choice(["all", "figures"]),
-        default="all",
-        help="all: whole records, which compare can read back; figures: about 20 numbers a run, at a fraction of the load. Default: all.",
-    )
-    also = click.option(
-        "--influx-also",
-        type=click.Choice(["latency_histogram", "power_trace"]),
-        multiple=True,
-        help="Also write this measurement of the raw samples.",
-    )
-    return extent(also(command))
 
 
 def stores_option(text: str, metavar: str | None = "FILE|URL") -> Callable[[_Command], _Command]:
@@ -167,15 +147,13 @@ def stamp(taken_ns: int) -> str:
     return datetime.fromtimestamp(taken_ns // 1_000_000_000, timezone.utc).isoformat()
 
 
-def stored_summaries(
-    stores: Sequence[str], influx_token_file: Path | None = None, days: "DaysCounted" = "current"
-) -> "Sequence[CaseSummary]":
+def stored_summaries(stores: Sequence[str], days: "DaysCounted" = "current") -> "Sequence[CaseSummary]":
     """Return the cases of `stores` (or the default ledger); raises ConfigError if one is invalid, UnavailableError if there is no run."""
     from edgemeter.collector.compare import views
     from edgemeter.collector.index.rollup import rolled_up
     from edgemeter.collector.runs.store import open_store
 
-    store = open_store(*chosen_stores(stores), influx_token_file=influx_token_file)
+    store = open_store(*chosen_stores(stores))
     with progress_bar() as progress:
         ready = rolled_up(store, progress, days=days)
     return ready.summaries if ready else views.gather(store.contents(), days).summaries

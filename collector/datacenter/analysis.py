@@ -61,7 +61,7 @@ def analyse(
     def cell(share: float | None, own_mj: Band, there_mj: Band, name: str) -> AnalysisCell:
         other = there_mj.plus(exactly(sent_mj[name]))
         winner = "edge" if own_mj.high < other.low else "datacenter" if other.high < own_mj.low else "either"
-        it_mj = server_mj(1.0, *(band.value for band in power[1:]), share) if share else math.inf
+        it_mj = server_mj(1.0, power[1].value, power[2].value, power[3].value, share) if share else math.inf
         pue_from = (own_mj.value - sent_mj[name]) / it_mj
         carbon_g = million_g(other, g_per_kwh)
         return AnalysisCell(share, name, sent_mj[name], there_mj, other, winner, pue_from if pue_from >= 1 else None, carbon_g)

@@ -1,6 +1,6 @@
 """The two sides: of the measured cases the edge device and the servers, like with like, or stated ones; each figure as a band."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import median
 from typing import NamedTuple
@@ -9,7 +9,7 @@ from edgemeter.agent.base.errors import ConfigError, UnavailableError
 from edgemeter.agent.contract.case_relation import relation
 from edgemeter.agent.contract.energy_provenance import MEASURED, energy_provenance
 from edgemeter.agent.contract.record import RunRecord
-from edgemeter.agent.contract.record_figures import Energy
+from edgemeter.agent.contract.record_figures import Energy, Scope
 from edgemeter.collector.compare.comparison import not_ranked
 from edgemeter.collector.compare.pairing import is_one_class
 from edgemeter.collector.compare.spread import Spread, of_points, point_of
@@ -20,7 +20,7 @@ from edgemeter.collector.runs.cases import EnergyClass, named, names_of, not_mea
 # A server saturated by batches and a device with one query at a time are what is compared here, so these need not be alike.
 FREE = ("scenario", "samples_per_query", "target_per_s", "deadline", "concurrency")
 # A server without a meter at its plug is seen by its processor and its GPU, each without the other: they do not overlap and add up.
-OTHER_HALF = {"cpu-package": "gpu-board", "gpu-board": "cpu-package"}
+OTHER_HALF: Mapping[str, Scope] = {"cpu-package": "gpu-board", "gpu-board": "cpu-package"}
 
 
 @dataclass(frozen=True, slots=True)

@@ -161,7 +161,7 @@ WHERE chunk = ?"""
         """Remove one slice of what `retention` does not keep, first samples, then chunks of records; one collector does so for all."""
         if not self.lease("retention"):
             return RetentionRemoved(0, 0, is_all=True)
-        drained = drained_row(self.positions(), retention.sinks)
+        drained = drained_row(self.positions(), retention.sink)
         is_too_large = retention.limit_bytes is not None and int(self._value(_RECORD_BYTES)) > retention.limit_bytes
         stripped = self._strip((is_too_large, before_ns(retention.samples_days, now_ns), drained, SLICE_CHUNKS))
         is_only_records_left = is_too_large and not stripped

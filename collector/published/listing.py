@@ -73,7 +73,7 @@ def show(judged: Sequence[JudgedFigure], runs_by_key: OwnRunsByKey, console: Con
 
 def _print_figures(console: Console, judged: Sequence[JudgedFigure], runs_by_key: OwnRunsByKey, limit: int | None) -> None:
     listed = judged[:limit]
-    cells = {
+    cells: dict[str, list[str]] = {
         "verdict": [figure.state for figure in listed],
         "figure": [f"{figure.row.model} on {figure.row.device}: {figure_text(figure.row)}" for figure in listed],
         "decided by": [figure.sentence for figure in listed],

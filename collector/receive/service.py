@@ -77,7 +77,7 @@ class Collector:
 
             self._drain = open_drain(self.place, self._influx)
             if self._receiver.retention is not None:
-                self._receiver.retention = replace(self._receiver.retention, sinks=(self._drain.sink_name,))
+                self._receiver.retention = replace(self._receiver.retention, sink=self._drain.sink_name)
         try:
             self._receiver.start(timeout_s)
         except EdgemeterError:

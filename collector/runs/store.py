@@ -119,9 +119,9 @@ class JoinedStore:
         return StoreContents(runs, [entry for part in parts for entry in part.left_out])
 
 
-def open_store(*where: str, influx_token_file: Path | None = None) -> RunStore:
+def open_store(*where: str) -> RunStore:
     """Return the store at each `where` (file, InfluxDB, PostgreSQL ledger), several read as one; raises ConfigError if there is none."""
-    stores = [_open_one(address, influx_token_file) for address in where]
+    stores = [_open_one(address) for address in where]
     return stores[0] if len(stores) == 1 else JoinedStore(stores)
 
 
@@ -157,7 +157,7 @@ def left_out_of(quarantined: Sequence[QuarantinedMessage], run_ids: Container[st
     return [LeftOut(run, f"in the ledger's quarantine: {reason}") for run, reason in reasons]
 
 
-def _open_one(where: str, token_file: Path | None) -> RunStore:
+def _open_one(where: str) -> RunStore:
     if is_postgres(where):
         return LedgerStore(ledger_place(where))
     if "://" not in where:
@@ -167,7 +167,7 @@ def _open_one(where: str, token_file: Path | None) -> RunStore:
         raise ConfigError(f"{where!r} is not a store: give {kinds}")
     from edgemeter.collector.influx.influx_config import parse_influx  # noqa: PLC0415
 
-    return InfluxStore(parse_influx(where, token_file=token_file))
+    return InfluxStore(parse_influx(where))
 
 
 def _open_file(where: str) -> RunStore:

@@ -48,7 +48,7 @@ def write_file_of(source: RecordSource, path: Path, choice: FileChoice, progress
         with index.reading() as connection:
             if count_cases(connection, CaseFilter()) and not count_cases(connection, case_filter):
                 request = ", ".join(f"{name} {value!r}" for name, value in _fixed(case_filter).items())
-                raise ConfigError(f"no run has {request}: nothing is written; `edgemeter runs list` shows what is kept")
+                raise ConfigError(f"no run has {request}: nothing is written; `edgemeter runs` shows what is kept")
         events = TrendEvents(index.source)
         events.refresh()
         text = whole_page(index, events, choice, progress)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from edgemeter.agent.base.errors import ConfigError
-from edgemeter.agent.base.options import PATH, format_option, matters_option, names_and_config, quiet_option, save_option, trusted_option
+from edgemeter.agent.base.options import PATH, config_option, format_option, matters_option, quiet_option, save_option, trusted_option
 from edgemeter.agent.base.progress import note
 from edgemeter.agent.base.tables import Format, console_for, print_data
 from edgemeter.agent.cli.case_options import MODEL_OPTIONS, SHORT_MODES, case_options, power_option
@@ -36,7 +36,7 @@ OPTIONS = (*(key for key in MODEL_OPTIONS if key not in {"runtime", "backend"}),
 @power_option
 @save_option
 @trusted_option
-@names_and_config
+@config_option
 @quiet_option
 @format_option("Print the pick, the files and the comparison as JSON.")
 def benchmark(

@@ -129,10 +129,10 @@ def test_a_list_of_runs_names_the_figures_that_were_published(tmp_path):
     """In the table, in JSON and CSV, and above a single run: whoever sorts the list knows what stands beside what was measured."""
     planted = msgspec.structs.replace(planted_run("latency", "throughput"), id="planted-1")
     ledger = fill(tmp_path / "ledger.sqlite", [full_run(id="sound-1"), planted])
-    rows = {row["id"]: row for row in json.loads(edgemeter("runs", "list", "--ledger", ledger, "--json").stdout)["runs"]}
+    rows = {row["id"]: row for row in json.loads(edgemeter("runs", "--ledger", ledger, "--json").stdout)["runs"]}
     assert [rows[name]["provenance"] for name in ("sound-1", "planted-1")] == ["measured", "latency published, throughput published"]
-    assert "latency published" in edgemeter("runs", "list", "--ledger", ledger, "--format", "csv").stdout
-    table = edgemeter("runs", "list", "--ledger", ledger, "--format", "markdown").stdout
+    assert "latency published" in edgemeter("runs", "--ledger", ledger, "--format", "csv").stdout
+    table = edgemeter("runs", "--ledger", ledger, "--format", "markdown").stdout
     assert re.search(r"planted.*valid, latency published", table)
     assert re.search(r"^run planted-1, published ", edgemeter("runs", "show", "planted-1", "--ledger", ledger).stdout)
 

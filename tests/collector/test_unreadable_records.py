@@ -156,7 +156,7 @@ def test_the_page_counts_them_at_its_foot(path):
 
 @pytest.mark.parametrize(
     ("words", "rows", "count"),
-    [("trend --json", "series", 6), ("compare --reference reference --json", "rows", 2), ("runs list --json", "runs", 3)],
+    [("trend --json", "series", 6), ("compare --reference reference --json", "rows", 2), ("runs --json", "runs", 3)],
 )
 def test_the_commands_show_the_others(path, words, rows, count, caplog):
     """Each ends well; what is skipped is on standard error, or among what is left out."""

@@ -16,7 +16,6 @@ from edgemeter.agent.ledger.chunks import Arrival
 from edgemeter.agent.ledger.presence import PresenceChange
 from edgemeter.agent.ledger.quarantine import Rejection
 from edgemeter.agent.ledger.retention import Retention
-from edgemeter.collector import store
 from edgemeter.collector.alerts import lifecycle, outbox
 from edgemeter.collector.alerts.check import check_alerts
 from edgemeter.collector.alerts.rules import AlertRule, AlertRules, Channel
@@ -165,14 +164,6 @@ def test_the_page_reads_it_and_learns_of_what_is_new(ledger_place):
         assert events.version() != before
     assert len(set(versions)) == 2
     events.close()
-
-
-def test_runs_are_exported_and_read_by_python(ledger_place):
-    """All, and only those of a device."""
-    keep(ledger_place, [make_run(device=device) for device in ("pi-1", "pi-2", "pi-2")])
-    assert len(list(store.runs(text_of(ledger_place), device="pi-2"))) == 2
-    assert store.columns(store.runs(text_of(ledger_place)))["device"].tolist() == ["pi-1", "pi-2", "pi-2"]
-    assert len(edgemeter("report", text_of(ledger_place), "-o", "-").splitlines()) == 4
 
 
 def test_the_commands_of_a_ledger_work(ledger_place):

@@ -52,8 +52,8 @@ def test_what_a_sink_does_not_have_yet_stays_whatever_its_age(days):
     """InfluxDB away for a month: nothing is lost. A sink that nobody uses any more holds nothing back."""
     days.advance("influx", 20)
     days.advance("an old one", 1)
-    assert forget(days, Retention(records_days=1, samples_days=1, sinks=("influx",))) == (20, 20)
-    assert forget(days, Retention(records_days=1, sinks=("influx", "one that has nothing"))) == (0, 0)
+    assert forget(days, Retention(records_days=1, samples_days=1, sink="influx")) == (20, 20)
+    assert forget(days, Retention(records_days=1, sink="one that has nothing")) == (0, 0)
     assert days.ranges("pi-1", 5) == [(21, 99)]
 
 

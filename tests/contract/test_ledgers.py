@@ -10,7 +10,7 @@ from edgemeter.agent.contract import messages
 from edgemeter.agent.contract import record as contract_record
 from edgemeter.agent.contract.messages import Birth, DeviceState
 from edgemeter.agent.ledger import quarantine
-from edgemeter.agent.ledger.chunks import COLLISION, Arrival, ArrivedBatch, Committed, coalesce
+from edgemeter.agent.ledger.chunks import COLLISION, Arrival, Committed, coalesce
 from edgemeter.agent.ledger.presence import PresenceChange, RetainedMessage
 from edgemeter.agent.ledger.quarantine import Rejection
 from edgemeter.collector.ledgers.place import open_ledger
@@ -215,14 +215,6 @@ def test_two_processes_may_write(ledger, ledger_place):
             writer.commit([arrival(make_record(session=5, seq=seq, model=make_model(name=f"m{seq % 3}")))])
         assert [record.record.seq for record in other.records()] == list(range(1, 21))
         assert all(record.record.model.name == f"m{record.record.seq % 3}" for record in ledger.records())
-
-
-def test_batches_as_the_agent_joins_them_are_texts_again(ledger):
-    """`messages.split` and a chunk agree on where a record ends."""
-    many = [make_record(session=5, seq=seq) for seq in range(1, 4)]
-    payload = messages.join_records([contract_record.encode(record) for record in many])
-    ledger.commit([], batches=[ArrivedBatch(many, zlib.compress(payload), TOPIC, 7)])
-    assert [text for _, _, text in ledger.texts()] == messages.split_records(payload)
 
 
 def test_of_what_is_measured_now_the_latest_counts_since_it_was_first_received(ledger):

@@ -125,7 +125,7 @@ def test_a_prefix_that_begins_several_ids_names_them(ledger):
     assert [history.find(prefix) for prefix in ("ab", "abd")] == ["ab", "abd2"]
     with pytest.raises(ConfigError, match=r"'a' begins the ids of 3 runs \(ab, abc1, abd2\): write more of it"):
         history.find("a")
-    with pytest.raises(ConfigError, match=r"no run's id begins with 'x' in .*: list the runs with `edgemeter runs list`"):
+    with pytest.raises(ConfigError, match=r"no run's id begins with 'x' in .*: list the runs with `edgemeter runs`"):
         history.find("x")
     assert (short_id("f" * 32), short_id("simulated-pi5-01-0001")) == ("f" * 8, "simulated-pi5-01-0001")
 

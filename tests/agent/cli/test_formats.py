@@ -31,7 +31,6 @@ REPLAY = Path(__file__).resolve().parents[2] / "fixtures" / "runtimes" / "replay
 LINES = {
     "run": f"-m {REPLAY} --mode rapid --power none --no-save",
     "runs": "",
-    "runs list": "",
     "compare": "--reference server-1 --ledger runs.json",
     "trend": "",
     "trend units": "",

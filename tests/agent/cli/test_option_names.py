@@ -27,7 +27,6 @@ MEANINGS = {
     "--cpus": "cores that a run is pinned to",
     "--data": "what the model runs on: photographs, recordings, texts",
     "--deadline": "longest time from a frame to its answer",
-    "--deleted": "list deleted runs instead",
     "--delivery-timeout": "seconds to wait for receipts",
     "--device": "name of a device",
     "--dry-run": "change and send nothing",
@@ -89,7 +88,6 @@ MEANINGS = {
     "--to": "format to convert to",
     "--trusted": "convert where the kernel confines no files",
     "--user": "account on the board",
-    "--verdict": "only this verdict",
     "--wait": "wait for the end, or detach",
 }
 # A text may be checked by the command (a list, a place with an address in it); a flag is never a value.

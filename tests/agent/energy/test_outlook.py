@@ -1,19 +1,13 @@
 """Facts about `edgemeter.agent.energy.outlook`."""
 
-import json
-from contextlib import closing
-
 from click.testing import CliRunner
 
 from edgemeter.agent import power
 from edgemeter.agent.cli.main import cli
-from edgemeter.agent.contract import suite
 from edgemeter.agent.energy import per_inference
-from edgemeter.agent.energy.outlook import outlook, shortcoming
+from edgemeter.agent.energy.outlook import shortcoming
 from edgemeter.agent.energy.sensor_run import EnergyRun
 from edgemeter.agent.energy.window import Window
-from edgemeter.agent.power.detect import MissingSensor
-from edgemeter.agent.power.replay import ReplaySensor
 from tests.fixtures.power_traces import S, make_description, make_trace
 from tests.fixtures.replay_case import replay_case
 from tests.fixtures.rows import table_row
@@ -58,18 +52,6 @@ def test_it_predicts_what_the_energy_is_refused_for_afterwards():
                 assert (energy is None) == (warning is not None and "there will be no energy" in warning), reason
                 if energy is not None:
                     assert (energy.net_state == "no_idle") == (warning is not None and "there will be no net energy" in warning)
-
-
-def test_each_sensor_has_its_own_line_and_a_missing_one_none(tmp_path):
-    """Cases of one mode share it."""
-    path = tmp_path / "trace.json"
-    path.write_text(json.dumps({"scope": "wall-ac", "period_ms": 1000, "t_s": [0, 1], "power_w": [5, 6]}))
-    cases = suite.Suite(
-        "s", tuple(one_case("a.onnx", **settings) for settings in ({"mode": "quick"}, {"mode": "quick", "threads": 2}, {"mode": "normal"}))
-    )
-    with closing(ReplaySensor(str(path))) as meter:
-        (line,) = outlook(cases, {"plug": meter, "gone": MissingSensor("no answer")})
-    assert line.startswith("plug: with a reading every 1,000 ms an energy takes 50 s")
 
 
 def test_a_configured_sensor_that_is_absent_is_named_before_the_run_and_in_its_record(tmp_path, monkeypatch):

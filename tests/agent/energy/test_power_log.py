@@ -122,6 +122,7 @@ def test_a_window_is_named_as_the_log_stamps_or_by_the_clock_of_its_first_day(lo
     two_forms=(("t,p", "5,2", "2026-05-22 10:00:00,2"), None, "numbers and dates without a zone as stamps"),
     no_power=(("t,p", "0,[N/A]", "1,[N/A]"), None, "no line of .* has a time and a power of p"),
     no_column=(("t,volts", "0,5", "1,5"), None, "begins with 't,volts': name its columns"),
+    no_table=(("t,p", f"0,{'9' * 200_000}"), None, "cannot read the log .*field larger"),
     empty=((), None, "begins with '': name its columns"),
 )
 def test_what_a_log_does_not_show_is_refused(logged, lines, between, reason):

@@ -116,12 +116,6 @@ def test_a_refusal_is_distinguished_from_a_busy_meter(status, error):
     assert "secret" not in str(refusal.value)
 
 
-def test_a_flood_is_not_read():
-    """A megabyte is more than any meter says."""
-    with playing(answers(b" " * ((1 << 20) + 1))) as played, pytest.raises(UnavailableError, match="more than 1 MiB"):
-        ask("/", "shelly", played.address)
-
-
 def test_an_address_that_was_not_set_is_an_absent_meter():
     """And one that cannot be used is a mistake in the configuration."""
     with pytest.raises(AbsentError, match="set address"):

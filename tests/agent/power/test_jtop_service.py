@@ -145,14 +145,6 @@ def test_a_service_that_refuses_or_goes_is_reported_with_the_reason(service):
         assert not isinstance(refusal.value, AbsentError)
 
 
-def test_a_connection_that_is_lost_is_an_error(service):
-    """In the middle of a run."""
-    sensor = Jtop(root=service(ORIN_NANO, "lost"))
-    sensor.describe()
-    with pytest.raises(UnavailableError, match="Lost connection"):
-        sensor.read()
-
-
 def test_a_missing_library_names_how_to_get_it(tmp_path, monkeypatch):
     """Where the service runs; without a service the sensor is absent, which is no fault."""
     monkeypatch.setitem(sys.modules, "jtop", None)

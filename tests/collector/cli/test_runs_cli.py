@@ -76,7 +76,7 @@ def ledger(home):
 
 def listed(*arguments):
     """Return the ids that are listed, and their states."""
-    outcome = edgemeter("runs", "list", "--json", *arguments)
+    outcome = edgemeter("runs", "--json", *arguments)
     assert outcome.returncode == 0, outcome.stderr
     return [(run["id"], run["state"]) for run in json.loads(outcome.stdout)["runs"]]
 
@@ -138,7 +138,7 @@ def test_what_is_neither_file_nor_run_is_named_as_such_in_every_command():
         with table_row(words):
             outcome = edgemeter(*words)
             assert (outcome.returncode, len(outcome.stderr.splitlines())) == (2, 1)
-            assert "'3f2a1b9c' is neither a file, a model nor the beginning of a run's id: `edgemeter runs list`" in outcome.stderr
+            assert "'3f2a1b9c' is neither a file, a model nor the beginning of a run's id: `edgemeter runs`" in outcome.stderr
     assert "too short for a run's id: write 4 letters" in edgemeter("compare", "abc", "abd").stderr
     assert "there is no file 'runs.json': correct the path" in edgemeter("report", "runs.json", "-o", "x.csv").stderr
     assert "no run's id begins with 'zz'" in edgemeter("runs", "show", "zz").stderr

@@ -3,7 +3,6 @@
 import pytest
 
 from edgemeter.agent.contract.record_accuracy import AccuracyGate
-from edgemeter.collector.show.conclusions import conclusions
 from tests.fixtures.comparison_factory import OTHER_DATA, compare_runs, make_reference, make_run, row_of
 from tests.fixtures.rows import table_row
 
@@ -62,12 +61,3 @@ def test_like_is_held_against_like_only():
     assert row_of(other, "int8").not_ranked is None
     assert row_of(lower, "fp32").not_ranked is None
     assert row_of(same, "fp32").not_ranked
-
-
-def test_the_summary_does_not_praise_a_ruined_case():
-    """The fastest case is the fastest of those that rank; where none ranks the summary states that."""
-    ruined = make_run(precision="int8", p50_ms=0.2, ap=0.02)
-    with_another = conclusions(compare_runs(ruined, make_run(p50_ms=10.0, ap=0.4), make_reference(ap=0.4)))
-    alone = conclusions(compare_runs(ruined, make_reference(ap=0.4)))
-    assert "in 10.0 ms at best (p50, fp32" in with_another[0]
-    assert alone[0].startswith("On pi-1 no case of tiny-detector ranks: tiny-detector int8 on onnx, pi-1: AP 0.020 of the 0.400")

@@ -2,8 +2,7 @@ from statistics import median
 
 import pytest
 
-from edgemeter.agent.contract import record_conditions, record_figures
-from edgemeter.collector.compare import boards as compare_boards
+from edgemeter.agent.contract import record_conditions
 from edgemeter.collector.compare.boards import fold_boards, worst_board
 from tests.fixtures.comparison_factory import compare_runs, make_reference, make_run, no_energy
 from tests.fixtures.record_factory import make_accuracy, make_energy, make_environment
@@ -33,23 +32,6 @@ def test_equal_boards_are_one_row_with_the_median_and_the_range_over_boards():
     assert row.ratios.p50 == pytest.approx(median(values) / 2.0)
     assert row.case.p50_ms.interval.level == "device"
     assert worst_board(row, "latency_p50_ms").case.key.device == "pi-23"
-
-
-def test_the_spread_of_a_figure_over_boards_is_worked_out_when_it_is_asked_for(monkeypatch):
-    """Once for each figure; one that no board has is absent, and those that some have are all named."""
-    unseen = record_figures.Memory(peak_mb=None, reason="not seen")
-    runs = [*boards(3), make_run("pi-99", environment=PI, id="pi-99", memory=unseen)]
-    worked_out, over_boards = [], compare_boards._over_boards
-    monkeypatch.setattr(compare_boards, "_over_boards", lambda cases, name: worked_out.append(name) or over_boards(cases, name))
-    (row,) = rows_of_several(*runs)
-    spreads = row.case.spreads
-    worked_out.clear()
-    assert [spreads["throughput_per_s"].n, spreads["throughput_per_s"].n, spreads.get("missed_ratio")] == [4, 4, None]
-    assert worked_out == ["throughput_per_s", "missed_ratio"]
-    fewest_names, most_names = sorted((set(board.case.spreads) for board in row.boards), key=len)[::3]
-    assert fewest_names < most_names == set(spreads)
-    assert len(spreads) == len(set(spreads))
-    assert dict(spreads) == {name: over_boards([board.case for board in row.boards], name) for name in spreads}
 
 
 def test_only_what_is_equal_in_everything_but_the_device_is_one_row():

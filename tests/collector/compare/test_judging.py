@@ -6,7 +6,7 @@ from edgemeter.collector.compare.comparison import compare
 from edgemeter.collector.compare.judgement import SmallestDifferences, verdict_lines, why_not_compared
 from edgemeter.collector.compare.spread import RunPoint, of_counted
 from edgemeter.collector.runs.store import StoreContents
-from tests.fixtures.comparison_factory import OTHER_DATA, compare_runs, day_by_day, make_reference, make_run
+from tests.fixtures.comparison_factory import compare_runs, day_by_day, make_reference, make_run
 from tests.fixtures.record_factory import make_accuracy, make_energy, make_generation, make_latency, make_steady
 from tests.fixtures.rows import table_row
 
@@ -117,18 +117,6 @@ def test_accuracies_are_compared_by_their_bounds_over_images():
     assert table_row(0.58, 0.60, 0.002).outcome == "lower"
     assert table_row(0.6, 0.6, 0.05).words.startswith("not settled: AP 0.600 against 0.600, +0.000 (95%: -0.071 to +0.071")
     assert table_row(0.6, 0.6, 0.002).outcome == "alike"
-
-
-def test_an_unmatched_case_names_its_nearest():
-    """The reference that differs in the fewest things, and in what; another model is farther than any other difference."""
-    odd = make_run(id="odd", data=OTHER_DATA)
-    comparison = compare_runs(odd, make_run(), make_reference(), make_reference(model="big-detector", data=OTHER_DATA))
-    (near,) = comparison.nearest
-    assert near.runs == ("odd",)
-    assert (near.reference, [difference.what for difference in near.differs_in]) == ("tiny-detector fp32 on onnx, server-1", ["data"])
-    assert near.words().startswith(
-        "nearest to tiny-detector fp32 on onnx, pi-1 is tiny-detector fp32 on onnx, server-1, which differs in data"
-    )
 
 
 def test_a_case_below_the_gate_has_no_verdict_on_its_speed():

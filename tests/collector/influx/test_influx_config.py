@@ -85,10 +85,3 @@ def test_a_token_that_no_header_can_hold_is_refused(tmp_path):
             file.write_text("\n")
             with pytest.raises(ConfigError, match="contains no InfluxDB token"):
                 parse_influx("http://h", token_file=file, environ={})
-
-
-def test_an_empty_database_is_refused():
-    """`?db=` with nothing behind it was meant for version 1, and is not a bucket of version 2."""
-    with pytest.raises(ConfigError, match="db is empty: name the database"):
-        parse_influx("http://h:8086?db=", environ=TOKEN)
-    assert parse_influx("http://h:8086?org=&bucket=", environ=TOKEN).bucket == "edgemeter"

@@ -21,7 +21,6 @@ from tests.fixtures.record_factory import (
     make_environment,
     make_generation,
     make_latency,
-    make_model,
     make_record,
     make_runtime,
 )
@@ -308,8 +307,3 @@ def test_a_record_stamped_by_two_collectors_is_one_point_of_the_day(extent):
 def plain_number(session, seq):
     """Return a record of that number."""
     return msgspec.structs.replace(make_record(), session=session, seq=seq)
-
-
-def test_a_model_name_with_a_blank_stays_one_tag():
-    """Names may hold blanks, colons and at signs."""
-    assert r",model=a\ b:c@d," in point_line(plain(model=make_model(name="a b:c@d")))

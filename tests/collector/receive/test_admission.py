@@ -162,12 +162,6 @@ def test_every_single_byte_of_a_record_can_be_wrong(tmp_path):
         assert len(list(ledger.records(with_samples=True))) == committed.inserted
 
 
-def test_an_empty_list_is_nothing():
-    """Neither a record nor garbage."""
-    admitted = admit(b"[]")
-    assert (admitted.arrivals, admitted.rejections) == ([], [])
-
-
 def test_a_topic_that_is_not_ours_is_rejected():
     """Whoever subscribed us to more than ours."""
     for topic in ("edgemeter/v1/lab/pi-1/results", "edgemeter/v2/lab/pi-1/result", "x", ""):

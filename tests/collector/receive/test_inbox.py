@@ -143,11 +143,3 @@ def test_a_flooder_is_named_once_and_muted_until_it_is_quiet():
     assert useless.flooders() == []
     now_s = MUTE_S + 1
     assert list(useless.muted()) == []
-
-
-def test_messages_of_no_device_accuse_nobody():
-    """A sink's rejections and campaigns are the server's own."""
-    useless = UselessMessages(lambda: 0.0)
-    for _ in range(3 * int(USELESS_AT_ONCE)):
-        useless.count("influx http://influx.example:8086", 1)
-    assert useless.flooders() == []

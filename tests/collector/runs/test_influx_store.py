@@ -61,23 +61,20 @@ def url_of(influx_place):
 
 
 @pytest.fixture
-def token(influx_place, tmp_path):
-    """Return the options that give the token; an InfluxDB 1 without authentication needs none."""
-    if influx_place.version == 1:
-        return []
-    file = tmp_path / "token"
-    file.write_text(influx_place.server.token)
-    return ["--influx-token-file", str(file)]
+def token(influx_place, monkeypatch):
+    """Set the token; an InfluxDB 1 without authentication needs none."""
+    monkeypatch.setenv("EDGEMETER_INFLUX_TOKEN", getattr(influx_place.server, "token", "none:none"))
 
 
+@pytest.mark.usefixtures("token")
 @pytest.mark.parametrize("form", ["json", "csv"])
-def test_compare_gives_the_same_document_from_the_ledger_and_from_influxdb(influx_place, token, tmp_path, form):
+def test_compare_gives_the_same_document_from_the_ledger_and_from_influxdb(influx_place, tmp_path, form):
     """The same document, to the byte."""
     path = tmp_path / "ledger.sqlite"
     drain_to(path, influx_place.config(), fleet())
     options = ["--reference", "reference", "--format", form, "--ledger"]
     from_ledger = CliRunner().invoke(compare, [*options, str(path)])
-    from_influx = CliRunner().invoke(compare, [*options, url_of(influx_place), *token])
+    from_influx = CliRunner().invoke(compare, [*options, url_of(influx_place)])
     assert from_ledger.exit_code == from_influx.exit_code == 0, from_influx.output
     assert from_influx.stdout == from_ledger.stdout
     if form == "json":
@@ -86,11 +83,11 @@ def test_compare_gives_the_same_document_from_the_ledger_and_from_influxdb(influ
         assert len(document["left_out"]) > 0
 
 
+@pytest.mark.usefixtures("token")
 def test_the_store_can_be_named_in_the_environment(influx_place, tmp_path, monkeypatch):
     """A URL has colons, which divide files there."""
     drain_to(tmp_path / "ledger.sqlite", influx_place.config(), fleet())
     monkeypatch.setenv("EDGEMETER_STORE", url_of(influx_place))
-    monkeypatch.setenv("EDGEMETER_INFLUX_TOKEN", getattr(influx_place.server, "token", ""))
     result = CliRunner().invoke(compare, ["--reference", "server-1", "--json"])
     assert result.exit_code == 0, result.output
     assert json.loads(result.stdout)["rows"]
@@ -104,14 +101,14 @@ def test_many_runs_are_read_in_chunks(influx_place, tmp_path):
     assert [run.seq for run in InfluxStore(influx_place.config()).contents().runs] == list(range(1, 1502))
 
 
+@pytest.mark.usefixtures("token")
 def test_a_ledger_and_an_influxdb_are_read_as_one(influx_place, tmp_path):
     """What both hold is named as read twice by the comparison, what one holds counts."""
     path = tmp_path / "ledger.sqlite"
     drain_to(path, influx_place.config(), fleet()[:3])
     copy = tmp_path / "more.sqlite"
     shutil.copy(path, copy)
-    (token := tmp_path / "token").write_text(getattr(influx_place.server, "token", "none:none"))
-    runs = open_store(str(copy), url_of(influx_place), influx_token_file=token).contents().runs
+    runs = open_store(str(copy), url_of(influx_place)).contents().runs
     assert [run.seq for run in runs] == [1, 1, 2, 2, 3, 3]
 
 

@@ -5,7 +5,7 @@ from rich.console import Console
 
 from edgemeter.agent.contract import record_conditions
 from edgemeter.collector.show.compare_table import FEWEST_ROWS, ROWS_SHOWN, shortened, show_comparison
-from tests.fixtures.comparison_factory import OTHER_DATA, compare_runs, make_reference, make_run, no_energy
+from tests.fixtures.comparison_factory import compare_runs, make_reference, make_run, no_energy
 from tests.fixtures.record_factory import make_environment, make_generation
 from tests.fixtures.rows import table_row
 
@@ -41,15 +41,6 @@ def test_what_all_cases_share_stands_above_and_what_they_do_not_has_a_column():
     assert lines[0] == "tiny-detector, data scenes (80 images), single_stream, 4 threads, energy at board-input"
     assert "Threads" not in lines[1]
     assert "Threads" in printed(compare_runs(make_run(threads=4), make_reference(threads=16)))[1]
-
-
-def test_what_is_left_out_is_counted_by_reason():
-    """The most frequent first, and --json for the rest."""
-    runs = [make_run(data=OTHER_DATA), make_run(data=OTHER_DATA), *(make_run(model=f"model-{index}") for index in range(9))]
-    lines = printed(compare_runs(*runs, make_run(), make_reference()))
-    start = lines.index("Left out (11 runs or parts of runs):")
-    assert lines[start + 1].startswith("    2  no reference on the same data")
-    assert lines[-1] == "       and 2 more reasons: list every run with --json"
 
 
 def test_language_models_have_their_rates():

@@ -101,16 +101,6 @@ def test_a_restore_overwrites_nothing(tmp_path):
             assert (folder / name).read_bytes() == b"mine"
 
 
-def test_a_backup_overwrites_nothing(tmp_path):
-    """Neither a file nor the annotations of another backup."""
-    path, copy = tmp_path / "ledger.sqlite", tmp_path / "copy.sqlite"
-    keep(path, 1)
-    copy.write_bytes(b"mine")
-    with pytest.raises(ConfigError, match="nothing is overwritten"):
-        copies.backup(path, copy)
-    assert copy.read_bytes() == b"mine"
-
-
 def test_a_backup_while_a_collector_writes_is_of_one_moment(tmp_path):
     """Every copy holds a beginning of what was committed, whole, and the writer is not stopped."""
     path = tmp_path / "ledger.sqlite"
