@@ -13,16 +13,13 @@ from edgemeter.agent.base.errors import FAILED, ConfigError
 from edgemeter.agent.base.model_names import model_names
 from edgemeter.agent.base.options import json_option, rows_json_option
 from edgemeter.agent.base.tables import Format, console_for, print_data
-from edgemeter.models.catalogue.catalogue import NAME_PATTERN, CatalogueEntry
-from edgemeter.models.cli import options
-from edgemeter.models.fetch.cache import ModelCache
+from edgemeter.models.catalogue.catalogue import NAME_PATTERN, CatalogueEntry, own_file
+from edgemeter.models.fetch.cache import ModelCache, cache_folder
 
 
 @click.command("list")
 @rows_json_option('Print {"models": [shipped models], "catalogue": [entries]}; CSV holds the catalogue.')
-@options.catalogue
-@options.cache
-def list_models(catalogue_file: Path, cache: ModelCache, *, form: Format | None) -> None:
+def list_models(*, form: Format | None) -> None:
     """List the shipped models with their accuracy on the shipped scenes, and the models that you can fetch or make.
 
     Example: edgemeter models list --json
@@ -31,7 +28,7 @@ def list_models(catalogue_file: Path, cache: ModelCache, *, form: Format | None)
     from edgemeter.models.catalogue.shipped_models import shipped_language, shipped_models
     from edgemeter.models.cli.tables import print_catalogue, print_language, print_shipped, shipped_row
 
-    shipped, language, entries = shipped_models(), shipped_language(), all_entries(catalogue_file)
+    shipped, language, entries = shipped_models(), shipped_language(), all_entries(own_file())
     document = {"models": [shipped_row(model) for model in shipped], "language_models": language, "catalogue": list(entries.values())}
     if print_data(form, document, rows="catalogue"):
         return
@@ -39,15 +36,13 @@ def list_models(catalogue_file: Path, cache: ModelCache, *, form: Format | None)
     print_shipped(shipped, console)
     print_language(language, console)
     console.print()
-    print_catalogue(entries.values(), cache, console)
+    print_catalogue(entries.values(), ModelCache(cache_folder()), console)
 
 
 @click.command()
 @click.argument("model", shell_complete=completes(model_names, files=True))
 @json_option("Print the card or entry as JSON.")
-@options.catalogue
-@options.cache
-def show(model: str, catalogue_file: Path, cache: ModelCache, *, as_json: bool) -> None:
+def show(model: str, *, as_json: bool) -> None:
     """Show the card of a model file or shipped file, the header of a GGUF or ExecuTorch file, or a catalogue entry by its name.
 
     Example: edgemeter models show edgemeter-shapes_int8.tflite
@@ -55,11 +50,11 @@ def show(model: str, catalogue_file: Path, cache: ModelCache, *, as_json: bool) 
     from edgemeter.models.catalogue.catalogue import all_entries
     from edgemeter.models.fetch.local_files import named_model
 
-    entries, path = all_entries(catalogue_file), Path(model)
+    entries, path = all_entries(own_file()), Path(model)
     if not path.is_file() and model in entries:
-        _show_entry(entries[model], cache, as_json=as_json)
+        _show_entry(entries[model], ModelCache(cache_folder()), as_json=as_json)
         return
-    path = path if path.is_file() else named_model(model, catalogue_file)
+    path = path if path.is_file() else named_model(model, own_file())
     if not path.is_file():
         raise ConfigError(f"there is no file {model!r}: correct the path, or see `edgemeter models list`")
     (_show_gguf if path.suffix == ".gguf" else _show_card)(path, as_json=as_json)
@@ -68,9 +63,7 @@ def show(model: str, catalogue_file: Path, cache: ModelCache, *, as_json: bool) 
 @click.command()
 @click.argument("name", nargs=-1)
 @rows_json_option('Print {"files": [...]}.')
-@options.catalogue
-@options.cache
-def verify(name: tuple[str, ...], catalogue_file: Path, cache: ModelCache, *, form: Format | None) -> None:
+def verify(name: tuple[str, ...], *, form: Format | None) -> None:
     """Compare the hashes of model files with the catalogue: the files of NAME, or all shipped, fetched and added files.
 
     Example: edgemeter models verify
@@ -78,7 +71,7 @@ def verify(name: tuple[str, ...], catalogue_file: Path, cache: ModelCache, *, fo
     from edgemeter.models.cli.tables import print_checked
     from edgemeter.models.fetch.local_files import verify_models
 
-    files = verify_models(name, cache, catalogue_file)
+    files = verify_models(name, ModelCache(cache_folder()), own_file())
     keys = ("name", "state", "expected", "actual", "by")
     if not print_data(form, {"files": [{**{key: getattr(file, key) for key in keys}, "path": str(file.path)} for file in files]}):
         print_checked(files, console_for(form))
@@ -116,8 +109,7 @@ def _checked_name(_ctx: click.Context, _param: click.Parameter, value: str | Non
 @click.option("--source", help="Where the model comes from.")
 @click.option("--replace", is_flag=True, help="Replace an entry of the same name.")
 @json_option('Print {"entry": ..., "guesses": [...]}.')
-@options.catalogue
-def add(file: Path, catalogue_file: Path, *, as_json: bool, **options: str | bool | None) -> None:
+def add(file: Path, *, as_json: bool, **options: str | bool | None) -> None:
     """Add your own model file to your catalogue; shapes, quantisation, labels and metadata are read from the file.
 
     Example: edgemeter models add model.tflite --licence Apache-2.0
@@ -127,7 +119,7 @@ def add(file: Path, catalogue_file: Path, *, as_json: bool, **options: str | boo
     from edgemeter.agent.contract.model_card import UNSURE_FAMILY
     from edgemeter.models.catalogue.add import NewEntry, add_model
 
-    entry, guesses = add_model(file, msgspec.convert(options, NewEntry), catalogue_file)
+    entry, guesses = add_model(file, msgspec.convert(options, NewEntry), own_file())
     for guess in guesses:
         click.echo(f"edgemeter: {guess}", err=True)
     if as_json:
@@ -139,7 +131,7 @@ def add(file: Path, catalogue_file: Path, *, as_json: bool, **options: str | boo
             click.echo(f"{kind} {tensor.name}: {tensor.dtype} {list(tensor.shape)}{scale}".replace("'?'", "?"))
     family = entry.family + "?" * any(UNSURE_FAMILY in guess for guess in guesses)
     click.echo(f"{entry.name}: {entry.task}, {family}, {entry.precision}, {len(entry.output.labels)} labels, sha256 {entry.sha256}")
-    click.echo(f"entry written to {catalogue_file}, card beside the file", err=True)
+    click.echo(f"entry written to {own_file()}, card beside the file", err=True)
 
 
 def _show_card(path: Path, *, as_json: bool) -> None:

@@ -1,7 +1,6 @@
 """The commands `edgemeter models fetch` and `cache ...`."""
 
 import sys
-from pathlib import Path
 
 import click
 
@@ -13,26 +12,34 @@ from edgemeter.agent.base.model_names import model_names
 from edgemeter.agent.base.options import json_option, rows_json_option
 from edgemeter.agent.base.progress import note, progress_bar
 from edgemeter.agent.base.tables import Format, console_for, print_data
-from edgemeter.models.catalogue.catalogue import all_entries, find_entry
+from edgemeter.models.catalogue.catalogue import all_entries, find_entry, own_file
 from edgemeter.models.catalogue.shipped_models import SHIPPED_FOLDER, shipped_models
-from edgemeter.models.cli import options
 from edgemeter.models.cli.tables import print_cached
 from edgemeter.models.fetch import fetching
-from edgemeter.models.fetch.cache import ModelCache
+from edgemeter.models.fetch.cache import LIMIT_MB, ModelCache, cache_folder
 from edgemeter.models.fetch.fetching import FetchedModel
+
+_limit_option = click.option(
+    "--limit-mb",
+    type=click.IntRange(1),
+    envvar="EDGEMETER_MODELS_LIMIT_MB",
+    default=LIMIT_MB,
+    show_default=True,
+    help="Size limit of the cache in MB; the least recently used models are removed first.",
+)
 
 
 @click.command()
 @click.argument("name", nargs=-1, required=True, shell_complete=completes(model_names))
 @click.option("--accept-unverified", is_flag=True, help="Also fetch models without a sha256 in the catalogue; their hash is recorded.")
 @json_option('Print {"fetched": [...]}.')
-@options.catalogue
-@options.limited_cache
-def fetch(name: tuple[str, ...], catalogue_file: Path, cache: ModelCache, *, accept_unverified: bool, as_json: bool) -> None:
+@_limit_option
+def fetch(name: tuple[str, ...], limit_mb: int, *, accept_unverified: bool, as_json: bool) -> None:
     """Fetch models of the catalogue, verify them, write a card beside each, and print their paths.
 
     Example: edgemeter models fetch yolox-nano
     """
+    catalogue_file, cache = own_file(), ModelCache(cache_folder(), limit_mb * 1_000_000)
     entries = all_entries(catalogue_file)
     fetched: list[FetchedModel] = []
     failed = False
@@ -86,12 +93,13 @@ def cache() -> None:
 
 @cache.command("list")
 @rows_json_option('Print {"folder": ..., "limit_bytes": ..., "held": [...]}.')
-@options.limited_cache
-def list_cache(cache: ModelCache, *, form: Format | None) -> None:
+@_limit_option
+def list_cache(limit_mb: int, *, form: Format | None) -> None:
     """List the cached models, the most recently used first.
 
     Example: edgemeter models cache list
     """
+    cache = ModelCache(cache_folder(), limit_mb * 1_000_000)
     rows = [
         {"name": model.name, "path": str(model.path) if model.path else None, "size_bytes": model.size_bytes, "used_ns": model.used_ns}
         for model in cache.models()
@@ -102,12 +110,12 @@ def list_cache(cache: ModelCache, *, form: Format | None) -> None:
 
 @cache.command(short_help="Remove fetched models and unfinished downloads.")
 @click.argument("name", nargs=-1)
-@options.cache
-def clear(name: tuple[str, ...], cache: ModelCache) -> None:
+def clear(name: tuple[str, ...]) -> None:
     """Remove fetched models (NAME, or all) and unfinished downloads; models in use are kept.
 
     Example: edgemeter models cache clear yolox-nano
     """
+    cache = ModelCache(cache_folder())
     cached = cache.models()
     if absent := sorted(set(name) - {model.name for model in cached}):
         raise ConfigError(f"the cache {str(cache.folder)!r} has no {', '.join(absent)}: `edgemeter models cache list` shows its models")

@@ -8,7 +8,6 @@ from tests.fixtures.command_lines import every_command
 
 # What a name means on every command that has it. A new meaning takes a new name; a new name for one of these things is a synonym.
 MEANINGS = {
-    "--accept-unverified": "models without a known hash too",
     "--all": "list what is left out by default too",
     "--all-days": "count the days before the last change of level too",
     "--annotations": "ground truth of --data",
@@ -16,10 +15,8 @@ MEANINGS = {
     "--batch": "samples in a batch",
     "--board": "type of board",
     "--broker": "address of the broker",
-    "--cache": "folder of fetched models",
     "--calibration": "folder of images to measure int8 ranges on",
     "--calibration-images": "largest number of calibration images",
-    "--catalogue": "the user's own catalogue of models",
     "--column": "what a column of a table holds",
     "--concurrency": "users of a server",
     "--config": "configuration file of the agent",

@@ -118,11 +118,6 @@ def test_the_message_names_what_is_expected_and_what_was_given():
         adapter.check_inputs([np.zeros((2, 8), np.float32)], [TensorInfo("images", (None, 8), "uint8")])
 
 
-def test_no_input_for_a_model_without_inputs():
-    """A model may take none."""
-    adapter.check_inputs([], [])
-
-
 ULTRALYTICS = """\
 description: Ultralytics YOLOv8n model trained on coco.yaml
 author: Ultralytics
@@ -155,12 +150,6 @@ def test_what_ultralytics_writes_is_understood(tmp_path):
     described = metadata.read_self_description(texts)
     assert (described.task, described.size) == ("detect", (480, 640))
     assert described.labels == ("person", "dog's lead", "no: colon")
-
-
-def test_indented_lists_and_blank_lines_are_the_same(tmp_path):
-    """The small reader of YAML takes indented lists, blank lines and comments, as YAML allows them."""
-    (tmp_path / "metadata.yaml").write_text("imgsz:\n  - 640\n\n  - 640\n# a remark\ntask: segment\n")
-    assert adapter.read_metadata(tmp_path) == {"imgsz": "[640, 640]", "task": "segment"}
 
 
 def test_what_is_not_understood_is_nothing(tmp_path):

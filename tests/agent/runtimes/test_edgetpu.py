@@ -85,8 +85,6 @@ def test_close_gives_the_device_back(opened, delegate):
     [
         (None, None, ""),
         ("usb", None, "device=usb;"),
-        ("usb:0", None, "device=usb:0;"),
-        (":0", None, "device=:0;"),
         (None, "low", "device=:0;Performance=Low;"),
         ("usb", "max", "device=usb:0;Performance=Max;"),
     ],

@@ -15,13 +15,6 @@ from edgemeter.agent.session import session
 from tests.fixtures import stand_ins
 
 
-def test_the_head_of_a_file_is_returned(tmp_path):
-    """Enough to recognise a format."""
-    path = tmp_path / "model"
-    path.write_bytes(b"abcdTFL3" + bytes(1000))
-    assert model_file.head(path)[4:8] == b"TFL3"
-
-
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
 def test_a_file_without_permission_is_no_traceback(tmp_path):
     """The system's words come along."""
@@ -89,12 +82,6 @@ def test_weights_in_a_second_file_belong_to_the_model(models, tmp_path, file, we
     assert alone == hashlib.sha256((models / file).read_bytes()).hexdigest()
     (tmp_path / weights).write_bytes(b"others")
     assert session.sha256(str(tmp_path / file)) not in {alone, session.sha256(str(models / file))}
-
-
-def test_a_bin_beside_another_format_is_none_of_it(models):
-    """An .onnx is hashed as it always was."""
-    assert model_file.parts(models / "onnx.onnx") == (models / "onnx.onnx",)
-    assert session.sha256(str(models / "onnx.onnx")) == hashlib.sha256((models / "onnx.onnx").read_bytes()).hexdigest()
 
 
 @pytest.mark.parametrize("name", RUNTIMES)

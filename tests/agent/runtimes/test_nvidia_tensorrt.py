@@ -69,16 +69,6 @@ def test_the_call_returns_when_the_results_are_there(opened, x):
     assert (loaded.package, loaded.version, loaded.backend) == ("tensorrt", "10.3.0", "cuda")
 
 
-def test_outputs_before_the_first_call_are_refused(opened, x):
-    """Device memory holds something, and it is no answer."""
-    runtime, _ = opened(X, Y)
-    for _ in range(2):
-        call = runtime.bind([x])
-        with pytest.raises(MeasurementError):
-            runtime.outputs()
-        call()
-
-
 def test_an_open_dimension_takes_what_the_profile_has(opened, x):
     """Memory grows and shrinks with it; beyond the profile it is an error."""
     runtime, loaded = opened(("x", "INPUT", [-1, 4], "FLOAT", {"most": 3}), ("y", "OUTPUT", [-1, 4], "FLOAT"))
@@ -88,15 +78,6 @@ def test_an_open_dimension_takes_what_the_profile_has(opened, x):
         np.testing.assert_array_equal(runtime.outputs()[0], [[1, 3, 5, 7]] * rows)
     with pytest.raises(ConfigError, match=r"rejects 'x' as \[4, 4\]: build it with a profile"):
         runtime.bind([np.repeat(x, 4, axis=0)])
-
-
-def test_types_are_those_of_the_engine(opened, x):
-    """Inputs and outputs alike."""
-    for name, dtype in [("HALF", "float16"), ("INT8", "int8"), ("INT32", "int32"), ("INT64", "int64"), ("UINT8", "uint8")]:
-        runtime, loaded = opened(("x", "INPUT", [1, 4], name), ("y", "OUTPUT", [1, 4], name))
-        assert (loaded.inputs[0].dtype, loaded.outputs[0].dtype) == (dtype, dtype), f"{name!r}"
-        runtime.bind([x.astype(dtype)])()
-        np.testing.assert_array_equal(runtime.outputs()[0], np.array([[1, 3, 5, 7]], dtype))
 
 
 def test_outputs_come_in_the_engines_order(opened, x):
@@ -156,14 +137,6 @@ def test_a_query_that_fails_is_an_error_at_once(opened, cuda, x):
     cuda.set_failing(1)
     with pytest.raises(MeasurementError, match="failed to run the query"):
         call()
-
-
-def test_too_much_memory_is_one_line(opened):
-    """With what CUDA calls it."""
-    runtime, _ = opened(("x", "INPUT", [-1, 4], "FLOAT", {"most": 1 << 40}), ("y", "OUTPUT", [-1, 1 << 33], "FLOAT"))
-    runtime._context._shapes["y"] = (1, 1 << 33)
-    with pytest.raises(ConfigError, match="34359738368 bytes: out of memory"):
-        runtime.bind([np.zeros((1, 4), np.float32)])
 
 
 def test_an_engine_of_another_version_is_reported_in_tensorrts_words(cuda, tmp_path):

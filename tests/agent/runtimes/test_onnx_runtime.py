@@ -73,12 +73,6 @@ def test_an_array_of_the_other_byte_order_is_read_by_its_values(runtime, models,
         np.testing.assert_array_equal(runtime.outputs()[0], [[1, 3, 5, 7]])
 
 
-def test_short_and_full_provider_names_mean_the_same(runtime, models):
-    """The record always has the short form."""
-    for backend in ["cpu", "CPUExecutionProvider", " CPU "]:
-        assert runtime.load(models / "onnx.onnx", Options(backend=backend)).backend == "cpu", f"{backend!r}"
-
-
 @pytest.mark.parametrize("backend", ["cuda", "cuda,cpu", "nowhere", ","])
 def test_an_absent_provider_is_unavailable_and_those_here_are_named(runtime, models, backend):
     """ONNX Runtime alone would warn and take the CPU."""
@@ -96,12 +90,6 @@ def test_a_provider_that_drops_out_is_an_error(runtime, models, monkeypatch):
     monkeypatch.setattr(onnxruntime.InferenceSession, "get_providers", lambda _: ["SomethingElse"])
     with pytest.raises(UnavailableError, match="dropped CPUExecutionProvider"):
         runtime.load(models / "onnx.onnx", Options())
-
-
-def test_the_session_may_not_fall_back_while_it_runs(runtime, models):
-    """A provider that fails in the middle of a run must not be replaced by the CPU."""
-    runtime.load(models / "onnx.onnx", Options())
-    assert runtime._session._enable_fallback is False
 
 
 def test_session_settings_are_passed_on(runtime, models):
@@ -124,15 +112,6 @@ def test_idle_threads_of_the_session_take_no_core_from_those_of_xnnpack(runtime,
     with pytest.raises(UnavailableError, match="no XNNPACK"):
         runtime.load(models / "onnx.onnx", Options(backend="xnnpack", threads=2, extra=extra))
     assert session_options[0].get_session_config_entry("session.intra_op.allow_spinning") == spinning
-
-
-def test_half_precision_goes_in_and_comes_out(runtime, models, x):
-    """Float16 needs no other treatment."""
-    loaded = runtime.load(models / "onnx_float16.onnx", Options())
-    assert loaded.inputs[0].dtype == "float16"
-    runtime.bind([x.astype(np.float16)])()
-    assert runtime.outputs()[0].dtype == np.float16
-    np.testing.assert_array_equal(runtime.outputs()[0], [[1, 3, 5, 7]])
 
 
 def test_outputs_may_change_their_size_from_call_to_call(runtime, models, x):

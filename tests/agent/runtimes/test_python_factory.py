@@ -3,7 +3,6 @@
 import _io
 import hashlib
 import io
-import subprocess
 import sys
 import tempfile
 import time
@@ -69,53 +68,29 @@ def test_a_factory_returns_one_of_three_forms(load, source):
 @rows(
     ("source", "error", "text"),
     raises=("def make():\n 1 / 0", ConfigError, r"the factory .*net.py:make raised ZeroDivisionError.*\(line 2 of net.py\)"),
-    exits=("import sys\ndef make(): sys.exit(3)", ConfigError, "raised SystemExit"),
     module_raises=("oops", ConfigError, r"running the module of .*net.py:make raised NameError.*\(line 1 of net.py\)"),
     nothing=("def make(): pass", ConfigError, "returned nothing: return a pair"),
-    neither=("def make(): return 7", ConfigError, "returned int: return a pair"),
     no_inputs=("def make(): return print, {}", ConfigError, "has no inputs"),
-    wrong_inputs=('def make(): return print, {"x": 3}', ConfigError, "are declared as .*: declare them as"),
     no_type_of_numpy=(
         f"{MODEL}def make(): return PythonModel(call=abs, inputs=(TensorInfo('x', (1,), 'bfloat16'),))", ConfigError,
         "'bfloat16', which numpy lacks",
     ),
-    no_such_type=('def make(): return print, {"x": ("float99", (1,))}', ConfigError, "are declared as"),
     absent=("def mak(): pass", ConfigError, "has no 'make': choose mak|has no 'make'"),
-    not_callable=("make = 3", ConfigError, "is int, which cannot be called"),
     syntax=("def make(:", ConfigError, "is not Python in line 1"),
-    null_bytes=("\0", ConfigError, "is not Python"),
     is_async=("async def make(): pass", ConfigError, "is an async function"),
-    async_call=(f"async def f(x): return x\ndef make(): return f, {INPUTS}", ConfigError, "coroutine function"),
     lazy_result=(f"def make(): return (lambda x: iter(x)), {INPUTS}", ConfigError, "returns an iterator"),
     uninstalled=("import no_such_library\ndef make(): pass", UnavailableError, "No module named 'no_such_library': install it"),
-    uninstalled_later=("def make(): import no_such_library", UnavailableError, "No module named 'no_such_library': install it"),
     needs_an_option=("def make(weights): pass", ConfigError, "needs 'weights': add --option weights=VALUE"),
     call_raises=(f"def make(): return (lambda x: x.nope), {INPUTS}", ConfigError, r"first call, on x float32 \[1, 4\], raised Attribute"),
-    wrong_dtype=(
-        'import numpy as np\nw = np.ones((3, 3))\ndef make(): return (lambda x: x @ w), {"x": ("float32", (1, 4))}', ConfigError,
-        "raised ValueError: matmul.*declare the inputs that it takes",
-    ),
-    a_text=(f"def make(): return (lambda x: 'cat'), {INPUTS}", ConfigError, "returns str where an array belongs"),
     none=(f"def make(): return (lambda x: None), {INPUTS}", ConfigError, "returned None"),
-    other_number=(f"n = []\ndef make(): return (lambda x: n.append(x) or list(n)), {INPUTS}", ConfigError, "1 and 2 arrays"),
     weights_absent=(
         f"{MODEL}def make(): return PythonModel(call=lambda x: x, inputs=(TensorInfo('x', (1,), 'float32'),), weights=('no.pt',))",
         ConfigError, "weights that are not there: 'no.pt'",
     ),
     negative_size=("def make(): return print, {'x': ('float32', (-1, 4))}", ConfigError, "inputs of .* are declared as"),
-    text_for_a_shape=("def make(): return print, {'x': ('float32', '14')}", ConfigError, "inputs of .* are declared as"),
-    outputs_of_no_tensors=(
-        f"{MODEL}def make(): return PythonModel(call=abs, inputs=(TensorInfo('x', (1,), 'float32'),), outputs=('y',))",
-        ConfigError, "outputs of .* are declared as",
-    ),
     inputs_raise=(
         "class make:\n def predict(self, x): return x\n @property\n def inputs(self): 1 / 0", ConfigError,
         r"`inputs` of the model of .* raised ZeroDivisionError.*\(line 4 of net.py\)",
-    ),
-    call_exits=(f"import sys\ndef f(x): sys.exit(3)\ndef make(): return f, {INPUTS}", ConfigError, r"SystemExit: 3 \(line 2 of net.py\)"),
-    backend_of_functions=(
-        f"{MODEL}def make(): return PythonModel(call=abs, inputs=(TensorInfo('x', (1,), 'float32'),), backend='in-process')",
-        ConfigError, "names its backend 'in-process'",
     ),
 )  # fmt: skip
 def test_what_is_wrong_with_a_factory_is_one_line(load, source, error, text):
@@ -124,12 +99,6 @@ def test_what_is_wrong_with_a_factory_is_one_line(load, source, error, text):
         load(source)
     assert "\n" not in str(refusal.value)
     assert len(str(refusal.value)) < 600
-
-
-def test_a_refusal_without_a_sandbox_names_none(load):
-    """A file of another user is one everywhere."""
-    with pytest.raises(ConfigError, match=r"raised PermissionError: key \(line 1 of net.py\)$"):
-        load("def make(): raise PermissionError('key')")
 
 
 @rows(
@@ -157,14 +126,6 @@ def test_an_output_that_changes_its_form_is_refused(load):
     runtime, loaded = load(f"{MODEL}{grows}def make(): return {declared}")
     assert [outputs_of(runtime)[0].shape for _ in range(2)] == [(1, 2), (1, 3)]
     assert loaded.outputs[0].name == "y"
-
-
-def test_sizes_that_the_first_calls_show_to_vary_are_open(load):
-    """As is the batch of outputs where the inputs' is."""
-    source = "def make(): return (lambda x: (x, x[x > 0])), {'x': ('float32', (None, 4))}"
-    runtime, loaded = load(source)
-    assert [info.shape for info in loaded.outputs] == [(None, 4), (None,)]
-    assert outputs_of(runtime, np.ones((3, 4), np.float32))[0].shape == (3, 4)
 
 
 def test_options_are_the_factorys_keywords(load):
@@ -258,22 +219,6 @@ def test_a_folder_that_is_no_model_is_not_hashed(load, tmp_path, is_large):
     assert load(code, options)[1].sha256 == hashlib.sha256(code.encode()).hexdigest()
 
 
-def test_a_text_that_is_also_a_wide_folder_is_a_text(load):
-    """A delimiter is not the root directory with all that is in it."""
-    source = f"def make(delimiter): return (lambda x: x), {INPUTS}"
-    assert load(source, Options(extra={"delimiter": "/"}))[1].sha256 == hashlib.sha256(source.encode()).hexdigest()
-
-
-def test_the_order_of_options_is_no_part_of_the_identity(load, tmp_path):
-    """Nor that in which a suite and a command give them."""
-    for name in "ab":
-        (tmp_path / name).write_text(name)
-    source = f"def make(a, b): return (lambda x: x), {INPUTS}"
-    orders = ({name: str(tmp_path / name) for name in names} for names in ("ab", "ba"))
-    first, second = (load(source, Options(extra=extra))[1].sha256 for extra in orders)
-    assert first == second
-
-
 def test_files_that_the_code_reads_beside_it_are_part_of_the_identity(load, tmp_path):
     """Weights by a name in the code, when the module is run, the factory called or the first call made; no others."""
     read = "np.load(Path(__file__).with_name('w.npy'))"
@@ -290,20 +235,6 @@ def test_files_that_the_code_reads_beside_it_are_part_of_the_identity(load, tmp_
             hashes.append(load(f"import numpy as np\nfrom pathlib import Path\n{source}")[1].sha256)
         assert hashes[0] == hashes[1] != hashes[2], source
     assert io.open is open is _io.open
-
-
-def test_code_that_is_opened_and_not_imported_is_part_of_the_identity(load, tmp_path):
-    """As a configuration that is a file of Python; one that is imported counts once."""
-    code = "import pathlib\nexec(pathlib.Path(__file__).with_name('config.py').read_text())\n"
-    hashes = []
-    for scale in (1, 2):
-        (tmp_path / "config.py").write_text(f"SCALE = {scale}\n")
-        hashes.append(load(f"{code}def make(): return (lambda x: SCALE * x), {INPUTS}")[1].sha256)
-    assert hashes[0] != hashes[1]
-    source = f"import settings_beside as s\nopen(s.__file__).close()\ndef make(): return (lambda x: s.SCALE * x), {INPUTS}"
-    (tmp_path / "settings_beside.py").write_text("SCALE = 2\n")
-    assert load(source)[1].sha256 == hashlib.sha256(f"{source}SCALE = 2\n".encode()).hexdigest()
-    sys.modules.pop("settings_beside")
 
 
 def test_a_class_that_keeps_open_opens_with_it(load, tmp_path):
@@ -445,16 +376,6 @@ def test_a_result_that_may_not_be_computed_yet_is_refused(load, result, text):
         load(f"{LAZY}def make(): return (lambda x: {result}), {INPUTS}")
 
 
-def test_a_lazy_result_is_waited_for_as_its_model_states(load):
-    """The query is as long as the computation."""
-    model = "PythonModel(call=lambda x: Lazy(), inputs={'x': ('float32', (1, 4))}, wait=evaluate)"
-    runtime, _ = load(f"{MODEL}{LAZY}def make(): return {model}")
-    call = runtime.bind([X])
-    begin = time.monotonic()
-    call()
-    assert time.monotonic() - begin >= 0.05
-
-
 def test_an_object_whose_arrays_only_the_model_reads_needs_its_wait(load):
     """The arrays of JAX within it would not be waited for; with texts and numbers alone there is nothing to wait for."""
     model = "PythonModel(call=lambda x: RESULT, inputs={'x': ('float32', (1, 4))}, arrays=lambda r: [np.ones(4)], wait=WAIT)"
@@ -558,11 +479,6 @@ def test_the_device_that_results_show_is_recorded(load, platform, size, backend,
         assert run() == recorded
 
 
-def test_arrays_of_numpy_show_no_device(load):
-    """Who returns them may have computed anywhere."""
-    assert load(f"def make(): return (lambda x: x), {INPUTS}")[1].backend == "callable"
-
-
 @rows(
     ("fields", "result"),
     by_type=("", "Placed(x)"),
@@ -582,11 +498,6 @@ def test_the_framework_is_that_of_the_results(load, monkeypatch, fields, result)
         assert {"jax", "tensorflow"} <= set(loaded.facts)
 
 
-def test_the_precision_of_a_model_that_shows_none_is_unknown(load):
-    """The types of inputs and outputs are not that of what is computed between them."""
-    assert load(f"def make(): return (lambda x: x), {INPUTS}")[1].precision == "unknown"
-
-
 @pytest.mark.torch
 @rows(
     ("module", "call", "precision"),
@@ -603,14 +514,6 @@ def test_the_precision_is_that_of_parameters_that_can_be_seen(load, module, call
     """In the variables around the function, as of results before they are read: numpy has no bfloat16."""
     _, loaded = load(f"import torch\ndef make():\n net = {module}\n return ({call}), {INPUTS}")
     assert (loaded.precision, loaded.backend) == (precision, "callable,cpu")
-
-
-@pytest.mark.torch
-def test_the_precision_is_seen_through_a_decorator(load):
-    """As that of inference mode, which functions of PyTorch usually have."""
-    source = "import torch\ndef make():\n net = torch.nn.Linear(4, 2)\n"
-    source += f" return torch.inference_mode()(lambda x: net(torch.from_numpy(x))), {INPUTS}"
-    assert load(source)[1].precision == "fp32"
 
 
 def test_a_check_runs_nothing(tmp_path):
@@ -653,50 +556,6 @@ def test_tensors_of_pytorch_are_read():
     assert [(array.dtype.name, array.tolist()) for array in arrays] == [
         ("float32", [1.5]), ("float32", [1.0, 1.0]), ("float32", [0.5, 1.0]),
     ]  # fmt: skip
-
-
-JAX = """
-import sys
-import jax.numpy as jnp
-import numpy as np
-from pathlib import Path
-from edgemeter.agent.runtimes import Options, create
-from edgemeter.agent.runtimes.call_results import arrays_of
-
-runtime = create("python")
-loaded = runtime.load(Path(sys.argv[1]), Options())
-assert (loaded.backend, loaded.precision) == ("callable,cpu", "unknown")
-for _ in range(3):
-    runtime.bind([np.full((256, 256), 0.01, np.float32)])()
-    assert runtime._last.is_ready()
-arrays = arrays_of((jnp.ones(2, jnp.bfloat16), jnp.arange(2)))
-print(loaded.package, [(array.dtype.name, array.tolist()) for array in arrays])
-"""
-
-
-@pytest.mark.needs(module="jax")
-def test_a_jitted_function_of_jax_is_run_until_its_result_is_there(tmp_path):
-    """JAX returns before it has computed; the call does not. In a process of its own: JAX's threads do not survive a fork."""
-    (tmp_path / "net.py").write_text(
-        "import jax, jax.numpy as jnp\n"
-        "f = jax.jit(lambda x: jax.lax.fori_loop(0, 200, lambda _, y: jnp.tanh(y @ y), x))\n"
-        "def make(): return f, {'x': ('float32', (256, 256))}"
-    )
-    words = [sys.executable, "-c", JAX, str(tmp_path / "net.py:make")]
-    completed = subprocess.run(words, capture_output=True, text=True, check=True)
-    assert completed.stdout == "jax [('float32', [1.0, 1.0]), ('int32', [0, 1])]\n"
-
-
-@pytest.mark.torch
-def test_a_model_of_pytorch_is_run(load):
-    """Its version is the record's, without being named."""
-    source = "import torch\ndef make():\n net = torch.nn.Linear(4, 2)\n return (lambda x: net(torch.from_numpy(x))), " + INPUTS
-    runtime, loaded = load(source)
-    torch = pytest.importorskip("torch")
-
-    assert (loaded.package, loaded.outputs[0].shape) == ("torch", (1, 2))
-    assert loaded.facts["torch"].partition("+")[0] == torch.__version__.partition("+")[0]
-    assert outputs_of(runtime)[0].shape == (1, 2)
 
 
 def test_a_library_of_the_files_name_is_not_replaced(load):

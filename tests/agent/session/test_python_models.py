@@ -4,15 +4,14 @@ import hashlib
 import json
 import os
 import re
-from pathlib import Path
 
 import msgspec
 import psutil
 import pytest
 
 from edgemeter.agent.base.errors import MeasurementError
-from edgemeter.agent.contract import case_identity, case_relation, order_suite
-from edgemeter.agent.contract.model_formats import PYTHON, reads
+from edgemeter.agent.contract import case_identity, case_relation
+from edgemeter.agent.contract.model_formats import PYTHON
 from edgemeter.agent.contract.record import RunRecord
 from edgemeter.agent.engine import isolation
 from tests.fixtures.command import edgemeter
@@ -92,14 +91,6 @@ def test_a_factory_is_measured_as_a_file_is(run, tmp_path):
     assert record["sandbox"]["missing"] == [] or record["sandbox"]["seccomp"]
 
 
-@pytest.mark.slow
-def test_other_weights_are_another_model(run):
-    """Neither their runs nor their cases are mixed."""
-    first, second = run("net.py:make"), run("net.py:make", "--option", "weights=other.bin")
-    assert first["model"]["sha256"] != second["model"]["sha256"]
-    assert first["case"] != second["case"]
-
-
 def test_a_module_is_found_beside_the_command(run, tmp_path):
     """A package of the current folder, which is no path; its hash is that of its source."""
     (tmp_path / "zoo").mkdir()
@@ -137,42 +128,18 @@ def test_a_card_beside_the_file_is_the_models(run, tmp_path):
     ("source", "text"),
     [
         ("def make(): raise ValueError('no weights')", "the factory .*bad.py:make raised ValueError: no weights"),
-        ("def make(:", "bad.py' is not Python in line 1"),
-        ("def other(): pass", "has no 'make'"),
         ("def make(): open('/etc/shadow')", "raised PermissionError.* in the sandbox of a run code reads its folder and what options name"),
-        ("def make(): import urllib.request as u; u.urlopen('http://localhost:9')", "raised URLError.*sandbox.* has no network"),
         (
             "import socket\ndef make():\n try: socket.getaddrinfo('example.com', 80)\n except OSError: raise RuntimeError('no hub')",
             "raised RuntimeError: no hub .*sandbox.* has no network",
         ),
-        ("def make(): open('misspelt.bin')", r"raised FileNotFoundError.*\(line 1 of bad.py\)$"),
         ("def make(): input('weights? ')", "raised EOFError"),
-        (
-            "n = []\ndef f(x):\n n.append(0)\n return x[:, : 3 + (len(n) > 2)]\ndef make(): return f, {'x': ('float32', (1, 4))}",
-            "output_0 was",
-        ),
         (
             "n = []\ndef f(x):\n n.append(0)\n return x / (1 if len(n) < 10 else None)\ndef make(): return f, {'x': ('float32', (1, 4))}",
             r"failed on .*TypeError.*\(line 4 of bad.py\)$",
         ),
-        (
-            "n = []\ndef f(x):\n n.append(0)\n if len(n) > 9: exit(3)\n return x\ndef make(): return f, {'x': ('float32', (1, 4))}",
-            "failed on .*bad.py:make'.*SystemExit: 3",
-        ),
     ],
-    ids=[
-        "raises",
-        "syntax",
-        "absent",
-        "forbidden",
-        "fetches",
-        "looks_up",
-        "misspelt",
-        "asks",
-        "changes_shape",
-        "raises_later",
-        "exits_later",
-    ],
+    ids=["raises", "forbidden", "looks_up", "asks", "raises_later"],
 )
 def test_what_goes_wrong_in_a_factory_is_one_line(tmp_path, source, text):
     """Before the first run where it can be seen, else in it."""
@@ -260,15 +227,6 @@ def test_a_model_that_keeps_its_results_is_suspect(run, tmp_path):
     assert record["memory"]["grown_mb"] > 40
 
 
-def test_memory_that_grows_steadily_is_suspect_before_it_is_much(run, tmp_path):
-    """200 kB a query at 20 ms: 10 MB/s fill a board in minutes, though a rapid run ends at 13 MB."""
-    source = "import time\nimport numpy as np\nkept = []\ndef f(x):\n kept.append(np.ones(25_000))\n time.sleep(0.02)\n return x\n"
-    (tmp_path / "leak.py").write_text(f"{source}def make(): return f, {{'x': ('float32', (1, 4))}}\n")
-    record = run("leak.py:make")
-    assert record["memory"]["grown_mb"] < 16
-    assert [rule for rule in record["verdict"]["reasons"] if rule.startswith("memory-grows")]
-
-
 def test_garbage_in_cycles_is_freed_between_queries(run, tmp_path):
     """The collector is off while queries are timed: a model that needs it does not seem to leak."""
     source = "import numpy as np\ndef f(x):\n ring = [np.ones(20_000)]\n ring.append(ring)\n return x\n"
@@ -302,10 +260,3 @@ def test_a_factory_and_a_function_are_two_cases(run):
     function = msgspec.structs.replace(factory, backend="in-process")
     relation = case_relation.relation(factory, function)
     assert (relation.kind, relation.marks) == ("like", ("other backend",))
-
-
-def test_only_the_runtime_python_reads_addresses():
-    """A list of runtimes leaves the others out."""
-    assert [runtime for runtime in ("onnx", "litert", PYTHON, "llama") if reads(runtime, Path("/x/net.py:make"))] == [PYTHON]
-    assert not reads(PYTHON, Path("net.onnx"))
-    assert order_suite.is_code("net.py:make", None)

@@ -198,6 +198,7 @@ def test_a_folder_that_is_not_ours_is_reported(realdata, invoke, tmp_path, monke
     # The process that inspects it is started before: nobody may not be allowed to run our Python.
     loaded = add.inspect(path, "onnx")
     monkeypatch.setattr(add, "inspect", lambda *_: loaded)
+    monkeypatch.setenv("EDGEMETER_CATALOGUE", str(mine))
     with ordinary_user(), pytest.raises(ConfigError, match="copy the model to a folder that you can write"):
-        invoke("add", path, "--name", "mine", "--catalogue", mine)
+        invoke("add", path, "--name", "mine")
     assert not mine.exists()

@@ -90,15 +90,6 @@ def test_a_card_is_read_back_as_it_was_written(tmp_path):
             assert text == model_card.card_path(model.path).read_text(encoding="utf-8")
 
 
-def test_any_character_of_a_card_is_read_back(tmp_path):
-    """DEL too, which TOML wants escaped."""
-    for text in ("a\x7fb", "tab\there", 'quote"', "back\\slash", "line\nbreak", "\u00e9\U0001f600"):
-        with table_row(text):
-            about = msgspec.structs.replace(MODELS[0].about, licence=text, made={"note": text})
-            (tmp_path / "card.toml").write_text(shipped_models.card_text(about), encoding="utf-8")
-            assert model_card.read_card(tmp_path / "card.toml") == about
-
-
 def test_integer_models_take_and_give_integers():
     """The int8 LiteRT file has no float at either end; each output has a scale of its own."""
     pytest.importorskip("ai_edge_litert")
@@ -133,30 +124,6 @@ EVERY = catalogue.read_catalogue(catalogue.CATALOGUE_FILE).entry
 LANGUAGE = [entry for entry in EVERY if entry.task == GENERATION]
 ENTRIES = [entry for entry in EVERY if entry.task != GENERATION]
 BY_NAME = {entry.name: entry for entry in EVERY}
-
-
-def test_the_models_that_people_compare_are_there():
-    """Those of arXiv 2409.16808 in their forms, and the small detectors and classifiers beside them."""
-    expected = {
-        "ssd-mobilenet-v1": {"cpu", "edgetpu"},
-        "ssdlite-mobiledet": {"cpu", "edgetpu"},
-        "efficientdet-lite0": {"cpu", "edgetpu"},
-        "efficientdet-lite1": {"cpu", "edgetpu"},
-        "efficientdet-lite2": {"cpu", "edgetpu"},
-        "yolov8n": {"cpu", "edgetpu", "tensorrt"},
-        "yolov8s": {"cpu", "edgetpu", "tensorrt"},
-        "yolov8m": {"cpu", "edgetpu", "tensorrt"},
-        "yolo11n": {"cpu", "edgetpu", "tensorrt"},
-        "yolox-nano": {"cpu", "tensorrt"},
-        "yolox-tiny": {"cpu", "tensorrt"},
-        "nanodet-plus-m-320": {"cpu"},
-        "mobilenet-v1": {"cpu", "edgetpu"},
-        "mobilenet-v2": {"cpu", "edgetpu"},
-        "efficientnet-lite0": {"cpu"},
-    }
-    for model, accelerators in expected.items():
-        available = {where for entry in ENTRIES if entry.model == model for where in entry.accelerators}
-        assert accelerators <= available, model
 
 
 def test_every_entry_can_be_acted_on():
@@ -209,12 +176,6 @@ def test_every_language_model_can_be_acted_on_and_has_no_card():
             assert entry.licence in {"Apache-2.0", "MIT", "Llama-3.2", "Gemma"}
             with pytest.raises(ConfigError, match="is a language model"):
                 catalogue.card_of(entry, "0" * 64, None)
-
-
-def test_the_language_models_that_people_run_are_there():
-    """One of each family at least, and one with the source of its quantisations."""
-    assert {entry.family for entry in LANGUAGE} >= {"llama", "qwen2", "qwen3", "gemma3", "phi3"}
-    assert {entry.precision for entry in LANGUAGE if entry.model == "qwen2.5-0.5b-instruct"} == {"f16", "q8_0", "q4_k_m"}
 
 
 def test_label_maps_agree_with_each_other():
@@ -276,18 +237,13 @@ def test_a_wrong_catalogue_is_reported_with_the_key(home):
     """One key changed in an entry that is right."""
     for change, why in (
         ('colour = "red"\n', "colour"),
-        ('form = "downloaded"\n', "form"),
         ("addresses = []\n", "needs addresses"),
         ('addresses = ["file:///etc/passwd"]\n', "not an http or https address"),
         ('addresses = ["https://user:word@host.example/m"]\n', "without user and password"),
         ('member = "m"\n', "member belongs"),
         ('form = "exported"\naddresses = []\n', "needs how"),
         ('name = "../mine"\n', "name"),
-        ('file = "../mine"\n', "file"),
-        ('file = ".mine"\n', "file"),
-        ('sha256 = "abc"\n', "sha256"),
         ('labels = "coco-81"\n', "unknown label map 'coco-81'"),
-        ("[seen]\nmine = 5\n", "seen"),
         ("entry = [", "catalogue.toml"),
     ):
         with table_row(change):
@@ -314,15 +270,6 @@ def test_a_name_twice_is_reported(home):
     write_catalogue(home / "catalogue.toml", entry, entry)
     with pytest.raises(ConfigError, match="duplicate entry mine"):
         catalogue.all_entries()
-
-
-def test_a_garbled_catalogue_is_reported(home):
-    """Bytes that are no TOML end in one line with the path of the file."""
-    for body in (b"\xff\xfe", b"\0", b"[[entry]]"):
-        with table_row(body):
-            (home / "catalogue.toml").write_bytes(body)
-            with pytest.raises(ConfigError, match=r"catalogue\.toml"):
-                catalogue.all_entries()
 
 
 def test_a_catalogue_is_read_back_as_it_was_written(tmp_path):

@@ -6,10 +6,8 @@ import sys
 
 import pytest
 
-from edgemeter.agent.base.errors import ConfigError
-from edgemeter.models.fetch.cache import CacheNote, ModelCache, is_in_use
+from edgemeter.models.fetch.cache import ModelCache, is_in_use
 from tests.fixtures.catalogue_factory import content, make_entry, write_catalogue
-from tests.fixtures.rows import table_row
 
 SIZE = 400_000
 
@@ -123,31 +121,3 @@ def test_unfinished_downloads_are_listed_and_cleared(server, home, invoke):
     assert cache.models()[0].size_bytes == 1000
     invoke("cache", "clear", "a")
     assert cache.models() == []
-
-
-@pytest.mark.slow
-@pytest.mark.usefixtures("four")
-def test_a_garbled_note_is_a_model_that_is_not_there(home, invoke):
-    """It is fetched again, not believed."""
-    for note in (b"", b"{", b"[1]", b'{"entry": "../x", "file": "y"}', b"\xff"):
-        with table_row(note):
-            invoke("fetch", "a")
-            (home / "models" / "a" / ".edgemeter.json").write_bytes(note)
-            assert ModelCache(home / "models").find("a") is None
-            invoke("fetch", "a")
-            assert cached_names(home) == {"a"}
-
-
-@pytest.mark.usefixtures("four")
-def test_a_note_holds_what_was_fetched(server, home, invoke):
-    """Entry, file, hash, size and address."""
-    invoke("fetch", "a")
-    _, note = ModelCache(home / "models").find("a")
-    assert note == CacheNote(entry="a", file="a.onnx", sha256=note.sha256, size_bytes=SIZE, address=server.address + "/a.onnx")
-
-
-def test_a_name_that_is_not_in_the_cache_is_reported(invoke):
-    """An empty cache has none, and lists as empty."""
-    assert invoke("cache", "list", "--json").exit_code == 0
-    with pytest.raises(ConfigError, match="has no absent"):
-        invoke("cache", "clear", "absent")

@@ -256,12 +256,13 @@ def test_a_full_disk_is_one_line_and_keeps_what_has_arrived(server, home, invoke
     assert file_of(home, "mine").read_bytes() == BODY
 
 
-def test_a_cache_that_cannot_be_written_is_reported(server, home, invoke, catalogue, tmp_path):
+def test_a_cache_that_cannot_be_written_is_reported(server, home, invoke, catalogue, tmp_path, monkeypatch):
     """A file stands where the folder should be."""
     (tmp_path / "taken").write_text("x")
     catalogue(make_entry("mine", server.put("/mine.onnx", BODY), BODY))
+    monkeypatch.setenv("EDGEMETER_MODELS", str(tmp_path / "taken" / "below"))
     with pytest.raises(ConfigError, match="cannot write to the cache"):
-        invoke("fetch", "mine", "--cache", tmp_path / "taken" / "below")
+        invoke("fetch", "mine")
     assert not (home / "models").exists()
 
 
