@@ -273,8 +273,8 @@ def _check_predictions(cases: Sequence[Case], suite: str) -> None:
         where = f"suite {suite!r}: predictions of {case.label}"
         if Path(case.annotations or "").suffix.lower() != ".json" or case.accuracy == "never":
             raise ConfigError(f"{where} are scored COCO results: give annotations = FILE.json of COCO, and leave accuracy = never out")
-        if others := [other.label for other in writing if other is not case and other.predictions == case.predictions]:
-            raise ConfigError(f"{where} and of {others[0]} go to the same file: measure one model, or name a file for each case")
+        if sharing := [other.label for other in writing if other is not case and other.predictions == case.predictions]:
+            raise ConfigError(f"{where} and of {sharing[0]} go to the same file: measure one model, or name a file for each case")
 
 
 def set_keys(settings: msgspec.Struct) -> dict[str, Any]:

@@ -30,8 +30,8 @@ def without_parts(members: Sequence[int], figure: Figure) -> tuple[float, ...]:
     """
     if len(members) < PARTS:
         return ()
-    drawn = np.random.RandomState(_SEED).permutation(sorted(members))
-    parts = [set(part.tolist()) for part in np.array_split(drawn, PARTS)]
+    shuffled = np.random.RandomState(_SEED).permutation(sorted(members))
+    parts = [set(part.tolist()) for part in np.array_split(shuffled, PARTS)]
     values = [figure([number for number in members if number not in out]) for out in parts]
     figures = tuple(value for value in values if value is not None)
     return figures if len(figures) == len(parts) else ()

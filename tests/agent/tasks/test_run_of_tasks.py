@@ -61,26 +61,26 @@ def test_a_run_is_timed_and_scored(tmp_path, task, family, make, write, label, m
     annotations, model = write(tmp_path), make(tmp_path / "tiny.onnx")
     settings = "nms_iou = 0.7" if family.startswith("yolo") else ""
     model.with_name("tiny.onnx.toml").write_text(CARD.format(task=task, family=family, more=settings).replace('"box"', f'"{label}"'))
-    found = tmp_path / "found.json"
-    run = measured(tmp_path, model, annotations, "--predictions", found)
+    results = tmp_path / "found.json"
+    run = measured(tmp_path, model, annotations, "--predictions", results)
     assert (run.model.task, run.accuracy.metric, run.accuracy.value) == (task, metric, pytest.approx(1.0))
     assert (run.output_check.differing, run.answers.objects, run.answers.found) == (0, 24, 24)
     assert series_of(run).task == task
     assert figures_of(run).accuracy_kind.startswith(f"{metric} over 24 images")
-    assert run.accuracy.value == ap_by_pycocotools(annotations, found, {"segmentation": "segm", "pose": "keypoints"}[task])
+    assert run.accuracy.value == ap_by_pycocotools(annotations, results, {"segmentation": "segm", "pose": "keypoints"}[task])
 
 
 @pytest.mark.slow
 def test_pycocotools_finds_the_ap_of_the_record_in_the_predictions_of_a_run(tmp_path):
     """To the last digit, of a model that errs; each result has what COCO's and FiftyOne's readers need."""
     pytest.importorskip("ai_edge_litert")
-    annotations, found = SCENES / "annotations.json", tmp_path / "found.json"
+    annotations, results = SCENES / "annotations.json", tmp_path / "found.json"
     model = SHIPPED / "edgemeter-shapes_int8.tflite"
-    run = measured(tmp_path, model, annotations, "--predictions", found, images=SCENES / "images")
+    run = measured(tmp_path, model, annotations, "--predictions", results, images=SCENES / "images")
     assert 0.5 < run.accuracy.value < 0.9
-    assert run.accuracy.value == ap_by_pycocotools(annotations, found, "bbox")
-    assert {tuple(result) for result in json.loads(found.read_text())} == {("image_id", "category_id", "bbox", "score")}
-    refused = edgemeter("run", "--model", model, "--data", SCENES / "images", "--predictions", found)
+    assert run.accuracy.value == ap_by_pycocotools(annotations, results, "bbox")
+    assert {tuple(result) for result in json.loads(results.read_text())} == {("image_id", "category_id", "bbox", "score")}
+    refused = edgemeter("run", "--model", model, "--data", SCENES / "images", "--predictions", results)
     assert (refused.returncode, "give annotations = FILE.json of COCO" in refused.stderr) == (2, True)
 
 

@@ -146,21 +146,21 @@ def drawn_people(draw):
 # pycocotools has not heard of numpy 2.
 @pytest.mark.filterwarnings("ignore:__array__ implementation")
 @pytest.mark.parametrize(
-    ("family", "task", "write", "drawn", "label", "kind"),
+    ("family", "task", "write", "outputs_of", "label", "kind"),
     [
         ("yolo-seg", "segmentation", outlined_photographs, drawn_segments, "box", "segm"),
         ("movenet", "pose", photographed_people, drawn_people, "person", "keypoints"),
     ],
 )
-def test_pycocotools_finds_the_same_ap_in_the_results(tmp_path, family, task, write, drawn, label, kind):
+def test_pycocotools_finds_the_same_ap_in_the_results(tmp_path, family, task, write, outputs_of, label, kind):
     """To the last digit, of shapes that miss; bbox, category and score are those of the boxes."""
     truth, draw = write(tmp_path), np.random.default_rng(1)
     card = make_card(family, task, make_input(layout="NCHW"), classes=1, labels=(label,))
-    loaded = make_loaded(tensors(*[output.shape for output in drawn(draw)]), tensors((1, 3, 64, 64), names=("images",)))
+    loaded = make_loaded(tensors(*[output.shape for output in outputs_of(draw)]), tensors((1, 3, 64, 64), names=("images",)))
     scored_task = create(card, loaded, open_folder(tmp_path / "images", truth))
     for index in range(24):
         scored_task.prepare(index)
-        scored_task.predict(index, [drawn(draw)])
+        scored_task.predict(index, [outputs_of(draw)])
     results = json.loads(json.dumps(scored_task.results()))
     assert 0 < scored_task.score().value < 1
     assert scored_task.score().value == scored_by_pycocotools(json.loads(truth.read_text()), results, kind)[0]
