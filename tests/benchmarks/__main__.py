@@ -58,7 +58,6 @@ PARTS = {
     "first-number": Part("first_look", 75),
     "energy": Part("energy", 900, is_long=True),
     "sensor-worlds": Part("sensor_worlds", 1200, is_long=True),
-    "clusters": Part("clusters", 1500, is_long=True),
     "latency-worlds": Part("latency_worlds", 600, is_long=True),
     "trend": Part("trend", 600, is_long=True),
     "short-history": Part("short_history", 200, is_long=True),
