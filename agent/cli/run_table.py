@@ -3,7 +3,6 @@
 Below it stands which rules the runs violated and what is missing; with `why` the evidence too.
 """
 
-import statistics
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -33,7 +32,6 @@ from edgemeter.agent.contract.mode_answer import mode_text
 from edgemeter.agent.contract.record import RunRecord
 from edgemeter.agent.contract.record_conditions import rule_of
 from edgemeter.agent.contract.record_figures import Load
-from edgemeter.agent.contract.record_generation import Generation
 from edgemeter.agent.contract.steady_facts import held_out
 from edgemeter.agent.contract.together_matrix import rows_of
 from edgemeter.agent.ledger.run_history import short_id
@@ -168,16 +166,6 @@ COLUMNS = (
 )
 
 
-def _of_generation(value: Callable[[Generation], float | None], digits: int = 4) -> Callable[[MeasuredCase], str]:
-    """Return what shows the median of a value over the runs of a case that count."""
-
-    def text_of(case: MeasuredCase) -> str:
-        values = [number for run in case.counted if run.generation and (number := value(run.generation)) is not None]
-        return plain_digits(statistics.median(values), digits) if values else ABSENT
-
-    return text_of
-
-
 def notes(cases: Sequence[MeasuredCase], *, why: bool) -> Iterator[str]:
     """Yield the lines; with `why` every violated rule with its evidence, what queries do not support, and the energies of every run."""
     runs = [run for case in cases for run in case.runs]
@@ -193,27 +181,16 @@ def notes(cases: Sequence[MeasuredCase], *, why: bool) -> Iterator[str]:
     for case in cases:
         if not any(run.accuracy for run in case.runs):
             yield f"no accuracy: {case.runs[0].accuracy_reason}"
-    yield from _kept_predictions(runs)
     # The sentence on a single case has it.
     yield from _accuracies(cases) if len(cases) > 1 else ()
     yield from (f"note: {run.model.name}: {note}" for run in runs for note in run.verdict.notes if note.startswith("unsure-model"))
-
-
-def _kept_predictions(runs: Sequence[RunRecord]) -> Iterator[str]:
-    for run in runs:
-        if (predictions := run.predictions) is not None:
-            noun = "recording" if run.model.task == "keyword-spotting" else "photograph"
-            fewer = f" of {run.accuracy.images:,}" if run.accuracy and run.accuracy.images > predictions.items else ""
-            yield f"predictions kept: {predictions.items:,}{fewer} {noun}s; see `edgemeter runs why {short_id(run.id)}`"
-        elif run.predictions_reason:
-            yield f"predictions not kept: {run.predictions_reason}"
 
 
 def _accuracies(cases: Sequence[MeasuredCase]) -> Iterator[str]:
     """Yield one line with the bounds of each score, and the models that have it."""
     models: dict[str, list[str]] = {}
     for run in (run for case in cases for run in case.runs):
-        if run.accuracy and (run.accuracy.low is not None or run.accuracy.clusters):
+        if run.accuracy and run.accuracy.low is not None:
             models.setdefault(accuracy_text(run.accuracy), []).append(f"{model_text(run)} {run.precision}")
     if models:
         texts = [f"{score} of {', '.join(dict.fromkeys(names))}" for score, names in models.items()]

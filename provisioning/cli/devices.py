@@ -11,7 +11,7 @@ from edgemeter.agent.base.terminal import print_text
 from edgemeter.provisioning.cli.options import (
     change_options,
     devices_argument,
-    folder_option,
+    in_folder,
     print_notes,
     rows_json_option,
     selection_option,
@@ -32,7 +32,7 @@ MOST_ROWS = 300
 @click.command(name="list")
 @selection_option("list", otherwise="all")
 @rows_json_option
-@folder_option
+@in_folder
 def list_devices(folder: FleetFolder, *, selection: str, form: Format | None) -> None:
     """List the devices with their state, the most urgent first.
 
@@ -61,7 +61,7 @@ def list_devices(folder: FleetFolder, *, selection: str, form: Format | None) ->
 @click.command()
 @click.argument("device")
 @rows_json_option
-@folder_option
+@in_folder
 def show(device: str, folder: FleetFolder, *, form: Format | None) -> None:
     """Show everything about a device: its issues and reports.
 
@@ -80,26 +80,24 @@ def show(device: str, folder: FleetFolder, *, form: Format | None) -> None:
 @click.command()
 @devices_argument
 @change_options
-def clear(devices: tuple[str, ...], folder: FleetFolder, *, dry_run: bool, as_json: bool) -> None:
+def clear(devices: tuple[str, ...], folder: FleetFolder, *, as_json: bool) -> None:
     """End the ban of devices (names or selections).
 
     Example: edgemeter fleet clear pi5-01
     """
     parsed = selecting.parse(" | ".join(f"({name})" for name in devices))
     now_ns = time.time_ns()
-    with open_registry(folder, read_only=dry_run) as registry:
+    with open_registry(folder) as registry:
         matching = [line.device.device for line in overview.read(folder, registry, now_ns) if parsed.fits(line.device)]
         if not matching:
             raise ConfigError(f"no device matches {' '.join(devices)!r}: `edgemeter fleet list` lists them")
         banned = active_bans(registry, now_ns).keys() & set(matching)
-        if not dry_run:
-            with registry.transaction() as statements:
-                for device in banned:
-                    end_ban(statements, device)
+        with registry.transaction() as statements:
+            for device in banned:
+                end_ban(statements, device)
     outcomes = {device: "its ban is ended" if device in banned else None for device in matching}
     if as_json:
-        print_json({"devices": [{"device": device, "done": text, "dry_run": dry_run} for device, text in outcomes.items()]})
+        print_json({"devices": [{"device": device, "done": text} for device, text in outcomes.items()]})
         return
     for device, text in outcomes.items():
-        would = "would be so: " if dry_run and text else ""
-        click.echo(f"{device}: {would}{text or 'it is not banned'}")
+        click.echo(f"{device}: {text or 'it is not banned'}")

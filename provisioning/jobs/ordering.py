@@ -14,7 +14,7 @@ from edgemeter.provisioning.inventory.fleet_folder import FleetFolder
 from edgemeter.provisioning.inventory.selection import select_devices
 from edgemeter.provisioning.jobs import packing
 from edgemeter.provisioning.jobs.packing import PackedSuite
-from edgemeter.provisioning.registry.devices import Device, find_presence
+from edgemeter.provisioning.registry.devices import Device
 from edgemeter.provisioning.registry.registry import Registry
 
 
@@ -44,8 +44,7 @@ def pick(folder: FleetFolder, registry: Registry, selection: str) -> OrderTarget
     notes = tuple(f"{device.device} is skipped: it is {device.trust}, and only accepted devices take orders" for device in left_out)
     if not accepted:
         states = ", ".join(sorted({device.trust for device in left_out}))
-        is_new = states == "expected" and all(find_presence(registry, device.device) is None for device in left_out)
-        remedy = "they have to join first" if is_new else "`edgemeter fleet requests accept` takes them back"
+        remedy = "they have to join first" if states == "expected" else "`edgemeter fleet requests accept` takes them back"
         count = f"{len(devices)} device{'s match' if len(devices) != 1 else ' matches'}"
         raise ConfigError(f"{count} {selection!r}, but none accepts orders ({states}): {remedy}")
     return OrderTargets(accepted, notes)
@@ -74,11 +73,9 @@ def check_schedule(name: str, cron: str | None, suite: Path | None, *, is_end: b
     cron_times.parse(cron)
 
 
-def schedule_work(
-    folder: FleetFolder, name: str, cron: str | None, suite: Path | None, *, is_dry_run: bool = False
-) -> tuple[Schedule, tuple[str, ...]]:
+def schedule_work(folder: FleetFolder, name: str, cron: str | None, suite: Path | None) -> tuple[Schedule, tuple[str, ...]]:
     """Return the order, and notes on it; without a suite it ends the schedule. Raises EdgemeterError as `packing.pack_file`."""
     if suite is None:
         return Schedule(name=name), ()
-    packed = pack(folder, suite, is_dry_run=is_dry_run)
+    packed = pack(folder, suite)
     return Schedule(name=name, cron=cron or "", work=packed.work), packed.notes

@@ -52,7 +52,6 @@ PARTS = {
     "million": Part("ledger_size", 900, is_long=True, function="of_a_million"),
     "energy": Part("energy", 900, is_long=True),
     "sensor-worlds": Part("sensor_worlds", 1200, is_long=True),
-    "clusters": Part("clusters", 1500, is_long=True),
     "trend": Part("trend", 600, is_long=True),
     "short-history": Part("short_history", 200, is_long=True),
 }

@@ -7,7 +7,7 @@ from click.testing import CliRunner
 
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.provisioning.apply import applying
-from edgemeter.provisioning.cli.apply import apply
+from edgemeter.provisioning.cli.main import fleet
 from edgemeter.provisioning.inventory.fleet_file import DeviceEntry, FleetFile
 from edgemeter.provisioning.registry.registry import Registry
 from tests.fixtures.servers import LOOPBACK, free_port
@@ -44,9 +44,9 @@ def test_a_device_without_a_host_names_the_lines_to_add():
     assert applying.of_fleet(["pi"], FLEET, None, None)
     with pytest.raises(ConfigError, match=r"host.*\[device\.nowhere\]"):
         applying.of_fleet(["nowhere"], FLEET, None, None)
-    for fleet in (FLEET, None):
+    for named in (FLEET, None):
         with pytest.raises(ConfigError, match=r"\[device\.absent\] with"):
-            applying.of_fleet(["absent"], fleet, None, None)
+            applying.of_fleet(["absent"], named, None, None)
 
 
 def test_an_address_is_no_name():
@@ -67,11 +67,11 @@ def command(bench):
     )
     bench.fleet.ca_certificate.write_text("-----BEGIN CERTIFICATE-----\n-----END CERTIFICATE-----\n")
     Registry(bench.fleet.registry).close()
-    options = ["--folder", str(bench.fleet.path), "--prefix", str(bench.prefix), "--release", str(bench.releases[0])]
+    options = ["--prefix", str(bench.prefix), "--release", str(bench.releases[0])]
     options += ["--identity-file", str(bench.device.key), *(part for option in bench.device.settings for part in ("--ssh-option", option))]
 
     def run(*arguments):
-        return CliRunner().invoke(apply, [*arguments, *options], catch_exceptions=True)
+        return CliRunner().invoke(fleet, ["--folder", str(bench.fleet.path), "apply", *arguments, *options], catch_exceptions=True)
 
     return run
 
@@ -108,15 +108,6 @@ def test_the_second_time_it_prints_ok_in_words_and_in_json(command):
 
 @pytest.mark.system_python
 @pytest.mark.needs("openssl", "ssh", "sshd")
-def test_a_dry_run_is_called_one(bench, command):
-    """In the heading and the result."""
-    result = command("board", "--dry-run")
-    assert (result.exit_code, "would change" in result.stdout) == (0, True)
-    assert list(bench.prefix.iterdir()) == []
-
-
-@pytest.mark.system_python
-@pytest.mark.needs("openssl", "ssh", "sshd")
 def test_a_wrong_command_line_is_a_usage_error(command):
     """Arguments that contradict each other, and values out of range, end with exit status 2."""
     for arguments in (
@@ -128,12 +119,3 @@ def test_a_wrong_command_line_is_a_usage_error(command):
         ["board", "--disk", "/dev/nvme0n1"],
     ):
         assert command(*arguments).exit_code == 2, f"{arguments!r}"
-
-
-@pytest.mark.system_python
-@pytest.mark.needs("openssl", "ssh", "sshd")
-def test_a_missing_password_file_is_reported(command, tmp_path):
-    """Before any board is asked."""
-    result = command("board", "--sudo-password-file", str(tmp_path / "absent"))
-    assert isinstance(result.exception, ConfigError)
-    assert "absent" in str(result.exception)

@@ -12,7 +12,6 @@ from edgemeter.provisioning.campaigns import planning
 from edgemeter.provisioning.cli.main import fleet
 from edgemeter.provisioning.inventory import fleet_file
 from edgemeter.provisioning.registry import certificates, devices
-from tests.fixtures.fleet_command import run_fleet
 from tests.fixtures.rows import table_row
 
 
@@ -45,7 +44,7 @@ def test_a_device_that_can_have_no_token_stops_no_other(lab, tmp_path):
     """Something stands where the file of the second would be: the others have theirs, what there is is listed, and it can be repeated."""
     cards = tmp_path / "cards"
     (cards / "pi-2.join.toml").mkdir(parents=True)
-    arguments = ["token", "pi-1", "pi-2", "pi-3", "--folder", str(lab.folder.path), "--output", str(cards)]
+    arguments = ["--folder", str(lab.folder.path), "token", "pi-1", "pi-2", "pi-3", "--output", str(cards)]
     result = CliRunner().invoke(fleet, arguments)
     assert "no token for 1 of 3 devices, the others have theirs: repeat it for pi-2" in str(result.exception)
     lines = result.stdout.splitlines()
@@ -64,23 +63,6 @@ def test_a_device_that_can_have_no_token_stops_no_other(lab, tmp_path):
     (cards / "pi-2.join.toml").rmdir()
     assert CliRunner().invoke(fleet, arguments).exit_code == 0
     assert {token.device for token in certificates.open_tokens(lab.registry, time.time_ns())} == {"pi-1", "pi-2", "pi-3"}
-
-
-def test_a_dry_run_makes_no_token(lab, tmp_path):
-    """No file, no claim, no device; and nobody waits in a new fleet."""
-    assert json.loads(lab.run("requests", "--json")) == []
-    lab.run("token", "pi-1", "--output", tmp_path / "cards", "--dry-run")
-    assert not (tmp_path / "cards").exists()
-    assert certificates.open_tokens(lab.registry, 0) == []
-    assert devices.find(lab.registry, "pi-1") is None
-
-
-def test_hours_that_are_no_number_are_a_wrong_use(lab, tmp_path):
-    """NaN is within no bounds."""
-    for hours in ("nan", "inf", "-inf", "0"):
-        with table_row(hours):
-            run_fleet(lab.folder.path, "token", "pi-1", "--hours", hours, "--output", tmp_path, code=2)
-            assert list(tmp_path.glob("*.join.toml")) == []
 
 
 def test_the_inventory_states_what_is_expected(lab):
@@ -143,10 +125,10 @@ def test_a_sample_is_printed_and_loads(tmp_path):
 def test_without_a_fleet_every_command_names_how_to_make_one(tmp_path):
     """One line that names the command."""
     for command in (["token", "x"], ["revoke", "x"], ["requests", "accept", "x"], ["requests"]):
-        printed = CliRunner().invoke(fleet, [*command, "--folder", str(tmp_path / "none")])
+        printed = CliRunner().invoke(fleet, ["--folder", str(tmp_path / "none"), *command])
         assert "edgemeter fleet init" in str(printed.exception), command
         assert not (tmp_path / "none").exists(), command
     # It has no --public-key, so its error names none.
-    result = CliRunner().invoke(fleet, ["release", "add", "x.tar", "--folder", str(tmp_path)])
+    result = CliRunner().invoke(fleet, ["--folder", str(tmp_path), "release", "add", "x.tar"])
     assert "--folder" in str(result.exception)
     assert "--public-key" not in str(result.exception)
