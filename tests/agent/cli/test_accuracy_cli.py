@@ -139,25 +139,14 @@ def test_people_get_a_table(tmp_path):
     assert "dog" in run("--annotations", paths[0], "--predictions", paths[1], "--classes").stdout
 
 
-def test_a_group_without_a_figure_is_explained(tmp_path):
-    """Two groups of one photograph each: a dash alone would leave the reader to guess."""
-    truth = make_truth()
-    grouped = {**truth, "images": [{**image, "group": f"night {index}"} for index, image in enumerate(truth["images"])]}
-    paths = written(tmp_path, "truth.json", grouped), written(tmp_path, "found.json", perfect_detections(truth))
-    assert "a group of fewer than 30 images gets no figure" in run("--annotations", paths[0], "--predictions", paths[1]).stdout
-
-
 def test_wrong_usage_is_one_line_with_the_remedy():
     """No traceback, nothing on standard output, status 2."""
     for arguments, text in [
         ((), "give either --predictions FILE or --model FILE"),
-        (("--predictions", "a", "--model", "b"), "give either"),
         (("--predictions", "a"), "--annotations is missing"),
         (("--model", "b.onnx"), "--data is missing: what the score is made of, such as --data photos/"),
-        (("--predictions", "a", "--annotations", "b", "--subset", "4"), "--subset has no effect with --predictions"),
         (("--model", "b.onnx", "--data", "c", "--bounds", "never"), "--bounds has no effect with --model"),
         (("--predictions", "absent.json", "--annotations", "absent.json"), "cannot read the annotations 'absent.json'"),
-        (("--model", "absent.tflite", "--data", "."), "there is no model at"),
     ]:
         with table_row(arguments):
             result = run(*arguments)
@@ -217,16 +206,6 @@ def test_the_coco_apis_own_fixture_gives_its_published_figures(realdata):
     assert [round(scores[key], 3) for key in KEYS[:12]] == printed
     assert scores["low"] < scores["ap"] < scores["high"]
     assert scores["warnings"] == ["1 of 100 images have no detections; their objects count as missed"]
-
-
-def test_help_documents_the_keys_and_an_example():
-    """What to script against stands in the help."""
-    page = run("--help").stdout
-    assert "Example: edgemeter accuracy --annotations" in page
-    assert all(key in page for key in KEYS)
-    assert "Exit status: 0 scored, 1 failed, nothing to find or the verdict on the model is invalid, 2 wrong option or file." in " ".join(
-        page.split()
-    )
 
 
 def of_videos(videos, frames=6, *, field="video_id"):

@@ -128,7 +128,6 @@ def test_shapes_that_cannot_be_scored_end_in_one_line(tmp_path):
     bare = [{key: value for key, value in result.items() if key != "bbox"} for result in results]
     for document, changed, words in [
         (truth, {"segmentation": {"size": [64, 128], "counts": "0"}}, "is of [64, 128] pixels, its image of [128, 128]"),
-        (truth, {"segmentation": {"size": [128, 128], "counts": "abc"}}, "the mask of result number 0 cannot be read: invalid RLE"),
         (truth, {"segmentation": {"size": [128, 128], "counts": [100] * 2000}}, "the mask of result number 0 cannot be read: invalid RLE"),
         (truth, {"segmentation": [[1, 2, 3, 4]]}, "the segmentation of number 0 is not polygons"),
         (truth, {"segmentation": [], "keypoints": [1.0, 2.0, 2.0]}, "hold segmentation and keypoints: choose with --task pose"),
@@ -171,13 +170,10 @@ def test_predictions_that_do_not_belong_to_the_truth_end_in_one_line(tmp_path):
     for name, content, words in [
         ("p.jsonl", '{"id": "a.jpg", "label": 0}\n', "1 of 2 items have no prediction, first 'b.jpg'"),
         ("p.csv", "id,label\na.jpg,0\nb.jpg,1\nc.jpg,1\n", "1 of 3 predictions are of items that 'truth.csv' does not have, first 'c.jpg'"),
-        ("p.csv", "id,text\na.jpg,x\nb.jpg,y\n", "the prediction for 'a.jpg' has no label or scores"),
         ("p.csv", "id,label\na.jpg,cat\nb.jpg,dog\n", "the predicted class 'cat' is none of the data's"),
         ("p.csv", "id,label\na.jpg,0\na.jpg,1\n", "hold 'a.jpg' twice"),
-        ("p.csv", "id,label\na.jpg\n", "are no table"),
         ("p.jsonl", '{"id": "a.jpg", "label": 0}\n{"id": "b.jpg", "lab', "cannot be read"),
         ("p.json", '[{"label": 0}]', "number 1 is not of their form"),
-        ("p.json", "", "cannot be read"),
     ]:
         with table_row(words):
             result = run(tmp_path, truth, (name, content))

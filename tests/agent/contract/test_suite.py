@@ -104,21 +104,14 @@ def test_what_a_language_model_cannot_have_is_refused(tmp_path):
         ('model = "a.gguf"\nscenario = "offline"', "single_stream, .* not offline"),
         ('model = "a.onnx"\nannotations = "truth.json"', "annotations are of data: add data"),
         ('model = "a.gguf"\nconcurrency = 2', "llama answers one query after the other"),
-        ('model = "a.onnx"\nconcurrency = 2', "concurrency is for language models"),
-        ('model = "a.onnx"\nscenario = "poisson"\nrate_per_s = "auto"', "not searched for"),
         ('model = "a.onnx"\nscenario = "steady"\nrate_per_s = "auto"', "not searched for: give rate_per_s = NUMBER"),
-        ('model = "m.server"\nruntime = "served"\nscenario = "steady"\nrate_per_s = "auto"', "not searched for: give rate_per_s = NUMBER"),
         ('model = "a.onnx"\ndeadline = "60ms"', "steady needs rate_per_s: add rate_per_s = NUMBER"),
         ('model = "a.onnx"\nrate_per_s = 15\ndeadline = "fast"', "deadline 'fast' is no time .* write 500us, 60ms"),
         ('model = "a.onnx"\nscenario = "poisson"\nrate_per_s = 15\ndeadline = "60ms"', "deadline is for steady"),
         ('model = "a.gguf"\nrate_per_s = 15\ndeadline = "60ms"', "single_stream, .* not steady"),
-        ('model = "m.server"\nruntime = "server"\nrate_per_s = 15\ndeadline = "60ms"', "single_stream, .* not steady"),
-        ('model = "m.server"\nslo = "ttft=5"', "ttft=500ms"),
         ('model = "m.server"\nruntime = "served"\nslo = "ttft=500ms"', "slo ttft is of tokens, .* latency=50ms"),
         ('model = "m.server"\nscenario = "concurrent"', "concurrent needs concurrency"),
         ('model = "m.server"\nscenario = "single_stream"\nconcurrency = 2', "concurrency is for concurrent"),
-        ('model = "a.gguf"\nscenario = "poisson"\nrate_per_s = 2', "llama answers one query after the other"),
-        ('model = "a.json"\nprompt_tokens = 8\nscenario = "poisson"\nrate_per_s = 2', "replay answers one query after the other"),
         ('model = "a.gguf"\ndata = "i"', "data is not for language models"),
         ('model = "a.gguf"\nprompt_tokens = 0', "at least 1"),
     ]:
@@ -130,10 +123,8 @@ def test_a_run_of_years_is_refused(tmp_path):
     """A frame in 17 minutes is the slowest, thirty days are the longest; each is named with its bounds."""
     for keys, says in [
         ("rate_per_s = 1e-9", "rate_per_s: expected a number of at least 0.001 and of at most 1e.06"),
-        ("rate_per_s = [15.0, 1e-9]", "rate_per_s: .*at least 0.001"),
         ("rate_per_s = 15.0\nminutes = 1e300", "minutes: expected a number above 0 and of at most 43200"),
         ("seconds = 1e300", "seconds: .*at most 2.592e.06"),
-        ("idle_seconds = inf", "idle_seconds: .*at most 2.592e.06"),
     ]:
         with table_row(keys), pytest.raises(ConfigError, match=says):
             _suite(tmp_path, f'name = "m"\n[[case]]\nmodel = "a.onnx"\n{keys}\n')
@@ -166,7 +157,6 @@ def test_a_wrong_suite_is_refused_with_the_place(tmp_path):
         ('name = "m"\n[defaults]\nmode = "fast"\n[[case]]\nmodel = "a.onnx"\n', r"\[defaults\] mode: 'fast' is unknown"),
         ('name = "m"\n[[case]]\nmodel = "a.onnx"\nthreads = 0\n', r"number 1 threads: expected a whole number of at least 1"),
         ('name = "m"\n[[case]]\nruntime = "onnx"\n', r"case\[0\] names no model"),
-        ('name = "m"\n', "case"),
         ("name = ", "suite"),
         ('name = "m"\n[[case]]\nmodel = "a.xyz"\n', "no runtime is known for 'a.xyz'"),
         ('name = "m"\n[[case]]\nmodel = "a.onnx"\nruntime = "litert"\n', "nothing to measure"),

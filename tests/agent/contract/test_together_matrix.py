@@ -90,13 +90,3 @@ def test_two_files_of_one_name_are_two_rows_with_names_of_their_own():
     out = io.StringIO()
     print_together(matrix_of(runs), Console(file=out, width=200))
     assert all(text in out.getvalue() for text in (f"twin {neighbours['a'].setting_text} aaaaaa", "bbbbbb"))
-
-
-def test_a_short_overlap_has_a_line_of_its_own():
-    """0.14 s are a few dozen queries; ten seconds need no word."""
-    for overlap_ms, lines in ((140.0, 1), (1e4, 0)):
-        together = Together(neighbours=(neighbour_called("b"),), overlap_ms=overlap_ms)
-        runs = [*runs_of("a", 10.0), *runs_of("a", 20.0, company=("b",))]
-        out = io.StringIO()
-        print_together(matrix_of([runs[0], msgspec.structs.replace(runs[1], together=together)]), Console(file=out, width=200))
-        assert out.getvalue().count("overlaps of 0.14 s are short for a slow-down: use a longer --mode") == lines

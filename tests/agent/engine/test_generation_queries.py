@@ -1,6 +1,5 @@
 """Facts about users of a language model behind a server: they come by the schedule, and their times count from it."""
 
-import socket
 import threading
 import time
 from dataclasses import replace
@@ -12,7 +11,6 @@ import pytest
 
 from edgemeter.agent import generators
 from edgemeter.agent.base.errors import AnswerError, ConfigError, MeasurementError
-from edgemeter.agent.base.server_connection import ServerConnection
 from edgemeter.agent.bundle.recompute import FigureDifference, recompute
 from edgemeter.agent.contract import samples
 from edgemeter.agent.contract.record import RunRecord
@@ -182,19 +180,6 @@ def test_a_busy_server_is_waited_for_as_long_as_it_asks(monkeypatch):
     assert waits_s == [7.0, request_loops.LONGEST_WAIT_S]
 
 
-def test_users_of_a_server_that_is_gone_do_not_spin(monkeypatch):
-    """Each tries again ten times a second, with the real error of a port where nobody listens; that is a pause."""
-    waits_s = []
-    monkeypatch.setattr(request_loops.time, "sleep", waits_s.append)
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        url = f"http://127.0.0.1:{listener.getsockname()[1]}"
-    with pytest.raises(AnswerError) as gone:
-        list(ServerConnection(url, None, 1.0).stream("/v1/completions", b"{}"))
-    begin_ns, end_ns = request_loops.wait_after(gone.value)
-    assert begin_ns <= end_ns
-    assert waits_s == [0.1]
-
-
 def test_a_refused_user_waits_and_its_query_does_not_count(tmp_path, one_by_one):
     """Two places for four users, and 503 at once for the others without a time to wait: a run has its 32 answers all the same."""
     answer, places, refused = one_by_one.routes["/completion"], threading.Semaphore(2), []
@@ -267,20 +252,6 @@ def test_a_wait_that_the_server_asked_for_is_a_pause(tmp_path, one_by_one):
     assert run.generation.failures == {"http 429": 1}
     assert (run.load.pauses, round(run.load.paused_ms, -2)) == (1, 300.0)
     assert (run.timed.end_ns - run.timed.start_ns) / 1e6 >= 450 + run.load.paused_ms
-
-
-def test_a_wait_of_one_user_is_stated(tmp_path, one_by_one):
-    """The others go on, so that the rates are those of fewer users than the run is named after."""
-    answer, contents = one_by_one.routes["/completion"], []
-
-    def refuse(content):
-        contents.append(content)
-        return Reply({"error": "busy"}, status=429, headers={"Retry-After": "0.3"}) if len(contents) == 20 else answer(content)
-
-    one_by_one.routes["/completion"] = refuse
-    _, run = measured(tmp_path, one_by_one, scenario="concurrent", rate_per_s=None, concurrency=2, queries=48)
-    assert run.generation.failures == {"http 429": 1}
-    assert (run.load.pauses, run.load.paused_ms >= 300) == (1, True)
 
 
 def test_a_few_replies_in_one_piece_are_failures_and_most_of_them_no_stream():

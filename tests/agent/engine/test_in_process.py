@@ -279,13 +279,8 @@ def test_the_words_on_threads_follow_what_is_known():
     [
         ("onnx", "cpu", "onnx 2T"),
         ("onnx", "openvino", "onnx openvino 2T"),
-        ("onnx", "CPUExecutionProvider", "onnx 2T"),
         ("onnx", "xnnpack", "onnx xnnpack 2T"),
         ("litert", "xnnpack", "litert 2T"),
-        ("executorch", "xnnpack", "executorch 2T"),
-        ("llama", "cpu", "llama 2T"),
-        ("llama", "gpu", "llama gpu 2T"),
-        ("litert", "gpu,cpu", "litert gpu,cpu 2T"),
         ("edgetpu", "usb:0,std", "edgetpu 2T"),
     ],
 )

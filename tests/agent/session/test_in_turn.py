@@ -153,14 +153,6 @@ def test_accuracies_of_other_images_are_not_compared(compare):
     assert accuracy.note == "coco_ap on 80 images against top1 on 80 images: not the same metric on the same images"
 
 
-def test_of_several_models_each_is_compared_with_the_first(compare):
-    """Three sides, two sentences; it ends when both are clear."""
-    comparison = compare(*[lambda n, ms=ms: run_of(ms + 0.01 * n) for ms in (10.0, 5.0, 20.0)])
-    assert [contrast.sentence[:23] for contrast in comparison.contrasts] == ["B is 1.99 times faster ", "C is 2.00 times slower "]
-    assert [side.name for side in comparison.sides] == ["A", "B", "C"]
-    assert len(comparison.runs) == 15
-
-
 def test_a_pair_with_a_failed_or_invalid_run_is_left_out_and_named(compare):
     """The other run of the pair does not count either; the reasons are stated."""
 
@@ -216,15 +208,6 @@ def test_a_real_comparison_finds_the_slower_model(tmp_path):
     assert comparison.contrasts[0].latency.state == "higher"
     assert comparison.contrasts[0].latency.ratio == pytest.approx(1.5, rel=0.1)
     assert tuple(records) == comparison.runs
-
-
-def test_an_outcome_that_rests_on_independent_pairs_is_printed_as_such(compare):
-    """Ten pairs that are just alike: dependent neighbours would open the outcome, and thirty pairs would show them."""
-    noise = iter((0.033, -0.027, 0.012, -0.036, 0.024, -0.009, 0.036, -0.021, 0.003, -0.015))
-    comparison = compare(lambda _: run_of(10.0), lambda _: run_of(10.0 * (1 + next(noise))), rounds=10)
-    out = io.StringIO()
-    compare_models.show(comparison, Console(file=out, width=200))
-    assert "B: too few pairs to show whether neighbours depend on each other, which would open the outcome: --repeats 30" in out.getvalue()
 
 
 def test_a_side_that_cannot_run_is_dropped_after_its_second_failure(compare):
@@ -294,16 +277,6 @@ def test_a_comparison_is_made_again_from_its_turns_and_records(compare):
         cases = compare.cases
         remade = turn_comparison.compare_turns(cases, turns, runs)
         assert msgspec.structs.replace(remade, most_runs=measured.most_runs) == measured
-
-
-def test_turns_without_their_records_compare_nothing(compare):
-    """The reason of each missing run stands in the error; turns of more cases than there are name nobody's runs."""
-    measured = compare(lambda _: run_of(10.0), lambda _: run_of(12.0), rounds=2)
-    turns = turn_comparison.TurnsTaken(turns=measured.turns, most_runs=4)
-    with pytest.raises(MeasurementError, match=r"no pair of runs can be compared: pair 1, A: the record \S+ is absent"):
-        turn_comparison.compare_turns(compare.cases, turns, {})
-    with pytest.raises(MeasurementError, match="the turns are of more than 1 cases"):
-        turn_comparison.compare_turns(compare.cases[:1], turns, {})
 
 
 def steady_run(late):

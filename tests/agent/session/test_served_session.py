@@ -9,7 +9,6 @@ from contextlib import ExitStack, contextmanager
 
 import pytest
 
-from edgemeter.agent.base.errors import EdgemeterError
 from edgemeter.agent.bundle.recompute import FigureDifference, recompute
 from edgemeter.agent.contract.case_settings import Settings
 from edgemeter.agent.contract.load_sweep import bracket, sweeps
@@ -78,15 +77,6 @@ def test_a_frame_without_a_reply_of_the_server_is_missed_and_ends_no_run(tmp_pat
     assert run.steady.dropped >= run.served.failed_queries
     assert run.latency.count == 100 - run.steady.dropped
     assert not [finding for finding in recompute(run) if isinstance(finding, FigureDifference)]
-
-
-@pytest.mark.slow
-def test_connections_that_the_server_closes_are_noted(tmp_path):
-    """Every query connects."""
-    record = scripted(tmp_path, ServedModelScript(closes=True), queries=64, seconds=0.5)
-    assert record.runtime.facts["connection"] == "closed by the server after each answer"
-    assert record.served.connect.count == record.latency.count
-    assert any("so that each query opens one" in note for note in record.verdict.notes)
 
 
 @pytest.mark.slow
@@ -168,16 +158,3 @@ def test_a_build_beside_a_server_of_this_machine_is_found(tmp_path):
     assert min(first.served_load_ratio, second.served_load_ratio) > 0.0
     assert second.other_load_ratio > LOAD_RATIO
     assert "busy-machine" in disturbed.verdict.rules
-
-
-@pytest.mark.slow
-def test_a_server_that_dies_leaves_the_runs_before(tmp_path):
-    """The error is one line."""
-    with paced_model_server(tmp_path, places=2, service_ms=4.0, dies_at=1200) as server:
-        outcomes = outcomes_of(server, tmp_path, concurrency=[1, 2, 4], repeats=1, queries=400)
-    records = [outcome for outcome in outcomes if isinstance(outcome, RunRecord)]
-    errors = [outcome for outcome in outcomes if isinstance(outcome, EdgemeterError)]
-    assert records
-    assert errors
-    assert len(outcomes) == 3
-    assert all("\n" not in str(error) for error in errors)

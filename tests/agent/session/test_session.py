@@ -82,16 +82,6 @@ def test_repeats_are_processes_of_their_own_in_shuffled_rounds(tmp_path):
     assert len(set(rounds)) > 1
 
 
-def test_the_same_case_has_the_same_name_every_time(tmp_path):
-    """Repeats share their case's name and differ in id; another thread count is another case."""
-    write_replay(tmp_path)
-    records = measure(suite(tmp_path, 'model = "m.replay.json"', "repeats = 2", "threads = [1, 2]"))
-    assert all(isinstance(record, RunRecord) for record in records)
-    assert len({record.id for record in records}) == 4
-    assert len({record.case for record in records}) == 2
-    assert len({(record.case, record.runtime.threads) for record in records}) == 2
-
-
 @pytest.mark.slow
 def test_a_failing_case_does_not_stop_the_others(tmp_path):
     """A broken model is an error in its place; the next case is measured."""
@@ -178,29 +168,6 @@ def test_an_open_loop_keeps_queueing_apart(tmp_path):
     assert load.queueing.mean_ms == pytest.approx(waits.mean() / 1e6)
     assert load.service.p50_ms >= 2.0
     assert record.latency.mean_ms == pytest.approx(load.queueing.mean_ms + load.service.mean_ms)
-
-
-def test_a_rate_beyond_the_model_is_recorded_as_not_sustained(tmp_path):
-    """Five times what it can: utilisation above 1, arrivals given up on."""
-    write_replay(tmp_path)
-    record = single_run(tmp_path, 'scenario = "poisson"', "rate_per_s = 2500.0", "queries = 500")
-    assert record.load.is_sustained is False
-    assert record.load.utilisation_ratio > 1
-    assert record.load.unserved + record.latency.count == 500
-
-
-@pytest.mark.slow
-@pytest.mark.alone
-def test_a_run_that_slows_down_shows_it_over_time(tmp_path):
-    """Nine seconds whose second half is half as fast again: the curve shows it, and when it began."""
-    write_replay(tmp_path, latencies_ms=[2.0] * 2600 + [3.0] * 3000)
-    record = single_run(tmp_path, 'mode = "sustained"', "minutes = 0.15", "repeats = 1")
-    sustained = record.sustained
-    assert (record.mode, len(sustained.points), sustained.interval_s) == ("sustained", 9, 1.0)
-    assert sustained.points[1].p50_ms == pytest.approx(2.0, rel=0.1)
-    assert sustained.points[8].p50_ms == pytest.approx(3.0, rel=0.1)
-    assert 3.0 <= sustained.throttled_after_s <= 6.0
-    assert sustained.evidence.startswith(f"from {sustained.throttled_after_s:.0f} s on p50 is above ")
 
 
 def test_a_run_keeps_to_its_cores_and_records_them(tmp_path):

@@ -14,12 +14,10 @@ from edgemeter.agent.base.errors import ConfigError, EdgemeterError, Measurement
 from edgemeter.agent.bundle.recompute import FigureDifference, recompute
 from edgemeter.agent.contract import samples
 from edgemeter.agent.contract import suite as contract_suite
-from edgemeter.agent.contract.energy_provenance import energy_provenance
 from edgemeter.agent.contract.record import RunRecord
 from edgemeter.agent.contract.together_matrix import matrix_of
 from edgemeter.agent.engine import job
 from edgemeter.agent.machine.machine import Machine
-from edgemeter.agent.power.replay import ReplaySensor
 from edgemeter.agent.session import session, together
 from tests.fixtures.command import edgemeter
 from tests.fixtures.replay_case import write_replay
@@ -98,13 +96,6 @@ def test_a_round_has_each_alone_each_pair_and_all():
     """Of two models the pair is all of them."""
     assert contract_suite.blocks_of(2) == [(0,), (1,), (0, 1)]
     assert contract_suite.blocks_of(3) == [(0,), (1,), (2,), (0, 1), (0, 2), (1, 2), (0, 1, 2)]
-
-
-@pytest.mark.alone
-def test_models_that_sleep_keep_their_speed(tmp_path):
-    """Two replays that wait by sleeping do not contend."""
-    outcomes = measure(suite(tmp_path, *replays(tmp_path, 4.0, 9.0), queries=40))
-    assert all(0.8 <= run.together.slow_down_ratio <= 1.25 for run in outcomes[2:])
 
 
 @pytest.mark.alone
@@ -235,22 +226,6 @@ def test_a_round_that_is_cut_short_keeps_its_runs_at_the_same_time(tmp_path):
         (1, True),
     ]
     assert [run.together.slow_down_ratio is None for run in records[2:]] == [False, False, True, True]
-
-
-@pytest.mark.slow
-@pytest.mark.alone
-def test_energy_of_models_at_the_same_time_is_shared(tmp_path):
-    """It is that of both models: stated, and no cost of one."""
-    trace = tmp_path / "plug.json"
-    trace.write_text(json.dumps({"id": "plug", "scope": "wall-ac", "period_ms": 20, "t_s": [0, 1], "power_w": [5.0, 5.0]}))
-    cases = suite(tmp_path, *replays(tmp_path, 4.0, 9.0), seconds=10.5, idle_seconds=0.5)
-    outcomes = measure(cases, sensors={"plug": ReplaySensor(str(trace))})
-    assert [type(outcome) for outcome in outcomes] == [RunRecord] * 4, outcomes
-    for run in outcomes:
-        assert run.energy is not None, run.energy_reason
-        assert energy_provenance(run) == ("replayed" if run.together is None else "shared")
-        assert run.energy.mean_power_w == pytest.approx(5.0)
-        assert run.windows.idle_before is not None
 
 
 @pytest.mark.alone

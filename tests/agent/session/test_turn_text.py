@@ -95,19 +95,6 @@ def test_prefill_and_decoding_are_two_answers_and_perplexity_is_stated(compare):
     assert comparison.most_runs == 20
 
 
-def test_the_table_of_language_models_has_their_figures(compare):
-    """TTFT, TPOT, tokens/s, mJ a token, perplexity and memory; a row each."""
-    scores = (scored(1.496, (0.40, 0.41)), scored(1.478, (0.39, 0.40)))
-    comparison = compare(*[lambda _, ms=ms: language_run(100.0, ms, token_mj=9.0) for ms in (13.0, 10.0)], scores=scores, rounds=3)
-    out = io.StringIO()
-    compare_models.show(comparison, Console(file=out, width=200))
-    sentence, heading, _, first, second, *_ = out.getvalue().splitlines()
-    assert sentence.startswith("B prefills as fast as A")
-    assert heading.split() == ["model", "runs", "TTFT", "ms", "TPOT", "ms", "tokens/s", "mJ/token", "perplexity", "peak", "MB"]
-    assert "1.496" in first
-    assert "0.769x" in second
-
-
 def test_other_lengths_are_not_compared(compare):
     """Other outputs leave the prefill; other prompts leave nothing but the perplexity; both are stated with the lengths."""
     comparison = compare(lambda n: language_run(100.0 + n), lambda n: language_run(150.0 + n, output_tokens=64))
@@ -239,15 +226,6 @@ def test_another_order_of_a_file_is_other_questions(compare):
     assert absent(other)["ttft"] == "another subset or order of the file was asked"
     repeated = compare(lambda _: run(seed=1, repeat=0), lambda _: run(seed=2, repeat=1), rounds=2)
     assert "ttft" not in absent(repeated)
-
-
-def test_questions_that_count_unequally_have_no_energy_of_a_right_answer(compare):
-    """And the comparison has the reason."""
-    unequal = msgspec.structs.replace(exact_match(0.5), images=50)
-    comparison = compare(*[lambda _: language_run(token_mj=9.0, accuracy=unequal)] * 2, rounds=2)
-    assert absent(comparison)["energy per correct answer"] == (
-        "64 queries ask 50 questions: some are in the energy more often than in the score"
-    )
 
 
 def test_of_three_quantisations_the_fastest_is_taken_that_keeps_the_perplexity(compare):

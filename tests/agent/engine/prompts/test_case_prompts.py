@@ -8,7 +8,6 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.bundle.recompute import FigureDifference, recompute
 from edgemeter.agent.contract import samples
 from edgemeter.agent.contract.figures import FIGURES
@@ -90,15 +89,6 @@ def test_every_question_is_asked_in_an_order_of_the_seed_and_scored(tmp_path):
     assert len(accuracy.without_parts) == 20
 
 
-def test_prompts_without_right_answers_have_no_score(tmp_path):
-    """And the record has the reason."""
-    run = measure_prompts(
-        replayed(tmp_path), prompts=write_prompts(tmp_path, {"prompt": "One", "answer": "1"}, {"prompt": "Two"}), queries=2
-    )
-    assert run.accuracy is None
-    assert run.accuracy_reason == "not every prompt of prompts.jsonl states its right answer: there is nothing to score"
-
-
 @pytest.mark.needs(module="xllamacpp")
 @pytest.mark.needs(module="jinja2")
 @pytest.mark.parametrize(("opening", "value"), [(b"assistant", 1.0), (b"ai<think>", 0.0)])
@@ -123,23 +113,6 @@ def test_energy_per_correct_answer_follows_from_score_and_energy(tmp_path):
     figure = next(entry for entry in FIGURES if entry.choice == "energy-correct")
     assert figure.value(record) is None
     assert figure.value(msgspec.structs.replace(record, energy=make_energy(gross_mj=300.0))) == pytest.approx(400.0)
-
-
-def test_an_answer_that_ends_early_is_normal(tmp_path):
-    """Of real prompts no rule objects to it."""
-    record = recorded(
-        replayed(tmp_path, end_after_tokens=3), prompts=write_prompts(tmp_path, {"prompt": "One"}, {"prompt": "Two"}), queries=11
-    )
-    assert record.generation.ended_early == 12
-    assert record.generation.ends_at == "end_of_text"
-    assert not {"short-output", "early-ends"} & set(record.verdict.rules)
-
-
-@pytest.mark.parametrize("setting", [{"prompt_tokens": 5}, {"keep_predictions": True}])
-def test_what_does_not_go_with_prompts_is_refused(tmp_path, setting):
-    """Their lengths are their own, and their answers are not kept."""
-    with pytest.raises(ConfigError, match=next(iter(setting))):
-        prompts_case(replayed(tmp_path), prompts=write_prompts(tmp_path, {"prompt": "One"}), **setting)
 
 
 def text_server():
