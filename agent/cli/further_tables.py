@@ -9,8 +9,7 @@ from edgemeter.agent.base.terminal import TableColumn, fitted_table, print_text
 from edgemeter.agent.contract.load_sweep import Sweep, SweepPoint
 from edgemeter.agent.contract.mode_answer import mode_answers
 from edgemeter.agent.contract.record import RunRecord
-from edgemeter.agent.contract.record_figures import cores_text
-from edgemeter.agent.contract.together_matrix import TogetherCell, TogetherMatrix, TogetherRow
+from edgemeter.agent.contract.together_matrix import TogetherRow
 
 _OF_LEVEL: Mapping[str, Callable[[SweepPoint], str]] = {
     "users": lambda point: ABSENT if point.concurrency is None else str(point.concurrency),
@@ -52,43 +51,25 @@ def _level_columns(sweep: Sweep) -> Iterator[TableColumn]:
             yield TableColumn(heading, cells, rank=rank // 2)
 
 
-def print_together(matrix: TogetherMatrix, console: Console) -> None:
-    """Print how much slower each model is beside each other one, and beside all; nothing of runs beside others alone."""
-    if not any(row.alone for row in matrix.rows):
+def print_together(rows: Sequence[TogetherRow], console: Console) -> None:
+    """Print how much slower each model is beside others; nothing where none ran alone too."""
+    rows = [row for row in rows if row.slow_down_ratio is not None]
+    if not rows:
         return
-    names = _names(matrix.rows)
-    columns = [TableColumn("model", names, "left"), TableColumn("alone", [_cell_text(row.alone) for row in matrix.rows])]
-    for heading, is_company in _companies(matrix.rows, names):
-        cells = [next((cell for cell in row.beside if is_company(row, cell)), None) for row in matrix.rows]
-        columns.append(TableColumn(heading, [_cell_text(cell) for cell in cells]))
-    shared = f"; shared: core {cores_text(matrix.shared_cpus)}" if matrix.shared_cpus else ""
-    print_text(console, f"together: mean ms, times that alone with its 95% interval over pairs of runs{shared}")
-    console.print(fitted_table(columns, console.width))
-    overlaps_ms = [cell.overlap_ms for row in matrix.rows for cell in row.beside if cell.overlap_ms is not None]
-    if (shortest_ms := min(overlaps_ms, default=SHORT_OVERLAP_MS)) < SHORT_OVERLAP_MS:
+    print_text(console, "together: mean ms, and times that alone with its 95% interval over pairs of runs")
+    cells = {
+        "model": [f"{row.model.model} {row.model.setting_text}" for row in rows],
+        "beside": [" and ".join(f"{model.model} {model.setting_text}" for model in row.neighbours) for row in rows],
+        "alone ms": [plain_digits(row.alone_ms) for row in rows],
+        "ms": [plain_digits(row.mean_ms) for row in rows],
+        "times": [plain_digits(row.slow_down_ratio, 3) for row in rows],
+        "95%": [ABSENT if (low := row.slow_down_low_ratio) is None else span(low, row.slow_down_high_ratio or low) for row in rows],
+    }
+    console.print(
+        fitted_table(
+            [TableColumn(heading, texts, "left" if heading in ("model", "beside") else "right") for heading, texts in cells.items()],
+            console.width,
+        )
+    )
+    if (shortest_ms := min(row.overlap_ms for row in rows)) < SHORT_OVERLAP_MS:
         print_text(console, f"overlaps of {plain_digits(shortest_ms / 1000, 2)} s are short for a slow-down: use a longer --mode")
-
-
-def _names(rows: Sequence[TogetherRow]) -> list[str]:
-    """Return the models with the cores that they were pinned to, and their setting and file where that names two alike."""
-    names = [f"{row.model.model}{f', core {cores_text(row.model.cpus)}' if row.model.cpus else ''}" for row in rows]
-    settings = [f"{row.model.model} {row.model.setting_text}" for row in rows]
-    files = [f" {row.model.sha256[:6]}" if settings.count(text) > 1 else "" for row, text in zip(rows, settings, strict=True)]
-    return [text + file if names.count(name) > 1 else name for name, text, file in zip(names, settings, files, strict=True)]
-
-
-def _companies(rows: Sequence[TogetherRow], names: Sequence[str]) -> Iterator[tuple[str, Callable[[TogetherRow, TogetherCell], bool]]]:
-    for name, model in zip(names, [row.model for row in rows], strict=True):
-        yield f"beside {name}", lambda _, cell, model=model: cell.neighbours == (model,)  # type: ignore[misc]
-    if len(rows) > 2:
-        yield "beside all", lambda _, cell: len(cell.neighbours) == len(rows) - 1
-
-
-def _cell_text(cell: TogetherCell | None) -> str:
-    if cell is None:
-        return ABSENT
-    if cell.slow_down_ratio is None:
-        return plain_digits(cell.mean_ms)
-    bounds = (cell.slow_down_low_ratio, cell.slow_down_high_ratio)
-    interval = f" ({span(bounds[0], bounds[1])})" if bounds[0] is not None and bounds[1] is not None else ""
-    return f"{plain_digits(cell.mean_ms)} x{plain_digits(cell.slow_down_ratio, 3)}{interval}"

@@ -52,7 +52,7 @@ if TYPE_CHECKING:
 )  # fmt: skip
 @click.option("--why", is_flag=True, help="Show every run, and the evidence of each verdict.")
 @quiet_option
-@format_option('Print {"runs": [record, ...]}, "sweeps" over users or rates, the "answer" of power modes, the matrix of models "together".')
+@format_option('Print {"runs": [record, ...]}, "sweeps" over users or rates, the "answer" of power modes, and rows of models "together".')
 def run(sources: tuple[Path, ...], named: tuple[Path, ...], **options: Any) -> None:
     """Measure a suite of cases (.toml), or models in turn.
 

@@ -289,18 +289,18 @@ def publish_outbox(options: Mapping[str, Any]) -> str:
 
 
 def session_document(outcome: SessionOutcome) -> bytes:
-    """Return `{"runs": [record, ...]}` as JSON, with `sweeps` of users or rates, the `answer` of power modes, the matrix `together`."""
+    """Return `{"runs": [record, ...]}` as JSON, with `sweeps` of users or rates, the `answer` of power modes, and those `together`."""
     from edgemeter.agent.contract.load_sweep import sweeps
     from edgemeter.agent.contract.mode_answer import mode_answers
-    from edgemeter.agent.contract.together_matrix import matrix_of
+    from edgemeter.agent.contract.together_matrix import rows_of
 
     document: dict[str, object] = {"runs": outcome.records}
     if of_loads := sweeps(outcome.records):
         document["sweeps"] = of_loads
     if of_modes := mode_answers(outcome.records):
         document["answer"] = of_modes
-    if matrix := matrix_of(outcome.records):
-        document["together"] = matrix
+    if of_companies := rows_of(outcome.records):
+        document["together"] = of_companies
     return msgspec.json.encode(document)
 
 

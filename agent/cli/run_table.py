@@ -35,7 +35,7 @@ from edgemeter.agent.contract.record_conditions import rule_of
 from edgemeter.agent.contract.record_figures import Load
 from edgemeter.agent.contract.record_generation import Generation
 from edgemeter.agent.contract.steady_facts import held_out
-from edgemeter.agent.contract.together_matrix import matrix_of
+from edgemeter.agent.contract.together_matrix import rows_of
 from edgemeter.agent.ledger.run_history import short_id
 
 STYLE = {"valid": "green", "suspect": "yellow", "invalid": "red"}
@@ -72,8 +72,7 @@ def print_runs(runs: Sequence[RunRecord], console: Console | None = None, *, why
     of_loads = sweeps(runs)
     print_sweeps(of_loads, console)
     print_answers(runs, console)
-    if matrix := matrix_of(runs):
-        print_together(matrix, console)
+    print_together(rows_of(runs), console)
     # A sweep says which of its rates were sustained.
     described = runs if why else [] if of_loads else [case.typical for case in cases]
     for case in rows:

@@ -76,13 +76,7 @@ class Card(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
         """Return how a photograph becomes the model's input; raises ConfigError if the model takes none."""
         if isinstance(self.input, ImageInput):
             return self.input
-        raise self._other("an image")
-
-    def _other(self, needed_kind: str) -> ConfigError:
-        kind = self.input.__struct_config__.tag
-        return ConfigError(
-            f"model {self.name!r} takes an input of kind {kind!r}, and {needed_kind} is needed here: correct input.kind in its card"
-        )
+        raise ConfigError(f"model {self.name!r} takes an input of kind 'tensor', an image is needed here: correct input.kind in its card")
 
 
 def card_path(model: Path) -> Path:

@@ -3,12 +3,11 @@
 Every field with a dimension ends in its unit (`_ms`, `_w`, `_mj`, `_mb`, `_c`, `_hz`, `_ns`); W x ms = mJ. Absent is null.
 """
 
-from collections.abc import Iterable
 from typing import Literal
 
 from edgemeter.agent.base.figures import significant
 from edgemeter.agent.base.types import Count, Int64, Positive, Ratio, TimeNs
-from edgemeter.agent.contract.record_conditions import RecordPart
+from edgemeter.agent.contract.record_conditions import Model, RecordPart, RuntimeInfo
 
 Scope = Literal["soc-rails", "module", "board-input", "wall-ac", "gpu-board", "cpu-package"]
 # From the most to the least of what a device draws.
@@ -149,11 +148,6 @@ class Steady(RecordPart, frozen=True, kw_only=True):
     """Time from the beginning of throttling (`sustained`) to the first such frame, in s; null without either, or below an interval."""
 
 
-def cores_text(cpus: Iterable[int]) -> str:
-    """Return cores in words: `0 and 1`."""
-    return " and ".join(map(str, cpus))
-
-
 class Neighbour(RecordPart, frozen=True, kw_only=True):
     """A case that ran at the same time."""
 
@@ -163,10 +157,16 @@ class Neighbour(RecordPart, frozen=True, kw_only=True):
     threads: Count  # Its threads.
     cpus: tuple[Count, ...] | None = None  # Cores it was pinned to; null: any.
 
+    @classmethod
+    def of(cls, model: Model, runtime: RuntimeInfo, cpus: tuple[int, ...] | None) -> "Neighbour":
+        """Return the case of a run with these facts."""
+        return cls(model=model.name, sha256=model.sha256, runtime=runtime.name, threads=runtime.threads, cpus=cpus)
+
     @property
     def setting_text(self) -> str:
         """How it ran: `onnx 1T on core 0`."""
-        return f"{self.runtime} {self.threads}T{f' on core {cores_text(self.cpus)}' if self.cpus else ''}"
+        cores = " and ".join(map(str, self.cpus or ()))
+        return f"{self.runtime} {self.threads}T{f' on core {cores}' if cores else ''}"
 
 
 class Together(RecordPart, frozen=True, kw_only=True):

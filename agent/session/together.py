@@ -20,7 +20,7 @@ from pathlib import Path
 
 import msgspec
 
-from edgemeter.agent.base.errors import ConfigError, EdgemeterError, MeasurementError, UnavailableError
+from edgemeter.agent.base.errors import ConfigError, EdgemeterError, MeasurementError
 from edgemeter.agent.contract.record import RunRecord
 from edgemeter.agent.contract.record_figures import Neighbour, Together
 from edgemeter.agent.contract.suite import Case, Suite, blocks_of, groups_of
@@ -28,8 +28,6 @@ from edgemeter.agent.energy.sampler import Sampler
 from edgemeter.agent.energy.window import Window
 from edgemeter.agent.engine import isolation, job
 from edgemeter.agent.machine import fingerprint
-from edgemeter.agent.machine.load import read_memory
-from edgemeter.agent.machine.machine import THIS_MACHINE, Machine
 from edgemeter.agent.power import PowerSensor
 from edgemeter.agent.session import session
 from edgemeter.agent.session.hopeless import by_reason, has_failed
@@ -66,7 +64,8 @@ def measure(
     for cases in groups.values():
         session.check_power(replace(suite, cases=tuple(cases)), sensors)
         context = SessionContext(suite.name, identity.device, identity.fleet, None, fingerprint.read())
-        yield from _TogetherGroup(cases, context, sensors, why_no_power, on_event, keep).measure()
+        hashes = {case.model: session.sha256(case.model) for case in cases}
+        yield from _TogetherGroup(cases, context, sensors, why_no_power, on_event, keep, hashes).measure()
 
 
 @dataclass(slots=True)
@@ -82,13 +81,12 @@ class _TogetherGroup:
     why_no_power: str
     on_event: session.OnEvent
     keep: Callable[[RunRecord], RunRecord]
+    hashes: Mapping[str, str]
     outcomes: dict[Block, list[object]] = field(default_factory=dict)
     # Mean latency in ms of each run alone that counts, by member and round.
     alone_ms: dict[tuple[int, int], float] = field(default_factory=dict)
     # Runs beside others whose round goes on: the member, the event of their beginning, and what was measured.
     waiting: list[tuple[int, session.RunBegins, RunRecord]] = field(default_factory=list)
-    peak_mb: dict[int, float] = field(default_factory=dict)
-    hashes: dict[str, str] = field(default_factory=dict)
     # Which member is called so in records.
     members: dict[Neighbour, int] = field(default_factory=dict)
 
@@ -124,10 +122,13 @@ class _TogetherGroup:
         self.on_event(begins[0])
         try:
             runs = [
-                PlannedRun(case, number, case.seed + number, position + at, self._sha256(case.model), self.context)
+                PlannedRun(case, number, case.seed + number, position + at, self.hashes[case.model], self.context)
                 for at, case in enumerate(self.cases[member] for member in block)
             ]
-            records = self._alone(runs[0]) if len(block) == 1 else self._at_once(block, runs)
+            if len(block) == 1:
+                records = [session.measure_run(runs[0], self.sensors, self.why_no_power, self.on_event)]
+            else:
+                records = self._at_once(runs)
         except EdgemeterError as error:
             self.outcomes.setdefault(block, []).append(error)
             self.on_event(session.RunEnds(error))
@@ -139,9 +140,8 @@ class _TogetherGroup:
             return
         if records[0].verdict.state != "invalid":
             self.alone_ms[block[0], number] = records[0].latency.mean_ms
-        self.peak_mb[block[0]] = records[0].memory.peak_mb or 0.0
         yield self._keep(records[0])
-        if (twin := self.members.setdefault(_neighbour(records[0]), block[0])) != block[0]:
+        if (twin := self.members.setdefault(Neighbour.of(records[0].model, records[0].runtime, records[0].cpus), block[0])) != block[0]:
             twins = " and ".join(self.cases[member].model for member in (twin, block[0]))
             raise ConfigError(f"{twins} are one model in one setting, which records do not tell apart: give one another name or cpus")
 
@@ -166,17 +166,8 @@ class _TogetherGroup:
         self.on_event(session.RunEnds(outcome))
         return outcome
 
-    def _sha256(self, model: str) -> str:
-        if model not in self.hashes:
-            self.hashes[model] = session.sha256(model)
-        return self.hashes[model]
-
-    def _alone(self, run: PlannedRun) -> list[RunRecord]:
-        return [session.measure_run(run, self.sensors, self.why_no_power, self.on_event)]
-
-    def _at_once(self, block: Block, runs: Sequence[PlannedRun]) -> list[RunRecord]:
+    def _at_once(self, runs: Sequence[PlannedRun]) -> list[RunRecord]:
         """Return the records of runs at the same time; raises EdgemeterError if one of them failed."""
-        check_memory({self.cases[member].label: self.peak_mb.get(member, 0.0) for member in block})
         idle_s = max(run.case.idle_seconds for run in runs)
         changes = {"accuracy": "never", "agreement": "never", "idle_seconds": idle_s}
         runs = [replace(run, case=msgspec.structs.replace(run.case, **changes)) for run in runs]
@@ -201,7 +192,9 @@ class _TogetherGroup:
         records = []
         for at, (run, result, observation) in enumerate(zip(runs, measured, observations, strict=True)):
             observation.inspect_after()
-            neighbours = tuple(_neighbour(result_of_other) for other, result_of_other in enumerate(measured) if other != at)
+            neighbours = tuple(
+                Neighbour.of(other.model, other.runtime, other.cpus) for number, other in enumerate(measured) if number != at
+            )
             together = Together(neighbours=neighbours, overlap_ms=company.window.length_ns / 1e6)
             with_company = msgspec.structs.replace(result, together=together)
             records.append(session.record_of(run, with_company, monotonic_ns, observation, traces, self.why_no_power, cooled))
@@ -215,21 +208,6 @@ class _TogetherGroup:
                 self.on_event(event)
 
         return follow
-
-
-def _neighbour(measured: job.MeasuredRun | RunRecord) -> Neighbour:
-    model, runtime = measured.model, measured.runtime
-    return Neighbour(model=model.name, sha256=model.sha256, runtime=runtime.name, threads=runtime.threads, cpus=measured.cpus)
-
-
-def check_memory(peaks_mb: Mapping[str, float], machine: Machine = THIS_MACHINE) -> None:
-    """Raise UnavailableError if models that had these peaks alone, by their names, do not fit into the memory at once."""
-    needed_mb, free_mb = sum(peaks_mb.values()), read_memory(machine).available_mb
-    if free_mb is not None and needed_mb > free_mb:
-        parts = ", ".join(f"{name} {peak_mb:,.0f} MB" for name, peak_mb in peaks_mb.items())
-        raise UnavailableError(
-            f"not enough memory to run them together: {parts}, {free_mb:,.0f} MB are available: end other programs, or use smaller models"
-        )
 
 
 class Company:

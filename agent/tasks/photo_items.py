@@ -38,19 +38,19 @@ class PhotoTask:
         return [{self._input.name: tensor, **self._sizes_asked}]
 
 
-def photo_of(item: Item) -> Any:
-    """Return the photograph that an item is, as `photograph.read` does: its pixels where they lie inside a file, else its own file."""
-    return photograph.read(item.file) if item.array is None else photograph.of_pixels(item.array)
-
-
 def load_item(preprocessor: Preprocessor, item: Item) -> tuple[NDArray[Any], PhotoFrame]:
     """Return the input tensor of an item, and how its photograph lies in it.
 
     Raises:
         ConfigError: it cannot be read, or has ready pixels of another size than the model's.
     """
-    is_ready = item.kind == "tensor" and item.is_file
-    return preprocessor.load_photo(_ready(item, preprocessor.height, preprocessor.width) if is_ready else photo_of(item))
+    if item.array is not None:
+        photo = photograph.of_pixels(item.array)
+    elif item.kind == "tensor":
+        photo = _ready(item, preprocessor.height, preprocessor.width)
+    else:
+        photo = photograph.read(item.file)
+    return preprocessor.load_photo(photo)
 
 
 def _ready(item: Item, height: int, width: int) -> Any:

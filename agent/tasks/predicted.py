@@ -2,15 +2,12 @@
 
 from collections.abc import Mapping, Sequence
 from pathlib import PurePath
-from typing import TypeVar
 
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.contract.record_accuracy import Accuracy
 from edgemeter.agent.datasets.dataset import Dataset
 from edgemeter.agent.datasets.predictions import ClassLabel, Prediction
 from edgemeter.agent.tasks.classification import class_accuracy
-
-_Prediction = TypeVar("_Prediction")
 
 
 def score_classes(predictions: Mapping[str, Prediction], data: Dataset) -> Accuracy | None:
@@ -28,7 +25,7 @@ def score_classes(predictions: Mapping[str, Prediction], data: Dataset) -> Accur
     return class_accuracy(ranked, tuple(data.classes.values()), data)
 
 
-def _by_item(predictions: Mapping[str, _Prediction], data: Dataset, *, needs_all: bool = True) -> dict[int, _Prediction]:
+def _by_item(predictions: Mapping[str, Prediction], data: Dataset) -> dict[int, Prediction]:
     """Return the prediction of each item by its number."""
     numbers = _numbers(data)
     unknown = [name for name in predictions if name not in numbers]
@@ -40,7 +37,7 @@ def _by_item(predictions: Mapping[str, _Prediction], data: Dataset, *, needs_all
         )
     of_items = {numbers[name]: prediction for name, prediction in predictions.items()}
     absent = [item.name for index, item in enumerate(data.items) if index not in of_items]
-    if absent and needs_all:
+    if absent:
         raise ConfigError(f"{len(absent)} of {len(data.items)} items have no prediction, first {absent[0]!r}: give one for each")
     return of_items
 
@@ -54,19 +51,11 @@ def _numbers(data: Dataset) -> dict[str, int]:
     names = [item.name for item in data.items]
     if not all(item.is_file for item in data.items):
         return {key: index for index, name in enumerate(names) for key in (str(index), name)}
-    for shorten in (_stem, _file_name, str):
-        short = [shorten(name) for name in names]
+    paths = [PurePath(name) for name in names]
+    for short in ([path.stem for path in paths], [path.name for path in paths], names):
         if len(set(short)) == len(short):
             numbers |= {name: index for index, name in enumerate(short)}
     return numbers
-
-
-def _stem(name: str) -> str:
-    return PurePath(name).stem
-
-
-def _file_name(name: str) -> str:
-    return PurePath(name).name
 
 
 def _class_number(label: ClassLabel, names: Sequence[str] | None) -> int:

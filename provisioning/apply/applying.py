@@ -205,7 +205,7 @@ class _Device:
             files = [FileToCopy(offered.folder / file.path, file.path, file.sha256, file.size_bytes) for file in offered.files()]
             self._copy([*files, *self._wheels], offered.unpacked_bytes())
         release = None if is_installed or is_dry else self._stage_seen
-        first = ["user", "release", "service", "udev", "accelerators"]
+        first = ["user", "release", "service", "udev"]
         first += ["power_mode"] if self._request.power_mode else []
         first += ["governor"] if self._request.governor else []
         self._on_device([*first, "join"], offered, python, release, None)

@@ -44,8 +44,6 @@ USER = "edgemeter"
 DEVICE_GROUPS = ("video", "render", "gpio", "spi", "dialout", "plugdev", "apex")
 AGENT, SUPERVISOR, GOVERNOR = "edgemeter-agent.service", "edgemeter-supervisor.service", "edgemeter-governor.service"
 RULES = "70-edgemeter.rules"
-# A USB Coral before and after its first inference, and Hailo's vendor id; `agent/machine/attached.py` has the sources.
-CORALS, HAILO = {"1a6e:089a", "18d1:9302"}, "0x1e60"
 # Longer than an update's switch holds the lock; a measurement may hold it longer.
 LOCK_S = 20.0
 
@@ -215,33 +213,6 @@ class LocalDevice:
                 must("udevadm", "trigger", f"--subsystem-match={subsystem}", "--action=change")
             self.drop(self.reload)
         return outcome(changed)
-
-    def accelerators(self) -> StepResult:
-        """Look whether attached accelerators have their libraries."""
-        sysfs = Path(self.plan["sysfs"])
-        vendors = sysfs.glob("bus/usb/devices/*/idVendor")
-        usb = {":".join((*lines(vendor)[:1], *lines(vendor.with_name("idProduct"))[:1])) for vendor in vendors}
-        pci = {"".join(lines(vendor)) for vendor in sysfs.glob("bus/pci/devices/*/vendor")}
-        lacking = []
-        if (usb & CORALS or list(sysfs.glob("class/apex/apex_*"))) and not self.has_library("libedgetpu.so.1"):
-            lacking.append("a Coral without libedgetpu: `sudo apt-get install ./libedgetpu1-std_VERSION_arm64.deb` there")
-        if HAILO in pci and not self.has_library("libhailort.so*"):
-            lacking.append("a Hailo without HailoRT: `sudo apt-get install ./hailort_VERSION_arm64.deb` there")
-        model = "".join(lines(sysfs / "firmware/devicetree/base/model"))
-        if "Jetson" in model and not self.has_gpu_runtime():
-            lacking.append("a Jetson whose agent runs on the CPU only: `edgemeter fleet apply --with onnxruntime_gpu-VERSION.whl`")
-        return ("skipped", "; ".join(lacking)) if lacking else ("ok", "")
-
-    def has_library(self, name: str) -> bool:
-        """Return whether a shared library lies in one of the system's folders."""
-        folders = (self.below(path) for path in ("/usr/lib", "/lib", "/usr/local/lib"))
-        return any(next(folder.glob(pattern), None) for folder in folders for pattern in (name, f"*-linux-gnu/{name}"))
-
-    def has_gpu_runtime(self) -> bool:
-        """Return whether the installed release has a runtime for an NVIDIA GPU."""
-        folders = list(self.root.glob("current/lib/python3*/site-packages"))
-        libraries = ("tensorrt*", "onnxruntime/capi/libonnxruntime_providers_cuda.so", "torch/lib/libtorch_cuda.so")
-        return any(next(folder.glob(library), None) for folder in folders for library in libraries)
 
     def power_mode(self) -> StepResult:
         """Set the Jetson's power mode."""

@@ -184,7 +184,7 @@ def requests(ctx: click.Context, /, folder: FleetFolder, *, form: Format | None)
 @dry_run_option
 @json_option
 def accept(devices: tuple[str, ...], folder: FleetFolder, name: str | None, *, dry_run: bool, as_json: bool) -> None:
-    """Approve pending certificate requests, by device or request; re-admit revoked devices, or boards enrolled after a backup.
+    """Approve pending certificate requests, by device or request; re-admit revoked devices.
 
     Example: edgemeter fleet requests accept pi5-01
     """

@@ -18,7 +18,7 @@ from edgemeter.provisioning.inventory.fleet_folder import FleetFolder
 from edgemeter.provisioning.inventory.formatting import day
 from edgemeter.provisioning.inventory.selection import read_devices
 from edgemeter.provisioning.registry.certificates import Ban, active_bans
-from edgemeter.provisioning.registry.devices import Device, Presence, is_enrolled_unknown, read_presence
+from edgemeter.provisioning.registry.devices import Device, Presence, read_presence
 from edgemeter.provisioning.registry.jobs import IN_FLIGHT, Execution, unfinished_executions
 from edgemeter.provisioning.registry.registry import Registry
 
@@ -47,9 +47,6 @@ ISSUE_ORDER = (
 )
 TAKES_NO_ORDERS = (
     "online, takes no orders: no agent runs there, or it cannot check them: `systemctl status edgemeter-agent` there shows why"
-)
-_ENROLLED_UNKNOWN = (
-    "enrolled after the backup that this registry comes from: `edgemeter fleet requests accept {name}`, or `edgemeter fleet revoke {name}`"
 )
 # Of each device the last job that brought runs.
 _LAST_MEASURED = """SELECT device, ended_ns, state, runs FROM (
@@ -201,9 +198,6 @@ def read(folder: FleetFolder, registry: Registry, now_ns: int) -> list[DeviceOve
         believed_presence, doubts = believed(heard.get(name), ends_ns[name], now_ns)
         line = DeviceOverview(device, believed_presence, jobs.get(name), (), measured.get(name), bans.get(name), doubts)
         issues = issues_of(device, believed_presence, now_ns)
-        # `fleet init` makes an authority: who reports has a certificate of it.
-        if folder.ca_key.exists() and is_enrolled_unknown(line.heard, device if device.changed_ns else None):
-            issues = (*issues, DeviceIssue("asks", _ENROLLED_UNKNOWN.format(name=shlex.quote(name))))
         if doubts:
             issues = (*issues, DeviceIssue("implausible", f"it reports what cannot be true: {', '.join(doubts)}"))
         if status is not None and (text := status.take_over_text(name, now_ns)) is not None:

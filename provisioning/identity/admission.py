@@ -24,9 +24,8 @@ from edgemeter.provisioning.inventory.fleet_file import DeviceEntry, FleetFile
 from edgemeter.provisioning.inventory.fleet_folder import FleetFolder
 from edgemeter.provisioning.registry import certificates, devices
 from edgemeter.provisioning.registry.certificates import EnrolmentRequest, EnrolmentToken
-from edgemeter.provisioning.registry.devices import Device, Presence
+from edgemeter.provisioning.registry.devices import Device
 from edgemeter.provisioning.registry.registry import Registry
-from edgemeter.provisioning.release import boards
 
 TOKEN_BYTES = 32
 
@@ -132,8 +131,6 @@ def request_document(request: EnrolmentRequest) -> dict[str, Any]:
 def accept(registry: Registry, request_name: str, name: str | None) -> AdmissionDecision:
     """Return how to accept the pending request `request_name`, under `name` where that is given; or how to re-admit a revoked device.
 
-    A board that reports without being accepted has a certificate of the fleet's authority, of which the registry lost its knowledge.
-
     Raises:
         ConfigError: there is no such request, or the name is invalid or taken.
     """
@@ -141,12 +138,6 @@ def accept(registry: Registry, request_name: str, name: str | None) -> Admission
     if registered is not None and registered.trust == "revoked" and name is None:
         return AdmissionDecision(
             "re-admitted: give it a token (`edgemeter fleet token`)", lambda statements: _readmit(statements, registered)
-        )
-    heard = devices.find_presence(registry, request_name)
-    if name is None and devices.is_enrolled_unknown(heard, registered):
-        reported = heard
-        return AdmissionDecision(
-            "accepted with the certificate that it has", lambda statements: _accept_enrolled(registry, statements, registered, reported)
         )
     waiting = certificates.find_request(registry, request_name)
     called = name or waiting.device
@@ -171,9 +162,7 @@ def reject(registry: Registry, request_name: str) -> AdmissionDecision:
 
 
 def revoke(registry: Registry, device: str, reason: str, fleet: str) -> AdmissionDecision:
-    """Return how to revoke a device of the `fleet`: its certificates and tokens end, and the broker refuses its name.
-
-    Any name is revoked: a registry that comes from a backup does not know all.
+    """Return how to revoke a device of the `fleet`, known or not: its certificates and tokens end, and the broker refuses its name.
 
     Raises:
         ConfigError: no device can have this name.
@@ -195,20 +184,6 @@ def revoke(registry: Registry, device: str, reason: str, fleet: str) -> Admissio
     count = sum(certificate.revoked_ns is None for certificate in certificates.of_device(registry, device))
     known_text = f"with {count} certificate{'s' * (count != 1)}" if registered else "by its name: the registry did not know it"
     return AdmissionDecision(f"revoked, {known_text}", apply)
-
-
-def _accept_enrolled(registry: Registry, statements: Statements, registered: Device | None, heard: Presence) -> None:
-    now_ns = time.time_ns()
-    serial = heard.health.serial if heard.health else None
-    # A board's report is its own word: it takes no number of another.
-    if serial is not None and (owner := devices.find_by_serial(registry, serial)) is not None and owner.device != heard.device:
-        serial = None
-    before = registered or Device(heard.device, heard.fleet)
-    board = before.board or (heard.board and (boards.board_of_model(heard.board) or heard.board))
-    accepted = replace(before, serial=serial or before.serial, board=board, trust="accepted", enrolled_ns=now_ns, changed_ns=now_ns)
-    devices.put(statements, accepted)
-    # The token that it came with was used, whatever the registry says.
-    certificates.close_tokens_of(statements, heard.device, now_ns)
 
 
 def _readmit(statements: Statements, device: Device) -> None:

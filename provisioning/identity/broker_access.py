@@ -108,10 +108,7 @@ class BrokerAccess:
         roles_by_client = {client["username"]: {role["rolename"] for role in client.get("roles", [])} for client in clients}
         tokens = {token.token_id: token for token in intended.tokens}
         denied = intended.denied()
-        # A broker that has run since before there were bans has no such role.
-        commands: list[Command] = [
-            {"command": "createRole", **role} for role in _roles() if role["rolename"] == BANNED_ROLE and intended.banned
-        ]
+        commands: list[Command] = []
         for name, roles in roles_by_client.items():
             if (roles == {TOKEN_ROLE} and name not in tokens) or (roles & {REVOKED_ROLE, BANNED_ROLE} and name not in denied):
                 commands.append({"command": "deleteClient", "username": name})
@@ -194,11 +191,7 @@ class BrokerAccess:
         if lost is not None or len(answers) < len(commands):
             raise UnavailableError(f"the broker at {self._address} did not answer a change of access ({lost or 'no answer'}): try again")
         # Of two processes that do the same, one comes second: what it wanted is so.
-        faults = [
-            answer
-            for answer in answers
-            if answer.get("error") not in {None, "Client already exists", "Client not found", "Role already exists"}
-        ]
+        faults = [answer for answer in answers if answer.get("error") not in {None, "Client already exists", "Client not found"}]
         if faults:
             raise ConfigError(f"the broker at {self._address} refuses {faults[0]['command']}: {faults[0]['error']}")
         return answers

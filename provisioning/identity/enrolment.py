@@ -99,10 +99,6 @@ class Enrolment:
             registered = devices.find(self.registry, topic.device)
             if registered is None or registered.trust != "accepted":
                 return _refused(enrolment, f"{topic.device!r} is not an accepted device: ask the fleet's operator")
-            if registered.serial is None and devices.find_by_serial(self.registry, asking.serial) is None:
-                # Accepted after a restore, before the board reported its serial.
-                registered = replace(registered, serial=asking.serial)
-                devices.put(statements, registered)
             enrolment = replace(enrolment, device=registered.device, fleet=registered.fleet)
             if registered.serial == asking.serial:
                 return self._renewed(statements, enrolment, request)

@@ -14,7 +14,7 @@ from edgemeter.provisioning.inventory.fleet_folder import FleetFolder
 from edgemeter.provisioning.inventory.selection import select_devices
 from edgemeter.provisioning.jobs import packing
 from edgemeter.provisioning.jobs.packing import PackedSuite
-from edgemeter.provisioning.registry.devices import Device, find_presence
+from edgemeter.provisioning.registry.devices import Device
 from edgemeter.provisioning.registry.registry import Registry
 
 
@@ -44,8 +44,7 @@ def pick(folder: FleetFolder, registry: Registry, selection: str) -> OrderTarget
     notes = tuple(f"{device.device} is skipped: it is {device.trust}, and only accepted devices take orders" for device in left_out)
     if not accepted:
         states = ", ".join(sorted({device.trust for device in left_out}))
-        is_new = states == "expected" and all(find_presence(registry, device.device) is None for device in left_out)
-        remedy = "they have to join first" if is_new else "`edgemeter fleet requests accept` takes them back"
+        remedy = "they have to join first" if states == "expected" else "`edgemeter fleet requests accept` takes them back"
         count = f"{len(devices)} device{'s match' if len(devices) != 1 else ' matches'}"
         raise ConfigError(f"{count} {selection!r}, but none accepts orders ({states}): {remedy}")
     return OrderTargets(accepted, notes)

@@ -32,21 +32,16 @@ class AbortRules(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     timed_out_ratio: GroupShare = 0.2
 
 
-class StepRules(msgspec.Struct, frozen=True, kw_only=True):
-    """When the next group begins, and when the campaign stops; kept with it, and read with whatever an earlier version kept there.
+class GroupRules(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How it proceeds: group by group, each up to that many devices or that share of them, and at last all others.
 
     The next group begins when `success_ratio` of this one is done; a group that can no longer reach it aborts the campaign.
     """
 
+    groups: tuple[GroupEnd, ...] = ()
     success_ratio: GroupShare = 0.8
     max_in_flight: DeviceCount | None = None
     abort: AbortRules = AbortRules()
-
-
-class GroupRules(StepRules, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How it proceeds: group by group, each up to that many devices or that share of them, and at last all others."""
-
-    groups: tuple[GroupEnd, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +56,7 @@ class Campaign:
     reason: str | None
     wave: int
     waves: int
-    rules: StepRules
+    rules: GroupRules
     made_ns: int
     judged_from: int
     ended_ns: int | None = None

@@ -5,7 +5,7 @@ A name is a label, the board's serial number is the identity, the key can be rep
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Literal, TypeGuard
+from typing import Literal
 
 import msgspec
 
@@ -134,11 +134,6 @@ def put_reports(statements: Statements, reports: Iterable[DeviceReport]) -> None
         else:
             statement, values = _LATEST[type(message)], (msgspec.json.encode(message), heard_ns)
         statements.execute(statement, (report.device, report.fleet, *values))
-
-
-def is_enrolled_unknown(heard: Presence | None, registered: Device | None) -> TypeGuard[Presence]:
-    """Return whether a device reports that this registry has not accepted: who enrolled it knows, a backup from before that does not."""
-    return heard is not None and (registered is None or (registered.trust == "expected" and registered.changed_ns < heard.heard_ns))
 
 
 def put_offline(statements: Statements, device: str, now_ns: int) -> None:

@@ -517,7 +517,7 @@ class Installation:
     def _import(self, wheel: Path, **variables: str) -> None:
         modules = extension_modules(wheel)
         if modules:
-            self._run("the import of " + wheel.name, [str(self.release / "bin/python"), "-B", "-c", IMPORT, *modules], **variables)
+            self._run("the import of " + wheel.name, [str(self.release / "bin/python"), "-B", "-c", IMPORT, *modules], (0,), **variables)
 
     def _run(self, task: str, command: list[str], fine: tuple[int, ...] = (0,), **variables: str) -> tuple[int, list[str]]:
         inherited = {name: value for name, value in os.environ.items() if not name.startswith(("PIP_", "PYTHON", "EDGEMETER_"))}

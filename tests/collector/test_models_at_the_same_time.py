@@ -80,7 +80,7 @@ def test_the_slow_down_over_runs_is_the_centre_of_their_rounds():
     assert 1.6 < spread.interval.high < 1.9
     # The table of a session has the matrix of its rounds, and no other figure of the same.
     text = printed(print_runs, [run for run in ledger() if run.model.name != "small"])
-    assert "together: mean ms, times that alone" in text
+    assert "together: mean ms, and times that alone" in text
     assert "Slow-down" not in text
 
 

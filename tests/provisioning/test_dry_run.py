@@ -64,7 +64,7 @@ def test_a_command_that_changes_something_has_a_dry_run():
 def test_the_reading_commands_are_commands():
     """A name that is gone, or was mistyped, would excuse nothing."""
     assert set(READING) | set(REHEARSED) <= set(COMMANDS)
-    assert {"release build", "update", "write"} <= set(COMMANDS) - set(READING)
+    assert {"release build", "update", "card"} <= set(COMMANDS) - set(READING)
 
 
 def test_a_rehearsal_where_there_is_no_fleet_makes_none(tmp_path):

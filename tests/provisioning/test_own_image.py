@@ -6,7 +6,6 @@ import subprocess
 from pathlib import Path
 
 import pytest
-import yaml
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "fleet-own-image.md"
 
@@ -31,11 +30,3 @@ def test_menders_script_asks_for_a_later_try_while_something_measures(tmp_path, 
         completed = subprocess.run([script], env={**os.environ, "EDGEMETER_RUN_LOCK": str(lock)}, check=False)
     assert completed.returncode == status
     assert lock.exists() == (state != "absent")
-
-
-def test_balenas_compose_file_names_volumes_that_it_declares():
-    """The outbox survives an update, and the folder of locks is shared."""
-    document = yaml.safe_load(block("yaml"))
-    mounted = dict(volume.split(":") for volume in document["services"]["edgemeter"]["volumes"])
-    assert mounted == {"edgemeter": "/outbox", "lock": "/run/lock"}
-    assert set(document["volumes"]) == set(mounted)

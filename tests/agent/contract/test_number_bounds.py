@@ -17,11 +17,11 @@ from edgemeter.agent.contract.mode_words import ModePoint
 from edgemeter.agent.contract.order_suite import OrderedSuite
 from edgemeter.agent.contract.pooled_misses import PooledMisses
 from edgemeter.agent.contract.suite import Case
-from edgemeter.agent.contract.together_matrix import TogetherCell, TogetherMatrix
+from edgemeter.agent.contract.together_matrix import TogetherRow
 from tests.fixtures.health_factory import make_health
 
 # Made here of what was read, and never read from elsewhere.
-COMPUTED = {Case, CaseKey, ModePoint, PooledMisses, SweepPoint, TogetherCell, TogetherMatrix}
+COMPUTED = {Case, CaseKey, ModePoint, PooledMisses, SweepPoint, TogetherRow}
 # Its keys are read one by one, as `Settings`.
 UNTYPED = {OrderedSuite}
 

@@ -6,7 +6,6 @@ import pytest
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.datasets.cifar import CLASSES
 from edgemeter.agent.datasets.dataset import open_folder
-from edgemeter.agent.tasks.photo_items import photo_of
 from tests.fixtures.cifar_factory import batch
 
 RNG = np.random.default_rng(0)
@@ -25,7 +24,7 @@ def test_a_batch_holds_photographs_with_their_classes(tmp_path, pixels):
     assert [item.name for item in data.items] == ["00000", "00001", "00002"]
     assert (list(data.classes.values()), data.class_names, data.needed) == ([3, 0, 9], CLASSES, (tmp_path / "test_batch.bin",))
     for item, photo in zip(data.items, pixels, strict=True):
-        assert np.array_equal(np.asarray(photo_of(item)), photo)
+        assert np.array_equal(item.array, photo)
 
 
 def test_of_a_folder_the_test_batch_counts(tmp_path, pixels):

@@ -39,11 +39,6 @@ def test_they_are_what_a_yaml_reader_gives(tmp_path):
         assert read(tmp_path, text) == tuple(names.values() if isinstance(names, dict) else names)
 
 
-def test_a_list_of_names_is_read(tmp_path):
-    """A text file gives the names of the classes, one a line; empty lines do not count."""
-    assert read(tmp_path, "cat\nhot dog\n\n", "classes.txt") == ("cat", "hot dog")
-
-
 def test_other_forms_are_refused(tmp_path):
     """In one line that says what to write."""
     for text in [
@@ -93,13 +88,6 @@ def test_shares_become_pixels(folder):
     assert boxes == [(1, 1, [24, 8, 16, 16], 256), (1, 0, [0, 0, 16, 16], 256), (2, 0, [0, 0, 32, 64], 2048)]
     assert data.truth["categories"] == [{"id": 0, "name": "cat"}, {"id": 1, "name": "dog"}]
     assert data.warnings == ()
-
-
-def test_an_outline_gives_its_box(folder):
-    """The smallest box around it."""
-    label(folder, "a", "0 0.25 0.5 0.75 0.25 0.5 1\n")
-    (annotation,) = opened(folder).truth["annotations"]
-    assert annotation["bbox"] == [16, 8, 32, 24]
 
 
 def test_a_photograph_without_labels_counts_and_is_reported(folder):

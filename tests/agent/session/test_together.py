@@ -2,7 +2,6 @@
 
 import json
 import os
-import re
 import signal
 from pathlib import Path
 
@@ -15,9 +14,8 @@ from edgemeter.agent.bundle.recompute import FigureDifference, recompute
 from edgemeter.agent.contract import samples
 from edgemeter.agent.contract import suite as contract_suite
 from edgemeter.agent.contract.record import RunRecord
-from edgemeter.agent.contract.together_matrix import matrix_of
+from edgemeter.agent.contract.together_matrix import rows_of
 from edgemeter.agent.engine import job
-from edgemeter.agent.machine.machine import Machine
 from edgemeter.agent.session import session, together
 from tests.fixtures.command import edgemeter
 from tests.fixtures.replay_case import write_replay
@@ -146,7 +144,7 @@ def test_models_that_share_a_device_wait_for_each_other(tmp_path):
     outcomes = measure(suite(tmp_path, *(f'model = "device.py:make"\nname = "{name}"' for name in ("first", "second")), queries=50))
     assert [type(outcome) for outcome in outcomes] == [RunRecord] * 4, outcomes
     assert [run.together.slow_down_ratio for run in outcomes[2:]] == pytest.approx([40 / 21] * 2, rel=0.12)
-    assert [row.beside[0].slow_down_ratio for row in matrix_of(outcomes).rows] == pytest.approx([40 / 21] * 2, rel=0.12)
+    assert [row.slow_down_ratio for row in rows_of(outcomes)] == pytest.approx([40 / 21] * 2, rel=0.12)
 
 
 @pytest.mark.slow
@@ -160,8 +158,6 @@ def test_models_on_one_core_keep_about_half_of_it(tmp_path):
     cases = [f'model = "busy.py:make"\nname = "{name}"\ncpus = [{core}]\nseconds = 3.0' for name in ("first", "second")]
     outcomes = measure(suite(tmp_path, *cases))
     assert [type(outcome) for outcome in outcomes] == [RunRecord] * 4, outcomes
-    matrix = matrix_of(outcomes)
-    assert matrix.shared_cpus == (core,)
     for run in outcomes[2:]:
         assert run.scheduling.ran_ms / run.scheduling.window_ms <= 0.65
         assert run.together.neighbours[0].cpus == (core,)
@@ -242,15 +238,6 @@ def test_a_language_model_runs_beside_another_model(tmp_path):
     assert all(0.7 <= run.together.slow_down_ratio <= 1.4 for run in outcomes[2:])
 
 
-def test_models_that_do_not_fit_into_the_memory_are_one_line(tmp_path):
-    """What they took alone is compared with what is available now."""
-    (tmp_path / "proc").mkdir()
-    (tmp_path / "proc/meminfo").write_text("MemTotal: 1000000 kB\nMemAvailable: 500000 kB\n")
-    together.check_memory({"a": 200.0, "b": 300.0}, Machine(tmp_path))
-    with pytest.raises(UnavailableError, match="not enough memory to run them together: a 300 MB, b 300 MB, 512 MB are available"):
-        together.check_memory({"a": 300.0, "b": 300.0}, Machine(tmp_path))
-
-
 def test_a_group_in_which_one_sets_the_board_is_refused(tmp_path):
     """Before anything is measured."""
     first, second = replays(tmp_path, 1.0, 1.0)
@@ -305,10 +292,9 @@ def test_the_command_prints_the_matrix_and_keeps_the_runs(tmp_path):
     words = ("run", "a.replay.json", "b.replay.json", "--together", "--mode", "rapid", "--repeats", 1, "--option", "wait=sleep")
     completed = edgemeter(*words, "--power", "none", "-q", "-o", "runs.json", env=environment, cwd=tmp_path)
     assert completed.returncode == 0, completed.stderr
-    assert "together: mean ms, times that alone" in completed.stdout
-    assert re.search(r"a\.replay +\S+ +- +\S+ x\S+", completed.stdout), completed.stdout
+    assert "together: mean ms, and times that alone" in completed.stdout
     document = json.loads((tmp_path / "runs.json").read_text())
-    assert [row["model"]["model"] for row in document["together"]["rows"]] == ["a.replay", "b.replay"]
+    assert [row["model"]["model"] for row in document["together"]] == ["a.replay", "b.replay"]
     completed_show = edgemeter("runs", "show", document["runs"][2]["id"], env=environment, cwd=tmp_path)
     assert "beside b.replay" in completed_show.stdout
     assert "together: a.replay beside b.replay (replay 1T): mean" in completed_show.stdout.replace("\n", " ")

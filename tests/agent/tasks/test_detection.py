@@ -76,14 +76,6 @@ def test_quantised_outputs_are_read_by_their_scale(folder):
     assert score.detail["ap75"] == pytest.approx(1, abs=1e-9)
 
 
-def test_a_photograph_predicted_twice_counts_once(folder):
-    """The last prediction stands: a timed loop may go round the data set."""
-    task = make_task(open_with_truth(folder, make_truth()))
-    run(task, [np.zeros(HEAD, np.float32)])
-    score = run(task, [perfect()])
-    assert (score.value, score.images) == (pytest.approx(1, abs=1e-9), 2)
-
-
 # On 640 x 640, 15 rows of 12 boxes of 20 pixels, each third of another class.
 CROWD = [(50 * column + 10, 40 * row + 10, (row * 12 + column) % 3) for row in range(15) for column in range(12)]
 
@@ -124,15 +116,6 @@ def test_a_card_that_cuts_earlier_is_named(tmp_path):
     assert score.detail["ar_100"] < 0.6
     (warning,) = score.warnings
     assert warning.startswith("AP may be too low: the card keeps 100 detections of a photograph, which 1 of 1 photographs have")
-
-
-def test_only_what_was_predicted_is_scored(folder):
-    """The number of images states on how many."""
-    task = make_task(open_with_truth(folder, make_truth()))
-    assert task.score() is None
-    task.prepare(1)
-    task.predict(1, [[perfect()]])
-    assert (task.score().images, task.score().value) == (1, pytest.approx(1, abs=1e-9))
 
 
 def test_classes_that_the_annotations_do_not_know_are_left_out(folder):
@@ -219,17 +202,6 @@ def test_ids_below_ninety_are_not_cocos_for_that():
     """Somebody's own three classes, and a detector whose classes are COCO's: its people are no screws."""
     with pytest.raises(ConfigError, match="90 classes, the annotations have 3 categories"):
         of([{"id": 1, "name": "screw"}, {"id": 2, "name": "nut"}, {"id": 3, "name": "car"}], classes=90)
-
-
-def test_other_names_for_some_of_cocos_ids_are_no_contradiction():
-    """`sofa` for `couch`: the other 79 have COCO's names for their ids."""
-    ids = of([{**category, "name": "sofa" if category["name"] == "couch" else category["name"]} for category in COCO], classes=90)
-    assert [i for i in ids if i is not None] == COCO_IDS
-
-
-def test_as_many_classes_as_categories_go_by_order():
-    """The shipped model has its own categories."""
-    assert of([{"id": 5, "name": "disc"}, {"id": 3, "name": "ring"}], classes=2) == (3, 5)
 
 
 def test_labels_win_over_order():

@@ -82,11 +82,6 @@ def test_a_photograph_that_is_not_resized_is_the_input(photo):
         input_of(card, make_loaded((), (TensorInfo("images", (1, 3, 800, 600), "float32"),)))
 
 
-def test_a_sliver_keeps_one_pixel():
-    """A panorama of 1000 x 1 is no error."""
-    assert placement_of((1000, 1), make_input(resize="letterbox")).height == 1
-
-
 def test_letterbox_pads_with_the_cards_grey(photo):
     """Above and below stands `pad`, between them the picture."""
     tensor, frame = Preprocessor(make_input(resize="letterbox", sd=(1.0,) * 3), FLOAT).load(photo(64, 32))
@@ -178,12 +173,6 @@ def test_a_truncated_photograph_is_refused(photo):
     path.write_bytes(path.read_bytes()[:-200])
     with pytest.raises(ConfigError, match=r"half\.jpg"):
         Preprocessor(make_input(), FLOAT).load(path)
-
-
-def test_an_absent_file_is_named(tmp_path):
-    """A file that went away since the folder was read is one line."""
-    with pytest.raises(ConfigError, match=r"gone\.jpg"):
-        Preprocessor(make_input(), FLOAT).load(tmp_path / "gone.jpg")
 
 
 def test_every_value_is_that_of_the_table(tmp_path):

@@ -1,17 +1,12 @@
 """What `look.sh` says of a device, and which release fits it."""
 
-import platform
-
 import pytest
 
 from edgemeter.agent.base.errors import ConfigError, UnavailableError
 from edgemeter.provisioning.apply import board, offer
 from edgemeter.provisioning.apply.board import Interpreter
 from edgemeter.provisioning.apply.offer import Offer
-from edgemeter.provisioning.inventory.fleet_folder import FleetFolder
-from edgemeter.provisioning.release import install
 from edgemeter.provisioning.release.install import Manifest
-from tests.fixtures import device_release, small_release
 from tests.fixtures.rows import table_row
 
 PI = """arch=aarch64
@@ -124,50 +119,6 @@ def test_where_none_fits_it_names_what_to_build_or_bring(tmp_path):
     ):
         with table_row(values), pytest.raises(UnavailableError, match=message):
             offer.choose_offer([offered], read(**values))
-
-
-@pytest.mark.system_python
-@pytest.mark.needs("openssl")
-@pytest.mark.parametrize("form", ["folder", "tar"])
-def test_a_release_is_read_as_it_was_made(tmp_path, form):
-    """A folder, and a tar of it."""
-    fleet = FleetFolder(tmp_path / "fleet")
-    release = device_release.make(tmp_path / "release", fleet)
-    read_release = offer.read_offer(small_release.tar(release) if form == "tar" else release, fleet.release_public_key, tmp_path)
-    assert {file.path: file.sha256 for file in read_release.files()} == {
-        str(path.relative_to(release)): install.sha256(path) for path in release.rglob("*") if path.is_file() and path.suffix != ".tar"
-    }
-    assert all(install.sha256(read_release.folder / file.path) == file.sha256 for file in read_release.files())
-    assert read_release.unpacked_bytes() > device_release.PADDING_BYTES
-    assert read_release.manifest.arch == platform.machine()
-
-
-@pytest.mark.system_python
-@pytest.mark.needs("openssl")
-def test_one_changed_byte_is_refused_before_any_board_is_asked(tmp_path):
-    """In a file, in the manifest, in its signature."""
-    fleet = FleetFolder(tmp_path / "fleet")
-    release = device_release.make(tmp_path / "release", fleet)
-    for name in ("install.py", "manifest.json", "manifest.sig", "units/edgemeter-agent.service"):
-        content = (release / name).read_bytes()
-        (release / name).write_bytes(content[:-2] + bytes([content[-2] ^ 1]) + content[-1:])
-        with table_row(name), pytest.raises(ConfigError, match="release"):
-            offer.read_offer(release, fleet.release_public_key, tmp_path)
-        (release / name).write_bytes(content)
-    assert offer.read_offer(release, fleet.release_public_key, tmp_path)
-
-
-@pytest.mark.system_python
-@pytest.mark.needs("openssl")
-def test_the_release_of_another_fleet_is_refused(tmp_path):
-    """It is signed, with another key."""
-    bundle = device_release.make(tmp_path / "bundle", FleetFolder(tmp_path / "theirs"))
-    fleet = FleetFolder(tmp_path / "ours")
-    with pytest.raises(ConfigError, match="fleet init"):
-        offer.read_offer(bundle, fleet.release_public_key, tmp_path)
-    device_release.release_key(fleet)
-    with pytest.raises(ConfigError, match="not signed"):
-        offer.read_offer(bundle, fleet.release_public_key, tmp_path)
 
 
 def test_a_tar_without_a_python_is_refused(tmp_path):

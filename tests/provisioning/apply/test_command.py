@@ -108,15 +108,6 @@ def test_the_second_time_it_prints_ok_in_words_and_in_json(command):
 
 @pytest.mark.system_python
 @pytest.mark.needs("openssl", "ssh", "sshd")
-def test_a_dry_run_is_called_one(bench, command):
-    """In the heading and the result."""
-    result = command("board", "--dry-run")
-    assert (result.exit_code, "would change" in result.stdout) == (0, True)
-    assert list(bench.prefix.iterdir()) == []
-
-
-@pytest.mark.system_python
-@pytest.mark.needs("openssl", "ssh", "sshd")
 def test_a_wrong_command_line_is_a_usage_error(command):
     """Arguments that contradict each other, and values out of range, end with exit status 2."""
     for arguments in (
@@ -128,12 +119,3 @@ def test_a_wrong_command_line_is_a_usage_error(command):
         ["board", "--disk", "/dev/nvme0n1"],
     ):
         assert command(*arguments).exit_code == 2, f"{arguments!r}"
-
-
-@pytest.mark.system_python
-@pytest.mark.needs("openssl", "ssh", "sshd")
-def test_a_missing_password_file_is_reported(command, tmp_path):
-    """Before any board is asked."""
-    result = command("board", "--sudo-password-file", str(tmp_path / "absent"))
-    assert isinstance(result.exception, ConfigError)
-    assert "absent" in str(result.exception)

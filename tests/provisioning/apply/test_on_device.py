@@ -5,7 +5,6 @@ import os
 import shutil
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
@@ -216,52 +215,3 @@ def test_versions_are_compared_as_versions(inside):
         (root / "current").symlink_to(f"releases/{installed}")
         assert inside.step("release", version=bundle)[0] == state, (installed, bundle)
         shutil.rmtree(root)
-
-
-def test_a_full_disk_is_one_line(inside):
-    """Whatever the step was at."""
-    (inside.prefix / "etc/udev").write_text("a file where a folder is to be")
-    state, detail = inside.step("udev", rules="")
-    assert state == "failed"
-    assert "udev" in detail
-    assert Path(inside.prefix / "etc/udev").is_file()
-
-
-@pytest.mark.parametrize(
-    ("file", "content", "library", "words"),
-    [
-        (
-            "bus/usb/devices/1-1/idVendor",
-            "1a6e\n",
-            "libedgetpu.so.1",
-            "a Coral without libedgetpu: `sudo apt-get install ./libedgetpu1-std_",
-        ),
-        ("bus/pci/devices/0000:01:00.0/vendor", "0x1e60\n", "libhailort.so.4.23.0", "a Hailo without HailoRT"),
-        ("class/apex/apex_0/dev", "120:0\n", "libedgetpu.so.1", "a Coral without libedgetpu"),
-    ],
-)
-def test_an_accelerator_without_its_library_is_reported_with_what_brings_it(inside, file, content, library, words):
-    """Until the maker's package is installed; a board without accelerators reports nothing."""
-    assert inside.step("accelerators") == ("ok", "")
-    (inside.sysfs / file).parent.mkdir(parents=True)
-    (inside.sysfs / file).write_text(content)
-    (inside.sysfs / file).with_name("idProduct").write_text("089a\n")
-    state, detail = inside.step("accelerators")
-    assert (state, words in detail) == ("skipped", True)
-    (inside.prefix / "usr/lib/aarch64-linux-gnu").mkdir(parents=True)
-    (inside.prefix / "usr/lib/aarch64-linux-gnu" / library).touch()
-    assert inside.step("accelerators") == ("ok", "")
-
-
-def test_a_jetson_whose_release_runs_on_the_cpu_only_is_reported(inside):
-    """Until the release, or a wheel beside it, has a runtime for the GPU."""
-    model = inside.sysfs / "firmware/devicetree/base/model"
-    model.parent.mkdir(parents=True)
-    model.write_text("NVIDIA Jetson Orin Nano Developer Kit\0")
-    state, detail = inside.step("accelerators")
-    assert (state, "runs on the CPU only: `edgemeter fleet apply --with onnxruntime_gpu" in detail) == ("skipped", True)
-    release = inside.prefix / "opt/edgemeter/current"
-    wheel = release / "lib/python3.10/site-packages/onnxruntime/capi/libonnxruntime_providers_cuda.so"
-    wheel.parent.mkdir(parents=True)
-    wheel.touch()
-    assert inside.step("accelerators") == ("ok", "")

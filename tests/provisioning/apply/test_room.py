@@ -92,25 +92,6 @@ def test_an_old_board_is_asked_to_bring_a_python_and_works_with_one(bench, tmp_p
     assert (second.state, second.remedy) == ("ok", None)
 
 
-@pytest.mark.system_python
-@pytest.mark.needs("ssh", "sshd")
-@pytest.mark.slow
-@pytest.mark.usefixtures("old_board")
-def test_a_python_for_another_machine_is_not_kept(bench, tmp_path):
-    """Its interpreter does not start."""
-    path = a_python(tmp_path)
-    broken = tmp_path / "python/bin/python3"
-    broken.unlink()
-    broken.write_text("\x7fELF for something else")
-    broken.chmod(0o755)
-    with tarfile.open(path, "w:gz") as archive:
-        archive.add(tmp_path / "python", "python")
-    brought = offer.read_python_tar(path)
-    outcome = bench.apply(python_tar=brought)
-    assert "cannot unpack the Python" in outcome.remedy
-    assert not Path(brought.folder(str(bench.prefix))).exists()
-
-
 def test_what_examines_a_board_is_posix_shell(tmp_path):
     """It runs in whatever /bin/sh a board has, and without a home."""
     for shell in ("dash", "busybox"):

@@ -39,19 +39,6 @@ def test_the_next_group_begins_or_the_campaign_stops():
         assert after(running(), counts) == expected, f"{counts!r}"
 
 
-def test_the_last_group_ends_the_campaign_when_all_have_ended():
-    """Also those of earlier groups that were waited for no longer; a share that is too low is no matter then."""
-    assert after(running(wave=2), {(0, "queued"): 1, (1, "done"): 5, (2, "done"): 5}) is None
-    assert after(running(wave=2), {(0, "timed_out"): 1, (1, "done"): 5, (2, "done"): 5}) == ("done", 2)
-
-
-def test_a_campaign_that_does_not_run_does_nothing():
-    """No next step in any state but `running`, whatever the counts."""
-    for state in ("paused", "aborted", "done", "cancelled"):
-        campaign = Campaign("c", state, None, 0, 3, GroupRules(), 0, 0)
-        assert campaign_handler.next_step(campaign, {(0, "done"): 1}, {}, 9) is None, state
-
-
 def test_the_criteria_stop_at_their_share():
     """Of at least three; cancelled ones count for nothing."""
     for counts, stops in (

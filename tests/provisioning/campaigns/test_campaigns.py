@@ -12,9 +12,6 @@ from edgemeter.agent.contract import messages
 from edgemeter.agent.contract.orders import Order
 from edgemeter.provisioning.campaigns import campaign_handler, planning
 from edgemeter.provisioning.campaigns.campaign_handler import CampaignHandler
-from edgemeter.provisioning.content.store import ContentStore
-from edgemeter.provisioning.inventory import fleet_file
-from edgemeter.provisioning.inventory.fleet_folder import FleetFolder
 from edgemeter.provisioning.registry import campaigns, devices, jobs
 from edgemeter.provisioning.registry.devices import Device
 from edgemeter.provisioning.release import boards
@@ -214,21 +211,6 @@ def test_what_is_to_be_retried_waits_while_its_campaign_is_paused(world):
     assert set(world.orders()) == set(orders)
 
 
-def test_the_criteria_cover_all_groups_and_forget_what_was_resumed(world):
-    """One of three failed is too much; after a resume only what ends then counts."""
-    world.begin()
-    orders = world.orders()
-    world.end({"a": orders.pop("a")}, "rejected", reason="no")
-    world.end(orders)
-    world.orders()
-    world.orders()
-    assert campaigns.find(world.registry, "autumn").reason == "1 of 3 rejected, at most 20%"
-    world.call("campaign", "resume", "autumn")
-    world.orders()
-    world.orders()
-    assert campaigns.find(world.registry, "autumn").state == "done"
-
-
 def test_a_killed_service_goes_on_with_the_campaign_where_it_was(world):
     """Every moment between two looks; each cell is ordered once."""
     world.begin("[rules]\ngroups = [1, 2]\n")
@@ -345,16 +327,6 @@ def test_groups_mix_the_boards():
             assert [counts[group] for group in range(len(counts))] == sizes
     hundred = {f"d{number}": "pi5" for number in range(100)}
     assert Counter(campaign_handler.in_groups(hundred, ("7%",)).values()) == {0: 7, 1: 93}
-
-
-def test_a_plan_with_nothing_possible_is_refused(tmp_path):
-    """The message gives the first reason why a cell is impossible."""
-    written = planning.CampaignFile(
-        name="c", on="all", models=("edgemeter-shapes_int8.tflite",), modes=(planning.CampaignMode(name="m", on="board=none"),)
-    )
-    store = ContentStore(FleetFolder(tmp_path).content)
-    with pytest.raises(ConfigError, match="mode 'm' is for board=none"):
-        planning.plan(written, tmp_path, fleet_file.FleetFile(fleet="lab"), store, [device("a")])
 
 
 def test_how_far_a_campaign_is_is_published_retained_when_it_changes(world):

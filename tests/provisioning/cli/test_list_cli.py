@@ -10,7 +10,7 @@ from click.testing import CliRunner
 from edgemeter.agent.contract.health import Clock, Disk, LastStop, RecentRuns, RefusedOrders, Sensor
 from edgemeter.agent.contract.orders import Doctor
 from edgemeter.provisioning.cli.main import fleet as fleet_command
-from edgemeter.provisioning.health import device_view, overview
+from edgemeter.provisioning.health import overview
 from edgemeter.provisioning.registry import certificates, devices, jobs
 from edgemeter.provisioning.registry.certificates import Certificate
 from edgemeter.provisioning.registry.devices import Device
@@ -125,16 +125,6 @@ def test_a_board_that_joined_and_is_silent_is_not_a_token_that_nobody_used(lab):
     assert "not joined" in lines["pi-new"]
 
 
-def test_a_narrow_terminal_keeps_the_name_the_state_and_the_reason(lab):
-    """What can best be done without goes first."""
-    lines = overview.read(lab.folder, lab.registry, lab.now_ns)
-    table, below = device_view.fleet_table(lines, lab.now_ns, 80)
-    headings = [str(column.header) for column in table.columns]
-    assert headings[:3] == ["device", "board", "presence"]
-    assert not {"clock", "note"} & set(headings)
-    assert "pi-dark: power-loss before this boot: the board went down" in below
-
-
 def test_a_selection_narrows_the_list_and_json_has_it_all(lab):
     """For machines: absent is null."""
     listed = json.loads(fleet("list", "--folder", lab.folder.path, "--on", "coral", "--json"))["devices"]
@@ -166,18 +156,6 @@ def test_a_ban_is_ended_by_selection_and_a_rehearsal_ends_none(lab):
     for command, error in (("clear", "no device matches 'pi-9'"), ("show", "no device is named 'pi-9'")):
         result = CliRunner().invoke(fleet_command, [command, "pi-9", "--folder", str(lab.folder.path)])
         assert (result.exit_code != 0, error in str(result.exception)) == (True, True), command
-
-
-def test_what_a_device_reports_moves_no_cursor(tmp_path):
-    """A board whose name is a terminal's command is shown as text."""
-    lab = Lab(tmp_path)
-    lab.says("pi-1", "online", board="\x1b[2J[red]pi\x07", agent="1\n2")
-    lab.passes(1)
-    for text in (fleet("list", "--folder", tmp_path), fleet("show", "pi-1", "--folder", tmp_path)):
-        assert "\x1b" not in text
-        assert "\x07" not in text
-        assert "[red]pi" in text
-    lab.registry.close()
 
 
 def test_what_a_device_cannot_be_is_marked_and_not_shown(tmp_path):

@@ -34,7 +34,7 @@ class World:
     def stand(self, name, standing):
         """Let the registry say that of a device."""
         with self.registry.transaction() as connection:
-            devices.put(connection, Device(name, "lab", None, None, (), standing, None, None, None, 0))
+            devices.put(connection, Device(name, "lab", None, None, (), standing, None, 0))
 
     def want(self, device, sha256, offset=0, length=LARGEST_CHUNK_BYTES, fleet="lab"):
         """Let a device wish for a piece."""

@@ -44,11 +44,3 @@ def test_content_is_served_where_devices_fetch_it(served):
     assert any(f"content at {url}" in line for line in start(url))
     with urllib.request.urlopen(f"{url}/{put.sha256}", timeout=150) as answer:  # noqa: S310 - our own server
         assert answer.read() == b"abc"
-
-
-def test_an_address_that_can_be_reached_from_elsewhere_needs_certificates(served):
-    """One line, and the remedy."""
-    _, start = served
-    errors = start("https://fleet.example:8885/content").read()
-    assert "edgemeter fleet init" in errors
-    assert "Traceback" not in errors

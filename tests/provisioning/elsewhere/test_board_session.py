@@ -8,13 +8,12 @@ from contextlib import closing
 import msgspec
 import pytest
 
-from edgemeter.agent.base.errors import TransientError, UnavailableError
+from edgemeter.agent.base.errors import TransientError
 from edgemeter.agent.machine import board as machine_board
 from edgemeter.agent.machine import clock
 from edgemeter.agent.machine.machine import THIS_MACHINE
 from edgemeter.agent.operating.restoring import RestoreRecord
-from edgemeter.provisioning.apply import ssh
-from edgemeter.provisioning.apply.ssh import FileToCopy, SshConnection
+from edgemeter.provisioning.apply.ssh import SshConnection
 from edgemeter.provisioning.elsewhere import board_session
 from edgemeter.provisioning.elsewhere.board_session import PROGRAM, BoardSession
 from tests.fixtures.small_disk import small_disk
@@ -125,15 +124,6 @@ def test_a_program_that_was_killed_leaves_a_folder_for_the_next_one_to_remove(bo
     assert board.is_as_before()
 
 
-def test_a_home_that_cannot_be_written_is_one_line(board, connection):
-    """Here a file is where the folder should be."""
-    (board.home / ".cache").write_text("mine")
-    reason = r": (File exists|Not a directory): \S+/\.cache\S*: check ~/\.cache/edgemeter there"
-    with pytest.raises(UnavailableError, match=reason), BoardSession(connection, PYTHON, RELEASE, print):
-        pass
-    assert (board.home / ".cache").read_text() == "mine"
-
-
 def leave_changed(folder):
     """Make a folder as a power cut leaves it: a restore record in its home, and the release that wrote it."""
     python = folder / "root/releases/1/bin/python"
@@ -203,24 +193,4 @@ def test_the_end_waits_for_the_guardian(board, connection):
         session.run("it ran", ["sh", "-c", script], shows=False)
     assert (board.home / "put-back").exists()
     (board.home / "put-back").unlink()
-    assert board.is_as_before()
-
-
-def test_only_the_release_that_was_left_last_stays(board, connection):
-    """A folder is large, and nobody uses the earlier one any more."""
-    for release in ("b" * 64, RELEASE):
-        with BoardSession(connection, PYTHON, release, print) as session:
-            session.stays = True
-    assert [str(path) for path in (board.home / ".cache/edgemeter").iterdir()] == [session.folder]
-
-
-def test_a_copy_that_outlives_its_folder_does_not_make_it_again(board, connection, tmp_path):
-    """The connection was lost meanwhile: nobody would remove it."""
-    (tmp_path / "content").write_bytes(b"x")
-    with BoardSession(connection, PYTHON, RELEASE, print) as session:
-        file = FileToCopy(tmp_path / "content", "wheels/a", "0" * 64, 1)
-    with pytest.raises(UnavailableError):
-        ssh._send_file(connection, session.folder, "release/wheels/a", file, 0)
-    with pytest.raises(UnavailableError):
-        ssh.missing_files(connection, "release", [file], session.folder)
     assert board.is_as_before()

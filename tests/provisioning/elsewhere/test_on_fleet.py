@@ -130,20 +130,6 @@ def test_ctrl_c_cancels_the_order(lab):
     assert collected == {run for _, run, _ in runs_in(lab.workstation / "ledger.sqlite")} & collected
 
 
-def test_ctrl_c_names_the_ledger_of_runs_that_did_not_arrive(lab, tmp_path):
-    """They had ended, and are not lost: that there is no result would be wrong."""
-    SqliteLedger(tmp_path / "other.sqlite").close()
-    before = len(runs_in(lab.ledger))
-    words = ("--ledger", tmp_path / "other.sqlite", "--delivery-timeout", 1)
-    process = lab.popen("run", "a.replay.json", "--on", "pi5-01", *SHORT, "--repeats", 50, *words)
-    assert wait_until(lambda: len(runs_in(lab.ledger)) > before + 1, LONG_S)
-    process.send_signal(signal.SIGINT)
-    _, errors = process.communicate(timeout=LONG_S)
-    assert process.returncode == 130, errors
-    assert "runs did not come through the fleet's broker into the collector's ledger" in errors
-    assert errors.splitlines()[-1] == "edgemeter: interrupted before a result arrived"
-
-
 def test_ctrl_c_shows_the_comparison_of_what_had_ended(lab):
     """Of each device that had measured both; the runs are in both ledgers. Here a model is compared with itself."""
     process = lab.popen("compare", "a.replay.json", "a.replay.json", "--on", "all", *SHORT, "--repeats", 200, "--matters", 0.0001, "--json")

@@ -12,15 +12,12 @@ import pytest
 from edgemeter.agent.base import config
 from edgemeter.agent.base.errors import ConfigError, TransientError, UnavailableError
 from edgemeter.agent.contract.order_suite import SHIPPED
-from edgemeter.provisioning.apply.board import LOOK
-from edgemeter.provisioning.apply.ssh import SshOptions, SshTarget
 from edgemeter.provisioning.elsewhere import over_ssh
 from edgemeter.provisioning.inventory.fleet_folder import FleetFolder
 from tests.fixtures import device_release
 from tests.fixtures.replay_case import write_replay
-from tests.fixtures.small_disk import small_disk
 from tests.fixtures.ssh_server import keygen
-from tests.provisioning.elsewhere.board_bench import IS_ROOT, Board, until
+from tests.provisioning.elsewhere.board_bench import IS_ROOT, until
 
 pytestmark = [pytest.mark.system_python, pytest.mark.needs("openssl", "ssh", "sshd")]
 
@@ -164,59 +161,6 @@ def test_a_run_that_fails_there_is_the_error_here(board, workstation, tmp_path):
     assert board.is_as_before()
 
 
-@pytest.mark.parametrize("command", ["measure", "compare"])
-def test_results_that_are_cut_off_have_the_reason_of_the_command(board, workstation, tmp_path, monkeypatch, command):
-    """Not that the release is of another version."""
-    cut_off = """import sys
-
-def main():
-    if sys.argv[1] != "--version":
-        print('{"runs": [')
-        sys.exit("edgemeter: the memory is full: close other programs")
-"""
-    monkeypatch.setattr(device_release, "AGENT", cut_off)
-    release = device_release.make(tmp_path / "release", FleetFolder(tmp_path / "fleet"))
-    packed = workstation.pack(write_replay(tmp_path), queries=16)
-    options = {**workstation.options, "ssh": board.server.options(), "release": release}
-    limits = () if command == "measure" else (3, 0.03)
-    with pytest.raises(UnavailableError, match=rf"^{board.target.login}: the memory is full: close other programs$"):
-        getattr(over_ssh, command)(board.target, packed, workstation.store, options, workstation.lines.append, *limits)
-    assert board.is_as_before()
-
-
-def test_a_release_that_is_older_than_this_one_is_called_so(board, workstation, tmp_path, monkeypatch):
-    """Where it does not know a key: the suite was checked here, and nothing in it is to be corrected."""
-    older = """import sys
-
-def main():
-    if sys.argv[1] != "--version":
-        sys.exit("edgemeter: suite 'suite/suite.toml': [[case]] number 1 queue_frames: no such key: there are model, data: correct the key")
-"""
-    monkeypatch.setattr(device_release, "AGENT", older)
-    release = device_release.make(tmp_path / "release", FleetFolder(tmp_path / "fleet"))
-    packed = workstation.pack(write_replay(tmp_path), queries=16)
-    with pytest.raises(UnavailableError, match=r"its release 1\.0\.0 is older than this edgemeter and knows no queue_frames"):
-        measured(board, workstation, packed, release=release)
-
-
-def test_output_of_a_command_that_succeeds_is_no_error(board, workstation, tmp_path, monkeypatch):
-    """It is shown. So is why the board's own settings are not used."""
-    speaks = """import sys
-
-def main():
-    if sys.argv[1] == "--version":
-        return
-    print('{"runs": []}')
-    print("edgemeter: a word on the way", file=sys.stderr)
-"""
-    monkeypatch.setattr(device_release, "AGENT", speaks)
-    release = device_release.make(tmp_path / "release", FleetFolder(tmp_path / "fleet"))
-    runs = measured(board, workstation, workstation.pack(write_replay(tmp_path), queries=16), release=release)
-    assert runs.errors == []
-    assert f"{board.target.name}: a word on the way" in workstation.lines
-    assert any("the board's own configuration is not used: No module named" in line for line in workstation.lines)
-
-
 def test_a_board_that_lets_nobody_in_is_one_line(board, workstation, tmp_path):
     """With what to do; no release is made for it."""
     packed = workstation.pack(write_replay(tmp_path), queries=16)
@@ -228,17 +172,6 @@ def test_a_board_that_lets_nobody_in_is_one_line(board, workstation, tmp_path):
     board.server.server.kill()
     with pytest.raises((UnavailableError, TransientError), match=r"nothing listens there: .*, or add its port: --on ssh://"):
         measured(board, workstation, packed)
-
-
-def test_no_advice_names_an_option_that_the_command_has_not():
-    """`run --on` takes none of ssh's, and reads no address of fleet.toml."""
-    with over_ssh.SshConnection(SshTarget("pi", "pi.example", "pi", 2222), SshOptions(), over_ssh.REMEDIES) as connection:
-        advice = {reason: str(connection.why_lost(reason)) for reason in (*over_ssh.REMEDIES, "nonsense")}
-    for text in advice.values():
-        assert not re.search(r"--(?!on\b|now\b)|fleet\.toml|`port`", text), text
-    assert "`ssh-keygen -R '[pi.example]:2222'`" in advice["REMOTE HOST IDENTIFICATION HAS CHANGED"]
-    assert "`ssh-copy-id -p 2222 pi@pi.example`" in advice["Permission denied"]
-    assert "`ssh -p 2222 pi@pi.example`" in advice["nonsense"]
 
 
 @pytest.mark.parametrize("stage", ["copying", "installing the release"])
@@ -254,38 +187,3 @@ def test_a_lost_connection_names_the_stage(board, workstation, tmp_path, stage):
     with pytest.raises(TransientError, match=f"the connection was lost while {stage}"):
         measured(board, workstation, packed, lose, release=release)
     until(board.is_as_before)
-
-
-@pytest.mark.parametrize(
-    ("line", "instead", "reason"),
-    [
-        (r"^for name in python3 .*; do$", "for name in none-of-its-own; do", "there is no Python >= 3.10 with the module venv"),
-        (r"^put bits .*$", "put bits 32", "runtimes exist for 64-bit systems only"),
-        (r"^put libc .*$", "put libc 'glibc 2.12'", "wheels need glibc 2.17 or newer"),
-        (r"^put libc .*$", "put libc ''", "wheels need glibc 2.17 or newer"),
-    ],
-)
-def test_a_board_on_which_nothing_of_ours_runs_is_one_line(board, workstation, tmp_path, monkeypatch, line, instead, reason):
-    """Before anything is made or copied."""
-    text = re.sub(line, instead, LOOK.read_text(), flags=re.MULTILINE)
-    assert text != LOOK.read_text()
-    (tmp_path / "look.sh").write_text(text)
-    monkeypatch.setattr("edgemeter.provisioning.apply.board.LOOK", tmp_path / "look.sh")
-    with pytest.raises(UnavailableError, match=reason):
-        measured(board, workstation, workstation.pack(write_replay(tmp_path), queries=16))
-    assert board.is_as_before()
-
-
-def test_a_full_board_is_one_line_before_anything_is_copied(workstation, tmp_path):
-    """A real file system of a few megabytes."""
-    release = device_release.make(tmp_path / "release", FleetFolder(tmp_path / "fleet"))
-    packed = workstation.pack(write_replay(tmp_path), queries=16)
-    board = Board(tmp_path / "board", has_own_lock=False)
-    try:
-        board.home.rename(tmp_path / "home")
-        with small_disk(board.home, 8):
-            with pytest.raises(UnavailableError, match=r"not enough room on .*, 8 MB are free"):
-                measured(board, workstation, packed, release=release)
-            assert list(board.home.iterdir()) == []
-    finally:
-        board.server.server.kill()

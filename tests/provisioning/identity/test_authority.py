@@ -109,16 +109,6 @@ def test_a_damaged_authority_is_one_line(pair):
         authority.revoked_numbers(b"garbage")
 
 
-def test_an_authority_of_ones_own_with_a_name_that_cannot_be_signed_with_is_one_line(tmp_path):
-    """Of 64 characters, not all fit into 64 bytes; without a name, or with two, OpenSSL's hash of it is another."""
-    key, certificate = tmp_path / "ca.key", tmp_path / "ca.crt"
-    curve = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes")
-    for subject in (f"/CN={40 * 'ä'}", "/O=lab", "/CN=one/CN=two"):
-        openssl("req", "-x509", "-utf8", *curve, "-keyout", key, "-out", certificate, "-subj", subject)
-        with table_row(subject), pytest.raises(ConfigError, match="one common name of at most 64 bytes"):
-            Authority(KeyPair(certificate.read_bytes(), key.read_bytes()))
-
-
 def test_a_release_key_signs_what_openssl_verifies(tmp_path):
     """As devices check releases: ECDSA over SHA-256."""
     private, public = authority.make_release_key()

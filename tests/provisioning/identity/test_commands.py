@@ -12,7 +12,6 @@ from edgemeter.provisioning.campaigns import planning
 from edgemeter.provisioning.cli.main import fleet
 from edgemeter.provisioning.inventory import fleet_file
 from edgemeter.provisioning.registry import certificates, devices
-from tests.fixtures.fleet_command import run_fleet
 from tests.fixtures.rows import table_row
 
 
@@ -73,14 +72,6 @@ def test_a_dry_run_makes_no_token(lab, tmp_path):
     assert not (tmp_path / "cards").exists()
     assert certificates.open_tokens(lab.registry, 0) == []
     assert devices.find(lab.registry, "pi-1") is None
-
-
-def test_hours_that_are_no_number_are_a_wrong_use(lab, tmp_path):
-    """NaN is within no bounds."""
-    for hours in ("nan", "inf", "-inf", "0"):
-        with table_row(hours):
-            run_fleet(lab.folder.path, "token", "pi-1", "--hours", hours, "--output", tmp_path, code=2)
-            assert list(tmp_path.glob("*.join.toml")) == []
 
 
 def test_the_inventory_states_what_is_expected(lab):

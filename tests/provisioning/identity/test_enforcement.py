@@ -83,14 +83,6 @@ def test_without_a_process_of_its_own_no_broker_is_running(folder):
             assert enforcement.broker_process(folder, SERVER) is None
 
 
-def test_a_pid_file_elsewhere_is_used(folder, tmp_path):
-    """The broker's own pid file, where fleet.toml names it."""
-    (tmp_path / "proc" / "77").mkdir(parents=True)
-    (tmp_path / "proc" / "77" / "comm").write_text("mosquitto\n")
-    (tmp_path / "pid").write_text("77\n")
-    assert enforcement.broker_process(folder, ServerEntry(broker="x", broker_pid_file=str(tmp_path / "pid")), tmp_path / "proc") == 77
-
-
 def test_a_command_brings_the_files_elsewhere(tmp_path):
     """And one that fails or is not there is one line."""
     mark = tmp_path / "told"

@@ -2,10 +2,8 @@
 
 import json
 import os
-import random
 import re
 import shutil
-import signal
 import ssl
 import stat
 import subprocess
@@ -25,7 +23,6 @@ from edgemeter.provisioning.cli.main import fleet
 from edgemeter.provisioning.identity import authority, broker_files
 from edgemeter.provisioning.inventory import fleet_file
 from edgemeter.provisioning.registry import certificates, devices
-from edgemeter.provisioning.registry.devices import DeviceReport
 from edgemeter.provisioning.serve.inbox import LARGEST_OF_ONE_BYTES
 from tests.fixtures.fleet_key import signed_in
 from tests.fixtures.mqtt_peer import Peer, wait_until
@@ -317,24 +314,6 @@ def test_copies_of_one_system_are_reported_with_what_they_share(lab):
     assert second.join(path).device == "vm-2"
 
 
-def test_a_board_may_be_accepted_under_another_name(lab):
-    """Somebody decides which: the board that had the name keeps it, also when the answer is asked for twice."""
-    first = lab.joined()
-    board = lab.board("new", "100000002")
-    path = lab.token("pi-1")
-    copy = lab.path / "again.toml"
-    shutil.copy(path, copy)
-    with pytest.raises(TransientError):
-        board.join(path, 2.0)
-    with pytest.raises(ConfigError, match="fleet's services"):
-        lab.run("requests", "accept", "pi-1", "--as", "edgemeter-operator")
-    lab.run("requests", "accept", "pi-1", "--as", "pi-2")
-    assert board.join(copy).device == "pi-2"
-    assert certificates.revoked(lab.registry) == set()
-    assert len(certificates.of_device(lab.registry, "pi-2")) == 1
-    assert first.client("pi-1").session.is_connected()
-
-
 def test_a_rejected_board_is_refused(lab):
     """It hears it once; its token ends."""
     lab.joined()
@@ -382,16 +361,6 @@ def test_a_board_whose_card_brought_anothers_key_makes_its_own(lab):
     assert certificates.revoked(lab.registry) == set()
 
 
-def test_a_key_on_another_board_is_noticed(lab):
-    """A copy that keeps the key is asked to make its own."""
-    board = lab.joined()
-    device = board.client("pi-1", f"{OWN}/certificate")
-    ask = CertificateRequest(csr=identity.certificate_request(board.files.key, "pi-1"), serial="100000002", serial_source="device-tree")
-    device.session.publish(f"{OWN}/renew", contract_identity.encode_identity(ask))
-    assert wait_until(lambda: bool(answers(device)))
-    assert answers(device)[0].state == "again"
-
-
 def test_a_revoked_device_is_out_within_seconds_and_stays_out(lab):
     """Its session ends, it cannot come back, a second session of it sends and receives nothing; the others stay connected."""
     board, other = lab.joined(), lab.joined("pi-2", "100000002")
@@ -415,20 +384,6 @@ def test_a_revoked_device_is_out_within_seconds_and_stays_out(lab):
     assert certificates.open_tokens(lab.registry, 0) == []
     with pytest.raises(ConfigError, match="was revoked"):
         lab.token("pi-1")
-
-
-def test_a_device_that_was_thrown_out_is_not_online(lab):
-    """Its Will is held back by the broker's rules, and what it published last is retained: neither makes it be there."""
-    board = lab.joined()
-    device = board.client("pi-1")
-    online = delivered.encode_message(delivered.DeviceState(state="online", session=7))
-    device.session.publish(f"{OWN}/state", online, lasting="retained")
-    assert wait_until(lambda: presence_of(lab) == "online", 10)
-    lab.run("revoke", "pi-1")
-    assert wait_until(lambda: presence_of(lab) == "offline", 10)
-    with lab.registry.transaction() as connection:
-        devices.put_reports(connection, [DeviceReport("pi-1", "lab", delivered.DeviceState(state="online", session=7), 9)])
-    assert presence_of(lab) == "offline"
 
 
 def test_a_revoked_device_is_shown_as_revoked_in_every_view(lab):
@@ -494,17 +449,6 @@ def test_two_revocations_in_one_second_both_hold(lab):
     assert boards[2].client("pi-3").session.is_connected()
 
 
-def test_a_revoked_device_is_taken_back_with_a_new_token(lab):
-    """Accepted again, given a token: it joins with a new key."""
-    board = lab.joined()
-    lab.run("revoke", "pi-1")
-    lab.run("requests", "accept", "pi-1")
-    assert board.join(lab.token("pi-1")).device == "pi-1"
-    assert board.client("pi-1").session.is_connected()
-    device = board.client("pi-1")
-    assert not is_refused(device, f"{OWN}/birth")
-
-
 def test_without_a_certificate_nobody_comes_in_by_the_devices_port(lab):
     """A token there is worth nothing."""
     path = lab.token("pi-1")
@@ -512,44 +456,6 @@ def test_without_a_certificate_nobody_comes_in_by_the_devices_port(lab):
     wrong = type(peer_address)(peer_address.host, lab.port, "mqtts", peer_address.user, peer_address.password, peer_address.tls)
     with pytest.raises((EdgemeterError, ssl.SSLError)):
         Peer(wrong, client_id="x")
-
-
-def test_the_brokers_sessions_outlive_a_reload(lab):
-    """Whoever is connected stays, whatever is kept for a client that is away stays kept: tokens come and go all day."""
-    board = lab.joined()
-    device = board.client("pi-1", f"{OWN}/command")
-    service = lab.service_client("fleet")
-    for number in range(5):
-        lab.token(f"pi-{number + 10}")
-    service.session.publish(f"{OWN}/command", b"x")
-    assert wait_until(lambda: len(device.messages) == 1)
-    assert device.reasons == []
-
-
-def test_what_is_kept_for_a_device_that_is_away_outlives_a_reload(lab):
-    """An order that was given while it was off comes when it is back."""
-    board = lab.joined()
-    heard = []
-
-    class Events:
-        connected = disconnected = answered = staticmethod(lambda *_: None)
-        received = staticmethod(heard.append)
-
-    first = MqttSession(board.address(), SessionProfile("pi-1", "persistent"), Events)
-    first.connect()
-    first.subscribe([f"{OWN}/command"])
-    first.publish(f"{OWN}/progress", b"x")
-    first.flush(5)
-    first.close()
-    lab.token("pi-9")
-    service = lab.service_client("fleet")
-    service.session.publish(f"{OWN}/command", b"x")
-    service.session.flush(5)
-    lab.token("pi-10")
-    second = MqttSession(board.address(), SessionProfile("pi-1", "persistent"), Events)
-    second.connect()
-    assert wait_until(lambda: len(heard) == 1)
-    second.close()
 
 
 def test_who_takes_the_session_of_another_board_receives_nothing_of_it(lab):
@@ -604,32 +510,6 @@ def test_a_service_that_was_displaced_ends_and_reports_why(lab, caplog):
     service.disconnected(TAKEN_OVER)
     assert wait_until(lambda: not service.is_alive())
     assert "another service of this fleet has connected" in caplog.text
-
-
-@pytest.mark.long
-def test_the_broker_outlives_reloads_while_devices_come_and_go(lab):
-    """Debian 12's mosquitto 2.0.11 dies of a reload while a session that will expire waits for its client."""
-
-    class Events:
-        connected = disconnected = answered = received = staticmethod(lambda *_: None)
-
-    boards = {name: lab.joined(name, f"{number}00") for number, name in enumerate(("pi-1", "pi-2", "pi-3", "pi-4"), 1)}
-    draw = random.Random(1)  # noqa: S311 - the same every time
-    sessions, replaced = {}, []
-    for step in range(200):
-        name = draw.choice(list(boards))
-        if name in sessions and draw.random() < 0.5:
-            sessions.pop(name).close()
-        else:
-            # Back before the broker has missed it: it takes its own session over.
-            replaced += [sessions.pop(name)] if name in sessions else []
-            sessions[name] = MqttSession(boards[name].address(), SessionProfile(name, "persistent"), Events)
-            sessions[name].connect()
-        if step % 4 == 0:
-            lab.broker.process.send_signal(signal.SIGHUP)
-    for session in (*sessions.values(), *replaced):
-        session.close()
-    assert lab.broker.process.poll() is None
 
 
 def test_a_device_that_nobody_knows_is_given_nothing(lab):

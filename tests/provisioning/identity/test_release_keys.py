@@ -5,12 +5,8 @@ import subprocess
 import pytest
 
 from edgemeter.agent.base.errors import ConfigError
-from edgemeter.agent.contract.health import Health
 from edgemeter.provisioning.identity import release_keys
 from edgemeter.provisioning.inventory.fleet_folder import FleetFolder
-from edgemeter.provisioning.registry import devices
-from edgemeter.provisioning.registry.devices import Device, DeviceReport
-from edgemeter.provisioning.registry.registry import Registry
 from edgemeter.provisioning.release import install, manifest
 from tests.fixtures import small_release
 from tests.fixtures.fleet_command import run_fleet
@@ -106,18 +102,6 @@ def test_the_lowest_release_stays_through_a_rotation_and_counts_as_new_keys(serv
     ended = release_keys.read_keys(folder.release_public_key)
     assert (ended.number, len(ended.keys), ended.lowest) == (3, 1, "1.2")
     assert install.lowest_version(folder.release_public_key.read_bytes()) == "1.2"
-
-
-def test_a_device_without_a_release_is_not_behind(server):
-    """Its agent was installed in another way, and checks no release; one that never reported may run an old one."""
-    registry = Registry(FleetFolder(server).registry)
-    with registry.transaction() as connection:
-        for name in ("by-pip", "silent"):
-            devices.put(connection, Device(name, "lab", name, "pi5", (), "accepted", 1, 1))
-        report = DeviceReport("by-pip", "lab", Health(device="by-pip", fleet="lab", session=1, told_ns=1, agent="1.0"), 1)
-        devices.put_reports(connection, [report])
-    assert release_keys.devices_behind(registry, 5) == ["silent"]
-    registry.close()
 
 
 @pytest.mark.parametrize("step", ["begin", "finish"])

@@ -183,14 +183,6 @@ def test_a_card_pulled_after_the_copy_is_not_needed_to_join(board):
 
 
 @pytest.mark.slow
-def test_files_that_a_pc_left_on_the_card_do_no_harm(board):
-    """A Mac writes `._name` beside each file that it copies; a wheel that nobody signed would be refused."""
-    (board.boot / "edgemeter/wheels/._edgemeter-0.0.1-py3-none-any.whl").write_bytes(b"Mac OS X")
-    assert board.run().returncode == 0
-    check_joined(board)
-
-
-@pytest.mark.slow
 def test_a_network_that_a_power_cut_left_empty_is_written_anew(board):
     """The file goes, cloud-init forgets that it has been there, the board starts again; then it joins."""
     torn, instance = board.root / "etc/netplan/50-cloud-init.yaml", board.root / "var/lib/cloud/instance"

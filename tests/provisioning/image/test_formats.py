@@ -216,22 +216,12 @@ def test_firstrun_survives_what_raspberry_pi_os_does_to_it():
     assert not [line for line in part.splitlines() if line.endswith("firstrun.sh") and "rm" in line]
 
 
-def test_a_kernel_line_of_several_lines_becomes_one():
-    """Only the first line counts to the firmware, so a second one would be lost."""
-    assert adapter_text.edit_kernel_line("a b\n c\r\n", lambda word: word == "b", ["d"]) == "a c d\n"
-
-
 def test_what_starts_us_is_plain_sh_and_needs_no_escapes():
     """It stands within strings of YAML and TOML, and runs under whatever /bin/sh is."""
     for start in (adapter_text.FROM_BOOT, adapter_text.FROM_STICK):
         with table_row(start):
             subprocess.run(["sh", "-n", "-c", start], check=True)
             assert not set(start) & set("\"'[],#\\")
-
-
-def test_no_secret_is_in_a_repr():
-    """What is logged by mistake shows no key."""
-    assert WIFI.psk_hex not in repr(ALL)
 
 
 def test_settings_that_cannot_be_are_refused():

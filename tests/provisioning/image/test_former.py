@@ -1,6 +1,5 @@
 """Facts about a card that is prepared for one format after another: exactly one adapter is on it, and what people wrote stays."""
 
-import gzip
 import itertools
 from functools import cache
 
@@ -100,36 +99,6 @@ def _key(folder) -> list[str]:
 
 
 @cards.on_disk
-def test_a_dry_run_lists_what_goes_and_leaves_it(tmp_path, card_options):
-    """The script that would be removed, the kernel's line that would be written; no warning of what will not be there."""
-    image = cards.disk(tmp_path / "card.img", BOOKWORM)
-    cards.prepare(image, *card_options)
-    before = image.read_bytes()
-    result = cards.edgemeter("fleet", "card", image, *card_options, "--first-boot", "cloudinit", "--dry-run")
-    assert result.returncode == 0, result.stderr
-    assert "earlier preparation for another format: cmdline.txt, firstrun.sh" in result.stderr
-    assert "warning" not in result.stderr
-    assert any(line.split() == ["remove", "firstrun.sh"] for line in result.stdout.splitlines())
-    report = cards.prepare(image, *card_options, "--first-boot", "cloudinit", "--dry-run")
-    assert report["removed"] == ["firstrun.sh"]
-    assert "cmdline.txt" in {file["path"] for file in report["written"]}
-    assert report["also_firing"] == []
-    assert image.read_bytes() == before
-
-
-@cards.on_disk
-def test_what_people_wrote_is_still_warned_of(tmp_path, card_options):
-    """Their script and its words stay after ours was taken out of it, and are named as before."""
-    image = cards.disk(tmp_path / "card.img", {**BOOKWORM, "cmdline.txt": THEIRS["cmdline.txt"], "firstrun.sh": SCRIPT})
-    cards.prepare(image, *card_options, "--first-boot", "firstrun")
-    warnings = " ".join(cards.prepare(image, *card_options, "--first-boot", "preseed")["also_firing"])
-    assert cards.mtype(image, "firstrun.sh") == SCRIPT
-    assert cards.mtype(image, "cmdline.txt") == THEIRS["cmdline.txt"]
-    assert "firstrun.sh" in warnings
-    assert "systemd.run=" in warnings
-
-
-@cards.on_disk
 def test_what_is_added_to_a_file_of_ours_stays(tmp_path, card_options):
     """A file that we made and somebody then wrote into is theirs: only our part of it goes."""
     image = cards.disk(tmp_path / "card.img", BOOKWORM)
@@ -141,25 +110,3 @@ def test_what_is_added_to_a_file_of_ours_stays(tmp_path, card_options):
     user_data = cards.mtype(image, "user-data")
     assert "locale: C.UTF-8" in user_data
     assert "firstboot.sh" not in user_data
-
-
-@cards.on_disk
-def test_files_of_other_formats_that_are_no_text_are_left_alone(tmp_path, card_options):
-    """cloud-init takes user-data that is packed; on a card of another format it is nobody's business."""
-    image = cards.disk(tmp_path / "card.img", BOOKWORM)
-    packed = tmp_path / "packed"
-    packed.write_bytes(gzip.compress(b"#cloud-config\n"))
-    cards.run("mcopy", "-i", f"{image}@@{cards.OFFSET}", packed, "::user-data")
-    assert cards.prepare(image, *card_options, "--first-boot", "firstrun")["verified"]
-    assert cards.mtools_tree(image, tmp_path / "found")["user-data"] == packed.read_bytes()
-
-
-def test_a_mounted_boot_partition_changes_its_format_too(tmp_path, card_options):
-    """By plain files, the kernel's line before the script that it names."""
-    for name, text in BOOKWORM.items():
-        (tmp_path / name).write_text(text)
-    cards.prepare(tmp_path, *card_options)
-    report = cards.prepare(tmp_path, *card_options, "--first-boot", "preseed")
-    assert report["removed"] == ["firstrun.sh"]
-    assert not (tmp_path / "firstrun.sh").exists()
-    assert (tmp_path / "cmdline.txt").read_text() == BOOKWORM["cmdline.txt"]

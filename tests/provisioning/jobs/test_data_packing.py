@@ -13,8 +13,7 @@ from PIL import Image
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.contract import data_archive
 from edgemeter.agent.contract.case_settings import Settings
-from edgemeter.agent.contract.orders import LARGEST_ORDER_BYTES, Order, contents_of, encode_order
-from edgemeter.agent.contract.suite import SuiteFile
+from edgemeter.agent.contract.orders import Order, contents_of
 from edgemeter.agent.datasets import dataset
 from edgemeter.agent.jobs import measuring
 from edgemeter.provisioning.campaigns import planning
@@ -223,17 +222,6 @@ def test_more_than_an_order_carries_is_refused_with_the_limit(store, tmp_path, m
         packed(store, tmp_path, images, annotations)
     assert ("at most 3 files of 2147.5 MB" if limit == "MOST_FILES" else "at most 200000 files of 0.0 MB") in str(error.value)
     assert not (tmp_path / "content").exists()
-
-
-def test_thousands_of_photographs_are_one_content(store, tmp_path):
-    """3,000 photographs are one content, and their order uses a tenth of what an order may hold at most."""
-    (tmp_path / "p").mkdir()
-    for number in range(3000):
-        (tmp_path / "p" / f"{number:012}.jpg").write_bytes(b"%d" % number)
-    suite = SuiteFile(name="n", case=[Settings(model=MODEL, data="p", mode="rapid")])
-    work = packing.pack(suite, tmp_path, store).work
-    assert len(work.data) == 1
-    assert len(encode_order(Order(job="j", attempt=1, version=0, work=work, timeout_s=1.0))) < LARGEST_ORDER_BYTES / 10
 
 
 def test_a_schedule_keeps_its_photographs(tmp_path):

@@ -288,15 +288,6 @@ def test_what_a_revoked_device_was_to_do_is_over(bench):
     assert bench.held(job, "b").state == "queued"
 
 
-def test_a_device_that_goes_on_with_what_is_over_is_ordered_to_end_it(bench):
-    """A board that was revoked and came back measures no half hour for nobody."""
-    order = revoked_while_running(bench)
-    bench.report("a", order, "running", order.version + 1)
-    assert [type(command.work) for _, command in bench.poll() if isinstance(command, Order)] == [Cancel]
-    bench.report("a", order, "cancelled", order.version + 2)
-    assert not [command for _, command in bench.poll() if isinstance(command, Order)]
-
-
 def test_a_device_that_was_revoked_and_comes_back_learns_at_once_what_is_over(bench):
     """Without a report of its own, and once."""
     order = revoked_while_running(bench)

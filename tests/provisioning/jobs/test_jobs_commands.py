@@ -13,7 +13,6 @@ from rich.console import Console
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.contract import order_suite
 from edgemeter.agent.contract.health import Health, RefusedOrders
-from edgemeter.agent.contract.orders import Doctor
 from edgemeter.provisioning.inventory.fleet_folder import FleetFolder
 from edgemeter.provisioning.jobs import job_view
 from edgemeter.provisioning.registry import devices, jobs
@@ -91,23 +90,6 @@ def test_a_run_is_followed_to_its_end(served):
     text, _ = served.call("jobs", document["job"][:20], "--follow")
     assert "3 done" in text
     assert all(run in text for execution in document["executions"] for run in execution["runs"])
-
-
-@pytest.mark.mosquitto
-def test_what_is_interrupted_is_tried_once_more(served):
-    """Interrupted once it is done the second time, twice is too often; the others are done at once."""
-    served.crowd.flaky = {"a": 1, "b": 2}
-    new = jobs.NewJob(Doctor(), "t", 60.0, retry_pause_s=0.2)
-    with served.registry.transaction() as connection:
-        job = jobs.add(connection, new, [(name, "lab") for name in NAMES], time.time_ns())
-    ended = job_view.follow_job(served.folder, served.registry, job, Console(quiet=True))
-    assert [(execution.device, execution.state, execution.attempt) for execution in ended] == [
-        ("a", "done", 2),
-        ("b", "failed", 2),
-        ("c", "done", 1),
-    ]
-    text, _ = served.call("jobs", "--device", "b")
-    assert "interrupted by a restart" in text
 
 
 @pytest.mark.mosquitto
@@ -195,22 +177,6 @@ def test_a_follower_is_notified_when_nothing_moves(lab, monkeypatch):
     assert text.count("cancelled") == 3
 
 
-def test_a_terminal_sees_a_table(lab):
-    """With the states and why each waits."""
-    job = lab.run("--detach")[0].strip()
-    console = Console(record=True, width=120, force_terminal=True, file=io.StringIO())
-    looks = []
-
-    def sleep(_seconds):
-        looks.append(1)
-        if len(looks) == 3:
-            jobs.cancel(lab.registry, job, None, time.time_ns())
-
-    ended = job_view.follow_job(lab.folder, lab.registry, job, console, sleep)
-    assert [execution.state for execution in ended] == ["cancelled"] * 3
-    assert "waiting for its device" in console.export_text()
-
-
 def test_a_wrong_option_is_one_line(lab):
     """Before anything is written; a mistake in the suite before one in the selection."""
     for arguments, message in (
@@ -261,22 +227,3 @@ def test_it_is_explained_how_a_device_gets_to_take_orders(lab):
         lab.call("run", str(lab.suite), "--on", "new")
     with pytest.raises(ConfigError, match="edgemeter fleet requests accept"):
         lab.call("run", str(lab.suite), "--on", "gone")
-
-
-def test_a_timeout_that_is_no_number_is_a_wrong_use(lab):
-    """NaN is within no bounds."""
-    lab.run("--timeout", "nan", "--dry-run", code=2)
-
-
-def test_a_rehearsed_schedule_is_json_for_machines(lab):
-    """As that of `run`, and nothing is ordered."""
-    document = json.loads(lab.call("schedule", "n", str(lab.suite), "--cron", "@daily", "--on", "all", "--dry-run", "--json")[0])
-    assert document == {"schedule": "n", "cron": "@daily", "devices": NAMES}
-    assert json.loads(lab.call("jobs", "--json")[0])["jobs"] == []
-
-
-@pytest.mark.parametrize("command", [("run", "suite.toml"), ("schedule", "nightly", "suite.toml", "--cron", "@daily")])
-def test_an_order_names_its_devices(tmp_path, command):
-    """Without `--on` the command ends as any that lacks an option: nothing is ordered, and no traceback."""
-    result = run_fleet(tmp_path / "fleet", *command, code=2)
-    assert "Missing option '--on'" in result.output

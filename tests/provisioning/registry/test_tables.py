@@ -4,11 +4,9 @@ import pytest
 
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.contract.health import Health
-from edgemeter.agent.contract.messages import DeviceState
 from edgemeter.agent.contract.orders import Doctor, Logs
-from edgemeter.provisioning.registry import campaigns, certificates, devices, jobs
-from edgemeter.provisioning.registry.campaigns import Campaign, CampaignCell, StepRules
-from edgemeter.provisioning.registry.certificates import Certificate, EnrolmentRequest, EnrolmentToken
+from edgemeter.provisioning.registry import certificates, devices, jobs
+from edgemeter.provisioning.registry.certificates import EnrolmentRequest
 from edgemeter.provisioning.registry.devices import Device, DeviceReport
 from edgemeter.provisioning.registry.jobs import NewJob
 from edgemeter.provisioning.registry.registry import Registry
@@ -30,21 +28,6 @@ def test_a_device_comes_back_as_it_was_kept(registry):
     assert devices.find(registry, "pi-1").serial is None
 
 
-def test_a_late_will_changes_no_newer_session_and_a_revoked_device_is_not_online(registry):
-    """The state of the session that is there counts; since when does not move by what is repeated."""
-    with registry.transaction() as statements:
-        for state, session, heard_ns in (("online", 1, 10), ("online", 2, 20), ("lost", 1, 30), ("online", 2, 40)):
-            devices.put_reports(statements, [DeviceReport("pi-1", "lab", DeviceState(state=state, session=session), heard_ns)])
-    presence = devices.find_presence(registry, "pi-1")
-    assert (presence.state, presence.session, presence.since_ns, presence.heard_ns) == ("online", 2, 20, 40)
-    with registry.transaction() as statements:
-        devices.put(statements, PI)
-        statements.execute("UPDATE devices SET standing = 'revoked'")
-        devices.put_revoked_offline(statements, 50)
-        devices.put_reports(statements, [DeviceReport("pi-1", "lab", DeviceState(state="online", session=2), 60)])
-    assert devices.find_presence(registry, "pi-1").state == "offline"
-
-
 def test_a_job_is_found_by_how_its_name_begins(registry):
     """One of many; what was changed is read by its serial; a cancelled one has ended."""
     with registry.transaction() as statements:
@@ -60,40 +43,6 @@ def test_a_job_is_found_by_how_its_name_begins(registry):
     assert [execution.device for execution in jobs.executions_since(registry, before)] == ["pi-2"]
     assert jobs.count_states(registry, job) == {"queued": 1, "cancelled": 1}
     assert [job.title for job in jobs.latest(registry, 1)] == ["logs"]
-
-
-def test_a_campaign_with_its_cells(registry):
-    """Its rules, its state and its coverage."""
-    campaign = Campaign("all", "running", None, 0, 2, StepRules(), 5, 0)
-    with registry.transaction() as statements:
-        work = NewJob(Doctor(), "doctor", 300.0, campaign="all")
-        job = jobs.add(statements, work, [("pi-1", "lab")], 1, state="held", waves={"pi-1": 1})
-        campaigns.insert(statements, campaign, [CampaignCell("m", "rapid", "pi-1", 1, job, None)])
-    assert campaigns.read_open(registry) == [campaign] == campaigns.read(registry)
-    assert campaigns.count_by_group(registry, "all") == {(1, "held"): 1}
-    assert campaigns.read_coverage(registry, "all").counts["pending"] == 1
-    assert campaigns.count_impossible(registry, "all") == 0
-
-
-def test_tokens_requests_and_certificates(registry):
-    """Whoever waits, holds a certificate, or is to be disconnected."""
-    token = EnrolmentToken("t1", "$p", "pi-1", "lab", 1, 100)
-    request = EnrolmentRequest("r1", "topic", "t1", "pi-1", "lab", "1000", "board", None, "csr", "k", "why", 3)
-    with registry.transaction() as statements:
-        certificates.put_token(statements, token)
-        certificates.put_request(statements, request)
-        certificates.put_request(statements, request)
-        certificates.put(statements, Certificate("n1", "pi-1", "1000", "k", "pem", 1, 9))
-        certificates.put(statements, Certificate("n2", "pi-1", "1000", "k", "pem", 2, 9))
-        certificates.end_previous(statements, Certificate("n2", "pi-1", "1000", "k", "pem", 2, 9), 50, "newer")
-        for now_ns in (1, 2):
-            certificates.put_pending_disconnect(statements, "pi-1", now_ns)
-    assert certificates.open_tokens(registry, 50) == [token]
-    assert certificates.find_request(registry, "pi-1") == request == certificates.find_request_of_board(registry, "topic", "1000")
-    assert certificates.revoked(registry, 60) == {"n1"}
-    assert certificates.pending_disconnects(registry) == ["pi-1"]
-    with registry.transaction() as statements:
-        assert certificates.revoke(statements, "pi-1", 70, "lost") == 1
 
 
 def test_the_oldest_waiting_requests_are_dropped(registry, monkeypatch):

@@ -86,15 +86,6 @@ def test_a_rehearsed_release_is_the_one_that_is_built_then_and_no_file(offline, 
 
 
 @pytest.mark.slow
-def test_a_rehearsed_release_fails_where_a_built_one_would(offline, tmp_path):
-    """Without the key, or without the folder it is for."""
-    with pytest.raises(ConfigError, match="no release key"):
-        run(release_command, "build", *offline[:-1], tmp_path / "no.key", "--dry-run")
-    with pytest.raises(ConfigError, match="there is no folder"):
-        run(release_command, "build", *offline, "--dry-run", "--output", tmp_path / "absent" / "a.tar")
-
-
-@pytest.mark.slow
 def test_without_a_board_or_a_key_it_names_what_is_missing(offline, tmp_path):
     """Status 2 for a wrong command line, one line for a key that is not there."""
     assert run(release_command, "build").exit_code == 2

@@ -315,22 +315,6 @@ def test_a_release_that_cannot_start_leaves_the_old_one(releases, installed, tmp
     assert release_of(installed) == "1.0"
 
 
-@pytest.mark.needs("gcc")
-@pytest.mark.slow
-def test_a_module_that_dies_is_named_with_its_signal(releases, installed, tmp_path):
-    """An extension module with an illegal instruction: the release is refused, the wheel and SIGILL are named."""
-    dead = small_release.dead_wheel(tmp_path)
-
-    def change(document, release):
-        shutil.copy(dead, release / "wheels")
-        document["files"].append({"path": f"wheels/{dead.name}", "sha256": install.sha256(dead), "size_bytes": dead.stat().st_size})
-
-    result = start(signed_anew(releases, tmp_path, change), installed, releases.public)
-    assert result.returncode == 1
-    assert "the import of dead-1.0-py3-none-any.whl died of SIGILL" in result.stderr
-    assert release_of(installed) == "1.0"
-
-
 @pytest.mark.slow
 def test_a_further_wheel_stays_beside_the_releases_of_the_device(releases, tmp_path):
     """Installed beside the running release, and with the next one; another version takes its place; again it changes nothing."""

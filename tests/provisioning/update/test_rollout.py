@@ -3,7 +3,6 @@
 from dataclasses import replace
 
 from edgemeter.agent.contract.health import Health
-from edgemeter.provisioning.registry.campaigns import GroupRules
 from edgemeter.provisioning.registry.devices import Device
 from edgemeter.provisioning.update import rollout
 from edgemeter.provisioning.update.releases import Release
@@ -79,10 +78,3 @@ def test_the_content_of_a_release_distinguishes_it_from_another_of_the_same_vers
     assert choose(health(agent="2.0", release="2.0+22222222"), running, newer) == (None, "it runs this version")
     assert choose(health(agent="2.0", release="2.0+22222222", bad_agents=("2.0+11111111",)), running)[1].startswith("this version failed")
     assert choose(health(agent="2.0", release="2.0+22222222"), running)[0] == running
-
-
-def test_the_first_group_has_as_many_releases_as_there_are():
-    """So that each kind of board is tried first."""
-    devices = [replace(DEVICE, device=f"pi-{number}") for number in range(5)]
-    choices = [rollout.UpdateChoice(device, "1.0", release) for device, release in zip(devices, [BOOKWORM] * 3 + [TRIXIE] * 2, strict=True)]
-    assert rollout.group_of(choices, GroupRules(groups=(2,))) == {"pi-0": 0, "pi-3": 0, "pi-1": 1, "pi-4": 1, "pi-2": 1}

@@ -111,14 +111,6 @@ def test_a_release_is_given_the_time_that_its_board_takes(board):
     assert board.outcome()["state"] == "done", board.log()
 
 
-def test_what_an_agent_reports_beyond_reason_gives_a_release_no_time():
-    """It writes the report, and is trusted with nothing."""
-    for value in (None, -5, 0, "1e9", 1e300, float("nan"), float("inf"), 3601, [1], {}):
-        with table_row(value):
-            assert supervisor._imports_s({"imports_s": value}) == 0.0
-    assert supervisor._imports_s({"imports_s": 90}) == 90.0
-
-
 def test_a_release_that_was_changed_is_refused(board):
     """One byte of the manifest, of its signature, of a wheel; another version than the one ordered."""
     board.start()
@@ -392,11 +384,6 @@ def test_a_good_release_that_is_interrupted_again_and_again_runs_in_the_end(boar
     assert not (board.home / "update" / "interrupted.json").exists()
 
 
-def test_an_installation_rests_longer_after_each_interruption():
-    """The pause doubles, up to an hour: one that brings the board down each time leaves it its work."""
-    assert [supervisor._pause_s(1.0, number) for number in (1, 2, 3, 12, 13, 5000)] == [1, 2, 4, 2048, 3600, 3600]
-
-
 @pytest.mark.parametrize("moment", ["before", pytest.param("after", marks=pytest.mark.long)])
 def test_an_interrupted_installation_that_is_withdrawn_is_not_resumed(board, moment):
     """While it rests, or at the next start; nothing of it stays, the version is not bad, and it can be requested again."""
@@ -492,14 +479,6 @@ def test_an_agent_that_does_not_start_any_more_is_replaced_by_the_release_before
     assert board.said("bad")["2.0"]["is_bad"] is True
 
 
-def test_with_no_other_release_it_stays_where_it_is(board):
-    """Nothing to go back to: the agent goes on being started."""
-    damage(board, "1.0")
-    board.start()
-    assert wait_until(lambda: "no other release" in board.log(), LONG_S)
-    assert (board.root / "current").resolve().name == "1.0"
-
-
 def test_a_link_that_was_lost_is_made_anew(board):
     """`current` is absent, or points to nowhere."""
     for target in (None, "releases/7.0"):
@@ -523,30 +502,6 @@ def test_the_board_is_started_again_once_and_never_during_a_measurement(board):
     assert not (board.home / "update" / "reboot").exists()
 
 
-def test_a_reboot_waits_for_a_measurement_of_anybody(board):
-    """The lock of the board counts, whoever holds it and wherever its home is; every user may lock the file."""
-    shared = board.folder / "lock"
-    shared.mkdir()
-    board.options["run-lock"] = shared / "edgemeter-run.lock"
-    (board.home / "update" / "reboot").touch()
-    with (shared / "edgemeter-run.lock").open("w") as measuring:
-        fcntl.flock(measuring, fcntl.LOCK_EX)
-        board.start()
-        time.sleep(1)
-        assert not (board.folder / "rebooted").exists()
-    assert wait_until((board.folder / "rebooted").exists)
-
-
-def test_the_supervisor_makes_the_run_lock_for_every_user(board):
-    """An agent may not write in every /run/lock."""
-    shared = board.folder / "lock"
-    shared.mkdir()
-    board.options["run-lock"] = shared / "edgemeter-run.lock"
-    board.start()
-    assert wait_until((shared / "edgemeter-run.lock").exists)
-    assert wait_until(lambda: (shared / "edgemeter-run.lock").stat().st_mode & 0o777 == 0o666)
-
-
 def test_there_is_one_supervisor(board):
     """A second one ends by itself with status 1."""
     board.start()
@@ -556,13 +511,3 @@ def test_there_is_one_supervisor(board):
     board.start_supervisor()
     assert board._supervisor.wait(LONG_S) == 1
     board._supervisor = first
-
-
-def test_the_journal_holds_each_step_before_it_is_taken(board):
-    """What a power cut leaves can be read by people."""
-    board.start()
-    with locked(board):
-        board.want(board.release("2.0"), "2.0")
-        assert wait_until(lambda: board.step() == ("taken", 0))
-        document = json.loads((board.root / "supervisor" / "journal.json").read_text())
-    assert (document["order"]["version"], document["from"]) == ("2.0", "1.0")

@@ -101,25 +101,11 @@ def test_an_overlap_of_exactly_the_threshold_stays():
     assert decoders_boxes.suppress_class_wise(boxes, scores, classes, 0.49, 10).tolist() == [0]
 
 
-def test_classes_do_not_suppress_each_other():
-    """The same box in two classes is two objects."""
-    boxes = np.array([[0, 0, 4, 4]] * 3, np.float32)
-    scores, classes = np.array([0.5, 0.9, 0.8], np.float32), np.array([0, 1, 0], np.int32)
-    survivors = decoders_boxes.suppress_class_wise(boxes, scores, classes, 0.5, 10)
-    assert survivors.tolist() == [1, 2]
-    assert survivors.dtype == np.int64
-
-
 def test_boxes_without_area_neither_fall_nor_suppress():
     """A zero-area box divides nothing by zero, even at threshold 0."""
     boxes = np.array([[1, 1, 1, 1], [1, 1, 1, 1], [0, 0, 4, 4]], np.float32)
     scores, classes = np.array([0.9, 0.8, 0.7], np.float32), np.zeros(3, np.int32)
     assert decoders_boxes.suppress_class_wise(boxes, scores, classes, 0.0, 10).tolist() == [0, 1, 2]
-
-
-def test_centre_and_size_become_corners():
-    """x, y, w, h of the centre become x1, y1, x2, y2."""
-    assert decoders_boxes.corners(np.array([[10, 20, 4, 6]], np.float32)).tolist() == [[8, 17, 12, 23]]
 
 
 def test_boxes_go_back_to_the_photograph_and_stay_inside():
@@ -143,12 +129,6 @@ def test_suppression_is_by_class_and_best_comes_first():
     detections = decoders_boxes.select(*candidates(), model_card.CardOutput(nms_iou=0.5), same_size())
     assert detections.scores.tolist() == np.array([0.9, 0.5], np.float32).tolist()
     assert detections.classes.tolist() == [1, 2]
-
-
-def test_without_a_threshold_nothing_is_suppressed():
-    """A model that suppressed inside keeps all its boxes, up to the limit."""
-    assert decoders_boxes.select(*candidates(), model_card.CardOutput(), same_size()).classes.tolist() == [1, 2, 1]
-    assert decoders_boxes.select(*candidates(), model_card.CardOutput(max_detections=1), same_size()).classes.tolist() == [1]
 
 
 def test_no_candidates_are_no_detections():
