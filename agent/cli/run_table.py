@@ -3,7 +3,6 @@
 Below it stands which rules the runs violated and what is missing; with `why` the evidence too.
 """
 
-import statistics
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -33,7 +32,6 @@ from edgemeter.agent.contract.mode_answer import mode_text
 from edgemeter.agent.contract.record import RunRecord
 from edgemeter.agent.contract.record_conditions import rule_of
 from edgemeter.agent.contract.record_figures import Load
-from edgemeter.agent.contract.record_generation import Generation
 from edgemeter.agent.contract.steady_facts import held_out
 from edgemeter.agent.contract.together_matrix import rows_of
 from edgemeter.agent.ledger.run_history import short_id
@@ -166,16 +164,6 @@ COLUMNS = (
     *(column for entry in in_view("run") for column in _of_figure(entry)),
     _Column("verdict", "left", always=True, text=lambda case: case.state),
 )
-
-
-def _of_generation(value: Callable[[Generation], float | None], digits: int = 4) -> Callable[[MeasuredCase], str]:
-    """Return what shows the median of a value over the runs of a case that count."""
-
-    def text_of(case: MeasuredCase) -> str:
-        values = [number for run in case.counted if run.generation and (number := value(run.generation)) is not None]
-        return plain_digits(statistics.median(values), digits) if values else ABSENT
-
-    return text_of
 
 
 def notes(cases: Sequence[MeasuredCase], *, why: bool) -> Iterator[str]:

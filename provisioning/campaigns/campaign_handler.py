@@ -5,7 +5,6 @@ import math
 from bisect import bisect_right
 from collections import Counter, defaultdict
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
-from contextlib import nullcontext
 from dataclasses import replace
 from itertools import zip_longest
 from typing import Literal, TypeAlias
@@ -43,18 +42,18 @@ _CampaignChange = tuple[str, Campaign | None, tuple[Execution, ...]]
 MOST_JOBS = 50
 
 
-def change_campaign(registry: Registry, name: str, change: ChangeByHand, now_ns: int, *, is_dry_run: bool = False) -> str:
-    """Pause, resume or cancel a campaign by hand, unless in a dry run; return what was done. Raises ConfigError if it is over."""
+def change_campaign(registry: Registry, name: str, change: ChangeByHand, now_ns: int) -> str:
+    """Pause, resume or cancel a campaign by hand; return what was done. Raises ConfigError if it is over."""
     plan: Callable[[Registry, Campaign, int], _CampaignChange] = {"pause": _pause, "resume": _resume, "cancel": _cancel}[change]
-    with nullcontext() if is_dry_run else registry.transaction() as statements:
+    with registry.transaction() as statements:
         campaign = campaigns.find(registry, name)
         if campaign.state in IS_OVER and (change, campaign.state) != ("cancel", "cancelled"):
             raise ConfigError(f"campaign {name!r} is over ({campaign.state}): start another")
         text, after, executions = plan(registry, campaign, now_ns)
-        if statements is not None and after is not None:
+        if after is not None:
             campaigns.write(statements, after)
             jobs.update_executions(statements, executions)
-    return f"would be {text}" if is_dry_run and after else text
+    return text
 
 
 def _pause(registry: Registry, campaign: Campaign, _now_ns: int) -> _CampaignChange:

@@ -14,7 +14,7 @@ from edgemeter.agent.base.documents import print_json
 from edgemeter.agent.base.tables import Format, console_for, print_data
 from edgemeter.agent.base.terminal import print_text
 from edgemeter.provisioning.campaigns.campaign_handler import ChangeByHand, change_campaign
-from edgemeter.provisioning.cli.options import FILE, change_options, folder_option, print_notes, rows_json_option
+from edgemeter.provisioning.cli.options import FILE, change_options, folder_option, print_notes, rehearsed_options, rows_json_option
 from edgemeter.provisioning.health.server_status import server_issues
 from edgemeter.provisioning.inventory.fleet_file import open_registry, read_if_present
 from edgemeter.provisioning.inventory.fleet_folder import FleetFolder
@@ -36,7 +36,7 @@ def campaign() -> None:
 
 @campaign.command(short_help="Start the campaign in a TOML file.")
 @click.argument("file", type=FILE)
-@change_options
+@rehearsed_options
 def start(file: Path, folder: FleetFolder, *, dry_run: bool, as_json: bool) -> None:
     """Start the campaign in a TOML file, on the devices that match its selection now.
 
@@ -103,11 +103,11 @@ def _add_change(change: ChangeByHand, text: str, short_help: str | None = None) 
     @campaign.command(change, help=f"{text}\n\nExample: edgemeter fleet campaign {change} autumn", short_help=short_help)
     @click.argument("name")
     @change_options
-    def command(name: str, folder: FleetFolder, *, dry_run: bool, as_json: bool) -> None:
-        with open_registry(folder, read_only=dry_run) as registry:
-            outcome = change_campaign(registry, name, change, time.time_ns(), is_dry_run=dry_run)
+    def command(name: str, folder: FleetFolder, *, as_json: bool) -> None:
+        with open_registry(folder) as registry:
+            outcome = change_campaign(registry, name, change, time.time_ns())
         if as_json:
-            print_json({"campaign": name, "done": outcome, "dry_run": dry_run})
+            print_json({"campaign": name, "done": outcome})
         else:
             click.echo(f"{name}: {outcome}")
 

@@ -80,26 +80,24 @@ def show(device: str, folder: FleetFolder, *, form: Format | None) -> None:
 @click.command()
 @devices_argument
 @change_options
-def clear(devices: tuple[str, ...], folder: FleetFolder, *, dry_run: bool, as_json: bool) -> None:
+def clear(devices: tuple[str, ...], folder: FleetFolder, *, as_json: bool) -> None:
     """End the ban of devices (names or selections).
 
     Example: edgemeter fleet clear pi5-01
     """
     parsed = selecting.parse(" | ".join(f"({name})" for name in devices))
     now_ns = time.time_ns()
-    with open_registry(folder, read_only=dry_run) as registry:
+    with open_registry(folder) as registry:
         matching = [line.device.device for line in overview.read(folder, registry, now_ns) if parsed.fits(line.device)]
         if not matching:
             raise ConfigError(f"no device matches {' '.join(devices)!r}: `edgemeter fleet list` lists them")
         banned = active_bans(registry, now_ns).keys() & set(matching)
-        if not dry_run:
-            with registry.transaction() as statements:
-                for device in banned:
-                    end_ban(statements, device)
+        with registry.transaction() as statements:
+            for device in banned:
+                end_ban(statements, device)
     outcomes = {device: "its ban is ended" if device in banned else None for device in matching}
     if as_json:
-        print_json({"devices": [{"device": device, "done": text, "dry_run": dry_run} for device, text in outcomes.items()]})
+        print_json({"devices": [{"device": device, "done": text} for device, text in outcomes.items()]})
         return
     for device, text in outcomes.items():
-        would = "would be so: " if dry_run and text else ""
-        click.echo(f"{device}: {would}{text or 'it is not banned'}")
+        click.echo(f"{device}: {text or 'it is not banned'}")

@@ -54,9 +54,8 @@ from edgemeter.provisioning.registry.registry import Registry
     envvar="EDGEMETER_CA_PASSPHRASE_FILE",
     help="File whose first line protects ca.key; later commands and the service need it in this variable, or ask. Default: none.",
 )
-@dry_run_option
 @json_option
-def init(folder: FleetFolder, *, dry_run: bool, as_json: bool, **options: Any) -> None:
+def init(folder: FleetFolder, *, as_json: bool, **options: Any) -> None:
     """Create the fleet's authority, certificates, release key and broker configuration; existing files are kept.
 
     Example: edgemeter fleet init --broker broker.example --broker-name 192.0.2.10
@@ -69,18 +68,17 @@ def init(folder: FleetFolder, *, dry_run: bool, as_json: bool, **options: Any) -
         os.environ[AUTHORITY_VARIABLE] = str(options["ca_passphrase_file"])
     made_steps = []
     for step in init_steps(folder, InitOptions(**options), datetime.now(timezone.utc)):
-        if not dry_run:
-            step.make()
+        step.make()
         made_steps.append(step)
         if not as_json:
-            click.echo(f"{'would make' if dry_run else 'made'} {step.path}: {step.why}")
-    notes = [] if dry_run else after_init(folder, made_steps)
+            click.echo(f"made {step.path}: {step.why}")
+    notes = after_init(folder, made_steps)
     if as_json:
         files = [{"path": str(step.path), "why": step.why} for step in made_steps]
-        print_json({"folder": str(folder.path), "dry_run": dry_run, "made": files})
+        print_json({"folder": str(folder.path), "made": files})
     elif not made_steps:
         click.echo(f"nothing to make: the fleet in {str(folder.path)!r} is complete")
-    elif not dry_run:
+    else:
         click.echo("start broker, service and collector, now and with the system:", err=True)
         for line in install_lines(folder):
             click.echo(f"  {line}", err=True)
@@ -113,9 +111,8 @@ def sample(kind: str) -> None:
     default=".",
     help="Folder for the join files. Default: the current one.",
 )
-@dry_run_option
 @json_option
-def token(devices: tuple[str, ...], folder: FleetFolder, hours: float, out: Path, *, dry_run: bool, as_json: bool) -> None:
+def token(devices: tuple[str, ...], folder: FleetFolder, hours: float, out: Path, *, as_json: bool) -> None:
     """Create a one-time enrolment token for each device and write its join file; a previous token of the device ends.
 
     Example: edgemeter fleet token pi5-01 pi5-02 --hours 48 --output cards
@@ -125,9 +122,6 @@ def token(devices: tuple[str, ...], folder: FleetFolder, hours: float, out: Path
         names = list(dict.fromkeys(devices))
         for device in names:
             admission.check_device_name(device, registry)
-        if dry_run:
-            click.echo(f"would make a token for {', '.join(names)}, valid for {hours:g} h")
-            return
         signing = broker_files.authority(folder)
         results: dict[str, Invitation | EdgemeterError] = {}
         for device in names:
@@ -181,29 +175,27 @@ def requests(ctx: click.Context, /, folder: FleetFolder, *, form: Format | None)
 @devices_argument
 @folder_option
 @click.option("--as", "name", metavar="NAME", help="Name for the board. Required for a copied card.")
-@dry_run_option
 @json_option
-def accept(devices: tuple[str, ...], folder: FleetFolder, name: str | None, *, dry_run: bool, as_json: bool) -> None:
+def accept(devices: tuple[str, ...], folder: FleetFolder, name: str | None, *, as_json: bool) -> None:
     """Approve pending certificate requests, by device or request; re-admit revoked devices.
 
     Example: edgemeter fleet requests accept pi5-01
     """
     if name is not None and len(devices) > 1:
         raise click.UsageError("--as names one board: accept one at a time")
-    _decide_each(folder, devices, lambda registry, device: admission.accept(registry, device, name), dry_run=dry_run, as_json=as_json)
+    _decide_each(folder, devices, lambda registry, device: admission.accept(registry, device, name), as_json=as_json)
 
 
 @requests.command(short_help="Reject pending certificate requests.")
 @devices_argument
 @folder_option
-@dry_run_option
 @json_option
-def reject(devices: tuple[str, ...], folder: FleetFolder, *, dry_run: bool, as_json: bool) -> None:
+def reject(devices: tuple[str, ...], folder: FleetFolder, *, as_json: bool) -> None:
     """Reject pending certificate requests, by device or request: their tokens end.
 
     Example: edgemeter fleet requests reject pi5-01
     """
-    _decide_each(folder, devices, admission.reject, dry_run=dry_run, as_json=as_json)
+    _decide_each(folder, devices, admission.reject, as_json=as_json)
 
 
 @click.command()
@@ -224,7 +216,12 @@ def revoke(devices: tuple[str, ...], folder: FleetFolder, reason: str, *, dry_ru
 
 
 def _decide_each(
-    folder: FleetFolder, names: tuple[str, ...], decide: Callable[[Registry, str], AdmissionDecision], *, dry_run: bool, as_json: bool
+    folder: FleetFolder,
+    names: tuple[str, ...],
+    decide: Callable[[Registry, str], AdmissionDecision],
+    *,
+    as_json: bool,
+    dry_run: bool = False,
 ) -> None:
     signing = broker_files.authority(folder)
     decisions = []

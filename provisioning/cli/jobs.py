@@ -17,9 +17,9 @@ from edgemeter.agent.base.terminal import print_text
 from edgemeter.agent.contract import suite as suites
 from edgemeter.provisioning.cli.options import (
     change_options,
-    dry_run_option,
     folder_option,
     print_notes,
+    rehearsed_options,
     rows_json_option,
     selection_option,
 )
@@ -56,7 +56,7 @@ MOST_RUN_LINES = 20
 @click.option(
     "--wait/--detach", "waits", default=True, help="Wait until all have ended (exit 1 when one failed), or return at once. Default: wait."
 )
-@change_options
+@rehearsed_options
 def run(
     suite: Path,
     selection: str,
@@ -114,7 +114,6 @@ def schedule(
     cron: str | None,
     end: bool,
     waits: bool,
-    dry_run: bool,
     as_json: bool,
 ) -> None:
     """Have devices measure a suite on a schedule of their own, even while they are offline for weeks.
@@ -126,17 +125,12 @@ def schedule(
     ordering.check_schedule(name, cron, suite, is_end=end)
     if suite is not None:
         suites.read_file(suite)
-    with open_registry(folder, read_only=dry_run) as registry:
+    with open_registry(folder) as registry:
         picked = ordering.pick(folder, registry, selection)
-        work, notes = ordering.schedule_work(folder, name, cron, suite, is_dry_run=dry_run)
+        work, notes = ordering.schedule_work(folder, name, cron, suite)
         print_notes((*picked.notes, *notes, *server_issues(folder, time.time_ns())))
         title = f"schedule {name}: {cron or 'end'}"
-        if dry_run and as_json:
-            print_json({"schedule": name, "cron": cron, "devices": picked.names})
-        elif dry_run:
-            print_would_order(picked.names, title)
-        else:
-            order(folder, registry, NewJob(work, title, SCHEDULE_TIMEOUT_S), picked.targets, waits=waits, as_json=as_json)
+        order(folder, registry, NewJob(work, title, SCHEDULE_TIMEOUT_S), picked.targets, waits=waits, as_json=as_json)
 
 
 @click.command()
@@ -180,22 +174,16 @@ def jobs(job: str | None, folder: FleetFolder, *, device: str | None, follows: b
 @click.command()
 @click.argument("job")
 @click.argument("device", required=False)
-@dry_run_option
 @folder_option
-def cancel(job: str, device: str | None, folder: FleetFolder, *, dry_run: bool) -> None:
+def cancel(job: str, device: str | None, folder: FleetFolder) -> None:
     """Cancel a job on all its devices or on one; a run in progress stops and publishes nothing.
 
     Example: edgemeter fleet cancel measure-20261120-124500-3fa21c pi5-01
     """
-    with open_registry(folder, read_only=dry_run) as registry:
+    with open_registry(folder) as registry:
         name = kept.find_by_prefix(registry, job).job
         if device is not None and find_execution(registry, name, device) is None:
             raise ConfigError(f"job {name!r} does not include device {device!r}: `edgemeter fleet jobs {name}` lists its devices")
-        if dry_run:
-            for execution in executions_of_job(registry, name):
-                if not execution.is_final and device in {None, execution.device}:
-                    click.echo(f"{execution.device}: would be cancelled ({execution.state})")
-            return
         touched = kept.cancel(registry, name, device, time.time_ns())
     for execution in touched:
         click.echo(f"{execution.device}: {'cancelled' if execution.is_final else 'cancelling'}")

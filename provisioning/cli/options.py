@@ -30,8 +30,9 @@ folder_option = click.option(
     callback=_folder,
     help="Folder of the fleet. Default: $EDGEMETER_FLEET_FOLDER, else `fleet` in edgemeter's data folder.",
 )
-# What every command that changes something takes.
-change_options = options.added(dry_run_option, json_option, folder_option)
+# What every command that orders something takes, and those among them of which many boards are the object.
+change_options = options.added(json_option, folder_option)
+rehearsed_options = options.added(dry_run_option, json_option, folder_option)
 
 
 def selection_option(purpose: str, otherwise: str | None = None) -> Callable[[_Command], _Command]:

@@ -13,7 +13,6 @@ from edgemeter.agent.base.documents import json_document, print_json
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.base.tables import Format, console_for, print_data
 from edgemeter.agent.base.terminal import print_text
-from edgemeter.agent.contract.orders import version_key
 from edgemeter.provisioning.cli.options import FILE, folder_option, json_option, rows_json_option
 from edgemeter.provisioning.identity import release_keys
 from edgemeter.provisioning.inventory.fleet_file import open_registry
@@ -36,19 +35,14 @@ def release() -> None:
 
 @release.command(short_help="Verify releases and add them to the fleet.")
 @click.argument("paths", metavar="RELEASE...", type=click.Path(path_type=Path), nargs=-1, required=True)
-@click.option("--dry-run", is_flag=True, help="Verify the releases, and add nothing.")
 @json_option
 @folder_option
-def add(paths: tuple[Path, ...], folder: FleetFolder, *, dry_run: bool, as_json: bool) -> None:
+def add(paths: tuple[Path, ...], folder: FleetFolder, *, as_json: bool) -> None:
     """Verify releases with the fleet's key and add them to those that `edgemeter fleet update` installs.
 
     Example: edgemeter fleet release add edgemeter-1.2.0-pi5.tar
     """
     verified = [releases.inspect_release(folder, path) for path in paths]
-    if dry_run:
-        for release in verified:
-            click.echo(f"would add {release.manifest.version} for {release.manifest.board}: {release.path}", err=as_json)
-        return
     with open_registry(folder) as registry:
         added = [releases.add_release(folder, registry, release) for release in verified]
     if as_json:
@@ -98,9 +92,8 @@ def rotate(folder: FleetFolder, *, public_key: Path | None, finishes: bool, even
 
 @release.command()
 @click.argument("version", required=False)
-@click.option("--dry-run", is_flag=True, help="Check the version, and change nothing.")
 @folder_option
-def lowest(version: str | None, folder: FleetFolder, *, dry_run: bool) -> None:
+def lowest(version: str | None, folder: FleetFolder) -> None:
     """Show or set the lowest release that devices install.
 
     It holds even for `--even-if older`, and travels in the next release that you build, under its signature.
@@ -109,9 +102,6 @@ def lowest(version: str | None, folder: FleetFolder, *, dry_run: bool) -> None:
     """
     if version is None:
         click.echo(release_keys.read_keys(folder.release_public_key).lowest or "any release")
-    elif dry_run:
-        version_key(version)
-        click.echo(f"would let devices refuse releases before {version}")
     else:
         keys = release_keys.set_lowest(folder, version)
         click.echo(
@@ -214,8 +204,7 @@ def _print_built(built: "BuiltRelease", target: "ReleaseTarget", *, dry_run: boo
 @click.argument("path", metavar="RELEASE", type=FILE)
 @click.option("--signing-key-file", "key", type=FILE, help="Key to sign with. Default: release.key in the fleet folder.")
 @click.option("-o", "--output", "out", type=FILE, help="Output file. Default: the input file.")
-@click.option("--dry-run", is_flag=True, help="Check the release and the key, and write nothing.")
-def sign(folder: FleetFolder, path: Path, key: Path | None, out: Path | None, *, dry_run: bool) -> None:
+def sign(folder: FleetFolder, path: Path, key: Path | None, out: Path | None) -> None:
     """Sign a release that was built where the release key is not; needs no network and no fleet folder.
 
     Example: edgemeter fleet release sign edgemeter-pi5.tar --signing-key-file /media/stick/release.key
@@ -224,12 +213,8 @@ def sign(folder: FleetFolder, path: Path, key: Path | None, out: Path | None, *,
     from edgemeter.provisioning.release.build import sign_release
 
     unsigned = manifest.unsigned_release(path)
-    used = key or folder.release_key
-    if dry_run:
-        manifest.sign(unsigned.document, used)
-    else:
-        sign_release(path, used, out)
-    click.echo(f"{'would sign' if dry_run else 'signed'} {unsigned.manifest.version} for {unsigned.manifest.board}: {out or path}")
+    sign_release(path, key or folder.release_key, out)
+    click.echo(f"signed {unsigned.manifest.version} for {unsigned.manifest.board}: {out or path}")
 
 
 @release.command(short_help="Verify a release's signature and hashes.")

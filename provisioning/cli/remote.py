@@ -12,7 +12,7 @@ from edgemeter.agent.base.errors import DONE, FAILED, ConfigError
 from edgemeter.agent.base.options import FiniteRange
 from edgemeter.agent.base.tables import console_for
 from edgemeter.agent.contract.orders import Doctor, Logs, Restart, Work
-from edgemeter.provisioning.cli.jobs import follow, print_would_order
+from edgemeter.provisioning.cli.jobs import follow
 from edgemeter.provisioning.cli.options import change_options, devices_argument, print_notes
 from edgemeter.provisioning.health.server_status import server_issues
 from edgemeter.provisioning.inventory import fleet_file
@@ -39,7 +39,7 @@ _timeout_option = click.option(
 @devices_argument
 @_timeout_option
 @change_options
-def doctor(devices: tuple[str, ...], folder: FleetFolder, *, timeout_s: float, dry_run: bool, as_json: bool) -> None:
+def doctor(devices: tuple[str, ...], folder: FleetFolder, *, timeout_s: float, as_json: bool) -> None:
     """Run `edgemeter doctor` on devices (names or selections) and print their reports.
 
     Example: edgemeter fleet doctor pi5-01
@@ -48,7 +48,7 @@ def doctor(devices: tuple[str, ...], folder: FleetFolder, *, timeout_s: float, d
 
     written = fleet_file.read_if_present(folder)
     print_notes(broker_warnings((written and written.server) or ServerEntry(broker="")))
-    _ask(folder, devices, Doctor(), "doctor", timeout_s, as_json=as_json, is_dry_run=dry_run)
+    _ask(folder, devices, Doctor(), "doctor", timeout_s, as_json=as_json)
 
 
 @click.command()
@@ -56,12 +56,12 @@ def doctor(devices: tuple[str, ...], folder: FleetFolder, *, timeout_s: float, d
 @click.option("--lines", type=click.IntRange(1, 2000), default=200, show_default=True, help="Number of lines at most.")
 @_timeout_option
 @change_options
-def logs(devices: tuple[str, ...], folder: FleetFolder, *, lines: int, timeout_s: float, dry_run: bool, as_json: bool) -> None:
+def logs(devices: tuple[str, ...], folder: FleetFolder, *, lines: int, timeout_s: float, as_json: bool) -> None:
     """Print the last log lines of the agents on devices (names or selections).
 
     Example: edgemeter fleet logs pi5-01 --lines 50
     """
-    _ask(folder, devices, Logs(lines=lines), "logs", timeout_s, as_json=as_json, is_dry_run=dry_run)
+    _ask(folder, devices, Logs(lines=lines), "logs", timeout_s, as_json=as_json)
 
 
 @click.command()
@@ -71,27 +71,21 @@ def logs(devices: tuple[str, ...], folder: FleetFolder, *, lines: int, timeout_s
     "--timeout", "timeout_s", type=FiniteRange(1, 86_400), default=RESTART_TIMEOUT_S, show_default=True, help="Time limit, in seconds."
 )
 @change_options
-def restart(devices: tuple[str, ...], folder: FleetFolder, *, board: bool, timeout_s: float, dry_run: bool, as_json: bool) -> None:
+def restart(devices: tuple[str, ...], folder: FleetFolder, *, board: bool, timeout_s: float, as_json: bool) -> None:
     """Restart the agent of devices (names or selections), or reboot the boards; never during a run.
 
     Example: edgemeter fleet restart pi5-01 --reboot
     """
     work = Restart(what="board" if board else "agent")
-    _ask(folder, devices, work, f"restart {work.what}", timeout_s, as_json=as_json, is_dry_run=dry_run)
+    _ask(folder, devices, work, f"restart {work.what}", timeout_s, as_json=as_json)
 
 
-def _ask(folder: FleetFolder, names: Sequence[str], work: Work, title: str, timeout_s: float, *, as_json: bool, is_dry_run: bool) -> None:
+def _ask(folder: FleetFolder, names: Sequence[str], work: Work, title: str, timeout_s: float, *, as_json: bool) -> None:
     from edgemeter.provisioning.jobs import ordering
 
-    with open_registry(folder, read_only=is_dry_run) as registry:
+    with open_registry(folder) as registry:
         picked = ordering.pick(folder, registry, " | ".join(_selection(name) for name in names))
         print_notes((*picked.notes, *server_issues(folder, time.time_ns())))
-        if is_dry_run and as_json:
-            print_json({"order": title, "devices": picked.names, "dry_run": True})
-            return
-        if is_dry_run:
-            print_would_order(picked.names, title)
-            return
         with registry.transaction() as connection:
             job = jobs.add(connection, NewJob(work, title, timeout_s), picked.targets, time.time_ns())
         ended = follow(folder, registry, job, f"`edgemeter fleet jobs {job} --answers` shows the answers")

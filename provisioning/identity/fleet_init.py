@@ -80,6 +80,9 @@ def init_steps(folder: FleetFolder, options: InitOptions, now: datetime) -> Iter
     require_extra("sign", "a fleet's certificates need the library cryptography", "cryptography")
     described_as = planned_fleet_file(folder, options)
     server = described_as.server or ServerEntry(broker=options.broker or "")
+    if options.release_public_key is not None:
+        # A file without a key is refused before anything is made.
+        first_keys(options.release_public_key)
     for path, why in ((folder.path, "the fleet's folder"), (config.home(), "for the collector's ledger")):
         if not path.exists():
             yield InitStep(path, why, lambda path=path: _make_folder(path))  # type: ignore[misc]

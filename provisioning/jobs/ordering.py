@@ -73,11 +73,9 @@ def check_schedule(name: str, cron: str | None, suite: Path | None, *, is_end: b
     cron_times.parse(cron)
 
 
-def schedule_work(
-    folder: FleetFolder, name: str, cron: str | None, suite: Path | None, *, is_dry_run: bool = False
-) -> tuple[Schedule, tuple[str, ...]]:
+def schedule_work(folder: FleetFolder, name: str, cron: str | None, suite: Path | None) -> tuple[Schedule, tuple[str, ...]]:
     """Return the order, and notes on it; without a suite it ends the schedule. Raises EdgemeterError as `packing.pack_file`."""
     if suite is None:
         return Schedule(name=name), ()
-    packed = pack(folder, suite, is_dry_run=is_dry_run)
+    packed = pack(folder, suite)
     return Schedule(name=name, cron=cron or "", work=packed.work), packed.notes

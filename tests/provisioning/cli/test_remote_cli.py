@@ -16,8 +16,6 @@ from edgemeter.provisioning.cli.main import fleet
 from edgemeter.provisioning.registry import devices, jobs
 from edgemeter.provisioning.registry.devices import Device
 from edgemeter.provisioning.registry.registry import Registry
-from tests.fixtures.rows import table_row
-from tests.provisioning import folder_bytes
 
 
 class Answering:
@@ -105,16 +103,7 @@ def test_a_device_that_fails_states_why_and_the_command_fails(service, tmp_path)
     assert set(service.works) == {Logs(lines=50)}
 
 
-def test_a_rehearsal_asks_nobody(service, tmp_path):
-    """Who would be asked, in words and in JSON; the registry stays as it is to the byte."""
-    before = folder_bytes.read(tmp_path)
-    for command, title in (("doctor", "doctor"), ("logs", "logs"), ("restart", "restart agent")):
-        with table_row(command):
-            text, status, _ = called(tmp_path, command, "board=pi5", "--dry-run")
-            assert (text, status) == (f"would order pi-1: {title}\nwould order pi-2: {title}\n", 0)
-            text, status, _ = called(tmp_path, command, "board=pi5", "--dry-run", "--json")
-            assert (json.loads(text), status) == ({"order": title, "devices": ["pi-1", "pi-2"], "dry_run": True}, 0)
-            assert folder_bytes.read(tmp_path) == before
-            assert (jobs.latest(service.registry), service.works) == ([], [])
+def test_a_board_is_rebooted(service, tmp_path):
+    """Instead of its agent."""
     assert called(tmp_path, "restart", "pi-1", "--reboot")[1] == 0
     assert service.works == [Restart(what="board")]

@@ -65,15 +65,6 @@ def test_a_device_that_can_have_no_token_stops_no_other(lab, tmp_path):
     assert {token.device for token in certificates.open_tokens(lab.registry, time.time_ns())} == {"pi-1", "pi-2", "pi-3"}
 
 
-def test_a_dry_run_makes_no_token(lab, tmp_path):
-    """No file, no claim, no device; and nobody waits in a new fleet."""
-    assert json.loads(lab.run("requests", "--json")) == []
-    lab.run("token", "pi-1", "--output", tmp_path / "cards", "--dry-run")
-    assert not (tmp_path / "cards").exists()
-    assert certificates.open_tokens(lab.registry, 0) == []
-    assert devices.find(lab.registry, "pi-1") is None
-
-
 def test_the_inventory_states_what_is_expected(lab):
     """Serial, board and tags of fleet.toml come along."""
     with lab.folder.fleet_file.open("a") as file:

@@ -54,13 +54,6 @@ def test_a_release_key_beside_the_service_is_for_trials(tmp_path):
     assert "for trials" not in run_fleet(tmp_path / "fleet", "init", *options).stderr
 
 
-def test_a_dry_run_makes_nothing_and_lists_what_would_be_made(tmp_path):
-    """As many lines as the run makes."""
-    text = run(tmp_path / "f", "--broker", "broker.example", "--dry-run")
-    assert not (tmp_path / "f").exists()
-    assert len(text.splitlines()) == len(run(tmp_path / "f", "--broker", "broker.example").splitlines())
-
-
 def test_a_new_name_renews_the_brokers_certificate_alone(tmp_path):
     """It holds the old names too."""
     folder = tmp_path / "f"

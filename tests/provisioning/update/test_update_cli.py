@@ -95,10 +95,8 @@ def world(tmp_path):
 
 
 def test_a_release_that_is_added_is_content_and_listed(world):
-    """Twice is once; a dry run keeps nothing."""
+    """Twice is once."""
     release = world.board.release("2.0", manifest=FITS)
-    assert "would add 2.0 for pi5" in world.call("release", "add", release, "--dry-run").output
-    assert json.loads(world.call("release", "list", "--json").output) == []
     for _ in range(2):
         (added,) = json.loads(world.call("release", "add", release, "--json").output)
     (listed,) = json.loads(world.call("release", "list", "--json").output)
