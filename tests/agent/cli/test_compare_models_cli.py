@@ -20,17 +20,6 @@ def run(*arguments, **settings):
 
 
 @pytest.mark.slow
-def test_a_model_against_itself_prints_both_sides_and_a_verdict(tmp_path):
-    """Two runs a side: table, ratio, interval, verdict, and in JSON the same with the records."""
-    replay_case(tmp_path, "a", 1.0)
-    result = run(tmp_path / "a.replay.json", tmp_path / "a.replay.json", "--repeats", 2, "--mode", "rapid")
-    assert result.returncode == 0, result.stderr
-    assert "a.replay.json" in result.stdout
-    assert "not settled: latency (" in result.stdout or "B is as fast as A within 3%" in result.stdout
-    assert "no accuracy: no photographs were given" in result.stdout
-
-
-@pytest.mark.slow
 @pytest.mark.alone
 def test_suites_of_one_case_are_compared_and_given_as_json(tmp_path):
     """A.toml and B.toml may differ in anything; the records of all runs are in the document."""
@@ -97,34 +86,6 @@ def test_two_language_models_are_compared_by_their_two_rates_and_their_perplexit
     assert {difference["figure"] for difference in document["contrasts"][0]["differences"]} == {"ttft", "tpot", "energy", "perplexity"}
     assert {run["generation"]["model"]["kv_type"] for run in document["runs"]} == {"f32"}
     assert "[4/4]" in result.stderr
-
-
-@pytest.mark.slow
-@pytest.mark.needs(module="xllamacpp")
-def test_language_models_answer_the_same_questions(tmp_path):
-    """The shipped ones, by name: speed, score and perplexity in one table, and the reason why there is no energy of an answer."""
-    names = [SHIPPED_FOLDER.parent / "language" / f"edgemeter-notes_{bits}.gguf" for bits in ("q4_0", "q8_0")]
-    options = (
-        "--prompts",
-        "edgemeter-questions",
-        "--subset",
-        20,
-        "--output-tokens",
-        12,
-        "--mode",
-        "rapid",
-        "--repeats",
-        2,
-        "--power",
-        "none",
-    )
-    result = run(*names, *options, env=os.environ | {"EDGEMETER_HOME": str(tmp_path), "COLUMNS": "200"})
-    assert result.returncode == 0, result.stderr
-    heading, *rows = [line for line in result.stdout.splitlines() if "TTFT ms" in line or "edgemeter-questions, at most 12 tokens" in line]
-    assert "exact match" in heading
-    assert [row.split()[0] for row in rows] == ["A", "B"]
-    assert all(" 1.0000 " in row for row in rows)
-    assert "no energy per correct answer: " in result.stdout
 
 
 @pytest.mark.long

@@ -11,7 +11,6 @@ from edgemeter.agent.cli import sensor_checks
 from edgemeter.agent.cli import sensors as cli_sensors
 from edgemeter.agent.cli.sensors import sensors
 from edgemeter.agent.power import detect
-from edgemeter.agent.power.detect import DetectedSensor
 from tests.fixtures.tested_sensors import SENSORS, readings_of
 
 TRACE = {"id": "bench", "scope": "module", "excludes": ["fan"], "t_s": [0, 1], "power_w": [2.5, 2.5]}
@@ -80,14 +79,6 @@ def test_the_list_shows_watts_and_what_a_run_would_use(configuration):
     printed = run("--config", configuration, "--all").stdout
     assert "2.500" in printed
     assert "excludes" in printed
-
-
-def test_an_empty_list_names_the_option_that_shows_what_was_searched(monkeypatch):
-    """And not where that is shown."""
-    absent = [DetectedSensor("shelly", None, "no shelly is known: set address", is_absent=True)]
-    monkeypatch.setattr(detect, "detect_sensors", lambda _: absent)
-    assert "sensors --all" in run().stdout
-    assert "sensors --all" not in run("--all").stdout
 
 
 def test_the_sensors_that_the_configuration_names_are_what_a_run_would_use(configuration):

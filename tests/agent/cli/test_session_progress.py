@@ -6,7 +6,7 @@ import msgspec
 
 from edgemeter.agent.base.errors import MeasurementError
 from edgemeter.agent.cli.run_plan import announcement, expectation
-from edgemeter.agent.cli.session_progress import LINE_EVERY_S, SessionProgress, fitting
+from edgemeter.agent.cli.session_progress import LINE_EVERY_S, SessionProgress
 from edgemeter.agent.engine.job import Phase, RunProgress
 from edgemeter.agent.session.session import RunBegins, RunEnds
 from tests.fixtures.record_factory import make_record, make_steady
@@ -87,16 +87,6 @@ def test_a_terminal_of_any_width_shows_the_phase_and_its_time_on_one_line():
             assert ("[1/3]" in lines[-1]) == (width > 20)
             assert ("all: about" in lines[-1]) == (width >= 60)
             assert stream.getvalue().endswith("\r\x1b[K")
-
-
-def test_the_label_gives_way_first():
-    """Then the time of all, then the label."""
-    label, doing, all_left = "[1/3] shapes onnx 1 thread, repeat 1", "warm-up, at most 3 s left", "all: about 9 s left"
-    assert fitting(label, doing, all_left, 90) == f"{label}: {doing}, {all_left}"
-    assert fitting(label, doing, all_left, 70) == f"[1/3] shapes onnx 1 ..: {doing}, {all_left}"
-    assert fitting(label, doing, all_left, 45) == f"[1/3] shapes onn..: {doing}"
-    assert fitting(label, doing, all_left, 30) == doing
-    assert fitting(label, doing, all_left, 10) == doing[:10]
 
 
 def test_what_will_be_done_and_how_long_it_takes_is_one_line():

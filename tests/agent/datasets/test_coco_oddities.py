@@ -42,10 +42,8 @@ def test_areas_that_make_an_object_of_another_size_are_counted(tmp_path):
     runs = {"size": [100, 100], "counts": [1000, 1500, 7500]}
     for annotation, words in [
         (TRIANGLE, None),
-        ({**TRIANGLE, "area": 2000}, None),
         ({**TRIANGLE, "area": 3600}, None),
         ({**TRIANGLE, "area": 0}, "1 of 1 annotations have area 0 (first: id 1): each counts as a small object"),
-        ({**TRIANGLE, "area": 0.18}, "(first: id 1, area 0.18, outline 1800)"),
         ({**TRIANGLE, "area": 28800}, "(first: id 1, area 28800, outline 1800)"),
         ({**TRIANGLE, "segmentation": runs, "area": 800}, "(first: id 1, area 800, outline 1500)"),
         ({**TRIANGLE, "segmentation": runs, "area": 1400}, None),
@@ -54,7 +52,6 @@ def test_areas_that_make_an_object_of_another_size_are_counted(tmp_path):
         (bare, None),
         ({**bare, "area": 900}, None),
         ({**bare, "area": 100}, "(first: id 1, area 100, box 3600)"),
-        ({**bare, "area": 28800}, "(first: id 1, area 28800, box 3600)"),
     ]:
         with table_row(annotation):
             document = {

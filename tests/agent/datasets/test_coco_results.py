@@ -68,11 +68,8 @@ def test_what_cannot_be_scored_is_refused(tmp_path, truth):
         ({"category_id": 1}, r"1 of 2 detections are of categories that the annotations do not have \(1\).* not class indices"),
         ({"bbox": [20, 20, -10, 5]}, r"1 of 2 detections have a negative width or height .*bbox is x, y, width, height"),
         ({"score": "0.9"}, r"Expected `float`, got `str` - at `\$\[1\]\.score`"),
-        ({"score": None}, r"Expected `float`, got `null`"),
         ({"score": float("nan")}, r"NaN at byte \d+ is not a number"),
-        ({"score": float("inf")}, r"Infinity at byte \d+ is not a number"),
         ({"bbox": [1, 2, 3]}, r"at `\$\[1\]\.bbox`"),
-        ({"image_id": "100"}, r"at `\$\[1\]\.image_id`"),
     ]:
         with table_row(changes), pytest.raises(ConfigError, match=words) as refusal:
             read(tmp_path, truth, [detection(), detection(**changes)])

@@ -7,7 +7,6 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from edgemeter.agent.base import errors
 from edgemeter.agent.base.errors import ConfigError, UnavailableError
 from edgemeter.agent.recognition import metadata
 from edgemeter.agent.runtimes import TensorInfo, adapter
@@ -97,25 +96,12 @@ def test_floats_in_the_precision_that_an_accelerator_chooses_are_not_called_the_
     assert loaded.precision == recorded
 
 
-def test_errors_come_on_one_line_and_not_endless():
-    """Messages of C++ libraries are long and have many lines."""
-    assert errors.one_line(ValueError("a\n  b\n")) == "a b"
-    assert errors.one_line(ValueError()) == "ValueError"
-    assert len(errors.one_line(ValueError("x" * 1000))) == 300
-
-
 def test_an_open_dimension_takes_any_size():
     """None stands for a size that the model leaves open."""
     declared = TensorInfo("images", (None, 3, None, 8), "uint8")
     adapter.check_inputs([np.zeros((2, 3, 5, 8), np.uint8)], [declared])
     with pytest.raises(ConfigError):
         adapter.check_inputs([np.zeros((2, 4, 5, 8), np.uint8)], [declared])
-
-
-def test_the_message_names_what_is_expected_and_what_was_given():
-    """Both in the same words."""
-    with pytest.raises(ConfigError, match=r"input 'images' takes uint8 \[\?, 8\], got float32 \[2, 8\]"):
-        adapter.check_inputs([np.zeros((2, 8), np.float32)], [TensorInfo("images", (None, 8), "uint8")])
 
 
 ULTRALYTICS = """\

@@ -225,14 +225,6 @@ def test_the_debian_package_shows_clock_and_version(models, tmp_path, variant):
     assert described(library, tmp_path) == f"(clock='{variant}', package='{package}', version='BuildLabel(N/A), RuntimeVersion(14)')"
 
 
-def test_operators_are_counted(models):
-    """One was compiled, one was left to the CPU."""
-    file = tflite_file.read_tflite(models / "edgetpu.tflite")
-    assert (file.custom_uses, file.builtin_uses) == ({"edgetpu-custom-op": 1}, 1)
-    file = tflite_file.read_tflite(models / "litert.tflite")
-    assert (file.custom_uses, file.builtin_uses) == ({}, 2)
-
-
 GOOGLE = """
 import ctypes
 from ai_edge_litert.interpreter import load_delegate

@@ -2,7 +2,6 @@
 
 import importlib.util
 import io
-import json
 import subprocess
 import sys
 import warnings
@@ -161,20 +160,6 @@ class Best(torch.nn.Module):
         return x[torch.ops.torchvision.nms(x[:, :4], x[:, 4], 0.5)]
 torch.jit.trace(Best(), torch.zeros(2, 5)).save(sys.argv[1])
 """
-RUN = """
-import json, sys
-from pathlib import Path
-import numpy as np
-from edgemeter.agent.runtimes import Options
-from edgemeter.agent.runtimes.pytorch import PyTorch
-runtime = PyTorch()
-facts = {}
-for path in sys.argv[1:]:
-    imported = dict(runtime.load(Path(path), Options()).facts)
-    facts[path] = ["torchvision" in sys.modules, imported]
-runtime.bind([np.float32([[0, 0, 1, 1, 0.25], [0, 0, 1, 1, 0.75]])])()
-print(json.dumps([facts, runtime.outputs()[0].tolist()]))
-"""
 
 
 def python(folder, program, *arguments):
@@ -192,25 +177,6 @@ def calling(tmp_path_factory):
     (folder / "torchvision.py").write_text(STAND_IN)
     python(folder, MAKE, folder / "best.pt")
     return folder / "best.pt"
-
-
-@pytest.mark.long
-@pytest.mark.slow
-def test_torchvision_is_imported_for_the_file_that_calls_it(models, calling):
-    """Not for another one; its version stands beside what was loaded, and the operator runs."""
-    plain = models / "pytorch_nested.pt"
-    facts, best = json.loads(python(calling.parent, RUN, plain, calling))
-    assert facts[str(plain)] == [False, {}]
-    assert facts[str(calling)] == [True, {"torchvision": "0.0-stand-in"}]
-    assert best == [[0, 0, 1, 1, 0.75]]
-
-
-@pytest.mark.slow
-def test_without_torchvision_the_error_names_it(runtime, calling, monkeypatch):
-    """What to install, not that an operator is unknown."""
-    monkeypatch.setitem(sys.modules, "torchvision", None)
-    with pytest.raises(UnavailableError, match=r"calls operators of torchvision, which is not installed: pip install 'edgemeter\[torch\]'"):
-        runtime.load(calling, Options())
 
 
 def test_a_torchvision_that_does_not_fit_is_named(runtime, calling, monkeypatch, tmp_path):

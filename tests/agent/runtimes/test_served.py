@@ -318,8 +318,6 @@ INDEX = [{"name": f"m{number}", "version": "1", "state": "READY", "reason": ""} 
     [
         ('model = "yolo"', r"has no model 'yolo' \(.*\): it has m0, .*, m7 and 2 more; set model in"),
         ('model = "broken"', r"has the model 'broken', but it is not ready \(no weights\): wait"),
-        ('model = "unloaded"', r"has the model 'unloaded', but it is not ready \(not loaded\): wait"),
-        ('model = "m3"\nversion = "7"', r"has no version '7' of the model 'm3' \(.*\): it has 1; set version in"),
         ("", "does not serve exactly one model.*it has m0"),
     ],
 )
