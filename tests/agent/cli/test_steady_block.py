@@ -1,7 +1,6 @@
 """Facts about `edgemeter.agent.cli.steady_block`."""
 
 import io
-import re
 
 import pytest
 from rich.console import Console
@@ -75,26 +74,3 @@ def test_a_block_of_several_runs_states_what_all_of_them_missed_and_the_worst():
     assert "run bbbbbbbb" not in lines[begin]
     quiet = [make_record(id=name * 32, steady=make_steady(late=0, missed_ratio=0.0, effective=900)) for name in "ab"]
     assert not [text for text in printed(*quiet) if text.startswith("  all ")]
-
-
-def runs_with(misses, **changes):
-    """Return runs of 900 frames of which so many were missed one by one."""
-    return [
-        make_record(
-            id=f"{number}" * 32,
-            steady=make_steady(late=late, missed_ratio=late / 900, effective=900, bursts=late, longest_burst=min(late, 1)),
-            energy=None,
-            energy_reason="no sensor",
-            **changes,
-        )
-        for number, late in enumerate(misses)
-    ]
-
-
-def test_shares_of_runs_are_pooled_and_never_above_one():
-    """32 of 2,700 frames are 1.2%; runs that differ are worth fewer frames. The block says which run it is of."""
-    lines = printed(*runs_with([1, 1, 30]))
-    low, high = re.search(r"missed frames 1\.2% \(95% (\S+)% to (\S+)% over 3 runs\)", lines[0]).groups()
-    assert float(low) < 0.5
-    assert 2.5 < float(high) < 10
-    assert lines[block(lines, "one of 3:")].endswith("may wait; run 11111111, one of 3:")

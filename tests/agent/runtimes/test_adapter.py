@@ -39,12 +39,6 @@ def test_the_first_candidate_that_is_there_is_taken(make_module):
     assert (library.package, library.version) == ("numpy", version("numpy"))
 
 
-def test_the_order_of_candidates_decides(make_module):
-    """With both there, the fallback is not taken."""
-    first, second = make_module("first_library", "x = 1"), make_module("second_library", "x = 2")
-    assert adapter.load_library([LibraryCandidate(first, ("a",)), LibraryCandidate(second, ("b",))], "litert").module.x == 1
-
-
 def test_a_build_under_another_name_reports_its_own_version(make_module):
     """A vendor's wheel may carry no distribution that we know."""
     library = adapter.load_library([LibraryCandidate(make_module("vendor_library", "x = 1"), ("nobody-has-this",))], "onnx")
@@ -72,16 +66,10 @@ def test_a_library_that_is_there_but_broken_is_distinguished_from_an_absent_one(
         adapter.load_library([LibraryCandidate(broken, ("a",))], "litert")
 
 
-@pytest.mark.parametrize(
-    ("library", "remedy"),
-    [("libcudart.so.12", "the package that holds libcudart.so.12"), ("libgomp.so.1", "libgomp1")],
-)
-def test_a_missing_shared_object_is_one_line_that_names_what_to_install(make_module, library, remedy):
+def test_a_missing_shared_object_is_one_line_that_names_what_to_install(make_module):
     """PyTorch raises OSError where a CUDA library is missing, llama.cpp's wheel needs libgomp: pip brings neither."""
-    broken = make_module(
-        f"without_{library.partition('.')[0]}", f"raise OSError('{library}: cannot open shared object file: No such file')"
-    )
-    with pytest.raises(UnavailableError, match=rf"{library}.*; on Debian: sudo apt install {remedy}\Z"):
+    broken = make_module("without_libgomp", "raise OSError('libgomp.so.1: cannot open shared object file: No such file')")
+    with pytest.raises(UnavailableError, match=r"libgomp.so.1.*; on Debian: sudo apt install libgomp1\Z"):
         adapter.load_library([LibraryCandidate(broken, ("a",))], "torch")
 
 
@@ -143,11 +131,6 @@ def test_what_is_not_understood_is_nothing(tmp_path):
     for content in [b"", b"\xff\xfe\x00", b"[1, 2]", b": :\n- \n", b"names:\n" * 3, b"x" * (1 << 21)]:
         (tmp_path / "metadata.yaml").write_bytes(content)
         assert adapter.read_metadata(tmp_path) == {}, f"{content[:20]!r}"
-
-
-def test_without_a_file_nothing_is_reported(tmp_path):
-    """Most models have none."""
-    assert adapter.read_metadata(tmp_path) == {}
 
 
 def test_of_two_packages_that_bring_a_module_the_one_of_its_version_is_named(monkeypatch):

@@ -149,12 +149,6 @@ def test_what_is_left_to_the_cpu_is_recorded(runtime, models, monkeypatch):
     assert loaded.facts == {"operators_on_AzureExecutionProvider": "3", "operators_on_cpu": "2", "left_to_cpu": "Softmax 2"}
 
 
-def test_the_cpu_behind_a_provider_is_no_other_backend():
-    """ONNX Runtime adds it to any session: `cuda` and `cuda,cpu` are one run, under one name."""
-    assert onnx_runtime._asked("cuda,cpu") == onnx_runtime._asked("cuda") == ["CUDAExecutionProvider"]
-    assert onnx_runtime._asked("cpu") == ["CPUExecutionProvider"]
-
-
 @pytest.mark.parametrize(
     ("provider", "has_fallback", "facts"),
     [

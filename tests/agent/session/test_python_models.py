@@ -101,14 +101,6 @@ def test_a_module_is_found_beside_the_command(run, tmp_path):
     assert (record["model"]["name"], record["model"]["file"], record["model"]["sha256"]) == ("tiny", "zoo.nets:tiny", digest)
 
 
-def test_a_suite_names_a_file_beside_it(run, tmp_path):
-    """And the options of the factory."""
-    (tmp_path / "suites").mkdir()
-    (tmp_path / "suites" / "mine.py").write_text("def make(n): return (lambda x: x * int(n)), {'x': ('float32', (1, 4))}\n")
-    (tmp_path / "suites" / "s.toml").write_text('name = "s"\n[[case]]\nmodel = "mine.py:make"\noptions = {n = "3"}\n')
-    assert run("suites/s.toml")["runtime"]["options"] == {"n": "3"}
-
-
 @pytest.mark.parametrize(
     ("source", "text"),
     [
@@ -146,7 +138,7 @@ def test_the_hash_of_the_record_is_the_one_that_is_named(run, tmp_path):
     assert f"has sha256 {sha256}" in failure(tmp_path, MODEL, "--sha256", "0" * 64)
 
 
-@pytest.mark.parametrize("address", ["zoo.nets:make", "zoo:make", "alone:make"])
+@pytest.mark.parametrize("address", ["zoo.nets:make", "alone:make"])
 def test_a_module_of_a_home_is_found(run, tmp_path, monkeypatch, address):
     """Its package is opened, never the home; options of it may begin with ~."""
     monkeypatch.setenv("HOME", str(tmp_path))
@@ -154,17 +146,10 @@ def test_a_module_of_a_home_is_found(run, tmp_path, monkeypatch, address):
     (tmp_path / "zoo" / "layers.py").write_text("K = 2\n")
     source = "def make(data): return (lambda x: x * len(open(data).read())), {'x': ('float32', (1, 4))}\n"
     (tmp_path / "zoo" / "nets.py").write_text(f"from zoo.layers import K\n{source}")
-    (tmp_path / "zoo" / "__init__.py").write_text("from zoo.nets import make\n" if address == "zoo:make" else "")
+    (tmp_path / "zoo" / "__init__.py").write_text("")
     (tmp_path / "alone.py").write_text(source)
     record = run(address, "--option", "data=~/w.bin")
     assert record["runtime"]["options"] == {"data": str(tmp_path / "w.bin")}
-
-
-def test_code_without_its_factory_is_refused_with_what_to_add(tmp_path):
-    """A file of Python alone is no model."""
-    (tmp_path / "net.py").write_text("")
-    completed = edgemeter("run", "net.py", cwd=tmp_path, env={**os.environ, "EDGEMETER_HOME": str(tmp_path)})
-    assert "name the factory in it that returns the model, as net.py:make" in completed.stderr
 
 
 @pytest.mark.parametrize(
