@@ -10,7 +10,6 @@ import pytest
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.cli import main
 from tests.fixtures.command import edgemeter as run
-from tests.fixtures.replay_case import replay_case
 from tests.fixtures.rows import in_folders, table_row
 
 HEAVY = (
@@ -87,20 +86,6 @@ def test_wrong_usage_is_one_line_with_the_remedy(tmp_path):
             assert says in result.stderr
             assert "Traceback" not in result.stderr
             assert len(result.stderr.strip().splitlines()) == 1 or result.stderr.startswith("Usage:")
-
-
-@pytest.mark.slow
-def test_several_models_are_measured_in_turn_and_printed_as_one_table(tmp_path):
-    """By position and by --model, a path and a name alike: one suite, every repeat of each."""
-    replay_case(tmp_path, "a", 1.0)
-    replay_case(tmp_path, "b", 2.0)
-    options = ("--mode", "rapid", "--repeats", "2", "--output", "runs.json")
-    result = run("run", "a.replay.json", "--model", "b.replay.json", *options, cwd=tmp_path)
-    assert result.returncode == 0, result.stderr
-    assert "4 runs" in result.stdout
-    runs = json.loads((tmp_path / "runs.json").read_bytes())["runs"]
-    assert sorted(run["model"]["file"] for run in runs) == ["a.replay.json"] * 2 + ["b.replay.json"] * 2
-    assert {run["suite"] for run in runs} == {"2 models"}
 
 
 def test_an_error_cannot_steer_the_terminal(monkeypatch, capsys):

@@ -105,18 +105,6 @@ def test_each_kind_of_callable_is_measured():
             assert any("number of threads is not known" in note for note in judge(run, []).notes)
 
 
-@pytest.mark.slow
-@pytest.mark.torch
-def test_a_module_of_pytorch_states_its_threads():
-    """Called, and by its method; no reason is given then."""
-    import torch  # noqa: PLC0415 - its threads would not survive the fork
-
-    module = torch.nn.Linear(64, 64).eval()
-    for function in (module, module.forward):
-        run = run_of(function, torch.zeros(1, 64))
-        assert (run.runtime.threads, run.runtime.threads_reason) == (torch.get_num_threads(), None)
-
-
 def memoised():
     """Return a function that stores its results by itself, in a dictionary."""
     stored = {}

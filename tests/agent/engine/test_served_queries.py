@@ -40,41 +40,9 @@ def timed_entries(run, server):
     return [entry for entry in server.requests() if run.timed.start_ns <= entry["came_ns"] <= run.timed.end_ns]
 
 
-def mean_service_s(entries):
-    """Return how long the server took for a request once it had a place, by its own clock."""
-    return float(np.mean([entry["done_ns"] - entry["began_ns"] for entry in entries if entry["status"] == 200])) / 1e9
-
-
 def violated(run):
     """Return the rules on answers that a run violates."""
     return {rule.name for rule in RULES if rule.evidence(RunFacts(run, ()))}
-
-
-@pytest.mark.parametrize(("users", "places"), [(1, 2), (2, 2), (6, 2)])
-@pytest.mark.alone
-def test_users_in_a_closed_loop_are_served_as_little_s_law_has_it(tmp_path, users, places):
-    """With n users on k places of s seconds each, min(n, k) / s requests a second are answered, and each takes n over that."""
-    with paced_model_server(tmp_path, places=places, service_ms=SERVICE_MS) as server:
-        run = measured(server, concurrency=users, seconds=1.5)
-        entries = timed_entries(run, server)
-    raw = {series.name: samples.unpack(series) for series in run.samples}
-    begin_ns = run.timed.start_ns + max(raw.get("ramp_up_end", [0]))
-    end_ns = run.timed.start_ns + np.sort(raw["query_start"] + raw["latency"])[-users]
-    spans_ns = [(max(entry["came_ns"], begin_ns), min(entry["done_ns"], end_ns), entry["done_ns"] - entry["came_ns"]) for entry in entries]
-    logged_per_s = sum(max(end - begin, 0) / length for begin, end, length in spans_ns) * 1e9 / (end_ns - begin_ns)
-    # A query that is cut is a little longer for the client than for the server.
-    assert run.throughput_per_s == pytest.approx(logged_per_s, rel=0.1)
-    assert run.throughput_per_s <= 1.01 * min(users, places) / mean_service_s(entries)
-    # Little: the requests under way are those answered a second times how long each takes; a busy machine lets users pause in between.
-    in_line_s = np.mean([entry["done_ns"] - entry["came_ns"] for entry in entries[users if users > 1 else 0 :]]) / 1e9
-    assert in_line_s * 1e3 <= run.latency.mean_ms
-    assert run.throughput_per_s * run.latency.mean_ms / 1e3 <= 1.02 * users
-    assert (run.load.concurrency, run.load.in_flight_max, run.load.samples) == (users, users, len(entries))
-    assert len({entry["connection"] for entry in entries}) == users
-    assert (run.served.failed_queries, run.output_check.differing) == (0, 0)
-    assert run.output_check.compared > 0
-    ramp_up = [series for series in run.samples if series.name == "ramp_up_end"]
-    assert len(ramp_up) == (users > 1)
 
 
 def ends_in_line(arrivals, services, places):
@@ -226,17 +194,3 @@ def test_the_requests_of_arrivals_are_made_before_the_timed_part(tmp_path, monke
     begin = steps.index("read")
     assert "made" in steps[:begin]
     assert steps[begin : begin + 2] == ["read", "read"]
-
-
-@pytest.mark.alone
-def test_requests_within_their_limit_are_the_goodput(tmp_path):
-    """Of a line that is longer than the limit few are good: none that took longer by the server's log."""
-    with paced_model_server(tmp_path, service_ms=SERVICE_MS) as server:
-        for users, slo_ms in ((1, 60_000.0), (6, 30.0)):
-            run = measured(server, concurrency=users, seconds=1.0, slo=f"latency={slo_ms:g}ms")
-            (latency_ns,) = (samples.unpack(series) for series in run.samples if series.name == "latency")
-            goodput = run.served.goodput
-            assert goodput.good == (latency_ns <= slo_ms * 1e6).sum() == run.latency.count - goodput.missed["latency"]
-            assert goodput.good <= sum(entry["done_ns"] - entry["came_ns"] <= slo_ms * 1e6 for entry in timed_entries(run, server))
-            assert goodput.requests_per_s == pytest.approx(run.throughput_per_s * goodput.good_ratio, rel=0.2, abs=2.0)
-            assert goodput.good_ratio == 1.0 if users == 1 else goodput.good_ratio < 0.1

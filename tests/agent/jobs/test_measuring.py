@@ -1,6 +1,5 @@
 """What a job measures: photographs that came with the order, on the shipped detector, with a real runtime."""
 
-import hashlib
 import io
 
 import msgspec
@@ -36,27 +35,6 @@ def work(device, archive, name="scenes.zip", images="scenes.zip"):
     packed = device.hold(archive, name)
     data = Data(sha256=packed.sha256, size_bytes=packed.size_bytes, name=name)
     return Measure(suite=device.hold(f'{CASE}"{images}"\n'.encode(), "suite.toml"), data=(data,))
-
-
-@pytest.mark.long
-def test_photographs_of_an_order_give_accuracy(device, archive):
-    """The data set has the identity that it has on the server; a second job fetches and unpacks nothing."""
-    packed, data = archive
-    ordered = work(device, packed)
-    device.order(ordered)
-    assert device.final().state == "done", device.reports
-    wants = len(device.wants)
-    device.order(ordered, job="job-2")
-    assert device.final("job-2").state == "done"
-    assert len(device.wants) == wants
-    for record in records_in(device.home):
-        assert record["dataset"]["sha256"] == record["accuracy"]["dataset_sha256"] == data.sha256
-        assert (record["dataset"]["name"], record["dataset"]["subset"]["drawn_from"]) == ("images", data.subset.drawn_from)
-        assert 0 < record["accuracy"]["value"] <= 1
-        assert record["accuracy"]["images"] == SUBSET
-    contents = device.home / "content"
-    assert (contents / f"{hashlib.sha256(packed).hexdigest()}.data").is_dir()
-    assert not (contents / hashlib.sha256(packed).hexdigest()).exists()
 
 
 def test_an_archive_that_leads_elsewhere_rejects_the_order(device):

@@ -37,16 +37,6 @@ def test_a_model_from_outside_loads_and_runs(opened, realdata, name, file, decla
     assert [array.dtype.name for array in arrays] == [output.dtype for output in loaded.outputs]
 
 
-@pytest.mark.slow
-@pytest.mark.torch
-def test_a_torchscript_model_from_outside_loads_and_runs(opened, realdata):
-    """A traced YOLOv5 without declared shapes."""
-    runtime, loaded = opened("pytorch", realdata / "models" / "yolov5n_640.torchscript.pt")
-    assert (loaded.inputs, loaded.outputs) == ((), ())
-    runtime.bind([np.zeros((1, 3, 640, 640), np.float32)])()
-    assert [array.shape for array in runtime.outputs()] == [(1, 25200, 85)]
-
-
 @pytest.mark.parametrize("file", ["mobilenet_v1_0.25_128_quant.tflite", "coco_ssd_mobilenet_v1_1.0_quant_2018_06_29.tflite"])
 def test_a_real_model_cut_off_anywhere_does_not_end_the_process(realdata, tmp_path, file):
     """Cut in the weights or the tables it is refused; cut in the labels behind the model it is whole."""

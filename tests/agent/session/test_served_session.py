@@ -54,14 +54,6 @@ def scripted(folder, script, sensors=None, **settings):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("load", [{}, {"scenario": "poisson", "rate_per_s": 50.0}])
-def test_an_arrival_connects_within_its_latency(tmp_path, load):
-    """Queries one after the other have an open connection."""
-    served = scripted(tmp_path, ServedModelScript(), queries=64, seconds=1.0, **load).served
-    assert (served.connect is not None) == bool(load)
-
-
-@pytest.mark.slow
 @pytest.mark.alone
 def test_a_frame_without_a_reply_of_the_server_is_missed_and_ends_no_run(tmp_path):
     """Every tenth answer is an error, in the warm-up too: no run is lost for one of them, and the failures are counted."""
@@ -93,21 +85,6 @@ def test_a_server_on_this_machine_has_the_energy_of_its_queries(tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.alone
-def test_the_knee_of_a_sweep_is_the_planted_capacity(tmp_path):
-    """Two places of 20 ms answer 100 a second: half of that holds its limit, and half more does not."""
-    with paced_model_server(tmp_path, places=2, service_ms=20.0) as server:
-        records = outcomes_of(server, tmp_path, rate_per_s=[25.0, 50.0, 150.0, 200.0], slo="latency=250ms", repeats=1, seconds=3.0)
-    assert all(isinstance(record, RunRecord) for record in records), records
-    (sweep,) = sweeps(records)
-    holding, failing = bracket(sweep.points)
-    assert (holding.target_per_s, failing.target_per_s) == (50.0, 150.0)
-    assert "holds 50 requests/s with latency 250 ms for 90% of requests (150 no longer, limited by latency p90 of" in sweep.summary
-    for record in records:
-        assert not [finding for finding in recompute(record) if isinstance(finding, FigureDifference)]
-
-
-@pytest.mark.slow
-@pytest.mark.alone
 def test_a_search_finds_the_planted_capacity(tmp_path):
     """Each step is a record, and the highest rate that is held lies below what two places can, not far."""
     with paced_model_server(tmp_path, places=2, service_ms=20.0) as server:
@@ -131,17 +108,6 @@ def test_users_of_a_served_model_are_a_record_that_can_be_recomputed(tmp_path):
     assert record.served.failures == {"http 503": record.served.failed_queries}
     assert "failed-answers" in record.verdict.rules
     assert record.load.paused_ms > 0
-    assert not [finding for finding in recompute(record) if isinstance(finding, FigureDifference)]
-
-
-@pytest.mark.slow
-def test_goodput_of_a_fixed_batch_is_in_requests(tmp_path):
-    """All of them good, the goodput is the rate of requests, and follows from the record."""
-    script = ServedModelScript(inputs=[("x", "FP32", [8, 4])], outputs=[("y", "FP32", [8, 4])], compute_s=0.005)
-    record = scripted(tmp_path, script, concurrency=2, slo="latency=9s")
-    assert record.served.goodput.good_ratio == 1.0
-    assert record.load.samples_per_query == 8
-    assert record.served.goodput.requests_per_s == pytest.approx(record.throughput_per_s / 8)
     assert not [finding for finding in recompute(record) if isinstance(finding, FigureDifference)]
 
 

@@ -82,15 +82,6 @@ def test_repeats_are_processes_of_their_own_in_shuffled_rounds(tmp_path):
     assert len(set(rounds)) > 1
 
 
-@pytest.mark.slow
-def test_a_failing_case_does_not_stop_the_others(tmp_path):
-    """A broken model is an error in its place; the next case is measured."""
-    write_replay(tmp_path, "good")
-    (tmp_path / "bad.replay.json").write_text("{}")
-    outcomes = measure(suite(tmp_path, 'model = ["bad.replay.json", "good.replay.json"]'))
-    assert sorted(type(outcome).__name__ for outcome in outcomes) == ["ConfigError", "RunRecord"]
-
-
 def test_a_process_that_dies_is_an_error_that_names_the_cause(tmp_path):
     """SIGILL, as some runtimes' wheels give on some boards, names the signal and the remedy."""
     write_replay(tmp_path, latencies_ms=[50.0])
@@ -192,18 +183,6 @@ def test_a_core_that_is_not_there_ends_the_session_before_it_begins(tmp_path):
     write_replay(tmp_path)
     with pytest.raises(ConfigError, match="4000 not available here"):
         single_run(tmp_path, "cpus = [4000]")
-
-
-@pytest.mark.slow
-def test_the_order_of_runs_can_be_had_again(tmp_path):
-    """The record names the seed and the place; the plan of that seed has the run in that place."""
-    for name in "ab":
-        write_replay(tmp_path, name)
-    cases = suite(tmp_path, 'model = ["a.replay.json", "b.replay.json"]', "seed = 9")
-    outcomes = measure(cases)
-    assert [(record.order_seed, record.order_place) for record in outcomes] == [(9, 1), (9, 2)]
-    order = [(Path(case.model).name, repeat) for case, repeat in session.run_order(cases, 9)]
-    assert [(record.model.file, record.repeat) for record in outcomes] == order
 
 
 def test_a_wanted_start_temperature_is_in_the_record(tmp_path):

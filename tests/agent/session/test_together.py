@@ -21,23 +21,6 @@ from tests.fixtures.command import edgemeter
 from tests.fixtures.replay_case import write_replay
 
 WHO = session.DeviceIdentity("bench", "lab")
-# Holds a core for as long as so many steps take, whoever else wants it: a replay that spins ends with the clock.
-BUSY = """
-import numpy as np
-
-from edgemeter.agent.runtimes import TensorInfo
-from edgemeter.agent.runtimes.python_model import PythonModel
-
-
-def make(steps="400000"):
-    def call(x):
-        total = 0
-        for step in range(int(steps)):
-            total += step
-        return {"y": x}
-
-    return PythonModel(call=call, inputs=(TensorInfo("x", (1, 4), "float32"),))
-"""
 
 # A device that serves one call of 20 ms at a time, as an accelerator does; a call comes 1 ms after the last.
 DEVICE = """
@@ -145,27 +128,6 @@ def test_models_that_share_a_device_wait_for_each_other(tmp_path):
     assert [type(outcome) for outcome in outcomes] == [RunRecord] * 4, outcomes
     assert [run.together.slow_down_ratio for run in outcomes[2:]] == pytest.approx([40 / 21] * 2, rel=0.12)
     assert [row.slow_down_ratio for row in rows_of(outcomes)] == pytest.approx([40 / 21] * 2, rel=0.12)
-
-
-@pytest.mark.slow
-def test_models_on_one_core_keep_about_half_of_it(tmp_path):
-    """Code that computes, pinned to one core: neither gets more than half, the neighbour is no other job, waiting casts no doubt.
-
-    How much slower that is depends on what else wants the core.
-    """
-    (tmp_path / "busy.py").write_text(BUSY)
-    core = min(os.sched_getaffinity(0))
-    cases = [f'model = "busy.py:make"\nname = "{name}"\ncpus = [{core}]\nseconds = 3.0' for name in ("first", "second")]
-    outcomes = measure(suite(tmp_path, *cases))
-    assert [type(outcome) for outcome in outcomes] == [RunRecord] * 4, outcomes
-    for run in outcomes[2:]:
-        assert run.scheduling.ran_ms / run.scheduling.window_ms <= 0.65
-        assert run.together.neighbours[0].cpus == (core,)
-        assert not {"waited-for-core"} & {*run.verdict.rules}
-        during = next(condition for condition in run.conditions if condition.when == "during")
-        # Another job of this machine may be a Python, too; both models have ended.
-        busiest = during.busiest_other
-        assert busiest is None or "python" not in busiest.name or busiest.load_ratio < 0.2 or Path(f"/proc/{busiest.pid}").exists()
 
 
 def test_one_that_dies_in_the_middle_is_one_line_and_the_runs_alone_remain(tmp_path):

@@ -19,12 +19,11 @@ from edgemeter.agent.generators.llama_engine import LlamaCpp
 from edgemeter.agent.generators.server import ServerGenerator
 from edgemeter.agent.runtimes import Options
 from edgemeter.agent.session import session
-from tests.fixtures.language_server import LanguageServer, Reply, llama_cpp_server
+from tests.fixtures.language_server import LanguageServer, Reply
 from tests.fixtures.real_prompts import measure_prompts, prompts_case, write_prompts
 from tests.fixtures.record_factory import make_energy
 
 TINY = Path(__file__).resolve().parents[3] / "fixtures" / "generators" / "llama.gguf"
-SHIPPED = Path(__file__).resolve().parents[4] / "models" / "language" / "edgemeter-notes_q8_0.gguf"
 PREFILL_MS_PER_TOKEN = 0.05
 LENGTHS = (10, 20, 40, 90)
 
@@ -174,16 +173,3 @@ def test_a_server_of_chats_gets_messages_and_is_scored(tmp_path):
     assert all(content["messages"] == messages for content in chats)
     assert all("ignore_eos" not in content and content["keep_alive"] == "5m" for content in chats)
     assert run.generation.ends_at == "end_of_text"
-
-
-@pytest.mark.slow
-@pytest.mark.needs(module="xllamacpp")
-@pytest.mark.parametrize("load", [{}, {"concurrency": 2}, {"scenario": "poisson", "rate_per_s": 40.0}])
-def test_a_model_without_a_template_is_asked_plainly_behind_a_server_too(tmp_path, load):
-    """The same tokens and the same score as in this process: llama-server's template of its own is none of the model's."""
-    local = measure_prompts(SHIPPED, prompts="edgemeter-questions", output_tokens=12)
-    with llama_cpp_server(SHIPPED, tmp_path, places=2) as path:
-        served = measure_prompts(path, prompts="edgemeter-questions", output_tokens=12, **load)
-    assert local.accuracy.value == served.accuracy.value == 1.0
-    assert local.generation.prompt_lengths == served.generation.prompt_lengths
-    assert local.generation.chat_template is served.generation.chat_template is False
