@@ -7,23 +7,18 @@ from dataclasses import dataclass
 from edgemeter.agent.base.statistics import paired_bounds
 
 SAME = "both are the same without any part of the images"
-OTHER_CLUSTERS = "one is bounded over other clusters of the images than the other: score both with the same cluster_by"
 NOT_MOVED = "no part of the images moves the difference"
 
 
 @dataclass(frozen=True, slots=True)
 class BoundedFigure:
-    """An accuracy with its 95% bounds, or `reason` why it has none; `without_parts` is it without one part after the other.
-
-    `clustered_by` is what names the clusters that the parts consist of, None of images that are taken as independent.
-    """
+    """An accuracy with its 95% bounds, or `reason` why it has none; `without_parts` is it without one part after the other."""
 
     value: float
     low: float | None
     high: float | None
     without_parts: Sequence[float]
     reason: str | None = None
-    clustered_by: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,8 +35,6 @@ def difference_bounds(figure: BoundedFigure, other: BoundedFigure) -> Difference
     Two figures that are equal in every part have no bounds: on these images they are the same, and how far they may lie apart on others
     does not show.
     """
-    if figure.clustered_by != other.clustered_by:
-        return DifferenceBounds(None, OTHER_CLUSTERS)
     difference = figure.value - other.value
     if paired := paired_bounds(difference, figure.without_parts, other.without_parts):
         return DifferenceBounds(paired)

@@ -18,7 +18,7 @@ from edgemeter.agent.contract.suite import Case
 from edgemeter.agent.engine import job
 from edgemeter.agent.session import session
 
-_PATHS = ("model", "data", "annotations")
+_PATHS = ("model", "data", "annotations", "predictions")
 
 
 def write_bundle(folder: Path, record: RunRecord, case: Case | None, suite: bytes | None = None, signer: Signer | None = None) -> Path:

@@ -29,19 +29,14 @@ NAMES = {BOXES.metric: "ap"}  # What the value of a metric is called beside its 
 
 @dataclass(frozen=True, slots=True)
 class AccuracyScores:
-    """The scores of one call; `accuracy` is None where the ground truth holds nothing to find, for the `reason`.
-
-    `task` and `detections` (None of a task without objects) are those of a file of predictions, `verdict` is that of a model.
-    """
+    """The scores of a model; `accuracy` is None where the ground truth holds nothing to find, for the `reason`."""
 
     accuracy: Accuracy | None
     images: int
     warnings: tuple[str, ...]
-    task: str | None = None
-    detections: int | None = None
-    subset: Subset | None = None
-    verdict: Verdict | None = None
-    reason: str | None = None
+    subset: Subset | None
+    verdict: Verdict
+    reason: str | None
 
 
 def of_model(case: Case, on_event: Callable[[job.Event], None]) -> AccuracyScores:
@@ -58,34 +53,30 @@ def of_model(case: Case, on_event: Callable[[job.Event], None]) -> AccuracyScore
         scored.accuracy,
         scored.images,
         tuple(notes),
-        subset=scored.subset,
-        verdict=verdict_of(accuracy_rules.violated(scored)),
-        reason=scored.accuracy_reason,
+        scored.subset,
+        verdict_of(accuracy_rules.violated(scored)),
+        scored.accuracy_reason,
     )
 
 
 def document(scored: AccuracyScores) -> dict[str, Any]:
     """Return the accuracy as plain data with short names; a figure is null where there is nothing to find."""
     accuracy = scored.accuracy
-    task = {} if scored.task is None else {"task": scored.task}
-    verdict = {} if scored.verdict is None else {"verdict": scored.verdict.state, "reasons": list(scored.verdict.reasons)}
+    verdict = {"verdict": scored.verdict.state, "reasons": list(scored.verdict.reasons)}
     if accuracy is None:
         figures: dict[str, Any] = dict.fromkeys(("metric", "value", "better", *METRICS))
-        counted = {"images": scored.images, "detections": scored.detections}
         why = {"reason": scored.reason, **verdict, "warnings": list(scored.warnings)}
-        return {**task, **figures, **counted, "per_class": {}, **why}
+        return {**figures, "images": scored.images, "per_class": {}, **why}
     fields = msgspec.to_builtins(accuracy)
     return {
-        **task,
         "metric": accuracy.metric,
         "value": accuracy.value,
         "better": accuracy.better,
         NAMES.get(accuracy.metric, accuracy.metric): accuracy.value,
         **accuracy.detail,
-        **{key: fields[key] for key in ("low", "high", "interval", "interval_reason", "clusters")},
+        **{key: fields[key] for key in ("low", "high", "interval", "interval_reason")},
         **({} if accuracy.normalisation is None else {"normalisation": accuracy.normalisation}),
         "images": scored.images,
-        **({} if scored.detections is None else {"detections": scored.detections}),
         "per_class": per_class(accuracy),
         **{key: fields[key] for key in ("by_objects", "group_metric", "groups", "group_gap")},
         "dataset_sha256": accuracy.dataset_sha256,
@@ -108,9 +99,7 @@ def per_class(accuracy: Accuracy) -> dict[str, float | None]:
 def show(scored: AccuracyScores, console: Console | None = None, *, with_classes: bool) -> None:
     """Print all of it, the classes only where they are asked for: there may be a thousand."""
     console = console or Console()
-    noun = "images" if scored.task is None or scored.detections is not None else "items"
-    counted = f"{scored.images:,} {noun}" + ("" if scored.detections is None else f", {scored.detections:,} detections")
-    counted = counted if scored.task is None else f"{scored.task}: {counted}"
+    counted = f"{scored.images:,} images"
     if (accuracy := scored.accuracy) is None:
         console.print(f"{counted}: no accuracy", highlight=False)
         return

@@ -34,7 +34,7 @@ _OPEN_LEDGER = "edgemeter.collector.ledgers.place:open_ledger"
 # Of what is measured elsewhere they would change nothing.
 _HERE = (
     "broker", "broker_user_file", "broker_password_file", "broker_ca_file", "broker_certificate_file", "broker_key_file", "if_no_broker",
-    "device", "fleet", "bundle", "signing_key_file", "text", "kv_types",
+    "device", "fleet", "bundle", "predictions", "signing_key_file", "text", "kv_types",
 )  # fmt: skip
 POLL_S = 0.5
 RESULTS_S = 60.0

@@ -126,10 +126,10 @@ def setting_text(run: RunRecord) -> str:
 
 
 def accuracy_text(accuracy: Accuracy) -> str:
-    """Return an accuracy with its bounds and what they take as independent, e.g. `AP 0.3720 (0.3410 to 0.4000; 25 videos)`."""
+    """Return an accuracy with its bounds and what they take as independent, e.g. `AP 0.3720 (0.3410 to 0.4000; ...)`."""
     value = f"{metric_name(accuracy.metric)} {accuracy.value:.4f}"
     if accuracy.low is None or accuracy.high is None:
-        return f"{value}, no bounds: {accuracy.interval_reason}" if accuracy.clusters else value
+        return value
     return f"{value} ({accuracy.low:.4f} to {accuracy.high:.4f}{f'; {accuracy.over}' if accuracy.over else ''})"
 
 

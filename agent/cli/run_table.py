@@ -181,27 +181,16 @@ def notes(cases: Sequence[MeasuredCase], *, why: bool) -> Iterator[str]:
     for case in cases:
         if not any(run.accuracy for run in case.runs):
             yield f"no accuracy: {case.runs[0].accuracy_reason}"
-    yield from _kept_predictions(runs)
     # The sentence on a single case has it.
     yield from _accuracies(cases) if len(cases) > 1 else ()
     yield from (f"note: {run.model.name}: {note}" for run in runs for note in run.verdict.notes if note.startswith("unsure-model"))
-
-
-def _kept_predictions(runs: Sequence[RunRecord]) -> Iterator[str]:
-    for run in runs:
-        if (predictions := run.predictions) is not None:
-            noun = "recording" if run.model.task == "keyword-spotting" else "photograph"
-            fewer = f" of {run.accuracy.images:,}" if run.accuracy and run.accuracy.images > predictions.items else ""
-            yield f"predictions kept: {predictions.items:,}{fewer} {noun}s; see `edgemeter runs why {short_id(run.id)}`"
-        elif run.predictions_reason:
-            yield f"predictions not kept: {run.predictions_reason}"
 
 
 def _accuracies(cases: Sequence[MeasuredCase]) -> Iterator[str]:
     """Yield one line with the bounds of each score, and the models that have it."""
     models: dict[str, list[str]] = {}
     for run in (run for case in cases for run in case.runs):
-        if run.accuracy and (run.accuracy.low is not None or run.accuracy.clusters):
+        if run.accuracy and run.accuracy.low is not None:
             models.setdefault(accuracy_text(run.accuracy), []).append(f"{model_text(run)} {run.precision}")
     if models:
         texts = [f"{score} of {', '.join(dict.fromkeys(names))}" for score, names in models.items()]

@@ -40,9 +40,6 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """Data of any kind: a folder of images or arrays, class folders, a video or another file. Default: random inputs, no accuracy."""
     annotations: str | None = None  # Ground truth: COCO JSON, YOLO labels, an index of classes (JSON or text), ...
     reader: str | None = None  # Reader of the ground truth. Default: the one that recognises its format.
-    cluster_by: str | None = None
-    """Clusters of dependent images for the bounds of the accuracy: a field of the annotations, folder, prefix:_ (of the file name), none.
-    Default: a field such as video_id, speaker or title."""
     runtime: str | list[str] | None = None
     """Runtime: litert, edgetpu, onnx, openvino, ncnn, executorch, pytorch, tensorrt, hailo, python, llama, server,
     served, replay, a plug-in's, or a class of a file (FILE.py:NAME). Default: by the file's suffix."""
@@ -89,10 +86,10 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     start_below_c: float | None = None  # Before each run, wait until all temperatures are below this. Default: no wait.
     cool_down_limit_s: Seconds | None = None  # Longest wait for these temperatures, in seconds.
     accuracy: AccuracyWhen | None = None  # Repeats that measure accuracy.
-    keep_predictions: bool | None = None  # Keep detections or best classes with the run, for `edgemeter runs why`. Default: no.
     reference_accuracy: Annotated[float, msgspec.Meta(gt=0, le=1)] | None = None
     """Accuracy of the fp32 model on this data, 0..1. Default: the model card's."""
     gate: Annotated[float, msgspec.Meta(gt=0, le=1)] | None = None  # Ratio of the reference accuracy below which a run is invalid.
+    predictions: str | None = None  # File for the predictions as COCO results, which pycocotools and FiftyOne read; needs COCO annotations.
     agreement: AccuracyWhen | None = None  # Repeats that compare outputs with reference kernels. Default: first; in mode rapid never.
     precision: str | list[str] | None = None  # Name of the precision. Default: the card's, or what the tensors show.
     name: Name | None = None  # Name of the model. Default: the card's, or the file's.

@@ -14,7 +14,7 @@ OUTPUT_TOKENS = 128
 GENERATION_QUERIES = {"rapid": 11, "quick": 11, "normal": 64, "full": 64, "sustained": 11}
 TOKEN_AXES = ("prompt_tokens", "output_tokens")
 # Settings for models of images: of the defaults they do not reach a language model.
-OF_IMAGES = ("data", "annotations", "reader", "cluster_by", "subset", "reference_accuracy", "agreement", "keep_predictions")
+OF_IMAGES = ("data", "annotations", "reader", "subset", "reference_accuracy", "predictions", "agreement")
 
 
 def generating_settings(merged: Settings, set_values: Collection[str], runtime: str, axes: Mapping[str, object], where: str) -> Settings:

@@ -38,7 +38,7 @@ KEYS = frozenset(
     {
         "model", "sha256", "name", "runtime", "backend", "precision", "threads", "prompt_tokens", "output_tokens",
         "scenario", "samples_per_query", "batch", "rate_per_s", "mode", "minutes", "repeats", "queries", "seconds", "idle_seconds", "cpus",
-        "start_below_c", "cool_down_limit_s", "data", "reader", "subset", "accuracy", "keep_predictions", "reference_accuracy",
+        "start_below_c", "cool_down_limit_s", "data", "reader", "subset", "accuracy", "reference_accuracy",
         "gate", "agreement", "role", "estimate_power_w", "seed", "deadline", "queue_frames", "together", "power_mode", "governor",
         "cpu_max_hz", "gpu_max_hz", "memory_max_hz",
     }

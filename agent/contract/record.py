@@ -22,7 +22,6 @@ from edgemeter.agent.contract.record_accuracy import (
     Agreement,
     Answers,
     OutputCheck,
-    PackedPredictions,
 )
 from edgemeter.agent.contract.record_conditions import (
     Condition,
@@ -145,8 +144,6 @@ class RunRecord(RecordPart, frozen=True, kw_only=True):
     cpus: tuple[Count, ...] | None = None  # Cores the run was pinned to; null: any.
     order_seed: Int64 | None = None  # Seed of the order in which the session ran its cases.
     order_place: Positive | None = None  # Place of this run in that order, from 1.
-    predictions: PackedPredictions | None = None  # Predictions; null unless asked for.
-    predictions_reason: str | None = None  # Why none are kept, if asked for.
     samples: tuple[Series, ...] = ()  # Raw samples.
     samples_reason: str | None = None  # Why there are no raw samples, if there were some.
 

@@ -32,20 +32,6 @@ class GroupGap(RecordPart, frozen=True, kw_only=True):
     reason: str | None = None  # Why there are no bounds.
 
 
-class AccuracyClusters(RecordPart, frozen=True, kw_only=True):
-    """Clusters of the data: items that belong together, as frames of a video do, and that the bounds take as wholes."""
-
-    count: Count  # Clusters scored.
-    by: str  # Field of the annotations that names the cluster of an item, or the rule (`prefix:_`, `folder`).
-
-    @property
-    def words(self) -> str:
-        """Return them in words, e.g. `25 videos`."""
-        if ":" in self.by:
-            return f"{self.count} cluster{'s' * (self.count != 1)} by file name"
-        return f"{self.count} {self.by.removesuffix('_id')}{'s' * (self.count != 1)}"
-
-
 class Accuracy(RecordPart, frozen=True, kw_only=True):
     """Accuracy of the outputs of this run's model."""
 
@@ -59,9 +45,8 @@ class Accuracy(RecordPart, frozen=True, kw_only=True):
     interval: str | None = None  # How the bounds were computed.
     interval_reason: str | None = None  # Why there are no bounds; null if there are, or nothing is known of it.
     without_parts: tuple[float, ...] = ()
-    """Value without one part of the images after the other, 20 or as many as there are clusters; the parts are the same for every model.
+    """Value without one of 20 parts of the images after the other; the parts are the same for every model.
     Empty if not computed."""
-    clusters: AccuracyClusters | None = None  # Clusters that the bounds take as wholes; null if the images are taken as independent.
     per_class: tuple[PartAccuracy, ...] = ()  # Accuracy by class.
     by_objects: tuple[PartAccuracy, ...] = ()  # Accuracy by number of objects in the image.
     group_metric: str | None = None  # Metric of `groups` and `group_gap`; it may differ from `metric`.
@@ -74,16 +59,8 @@ class Accuracy(RecordPart, frozen=True, kw_only=True):
 
     @property
     def over(self) -> str:
-        """Return what the bounds take as independent, e.g. `25 videos` or `images taken as independent`; empty if it is not recorded."""
-        return self.clusters.words if self.clusters else (self.interval or "").partition("; ")[2]
-
-
-class PackedPredictions(RecordPart, frozen=True, kw_only=True):
-    """Predictions kept with a run."""
-
-    items: Count  # Photographs or other items.
-    least_score: Ratio  # Objects with a lower score are left out.
-    data: str  # Predictions and annotations: JSON, zlib-compressed, base85.
+        """Return what the bounds take as independent, e.g. `images taken as independent`; empty if it is not recorded."""
+        return (self.interval or "").partition("; ")[2]
 
 
 class OutputCheck(RecordPart, frozen=True, kw_only=True):

@@ -64,7 +64,8 @@ SETTLE_LIMIT_S = 60.0  # Longest wait for the board to settle at another power m
 
 # Settings, beside the model, of which a list stands for a case each.
 AXES = ("runtime", "backend", "precision", "threads", *TOKEN_AXES, "concurrency", "rate_per_s", *operating_point.SETTINGS)
-PATHS = ("data", "annotations", "prompts")  # Keys that name a file or folder: relative to the suite's own.
+# Keys that name a file or folder: relative to the suite's own.
+PATHS = ("data", "annotations", "predictions", "prompts")
 # Keys of some scenarios or modes only: with others they have no effect. The first is chosen where none is named.
 BELONGS: Mapping[str, tuple[str, ...]] = {
     "samples_per_query": ("multi_stream",), "batch": ("offline",), "rate_per_s": ("poisson", "steady"), "concurrency": ("concurrent",),
@@ -107,7 +108,7 @@ class Case(msgspec.Struct, frozen=True, kw_only=True):
     data: str | None = None
     annotations: str | None = None
     accuracy: AccuracyWhen = "every"
-    keep_predictions: bool = False
+    predictions: str | None = None
     reference_accuracy: float | None = None
     gate: float = GATE_RATIO
     agreement: AccuracyWhen = "never"
@@ -125,7 +126,6 @@ class Case(msgspec.Struct, frozen=True, kw_only=True):
     cool_down_limit_s: float = COOL_DOWN_LIMIT_S
     subset: int | None = None
     reader: str | None = None  # Of the ground truth's format; None: the one that recognises it.
-    cluster_by: str | None = None  # What names the clusters of images that depend; None: the first field of the annotations that does.
     estimate_power_w: float | None = None  # Assumed power without a sensor: the energy is then labelled estimated.
     power_mode: str | None = None
     governor: str | None = None
@@ -234,6 +234,7 @@ def expand(written: SuiteFile, folder: Path) -> Suite:
     if not cases:
         raise ConfigError(f"suite {written.name!r} leaves nothing to measure: {'; '.join(left_out)}")
     _check_together([*cases.values()], written.name)
+    _check_predictions([*cases.values()], written.name)
     return Suite(written.name, tuple(cases.values()), tuple(left_out))
 
 
@@ -264,6 +265,16 @@ def _check_together(cases: Sequence[Case], suite: str) -> None:
             raise ConfigError(f"{where}: models that run together have a stated rate: give rate_per_s = NUMBER")
         if any(case.operating_point for case in members):
             raise ConfigError(f"{where}: power mode and clocks are not changed for models that run together: set them before")
+
+
+def _check_predictions(cases: Sequence[Case], suite: str) -> None:
+    writing = [case for case in cases if case.predictions]
+    for case in writing:
+        where = f"suite {suite!r}: predictions of {case.label}"
+        if Path(case.annotations or "").suffix.lower() != ".json" or case.accuracy == "never":
+            raise ConfigError(f"{where} are scored COCO results: give annotations = FILE.json of COCO, and leave accuracy = never out")
+        if sharing := [other.label for other in writing if other is not case and other.predictions == case.predictions]:
+            raise ConfigError(f"{where} and of {sharing[0]} go to the same file: measure one model, or name a file for each case")
 
 
 def set_keys(settings: msgspec.Struct) -> dict[str, Any]:

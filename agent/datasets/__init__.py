@@ -3,18 +3,16 @@
 Others register theirs through the entry point group `edgemeter.readers`. A reader is not named by the user: it recognises its format.
 """
 
-import hashlib
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, Protocol
 
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.base.plugins import find_plugin, plugin_names
 from edgemeter.agent.datasets.class_lists import ClassIndex
-from edgemeter.agent.datasets.clusters import Fields
 from edgemeter.agent.datasets.coco import CocoDocument
-from edgemeter.agent.datasets.items import Item, read_bytes
+from edgemeter.agent.datasets.items import Item
 
 # Asked in this order; then those of other packages, in the order of their names.
 READERS: Mapping[str, str] = {
@@ -44,8 +42,7 @@ class GroundTruth:
     `identity` stands for the ground truth in the hash of the data set: the file whose bytes are all of it, else bytes that are.
     `warnings` count what is odd about it. `named_by` is what decides which files belong to the data set: the annotations, which may name
     some of a folder, or the folder. `items` are those that lie inside a file; without them an item is the file of its name. `beside` are
-    files in the folder that hold the ground truth of its items, and travel with them. `fields` are what it states of items besides, by
-    field and name of the item: one of them may name the video, speaker or document that an item is of.
+    files in the folder that hold the ground truth of its items, and travel with them.
     """
 
     content: CocoDocument | ClassIndex | Targets
@@ -54,19 +51,13 @@ class GroundTruth:
     named_by: Literal["annotations", "folder"] = "annotations"
     items: tuple[Item, ...] = ()
     beside: tuple[Path, ...] = ()
-    fields: Fields = field(default_factory=dict)
-
-    def sha256(self) -> str:
-        """Return the hash of the ground truth alone; raises ConfigError where its file cannot be read."""
-        content = self.identity if isinstance(self.identity, bytes) else read_bytes(self.identity, "the ground truth")
-        return hashlib.sha256(content).hexdigest()
 
     def named(self) -> list[str]:
         """Return the names of the items, sorted."""
         if self.items:
             return sorted(item.name for item in self.items)
         if isinstance(self.content, CocoDocument):
-            return sorted(image.file_name for image in self.content.images if image.file_name is not None)
+            return sorted(image.file_name for image in self.content.images)
         return sorted(self.content.classes if isinstance(self.content, ClassIndex) else self.content.values)
 
 

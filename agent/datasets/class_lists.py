@@ -18,15 +18,11 @@ CLASS_LIST_FORM = (
 
 @dataclass(frozen=True, slots=True)
 class ClassIndex:
-    """One class per file. `groups` holds those that have one. With `names` a class is only its place among them: a model must agree.
-
-    `fields` are the further columns of a table, by heading and file.
-    """
+    """One class per file. `groups` holds those that have one. With `names` a class is only its place among them: a model must agree."""
 
     classes: dict[str, int]
     groups: dict[str, str] = field(default_factory=dict)
     names: tuple[str, ...] | None = None
-    fields: dict[str, dict[str, str]] = field(default_factory=dict)
 
 
 def read_class_list(path: Path) -> ClassIndex:
@@ -34,16 +30,16 @@ def read_class_list(path: Path) -> ClassIndex:
     classes: dict[str, int] = {}
     heading, lines = _lines(path)
     columns = heading[2:] or ["group"]
-    fields: dict[str, dict[str, str]] = {column: {} for column in columns}
+    grouping = columns.index("group") if "group" in columns else 0
+    groups: dict[str, str] = {}
     for number, cells in lines:
         if not 2 <= len(cells) <= 2 + len(columns) or not cells[1].isascii() or not cells[1].isdigit():
             raise ConfigError(f"the index {str(path)!r}: line {number} is {' '.join(cells)[:80]!r}: {CLASS_LIST_FORM}")
         name = cells[0]
         add_target(classes, name, int(cells[1]), f"the index {str(path)!r}: line {number}", "image folder")
-        for column, cell in zip(columns, cells[2:], strict=False):
-            if cell:
-                fields[column][name] = cell
-    return ClassIndex(classes, fields.get("group", fields[columns[0]]), fields=fields)
+        if group := "".join(cells[2 + grouping : 3 + grouping]):
+            groups[name] = group
+    return ClassIndex(classes, groups)
 
 
 def add_target(targets: dict[str, Target], name: str, target: Target, where: str, folder: str = "folder") -> None:

@@ -3,7 +3,7 @@
 import re
 from codecs import BOM_UTF8
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -54,13 +54,13 @@ SHAPES: Mapping[str, tuple[Any, str]] = {
 }
 
 
-def box_form_problem(noun: str, boxes: Boxes, sizes: Boxes) -> str | None:
-    """Return why these boxes of `noun` (float64 [n, 4]) can hardly be x, y, width, height in pixels, None if nothing speaks against it.
+def _box_form_problem(boxes: Boxes, sizes: Boxes) -> str | None:
+    """Return why these boxes (float64 [n, 4]) can hardly be x, y, width, height in pixels, None if nothing speaks against it.
 
     `sizes` are width and height of the photograph of each, float64 [n, 2]; NaN where they are not known.
     """
     if len(boxes) >= _ENOUGH_BOXES and boxes.max() <= _LARGEST_RATIO:
-        return f"the boxes of all {len(boxes)} {noun} are 0..1: {BOX_FORM}"
+        return f"the boxes of all {len(boxes)} annotations are 0..1: {BOX_FORM}"
     have_size = np.isfinite(sizes).all(axis=1)
     boxes, sizes = boxes[have_size], sizes[have_size] + _SLACK_PX
     if len(boxes) < _ENOUGH_BOXES:
@@ -75,24 +75,11 @@ def box_form_problem(noun: str, boxes: Boxes, sizes: Boxes) -> str | None:
     return None
 
 
-def _from_corners(boxes: Boxes) -> Boxes:
-    return np.concatenate([boxes[:, :2], np.maximum(boxes[:, 2:] - boxes[:, :2], 0)], axis=1)
-
-
-# What people write in place of x, y, width, height, and how to get that from it.
-OTHER_BOX_FORMS: Mapping[str, Callable[[Boxes], Boxes]] = {
-    "centre x, centre y, width, height": lambda boxes: np.concatenate([boxes[:, :2] - boxes[:, 2:] / 2, boxes[:, 2:]], axis=1),
-    "two corners, x1, y1, x2, y2": _from_corners,
-    "y, x, height, width": lambda boxes: boxes[:, [1, 0, 3, 2]],
-    "two corners, y1, x1, y2, x2": lambda boxes: _from_corners(boxes[:, [1, 0, 3, 2]]),
-}
-
-
 class AnnotatedImage(msgspec.Struct, frozen=True):
-    """One photograph as COCO names it; `width` and `height` in pixels, where given. Scoring detections needs no `file_name`."""
+    """One photograph as COCO names it; `width` and `height` in pixels, where given."""
 
     id: Id
-    file_name: Annotated[str, msgspec.Meta(min_length=1)] | None = None
+    file_name: Annotated[str, msgspec.Meta(min_length=1)]
     width: int | None = None
     height: int | None = None
     group: GroupLabel = None
@@ -121,11 +108,6 @@ class CocoAnnotation(msgspec.Struct, frozen=True):
     # Read by the tasks that need them only: an outline is most of a document.
     segmentation: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
     keypoints: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
-
-    @property
-    def has_extent(self) -> bool:
-        """Return whether the box has width and height."""
-        return self.bbox[2] > 0 and self.bbox[3] > 0
 
 
 class CocoDocument(msgspec.Struct, frozen=True):
@@ -156,25 +138,6 @@ def read_annotations(path: Path) -> CocoDocument | dict[str, int]:
     if problem := _contradiction(document):
         raise ConfigError(f"the annotations {str(path)!r} contradict themselves: {problem}; correct them")
     return document
-
-
-class _Images(msgspec.Struct):
-    images: list[dict[str, Any]]
-
-
-def image_fields(path: Path) -> dict[str, dict[int, str]]:
-    """Return what the document in `path`, which was read before, states of its images besides, by field and image id: texts and numbers."""
-    images = decode_json(read_bytes(path, "the annotations").removeprefix(BOM_UTF8), _Images).images
-    keys = {key for image in images for key in image} - {"id", "file_name", "width", "height"}
-    return {
-        key: {int(image["id"]): str(image[key]) for image in images if isinstance(image.get(key), str | int) and image[key] != ""}
-        for key in sorted(keys)
-    }
-
-
-def image_names(document: CocoDocument) -> dict[int, str]:
-    """Return the file name of each image by its id; of one without a file name its id."""
-    return {image.id: image.file_name or str(image.id) for image in document.images}
 
 
 def _decode_document(content: bytes) -> CocoDocument:
@@ -242,7 +205,7 @@ def _contradiction(document: CocoDocument) -> str | None:
     """Return the error in the document as a whole, None if it is consistent."""
     images = {image.id for image in document.images}
     categories = {category.id for category in document.categories}
-    names = [image.file_name for image in document.images if image.file_name is not None]
+    names = [image.file_name for image in document.images]
     outside = next((name for name in names if Path(name).is_absolute() or ".." in Path(name).parts), None)
     if outside is not None:
         return f"the file name {outside!r} leads out of the image folder"
@@ -264,4 +227,4 @@ def _contradiction(document: CocoDocument) -> str | None:
     sizes = {image.id: (image.width or np.nan, image.height or np.nan) for image in document.images}
     boxes = np.array([annotation.bbox for annotation in document.annotations], np.float64).reshape(-1, 4)
     of_each = np.array([sizes[annotation.image_id] for annotation in document.annotations], np.float64).reshape(-1, 2)
-    return box_form_problem("annotations", boxes, of_each)
+    return _box_form_problem(boxes, of_each)

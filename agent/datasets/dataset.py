@@ -19,7 +19,6 @@ from edgemeter.agent.contract.case_settings import is_video
 from edgemeter.agent.contract.record_conditions import Subset
 from edgemeter.agent.datasets import GroundTruth, Reader, Targets, create, names
 from edgemeter.agent.datasets.class_lists import ClassIndex
-from edgemeter.agent.datasets.clusters import Clusters, clusters_of
 from edgemeter.agent.datasets.coco import CocoDocument, plain_document
 from edgemeter.agent.datasets.items import Item, item_of_file, list_items, photographs_in
 from edgemeter.agent.datasets.video import VideoFrames
@@ -39,7 +38,6 @@ class Dataset:
     `classes` maps item names to a class index 0..999, in the order of `items` (task classification), or is None; with `class_names` the
     index is only the place among those names, and a model must know them or have as many. `groups` maps item names to a group.
     `image_ids` are COCO's image ids in the order of `items` (None without COCO annotations).
-    `clusters` are what the annotations or a rule name of the items that belong together, None where nothing does.
     `targets` maps item names to what another reader found, in the order of `items`, for a task that knows what it is.
     `sha256` covers the bytes of all items in order, and of the ground truth. `warnings` count what in the annotations is odd. `needed` are
     the files without which it cannot be opened again: those of the items, or all in the folder if no annotations list them. Of a video the
@@ -58,7 +56,6 @@ class Dataset:
     warnings: tuple[str, ...] = ()
     needed: tuple[Path, ...] = ()
     targets: Mapping[str, object] | None = None
-    clusters: Clusters | None = None
     rate_per_s: float | None = None
 
     @property
@@ -73,7 +70,6 @@ def open_folder(
     subset: int | None = None,
     seed: int = 0,
     reader: str | Reader | None = None,
-    cluster_by: str | None = None,
     first: int | None = None,
 ) -> Dataset:
     """Return the photographs of a folder, sorted by name; of one without photographs its arrays.
@@ -84,8 +80,7 @@ def open_folder(
     count only as class folders, or where annotations name them. A file in place of the folder holds the items itself, as a video does.
 
     Of photographs that annotations name, only those of the subset need be there. `reader` is that of the format, or its name, where several
-    recognise it or none does; `cluster_by` is what names the clusters of the items, where not the first field of the annotations that does.
-    `first` reads only so many of the items, to see what they are: the hash is then another.
+    recognise it or none does. `first` reads only so many of the items, to see what they are: the hash is then another.
 
     Raises:
         ConfigError: no folder, no photograph in it, or annotations that are garbled or name photographs that are not there.
@@ -93,11 +88,6 @@ def open_folder(
     if is_video(images.name) and images.is_file():
         return _of_video(images, annotations, subset)
     truth = read_truth(images, annotations, reader)
-    if truth is not None and isinstance(truth.content, CocoDocument):
-        unnamed = sum(image.file_name is None for image in truth.content.images)
-        of_all = f"{unnamed} of the {len(truth.content.images)} images in {str(annotations)!r}"
-        if unnamed:
-            raise ConfigError(f"{of_all} have no file_name: add it, or score predictions only")
     named = list_items(images) if truth is None else truth.named()
     if not named:
         raise ConfigError(f"the annotations {str(annotations)!r} name no files: give those of {str(images)!r}")
@@ -121,8 +111,7 @@ def open_folder(
         warnings=(*truth.warnings, *_dark(items)),
         needed=(*needed_paths, *truth.beside),
     )
-    clusters = clusters_of(names_in_set, truth.fields, cluster_by)
-    return _with_truth(replace(dataset, clusters=clusters), truth.content, names_in_set)
+    return _with_truth(dataset, truth.content, names_in_set)
 
 
 def _of_video(path: Path, annotations: Path | None, subset: int | None) -> Dataset:
@@ -146,16 +135,6 @@ def _dark(items: Sequence[Item]) -> tuple[str, ...]:
             )
             return (note,)
     return ()
-
-
-def without_files(truth: GroundTruth, name: str, cluster_by: str | None = None) -> Dataset:
-    """Return the items of a ground truth to score predictions of, of which no file is read; the hash is that of the ground truth alone."""
-    names_in_set = truth.named()
-    inside = {item.name: item for item in truth.items}
-    items = tuple(inside.get(item_name) or item_of_file(Path(), item_name) for item_name in names_in_set)
-    clusters = clusters_of(names_in_set, truth.fields, cluster_by)
-    dataset = Dataset(name, items, truth.sha256(), warnings=truth.warnings, clusters=clusters)
-    return _with_truth(dataset, truth.content, names_in_set)
 
 
 def _with_truth(dataset: Dataset, content: CocoDocument | ClassIndex | Targets, names_in_set: list[str]) -> Dataset:

@@ -11,9 +11,7 @@ from edgemeter.agent.base.durable_file import sha256_of
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.datasets import GroundTruth, Targets, required
 from edgemeter.agent.datasets.class_lists import ClassIndex, find_class_names, read_class_folders, read_class_list, text_lines
-from edgemeter.agent.datasets.clusters import Fields
-from edgemeter.agent.datasets.coco import CocoDocument, image_fields, image_names, read_annotations
-from edgemeter.agent.datasets.coco_oddities import annotation_oddities
+from edgemeter.agent.datasets.coco import CocoDocument, read_annotations
 from edgemeter.agent.datasets.items import ARRAYS, PHOTOGRAPHS, head_of, list_photographs, photographs_in
 
 # Class folders hold photographs or arrays.
@@ -73,7 +71,7 @@ class ClassList:
     def read(self, _folder: Path, annotations: Path | None) -> GroundTruth:
         """Return the class of every photograph that the index names."""
         index = read_class_list(required(annotations))
-        return GroundTruth(index, msgspec.json.encode(index.classes, order="sorted"), fields=index.fields)
+        return GroundTruth(index, msgspec.json.encode(index.classes, order="sorted"))
 
 
 class Coco:
@@ -91,13 +89,7 @@ class Coco:
         content = read_annotations(path)
         if isinstance(content, dict):
             return GroundTruth(ClassIndex(content), path)
-        return GroundTruth(content, path, annotation_oddities(content), fields=_fields(content, path))
-
-
-def _fields(document: CocoDocument, path: Path) -> Fields:
-    """Return what the document states of its images besides, by field and file name."""
-    names = image_names(document)
-    return {key: {names[number]: text for number, text in of.items()} for key, of in image_fields(path).items()}
+        return GroundTruth(content, path)
 
 
 class VisualWakeWords:
@@ -122,7 +114,7 @@ class VisualWakeWords:
         classes = _wake_words(document, path)
         left_out = len(document.images) - len(classes)
         odd = (f"{left_out} photographs show only persons of at most {SMALLEST_RATIO:.1%} of the photograph: left out",) if left_out else ()
-        return GroundTruth(ClassIndex(classes), path, odd, fields=_fields(document, path))
+        return GroundTruth(ClassIndex(classes), path, odd)
 
 
 def _wake_words(document: CocoDocument, path: Path) -> dict[str, int]:
@@ -135,8 +127,8 @@ def _wake_words(document: CocoDocument, path: Path) -> dict[str, int]:
             largest[annotation.image_id] = max(largest.get(annotation.image_id, 0.0), annotation.bbox[2] * annotation.bbox[3])
     classes: dict[str, int] = {}
     for image in document.images:
-        if image.file_name is None or not image.width or not image.height:
-            raise ConfigError(f"image {image.id} in {str(path)!r} has no file_name, width or height: add them")
+        if not image.width or not image.height:
+            raise ConfigError(f"image {image.id} in {str(path)!r} has no width or height: add them")
         if image.id not in largest:
             classes[image.file_name] = 0
         elif largest[image.id] > SMALLEST_RATIO * image.width * image.height:

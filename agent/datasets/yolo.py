@@ -14,7 +14,6 @@ from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.datasets import GroundTruth, required
 from edgemeter.agent.datasets.class_lists import text_lines
 from edgemeter.agent.datasets.coco import AnnotatedImage, Category, CocoAnnotation, CocoDocument
-from edgemeter.agent.datasets.coco_oddities import annotation_oddities
 from edgemeter.agent.datasets.items import list_photographs
 from edgemeter.agent.vision import photograph
 
@@ -124,7 +123,7 @@ class Yolo:
     def read(self, folder: Path, annotations: Path | None) -> GroundTruth:
         """Return the boxes of all photographs in the folder."""
         document, odd = read_labels(folder, required(annotations), list_photographs(folder))
-        return GroundTruth(document, msgspec.json.encode(document), (*odd, *annotation_oddities(document)), "folder")
+        return GroundTruth(document, msgspec.json.encode(document), odd, "folder")
 
 
 def read_labels(images: Path, annotations: Path, photographs: Sequence[str]) -> tuple[CocoDocument, tuple[str, ...]]:

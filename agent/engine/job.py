@@ -17,7 +17,6 @@ from edgemeter.agent.contract.record_accuracy import (
     Agreement,
     Answers,
     OutputCheck,
-    PackedPredictions,
 )
 from edgemeter.agent.contract.record_conditions import DatasetInfo, Model, RuntimeInfo, Sandbox, Scheduling, Subset, Tensor
 from edgemeter.agent.contract.record_figures import ColdStart, Latency, Load, Memory, Stage, Steady, Together, WarmUp
@@ -33,6 +32,9 @@ Request = TypeVar("Request")
 encode = msgspec.json.Encoder().encode
 # Runtime and backend of a function that is measured in the process of its caller; every other run, a factory's too, has its own process.
 FUNCTION_RUNTIME, IN_PROCESS = PYTHON, "in-process"
+
+
+NO_PREDICTIONS = msgspec.Raw(b"null")
 
 
 class RunJob(msgspec.Struct, frozen=True, kw_only=True):
@@ -141,11 +143,10 @@ class MeasuredRun(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     accuracy_reason: str | None
     output_check: OutputCheck
     answers: Answers | None = None
+    predictions: msgspec.Raw = NO_PREDICTIONS  # COCO results as JSON, where they are asked for.
     agreement: Agreement | None = None
     agreement_reason: str | None = None
     accuracy_gate: AccuracyGate | None = None
-    predictions: PackedPredictions | None = None
-    predictions_reason: str | None = None
     samples: tuple[Series, ...]
     timed: Window
     idle_before: Window | None

@@ -60,7 +60,7 @@ def open_data(case: Case, first: int | None = None) -> Dataset | None:
     annotations = Path(case.annotations) if case.annotations else None
     task = plugin_class("task", case.task or "", Task)
     reader = case.reader or (task.reader() if hasattr(task, "reader") else None)
-    return open_folder(Path(case.data), annotations, case.subset, case.seed, reader, case.cluster_by, first)
+    return open_folder(Path(case.data), annotations, case.subset, case.seed, reader, first)
 
 
 def options_of(case: Case) -> runtimes.Options:

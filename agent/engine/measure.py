@@ -21,7 +21,7 @@ from edgemeter.agent.contract.record_conditions import Scheduling, Tensor
 from edgemeter.agent.contract.record_figures import ColdStart, Memory, WarmUp
 from edgemeter.agent.energy.window import Window
 from edgemeter.agent.engine import agreement, job, loading, meeting, process_usage
-from edgemeter.agent.engine.predictions import Emit, Evaluation, accuracy_gate, evaluate
+from edgemeter.agent.engine.predictions import Emit, Evaluation, accuracy_gate, check_results, evaluate
 from edgemeter.agent.engine.process_usage import read_scheduling, resident_mb, scheduling_between
 from edgemeter.agent.engine.request_loops import answered_ns
 from edgemeter.agent.engine.scenarios import scenario, steady
@@ -143,6 +143,7 @@ def _start(work: job.RunJob, started_ns: int, emit: Emit, runtime: Runtime, stop
     emit(job.Phase(name="load"))
     before_mb = resident_mb()
     model = loading.load_model(work.case, runtime)
+    check_results(work.case, model)
     loaded_mb = resident_mb()
     queries = query_shape(work.case, model.loaded.inputs)
     item = model.calls_of(0, work.case.seed)
@@ -305,7 +306,6 @@ def _measured(work: job.RunJob, start: _Start, timing: _Timing, evaluated: Evalu
         output_check=evaluated.check,
         answers=evaluated.answers,
         predictions=evaluated.predictions,
-        predictions_reason=evaluated.predictions_reason,
         accuracy_gate=accuracy_gate(evaluated.accuracy, model.card, work.case.reference_accuracy, work.case.gate),
         samples=(
             *scenario.time_series(timed, window.start_ns),

@@ -20,21 +20,20 @@ from numpy.typing import NDArray
 from edgemeter.agent import runtimes
 from edgemeter.agent.base.errors import AnswerError, ConfigError, one_line
 from edgemeter.agent.base.metrics import is_reached, needed_value
-from edgemeter.agent.contract.kept_predictions import fitted
 from edgemeter.agent.contract.model_card import Card
 from edgemeter.agent.contract.record_accuracy import (
     Accuracy,
     AccuracyGate,
     Answers,
     OutputCheck,
-    PackedPredictions,
 )
+from edgemeter.agent.contract.suite import Case
 from edgemeter.agent.engine import job, loading
 from edgemeter.agent.engine.agreement import OutputDifference, arrays_equal, output_difference, summarise_check
 from edgemeter.agent.engine.loading import LoadedModel, describe_runtime, describe_tensors
 from edgemeter.agent.engine.request_loops import outputs_of
 from edgemeter.agent.runtimes import Array
-from edgemeter.agent.tasks import OF_OBJECTS, prepared
+from edgemeter.agent.tasks import OF_OBJECTS, ObjectResults, prepared
 
 Emit = Callable[[job.Event], None]
 # Where nothing is scored, the number of inputs that are run again at least: constant outputs show only in several of them.
@@ -132,8 +131,7 @@ class Evaluation:
     answers: Answers | None
     accuracy: Accuracy | None
     reason: str | None
-    predictions: PackedPredictions | None
-    predictions_reason: str | None
+    predictions: msgspec.Raw
 
 
 def evaluate(
@@ -182,7 +180,6 @@ def evaluate(
     except AnswerError as error:
         # What was timed stays measured; what a server does not answer any more is neither compared nor scored.
         unanswered = f"the server did not answer a repeated query: {one_line(error)[:140]}."
-    predictions, predictions_reason = _kept(work, model, accuracy, unanswered) if work.case.keep_predictions else (None, None)
     return Evaluation(
         preprocess_ns=np.array(before, np.int64),
         postprocess_ns=np.array(after, np.int64),
@@ -190,23 +187,20 @@ def evaluate(
         answers=log.summary(annotated_objects(model)),
         accuracy=accuracy,
         reason=_no_accuracy(work, model, accuracy, unanswered),
-        predictions=predictions,
-        predictions_reason=predictions_reason,
+        predictions=_results(model) if work.case.predictions and scoring and unanswered is None else job.NO_PREDICTIONS,
     )
 
 
-def _kept(
-    work: job.RunJob, model: LoadedModel, accuracy: Accuracy | None, unanswered: str | None
-) -> tuple[PackedPredictions | None, str | None]:
-    """Return the predictions that were scored, packed, else why there are none to keep."""
-    if accuracy is None:
-        return None, _no_accuracy(work, model, accuracy, unanswered)
-    # A method that a task may have beside those of the protocol.
-    predictions = getattr(model.work, "predictions", None)
-    if predictions is None or model.card is None:
-        return None, f"the task {model.card.task if model.card else None} keeps no predictions: only detectors and classifiers do"
-    packed = fitted(predictions())
-    return packed, None if packed else "not one fits beside the labels: give shorter labels in the card"
+def _results(model: LoadedModel) -> msgspec.Raw:
+    results = model.work.results() if isinstance(model.work, ObjectResults) else None
+    return msgspec.Raw(msgspec.json.encode(results))
+
+
+def check_results(case: Case, model: LoadedModel) -> None:
+    """Raise ConfigError if the predictions of a case are to be written, and its task has none that are COCO's."""
+    if case.predictions and not isinstance(model.work, ObjectResults):
+        task = model.card.task if model.card else "unknown"
+        raise ConfigError(f"predictions of {case.model!r}: the task {task} has no COCO results; detection, segmentation and pose have")
 
 
 def _run(runtime: runtimes.Runtime, calls: Sequence[list[Array]]) -> list[list[Array]]:

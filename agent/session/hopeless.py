@@ -53,7 +53,7 @@ def refusals(suite: Suite, machine: Machine = THIS_MACHINE, *, opens: bool = Fal
         if error is None and opens:
             # Another length of a run, or number of threads, opens the same.
             model = (case.model, case.sha256, case.runtime, case.backend, case.options)
-            data = (case.data, case.annotations, case.subset, case.seed, case.reader, case.cluster_by)
+            data = (case.data, case.annotations, case.subset, case.seed, case.reader)
             identity = msgspec.json.encode((*model, *data, case.output_tokens is None))
             error = opened[identity] = opened[identity] if identity in opened else inspection.why_not(case)
         if error is not None:

@@ -12,6 +12,7 @@ from pathlib import Path
 import msgspec
 
 from edgemeter.agent import datasets
+from edgemeter.agent.base import durable_file
 from edgemeter.agent.base.errors import ConfigError, EdgemeterError, UnavailableError
 from edgemeter.agent.base.suggestions import did_you_mean
 from edgemeter.agent.base.toml import parse_toml
@@ -92,6 +93,8 @@ def check(suite: Suite, *, opens: bool = False) -> Mapping[int, EdgemeterError]:
         else:
             # That of code with all that it reads is known where it was run.
             _require_model(case.model)
+        if case.predictions:
+            durable_file.check_writable(Path(case.predictions))
         for path, absent in ((case.data, "is no data"), (case.annotations, "are no annotations")):
             if path and not Path(path).exists():
                 raise ConfigError(f"there {absent} at {path!r}: correct the path")
@@ -302,7 +305,9 @@ def record_of(
     why_no_power: str,
     cooled: CoolDown | None,
 ) -> RunRecord:
-    """Return the record of a run that has ended, with its energy by the power that was read beside it."""
+    """Return the record of a run that has ended, with its energy by the power that was read beside it; its predictions go to their file."""
+    if run.case.predictions and measured.predictions != job.NO_PREDICTIONS:
+        durable_file.write(Path(run.case.predictions), bytes(measured.predictions), 0o644)
     if measured.served is not None or (measured.generation is not None and not measured.generation.is_local):
         # The run's own process may not look at others.
         measured = msgspec.structs.replace(measured, memory=served_memory(measured.runtime.facts.get("server_url", "")))

@@ -357,8 +357,7 @@ def _of_accuracy(tally: Tally, sides: Sequence[Side], side: int, matters: float)
 
 
 def _bounded(accuracy: Accuracy) -> BoundedFigure:
-    by = accuracy.clusters.by if accuracy.clusters else None
-    return BoundedFigure(accuracy.value, accuracy.low, accuracy.high, accuracy.without_parts, accuracy.interval_reason, by)
+    return BoundedFigure(accuracy.value, accuracy.low, accuracy.high, accuracy.without_parts, accuracy.interval_reason)
 
 
 def _why_doubt(tally: Tally, sides: Sequence[Side], side: int) -> list[str]:

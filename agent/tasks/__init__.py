@@ -4,7 +4,7 @@ Others register theirs through the entry point group `edgemeter.tasks`; a card n
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -74,6 +74,14 @@ class Task(Protocol):
 
         `value` leaves out what costs time beside the value and its details: bounds, classes, groups.
         """
+
+
+@runtime_checkable
+class ObjectResults(Protocol):
+    """A task whose predictions have a form in COCO's results: boxes, outlines, keypoints."""
+
+    def results(self) -> list[dict[str, Any]]:
+        """Return all predictions kept: image_id, category_id, bbox (x, y, width, height in pixels), score; and the task's own shape."""
 
 
 def prepared(task: Task, index: int, loaded: Loaded) -> list[list[NDArray[Any]]]:

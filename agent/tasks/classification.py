@@ -6,7 +6,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgemeter.agent.base.errors import ConfigError
-from edgemeter.agent.contract.kept_predictions import KeptPredictions
 from edgemeter.agent.contract.model_card import Card, TensorInput
 from edgemeter.agent.contract.record_accuracy import Accuracy
 from edgemeter.agent.datasets.dataset import Dataset
@@ -14,8 +13,7 @@ from edgemeter.agent.datasets.items import Item
 from edgemeter.agent.runtimes import Loaded
 from edgemeter.agent.tasks import Inputs, Outputs, Parts
 from edgemeter.agent.tasks.array_items import array_inputs
-from edgemeter.agent.tasks.item_accuracy import item_accuracy, units_in
-from edgemeter.agent.tasks.kept_items import kept_answers, probabilities
+from edgemeter.agent.tasks.item_accuracy import item_accuracy, noun_of
 from edgemeter.agent.tasks.parts import Share
 from edgemeter.agent.tasks.photo_items import load_item
 from edgemeter.agent.vision.preprocess import Preprocessor, input_of, values_of_first
@@ -27,7 +25,7 @@ _ENOUGH = 5
 
 
 class Classification:
-    """Keeps the five best classes of every item, with their scores; a photograph where the card's input is an image, else an array."""
+    """Keeps the five best classes of every item: a photograph where the card's input is an image, else an array."""
 
     def __init__(self, model: Card, loaded: Loaded, data: Dataset) -> None:
         if data.has_truth and data.classes is None:
@@ -38,7 +36,6 @@ class Classification:
         self._model, self._loaded, self._data = model, loaded, data
         self._inputs_of = self._front_end()
         self._predictions: dict[int, list[int]] = {}
-        self._confidences: dict[int, list[float]] = {}
         self._truth = self._classes()
 
     def prepare(self, index: int) -> Sequence[Inputs]:
@@ -63,17 +60,11 @@ class Classification:
             )
         best = np.argsort(-scores, kind="stable")[:_BEST]
         self._predictions[index] = (best + self._model.output.label_offset).tolist()
-        self._confidences[index] = probabilities(scores)[best].tolist()
 
     def same_predictions(self, index: int, calls: Sequence[Outputs], other: Sequence[Outputs]) -> float:
         """Return 1.0 where the best class of both raw outputs is the same, else 0.0."""
         del index
         return float(np.argmax(self._scores(calls)) == np.argmax(self._scores(other)))
-
-    def predictions(self) -> KeptPredictions:
-        """Return the five best classes of each item beside its annotated one; there must be ground truth."""
-        best = {index: list(zip(classes, self._confidences[index], strict=True)) for index, classes in self._predictions.items()}
-        return kept_answers(self._data, self._truth or (), best, self._model.output)
 
     def score(self, parts: Parts = "all") -> Accuracy | None:
         """Return top-1 (and top-5) over all photographs decoded; None without ground truth."""
@@ -130,7 +121,7 @@ def class_accuracy(ranked: Mapping[int, Sequence[int]], truth: Sequence[int], da
     members, detail = sorted(right), {}
     if any(len(best) > 1 for best in ranked.values()):
         top5 = Share({index: truth[index] in best[:_BEST] for index, best in ranked.items()})
-        bounds = top5.bounded(members, units_in(data, members))
+        bounds = top5.bounded(members, noun_of(data))
         detail = {"top5": top5.value(members), "top5_low": bounds.low, "top5_high": bounds.high}
     warnings = _shifted(ranked, truth, sum(right.values()))
     return item_accuracy(METRIC, Share(right), members, data, parts=parts, detail=detail, warnings=warnings)

@@ -2,7 +2,7 @@
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Literal
+from typing import Any
 
 import msgspec
 
@@ -10,23 +10,20 @@ from edgemeter.agent.contract.record_accuracy import Accuracy, PartAccuracy
 from edgemeter.agent.tasks import Parts
 from edgemeter.agent.tasks.coco_matches import KEYPOINTS, CocoAp
 from edgemeter.agent.tasks.item_accuracy import ScoredGroup, largest_gap, scored_group, scored_groups
-from edgemeter.agent.tasks.parts import INDEPENDENT, NOT_ASKED, Bounded, Units
+from edgemeter.agent.tasks.parts import Bounded
 
 RECALL = "coco_ar_100"
 # Images by how many objects they show (crowds not counted): name, from, to.
 OBJECTS = (("1", 1, 1), ("2-4", 2, 4), ("5-9", 5, 9), ("10+", 10, None))
-# Up to so many detections bounds are computed without being asked for: seconds on a Raspberry Pi.
+# Up to so many detections bounds are computed: seconds on a Raspberry Pi.
 MOST_DETECTIONS = 300_000
-Bounds = Literal["auto", "always", "never"]
 
 
-def coco_accuracy(
-    scored: CocoAp, image_ids: Sequence[int], sha256: str, bounds: Bounds = "auto", units: Units = INDEPENDENT, parts: Parts = "all"
-) -> Accuracy | None:
+def coco_accuracy(scored: CocoAp, image_ids: Sequence[int], sha256: str, parts: Parts = "all") -> Accuracy | None:
     """Return the accuracy over these images, with and without detections; None where the truth holds nothing to find in them.
 
-    `group` of images or annotations in the document names the group; `sha256` is that of the data set. `bounds` are computed by `auto`
-    where there are few enough detections for a small board; `units` by image id.
+    `group` of images or annotations in the document names the group; `sha256` is that of the data set. Bounds are computed
+    where there are few enough detections for a small board.
     """
     figures = scored.figures(image_ids)
     value = figures.overall.pop("ap")
@@ -35,14 +32,12 @@ def coco_accuracy(
     accuracy = Accuracy(metric=scored.kind.metric, value=value, images=len(image_ids), dataset_sha256=sha256, detail=figures.overall)
     if parts == "value":
         return accuracy
-    is_bounded = bounds == "always" or (bounds == "auto" and len(scored.rows) <= MOST_DETECTIONS)
-    why_none = NOT_ASKED if bounds == "never" else f"more than {MOST_DETECTIONS:,} detections"
-    bounded = scored.ap.bounded(image_ids, units) if is_bounded else Bounded(reason=why_none)
-    metric, groups = _groups(scored, image_ids, units, is_bounded=is_bounded)
+    is_bounded = len(scored.rows) <= MOST_DETECTIONS
+    bounded = scored.ap.bounded(image_ids) if is_bounded else Bounded(reason=f"more than {MOST_DETECTIONS:,} detections")
+    metric, groups = _groups(scored, image_ids, is_bounded=is_bounded)
     return msgspec.structs.replace(
         accuracy,
         **bounded.in_record(),
-        clusters=units.counted(image_ids),
         per_class=_per_class(scored.truth, figures.by_category, set(image_ids)),
         by_objects=_by_objects(scored, image_ids),
         group_metric=metric,
@@ -81,7 +76,7 @@ def _objects(truth: Mapping[str, Any], images: set[int]) -> Iterable[Mapping[str
     return (annotation for annotation in truth["annotations"] if not annotation["iscrowd"] and annotation["image_id"] in images)
 
 
-def _groups(scored: CocoAp, image_ids: Sequence[int], units: Units, *, is_bounded: bool) -> tuple[str | None, tuple[ScoredGroup, ...]]:
+def _groups(scored: CocoAp, image_ids: Sequence[int], *, is_bounded: bool) -> tuple[str | None, tuple[ScoredGroup, ...]]:
     """Return what was computed for each group, and the groups by name: AP for groups of images, recall for groups of annotations.
 
     False finds belong to no group of annotations, so AP would make the rare group the worse one; recall has no such bias.
@@ -91,15 +86,15 @@ def _groups(scored: CocoAp, image_ids: Sequence[int], units: Units, *, is_bounde
     named = {number: str(group_of[number]) for number in image_ids if group_of[number] is not None}
     if named:
         count = lambda ids: sum(1 for _ in _objects(truth, set(ids)))  # noqa: E731 - it has one use
-        return kind.metric, tuple(scored_groups(named, scored.ap, count, units=units, is_bounded=is_bounded))
+        return kind.metric, tuple(scored_groups(named, scored.ap, count, is_bounded=is_bounded))
     names = {str(annotation["group"]) for annotation in _objects(truth, set(image_ids)) if annotation.get("group") is not None}
     # The area, which picks the members of a group, is part of the similarity of keypoints.
     if names and kind is not KEYPOINTS:
-        return RECALL, tuple(_of_annotations(scored, name, image_ids, units if is_bounded else None) for name in sorted(names))
+        return RECALL, tuple(_of_annotations(scored, name, image_ids, is_bounded=is_bounded) for name in sorted(names))
     return None, ()
 
 
-def _of_annotations(scored: CocoAp, name: str, image_ids: Sequence[int], units: Units | None) -> ScoredGroup:
+def _of_annotations(scored: CocoAp, name: str, image_ids: Sequence[int], *, is_bounded: bool) -> ScoredGroup:
     def is_member(annotation: Mapping[str, Any]) -> bool:
         return annotation.get("group") is not None and str(annotation["group"]) == name
 
@@ -107,4 +102,4 @@ def _of_annotations(scored: CocoAp, name: str, image_ids: Sequence[int], units: 
     recall = scored.recall([is_member(annotation) for annotation in scored.truth["annotations"]])
     images = len({annotation["image_id"] for annotation in members})
     part = PartAccuracy(name=name, value=None, images=images, objects=len(members))
-    return scored_group(part, recall, image_ids, units, size=len(members))
+    return scored_group(part, recall, image_ids, "images" if is_bounded else None, size=len(members))

@@ -102,15 +102,15 @@ class _Matches:
 
 @dataclass(frozen=True, slots=True)
 class _Counts:
-    """Objects [category] of a range of area, the hits of each cut and average precision [threshold, category]."""
+    """Objects [category] of a range of area, the hits of each cut and precision [threshold, category, recall]."""
 
     objects: Integers
     hits: Mapping[int, Integers]
     precision: Floats
 
     def ap(self, threshold: slice = ALL) -> float | None:
-        """Return AP over the categories that have objects."""
-        return _mean(self.precision[threshold, self.objects > 0])
+        """Return AP over the categories that have objects, summed in the order of pycocotools: the same to the last digit."""
+        return _mean(self.precision[threshold, self.objects > 0].swapaxes(1, 2).ravel())
 
     def ar(self, cut: int, threshold: slice = ALL) -> float | None:
         """Return the recall over the same."""
@@ -157,7 +157,9 @@ class CocoAp:
         all_sizes, *sizes = self._counted(image_ids)
         overall = [*(all_sizes.ap(threshold) for threshold in (ALL, LOOSE, STRICT)), *(size.ap() for size in sizes)]
         overall += [*(all_sizes.ar(*recall) for recall in self.kind.recalls), *(size.ar(self._most) for size in sizes)]
-        by_category = zip(self._categories.tolist(), all_sizes.precision.mean(axis=0).tolist(), all_sizes.objects.tolist(), strict=True)
+        by_category = zip(
+            self._categories.tolist(), all_sizes.precision.mean(axis=-1).mean(axis=0).tolist(), all_sizes.objects.tolist(), strict=True
+        )
         values = {number: value if objects else None for number, value, objects in by_category}
         return Figures(dict(zip(self.kind.figures, overall, strict=True)), values)
 
@@ -251,7 +253,7 @@ class CocoAp:
             for cut in {cut for cut, _ in self.kind.recalls}
         }
         object_counts = np.bincount(objects, minlength=len(categories))
-        return _Counts(object_counts, hit_counts, _average_precision(segment, counted, hit_counts[self._most], object_counts))
+        return _Counts(object_counts, hit_counts, _precision(segment, counted, hit_counts[self._most], object_counts))
 
 
 def _positions(ids: Integers, values: NDArray[Any]) -> Integers:
@@ -324,8 +326,8 @@ def _in_rounds(detection: Integers, target: Integers, pair: Integers, allowed: B
     return matched
 
 
-def _average_precision(segment: Integers, counted: Integers, hits: Integers, objects: Integers) -> Floats:
-    """Return precision [threshold, category] over all recalls: the best at each or a higher one, 0 where it is not reached."""
+def _precision(segment: Integers, counted: Integers, hits: Integers, objects: Integers) -> Floats:
+    """Return precision [threshold, category, recall]: the best at each or a higher one, 0 where it is not reached."""
     ends = np.cumsum(hits).reshape(hits.shape)
     starts = ends - hits
     precision = (np.arange(1, len(segment) + 1) - starts.ravel()[segment]) / (counted + np.spacing(1))
@@ -338,8 +340,8 @@ def _average_precision(segment: Integers, counted: Integers, hits: Integers, obj
     # Where a recall is not reached its hit is the next category's first, and 0.
     hit = np.minimum((starts - 1)[..., np.newaxis] + least, ends[..., np.newaxis])
     interpolated = np.maximum.reduceat(np.append(precision, 0.0), hit.ravel()).reshape(hit.shape) * (hit < ends[..., np.newaxis])
-    average: Floats = np.maximum.accumulate(interpolated[..., ::-1], axis=-1).mean(axis=-1)
-    return average
+    best: Floats = np.maximum.accumulate(interpolated[..., ::-1], axis=-1)[..., ::-1]
+    return best
 
 
 def _repeated(bits: Bits, ranges: Flags) -> Bits:

@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from itertools import repeat
 from typing import Any, ClassVar
 
 import msgspec
@@ -10,7 +11,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgemeter.agent.base.errors import ConfigError
-from edgemeter.agent.contract.kept_predictions import SHOWN_SCORE, KeptPredictions
 from edgemeter.agent.contract.model_card import Card, CardOutput
 from edgemeter.agent.contract.record_accuracy import Accuracy
 from edgemeter.agent.datasets.dataset import Dataset
@@ -18,12 +18,12 @@ from edgemeter.agent.runtimes import Loaded, with_batch_of_1
 from edgemeter.agent.tasks import Inputs, Outputs, Parts
 from edgemeter.agent.tasks.coco_ap import coco_accuracy
 from edgemeter.agent.tasks.coco_matches import BOXES, KEYPOINTS, CocoAp, ObjectKind
-from edgemeter.agent.tasks.kept_items import kept_objects
-from edgemeter.agent.tasks.parts import units_of
 from edgemeter.agent.tasks.photo_items import PhotoTask
 from edgemeter.agent.vision.decoders import Detections, create
 from edgemeter.agent.vision.preprocess import values_of_first
 
+# What a user is shown of a detector where nothing else is asked for.
+SHOWN_SCORE = 0.25
 # A box just below what is shown on one side still counts on the other.
 PARTNER_SCORE = 0.15
 # COCO's loosest match.
@@ -138,8 +138,7 @@ class Detection(PhotoTask):
         rows = np.concatenate([self._rows(image_ids[index], self._boxes[index]) for index in decoded])
         shapes = [shape for index in decoded for shape in self._predictions[index]]
         names = {image_ids[index]: self._data.items[index].name for index in decoded}
-        units = units_of(self._data.clusters, names)
-        accuracy = coco_accuracy(CocoAp(truth, rows, self.KIND, shapes), list(names), self._data.sha256, units=units, parts=parts)
+        accuracy = coco_accuracy(CocoAp(truth, rows, self.KIND, shapes), list(names), self._data.sha256, parts=parts)
         return None if accuracy is None else msgspec.structs.replace(accuracy, warnings=(*self._data.warnings, *self._cut_early()))
 
     def _cut_early(self) -> tuple[str, ...]:
@@ -151,15 +150,20 @@ class Detection(PhotoTask):
         remedy = f"COCO counts {COUNTED} of each class: remove output.max_detections"
         return (f"AP may be too low: the card keeps {limit} detections of a photograph, which {share} have, and {remedy}",)
 
-    def predictions(self) -> KeptPredictions:
-        """Return the boxes of what was found in each photograph beside its annotations; there must be ground truth."""
-        truth, image_ids = self._truth or {}, self._data.image_ids or ()
-        photographs = [
-            (image_ids[index], self._data.items[index].name, self._frames[index].photo_width, self._frames[index].photo_height)
-            for index in sorted(self._boxes)
-        ]
-        rows = [self._rows(image_ids[index], detections) for index, detections in self._boxes.items()]
-        return kept_objects(truth, photographs, np.concatenate(rows))
+    def results(self) -> list[dict[str, Any]]:
+        """Return COCO's results of all photographs decoded, in the order in which they are scored; there must be ground truth."""
+        image_ids, results = self._data.image_ids or (), []
+        for index in sorted(self._boxes):
+            rows = self._rows(image_ids[index], self._boxes[index]).tolist()
+            for (_, *box, score, category), shape in zip(rows, self._predictions[index] or repeat(None), strict=False):
+                result = {"image_id": image_ids[index], "category_id": int(category), "bbox": box, "score": score}
+                results.append(result if shape is None else {**result, self.KIND.key: self._written(index, shape)})
+        return results
+
+    def _written(self, index: int, shape: Any) -> Any:
+        """Return a shape in the form of COCO's results."""
+        del index
+        return shape
 
     def _kept(self, index: int, detections: Detections) -> Sequence[Any]:
         """Keep the boxes of one photograph, and return the shapes of what has a category of the annotations, as they are scored."""

@@ -14,7 +14,7 @@ from edgemeter.agent.base.metrics import Better, gain
 from edgemeter.agent.contract.record_accuracy import Accuracy, GroupGap, PartAccuracy
 from edgemeter.agent.datasets.dataset import Dataset
 from edgemeter.agent.tasks import Parts
-from edgemeter.agent.tasks.parts import CONFIDENCE, INDEPENDENT, NOT_ASKED, Bounded, ItemFigure, Units, errors, units_of
+from edgemeter.agent.tasks.parts import CONFIDENCE, NOT_ASKED, Bounded, ItemFigure, errors
 
 # Below so many items (of a group of annotations: objects) a group gets no figure: it would be an anecdote.
 SMALLEST_GROUP = 30
@@ -22,9 +22,9 @@ SMALLEST_GROUP = 30
 _NOUNS = {"image": "images", "tensor": "items"}
 
 
-def units_in(data: Dataset, members: Sequence[int]) -> Units:
-    """Return what of these items (by their numbers) the bounds of a metric take as independent."""
-    return units_of(data.clusters, {index: data.items[index].name for index in members}, _NOUNS[data.items[0].kind])
+def noun_of(data: Dataset) -> str:
+    """Return what the items are called that bounds take as independent."""
+    return _NOUNS[data.items[0].kind]
 
 
 def item_accuracy(
@@ -42,12 +42,12 @@ def item_accuracy(
     value = figure.value(members) if members else None
     if value is None:
         return None
-    units = units_in(data, members)
+    noun = noun_of(data)
     bounds, groups = Bounded(reason=NOT_ASKED), []
     if parts == "all":
-        bounds = figure.bounded(members, units)
+        bounds = figure.bounded(members, noun)
         group_of = {index: (data.groups or {}).get(data.items[index].name) for index in members}
-        groups = scored_groups({index: name for index, name in group_of.items() if name is not None}, figure, units=units)
+        groups = scored_groups({index: name for index, name in group_of.items() if name is not None}, figure, noun=noun)
     return Accuracy(
         metric=metric,
         value=value,
@@ -55,7 +55,6 @@ def item_accuracy(
         dataset_sha256=data.sha256,
         detail=dict(detail or {}),
         **bounds.in_record(),
-        clusters=units.counted(members) if parts == "all" else None,
         group_metric=metric if groups else None,
         groups=tuple(group.part for group in groups),
         group_gap=largest_gap(groups, better, figure.limits[1] - figure.limits[0]),
@@ -77,25 +76,24 @@ def scored_groups(
     figure: ItemFigure,
     objects: Callable[[Sequence[int]], int] | None = None,
     *,
-    units: Units = INDEPENDENT,
+    noun: str = "images",
     is_bounded: bool = True,
 ) -> list[ScoredGroup]:
     """Return the figure of each group by name, with bounds; none of a group that is too small. `objects` counts those in its items."""
-    units = units.within(group_of)
     members: defaultdict[str, list[int]] = defaultdict(list)
     for index, name in group_of.items():
         members[name].append(index)
     scored = []
     for name, its in sorted(members.items()):
         part = PartAccuracy(name=name, value=None, images=len(its), objects=None if objects is None else objects(its))
-        scored.append(scored_group(part, figure, its, units if is_bounded else None, size=len(its)))
+        scored.append(scored_group(part, figure, its, noun if is_bounded else None, size=len(its)))
     return scored
 
 
-def scored_group(part: PartAccuracy, figure: ItemFigure, members: Sequence[int], units: Units | None, *, size: int) -> ScoredGroup:
-    """Return a group with its figure over these members, none where its `size` is too small; without `units` it has no bounds."""
+def scored_group(part: PartAccuracy, figure: ItemFigure, members: Sequence[int], noun: str | None, *, size: int) -> ScoredGroup:
+    """Return a group with its figure over these members, none where its `size` is too small; without `noun` it has no bounds."""
     value = figure.value(members) if size >= SMALLEST_GROUP else None
-    bounds = figure.bounded(members, units) if value is not None and units is not None else Bounded(reason=NOT_ASKED)
+    bounds = figure.bounded(members, noun) if value is not None and noun is not None else Bounded(reason=NOT_ASKED)
     return ScoredGroup(msgspec.structs.replace(part, value=value, low=bounds.low, high=bounds.high), bounds)
 
 

@@ -1,19 +1,20 @@
 """Masks as edges: the pixels, counted down the columns, at which a mask begins and ends by turns; read from all forms of COCO's files."""
 
 from collections.abc import Sequence
-from itertools import chain
+from itertools import chain, pairwise
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from edgemeter.agent.contract.kept_predictions import FARTHEST_PX
 from edgemeter.agent.datasets.coco import Rle
 from edgemeter.agent.tasks.similarity import spread
 
 Edges = NDArray[np.int64]
 # Outlines are drawn in so many steps a pixel. Source: cocoapi `maskApi.c`, `rleFrPoly`.
 _STEPS = 5
+# Far above any photograph's side.
+FARTHEST_PX = 1e6
 
 
 def edges_of(mask: NDArray[Any]) -> Edges:
@@ -50,6 +51,20 @@ def _from_text(text: str) -> NDArray[np.int64]:
     runs: NDArray[np.int64] = np.add.reduceat((digits & 31) - 2 * (digits & 16) * is_last << np.minimum(shift, 50), first)
     runs[1::2], runs[2::2] = np.cumsum(runs[1::2]), np.cumsum(runs[2::2])
     return runs
+
+
+def text_of(edges: Edges, pixels: int) -> str:
+    """Return the run-length code of a mask of so many pixels as the text that `edges_of_outline` reads."""
+    ends = [*edges.tolist(), *([pixels] if pixels not in edges[-1:] else [])]
+    runs = [end - begin for begin, end in pairwise([0, *ends])]
+    digits = []
+    for number, run in enumerate(runs):
+        value, has_more = run - (runs[number - 2] if number > 2 else 0), True
+        while has_more:
+            digit, value = value & 31, value >> 5
+            has_more = value != (-1 if digit & 16 else 0)
+            digits.append(chr(ord("0") + digit + 32 * has_more))
+    return "".join(digits)
 
 
 def _of_polygon(corners: NDArray[np.float64], height: int, width: int) -> Edges:

@@ -10,7 +10,7 @@ from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.datasets.coco import Rle, shape_of
 from edgemeter.agent.tasks.coco_matches import BOXES, KEYPOINTS, MASKS, ObjectKind
 from edgemeter.agent.tasks.detection import Detection, by_boxes
-from edgemeter.agent.tasks.mask_edges import Edges, edges_of, edges_of_outline
+from edgemeter.agent.tasks.mask_edges import Edges, edges_of, edges_of_outline, text_of
 from edgemeter.agent.tasks.similarity import SIGMAS
 from edgemeter.agent.vision.decoders import Detections, Mask
 
@@ -83,6 +83,11 @@ class Pose(Detection):
             raise ConfigError(f"the model finds {count} keypoints, COCO's people have {COUNT}: its poses cannot be scored")
         return detections.keypoints
 
+    def _written(self, index: int, shape: Any) -> list[float]:
+        del index
+        points: list[float] = np.asarray(shape, np.float64).ravel().tolist()
+        return points
+
 
 class Segmentation(Detection):
     """Keeps the edges of every mask: the masks themselves would not fit into a board's memory."""
@@ -96,6 +101,10 @@ class Segmentation(Detection):
         if detections.masks is None:
             raise ConfigError(f"family {self._model.family!r} finds boxes without masks: correct task or family in the card")
         return (self._edges_in_photo(index, mask) for mask in detections.masks)
+
+    def _written(self, index: int, shape: Any) -> dict[str, Any]:
+        height, width = self._frames[index].photo_height, self._frames[index].photo_width
+        return {"size": [height, width], "counts": text_of(shape, height * width)}
 
     def _edges_in_photo(self, index: int, mask: Mask) -> Edges:
         pixels = np.zeros((self._frames[index].photo_height, self._frames[index].photo_width), np.uint8)

@@ -5,7 +5,6 @@ import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from importlib import import_module
-from io import BytesIO
 from pathlib import Path
 from typing import Any, Literal
 
@@ -145,12 +144,3 @@ def _opened(path: Path) -> Iterator[Any]:
         raise ConfigError(f"cannot read the photograph {str(path)!r}: {error}; remove it or replace it by a whole image file") from error
     finally:
         imaging.MAX_IMAGE_PIXELS = largest
-
-
-def small_jpeg(path: Path, longest_px: int, quality: int) -> bytes:
-    """Return the photograph as a JPEG file, upright and at most `longest_px` long; raises ConfigError as `read`."""
-    photo = read(path)
-    photo.thumbnail((longest_px, longest_px))
-    file = BytesIO()
-    photo.save(file, "JPEG", quality=quality, optimize=True)
-    return file.getvalue()

@@ -8,7 +8,8 @@ in at least 95 of 100 choices, whatever depends on whatever. (Holm's procedure w
 The stored interval of a median has 95%. A wider one is the stored reach to the farther side, on logarithms, times the ratio of Student's
 quantiles of the days (or devices, runs) that it rests on; three or four of them may be skewed unnoticed, and reach `FEW` times as far. The
 uncertainty of a meter, which repeating does not shrink, is widened by the normal quantile and added in quadrature. An accuracy is widened
-about its value by the quantile of the parts of its images. See `python -m tests.benchmarks choose` for how often it holds.
+about its value by the quantile of the parts of its images. `tests/collector/choose/test_choice.py` counts
+how often it holds.
 """
 
 import math

@@ -26,10 +26,6 @@ if TYPE_CHECKING:
     from edgemeter.collector.web.one_file import FileChoice
 
 Item = TypeVar("Item")
-photographs_option = click.option(
-    "--photographs", type=PATH,
-    help="Folder of the photographs that runs with kept predictions were scored on: the worst are shown (edgemeter[vision]).",
-)  # fmt: skip
 STDOUT, PAGE = "-", "report.html"
 TABLES = (".csv", ".parquet", ".json")
 SUFFIXES = (".html", *TABLES)
@@ -49,7 +45,6 @@ SUFFIXES = (".html", *TABLES)
 @only_options("fleet", "model", "board", "device")
 @all_days_option
 @click.option("--runs", default=40, type=click.IntRange(0), help=".html: number of runs included with their raw samples. Default: 40.")
-@photographs_option
 @click.option("--columns", metavar="NAME[,NAME]", help=".csv and .parquet: only these columns, or all. Default: the usual figures.")
 @click.option("--list", "is_list", is_flag=True, help="List the names and types of all columns.")
 def report(
@@ -59,14 +54,11 @@ def report(
     output_text: str,
     days: "DaysCounted",
     runs: int,
-    photographs: Path | None,
     columns: str | None,
     is_list: bool,
     **options: str | None,
 ) -> None:
     """Write one HTML page that works offline, or a row for each run: the suffix of --output decides.
-
-    A page of two runs that kept their predictions (SOURCE: their ids) opens with why their accuracies differ.
 
     SOURCE is the same as --ledger. For all but the page it may also be a bundle, a folder or an InfluxDB, and select runs:
     'ledger.sqlite?model=yolov8n&since=2026-10-01'.
@@ -87,10 +79,8 @@ def report(
     conditions = {name: value for name, value in options.items() if value is not None}
     if columns is not None and form not in (".csv", ".parquet"):
         raise click.UsageError("--columns is for .csv and .parquet")
-    if photographs is not None and form != ".html":
-        raise click.UsageError("--photographs is for .html")
     if form == ".html":
-        _write_page(where, output, conditions, days, runs, photographs)
+        _write_page(where, output, conditions, days, runs)
     else:
         selections, total = _selections(where, conditions)
         matching = chain.from_iterable(selection.runs(with_samples=form == ".json") for selection in selections)
@@ -98,20 +88,16 @@ def report(
         _name_unreadable(selections)
 
 
-def _write_page(
-    where: Sequence[str], output: Path, conditions: Mapping[str, str], days: "DaysCounted", runs: int, photographs: Path | None
-) -> None:
+def _write_page(where: Sequence[str], output: Path, conditions: Mapping[str, str], days: "DaysCounted", runs: int) -> None:
     from edgemeter.collector.charts import vega
     from edgemeter.collector.runs.store import open_store
     from edgemeter.collector.web.one_file import FileChoice
-    from edgemeter.collector.web.photograph_folder import PhotographFolder
     from edgemeter.collector.web.queries import CaseFilter
 
     vega.check_installed()
     of = conditions.get
     case_filter = CaseFilter(of("fleet"), of("device"), of("board"), model_called(where, of("model")), level=days)
-    folder = PhotographFolder(photographs) if photographs else None
-    write_page(open_store(*where), output, FileChoice(case_filter, runs, photographs=folder))
+    write_page(open_store(*where), output, FileChoice(case_filter, runs))
 
 
 def write_page(store: "RunStore", path: Path, choice: "FileChoice") -> None:
@@ -214,8 +200,7 @@ def _counted(items: Iterable[Item], total: int | None, progress: Tell) -> Iterat
 )
 @click.option("--port", default=8080, type=click.IntRange(0, 65535), help="Port; 0 picks a free one. Default: 8080.")
 @click.option("--token-file", type=PATH, help="File with the access token. Or set EDGEMETER_WEB_TOKEN.")
-@photographs_option
-def web(stores: tuple[str, ...], listen: str, port: int, token_file: Path | None, photographs: Path | None) -> None:
+def web(stores: tuple[str, ...], listen: str, port: int, token_file: Path | None) -> None:
     """Serve the page until Ctrl-C or SIGTERM. It only reads: a collector may run at the same time.
 
     Example: edgemeter collector web --ledger ledger.sqlite --port 8080
@@ -225,14 +210,12 @@ def web(stores: tuple[str, ...], listen: str, port: int, token_file: Path | None
     from edgemeter.collector.index.sources import source_of
     from edgemeter.collector.runs.store import open_store
     from edgemeter.collector.web.events import TrendEvents
-    from edgemeter.collector.web.photograph_folder import PhotographFolder
     from edgemeter.collector.web.server import PageServer
 
     vega.check_installed()
     where = chosen_stores(stores)
     with contextlib.closing(open_index(source_of(open_store(*where)))) as index:
-        folder = PhotographFolder(photographs) if photographs else None
-        server = PageServer(index, TrendEvents(index.source), listen, port, _token(token_file), photographs=folder)
+        server = PageServer(index, TrendEvents(index.source), listen, port, _token(token_file))
         with until_stopped() as stopped:
             server.start()
             click.echo(f"the page of {', '.join(map(shown_place, where))} is at {server.url}; Ctrl-C ends it", err=True)

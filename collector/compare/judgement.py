@@ -349,8 +349,7 @@ def _judged_accuracy(decision: Decision, case: CaseSummary, reference: CaseSumma
 def _details_of_accuracy(decision: Decision, difference: float, accuracy: AccuracySummary, baseline: AccuracySummary) -> str:
     details = f"{metric_name(accuracy.metric)} {accuracy.value.median:.3f} against {baseline.value.median:.3f}, {difference:+.3f}"
     if decision.bounds:
-        clusters = f", {accuracy.clusters.words}" if accuracy.clusters else ""
-        details += f" (95%: {decision.bounds[0]:+.3f} to {decision.bounds[1]:+.3f} over {accuracy.images} images{clusters})"
+        details += f" (95%: {decision.bounds[0]:+.3f} to {decision.bounds[1]:+.3f} over {accuracy.images} images)"
     return details
 
 

@@ -10,7 +10,6 @@ from edgemeter.agent.contract.case_identity import CaseKey
 from edgemeter.agent.contract.energy_provenance import energy_provenance
 from edgemeter.agent.contract.figures import FIGURES, Figure, Group, hottest_c, reader
 from edgemeter.agent.contract.record import RunRecord
-from edgemeter.agent.contract.record_accuracy import AccuracyClusters
 from edgemeter.agent.contract.record_conditions import rule_of
 from edgemeter.agent.contract.record_figures import Scope
 from edgemeter.collector.compare.spread import Spread, of_counted, of_one_kind, of_points, point_of
@@ -31,8 +30,8 @@ class AccuracySummary:
     """Accuracy of the case's model; of several runs the median, which for a deterministic model is all of them.
 
     `low` and `high` (95%) are of the newest run, over the images; None where it has none. `without_parts` is its value without one part
-    of the images after the other, `interval_reason` why there are no bounds, `clusters` what the bounds take as wholes,
-    `over` that in words.
+    of the images after the other, `interval_reason` why there are no bounds, `over` what the bounds take as
+    independent, in words.
     """
 
     metric: str
@@ -45,15 +44,13 @@ class AccuracySummary:
     without_parts: tuple[float, ...] = ()
     better: Better = "higher"
     interval_reason: str | None = None
-    clusters: AccuracyClusters | None = None
     over: str = ""
     normalisation: str | None = None
 
     @property
     def bounded(self) -> BoundedFigure:
         """Return the median with the bounds of the newest run."""
-        by = None if self.clusters is None else self.clusters.by
-        return BoundedFigure(self.value.median, self.low, self.high, self.without_parts, self.interval_reason, by)
+        return BoundedFigure(self.value.median, self.low, self.high, self.without_parts, self.interval_reason)
 
     @property
     def measure(self) -> tuple[str, int, str, str | None]:

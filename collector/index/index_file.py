@@ -265,7 +265,7 @@ def code_hash() -> str:
 _FIGURES_READ = {path.partition(".")[0] for entry in figures.FIGURES for path in (*entry.reads, entry.path)}
 _NOT_COMPARED: dict[str, Any] = {
     **dict.fromkeys(("samples", "outputs", "power_traces"), ()),
-    **dict.fromkeys(("windows", "sustained", "cool_down", "scheduling", "answers", "agreement", "predictions")),
+    **dict.fromkeys(("windows", "sustained", "cool_down", "scheduling", "answers", "agreement")),
 }
 _LEFT_AWAY = {name: absent for name, absent in _NOT_COMPARED.items() if name not in _FIGURES_READ}
 

@@ -1,6 +1,6 @@
 """The fields of a record's point, from the record's schema: one name and one type each, for writing and for reading.
 
-A point read back gives its record, without the raw samples and the predictions.
+A point read back gives its record, without the raw samples.
 """
 
 import dataclasses
@@ -41,8 +41,8 @@ TAGS = {
 }
 AS_TAGS = frozenset({"device", "fleet", "precision", "role", "scenario", "suite"})
 
-# Parts of the record that no point has: they are no figures, and most of the bytes.
-NOT_WRITTEN = frozenset({"predictions", "samples"})
+# The part of the record that no point has: samples are no figures, and most of the bytes.
+NOT_WRITTEN = "samples"
 
 # The numbers by name that have fields of their own, by the list they are in: whatever else a record holds stays in the list's text, because
 # every name makes a field that InfluxDB keeps for good.
@@ -190,7 +190,7 @@ def _group(kind: msgspec.inspect.Type, attribute: str, prefix: str, *, is_nullab
     for member in kind.fields if isinstance(kind, msgspec.inspect.StructType) else ():
         name = f"{prefix}{member.name}"
         inner = _without_none(member.type)
-        if name in NOT_WRITTEN:
+        if name == NOT_WRITTEN:
             continue
         if name in AS_TAGS:
             tags.append(name)

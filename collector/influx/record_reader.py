@@ -84,8 +84,7 @@ def _record_decoder(extent: Extent, has_samples: bool) -> msgspec.json.Decoder[A
 
 
 def _slim_record(extent: Extent, has_samples: bool) -> type[msgspec.Struct]:  # noqa: FBT001 - as above
-    left_out = NOT_WRITTEN - {"samples"} if has_samples else NOT_WRITTEN
-    names = [field.name for field in msgspec.structs.fields(RunRecord) if field.name not in left_out]
+    names = [field.name for field in msgspec.structs.fields(RunRecord) if has_samples or field.name != NOT_WRITTEN]
     figures = ["schema", *_paths(RECORD), *TAGS.values(), *PATHS, *_WORKED_OUT_OF, *REPEATED]
     return _slim(RunRecord, tree_of(names if extent == "all" else figures))
 

@@ -37,5 +37,5 @@ def fleet_address(folder: Path) -> BrokerAddress:
     files = TlsFiles(folder / "ca.crt", folder / "collector.crt", folder / "collector.key")
     for file in (files.ca, files.certificate, files.key):
         if file is not None and not file.exists():
-            raise ConfigError(f"{str(file)!r} is missing: `edgemeter fleet init --folder {folder}` makes it")
+            raise ConfigError(f"{str(file)!r} is missing: `edgemeter fleet init` makes it, with that folder as its --folder")
     return broker_address.parse_address(f"mqtts://{server.broker}:{server.broker_port}", tls=files)

@@ -14,7 +14,6 @@ from edgemeter.collector.index.sources import RecordSource
 from edgemeter.collector.published.shelf import Shelf, default_shelf
 from edgemeter.collector.web.events import TrendEvents
 from edgemeter.collector.web.markup import NOTHING, Markup, part, raw
-from edgemeter.collector.web.photograph_folder import PhotographFolder
 from edgemeter.collector.web.queries import CaseFilter, cases_of_baseline, summaries
 from edgemeter.collector.web.view import Links
 
@@ -36,7 +35,6 @@ class ViewContext:
     events: TrendEvents
     sheet: ChartSheet = field(default_factory=lambda: ChartSheet(live_chart))
     matters: SmallestDifferences = SmallestDifferences()  # noqa: RUF009 - frozen
-    photographs: PhotographFolder | None = None
     shelf: Shelf = field(default_factory=default_shelf)
 
 

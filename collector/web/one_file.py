@@ -16,33 +16,27 @@ from edgemeter.collector.compare.judgement import SmallestDifferences
 from edgemeter.collector.index.run_index import RunIndex, open_index
 from edgemeter.collector.index.sources import RecordSource
 from edgemeter.collector.web.case_table import CASES_SHOWN
-from edgemeter.collector.web.context import REFERENCE, ViewContext, baselines, live_chart, read_run
+from edgemeter.collector.web.context import REFERENCE, ViewContext, baselines, live_chart
 from edgemeter.collector.web.events import TrendEvents
 from edgemeter.collector.web.markup import NOTHING, Markup, element, raw
-from edgemeter.collector.web.photograph_folder import PhotographFolder
 from edgemeter.collector.web.queries import CaseFilter, cases, count_cases
 from edgemeter.collector.web.series import DEFAULT_FIGURE
 from edgemeter.collector.web.site import FormChoices, content, held_exports, offered, one_file_page, show
 from edgemeter.collector.web.view import FileLinks, ViewRequest, read_address
 
 # How many of each a file holds, so that it can be sent and opened; the served page has all.
-BASELINES, PAGES, MODELS, DEVICES, RUNS, EVENTS, PAIRS = 8, 10, 12, 60, 40, 8, 6
+BASELINES, PAGES, MODELS, DEVICES, RUNS, EVENTS = 8, 10, 12, 60, 40, 8
 METRICS = (DEFAULT_FIGURE, "gross_mj", "accuracy", "throttled_ratio")
 
 
 @dataclass(frozen=True, slots=True)
 class FileChoice:
-    """The content chosen for a file: the cases, how many runs with raw samples, the `first` view or comparison (else the overview).
-
-    A file of two runs that kept their predictions begins with why they differ.
-    With `photographs`, the worst of those that kept predictions are of.
-    """
+    """The content chosen for a file: the cases, how many runs with raw samples, the `first` view or comparison (else the overview)."""
 
     case_filter: CaseFilter = CaseFilter()  # noqa: RUF009 - frozen
     runs: int = RUNS
     baseline: str | None = None
     first: ViewRequest | None = None
-    photographs: PhotographFolder | None = None
     matters: SmallestDifferences = SmallestDifferences()  # noqa: RUF009 - frozen
 
 
@@ -74,7 +68,6 @@ def whole_page(index: RunIndex, events: TrendEvents, choice: FileChoice, progres
 
         context = ViewContext(
             connection, index.source, FileLinks(frozenset(addresses)), events, ChartSheet(write), choice.matters,
-            choice.photographs,
         )  # fmt: skip
         choices = _choices(offered(context), addresses)
         for count, text in enumerate(addresses, start=1):
@@ -110,10 +103,8 @@ def _held(context: ViewContext, choice: FileChoice) -> tuple[list[str], list[str
     newest = [str(context.connection.execute(query, (case.number,)).fetchone()[0]) for case in ordered[: choice.runs]]
     # Of the other baselines the first page.
     pages = min(PAGES, -(-len(indexed_cases) // CASES_SHOWN))
-    pairs = _pairs(context, newest)
-    is_pair = bool(pairs) and sum(case.runs for case in indexed_cases) == len(newest) == 2
     requests = [
-        *([choice.first] if choice.first else pairs if is_pair else []),
+        *([choice.first] if choice.first else []),
         *([ViewRequest("compare", {"baseline": choice.baseline})] if choice.baseline else []),
         ViewRequest("overview"),
         *([] if choice.first else [ViewRequest("decide")]),
@@ -127,7 +118,6 @@ def _held(context: ViewContext, choice: FileChoice) -> tuple[list[str], list[str
         *(ViewRequest("trend", {"model": name, "metric": metric}) for name in kept_models for metric in METRICS),
         *(ViewRequest("trend", {"event": finding.key}) for finding in context.events.findings[:EVENTS] if len(finding.steps) > 1),
         *(ViewRequest("device", {"fleet": fleet, "device": device}) for fleet, device in kept_devices),
-        *([] if is_pair else pairs),
         *(ViewRequest("run", {"id": name}) for name in newest),
         *([ViewRequest("alerts")] if context.events.alerts() else []),
     ]
@@ -140,18 +130,6 @@ def _held(context: ViewContext, choice: FileChoice) -> tuple[list[str], list[str
     ]
     away = [f"{figures.count(number, f'more {noun}')}" for number, noun in left_counts if number > 0]
     return [request.address for request in requests], away
-
-
-def _pairs(context: ViewContext, run_ids: Sequence[str]) -> list[ViewRequest]:
-    """Return the pairs of runs that say why two accuracies differ: each with the first before it of its model and data, fp32 first."""
-    keeping = [run for run, _ in (read_run(context, run_id) for run_id in run_ids) if run.predictions]
-    first_ids: dict[tuple[str, str], str] = {}
-    pairs = []
-    for run in sorted(keeping, key=lambda run: (run.role != REFERENCE, run.precision != "fp32")):
-        first = first_ids.setdefault((run.model.name, run.dataset.sha256), run.id)
-        if first != run.id:
-            pairs.append(ViewRequest("pair", {"a": first, "b": run.id}))
-    return pairs[:PAIRS]
 
 
 def _choices(everything: FormChoices, own_addresses: Sequence[str]) -> FormChoices:

@@ -20,7 +20,6 @@ from edgemeter.collector.web.queries import CaseFilter, cases_by_number, summari
 from edgemeter.collector.web.run import POINTS
 from edgemeter.collector.web.run_samples import power_trace, thinned
 from edgemeter.collector.web.view import View, ViewColumn, ViewRequest, grid, link, note, section, verdict_cell, with_small
-from edgemeter.collector.web.why import why
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,17 +41,15 @@ def pair_view(context: ViewContext, request: ViewRequest, case_filter: CaseFilte
     over_runs = _over_runs(context, pair, (number, other_number))
     table, plain = grid("figures", _columns(pair, over_runs), pair.figures)
     differing, facts = grid("differences", _FACTS, pair.differing)
-    differing_accuracies, accuracy_tables = why(context, {"A": a, "B": b}) if a.accuracy and b.accuracy else (NOTHING, ())
     curves = [*_distribution(context, pair), *_power(context, pair)]
     parts = [
         part("cards", [_card(context, "A", a), _card(context, "B", b)]),
         section("figures", "Figures", *([element("p", {"class": "caution"}, f"{sentence(pair.no_ratio)}.")] if pair.no_ratio else []),
                 table, *_remarks(pair, over_runs)),
         section("differences", "What differs", differing if pair.differing else note("No fact differs."), _folded(pair.equal)),
-        differing_accuracies,
         *curves,
     ]  # fmt: skip
-    return View(f"Two runs of {a.model.name}", join(parts), _lead(context, pair), (plain, facts, *accuracy_tables))
+    return View(f"Two runs of {a.model.name}", join(parts), _lead(context, pair), (plain, facts))
 
 
 def _over_runs(context: ViewContext, pair: RunPair, numbers: Sequence[int]) -> _OverRuns:

@@ -23,7 +23,6 @@ from edgemeter.collector.web.queries import CaseFilter
 from edgemeter.collector.web.run_over_time import over_time
 from edgemeter.collector.web.run_samples import NS_S, finite_values, power_trace, thinned, values_of
 from edgemeter.collector.web.view import ServedLinks, View, ViewRequest, link, note, section, verdict_cell
-from edgemeter.collector.web.why import why
 
 NS_MS = 1e-6
 # A chart holds no more points than can be seen; of each stretch the extremes are kept.
@@ -50,7 +49,6 @@ def run_view(context: ViewContext, request: ViewRequest, case_filter: CaseFilter
         link(links.to("device", fleet=record.fleet, device=record.device), record.device),
         *((", job ", link(links.to("jobs", job=record.job), record.job)) if record.job else ()),
     )  # fmt: skip
-    lost, lost_tables = why(context, {"This run": record})
     parts = [
         trail,
         *([note(f"Ran {record.together.words}.")] if record.together else []),
@@ -60,7 +58,6 @@ def run_view(context: ViewContext, request: ViewRequest, case_filter: CaseFilter
         over_time(context, record),
         section("energy", "Energy", energy_budget(context, record)),
         section("accuracy", "Accuracy", _accuracy(record)),
-        *([lost] if record.accuracy else []),
         section("conditions", "Before, during, after", _conditions(record)),
         section("machine", "The machine", part("facts", machine_facts(record))),
         section("everything", "Everything in the record", _everything(record)),
@@ -69,7 +66,7 @@ def run_view(context: ViewContext, request: ViewRequest, case_filter: CaseFilter
     label = "" if provenance == "measured" else f" {provenance.capitalize()}: none of its figures was measured in this run."
     p50 = figures.significant(record.latency.p50_ms)
     lead = f"{figures.stamp(record.started_at_ns)} UTC: p50 {p50} ms over {record.latency.count:,} queries, {record.verdict.state}.{label}"
-    return View(f"Run {record.id}", join(parts), lead, (*_tables(record), *lost_tables))
+    return View(f"Run {record.id}", join(parts), lead, _tables(record))
 
 
 def _compare_with(context: ViewContext, record: RunRecord, number: int) -> Markup:
@@ -261,14 +258,8 @@ def _conditions(record: RunRecord) -> Markup:
     return part("gallery", lines) if lines else note("Not reported.")
 
 
-def _without_raw(record: RunRecord) -> RunRecord:
-    """Return the record without raw samples and packed predictions, which nobody reads."""
-    predictions = record.predictions and msgspec.structs.replace(record.predictions, data="\N{HORIZONTAL ELLIPSIS}")
-    return msgspec.structs.replace(record, samples=(), predictions=predictions)
-
-
 def _everything(record: RunRecord) -> Markup:
-    document = json_document(_without_raw(record))
+    document = json_document(msgspec.structs.replace(record, samples=()))
     listed = [f"{series.name}: {series.count:,} values, {series.unit}" for series in record.samples]
     raw = note(f"Raw samples: {'; '.join(listed) or 'none kept'}. CSV holds them.")
     # Line by line, so that no character that steers a page gets through and the lines stay.
@@ -283,7 +274,7 @@ def _tables(record: RunRecord) -> tuple[ViewTable, ...]:
         values = finite_values(series)
         if values is not None and len(rows) + len(values) <= SAMPLES_OUT:
             rows += [(series.name, series.unit, index, value) for index, value in enumerate(values)]
-    document = msgspec.to_builtins(_without_raw(record))
+    document = msgspec.to_builtins(msgspec.structs.replace(record, samples=()))
     flat = tuple((name, value) for name, value in _flat("", document))
     return ViewTable("samples", ("series", "unit", "index", "value"), tuple(rows)), ViewTable("record", ("field", "value"), flat)
 

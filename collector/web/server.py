@@ -15,17 +15,15 @@ from edgemeter.agent.base.errors import ConfigError, EdgemeterError, TransientEr
 from edgemeter.agent.base.figures import count
 from edgemeter.agent.base.http_server import HttpHandler, HttpServer, is_loopback
 from edgemeter.agent.base.nanoseconds import NS_PER_DAY
-from edgemeter.agent.contract.kept_predictions import predictions_of
 from edgemeter.collector.charts import vega
 from edgemeter.collector.index.run_index import RunIndex
 from edgemeter.collector.published.shelf import Shelf, default_shelf
 from edgemeter.collector.trend.history import without_garbage_collection
 from edgemeter.collector.web.activity import read_activities
-from edgemeter.collector.web.context import ViewContext, read_run
+from edgemeter.collector.web.context import ViewContext
 from edgemeter.collector.web.events import TrendEvents
 from edgemeter.collector.web.live import LiveFeed
 from edgemeter.collector.web.markup import render, text_of
-from edgemeter.collector.web.photograph_folder import PHOTOGRAPH, PhotographFolder
 from edgemeter.collector.web.site import SERVED_POLICY, STYLE_SHEET, content, offered, script, served_page, show
 from edgemeter.collector.web.view import ServedLinks, View, ViewRequest, address, read_address, read_period
 
@@ -66,7 +64,6 @@ class PageServer:
     port: int = 0
     token: str | None = None
     heartbeat_s: float = 10.0
-    photographs: PhotographFolder | None = None
     shelf: Shelf = field(default_factory=default_shelf)
     live: LiveFeed = field(init=False)
     _server: HttpServer = field(init=False)
@@ -107,7 +104,7 @@ class PageServer:
         position, doing = self.index.position(), self._doing()
         with self._making, self.index.reading() as connection, without_garbage_collection():
             context = ViewContext(
-                connection, self.index.source, ServedLinks(), self.events, photographs=self.photographs, shelf=self.shelf,
+                connection, self.index.source, ServedLinks(), self.events, shelf=self.shelf,
             )  # fmt: skip
             view = show(context, request)
             if view is None:
@@ -121,18 +118,6 @@ class PageServer:
             if form == "json":
                 return PageResponse(200, "application/json", view.to_json(request))
             return self._page(context, request, view, (position, doing))
-
-    def photograph(self, request: ViewRequest) -> PageResponse:
-        """Return the small copy of a photograph that the kept predictions of a run name; raises ConfigError if there is none."""
-        if self.photographs is None:
-            raise ConfigError("photographs are not served: start the page with --photographs FOLDER")
-        with self.index.reading() as connection:
-            record, _ = read_run(ViewContext(connection, self.index.source, ServedLinks(), self.events), request.get("run"))
-        name = request.get("name")
-        photograph = next((item for item in predictions_of(record).photographs if item.name == name), None)
-        if photograph is None:
-            raise ConfigError(f"run {record.id!r} keeps no predictions of a photograph {name!r}")
-        return PageResponse(200, "image/jpeg", self.photographs.copy(photograph))
 
     def tag(self, request: ViewRequest, form: str) -> str:
         """Return what the answer's content hangs on: what is in the index, and the address."""
@@ -245,7 +230,7 @@ class _PageHandler(HttpHandler):
             tag = self.page.tag(request, form)
             if self.headers.get("If-None-Match") == tag:
                 return PageResponse(304, "", b"", (("ETag", tag),))
-            response = self.page.photograph(request) if request.view == PHOTOGRAPH else self.page.answer(request, form)
+            response = self.page.answer(request, form)
         except (TransientError, UnavailableError) as error:
             return _message(503, "Try again", str(error))
         except EdgemeterError as error:

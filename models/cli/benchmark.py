@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 RAPID = {**SHORT_MODES, "default": "rapid", "help": "Length of a run. Default: rapid."}
 # Of several formats of one file, the runtime is what is compared.
-OPTIONS = (*(key for key in MODEL_OPTIONS if key not in {"runtime", "backend"}), "cluster_by", "subset", "seed", "mode")
+OPTIONS = (*(key for key in MODEL_OPTIONS if key not in {"runtime", "backend"}), "subset", "seed", "mode")
 
 
 @click.command()

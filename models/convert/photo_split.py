@@ -1,7 +1,7 @@
 """Which photographs an int8 conversion measures ranges on, chooses its recipe by, and is judged on: none serves two of these.
 
-A photograph is its content, whatever folder and name it has; those of one cluster (frames of a video) stay together. Which go where
-follows from their hashes alone. Where both folders hold the same, half of it is measured on; of what is left, a third is chosen by.
+A photograph is its content, whatever folder and name it has. Which go where follows from their hashes alone.
+Where both folders hold the same, half of it is measured on; of what is left, a third is chosen by.
 """
 
 import hashlib
@@ -55,38 +55,27 @@ def split(calibration: CalibrationImages | None, pictures: Dataset | None, *, ha
     contents = [item.sha256() for item in pictures.items]
     measured_contents = [item.sha256() for item in measured.items]
     shared = set(contents).intersection(measured_contents)
-    groups = dict(zip(contents, _groups(pictures, contents), strict=True))
     for_ranges = set(measured_contents) - shared
     if len(for_ranges) < LEAST and shared:
         count = len(shared) // 2 if len(shared) >= 2 * LEAST else len(shared)
-        measuring = _drawn([groups[content] for content in contents if content in shared], count)
-        for_ranges |= {content for content in contents if groups[content] in measuring}
-    unmeasured = [groups[content] for content in contents if content not in for_ranges]
+        for_ranges |= _drawn([content for content in contents if content in shared], count)
+    unmeasured = [content for content in contents if content not in for_ranges]
     choosing = _drawn(unmeasured, min(CHOICE_MOST, max(LEAST, len(unmeasured) // 3))) if has_choice else set()
     judging = set(unmeasured) - choosing
-    if sum(group in judging for group in unmeasured) < LEAST:
+    if sum(content in judging for content in unmeasured) < LEAST:
         choosing, judging = set(), set(unmeasured)
     ranges = _part(measured, [content in for_ranges for content in measured_contents])
-    choice, judgement = (_part(pictures, [groups[content] in part for content in contents]) for part in (choosing, judging))
+    choice, judgement = (_part(pictures, [content in part for content in contents]) for part in (choosing, judging))
     return PhotoSplit(CalibrationImages(ranges, calibration.about), choice if choosing else None, judgement if judging else None)
 
 
-def _groups(pictures: Dataset, contents: Sequence[bytes]) -> list[bytes]:
-    """Return by what each photograph is drawn: the hash of its cluster's name, else of its content."""
-    names = pictures.clusters.names if pictures.clusters else {}
-    return [
-        hashlib.sha256(names[item.name].encode()).digest() if item.name in names else content
-        for item, content in zip(pictures.items, contents, strict=True)
-    ]
-
-
-def _drawn(groups: Sequence[bytes], count: int) -> set[bytes]:
-    """Return the groups with the smallest hashes that hold so many photographs together."""
+def _drawn(contents: Sequence[bytes], count: int) -> set[bytes]:
+    """Return the smallest hashes that so many photographs have together."""
     smallest, total = set[bytes](), 0
-    for group, size in sorted(Counter(groups).items()):
+    for content, size in sorted(Counter(contents).items()):
         if total >= count:
             break
-        smallest.add(group)
+        smallest.add(content)
         total += size
     return smallest
 

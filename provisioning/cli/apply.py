@@ -21,7 +21,7 @@ from edgemeter.agent.base.terminal import plain_table, print_text
 from edgemeter.provisioning.apply.applying import ApplyOutcome, ApplyRequest, ApplySettings, apply_all, make_join_file, of_fleet, of_host
 from edgemeter.provisioning.apply.offer import further_wheel, read_offer, read_python_tar
 from edgemeter.provisioning.apply.ssh import SshOptions
-from edgemeter.provisioning.cli.options import folder_option
+from edgemeter.provisioning.cli.options import in_folder
 from edgemeter.provisioning.identity.passphrase import read_passphrase
 from edgemeter.provisioning.inventory.fleet_file import open_registry, read_if_present
 from edgemeter.provisioning.inventory.fleet_folder import FleetFolder
@@ -33,7 +33,7 @@ _FILE = click.Path(path_type=Path)
 
 @click.command(short_help="Install the agent on running boards over SSH.")
 @click.argument("devices", nargs=-1, metavar="[DEVICE]...")
-@folder_option
+@in_folder
 @click.option(
     "--on", "selection", metavar="SELECTION", help="Apply to these devices (as in `edgemeter fleet list --on`), beside those named."
 )

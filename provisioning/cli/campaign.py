@@ -14,7 +14,7 @@ from edgemeter.agent.base.documents import print_json
 from edgemeter.agent.base.tables import Format, console_for, print_data
 from edgemeter.agent.base.terminal import print_text
 from edgemeter.provisioning.campaigns.campaign_handler import ChangeByHand, change_campaign
-from edgemeter.provisioning.cli.options import FILE, change_options, folder_option, print_notes, rehearsed_options, rows_json_option
+from edgemeter.provisioning.cli.options import FILE, change_options, in_folder, print_notes, rehearsed_options, rows_json_option
 from edgemeter.provisioning.health.server_status import server_issues
 from edgemeter.provisioning.inventory.fleet_file import open_registry, read_if_present
 from edgemeter.provisioning.inventory.fleet_folder import FleetFolder
@@ -64,7 +64,7 @@ def start(file: Path, folder: FleetFolder, *, dry_run: bool, as_json: bool) -> N
 @click.argument("name")
 @click.option("--cells", "in_full", is_flag=True, help="List every cell.")
 @rows_json_option
-@folder_option
+@in_folder
 def status(name: str, folder: FleetFolder, *, in_full: bool, form: Format | None) -> None:
     """Show the state of a campaign: which cells are done, pending, lost or impossible, and why.
 
@@ -76,7 +76,7 @@ def status(name: str, folder: FleetFolder, *, in_full: bool, form: Format | None
 
 @campaign.command(name="list")
 @rows_json_option
-@folder_option
+@in_folder
 def list_(folder: FleetFolder, *, form: Format | None) -> None:
     """List the campaigns, the newest first.
 

@@ -11,7 +11,7 @@ import click
 from edgemeter.agent.base.documents import print_json
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.base.progress import progress_bar
-from edgemeter.provisioning.cli.options import folder_option
+from edgemeter.provisioning.cli.options import in_folder
 
 if TYPE_CHECKING:
     from edgemeter.provisioning.image.preparing import CardPlan, CardRequest, ReleaseFiles
@@ -60,7 +60,7 @@ def _size(_ctx: click.Context, _param: click.Parameter, value: str | None) -> in
 @click.option("--size", callback=_size, help="Size of the stick: 64M, 1G. Default: as needed, with some spare room.")
 @click.option("--dry-run", is_flag=True, help="Show what would be written, and write nothing.")
 @click.option("--json", "as_json", is_flag=True, help="Print what was done as JSON.")
-@folder_option
+@in_folder
 def card(target: Path | None, make_stick: Path | None, **options: Any) -> None:
     """Prepare an image file, a card (/dev/sdX) or a mounted boot partition (its folder): its board joins the fleet at its first boot.
 

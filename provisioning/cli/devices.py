@@ -11,7 +11,7 @@ from edgemeter.agent.base.terminal import print_text
 from edgemeter.provisioning.cli.options import (
     change_options,
     devices_argument,
-    folder_option,
+    in_folder,
     print_notes,
     rows_json_option,
     selection_option,
@@ -32,7 +32,7 @@ MOST_ROWS = 300
 @click.command(name="list")
 @selection_option("list", otherwise="all")
 @rows_json_option
-@folder_option
+@in_folder
 def list_devices(folder: FleetFolder, *, selection: str, form: Format | None) -> None:
     """List the devices with their state, the most urgent first.
 
@@ -61,7 +61,7 @@ def list_devices(folder: FleetFolder, *, selection: str, form: Format | None) ->
 @click.command()
 @click.argument("device")
 @rows_json_option
-@folder_option
+@in_folder
 def show(device: str, folder: FleetFolder, *, form: Format | None) -> None:
     """Show everything about a device: its issues and reports.
 

@@ -17,7 +17,7 @@ from edgemeter.agent.base.errors import EdgemeterError, UnavailableError
 from edgemeter.agent.base.options import FiniteRange
 from edgemeter.agent.base.tables import Format, console_for, print_data
 from edgemeter.agent.contract.identity import token_id
-from edgemeter.provisioning.cli.options import FILE, devices_argument, dry_run_option, folder_option, json_option, rows_json_option
+from edgemeter.provisioning.cli.options import FILE, devices_argument, dry_run_option, in_folder, json_option, rows_json_option
 from edgemeter.provisioning.identity import admission, broker_files
 from edgemeter.provisioning.identity.admission import AdmissionDecision, Invitation
 from edgemeter.provisioning.identity.enforcement import Enforcement
@@ -31,7 +31,7 @@ from edgemeter.provisioning.registry.registry import Registry
 
 
 @click.command()
-@folder_option
+@in_folder
 @click.option("--broker", help="Host name or address of the broker, as devices reach it. Required for a new fleet.")
 @click.option(
     "--broker-name",
@@ -101,7 +101,7 @@ def sample(kind: str) -> None:
 
 @click.command()
 @devices_argument
-@folder_option
+@in_folder
 @click.option("--hours", default=24.0, show_default=True, type=FiniteRange(0.01, 24 * 365), help="Validity, in hours.")
 @click.option(
     "-o",
@@ -146,7 +146,7 @@ def token(devices: tuple[str, ...], folder: FleetFolder, hours: float, out: Path
 
 
 @click.group(cls=DefaultGroup, invoke_without_command=True)
-@folder_option
+@in_folder
 @rows_json_option
 @click.pass_context
 def requests(ctx: click.Context, /, folder: FleetFolder, *, form: Format | None) -> None:
@@ -173,7 +173,7 @@ def requests(ctx: click.Context, /, folder: FleetFolder, *, form: Format | None)
 
 @requests.command(short_help="Approve pending certificate requests.")
 @devices_argument
-@folder_option
+@in_folder
 @click.option("--as", "name", metavar="NAME", help="Name for the board. Required for a copied card.")
 @json_option
 def accept(devices: tuple[str, ...], folder: FleetFolder, name: str | None, *, as_json: bool) -> None:
@@ -188,7 +188,7 @@ def accept(devices: tuple[str, ...], folder: FleetFolder, name: str | None, *, a
 
 @requests.command(short_help="Reject pending certificate requests.")
 @devices_argument
-@folder_option
+@in_folder
 @json_option
 def reject(devices: tuple[str, ...], folder: FleetFolder, *, as_json: bool) -> None:
     """Reject pending certificate requests, by device or request: their tokens end.
@@ -200,7 +200,7 @@ def reject(devices: tuple[str, ...], folder: FleetFolder, *, as_json: bool) -> N
 
 @click.command()
 @devices_argument
-@folder_option
+@in_folder
 @click.option("--reason", default="revoked by hand", show_default=True, help="Reason, stored with the certificates.")
 @dry_run_option
 @json_option

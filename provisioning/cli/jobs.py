@@ -17,7 +17,7 @@ from edgemeter.agent.base.terminal import print_text
 from edgemeter.agent.contract import suite as suites
 from edgemeter.provisioning.cli.options import (
     change_options,
-    folder_option,
+    in_folder,
     print_notes,
     rehearsed_options,
     rows_json_option,
@@ -139,7 +139,7 @@ def schedule(
 @click.option("--follow", "follows", is_flag=True, help="Show the progress of one job until it has ended; exit 1 if a device failed.")
 @click.option("--answers", "with_text", is_flag=True, help="Print the text that devices answered: doctor reports, log lines.")
 @rows_json_option
-@folder_option
+@in_folder
 def jobs(job: str | None, folder: FleetFolder, *, device: str | None, follows: bool, with_text: bool, form: Format | None) -> None:
     """Show the newest jobs, one job with its devices and runs, or one device with its jobs.
 
@@ -174,7 +174,7 @@ def jobs(job: str | None, folder: FleetFolder, *, device: str | None, follows: b
 @click.command()
 @click.argument("job")
 @click.argument("device", required=False)
-@folder_option
+@in_folder
 def cancel(job: str, device: str | None, folder: FleetFolder) -> None:
     """Cancel a job on all its devices or on one; a run in progress stops and publishes nothing.
 

@@ -1,5 +1,7 @@
 """The command `edgemeter fleet`: its commands are imported when they are called."""
 
+from pathlib import Path
+
 import click
 
 from edgemeter.agent.base.command_group import CommandGroup, Sections
@@ -46,8 +48,18 @@ COMMANDS: Sections = {
 
 
 @click.group(cls=CommandGroup, sections=COMMANDS)
-def fleet() -> None:
+@click.option(
+    "--folder",
+    type=click.Path(path_type=Path, file_okay=False),
+    help="Folder of the fleet. Default: $EDGEMETER_FLEET_FOLDER, else `fleet` in edgemeter's data folder.",
+)
+@click.pass_context
+def fleet(context: click.Context, /, folder: Path | None) -> None:
     """Install the agent on devices, give each an identity, keep it up to date, and order measurements.
 
     Example: edgemeter fleet init --broker broker.example
     """
+    if folder is not None:
+        from edgemeter.provisioning.inventory import fleet_folder
+
+        context.obj = fleet_folder.at(folder)

@@ -1,8 +1,9 @@
 """Options that the commands of `edgemeter fleet` share."""
 
+import functools
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import click
 
@@ -19,20 +20,20 @@ json_option = options.json_option("Print JSON.")
 rows_json_option = options.rows_json_option("Print JSON.")
 
 
-def _folder(_ctx: click.Context, _param: click.Parameter, value: Path | None) -> FleetFolder:
-    return fleet_folder.at(value) if value else fleet_folder.default()
+def in_folder(command: _Command) -> _Command:
+    """Give the command the fleet's folder, which `edgemeter fleet --folder` names, as `folder`."""
+
+    @functools.wraps(command)
+    def with_folder(*arguments: Any, **options: Any) -> Any:
+        folder = click.get_current_context().find_object(FleetFolder) or fleet_folder.default()
+        return command(*arguments, folder=folder, **options)
+
+    return cast("_Command", with_folder)
 
 
-# The command gets a `FleetFolder` as its argument `folder`.
-folder_option = click.option(
-    "--folder",
-    type=click.Path(path_type=Path, file_okay=False),
-    callback=_folder,
-    help="Folder of the fleet. Default: $EDGEMETER_FLEET_FOLDER, else `fleet` in edgemeter's data folder.",
-)
 # What every command that orders something takes, and those among them of which many boards are the object.
-change_options = options.added(json_option, folder_option)
-rehearsed_options = options.added(dry_run_option, json_option, folder_option)
+change_options = options.added(json_option, in_folder)
+rehearsed_options = options.added(dry_run_option, json_option, in_folder)
 
 
 def selection_option(purpose: str, otherwise: str | None = None) -> Callable[[_Command], _Command]:

@@ -13,7 +13,7 @@ from edgemeter.agent.base.documents import json_document, print_json
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.base.tables import Format, console_for, print_data
 from edgemeter.agent.base.terminal import print_text
-from edgemeter.provisioning.cli.options import FILE, folder_option, json_option, rows_json_option
+from edgemeter.provisioning.cli.options import FILE, in_folder, json_option, rows_json_option
 from edgemeter.provisioning.identity import release_keys
 from edgemeter.provisioning.inventory.fleet_file import open_registry
 from edgemeter.provisioning.inventory.fleet_folder import FleetFolder
@@ -36,7 +36,7 @@ def release() -> None:
 @release.command(short_help="Verify releases and add them to the fleet.")
 @click.argument("paths", metavar="RELEASE...", type=click.Path(path_type=Path), nargs=-1, required=True)
 @json_option
-@folder_option
+@in_folder
 def add(paths: tuple[Path, ...], folder: FleetFolder, *, as_json: bool) -> None:
     """Verify releases with the fleet's key and add them to those that `edgemeter fleet update` installs.
 
@@ -57,7 +57,7 @@ def add(paths: tuple[Path, ...], folder: FleetFolder, *, as_json: bool) -> None:
 @click.option("--finish", "finishes", is_flag=True, help="Drop the old key: devices reject it from their next update on.")
 @click.option("--even-if", type=click.Choice(["behind"]), help="behind: finish although some devices trust the old key alone.")
 @click.option("--dry-run", is_flag=True, help="Show which devices have not taken the new key, and change nothing.")
-@folder_option
+@in_folder
 def rotate(folder: FleetFolder, *, public_key: Path | None, finishes: bool, even_if: str | None, dry_run: bool) -> None:
     """Replace the key that signs releases, over the air.
 
@@ -92,7 +92,7 @@ def rotate(folder: FleetFolder, *, public_key: Path | None, finishes: bool, even
 
 @release.command()
 @click.argument("version", required=False)
-@folder_option
+@in_folder
 def lowest(version: str | None, folder: FleetFolder) -> None:
     """Show or set the lowest release that devices install.
 
@@ -111,7 +111,7 @@ def lowest(version: str | None, folder: FleetFolder) -> None:
 
 @release.command("list")
 @rows_json_option
-@folder_option
+@in_folder
 def list_releases(folder: FleetFolder, *, form: Format | None) -> None:
     """List the releases, the newest first.
 
@@ -132,7 +132,7 @@ def _extras(_ctx: click.Context, _param: click.Parameter, value: str) -> tuple[s
 
 
 @release.command(short_help="Build a signed release for a board.")
-@folder_option
+@in_folder
 @click.option("--board", required=True, metavar="NAME", help="Board to build for; `edgemeter fleet boards` lists them.")
 @click.option("--python", metavar="X.Y", help="Python version on the board. Default: that of its usual system.")
 @click.option("--glibc", metavar="X.Y", help="glibc version on the board. Default: that of the system with this Python.")
@@ -200,7 +200,7 @@ def _print_built(built: "BuiltRelease", target: "ReleaseTarget", *, dry_run: boo
 
 
 @release.command(short_help="Sign a release that was built elsewhere.")
-@folder_option
+@in_folder
 @click.argument("path", metavar="RELEASE", type=FILE)
 @click.option("--signing-key-file", "key", type=FILE, help="Key to sign with. Default: release.key in the fleet folder.")
 @click.option("-o", "--output", "out", type=FILE, help="Output file. Default: the input file.")
@@ -218,7 +218,7 @@ def sign(folder: FleetFolder, path: Path, key: Path | None, out: Path | None) ->
 
 
 @release.command(short_help="Verify a release's signature and hashes.")
-@folder_option
+@in_folder
 @click.argument("path", metavar="RELEASE", type=click.Path(path_type=Path))
 @click.option("--public-key", type=FILE, help="Key to verify with. Default: release.pub in the fleet folder.")
 @click.option("--json", "is_json", is_flag=True, help="Print JSON.")

@@ -14,7 +14,7 @@ from edgemeter.agent.base.errors import TransientError, UnavailableError
 from edgemeter.agent.base.file_lock import DeviceLock
 from edgemeter.agent.base.service_manager import ServiceManager
 from edgemeter.agent.base.terminal import until_stopped
-from edgemeter.provisioning.cli.options import folder_option
+from edgemeter.provisioning.cli.options import in_folder
 from edgemeter.provisioning.identity.enforcement import low_limits, raise_limit
 from edgemeter.provisioning.inventory.fleet_file import fleet_broker_address, read_if_present
 from edgemeter.provisioning.inventory.fleet_folder import FleetFolder
@@ -30,7 +30,7 @@ SWITCH_S = 0.0005
 
 
 @click.command()
-@folder_option
+@in_folder
 @click.option("--broker", envvar="EDGEMETER_BROKER", help="Broker: HOST[:PORT], mqtt://... or mqtts://... Default: that of fleet.toml.")
 def serve(folder: FleetFolder, broker: str | None) -> None:
     """Run the fleet's service until stopped (Ctrl-C, SIGTERM): enrolment, jobs, updates, content, health.

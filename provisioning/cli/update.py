@@ -13,7 +13,7 @@ from edgemeter.agent.base.documents import json_document
 from edgemeter.agent.base.errors import DONE, FAILED
 from edgemeter.agent.base.options import FiniteRange
 from edgemeter.agent.base.tables import console_for
-from edgemeter.provisioning.cli.options import folder_option, json_option, selection_option
+from edgemeter.provisioning.cli.options import in_folder, json_option, selection_option
 from edgemeter.provisioning.inventory.fleet_file import open_registry
 from edgemeter.provisioning.inventory.fleet_folder import FleetFolder
 from edgemeter.provisioning.inventory.formatting import narrow_table
@@ -66,7 +66,7 @@ def _group_ends(_context: click.Context, _parameter: click.Parameter, value: str
 @click.option("--wait/--detach", "waits", default=True, help="Wait until all have ended (exit status 1 if one failed), or return at once.")
 @click.option("--dry-run", is_flag=True, help="Show present and new versions, and order nothing.")
 @json_option
-@folder_option
+@in_folder
 def update(
     version: str | None,
     selection: str,

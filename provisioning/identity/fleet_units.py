@@ -42,7 +42,7 @@ def unit_texts(folder: FleetFolder, program: str = sys.executable) -> dict[str, 
     mosquitto = shutil.which("mosquitto") or "/usr/sbin/mosquitto"
     clear = f"rm -f {shlex.quote(str(folder.revoked_lists.absolute()))}/*.r*"
     broker = _BROKER.format(command=_words(mosquitto, "-c", f"{path}/broker/mosquitto.conf"), clear=_words(clear))
-    serve = _words(program, "-m", "edgemeter.agent.cli", "fleet", "serve", "--folder", path)
+    serve = _words(program, "-m", "edgemeter.agent.cli", "fleet", "--folder", path, "serve")
     collect = _words(program, "-m", "edgemeter.agent.cli", "collector", "up", "--folder", path)
     home, after = str(config.home().absolute()), f" {BROKER_UNIT}"
     inside = "AF_INET AF_INET6 AF_UNIX"

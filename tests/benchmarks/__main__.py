@@ -1,8 +1,8 @@
 """`make bench`: our figures beside those of peers and bare limits in the same run, within 15 minutes on two cores.
 
-`make bench ARGS=delivery` runs one part, `ARGS='loop drain'` several, `ARGS=--full` also what takes long: simulations of a thousand draws
-and a soak. A line ends when the interval of its ratio decides; where others disturb, pairs are measured again until its time is up. Each
-result is printed as it comes; all of them go to .bench/results.json and .bench/results.md. What was timed in pairs is kept as records of
+`make bench ARGS=delivery` runs one part, `ARGS='loop drain'` several, `ARGS=--full` also what takes long: simulations of a thousand draws.
+A line ends when the interval of its ratio decides; where others disturb, pairs are measured again until its time is up. Each result is
+printed as it comes; all of them go to .bench/results.json and .bench/results.md. What was timed in pairs is kept as records of
 ratios in .bench/history, by commit and day; of three days each:
 
     edgemeter compare .bench/history/OLD .bench/history/NEW --fail-on slower:5%
@@ -41,30 +41,19 @@ PARTS = {
     "python": Part("engine", 12, function="of_a_factory"),
     "loadgen": Part("engine", 22, function="beside_loadgen"),
     "litert-benchmark": Part("engine", 90, function="beside_litert_benchmark"),
-    "observers": Part("costs", 40),
-    "sandbox": Part("sandbox", 55),
     "coco": Part("coco", 60),
     "vision": Part("vision", 24),
     "token": Part("generation", 15, function="of_a_token"),
     "generation": Part("generation", 85),
     "serving": Part("serving", 900, is_long=True),
     "delivery": Part("delivery", 95),
-    "hostile": Part("hostile", 600, is_long=True),
-    "shared-ledger": Part("scale", 500, is_long=True),
     "drain": Part("influx", 87),
     "questions": Part("ledger_size", 90),
     "million": Part("ledger_size", 900, is_long=True, function="of_a_million"),
-    "small-board": Part("idle_agent", 75),
-    "first-number": Part("first_look", 75),
     "energy": Part("energy", 900, is_long=True),
     "sensor-worlds": Part("sensor_worlds", 1200, is_long=True),
-    "clusters": Part("clusters", 1500, is_long=True),
-    "latency-worlds": Part("latency_worlds", 600, is_long=True),
     "trend": Part("trend", 600, is_long=True),
     "short-history": Part("short_history", 200, is_long=True),
-    "choose": Part("choosing", 420, is_long=True),
-    "soak": Part("soak", 600, is_long=True),
-    "camera-hour": Part("camera_hour", 3700, is_long=True),
 }
 
 

@@ -194,7 +194,7 @@ def fleet() -> Iterator[tuple[Lab, HonestBoard, Board, dict[str, int]]]:
         base = [sys.executable, "-m", "edgemeter.agent.cli"]
         started = {}
         commands = {
-            "service": [*base, "fleet", "serve", "--folder", str(lab.folder.path)],
+            "service": [*base, "fleet", "--folder", str(lab.folder.path), "serve"],
             "collector": [*base, "collector", "up", "--folder", str(lab.folder.path)],
         }
         for name, command in commands.items():

@@ -13,6 +13,7 @@ import json
 import re
 import resource
 import subprocess
+import sys
 import tempfile
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
@@ -24,8 +25,8 @@ import msgspec
 from edgemeter.agent.contract import record, record_conditions, record_figures
 from edgemeter.collector.charts import parts, vega
 from edgemeter.collector.charts.chart import WIDTH_PX, Chart, rows_table
-from tests.benchmarks import first_look
 from tests.benchmarks.comparison import ROOT, Comparison, as_rows
+from tests.fixtures.replay_case import replay_model
 
 # What the name of a model in a record cannot hold.
 NO_NAME = re.compile(r"[^A-Za-z0-9._:@-]+")
@@ -57,7 +58,8 @@ def unit_of_work_ms(unit: str, value: float) -> float | None:
 def _run_here() -> record.RunRecord:
     """Return a short run on this machine: its environment and conditions are those of the benchmark."""
     with tempfile.TemporaryDirectory() as name:
-        completed = subprocess.run([*first_look.replay_run(Path(name)), "--json"], check=True, capture_output=True)
+        command = [sys.executable, "-m", "edgemeter.agent.cli.main", "run", str(replay_model(Path(name), 0.2))]
+        completed = subprocess.run([*command, "--mode", "rapid", "--power", "none", "--json"], check=True, capture_output=True)
     return record.decode(json.dumps(json.loads(completed.stdout)["runs"][0]).encode())
 
 

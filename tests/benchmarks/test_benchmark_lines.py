@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.benchmarks import clusters, energy, sensor_worlds
+from tests.benchmarks import energy, sensor_worlds
 from tests.benchmarks.__main__ import PARTS
 from tests.benchmarks.comparison import ROOT, Line, as_rows, at_least, at_most, compared_pairs, figure, size_within
 
@@ -68,13 +68,3 @@ def test_the_grid_names_each_cell_once():
     """Rates, lags, clocks, shares, rhythms, lengths and what happens to readings."""
     names = [name for name, _ in sensor_worlds.grid()]
     assert len(set(names)) == len(names) > 90
-
-
-def test_the_benchmark_of_clusters_prints_coverage_before_and_after():
-    """A few draws of one world of videos: bounds over single frames are narrow and miss, those over videos hold."""
-    world = next(world for world in clusters.grid() if world.name == "top-1 .8, 10 videos of 10, ICC 0.5")
-    line = clusters.judged(world, 30)
-    assert (line["draws"], line["refused"], line["truth"]) == (30, 0, 0.8)
-    assert line["before"] < 0.75
-    assert line["after"] > 0.85
-    assert line["before_width_ratio"] < 0.6 < line["after_width_ratio"] < 1.6

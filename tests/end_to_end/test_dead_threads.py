@@ -70,6 +70,6 @@ def test_the_fleets_service_ends_if_its_thread_dies(tmp_path):
         lab.broker.start()
         stack.callback(lab.broker.kill)
         lines = ended(
-            tmp_path, "edgemeter.provisioning.serve.service:FleetService._poll_all", "fleet", "serve", "--folder", lab.folder.path
+            tmp_path, "edgemeter.provisioning.serve.service:FleetService._poll_all", "fleet", "--folder", lab.folder.path, "serve"
         )
     assert "the thread 'edgemeter-fleet' died (OverflowError: too large" in lines[-1]

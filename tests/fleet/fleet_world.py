@@ -80,7 +80,7 @@ class FleetWorld:
 
     def call(self, *arguments: str) -> str:
         """Run `edgemeter fleet ...` as people do, and return what it prints."""
-        command = [*EDGEMETER, "fleet", *arguments, "--folder", str(self.folder.path)]
+        command = [*EDGEMETER, "fleet", "--folder", str(self.folder.path), *arguments]
         completed = subprocess.run(command, capture_output=True, text=True, check=False, timeout=600)
         if completed.returncode:
             message = f"{arguments}: {completed.stderr}"
@@ -150,7 +150,7 @@ class FleetWorld:
         await_port(port)
         # Over TLS with the certificate of `fleet init`, where there is one.
         at = [] if self.enrolment == "claims" else ["--broker", address]
-        self.service = self._supervised("service", [*EDGEMETER, "fleet", "serve", "--folder", str(self.folder.path), *at])
+        self.service = self._supervised("service", [*EDGEMETER, "fleet", "--folder", str(self.folder.path), "serve", *at])
         ledger, metrics = str(self.path / "ledger"), f"{LOOPBACK}:{free_port()}"
         self.collector = self._supervised(
             "collector", [*EDGEMETER, "collector", "up", "--broker", address, "--ledger", ledger, "--metrics", metrics]

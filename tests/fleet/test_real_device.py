@@ -48,7 +48,7 @@ def lab(tmp_path):
     home = {"EDGEMETER_HOME": str(give_board(tmp_path / "home"))}
     agent = [*EDGEMETER, "agent", "up", "--broker", address, "--device", "pi", "--fleet", "lab", "--config", str(tmp_path / "config.toml")]
     processes = [
-        Supervised("service", [*EDGEMETER, "fleet", "serve", "--folder", str(folder.path), "--broker", address], tmp_path / "service.log"),
+        Supervised("service", [*EDGEMETER, "fleet", "--folder", str(folder.path), "serve", "--broker", address], tmp_path / "service.log"),
         Supervised(
             "collector", [*EDGEMETER, "collector", "up", "--broker", address, "--ledger", str(tmp_path / "ledger")], tmp_path / "c.log"
         ),
@@ -71,13 +71,13 @@ def test_a_suite_is_ordered_measured_and_delivered(lab, tmp_path):
     command = [
         *EDGEMETER,
         "fleet",
+        "--folder",
+        str(lab.path),
         "run",
         str(tmp_path / "suite.toml"),
         "--on",
         "pi",
         "--json",
-        "--folder",
-        str(lab.path),
         "--timeout",
         "200",
     ]

@@ -32,7 +32,7 @@ REFUSED = {
     "run model.tflite --bundle results --signing-key-file lab.key": "sign",
     "run model.onnx": "onnx",
     "models convert model.torchscript --to litert-fp32": "convert",
-    "fleet init --folder fleet --broker broker.example": "sign",
+    "fleet --folder fleet init --broker broker.example": "sign",
     "trend --ledger postgresql://lab@db.example/edgemeter": "postgres",
 }
 

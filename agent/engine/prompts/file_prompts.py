@@ -8,7 +8,7 @@ from edgemeter.agent.contract.record_accuracy import Accuracy
 from edgemeter.agent.engine.prompts import Prompts
 from edgemeter.agent.engine.prompts.prompt_file import PromptFile
 from edgemeter.agent.generators import THOUGHT_BEGIN, Chat, ChatMessage, Generator, LoadedGenerator, Prompt, TemplateGenerator
-from edgemeter.agent.tasks.parts import Share, Units
+from edgemeter.agent.tasks.parts import Share
 
 
 class PromptEncoder:
@@ -79,7 +79,7 @@ def score(
         return None, f"{len(file.items) - len(first)} of {len(file.items)} questions were not answered"
     keys = {index: item.key for index, item in enumerate(file.items) if item.key is not None}
     figure = Share({index: key.accepts(first[index]) for index, key in keys.items()})
-    bounds = figure.bounded([*keys], Units("questions"))
+    bounds = figure.bounded([*keys], "questions")
     accuracy = Accuracy(
         metric="exact_match",
         value=figure.value([*keys]),

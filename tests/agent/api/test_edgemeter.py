@@ -54,15 +54,6 @@ def test_importing_it_imports_nothing_else():
     assert completed.stdout == "[] []\n"
 
 
-@pytest.mark.long
-@pytest.mark.slow
-def test_errors_are_there_without_an_import_of_their_own():
-    """As the page on Python names them: `edgemeter.plugin.EdgemeterError`; and what is listed is what is promised."""
-    code = "import edgemeter; print(edgemeter.plugin.EdgemeterError.__name__, *dir(edgemeter))"
-    completed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert completed.stdout.split() == ["EdgemeterError", *sorted([*edgemeter.__all__, "plugin"])]
-
-
 def test_a_type_checker_knows_the_names(tmp_path):
     """The package is typed: parameters and results of all five are checked."""
     (tmp_path / "use.py").write_text(

@@ -2,13 +2,13 @@
 
 import pytest
 
-from edgemeter.agent.base.accuracy_bounds import NOT_MOVED, OTHER_CLUSTERS, SAME, BoundedFigure, difference_bounds
+from edgemeter.agent.base.accuracy_bounds import NOT_MOVED, SAME, BoundedFigure, difference_bounds
 from edgemeter.agent.base.statistics import wilson_interval
 
 
-def figure(value, parts=(), low=None, high=None, reason=None, by=None):
+def figure(value, parts=(), low=None, high=None, reason=None):
     """Return an accuracy."""
-    return BoundedFigure(value, low, high, parts, reason, by)
+    return BoundedFigure(value, low, high, parts, reason)
 
 
 def test_figures_that_are_the_same_in_every_part_have_no_bounds():
@@ -38,12 +38,3 @@ def test_the_reason_is_that_of_the_figure_without_bounds():
     """As the record states it; an older record states none."""
     assert difference_bounds(figure(0.5, reason="fewer than 20 images"), figure(0.4)).reason == "fewer than 20 images"
     assert difference_bounds(figure(0.5), figure(0.4)).reason == "no bounds recorded"
-
-
-def test_parts_of_other_clusters_are_no_pairs():
-    """Twenty parts of images beside twenty of videos: the same number, of other images."""
-    parts = [0.5, 0.6] * 10
-    by_video, by_image = figure(0.55, parts, 0.4, 0.7, by="video_id"), figure(0.54, parts[::-1], 0.5, 0.6)
-    assert difference_bounds(by_video, by_image) == difference_bounds(by_image, by_video)
-    assert (difference_bounds(by_video, by_image).bounds, difference_bounds(by_video, by_image).reason) == (None, OTHER_CLUSTERS)
-    assert difference_bounds(by_video, figure(0.54, parts[::-1], by="video_id")).bounds

@@ -5,7 +5,7 @@ import pytest
 from edgemeter.agent.base import config, durable_file
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.contract import health, identity, messages, model_card, order_suite, orders, sealed, suite
-from edgemeter.agent.datasets import coco, coco_results, predictions
+from edgemeter.agent.datasets import coco
 from edgemeter.agent.engine.prompts import prompt_file
 from edgemeter.agent.recognition.metadata import read_self_description
 from edgemeter.agent.runtimes import replay
@@ -56,8 +56,6 @@ JSON = {
 OF_JSON = {
     "struct": lambda path: durable_file.read_struct(path, dict[str, int], "note", "delete it"),
     "annotations": coco.read_annotations,
-    "detections": coco_results._decode,
-    "predictions": predictions.read_predictions,
     "prompts": lambda path: prompt_file.read_prompts(str(path)),
     "recording": lambda path: replay.read_recording(path, replay.ReplayModel, "recording", "replay"),
     "results of MLPerf": lambda path: published_readers.read(path, (), {}),

@@ -30,7 +30,6 @@ REPLAY = Path(__file__).resolve().parents[2] / "fixtures" / "runtimes" / "replay
 # How each is called in the world below, behind its own name.
 LINES = {
     "run": f"-m {REPLAY} --mode rapid --power none --no-save",
-    "accuracy": "--annotations truth.json --predictions found.json",
     "runs": "",
     "compare": "--reference server-1 --ledger runs.json",
     "trend": "",
@@ -41,7 +40,7 @@ LINES = {
     "config rules": "",
 }
 # These measure for long, need another machine, or what a test of theirs sets up; they print as the others do.
-ELSEWHERE = {"benchmark", "compare --datacenter", "compare --models", "models profile"}
+ELSEWHERE = {"accuracy", "benchmark", "compare --datacenter", "compare --models", "models profile"}
 
 
 def takes_all(option):
@@ -54,7 +53,7 @@ WITH_FORMAT = {" ".join(path) for path, command in every_command() if any(map(ta
 
 @pytest.fixture(scope="module")
 def world(tmp_path_factory):
-    """Return a folder with a ledger, a watch file, a journal, a store, a bundle, detections and a fleet."""
+    """Return a folder with a ledger, a watch file, a journal, a store, a bundle and a fleet."""
     folder = tmp_path_factory.mktemp("world")
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
@@ -67,23 +66,14 @@ def world(tmp_path_factory):
             ledger.commit([Arrival(run, record.encode(run), "t", 7) for run in runs])
             ledger.commit([], [Rejection("edgemeter/v1/lab/pi-1/result", b"x|y_&%", "no record: 100% of it_", 10**9)])
         (folder / "runs.json").write_bytes(document(*runs, make_reference()))
-        (folder / "truth.json").write_text(json.dumps(TRUTH))
-        (folder / "found.json").write_text(json.dumps([{"image_id": 1, "category_id": 1, "bbox": [1, 1, 5, 5], "score": 0.9}]))
         write_bundle(folder).rename(folder / "BUNDLE")
         book = Journal(folder / JOURNAL_FILE)
         book.ends(book.add(Order(job="logs-1", attempt=1, version=0, work=Logs(), timeout_s=60.0)).place, "failed", "no_room | 100%")
         book.close()
         called("trend annotate 'a_new & better supply' --day 2026-01-01")
         called("trend alerts check")
-        called("fleet init --broker broker.example --folder fleet")
+        called("fleet --folder fleet init --broker broker.example")
         yield folder
-
-
-TRUTH = {
-    "images": [{"id": 1, "width": 9, "height": 9, "file_name": "a.jpg"}],
-    "categories": [{"id": 1, "name": "cat_1"}],
-    "annotations": [{"id": 1, "image_id": 1, "category_id": 1, "bbox": [1, 1, 5, 5], "area": 25, "iscrowd": 0}],
-}
 
 
 def called(line):

@@ -171,6 +171,18 @@ def test_a_missing_suite_is_one_line(tmp_path):
         contract_suite.read(tmp_path / "none.toml")
 
 
+def test_predictions_are_of_coco_annotations_and_each_case_has_its_file(tmp_path):
+    """One line that names the case."""
+    case = '[[case]]\nmodel = ["a.onnx", "b.onnx"]\ndata = "photos"\npredictions = "found.json"\n'
+    for settings, words in (
+        ('annotations = "labels"', "predictions of a.onnx .* give annotations = FILE.json of COCO"),
+        ('annotations = "truth.json"\naccuracy = "never"', "leave accuracy = never out"),
+        ('annotations = "truth.json"', "predictions of a.onnx .* and of b.onnx .* go to the same file"),
+    ):
+        with table_row(settings), pytest.raises(ConfigError, match=words):
+            _suite(tmp_path, f'name = "x"\n{case}{settings}\n')
+
+
 def test_paths_are_relative_to_the_suite(tmp_path):
     """A suite works from any working directory."""
     suite = _suite(tmp_path, 'name = "m"\n[[case]]\nmodel = "a.onnx"\ndata = "photos"\n')

@@ -96,7 +96,7 @@ def folder(idle_folder, broker):
 
 def called(folder, *arguments, code=0):
     """Return what an `edgemeter fleet` command prints."""
-    result = CliRunner().invoke(fleet, [*map(str, arguments), "--folder", str(folder.path)])
+    result = CliRunner().invoke(fleet, ["--folder", str(folder.path), *map(str, arguments)])
     assert result.exit_code == code, result.output
     return result.stdout
 

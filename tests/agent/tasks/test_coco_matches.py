@@ -11,7 +11,7 @@ from pycocotools.cocoeval import COCOeval
 
 from edgemeter.agent.datasets.coco import Rle
 from edgemeter.agent.tasks.coco_matches import KEYPOINTS, MASKS, CocoAp
-from edgemeter.agent.tasks.mask_edges import edges_of, edges_of_outline
+from edgemeter.agent.tasks.mask_edges import edges_of, edges_of_outline, text_of
 from tests.fixtures.task_data import rows_of
 
 CATEGORIES = (3, 9, 4)
@@ -69,13 +69,14 @@ def evaluated(truth, rows, image_ids=None, area_ranges=None, kind="bbox"):
 
 @pytest.mark.parametrize("seed", range(8))
 def test_all_twelve_figures_are_those_of_pycocotools(seed):
-    """Of all images and of half of them, with small ids and with large ones, and AP of each class."""
+    """Of all images and of half of them, with small ids and with large ones, and AP of each class; average precisions to the last digit."""
     truth, rows = scene(seed, scale=1 if seed % 2 else 10_000_000)
     ids = [image["id"] for image in truth["images"]]
     scored = CocoAp(truth, rows)
     for part in (ids, ids[::2], ids[-1:]):
         evaluation = evaluated(truth, rows, part)
         overall, by_category = figures_of(scored, part)
+        assert overall[:6] == evaluation.stats.tolist()[:6]
         assert overall == pytest.approx(evaluation.stats.tolist(), abs=1e-12)
         assert by_category == pytest.approx(evaluation.eval["precision"][:, :, :, 0, -1].mean(axis=(0, 1)))
 
@@ -201,12 +202,13 @@ def random_outline(draw):
 # pycocotools has not heard of numpy 2.
 @pytest.mark.filterwarnings("ignore:__array__ implementation")
 def test_a_mask_has_the_pixels_that_pycocotools_draws():
-    """To the pixel: of polygons of any form, of their codes as a text or a list, and of the pixels themselves."""
+    """To the pixel: of polygons of any form, of their codes as a text or a list, and of the pixels themselves, whose text is the same."""
     draw = np.random.default_rng(0)
     for _ in range(500):
         outline = random_outline(draw)
         pixels = mask.decode(coded(outline))
         expected = edges_of(pixels)
+        assert text_of(expected, HEIGHT * WIDTH) == coded(outline)["counts"]
         runs = np.diff(np.concatenate([[0], expected, [HEIGHT * WIDTH]])).tolist()
         for form in (outline, Rle((HEIGHT, WIDTH), coded(outline)["counts"]), Rle((HEIGHT, WIDTH), runs)):
             filled = np.zeros(HEIGHT * WIDTH + 1, int)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from edgemeter.agent.base.statistics import jackknife_error, paired_bounds
-from edgemeter.agent.tasks.parts import PARTS, Jackknifed, Share, Units, without_parts
+from edgemeter.agent.tasks.parts import PARTS, Jackknifed, Share, without_parts
 
 
 def test_two_models_get_the_same_parts_of_the_same_images():
@@ -88,80 +88,10 @@ def test_parts_that_differ_in_number_are_no_pairs():
     assert paired_bounds(0.1, (), ()) is None
 
 
-def clustered(sizes):
-    """Return units of clusters of these sizes, and their items."""
-    names = [name for name, size in enumerate(sizes) for _ in range(size)]
-    return Units(by="video_id", cluster_of={number: str(name) for number, name in enumerate(names)}), range(len(names))
-
-
-def test_a_part_is_made_of_whole_clusters():
-    """Of thirty clusters twenty parts of about the same size; of seven each is a part; in whatever order the items come."""
-    units, members = clustered([1 + number % 9 for number in range(30)])
-    parts = units.parts(members)
-    assert parts == units.parts(list(members)[::-1])
-    assert sorted(number for part in parts for number in part) == list(members)
-    assert max(map(len, parts)) - min(map(len, parts)) <= 5
-    part_of = {number: index for index, part in enumerate(parts) for number in part}
-    assert all(len({part_of[number] for number in cluster}) == 1 for cluster in units.clusters(members))
-    assert len(parts) == PARTS
-    few, items = clustered([5] * 7)
-    assert sorted(map(len, few.parts(items))) == [5] * 7
-
-
-def test_four_clusters_have_no_bounds():
-    """Not of a share either, whose items alone would have Wilson's."""
-    units, members = clustered([50] * 4)
-    for figure in (Share({number: number % 3 > 0 for number in members}), Jackknifed(lambda subset: len(subset) / 200)):
-        bounds = figure.bounded(members, units)
-        assert (bounds.low, bounds.error, bounds.without_parts) == (None, None, ())
-        assert bounds.reason.startswith("4 videos, and bounds need 5: score images of more")
-
-
-def test_where_all_of_every_cluster_is_right_the_clusters_are_counted():
-    """A thousand frames of ten videos, all right: no more certain than ten that are."""
-    units, members = clustered([100] * 10)
-    bounds = Share(dict.fromkeys(members, True)).bounded(members, units)
-    assert (bounds.low, bounds.high) == (pytest.approx(0.6615, abs=1e-4), 1.0)
-    assert bounds.interval == "95%, Wilson, as of 10 that are all right or all wrong; 10 videos"
-
-
 def test_recordings_without_an_error_have_an_upper_bound():
     """Thirty utterances without an error: at most one in eight is all wrong."""
-    bounds = Jackknifed(lambda _: 0.0, limits=(0.0, np.inf), is_mean=True).bounded(range(30), Units("utterances"))
+    bounds = Jackknifed(lambda _: 0.0, limits=(0.0, np.inf), is_mean=True).bounded(range(30), "utterances")
     assert (bounds.low, bounds.high) == (0.0, pytest.approx(0.1274, abs=1e-4))
-
-
-def test_groups_that_are_the_clusters_are_bounded_over_their_items():
-    """What one speaker's recordings have in common is part of that speaker's figure; not so of several, nor of the frames of a video."""
-    frames, members = clustered([40, 40])
-    speech = Units("utterances", "speaker", frames.cluster_of)
-    assert speech.within(frames.cluster_of).by is None
-    assert speech.within(dict.fromkeys(members, "all")) is speech
-    assert frames.within(frames.cluster_of) is frames
-
-
-def coverage(sizes, spread, draws, seed, *, is_named=True):
-    """Return how often the bounds of a share hold the truth, .8; a cluster's own share varies by `spread` on the scale of log odds."""
-    random = np.random.default_rng(seed)
-    units, members = clustered(sizes)
-    if not is_named:
-        units = Units()
-    deviations = spread * np.random.default_rng(0).normal(size=200_000)
-    middle = next(x for x in np.linspace(1, 8, 701) if (1 / (1 + np.exp(-x - deviations[::50]))).mean() >= 0.8)
-    holds = 0
-    for _ in range(draws):
-        chance = 1 / (1 + np.exp(-middle - spread * random.normal(size=len(sizes))))
-        right = random.random(len(members)) < np.repeat(chance, sizes)
-        bounds = Share(dict(enumerate(right.tolist()))).bounded(members, units)
-        holds += bounds.low <= 0.8 <= bounds.high
-    return holds / draws
-
-
-def test_the_bounds_of_a_share_over_videos_hold():
-    """Twelve videos of unequal length that differ much; of frames that are taken as independent half of the bounds hold."""
-    sizes = [5, 10, 15, 20, 25, 30, 35, 40, 10, 20, 30, 40]
-    assert 0.92 <= coverage(sizes, 1.5, 100, 3) <= 1
-    assert coverage(sizes, 1.5, 100, 3, is_named=False) < 0.7
 
 
 def test_the_bounds_of_a_word_error_rate_hold():
@@ -176,6 +106,6 @@ def test_the_bounds_of_a_word_error_rate_hold():
             limits=(0.0, np.inf),
             is_mean=True,
         )
-        bounds = figure.bounded(range(20), Units("utterances"))
+        bounds = figure.bounded(range(20), "utterances")
         holds += bounds.low <= 0.05 <= bounds.high
     assert 0.93 <= holds / 200 <= 0.98

@@ -1,31 +1,51 @@
-"""A task from the command to the comparison: a timed run has its accuracy, and tasks are never compared with each other."""
+"""A task from the command to the comparison: a timed run has its accuracy, and writes predictions that pycocotools scores alike."""
 
+import io
 import json
 import os
 import subprocess
 import sys
+from contextlib import redirect_stdout
+from pathlib import Path
 
 import pytest
+from pycocotools.coco import COCO
+from pycocotools.cocoeval import COCOeval
 
 from edgemeter.agent.contract import record
-from edgemeter.agent.contract.kept_predictions import predictions_of
 from edgemeter.collector.runs.cases import series_of
 from edgemeter.collector.runs.run_figures import figures_of
 from tests.fixtures import onnx_factory
+from tests.fixtures.command import edgemeter
 from tests.fixtures.comparison_factory import compare_runs, make_reference, make_run
 from tests.fixtures.task_data import CARD, outlined_photographs, photographed_people
 
+SHIPPED = Path(__file__).resolve().parents[3] / "models" / "shipped"
+SCENES = SHIPPED.parent / "scenes"
 
-def measured(folder, model, annotations):
+
+def measured(folder, model, annotations, *options, images=None):
     """Return the record of a rapid run, as `edgemeter run` prints it."""
-    command = ["run", "--model", str(model), "--data", str(folder / "images"), "--annotations", str(annotations), "--mode", "rapid"]
+    data = ["--data", str(images or folder / "images"), "--annotations", str(annotations)]
+    command = ["run", "--model", str(model), *data, "--mode", "rapid", *map(str, options)]
     completed = subprocess.run(
-        [sys.executable, "-m", "edgemeter.agent.cli", *command, "--repeats", "1", "--json", "--keep-predictions"],
+        [sys.executable, "-m", "edgemeter.agent.cli", *command, "--repeats", "1", "--json"],
         capture_output=True, text=True, check=False, env={**os.environ, "EDGEMETER_HOME": str(folder / "home")},
     )  # fmt: skip
     assert completed.returncode == 0, completed.stderr
     (run,) = json.loads(completed.stdout)["runs"]
     return record.decode(json.dumps(run).encode())
+
+
+def ap_by_pycocotools(annotations, predictions, kind):
+    """Return the AP of a file of COCO results against a file of annotations."""
+    with redirect_stdout(io.StringIO()):
+        truth = COCO(str(annotations))
+        evaluation = COCOeval(truth, truth.loadRes(str(predictions)), kind)
+        evaluation.evaluate()
+        evaluation.accumulate()
+        evaluation.summarize()
+    return evaluation.stats[0]
 
 
 @pytest.mark.slow
@@ -41,14 +61,27 @@ def test_a_run_is_timed_and_scored(tmp_path, task, family, make, write, label, m
     annotations, model = write(tmp_path), make(tmp_path / "tiny.onnx")
     settings = "nms_iou = 0.7" if family.startswith("yolo") else ""
     model.with_name("tiny.onnx.toml").write_text(CARD.format(task=task, family=family, more=settings).replace('"box"', f'"{label}"'))
-    run = measured(tmp_path, model, annotations)
+    results = tmp_path / "found.json"
+    run = measured(tmp_path, model, annotations, "--predictions", results)
     assert (run.model.task, run.accuracy.metric, run.accuracy.value) == (task, metric, pytest.approx(1.0))
     assert (run.output_check.differing, run.answers.objects, run.answers.found) == (0, 24, 24)
     assert series_of(run).task == task
     assert figures_of(run).accuracy_kind.startswith(f"{metric} over 24 images")
-    # Every object is found, or at a pose by its one bright point.
-    photographs = predictions_of(run).photographs
-    assert [len(photo.truth) for photo in photographs] == [len(photo.found) for photo in photographs] == [1] * 24
+    assert run.accuracy.value == ap_by_pycocotools(annotations, results, {"segmentation": "segm", "pose": "keypoints"}[task])
+
+
+@pytest.mark.slow
+def test_pycocotools_finds_the_ap_of_the_record_in_the_predictions_of_a_run(tmp_path):
+    """To the last digit, of a model that errs; each result has what COCO's and FiftyOne's readers need."""
+    pytest.importorskip("ai_edge_litert")
+    annotations, results = SCENES / "annotations.json", tmp_path / "found.json"
+    model = SHIPPED / "edgemeter-shapes_int8.tflite"
+    run = measured(tmp_path, model, annotations, "--predictions", results, images=SCENES / "images")
+    assert 0.5 < run.accuracy.value < 0.9
+    assert run.accuracy.value == ap_by_pycocotools(annotations, results, "bbox")
+    assert {tuple(result) for result in json.loads(results.read_text())} == {("image_id", "category_id", "bbox", "score")}
+    refused = edgemeter("run", "--model", model, "--data", SCENES / "images", "--predictions", results)
+    assert (refused.returncode, "give annotations = FILE.json of COCO" in refused.stderr) == (2, True)
 
 
 def test_tasks_are_never_compared_with_each_other():

@@ -129,6 +129,44 @@ def shifted(mask, by):
     return np.roll(np.roll(mask, by, axis=0), by, axis=1)
 
 
+def drawn_segments(draw):
+    """Return the outputs of a segmenter that finds one object of about the right place and size."""
+    prototypes, rows = np.zeros((1, 32, 16, 16), np.float32), np.zeros((1, 37, 84), np.float32)
+    prototypes[0, 0] = draw.normal(1.0, 0.5, (16, 16))
+    rows[0, :6, 0] = (28 + draw.normal(0, 4), 24 + draw.normal(0, 4), 24, 16, draw.uniform(0.1, 1), 5.0)
+    return [rows, prototypes]
+
+
+def drawn_people(draw):
+    """Return the outputs of a model of poses: one person, all of whose points are about where they are."""
+    points = np.stack([draw.normal(0.43, 0.02, 17), draw.normal(0.31, 0.02, 17), np.full(17, draw.uniform(0.1, 1))], axis=1)
+    return [points.reshape(1, 1, 17, 3).astype(np.float32)]
+
+
+# pycocotools has not heard of numpy 2.
+@pytest.mark.filterwarnings("ignore:__array__ implementation")
+@pytest.mark.parametrize(
+    ("family", "task", "write", "outputs_of", "label", "kind"),
+    [
+        ("yolo-seg", "segmentation", outlined_photographs, drawn_segments, "box", "segm"),
+        ("movenet", "pose", photographed_people, drawn_people, "person", "keypoints"),
+    ],
+)
+def test_pycocotools_finds_the_same_ap_in_the_results(tmp_path, family, task, write, outputs_of, label, kind):
+    """To the last digit, of shapes that miss; bbox, category and score are those of the boxes."""
+    truth, draw = write(tmp_path), np.random.default_rng(1)
+    card = make_card(family, task, make_input(layout="NCHW"), classes=1, labels=(label,))
+    loaded = make_loaded(tensors(*[output.shape for output in outputs_of(draw)]), tensors((1, 3, 64, 64), names=("images",)))
+    scored_task = create(card, loaded, open_folder(tmp_path / "images", truth))
+    for index in range(24):
+        scored_task.prepare(index)
+        scored_task.predict(index, [outputs_of(draw)])
+    results = json.loads(json.dumps(scored_task.results()))
+    assert 0 < scored_task.score().value < 1
+    assert scored_task.score().value == scored_by_pycocotools(json.loads(truth.read_text()), results, kind)[0]
+    assert {tuple(result)[:4] for result in results} == {("image_id", "category_id", "bbox", "score")}
+
+
 # pycocotools has not heard of numpy 2.
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:__array__ implementation")

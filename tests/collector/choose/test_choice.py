@@ -1,7 +1,9 @@
 """The choice: nothing is called certain that is not, one case is named in one sentence, and what to measure is said."""
 
+import dataclasses
 import re
 
+import numpy as np
 import pytest
 from click.testing import CliRunner
 from msgspec.structs import replace
@@ -15,9 +17,8 @@ from edgemeter.collector.choose.choice_document import basis
 from edgemeter.collector.choose.limits import parse_limits
 from edgemeter.collector.compare.views import gather
 from edgemeter.collector.runs.store import StoreContents
-from tests.benchmarks.choosing import best_left_out, false_limits
 from tests.fixtures.choice_cases import scored, sides
-from tests.fixtures.choice_worlds import World
+from tests.fixtures.choice_worlds import LIMITS, P50_MS, World, drawn_world
 from tests.fixtures.comparison_factory import day_by_day, no_energy
 from tests.fixtures.record_factory import make_accuracy, make_environment, make_steady
 from tests.fixtures.review_runs import make_side
@@ -224,9 +225,41 @@ def test_without_a_case_the_error_has_a_remedy():
         choose([], parse_limits(""))
 
 
+def false_limits(world, draws):
+    """Return the share of choices in which a case is said to be on a side of a limit on which it is not."""
+    draw, false = np.random.default_rng(1), 0
+    limits = parse_limits(LIMITS)
+    for _ in range(draws):
+        world_drawn = drawn_world(draw, world)
+        choice = choose(gather(StoreContents(world_drawn.runs), "all").summaries, limits, "latency")
+        wrong = False
+        for candidate in choice.candidates:
+            truths = world_drawn.truths[candidate.case.key.runtime]
+            for finding, truth in zip(candidate.findings, truths, strict=True):
+                is_met = truth >= finding.limit.value if finding.limit.side == "at least" else truth <= finding.limit.value
+                wrong |= finding.state == ("does not meet" if is_met else "meets")
+        false += wrong
+    return false / draws
+
+
+def best_left_out(world, draws):
+    """Return the share of choices in which the truly fastest case is neither the pick nor among what is not told apart from it."""
+    draw, false = np.random.default_rng(2), 0
+    limits = parse_limits("p50<=60ms")
+    for _ in range(draws):
+        truths = np.tile([P50_MS, 50.0, 300.0, 0.6], (world.cases, 1))
+        truths[:, 0] *= np.exp(world.apart * draw.normal(size=world.cases))
+        world_drawn = drawn_world(draw, dataclasses.replace(world, apart=0.0), truths)
+        choice = choose(gather(StoreContents(world_drawn.runs), "all").summaries, limits, "latency")
+        best = min(world_drawn.truths, key=lambda runtime: world_drawn.truths[runtime][0])
+        level = [candidate.case.key.runtime for candidate in (choice.pick, *choice.rivals) if candidate]
+        false += bool(level) and best not in level
+    return false / draws
+
+
 @pytest.mark.slow
 def test_in_worlds_of_known_truths_no_more_than_one_choice_in_twenty_is_false():
-    """Truths lie a thousandth from their limits, and from each other, for 3 to 10 days; all of it is in `benchmarks.choosing`."""
+    """Truths lie a thousandth from their limits, and from each other, for 3 to 10 days."""
     for days, kind in ((3, "normal"), (6, "skewed"), (10, "disturbed")):
         with table_row(days, kind):
             world = World(cases=4, days=days, kind=kind)

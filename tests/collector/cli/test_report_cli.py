@@ -5,13 +5,10 @@ import subprocess
 import urllib.request
 
 import pytest
-from PIL import Image
 
 from edgemeter.agent.cli.main import main
-from edgemeter.agent.contract.kept_predictions import fitted
 from tests.fixtures.collecting import EDGEMETER
 from tests.fixtures.comparison_factory import document, make_reference, make_run
-from tests.fixtures.kept_factory import kept_of, thing
 from tests.fixtures.ledgers import fill
 from tests.fixtures.one_file import whole_text
 
@@ -44,28 +41,6 @@ def test_report_of_one_device_holds_no_other(tmp_path, capsys):
     text = whole_text(tmp_path / "one.html")
     assert "pi-1" in text
     assert 'data-device="pi-2"' not in text
-
-
-def test_a_report_of_two_runs_opens_with_why_they_differ_and_shows_their_photographs(tmp_path, capsys, monkeypatch):
-    """By the beginnings of their ids, from this machine's ledger; only the page takes a folder of photographs, one that is there."""
-    monkeypatch.setenv("EDGEMETER_HOME", str(tmp_path))
-    Image.new("RGB", (640, 480), "olive").save(tmp_path / "0.png")
-    sides = ([thing("cat", 0.0, score=0.9)], [])
-    runs = [
-        make_run(id=name * 32, seq=number, precision=precision, predictions=fitted(kept_of(([thing("cat", 0.0)], objects))))
-        for number, (name, precision, objects) in enumerate(zip("ab", ("fp32", "int8"), sides, strict=True), 1)
-    ]
-    fill(tmp_path / "ledger.sqlite", [*runs, make_run(id="c" * 32, seq=3)])
-    command = ("report", "aaaa", "bbbb", "--photographs", str(tmp_path), "-o")
-    assert run(capsys, *command, str(tmp_path / "why.html"))[0] == 0
-    first = (tmp_path / "why.html").read_text().partition("<template")[0]
-    assert "Why the accuracies differ" in first
-    assert "0.png: 1 missed" in first
-    assert "data:image/jpeg;base64," in first
-    status, printed = run(capsys, *command, str(tmp_path / "runs.csv"))
-    assert (status, "--photographs is for .html" in printed) == (2, True)
-    status, printed = run(capsys, "report", "aaaa", "--photographs", str(tmp_path / "none"))
-    assert (status, "does not exist" in printed) == (2, True)
 
 
 def test_a_report_of_nothing_is_not_written(tmp_path, capsys):

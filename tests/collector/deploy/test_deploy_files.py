@@ -13,6 +13,7 @@ import pytest
 from click.testing import CliRunner
 
 from edgemeter.agent.base import config
+from edgemeter.agent.base.variables import VARIABLES
 from edgemeter.collector.cli.collector import DEPLOY_FILES, collector, up
 from edgemeter.collector.influx import influx_config
 from tests.fixtures.collecting import EDGEMETER
@@ -65,8 +66,8 @@ def test_a_collector_that_hangs_is_restarted_by_its_unit():
 def test_every_setting_of_ours_that_the_files_name_is_one_that_the_product_reads(monkeypatch):
     """A variable that nobody reads would be a setting that does nothing."""
     named = {name for path in DEPLOY_FILES.rglob("*") if path.is_file() for name in re.findall(r"EDGEMETER_[A-Z_]+", path.read_text())}
-    options = {option.envvar for option in up.params}
-    assert named - options == {"EDGEMETER_HOME", "EDGEMETER_INFLUX_TOKEN", "EDGEMETER_ALERT_RULES"}
+    read = {name for variables in VARIABLES.values() for name in variables}
+    assert named - {option.envvar for option in up.params} - read == set()
     assert influx_config.TOKEN_VARIABLES[0] == "EDGEMETER_INFLUX_TOKEN"
     monkeypatch.setenv("EDGEMETER_HOME", "/ledger")
     assert config.home() == Path("/ledger")

@@ -1,10 +1,8 @@
 """What is exported is what the records hold, figure for figure, in every format."""
 
 import csv
-import importlib.util
 import io
 import json
-import math
 
 import msgspec
 import numpy as np
@@ -140,14 +138,6 @@ def test_parquet_of_more_than_one_batch_and_of_none(tmp_path, monkeypatch):
     assert parquet.read_table(tmp_path / "b.parquet").num_rows == 0
 
 
-def test_without_pyarrow_one_line_names_what_to_install(tmp_path):
-    """And that CSV needs nothing."""
-    if importlib.util.find_spec("pyarrow"):
-        pytest.skip("pyarrow is installed")
-    with pytest.raises(UnavailableError, match=r"pip install 'edgemeter\[parquet\]'"):
-        run_table.write_parquet([], run_table.chosen_columns(), tmp_path / "x.parquet")
-
-
 def test_the_command_writes_all_runs_of_a_ledger_or_some(tmp_path):
     """By selectors in the source; standard output is a file too."""
     path = tmp_path / "ledger.sqlite"
@@ -161,12 +151,6 @@ def test_the_command_writes_all_runs_of_a_ledger_or_some(tmp_path):
     assert len(rows) == 6
     assert {(row["device"], row["precision"]) for row in rows} == {("board-0002", "int8")}
     assert list(tmp_path.glob("*.part")) == []
-
-
-def test_a_suffix_determines_the_format_and_another_one_is_refused():
-    """Wrong usage is status 2, before anything is read."""
-    for arguments in (["-o", "runs.xlsx"], ["-o", "runs"], ["-o", "report.html", "--columns", "device"]):
-        assert CliRunner().invoke(cli, ["report", *arguments]).exit_code == 2, arguments
 
 
 def test_an_option_selects_runs_as_a_selector_does(tmp_path):
@@ -189,12 +173,6 @@ def test_an_unknown_column_and_a_folder_that_is_none_are_one_line(tmp_path):
     assert isinstance(run(cli, ["report", str(path), "-o", str(tmp_path / "x.csv"), "--columns", "latency"]).exception, ConfigError)
     assert isinstance(run(cli, ["report", str(path), "-o", str(tmp_path / "no" / "x.csv")]).exception, UnavailableError)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["runs.json"]
-
-
-def test_the_list_names_every_column_with_its_type():
-    """`report --list` prints one column a line."""
-    lines = CliRunner().invoke(cli, ["report", "--list"]).stdout.splitlines()
-    assert lines == [f"{column.name}  {column.kind}" for column in run_table.every_column()]
 
 
 def test_a_notebook_gets_arrays_by_name(tmp_path):
@@ -235,12 +213,6 @@ def test_a_notebook_compares_as_the_command_does(tmp_path):
     assert [{"run": run, "reason": reason} for run, reason in store.left_out(str(path), reference="reference")] == printed["left_out"]
 
 
-def test_the_api_has_the_names_that_it_lists():
-    """`__all__` is sorted, and every name of it can be called."""
-    assert sorted(store.__all__) == store.__all__
-    assert all(callable(getattr(store, name)) for name in store.__all__)
-
-
 def test_a_side_is_a_ledger_a_document_a_bundle_or_a_folder(tmp_path):
     """What a file is, its first bytes say; a folder holds several."""
     folder = tmp_path / "results"
@@ -252,14 +224,6 @@ def test_a_side_is_a_ledger_a_document_a_bundle_or_a_folder(tmp_path):
     assert selection.parse_selection(str(folder / "ledger.sqlite")).total() == 2
     with pytest.raises(ConfigError, match="holds no bundle"):
         list(selection.parse_selection(str(tmp_path / "results" / "..")).runs())
-
-
-def test_a_bundle_is_read_with_its_samples(tmp_path):
-    """As `edgemeter bundle verify` reads it."""
-    path = write_bundle(tmp_path)
-    (run,) = selection.parse_selection(str(path)).runs(with_samples=True)
-    assert run.samples
-    assert all(math.isfinite(value) for value in store.samples(run)["latency"].tolist())
 
 
 def test_an_export_of_no_run_is_an_error_and_writes_nothing(tmp_path):

@@ -82,8 +82,7 @@ def test_every_field_of_the_schema_has_one_name_and_one_type():
     declared = dict(kinds(contract_record.json_schema(), "RunRecord"))
     fields = [(field.name, field.kind) for field in point_schema.every_field(point_schema.RECORD)]
     assert len(fields) == len(dict(fields))
-    not_written = {name for name in declared if name == "samples" or name.startswith("predictions_")} - {"predictions_reason"}
-    assert dict(fields) | dict.fromkeys(point_schema.AS_TAGS, "text") == {name: declared[name] for name in declared.keys() - not_written}
+    assert dict(fields) | dict.fromkeys(point_schema.AS_TAGS, "text") == {name: declared[name] for name in declared.keys() - {"samples"}}
     assert not point_schema.TAGS.keys() & dict(fields).keys()
 
 

@@ -6,12 +6,12 @@ import pytest
 
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.base.mqtt_session import Message
-from edgemeter.agent.contract import kept_predictions, messages, record_accuracy
+from edgemeter.agent.contract import messages
 from edgemeter.agent.contract import record as contract_record
 from edgemeter.agent.ledger.sqlite_ledger import SqliteLedger
 from edgemeter.collector.receive import envelope
 from edgemeter.collector.receive.admission import Admitted
-from tests.fixtures.record_factory import make_record, make_series
+from tests.fixtures.record_factory import make_record
 from tests.fixtures.rows import table_row
 
 TOPIC = "edgemeter/v1/lab/pi-1/result"
@@ -52,19 +52,6 @@ def test_every_form_of_the_wire_arrives_whole(tmp_path):
                 ledger.commit(admitted.arrivals, (), (), admitted.batches)
                 assert [record.record for record in ledger.records(with_samples=True)] == sent
                 assert ledger.ranges("pi-1", 5) == [(1, count)]
-
-
-def test_the_largest_predictions_arrive_once(tmp_path):
-    """As many as a record may keep, without and with samples, sent twice: a record has room for them, and no sample is lost for it."""
-    predictions = record_accuracy.PackedPredictions(items=900, least_score=0.05, data="z" * kept_predictions.LARGEST)
-    sent = [make_record(session=5, seq=seq, predictions=predictions, samples=samples) for seq, samples in ((1, ()), (2, (make_series(),)))]
-    for look in ("whole", "envelope"):
-        with SqliteLedger(tmp_path / look) as ledger:
-            for record in (*sent, *sent):
-                admitted = admit(zlib.compress(contract_record.encode(record)), look)
-                assert not admitted.rejections
-                ledger.commit(admitted.arrivals, (), (), admitted.batches)
-            assert [stored.record for stored in ledger.records(with_samples=True)] == sent
 
 
 @pytest.mark.slow

@@ -8,7 +8,6 @@ import pytest
 from PIL import Image
 
 from edgemeter.agent.base.progress import no_progress
-from edgemeter.agent.datasets.clusters import Clusters
 from edgemeter.agent.datasets.dataset import open_folder
 from edgemeter.agent.vision.preprocess import Preprocessor
 from edgemeter.models.convert import conversion, conversion_report, source
@@ -153,16 +152,13 @@ def test_the_parts_are_the_same_whatever_the_photographs_are_called(tmp_path):
     assert parts_of(open_folder(tmp_path / "d"), None) == [{renamed[name] for name in part} for part in first]
 
 
-def test_frames_of_a_video_stay_together(tmp_path):
-    """A cluster is in one part, and ground truth goes with its photographs."""
+def test_ground_truth_goes_with_its_photographs(tmp_path):
+    """Each part has the classes of its photographs, and a hash of its own."""
     data = photographs(tmp_path / "d", 60)
-    clusters = Clusters("video", {item.name: f"video {number // 5}" for number, item in enumerate(data.items)})
     truth = {item.name: number for number, item in enumerate(data.items)}
-    data = replace(data, clusters=clusters, classes=truth)
+    data = replace(data, classes=truth)
     photos = split(CalibrationImages(data, None), data, has_choice=True)
     parts = [photos.ranges.data, photos.choice, photos.judgement]
-    videos = [{clusters.names[item.name] for item in part.items} for part in parts]
-    assert sum(map(len, videos)) == len(set.union(*videos)) == 12
     for part in parts:
         assert list(part.classes.items()) == [(item.name, truth[item.name]) for item in part.items]
     assert len({part.sha256 for part in (*parts, data)}) == 4

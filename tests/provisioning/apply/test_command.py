@@ -7,7 +7,7 @@ from click.testing import CliRunner
 
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.provisioning.apply import applying
-from edgemeter.provisioning.cli.apply import apply
+from edgemeter.provisioning.cli.main import fleet
 from edgemeter.provisioning.inventory.fleet_file import DeviceEntry, FleetFile
 from edgemeter.provisioning.registry.registry import Registry
 from tests.fixtures.servers import LOOPBACK, free_port
@@ -44,9 +44,9 @@ def test_a_device_without_a_host_names_the_lines_to_add():
     assert applying.of_fleet(["pi"], FLEET, None, None)
     with pytest.raises(ConfigError, match=r"host.*\[device\.nowhere\]"):
         applying.of_fleet(["nowhere"], FLEET, None, None)
-    for fleet in (FLEET, None):
+    for named in (FLEET, None):
         with pytest.raises(ConfigError, match=r"\[device\.absent\] with"):
-            applying.of_fleet(["absent"], fleet, None, None)
+            applying.of_fleet(["absent"], named, None, None)
 
 
 def test_an_address_is_no_name():
@@ -67,11 +67,11 @@ def command(bench):
     )
     bench.fleet.ca_certificate.write_text("-----BEGIN CERTIFICATE-----\n-----END CERTIFICATE-----\n")
     Registry(bench.fleet.registry).close()
-    options = ["--folder", str(bench.fleet.path), "--prefix", str(bench.prefix), "--release", str(bench.releases[0])]
+    options = ["--prefix", str(bench.prefix), "--release", str(bench.releases[0])]
     options += ["--identity-file", str(bench.device.key), *(part for option in bench.device.settings for part in ("--ssh-option", option))]
 
     def run(*arguments):
-        return CliRunner().invoke(apply, [*arguments, *options], catch_exceptions=True)
+        return CliRunner().invoke(fleet, ["--folder", str(bench.fleet.path), "apply", *arguments, *options], catch_exceptions=True)
 
     return run
 

@@ -47,10 +47,10 @@ def started(bench, *options):
     device = bench.device
     command = f"apply board --host 127.0.0.1 --user {device.user} --port {device.server.port}".split()
     command += ["--prefix", str(bench.prefix), "--release", str(bench.releases[0])]
-    command += ["--folder", str(bench.fleet.path), "--identity-file", str(device.key)]
+    command += ["--identity-file", str(device.key)]
     command += [part for option in device.settings for part in ("--ssh-option", option)]
     return subprocess.Popen(
-        [sys.executable, "-c", COMMAND, str(ROOT), "fleet", *command, *options],
+        [sys.executable, "-c", COMMAND, str(ROOT), "fleet", "--folder", str(bench.fleet.path), *command, *options],
         stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True,
     )  # fmt: skip
 

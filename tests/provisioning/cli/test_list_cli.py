@@ -62,7 +62,7 @@ def test_the_most_urgent_comes_first(lab):
 
 def test_the_table_shows_what_each_device_reported(lab):
     """Board, agent, last run, verdict share, sensors, certificate, clock, disk, and what needs attention."""
-    text = fleet("list", "--folder", lab.folder.path)
+    text = fleet("--folder", lab.folder.path, "list")
     (good,) = [line for line in text.splitlines() if line.startswith("pi-good")]
     for cell in ("pi5", "online", "1.0", "1 h, valid", "97% of 100", "pi5_pmic", "300 d", "in sync", "20 GB"):
         assert cell in good
@@ -77,13 +77,13 @@ def test_a_job_that_just_ended_is_shown_before_the_next_report(lab, ended_s_ago,
         job = jobs.add(connection, NewJob(Doctor(), "doctor", timeout_s=300), [("pi-good", "lab")], ended_ns - 60 * S)
         (execution,) = jobs.executions_of_job(lab.registry, job)
         jobs.update_executions(connection, [replace(execution, state="done", ended_ns=ended_ns, runs=("r1", "r2"))])
-    (good,) = [line for line in fleet("list", "--folder", lab.folder.path).splitlines() if line.startswith("pi-good")]
+    (good,) = [line for line in fleet("--folder", lab.folder.path, "list").splitlines() if line.startswith("pi-good")]
     assert text in good
     (document,) = [
-        entry for entry in json.loads(fleet("list", "--json", "--folder", lab.folder.path))["devices"] if entry["device"] == "pi-good"
+        entry for entry in json.loads(fleet("--folder", lab.folder.path, "list", "--json"))["devices"] if entry["device"] == "pi-good"
     ]
     assert (document["newer_job"] is not None) == (text == "1 min, done")
-    assert ("last job" in fleet("show", "pi-good", "--folder", lab.folder.path)) == (text == "1 min, done")
+    assert ("last job" in fleet("--folder", lab.folder.path, "show", "pi-good")) == (text == "1 min, done")
 
 
 def test_what_a_device_reports_of_its_job_is_shown(lab):
@@ -94,13 +94,13 @@ def test_what_a_device_reports_of_its_job_is_shown(lab):
         jobs.update_executions(connection, [replace(execution, state="running", reason="interrupted 3 times,\x1b[2J resuming")])
     lab.says("pi-good", "online", told_ns=lab.now_ns, clock=Clock(is_synchronised=False))
     lab.passes(1)
-    (good,) = [line for line in fleet("list", "--folder", lab.folder.path).splitlines() if line.startswith("pi-good")]
+    (good,) = [line for line in fleet("--folder", lab.folder.path, "list").splitlines() if line.startswith("pi-good")]
     assert "doctor running" in good
     assert "its clock is not synchronised" in good
     assert good.endswith("interrupted 3 times, [2J resuming")
-    devices_by_name = {entry["device"]: entry for entry in json.loads(fleet("list", "--json", "--folder", lab.folder.path))["devices"]}
+    devices_by_name = {entry["device"]: entry for entry in json.loads(fleet("--folder", lab.folder.path, "list", "--json"))["devices"]}
     assert devices_by_name["pi-good"]["job"]["reason"] == "interrupted 3 times,\x1b[2J resuming"
-    assert "running: interrupted 3 times, [2J resuming" in fleet("show", "pi-good", "--folder", lab.folder.path)
+    assert "running: interrupted 3 times, [2J resuming" in fleet("--folder", lab.folder.path, "show", "pi-good")
 
 
 def test_refused_orders_are_shown_for_a_week(lab):
@@ -119,24 +119,24 @@ def test_a_board_that_joined_and_is_silent_is_not_a_token_that_nobody_used(lab):
     """The one has a certificate and has not reported yet; the other stands in fleet.toml only."""
     with lab.registry.transaction() as connection:
         devices.put(connection, Device("pi-silent", "lab", "1001", "pi5", (), "accepted", None, 6))
-    lines = {line.split()[0]: line for line in fleet("list", "--folder", lab.folder.path).splitlines() if line.startswith("pi-")}
+    lines = {line.split()[0]: line for line in fleet("--folder", lab.folder.path, "list").splitlines() if line.startswith("pi-")}
     assert "joined, silent" in lines["pi-silent"]
     assert "not joined" in lines["pi-new"]
 
 
 def test_a_selection_narrows_the_list_and_json_has_it_all(lab):
     """For machines: absent is null."""
-    listed = json.loads(fleet("list", "--folder", lab.folder.path, "--on", "coral", "--json"))["devices"]
+    listed = json.loads(fleet("--folder", lab.folder.path, "list", "--on", "coral", "--json"))["devices"]
     assert [entry["device"] for entry in listed] == ["pi-good"]
     assert (listed[0]["valid_ratio"], listed[0]["presence"], listed[0]["job"]) == (0.97, "online", None)
 
 
 def test_show_lists_all_and_its_reason_first(lab):
     """A page for one device."""
-    text = fleet("show", "pi-dark", "--folder", lab.folder.path)
+    text = fleet("--folder", lab.folder.path, "show", "pi-dark")
     assert "! power-loss before this boot: the board went down" in text
     assert "pi5_pmic" in text
-    reported = json.loads(fleet("show", "pi-dark", "--folder", lab.folder.path, "--json"))["said"]
+    reported = json.loads(fleet("--folder", lab.folder.path, "show", "pi-dark", "--json"))["said"]
     assert reported["last_words"]["kind"] == "power-loss"
 
 
@@ -145,12 +145,12 @@ def test_a_ban_is_ended_by_selection(lab):
     with lab.registry.transaction() as connection:
         for device in ("pi-full", "pi-dark"):
             certificates.ban_device(connection, lab.registry, device, "it floods", lab.now_ns)
-    call = ("clear", "device=pi-d*", "pi-good", "--folder", lab.folder.path)
+    call = ("--folder", lab.folder.path, "clear", "device=pi-d*", "pi-good")
     cleared = json.loads(fleet(*call, "--json"))["devices"]
     assert {entry["device"]: entry["done"] for entry in cleared} == {"pi-dark": "its ban is ended", "pi-good": None}
     assert certificates.active_bans(lab.registry, lab.now_ns).keys() == {"pi-full"}
     for command, error in (("clear", "no device matches 'pi-9'"), ("show", "no device is named 'pi-9'")):
-        result = CliRunner().invoke(fleet_command, [command, "pi-9", "--folder", str(lab.folder.path)])
+        result = CliRunner().invoke(fleet_command, ["--folder", str(lab.folder.path), command, "pi-9"])
         assert (result.exit_code != 0, error in str(result.exception)) == (True, True), command
 
 
@@ -165,15 +165,15 @@ def test_what_a_device_cannot_be_is_marked_and_not_shown(tmp_path):
     lab.passes(1)
     with lab.registry.transaction() as connection:
         certificates.put(connection, Certificate("1", "pi-1", "100", "key", "pem", 0, lab.now_ns + 200 * DAY))
-    text = fleet("list", "--folder", tmp_path)
+    text = fleet("--folder", tmp_path, "list")
     (row,) = [line for line in text.splitlines() if line.startswith("pi-1 ")]
     assert row.isprintable()
     assert "200 d" in row
     assert "9007199254740991" not in text
-    for output in (text, fleet("show", "pi-1", "--folder", tmp_path)):
+    for output in (text, fleet("--folder", tmp_path, "show", "pi-1")):
         assert "\u202e" not in output
         assert "it reports what cannot be true: certificate, verdicts" in output
-    document = json.loads(fleet("show", "pi-1", "--json", "--folder", tmp_path))
+    document = json.loads(fleet("--folder", tmp_path, "show", "pi-1", "--json"))
     assert document["implausible"] == ["certificate", "verdicts"]
     assert document["said"]["runs"]["verdicts"] == {"valid": 2**53 - 1}
     assert document["said"]["agent"] == evil

@@ -60,7 +60,7 @@ def service(tmp_path):
 
 def called(tmp_path, *arguments):
     """Return what a command printed and its status."""
-    result = CliRunner().invoke(fleet, [*arguments, "--folder", str(tmp_path)])
+    result = CliRunner().invoke(fleet, ["--folder", str(tmp_path), *arguments])
     return result.stdout, result.exit_code, result.exception
 
 

@@ -25,8 +25,8 @@ def broker(tmp_path):
 def command(tmp_path, broker):
     """Return the command that serves the fleet."""
     (tmp_path / "fleet").mkdir()
-    options = ["--folder", str(tmp_path / "fleet"), "--broker", f"{LOOPBACK}:{broker.port}"]
-    return [sys.executable, "-m", "edgemeter.agent.cli.main", "fleet", "serve", *options]
+    words = ["fleet", "--folder", str(tmp_path / "fleet"), "serve", "--broker", f"{LOOPBACK}:{broker.port}"]
+    return [sys.executable, "-m", "edgemeter.agent.cli.main", *words]
 
 
 @pytest.fixture

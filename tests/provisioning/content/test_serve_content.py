@@ -26,8 +26,8 @@ def served(tmp_path):
 
         def start(content_url):
             folder.fleet_file.write_text(f'fleet = "lab"\n[server]\nbroker = "127.0.0.1"\ncontent_url = "{content_url}"\n')
-            options = ["--folder", str(folder.path), "--broker", f"127.0.0.1:{broker.port}"]
-            command = [sys.executable, "-m", "edgemeter.agent.cli.main", "fleet", "serve", *options]
+            words = ["fleet", "--folder", str(folder.path), "serve", "--broker", f"127.0.0.1:{broker.port}"]
+            command = [sys.executable, "-m", "edgemeter.agent.cli.main", *words]
             process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
             ends.callback(process.communicate)
             ends.callback(process.terminate)

@@ -70,7 +70,6 @@ def workstation(tmp_path):
         (["run", "absent.replay.json", "--on", "pi5-01"], "absent.replay.json"),
         (["run", "a.replay.json", "--on", "pi5-01", "--power", "none"], "--power is for measurements on this machine"),
         (["run", "a.replay.json", "--on", "pi5-01", "--option", "k=v"], "options are library settings of one machine"),
-        (["run", "a.replay.json", "--on", "pi5-01", "--cluster-by", "none"], "no order can bring cluster_by"),
         (["run", "f.py:make", "--on", "pi5-01"], "is code, which no order carries"),
         (["run", "a.replay.json", "--on", "pi5-01", "--data", "none"], "no folder of images at"),
         (["run", "a.replay.json", "--on", "pi5-01", "--ledger", "none.sqlite"], "none.sqlite"),

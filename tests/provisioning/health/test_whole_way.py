@@ -138,9 +138,9 @@ def test_what_a_device_measures_is_listed_until_it_is_gone(served, broker, tmp_p
             now = messages.Measuring(suite="nightly", case="tiny litert", run=run, runs=12)
             says("activity", messages.Activity(session=5, measuring=now))
             assert wait_until(lambda run=run: all(measuring is not None and measuring["run"] == run for measuring in listed()), 60)
-        text = CliRunner().invoke(fleet, ["list", "--folder", str(served.path)], env={"COLUMNS": "200"}).stdout
+        text = CliRunner().invoke(fleet, ["--folder", str(served.path), "list"], env={"COLUMNS": "200"}).stdout
         assert "run 4 of 12" in text
-        text = CliRunner().invoke(fleet, ["show", "pi-1", "--folder", str(served.path)], env={"COLUMNS": "200"}).stdout
+        text = CliRunner().invoke(fleet, ["--folder", str(served.path), "show", "pi-1"], env={"COLUMNS": "200"}).stdout
         assert "tiny litert: run 4 of 12 of suite nightly" in text
         says("state", messages.DeviceState(state="lost", session=5))
         assert wait_until(lambda: listed() == (None, None), 60)

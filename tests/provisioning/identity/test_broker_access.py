@@ -191,7 +191,7 @@ def test_a_tls_session_from_before_gives_a_revoked_device_nothing(lab):
 def test_a_version_that_dies_of_reloads_is_named_where_a_reload_remains(lab, monkeypatch):
     """`broker_reload` in fleet.toml is such a place; Debian 12's mosquitto such a version."""
     monkeypatch.setattr(broker_files, "installed_version", lambda: "2.0.11")
-    arguments = ["init", "--folder", str(lab.folder.path)]
+    arguments = ["--folder", str(lab.folder.path), "init"]
     assert "may die of a reload" not in CliRunner().invoke(fleet, arguments, catch_exceptions=False).stderr
     with lab.folder.fleet_file.open("a") as file:
         file.write('broker_reload = ["true"]\n')

@@ -44,7 +44,7 @@ def test_a_device_that_can_have_no_token_stops_no_other(lab, tmp_path):
     """Something stands where the file of the second would be: the others have theirs, what there is is listed, and it can be repeated."""
     cards = tmp_path / "cards"
     (cards / "pi-2.join.toml").mkdir(parents=True)
-    arguments = ["token", "pi-1", "pi-2", "pi-3", "--folder", str(lab.folder.path), "--output", str(cards)]
+    arguments = ["--folder", str(lab.folder.path), "token", "pi-1", "pi-2", "pi-3", "--output", str(cards)]
     result = CliRunner().invoke(fleet, arguments)
     assert "no token for 1 of 3 devices, the others have theirs: repeat it for pi-2" in str(result.exception)
     lines = result.stdout.splitlines()
@@ -125,10 +125,10 @@ def test_a_sample_is_printed_and_loads(tmp_path):
 def test_without_a_fleet_every_command_names_how_to_make_one(tmp_path):
     """One line that names the command."""
     for command in (["token", "x"], ["revoke", "x"], ["requests", "accept", "x"], ["requests"]):
-        printed = CliRunner().invoke(fleet, [*command, "--folder", str(tmp_path / "none")])
+        printed = CliRunner().invoke(fleet, ["--folder", str(tmp_path / "none"), *command])
         assert "edgemeter fleet init" in str(printed.exception), command
         assert not (tmp_path / "none").exists(), command
     # It has no --public-key, so its error names none.
-    result = CliRunner().invoke(fleet, ["release", "add", "x.tar", "--folder", str(tmp_path)])
+    result = CliRunner().invoke(fleet, ["--folder", str(tmp_path), "release", "add", "x.tar"])
     assert "--folder" in str(result.exception)
     assert "--public-key" not in str(result.exception)

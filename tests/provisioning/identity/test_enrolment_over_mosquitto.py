@@ -537,7 +537,7 @@ def test_acceptance_by_hand_is_a_line_of_the_inventory(lab):
 def test_a_renewed_broker_certificate_is_in_use_after_a_restart(lab):
     """A further name: `init` asks for the restart; nobody who was enrolled is lost by it."""
     board = lab.joined()
-    result = CliRunner().invoke(fleet, ["init", "--broker-name", "other.example", "--folder", str(lab.folder.path)], catch_exceptions=False)
+    result = CliRunner().invoke(fleet, ["--folder", str(lab.folder.path), "init", "--broker-name", "other.example"], catch_exceptions=False)
     assert "restart the broker" in result.stderr
     lab.restart_broker()
     assert "other.example" in authority.names_of(ssl.get_server_certificate((LOOPBACK, lab.enrol_port)).encode())

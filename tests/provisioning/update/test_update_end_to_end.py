@@ -54,9 +54,9 @@ def world(tmp_path):
         "-m",
         "edgemeter.agent.cli.main",
         "fleet",
-        "serve",
         "--folder",
         folder.path,
+        "serve",
         "--broker",
         f"127.0.0.1:{broker.port}",
     ]
@@ -71,7 +71,7 @@ def world(tmp_path):
 
 def fleet(folder, *arguments):
     """Return a fleet command that was run to its end."""
-    command = [sys.executable, "-m", "edgemeter.agent.cli.main", "fleet", *map(str, arguments), "--folder", str(folder.path)]
+    command = [sys.executable, "-m", "edgemeter.agent.cli.main", "fleet", "--folder", str(folder.path), *map(str, arguments)]
     return subprocess.run(command, capture_output=True, text=True, check=False, timeout=15 * LONG_S, env={**os.environ})
 
 
