@@ -23,21 +23,6 @@ def test_the_top_level_fits_in_a_head():
     assert [name for name in names if not re.search(rf"^  {name}  ", page, re.MULTILINE)] == []
 
 
-def test_a_long_list_of_commands_has_sections():
-    """More than twelve in one list are searched, not read."""
-    for path in [path for path, command in EVERY.items() if isinstance(command, click.Group)]:
-        with table_row(path):
-            lists = CliRunner().invoke(cli, [*path.split(), "--help"]).stdout.partition("Options:")[2].split(":\n")[1:]
-            assert max(len(re.findall(r"^  [a-z]", listed, re.MULTILINE)) for listed in lists) <= 12, path
-
-
-def test_no_line_of_a_list_of_commands_is_cut():
-    """A summary that ends in dots hides what the command does."""
-    for path in [path for path, command in EVERY.items() if isinstance(command, click.Group)]:
-        page = CliRunner().invoke(cli, [*path.split(), "--help"]).stdout
-        assert [line for line in page.splitlines() if line.startswith("  ") and line.endswith("...")] == [], f"{path!r}"
-
-
 def test_each_page_of_help_has_an_example_that_parses():
     """Of the command itself, or for a group of one below it; with options that exist and values that they take."""
     for path, command in EVERY.items():

@@ -204,14 +204,6 @@ def test_garbage_on_the_receipt_topic_is_ignored(address, outbox, caplog):
             assert publisher.drain(60) == 0
 
 
-def test_the_embedded_broker_gets_3_1_1_and_mosquitto_gets_5(address, outbox, request):
-    """The newest version that the broker has is spoken, and receipts come over both."""
-    expected = {"mosquitto": "5", "embedded": "3.1.1"}[request.node.callspec.params["address"]]
-    with connected(address, outbox) as publisher:
-        assert publisher._session.version == expected
-        assert publisher._session.is_connected()
-
-
 def test_no_broker_is_one_line_with_the_remedy(outbox):
     """What the issue asks for, word by word."""
     remedy = r"no MQTT broker answers at 127\.0\.0\.1:1 \(Connection refused\): start one \(.*\) or leave out --broker"

@@ -4,7 +4,6 @@ import importlib.util
 import io
 import subprocess
 import sys
-import warnings
 import zipfile
 
 import numpy as np
@@ -92,26 +91,11 @@ def test_threads_are_what_was_asked(runtime, models, torch):
     assert torch.get_num_interop_threads() == 1
 
 
-@pytest.mark.parametrize("name", ["pytorch.pt2", "pytorch_config.torchscript"])
-def test_loading_warns_of_nothing(runtime, models, name):
-    """The deprecation of TorchScript is silenced, and only that; warnings are errors here."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        runtime.load(models / name, Options())
-
-
 def test_a_gpu_that_is_not_here_is_unavailable(runtime, models, torch):
     """CUDA asked for is never replaced by the CPU."""
     absent = f"cuda:{torch.cuda.device_count()}"
     with pytest.raises(UnavailableError, match=absent):
         runtime.load(models / "pytorch.pt2", Options(backend=absent))
-
-
-def test_an_array_that_pytorch_has_no_dtype_for_is_refused(runtime, models):
-    """Where no input is declared, the library's refusal ends in one line."""
-    runtime.load(models / "pytorch_nested.pt", Options())
-    with pytest.raises(ConfigError, match="PyTorch rejects the input"):
-        runtime.bind([np.array([["a"]])])
 
 
 @pytest.mark.parametrize("protocol", ["zip", "legacy"])
