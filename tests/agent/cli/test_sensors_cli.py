@@ -6,7 +6,7 @@ from contextlib import nullcontext
 import pytest
 from click.testing import CliRunner
 
-from edgemeter.agent.base.errors import ConfigError, UnavailableError
+from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.cli import sensor_checks
 from edgemeter.agent.cli import sensors as cli_sensors
 from edgemeter.agent.cli.sensors import sensors
@@ -63,13 +63,6 @@ def test_a_named_sensor_is_read_live(configuration):
         assert "excludes fan" in printed
 
 
-def test_an_absent_sensor_is_reported():
-    """Reading was asked for by name."""
-    result = CliRunner().invoke(sensors, ["read", "replay"])
-    assert isinstance(result.exception, (UnavailableError, ConfigError))
-    assert "set path" in str(result.exception)
-
-
 def test_the_list_shows_watts_and_what_a_run_would_use(configuration):
     """A replay is shown where it is configured, and never chosen by itself."""
     document = json.loads(run("--config", configuration, "--json").stdout)
@@ -89,16 +82,6 @@ def test_the_sensors_that_the_configuration_names_are_what_a_run_would_use(confi
     document = json.loads(run("--config", configuration, "--json").stdout)
     assert document["chosen"] == "replay,bench"
     assert "set as `power` in the configuration" in run("--config", configuration).stdout
-
-
-def test_a_configured_sensor_that_is_absent_is_listed_without_being_asked_for(tmp_path):
-    """Its table has no address: it is shown like one that cannot be read, and in the line that names which one a run uses."""
-    path = tmp_path / "config.toml"
-    path.write_text('[sensors.shelly]\nuser = "me"\n')
-    printed = run("--config", path).stdout
-    assert "shelly: no shelly is known: set address" in printed
-    assert "shelly is configured and absent: no shelly is known" in printed
-    assert "tasmota" not in printed
 
 
 def test_a_sensor_is_checked_and_the_test_is_listed_and_used(tmp_path, configuration, monkeypatch):
