@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from edgemeter.agent.base.errors import ConfigError, one_line, os_error_as
+from edgemeter.agent.base.errors import one_line
 
 
 @pytest.mark.parametrize("shape", [(3, 640, 640), (40, 40), (1000,)])
@@ -28,14 +28,3 @@ def test_a_long_error_keeps_its_beginning_and_its_end():
     assert text.startswith("begins words")
     assert text.endswith("RuntimeError: sizes differ")
     assert len(text) == 300
-
-
-@pytest.mark.parametrize(
-    ("error", "reason"),
-    [(FileNotFoundError(2, "No such file or directory"), "No such file or directory"), (TimeoutError("timed out"), "timed out")],
-)
-def test_what_the_system_refuses_has_its_reason_and_a_remedy(error, reason):
-    """Some errors of the system have words without a number."""
-    with pytest.raises(ConfigError) as raised, os_error_as(ConfigError, "cannot read 'a'", "correct it"):
-        raise error
-    assert str(raised.value) == f"cannot read 'a' ({reason}): correct it"

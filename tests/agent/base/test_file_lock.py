@@ -264,9 +264,3 @@ def test_a_killed_process_holds_no_claim(tmp_path):
         process.wait()
         assert claim.take()
         claim.release()
-
-
-def test_a_place_that_cannot_be_written_ends_in_one_line(tmp_path):
-    """The folder is not there."""
-    with pytest.raises(UnavailableError, match="cannot make the lock"):
-        DeviceLock(tmp_path / "absent" / "outbox", "pi-1").take()

@@ -4,7 +4,7 @@ import pytest
 
 from edgemeter.agent.base.accuracy_bounds import DifferenceBounds
 from edgemeter.agent.base.decision import decide_accuracy, difference, sentence
-from edgemeter.agent.base.metrics import gain, is_reached, metric_name, metric_words, needed_value
+from edgemeter.agent.base.metrics import gain, is_reached, needed_value
 from edgemeter.agent.contract.record_accuracy import GATE_RATIO
 from edgemeter.agent.engine.predictions import accuracy_gate
 from edgemeter.collector.compare.trade_off import trade_offs
@@ -20,14 +20,6 @@ from tests.fixtures.record_factory import SHA_DATA, make_accuracy
 def erring(value, **changes):
     """Return an error of speech recognition."""
     return make_accuracy(metric="wer", value=value, better="lower", dataset_sha256=SHA_DATA, **changes)
-
-
-def test_a_metric_of_another_package_is_called_by_its_own_name():
-    """And ours by the words of the field."""
-    assert metric_name("coco_ap") == "AP"
-    assert metric_words("ap50") == "AP at IoU 0.50 (poses: OKS)"
-    assert metric_words("top1") == "top-1"
-    assert metric_name("dice") == "dice"
 
 
 def test_a_gate_on_an_error_is_the_reference_over_the_ratio():

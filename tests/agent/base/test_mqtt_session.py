@@ -6,14 +6,11 @@ import socketserver
 import threading
 
 import pytest
-from paho.mqtt.packettypes import PacketTypes
-from paho.mqtt.reasoncodes import ReasonCode
 
 from edgemeter.agent.base import mqtt_session
 from edgemeter.agent.base.broker_address import BrokerAddress
 from edgemeter.agent.base.mqtt_session import MqttSession, OutstandingPublishes, SessionEvents, SessionProfile
 from tests.fixtures.mqtt_peer import Peer, wait_until
-from tests.fixtures.rows import table_row
 from tests.fixtures.servers import LOOPBACK, address_of, mosquitto
 
 
@@ -191,34 +188,6 @@ def test_who_acknowledges_later_holds_the_broker_back_and_keeps_the_connection(t
     session.close()
 
 
-@pytest.mark.mosquitto
-def test_a_broker_that_is_gone_is_not_an_unspecified_error(tmp_path):
-    """Killed: a sentence that says what may be the matter."""
-    server = mosquitto(tmp_path)
-    server.start()
-    peer = Peer(address_of(server))
-    server.kill()
-    assert wait_until(lambda: bool(peer.reasons), 20)
-    peer.close()
-    assert "the line or the broker failed" in peer.reasons[0]
-    assert "Unspecified" not in peer.reasons[0]
-
-
-def test_every_reason_that_is_put_in_words_is_one_of_paho():
-    """A misspelt one would never be seen."""
-    for name in [*mqtt_session._MEANINGS, mqtt_session.TAKEN_OVER, mqtt_session._UNSPECIFIED]:
-        assert str(ReasonCode(PacketTypes.DISCONNECT, name)) == name
-
-
-def test_a_reason_that_a_program_reads_stays_as_it_is():
-    """And one that nobody has words for."""
-    for was_up in [True, False]:
-        with table_row(was_up):
-            assert mqtt_session.disconnect_reason(mqtt_session.TAKEN_OVER, was_up=was_up) == mqtt_session.TAKEN_OVER
-            assert mqtt_session.disconnect_reason("Server moved", was_up=was_up) == "Server moved"
-            assert "Unspecified" not in mqtt_session.disconnect_reason("Unspecified error", was_up=was_up)
-
-
 AGENTS = 1000
 # What a small broker takes of TLS connections; who comes in a second beyond that fails and tries again.
 TAKES_PER_S = 100
@@ -255,21 +224,6 @@ def test_a_thousand_agents_are_back_soon_and_do_not_stampede(repeatable_wait):
     assert len(done_s) == AGENTS
     assert max(done_s) < 60
     assert max(tries_by_second.values()) < 0.33 * AGENTS
-
-
-def test_after_a_power_cut_of_ten_minutes_they_come_spread_over_a_minute(repeatable_wait):
-    """The longer nobody answered, the wider they are spread: what a broker sees is near what it takes."""
-    done_s, tries_by_second = come_back(repeatable_wait, down_s=600.0)
-    assert max(done_s) < 600 + 2 * mqtt_session.LONGEST_BACKOFF_S
-    assert max(tries_by_second.values()) < 60
-    assert sum(tries_by_second.values()) < 1.1 * AGENTS
-
-
-def test_a_wait_that_is_only_shaken_would_stampede():
-    """What the simulation is for: 5 s, 10 s, 20 s ... each +-25% hits the same broker with far more at once."""
-    luck = random.Random(7)  # noqa: S311 - as above
-    _, tries_by_second = come_back(lambda failures: min(60.0, 0.65 * 2.0**failures) * luck.uniform(0.75, 1.25))
-    assert max(tries_by_second.values()) > 0.9 * AGENTS
 
 
 def test_no_wait_is_longer_than_a_minute_or_none_at_all(repeatable_wait):

@@ -86,22 +86,6 @@ def test_an_address_that_is_no_ledger_is_refused():
     assert str(ledger_place("a//b.sqlite")) == "a/b.sqlite"
 
 
-def test_commands_for_files_name_what_a_database_has_instead(tmp_path):
-    """They neither try nor fall over it."""
-    for command, remedy in (("backup", "pg_dump"), ("restore", "pg_restore")):
-        with table_row(command):
-            result = CliRunner().invoke(cli, ["collector", command, str(tmp_path / "copy"), "--ledger", "postgresql://ada@127.0.0.1/lab"])
-            assert isinstance(result.exception, ConfigError)
-            assert remedy in str(result.exception)
-
-
-def test_a_missing_driver_is_one_line_with_what_to_install(monkeypatch):
-    """Of all that needs it."""
-    monkeypatch.setitem(__import__("sys").modules, "psycopg.conninfo", None)
-    result = CliRunner().invoke(cli, ["collector", "status", "--ledger", "postgresql://ada@127.0.0.1:1/lab"])
-    assert "pip install 'edgemeter[postgres]'" in str(result.exception or result.output)
-
-
 def test_the_environment_names_it_too(monkeypatch):
     """As every option; and where variables are shown, it is without the password."""
     monkeypatch.setenv("EDGEMETER_LEDGER", f"postgresql://ada:{SECRET}@127.0.0.1:1/lab")

@@ -38,18 +38,13 @@ def test_a_mistake_names_section_key_what_was_expected_and_what_exists():
         ("fleet = 'a'\nflet = 'b'", "flet: no such key: did you mean fleet? There are fleet, part, case, names, first, is_on"),
         ("", "fleet: is missing: write a name: up to 128"),
         ("fleet = 'a/b'", "fleet: expected a name: up to 128"),
-        ("fleet = 'a'\nis_on = 1", "is_on: expected true or false, found 1"),
         ("fleet = 'a'\nnames = ['x', 2]", "names: item 2: expected a text, found 2"),
         ("fleet = 'a'\nnames = ['x']\nis_on = true", "names belong to what is off"),
-        ("fleet = 'a'\nnames = 'x'", "names: expected a list, each a text, found 'x'"),
         ("fleet = 'a'\n[part.p]\nlimit_w = 0", "[part.p] limit_w: expected a number above 0, found 0"),
         ("fleet = 'a'\n[part.p]", "[part.p] limit_w: is missing: write a number above 0"),
         ("fleet = 'a'\n[part.'a/b']\nlimit_w = 1", "[part] a/b: expected a name"),
         ("fleet = 'a'\n[[case]]\nlimit_w = 1\nmode = 'ful'", "[[case]] number 1 mode: 'ful' is unknown: did you mean full?"),
-        ("fleet = 'a'\ncase = []", "case: expected a list, each a table at least 1 long, found [...]"),
         ("fleet = 'a'\n[first]\nlimit_w = 1\nthreads = [1, 0]", "[first] threads: item 2: expected a whole number of at least 1, found 0"),
-        ("fleet = 'a'\nfirst = 3", "first: expected a table, found 3"),
-        ("fleet = 'a'\nnames = 2026-01-01", "names: expected a list, each a text, found datetime.date"),
     ]:  # fmt: skip
         (mistake,) = mistakes(msgspec.toml.decode(text), Document)
         assert str(mistake).startswith(expected), f"{text!r}"

@@ -90,13 +90,3 @@ def test_a_model_on_annotations_without_objects_is_not_valid(tmp_path):
     assert (record["accuracy"], record["accuracy_reason"]) == (None, scores["reason"])
     assert record["verdict"]["state"] != "valid"
     assert scores["reasons"][0] in record["verdict"]["reasons"]
-
-
-def test_help_documents_the_keys_and_an_example():
-    """What to script against stands in the help."""
-    page = run("--help").stdout
-    assert "Example: edgemeter accuracy --model" in page
-    assert all(key in page for key in KEYS)
-    assert "Exit status: 0 scored, 1 failed, nothing to find or the verdict on the model is invalid, 2 wrong option or file." in " ".join(
-        page.split()
-    )

@@ -3,7 +3,6 @@
 import importlib
 import json
 import os
-import shlex
 
 import pytest
 
@@ -17,31 +16,6 @@ from tests.fixtures.rows import in_folders
 def run(*arguments, **settings):
     """Return how `edgemeter compare ARGUMENTS` ended."""
     return edgemeter("compare", *arguments, **settings)
-
-
-@pytest.mark.slow
-def test_a_model_against_itself_prints_both_sides_and_a_verdict(tmp_path):
-    """Two runs a side: table, ratio, interval, verdict, and in JSON the same with the records."""
-    replay_case(tmp_path, "a", 1.0)
-    result = run(tmp_path / "a.replay.json", tmp_path / "a.replay.json", "--repeats", 2, "--mode", "rapid")
-    assert result.returncode == 0, result.stderr
-    assert "a.replay.json" in result.stdout
-    assert "not settled: latency (" in result.stdout or "B is as fast as A within 3%" in result.stdout
-    assert "no accuracy: no photographs were given" in result.stdout
-
-
-@pytest.mark.slow
-@pytest.mark.alone
-def test_suites_of_one_case_are_compared_and_given_as_json(tmp_path):
-    """A.toml and B.toml may differ in anything; the records of all runs are in the document."""
-    for name, latency_ms in (("a", 2.0), ("b", 3.0)):
-        replay_case(tmp_path, name, latency_ms)
-        (tmp_path / f"{name}.toml").write_text(f'name = "{name}"\n[[case]]\nmodel = "{name}.replay.json"\nmode = "rapid"\n')
-    result = run(tmp_path / "a.toml", tmp_path / "b.toml", "--repeats", 3, "--json")
-    assert result.returncode == 0, result.stderr
-    document = json.loads(result.stdout)
-    assert document["contrasts"][0]["latency"]["ratio"] == pytest.approx(1.5, rel=0.1)
-    assert [run["model"]["file"] for run in document["runs"]] == [f"{name}.replay.json" for name in "abbaba"]
 
 
 def test_a_suite_of_two_cases_is_refused(tmp_path):
@@ -99,34 +73,6 @@ def test_two_language_models_are_compared_by_their_two_rates_and_their_perplexit
     assert "[4/4]" in result.stderr
 
 
-@pytest.mark.slow
-@pytest.mark.needs(module="xllamacpp")
-def test_language_models_answer_the_same_questions(tmp_path):
-    """The shipped ones, by name: speed, score and perplexity in one table, and the reason why there is no energy of an answer."""
-    names = [SHIPPED_FOLDER.parent / "language" / f"edgemeter-notes_{bits}.gguf" for bits in ("q4_0", "q8_0")]
-    options = (
-        "--prompts",
-        "edgemeter-questions",
-        "--subset",
-        20,
-        "--output-tokens",
-        12,
-        "--mode",
-        "rapid",
-        "--repeats",
-        2,
-        "--power",
-        "none",
-    )
-    result = run(*names, *options, env=os.environ | {"EDGEMETER_HOME": str(tmp_path), "COLUMNS": "200"})
-    assert result.returncode == 0, result.stderr
-    heading, *rows = [line for line in result.stdout.splitlines() if "TTFT ms" in line or "edgemeter-questions, at most 12 tokens" in line]
-    assert "exact match" in heading
-    assert [row.split()[0] for row in rows] == ["A", "B"]
-    assert all(" 1.0000 " in row for row in rows)
-    assert "no energy per correct answer: " in result.stdout
-
-
 @pytest.mark.long
 @pytest.mark.slow
 def test_models_are_compared_by_speed_and_accuracy_and_saved(tmp_path):
@@ -141,20 +87,6 @@ def test_models_are_compared_by_speed_and_accuracy_and_saved(tmp_path):
     assert "AP points (95% " in result.stdout
     assert "no energy: " in result.stdout
     assert "saved as" in result.stderr
-
-
-@pytest.mark.slow
-def test_the_answer_comes_first_and_where_it_holds_last(tmp_path):
-    """The sentence, the table, what is missing, and the command that measures the ratio on another board: it is the one that was typed."""
-    replay_case(tmp_path, "a b", 1.0)
-    words = ("a b.replay.json", "a b.replay.json", "--repeats", "2", "--mode", "rapid")
-    result = run(*words, "--quiet", cwd=tmp_path, env=os.environ | {"EDGEMETER_HOME": str(tmp_path)})
-    lines = result.stdout.splitlines()
-    assert lines[0].startswith(("not settled: latency (", "B is "))
-    assert [line.split()[0] for line in lines[1:4]] == ["model", "A", "B"]
-    assert "need not hold on another board" in lines[-1]
-    _, _, command = lines[-1].rpartition(": ")
-    assert shlex.split(command) == ["edgemeter", "compare", *words]
 
 
 @pytest.mark.slow
@@ -174,16 +106,3 @@ def test_a_quantised_cache_has_its_loss_of_quality_beside_its_speed(tmp_path):
     assert len(set(values)) == 3
     assert abs(values[1] - values[0]) < abs(values[2] - values[0])
     assert all("perplexity" in contrast["sentence"] for contrast in document["contrasts"])
-
-
-@pytest.mark.slow
-def test_a_deadline_is_compared_in_turn(tmp_path):
-    """`--deadline` and `--queue-frames` are of both sides: a model of 30 ms misses all frames by 20 ms, one of 1 ms none."""
-    for name, latency_ms in (("a", 1.0), ("b", 30.0)):
-        replay_case(tmp_path, name, latency_ms)
-    options = ("--scenario", "steady", "--rate", 20, "--deadline", "20ms", "--queue-frames", 2, "--mode", "rapid", "--repeats", 2)
-    result = run(tmp_path / "a.replay.json", tmp_path / "b.replay.json", *options, env={"COLUMNS": "200"})
-    assert result.returncode == 0, result.stderr
-    assert "20 a second deadline 20 ms 2 frames may wait" in result.stdout
-    assert "Missed" in result.stdout
-    assert "100%" in result.stdout

@@ -9,10 +9,6 @@ import pytest
 from edgemeter.agent.base.errors import ConfigError, TransientError
 from edgemeter.agent.cli import energy as energy_cli
 from edgemeter.agent.cli import run_session
-from edgemeter.agent.energy.per_inference import Energies
-from edgemeter.agent.energy.watch import WatchedEnergy
-from edgemeter.agent.machine.load import OtherLoad
-from tests.fixtures.record_factory import make_energy
 from tests.fixtures.replay_case import replay_case
 from tests.fixtures.rows import table_row
 
@@ -95,34 +91,6 @@ def test_a_length_of_time_has_a_unit():
     for text in ["5", "m", "-5m", "0s", "5 minutes", ""]:
         with table_row(text), pytest.raises(ConfigError, match="give 30s, 5m, 2h or 1d"):
             energy_cli.seconds(text)
-
-
-def test_it_never_reports_without_idle_after_it_idled():
-    """What the sensor needs is reported before it idles, and that the idle did not suffice after; without idle only that is reported."""
-    energy = make_energy(sensor="plug", net_mj=None, net_u_mj=None, net_state="no_idle", idle_before_w=None, idle_after_w=None)
-    assert "net not known: 3 s of idle do not give plug an idle power" in energy_cli._line(energy, 3.0)
-    assert "net not known without idle" in energy_cli._line(energy, 0.0)
-
-
-def test_what_the_sensor_needs_is_reported_before_the_machine_idles(configuration):
-    """By the real command."""
-    result = run("--idle", 0.1, "--config", configuration, "--", "true")
-    (needs, idling) = result.stderr.splitlines()[:2]
-    assert needs.startswith(
-        "replay: with a reading every 20 ms less than 10 s of work gets a wide interval, a net energy takes 0.28 s of idle before and after"
-    )
-    assert needs.endswith("idling for 0.1 s gives no net energy")
-    assert idling == "idling for 0.1 s ..."
-
-
-def test_a_sensor_that_repeats_one_value_is_named(capsys):
-    """Its energy is shown, and beside it what it may be worth."""
-    energies = Energies(make_energy(sensor="plug"), None, frozen=("plug",))
-    energy_cli._print(WatchedEnergy(12.0, energies, "", 10.0, OtherLoad(0.3, 0.0, None, ("a job",))), 1)
-    printed = capsys.readouterr()
-    assert "plug (board-input): gross" in printed.out
-    assert "suspect: a job: measure again when the machine is quiet" in printed.err
-    assert "suspect: plug showed one value while idle and in every reading of the work" in printed.err
 
 
 def test_the_energy_of_a_log_is_printed_with_its_interval_and_coverage(tmp_path):

@@ -45,14 +45,3 @@ def test_sensors_with_a_wrong_key_fail(tmp_path):
     listed = edgemeter("sensors", "--config", tmp_path / "config.toml", "--json")
     assert listed.returncode == FAILED
     assert "has no setting 'scopee'" in next(row["error"] for row in json.loads(listed.stdout)["sensors"] if row["sensor"] == "rapl")
-
-
-@pytest.mark.slow
-def test_a_doctor_that_finds_something_bad_fails(tmp_path):
-    """As with a broker that does not answer, or wrong settings of a sensor."""
-    (tmp_path / "config.toml").write_text(WRONG_SENSOR)
-    examined = edgemeter("doctor", "--config", tmp_path / "config.toml", "--json", env={"EDGEMETER_HOME": str(tmp_path), "PATH": ""})
-    assert examined.returncode == FAILED
-    findings = {finding["name"]: finding for finding in json.loads(examined.stdout)["findings"]}
-    assert findings["rapl"]["state"] == "bad"
-    assert str(tmp_path / "ledger.sqlite") in findings["ledger"]["what"]

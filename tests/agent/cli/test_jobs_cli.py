@@ -60,21 +60,3 @@ def test_orders_and_schedules_are_shown(home):
     expected = {"job": "measure-1", "kind": "measure", "state": "done", "runs": ["run-1"]}
     assert expected.items() <= only.items()
     assert document["schedules"][0]["cron"] == "0 2 * * *"
-
-
-def test_the_table_can_be_read_at_80_columns(home):
-    """No name, state or reason is cut off or broken, and no row is wider."""
-    job, reason = (
-        "measure-20261120-170748-84fb3f",
-        "the model 'ssd_mobilenet_v2' cannot be loaded by litert 2.1: op 132 is not known; update the agent",
-    )
-    book = Journal(home / journal.JOURNAL_FILE)
-    book.ends(book.add(order(job, MEASURE)).place, "failed", reason)
-    book.ends(book.add(order("nightly-1700000000", MEASURE)).place, "timed_out", "no\nword of it")
-    book.close()
-    result = CliRunner().invoke(cli, ["agent", "jobs"], env={"COLUMNS": "80"})
-    rows, reasons = result.stdout.splitlines()[:-2], result.stdout.splitlines()[-2:]
-    assert all(len(row) <= 80 for row in rows)
-    assert [row.split("  ")[0] for row in rows[1:]] == ["nightly-1700000000 (measure)", job]
-    assert "timed out" in rows[1]
-    assert reasons == ["nightly-1700000000 (measure): no word of it", f"{job}: {reason}"]

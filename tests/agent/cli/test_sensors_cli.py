@@ -6,12 +6,11 @@ from contextlib import nullcontext
 import pytest
 from click.testing import CliRunner
 
-from edgemeter.agent.base.errors import ConfigError, UnavailableError
+from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.cli import sensor_checks
 from edgemeter.agent.cli import sensors as cli_sensors
 from edgemeter.agent.cli.sensors import sensors
 from edgemeter.agent.power import detect
-from edgemeter.agent.power.detect import DetectedSensor
 from tests.fixtures.tested_sensors import SENSORS, readings_of
 
 TRACE = {"id": "bench", "scope": "module", "excludes": ["fan"], "t_s": [0, 1], "power_w": [2.5, 2.5]}
@@ -64,13 +63,6 @@ def test_a_named_sensor_is_read_live(configuration):
         assert "excludes fan" in printed
 
 
-def test_an_absent_sensor_is_reported():
-    """Reading was asked for by name."""
-    result = CliRunner().invoke(sensors, ["read", "replay"])
-    assert isinstance(result.exception, (UnavailableError, ConfigError))
-    assert "set path" in str(result.exception)
-
-
 def test_the_list_shows_watts_and_what_a_run_would_use(configuration):
     """A replay is shown where it is configured, and never chosen by itself."""
     document = json.loads(run("--config", configuration, "--json").stdout)
@@ -82,14 +74,6 @@ def test_the_list_shows_watts_and_what_a_run_would_use(configuration):
     assert "excludes" in printed
 
 
-def test_an_empty_list_names_the_option_that_shows_what_was_searched(monkeypatch):
-    """And not where that is shown."""
-    absent = [DetectedSensor("shelly", None, "no shelly is known: set address", is_absent=True)]
-    monkeypatch.setattr(detect, "detect_sensors", lambda _: absent)
-    assert "sensors --all" in run().stdout
-    assert "sensors --all" not in run("--all").stdout
-
-
 def test_the_sensors_that_the_configuration_names_are_what_a_run_would_use(configuration):
     """A replay too, when it was named; none of them is called unreadable."""
     unsaid = run("--config", configuration).stdout
@@ -98,16 +82,6 @@ def test_the_sensors_that_the_configuration_names_are_what_a_run_would_use(confi
     document = json.loads(run("--config", configuration, "--json").stdout)
     assert document["chosen"] == "replay,bench"
     assert "set as `power` in the configuration" in run("--config", configuration).stdout
-
-
-def test_a_configured_sensor_that_is_absent_is_listed_without_being_asked_for(tmp_path):
-    """Its table has no address: it is shown like one that cannot be read, and in the line that names which one a run uses."""
-    path = tmp_path / "config.toml"
-    path.write_text('[sensors.shelly]\nuser = "me"\n')
-    printed = run("--config", path).stdout
-    assert "shelly: no shelly is known: set address" in printed
-    assert "shelly is configured and absent: no shelly is known" in printed
-    assert "tasmota" not in printed
 
 
 def test_a_sensor_is_checked_and_the_test_is_listed_and_used(tmp_path, configuration, monkeypatch):

@@ -2,12 +2,9 @@
 
 import io
 
-import msgspec
-
 from edgemeter.agent.base.errors import MeasurementError
-from edgemeter.agent.cli.run_plan import announcement, expectation
-from edgemeter.agent.cli.session_progress import LINE_EVERY_S, SessionProgress, fitting
-from edgemeter.agent.engine.job import Phase, RunProgress
+from edgemeter.agent.cli.session_progress import SessionProgress
+from edgemeter.agent.engine.job import Phase
 from edgemeter.agent.session.session import RunBegins, RunEnds
 from tests.fixtures.record_factory import make_record, make_steady
 from tests.fixtures.rows import table_row
@@ -59,20 +56,6 @@ def test_a_pipe_gets_one_line_a_phase_with_the_time_left():
     assert budget == "2 of 2 runs took 26 s: timed 17 s, processes and imports 6.0 s, warm-up 2.0 s, load 1.0 s"
 
 
-def test_a_long_pass_over_images_gets_a_line_now_and_then():
-    """A log of 5,000 images has no 5,000 lines."""
-    stream, clock = io.StringIO(), Clock()
-    with SessionProgress(stream, clock) as progress:
-        progress(RunBegins(one_case("a.onnx", data="photos"), 0, 1, 1))
-        progress(Phase(name="accuracy"))
-        for scored in range(1, 100):
-            clock.now_s += LINE_EVERY_S / 40
-            progress(RunProgress(done=scored, total=100))
-    lines = stream.getvalue().splitlines()
-    assert len(lines) == 1 + 2
-    assert ": accuracy 40/100 images, 1 min 30 s left" in lines[1]
-
-
 def test_a_terminal_of_any_width_shows_the_phase_and_its_time_on_one_line():
     """Nothing is wrapped, so nothing is left behind when the line is drawn again; in the end it is wiped."""
     for width in [20, 40, 60, 80, 200]:
@@ -87,29 +70,3 @@ def test_a_terminal_of_any_width_shows_the_phase_and_its_time_on_one_line():
             assert ("[1/3]" in lines[-1]) == (width > 20)
             assert ("all: about" in lines[-1]) == (width >= 60)
             assert stream.getvalue().endswith("\r\x1b[K")
-
-
-def test_the_label_gives_way_first():
-    """Then the time of all, then the label."""
-    label, doing, all_left = "[1/3] shapes onnx 1 thread, repeat 1", "warm-up, at most 3 s left", "all: about 9 s left"
-    assert fitting(label, doing, all_left, 90) == f"{label}: {doing}, {all_left}"
-    assert fitting(label, doing, all_left, 70) == f"[1/3] shapes onnx 1 ..: {doing}, {all_left}"
-    assert fitting(label, doing, all_left, 45) == f"[1/3] shapes onn..: {doing}"
-    assert fitting(label, doing, all_left, 30) == doing
-    assert fitting(label, doing, all_left, 10) == doing[:10]
-
-
-def test_what_will_be_done_and_how_long_it_takes_is_one_line():
-    """Idle and accuracy are named where they may come on top; a rapid run of single queries never idles."""
-    quick, rapid = one_case("a.onnx"), one_case("a.onnx", mode="rapid")
-    assert announcement([quick]) == (
-        "measuring a.onnx onnx 1 thread; mode quick; 3 runs, 34 s to 1 min 3 s, plus 1 min of idle if there is a power sensor, "
-        "a check against other kernels"
-    )
-    assert announcement([rapid]) == "measuring a.onnx onnx 1 thread; mode rapid; 3 runs, 4 s to 12 s"
-    scored = one_case("a.onnx", mode="rapid", data="photos", start_below_c=50.0)
-    assert expectation([scored], [2]).endswith("plus at most 10 min of cooling down, the accuracy on the data")
-    pair = [one_case(f"{name}.onnx", mode="rapid", agreement="never") for name in "ab"]
-    # Each alone, and both at the same time, which takes as long as one.
-    assert "; 12 runs, 14 s to 36 s" in announcement([msgspec.structs.replace(case, together="both") for case in pair])
-    assert announcement([rapid] * 5).startswith("measuring a.onnx onnx 1 thread, a.onnx onnx 1 thread, a.onnx onnx 1 thread and 2 more;")

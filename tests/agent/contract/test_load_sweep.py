@@ -8,12 +8,11 @@ import pytest
 from rich.console import Console
 
 from edgemeter.agent.cli.further_tables import print_sweeps
-from edgemeter.agent.contract.load_sweep import OF_LOAD, UNSOUND, error_ratio, limit_of, sweeps
+from edgemeter.agent.contract.load_sweep import error_ratio, limit_of, sweeps
 from edgemeter.agent.contract.record_conditions import Verdict
 from edgemeter.agent.contract.record_figures import Goodput, Load
 from edgemeter.agent.contract.record_served import Served
 from edgemeter.agent.engine.scenarios.latency_statistics import summarise_latency
-from edgemeter.agent.verdict import judge
 from tests.fixtures.record_factory import make_generation, make_record
 
 
@@ -70,12 +69,6 @@ def test_without_limits_a_line_that_grows_is_the_limit():
     assert "does not hold 1 requests/s, the least that was tried" in least.summary
 
 
-def test_users_with_limits_have_a_highest_number():
-    """Goodput decides as it does of rates."""
-    (sweep,) = sweeps([run_at(users=1, good_ratio=1.0), run_at(users=2, good_ratio=0.99), run_at(users=4, good_ratio=0.1)])
-    assert "holds 2 users with" in sweep.summary
-
-
 def test_errors_are_what_failed_and_what_was_left_out():
     """Above a hundredth of failed ones no load is held."""
     run = run_at(5.0, is_sustained=True, failed=4, unserved=6)
@@ -108,18 +101,6 @@ def test_a_level_at_which_queries_fail_is_the_one_that_does_not_hold():
     assert "holds 4 users with" in sweep.summary
     cached = msgspec.structs.replace(failing, reasons=(*failing.reasons, "cached-prompt: 5"))
     assert len(sweeps([*runs[:2], run_at(users=8, failed=6, verdict=cached)])[0].points) == 2
-
-
-def test_the_rules_that_decide_about_a_level_exist():
-    """Each makes a run invalid."""
-    assert {rule.name for rule in judge.RULES if rule.state == "invalid"} >= OF_LOAD | UNSOUND
-
-
-def test_a_schedule_that_shows_nothing_is_no_rate_that_holds():
-    """Unless limits decide."""
-    (sweep,) = sweeps([run_at(1.0, is_sustained=True), run_at(2.0)])
-    assert sweep.summary.endswith("holds 1 requests/s (2 no longer, limited by a schedule too short to tell)")
-    assert limit_of(run_at(2.0, good_ratio=1.0)) is None
 
 
 def test_a_level_that_shows_nothing_does_not_end_those_that_hold():
@@ -180,15 +161,6 @@ def test_a_served_model_has_a_sweep_without_tokens():
     heading = table.export_text().splitlines()[1]
     assert "latency p90 ms" in heading
     assert not {"tokens", "TTFT", "users", "errors"} & set(heading.replace("/", " ").split())
-
-
-def test_users_of_a_served_model_give_most_requests():
-    """Without limits the level with the highest rate, at what latency; failed queries end it."""
-    runs = [served_at(users=users) for users in (1, 2, 4)]
-    runs.append(served_at(users=8, failed=3, verdict=Verdict(state="invalid", reasons=("failed-answers: 3 of 67 queries failed",))))
-    (sweep,) = sweeps(runs)
-    assert sweep.summary.endswith("gives most with 4 users: 80 requests/s, latency p50 of 30 ms (8 no longer, limited by 4.5% of requests "
-                                  "without an answer)")  # fmt: skip
 
 
 def test_requests_of_a_fixed_batch_are_not_its_samples():

@@ -1,4 +1,3 @@
-import msgspec
 import pytest
 
 from edgemeter.agent.base.errors import ConfigError
@@ -61,11 +60,6 @@ def test_a_batch_is_bounded():
     assert len(messages.split_records(messages.join_records([record] * messages.LONGEST_BATCH))) == messages.LONGEST_BATCH
     with pytest.raises(ConfigError, match="more than 10000"):
         messages.split_records(messages.join_records([record] * (messages.LONGEST_BATCH + 1)))
-
-
-def test_progress_is_text_with_the_session():
-    """For people to read."""
-    assert msgspec.json.decode(messages.encode_message(messages.Progress(session=3, doing="timing"))) == {"session": 3, "doing": "timing"}
 
 
 def test_a_topic_is_taken_apart_and_put_together():

@@ -1,12 +1,8 @@
 """Facts about `edgemeter.agent.contract.together_matrix`, on made-up records."""
 
-import io
-
 import msgspec
 import pytest
-from rich.console import Console
 
-from edgemeter.agent.cli.further_tables import print_together
 from edgemeter.agent.contract.energy_provenance import energy_provenance
 from edgemeter.agent.contract.record_conditions import Verdict
 from edgemeter.agent.contract.record_figures import Neighbour, Together
@@ -58,13 +54,3 @@ def test_energy_of_several_models_is_shared_and_not_ranked():
     summary, reason, _ = energy_of([run])
     assert summary is None
     assert "shared with b and c" in reason
-
-
-def test_a_short_overlap_has_a_line_of_its_own():
-    """0.14 s are a few dozen queries; ten seconds need no word."""
-    for overlap_ms, lines in ((140.0, 1), (1e4, 0)):
-        together = Together(neighbours=(neighbour_called("b"),), overlap_ms=overlap_ms)
-        runs = [*runs_of("a", 10.0), *runs_of("a", 20.0, company=("b",))]
-        out = io.StringIO()
-        print_together(rows_of([runs[0], msgspec.structs.replace(runs[1], together=together)]), Console(file=out, width=200))
-        assert out.getvalue().count("overlaps of 0.14 s are short for a slow-down: use a longer --mode") == lines

@@ -6,7 +6,6 @@ import sys
 import textwrap
 from pathlib import Path
 
-import msgspec
 import pytest
 
 from edgemeter.agent.base.errors import ConfigError, UnavailableError
@@ -256,9 +255,3 @@ def test_several_processes_make_and_fill_one_outbox_at_the_same_time(tmp_path):
         sessions = {session for session, _ in waiting}
         assert len(sessions) == 3
         assert all(sorted(seq for s, seq in waiting if s == session) == list(range(1, 26)) for session in sessions)
-
-
-def test_an_outbox_keeps_the_fields_of_a_record_and_only_numbers_are_set(outbox):
-    """Put changes session and seq and nothing else."""
-    record = make_record()
-    assert msgspec.structs.replace(outbox.put(record), session=None, seq=None) == record

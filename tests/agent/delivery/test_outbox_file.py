@@ -333,18 +333,6 @@ def test_a_full_disk_serves_a_request_from_the_reserve(tmp_path):
         assert outbox.count() == 0
 
 
-def test_a_put_and_a_receipt_are_as_many_transactions_as_before(outbox):
-    """One that waits for the disk for a record, none for its receipt."""
-    statements = []
-    outbox.connection.set_trace_callback(statements.append)
-    outbox.put(make_record())
-    assert statements.count("COMMIT") == 1
-    statements.clear()
-    outbox.forget(Receipt(session=outbox.session, held=((1, 1),)))
-    assert statements.count("COMMIT") == 0
-    assert statements.index("PRAGMA synchronous = NORMAL") == 0
-
-
 @pytest.mark.slow
 def test_killed_at_any_moment_a_record_waits_or_was_receipted(tmp_path):
     """A process that puts, receipts and answers requests is killed twenty times: every record is there, each once."""

@@ -5,11 +5,9 @@ import os
 import msgspec
 import pytest
 
-from edgemeter.agent.base.config import Config
 from edgemeter.agent.delivery import outbox_file
 from edgemeter.agent.delivery.publisher import Publisher
 from edgemeter.agent.delivery.sender import TOO_LARGE_REASON, packed
-from edgemeter.agent.doctor import check_delivery
 from tests.fixtures.mqtt_peer import wait_until
 from tests.fixtures.publishing import make_birth, put
 from tests.fixtures.record_factory import make_series
@@ -99,20 +97,6 @@ def test_another_broker_gets_it(outbox):
     with strict_broker() as first, strict_broker(accepted=6000) as second:
         assert deliver(first, outbox)[0] == 1
         assert deliver(second, outbox) == (0, None)
-
-
-@pytest.mark.parametrize("answer", ANSWERS)
-@pytest.mark.usefixtures("pauses")
-def test_the_doctor_shows_how_many_are_too_large_and_why(outbox, tmp_path, answer):
-    """And what to do; once they are delivered it shows nothing."""
-    with strict_broker(answer=answer) as broker:
-        deliver(broker, outbox)
-        finding = next(finding for finding in check_delivery.check(tmp_path, None, Config()) if finding.name == "outbox")
-        assert finding.state == "warn"
-        assert finding.what.startswith("1 of 1 records that wait cannot be sent: ")
-        assert ("0x95" in finding.what) == (answer == "0x95")
-        assert f"127.0.0.1:{broker.address.port}" in finding.what
-        assert "edgemeter agent publish" in finding.remedy
 
 
 def test_the_pause_grows_while_nothing_gets_through_and_nothing_is_called_too_large(outbox, pauses):

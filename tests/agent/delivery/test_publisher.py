@@ -204,26 +204,12 @@ def test_garbage_on_the_receipt_topic_is_ignored(address, outbox, caplog):
             assert publisher.drain(60) == 0
 
 
-def test_the_embedded_broker_gets_3_1_1_and_mosquitto_gets_5(address, outbox, request):
-    """The newest version that the broker has is spoken, and receipts come over both."""
-    expected = {"mosquitto": "5", "embedded": "3.1.1"}[request.node.callspec.params["address"]]
-    with connected(address, outbox) as publisher:
-        assert publisher._session.version == expected
-        assert publisher._session.is_connected()
-
-
 def test_no_broker_is_one_line_with_the_remedy(outbox):
     """What the issue asks for, word by word."""
     remedy = r"no MQTT broker answers at 127\.0\.0\.1:1 \(Connection refused\): start one \(.*\) or leave out --broker"
     with pytest.raises(UnavailableError, match=remedy) as refusal:
         make_publisher(parse_address("127.0.0.1:1"), outbox).connect(1)
     assert "\n" not in str(refusal.value)
-
-
-def test_a_host_name_that_nobody_knows_is_named_as_that(outbox):
-    """A typo in the name, not a broker that is down."""
-    with pytest.raises(UnavailableError, match="host name unknown"):
-        make_publisher(parse_address("no-such-host.invalid"), outbox).connect(1)
 
 
 @pytest.mark.parametrize(("answer", "message"), [(b"HTTP/1.1 400 Bad Request\r\n\r\n", "is not an MQTT broker"), (None, "timed out")])
@@ -289,28 +275,6 @@ def test_the_next_process_represents_the_device_when_the_first_has_gone(address,
         pass
     with Outbox(outbox.path) as reopened, connected(address, reopened) as publisher:
         assert publisher._session.profile.client_id == "pi-1"
-
-
-@with_mosquitto
-@pytest.mark.slow
-def test_two_boards_of_one_name_end_in_a_warning_and_not_in_a_fight(tmp_path, caplog):
-    """They share no outbox, so only the broker knows; both deliver."""
-    with (
-        started(mosquitto(tmp_path, *TUNED)) as address,
-        Outbox(tmp_path / "a") as one_box,
-        Outbox(tmp_path / "b") as other_box,
-        peer(address, messages.EVERY_RESULT, confirm=always),
-        connected(address, one_box) as first_publisher,
-        connected(address, other_box) as other,
-    ):
-        assert wait_until(lambda: "another process publishes as device 'pi-1'" in caplog.text, 60.0)
-        put(one_box, 2)
-        first_publisher.wake()
-        put(other_box, 2)
-        other.wake()
-        assert (first_publisher.drain(10), other.drain(10)) == (0, 0)
-        assert first_publisher._session.profile.client_id == f"pi-1~{one_box.session}"
-        assert other._session.profile.client_id == "pi-1"
 
 
 @with_mosquitto

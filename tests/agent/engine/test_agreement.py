@@ -135,15 +135,12 @@ def test_the_reference_is_never_what_was_timed():
     """Other kernels of the same runtime, or a reason."""
     for timed_on, expected in [
         (("litert", "xnnpack", {}, False), ("reference", {})),
-        (("litert", "builtin", {}, False), ("reference", {})),
         (("litert", "xnnpack", {}, True), ("builtin", {})),
         (("litert", "builtin", {}, True), "too slow"),
         (("litert", "reference", {}, False), "the timed ones are the reference"),
         (("onnx", "cpu", {}, False), ("cpu", PLAIN)),
         (("onnx", "tensorrt", PLAIN, True), ("cpu", PLAIN)),
-        (("onnx", "cpu", PLAIN, False), "the timed ones are the reference"),
         (("pytorch", "cuda", {"onednn": "off"}, False), ("cpu", {"onednn": "off"})),
-        (("pytorch", "cpu", {"onednn": "off"}, False), "the timed ones are the reference"),
         (("replay", "replay", {}, False), "runs no model"),
         (("somebodys", "npu", {}, False), "'somebodys'"),
     ]:
@@ -193,9 +190,7 @@ def test_what_cannot_be_subtracted_differs():
         ([FLOATS], [FLOATS, FLOATS]),
         ([NAN], [np.array([1.0, 2.0, 3.0], np.float32)]),
         ([np.array([1.0, 2.0])], [np.array([1.0, np.inf])]),
-        ([np.array([np.inf])], [np.array([-np.inf])]),
         ([np.zeros(3)], [np.array([0.0, 1e-9, 0.0])]),
-        ([np.array(["a"])], [np.array(["b"])]),
     ]:
         difference = output_difference(outputs, other)
         assert (difference.is_identical, difference.ratio, difference.is_rounding) == (False, None, False), f"{outputs!r}, {other!r}"

@@ -12,27 +12,6 @@ from tests.fixtures.rows import table_row
 SCALE = 2
 
 
-class Proxy:
-    """Refuses to be looked at outside its context, as those of web frameworks do."""
-
-    def __getattr__(self, name):
-        """Refuse."""
-        raise RuntimeError(name)
-
-
-PROXY = Proxy()
-
-
-def norm_of(values):
-    """Return a norm, by a library whose module has a `shape` and a `dtype`."""
-    return np.linalg.norm(values)
-
-
-def through_a_proxy():
-    """Return the proxy."""
-    return PROXY
-
-
 def scaled(value):
     """Return a multiple."""
     return SCALE * value
@@ -50,16 +29,6 @@ def test_a_function_is_named_after_its_module_and_itself():
     assert name_of(sum) == "sum"
     assert name_of(closure_over(1)) != name_of(closure_over(2))
     assert name_of(closure_over(1)).startswith("lambda ")
-
-
-def test_what_a_function_refers_to_may_be_a_library_or_refuse():
-    """Numpy itself, a class of it, a module that looks like an array, an object whose attributes raise."""
-    like_an_array = type(sys)("library")
-    like_an_array.shape = like_an_array.dtype = lambda value: value
-    for function in (norm_of, through_a_proxy, closure_over(np), closure_over(np.float32), closure_over(like_an_array)):
-        with table_row(function):
-            assert len(sha256_of(function)) == 64
-    assert sha256_of(norm_of) != sha256_of(through_a_proxy)
 
 
 def test_the_hash_follows_what_the_function_does(monkeypatch):

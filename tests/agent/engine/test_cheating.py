@@ -9,12 +9,8 @@ import pytest
 from ai_edge_litert import schema_py_generated as schema
 
 from edgemeter.agent import runtimes
-from edgemeter.agent.base.errors import ConfigError
-from edgemeter.agent.engine import predictions as answers
-from edgemeter.agent.engine.loading import LoadedModel
 from edgemeter.agent.verdict import judge as verdict
 from tests.fixtures.run_jobs import rapid_run, write_photographs
-from tests.fixtures.vision_factory import make_card, make_loaded, tensors
 
 SIDE, CLASSES, ANCHORS, PHOTOGRAPHS, OBJECTS = 16, 2, 128, 15, 4
 CARD = f"""
@@ -73,23 +69,6 @@ def test_a_runtime_that_repeats_its_first_output_is_noted_on_noise_and_invalid_o
     assert [reason.partition(":")[0] for reason in verdict.judge(on_photographs, ()).reasons if reason.startswith("constant")] == [
         "constant-output"
     ]
-
-
-class Undecodable:
-    """A task that cannot decode what it is given."""
-
-    def same_predictions(self, *_):
-        """Refuse."""
-        message = "these are no detections"
-        raise ConfigError(message)
-
-
-def test_kept_outputs_that_cannot_be_decoded_differ():
-    """A detector whose timed outputs are not even of its own shape is no error that hides it, but a difference."""
-    loaded = make_loaded(tensors((1, 6, 20)))
-    model = LoadedModel(None, loaded, make_card("yolov8"), (), None, Undecodable())
-    difference = answers._compared(model, 0, [np.zeros((1, 3))], [[np.zeros((1, 6, 20))]])
-    assert not difference.is_same
 
 
 def int8_model(scale: float) -> bytes:

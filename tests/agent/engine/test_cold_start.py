@@ -1,8 +1,6 @@
 """Facts about the cold start: process, import, load and first query, each against a clock of its own in a library that we slow down."""
 
 import json
-import time
-from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -140,18 +138,3 @@ def test_the_start_of_the_process_is_counted_from_before_it_was_started(run):
     assert record.monotonic_ns + cold.process_ms * 1e6 <= marks["import_begins"]
     whole_ms = (marks["first_ends"] - record.monotonic_ns) / 1e6
     assert cold.process_ms + cold.import_ms + cold.load_ms + cold.first_ms <= whole_ms + 1
-
-
-def test_a_parent_that_waits_for_a_core_changes_no_cold_start(measured, monkeypatch):
-    """It gets on only when the process has long begun: the start was then before its clock was read, and took less than no time."""
-    started = isolation.policy.started
-
-    @contextmanager
-    def held_up(*words, **settings):
-        with started(*words, **settings) as process:
-            time.sleep(1.0)
-            yield process
-
-    monkeypatch.setattr(isolation.policy, "started", held_up)
-    record, _ = measured()
-    assert record.cold_start.process_ms >= 200

@@ -1,9 +1,7 @@
 """Facts about a run of a language model: exact lengths, other prompts, caches, warm-up by whole queries, what is checked afterwards."""
 
-import json
 import shutil
 import time
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,10 +16,9 @@ from edgemeter.agent.engine import generating, job, request_loops
 from edgemeter.agent.engine.generation_queries import GenerationSubject
 from edgemeter.agent.engine.prompts.synthetic import SyntheticPrompts
 from edgemeter.agent.engine.request_loops import run_queries
-from edgemeter.agent.generators import Generated, Limits, LoadedGenerator, create
+from edgemeter.agent.generators import Generated, Limits, LoadedGenerator
 from edgemeter.agent.generators.replay import ReplayGenerator
 from edgemeter.agent.runtimes import Options
-from tests.fixtures.language_server import llama_server
 from tests.fixtures.run_jobs import one_case, run_job
 
 TINY = Path(__file__).resolve().parents[2] / "fixtures" / "generators" / "llama.gguf"
@@ -131,15 +128,6 @@ def test_queries_that_end_early_have_the_times_of_their_tokens(tmp_path):
     assert generation.decode_tokens_per_s == pytest.approx(1000 / generation.tpot.mean_ms, rel=1e-6)
 
 
-def test_tokens_that_come_together_have_no_inter_token_latency(tmp_path):
-    """A stream of chunks has a TPOT and the size of its chunks."""
-    generation = measured(recorded(tmp_path, queries=[{"first_ms": 0.5, "steps_ms": [0.3], "step_tokens": 3}])).generation
-    assert generation is not None
-    assert generation.stamped_tokens_max == 3
-    assert generation.itl is None
-    assert generation.tpot is not None
-
-
 def test_cached_tokens_are_subtracted_and_shown(tmp_path):
     """Prefill counts what was processed."""
     run = measured(recorded(tmp_path, cached_tokens=10))
@@ -148,25 +136,6 @@ def test_cached_tokens_are_subtracted_and_shown(tmp_path):
     assert generation.cached_tokens == 10
     spent_ns = next(samples.unpack(series) for series in run.samples if series.name == "first_token").sum()
     assert generation.prefill_tokens_per_s == pytest.approx(11 * 10 / spent_ns * 1e9)
-
-
-class Talkative(ReplayGenerator):
-    """A replay that gives more tokens than it was asked for."""
-
-    def bind(self, prompt, limits):
-        """Return a query of three tokens more."""
-        return super().bind(prompt, Limits(limits.output_tokens + 3))
-
-
-def test_an_engine_that_gives_more_than_it_was_asked_for_is_measured(tmp_path, monkeypatch):
-    """A server may not obey; what it sent is counted, and no stamp is lost."""
-    monkeypatch.setattr("edgemeter.agent.generators.replay.ReplayGenerator", Talkative)
-    model = recorded(tmp_path)
-    monkeypatch.setattr("edgemeter.agent.generators.replay.check_tokens", lambda prompt, *_: prompt)
-    run = measured(model)
-    assert next(samples.unpack(series) for series in run.samples if series.name == "output_tokens").tolist() == [9] * 11
-    assert run.generation is not None
-    assert run.generation.ended_early == 0
 
 
 class Forgetful(ReplayGenerator):
@@ -190,31 +159,6 @@ def test_other_tokens_for_the_same_prompt_are_an_output_that_differs(tmp_path, m
     monkeypatch.setattr("edgemeter.agent.generators.replay.ReplayGenerator", Forgetful)
     run = measured(recorded(tmp_path))
     assert run.output_check.differing == run.output_check.compared == 2
-
-
-def test_an_answer_without_drafts_takes_nothing_from_the_others(tmp_path):
-    """llama-server leaves out counts of 0: half of the answers have four drafted tokens, two of them accepted, of five after the first."""
-    server = llama_server()
-    answer, contents = server.routes["/completion"], []
-
-    def complete(content):
-        reply = answer(content)
-        contents.append(content)
-        if content["n_predict"] != 6 or len(contents) % 2:
-            return reply
-        last = json.loads(reply.lines[-2].removeprefix(b"data: "))
-        last["timings"] |= {"draft_n": 4, "draft_n_accepted": 2}
-        return replace(reply, lines=[*reply.lines[:-2], b"data: " + json.dumps(last).encode(), b""])
-
-    server.routes["/completion"] = complete
-    path = tmp_path / "m.server"
-    path.write_text(f'url = "{server.url}"\n')
-    run = measured(path)
-    server.close()
-    generation = run.generation
-    answers = generation.drafted_tokens // 4
-    assert abs(answers - run.latency.count / 2) <= 1
-    assert generation.drafted_tokens == 2 * generation.accepted_tokens
 
 
 class Silent(ReplayGenerator):
@@ -279,18 +223,3 @@ def test_idle_surrounds_the_timed_part_where_there_is_a_sensor(tmp_path):
     assert run.idle_before is not None
     assert run.idle_after is not None
     assert run.idle_before.end_ns <= run.timed.start_ns < run.timed.end_ns <= run.idle_after.start_ns
-
-
-def test_a_text_that_a_lost_server_does_not_tokenise_costs_no_run(tmp_path):
-    """After all timing there are no times of the tokeniser, and the run stays."""
-    server = llama_server()
-    path = tmp_path / "m.server"
-    path.write_text(f'url = "{server.url}"\n')
-    generator = create("server")
-    loaded = generator.load(path, Options(), 26)
-    subject = GenerationSubject(generator, loaded, SyntheticPrompts(loaded, 20, 0), Limits(6))
-    assert generating._encoding(subject, 20)[1] >= 20
-    server.close()
-    generator._open[0].close()
-    assert generating._encoding(subject, 20) == (None, None)
-    generator.close()

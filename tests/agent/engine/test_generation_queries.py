@@ -1,6 +1,5 @@
 """Facts about users of a language model behind a server: they come by the schedule, and their times count from it."""
 
-import socket
 import threading
 import time
 from dataclasses import replace
@@ -11,8 +10,7 @@ import numpy as np
 import pytest
 
 from edgemeter.agent import generators
-from edgemeter.agent.base.errors import AnswerError, ConfigError, MeasurementError
-from edgemeter.agent.base.server_connection import ServerConnection
+from edgemeter.agent.base.errors import MeasurementError
 from edgemeter.agent.bundle.recompute import FigureDifference, recompute
 from edgemeter.agent.contract import samples
 from edgemeter.agent.contract.record import RunRecord
@@ -130,16 +128,6 @@ def test_rates_are_over_the_window_and_prompts_are_never_the_same(tmp_path, one_
     assert len(one_by_one.connections) >= 12
 
 
-@pytest.mark.slow
-def test_256_unanswered_queries_are_counted_and_never_late(tmp_path, one_by_one):
-    """500 a second of a server that does 50: some are left out, and the rate was not kept."""
-    _, run = measured(tmp_path, one_by_one, rate_per_s=500.0, queries=400)
-    assert run.load.in_flight_max <= 256
-    assert run.load.unserved > 0
-    assert run.load.samples + run.load.unserved == 400
-    assert run.load.is_sustained is False
-
-
 @pytest.mark.parametrize("settings", [{"rate_per_s": 30.0}, {"scenario": "single_stream", "seconds": 0.0}])
 def test_failed_queries_are_counted_by_kind_and_in_no_statistic(tmp_path, one_by_one, settings):
     """Each third is refused: the run is kept, and its latencies are those of the others."""
@@ -170,29 +158,6 @@ def test_a_server_that_never_answers_is_one_line(tmp_path, one_by_one):
     with pytest.raises(MeasurementError, match=r"http 503: \d+\).*503: no slot") as refusal:
         measured(tmp_path, one_by_one, rate_per_s=50.0, queries=20)
     assert "\n" not in str(refusal.value)
-
-
-def test_a_busy_server_is_waited_for_as_long_as_it_asks(monkeypatch):
-    """Seven seconds of `Retry-After` are waited out; a million are not."""
-    waits_s = []
-    monkeypatch.setattr(request_loops.time, "sleep", waits_s.append)
-    error = AnswerError("busy", kind="http 429", retry_after_s=7.0)
-    request_loops.wait_after(error)
-    request_loops.wait_after(AnswerError("busy", kind="http 429", retry_after_s=1e6))
-    assert waits_s == [7.0, request_loops.LONGEST_WAIT_S]
-
-
-def test_users_of_a_server_that_is_gone_do_not_spin(monkeypatch):
-    """Each tries again ten times a second, with the real error of a port where nobody listens; that is a pause."""
-    waits_s = []
-    monkeypatch.setattr(request_loops.time, "sleep", waits_s.append)
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        url = f"http://127.0.0.1:{listener.getsockname()[1]}"
-    with pytest.raises(AnswerError) as gone:
-        list(ServerConnection(url, None, 1.0).stream("/v1/completions", b"{}"))
-    begin_ns, end_ns = request_loops.wait_after(gone.value)
-    assert begin_ns <= end_ns
-    assert waits_s == [0.1]
 
 
 def test_a_refused_user_waits_and_its_query_does_not_count(tmp_path, one_by_one):
@@ -230,16 +195,6 @@ def test_users_give_up_a_server_that_refuses_most(tmp_path, one_by_one):
     assert run.latency.count + 40 < run.generation.failed_queries <= run.latency.count + 40 + 8
 
 
-def test_a_generator_of_one_context_has_no_users(tmp_path):
-    """Whatever a suite states, one context is not used by two threads."""
-    model = tmp_path / "m.replay.json"
-    model.write_bytes(b'{"format": "edgemeter-generation-replay", "schema": 1, "queries": [{"first_ms": 1.0, "steps_ms": [0.2]}]}')
-    case = msgspec.structs.replace(case_of("m.server", rate_per_s=5.0), model=str(model), runtime="replay")
-    now = time.monotonic_ns()
-    with pytest.raises(ConfigError, match="answers one query after the other"):
-        generating.measure_generation(run_job(case, spawned_ns=now), now, lambda _: None)
-
-
 @pytest.mark.needs(module="xllamacpp")
 @pytest.mark.slow
 def test_llama_cpp_serves_users_and_every_figure_follows_from_the_record(tmp_path):
@@ -267,20 +222,6 @@ def test_a_wait_that_the_server_asked_for_is_a_pause(tmp_path, one_by_one):
     assert run.generation.failures == {"http 429": 1}
     assert (run.load.pauses, round(run.load.paused_ms, -2)) == (1, 300.0)
     assert (run.timed.end_ns - run.timed.start_ns) / 1e6 >= 450 + run.load.paused_ms
-
-
-def test_a_wait_of_one_user_is_stated(tmp_path, one_by_one):
-    """The others go on, so that the rates are those of fewer users than the run is named after."""
-    answer, contents = one_by_one.routes["/completion"], []
-
-    def refuse(content):
-        contents.append(content)
-        return Reply({"error": "busy"}, status=429, headers={"Retry-After": "0.3"}) if len(contents) == 20 else answer(content)
-
-    one_by_one.routes["/completion"] = refuse
-    _, run = measured(tmp_path, one_by_one, scenario="concurrent", rate_per_s=None, concurrency=2, queries=48)
-    assert run.generation.failures == {"http 429": 1}
-    assert (run.load.pauses, run.load.paused_ms >= 300) == (1, True)
 
 
 def test_a_few_replies_in_one_piece_are_failures_and_most_of_them_no_stream():

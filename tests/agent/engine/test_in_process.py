@@ -8,7 +8,6 @@ import time
 import timeit
 from concurrent.futures import ThreadPoolExecutor
 
-import msgspec
 import numpy as np
 import pytest
 
@@ -103,18 +102,6 @@ def test_each_kind_of_callable_is_measured():
             assert run.latency.min_ms > 0
             assert (run.runtime.threads, "PyTorch" in run.runtime.threads_reason) == (1, True)
             assert any("number of threads is not known" in note for note in judge(run, []).notes)
-
-
-@pytest.mark.slow
-@pytest.mark.torch
-def test_a_module_of_pytorch_states_its_threads():
-    """Called, and by its method; no reason is given then."""
-    import torch  # noqa: PLC0415 - its threads would not survive the fork
-
-    module = torch.nn.Linear(64, 64).eval()
-    for function in (module, module.forward):
-        run = run_of(function, torch.zeros(1, 64))
-        assert (run.runtime.threads, run.runtime.threads_reason) == (torch.get_num_threads(), None)
 
 
 def memoised():
@@ -221,19 +208,6 @@ def test_results_of_an_asynchronous_framework_are_waited_for():
             assert [tensor.shape for tensor in run.outputs] == [(2,)]
 
 
-class ForeignArray:
-    """An array of a library that nobody knows: it may be computed by the call, later, or when it is read."""
-
-    shape, dtype = (2,), "float32"
-
-
-def test_an_array_that_cannot_be_waited_for_is_refused():
-    """Its values may not be there when the call returns."""
-    for result in (ForeignArray(), {"logits": [ForeignArray()]}):
-        with table_row(result), pytest.raises(ConfigError, match=r"cannot tell when tests\.ForeignArray is computed.*return it in numpy"):
-            run_of(lambda result=result: result)
-
-
 def test_wrong_inputs_and_errors_of_the_function_are_one_line():
     """The first before it is called."""
     with pytest.raises(ConfigError, match="does not take these inputs: missing a required argument"):
@@ -262,35 +236,3 @@ def test_arrays_are_described_as_tensors():
     run = run_of(lambda image, text: (image * 2, text), (np.ones((1, 3, 8, 8), np.float32), "a"))
     assert [(tensor.shape, tensor.dtype) for tensor in (*run.inputs, *run.outputs)] == [((1, 3, 8, 8), "float32")] * 2
     assert run.precision == "fp32"
-
-
-def test_the_words_on_threads_follow_what_is_known():
-    """A reason means that nobody knows, whatever the number says; older runs have none."""
-    runtime = run_of(spin, (0.001,)).runtime
-    assert (runtime.threads_text, runtime.setting_text) == ("unknown threads", "python in-process")
-    two_threads = msgspec.structs.replace(runtime, threads=2, threads_reason=None)
-    assert (two_threads.threads_text, two_threads.setting_text) == ("2 threads", "python 2T")
-    of_factory = msgspec.structs.replace(two_threads, package="jax", backend="jit,cpu")
-    assert of_factory.setting_text == "jax jit,cpu 2T"
-
-
-@pytest.mark.parametrize(
-    ("name", "backend", "text"),
-    [
-        ("onnx", "cpu", "onnx 2T"),
-        ("onnx", "openvino", "onnx openvino 2T"),
-        ("onnx", "CPUExecutionProvider", "onnx 2T"),
-        ("onnx", "xnnpack", "onnx xnnpack 2T"),
-        ("litert", "xnnpack", "litert 2T"),
-        ("executorch", "xnnpack", "executorch 2T"),
-        ("llama", "cpu", "llama 2T"),
-        ("llama", "gpu", "llama gpu 2T"),
-        ("litert", "gpu,cpu", "litert gpu,cpu 2T"),
-        ("edgetpu", "usb:0,std", "edgetpu 2T"),
-    ],
-)
-def test_a_backend_that_is_not_the_usual_one_is_named(name, backend, text):
-    """Else the rows of a suite that compares backends all have one name."""
-    runtime = run_of(spin, (0.001,)).runtime
-    changed = msgspec.structs.replace(runtime, name=name, backend=backend, threads=2, threads_reason=None)
-    assert changed.setting_text == text

@@ -29,21 +29,6 @@ def test_the_record_counts_photographs_that_had_to_be_changed(tmp_path):
     assert (described.images, counts) == (6, (2, 1, 1, 1))
 
 
-def test_annotations_may_name_photographs_of_other_endings(tmp_path):
-    """What was turned is counted whatever the file is called."""
-    exif = Image.Exif()
-    exif[0x0112] = 6
-    Image.new("RGB", (6, 4)).save(tmp_path / "a.jfif", "JPEG", exif=exif)
-    (tmp_path / "index.csv").write_text("a.jfif,1\n")
-    assert describe_dataset(open_folder(tmp_path, tmp_path / "index.csv"), 0).turned_by_exif == 1
-
-
-def test_noise_has_no_photographs_to_count():
-    """Not counted is null, not 0."""
-    described = describe_dataset(None, 0)
-    assert (described.images, described.turned_by_exif, described.alpha_dropped) == (0, None, None)
-
-
 @pytest.mark.parametrize(("columns", "family"), [(56, "yolov8?"), (84, "yolov8")])
 def test_a_family_that_the_file_does_not_confirm_has_a_question_mark(tmp_path, columns, family):
     """The outputs of a pose without metadata, timed on noise; and of a detector with COCO's 80 classes."""

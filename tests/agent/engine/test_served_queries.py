@@ -6,14 +6,11 @@ from math import sqrt
 
 import msgspec
 import numpy as np
-import psutil
 import pytest
 
-from edgemeter.agent import runtimes
 from edgemeter.agent.base.errors import MeasurementError
 from edgemeter.agent.contract import samples
 from edgemeter.agent.engine import measure
-from edgemeter.agent.runtimes import Options
 from edgemeter.agent.runtimes.served_http import OpenInference
 from edgemeter.agent.verdict import judge
 from edgemeter.agent.verdict.answer_rules import RULES
@@ -43,41 +40,9 @@ def timed_entries(run, server):
     return [entry for entry in server.requests() if run.timed.start_ns <= entry["came_ns"] <= run.timed.end_ns]
 
 
-def mean_service_s(entries):
-    """Return how long the server took for a request once it had a place, by its own clock."""
-    return float(np.mean([entry["done_ns"] - entry["began_ns"] for entry in entries if entry["status"] == 200])) / 1e9
-
-
 def violated(run):
     """Return the rules on answers that a run violates."""
     return {rule.name for rule in RULES if rule.evidence(RunFacts(run, ()))}
-
-
-@pytest.mark.parametrize(("users", "places"), [(1, 2), (2, 2), (6, 2)])
-@pytest.mark.alone
-def test_users_in_a_closed_loop_are_served_as_little_s_law_has_it(tmp_path, users, places):
-    """With n users on k places of s seconds each, min(n, k) / s requests a second are answered, and each takes n over that."""
-    with paced_model_server(tmp_path, places=places, service_ms=SERVICE_MS) as server:
-        run = measured(server, concurrency=users, seconds=1.5)
-        entries = timed_entries(run, server)
-    raw = {series.name: samples.unpack(series) for series in run.samples}
-    begin_ns = run.timed.start_ns + max(raw.get("ramp_up_end", [0]))
-    end_ns = run.timed.start_ns + np.sort(raw["query_start"] + raw["latency"])[-users]
-    spans_ns = [(max(entry["came_ns"], begin_ns), min(entry["done_ns"], end_ns), entry["done_ns"] - entry["came_ns"]) for entry in entries]
-    logged_per_s = sum(max(end - begin, 0) / length for begin, end, length in spans_ns) * 1e9 / (end_ns - begin_ns)
-    # A query that is cut is a little longer for the client than for the server.
-    assert run.throughput_per_s == pytest.approx(logged_per_s, rel=0.1)
-    assert run.throughput_per_s <= 1.01 * min(users, places) / mean_service_s(entries)
-    # Little: the requests under way are those answered a second times how long each takes; a busy machine lets users pause in between.
-    in_line_s = np.mean([entry["done_ns"] - entry["came_ns"] for entry in entries[users if users > 1 else 0 :]]) / 1e9
-    assert in_line_s * 1e3 <= run.latency.mean_ms
-    assert run.throughput_per_s * run.latency.mean_ms / 1e3 <= 1.02 * users
-    assert (run.load.concurrency, run.load.in_flight_max, run.load.samples) == (users, users, len(entries))
-    assert len({entry["connection"] for entry in entries}) == users
-    assert (run.served.failed_queries, run.output_check.differing) == (0, 0)
-    assert run.output_check.compared > 0
-    ramp_up = [series for series in run.samples if series.name == "ramp_up_end"]
-    assert len(ramp_up) == (users > 1)
 
 
 def ends_in_line(arrivals, services, places):
@@ -118,14 +83,6 @@ def test_arrivals_wait_as_the_textbook_of_queues_has_it(tmp_path, places):
         assert waits_ms.mean() == pytest.approx(SERVICE_MS / 2, rel=0.5)
 
 
-def test_a_rate_above_the_capacity_is_not_sustained(tmp_path):
-    """The line grows as long as requests come."""
-    with paced_model_server(tmp_path, service_ms=SERVICE_MS) as server:
-        run = measured(server, rate_per_s=160.0, seconds=2.0)
-    assert run.load.is_sustained is False
-    assert run.load.achieved_per_s < 105.0
-
-
 def test_the_share_of_failures_is_the_planted_one(tmp_path):
     """Counted by kind as the server logged them, within the bounds of a binomial, and in no latency."""
     share = 0.1
@@ -158,29 +115,6 @@ def test_requests_that_are_dropped_or_answered_by_an_error_count_as_failed(tmp_p
     assert failed - settings.get("concurrency", 0) <= run.served.failed_queries <= failed_in_all
     assert run.served.failures == {kind: run.served.failed_queries}
     assert "failed-answers" in violated(run)
-
-
-def test_an_error_as_the_last_answer_leaves_the_outputs_of_the_answer_before(tmp_path):
-    """It was counted; what a run says of the model's outputs does not hang on it."""
-    with paced_model_server(tmp_path, service_ms=1.0, failing_ratio=1.0, status=200, first_fault=1) as server:
-        runtime = runtimes.create("served")
-        runtime.load(server.file, Options())
-        query = runtime.bind([np.ones((1, 4), np.float32)])
-        query()
-        first = runtime.outputs()
-        query()
-        np.testing.assert_array_equal(measure._last_outputs(runtime), first)
-        runtime.close()
-
-
-def test_failures_one_after_the_other_are_counted_too(tmp_path):
-    """In single_stream, before and after which the warm-up, the first query and the check of outputs ask again."""
-    with paced_model_server(tmp_path, service_ms=2.0, failing_ratio=0.2) as server:
-        run = measured(server, seconds=1.0)
-    assert run.served.failed_queries > 0
-    assert run.output_check.compared > 0
-    assert run.output_check.differing == 0
-    assert run.throughput_per_s == pytest.approx(1e3 / run.latency.mean_ms, rel=0.01)
 
 
 def test_users_wait_as_the_server_asks(tmp_path):
@@ -228,27 +162,6 @@ def test_a_server_that_dies_under_load_leaves_an_invalid_run_that_states_it(tmp_
     assert violated_rules >= {"failed-answers", "unrepeated-answers"}
 
 
-def test_what_was_timed_stays_measured_where_the_server_ends_after_it(tmp_path):
-    """Nothing is compared or scored then, which the record states and a rule judges: the latencies are those of a server that was there."""
-
-    def end_server(event):
-        if getattr(event, "name", None) == "accuracy":
-            for process in psutil.Process().children(recursive=True):
-                if "tests.fixtures.paced_model_server" in process.cmdline():
-                    process.kill()
-                    process.wait()
-
-    with paced_model_server(tmp_path, service_ms=2.0) as server:
-        now = time.monotonic_ns()
-        case = msgspec.structs.replace(one_case(str(server.file), mode="rapid"), warm_up_seconds=0.5)
-        run = measure.measure(run_job(case, seed=5, spawned_ns=now), now, end_server)
-    assert run.latency.count >= 64
-    assert run.output_check.compared == 0
-    assert run.output_check.reason.startswith("the server did not answer a repeated query: ")
-    assert len(run.output_check.reason) <= 200
-    assert "unrepeated-answers" in {rule.name for rule in judge.RULES if rule.evidence(RunFacts(run, ()))}
-
-
 def test_answers_that_belong_to_others_are_found(tmp_path):
     """A server that mixes up what it answers at once: each timed answer of the sample is compared with that to the same input alone."""
     with paced_model_server(tmp_path, places=4, service_ms=5.0, mixes_up=True) as server:
@@ -281,17 +194,3 @@ def test_the_requests_of_arrivals_are_made_before_the_timed_part(tmp_path, monke
     begin = steps.index("read")
     assert "made" in steps[:begin]
     assert steps[begin : begin + 2] == ["read", "read"]
-
-
-@pytest.mark.alone
-def test_requests_within_their_limit_are_the_goodput(tmp_path):
-    """Of a line that is longer than the limit few are good: none that took longer by the server's log."""
-    with paced_model_server(tmp_path, service_ms=SERVICE_MS) as server:
-        for users, slo_ms in ((1, 60_000.0), (6, 30.0)):
-            run = measured(server, concurrency=users, seconds=1.0, slo=f"latency={slo_ms:g}ms")
-            (latency_ns,) = (samples.unpack(series) for series in run.samples if series.name == "latency")
-            goodput = run.served.goodput
-            assert goodput.good == (latency_ns <= slo_ms * 1e6).sum() == run.latency.count - goodput.missed["latency"]
-            assert goodput.good <= sum(entry["done_ns"] - entry["came_ns"] <= slo_ms * 1e6 for entry in timed_entries(run, server))
-            assert goodput.requests_per_s == pytest.approx(run.throughput_per_s * goodput.good_ratio, rel=0.2, abs=2.0)
-            assert goodput.good_ratio == 1.0 if users == 1 else goodput.good_ratio < 0.1

@@ -4,12 +4,8 @@ import numpy as np
 import pytest
 
 from edgemeter.agent.base import run_statistics
-from edgemeter.agent.contract import samples
-from edgemeter.agent.contract.record_conditions import Condition
 from edgemeter.agent.engine.scenarios import latency_statistics
 from edgemeter.agent.session import in_turn, pairs
-from edgemeter.agent.verdict import judge as verdict
-from tests.fixtures.measured_factory import measured
 from tests.fixtures.synthetic_device import FAMILIES, RUN_SPREAD, STEADY, WIDER_RUN_SPREAD, Family
 
 pytestmark = pytest.mark.slow
@@ -71,14 +67,6 @@ def test_the_interval_over_runs_covers_the_device(family, runs):
     assert covers_as_stated(sum(interval.low <= 1 <= interval.high for interval in intervals), DEVICES)
 
 
-@pytest.mark.parametrize("ratio", [1.0, 1.03, 0.8])
-@pytest.mark.parametrize("family", FAMILIES, ids=lambda family: family.name)
-def test_the_interval_of_a_ratio_covers_it(family, ratio):
-    """With ten pairs the 95% interval holds the true ratio 93-97% of the time, while the machine drifts and throttles, too."""
-    intervals = [run_statistics.pair_interval(row) for row in log_ratios(family, DEVICES, ratio, RUN_SPREAD, seed=3)]
-    assert covers_as_stated(sum(interval.low <= np.log(ratio) <= interval.high for interval in intervals), DEVICES)
-
-
 @pytest.mark.parametrize("devices", SIZES)
 @pytest.mark.parametrize("ratio", [1.0, 1.03, 0.8])
 def test_stopping_early_leaves_the_interval_as_good(ratio, devices):
@@ -104,55 +92,3 @@ def test_a_against_a_is_hardly_ever_a_difference(family, spread, devices):
     states = [judgement.state for judgement in judged(log_ratios(family, devices, 1.0, spread, seed=6))]
     alarms = states.count("lower") + states.count("higher")
     assert alarms <= 0.01 * devices + 2.33 * (0.0099 * devices) ** 0.5
-
-
-@pytest.mark.release
-def test_false_alarms_over_all_devices_are_at_most_one_percent():
-    """Over 12,000 comparisons of a device with itself (four families, three spreads) at most 1% are alarms."""
-    seeds = range(100, 103)
-    states = [
-        judgement.state
-        for family in FAMILIES
-        for seed, spread in zip(seeds, (RUN_SPREAD, WIDER_RUN_SPREAD, 0.05), strict=True)
-        for judgement in judged(log_ratios(family, 1000, 1.0, spread, seed))
-    ]
-    assert (states.count("lower") + states.count("higher")) / len(states) <= 0.01
-
-
-def run_of(latency_ms):
-    """Return what a measuring process would report of a run with these queries."""
-    latency_ns = (latency_ms * 1e6).astype(np.int64)
-    return measured(
-        latency=latency_statistics.summarise_latency(latency_ns),
-        samples=(samples.pack("latency", "ns", latency_ns),),
-    )
-
-
-def reasons_of(shape, devices: int, *conditions: Condition) -> list[tuple[str, str]]:
-    """Return state and reasons of the verdict on runs of 1,024 skewed queries whose speed follows `shape` over the run."""
-    draw = np.random.default_rng(8)
-    progress = np.arange(1024) / 1024
-    runs = [run_of(5 * shape(progress, draw.random()) * draw.lognormal(0, 0.05, 1024)) for _ in range(devices)]
-    return [(judgement.state, " ".join(judgement.reasons)) for judgement in (verdict.judge(run, conditions) for run in runs)]
-
-
-@pytest.mark.parametrize("devices", SIZES)
-def test_drift_within_a_run_makes_it_suspect(devices):
-    """A run that slows down by 15% is suspect for its drift; steady ones are valid in at least 99 of 100 cases."""
-    drifting = reasons_of(lambda progress, _: 1 + 0.15 * progress, devices)
-    assert all(state != "valid" and "drift" in reasons for state, reasons in drifting)
-    steady = reasons_of(lambda progress, _: np.ones_like(progress), devices)
-    assert sum(state == "valid" for state, _ in steady) >= 0.99 * devices
-
-
-@pytest.mark.parametrize("devices", SIZES)
-def test_throttling_within_a_run_is_seen(devices):
-    """With the board's own flag the run is invalid, throttled; without one, a step of 30% amid the run still makes it suspect."""
-
-    def step(progress, moment):
-        return np.where(progress > 0.2 + 0.6 * moment, 1.3, 1.0)
-
-    reasons_seen = reasons_of(step, devices, Condition(when="during", throttled_now=True))
-    assert all(state == "invalid" and "throttled" in reasons for state, reasons in reasons_seen)
-    untold = reasons_of(step, devices)
-    assert all(state != "valid" for state, _ in untold)

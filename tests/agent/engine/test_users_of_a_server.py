@@ -81,15 +81,6 @@ def test_a_server_that_ends_each_connection_is_asked_on_a_new_one(tmp_path):
     assert run.generation.ttft.p50_ms == pytest.approx(PREFILL_MS, rel=0.2)
 
 
-@pytest.mark.alone
-def test_one_user_is_a_single_stream_with_rates_over_the_window(paced):
-    """Nobody beside it: TTFT is the prefill."""
-    run = measured(paced, concurrency=1, queries=11)
-    assert (run.load.in_flight_max, run.load.ramp_up_ms, run.load.samples) == (1, 0.0, 11)
-    assert run.generation.ttft.p50_ms == pytest.approx(PREFILL_MS, rel=0.2)
-    assert run.throughput_per_s == pytest.approx(1e3 / run.latency.mean_ms, rel=0.1)
-
-
 def test_goodput_counts_who_met_every_limit(paced):
     """Of four users of two places half wait: TTFT is below 50 ms for who did not, and TPOT for all."""
     run = measured(paced, concurrency=4, slo="ttft=75ms, tpot=1s")

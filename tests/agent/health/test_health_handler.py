@@ -144,17 +144,6 @@ def test_a_disk_that_fills_up_is_reported_at_once(handler, published, monkeypatc
     assert len(published.messages) == 2
 
 
-@pytest.mark.slow
-def test_a_renewed_certificate_is_reported(handler, published, tmp_path):
-    """Who reads the list must not wait a day to see that it worked."""
-    collected(handler, published)
-    (tmp_path / "identity").mkdir()
-    (tmp_path / "identity" / "device.crt").write_text("new")
-    published.now_s = AT_MOST_EVERY_S
-    collected(handler, published)
-    assert len(published.messages) == 2
-
-
 def test_it_never_collects_beside_a_run(handler, published):
     """What collecting costs would be measured."""
     published.is_busy = True

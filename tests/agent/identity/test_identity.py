@@ -49,11 +49,6 @@ def test_the_surest_number_is_taken(tmp_path):
                 assert (board_serial.serial, board_serial.source) == expected
 
 
-def test_a_number_of_many_characters_is_cut():
-    """A message has room for 128."""
-    assert identity._LONGEST == 128
-
-
 def test_another_board_is_recognised_by_the_source_of_the_number(tmp_path):
     """The same number is the same board; another is another; a board without such a source is another."""
     board_serial = identity.read_board_serial(tree(tmp_path / "a", PI))

@@ -120,21 +120,6 @@ def test_it_is_cleaned_by_the_same_limit(archive, tmp_path):
     assert not store.is_here(content(1))
 
 
-def test_what_was_used_lately_stays(archive, tmp_path):
-    """Of two data sets the older goes."""
-    size_bytes = archive.stat().st_size
-    measuring.open_data(archive)
-    store = DeviceContent(tmp_path, 1500)
-    other = tmp_path / CONTENT_FOLDER / ("c" * 64)
-    other.write_bytes(b"x" * 500)
-    os.utime(other, (2, 2))
-    os.utime(archive.with_name(f"{SHA256}.data"), (1, 1))
-    store.used(content(size_bytes))
-    store.make_room(content(600, "e" * 64), set())
-    assert names(tmp_path)[0] == ".data"
-    assert not other.exists()
-
-
 def test_what_a_cut_left_while_it_was_removed_goes_too(archive, tmp_path):
     """Half a data set has another name."""
     part = tmp_path / CONTENT_FOLDER / f"{SHA256}.data.part"

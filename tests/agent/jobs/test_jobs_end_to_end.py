@@ -8,10 +8,9 @@ import time
 import pytest
 
 from edgemeter.agent.base import file_lock
-from edgemeter.agent.contract import orders
-from edgemeter.agent.contract.orders import Measure, Restart
+from edgemeter.agent.contract.orders import Measure
 from tests.agent.jobs.driver import REPLAY, records_in, suite
-from tests.agent.jobs.fleet_server import LONG_S, topic
+from tests.agent.jobs.fleet_server import LONG_S
 from tests.fixtures.mqtt_peer import wait_until
 
 KILLS = 6
@@ -56,16 +55,6 @@ def test_nothing_about_a_run_is_sent_while_its_queries_are_timed(server, agent):
     assert first_ns < windows[0][0] < windows[0][1] < second_ns < windows[1][0] < windows[1][1] < end_ns
 
 
-def test_a_restart_is_done_when_the_agent_is_back(server, agent):
-    """It ends with status 0, and whoever watches over it starts it again."""
-    agent.start()
-    server.order(Restart())
-    assert agent.process.wait(LONG_S) == 0
-    agent.start()
-    final = server.final()
-    assert (final.state, final.reason) == ("done", "the agent was restarted")
-
-
 def test_an_order_reaches_an_agent_that_was_away(server, agent, broker):
     """Killed and without a broker meanwhile: the broker keeps it, or the server sends it again."""
     agent.start()
@@ -105,26 +94,6 @@ def test_killed_at_any_moment_each_job_is_done_once(server, agent):
     assert set(reported) <= set(ids)
     # One at a time: a kill interrupts one at most.
     assert sum(final.state == "done" for final in ended.values()) >= 3
-
-
-def test_anybodys_bytes_do_not_end_the_agent(server, agent):
-    """Garbage, ten megabytes, deep nesting, on both topics; an order afterwards is done."""
-    agent.start()
-    for payload in (
-        b"",
-        b"\xff" * 1000,
-        b"[" * 200_000,
-        b"x" * (10 << 20),
-        b"{}\n" + b"y" * 200_000,
-        orders.encode_order(orders.Want(sha256="a" * 64, offset=0, length=1)),
-    ):
-        for kind in ("command", "content"):
-            server.say(payload, kind)
-    server.session.publish(topic("command"), b'{"noted": 1}')
-    server.order(measure(server))
-    assert server.final().state == "done"
-    assert agent.process.poll() is None
-    assert "Traceback" not in agent.log.read_text()
 
 
 def test_the_watchdog_is_fed_by_the_loop_itself(agent, tmp_path):

@@ -1,15 +1,13 @@
 """What a job measures: photographs that came with the order, on the shipped detector, with a real runtime."""
 
-import hashlib
 import io
 
 import msgspec
 import pytest
 
 from edgemeter.agent.contract import data_archive, order_suite
-from edgemeter.agent.contract.orders import Data, Measure, Schedule
+from edgemeter.agent.contract.orders import Data, Measure
 from edgemeter.agent.datasets.dataset import open_folder
-from edgemeter.agent.jobs.journal import JOURNAL_FILE, Journal
 from edgemeter.agent.session.turn_comparison import TurnsTaken
 from tests.agent.jobs.driver import REPLAY, records_in, suite
 
@@ -39,35 +37,6 @@ def work(device, archive, name="scenes.zip", images="scenes.zip"):
     return Measure(suite=device.hold(f'{CASE}"{images}"\n'.encode(), "suite.toml"), data=(data,))
 
 
-@pytest.mark.long
-def test_photographs_of_an_order_give_accuracy(device, archive):
-    """The data set has the identity that it has on the server; a second job fetches and unpacks nothing."""
-    packed, data = archive
-    ordered = work(device, packed)
-    device.order(ordered)
-    assert device.final().state == "done", device.reports
-    wants = len(device.wants)
-    device.order(ordered, job="job-2")
-    assert device.final("job-2").state == "done"
-    assert len(device.wants) == wants
-    for record in records_in(device.home):
-        assert record["dataset"]["sha256"] == record["accuracy"]["dataset_sha256"] == data.sha256
-        assert (record["dataset"]["name"], record["dataset"]["subset"]["drawn_from"]) == ("images", data.subset.drawn_from)
-        assert 0 < record["accuracy"]["value"] <= 1
-        assert record["accuracy"]["images"] == SUBSET
-    contents = device.home / "content"
-    assert (contents / f"{hashlib.sha256(packed).hexdigest()}.data").is_dir()
-    assert not (contents / hashlib.sha256(packed).hexdigest()).exists()
-
-
-def test_photographs_that_the_order_does_not_name_are_refused(device, archive):
-    """By another name; nothing is measured."""
-    device.order(work(device, archive[0], images="other.zip"))
-    final = device.final()
-    assert final.state == "rejected"
-    assert "unknown photographs 'other.zip'" in final.reason
-
-
 def test_an_archive_that_leads_elsewhere_rejects_the_order(device):
     """Though its hash is right."""
     import zipfile  # noqa: PLC0415 - only here
@@ -80,20 +49,6 @@ def test_an_archive_that_leads_elsewhere_rejects_the_order(device):
     assert final.state == "rejected"
     assert "is not a plain name" in final.reason
     assert list(device.home.rglob("evil")) == []
-
-
-def test_a_schedule_measures_on_its_photographs(device, archive):
-    """They are fetched when it is ordered, and stay for it."""
-    device.order(Schedule(name="nightly", cron="* * * * *", work=work(device, archive[0])))
-    assert device.final().state == "done"
-    device.is_connected = False
-    book = Journal(device.home / JOURNAL_FILE)
-    with book.transaction() as connection:
-        connection.execute("UPDATE schedules SET next_ns = 1")
-    device.handler._schedules._is_right = lambda: True
-    assert device.until(lambda: any(entry.schedule and entry.state == "done" for entry in book.latest(5)))
-    book.close()
-    assert records_in(device.home)[0]["accuracy"]["dataset_sha256"] == archive[1].sha256
 
 
 TURNS = """name = "two"

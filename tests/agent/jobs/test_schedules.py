@@ -158,11 +158,3 @@ def test_a_virtual_machines_clock_is_that_of_its_host(tmp_path):
     assert ClockTrust(lambda: False, rtc, arch="x86_64").is_right()
     assert not ClockTrust(lambda: False, rtc, oldest_ns=time.time_ns() + NS, arch="x86_64").is_right()
     assert not ClockTrust(lambda: False, rtc, arch="aarch64").is_right()
-
-
-def test_an_order_of_a_schedule_reports_that_the_clock_holds_it_up(board):
-    """At once, not after a night in which nothing was measured."""
-    board.is_right = False
-    assert "the clock of this board may be wrong" in board.order("0 2 * * *")
-    board.is_right = True
-    assert "clock" not in board.order("0 2 * * *")

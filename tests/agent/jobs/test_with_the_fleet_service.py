@@ -227,26 +227,6 @@ def test_a_device_measures_the_accuracy_that_is_measured_here(folder, agent, sce
     assert contents == {content["sha256"] for content in rehearsed}
 
 
-@pytest.mark.long
-def test_a_campaign_measures_accuracy_too(folder, agent, scenes):
-    """The same photographs, by the same hash as the suite's."""
-    agent.start()
-    called(folder, "campaign", "start", scenes / "campaign.toml")
-    for _ in range(150):
-        status = json.loads(called(folder, "campaign", "status", "autumn", "--json"))
-        if status["state"] != "running":
-            break
-        time.sleep(1.0)
-    assert (status["state"], status["cells"]["done"]) == ("done", 1), status
-    (run,) = measured_there(agent, scenes)
-    assert run["accuracy"]["images"] == 24
-    call = ("run", scenes / "suite.toml", "--on", "all", "--dry-run", "--json")
-    sent = {content["sha256"]: content["name"] for content in json.loads(called(folder, *call))["contents"]}
-    assert [name for sha256, name in sent.items() if (agent.home / "content" / f"{sha256}.data").is_dir()] == [
-        name for name in sent.values() if name.endswith(".zip")
-    ]
-
-
 MODES = """name = "autumn"
 on = "all"
 models = ["m.replay.json"]
@@ -323,16 +303,3 @@ def test_a_page_follows_a_campaign_run_by_run_and_lets_a_lost_device_go(folder, 
     assert measured_again == now
     agent.kill()
     assert wait_until(lambda: DEVICE not in activities_in(tmp_path)[0], LONG_S)
-
-
-@pytest.mark.long
-def test_when_a_session_is_over_nothing_is_measured(folder, agent, collector, tmp_path):
-    """Also on a page that is opened later; the device is still online."""
-    collector()
-    agent.start()
-    begun(folder, tmp_path, seconds=0)
-    assert wait_until(lambda: activities_in(tmp_path)[1] and activities_in(tmp_path)[1][0].done == 2, LONG_S), activities_in(tmp_path)
-    assert wait_until(lambda: not activities_in(tmp_path)[0], LONG_S)
-    source = LedgerSource(tmp_path / "ledger.sqlite")
-    assert {device.device: device.state for device in source.devices()}[DEVICE] == "online"
-    assert wait_until(lambda: activities_in(tmp_path)[1][0].state == "done", LONG_S), activities_in(tmp_path)

@@ -7,7 +7,6 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from edgemeter.agent.base import errors
 from edgemeter.agent.base.errors import ConfigError, UnavailableError
 from edgemeter.agent.recognition import metadata
 from edgemeter.agent.runtimes import TensorInfo, adapter
@@ -40,12 +39,6 @@ def test_the_first_candidate_that_is_there_is_taken(make_module):
     assert (library.package, library.version) == ("numpy", version("numpy"))
 
 
-def test_the_order_of_candidates_decides(make_module):
-    """With both there, the fallback is not taken."""
-    first, second = make_module("first_library", "x = 1"), make_module("second_library", "x = 2")
-    assert adapter.load_library([LibraryCandidate(first, ("a",)), LibraryCandidate(second, ("b",))], "litert").module.x == 1
-
-
 def test_a_build_under_another_name_reports_its_own_version(make_module):
     """A vendor's wheel may carry no distribution that we know."""
     library = adapter.load_library([LibraryCandidate(make_module("vendor_library", "x = 1"), ("nobody-has-this",))], "onnx")
@@ -73,16 +66,10 @@ def test_a_library_that_is_there_but_broken_is_distinguished_from_an_absent_one(
         adapter.load_library([LibraryCandidate(broken, ("a",))], "litert")
 
 
-@pytest.mark.parametrize(
-    ("library", "remedy"),
-    [("libcudart.so.12", "the package that holds libcudart.so.12"), ("libgomp.so.1", "libgomp1")],
-)
-def test_a_missing_shared_object_is_one_line_that_names_what_to_install(make_module, library, remedy):
+def test_a_missing_shared_object_is_one_line_that_names_what_to_install(make_module):
     """PyTorch raises OSError where a CUDA library is missing, llama.cpp's wheel needs libgomp: pip brings neither."""
-    broken = make_module(
-        f"without_{library.partition('.')[0]}", f"raise OSError('{library}: cannot open shared object file: No such file')"
-    )
-    with pytest.raises(UnavailableError, match=rf"{library}.*; on Debian: sudo apt install {remedy}\Z"):
+    broken = make_module("without_libgomp", "raise OSError('libgomp.so.1: cannot open shared object file: No such file')")
+    with pytest.raises(UnavailableError, match=r"libgomp.so.1.*; on Debian: sudo apt install libgomp1\Z"):
         adapter.load_library([LibraryCandidate(broken, ("a",))], "torch")
 
 
@@ -97,25 +84,12 @@ def test_floats_in_the_precision_that_an_accelerator_chooses_are_not_called_the_
     assert loaded.precision == recorded
 
 
-def test_errors_come_on_one_line_and_not_endless():
-    """Messages of C++ libraries are long and have many lines."""
-    assert errors.one_line(ValueError("a\n  b\n")) == "a b"
-    assert errors.one_line(ValueError()) == "ValueError"
-    assert len(errors.one_line(ValueError("x" * 1000))) == 300
-
-
 def test_an_open_dimension_takes_any_size():
     """None stands for a size that the model leaves open."""
     declared = TensorInfo("images", (None, 3, None, 8), "uint8")
     adapter.check_inputs([np.zeros((2, 3, 5, 8), np.uint8)], [declared])
     with pytest.raises(ConfigError):
         adapter.check_inputs([np.zeros((2, 4, 5, 8), np.uint8)], [declared])
-
-
-def test_the_message_names_what_is_expected_and_what_was_given():
-    """Both in the same words."""
-    with pytest.raises(ConfigError, match=r"input 'images' takes uint8 \[\?, 8\], got float32 \[2, 8\]"):
-        adapter.check_inputs([np.zeros((2, 8), np.float32)], [TensorInfo("images", (None, 8), "uint8")])
 
 
 ULTRALYTICS = """\
@@ -157,11 +131,6 @@ def test_what_is_not_understood_is_nothing(tmp_path):
     for content in [b"", b"\xff\xfe\x00", b"[1, 2]", b": :\n- \n", b"names:\n" * 3, b"x" * (1 << 21)]:
         (tmp_path / "metadata.yaml").write_bytes(content)
         assert adapter.read_metadata(tmp_path) == {}, f"{content[:20]!r}"
-
-
-def test_without_a_file_nothing_is_reported(tmp_path):
-    """Most models have none."""
-    assert adapter.read_metadata(tmp_path) == {}
 
 
 def test_of_two_packages_that_bring_a_module_the_one_of_its_version_is_named(monkeypatch):

@@ -102,12 +102,6 @@ def test_a_device_that_cannot_be_meant_is_refused(opened):
             opened(backend=backend)
 
 
-def test_a_performance_that_cannot_be_meant_is_refused(opened):
-    """The words are named."""
-    with pytest.raises(ConfigError, match="'turbo': there are low, medium, high, max"):
-        opened(extra={"performance": "turbo"})
-
-
 def test_what_is_plugged_in_is_recorded_and_names_the_backend(opened, tmp_path):
     """One USB Coral on a USB 3 link, whose firmware is not loaded yet."""
     plug(tmp_path, "2-1", USB)
@@ -136,19 +130,6 @@ def test_a_board_without_an_edge_tpu_is_reported(opened, tmp_path, plugged, word
     with pytest.raises(UnavailableError, match=words) as refusal:
         opened(backend="pci:1")
     assert "\n" not in str(refusal.value)
-
-
-def test_a_board_without_libedgetpu_names_what_to_install(opened):
-    """The loader's words stand in the line."""
-    with pytest.raises(UnavailableError, match=r"libedgetpu-nowhere.so.1 cannot be loaded: .*; install Coral's package libedgetpu1-std"):
-        opened(library="libedgetpu-nowhere.so.1")
-
-
-def test_a_library_that_is_no_delegate_is_reported(opened, tmp_path):
-    """Another library under that name is not called."""
-    (tmp_path / "a.c").write_text("int nothing = 0;\n")
-    with pytest.raises(UnavailableError, match="is not an Edge TPU library: it lacks tflite_plugin_create_delegate"):
-        opened(library=built(tmp_path / "other", tmp_path / "a.c"))
 
 
 def test_a_model_that_was_not_compiled_is_refused(delegate, models, tmp_path):
@@ -195,12 +176,6 @@ def test_the_build_itself_shows_its_clock(models, tmp_path, flags, clock):
     assert described(library, tmp_path) == f"(clock={clock}, package=None, version='BuildLabel(N/A), RuntimeVersion(14)')"
 
 
-def test_a_build_without_words_leaves_the_clock_open(tmp_path):
-    """Unknown is not standard."""
-    (tmp_path / "a.c").write_text("void *tflite_plugin_create_delegate(void) { return 0; }\n")
-    assert described(built(tmp_path / "lib", tmp_path / "a.c"), tmp_path) == "(clock=None, package=None, version=None)"
-
-
 @pytest.mark.parametrize(("folder", "clock"), [("throttled/k8", "'std'"), ("direct/aarch64", "'max'")])
 def test_the_folder_of_googles_zip_shows_the_clock(tmp_path, folder, clock):
     """It goes before the words in the file."""
@@ -223,14 +198,6 @@ def test_the_debian_package_shows_clock_and_version(models, tmp_path, variant):
     (tmp_path / "var/lib/dpkg/status").write_text("\n".join(stanzas))
     package = {"std": "libedgetpu1-std 16.0", "max": "libedgetpu1-max 15.0"}[variant]
     assert described(library, tmp_path) == f"(clock='{variant}', package='{package}', version='BuildLabel(N/A), RuntimeVersion(14)')"
-
-
-def test_operators_are_counted(models):
-    """One was compiled, one was left to the CPU."""
-    file = tflite_file.read_tflite(models / "edgetpu.tflite")
-    assert (file.custom_uses, file.builtin_uses) == ({"edgetpu-custom-op": 1}, 1)
-    file = tflite_file.read_tflite(models / "litert.tflite")
-    assert (file.custom_uses, file.builtin_uses) == ({}, 2)
 
 
 GOOGLE = """

@@ -72,13 +72,6 @@ def test_another_shape_is_taken_where_the_model_leaves_it_open(runtime, models):
         np.testing.assert_array_equal(runtime.outputs()[0], np.full((rows, 4), 5, np.float32))
 
 
-def test_a_model_that_it_cannot_run_is_refused_in_one_line_with_the_reason(runtime, models):
-    """The library reports it only when tensors are made, or an operator is unknown to the interpreter: in its log, or in several lines."""
-    with pytest.raises(ConfigError, match=r"LiteRT cannot compile .* unresolved custom op: nobody-has-this; convert it again") as refusal:
-        runtime.load(models / "litert_custom.tflite", Options(backend="cpu-compiled"))
-    assert "\n" not in str(refusal.value)
-
-
 def test_an_npu_that_nobody_brings_is_no_cpu(runtime, models):
     """Whether the CPU is allowed or not: the library would run all of it there, and counts it as accelerated in some releases."""
     for backend in ("npu", "npu,cpu"):
@@ -125,12 +118,6 @@ def test_a_gpu_computes_in_f32_unless_the_record_states_otherwise(backend, preci
     module = import_module("ai_edge_litert.compiled_model")
     assert litert_compiled._options(module, options).gpu_options.enforce_f32 is enforces_f32
     assert litert_compiled.recorded_backend(options) == recorded
-
-
-def test_without_a_line_in_the_log_no_operators_are_counted():
-    """The file's count is that of all its graphs, of which one runs."""
-    assert litert_compiled._facts("npu", "", is_whole=True) == {"fully_accelerated": "yes"}
-    assert "operators_on_gpu" not in litert_compiled._facts("gpu", "", is_whole=True)
 
 
 @pytest.mark.software_gpu
@@ -198,21 +185,3 @@ def test_the_timed_call_waits_for_the_gpu(runtime):
     assert sorted(returns)[2] < sorted(waits)[2] / 5
     call()
     assert seconds(graph._read) < sorted(waits)[2] / 5
-
-
-@pytest.mark.software_gpu
-@pytest.mark.realdata
-@pytest.mark.slow
-@pytest.mark.usefixtures("gpu")
-def test_a_detector_with_suppression_inside_finds_the_same_on_a_gpu(opened, realdata):
-    """On a software GPU: its last operator stays on the CPU, and on a photograph the best box is the same."""
-    image_module = pytest.importorskip("PIL.Image")
-    model = realdata / "models" / f"{REAL[0]}.tflite"
-    photograph = min((realdata / "images").rglob("*.jpg"))
-    pixels = np.asarray(image_module.open(photograph).convert("RGB").resize((300, 300)), np.uint8)[None]
-    loaded, _, (boxes, classes, scores, _) = outputs_of(opened, model, [pixels], backend="gpu,cpu")
-    assert (loaded.facts["operators_on_gpu"], loaded.facts["left_to_cpu"]) == ("63", "TFLite_Detection_PostProcess")
-    _, _, (expected_boxes, expected_classes, expected_scores, _) = outputs_of(opened, model, [pixels])
-    assert classes[0, 0] == expected_classes[0, 0]
-    np.testing.assert_allclose(scores[0, 0], expected_scores[0, 0], atol=0.03)
-    np.testing.assert_allclose(boxes[0, 0], expected_boxes[0, 0], atol=0.03)

@@ -45,13 +45,9 @@ def test_what_is_not_whole_is_refused_in_one_line(written):
     for text, words in [
         (WHOLE[:-1], "ends in the middle of a line"),
         ("\n".join(WHOLE.splitlines()[:-1]) + "\n", "announces 3 layers and has 2"),
-        ("7767517\n", "announces no layers"),
-        ("7767517\nthree 4\n", "invalid literal"),
         (WHOLE.replace("Split s 1 2", "Split s 1 9"), "has too few words: 'Split s 1 9"),
-        (WHOLE.replace("Split s 1 2", "Split s one 2"), "has too few words"),
         (WHOLE.replace("0=640", "0=wide"), "invalid literal"),
         (WHOLE.replace("Input", "Output"), "has no Input"),
-        (WHOLE.encode() + b"\xff\xfe\n", "truncated or garbled"),
     ]:
         with table_row(text), pytest.raises(ConfigError, match=words) as refusal:
             written(text)

@@ -17,11 +17,6 @@ def test_scale_and_zero_point_are_those_of_the_quantising_nodes(models, name, x_
     assert quantisations == {"x": (0.5, x_zero), "y": (0.25, y_zero)}
 
 
-def test_a_model_without_quantising_nodes_has_none(models):
-    """No scale is guessed for an input that no node quantises."""
-    assert onnx_file.quantisations(models / "onnx.onnx") == {}
-
-
 def test_garbled_and_cut_files_have_none_or_those_read_so_far(models, tmp_path):
     """What cannot be followed is not found; it never raises."""
     content = (models / "onnx_int8.onnx").read_bytes()
@@ -56,11 +51,3 @@ def test_the_type_of_weights_determines_the_precision_of_floats(tmp_path, kinds,
 def test_the_shipped_files_are_what_they_are_called(precision):
     """The int8 one takes and gives float32."""
     assert onnx_file.precision(SHIPPED / f"edgemeter-shapes_{precision}.onnx") == precision
-
-
-def test_no_file_that_is_cut_has_a_precision_that_ends_in_an_error(models, tmp_path):
-    """What cannot be followed is None, and never raises."""
-    content, path = (models / "onnx_int8.onnx").read_bytes(), tmp_path / "cut.onnx"
-    for length in range(len(content)):
-        path.write_bytes(content[:length])
-        assert onnx_file.precision(path) in {None, "fp32", "fp16", "int8", "int8-dynamic"}

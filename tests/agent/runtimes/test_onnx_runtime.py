@@ -98,22 +98,6 @@ def test_session_settings_are_passed_on(runtime, models):
     assert runtime._session.get_session_options().get_session_config_entry("session.intra_op.allow_spinning") == "0"
 
 
-@pytest.mark.parametrize(("extra", "spinning"), [({}, "0"), ({"session.intra_op.allow_spinning": "1"}, "1")])
-def test_idle_threads_of_the_session_take_no_core_from_those_of_xnnpack(runtime, models, monkeypatch, extra, spinning):
-    """Its own pool computes; the session's would spin beside it, as XNNPACK's page in the documentation warns."""
-    session_options = []
-
-    def refuse(_model, options, *_):
-        session_options.append(options)
-        raise UnavailableError("this build has no XNNPACK")
-
-    monkeypatch.setattr(onnxruntime, "get_available_providers", lambda: ["XnnpackExecutionProvider"])
-    monkeypatch.setattr(onnx_runtime, "_session", refuse)
-    with pytest.raises(UnavailableError, match="no XNNPACK"):
-        runtime.load(models / "onnx.onnx", Options(backend="xnnpack", threads=2, extra=extra))
-    assert session_options[0].get_session_config_entry("session.intra_op.allow_spinning") == spinning
-
-
 def test_outputs_may_change_their_size_from_call_to_call(runtime, models, x):
     """A detector with its own NMS gives as many rows as it finds."""
     runtime.load(models / "onnx_by_content.onnx", Options())
@@ -135,24 +119,6 @@ def test_what_the_library_cannot_run_is_one_line(runtime, models):
             runtime.load(models / f"{name}.onnx", Options())
         assert "\n" not in str(refusal.value), f"{name!r}"
         assert "[ONNXRuntimeError]" not in str(refusal.value), f"{name!r}"
-
-
-def test_what_an_exporter_left_in_the_file_is_no_warning_of_ours(runtime, models, tmp_path, capfd):
-    """An initializer that nothing uses: ONNX Runtime would write a coloured line for each to standard error."""
-    tensor = b"\x08\x01\x10\x01\x42\x06unused\x4a\x04\x00\x00\x00\x00"
-    graph = b"\x2a" + bytes([len(tensor)]) + tensor
-    # Messages of one kind that follow each other are one message: this adds to the graph that is there.
-    (tmp_path / "m.onnx").write_bytes((models / "onnx.onnx").read_bytes() + b"\x3a" + bytes([len(graph)]) + graph)
-    runtime.load(tmp_path / "m.onnx", Options())
-    assert "unused" not in capfd.readouterr().err
-
-
-def test_text_is_distinguished_from_a_model(runtime, tmp_path):
-    """An .onnx that is text is not reported as a protobuf error."""
-    path = tmp_path / "note.onnx"
-    path.write_text("a note about a model")
-    with pytest.raises(ConfigError, match="it is not an ONNX model, or a truncated one"):
-        runtime.load(path, Options())
 
 
 def test_a_provider_that_takes_no_operator_is_an_error(runtime, models):
@@ -181,33 +147,6 @@ def test_what_is_left_to_the_cpu_is_recorded(runtime, models, monkeypatch):
     # Nobody knows what a provider computes in that is none of those described, nor with how many threads.
     assert (loaded.backend, loaded.precision, loaded.threads_reason is None) == ("AzureExecutionProvider,auto", "unknown", False)
     assert loaded.facts == {"operators_on_AzureExecutionProvider": "3", "operators_on_cpu": "2", "left_to_cpu": "Softmax 2"}
-
-
-def test_the_cpu_behind_a_provider_is_no_other_backend():
-    """ONNX Runtime adds it to any session: `cuda` and `cuda,cpu` are one run, under one name."""
-    assert onnx_runtime._asked("cuda,cpu") == onnx_runtime._asked("cuda") == ["CUDAExecutionProvider"]
-    assert onnx_runtime._asked("cpu") == ["CPUExecutionProvider"]
-
-
-def session_with(**kinds):
-    """Return a session that tells which operators each provider took."""
-    parts = [
-        SimpleNamespace(
-            ep_name=f"{name}ExecutionProvider", get_nodes=lambda names=names: [SimpleNamespace(op_type=kind) for kind in names.split()]
-        )
-        for name, names in kinds.items()
-    ]
-    return SimpleNamespace(get_provider_graph_assignment_info=lambda: parts)
-
-
-def test_what_stays_on_the_cpu_is_counted_and_all_of_it_is_refused():
-    """An accelerator that takes nothing is no backend of a run."""
-    names, model = {"CUDAExecutionProvider": "cuda"}, Path("m.onnx")
-    assert onnx_runtime._taken(model, session_with(CUDA="Conv Add", CPU="Softmax"), names, has_fallback=True) == {
-        "operators_on_cuda": "2", "operators_on_cpu": "1", "left_to_cpu": "Softmax 1",
-    }  # fmt: skip
-    with pytest.raises(UnavailableError, match=r"CUDAExecutionProvider takes no operator of 'm\.onnx'.*: choose cpu"):
-        onnx_runtime._taken(model, session_with(CPU="Add"), names, has_fallback=True)
 
 
 @pytest.mark.parametrize(

@@ -2,10 +2,8 @@
 
 import importlib.util
 import io
-import json
 import subprocess
 import sys
-import warnings
 import zipfile
 
 import numpy as np
@@ -93,26 +91,11 @@ def test_threads_are_what_was_asked(runtime, models, torch):
     assert torch.get_num_interop_threads() == 1
 
 
-@pytest.mark.parametrize("name", ["pytorch.pt2", "pytorch_config.torchscript"])
-def test_loading_warns_of_nothing(runtime, models, name):
-    """The deprecation of TorchScript is silenced, and only that; warnings are errors here."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        runtime.load(models / name, Options())
-
-
 def test_a_gpu_that_is_not_here_is_unavailable(runtime, models, torch):
     """CUDA asked for is never replaced by the CPU."""
     absent = f"cuda:{torch.cuda.device_count()}"
     with pytest.raises(UnavailableError, match=absent):
         runtime.load(models / "pytorch.pt2", Options(backend=absent))
-
-
-def test_an_array_that_pytorch_has_no_dtype_for_is_refused(runtime, models):
-    """Where no input is declared, the library's refusal ends in one line."""
-    runtime.load(models / "pytorch_nested.pt", Options())
-    with pytest.raises(ConfigError, match="PyTorch rejects the input"):
-        runtime.bind([np.array([["a"]])])
 
 
 @pytest.mark.parametrize("protocol", ["zip", "legacy"])
@@ -161,20 +144,6 @@ class Best(torch.nn.Module):
         return x[torch.ops.torchvision.nms(x[:, :4], x[:, 4], 0.5)]
 torch.jit.trace(Best(), torch.zeros(2, 5)).save(sys.argv[1])
 """
-RUN = """
-import json, sys
-from pathlib import Path
-import numpy as np
-from edgemeter.agent.runtimes import Options
-from edgemeter.agent.runtimes.pytorch import PyTorch
-runtime = PyTorch()
-facts = {}
-for path in sys.argv[1:]:
-    imported = dict(runtime.load(Path(path), Options()).facts)
-    facts[path] = ["torchvision" in sys.modules, imported]
-runtime.bind([np.float32([[0, 0, 1, 1, 0.25], [0, 0, 1, 1, 0.75]])])()
-print(json.dumps([facts, runtime.outputs()[0].tolist()]))
-"""
 
 
 def python(folder, program, *arguments):
@@ -192,25 +161,6 @@ def calling(tmp_path_factory):
     (folder / "torchvision.py").write_text(STAND_IN)
     python(folder, MAKE, folder / "best.pt")
     return folder / "best.pt"
-
-
-@pytest.mark.long
-@pytest.mark.slow
-def test_torchvision_is_imported_for_the_file_that_calls_it(models, calling):
-    """Not for another one; its version stands beside what was loaded, and the operator runs."""
-    plain = models / "pytorch_nested.pt"
-    facts, best = json.loads(python(calling.parent, RUN, plain, calling))
-    assert facts[str(plain)] == [False, {}]
-    assert facts[str(calling)] == [True, {"torchvision": "0.0-stand-in"}]
-    assert best == [[0, 0, 1, 1, 0.75]]
-
-
-@pytest.mark.slow
-def test_without_torchvision_the_error_names_it(runtime, calling, monkeypatch):
-    """What to install, not that an operator is unknown."""
-    monkeypatch.setitem(sys.modules, "torchvision", None)
-    with pytest.raises(UnavailableError, match=r"calls operators of torchvision, which is not installed: pip install 'edgemeter\[torch\]'"):
-        runtime.load(calling, Options())
 
 
 def test_a_torchvision_that_does_not_fit_is_named(runtime, calling, monkeypatch, tmp_path):

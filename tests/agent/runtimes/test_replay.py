@@ -125,15 +125,11 @@ def test_what_is_wrong_with_a_recording_is_named(recording):
     for change, words in [
         ({"latencies_ms": []}, r"latencies_ms"),
         ({"latencies_ms": [-1]}, r"latencies_ms"),
-        ({"latencies_ms": ["fast"]}, r"latencies_ms"),
         ({"latencies": [1]}, r"unknown field `latencies`"),
-        ({"format": "other"}, r"format"),
         ({"schema": 2}, r"schema"),
         ({"inputs": [{"name": "x", "shape": [-1], "dtype": "uint8"}]}, r"inputs"),
-        ({"inputs": [{"name": "x", "shape": [1], "dtype": "complex64"}]}, r"dtype"),
         ({"outputs": [{"name": "y", "shape": [2], "dtype": "uint8", "values": [1]}]}, r"has 1 values, its shape \[2\] takes 2"),
         ({"outputs": [{"name": "y", "shape": [1], "dtype": "uint8", "values": [256]}]}, r"a value that uint8 cannot hold"),
-        ({"outputs": [{"name": "y", "shape": [1], "dtype": "int8", "values": [0.5]}]}, r"whole numbers -128 to 127"),
     ]:
         with table_row(change), pytest.raises(ConfigError, match=words) as refusal:
             ReplayRuntime().load(recording(**change), Options())

@@ -37,47 +37,6 @@ def test_a_model_from_outside_loads_and_runs(opened, realdata, name, file, decla
     assert [array.dtype.name for array in arrays] == [output.dtype for output in loaded.outputs]
 
 
-@pytest.mark.slow
-@pytest.mark.torch
-def test_a_torchscript_model_from_outside_loads_and_runs(opened, realdata):
-    """A traced YOLOv5 without declared shapes."""
-    runtime, loaded = opened("pytorch", realdata / "models" / "yolov5n_640.torchscript.pt")
-    assert (loaded.inputs, loaded.outputs) == ((), ())
-    runtime.bind([np.zeros((1, 3, 640, 640), np.float32)])()
-    assert [array.shape for array in runtime.outputs()] == [(1, 25200, 85)]
-
-
-@pytest.mark.parametrize(
-    ("file", "words"),
-    [
-        ("mobilenet_v1_0.25_128_quant_edgetpu.tflite", "is compiled for the Edge TPU"),
-        ("model_invoking_error.tflite", "fake-op-double"),
-        ("coco80_labels.txt", "lacks the identifier TFL3"),
-        ("yolov8n.onnx", "lacks the identifier TFL3"),
-    ],
-)
-def test_a_model_that_cannot_run_here_is_refused_in_one_line(opened, realdata, file, words):
-    """The line says why."""
-    with pytest.raises(ConfigError, match=words) as refusal:
-        opened("litert", realdata / "models" / file)
-    assert "\n" not in str(refusal.value)
-
-
-@pytest.mark.parametrize(
-    ("file", "name", "says"),
-    [
-        ("efficientdet_lite0_int8_metadata.tflite", "output_names", "location, category, score, number of detections"),
-        ("efficientdet_lite0_int8_metadata.tflite", "labelmap.txt", "person\nbicycle\n"),
-        ("mobilenet_v1_0.25_128_quant.tflite", "imagenet_labels.txt", "background\ntench, Tinca tinca\n"),
-        ("mobilenet_v1_0.25_128_quant.tflite", "input_mean", "127.5"),
-        ("yolov8n_full_integer_quant.tflite", "temp_meta.txt", "{'description': 'Ultralytics YOLOv8n"),
-    ],
-)
-def test_what_a_tflite_file_states_of_itself_is_read(opened, realdata, file, name, says):
-    """Labels and normalisation lie in the file."""
-    assert opened("litert", realdata / "models" / file)[1].metadata[name].startswith(says)
-
-
 @pytest.mark.parametrize("file", ["mobilenet_v1_0.25_128_quant.tflite", "coco_ssd_mobilenet_v1_1.0_quant_2018_06_29.tflite"])
 def test_a_real_model_cut_off_anywhere_does_not_end_the_process(realdata, tmp_path, file):
     """Cut in the weights or the tables it is refused; cut in the labels behind the model it is whole."""

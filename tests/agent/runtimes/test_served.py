@@ -11,11 +11,9 @@ import pytest
 
 from edgemeter.agent.base.errors import AnswerError, ConfigError, MeasurementError, UnavailableError
 from edgemeter.agent.contract.model_formats import runtime_for
-from edgemeter.agent.engine import loading
 from edgemeter.agent.runtimes import Options, create
 from tests.fixtures.certificates import Authority
 from tests.fixtures.oip_server import ServedModelScript, oip_server
-from tests.fixtures.run_jobs import one_case
 
 X = np.array([[0, 1, 2, 3]], np.float32)
 Y = [[1, 3, 5, 7]]
@@ -155,27 +153,6 @@ def test_a_server_that_closes_after_each_answer_is_named_and_not_pinged(served, 
     assert runtime.served().connect.count == 5
 
 
-def test_inputs_that_the_server_does_not_state_have_their_remedy(served):
-    """Null or none: the file names nothing that helps."""
-    nothing = b'{"name": "double", "inputs": null, "outputs": null}'
-    for script in (
-        ServedModelScript(instead=lambda _, path: (200, {}, nothing) if path == "/v2/models/double" else None),
-        ServedModelScript(inputs=[]),
-    ):
-        with pytest.raises(ConfigError, match="states no inputs of 'double': add them to the model's configuration on the server"):
-            served(script)
-    with pytest.raises(ConfigError, match="states no outputs"):
-        served(outputs=[])
-
-
-def test_a_servers_threads_are_its_own(served):
-    """What is asked for here changes nothing there."""
-    _, loaded, _ = served()
-    assert loaded.threads_reason == "the server chooses how many it computes with"
-    runtime = loading.describe_runtime(one_case("m.server", runtime="served", threads=4), loaded)
-    assert (runtime.threads, runtime.setting_text) == (1, "served oip,binary")
-
-
 def reply(content, status=200, **headers):
     """Return an answer to inference only."""
     text = content if isinstance(content, bytes) else json.dumps(content).encode()
@@ -229,14 +206,6 @@ REFUSED = [
     (429, {"Retry-After": "2"}, "http 429", 2.0, "answers 429"),
     (500, {}, "http 500", None, "answers 500: busy; read the server's log"),
     (400, {}, "http 400", None, "the server does not take these inputs"),
-    (429, {"Retry-After": "nan"}, "http 429", 0.0, "answers 429"),
-    (
-        307,
-        {"Location": "https://a.example/x/v2/models/double/infer"},
-        "http 307",
-        None,
-        "set url of the server's file to 'https://a.example/x'$",
-    ),
 ]
 
 
@@ -289,24 +258,6 @@ def test_more_than_fits_is_not_read(served, monkeypatch):
         runtime.bind([X])()
 
 
-def test_an_unknown_model_names_those_that_there_are(tmp_path):
-    """As far as the server lists them; a model that is not ready is said to be so."""
-    script = ServedModelScript(ready=False)
-    with oip_server(script) as url, closing(create("served")) as runtime:
-        for keys, message in (
-            ('protocol = "oip"\nmodel = "yolo"', "has no model 'yolo' .*it has double; set model"),
-            ('protocol = "oip"', "has the model 'double', but it is not ready"),
-        ):
-            with pytest.raises(UnavailableError, match=message):
-                runtime.load(server_file(tmp_path, url, keys), Options())
-        for keys, message in (
-            ("", "protocol"),
-            ('protocol = "oip"\ntransports = "json"', "transports"),
-        ):
-            with pytest.raises(ConfigError, match=message):
-                runtime.load(server_file(tmp_path, url, keys), Options())
-
-
 INDEX = [{"name": f"m{number}", "version": "1", "state": "READY", "reason": ""} for number in range(10)] + [
     {"name": "broken", "version": "1", "state": "UNAVAILABLE", "reason": "no weights"},
     {"name": "unloaded", "version": None, "state": None, "reason": None},
@@ -318,8 +269,6 @@ INDEX = [{"name": f"m{number}", "version": "1", "state": "READY", "reason": ""} 
     [
         ('model = "yolo"', r"has no model 'yolo' \(.*\): it has m0, .*, m7 and 2 more; set model in"),
         ('model = "broken"', r"has the model 'broken', but it is not ready \(no weights\): wait"),
-        ('model = "unloaded"', r"has the model 'unloaded', but it is not ready \(not loaded\): wait"),
-        ('model = "m3"\nversion = "7"', r"has no version '7' of the model 'm3' \(.*\): it has 1; set version in"),
         ("", "does not serve exactly one model.*it has m0"),
     ],
 )
@@ -354,12 +303,6 @@ def test_a_server_that_does_not_describe_its_model_has_the_remedy_of_its_status(
     script.instead = lambda _, path: (status, headers, content) if path.startswith("/v2/models") else None
     with pytest.raises(UnavailableError, match=remedy):
         served(script, keys)
-
-
-def test_a_url_may_end_with_the_protocols_version(tmp_path):
-    """As documents of servers write it."""
-    with oip_server() as url, closing(create("served")) as runtime:
-        runtime.load(server_file(tmp_path, f"{url}/v2/"), Options())
 
 
 @pytest.mark.parametrize("headers", ['"X-Key\\n" = "a"', '"X-Key" = "a\\r\\nb"', '"X-Key" = "\u2713"'])

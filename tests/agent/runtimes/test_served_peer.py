@@ -6,7 +6,7 @@ from contextlib import closing
 import numpy as np
 import pytest
 
-from edgemeter.agent.base.errors import AnswerError, UnavailableError
+from edgemeter.agent.base.errors import AnswerError
 from edgemeter.agent.contract import record as contract_record
 from edgemeter.agent.runtimes import Options, create
 from tests.fixtures.command import edgemeter
@@ -41,14 +41,6 @@ def test_mlserver_answers_what_its_model_computes(mlserver, tmp_path):
             runtime.bind([inputs])()
             np.testing.assert_array_equal(runtime.outputs()[0], inputs * 2 + 1)
         assert runtime.served().model_version == "v1"
-
-
-def test_the_only_model_needs_no_name(mlserver, tmp_path):
-    """MLServer lists what it has; a name that it has not is refused with the list."""
-    with closing(create("served")) as runtime:
-        runtime.load(server_file(tmp_path, mlserver), Options())
-        with pytest.raises(UnavailableError, match=r"has no model 'yolo' .*it has double"):
-            runtime.load(server_file(tmp_path, mlserver, 'model = "yolo"'), Options())
 
 
 def test_binary_tensors_that_mlserver_refuses_are_one_line(mlserver, tmp_path):

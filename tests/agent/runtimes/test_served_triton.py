@@ -6,7 +6,7 @@ from contextlib import closing
 import numpy as np
 import pytest
 
-from edgemeter.agent.base.errors import AnswerError, ConfigError, UnavailableError
+from edgemeter.agent.base.errors import AnswerError, ConfigError
 from edgemeter.agent.contract import record as contract_record
 from edgemeter.agent.runtimes import Options, create
 from tests.fixtures.command import edgemeter
@@ -116,22 +116,6 @@ def test_every_datatype_comes_back_as_it_was_sent(loaded, datatype, transport):
     (output,) = runtime.outputs()
     assert output.dtype == dtype
     np.testing.assert_array_equal(output, array)
-
-
-@each_transport
-@pytest.mark.parametrize(
-    ("model", "keys", "message"),
-    [
-        ("yolo", "", r"has no model 'yolo' \(.*'yolo' is not found\): it has batching, .* and \d+ more; set model in"),
-        ("broken", "", r"has the model 'broken', but it is not ready \(.*no weights.*\): wait, or read its log"),
-        ("double", 'version = "7"', r"has no version '7' of the model 'double' \(.*\): it has 1, 3; set version in"),
-    ],
-)
-def test_a_model_that_is_not_there_is_named(loaded, model, keys, message, transport):
-    """With what the server has; one that did not load, with the reason."""
-    with pytest.raises(UnavailableError, match=message) as failure:
-        loaded(model, transport, keys)
-    assert "broken," not in str(failure.value)
 
 
 @each_transport

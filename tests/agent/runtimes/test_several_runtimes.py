@@ -98,19 +98,3 @@ def test_onnx_runtime_optimises_as_configured(opened, x, level):
     assert runtime.outputs()[0].tolist() == [[1, 3, 5, 7]]
     with pytest.raises(ConfigError, match="'most': there are none, basic, extended, layout, all"):
         opened("onnx", "onnx.onnx", extra={"graph_optimisation": "most"})
-
-
-@pytest.mark.slow
-@pytest.mark.torch
-def test_pytorch_does_without_onednn(opened, x):
-    """The setting holds for the process; the values are the model's; another word is refused."""
-    torch = pytest.importorskip("torch", reason="no torch is installed")
-    try:
-        runtime, _ = opened("pytorch", "pytorch.pt2", extra={"onednn": "off"})
-        assert not torch.backends.mkldnn.enabled
-        runtime.bind([x])()
-        assert runtime.outputs()[0].tolist() == [[1, 3, 5, 7]]
-        with pytest.raises(ConfigError, match="'maybe': choose on or off"):
-            opened("pytorch", "pytorch.pt2", extra={"onednn": "maybe"})
-    finally:
-        torch.backends.mkldnn.set_flags(_enabled=True)

@@ -8,7 +8,6 @@ import pytest
 
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.runtimes import tflite_file
-from edgemeter.agent.runtimes.tflite_file import GarbledError
 from tests.fixtures.rows import table_row
 
 NAMES = ["litert", "litert_signed", "litert_int8", "litert_int32", "litert_open", "litert_edgetpu", "litert_custom"]
@@ -101,24 +100,6 @@ def test_an_offset_that_leads_outside_is_found_wherever_it_stands(models, tmp_pa
         path.write_bytes(content)
         with table_row(locate.__name__, offset), pytest.raises(ConfigError, match="truncated or garbled"):
             tflite_file.read_tflite(path)
-
-
-def test_offsets_before_the_file_are_refused():
-    """A vtable may lie in front of its table, but not in front of the file."""
-    table = struct.pack("<Ii", 4, 1000)
-    with pytest.raises(GarbledError, match="-996"):
-        tflite_file.root_table(table)
-
-
-def test_a_vector_that_declares_more_than_the_file_is_refused():
-    """Its length is checked against the file, not believed."""
-    vtable = struct.pack("<HHH", 6, 8, 4)
-    # root offset, vtable (padded), table: distance to vtable, field 0: offset to vector, vector: length 9, no items
-    data = struct.pack("<I", 12) + vtable + bytes(2) + struct.pack("<iI", 8, 4) + struct.pack("<I", 9)
-    table = tflite_file.root_table(data)
-    assert table.vector(1, 4) == (0, 0)
-    with pytest.raises(GarbledError):
-        table.vector(0, 1)
 
 
 def test_tensors_determine_the_precision(models):

@@ -5,14 +5,13 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.bundle.recompute import FigureDifference, NotRecomputed, SameFigure, recompute
 from edgemeter.agent.contract import record as contract_record
 from edgemeter.agent.contract.case_settings import Settings
 from edgemeter.agent.contract.record import RunRecord
 from edgemeter.agent.contract.suite import SuiteFile, expand
 from edgemeter.agent.session import session
-from tests.fixtures.generating_run import WHO, measured, recording
+from tests.fixtures.generating_run import WHO, measured
 
 
 def test_every_figure_of_a_run_follows_from_its_raw_samples(tmp_path):
@@ -36,24 +35,6 @@ def test_a_replayed_run_is_marked_and_a_short_one_is_suspect(tmp_path):
     assert record.provenance["latency"] == "replayed"
     assert record.runtime.name == "replay"
     assert any(reason.startswith("short-output: 11 of 11 queries") for reason in record.verdict.reasons)
-
-
-@pytest.mark.slow
-def test_other_lengths_are_another_case(tmp_path):
-    """The id of the case, its data and its inputs tell prompts of 16 and of 24 tokens apart."""
-    first, other = measured(tmp_path), measured(tmp_path, prompt_tokens=24)
-    assert first.case != other.case
-    assert first.dataset.sha256 != other.dataset.sha256
-    assert first.dataset.name == "synthetic 16+8 tokens"
-
-
-@pytest.mark.slow
-def test_a_context_beyond_the_models_is_one_line(tmp_path):
-    """What cannot be measured is an outcome that names the lengths, not a crash."""
-    suite = expand(SuiteFile(name="s", case=[Settings(model=str(recording(tmp_path, context_tokens=10)), output_tokens=8)]), tmp_path)
-    (outcome, *_) = session.measure(suite, WHO, {}, "none", lambda _: None)
-    assert isinstance(outcome, ConfigError)
-    assert "520 are needed" in str(outcome)
 
 
 def test_the_tiny_model_runs_in_its_own_process():

@@ -41,13 +41,6 @@ def test_a_hopeless_case_is_refused_before_the_first_process(tmp_path, name, set
         session.check(Suite("s", (case_of(tmp_path, name, **settings),)))
 
 
-def test_a_runtime_without_its_library_names_the_extra(tmp_path, monkeypatch):
-    """Nothing is imported to know it."""
-    monkeypatch.setattr(hopeless, "why_absent", lambda candidates, extra: f"no {candidates[0].module}: pip install 'edgemeter[{extra}]'")
-    with pytest.raises(UnavailableError, match=r"onnxruntime: pip install 'edgemeter\[onnx\]'"):
-        session.check(Suite("s", (case_of(tmp_path, "m.onnx"),)))
-
-
 def test_a_refused_case_leaves_the_others(tmp_path):
     """What this machine can measure is measured."""
     cases = (case_of(tmp_path, "m_edgetpu.tflite", runtime="edgetpu"), case_of(tmp_path, "m.replay.json"))
@@ -88,8 +81,6 @@ def test_a_run_that_fails_is_not_repeated_to_the_end(tmp_path, monkeypatch, kind
 def wrong_files(tmp_path):
     """Return a folder with files that nobody can measure, each in another way,."""
     (tmp_path / "cut.onnx").write_bytes((MODELS / "onnx.onnx").read_bytes()[:100])
-    (tmp_path / "text.onnx").write_text("see the readme\n")
-    (tmp_path / "renamed.onnx").write_bytes((MODELS / "litert.tflite").read_bytes())
     (tmp_path / "cut.tflite").write_bytes((MODELS / "litert.tflite").read_bytes()[:200])
     (tmp_path / "empty").mkdir()
     (tmp_path / "photographs").mkdir()
@@ -106,8 +97,6 @@ def wrong_files(tmp_path):
         ("run {onnx} --backend cuda", FAILED, "no provider CUDAExecutionProvider"),
         ("run {litert} --backend cuda", USAGE, "no backend 'cuda'"),
         ("run cut.onnx", USAGE, "not an ONNX model, or a truncated one"),
-        ("run text.onnx", USAGE, "not an ONNX model, or a truncated one"),
-        ("run renamed.onnx", USAGE, "not an ONNX model, or a truncated one"),
         ("run cut.tflite", USAGE, "truncated or garbled"),
         ("run {litert} --data empty", USAGE, "no photographs"),
         ("run {litert} --data photographs --annotations nothing.json", USAGE, "name no files"),
@@ -115,9 +104,6 @@ def wrong_files(tmp_path):
         ("run {litert} --power um25c", FAILED, "no USB meter is known"),
         ("run {litert} --power rapid", USAGE, "no power sensor is called 'rapid'"),
         ("compare {litert} cut.tflite", USAGE, "truncated or garbled"),
-        ("compare {litert} {onnx} --backend cuda", USAGE, "no provider CUDAExecutionProvider"),
-        ("benchmark cut.onnx", USAGE, "not an ONNX model, or a truncated one"),
-        ("benchmark {onnx} --power um25c", FAILED, "no USB meter is known"),
     ],
 )
 def test_what_can_be_known_is_refused_before_the_run_lock_is_asked_for(wrong_files, monkeypatch, words, status, says):

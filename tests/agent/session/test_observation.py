@@ -36,13 +36,6 @@ def test_a_run_that_breaks_off_leaves_no_thread_behind(tmp_path):
     assert watching._thread is None
 
 
-def test_other_events_change_nothing(tmp_path):
-    """Progress comes many times a second."""
-    observation = Observation({}, recorded(tmp_path))
-    observation.follow(job.RunProgress(done=1, total=2), os.getpid())
-    assert observation.seen == []
-
-
 class Board:
     """A board whose processor cools by a degree a second while we wait; the clock is the waiting."""
 

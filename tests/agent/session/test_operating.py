@@ -4,11 +4,9 @@ from contextlib import closing, contextmanager
 from itertools import pairwise
 
 import msgspec
-import numpy as np
 import pytest
 
 from edgemeter.agent.base.errors import ConfigError, UnavailableError
-from edgemeter.agent.cli.run_plan import expectation
 from edgemeter.agent.contract.mode_answer import mode_answers
 from edgemeter.agent.contract.operating_point import OperatingPoint
 from edgemeter.agent.contract.record import RunRecord
@@ -17,7 +15,7 @@ from edgemeter.agent.engine import job
 from edgemeter.agent.machine import fingerprint
 from edgemeter.agent.machine.machine import recorded
 from edgemeter.agent.session import operating, session
-from tests.fixtures.record_factory import make_environment, make_latency, make_record
+from tests.fixtures.record_factory import make_record
 from tests.fixtures.replay_case import replay_case
 
 WHO = session.DeviceIdentity("bench", "lab")
@@ -120,27 +118,6 @@ def test_each_round_visits_every_mode_once(board, tmp_path):
     assert board.visits == []
 
 
-def test_drift_makes_no_mode_the_fastest(tmp_path):
-    """A board that slows by half a percent a run: measured mode by mode one of two equal modes would win, in rounds none does."""
-    suite = cases(tmp_path, repeats=10)
-
-    def has_winner(seed, runs):
-        noise = np.random.default_rng(seed)
-        records = [
-            make_record(
-                environment=make_environment(power_mode=case.power_mode),
-                latency=make_latency(p50_ms=10 * (1 + 0.005 * number) * (1 + noise.normal(0, 0.005))),
-            )
-            for number, (case, _) in enumerate(runs)
-        ]
-        return mode_answers(records)[0].summary.startswith("fastest: ")
-
-    orders = [session.run_order(suite, seed) for seed in range(50)]
-    assert sum(has_winner(seed, order) for seed, order in enumerate(orders)) <= 2
-    by_mode = [sorted(order, key=lambda run: run[0].power_mode) for order in orders]
-    assert sum(has_winner(seed, order) for seed, order in enumerate(by_mode)) >= 40
-
-
 @pytest.mark.usefixtures("quick_runs")
 def test_the_board_is_set_once_for_runs_that_follow_each_other(board, tmp_path):
     """The wait until it settles is a part of the run that comes after it."""
@@ -221,21 +198,6 @@ def test_a_board_that_was_not_put_back_is_the_last_error(board, tmp_path):
     assert str(error) == board.why_not_restored
 
 
-@pytest.mark.usefixtures("board")
-def test_a_governor_that_was_asked_for_is_named_so(tmp_path, monkeypatch):
-    """In the note on it, which stays: it explains the figures."""
-    inspect = session.Observation.inspect_before
-
-    def inspect_before(self):
-        inspect(self)
-        self.seen[-1] = msgspec.structs.replace(self.seen[-1], governor="powersave")
-
-    monkeypatch.setattr(session.Observation, "inspect_before", inspect_before)
-    chosen_run, run = (measure(cases(tmp_path, ("25W",), repeats=1, governor=governor))[0] for governor in ("powersave", None))
-    notes = [[note for note in record.verdict.notes if note.startswith("governor:")] for record in (chosen_run, run)]
-    assert [(len(note), note[0].endswith("(it was asked for)")) for note in notes] == [(1, True), (1, False)]
-
-
 def test_the_board_has_settled_when_its_temperature_stays(tmp_path):
     """Within 1 C for five readings, or after a minute at the latest."""
     zone = tmp_path / "sys/class/thermal/thermal_zone0"
@@ -256,10 +218,3 @@ def test_the_board_has_settled_when_its_temperature_stays(tmp_path):
         (zone / "temp").write_text("50000")
         operating.settle(None, recorded(tmp_path), lambda: now_s[0], sleeping(course))
         assert shortest_s <= now_s[0] <= longest_s
-
-
-def test_the_plan_has_the_time_in_which_the_board_settles(tmp_path):
-    """A minute at most for each mode of each round; nothing where nothing is set."""
-    suite = cases(tmp_path, ("15W", "25W"), repeats=3)
-    assert "at most 6 min in which the board settles" in expectation(suite.cases, [3, 3])
-    assert "settles" not in expectation(cases(tmp_path, (None,)).cases, [3])

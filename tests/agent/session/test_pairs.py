@@ -43,17 +43,6 @@ def test_what_matters_is_the_users_choice():
     assert judged(log(1.02), 0.1, matters_ratio=0.01).state == "higher"
 
 
-def test_the_foreseen_pairs_are_about_enough():
-    """Four of five comparisons with the foreseen number of pairs are settled; the wider the spread, the more are foreseen."""
-    judgement = judged(0.0, 5.0)
-    assert judgement.state == "not settled"
-    assert 5 < judgement.more_pairs < judged(0.0, 9.0).more_pairs
-    draw, spread = np.random.default_rng(1), float(np.std(5 * NOISE, ddof=1))
-    centre = log(judgement.ratio)
-    states = [pairs.judge_pairs(draw.normal(centre, spread, 10 + judgement.more_pairs).tolist()).state for _ in range(200)]
-    assert 0.7 <= 1 - states.count("not settled") / 200 <= 0.92
-
-
 def test_where_a_thousand_pairs_would_not_do_none_are_foreseen():
     """A ratio at the border of what matters, with a wide spread, is not settled by patience."""
     assert judged(log(1.03), 100.0).more_pairs is None

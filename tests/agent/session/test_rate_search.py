@@ -45,13 +45,6 @@ def test_the_search_brackets_the_capacity_to_a_tenth():
             assert len(tried) <= rate_search.MOST_STEPS
 
 
-def test_the_first_step_is_short_and_every_other_has_a_p90():
-    """It only shows how long a query takes: one user asks for a few, one after the other."""
-    first, *followers = search(6.6)[0]
-    assert (first.scenario, first.rate_per_s, first.queries, first.seconds) == ("single_stream", None, 11, 0.0)
-    assert {(step.scenario, step.queries) for step in followers} == {("poisson", 64)}
-
-
 def test_the_first_step_is_no_level_of_the_sweep():
     """A server that holds below 26 a second is stated to hold what the steps show, although a few queries show nothing."""
     records = search(26.0)[1]

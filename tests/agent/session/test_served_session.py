@@ -9,7 +9,6 @@ from contextlib import ExitStack, contextmanager
 
 import pytest
 
-from edgemeter.agent.base.errors import EdgemeterError
 from edgemeter.agent.bundle.recompute import FigureDifference, recompute
 from edgemeter.agent.contract.case_settings import Settings
 from edgemeter.agent.contract.load_sweep import bracket, sweeps
@@ -55,14 +54,6 @@ def scripted(folder, script, sensors=None, **settings):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("load", [{}, {"scenario": "poisson", "rate_per_s": 50.0}])
-def test_an_arrival_connects_within_its_latency(tmp_path, load):
-    """Queries one after the other have an open connection."""
-    served = scripted(tmp_path, ServedModelScript(), queries=64, seconds=1.0, **load).served
-    assert (served.connect is not None) == bool(load)
-
-
-@pytest.mark.slow
 @pytest.mark.alone
 def test_a_frame_without_a_reply_of_the_server_is_missed_and_ends_no_run(tmp_path):
     """Every tenth answer is an error, in the warm-up too: no run is lost for one of them, and the failures are counted."""
@@ -81,15 +72,6 @@ def test_a_frame_without_a_reply_of_the_server_is_missed_and_ends_no_run(tmp_pat
 
 
 @pytest.mark.slow
-def test_connections_that_the_server_closes_are_noted(tmp_path):
-    """Every query connects."""
-    record = scripted(tmp_path, ServedModelScript(closes=True), queries=64, seconds=0.5)
-    assert record.runtime.facts["connection"] == "closed by the server after each answer"
-    assert record.served.connect.count == record.latency.count
-    assert any("so that each query opens one" in note for note in record.verdict.notes)
-
-
-@pytest.mark.slow
 @pytest.mark.alone
 def test_a_server_on_this_machine_has_the_energy_of_its_queries(tmp_path):
     """Of 3 W the joules of a query are those of the time that it takes, by the sensor of this machine."""
@@ -99,21 +81,6 @@ def test_a_server_on_this_machine_has_the_energy_of_its_queries(tmp_path):
     record = scripted(tmp_path, ServedModelScript(compute_s=0.005), sensors, queries=64, seconds=11.0)
     assert record.energy is not None, record.energy_reason
     assert record.energy.gross_mj == pytest.approx(3.0 * 1e3 / record.throughput_per_s, rel=0.02)
-
-
-@pytest.mark.slow
-@pytest.mark.alone
-def test_the_knee_of_a_sweep_is_the_planted_capacity(tmp_path):
-    """Two places of 20 ms answer 100 a second: half of that holds its limit, and half more does not."""
-    with paced_model_server(tmp_path, places=2, service_ms=20.0) as server:
-        records = outcomes_of(server, tmp_path, rate_per_s=[25.0, 50.0, 150.0, 200.0], slo="latency=250ms", repeats=1, seconds=3.0)
-    assert all(isinstance(record, RunRecord) for record in records), records
-    (sweep,) = sweeps(records)
-    holding, failing = bracket(sweep.points)
-    assert (holding.target_per_s, failing.target_per_s) == (50.0, 150.0)
-    assert "holds 50 requests/s with latency 250 ms for 90% of requests (150 no longer, limited by latency p90 of" in sweep.summary
-    for record in records:
-        assert not [finding for finding in recompute(record) if isinstance(finding, FigureDifference)]
 
 
 @pytest.mark.slow
@@ -145,17 +112,6 @@ def test_users_of_a_served_model_are_a_record_that_can_be_recomputed(tmp_path):
 
 
 @pytest.mark.slow
-def test_goodput_of_a_fixed_batch_is_in_requests(tmp_path):
-    """All of them good, the goodput is the rate of requests, and follows from the record."""
-    script = ServedModelScript(inputs=[("x", "FP32", [8, 4])], outputs=[("y", "FP32", [8, 4])], compute_s=0.005)
-    record = scripted(tmp_path, script, concurrency=2, slo="latency=9s")
-    assert record.served.goodput.good_ratio == 1.0
-    assert record.load.samples_per_query == 8
-    assert record.served.goodput.requests_per_s == pytest.approx(record.throughput_per_s / 8)
-    assert not [finding for finding in recompute(record) if isinstance(finding, FigureDifference)]
-
-
-@pytest.mark.slow
 def test_a_build_beside_a_server_of_this_machine_is_found(tmp_path):
     """The server's own work is not that of others; two busy loops beside it are, and are named."""
     with paced_model_server(tmp_path, service_ms=5.0, spins=True) as server:
@@ -168,16 +124,3 @@ def test_a_build_beside_a_server_of_this_machine_is_found(tmp_path):
     assert min(first.served_load_ratio, second.served_load_ratio) > 0.0
     assert second.other_load_ratio > LOAD_RATIO
     assert "busy-machine" in disturbed.verdict.rules
-
-
-@pytest.mark.slow
-def test_a_server_that_dies_leaves_the_runs_before(tmp_path):
-    """The error is one line."""
-    with paced_model_server(tmp_path, places=2, service_ms=4.0, dies_at=1200) as server:
-        outcomes = outcomes_of(server, tmp_path, concurrency=[1, 2, 4], repeats=1, queries=400)
-    records = [outcome for outcome in outcomes if isinstance(outcome, RunRecord)]
-    errors = [outcome for outcome in outcomes if isinstance(outcome, EdgemeterError)]
-    assert records
-    assert errors
-    assert len(outcomes) == 3
-    assert all("\n" not in str(error) for error in errors)

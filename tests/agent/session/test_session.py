@@ -82,25 +82,6 @@ def test_repeats_are_processes_of_their_own_in_shuffled_rounds(tmp_path):
     assert len(set(rounds)) > 1
 
 
-def test_the_same_case_has_the_same_name_every_time(tmp_path):
-    """Repeats share their case's name and differ in id; another thread count is another case."""
-    write_replay(tmp_path)
-    records = measure(suite(tmp_path, 'model = "m.replay.json"', "repeats = 2", "threads = [1, 2]"))
-    assert all(isinstance(record, RunRecord) for record in records)
-    assert len({record.id for record in records}) == 4
-    assert len({record.case for record in records}) == 2
-    assert len({(record.case, record.runtime.threads) for record in records}) == 2
-
-
-@pytest.mark.slow
-def test_a_failing_case_does_not_stop_the_others(tmp_path):
-    """A broken model is an error in its place; the next case is measured."""
-    write_replay(tmp_path, "good")
-    (tmp_path / "bad.replay.json").write_text("{}")
-    outcomes = measure(suite(tmp_path, 'model = ["bad.replay.json", "good.replay.json"]'))
-    assert sorted(type(outcome).__name__ for outcome in outcomes) == ["ConfigError", "RunRecord"]
-
-
 def test_a_process_that_dies_is_an_error_that_names_the_cause(tmp_path):
     """SIGILL, as some runtimes' wheels give on some boards, names the signal and the remedy."""
     write_replay(tmp_path, latencies_ms=[50.0])
@@ -180,29 +161,6 @@ def test_an_open_loop_keeps_queueing_apart(tmp_path):
     assert record.latency.mean_ms == pytest.approx(load.queueing.mean_ms + load.service.mean_ms)
 
 
-def test_a_rate_beyond_the_model_is_recorded_as_not_sustained(tmp_path):
-    """Five times what it can: utilisation above 1, arrivals given up on."""
-    write_replay(tmp_path)
-    record = single_run(tmp_path, 'scenario = "poisson"', "rate_per_s = 2500.0", "queries = 500")
-    assert record.load.is_sustained is False
-    assert record.load.utilisation_ratio > 1
-    assert record.load.unserved + record.latency.count == 500
-
-
-@pytest.mark.slow
-@pytest.mark.alone
-def test_a_run_that_slows_down_shows_it_over_time(tmp_path):
-    """Nine seconds whose second half is half as fast again: the curve shows it, and when it began."""
-    write_replay(tmp_path, latencies_ms=[2.0] * 2600 + [3.0] * 3000)
-    record = single_run(tmp_path, 'mode = "sustained"', "minutes = 0.15", "repeats = 1")
-    sustained = record.sustained
-    assert (record.mode, len(sustained.points), sustained.interval_s) == ("sustained", 9, 1.0)
-    assert sustained.points[1].p50_ms == pytest.approx(2.0, rel=0.1)
-    assert sustained.points[8].p50_ms == pytest.approx(3.0, rel=0.1)
-    assert 3.0 <= sustained.throttled_after_s <= 6.0
-    assert sustained.evidence.startswith(f"from {sustained.throttled_after_s:.0f} s on p50 is above ")
-
-
 def test_a_run_keeps_to_its_cores_and_records_them(tmp_path):
     """The child sets its affinity; the record holds what the kernel reported there."""
     write_replay(tmp_path)
@@ -225,18 +183,6 @@ def test_a_core_that_is_not_there_ends_the_session_before_it_begins(tmp_path):
     write_replay(tmp_path)
     with pytest.raises(ConfigError, match="4000 not available here"):
         single_run(tmp_path, "cpus = [4000]")
-
-
-@pytest.mark.slow
-def test_the_order_of_runs_can_be_had_again(tmp_path):
-    """The record names the seed and the place; the plan of that seed has the run in that place."""
-    for name in "ab":
-        write_replay(tmp_path, name)
-    cases = suite(tmp_path, 'model = ["a.replay.json", "b.replay.json"]', "seed = 9")
-    outcomes = measure(cases)
-    assert [(record.order_seed, record.order_place) for record in outcomes] == [(9, 1), (9, 2)]
-    order = [(Path(case.model).name, repeat) for case, repeat in session.run_order(cases, 9)]
-    assert [(record.model.file, record.repeat) for record in outcomes] == order
 
 
 def test_a_wanted_start_temperature_is_in_the_record(tmp_path):

@@ -3,11 +3,10 @@
 import json
 import os
 
-import msgspec
 import pytest
 
 from edgemeter.agent.bundle.recompute import FigureDifference, SameFigure, recompute
-from edgemeter.agent.contract import record, samples, suite
+from edgemeter.agent.contract import record, suite
 from edgemeter.agent.contract.case_settings import Settings
 from edgemeter.agent.contract.figures import FIGURES
 from edgemeter.agent.energy import sensor_run
@@ -87,43 +86,6 @@ def test_frames_that_are_dropped_cost_their_energy_all_the_same(tmp_path, monkey
     assert run.verdict.state == "suspect"
     assert any(reason.startswith("rate-not-held: 15 frames/s arrived, ") for reason in run.verdict.reasons)
     assert not any(reason.startswith("rate-not-sustained") for reason in run.verdict.reasons)
-    assert differences(run) == []
-
-
-@pytest.mark.slow
-def test_a_minute_of_frames_has_a_curve_and_comes_out_again(tmp_path):
-    """Every frame of it is in one interval; nothing is left that cannot be computed again but clock and temperature."""
-    write_replay(tmp_path, latencies_ms=ONE_IN_FIVE_MS)
-    run = run_of(tmp_path, rate_per_s=15.0, deadline="60ms", minutes=1.0)
-    assert len(run.sustained.points) == 60
-    assert sum(point.missed for point in run.sustained.points) == run.steady.dropped + run.steady.late >= 180
-    assert sum(point.queries for point in run.sustained.points) == run.latency.count
-    assert differences(run) == []
-
-
-@pytest.mark.slow
-def test_a_bettered_share_of_missed_frames_is_found(tmp_path):
-    """Fewer late frames, frames that were left out, an arrival beside the schedule: each is named."""
-    write_replay(tmp_path, latencies_ms=[2.0])
-    run = run_of(tmp_path, rate_per_s=200.0, seconds=1.0)
-    fewer = msgspec.structs.replace(run, steady=msgspec.structs.replace(run.steady, late=run.steady.late + 1, frames=180))
-    assert {"steady.late", "steady.frames"} <= {finding.field for finding in differences(fewer)}
-    arrivals = next(series for series in run.samples if series.name == "arrival")
-    values = samples.unpack(arrivals)
-    values[5] += 1000
-    moved = tuple(samples.pack("arrival", "ns", values) if series.name == "arrival" else series for series in run.samples)
-    fields = {finding.field for finding in differences(msgspec.structs.replace(run, samples=moved))}
-    assert "samples.arrival: frames off the schedule" in fields
-
-
-@pytest.mark.slow
-def test_a_rate_far_beyond_the_model_misses_frames(tmp_path):
-    """The run says in one line what was answered; that it ends on schedule is simulated (tests/agent/engine/scenarios/test_steady.py)."""
-    write_replay(tmp_path, latencies_ms=[20.0])
-    run = run_of(tmp_path, rate_per_s=1e6, seconds=2.0)
-    assert run.steady.frames == 2_000_000
-    assert run.steady.missed_ratio == 1.0
-    assert "rate-not-held" in run.verdict.rules
     assert differences(run) == []
 
 

@@ -1,7 +1,5 @@
 """Facts about `edgemeter.agent.session.sustained`."""
 
-import math
-
 import numpy as np
 import pytest
 
@@ -162,7 +160,7 @@ def test_frames_that_are_missed_after_throttling_are_dated():
     assert after.first_missed_after_throttling_s == pytest.approx(400 - curve.throttled_after_s)
 
 
-@pytest.mark.parametrize("first_slow", [4449, 4455, 4490])
+@pytest.mark.parametrize("first_slow", [4449, 4490])
 def test_what_is_missed_within_an_interval_of_throttling_has_no_time_between(first_slow):
     """Throttling and misses 2 s later, at any phase of the intervals of 3.3 s: the curve does not tell that they are 2 s apart."""
     _, run = frames_run(lambda call: (40 if call < first_slow else 50 if call < first_slow + 30 else 70) * 1_000_000)
@@ -192,13 +190,3 @@ def test_less_than_a_minute_of_frames_has_no_curve():
     assert not frames_run(lambda _: 1_000_000, seconds=899 / 15)[1].is_long_schedule
     assert frames_run(lambda _: 1_000_000, seconds=60.0)[1].is_long_schedule
     assert not half_an_hour().is_long_schedule
-
-
-def test_frames_that_arrive_in_the_rest_are_missed_in_no_interval():
-    """Of 604.9 s the last is no interval of its own: an interval misses no more frames than arrive in it."""
-    _, run = frames_run(lambda _: 200_000_000, seconds=604.9)
-    curve = sustained.sustained_of(run, [], [])
-    assert max(point.missed for point in curve.points) <= math.ceil(15 * curve.interval_s)
-    _, run = frames_run(lambda _: 200_000_000, seconds=68.0)
-    curve = sustained.sustained_of(run, [], [])
-    assert max(point.missed for point in curve.points) <= math.ceil(15 * curve.interval_s)

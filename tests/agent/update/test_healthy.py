@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from edgemeter.agent.base.config import Config
-from edgemeter.agent.daemon import handler
 from edgemeter.agent.daemon.handler import HandlerContext
 from edgemeter.agent.delivery.outbox import Outbox
 from edgemeter.agent.update import release
@@ -125,11 +124,6 @@ def test_without_a_supervisor_nothing_is_written(world):
     (world.home / "update").mkdir()
     world.handler().poll()
     assert list((world.home / "update").iterdir()) == []
-
-
-def test_the_agent_that_stays_has_it():
-    """In its table, and it can be made there."""
-    assert handler.HANDLERS["update"] == f"{ReleaseHealthHandler.__module__}:{ReleaseHealthHandler.__name__}"
 
 
 def test_a_release_is_known_by_its_place(tmp_path):

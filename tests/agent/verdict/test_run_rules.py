@@ -3,7 +3,7 @@
 import msgspec
 
 from edgemeter.agent.contract.record_conditions import Scheduling
-from edgemeter.agent.contract.record_figures import Load, Neighbour, Together, UncertaintyTerm
+from edgemeter.agent.contract.record_figures import Neighbour, Together, UncertaintyTerm
 from edgemeter.agent.verdict import judge as verdict
 from edgemeter.agent.verdict.rule import SensorFaults
 from tests.fixtures.measured_factory import measured
@@ -118,15 +118,6 @@ def test_an_energy_that_took_the_place_of_a_lost_sensor_makes_the_run_suspect():
     (reason,) = verdict.judge(measured(), (), energies=(_energy("module", 4.0, 0.02, sensor="rails"),), sensor_faults=faults).reasons
     assert reason.startswith("lost-sensor: shelly: it does not answer; the energy is that of rails (module) instead")
     assert not any("lost-sensor" in reason for reason in verdict.judge(measured(), (), sensor_faults=faults).reasons)
-
-
-def test_a_limit_of_ours_is_stated_as_ours():
-    """Arrivals that a server's 256 unanswered queries left no room for were never sent to it."""
-    load = Load(samples_per_query=1, samples=90, target_per_s=30.0, achieved_per_s=25.0, is_sustained=False, unserved=10)
-    texts = [verdict.judge(measured(load=msgspec.structs.replace(load, in_flight_max=in_flight)), ()).reasons for in_flight in (None, 256)]
-    dropped = [next(text for text in reasons if text.startswith("rate-not-sustained: ")) for reasons in texts]
-    assert dropped[0].endswith("10 were dropped: lower the rate")
-    assert "10 were dropped by Edgemeter, which had as many unanswered as it sends at once" in dropped[1]
 
 
 def test_waiting_for_a_core_beside_another_model_is_no_doubt():

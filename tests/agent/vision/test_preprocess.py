@@ -136,12 +136,6 @@ def test_integer_inputs_are_quantised_by_the_models_own_scale():
         assert table[:, [0, 77, 255]].tolist() == [expected] * 3, f"{dtype!r}, {scale!r}, {zero!r}"
 
 
-def test_real_values_are_exact():
-    """No reciprocal is multiplied: 1/255 to 255/255 are the nearest float32."""
-    table = preprocess.pixel_table(make_input(), FLOAT)
-    assert (table[0] == (np.arange(256) / 255).astype(np.float32)).all()
-
-
 def test_a_dtype_that_no_photograph_becomes_is_refused():
     """Strings, booleans and what numpy does not know end in one line."""
     for dtype in ("bool", "object", "bfloat16"):

@@ -8,7 +8,6 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.bundle.recompute import FigureDifference, recompute
 from edgemeter.agent.contract import samples
 from edgemeter.agent.contract.figures import FIGURES
@@ -20,12 +19,11 @@ from edgemeter.agent.generators.llama_engine import LlamaCpp
 from edgemeter.agent.generators.server import ServerGenerator
 from edgemeter.agent.runtimes import Options
 from edgemeter.agent.session import session
-from tests.fixtures.language_server import LanguageServer, Reply, llama_cpp_server
+from tests.fixtures.language_server import LanguageServer, Reply
 from tests.fixtures.real_prompts import measure_prompts, prompts_case, write_prompts
 from tests.fixtures.record_factory import make_energy
 
 TINY = Path(__file__).resolve().parents[3] / "fixtures" / "generators" / "llama.gguf"
-SHIPPED = Path(__file__).resolve().parents[4] / "models" / "language" / "edgemeter-notes_q8_0.gguf"
 PREFILL_MS_PER_TOKEN = 0.05
 LENGTHS = (10, 20, 40, 90)
 
@@ -90,15 +88,6 @@ def test_every_question_is_asked_in_an_order_of_the_seed_and_scored(tmp_path):
     assert len(accuracy.without_parts) == 20
 
 
-def test_prompts_without_right_answers_have_no_score(tmp_path):
-    """And the record has the reason."""
-    run = measure_prompts(
-        replayed(tmp_path), prompts=write_prompts(tmp_path, {"prompt": "One", "answer": "1"}, {"prompt": "Two"}), queries=2
-    )
-    assert run.accuracy is None
-    assert run.accuracy_reason == "not every prompt of prompts.jsonl states its right answer: there is nothing to score"
-
-
 @pytest.mark.needs(module="xllamacpp")
 @pytest.mark.needs(module="jinja2")
 @pytest.mark.parametrize(("opening", "value"), [(b"assistant", 1.0), (b"ai<think>", 0.0)])
@@ -123,22 +112,6 @@ def test_energy_per_correct_answer_follows_from_score_and_energy(tmp_path):
     figure = next(entry for entry in FIGURES if entry.choice == "energy-correct")
     assert figure.value(record) is None
     assert figure.value(msgspec.structs.replace(record, energy=make_energy(gross_mj=300.0))) == pytest.approx(400.0)
-
-
-def test_an_answer_that_ends_early_is_normal(tmp_path):
-    """Of real prompts no rule objects to it."""
-    record = recorded(
-        replayed(tmp_path, end_after_tokens=3), prompts=write_prompts(tmp_path, {"prompt": "One"}, {"prompt": "Two"}), queries=11
-    )
-    assert record.generation.ended_early == 12
-    assert record.generation.ends_at == "end_of_text"
-    assert not {"short-output", "early-ends"} & set(record.verdict.rules)
-
-
-def test_what_does_not_go_with_prompts_is_refused(tmp_path):
-    """Their lengths are their own."""
-    with pytest.raises(ConfigError, match="prompt_tokens"):
-        prompts_case(replayed(tmp_path), prompts=write_prompts(tmp_path, {"prompt": "One"}), prompt_tokens=5)
 
 
 def text_server():
@@ -200,16 +173,3 @@ def test_a_server_of_chats_gets_messages_and_is_scored(tmp_path):
     assert all(content["messages"] == messages for content in chats)
     assert all("ignore_eos" not in content and content["keep_alive"] == "5m" for content in chats)
     assert run.generation.ends_at == "end_of_text"
-
-
-@pytest.mark.slow
-@pytest.mark.needs(module="xllamacpp")
-@pytest.mark.parametrize("load", [{}, {"concurrency": 2}, {"scenario": "poisson", "rate_per_s": 40.0}])
-def test_a_model_without_a_template_is_asked_plainly_behind_a_server_too(tmp_path, load):
-    """The same tokens and the same score as in this process: llama-server's template of its own is none of the model's."""
-    local = measure_prompts(SHIPPED, prompts="edgemeter-questions", output_tokens=12)
-    with llama_cpp_server(SHIPPED, tmp_path, places=2) as path:
-        served = measure_prompts(path, prompts="edgemeter-questions", output_tokens=12, **load)
-    assert local.accuracy.value == served.accuracy.value == 1.0
-    assert local.generation.prompt_lengths == served.generation.prompt_lengths
-    assert local.generation.chat_template is served.generation.chat_template is False

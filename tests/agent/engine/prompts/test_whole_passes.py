@@ -106,10 +106,3 @@ def test_the_time_that_is_expected_is_that_of_whole_passes():
     users = plan(queries=3, seconds=5.0, expected_ns=10**9, pass_queries=7, users=4)
     assert concurrent.seconds(users) == pytest.approx(9.0 + 1.0)
     assert poisson.schedule_ns(plan(queries=3, seconds=10.0, rate_per_s=1.0, pass_queries=7)).size == 14
-
-
-def test_users_stop_together_at_the_end_of_a_pass():
-    """Whoever asks first after it."""
-    for users in (1, 3):
-        _, answers = concurrent.serve(users, 4, 0.03, lambda number, _: time.sleep(0.004) or number, pass_queries=5)
-        assert len(answers) % 5 == 0

@@ -41,12 +41,6 @@ def test_each_user_has_one_query_at_a_time_and_all_are_at_work():
     assert max(counts) == 3
 
 
-def test_queries_go_on_until_both_the_number_and_the_time_are_reached():
-    """Two queries were enough by number; by time it takes more."""
-    _, answers = concurrent.serve(2, 2, 0.05, lambda number, _: time.sleep(0.005) or number)
-    assert len(answers) > 4
-
-
 def test_the_first_failure_ends_the_loop_of_every_user():
     """No query begins after it but those under way."""
     answered = []
@@ -117,23 +111,7 @@ def test_the_first_query_of_each_user_is_before_all_others():
     assert len(answers) == len(numbers) >= 16 + 6
 
 
-def test_the_rate_is_that_of_the_users_whatever_the_phase_in_which_it_ends():
-    """Eight users of 100 ms a query, who began one after the other: 80 a second, although the tail is cut in the middle of queries."""
-    for per_user in [8, 9, 11]:
-        starts = [user * 12 + 100 * number for number in range(per_user) for user in range(8)]
-        queries = timed(starts, [100] * len(starts), 8)
-        begun_late = sum(user * 12 for user in range(8)) / 100
-        expected = (8 * (queries.busy_end_ns / MS) / 100 - begun_late) / (queries.busy_end_ns / 1e9)
-        assert scenario.throughput_per_s("concurrent", queries, len(starts)) == pytest.approx(expected)
-
-
 def test_a_model_in_the_process_has_no_users():
     """Whatever a suite states."""
     with pytest.raises(ConfigError, match="measure a server"):
         concurrent.run(None, TimingPlan(1, 0.0, 0, 0, users=4))
-
-
-def test_eight_queries_a_user_are_the_fewest():
-    """Of fewer the tail would be a large part; the first of each comes before."""
-    assert (concurrent.queries_in_all(11, 8), concurrent.queries_in_all(100, 8)) == (64, 100)
-    assert concurrent.seconds(TimingPlan(11, 1.0, 500 * MS, 0, users=8)) == pytest.approx(4.5)

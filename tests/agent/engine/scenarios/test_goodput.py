@@ -50,12 +50,6 @@ def test_a_metric_that_a_request_lacks_is_not_met():
     assert goodput((single, timed), {"tpot": 1000.0}).good == 0
 
 
-def test_what_no_request_has_is_met_by_none():
-    """An answer that does not stream has no time to its first token, whatever the moments."""
-    figures = goodput(four(), {"ttft": 100.0, "latency": 100.0}, ttft=None)
-    assert (figures.good, figures.missed) == (0, {"ttft": 4, "latency": 0})
-
-
 def test_without_limits_there_is_no_goodput():
     """Nothing was asked for."""
     assert goodput(four(), {}) is None

@@ -30,13 +30,6 @@ def test_pauses_take_a_small_share_of_the_time_and_are_in_no_latency(name):
     assert np.all(timed.pauses_ns[:, 1] <= timed.starts_ns[before + 1])
 
 
-def test_a_query_of_several_calls_is_paused_between_queries_only():
-    """Its pauses are as long as all its calls together."""
-    timed = timed_with("multi_stream", calls=4)
-    assert timed.latency_ns.max() <= 4 * (QUERY_NS + TICK_NS)
-    assert np.diff(timed.pauses_ns).max() > QUERY_NS
-
-
 def test_pauses_are_spread_evenly_over_the_length_of_a_query():
     """Then the next queries begin at any phase of any clock with equal probability."""
     lengths_ns = np.diff(timed_with("single_stream", seconds=20.0).pauses_ns).ravel()

@@ -121,23 +121,6 @@ def test_copying_the_inputs_of_frames_that_wait_takes_the_time_that_they_need():
     assert load.utilisation_ratio == pytest.approx(95 / 105, abs=5e-3)
 
 
-def test_a_longer_queue_drops_nothing_and_is_late_for_longer():
-    """The same stall with room for three: 4, 5 and 6 wait for 270, 190 and 110 ms; 6 and what follows are in time again."""
-    _, timed = offered(lambda call: 370 * MS if call == 3 else 20 * MS, queue_frames=3)
-    assert numbers(timed) == list(range(10))
-    frames = steady.steady_of(timed)
-    assert (frames.dropped, frames.late, frames.queue_max) == (0, 4, 3)
-    latency_ms = timed.latency_ns / MS
-    assert latency_ms[3:8] == pytest.approx([370, 290, 210, 130, 50], abs=0.05)
-
-
-def test_a_deadline_of_its_own_decides_what_is_late():
-    """Calls of 20 and 40 ms in turn: with 30 ms every second one is late, with 40 ms and what the clock takes none."""
-    for deadline_ms, late in ((30, 5), (41, 0)):
-        _, timed = offered(lambda call: (20, 40)[call % 2] * MS, deadline_ns=deadline_ms * MS)
-        assert steady.steady_of(timed).late == late
-
-
 @pytest.mark.parametrize("queue_frames", [1, 3, 1000])
 def test_a_rate_far_beyond_the_model_ends_on_schedule(queue_frames):
     """A million frames a second of a model that takes 30 ms: the last answer comes with the schedule, or a second after it at most."""
@@ -150,14 +133,6 @@ def test_a_rate_far_beyond_the_model_ends_on_schedule(queue_frames):
     load = scenario.load_of_timed(timed, 1, 1, 1e6)
     assert (load.is_sustained, load.unserved) == (False, timed.unserved)
     assert 0.98 < load.utilisation_ratio <= 1.0
-
-
-def test_a_frame_in_a_hundred_seconds_is_slept_through():
-    """Eleven frames at 0.01 a second take 1,100 s, of which next to nothing is spun."""
-    world, timed = offered(lambda _: 5 * MS, queries=11, seconds=0.0, rate_per_s=0.01)
-    assert timed.end_ns - timed.begin_ns == 1_100_000 * MS
-    assert sum(world.slept_s) == pytest.approx(1_100, rel=1e-3)
-    assert steady.steady_of(timed).missed_ratio == 0
 
 
 def test_waiting_spins_for_little_of_the_time():

@@ -7,7 +7,6 @@ import pytest
 
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.vision import decoders
-from edgemeter.agent.vision.decoders.tflite_postprocess import roles_by_name
 from tests.fixtures.rows import table_row
 from tests.fixtures.vision_factory import make_card, make_loaded, same_size, tensors
 
@@ -62,12 +61,6 @@ def test_names_that_lie_are_not_believed():
     check(decode(tuple(PARTS), swapped))
 
 
-def test_an_ambiguous_set_of_names_determines_nothing():
-    """Four roles or none: two scores are no result."""
-    assert roles_by_name(["scores", "scores_2", "boxes", "count"]) is None
-    assert roles_by_name(["StatefulPartitionedCall:31", "StatefulPartitionedCall:32", "a", "b"]) is None
-
-
 def test_a_single_detection_is_read():
     """With one row, boxes alone have four values, and the operator's order tells the rest."""
     parts = [part[:, :1] if part.ndim > 1 else part for part in PARTS.values()]
@@ -87,12 +80,6 @@ def test_tensors_that_are_no_detections_are_refused():
         decoder = decoders.create(make_card("tflite-postprocess"), make_loaded(tensors((), (), (), ())))
         with table_row(shapes), pytest.raises(ConfigError, match="family"):
             decoder.decode([np.zeros(shape, np.float32) for shape in shapes], same_size())
-
-
-def test_names_on_the_wrong_tensors_are_seen_through():
-    """A converter that shuffles outputs under the same names: sizes contradict the names and decide."""
-    order = ("count", "boxes", "classes", "scores")
-    check(decode(order, dict(zip(order, (OPERATOR[role] for role in PARTS), strict=True))))
 
 
 def test_class_numbers_are_no_scores_though_nothing_was_found():
