@@ -42,6 +42,7 @@ PARTS = {
     "loadgen": Part("engine", 22, function="beside_loadgen"),
     "litert-benchmark": Part("engine", 90, function="beside_litert_benchmark"),
     "coco": Part("coco", 60),
+    "detectors": Part("detectors", 40, is_long=True),
     "vision": Part("vision", 24),
     "token": Part("generation", 15, function="of_a_token"),
     "generation": Part("generation", 85),

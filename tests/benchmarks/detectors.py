@@ -8,7 +8,7 @@ import functools
 import importlib
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,7 +19,7 @@ from edgemeter.agent.contract.model_card import Card, CardOutput, ImageInput
 from edgemeter.agent.contract.record_accuracy import Accuracy
 from edgemeter.agent.datasets.dataset import Dataset, open_folder
 from edgemeter.agent.recognition import recognise
-from tests.benchmarks.comparison import real_models
+from tests.benchmarks.comparison import Comparison, real_models, this_machine
 from tests.fixtures import packaged
 from tests.fixtures import uncut_detections as plain
 
@@ -134,17 +134,28 @@ def reference(path: Path, find: Callable[[plain.Run, np.ndarray], plain.Found]) 
     return plain.figures(plain.best_of(detections, KEPT), annotations), plain.figures(detections, annotations)
 
 
-def main() -> None:
-    """Print the table as Markdown."""
-    print("| detector | AP, AP50, AR | pycocotools | without a cut |\n|---|---|---|---|")
+def rows() -> Iterator[tuple[str, Figures, Figures, Figures]]:
+    """Yield the name of each detector, our figures, and those of `reference`."""
     with tempfile.TemporaryDirectory() as folder:
         for detector in DETECTORS:
             accuracy = our_accuracy(detector, Path(folder))
             assert accuracy is not None
             our_figures = (accuracy.value, accuracy.detail["ap50"], accuracy.detail["ar_100"])
-            rows = (our_figures, *reference(file_of_detector(detector, Path(folder)), detector.find))
-            print(f"| {detector.name} | {' | '.join(', '.join(f'{value:.4f}' for value in row if value is not None) for row in rows)} |")
-            sys.stdout.flush()
+            yield detector.name, our_figures, *reference(file_of_detector(detector, Path(folder)), detector.find)
+
+
+def comparisons() -> Iterator[Comparison]:
+    """Yield our AP beside pycocotools', which are no times and judged by a test."""
+    for name, (ours, *_), (peer, *_), _ in rows():
+        yield Comparison(name, "AP", ours, "pycocotools", peer, None, None, this_machine(), None)
+
+
+def main() -> None:
+    """Print the table as Markdown."""
+    print("| detector | AP, AP50, AR | pycocotools | without a cut |\n|---|---|---|---|")
+    for name, *figures in rows():
+        print(f"| {name} | {' | '.join(', '.join(f'{value:.4f}' for value in row if value is not None) for row in figures)} |")
+        sys.stdout.flush()
 
 
 if __name__ == "__main__":
