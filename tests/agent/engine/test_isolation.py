@@ -63,7 +63,7 @@ def test_a_run_that_waits_for_others_is_not_ended_meanwhile(tmp_path):
 
     def meet(event):
         timers.append([thread for thread in threading.enumerate() if isinstance(thread, threading.Timer) and not thread.finished.is_set()])
-        return event.timed if isinstance(event, job.HasEnded) else Window(0, 50_000_000)
+        return event.timed or Window(0, 50_000_000)
 
     isolation.run_isolated(run_job(case, meets=True), lambda _event, _pid: None, meet)
     assert timers == [[], [], []]
