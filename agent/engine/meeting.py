@@ -13,7 +13,7 @@ SPIN_NS = 200_000
 
 
 def agreed(plan: TimingPlan, seconds: Callable[[TimingPlan], float], meet: job.Meet | None) -> tuple[TimingPlan, int | None]:
-    """Return the plan for the common window, whose length alone ends it, and when that begins, monotonic ns; a run that is alone has its own."""
+    """Return the plan for the common window, whose length alone ends it, and when that begins, monotonic ns; a run alone has its own."""
     if meet is None:
         return plan, None
     window = meet(job.Encounter(seconds=plan.seconds, queries_s=seconds(replace(plan, seconds=0.0))))

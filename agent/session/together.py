@@ -80,11 +80,9 @@ class _TogetherGroup:
     on_event: session.OnEvent
     keep: Callable[[RunRecord], RunRecord]
     outcomes: dict[Block, list[object]] = field(default_factory=lambda: defaultdict(list))
-    # Of the round that goes on: the mean latency in ms of each member alone, and the runs beside others.
-    alone_ms: dict[int, float] = field(default_factory=dict)
-    waiting: list[tuple[int, session.RunBegins, RunRecord]] = field(default_factory=list)
-    # Which member is called so in records.
-    members: dict[Neighbour, int] = field(default_factory=dict)
+    # Of the round that goes on: the mean latency in ms of each member alone, None of an invalid run, and the runs beside others.
+    alone_ms: dict[Neighbour, float | None] = field(default_factory=dict)
+    waiting: list[tuple[session.RunBegins, RunRecord]] = field(default_factory=list)
 
     def measure(self) -> Iterator[RunRecord | EdgemeterError]:
         """Measure all blocks of all rounds; one that fails again and again, or a member of which does alone, is measured no more."""
@@ -116,7 +114,7 @@ class _TogetherGroup:
         try:
             if len(block) > 1:
                 records = self._at_once(runs)
-                self.waiting.extend(zip(block, begins, records, strict=True))
+                self.waiting.extend(zip(begins, records, strict=True))
                 self.outcomes[block].append(records)
                 return
             record = self.keep(session.measure_run(runs[0], self.sensors, self.why_no_power, self.on_event))
@@ -126,22 +124,21 @@ class _TogetherGroup:
             yield error
             return
         self.outcomes[block].append(record)
-        if record.verdict.state != "invalid":
-            self.alone_ms[block[0]] = record.latency.mean_ms
         self.on_event(session.RunEnds(record))
         yield record
-        if (twin := self.members.setdefault(Neighbour.of(record.model, record.runtime, record.cpus), block[0])) != block[0]:
-            twins = " and ".join(self.cases[member].model for member in (twin, block[0]))
-            raise ConfigError(f"{twins} are one model in one setting, which records do not tell apart: give one another name or cpus")
+        if (neighbour := Neighbour.of(record.model, record.runtime, record.cpus)) in self.alone_ms:
+            raise ConfigError(f"{runs[0].case.model} is the same model as another, in one setting: give it another name or cpus")
+        self.alone_ms[neighbour] = record.latency.mean_ms if record.verdict.state != "invalid" else None
 
     def _end_round(self) -> list[RunRecord | EdgemeterError]:
         """Keep the runs beside others that wait, each with the slow-down against its model alone in the same round."""
         waiting, self.waiting = self.waiting, []
         alone_ms, self.alone_ms = self.alone_ms, {}
         outcomes = list[RunRecord | EdgemeterError]()
-        for member, begins, record in waiting:
+        for begins, record in waiting:
             self.on_event(begins)
-            ratio = record.latency.mean_ms / alone_ms[member] if member in alone_ms else None
+            mean_ms = alone_ms.get(Neighbour.of(record.model, record.runtime, record.cpus))
+            ratio = record.latency.mean_ms / mean_ms if mean_ms else None
             together = record.together and msgspec.structs.replace(record.together, slow_down_ratio=ratio)
             try:
                 outcomes.append(self.keep(msgspec.structs.replace(record, together=together)))
@@ -158,7 +155,6 @@ class _TogetherGroup:
         limited = [run.case for run in runs if run.case.start_below_c is not None]
         cooled = session.cool_down(min(limited, key=attrgetter("start_below_c"), default=runs[0].case), self.on_event)
         company = Company(len(runs), idle_s if self.sensors else 0.0, Sampler(self.sensors))
-
         jobs = [msgspec.structs.replace(session.run_job(run, self.sensors), meets=True) for run in runs]
 
         def measured(at: int) -> RunRecord:

@@ -10,7 +10,7 @@ import pytest
 from edgemeter.agent import runtimes
 from edgemeter.agent.base.errors import MeasurementError
 from edgemeter.agent.energy.window import Window
-from edgemeter.agent.engine import isolation, job
+from edgemeter.agent.engine import isolation
 from tests.fixtures.plugin_site import install
 from tests.fixtures.replay_case import replay_case, write_replay
 from tests.fixtures.run_jobs import hurried, one_case, run_job
