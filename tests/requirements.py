@@ -56,7 +56,7 @@ EXTRAS = {
     "executorch": "executorch",
     "gguf": "convert",
     "litert_torch": "convert",
-    "mlperf_loadgen": "bench",
+    "mlperf_loadgen": "dev",
     "onnx": "convert",
     "onnxruntime": "onnx",
     "onnxscript": "convert",

@@ -196,7 +196,7 @@ RUNTIMES: Mapping[str, Sequence[RuntimePackage]] = {
     "llama": (RuntimePackage("xllamacpp", "xllamacpp", "llama"),),
     "executorch": (RuntimePackage("executorch", "executorch.extension.pybindings._C", "executorch"),),
     "pytorch": (RuntimePackage("torch", "torch", "torch"),),
-    "hailo": (RuntimePackage("hailort", "hailo_platform", "hailo"),),
+    "hailo": (RuntimePackage("hailort", "hailo_platform", "vision"),),
     "tensorrt": (
         RuntimePackage("tensorrt", "tensorrt", "tensorrt"),
         RuntimePackage("tensorrt-cu13", "tensorrt", "tensorrt"),

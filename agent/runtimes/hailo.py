@@ -1,6 +1,6 @@
 """Hailo: compiled models (.hef) on Hailo-8, 8L, 10H, by HailoRT's Python API. Not run on hardware.
 
-Library: `pip install 'edgemeter[hailo]'`, and HailoRT 4.18 or newer, on no package index: `sudo apt install hailo-all` (10H:
+Library: `pip install 'edgemeter[vision]'`, and HailoRT 4.18 or newer, on no package index: `sudo apt install hailo-all` (10H:
 `hailo-h10-all`) on Raspberry Pi OS (venv with `--system-site-packages`), or the .deb and wheel of Hailo's developer zone.
 Backend: `hailo` (the default: any device), or an id as `hailortcli scan` prints it. No settings.
 Inputs and outputs are in the formats of the file, mostly uint8 with scale and zero point; shapes are 1, H, W, C. Boxes after HailoRT's own
@@ -55,7 +55,7 @@ class Hailo:
             raise ConfigError(f"{str(model)!r} is no model of Hailo, it lacks the identifier HEF: give a .hef file")
         if model.stat().st_size < (size := _HEADER.size + _HEADER.unpack_from(start)[2]):
             raise ConfigError(f"{str(model)!r} is truncated: it needs {size} bytes; fetch it again")
-        library = load_library(_CANDIDATES, "hailo")
+        library = load_library(_CANDIDATES, "vision")
         started_ns, platform = time.monotonic_ns(), library.module
         device = self._shared(platform, options.backend or _ANY)
         try:

@@ -51,7 +51,7 @@ _FILE = click.Path(path_type=Path)
 @click.option(
     "--with",
     "wheels",
-    type=click.Path(path_type=Path, exists=True, dir_okay=False),
+    type=click.Path(path_type=Path, dir_okay=False),
     multiple=True,
     metavar="FILE.whl",
     help="Wheel to install beside those of the release, also of later ones: a maker's runtime for its accelerator; repeatable.",

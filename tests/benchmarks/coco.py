@@ -33,7 +33,7 @@ EQUAL = 1e-9
 def comparisons() -> Iterator[Comparison]:
     """Yield the time of an evaluation beside pycocotools'."""
     if find_spec("pycocotools") is None:
-        raise LeftOutError("pycocotools is not installed (extra `bench`)")
+        raise LeftOutError("pycocotools is not installed (extra `dev`)")
     truth, rows = made_up(IMAGES, OBJECTS, DETECTIONS)
     apart = float(np.abs(np.subtract(_ours(truth, rows), _peer(truth, rows))).max())
     if apart > EQUAL:

@@ -144,7 +144,7 @@ def of_a_factory() -> Iterator[Comparison]:
 def beside_loadgen() -> Iterator[Comparison]:
     """Yield the comparison with LoadGen's SingleStream, around the same call of a model of about 0.2 ms; none where it is not installed."""
     if find_spec("mlperf_loadgen") is None:
-        raise LeftOutError("MLPerf LoadGen is not installed (extra `bench`, x86_64)")
+        raise LeftOutError("MLPerf LoadGen is not installed (extra `dev`, x86_64)")
     models = real_models()
     with closing(Loops(models / QUICK[0], LOADGEN_QUERIES)) as loops:
         line = Line(f"engine p50, {Path(QUICK[0]).stem}, 1 thread", "ms", "MLPerf LoadGen SingleStream, same SUT", at_most(1.0))

@@ -129,7 +129,7 @@ def of_a_token() -> Iterator[Comparison]:
 def _made_model() -> Iterator[Path]:
     missing = [name for name in ("xllamacpp", "gguf") if importlib.util.find_spec(name) is None]
     if missing:
-        raise LeftOutError(f"{' and '.join(missing)} not installed (extra `bench`)")
+        raise LeftOutError(f"{' and '.join(missing)} not installed (extra `dev`)")
     from tests.fixtures.generators.make_llama import Shape, write  # noqa: PLC0415 - needs gguf
 
     with tempfile.TemporaryDirectory() as folder:

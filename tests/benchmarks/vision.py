@@ -34,7 +34,7 @@ INPUT = model_card.ImageInput(height=SIDE, width=SIDE, layout="NCHW", resize="le
 def comparisons() -> Iterator[Comparison]:
     """Yield letterbox and normalise, from pixels and from files, and decode and suppress; none where OpenCV is not installed."""
     if find_spec("cv2") is None:
-        raise LeftOutError("OpenCV is not installed (extra `bench`)")
+        raise LeftOutError("OpenCV is not installed (extra `dev`)")
     models = real_models()
     cv2 = import_module("cv2")
     cv2.setNumThreads(1)

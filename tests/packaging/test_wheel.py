@@ -176,7 +176,6 @@ SMOKE = {
     "executorch": partial(imports, "executorch.extension.pybindings._C"),
     "llama": partial(generates, "edgemeter-notes_q4_0.gguf"),
     # Their libraries are the vendor's own, or for boards only: what comes is what reads photographs.
-    "hailo": partial(says, "doctor", "pillow", status=1),
     "jtop": partial(imports, "jtop"),
     "nvidia": partial(says, "sensors --all", "nvml: no NVIDIA driver answers"),
     "serial": partial(imports, "serial"),
@@ -185,7 +184,6 @@ SMOKE = {
     "postgres": partial(imports, "psycopg"),
     "report": partial(says, "report --help", "Example"),
     "collector": partial(says, "collector up --help", "--influx"),
-    "bench": partial(imports, "mlperf_loadgen" if IS_X86 else "numpy"),
     # The whole way is gone by `make demo`, for which this extra alone is installed.
     "demo": partial(says, "demo --help", "Example"),
     "parquet": partial(imports, "pyarrow"),

@@ -8,7 +8,7 @@ import pytest
 
 from edgemeter.agent.engine.scenarios import latency_statistics
 
-pytest.importorskip("mlperf_loadgen", reason="LoadGen is not installed: pip install 'edgemeter[bench]' (x86_64 only)")
+pytest.importorskip("mlperf_loadgen", reason="LoadGen is not installed: pip install 'edgemeter[dev]' (x86_64 only)")
 from tests.fixtures import loadgen
 
 pytestmark = pytest.mark.loadgen

@@ -112,27 +112,25 @@ def test_every_case_of_a_suite_is_checked(tmp_path):
 
 
 def test_what_is_wrong_beyond_the_keys_is_named_beside_wrong_keys(tmp_path):
-    """The case with the typo and the one without its file; a device on no circuit beside one with a key too many."""
+    """The case with the typo and the one without its file; two devices of one serial, one of them with a key too many."""
     path = tmp_path / "suite.toml"
     path.write_text('name = "s"\n[[case]]\nmodel = "gone.onnx"\nthread = 2\n[[case]]\nmodel = "too.onnx"\nthreads = [1, 0]\n')
     assert [(mistake.section[-1], mistake.key) for mistake in files.check_file(path)[1]] == [
         ("1", "thread"), ("2", "threads"), ("1", "model"), ("2", "model"),
     ]  # fmt: skip
-    path.write_text('fleet = "f"\n[device.a]\ncircuit = "x"\nbord = "pi5"\n')
-    assert [mistake.what.split(":")[0] for mistake in files.check_file(path)[1]] == ["no such key", "device 'a' is on unknown circuit 'x'"]
+    path.write_text('fleet = "f"\n[device.a]\nserial = "1"\nbord = "pi5"\n[device.b]\nserial = "1"\n')
+    assert [mistake.what.split(":")[0] for mistake in files.check_file(path)[1]] == ["no such key", "'a' and 'b' have the same serial '1'"]
 
 
 def test_faults_beyond_the_keys_are_all_named(tmp_path):
-    """Two in rules, two in a fleet file."""
+    """Three in rules, one in a fleet file."""
     path = tmp_path / "rules.toml"
     path.write_text('[[rule]]\nname = "a"\nkind = "limit"\n[[rule]]\nname = "a"\nkind = "step"\nchannels = ["gone"]\n')
     assert [mistake.what.split(":")[0] for mistake in files.check_file(path)[1]] == [
         "rule 'a' (limit) needs either above or below", "rule 'a' names the unknown channel 'gone'", "the name 'a' is used twice",
     ]  # fmt: skip
-    path.write_text('fleet = "f"\n[device.a]\ncircuit = "x"\nserial = "1"\n[device.b]\nserial = "1"\n')
-    assert [mistake.what for mistake in files.check_file(path)[1]] == [
-        "device 'a' is on unknown circuit 'x': add [circuit.x]", "'a' and 'b' have the same serial '1'",
-    ]  # fmt: skip
+    path.write_text('fleet = "f"\n[device.a]\nserial = "1"\n[device.b]\nserial = "1"\n')
+    assert [mistake.what for mistake in files.check_file(path)[1]] == ["'a' and 'b' have the same serial '1'"]
 
 
 def test_a_file_that_is_no_toml_is_refused_with_its_line(tmp_path):

@@ -111,14 +111,6 @@ def test_a_board_with_an_issue_has_an_alert_of_its_own_besides_the_fleets(file):
     assert sorted(title for _, title in titles(result)) == ["board, worse: pi-9", "fleet, worse: pi-1, pi-2, pi-3"]
 
 
-def test_a_board_with_an_issue_is_not_attributed_to_its_type(file):
-    """A quarter more on one of four moves their mean, too."""
-    healthy = [run for unit in range(3) for run in make_days(noisy(100, 80, seed=unit), device=f"pi-{unit}")]
-    sick = make_days(noisy(100, 80, seed=9, step_at=60, step_ratio=1.25), device="pi-9")
-    result = at(healthy + sick, STEPS, file, day=80, is_dry=True)
-    assert [title for _, title in titles(result)] == ["board, worse: pi-9"]
-
-
 def test_a_second_step_within_weeks_is_another_alert_and_is_sent(file):
     """Eight per cent on day 50, seven more on day 70: the first alert closes, the second opens, and the channel gets both."""
     with http_listener() as server:
@@ -131,22 +123,6 @@ def test_a_second_step_within_weeks_is_another_alert_and_is_sent(file):
         assert len(server.kept) == 2
     (alert,) = lifecycle.read_alerts(file)
     assert abs(alert.firing.day - FIRST_DAY - 70) <= 1
-
-
-@pytest.mark.parametrize("boards", [2, 3])
-def test_the_step_of_a_board_is_never_one_of_its_type(file, boards):
-    """Also before the board's own step is confirmed, on the day on which the mean of both already steps."""
-    for day in (66, 68, 70):
-        healthy = [run for unit in range(1, boards) for run in make_days(noisy(100, day, seed=unit), device=f"pi-{unit}")]
-        sick = make_days(noisy(100, day, seed=9, step_at=60, step_ratio=1.08), device="pi-0")
-        assert all("all " not in title for _, title in titles(at(healthy + sick, rules_of("step"), file, day=day, is_dry=True))), day
-
-
-def test_what_two_boards_of_two_show_is_a_step_of_their_type(file):
-    """Both draw 8% more from day 60 on, for no known reason."""
-    runs = [run for unit in (1, 2) for run in make_days(noisy(100, 75, seed=unit, step_at=60, step_ratio=1.08), device=f"pi-{unit}")]
-    (title,) = [title for _, title in titles(at(runs, rules_of("step"), file, day=75, is_dry=True))]
-    assert title == "step: energy of tiny-detector fp32 on all Raspberry Pi 5 Model B Rev 1.0"
 
 
 def test_a_change_too_small_for_each_board_is_found_on_their_type_and_reported_once(file):

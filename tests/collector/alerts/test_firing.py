@@ -1,6 +1,5 @@
 """Facts about what fires: the signs of one failing board are one alert, a second step is news, throttling reads as a sentence."""
 
-import msgspec
 import numpy as np
 import pytest
 
@@ -86,19 +85,6 @@ def test_a_joining_sign_that_is_as_severe_leaves_the_rule_as_it_is(file, fleet):
     assert (alert.firing.rule, len(alert.firing.members)) == ("lost", 3)
     with file.reading() as connection:
         assert connection.execute("SELECT rule FROM alerts").fetchall() == [("lost",)]
-
-
-def test_three_alerts_of_one_board_of_before_go_on_as_the_oldest(file, fleet):
-    """An open alert of each sign, as earlier versions kept them: the oldest goes on, the others end in it without a word."""
-    device = presence("pi-4", "lost", 79)
-    context = FiringContext(RunHistory(fleet), (), (device,), (FIRST_DAY + 80) * DAY_NS)
-    for rule in (LOST, MISSING, OUTLYING):
-        (fired,) = firings((rule,), context)
-        body, insert = msgspec.json.encode(fired), "INSERT INTO alerts (rule, subject, state, body, opened_ns, updated_ns)"
-        with file.writing() as statements:
-            statements.execute(f"{insert} VALUES (?, ?, 'open', ?, 1, 1)", (fired.rule, fired.subject, body))
-    assert check(file, (LOST, MISSING, OUTLYING), fleet, 80, device) == [("updated", 1)]
-    assert [alert.number for alert in lifecycle.read_alerts(file)] == [1]
 
 
 def test_rules_with_other_channels_keep_alerts_of_their_own(file, fleet):

@@ -1,14 +1,11 @@
 """Facts about the trend in words: how often a board throttles is a sentence, the same in trend and alert."""
 
-from dataclasses import replace
-
 import pytest
 
 from edgemeter.agent.contract.record_conditions import Condition
 from edgemeter.collector.alerts.firing import FiringContext, firings
 from edgemeter.collector.alerts.rules import AlertRule
 from edgemeter.collector.trend import trend_text, watch
-from edgemeter.collector.trend.events import events_of
 from edgemeter.collector.trend.history import RunHistory
 from tests.fixtures.series_factory import DAY_NS, FIRST_DAY, make_days
 
@@ -40,36 +37,6 @@ def test_throttling_is_a_sentence_in_the_trend_and_in_its_alert(before, after, s
     rule = AlertRule(name="step", kind="step", metrics=("throttling",), direction="both")
     (fired,) = firings((rule,), FiringContext(history, (), (), (FIRST_DAY + 90) * DAY_NS))
     assert fired.text == text
-
-
-@pytest.mark.parametrize(
-    ("before", "after", "sentence"),
-    [
-        (0.6, 0.001, "no longer throttles since 2024-12-03, in 60% of runs before"),
-        (0.1, 0.6, "throttles in 60% of runs since 2024-12-03, 10% before"),
-        (0.0, 0.6, "throttles in 60% of runs since 2024-12-03, never before"),
-        (1.0, 0.6, "throttles in 60% of runs since 2024-12-03, always before"),
-        (0.6, 0.999, "always throttles since 2024-12-03, in 60% of runs before"),
-    ],
-)
-def test_throttling_in_some_runs_stays_readable(before, after, sentence):
-    """The share of runs now and before; a share that rounds to none or all is called so."""
-    (trend,) = watch.trends_of(RunHistory(throttling_days(before=False, after=True)), (), ("throttling",))
-    step = replace(trend.steps[0], before=before, after=after)
-    assert trend_text.step_text("throttling", step).startswith(f"{sentence}; ")
-
-
-def test_an_event_of_boards_that_throttle_reads_as_well():
-    """Two boards with the same new firmware: one sentence for both, without points."""
-    firmwares = {"firmwares": ["a"] * STEP_DAY + ["b"] * 30}
-    never, always = ((Condition(when="before", throttled_now=throttled),) for throttled in (False, True))
-    runs = []
-    for device in ("pi-1", "pi-2"):
-        runs += make_days([100.0] * STEP_DAY, device=device, conditions=never, **firmwares)
-        runs += make_days([None] * STEP_DAY + [100.0] * 30, device=device, seq=1000, conditions=always, **firmwares)
-    trends = watch.trends_of(RunHistory(runs), (), ("throttling",))
-    (event,) = events_of(trends, FIRST_DAY + 89)
-    assert "always throttles, never before; first day 2024-12-03; changed with it: firmware a to b" in trend_text.event_text(event)
 
 
 def test_a_limit_on_throttling_shows_how_often():

@@ -10,8 +10,8 @@ from edgemeter.agent.contract.identity import read_join_file, request_topic, tok
 from edgemeter.provisioning.identity.broker_access import BrokerAccess
 from edgemeter.provisioning.inventory import fleet_file
 from edgemeter.provisioning.registry.certificates import active_bans
-from tests.benchmarks.fleet_flood import HonestBoard, floods, job_delay_s, settings_of
 from tests.fixtures.flooder import hello, open_line, start_flood
+from tests.fixtures.honest_board import HonestBoard, flood_of, job_delay_s
 from tests.fixtures.mqtt_peer import Peer, wait_until
 
 
@@ -41,7 +41,7 @@ def test_a_flooder_is_banned_for_a_time_and_others_have_their_jobs(lab):
     lab.start()
     honest, attacker = HonestBoard(lab.joined("honest", "1"), "honest"), lab.joined("attacker", "2")
     for minutes in (1, 4):
-        attack = start_flood(settings_of(attacker, "attacker", floods("attacker")["job"], 6.0))
+        attack = start_flood(flood_of(attacker, "job", 6.0))
         assert wait_until(lambda: bool(active_bans(lab.registry, time.time_ns())), 30)
         job_delay_s(lab, honest)
         ban = active_bans(lab.registry, time.time_ns())["attacker"]
@@ -64,7 +64,7 @@ def test_a_command_ends_a_ban(lab):
     """It names the device as banned, and the board is let in again; what was before is forgotten."""
     lab.start()
     attacker = lab.joined("attacker", "2")
-    start_flood(settings_of(attacker, "attacker", floods("attacker")["health"], 2.0)).communicate()
+    start_flood(flood_of(attacker, "health", 2.0)).communicate()
     assert wait_until(lambda: listed(lab, "attacker")["presence"] == "banned")
     assert "its ban is ended" in lab.run("clear", "attacker")
     assert active_bans(lab.registry, time.time_ns()) == {}
@@ -76,7 +76,7 @@ def test_a_command_ends_a_ban(lab):
 def test_a_board_that_connects_all_the_time_is_banned(lab):
     """Hundreds of sessions of one certificate, each with another client id."""
     lab.start()
-    settings = settings_of(lab.joined("attacker", "2"), "attacker", floods("attacker")["job"], 1.0)
+    settings = flood_of(lab.joined("attacker", "2"), "job", 1.0)
     for number in range(300):
         with open_line(settings) as line:
             line.sendall(hello(f"attacker~{number}"))
