@@ -90,13 +90,13 @@ class _TogetherGroup:
 
         order = order_of(blocks_of(len(self.cases)), max(case.repeats for case in self.cases), with_scoring=False)
         due = [(self.cases[member], number) for block, number in order for member in block]
-        place = 1
+        position = 1
         try:
             for _, blocks in groupby(order, key=itemgetter(1)):
                 for block, number in blocks:
                     if not any(has_failed(self.outcomes[part]) for part in (block, *((member,) for member in block))):
-                        yield from self._measure(block, number, place, due)
-                    place += len(block)
+                        yield from self._measure(block, number, position, due)
+                    position += len(block)
                 yield from self._end_round()
         except ConfigError as error:
             yield error
@@ -104,9 +104,9 @@ class _TogetherGroup:
             # What was measured of a round that is cut short.
             self._end_round()
 
-    def _measure(self, block: Block, number: int, place: int, due: Sequence[tuple[Case, int]]) -> Iterator[RunRecord | EdgemeterError]:
+    def _measure(self, block: Block, number: int, position: int, due: Sequence[tuple[Case, int]]) -> Iterator[RunRecord | EdgemeterError]:
         begins, runs = [], []
-        for at, member in enumerate(block, start=place):
+        for at, member in enumerate(block, start=position):
             case, neighbours = self.cases[member], tuple(self.cases[other].label for other in block if other != member)
             begins.append(session.RunBegins(case, number, at, len(due), due[at:], neighbours))
             runs.append(PlannedRun(case, number, case.seed + number, at, self.hashes[case.model], self.context))
@@ -189,7 +189,7 @@ class Company:
         with ThreadPoolExecutor(len(self._pids), thread_name_prefix="together") as pool:
             futures = [pool.submit(measured, at) for at in range(len(self._pids))]
             try:
-                done, _ = wait(futures, return_when=FIRST_EXCEPTION)
+                finished, _ = wait(futures, return_when=FIRST_EXCEPTION)
             finally:
                 # Ctrl-C ends them too.
                 self._barrier.abort()
@@ -197,7 +197,7 @@ class Company:
                     if pid is not None and not future.done():
                         with suppress(ProcessLookupError):
                             os.kill(pid, signal.SIGKILL)
-        for error in filter(None, (future.exception() for future in done)):
+        for error in filter(None, (future.exception() for future in finished)):
             is_expected = isinstance(error, EdgemeterError)
             raise type(error)(f"{error}; the runs at the same time do not count") if is_expected else error
         return [future.result() for future in futures]
