@@ -26,7 +26,6 @@ _OF_LEVEL: Mapping[str, Callable[[SweepPoint], str]] = {
     "errors": lambda point: f"{point.error_ratio:.1%}" if point.error_ratio else ABSENT,
     "holds": lambda point: "no" if not point.holds else ABSENT if point.concurrency and point.good_ratio is None else "yes",
 }
-SHORT_OVERLAP_MS = 1000.0  # Below a second a few turns of the scheduler decide.
 
 
 def print_sweeps(sweeps: Sequence[Sweep], console: Console) -> None:
@@ -57,19 +56,14 @@ def print_together(rows: Sequence[TogetherRow], console: Console) -> None:
     if not rows:
         return
     print_text(console, "together: mean ms, and times that alone with its 95% interval over pairs of runs")
-    cells = {
-        "model": [f"{row.model.model} {row.model.setting_text}" for row in rows],
-        "beside": [" and ".join(f"{model.model} {model.setting_text}" for model in row.neighbours) for row in rows],
-        "alone ms": [plain_digits(row.alone_ms) for row in rows],
-        "ms": [plain_digits(row.mean_ms) for row in rows],
-        "times": [plain_digits(row.slow_down_ratio, 3) for row in rows],
-        "95%": [ABSENT if (low := row.slow_down_low_ratio) is None else span(low, row.slow_down_high_ratio or low) for row in rows],
-    }
-    console.print(
-        fitted_table(
-            [TableColumn(heading, texts, "left" if heading in ("model", "beside") else "right") for heading, texts in cells.items()],
-            console.width,
-        )
-    )
-    if (shortest_ms := min(row.overlap_ms for row in rows)) < SHORT_OVERLAP_MS:
-        print_text(console, f"overlaps of {plain_digits(shortest_ms / 1000, 2)} s are short for a slow-down: use a longer --mode")
+    columns = [
+        TableColumn("model", [f"{row.model.model} {row.model.setting_text}" for row in rows], "left"),
+        TableColumn("beside", [" and ".join(f"{model.model} {model.setting_text}" for model in row.neighbours) for row in rows], "left"),
+        TableColumn("alone ms", [plain_digits(row.alone_ms) for row in rows]),
+        TableColumn("ms", [plain_digits(row.mean_ms) for row in rows]),
+        TableColumn("times", [plain_digits(row.slow_down_ratio, 3) for row in rows]),
+        TableColumn(
+            "95%", [ABSENT if (low := row.slow_down_low_ratio) is None else span(low, row.slow_down_high_ratio or low) for row in rows]
+        ),
+    ]
+    console.print(fitted_table(columns, console.width))

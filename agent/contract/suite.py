@@ -250,8 +250,7 @@ def groups_of(cases: Iterable[Case]) -> dict[str | None, list[Case]]:
 
 def blocks_of(members: int) -> list[tuple[int, ...]]:
     """Return the blocks of a round, the members that run at the same time: each alone, of three or more each pair, and all."""
-    pairs = list(itertools.combinations(range(members), 2)) if members > 2 else []
-    return [*((member,) for member in range(members)), *pairs, tuple(range(members))]
+    return [block for size in sorted({1, 2, members}) for block in itertools.combinations(range(members), size)]
 
 
 def _check_together(cases: Sequence[Case], suite: str) -> None:

@@ -94,7 +94,7 @@ def _time(
         return scenario.SCENARIOS[case.scenario].seconds(replace(plan, expected_ns=round(query_s * 1e9)))
 
     if meet:
-        meet(job.HasLoaded())
+        meet(job.Encounter())
     emit(job.Phase(name="warm-up", seconds=case.warm_up_seconds, later_s={"timed": timed_s(first_s)}))
     warmed, query_s = request_loops.warm_up(subject, case.warm_up_seconds, plan.users)
     begin_ns = None
@@ -111,7 +111,7 @@ def _time(
         scheduled = scheduling_between(counted, read_scheduling())
     peak_mb = process_usage.peak_mb()
     if meet:
-        generation = generation.within(meet(job.HasEnded(timed=scenario.window(case.scenario, generation.timed()))))
+        generation = generation.within(meet(job.Encounter(timed=scenario.window(case.scenario, generation.timed()))))
     after = idle("idle after", case.idle_seconds, emit) if idles else None
     return generation, peak_mb, {"warm_up": warmed, "scheduling": scheduled, "idle_before": before, "idle_after": after}
 

@@ -51,7 +51,7 @@ class RunJob(msgspec.Struct, frozen=True, kw_only=True):
     seed: int
     accuracy: bool
     agreement: bool = False
-    # It is timed at the same time as other runs: see `ReadyToBegin`.
+    # It is timed at the same time as other runs: see `Encounter`.
     meets: bool = False
     # Only the accuracy is wanted: nothing is timed, the answer is `Scored`.
     is_untimed: bool = False
@@ -96,24 +96,16 @@ class ReferenceWanted(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     limit_s: float
 
 
-class HasLoaded(msgspec.Struct, frozen=True, kw_only=True, tag=True):
-    """A run that meets others has loaded its model; the reply, a `Window` of no meaning, comes when all have: then they warm up."""
+class Encounter(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+    """A run that meets others waits for them; the reply on standard input, once all have come, is the `Window` of all.
 
-
-class ReadyToBegin(msgspec.Struct, frozen=True, kw_only=True, tag=True):
-    """A run that meets others is warm; the reply on standard input is the `Window` in which all are timed.
-
-    It is to be timed for `seconds` at least, and its queries would take `queries_s` alone.
+    First it has loaded its model; the window has no meaning. Then it is warm: it is to be timed for `seconds` at least, its queries would
+    take `queries_s` alone, and all are timed in the window. At last it was timed in `timed`, and all were in the window.
     """
 
-    seconds: float
-    queries_s: float
-
-
-class HasEnded(msgspec.Struct, frozen=True, kw_only=True, tag=True):
-    """A run that meets others was timed in `timed`; the reply on standard input is the `Window` in which all were."""
-
-    timed: Window
+    seconds: float = 0.0
+    queries_s: float = 0.0
+    timed: Window | None = None
 
 
 class Failed(msgspec.Struct, frozen=True, kw_only=True, tag=True):
@@ -185,9 +177,7 @@ class Scored(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     answers: Answers | None
 
 
-Event = Confined | ReferenceWanted | HasLoaded | ReadyToBegin | HasEnded | Phase | RunProgress | Failed | MeasuredRun | Scored
-# Asks the session of runs that meet for their common window.
-Encounter = HasLoaded | ReadyToBegin | HasEnded
+Event = Confined | ReferenceWanted | Encounter | Phase | RunProgress | Failed | MeasuredRun | Scored
 Meet = Callable[[Encounter], Window]
 decode_event = msgspec.json.Decoder(Event).decode
 decode_job = msgspec.json.Decoder(RunJob).decode

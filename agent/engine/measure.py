@@ -210,7 +210,7 @@ def time_queries(
     how = scenario.SCENARIOS[case.scenario]
     foreseen = foresee(how.seconds(plan), first_ns)
     if meet:
-        meet(job.HasLoaded())
+        meet(job.Encounter())
     emit(job.Phase(name="warm-up", seconds=case.warm_up_seconds, later_s=foreseen))
     limit_s = case.warm_up_seconds
     if isinstance(subject, ServedSubject):
@@ -218,9 +218,7 @@ def time_queries(
     else:
         warmed = (warm_up_answered if case.runtime == "served" else warm_up)(subject, limit_s)
     plan = replace(plan, expected_ns=warmed.median_ns, in_order=is_video(case.data or ""))
-    begin_ns = None
-    if meet:
-        plan, begin_ns = meeting.agreed(plan, how.seconds, meet)
+    plan, begin_ns = meeting.agreed(plan, how.seconds, meet)
     foreseen = foresee(how.seconds(plan), warmed.median_ns)
     idles = work.idle and (meet is not None or may_give_energy(work, plan, how.seconds(plan)))
     plan = replace(plan, pauses=idles and work.pauses)
@@ -233,7 +231,7 @@ def time_queries(
         timed = subject.run(plan) if isinstance(subject, ServedSubject) else how.run(subject, plan)
         scheduled = scheduling_between(before, read_scheduling())
         peak_mb = process_usage.peak_mb()
-        timed = timed.within(meet(job.HasEnded(timed=scenario.window(case.scenario, timed)))) if meet else timed
+        timed = timed.within(meet(job.Encounter(timed=scenario.window(case.scenario, timed)))) if meet else timed
         moments = {id(array): array for array in (timed.starts_ns, timed.latency_ns, timed.arrived_ns)}
         kept_bytes = sum(array.nbytes for array in (*moments.values(), *chain(*timed.kept.values())))
         grown_mb = resident_mb() - before_mb - kept_bytes / 1e6

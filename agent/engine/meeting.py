@@ -12,9 +12,11 @@ from edgemeter.agent.engine.scenarios.timing import TimingPlan, no_collection
 SPIN_NS = 200_000
 
 
-def agreed(plan: TimingPlan, seconds: Callable[[TimingPlan], float], meet: job.Meet) -> tuple[TimingPlan, int]:
-    """Return the plan for the common window, whose length alone ends it, and when that begins, monotonic ns."""
-    window = meet(job.ReadyToBegin(seconds=plan.seconds, queries_s=seconds(replace(plan, seconds=0.0))))
+def agreed(plan: TimingPlan, seconds: Callable[[TimingPlan], float], meet: job.Meet | None) -> tuple[TimingPlan, int | None]:
+    """Return the plan for the common window, whose length alone ends it, and when that begins, monotonic ns; a run alone has its own."""
+    if meet is None:
+        return plan, None
+    window = meet(job.Encounter(seconds=plan.seconds, queries_s=seconds(replace(plan, seconds=0.0))))
     return replace(plan, queries=1, seconds=window.length_ns / 1e9, pass_queries=1), window.start_ns
 
 

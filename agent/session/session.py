@@ -25,7 +25,7 @@ from edgemeter.agent.energy import per_inference, queries, renewal, sensor_run
 from edgemeter.agent.energy.accelerators import accelerator_link
 from edgemeter.agent.energy.generation_energy import SHARED, generation_energy, generation_windows, served_elsewhere
 from edgemeter.agent.energy.per_inference import estimated_energy
-from edgemeter.agent.energy.sampler import SensorTrace, describe_trace, pack_traces
+from edgemeter.agent.energy.sampler import Sampler, SensorTrace, describe_trace, pack_traces
 from edgemeter.agent.engine import isolation, job
 from edgemeter.agent.engine.process_usage import check_affinity
 from edgemeter.agent.machine import fingerprint
@@ -254,6 +254,19 @@ def measure_run(
     work = run_job(run, sensors)
     cooled = cool_down(run.case, on_event)
     observation = Observation(sensors, served=partial(served_here, Path(run.case.model)))
+    return observed_run(run, observation, observation.sampler, cooled, why_no_power, on_event, partial(execute, work))
+
+
+def observed_run(
+    run: PlannedRun,
+    observation: Observation,
+    sampler: Sampler | None,
+    cooled: CoolDown | None,
+    why_no_power: str,
+    on_event: OnEvent,
+    execute: Callable[[isolation.Follow], job.MeasuredRun],
+) -> RunRecord:
+    """Return the record of a run that is observed; its power is read by the sampler, which runs at the same time share."""
     observation.inspect_before()
     monotonic_ns = time.monotonic_ns()
 
@@ -262,11 +275,11 @@ def measure_run(
         on_event(event)
 
     try:
-        measured = execute(work, follow)
+        measured = execute(follow)
     finally:
         observation.end()
     observation.inspect_after()
-    traces = list(observation.sampler.traces().values()) if observation.sampler else []
+    traces = list(sampler.traces().values()) if sampler else []
     return record_of(run, measured, monotonic_ns, observation, traces, why_no_power, cooled)
 
 

@@ -4,23 +4,23 @@ Every run has a fresh process, as elsewhere. Runs at the same time load and warm
 monotonic clock. Only queries that lie wholly within the overlap count: from the latest first query to the earliest end of a last one.
 """
 
-import math
 import os
 import signal
 import threading
 import time
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import groupby
-from operator import itemgetter
+from operator import attrgetter, itemgetter
 from pathlib import Path
 
 import msgspec
 
-from edgemeter.agent.base.errors import ConfigError, EdgemeterError, MeasurementError
+from edgemeter.agent.base.errors import ConfigError, EdgemeterError
 from edgemeter.agent.contract.record import RunRecord
 from edgemeter.agent.contract.record_figures import Neighbour, Together
 from edgemeter.agent.contract.suite import Case, Suite, blocks_of, groups_of
@@ -65,30 +65,24 @@ def measure(
         session.check_power(replace(suite, cases=tuple(cases)), sensors)
         context = SessionContext(suite.name, identity.device, identity.fleet, None, fingerprint.read())
         hashes = {case.model: session.sha256(case.model) for case in cases}
-        yield from _TogetherGroup(cases, context, sensors, why_no_power, on_event, keep, hashes).measure()
+        yield from _TogetherGroup(cases, hashes, context, sensors, why_no_power, on_event, keep).measure()
 
 
 @dataclass(slots=True)
 class _TogetherGroup:
-    """Cases that run together, and what came of their blocks so far.
-
-    A run beside others becomes a record at the end of its round: its slow-down is known only then.
-    """
+    """Cases that run together. A run beside others becomes a record at the end of its round: its slow-down is known only then."""
 
     cases: Sequence[Case]
+    hashes: Mapping[str, str]
     context: SessionContext
     sensors: Mapping[str, PowerSensor]
     why_no_power: str
     on_event: session.OnEvent
     keep: Callable[[RunRecord], RunRecord]
-    hashes: Mapping[str, str]
-    outcomes: dict[Block, list[object]] = field(default_factory=dict)
-    # Mean latency in ms of each run alone that counts, by member and round.
-    alone_ms: dict[tuple[int, int], float] = field(default_factory=dict)
-    # Runs beside others whose round goes on: the member, the event of their beginning, and what was measured.
-    waiting: list[tuple[int, session.RunBegins, RunRecord]] = field(default_factory=list)
-    # Which member is called so in records.
-    members: dict[Neighbour, int] = field(default_factory=dict)
+    outcomes: dict[Block, list[object]] = field(default_factory=lambda: defaultdict(list))
+    # Of the round that goes on: the mean latency in ms of each member alone, None of an invalid run, and the runs beside others.
+    alone_ms: dict[Neighbour, float | None] = field(default_factory=dict)
+    waiting: list[tuple[session.RunBegins, RunRecord]] = field(default_factory=list)
 
     def measure(self) -> Iterator[RunRecord | EdgemeterError]:
         """Measure all blocks of all rounds; one that fails again and again, or a member of which does alone, is measured no more."""
@@ -100,7 +94,7 @@ class _TogetherGroup:
         try:
             for _, blocks in groupby(order, key=itemgetter(1)):
                 for block, number in blocks:
-                    if not self._has_failed(block):
+                    if not any(has_failed(self.outcomes[part]) for part in (block, *((member,) for member in block))):
                         yield from self._measure(block, number, position, due)
                     position += len(block)
                 yield from self._end_round()
@@ -110,182 +104,136 @@ class _TogetherGroup:
             # What was measured of a round that is cut short.
             self._end_round()
 
-    def _has_failed(self, block: Block) -> bool:
-        parts: list[Block] = [block, *((member,) for member in block)]
-        return any(has_failed(self.outcomes.get(part, [])) for part in parts)
-
     def _measure(self, block: Block, number: int, position: int, due: Sequence[tuple[Case, int]]) -> Iterator[RunRecord | EdgemeterError]:
-        begins = []
+        begins, runs = [], []
         for at, member in enumerate(block, start=position):
-            neighbours = tuple(self.cases[other].label for other in block if other != member)
-            begins.append(session.RunBegins(self.cases[member], number, at, len(due), due[at:], neighbours))
+            case, neighbours = self.cases[member], tuple(self.cases[other].label for other in block if other != member)
+            begins.append(session.RunBegins(case, number, at, len(due), due[at:], neighbours))
+            runs.append(PlannedRun(case, number, case.seed + number, at, self.hashes[case.model], self.context))
         self.on_event(begins[0])
         try:
-            runs = [
-                PlannedRun(case, number, case.seed + number, position + at, self.hashes[case.model], self.context)
-                for at, case in enumerate(self.cases[member] for member in block)
-            ]
-            if len(block) == 1:
-                records = [session.measure_run(runs[0], self.sensors, self.why_no_power, self.on_event)]
-            else:
+            if len(block) > 1:
                 records = self._at_once(runs)
+                self.waiting.extend(zip(begins, records, strict=True))
+                self.outcomes[block].append(records)
+                return
+            record = self.keep(session.measure_run(runs[0], self.sensors, self.why_no_power, self.on_event))
         except EdgemeterError as error:
-            self.outcomes.setdefault(block, []).append(error)
+            self.outcomes[block].append(error)
             self.on_event(session.RunEnds(error))
             yield error
             return
-        self.outcomes.setdefault(block, []).append(records)
-        if len(block) > 1:
-            self.waiting.extend(zip(block, begins, records, strict=True))
-            return
-        if records[0].verdict.state != "invalid":
-            self.alone_ms[block[0], number] = records[0].latency.mean_ms
-        yield self._keep(records[0])
-        if (twin := self.members.setdefault(Neighbour.of(records[0].model, records[0].runtime, records[0].cpus), block[0])) != block[0]:
-            twins = " and ".join(self.cases[member].model for member in (twin, block[0]))
-            raise ConfigError(f"{twins} are one model in one setting, which records do not tell apart: give one another name or cpus")
+        self.outcomes[block].append(record)
+        self.on_event(session.RunEnds(record))
+        yield record
+        if (neighbour := Neighbour.of(record.model, record.runtime, record.cpus)) in self.alone_ms:
+            raise ConfigError(f"{runs[0].case.model} is the same model as another, in one setting: give it another name or cpus")
+        self.alone_ms[neighbour] = record.latency.mean_ms if record.verdict.state != "invalid" else None
 
     def _end_round(self) -> list[RunRecord | EdgemeterError]:
         """Keep the runs beside others that wait, each with the slow-down against its model alone in the same round."""
         waiting, self.waiting = self.waiting, []
-        outcomes = []
-        for member, begins, record in waiting:
+        alone_ms, self.alone_ms = self.alone_ms, {}
+        outcomes = list[RunRecord | EdgemeterError]()
+        for begins, record in waiting:
             self.on_event(begins)
-            alone_ms = self.alone_ms.get((member, begins.repeat))
-            ratio = record.latency.mean_ms / alone_ms if alone_ms else None
+            mean_ms = alone_ms.get(Neighbour.of(record.model, record.runtime, record.cpus))
+            ratio = record.latency.mean_ms / mean_ms if mean_ms else None
             together = record.together and msgspec.structs.replace(record.together, slow_down_ratio=ratio)
-            outcomes.append(self._keep(msgspec.structs.replace(record, together=together)))
+            try:
+                outcomes.append(self.keep(msgspec.structs.replace(record, together=together)))
+            except EdgemeterError as error:
+                outcomes.append(error)
+            self.on_event(session.RunEnds(outcomes[-1]))
         return outcomes
-
-    def _keep(self, record: RunRecord) -> RunRecord | EdgemeterError:
-        outcome: RunRecord | EdgemeterError
-        try:
-            outcome = self.keep(record)
-        except EdgemeterError as error:
-            outcome = error
-        self.on_event(session.RunEnds(outcome))
-        return outcome
 
     def _at_once(self, runs: Sequence[PlannedRun]) -> list[RunRecord]:
         """Return the records of runs at the same time; raises EdgemeterError if one of them failed."""
         idle_s = max(run.case.idle_seconds for run in runs)
         changes = {"accuracy": "never", "agreement": "never", "idle_seconds": idle_s}
         runs = [replace(run, case=msgspec.structs.replace(run.case, **changes)) for run in runs]
-        coolest = min((run.case for run in runs), key=lambda case: math.inf if case.start_below_c is None else case.start_below_c)
-        cooled = session.cool_down(coolest, self.on_event)
-        sampler = Sampler(self.sensors)
-        company = Company(len(runs), idle_s if self.sensors else 0.0, sampler.start)
-        observations = [
-            Observation({}, served=partial(session.served_here, Path(run.case.model)), neighbours=company.processes) for run in runs
-        ]
-        for observation in observations:
-            observation.inspect_before()
-        monotonic_ns = time.monotonic_ns()
+        limited = [run.case for run in runs if run.case.start_below_c is not None]
+        cooled = session.cool_down(min(limited, key=attrgetter("start_below_c"), default=runs[0].case), self.on_event)
+        company = Company(len(runs), idle_s if self.sensors else 0.0, Sampler(self.sensors))
         jobs = [msgspec.structs.replace(session.run_job(run, self.sensors), meets=True) for run in runs]
-        try:
-            measured = company.run(jobs, [self._following(*pair) for pair in enumerate(observations)])
-        finally:
-            sampler.stop()
-            for observation in observations:
-                observation.end()
-        traces = list(sampler.traces().values())
-        records = []
-        for at, (run, result, observation) in enumerate(zip(runs, measured, observations, strict=True)):
-            observation.inspect_after()
-            neighbours = tuple(
-                Neighbour.of(other.model, other.runtime, other.cpus) for number, other in enumerate(measured) if number != at
-            )
-            together = Together(neighbours=neighbours, overlap_ms=company.window.length_ns / 1e6)
-            with_company = msgspec.structs.replace(result, together=together)
-            records.append(session.record_of(run, with_company, monotonic_ns, observation, traces, self.why_no_power, cooled))
-        return records
 
-    def _following(self, at: int, observation: Observation) -> isolation.Follow:
-        def follow(event: job.Event, pid: int) -> None:
-            observation.follow(event, pid)
+        def measured(at: int) -> RunRecord:
+            served = partial(session.served_here, Path(runs[at].case.model))
+            observation = Observation({}, served=served, neighbours=company.processes)
             # A line of progress has room for one run.
-            if at == 0:
-                self.on_event(event)
+            on_event = self.on_event if at == 0 else lambda _: None
+            execute = partial(company.execute, at, jobs[at])
+            return session.observed_run(runs[at], observation, company.sampler, cooled, self.why_no_power, on_event, execute)
 
-        return follow
+        return company.run(measured)
 
 
 class Company:
-    """Runs at the same time: they meet before and after the timed part; where one fails, all end."""
+    """Runs at the same time, each in a thread and a process: they meet before and after the timed part; where one fails, all end."""
 
-    def __init__(self, runs: int, idle_s: float, begins: Callable[[], None]) -> None:
-        self.window = Window(0, 0)
-        self._idle_s, self._begins = idle_s, begins
+    def __init__(self, runs: int, idle_s: float, sampler: Sampler) -> None:
+        self.sampler = sampler
+        self._idle_s = idle_s
+        self._window = Window(0, 0)
         self._barrier = threading.Barrier(runs, action=self._agree)
-        self._lock = threading.Lock()
-        self._events: list[job.Encounter] = []
+        self._encounters: list[job.Encounter] = []
         self._pids: list[int | None] = [None] * runs
-        self._error: BaseException | None = None
+        self._members: dict[int, Neighbour] = {}
 
     def processes(self) -> set[int]:
         """Return the processes of all runs, as far as they have reported."""
         return {pid for pid in self._pids if pid is not None}
 
-    def run(self, jobs: Sequence[job.RunJob], follows: Sequence[isolation.Follow]) -> list[job.MeasuredRun]:
-        """Return what was measured of each; raises the error of the first run that fails, once all have ended."""
-        with ThreadPoolExecutor(len(jobs), thread_name_prefix="together") as pool:
-            futures = [
-                pool.submit(self._run, position, work, follow) for position, (work, follow) in enumerate(zip(jobs, follows, strict=True))
-            ]
+    def run(self, measured: Callable[[int], RunRecord]) -> list[RunRecord]:
+        """Return the record of each run; raises the error of the first that fails, once all have ended."""
+        with ThreadPoolExecutor(len(self._pids), thread_name_prefix="together") as pool:
+            futures = [pool.submit(measured, at) for at in range(len(self._pids))]
             try:
-                wait(futures, return_when=FIRST_EXCEPTION)
+                finished, _ = wait(futures, return_when=FIRST_EXCEPTION)
             finally:
                 # Ctrl-C ends them too.
-                if not all(future.done() and future.exception() is None for future in futures):
-                    self._barrier.abort()
-                    self._end([pid for pid, future in zip(self._pids, futures, strict=True) if not future.done()])
-        if isinstance(self._error, EdgemeterError):
-            raise type(self._error)(f"{self._error}; the runs at the same time do not count") from self._error
-        if self._error is not None:
-            raise self._error
+                self._barrier.abort()
+                for pid, future in zip(self._pids, futures, strict=True):
+                    if pid is not None and not future.done():
+                        with suppress(ProcessLookupError):
+                            os.kill(pid, signal.SIGKILL)
+        for error in filter(None, (future.exception() for future in finished)):
+            is_expected = isinstance(error, EdgemeterError)
+            raise type(error)(f"{error}; the runs at the same time do not count") if is_expected else error
         return [future.result() for future in futures]
 
-    def _run(self, position: int, work: job.RunJob, follow: isolation.Follow) -> job.MeasuredRun:
+    def execute(self, at: int, work: job.RunJob, follow: isolation.Follow) -> job.MeasuredRun:
+        """Measure one of the runs: all processes start once the machine was inspected for each run, and nothing is read after all ended."""
+
         def noted(event: job.Event, pid: int) -> None:
-            self._pids[position] = pid
+            self._pids[at] = pid
             if self._barrier.broken:
-                raise MeasurementError("a run at the same time failed")
+                raise threading.BrokenBarrierError
             follow(event, pid)
 
         try:
-            return isolation.run_isolated(work, noted, self._meet)
-        except BaseException as error:
-            with self._lock:
-                self._error = self._error or error
-            self._barrier.abort()
-            raise
-
-    @staticmethod
-    def _end(pids: Iterable[int | None]) -> None:
-        for pid in pids:
-            with suppress(ProcessLookupError):
-                if pid is not None:
-                    os.kill(pid, signal.SIGKILL)
-
-    def _meet(self, event: job.Encounter) -> Window:
-        with self._lock:
-            self._events.append(event)
-        try:
             self._barrier.wait()
-        except threading.BrokenBarrierError as error:
-            raise MeasurementError("a run at the same time failed") from error
-        return self.window
+            measured = isolation.run_isolated(work, noted, self._meet)
+            self._members[at] = Neighbour.of(measured.model, measured.runtime, measured.cpus)
+            self._barrier.wait()
+        finally:
+            self.sampler.stop()
+        neighbours = tuple(self._members[other] for other in sorted(self._members) if other != at)
+        return msgspec.structs.replace(measured, together=Together(neighbours=neighbours, overlap_ms=self._window.length_ns / 1e6))
+
+    def _meet(self, encounter: job.Encounter) -> Window:
+        self._encounters.append(encounter)
+        self._barrier.wait()
+        return self._window
 
     def _agree(self) -> None:
         """Set the window that all runs get, once all have come."""
-        events, self._events = self._events, []
-        ready = [event for event in events if isinstance(event, job.ReadyToBegin)]
-        timed = [event.timed for event in events if isinstance(event, job.HasEnded)]
-        if ready:
+        encounters, self._encounters = self._encounters, []
+        if timed := [encounter.timed for encounter in encounters if encounter.timed is not None]:
+            self._window = Window(max(window.start_ns for window in timed), min(window.end_ns for window in timed))
+        elif any(encounter.seconds or encounter.queries_s for encounter in encounters):
             # Beside the others each may be so many times slower.
-            seconds = max(max(event.seconds, len(ready) * event.queries_s) for event in ready)
+            seconds = max(max(encounter.seconds, len(encounters) * encounter.queries_s) for encounter in encounters)
             start_ns = time.monotonic_ns() + round((self._idle_s + LEAD_S) * 1e9)
-            self.window = Window(start_ns, start_ns + round(seconds * 1e9))
-            self._begins()
-        elif timed:
-            self.window = Window(max(window.start_ns for window in timed), min(window.end_ns for window in timed))
+            self._window = Window(start_ns, start_ns + round(seconds * 1e9))
+            self.sampler.start()

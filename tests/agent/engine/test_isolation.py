@@ -10,7 +10,7 @@ import pytest
 from edgemeter.agent import runtimes
 from edgemeter.agent.base.errors import MeasurementError
 from edgemeter.agent.energy.window import Window
-from edgemeter.agent.engine import isolation, job
+from edgemeter.agent.engine import isolation
 from tests.fixtures.plugin_site import install
 from tests.fixtures.replay_case import replay_case, write_replay
 from tests.fixtures.run_jobs import hurried, one_case, run_job
@@ -63,7 +63,7 @@ def test_a_run_that_waits_for_others_is_not_ended_meanwhile(tmp_path):
 
     def meet(event):
         timers.append([thread for thread in threading.enumerate() if isinstance(thread, threading.Timer) and not thread.finished.is_set()])
-        return event.timed if isinstance(event, job.HasEnded) else Window(0, 50_000_000)
+        return event.timed or Window(0, 50_000_000)
 
     isolation.run_isolated(run_job(case, meets=True), lambda _event, _pid: None, meet)
     assert timers == [[], [], []]

@@ -19,14 +19,14 @@ MS = 1_000_000
 
 def test_the_length_that_was_agreed_on_alone_ends_the_plan():
     """What is asked for is the least time, and what its queries would take by themselves."""
-    encounters: list[job.ReadyToBegin] = []
+    encounters: list[job.Encounter] = []
 
     def meet(event):
         encounters.append(event)
         return Window(5 * MS, 25 * MS)
 
     plan, begin_ns = meeting.agreed(TimingPlan(64, 1.0, 2 * MS, 0, pass_queries=8), single_stream_seconds, meet)
-    assert encounters == [job.ReadyToBegin(seconds=1.0, queries_s=0.128)]
+    assert encounters == [job.Encounter(seconds=1.0, queries_s=0.128)]
     assert (plan.queries, plan.seconds, plan.pass_queries, begin_ns) == (1, 0.02, 1, 5 * MS)
 
 

@@ -104,7 +104,7 @@ def test_a_machine_that_wanders_or_drifts_leaves_the_interval_as_good():
         (pair_worlds.in_step(4), 10),
     ]:
         with table_row(world.name):
-            result = pair_worlds.coverage(world, planned, 150, stops=False)
+            result = pair_worlds.coverage(world, planned, 150)
             assert result.covered >= 0.9
             assert result.differs <= 0.03
 

@@ -201,8 +201,8 @@ def test_two_files_of_one_content_and_name_are_refused(tmp_path):
     (copy / "a.replay.json").write_bytes((tmp_path / "a.replay.json").read_bytes())
     outcomes = measure(suite(tmp_path, case, case.replace("a.replay", "copy/a.replay"), repeats=2))
     assert [type(outcome) for outcome in outcomes] == [RunRecord, RunRecord, ConfigError]
-    text = f"{tmp_path}/a.replay.json and {copy}/a.replay.json are one model in one setting"
-    assert str(outcomes[2]) == f"{text}, which records do not tell apart: give one another name or cpus"
+    text = f"{copy}/a.replay.json is the same model as another, in one setting: give it another name or cpus"
+    assert str(outcomes[2]) == text
     named = suite(tmp_path, case, f'{case.replace("a.replay", "copy/a.replay")}\nname = "second"')
     assert [type(outcome) for outcome in measure(named)] == [RunRecord] * 4
 

@@ -118,13 +118,6 @@ def test_an_event_that_falls_apart_loses_no_finding(file):
     assert sorted(alert.firing.subject for alert in lifecycle.read_alerts(file)) == ["a", "b"]
 
 
-def test_a_dry_run_writes_nothing(file):
-    """It prints what would happen, again and again."""
-    assert events(file, firing(), is_dry=True) == ["opened"]
-    assert events(file, firing(), is_dry=True) == ["opened"]
-    assert lifecycle.read_alerts(file, with_closed=True) == []
-
-
 def test_an_alert_that_is_not_there_is_named(file):
     """The error of a dismissal names the number that no alert has."""
     with pytest.raises(ConfigError, match="no alert 7"):

@@ -8,7 +8,6 @@ from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.ledger.sqlite_ledger import SqliteLedger
 from edgemeter.collector.cli import alerts as alerts_commands
 from edgemeter.collector.cli.alerts import alerts
-from edgemeter.collector.cli.trend import units
 from tests.fixtures.comparison_factory import document
 from tests.fixtures.listeners import http_listener
 from tests.fixtures.series_factory import DAY_NS, FIRST_DAY, make_days, noisy
@@ -49,17 +48,6 @@ def test_an_alert_goes_its_way_on_the_command_line(store):
     assert "moved" in run("list", "--all", "--ledger", store, "--json").stdout
     assert "confirmed step" in run("health", "--ledger", store).stdout
     assert "dismissed" in run("list", "--all", "--ledger", store).stdout
-
-
-def test_acknowledging_closes_at_the_next_check(store):
-    """A new level begins; the alert is over and confirmed."""
-    run("check", "--ledger", store)
-    numbers = [alert["number"] for alert in json.loads(run("list", "--ledger", store, "--json").stdout)["alerts"]]
-    for number in numbers:
-        assert "a new level begins" in run("acknowledge", str(number), "--reason", "new supply", "--ledger", store).stderr
-    report = json.loads(run("check", "--ledger", store, "--json").stdout)
-    assert {change["event"] for change in report["changes"]} == {"closed"}
-    assert {change["alert"]["outcome"] for change in report["changes"]} == {"confirmed"}
 
 
 def test_a_dry_run_names_where_it_would_send(store, tmp_path):
@@ -134,13 +122,6 @@ def test_a_dry_run_writes_nothing(tmp_path, monkeypatch):
     before = {file.name: file.read_bytes() for file in tmp_path.iterdir()}
     assert run("check", "--ledger", str(path), "--dry-run").exit_code == 0
     assert {file.name: file.read_bytes() for file in tmp_path.iterdir()} == before
-
-
-def test_few_boards_of_a_type_are_not_judged(store):
-    """In words, and in JSON."""
-    assert "1 board, too few to judge" in run("--ledger", store, "--figure", "energy", command=units).stdout
-    (board_type,) = json.loads(run("--ledger", store, "--figure", "energy", "--json", command=units).stdout)["board_types"]
-    assert (board_type["boards"], board_type["odd"]) == (1, [])
 
 
 def test_nothing_to_list_is_reported_without_an_empty_table(store):

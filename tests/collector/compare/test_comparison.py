@@ -223,13 +223,6 @@ def test_a_case_without_energy_states_why():
     assert device_row(compare_runs(*runs, make_reference())).case.energy_reason == "no sensor; the meter fell silent"
 
 
-def test_another_power_mode_is_another_case():
-    """A board in 15 W and in MAXN is not one machine."""
-    modes = [make_run(environment=make_environment(power_mode=mode)) for mode in ("15W", "MAXN")]
-    rows = [row for row in compare_runs(*modes, make_reference()).rows if not row.is_reference]
-    assert {row.case.key.power_mode for row in rows} == {"15W", "MAXN"}
-
-
 def test_runs_under_different_governors_are_marked_as_mixed():
     """They are merged, since the case is the same, and the reader is shown that."""
     mixed = [make_run(environment=make_environment(governor=governor)) for governor in ("performance", "ondemand")]
@@ -295,14 +288,6 @@ def test_what_was_replayed_stands_beside_its_like_only():
     row = device_row(compare_runs(make_run(provenance=replayed), make_reference(provenance=replayed)))
     assert "replayed" in row.marks
     assert row.ratios.values.get("energy") == 1.0
-
-
-def test_replayed_energy_has_a_mark_and_no_ratio_to_a_measured_one():
-    """A real run whose power was played back says so, and its energy is not held against a measured one."""
-    row = device_row(compare_runs(make_run(provenance={"latency": "measured", "energy": "replayed"}), make_reference()))
-    assert {"replayed energy", "other energy scope"} <= set(row.marks)
-    assert row.case.energy is not None
-    assert row.ratios.values.get("energy") is None
 
 
 def test_accuracies_of_two_protocols_are_not_compared():

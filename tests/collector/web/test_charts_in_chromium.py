@@ -2,7 +2,6 @@
 
 import csv
 import io
-import json
 import time
 
 import pytest
@@ -105,13 +104,6 @@ def test_an_event_on_many_boards_is_one_chart_for_each_figure(tab, width, dark):
     assert page.complaints() == []
 
 
-def test_no_link_is_hidden_within_a_picture(tab):
-    """What has the role of a picture holds nothing that takes the keyboard."""
-    page = tab("trend?device=simulated-pi5-01")
-    assert page.run("document.querySelectorAll('[role=img] a, [role=img] [tabindex], [role=img] button').length") == 0
-    assert page.run("[...document.querySelectorAll('[role=img]')].every(one => one.getAttribute('aria-label').length > 10)")
-
-
 def test_the_wheel_with_control_zooms_and_without_scrolls_the_page(tab):
     """A page full of charts can still be scrolled."""
     page = tab("trend?device=simulated-pi5-01")
@@ -147,19 +139,6 @@ def test_a_drag_moves_a_chart_of_amounts(tab):
     before = page.run(DOMAIN)
     page.drag((x + width * 0.6, top + height * 0.4), (x + width * 0.75, top + height * 0.4))
     page.until(f"{DOMAIN}[0] < {before[0]}")
-
-
-def test_a_legend_hides_a_series_and_brings_it_back(tab):
-    """The marks and the line of the series go; the button says so to a screen reader."""
-    page = tab("compare")
-    marks = f"{PLOT}.querySelectorAll('.mark-symbol path').length"
-    key = f"{LEGEND}.querySelector('button')"
-    before = page.run(marks)
-    page.click(key)
-    page.until(f"{marks} < {before}")
-    assert page.run(f"{key}.getAttribute('aria-pressed')") == "false"
-    page.click(key)
-    page.until(f"{marks} === {before}")
 
 
 def test_zoom_and_hidden_series_are_in_the_permalink(tab):
@@ -365,30 +344,6 @@ def test_a_chart_is_worked_by_the_keyboard_from_its_legend_to_its_tools(tab):
     assert page.run(f"{LEGEND}.querySelectorAll('[aria-pressed=false]').length") == 1
     assert page.run(f"{FIRST}.querySelectorAll('.behind tbody tr').length") > 0
     assert page.complaints() == []
-
-
-def test_the_json_of_a_view_holds_the_brushed_period_only(tab):
-    """As the CSV does: the same rows, by name."""
-    page = tab("trend?device=simulated-pi5-01")
-    link = "document.querySelector('.exports a[href*=json]').getAttribute('href')"
-    answer = f"fetch({link}).then((answer) => answer.text())"
-    rows = next(iter(json.loads(page.run(answer))["tables"].values()))
-    times = sorted(row["started_at_ns"] // 10**6 for row in rows)
-    first, last = times[len(times) // 3], times[len(times) // 2]
-    page.run(f"setPeriod([{first}, {last}])")
-    assert f"between={first}%2C{last}" in page.run(link)
-    times_ms = [row["started_at_ns"] // 10**6 for row in next(iter(json.loads(page.run(answer))["tables"].values()))]
-    assert sorted(times_ms) == [at for at in times if first <= at <= last]
-    assert 0 < len(times_ms) < len(rows)
-
-
-def test_dark_and_light_need_no_second_drawing(tab):
-    """The marks take the style sheet's colours."""
-    page = tab("compare")
-    colour = f"getComputedStyle({PLOT}.querySelector('.mark-symbol path')).stroke"
-    before = page.run(colour)
-    page.run("document.querySelector('.theme').click()")
-    assert page.run(colour) != before
 
 
 @pytest.mark.parametrize("address", VIEWS)

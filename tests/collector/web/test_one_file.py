@@ -251,14 +251,6 @@ def test_energies_of_different_scopes_are_drawn_apart_and_the_page_states_why():
     assert "Energies are of different scopes or provenance (board-input; wall-ac)" in page.text
 
 
-def test_a_replayed_energy_is_not_on_the_axis_of_a_measured_one():
-    """Same scope, but played back: a chart of its own, which says so."""
-    replayed = make_run(id="r1", device="pi-2", provenance={"latency": "measured", "energy": "replayed"})
-    page = Page(first_of(make_run(), replayed, make_reference()))
-    titles = [_title(attributes) for attributes in page.all("div") if "Energy" in attributes.get("aria-label", "")]
-    assert sorted(title.rpartition("board-input")[2] for title in titles) == ["", ", replayed"]
-
-
 def _title(attributes):
     return attributes["aria-label"].partition(": Up and left")[0]
 

@@ -234,16 +234,6 @@ def test_the_page_of_a_run_shows_no_field_names():
         assert name not in visible, name
 
 
-def test_the_model_page_does_not_call_many_runs_one():
-    """Its figures are over all runs of a case, though it holds only the newest: `one run` would be untrue."""
-    runs = [make_run(id=f"run-{number}", p50_ms=10 + number / 10) for number in range(5)]
-    with served((*runs, make_reference())) as server:
-        text = ask(server, "/model?model=tiny-detector")[2].decode()
-    assert "<b>one run</b> (1 case)" in text
-    # The reference's raw samples are read too, though only a device may be picked.
-    assert "came without raw samples" not in text
-
-
 def test_a_device_is_never_compared_with_itself():
     """In the role of a reference and as a device it is still one machine, and another back-end is no like case."""
     board = make_environment(board="Raspberry Pi 5")
