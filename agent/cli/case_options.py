@@ -19,7 +19,7 @@ _Type: TypeAlias = "click.ParamType[Any]"
 # What a case of a command may set. `--together` is a flag of the command, and no name of a group.
 CASE_KEYS = tuple(key for key in Settings.__struct_fields__ if key not in {"model", "seconds", "queries", "idle_seconds", "together"})
 # Keys that only a suite sets: whoever needs them writes one.
-SUITE_ONLY = {"cool_down_limit_s", "gpu_max_hz", "memory_max_hz", "accuracy", "agreement", "reference_accuracy", "gate"}
+SUITE_ONLY = {"cool_down_limit_s", "cpu_max_hz", "gpu_max_hz", "memory_max_hz", "accuracy", "agreement", "reference_accuracy", "gate"}
 CASE_OPTIONS = tuple(key for key in CASE_KEYS if key not in SUITE_ONLY)
 MODEL_OPTIONS = ("data", "annotations", "reader", "runtime", "backend", "threads")
 # Where models are measured in turn; a suite of one case for each sets the rest.
