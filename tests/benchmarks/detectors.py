@@ -146,8 +146,8 @@ def rows() -> Iterator[tuple[str, Figures, Figures, Figures]]:
 
 def comparisons() -> Iterator[Comparison]:
     """Yield our AP beside pycocotools', which are no times and judged by a test."""
-    for name, (ours, *_), (peer, *_), _ in rows():
-        yield Comparison(name, "AP", ours, "pycocotools", peer, None, None, this_machine(), None)
+    for name, (our_ap, *_), (peer_ap, *_), _ in rows():
+        yield Comparison(name, "AP", our_ap, "pycocotools", peer_ap, None, None, this_machine(), None)
 
 
 def main() -> None:
