@@ -87,10 +87,6 @@ def of_task(task, path, *, gain=1.0, noise=0.0):
         nodes = [("Sub", ["grey", "half"], "bright", {}), ("Add", ["bright", "noise"], "spot", {}), ("Neg", ["bright"], "ground", {})]
         nodes.append(("Concat", ["ground", "spot"], "out", {"axis": 1}))
         return write(path, CARD.format(task=task, family="scores", classes=2), [*steps, *nodes], constants, [1, 2, 16, 16])
-    if task == "depth":
-        constants |= {"far": np.float32(4)}
-        nodes = [("Add", ["grey", "far"], "deep", {}), ("Add", ["deep", "noise"], "out", {})]
-        return write(path, CARD.format(task=task, family="depth", classes=1), [*steps, *nodes], constants, [1, 1, 16, 16])
     # Eight cells with one box, where the spot is bright.
     box = np.repeat(np.float32([[[8], [8], [10], [10]]]), 8, axis=2)
     constants |= {"axes": np.int64([2, 3]), "box": box, "shape": np.int64([1, 1, 8]), "none": np.float32(0.2)}
@@ -114,7 +110,7 @@ def verdict(first, other, data, folder, precision="int8"):
 
 # Three of twenty spots are bright.
 LEVELS = [70] * 17 + [250] * 3
-TASKS = ("classification", "semantic-segmentation", "depth", "detection")
+TASKS = ("classification", "semantic-segmentation", "detection")
 
 
 @pytest.mark.parametrize("task", TASKS)
