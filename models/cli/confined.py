@@ -8,9 +8,10 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import click
+from click.core import ParameterSource
 
 from edgemeter.agent.base.errors import ConfigError
-from edgemeter.agent.base.progress import is_quiet, note
+from edgemeter.agent.base.progress import note
 from edgemeter.agent.sandbox.confine import sandbox
 from edgemeter.agent.sandbox.policy import SandboxGrant, is_narrow, started
 
@@ -74,11 +75,13 @@ def _words(context: click.Context, source: Path) -> Iterator[str]:
     """Yield the command line of this command as it was understood: files that were named by the catalogue by their path."""
     yield from context.command_path.split()[1:]
     yield str(source)
-    if is_quiet():
-        yield "--quiet"
     for option in context.command.params:
-        if isinstance(option, click.Option) and not option.is_flag and option.name is not None:
+        if isinstance(option, click.Option) and option.name is not None:
             value = context.params.get(option.name)
+            if option.is_flag:
+                if context.get_parameter_source(option.name) is ParameterSource.COMMANDLINE:
+                    yield option.opts[0]
+                continue
             items = list(value or ()) if option.multiple else [] if value is None else [value]
             for item in items:
                 yield from (option.opts[0], str(item))
