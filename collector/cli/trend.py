@@ -11,7 +11,7 @@ import msgspec
 from edgemeter.agent.base.command_group import CommandGroup, Sections
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.base.figures import count, printable
-from edgemeter.agent.base.options import format_option
+from edgemeter.agent.base.options import format_option, rows_json_option
 from edgemeter.agent.base.progress import Tell, progress_bar
 from edgemeter.agent.base.suggestions import near
 from edgemeter.agent.base.tables import Format, console_for, print_data
@@ -181,7 +181,7 @@ def annotate(
 @store_option
 @_metrics_option
 @only_options("fleet", "board", "model")
-@format_option('Print {"board_types": [...]}.')
+@rows_json_option('Print {"board_types": [...]}.')
 def units(
     stores: tuple[str, ...], metrics: tuple[str, ...], fleet: str | None, board: str | None, model: str | None, *, form: Format | None
 ) -> None:

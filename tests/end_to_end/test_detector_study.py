@@ -94,10 +94,8 @@ def test_a_cell_is_measured_over_http_with_the_meter_of_the_study(home):
 def test_the_row_of_the_users_own_copy_is_kept_in_our_units(home):
     """A CSV file with our header: 0.5 mWh above the base are 1.8 J."""
     (home / "study.csv").write_text(OWN_COPY)
-    added = edgemeter("models", "references", "add", "study.csv", "--shelf", home / "shelf", cwd=home)
+    added = edgemeter("references", "add", "study.csv", "--shelf", home / "shelf", cwd=home)
     assert added.returncode == 0, added.stderr
-    listed = edgemeter(
-        "models", "references", "list", "--kind", "published", "--shelf", home / "shelf", "--model", MODEL, "--json", cwd=home
-    )
+    listed = edgemeter("references", "list", "--kind", "published", "--shelf", home / "shelf", "--model", MODEL, "--json", cwd=home)
     (row,) = json.loads(listed.stdout)["published"]["rows"]
     assert (row["canonical_value"], row["canonical_unit"]) == (pytest.approx(1800), "mJ")

@@ -130,6 +130,8 @@ def test_energy_without_a_sensor_is_reported_missing():
         pytest.fail("the block ran")
 
 
+@pytest.mark.slow
+@pytest.mark.alone
 def test_energy_names_joules_bounds_and_sensor(tmp_path, monkeypatch):
     """A second at a steady 2 W, with a fifth of idle around: about 2 J, by the sensor of the configuration."""
     monkeypatch.setattr(sensor_run, "SHORTEST_S", 0.5)

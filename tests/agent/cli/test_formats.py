@@ -33,7 +33,6 @@ LINES = {
     "runs": "",
     "compare": "--reference server-1 --ledger runs.json",
     "trend": "",
-    "trend units": "",
     "trend annotate": "--list",
     "references list": "",
     "references judge": "",

@@ -82,6 +82,7 @@ TOKEN_COLUMNS = (
 
 
 @pytest.mark.slow
+@pytest.mark.alone
 def test_a_real_run_of_a_language_model_is_in_every_format_unasked(tmp_path):
     """Rates, times and joules by the token are usual columns of CSV, Parquet and a notebook, with their units."""
     run = measured(tmp_path)
