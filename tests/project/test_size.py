@@ -67,7 +67,7 @@ LINES = {
     "collector/web": 4498,
     "models": 1,
     "models/catalogue": 527,
-    "models/cli": 1013,
+    "models/cli": 1016,
     "models/convert": 2836,
     "models/fetch": 691,
     "provisioning": 1,
@@ -86,7 +86,7 @@ LINES = {
     "provisioning/release": 1383,
     "provisioning/serve": 393,
     "provisioning/update": 1017,
-    "tests": 105243,
+    "tests": 105241,
 }
 # A room may have so many lines fewer before its number is lowered.
 SLACK = 40
