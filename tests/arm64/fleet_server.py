@@ -59,27 +59,27 @@ def served(folder: Path, host: str = HOST) -> Iterator[FleetServer]:
     server = FleetServer(folder / "fleet", f"mqtts://{LOOPBACK}:{port}")
     names = ("--broker", host, "--broker-name", LOOPBACK, "--port", str(port), "--enrol-port", str(enrol_port))
     server.command("init", "--fleet", "lab", *names)
-    tls = (
-        ("ca_file", server.folder / "ca.crt"),
-        ("certificate_file", server.folder / "collector.crt"),
-        ("key_file", server.folder / "collector.key"),
-    )
-    files = [part for name, path in tls for part in (f"--broker-{name.replace('_', '-')}", str(path))]
+    tls = {
+        "EDGEMETER_MQTT_CA_FILE": str(server.folder / "ca.crt"),
+        "EDGEMETER_MQTT_CERTIFICATE_FILE": str(server.folder / "collector.crt"),
+        "EDGEMETER_MQTT_KEY_FILE": str(server.folder / "collector.key"),
+    }
     with contextlib.ExitStack() as stack:
         start = _starter(stack, folder, server)
         start("mosquitto", ["mosquitto", "-c", str(server.folder / "broker/mosquitto.conf")])
         start(
             "collector",
-            [*EDGEMETER, "collector", "up", "--broker", server.broker, *files, "--ledger", str(server.ledger)],
+            [*EDGEMETER, "collector", "up", "--broker", server.broker, "--ledger", str(server.ledger)],
             "receiving from",
+            **tls,
         )
         start("serve", [*EDGEMETER, "fleet", "serve", "--broker", server.broker], "serving the fleet")
         yield server
 
 
 def _starter(stack: contextlib.ExitStack, folder: Path, server: FleetServer) -> Callable[..., None]:
-    def start(name: str, command: list[str], says: str = "") -> None:
-        environment = {**os.environ, "EDGEMETER_FLEET_FOLDER": str(server.folder)}
+    def start(name: str, command: list[str], says: str = "", **variables: str) -> None:
+        environment = {**os.environ, "EDGEMETER_FLEET_FOLDER": str(server.folder), **variables}
         log = stack.enter_context((folder / f"{name}.log").open("wb"))
         process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=environment)
         stack.callback(process.wait)
