@@ -20,7 +20,7 @@ from pathlib import Path
 
 import msgspec
 
-from edgemeter.agent.base.errors import ConfigError, EdgemeterError
+from edgemeter.agent.base.errors import ConfigError, EdgemeterError, UnavailableError
 from edgemeter.agent.contract.record import RunRecord
 from edgemeter.agent.contract.record_figures import Neighbour, Together
 from edgemeter.agent.contract.suite import Case, Suite, blocks_of, groups_of
@@ -28,6 +28,8 @@ from edgemeter.agent.energy.sampler import Sampler
 from edgemeter.agent.energy.window import Window
 from edgemeter.agent.engine import isolation, job
 from edgemeter.agent.machine import fingerprint
+from edgemeter.agent.machine.load import read_memory
+from edgemeter.agent.machine.machine import THIS_MACHINE, Machine
 from edgemeter.agent.power import PowerSensor
 from edgemeter.agent.session import session
 from edgemeter.agent.session.hopeless import by_reason, has_failed
@@ -82,6 +84,8 @@ class _TogetherGroup:
     outcomes: dict[Block, list[object]] = field(default_factory=lambda: defaultdict(list))
     # Of the round that goes on: the mean latency in ms of each member alone, None of an invalid run, and the runs beside others.
     alone_ms: dict[Neighbour, float | None] = field(default_factory=dict)
+    # What each member took of the memory when it ran alone.
+    peak_mb: dict[int, float] = field(default_factory=dict)
     waiting: list[tuple[session.RunBegins, RunRecord]] = field(default_factory=list)
 
     def measure(self) -> Iterator[RunRecord | EdgemeterError]:
@@ -113,6 +117,7 @@ class _TogetherGroup:
         self.on_event(begins[0])
         try:
             if len(block) > 1:
+                check_memory({self.cases[member].label: self.peak_mb.get(member, 0.0) for member in block})
                 records = self._at_once(runs)
                 self.waiting.extend(zip(begins, records, strict=True))
                 self.outcomes[block].append(records)
@@ -124,6 +129,7 @@ class _TogetherGroup:
             yield error
             return
         self.outcomes[block].append(record)
+        self.peak_mb[block[0]] = record.memory.peak_mb or 0.0
         self.on_event(session.RunEnds(record))
         yield record
         if (neighbour := Neighbour.of(record.model, record.runtime, record.cpus)) in self.alone_ms:
@@ -166,6 +172,16 @@ class _TogetherGroup:
             return session.observed_run(runs[at], observation, company.sampler, cooled, self.why_no_power, on_event, execute)
 
         return company.run(measured)
+
+
+def check_memory(peaks_mb: Mapping[str, float], machine: Machine = THIS_MACHINE) -> None:
+    """Raise UnavailableError if models that had these peaks alone, by their names, do not fit into the memory at once."""
+    needed_mb, free_mb = sum(peaks_mb.values()), read_memory(machine).available_mb
+    if free_mb is not None and needed_mb > free_mb:
+        parts = ", ".join(f"{name} {peak_mb:,.0f} MB" for name, peak_mb in peaks_mb.items())
+        raise UnavailableError(
+            f"not enough memory to run them together: {parts}, {free_mb:,.0f} MB are available: end other programs, or use smaller models"
+        )
 
 
 class Company:

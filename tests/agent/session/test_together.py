@@ -16,6 +16,7 @@ from edgemeter.agent.contract import suite as contract_suite
 from edgemeter.agent.contract.record import RunRecord
 from edgemeter.agent.contract.together_matrix import rows_of
 from edgemeter.agent.engine import job
+from edgemeter.agent.machine.machine import Machine
 from edgemeter.agent.session import session, together
 from tests.fixtures.command import edgemeter
 from tests.fixtures.replay_case import write_replay
@@ -244,3 +245,12 @@ def test_the_command_prints_the_matrix_and_keeps_the_runs(tmp_path):
     completed_show = edgemeter("runs", "show", document["runs"][2]["id"], env=environment, cwd=tmp_path)
     assert "beside b.replay" in completed_show.stdout
     assert "together: a.replay beside b.replay (replay 1T): mean" in completed_show.stdout.replace("\n", " ")
+
+
+def test_models_that_do_not_fit_into_the_memory_are_one_line(tmp_path):
+    """What they took alone is compared with what is available now."""
+    (tmp_path / "proc").mkdir()
+    (tmp_path / "proc/meminfo").write_text("MemTotal: 1000000 kB\nMemAvailable: 500000 kB\n")
+    together.check_memory({"a": 200.0, "b": 300.0}, Machine(tmp_path))
+    with pytest.raises(UnavailableError, match="not enough memory to run them together: a 300 MB, b 300 MB, 512 MB are available"):
+        together.check_memory({"a": 300.0, "b": 300.0}, Machine(tmp_path))
