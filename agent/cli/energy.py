@@ -151,7 +151,7 @@ def _print_log(path: Path, options: Mapping[str, Any]) -> None:
     interval = f"{logged.energy_j:.4g} J ({logged.low_j:.4g} to {logged.high_j:.4g})"
     click.echo(f"{logged.source}: {interval}, mean {logged.mean_power_w:.4g} W, {logged.readings} readings")
     click.echo(f"coverage {logged.coverage_ratio:.3g} of {logged.window_s:.4g} s; the energy is that of what is covered")
-    note("the interval: whatever the power did between its readings without leaving them, and the log's digits; not the meter's own error")
+    click.echo(f"the interval: {logged.interval}")
 
 
 def _run(command: tuple[str, ...], repeats: int) -> int:

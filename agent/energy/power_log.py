@@ -29,6 +29,8 @@ CLOCK = re.compile(r"(\d\d):(\d\d)(?::(\d\d(?:\.\d+)?))?")
 NUMBER = re.compile(r"([+-]?\d+(?:[.,](\d+))?(?:[eE][+-]?\d+)?)\s*([A-Za-zµ]*)")
 SECONDS = {"s": 1.0, "seconds": 1.0, "ms": 1e-3, "milliseconds": 1e-3, "us": 1e-6, "µs": 1e-6, "ns": 1e-9}
 WATTS = {"w": 1.0, "watts": 1.0, "mw": 1e-3, "milliwatts": 1e-3, "uw": 1e-6, "µw": 1e-6, "kw": 1e3}
+# A unit that ends a column's name and is none of power: one without a unit is taken as W.
+OTHER_UNIT = re.compile(r"(?:[\[(]\s*|_)(?:[mk]?(?:a|v|j|wh)|%)\s*[\])]?$", re.IGNORECASE)
 # A rail of tegrastats, `NAME now/mean`, in mW; what is in brackets behind a memory is none.
 RAIL = re.compile(r"(?<![@\w])(?P<name>[A-Z][A-Z0-9_]*) (?P<now>-?\d+)(?:mW)?/-?\d+(?:mW)?(?:/-?\d+(?:mW)?)?(?![\w(.])")
 MEMORY = re.compile(r"\bI?(?:RAM|SWAP) \d+/\d+\s?[kMG]?B")
@@ -57,7 +59,10 @@ class PowerLog:
 
 @dataclass(frozen=True, slots=True)
 class LoggedEnergy:
-    """Energy, J, with the interval that holds it, and mean power of the covered time; `coverage_ratio` is its share of the window."""
+    """Energy, J, with the interval that holds it, and mean power of the covered time; `coverage_ratio` is its share of the window.
+
+    `interval` says what the interval is of, and what is not in it.
+    """
 
     source: str
     energy_j: float
@@ -67,6 +72,7 @@ class LoggedEnergy:
     window_s: float
     coverage_ratio: float
     readings: int
+    interval: str = "whatever the power did between its readings without leaving them, and the log's digits; not the meter's own error"
 
 
 def parse_moment(text: str, unit_s: float | None = None) -> Moment | None:
@@ -149,6 +155,8 @@ def _read_csv(path: str, lines: Sequence[str], time_column: str | None, power_co
         raise ConfigError(f"{path!r} begins with {begins!r}: name its columns by --time-column and --power-column")
     device_at = None if power_column else next((at for name in DEVICES if (at := _column(names, name)) is not None), None)
     log = PowerLog(names[power_at])
+    if OTHER_UNIT.search(names[power_at]):
+        raise ConfigError(f"column {names[power_at]!r} of {path!r} is no power by its unit: name one in W, mW, uW or kW (--power-column)")
     for cells in rows:
         time, power_text, device = ([*cells, *names][at].strip() for at in (time_at, power_at, device_at or 0))
         power, moment = NUMBER.fullmatch(power_text), parse_moment(time, _unit(names[time_at], SECONDS))

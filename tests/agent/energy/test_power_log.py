@@ -121,6 +121,7 @@ def test_a_window_is_named_as_the_log_stamps_or_by_the_clock_of_its_first_day(lo
     backwards=(("t,p", "5,2", "6,2", "4,2"), None, "go backwards, by 2 s"),
     two_forms=(("t,p", "5,2", "2026-05-22 10:00:00,2"), None, "numbers and dates without a zone as stamps"),
     no_power=(("t,p", "0,[N/A]", "1,[N/A]"), None, "no line of .* has a time and a power of p"),
+    other_unit=(("t,p [mA]", "0,5", "1,5"), None, "is no power by its unit"),
     no_column=(("t,volts", "0,5", "1,5"), None, "begins with 't,volts': name its columns"),
     no_table=(("t,p", f"0,{'9' * 200_000}"), None, "cannot read the log .*field larger"),
     empty=((), None, "begins with '': name its columns"),
