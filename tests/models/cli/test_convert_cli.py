@@ -4,7 +4,9 @@ import json
 import os
 import subprocess
 import sys
+from contextlib import nullcontext
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 from click.testing import CliRunner
@@ -12,6 +14,7 @@ from click.testing import CliRunner
 from edgemeter.agent.base.errors import ConfigError, EdgemeterError
 from edgemeter.agent.contract import model_file
 from edgemeter.models.catalogue.shipped_models import SHIPPED_FOLDER
+from edgemeter.models.cli import confined
 from edgemeter.models.cli.convert import convert
 from tests.fixtures import lesser_kernel
 from tests.fixtures.rows import table_row
@@ -27,6 +30,19 @@ def invoke(*arguments):
 def test_a_format_is_asked_for():
     """Usage, not a default that writes fourteen files."""
     assert invoke("model.onnx").exit_code == 2
+
+
+def test_the_command_in_the_sandbox_has_every_word_and_flag(tmp_path, monkeypatch):
+    """A flag that got lost on the way would print a table where JSON was asked for."""
+    started = []
+    monkeypatch.setattr(
+        confined, "confined", lambda words, *_, **__: started.append(words) or nullcontext(Mock(**{"wait.return_value": 0}))
+    )
+    source = SHIPPED_FOLDER / "edgemeter-shapes_fp32.onnx"
+    words = [str(source), "--to", "onnx-fp16", "--exclude", "head", "--output", str(tmp_path / "out"), "--trusted", "--json"]
+    CliRunner().invoke(convert, words, obj="process", catch_exceptions=False)
+    (inner,) = started
+    assert {"--to", "onnx-fp16", "--exclude", "head", "--trusted", "--json", str(source)} <= {*inner}
 
 
 def test_annotations_need_their_pictures():
