@@ -1,12 +1,11 @@
 # make demo      everything set up, the shipped models measured, delivered, compared, reported
 # make check     format, lint, types and the fast tests, in 4 minutes on two cores: green before every commit
-# make test      the tests that this machine can run, but not the long ones, in 10 minutes on two cores, 25 on busy ones (ARGS='tests/collector -x' for pytest; SET='slow' by marks)
+# make test      the tests that this machine can run, but not the long ones, in 10 minutes on two busy cores (ARGS='tests/collector -x' for pytest; SET='slow' by marks)
 # make test-all  before a release: `make test`, then what is slow by nature: kill loops, chaos, every extra alone, conversions, simulations of a thousand
 #                draws, models and pictures made from nothing, what needs a quiet machine, emulated arm64 boards
 # make chaos     1,000 faults while 1,000,000 records are delivered (an hour); chaos-short: 40 faults; cluster: three brokers, one dies;
 #                with ARGS='--ledger postgresql' three collectors share one: 300 faults while 300,000 records are delivered
-# make fleet     1,000 replay devices take a job, a campaign and an update, while broker, service and collector are killed;
-#                with ARGS='--boards 10000 --registry postgresql' also the database, and of two services the active one is killed or frozen
+# make fleet     1,000 replay devices take a job, a campaign and an update, while broker, service and collector are killed (ARGS='--boards 10000')
 # make arm64     the agent on emulated arm64 boards: installed, enrolled, first boot, power cuts (before a release; needs qemu; two hours);
 #                arm64-short: a release installs under qemu-user and measures, in 3 minutes of one core
 # make fuzz      10,000,000 mutated messages through what reads them

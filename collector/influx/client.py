@@ -49,7 +49,7 @@ def influx_error(config: InfluxConfig, status: int | None, body: Any, reason: st
     if status in {400, 413, 422}:
         return PointsRejectedError(text)
     if status in {401, 403}:
-        remedy = f"give one with that permission ({TOKEN_VARIABLES[0]} or --influx-token-file)"
+        remedy = f"give one with that permission ({TOKEN_VARIABLES[0]})"
         return ConfigError(f"InfluxDB at {where} does not accept the token ({message}): {remedy}")
     if status == 404:
         if config.database is not None:

@@ -72,7 +72,7 @@ def parse_influx(url: str, *, token_file: Path | None = None, environ: Mapping[s
     if "rp" in in_url:
         raise ConfigError(f"InfluxDB URL {url!r}: a retention policy (rp) belongs to InfluxDB 1 and needs db")
     if not token:
-        raise ConfigError(f"no InfluxDB token: set {TOKEN_VARIABLES[0]}, or give --influx-token-file")
+        raise ConfigError(f"no InfluxDB token: set {TOKEN_VARIABLES[0]}")
     return InfluxConfig(
         url=base,
         token=token,
