@@ -168,10 +168,14 @@ class GainSensor(PowerSensor):
         self._sensor, self._gain, self._gain_u = sensor, gain, gain_u
 
     def describe(self) -> Description:
-        """Return the sensor's description, with the steps multiplied too; without a `gain_u` the gain's uncertainty stays the driver's."""
+        """Return the sensor's description: its id names the gain, and the steps are multiplied too.
+
+        Without a `gain_u` the gain's uncertainty stays the driver's.
+        """
         description = self._sensor.describe()
         return replace(
             description,
+            id=description.id if self._gain == 1 else f"{description.id}*{self._gain:g}",
             gain_u_ratio=description.gain_u_ratio if self._gain_u is None else self._gain_u,
             resolution_w=self._multiplied(description.resolution_w),
             resolution_mj=self._multiplied(description.resolution_mj),

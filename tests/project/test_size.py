@@ -30,7 +30,7 @@ LINES = {
     "agent/ledger": 1813,
     "agent/machine": 1535,
     "agent/operating": 1063,
-    "agent/power": 3449,
+    "agent/power": 3453,
     "agent/profile": 564,
     "agent/quality": 287,
     "agent/recognition": 1140,
@@ -86,7 +86,7 @@ LINES = {
     "provisioning/release": 1383,
     "provisioning/serve": 393,
     "provisioning/update": 1017,
-    "tests": 105268,
+    "tests": 105272,
 }
 # A room may have so many lines fewer before its number is lowered.
 SLACK = 40

@@ -109,6 +109,10 @@ def test_a_gain_multiplies_what_is_shown_and_its_steps_and_no_rail():
     assert sensor.read() == Reading(5, power_w=pytest.approx(2.2), energy_mj=pytest.approx(110.0), rails=(Rail("VDD", 2.0),))
     description = sensor.describe()
     assert (description.gain_u_ratio, description.resolution_w, description.offset_u_w) == (0.05, pytest.approx(0.11), None)
+    # A record whose figures were multiplied says so wherever it names the sensor.
+    assert description.id == f"{PlayedSensor(reading).describe().id}*1.1"
+    # A record whose figures were multiplied says so wherever it names the sensor.
+    assert description.id == f"{PlayedSensor(reading).describe().id}*1.1"
 
 
 @pytest.fixture
