@@ -1,8 +1,9 @@
 # make demo      everything set up, the shipped models measured, delivered, compared, reported
-# make check     format, lint, types and the fast tests, in 4 minutes on two cores: green before every commit
-# make test      the tests that this machine can run, but not the long ones, in 10 minutes on two busy cores (ARGS='tests/collector -x' for pytest; SET='slow' by marks)
-# make test-all  before a release: `make test`, then what is slow by nature: kill loops, chaos, every extra alone, conversions, simulations of a thousand
-#                draws, models and pictures made from nothing, what needs a quiet machine, emulated arm64 boards
+# make test      the tests that need Python and nothing else, in 4 minutes on two quiet cores (ARGS='tests/collector -x' for pytest)
+# make check     format, lint, types and `make test`: green before every commit
+# make test-services  real brokers, databases, browser, servers and libraries, in 15 minutes; what is absent is skipped
+# make test-nightly   before a release, for hours: kill loops, chaos, fleet drills, emulated arm64 boards, conversions, every extra alone, simulations of
+#                a thousand draws, what needs a quiet machine
 # make chaos     1,000 faults while 1,000,000 records are delivered (an hour); chaos-short: 40 faults; cluster: three brokers, one dies;
 #                with ARGS='--ledger postgresql' three collectors share one: 300 faults while 300,000 records are delivered
 # make fleet     1,000 replay devices take a job, a campaign and an update, while broker, service and collector are killed (ARGS='--boards 10000')
@@ -11,7 +12,7 @@
 # make fuzz      10,000,000 mutated messages through what reads them
 # make bench     our figures beside peers' and bare limits' in one run, within 15 minutes (ARGS=delivery for a part); Markdown and JSON in .bench
 # make bench-full  also simulations of a thousand draws (an hour)
-# make mlserver triton  environments with a real MLServer and a real Triton (250 MB), for the tests of served models (`make test-all` makes them)
+# make mlserver triton  environments with a real MLServer and a real Triton (250 MB), for the tests of served models (`make test-nightly` makes them)
 # make models    the shipped scenes, texts and models again from nothing, into edgemeter-models (needs the extra `convert`)
 # make docs      the documentation as a site in site/, which works offline; a dead link fails it
 # make pins      requirements/*.txt anew from pyproject.toml (needs uv)
@@ -22,46 +23,37 @@ ARM64 ?= $(CURDIR)/.arm64
 # Its dependencies are not those of this project.
 export EDGEMETER_MLSERVER ?= $(CURDIR)/.mlserver/bin/python
 export EDGEMETER_TRITON ?= $(CURDIR)/.triton/bin/python
-LONG := long or convert or arm64 or release
-FAST := not (slow or chromium or torch or alone or hardware or $(LONG))
-SET ?= not (hardware or $(LONG))
-# Many tests wait for processes, so there are more workers than cores (tests/workers.py). What judges the load of this machine runs alone.
-TOGETHER := --workers $(or $(WORKERS),6)
+# One a core: the tests of `make test` wait for nothing (tests/isolation.py).
+WORKERS ?= logical
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: demo test test-all test-long test-slow test-alone check bench bench-full chaos chaos-short cluster fleet arm64 arm64-short fuzz mlserver triton models docs pins types clean
+.PHONY: demo test test-services test-nightly check bench bench-full chaos chaos-short cluster fleet arm64 arm64-short fuzz mlserver triton models docs pins types clean
 .DELETE_ON_ERROR:
 
 demo: .venv/.demo
 	$(BIN)/edgemeter demo --home .demo
 
-test: .venv/.dev types
+test: .venv/.dev
 ifdef ARGS
 	$(BIN)/python -m pytest $(ARGS)
 else
-	$(BIN)/python -m pytest $(TOGETHER) -m "($(SET)) and not alone"
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile -m "python"
 endif
 
-test-all: test test-long
-	@made=0; EDGEMETER_ARM64=$(ARM64) sh tests/arm64/make_root.sh boards || made=$$?; \
-	if [ $$made = 0 ]; then $(MAKE) arm64; elif [ $$made != 77 ]; then exit $$made; fi
+test-services: .venv/.dev
+	$(BIN)/python -m pytest -n 4 --dist loadfile -m "services" $(ARGS)
 
-# The long tests without those of `test`; a board is emulated by `make arm64`.
-test-long: .venv/.dev types mlserver triton
-	$(BIN)/python -m pytest $(TOGETHER) -m "(long or convert or release) and not (hardware or arm64 or alone)"
-	$(MAKE) test-alone
-
-# What `check` leaves out, slow and long: CI runs both.
-test-slow: .venv/.dev types
-	$(BIN)/python -m pytest $(TOGETHER) -m "not ($(FAST)) and not (hardware or arm64 or alone or release)"
-
-test-alone: .venv/.dev
-	$(BIN)/python -m pytest -m "alone and not hardware"
+# An arm64 board is emulated by `make arm64`.
+test-nightly: .venv/.dev mlserver triton
+	$(BIN)/python -m pytest -n 4 --dist loadfile -m "nightly and not (arm64 or arm64_bookworm or emulated_board)" $(ARGS)
+	$(BIN)/python -m pytest -m alone
+	$(MAKE) chaos-short fleet arm64
 
 check: .venv/.dev types
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
-	$(BIN)/mypy -p edgemeter & types=$$!; tests=0; $(BIN)/python -m pytest $(TOGETHER) -m "$(FAST)" || tests=$$?; wait $$types && exit $$tests
+	$(BIN)/mypy -p edgemeter
+	$(MAKE) test
 
 bench: .venv/.dev
 	$(BIN)/python -m tests.benchmarks $(ARGS)

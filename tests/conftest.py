@@ -4,18 +4,16 @@ import gc
 import os
 import signal
 import tempfile
+from collections.abc import Generator
 from pathlib import Path
 
 import pytest
 
 from tests import requirements
-from tests.workers import pytest_addoption, pytest_runtestloop  # noqa: F401 - hooks
+from tests.isolation import Guard, needs_python_only, set_of
 
 MUST_RUN = frozenset(filter(None, os.environ.get("EDGEMETER_MUST_RUN", "").split(",")))
-# A file for the names of the tests that failed, a line each: CI runs them again, alone.
-FAILED = os.environ.get("EDGEMETER_FAILED")
 _skipped: list[str] = []
-_failed: dict[str, None] = {}
 _full_collections = [-1]
 # What a test's commands keep is not kept among anybody's own results.
 _HOME = tempfile.TemporaryDirectory(prefix="edgemeter-tests-")
@@ -57,6 +55,18 @@ def _of_marker(marker: str, path: Path | None) -> Path:
     return path
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    """Watch what the tests of the first set do, in each process that runs tests."""
+    config.pluginmanager.register(Guard())
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark each test with the set to which it belongs by its other markers, before `-m` selects."""
+    for item in items:
+        item.add_marker(set_of(item))
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> None:
     """Skip a test without what its markers need, before its fixtures; set aside what was imported and collected.
@@ -75,13 +85,21 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
         gc.freeze()
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Fail a test without a marker that skips itself: such a test runs on every machine."""
+    report = yield
+    if report.skipped and not hasattr(report, "wasxfail") and needs_python_only(item):
+        report.outcome = "failed"
+        report.longrepr = f"{item.nodeid} is skipped: mark what it needs (tests/requirements.py)"
+    return report
+
+
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
-    """Remember what failed, and what is skipped for a marker of EDGEMETER_MUST_RUN; workers' reports come here too.
+    """Remember what is skipped for a marker of EDGEMETER_MUST_RUN.
 
     A test that also needs what is in the table and need not run here, as a server of another environment, may be skipped for that one.
     """
-    if report.failed:
-        _failed[report.nodeid] = None
     absent = str(dict(report.user_properties).get("absent"))
     marked = MUST_RUN.intersection([absent] if absent in requirements.NEEDS else report.keywords)
     if report.skipped and marked and not hasattr(report, "wasxfail"):
@@ -97,8 +115,6 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 
 
 def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
-    """Fail a run that skipped what it must not; write down what failed, where that is all that is wrong."""
+    """Fail a run that skipped what it must not."""
     if _skipped and exitstatus == pytest.ExitCode.OK:
         session.exitstatus = pytest.ExitCode.TESTS_FAILED
-    if FAILED and not _skipped and exitstatus == pytest.ExitCode.TESTS_FAILED:
-        Path(FAILED).write_text("".join(f"{name}\n" for name in _failed), encoding="utf-8")

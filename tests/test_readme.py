@@ -46,7 +46,7 @@ def normalised(output: str) -> list[list[str]]:
     return [re.sub(r"[─-]+|\d[\d.,]*", "#", line).split() for line in text.splitlines() if line.strip()]
 
 
-@pytest.mark.slow
+@pytest.mark.services
 def test_the_output_shown_is_what_the_command_prints():
     """After numbers are normalised; `python -m tests.test_readme` writes it anew."""
     assert normalised(compared_block().text.partition("\n")[2]) == normalised(printed())

@@ -10,7 +10,7 @@ from tests.arm64.fleet_server import served
 from tests.arm64.namespace import run_inside
 from tests.fixtures.servers import LOOPBACK
 
-pytestmark = [pytest.mark.arm64, pytest.mark.slow, pytest.mark.long, pytest.mark.mosquitto]
+pytestmark = [pytest.mark.arm64, pytest.mark.nightly, pytest.mark.mosquitto]
 
 THERE = """
 "$0" /mnt/release/install.py --release /mnt/release --root /mnt/opt/edgemeter --public-key /mnt/release/release.pub

@@ -10,7 +10,7 @@ import pytest
 from tests.arm64 import card
 from tests.arm64.joining import awaited, prepared, presence
 
-pytestmark = [pytest.mark.slow, pytest.mark.long, pytest.mark.arm64, pytest.mark.emulated_board, pytest.mark.mosquitto]
+pytestmark = [pytest.mark.nightly, pytest.mark.arm64, pytest.mark.emulated_board, pytest.mark.mosquitto]
 
 FIRST, SECOND = "pi4-08", "pi4-29"
 SUITE = 'name = "first"\n[[case]]\nmodel = "edgemeter-shapes_int8.tflite"\nmode = "rapid"\n'

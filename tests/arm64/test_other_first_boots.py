@@ -5,7 +5,7 @@ import pytest
 from tests.arm64 import card
 from tests.arm64.joining import awaited, prepared, presence
 
-pytestmark = [pytest.mark.slow, pytest.mark.long, pytest.mark.arm64, pytest.mark.emulated_board, pytest.mark.mosquitto]
+pytestmark = [pytest.mark.nightly, pytest.mark.arm64, pytest.mark.emulated_board, pytest.mark.mosquitto]
 # Power-ons until a board stays on: Raspberry Pi OS 12 resizes and restarts, runs firstrun.sh and restarts.
 POWER_ONS = {"firstrun": 3, "preseed": 1}
 

@@ -8,7 +8,7 @@ import pytest
 from edgemeter.provisioning.release import manifest
 from tests.arm64.namespace import run_inside
 
-pytestmark = [pytest.mark.arm64, pytest.mark.slow]
+pytestmark = [pytest.mark.arm64, pytest.mark.services]
 
 
 def test_a_release_installs_on_arm64_with_no_network_and_measures(pi4_with_litert, system, tmp_path):

@@ -14,7 +14,7 @@ from tests.arm64.board import Board
 from tests.arm64.fleet_server import FleetServer
 from tests.arm64.joining import awaited, prepared
 
-pytestmark = [pytest.mark.slow, pytest.mark.long, pytest.mark.arm64, pytest.mark.emulated_board, pytest.mark.mosquitto]
+pytestmark = [pytest.mark.nightly, pytest.mark.arm64, pytest.mark.emulated_board, pytest.mark.mosquitto]
 
 DEVICE = "pi4-03"
 CUTS = int(os.environ.get("EDGEMETER_POWER_CUTS", "10"))

@@ -12,7 +12,7 @@ from tests.benchmarks import history
 from tests.benchmarks.comparison import Line, as_rows, at_most, compared_pairs, figure
 
 
-@pytest.mark.slow
+@pytest.mark.services
 def test_only_ours_is_judged_between_two_commits(tmp_path):
     """The whole machine 30% slower violates no limit, nor does a peer alone; ours 10% slower does. No row is the peer's own."""
     of = {"engine p50, 1 thread": (1.1, 1.0), "on a slower machine": (1.3, 1.3), "beside a slower peer": (1.0, 1.1)}

@@ -42,7 +42,7 @@ def outcomes(world, limit, seconds, comparisons):
     ]
 
 
-@pytest.mark.release
+@pytest.mark.nightly
 def test_the_interval_holds_the_ratio_wherever_a_line_stops():
     """At least 93% of 300 intervals hold it in each world, for a goal that decides early, late or never; at most 5% are called missed."""
     for world in WORLDS:

@@ -38,7 +38,7 @@ def missing(pair, folder):
 
 @pytest.mark.postgresql
 @pytest.mark.mosquitto
-@pytest.mark.long
+@pytest.mark.nightly
 def test_what_a_failover_lost_the_devices_bring_again(monkeypatch):
     """The standby was down, the primary is lost: receipted records are gone, until the devices are asked."""
     # However full the disk of this machine is.

@@ -58,8 +58,7 @@ def test_every_command_that_reads_a_ledger_is_walked_through():
     assert set(LINES) | SHOW_NO_FIGURE | OF_PUBLISHED == set(commands_of_a_ledger())
 
 
-@pytest.mark.long
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_no_view_export_or_sentence_changes_by_what_others_published(world):
     """Neither a figure nor a name of them is in any; those of the runs, the picks among them too, are the same to the last digit."""
     without, with_rows, of_references = world

@@ -62,7 +62,7 @@ def edgemeter(*arguments):
     return result.stdout
 
 
-@pytest.mark.slow
+@pytest.mark.services
 def test_compare_gives_the_same_by_runs_and_by_the_roll_up(ledger_place):
     """First from nothing, then after new runs, then after the oldest were removed."""
     keep(ledger_place, fleet_records(Fleet(devices=4, days=10, cases=3)))

@@ -83,7 +83,7 @@ def test_more_days_than_time_is_counted_is_for_ever(days):
     assert days.count() == 99
 
 
-@pytest.mark.slow
+@pytest.mark.services
 def test_a_size_limit_takes_samples_first_and_then_the_oldest_records(tmp_path):
     """As much as it needs, and not everything."""
     with SqliteLedger(tmp_path / "ledger.sqlite") as ledger:

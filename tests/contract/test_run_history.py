@@ -55,7 +55,7 @@ def statistics_of(ledger_place):
     return printed | {"export": sorted(printed["export"].splitlines())}
 
 
-@pytest.mark.parametrize("seed", [1, pytest.param(2, marks=pytest.mark.slow), pytest.param(3, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("seed", [1, pytest.param(2, marks=pytest.mark.services), pytest.param(3, marks=pytest.mark.services)])
 def test_whatever_was_deleted_or_excluded_the_statistics_are_those_of_a_ledger_that_never_had_it(ledger_place, tmp_path, seed):
     """With an index from before; a device that delivers every record again brings none of them back."""
     draw, runs = random.Random(seed), history_of_runs(seed)  # noqa: S311 - draws a case

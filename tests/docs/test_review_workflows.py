@@ -62,7 +62,7 @@ def test_every_command_in_the_examples_is_one_that_there_is():
                 cli.get_command(None, name).make_context(name, [*arguments])
 
 
-@pytest.mark.slow
+@pytest.mark.services
 @pytest.mark.parametrize("path", COMPARING, ids=lambda path: path.stem)
 def test_the_comparison_of_an_example_does_what_the_example_promises(path, tmp_path):
     """With the folders that the measuring step leaves behind: status 1 and a comment for a change that is slower, 0 for one that is not."""

@@ -56,7 +56,7 @@ CASES = [
 ]
 
 
-@pytest.mark.slow
+@pytest.mark.services
 @pytest.mark.parametrize(("arguments", "says"), [case[1:] for case in CASES], ids=[case[0] for case in CASES])
 def test_bad_input_is_one_line_that_names_the_remedy(folder, arguments, says):
     """Nothing on standard output; with `-q`, which hides progress and notes, one line on standard error; status 1 or 2."""
@@ -78,7 +78,7 @@ def test_no_broker_at_the_address_ends_before_anything_is_measured(folder):
     assert "leave out --broker" in result.stderr
 
 
-@pytest.mark.slow
+@pytest.mark.services
 def test_a_runtime_that_is_not_installed_names_how_to_install_it(folder):
     """The line holds the pip command with the extra."""
     (folder / "shadow").mkdir()
@@ -89,7 +89,7 @@ def test_a_runtime_that_is_not_installed_names_how_to_install_it(folder):
     assert "Traceback" not in result.stderr
 
 
-@pytest.mark.slow
+@pytest.mark.services
 @pytest.mark.realdata
 @pytest.mark.parametrize(
     ("file", "says"),

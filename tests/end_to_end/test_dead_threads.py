@@ -13,7 +13,7 @@ from tests.fixtures.publishing import TUNED, started
 from tests.fixtures.servers import mosquitto
 from tests.provisioning.identity.lab import Lab
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.services
 
 DEADLINE_S = 120
 COMMAND = "from edgemeter.agent.cli.main import main; import sys; main(sys.argv[1:])"

@@ -93,7 +93,7 @@ def test_what_cannot_be_taken_is_quarantined_and_stops_nothing(broker, tmp_path)
 
 
 @pytest.mark.mosquitto
-@pytest.mark.slow
+@pytest.mark.services
 def test_a_collector_process_killed_again_and_again_loses_and_doubles_nothing(tmp_path, at_end):
     """SIGKILL in the middle of the stream: every record is in the ledger exactly once."""
     server = mosquitto(tmp_path, *TUNED)
@@ -123,7 +123,7 @@ def test_a_collector_process_killed_again_and_again_loses_and_doubles_nothing(tm
 
 
 @pytest.mark.mosquitto
-@pytest.mark.slow
+@pytest.mark.services
 def test_a_broker_killed_again_and_again_loses_and_doubles_nothing(tmp_path, at_end):
     """SIGKILL takes the broker's queue and sessions with it; outbox and receipts do not care."""
     server = mosquitto(tmp_path, *TUNED)
@@ -240,7 +240,7 @@ def test_the_command_brings_its_own_broker_and_ends_cleanly_on_ctrl_c(tmp_path, 
     assert seqs_in(tmp_path / "ledger", outbox.session) == [(1, 1)]
 
 
-@pytest.mark.slow
+@pytest.mark.services
 def test_the_status_lists_what_was_rejected_for_people_and_for_machines(tmp_path, at_end):
     """Nothing from outside reaches the terminal as it is."""
     collector = at_end.enter_context(CollectorProcess(tmp_path / "ledger", "--port", "0"))

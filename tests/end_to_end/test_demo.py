@@ -21,7 +21,7 @@ from tests.fixtures.collecting import EDGEMETER
 from tests.fixtures.one_file import whole_text
 from tests.fixtures.servers import Influx
 
-pytestmark = [pytest.mark.slow, pytest.mark.one_worker("demo")]
+pytestmark = [pytest.mark.services]
 
 
 def start_demo(folder: Path, *options: object, **environment: str) -> subprocess.Popen[str]:
@@ -64,7 +64,7 @@ def demonstration(tmp_path_factory):
         server.kill()
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 def test_the_demo_measures_delivers_compares_and_reports(demonstration):
     """Every run is in the ledger, every shipped model is beside the reference, and the page is there."""
     folder, err = demonstration.folder, demonstration.err
@@ -82,7 +82,7 @@ def test_the_demo_measures_delivers_compares_and_reports(demonstration):
     assert all(record.id in page for record in runs)
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 def test_a_further_demo_measures_each_case_once_more_beside_what_was_kept(demonstration, tmp_path):
     """A third of the runs, in the same ledger; the table has the same rows, of four runs each."""
     shutil.copytree(demonstration.folder / "demo", tmp_path / "demo")
@@ -130,7 +130,7 @@ def _measures(pid: int) -> bool:
 
 
 @pytest.mark.influx
-@pytest.mark.long
+@pytest.mark.nightly
 def test_every_run_of_the_demo_is_in_influxdb_with_the_printed_numbers(demonstration):
     """What InfluxQL reads back is what the ledger holds, field by field."""
     with SqliteLedger(demonstration.folder / "demo" / "ledger.sqlite", "read") as ledger:

@@ -17,7 +17,7 @@ from tests.fixtures.power.make_usb_meters import um25c_block
 from tests.fixtures.serial_port import PlayedPort
 
 pytestmark = [
-    pytest.mark.realdata, pytest.mark.mlserver, pytest.mark.long,
+    pytest.mark.realdata, pytest.mark.mlserver, pytest.mark.nightly,
     *(pytest.mark.needs(module=name) for name in ("onnxruntime", "pycocotools", "serial")),
 ]  # fmt: skip
 MODEL = "yolov8n"

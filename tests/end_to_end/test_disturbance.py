@@ -17,7 +17,7 @@ from edgemeter.agent.machine.load import FEWEST_TICKS
 from edgemeter.agent.session import session
 from tests.fixtures.collecting import EDGEMETER
 
-pytestmark = [pytest.mark.slow, pytest.mark.alone]
+pytestmark = [pytest.mark.services, pytest.mark.alone]
 
 NAME = "edgemeter-hog"
 # Ends by itself, whatever becomes of the test.

@@ -16,7 +16,7 @@ from tests.fixtures.command import edgemeter
 from tests.fixtures.fleet_truths import DAY_NS, DAYS, TWICE, TWICE_DAYS, fleet_of_truths, write_fleet_of_truths
 from tests.fixtures.served_page import served
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.services
 RULES = """
 [[rule]]
 name = "step"

@@ -15,7 +15,7 @@ from tests.fixtures.mqtt_peer import Peer, wait_until
 from tests.fixtures.publishing import started
 from tests.fixtures.servers import mosquitto
 
-pytestmark = [pytest.mark.mosquitto, pytest.mark.slow]
+pytestmark = [pytest.mark.mosquitto, pytest.mark.services]
 
 TOPIC = "edgemeter/v1/lab/pi-1/result"
 # The inbox holds 24 MiB, what is read from the broker 16 MiB, and one payload opens to 24 MiB.
@@ -67,7 +67,7 @@ def test_every_hostile_payload_is_quarantined_and_good_records_go_on(broker, col
     assert sum(entry.times for entry in quarantined) >= len(HOSTILE)
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 def test_a_flood_of_bombs_costs_no_more_memory_than_one(broker, collector, tmp_path):
     """Hundreds of them at once, of several kinds: the peak is bounded, and the good record behind them arrives."""
     bombs = [bomb(b" ", 1024), bomb(b"[", 1024), zlib.compress(b"[" + b"{}," * (20 << 20) + b"{}]")]

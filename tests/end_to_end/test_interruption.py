@@ -32,7 +32,7 @@ def wait_for_runs(folder, count):
         time.sleep(0.05)
 
 
-@pytest.mark.slow
+@pytest.mark.services
 @pytest.mark.parametrize(
     ("number", "to_all", "status"), [(signal.SIGINT, True, 130), (signal.SIGINT, False, 130), (signal.SIGTERM, False, 143)]
 )
@@ -61,7 +61,7 @@ def test_what_was_measured_before_ctrl_c_is_printed_written_and_kept(tmp_path, n
         assert err.splitlines()[-1] == f"edgemeter: interrupted: {len(printed)} runs ended before, the one in progress does not count"
 
 
-@pytest.mark.slow
+@pytest.mark.services
 def test_ctrl_c_while_waiting_for_receipts_prints_the_runs_at_once(tmp_path):
     """All is measured and nobody confirms; the results are not waited for a second time."""
     run = start(tmp_path, "--repeats", 1, "--broker", f"127.0.0.1:{free_port()}", "--if-no-broker", "keep", "--delivery-timeout", 600)
@@ -77,7 +77,7 @@ def test_ctrl_c_while_waiting_for_receipts_prints_the_runs_at_once(tmp_path):
     assert "Traceback" not in err
 
 
-@pytest.mark.slow
+@pytest.mark.services
 def test_before_the_first_run_has_ended_there_is_nothing_to_print(tmp_path):
     """Standard output stays empty, the last line of standard error says that there is no result."""
     run = start(tmp_path, "--minutes", "5", "--mode", "sustained")
@@ -93,7 +93,7 @@ def test_before_the_first_run_has_ended_there_is_nothing_to_print(tmp_path):
     assert "Traceback" not in err
 
 
-@pytest.mark.slow
+@pytest.mark.services
 def test_a_run_that_finds_the_disk_full_is_printed_all_the_same(tmp_path):
     """The outbox cannot keep it and says so; the figures are on standard output."""
     with small_disk(tmp_path / "home", 1) as disk:

@@ -40,7 +40,7 @@ def broker(tmp_path):
 
 
 @pytest.mark.mosquitto
-@pytest.mark.slow
+@pytest.mark.services
 def test_a_collector_killed_while_a_suite_runs_gets_every_record_once(broker, tmp_path):
     """SIGKILL in the middle of `edgemeter run`, a restart, and the ledger holds each run of the printed document, once."""
     model, address, ledger = replay_model(tmp_path), f"127.0.0.1:{broker.port}", tmp_path / "ledger.sqlite"
@@ -83,7 +83,7 @@ class Watcher(Peer):
 
 
 @pytest.mark.mosquitto
-@pytest.mark.slow
+@pytest.mark.services
 def test_what_a_run_measures_is_reported_before_its_first_timed_query_and_after_the_last_run(broker, tmp_path):
     """One message as each run begins, one at the end; nothing in the time between first and last timed query."""
     watcher = Watcher(address_of(broker))
@@ -107,7 +107,7 @@ def test_what_a_run_measures_is_reported_before_its_first_timed_query_and_after_
 
 
 @pytest.mark.mosquitto
-@pytest.mark.slow
+@pytest.mark.services
 def test_without_a_collector_the_records_wait_and_publish_sends_them(broker, tmp_path):
     """`edgemeter run` says that nobody confirmed, fails, keeps; `edgemeter agent publish` delivers."""
     model, address, ledger = replay_model(tmp_path), f"127.0.0.1:{broker.port}", tmp_path / "ledger.sqlite"
@@ -127,7 +127,7 @@ def test_without_a_collector_the_records_wait_and_publish_sends_them(broker, tmp
 
 
 @pytest.mark.mosquitto
-@pytest.mark.slow
+@pytest.mark.services
 @pytest.mark.alone
 def test_replayed_power_becomes_the_energy_that_the_trace_holds(broker, tmp_path):
     """5 W replayed over a 10 s run: through MQTT, ledger and `compare` the energy per inference is 5 W x window / inferences."""

@@ -35,7 +35,7 @@ def records_of(home):
         return [record.record for record in ledger.records(with_samples=True)]
 
 
-@pytest.mark.slow
+@pytest.mark.services
 def test_a_run_is_kept_and_read_without_options(tmp_path):
     """The last line says where it is; standard output is JSON and nothing else; the report and the trend find the run."""
     home, page = tmp_path / "home", tmp_path / "report.html"
@@ -51,7 +51,7 @@ def test_a_run_is_kept_and_read_without_options(tmp_path):
     assert edgemeter(home, "trend").returncode == 0
 
 
-@pytest.mark.slow
+@pytest.mark.services
 def test_the_first_words_state_what_will_be_done_and_a_pipe_gets_a_line_a_phase(tmp_path):
     """What, how often and how long, before anything else; then each phase in its order; `--quiet` prints none of it."""
     first, *_, loading, preparing, warming, timing, _scoring, ended, took, saved = measure(tmp_path).stderr.splitlines()
@@ -74,7 +74,7 @@ def test_the_first_words_need_no_runtime_and_no_arrays():
     assert not {"numpy", "rich", "sqlite3", "paho", "edgemeter.agent.session.session"} & set(modules)
 
 
-@pytest.mark.slow
+@pytest.mark.services
 def test_no_save_keeps_nothing(tmp_path):
     """No ledger is made, and none is named."""
     result = measure(tmp_path, "--no-save")
@@ -83,7 +83,7 @@ def test_no_save_keeps_nothing(tmp_path):
     assert "saved" not in result.stderr
 
 
-@pytest.mark.slow
+@pytest.mark.services
 @pytest.mark.parametrize("form", [(), ("--json",)])
 def test_a_full_standard_output_is_one_line_after_the_run_was_saved(tmp_path, form):
     """The figures are in the ledger and in the document."""
@@ -97,7 +97,7 @@ def test_a_full_standard_output_is_one_line_after_the_run_was_saved(tmp_path, fo
     assert failed == "edgemeter: cannot write to standard output: No space left on device"
 
 
-@pytest.mark.slow
+@pytest.mark.services
 def test_without_a_home_nothing_is_measured(tmp_path):
     """What could not be kept would be lost with the terminal; `--no-save` is the remedy that costs nothing."""
     (tmp_path / "file").touch()
@@ -108,7 +108,7 @@ def test_without_a_home_nothing_is_measured(tmp_path):
     assert measure(tmp_path, "--no-save", home=tmp_path / "file" / "home").returncode == 0
 
 
-@pytest.mark.slow
+@pytest.mark.services
 def test_on_a_full_disk_nothing_is_measured(tmp_path):
     """The ledger is there from before, and another program took what was free."""
     with small_disk(tmp_path / "home", 1) as home:
@@ -136,7 +136,7 @@ def test_where_results_cannot_be_written_nothing_is_measured(tmp_path, option, t
     assert not (tmp_path / "home" / "ledger.sqlite").exists()
 
 
-@pytest.mark.slow
+@pytest.mark.services
 def test_a_comparison_keeps_its_runs_too(tmp_path):
     """Every run of every pair is in the ledger, in the order of the document."""
     model = replay_model(tmp_path)

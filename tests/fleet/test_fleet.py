@@ -6,9 +6,9 @@ from tests.fleet.drill import drill
 from tests.fleet.fleet_world import FleetWorld
 
 
-@pytest.mark.slow
+@pytest.mark.services
 @pytest.mark.mosquitto
-@pytest.mark.long
+@pytest.mark.nightly
 def test_each_job_is_executed_once_and_a_campaign_covers_everything_whoever_is_killed():
     """One job and a campaign of two models, seven SIGKILLs: no run twice, none lost, every record in the ledger."""
     with FleetWorld(100, run_s=1.0) as world:

@@ -62,7 +62,7 @@ def lab(tmp_path):
     broker.kill()
 
 
-@pytest.mark.slow
+@pytest.mark.services
 @pytest.mark.mosquitto
 def test_a_suite_is_ordered_measured_and_delivered(lab, tmp_path):
     """The runs that the device names are in the ledger; the model came by hash, from the fleet's content."""

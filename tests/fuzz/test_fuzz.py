@@ -21,8 +21,7 @@ def test_what_comes_from_a_broker_breaks_nothing():
     assert fuzzer.counts["refused"] > 500
 
 
-@pytest.mark.slow
-@pytest.mark.long
+@pytest.mark.nightly
 def test_a_minute_of_a_new_seed_breaks_nothing():
     """Another seed each time; the message of a failure holds the seed and the input."""
     seconds = float(os.environ.get("EDGEMETER_FUZZ_SECONDS", "60"))

@@ -83,9 +83,7 @@ def edgemeter(tmp_path_factory):
 
 
 @pytest.mark.packaging
-@pytest.mark.slow
-@pytest.mark.long
-@pytest.mark.one_worker("extras")
+@pytest.mark.nightly
 def test_a_command_whose_extra_is_missing_names_the_line_that_installs_it(edgemeter):
     """In one line, before anything is measured, written or asked of a network."""
     assert edgemeter("run model.tflite --mode rapid --repeats 1").returncode == 0
@@ -98,9 +96,7 @@ def test_a_command_whose_extra_is_missing_names_the_line_that_installs_it(edgeme
 
 
 @pytest.mark.packaging
-@pytest.mark.slow
-@pytest.mark.long
-@pytest.mark.one_worker("extras")
+@pytest.mark.nightly
 def test_the_demo_shows_its_table_without_broker_and_page(edgemeter):
     """With a runtime alone: what is left out is named with its line, and the runs are in a ledger."""
     completed = edgemeter("demo")

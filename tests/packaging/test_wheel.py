@@ -77,7 +77,7 @@ def test_the_python_interface_has_one_name_in_the_wheel(wheel):
 
 
 @pytest.mark.packaging
-@pytest.mark.slow
+@pytest.mark.services
 def test_the_source_distribution_builds_the_same_wheel(source, wheel, tmp_path):
     """Who builds from the index' sources gets what we built."""
     command = [sys.executable, "-m", "build", "--no-isolation", "--outdir", tmp_path]
@@ -100,7 +100,7 @@ ON_BOARDS = {
 
 
 @pytest.mark.packaging
-@pytest.mark.release
+@pytest.mark.nightly
 @pytest.mark.parametrize("extra", sorted(ON_BOARDS))
 def test_an_extra_resolves_to_wheels_for_64_bit_boards(extra, wheel, tmp_path):
     """Debian 12 on aarch64: Python 3.11, glibc 2.36. A board has no compiler, so that a source distribution counts as nothing."""
@@ -198,13 +198,9 @@ def test_every_extra_has_a_smoke_run():
     assert set(SMOKE) - {""} == set(EXTRAS) - NOT_ALONE
 
 
-# On one worker they were the last to end, by far.
-IN_TURNS = [pytest.param(name, id=name or "base", marks=pytest.mark.one_worker(f"extras-{turn % 2}")) for turn, name in enumerate(SMOKE)]
-
-
 @pytest.mark.packaging
-@pytest.mark.parametrize("extra", IN_TURNS)
-@pytest.mark.long
+@pytest.mark.parametrize("extra", SMOKE)
+@pytest.mark.nightly
 def test_an_extra_installs_alone_and_works(wheel, tmp_path, extra):
     """From the wheel, in an empty environment, with this extra only."""
     if extra in ("torch", "convert") and "torch" not in os.environ.get("EDGEMETER_MUST_RUN", ""):

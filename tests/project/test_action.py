@@ -11,7 +11,7 @@ import pytest
 
 from edgemeter.collector.review import document as review_document
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.services
 
 ACTION = Path(__file__).resolve().parents[2] / "action.yml"
 SUITE = 'name = "s"\n[defaults]\nqueries = 64\nseconds = 0.0\nidle_seconds = 0.0\n[[case]]\nmodel = "model.replay.json"\n'

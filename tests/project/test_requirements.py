@@ -15,7 +15,7 @@ from tests.shipped_models import build
 ROOT = Path(__file__).resolve().parents[2]
 TESTS = ROOT / "tests"
 # Markers that say when a test runs or how long it takes; `needs` names what it needs itself, `packaging` and `hardware` need no program.
-NO_ROW = {"slow", "long", "release", "alone", "packaging", "hardware", "needs", "one_worker"}
+NO_ROW = {"services", "nightly", "command", "python", "alone", "packaging", "hardware", "needs"}
 # A lookup in a folder that the file names, a test of an address, or the address of a program that has a row or a package.
 NAMES = "|".join(map(re.escape, sorted({*requirements.PACKAGES, "chromium", "gcc", "influxd", "initdb", "mosquitto", "npm", "openssl"})))
 FIXED = re.compile(rf"which\([^()]*(/s?bin|path=)|Path\([\"'][\w/]*/s?bin/|/s?bin/({NAMES})\b|/usr/lib/postgresql")
@@ -144,7 +144,7 @@ def test_a_helper_whose_program_is_absent_names_the_marker(monkeypatch, tmp_path
         requirements.program("gcc")
 
 
-@pytest.mark.slow
+@pytest.mark.services
 @pytest.mark.needs("dpkg-query", "openssl", "unshare")
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root hides programs from their absolute paths")
 def test_a_bare_machine_has_no_further_program_at_its_absolute_path_either():

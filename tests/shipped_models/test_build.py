@@ -14,7 +14,7 @@ from tests.shipped_models import build
 from tests.shipped_models.build import Recipe
 from tests.shipped_models.drawn_scenes import Stream, draw_scene
 
-pytestmark = [pytest.mark.convert, pytest.mark.torch, pytest.mark.release, pytest.mark.one_worker("shipped-models")]
+pytestmark = [pytest.mark.convert, pytest.mark.torch, pytest.mark.nightly]
 
 STEPS = 30
 

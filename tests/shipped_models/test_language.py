@@ -15,7 +15,7 @@ from tests.shipped_models.vocabulary import learn_vocabulary
 
 pytestmark = [
     pytest.mark.torch,
-    pytest.mark.slow,
+    pytest.mark.services,
     *(pytest.mark.needs(module=name) for name in ("gguf", "xllamacpp")),
 ]
 
@@ -46,7 +46,7 @@ def vocabulary(build_language):
     return learn_vocabulary(text[: build_language._VOCABULARY_BYTES], recipe["vocabulary"])
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     "entry", [entry for entry in shipped_index()["files"] if entry["file"].endswith(".gguf")], ids=lambda entry: entry["precision"]
 )

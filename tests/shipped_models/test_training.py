@@ -29,7 +29,7 @@ def answering(torch, box, centres, strides):
     return (edges / strides)[None]
 
 
-@pytest.mark.slow
+@pytest.mark.services
 def test_the_detector_predicts_once_per_cell(torch, training):
     """Distances are not negative, scores lie within 0..1, and the network is small."""
     boxes, scores = training.Detector().eval()(torch.rand(2, 3, SIZE_PX, SIZE_PX))
@@ -41,7 +41,7 @@ def test_the_detector_predicts_once_per_cell(torch, training):
     assert training.parameters(training.Detector()) < 230_000
 
 
-@pytest.mark.slow
+@pytest.mark.services
 def test_folding_changes_no_output(torch, training):
     """Normalisations become part of the convolutions; weights lie as the converters need them."""
     torch.manual_seed(0)
@@ -104,7 +104,7 @@ def test_the_loss_falls_towards_the_right_answer(torch, training):
     assert torch.isfinite(training.loss(answering(torch, box, centres, strides), logits(3), boxes * 0, classes * 0 - 1, 0.5))
 
 
-@pytest.mark.slow
+@pytest.mark.services
 def test_turned_and_mirrored_views_keep_boxes_on_their_objects(torch, training):
     """A bright rectangle on black is where its box says, whatever the view."""
     images, boxes = torch.zeros(1, 3, SIZE_PX, SIZE_PX, dtype=torch.uint8), torch.tensor([[[20.0, 30.0, 50.0, 100.0]]])
@@ -121,8 +121,7 @@ def test_turned_and_mirrored_views_keep_boxes_on_their_objects(torch, training):
     assert len(views) == 8
 
 
-@pytest.mark.long
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_the_same_seed_trains_the_same_network(torch, training):
     """Two short trainings agree in every weight; another seed gives another network."""
     first, second, other = (training.train(seed, 4, no_progress, scenes=32).state_dict() for seed in (5, 5, 6))
@@ -130,8 +129,7 @@ def test_the_same_seed_trains_the_same_network(torch, training):
     assert not all(torch.equal(first[name], other[name]) for name in first)
 
 
-@pytest.mark.long
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_learning_lowers_the_loss(monkeypatch, training):
     """On two scenes the loss of the last steps lies far below that of the first: 0.3 to 0.6 of it, as the processor rounds."""
     monkeypatch.setattr(training, "BATCH", 4)

@@ -93,8 +93,7 @@ def test_a_block_is_found_with_its_mark_and_title(tmp_path):
     assert sum(len(walk.blocks(page)) for page in WALKED) > 60
 
 
-@pytest.mark.slow
-@pytest.mark.long
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     "page", [pytest.param(path, marks=pytest.mark.alone if path.stem == TIMED else ()) for path in WITHOUT_BROKER], ids=name_of
 )
@@ -107,8 +106,7 @@ def test_a_page_does_what_it_promises(page, environments, tmp_path):
     assert len(executed) == sum(not block.mark.startswith(("not run", "until stopped")) for block in blocks)
 
 
-@pytest.mark.slow
-@pytest.mark.long
+@pytest.mark.nightly
 @pytest.mark.mosquitto
 def test_the_page_about_the_collector_does_what_it_promises(environments, tmp_path):
     """With a mosquitto in the place of the reader's broker."""
@@ -123,8 +121,7 @@ def test_the_page_about_the_collector_does_what_it_promises(environments, tmp_pa
     assert any("online" in output or "offline" in output for output in printed)
 
 
-@pytest.mark.slow
-@pytest.mark.long
+@pytest.mark.nightly
 @pytest.mark.mosquitto
 def test_the_page_about_a_fleet_brings_a_result_to_its_collector(environments, tmp_path):
     """Broker, service and collector from the files of `fleet init`; a board joins and delivers."""
@@ -137,8 +134,7 @@ def test_the_page_about_a_fleet_brings_a_result_to_its_collector(environments, t
     assert {run["device"] for run in runs} == {"board-1"}
 
 
-@pytest.mark.slow
-@pytest.mark.long
+@pytest.mark.nightly
 @pytest.mark.mosquitto
 @pytest.mark.influx
 def test_the_page_about_twenty_boards_does_what_it_promises(influxd, environments, tmp_path):
@@ -183,8 +179,7 @@ def test_the_alert_of_the_page_opens_beyond_five_per_cent(tmp_path):
 
 
 @pytest.mark.chromium
-@pytest.mark.slow
-@pytest.mark.release
+@pytest.mark.nightly
 def test_the_pictures_are_of_the_page_as_it_is(tmp_path):
     """`make demo`'s own page gives them, light and dark, with no complaint of the browser; those of the documentation have their sizes."""
     page = tmp_path / "report-fleet.html"
@@ -205,8 +200,7 @@ def test_the_pictures_are_of_the_page_as_it_is(tmp_path):
 
 
 @pytest.mark.chromium
-@pytest.mark.slow
-@pytest.mark.release
+@pytest.mark.nightly
 def test_the_pictures_of_the_readme_show_a_step_and_an_answer_without_doubt(tmp_path):
     """A trend with its cause, and a comparison with its interval: neither page calls a run suspect."""
     runs = screenshots.simulated_runs(tmp_path)
@@ -222,7 +216,7 @@ def test_the_pictures_of_the_readme_show_a_step_and_an_answer_without_doubt(tmp_
 
 
 @pytest.mark.chromium
-@pytest.mark.slow
+@pytest.mark.services
 def test_the_pictures_of_what_is_measured_now_are_taken_while_it_is(tmp_path):
     """A real run, broker and collector: the page says what is measured, light and dark."""
     SqliteLedger(tmp_path / "ledger.sqlite").close()
@@ -233,7 +227,7 @@ def test_the_pictures_of_what_is_measured_now_are_taken_while_it_is(tmp_path):
             assert len(picture.convert("RGB").getcolors(1 << 20)) > 50, path.name
 
 
-@pytest.mark.slow
+@pytest.mark.services
 def test_the_site_builds_and_loads_nothing_from_elsewhere(tmp_path):
     """Strict: a dead link, a dead anchor or a page outside the navigation fails it; and no script, style or picture is another server's."""
     pytest.importorskip("material", reason="make docs (requirements/docs.txt)")

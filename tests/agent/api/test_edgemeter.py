@@ -75,7 +75,7 @@ def test_a_type_checker_knows_the_names(tmp_path):
     )
 
 
-@pytest.mark.slow
+@pytest.mark.services
 def test_measure_returns_the_record_and_keeps_it(tmp_path, home, capfd):
     """One run, in the ledger too; its reasons name what was not measured."""
     replay_case(tmp_path, "a", 1.0)
@@ -112,7 +112,7 @@ def test_a_wrong_model_or_setting_is_an_error_of_ours_or_of_python(tmp_path):
         edgemeter.compare(tmp_path / "none.onnx")
 
 
-@pytest.mark.slow
+@pytest.mark.services
 def test_compare_returns_a_sentence(tmp_path):
     """B takes twice as long as A: sides, contrasts, and nothing in the ledger where that is not wanted."""
     replay_case(tmp_path, "a", 1.0)
@@ -130,7 +130,7 @@ def test_energy_without_a_sensor_is_reported_missing():
         pytest.fail("the block ran")
 
 
-@pytest.mark.slow
+@pytest.mark.services
 @pytest.mark.alone
 def test_energy_names_joules_bounds_and_sensor(tmp_path, monkeypatch):
     """A second at a steady 2 W, with a fifth of idle around: about 2 J, by the sensor of the configuration."""

@@ -81,7 +81,7 @@ class Counts:
 """
 
 
-@pytest.mark.slow
+@pytest.mark.services
 def test_plug_ins_in_files_measure_and_score(classifier, tmp_path):
     """A runtime, a task and a sensor that no package registers, named by a suite and an option; the record names their files."""
     (classifier / "suite.toml").write_text(
@@ -131,7 +131,7 @@ def test_a_card_or_an_order_names_no_code(tmp_path):
             order_suite.read(f'name = "own"\n[[case]]\nmodel = "net.npz"\n{line}\n'.encode())
 
 
-@pytest.mark.slow
+@pytest.mark.services
 def test_one_model_is_measured(tmp_path):
     """Latency and accuracy of a shipped model on the shipped scenes; no sensor is here."""
     scenes = SHIPPED_FOLDER.parent / "scenes"
@@ -140,8 +140,7 @@ def test_one_model_is_measured(tmp_path):
     assert "accuracy: 0.738 coco_ap on 112 images" in printed
 
 
-@pytest.mark.long
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_two_models_are_compared(tmp_path):
     """A sentence, the reason for what it leaves out, and a bar for each run."""
     printed = run("compare_two.py", FP32, INT8, 2, home=tmp_path)
@@ -159,7 +158,7 @@ def test_a_trend_is_fitted_to_a_ledger(tmp_path):
     assert run("fit_trend.py", home=tmp_path).startswith("pi-1 tiny-detector fp32 onnx: +1.9")
 
 
-@pytest.mark.slow
+@pytest.mark.services
 def test_the_test_of_the_page_passes(tmp_path):
     """The one that `docs/python.md` shows, by a pytest of its own."""
     page = (EXAMPLES.parent / "python.md").read_text()
@@ -171,7 +170,7 @@ def test_the_test_of_the_page_passes(tmp_path):
     assert "1 passed" in completed.stdout, completed.stdout + completed.stderr
 
 
-@pytest.mark.slow
+@pytest.mark.services
 @pytest.mark.needs(module="onnx")
 def test_deepbenchs_operators_are_models_like_any(tmp_path):
     """27 of them and their suite; one is measured."""
@@ -190,7 +189,7 @@ FRAMEWORKS = {
 }
 
 
-@pytest.mark.slow
+@pytest.mark.services
 @pytest.mark.parametrize("name", [pytest.param(name, marks=mark) for name, (_, _, mark) in FRAMEWORKS.items()])
 def test_a_model_of_a_framework_is_measured(name):
     """By its factory, in a few lines; the record names the framework."""

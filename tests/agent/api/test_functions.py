@@ -26,7 +26,7 @@ def pause(seconds, *, result=None):
     return result
 
 
-@pytest.mark.slow
+@pytest.mark.services
 def test_a_function_is_measured_and_kept():
     """One call of `measure`; the record says in every view that it ran in this process."""
     record = edgemeter.measure(pause, 0.002, **SHORT)
@@ -62,7 +62,7 @@ def test_settings_of_models_are_refused_for_functions():
         edgemeter.measure("model.onnx", 1)
 
 
-@pytest.mark.slow
+@pytest.mark.services
 def test_a_decorated_function_is_measured_at_its_first_call():
     """It returns what it did before, keeps its name, and has the record."""
     decorated = edgemeter.measured(save=False, **SHORT)(pause)

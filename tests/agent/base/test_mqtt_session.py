@@ -161,7 +161,7 @@ class Slow(SessionEvents):
 
 
 @pytest.mark.mosquitto
-@pytest.mark.slow
+@pytest.mark.services
 def test_who_acknowledges_later_holds_the_broker_back_and_keeps_the_connection(tmp_path, monkeypatch):
     """Longer than its keep-alive allows silence: a service behind 10,000 boards was cut off each time, and given everything again."""
     monkeypatch.setattr(mqtt_session, "KEEP_ALIVE_S", 1)

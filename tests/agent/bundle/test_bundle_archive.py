@@ -179,7 +179,7 @@ DAMAGE = {
 }  # fmt: skip
 
 
-@pytest.mark.slow
+@pytest.mark.services
 def test_a_damaged_bundle_is_one_line(tmp_path):
     """Whatever was done to it: no traceback, no memory, a line that states what is wrong."""
     for folder, name, (damage, message) in in_folders(tmp_path, DAMAGE.items()):

@@ -35,7 +35,7 @@ def test_energy_is_what_the_power_was():
     assert energy.net_mj == pytest.approx(3 * energy.window_ms / 2000, rel=0.02)
 
 
-@pytest.mark.slow
+@pytest.mark.services
 def test_a_figure_changed_by_a_millionth_is_named(tmp_path):
     """Whoever betters a number and writes a new manifest is caught, by the number's name, with both values."""
     for folder, path in in_folders(

@@ -40,7 +40,7 @@ def test_wrong_usage_is_one_line_with_the_remedy():
             assert "Traceback" not in result.stderr
 
 
-@pytest.mark.slow
+@pytest.mark.services
 def test_json_has_the_names_that_others_script_against_and_people_get_a_table():
     """Figures, counts, classes, warnings; classes in the table when asked for."""
     pytest.importorskip("ai_edge_litert")
@@ -53,7 +53,7 @@ def test_json_has_the_names_that_others_script_against_and_people_get_a_table():
     assert all(text in printed for text in ("AP50", "objects in the image", *scores["per_class"]))
 
 
-@pytest.mark.slow
+@pytest.mark.services
 def test_a_model_with_worthless_outputs_has_a_note_with_its_figure(tmp_path):
     """Pixels times 1e37 are infinite: the outputs are no numbers, and the AP of 0 is not left alone with its reader."""
     pytest.importorskip("ai_edge_litert")
@@ -72,7 +72,7 @@ def test_a_model_with_worthless_outputs_has_a_note_with_its_figure(tmp_path):
     assert (result.returncode, in_words.returncode) == (1, 1)
 
 
-@pytest.mark.slow
+@pytest.mark.services
 def test_a_model_on_annotations_without_objects_is_not_valid(tmp_path):
     """`accuracy` and `run`: no figure, the reason by name, and not the verdict `valid`."""
     pytest.importorskip("ai_edge_litert")

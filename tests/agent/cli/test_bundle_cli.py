@@ -31,7 +31,7 @@ def better(files):
     files["record.json"] = json.dumps(record).encode()
 
 
-@pytest.mark.slow
+@pytest.mark.services
 def test_a_run_writes_bundles_that_verify(tmp_path):
     """The whole way: keygen, two runs of a suite, signed by the configured key, verified with the public one; then one is bettered."""
     pytest.importorskip("cryptography")
@@ -62,7 +62,7 @@ def test_a_run_writes_bundles_that_verify(tmp_path):
     assert bettered["signature"]["state"] == "wrong"
 
 
-@pytest.mark.slow
+@pytest.mark.services
 def test_every_scenario_verifies(tmp_path):
     """Real runs of all of one model, power read beside them: whatever the engine states, energy or the reason for none, comes out again."""
     (tmp_path / "power.csv").write_text("t_s,power_w\n0,3.1\n0.05,3.2\n0.1,3.0\n0.15,3.1\n")

@@ -58,7 +58,7 @@ def test_wrong_usage_names_the_remedy(tmp_path):
         assert says in result.stderr, f"{arguments!r}"
 
 
-@pytest.mark.slow
+@pytest.mark.services
 @pytest.mark.needs(module="xllamacpp")
 def test_two_language_models_are_compared_by_their_two_rates_and_their_perplexity(tmp_path):
     """Files of four and of eight bits: the options of `run`, both perplexities as the index of the shipped files has them."""
@@ -73,8 +73,7 @@ def test_two_language_models_are_compared_by_their_two_rates_and_their_perplexit
     assert "[4/4]" in result.stderr
 
 
-@pytest.mark.long
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_models_are_compared_by_speed_and_accuracy_and_saved(tmp_path):
     """The shipped int8 against fp32, by name, on the shipped scenes: a row each, one sentence, the runs in the ledger."""
     scenes = SHIPPED_FOLDER.parent / "scenes"
@@ -89,7 +88,7 @@ def test_models_are_compared_by_speed_and_accuracy_and_saved(tmp_path):
     assert "saved as" in result.stderr
 
 
-@pytest.mark.slow
+@pytest.mark.services
 @pytest.mark.needs(module="xllamacpp")
 @pytest.mark.needs(module="gguf")
 def test_a_quantised_cache_has_its_loss_of_quality_beside_its_speed(tmp_path):

@@ -46,7 +46,7 @@ def test_a_command_that_is_not_there_is_one_line(configuration):
     assert result.stderr.splitlines()[-1].startswith("edgemeter: cannot run 'no-such-command'")
 
 
-@pytest.mark.slow
+@pytest.mark.services
 @pytest.mark.alone
 def test_the_energy_of_a_command_is_shown(configuration):
     """Twelve seconds at 5 W: 60 J, of two runs 30 J each."""

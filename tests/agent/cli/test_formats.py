@@ -126,8 +126,8 @@ def test_json_is_the_short_form_everywhere():
         assert format_flags == set(), path
 
 
-@pytest.mark.long
-@pytest.mark.parametrize("path", [pytest.param(line, marks=pytest.mark.slow) if line in {"run", "doctor"} else line for line in LINES])
+@pytest.mark.nightly
+@pytest.mark.parametrize("path", [pytest.param(line, marks=pytest.mark.services) if line in {"run", "doctor"} else line for line in LINES])
 @pytest.mark.usefixtures("world")
 def test_a_command_prints_all_formats(path):
     """On the same figures; what it prints is read back as what it claims to be."""

@@ -32,7 +32,7 @@ def start(board, *arguments):
     )
 
 
-@pytest.mark.slow
+@pytest.mark.services
 def test_a_sweep_has_a_record_of_each_mode_an_answer_and_the_board_as_it_was(board):
     """The power mode of a record's environment is that of its run, and the sentence stands below the table."""
     before = board.settings()
@@ -62,7 +62,7 @@ def test_a_setting_that_the_board_cannot_take_is_one_line_and_changes_nothing(bo
     assert (board.settings(), board.record.exists()) == (before, False)
 
 
-@pytest.mark.slow
+@pytest.mark.services
 def test_ctrl_c_puts_the_board_back_and_keeps_what_was_measured(board):
     """The table of the runs before it is printed."""
     before = board.settings()
@@ -77,7 +77,7 @@ def test_ctrl_c_puts_the_board_back_and_keeps_what_was_measured(board):
     assert (board.settings(), board.record.exists()) == (before, False)
 
 
-@pytest.mark.slow
+@pytest.mark.services
 def test_a_killed_sweep_leaves_no_mode_behind(board):
     """Another process puts the board back."""
     before = board.settings()

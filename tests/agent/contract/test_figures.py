@@ -68,7 +68,7 @@ def test_the_duty_cycle_is_the_share_of_the_timed_part_in_which_the_model_worked
             assert figure("duty_cycle_ratio").value(make_record(latency=latency, **changes)) == ratio
 
 
-@pytest.mark.slow
+@pytest.mark.services
 def test_a_right_answer_costs_the_energy_of_all_questions_by_the_right_ones():
     """Each asked equally often and answered, nothing else: what is asked again, or left out, is no question of the score's."""
     correct_mj = figure("energy_correct_answer_gross_mj").value

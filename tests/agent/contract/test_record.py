@@ -60,7 +60,7 @@ def test_what_is_no_record_is_refused():
             contract_record.decode(payload)
 
 
-@pytest.mark.slow
+@pytest.mark.services
 def test_the_json_schema_accepts_a_record_and_refuses_a_wrong_one():
     """What `edgemeter config schema` prints describes what travels."""
     schema = contract_record.json_schema()

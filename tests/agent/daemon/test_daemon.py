@@ -23,7 +23,7 @@ LONG_S = 60.0
 # Imports of the daemon; what only a measurement or the command line needs is none of them.
 HEAVY = ("numpy", "click", "rich", "edgemeter.agent.engine", "edgemeter.agent.power", "importlib.metadata")
 
-pytestmark = [pytest.mark.mosquitto, pytest.mark.slow]
+pytestmark = [pytest.mark.mosquitto, pytest.mark.services]
 
 
 @pytest.fixture

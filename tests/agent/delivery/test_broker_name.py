@@ -83,7 +83,7 @@ class World:
             self.look()
 
 
-@pytest.mark.slow
+@pytest.mark.services
 def test_a_random_walk_always_ends_at_home(tmp_path):
     """Own is held with the lock only; nobody is displaced for longer than an hour; a quiet hour brings every process its name."""
     for seed in range(200):

@@ -130,7 +130,7 @@ def forget_all(outbox, count, at_once):
         outbox.forget(Receipt(session=outbox.session, held=((first, min(count, first + at_once - 1)),)))
 
 
-@pytest.mark.parametrize("size_mb", [4, pytest.param(24, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("size_mb", [4, pytest.param(24, marks=pytest.mark.services)])
 @pytest.mark.parametrize("at_once", [1, 64, 1000])
 def test_an_outbox_that_filled_its_disk_empties_itself_and_gives_the_room_back(tmp_path, size_mb, at_once):
     """Receipts are all that comes; afterwards there is room for as many records as before."""
@@ -333,7 +333,7 @@ def test_a_full_disk_serves_a_request_from_the_reserve(tmp_path):
         assert outbox.count() == 0
 
 
-@pytest.mark.slow
+@pytest.mark.services
 def test_killed_at_any_moment_a_record_waits_or_was_receipted(tmp_path):
     """A process that puts, receipts and answers requests is killed twenty times: every record is there, each once."""
     path = tmp_path / "outbox.sqlite"

@@ -278,7 +278,7 @@ def test_the_next_process_represents_the_device_when_the_first_has_gone(address,
 
 
 @with_mosquitto
-@pytest.mark.slow
+@pytest.mark.services
 def test_a_board_that_met_a_namesake_takes_its_name_again_when_that_has_gone(tmp_path, caplog, monkeypatch):
     """State, Will and orders come back without a restart; while it is displaced it delivers all the same."""
     monkeypatch.setattr(broker_name, "FIRST_DISPLACED_S", 3.0)
@@ -410,7 +410,7 @@ def test_a_record_larger_than_the_broker_takes_stays_and_does_not_break_the_conn
     assert "may have at most 9000" in caplog.text
 
 
-@pytest.mark.slow
+@pytest.mark.services
 @with_mosquitto
 def test_a_record_with_seventeen_megabytes_of_samples_arrives_without_them_and_reports_that(tmp_path, outbox):
     """No message holds it, at any broker: its figures count, those around it arrive, and its samples stay on the device."""

@@ -172,7 +172,7 @@ def test_a_tls_alert_in_reply_to_plain_mqtt_is_reported():
 
 
 @pytest.mark.mosquitto
-@pytest.mark.slow
+@pytest.mark.services
 def test_a_broker_that_asks_for_a_certificate_lets_nobody_in_without(authority, with_tls, with_mtls):
     """Asked without ours, which would open the door."""
     pair = authority.signed("pi-1")
@@ -182,7 +182,7 @@ def test_a_broker_that_asks_for_a_certificate_lets_nobody_in_without(authority, 
 
 
 @pytest.mark.mosquitto
-@pytest.mark.slow
+@pytest.mark.services
 # paho-mqtt leaves the socket of a handshake that failed to the garbage collector.
 @pytest.mark.filterwarnings("ignore:Exception ignored in. <ssl.SSLSocket:pytest.PytestUnraisableExceptionWarning")
 def test_renewed_certificates_are_taken_without_a_restart(authority, stranger, tmp_path):

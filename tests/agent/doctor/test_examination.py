@@ -86,7 +86,7 @@ def test_each_machine_is_warned_of_what_slows_it(tmp_path):
     assert _machine(tmp_path / "jetson")["power mode"].state == "absent"
 
 
-@pytest.mark.slow
+@pytest.mark.services
 def test_installed_libraries_are_imported_and_absent_ones_name_their_extra():
     """Python and edgemeter are there; whatever is absent comes with its pip line."""
     findings = {finding.name: finding for finding in checks.check_software()}
@@ -176,7 +176,7 @@ def test_a_broker_is_judged_by_what_it_answers(tmp_path):
         assert (finding.state, text in finding.what) == ("bad", True)
 
 
-@pytest.mark.slow
+@pytest.mark.services
 def test_json_holds_every_finding(tmp_path):
     """`{"findings": [...]}`, each with its five fields, and the real machine examined."""
     findings = doctor.examine(broker=None, home=tmp_path, settings=Config())
@@ -210,7 +210,7 @@ def test_the_table_shows_every_finding_and_remedy():
             assert "…" not in letters
 
 
-@pytest.mark.slow
+@pytest.mark.services
 def test_the_doctor_imports_no_runtime_and_no_numpy(tmp_path):
     """So it works where they are absent or broken, and starts fast."""
     heavy = ("numpy", "psutil", "PIL", "onnxruntime", "ai_edge_litert", "torch")

@@ -51,7 +51,7 @@ def test_net_is_gross_without_idle():
     assert energy.gross_u_mj < 0.01 * energy.gross_mj
 
 
-@pytest.mark.slow
+@pytest.mark.services
 def test_bursts_faster_than_the_sensor_are_measured_within_their_uncertainty():
     """30 bursts a second seen by a jittered 10 Hz sensor: unbiased, and the interval holds the truth about as often as stated."""
     inside, errors = 0, []

@@ -138,7 +138,7 @@ def test_the_test_runs_by_the_clock_that_it_is_given():
     assert _holds(measured.delay_s, 0.5), measured.delay_s
 
 
-@pytest.mark.slow
+@pytest.mark.services
 @pytest.mark.parametrize("name", SENSORS)
 def test_every_property_is_within_its_bounds_or_not_reported(name):
     """Twenty-seven sensors, two draws each; the mean delay and the clock of a single draw may miss by chance, once."""

@@ -135,7 +135,7 @@ def test_a_load_whose_idle_power_rises_is_not_corrected_for_its_slope():
             assert energy.gross_mj == pytest.approx(integral_j(power, 30, 60), rel=0.003)
 
 
-@pytest.mark.slow
+@pytest.mark.services
 @rows(("lag_s", "noise_w"), **{f"lag {lag} s, noise {noise} W": (lag, noise) for lag in (0.0, 0.2, 1.0, 3.0) for noise in (0.0, 0.2, 0.5)})
 def test_noise_makes_no_sensor_earlier_or_later_on_average(lag_s, noise_w):
     """Over 100 draws the correction is the lag times the step of 3 W, within what chance leaves: also where the lag is nothing."""

@@ -59,7 +59,7 @@ def test_a_short_block_has_a_wide_interval(tmp_path, monkeypatch):
     assert energy.gross_u_mj > 0.02 * energy.gross_mj
 
 
-@pytest.mark.slow
+@pytest.mark.services
 @pytest.mark.alone
 def test_a_job_that_runs_beside_the_block_is_named(settings):
     """A process that neither the block nor its children started, on a core of its own; not so what the block starts itself."""
@@ -127,7 +127,7 @@ def test_idle_lasts_as_long_as_the_slowest_sensor_needs_and_this_is_known_before
         assert before[0] == f"{name}: with a reading every {period_ms} ms {wide}, {takes}"
 
 
-@pytest.mark.slow
+@pytest.mark.services
 def test_a_sensor_that_lags_is_given_the_idle_that_it_needs(tmp_path, monkeypatch):
     """A time constant of 1 s and 2 s of idle: refused with that, it idles longer instead, and the energy is that of the work."""
     monkeypatch.setattr(sensor_run, "SHORTEST_S", 1.0)

@@ -54,7 +54,7 @@ def _measure(model, sensors, *lines):
     return record
 
 
-@pytest.mark.slow
+@pytest.mark.services
 def test_several_sensors_of_a_run_each_give_an_energy_and_are_held_against_each_other(model, tmp_path, monkeypatch):
     """The wall reads 5 W and rails inside it 7 W: both energies are what the traces hold, the run is suspect, and verify agrees."""
     # A busy machine may keep the sampler from reading for a while.

@@ -149,7 +149,7 @@ def test_the_reference_is_never_what_was_timed():
         assert expected in reference if isinstance(expected, str) else reference == expected, f"{timed_on!r}"
 
 
-@pytest.mark.slow
+@pytest.mark.services
 def test_the_record_carries_the_agreement_of_the_first_repeat(tmp_path):
     """In a session of two repeats the first compares, the second states why not; both are recorded."""
     settings = case_settings.Settings(model=str(MODELS / "onnx.onnx"), mode="rapid", repeats=2, agreement="first")

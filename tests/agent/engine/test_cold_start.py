@@ -105,7 +105,7 @@ def run(measured):
     return measured()
 
 
-@pytest.mark.slow
+@pytest.mark.services
 def test_modules_that_had_to_be_compiled_are_counted_and_noted(measured, monkeypatch):
     """A library without bytecode is compiled by the first run, unless it may not write it; once it is there, nothing is compiled."""
     monkeypatch.setenv("PYTHONDONTWRITEBYTECODE", "1")

@@ -196,7 +196,7 @@ def test_users_give_up_a_server_that_refuses_most(tmp_path, one_by_one):
 
 
 @pytest.mark.needs(module="xllamacpp")
-@pytest.mark.slow
+@pytest.mark.services
 def test_llama_cpp_serves_users_and_every_figure_follows_from_the_record(tmp_path):
     """The real server with two places; the record is recomputed from its raw samples without a difference."""
     with llama_cpp_server(SHIPPED, tmp_path, places=2) as path:

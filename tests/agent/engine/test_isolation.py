@@ -29,7 +29,7 @@ class Fragile:
 """
 
 
-@pytest.mark.slow
+@pytest.mark.services
 def test_a_runtime_that_aborts_while_it_loads_is_one_line_that_names_the_file(tmp_path):
     """Signal, file and remedy, with the library's own last words; no trace."""
     install(tmp_path / "site", "fragile", [(runtimes.ENTRY_POINTS, "fragile", "fragile:Fragile")], MODULE)

@@ -8,12 +8,12 @@ from edgemeter.agent.engine.scenarios import latency_statistics
 from edgemeter.agent.session import in_turn, pairs
 from tests.fixtures.synthetic_device import FAMILIES, RUN_SPREAD, STEADY, WIDER_RUN_SPREAD, Family
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.services
 
 PAIRS = 10
 DEVICES = 1000
 # What is judged pair by pair has fewer devices in the light set: room for the sampling error of a share, 2.5 standard errors beyond 93-97%
-SIZES = [pytest.param(250, id="light"), pytest.param(1000, marks=pytest.mark.release, id="thousand")]
+SIZES = [pytest.param(250, id="light"), pytest.param(1000, marks=pytest.mark.nightly, id="thousand")]
 
 
 def covers_as_stated(covered: int, devices: int) -> bool:

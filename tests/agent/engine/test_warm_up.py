@@ -66,7 +66,7 @@ def noisy(draw, kind, deviation_ratio):
     return 1 + deviation_ratio * shapes[kind]()
 
 
-@pytest.mark.slow
+@pytest.mark.services
 def test_a_settled_series_is_found_to_be_so_soon():
     """However it scatters, a series without a trend settles; the noisier, the later, but not without end."""
     for deviation_ratio, queries in [(0.001, 100), (0.01, 250), (0.05, 600), (0.2, 600)]:
@@ -77,7 +77,7 @@ def test_a_settled_series_is_found_to_be_so_soon():
             assert np.quantile(counts, 0.95) <= queries, f"{kind!r}, {deviation_ratio!r}"
 
 
-@pytest.mark.slow
+@pytest.mark.services
 def test_an_unsettled_series_is_not_called_steady():
     """A fall to the level is waited for: at most one series in ten still has 2%, or half its scatter, to go."""
     for time_constant in [10, 50, 200]:

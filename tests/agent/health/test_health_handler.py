@@ -90,7 +90,7 @@ def test_the_status_is_reported_at_the_start(handler, published, tmp_path):
     assert health.clock.floor_ns is not None
 
 
-@pytest.mark.slow
+@pytest.mark.services
 def test_the_status_is_reported_again_each_day_and_not_before(handler, published):
     """Nothing has changed meanwhile."""
     collected(handler, published)
@@ -129,7 +129,7 @@ def test_a_board_that_is_slow_today_is_asked_again_soon_and_given_longer(handler
     assert collected(handler, published)[1].device == "pi-1"
 
 
-@pytest.mark.slow
+@pytest.mark.services
 def test_a_disk_that_fills_up_is_reported_at_once(handler, published, monkeypatch):
     """Not in a day; but not every minute either while it goes back and forth."""
     collected(handler, published)

@@ -18,7 +18,7 @@ from tests.fixtures.servers import LOOPBACK, free_port, mosquitto
 
 
 @pytest.mark.mosquitto
-@pytest.mark.slow
+@pytest.mark.services
 def test_a_broker_that_accepts_when_the_time_is_up_is_connected_again(tmp_path):
     """On a slow board the acceptance comes while the session is being given up: that session is closed, so it is no connection."""
     broker = mosquitto(tmp_path)

@@ -18,7 +18,7 @@ from edgemeter.agent.identity import identity as identity_identity
 from tests.fixtures.mqtt_peer import wait_until
 from tests.provisioning.identity.lab import Lab
 
-pytestmark = [pytest.mark.mosquitto, pytest.mark.slow]
+pytestmark = [pytest.mark.mosquitto, pytest.mark.services]
 
 
 @pytest.fixture
@@ -86,7 +86,7 @@ def test_it_goes_on_when_the_broker_dies_while_it_waits_for_a_person(lab):
     assert identity_identity.read_identity(lab.path / "home").device == "pi-1"
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 def test_killed_at_any_moment_it_joins_the_next_time(lab):
     """SIGKILL after 0 to 1.2 seconds, twelve times; the token serves, one certificate is valid, and the card is clean."""
     lab.start()

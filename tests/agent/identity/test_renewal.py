@@ -26,7 +26,7 @@ from tests.fixtures.fleet_key import signed_in
 from tests.fixtures.mqtt_peer import wait_until
 from tests.provisioning.identity.lab import Lab
 
-pytestmark = [pytest.mark.mosquitto, pytest.mark.slow]
+pytestmark = [pytest.mark.mosquitto, pytest.mark.services]
 
 LONG_S = 30.0
 YEARS_NS = 2000 * 86_400 * 1_000_000_000

@@ -11,7 +11,7 @@ from edgemeter.agent.jobs.content import CONTENT_FOLDER, DeviceContent
 from tests.agent.jobs.driver import suite
 
 # A device takes no order that is not signed.
-pytestmark = [pytest.mark.slow, pytest.mark.needs("openssl")]
+pytestmark = [pytest.mark.services, pytest.mark.needs("openssl")]
 
 BIG = ("m.replay.json", os.urandom(600_000))
 

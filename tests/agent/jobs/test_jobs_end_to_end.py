@@ -15,7 +15,7 @@ from tests.fixtures.mqtt_peer import wait_until
 
 KILLS = 6
 
-pytestmark = [pytest.mark.mosquitto, pytest.mark.slow]
+pytestmark = [pytest.mark.mosquitto, pytest.mark.services]
 
 
 def measure(server, seconds=0, repeats=1):
@@ -70,7 +70,7 @@ def test_an_order_reaches_an_agent_that_was_away(server, agent, broker):
     assert server.final("job-2").state == "done"
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 def test_killed_at_any_moment_each_job_is_done_once(server, agent):
     """SIGKILL again and again, and every order that has not ended comes again: no job is measured twice, and none is forgotten."""
     draw = random.Random(7)  # noqa: S311 - the same every time

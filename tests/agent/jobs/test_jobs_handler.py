@@ -18,7 +18,7 @@ from edgemeter.agent.jobs.journal import Journal
 from tests.agent.jobs.driver import Driver, records_in, suite
 
 # A device takes no order that is not signed.
-pytestmark = [pytest.mark.slow, pytest.mark.needs("openssl")]
+pytestmark = [pytest.mark.services, pytest.mark.needs("openssl")]
 
 ABSENT = Content(sha256="e" * 64, size_bytes=10, name="suite.toml")
 

@@ -12,7 +12,7 @@ from edgemeter.agent.session.turn_comparison import TurnsTaken
 from tests.agent.jobs.driver import REPLAY, records_in, suite
 
 # A device takes no order that is not signed.
-pytestmark = [pytest.mark.slow, pytest.mark.needs("openssl")]
+pytestmark = [pytest.mark.services, pytest.mark.needs("openssl")]
 
 SCENES = order_suite.SHIPPED.parent / "scenes"
 SUBSET = 12

@@ -24,7 +24,7 @@ from tests.fixtures.mqtt_peer import Peer, wait_until
 from tests.fixtures.servers import LOOPBACK, Server, free_port, mosquitto_binary
 from tests.provisioning.identity.lab import FLEET, Lab
 
-pytestmark = [pytest.mark.mosquitto, pytest.mark.long]
+pytestmark = [pytest.mark.mosquitto, pytest.mark.nightly]
 
 LONG_S = 60.0
 COMMAND = f"edgemeter/v1/{FLEET}/pi-1/command"

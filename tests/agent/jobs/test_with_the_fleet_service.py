@@ -31,7 +31,7 @@ from tests.fixtures.fleet_key import give_service
 from tests.fixtures.mqtt_peer import Peer, wait_until
 from tests.fixtures.servers import address_of
 
-pytestmark = [pytest.mark.mosquitto, pytest.mark.slow]
+pytestmark = [pytest.mark.mosquitto, pytest.mark.services]
 
 
 class Births:
@@ -134,7 +134,7 @@ def test_orders_arrive_after_a_second_agent_was_tried_and_the_service_started_ag
     assert execution["state"] == "done", execution
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 def test_a_device_that_is_killed_while_it_measures_does_it_in_the_second_attempt(folder, agent, tmp_path):
     """The first is interrupted; the retry is a new attempt, and the only one that gives a run."""
     (tmp_path / "suite.toml").write_bytes(suite(seconds=12))
@@ -205,7 +205,7 @@ def measured_there(agent, scenes):
     return runs
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 def test_a_device_measures_the_accuracy_that_is_measured_here(folder, agent, scenes):
     """Photographs by hash: the same AP to the last digit, the same data set and case, so that `compare` sets both side by side."""
     agent.start()

@@ -34,7 +34,7 @@ def test_a_stamp_is_by_the_clock_as_it_is_now(monkeypatch):
     assert clock.wall_ns(began_ns) == 7 * 10**9
 
 
-@pytest.mark.slow
+@pytest.mark.services
 def test_a_wall_clock_that_jumps_changes_no_duration(tmp_path):
     """A whole run under a clock that goes back an hour at every look: latencies, windows and cold start are what they were."""
     (tmp_path / "sitecustomize.py").write_text(textwrap.dedent(STEPPING))

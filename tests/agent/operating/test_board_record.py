@@ -83,7 +83,7 @@ def end_at_once(guardian):
     assert wait_until(lambda: not process.is_running() or process.status() == psutil.STATUS_ZOMBIE)
 
 
-@pytest.mark.slow
+@pytest.mark.services
 @pytest.mark.parametrize("guardian_lives", [True, False])
 def test_a_session_of_another_home_that_waits_finds_the_board_as_it_was(board, tmp_path, guardian_lives):
     """The killed session's guardian holds the run lock until the board is put back; without it the one that waited puts it back."""
@@ -102,7 +102,7 @@ def test_a_session_of_another_home_that_waits_finds_the_board_as_it_was(board, t
     assert not board.record.exists()
 
 
-@pytest.mark.slow
+@pytest.mark.services
 def test_the_run_lock_is_held_until_the_guardian_has_put_the_board_back(board):
     """Whoever takes it reads the settings as they were."""
     before = board.settings()
@@ -114,7 +114,7 @@ def test_the_run_lock_is_held_until_the_guardian_has_put_the_board_back(board):
     lock.release()
 
 
-@pytest.mark.slow
+@pytest.mark.services
 @pytest.mark.parametrize("guardian_lives", [True, False])
 def test_a_home_that_is_removed_takes_no_record_with_it(board, tmp_path, guardian_lives):
     """As that of a measurement from elsewhere, whose folder goes when the connection is lost."""
@@ -137,7 +137,7 @@ def leave_changed(board, home):
     kill(process)
 
 
-@pytest.mark.slow
+@pytest.mark.services
 def test_after_a_power_cut_every_home_finds_the_power_mode(board, tmp_path):
     """It outlives the reboot, which empties the folder of the run lock and the home of a lost connection."""
     leave_changed(board, board.home)
@@ -183,7 +183,7 @@ def test_where_the_boards_folder_cannot_be_written_the_home_holds_the_record(boa
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="root becomes another user")
-@pytest.mark.slow
+@pytest.mark.services
 def test_the_record_of_another_user_is_named_with_the_command(board, tmp_path):
     """In one line; it stays, and nothing is written."""
     leave_changed(board, board.home)

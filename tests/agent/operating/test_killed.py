@@ -121,7 +121,7 @@ def killed_at(board: SettableBoard, step: int, guardian: GuardianFate) -> float 
     return None
 
 
-@pytest.mark.slow
+@pytest.mark.services
 @pytest.mark.parametrize("guardian", get_args(GuardianFate))
 def test_a_killed_sweep_leaves_the_board_as_it_was(board, guardian):
     """At the record, in the first change of mode, and among the clocks."""
@@ -129,7 +129,7 @@ def test_a_killed_sweep_leaves_the_board_as_it_was(board, guardian):
         killed_at(board, step, guardian)
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 def test_a_hundred_kills_leave_the_board_as_it_was(board):
     """Spread over every step that can be seen, from the record to its removal; half of them take the guardian too."""
     unkilled = Sweep(board)
@@ -145,7 +145,7 @@ def test_a_hundred_kills_leave_the_board_as_it_was(board):
     )
 
 
-@pytest.mark.slow
+@pytest.mark.services
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_a_signal_to_all_its_processes_leaves_the_board_as_it_was(board, number):
     """As a terminal's Ctrl-C, which nvpmodel gets as well, and a service manager's end; the guardian has a session of its own."""
@@ -156,7 +156,7 @@ def test_a_signal_to_all_its_processes_leaves_the_board_as_it_was(board, number)
     sweep.kill()
 
 
-@pytest.mark.slow
+@pytest.mark.services
 def test_a_closed_terminal_leaves_the_board_as_it_was(board):
     """The kernel hangs up on every process of the terminal."""
     process, terminal = pty.fork()

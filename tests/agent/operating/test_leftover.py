@@ -29,7 +29,7 @@ def board(tmp_path, monkeypatch):
     object.__setattr__(THIS_MACHINE, "root", root)
 
 
-@pytest.mark.slow
+@pytest.mark.services
 @pytest.mark.parametrize("command", ["run A --mode rapid --no-save", "compare A B --mode rapid --no-save", "doctor", "agent up"])
 def test_the_board_is_put_back_before_anything_else(board, tmp_path, caplog, command):
     """The settings are as they were, the record is gone, and the line is there once."""

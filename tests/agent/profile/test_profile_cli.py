@@ -35,7 +35,7 @@ def profiled(*arguments):
     return json.loads(result.stdout)
 
 
-@pytest.mark.slow
+@pytest.mark.services
 @pytest.mark.needs(module="onnxruntime")
 def test_every_operator_ran_once_an_inference():
     """The plain and the profiled queries are counted, no operator is lost, and coverage is a ratio of what was timed."""
@@ -48,7 +48,7 @@ def test_every_operator_ran_once_an_inference():
 
 
 @pytest.mark.realdata
-@pytest.mark.slow
+@pytest.mark.services
 def test_a_real_detector_is_mostly_convolution(realdata):
     """YOLOX in ONNX Runtime: convolutions first, most of the time covered."""
     document = profiled("--model", realdata / "models" / "yolox_nano.onnx", "--by", "type")
@@ -56,7 +56,7 @@ def test_a_real_detector_is_mostly_convolution(realdata):
     assert document["coverage_ratio"] > 0.6
 
 
-@pytest.mark.slow
+@pytest.mark.services
 @pytest.mark.realdata
 def test_litert_names_each_operator_of_a_real_model(realdata):
     """MobileNet v1 with the builtin kernels: its 31 operators as its graph holds them; with XNNPACK, its kernels."""
@@ -71,7 +71,7 @@ def test_litert_names_each_operator_of_a_real_model(realdata):
     assert sum(row["calls"] for row in document["operators"] if "QU8" in row["type"]) == 28 * QUERIES
 
 
-@pytest.mark.slow
+@pytest.mark.services
 @pytest.mark.needs(module="ai_edge_litert")
 @pytest.mark.parametrize("backend", ["xnnpack", "builtin", "cpu-compiled"])
 def test_a_litert_model_with_a_signature_has_each_operator_once_an_inference(backend):
@@ -81,7 +81,7 @@ def test_a_litert_model_with_a_signature_has_each_operator_once_an_inference(bac
     assert document["coverage_ratio"] <= 1
 
 
-@pytest.mark.slow
+@pytest.mark.services
 @pytest.mark.software_gpu
 def test_an_accelerator_that_the_profiler_does_not_see_is_refused():
     """LiteRT's profiler compiles for the CPU: its operators are no GPU's."""
@@ -90,7 +90,7 @@ def test_an_accelerator_that_the_profiler_does_not_see_is_refused():
     assert "LiteRT's profiler sees the CPU only, not gpu,cpu: profile with --backend cpu-compiled" in result.stderr
 
 
-@pytest.mark.slow
+@pytest.mark.services
 @pytest.mark.alone
 @pytest.mark.realdata
 def test_photographs_and_outputs_of_open_size_are_taken(realdata):
@@ -104,7 +104,7 @@ def test_photographs_and_outputs_of_open_size_are_taken(realdata):
     assert document["coverage_ratio"] > 0.8
 
 
-@pytest.mark.slow
+@pytest.mark.services
 @pytest.mark.parametrize(
     ("arguments", "status", "message"),
     [

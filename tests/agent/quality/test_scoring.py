@@ -28,7 +28,7 @@ def perplexity_of(name, path, material):
 
 
 @needs_llama
-@pytest.mark.slow
+@pytest.mark.services
 def test_quantisation_costs_quality_that_shows():
     """The perplexity of 8 bits is next to that of 16, that of 4 bits visibly higher; both as PyTorch computed them for the index."""
     by_precision = {

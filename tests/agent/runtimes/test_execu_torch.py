@@ -12,7 +12,7 @@ pytestmark = pytest.mark.torch
 RUNTIME = ExecuTorch
 
 
-@pytest.mark.slow
+@pytest.mark.services
 def test_a_second_execution_computes_on_the_same_inputs(runtime, models, x):
     """The program puts values of its own where its input lies: without new inputs the second execution gives 7, 15, 23, 31."""
     runtime.load(models / "executorch_reuses_input.pte", Options())

@@ -60,9 +60,9 @@ def interleaved_p50_ratio(first, second, count: int) -> float:
     return statistics.median(durations[0]) / statistics.median(durations[1])
 
 
-@pytest.mark.slow
+@pytest.mark.services
 @pytest.mark.parametrize(("name", "file", "count"), [("litert", RUNS[2][1], 1000), ("onnx", RUNS[6][1], 100)], ids=["litert", "onnx"])
-@pytest.mark.long
+@pytest.mark.nightly
 @pytest.mark.alone
 def test_the_bare_call_costs_what_the_library_costs(opened, realdata, name, file, count):
     """Timed in turns, p50 of our call and of the library's own differ by less than 2%.

@@ -13,7 +13,7 @@ from tests.fixtures.command import edgemeter
 from tests.fixtures.real_mlserver import real_mlserver
 
 X = np.array([[0, 1, 2, 3]], np.float32)
-pytestmark = [pytest.mark.mlserver, pytest.mark.long]
+pytestmark = [pytest.mark.mlserver, pytest.mark.nightly]
 
 
 @pytest.fixture(scope="module")

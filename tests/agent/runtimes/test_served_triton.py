@@ -12,7 +12,7 @@ from edgemeter.agent.runtimes import Options, create
 from tests.fixtures.command import edgemeter
 from tests.fixtures.real_triton import TritonModel, real_triton
 
-pytestmark = [pytest.mark.triton, pytest.mark.long, pytest.mark.one_worker("triton")]
+pytestmark = [pytest.mark.triton, pytest.mark.nightly]
 X = np.array([[0, 1, 2, 3]], np.float32)
 ROW = {"inputs": (("x", "FP32", (4,)),), "outputs": (("y", "FP32", (4,)),)}
 DATATYPES = {"BOOL": "bool", "UINT8": "uint8", "INT64": "int64", "FP16": "float16", "FP32": "float32", "BF16": "float32", "STRING": ""}

@@ -12,7 +12,7 @@ from tests import requirements
 from tests.fixtures import torchvision_detectors
 from tests.fixtures.torchvision_detectors import MODELS, PHOTOGRAPHS
 
-pytestmark = [pytest.mark.torchvision, pytest.mark.long, pytest.mark.slow, pytest.mark.one_worker("torchvision")]
+pytestmark = [pytest.mark.torchvision, pytest.mark.nightly]
 
 
 @pytest.fixture(scope="module")

@@ -74,7 +74,7 @@ def test_a_case_with_a_rate_is_one_run():
     assert rate_search.next_step(case, [record_at(2.0, False)]) is None
 
 
-@pytest.mark.slow
+@pytest.mark.services
 def test_a_session_finds_what_a_server_of_two_places_can(tmp_path):
     """A request takes 60 ms: 33 a second at most, of which queues leave less; each step is a record."""
     with paced_server(tmp_path, places=2, prefill_ms=30, step_ms=10) as server:

@@ -53,7 +53,7 @@ def scripted(folder, script, sensors=None, **settings):
     return record
 
 
-@pytest.mark.slow
+@pytest.mark.services
 @pytest.mark.alone
 def test_a_frame_without_a_reply_of_the_server_is_missed_and_ends_no_run(tmp_path):
     """Every tenth answer is an error, in the warm-up too: no run is lost for one of them, and the failures are counted."""
@@ -71,7 +71,7 @@ def test_a_frame_without_a_reply_of_the_server_is_missed_and_ends_no_run(tmp_pat
     assert not [finding for finding in recompute(run) if isinstance(finding, FigureDifference)]
 
 
-@pytest.mark.slow
+@pytest.mark.services
 @pytest.mark.alone
 def test_a_server_on_this_machine_has_the_energy_of_its_queries(tmp_path):
     """Of 3 W the joules of a query are those of the time that it takes, by the sensor of this machine."""
@@ -83,7 +83,7 @@ def test_a_server_on_this_machine_has_the_energy_of_its_queries(tmp_path):
     assert record.energy.gross_mj == pytest.approx(3.0 * 1e3 / record.throughput_per_s, rel=0.02)
 
 
-@pytest.mark.slow
+@pytest.mark.services
 @pytest.mark.alone
 def test_a_search_finds_the_planted_capacity(tmp_path):
     """Each step is a record, and the highest rate that is held lies below what two places can, not far."""
@@ -98,7 +98,7 @@ def test_a_search_finds_the_planted_capacity(tmp_path):
     assert holding.target_per_s < failing.target_per_s < 150.0
 
 
-@pytest.mark.slow
+@pytest.mark.services
 def test_users_of_a_served_model_are_a_record_that_can_be_recomputed(tmp_path):
     """With failures, waits, ramp-up and tail; and the server that dies then leaves it, with one line for the next."""
     planted = {"failing_ratio": 0.05, "status": 503, "retry_after_s": 0.02, "first_fault": 60}
@@ -111,7 +111,7 @@ def test_users_of_a_served_model_are_a_record_that_can_be_recomputed(tmp_path):
     assert not [finding for finding in recompute(record) if isinstance(finding, FigureDifference)]
 
 
-@pytest.mark.slow
+@pytest.mark.services
 def test_a_build_beside_a_server_of_this_machine_is_found(tmp_path):
     """The server's own work is not that of others; two busy loops beside it are, and are named."""
     with paced_model_server(tmp_path, service_ms=5.0, spins=True) as server:

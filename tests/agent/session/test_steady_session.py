@@ -42,7 +42,7 @@ def differences(run):
     return [finding for finding in recompute(run) if isinstance(finding, FigureDifference)]
 
 
-@pytest.mark.slow
+@pytest.mark.services
 @pytest.mark.alone
 def test_the_command_gives_the_misses_and_joules_of_a_calculation_by_hand(tmp_path):
     """15 frames a second for 10 s at 5 W: 150 frames, 30 of them late, 333.3 mJ each, 5 J a second; recomputed exactly."""
@@ -70,7 +70,7 @@ def test_the_command_gives_the_misses_and_joules_of_a_calculation_by_hand(tmp_pa
     assert "steady.missed_ratio" in {finding.field for finding in recompute(run) if isinstance(finding, SameFigure)}
 
 
-@pytest.mark.slow
+@pytest.mark.services
 @pytest.mark.alone
 def test_frames_that_are_dropped_cost_their_energy_all_the_same(tmp_path, monkeypatch):
     """100 ms of 66.7: two of three frames are answered, each with the joules of one and a half periods."""
@@ -89,7 +89,7 @@ def test_frames_that_are_dropped_cost_their_energy_all_the_same(tmp_path, monkey
     assert differences(run) == []
 
 
-@pytest.mark.slow
+@pytest.mark.services
 @pytest.mark.alone
 def test_a_run_on_one_core_keeps_the_schedule(tmp_path):
     """The waiting process shares its core with nobody it started itself."""

@@ -20,7 +20,7 @@ from edgemeter.models.catalogue.shipped_models import card_text
 from tests.fixtures.cifar_factory import batch, write_pixels
 from tests.fixtures.mlperf_tiny_factory import labels_csv, mlperf_card
 
-pytestmark = [pytest.mark.realdata, pytest.mark.slow]
+pytestmark = [pytest.mark.realdata, pytest.mark.services]
 pytest.importorskip("ai_edge_litert", reason="needs the extra `litert`")
 
 

@@ -20,7 +20,7 @@ from tests.benchmarks.detectors import scored
 from tests.fixtures.packaged import file_of, from_npm
 from tests.fixtures.task_data import PEOPLE, scored_by_pycocotools
 
-pytestmark = [pytest.mark.realdata, pytest.mark.slow]
+pytestmark = [pytest.mark.realdata, pytest.mark.services]
 # The left and the right side of the 17 points of a person change places in a mirror.
 MIRRORED = [0, 2, 1, 4, 3, 6, 5, 8, 7, 10, 9, 12, 11, 14, 13, 16, 15]
 PIXELS = partial(ImageInput, layout="NHWC", mean=(0.0, 0.0, 0.0))

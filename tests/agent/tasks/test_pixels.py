@@ -39,7 +39,7 @@ def ious(predicted, truth, classes):
     return result
 
 
-@pytest.mark.slow
+@pytest.mark.services
 @pytest.mark.torch
 def test_miou_is_that_of_the_definition_on_letterboxed_photographs(tmp_path):
     """Scores interpolated as PyTorch does it, the bars cut off; 255 counts nowhere; a class that is in no map and no output is no class."""

@@ -48,7 +48,7 @@ def ap_by_pycocotools(annotations, predictions, kind):
     return evaluation.stats[0]
 
 
-@pytest.mark.slow
+@pytest.mark.services
 @pytest.mark.parametrize(
     ("task", "family", "make", "write", "label", "metric"),
     [
@@ -70,7 +70,7 @@ def test_a_run_is_timed_and_scored(tmp_path, task, family, make, write, label, m
     assert run.accuracy.value == ap_by_pycocotools(annotations, results, {"segmentation": "segm", "pose": "keypoints"}[task])
 
 
-@pytest.mark.slow
+@pytest.mark.services
 def test_pycocotools_finds_the_ap_of_the_record_in_the_predictions_of_a_run(tmp_path):
     """To the last digit, of a model that errs; each result has what COCO's and FiftyOne's readers need."""
     pytest.importorskip("ai_edge_litert")

@@ -81,7 +81,7 @@ def test_movenet_finds_one_person_or_six():
     np.testing.assert_allclose(detections.boxes[1], [0, 0, 48, 24], atol=1e-3)
 
 
-@pytest.mark.slow
+@pytest.mark.services
 def test_a_real_model_is_scored_on_its_keypoints(tmp_path):
     """An ONNX file that points at the brightest pixel: AP 1, whose bounds nothing tells; where everybody is elsewhere, AP 0."""
     truth = photographed_people(tmp_path)
@@ -168,7 +168,7 @@ def test_pycocotools_finds_the_same_ap_in_the_results(tmp_path, family, task, wr
 
 
 # pycocotools has not heard of numpy 2.
-@pytest.mark.slow
+@pytest.mark.services
 @pytest.mark.filterwarnings("ignore:__array__ implementation")
 @pytest.mark.realdata
 def test_mask_ap_is_that_of_pycocotools(realdata):
@@ -198,7 +198,7 @@ def letterboxed():
     return PhotoFrame(*PHOTO, 64, 64, 2 / 3, 2 / 3, 0.0, 16.0)
 
 
-@pytest.mark.slow
+@pytest.mark.services
 @pytest.mark.torch
 def test_a_mask_is_interpolated_as_pytorch_does():
     """Logits in cells of four pixels, the bars cut off, in the photograph's size: bilinear, without aligned corners."""
@@ -271,7 +271,7 @@ def test_what_is_no_segmenter_is_refused():
             )
 
 
-@pytest.mark.slow
+@pytest.mark.services
 def test_a_real_model_is_scored_on_its_masks(tmp_path):
     """An ONNX file whose masks follow the picture: AP 1 of the masks, though its box is the whole picture; with a verdict."""
     truth = outlined_photographs(tmp_path)

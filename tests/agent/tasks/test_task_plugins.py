@@ -138,7 +138,7 @@ def test_what_is_reconstructed_badly_is_an_anomaly(plugin, tmp_path):
     assert (accuracy.metric, accuracy.value, accuracy.images) == ("auc", 0.75, 4)
 
 
-@pytest.mark.slow
+@pytest.mark.services
 def test_a_plug_in_scores_from_the_command_to_the_record(plugin, tmp_path):
     """`--task FILE.py:NAME`: its own reader, in the sandbox of a run; the model says class 1 to everything."""
     plugin("glue.py")

@@ -204,7 +204,7 @@ def test_an_update_that_goes_on_is_withdrawn(board, caplog):
     assert "the update of job update-1 goes on, because it cannot be withdrawn: cannot write the update request" in caplog.text
 
 
-@pytest.mark.slow
+@pytest.mark.services
 def test_the_imports_are_those_of_the_runtimes_that_are_here():
     """In a process of its own; here they import."""
     command = [sys.executable, "-m", "edgemeter.agent.update.imports"]

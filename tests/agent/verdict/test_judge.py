@@ -174,7 +174,7 @@ def test_rounding_of_float_kernels_is_not_a_difference():
     assert judged.state == "valid"
 
 
-@pytest.mark.slow
+@pytest.mark.services
 def test_thirds_that_differ_by_chance_are_no_drift():
     """64 queries with 20% of spread: medians of thirds are often 5% apart, and hardly one run in a thousand counts as drift."""
     draw = np.random.default_rng(1)

@@ -91,7 +91,7 @@ def test_forms_name_what_is_beside_upright_rgb(tmp_path):
     assert forms == expected
 
 
-@pytest.mark.slow
+@pytest.mark.services
 def test_a_photograph_of_196_megapixels_is_read(tmp_path):
     """14,000 x 14,000: Pillow alone takes more than 179 million for an attack. Our own limit is named; Pillow's stays as it was."""
     Image.new("1", (14_000, 14_000), 1).save(tmp_path / "large.png")

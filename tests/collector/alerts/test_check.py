@@ -88,7 +88,7 @@ def updated(*units):
 STEPS = rules_of("step", "energy", "latency")
 
 
-@pytest.mark.slow
+@pytest.mark.services
 def test_an_event_opens_one_alert_while_its_members_are_found_day_by_day(file):
     """Four boards in two metrics: what is found first becomes part of the event, and nothing is said to be over before it is."""
     runs = updated(1, 2, 3, 4)

@@ -69,7 +69,7 @@ def rows(file):
     return sqlite3.connect(file.path).execute("SELECT channel, event FROM unsent ORDER BY number").fetchall()
 
 
-@pytest.mark.slow
+@pytest.mark.services
 def test_an_outage_of_a_day_loses_nothing(file, at):
     """Hundreds of checks fail, each says so; what opened before and during it arrives once the receiver is back, each once."""
     with http_listener() as server:
@@ -267,7 +267,7 @@ def fleet_of_lost_devices(tmp_path, *channels):
     ]
 
 
-@pytest.mark.slow
+@pytest.mark.services
 def test_a_killed_check_loses_nothing(tmp_path):
     """SIGKILL while the first webhook hangs: five alerts are open, and the next check tells both channels of all, critical ones first."""
     is_reached, is_over = threading.Event(), threading.Event()
@@ -295,7 +295,7 @@ def test_a_killed_check_loses_nothing(tmp_path):
         assert {*numbers} == {1, 2, 3, 4, 5}
 
 
-@pytest.mark.slow
+@pytest.mark.services
 def test_of_two_checks_at_once_one_sends(tmp_path):
     """The other says that the first is in progress, and sends nothing; a check that was killed holds nobody up."""
     is_reached, is_over = threading.Event(), threading.Event()

@@ -101,7 +101,7 @@ def test_signs_of_two_boards_are_two_alerts(file, fleet):
     assert [alert.firing.facts["device"] for alert in lifecycle.read_alerts(file)] == ["pi-4", "pi-5"]
 
 
-@pytest.mark.slow
+@pytest.mark.services
 @pytest.mark.parametrize("gap", [10, 15, 20])
 def test_a_second_step_opens_an_alert_of_its_own_however_its_first_day_was_estimated(file, gap):
     """Eight per cent on day 50, fifteen more days later: while both are near, the estimated first day wanders from one to the other."""

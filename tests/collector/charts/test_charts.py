@@ -95,7 +95,7 @@ def test_marks_that_cover_each_other_are_one_with_one_interval(crowded_chart):
     assert mark["case"].endswith("and 6 more")
 
 
-@pytest.mark.slow
+@pytest.mark.services
 def test_a_drawing_has_one_mark_and_one_interval_of_what_would_cover_each_other(crowded_chart):
     """In the static SVG, as in the page: three marks, none over another; as many rules each way as marks have an interval."""
     svg = vega.svg(crowded_chart)
@@ -181,7 +181,7 @@ def test_the_same_chart_is_the_same_svg_and_two_charts_share_no_identity(front):
     assert not ids[0] & ids[1]
 
 
-@pytest.mark.slow
+@pytest.mark.services
 def test_the_bundle_is_made_once_and_kept(tmp_path, monkeypatch):
     """The next process reads it; its name changes with its content."""
     monkeypatch.setenv("EDGEMETER_HOME", str(tmp_path))

@@ -257,7 +257,7 @@ def best_left_out(world, draws):
     return false / draws
 
 
-@pytest.mark.slow
+@pytest.mark.services
 def test_in_worlds_of_known_truths_no_more_than_one_choice_in_twenty_is_false():
     """Truths lie a thousandth from their limits, and from each other, for 3 to 10 days."""
     for days, kind in ((3, "normal"), (6, "skewed"), (10, "disturbed")):

@@ -62,7 +62,7 @@ def test_csv_prints_a_header_and_a_line_per_row(store):
     assert [(row["device"], row["latency_p50_ratio"]) for row in rows] == [("server-1", "1.0"), ("pi-1", "5.0")]
 
 
-@pytest.mark.slow
+@pytest.mark.services
 def test_html_writes_a_page_and_prints_where(store, tmp_path):
     """The place goes to standard error, so that standard output stays the result."""
     page = tmp_path / "report.html"
@@ -96,7 +96,7 @@ def test_a_limit_on_models_is_refused_with_what_to_do():
         assert "then edgemeter compare OLD.json NEW.json --fail-on slower:5%" in outcome.stderr
 
 
-@pytest.mark.slow
+@pytest.mark.services
 def test_an_empty_store_and_an_unwritable_page_are_errors_of_ours(store, tmp_path):
     """Each with its remedy, none with a traceback."""
     empty = tmp_path / "empty.json"

@@ -18,7 +18,7 @@ from edgemeter.collector.demo.demo import FleetPage, runs_of_this_software
 from tests.fixtures.record_factory import make_record
 
 
-@pytest.mark.slow
+@pytest.mark.services
 def test_a_page_that_cannot_be_written_ends_the_demo_with_its_reason(tmp_path):
     """The error of the other process is ours, by class and words; the process has ended."""
     ledger = tmp_path / "ledger.sqlite"
@@ -31,7 +31,7 @@ def test_a_page_that_cannot_be_written_ends_the_demo_with_its_reason(tmp_path):
     assert not page.is_alive()
 
 
-@pytest.mark.slow
+@pytest.mark.services
 def test_a_demo_that_fails_leaves_no_process_for_the_page():
     """What waits for a ledger ends when its pipe is closed."""
     with FleetPage() as page:

@@ -48,7 +48,7 @@ def same(text, value, kind):
     return text == str(value)
 
 
-@pytest.mark.slow
+@pytest.mark.services
 def test_a_csv_read_back_has_every_value_of_every_record():
     """Texts with quotes, line ends and commas, extreme numbers, what is absent."""
     records = [random_record(seed) for seed in range(100)]
@@ -81,7 +81,7 @@ TOKEN_COLUMNS = (
 )  # fmt: skip
 
 
-@pytest.mark.slow
+@pytest.mark.services
 @pytest.mark.alone
 def test_a_real_run_of_a_language_model_is_in_every_format_unasked(tmp_path):
     """Rates, times and joules by the token are usual columns of CSV, Parquet and a notebook, with their units."""
@@ -111,7 +111,7 @@ def test_a_figure_without_its_group_is_absent():
     assert (row["energy_gross_mj"], row["energy_scope"], row["energy_reason"]) == ("", "", "no power sensor here")
 
 
-@pytest.mark.slow
+@pytest.mark.services
 def test_parquet_read_back_has_every_value_and_type(tmp_path):
     """Through pyarrow itself; ints stay ints, absent is null, times are times."""
     parquet = pytest.importorskip("pyarrow.parquet")

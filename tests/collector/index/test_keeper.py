@@ -28,7 +28,7 @@ def kept_trends(path):
         return connection.execute("SELECT count(*) FROM found").fetchone()[0]
 
 
-@pytest.mark.slow
+@pytest.mark.services
 def test_a_large_ledger_gets_its_index_without_being_asked(path):
     """And the keeper ends when its standard input does."""
     write_ledger(path, Fleet(devices=10, days=50, cases=5))

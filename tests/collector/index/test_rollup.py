@@ -44,7 +44,7 @@ def by_rollup(path, reference="reference"):
     return document
 
 
-@pytest.mark.slow
+@pytest.mark.services
 def test_a_fleet_compared_both_ways_is_one_document(path):
     """Suspect and invalid runs, a change of firmware, two runtimes, days in between."""
     write_ledger(path, Fleet(devices=6, days=30, cases=4))
@@ -62,8 +62,8 @@ def printed(rows):
     return [(column.heading, column.cells) for column in terminal_columns(rows, Notes())]
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("count", [100, pytest.param(300, marks=pytest.mark.slow)])
+@pytest.mark.services
+@pytest.mark.parametrize("count", [100, pytest.param(300, marks=pytest.mark.services)])
 def test_records_of_any_content_compared_both_ways_are_one_document(path, count):
     """Every text and part present, absent and odd: nothing that a comparison reads is left out."""
     runs = []

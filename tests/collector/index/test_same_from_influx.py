@@ -11,7 +11,7 @@ from tests.fixtures.fleet_ledger import Fleet, write_ledger
 from tests.fixtures.mqtt_peer import wait_until
 
 
-@pytest.mark.slow
+@pytest.mark.services
 def test_a_fleet_compared_three_ways_is_one_document(influx_place, path, sink_of):
     """Every figure, interval, verdict and reason, on InfluxDB 1 and 2."""
     write_ledger(path, Fleet(devices=6, days=30, cases=4))

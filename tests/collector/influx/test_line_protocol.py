@@ -89,7 +89,7 @@ def test_every_field_of_the_schema_has_one_name_and_one_type():
 KIND_OF = (("integer", r"-?\d+i"), ("boolean", "true|false"), ("text", '"(?s:.*)"'), ("float", r"-?\d+(\.\d+)?(e[+-]?\d+)?"))
 
 
-@pytest.mark.slow
+@pytest.mark.services
 def test_whatever_a_record_holds_a_column_keeps_its_type():
     """Over random records: extreme numbers, odd texts, names from the wire; a whole float is no integer."""
     declared = {field.name: field.kind for field in point_schema.every_field(point_schema.RECORD)} | dict.fromkeys(
@@ -124,7 +124,7 @@ def test_not_a_number_is_never_written():
         point_line(plain(throughput_per_s=float("nan")))
 
 
-@pytest.mark.slow
+@pytest.mark.services
 def test_what_was_written_is_read_back_as_the_same_record():
     """The text is taken apart here by the rules of line protocol; real servers do it in the tests of the sinks."""
     chance = random.Random(3)  # noqa: S311 - the same every time

@@ -26,8 +26,7 @@ def written(sink, lines):
     return sink.write(lines)
 
 
-@pytest.mark.long
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_whatever_a_record_holds_comes_back_exactly(influx_place, sink_of):
     """Floats stay floats, integers integers, booleans, texts with anything in them, what is absent absent; none is refused."""
     records = [random_record(seed) for seed in range(80)]

@@ -44,7 +44,7 @@ def member_of(server, lab, role):
     return PostgresAddress(lab.text.replace("edgemeter@", f"{role}_member@"))
 
 
-@pytest.mark.slow
+@pytest.mark.services
 def test_a_writer_adds_and_never_changes_or_removes_a_record(postgresql_server, lab):
     """It commits, quarantines, leases and drains; DELETE, UPDATE, CREATE and DROP are refused by the server."""
     writer = member_of(postgresql_server, lab, "edgemeter_write")
@@ -163,7 +163,7 @@ def test_a_text_that_cannot_be_stored_stops_no_other_record(lab, is_batch):
         assert [record.record.seq for record in ledger.records()] == [seq for seq in range(1, 20) if seq not in (5, 12)]
 
 
-@pytest.mark.slow
+@pytest.mark.services
 def test_no_reader_writes_the_password_anywhere(lab, tmp_path, monkeypatch):
     """On the terminal, in a report, in a page, in an error: a server that trusts takes any password."""
     monkeypatch.setenv("EDGEMETER_HOME", str(tmp_path / "home"))
@@ -202,7 +202,7 @@ def test_a_lost_connection_costs_a_retry_and_no_record(postgresql_server, lab):
         assert ledger.ranges("pi-1", 5) == [(1, 2)]
 
 
-@pytest.mark.slow
+@pytest.mark.services
 def test_a_cancelled_wait_for_a_standby_is_no_commit_that_may_be_receipted():
     """The server answers COMMIT with success and a warning; until then `stall` names what is waited for."""
     server = Postgresql()
@@ -239,7 +239,7 @@ def test_a_cancelled_wait_for_a_standby_is_no_commit_that_may_be_receipted():
         server.close()
 
 
-@pytest.mark.slow
+@pytest.mark.services
 @pytest.mark.parametrize("name", ["fsync", "synchronous_commit"])
 def test_a_server_that_does_not_sync_is_refused_for_writing(name):
     """A receipt would promise what it cannot keep; readers may read."""
@@ -258,7 +258,7 @@ def test_a_server_that_does_not_sync_is_refused_for_writing(name):
         server.close()
 
 
-@pytest.mark.slow
+@pytest.mark.services
 def test_what_a_receipt_promises_is_what_the_server_does_now():
     """Standbys count where commits wait for their disks; a server that stops syncing under way takes no record and no receipt."""
     server = Postgresql()
@@ -304,7 +304,7 @@ def freeze_within(ledger, server):
         statements.execute("SELECT 1")
 
 
-@pytest.mark.slow
+@pytest.mark.services
 def test_a_server_that_is_frozen_loses_the_collectors_to_the_next_one(monkeypatch):
     """Its processes stand still, its kernel confirms what is sent, the standby is promoted: in a transaction, before it, in a query."""
     monkeypatch.setattr(postgres_session, "DEADLINE_S", 3.0)
@@ -347,7 +347,7 @@ def timed_reason(collector, times_s):
 
 
 @pytest.mark.mosquitto
-@pytest.mark.slow
+@pytest.mark.services
 @pytest.mark.alone
 def test_a_frozen_server_is_reported_at_once_and_its_standby_gets_what_was_sent_meanwhile(broker, tmp_path, monkeypatch):
     """The collector answers about its health while its ledger stands still; the receipt comes from the server that was promoted."""
@@ -385,7 +385,7 @@ def test_a_frozen_server_is_reported_at_once_and_its_standby_gets_what_was_sent_
 
 
 @pytest.mark.needs("openssl")
-@pytest.mark.slow
+@pytest.mark.services
 def test_encryption_is_verified_and_never_given_up_without_a_word(tmp_path):
     """By the right authority it connects; by another, or to a server without TLS, it does not."""
     authority, other = Authority(tmp_path / "ca"), Authority(tmp_path / "other", "another CA")

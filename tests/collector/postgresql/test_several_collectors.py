@@ -86,7 +86,7 @@ def test_what_arrives_while_another_collector_commits_is_read_and_receipted_only
         assert other.query("SELECT max(row), max(chunk) FROM runs") == other.query("SELECT row, chunk FROM ledger")
 
 
-@pytest.mark.slow
+@pytest.mark.services
 @pytest.mark.influx
 def test_one_drains_at_a_time_and_another_takes_over_when_it_is_killed(broker, lab, influx2_server, at_end, tmp_path):
     """Every record is in InfluxDB, written by whoever had the lease; the second had nothing to do before."""

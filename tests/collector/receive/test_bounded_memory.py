@@ -50,8 +50,7 @@ def cost(folder, payload, topic="edgemeter/v1/lab/pi-1/result"):
     return float(growth_mb), int(count)
 
 
-@pytest.mark.long
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.parametrize("name", BOMBS)
 def test_no_message_raises_the_collector_by_more_than_the_limit(tmp_path, name):
     """What it is allowed to be large in is bytes: of text, not of objects built from it."""
@@ -59,7 +58,7 @@ def test_no_message_raises_the_collector_by_more_than_the_limit(tmp_path, name):
     assert growth_mb < GROWTH_LIMIT_MB
 
 
-@pytest.mark.slow
+@pytest.mark.services
 @pytest.mark.parametrize("kind", ["birth", "state", "health"])
 def test_a_report_of_a_device_is_bounded_too(tmp_path, kind):
     """16 MB of runtimes are no birth."""

@@ -54,7 +54,7 @@ def test_every_form_of_the_wire_arrives_whole(tmp_path):
                 assert ledger.ranges("pi-1", 5) == [(1, count)]
 
 
-@pytest.mark.slow
+@pytest.mark.services
 def test_a_zip_bomb_is_refused_and_its_memory_is_bounded():
     """A message of 10 MB that would become 10 GB, and small ones that become too much."""
     packing = zlib.compressobj(9)

@@ -266,7 +266,7 @@ def test_nobody_there_and_somebody_else_there_end_in_one_line():
 
 
 @pytest.mark.mosquitto
-@pytest.mark.slow
+@pytest.mark.services
 def test_a_broker_that_stops_replying_is_given_up(tuned, monkeypatch):
     """SIGSTOP: the connection is up and nothing comes; after a while it is made anew."""
     monkeypatch.setattr(receive_feed, "KEEP_ALIVE_S", 2)

@@ -60,7 +60,7 @@ def test_health_fails_from_a_commit_that_failed_to_the_next_that_does_not(broker
         sender.close()
 
 
-@pytest.mark.slow
+@pytest.mark.services
 def test_a_flood_of_thousands_of_rejections_a_message_holds_nobody_up(broker, collector):
     """Twenty messages of 24 kB with 9,999 rejections each; the record of another device behind them gets its receipt."""
     sender = Peer(broker, "edgemeter/v1/lab/pi-1/receipt")

@@ -213,7 +213,7 @@ def test_a_comment_begins_with_its_mark_and_the_verdict_and_the_worst_case():
     assert "`slower:3%`: 1 violated, 1 kept, 0 not judged" in text
 
 
-@pytest.mark.slow
+@pytest.mark.services
 def test_a_comment_is_never_too_long_to_post():
     """2,000 cases: the worst come first, the others are counted."""
     pairs = []

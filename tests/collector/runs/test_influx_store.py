@@ -93,7 +93,7 @@ def test_the_store_can_be_named_in_the_environment(influx_place, tmp_path, monke
     assert json.loads(result.stdout)["rows"]
 
 
-@pytest.mark.slow
+@pytest.mark.services
 def test_many_runs_are_read_in_chunks(influx_place, tmp_path):
     """More than one chunk of the answer; each run once, in order."""
     runs = [msgspec.structs.replace(make_run(), id=f"r{seq}", session=7, seq=seq) for seq in range(1, 1502)]

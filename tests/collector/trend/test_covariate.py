@@ -43,8 +43,7 @@ def world(seed, slope):
     return draw.normal(size=true.shape) + slope * true, true, 45 + true + 0.5 * draw.normal(size=true.shape)
 
 
-@pytest.mark.long
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.parametrize(("slope", "jump_c"), [(0.25, 3), (0.5, 3), (0.5, -3), (0.25, 8), (0.5, 5), (0.5, -8), (0.5, 20)])
 def test_an_exchanged_sensor_confirms_a_step_in_at_most_one_stable_series_of_25(slope, jump_c):
     """The readings jump, the metric does not: 36 to 96 of 100 when each reading was believed (18 to 22 at 3 degrees)."""
@@ -53,7 +52,7 @@ def test_an_exchanged_sensor_confirms_a_step_in_at_most_one_stable_series_of_25(
     assert confirmed_ratio(x, read) <= 0.04
 
 
-@pytest.mark.slow
+@pytest.mark.services
 @pytest.mark.parametrize("slope", [0.25, 0.5])
 def test_a_board_that_got_warmer_by_eight_degrees_confirms_none(slope):
     """The metric follows: 10 to 15 of 100 were steps, where the readings were held for those of another sensor."""
@@ -64,7 +63,7 @@ def test_a_board_that_got_warmer_by_eight_degrees_confirms_none(slope):
     assert confirmed_ratio(x, 45 + true + 0.5 * draw.normal(size=true.shape)) <= 0.04
 
 
-@pytest.mark.slow
+@pytest.mark.services
 def test_a_step_of_three_times_the_noise_is_found_as_before():
     """Within 35 days in 96 of 100, where 98 were without the second look."""
     x, _, read = world(1, 0.5)
@@ -80,7 +79,7 @@ def test_a_jump_is_taken_out_at_the_place_and_of_the_sign_that_are_asked_for():
     assert without_jump(heat, range(0), 1.0) == pytest.approx(heat)
 
 
-@pytest.mark.slow
+@pytest.mark.services
 def test_two_exchanges_and_misread_days_confirm_none_either():
     """Up by 8, down by 12; and one day in fifty that reads 25 degrees too much."""
     x, _, read = world(2, 0.5)

@@ -66,8 +66,7 @@ def test_the_newest_of_several_steps_begins_the_segment():
     assert "latency -" in case.segment.reason
 
 
-@pytest.mark.long
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.parametrize(("at", "ratio", "named"), [(60, 1.08, False), (60, 1.04, True), (92, 1.08, False), (60, 1.0, True)])
 def test_in_simulation_the_interval_holds_the_level_now_as_often_as_stated(at, ratio, named):
     """Two hundred boards of a hundred days, 1% from day to day; of all days the intervals reach it, and name a day of a step."""

@@ -113,7 +113,7 @@ def test_json_has_the_events_beside_the_series(store):
     assert {(member["device"], member["day"], member["size"]) for member in event["members"]} == steps
 
 
-@pytest.mark.slow
+@pytest.mark.services
 def test_the_simulated_fleet_fits_on_a_screen():
     """40 boards over 90 days: the update of one type and the board that is lost are a row each, and nothing is left over."""
     trends = trends_of(RunHistory(list(records_of(make_run(), end_ns=(FIRST_DAY + 100) * DAY_NS))), (), ("energy", "latency", "throttling"))

@@ -5,7 +5,7 @@ import pytest
 from tests.benchmarks import trend
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 @pytest.mark.parametrize(("case", "false_ratio"), [("clean", 0.01), ("mix", 0.05)])
 def test_half_of_the_steps_of_three_sigma_are_reported_within_ten_days(case, false_ratio):
     """A step of 3% at 1% of noise; 32 days while it had to be clearly more than 3%. Stable series have hardly an alarm in 200 days."""

@@ -40,7 +40,7 @@ def test_six_per_cent_at_a_noise_of_a_per_cent_are_found_within_three_days():
     assert np.median(late) == 2
 
 
-@pytest.mark.release
+@pytest.mark.nightly
 @pytest.mark.parametrize("noise", [0.8, 2.0, 4.0])
 def test_a_stable_series_has_a_rise_in_two_hundred_days_in_one_case_of_fifty_at_most(noise):
     """Also where days scatter by almost as much as the ratio: then they have to stand out from that."""

@@ -157,7 +157,7 @@ def test_a_temperature_that_never_changes_is_no_regressor():
     assert with_heat.score == pytest.approx(alone.score)
 
 
-@pytest.mark.slow
+@pytest.mark.services
 def test_what_is_not_fitted_a_second_time_cannot_be_a_step():
     """Series with steps, outliers, gaps, neighbours that share noise and a temperature: the steps are those of a scan of every series."""
     for days, uneven in itertools.product((15, 40, 61, 100), (0.0, 1e-3, 0.1, 3.0)):

@@ -82,7 +82,7 @@ def test_a_drift_is_reported_as_a_drift():
     assert result.drift.is_worse
 
 
-@pytest.mark.slow
+@pytest.mark.services
 def test_larger_scatter_at_the_same_level_is_a_message_of_its_own():
     """Three times the noise over the last 35 days: found in most of twenty series, in none that goes on as before."""
     noisier = [trend(make_days(noisy(100, 80, seed=seed) + noisy(100, 35, seed=seed + 99, noise_ratio=0.03))) for seed in range(20)]
@@ -245,7 +245,7 @@ def test_a_step_that_came_long_ago_has_an_interval_too():
     assert all(np.isfinite([step.low, step.high]).all() and step.size != 0 for step in result.steps)
 
 
-@pytest.mark.slow
+@pytest.mark.services
 def test_a_step_of_just_what_matters_is_an_event_within_ten_days_in_most_series():
     """Three per cent at 1% of noise, checked every day: it waited for 30 days while it had to be clearly more."""
     metric = METRICS["energy"]

@@ -120,7 +120,7 @@ def test_a_message_of_a_later_version_is_left_out():
     assert activities_of([RetainedMessage("edgemeter/v1/lab/pi-1/activity", b"{}", 5)], [], NOW_NS).key == "nothing"
 
 
-@pytest.mark.slow
+@pytest.mark.services
 def test_overview_and_device_show_what_is_measured(page_server, ledger):
     """Case, run of how many, suite, failures, job, and when that was received; the campaign with its counts."""
     at_ns = time.time_ns()
@@ -186,7 +186,7 @@ def test_a_page_that_shows_what_is_measured_is_not_kept_by_the_browser_when_that
 
 @pytest.mark.needs("npm")
 @pytest.mark.chromium
-@pytest.mark.slow
+@pytest.mark.services
 @pytest.mark.parametrize("address", ["", "device?device=pi-1"], ids=["overview", "device"])
 def test_what_is_measured_appears_and_goes_without_a_reload(browser, page_server, ledger, address):
     """When a run begins, when the next one does, and when the device is lost; what devices send stays text."""

@@ -19,7 +19,7 @@ from tests.fixtures.ledgers import fill
 from tests.fixtures.record_factory import make_environment, make_record
 from tests.fixtures.served_page import served
 
-pytestmark = [pytest.mark.slow, pytest.mark.chromium, pytest.mark.one_worker("page-charts")]
+pytestmark = [pytest.mark.services, pytest.mark.chromium]
 
 VIEWS = (
     "",
@@ -72,7 +72,7 @@ def tab(browser, lab):
         page.close()
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 @pytest.mark.needs("npm")
 @pytest.mark.parametrize("address", VIEWS)
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])

@@ -142,7 +142,7 @@ def test_text_of_a_device_is_no_markup(page):
 
 @pytest.mark.needs("npm")
 @pytest.mark.chromium
-@pytest.mark.slow
+@pytest.mark.services
 @pytest.mark.parametrize(("address", "width"), [("jobs", 390), ("jobs?job=measure-1", 1280)])
 def test_the_progress_of_a_job_changes_without_a_reload(browser, ledger, address, width):
     """In the list on a phone, and on the job's own page; a reader of the screen gets all of it."""

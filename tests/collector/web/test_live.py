@@ -122,7 +122,7 @@ def test_the_end_of_the_server_ends_its_streams(serve):
 
 
 @pytest.mark.chromium
-@pytest.mark.slow
+@pytest.mark.services
 def test_a_delivered_run_appears_without_a_reload(browser, serve, ledger):
     """In the table, with a line that says so; a part of the page that did not change stays the same element, a zoomed chart zoomed."""
     server = serve()
@@ -145,7 +145,7 @@ def test_a_delivered_run_appears_without_a_reload(browser, serve, ledger):
 
 
 @pytest.mark.chromium
-@pytest.mark.slow
+@pytest.mark.services
 def test_a_dropped_connection_catches_up(browser, serve, ledger):
     """The server is away while runs come; when it is back, they are on the page."""
     server = serve()

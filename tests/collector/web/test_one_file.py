@@ -118,8 +118,7 @@ def odd_page(name):
     return page_of(*ODD[name])
 
 
-@pytest.mark.long
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.parametrize("name", ODD)
 def test_every_page_is_well_formed_and_every_number_drawn_is_one(name):
     """Each element is closed, and no coordinate is NaN, infinite or missing."""
@@ -131,7 +130,7 @@ def test_every_page_is_well_formed_and_every_number_drawn_is_one(name):
     assert not re.search(r"\bnan\b", page.text, re.IGNORECASE)
 
 
-@pytest.mark.slow
+@pytest.mark.services
 def test_a_comparison_of_several_pages_is_in_the_file_with_all_of_them():
     """160 cases: the second page holds the rest, and the first leads to it."""
     runs = [make_run(device=f"board-{index:03}", sha256=f"{index:064x}") for index in range(160)]

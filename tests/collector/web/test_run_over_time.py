@@ -57,7 +57,7 @@ def test_each_chart_holds_what_is_known_and_no_more():
     assert [chart.title for chart in charts_of(msgspec.structs.replace(sustained, points=bare), of_frames=False)] == ["P50"]
 
 
-@pytest.mark.slow
+@pytest.mark.services
 def test_the_charts_can_be_drawn():
     """With the mark of throttling across."""
     for chart in charts_of(camera_hour().sustained, of_frames=True):

@@ -41,7 +41,7 @@ def series_of(fleet_index):
     return draw
 
 
-@pytest.mark.slow
+@pytest.mark.services
 def test_every_run_is_a_dot_that_leads_to_it(series_of):
     """Twelve days of one run each are twelve dots with the ids of their runs."""
     charted = series_of("simulated-pi5-01", "p50_ms")
@@ -51,7 +51,7 @@ def test_every_run_is_a_dot_that_leads_to_it(series_of):
     assert all(run.startswith("simulated-pi5-01-") for run in runs)
 
 
-@pytest.mark.slow
+@pytest.mark.services
 def test_an_update_of_the_firmware_stands_beside_the_series(series_of):
     """The Pi boards were updated on day 60 of 90, the others were not."""
     assert "firmware 2026-05-11 to 2026-08-20" in [event.text for event in series_of("simulated-pi5-01", "p50_ms").chart.events]
@@ -77,7 +77,7 @@ def test_simulated_series_are_marked(series_of):
     assert series_of("simulated-pi5-01", "p50_ms").chart.title.endswith("replayed")
 
 
-@pytest.mark.slow
+@pytest.mark.services
 def test_any_span_of_time_is_drawn_with_finite_numbers():
     """One run, several of one moment, or years: no coordinate is no number."""
     for ats in ([5], [5, 5], [1, 2 * 10**18], [0, 90 * NS_PER_DAY], [0, 3_600 * 10**9]):
@@ -124,7 +124,7 @@ def test_a_file_links_only_to_what_it_holds():
     assert links.to("run", id="b") is None
 
 
-@pytest.mark.slow
+@pytest.mark.services
 def test_the_trend_begins_with_what_moved_and_shows_every_type_of_board():
     """The boards that were updated stand before those that were not, though their names come later.
 

@@ -46,7 +46,7 @@ def test_one_model_ships_in_every_format_and_precision():
     assert len(MODELS) == 5
 
 
-@pytest.mark.slow
+@pytest.mark.services
 @pytest.mark.parametrize("model", by_file(MODELS))
 def test_a_shipped_file_scores_what_its_card_states(model, scenes):
     """The very file, run by its runtime on the shipped scenes, within 0.002."""

@@ -176,8 +176,7 @@ def test_the_pick_comes_first_and_what_is_out_below_the_table(monkeypatch, tmp_p
 
 
 @pytest.mark.convert
-@pytest.mark.slow
-@pytest.mark.long
+@pytest.mark.nightly
 def test_a_shipped_model_is_converted_measured_and_one_is_picked(tmp_path):
     """The real converters in their sandboxes and the real runtimes: a row a file and runtime, the files in the folder that was named."""
     pytest.importorskip("onnx")

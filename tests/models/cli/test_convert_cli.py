@@ -147,7 +147,7 @@ def test_an_unknown_model_is_compared_on_noise_and_that_is_reported(tmp_path):
 
 @pytest.mark.convert
 @pytest.mark.realdata
-@pytest.mark.slow
+@pytest.mark.services
 def test_a_file_that_stayed_fp32_is_not_called_fp16_or_int8(realdata, tmp_path):
     """MLPerf Tiny's autoencoder: ai-edge-quantizer writes it as it was and says nothing."""
     pytest.importorskip("ai_edge_quantizer")
@@ -162,7 +162,7 @@ def test_a_file_that_stayed_fp32_is_not_called_fp16_or_int8(realdata, tmp_path):
 
 
 @pytest.mark.convert
-@pytest.mark.slow
+@pytest.mark.services
 def test_a_quantiser_works_in_its_sandbox(tmp_path):
     """The real command in a process of its own, as a user calls it: its files are written, and nobody may execute them."""
     pytest.importorskip("ai_edge_quantizer")
@@ -176,8 +176,7 @@ def test_a_quantiser_works_in_its_sandbox(tmp_path):
 
 @pytest.mark.convert
 @pytest.mark.realdata
-@pytest.mark.slow
-@pytest.mark.release
+@pytest.mark.nightly
 def test_a_real_detector_keeps_its_accuracy_in_int8(realdata, tmp_path):
     """YOLOv8n joins boxes in pixels with scores: quantised whole it loses 0.07 of AP, with its tail in float less than 0.03.
 

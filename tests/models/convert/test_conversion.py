@@ -23,7 +23,7 @@ from edgemeter.models.convert.source import CalibrationImages
 from tests.shipped_models.drawn_scenes import SHIPPED_SEED, Stream, write_scenes
 
 # Together with one worker: the conversion to all formats takes minutes of a core and serves every test.
-pytestmark = [pytest.mark.convert, pytest.mark.torch, pytest.mark.slow, pytest.mark.one_worker("conversion")]
+pytestmark = [pytest.mark.convert, pytest.mark.torch, pytest.mark.services]
 
 HAS_EXECUTORCH = importlib.util.find_spec("executorch") is not None
 HERE = [name for name, entry in formats.FORMATS.items() if entry.program is None and (HAS_EXECUTORCH or entry.runtime != "executorch")]

@@ -68,7 +68,7 @@ def test_the_extra_is_named(tmp_path, monkeypatch):
         gguf_quantise.quantise(SOURCE, "q4_0", tmp_path)
 
 
-@pytest.mark.slow
+@pytest.mark.services
 @pytest.mark.needs(module="xllamacpp")
 def test_the_command_compares_before_and_after(tmp_path):
     """Each file with the ratio of its perplexity; a type that does not exist is named with those that do."""

@@ -61,7 +61,7 @@ def test_what_is_fetched_together_stays_together(home, invoke):
     assert "above its limit" in result.stderr
 
 
-@pytest.mark.slow
+@pytest.mark.services
 @pytest.mark.parametrize("how", ["open", "mapped", "named"])
 @pytest.mark.usefixtures("four")
 def test_a_model_in_use_stays(home, invoke, how):

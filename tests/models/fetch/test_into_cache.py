@@ -183,7 +183,7 @@ def test_a_model_is_taken_out_of_its_archive(server, home, invoke, catalogue, ki
     assert not list(home.rglob("escaped"))
 
 
-@pytest.mark.slow
+@pytest.mark.services
 def test_a_bad_archive_is_reported_and_not_kept(server, home, invoke, catalogue):
     """Another archive, a truncated one, one that unpacks to too much, a page instead of a file."""
     for number, (archive, why) in enumerate(

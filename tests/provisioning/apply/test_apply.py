@@ -12,7 +12,7 @@ from tests.provisioning.apply.bench import Bench, states
 pytestmark = [pytest.mark.system_python, pytest.mark.needs("openssl", "ssh", "sshd")]
 
 
-@pytest.mark.slow
+@pytest.mark.services
 def test_a_fresh_board_gets_everything_and_a_repeated_run_changes_nothing(tmp_path):
     """Copied, installed by the real installer, joined, configured; the second time each step reports that it is done already."""
     with contextlib.closing(Bench(tmp_path, installer=None)) as bench:
@@ -32,7 +32,7 @@ def test_a_fresh_board_gets_everything_and_a_repeated_run_changes_nothing(tmp_pa
         assert bench.tokens == ["board", "board"]
 
 
-@pytest.mark.slow
+@pytest.mark.services
 def test_a_wheel_given_beside_the_release_is_installed_once(tmp_path):
     """By the real installer, beside a release that runs already; the second time each step reports that it is done."""
     with contextlib.closing(Bench(tmp_path, installer=None)) as bench:
@@ -46,7 +46,7 @@ def test_a_wheel_given_beside_the_release_is_installed_once(tmp_path):
         assert (repeated.state, repeated.remedy, bench.tree()) == ("ok", None, before)
 
 
-@pytest.mark.slow
+@pytest.mark.services
 def test_a_newer_release_replaces_the_release_and_an_older_one_does_not(bench):
     """The rest of the steps are done all the same."""
     assert bench.apply().state == "changed"
@@ -67,7 +67,7 @@ def test_a_dry_run_prints_the_same_and_does_nothing(bench):
     assert (list(bench.prefix.iterdir()), list(bench.device.home.iterdir()), bench.tokens) == ([], [], [])
 
 
-@pytest.mark.slow
+@pytest.mark.services
 def test_a_refused_token_is_reported_and_the_next_run_goes_on_from_there(bench):
     """What was done stays done, the secret does not stay."""
     first = bench.apply(join_file=lambda _device: "refused = true\ntoken = 'secret-token'\n")
@@ -78,7 +78,7 @@ def test_a_refused_token_is_reported_and_the_next_run_goes_on_from_there(bench):
     assert (second.remedy, states(second)["release"], states(second)["join"]) == (None, "ok", "changed")
 
 
-@pytest.mark.slow
+@pytest.mark.services
 @pytest.mark.parametrize("folder", ["run/lock", "var/lib/edgemeter"])
 def test_a_release_waits_for_the_end_of_a_measurement(bench, monkeypatch, folder):
     """A switch in the middle of a run would end it; the lock is in the agent's home only where the board has no folder for locks."""
@@ -99,7 +99,7 @@ def test_a_release_waits_for_the_end_of_a_measurement(bench, monkeypatch, folder
     assert bench.current == "2.0.0"
 
 
-@pytest.mark.slow
+@pytest.mark.services
 def test_units_and_rules_are_put_right_again(bench):
     """Somebody changed one by hand."""
     bench.apply()

@@ -76,7 +76,7 @@ def command(bench):
     return run
 
 
-@pytest.mark.slow
+@pytest.mark.services
 @pytest.mark.system_python
 @pytest.mark.needs("openssl", "ssh", "sshd")
 def test_a_selection_goes_to_each_and_ends_with_1_when_one_failed(bench, command):
@@ -93,7 +93,7 @@ def test_a_selection_goes_to_each_and_ends_with_1_when_one_failed(bench, command
     assert "token" not in result.output
 
 
-@pytest.mark.slow
+@pytest.mark.services
 @pytest.mark.system_python
 @pytest.mark.needs("openssl", "ssh", "sshd")
 def test_the_second_time_it_prints_ok_in_words_and_in_json(command):

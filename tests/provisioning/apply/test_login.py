@@ -42,7 +42,7 @@ def test_a_board_that_cannot_be_reached_is_one_line_with_what_to_do(bench, tmp_p
             assert "\n" not in outcome.remedy
 
 
-@pytest.mark.slow
+@pytest.mark.services
 def test_a_host_whose_key_has_changed_is_refused(bench):
     """Another machine at the same address gets neither release nor token."""
     assert bench.apply().remedy is None
@@ -52,7 +52,7 @@ def test_a_host_whose_key_has_changed_is_refused(bench):
     assert bench.tokens == ["board"]
 
 
-@pytest.mark.slow
+@pytest.mark.services
 def test_an_unknown_host_is_refused_where_that_is_wanted(bench):
     """With --host-keys strict; by default its key is noted at the first time."""
     strict = replace(bench.device.options(), host_keys="strict")
@@ -68,7 +68,7 @@ def test_a_host_name_is_no_option_of_ssh(bench, tmp_path):
     assert not (tmp_path / "smuggled").exists()
 
 
-@pytest.mark.slow
+@pytest.mark.services
 def test_one_that_fails_does_not_stop_the_others(bench):
     """Side by side, and in the order in which they were named."""
     away = ApplyRequest(SshTarget("away", LOOPBACK, bench.device.user, free_port()))
@@ -115,7 +115,7 @@ def _another_user(sudo):
         shutil.rmtree(folder)
 
 
-@pytest.mark.slow
+@pytest.mark.services
 @pytest.mark.needs("useradd", "sudo")
 @as_root
 def test_sudo_with_a_password_installs_as_root():
@@ -166,7 +166,7 @@ def test_a_wrong_password_and_none_are_reported():
         assert not bench.stage.exists()
 
 
-@pytest.mark.slow
+@pytest.mark.services
 @pytest.mark.needs("useradd", "sudo")
 @as_root
 def test_sudo_without_a_password_asks_for_none(tmp_path):

@@ -17,9 +17,8 @@ from tests.provisioning.apply.bench import Bench, states
 from tests.provisioning.image.cards import run
 
 pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.long,
-    pytest.mark.one_worker("chroot"),
+    pytest.mark.services,
+    pytest.mark.nightly,
     pytest.mark.system_python,
     pytest.mark.needs("losetup", "mkfs.vfat", "openssl", "sfdisk", "ssh", "sshd"),
 ]

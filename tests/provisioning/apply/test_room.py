@@ -32,7 +32,7 @@ def test_a_full_board_is_reported_before_anything_is_copied(bench, tmp_path):
 
 @pytest.mark.system_python
 @pytest.mark.needs("ssh", "sshd")
-@pytest.mark.slow
+@pytest.mark.services
 def test_a_disk_that_fills_up_on_the_way_is_one_line_and_room_is_all_it_needs(bench, tmp_path, monkeypatch):
     """The check was passed, then somebody else wrote."""
     inspected = applying.inspect_board
@@ -74,7 +74,7 @@ def a_python(folder):
 
 @pytest.mark.system_python
 @pytest.mark.needs("ssh", "sshd")
-@pytest.mark.slow
+@pytest.mark.services
 @pytest.mark.usefixtures("old_board")
 def test_an_old_board_is_asked_to_bring_a_python_and_works_with_one(bench, tmp_path):
     """Unpacked where nothing replaces it; the second time it is found there."""

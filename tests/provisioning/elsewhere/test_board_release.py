@@ -44,7 +44,7 @@ def test_a_release_of_the_fleet_is_used_if_it_is_of_this_version(tmp_path, works
         assert "not every release of the fleet is used" in workstation.lines[-1]
 
 
-@pytest.mark.slow
+@pytest.mark.services
 @pytest.mark.usefixtures("index")
 def test_a_board_of_another_kind_gets_the_wheels_of_its_own(tmp_path, workstation):
     """Those of this machine are not for it, and the message names what it would need."""

@@ -17,7 +17,7 @@ from tests.fixtures.mqtt_peer import wait_until
 from tests.fixtures.replay_case import write_replay
 from tests.fixtures.served_fleet import LONG_S, served_fleet
 
-pytestmark = [pytest.mark.mosquitto, pytest.mark.slow, pytest.mark.needs("openssl")]
+pytestmark = [pytest.mark.mosquitto, pytest.mark.services, pytest.mark.needs("openssl")]
 
 DEVICES = ("pi5-01", "pi5-02")
 SHORT = ("--mode", "rapid")

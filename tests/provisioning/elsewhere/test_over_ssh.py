@@ -43,7 +43,7 @@ def measured(board, workstation, packed, report=None, **options):
     return over_ssh.measure(board.target, packed, workstation.store, options, report or workstation.lines.append)
 
 
-@pytest.mark.slow
+@pytest.mark.services
 @pytest.mark.usefixtures("index")
 @pytest.mark.needs(module="ai_edge_litert")
 def test_a_board_without_a_fleet_is_measured_and_nothing_stays_there(board, workstation):
@@ -79,7 +79,7 @@ def test_a_board_without_a_fleet_is_measured_and_nothing_stays_there(board, work
     assert board.is_as_before()
 
 
-@pytest.mark.slow
+@pytest.mark.services
 @pytest.mark.usefixtures("index")
 def test_two_models_are_compared_on_the_board(board, workstation, tmp_path):
     """In turn there; the comparison that comes home is the one that `edgemeter compare` prints."""
@@ -116,7 +116,7 @@ def lines_until(process, text):
     return lines
 
 
-@pytest.mark.slow
+@pytest.mark.services
 @pytest.mark.usefixtures("index")
 @pytest.mark.parametrize("end", ["ctrl-c", "killed", "connection"])
 def test_whatever_ends_the_measurement_nothing_of_it_stays(board, workstation, tmp_path, end):
@@ -138,7 +138,7 @@ def test_whatever_ends_the_measurement_nothing_of_it_stays(board, workstation, t
     until(board.is_as_before)
 
 
-@pytest.mark.slow
+@pytest.mark.services
 @pytest.mark.usefixtures("index")
 def test_ctrl_c_keeps_the_comparison_of_what_had_ended(board, workstation, tmp_path):
     """Here of a model with itself; the interruption comes with it, so that no other board is measured."""

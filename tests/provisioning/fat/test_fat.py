@@ -98,7 +98,7 @@ def power(monkeypatch):
     return supply
 
 
-@pytest.mark.slow
+@pytest.mark.services
 @cards.on_disk
 def test_cut_off_at_any_write_every_file_is_the_old_or_the_new(tmp_path, power):
     """Each write in turn is the last: fsck.fat finds at worst unused clusters and a stale count, and every file reads whole."""
@@ -133,7 +133,7 @@ def test_cut_off_at_any_write_every_file_is_the_old_or_the_new(tmp_path, power):
     assert read_all(image) == after
 
 
-@pytest.mark.slow
+@pytest.mark.services
 @cards.on_disk
 def test_an_interrupted_preparation_that_is_repeated_leaves_nothing_to_repair(tmp_path, power):
     """FAT32, cut off at any write: after the same change again fsck.fat finds both tables equal, the count right and nothing unused."""
@@ -240,7 +240,7 @@ def test_short_names_differ(tmp_path):
     assert cards.mtools_tree(image, tmp_path / "out", 0) == files
 
 
-@pytest.mark.slow
+@pytest.mark.services
 @cards.on_disk
 @pytest.mark.needs("blkid")
 def test_a_stick_is_a_file_system_to_everybody(tmp_path):

@@ -73,7 +73,7 @@ def test_a_health_that_is_none_or_of_another_device_is_refused(lab):
             lab.handler.received(Message("edgemeter/v1/lab/pi-1/health", payload))
 
 
-@pytest.mark.slow
+@pytest.mark.services
 def test_ten_thousand_devices_that_come_back_together_cost_a_few_commits(lab):
     """What is heard between two looks is one transaction."""
     commits = []

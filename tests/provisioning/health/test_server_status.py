@@ -61,7 +61,7 @@ def test_without_service_and_broker_both_are_named(lab):
 
 
 @pytest.mark.mosquitto
-@pytest.mark.slow
+@pytest.mark.services
 def test_list_and_run_report_what_is_down(lab):
     """First the collector, then nothing, then the collector again, then the broker."""
     lab.broker.start()
@@ -87,7 +87,7 @@ def test_a_broker_that_went_away_is_named_by_the_age_of_the_status(lab, monkeypa
 
 
 @pytest.mark.mosquitto
-@pytest.mark.slow
+@pytest.mark.services
 def test_a_board_that_takes_anothers_client_id_is_disconnected_and_shown(lab):
     """It connects as pi-1 with the certificate of pi-2: pi-1 comes back, pi-2 is named in the list."""
     lab.start()

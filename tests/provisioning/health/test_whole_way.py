@@ -25,7 +25,7 @@ from tests.fixtures.fleet_key import give_board
 from tests.fixtures.mqtt_peer import Peer, wait_until
 from tests.fixtures.servers import address_of, mosquitto
 
-pytestmark = [pytest.mark.mosquitto, pytest.mark.slow]
+pytestmark = [pytest.mark.mosquitto, pytest.mark.services]
 
 
 class Board:

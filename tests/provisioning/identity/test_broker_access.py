@@ -103,7 +103,7 @@ class Attacker:
 
 
 @pytest.mark.mosquitto
-@pytest.mark.release
+@pytest.mark.nightly
 def test_the_broker_lives_through_expiring_sessions_and_200_access_changes(lab):
     """Attackers with an enrolled key connect all the time; every token, revocation and re-admission takes effect meanwhile."""
     lab.start()
@@ -136,7 +136,7 @@ def test_the_broker_lives_through_expiring_sessions_and_200_access_changes(lab):
 
 
 @pytest.mark.mosquitto
-@pytest.mark.slow
+@pytest.mark.services
 def test_tokens_and_revocations_made_without_a_broker_hold_when_it_starts(lab):
     """What was changed while it was off it knows when it starts, and forgets when it ends."""
     path, other = lab.token("pi-1"), lab.token("pi-2")
@@ -149,7 +149,7 @@ def test_tokens_and_revocations_made_without_a_broker_hold_when_it_starts(lab):
 
 
 @pytest.mark.mosquitto
-@pytest.mark.slow
+@pytest.mark.services
 def test_a_revoked_device_stays_out_after_a_restart(lab):
     """By the list of revoked certificates, which the broker reads when it starts, and by the plug-in's file."""
     lab.start()
@@ -163,7 +163,7 @@ def test_a_revoked_device_stays_out_after_a_restart(lab):
 
 
 @pytest.mark.mosquitto
-@pytest.mark.slow
+@pytest.mark.services
 def test_a_tls_session_from_before_gives_a_revoked_device_nothing(lab):
     """A resumed session skips the check of the certificate: the plug-in still denies the name everything."""
     lab.start()

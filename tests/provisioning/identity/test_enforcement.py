@@ -49,7 +49,7 @@ def test_whoever_cannot_be_thrown_out_now_waits(lab):
 
 
 @pytest.mark.mosquitto
-@pytest.mark.slow
+@pytest.mark.services
 def test_a_token_that_another_process_made_delays_no_disconnect(lab):
     """The broker may not know it for half a minute; a board that was replaced meanwhile is disconnected at once."""
     lab.broker.start()

@@ -29,7 +29,7 @@ from tests.fixtures.mqtt_peer import Peer, wait_until
 from tests.fixtures.rows import table_row
 from tests.fixtures.servers import LOOPBACK
 
-pytestmark = [pytest.mark.mosquitto, pytest.mark.slow]
+pytestmark = [pytest.mark.mosquitto, pytest.mark.services]
 
 OWN, OTHER = "edgemeter/v1/lab/pi-1", "edgemeter/v1/lab/pi-2"
 

@@ -36,7 +36,7 @@ def test_init_writes_the_units_and_prints_how_to_install_them(tmp_path):
 
 
 @pytest.mark.needs("systemd-analyze")
-@pytest.mark.slow
+@pytest.mark.services
 @pytest.mark.parametrize("name", ["fleet", ODD_NAME])
 def test_systemd_takes_the_units(tmp_path, name):
     """`systemd-analyze verify` says nothing about them, whatever the folder is called."""

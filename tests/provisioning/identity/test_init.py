@@ -65,7 +65,7 @@ def test_a_new_name_renews_the_brokers_certificate_alone(tmp_path):
     assert authority.names_of((folder / "broker/broker.crt").read_bytes()) == {"broker.example", "192.0.2.10", "other.example"}
 
 
-@pytest.mark.slow
+@pytest.mark.services
 @pytest.mark.needs("openssl")
 def test_what_was_lost_is_made_again(tmp_path):
     """One file is gone, or an earlier run was cut off before it; the authority stays the same."""

@@ -21,7 +21,7 @@ sys.stdin.read()
 
 @pytest.mark.mosquitto
 @pytest.mark.needs("prlimit")
-@pytest.mark.slow
+@pytest.mark.services
 def test_silent_connections_to_the_port_for_tokens_leave_the_devices_theirs(lab):
     """1,100 of them, at a broker with the usual limit of 1,024 open files: a board with a certificate is served."""
     board_limit = ["prlimit", "--nofile=1024:1024", *lab.broker.command]

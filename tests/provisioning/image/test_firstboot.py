@@ -99,7 +99,7 @@ def check_no_secret(board):
             assert cards.TOKEN.encode() not in data, path
 
 
-@pytest.mark.slow
+@pytest.mark.services
 def test_a_board_installs_joins_and_forgets_its_secrets(board, payload):
     """The whole way once; called again it does nothing worse."""
     first = board.run()
@@ -135,7 +135,7 @@ def test_starting_it_copies_the_script_and_its_unit(board):
     assert not (board.root / "said").exists()
 
 
-@pytest.mark.slow
+@pytest.mark.services
 def test_the_breadcrumb_names_where_it_failed_and_never_a_secret(board):
     """A card pulled from a silent board explains itself on any PC; a line that holds the token is withheld."""
     board.state.mkdir(parents=True)
@@ -156,7 +156,7 @@ def test_the_breadcrumb_names_where_it_failed_and_never_a_secret(board):
     check_joined(board)
 
 
-@pytest.mark.slow
+@pytest.mark.services
 def test_a_changed_byte_on_the_card_is_refused_and_copied_again(board, payload):
     """The installer checks every byte; a copy that went wrong is taken from the card anew at the next try."""
     wheel = board.boot / "edgemeter/wheels/edgemeter-0.0.1-py3-none-any.whl"
@@ -169,7 +169,7 @@ def test_a_changed_byte_on_the_card_is_refused_and_copied_again(board, payload):
     check_joined(board)
 
 
-@pytest.mark.slow
+@pytest.mark.services
 def test_a_card_pulled_after_the_copy_is_not_needed_to_join(board):
     """What is copied is kept; only the secrets on the card stay for whoever has it."""
     board.state.mkdir(parents=True)
@@ -182,7 +182,7 @@ def test_a_card_pulled_after_the_copy_is_not_needed_to_join(board):
     assert (board.state / "firstboot.done").exists()
 
 
-@pytest.mark.slow
+@pytest.mark.services
 def test_a_network_that_a_power_cut_left_empty_is_written_anew(board):
     """The file goes, cloud-init forgets that it has been there, the board starts again; then it joins."""
     torn, instance = board.root / "etc/netplan/50-cloud-init.yaml", board.root / "var/lib/cloud/instance"
@@ -214,7 +214,7 @@ def took_s(board) -> float:
     return time.monotonic() - begin
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 def test_killed_early_in_the_middle_and_late_it_recovers(payload, tmp_path):
     """One board, killed three times in a row, joins."""
     whole_s = took_s(make_board(tmp_path / "whole", payload))
@@ -226,8 +226,7 @@ def test_killed_early_in_the_middle_and_late_it_recovers(payload, tmp_path):
     check_joined(board)
 
 
-@pytest.mark.slow
-@pytest.mark.release
+@pytest.mark.nightly
 def test_killed_at_twenty_random_moments_it_recovers_each_time(payload, tmp_path):
     """Twenty boards, each killed once anywhere in its first boot, join at the next."""
     whole_s = took_s(make_board(tmp_path / "whole", payload))

@@ -48,8 +48,7 @@ def expected_tree(tmp_path_factory, prepared):
     return cache(lambda files, form: cards.mtools_tree(prepared(files, form), tmp_path_factory.mktemp("tree") / "files"))
 
 
-@pytest.mark.long
-@pytest.mark.slow
+@pytest.mark.nightly
 @cards.on_disk
 @pytest.mark.parametrize(("first", "then"), PAIRS)
 @pytest.mark.parametrize("files", CARDS)

@@ -32,7 +32,7 @@ def payload(files: dict[str, bytes]) -> dict[str, bytes]:
     return {name.removeprefix("edgemeter/"): data for name, data in files.items() if name.startswith("edgemeter/")}
 
 
-@pytest.mark.slow
+@pytest.mark.services
 @cards.on_disk
 @pytest.mark.parametrize(
     ("files", "form", "geometry"),
@@ -298,7 +298,7 @@ def test_a_hybrid_mbr_is_read_as_the_gpt_that_it_belongs_to(tmp_path, card_optio
         assert [partition.number for partition in disks.read_partitions(opened)] == [1, 2]
 
 
-@pytest.mark.slow
+@pytest.mark.services
 @cards.on_disk
 def test_a_damaged_gpt_is_read_by_its_second_copy(tmp_path, card_options):
     """And with both damaged the card is refused."""
@@ -357,7 +357,7 @@ def test_the_join_files_wifi_is_used_and_stands_in_one_place_only(tmp_path, join
     assert '"Open": {}' in cards.mtype(image, "network-config")
 
 
-@pytest.mark.slow
+@pytest.mark.services
 @cards.on_disk
 @pytest.mark.parametrize(("pack", "suffix"), [(gzip.compress, "gz"), (lzma.compress, "xz")])
 def test_a_compressed_image_is_taken_as_it_comes(tmp_path, card_options, pack, suffix):
@@ -380,7 +380,7 @@ def test_a_compressed_image_is_taken_as_it_comes(tmp_path, card_options, pack, s
     assert not (tmp_path / "os.img").exists()
 
 
-@pytest.mark.slow
+@pytest.mark.services
 @cards.on_disk
 def test_a_folder_of_join_files_makes_an_image_for_each_board(tmp_path, release_folder, join):
     """Each with its own token and host name; an empty folder, and a card instead of an image, are one line each."""

@@ -37,7 +37,7 @@ def run(command, *arguments):
     return CliRunner().invoke(command, [str(argument) for argument in arguments], catch_exceptions=False)
 
 
-@pytest.mark.slow
+@pytest.mark.services
 def test_a_release_is_built_checked_and_installs(releases, offline, tmp_path):
     """The command's file, by its own name, is verified, imported here, and becomes a release."""
     built = run(release_command, "build", *offline, "--json")
@@ -53,7 +53,7 @@ def test_a_release_is_built_checked_and_installs(releases, offline, tmp_path):
     assert f"release {document['version']}" in completed.stdout
 
 
-@pytest.mark.slow
+@pytest.mark.services
 def test_the_same_wheels_make_the_same_version(releases, offline, tmp_path):
     """What the release holds is in its version, so that the same edgemeter with another runtime is another release."""
     first, second = (
@@ -65,8 +65,7 @@ def test_the_same_wheels_make_the_same_version(releases, offline, tmp_path):
     assert build.release_version("3.1", other) != first["version"]
 
 
-@pytest.mark.long
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_rehearsed_release_is_the_one_that_is_built_then_and_no_file(offline, tmp_path):
     """Collected and checked like it, to its name and its size; nothing is written beside what was there."""
     (tmp_path / "kept.tar").write_bytes(b"an older one")
@@ -85,7 +84,7 @@ def test_a_rehearsed_release_is_the_one_that_is_built_then_and_no_file(offline, 
     assert document == built
 
 
-@pytest.mark.slow
+@pytest.mark.services
 def test_without_a_board_or_a_key_it_names_what_is_missing(offline, tmp_path):
     """Status 2 for a wrong command line, one line for a key that is not there."""
     assert run(release_command, "build").exit_code == 2
@@ -107,7 +106,7 @@ def test_a_distribution_packed_again_is_a_wheel_that_pip_installs(tmp_path):
     assert (tmp_path / "site/click/core.py").exists()
 
 
-@pytest.mark.slow
+@pytest.mark.services
 def test_edgemeters_own_wheel_holds_what_a_board_needs(tmp_path):
     """Built from the source here: the installer, the supervisor, the boards and the models that ship."""
     names = set(zipfile.ZipFile(release_wheels.make_own_wheel(tmp_path)).namelist())

@@ -71,7 +71,7 @@ def installed(releases, tmp_path_factory):
     return root
 
 
-@pytest.mark.slow
+@pytest.mark.services
 def test_a_release_becomes_the_release_that_runs(releases, installed):
     """From a tar, with no network and no ensurepip; its manifest, installer, units and the public key stay with it."""
     release = installed / "releases/1.0"
@@ -85,7 +85,7 @@ def test_a_release_becomes_the_release_that_runs(releases, installed):
     assert not list(release.glob("lib/python*/site-packages/pip"))
 
 
-@pytest.mark.slow
+@pytest.mark.services
 def test_every_module_starts_from_bytecode_that_stays_valid(releases, tmp_path):
     """On a read-only disk and for every user, though the times of the files change as on a board without a clock."""
     root = tmp_path / "opt"
@@ -106,7 +106,7 @@ def test_every_module_starts_from_bytecode_that_stays_valid(releases, tmp_path):
     assert picture(root) == before
 
 
-@pytest.mark.slow
+@pytest.mark.services
 def test_a_release_installed_again_changes_nothing(releases, installed):
     """Idempotent: from the folder as from the tar."""
     before = picture(installed)
@@ -115,7 +115,7 @@ def test_a_release_installed_again_changes_nothing(releases, installed):
     assert picture(installed) == before
 
 
-@pytest.mark.slow
+@pytest.mark.services
 def test_nothing_below_the_lowest_release_is_installed(releases, installed):
     """Whatever the option says; what the keys allow is installed."""
     public = installed / "release.pub"
@@ -127,8 +127,7 @@ def test_nothing_below_the_lowest_release_is_installed(releases, installed):
     assert start(releases.v11, installed, public).returncode == 0
 
 
-@pytest.mark.long
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_two_releases_stay_and_older_ones_go(releases, tmp_path):
     """The one that runs and the one before; `--switch no` leaves the switch to the supervisor."""
     root = tmp_path / "opt"
@@ -263,7 +262,7 @@ REFUSED = [
 ]
 
 
-@pytest.mark.slow
+@pytest.mark.services
 def test_what_is_wrong_is_refused_in_one_line_and_changes_nothing(releases, installed, tmp_path, capsys):
     """Whatever is wrong with a release: status 1, the reason, and the device as it was."""
     before = picture(installed)
@@ -289,7 +288,7 @@ def test_without_a_key_nothing_is_believed(releases, tmp_path):
     assert (result.returncode, "no public key" in result.stderr, (tmp_path / "opt").exists()) == (1, True, False)
 
 
-@pytest.mark.slow
+@pytest.mark.services
 def test_a_downgrade_wants_to_be_allowed(releases, tmp_path):
     """With `--allow-downgrade` an older release is installed and runs."""
     root = tmp_path / "opt"
@@ -299,7 +298,7 @@ def test_a_downgrade_wants_to_be_allowed(releases, tmp_path):
     assert release_of(root) == "1.0"
 
 
-@pytest.mark.slow
+@pytest.mark.services
 def test_a_release_that_cannot_start_leaves_the_old_one(releases, installed, tmp_path):
     """A wheel that asks for what is not in the release, rightly signed: the smoke test refuses it and nothing of it stays."""
 
@@ -315,7 +314,7 @@ def test_a_release_that_cannot_start_leaves_the_old_one(releases, installed, tmp
     assert release_of(installed) == "1.0"
 
 
-@pytest.mark.slow
+@pytest.mark.services
 def test_a_further_wheel_stays_beside_the_releases_of_the_device(releases, tmp_path):
     """Installed beside the running release, and with the next one; another version takes its place; again it changes nothing."""
     root = tmp_path / "opt"
@@ -338,7 +337,7 @@ def test_a_further_wheel_stays_beside_the_releases_of_the_device(releases, tmp_p
     assert not (root / ".incoming").exists()
 
 
-@pytest.mark.slow
+@pytest.mark.services
 @pytest.mark.needs("gcc")
 def test_a_further_wheel_that_does_not_fit_leaves_the_release_as_it_is(releases, tmp_path):
     """For another Python, without what it requires, or with instructions that this processor lacks: one line that names it."""
@@ -376,8 +375,7 @@ def test_a_full_disk_is_reported_before_anything_is_written(releases, tmp_path):
     assert completed.stdout == ""
 
 
-@pytest.mark.slow
-@pytest.mark.long
+@pytest.mark.nightly
 def test_killed_at_any_moment_the_old_release_runs_and_the_next_try_succeeds(releases, tmp_path):
     """SIGKILL of the installer and all that it started, at random moments of an installation: what ran runs, and then the new one does."""
     root = tmp_path / "opt"

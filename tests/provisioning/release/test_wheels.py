@@ -39,7 +39,7 @@ def collected(tmp_path, target, wheel, extras=("litert",)):
     return {path.name.split("-")[0] for path in folder.iterdir()}
 
 
-@pytest.mark.slow
+@pytest.mark.services
 def test_markers_are_read_as_on_the_board(index, tmp_path):  # noqa: ARG001 - the world
     """Python 3.13 needs no backport, 3.10 does; a processor's package goes to that processor: whichever Python and machine this is."""
     wheel = own_wheel(tmp_path)
@@ -49,7 +49,7 @@ def test_markers_are_read_as_on_the_board(index, tmp_path):  # noqa: ARG001 - th
     assert collected(tmp_path, boards.release_target("pi4"), wheel, ()) == {"edgemeter", "pip"}
 
 
-@pytest.mark.slow
+@pytest.mark.services
 def test_a_wheel_for_another_python_is_not_used(index, tmp_path):
     """The newest version may not want the board's Python: the one before it is taken."""
     write_wheel(index, "runtime", "2.0", Requires_Python="<3.12")

@@ -35,7 +35,7 @@ def may_publish(board, name):
 
 
 @pytest.mark.mosquitto
-@pytest.mark.slow
+@pytest.mark.services
 def test_a_flooder_is_banned_for_a_time_and_others_have_their_jobs(lab):
     """Cut, refused, named in the list with the end of its ban; `clear` ends it, and the second ban is longer."""
     lab.start()
@@ -59,7 +59,7 @@ def test_a_flooder_is_banned_for_a_time_and_others_have_their_jobs(lab):
 
 
 @pytest.mark.mosquitto
-@pytest.mark.slow
+@pytest.mark.services
 def test_a_command_ends_a_ban(lab):
     """It names the device as banned, and the board is let in again; what was before is forgotten."""
     lab.start()
@@ -72,7 +72,7 @@ def test_a_command_ends_a_ban(lab):
 
 
 @pytest.mark.mosquitto
-@pytest.mark.slow
+@pytest.mark.services
 def test_a_board_that_connects_all_the_time_is_banned(lab):
     """Hundreds of sessions of one certificate, each with another client id."""
     lab.start()
@@ -87,7 +87,7 @@ def test_a_board_that_connects_all_the_time_is_banned(lab):
 
 
 @pytest.mark.mosquitto
-@pytest.mark.slow
+@pytest.mark.services
 def test_a_token_that_floods_ends(lab):
     """Requests for certificates without end: the broker cuts the client and knows its token no more; its device may have another."""
     lab.start()
@@ -104,7 +104,7 @@ def test_a_token_that_floods_ends(lab):
 
 
 @pytest.mark.mosquitto
-@pytest.mark.slow
+@pytest.mark.services
 def test_a_thief_of_a_client_id_is_banned_and_its_victim_comes_back(lab):
     """Each of the two would end the other's session again and again."""
     lab.start()

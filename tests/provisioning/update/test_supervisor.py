@@ -20,7 +20,7 @@ from tests.fixtures.rows import table_row
 from tests.fixtures.small_disk import fill, small_disk
 from tests.fixtures.update_board import BROKEN, CRASHES, CRASHES_AT_ONCE, LONG_S, NO_BROKER, NOT_EVEN_ONCE, NOT_IMPORTABLE, SILENT, copied
 
-pytestmark = [pytest.mark.slow, pytest.mark.needs("openssl")]
+pytestmark = [pytest.mark.services, pytest.mark.needs("openssl")]
 ROOT = Path(__file__).resolve().parents[3]
 INSTALL = ROOT / "provisioning" / "release" / "install.py"
 # At length: EDGEMETER_UPDATES=9.
@@ -60,10 +60,10 @@ def test_a_good_release_is_gone_to_and_two_are_kept(board):
     ("agent", "why"),
     [
         (CRASHES, "started 3 times and ended each time"),
-        pytest.param(CRASHES_AT_ONCE, "started 3 times and ended each time", marks=pytest.mark.long),
-        pytest.param(NOT_IMPORTABLE, "started 3 times and ended each time", marks=pytest.mark.long),
-        pytest.param(BROKEN, "onnxruntime does not import", marks=pytest.mark.long),
-        pytest.param(SILENT, "it never reported its health", marks=pytest.mark.long),
+        pytest.param(CRASHES_AT_ONCE, "started 3 times and ended each time", marks=pytest.mark.nightly),
+        pytest.param(NOT_IMPORTABLE, "started 3 times and ended each time", marks=pytest.mark.nightly),
+        pytest.param(BROKEN, "onnxruntime does not import", marks=pytest.mark.nightly),
+        pytest.param(SILENT, "it never reported its health", marks=pytest.mark.nightly),
     ],
     ids=["crashes", "crashes at once", "does not import", "broken", "silent"],
 )
@@ -88,7 +88,7 @@ def test_a_bad_release_is_rolled_back_and_not_tried_again(board, agent, why):
     assert board.runs("2.0")
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 def test_a_broker_that_is_away_is_held_against_a_release_the_second_time(board):
     """It may be down for the release before too."""
     board.options = {"healthy-within-s": 2}
@@ -153,7 +153,7 @@ def test_an_update_request_with_anything_else_in_it_is_refused(board):
             assert field in outcome["reason"]
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 @pytest.mark.parametrize("content", [b"", b"[]", b"{", b"\xff" * 70_000, b"[" * 50_000, b'{"job": 1e999, "attempt": NaN}'])
 def test_garbage_is_thrown_away_and_the_next_request_is_granted(board, content):
     """In every file that the agent may write."""
@@ -165,7 +165,7 @@ def test_garbage_is_thrown_away_and_the_next_request_is_granted(board, content):
     assert board.outcome()["state"] == "done", board.log()
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 def test_a_link_or_a_pipe_in_place_of_a_file_harms_nothing(board, tmp_path):
     """The agent has fewer rights than the supervisor: what it links to is neither read nor written."""
     secret = tmp_path / "secret"
@@ -222,7 +222,7 @@ def test_a_release_that_cannot_be_imported_is_not_gone_to(board):
     assert board.releases() == ["1.0"]
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 @pytest.mark.parametrize(("even_if", "state"), [("", "failed"), ("older", "done")])
 def test_an_older_release_is_installed_only_on_request(board, even_if, state):
     """The installer refuses it, whatever the agent thinks."""
@@ -242,7 +242,7 @@ def test_the_version_that_runs_is_no_update(board):
     assert board.releases() == ["1.0"]
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 def test_a_release_that_proved_itself_brings_its_supervisor(board):
     """The process goes on as the new one; a file that is no program is not taken."""
     script, installer = board.root / "supervisor.py", (board.root / "install.py").read_bytes()
@@ -272,7 +272,7 @@ def test_no_space_is_found_before_anything_is_written(first, tmp_path):
             board.close()
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 def test_a_disk_that_gets_full_on_the_way_leaves_the_old_release(first, tmp_path):
     """Somebody else takes the space in the middle of the installation: what was written is removed, and later there is room again."""
     with small_disk(tmp_path / "disk", 64) as disk:
@@ -296,7 +296,7 @@ def test_a_disk_that_gets_full_on_the_way_leaves_the_old_release(first, tmp_path
             board.close()
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 def test_with_a_full_disk_a_bad_release_is_rolled_back(first, tmp_path):
     """The copy of the release gives way to the journal."""
     with small_disk(tmp_path / "disk", 64) as disk:
@@ -314,7 +314,7 @@ def test_with_a_full_disk_a_bad_release_is_rolled_back(first, tmp_path):
             board.close()
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 def test_killed_at_any_moment_every_good_release_runs_in_the_end_and_no_bad_one(board):
     """Of supervisor and agent, again and again in each update, of which every third is bad; the moments are printed."""
     seed = os.environ.get("EDGEMETER_SEED") or str(time.time_ns())
@@ -343,7 +343,7 @@ def test_killed_at_any_moment_every_good_release_runs_in_the_end_and_no_bad_one(
     assert set(board.said("bad")) == {f"{number}.0" for number in range(2, 2 + UPDATES) if number % 3 == 0}
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 def test_a_bad_release_leaves_the_two_that_worked(board):
     """The one before the one that runs is still there to go back to."""
     board.start()
@@ -360,15 +360,15 @@ def test_a_bad_release_leaves_the_two_that_worked(board):
     ("name", "moment", "path", "cuts_power"),
     [
         ("pause", "before", "releases/2.0", True),
-        pytest.param("Supervisor._staged", "before", "", True, marks=pytest.mark.long),
-        pytest.param("Supervisor._staged", "after", "", True, marks=pytest.mark.long),
-        pytest.param("Supervisor._build", "after", "", True, marks=pytest.mark.long),
-        pytest.param("Releases.switch", "before", "", False, marks=pytest.mark.long),
-        pytest.param("Releases.switch", "after", "", False, marks=pytest.mark.long),
-        pytest.param("Supervisor._restart", "after", "", False, marks=pytest.mark.long),
-        pytest.param("Supervisor._why_unhealthy", "before", "", False, marks=pytest.mark.long),
-        pytest.param("Supervisor._why_unhealthy", "after", "", False, marks=pytest.mark.long),
-        pytest.param("Supervisor._report", "before", "", True, marks=pytest.mark.long),
+        pytest.param("Supervisor._staged", "before", "", True, marks=pytest.mark.nightly),
+        pytest.param("Supervisor._staged", "after", "", True, marks=pytest.mark.nightly),
+        pytest.param("Supervisor._build", "after", "", True, marks=pytest.mark.nightly),
+        pytest.param("Releases.switch", "before", "", False, marks=pytest.mark.nightly),
+        pytest.param("Releases.switch", "after", "", False, marks=pytest.mark.nightly),
+        pytest.param("Supervisor._restart", "after", "", False, marks=pytest.mark.nightly),
+        pytest.param("Supervisor._why_unhealthy", "before", "", False, marks=pytest.mark.nightly),
+        pytest.param("Supervisor._why_unhealthy", "after", "", False, marks=pytest.mark.nightly),
+        pytest.param("Supervisor._report", "before", "", True, marks=pytest.mark.nightly),
     ],
 )
 def test_a_good_release_that_is_interrupted_again_and_again_runs_in_the_end(board, name, moment, path, cuts_power):
@@ -384,7 +384,7 @@ def test_a_good_release_that_is_interrupted_again_and_again_runs_in_the_end(boar
     assert not (board.home / "update" / "interrupted.json").exists()
 
 
-@pytest.mark.parametrize("moment", ["before", pytest.param("after", marks=pytest.mark.long)])
+@pytest.mark.parametrize("moment", ["before", pytest.param("after", marks=pytest.mark.nightly)])
 def test_an_interrupted_installation_that_is_withdrawn_is_not_resumed(board, moment):
     """While it rests, or at the next start; nothing of it stays, the version is not bad, and it can be requested again."""
     board.options = {"first-pause-s": 1000}
@@ -404,7 +404,7 @@ def test_an_interrupted_installation_that_is_withdrawn_is_not_resumed(board, mom
     assert board.outcome("again")["state"] == "done", board.log()
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 def test_folders_that_the_agent_replaced_are_found_again(board):
     """Its own folder is its own: removed and made anew while the supervisor reads it."""
     board.start()
@@ -424,7 +424,7 @@ def test_it_is_python_3_8_and_needs_nothing_but_python():
     assert imported <= sys.stdlib_module_names
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 def test_a_release_under_which_the_board_goes_down_is_rolled_back_and_bad_the_second_time(board):
     """It is started in two boots, not for ever; once, the power may have failed."""
     release = board.release("2.0", SILENT)
@@ -440,7 +440,7 @@ def test_a_release_under_which_the_board_goes_down_is_rolled_back_and_bad_the_se
     assert board.runs("1.0")
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 def test_a_supervisor_that_is_killed_in_a_trial_gives_the_release_no_more_time(board):
     """The time is that of the board, and counts from the first start."""
     board.options = {"healthy-within-s": 5}
@@ -453,7 +453,7 @@ def test_a_supervisor_that_is_killed_in_a_trial_gives_the_release_no_more_time(b
     assert board.runs("1.0")
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 def test_an_agent_that_is_killed_while_its_release_is_tried_is_not_held_against_it(board):
     """Once it is started again and stays, the release is healthy."""
     board.options = {"settle-s": 4}
@@ -465,7 +465,7 @@ def test_an_agent_that_is_killed_while_its_release_is_tried_is_not_held_against_
     assert board.runs("2.0")
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 def test_an_agent_that_does_not_start_any_more_is_replaced_by_the_release_before(board):
     """Outside an update: a file of the release is damaged, the agent ends again and again."""
     board.start()

@@ -20,7 +20,7 @@ from tests.fixtures.mqtt_peer import wait_until
 from tests.fixtures.servers import mosquitto
 from tests.fixtures.update_board import Board, wheel
 
-pytestmark = [pytest.mark.mosquitto, pytest.mark.slow]
+pytestmark = [pytest.mark.mosquitto, pytest.mark.services]
 ROOT = Path(__file__).resolve().parents[3]
 LONG_S = 900.0
 # The release is this checkout with its libraries: read in where the virtual environment of the release starts, though not
@@ -88,7 +88,7 @@ def runs(folder, version):
 
 
 @pytest.mark.needs("openssl")
-@pytest.mark.long
+@pytest.mark.nightly
 def test_a_good_release_is_installed_and_a_bad_one_rolled_back(world):
     """The release comes over MQTT; a release with a runtime that does not import is taken back, and the fleet reads why and by whom."""
     folder, board = world
@@ -115,7 +115,7 @@ def test_a_good_release_is_installed_and_a_bad_one_rolled_back(world):
 
 
 @pytest.mark.needs("openssl")
-@pytest.mark.long
+@pytest.mark.nightly
 def test_an_interrupted_installation_is_listed_by_the_fleet_and_withdrawn_by_its_campaign(world):
     """`list` says how often it was interrupted; cancelled, it is not resumed."""
     folder, board = world

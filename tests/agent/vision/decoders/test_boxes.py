@@ -72,7 +72,7 @@ def scene(seed, count, classes):
     return boxes, scores, rng.integers(0, classes, count).astype(np.int32)
 
 
-@pytest.mark.slow
+@pytest.mark.services
 def test_blocks_keep_what_a_plain_loop_keeps():
     """Whatever the number of candidates, the kept indices and their order are those of the definition."""
     for iou, count in product([0.0, 0.45, 0.7], [0, 1, 2, 191, 192, 193, 700]):
