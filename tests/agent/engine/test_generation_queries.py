@@ -1,5 +1,6 @@
 """Facts about users of a language model behind a server: they come by the schedule, and their times count from it."""
 
+import time
 from pathlib import Path
 
 import msgspec
@@ -115,11 +116,33 @@ def test_a_refused_user_waits_and_its_query_does_not_count(measured):
     assert run.load.paused_ms >= 100 * (run.generation.failed_queries - 4)
 
 
-def test_users_give_up_a_server_that_refuses_most(measured):
-    """The level ends with the few that were answered, for the rule on failed answers to judge."""
-    run, _ = measured(lambda number: busy(number) if number >= 40 else None, concurrency=4, queries=64)
-    assert 20 < run.latency.count < 40
-    assert run.latency.count + 40 < run.generation.failed_queries <= run.latency.count + 40 + 8
+class Refusing(request_loops.RequestSubject):
+    """Queries of which the first 20 timed ones are answered."""
+
+    def bind_alone(self, number):
+        """Ask as a user does."""
+        return self.bind(number)
+
+    def bind(self, number, user=None):
+        """Return the query."""
+        del user
+        return lambda: number
+
+    def attempt(self, number, call, arrival_ns=None):
+        """Answer it, or refuse."""
+        del call, arrival_ns
+        now = time.monotonic_ns()
+        if number < 20:
+            return request_loops.TimedRequest(number, now, now, (1,))
+        return request_loops.FailedRequest(number, now, now, now, busy(number))
+
+
+@pytest.mark.usefixtures("played")
+def test_users_give_up_a_server_that_refuses_most():
+    """The level ends with the few that were answered, once ten more of each user have failed."""
+    requests = request_loops.run_users(Refusing(), 4, 64, 0.0)
+    assert len(requests.queries) == 20
+    assert 20 + 40 < len(requests.failures) <= 20 + 40 + 8
 
 
 def test_a_wait_that_the_server_asked_for_is_a_pause(measured):

@@ -166,19 +166,19 @@ def test_what_a_dead_server_answers_to_no_repeated_query_is_not_compared(monkeyp
 
 
 class MixedUp(PlayedModelServer):
-    """A server that answers the first 40 requests with another's output."""
+    """A server that answers one beside others with another's output."""
 
-    def output(self, x, number):
-        """Return it."""
-        return super().output(x, number) + (number <= 40)
+    def bind_concurrent(self, inputs, user=None):
+        """Return the call."""
+        return super().bind_concurrent([inputs[0] + 1], user)
 
 
 @pytest.mark.usefixtures("played")
-@pytest.mark.parametrize("load", LOADS)
+@pytest.mark.parametrize("load", LOADS[:2])
 def test_answers_that_belong_to_others_are_found(monkeypatch, load):
     """Each timed answer of the sample is compared with that to the same input alone."""
     check = measure_model(monkeypatch, MixedUp(), **load).output_check
-    assert check.compared > check.differing > 0
+    assert check.compared == check.differing > 0
     assert measure_model(monkeypatch, PlayedModelServer(), **load).output_check.differing == 0
 
 
