@@ -23,7 +23,7 @@ class TextPart(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Instrument:
-    """An instrument: its quantity, unit, over which usual range of whole numbers, and what it is used on."""
+    """An instrument: its quantity, its unit, its usual range in whole numbers, and what it is used on."""
 
     name: str
     quantity: str

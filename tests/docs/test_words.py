@@ -1,7 +1,6 @@
 """Facts about the words of the project: one standard term for each thing, in names as in sentences."""
 
 import re
-import subprocess
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -52,15 +51,10 @@ REMAINDER = re.compile(r"100 % 10{1,2}\b|1\.000001 % 7\.0")
 
 def sources() -> list[Path]:
     """Return the files whose words users and developers read."""
-    listed = subprocess.run(
-        ["git", "ls-files", "agent", "collector", "models", "provisioning", "docs", "README.md", "CONTRIBUTING.md"],
-        cwd=ROOT, capture_output=True, text=True, check=True,
-    ).stdout.split()  # fmt: skip
-    return [
-        ROOT / name
-        for name in listed
-        if name.endswith((".py", ".md", ".toml", ".html", ".js", ".json", ".service", ".sh")) and name not in STORED
-    ]
+    folders = ("agent", "collector", "models", "provisioning", "docs")
+    suffixes = {".py", ".md", ".toml", ".html", ".js", ".json", ".service", ".sh"}
+    paths = [path for folder in folders for path in (ROOT / folder).rglob("*") if path.suffix in suffixes]
+    return [path for path in (*paths, ROOT / "README.md", ROOT / "CONTRIBUTING.md") if path.relative_to(ROOT).as_posix() not in STORED]
 
 
 def test_a_retired_word_does_not_come_back():
