@@ -4,7 +4,7 @@ import re
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-# What stands for each of them is in brackets. Names in stored files and messages of earlier versions stay as they are.
+# What stands for each of them is in brackets. Names in stored files, shipped texts and messages of earlier versions stay.
 RETIRED = {
     "attendant": "handler",
     "attendance": "dispatcher",
@@ -42,7 +42,7 @@ RETIRED_IN_TEST_NAMES = {word.replace(" ", "_") + "(?:s|es)?": instead for word,
 TEST_NAME = re.compile(r"^(?:@pytest\.fixture.*\n(?:@.*\n)*def (\w+)|def (test_\w+))", re.MULTILINE)
 STORED = {
     "agent/update/order.py", "provisioning/registry/jobs.py", "provisioning/registry/certificates.py",
-    "provisioning/identity/enforcement.py", "provisioning/update/supervisor.py",
+    "provisioning/identity/enforcement.py", "provisioning/update/supervisor.py", "models/builder/notes.py",
 }  # fmt: skip
 # A number or a formatted figure and a space before the sign, or a unit that begins with one; the remainder of a division is none.
 SPACED_PERCENT = re.compile(r"""[0-9}] %(?![A-Za-z(0-9%}])|["'] %["']""")
