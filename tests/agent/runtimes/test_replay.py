@@ -65,10 +65,10 @@ def test_before_its_end_a_call_sleeps_no_more_unless_it_may_not_spin(recording, 
 def test_a_seed_shuffles_each_round_and_always_the_same_way(recording):
     """Every round holds every latency; the same seed gives the same order, another seed another."""
     latencies_ms = list(range(1, 21))
-    seeded, again, other = (
+    seeded, repeated, other = (
         [round(latency_ms) for latency_ms in played(recording(latencies_ms=latencies_ms, seed=seed), 40)] for seed in (7, 7, 8)
     )
-    assert seeded == again != other
+    assert seeded == repeated != other
     assert sorted(seeded[:20]) == sorted(seeded[20:]) == latencies_ms
     assert seeded[:20] != seeded[20:] != latencies_ms
 
