@@ -104,12 +104,12 @@ def test_a_point_that_the_sink_rejects_is_quarantined_once_and_stops_nothing(pat
 def test_two_sinks_are_drained_apart_and_each_goes_on_where_it_was(path):
     """Each has its own position in the ledger, by its name."""
     put(path, 1, 2)
-    first, again, other = InfluxFunction(), InfluxFunction(), InfluxFunction(name="other")
+    first, second, other = InfluxFunction(), InfluxFunction(), InfluxFunction(name="other")
     drained(path, first)
     put(path, 3)
-    for sink in (again, other):
+    for sink in (second, other):
         drained(path, sink)
-    assert [seqs_of(sink.lines) for sink in (first, again, other)] == [[1, 2], [3], [1, 2, 3]]
+    assert [seqs_of(sink.lines) for sink in (first, second, other)] == [[1, 2], [3], [1, 2, 3]]
     names = [open_sink(InfluxConfig("http://influx.example:8086", "t", database=name)).name for name in ("d", "d", "e")]
     assert names[0] == names[1] != names[2]
 
