@@ -93,7 +93,7 @@ def test_what_comes_at_once_has_no_times(measured):
             assert generation.output_lengths.mean_tokens == OUTPUT_TOKENS
 
 
-def test_a_server_that_never_answers_as_asked_ends_in_one_line(measured):
+def test_a_server_that_gives_no_answer_ends_in_one_line(measured):
     """With what to do."""
     for name, behaviour in behaviours("error"):
         with table_row(name), pytest.raises(EdgemeterError, match=behaviour.detail) as refusal:
