@@ -89,8 +89,8 @@ def test_records_go_through_mtls_and_nobody_gets_in_without_a_certificate(author
         environ = {f"EDGEMETER_MQTT_{name.upper()}_FILE": str(path) for name, path in files.items()}
         assert broker_address.mqtt_version(parse_address(f"mqtts://127.0.0.1:{port}", environ=environ), 5) == "5"
         assert not broker_address.accepts_anybody(at(port, **files), 5)
-        for own in (None, stranger.signed("pi-1"), authority.signed("pi-1", when=EXPIRED)):
-            wrong = {} if own is None else {"certificate": own.certificate, "key": own.key}
+        for client in (None, stranger.signed("pi-1"), authority.signed("pi-1", when=EXPIRED)):
+            wrong = {} if client is None else {"certificate": client.certificate, "key": client.key}
             assert isinstance(refusal(at(port, ca=authority.certificate, **wrong)), ConfigError)
 
 
