@@ -259,7 +259,7 @@ def test_a_board_that_met_a_namesake_delivers_beside_it_and_takes_its_name_again
     publisher.close()
 
 
-def test_a_refused_device_is_told_at_once_and_tries_again_after_a_pause(broker, publisher, outbox):
+def test_a_refusal_is_reported_at_once_and_the_device_tries_again_after_a_pause(broker, publisher, outbox):
     """Waiting would not help, so drain does not wait; by then the broker may allow it."""
     put(outbox, 1)
     broker.refuses = lambda topic: topic == RESULT
