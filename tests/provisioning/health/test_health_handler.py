@@ -44,8 +44,8 @@ def test_a_late_will_changes_nothing_about_the_session_after_it(lab):
     lab.passes(1)
     lab.says("pi-1", "lost", session=2)
     lab.passes(1)
-    again = devices.find_presence(lab.registry, "pi-1")
-    assert (again.since_ns, again.heard_ns) == (lost.since_ns, lost.heard_ns + 2 * S)
+    repeated = devices.find_presence(lab.registry, "pi-1")
+    assert (repeated.since_ns, repeated.heard_ns) == (lost.since_ns, lost.heard_ns + 2 * S)
 
 
 def test_what_was_received_before_a_revocation_and_is_written_after_it_leaves_nobody_online(lab):

@@ -318,8 +318,8 @@ def test_a_copied_card_makes_a_key_and_waits_for_a_name_of_its_own(fleet):
     fleet.decide(admission.accept(fleet.registry, "pi-1", "pi-2"))
     (answer,) = fleet.settle()
     assert answer.device == "pi-2"
-    again = fleet.renews(key="key 2", serial="2")
-    assert (again.number, again.device, again.fleet) == (answer.number, "pi-2", "lab")
+    repeated = fleet.renews(key="key 2", serial="2")
+    assert (repeated.number, repeated.device, repeated.fleet) == (answer.number, "pi-2", "lab")
     assert fleet.valid() == [first.number]
     assert certificates.pending_disconnects(fleet.registry) == []
     assert (devices.find(fleet.registry, "pi-1").serial, devices.find(fleet.registry, "pi-2").serial) == ("1", "2")
@@ -402,8 +402,8 @@ def test_garbage_is_one_short_line_and_no_answer(served, fleet):
 
 def replace_csr(request, other):
     """Return the request with the last line, of the signature, of another."""
-    lines, others = request.csr.splitlines(), other.csr.splitlines()
-    return CertificateRequest(csr="\n".join([*lines[:-2], others[-2], lines[-1], ""]), serial="1", serial_source="device-tree")
+    lines, other_lines = request.csr.splitlines(), other.csr.splitlines()
+    return CertificateRequest(csr="\n".join([*lines[:-2], other_lines[-2], lines[-1], ""]), serial="1", serial_source="device-tree")
 
 
 def test_a_poll_answers_what_a_person_accepted_meanwhile(served, fleet):
