@@ -50,7 +50,7 @@ def test_a_certificate_has_the_name_that_the_handler_chose(pair):
     assert Authority(pair).issue_device(request, "pi-7", "1", 0).not_after_ns > int(authority.NOT_BEFORE.timestamp()) * NS
 
 
-def test_a_key_is_told_apart_by_its_fingerprint():
+def test_a_key_is_recognised_by_its_fingerprint():
     """The same key has the same, whatever name it asks for; another key another one."""
     keys = [ec.generate_private_key(ec.SECP256R1()) for _ in range(2)]
     first, renamed, other = (

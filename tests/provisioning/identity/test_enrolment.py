@@ -234,7 +234,7 @@ def test_a_rejected_board_is_refused_and_its_token_ends(fleet):
     assert fleet.valid() == [first.number]
 
 
-def test_the_inventory_says_who_is_to_be_looked_at(fleet):
+def test_the_inventory_decides_who_waits_for_a_person(fleet):
     """A serial number that differs from fleet.toml's, and every board where a person accepts by hand."""
     fleet.file = FleetFile(
         fleet="lab", server=ServerEntry(broker="b"), device={"pi-1": DeviceEntry(serial="7", board="pi5", tags=("coral",))}
