@@ -230,7 +230,7 @@ class Refusing(socketserver.BaseRequestHandler):
 
 
 @pytest.mark.services
-def test_a_refused_subscription_is_reported_and_a_server_that_says_nothing_given_up():
+def test_a_refused_subscription_is_reported_and_a_silent_server_given_up():
     """Connected is not enough: who may not read receives nothing; who accepts the connection and sends nothing is no broker."""
     with socketserver.ThreadingTCPServer((LOOPBACK, 0), Refusing) as server:
         server.daemon_threads = True
