@@ -25,7 +25,7 @@ def ask(device):
     device.order(device.measure(suite(), (BIG,)))
 
 
-def wanted(device, part):
+def offsets_of_wants(device, part):
     """Return where the pieces of the big model begin that were asked for."""
     return [want.offset for want in device.wants if want.sha256 == part.stem]
 
@@ -36,15 +36,15 @@ def test_few_pieces_are_outstanding_and_a_lost_one_is_asked_for_again(device, pa
     device.change = lambda payload: None if orders.split_chunk(payload)[0].size_bytes == len(BIG[1]) else payload
     ask(device)
     device.go_on()
-    assert wanted(device, part) == pieces[: fetching.OUTSTANDING]
+    assert offsets_of_wants(device, part) == pieces[: fetching.OUTSTANDING]
     for seconds, times in ((fetching.TIMEOUT_S, 1), (0.1, 2), (2 * fetching.TIMEOUT_S, 2), (0.1, 3)):
         device.now_s += seconds
         device.go_on(2)
-        assert wanted(device, part) == pieces[: fetching.OUTSTANDING] * times
+        assert offsets_of_wants(device, part) == pieces[: fetching.OUTSTANDING] * times
     device.change = lambda payload: payload
     device.handler.connected()
     assert device.final().state == "done"
-    assert wanted(device, part)[-5:] == pieces
+    assert offsets_of_wants(device, part)[-5:] == pieces
 
 
 def test_the_server_hears_how_far_it_is_and_when_all_is_here(device):
@@ -79,7 +79,7 @@ def test_what_came_survives_a_restart(device, part):
     device.change = lambda payload: payload
     device.start()
     assert device.final().state == "done"
-    assert min(wanted(device, part)) == size
+    assert min(offsets_of_wants(device, part)) == size
 
 
 @pytest.mark.parametrize(
