@@ -108,9 +108,7 @@ def test_a_pickle_inside_a_program_is_not_opened(runtime, models, torch, tmp_pat
     bomb = io.BytesIO()
     torch.save(((_Bomb(),), {}), bomb)
     for name in ("pytorch.pt2", "pytorch_old.pt2"):
-        path = changed(
-            models / name, tmp_path / name, lambda member, content: bomb.getvalue() if "e_inputs" in member else content
-        )
+        path = changed(models / name, tmp_path / name, lambda member, content: bomb.getvalue() if "e_inputs" in member else content)
         with pytest.raises(ConfigError, match="holds a pickle of more than tensors"):
             runtime.load(path, Options())
 
