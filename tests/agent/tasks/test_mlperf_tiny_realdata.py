@@ -13,12 +13,26 @@ from edgemeter.agent.base.statistics import wilson_interval
 from edgemeter.agent.contract.model_card import card_path
 from edgemeter.agent.contract.suite import MLPERF_TINY
 from edgemeter.agent.datasets.dataset import open_folder
+from edgemeter.models.catalogue import catalogue
 from edgemeter.models.catalogue.shipped_models import card_text
-from tests.fixtures.cifar_factory import write_pixels
 from tests.fixtures.command import edgemeter
-from tests.fixtures.mlperf_tiny_factory import labels_csv, mlperf_card
 
 pytestmark = pytest.mark.realdata
+
+
+def mlperf_card(name):
+    """Return the card that the catalogue writes for one of MLPerf Tiny's models."""
+    (entry,) = (entry for entry in catalogue.read_catalogue(catalogue.CATALOGUE_FILE).entry if entry.name == name)
+    return catalogue.card_of(entry, "0" * 64, None)
+
+
+def write_pixels(folder, pixels, classes, of):
+    """Write each photograph as a .bin of its pixels, with y_labels.csv beside them, and return that list."""
+    folder.mkdir()
+    for number, photo in enumerate(pixels):
+        (folder / f"photo_{number:03}.bin").write_bytes(photo.tobytes())
+    (folder / "y_labels.csv").write_text("".join(f"photo_{number:03}.bin,{of},{label}\n" for number, label in enumerate(classes)))
+    return folder / "y_labels.csv"
 
 
 def scored(model, card, data):
@@ -65,7 +79,8 @@ def test_keywords_are_spotted_in_features_that_lie_ready(realdata, tmp_path):
         interpreter.invoke()
         label = int(interpreter.get_tensor(gives["index"]).argmax())
         rows.append(f"{number}.npy,12,{(label + (number % 4 == 0)) % 12}")
-    data = open_folder(tmp_path, labels_csv(tmp_path / "y_labels.csv", rows))
+    (tmp_path / "y_labels.csv").write_text("\n".join(rows) + "\n")
+    data = open_folder(tmp_path, tmp_path / "y_labels.csv")
     assert scored(model, mlperf_card("mlperf-tiny-kws"), data).value == 0.75
 
 
