@@ -282,8 +282,8 @@ def test_a_card_that_was_guessed_keeps_the_doubt_about_its_family(tmp_path):
     guess_text = " | ".join(guess.partition("; ")[2] for guess in guesses)
     head = f'name = "pose"\ntask = "detection"\nfamily = "{card.family}"\nprecision = "fp32"\n'
     for key in ("guesses", "guessed"):
-        made = f'[input]\nheight = 640\nwidth = 640\nlayout = "NCHW"\n[made]\n{key} = "{guess_text}"\n'
-        (tmp_path / "pose.onnx.toml").write_text(head + made)
+        rest_of_card = f'[input]\nheight = 640\nwidth = 640\nlayout = "NCHW"\n[made]\n{key} = "{guess_text}"\n'
+        (tmp_path / "pose.onnx.toml").write_text(head + rest_of_card)
         _, (doubt,) = recognise.card_for(tmp_path / "pose.onnx", loaded)
         assert UNSURE_FAMILY in doubt
         assert "remove the guess from [made]" in doubt
