@@ -100,7 +100,7 @@ fuzz: .venv/.dev
 	$(BIN)/python -m tests.fuzz --inputs 10000000
 
 models: .venv/.dev
-	$(BIN)/python -m tests.shipped_models $(ARGS)
+	$(BIN)/python -m edgemeter.models.builder $(ARGS)
 
 # A type checker does not follow the editable install, so it reads the packages through links.
 types:

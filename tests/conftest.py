@@ -4,13 +4,14 @@ import gc
 import os
 import signal
 import tempfile
+from collections import Counter
 from collections.abc import Generator
 from pathlib import Path
 
 import pytest
 
 from tests import requirements
-from tests.isolation import Guard, needs_python_only, set_of
+from tests.isolation import COLLECTED, Guard, needs_python_only, set_of
 
 MUST_RUN = frozenset(filter(None, os.environ.get("EDGEMETER_MUST_RUN", "").split(",")))
 _skipped: list[str] = []
@@ -61,10 +62,13 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 @pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark each test with the set to which it belongs by its other markers, before `-m` selects."""
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Mark each test with the set to which it belongs by its other markers, before `-m` selects; count the tests by marker."""
     for item in items:
         item.add_marker(set_of(item))
+    config.stash[COLLECTED] = Counter(
+        name for item in items for name in {mark.name for mark in item.iter_markers()} if set_of(item) in ("python", "services")
+    )
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -22,7 +22,7 @@ OF_THE_AGENT = {
         "cli.case_options", "cli.compare_models", "cli.run_session", "session.hopeless", "session.turn_comparison",
         "ledger.own_runs",
         "datasets.dataset", "engine.confinement", "engine.inspection", "generators.gguf_file",
-        "quality.gate", "quality.scoring", "recognition.recognise", "runtimes",
+        "quality.gate", "quality.perplexity", "quality.scoring", "recognition.recognise", "runtimes",
         "runtimes.noise", "runtimes.torch_archive", "sandbox.confine", "sandbox.policy", "tasks", "vision.preprocess",
     },
     "provisioning": {
@@ -53,7 +53,10 @@ HEAVY = (
     "serial", "tensorrt", "tflite_runtime", "torch", "xllamacpp",
 )  # fmt: skip
 # Modules that import PyTorch at the top: only the builder and a function import them.
-BUILDS = {"tests/shipped_models/training.py", "models/convert/torch_program.py", "models/convert/executorch_program.py"}
+BUILDS = {
+    *(f"models/builder/{name}.py" for name in ("language", "language_files", "training")),
+    *(f"models/convert/{name}.py" for name in ("executorch_program", "torch_program")),
+}
 OWN = {path.stem for path in INTERFACE.glob("_*.py")}
 
 

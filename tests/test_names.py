@@ -5,7 +5,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 from symtable import SymbolTable, symtable
 
-from tests.fixtures.own_imports import INTERFACE, MODULES, ROOT
+from tests.fixtures.own_imports import INTERFACE, MODULES, ROOT, tree
 
 PRODUCT = [*MODULES, *sorted((ROOT / INTERFACE).rglob("*.py"))]
 # They say how a value came about, or nothing: a record is `record`, what a command ended with `result`, a folder `folder`.
@@ -32,22 +32,17 @@ def test_a_variable_is_named_after_its_value():
     assert generic == {}
 
 
-def test_a_class_has_its_name_to_itself():
-    """Across the packages, nested and private classes included: a name says what the class belongs to (`RunPlan`, `CampaignPlan`)."""
+def test_a_class_has_its_name_to_itself_and_no_docstring_begins_with_what():
+    """Across the packages a name says what the class belongs to (`RunPlan`, `CampaignPlan`); `The cost of a run` says what a thing is."""
     files_of = defaultdict(list)
-    for path in PRODUCT:
-        for node in ast.walk(ast.parse(path.read_text())):
-            if isinstance(node, ast.ClassDef):
-                files_of[node.name].append(str(path.relative_to(ROOT)))
-    assert {name: files for name, files in files_of.items() if len(files) > 1} == {}
-
-
-def test_no_docstring_begins_with_what():
-    """`What a run costs` names a question; `The cost of a run` and `Return the cost` say what the thing is."""
     begun = []
     for path in PRODUCT:
-        for node in ast.walk(ast.parse(path.read_text())):
+        name = str(path.relative_to(ROOT))
+        for node in ast.walk(tree(path)):
+            if isinstance(node, ast.ClassDef):
+                files_of[node.name].append(name)
             if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
-                text = ast.get_docstring(node) or ""
-                begun += [f"{path.relative_to(ROOT)}: {text[:60]}"] if text.startswith("What ") else []
+                text = ast.get_docstring(node, clean=False) or ""
+                begun += [f"{name}: {text[:60]}"] if text.startswith("What ") else []
+    assert {name: files for name, files in files_of.items() if len(files) > 1} == {}
     assert begun == []

@@ -5,7 +5,7 @@ import shutil
 from pathlib import Path
 
 import numpy as np
-import pytest
+from PIL import Image
 
 from edgemeter.agent.datasets.dataset import open_folder
 
@@ -15,7 +15,6 @@ SCENES = ROOT / "models" / "scenes"
 
 def test_each_corrupted_copy_is_a_data_set_like_any_other(tmp_path):
     """The same names and sizes under the same annotations, further from the original with every severity, the same in a second run."""
-    imaging = pytest.importorskip("PIL.Image")
     (tmp_path / "images").mkdir()
     for path in sorted((SCENES / "images").iterdir())[:2]:
         shutil.copy(path, tmp_path / "images")
@@ -30,6 +29,6 @@ def test_each_corrupted_copy_is_a_data_set_like_any_other(tmp_path):
         data = open_folder(copy)
         assert [item.name for item in data.items] == names
         assert data.sha256 == open_folder(tmp_path / "second" / copy.name).sha256
-        corrupted, clean = (np.asarray(imaging.open(folder / names[0]).convert("RGB"), float) for folder in (copy, tmp_path / "images"))
+        corrupted, clean = (np.asarray(Image.open(folder / names[0]).convert("RGB"), float) for folder in (copy, tmp_path / "images"))
         apart.append(abs(corrupted - clean).mean())
     assert all(0 < first < last for first, last in zip(apart[::5], apart[4::5], strict=True))

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import yaml
 
 from edgemeter.agent.cli.main import cli
 from edgemeter.collector.review import document as review_document
@@ -41,10 +42,10 @@ def scripts(node):
             yield from scripts(value)
 
 
+@pytest.mark.needs("bash")
 @pytest.mark.parametrize("path", SCRIPTED, ids=lambda path: path.stem)
 def test_a_workflow_is_yaml_with_scripts_that_a_shell_takes(path):
     """A YAML reader takes the file, and `bash -n` each script in it."""
-    yaml = pytest.importorskip("yaml")
     shell_scripts = list(scripts(yaml.safe_load(path.read_text())))
     assert shell_scripts
     for script in shell_scripts:
@@ -82,7 +83,6 @@ def test_the_comparison_of_an_example_does_what_the_example_promises(path, tmp_p
 
 def test_the_example_gives_the_action_what_it_takes():
     """Inputs that it has; limits that it can read are the default's."""
-    yaml = pytest.importorskip("yaml")
     (path,) = (workflow for workflow in WORKFLOWS if workflow.stem == "github-measure")
     steps = yaml.safe_load(path.read_text())["jobs"]["measure"]["steps"]
     (inputs_of_example,) = (step["with"] for step in steps if step["uses"].startswith("edgemeter/"))

@@ -1,11 +1,10 @@
 """Facts about the words of the project: one standard term for each thing, in names as in sentences."""
 
 import re
-import subprocess
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-# What stands for each of them is in brackets. Names in stored files and messages of earlier versions stay as they are.
+# What stands for each of them is in brackets. Names in stored files, shipped texts and messages of earlier versions stay.
 RETIRED = {
     "attendant": "handler",
     "attendance": "dispatcher",
@@ -43,7 +42,7 @@ RETIRED_IN_TEST_NAMES = {word.replace(" ", "_") + "(?:s|es)?": instead for word,
 TEST_NAME = re.compile(r"^(?:@pytest\.fixture.*\n(?:@.*\n)*def (\w+)|def (test_\w+))", re.MULTILINE)
 STORED = {
     "agent/update/order.py", "provisioning/registry/jobs.py", "provisioning/registry/certificates.py",
-    "provisioning/identity/enforcement.py", "provisioning/update/supervisor.py",
+    "provisioning/identity/enforcement.py", "provisioning/update/supervisor.py", "models/builder/notes.py",
 }  # fmt: skip
 # A number or a formatted figure and a space before the sign, or a unit that begins with one; the remainder of a division is none.
 SPACED_PERCENT = re.compile(r"""[0-9}] %(?![A-Za-z(0-9%}])|["'] %["']""")
@@ -52,15 +51,10 @@ REMAINDER = re.compile(r"100 % 10{1,2}\b|1\.000001 % 7\.0")
 
 def sources() -> list[Path]:
     """Return the files whose words users and developers read."""
-    listed = subprocess.run(
-        ["git", "ls-files", "agent", "collector", "models", "provisioning", "docs", "README.md", "CONTRIBUTING.md"],
-        cwd=ROOT, capture_output=True, text=True, check=True,
-    ).stdout.split()  # fmt: skip
-    return [
-        ROOT / name
-        for name in listed
-        if name.endswith((".py", ".md", ".toml", ".html", ".js", ".json", ".service", ".sh")) and name not in STORED
-    ]
+    folders = ("agent", "collector", "models", "provisioning", "docs")
+    suffixes = {".py", ".md", ".toml", ".html", ".js", ".json", ".service", ".sh"}
+    paths = [path for folder in folders for path in (ROOT / folder).rglob("*") if path.suffix in suffixes]
+    return [path for path in (*paths, ROOT / "README.md", ROOT / "CONTRIBUTING.md") if path.relative_to(ROOT).as_posix() not in STORED]
 
 
 def test_a_retired_word_does_not_come_back():

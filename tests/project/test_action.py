@@ -8,10 +8,11 @@ import sys
 from pathlib import Path
 
 import pytest
+import yaml
 
 from edgemeter.collector.review import document as review_document
 
-pytestmark = pytest.mark.services
+pytestmark = pytest.mark.needs("bash", "git")
 
 ACTION = Path(__file__).resolve().parents[2] / "action.yml"
 SUITE = 'name = "s"\n[defaults]\nqueries = 64\nseconds = 0.0\nidle_seconds = 0.0\n[[case]]\nmodel = "model.replay.json"\n'
@@ -34,7 +35,6 @@ class Runner:
     def __init__(self, folder, event):
         self.folder, self.event = folder, event
         self.inputs = {}
-        yaml = pytest.importorskip("yaml")
         document = yaml.safe_load(ACTION.read_text())
         self.steps = {step["name"]: step for step in document["runs"]["steps"] if "run" in step}
         self.defaults = {name: attributes["default"] for name, attributes in document["inputs"].items()}
@@ -123,7 +123,6 @@ def test_without_a_stored_baseline_the_check_does_not_pass(tmp_path):
 
 def test_the_base_is_checked_out_where_the_measuring_step_reads_it():
     """The commit that the pull request branches from, without credentials left behind for what runs there."""
-    yaml = pytest.importorskip("yaml")
     steps = yaml.safe_load(ACTION.read_text())["runs"]["steps"]
     (base,) = (step for step in steps if step.get("uses", "").startswith("actions/checkout@"))
     assert base["with"] == {"ref": "${{ github.event.pull_request.base.sha }}", "path": "base", "persist-credentials": False}

@@ -17,10 +17,11 @@ from edgemeter.agent.base.progress import no_progress
 from edgemeter.agent.contract import model_card, model_file
 from edgemeter.agent.contract.model_formats import runtime_for
 from edgemeter.agent.datasets.dataset import open_folder
+from edgemeter.models.builder.drawn_scenes import Stream, write_scenes
+from edgemeter.models.builder.recipe import SHIPPED_SEED
 from edgemeter.models.convert import conversion, conversion_report, formats, parity, source
 from edgemeter.models.convert.parity import image_inputs
 from edgemeter.models.convert.source import CalibrationImages
-from tests.shipped_models.drawn_scenes import SHIPPED_SEED, Stream, write_scenes
 
 # Together with one worker: the conversion to all formats takes minutes of a core and serves every test.
 pytestmark = [pytest.mark.convert, pytest.mark.torch, pytest.mark.services]

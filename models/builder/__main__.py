@@ -1,4 +1,4 @@
-"""Makes the shipped models again from nothing: `python -m tests.shipped_models --output FOLDER` (`make models`)."""
+"""Makes the shipped models again from nothing: `python -m edgemeter.models.builder --output FOLDER` (`make models`)."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -6,8 +6,10 @@ from pathlib import Path
 import click
 
 from edgemeter.agent.base.progress import progress_bar
+from edgemeter.agent.base.terminal import wide_console
+from edgemeter.models.builder.build import build_shipped
+from edgemeter.models.builder.recipe import NEEDED, Recipe, require
 from edgemeter.models.cli.tables import print_shipped
-from tests.shipped_models import build
 
 
 @click.command()
@@ -21,20 +23,20 @@ from tests.shipped_models import build
 def build_models(out: Path, only: str | None, **changes: int | None) -> None:
     """Draw the scenes and write the notes, train detector and language model, and write, quantise and score every model file.
 
-    Example: python -m tests.shipped_models --output /tmp/models
+    Example: python -m edgemeter.models.builder --output /tmp/models
     """
-    build.require(build.NEEDED)
+    require(NEEDED)
     # PyTorch comes with an extra and takes seconds to import.
-    from tests.shipped_models.build_language import build_language
-    from tests.shipped_models.language import LanguageRecipe
+    from edgemeter.models.builder.build_language import build_language
+    from edgemeter.models.builder.language import LanguageRecipe
 
     settings = {name: value for name, value in changes.items() if value is not None}
     with progress_bar() as report:
         if only != "scenes":
             build_language(out / "language", replace(LanguageRecipe(), **settings), report)
-        models = build.build_shipped(out, replace(build.Recipe(), **settings), report) if only != "language" else []
+        models = build_shipped(out, replace(Recipe(), **settings), report) if only != "language" else []
     if models:
-        print_shipped(models)
+        print_shipped(models, wide_console())
 
 
 if __name__ == "__main__":

@@ -13,8 +13,8 @@ from typing import Any
 from edgemeter.agent.base.errors import MeasurementError
 
 
-class Part(IntEnum):
-    """What a text is for; each part draws its own random numbers, so none repeats another's notes."""
+class TextPart(IntEnum):
+    """The purpose of a text; each part draws its own random numbers, so none repeats another's notes."""
 
     TRAIN = 1
     HELD_OUT = 2
@@ -23,7 +23,7 @@ class Part(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Instrument:
-    """What an instrument measures, in which unit, over which usual range of whole numbers, and what it is used on."""
+    """An instrument: its quantity, its unit, its usual range in whole numbers, and what it is used on."""
 
     name: str
     quantity: str
@@ -89,12 +89,12 @@ STATIONS = _stations()
 
 def training_text(seed: int, size_bytes: int) -> str:
     """Return notes for training, at least `size_bytes` long."""
-    return _text(_random(seed, Part.TRAIN), size_bytes)
+    return _text(_random(seed, TextPart.TRAIN), size_bytes)
 
 
 def held_out_text(seed: int, size_bytes: int) -> str:
     """Return notes that no training saw, at least `size_bytes` long."""
-    return _text(_random(seed, Part.HELD_OUT), size_bytes)
+    return _text(_random(seed, TextPart.HELD_OUT), size_bytes)
 
 
 def questions(seed: int, count: int) -> list[dict[str, Any]]:
@@ -103,7 +103,7 @@ def questions(seed: int, count: int) -> list[dict[str, Any]]:
     Raises:
         MeasurementError: there are not that many questions.
     """
-    draw = _random(seed, Part.QUESTIONS)
+    draw = _random(seed, TextPart.QUESTIONS)
     items = [_quantity_question(instrument) for instrument in INSTRUMENTS] + [_unit_question(instrument) for instrument in INSTRUMENTS]
     items += [_instrument_question(instrument) for instrument in INSTRUMENTS]
     if count > len(items):
@@ -111,7 +111,7 @@ def questions(seed: int, count: int) -> list[dict[str, Any]]:
     return [{"id": f"question-{number:03}", **item} for number, item in enumerate(draw.sample(items, count))]
 
 
-def _random(seed: int, part: Part) -> random.Random:
+def _random(seed: int, part: TextPart) -> random.Random:
     return random.Random(f"{seed}/{part}")  # noqa: S311 - text, no secret
 
 

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from edgemeter.agent.base.progress import Tell
-from tests.shipped_models.vocabulary import BOS
+from edgemeter.models.builder.vocabulary import BOS
 
 WIDTH = 64
 LAYERS = 4
@@ -44,7 +44,7 @@ class LanguageRecipe:
     questions: int = 40
 
 
-class Attention(nn.Module):
+class Attention(nn.Module):  # type: ignore[misc]
     """Causal attention with rotated pairs of neighbouring elements, two query heads per key head."""
 
     def __init__(self) -> None:
@@ -66,7 +66,7 @@ class Attention(nn.Module):
         return attended
 
 
-class Layer(nn.Module):
+class Layer(nn.Module):  # type: ignore[misc]
     """One transformer layer: attention, then a gated feed-forward network, each after a normalisation and added to what came in."""
 
     def __init__(self) -> None:
@@ -86,7 +86,7 @@ class Layer(nn.Module):
         return output
 
 
-class TinyLlama(nn.Module):
+class TinyLlama(nn.Module):  # type: ignore[misc]
     """Token ids int64 [B, T] to logits float32 [B, T, vocabulary]."""
 
     def __init__(self, vocabulary: int) -> None:
@@ -141,7 +141,8 @@ def train(recipe: LanguageRecipe, ids: list[int], vocabulary: int, tell: Tell) -
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimiser.step()
         tell(f"training, loss {loss.item():.3f}", step + 1, recipe.steps)
-    return model.eval()
+    model.eval()
+    return model
 
 
 def _rate(step: int, steps: int) -> float:

@@ -11,7 +11,7 @@ from gguf import GGMLQuantizationType, GGUFReader, GGUFWriter, LlamaFileType
 from gguf.quants import dequantize, quantize
 from numpy.typing import NDArray
 
-from tests.shipped_models.language import (
+from edgemeter.models.builder.language import (
     CONTEXT_TOKENS,
     EPSILON,
     FEED_FORWARD,
@@ -23,7 +23,7 @@ from tests.shipped_models.language import (
     WIDTH,
     TinyLlama,
 )
-from tests.shipped_models.vocabulary import BOS, EOS, Vocabulary
+from edgemeter.models.builder.vocabulary import BOS, EOS, Vocabulary
 
 LANGUAGE_NAME = "edgemeter-notes"
 GGUF_TYPES: Mapping[str, tuple[GGMLQuantizationType, LlamaFileType]] = {
@@ -46,7 +46,8 @@ def read_gguf(path: Path) -> TinyLlama:
     model = TinyLlama(len(arrays["output.weight"]))
     for name, parameter in _parameters(model).items():
         parameter.data.copy_(torch.tensor(arrays[f"{name}.weight"]))
-    return model.eval()
+    model.eval()
+    return model
 
 
 def _parameters(model: TinyLlama) -> dict[str, torch.nn.Parameter]:

@@ -10,9 +10,9 @@ import tomli_w
 from edgemeter.agent.base.progress import Tell
 from edgemeter.agent.contract import model_file
 from edgemeter.agent.quality.perplexity import Perplexity, perplexity
-from tests.shipped_models import language, language_files, notes
-from tests.shipped_models.language import LanguageRecipe
-from tests.shipped_models.vocabulary import BOS, Vocabulary, learn_vocabulary
+from edgemeter.models.builder import language, language_files, notes
+from edgemeter.models.builder.language import LanguageRecipe
+from edgemeter.models.builder.vocabulary import BOS, Vocabulary, learn_vocabulary
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -61,7 +61,7 @@ def _write_index(folder: Path, recipe: LanguageRecipe, vocabulary: Vocabulary, p
     index = {
         "name": language_files.LANGUAGE_NAME,
         "licence": "Apache-2.0",
-        "source": "trained on workshop notes: tests/shipped_models/notes.py",
+        "source": "trained on workshop notes: models/builder/notes.py",
         "made": {
             "by": "make models",
             **msgspec.to_builtins(recipe),

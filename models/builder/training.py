@@ -22,14 +22,14 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from edgemeter.agent.base.progress import Tell
+from edgemeter.models.builder.drawn_scenes import SIZE_PX, Stream, draw_scene
+from edgemeter.models.builder.recipe import MODEL_NAME, STRIDES, Recipe
+from edgemeter.models.builder.scene_shapes import CLASSES
 from edgemeter.models.convert.converter_output import quiet
 from edgemeter.models.convert.litert_quantise import litert_int8
 from edgemeter.models.convert.onnx_quantise import Int8Recipe, OnnxInt8
 from edgemeter.models.convert.torch_program import contiguous, to_litert, to_onnx, to_torchscript
-from tests.shipped_models.build import MODEL_NAME, Recipe
-from tests.shipped_models.drawn_scenes import CLASSES, SIZE_PX, Stream, draw_scene
 
-STRIDES = (8, 16)
 _NECK = 48
 
 # The untrained box branch answers with boxes of this many strides to each side, so that every cell starts with an overlap.

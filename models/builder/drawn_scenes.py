@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.base.plugins import import_extra
 from edgemeter.agent.base.progress import Tell
-from tests.shipped_models.scene_shapes import CLASSES, CLUTTER, Distance, Floats
+from edgemeter.models.builder.scene_shapes import CLASSES, CLUTTER, Distance, Floats
 
 Rng = np.random.Generator
 Window = tuple[slice, slice]
@@ -217,8 +217,6 @@ def _smooth(cells: int, rng: Rng) -> Floats:
 
 _AXIS: Floats = np.arange(SIZE_PX, dtype=np.float32)
 
-# The seed of the shipped scenes; its training and calibration streams share no scene with them.
-SHIPPED_SEED = 1
 ANNOTATIONS = "annotations.json"
 IMAGES = "images"
 

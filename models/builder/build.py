@@ -1,51 +1,24 @@
 """The shipped scenes and models from nothing: draw, train, convert, score, and write a card for each file."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from edgemeter.agent.base.errors import ConfigError, MeasurementError, UnavailableError
+from edgemeter.agent.base.errors import ConfigError, MeasurementError
 from edgemeter.agent.base.progress import Tell
 from edgemeter.agent.contract import model_file
 from edgemeter.agent.contract.model_card import Card, CardOutput, ImageInput, card_path
 from edgemeter.agent.contract.model_formats import runtime_for
 from edgemeter.agent.datasets.dataset import Dataset, open_folder
+from edgemeter.models.builder.drawn_scenes import ANNOTATIONS, IMAGES, SIZE_PX, Scene, Stream, file_name, write_scenes
+from edgemeter.models.builder.recipe import MODEL_NAME, NEEDED, STRIDES, Recipe, require
+from edgemeter.models.builder.scene_shapes import CLASSES
 from edgemeter.models.catalogue.shipped_models import ModelFile, card_text
 from edgemeter.models.convert.agreement import LIMITS
 from edgemeter.models.convert.conversion_report import figures
 from edgemeter.models.convert.parity import image_inputs, run_on
-from tests.shipped_models.drawn_scenes import (
-    ANNOTATIONS,
-    CLASSES,
-    IMAGES,
-    SHIPPED_SEED,
-    SIZE_PX,
-    Scene,
-    Stream,
-    file_name,
-    write_scenes,
-)
-
-MODEL_NAME = "edgemeter-shapes"
-SHIPPED_COUNT = 112
-
-
-@dataclass(frozen=True, slots=True)
-class Recipe:
-    """The same recipe with the same library versions on the same kind of processor makes the same models."""
-
-    seed: int = SHIPPED_SEED
-    steps: int = 8_000
-    threads: int = 1
-    scenes: int = SHIPPED_COUNT
-
-
-# By import name: what the extra `convert` brings.
-NEEDED = ("torch", "litert_torch", "ai_edge_quantizer", "ai_edge_litert", "onnx", "onnxruntime", "onnxscript", "PIL", "gguf")
 
 
 def build_shipped(out: Path, recipe: Recipe, report: Tell) -> list[ModelFile]:
@@ -58,7 +31,7 @@ def build_shipped(out: Path, recipe: Recipe, report: Tell) -> list[ModelFile]:
     """
     require(NEEDED)
     # PyTorch comes with an extra and takes seconds to import.
-    from tests.shipped_models.training import train_and_convert  # noqa: PLC0415
+    from edgemeter.models.builder.training import train_and_convert  # noqa: PLC0415
 
     folder = _folder(out / "shipped")
     write_annotated(out / "scenes", recipe.seed, recipe.scenes, report)
@@ -125,8 +98,6 @@ def check_drift(models: Sequence[ModelFile]) -> None:
 
 def _describe(path: Path, facts: Mapping[str, str | int | float], data: Dataset, report: Tell) -> ModelFile:
     """Score the file, write its card, and return both."""
-    from tests.shipped_models.training import STRIDES  # noqa: PLC0415 - PyTorch again
-
     about = Card(
         name=MODEL_NAME,
         task="detection",
@@ -134,7 +105,7 @@ def _describe(path: Path, facts: Mapping[str, str | int | float], data: Dataset,
         precision=path.stem.rpartition("_")[2],
         sha256=model_file.sha256(path),
         licence="Apache-2.0",
-        source="trained on drawn scenes: tests/shipped_models/drawn_scenes.py",
+        source="trained on drawn scenes: models/builder/drawn_scenes.py",
         input=ImageInput(height=SIZE_PX, width=SIZE_PX, layout="NHWC" if path.suffix == ".tflite" else "NCHW"),
         output=CardOutput(classes=len(CLASSES), labels=tuple(CLASSES), score_threshold=0.01, nms_iou=0.6, strides=STRIDES),
         made=dict(facts),
@@ -145,13 +116,6 @@ def _describe(path: Path, facts: Mapping[str, str | int | float], data: Dataset,
     scored = msgspec.structs.replace(about, accuracy=figures(answered.accuracy, answered.runtime))
     card_path(path).write_text(card_text(scored), encoding="utf-8")
     return ModelFile(path, scored)
-
-
-def require(modules: Sequence[str]) -> None:
-    """Raise UnavailableError unless all modules are installed."""
-    missing = [name for name in modules if find_spec(name) is None]
-    if missing:
-        raise UnavailableError(f"making the models needs {', '.join(missing)}: pip install 'edgemeter[convert]'")
 
 
 def _folder(path: Path) -> Path:

@@ -1,0 +1,83 @@
+"""A test that needs more than Python and has no marker fails on every machine, with one line that says what to do; no set is too large."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests import isolation, requirements
+
+ROOT = Path(__file__).resolve().parents[2]
+PLANTED = """import socket, subprocess, sys, threading, time
+
+import pytest
+
+def test_broker():
+    try:
+        subprocess.run(["mosquitto", "-h"], check=False)
+    except OSError:
+        pass
+
+def test_sleep():
+    time.sleep(0.001)
+
+def test_thread():
+    thread = threading.Thread(target=quietly)
+    thread.start()
+    thread.join()
+
+def quietly():
+    try:
+        time.sleep(0.001)
+    except BaseException:
+        pass
+
+def test_socket():
+    socket.create_connection(("127.0.0.1", 9))
+
+def test_skip():
+    pytest.skip("not here")
+
+def test_python():
+    subprocess.run([sys.executable, "-c", ""], check=True)
+
+@pytest.mark.command
+def test_command():
+    subprocess.run([sys.executable, "-c", ""], check=True)
+
+@pytest.mark.services
+def test_services():
+    subprocess.run([sys.executable, "-c", ""], check=True)
+    time.sleep(0.001)
+"""
+SLEEPS = "a test without a marker does not sleep: give it a clock that it moves itself, or mark it `services`"
+FAILURES = {
+    "test_broker": "a test without a marker starts no process (mosquitto): mark it `mosquitto`",
+    "test_sleep": SLEEPS,
+    "test_thread": SLEEPS,
+    "test_socket": "uses no socket (socket.getaddrinfo): give it a transport in this process, or mark it `services`",
+    "test_skip": "test_planted.py::test_skip is skipped: mark what it needs (tests/requirements.py)",
+    "test_python": f"({sys.executable}): mark it `services`, or `command` if it starts the command line",
+}
+
+
+@pytest.mark.services
+def test_a_forgotten_marker_fails_with_one_line(tmp_path):
+    """Also where the product catches the error, and in a thread of its own; a test with a marker may do it."""
+    (tmp_path / "test_planted.py").write_text(PLANTED)
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "tests.conftest", "-c", ROOT / "pyproject.toml", "--rootdir", tmp_path]
+    result = subprocess.run([*command, tmp_path / "test_planted.py"], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert f"{len(FAILURES)} failed, 2 passed" in result.stdout, result.stdout
+    for name, line in FAILURES.items():
+        failure = result.stdout.partition(f"_ {name} _")[2].partition("\n___")[0]
+        assert line in failure, result.stdout
+
+
+def test_a_set_does_not_grow(pytestconfig):
+    """At most 3,000 tests need Python alone, at most 60 each of the services; the second set takes a quarter of an hour."""
+    counts = pytestconfig.stash[isolation.COLLECTED]
+    assert counts["python"] <= 3000
+    assert counts["command"] <= 8
+    assert counts["services"] <= 800
+    assert {name: counts[name] for name in requirements.NEEDS if counts[name] > 60} == {}
