@@ -64,10 +64,10 @@ USERS = {"concurrency": 2}
 )
 def test_allowed_differences_are_separated_from_others(check, answers, settings, outcome, ratio):
     """Beside others an answer may part later on; alone it may not, and asked twice alone there is one."""
-    made = check(Repeater(*answers), **settings)
-    outcomes = {name: getattr(made, name) for name in ("identical", "varying", "changed", "parting", "differing")}
+    repeated = check(Repeater(*answers), **settings)
+    outcomes = {name: getattr(repeated, name) for name in ("identical", "varying", "changed", "parting", "differing")}
     assert {name: count for name, count in outcomes.items() if count} == {outcome: 2}
-    assert (made.compared, made.common_ratio) == (2, ratio)
+    assert (repeated.compared, repeated.common_ratio) == (2, ratio)
 
 
 def test_other_tokens_from_the_cache_explain_another_text(check):
@@ -77,8 +77,8 @@ def test_other_tokens_from_the_cache_explain_another_text(check):
 
 def test_a_run_of_which_nothing_was_repeated_names_the_failures(check):
     """Nothing was compared: three queries before the timed four, and then none is answered."""
-    made = check(Repeater(SAME, refuse=lambda number: busy(number) if number > 7 else None))
-    assert (made.compared, made.reason) == (0, "no repetition was answered (http 503: 4)")
+    repeated = check(Repeater(SAME, refuse=lambda number: busy(number) if number > 7 else None))
+    assert (repeated.compared, repeated.reason) == (0, "no repetition was answered (http 503: 4)")
 
 
 def answer_of(text, tokens=(), ended="length", output_tokens=4):
