@@ -156,7 +156,7 @@ def test_a_server_that_dies_before_the_timed_part_ends_the_run(monkeypatch, load
 
 
 @pytest.mark.usefixtures("played")
-def test_what_a_dead_server_answers_to_no_repeated_query_is_not_compared(monkeypatch):
+def test_a_server_that_answers_no_repeated_query_leaves_nothing_to_compare(monkeypatch):
     """The timed answers stay, and the reason why none was compared."""
     server = PlayedModelServer(lambda number: busy(number) if number > 67 else None)
     run = measure_model(monkeypatch, server)
