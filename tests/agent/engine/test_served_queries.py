@@ -156,7 +156,7 @@ def test_a_server_that_dies_before_the_timed_part_ends_the_run(monkeypatch, load
 
 
 @pytest.mark.usefixtures("played")
-def test_a_server_that_answers_no_repeated_query_leaves_nothing_to_compare(monkeypatch):
+def test_without_a_reply_to_a_repeated_query_nothing_is_compared(monkeypatch):
     """The timed answers stay, and the reason why none was compared."""
     server = PlayedModelServer(lambda number: busy(number) if number > 67 else None)
     run = measure_model(monkeypatch, server)
