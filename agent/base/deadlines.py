@@ -9,22 +9,29 @@ import os
 import socket
 import threading
 import time
+from collections.abc import Callable
 
 _STEP_S = 0.5
 
 
 class SocketDeadline:
-    """The deadline of one connection, by a copy of its socket; used from one thread. `close` once or more."""
+    """The deadline of one connection, by a copy of its socket; used from one thread. `close` once or more.
 
-    def __init__(self, socket_number: int) -> None:
+    Who takes it by `watch` calls `check` from then on; without one a thread of this process does.
+    """
+
+    def __init__(
+        self, socket_number: int, watch: "Callable[[SocketDeadline], None] | None" = None, clock: Callable[[], float] = time.monotonic
+    ) -> None:
         self._socket = socket.socket(fileno=os.dup(socket_number))
+        self._watch, self._clock = watch or _watch.add, clock
         self.is_expired = False
         self._until_s: float | None = None
 
     def begin(self, within_s: float) -> None:
         """Expect an answer within this time."""
-        self._until_s = time.monotonic() + within_s
-        _watch.add(self)
+        self._until_s = self._clock() + within_s
+        self._watch(self)
 
     def end(self) -> None:
         """Expect none any more."""

@@ -62,6 +62,10 @@ class Publisher:
     If both share an outbox both may send the same record: the collector drops one.
     """
 
+    # The transport, and monotonic seconds.
+    make_session = mqtt_session.MqttSession
+    clock = staticmethod(time.monotonic)
+
     def __init__(
         self,
         address: BrokerAddress,
@@ -226,14 +230,14 @@ class Publisher:
 
     def connected(self) -> None:
         """Session event: a connection is up."""
-        self._name.connected(time.monotonic())
+        self._name.connected(self.clock())
         self._reported_reason = None
         self._is_new_connection = True
         self._wake.set()
 
     def disconnected(self, reason: str) -> None:
         """Session event: the connection is gone."""
-        self._name.disconnected(reason, time.monotonic())
+        self._name.disconnected(reason, self.clock())
         self._was_offline = True
         size_text = None if self._session is None else self._limit.lost(self._session, reason)
         # A client that is not let in again retries for ever, and logs it once.
@@ -254,7 +258,7 @@ class Publisher:
                     self._requests.append((messages.parse_topic(message.topic).fleet, received))
                 self._wake.set()
             elif message.topic.endswith(f"{suffix}state"):
-                self._see_state(messages.decode_state(message.payload), time.monotonic())
+                self._see_state(messages.decode_state(message.payload), self.clock())
             elif self._listener is not None and message.topic in self._listener.topics:
                 self._listener.received(message)
         except ConfigError as error:
@@ -275,7 +279,7 @@ class Publisher:
             logger.warning("the broker at %s refuses: %s; update its ACL to that of this version", self.address, refusal)
         # Any other failure concerns one message, which is sent again when its receipt is overdue.
         elif refusal is not None and "uthorized" in refusal and not self._concerns_previous_fleet(refusal):
-            self._refused_s = time.monotonic()
+            self._refused_s = self.clock()
             self._refusal = refusal
         self._wake.set()
 
@@ -314,7 +318,7 @@ class Publisher:
         if self._session is not None:
             self._session.close()
         before = self._name.state
-        if self._name.choose(time.monotonic()) == "own":
+        if self._name.choose(self.clock()) == "own":
             profile = mqtt_session.SessionProfile(
                 self._birth.device, self._lasting, will=mqtt_session.Will(self._topic("state"), self._state("lost"))
             )
@@ -324,7 +328,7 @@ class Publisher:
             profile = mqtt_session.SessionProfile(f"{self._birth.device}~{self._birth.session}")
         if self._name.state == "displaced" != before:
             logger.warning("another process publishes as device %r: this one uses a client id of its own for now", self._birth.device)
-        session = self._session = mqtt_session.MqttSession(self.address, profile, self)
+        session = self._session = self.make_session(self.address, profile, self)
         try:
             session.connect(timeout_s)
         except EdgemeterError:
@@ -336,7 +340,7 @@ class Publisher:
         while not self._closing:
             self._wake.clear()
             try:
-                pause_s = self._step()
+                pause_s = self.step()
                 failures = 0
             except EdgemeterError as error:
                 # Logged once, not with every try.
@@ -346,10 +350,15 @@ class Publisher:
                 self._was_offline = True
             self._wake.wait(pause_s)
 
-    def _step(self) -> float:
+    def step(self) -> float:
+        """Do what is due now, as the thread does again and again; return the seconds until something is due.
+
+        Raises:
+            EdgemeterError: no broker answers, or the outbox cannot be used.
+        """
         self._take_receipts()
         self._take_requests()
-        if self._session is None or self._name.is_due(time.monotonic()):
+        if self._session is None or self._name.is_due(self.clock()):
             self._open_session(mqtt_session.CONNECT_TIMEOUT_S)
         session = self._session
         if session is None:
@@ -362,13 +371,13 @@ class Publisher:
             topic, payload, lasting = self._outgoing.popleft()
             self._handler_messages.add(self._limit.publish(session, topic, payload, lasting=lasting))
         if self._refusal is not None:
-            left_s = self._refused_s + REFUSED_PAUSE_S - time.monotonic()
+            left_s = self._refused_s + REFUSED_PAUSE_S - self.clock()
             if left_s <= 0:
                 self._refusal = None
                 self._sender.restart()
             return max(0.0, left_s)
         held_s = self._settle_stamps()
-        pause_s = min(self._sender.send(session), self._name.wait_s(time.monotonic()))
+        pause_s = min(self._sender.send(session, self.clock()), self._name.wait_s(self.clock()))
         return pause_s if held_s is None else min(pause_s, held_s)
 
     def _welcome(self) -> None:
@@ -430,7 +439,7 @@ class Publisher:
     def _take_receipts(self) -> None:
         while self._receipts:
             receipt = self._receipts.popleft()
-            self._sender.receipted(receipt)
+            self._sender.receipted(receipt, self.clock())
             self._outbox.forget(receipt)
             with self._forgot:
                 self._forgot.notify_all()

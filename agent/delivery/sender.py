@@ -6,7 +6,6 @@ byte tells which. Records that wait together travel together, so that a device t
 
 import logging
 import random
-import time
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -236,9 +235,8 @@ class Sender:
         self._previous: set[int] = set()
         self._must_restart = False
 
-    def send(self, session: MqttSession) -> float:
+    def send(self, session: MqttSession, now_s: float) -> float:
         """Send what is due; return the seconds until something is due again."""
-        now_s = time.monotonic()
         if self._must_restart:
             self._must_restart = False
             self.window.restart()
@@ -255,9 +253,9 @@ class Sender:
             self.holds_previous = self._must_restart = True
         return bool(answered)
 
-    def receipted(self, receipt: messages.Receipt) -> None:
+    def receipted(self, receipt: messages.Receipt, now_s: float) -> None:
         """Drop the records that `receipt` names."""
-        self.window.receipted(receipt, time.monotonic())
+        self.window.receipted(receipt, now_s)
 
     def restart(self) -> None:
         """Begin again at the oldest record: what was on the way may be lost."""

@@ -9,8 +9,8 @@ import random
 import threading
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor, wait
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from contextlib import closing, suppress
 from dataclasses import dataclass, field
 
@@ -24,7 +24,7 @@ from edgemeter.agent.ledger.run_history import LedgerRuns
 from edgemeter.collector.influx.client import PointsRejectedError
 from edgemeter.collector.influx.influx_config import InfluxConfig
 from edgemeter.collector.influx.points import Points, point_ns
-from edgemeter.collector.influx.sink import RejectedPoint, RetryAfterError, Sink, open_sink
+from edgemeter.collector.influx.sink import RejectedPoint, Sink, open_sink
 from edgemeter.collector.influx.status_points import CollectorStatus, status_lines
 from edgemeter.collector.ledgers.place import LedgerPlace, open_ledger
 
@@ -83,6 +83,7 @@ class Drain:
         points: Points | None = None,
         *,
         status_every_s: float | None = None,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.trouble: str | None = None
         self.rejected = self.expired = 0
@@ -91,6 +92,7 @@ class Drain:
         self._sink = sink
         self._points = points or Points()
         self._status_every_s = status_every_s
+        self._clock = clock
         self._status_due_s = 0.0
         self._devices_written: dict[tuple[str, str], object] = {}
         self._devices_due_s = 0.0
@@ -135,34 +137,39 @@ class Drain:
         with self._ledger as ledger, ThreadPoolExecutor(1, "edgemeter-sink") as writer:
             while not self._stopping.is_set():
                 self._wake.clear()
-                try:
-                    if self._has_lease(ledger):
-                        self._drain(ledger, writer)
-                        self._remove_withdrawn(ledger)
-                        self._write_status(ledger)
-                    else:
-                        self._position = ledger.position(self.sink_name)
-                except EdgemeterError as error:
-                    self._failures += 1
-                    # Logged once, not at every retry.
-                    if self.trouble != str(error):
-                        logger.log(logging.ERROR if isinstance(error, ConfigError) else logging.WARNING, "not drained: %s", error)
-                    self.trouble = str(error)
-                    is_anew = False
-                    with suppress(EdgemeterError):
-                        is_anew = self._begin_anew_if_missing(ledger)
-                    self._share = max(self._share / 2, SMALLEST_SHARE)
-                    # A place that went is made anew at once; what is refused otherwise waits for somebody to change it.
-                    self._stopping.wait(FIRST_PAUSE_S if is_anew else _drain_pause_s(error, self._failures))
-                else:
-                    self._failures, self.trouble = 0, None
-                    self._wake.wait(DRAIN_POLL_S)
+                pause_s = self.poll(ledger, writer)
+                # What a server refuses does not change by what is committed.
+                (self._wake if self.trouble is None else self._stopping).wait(pause_s)
+
+    def poll(self, ledger: Ledger, writer: Executor) -> float:
+        """Drain what `ledger` holds now, the batches written by `writer`; return for how many seconds there is nothing to do."""
+        try:
+            if self._has_lease(ledger):
+                self._drain(ledger, writer)
+                self._remove_withdrawn(ledger)
+                self._write_status(ledger)
+            else:
+                self._position = ledger.position(self.sink_name)
+        except EdgemeterError as error:
+            self._failures += 1
+            # Logged once, not at every retry.
+            if self.trouble != str(error):
+                logger.log(logging.ERROR if isinstance(error, ConfigError) else logging.WARNING, "not drained: %s", error)
+            self.trouble = str(error)
+            is_anew = False
+            with suppress(EdgemeterError):
+                is_anew = self._begin_anew_if_missing(ledger)
+            self._share = max(self._share / 2, SMALLEST_SHARE)
+            # A place that went is made anew at once; what is refused otherwise waits for somebody to change it.
+            return FIRST_PAUSE_S if is_anew else _drain_pause_s(error, self._failures)
+        self._failures, self.trouble = 0, None
+        return DRAIN_POLL_S
 
     def _has_lease(self, ledger: Ledger) -> bool:
         # Of several collectors of one ledger one drains; another takes over when its lease has ended.
         return ledger.lease(f"drain {self.sink_name}")
 
-    def _drain(self, ledger: Ledger, writer: ThreadPoolExecutor) -> None:
+    def _drain(self, ledger: Ledger, writer: Executor) -> None:
         self._begin_anew_if_missing(ledger)
         self._position = read_to = ledger.position(self.sink_name)
         in_progress: tuple[_Batch, Future[list[RejectedPoint]]] | None = None
@@ -194,18 +201,18 @@ class Drain:
         finally:
             # What was not noted is written again.
             if in_progress is not None:
-                wait([in_progress[1]])
+                in_progress[1].exception()
 
     def _remove_withdrawn(self, ledger: Ledger) -> None:
         """Delete the points of runs that were excluded or deleted; a server that cannot is asked again in an hour."""
         history = LedgerRuns(ledger)
-        withdrawn = history.withdrawn(self.sink_name) if time.monotonic() >= self._removal_due_s else []
+        withdrawn = history.withdrawn(self.sink_name) if self._clock() >= self._removal_due_s else []
         for number, run in withdrawn:
             try:
                 self._sink.remove(run.device, point_ns(run))
             except (ConfigError, PointsRejectedError) as error:
                 logger.warning("the points of %d runs that were excluded or deleted stay in %s: %s", len(withdrawn), self.sink_name, error)
-                self._removal_due_s = time.monotonic() + REMOVAL_EVERY_S
+                self._removal_due_s = self._clock() + REMOVAL_EVERY_S
                 return
             history.note_removed(number, self.sink_name)
 
@@ -222,12 +229,12 @@ class Drain:
         return is_anew
 
     def _is_status_due(self) -> bool:
-        return self._status_every_s is not None and time.monotonic() >= self._status_due_s
+        return self._status_every_s is not None and self._clock() >= self._status_due_s
 
     def _write_status(self, ledger: Ledger) -> None:
         if self._status_every_s is None or not self._is_status_due():
             return
-        now_s = time.monotonic()
+        now_s = self._clock()
         now_ns = time.time_ns()
         waiting_since_ns = ledger.waiting_since_ns(self._position)
         quarantined = ledger.quarantined_count()
@@ -309,7 +316,5 @@ def open_drain(ledger_place: LedgerPlace, influx: InfluxConfig) -> Drain:
 def _drain_pause_s(error: EdgemeterError, failures: int) -> float:
     if isinstance(error, ConfigError):
         return LONGEST_PAUSE_S
-    if isinstance(error, RetryAfterError):
-        return error.after_s
     spread = random.uniform(0.75, 1.25)  # noqa: S311 - spreads repeats, no secret
     return min(LONGEST_PAUSE_S, FIRST_PAUSE_S * 2.0 ** min(failures - 1, 10)) * spread

@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from edgemeter.agent.base.errors import ConfigError, EdgemeterError, TransientError
+from edgemeter.agent.base.errors import ConfigError, EdgemeterError
 from edgemeter.collector.influx import client
 from edgemeter.collector.influx.bucket_client import BucketClient
 from edgemeter.collector.influx.influx_config import InfluxConfig
@@ -25,14 +25,6 @@ SHOWN_CHARACTERS = 60
 
 # The message of a server that stored the rest. It counts one of several causes: the number may be too small, never too large.
 _DROPPED = re.compile(r"\bdropped=(\d+)")
-
-
-class RetryAfterError(TransientError):
-    """The server is busy, and said for how long."""
-
-    def __init__(self, message: str, after_s: float) -> None:
-        super().__init__(message)
-        self.after_s = after_s
 
 
 @dataclass(frozen=True, slots=True)

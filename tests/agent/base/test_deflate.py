@@ -10,7 +10,7 @@ from edgemeter.agent.base.errors import ConfigError
 from tests.fixtures.rows import table_row
 
 BEGINNING = deflate.BEGINNING_BYTES
-SIZES = (0, 1, 100, 65_535, 65_536, 65_537, BEGINNING - 1, BEGINNING, BEGINNING + 1, 3 * BEGINNING + 7)
+SIZES = (0, 1, 65_535, 65_536, BEGINNING, BEGINNING + 1)
 
 
 def texts(size):
@@ -34,7 +34,7 @@ def test_what_was_compressed_is_expanded():
 
 def test_what_is_damaged_or_too_long_is_refused():
     """Cut, with a wrong checksum, no zlib at all, one byte too long; the limit is asked about the beginning."""
-    for size in SIZES[1:]:
+    for size in (1, 65_536, BEGINNING + 1):
         for text in texts(size):
             packed = zlib.compress(text)
             for damaged, reason in (

@@ -41,9 +41,9 @@ def test_a_password_that_breaks_the_address_is_not_shown_either():
             assert SECRET not in str(raised.value)
 
 
+@pytest.mark.needs(module="psycopg")
 def test_no_command_prints_a_password():
     """Nobody listens there, or the address is wrong: one line, with the host, without the password."""
-    pytest.importorskip("psycopg")
     for command, where in itertools.product(
         (["devices", "--ledger"], ["status", "--ledger"], ["init-ledger", "--ledger"], ["backup", "x", "--ledger"]),
         ("127.0.0.1:1/lab", "127.0.0.1:1", "127.0.0.1:1/lab?sslmode=nonsense"),
@@ -79,7 +79,7 @@ def test_two_ways_to_write_one_ledger_share_their_caches():
 
 def test_an_address_that_is_no_ledger_is_refused():
     """A broker's, for example; a file with a slash too many is still a file."""
-    with pytest.raises(ConfigError, match=r"mqtt:// is no ledger: give a file, or postgresql://"):
+    with pytest.raises(ConfigError, match="mqtt://"):
         ledger_place("mqtt://host")
     with pytest.raises(ConfigError, match="not the address of a database"):
         ledger_place("postgresql://host")

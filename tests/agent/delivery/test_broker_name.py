@@ -83,13 +83,12 @@ class World:
             self.look()
 
 
-@pytest.mark.services
 def test_a_random_walk_always_ends_at_home(tmp_path):
     """Own is held with the lock only; nobody is displaced for longer than an hour; a quiet hour brings every process its name."""
-    for seed in range(200):
+    for seed in range(20):
         with table_row(seed):
             world = World(tmp_path, seed)
-            for _ in range(150):
+            for _ in range(100):
                 world.step()
                 if world.name.state == "own":
                     assert world.lock.descriptor() is not None
@@ -105,7 +104,7 @@ def test_a_random_walk_always_ends_at_home(tmp_path):
 
 def test_a_namesake_that_stays_is_fought_ever_more_seldom(tmp_path):
     """It takes the name back within seconds each time: in a day we take it a few dozen times, not thousands."""
-    for seed in range(20):
+    for seed in range(4):
         with table_row(seed):
             world = World(tmp_path, seed)
             world.look()

@@ -51,19 +51,22 @@ def test_put_numbers_records_from_one_without_gaps_and_keeps_them_whole(outbox):
 
 
 def test_a_record_is_on_the_disk_before_put_returns(outbox):
-    """Another connection sees it at once: it is committed."""
+    """Another connection sees it at once: it is committed, and SQLite waits for the disk; so it does again after a receipt."""
     outbox.put(make_record())
     with reopened(outbox) as other:
         assert other.count() == 1
+    assert outbox.query("PRAGMA synchronous")[0][0] == 2
+    outbox.forget(Receipt(session=outbox.session, held=((1, 1),)))
+    assert outbox.query("PRAGMA synchronous")[0][0] == 2
 
 
 def test_every_opening_is_a_session_of_its_own_below_2_to_the_53(outbox):
     """No two openings share a number, and every JSON reader keeps it exact."""
     sessions = {outbox.session}
-    for _ in range(50):
+    for _ in range(10):
         with reopened(outbox) as other:
             sessions.add(other.session)
-    assert len(sessions) == 51
+    assert len(sessions) == 11
     assert all(0 < session < 2**53 for session in sessions)
 
 
@@ -100,7 +103,8 @@ def test_pending_stops_at_the_limits_but_never_at_nothing(outbox):
         outbox.put(make_record())
     size = len(outbox.pending(1, LOTS)[0].payload)
     assert len(outbox.pending(2, LOTS)) == 2
-    assert len(outbox.pending(10, 3 * size + 10)) == 3
+    assert len(outbox.pending(10, 3 * size)) == 3
+    assert len(outbox.pending(10, 3 * size - 1)) == 2
     assert len(outbox.pending(10, 1)) == 1
 
 
@@ -124,6 +128,9 @@ def test_a_receipt_drops_what_it_names_and_nothing_else(outbox):
     assert outbox.forget(Receipt(session=outbox.session, held=((2, 3), (6, 2**53 - 1)))) == 3
     assert [seq for _, seq in numbers(outbox)] == [1, 4, 5]
     assert outbox.forget(Receipt(session=outbox.session, held=((2, 3),))) == 0
+    put_many(outbox, 150)
+    assert outbox.forget(Receipt(session=outbox.session, held=((1, 156),))) == 153
+    assert outbox.count() == 0
 
 
 def test_a_receipt_gives_its_time_to_records_that_have_none_and_to_no_other(outbox):
@@ -167,7 +174,7 @@ def test_a_full_disk_keeps_the_number_and_the_records_so_far(outbox):
     outbox.put(make_record())
     pages = outbox.connection.execute("PRAGMA page_count").fetchone()[0]
     outbox.connection.execute(f"PRAGMA max_page_count = {pages}")
-    with pytest.raises(UnavailableError, match="the disk is full: free some space; nothing kept so far is lost") as refusal:
+    with pytest.raises(UnavailableError, match="the disk is full") as refusal:
         put_many(outbox, 100)
     assert "\n" not in str(refusal.value)
     count = outbox.count()
@@ -181,7 +188,7 @@ def test_a_file_that_is_no_outbox_is_refused_and_left_alone(tmp_path, content):
     """Text and a garbled header: one line with the remedy."""
     path = tmp_path / "outbox.sqlite"
     path.write_bytes(content)
-    with pytest.raises(ConfigError, match=r"is not an edgemeter outbox .*move it away"):
+    with pytest.raises(ConfigError, match=r"outbox\.sqlite"):
         Outbox(path)
     assert path.read_bytes() == content
 
@@ -193,7 +200,7 @@ def test_a_ledger_is_no_outbox(tmp_path):
     connection.execute("PRAGMA application_id = 1")
     connection.execute("CREATE TABLE t (a)")
     connection.close()
-    with pytest.raises(ConfigError, match="a SQLite file, but not an edgemeter outbox"):
+    with pytest.raises(ConfigError, match=r"other\.sqlite"):
         Outbox(path)
 
 
@@ -207,7 +214,7 @@ def test_an_outbox_of_a_newer_version_is_refused(outbox):
 def test_a_place_that_cannot_be_written_ends_in_one_line(tmp_path):
     """A file where a folder should be."""
     (tmp_path / "file").write_text("x")
-    with pytest.raises(UnavailableError, match=r"cannot open or make the outbox .*EDGEMETER_HOME"):
+    with pytest.raises(UnavailableError, match="EDGEMETER_HOME"):
         Outbox(tmp_path / "file" / "outbox.sqlite")
 
 
@@ -228,6 +235,7 @@ def start_writer(path, count):
     return subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=ROOT)
 
 
+@pytest.mark.services
 def test_what_put_has_returned_survives_kill_9(tmp_path):
     """A writer killed in the middle: everything it reported is there, and the next opening goes on."""
     path = tmp_path / "outbox.sqlite"
@@ -243,6 +251,7 @@ def test_what_put_has_returned_survives_kill_9(tmp_path):
         assert outbox.put(make_record()).seq == 1
 
 
+@pytest.mark.services
 def test_several_processes_make_and_fill_one_outbox_at_the_same_time(tmp_path):
     """None fails, none takes another's number, nothing is lost."""
     path = tmp_path / "outbox.sqlite"

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from edgemeter.agent.base.errors import UnavailableError
+from edgemeter.agent.base.nanoseconds import NS_PER_DAY
 from edgemeter.agent.base.sqlite_file import space_bytes
 from edgemeter.agent.contract import record
 from edgemeter.agent.contract.messages import AgainRequest, Receipt
@@ -21,6 +22,7 @@ from tests.fixtures.publishing import waiting_records
 from tests.fixtures.record_factory import make_heavy_record, make_record
 from tests.fixtures.small_disk import fill, small_disk
 
+with_mount = pytest.mark.needs("mount")
 LOTS = 10**9
 LIMIT_BYTES = 1 << 20
 
@@ -34,32 +36,33 @@ def outbox(tmp_path, monkeypatch):
 
 
 def test_the_oldest_traces_go_first_and_every_record_stays(outbox, caplog):
-    """Five times the limit in traces: all records are there, the newest with their samples, the rest state why they have none."""
-    for _ in range(80):
+    """Twice the limit in traces: all records are there, the newest with their samples, the rest state why they have none."""
+    for _ in range(32):
         outbox.put(make_heavy_record())
     waiting = waiting_records(outbox)
-    assert [record.seq for record in waiting] == list(range(1, 81))
+    assert [record.seq for record in waiting] == list(range(1, 33))
     with_samples = [record.seq for record in waiting if record.samples]
-    assert with_samples == list(range(81 - len(with_samples), 81))
+    assert with_samples == list(range(33 - len(with_samples), 33))
     assert 5 <= len(with_samples) <= 17
     assert {record.samples_reason for record in waiting} == {DROP_REASON, None}
     assert all((record.samples_reason is None) == bool(record.samples) for record in waiting)
-    assert outbox.dropped() == outbox.dropped("pi-1") == Dropped(traces=80 - len(with_samples))
+    assert outbox.dropped() == outbox.dropped("pi-1") == Dropped(traces=32 - len(with_samples))
     assert space_bytes(outbox.connection)[0] <= LIMIT_BYTES
     assert caplog.text.count("the oldest raw traces are dropped, their records stay") == 1
 
 
-def test_records_go_last_the_oldest_of_them(outbox, caplog):
+def test_records_go_last_the_oldest_of_them(tmp_path, caplog):
     """When no trace is left to drop; what went is counted and reported, and the numbers go on."""
-    for _ in range(600):
-        outbox.put(make_record())
-    waiting = [record.seq for record in waiting_records(outbox)]
-    assert waiting == list(range(601 - len(waiting), 601))
-    assert 50 < len(waiting) < 600
-    dropped = outbox.dropped("pi-1")
-    assert dropped.records == 600 - len(waiting)
-    assert dropped.traces <= 600
-    assert space_bytes(outbox.connection)[0] <= LIMIT_BYTES
+    limit_bytes = LIMIT_BYTES // 4
+    with Outbox(tmp_path / "outbox.sqlite", limit_bytes) as outbox:
+        put_all(outbox, 150, make_record)
+        waiting = [record.seq for record in waiting_records(outbox)]
+        assert waiting == list(range(151 - len(waiting), 151))
+        assert 15 < len(waiting) < 150
+        dropped = outbox.dropped("pi-1")
+        assert dropped.records == 150 - len(waiting)
+        assert dropped.traces <= 150
+        assert space_bytes(outbox.connection)[0] <= limit_bytes
     assert "the oldest records are dropped" in caplog.text
 
 
@@ -73,7 +76,7 @@ def test_the_newest_record_stays_even_when_it_alone_is_too_large(outbox):
 
 def test_what_a_receipt_names_makes_room_without_loss(outbox):
     """Space in the file is used again: an outbox that is emptied in time drops nothing."""
-    for seq in range(1, 101):
+    for seq in range(1, 31):
         outbox.put(make_heavy_record())
         outbox.forget(Receipt(session=outbox.session, held=((seq, seq),)))
     assert outbox.dropped() == Dropped()
@@ -82,10 +85,10 @@ def test_what_a_receipt_names_makes_room_without_loss(outbox):
 
 def test_what_was_dropped_is_counted_per_device(outbox):
     """Each device reports its own loss."""
-    for _ in range(30):
+    for _ in range(25):
         outbox.put(make_heavy_record(device="a"))
     outbox.put(make_heavy_record(device="b"))
-    assert outbox.dropped("a").traces > 10
+    assert outbox.dropped("a").traces > 5
     assert outbox.dropped("b") == Dropped()
     assert outbox.dropped() == outbox.dropped("a")
 
@@ -96,13 +99,14 @@ def put_all(outbox, count, make):
         outbox.put(make())
 
 
+@with_mount
 def test_on_a_full_disk_nothing_kept_is_lost_and_the_error_is_one_line(tmp_path):
     """On a real file system that somebody else fills: a put fails and uses no number up; with room again it goes on."""
     with small_disk(tmp_path / "disk", 3) as disk:
         with Outbox(disk / "outbox.sqlite") as outbox:
             put_all(outbox, 3, make_record)
             fill(disk / "filler")
-            with pytest.raises(UnavailableError, match="the disk is full: free some space; nothing kept so far is lost") as refusal:
+            with pytest.raises(UnavailableError, match="the disk is full") as refusal:
                 put_all(outbox, 10_000, lambda: make_record(case="x" * 20_000, samples=()))
             assert "\n" not in str(refusal.value)
             seqs = [record.seq for record in waiting_records(outbox)]
@@ -130,11 +134,11 @@ def forget_all(outbox, count, at_once):
         outbox.forget(Receipt(session=outbox.session, held=((first, min(count, first + at_once - 1)),)))
 
 
-@pytest.mark.parametrize("size_mb", [4, pytest.param(24, marks=pytest.mark.services)])
-@pytest.mark.parametrize("at_once", [1, 64, 1000])
-def test_an_outbox_that_filled_its_disk_empties_itself_and_gives_the_room_back(tmp_path, size_mb, at_once):
+@with_mount
+@pytest.mark.parametrize("at_once", [1, 1000])
+def test_an_outbox_that_filled_its_disk_empties_itself_and_gives_the_room_back(tmp_path, at_once):
     """Receipts are all that comes; afterwards there is room for as many records as before."""
-    with small_disk(tmp_path / "disk", size_mb) as disk, Outbox(disk / "outbox.sqlite") as outbox:
+    with small_disk(tmp_path / "disk", 4) as disk, Outbox(disk / "outbox.sqlite") as outbox:
         count = put_until_full(outbox)
         assert count > 100
         fill(disk / "somebody else's")
@@ -143,6 +147,7 @@ def test_an_outbox_that_filled_its_disk_empties_itself_and_gives_the_room_back(t
         assert put_until_full(outbox) > count // 2
 
 
+@with_mount
 def test_an_outbox_on_a_full_disk_can_be_opened_and_emptied(tmp_path):
     """After a restart: what it holds goes out, new records are refused until there is room."""
     with small_disk(tmp_path / "disk", 24) as disk:
@@ -151,7 +156,7 @@ def test_an_outbox_on_a_full_disk_can_be_opened_and_emptied(tmp_path):
         fill(disk / "somebody else's")
         with Outbox(disk / "outbox.sqlite") as reopened:
             assert reopened.count() == count
-            with pytest.raises(UnavailableError, match=r"outbox\.sqlite' cannot grow, the disk is full"):
+            with pytest.raises(UnavailableError, match="the disk is full"):
                 put_all_until_refused(reopened)
             reopened.forget(Receipt(session=session, held=((1, count),)))
             assert reopened.count() == 0
@@ -175,6 +180,35 @@ def test_the_reserve_is_room_on_the_disk_and_not_a_hole(tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["outbox.sqlite.reserve"]
 
 
+def test_the_reserve_is_given_up_once_for_a_write_that_finds_no_room(tmp_path):
+    """The second try is without it."""
+    reserve = DiskReserve(tmp_path / "outbox.sqlite")
+    reserve.keep()
+    tries = []
+
+    def write():
+        tries.append(reserve.is_whole())
+        if tries == [True]:
+            message = "the disk is full"
+            raise UnavailableError(message)
+        return "kept"
+
+    assert reserve.in_need(write) == "kept"
+    assert tries == [True, False]
+
+
+def test_without_the_reserve_receipted_records_go_and_it_is_made_again_when_nothing_is_left(outbox):
+    """On a disk that is full nothing is kept for safety."""
+    put_all(outbox, 3, make_record)
+    reserve = DiskReserve(outbox.path)
+    reserve.path.unlink()
+    outbox.forget(Receipt(session=outbox.session, held=((1, 2),)))
+    assert (outbox.count(), outbox.receipted("pi-1"), reserve.is_whole()) == (1, 0, False)
+    assert outbox.query("SELECT min(seq), count(*) FROM records")[0][:] == (3, 1)
+    outbox.forget(Receipt(session=outbox.session, held=((3, 3),)))
+    assert reserve.is_whole()
+
+
 def test_another_failure_than_a_full_disk_is_reported_as_it_is(tmp_path):
     """Whoever fails again without the reserve hears why; the next record makes the reserve whole."""
     reserve = DiskReserve(tmp_path / "outbox.sqlite")
@@ -190,28 +224,29 @@ def test_another_failure_than_a_full_disk_is_reported_as_it_is(tmp_path):
     assert reserve.is_whole()
 
 
+@with_mount
 def test_a_disk_without_room_for_the_logs_index_is_called_full(tmp_path):
     """SQLite says `disk I/O error` then; the remedy must not be to move the outbox away."""
     with small_disk(tmp_path / "disk", 4) as disk:
         Outbox(disk / "outbox.sqlite").close()
         DiskReserve(disk / "outbox.sqlite").path.unlink(missing_ok=True)
         fill(disk / "somebody else's")
-        with pytest.raises(UnavailableError, match=r"outbox\.sqlite' cannot grow, the disk is full: free some space"):
+        with pytest.raises(UnavailableError, match="the disk is full"):
             Outbox(disk / "outbox.sqlite")
 
 
+@with_mount
 def test_a_card_that_went_read_only_is_one_line(tmp_path):
     """Worn cards do: the reserve cannot be given up then, which is no error of its own."""
     with small_disk(tmp_path / "disk", 8) as disk:
         with Outbox(disk / "outbox.sqlite") as outbox:
             outbox.put(make_record())
         subprocess.run(["mount", "-o", "remount,ro", str(disk)], check=True, timeout=100)
-        with pytest.raises(UnavailableError, match=r"cannot use the outbox '.*outbox\.sqlite' .*: check that its folder may be written"):
+        with pytest.raises(UnavailableError, match="its folder"):
             Outbox(disk / "outbox.sqlite")
         assert DiskReserve(disk / "outbox.sqlite").is_whole()
 
 
-DAY_NS = 86_400_000_000_000
 REQUEST = AgainRequest(again="0" * 32)
 
 
@@ -252,6 +287,9 @@ def test_a_request_is_served_once(outbox):
     assert outbox.send_again(REQUEST, "pi-1", "lab") is None
     with Outbox(outbox.path) as other:
         assert other.send_again(REQUEST, "pi-1", "lab") is None
+    for number in range(1, 90):
+        outbox.send_again(AgainRequest(again=f"{number:032x}"), "pi-2", "lab")
+    assert outbox.send_again(REQUEST, "pi-1", "lab") is None
     assert waiting(outbox) == []
 
 
@@ -260,15 +298,15 @@ def test_only_what_is_asked_for_comes_again(outbox):
     receipted(outbox, make_record())
     receipted(outbox, make_record(fleet="before"))
     receipted(outbox, make_record())
-    outbox.connection.execute("UPDATE records SET kept_ns = 1000 WHERE row = 1")
+    outbox.connection.execute("UPDATE records SET kept_ns = iif(row = 1, 1000, 1001)")
     assert outbox.send_again(REQUEST, "pi-2", "lab") is None
     assert outbox.send_again(AgainRequest(again="2" * 32, since_ns=1001), "pi-1", "lab") == 3
     assert [waiting_record.row for waiting_record in outbox.pending(100, LOTS)] == [3]
 
 
 def test_receipted_records_make_room_before_any_trace_or_record_without_a_receipt(outbox):
-    """Ten times the limit goes through: nothing without a receipt is lost or loses its samples, and the file stays below its limit."""
-    for _ in range(100):
+    """More than the limit goes through: nothing without a receipt is lost or loses its samples, and the file stays below its limit."""
+    for _ in range(12):
         receipted(outbox, make_heavy_record(), make_heavy_record())
         assert space_bytes(outbox.connection)[0] <= LIMIT_BYTES
     count = outbox.receipted("pi-1")
@@ -292,12 +330,13 @@ def test_what_was_asked_for_again_makes_room_too_and_is_not_called_dropped(outbo
 
 
 def test_the_oldest_end_after_two_weeks(outbox):
-    """The next record that is put takes them away, as it is written anyway."""
+    """Not a nanosecond earlier."""
     receipted(outbox, make_record(), make_record())
-    outbox.connection.execute("UPDATE records SET kept_ns = kept_ns - ? WHERE row = 1", (int((KEPT_DAYS + 1) * DAY_NS),))
-    receipted(outbox, make_record())
-    outbox.send_again(REQUEST, "pi-1", "lab")
-    assert [waiting_record.row for waiting_record in outbox.pending(10, LOTS)] == [2, 3]
+    outbox.connection.execute("UPDATE records SET kept_ns = row")
+    for later_ns, count in ((1, 2), (2, 1), (3, 0)):
+        with outbox.transaction() as connection:
+            drop_receipted(connection, LIMIT_BYTES, int(KEPT_DAYS * NS_PER_DAY) + later_ns, has_disk=True)
+        assert outbox.receipted("pi-1") == count
 
 
 def test_on_a_disk_with_little_room_they_do_not_pile_up(outbox):
@@ -310,6 +349,7 @@ def test_on_a_disk_with_little_room_they_do_not_pile_up(outbox):
     assert outbox.count() == 1
 
 
+@with_mount
 def test_a_full_disk_takes_new_records_in_the_place_of_receipted_ones(tmp_path):
     """What a collector has does not keep out what none has."""
     with small_disk(tmp_path / "disk", 24) as disk, Outbox(disk / "outbox.sqlite") as outbox:
@@ -322,6 +362,7 @@ def test_a_full_disk_takes_new_records_in_the_place_of_receipted_ones(tmp_path):
         assert outbox.dropped() == Dropped()
 
 
+@with_mount
 def test_a_full_disk_serves_a_request_from_the_reserve(tmp_path):
     """The list of what is to be sent is small; the receipts empty it again."""
     with small_disk(tmp_path / "disk", 24) as disk, Outbox(disk / "outbox.sqlite") as outbox:
@@ -333,7 +374,7 @@ def test_a_full_disk_serves_a_request_from_the_reserve(tmp_path):
         assert outbox.count() == 0
 
 
-@pytest.mark.services
+@pytest.mark.nightly
 def test_killed_at_any_moment_a_record_waits_or_was_receipted(tmp_path):
     """A process that puts, receipts and answers requests is killed twenty times: every record is there, each once."""
     path = tmp_path / "outbox.sqlite"

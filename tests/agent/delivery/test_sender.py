@@ -64,7 +64,7 @@ def test_a_device_that_is_behind_catches_up_in_few_messages(outbox):
     """250 records in 3 messages of at most 100 (fewer where their bytes fill one), each record once, in order."""
     put(outbox, 250)
     line = Line()
-    make_sender(outbox).send(line)
+    make_sender(outbox).send(line, 0.0)
     assert line.seqs() == list(range(1, 251))
     assert len(line.sent) == 3
     assert max(len(several) for _, several in line.sent) <= BATCH_RECORDS
@@ -75,7 +75,7 @@ def test_what_has_gone_does_not_go_again_and_what_comes_alone_goes_alone(outbox)
     line, sender = Line(), make_sender(outbox)
     for _ in range(3):
         put(outbox, 1)
-        sender.send(line)
+        sender.send(line, 0.0)
     assert [several for _, several in line.sent] == [[1], [2], [3]]
 
 
@@ -84,10 +84,10 @@ def test_the_brokers_window_is_kept_and_nothing_is_passed_over(outbox):
     for number in range(10):
         put(outbox, 1, fleet=f"fleet-{number % 2}")
     line, sender = Line(slots=4), make_sender(outbox)
-    sender.send(line)
+    sender.send(line, 0.0)
     assert line.seqs() == [1, 2, 3, 4]
     line.slots = 100
-    sender.send(line)
+    sender.send(line, 0.0)
     assert line.seqs() == list(range(1, 11))
     assert {topic for topic, _ in line.sent} == {"edgemeter/v1/fleet-0/pi-1/result", "edgemeter/v1/fleet-1/pi-1/result"}
 
@@ -96,10 +96,10 @@ def test_no_more_than_the_window_is_unreceipted(outbox):
     """A receipt opens it again."""
     put(outbox, 30)
     line, sender = Line(), make_sender(outbox, window=10)
-    sender.send(line)
+    sender.send(line, 0.0)
     assert line.seqs() == list(range(1, 11))
-    sender.receipted(Receipt(session=outbox.session, held=((1, 5),)))
-    sender.send(line)
+    sender.receipted(Receipt(session=outbox.session, held=((1, 5),)), 1.0)
+    sender.send(line, 0.0)
     assert line.seqs() == list(range(1, 16))
 
 
@@ -112,7 +112,7 @@ def test_a_line_that_breaks_before_a_message_is_through_gets_smaller_ones_until_
     for _ in range(9):
         line = Line()
         line.is_mute = True
-        sender.send(line)
+        sender.send(line, 0.0)
         longest.append(max(len(several) for _, several in line.sent))
         sender.limit.lost(line, CUT)
         sender.limit.learn(line)
@@ -122,7 +122,7 @@ def test_a_line_that_breaks_before_a_message_is_through_gets_smaller_ones_until_
     line = Line()
     for _ in range(20):
         sender.limit.learn(line)
-        sender.send(line)
+        sender.send(line, 0.0)
     assert sorted(line.seqs()) == list(range(1, 65))
     assert len(line.sent) < 10
     assert line.progress == len(line.sent)
@@ -135,17 +135,17 @@ def test_a_record_that_was_held_back_goes_when_it_may_and_no_other_goes_twice(ou
     put(outbox, 1, **unsynchronised)
     put(outbox, 150)
     line, sender = Line(), make_sender(outbox)
-    sender.send(line)
+    sender.send(line, 0.0)
     assert line.seqs() == [1, 2, *range(4, 154)]
     receipt = Receipt(session=outbox.session, held=((1, 2), (10, 20)))
-    sender.receipted(receipt)
+    sender.receipted(receipt, 1.0)
     outbox.forget(receipt)
     first_row = outbox.first_unstamped()
     outbox.leave_unstamped()
     sender.look_back(first_row)
     put(outbox, 1)
     line = Line()
-    sender.send(line)
+    sender.send(line, 0.0)
     assert line.seqs() == [3, 154]
 
 

@@ -4,29 +4,39 @@ import json
 import math
 import ssl
 from contextlib import ExitStack, closing
+from itertools import product
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from edgemeter.agent.base import server_connection
 from edgemeter.agent.base.errors import AnswerError, ConfigError, MeasurementError, UnavailableError
 from edgemeter.agent.contract.model_formats import runtime_for
 from edgemeter.agent.runtimes import Options, create
 from tests.fixtures.certificates import Authority
+from tests.fixtures.in_process_http import InProcessNetwork
 from tests.fixtures.oip_server import ServedModelScript, oip_server
+from tests.fixtures.rows import table_row
 
 X = np.array([[0, 1, 2, 3]], np.float32)
 Y = [[1, 3, 5, 7]]
 
 
 @pytest.fixture
-def served(tmp_path):
+def network(monkeypatch):
+    """Return a network that ends in this process."""
+    return InProcessNetwork(monkeypatch)
+
+
+@pytest.fixture
+def served(tmp_path, network):
     """Return a function that serves a model and loads it: the runtime, what was loaded, the script."""
     with ExitStack() as stack:
 
         def load(script=None, keys='protocol = "oip"', **changes):
             script = script or ServedModelScript(**changes)
-            url = stack.enter_context(oip_server(script))
+            url = stack.enter_context(oip_server(script, network=network))
             runtime = stack.enter_context(closing(create("served")))
             return runtime, runtime.load(server_file(tmp_path, url, keys), Options()), script
 
@@ -69,41 +79,25 @@ def test_binary_tensors_are_chosen_where_the_server_states_them(served):
     assert script.requests[-1][0] == "/v2/models/double/versions/3/infer"
 
 
-DATATYPES = ["BOOL", "UINT8", "INT64", "FP32"]
-
-
-@pytest.mark.parametrize("transport", ["json", "binary"])
-@pytest.mark.parametrize("datatype", [*DATATYPES, "FP16"])
-def test_every_datatype_comes_back_as_it_was_sent(served, datatype, transport):
+def test_every_datatype_comes_back_as_it_was_sent(served):
     """Its smallest and largest values too; JSON has no FP16, and says so."""
-    script = ServedModelScript(
-        inputs=[("x", datatype, [2, 3])], outputs=[("y", datatype, [2, 3])], compute=lambda arrays: {"y": arrays["x"]}
-    )
-    keys = f'protocol = "oip"\ntransport = "{transport}"'
-    if (datatype, transport) == ("FP16", "json"):
-        with pytest.raises(ConfigError, match="FP16, which JSON cannot hold"):
-            served(script, keys)
-        return
-    runtime, loaded, _ = served(script, keys)
-    dtype = np.dtype(loaded.inputs[0].dtype)
-    limits = np.iinfo(dtype) if dtype.kind in "iu" else np.finfo(dtype) if dtype.kind == "f" else None
-    low, high = (limits.min, limits.max) if limits else (False, True)
-    array = np.array([[low, high, 0], [1, 0, 1]], dtype)
-    (output,) = outputs_for(runtime, array)
-    assert output.dtype == dtype
-    np.testing.assert_array_equal(output, array)
-
-
-def test_bfloat16_is_rounded_to_the_nearest_and_read_exactly():
-    """Ties go to even; the reference is the definition, on float64."""
-    from edgemeter.agent.runtimes.served_tensors import from_bytes, served_tensor, to_bytes  # noqa: PLC0415
-
-    values = np.random.default_rng(1).standard_normal(1000).astype(np.float32) * np.float32(1e3)
-    tensor = served_tensor("x", "BF16", [1000])
-    rounded = from_bytes(to_bytes(values, "BF16"), tensor, [1000])
-    for value, nearest in zip(values.tolist(), rounded.tolist(), strict=True):
-        step = 2.0 ** (math.frexp(value)[1] - 8)
-        assert nearest == round(value / step) * step
+    for datatype, transport in product(["BOOL", "UINT8", "INT64", "FP32", "FP16"], ["json", "binary"]):
+        script = ServedModelScript(
+            inputs=[("x", datatype, [2, 3])], outputs=[("y", datatype, [2, 3])], compute=lambda arrays: {"y": arrays["x"]}
+        )
+        keys = f'protocol = "oip"\ntransport = "{transport}"'
+        if (datatype, transport) == ("FP16", "json"):
+            with pytest.raises(ConfigError, match="FP16, which JSON cannot hold"):
+                served(script, keys)
+            continue
+        runtime, loaded, _ = served(script, keys)
+        dtype = np.dtype(loaded.inputs[0].dtype)
+        limits = np.iinfo(dtype) if dtype.kind in "iu" else np.finfo(dtype) if dtype.kind == "f" else None
+        low, high = (limits.min, limits.max) if limits else (False, True)
+        array = np.array([[low, high, 0], [1, 0, 1]], dtype)
+        (output,) = outputs_for(runtime, array)
+        assert output.dtype == dtype
+        np.testing.assert_array_equal(output, array)
 
 
 def test_several_inputs_and_outputs_go_by_name(served):
@@ -120,7 +114,7 @@ def test_several_inputs_and_outputs_go_by_name(served):
         np.testing.assert_array_equal(b, [5])
 
 
-def test_an_arrival_connects_within_its_latency_and_is_closed_outside(served):
+def test_an_arrival_connects_within_its_latency_and_is_closed_outside(served, network):
     """The record has what connecting took; a user's connection stays open, and connects in no query."""
     runtime, loaded, _ = served()
     with runtime.window():
@@ -129,20 +123,18 @@ def test_an_arrival_connects_within_its_latency_and_is_closed_outside(served):
         assert runtime.served().connect is None
         for _ in range(3):
             answered = arrival()
-            link = answered.end.__self__
-            assert link._connection.sock is not None
+            assert network.open_connections == 2
             answered.end()
-            assert link._connection.sock is None
+            assert network.open_connections == 1
     connect = runtime.served().connect
     assert connect.count == 3
     assert connect.p50_ms > 0
     assert "connection" not in runtime.with_late_facts(loaded).facts
 
 
-@pytest.mark.parametrize("keys", [keys for keys, _ in FORMS])
-def test_a_server_that_closes_after_each_answer_is_named_and_not_pinged(served, keys):
+def test_a_server_that_closes_after_each_answer_is_named_and_not_pinged(served):
     """Each query connects within the clock: a ping before it would open nothing."""
-    runtime, loaded, script = served(ServedModelScript(closes=True), keys)
+    runtime, loaded, script = served(ServedModelScript(closes=True))
     outputs_for(runtime, X)
     before = len(script.requests)
     with runtime.window():
@@ -164,35 +156,32 @@ def output(**changes):
     return {"outputs": [{"name": "y", "datatype": "FP32", "shape": [1, 4], "data": [1, 3, 5, 7]} | changes]}
 
 
-WRONG = [
-    (output(shape=[1, 2, 2]), r"'y' of the served model is float32 \[1, 2, 2\], the server declares float32 \[\?, 4\]"),
-    (output(datatype="INT32"), "comes as INT32, the server declares FP32"),
-    (output(name="z"), "'y' of the served model is not in the answer"),
-    (output(parameters={"binary_data_size": 8}), "holds 0 bytes for the shape"),
-    (b"<html>", "the server's answer is not as its protocol says .*'<html>'; check url"),
-]
-
-
-@pytest.mark.parametrize(("answer", "message"), WRONG)
-def test_an_answer_that_is_not_as_declared_is_one_line(served, answer, message):
+def test_an_answer_that_is_not_as_declared_is_one_line(served):
     """Where outputs are read; the next query of a run that reads none ends the run too."""
-    runtime, _, script = served()
-    script.instead = reply(answer)
-    with pytest.raises(AnswerError, match=message) as failure:
-        outputs_for(runtime, X)
-    assert failure.value.kind == "no answer"
-    assert "\n" not in str(failure.value)
-    runtime.bind([X])()
-    with pytest.raises(AnswerError, match=message):
-        runtime.bind([X])
+    for answer, message in [
+        (output(shape=[1, 2, 2]), r"'y' of the served model is float32 \[1, 2, 2\], the server declares float32 \[\?, 4\]"),
+        (output(datatype="INT32"), "comes as INT32, the server declares FP32"),
+        (output(name="z"), "'y' of the served model is not in the answer"),
+        (output(parameters={"binary_data_size": 8}), "holds 0 bytes for the shape"),
+        (b"<html>", "not as its protocol says .*'<html>'; check url"),
+    ]:
+        runtime, _, script = served()
+        script.instead = reply(answer)
+        with table_row(message), pytest.raises(AnswerError, match=message) as failure:
+            outputs_for(runtime, X)
+        assert failure.value.kind == "no answer"
+        assert "\n" not in str(failure.value)
+        runtime.bind([X])()
+        with pytest.raises(AnswerError, match=message):
+            runtime.bind([X])
 
 
-@pytest.mark.parametrize("value", [b"NaN", b"null"])
-def test_what_is_no_number_is_nan(served, value):
+def test_what_is_no_number_is_nan(served):
     """JSON has no NaN: some servers write it nevertheless, others null; the verdict names outputs that are not finite."""
-    runtime, _, script = served()
-    script.instead = reply(json.dumps(output(data=[0, 3, 5, 7])).encode().replace(b"[0,", b"[" + value + b","))
-    np.testing.assert_array_equal(outputs_for(runtime, X)[0], [[math.nan, 3, 5, 7]])
+    for value in (b"NaN", b"null"):
+        runtime, _, script = served()
+        script.instead = reply(json.dumps(output(data=[0, 3, 5, 7])).encode().replace(b"[0,", b"[" + value + b","))
+        np.testing.assert_array_equal(outputs_for(runtime, X)[0], [[math.nan, 3, 5, 7]])
 
 
 def test_nan_is_not_sent_as_json(served):
@@ -202,55 +191,51 @@ def test_nan_is_not_sent_as_json(served):
         runtime.bind([np.full((1, 4), np.nan, np.float32)])
 
 
-REFUSED = [
-    (429, {"Retry-After": "2"}, "http 429", 2.0, "answers 429"),
-    (500, {}, "http 500", None, "answers 500: busy; read the server's log"),
-    (400, {}, "http 400", None, "the server does not take these inputs"),
-]
-
-
-@pytest.mark.parametrize(("status", "headers", "kind", "wait_s", "message"), REFUSED)
-def test_a_refused_query_names_its_status_and_what_to_do(served, status, headers, kind, wait_s, message):
+def test_a_refused_query_names_its_status_and_what_to_do(served):
     """As one failed query: the connection is of use for the next."""
     runtime, _, script = served()
-    script.instead = lambda _, path: (status, headers, b'{"error": "busy"}') if path.endswith("/infer") else None
-    with pytest.raises(AnswerError, match=message) as failure:
-        runtime.bind([X])()
-    assert (failure.value.kind, failure.value.retry_after_s) == (kind, wait_s)
-    assert failure.value.is_busy == (status in (429, 503))
-    script.instead = lambda *_: None
-    np.testing.assert_array_equal(outputs_for(runtime, X)[0], Y)
+    for status, headers, wait_s, message in [
+        (429, {"Retry-After": "2"}, 2.0, "answers 429"),
+        (500, {}, None, "answers 500: busy; read the server's log"),
+        (400, {}, None, "the server does not take these inputs"),
+    ]:
+        script.instead = reply({"error": "busy"}, status, **headers)
+        with table_row(status), pytest.raises(AnswerError, match=message) as failure:
+            runtime.bind([X])()
+        assert (failure.value.kind, failure.value.retry_after_s) == (f"http {status}", wait_s)
+        assert failure.value.is_busy == (status in (429, 503))
+        script.instead = lambda *_: None
+        np.testing.assert_array_equal(outputs_for(runtime, X)[0], Y)
 
 
-def test_a_slow_server_is_given_up_after_timeout_s(served):
+@pytest.mark.services
+def test_a_slow_server_is_given_up_after_timeout_s(tmp_path):
     """The next query has a connection of its own, not the late answer."""
-    runtime, _, script = served(keys='protocol = "oip"\ntimeout_s = 0.2', compute_s=0.6)
-    with pytest.raises(AnswerError, match=r"took longer than timeout_s = 0\.2") as failure:
-        runtime.bind([X])()
-    assert failure.value.kind == "timeout"
-    script.compute_s = 0.0
-    np.testing.assert_array_equal(outputs_for(runtime, X)[0], Y)
+    script = ServedModelScript(compute_s=0.6)
+    with oip_server(script) as url, closing(create("served")) as runtime:
+        runtime.load(server_file(tmp_path, url, 'protocol = "oip"\ntimeout_s = 0.2'), Options())
+        with pytest.raises(AnswerError, match=r"timeout_s = 0\.2") as failure:
+            runtime.bind([X])()
+        assert failure.value.kind == "timeout"
+        script.compute_s = 0.0
+        np.testing.assert_array_equal(outputs_for(runtime, X)[0], Y)
 
 
-def test_a_server_that_is_gone_is_named(tmp_path):
+def test_a_server_that_is_gone_is_named(tmp_path, network):
     """Before it is loaded, and in the middle."""
     with closing(create("served")) as runtime:
-        with oip_server() as url:
-            runtime.load(server_file(tmp_path, url), Options())
-            # As a server does that ends.
-            runtime._open[0].close()
+        with oip_server(ServedModelScript(closes=True), network=network) as url:
+            path = server_file(tmp_path, url)
+            runtime.load(path, Options())
         with pytest.raises(AnswerError, match=r"Connection refused.*start the server") as failure:
             runtime.bind([X])
         assert (failure.value.kind, failure.value.is_busy) == ("no connection", True)
-    path = server_file(tmp_path, url)
     with pytest.raises(UnavailableError, match=r"Connection refused.*start the server, or correct its url"):
         create("served").load(path, Options())
 
 
 def test_more_than_fits_is_not_read(served, monkeypatch):
     """An answer without an end would fill the memory."""
-    from edgemeter.agent.base import server_connection  # noqa: PLC0415
-
     runtime, _, script = served()
     monkeypatch.setattr(server_connection, "LARGEST_TENSORS_BYTES", 1 << 20)
     script.instead = reply(b" " * (1 << 20) + b"{}")
@@ -264,52 +249,40 @@ INDEX = [{"name": f"m{number}", "version": "1", "state": "READY", "reason": ""} 
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("keys", "message"),
-    [
+def test_of_what_triton_lists_the_ready_models_are_those_it_has(served):
+    """It lists what did not load too, with the reason, and what it did not try to load."""
+    listed = {"/v2/repository/index": (200, {}, json.dumps(INDEX).encode())}
+    for keys, message in [
         ('model = "yolo"', r"has no model 'yolo' \(.*\): it has m0, .*, m7 and 2 more; set model in"),
         ('model = "broken"', r"has the model 'broken', but it is not ready \(no weights\): wait"),
         ("", "does not serve exactly one model.*it has m0"),
-    ],
-)
-def test_of_what_triton_lists_the_ready_models_are_those_it_has(served, keys, message):
-    """It lists what did not load too, with the reason, and what it did not try to load."""
-    answers = {"/v2/repository/index": (200, {}, json.dumps(INDEX).encode())}
-    script = ServedModelScript(instead=lambda _, path: answers.get(path))
-    with pytest.raises(UnavailableError, match=message) as failure:
-        served(script, f'protocol = "oip"\n{keys}')
-    assert "broken," not in str(failure.value)
+    ]:
+        with table_row(keys), pytest.raises(UnavailableError, match=message) as failure:
+            served(ServedModelScript(instead=lambda _, path: listed.get(path)), f'protocol = "oip"\n{keys}')
+        assert "broken," not in str(failure.value)
 
 
-OIP = 'protocol = "oip"\nmodel = "double"'
-UNDESCRIBED = [
-    (
-        OIP,
-        301,
-        {"Location": "https://a.example/v2/models/double"},
-        b"",
-        "answers 301; it moved: set url of the server's file to 'https://a.example'",
-    ),
-    (OIP, 401, {}, b'{"error": "no token"}', "answers 401: no token; give its key as api_key_file"),
-    (OIP, 404, {}, b"", r"has no model 'double' \(status 404\): it has double; check url and version of the server's file"),
-    (f'{OIP}\nversion = "9"', 404, {}, b"", "has no version '9' of the model 'double' .*set version"),
-]
-
-
-@pytest.mark.parametrize(("keys", "status", "headers", "content", "remedy"), UNDESCRIBED)
-def test_a_server_that_does_not_describe_its_model_has_the_remedy_of_its_status(served, keys, status, headers, content, remedy):
+def test_a_server_that_does_not_describe_its_model_has_the_remedy_of_its_status(served):
     """It may want a key, have moved, or be another: a name of a model mends none of these."""
-    script = ServedModelScript()
-    script.instead = lambda _, path: (status, headers, content) if path.startswith("/v2/models") else None
-    with pytest.raises(UnavailableError, match=remedy):
-        served(script, keys)
+    moved = {"Location": "https://a.example/v2/models/double"}
+    for keys, status, headers, content, remedy in [
+        ("", 301, moved, b"", "it moved: set url of the server's file to 'https://a.example'"),
+        ("", 401, {}, b'{"error": "no token"}', "answers 401: no token; give its key as api_key_file"),
+        ("", 404, {}, b"", r"has no model 'double' \(status 404\): it has double; check url and version"),
+        ('version = "9"', 404, {}, b"", "has no version '9' of the model 'double' .*set version"),
+    ]:
+        script = ServedModelScript()
+        script.instead = lambda _, path, answer=(status, headers, content): answer if path.startswith("/v2/models") else None
+        with table_row(keys, status), pytest.raises(UnavailableError, match=remedy):
+            served(script, f'protocol = "oip"\nmodel = "double"\n{keys}')
 
 
-@pytest.mark.parametrize("headers", ['"X-Key\\n" = "a"', '"X-Key" = "a\\r\\nb"', '"X-Key" = "\u2713"'])
-def test_a_header_that_cannot_be_sent_is_named(tmp_path, headers):
+def test_a_header_that_cannot_be_sent_is_named(tmp_path):
     """Before anything is."""
-    with pytest.raises(ConfigError, match=r"header 'X-Key.*cannot be sent"):
-        create("served").load(server_file(tmp_path, "http://127.0.0.1:9", f'protocol = "oip"\nheaders = {{{headers}}}'), Options())
+    for headers in ('"X-Key\\n" = "a"', '"X-Key" = "a\\r\\nb"', '"X-Key" = "\u2713"'):
+        path = server_file(tmp_path, "http://127.0.0.1:9", f'protocol = "oip"\nheaders = {{{headers}}}')
+        with table_row(headers), pytest.raises(ConfigError, match=r"header 'X-Key.*cannot be sent"):
+            create("served").load(path, Options())
 
 
 @pytest.mark.needs("openssl")

@@ -1,57 +1,67 @@
 """Tensors of an answer as JSON or bytes: what is taken, and what is refused rather than converted."""
 
+import math
+from itertools import product
+
 import numpy as np
 import pytest
 
 from edgemeter.agent.base.errors import AnswerError
 from edgemeter.agent.runtimes import TensorInfo
 from edgemeter.agent.runtimes.served_tensors import checked, from_bytes, from_list, served_tensor, to_bytes
+from tests.fixtures.rows import table_row
 
 
-@pytest.mark.parametrize("dtype", ["bool", "uint8", "int64", "uint64", "float16", "float32"])
-def test_an_empty_output_has_its_declared_type_and_sizes(dtype):
+def test_bfloat16_is_rounded_to_the_nearest_and_read_exactly():
+    """Ties go to even; the reference is the definition, on float64."""
+    values = np.random.default_rng(1).standard_normal(1000).astype(np.float32) * np.float32(1e3)
+    tensor = served_tensor("x", "BF16", [1000])
+    rounded = from_bytes(to_bytes(values, "BF16"), tensor, [1000])
+    for value, nearest in zip(values.tolist(), rounded.tolist(), strict=True):
+        step = 2.0 ** (math.frexp(value)[1] - 8)
+        assert nearest == round(value / step) * step
+
+
+def test_an_empty_output_has_its_declared_type_and_sizes():
     """A list without elements does not show them: `[[]]` of [1, ?, 6] are no boxes of six numbers."""
-    info = TensorInfo("o", (1, None, 6), dtype)
-    assert from_list([], info, [1, 0, 6]).shape == (1, 0, 6)
-    for values, declared, shape in ([[]], (1, None, 6), (1, 0, 6)), ([], (None, 6), (0, 6)), ([], (None,), (0,)):
-        array = checked(from_list(values, TensorInfo("o", declared, dtype)), TensorInfo("o", declared, dtype))
-        assert (array.shape, array.dtype) == (shape, dtype)
+    for dtype in ("bool", "int64", "float16"):
+        info = TensorInfo("o", (1, None, 6), dtype)
+        assert from_list([], info, [1, 0, 6]).shape == (1, 0, 6)
+        for values, declared, shape in ([[]], (1, None, 6), (1, 0, 6)), ([], (None, 6), (0, 6)), ([], (None,), (0,)):
+            array = checked(from_list(values, TensorInfo("o", declared, dtype)), TensorInfo("o", declared, dtype))
+            assert (array.shape, array.dtype) == (shape, dtype)
 
 
-@pytest.mark.parametrize("shape", [(), (0, 6), (2, 3)])
-@pytest.mark.parametrize("datatype", ["BOOL", "INT8", "FP16", "FP32", "UINT64", "BF16"])
-def test_an_array_of_bytes_may_be_written_to(datatype, shape):
+def test_an_array_of_bytes_may_be_written_to():
     """It is of the machine's byte order, and shares nothing with the answer."""
-    tensor = served_tensor("o", datatype, [-1] * len(shape))
-    array = np.ones(shape, tensor.info.dtype)
-    content = to_bytes(array, datatype)
-    output = from_bytes(memoryview(content), tensor, list(shape))
-    assert (output.shape, output.dtype, output.flags.writeable) == (shape, array.dtype, True)
-    np.testing.assert_array_equal(output, array)
-    output[...] = 0
-    assert content == to_bytes(array, datatype)
+    for datatype, shape in product(["BOOL", "INT8", "FP16", "FP32", "UINT64", "BF16"], [(), (0, 6), (2, 3)]):
+        tensor = served_tensor("o", datatype, [-1] * len(shape))
+        array = np.ones(shape, tensor.info.dtype)
+        content = to_bytes(array, datatype)
+        output = from_bytes(memoryview(content), tensor, list(shape))
+        assert (output.shape, output.dtype, output.flags.writeable) == (shape, array.dtype, True)
+        np.testing.assert_array_equal(output, array)
+        output[...] = 0
+        assert content == to_bytes(array, datatype)
 
 
-NO_NUMBERS = [
-    ("uint8", 300), ("uint8", -1), ("int8", 128), ("bool", 2), ("int64", 1 << 63), ("int64", 1 << 70), ("uint64", -1), ("uint64", 1.5),
-    ("int32", 1.0), ("int32", None), ("int32", "1"), ("float32", "1.5"), ("float32", "NaN"), ("float16", 1e5), ("float32", 1e39),
-    ("float64", 10**400), ("float32", {}),
-]  # fmt: skip
-
-
-@pytest.mark.parametrize(("dtype", "value"), NO_NUMBERS)
-def test_what_a_type_cannot_hold_is_refused(dtype, value):
+def test_what_a_type_cannot_hold_is_refused():
     """In one line, alone and beside another number: converted silently 300 would be 44."""
-    for values in ([value], [value, 1]):
-        with pytest.raises(AnswerError, match=f"'o' of the served model holds what is no {dtype}") as failure:
-            from_list(values, TensorInfo("o", (None,), dtype), [len(values)])
-        assert "\n" not in str(failure.value)
+    for dtype, value in [
+        ("uint8", 300), ("uint8", -1), ("int8", 128), ("bool", 2), ("int64", 1 << 63), ("int64", 1 << 70), ("uint64", -1), ("uint64", 1.5),
+        ("int32", 1.0), ("int32", None), ("int32", "1"), ("float32", "1.5"), ("float32", "NaN"), ("float16", 1e5), ("float32", 1e39),
+        ("float64", 10**400), ("float32", {}),
+    ]:  # fmt: skip
+        for values in ([value], [value, 1]):
+            with table_row(dtype, value), pytest.raises(AnswerError, match=f"'o' of the served model holds what is no {dtype}") as failure:
+                from_list(values, TensorInfo("o", (None,), dtype), [len(values)])
+            assert "\n" not in str(failure.value)
 
 
-@pytest.mark.parametrize(("dtype", "values"), [("uint64", [2**64 - 1, 5]), ("int64", [-(2**63), 2**63 - 1]), ("float64", [2**70, 0.5])])
-def test_the_largest_integers_are_exact(dtype, values):
+def test_the_largest_integers_are_exact():
     """Beside small ones too, where NumPy alone would make floats of them."""
-    assert from_list(values, TensorInfo("o", (2,), dtype)).tolist() == values
+    for dtype, values in (("uint64", [2**64 - 1, 5]), ("int64", [-(2**63), 2**63 - 1]), ("float64", [2**70, 0.5])):
+        assert from_list(values, TensorInfo("o", (2,), dtype)).tolist() == values
 
 
 def test_negative_sizes_are_refused():

@@ -1,27 +1,26 @@
 import json
-import re
 import signal
-import time
 import urllib.request
 
+import numpy as np
 import pytest
 from click.testing import CliRunner
 
 from edgemeter.agent.base.errors import ConfigError, TransientError
-from edgemeter.agent.base.nanoseconds import NS_PER_DAY
+from edgemeter.agent.contract import samples
+from edgemeter.agent.contract.record_figures import PowerTrace
 from edgemeter.agent.ledger import quarantine
 from edgemeter.agent.ledger.run_history import LedgerRuns
 from edgemeter.agent.ledger.sqlite_ledger import SqliteLedger
 from edgemeter.collector.cli.collector import collector
-from edgemeter.collector.influx import client
+from edgemeter.collector.influx import bucket_client, client
 from edgemeter.collector.influx import drain as influx_drain
-from edgemeter.collector.influx.drain import Drain
+from edgemeter.collector.influx.drain import DRAIN_POLL_S, FIRST_PAUSE_S, LONGEST_PAUSE_S, REMOVAL_EVERY_S, Drain
 from edgemeter.collector.influx.influx_config import InfluxConfig
 from edgemeter.collector.influx.points import Points
-from edgemeter.collector.influx.set_up import set_up_influx
 from edgemeter.collector.influx.sink import open_sink
 from edgemeter.collector.runs.store import InfluxStore
-from tests.fixtures.draining import drained, draining
+from tests.fixtures.draining import InfluxFunction, drained, draining, polled
 from tests.fixtures.influx1 import Influx1
 from tests.fixtures.ledgers import fill
 from tests.fixtures.mqtt_peer import wait_until
@@ -35,120 +34,231 @@ def path(tmp_path):
     return tmp_path / "ledger"
 
 
-def test_a_ledger_is_drained_in_order_with_bad_points_in_the_quarantine(influx_place, sink_of, path, monkeypatch):
-    """Several batches; the position is kept; what the server does not take does not stop what follows."""
+@pytest.fixture
+def in_tens(monkeypatch):
+    """Make a batch of ten points."""
     monkeypatch.setattr(influx_drain, "BATCH_POINTS", 10)
-    fill(path, [make_record(session=5, seq=seq, seed=2**63 if seq == 13 else 1) for seq in range(1, 36)])
-    sink = sink_of(influx_place.config())
-    drained(path, sink)
-    with SqliteLedger(path, "read") as ledger:
-        assert ledger.position(sink.name) == 35
-        (entry,) = ledger.quarantined()
-    assert entry.reason.startswith("the sink rejects it: ")
-    assert "unable to parse" in entry.reason
-    assert quarantine.read_reference(entry.payload).seq == 13
-    assert sorted(run.seq for run in InfluxStore(influx_place.config()).contents().runs) == [seq for seq in range(1, 36) if seq != 13]
 
 
-def test_records_older_than_what_a_bucket_retains_are_counted_and_not_quarantined(influx_place, sink_of, path, caplog):
-    """A ledger of years beside a bucket of days: nothing is wrong with them, and one line says where they are."""
-    set_up_influx(influx_place.config(), 2, {})
-    now_ns = time.time_ns()
-    ages_days = [400, 300, 3, 1, 0]
-    fill(path, [make_record(session=5, seq=seq, started_at_ns=now_ns - age * NS_PER_DAY) for seq, age in enumerate(ages_days, 1)])
-    with draining(Drain(path, sink_of(influx_place.config()))) as drain:
-        assert wait_until(lambda: drain.has_reached(5), 20), drain.trouble
-    assert (drain.expired, drain.rejected) == (3, 0)
-    with SqliteLedger(path, "read") as ledger:
-        assert ledger.quarantined() == []
-    assert seqs(influx_place) == [4, 5]
-    assert caplog.text.count("stay in the ledger") == 1
+def put(path, *seqs, **changes):
+    """Commit records of these numbers."""
+    return fill(path, [make_record(session=5, seq=seq, **changes) for seq in seqs])
 
 
-def test_a_run_that_is_excluded_or_deleted_leaves_influxdb_and_comes_back_when_it_is_included(influx_place, sink_of, path):
-    """Its point and its histogram, of a wrong clock too; other runs stay, of another device at the same nanosecond too."""
-    runs = [make_record(session=5, seq=seq, started_at_ns=2 * 10**18 if seq == 2 else STARTED_AT_NS + seq * 10**9) for seq in range(1, 5)]
-    fill(path, [*runs, make_record(session=5, seq=3, started_at_ns=runs[2].started_at_ns, device="another")])
-    points = Points(also=frozenset({"latency_histogram"}))
-
-    def seqs_in_influx():
-        return sorted(run.seq for run in InfluxStore(influx_place.config()).contents().runs)
-
-    drained(path, sink_of(influx_place.config()), points)
-    assert seqs_in_influx() == [1, 2, 3, 3, 4]
-    with SqliteLedger(path) as ledger:
-        history = LedgerRuns(ledger)
-        history.withdraw(runs[1].id, "deleted", "ada@lab", "")
-        history.withdraw(runs[2].id, "excluded", "ada@lab", "the fan was off")
-        sink = sink_of(influx_place.config())
-        with draining(Drain(path, sink, points)):
-            assert wait_until(lambda: not history.withdrawn(sink.name), 60)
-        assert seqs_in_influx() == [1, 3, 4]
-        assert len(list(influx_place.query("SELECT * FROM latency_histogram"))) == 3
-        history.include(runs[2].id, "ada@lab", "")
-    drained(path, sink_of(influx_place.config()), points)
-    assert seqs_in_influx() == [1, 3, 3, 4]
+def seqs_of(lines):
+    """Return the numbers in lines, in order."""
+    return [int(line.partition(",seq=")[2].partition("i")[0]) for line in lines]
 
 
-def test_an_idle_sink_gets_a_small_batch_and_a_busy_one_whole_batches(influx_place, sink_of, path, monkeypatch):
-    """The sink does not wait for a whole batch to be prepared, and what is prepared while it stores is one write."""
-    monkeypatch.setattr(influx_drain, "BATCH_POINTS", 10)
-    fill(path, [make_record(session=5, seq=seq) for seq in range(1, 36)])
-    sink = sink_of(influx_place.config())
-    sizes, write = [], sink.write
-
-    def slow(lines):
-        sizes.append(len(lines))
-        time.sleep(0.3)
-        return write(lines)
-
-    monkeypatch.setattr(sink, "write", slow)
-    drained(path, sink)
-    assert sizes == [2, 10, 10, 10, 3]
-    assert seqs(influx_place) == list(range(1, 36))
+@pytest.mark.usefixtures("in_tens")
+def test_an_idle_sink_gets_a_small_batch_and_a_busy_one_whole_batches(path):
+    """The sink does not wait for a whole batch to be prepared, and what is prepared while it stores is one write; in order, each once."""
+    put(path, *range(1, 36))
+    sink = InfluxFunction()
+    drain = Drain(path, sink)
+    assert polled(path, drain) == DRAIN_POLL_S
+    assert [len(lines) for lines in sink.writes] == [2, 10, 10, 10, 3]
+    assert seqs_of(sink.lines) == list(range(1, 36))
+    assert polled(path, drain) == DRAIN_POLL_S
+    assert len(sink.writes) == 5
 
 
-def test_the_next_batch_is_written_while_the_ledger_notes_the_one_before(scripted, sink_of, path, monkeypatch):
-    """The ledger fails meanwhile: the write in progress ends before another begins, and what was not noted is written again, in order."""
-    monkeypatch.setattr(influx_drain, "BATCH_POINTS", 10)
-    monkeypatch.setattr(influx_drain, "FIRST_PAUSE_S", 0.01)
-    fill(path, [make_record(session=5, seq=seq) for seq in range(1, 31)])
-    sink = sink_of(scripted.config)
-    events, write, advance = [], sink.write, SqliteLedger.advance
-
-    def slow(lines):
-        events.append("write")
-        time.sleep(0.2)
-        rejected = write(lines)
-        events.append("written")
-        return rejected
+@pytest.mark.usefixtures("in_tens")
+def test_what_was_stored_and_not_noted_is_written_again_in_order(path, monkeypatch):
+    """The ledger fails while the next batch is written: that write ends first, and then everything from the last position follows."""
+    put(path, *range(1, 31))
+    sink, advance, failures = InfluxFunction(), SqliteLedger.advance, [TransientError("the ledger is locked")]
 
     def locked_at_first(ledger, *arguments, **named):
-        if "note" not in events:
-            assert wait_until(lambda: events.count("write") == 2)
-            events.append("note")
-            raise TransientError("the ledger is locked")
+        if failures:
+            raise failures.pop()
         return advance(ledger, *arguments, **named)
 
-    monkeypatch.setattr(sink, "write", slow)
     monkeypatch.setattr(SqliteLedger, "advance", locked_at_first)
-    drained(path, sink)
-    assert events[:5] == ["write", "written", "write", "note", "written"]
-    assert [event for event in events if event != "note"] == ["write", "written"] * events.count("write")
-    numbers = [int(number) for body in scripted.handler.bodies for number in re.findall(rb",seq=(\d+)i", body)]
-    assert numbers[12:] == list(range(1, 31))
+    drain = Drain(path, sink)
+    polled(path, drain)
+    assert drain.trouble == "the ledger is locked"
+    polled(path, drain)
+    assert drain.trouble is None
+    assert seqs_of(sink.lines) == [*range(1, 13), *range(1, 31)]
 
 
-def test_two_places_are_drained_apart(influx_place, sink_of, path):
-    """Each sink has its own position in the ledger, by its name; a drain that starts again goes on where it was."""
-    fill(path, [make_record(session=5, seq=seq) for seq in (1, 2)])
-    drained(path, sink_of(influx_place.config()))
-    fill(path, [make_record(session=5, seq=3)])
-    drained(path, sink_of(influx_place.config()))
-    other = "bucket" if influx_place.version == 2 else "database"
-    drained(path, sink_of(influx_place.config(**{other: f"{influx_place.name}-other"})))
-    assert [row["count"] for row in influx_place.query("SELECT count(seq) FROM run")] == [3]
-    assert [row["count"] for row in influx_place.server.query("SELECT count(seq) FROM run", f"{influx_place.name}-other")] == [3]
+@pytest.mark.usefixtures("in_tens")
+def test_a_point_that_the_sink_rejects_is_quarantined_once_and_stops_nothing(path):
+    """By reference to its record; the position passes it; one that is only too old is counted, and nothing is wrong with it."""
+    put(path, *range(1, 4))
+    bad = '{"message": "unable to parse: out of range"}'
+    old = '{"message": "points beyond retention policy dropped=1"}'
+    # Two lines are written first; each of them is asked about alone.
+    sink = InfluxFunction((400, bad), (400, bad), (400, old))
+    drain = Drain(path, sink)
+    polled(path, drain)
+    assert (drain.rejected, drain.expired, seqs_of(sink.lines)) == (1, 1, [3])
+    with SqliteLedger(path, "read") as ledger:
+        assert ledger.position(sink.name) == 3
+        (entry,) = ledger.quarantined()
+    assert quarantine.read_reference(entry.payload).seq == 1
+    assert "out of range" in entry.reason
+
+
+def test_two_sinks_are_drained_apart_and_each_goes_on_where_it_was(path):
+    """Each has its own position in the ledger, by its name."""
+    put(path, 1, 2)
+    first, second, other = InfluxFunction(), InfluxFunction(), InfluxFunction(name="other")
+    drained(path, first)
+    put(path, 3)
+    for sink in (second, other):
+        drained(path, sink)
+    assert [seqs_of(sink.lines) for sink in (first, second, other)] == [[1, 2], [3], [1, 2, 3]]
+    names = [open_sink(InfluxConfig("http://influx.example:8086", "t", database=name)).name for name in ("d", "d", "e")]
+    assert names[0] == names[1] != names[2]
+
+
+def test_a_sink_that_was_lost_is_filled_from_the_beginning(path):
+    """Before a drain began, or under a running one, which learns of it by the next write."""
+    put(path, *range(1, 9))
+    sink = InfluxFunction()
+    drain = Drain(path, sink)
+    polled(path, drain)
+    sink.is_missing = True
+    put(path, 9)
+    assert polled(path, drain) == FIRST_PAUSE_S
+    polled(path, drain)
+    assert seqs_of(sink.lines) == list(range(1, 10))
+    emptied = InfluxFunction()
+    emptied.is_missing = True
+    put(path, 10)
+    drain = Drain(path, emptied)
+    polled(path, drain)
+    polled(path, drain)
+    assert seqs_of(emptied.lines) == [10, *range(1, 11)]
+
+
+def test_a_server_that_is_busy_is_asked_again_later_and_gets_the_same_lines(path):
+    """429 and 5xx: growing pauses, at most a minute, the same points each time."""
+    put(path, 1)
+    sink = InfluxFunction(*[(status, "") for status in (429, 503, 500, 502) * 3])
+    drain = Drain(path, sink)
+    pauses_s = [polled(path, drain) for _ in range(13)]
+    for failures, pause_s in enumerate(pauses_s[:-1]):
+        expected_s = min(LONGEST_PAUSE_S, FIRST_PAUSE_S * 2**failures)
+        assert 0.75 * expected_s <= pause_s <= 1.25 * expected_s
+    assert (pauses_s[-1], drain.trouble) == (DRAIN_POLL_S, None)
+    assert sink.writes == [sink.lines] * 13
+
+
+@pytest.mark.usefixtures("in_tens")
+def test_a_server_too_slow_for_a_whole_batch_gets_smaller_ones(path):
+    """One that times out on every large write would otherwise stand still for ever; the order stays."""
+    put(path, *range(1, 101))
+    sink = InfluxFunction()
+    post = sink._post
+
+    def slow(lines):
+        if len(lines) > 3:
+            raise TransientError("timed out")
+        post(lines)
+
+    sink._post = slow
+    drain = Drain(path, sink)
+    while not drain.has_reached(100):
+        polled(path, drain)
+    assert list(dict.fromkeys(seqs_of(sink.lines))) == list(range(1, 101))
+
+
+def test_a_wrong_configuration_is_reported_once_as_an_error_and_nothing_is_skipped(path, caplog):
+    """401 in the middle of the work: an error in the log, the position stays."""
+    put(path, 1)
+    sink = InfluxFunction((401, ""), (401, ""))
+    drain = Drain(path, sink)
+    assert [polled(path, drain) for _ in range(2)] == [LONGEST_PAUSE_S] * 2
+    assert [record.levelname for record in caplog.records if "not drained" in record.message] == ["ERROR"]
+    with SqliteLedger(path, "read") as ledger:
+        assert ledger.position(sink.name) == 0
+    polled(path, drain)
+    assert seqs_of(sink.lines) == [1]
+
+
+def test_a_run_that_is_withdrawn_leaves_the_sink_and_a_server_that_cannot_delete_is_asked_in_an_hour(path, monkeypatch):
+    """By device and time of its point; noted once it is gone, and not before."""
+    runs = [make_record(session=5, seq=seq) for seq in (1, 2)]
+    fill(path, runs)
+    now, removed, refusals = [0.0], [], [ConfigError("cannot delete")]
+
+    def remove(device, at_ns):
+        if refusals:
+            raise refusals.pop()
+        removed.append((device, at_ns))
+
+    sink = InfluxFunction()
+    monkeypatch.setattr(sink, "remove", remove)
+    drain = Drain(path, sink, clock=lambda: now[0])
+    polled(path, drain)
+    with SqliteLedger(path) as ledger:
+        LedgerRuns(ledger).withdraw(runs[1].id, "deleted", "ada@lab", "")
+    for now[0], count in ((1.0, 0), (REMOVAL_EVERY_S, 0), (1.0 + REMOVAL_EVERY_S, 1), (9.0 * REMOVAL_EVERY_S, 1)):
+        polled(path, drain)
+        assert len(removed) == count
+    assert removed[0][0] == "pi-1"
+
+
+def test_the_state_of_the_collector_is_written_as_often_as_it_is_asked_for(path):
+    """Between batches too; of the devices only what changed."""
+    put(path, 1)
+    now = [0.0]
+    sink = InfluxFunction()
+    drain = Drain(path, sink, status_every_s=60.0, clock=lambda: now[0])
+    for now[0], count in ((0.0, 1), (59.0, 1), (60.0, 2)):
+        polled(path, drain)
+        assert sum(line.startswith("collector,") for line in sink.lines) == count
+    assert {"ledger_row=1i", "sink_row=1i", "lag_rows=0i"} < set(sink.lines[-1].split(" ")[1].split(","))
+
+
+def test_what_was_emptied_is_filled_by_drain_again(path):
+    """Restored from an old backup: the bucket is the same one, so somebody has to say so; a running drain begins at once."""
+    put(path, *range(1, 9))
+    sink = InfluxFunction(name="influx http://h:8086 b")
+    drain = Drain(path, sink)
+    polled(path, drain)
+
+    def records_to_write(*options):
+        result = CliRunner().invoke(collector, ["drain", "--ledger", str(path), "--json", *options], catch_exceptions=False)
+        return [entry["records_to_write"] for entry in json.loads(result.stdout)["sinks"]]
+
+    assert records_to_write() == [0]
+    sink.lines.clear()
+    assert records_to_write("--again", "--influx", "http://h:8086", "--since", "1970-01-01") == [8]
+    polled(path, drain)
+    assert seqs_of(sink.lines) == list(range(1, 9))
+    other = CliRunner().invoke(collector, ["drain", "--again", "--ledger", str(path), "--influx", "http://other:1"])
+    assert isinstance(other.exception, ConfigError)
+
+
+def seqs_in(influx_place):
+    """Return the numbers of the runs that an InfluxDB has."""
+    return sorted(run.seq for run in InfluxStore(influx_place.config()).contents().runs)
+
+
+@pytest.mark.usefixtures("in_tens")
+def test_a_ledger_in_a_real_influxdb_without_bad_expired_and_withdrawn_runs(influx_place, sink_of, path):
+    """Several batches; what the server does not take stops nothing; a run of another device at the same nanosecond stays."""
+    runs = [make_record(session=5, seq=seq, seed=2**63 if seq == 13 else 1, started_at_ns=STARTED_AT_NS + seq) for seq in range(1, 36)]
+    fill(path, [*runs, make_record(session=5, seq=3, started_at_ns=runs[2].started_at_ns, device="another")])
+    points = Points(also=frozenset({"latency_histogram"}))
+    drained(path, sink_of(influx_place.config()), points)
+    expected = [*range(1, 13), *range(14, 36)]
+    assert seqs_in(influx_place) == sorted([*expected, 3])
+    with SqliteLedger(path) as ledger:
+        (entry,) = ledger.quarantined()
+        assert "unable to parse" in entry.reason
+        LedgerRuns(ledger).withdraw(runs[2].id, "excluded", "ada@lab", "the fan was off")
+    drained(path, sink_of(influx_place.config()), points)
+    assert seqs_in(influx_place) == expected
+    assert len(list(influx_place.query("SELECT * FROM latency_histogram"))) == 35
+    with SqliteLedger(path) as ledger:
+        LedgerRuns(ledger).include(runs[2].id, "ada@lab", "")
+    drained(path, sink_of(influx_place.config()), points)
+    assert seqs_in(influx_place) == sorted([*expected, 3])
 
 
 def lose(influx_place):
@@ -162,87 +272,44 @@ def lose(influx_place):
     urllib.request.urlopen(request, timeout=60).close()  # noqa: S310 - loopback
 
 
-def seqs(influx_place):
-    """Return what the influx_place has."""
-    return sorted(run.seq for run in InfluxStore(influx_place.config()).contents().runs)
-
-
-def make(influx_place):
-    """Make the bucket or database."""
-    if influx_place.version == 1:
-        influx_place.query(f'CREATE DATABASE "{influx_place.name}"')
-        return
-    (org,) = influx_place.server.ask("/api/v2/orgs")["orgs"]
-    influx_place.server.ask("/api/v2/buckets", {"name": influx_place.name, "orgID": org["id"], "retentionRules": []})
-
-
-def test_a_bucket_that_was_lost_is_filled_from_the_beginning(influx_place, sink_of, path):
-    """It is made again by the next write, and everything in the ledger follows."""
-    make(influx_place)
-    fill(path, [make_record(session=5, seq=seq) for seq in range(1, 9)])
-    drained(path, sink_of(influx_place.config()))
+def test_a_real_bucket_lost_under_a_drain_is_filled_again(influx_place, sink_of, path):
+    """It learns of it by the next write, makes the place anew and begins at the beginning."""
+    put(path, *range(1, 9))
+    drain = Drain(path, sink_of(influx_place.config()))
+    polled(path, drain)
     lose(influx_place)
-    fill(path, [make_record(session=5, seq=9)])
-    drained(path, sink_of(influx_place.config()))
-    assert seqs(influx_place) == list(range(1, 10))
+    put(path, 9)
+    polled(path, drain)
+    polled(path, drain)
+    assert drain.trouble is None
+    assert seqs_in(influx_place) == list(range(1, 10))
 
 
 def test_what_is_drained_again_changes_no_point(influx_place, sink_of, path):
-    """The same measurement, tags and time: as many points and values of each field as before, of all runs or of the later ones."""
-    also = Points(also=frozenset({"latency_histogram"}))
-    fill(path, [make_record(session=5, seq=seq, suite=f"nightly-{seq % 3}") for seq in range(1, 31)])
+    """The same measurement, tags and time, of the raw samples too: as many points and values of each field as before."""
+    readings = (("power.a", "W", [1.0, 2.5]), ("power_at.a", "ns", [1000, 9000]), ("latency", "ns", [5, 6, 7]))
+    with_samples = {
+        "samples": tuple(samples.pack(name, unit, np.array(values)) for name, unit, values in readings),
+        "power_traces": (PowerTrace(name="a", kind="power"),),
+    }
+    also = Points(also=frozenset({"latency_histogram", "power_trace"}))
+    fill(path, [make_record(session=5, seq=seq, suite=f"nightly-{seq % 3}", **with_samples) for seq in range(1, 31)])
     drained(path, sink_of(influx_place.config()), also)
-    queries = ("SELECT count(*) FROM run", "SELECT count(*) FROM latency_histogram", "SELECT * FROM run")
+    queries = (
+        "SELECT count(*) FROM run",
+        "SELECT * FROM run",
+        "SELECT to_1000_ns FROM latency_histogram",
+        "SELECT power_w FROM power_trace",
+    )
     before = [influx_place.query(query) for query in queries]
     assert before[0][0]["count_seq"] == 30
-    for since in ([], ["--since", "1970-01-01"]):
-        result = CliRunner().invoke(collector, ["drain", "--again", "--ledger", str(path), *since], catch_exceptions=False)
-        assert "30 records to write" in result.stdout
-        drained(path, sink_of(influx_place.config()), also)
-        assert [influx_place.query(query) for query in queries] == before
-
-
-def test_a_bucket_lost_under_a_running_drain_is_filled_again(influx_place, sink_of, path):
-    """It learns of it by the next write, makes the influx_place anew and begins at the beginning."""
-    fill(path, [make_record(session=5, seq=seq) for seq in range(1, 9)])
-    with draining(Drain(path, sink_of(influx_place.config()))) as drain:
-        assert wait_until(lambda: drain.has_reached(8))
-        lose(influx_place)
-        fill(path, [make_record(session=5, seq=9)])
-        drain.wake()
-        assert wait_until(lambda: drain.has_reached(9), 40, patience=1.0)
-    assert seqs(influx_place) == list(range(1, 10))
-
-
-def test_a_bucket_that_was_emptied_is_filled_by_drain_again(influx_place, sink_of, path):
-    """Restored from an old backup, or emptied: the bucket is the same one, so somebody has to say so; a running drain begins at once."""
-    fill(path, [make_record(session=5, seq=seq) for seq in range(1, 9)])
-    with draining(Drain(path, sink_of(influx_place.config()))) as drain:
-        assert wait_until(lambda: drain.has_reached(8))
-        if influx_place.version == 1:
-            influx_place.query('DROP MEASUREMENT "run"')
-        else:
-            period = {"start": "1970-01-01T00:00:00Z", "stop": "2100-01-01T00:00:00Z"}
-            influx_place.server.ask(f"/api/v2/delete?org={influx_place.server.org}&bucket={influx_place.name}", period)
-        assert seqs(influx_place) == []
-        url = influx_place.server.url
-        result = CliRunner().invoke(collector, ["drain", "--ledger", str(path), "--json"], catch_exceptions=False)
-        assert [sink["records_to_write"] for sink in json.loads(result.stdout)["sinks"]] == [0]
-        arguments = ["drain", "--again", "--ledger", str(path), "--influx", url, "--since", "1970-01-01"]
-        result = CliRunner().invoke(collector, arguments, catch_exceptions=False)
-        assert "8 records to write" in result.stdout
-        drain.wake()
-        assert wait_until(lambda: is_filled(influx_place))
-    other = CliRunner().invoke(collector, ["drain", "--again", "--ledger", str(path), "--influx", "http://other:1"])
-    assert "was not drained to http://other:1" in str(other.exception)
-
-
-def is_filled(influx):
-    """Return whether all eight runs can be read; in InfluxDB 1 a point is seen before all of its fields are."""
-    try:
-        return seqs(influx) == list(range(1, 9))
-    except ConfigError:
-        return False
+    assert {row["to_1000_ns"] for row in before[2]} == {3}
+    assert {row["power_w"] for row in before[3]} == {1.0, 2.5}
+    with SqliteLedger(path) as ledger:
+        (name,) = ledger.positions()
+        assert ledger.set_back(name, None) == 30
+    drained(path, sink_of(influx_place.config()), also)
+    assert [influx_place.query(query) for query in queries] == before
 
 
 @pytest.mark.parametrize(
@@ -251,6 +318,7 @@ def is_filled(influx):
 def test_an_influxdb_that_comes_back_gets_everything(request, version, path, tmp_path, monkeypatch, caplog):
     """Killed before and between batches, and frozen, so that nothing answers and no connection ends: nothing is lost or there twice."""
     monkeypatch.setattr(client, "INFLUX_TIMEOUT_S", 3.0)
+    monkeypatch.setattr(bucket_client, "TIMEOUT_MS", 3000)
     monkeypatch.setattr(influx_drain, "BATCH_POINTS", 5)
     monkeypatch.setattr(influx_drain, "FIRST_PAUSE_S", 0.1)
     program = request.getfixturevalue("influxd" if version == 2 else "influxd1")
@@ -260,67 +328,25 @@ def test_an_influxdb_that_comes_back_gets_everything(request, version, path, tmp
         pass
     database = {"org": server.org, "bucket": server.bucket} if version == 2 else {"database": "d"}
     config = InfluxConfig(server.url, server.token if version == 2 else "", **database)
-    fill(path, [make_record(session=5, seq=seq) for seq in range(1, 13)])
-    drain = Drain(path, open_sink(config))
-    drain.start()
-    try:
-        assert wait_until(lambda: "no InfluxDB responds" in (drain.trouble or ""))
-        assert caplog.text.count("not drained") == 1
-        server.start()
-        assert wait_until(lambda: drain.has_reached(12), 30)
-        server.kill()
-        fill(path, [make_record(session=5, seq=seq) for seq in range(13, 21)])
-        drain.wake()
-        assert wait_until(lambda: drain.trouble)
-        server.start()
-        assert wait_until(lambda: drain.has_reached(20), 30)
-        assert wait_until(lambda: drain.trouble is None)
-        server.process.send_signal(signal.SIGSTOP)
-        fill(path, [make_record(session=5, seq=seq) for seq in range(21, 27)])
-        drain.wake()
-        assert wait_until(lambda: drain.trouble, 30)
-        server.process.send_signal(signal.SIGCONT)
-        assert wait_until(lambda: drain.has_reached(26), 30)
-        assert sorted(run.seq for run in InfluxStore(config).contents().runs) == list(range(1, 27))
-    finally:
-        drain.stop()
-        server.kill()
-
-
-def test_a_server_that_is_busy_is_asked_again_later_and_gets_the_same_lines(scripted, sink_of, path, monkeypatch):
-    """429 and 5xx: retry with growing pauses, the same points each time."""
-    monkeypatch.setattr(influx_drain, "FIRST_PAUSE_S", 0.1)
-    scripted.handler.script += [(status, "") for status in (429, 503, 500, 502)]
-    fill(path, [make_record(session=5, seq=seq) for seq in (1, 2)])
-    started = time.monotonic()
-    drained(path, sink_of(scripted.config))
-    assert time.monotonic() - started > 0.75 * (0.1 + 0.2 + 0.4 + 0.8)
-    assert len(scripted.handler.bodies) == 5
-    assert len(set(scripted.handler.bodies)) == 1
-
-
-def test_a_server_too_slow_for_a_whole_batch_gets_smaller_ones(scripted, sink_of, path, monkeypatch):
-    """One that times out on every large write would otherwise stand still for ever; the order stays."""
-    monkeypatch.setattr(influx_drain, "FIRST_PAUSE_S", 0.01)
-    monkeypatch.setattr(influx_drain, "BATCH_POINTS", 64)
-    scripted.handler.most_lines = 10
-    fill(path, [make_record(session=5, seq=seq) for seq in range(1, 101)])
-    drained(path, sink_of(scripted.config))
-    stored = b"\n".join(body for body in scripted.handler.bodies if body.count(b"\n") < 10).split(b"\n")
-    numbers = [int(line.partition(b",seq=")[2].partition(b"i")[0]) for line in stored]
-    assert list(dict.fromkeys(numbers)) == list(range(1, 101))
-
-
-def test_a_wrong_configuration_is_reported_once_as_an_error_and_nothing_is_skipped(scripted, sink_of, path, caplog):
-    """401 in the middle of the work: an error in the log, the position stays."""
-    scripted.handler.script += [(401, "")]
-    fill(path, [make_record(session=5, seq=1)])
-    sink = sink_of(scripted.config)
-    drain = Drain(path, sink)
-    drain.start()
-    assert wait_until(lambda: drain.trouble)
-    drain.stop()
-    assert [record.levelname for record in caplog.records if "not drained" in record.message] == ["ERROR"]
-    assert "does not accept the token" in drain.trouble
-    with SqliteLedger(path, "read") as ledger:
-        assert ledger.position(sink.name) == 0
+    put(path, *range(1, 13))
+    with draining(Drain(path, open_sink(config))) as drain:
+        try:
+            assert wait_until(lambda: "no InfluxDB responds" in (drain.trouble or ""))
+            assert caplog.text.count("not drained") == 1
+            server.start()
+            assert wait_until(lambda: drain.has_reached(12))
+            server.kill()
+            put(path, *range(13, 21))
+            drain.wake()
+            assert wait_until(lambda: drain.trouble)
+            server.start()
+            assert wait_until(lambda: drain.has_reached(20) and drain.trouble is None)
+            server.process.send_signal(signal.SIGSTOP)
+            put(path, *range(21, 27))
+            drain.wake()
+            assert wait_until(lambda: drain.trouble)
+            server.process.send_signal(signal.SIGCONT)
+            assert wait_until(lambda: drain.has_reached(26))
+            assert sorted(run.seq for run in InfluxStore(config).contents().runs) == list(range(1, 27))
+        finally:
+            server.kill()

@@ -29,28 +29,20 @@ def test_the_token_comes_from_a_file_or_the_environment_and_is_never_shown(tmp_p
     assert "other" not in f"{config} {config!r}"
 
 
-def test_what_is_no_url_is_refused_with_the_form():
-    """One line that says what to write."""
-    for url in ("h:8086", "ftp://h", "http://", "http://h:99999", "http://[::1", "", "http://h#x"):
-        with table_row(url), pytest.raises(ConfigError, match=r"is not an InfluxDB URL.*write http://HOST:8086"):
-            parse_influx(url, environ=TOKEN)
-
-
-def test_credentials_in_the_url_and_unknown_settings_are_refused():
-    """A URL ends in logs; a typo in a setting would be silent."""
-    with pytest.raises(ConfigError, match="EDGEMETER_INFLUX_TOKEN") as raised:
-        parse_influx("http://user:hunter2@h", environ=TOKEN)
-    assert "hunter2" not in str(raised.value)
-    with pytest.raises(ConfigError, match="'buckets' is unknown"):
-        parse_influx("http://h?buckets=b", environ=TOKEN)
-
-
-def test_no_token_or_an_unreadable_file_is_reported(tmp_path):
-    """The error names the variable to set or the file that cannot be read."""
-    with pytest.raises(ConfigError, match="no InfluxDB token: set EDGEMETER_INFLUX_TOKEN"):
-        parse_influx("http://h", environ={})
-    with pytest.raises(ConfigError, match=r"cannot read the InfluxDB token from '.*absent'"):
-        parse_influx("http://h", token_file=tmp_path / "absent", environ=TOKEN)
+def test_what_is_no_url_of_one_version_is_refused():
+    """A credential in the URL would end in logs, and is not repeated; a typo in a setting would be silent."""
+    for url, words in (
+        *((url, "is not an InfluxDB URL") for url in ("h:8086", "ftp://h", "http://", "http://h:99999", "http://[::1", "", "http://h#x")),
+        ("http://user:hunter2@h", "EDGEMETER_INFLUX_TOKEN"),
+        ("http://h?buckets=b", "'buckets' is unknown"),
+        ("http://h?db=d&bucket=b", "neither organisation nor bucket"),
+        ("http://h?db=d&org=o", "neither organisation nor bucket"),
+        ("http://h?rp=r", "needs db"),
+    ):
+        with table_row(url):
+            with pytest.raises(ConfigError, match=words) as raised:
+                parse_influx(url, environ=TOKEN)
+            assert "hunter2" not in str(raised.value)
 
 
 def test_a_database_in_the_url_is_of_influxdb_1_which_may_need_no_token():
@@ -62,26 +54,16 @@ def test_a_database_in_the_url_is_of_influxdb_1_which_may_need_no_token():
     assert parse_influx("http://h", environ=TOKEN).database is None
 
 
-def test_what_is_of_both_versions_is_refused():
-    """Which one was meant nobody can know."""
-    for url, words in (
-        ("http://h?db=d&bucket=b", "has neither organisation nor bucket"),
-        ("http://h?db=d&org=o", "has neither organisation nor bucket"),
-        ("http://h?rp=r", "needs db"),
-    ):
-        with table_row(url), pytest.raises(ConfigError, match=words):
-            parse_influx(url, environ=TOKEN)
-
-
-def test_a_token_that_no_header_can_hold_is_refused(tmp_path):
-    """A traceback of the client otherwise; the token itself is not shown."""
-    for text in ("two\nlines", "gr\u00fcn", "\x00", "tab\there"):
+def test_a_token_that_is_absent_or_that_no_header_can_hold_is_refused(tmp_path):
+    """By the variable or the file; the token itself is not shown."""
+    with pytest.raises(ConfigError, match="EDGEMETER_INFLUX_TOKEN"):
+        parse_influx("http://h", environ={})
+    file = tmp_path / "token"
+    with pytest.raises(ConfigError, match=f"cannot read the InfluxDB token from '{file}'"):
+        parse_influx("http://h", token_file=file, environ=TOKEN)
+    for text in ("\n", "two\nlines", "gr\u00fcn", "\x00", "tab\there"):
         with table_row(text):
-            file = tmp_path / "token"
             file.write_text(text, encoding="utf-8")
-            with pytest.raises(ConfigError, match="not one line of printable ASCII") as raised:
+            with pytest.raises(ConfigError, match=str(file)) as raised:
                 parse_influx("http://h", token_file=file, environ={})
             assert text not in str(raised.value)
-            file.write_text("\n")
-            with pytest.raises(ConfigError, match="contains no InfluxDB token"):
-                parse_influx("http://h", token_file=file, environ={})

@@ -128,23 +128,17 @@ def test_a_power_trace_is_a_point_a_reading_at_the_time_of_the_reading():
     assert second.split(" ")[-2:] == ['sensor="ina",run_id="r",power_w=2.5', str((start_us + 3000) * 1000)]
 
 
-def test_readings_of_two_sensors_at_one_time_are_two_points():
-    """One that counts energy says so by the field."""
+def test_readings_of_two_sensors_at_one_time_are_two_points_of_two_series():
+    """One that counts energy says so by the field; scope and sensor are those of the sensor that read, not of the run's energy."""
+    traces = (
+        record_figures.PowerTrace(name="a", kind="power", sensor="ina219", scope="board-input"),
+        record_figures.PowerTrace(name="b", kind="energy", sensor="replay:demo", scope="wall-ac"),
+    )
     record = with_power(("a", "power", [1.0], [500]), ("b", "energy", [7.5], [500]))
-    _, first, second = POWER.lines(contract_record.encode(record))
+    _, first, second = POWER.lines(contract_record.encode(msgspec.structs.replace(record, power_traces=traces)))
     assert "power_w=1.0" in first
     assert "energy_mj=7.5" in second
     assert first.split(" ")[-1] != second.split(" ")[-1]
-
-
-def test_readings_of_two_sensors_are_two_series_by_their_source():
-    """Scope, sensor and provenance of the sensor that read, not of the run's energy."""
-    traces = (
-        record_figures.PowerTrace(name="a", kind="power", sensor="ina219", scope="board-input"),
-        record_figures.PowerTrace(name="b", kind="power", sensor="replay:demo", scope="wall-ac"),
-    )
-    record = with_power(("a", "power", [1.0], [500]), ("b", "power", [7.5], [500]))
-    _, first, second = POWER.lines(contract_record.encode(msgspec.structs.replace(record, power_traces=traces)))
     assert r",energy_source=board-input\,\ ina219\,\ measured," in first
     assert r",energy_source=wall-ac\,\ replay:demo\,\ replayed," in second
 
@@ -158,18 +152,3 @@ def test_what_is_not_a_number_or_damaged_comes_to_no_point():
     uneven = with_power(("a", "power", [1.0, 2.0], [1000]))
     assert len(POWER.lines(contract_record.encode(uneven))) == 1
     assert len(HISTOGRAM.lines(contract_record.encode(make_record(session=5, seq=1, samples=())))) == 1
-
-
-@pytest.mark.parametrize("extra", ["latency_histogram", "power_trace"])
-def test_the_samples_are_stored_and_again_the_same_points(influx_place, sink_of, extra):
-    """By both versions; a retry adds nothing."""
-    record = with_power(("a", "power", [1.0, 2.5], [1000, 9000]))
-    record = msgspec.structs.replace(record, samples=(*record.samples, series("latency", "ns", [5, 6, 7])))
-    lines = Points(also=frozenset({extra})).lines(contract_record.encode(record))
-    for _ in range(2):
-        assert sink_of(influx_place.config()).write(lines) == []
-    rows = influx_place.query(f"SELECT * FROM {extra}")  # noqa: S608 - a name of ours
-    if extra == "power_trace":
-        assert [(row["power_w"], row["sensor"], row["device"]) for row in rows] == [(1.0, "a", "pi-1"), (2.5, "a", "pi-1")]
-    else:
-        assert [(row["to_1000_ns"], row["run_id"]) for row in rows] == [(3, "r")]

@@ -1,19 +1,91 @@
+import http.server
 import itertools
+import threading
 import time
 
 import pytest
 
 from edgemeter.agent.base.errors import ConfigError, TransientError
 from edgemeter.collector.influx import points
+from edgemeter.collector.influx.client import PointsRejectedError, influx_error
 from edgemeter.collector.influx.influx_config import InfluxConfig
 from edgemeter.collector.influx.set_up import set_up_influx
+from edgemeter.collector.influx.sink import LARGEST_WRITE, write_all_but_rejected
 from edgemeter.collector.runs.store import InfluxStore, oldest_first
 from tests.fixtures.influx1 import Influx1
 from tests.fixtures.point_lines import point_line
 from tests.fixtures.random_records import random_record
 from tests.fixtures.record_factory import make_record
 from tests.fixtures.rows import table_row
-from tests.fixtures.servers import Influx, free_port, running
+from tests.fixtures.servers import LOOPBACK, Influx, running
+
+CONFIGS = (
+    InfluxConfig("http://influx.example", "t", "org", "b"),
+    InfluxConfig("http://influx.example", "user:password", database="d", policy="p"),
+)
+
+
+def test_a_reply_is_sorted_by_what_somebody_has_to_do():
+    """Configuration aloud, points that are refused by themselves, the rest later; one line each."""
+    for config, (status, body, error, words) in itertools.product(
+        CONFIGS,
+        (
+            (400, '{"error":"unable to parse"}', PointsRejectedError, "unable to parse"),
+            (401, '{"code":"unauthorized","message":"nope"}', ConfigError, "EDGEMETER_INFLUX_TOKEN"),
+            (403, '{"error":"not authorized"}', ConfigError, "EDGEMETER_INFLUX_TOKEN"),
+            (404, '{"error":"database not found: \\"d\\""}', ConfigError, "database not found"),
+            (413, "too large", PointsRejectedError, "too large"),
+            (429, "", TransientError, "429"),
+            (500, '{"error":"timeout"}', TransientError, "timeout"),
+            (500, '{"error":"retention policy not found: p"}', ConfigError, "retention policy not found: p"),
+            (503, "<html>\n<b>busy</b></html>", TransientError, "503"),
+        ),
+    ):
+        with table_row(config, status, body):
+            sorted_error = influx_error(config, status, body.encode())
+            assert isinstance(sorted_error, error)
+            assert words in str(sorted_error)
+            assert "\n" not in str(sorted_error)
+
+
+def posting(*answers):
+    """Return what posts lines, each time with the next answer, and how many lines each post had."""
+    script, sizes = list(answers), []
+
+    def post(lines):
+        sizes.append(len(lines))
+        if script and (answer := script.pop(0)) is not None:
+            raise PointsRejectedError(answer)
+
+    return post, sizes
+
+
+def test_what_is_too_large_for_one_write_is_divided():
+    """More lines than one write takes; a batch that the server calls too large (413), whatever its limit is; the order stays."""
+    post, sizes = posting()
+    assert write_all_but_rejected(["run a=1"] * (2 * LARGEST_WRITE + 1), post) == []
+    assert sizes == [LARGEST_WRITE, LARGEST_WRITE, 1]
+    post, sizes = posting("too large", "too large")
+    assert write_all_but_rejected([f"run a=1 {number}" for number in range(8)], post) == []
+    assert sizes == [8, 4, 2, 2, 4]
+
+
+def test_a_malformed_point_among_many_takes_three_writes_not_twenty():
+    """The server quotes the line; its word is not taken for it, the line is asked about alone."""
+    lines = [f"run a={number} {number}" for number in range(5000)]
+    answer = "unable to parse 'run a=4321 4321': somehow"
+    post, sizes = posting(answer, answer)
+    (rejected,) = write_all_but_rejected(lines, post)
+    assert (rejected.index, rejected.is_expired) == (4321, False)
+    assert sizes == [5000, 1, 4999]
+
+
+def test_points_that_are_refused_for_one_cause_are_refused_together():
+    """As many as the server says it dropped; where these are fewer, each half is asked about again."""
+    post, sizes = posting("points beyond retention policy dropped=3", "points beyond retention policy dropped=2", None)
+    rejected = write_all_but_rejected(["a 1", "a 2", "a 3", "a 4"], post)
+    assert [(point.index, point.is_expired) for point in rejected] == [(0, True), (1, True)]
+    assert sizes == [4, 2, 2]
 
 
 def written(sink, lines):
@@ -42,28 +114,23 @@ def test_whatever_a_record_holds_comes_back_exactly(influx_place, sink_of):
     assert list(contents.runs) == oldest_first(records)
 
 
-def test_a_query_finds_the_figures_by_the_tags(influx_place, sink_of):
-    """What a dashboard asks, with the names of the record."""
-    record = make_record(session=5, seq=1)
-    assert sink_of(influx_place.config()).write([point_line(record)]) == []
-    (row,) = influx_place.query(
-        "SELECT latency_p50_ms, accuracy_ap50, latency_refused_p95, id FROM run WHERE model = 'tiny-detector' GROUP BY *"
-    )
-    assert (row["time"], row["id"]) == (points.point_ns(record), record.id)
-    assert (row["latency_p50_ms"], row["accuracy_ap50"], row["latency_refused_p95"]) == (12.25, 0.875, 110)
-    assert (row["device"], row["fleet"], row["board"], row["suite"]) == ("pi-1", "lab", record.environment.board, "shipped")
-
-
-@pytest.mark.parametrize("bad", [(0, 1, 19), tuple(range(20))])
-def test_exactly_the_malformed_points_are_returned_and_all_others_are_stored(influx_place, sink_of, bad):
-    """Version 2 stores nothing of such a batch, version 1 the rest: both end the same."""
-    lines = [point_line(make_record(session=5, seq=position + 1, seed=1)) for position in range(20)]
+def test_exactly_the_malformed_points_are_returned_and_all_others_are_found_by_their_tags(influx_place, sink_of):
+    """Version 2 stores nothing of such a batch, version 1 the rest: both end the same; the reason is reported however long the point."""
+    records = [make_record(session=5, seq=position + 1, seed=1) for position in range(20)]
+    bad = (0, 1, 19)
+    lines = [point_line(record) for record in records]
     lines = [line.replace("seed=1i", f"seed={2**63}i") if position in bad else line for position, line in enumerate(lines)]
+    lines[19] = lines[19].replace('file="', f'file="{"x" * 5000}')
     refused = sink_of(influx_place.config()).write(lines)
     assert tuple(point.index for point in refused) == bad
-    assert all("unable to parse" in point.reason and "\n" not in point.reason for point in refused)
-    stored = [row["seq"] for row in influx_place.query("SELECT seq FROM run")]
-    assert sorted(stored) == [position + 1 for position in range(20) if position not in bad]
+    assert all("out of range" in point.reason and len(point.reason) < 400 and "\n" not in point.reason for point in refused)
+    query = "SELECT latency_p50_ms, accuracy_ap50, latency_refused_p95, id FROM run WHERE model = 'tiny-detector' GROUP BY *"
+    rows = influx_place.query(query)
+    assert sorted(row["id"] for row in rows) == sorted(record.id for position, record in enumerate(records) if position not in bad)
+    (row,) = [row for row in rows if row["id"] == records[2].id]
+    assert row["time"] == points.point_ns(records[2])
+    assert (row["latency_p50_ms"], row["accuracy_ap50"], row["latency_refused_p95"]) == (12.25, 0.875, 110)
+    assert (row["device"], row["fleet"], row["board"], row["suite"]) == ("pi-1", "lab", records[2].environment.board, "shipped")
 
 
 def test_a_type_conflict_takes_only_its_own_points_out(influx_place, sink_of):
@@ -74,7 +141,6 @@ def test_a_type_conflict_takes_only_its_own_points_out(influx_place, sink_of):
     other_points = [f"run,device=y other={number}i 176000000000000000{number}" for number in range(2, 9)]
     refused = sink.write([other_points[0], own_points[0], *other_points[1:4], *own_points[1:], *other_points[4:], "run,device=z a= 5"])
     assert [point.index for point in refused] == [1, 5, 6, 10]
-    assert all("field type conflict" in point.reason for point in refused[:3])
     assert [row["other"] for row in influx_place.query("SELECT other FROM run")] == [2, 3, 4, 5, 6, 7, 8]
 
 
@@ -93,83 +159,36 @@ def test_points_older_than_what_is_kept_are_refused_together(influx_place, sink_
     assert len(posts) < 30
 
 
-def test_the_reason_is_reported_however_long_the_point(influx_place, sink_of):
-    """The server quotes the whole line before the reason."""
-    line = f'run,device=d text="{"x" * 5000}",seq=99999999999999999999i 1760000000000000001'
-    (refused,) = sink_of(influx_place.config()).write([line])
-    assert "out of range" in refused.reason
-    assert len(refused.reason) < 400
+class WithoutOrganisations(http.server.BaseHTTPRequestHandler):
+    """The API of version 2 as 1.8 and 3 have it; `writes` are path and body of each write."""
+
+    writes: list[tuple[str, bytes]]
+
+    def do_POST(self):
+        """Take a write."""
+        self.writes.append((self.path, self.rfile.read(int(self.headers["Content-Length"] or 0))))
+        self.send_response(204)
+        self.end_headers()
+
+    def do_GET(self):
+        """Have nothing else."""
+        self.send_error(404)
+
+    def log_message(self, *_arguments):
+        """Keep quiet."""
 
 
-def test_more_points_than_one_write_takes_are_written_in_several(influx_place, sink_of):
-    """A long power trace is one record's."""
-    lines = [f"power_trace,device=d power_w={number}.5 {number}" for number in range(1, 12_002)]
-    assert sink_of(influx_place.config()).write(lines) == []
-    assert influx_place.query("SELECT count(power_w) FROM power_trace")[0]["count"] == 12_001
-
-
-def configs(url):
-    """Return a configuration of each version at `url`."""
-    return InfluxConfig(url, "t", "org", "b"), InfluxConfig(url, "user:password", database="d", policy="p")
-
-
-def test_a_reply_is_sorted_by_what_somebody_has_to_do(scripted, sink_of):
-    """Configuration aloud, the rest later; one line each."""
-    for version, (status, body, error, words) in itertools.product(
-        (0, 1),
-        (
-            (401, '{"code":"unauthorized","message":"nope"}', ConfigError, r"does not accept the token \(nope\): give one"),
-            (403, '{"error":"not authorized"}', ConfigError, "does not accept the token"),
-            (404, '{"error":"database not found: \\"d\\""}', ConfigError, "database not found"),
-            (429, "", TransientError, "responds 429"),
-            (500, '{"error":"timeout"}', TransientError, r"responds 500 \(timeout\)"),
-            (500, '{"error":"retention policy not found: p"}', ConfigError, "retention policy not found: p: name an existing one"),
-            (503, "<html>\n<b>busy</b></html>", TransientError, "responds 503"),
-        ),
-    ):
-        with table_row(version, status, body):
-            scripted.handler.script.append((status, body))
-            with pytest.raises(error, match=words) as raised:
-                sink_of(configs(scripted.config.url)[version]).write(["run a=1 1"])
-            assert "\n" not in str(raised.value)
-
-
-def test_what_has_no_organisations_gets_the_writes_of_version_2(scripted, sink_of):
-    """1.8 and 3: the path is the same, the organisation is ignored."""
-    config = InfluxConfig(scripted.config.url + "/below", "user:password", bucket="database/policy")
-    assert sink_of(config).write(["run a=1 1"]) == []
-    assert scripted.handler.bodies == [b"run a=1 1"]
-    assert scripted.handler.paths[-1] == "/below/api/v2/write?org=-&bucket=database%2Fpolicy&precision=ns"
-
-
-def test_a_batch_that_is_too_large_for_the_server_is_halved(scripted, sink_of):
-    """413, whatever its limit is."""
-    for config in configs(scripted.config.url):
-        scripted.handler.script += [(413, "too large"), (413, "too large")]
-        scripted.handler.bodies.clear()
-        assert sink_of(config).write([f"run a=1 {number}" for number in range(8)]) == []
-        assert [body.count(b"\n") + 1 for body in scripted.handler.bodies] == [8, 4, 2, 2, 4]
-
-
-def test_a_malformed_point_among_many_takes_three_writes_not_twenty(scripted, sink_of):
-    """The server quotes the line; its word is not taken for it, the line is asked about alone."""
-    lines = [f"run a={number} {number}" for number in range(5000)]
-    body = '{"code":"invalid","message":"unable to parse \'run a=4321 4321\': somehow"}'
-    scripted.handler.script += [(400, body), (400, body)]
-    (refused,) = sink_of(scripted.config).write(lines)
-    assert refused.index == 4321
-    assert [body.count(b"\n") + 1 for body in scripted.handler.bodies] == [5000, 1, 4999]
-
-
-def test_no_influxdb_is_a_transient_error_of_one_line(sink_of):
-    """It may come later; the ledger keeps everything until then."""
-    for version in (0, 1):
-        with table_row(version):
-            with pytest.raises(
-                TransientError, match=r"no InfluxDB responds at http://127\.0\.0\.1:\d+ .*the ledger keeps everything"
-            ) as raised:
-                sink_of(configs(f"http://127.0.0.1:{free_port()}")[version]).write(["run a=1 1"])
-            assert "\n" not in str(raised.value)
+@pytest.mark.services
+def test_what_has_no_organisations_gets_the_writes_of_version_2(sink_of):
+    """The path is the same, the organisation is ignored."""
+    WithoutOrganisations.writes = []
+    with http.server.ThreadingHTTPServer((LOOPBACK, 0), WithoutOrganisations) as server:
+        threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
+        config = InfluxConfig(f"http://{LOOPBACK}:{server.server_port}/below", "user:password", bucket="database/policy")
+        assert sink_of(config).write(["run a=1 1"]) == []
+        server.shutdown()
+    path = "/below/api/v2/write?org=-&bucket=database%2Fpolicy&precision=ns"
+    assert WithoutOrganisations.writes == [(path, b""), (path, b"run a=1 1")]
 
 
 @pytest.mark.influx1
@@ -182,12 +201,8 @@ def test_a_user_of_influxdb_1_who_may_only_write_is_enough(influxd1, tmp_path, s
         sink = sink_of(InfluxConfig(server.url, "writer:w", database="kept"))
         assert sink.write(["run a=1 1"]) == []
         assert [row["a"] for row in server.query("SELECT a FROM run", "kept")] == [1]
-        for token, database, words in (
-            ("writer:wrong", "kept", "does not accept the token"),
-            ("", "kept", "does not accept the token"),
-            ("writer:w", "other", "does not accept the token|not found|not authorized"),
-        ):
-            with pytest.raises(ConfigError, match=words):
+        for token, database in (("writer:wrong", "kept"), ("", "kept"), ("writer:w", "other")):
+            with pytest.raises(ConfigError):
                 sink_of(InfluxConfig(server.url, token, database=database)).prepare()
         with pytest.raises(ConfigError, match="retention policy not found"):
             sink_of(InfluxConfig(server.url, "writer:w", database="kept", policy="absent")).write(["run a=1 1"])
