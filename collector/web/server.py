@@ -177,6 +177,7 @@ class PageHandler(HttpHandler):
 
     @property
     def page(self) -> PageServer:
+        """The page that answers."""
         return self.server.page
 
     def answer(self) -> None:
