@@ -172,12 +172,12 @@ def test_an_address_of_too_many_fields_has_a_reply_of_one_line(two_runs):
 
 def test_a_third_page_waits_for_one_of_two_that_are_being_made(two_runs, monkeypatch):
     """Each takes memory while it is made, which the process keeps; all come in the end."""
-    met, lock, making, most = threading.Barrier(MADE_AT_ONCE, timeout=60), threading.Lock(), [], []
+    met, lock, making, at_once = threading.Barrier(MADE_AT_ONCE, timeout=60), threading.Lock(), [], []
 
     def counted(*arguments):
         with lock:
             making.append(arguments)
-            most.append(len(making))
+            at_once.append(len(making))
         met.wait()
         view = show(*arguments)
         with lock:
@@ -187,7 +187,7 @@ def test_a_third_page_waits_for_one_of_two_that_are_being_made(two_runs, monkeyp
     monkeypatch.setattr("edgemeter.collector.web.server.show", counted)
     with ThreadPoolExecutor(6) as clients:
         statuses = list(clients.map(lambda _: ask(two_runs, "/compare")[0], range(6)))
-    assert (statuses, max(most)) == ([200] * 6, MADE_AT_ONCE)
+    assert (statuses, max(at_once)) == ([200] * 6, MADE_AT_ONCE)
 
 
 def test_an_index_that_cannot_be_opened_is_tried_again(two_runs, caplog):
