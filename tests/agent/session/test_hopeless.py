@@ -75,7 +75,6 @@ def test_a_run_that_fails_is_not_repeated_to_the_end(tmp_path, monkeypatch, kind
 def wrong_files(tmp_path):
     """Return a folder with files that nobody can measure, each in another way."""
     (tmp_path / "cut.tflite").write_bytes((MODELS / "litert.tflite").read_bytes()[:200])
-    (tmp_path / "empty").mkdir()
     (tmp_path / "photographs").mkdir()
     (tmp_path / "photographs/a.jpg").write_bytes(b"\xff\xd8")
     image = {"id": 1, "file_name": "b.jpg", "width": 8, "height": 8}
@@ -88,8 +87,6 @@ def wrong_files(tmp_path):
     ("words", "status", "says"),
     [
         ("run {onnx} --backend cuda", FAILED, "no provider CUDAExecutionProvider"),
-        ("run {litert} --backend cuda", USAGE, "no backend 'cuda'"),
-        ("run {litert} --data empty", USAGE, "no photographs"),
         ("run {litert} --data photographs --annotations others.json", USAGE, "first 'b.jpg'"),
         ("compare {litert} cut.tflite", USAGE, "truncated or garbled"),
     ],
