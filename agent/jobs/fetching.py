@@ -8,7 +8,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 from contextlib import suppress
 
 import msgspec
@@ -31,12 +31,34 @@ TRIES = 2
 ABSENT_TRIES = 3
 
 
+BeginFetch = Callable[[FetchTask], "subprocess.Popen[bytes]"]
+
+
+def begin_fetch(task: FetchTask) -> "subprocess.Popen[bytes]":
+    """Return the process that brings the content to its end; its status says what came of it."""
+    command = [sys.executable, "-m", "edgemeter.agent.jobs.fetch"]
+    child = subprocess.Popen(command, stdin=subprocess.PIPE, env={**os.environ, "PYTHONSAFEPATH": "1"})
+    if child.stdin is not None:
+        with suppress(BrokenPipeError):
+            child.stdin.write(msgspec.json.encode(task))
+            child.stdin.close()
+    return child
+
+
 class ContentFetcher:
     """Fetches one content at a time; called from one thread."""
 
-    def __init__(self, context: HandlerContext, store: DeviceContent) -> None:
+    def __init__(
+        self,
+        context: HandlerContext,
+        store: DeviceContent,
+        clock_s: Callable[[], float] = time.monotonic,
+        begin_fetch: BeginFetch = begin_fetch,
+    ) -> None:
         self._context = context
         self._kept = store
+        self._clock_s = clock_s
+        self._begin_fetch = begin_fetch
         self._wanted: Content | None = None
         self._child: subprocess.Popen[bytes] | None = None
         self._is_tried_by_http = False
@@ -82,7 +104,7 @@ class ContentFetcher:
         ):
             with self._kept.part(content).open("ab") as file:
                 file.write(data)
-            self._received_s = time.monotonic()
+            self._received_s = self._clock_s()
             self._timeout_s = TIMEOUT_S
 
     def progress(self) -> str | None:
@@ -132,7 +154,7 @@ class ContentFetcher:
         return self._request(content)
 
     def _request(self, content: Content) -> float:
-        size, now_s = self._size(content), time.monotonic()
+        size, now_s = self._size(content), self._clock_s()
         if self._requested_to == 0 or now_s - self._received_s > self._timeout_s:
             if self._requested_to:
                 self._timeout_s = min(LONGEST_TIMEOUT_S, 2 * self._timeout_s)
@@ -157,14 +179,7 @@ class ContentFetcher:
             url=settings.content_url,
             tls=(settings.broker_ca_file, settings.broker_certificate_file, settings.broker_key_file),
         )
-        command = [sys.executable, "-m", "edgemeter.agent.jobs.fetch"]
-        self._child = subprocess.Popen(command, stdin=subprocess.PIPE, env={**os.environ, "PYTHONSAFEPATH": "1"})
-        if self._child.stdin is not None:
-            try:
-                self._child.stdin.write(msgspec.json.encode(task))
-                self._child.stdin.close()
-            except BrokenPipeError:
-                return
+        self._child = self._begin_fetch(task)
 
     def _follow(self, child: subprocess.Popen[bytes], content: Content) -> float:
         status = child.poll()

@@ -14,10 +14,11 @@ from edgemeter.agent.base.mqtt_session import Message
 from edgemeter.agent.base.types import Count
 from edgemeter.agent.contract import messages, orders
 from edgemeter.agent.daemon.handler import IDLE_S, HandlerContext
+from edgemeter.agent.identity.service_signature import ServiceSignature
 from edgemeter.agent.jobs import journal
 from edgemeter.agent.jobs.content import DeviceContent
 from edgemeter.agent.jobs.execution import Doing, ExecutionProcess, ExecutionTask
-from edgemeter.agent.jobs.fetching import ContentFetcher
+from edgemeter.agent.jobs.fetching import BeginFetch, ContentFetcher, begin_fetch
 from edgemeter.agent.jobs.journal import Journal
 from edgemeter.agent.jobs.order_check import OrderCheck
 from edgemeter.agent.jobs.restart_update import check_restart, request_restart, restart_outcome, update_orders, withdraw_restart
@@ -31,9 +32,10 @@ LONGEST_REPORT_PAUSE_S = 600.0
 class ReportSender:
     """Sends the reports of `journal` until they are acknowledged: at once, then at growing intervals, and with every connection."""
 
-    def __init__(self, context: HandlerContext, journal: Journal) -> None:
+    def __init__(self, context: HandlerContext, journal: Journal, clock_s: Callable[[], float]) -> None:
         self._context = context
         self._journal = journal
+        self._clock_s = clock_s
         # By place and content of the report: when it is sent again, and the pause after that.
         self._repeats: dict[tuple[int, int], tuple[float, float]] = {}
 
@@ -45,7 +47,7 @@ class ReportSender:
         """Send what is due; return the seconds until something is due again."""
         if not self._context.is_connected() or not self._journal.has_due():
             return IDLE_S
-        now_s = time.monotonic()
+        now_s = self._clock_s()
         repeats: dict[tuple[int, int], tuple[float, float]] = {}
         for number, report in self._journal.due(self._context.session):
             key = (number, hash(report))
@@ -74,18 +76,29 @@ INTERRUPTED = "interrupted by a restart"
 
 
 class JobsHandler:
-    """Carries out the server's orders; see `Handler`."""
+    """Carries out the server's orders; see `Handler`. `execute` and `begin_fetch` start processes, `signature` verifies orders."""
 
-    def __init__(self, context: HandlerContext, boot_id: Callable[[], str | None] = clock.boot_id) -> None:
+    def __init__(
+        self,
+        context: HandlerContext,
+        boot_id: Callable[[], str | None] = clock.boot_id,
+        *,
+        clock_s: Callable[[], float] = time.monotonic,
+        execute: Callable[..., ExecutionProcess] = ExecutionProcess,
+        begin_fetch: BeginFetch = begin_fetch,
+        signature: ServiceSignature | None = None,
+    ) -> None:
         self.topics = (context.topic("command"), context.topic("content"))
         self._context = context
         self._boot_id = boot_id()
+        self._clock_s = clock_s
+        self._execute = execute
         self._journal = Journal(context.home / journal.JOURNAL_FILE)
-        self._check = OrderCheck(context)
+        self._check = OrderCheck(context, clock_s, signature)
         self._kept = DeviceContent(context.home, context.settings.content_limit_mb << 20)
-        self._fetching = ContentFetcher(context, self._kept)
+        self._fetching = ContentFetcher(context, self._kept, clock_s, begin_fetch)
         self._schedules = Schedules(self._journal)
-        self._reporting = ReportSender(context, self._journal)
+        self._reporting = ReportSender(context, self._journal, clock_s)
         self._lock = RunLock(context.home)
         self._running: ExecutionProcess | None = None
         self._reported: Doing | None = None
@@ -215,7 +228,7 @@ class JobsHandler:
 
     def _advance(self) -> float:
         opened = self._journal.open_ones()
-        now_s = time.monotonic()
+        now_s = self._clock_s()
         self._deadlines_s = {entry.place: self._deadlines_s.get(entry.place, now_s + entry.order.timeout_s) for entry in opened}
         for entry in opened:
             if now_s >= self._deadlines_s[entry.place]:
@@ -240,7 +253,7 @@ class JobsHandler:
         return 0.0
 
     def _next_deadline(self) -> float:
-        return max(0.0, min(self._deadlines_s.values(), default=float("inf")) - time.monotonic())
+        return max(0.0, min(self._deadlines_s.values(), default=float("inf")) - self._clock_s())
 
     def _has_ended(self, running: ExecutionProcess) -> bool:
         status = running.status()
@@ -255,7 +268,7 @@ class JobsHandler:
         return True
 
     def _follow(self, running: ExecutionProcess) -> None:
-        latest, now_s = running.latest, time.monotonic()
+        latest, now_s = running.latest, self._clock_s()
         if latest is None or latest == self._reported:
             return
         self._reported = latest
@@ -313,7 +326,7 @@ class JobsHandler:
         return pause_s
 
     def _report_fetching(self) -> None:
-        progress, last_s, now_s = self._fetching.progress(), self._fetching_reported_s, time.monotonic()
+        progress, last_s, now_s = self._fetching.progress(), self._fetching_reported_s, self._clock_s()
         if progress is None and last_s is not None:
             self._fetching_reported_s = None
             self._report(GATHERED)
@@ -354,8 +367,8 @@ class JobsHandler:
             log=tuple(self._context.log()) if isinstance(work, orders.Logs) else (),
         )
         lock = self._lock.descriptor() if _needs_quiet(entry) else None
-        self._running = ExecutionProcess(task, self._context.wake, self._report_activity, lock)
-        self._reported, self._proceeded_s, self._started_place = None, time.monotonic(), entry.place
+        self._running = self._execute(task, self._context.wake, self._report_activity, lock)
+        self._reported, self._proceeded_s, self._started_place = None, self._clock_s(), entry.place
         # From here on only the child holds it, until it ends.
         self._lock.release()
 

@@ -35,10 +35,12 @@ NOTE_S = 10.0
 class OrderCheck:
     """Verifies commands, and notes what was refused, for `edgemeter fleet list`."""
 
-    def __init__(self, context: HandlerContext, clock_s: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self, context: HandlerContext, clock_s: Callable[[], float] = time.monotonic, signature: ServiceSignature | None = None
+    ) -> None:
         self._context = context
         self._clock_s = clock_s
-        self._signature = ServiceSignature(IdentityFiles(context.home))
+        self._signature = signature or ServiceSignature(IdentityFiles(context.home))
         self._challenge = secrets.token_hex(16)
         self._previous: str | None = None
         self._made_s = clock_s()

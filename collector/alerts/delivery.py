@@ -59,7 +59,7 @@ class _Load:
 
 
 # A channel's answer to a message, or how it ended (None: well), and what it waits for before it goes on.
-_Event = tuple[_Load, MessageAnswer | Exception | None, threading.Event]
+_Event = tuple[_Load, MessageAnswer | BaseException | None, threading.Event]
 
 
 def deliver(file: WatchStore, rules: AlertRules, now_ns: int, *, is_retry: bool = False) -> list[Sent]:
@@ -95,13 +95,13 @@ def deliver(file: WatchStore, rules: AlertRules, now_ns: int, *, is_retry: bool 
 
 
 def _send(load: _Load, events: "queue.SimpleQueue[_Event]") -> None:
-    outcome: Exception | None = None
+    outcome: BaseException | None = None
     try:
         for answer in _answers(load):
             stored = threading.Event()
             events.put((load, answer, stored))
             stored.wait()
-    except Exception as error:  # noqa: BLE001 - a fault of ours in one channel, too, is that channel's alone, and is noted there
+    except BaseException as error:  # noqa: BLE001 - a fault of ours in one channel, too, is that channel's alone, and is noted there
         outcome = error
     events.put((load, outcome, threading.Event()))
 
@@ -149,7 +149,7 @@ def _note_answer(file: WatchStore, load: _Load, answer: MessageAnswer, now_ns: i
         _store(file, lambda statements: outbox.not_delivered(statements, answered, error, now_ns + REFUSED_PAUSE_NS, "refused"))
 
 
-def _note_failure(file: WatchStore, load: _Load, error: Exception, now_ns: int) -> None:
+def _note_failure(file: WatchStore, load: _Load, error: BaseException, now_ns: int) -> None:
     text = str(error) if isinstance(error, EdgemeterError) else f"channel {load.channel.name!r}: {type(error).__name__}: {one_line(error)}"
     unsent_notices = list(load.unsent.values())
     if isinstance(error, ConfigError):

@@ -8,6 +8,7 @@ import itertools
 import logging
 import time
 from collections import OrderedDict
+from collections.abc import Callable
 
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.base.log_limit import about
@@ -32,7 +33,14 @@ class FleetHealthHandler:
 
     topics = (EVERY_HEALTH, EVERY_STATE, EVERY_BIRTH, EVERY_ACTIVITY)
 
-    def __init__(self, folder: FleetFolder, registry: Registry, publish: FleetPublish) -> None:  # noqa: ARG002 - a handler's signature
+    def __init__(
+        self,
+        folder: FleetFolder,  # noqa: ARG002 - a handler's signature
+        registry: Registry,
+        publish: FleetPublish,  # noqa: ARG002 - a handler's signature
+        clock: Callable[[], int] = time.time_ns,
+    ) -> None:
+        self._clock = clock
         self._registry = registry
         # The last of each kind; a state is followed by that of another session. Late ones are bounded, also while nothing can be written.
         self._reports: OrderedDict[tuple[str, type, int | None], DeviceReport] = OrderedDict()
@@ -59,7 +67,7 @@ class FleetHealthHandler:
         if not (isinstance(report, messages.DeviceState) and report.state == "revoked"):
             session = report.session if isinstance(report, messages.DeviceState) else None
             key = (topic.device, type(report), session)
-            self._reports[key] = DeviceReport(topic.device, topic.fleet, report, time.time_ns())
+            self._reports[key] = DeviceReport(topic.device, topic.fleet, report, self._clock())
             self._reports.move_to_end(key)
 
     def _log_refused(self, device: str, health: Health) -> None:
@@ -78,7 +86,7 @@ class FleetHealthHandler:
     def close(self) -> None:
         """Write the last reports."""
         while self._reports:
-            self._keep(time.time_ns())
+            self._keep(self._clock())
 
     def _keep(self, now_ns: int) -> None:
         # This many take less than half a second; the rest waits for the next poll.

@@ -7,6 +7,7 @@ import logging
 import re
 import socket
 import time
+from collections.abc import Callable
 
 import msgspec
 
@@ -90,13 +91,22 @@ def read_status(folder: FleetFolder) -> ServerStatus | None:
     return durable_file.read_if_any(folder.status, ServerStatus)
 
 
-def server_issues(folder: FleetFolder, now_ns: int) -> list[str]:
+def _answers(folder: FleetFolder) -> bool:
+    try:
+        address = fleet_broker_address(folder)
+        socket.create_connection((address.host, address.port), PROBE_S).close()
+    except (OSError, EdgemeterError):
+        return False
+    return True
+
+
+def server_issues(folder: FleetFolder, now_ns: int, answers: Callable[[FleetFolder], bool] = _answers) -> list[str]:
     """Return which of service, broker and collector is down, and what to do."""
     status = read_status(folder)
     lock = DeviceLock(folder.registry, SERVICE_ID)
     if not is_locked(lock.path):
         issues = ["the fleet's service is not running: start it (sudo systemctl start edgemeter-fleet.target, or edgemeter fleet serve)"]
-        return issues if _answers(folder) else [*issues, f"the broker at {_broker(folder)} does not answer: start it"]
+        return issues if answers(folder) else [*issues, f"the broker at {_broker(folder)} does not answer: start it"]
     if status is None or now_ns - status.written_ns > STALE_S * NS_PER_S:
         return [f"the broker at {_broker(folder)} does not answer the fleet's service: look at its log and start it"]
     if not status.has_collector(now_ns):
@@ -111,26 +121,20 @@ def _broker(folder: FleetFolder) -> str:
         return "the address in fleet.toml"
 
 
-def _answers(folder: FleetFolder) -> bool:
-    try:
-        address = fleet_broker_address(folder)
-        socket.create_connection((address.host, address.port), PROBE_S).close()
-    except (OSError, EdgemeterError):
-        return False
-    return True
-
-
 class StatusHandler(FleetHandler):
     """Keeps the file of the server's status up to date, and bans a board that takes another's client id, or connects all the time."""
 
     topics = (EVERY_COLLECTOR_STATE, *LOG_TOPICS)
 
-    def __init__(self, folder: FleetFolder, registry: Registry, _publish: FleetPublish) -> None:
+    def __init__(
+        self, folder: FleetFolder, registry: Registry, _publish: FleetPublish, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._clock = clock
         self._folder = folder
         self._registry = registry
         self._collectors: dict[str, CollectorSeen] = {}
         self._take_overs: dict[str, TakeOvers] = {}
-        self._connects = Allowance(CONNECTS_PER_S, CONNECTS_AT_ONCE)
+        self._connects = Allowance(CONNECTS_PER_S, CONNECTS_AT_ONCE, clock)
         # By device, why it is to be banned.
         self._offenders: dict[str, str] = {}
         self._returned: set[str] = set()
@@ -155,13 +159,13 @@ class StatusHandler(FleetHandler):
         """Ban offenders; write the file when something changed, and every ten seconds."""
         if self._offenders or self._returned:
             self._ban(now_ns)
-        if self._is_new or time.monotonic() - self._written_s >= WRITE_S:
+        if self._is_new or self._clock() - self._written_s >= WRITE_S:
             self._take_overs = {
                 name: take_over for name, take_over in self._take_overs.items() if now_ns - take_over.last_ns < TAKE_OVER_S * NS_PER_S
             }
             status = ServerStatus(written_ns=now_ns, collectors=self._collectors, take_overs=self._take_overs)
             durable_file.write(self._folder.status, msgspec.json.encode(status))
-            self._is_new, self._written_s = False, time.monotonic()
+            self._is_new, self._written_s = False, self._clock()
 
     def _ban(self, now_ns: int) -> None:
         with self._registry.transaction() as connection:

@@ -83,10 +83,10 @@ class BrokerAccess:
         ConfigError: it refuses the operator.
     """
 
-    def __init__(self, address: BrokerAddress) -> None:
+    def __init__(self, address: BrokerAddress, make_session: Callable[..., MqttSession] = MqttSession) -> None:
         self._address = address
         # A name of its own: two commands at once do not end each other.
-        self._session = MqttSession(address, SessionProfile(f"{OPERATOR_USER}-{os.urandom(8).hex()}"), self)
+        self._session = make_session(address, SessionProfile(f"{OPERATOR_USER}-{os.urandom(8).hex()}"), self)
         self._changed = threading.Condition()
         self._answers: list[Document] = []
         self._refusals: list[str] = []

@@ -5,7 +5,7 @@ import re
 import resource
 import subprocess
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import datetime
 from pathlib import Path
 
@@ -116,8 +116,16 @@ class Enforcement:
     `passwords` are new tokens by their id: only who makes a token can tell it to a running broker, since the registry has its hash alone.
     """
 
-    def __init__(self, folder: FleetFolder, registry: Registry, signing: Authority, passwords: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        folder: FleetFolder,
+        registry: Registry,
+        signing: Authority,
+        passwords: Mapping[str, str] | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._folder = folder
+        self._clock = clock
         self._registry = registry
         self._signing = signing
         self._passwords = passwords or {}
@@ -145,7 +153,7 @@ class Enforcement:
             self._needs_command = bool(changed) or self._needs_command
             self._is_due, self._recheck_s = True, 0.0
             self._state = state
-        now_s = time.monotonic()
+        now_s = self._clock()
         if not (self._needs_command or pending_disconnects(self._registry) or (self._is_due and now_s >= self._recheck_s)):
             return self._is_due
         if now_s < self._not_before_s:
@@ -186,7 +194,7 @@ class Enforcement:
             raise
         # Disconnecting somebody does not wait for a token that another process made.
         self._is_absence_known, self._failures, self._not_before_s = False, 0, 0.0
-        self._recheck_s = time.monotonic() + TOKEN_TOLD_S
+        self._recheck_s = self._clock() + TOKEN_TOLD_S
         forgotten = [token for token in unknown if now_ns - token.made_ns > TOKEN_TOLD_S * NS_PER_S]
         for token in forgotten:
             logger.warning("the broker does not know the token of %r: make another (`edgemeter fleet token`)", token.device)

@@ -1,8 +1,9 @@
 """Messages that wait for the service: each sender has a bounded share and its turn, and who sends more than any board needs is named."""
 
 import threading
+import time
 from collections import deque
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 
 from edgemeter.agent.base.allowance import Allowance
@@ -53,8 +54,8 @@ class _Share:
 class ServiceInbox:
     """Messages by sender; `put` from the network's thread, all else from the service's."""
 
-    def __init__(self) -> None:
-        self._allowance = Allowance(UNITS_PER_S, BURST_UNITS)
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._allowance = Allowance(UNITS_PER_S, BURST_UNITS, clock)
         self._waiting: dict[MessageSender, _Share] = {}
         self._turns: deque[MessageSender] = deque()
         self._count = 0

@@ -4,6 +4,7 @@ import hashlib
 import logging
 import threading
 import time
+from collections.abc import Callable
 from functools import lru_cache
 from typing import Literal
 
@@ -48,17 +49,19 @@ def client_id(folder: FleetFolder) -> str:
 class FleetService:
     """Serves the fleet in `folder` at the broker at `address`; `start` once, `stop` once or more."""
 
-    def __init__(self, folder: FleetFolder, address: BrokerAddress) -> None:
+    def __init__(self, folder: FleetFolder, address: BrokerAddress, clock: Callable[[], float] = time.monotonic) -> None:
         self.address = address
+        self._clock = clock
         self._registry = open_registry(folder)
         self._client_id = client_id(folder)
         self._session = MqttSession(address, SessionProfile(self._client_id, "persistent", acknowledges="later"), self)
         self._handlers = handler.make_handlers(folder, self._registry, self._publish)
         self._topics = sorted({topic for fleet_handler in self._handlers.values() for topic in fleet_handler.topics})
         self._receivers = lru_cache(TOPICS_REMEMBERED)(self._find_receivers)
-        self._inbox = ServiceInbox()
+        self._inbox = ServiceInbox(clock)
         self._ended = threading.Event()
-        self._pass_s = time.monotonic()
+        self._pass_s = clock()
+        self._due_s = 0.0
         self._renewed_s = float("-inf")
         self._thread = threading.Thread(target=self._run, name="edgemeter-fleet", daemon=True)
 
@@ -83,7 +86,7 @@ class FleetService:
 
     def is_stalled(self) -> bool:
         """Return whether it has made no progress for so long that only a restart can help."""
-        return time.monotonic() - self._pass_s > STALLED_S
+        return self._clock() - self._pass_s > STALLED_S
 
     def connected(self) -> None:
         """Session event: subscribe, each time."""
@@ -114,25 +117,28 @@ class FleetService:
     def _publish(self, topic: str, payload: bytes, *, lasting: Literal["passing", "retained"] = "passing") -> None:
         self._session.publish(topic, payload, lasting=lasting)
 
+    def work(self) -> None:
+        """Pass on the next message, if one comes before the handlers are due, and do what is due; the thread calls it again and again."""
+        self._pass_s = self._clock()
+        message = self._inbox.take(max(0.0, self._due_s - self._clock()))
+        if message is not None:
+            for name in self._receivers(message.topic):
+                self._do(name, self._handlers[name], message)
+            self._session.acknowledge(message)
+        if flooders := self._inbox.flooders():
+            self._ban(flooders)
+            self._due_s = 0.0
+        if self._clock() >= self._due_s:
+            self._due_s = self._clock() + POLL_S
+            if self._session.is_connected():
+                # Otherwise nobody can report anything: nobody is late.
+                self._poll_all()
+            if sum(self._inbox.dropped()) > MOST_DROPPED and self._clock() - self._renewed_s > RENEWAL_S:
+                self._renew_session()
+
     def _run(self) -> None:
-        due_s = 0.0
         while not self._ended.is_set():
-            self._pass_s = time.monotonic()
-            message = self._inbox.take(max(0.0, due_s - time.monotonic()))
-            if message is not None:
-                for name in self._receivers(message.topic):
-                    self._do(name, self._handlers[name], message)
-                self._session.acknowledge(message)
-            if flooders := self._inbox.flooders():
-                self._ban(flooders)
-                due_s = 0.0
-            if time.monotonic() >= due_s:
-                due_s = time.monotonic() + POLL_S
-                if self._session.is_connected():
-                    # Otherwise nobody can report anything: nobody is late.
-                    self._poll_all()
-                if sum(self._inbox.dropped()) > MOST_DROPPED and time.monotonic() - self._renewed_s > RENEWAL_S:
-                    self._renew_session()
+            self.work()
 
     def _find_receivers(self, topic: str) -> tuple[str, ...]:
         handlers = self._handlers.items()
@@ -153,7 +159,7 @@ class FleetService:
         """
         qos_0, qos_1 = self._inbox.dropped()
         lasting: Literal["clean", "persistent"] = "clean" if qos_1 > qos_0 else "persistent"
-        self._renewed_s = time.monotonic()
+        self._renewed_s = self._clock()
         logger.info("dropped %d messages of a flood: connecting to the broker anew, without the others", qos_0 + qos_1)
         self._session.close()
         self._session = MqttSession(self.address, SessionProfile(self._client_id, lasting, acknowledges="later"), self)

@@ -1,19 +1,54 @@
-"""A root of Debian trixie for this machine: made by mmdebstrap (two minutes, 280 MB, once a session), or the tar $EDGEMETER_TRIXIE_ROOT."""
+"""A fleet without a broker, one with its broker and service, and the root of a Debian trixie."""
 
 import os
 import subprocess
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
+from edgemeter.agent.base.errors import UnavailableError
+from edgemeter.provisioning.identity import broker_files, enforcement
 from tests import requirements
+from tests.provisioning.identity.lab import Lab
 
 PACKAGES = "systemd-sysv,udev,cloud-init,netplan.io,python3,openssl,iproute2,sudo,openssh-server"
 
 
+@pytest.fixture
+def no_broker(monkeypatch):
+    """Let no broker be installed, and none answer the commands."""
+
+    def refuse(address):
+        raise UnavailableError(f"no MQTT broker answers at {address}")
+
+    monkeypatch.setattr(broker_files, "installed_version", lambda: None)
+    monkeypatch.setattr(enforcement, "BrokerAccess", refuse)
+
+
+@pytest.fixture
+def lab(tmp_path, no_broker):  # noqa: ARG001 - for what it does
+    """Return a fleet without a broker."""
+    with ExitStack() as stack:
+        yield Lab(tmp_path, stack, (8883, 8884))
+
+
+@pytest.fixture
+def broker_lab(tmp_path):
+    """Return a fleet whose broker does not run yet: a test that starts it carries the marker `mosquitto`."""
+    with ExitStack() as stack:
+        yield Lab(tmp_path, stack)
+
+
+@pytest.fixture
+def running_lab(broker_lab):
+    """Return a fleet with its broker and service."""
+    return broker_lab.start()
+
+
 @pytest.fixture(scope="session")
 def trixie(tmp_path_factory) -> Path:
-    """Return the tar of a Debian trixie with cloud-init; skip where it cannot be made."""
+    """Return the tar of a Debian trixie with cloud-init: by mmdebstrap (two minutes, 280 MB), or that of $EDGEMETER_TRIXIE_ROOT."""
     root_tar = os.environ.get("EDGEMETER_TRIXIE_ROOT")
     if root_tar:
         return Path(root_tar)

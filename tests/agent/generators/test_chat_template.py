@@ -5,8 +5,8 @@ import pytest
 from edgemeter.agent.base.errors import UnavailableError
 from edgemeter.agent.generators import ChatMessage
 from edgemeter.agent.generators.chat_template import render
+from tests.fixtures.rows import table_row
 
-pytestmark = pytest.mark.needs(module="jinja2")
 HELLO = [ChatMessage("user", "Hello")]
 TEMPLATE = """{% for message in messages %}
     {% if loop.first and message.role != 'system' %}{{ bos_token + '<s>Be kind.' + eos_token }}{% endif %}
@@ -23,20 +23,17 @@ def test_a_template_adds_what_the_model_was_trained_with():
     assert render(TEMPLATE, chat, bos="[B]", eos="[E]").split() == ["<system>Be", "brief.[E]", "<user>Hello[E]<assistant>"]
 
 
-@pytest.mark.parametrize(
-    ("template", "message"),
-    [
+def test_a_template_that_cannot_be_applied_is_one_line():
+    """What it refuses itself, what is no template, and what would reach out of it or change its messages."""
+    for template, message in [
         ("{{ raise_exception('roles must alternate') }}", "roles must alternate"),
         ("{% if %}", "cannot be applied"),
         ("{{ messages[3].content }}", "cannot be applied"),
         ("{{ ''.__class__.__mro__[1].__subclasses__() }}", "is unsafe"),
         ("{{ messages.append(1) }}", "is unsafe"),
-    ],
-)
-def test_a_template_that_cannot_be_applied_is_one_line(template, message):
-    """What it refuses itself, what is no template, and what would reach out of it or change its messages."""
-    with pytest.raises(UnavailableError, match=message):
-        render(template, HELLO, bos="", eos="")
+    ]:
+        with table_row(template), pytest.raises(UnavailableError, match=message):
+            render(template, HELLO, bos="", eos="")
 
 
 def test_a_template_is_given_no_date():

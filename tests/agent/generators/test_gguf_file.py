@@ -1,5 +1,6 @@
-"""Facts about the GGUF header: what it tells of a model, and that a spoilt one ends in one line."""
+"""The GGUF header: what it tells of a model, and that a spoilt one ends in one line."""
 
+import importlib
 import struct
 from pathlib import Path
 
@@ -107,7 +108,7 @@ def test_every_cut_ends_in_one_line(tmp_path):
     """Wherever a file is cut off before the end of its tensors, it is refused with its name."""
     content = TINY.read_bytes()
     path = tmp_path / "cut.gguf"
-    for length in [*range(1, 300, 7), *range(300, len(content) - 100, 1009)]:
+    for length in [*range(1, 300, 17), *range(300, len(content) - 100, 4001)]:
         path.write_bytes(content[:length])
         with pytest.raises(ConfigError, match=r"cut\.gguf") as refusal:
             read(path)
@@ -142,7 +143,7 @@ def test_another_byte_order_or_version_is_refused(tmp_path):
 
 def test_types_and_their_sizes_are_those_of_the_package_gguf():
     """The tables of numbers equal those of the project that defines them."""
-    gguf = pytest.importorskip("gguf")
+    gguf = importlib.import_module("gguf")
     assert dict(TENSOR_TYPES) == {int(kind): (kind.name, *sizes) for kind, sizes in gguf.GGML_QUANT_SIZES.items()}
     names = {int(kind): kind.name.removeprefix("ALL_").removeprefix("MOSTLY_") for kind in gguf.LlamaFileType if kind.name != "GUESSED"}
     assert dict(FILE_TYPES) == names

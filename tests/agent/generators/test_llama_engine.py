@@ -17,7 +17,7 @@ from edgemeter.agent.machine.load import MemInfo
 from edgemeter.agent.runtimes import Options
 from tests.fixtures.rows import table_row
 
-pytest.importorskip("xllamacpp")
+pytestmark = pytest.mark.needs(module="xllamacpp")
 TINY = Path(__file__).resolve().parents[2] / "fixtures" / "generators" / "llama.gguf"
 
 
@@ -78,7 +78,7 @@ def test_the_greedy_text_is_the_likeliest_by_its_own_likelihoods(opened):
 
 
 def test_its_own_timings_count_the_same_tokens_within_ours(opened):
-    """The engine's own prefill and decode lie within our stamps, and are of the same tokens."""
+    """The engine's own prefill and decode lie within our stamps; an answer of one token has no decode step: llama.cpp counts one."""
     engine, _ = opened()
     stamps: list[int] = []
     query = engine.bind([1, *range(10, 60)], Limits(40))
@@ -88,11 +88,6 @@ def test_its_own_timings_count_the_same_tokens_within_ours(opened):
     assert (timings.prefilled_tokens, timings.decoded_tokens) == (51, 39)
     assert 0 < timings.prefill_ms <= (stamps[0] - begin) / 1e6 + 0.01
     assert 0 < timings.decode_ms <= (stamps[-1] - stamps[0]) / 1e6 + 0.05
-
-
-def test_what_the_engine_did_not_do_counts_no_token_in_its_timings(opened):
-    """An answer of one token has no decode step: llama.cpp counts one."""
-    engine, _ = opened()
     timings = engine.bind([1, *range(10, 60)], Limits(1))(lambda _: None).own
     assert (timings.prefilled_tokens, timings.decode_ms, timings.decoded_tokens) == (51, 0.0, 0)
 
@@ -100,12 +95,13 @@ def test_what_the_engine_did_not_do_counts_no_token_in_its_timings(opened):
 def test_the_end_of_text_ends_a_query_only_if_it_may(opened):
     """The tiny model runs into an end of text at once for some prompts; ignoring it keeps lengths exact."""
     engine, _ = opened()
-    ends = [
-        first for first in range(3, 260) if engine.bind([1, first], Limits(30, ignore_end=False))(lambda _: None).ended == "end_of_text"
-    ]
-    assert ends, "the fixture ends no text: make another by its seed"
-    ended = engine.bind([1, ends[0]], Limits(30, ignore_end=False))(lambda _: None)
-    going_on = engine.bind([1, ends[0]], Limits(30))(lambda _: None)
+    # The fixture is made by a seed for which there is one.
+    first, ended = next(
+        (first, answer)
+        for first in range(3, 260)
+        if (answer := engine.bind([1, first], Limits(30, ignore_end=False))(lambda _: None)).ended == "end_of_text"
+    )
+    going_on = engine.bind([1, first], Limits(30))(lambda _: None)
     assert ended.output_tokens < going_on.output_tokens == 30
     assert going_on.tokens[: ended.output_tokens] == ended.tokens
 
@@ -184,10 +180,10 @@ def test_a_build_with_other_structs_is_refused():
         )
 
 
+@pytest.mark.needs(module="gguf")
 @pytest.mark.parametrize(("interval", "layers"), [(2, 2), (None, 1)])
 def test_the_cache_of_a_hybrid_model_is_that_of_the_layers_that_attend(tmp_path, interval, layers):
     """Of four layers two do, or by the engine's default one: keys and values of 2 heads of 128 in f16, as the engine states them."""
-    pytest.importorskip("gguf")
     from tests.fixtures.generators.make_hybrid import write  # noqa: PLC0415 - needs gguf
 
     write(tmp_path / "hybrid.gguf", interval)

@@ -1,52 +1,108 @@
-"""Facts about servers as they are met: what is stated of each is in its own log, and where nothing can be known there is a reason."""
+"""Servers as they are met: what is stated of each is in its own log, and where nothing can be known there is a reason."""
 
+import gc
+import statistics
+import time
+
+import msgspec
 import pytest
 
-from tests.fixtures.played_behaviour import OUTPUT_TOKENS, play
+from edgemeter.agent.base.errors import EdgemeterError
+from edgemeter.agent.engine import generating
+from edgemeter.agent.verdict import judge as verdict
+from tests.fixtures.behaving_server import BehavingServer
+from tests.fixtures.in_process_http import InProcessNetwork
+from tests.fixtures.record_factory import make_environment
+from tests.fixtures.rows import table_row
+from tests.fixtures.run_jobs import one_case, run_job
 from tests.fixtures.server_behaviours import BEHAVIOURS, STEP_MS
+from tests.fixtures.still_time import stop_time
 
-QUERIES = 4
-# Rules that say something of the machine that runs this test, or of so few queries.
+PROMPT_TOKENS, OUTPUT_TOKENS, QUERIES = 8, 12, 4
+# A microsecond passes with each look at the clock.
+EXACT_MS = 0.03
+# The others say something of the machine that runs this test, or of so few queries.
 OF_A_SERVER = {
     "cached-prompt", "failed-answers", "early-ends", "short-output", "estimated-tokens", "unstreamed", "joined-tokens", "hidden-reasoning"
 }  # fmt: skip
-# The client may be late on a busy machine, but is never early.
-EARLY_MS = 0.05
 
 
-@pytest.mark.parametrize(
-    "name",
-    [pytest.param(name, marks=[pytest.mark.needs("openssl")] if behaviour.secured else []) for name, behaviour in BEHAVIOURS.items()],
-)
-def test_a_behaviour_is_stated_as_what_it_is(name, tmp_path):
-    """Tokens, failures and rules are those of the server's log; times are there where tokens came one after the other."""
-    behaviour, played = BEHAVIOURS[name], play(name, tmp_path, QUERIES)
-    if behaviour.outcome == "error":
-        assert behaviour.detail in played.error
-        assert "\n" not in played.error
-        return
-    generation = played.generation
-    assert played.rules & OF_A_SERVER == set(behaviour.rules)
-    lengths = generation.output_lengths
-    expected = OUTPUT_TOKENS if behaviour.tokens is None else max(OUTPUT_TOKENS * behaviour.tokens, 1)
-    assert lengths.mean_tokens == pytest.approx(expected)
-    assert sum(answer.tokens for answer in played.logged()[-QUERIES:]) >= QUERIES * expected or behaviour.outcome == "failures"
-    if behaviour.outcome == "failures":
-        assert list(generation.failures) == [behaviour.detail]
-        assert generation.failures[behaviour.detail] >= 1
-    if behaviour.outcome == "no times":
-        assert (generation.ttft, generation.tpot, generation.decode_tokens_per_s) == (None, None, None)
-        assert generation.streaming_reason
-        return
-    assert generation.ttft.min_ms >= min(answer.ttft_ms for answer in played.logged()) - EARLY_MS
-    assert (generation.tpot is None) == (played.log_tpot_ms() is None)
+@pytest.fixture
+def measured(tmp_path, monkeypatch):
+    """Return a function that measures a behaviour: the run, and the log of the answers to its timed queries."""
+    stop_time(monkeypatch, look_ns=1_000)
+    # Before each timed part: most of what a run of milliseconds costs.
+    monkeypatch.setattr(gc, "collect", lambda *_: 0)
+    network = InProcessNetwork(monkeypatch)
+
+    def measure(behaviour):
+        server = BehavingServer(behaviour)
+        path = tmp_path / "m.server"
+        path.write_text(f'url = "{network.listen(server.connect)}"\n{behaviour.file}')
+        case = one_case(path, mode="rapid", prompt_tokens=PROMPT_TOKENS, output_tokens=OUTPUT_TOKENS, queries=QUERIES, seconds=0.0)
+        job = run_job(msgspec.structs.replace(case, warm_up_seconds=0.0), spawned_ns=time.monotonic_ns())
+        run = generating.measure_generation(job, time.monotonic_ns(), lambda _: None)
+        long = [answer for answer in server.log if answer.limit == OUTPUT_TOKENS and answer.writes]
+        if run.generation.failed_queries:
+            return run, [answer for answer in long if answer.tokens == OUTPUT_TOKENS and len(answer.writes) > 1]
+        # The last four repeat two others.
+        return run, long[-run.latency.count - 4 : -4]
+
+    return measure
 
 
-def test_hidden_reasoning_is_in_the_time_to_first_token_and_not_in_that_of_the_others(tmp_path):
+def behaviours(outcome):
+    """Return the behaviours of which a client can state this."""
+    return [(name, behaviour) for name, behaviour in BEHAVIOURS.items() if behaviour.outcome == outcome]
+
+
+def violated(run):
+    """Return the rules of servers that a run violates."""
+    judged = verdict.judge(run, [], make_environment())
+    return OF_A_SERVER & {reason.partition(":")[0] for reason in (*judged.reasons, *judged.notes)}
+
+
+@pytest.mark.parametrize("outcome", ["times", "failures"])
+def test_tokens_and_times_are_those_of_the_servers_log(measured, outcome):
+    """Whatever the form in which they come, and beside queries that fail."""
+    for name, behaviour in behaviours(outcome):
+        with table_row(name):
+            run, log = measured(behaviour)
+            generation = run.generation
+            assert violated(run) == set(behaviour.rules)
+            expected = OUTPUT_TOKENS if behaviour.tokens is None else max(OUTPUT_TOKENS * behaviour.tokens, 1)
+            assert generation.output_lengths.mean_tokens == pytest.approx(expected)
+            assert list(generation.failures or ()) == ([behaviour.detail] if behaviour.outcome == "failures" else [])
+            assert generation.ttft.min_ms == pytest.approx(min(answer.ttft_ms for answer in log), abs=EXACT_MS)
+            tpot_ms = [answer.tpot_ms for answer in log if answer.tpot_ms is not None]
+            assert (generation.tpot is None) == (not tpot_ms)
+            # The tokens of pieces that hold several are estimated by their length.
+            if tpot_ms and "joined-tokens" not in behaviour.rules:
+                assert generation.tpot.mean_ms == pytest.approx(statistics.mean(tpot_ms), abs=EXACT_MS)
+
+
+def test_what_comes_at_once_has_no_times(measured):
+    """But a reason, and its tokens."""
+    for name, behaviour in behaviours("no times"):
+        with table_row(name):
+            run, _ = measured(behaviour)
+            generation = run.generation
+            assert violated(run) == set(behaviour.rules)
+            assert (generation.ttft, generation.tpot, generation.decode_tokens_per_s) == (None, None, None)
+            assert generation.streaming_reason
+            assert generation.output_lengths.mean_tokens == OUTPUT_TOKENS
+
+
+def test_a_server_that_gives_no_answer_ends_in_one_line(measured):
+    """With what to do."""
+    for name, behaviour in behaviours("error"):
+        with table_row(name), pytest.raises(EdgemeterError, match=behaviour.detail) as refusal:
+            measured(behaviour)
+        assert "\n" not in str(refusal.value)
+
+
+def test_hidden_reasoning_is_in_the_time_to_first_token_and_not_in_that_of_the_others(measured):
     """Six of twelve tokens are thoughts that nobody sees: the five steps behind the first piece are one token each, of 2 ms."""
-    generation = play("hidden reasoning", tmp_path, QUERIES).generation
-    # A first piece that was read late takes from TPOT what it adds to TTFT: the last is never early. With thoughts among the pieces TPOT is
-    # less than half of a step.
-    assert generation.ttft.mean_ms + 5 * generation.tpot.mean_ms >= 11 * STEP_MS - EARLY_MS
-    assert generation.ttft.min_ms >= 6 * STEP_MS
+    generation = measured(BEHAVIOURS["hidden reasoning"])[0].generation
+    assert (generation.ttft.mean_ms, generation.tpot.mean_ms) == pytest.approx((9 * STEP_MS, STEP_MS), abs=EXACT_MS)
     assert (generation.hidden_reasoning_tokens, generation.prefill_tokens_per_s, generation.itl) == (6, None, None)

@@ -1,8 +1,9 @@
-"""Drives the handler of jobs without a broker: what it publishes is kept, and content that it wants is handed to it."""
+"""Drives the handler of jobs in this process: the broker, the time and the process of a job are this object's."""
 
 import contextlib
-import time
+import os
 from collections import deque
+from pathlib import Path
 
 import msgspec
 
@@ -10,13 +11,16 @@ from edgemeter.agent.base import config
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.base.mqtt_session import Message
 from edgemeter.agent.contract import messages, orders
-from edgemeter.agent.contract.messages import parse_topic
+from edgemeter.agent.contract.messages import Measuring, parse_topic
 from edgemeter.agent.contract.orders import Measure
 from edgemeter.agent.daemon.handler import HandlerContext
 from edgemeter.agent.delivery.outbox import Outbox
+from edgemeter.agent.jobs import fetch, journal
+from edgemeter.agent.jobs.execution import Doing
 from edgemeter.agent.jobs.jobs_handler import JobsHandler
+from edgemeter.agent.jobs.journal import Journal
 from tests.agent.jobs.fleet_server import ServersEnd
-from tests.fixtures.fleet_key import OrderSigner, give_board
+from tests.fixtures.plain_signature import PlainSignature, PlainSigner
 
 REPLAY = b"""{"format": "edgemeter-replay", "schema": 1, "latencies_ms": [2.0, 2.5],
  "inputs": [{"name": "x", "shape": [1, 3], "dtype": "float32"}], "outputs": [{"name": "y", "shape": [1, 3], "dtype": "float32"}]}"""
@@ -43,19 +47,86 @@ def records_in(home):
         return [msgspec.json.decode(pending.payload) for pending in outbox.pending(1000, 1 << 30)]
 
 
+class PlayedExecution:
+    """In the place of the process of a job: it writes what that would write, when the test lets it; until then it holds the run lock."""
+
+    def __init__(self, task, _wake, begun, lock=None):
+        self.task, self.place = task, task.place
+        self.latest = None
+        self.is_killed = False
+        self._begun = begun
+        self._status = None
+        self._lock = None if lock is None else os.dup(lock)
+
+    def measure(self, run, runs=1):
+        """Report that a run begins, and keep it."""
+        self._begun(Measuring(suite="nightly", case="m.replay.json", run=run, runs=runs, job=self.task.order.job))
+        self.latest = Doing(doing=f"run {run}", done_ratio=run / runs)
+        with self._journal() as book:
+            book.kept(self.place, f"run-{run}")
+
+    def finish(self, state="done", reason=None):
+        """Write the end of the order, and end."""
+        with self._journal() as book:
+            book.ends(self.place, state, reason)
+        self.leave(0)
+
+    def leave(self, status):
+        """End, without a word in the journal."""
+        self._status = status
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None
+
+    def _journal(self):
+        return Journal(Path(self.task.home) / journal.JOURNAL_FILE)
+
+    def status(self):
+        """Return the exit status, None before the end."""
+        return self._status
+
+    def failure(self):
+        """Return how it ended."""
+        return f"the process of the job ended with status {self._status}"
+
+    def end(self):
+        """Be killed."""
+        if self._status is None:
+            self.is_killed = True
+            self.leave(-9)
+
+
+class FetchHere:
+    """In the place of the process that checks a content."""
+
+    def __init__(self, task):
+        self._task = task
+
+    def poll(self):
+        """Do it now, and return the status."""
+        return fetch.bring(self._task)
+
+    def kill(self):
+        """It has ended."""
+
+    def wait(self):
+        """It has ended."""
+
+
 class Driver(ServersEnd):
-    """One device whose broker is this object; `start` and `stop` as a reboot does."""
+    """One device whose broker is this object; `start` and `stop` as a reboot does; `plays` is what an execution does at its start."""
 
     def __init__(self, home, settings=None):
         self.home = home
         self.settings = settings or config.Config()
         self._on_the_way = deque()
         # An acknowledgement is heard with the next poll, as over a line.
-        super().__init__(
-            lambda payload, kind: self._on_the_way.append((payload, kind)), OrderSigner(give_board(home) / "service", "lab", "pi-1")
-        )
+        super().__init__(lambda payload, kind: self._on_the_way.append((payload, kind)), PlainSigner())
+        self.now_s = 1000.0
         self.doings = []
         self.activities = []
+        self.executions = []
+        self.plays = PlayedExecution.finish
         self.is_connected = True
         self.restarts = 0
         self.handler = None
@@ -79,8 +150,18 @@ class Driver(ServersEnd):
             restart=self._restart,
             log=lambda: ["2026-11-20T12:00:00Z info agent of 'pi-1'", "2026-11-20T12:00:01Z info password=hunter2"],
         )
-        self.handler = JobsHandler(context, boot_id=lambda: self.boot_id)
+        self.handler = JobsHandler(context, lambda: self.boot_id, signature=PlainSignature(), **self.means())
         self.handler.connected()
+
+    def means(self):
+        """Return the clock of the handler, and what it starts instead of processes."""
+        return {"clock_s": lambda: self.now_s, "execute": self._execute, "begin_fetch": FetchHere}
+
+    def _execute(self, *arguments):
+        execution = PlayedExecution(*arguments)
+        self.executions.append(execution)
+        self.plays(execution)
+        return execution
 
     def stop(self):
         """End it in good order."""
@@ -102,24 +183,33 @@ class Driver(ServersEnd):
         """Let the device hear any bytes."""
         self.handler.received(Message(f"edgemeter/v1/lab/pi-1/{kind}", payload))
 
-    def until(self, condition, timeout_s=300.0):
-        """Let the handler look until `condition()` holds; return whether it did."""
-        deadline = time.monotonic() + timeout_s
-        while time.monotonic() < deadline:
-            self.handler.poll()
-            while self._on_the_way:
-                # The daemon logs what a handler rejects, and goes on.
-                with contextlib.suppress(ConfigError):
-                    self.say(*self._on_the_way.popleft())
-            if condition():
-                return True
-            time.sleep(0.02)
-        return False
+    def turn(self):
+        """Let the handler look once, and hear what is on the way; return after how long it wants to look again."""
+        pause_s = self.handler.poll()
+        while self._on_the_way:
+            # The daemon logs what a handler rejects, and goes on.
+            with contextlib.suppress(ConfigError):
+                self.say(*self._on_the_way.popleft())
+        return pause_s
+
+    def go_on(self, turns=30):
+        """Let the handler look so many times at the present time."""
+        for _ in range(turns):
+            self.turn()
+
+    def running(self):
+        """Return the execution that runs, once one does."""
+        self.go_on()
+        return self.executions[-1]
 
     def final(self, job="job-1", attempt=1):
-        """Return the last report of a job, once it has ended."""
-        assert self.until(lambda: self.ended(job, attempt)), self.reports
-        return self.ended(job, attempt)[-1]
+        """Return the last report of a job, which ends within a few looks, at most as many pauses later."""
+        for _ in range(60):
+            pause_s = self.turn()
+            if ended := self.ended(job, attempt):
+                return ended[-1]
+            self.now_s += min(pause_s, 1.0)
+        raise AssertionError(self.reports)
 
     def _restart(self):
         self.restarts += 1

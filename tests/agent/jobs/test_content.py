@@ -49,6 +49,7 @@ def test_it_is_unpacked_once_and_takes_the_place_of_its_archive(archive, tmp_pat
     assert (data.images / "a.jpg").stat().st_ino == inode
 
 
+@pytest.mark.services
 def test_a_power_cut_leaves_nothing_that_passes_for_whole(archive, tmp_path, monkeypatch):
     """Between any two files, before and after the folder gets its name: the next job has all of it."""
     extracted = []
@@ -83,6 +84,7 @@ def test_what_cannot_be_unpacked_leaves_nothing(archive, tmp_path):
     assert names(tmp_path) == [""]
 
 
+@pytest.mark.needs("mount")
 def test_a_card_that_is_full_half_way_keeps_the_archive_and_nothing_half(archive, tmp_path, monkeypatch):
     """Somebody else has filled it meanwhile: one line, and with space again all of it."""
     with small_disk(tmp_path / "card", 1) as card:

@@ -1,4 +1,4 @@
-"""Facts about bringing a content to its end: over real HTTP, gone on with, and never put in place with a wrong hash."""
+"""Facts about bringing a content to its end: gone on with, and never put in place with a wrong hash."""
 
 import hashlib
 import http.server
@@ -58,67 +58,56 @@ def server():
 
 
 @pytest.fixture
-def task(tmp_path, server):
-    """Return the task of fetching the data from that server, nothing of it here yet."""
+def task(tmp_path):
+    """Return the task of bringing the data to its end, nothing of it here yet, and no server."""
     (tmp_path / "x.part").touch()
-    return FetchTask(
-        content=Content(sha256=SHA256, size_bytes=len(DATA), name="m.tflite"),
-        part=str(tmp_path / "x.part"),
-        final=str(tmp_path / SHA256),
-        url=f"http://127.0.0.1:{server.server_port}/content/",
-    )
+    content = Content(sha256=SHA256, size_bytes=len(DATA), name="m.tflite")
+    return FetchTask(content=content, part=str(tmp_path / "x.part"), final=str(tmp_path / SHA256))
 
 
-def test_it_comes_whole_and_stands_under_its_name(task, tmp_path):
-    """Nothing is left of the part."""
-    assert fetch.bring(task) == HERE
-    assert (tmp_path / SHA256).read_bytes() == DATA
-    assert not (tmp_path / "x.part").exists()
-
-
-def test_what_is_here_already_is_not_fetched_again(task, tmp_path, server):
-    """The server is asked for the rest only."""
-    (tmp_path / "x.part").write_bytes(DATA[:1000])
-    assert fetch.bring(task) == HERE
-    assert server.asked == [(f"/content/{SHA256}", "bytes=1000-")]
-
-
-def test_a_server_without_ranges_sends_all_of_it(task, tmp_path, server):
-    """And the part is written anew."""
-    server.has_ranges = False
-    (tmp_path / "x.part").write_bytes(b"?" * 1000)
-    assert fetch.bring(task) == HERE
-
-
-def test_a_download_that_breaks_leaves_what_came(task, tmp_path, server):
-    """The next try goes on there, and so can MQTT."""
+@pytest.mark.services
+def test_it_comes_over_http_from_where_it_was_and_from_servers_without_ranges(task, tmp_path, server):
+    """A download that breaks leaves what came; what is endless is read up to the ordered size; another content is not kept."""
+    part = tmp_path / "x.part"
+    served = msgspec.structs.replace(task, url=f"http://127.0.0.1:{server.server_port}/content/")
     server.cut_after = 5000
-    assert fetch.bring(task) == INCOMPLETE
-    assert (tmp_path / "x.part").read_bytes() == DATA[:5000]
-    server.cut_after = None
-    assert fetch.bring(task) == HERE
-
-
-@pytest.mark.parametrize("data", [b"?" * len(DATA), DATA + b"more, without end" * 1000])
-def test_another_content_is_not_kept(task, tmp_path, server, data):
-    """Of the right size, or endless: at most the ordered size is read."""
-    server.data = data
-    status = fetch.bring(task)
-    assert status == (HERE if data.startswith(DATA) else WRONG_HASH)
-    assert not (tmp_path / "x.part").exists()
-
-
-def test_a_part_that_is_too_long_is_removed(task, tmp_path):
-    """It is another content."""
-    (tmp_path / "x.part").write_bytes(DATA + b"x")
-    assert fetch.bring(task) == WRONG_HASH
-    assert not (tmp_path / "x.part").exists()
-
-
-def test_without_a_server_the_rest_comes_another_way(task):
-    """Nobody there, nothing there, no address."""
-    for url in ("http://127.0.0.1:1/content", task.url.replace("content", "elsewhere"), None):
+    assert fetch.bring(served) == INCOMPLETE
+    assert part.read_bytes() == DATA[:5000]
+    server.cut_after, server.data = None, DATA + b"more, without end" * 1000
+    assert fetch.bring(served) == HERE
+    assert (tmp_path / SHA256).read_bytes() == DATA
+    assert not part.exists()
+    assert [byte_range for _, byte_range in server.asked] == [None, "bytes=5000-"]
+    server.has_ranges = False
+    part.write_bytes(b"?" * 1000)
+    assert fetch.bring(served) == HERE
+    server.data = b"?" * len(DATA)
+    part.touch()
+    assert fetch.bring(served) == WRONG_HASH
+    assert not part.exists()
+    part.touch()
+    for url in ("http://127.0.0.1:1/content", served.url.replace("content", "elsewhere")):
         assert fetch.bring(msgspec.structs.replace(task, url=url)) == INCOMPLETE
+
+
+@pytest.mark.parametrize(
+    ("data", "status"), [(DATA, HERE), (DATA[:-1], INCOMPLETE), (DATA + b"x", WRONG_HASH), (b"?" * len(DATA), WRONG_HASH)]
+)
+def test_only_the_right_content_stands_under_its_name(task, tmp_path, data, status):
+    """What came another way is checked; what is too long or wrong is removed, what is short stays."""
+    (tmp_path / "x.part").write_bytes(data)
+    assert fetch.bring(task) == status
+    assert (tmp_path / SHA256).exists() == (status == HERE)
+    assert (tmp_path / "x.part").exists() == (status == INCOMPLETE)
+
+
+def test_a_content_is_on_the_disk_before_it_has_its_name(task, tmp_path, monkeypatch):
+    """A power cut leaves no file of the right name and size that is not whole."""
+    (tmp_path / "x.part").write_bytes(DATA)
+    synced = []
+    monkeypatch.setattr(fetch.durable_file, "sync", lambda path: synced.append((path.name, (tmp_path / SHA256).exists())))
+    assert fetch.bring(task) == HERE
+    assert synced == [("x.part", False), (tmp_path.name, True)]
 
 
 def test_an_address_that_is_none_is_reported(task):

@@ -1,54 +1,110 @@
-"""What a job measures: photographs that came with the order, on the shipped detector, with a real runtime."""
+"""What the process of a job does: measures, compares in turn, rejects what is not for this board, and ends with whoever started it."""
 
 import io
+import subprocess
+import sys
+import zipfile
 
 import msgspec
 import pytest
 
-from edgemeter.agent.contract import data_archive, order_suite
-from edgemeter.agent.contract.orders import Data, Measure
-from edgemeter.agent.datasets.dataset import open_folder
+from edgemeter.agent.contract.orders import Cancel, Data, Doctor, Logs, Measure
+from edgemeter.agent.jobs import carry_out
 from edgemeter.agent.session.turn_comparison import TurnsTaken
-from tests.agent.jobs.driver import REPLAY, records_in, suite
-
-# A device takes no order that is not signed.
-pytestmark = [pytest.mark.services, pytest.mark.needs("openssl")]
-
-SCENES = order_suite.SHIPPED.parent / "scenes"
-SUBSET = 12
-CASE = f'name = "shapes"\n[[case]]\nmodel = "edgemeter-shapes_int8.tflite"\nmode = "rapid"\nsubset = {SUBSET}\nidle_seconds = 0\ndata = '
+from tests.agent.jobs.driver import REPLAY, Driver, records_in, suite
+from tests.fixtures.mqtt_peer import wait_until
 
 
-@pytest.fixture(scope="module")
-def archive():
-    """Return the shipped scenes as an archive, and what they are opened as here."""
-    pytest.importorskip("ai_edge_litert")
-    data = open_folder(SCENES / "images", SCENES / "annotations.json", SUBSET)
-    files = {f"images/images/{path.name}": path for path in data.needed} | {"annotations/t.json": SCENES / "annotations.json"}
-    target = io.BytesIO()
-    data_archive.write(files, target)
-    return target.getvalue(), data
+class DriverOfProcesses(Driver):
+    """A device whose jobs are real processes."""
+
+    def means(self):
+        """Return nothing: the handler has its own."""
+        return {}
+
+    def until(self, condition):
+        """Let the handler look until that holds; return whether it did."""
+        return wait_until(lambda: [self.turn(), condition()][1], 120.0)
+
+    def final(self, job="job-1", attempt=1):
+        """Return the last report of a job."""
+        assert self.until(lambda: self.ended(job, attempt)), self.reports
+        return self.ended(job, attempt)[-1]
 
 
-def work(device, archive, name="scenes.zip", images="scenes.zip"):
-    """Return the work of measuring the detector on the scenes."""
-    packed = device.hold(archive, name)
-    data = Data(sha256=packed.sha256, size_bytes=packed.size_bytes, name=name)
-    return Measure(suite=device.hold(f'{CASE}"{images}"\n'.encode(), "suite.toml"), data=(data,))
+@pytest.fixture
+def board(tmp_path):
+    """Return a device without a broker."""
+    home = tmp_path / "board"
+    home.mkdir()
+    driver = DriverOfProcesses(home)
+    yield driver
+    driver.stop()
 
 
-def test_an_archive_that_leads_elsewhere_rejects_the_order(device):
-    """Though its hash is right."""
-    import zipfile  # noqa: PLC0415 - only here
+@pytest.mark.services
+def test_a_suite_is_measured_and_its_runs_are_named(board):
+    """The report names the records that are in the outbox, and nothing is left of the work; each run is reported as it begins."""
+    board.order(board.measure(suite(repeats=2)))
+    final = board.final()
+    assert final.state == "done", final
+    records = records_in(board.home)
+    assert [record["id"] for record in records] == list(final.runs)
+    assert [record["job"] for record in records] == [final.job] * 2
+    assert not list((board.home / "job-work").iterdir())
+    assert board.until(lambda: board.activities[-1] is None)
+    assert [(activity.run, activity.runs, activity.job) for activity in board.activities[1:-1]] == [(1, 2, "job-1"), (2, 2, "job-1")]
 
-    target = io.BytesIO()
-    with zipfile.ZipFile(target, "w") as archive:
-        archive.writestr("images/../../../evil", b"x")
-    device.order(work(device, target.getvalue()))
-    final = device.final()
+
+@pytest.mark.services
+def test_the_processes_of_a_job_end_when_it_is_cancelled_and_with_their_owner(board):
+    """SIGKILL of the agent: nothing of the job measures on."""
+    board.order(board.measure(suite(seconds=60)))
+    assert board.until(lambda: board.activities[-1] is not None)
+    board.order(Cancel())
+    assert board.final().state == "cancelled"
+    board.order(board.measure(suite(seconds=60)), job="next")
+    assert board.until(lambda: "running" in board.states("next"))
+    running = board.handler._running
+    group = running._process.pid
+    # What SIGKILL of the owner does: its end of the pipe goes.
+    running._process.stdin.close()
+    running._process.stdin = None
+    final = board.final("next")
+    assert final.state == "failed"
+    assert "SIGKILL" in final.reason
+    listed = subprocess.run(["ps", "-o", "stat=", "-g", str(group)], capture_output=True, text=True, check=False).stdout
+    assert all(state.startswith("Z") for state in listed.split())
+    assert records_in(board.home) == []
+
+
+@pytest.mark.services
+def test_the_log_and_the_doctors_findings_come_as_text(board):
+    """The text of the report holds the log without its secrets, or the findings of the doctor as JSON."""
+    board.order(Logs(lines=5), job="logs")
+    logs = board.final("logs")
+    assert "agent of 'pi-1'" in logs.text
+    assert "hunter2" not in logs.text
+    board.order(Doctor(), job="doctor")
+    assert msgspec.json.decode(board.final("doctor").text)["findings"]
+
+
+@pytest.mark.services
+def test_a_file_that_is_no_model_is_rejected_by_its_name_in_the_order(board):
+    """Not by where it stands on the board."""
+    board.order(board.measure(models=(("m.replay.json", b"\0"),)))
+    final = board.final()
     assert final.state == "rejected"
-    assert "is not a plain name" in final.reason
-    assert list(device.home.rglob("evil")) == []
+    assert final.reason.startswith("'m.replay.json' is not a replay model")
+
+
+@pytest.mark.services
+def test_a_task_that_is_none_ends_the_process_with_a_status(tmp_path):
+    """Nothing but the standard input and the journal: the process needs no agent to write its end."""
+    completed = subprocess.run(
+        [sys.executable, "-m", "edgemeter.agent.jobs.execute"], input=b"{}\n", capture_output=True, cwd=tmp_path, check=False
+    )
+    assert completed.returncode != 0
 
 
 TURNS = """name = "two"
@@ -60,42 +116,66 @@ seconds = 0
 idle_seconds = 0
 repeats = {rounds}
 """
+PAIR = (("a.replay.json", REPLAY), ("b.replay.json", REPLAY.replace(b"[2.0, 2.5]", b"[4.0, 5.0]")))
 
 
-def in_turn(device, rounds, models=("a", "b")):
-    """Return the work of measuring two replays in turn, the second of which is slower."""
-    replays = {"a": REPLAY, "b": REPLAY.replace(b"[2.0, 2.5]", b"[4.0, 5.0]")}
-    document = TURNS.format(rounds=rounds).encode() if len(models) > 1 else suite()
-    names = [f"{name}.replay.json" for name in models] if len(models) > 1 else ["m.replay.json"]
-    return device.measure(document, [(name, replays[model]) for name, model in zip(names, models, strict=True)], in_turn=True)
-
-
-def test_an_order_in_turn_reports_which_run_was_when(device):
+@pytest.mark.nightly
+def test_an_order_in_turn_reports_which_run_was_when(board):
     """Alternately, each run in the outbox; a difference of a half ends it early; the text makes the comparison again."""
-    device.order(in_turn(device, rounds=8))
-    final = device.final()
+    board.order(board.measure(TURNS.format(rounds=8).encode(), PAIR, in_turn=True))
+    final = board.final()
     assert final.state == "done", final.reason
     turns = msgspec.json.decode(final.text, type=TurnsTaken)
     assert [(turn.round, turn.side) for turn in turns.turns[:4]] == [(0, 0), (0, 1), (1, 1), (1, 0)]
     assert (len(turns.turns), turns.most_runs) == (len(final.runs), 16)
-    records = {record["id"]: record for record in records_in(device.home)}
+    records = {record["id"]: record for record in records_in(board.home)}
     assert [turn.run for turn in turns.turns] == list(records) == list(final.runs)
     assert {records[turn.run]["model"]["name"] for turn in turns.turns if turn.side} == {"b.replay"}
 
 
-def test_an_order_in_turn_has_not_too_many_runs(device):
-    """Else it is rejected, and nothing is measured."""
-    device.order(in_turn(device, 800))
-    final = device.final()
-    assert final.state == "rejected"
-    assert "2 cases, 800 rounds" in final.reason
-    assert records_in(device.home) == []
-
-
-def test_one_case_in_turn_is_measured_with_itself(device):
+@pytest.mark.services
+def test_one_case_in_turn_is_measured_with_itself(board):
     """As where a suite names it twice: how much two runs of the same differ there."""
-    device.order(in_turn(device, 1, ("a",)))
-    final = device.final()
+    board.order(board.measure(suite(), in_turn=True))
+    final = board.final()
     assert final.state == "done", final.reason
     turns = msgspec.json.decode(final.text, type=TurnsTaken).turns
     assert [(turn.round, turn.side) for turn in turns] == [(0, 0), (0, 1)]
+
+
+def archive(name):
+    """Return an archive with one file of that name."""
+    target = io.BytesIO()
+    with zipfile.ZipFile(target, "w") as opened:
+        opened.writestr(name, b"x")
+    return target.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("document", "contents", "reason"),
+    [
+        (b'name = "x"\n[[case]]\nmodel = "other.tflite"\n', (), "unknown model 'other.tflite'"),
+        (b'name = "x"\n[[case]]\nmodel = "/etc/passwd"\n', (), "refused"),
+        (b'name = "x"\n[[case]]\nmodel = "edgemeter-shapes_int8.tflite"\ndata = "photos"\n', (), "unknown photographs 'photos'"),
+        (b'name = "x"\n[[case]]\nmodel = "m.replay.json"\ndata = "../photos"\n', (), "no path"),
+        (b'name = "x"\n[[case]]\nmodel = "m.xyz"\nruntime = "nothing"\n', (("m.xyz", b"x"),), "nothing"),
+        (
+            b'name = "x"\n[[case]]\nmodel = "m.replay.json"\ndata = "set.zip"\n',
+            (("set.zip", archive("images/../../../evil")),),
+            "is not a plain name",
+        ),
+        (TURNS.format(rounds=800).encode(), PAIR, "2 cases, 800 rounds"),
+    ],
+)
+def test_an_order_that_is_not_for_this_board_is_rejected(device, document, contents, reason):
+    """Whole, with a reason, and nothing measured."""
+    models = tuple(device.hold(data, name) for name, data in contents if not name.endswith(".zip"))
+    photographs = tuple(Data(**msgspec.structs.asdict(device.hold(data, name))) for name, data in contents if name.endswith(".zip"))
+    work = Measure(suite=device.hold(document, "suite.toml"), models=models, data=photographs, in_turn="800" in reason)
+    device.plays = lambda execution: [carry_out.carry_out(execution.task, io.BytesIO()), execution.leave(0)]
+    device.order(work)
+    final = device.final()
+    assert final.state == "rejected", final
+    assert reason in final.reason
+    assert not (device.home / "outbox.sqlite").exists() or records_in(device.home) == []
+    assert list(device.home.rglob("evil")) == []

@@ -1,4 +1,4 @@
-"""Facts about which orders a device obeys, by signatures of the real openssl and a clock that the test moves."""
+"""Facts about which orders a device obeys, by a clock that the test moves; those with keys by signatures of the real openssl."""
 
 import pytest
 
@@ -9,22 +9,24 @@ from edgemeter.agent.daemon.handler import HandlerContext
 from edgemeter.agent.identity.identity import IdentityFiles
 from edgemeter.agent.jobs.order_check import CHALLENGE_S, GRACE_S, MOST_WRONG, NOTE_S, OrderCheck
 from tests.fixtures.fleet_key import OrderSigner, give_board, other_keys
+from tests.fixtures.plain_signature import PlainSignature, PlainSigner
 
-pytestmark = pytest.mark.needs("openssl")
-
+with_openssl = pytest.mark.needs("openssl")
 ORDER = encode_order(Order(job="job-1", attempt=1, version=1, work=Logs(), timeout_s=9.0))
 
 
 class Checked:
-    """A device that checks orders, and the fleet's service; `device` and `fleet` are those that the orders name."""
+    """A device that checks orders, and the fleet's service; `signer` seals by a word in the place of a signature, or by real keys."""
 
-    def __init__(self, path, device="pi-1", fleet="lab"):
+    def __init__(self, path, signer=None):
         self.path = path
-        self.home = give_board(path / "home")
+        self.home = path / "home"
+        self.home.mkdir(parents=True, exist_ok=True)
         self.now_s = 0.0
         self.is_connected = True
         self.reports = 0
-        self.signer = OrderSigner(path / "fleet", fleet, device)
+        self.signature = None if signer else PlainSignature()
+        self.signer = signer or PlainSigner()
         self.start()
 
     def start(self):
@@ -43,7 +45,7 @@ class Checked:
             restart=lambda: None,
             log=list,
         )
-        self.check = OrderCheck(context, lambda: self.now_s)
+        self.check = OrderCheck(context, lambda: self.now_s, self.signature)
         self.check.connected()
 
     def report(self, challenge):
@@ -63,36 +65,54 @@ class Checked:
             return False
 
 
-def test_an_order_of_the_service_is_obeyed_and_one_byte_more_or_less_is_not(tmp_path):
-    """Wherever it is changed: in the order, the signature, the certificate."""
-    device = Checked(tmp_path)
-    payload = device.signer.sealed(ORDER)
-    assert device.obeys(payload)
+@pytest.fixture
+def device(tmp_path):
+    """Return a device that checks plain signatures."""
+    return Checked(tmp_path)
+
+
+@pytest.fixture
+def keyed(tmp_path):
+    """Return a device of a fleet with keys."""
+    give_board(tmp_path / "home")
+    return Checked(tmp_path, OrderSigner(tmp_path / "fleet", "lab", "pi-1"))
+
+
+@with_openssl
+def test_an_order_of_the_service_is_obeyed_and_one_byte_more_or_less_is_not(keyed):
+    """Wherever it is changed: in the order, the signature, the certificate; nor one by a key of a device, the broker or another fleet."""
+    payload = keyed.signer.sealed(ORDER)
+    assert keyed.obeys(payload)
     for old, new in (
         (b'"logs"', b'"doctor"'),
         (b'"version":1', b'"version":2'),
         (b'"signature":"M', b'"signature":"N'),
         (b"BEGIN", b"END"),
     ):
-        assert not device.obeys(payload.replace(old, new, 1)), old
-    assert device.obeys(payload)
+        assert not keyed.obeys(payload.replace(old, new, 1)), old
+    assert keyed.obeys(payload)
+    for pair in other_keys():
+        keyed.signer.use(pair)
+        assert not keyed.obeys(keyed.signer.sealed(ORDER))
 
 
-@pytest.mark.parametrize(("device", "fleet"), [("pi-2", "lab"), ("pi-1", "field"), ("pi-10", "lab")])
-def test_an_order_for_another_board_or_fleet_is_refused(tmp_path, device, fleet):
+@pytest.mark.parametrize(("name", "fleet"), [("pi-2", "lab"), ("pi-1", "field"), ("pi-10", "lab")])
+def test_an_order_for_another_board_or_fleet_is_refused(device, name, fleet):
     """It is signed by the true service."""
-    addressed = Checked(tmp_path, device, fleet)
-    with pytest.raises(ConfigError, match=f"for device '{device}' of fleet '{fleet}' came to 'pi-1' of 'lab'"):
-        addressed.check.command(addressed.signer.sealed(ORDER))
+    signer = PlainSigner(fleet, name)
+    signer.challenged(device.signer.challenge)
+    with pytest.raises(ConfigError, match=f"'{name}' of fleet '{fleet}'"):
+        device.check.command(signer.sealed(ORDER))
 
 
-def test_a_recorded_order_is_refused_after_a_restart_and_after_two_hours(tmp_path):
+def test_a_recorded_order_is_refused_after_a_restart_and_after_two_hours(device):
     """No clock and no file is needed: the board may come back with the card's image of last year."""
-    device = Checked(tmp_path)
     recorded = device.signer.sealed(ORDER)
     device.pass_by(CHALLENGE_S)
     assert device.obeys(recorded)
-    device.pass_by(GRACE_S)
+    device.pass_by(GRACE_S - 1.0)
+    assert device.obeys(recorded)
+    device.pass_by(1.0)
     assert not device.obeys(recorded)
     recorded = device.signer.sealed(ORDER)
     device.start()
@@ -100,9 +120,8 @@ def test_a_recorded_order_is_refused_after_a_restart_and_after_two_hours(tmp_pat
     assert device.obeys(device.signer.sealed(ORDER))
 
 
-def test_a_service_without_the_challenge_gets_it_again_and_a_flood_of_requests_brings_it_once(tmp_path):
+def test_a_service_without_the_challenge_gets_it_again_and_a_flood_of_requests_brings_it_once(device):
     """A request without a challenge is refused by nobody, and an order that answers an earlier one brings the present one."""
-    device = Checked(tmp_path)
     device.signer.challenge = None
     request = device.signer.sealed(b"{}")
     for _ in range(5):
@@ -116,9 +135,8 @@ def test_a_service_without_the_challenge_gets_it_again_and_a_flood_of_requests_b
     assert device.obeys(device.signer.sealed(ORDER))
 
 
-def test_an_order_that_was_held_back_while_the_line_was_cut_is_refused(tmp_path):
+def test_an_order_that_was_held_back_while_the_line_was_cut_is_refused(device):
     """Whoever holds it back can cut the line, too."""
-    device = Checked(tmp_path)
     recorded = device.signer.sealed(ORDER)
     device.is_connected = False
     device.pass_by(CHALLENGE_S)
@@ -128,41 +146,28 @@ def test_an_order_that_was_held_back_while_the_line_was_cut_is_refused(tmp_path)
     assert device.obeys(device.signer.sealed(ORDER))
 
 
-def test_an_earlier_key_of_the_service_ends_with_the_first_order_of_the_next(tmp_path):
-    """Also after a restart; another fleet's authority begins anew."""
-    device = Checked(tmp_path)
-    assert device.obeys(device.signer.sealed(ORDER))
-    before = OrderSigner(tmp_path / "fleet", "lab", "pi-1")
+@with_openssl
+def test_an_earlier_key_of_the_service_ends_with_the_first_order_of_the_next(keyed):
+    """Also after a restart; and a device of no fleet obeys nobody."""
+    assert keyed.obeys(keyed.signer.sealed(ORDER))
+    before = OrderSigner(keyed.path / "fleet", "lab", "pi-1")
     before.sealed(ORDER)
-    device.signer.renew(days=1)
-    assert device.obeys(device.signer.sealed(ORDER))
-    device.start()
-    before.challenge = device.signer.challenge
-    with pytest.raises(ConfigError, match="an earlier key of the fleet's service"):
-        device.check.command(before.sealed(ORDER))
-
-
-def test_only_the_fleets_authority_and_only_its_service_count(tmp_path):
-    """A device's certificate is of the same authority, the broker's too."""
-    device = Checked(tmp_path)
-    for pair in other_keys():
-        device.signer.use(pair)
-        assert not device.obeys(device.signer.sealed(ORDER))
-
-
-def test_a_device_of_no_fleet_obeys_nobody(tmp_path):
-    """It has no authority to verify by."""
-    device = Checked(tmp_path)
-    IdentityFiles(device.home).ca.unlink()
+    keyed.signer.renew(days=1)
+    assert keyed.obeys(keyed.signer.sealed(ORDER))
+    keyed.start()
+    before.challenge = keyed.signer.challenge
+    with pytest.raises(ConfigError, match="an earlier key"):
+        keyed.check.command(before.sealed(ORDER))
+    IdentityFiles(keyed.home).ca.unlink()
     with pytest.raises(ConfigError, match="has joined no fleet"):
-        device.check.command(device.signer.sealed(ORDER))
+        keyed.check.command(keyed.signer.sealed(ORDER))
 
 
-def test_a_flood_of_wrong_signatures_is_checked_slowly_and_noted_once(tmp_path):
+def test_a_flood_of_wrong_signatures_is_checked_slowly_and_noted_once(device):
     """Its count and the last reason are for `fleet list`; true orders are obeyed again a second later."""
-    device = Checked(tmp_path)
     payload = device.signer.sealed(ORDER)
-    wrong = payload.replace(b'"logs"', b'"doctor"')
+    device.signer.signature = b"by somebody"
+    wrong = device.signer.sealed(ORDER)
     for _ in range(MOST_WRONG + 5):
         assert not device.obeys(wrong)
     assert not device.obeys(payload)

@@ -8,6 +8,7 @@ import pytest
 
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.runtimes import Options, create
+from tests.fixtures.rows import table_row
 
 pytestmark = pytest.mark.realdata
 
@@ -25,22 +26,22 @@ RUNS = [
 ]
 
 
-@pytest.mark.parametrize(("name", "file", "declared", "outputs"), RUNS, ids=[file for _, file, _, _ in RUNS])
-def test_a_model_from_outside_loads_and_runs(opened, realdata, name, file, declared, outputs):
-    """Input as declared by its makers, outputs of the shapes and dtypes that load reported."""
-    runtime, loaded = opened(name, realdata / "models" / file)
-    (info,) = loaded.inputs
-    assert (info.dtype, info.shape, info.scale, info.zero_point) == declared
-    runtime.bind([np.zeros(info.shape, info.dtype)])()
-    arrays = runtime.outputs()
-    assert [array.shape for array in arrays] == outputs
-    assert [array.dtype.name for array in arrays] == [output.dtype for output in loaded.outputs]
+def test_models_from_outside_load_and_run(opened, realdata):
+    """Inputs as declared by their makers, outputs of the shapes and dtypes that load reported."""
+    for name, file, declared, shapes in RUNS:
+        runtime, loaded = opened(name, realdata / "models" / file)
+        (info,) = loaded.inputs
+        with table_row(file):
+            assert (info.dtype, info.shape, info.scale, info.zero_point) == declared
+            runtime.bind([np.zeros(info.shape, info.dtype)])()
+            arrays = runtime.outputs()
+            assert [array.shape for array in arrays] == shapes
+            assert [array.dtype.name for array in arrays] == [output.dtype for output in loaded.outputs]
 
 
-@pytest.mark.parametrize("file", ["mobilenet_v1_0.25_128_quant.tflite", "coco_ssd_mobilenet_v1_1.0_quant_2018_06_29.tflite"])
-def test_a_real_model_cut_off_anywhere_does_not_end_the_process(realdata, tmp_path, file):
+def test_a_real_model_cut_off_anywhere_does_not_end_the_process(realdata, tmp_path):
     """Cut in the weights or the tables it is refused; cut in the labels behind the model it is whole."""
-    content = (realdata / "models" / file).read_bytes()
+    content = (realdata / "models" / RUNS[2][1]).read_bytes()
     runtime = create("litert")
     path = tmp_path / "cut.tflite"
     for length in [*range(len(content) // 20, len(content) * 95 // 100, len(content) // 20), 8, 100, 4096]:
@@ -60,9 +61,7 @@ def interleaved_p50_ratio(first, second, count: int) -> float:
     return statistics.median(durations[0]) / statistics.median(durations[1])
 
 
-@pytest.mark.services
 @pytest.mark.parametrize(("name", "file", "count"), [("litert", RUNS[2][1], 1000), ("onnx", RUNS[6][1], 100)], ids=["litert", "onnx"])
-@pytest.mark.nightly
 @pytest.mark.alone
 def test_the_bare_call_costs_what_the_library_costs(opened, realdata, name, file, count):
     """Timed in turns, p50 of our call and of the library's own differ by less than 2%.

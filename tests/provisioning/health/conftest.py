@@ -20,7 +20,7 @@ class Lab:
         self.folder = FleetFolder(path)
         self.registry = Registry(self.folder.registry)
         self.now_ns = 1_800_000_000 * S
-        self.handler = FleetHealthHandler(self.folder, self.registry, lambda *_: None)
+        self.handler = FleetHealthHandler(self.folder, self.registry, lambda *_: None, lambda: self.now_ns)
 
     def says(self, device, state=None, session=1, challenge="0a", **health):
         """Let a device say its state, its health, or both."""

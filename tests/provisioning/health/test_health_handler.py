@@ -1,17 +1,16 @@
 """The handler for health: presence and reports."""
 
-import time
-
 import pytest
 
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.base.mqtt_session import Message
 from edgemeter.agent.contract import messages
 from edgemeter.agent.contract.messages import Birth
-from edgemeter.provisioning.health import device_view, overview
+from edgemeter.provisioning.health import device_view, health_handler, overview
 from edgemeter.provisioning.registry import devices
 from edgemeter.provisioning.registry.devices import Device
 from tests.fixtures.rows import table_row
+from tests.provisioning.health.conftest import S
 
 
 def test_an_online_device_without_a_challenge_takes_no_orders_and_the_list_has_the_reason(lab):
@@ -42,10 +41,11 @@ def test_a_late_will_changes_nothing_about_the_session_after_it(lab):
     lost = devices.find_presence(lab.registry, "pi-1")
     assert lost.state == "lost"
     # What is retained comes again when the service starts.
-    time.sleep(0.01)
+    lab.passes(1)
     lab.says("pi-1", "lost", session=2)
     lab.passes(1)
-    assert devices.find_presence(lab.registry, "pi-1").since_ns == lost.since_ns
+    repeated = devices.find_presence(lab.registry, "pi-1")
+    assert (repeated.since_ns, repeated.heard_ns) == (lost.since_ns, lost.heard_ns + 2 * S)
 
 
 def test_what_was_received_before_a_revocation_and_is_written_after_it_leaves_nobody_online(lab):
@@ -73,15 +73,34 @@ def test_a_health_that_is_none_or_of_another_device_is_refused(lab):
             lab.handler.received(Message("edgemeter/v1/lab/pi-1/health", payload))
 
 
-@pytest.mark.services
-def test_ten_thousand_devices_that_come_back_together_cost_a_few_commits(lab):
-    """What is heard between two looks is one transaction."""
+def test_what_a_device_measures_is_listed_until_it_is_gone(lab):
+    """A run begins, the next one does, the line breaks."""
+
+    def listed():
+        (line,) = overview.read(lab.folder, lab.registry, lab.now_ns)
+        return line.measuring and line.measuring.run
+
+    lab.says("pi-1", "online", session=5)
+    for run in (3, 4):
+        now = messages.Measuring(suite="nightly", case="tiny litert", run=run, runs=12)
+        payload = messages.encode_message(messages.Activity(session=5, measuring=now))
+        lab.handler.received(Message("edgemeter/v1/lab/pi-1/activity", payload))
+        lab.passes(1)
+        assert listed() == run
+    lab.says("pi-1", "lost", session=5)
+    lab.passes(1)
+    assert listed() is None
+
+
+def test_devices_that_come_back_together_cost_a_few_commits(lab, monkeypatch):
+    """What is heard between two looks is one transaction, as long as that takes no other handler's time."""
+    monkeypatch.setattr(health_handler, "MOST_REPORTS", 50)
     commits = []
     lab.registry.connection.set_trace_callback(lambda statement: commits.append(statement) if statement == "COMMIT" else None)
-    for number in range(10_000):
+    for number in range(60):
         lab.says(f"pi-{number}", "online", boot_id="a")
     for _ in range(4):
         lab.passes(1)
     lab.registry.connection.set_trace_callback(None)
-    assert len(commits) == 4
-    assert len(devices.read_presence(lab.registry)) == 10_000
+    assert len(commits) == 3
+    assert len(devices.read_presence(lab.registry)) == 60

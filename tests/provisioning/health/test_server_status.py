@@ -1,109 +1,71 @@
-"""Whether the broker, the service and the collector of a fleet are there, and whose session was taken over, as people see it."""
+"""Whether the broker, the service and the collector of a fleet are there, whose session was taken over, and who is banned for it."""
 
 import json
-from contextlib import ExitStack
 
+import msgspec
 import pytest
-from click.testing import CliRunner
 
 from edgemeter.agent.base.file_lock import DeviceLock
-from edgemeter.collector.cli.collector import collector
+from edgemeter.agent.base.mqtt_session import Message
+from edgemeter.agent.contract.messages import CollectorState, encode_message
 from edgemeter.collector.receive.fleet_address import fleet_address
 from edgemeter.collector.receive.presence import CollectorPresence
 from edgemeter.collector.receive.service import Collector
 from edgemeter.provisioning.health import server_status
-from edgemeter.provisioning.health.server_status import ServerStatus, TakeOvers
+from edgemeter.provisioning.health.server_status import ServerStatus, StatusHandler, TakeOvers
+from edgemeter.provisioning.registry import certificates, devices
+from edgemeter.provisioning.registry.devices import Device
 from tests.fixtures.mqtt_peer import wait_until
-from tests.provisioning.identity.lab import Lab
 
 S = 1_000_000_000
 
 
-@pytest.fixture
-def lab(tmp_path):
-    """Return a fleet of which nothing runs."""
-    with ExitStack() as stack:
-        yield Lab(tmp_path, stack)
+def start_service(lab):
+    """Hold the lock that the service holds."""
+    lock = DeviceLock(lab.folder.registry, server_status.SERVICE_ID)
+    assert lock.take()
+    return lock
 
 
 def problems(lab):
     """Return what `fleet list` finds wrong with the server."""
-    return json.loads(lab.run("list", "--json"))["server"]
+    return [problem.split(",")[0] for problem in json.loads(lab.run("list", "--json"))["server"]]
 
 
-def start_service(lab):
-    """Start the service as `fleet serve` does, with its lock."""
-    lock = DeviceLock(lab.folder.registry, server_status.SERVICE_ID)
-    assert lock.take()
-    lab.stack.callback(lock.release)
+@pytest.mark.mosquitto
+def test_what_is_down_is_listed(broker_lab):
+    """The service and the broker, then the service, then the collector, then nothing, then the collector again."""
+    lab = broker_lab
+    assert len(problems(lab)) == 2
+    lab.broker.start()
+    lab.stack.callback(lab.broker.kill)
+    assert len(problems(lab)) == 1
+    lab.stack.callback(start_service(lab).release)
     lab.serve()
-
-
-def start_collector(lab):
-    """Start a collector as `collector up --folder` does."""
-    ledger, address = lab.path / "ledger.sqlite", fleet_address(lab.folder.path)
-    service = Collector(address, ledger)
+    assert wait_until(lambda: problems(lab) == ["no collector answers"])
+    address = fleet_address(lab.folder.path)
+    service = Collector(address, lab.path / "ledger.sqlite")
     presence = CollectorPresence(address, lambda: service.name, lambda: service.unwell() is None)
     for part in (service, presence):
         part.start()
         lab.stack.callback(part.stop)
-    return presence
-
-
-def test_without_service_and_broker_both_are_named(lab):
-    """Each with its own line; a folder without a fleet is answered with `edgemeter fleet init`."""
-    issues = problems(lab)
-    assert len(issues) == 2
-    assert "the fleet's service is not running" in issues[0]
-    assert f"the broker at mqtts://127.0.0.1:{lab.port} does not answer" in issues[1]
-    result = CliRunner().invoke(collector, ["up", "--folder", str(lab.path / "none")])
-    assert "edgemeter fleet init" in str(result.exception)
-
-
-@pytest.mark.mosquitto
-@pytest.mark.services
-def test_list_and_run_report_what_is_down(lab):
-    """First the collector, then nothing, then the collector again, then the broker."""
-    lab.broker.start()
-    lab.stack.callback(lab.broker.kill)
-    assert "the fleet's service is not running" in problems(lab)[0]
-    start_service(lab)
-    assert wait_until(lambda: [problem.split(",")[0] for problem in problems(lab)] == ["no collector answers"])
-    presence = start_collector(lab)
     assert wait_until(lambda: problems(lab) == [])
     presence.stop()
-    assert wait_until(lambda: [problem.split(",")[0] for problem in problems(lab)] == ["no collector answers"])
+    assert wait_until(lambda: problems(lab) == ["no collector answers"])
 
 
-def test_a_broker_that_went_away_is_named_by_the_age_of_the_status(lab, monkeypatch):
-    """The service writes while it is connected."""
-    lock = DeviceLock(lab.folder.registry, server_status.SERVICE_ID)
-    assert lock.take()
-    lab.stack.callback(lock.release)
+def test_a_server_without_a_service_is_named_with_its_broker(lab):
+    """Each with its own line; by the age of the status, where the service runs and has no broker."""
+    lab.folder.status.write_bytes(msgspec.json.encode(ServerStatus(written_ns=100 * S)))
+    assert len(server_status.server_issues(lab.folder, 100 * S, lambda _: True)) == 1
+    assert len(server_status.server_issues(lab.folder, 100 * S, lambda _: False)) == 2
+    lock = start_service(lab)
+    assert "no collector" in server_status.server_issues(lab.folder, 145 * S)[0]
+    assert "does not answer the fleet's service" in server_status.server_issues(lab.folder, 146 * S)[0]
     collectors = {"1": server_status.CollectorSeen(state="online", heard_ns=100 * S)}
-    monkeypatch.setattr(server_status, "read_status", lambda _folder: ServerStatus(written_ns=100 * S, collectors=collectors))
+    lab.folder.status.write_bytes(msgspec.json.encode(ServerStatus(written_ns=100 * S, collectors=collectors)))
     assert server_status.server_issues(lab.folder, 110 * S) == []
-    assert "does not answer the fleet's service" in server_status.server_issues(lab.folder, 200 * S)[0]
-
-
-@pytest.mark.mosquitto
-@pytest.mark.services
-def test_a_board_that_takes_anothers_client_id_is_disconnected_and_shown(lab):
-    """It connects as pi-1 with the certificate of pi-2: pi-1 comes back, pi-2 is named in the list."""
-    lab.start()
-    boards = [lab.board(f"pi-{number}", f"100{number}") for number in (1, 2)]
-    for number, board in enumerate(boards, 1):
-        board.join(lab.token(f"pi-{number}"))
-    victim = boards[0].client("pi-1")
-    thief = boards[1].client("pi-1")
-    assert wait_until(lambda: bool(thief.reasons))
-    assert wait_until(lambda: bool(victim.reasons) and victim.session.is_connected())
-
-    def concerns():
-        return [concern["text"] for line in json.loads(lab.run("list", "--json"))["devices"] for concern in line["concerns"]]
-
-    assert wait_until(lambda: any("'pi-2' connected with its client id" in text for text in concerns()))
-    thief.close()
+    lock.release()
 
 
 def test_take_overs_by_its_own_key_are_shown_when_they_repeat():
@@ -113,6 +75,72 @@ def test_take_overs_by_its_own_key_are_shown_when_they_repeat():
         return ServerStatus(written_ns=0, take_overs={"pi-1": TakeOvers(count=count, last_ns=0, by=by)}).take_over_text("pi-1", now_ns)
 
     assert text(2) is None
-    assert "3 times within the hour: two boards have its key" in text(3)
-    assert "'pi-2' connected with its client id (1 time" in text(1, "pi-2")
-    assert text(3, now_ns=3601 * S) is None
+    assert "3 times" in text(3)
+    assert "'pi-2'" in text(1, "pi-2")
+    assert text(3, now_ns=3600 * S) is not None
+    assert text(3, now_ns=3600 * S + 1) is None
+
+
+class Watched:
+    """The handler for the server's status, on a clock that stands, and mosquitto's log of two devices' connections."""
+
+    def __init__(self, lab):
+        self.folder, self.registry = lab.folder, lab.registry
+        self.handler = StatusHandler(lab.folder, lab.registry, None, lambda: 0.0)
+        with lab.registry.transaction() as statements:
+            for name in ("pi-1", "pi-2"):
+                devices.put(statements, Device(name, "lab", name, trust="accepted"))
+
+    def logs(self, line):
+        """Let mosquitto log a line."""
+        self.handler.received(Message("$SYS/broker/log/N", f"1700000000: {line}".encode()))
+
+    def comes(self, client_id, user):
+        """Let a client connect with a certificate."""
+        self.logs(f"New client connected from 192.0.2.1:4711 as {client_id} (p2, c1, k60, u'{user}').")
+
+    def banned(self):
+        """Let the handler look, and return who is banned."""
+        self.handler.poll(1_000_000_000 * S)
+        return set(certificates.active_bans(self.registry, 1_000_000_000 * S))
+
+
+@pytest.fixture
+def watched(lab):
+    """Return a handler."""
+    return Watched(lab)
+
+
+def test_who_takes_anothers_client_id_is_banned(watched):
+    """A second session of its own is nothing, nor is what no device is; the list names who did it."""
+    for client_id, user in (("pi-1", "pi-1"), ("pi-1~2", "pi-1"), ("nobody", "pi-1"), ("pi-1", "edgemeter-operator"), ("pi-1", "stranger")):
+        watched.comes(client_id, user)
+    assert watched.banned() == set()
+    watched.logs("Client pi-1 already connected, closing old connection.")
+    watched.comes("pi-1", "pi-2")
+    assert watched.banned() == {"pi-2"}
+    take_overs = server_status.read_status(watched.folder).take_overs
+    assert {name: (entry.count, entry.by) for name, entry in take_overs.items()} == {"pi-1": (2, "pi-2")}
+    assert certificates.pending_disconnects(watched.registry) == ["pi-2"]
+
+
+def test_who_connects_again_and_again_is_banned(watched):
+    """Hundreds of sessions of one certificate, each with another client id; a banned one that comes is thrown out again."""
+    for number in range(240):
+        watched.comes(f"pi-1~{number}", "pi-1")
+    assert watched.banned() == set()
+    watched.comes("pi-1~240", "pi-1")
+    assert watched.banned() == {"pi-1"}
+    with watched.registry.transaction() as statements:
+        certificates.delete_pending_disconnect(statements, "pi-1")
+    watched.comes("pi-1", "pi-1")
+    watched.banned()
+    assert certificates.pending_disconnects(watched.registry) == ["pi-1"]
+
+
+def test_who_floods_the_collector_is_banned(watched):
+    """The collector names it with its own state."""
+    state = CollectorState(state="online", flooding=("pi-2",))
+    watched.handler.received(Message("edgemeter/collector/1/state", encode_message(state)))
+    assert watched.banned() == {"pi-2"}
+    assert server_status.read_status(watched.folder).collectors["1"].state == "online"

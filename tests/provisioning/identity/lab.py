@@ -27,11 +27,11 @@ FLEET = "lab"
 class Lab:
     """One fleet; everything that it starts ends with `stack`."""
 
-    def __init__(self, folder: Path, stack: ExitStack) -> None:
+    def __init__(self, folder: Path, stack: ExitStack, ports: tuple[int, int] | None = None) -> None:
         self.path = folder
         self.stack = stack
         self.folder = FleetFolder(folder / "fleet")
-        self.port, self.enrol_port = free_port(), free_port()
+        self.port, self.enrol_port = ports or (free_port(), free_port())
         ports = ["--port", str(self.port), "--enrol-port", str(self.enrol_port)]
         self.run("init", "--broker", LOOPBACK, "--broker-name", "localhost", "--fleet", FLEET, *ports)
         self.registry = Registry(self.folder.registry)

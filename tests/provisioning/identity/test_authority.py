@@ -1,33 +1,34 @@
-"""The fleet's authority: what it signs, and what it does not."""
+"""The fleet's authority: what it signs, and what it does not; and that OpenSSL reads it so."""
 
 import base64
 import subprocess
 from datetime import datetime, timedelta, timezone
 
 import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
 
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.provisioning.identity import authority
 from edgemeter.provisioning.identity.authority import Authority, KeyPair
 from tests.fixtures.rows import table_row
 
-pytestmark = pytest.mark.needs("openssl")
-
 NOW = datetime(2026, 11, 20, 12, tzinfo=timezone.utc)
 NS = 1_000_000_000
-P256 = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1"]
 
 
-def csr(folder, *arguments, subject="/CN=pi-1"):
-    """Return a CSR that openssl made."""
-    path = folder / "one.csr"
-    openssl("req", "-new", "-nodes", "-keyout", folder / "one.key", "-out", path, "-subj", subject, *arguments)
-    return path.read_text()
+def csr(*names, key=None, scheme=hashes.SHA256):
+    """Return a CSR for these names."""
+    key = key or ec.generate_private_key(ec.SECP256R1())
+    subject = x509.Name([x509.NameAttribute(x509.oid.NameOID.COMMON_NAME, name) for name in names])
+    signed = x509.CertificateSigningRequestBuilder().subject_name(subject).sign(key, scheme and scheme())
+    return signed.public_bytes(serialization.Encoding.PEM).decode()
 
 
-def openssl(*arguments):
+def openssl(*arguments, **options):
     """Return what openssl prints, also where it fails."""
-    return subprocess.run(["openssl", *map(str, arguments)], capture_output=True, check=False).stdout.decode()
+    return subprocess.run(["openssl", *map(str, arguments)], capture_output=True, check=False, **options).stdout.decode()
 
 
 @pytest.fixture(scope="module")
@@ -36,40 +37,45 @@ def pair():
     return authority.make_authority("edgemeter fleet lab", NOW)
 
 
-def test_a_certificate_holds_the_names_that_the_handler_chose_and_is_valid_from_2020(pair, tmp_path):
-    """What openssl reads of it: name, dates, number, purpose; the chain holds under strict rules."""
-    request = authority.read_request(csr(tmp_path, *P256))
+def test_a_certificate_has_the_name_that_the_handler_chose(pair):
+    """For the key of the request, valid from 2020 on; a server in 1970 signs nothing that ended before it began."""
+    request = authority.read_request(csr("pi-1"))
     issued = Authority(pair).issue_device(request, "pi-7", "1", int(NOW.timestamp()) * NS)
-    (tmp_path / "ca.crt").write_bytes(pair.certificate)
-    (tmp_path / "one.crt").write_text(issued.pem)
-    text = openssl("x509", "-in", tmp_path / "one.crt", "-noout", "-text")
-    assert "Subject: CN = pi-7" in text
-    assert "Not Before: Jan  1 00:00:00 2020 GMT" in text
-    assert "TLS Web Client Authentication" in text
-    assert "CA:FALSE" in text
+    certificate = x509.load_pem_x509_certificate(issued.pem.encode())
+    assert certificate.subject.rfc4514_string() == "CN=pi-7"
+    assert certificate.not_valid_before_utc == datetime(2020, 1, 1, tzinfo=timezone.utc)
+    assert certificate.public_key() == request.public_key
     assert issued.not_after_ns == int((NOW + timedelta(days=730)).timestamp()) * NS
-    assert (
-        openssl("x509", "-in", tmp_path / "one.crt", "-noout", "-serial").strip().lower()
-        == f"serial={issued.number.zfill(len(issued.number) + len(issued.number) % 2)}"
-    )
-    verified = openssl("verify", "-x509_strict", "-purpose", "sslclient", "-CAfile", tmp_path / "ca.crt", tmp_path / "one.crt")
-    assert verified.strip().endswith("OK")
-    # A server in 1970 signs nothing that ended before it began.
+    assert (issued.device, issued.serial, issued.key_sha256) == ("pi-7", "1", request.key_sha256)
     assert Authority(pair).issue_device(request, "pi-7", "1", 0).not_after_ns > int(authority.NOT_BEFORE.timestamp()) * NS
 
 
-def test_a_key_of_another_kind_is_refused(tmp_path):
-    """RSA, another curve, another scheme; nor does a broker guess which of two names counts."""
-    for kind in (["rsa:2048"], ["ec", "-pkeyopt", "ec_paramgen_curve:secp384r1"], ["ed25519"]):
-        with table_row(kind), pytest.raises(ConfigError, match="does not have a P-256 key"):
-            authority.read_request(csr(tmp_path, "-newkey", *kind))
+def test_a_key_is_recognised_by_its_fingerprint():
+    """The same key has the same, whatever name it asks for; another key another one."""
+    keys = [ec.generate_private_key(ec.SECP256R1()) for _ in range(2)]
+    first, renamed, other = (
+        authority.read_request(csr(name, key=key)).key_sha256 for name, key in (("a", keys[0]), ("b", keys[0]), ("a", keys[1]))
+    )
+    assert first == renamed != other
+
+
+def test_a_request_with_another_key_is_refused():
+    """RSA, another curve, another scheme; nor does anybody guess which of two names counts."""
+    rsa_key = rsa.generate_private_key(65537, 2048)
+    for key, scheme in (
+        (rsa_key, hashes.SHA256),
+        (ec.generate_private_key(ec.SECP384R1()), hashes.SHA256),
+        (ed25519.Ed25519PrivateKey.generate(), None),
+    ):
+        with table_row(type(key)), pytest.raises(ConfigError, match="P-256"):
+            authority.read_request(csr("pi-1", key=key, scheme=scheme))
     with pytest.raises(ConfigError, match="2 common names"):
-        authority.read_request(csr(tmp_path, *P256, subject="/CN=pi-1/CN=pi-2"))
+        authority.read_request(csr("pi-1", "pi-2"))
 
 
-def test_a_csr_that_another_key_signed_is_refused(tmp_path):
+def test_a_request_that_another_key_signed_is_refused():
     """One byte of the signature changed: whoever sends it has not the key."""
-    lines = csr(tmp_path, *P256).strip().splitlines()
+    lines = csr("pi-1").strip().splitlines()
     der = bytearray(base64.b64decode("".join(lines[1:-1])))
     der[-3] ^= 1
     forged = "\n".join([lines[0], base64.encodebytes(bytes(der)).decode().strip(), lines[-1]])
@@ -77,8 +83,8 @@ def test_a_csr_that_another_key_signed_is_refused(tmp_path):
         authority.read_request(forged)
 
 
-def test_what_is_no_csr_is_one_line():
-    """Empty, garbled and cut-off text is refused in one line that says what was expected."""
+def test_what_is_no_request_is_one_line():
+    """Empty, garbled and cut-off text."""
     for text in ("", "x", "-----BEGIN CERTIFICATE REQUEST-----\nAAAA\n-----END CERTIFICATE REQUEST-----\n", "\0" * 100, "ä" * 50):
         with table_row(text):
             with pytest.raises(ConfigError, match="not a certificate signing request") as error:
@@ -86,20 +92,18 @@ def test_what_is_no_csr_is_one_line():
             assert "\n" not in str(error.value)
 
 
-def test_every_list_is_newer_than_the_one_before(pair, tmp_path):
-    """However fast they follow each other, by date and by number, and none is dated in the future."""
+def test_every_list_is_newer_than_the_one_before(pair):
+    """OpenSSL takes the newer by its date, in seconds: however fast they follow each other, and none is dated in the future."""
     signing, listed, dates = Authority(pair), None, []
     for count in range(4):
         listed = signing.revoked_list([f"{number:x}" for number in range(1, count + 1)], NOW, listed)
         assert authority.revoked_numbers(listed) == {f"{number:x}" for number in range(1, count + 1)}
-        (tmp_path / "list").write_bytes(listed)
-        dates.append(openssl("crl", "-in", tmp_path / "list", "-noout", "-lastupdate", "-crlnumber"))
-    assert dates == sorted(set(dates))
-    assert "crlNumber=0x04" in dates[-1] or "crlNumber=04" in dates[-1]
-    assert "Nov 19" in dates[-1]
+        parsed = x509.load_pem_x509_crl(listed)
+        dates.append((parsed.last_update_utc, parsed.extensions.get_extension_for_class(x509.CRLNumber).value.crl_number))
+    assert dates == [(NOW - timedelta(days=1) + timedelta(seconds=count), count + 1) for count in range(4)]
 
 
-def test_a_damaged_authority_is_one_line(pair):
+def test_a_damaged_authority_is_an_error(pair):
     """A truncated key, a key of another authority."""
     with pytest.raises(ConfigError, match="cannot be read"):
         Authority(KeyPair(pair.certificate, pair.key[:40]))
@@ -109,13 +113,26 @@ def test_a_damaged_authority_is_one_line(pair):
         authority.revoked_numbers(b"garbage")
 
 
-def test_a_release_key_signs_what_openssl_verifies(tmp_path):
-    """As devices check releases: ECDSA over SHA-256."""
+@pytest.mark.needs("openssl")
+def test_openssl_takes_what_the_authority_signs(pair, tmp_path):
+    """A chain under strict rules, for clients alone; the list of revoked certificates, by the hash of the name; and a release key."""
+    issued = Authority(pair).issue_device(authority.read_request(csr("pi-1")), "pi-7", "1", int(NOW.timestamp()) * NS)
+    files = {"ca.crt": pair.certificate, "own.crt": issued.pem.encode(), "list": Authority(pair).revoked_list([issued.number], NOW, None)}
+    for name, data in files.items():
+        (tmp_path / name).write_bytes(data)
+    verify = ["verify", "-x509_strict", "-purpose", "sslclient", "-CAfile", "ca.crt"]
+    assert openssl(*verify, "own.crt", cwd=tmp_path).strip().endswith("OK")
+    text = openssl("x509", "-in", "own.crt", "-noout", "-text", cwd=tmp_path)
+    assert all(words in text for words in ("TLS Web Client Authentication", "CA:FALSE", "Jan  1 00:00:00 2020 GMT"))
+    assert "OK" not in openssl(*verify, "-crl_check", "-CRLfile", "list", "own.crt", cwd=tmp_path)
+    for name in (" Our  Fleet ", "x" * 64, "Flotte ÄÖ é", "ISTANBUL İ"):
+        with table_row(name):
+            named = authority.make_authority(name, NOW)
+            assert Authority(named).name_hash() == openssl("x509", "-hash", "-noout", input=named.certificate).strip()
     private, public = authority.make_release_key()
-    (tmp_path / "release.key").write_bytes(private)
-    (tmp_path / "release.pub").write_bytes(public)
-    (tmp_path / "manifest").write_bytes(b"{}")
-    openssl("dgst", "-sha256", "-sign", tmp_path / "release.key", "-out", tmp_path / "sig", tmp_path / "manifest")
-    output = openssl("dgst", "-sha256", "-verify", tmp_path / "release.pub", "-signature", tmp_path / "sig", tmp_path / "manifest")
+    for name, data in {"release.key": private, "release.pub": public, "manifest": b"{}"}.items():
+        (tmp_path / name).write_bytes(data)
+    openssl("dgst", "-sha256", "-sign", "release.key", "-out", "sig", "manifest", cwd=tmp_path)
+    output = openssl("dgst", "-sha256", "-verify", "release.pub", "-signature", "sig", "manifest", cwd=tmp_path)
     assert output.strip() == "Verified OK"
     assert authority.public_of(private) == public

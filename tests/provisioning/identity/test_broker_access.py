@@ -1,41 +1,94 @@
-"""Changes of access at the running mosquitto, without a reload: who attacks it, what comes before it, what it forgot."""
+"""Who may do what at the broker: what the plug-in is ordered, and changes at the running mosquitto that need no reload."""
 
 import json
 import random
 import socket
 import ssl
-import subprocess
 import threading
-from datetime import datetime, timezone
+from contextlib import closing
 
 import pytest
-from click.testing import CliRunner
 from paho.mqtt import client as paho
 from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.properties import Properties
 
 from edgemeter.agent.base.errors import ConfigError, EdgemeterError
-from edgemeter.agent.contract import identity
-from edgemeter.provisioning.cli.main import fleet
-from edgemeter.provisioning.identity import authority, broker_files
-from edgemeter.provisioning.identity.authority import Authority
-from edgemeter.provisioning.identity.broker_access import BrokerAccess
+from edgemeter.provisioning.identity.broker_access import BrokerAccess, IntendedAccess, plugin_file
+from edgemeter.provisioning.identity.broker_files import hash_password
 from edgemeter.provisioning.inventory import fleet_file
+from edgemeter.provisioning.registry.certificates import EnrolmentToken
 from tests.fixtures.mqtt_peer import Peer, wait_until
-from tests.fixtures.rows import table_row
 from tests.fixtures.servers import LOOPBACK
+from tests.provisioning.identity.plugin import Plugin
 
 ACCESS_CHANGES = 200
 
 
-@pytest.mark.needs("openssl")
-def test_openssl_finds_the_lists_of_an_authority_by_its_name():
-    """The hash is the one that openssl prints."""
-    for name in ("edgemeter fleet lab", " Our  Fleet ", "x" * 64, "Flotte ÄÖ é", "ISTANBUL İ"):
-        with table_row(name):
-            pair = authority.make_authority(name, datetime.now(timezone.utc))
-            printed = subprocess.run(["openssl", "x509", "-hash", "-noout"], input=pair.certificate, capture_output=True, check=True).stdout
-            assert Authority(pair).name_hash() == printed.decode().strip()
+def token(number):
+    """Return an open token."""
+    return EnrolmentToken(f"id {number}", hash_password("secret"), f"pi-{number}", "lab", 1, 2)
+
+
+def apply(plugin, intended, passwords):
+    """Bring the plug-in up to date; return the devices whose tokens it cannot know."""
+    plugin.orders.clear()
+    with plugin.access() as access:
+        return [each.device for each in access.apply(lambda: intended, passwords)]
+
+
+def test_the_broker_is_given_what_it_lacks_and_loses_what_is_over():
+    """A token with its password, where that is here; revoked and banned names are denied everything; twice changes nothing."""
+    plugin = Plugin()
+    plugin.clients["somebody's own"] = {"roles": ["reader"]}
+    intended = IntendedAccess([token(1), token(2)], {"pi-3"}, {"pi-4": None})
+    assert apply(plugin, intended, {"id 1": "secret"}) == ["pi-2"]
+    assert plugin.clients["id 1"] == {"roles": ["token"], "password": "secret"}
+    assert plugin.clients["pi-3"] == {"roles": ["revoked"], "password": None, "disabled": True}
+    assert plugin.clients["pi-4"] == {"roles": ["banned"], "password": None, "disabled": True}
+    assert apply(plugin, intended, {}) == ["pi-2"]
+    assert plugin.orders == []
+    apply(plugin, IntendedAccess([], {"pi-3"}), {})
+    assert plugin.names() == {"somebody's own", "pi-3"}
+    apply(plugin, IntendedAccess([], set()), {})
+    assert plugin.names() == {"somebody's own"}
+
+
+def test_a_device_that_is_thrown_out_may_come_back_unless_it_is_denied():
+    """The plug-in ends the sessions of a client that it deletes, or that it disables."""
+    plugin = Plugin()
+    with plugin.access() as access:
+        access.disconnect("pi-1")
+        assert plugin.orders == [("createClient", "pi-1"), ("deleteClient", "pi-1")]
+        apply(plugin, IntendedAccess([], {"pi-2"}), {})
+    with plugin.access() as access:
+        access.disconnect("pi-2")
+    assert plugin.clients["pi-2"]["disabled"]
+
+
+def test_what_the_broker_refuses_is_an_error_unless_another_process_was_first():
+    """Without the configuration of `fleet init` it refuses the operator's topic."""
+    plugin, intended = Plugin(), IntendedAccess([], {"pi-1"})
+    plugin.fault = "Client already exists"
+    apply(plugin, intended, {})
+    plugin.fault = "Internal error"
+    with pytest.raises(ConfigError, match="createClient: Internal error"):
+        apply(plugin, intended, {})
+    plugin.refusal = "Not authorized"
+    with pytest.raises(ConfigError, match="edgemeter fleet init"):
+        apply(plugin, intended, {})
+
+
+def test_a_broker_that_starts_reads_hashes_and_whom_it_denies():
+    """No token stands in its file; a name that is revoked and banned is revoked."""
+    intended = IntendedAccess([token(1)], {"pi-1"}, {"pi-1": None, "pi-2": None})
+    text = plugin_file(intended).decode()
+    assert "secret" not in text
+    operator, claim, *denied = json.loads(text)["clients"]
+    assert (operator["username"], claim["username"], claim["iterations"]) == ("edgemeter-operator", "id 1", 101)
+    assert [(client["username"], client["roles"][0]["rolename"], client["disabled"]) for client in denied] == [
+        ("pi-1", "revoked", True),
+        ("pi-2", "banned", True),
+    ]
 
 
 def members(lab):
@@ -51,6 +104,53 @@ def may_connect(board, client_id="x"):
     except EdgemeterError:
         return False
     return True
+
+
+@pytest.mark.mosquitto
+def test_changes_made_without_a_broker_hold_when_it_starts_and_after_a_restart(broker_lab):
+    """Tokens and revocations by the plug-in's file, which it also writes; certificates by the list, which it reads when it starts."""
+    lab = broker_lab
+    path, ended = lab.token("pi-1"), lab.token("pi-2")
+    lab.run("revoke", "pi-2")
+    lab.start()
+    board, other = lab.board("pi-1", "1"), lab.joined("pi-3", "3")
+    assert board.join(path).device == "pi-1"
+    with pytest.raises(ConfigError):
+        lab.with_token(ended)
+    assert wait_until(lambda: members(lab) == {"edgemeter-operator", "pi-2"})
+    lab.run("revoke", "pi-1")
+    lab.restart_broker()
+    assert [may_connect(each) for each in (board, other)] == [False, True]
+    lab.run("revoke", "pi-3")
+    assert not may_connect(other)
+
+
+@pytest.mark.mosquitto
+def test_a_tls_session_from_before_gives_a_revoked_device_nothing(running_lab):
+    """A resumed session skips the check of the certificate: the plug-in still denies the name everything."""
+    lab = running_lab
+    board = lab.joined("pi-1", "1")
+    context = ssl.create_default_context(cafile=str(board.files.ca))
+    context.load_cert_chain(str(board.files.certificate), str(board.files.key))
+    context.maximum_version = ssl.TLSVersion.TLSv1_2
+    hello, publish = b"\x10\x10\x00\x04MQTT\x04\x02\x00\x3c\x00\x04pi-1", b"\x30\x20\x00\x1bedgemeter/v1/lab/pi-1/birthxyz"
+    with socket.create_connection((LOOPBACK, lab.port), 10) as plain, context.wrap_socket(plain, server_hostname=LOOPBACK) as line:
+        line.sendall(hello)
+        assert line.recv(4) == b"\x20\x02\x00\x00"
+        session = line.session
+    heard = lab.service_client("operator")
+    lab.run("revoke", "pi-1")
+    with (
+        socket.create_connection((LOOPBACK, lab.port), 10) as plain,
+        context.wrap_socket(plain, server_hostname=LOOPBACK, session=session) as line,
+    ):
+        line.sendall(hello)
+        line.recv(4)
+        line.sendall(publish)
+    neighbour = lab.joined("pi-2", "2").client("pi-2")
+    neighbour.session.publish("edgemeter/v1/lab/pi-2/birth", b"later")
+    assert wait_until(lambda: any(message.payload == b"later" for message in heard.messages))
+    assert not any(message.payload == b"xyz" for message in heard.messages)
 
 
 class Attacker:
@@ -71,7 +171,7 @@ class Attacker:
         self._thread = threading.Thread(target=self._run)
         self._thread.start()
 
-    def stop(self):
+    def close(self):
         """End it."""
         self._ended.set()
         self._thread.join()
@@ -104,15 +204,13 @@ class Attacker:
 
 @pytest.mark.mosquitto
 @pytest.mark.nightly
-def test_the_broker_lives_through_expiring_sessions_and_200_access_changes(lab):
+def test_the_broker_lives_through_expiring_sessions_and_200_access_changes(running_lab):
     """Attackers with an enrolled key connect all the time; every token, revocation and re-admission takes effect meanwhile."""
-    lab.start()
+    lab = running_lab
     board, first = lab.joined("attacker", "666"), lab.broker.process.pid
     attackers = [Attacker(board, seed) for seed in range(3)]
-    try:
-        changes, victim = 0, 0
-        while changes < ACCESS_CHANGES:
-            victim += 1
+    with closing(attackers[0]), closing(attackers[1]), closing(attackers[2]):
+        for victim in range(ACCESS_CHANGES // 5):
             name = f"pi-{victim}"
             victim_board = lab.joined(name, f"1000{victim}")
             device = victim_board.client(name)
@@ -125,82 +223,7 @@ def test_the_broker_lives_through_expiring_sessions_and_200_access_changes(lab):
             lab.run("revoke", name)
             with pytest.raises(EdgemeterError):
                 lab.with_token(join_file)
-            changes += 5
-    finally:
-        for attacker in attackers:
-            attacker.stop()
     assert (lab.broker.process.poll(), lab.broker.process.pid) == (None, first)
     assert sum(attacker.connects for attacker in attackers) > ACCESS_CHANGES
     # The attacker connects more often than any board, and is banned for it.
-    assert members(lab) == {"edgemeter-operator", "attacker", *(f"pi-{number}" for number in range(1, victim + 1))}
-
-
-@pytest.mark.mosquitto
-@pytest.mark.services
-def test_tokens_and_revocations_made_without_a_broker_hold_when_it_starts(lab):
-    """What was changed while it was off it knows when it starts, and forgets when it ends."""
-    path, other = lab.token("pi-1"), lab.token("pi-2")
-    lab.run("revoke", "pi-2")
-    lab.start()
-    assert lab.board("pi-1", "1").join(path).device == "pi-1"
-    with pytest.raises(ConfigError):
-        lab.with_token(other)
-    assert wait_until(lambda: members(lab) == {"edgemeter-operator", "pi-2"})
-
-
-@pytest.mark.mosquitto
-@pytest.mark.services
-def test_a_revoked_device_stays_out_after_a_restart(lab):
-    """By the list of revoked certificates, which the broker reads when it starts, and by the plug-in's file."""
-    lab.start()
-    boards = [lab.joined(f"pi-{number}", f"1{number}") for number in range(3)]
-    for number in range(2):
-        lab.run("revoke", f"pi-{number}")
-    lab.restart_broker()
-    assert [may_connect(board) for board in boards] == [False, False, True]
-    lab.run("revoke", "pi-2")
-    assert not may_connect(boards[2])
-
-
-@pytest.mark.mosquitto
-@pytest.mark.services
-def test_a_tls_session_from_before_gives_a_revoked_device_nothing(lab):
-    """A resumed session skips the check of the certificate: the plug-in still denies the name everything."""
-    lab.start()
-    board = lab.joined("pi-1", "1")
-    context = ssl.create_default_context(cafile=str(board.files.ca))
-    context.load_cert_chain(str(board.files.certificate), str(board.files.key))
-    context.maximum_version = ssl.TLSVersion.TLSv1_2
-    hello, publish = b"\x10\x10\x00\x04MQTT\x04\x02\x00\x3c\x00\x04pi-1", b"\x30\x20\x00\x1bedgemeter/v1/lab/pi-1/birthxyz"
-    with socket.create_connection((LOOPBACK, lab.port), 10) as plain, context.wrap_socket(plain, server_hostname=LOOPBACK) as line:
-        line.sendall(hello)
-        assert line.recv(4) == b"\x20\x02\x00\x00"
-        session = line.session
-    heard = lab.service_client("operator")
-    lab.run("revoke", "pi-1")
-    with (
-        socket.create_connection((LOOPBACK, lab.port), 10) as plain,
-        context.wrap_socket(plain, server_hostname=LOOPBACK, session=session) as line,
-    ):
-        line.sendall(hello)
-        line.recv(4)
-        line.sendall(publish)
-    assert not wait_until(lambda: any(message.payload == b"xyz" for message in heard.messages), 1.0, patience=1.0)
-
-
-def test_a_version_that_dies_of_reloads_is_named_where_a_reload_remains(lab, monkeypatch):
-    """`broker_reload` in fleet.toml is such a place; Debian 12's mosquitto such a version."""
-    monkeypatch.setattr(broker_files, "installed_version", lambda: "2.0.11")
-    arguments = ["--folder", str(lab.folder.path), "init"]
-    assert "may die of a reload" not in CliRunner().invoke(fleet, arguments, catch_exceptions=False).stderr
-    with lab.folder.fleet_file.open("a") as file:
-        file.write('broker_reload = ["true"]\n')
-    assert "mosquitto 2.0.11 may die of a reload" in CliRunner().invoke(fleet, arguments, catch_exceptions=False).stderr
-
-
-def test_the_file_of_access_is_json_with_no_token_in_it(lab):
-    """It holds hashes alone, of the two clients there are."""
-    token = identity.read_join_file(lab.token("pi-1")).token
-    text = lab.folder.broker_access.read_text()
-    assert token not in text
-    assert len(json.loads(text)["clients"]) == 2
+    assert members(lab) == {"edgemeter-operator", "attacker", *(f"pi-{number}" for number in range(ACCESS_CHANGES // 5))}

@@ -2,6 +2,7 @@
 
 import base64
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ from edgemeter import collector
 from edgemeter.provisioning.identity import broker_files
 from edgemeter.provisioning.inventory.fleet_file import ServerEntry
 from edgemeter.provisioning.inventory.fleet_folder import FleetFolder
+from tests.fixtures.servers import Server
 
 SHIPPED = Path(collector.__file__).parent / "deploy"
 
@@ -59,3 +61,34 @@ def test_a_password_is_hashed_as_mosquitto_does(tmp_path):
     salt = base64.b64decode(hashed.split("$")[3])
     assert (name, broker_files.hash_password("a-token", salt)) == ("claim", hashed)
     assert broker_files.hash_password("a-token") != broker_files.hash_password("a-token")
+
+
+def test_the_listener_for_tokens_leaves_room_for_devices(tmp_path):
+    """Every listener has a limit, also where the process may open the usual 1,024 files."""
+    text = broker_files.configuration(FleetFolder(tmp_path), ServerEntry(broker="x"))
+    assert text.count("\nlistener ") == text.count("\nmax_connections ") == 2
+    assert broker_files.MOST_TOKENS < 512
+
+
+# Strangers in a process of their own: `select`, which clients wait with, knows 1,024 files.
+SILENT = """
+import socket, sys
+connections = [socket.create_connection(("127.0.0.1", int(sys.argv[1])), 10) for _ in range(1100)]
+print("ready", flush=True)
+sys.stdin.read()
+"""
+
+
+@pytest.mark.mosquitto
+@pytest.mark.needs("prlimit")
+def test_silent_connections_to_the_port_for_tokens_leave_the_devices_theirs(broker_lab):
+    """1,100 of them, at a broker with the usual limit of 1,024 open files: a board with a certificate is served."""
+    lab = broker_lab
+    limited = ["prlimit", "--nofile=1024:1024", *lab.broker.command]
+    lab.__dict__["broker"] = Server(limited, lab.port, lab.enrol_port)
+    lab.start()
+    board = lab.joined()
+    with subprocess.Popen([sys.executable, "-c", SILENT, str(lab.enrol_port)], stdout=subprocess.PIPE, stdin=subprocess.PIPE) as strangers:
+        assert strangers.stdout.readline() == b"ready\n"
+        assert board.client("pi-1").session.is_connected()
+        strangers.stdin.close()

@@ -3,15 +3,17 @@
 import subprocess
 
 import pytest
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric import ec
 
 from edgemeter.agent.base.errors import ConfigError
-from edgemeter.provisioning.identity import release_keys
+from edgemeter.provisioning.identity import authority, release_keys
 from edgemeter.provisioning.inventory.fleet_folder import FleetFolder
-from edgemeter.provisioning.release import install, manifest
+from edgemeter.provisioning.release import install
 from tests.fixtures import small_release
 from tests.fixtures.fleet_command import run_fleet
 
-pytestmark = pytest.mark.needs("openssl")
+pytestmark = pytest.mark.usefixtures("no_broker")
 
 
 @pytest.fixture
@@ -19,8 +21,15 @@ def offline(tmp_path):
     """Return a folder with a key pair that is not on the server."""
     folder = tmp_path / "safe"
     folder.mkdir()
-    small_release.keys(folder)
+    make_keys(folder)
     return folder
+
+
+def make_keys(folder):
+    """Write a key pair."""
+    private, public = authority.make_release_key()
+    (folder / "release.key").write_bytes(private)
+    (folder / "release.pub").write_bytes(public)
 
 
 @pytest.fixture
@@ -37,11 +46,12 @@ def test_a_release_key_is_offline_from_the_start(server, offline):
     assert folder.release_public_key.read_bytes() == (offline / "release.pub").read_bytes()
     assert not folder.release_key.exists()
     assert "nothing to make" in run_fleet(server, *command).stdout
-    small_release.keys(offline)
+    make_keys(offline)
     with pytest.raises(ConfigError, match="rotate --public-key"):
         run_fleet(server, *command)
 
 
+@pytest.mark.needs("openssl")
 def test_a_release_is_signed_where_the_key_is(server, offline, tmp_path):
     """Built without a key, it is refused; signed by one command, or by openssl alone, it is a release."""
     run_fleet(server, "init", "--broker", "127.0.0.1", "--release-public-key", offline / "release.pub")
@@ -111,31 +121,25 @@ def test_a_rotation_that_was_killed_is_completed_by_the_same_command(server, ste
         folder.release_public_key.write_bytes(before)
         run_fleet(server, "release", "rotate")
         assert folder.next_release_key.read_bytes() == private
-        assert release_keys.read_keys(folder.release_public_key).keys == release_keys.read_keys(folder.release_public_key).keys
+        assert release_keys.read_keys(folder.release_public_key).is_open
     run_fleet(server, "release", "rotate", "--finish")
     if step == "finish":
         folder.release_public_key.write_bytes(opened)
         run_fleet(server, "release", "rotate", "--finish")
     assert folder.release_key.read_bytes() == private
     # The pair fits: what the new key signs is taken by the keys that are left.
-    document = b"anything"
-    signature = folder.path / "signature"
-    signature.write_bytes(manifest.sign(document, folder.release_key))
-    command = ["openssl", "dgst", "-sha256", "-verify", folder.release_public_key, "-signature", signature]
-    assert subprocess.run(command, input=document, capture_output=True, check=False).returncode == 0
+    (public,) = release_keys.read_keys(folder.release_public_key).keys
+    assert authority.public_of(folder.release_key.read_bytes()) == public
 
 
 def test_a_file_that_holds_no_public_key_is_refused(server, offline, tmp_path):
-    """A private key, a key on another curve, two keys, nothing: one line each, and no fleet is made."""
+    """A private key, a key on another curve, two keys: no fleet is made."""
     other = tmp_path / "other.pub"
-    cases = {"no public key": (offline / "release.key").read_text(), "2 public keys": (offline / "release.pub").read_text()}
-    small_release.keys(offline)
-    cases["2 public keys"] += (offline / "release.pub").read_text()
-    small_release.openssl("genpkey", "-algorithm", "EC", "-pkeyopt", "ec_paramgen_curve:P-384", "-out", tmp_path / "k")
-    small_release.openssl("pkey", "-in", tmp_path / "k", "-pubout", "-out", other)
-    cases["not on P-256"] = other.read_text()
-    for message, text in cases.items():
-        other.write_text(text)
+    two = (offline / "release.pub").read_bytes() + authority.make_release_key()[1]
+    curve = ec.generate_private_key(ec.SECP384R1()).public_key()
+    foreign = curve.public_bytes(serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo)
+    for message, content in (("no public key", (offline / "release.key").read_bytes()), ("2 public keys", two), ("not on P-256", foreign)):
+        other.write_bytes(content)
         with pytest.raises(ConfigError, match=message):
             run_fleet(server, "init", "--broker", "127.0.0.1", "--release-public-key", other)
     assert not server.exists()

@@ -1,6 +1,16 @@
-"""The service: which topics go to which handler."""
+"""The service without a broker: which topics go to which handler, and who is banned."""
 
+import contextlib
+
+import pytest
+
+from edgemeter.agent.base.mqtt_session import TAKEN_OVER, Message
+from edgemeter.agent.contract.identity import request_topic
+from edgemeter.provisioning.inventory import fleet_file
+from edgemeter.provisioning.registry import certificates
+from edgemeter.provisioning.registry.certificates import active_bans
 from edgemeter.provisioning.serve.handler import covers
+from edgemeter.provisioning.serve.service import FleetService, client_id
 
 
 def test_a_handler_receives_what_fits_its_subscription():
@@ -13,3 +23,38 @@ def test_a_handler_receives_what_fits_its_subscription():
         ("edgemeter/enrol/#", "edgemeter/v1/abc/request", False),
     ):
         assert covers(pattern, topic) is expected, f"{pattern!r}, {topic!r}"
+
+
+@pytest.fixture
+def service(lab):
+    """Return a service that is not connected, on a clock that stands."""
+    with contextlib.closing(lab.registry):
+        service = FleetService(lab.folder, fleet_file.fleet_broker_address(lab.folder), lambda: 1.0)
+        yield service
+        service.stop()
+
+
+def test_a_board_that_floods_is_banned_and_a_token_ends(service, lab, caplog):
+    """One who sends no more than it may is not; a certificate request costs as much as twenty messages."""
+    lab.token("pi-2")
+    (token,) = certificates.open_tokens(lab.registry, 0)
+    for _ in range(1000):
+        service.received(Message("edgemeter/v1/lab/pi-3/health", b"{"))
+    for _ in range(2001):
+        service.received(Message("edgemeter/v1/lab/pi-1/health", b"{"))
+    for _ in range(101):
+        service.received(Message(request_topic(token.token_id), b"{}"))
+    service.work()
+    assert active_bans(lab.registry, 0).keys() == {"pi-1"}
+    assert certificates.open_tokens(lab.registry, 0) == []
+    assert certificates.pending_disconnects(lab.registry) == ["pi-1"]
+    assert len([line for line in caplog.messages if "pi-1 is banned" in line]) == 1
+
+
+def test_another_service_of_the_fleet_ends_this_one(service, lab, caplog):
+    """A copy of the folder on another machine: nobody fights. Devices cannot do that, as they do not know the service's client id."""
+    assert client_id(lab.folder).startswith("edgemeter-fleet-")
+    service.disconnected("gone")
+    assert "another service" not in caplog.text
+    service.disconnected(TAKEN_OVER)
+    assert "another service of this fleet has connected" in caplog.text

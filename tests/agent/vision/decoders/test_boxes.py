@@ -3,7 +3,6 @@
 from itertools import product
 
 import numpy as np
-import pytest
 
 from edgemeter.agent.contract import model_card
 from edgemeter.agent.vision.decoders import PhotoFrame
@@ -72,16 +71,12 @@ def scene(seed, count, classes):
     return boxes, scores, rng.integers(0, classes, count).astype(np.int32)
 
 
-@pytest.mark.services
 def test_blocks_keep_what_a_plain_loop_keeps():
     """Whatever the number of candidates, the kept indices and their order are those of the definition."""
-    for iou, count in product([0.0, 0.45, 0.7], [0, 1, 2, 191, 192, 193, 700]):
-        with table_row(iou, count):
-            for seed in range(3):
-                boxes, scores, classes = scene(seed, count, 3)
-                assert decoders_boxes.suppress_class_wise(boxes, scores, classes, iou, 10_000).tolist() == naive(
-                    boxes, scores, classes, iou, 10_000
-                )
+    for iou, count in [(0.0, 2), (0.45, 1), (0.7, 191), (0.45, 192), (0.7, 193), (0.45, 260)]:
+        boxes, scores, classes = scene(count, count, 3)
+        surviving = decoders_boxes.suppress_class_wise(boxes, scores, classes, iou, 10_000).tolist()
+        assert surviving == naive(boxes, scores, classes, iou, 10_000), (iou, count)
 
 
 def test_the_limit_takes_the_best_over_all_classes():

@@ -1,0 +1,422 @@
+"""The rules of enrolment, without a broker: who gets a certificate, of which name, for which key, and for how long the offer holds."""
+
+from dataclasses import replace
+from datetime import datetime, timezone
+
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+
+from edgemeter.agent.base.errors import ConfigError
+from edgemeter.agent.base.mqtt_session import Message
+from edgemeter.agent.contract import identity
+from edgemeter.agent.contract.identity import CertificateHeld, CertificateRequest
+from edgemeter.agent.contract.messages import Topic
+from edgemeter.provisioning.identity import admission, authority
+from edgemeter.provisioning.identity.authority import Authority
+from edgemeter.provisioning.identity.enrolment import MOST_A_DAY, RENEWED_GRACE_NS, Enrolment, EnrolmentHandler
+from edgemeter.provisioning.inventory.fleet_file import DeviceEntry, FleetFile, ServerEntry
+from edgemeter.provisioning.inventory.fleet_folder import FleetFolder
+from edgemeter.provisioning.registry import certificates, devices
+from edgemeter.provisioning.registry.devices import Device
+from edgemeter.provisioning.registry.registry import Registry
+from tests.fixtures.fleet_key import signed_in
+from tests.fixtures.rows import table_row
+
+S, DAY_NS = 1_000_000_000, 86_400 * 1_000_000_000
+BEGIN_NS = 1_700_000_000 * S
+
+
+@pytest.fixture(scope="module")
+def pair():
+    """Return an authority's files."""
+    return authority.make_authority("edgemeter fleet lab", datetime(2023, 1, 1, tzinfo=timezone.utc))
+
+
+class Fleet:
+    """A registry, an authority, and boards with keys that ask; the test moves the clock."""
+
+    def __init__(self, path, pair):
+        self.folder = FleetFolder(path)
+        self.folder.ca_certificate.write_bytes(pair.certificate)
+        self.registry = Registry(self.folder.registry)
+        self.signing = Authority(pair)
+        self.file = FleetFile(fleet="lab", server=ServerEntry(broker="broker.example"))
+        self.now_ns = BEGIN_NS
+        self.keys = {}
+
+    @property
+    def rules(self):
+        """The rules, by the inventory as it is now."""
+        return Enrolment(self.registry, self.signing, self.file)
+
+    def token(self, device="pi-1", hours=1.0):
+        """Return the id of a new token."""
+        invitation = admission.invite(self.folder, self.registry, self.file, device, hours, self.now_ns)
+        return identity.token_id(invitation.join.token)
+
+    def request(self, key, serial, common_name, source="device-tree"):
+        """Return the request of the board with that key and serial number."""
+        private = self.keys.setdefault(key, ec.generate_private_key(ec.SECP256R1()))
+        subject = [x509.NameAttribute(x509.oid.NameOID.COMMON_NAME, common_name)] if common_name else []
+        signed = x509.CertificateSigningRequestBuilder().subject_name(x509.Name(subject)).sign(private, hashes.SHA256())
+        text = signed.public_bytes(serialization.Encoding.PEM).decode()
+        return CertificateRequest(csr=text, serial=serial, serial_source=source, board="A Board")
+
+    def asks(self, token, key="key 1", serial="1", common_name=None, source="device-tree"):
+        """Return the answer to a board with a token."""
+        return self.rules.with_token(token, self.request(key, serial, common_name, source), self.now_ns)
+
+    def joins(self, device="pi-1", key="key 1", serial="1"):
+        """Let a board join under that name, and return its answer."""
+        answer = self.asks(self.token(device), key, serial)
+        assert (answer.state, answer.device) == ("accepted", device)
+        return answer
+
+    def renews(self, device="pi-1", key="key 1", serial="1", common_name=None):
+        """Return the answer to a board that came with the certificate of `device`."""
+        topic = Topic("lab", device, "renew")
+        return self.rules.with_certificate(topic, self.request(key, serial, common_name or device), self.now_ns)
+
+    def decide(self, decision):
+        """Carry out a decision of a person."""
+        with self.registry.transaction() as statements:
+            decision.do(statements)
+
+    def settle(self):
+        """Answer what was accepted meanwhile, as the handler does."""
+        return [self.rules.settle(waiting, self.now_ns) for waiting in certificates.decided_requests(self.registry)]
+
+    def valid(self, device="pi-1"):
+        """Return the numbers of the valid certificates of a device."""
+        return [each.number for each in certificates.of_device(self.registry, device) if each.revoked_ns is None]
+
+
+@pytest.fixture
+def fleet(tmp_path, pair):
+    """Return a fleet without devices."""
+    fleet = Fleet(tmp_path, pair)
+    yield fleet
+    fleet.registry.close()
+
+
+def test_a_token_is_enough_to_join(fleet):
+    """The certificate has the token's name, the device is accepted with what is known of its board, and the answer says all of it."""
+    answer = fleet.joins()
+    device = devices.find(fleet.registry, "pi-1")
+    assert (device.trust, device.fleet, device.serial, device.board, device.enrolled_ns) == ("accepted", "lab", "1", "A Board", BEGIN_NS)
+    certificate = x509.load_pem_x509_certificate(answer.certificate.encode())
+    assert certificate.subject.rfc4514_string() == "CN=pi-1"
+    assert (f"{certificate.serial_number:x}", answer.fleet, answer.now_ns) == (answer.number, "lab", BEGIN_NS)
+    assert answer.not_after_ns == BEGIN_NS + 730 * DAY_NS
+
+
+def test_a_token_holds_until_its_time_and_not_a_nanosecond_longer(fleet):
+    """By the server's clock; one that nobody made holds never."""
+    for late_ns, state in ((-1, "accepted"), (0, "refused")):
+        with table_row(late_ns):
+            token = fleet.token(f"pi{late_ns}", hours=2.0)
+            fleet.now_ns += 7200 * S + late_ns
+            assert fleet.asks(token, f"key {late_ns}", f"serial{late_ns}").state == state
+    assert fleet.asks("0" * 32, "key 3", "3").state == "refused"
+
+
+def test_a_token_serves_one_key_and_ends_when_its_device_has_the_certificate(fleet):
+    """Asked again, as an answer was lost, it gives the same certificate; another key has none of it, and afterwards nobody has."""
+    token = fleet.token()
+    first = fleet.asks(token)
+    assert fleet.asks(token).number == first.number
+    assert fleet.asks(token, "key 2").state == "refused"
+    assert fleet.asks(token, "key 2", "2").state == "refused"
+    other = fleet.joins("pi-2", "key 2", "2")
+    assert not fleet.rules.held(token, other.number, fleet.now_ns)
+    assert not fleet.rules.held("0" * 32, first.number, fleet.now_ns)
+    assert fleet.asks(token).number == first.number
+    assert fleet.rules.held(token, first.number, fleet.now_ns)
+    assert not fleet.rules.held(token, first.number, fleet.now_ns)
+    assert fleet.asks(token).state == "refused"
+    assert fleet.valid() == [first.number]
+
+
+def test_a_new_token_ends_the_one_before(fleet):
+    """A lost card is replaced by making another."""
+    lost, newer = fleet.token(), fleet.token()
+    assert fleet.asks(lost).state == "refused"
+    assert fleet.asks(newer).state == "accepted"
+
+
+def test_a_token_gives_its_own_name_alone(fleet):
+    """A board may leave it out, and ask for no other."""
+    token = fleet.token()
+    assert fleet.asks(token, common_name="pi-2").state == "refused"
+    assert fleet.asks(token, common_name="edgemeter-operator").state == "refused"
+    assert fleet.asks(token, common_name="pi-1").device == "pi-1"
+
+
+def test_the_key_of_another_board_is_to_be_made_anew(fleet):
+    """The card was copied with it; a token for another name does not change whose it is."""
+    fleet.joins()
+    token = fleet.token("pi-2")
+    assert fleet.asks(token, "key 1", "2").state == "again"
+    assert fleet.asks(token, "key 1", "1").state == "again"
+    assert fleet.asks(token, "key 2", "2").device == "pi-2"
+    assert len(fleet.valid()) == 1
+
+
+def test_a_board_has_one_name(fleet):
+    """A token for another is refused, with the remedy for copies of one system image; that of a board that was revoked is free."""
+    fleet.joins()
+    token = fleet.token("pi-2")
+    refused = fleet.asks(token, "key 2", "1", source="installation")
+    assert refused.state == "refused"
+    assert "systemd-machine-id-setup" in refused.reason
+    assert "systemd-machine-id-setup" not in fleet.asks(token, "key 2", "1").reason
+    fleet.decide(admission.revoke(fleet.registry, "pi-1", "sold", "lab"))
+    assert fleet.asks(token, "key 2", "1").device == "pi-2"
+    assert (devices.find(fleet.registry, "pi-1").serial, devices.find(fleet.registry, "pi-2").serial) == (None, "1")
+
+
+def test_a_revoked_device_joins_when_it_was_admitted_again(fleet):
+    """Its certificates and tokens end, it gets no token; then its name is its own again."""
+    answer, token = fleet.joins(), fleet.token()
+    fleet.decide(admission.revoke(fleet.registry, "pi-1", "stolen", "lab"))
+    assert fleet.asks(token, "key 2").state == "refused"
+    assert (fleet.valid(), certificates.revoked(fleet.registry)) == ([], {answer.number})
+    assert certificates.pending_disconnects(fleet.registry) == ["pi-1"]
+    assert fleet.renews().state == "refused"
+    with pytest.raises(ConfigError, match="requests accept"):
+        fleet.token()
+    fleet.decide(admission.accept(fleet.registry, "pi-1", None))
+    assert certificates.pending_disconnects(fleet.registry) == []
+    assert fleet.asks(fleet.token(), "key 2").state == "accepted"
+
+
+def test_a_revocation_holds_for_a_token_that_was_made_just_before(fleet):
+    """A token that is still open, as of another process, gives a revoked device nothing."""
+    token = fleet.token()
+    with fleet.registry.transaction() as statements:
+        devices.put(statements, Device("pi-1", "lab", trust="revoked"))
+    assert fleet.asks(token).state == "refused"
+
+
+def test_a_name_of_another_board_waits_for_a_person(fleet):
+    """Once it is approved the first board is out: its certificate ends, and it is disconnected."""
+    first, token = fleet.joins(), fleet.token()
+    assert fleet.asks(token, "key 2", "2").state == "pending"
+    assert fleet.asks(token, "key 2", "2").state == "pending"
+    (waiting,) = certificates.undecided_requests(fleet.registry)
+    assert (waiting.device, waiting.serial, waiting.token_id) == ("pi-1", "2", token)
+    assert fleet.settle() == []
+    assert fleet.valid() == [first.number]
+    fleet.decide(admission.accept(fleet.registry, "pi-1", None))
+    # Another key of the same board was not what the person saw.
+    assert fleet.asks(token, "key 3", "2").state == "pending"
+    assert fleet.settle() == []
+    fleet.decide(admission.accept(fleet.registry, "pi-1", None))
+    (answer,) = fleet.settle()
+    assert (answer.state, answer.device, fleet.valid()) == ("accepted", "pi-1", [answer.number])
+    assert fleet.asks(token, "key 3", "2").number == answer.number
+    assert fleet.asks(token, "key 2", "2").state == "refused"
+    assert certificates.pending_disconnects(fleet.registry) == ["pi-1"]
+    assert certificates.revoked(fleet.registry) == {first.number}
+    assert devices.find(fleet.registry, "pi-1").serial == "2"
+
+
+def test_a_rejected_board_is_refused_and_its_token_ends(fleet):
+    """The board that has the name keeps it."""
+    first, token = fleet.joins(), fleet.token()
+    fleet.asks(token, "key 2", "2")
+    fleet.decide(admission.reject(fleet.registry, "pi-1"))
+    assert fleet.asks(token, "key 2", "2").state == "refused"
+    assert certificates.open_tokens(fleet.registry, fleet.now_ns) == []
+    assert fleet.asks(fleet.token(), "key 2", "2").state == "pending"
+    assert fleet.valid() == [first.number]
+
+
+def test_the_inventory_decides_who_waits_for_a_person(fleet):
+    """A serial number that differs from fleet.toml's, and every board where a person accepts by hand."""
+    fleet.file = FleetFile(
+        fleet="lab", server=ServerEntry(broker="b"), device={"pi-1": DeviceEntry(serial="7", board="pi5", tags=("coral",))}
+    )
+    assert fleet.asks(fleet.token(), serial="1").state == "pending"
+    assert fleet.asks(fleet.token(), serial="7").state == "accepted"
+    device = devices.find(fleet.registry, "pi-1")
+    assert (device.board, device.tags) == ("pi5", ("coral",))
+    fleet.file = FleetFile(fleet="lab", server=ServerEntry(broker="b", accept="hand"))
+    assert fleet.asks(fleet.token("pi-2"), "key 2", "2").state == "pending"
+
+
+def test_a_board_that_was_flashed_anew_keeps_its_name(fleet):
+    """The same serial number with a new key: the old certificate is out, and nobody is thrown off for it."""
+    first = fleet.joins()
+    second = fleet.joins(key="key 2")
+    assert (certificates.revoked(fleet.registry), fleet.valid()) == ({first.number}, [second.number])
+    assert certificates.pending_disconnects(fleet.registry) == []
+
+
+def test_a_device_renews_its_own_name_while_it_is_accepted(fleet):
+    """Not another's, nor none; nor where the registry does not know it, or waits for a decision."""
+    fleet.joins()
+    fleet.joins("pi-2", "key 2", "2")
+    for wished in ("pi-2", "edgemeter-operator"):
+        assert fleet.renews(common_name=wished).state == "refused"
+    assert fleet.rules.with_certificate(Topic("lab", "pi-1", "renew"), fleet.request("key 1", "1", None), BEGIN_NS).state == "refused"
+    assert fleet.renews("pi-3").state == "refused"
+    with fleet.registry.transaction() as statements:
+        devices.put(statements, replace(devices.find(fleet.registry, "pi-2"), trust="pending"))
+    assert fleet.renews("pi-2", "key 2", "2").state == "refused"
+    assert len(fleet.valid("pi-2")) == 1
+
+
+def test_a_certificate_is_renewed_after_half_of_its_life(fleet):
+    """A request before that repeats the last one, as its answer may be lost; another key is another request."""
+    first = fleet.joins()
+    fleet.now_ns += 365 * DAY_NS
+    assert fleet.renews().number == first.number
+    fleet.now_ns += 1
+    second = fleet.renews()
+    assert second.number != first.number
+    assert fleet.renews().number == second.number
+    assert fleet.renews(key="key 2").number not in {first.number, second.number}
+    assert certificates.revoked(fleet.registry) == set()
+
+
+def test_the_certificates_before_end_when_the_new_one_is_in_use(fleet):
+    """A week later, as a card may be set back; not by a number that is no certificate of this device."""
+    first = fleet.joins()
+    fleet.now_ns += 400 * DAY_NS
+    second = fleet.renews()
+    other = fleet.joins("pi-2", "key 2", "2")
+    assert not fleet.rules.uses("pi-1", other.number, fleet.now_ns)
+    assert not fleet.rules.uses("pi-1", first.number, fleet.now_ns)
+    assert fleet.rules.uses("pi-1", second.number, fleet.now_ns)
+    assert not fleet.rules.uses("pi-1", second.number, fleet.now_ns)
+    end_ns = fleet.now_ns + RENEWED_GRACE_NS
+    assert certificates.revoked(fleet.registry, end_ns - 1) == set()
+    assert certificates.revoked(fleet.registry, end_ns) == {first.number}
+
+
+def test_a_board_that_asks_in_a_loop_gets_ten_certificates_a_day(fleet):
+    """Each with another key; after a day it may again."""
+    fleet.joins()
+    answers = [fleet.renews(key=f"key {number}").state for number in range(2, MOST_A_DAY + 2)]
+    assert answers == ["accepted"] * (MOST_A_DAY - 1) + ["refused"]
+    fleet.now_ns += DAY_NS - 1
+    assert fleet.renews(key="late").state == "refused"
+    fleet.now_ns += 1
+    assert fleet.renews(key="late").state == "accepted"
+
+
+def test_a_copied_card_makes_a_key_and_waits_for_a_name_of_its_own(fleet):
+    """Under another than the first board's, which keeps its certificate; asked again it gets the same."""
+    first = fleet.joins()
+    assert fleet.renews(serial="2").state == "again"
+    assert fleet.renews(key="key 2", serial="2").state == "pending"
+    with pytest.raises(ConfigError, match="--as NAME"):
+        admission.accept(fleet.registry, "pi-1", None)
+    fleet.decide(admission.accept(fleet.registry, "pi-1", "pi-2"))
+    (answer,) = fleet.settle()
+    assert answer.device == "pi-2"
+    repeated = fleet.renews(key="key 2", serial="2")
+    assert (repeated.number, repeated.device, repeated.fleet) == (answer.number, "pi-2", "lab")
+    assert fleet.valid() == [first.number]
+    assert certificates.pending_disconnects(fleet.registry) == []
+    assert (devices.find(fleet.registry, "pi-1").serial, devices.find(fleet.registry, "pi-2").serial) == ("1", "2")
+
+
+def test_a_request_is_named_by_its_device_or_by_itself(fleet):
+    """More than one that match have to be told apart by their requests; an unknown one is an error."""
+    fleet.joins()
+    for number in (2, 3):
+        fleet.renews(key=f"key {number}", serial=str(number))
+    with pytest.raises(ConfigError, match="2 pending requests match 'pi-1'"):
+        admission.accept(fleet.registry, "pi-1", "pi-2")
+    _, second = certificates.undecided_requests(fleet.registry)
+    fleet.decide(admission.accept(fleet.registry, second.request[:12], "pi-2"))
+    assert [answer.request for answer in fleet.settle()] == [second.request]
+    with pytest.raises(ConfigError, match="pi-9"):
+        admission.reject(fleet.registry, "pi-9")
+
+
+def test_a_name_that_no_device_may_have_gets_no_token(fleet):
+    """Those of services, and whatever a topic, a certificate or a file name cannot hold."""
+    for name in ("edgemeter-operator", "edgemeter-", "a/b", "+", "#", "", " x", "x" * 65, "a\nb", "../x", "a;b"):
+        with table_row(name):
+            with pytest.raises(ConfigError) as error:
+                fleet.token(name)
+            assert "\n" not in str(error.value)
+            with pytest.raises(ConfigError):
+                admission.revoke(fleet.registry, name, "why", "lab")
+    assert certificates.open_tokens(fleet.registry, 0) == []
+    assert fleet.token("x" * 64)
+
+
+class Served:
+    """The handler on the folder of a fleet that `fleet init` made, what it published, and a broker that does not run."""
+
+    def __init__(self, lab):
+        self.lab = lab
+        self.published = []
+        self.handler = EnrolmentHandler(lab.folder, lab.registry, lambda topic, payload: self.published.append((topic, payload)))
+
+    def hears(self, topic, message):
+        """Let a message arrive, and return the topic and the answer."""
+        self.published.clear()
+        payload = message if isinstance(message, bytes) else identity.encode_identity(message)
+        self.handler.received(Message(topic, payload))
+        return [(topic, identity.decode_answer(signed_in(payload))) for topic, payload in self.published]
+
+
+@pytest.fixture
+def served(lab):
+    """Return a handler."""
+    return Served(lab)
+
+
+def test_the_handler_answers_each_on_its_own_topic(served, fleet):
+    """A token's below its id, a device's among its own; what the device confirms gets no answer, and ends its token."""
+    token = identity.token_id(identity.read_join_file(served.lab.token("pi-1")).token)
+    ((topic, answer),) = served.hears(identity.request_topic(token), fleet.request("key 1", "1", "pi-1"))
+    assert (topic, answer.state) == (identity.answer_topic(token), "accepted")
+    assert served.hears(identity.request_topic(token), CertificateHeld(held=answer.number)) == []
+    ((_, refused),) = served.hears(identity.request_topic(token), fleet.request("key 1", "1", "pi-1"))
+    assert refused.state == "refused"
+    ((topic, renewed),) = served.hears("edgemeter/v1/lab/pi-1/renew", fleet.request("key 1", "1", "pi-1"))
+    assert (topic, renewed.number) == ("edgemeter/v1/lab/pi-1/certificate", answer.number)
+
+
+def test_garbage_is_one_short_line_and_no_answer(served, fleet):
+    """Bytes that mean nothing, and a request whose signature is another's, on both ways to the handler."""
+    token = identity.token_id(identity.read_join_file(served.lab.token("pi-1")).token)
+    forged = replace_csr(fleet.request("key 1", "1", None), fleet.request("key 2", "1", None))
+    for payload in (b"", b"\x80", b"{" * (17 << 10), b"[]", b"x" * (10 << 20), identity.encode_identity(forged)):
+        for topic in (identity.request_topic(token), "edgemeter/v1/lab/pi-1/renew"):
+            with table_row(topic, payload[:10]):
+                with pytest.raises(ConfigError, match="rejected request") as error:
+                    served.hears(topic, payload)
+                assert len(str(error.value)) < 400
+                assert "\n" not in str(error.value)
+    assert served.published == []
+
+
+def replace_csr(request, other):
+    """Return the request with the last line, of the signature, of another."""
+    lines, other_lines = request.csr.splitlines(), other.csr.splitlines()
+    return CertificateRequest(csr="\n".join([*lines[:-2], other_lines[-2], lines[-1], ""]), serial="1", serial_source="device-tree")
+
+
+def test_a_poll_answers_what_a_person_accepted_meanwhile(served, fleet):
+    """On the topic of the board that waits, once."""
+    served.lab.folder.fleet_file.write_text(served.lab.folder.fleet_file.read_text().replace("[server]\n", '[server]\naccept = "hand"\n'))
+    token = identity.token_id(identity.read_join_file(served.lab.token("pi-1")).token)
+    ((_, waiting),) = served.hears(identity.request_topic(token), fleet.request("key 1", "1", "pi-1"))
+    assert waiting.state == "pending"
+    served.lab.run("requests", "accept", "pi-1")
+    served.published.clear()
+    for _ in range(2):
+        served.handler.poll(BEGIN_NS)
+    ((topic, payload),) = served.published
+    assert topic == identity.answer_topic(token)
+    answer = identity.decode_answer(signed_in(payload))
+    assert (answer.state, answer.device, answer.now_ns) == ("accepted", "pi-1", BEGIN_NS)
