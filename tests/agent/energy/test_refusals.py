@@ -164,9 +164,9 @@ def hangs(begin_s, end_s):
     return fault
 
 
-def jumps(to_w, every):
+def jumps(to_w, interval):
     """Return a fault: one reading in so many is `to_w`."""
-    return lambda at_s, shown_w: np.where(np.arange(at_s.size) % every == 0, to_w, shown_w)
+    return lambda at_s, shown_w: np.where(np.arange(at_s.size) % interval == 0, to_w, shown_w)
 
 
 def scaled(factor):
