@@ -14,8 +14,6 @@ from edgemeter.agent.bundle.verify import verify
 from tests.fixtures.bundle_factory import rezip, write_bundle
 from tests.fixtures.rows import table_row
 
-pytest.importorskip("cryptography")
-
 
 @pytest.fixture
 def key(tmp_path):

@@ -16,10 +16,8 @@ import numpy as np
 import pytest
 
 from edgemeter.agent.base.errors import ConfigError, MeasurementError, UnavailableError
-from edgemeter.agent.contract.record_conditions import Sandbox
 from edgemeter.agent.runtimes import Options, TensorInfo, create
 from edgemeter.agent.runtimes.call_results import arrays_of
-from edgemeter.agent.sandbox import confine
 from tests.fixtures.rows import rows, table_row
 from tests.fixtures.still_time import stop_time
 
@@ -87,20 +85,6 @@ def test_what_is_wrong_with_a_factory_is_one_line(load, source, error, text):
         load(source)
     assert "\n" not in str(refusal.value)
     assert len(str(refusal.value)) < 600
-
-
-@rows(
-    ("error", "mounts", "is_hinted"),
-    absent=("FileNotFoundError", False, False),
-    hidden=("FileNotFoundError", True, True),
-    refused=("PermissionError", False, True),
-)
-def test_a_sandbox_is_named_where_it_may_be_the_cause(load, monkeypatch, error, mounts, is_hinted):
-    """Files that it does not open are refused under Landlock; in a root directory of its own they are absent."""
-    monkeypatch.setattr(confine, "_sandbox", Sandbox(landlock_abi=None, mounts=mounts, seccomp=True))
-    with pytest.raises(ConfigError) as refusal:
-        load(f"def make(): raise {error}('key')")
-    assert ("in the sandbox of a run" in str(refusal.value)) == is_hinted
 
 
 def test_an_output_that_changes_its_form_is_refused(load):

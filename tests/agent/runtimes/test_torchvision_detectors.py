@@ -25,28 +25,9 @@ def detectors(tmp_path_factory):
     return folder, environment, json.loads(completed.stdout)
 
 
-def edgemeter(environment, *arguments):
-    """Return what a command prints as JSON, in a process that finds torchvision."""
-    command = [sys.executable, "-m", "edgemeter.agent.cli", *map(str, arguments)]
-    completed = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=600)
-    assert completed.returncode in {0, 1}, completed.stderr
-    return json.loads(completed.stdout)
-
-
 @pytest.mark.parametrize("name", MODELS)
 def test_a_scripted_detector_finds_what_torchvision_finds(detectors, name):
     """Boxes, scores, labels, and masks or keypoints where there are any, to rounding: bit by bit where the same kernels run."""
     difference = detectors[2][name]
     assert difference["objects"] > 20 * len(PHOTOGRAPHS)
     assert difference == {"objects": difference["objects"], "labels": True, "other": pytest.approx(0, abs=1e-3)}
-
-
-def test_a_run_of_a_scripted_detector_has_the_sizes_that_it_timed(detectors):
-    """Photographs keep their size; random pictures, which there are without photographs, have the card's."""
-    folder, environment, _ = detectors
-    model, quick = folder / "ssdlite320_mobilenet_v3_large.pt", ("--mode", "rapid", "--repeats", "1", "--json")
-    (run,) = edgemeter(environment, "run", "--model", model, "--data", folder / "photographs", *quick)["runs"]
-    assert run["runtime"]["facts"]["timed_shapes"] == "4, from [3, 132, 96] to [3, 192, 240]"
-    assert (run["output_check"]["compared"], run["output_check"]["differing"]) == (4, 0)
-    (run,) = edgemeter(environment, "run", "--model", model, *quick)["runs"]
-    assert [tensor["shape"] for tensor in run["inputs"]] == [[3, 320, 320]]

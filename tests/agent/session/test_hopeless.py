@@ -79,30 +79,24 @@ def test_a_run_that_fails_is_not_repeated_to_the_end(tmp_path, monkeypatch, kind
 
 @pytest.fixture
 def wrong_files(tmp_path):
-    """Return a folder with files that nobody can measure, each in another way,."""
-    (tmp_path / "cut.onnx").write_bytes((MODELS / "onnx.onnx").read_bytes()[:100])
+    """Return a folder with files that nobody can measure, each in another way."""
     (tmp_path / "cut.tflite").write_bytes((MODELS / "litert.tflite").read_bytes()[:200])
     (tmp_path / "empty").mkdir()
     (tmp_path / "photographs").mkdir()
     (tmp_path / "photographs/a.jpg").write_bytes(b"\xff\xd8")
-    (tmp_path / "nothing.json").write_text("{}")
     image = {"id": 1, "file_name": "b.jpg", "width": 8, "height": 8}
     (tmp_path / "others.json").write_text(json.dumps({"images": [image], "annotations": [], "categories": []}))
     return tmp_path
 
 
+@pytest.mark.services
 @pytest.mark.parametrize(
     ("words", "status", "says"),
     [
         ("run {onnx} --backend cuda", FAILED, "no provider CUDAExecutionProvider"),
         ("run {litert} --backend cuda", USAGE, "no backend 'cuda'"),
-        ("run cut.onnx", USAGE, "not an ONNX model, or a truncated one"),
-        ("run cut.tflite", USAGE, "truncated or garbled"),
         ("run {litert} --data empty", USAGE, "no photographs"),
-        ("run {litert} --data photographs --annotations nothing.json", USAGE, "name no files"),
         ("run {litert} --data photographs --annotations others.json", USAGE, "first 'b.jpg'"),
-        ("run {litert} --power um25c", FAILED, "no USB meter is known"),
-        ("run {litert} --power rapid", USAGE, "no power sensor is called 'rapid'"),
         ("compare {litert} cut.tflite", USAGE, "truncated or garbled"),
     ],
 )

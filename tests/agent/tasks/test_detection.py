@@ -59,14 +59,21 @@ def run(task, outputs):
 
 
 def test_a_perfect_model_scores_one(folder):
-    """The metric has its name, the images are counted, the data set's hash travels with it."""
+    """The metric has its name, the images are counted, the data set's hash travels with it; comparing keeps nothing for the score."""
     data = open_with_truth(folder, make_truth())
-    score = run(make_task(data), [perfect()])
+    task = make_task(data)
+    score = run(task, [perfect()])
     assert (score.metric, score.images, score.dataset_sha256) == ("coco_ap", 2, data.sha256)
     assert score.value == pytest.approx(1, abs=1e-9)
     assert score.detail["ap50"] == pytest.approx(1, abs=1e-9)
     assert score.detail["ap_large"] is None
     assert "ap" not in score.detail
+    lone = perfect()
+    lone[0, 4, 0] = 0
+    assert task.predict(0, [[perfect()]]).tolist() == pytest.approx([0.9, 0.8])
+    assert task.same_predictions(0, [[perfect()]], [[perfect()]]) == 1.0
+    assert task.same_predictions(0, [[perfect()]], [[lone]]) == pytest.approx(2 / 3)
+    assert task.score() == score
 
 
 def test_quantised_outputs_are_read_by_their_scale(folder):
@@ -135,8 +142,8 @@ def test_classes_that_the_annotations_do_not_know_are_left_out(folder):
     assert run(make_task(open_with_truth(folder, truth), labels=("cat", "dog")), [perfect()]).value == pytest.approx(1, abs=1e-9)
 
 
-def test_a_class_beyond_the_cards_is_an_error(folder):
-    """A PostProcess model does not declare its classes; the card is wrong, and no number is made of it."""
+def test_what_does_not_fit_the_model_is_an_error(folder):
+    """A class beyond the card's, which a PostProcess model does not declare; boxes of the original for a thumbnail; classes alone."""
     task = tasks.create(
         make_card("tflite-postprocess", classes=2), make_loaded(tensors((), (), (), ()), [INPUT]), open_with_truth(folder, make_truth())
     )
@@ -144,17 +151,9 @@ def test_a_class_beyond_the_cards_is_an_error(folder):
     task.predict(0, [[np.array(part, np.float32) for part in ([[[0, 0, 1, 1]]], [[5]], [[0.5]], [1])]])
     with pytest.raises(ConfigError, match="found class 5, its card has 2 classes"):
         task.score()
-
-
-def test_annotations_for_another_size_are_refused(folder):
-    """Boxes of the original do not fit a thumbnail."""
     task = make_task(open_with_truth(folder, make_truth(size_px=640)))
     with pytest.raises(ConfigError, match=r"'photo_0\.png' at 640 x 640, it is 64 x 64"):
         task.prepare(0)
-
-
-def test_an_index_of_classes_is_refused(folder):
-    """A detector needs boxes."""
     with pytest.raises(ConfigError, match=r"finds objects.*give COCO annotations"):
         make_task(open_with_truth(folder, {"photo_0.png": 1}))
 

@@ -75,25 +75,6 @@ def test_a_photograph_that_is_not_resized_is_the_input(photo):
         input_of(card, make_loaded((), (TensorInfo("images", (1, 3, 800, 600), "float32"),)))
 
 
-def test_letterbox_pads_with_the_cards_grey(photo):
-    """Above and below stands `pad`, between them the picture."""
-    tensor, frame = Preprocessor(make_input(resize="letterbox", sd=(1.0,) * 3), FLOAT).load(photo(64, 32))
-    assert tensor.shape == (1, 64, 64, 3)
-    assert (tensor[0, :16] == 114).all()
-    assert (tensor[0, 48:] == 114).all()
-    assert (tensor[0, 16:48] == [10, 20, 30]).all()
-    assert (frame.offset_y, frame.scale_y) == (16, 1)
-
-
-def test_layout_and_colour_are_the_cards(photo):
-    """Planes in front for NCHW, blue first for BGR."""
-    tensor, _ = Preprocessor(make_input(layout="NCHW", colour="BGR", sd=(1.0,) * 3), FLOAT).load(photo(20, 30))
-    assert tensor.shape == (1, 3, 64, 64)
-    assert tensor.dtype == np.float32
-    assert tensor.flags.c_contiguous
-    assert [np.unique(plane).tolist() for plane in tensor[0]] == [[30], [20], [10]]
-
-
 @pytest.mark.parametrize("layout", ["NHWC", "NCHW"])
 def test_each_channel_has_its_own_mean_and_sd(photo, layout):
     """(pixel - mean) / sd, channel by channel, in the input's own order."""
@@ -134,16 +115,6 @@ def test_a_dtype_that_no_photograph_becomes_is_refused():
     for dtype in ("bool", "object", "bfloat16"):
         with pytest.raises(ConfigError, match=f"dtype '{dtype}'"):
             preprocess.pixel_table(make_input(), TensorInfo("x", (), dtype))
-
-
-def test_exif_orientation_is_applied(tmp_path):
-    """A phone's portrait, stored lying, is seen upright."""
-    exif = Image.Exif()
-    exif[0x0112] = 6
-    picture = Image.new("RGB", (40, 20), (200, 0, 0))
-    picture.save(tmp_path / "phone.jpg", exif=exif)
-    _, frame = Preprocessor(make_input(), FLOAT).load(tmp_path / "phone.jpg")
-    assert (frame.photo_width, frame.photo_height) == (20, 40)
 
 
 def test_every_mode_becomes_three_channels(tmp_path):

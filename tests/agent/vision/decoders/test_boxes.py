@@ -11,17 +11,14 @@ from tests.fixtures.rows import table_row
 from tests.fixtures.vision_factory import same_size
 
 
-def test_a_started_cell_counts():
-    """416 pixels are 6.5 strides of 64: seven cells a side, 3598 in all, as NanoDet-Plus gives; YOLO's 640 has 8400."""
-    assert decoders_boxes.cell_count(416, 416, (8, 16, 32, 64)) == 3598
-    assert decoders_boxes.cell_count(640, 640, (8, 16, 32)) == 8400
-
-
 def test_cells_run_row_by_row_over_the_strides():
-    """X runs first; sizes tell the stride."""
+    """X runs first; sizes tell the stride, and a started cell counts: 416 pixels are 6.5 strides of 64."""
     corners, strides = decoders_boxes.grid_cells(16, 24, (8, 16))
     assert corners.tolist() == [[0, 0], [1, 0], [2, 0], [0, 1], [1, 1], [2, 1], [0, 0], [1, 0]]
     assert strides.ravel().tolist() == [8] * 6 + [16] * 2
+    # As NanoDet-Plus and YOLO give.
+    assert decoders_boxes.cell_count(416, 416, (8, 16, 32, 64)) == 3598
+    assert decoders_boxes.cell_count(640, 640, (8, 16, 32)) == 8400
 
 
 def test_the_sigmoid_is_applied_once():
@@ -148,14 +145,6 @@ def test_the_weakest_of_too_many_are_dropped_first():
     )
     expected = np.argsort(-scores, kind="stable")[:40]
     assert detections.boxes[:, 0].tolist() == (expected * 2).tolist()
-
-
-def test_a_box_that_is_no_number_is_dropped():
-    """It falls, whatever its score; the others stay."""
-    boxes, scores, classes = candidates()
-    boxes[1, 2] = np.nan
-    detections = decoders_boxes.select(boxes, scores, classes, model_card.CardOutput(), same_size())
-    assert detections.scores.tolist() == [np.float32(0.5), np.float32(0.3)]
 
 
 def test_normalised_boxes_are_distinguished_from_pixels():

@@ -63,6 +63,7 @@ REFUSED = {
     ),
     "openvino-rows": ({"classes": 3}, r"rows \[n, 7\]", [[(1, 1, 100, 6)], [(2, 1, 100, 7)], [(7,)]]),
     "paddle-rows": ({"classes": 3}, r"rows \[n, 6\]", [[(100, 7), (1,)], [(1,)]]),
+    "tflite-postprocess": ({}, "four outputs|family", [[(1, 1917, 4), (1, 1917, 91)]]),
     "torchvision": ({"classes": 90}, r"needs boxes \[n, 4\]", [[(1, 84, 8400)]]),
     "yolo-nas": (
         {"classes": 3},
