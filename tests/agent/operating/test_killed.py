@@ -163,13 +163,13 @@ def test_a_guardian_is_replaced_when_it_was_killed_ignores_signals_and_has_to_be
     """Before the next change; it is waited for with a limit, and the board is not changed without one."""
     before = board.settings()
     children = Path(f"/proc/self/task/{os.getpid()}/children")
-    others = set(children.read_text().split())
+    before_it = set(children.read_text().split())
     with changes.changed_board(board.home, board.machine) as changed:
-        (first,) = map(psutil.Process, map(int, set(children.read_text().split()) - others))
+        (first,) = map(psutil.Process, map(int, set(children.read_text().split()) - before_it))
         first.kill()
         first.wait()
         changed.set(OperatingPoint(governor="performance"))
-        (second,) = map(psutil.Process, map(int, set(children.read_text().split()) - others))
+        (second,) = map(psutil.Process, map(int, set(children.read_text().split()) - before_it))
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             second.send_signal(number)
     assert (second.is_running(), board.settings()) == (False, before)
