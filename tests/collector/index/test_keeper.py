@@ -94,7 +94,7 @@ def test_a_keeper_that_dies_by_itself_ends_the_collector_and_none_stays_behind(t
         started[-1].send_signal(signal.SIGTERM)
         started[-1].wait(60)
     assert not ended.is_set()
-    with (
+    with (  # noqa: PT012 - it is raised where the block ends
         pytest.raises(UnavailableError, match=r"the thread 'edgemeter-keeper' died .*ended with status -9"),
         ended_by_dead_threads(ended.set),
         keeper.index_keeper(tmp_path / "none.sqlite"),
