@@ -45,8 +45,8 @@ def test_a_backup_brought_back_is_the_ledger_as_it_was(tmp_path):
     with SqliteLedger(path) as ledger:
         ledger.advance("a sink", 2)
         named = ledger.identity()
-    made = copies.backup(path, copy)
-    assert (made.runs, made.files) == (3, (copy, watch_file.watch_file_beside(str(copy))))
+    outcome = copies.backup(path, copy)
+    assert (outcome.runs, outcome.files) == (3, (copy, watch_file.watch_file_beside(str(copy))))
     keep(path, 4)
     for ledger_file in tmp_path.glob("ledger*"):
         ledger_file.unlink()
