@@ -1,6 +1,5 @@
 """Facts about `edgemeter compare A B` where A and B are models."""
 
-import importlib
 import json
 import os
 
@@ -75,22 +74,3 @@ def test_models_are_compared_by_speed_and_accuracy_and_saved(tmp_path):
     assert "AP points (95% " in result.stdout
     assert "no energy: " in result.stdout
     assert "saved as" in result.stderr
-
-
-@pytest.mark.nightly
-@pytest.mark.needs(module="xllamacpp")
-@pytest.mark.needs(module="gguf")
-def test_a_quantised_cache_has_its_loss_of_quality_beside_its_speed(tmp_path):
-    """Heads of 32 values, as llama.cpp's quantised caches need: three sides of one file, each with the perplexity of its cache."""
-    make_llama = importlib.import_module("tests.fixtures.generators.make_llama")
-    make_llama.write(tmp_path / "model.gguf", shape=make_llama.Shape(width=64, heads=2, kv_heads=2, context=1024))
-    lengths = ("--prompt-tokens", 16, "--output-tokens", 16, "--mode", "rapid", "--repeats", 2)
-    caches = ("--kv-type", "f16,q8_0,q4_0", "--option", "flash_attention=on")
-    result = run(tmp_path / "model.gguf", *caches, *lengths, "--json", env=os.environ | {"EDGEMETER_HOME": str(tmp_path)})
-    assert result.returncode == 0, result.stderr
-    document = json.loads(result.stdout)
-    values = [side["perplexity"]["value"] for side in document["sides"]]
-    assert [f"kv {name}" in side["label"] for name, side in zip(("f16", "q8_0", "q4_0"), document["sides"], strict=True)] == [True] * 3
-    assert len(set(values)) == 3
-    assert abs(values[1] - values[0]) < abs(values[2] - values[0])
-    assert all("perplexity" in contrast["sentence"] for contrast in document["contrasts"])

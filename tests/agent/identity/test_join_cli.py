@@ -15,7 +15,6 @@ from edgemeter.agent.base.errors import ConfigError, TransientError
 from edgemeter.agent.cli.agent import agent
 from edgemeter.agent.contract import identity
 from edgemeter.agent.identity import identity as identity_identity
-from tests.fixtures.mqtt_peer import wait_until
 from tests.provisioning.identity.lab import Lab
 
 with_mosquitto = pytest.mark.mosquitto
@@ -70,26 +69,6 @@ def test_it_waits_for_a_broker_and_a_service_that_start_later(lab, order):
     lab.serve()
     thread.join(300)
     assert lines == [f"device 'pi-1' of fleet 'lab', broker mqtts://127.0.0.1:{lab.port}\n"]
-
-
-@pytest.mark.nightly
-@with_mosquitto
-def test_it_goes_on_when_the_broker_dies_while_it_waits_for_a_person(lab):
-    """The line comes back, the question is asked again, the yes arrives."""
-    text = lab.folder.fleet_file.read_text()
-    lab.folder.fleet_file.write_text(text.replace("[server]\n", '[server]\naccept = "hand"\n'))
-    lab.start()
-    path = lab.token("pi-1")
-    lines = []
-    thread = threading.Thread(target=lambda: lines.append(run(lab, path, "--timeout", "90")))
-    thread.start()
-    assert wait_until(lambda: "pi-1" in lab.run("requests", "--json"), 20)
-    lab.broker.kill()
-    lab.broker.start()
-    lab.run("requests", "accept", "pi-1")
-    thread.join(450)
-    assert len(lines) == 1
-    assert identity_identity.read_identity(lab.path / "home").device == "pi-1"
 
 
 @pytest.mark.nightly
