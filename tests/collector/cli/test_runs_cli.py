@@ -138,12 +138,12 @@ def test_what_is_neither_file_nor_run_is_named_as_such_in_every_command():
             outcome = edgemeter(*words)
             assert (outcome.returncode, len(outcome.stderr.splitlines())) == (2, 1)
             assert "'3f2a1b9c'" in outcome.stderr
-    for words, what in (
+    for words, part in (
         (["compare", "abc", "abd"], "too short"),
         (["report", "runs.json", "-o", "x.csv"], "'runs.json'"),
         (["runs", "show", "zz"], "'zz'"),
     ):
-        assert what in edgemeter(*words).stderr
+        assert part in edgemeter(*words).stderr
 
 
 def test_a_run_that_is_excluded_stays_listed_with_its_reason_and_comes_back(ledger):

@@ -83,12 +83,12 @@ def test_what_makes_no_sense_is_refused(store, tmp_path):
             assert run(command, "--ledger", store, *arguments).exit_code == 2
     both = tmp_path / "both.json"
     both.write_bytes(document(*make_days(noisy(100, 5), fleet="a"), *make_days(noisy(100, 5, seed=2), device="pi-2", fleet="b")))
-    for command, where, arguments, known in (
+    for command, where, arguments, message in (
         (trend, store, ("--device", "pi-3"), "pi-1, pi-2"),
         (units, store, ("--board", "Pi 6"), "Pi 6"),
         (annotate, store, ("--device", "pi-9", "new power supply"), "pi-1"),
         (trend, both, ("--device", "pi-2", "--fleet", "a"), "fleet 'a', device 'pi-2'"),
     ):
-        with table_row(arguments), pytest.raises(ConfigError, match=known):
+        with table_row(arguments), pytest.raises(ConfigError, match=message):
             run(command, "--ledger", str(where), *arguments)
     assert json.loads(run(annotate, "--ledger", store, "--json").stdout)["annotations"] == []

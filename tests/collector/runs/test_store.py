@@ -101,9 +101,9 @@ def test_a_file_that_is_not_ours_is_named(tmp_path):
             path.write_bytes(content)
             with pytest.raises(ConfigError, match=r"notes\.txt"):
                 open_store(str(path)).contents()
-    for place in (str(tmp_path / "nothing.sqlite"), str(tmp_path), "mqtt://host"):
-        with table_row(place), pytest.raises(ConfigError, match=place):
-            open_store(place)
+    for address in (str(tmp_path / "nothing.sqlite"), str(tmp_path), "mqtt://host"):
+        with table_row(address), pytest.raises(ConfigError, match=address):
+            open_store(address)
 
 
 def test_a_database_of_somebody_else_is_refused_and_left_as_it_was(tmp_path):

@@ -48,12 +48,12 @@ def test_a_shipped_file_scores_what_its_card_states():
     scenes = open_folder(shipped_models.SCENES / "images", shipped_models.SCENES / "annotations.json")
     for model in MODELS:
         with table_row(model.path.name):
-            stated = model.about.accuracy
+            card = model.about.accuracy
             inputs = image_inputs(model.about, scenes)
             accuracy = run_on(model.path, runtime_for(model.path), inputs, lambda *_: None, no_progress).accuracy
-            assert accuracy.metric == stated["metric"] == "coco_ap"
-            assert accuracy.value == pytest.approx(stated["value"], abs=0.002)
-            assert (accuracy.images, accuracy.dataset_sha256) == (stated["images"], stated["dataset_sha256"])
+            assert accuracy.metric == card["metric"] == "coco_ap"
+            assert accuracy.value == pytest.approx(card["value"], abs=0.002)
+            assert (accuracy.images, accuracy.dataset_sha256) == (card["images"], card["dataset_sha256"])
     runtime = runtimes.create("litert")
     loaded = runtime.load(shipped_models.find_model("edgemeter-shapes_int8.tflite").path, runtimes.Options())
     runtime.close()
