@@ -13,7 +13,7 @@ from edgemeter.provisioning.release.boards import ReleaseTarget
 from tests.fixtures import small_release
 from tests.provisioning.image import cards
 
-pytestmark = [pytest.mark.services, cards.on_disk, pytest.mark.trixie]
+pytestmark = [pytest.mark.nightly, cards.on_disk, pytest.mark.trixie]
 RASPBERRY = "datasource_list: [NoCloud, None]\ndatasource:\n  NoCloud:\n    seedfrom: file:///boot/firmware\n"
 CMDLINE = "console=tty1 root=LABEL=root rootwait"
 # The stages as systemd starts them at a boot.
@@ -69,7 +69,6 @@ def as_raspberry_pi_os_does(boot: Path):
     )
 
 
-@pytest.mark.nightly
 def test_firstrun_sets_up_what_was_asked_and_leaves_our_unit(trixie, card_options, tmp_path):
     """The script on a real Debian: account, key, name and network are there, the kernel's line is what it was, the unit is enabled."""
     root = Root(trixie, tmp_path / "root")
@@ -97,7 +96,6 @@ def test_firstrun_sets_up_what_was_asked_and_leaves_our_unit(trixie, card_option
     assert (root.path / "etc/systemd/system/multi-user.target.wants/edgemeter-firstboot.service").is_symlink()
 
 
-@pytest.mark.nightly
 def test_cloud_init_starts_us_and_the_board_joins(trixie, release_folder, join, tmp_path, monkeypatch):
     """A card image prepared, its FAT copied out by mtools, every stage of cloud-init, then the unit's script: joined, scrubbed, quiet."""
     root = Root(trixie, tmp_path / "root")
