@@ -85,7 +85,7 @@ def test_a_part_of_a_file_is_continued_and_what_is_there_is_not_sent(bench, tmp_
     assert {path.name: path.read_bytes() for path in folder.iterdir()} == contents
 
 
-@pytest.mark.services
+@pytest.mark.nightly
 def test_killed_in_the_copy_it_goes_on_where_it_was(bench, tmp_path):
     """SIGKILL of the command and its ssh in the middle of a file; the second run sends the rest of it only."""
     (tmp_path / "slow.py").write_text(SLOW_PIPE)
@@ -102,7 +102,7 @@ def test_killed_in_the_copy_it_goes_on_where_it_was(bench, tmp_path):
     assert float(sent_mb) <= float(whole_mb) - 0.1
 
 
-@pytest.mark.services
+@pytest.mark.nightly
 def test_killed_in_the_install_it_is_done_by_the_next_run(bench):
     """By the real installer, whose half release is none."""
     bench.releases = [device_release.make(bench.folder / "real", bench.fleet)]

@@ -21,6 +21,7 @@ from edgemeter.provisioning.registry.registry import Registry
 from tests.fixtures.command import edgemeter
 from tests.fixtures.fleet_key import give_service
 from tests.fixtures.replay_case import write_replay
+from tests.fixtures.rows import table_row
 
 S = 1_000_000_000
 
@@ -61,32 +62,28 @@ def workstation(tmp_path):
     new_workstation.registry.close()
 
 
-@pytest.mark.parametrize(
-    ("words", "reason"),
-    [
-        (["run", "a.replay.json", "--on", "pi5-09"], "no device matches 'pi5-09'"),
-        (["run", "a.replay.json", "--on", "pi5-02"], "none accepts orders (expected): they have to join first"),
-        (["run", "a.replay.json", "--on", "device=pi5-03"], "none accepts orders (revoked)"),
-        (["run", "absent.replay.json", "--on", "pi5-01"], "absent.replay.json"),
-        (["run", "a.replay.json", "--on", "pi5-01", "--power", "none"], "--power is for measurements on this machine"),
-        (["run", "a.replay.json", "--on", "pi5-01", "--option", "k=v"], "options are library settings of one machine"),
-        (["run", "f.py:make", "--on", "pi5-01"], "is code, which no order carries"),
-        (["run", "a.replay.json", "--on", "pi5-01", "--data", "none"], "no folder of images at"),
-        (["run", "a.replay.json", "--on", "pi5-01", "--ledger", "none.sqlite"], "none.sqlite"),
-        (["run", "a.replay.json", "--on", "pi5-01", "--ledger", "mqtt://x"], "mqtt:// is no ledger"),
-        (["compare", "a.replay.json", "b.replay.json", "--on", "pi5-09"], "no device matches 'pi5-09'"),
-        (["compare", "a.replay.json", "b.replay.json", "a.replay.json", "--on", "pi5-01"], "two of these models are the same case"),
-        (["compare", "a.replay.json", "b.replay.json", "--on", "pi5-01", "--text", "none"], "--text is for measurements on this machine"),
-    ],
-)
-def test_what_cannot_be_ordered_is_one_line_and_orders_nothing(workstation, words, reason):
-    """The status is that of a wrong input; no job is in the registry."""
+def test_what_cannot_be_ordered_orders_nothing(workstation):
+    """One line, with the status of a wrong input; no job is in the registry."""
     (workstation.path / "f.py").write_text("def make(): ...\n")
-    code, lines = workstation.call(*words)
-    errors = [line for line in lines if not line.startswith(("Usage", "Try"))]
-    assert code in {1, 2}
-    assert len(errors) == 1, lines
-    assert reason in errors[0]
+    run, compare = ("run", "a.replay.json", "--on", "pi5-01"), ("compare", "a.replay.json", "b.replay.json", "--on")
+    for words, reason in (
+        (("run", "a.replay.json", "--on", "pi5-02"), "none accepts orders (expected)"),
+        (("run", "absent.replay.json", "--on", "pi5-01"), "absent.replay.json"),
+        ((*run, "--power", "none"), "--power"),
+        ((*run, "--option", "k=v"), "options are library settings"),
+        (("run", "f.py:make", "--on", "pi5-01"), "is code, which no order carries"),
+        ((*run, "--data", "none"), "no folder of images at"),
+        ((*run, "--ledger", "none.sqlite"), "none.sqlite"),
+        ((*run, "--ledger", "mqtt://x"), "mqtt:// is no ledger"),
+        ((*compare, "pi5-09"), "no device matches 'pi5-09'"),
+        ((*compare[:-1], "a.replay.json", "--on", "pi5-01"), "two of these models are the same case"),
+        ((*compare, "pi5-01", "--text", "none"), "--text"),
+    ):
+        with table_row(words):
+            code, lines = workstation.call(*words)
+            errors = [line for line in lines if not line.startswith(("Usage", "Try"))]
+            assert (code in {1, 2}, len(errors)) == (True, 1), lines
+            assert reason in errors[0]
     assert workstation.jobs()[0] == 0
 
 
@@ -139,10 +136,9 @@ def execution_of(workstation, state, work=None):
 @pytest.mark.parametrize(
     ("state", "presence", "limit_s", "reason"),
     [
-        ("queued", None, UNANSWERED_S, "no answer to the order in 60 s, so it is cancelled: it has never connected"),
-        ("queued", "lost", UNANSWERED_S, "no answer to the order in 60 s, so it is cancelled: it has been lost for 0 s"),
-        ("sent", "online", UNANSWERED_S, "no answer to the order in 60 s, so it is cancelled: it has been online for 0 s"),
-        ("running", "lost", AWAY_S, "given up while it measured: it has been lost for 0 s; it stops when it is back"),
+        ("queued", None, UNANSWERED_S, "it has never connected"),
+        ("sent", "online", UNANSWERED_S, "it has been online for"),
+        ("running", "lost", AWAY_S, "given up while it measured: it has been lost for"),
     ],
 )
 def test_a_silent_device_is_waited_for_so_long(workstation, state, presence, limit_s, reason):
@@ -198,10 +194,10 @@ def test_an_agent_that_does_not_know_turns_is_to_be_updated():
     assert "its agent is older than this one: update it (`edgemeter fleet update`)" in text
 
 
-@pytest.mark.parametrize("words", [("--keep-there",), ("--release", "pi5.tar"), ("--ledger", "x.sqlite")])
-def test_an_option_of_what_is_measured_elsewhere_needs_on(workstation, words):
+def test_an_option_of_what_is_measured_elsewhere_needs_on(workstation):
     """On a run here it would change nothing; the ledger in the environment is no mistake."""
-    for command in (("run", "a.replay.json"), ("compare", "a.replay.json", "b.replay.json")):
-        code, lines = workstation.call(*command, *words)
-        assert code == 2
-        assert f"{words[0]} needs --on" in lines[-1]
+    for words in (("--keep-there",), ("--release", "pi5.tar"), ("--ledger", "x.sqlite")):
+        for command in (("run", "a.replay.json"), ("compare", "a.replay.json", "b.replay.json")):
+            code, lines = workstation.call(*command, *words)
+            assert code == 2
+            assert f"{words[0]} needs --on" in lines[-1]
