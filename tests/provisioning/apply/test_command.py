@@ -24,15 +24,11 @@ FLEET = FleetFile(
 
 
 def test_fleet_toml_states_where_a_device_is_and_how_it_is_to_run():
-    """Port 22 is left to ssh's own configuration, which may know better; a device named twice is one."""
+    """Port 22 is left to ssh's own configuration; a device named twice is one; the command line has the last word."""
     pi, nano = applying.of_fleet(["pi", "nano", "pi"], FLEET, None, None)
     assert (pi.target.login, pi.target.port) == ("pi@pi.example", None)
     assert (pi.governor, pi.power_mode) == ("performance", None)
     assert (nano.target.login, nano.target.port, nano.power_mode) == ("192.0.2.7", 2222, "15W")
-
-
-def test_the_command_line_has_the_last_word():
-    """User and port, of a device that fleet.toml knows and of one that it does not."""
     (pi,) = applying.of_fleet(["pi"], FLEET, "root", 22)
     assert (pi.target.login, pi.target.port) == ("root@pi.example", 22)
     other = applying.of_host("new.example", None, FLEET, "me", None)
@@ -48,13 +44,6 @@ def test_a_device_without_a_host_names_the_lines_to_add():
     for named in (FLEET, None):
         with pytest.raises(ConfigError, match=r"\[device\.absent\] with"):
             applying.of_fleet(["absent"], named, None, None)
-
-
-def test_an_address_is_no_name():
-    """An IPv4 or IPv6 address alone is refused: the device needs a NAME too."""
-    for host in ("192.0.2.1", "2001:db8::1"):
-        with pytest.raises(ConfigError, match="NAME"):
-            applying.of_host(host, None, None, None, None)
 
 
 @pytest.fixture
@@ -104,7 +93,7 @@ def test_a_wrong_command_line_is_a_usage_error(tmp_path):
         ["--host", "h", "--on", "all"],
         ["board", "--host", "h", "--ask-sudo-password", "--sudo-password-file", "f"],
         ["board", "--port", "0"],
-        ["board", "--disk", "/dev/nvme0n1", "--prefix", "/p"],
+        ["board", "--host", "h", "--disk", "/dev/nvme0n1", "--prefix", "/p"],
     ):
         with table_row(arguments):
             result = CliRunner().invoke(fleet, ["--folder", str(tmp_path), "apply", *arguments, "--release", "r"])

@@ -154,13 +154,6 @@ def test_settings_that_a_measurement_has_changed_for_its_time_are_left_alone(ins
     assert inside.governors() == ["ondemand", "ondemand"]
 
 
-def test_a_board_without_power_modes_or_governors_is_skipped(inside):
-    """With the reason: no nvpmodel, and a virtual machine's kernel."""
-    for step, setting, reason in (("power_mode", "15W", "Jetson"), ("governor", "performance", "no CPU governors")):
-        state, detail = inside.step(step, **{step: setting})
-        assert (state, reason in detail) == ("skipped", True), step
-
-
 def test_the_governor_holds_now_and_after_each_boot(inside):
     """The files of the kernel, and a unit for the next boots; the second time nothing; a dry run changes nothing."""
     inside.cpus()

@@ -58,22 +58,6 @@ def test_a_model_is_measured_on_a_device_and_kept_in_both_ledgers(lab):
     assert "saved as" in notes
 
 
-def test_models_are_compared_in_turn_on_each_device(lab):
-    """The slower one is found on both, from records that came through the collector; one document holds both."""
-    out, notes = call(lab, "compare", "a.replay.json", "b.replay.json", "--on", "board=pi5", *SHORT, "--repeats", 6, "--json")
-    documents = {document["device"]: document for document in json.loads(out)["devices"]}
-    assert list(documents) == [*DEVICES]
-    for device, document in documents.items():
-        (contrast,) = document["contrasts"]
-        assert contrast["latency"]["state"] == "higher"
-        assert contrast["latency"]["ratio"] == pytest.approx(1.5, rel=0.2)
-        assert [side["label"] for side in document["sides"]] == ["a.replay.json replay 1 thread", "b.replay.json replay 1 thread"]
-        assert {run["device"] for run in document["runs"]} == {device}
-        turns = [(turn["round"], turn["side"]) for turn in document["turns"]]
-        assert turns[:4] == [(0, 0), (0, 1), (1, 1), (1, 0)]
-    assert notes.count("saved as") == 1
-
-
 def test_ctrl_c_cancels_the_order(lab):
     """On both devices, and it says so; the run in progress publishes nothing, those that had ended are kept here too."""
     before = len(runs_in(lab.ledger))

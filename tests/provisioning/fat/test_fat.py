@@ -184,7 +184,7 @@ def test_garbled_file_systems_end_in_an_error(stick):
     """Bytes changed at random in boot sector, tables and folders: it works, or says what is wrong."""
     original = stick.read_bytes()
     numbers, worked = random.Random(4), 0  # noqa: S311 - places and bytes, no secrets
-    for _ in range(40):
+    for _ in range(15):
         data = bytearray(original)
         for _ in range(numbers.choice([1, 2, 10])):
             data[numbers.randrange(*numbers.choice([(0, 64), (0, 100 * 512)]))] = numbers.choice([0, 1, 0xE5, 0xFF, numbers.randrange(256)])
@@ -193,7 +193,7 @@ def test_garbled_file_systems_end_in_an_error(stick):
             apply(stick, [*put({"edgemeter/x/y.whl": b"1" * 5000, "user-data": b"2"}), RemovePath("cmdline.txt")])
             read_all(stick)
             worked += 1
-    assert 10 < worked < 40
+    assert 3 < worked < 15
 
 
 def test_a_name_that_fat_does_not_have_is_refused():

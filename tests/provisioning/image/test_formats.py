@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from edgemeter.agent.base.errors import ConfigError
-from edgemeter.provisioning.cli.card import FORMATS
 from edgemeter.provisioning.image import adapter_text, cloudinit, detect, firstrun, preseed, settings
 from edgemeter.provisioning.image.boot_partition import MountedFolder
 from edgemeter.provisioning.image.settings import FirstBootSettings
@@ -59,13 +58,9 @@ def test_the_first_trixie_is_recognised_by_its_date(tmp_path):
     boot(tmp_path / "boot", {"issue.txt": ISSUE.format("2025-12-04")})
     with pytest.raises(ConfigError, match=r"cannot tell .*\(--first-boot cloudinit, preseed, firstrun, cidata\)"):
         detect.choose_format(card, None)
-
-
-def test_a_card_of_two_formats_asks(tmp_path):
-    """Which of them the system reads cannot be seen from outside."""
-    card = boot(tmp_path / "boot", {**RECOGNISED["cloudinit"], "rpi-preseed.toml": ""})
+    both = boot(tmp_path / "both", {**RECOGNISED["cloudinit"], "rpi-preseed.toml": ""})
     with pytest.raises(ConfigError, match=r"could be preseed .* and cloudinit .*\(--first-boot"):
-        detect.choose_format(card, None)
+        detect.choose_format(both, None)
 
 
 def test_what_would_also_fire_is_reported(tmp_path):
@@ -266,8 +261,3 @@ def test_a_private_key_stays_where_it_is(tmp_path):
     (tmp_path / "id.pub").write_text(f'{cards.KEY} "; rm -rf /\n')
     with pytest.raises(ConfigError, match="no public SSH keys"):
         settings.ssh_keys(tmp_path / "id.pub")
-
-
-def test_the_formats_are_those_of_the_command():
-    """Two lists, since the command's --help imports nothing."""
-    assert tuple(FORMATS) == detect.BOOT_FORMATS
