@@ -1,6 +1,5 @@
 """Facts about `edgemeter.agent.engine.agreement`: which outputs are the same, and those of other kernels on the same model."""
 
-import tempfile
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -10,7 +9,6 @@ import numpy as np
 import pytest
 
 from edgemeter.agent import runtimes
-from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.contract import case_settings, record
 from edgemeter.agent.contract import suite as contract_suite
 from edgemeter.agent.contract.record_accuracy import OutputCheck
@@ -111,22 +109,6 @@ def test_a_reference_that_takes_too_long_or_breaks_is_a_reason(tmp_path):
     agreement, why = agree(broken, loaded, 1.0, queries, None, partial(run_sandboxed_reference, broken))
     assert agreement is None
     assert "broken.onnx" in why
-
-
-def test_a_full_disk_or_a_prediction_that_cannot_be_decoded_costs_no_run(tmp_path, monkeypatch):
-    """The comparison is left out with the reason; nothing is raised that would end the run."""
-    case, loaded, queries = timed(MODELS / "onnx.onnx")
-
-    def undecodable(item, *_):
-        message = f"item {item}: these are no detections"
-        raise ConfigError(message)
-
-    _, why = agree_here(case, loaded, 1.0, queries, undecodable)
-    assert why.endswith("failed: item 0: these are no detections")
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "not there"))
-    agreement, why = agree_here(case, loaded, 1.0, queries, None)
-    assert agreement is None
-    assert "No such file or directory" in why
 
 
 def test_the_reference_is_never_what_was_timed():

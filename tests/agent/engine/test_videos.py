@@ -9,7 +9,6 @@ from edgemeter.agent import runtimes
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.datasets.dataset import open_folder
 from edgemeter.agent.engine import loading
-from edgemeter.agent.engine.confinement import grant_for
 from tests.fixtures.played_time import play_time
 from tests.fixtures.run_jobs import one_after_the_other, one_case, rapid_run
 from tests.fixtures.video_factory import write_video
@@ -47,13 +46,6 @@ def test_a_video_is_timed_and_not_scored(video):
     assert run.output_check.differing == 0
     with pytest.raises(ConfigError, match=r"the video 'camera\.avi' is timed and not scored"):
         open_folder(video, subset=4)
-
-
-def test_the_sandbox_lets_a_run_read_its_video(tmp_path, video):
-    """And nothing else of its folder."""
-    case = one_case(MODEL, data=str(video))
-    assert video in grant_for(case).read
-    assert tmp_path not in grant_for(case).read
 
 
 def test_a_camera_has_the_rate_that_is_asked_for(monkeypatch, video):

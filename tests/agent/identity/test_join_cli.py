@@ -15,7 +15,7 @@ from edgemeter.agent.base.errors import ConfigError, TransientError
 from edgemeter.agent.cli.agent import agent
 from edgemeter.agent.contract import identity
 from edgemeter.agent.identity import identity as identity_identity
-from tests.fixtures.mqtt_peer import wait_until
+from tests.fixtures.rows import in_folders
 from tests.provisioning.identity.lab import Lab
 
 with_mosquitto = pytest.mark.mosquitto
@@ -74,26 +74,6 @@ def test_it_waits_for_a_broker_and_a_service_that_start_later(lab, order):
 
 @pytest.mark.nightly
 @with_mosquitto
-def test_it_goes_on_when_the_broker_dies_while_it_waits_for_a_person(lab):
-    """The line comes back, the question is asked again, the yes arrives."""
-    text = lab.folder.fleet_file.read_text()
-    lab.folder.fleet_file.write_text(text.replace("[server]\n", '[server]\naccept = "hand"\n'))
-    lab.start()
-    path = lab.token("pi-1")
-    lines = []
-    thread = threading.Thread(target=lambda: lines.append(run(lab, path, "--timeout", "90")))
-    thread.start()
-    assert wait_until(lambda: "pi-1" in lab.run("requests", "--json"), 20)
-    lab.broker.kill()
-    lab.broker.start()
-    lab.run("requests", "accept", "pi-1")
-    thread.join(450)
-    assert len(lines) == 1
-    assert identity_identity.read_identity(lab.path / "home").device == "pi-1"
-
-
-@pytest.mark.nightly
-@with_mosquitto
 def test_killed_at_any_moment_it_joins_the_next_time(lab):
     """SIGKILL after 0 to 1.2 seconds, twelve times; the token serves, one certificate is valid, and the card is clean."""
     lab.start()
@@ -135,17 +115,17 @@ def join(tmp_path, **changes):
     return result.exception
 
 
-@pytest.mark.parametrize(
-    ("changes", "words"),
-    [
-        ({"token": None}, "no token any more"),
-        ({}, "holds no CA certificate"),
-        ({"ca": "MII"}, "holds no CA certificate"),
-        *(({"enrol": address}, "over TLS only") for address in ("mqtt://b:8884", "b:8884", "http://b")),
-    ],
-)
-def test_a_join_file_that_cannot_serve_is_reported_before_anything_is_sent(tmp_path, changes, words):
+def test_a_join_file_that_cannot_serve_is_reported_before_anything_is_sent(tmp_path):
     """What is wrong stands in the file, and the token is kept for when it is mended; it travels over TLS only."""
-    error = join(tmp_path, **changes)
-    assert isinstance(error, ConfigError)
-    assert words in str(error)
+    for folder, changes, words in in_folders(
+        tmp_path,
+        [
+            ({"token": None}, "no token any more"),
+            ({}, "holds no CA certificate"),
+            ({"ca": "MII"}, "holds no CA certificate"),
+            *(({"enrol": address}, "over TLS only") for address in ("mqtt://b:8884", "b:8884", "http://b")),
+        ],
+    ):
+        error = join(folder, **changes)
+        assert isinstance(error, ConfigError)
+        assert words in str(error)

@@ -15,7 +15,6 @@ from edgemeter.agent.bundle.recompute import FigureDifference, recompute
 from edgemeter.agent.contract import samples
 from edgemeter.agent.contract import suite as contract_suite
 from edgemeter.agent.contract.record import RunRecord
-from edgemeter.agent.contract.together_matrix import rows_of
 from edgemeter.agent.energy.window import Window
 from edgemeter.agent.engine import isolation, job
 from edgemeter.agent.machine.machine import Machine
@@ -27,28 +26,6 @@ from tests.fixtures.replay_case import write_replay
 
 WHO = session.DeviceIdentity("bench", "lab")
 MS = 1_000_000
-
-# A device that serves one call of 20 ms at a time, as an accelerator does; a call comes 1 ms after the last.
-DEVICE = """
-import fcntl
-import time
-
-from edgemeter.agent.runtimes import TensorInfo
-from edgemeter.agent.runtimes.python_model import PythonModel
-
-
-def make():
-    device = open(__file__)
-
-    def call(x):
-        time.sleep(0.001)
-        fcntl.flock(device, fcntl.LOCK_EX)
-        time.sleep(0.02)
-        fcntl.flock(device, fcntl.LOCK_UN)
-        return {"y": x}
-
-    return PythonModel(call=call, inputs=(TensorInfo("x", (1, 4), "float32"),))
-"""
 
 
 def suite(folder: Path, *cases: str, **defaults: object) -> contract_suite.Suite:
@@ -182,16 +159,6 @@ def test_only_the_overlap_counts(tmp_path):
         assert abs(first_a - first_b) < 15e6
     assert len(alone) == 4
     assert not measured_pids & {condition.busiest_other.pid for run in outcomes for condition in run.conditions if condition.busiest_other}
-
-
-@pytest.mark.alone
-def test_models_that_share_a_device_wait_for_each_other(tmp_path):
-    """It serves one call at a time: 40 ms instead of 21 ms; the JSON and the records state it."""
-    (tmp_path / "device.py").write_text(DEVICE)
-    outcomes = measure(suite(tmp_path, *(f'model = "device.py:make"\nname = "{name}"' for name in ("first", "second")), queries=50))
-    assert [type(outcome) for outcome in outcomes] == [RunRecord] * 4, outcomes
-    assert [run.together.slow_down_ratio for run in outcomes[2:]] == pytest.approx([40 / 21] * 2, rel=0.12)
-    assert [row.slow_down_ratio for row in rows_of(outcomes)] == pytest.approx([40 / 21] * 2, rel=0.12)
 
 
 @pytest.mark.services

@@ -5,6 +5,7 @@ from collections import deque
 import numpy as np
 import pytest
 
+from edgemeter.agent.base.errors import AnswerError
 from edgemeter.agent.base.statistics import exact_interval
 from edgemeter.agent.engine.scenarios import scenario, steady
 from edgemeter.agent.engine.scenarios.poisson import SPIN_NS
@@ -135,11 +136,33 @@ def test_a_rate_far_beyond_the_model_ends_on_schedule(queue_frames):
     assert 0.98 < load.utilisation_ratio <= 1.0
 
 
-def test_waiting_spins_for_little_of_the_time():
-    """At 15 frames a second the process sleeps for all but the call and 1.5% of the time."""
-    world, timed = offered(lambda _: 10 * MS, rate_per_s=15.0, seconds=10.0)
-    length_s = (timed.end_ns - timed.begin_ns) / 1e9
-    assert length_s - sum(world.slept_s) - 150 * 0.01 < 0.015 * length_s
+class Failing(World):
+    """Each fourth call fails after 150 ms."""
+
+    def bind(self, inputs):
+        """Return the call."""
+        call = super().bind(inputs)
+
+        def attempt():
+            if self.calls % 4 != 3:
+                return call()
+            self.calls += 1
+            self.now += 150 * MS
+            raise AnswerError("no slot", kind="http 503")
+
+        return attempt
+
+
+def test_a_frame_without_a_reply_of_the_server_is_dropped_and_counted_by_its_kind():
+    """3 and 7 fail, and 4 and 8, which wait for them, are answered 70 ms after their arrival; where all fail nothing is measured."""
+    world = Failing(lambda _: 20 * MS)
+    timed = steady.run(world.subject(clock=world.ticking), plan(queries=1, seconds=1.0, rate_per_s=10.0, expected_ns=MS))
+    assert numbers(timed) == [0, 1, 2, 4, 5, 6, 8, 9]
+    assert timed.latency_ns / MS == pytest.approx([20, 20, 20, 70, 20, 20, 70, 20], abs=0.05)
+    assert (timed.failures, timed.unserved, steady.steady_of(timed).dropped) == ({"http 503": 2}, 2, 2)
+    world.calls = 3
+    with pytest.raises(AnswerError):
+        steady.run(world.subject(clock=world.ticking), plan(queries=1, seconds=0.1, rate_per_s=10.0, expected_ns=MS))
 
 
 def test_inputs_are_drawn_or_taken_in_order():
