@@ -249,9 +249,9 @@ def test_every_command_of_a_page_has_a_name_and_options_of_today():
                     break
                 assert word in names, f"{page.name}: `edgemeter {words}`"
                 command = command.get_command(context, word)
-    for where, arguments in (command for page in PAGES for command in commands_of(page)):
+    for where, words in (command for page in PAGES for command in commands_of(page)):
         with table_row(where):
-            command = cli
+            command, arguments = cli, words
             while isinstance(command, click.Group) and arguments:
                 # Of a group, its own options stand before the name of its command.
                 skipped = 2 if arguments[0] in {name for option in command.params for name in option.opts} else 0
