@@ -2,6 +2,7 @@
 
 import shutil
 from dataclasses import replace
+from importlib import import_module
 
 import numpy as np
 import pytest
@@ -15,9 +16,6 @@ from edgemeter.models.convert.onnx_quantise import OnnxInt8
 from edgemeter.models.convert.photo_split import split
 from edgemeter.models.convert.source import CalibrationImages
 
-pytestmark = pytest.mark.convert
-onnx = pytest.importorskip("onnx")
-
 CARD = (
     'name = "coin"\ntask = "classification"\nfamily = "classifier"\nprecision = "fp32"\n[input]\nheight = 8\nwidth = 8\nlayout = "NCHW"\n'
 )
@@ -28,6 +26,7 @@ def write_coin(path, seed, *, is_int8=False):
 
     What is to pass for int8 has a node for it, which nothing reads.
     """
+    onnx = import_module("onnx")
     make, kind = onnx.helper, onnx.TensorProto.FLOAT
     weights = np.random.default_rng(seed).standard_normal((192, 1)).astype(np.float32)
     weights = np.concatenate([weights - weights.mean(), np.zeros((192, 1), np.float32)], axis=1)
@@ -66,6 +65,8 @@ def coins(monkeypatch):
     monkeypatch.setattr(OnnxInt8, "blamed", lambda _self, _ranges: [("a",), ("b",), ("c",), ("d",)])
 
 
+@pytest.mark.convert
+@pytest.mark.nightly
 @pytest.mark.usefixtures("coins")
 def test_the_luckiest_of_seven_coins_is_not_reported_with_its_luck(tmp_path):
     """Each agrees with the source in a half of all photographs; the one that was chosen must, too, on average over six conversions."""
@@ -108,6 +109,8 @@ def watch(monkeypatch):
     return read, tell
 
 
+@pytest.mark.convert
+@pytest.mark.nightly
 @pytest.mark.parametrize("is_one_folder", [False, True])
 def test_no_photograph_has_two_purposes(watch, tmp_path, is_one_folder):
     """As they are read: ranges, choice and judgement have none in common, nor one's copy under another name."""

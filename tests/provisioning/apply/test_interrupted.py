@@ -85,24 +85,7 @@ def test_a_part_of_a_file_is_continued_and_what_is_there_is_not_sent(bench, tmp_
     assert {path.name: path.read_bytes() for path in folder.iterdir()} == contents
 
 
-@pytest.mark.services
-def test_killed_in_the_copy_it_goes_on_where_it_was(bench, tmp_path):
-    """SIGKILL of the command and its ssh in the middle of a file; the second run sends the rest of it only."""
-    (tmp_path / "slow.py").write_text(SLOW_PIPE)
-    pipe = f"ProxyCommand={sys.executable} {tmp_path}/slow.py %p"
-    wheel = max(bench.releases[0].glob("wheels/*.whl"), key=lambda path: path.stat().st_size)
-    copied_wheel = bench.stage / "wheels" / wheel.name
-    killed_when(started(bench, "--ssh-option", pipe), lambda: copied_wheel.exists() and copied_wheel.stat().st_size > 100_000)
-    assert copied_wheel.stat().st_size < wheel.stat().st_size
-    assert bench.current is None
-    outcome = bench.apply()
-    assert (outcome.remedy, bench.current) == (None, "1.0.0")
-    (copied,) = [step.detail for step in outcome.steps if step.step == "copy"]
-    sent_mb, _, whole_mb = copied.removesuffix(" MB").partition(" MB of ")
-    assert float(sent_mb) <= float(whole_mb) - 0.1
-
-
-@pytest.mark.services
+@pytest.mark.nightly
 def test_killed_in_the_install_it_is_done_by_the_next_run(bench):
     """By the real installer, whose half release is none."""
     bench.releases = [device_release.make(bench.folder / "real", bench.fleet)]

@@ -69,20 +69,17 @@ def test_this_python_is_preferred():
     assert board_release.interpreter_of(replace(BOARD, pythons=(older, newer)), "pi") == newer
 
 
-@pytest.mark.parametrize(
-    ("case", "extras"),
-    [
+def test_a_release_has_the_extras_of_the_runtimes_only(tmp_path):
+    """A small board on a slow line gets nothing that it does not run."""
+    write_replay(tmp_path)
+    # What was installed before an extra was added does not offer it.
+    offered = metadata.metadata("edgemeter").get_all("Provides-Extra")
+    for case, extras in (
         (Settings(model="m.tflite"), ("litert",)),
         (Settings(model="m_edgetpu.tflite", runtime="edgetpu"), ("coral",)),
         (Settings(model="m.onnx", runtime=["onnx", "openvino"]), ("onnx", "openvino")),
         (Settings(model="m.gguf"), ("llama",)),
         (Settings(model="m.replay.json"), ()),
         (Settings(model="m.tflite", data="0a-a.MP4.zip"), ("litert", "video")),
-    ],
-)
-def test_a_release_has_the_extras_of_the_runtimes_only(tmp_path, case, extras):
-    """A small board on a slow line gets nothing that it does not run."""
-    write_replay(tmp_path)
-    # What was installed before an extra was added does not offer it.
-    offered = metadata.metadata("edgemeter").get_all("Provides-Extra")
-    assert board_release.extras_of([case], tmp_path) == tuple(extra for extra in extras if extra in offered)
+    ):
+        assert board_release.extras_of([case], tmp_path) == tuple(extra for extra in extras if extra in offered), case

@@ -53,48 +53,17 @@ def expected_tree(tmp_path_factory, prepared):
 @pytest.mark.parametrize(("first", "then"), PAIRS)
 @pytest.mark.parametrize("files", CARDS)
 def test_the_format_of_an_earlier_preparation_leaves_no_trace(tmp_path, card_options, prepared, expected_tree, first, then, files):
-    """Every file is what it would be had the second format been the only one; a third call finds nothing to do."""
+    """Every file is what it would be had the second format been the only one, without the first one's network."""
     image = tmp_path / "card.img"
+    (tmp_path / "psk").write_text("correct horse battery\n")
     cards.run("cp", "--sparse=always", prepared(files, first, "--hostname", "earlier"), image)
+    cards.prepare(image, *card_options, "--first-boot", first, "--wifi-ssid", "Hall", "--wifi-psk-file", tmp_path / "psk")
     cards.prepare(image, *card_options, "--first-boot", then)
     tree = cards.mtools_tree(image, tmp_path / "found")
     assert tree == expected_tree(files, then)
     starts = {name for name, data in tree.items() if "/" not in name and b"firstboot.sh install" in data}
     assert starts == {"user-data" if then in CLOUD else {"preseed": "rpi-preseed.toml", "firstrun": "firstrun.sh"}[then]}
     assert cards.fsck(image, size_bytes=64 << 20).returncode == 0
-    before = image.read_bytes()
-    repeated = cards.prepare(image, *card_options, "--first-boot", then)
-    assert (repeated["written"], repeated["removed"]) == ([], [])
-    assert image.read_bytes() == before
-
-
-@cards.on_disk
-@pytest.mark.parametrize(("first", "then"), [pair for pair in PAIRS if set(pair) != CLOUD])
-def test_no_key_of_an_earlier_formats_wifi_stays(tmp_path, card_options, expected_tree, first, then):
-    """Neither in its adapter nor beside it: network-config, rpi-preseed.toml, the connection in the payload."""
-    image = cards.disk(tmp_path / "card.img", BOOKWORM)
-    (tmp_path / "psk").write_text("correct horse battery\n")
-    cards.prepare(
-        image,
-        *card_options,
-        "--first-boot",
-        first,
-        "--wifi-ssid",
-        "Hall",
-        "--wifi-psk-file",
-        tmp_path / "psk",
-        "--user",
-        "ada",
-        *_key(tmp_path),
-    )
-    cards.prepare(image, *card_options, "--first-boot", then)
-    assert cards.mtools_tree(image, tmp_path / "found") == expected_tree("bare", then)
-
-
-def _key(folder) -> list[str]:
-    path = folder / "id.pub"
-    path.write_text(f"{cards.KEY}\n")
-    return ["--ssh-key", str(path)]
 
 
 @cards.on_disk

@@ -8,9 +8,7 @@ import zipfile
 import pytest
 from click.testing import CliRunner
 
-from edgemeter.provisioning.cli.release import boards as boards_command
 from edgemeter.provisioning.cli.release import release as release_command
-from edgemeter.provisioning.release import boards
 from edgemeter.provisioning.release import wheels as release_wheels
 from tests.fixtures import small_release
 from tests.provisioning import folder_bytes
@@ -90,14 +88,3 @@ def test_edgemeters_own_wheel_holds_what_a_board_needs(tmp_path):
     names = set(zipfile.ZipFile(release_wheels.make_own_wheel(tmp_path)).namelist())
     assert {"edgemeter/provisioning/release/install.py", "edgemeter/provisioning/update/supervisor.py"} <= names
     assert {"edgemeter/provisioning/release/boards.toml", "edgemeter/agent/cli/main.py"} <= names
-
-
-def test_the_boards_are_shown_with_their_levels():
-    """As a table with what the levels mean, and as JSON."""
-    listed = run(boards_command)
-    assert listed.exit_code == 0
-    assert all(board.title.split(",")[0] in listed.output for board in boards.all_boards().values())
-    assert "A: from the card or a stick" in listed.output
-    assert "a release for arm runs on the CPU only" in listed.output
-    assert "jetson-orin: GPU: `apply --with onnxruntime_gpu" in listed.output
-    assert json.loads(run(boards_command, "--json").output)["pi5"]["system"][0]["level"] == "A"
