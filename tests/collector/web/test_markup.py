@@ -1,7 +1,5 @@
 """Facts about markup: text is escaped once, whoever sent it."""
 
-
-
 from edgemeter.collector.charts.chart import Chart, rows_table
 from edgemeter.collector.web.markup import Markup, element, join, part
 
