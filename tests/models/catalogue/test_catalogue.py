@@ -70,12 +70,6 @@ def test_a_card_is_read_back_as_it_was_written(tmp_path):
             assert text == model_card.card_path(model.path).read_text(encoding="utf-8")
 
 
-def test_a_model_that_is_not_there_is_named_with_those_that_are():
-    """Neither a path nor a shipped name."""
-    with pytest.raises(ConfigError, match=r"absent\.onnx.*edgemeter-shapes_fp32\.onnx"):
-        shipped_models.find_model("absent.onnx")
-
-
 EVERY = catalogue.read_catalogue(catalogue.CATALOGUE_FILE).entry
 LANGUAGE = [entry for entry in EVERY if entry.task == GENERATION]
 ENTRIES = [entry for entry in EVERY if entry.task != GENERATION]

@@ -140,13 +140,6 @@ def test_a_source_with_one_answer_for_these_photographs_proves_nothing(tmp_path,
     assert (result.state, "tells nothing" in result.reason) == ("not judged", True), result
 
 
-def test_a_detector_with_lower_scores_is_not_called_collapsed(tmp_path):
-    """It shows nothing from here on, where the source shows three boxes: that is judged by what they have in common, or by the AP."""
-    data = photographs(tmp_path / "d", LEVELS)
-    good, low = of_task("detection", tmp_path / "good.onnx", gain=0.6), of_task("detection", tmp_path / "low.onnx", gain=0.5, noise=-0.25)
-    assert verdict(good, low, data, tmp_path).reason == "0.0% of the predictions in common"
-
-
 def test_an_unknown_model_that_no_longer_moves_is_ruined(tmp_path):
     """On noise, by its values: they stand 20 dB above their differences, because all are far from 0."""
     nodes = [("Mul", ["image", "gain"], "seen", {}), ("Add", ["seen", "far"], "out", {})]

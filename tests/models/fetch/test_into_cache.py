@@ -228,16 +228,6 @@ def test_a_full_disk_is_one_line_and_keeps_what_has_arrived(listening, home, inv
     assert file_of(home, "mine").read_bytes() == BODY
 
 
-def test_a_cache_that_cannot_be_written_is_reported(server, home, invoke, catalogue, tmp_path, monkeypatch):
-    """A file stands where the folder should be."""
-    (tmp_path / "taken").write_text("x")
-    catalogue(make_entry("mine", server.put("/mine.onnx", BODY), BODY))
-    monkeypatch.setenv("EDGEMETER_MODELS", str(tmp_path / "taken" / "below"))
-    with pytest.raises(ConfigError, match="cannot write to the cache"):
-        invoke("fetch", "mine")
-    assert not (home / "models").exists()
-
-
 def test_a_server_that_stays_away_fails_for_now(server, home):
     """It may work later: TransientError, also where another address refuses for good."""
     address = server.put("/mine.onnx", BODY, cuts=[0])
