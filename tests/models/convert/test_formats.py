@@ -1,6 +1,5 @@
 """The ways from what a file is to what it can become, and words for what of it is float."""
 
-
 from edgemeter.models.convert import formats
 from edgemeter.models.convert.float_nodes import CountedNode, float_facts, float_words
 
