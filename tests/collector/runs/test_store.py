@@ -50,13 +50,13 @@ def test_a_ledger_is_recognised_by_its_content_and_read_oldest_first(tmp_path):
 def test_what_lies_in_the_quarantine_is_left_out_with_its_reason(tmp_path):
     """A record that the collector refused is not silently absent; garbage is counted."""
     path = tmp_path / "ledger.sqlite"
-    here, refused = make_record(session=1, seq=1), contract_record.encode(make_record(id="from-tomorrow"))
+    record_there, refused = make_record(session=1, seq=1), contract_record.encode(make_record(id="from-tomorrow"))
     with SqliteLedger(path) as ledger:
         # A run that only InfluxDB refused lies there for the sink's sake: the ledger holds it.
-        by_sink = Rejection("topic", contract_record.encode(here), "the sink does not take it", 7)
-        ledger.commit([arrival(here)], [by_sink, Rejection("topic", refused, "schema 2", 7), Rejection("topic", b"\xff", "?", 7)])
+        by_sink = Rejection("topic", contract_record.encode(record_there), "the sink does not take it", 7)
+        ledger.commit([arrival(record_there)], [by_sink, Rejection("topic", refused, "schema 2", 7), Rejection("topic", b"\xff", "?", 7)])
     contents = open_store(str(path)).contents()
-    assert [run.id for run in contents.runs] == [here.id]
+    assert [run.id for run in contents.runs] == [record_there.id]
     assert contents.left_out == [
         LeftOut("from-tomorrow", "in the ledger's quarantine: schema 2"),
         LeftOut(None, "in the ledger's quarantine: 1 message without a run id"),
