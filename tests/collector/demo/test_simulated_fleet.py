@@ -1,17 +1,18 @@
-import time
+"""Facts about the simulated fleet of the demo."""
+
 from statistics import median
 
 import pytest
 
 from edgemeter.agent.contract import record
 from edgemeter.collector.demo import simulated_fleet
-from tests.fixtures.record_factory import make_record
+from tests.fixtures.record_factory import STARTED_AT_NS, make_record
 
 
 @pytest.fixture(scope="module")
 def runs():
     """Return the records of thirty days."""
-    return list(simulated_fleet.records_of(make_record(), end_ns=time.time_ns(), days=30))
+    return list(simulated_fleet.records_of(make_record(), end_ns=STARTED_AT_NS, days=30))
 
 
 def gross_mj(runs, device):

@@ -3,7 +3,6 @@
 from pathlib import Path
 
 import numpy as np
-import pytest
 
 from edgemeter.agent import runtimes
 from edgemeter.agent.base.progress import no_progress
@@ -26,7 +25,6 @@ def test_outputs_of_other_shapes_are_never_paired():
 
 def test_the_same_file_agrees_with_itself(tmp_path):
     """A tiny ONNX model on noise, by ONNX Runtime."""
-    pytest.importorskip("onnxruntime")
     model = Path(__file__).parents[2] / "fixtures" / "runtimes" / "onnx.onnx"
     runtime = runtimes.create("onnx")
     loaded = runtime.load(model, runtimes.Options())

@@ -23,6 +23,7 @@ def test_a_fetched_model_is_its_file_in_the_cache(server, home, invoke):
     assert model_path("mine") == home / "models" / "mine" / "mine.onnx"
 
 
+@pytest.mark.usefixtures("inspected_here")
 def test_an_added_model_is_its_file_where_it_lies(tmp_path, invoke):
     """The user's own models have names too, until their file goes."""
     path = tmp_path / "own.tflite"
@@ -30,7 +31,7 @@ def test_an_added_model_is_its_file_where_it_lies(tmp_path, invoke):
     invoke("add", path, "--name", "mine")
     assert model_path("mine") == path
     path.unlink()
-    with pytest.raises(ConfigError, match="which is gone: add it again with `edgemeter models add FILE`"):
+    with pytest.raises(ConfigError, match="models add"):
         model_path("mine")
 
 
@@ -56,11 +57,11 @@ def test_a_name_without_a_file_names_the_remedy(home):
     exported = make_entry("made", None, form="exported", how="yolo export")
     write_catalogue(home / "catalogue.toml", make_entry("mine", "http://h/m", b"m"), make_entry("unsure", "http://h/u"), exported)
     for name, says in (
-        ("mine", "not on this machine: fetch it with `edgemeter models fetch mine`"),
-        ("unsure", "fetch it with `edgemeter models fetch --accept-unverified unsure`"),
-        ("made", "has no download (exported): yolo export"),
+        ("mine", "edgemeter models fetch mine"),
+        ("unsure", "edgemeter models fetch --accept-unverified unsure"),
+        ("made", "yolo export"),
         ("mien", "did you mean mine?"),
-        ("zzzzzz", "correct the path, or see `edgemeter models list`"),
+        ("zzzzzz", "edgemeter models list"),
     ):
         with table_row(name), pytest.raises(ConfigError, match=re.escape(says)):
             model_path(name)
