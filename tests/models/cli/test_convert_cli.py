@@ -134,16 +134,6 @@ def test_a_ruined_conversion_is_loud_and_fails(tmp_path):
 
 @pytest.mark.convert
 @pytest.mark.nightly
-def test_an_unknown_model_is_compared_on_noise_and_that_is_reported(tmp_path):
-    """What its outputs mean is not known: tensors only, and no card that a runtime would read."""
-    result = invoke(FIXTURES / "onnx.onnx", "--to", "onnx-fp16", "--output", tmp_path / "out")
-    assert result.exit_code == 0
-    assert "compared on noise" in result.stderr
-    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["onnx_fp16.onnx", "onnx_fp16.onnx.made.toml"]
-
-
-@pytest.mark.convert
-@pytest.mark.nightly
 @pytest.mark.realdata
 def test_a_file_that_stayed_fp32_is_not_called_fp16_or_int8(realdata, tmp_path):
     """MLPerf Tiny's autoencoder: ai-edge-quantizer writes it as it was and says nothing."""

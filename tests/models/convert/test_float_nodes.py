@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 from edgemeter.models.catalogue.shipped_models import SHIPPED_FOLDER
-from edgemeter.models.convert import onnx_quantise
 from edgemeter.models.convert.float_nodes import float_facts, float_words, litert_nodes, onnx_nodes
 from edgemeter.models.convert.litert_quantise import litert_int8, litert_int8_dynamic
 from edgemeter.models.convert.onnx_quantise import Int8Recipe, OnnxInt8
@@ -69,19 +68,6 @@ def test_the_share_of_the_multiply_adds_is_that_by_hand(tmp_path):
     assert facts["float_multiply_adds_ratio"] == pytest.approx(sum(sizes[:5]) / sum(sizes), abs=1e-4)
     assert "5 Conv" in facts["float_operators"]
     assert float_words(facts).startswith("int8 in name only: ") == (sum(sizes[:5]) > 0.5 * sum(sizes))
-
-
-def test_a_file_with_int8_weights_computes_its_products_in_int8(tmp_path):
-    """The rest, activations among it, is float; casts and scales of the products are no nodes."""
-    onnx = import_module("onnx")
-    onnx_quantise.onnx_int8_dynamic(FP32, tmp_path / "dynamic.onnx", ())
-    nodes = list(onnx_nodes(tmp_path / "dynamic.onnx"))
-    source = Counter(node.op_type for node in onnx.load(str(FP32)).graph.node if node.op_type in {"Conv", "Relu", "Sigmoid"})
-    counts = Counter(node.operator for node in nodes)
-    assert (counts["ConvInteger"], counts["Relu"], counts["Sigmoid"]) == (source["Conv"], source["Relu"], source["Sigmoid"])
-    assert not {"Cast", "Mul"}.intersection(counts)
-    assert "float_multiply_adds_ratio" in float_facts(nodes)
-    assert float_facts(nodes)["float_multiply_adds_ratio"] == 0
 
 
 def by_schema(path):

@@ -8,11 +8,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from edgemeter.agent.base.progress import no_progress
 from edgemeter.agent.datasets.dataset import open_folder
 from edgemeter.agent.vision.preprocess import Preprocessor
 from edgemeter.models.convert import conversion, conversion_report, source
-from edgemeter.models.convert.onnx_quantise import OnnxInt8
 from edgemeter.models.convert.photo_split import split
 from edgemeter.models.convert.source import CalibrationImages
 
@@ -55,29 +53,6 @@ def request(folder, calibration, pictures):
     model_source = source.load_source(model)
     measured = CalibrationImages(calibration, model_source.about)
     return conversion_report.ConversionRequest(model_source, ("onnx-int8",), folder / "out", measured, pictures, "validation")
-
-
-@pytest.fixture
-def coins(monkeypatch):
-    """Let every recipe write another coin; the sensitivity pass blames nodes, so that there are seven."""
-    tosses = iter(range(100, 10_000))
-    monkeypatch.setattr(OnnxInt8, "write", lambda _self, target, _recipe: (write_coin(target, next(tosses), is_int8=True), [])[1])
-    monkeypatch.setattr(OnnxInt8, "blamed", lambda _self, _ranges: [("a",), ("b",), ("c",), ("d",)])
-
-
-@pytest.mark.convert
-@pytest.mark.nightly
-@pytest.mark.usefixtures("coins")
-def test_the_luckiest_of_seven_coins_is_not_reported_with_its_luck(tmp_path):
-    """Each agrees with the source in a half of all photographs; the one that was chosen must, too, on average over six conversions."""
-    shares = []
-    for number in range(6):
-        (tmp_path / str(number)).mkdir()
-        data, measured = (photographs(tmp_path / f"{name}-{number}", 48, seed) for name, seed in (("d", number), ("c", 100 + number)))
-        (written,) = conversion.convert(request(tmp_path / str(number), measured, data), no_progress).written
-        shares.append(written.parity.agreement.same_answer_ratio)
-    # Six shares of 32 photographs or more: the standard deviation of their mean is 0.036 at most.
-    assert np.mean(shares) == pytest.approx(0.5, abs=0.08), shares
 
 
 @pytest.fixture

@@ -83,11 +83,6 @@ def of_task(task, path, *, gain=1.0, noise=0.0):
         nodes = [*top, ("Sub", ["top", "half"], "bright", {}), ("Add", ["bright", "noise"], "score", {}), ("Neg", ["score"], "dark", {})]
         nodes.append(("Concat", ["dark", "score"], "out", {"axis": 1}))
         return write(path, CARD.format(task=task, family="classifier", classes=2), [*steps, *nodes], constants, [1, 2])
-    if task == "semantic-segmentation":
-        constants |= {"half": np.float32(0.5)}
-        nodes = [("Sub", ["grey", "half"], "bright", {}), ("Add", ["bright", "noise"], "spot", {}), ("Neg", ["bright"], "ground", {})]
-        nodes.append(("Concat", ["ground", "spot"], "out", {"axis": 1}))
-        return write(path, CARD.format(task=task, family="scores", classes=2), [*steps, *nodes], constants, [1, 2, 16, 16])
     # Eight cells with one box, where the spot is bright.
     box = np.repeat(np.float32([[[8], [8], [10], [10]]]), 8, axis=2)
     constants |= {"axes": np.int64([2, 3]), "box": box, "shape": np.int64([1, 1, 8]), "none": np.float32(0.2)}
@@ -111,7 +106,7 @@ def verdict(first, other, data, folder, precision="int8"):
 
 # Three of twenty spots are bright.
 LEVELS = [70] * 17 + [250] * 3
-TASKS = ("classification", "semantic-segmentation", "detection")
+TASKS = ("classification", "detection")
 
 
 @pytest.mark.parametrize("task", TASKS)
@@ -138,13 +133,6 @@ def test_a_source_with_one_answer_for_these_photographs_proves_nothing(tmp_path,
     good, collapsed = of_task(task, tmp_path / "good.onnx", gain=1e-3), of_task(task, tmp_path / "collapsed.onnx", gain=0.0)
     result = verdict(good, collapsed, data, tmp_path)
     assert (result.state, "tells nothing" in result.reason) == ("not judged", True), result
-
-
-def test_a_detector_with_lower_scores_is_not_called_collapsed(tmp_path):
-    """It shows nothing from here on, where the source shows three boxes: that is judged by what they have in common, or by the AP."""
-    data = photographs(tmp_path / "d", LEVELS)
-    good, low = of_task("detection", tmp_path / "good.onnx", gain=0.6), of_task("detection", tmp_path / "low.onnx", gain=0.5, noise=-0.25)
-    assert verdict(good, low, data, tmp_path).reason == "0.0% of the predictions in common"
 
 
 def test_an_unknown_model_that_no_longer_moves_is_ruined(tmp_path):

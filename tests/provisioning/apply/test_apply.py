@@ -2,10 +2,12 @@
 
 import contextlib
 import fcntl
+import hashlib
 
 import pytest
 
-from edgemeter.provisioning.apply import applying
+from edgemeter.provisioning.apply import applying, ssh
+from edgemeter.provisioning.apply.ssh import FileToCopy, SshConnection
 from tests.fixtures import device_release
 from tests.provisioning.apply.bench import Bench, states
 
@@ -86,3 +88,23 @@ def test_a_release_waits_for_the_end_of_a_measurement(bench, monkeypatch):
     assert bench.current == "1.0.0"
     assert bench.apply().remedy is None
     assert bench.current == "2.0.0"
+
+
+def test_a_part_of_a_file_is_continued_and_what_is_there_is_not_sent(bench, tmp_path):
+    """Known by their hashes; a part that is not the beginning of the file is thrown away."""
+    contents = {name: hashlib.shake_256(name.encode()).digest(200_000) for name in ("whole", "part", "other", "absent")}
+    files = []
+    for name, content in contents.items():
+        (tmp_path / name).write_bytes(content)
+        files.append(FileToCopy(tmp_path / name, name, hashlib.sha256(content).hexdigest(), len(content)))
+    folder = bench.device.home / "staged files"
+    folder.mkdir()
+    (folder / "whole").write_bytes(contents["whole"])
+    (folder / "part").write_bytes(contents["part"][:150_000])
+    (folder / "other").write_bytes(b"?" * 100_000)
+    (folder / "of another release").write_bytes(b"x")
+    with SshConnection(bench.device.target(), bench.device.options()) as connection:
+        offsets = {file.name: offset for file, offset, _ in ssh.missing_files(connection, str(folder), files)}
+        assert offsets == {"part": 150_000, "other": 0, "absent": 0}
+        assert ssh.copy_files(connection, str(folder), files, lambda _done, _total: None) == 450_000
+    assert {path.name: path.read_bytes() for path in folder.iterdir()} == contents

@@ -5,7 +5,7 @@ from importlib import metadata
 
 import pytest
 
-from edgemeter.agent.base.errors import ConfigError, UnavailableError
+from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.contract.case_settings import Settings
 from edgemeter.provisioning.apply.board import ExaminedBoard, Interpreter
 from edgemeter.provisioning.content.store import ContentStore
@@ -51,15 +51,6 @@ def test_a_board_of_another_kind_gets_the_wheels_of_its_own(tmp_path, workstatio
     other = replace(BOARD, arch="aarch64" if TARGET.arch == "x86_64" else "x86_64")
     with pytest.raises(ConfigError, match=f"no wheels for .*{other.arch}, Python {TARGET.python_text}"):
         board_release.release_for(other, PYTHON, (), None, workstation.options["fleet_folder"], tmp_path, print)
-
-
-@pytest.mark.needs("openssl")
-def test_a_given_release_that_does_not_fit_is_one_line(tmp_path, workstation):
-    """With what would fit."""
-    path = device_release.make(tmp_path / "made", FleetFolder(tmp_path / "fleet"), python=TARGET.python_text)
-    other = replace(BOARD, pythons=(Interpreter("3.10" if TARGET.python != (3, 10) else "3.11", "/usr/bin/python3"),))
-    with pytest.raises(UnavailableError, match="no given release fits"):
-        board_release.release_for(other, other.pythons[0], (), path, workstation.options["fleet_folder"], tmp_path, print)
 
 
 def test_this_python_is_preferred():

@@ -133,6 +133,7 @@ def test_a_token_serves_one_key_and_ends_when_its_device_has_the_certificate(fle
     assert fleet.asks(token).number == first.number
     assert fleet.asks(token, "key 2").state == "refused"
     assert fleet.asks(token, "key 2", "2").state == "refused"
+    assert fleet.asks(token, "key 1", "2").state == "again"
     other = fleet.joins("pi-2", "key 2", "2")
     assert not fleet.rules.held(token, other.number, fleet.now_ns)
     assert not fleet.rules.held("0" * 32, first.number, fleet.now_ns)
@@ -230,11 +231,12 @@ def test_a_rejected_board_is_refused_and_its_token_ends(fleet):
 
 def test_the_inventory_decides_who_waits_for_a_person(fleet):
     """A serial number that differs from fleet.toml's, and every board where a person accepts by hand."""
+    token = fleet.token()
     fleet.file = FleetFile(
         fleet="lab", server=ServerEntry(broker="b"), device={"pi-1": DeviceEntry(serial="7", board="pi5", tags=("coral",))}
     )
-    assert fleet.asks(fleet.token(), serial="1").state == "pending"
-    assert fleet.asks(fleet.token(), serial="7").state == "accepted"
+    assert fleet.asks(token, serial="1").state == "pending"
+    assert fleet.asks(token, serial="7").state == "accepted"
     device = devices.find(fleet.registry, "pi-1")
     assert (device.board, device.tags) == ("pi5", ("coral",))
     fleet.file = FleetFile(fleet="lab", server=ServerEntry(broker="b", accept="hand"))

@@ -211,19 +211,6 @@ def test_a_hybrid_mbr_is_read_as_the_gpt_that_it_belongs_to(tmp_path, card_optio
 
 
 @cards.on_disk
-def test_the_join_files_wifi_is_used_and_stands_in_one_place_only(tmp_path, join, card_options):
-    """A fleet's join file may bring the network; options overrule it."""
-    image = cards.disk(tmp_path / "card.img", TRIXIE)
-    join_file = tmp_path / "join.toml"
-    join_file.write_text(join.read_text() + '\n[wifi]\nssid = "Hall"\npsk = "correct horse battery"\ncountry = "DE"\n')
-    cards.prepare(image, *card_options[:2], "--join", join_file, *card_options[4:])
-    assert '"Hall":' in cards.mtype(image, "network-config")
-    assert "wifi" not in cards.mtype(image, "edgemeter/join.toml")
-    cards.prepare(image, *card_options[:2], "--join", join_file, *card_options[4:], "--wifi-ssid", "Open")
-    assert '"Open": {}' in cards.mtype(image, "network-config")
-
-
-@cards.on_disk
 def test_a_compressed_image_is_taken_as_it_comes(tmp_path, card_options):
     """Unpacked beside it and prepared as the raw one is; again it is refused, and a rehearsal leaves nothing."""
     raw = cards.disk(tmp_path / "raw.img", TRIXIE, size_mb=40)

@@ -11,7 +11,6 @@ from click.testing import CliRunner
 from edgemeter.provisioning.cli.release import release as release_command
 from edgemeter.provisioning.release import wheels as release_wheels
 from tests.fixtures import small_release
-from tests.provisioning import folder_bytes
 
 PYTHON = f"{sys.version_info.major}.{sys.version_info.minor}"
 
@@ -46,26 +45,6 @@ def test_a_release_is_built_checked_and_installs(releases, offline, tmp_path):
     completed = subprocess.run(command, capture_output=True, text=True, check=False)
     assert completed.returncode == 0, completed.stderr
     assert f"release {document['version']}" in completed.stdout
-
-
-@pytest.mark.nightly
-@pytest.mark.needs("openssl")
-def test_a_rehearsed_release_is_the_one_that_is_built_then_and_no_file(offline, tmp_path):
-    """Collected and checked like it, to its name and its size; nothing is written beside what was there."""
-    (tmp_path / "kept.tar").write_bytes(b"an older one")
-    before = folder_bytes.read(tmp_path)
-    rehearsed = run(release_command, "build", *offline, "--dry-run", "--json")
-    assert rehearsed.exit_code == 0, rehearsed.output
-    document = json.loads(rehearsed.stdout)
-    listed = run(release_command, "build", *offline, "--dry-run", "--output", tmp_path / "kept.tar")
-    assert f"would write {tmp_path / 'kept.tar'}" in listed.stdout
-    assert folder_bytes.read(tmp_path) == before
-    built = json.loads(run(release_command, "build", *offline, "--json").stdout)
-    assert (document.pop("dry_run"), built.pop("dry_run")) == (True, False)
-    assert (tmp_path / document["path"]).stat().st_size == built["size_bytes"]
-    # The time of building differs, and has the same number of digits.
-    assert document.pop("built_ns") <= built.pop("built_ns")
-    assert document == built
 
 
 @pytest.mark.services
