@@ -266,7 +266,7 @@ def test_silence_starts_again_at_the_oldest_record_and_waits_longer_each_time():
     assert window.resent == 12
 
 
-def test_a_receipt_that_came_before_a_record_was_sent_says_nothing_of_who_has_it():
+def test_a_receipt_that_came_before_a_record_was_sent_is_no_sign_of_a_collector():
     """Then nobody is there; one that came later is of a collector that lives."""
     for receipt_s, after_row in ((0.0, 0), (0.1, 1)):
         window = make_window()
