@@ -5,7 +5,7 @@ from edgemeter.agent.contract.record_figures import Neighbour, Together
 from edgemeter.collector.compare import views
 from edgemeter.collector.compare.matrix import coverage, matrix
 from edgemeter.collector.compare.summary import summaries_of
-from edgemeter.collector.compare.trade_off import trade_offs
+from edgemeter.collector.compare.trade_off import pareto_front, trade_offs
 from edgemeter.collector.runs.cases import group_cases
 from edgemeter.collector.runs.store import StoreContents
 from tests.fixtures.comparison_factory import make_reference, make_run, no_energy
@@ -183,3 +183,15 @@ def test_a_slow_down_has_the_centre_of_the_table_of_runs():
     ]
     (summary,) = summaries_of(group_cases(runs)[0])
     assert summary.spreads["together_slow_down_ratio"].median == pytest.approx(1.1663, abs=1e-4)
+
+
+def test_of_equal_points_all_stay_on_the_front_cheapest_first():
+    """(4, 0.5) is beaten by (2, 0.6); of equal cost the more accurate stays, and of equal accuracy the cheaper; equal points all stay."""
+    for points, front in (
+        ([(4.0, 0.5), (2.0, 0.6), (8.0, 0.7), (1.0, 0.3), (9.0, 0.7)], [3, 1, 2]),
+        ([(1.0, 0.5), (1.0, 0.6), (2.0, 0.6)], [1]),
+        ([(1.0, 0.5), (1.0, 0.5)], [0, 1]),
+        ([], []),
+    ):
+        with table_row(points):
+            assert pareto_front(points) == front

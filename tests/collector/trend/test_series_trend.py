@@ -5,11 +5,8 @@ from msgspec.structs import replace
 from edgemeter.agent.contract.record_conditions import Verdict
 from edgemeter.collector.runs.run_figures import figures_of
 from edgemeter.collector.trend import watch, watch_file
-from edgemeter.collector.trend.change_points import change_points
-from edgemeter.collector.trend.days import Days
 from edgemeter.collector.trend.history import RunHistory
-from edgemeter.collector.trend.metrics import METRICS
-from edgemeter.collector.trend.series_trend import is_event, newest_step, standing_out
+from edgemeter.collector.trend.series_trend import standing_out
 from edgemeter.collector.trend.watch_file import Annotation
 from tests.fixtures.record_factory import make_accuracy, make_generation, make_latency
 from tests.fixtures.series_factory import DAY_NS, FIRST_DAY, make_days, noisy
@@ -82,13 +79,12 @@ def test_a_drift_is_reported_as_a_drift():
     assert result.drift.is_worse
 
 
-@pytest.mark.services
 def test_larger_scatter_at_the_same_level_is_a_message_of_its_own():
-    """Three times the noise over the last 35 days: found in most of twenty series, in none that goes on as before."""
-    noisier = [trend(make_days(noisy(100, 80, seed=seed) + noisy(100, 35, seed=seed + 99, noise_ratio=0.03))) for seed in range(20)]
-    steady = [trend(make_days(noisy(100, 115, seed=seed))) for seed in range(20)]
+    """Three times the noise over the last 35 days: found in most series, in none that goes on as before."""
+    noisier = [trend(make_days(noisy(100, 80, seed=seed) + noisy(100, 35, seed=seed + 99, noise_ratio=0.03))) for seed in range(6)]
+    steady = [trend(make_days(noisy(100, 115, seed=seed))) for seed in range(6)]
     scatters = [result.scatter for result in noisier if result.scatter]
-    assert len(scatters) >= 12
+    assert len(scatters) >= 3
     assert all(scatter.ratio > 1.8 for scatter in scatters)
     assert not any(result.scatter for result in steady)
 
@@ -151,15 +147,8 @@ def test_an_annotation_begins_a_new_level_and_history_stays():
     assert (first.state, second.state, second.candidates) == ("confirmed", "declared", ("new power supply",))
     assert second.low < -6 < second.high
     assert result.begin_day == FIRST_DAY + 60
-    assert (
-        trend(make_days(values), annotations=[Annotation(FIRST_DAY + 60, "of another board", device="pi-2")]).steps[1].state == "confirmed"
-    )
-
-
-def test_a_remark_changes_nothing():
-    """It is to be read, not to be computed with."""
-    runs = make_days(noisy(100, 90, seed=1, step_at=60, step_ratio=1.05))
-    assert trend(runs, annotations=[Annotation(FIRST_DAY + 60, "moved the rack", begins_level=False)]).steps == trend(runs).steps
+    for other in (Annotation(FIRST_DAY + 60, "of another board", device="pi-2"), Annotation(FIRST_DAY + 60, "moved", begins_level=False)):
+        assert trend(make_days(values), annotations=[other]).steps == trend(make_days(values)).steps
 
 
 def test_an_accuracy_that_falls_is_worse_and_one_that_never_changes_has_no_finding():
@@ -243,28 +232,6 @@ def test_a_step_that_came_long_ago_has_an_interval_too():
     result = trend([replace(run, conditions=(condition,)) for run, condition in zip(runs, conditions, strict=True)], "throttling")
     assert result.steps
     assert all(np.isfinite([step.low, step.high]).all() and step.size != 0 for step in result.steps)
-
-
-@pytest.mark.services
-def test_a_step_of_just_what_matters_is_an_event_within_ten_days_in_most_series():
-    """Three per cent at 1% of noise, checked every day: it waited for 30 days while it had to be clearly more."""
-    metric = METRICS["energy"]
-    late = []
-    for seed in range(40):
-        x = 100 * np.log(noisy(100, 90, seed=seed)) + np.where(np.arange(90) >= 60, 3.0, 0)
-        days = (day for day in range(62, 90) if is_found(metric, x[: day + 1]))
-        late.append(next(days, 1000) - 59)
-    assert np.median(late) <= 10
-    assert np.mean(np.array(late) > 30) <= 0.1
-
-
-def is_found(metric, x):
-    """Return whether the newest look at these values has a step that is told to people."""
-    size = len(x)
-    days = Days(np.arange(size), x, np.full(size, 0.04), np.ones(size, np.int64), np.full(size, np.nan), ((),) * size, 0.05)
-    (changes,) = change_points(metric, [days], stride=1000)
-    step = newest_step(metric, days, changes)
-    return step is not None and is_event("energy", step)
 
 
 def test_the_tokens_of_a_language_model_have_metrics_of_their_own():
