@@ -9,7 +9,7 @@ import math
 import random
 import threading
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, fields
 from typing import Any
 
@@ -24,6 +24,7 @@ logger = logging.getLogger(__name__)
 STOP_TIMEOUT_S = 10.0
 # The spans between which readings fall are shorter or longer than a period by so much at most.
 SPAN_SPREAD = 0.25
+Wait = Callable[[threading.Event, float], bool]
 # What a record holds of a sensor's description, under the same names.
 _DESCRIBED = tuple(field.name for field in fields(Description) if field.name in PowerTrace.__struct_fields__)
 
@@ -70,10 +71,13 @@ class ReadSchedule:
 
 
 class Sampler:
-    """Reads every sensor of a mapping (name: sensor) from `start` to `stop`; the sensors stay open, their owner closes them."""
+    """Reads every sensor of a mapping (name: sensor) from `start` to `stop`; the sensors stay open, their owner closes them.
 
-    def __init__(self, sensors: Mapping[str, PowerSensor], seed: int | None = None) -> None:
-        self._threads = [_SensorThread(name, sensor, seed) for name, sensor in sensors.items()]
+    `wait` waits some seconds for the event that the reading is to end, and returns whether it is.
+    """
+
+    def __init__(self, sensors: Mapping[str, PowerSensor], seed: int | None = None, wait: Wait = threading.Event.wait) -> None:
+        self._threads = [_SensorThread(name, sensor, seed, wait) for name, sensor in sensors.items()]
         self._begun = False
 
     def start(self) -> None:
@@ -97,8 +101,9 @@ class Sampler:
 
 
 class _SensorThread(threading.Thread):
-    def __init__(self, name: str, sensor: PowerSensor, seed: int | None) -> None:
+    def __init__(self, name: str, sensor: PowerSensor, seed: int | None, wait: Wait) -> None:
         super().__init__(name=f"power {name}", daemon=True)
+        self._wait = wait
         self.sensor_name = name
         self.ended = threading.Event()
         self._sensor = sensor
@@ -116,7 +121,7 @@ class _SensorThread(threading.Thread):
         try:
             self._description = self._sensor.describe()
             schedule = ReadSchedule(time.monotonic_ns(), int(self._description.period_ms * 1e6), self._draw)
-            while not self.ended.wait((schedule.after(now_ns := time.monotonic_ns()) - now_ns) / 1e9):
+            while not self._wait(self.ended, (schedule.after(now_ns := time.monotonic_ns()) - now_ns) / 1e9):
                 self._read()
             self._why = None
         except EdgemeterError as error:

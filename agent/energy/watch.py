@@ -65,7 +65,7 @@ class EnergyWatch:
     `power` names sensors (NAME[,NAME]); without it that of the widest scope is taken. Without `idle_s` it idles for 10 s, or for as long
     as the slowest of the sensors needs; for one that lags it idles longer afterwards. `units` is the number of work units within:
     energies are given per unit. What the sensors need is passed to `report` before the machine idles. Afterwards `seen` holds the
-    result; it is not set where the block raised.
+    result; it is not set where the block raised. `clock` (ns) and `sleep` are those of the machine.
 
     Raises:
         UnavailableError: there is no power sensor, or not the one that was named.
@@ -82,8 +82,11 @@ class EnergyWatch:
         units: int = 1,
         settings: config.Config | None = None,
         report: Callable[[str], object] = lambda _: None,
+        clock: Callable[[], int] = time.monotonic_ns,
+        sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         self._power = power
+        self._clock, self._sleep = clock, sleep
         self._asked_idle_s = idle_s
         self._idle_s = IDLE_S
         self._report = report
@@ -104,15 +107,15 @@ class EnergyWatch:
             stack.callback(self._sampler.stop)
             self._sampler.start()
             self._tables = [read_processes(THIS_MACHINE)]
-            self._begun_ns = time.monotonic_ns()
+            self._begun_ns = self._clock()
             self._idle()
             self._tables.append(read_processes(THIS_MACHINE))
             self._stack = stack.pop_all()
-        self._start_ns = time.monotonic_ns()
+        self._start_ns = self._clock()
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        end_ns = time.monotonic_ns()
+        end_ns = self._clock()
         with self._stack:
             if kind is not None:
                 return
@@ -131,7 +134,7 @@ class EnergyWatch:
         return EnergyRun(
             timed=Window(self._start_ns, end_ns),
             idle_before=Window(self._begun_ns, self._start_ns) if self._idle_s else None,
-            idle_after=Window(end_ns, time.monotonic_ns()) if self._idle_s else None,
+            idle_after=Window(end_ns, self._clock()) if self._idle_s else None,
             inferences=self._units,
             attached=attached(THIS_MACHINE),
             counts_inferences=False,
@@ -143,7 +146,7 @@ class EnergyWatch:
         left_s = MOST_MORE_S
         while (more_s := min(left_s, per_inference.more_idle_s(self._sampler.traces().values(), self._run(end_ns)))) > 0:
             self._report(f"idling for {more_s:.4g} s more: a sensor lags, and still shows the work ...")
-            time.sleep(more_s)
+            self._sleep(more_s)
             left_s -= more_s
 
     def _idle_for(self, described: Mapping[str, Description]) -> float:
@@ -162,4 +165,4 @@ class EnergyWatch:
     def _idle(self) -> None:
         if self._idle_s:
             self._report(f"idling for {self._idle_s:.4g} s ...")
-            time.sleep(self._idle_s)
+            self._sleep(self._idle_s)

@@ -16,7 +16,9 @@ from edgemeter.agent.engine.inspection import libraries_of
 def main() -> None:
     """Import the measuring process, the adapter, and the libraries that the adapter names."""
     (name,) = sys.argv[1:]
-    import_module("edgemeter.agent.engine.worker")
+    # The process imports one of the two others only once it has its job.
+    for module in ("worker", "measure", "generating"):
+        import_module(f"edgemeter.agent.engine.{module}")
     with suppress(EdgemeterError):
         for candidate in chain(*libraries_of(name)):
             with suppress(ImportError, OSError):

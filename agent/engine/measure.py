@@ -268,9 +268,11 @@ def idle(
         return None
     later_s = {**(later_s or {}), "idle after": seconds} if name == "idle before" else {}
     emit(job.Phase(name=name, seconds=seconds, later_s=later_s))
+    if seconds == 0:
+        return None
     begin = time.monotonic_ns()
     time.sleep(seconds)
-    return Window(begin, time.monotonic_ns()) if seconds else None
+    return Window(begin, time.monotonic_ns())
 
 
 def _with_compilation(start: _Start, part: TimedPart) -> ColdStart:

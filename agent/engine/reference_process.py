@@ -66,9 +66,8 @@ def arrays_file(folder: Path, kind: Literal["inputs", "outputs"], index: int) ->
     return folder / f"{kind}_{index}.npz"
 
 
-def main() -> int:
+def main(folder: Path) -> int:
     """Run the request in the folder, query by query, and return the exit status."""
-    folder = Path(sys.argv[1])
     request = msgspec.json.decode((folder / REQUEST).read_bytes(), type=ReferenceRequest)
     runtime = runtimes.create(request.runtime)
     try:
@@ -89,4 +88,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(Path(sys.argv[1])))

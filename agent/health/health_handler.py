@@ -153,17 +153,29 @@ DISK_STEPS = (0.02, 0.05, 0.1, 0.2)
 ImportantState = tuple[bool | None, int | None, int | None, tuple[str | None, ...]]
 
 
+def begin_collecting(order: str) -> "subprocess.Popen[bytes]":
+    """Start the process that collects; its output is the message."""
+    command = [sys.executable, "-m", "edgemeter.agent.health.collect", order]
+    # In a session of its own: Ctrl-C is for the agent, which ends it.
+    return subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, start_new_session=True)
+
+
 class HealthHandler(Handler):
     """Reports health; `is_busy`: whether a run is being measured."""
 
     topics = ()
 
     def __init__(
-        self, context: HandlerContext, is_busy: Callable[[], bool] | None = None, now_s: Callable[[], float] = time.monotonic
+        self,
+        context: HandlerContext,
+        is_busy: Callable[[], bool] | None = None,
+        now_s: Callable[[], float] = time.monotonic,
+        begin_collecting: Callable[[str], "subprocess.Popen[bytes]"] = begin_collecting,
     ) -> None:
         self._context = context
         self._is_busy = is_busy or partial(is_run_locked, context.home)
         self._now_s = now_s
+        self._begin_collecting = begin_collecting
         self._marker = StopMarker(context.home)
         self._touched_s = now_s()
         self._child: subprocess.Popen[bytes] | None = None
@@ -258,12 +270,10 @@ class HealthHandler(Handler):
                 "last_words": self._marker.last_words,
             }
         )
-        command = [sys.executable, "-m", "edgemeter.agent.health.collect", order.decode()]
         self._reported_s = now_s
         self._runs_ns, self._runs_s = verdicts_changed_ns(context.home), now_s
         try:
-            # In a session of its own: Ctrl-C is for the agent, which ends it.
-            self._child = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, start_new_session=True)
+            self._child = self._begin_collecting(order.decode())
             self._child_s = now_s
         except OSError as error:
             self._failed(f"cannot collect the health of this device ({error})", now_s)

@@ -29,6 +29,9 @@ class EnrolmentClient(AbstractContextManager["EnrolmentClient"]):
     An answer counts if the service has signed it, as `signature` verifies. `alive` is called every second while it waits.
     """
 
+    # The transport.
+    make_session = MqttSession
+
     def __init__(
         self,
         address: BrokerAddress,
@@ -117,7 +120,7 @@ class EnrolmentClient(AbstractContextManager["EnrolmentClient"]):
         failures = 0
         while not self._is_up:
             # A session connects once.
-            self._session = MqttSession(self._address, self._profile, self)
+            self._session = self.make_session(self._address, self._profile, self)
             try:
                 self._session.connect()
             except UnavailableError as error:

@@ -96,10 +96,13 @@ RETRY_S = 300.0
 class RenewalHandler(Handler):
     """A handler (see `Handler`); a device that has joined no fleet has nothing to renew."""
 
-    def __init__(self, context: HandlerContext) -> None:
+    def __init__(
+        self, context: HandlerContext, clock_s: Callable[[], float] = time.monotonic, signature: ServiceSignature | None = None
+    ) -> None:
         self._context = context
         self._files = IdentityFiles(context.home)
-        self._signature = ServiceSignature(self._files)
+        self._clock_s = clock_s
+        self._signature = signature or ServiceSignature(self._files)
         self._request: str | None = None
         self._requested_s: float | None = None
         self._reported: str | None = None
@@ -142,7 +145,7 @@ class RenewalHandler(Handler):
         """Send a request when it is due."""
         if self._identity is None or not self._identity.is_due(max(time.time_ns(), self._floor_ns())):
             return POLL_S
-        now_s = time.monotonic()
+        now_s = self._clock_s()
         if self._requested_s is not None and now_s - self._requested_s < RETRY_S:
             return self._requested_s + RETRY_S - now_s
         if self._context.is_connected():

@@ -248,13 +248,19 @@ def measure_run(
     sensors: Mapping[str, PowerSensor],
     why_no_power: str,
     on_event: OnEvent,
-    execute: Callable[[job.RunJob, isolation.Follow], job.MeasuredRun] = isolation.run_isolated,
+    execute: Callable[[job.RunJob, isolation.Follow], job.MeasuredRun] | None = None,
 ) -> RunRecord:
-    """Return the record of one run, which `execute` measures while power and conditions are read; raises EdgemeterError if it failed."""
+    """Return the record of one run, which `execute`, or else a process of its own, measures while power and conditions are read.
+
+    Raises:
+        EdgemeterError: it failed.
+    """
     work = run_job(run, sensors)
     cooled = cool_down(run.case, on_event)
     observation = Observation(sensors, served=partial(served_here, Path(run.case.model)))
-    return observed_run(run, observation, observation.sampler, cooled, why_no_power, on_event, partial(execute, work))
+    return observed_run(
+        run, observation, observation.sampler, cooled, why_no_power, on_event, partial(execute or isolation.run_isolated, work)
+    )
 
 
 def observed_run(

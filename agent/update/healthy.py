@@ -43,6 +43,14 @@ class HealthyReport(msgspec.Struct, frozen=True, kw_only=True):
     imports_s: float | None = None
 
 
+def begin_imports() -> "subprocess.Popen[str]":
+    """Start the process that imports the runtimes; its last line says what is wrong."""
+    # In a session of its own: Ctrl-C is for the agent, which ends it.
+    return subprocess.Popen(
+        IMPORTS, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True
+    )
+
+
 class ReleaseHealthHandler(Handler):
     """Checks the release and reports its state; does nothing without a supervisor."""
 
@@ -52,12 +60,12 @@ class ReleaseHealthHandler(Handler):
         self,
         context: HandlerContext,
         release: InstalledRelease | None = RUNNING_RELEASE,
-        imports: Sequence[str] = IMPORTS,
+        begin_imports: Callable[[], "subprocess.Popen[str]"] = begin_imports,
         clock_s: Callable[[], float] = time.monotonic,
     ) -> None:
         self._context = context
         self._release = release
-        self._imports = imports
+        self._begin_imports = begin_imports
         self._clock_s = clock_s
         self._child: subprocess.Popen[str] | None = None
         self._began_s = 0.0
@@ -104,15 +112,7 @@ class ReleaseHealthHandler(Handler):
                 self._is_importable, self._imports_s = True, last.imports_s
                 return
             self._began_s = self._clock_s()
-            # In a session of its own: Ctrl-C is for the agent, which ends it.
-            self._child = subprocess.Popen(
-                [*self._imports],
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.STDOUT,
-                text=True,
-                start_new_session=True,
-            )
+            self._child = self._begin_imports()
             return
         if self._child.poll() is None:
             return

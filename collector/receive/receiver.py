@@ -138,6 +138,8 @@ def _kept_name(path: Path) -> str:
 class Receiver:
     """Receives into the ledger at `ledger_place`, and calls `committed` after each commit; `start` once, `stop` once or more.
 
+    Without a thread of its own: `open`, and then `poll` again and again.
+
     Receivers of one `group` share the messages. `retention` removes old records. `trouble` is why nothing can be committed now, `refusal`
     why the broker rejects our subscription; None when all is well. `inbox` holds what is not committed and receipted yet, `useless` counts
     what is rejected or has no room.
@@ -151,13 +153,17 @@ class Receiver:
         *,
         group: str | None = None,
         retention: Retention | None = None,
+        feed_of: Callable[..., Feed] = Feed,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.counts = ReceiverCounts()
         self.trouble: str | None = None
         self.refusal: str | None = None
         self.retention = retention
+        self._feed_of = feed_of
+        self._clock = clock
         self._next_retention_s = 0.0
-        self._progress_s = time.monotonic()
+        self._progress_s = clock()
         self._address = address
         self._place = ledger_place
         self._committed = committed
@@ -171,11 +177,18 @@ class Receiver:
         self._feed: Feed | None = None
         self._ledger: Ledger | None = None
         self._checkpoints: Checkpoints | None = None
+        self._has_buffers = True
         self._writer: threading.Thread | None = None
         self._committer = ThreadPoolExecutor(1, "edgemeter-commit")
         self._underway: Future[bool] | None = None
 
     def start(self, timeout_s: float = CONNECT_TIMEOUT_S) -> None:
+        """Open it, and poll it in a thread; raises what `open` raises."""
+        self.open(timeout_s)
+        self._writer = threading.Thread(target=self._write, name="edgemeter-ledger", daemon=True)
+        self._writer.start()
+
+    def open(self, timeout_s: float = CONNECT_TIMEOUT_S) -> None:
         """Return when the ledger is open and the broker has accepted us.
 
         Raises:
@@ -194,7 +207,7 @@ class Receiver:
         lasting: Literal["clean", "persistent"] = "persistent" if self._group is None else "clean"
         shared = f"$share/{self._group}/" if self._group is not None else ""
         topics = (f"{shared}{messages.EVERY_RESULT}", messages.EVERY_STATE, messages.EVERY_BIRTH, messages.EVERY_HEALTH, *LIVE_TOPICS)
-        feed = self._feed = Feed(self._address, f"collector-{self._name.id}", topics, self, lasting=lasting)
+        feed = self._feed = self._feed_of(self._address, f"collector-{self._name.id}", topics, self, lasting=lasting)
         try:
             feed.connect(timeout_s)
         except EdgemeterError:
@@ -208,8 +221,6 @@ class Receiver:
             )
         if isinstance(self._place, Path):
             self._checkpoints = Checkpoints(self._place)
-        self._writer = threading.Thread(target=self._write, args=(ledger, feed), name="edgemeter-ledger", daemon=True)
-        self._writer.start()
 
     def stop(self) -> None:
         """Commit what was received, and end the threads; may be called twice."""
@@ -235,7 +246,7 @@ class Receiver:
 
     def stalled_s(self) -> float:
         """Return for how many seconds neither a commit nor a pass of the writer has ended; a writer without work passes every second."""
-        return time.monotonic() - self._progress_s
+        return self._clock() - self._progress_s
 
     def is_connected(self) -> bool:
         """Return whether the broker is connected."""
@@ -276,24 +287,31 @@ class Receiver:
         self.refusal = f"the broker at {self._address} rejects the collector's subscription ({reason}): allow it to read edgemeter/v1/#"
         logger.error("%s", self.refusal)
 
-    def _write(self, ledger: Ledger, feed: Feed) -> None:
-        wait_s, has_buffers = QUIET_S, True
+    def poll(self, wait_s: float = 0.0) -> float:
+        """Commit what was received, waiting `wait_s` for the first message, and send receipts; return how long to wait the next time."""
+        if self._ledger is None or self._feed is None:
+            return IDLE_S
+        self._progress_s = self._clock()
+        if len(self.inbox) < AHEAD_MESSAGES:
+            self._finish()
+        batch = self.inbox.take(GROUP_MESSAGES, GROUP_BYTES, wait_s)
+        if batch:
+            self._keep_all(self._ledger, self._feed, batch)
+            wait_s, self._has_buffers = QUIET_S, True
+        if self._underway is None:
+            self.inbox.done()
+        if not batch and wait_s < IDLE_S:
+            wait_s = 0.0 if self._check(self._ledger) else IDLE_S
+        elif not batch and self._has_buffers:
+            give_back_freed_buffers()
+            self._has_buffers = False
+        self._apply_retention(self._ledger)
+        return wait_s
+
+    def _write(self) -> None:
+        wait_s = QUIET_S
         while not self._stopping.is_set() or not self.inbox.is_idle():
-            self._progress_s = time.monotonic()
-            if len(self.inbox) < AHEAD_MESSAGES:
-                self._finish()
-            batch = self.inbox.take(GROUP_MESSAGES, GROUP_BYTES, wait_s)
-            if batch:
-                self._keep_all(ledger, feed, batch)
-                wait_s, has_buffers = QUIET_S, True
-            if self._underway is None:
-                self.inbox.done()
-            if not batch and wait_s < IDLE_S:
-                wait_s = 0.0 if self._check(ledger) else IDLE_S
-            elif not batch and has_buffers:
-                give_back_freed_buffers()
-                has_buffers = False
-            self._apply_retention(ledger)
+            wait_s = self.poll(wait_s)
 
     def _keep_all(self, ledger: Ledger, feed: Feed, batch: list[Message]) -> None:
         likely_bytes = sum(len(message.payload) * (COMPRESSION_RATIO if is_compressed(message.payload) else 1) for message in batch)
@@ -343,7 +361,7 @@ class Receiver:
         # Whoever is told holds the same texts next.
         admitted.forget()
         self._committed()
-        self._progress_s = now_s = time.monotonic()
+        self._progress_s = now_s = self._clock()
         for arrived_s, times in arrivals_s.items():
             self.counts.receipt_s.observe(now_s - arrived_s, times)
         self.counts.messages += len(group)
@@ -369,7 +387,7 @@ class Receiver:
         return rejections is not None
 
     def _apply_retention(self, ledger: Ledger) -> None:
-        now_s = time.monotonic()
+        now_s = self._clock()
         if self.retention is None or now_s < self._next_retention_s:
             return
         self._finish()

@@ -2,7 +2,7 @@
 
 import time
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -19,6 +19,7 @@ from edgemeter.collector.alerts.waiting import last_check_ns, waiting_channels
 from edgemeter.collector.influx.influx_config import InfluxConfig
 from edgemeter.collector.ledgers.place import LedgerPlace, open_ledger
 from edgemeter.collector.receive.allocator import keep_freed_buffers
+from edgemeter.collector.receive.feed import Feed
 from edgemeter.collector.receive.monitor import MonitorMetric, process_metrics
 from edgemeter.collector.receive.receiver import STALLED_S, UNWELL_S, Receiver
 from edgemeter.collector.trend.watch_file import open_watch, watch_file_beside
@@ -49,18 +50,20 @@ class Collector:
         *,
         group: str | None = None,
         retention: Retention | None = None,
+        feed_of: Callable[..., Feed] = Feed,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.address = address
         self.place = ledger_place
         self._influx = influx
         self._drain: Drain | None = None
-        self._receiver = Receiver(address, ledger_place, self._wake_drain, group=group, retention=retention)
-        self.counts = self._receiver.counts
+        self.receiver = Receiver(address, ledger_place, self._wake_drain, group=group, retention=retention, feed_of=feed_of, clock=clock)
+        self.counts = self.receiver.counts
 
     @property
     def name(self) -> str:
         """The name of this collector at the broker, once it has started."""
-        return self._receiver.name
+        return self.receiver.name
 
     def start(self, timeout_s: float = CONNECT_TIMEOUT_S) -> None:
         """Return when results are being received. If InfluxDB does not answer now, it is retried; the ledger keeps everything.
@@ -76,10 +79,10 @@ class Collector:
             from edgemeter.collector.influx.drain import open_drain  # noqa: PLC0415
 
             self._drain = open_drain(self.place, self._influx)
-            if self._receiver.retention is not None:
-                self._receiver.retention = replace(self._receiver.retention, sink=self._drain.sink_name)
+            if self.receiver.retention is not None:
+                self.receiver.retention = replace(self.receiver.retention, sink=self._drain.sink_name)
         try:
-            self._receiver.start(timeout_s)
+            self.receiver.start(timeout_s)
         except EdgemeterError:
             self.stop()
             raise
@@ -88,13 +91,13 @@ class Collector:
 
     def stop(self) -> None:
         """Commit what was received and end every thread; may be called twice."""
-        self._receiver.stop()
+        self.receiver.stop()
         if self._drain is not None:
             self._drain.stop()
 
     def flooders(self) -> list[str]:
         """Return the devices that sent more useless messages than any board does, since the last call."""
-        return self._receiver.useless.flooders()
+        return self.receiver.useless.flooders()
 
     def settled(self, timeout_s: float) -> bool:
         """Wait until everything received is committed, and drained; return False after `timeout_s`."""
@@ -111,11 +114,11 @@ class Collector:
 
     def unwell(self) -> str | None:
         """Return why nothing can be received now, None if it can; it asks nobody, so that whoever supervises has an answer at once."""
-        trouble = self._receiver.refusal or self._receiver.trouble
-        stalled_s = self._receiver.stalled_s()
+        trouble = self.receiver.refusal or self.receiver.trouble
+        stalled_s = self.receiver.stalled_s()
         if trouble is None and stalled_s > UNWELL_S:
             return f"no commit has ended for {stalled_s:.0f} s: see the log, the disk and who else uses the ledger"
-        if not self._receiver.is_connected():
+        if not self.receiver.is_connected():
             return f"no connection to the broker at {self.address}"
         return trouble
 
@@ -130,7 +133,7 @@ class Collector:
 
     def is_stalled(self) -> bool:
         """Return whether the writer has made no progress for so long that only a restart can help."""
-        return self._receiver.trouble is None and self._receiver.stalled_s() > STALLED_S
+        return self.receiver.trouble is None and self.receiver.stalled_s() > STALLED_S
 
     def metrics(self) -> Iterator[MonitorMetric]:
         """Yield every metric.
@@ -151,10 +154,10 @@ class Collector:
         yield MonitorMetric("expired_total", "counter", "Records older than what a sink accepts, in the ledger only.", expired)
         yield MonitorMetric("receipt_seconds", "histogram", "From reading a message with results to its receipt.", counts.receipt_s)
         yield MonitorMetric("shed_total", "counter", "Messages of devices that send too much, to be sent again.", counts.shed)
-        yield MonitorMetric("stalled_seconds", "gauge", "Time since a commit or a pass of the writer ended.", self._receiver.stalled_s())
+        yield MonitorMetric("stalled_seconds", "gauge", "Time since a commit or a pass of the writer ended.", self.receiver.stalled_s())
         yield MonitorMetric("forgotten_total", "counter", "Records removed by retention.", counts.forgotten)
-        yield MonitorMetric("waiting_messages", "gauge", "Messages received and not committed yet.", len(self._receiver.inbox))
-        yield MonitorMetric("connected", "gauge", "1 while the broker is connected.", int(self._receiver.is_connected()))
+        yield MonitorMetric("waiting_messages", "gauge", "Messages received and not committed yet.", len(self.receiver.inbox))
+        yield MonitorMetric("connected", "gauge", "1 while the broker is connected.", int(self.receiver.is_connected()))
         yield MonitorMetric("drain_ok", "gauge", "0 while the drain makes no progress.", int(self.trouble() is None))
         with open_ledger(self.place, "read") as ledger:
             yield MonitorMetric("ledger_row", "gauge", "Row of the newest record in the ledger.", ledger.last_row())
@@ -181,7 +184,7 @@ class Collector:
         yield MonitorMetric("sink_lag_seconds", "gauge", "Age of the oldest record that the sink does not have.", lag_s, "sink")
 
     def _is_settled(self) -> bool:
-        if not self._receiver.inbox.is_idle():
+        if not self.receiver.inbox.is_idle():
             return False
         if self._drain is None:
             return True

@@ -51,11 +51,10 @@ class PageResponse:
 
 @dataclass(slots=True)
 class PageServer:
-    """Serves the page of `index` at `host`:`port` (0: a free one). Beyond the loopback a token has to be set.
+    """Serves the page of `index` at `host`:`port` (0: a free one, then in `port`). Beyond the loopback a token has to be set.
 
     Raises:
         ConfigError: the address is not the loopback's and there is no token.
-        UnavailableError: the address cannot be listened at.
     """
 
     index: RunIndex
@@ -76,8 +75,6 @@ class PageServer:
             ways = "set a token (--token-file FILE, or EDGEMETER_WEB_TOKEN), or listen at 127.0.0.1"
             raise ConfigError(f"{self.host!r} can be reached from other machines: {ways}")
         self.live = LiveFeed(self.index, self.heartbeat_s)
-        self._server = _HttpServer(self)
-        self.port = self._server.port
         self._refreshing = threading.Thread(target=self._keep_up, name="edgemeter-page", daemon=True)
 
     @property
@@ -86,7 +83,13 @@ class PageServer:
         return f"http://{self._server.authority}/"
 
     def start(self) -> None:
-        """Answer requests and keep the index up to date, each in a thread, until `stop`."""
+        """Answer requests and keep the index up to date, each in a thread, until `stop`.
+
+        Raises:
+            UnavailableError: the address cannot be listened at.
+        """
+        self._server = _HttpServer(self)
+        self.port = self._server.port
         self._server.start()
         self._refreshing.start()
 
@@ -95,8 +98,7 @@ class PageServer:
         self._ended.set()
         self.live.end()
         self._server.stop()
-        if self._refreshing.is_alive():
-            self._refreshing.join()
+        self._refreshing.join()
 
     def answer(self, request: ViewRequest, form: str) -> PageResponse:
         """Return the page of an address, or its figures as CSV or JSON."""
@@ -145,32 +147,37 @@ class PageServer:
     def _doing(self) -> str:
         return read_activities(self.index.source, time.time_ns()).key
 
+    def update(self) -> None:
+        """Bring index, open pages and events up to date; what cannot be read is logged, and tried again the next time."""
+        try:
+            position = self.index.refresh()
+            devices = self.index.source.devices() if self.live.has_clients else None
+            states = None if devices is None else {(device.fleet, device.device): device.state for device in devices}
+            self.live.publish(position, states, self._doing() if self.live.has_clients else None)
+            self.events.refresh()
+        except EdgemeterError as error:
+            logger.warning("cannot update the page: %s", error)
+
     def _keep_up(self) -> None:
         while not self._ended.is_set():
-            try:
-                position = self.index.refresh()
-                devices = self.index.source.devices() if self.live.has_clients else None
-                states = None if devices is None else {(device.fleet, device.device): device.state for device in devices}
-                self.live.publish(position, states, self._doing() if self.live.has_clients else None)
-                self.events.refresh()
-            except EdgemeterError as error:
-                logger.warning("cannot update the page: %s", error)
+            self.update()
             self._ended.wait(REFRESH_S)
 
 
 class _HttpServer(HttpServer):
     def __init__(self, page: PageServer) -> None:
         self.page = page
-        super().__init__(page.host, page.port, _PageHandler, "--port or --listen")
+        super().__init__(page.host, page.port, PageHandler, "--port or --listen")
 
 
-class _PageHandler(HttpHandler):
+class PageHandler(HttpHandler):
     """Answers GET and HEAD; everything else is refused."""
 
     server: _HttpServer
 
     @property
     def page(self) -> PageServer:
+        """The page that answers."""
         return self.server.page
 
     def answer(self) -> None:

@@ -7,6 +7,7 @@ import logging
 import re
 import socket
 import ssl
+from collections.abc import Mapping
 from http import HTTPStatus
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from edgemeter.provisioning.content.store import ContentStore
 from edgemeter.provisioning.inventory.fleet_file import open_registry
 from edgemeter.provisioning.inventory.fleet_folder import FleetFolder
 from edgemeter.provisioning.registry import certificates, devices
+from edgemeter.provisioning.registry.registry import Registry
 
 logger = logging.getLogger(__name__)
 
@@ -47,6 +49,16 @@ def parse_range(header: str | None, size_bytes: int) -> tuple[int, int] | None:
     if int(first) >= size_bytes:
         raise UnsatisfiableRangeError
     return int(first), min(size_bytes, int(last) + 1) if last else size_bytes
+
+
+def admits(registry: Registry, certificate: Mapping[str, Any]) -> bool:
+    """Return whether a certificate, as `getpeercert` has it, is that of an accepted device, and not revoked."""
+    names = [value for part in certificate.get("subject", ()) for key, value in part if key == "commonName"]
+    number = f"{int(certificate.get('serialNumber', '0'), 16):x}"
+    if len(names) != 1 or number in certificates.revoked(registry):
+        return False
+    device = devices.find(registry, names[0])
+    return device is not None and device.trust == "accepted"
 
 
 class ContentServer:
@@ -82,15 +94,7 @@ class ContentServer:
 
     def is_accepted(self, connection: socket.socket) -> bool:
         """Return whether the client is an accepted device, with a certificate that is not revoked."""
-        if not isinstance(connection, ssl.SSLSocket):
-            return True
-        certificate: Any = connection.getpeercert() or {}
-        names = [value for part in certificate.get("subject", ()) for key, value in part if key == "commonName"]
-        number = f"{int(certificate.get('serialNumber', '0'), 16):x}"
-        if len(names) != 1 or number in certificates.revoked(self._registry):
-            return False
-        device = devices.find(self._registry, names[0])
-        return device is not None and device.trust == "accepted"
+        return not isinstance(connection, ssl.SSLSocket) or admits(self._registry, connection.getpeercert() or {})
 
     def path(self, address: str) -> Path | None:
         """Return the file at that URL path, None where there is none."""

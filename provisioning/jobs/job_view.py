@@ -122,7 +122,7 @@ def follow_job(
     registry: Registry,
     name: str,
     console: Console,
-    sleep: Callable[[float], None] = time.sleep,
+    sleep: Callable[[float], None] | None = None,
     *,
     owner: Owner = "job",
     gives_up: Callable[[Execution], bool] = lambda _: False,
@@ -153,7 +153,7 @@ def follow_job(
             ):
                 has_warned = True
                 console.print(NOTHING_SENT, markup=False, highlight=False)
-            sleep(POLL_S)
+            (sleep or time.sleep)(POLL_S)
 
 
 def _is_over(registry: Registry, owner: Owner, name: str, executions: Collection[Execution]) -> bool:

@@ -17,8 +17,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from edgemeter.agent.energy.per_inference import assess
+from tests.benchmarks.burst_loads import Array, Bursts, Load, Meter, Sensor, run_of
 from tests.benchmarks.comparison import Comparison, against, covered
-from tests.fixtures.burst_loads import Array, Bursts, Load, Meter, Sensor, run_of
 
 TRIALS = 1000
 MEAN_ERROR_RATIO = 0.01

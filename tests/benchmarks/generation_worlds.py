@@ -8,12 +8,16 @@ which a server works on untimed prompts, and a sensor that lags, averages, is la
 
 import dataclasses
 import json
+import statistics
 import sys
 from collections.abc import Iterator
+from dataclasses import dataclass
 from itertools import product
 from typing import Any
 
-from tests.fixtures.generation_worlds import GenerationWorld, generation_coverage
+import numpy as np
+
+from tests.fixtures.generation_worlds import PARTS, GenerationWorld, draw_generation, judge
 
 TRIALS = 100
 SENSORS: dict[str, dict[str, Any]] = {
@@ -38,6 +42,49 @@ REQUESTS: dict[str, dict[str, Any]] = {
     "100 Hz, .3 + 1.5 s": {"rate": 100.0, "prefill_s": 0.3, "decode_s": 1.5, "timed_s": 40.0},
     "1 Hz, 12 + 20 s": {"rate": 1.0, "prefill_s": 12.0, "decode_s": 20.0, "timed_s": 200.0},
 }
+
+
+@dataclass(frozen=True, slots=True)
+class PartCoverage:
+    """What came of many draws for one part: how many were given, and of these how many intervals hold the truth, gross and net.
+
+    `width` is the median of the gross uncertainty, `rms` and `bias` those of the errors, all as shares of the truth.
+    """
+
+    given_ratio: float
+    gross: float
+    net: float
+    width: float
+    rms: float
+    bias: float
+    reason: str
+
+
+def generation_coverage(world: GenerationWorld, trials: int, seed: int = 1) -> dict[str, PartCoverage]:
+    """Return the coverage of each part over so many draws."""
+    draw = np.random.default_rng(seed)
+    gains = [statistics.NormalDist().inv_cdf((number + 0.5) / trials) for number in draw.permutation(trials)]
+    outcomes = [(trial, *judge(trial)) for trial in (draw_generation(world, draw, gain_z) for gain_z in gains)]
+    result = {}
+    for part in PARTS:
+        covered = [(trial, figures[part]) for trial, figures, _ in outcomes if part in figures and figures[part][1] is not None]
+        if not covered:
+            reasons = [reasons.get(part, "") for _, _, reasons in outcomes]
+            result[part] = PartCoverage(0.0, *[float("nan")] * 5, reason=statistics.mode(reasons))
+            continue
+        errors = np.array([(f[0] - t.gross_j[part], f[1], t.gross_j[part]) for t, f in covered])
+        nets = [abs(f[2] - t.net_j[part]) <= f[3] for t, f in covered if f[2] is not None]
+        relative = errors[:, 0] / errors[:, 2]
+        result[part] = PartCoverage(
+            len(covered) / trials,
+            float(np.mean(np.abs(errors[:, 0]) <= errors[:, 1])),
+            float(np.mean(nets)) if nets else float("nan"),
+            float(np.median(errors[:, 1] / errors[:, 2])),
+            float(np.sqrt(np.mean(relative**2))),
+            float(relative.mean()),
+            "",
+        )
+    return result
 
 
 def grid() -> Iterator[tuple[str, GenerationWorld]]:

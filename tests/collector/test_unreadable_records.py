@@ -1,6 +1,5 @@
 """Facts about a record of the ledger that a reader cannot take: it is skipped, counted and named, and all others are there."""
 
-import http.client
 import json
 
 import msgspec
@@ -22,7 +21,7 @@ from tests.fixtures.command import edgemeter
 from tests.fixtures.comparison_factory import make_reference, make_run
 from tests.fixtures.draining import drained
 from tests.fixtures.record_factory import STARTED_AT_NS
-from tests.fixtures.served_page import served
+from tests.fixtures.served_page import page_of, text_of
 
 LARGE, GARBLED = "run-with-a-large-number", "run-that-is-garbled"
 WHY = {LARGE: "Expected `int` <= 9223372036854775807 - at `$.seed`", GARBLED: "Expected `int`, got `str` - at `$.warm_up.queries`"}
@@ -146,11 +145,8 @@ def test_a_comparison_lists_them(path):
 
 def test_the_page_counts_them_at_its_foot(path):
     """And names the last; the other runs are shown."""
-    with served(path) as server:
-        connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=100)
-        connection.request("GET", "/")
-        text = connection.getresponse().read().decode()
-        connection.close()
+    with page_of(path) as page:
+        text = text_of(page, "/")
     assert f"2 records cannot be read, the last is run {GARBLED} of pi-1" in text
 
 

@@ -57,8 +57,8 @@ class TimingSubject:
     bind: Bind
     outputs: Callable[[], list[Array]]
     inputs: Sequence[Sequence[Array]]
-    clock: Clock = time.monotonic_ns
-    sleep: Callable[[float], None] = time.sleep
+    clock: Clock = field(default_factory=lambda: time.monotonic_ns)
+    sleep: Callable[[float], None] = field(default_factory=lambda: time.sleep)
 
 
 @dataclass(frozen=True, slots=True)

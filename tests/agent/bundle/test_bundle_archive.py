@@ -179,7 +179,6 @@ DAMAGE = {
 }  # fmt: skip
 
 
-@pytest.mark.services
 def test_a_damaged_bundle_is_one_line(tmp_path):
     """Whatever was done to it: no traceback, no memory, a line that states what is wrong."""
     for folder, name, (damage, message) in in_folders(tmp_path, DAMAGE.items()):
@@ -202,11 +201,11 @@ def test_what_cannot_be_opened_is_one_line(tmp_path):
 
 
 def test_flipped_bits_are_noticed_or_do_not_matter(tmp_path):
-    """400 bundles with one bit flipped each: damaged, or every file in them is what it was."""
+    """100 bundles with one bit flipped each: damaged, or every file in them is what it was."""
     path = write_bundle(tmp_path)
     sound, files = path.read_bytes(), dict(archive.unpack(path))
     draw = random.Random(5)  # noqa: S311 - repeatable
-    for _ in range(400):
+    for _ in range(100):
         content = bytearray(sound)
         content[draw.randrange(len(content))] ^= 1 << draw.randrange(8)
         path.write_bytes(content)
@@ -221,7 +220,7 @@ def test_flipped_bits_are_noticed_or_do_not_matter(tmp_path):
 def test_a_folder_that_cannot_be_written_is_found_before_measuring(tmp_path):
     """A file in its place is a wrong option."""
     (tmp_path / "file").write_text("")
-    with pytest.raises(ConfigError, match=r"cannot write bundles to .*file.*use another folder"):
+    with pytest.raises(ConfigError, match="another folder"):
         check_folder(tmp_path / "file")
     check_folder(tmp_path / "new" / "folder")
     assert (tmp_path / "new" / "folder").is_dir()

@@ -14,8 +14,6 @@ from edgemeter.agent.bundle.verify import verify
 from tests.fixtures.bundle_factory import rezip, write_bundle
 from tests.fixtures.rows import table_row
 
-pytest.importorskip("cryptography")
-
 
 @pytest.fixture
 def key(tmp_path):
@@ -33,17 +31,9 @@ def test_a_signed_bundle_names_its_key(tmp_path, key):
     assert verification.holds
     assert verify(path).signature.expected is None
     assert verify(path).holds
-
-
-def test_another_key_is_not_the_expected_one(tmp_path, key):
-    """Signed by whoever is not signed by the lab."""
     signature.keygen(tmp_path / "other.key")
-    verification = verify(
-        write_bundle(tmp_path, signer=signature.signer(tmp_path / "other.key")), signature.fingerprint_of_file(key.with_name("lab.key.pub"))
-    )
-    assert verification.signature.state == "signed"
-    assert verification.signature.expected is False
-    assert not verification.holds
+    verification = verify(path, signature.fingerprint_of_file(tmp_path / "other.key.pub"))
+    assert (verification.signature.state, verification.signature.expected, verification.holds) == ("signed", False, False)
 
 
 def test_an_unsigned_bundle_is_reported_as_such(tmp_path, key):

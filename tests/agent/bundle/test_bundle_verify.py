@@ -35,15 +35,13 @@ def test_energy_is_what_the_power_was():
     assert energy.net_mj == pytest.approx(3 * energy.window_ms / 2000, rel=0.02)
 
 
-@pytest.mark.services
 def test_a_figure_changed_by_a_millionth_is_named(tmp_path):
     """Whoever betters a number and writes a new manifest is caught, by the number's name, with both values."""
     for folder, path in in_folders(
         tmp_path,
         [
-            *(f"latency.{name}" for name in ("p50_ms", "p90_low_ms", "p99_high_ms", "mean_ms", "sd_ms")),
-            *("latency.early_stopping_ms.p90", "latency.refused.p99_9", "throughput_per_s", "preprocess.p90_ms", "windows.timed_end_ns"),
-            *(f"energy.{name}" for name in ("gross_mj", "gross_u_mj", "net_mj", "net_u_mj", "idle_before_w", "samples")),
+            *("latency.p50_ms", "latency.early_stopping_ms.p90", "throughput_per_s", "preprocess.p90_ms", "windows.timed_end_ns"),
+            *("energy.gross_mj", "energy.net_u_mj", "energy.samples"),
         ],
     ):
         with table_row(path):

@@ -10,6 +10,7 @@ from tests.fixtures.rows import table_row
 
 ROOT = Path(__file__).resolve().parents[3]
 SCENES = ROOT / "models" / "scenes"
+needs_litert = pytest.mark.needs(module="ai_edge_litert")
 FIGURES = "ap ap50 ap75 ap_small ap_medium ap_large ar_1 ar_10 ar_100 ar_small ar_medium ar_large"
 KEYS = [*FIGURES.split(), "images", "per_class", "warnings"]
 
@@ -29,9 +30,9 @@ def written(folder, name, document):
 def test_wrong_usage_is_one_line_with_the_remedy():
     """No traceback, nothing on standard output, status 2."""
     for arguments, text in [
-        ((), "Missing option '-m' / '--model'"),
-        (("--model", "b.onnx"), "--data is missing: what the score is made of, such as --data photos/"),
-        (("--model", "absent.tflite", "--data", "."), "there is no model at"),
+        ((), "--model"),
+        (("--model", "b.onnx"), "--data"),
+        (("--model", "absent.tflite", "--data", "."), "absent.tflite"),
     ]:
         with table_row(arguments):
             result = run(*arguments)
@@ -40,10 +41,9 @@ def test_wrong_usage_is_one_line_with_the_remedy():
             assert "Traceback" not in result.stderr
 
 
-@pytest.mark.services
+@needs_litert
 def test_json_has_the_names_that_others_script_against_and_people_get_a_table():
     """Figures, counts, classes, warnings; classes in the table when asked for."""
-    pytest.importorskip("ai_edge_litert")
     model = ROOT / "models" / "shipped" / "edgemeter-shapes_int8.tflite"
     arguments = ("--model", model, "--data", SCENES / "images", "--annotations", SCENES / "annotations.json", "--subset", 24)
     scores = json.loads(run(*arguments, "--json").stdout)
@@ -53,10 +53,9 @@ def test_json_has_the_names_that_others_script_against_and_people_get_a_table():
     assert all(text in printed for text in ("AP50", "objects in the image", *scores["per_class"]))
 
 
-@pytest.mark.services
+@needs_litert
 def test_a_model_with_worthless_outputs_has_a_note_with_its_figure(tmp_path):
     """Pixels times 1e37 are infinite: the outputs are no numbers, and the AP of 0 is not left alone with its reader."""
-    pytest.importorskip("ai_edge_litert")
     shipped = ROOT / "models" / "shipped" / "edgemeter-shapes_fp32.tflite"
     model = tmp_path / "shapes.tflite"
     model.write_bytes(shipped.read_bytes())
@@ -72,10 +71,9 @@ def test_a_model_with_worthless_outputs_has_a_note_with_its_figure(tmp_path):
     assert (result.returncode, in_words.returncode) == (1, 1)
 
 
-@pytest.mark.services
+@needs_litert
 def test_a_model_on_annotations_without_objects_is_not_valid(tmp_path):
     """`accuracy` and `run`: no figure, the reason by name, and not the verdict `valid`."""
-    pytest.importorskip("ai_edge_litert")
     model = ROOT / "models" / "shipped" / "edgemeter-shapes_int8.tflite"
     truth = json.loads((SCENES / "annotations.json").read_text())
     empty = written(tmp_path, "empty.json", {**truth, "annotations": []})

@@ -2,12 +2,14 @@
 
 import json
 import os
+import re
 from pathlib import Path
 
 import pytest
 
 from tests.fixtures import command as in_process
 from tests.fixtures.bundle_factory import rezip, write_bundle
+from tests.fixtures.snapshot import same_as_snapshot
 
 MODEL = Path(__file__).resolve().parents[2] / "fixtures" / "runtimes" / "replay.replay.json"
 
@@ -34,7 +36,6 @@ def better(files):
 @pytest.mark.services
 def test_a_run_writes_bundles_that_verify(tmp_path):
     """The whole way: keygen, two runs of a suite, signed by the configured key, verified with the public one; then one is bettered."""
-    pytest.importorskip("cryptography")
     keygen = edgemeter("bundle", "keygen", tmp_path / "lab.key")
     assert keygen.returncode == 0, keygen.stderr
     (tmp_path / "config.toml").write_text(f'signing_key_file = "{tmp_path}/lab.key"\n')
@@ -62,78 +63,46 @@ def test_a_run_writes_bundles_that_verify(tmp_path):
     assert bettered["signature"]["state"] == "wrong"
 
 
-@pytest.mark.services
-def test_every_scenario_verifies(tmp_path):
-    """Real runs of all of one model, power read beside them: whatever the engine states, energy or the reason for none, comes out again."""
-    (tmp_path / "power.csv").write_text("t_s,power_w\n0,3.1\n0.05,3.2\n0.1,3.0\n0.15,3.1\n")
-    (tmp_path / "config.toml").write_text(f'[sensors.replay]\npath = "{tmp_path}/power.csv"\nscope = "board-input"\n')
-    cases = ("single_stream", "multi_stream", "offline", "poisson", "steady")
-    rated = ("poisson", "steady")
-    written = [f'[[case]]\nscenario = "{name}"\n' + ("rate_per_s = 50.0\n" if name in rated else "") for name in cases]
-    defaults = f'[defaults]\nmodel = "{MODEL}"\nmode = "rapid"\nrepeats = 1\nidle_seconds = 1.0\n'
-    (tmp_path / "suite.toml").write_text(f'name = "all"\n{defaults}{"".join(written)}')
-    options = ("--power", "replay", "--config", tmp_path / "config.toml", "--bundle", tmp_path / "results", "--json")
-    result = edgemeter("run", tmp_path / "suite.toml", *options)
-    assert result.returncode == 0, result.stderr
-    assert sorted(run["scenario"] for run in json.loads(result.stdout)["runs"]) == sorted(cases)
-    verified = edgemeter("bundle", "verify", *sorted((tmp_path / "results").iterdir()), "--json")
-    assert verified.returncode == 0, verified.stdout
-    assert all(bundle["checked"] > 30 and bundle["state"] == "same" for bundle in json.loads(verified.stdout)["bundles"])
-
-
-def test_a_difference_is_a_row_of_a_table(tmp_path):
-    """Field, stated, recomputed; status 1."""
-    verified = edgemeter("bundle", "verify", rezip(write_bundle(tmp_path), better))
-    assert verified.returncode == 1
-    (row,) = [line.split() for line in verified.stdout.splitlines() if line.lstrip().startswith("latency.p50_ms")]
-    assert float(row[1]) * 2 == pytest.approx(float(row[2]), rel=1e-6)
-    assert "not signed" in verified.stdout
-    assert "not recomputed: memory" in verified.stdout
-
-
-def test_a_damaged_bundle_fails_in_one_line(tmp_path):
-    """Next to a sound one, whose result is still reported."""
+def test_what_verify_and_show_print(tmp_path):
+    """A sound bundle, one that differs and a damaged one, each with its status; members of a bundle, its record and its signature."""
     sound = write_bundle(tmp_path)
-    broken = tmp_path / "broken.edgemeter"
+    bettered, broken = (tmp_path / f"{name}.edgemeter" for name in ("bettered", "broken"))
+    bettered.write_bytes(sound.read_bytes())
     broken.write_bytes(sound.read_bytes()[:500])
-    verified = edgemeter("bundle", "verify", sound, broken)
-    assert verified.returncode == 1
-    assert "none differ" in verified.stdout
-    (line,) = [line for line in verified.stdout.splitlines() if ": damaged: " in line]
-    assert line.startswith(str(broken))
-    assert verified.stderr == ""
+    printed = []
+    for arguments, status in (
+        (("verify", sound, broken), 1),
+        (("verify", rezip(bettered, better)), 1),
+        (("show", sound), 0),
+        (("show", broken), 2),
+    ):
+        result = edgemeter("bundle", *arguments)
+        assert result.returncode == status
+        printed.append(f"$ bundle {arguments[0]}\n{result.stdout}{result.stderr}")
+    text = "\n".join(printed).replace(str(tmp_path), "FOLDER").replace(sound.stem, "RUN")
+    same_as_snapshot("bundle", re.sub(r"\S+  [0-9a-f]{12}", "BYTES  SHA256", text))
+
+
+def test_a_bundle_is_shown_as_one_document(tmp_path):
+    """With the whole record but its samples."""
+    document = json.loads(edgemeter("bundle", "show", write_bundle(tmp_path), "--json").stdout)
+    assert [member["file"] for member in document["members"]][:1] == ["record.json"]
+    assert (document["signature"]["state"], document["record"]["samples"]) == ("unsigned", [])
 
 
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        (("bundle", "verify"), "Missing argument 'BUNDLE|FOLDER...'"),
-        (("bundle", "verify", "x.edgemeter", "--public-key", "none.pub"), "cannot read the key 'none.pub'"),
-        (("bundle", "keygen", "/nonexistent/key"), "cannot write the key '/nonexistent/key'"),
-        (("run", "--model", str(MODEL), "--bundle", str(MODEL)), "cannot write bundles to"),
-        (("run", "--model", str(MODEL), "--bundle", "{tmp}", "--signing-key-file", "none.key"), "cannot read the key 'none.key'"),
+        (("bundle", "verify"), "BUNDLE|FOLDER"),
+        (("bundle", "verify", "x.edgemeter", "--public-key", "none.pub"), "none.pub"),
+        (("bundle", "keygen", "/nonexistent/key"), "/nonexistent/key"),
+        (("run", "--model", str(MODEL), "--bundle", str(MODEL)), "bundles"),
+        (("run", "--model", str(MODEL), "--bundle", "{tmp}", "--signing-key-file", "none.key"), "none.key"),
     ],
 )
 def test_wrong_usage_is_one_line(tmp_path, arguments, says):
     """Status 2, before anything is measured."""
-    pytest.importorskip("cryptography")
     result = edgemeter(*(argument.replace("{tmp}", str(tmp_path)) for argument in arguments))
     assert result.returncode == 2, result.stderr
     assert says in result.stderr
     assert "Traceback" not in result.stderr
-
-
-def test_a_bundle_shows_its_record_its_files_and_its_signature(tmp_path):
-    """As text, and as one document with the whole record but its samples; a damaged one is one line."""
-    path = write_bundle(tmp_path)
-    printed = edgemeter("bundle", "show", path)
-    assert printed.returncode == 0, printed.stderr
-    document = json.loads(edgemeter("bundle", "show", path, "--json").stdout)
-    assert [member["file"] for member in document["members"]][:1] == ["record.json"]
-    assert all(member["file"] in printed.stdout for member in document["members"])
-    assert (document["signature"]["state"], document["record"]["samples"]) == ("unsigned", [])
-    assert document["record"]["id"] in printed.stdout
-    assert "not signed" in printed.stdout
-    path.write_bytes(path.read_bytes()[:200])
-    broken = edgemeter("bundle", "show", path)
-    assert (broken.returncode, broken.stdout, len(broken.stderr.splitlines())) == (2, "", 1)

@@ -46,10 +46,10 @@ class Bash:
         os.close(self.terminal)
 
 
-@pytest.fixture(scope="module")
-def bash(tmp_path_factory):
+@pytest.fixture
+def bash(tmp_path):
     """A bash in a folder with one folder and one model."""
-    folder = tmp_path_factory.mktemp("home")
+    folder = tmp_path
     (folder / "photos-of-the-yard").mkdir()
     (folder / "own_model.tflite").touch()
     shell = Bash(folder)
@@ -57,19 +57,17 @@ def bash(tmp_path_factory):
     shell.close()
 
 
-@pytest.mark.parametrize(
-    ("typed", "completed"),
-    [
+@pytest.mark.needs("bash")
+def test_bash_completes(bash):
+    """Commands, options, sensors, models of the catalogue and files, by the key that everybody presses."""
+    for typed, completed in (
         ("edgemeter sens\t", "edgemeter sensors "),
         ("edgemeter run --annot\t", "--annotations "),
         ("edgemeter run --power rapl,pi5\t", "rapl,pi5_pmic "),
         ("edgemeter run -m own\t", "own_model.tflite "),
         ("edgemeter run edgemeter-shapes_int8.t\t", "edgemeter-shapes_int8.tflite "),
         ("edgemeter run -i pho\t", "photos-of-the-yard/"),
-    ],
-)
-def test_bash_completes(bash, typed, completed):
-    """Commands, options, sensors, models of the catalogue and files, by the key that everybody presses."""
-    bash.type(typed)
-    bash.read_until(completed)
-    bash.type("\x15")
+    ):
+        bash.type(typed)
+        bash.read_until(completed)
+        bash.type("\x15")

@@ -76,8 +76,8 @@ def test_check_prints_every_mistake_with_file_section_and_key(user_file):
     result = run("check", str(user_file))
     assert result.exit_code == 2
     first, second = result.stdout.splitlines()
-    assert first.startswith(f"{user_file}: devise: no such key: did you mean device? There are device, fleet, broker,")
-    assert second.startswith(f"{user_file}: [sensors.rapl] shunt: no such key: there are type, gain")
+    assert first.startswith(f"{user_file}: devise: ")
+    assert second.startswith(f"{user_file}: [sensors.rapl] shunt: ")
     document = json.loads(run("check", str(user_file), "--json").stdout)
     assert (document["kind"], [mistake["key"] for mistake in document["mistakes"]]) == ("agent", ["devise", "shunt"])
 

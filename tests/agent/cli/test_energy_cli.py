@@ -9,14 +9,21 @@ import pytest
 from edgemeter.agent.base.errors import ConfigError, TransientError
 from edgemeter.agent.cli import energy as energy_cli
 from edgemeter.agent.cli import run_session
+from tests.fixtures.command import edgemeter
 from tests.fixtures.replay_case import replay_case
 from tests.fixtures.rows import table_row
+from tests.fixtures.snapshot import same_as_snapshot
 
 
-def run(*arguments, **environment):
-    """Return the finished process of `edgemeter energy ARGUMENTS`."""
+def run(*arguments):
+    """Return how `edgemeter energy ARGUMENTS` ended."""
+    return edgemeter("energy", *arguments)
+
+
+def run_apart(*arguments):
+    """Return how a process of `edgemeter energy ARGUMENTS` ended."""
     command = [sys.executable, "-m", "edgemeter.agent.cli.main", "energy", *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=600, **environment)
+    return subprocess.run(command, capture_output=True, text=True, check=False)
 
 
 @pytest.fixture
@@ -29,28 +36,29 @@ def configuration(tmp_path):
     return path
 
 
+@pytest.mark.services
 def test_the_exit_status_is_the_commands_and_its_output_is_not_in_ours(configuration):
     """A command of one reading has no energy, with the reason; what it prints goes to standard error."""
-    result = run("--idle", 0, "--config", configuration, "--json", "--", sys.executable, "-c", "print('hello'); raise SystemExit(3)")
+    result = run_apart("--idle", 0, "--config", configuration, "--json", "--", sys.executable, "-c", "print('hello'); raise SystemExit(3)")
     assert result.returncode == 3
     assert json.loads(result.stdout)["energies"]["energy"] is None
     assert "show no energy" in json.loads(result.stdout)["energies"]["reason"]
     assert "hello" in result.stderr
 
 
+@pytest.mark.services
 def test_a_command_that_is_not_there_is_one_line(configuration):
     """With what was tried; before the machine has idled for it."""
-    result = run("--idle", 100, "--config", configuration, "--", "no-such-command", "-x")
+    result = run_apart("--idle", 100, "--config", configuration, "--", "no-such-command", "-x")
     assert result.returncode == 2
     assert "idling" not in result.stderr
     assert result.stderr.splitlines()[-1].startswith("edgemeter: cannot run 'no-such-command'")
 
 
-@pytest.mark.services
 @pytest.mark.alone
 def test_the_energy_of_a_command_is_shown(configuration):
     """Twelve seconds at 5 W: 60 J, of two runs 30 J each."""
-    result = run("--idle", 2, "--repeats", 2, "--config", configuration, "--", "sleep", "6")
+    result = run_apart("--idle", 2, "--repeats", 2, "--config", configuration, "--", "sleep", "6")
     assert result.returncode == 0, result.stderr
     assert "gross 30" in result.stdout
     assert "(no interval: the sensor states no gain uncertainty: compare it with a better meter" in result.stdout
@@ -81,7 +89,9 @@ def test_a_suite_is_measured_every_so_often_and_a_failure_is_no_end(tmp_path, mo
     came = list(energy_cli.watch_suite(suite, 60.0, options, reports.append, lambda: now[0], sleep))
     assert len(came) == 2
     assert ran == [(0.0, 1, "keep"), (60.0, 1, "keep"), (180.0, 1, "keep")]
-    assert reports == ["nothing measured this time: the board is too hot", "the suite takes longer than 60 s: skipped 1 of its periods"]
+    assert len(reports) == 2
+    assert "too hot" in reports[0]
+    assert "skipped 1 " in reports[1]
 
 
 def test_a_length_of_time_has_a_unit():
@@ -89,7 +99,7 @@ def test_a_length_of_time_has_a_unit():
     for text, seconds in [("90s", 90), ("5m", 300), ("2h", 7200), ("1d", 86400), (" 1.5m ", 90)]:
         assert energy_cli.seconds(text) == seconds, f"{text!r}"
     for text in ["5", "m", "-5m", "0s", "5 minutes", ""]:
-        with table_row(text), pytest.raises(ConfigError, match="give 30s, 5m, 2h or 1d"):
+        with table_row(text), pytest.raises(ConfigError, match="30s, 5m, 2h or 1d"):
             energy_cli.seconds(text)
 
 
@@ -97,8 +107,7 @@ def test_the_energy_of_a_log_is_printed_with_its_interval_and_coverage(tmp_path)
     """As text and JSON; a command beside it is refused."""
     (tmp_path / "gpu.csv").write_text("timestamp, power.draw [W]\n2026/05/22 11:00:00, 2 W\n2026/05/22 11:00:02, 4 W\n")
     printed = run("--from", tmp_path / "gpu.csv", "--between", "11:00:00", "11:00:04")
-    assert printed.stdout.splitlines()[0] == "power.draw [W]: 6 J (-5 to 17), mean 3 W, 2 readings"
-    assert "coverage 0.5 of 4 s" in printed.stdout
+    same_as_snapshot("energy-of-a-log", printed.stdout)
     assert json.loads(run("--from", tmp_path / "gpu.csv", "--json").stdout)["energy_j"] == 6
     for arguments in ((), ("--from", tmp_path / "gpu.csv", "--", "true")):
-        assert "give either a COMMAND, or --from LOG" in run(*arguments).stderr
+        assert "--from" in run(*arguments).stderr

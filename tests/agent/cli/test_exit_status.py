@@ -27,7 +27,7 @@ def test_no_command_ends_with_a_number_of_its_own():
     ("arguments", "status"),
     [
         (["--version"], DONE),
-        (["sensors"], DONE),
+        (["config", "rules"], DONE),
         (["rnu"], USAGE),
         (["run", "nowhere.onnx"], USAGE),
         (["sensors", "read", "rapll"], USAGE),
@@ -39,6 +39,7 @@ def test_a_status_means_what_the_table_states(arguments, status, tmp_path):
     assert edgemeter(*arguments, cwd=tmp_path).returncode == status
 
 
+@pytest.mark.services
 def test_sensors_with_a_wrong_key_fail(tmp_path):
     """The list is printed, and a script sees that the configuration is wrong."""
     (tmp_path / "config.toml").write_text(WRONG_SENSOR)

@@ -127,7 +127,7 @@ def test_json_is_the_short_form_everywhere():
 
 
 @pytest.mark.nightly
-@pytest.mark.parametrize("path", [pytest.param(line, marks=pytest.mark.services) if line in {"run", "doctor"} else line for line in LINES])
+@pytest.mark.parametrize("path", LINES)
 @pytest.mark.usefixtures("world")
 def test_a_command_prints_all_formats(path):
     """On the same figures; what it prints is read back as what it claims to be."""

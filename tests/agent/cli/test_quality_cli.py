@@ -17,7 +17,6 @@ def ask(*arguments):
     return CliRunner().invoke(cli, ["models", "quality", *map(str, arguments)])
 
 
-@pytest.mark.services
 @needs_llama
 def test_a_quantised_file_is_compared_with_its_source():
     """The table has both files, each check is one sentence, and the status is that of the gate."""

@@ -63,6 +63,7 @@ def test_a_named_sensor_is_read_live(configuration):
         assert "excludes fan" in printed
 
 
+@pytest.mark.services
 def test_the_list_shows_watts_and_what_a_run_would_use(configuration):
     """A replay is shown where it is configured, and never chosen by itself."""
     document = json.loads(run("--config", configuration, "--json").stdout)
@@ -74,6 +75,7 @@ def test_the_list_shows_watts_and_what_a_run_would_use(configuration):
     assert "excludes" in printed
 
 
+@pytest.mark.services
 def test_the_sensors_that_the_configuration_names_are_what_a_run_would_use(configuration):
     """A replay too, when it was named; none of them is called unreadable."""
     unsaid = run("--config", configuration).stdout
@@ -84,6 +86,7 @@ def test_the_sensors_that_the_configuration_names_are_what_a_run_would_use(confi
     assert "set as `power` in the configuration" in run("--config", configuration).stdout
 
 
+@pytest.mark.services
 def test_a_sensor_is_checked_and_the_test_is_listed_and_used(tmp_path, configuration, monkeypatch):
     """Readings of a sensor that hangs: found, stored but for a test without load, listed, and a warning to later runs."""
     monkeypatch.setenv("EDGEMETER_HOME", str(tmp_path))

@@ -127,14 +127,14 @@ def test_one_that_cannot_be_made_is_left_out(caplog):
     assert "broken: its journal is damaged" in caplog.text
 
 
-@pytest.mark.parametrize("is_abstract", [False, True])
-def test_the_service_manager_is_notified_at_its_socket(tmp_path, is_abstract):
+@pytest.mark.services
+def test_the_service_manager_is_notified_at_its_socket(tmp_path):
     """A socket in the file system, or an abstract one."""
-    name = f"@edgemeter-{tmp_path.name}-{id(tmp_path)}" if is_abstract else str(tmp_path / "notify")
-    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
-        manager.bind("\0" + name[1:] if is_abstract else name)
-        assert notify_service_manager("READY=1", {"NOTIFY_SOCKET": name})
-        assert manager.recv(100) == b"READY=1"
+    for name in (f"@edgemeter-{tmp_path.name}-{id(tmp_path)}", str(tmp_path / "notify")):
+        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
+            manager.bind("\0" + name[1:] if name.startswith("@") else name)
+            assert notify_service_manager("READY=1", {"NOTIFY_SOCKET": name})
+            assert manager.recv(100) == b"READY=1"
 
 
 def test_without_a_service_manager_nothing_is_notified(tmp_path):

@@ -7,17 +7,21 @@ import pytest
 
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.datasets.dataset import open_folder
-from tests.fixtures.mlperf_tiny_factory import labels_csv
 from tests.fixtures.rows import table_row
 from tests.fixtures.vision_factory import make_truth
+
+
+def labelled(folder, *rows):
+    """Return the data set of a folder with this list."""
+    (folder / "y_labels.csv").write_text("\n".join(rows) + "\n")
+    return open_folder(folder, folder / "y_labels.csv")
 
 
 def test_mlperf_tinys_list_names_classes(tmp_path):
     """With window and stride of a recording behind them, or without."""
     for name in ("normal_id_01_00000003_hist.bin", "tst_000000_Stop_7.bin"):
         (tmp_path / name).write_bytes(name.encode())
-    rows = ["normal_id_01_00000003_hist.bin,2,0,2560,512", "tst_000000_Stop_7.bin,12,7"]
-    data = open_folder(tmp_path, labels_csv(tmp_path / "y_labels.csv", rows))
+    data = labelled(tmp_path, "normal_id_01_00000003_hist.bin,2,0,2560,512", "tst_000000_Stop_7.bin,12,7")
     assert data.classes == {"normal_id_01_00000003_hist.bin": 0, "tst_000000_Stop_7.bin": 7}
 
 
@@ -31,7 +35,7 @@ def test_a_garbled_list_names_the_line(tmp_path):
         ("", "names no files"),
     ]:
         with table_row(line), pytest.raises(ConfigError, match=words):
-            open_folder(tmp_path, labels_csv(tmp_path / "y_labels.csv", [line]))
+            labelled(tmp_path, line)
 
 
 def test_class_folders_hold_arrays_too(tmp_path):

@@ -17,7 +17,6 @@ def brightness(item):
     return round(float(item.array[:, 40:].mean()))
 
 
-@pytest.mark.needs(module="cv2")
 @pytest.mark.parametrize(("name", "codec"), [("grey.avi", "MJPG"), ("grey.mp4", "mp4v"), ("grey.webm", "VP80")])
 def test_frames_come_in_order_at_the_files_rate(tmp_path, name, codec):
     """Each is itself, RGB, with its number; the rate is the container's."""
@@ -29,7 +28,6 @@ def test_frames_come_in_order_at_the_files_rate(tmp_path, name, codec):
     assert (frames[3].name, frames[3].kind, frames[3].array.shape, frames[3].array.dtype) == ("frame 4", "image", (48, 64, 3), np.uint8)
 
 
-@pytest.mark.needs(module="cv2")
 def test_a_frame_is_the_same_whichever_was_asked_for_before(tmp_path):
     """Backwards the video begins anew; the last may be asked for again."""
     frames = VideoFrames(write_video(tmp_path / "grey.avi", GREYS, 10))
@@ -41,7 +39,6 @@ def test_a_frame_is_the_same_whichever_was_asked_for_before(tmp_path):
         frames[12]
 
 
-@pytest.mark.needs(module="cv2")
 def test_what_is_no_video_is_one_line(tmp_path):
     """Noise, nothing, and one that was cut: it ends where its container says that it goes on."""
     (tmp_path / "noise.mp4").write_bytes(bytes(range(256)) * 20)

@@ -147,28 +147,6 @@ def test_an_outbox_that_filled_its_disk_empties_itself_and_gives_the_room_back(t
         assert put_until_full(outbox) > count // 2
 
 
-@with_mount
-def test_an_outbox_on_a_full_disk_can_be_opened_and_emptied(tmp_path):
-    """After a restart: what it holds goes out, new records are refused until there is room."""
-    with small_disk(tmp_path / "disk", 24) as disk:
-        with Outbox(disk / "outbox.sqlite") as outbox:
-            count, session = put_until_full(outbox), outbox.session
-        fill(disk / "somebody else's")
-        with Outbox(disk / "outbox.sqlite") as reopened:
-            assert reopened.count() == count
-            with pytest.raises(UnavailableError, match="the disk is full"):
-                put_all_until_refused(reopened)
-            reopened.forget(Receipt(session=session, held=((1, count),)))
-            assert reopened.count() == 0
-            assert reopened.put(make_record()).session == reopened.session
-
-
-def put_all_until_refused(outbox):
-    """Keep records until one is refused."""
-    for _ in range(100_000):
-        outbox.put(make_record(case="x" * 3000))
-
-
 def test_the_reserve_is_room_on_the_disk_and_not_a_hole(tmp_path):
     """Its blocks are taken; a second keep makes no second one."""
     reserve = DiskReserve(tmp_path / "outbox.sqlite")

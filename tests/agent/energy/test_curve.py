@@ -34,10 +34,10 @@ def means_and_error(correlation, seed):
     return stretch_means(curve, STRETCHES), statistics.fmean(mean_w(curve, stretch) for stretch in STRETCHES) - 2
 
 
-@pytest.mark.parametrize("correlation", [0.0, 0.9, 0.98])
+@pytest.mark.parametrize("correlation", [0.0, 0.9])
 def test_the_uncertainty_of_a_mean_is_what_its_errors_scatter(correlation):
-    """Independent readings, and correlation times of 1 s and 5 s, in stretches of 30 s."""
-    outcomes = [means_and_error(correlation, seed) for seed in range(100)]
+    """Independent readings, and a correlation time of 1 s, in stretches of 30 s."""
+    outcomes = [means_and_error(correlation, seed) for seed in range(40)]
     errors = statistics.pstdev(error for _, error in outcomes)
     median_u_w = statistics.median(means.u_w for means, _ in outcomes)
     assert 0.8 * errors < median_u_w < 1.8 * errors

@@ -1,15 +1,10 @@
 """Facts about `edgemeter.agent.energy.outlook`."""
 
-from click.testing import CliRunner
-
-from edgemeter.agent import power
-from edgemeter.agent.cli.main import cli
 from edgemeter.agent.energy import per_inference
 from edgemeter.agent.energy.outlook import shortcoming
 from edgemeter.agent.energy.sensor_run import EnergyRun
 from edgemeter.agent.energy.window import Window
 from tests.fixtures.power_traces import S, make_description, make_trace
-from tests.fixtures.replay_case import replay_case
 from tests.fixtures.rows import table_row
 from tests.fixtures.run_jobs import one_case
 
@@ -17,15 +12,12 @@ from tests.fixtures.run_jobs import one_case
 def test_what_a_mode_cannot_resolve_is_known_before_with_the_mode_that_can():
     """By the lengths of the mode and the period of the sensor alone."""
     for mode, period_ms, lacks, remedy in [
-        ("quick", 100, None, None),
         ("quick", 200, None, None),
         ("quick", 1000, "no energy, unless a query takes 0.391 s or more", "use mode normal"),
         ("rapid", 100, "no energy;", "use mode quick"),
-        ("normal", 1000, None, None),
         ("normal", 6000, "no energy, unless", "use mode full with idle_seconds = 84, in a suite"),
         ("full", 6000, "no net energy", "set idle_seconds = 84 in a suite"),
         ("full", 100_000, "no energy, unless", "set seconds = 5000 and idle_seconds = 1400 in a suite"),
-        ("sustained", 1000, None, None),
     ]:
         reason = shortcoming(one_case("a.onnx", mode=mode), make_description(period_ms=float(period_ms)))
         assert (reason is None) == (lacks is None), f"{mode!r}, {period_ms!r}"
@@ -35,7 +27,7 @@ def test_what_a_mode_cannot_resolve_is_known_before_with_the_mode_that_can():
 def test_it_predicts_what_the_energy_is_refused_for_afterwards():
     """The same run, measured: refused, without net energy, or both, as predicted; so there is one rule."""
     for mode in ["quick", "normal", "full"]:
-        for period_ms in [50.0, 1000.0, 2500.0, 6000.0]:
+        for period_ms in [200.0, 1000.0, 6000.0]:
             with table_row(mode, period_ms):
                 case = one_case("a.onnx", mode=mode)
                 warning = shortcoming(case, make_description(period_ms=period_ms))
@@ -52,17 +44,3 @@ def test_it_predicts_what_the_energy_is_refused_for_afterwards():
                 assert (energy is None) == (warning is not None and "there will be no energy" in warning), reason
                 if energy is not None:
                     assert (energy.net_state == "no_idle") == (warning is not None and "there will be no net energy" in warning)
-
-
-def test_a_configured_sensor_that_is_absent_is_named_before_the_run_and_in_its_record(tmp_path, monkeypatch):
-    """On a machine without another one: by the real command."""
-    monkeypatch.setenv("EDGEMETER_HOME", str(tmp_path))
-    monkeypatch.setattr(power, "names", lambda: ["shelly", "tasmota"])
-    config = tmp_path / "config.toml"
-    config.write_text('[sensors.shelly]\naddress = "127.0.0.1:9"\n')
-    replay_case(tmp_path, "a", 1.0)
-    arguments = ["run", "--model", str(tmp_path / "a.replay.json"), "--mode", "rapid", "--repeats", "1", "--config", str(config)]
-    result = CliRunner().invoke(cli, arguments, catch_exceptions=False)
-    assert "power: shelly is here and cannot be read: shelly at '127.0.0.1:9'" in result.stderr
-    assert "no energy: shelly is here and cannot be read: shelly at '127.0.0.1:9'" in result.stdout
-    assert "tasmota" not in result.output

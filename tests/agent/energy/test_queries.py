@@ -1,5 +1,7 @@
 """Facts about `edgemeter.agent.energy.queries`, and about what intervals hold on synthetic loads."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -8,30 +10,31 @@ from edgemeter.agent.energy.per_inference import assess
 from edgemeter.agent.energy.queries import Queries, queries_of, without_rhythm
 from edgemeter.agent.energy.sensor_run import EnergyRun
 from edgemeter.agent.energy.window import Window
-from tests.fixtures.burst_loads import Bursts, Load, run_of
 from tests.fixtures.power_traces import S, make_trace
 from tests.fixtures.sensor_worlds import World, draw_trial
+
+# A closed loop whose power has edges, read nearly everywhere.
+EVERYWHERE = World(closed=True, rate=2000, edge_s=0.002, timed_s=20, idle_s=1)
 
 
 def test_a_power_without_rhythm_is_left_as_it_was_read():
     """Noise that has nothing to do with the queries is not fitted away."""
     draw = np.random.default_rng(1)
-    load = Load(Bursts(30), draw)
+    queries = draw_trial(World(), draw).run.queries
     times = (np.sort(draw.random(600)) * 60 * 1e9).astype(np.int64) + 30 * 10**9
-    for _ in range(50):
-        assert without_rhythm(times, draw.normal(5, 1, 600), run_of(load, knows_queries=True).queries) is None
+    for _ in range(20):
+        assert without_rhythm(times, draw.normal(5, 1, 600), queries) is None
 
 
-def test_what_is_taken_off_has_no_energy():
+@pytest.mark.parametrize("world", [replace(EVERYWHERE, fps=7, duty=0.3), replace(EVERYWHERE, pauses=True)])
+def test_what_is_taken_off_has_no_energy(world):
     """Over the timed part it integrates to zero, whatever the lengths of queries and pauses."""
-    draw = np.random.default_rng(2)
-    load = Load(Bursts(7, duty=0.3), draw)
-    queries = run_of(load, knows_queries=True).queries
-    times = np.arange(load.begin * 1e9, load.end * 1e9, 2e5).astype(np.int64)
-    powers = load.power_w(times / 1e9)
-    steadied = without_rhythm(times, powers, queries)
-    assert np.mean(powers - steadied.powers_w) == pytest.approx(0, abs=1e-3)
-    assert np.std(steadied.powers_w) < 0.2 * np.std(powers)
+    trial = draw_trial(world, np.random.default_rng(3))
+    times_ns = np.array([reading.taken_ns for reading in trial.trace.readings])
+    powers_w = np.array([reading.power_w for reading in trial.trace.readings])
+    steadied = without_rhythm(times_ns, powers_w, trial.run.queries)
+    assert np.mean(powers_w - steadied.powers_w) == pytest.approx(0, abs=0.01)
+    assert steadied.left_ratio < 0.1
 
 
 def test_a_clock_without_pauses_stands_still_in_them():
@@ -40,16 +43,6 @@ def test_a_clock_without_pauses_stands_still_in_them():
     assert queries.without_pauses(np.array([0, 100, 110, 120, 220, 240, 260])).tolist() == [0, 100, 100, 100, 200, 200, 210]
     assert queries.are_paused(np.array([99, 100, 119, 120, 230, 255])).tolist() == [False, True, True, False, True, False]
     assert queries.paused_ns == 50
-
-
-def test_what_is_taken_off_has_no_energy_where_there_are_pauses():
-    """Power with edges, in a closed loop with random pauses, read everywhere."""
-    trial = draw_trial(World(closed=True, pauses=True, rate=2000, edge_s=0.002, timed_s=20, idle_s=1), np.random.default_rng(3))
-    times_ns = np.array([reading.taken_ns for reading in trial.trace.readings])
-    powers_w = np.array([reading.power_w for reading in trial.trace.readings])
-    steadied = without_rhythm(times_ns, powers_w, trial.run.queries)
-    assert np.mean(powers_w - steadied.powers_w) == pytest.approx(0, abs=0.01)
-    assert steadied.left_ratio < 0.1
 
 
 def test_queries_come_out_of_the_raw_samples_of_a_run():

@@ -1,29 +1,23 @@
 """Facts about `edgemeter.agent.energy.refusals`: what readings do not support, and what would; and what becomes of such a run."""
 
-import dataclasses
 import inspect
-import json
 import random
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from edgemeter.agent import power
-from edgemeter.agent.bundle.recompute import FigureDifference, recompute
-from edgemeter.agent.contract import suite
-from edgemeter.agent.energy import per_inference, sensor_run
+from edgemeter.agent.energy import per_inference
 from edgemeter.agent.energy.refusals import REVERSIBLE, SHUNTED, is_frozen
 from edgemeter.agent.energy.sampler import SensorTrace
 from edgemeter.agent.energy.sensor_run import EnergyRun
 from edgemeter.agent.energy.window import Window
-from edgemeter.agent.machine.power_range import ANY_MACHINE, board_ranges
+from edgemeter.agent.machine.power_range import board_ranges
 from edgemeter.agent.power import Reading
-from edgemeter.agent.power.replay import ReplaySensor
-from edgemeter.agent.session import session
-from tests.fixtures.faulty_sensors import Meter, Work, clips, draw_of, hangs, healthy, jumps, restarts, scaled
 from tests.fixtures.power_traces import AFTER, BEFORE, TIMED, S, assess, energy_of, load_step, make_counter, make_description, make_trace
-from tests.fixtures.replay_case import replay_case
 from tests.fixtures.rows import table_row
+from tests.fixtures.sensor_worlds import World, draw_trial
 
 
 def test_a_window_that_is_too_short_is_refused_with_what_it_needs():
@@ -45,7 +39,7 @@ def test_readings_that_are_missing_end_in_a_refusal():
     def without(begin_s, end_s):
         trace = make_trace(load_step, 70)
         readings = tuple(reading for reading in trace.readings if not begin_s * S < reading.taken_ns < end_s * S)
-        return dataclasses.replace(trace, readings=readings, failures=9)
+        return replace(trace, readings=readings, failures=9)
 
     energy, reason = assess(without(30, 32), TIMED, BEFORE, AFTER, 1000)
     assert energy is None
@@ -73,8 +67,8 @@ def test_a_counter_that_stands_still_or_jumps_back_is_refused():
     still = make_counter(0.0, 70)
     assert "did not move" in assess(still, TIMED, None, None, 1000)[1]
     trace = make_counter(6.0, 70)
-    reset = tuple(dataclasses.replace(r, energy_mj=r.energy_mj - 200_000) if r.taken_ns > 40 * S else r for r in trace.readings)
-    assert "backwards" in assess(dataclasses.replace(trace, readings=reset), TIMED, None, None, 1000)[1]
+    reset = tuple(replace(r, energy_mj=r.energy_mj - 200_000) if r.taken_ns > 40 * S else r for r in trace.readings)
+    assert "backwards" in assess(replace(trace, readings=reset), TIMED, None, None, 1000)[1]
 
 
 def test_a_sensor_that_is_blocked_gives_no_energy_and_its_own_reason():
@@ -154,58 +148,61 @@ def test_a_sensor_is_frozen_if_it_repeats_its_idle_value_through_the_load():
         assert is_frozen(make_trace(power_of, 70), TIMED, before, after) == expected, f"row {number}"
 
 
-def test_a_run_with_a_frozen_sensor_is_suspect_and_verify_agrees(tmp_path, monkeypatch):
-    """From the readings to the verdict in the record, and from the record to the same verdict."""
-    monkeypatch.setattr(sensor_run, "SHORTEST_S", 0.05)
-    # A busy machine may keep the sampler from reading for a while.
-    monkeypatch.setattr(sensor_run, "LARGEST_GAP_RATIO", 0.9)
-    monkeypatch.setattr(sensor_run, "FEWEST_INFERENCES", 1)
-    document = {"id": "plug", "scope": "wall-ac", "period_ms": 10, "gain_u_ratio": 0.01, "resolution_w": 1.0}
-    (tmp_path / "plug.json").write_text(json.dumps({**document, "t_s": [0, 1], "power_w": [4, 4]}))
-    # Out of step with the period of the sensor, which would be refused.
-    replay_case(tmp_path, "a", 23.4)
-    (tmp_path / "suite.toml").write_text(
-        'name = "s"\n[[case]]\nmodel = "a.replay.json"\nmode = "rapid"\nrepeats = 1\nidle_seconds = 1\nagreement = "never"\n'
-    )
-    cases, sensors = suite.read(tmp_path / "suite.toml"), {"plug": ReplaySensor(str(tmp_path / "plug.json"))}
-    (record,) = session.measure(cases, session.DeviceIdentity("bench", "f"), sensors, "", lambda _: None)
-    assert record.energy is not None, record.energy_reason
-    assert record.energy.mean_power_w == pytest.approx(4)
-    assert any(reason.startswith("frozen-sensor: replay:plug showed 4 W") for reason in record.verdict.reasons)
-    assert record.verdict.state in {"suspect", "invalid"}
-    assert [finding for finding in recompute(record) if isinstance(finding, FigureDifference) and finding.field.startswith("verdict")] == []
-
-
 PI_5 = board_ranges()[0]
-LONG = Work(timed_s=60.0, idle_s=20.0)
+USUAL = World(timed_s=30.0, idle_s=10.0, noise_w=0.1, step_w=0.001)
+LONG = replace(USUAL, timed_s=60.0, idle_s=20.0)
+PLUG = replace(LONG, rate=1.0, window_s=1.0, fps=10.0, step_w=0.1)
 
 
-@pytest.mark.parametrize(("meter", "work", "fault", "words"), [
-    (Meter(), Work(), hangs((14, 100)), "it hangs; restart it"),
-    (Meter(), Work(), hangs((20, 30)), "it hangs; restart it"),
-    (Meter(step_w=0.4, noise_w=0.1), Work(), hangs((7, 18)), "it hangs; restart it"),
-    (Meter(window_s=1.0, clock_s=(1.0, 1.0)), LONG, hangs((40, 60)), "it hangs; restart it"),
-    (Meter(period_ms=1000, window_s=1.0, step_w=1.0), Work(60, 90, 300, timed_s=60, idle_s=20), hangs((24, 200)), "it hangs; restart it"),
-    (Meter(), Work(), clips(8.0), "show exactly 8 W, and none shows more: its range ends there"),
-    (Meter(), Work(), jumps(65_535.0, 0.02), "readings show up to 65,535 W"),
-    (Meter(), Work(), jumps(2000.0, 0.005), "readings show up to 2,000 W"),
-    (Meter(period_ms=1000, window_s=1.0, step_w=0.1, scope="wall-ac"), LONG, restarts(30, 6), "the last: it showed 0 W"),
-    (Meter(), Work(), scaled(1000), "and a Raspberry Pi 5 draws at most 40 W: it counts in another unit (milliwatts for watts)"),
-    (Meter(name="ina2xx:1-0040"), Work(), scaled(10), "set shunt_ohm in [sensors.ina2xx] to what is printed on it"),
-    (Meter(scope="wall-ac"), Work(), scaled(10), "draws at most 56 W"),
-    (Meter(), Work(), scaled(0.1), "and a Raspberry Pi 5 draws at least 1 W"),
+def hangs(begin_s, end_s):
+    """Return a fault: from begin to end the sensor repeats what it showed last."""
+
+    def fault(at_s, shown_w):
+        hung = (at_s >= begin_s) & (at_s < end_s)
+        return np.where(hung, shown_w[np.argmax(hung) - 1], shown_w)
+
+    return fault
+
+
+def jumps(to_w, interval):
+    """Return a fault: one reading in so many is `to_w`."""
+    return lambda at_s, shown_w: np.where(np.arange(at_s.size) % interval == 0, to_w, shown_w)
+
+
+def scaled(factor):
+    """Return a fault: another unit, or another shunt."""
+    return lambda _, shown_w: factor * shown_w
+
+
+@pytest.mark.parametrize(("world", "named", "fault", "words"), [
+    (USUAL, {}, hangs(14, 100), "it hangs"),
+    (USUAL, {}, hangs(20, 30), "it hangs"),
+    (replace(USUAL, step_w=0.4), {}, hangs(7, 18), "it hangs"),
+    (replace(LONG, update_s=(1.0, 1.0), window_s=1.0, fps=27.3), {}, hangs(40, 60), "it hangs"),
+    (USUAL, {}, lambda _, shown_w: np.minimum(shown_w, 6.0), "show exactly 6 W, and none shows more: its range ends there"),
+    (USUAL, {}, jumps(65_535.0, 50), "readings show up to 65,535 W"),
+    (USUAL, {}, jumps(2000.0, 200), "readings show up to 2,000 W"),
+    (PLUG, {"scope": "wall-ac"}, lambda at_s, shown_w: np.where((at_s >= 30) & (at_s < 36), 0.0, shown_w), "it showed 0 W"),
+    (USUAL, {}, scaled(1000), "a Raspberry Pi 5 draws at most 40 W"),
+    (USUAL, {"id": "ina2xx:1-0040"}, scaled(10), "set shunt_ohm in [sensors.ina2xx]"),
+    (USUAL, {"scope": "wall-ac"}, scaled(10), "draws at most 56 W"),
+    (USUAL, {}, scaled(0.1), "draws at least 1 W"),
 ])  # fmt: skip
-def test_a_sensor_that_fails_while_it_is_read_gives_no_energy_but_what_it_showed_and_what_to_do(meter, work, fault, words):
-    """Loads with edges of some ms, and a sensor that takes means of them; the same sensor in good health gives an energy."""
-    draws = PI_5 if work.high_w < 40 else ANY_MACHINE
-    draw = np.random.default_rng(3)
-    trial = draw_of(work, meter, fault, draw)
-    energy, reason = per_inference.assess(trial.trace, dataclasses.replace(trial.run, draws=draws))
+def test_a_sensor_that_fails_while_it_is_read_gives_no_energy_but_what_it_showed_and_what_to_do(world, named, fault, words):
+    """The same sensor in good health gives an energy."""
+    trial = draw_trial(replace(world, edge_s=0.005), np.random.default_rng(3))
+    run, readings = replace(trial.run, draws=PI_5), trial.trace.readings
+    at_s, shown_w = np.array([reading.taken_ns / S for reading in readings]), np.array([reading.power_w for reading in readings])
+
+    def outcome(powers_w):
+        read = tuple(replace(reading, power_w=float(power_w)) for reading, power_w in zip(readings, powers_w, strict=True))
+        return per_inference.assess(SensorTrace("meter", replace(trial.trace.description, **named), read), run)
+
+    energy, reason = outcome(fault(at_s, shown_w))
     assert energy is None
     assert words in reason
     assert "\n" not in reason
-    trial = draw_of(work, meter, healthy, draw)
-    assert per_inference.assess(trial.trace, dataclasses.replace(trial.run, draws=draws))[1] is None
+    assert outcome(shown_w)[1] is None
 
 
 def test_a_counter_that_hangs_gives_no_energy():

@@ -44,14 +44,15 @@ class _Scripted:
         pass
 
 
-def _sample(sensor, until):
-    sampler = Sampler({"one": sensor}, seed=1)
-    sampler.start()
-    deadline = time.monotonic() + 150
-    while not until(sampler.traces()["one"]) and time.monotonic() < deadline:
-        time.sleep(0.005)
-    sampler.stop()
-    return sampler.traces()["one"]
+def _sample(sensor):
+    """Read the whole script without waiting, and what ends it."""
+    reading = Sampler({"one": sensor}, seed=1, wait=lambda _, __: sensor.reads > len(sensor.script))
+    assert reading.traces()["one"].readings == ()
+    reading.start()
+    reading.start()
+    reading.stop()
+    reading.stop()
+    return reading.traces()["one"]
 
 
 def test_readings_come_once_a_period_on_average_and_at_all_places_of_any_clock_of_that_period():
@@ -71,9 +72,9 @@ def test_readings_come_once_a_period_on_average_and_at_all_places_of_any_clock_o
 def test_a_failed_reading_is_counted_and_the_next_one_taken():
     """TransientError, and a reading that is no number."""
     sensor = _Scripted(3.0, TransientError("no answer"), float("nan"), None, 4.0)
-    trace = _sample(sensor, lambda trace: len(trace.readings) >= 3)
+    trace = _sample(sensor)
     assert (trace.failures, trace.failure) == (3, "no answer")
-    assert [reading.power_w for reading in trace.readings][:2] == [3.0, 4.0]
+    assert [reading.power_w for reading in trace.readings] == [3.0, 4.0, 4.0]
     recorded = sampler.unpack_trace(sampler.describe_trace(trace), {}, 0)
     assert (recorded.failures, recorded.failure) == (3, "no answer")
 
@@ -81,38 +82,22 @@ def test_a_failed_reading_is_counted_and_the_next_one_taken():
 def test_a_sensor_that_is_gone_ends_its_trace_with_its_reason(caplog):
     """The readings so far are kept."""
     caplog.set_level(logging.INFO)
-    trace = _sample(_Scripted(3.0, 3.0, UnavailableError("unplugged: plug it in again")), lambda trace: trace.ended is not None)
+    trace = _sample(_Scripted(3.0, 3.0, UnavailableError("unplugged: plug it in again")))
     assert (len(trace.readings), trace.ended) == (2, "unplugged: plug it in again")
     assert "unplugged" in caplog.text
 
 
 def test_a_sensor_that_cannot_be_described_is_no_exception():
     """The run goes on without energy; the reason is in the trace."""
-    trace = _sample(_Scripted(3.0, describes=False), lambda trace: trace.ended is not None)
+    trace = _sample(_Scripted(3.0, describes=False))
     assert (trace.description, trace.readings, trace.ended) == (None, (), "not plugged in: plug it in")
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
 def test_a_plug_in_with_a_bug_does_not_look_like_a_silent_sensor():
     """Its traceback goes to the log, and the trace states that its reader failed."""
-    trace = _sample(_Scripted(3.0, ZeroDivisionError("bug")), lambda trace: trace.ended is not None)
+    trace = _sample(_Scripted(3.0, ZeroDivisionError("bug")))
     assert trace.ended == "its reader failed: see the log"
-
-
-@pytest.mark.alone
-def test_several_sensors_are_read_side_by_side():
-    """A slow one does not hold up a fast one; start and stop may come twice, and a sampler that never began is empty."""
-    sampler = Sampler({"fast": _Scripted(1.0, period_ms=2.0), "slow": _Scripted(2.0, period_ms=50.0)})
-    assert sampler.traces()["fast"].readings == ()
-    sampler.stop()
-    sampler = Sampler({"fast": _Scripted(1.0, period_ms=2.0), "slow": _Scripted(2.0, period_ms=50.0)})
-    sampler.start()
-    sampler.start()
-    time.sleep(0.3)
-    sampler.stop()
-    sampler.stop()
-    traces = sampler.traces()
-    assert len(traces["fast"].readings) > 4 * len(traces["slow"].readings) > 0
 
 
 TIMED = Window(20 * S, 50 * S)

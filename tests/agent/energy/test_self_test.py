@@ -66,19 +66,19 @@ def test_what_makes_a_sensor_unfit_is_named():
             assert measured.delay_s.reason
 
 
-PI_5 = PowerRange("Raspberry Pi 5", 1.0, 40, "27 W")
-
-
-@pytest.mark.parametrize(
-    ("factor", "machine", "is_wrong"),
-    [(1, PI_5, False), (1000, PI_5, True), (0.001, PI_5, True), (100, ANY_MACHINE, False), (2000, ANY_MACHINE, False)],
-)
-def test_a_wrong_unit_is_named(factor, machine, is_wrong):
+def test_a_wrong_unit_is_named():
     """A Pi 5 draws neither kilowatts nor milliwatts; a workstation of some hundred watts and a server of ten kilowatts are not accused."""
-    sensor = SENSORS["at once"]
+    pi_5, sensor = PowerRange("Raspberry Pi 5", 1.0, 40, "27 W"), dataclasses.replace(SENSORS["at once"], read_s=0.05)
     readings = readings_of(sensor, 0, 40.0)
-    findings = judged(dataclasses.replace(readings, values=readings.values * factor), sensor.describe(), "board", machine).findings
-    assert any("it counts in another unit" in finding for finding in findings) == is_wrong
+    for factor, machine, is_wrong in [
+        (1, pi_5, False),
+        (1000, pi_5, True),
+        (0.001, pi_5, True),
+        (100, ANY_MACHINE, False),
+        (2000, ANY_MACHINE, False),
+    ]:
+        findings = judged(dataclasses.replace(readings, values=readings.values * factor), sensor.describe(), "board", machine).findings
+        assert any("it counts in another unit" in finding for finding in findings) == is_wrong
 
 
 def test_without_load_only_what_needs_none_is_reported():
@@ -138,10 +138,10 @@ def test_the_test_runs_by_the_clock_that_it_is_given():
     assert _holds(measured.delay_s, 0.5), measured.delay_s
 
 
-@pytest.mark.services
+@pytest.mark.nightly
 @pytest.mark.parametrize("name", SENSORS)
 def test_every_property_is_within_its_bounds_or_not_reported(name):
-    """Twenty-seven sensors, two draws each; the mean delay and the clock of a single draw may miss by chance, once."""
+    """Two draws of each sensor; the mean delay and the clock of a single draw may miss by chance, once."""
     misses = []
     for seed in (1, 2):
         sensor, measured = _check(name, seed)
@@ -157,5 +157,5 @@ def test_every_property_is_within_its_bounds_or_not_reported(name):
 def test_a_load_whose_processes_do_not_start_is_no_load(monkeypatch):
     """A test with less load than it knows of would measure another sensor."""
     monkeypatch.setattr(self_test, "READY_S", 0.0)
-    with pytest.raises(UnavailableError, match="did not start within 0 s: end other work"), self_test.switched_load(1):
+    with pytest.raises(UnavailableError, match="did not start"), self_test.switched_load(1):
         pass

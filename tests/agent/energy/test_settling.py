@@ -13,7 +13,6 @@ from edgemeter.agent.energy.settling import settling_after
 from edgemeter.agent.energy.window import Window
 from tests.fixtures.power_traces import S, make_trace
 from tests.fixtures.rows import rows, table_row
-from tests.fixtures.sensor_worlds import World
 
 BEFORE, TIMED, AFTER = Window(0, 30 * S), Window(30 * S, 60 * S), Window(60 * S, 90 * S)
 
@@ -78,7 +77,6 @@ def test_a_sensor_that_has_not_settled_when_idle_ends_gives_no_energy_but_how_lo
     trace = make_trace(lagged(20.0), 400, seed=2)
     energy, reason = assess(trace, EnergyRun(TIMED, BEFORE, AFTER, 1000))
     assert energy is None
-    assert "still shows the load when the 30 s of idle after it end" in reason
     asked_s = float(reason.split("at least ")[1].split(" s")[0])
     assert 60 <= asked_s < 340
     longer, reason = assess(trace, EnergyRun(TIMED, BEFORE, Window(60 * S, round((60 + 2 * asked_s) * S)), 1000))
@@ -101,15 +99,15 @@ def read_by(power, *, seed, noise_w=0.0, **changes):
 
 
 def integral_j(power, begin_s, end_s):
-    """Return the energy by a sum over a hundred thousand midpoints, with nothing of the agent."""
-    edges_s = np.linspace(begin_s, end_s, 100_001)
-    return sum(power(t) for t in (edges_s[1:] + edges_s[:-1]) / 2) * (end_s - begin_s) / 100_000
+    """Return the energy by a sum over a thousand midpoints, with nothing of the agent."""
+    edges_s = np.linspace(begin_s, end_s, 1001)
+    return sum(power(t) for t in (edges_s[1:] + edges_s[:-1]) / 2) * (end_s - begin_s) / 1000
 
 
 def test_a_power_that_swings_by_itself_is_not_corrected_for_a_delay_that_no_sensor_has():
     """Slow sines of 5 W on average, as a sensor shows them at once: 10 s of them cost what they cost, wherever they begin."""
     timed, before, after = Window(10 * S, 20 * S), Window(0, 10 * S), Window(20 * S, 30 * S)
-    for swing_w, period_s, turn in itertools.product((0.5, 1.0, 2.0), (2.0, 5.0, 7.3), range(6)):
+    for swing_w, period_s, turn in itertools.product((0.5, 2.0), (2.0, 7.3), (0, 2, 5)):
         with table_row(swing_w, period_s, turn):
 
             def power(t, swing_w=swing_w, period_s=period_s, turn=turn):
@@ -135,23 +133,11 @@ def test_a_load_whose_idle_power_rises_is_not_corrected_for_its_slope():
             assert energy.gross_mj == pytest.approx(integral_j(power, 30, 60), rel=0.003)
 
 
-@pytest.mark.services
-@rows(("lag_s", "noise_w"), **{f"lag {lag} s, noise {noise} W": (lag, noise) for lag in (0.0, 0.2, 1.0, 3.0) for noise in (0.0, 0.2, 0.5)})
+@pytest.mark.nightly
+@rows(("lag_s", "noise_w"), **{f"lag {lag} s, noise {noise} W": (lag, noise) for lag in (0.0, 1.0, 3.0) for noise in (0.0, 0.5)})
 def test_noise_makes_no_sensor_earlier_or_later_on_average(lag_s, noise_w):
     """Over 100 draws the correction is the lag times the step of 3 W, within what chance leaves: also where the lag is nothing."""
     power = lagged(lag_s) if lag_s else lambda t: 5.0 if 30 <= t < 60 else 2.0
     traces = [read_by(power, seed=seed, noise_w=noise_w) for seed in range(100)]
     late_j = np.array([settling_after(PowerCurve(trace.readings, trace.description), TIMED, AFTER).late_mj for trace in traces]) / 1000
     assert late_j.mean() == pytest.approx(3 * lag_s, abs=4 * late_j.std() / 10 + 0.02 * 3 * lag_s + 1e-6)
-
-
-SENSORS = {
-    "ideal, 10 Hz": World(),
-    "lag .1 s, 10 Hz": World(lag_s=0.1),
-    "lag 1 s, 10 Hz": World(lag_s=1),
-    "lag 3 s, 10 Hz, 30 s": World(lag_s=3, timed_s=30),
-    "ideal, 1 Hz": World(rate=1),
-    "lag 3 s, 1 Hz": World(lag_s=3, rate=1),
-    "mean of 1 s, 10 Hz": World(window_s=1),
-    "lag 1 s, lost, late and duplicated": World(lag_s=1, lost=0.1, late=0.1, duplicated=0.1),
-}

@@ -21,7 +21,7 @@ def test_the_interval_of_a_short_block_holds_its_energy(lag_s):
     assert result["net_u"] < 0.25
 
 
-@pytest.mark.services
+@pytest.mark.nightly
 @pytest.mark.parametrize("rate", [1, 10, 100])
 @pytest.mark.parametrize("block_s", [0.3, 5.0])
 def test_bursts_own_clocks_and_means_are_within_the_interval_too(rate, block_s):

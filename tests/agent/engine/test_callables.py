@@ -5,6 +5,7 @@ import subprocess
 import sys
 
 import numpy as np
+import pytest
 
 from edgemeter.agent.engine.callables import name_of, sha256_of
 from tests.fixtures.rows import table_row
@@ -52,6 +53,7 @@ def test_the_hash_follows_what_the_function_does(monkeypatch):
     assert sha256_of(scaled) != before
 
 
+@pytest.mark.services
 def test_another_process_computes_the_same_hash():
     """Otherwise no run of a later day would be of the same case."""
     code = (

@@ -45,7 +45,6 @@ ANSWER_RULES = {"outputs-differ", *(rule.name for rule in verdict.accuracy_rules
     [
         ("Honest", []),
         ("PreviousInput", ["outputs-differ"]),
-        ("UnwrittenMemory", ["outputs-differ"]),
         ("Overflowing", ["not-finite"]),
         ("Growing", ["outputs-differ"]),
     ],

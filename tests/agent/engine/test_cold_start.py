@@ -99,20 +99,13 @@ def measured(tmp_path, monkeypatch):
     return measure
 
 
-@pytest.fixture
-def run(measured):
-    """Return the record of a run with the slow library, and what the library wrote down."""
-    return measured()
-
-
 @pytest.mark.services
 def test_modules_that_had_to_be_compiled_are_counted_and_noted(measured, monkeypatch):
     """A library without bytecode is compiled by the first run, unless it may not write it; once it is there, nothing is compiled."""
     monkeypatch.setenv("PYTHONDONTWRITEBYTECODE", "1")
-    for _ in range(2):
-        record, _ = measured()
-        assert record.cold_start.compiled_modules >= 2
-        assert any(note.startswith("compiled-at-start: ") for note in record.verdict.notes)
+    record, _ = measured()
+    assert record.cold_start.compiled_modules >= 2
+    assert any(note.startswith("compiled-at-start: ") for note in record.verdict.notes)
     monkeypatch.delenv("PYTHONDONTWRITEBYTECODE")
     measured()
     record, _ = measured()
@@ -120,20 +113,15 @@ def test_modules_that_had_to_be_compiled_are_counted_and_noted(measured, monkeyp
     assert not any(note.startswith("compiled-at-start") for note in record.verdict.notes)
 
 
-@pytest.mark.alone
-def test_each_part_of_the_cold_start_is_its_own(run):
-    """Import, load and first query hold what they last by the library's own clock; that none contains another, their sum shows below."""
-    record, marks = run
+@pytest.mark.services
+def test_each_part_of_the_cold_start_is_its_own(measured):
+    """Each holds what it lasts by the library's own clock, and none another: all four fit between the start and the first answer."""
+    record, marks = measured()
     cold = record.cold_start
     for part, found_ms in (("import", cold.import_ms), ("load", cold.load_ms), ("first", cold.first_ms)):
         own_ms = (marks[f"{part}_ends"] - marks[f"{part}_begins"]) / 1e6
         assert own_ms <= found_ms, part
-
-
-def test_the_start_of_the_process_is_counted_from_before_it_was_started(run):
-    """What Python does before our first line is in `process_ms`; the four parts fit between the start and the first answer."""
-    record, marks = run
-    cold = record.cold_start
+    # What Python does before our first line.
     assert cold.process_ms >= 200
     assert record.monotonic_ns + cold.process_ms * 1e6 <= marks["import_begins"]
     whole_ms = (marks["first_ends"] - record.monotonic_ns) / 1e6

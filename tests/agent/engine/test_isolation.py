@@ -46,6 +46,7 @@ def test_a_runtime_that_aborts_while_it_loads_is_one_line_that_names_the_file(tm
     assert "Traceback" not in completed.stderr
 
 
+@pytest.mark.services
 def test_a_runtime_that_never_returns_ends_the_run(tmp_path, monkeypatch):
     """Ten minutes after what its part was planned to take, whatever the runtime: a call into a driver may hang as user code may."""
     case = one_case(write_replay(tmp_path, latencies_ms=[1e6]), mode="rapid", seconds=0.0)
@@ -56,6 +57,7 @@ def test_a_runtime_that_never_returns_ends_the_run(tmp_path, monkeypatch):
     assert isolation.OVERTIME_S == 600.0
 
 
+@pytest.mark.services
 def test_a_run_that_waits_for_others_is_not_ended_meanwhile(tmp_path):
     """Only time in which an answer of its own is due counts: no timer runs while the run waits to meet, however long others take."""
     case = replay_case(tmp_path, "m", 1.0)

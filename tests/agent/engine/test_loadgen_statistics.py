@@ -8,9 +8,6 @@ import pytest
 
 from edgemeter.agent.engine.scenarios import latency_statistics
 
-pytest.importorskip("mlperf_loadgen", reason="LoadGen is not installed: pip install 'edgemeter[dev]' (x86_64 only)")
-from tests.fixtures import loadgen
-
 pytestmark = pytest.mark.loadgen
 
 QUERIES = 7000
@@ -30,10 +27,17 @@ def skewed_call():
     return call
 
 
+def single_stream(*arguments, **settings):
+    """Let LoadGen issue queries; it is imported only where it is installed."""
+    from tests.fixtures import loadgen  # noqa: PLC0415 - at collection nothing optional is imported
+
+    return loadgen.single_stream(*arguments, **settings)
+
+
 @pytest.mark.parametrize("name", STATED)
 def test_our_early_stopping_estimate_is_loadgens_own(name, skewed_call, tmp_path):
     """On the latencies that LoadGen took, our estimate and the number of discarded queries are those of its summary, to the nanosecond."""
-    summary = loadgen.single_stream(skewed_call, tmp_path, queries=QUERIES, percentile=latency_statistics.PERCENTILES[name])
+    summary = single_stream(skewed_call, tmp_path, queries=QUERIES, percentile=latency_statistics.PERCENTILES[name])
     assert len(summary.latency_ns) == QUERIES
     # Of all latencies in any order: those of a busy machine depend on each other, and then a record states none.
     sorted_ms = np.sort(summary.latency_ns) / 1e6
@@ -48,7 +52,7 @@ def test_our_early_stopping_estimate_is_loadgens_own(name, skewed_call, tmp_path
 
 def test_our_percentiles_lie_beside_loadgens(skewed_call, tmp_path):
     """LoadGen states element floor(n p) of the sorted latencies; ours, which interpolates, lies at most one element below it."""
-    summary = loadgen.single_stream(skewed_call, tmp_path, queries=QUERIES)
+    summary = single_stream(skewed_call, tmp_path, queries=QUERIES)
     latency = latency_statistics.summarise_latency(np.array(summary.latency_ns, dtype=np.int64))
     ordered = sorted(summary.latency_ns)
     for name, percentile in STATED.items():

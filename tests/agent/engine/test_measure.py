@@ -1,42 +1,47 @@
 """Facts about `edgemeter.agent.engine.measure`: a batch that is fixed above 1 is timed whole and scored; when a run idles."""
 
+import time
+from dataclasses import replace
+
+import msgspec
 import numpy as np
 import pytest
 
+from edgemeter.agent import runtimes
 from edgemeter.agent.engine.measure import may_give_energy, measure
 from edgemeter.agent.engine.scenarios.scenario import SCENARIOS
 from edgemeter.agent.engine.scenarios.timing import TimingPlan
-from tests.fixtures.run_jobs import one_case, rapid_run, run_job, write_photographs
+from edgemeter.agent.runtimes import TensorInfo
+from tests.fixtures.cheats import Honest
+from tests.fixtures.played_time import play_time
+from tests.fixtures.replay_case import write_replay
+from tests.fixtures.run_jobs import brief_case, one_case, rapid_run, run_job, write_photographs
 
 SIDE, CLASSES, ANCHORS, BATCH, PHOTOGRAPHS = 16, 2, 128, 4, 6
 
 
-@pytest.fixture
-def model(tmp_path):
-    """Return an ONNX file that shapes its four pictures into the outputs of a YOLOv8."""
-    onnx = pytest.importorskip("onnx")
-    pytest.importorskip("onnxruntime")
-    value, kind = onnx.helper.make_tensor_value_info, onnx.TensorProto.FLOAT
-    sizes = onnx.numpy_helper.from_array(np.array([BATCH, 4 + CLASSES, ANCHORS]), "sizes")
-    graph = onnx.helper.make_graph(
-        [onnx.helper.make_node("Reshape", ["x", "sizes"], ["y"])],
-        "passes its pictures through",
-        [value("x", kind, [BATCH, 3, SIDE, SIDE])],
-        [value("y", kind, [BATCH, 4 + CLASSES, ANCHORS])],
-        [sizes],
-    )
-    path = tmp_path / "four.onnx"
-    onnx.save(onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 17)], ir_version=9), str(path))
-    card = f"""
-    name = "passed-through"
-    task = "detection"
-    family = "yolov8"
-    precision = "fp32"
-    input = {{height = {SIDE}, width = {SIDE}, layout = "NCHW"}}
-    output = {{classes = {CLASSES}, nms_iou = 0.7}}
-    """
-    (tmp_path / "four.onnx.toml").write_text(card)
-    return path
+CARD = f"""
+name = "passed-through"
+task = "detection"
+family = "yolov8"
+precision = "fp32"
+input = {{height = {SIDE}, width = {SIDE}, layout = "NCHW"}}
+output = {{classes = {CLASSES}, nms_iou = 0.7}}
+"""
+
+
+class PassingThrough(Honest):
+    """Shapes its four pictures into the outputs of a YOLOv8."""
+
+    def load(self, model, options):
+        """Load nothing."""
+        loaded = super().load(model, options)
+        x = TensorInfo("x", (BATCH, 3, SIDE, SIDE), "float32")
+        return replace(loaded, inputs=(x,), outputs=(TensorInfo("y", (BATCH, 4 + CLASSES, ANCHORS), "float32"),))
+
+    def answer(self):
+        """Return the pictures."""
+        return self.x.reshape(BATCH, 4 + CLASSES, ANCHORS)
 
 
 @pytest.fixture
@@ -52,12 +57,14 @@ def photographs(tmp_path):
     return write_photographs(tmp_path, pictures)
 
 
-@pytest.mark.parametrize(("scenario", "batch"), [("single_stream", BATCH), ("offline", BATCH)])
-def test_a_fixed_batch_is_timed_whole_and_scored(model, photographs, scenario, batch):
+@pytest.mark.parametrize("scenario", ["single_stream", "offline"])
+def test_a_fixed_batch_is_timed_whole_and_scored(monkeypatch, tmp_path, photographs, scenario):
     """Every photograph is found as with a batch of 1; the record says how many samples a call takes."""
-    measured = rapid_run(model, idle_seconds=0.0, scenario=scenario, **photographs)
+    monkeypatch.setitem(runtimes.RUNTIMES, "through", f"{__name__}:PassingThrough")
+    (tmp_path / "four.onnx.toml").write_text(CARD)
+    measured = rapid_run(tmp_path / "four.onnx", idle_seconds=0.0, runtime="through", scenario=scenario, **photographs)
     assert measured.accuracy.value == pytest.approx(1)
-    assert (measured.batch, measured.inputs[0].shape, measured.answers.found) == (batch, (BATCH, 3, SIDE, SIDE), PHOTOGRAPHS)
+    assert (measured.batch, measured.inputs[0].shape, measured.answers.found) == (BATCH, (BATCH, 3, SIDE, SIDE), PHOTOGRAPHS)
 
 
 BATCHES = """
@@ -71,13 +78,32 @@ def make(): return PythonModel(call=f, inputs={"x": ("float32", (None, 4))}, bac
 
 
 @pytest.mark.parametrize(("backend", "compiles"), [("jit,cpu", True), ("callable", False)])
-def test_the_first_query_is_one_of_the_runs_batch(tmp_path, backend, compiles):
+def test_the_first_query_is_one_of_the_runs_batch(monkeypatch, tmp_path, backend, compiles):
     """Loading called the model with a batch of 1, which is not of this run; compiling is stated of what compiles."""
+    play_time(monkeypatch)
     (tmp_path / "net.py").write_text(BATCHES.replace("BACKEND", backend))
-    case = one_case(tmp_path / "net.py:make", mode="rapid", scenario="offline", batch=BATCH)
+    case = brief_case(tmp_path / "net.py:make", scenario="offline", batch=BATCH)
     cold = measure(run_job(case), 0, lambda _: None).cold_start
-    assert cold.first_ms >= 50
+    assert cold.first_ms == pytest.approx(50, abs=0.1)
     assert (cold.compile_ms is not None) == compiles
+
+
+def test_a_run_times_its_queries_and_nothing_around_them(monkeypatch, tmp_path):
+    """The first call, the warm-up and the idle phases are apart: 64 queries of 2 ms, idle for 3 s before and after them."""
+    play_time(monkeypatch)
+    model = write_replay(tmp_path, load_ms=30.0, first_ms=20.0)
+    case = msgspec.structs.replace(brief_case(model, idle_seconds=3.0), warm_up_seconds=1.0)
+    phases = []
+    run = measure(run_job(case, idle=True, spawned_ns=time.monotonic_ns()), time.monotonic_ns(), phases.append)
+    assert [phase.name for phase in phases] == ["load", "prepare", "warm-up", "idle before", "timed", "idle after", "accuracy"]
+    assert (run.latency.count, run.load.samples, run.warm_up.steady) == (64, 64, True)
+    assert run.latency.max_ms == pytest.approx(2.0, abs=0.01)
+    assert run.throughput_per_s == pytest.approx(500, rel=5e-3)
+    assert (run.cold_start.load_ms, run.cold_start.first_ms) == (pytest.approx(30, abs=0.1), pytest.approx(20, abs=0.1))
+    assert run.warm_up.duration_ms == pytest.approx(500, abs=5)
+    assert run.idle_before.end_ns <= run.timed.start_ns < run.timed.end_ns <= run.idle_after.start_ns
+    assert [round(idle.length_ns / 1e6) for idle in (run.idle_before, run.idle_after)] == [3000, 3000]
+    assert run.output_check.compared == run.output_check.identical > 0
 
 
 def test_a_run_idles_where_its_timed_part_may_give_an_energy():

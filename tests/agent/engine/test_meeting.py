@@ -1,7 +1,6 @@
 """Facts about `edgemeter.agent.engine.meeting`, and about what of a timed part lies in the time of all runs that meet."""
 
 import gc
-import time
 
 import numpy as np
 import pytest
@@ -13,6 +12,7 @@ from edgemeter.agent.engine.request_loops import TimedRequest, TimedRequests
 from edgemeter.agent.engine.scenarios.closed_loop import single_stream_seconds
 from edgemeter.agent.engine.scenarios.steady import steady_of
 from edgemeter.agent.engine.scenarios.timing import FrameSchedule, TimedQueries, TimingPlan
+from tests.fixtures.played_time import LOOK_NS, play_time
 
 MS = 1_000_000
 
@@ -30,11 +30,13 @@ def test_the_length_that_was_agreed_on_alone_ends_the_plan():
     assert (plan.queries, plan.seconds, plan.pass_queries, begin_ns) == (1, 0.02, 1, 5 * MS)
 
 
-def test_nothing_begins_before_its_moment():
+def test_nothing_begins_before_its_moment(monkeypatch):
     """The collector is off by then; without a moment nothing is waited for."""
-    begin_ns = time.monotonic_ns() + 20 * MS
+    played = play_time(monkeypatch)
+    begin_ns = played.now_ns + 20 * MS
     with meeting.begun_at(begin_ns):
-        assert time.monotonic_ns() >= begin_ns
+        assert played.now_ns == pytest.approx(begin_ns, abs=2 * LOOK_NS)
+        assert played.now_ns >= begin_ns
         assert not gc.isenabled()
     assert gc.isenabled()
     with meeting.begun_at(None):

@@ -2,36 +2,34 @@
 
 import heapq
 import time
-from math import sqrt
 
 import msgspec
 import numpy as np
 import pytest
 
-from edgemeter.agent.base.errors import MeasurementError
+from edgemeter.agent.base.errors import AnswerError, MeasurementError
 from edgemeter.agent.contract import samples
+from edgemeter.agent.contract.record_conditions import Scheduling
+from edgemeter.agent.contract.record_figures import Load
+from edgemeter.agent.contract.record_served import Served
 from edgemeter.agent.engine import measure
-from edgemeter.agent.runtimes.served_http import OpenInference
 from edgemeter.agent.verdict import judge
-from edgemeter.agent.verdict.answer_rules import RULES
 from edgemeter.agent.verdict.rule import RunFacts
-from tests.fixtures.oip_server import ServedModelScript, oip_server
+from tests.fixtures.measured_factory import measured as sound_run
 from tests.fixtures.paced_model_server import paced_model_server
+from tests.fixtures.played_servers import PlayedModelServer, busy, measure_model
+from tests.fixtures.played_time import play_time
 from tests.fixtures.run_jobs import one_case, run_job
 
 SERVICE_MS = 10.0
-ENDS = ("pause_end", "pause_start")
-
-
-# To any request.
-ANSWER = b'{"outputs": [{"name": "y", "datatype": "FP32", "shape": [1, 4], "data": [1, 3, 5, 7]}]}'
+LOADS = [{"concurrency": 2}, {"scenario": "poisson", "rate_per_s": 60.0}, {}]
 
 
 def measured(server, **settings):
     """Measure a case against it in this process."""
     case = one_case(str(server.file), **{"mode": "rapid"} | settings)
     now = time.monotonic_ns()
-    work = run_job(msgspec.structs.replace(case, warm_up_seconds=0.5), seed=5, spawned_ns=now)
+    work = run_job(msgspec.structs.replace(case, warm_up_seconds=0.1), seed=5, spawned_ns=now)
     return measure.measure(work, now, lambda _: None)
 
 
@@ -41,8 +39,8 @@ def timed_entries(run, server):
 
 
 def violated(run):
-    """Return the rules on answers that a run violates."""
-    return {rule.name for rule in RULES if rule.evidence(RunFacts(run, ()))}
+    """Return the rules that a run violates."""
+    return {rule.name for rule in judge.RULES if rule.evidence(RunFacts(run, ()))}
 
 
 def ends_in_line(arrivals, services, places):
@@ -83,114 +81,122 @@ def test_arrivals_wait_as_the_textbook_of_queues_has_it(tmp_path, places):
         assert waits_ms.mean() == pytest.approx(SERVICE_MS / 2, rel=0.5)
 
 
-def test_the_share_of_failures_is_the_planted_one(tmp_path):
-    """Counted by kind as the server logged them, within the bounds of a binomial, and in no latency."""
-    share = 0.1
-    with paced_model_server(tmp_path, places=2, service_ms=4.0, failing_ratio=share, first_fault=200) as server:
-        run = measured(server, concurrency=2, seconds=2.0, slo="latency=1s")
-        entries = timed_entries(run, server)
-    failed = run.served.failed_queries
-    requests = failed + run.latency.count
-    assert run.served.failures == {"http 500": failed}
-    (first_ns,) = [entry["came_ns"] for entry in server.requests()[200:201]]
-    later = [entry for entry in entries if entry["came_ns"] >= first_ns]
-    assert failed == pytest.approx(sum(entry["status"] == 500 for entry in later), abs=2)
-    assert abs(failed - share * len(later)) < 4 * sqrt(share * (1 - share) * len(later))
-    assert run.latency.min_ms > 3.0
-    assert run.served.goodput.good == run.latency.count
-    assert run.served.goodput.good_ratio == pytest.approx(run.latency.count / requests)
-    assert {"failed-answers", "served"} <= violated(run)
-    assert len(entries) >= requests
-
-
-@pytest.mark.parametrize("settings", [{"concurrency": 2}, {"rate_per_s": 60.0}, {}])
-@pytest.mark.parametrize(("status", "kind"), [(0, "broke off"), (200, "no answer")])
-def test_requests_that_are_dropped_or_answered_by_an_error_count_as_failed(tmp_path, settings, status, kind):
-    """Each once: one that the server took for 10 ms and cut is not sent again, and an error under status 200 is no answer."""
-    with paced_model_server(tmp_path, places=2, service_ms=10.0, failing_ratio=0.15, status=status, first_fault=30) as server:
-        run = measured(server, **{"seconds": 3.0} | settings)
+@pytest.mark.services
+@pytest.mark.parametrize(("status", "kind"), [(0, "broke off"), (200, "no answer"), (500, "http 500")])
+def test_failures_are_counted_as_the_server_logged_them(tmp_path, status, kind):
+    """Each once, by kind: one that the server cut is not sent again, and an error under status 200 is no answer."""
+    with paced_model_server(tmp_path, places=2, service_ms=4.0, failing_ratio=0.15, status=status, first_fault=30) as server:
+        run = measured(server, concurrency=2, queries=150, slo="latency=100s")
         failed, failed_in_all = (sum("fails" in entry for entry in part) for part in (timed_entries(run, server), server.requests()))
     assert failed > 5
-    # The first query of each user counts as nothing; some end before the first that is answered, or after the last.
-    assert failed - settings.get("concurrency", 0) <= run.served.failed_queries <= failed_in_all
+    # The first query of each user counts as nothing; some end after the last that is answered.
+    assert failed - 2 <= run.served.failed_queries <= failed_in_all
     assert run.served.failures == {kind: run.served.failed_queries}
-    assert "failed-answers" in violated(run)
+    assert (run.served.goodput.good, run.output_check.differing) == (run.latency.count, 0)
+    assert {"failed-answers", "served"} <= violated(run)
 
 
-def test_users_wait_as_the_server_asks(tmp_path):
-    """`Retry-After` of 50 ms: nothing comes on a connection before it is over, and the time is stated."""
-    with paced_model_server(
-        tmp_path, places=2, service_ms=4.0, failing_ratio=0.1, status=429, retry_after_s=0.05, first_fault=100
-    ) as server:
-        run = measured(server, concurrency=2, seconds=1.5)
-        entries = timed_entries(run, server)
-    refused = [entry for entry in entries if entry["status"] == 429]
-    assert run.served.failures == {"http 429": run.served.failed_queries}
-    ends_ns, begins_ns = (samples.unpack(series) for name in ENDS for series in run.samples if series.name == name)
-    assert run.load.paused_ms == pytest.approx((ends_ns - begins_ns).sum() / 1e6)
-    # The end of the run cuts the last.
-    is_cut = ends_ns >= run.timed.length_ns
-    assert np.all((ends_ns - begins_ns)[~is_cut] >= 50e6)
-    assert len(refused) - 2 <= len(ends_ns)
-    for entry in refused[:-2]:
-        following = [other["came_ns"] for other in entries if other["connection"] == entry["connection"]]
-        assert min((came_ns for came_ns in following if came_ns > entry["came_ns"]), default=1 << 63) - entry["came_ns"] >= 45e6
-    assert "users-waited" in violated(run)
-
-
-@pytest.mark.parametrize(
-    ("settings", "dies_at"), [({"concurrency": 4}, 20), ({"rate_per_s": 200.0}, 20), ({}, 20), ({"queries": 1000}, 700)]
-)
-def test_a_server_that_dies_ends_the_run_in_one_line(tmp_path, settings, dies_at):
-    """Before the timed part, or in it where queries come one after the other, with what was tried."""
-    with paced_model_server(tmp_path, service_ms=1.0, dies_at=dies_at) as server, pytest.raises(MeasurementError) as gone:
-        measured(server, **{"seconds": 4.0} | settings)
-    assert "\n" not in str(gone.value)
-    assert "answer" in str(gone.value)
-
-
-@pytest.mark.parametrize("settings", [{"concurrency": 4}, {"rate_per_s": 200.0}])
-def test_a_server_that_dies_under_load_leaves_an_invalid_run_that_states_it(tmp_path, settings):
+@pytest.mark.services
+def test_a_server_that_dies_under_load_leaves_an_invalid_run_that_states_it(tmp_path):
     """What was answered before is kept, with the failures by kind: no figure of it passes for one of the load."""
-    with paced_model_server(tmp_path, service_ms=1.0, dies_at=700) as server:
-        run = measured(server, seconds=4.0, queries=1000, **settings)
+    with paced_model_server(tmp_path, service_ms=1.0, dies_at=200) as server:
+        run = measured(server, concurrency=4, queries=1000)
     assert run.served.failed_queries == sum(run.served.failures.values()) > 0.01 * run.latency.count
     assert set(run.served.failures) <= {"no connection", "broke off"}
     assert run.output_check.compared == 0
     assert run.output_check.reason.startswith("the server did not answer a repeated query: ")
-    violated_rules = {rule.name for rule in judge.RULES if rule.evidence(RunFacts(run, ()))}
-    assert violated_rules >= {"failed-answers", "unrepeated-answers"}
+    assert violated(run) >= {"failed-answers", "unrepeated-answers"}
 
 
-def test_answers_that_belong_to_others_are_found(tmp_path):
-    """A server that mixes up what it answers at once: each timed answer of the sample is compared with that to the same input alone."""
-    with paced_model_server(tmp_path, places=4, service_ms=5.0, mixes_up=True) as server:
-        run = measured(server, concurrency=4, seconds=0.5)
-    assert run.output_check.differing > 0
+@pytest.fixture
+def played(monkeypatch):
+    """Return the clock on which servers in this process answer."""
+    return play_time(monkeypatch)
 
 
-def test_users_whose_own_process_is_busy_are_a_doubt(tmp_path):
+@pytest.mark.usefixtures("played")
+@pytest.mark.parametrize("load", LOADS)
+def test_a_query_that_fails_is_counted_by_its_kind_and_in_no_latency(monkeypatch, load):
+    """Each seventh from the twentieth on; the others took their 5 ms, from their arrival at the earliest."""
+    server = PlayedModelServer(lambda number: busy(number) if number > 20 and number % 7 == 0 else None)
+    run = measure_model(monkeypatch, server, queries=64, **load)
+    failed = run.served.failed_queries
+    assert run.served.failures == {"http 503": failed}
+    assert 7 <= failed <= server.requests / 7
+    assert run.latency.min_ms >= 5.0
+    assert load or run.latency.max_ms == pytest.approx(5.0, abs=0.01)
+    assert run.latency.count + failed >= 64
+    assert "failed-answers" in violated(run)
+
+
+@pytest.mark.usefixtures("played")
+def test_users_wait_as_the_server_asks(monkeypatch):
+    """`Retry-After` of 50 ms: each refusal is a pause of that length, and the time is stated."""
+    refused = AnswerError("slow down", kind="http 429", retry_after_s=0.05)
+    server = PlayedModelServer(lambda number: refused if number > 20 and number % 5 == 0 else None)
+    run = measure_model(monkeypatch, server, queries=64, concurrency=2)
+    assert run.served.failures == {"http 429": run.served.failed_queries}
+    assert run.load.pauses >= run.served.failed_queries - 2
+    begins_ns, ends_ns = (samples.unpack(each) for name in ("pause_start", "pause_end") for each in run.samples if each.name == name)
+    # The end of the run cuts the last.
+    assert np.all((ends_ns - begins_ns)[ends_ns < run.timed.length_ns] >= 50e6)
+    assert run.load.paused_ms == pytest.approx((ends_ns - begins_ns).sum() / 1e6)
+    assert "users-waited" in violated(run)
+
+
+@pytest.mark.usefixtures("played")
+@pytest.mark.parametrize("load", LOADS)
+def test_a_server_that_dies_before_the_timed_part_ends_the_run(monkeypatch, load):
+    """After ten attempts; so it does in the timed part where queries come one after the other."""
+    with pytest.raises(MeasurementError, match="no slot"):
+        measure_model(monkeypatch, PlayedModelServer(lambda number: busy(number) if number >= 3 else None), **load)
+    if not load:
+        with pytest.raises(MeasurementError, match="http 503: 41"):
+            measure_model(monkeypatch, PlayedModelServer(lambda number: busy(number) if number > 33 else None))
+
+
+@pytest.mark.usefixtures("played")
+def test_without_a_reply_to_a_repeated_query_nothing_is_compared(monkeypatch):
+    """The timed answers stay, and the reason why none was compared."""
+    server = PlayedModelServer(lambda number: busy(number) if number > 67 else None)
+    run = measure_model(monkeypatch, server)
+    assert (run.latency.count, run.output_check.compared, run.served.failed_queries) == (64, 0, 0)
+    assert run.output_check.reason.startswith("the server did not answer a repeated query: ")
+    assert "unrepeated-answers" in violated(run)
+
+
+class MixedUp(PlayedModelServer):
+    """A server that answers one beside others with another's output."""
+
+    def bind_concurrent(self, inputs, user=None):
+        """Return the call."""
+        return super().bind_concurrent([inputs[0] + 1], user)
+
+
+@pytest.mark.usefixtures("played")
+@pytest.mark.parametrize("load", LOADS[:2])
+def test_answers_that_belong_to_others_are_found(monkeypatch, load):
+    """Each timed answer of the sample is compared with that to the same input alone."""
+    check = measure_model(monkeypatch, MixedUp(), **load).output_check
+    assert check.compared == check.differing > 0
+    assert measure_model(monkeypatch, PlayedModelServer(), **load).output_check.differing == 0
+
+
+def test_users_whose_own_process_is_busy_are_a_doubt():
     """What exceeds the time of one interpreter waits in the client; one user's queries do not overlap."""
-    with paced_model_server(tmp_path, places=2, service_ms=4.0) as server:
-        users, alone = (measured(server, seconds=0.2, **load) for load in ({"concurrency": 2}, {}))
-    for run, share, is_doubted in ((users, 0.5, False), (users, 0.8, True), (alone, 0.8, False)):
-        # The kernel counts over a window of its own.
-        scheduling = msgspec.structs.replace(run.scheduling, window_ms=1e4, ran_ms=share * 1e4)
-        assert ("client-busy" in violated(msgspec.structs.replace(run, scheduling=scheduling))) == is_doubted
+    for users, share, is_doubted in ((2, 0.7, False), (2, 0.71, True), (None, 0.8, False)):
+        load = Load(samples_per_query=1, samples=64, concurrency=users, in_flight_max=users)
+        run = sound_run(served=Served(), load=load, scheduling=Scheduling(window_ms=1e4, ran_ms=share * 1e4, cores=2))
+        assert ("client-busy" in violated(run)) == is_doubted
 
 
-def test_the_requests_of_arrivals_are_made_before_the_timed_part(tmp_path, monkeypatch):
+@pytest.mark.usefixtures("played")
+def test_the_requests_of_arrivals_are_made_before_the_timed_part(monkeypatch):
     """A million numbers as JSON take tens of milliseconds each: the process that asks makes none of them while its own work is counted."""
     steps = []
-    read, request = measure.read_scheduling, OpenInference.request
+    read, bind = measure.read_scheduling, PlayedModelServer.bind_concurrent
     monkeypatch.setattr(measure, "read_scheduling", lambda: steps.append("read") or read())
-    monkeypatch.setattr(OpenInference, "request", lambda *words: steps.append("made") or request(*words))
-    script = ServedModelScript(inputs=[("x", "FP32", [1000000])], instead=lambda _, path: (200, {}, ANSWER) if "infer" in path else None)
-    with oip_server(script) as url:
-        (tmp_path / "large.server").write_text(f'url = "{url}"\nprotocol = "oip"\ntransport = "json"\n')
-        case = one_case(str(tmp_path / "large.server"), mode="rapid", rate_per_s=10.0, queries=16, seconds=1.0)
-        work = run_job(msgspec.structs.replace(case, warm_up_seconds=0.1), spawned_ns=time.monotonic_ns())
-        measure.measure(work, work.spawned_ns, lambda _: None)
-    begin = steps.index("read")
-    assert "made" in steps[:begin]
-    assert steps[begin : begin + 2] == ["read", "read"]
+    monkeypatch.setattr(PlayedModelServer, "bind_concurrent", lambda *words: steps.append("made") or bind(*words))
+    measure_model(monkeypatch, PlayedModelServer(), rate_per_s=10.0, queries=16, seconds=1.0)
+    assert set(steps[:-2]) == {"made"}
+    assert steps[-2:] == ["read", "read"]

@@ -8,39 +8,40 @@ import pytest
 
 from edgemeter.agent.bundle.recompute import FigureDifference, recompute
 from edgemeter.agent.contract import samples
-from edgemeter.agent.contract.case_settings import checked_settings
 from edgemeter.agent.contract.record import RunRecord
 from edgemeter.agent.contract.suite import Suite
 from edgemeter.agent.engine import generating
 from edgemeter.agent.session import session
 from tests.fixtures.paced_server import paced_server
-from tests.fixtures.run_jobs import one_case, run_job
+from tests.fixtures.run_jobs import brief_case, run_job
 
 PREFILL_MS, STEP_MS, TOKENS = 40.0, 5.0, 5
 
 
-@pytest.fixture
-def paced(tmp_path):
-    """Yield a server of two places."""
-    with paced_server(tmp_path, places=2, prefill_ms=PREFILL_MS, step_ms=STEP_MS) as server:
-        yield server
+def case_of(server, **settings):
+    """Return a case of 8 prompt tokens and 5 more."""
+    return brief_case(server.file, prompt_tokens=8, output_tokens=TOKENS, **settings)
 
 
 def measured(server, **settings):
-    """Measure a case of 8 prompt tokens and 5 more against it in this process."""
-    usual = {"model": str(server.file), "mode": "rapid", "prompt_tokens": 8, "output_tokens": TOKENS}
-    case = msgspec.structs.replace(one_case(**usual | settings), warm_up_seconds=0.0)
+    """Measure a case against it in this process."""
     now = time.monotonic_ns()
-    return generating.measure_generation(run_job(case, seed=5, spawned_ns=now), now, lambda _: None)
+    return generating.measure_generation(run_job(case_of(server, **settings), seed=5, spawned_ns=now), now, lambda _: None)
+
+
+def timed_entries(server, begin_ns, end_ns):
+    """Return the requests that came between these moments, in the order in which they came."""
+    return [entry for entry in server.requests() if begin_ns <= entry["came_ns"] <= end_ns]
 
 
 @pytest.mark.alone
-def test_a_closed_loop_is_as_the_server_saw_it(paced):
+def test_a_closed_loop_is_as_the_server_saw_it(tmp_path):
     """Four users of two places: who came when, their first tokens, and the rates are those of the server's own log."""
-    run = measured(paced, concurrency=4)
+    with paced_server(tmp_path, places=2, prefill_ms=PREFILL_MS, step_ms=STEP_MS) as server:
+        run = measured(server, concurrency=4)
+        logged = timed_entries(server, run.timed.start_ns, run.timed.end_ns)
     raw = {series.name: samples.unpack(series) for series in run.samples}
     begin_ns, users = run.timed.start_ns, 4
-    logged = [entry for entry in paced.requests() if begin_ns <= entry["came_ns"] <= run.timed.end_ns]
     assert run.load.samples == len(logged) >= 9 * users
     # The first query of each was sent in one burst: it is in no statistic.
     ramp_up_ns = round(run.load.ramp_up_ms * 1e6)
@@ -63,51 +64,33 @@ def test_a_closed_loop_is_as_the_server_saw_it(paced):
     assert 0 < run.load.tail_ms < 3 * (PREFILL_MS + STEP_MS * TOKENS)
 
 
-def test_each_user_keeps_one_connection(paced):
-    """Opened before the timed queries; no prompt is sent twice."""
-    run = measured(paced, concurrency=3)
-    logged = [entry for entry in paced.requests() if run.timed.start_ns <= entry["came_ns"] <= run.timed.end_ns]
+@pytest.mark.services
+def test_each_user_keeps_one_connection_and_the_record_is_recomputed_without_a_difference(tmp_path):
+    """No prompt is sent twice; users, tail, rates and goodput follow from the raw samples, a falsified share does not."""
+    with paced_server(tmp_path, places=2, prefill_ms=PREFILL_MS, step_ms=STEP_MS) as server:
+        suite = Suite("s", (msgspec.structs.replace(case_of(server, concurrency=3, slo="ttft=75ms"), repeats=1),))
+        (record,) = session.measure(suite, session.DeviceIdentity("bench", "lab"), {}, "no power sensor", lambda _: None)
+        assert isinstance(record, RunRecord), record
+        start_ns = record.windows.timed_start_ns
+        logged = timed_entries(server, start_ns, start_ns + record.windows.timed_end_ns)
     assert len({entry["connection"] for entry in logged}) == 3
-    assert len({entry["prompt"] for entry in logged}) == len(logged)
-
-
-@pytest.mark.alone
-def test_a_server_that_ends_each_connection_is_asked_on_a_new_one(tmp_path):
-    """Without a word, as llama-server does after a stream; no request fails, and none pays for it."""
-    with paced_server(tmp_path, places=2, prefill_ms=PREFILL_MS, step_ms=STEP_MS, keeps_open=False) as server:
-        run = measured(server, concurrency=2)
-        logged = [entry for entry in server.requests() if run.timed.start_ns <= entry["came_ns"] <= run.timed.end_ns]
-    assert len({entry["connection"] for entry in logged}) == len(logged) == run.load.samples
-    assert run.generation.ttft.p50_ms == pytest.approx(PREFILL_MS, rel=0.2)
-
-
-def test_goodput_counts_who_met_every_limit(paced):
-    """Of four users of two places half wait: TTFT is below 50 ms for who did not, and TPOT for all."""
-    run = measured(paced, concurrency=4, slo="ttft=75ms, tpot=1s")
-    raw = {series.name: samples.unpack(series) for series in run.samples}
+    assert len({entry["prompt"] for entry in logged}) == len(logged) == record.load.samples
+    assert (record.scenario, record.load.concurrency) == ("concurrent", 3)
+    raw = {series.name: samples.unpack(series) for series in record.samples}
     good = int((raw["first_token"] <= 75e6).sum())
-    goodput = run.generation.goodput
-    assert goodput.limits_ms == {"ttft": 75.0, "tpot": 1000.0}
-    assert (goodput.good, goodput.missed) == (good, {"ttft": run.latency.count - good, "tpot": 0})
-    assert goodput.good_ratio == good / run.latency.count
-    assert goodput.requests_per_s <= run.throughput_per_s
-    everything = measured(paced, concurrency=2, slo="latency=100s").generation.goodput
-    assert everything.good_ratio == 1.0
-
-
-def test_the_record_is_recomputed_without_a_difference(paced):
-    """Users, tail, rates and goodput follow from the raw samples; a falsified share does not."""
-    settings = {
-        "model": str(paced.file), "mode": "rapid", "prompt_tokens": 8, "output_tokens": TOKENS, "repeats": 1, "concurrency": 2,
-        "slo": "ttft=75ms",
-    }  # fmt: skip
-    assert checked_settings(settings)
-    suite = Suite("s", (msgspec.structs.replace(one_case(**settings), warm_up_seconds=0.0),))
-    (record,) = session.measure(suite, session.DeviceIdentity("bench", "lab"), {}, "no power sensor", lambda _: None)
-    assert isinstance(record, RunRecord), record
-    assert (record.scenario, record.load.concurrency) == ("concurrent", 2)
+    assert (record.generation.goodput.good, record.generation.goodput.missed) == (good, {"ttft": record.latency.count - good})
     assert [finding for finding in recompute(record) if isinstance(finding, FigureDifference)] == []
     better = msgspec.structs.replace(record.generation.goodput, good_ratio=0.123, requests_per_s=99.0)
     forged = msgspec.structs.replace(record, generation=msgspec.structs.replace(record.generation, goodput=better))
     fields = {finding.field for finding in recompute(forged) if isinstance(finding, FigureDifference)}
     assert fields == {"generation.goodput.good_ratio", "generation.goodput.requests_per_s"}
+
+
+@pytest.mark.services
+def test_a_server_that_ends_each_connection_is_asked_on_a_new_one(tmp_path):
+    """Without a word, as llama-server does after a stream; no request fails."""
+    with paced_server(tmp_path, places=2, prefill_ms=PREFILL_MS, step_ms=STEP_MS, keeps_open=False) as server:
+        run = measured(server, concurrency=2)
+        logged = timed_entries(server, run.timed.start_ns, run.timed.end_ns)
+    assert len({entry["connection"] for entry in logged}) == len(logged) == run.load.samples
+    assert run.generation.failed_queries == 0

@@ -9,7 +9,7 @@ from edgemeter.agent import runtimes
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.datasets.dataset import open_folder
 from edgemeter.agent.engine import loading
-from edgemeter.agent.engine.confinement import grant_for
+from tests.fixtures.played_time import play_time
 from tests.fixtures.run_jobs import one_after_the_other, one_case, rapid_run
 from tests.fixtures.video_factory import write_video
 
@@ -48,14 +48,8 @@ def test_a_video_is_timed_and_not_scored(video):
         open_folder(video, subset=4)
 
 
-def test_the_sandbox_lets_a_run_read_its_video(tmp_path, video):
-    """And nothing else of its folder."""
-    case = one_case(MODEL, data=str(video))
-    assert video in grant_for(case).read
-    assert tmp_path not in grant_for(case).read
-
-
-def test_a_camera_has_the_rate_that_is_asked_for(video):
+def test_a_camera_has_the_rate_that_is_asked_for(monkeypatch, video):
     """The video's own unless `rate_per_s` names another."""
+    play_time(monkeypatch)
     assert rapid_run(MODEL, data=str(video), scenario="steady").steady.rate_per_s == 12.5
     assert rapid_run(MODEL, data=str(video), scenario="steady", rate_per_s=30.0).steady.rate_per_s == 30.0

@@ -8,7 +8,6 @@ import sys
 import msgspec
 import pytest
 
-from edgemeter.agent.base.types import Count
 from edgemeter.agent.contract.health import Health, LastStop, decode_health, dropped_records, encode_health, waiting_records
 from edgemeter.agent.contract.messages import Receipt
 from edgemeter.agent.delivery.outbox import Outbox
@@ -72,9 +71,9 @@ def test_the_end_of_a_certificate_is_read_by_openssl(tmp_path):
     command = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-subj", "/CN=pi-1"]
     subprocess.run([*command, "-days", "30", "-keyout", key, "-out", path], check=True, capture_output=True)
     printed = subprocess.run(["openssl", "x509", "-noout", "-enddate", "-in", path], check=True, capture_output=True, text=True).stdout
-    found_ns = health_handler.certificate_end_ns(path, THIS_MACHINE)
+    end_ns = health_handler.certificate_end_ns(path, THIS_MACHINE)
     date = subprocess.run(["date", "-u", "-d", printed.split("=")[1], "+%s"], check=True, capture_output=True, text=True).stdout
-    assert found_ns == int(date) * 10**9
+    assert end_ns == int(date) * 10**9
     path.write_text("-----BEGIN CERTIFICATE-----\nMII\n")
     assert health_handler.certificate_end_ns(path, THIS_MACHINE) is None
     assert health_handler.certificate_end_ns(tmp_path / "none", THIS_MACHINE) is None
@@ -104,11 +103,13 @@ def collected(config_file=None, *, reader="reads"):
     return process.returncode, errors
 
 
+@pytest.mark.services
 def test_the_process_that_collects_ends_without_a_word_once_its_agent_has_ended():
     """Nobody reads what it wrote: no traceback in the journal of a board whose agent was killed."""
     assert collected(reader="is gone") == (-signal.SIGPIPE, "")
 
 
+@pytest.mark.services
 def test_a_wrong_configuration_is_one_line_of_the_process_that_collects(tmp_path):
     """It was changed while the agent ran."""
     (tmp_path / "edgemeter.toml").write_text("broker = ")
@@ -118,38 +119,41 @@ def test_a_wrong_configuration_is_one_line_of_the_process_that_collects(tmp_path
     assert "edgemeter.toml" in errors
 
 
-class HealthBefore(msgspec.Struct):
-    """The counts as a reader of before knows them."""
-
-    waiting_records: Count = 0
-    dropped_records: Count = 0
+@pytest.mark.services
+def test_the_process_that_collects_prints_the_health_of_this_machine(tmp_path, monkeypatch):
+    """As the agent begins it."""
+    monkeypatch.setenv("EDGEMETER_HOME", str(tmp_path))
+    child = health_handler.begin_collecting(msgspec.json.encode(ORDER).decode())
+    health = decode_health(child.communicate()[0])
+    assert (health.device, health.session, health.last_words.kind) == ("pi-1", 1, "first")
+    assert health.arch == os.uname().machine
+    assert health.disk.free_bytes > 0
 
 
 @pytest.fixture
 def home(tmp_path, monkeypatch):
-    """Return an empty home of the agent."""
+    """Return an empty home of the agent, on a board without sensors."""
     monkeypatch.setenv("EDGEMETER_HOME", str(tmp_path))
+    monkeypatch.setattr(collect.detect, "detect_sensors", lambda _settings: [])
     return tmp_path
 
 
 def test_what_has_its_receipt_does_not_wait(home):
     """It is only kept; and where there is no outbox yet nothing waits."""
-    assert (waiting_records(read_health(ORDER)), read_health(ORDER).outbox_trouble) == (0, msgspec.UNSET)
+    assert (waiting_records(read_health(ORDER, recorded(home))), read_health(ORDER, recorded(home)).outbox_trouble) == (0, msgspec.UNSET)
     with Outbox(home / "outbox.sqlite") as outbox:
         for _ in range(3):
             outbox.put(make_record(device="pi-1"))
         outbox.forget(Receipt(session=outbox.session, held=((1, 2),)))
-    health = read_health(ORDER)
+    health = read_health(ORDER, recorded(home))
     assert (waiting_records(health), dropped_records(health), health.outbox_trouble) == (1, 0, msgspec.UNSET)
 
 
 def test_an_outbox_that_cannot_be_read_is_unknown_and_never_empty(home):
-    """It is named, and a reader of before still takes the message."""
+    """It is named."""
     (home / "outbox.sqlite").write_text("shopping list")
-    sent = encode_health(read_health(ORDER))
-    health = decode_health(sent)
+    health = decode_health(encode_health(read_health(ORDER, recorded(home))))
     assert isinstance(health, Health)
     assert waiting_records(health) is dropped_records(health) is None
     assert "is not an edgemeter outbox" in health.outbox_trouble
     assert any(issue.startswith("its outbox cannot be read: ") for issue in needs_attention(health, health.told_ns))
-    assert msgspec.json.decode(sent, type=HealthBefore) == HealthBefore()

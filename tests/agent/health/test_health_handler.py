@@ -1,9 +1,7 @@
 """Facts about `edgemeter.agent.health.health_handler`: when health is reported, and how the agent before ended."""
 
+import json
 import os
-import subprocess
-import sys
-import time
 from pathlib import Path
 
 import msgspec
@@ -26,182 +24,177 @@ from edgemeter.agent.machine.machine import recorded
 from tests.fixtures.machine_trees import write
 
 
-class Said:
-    """What was published, and a clock that the test sets."""
+class Child:
+    """In the place of the process that collects: it has ended when the test says so."""
 
-    def __init__(self):
+    def __init__(self, order):
+        self.order = json.loads(order)
+        self.returncode = None
+        self.payload = b""
+        self.is_killed = False
+
+    def poll(self):
+        """Return its status."""
+        return self.returncode
+
+    def communicate(self):
+        """Return its output."""
+        return self.payload, None
+
+    def kill(self):
+        """End it."""
+        self.is_killed = True
+
+
+class Board:
+    """A handler with what it published, the processes that it began, and a clock that the test sets."""
+
+    def __init__(self, home):
+        self.home = home
         self.messages = []
+        self.children = []
         self.now_s = 0.0
         self.is_busy = False
+        context = HandlerContext(
+            device="pi-1",
+            fleet="lab",
+            session=7,
+            settings=Config(),
+            home=home,
+            config=None,
+            publish=self.publish,
+            report_challenge=lambda _challenge: None,
+            is_connected=lambda: True,
+            wake=lambda: None,
+            restart=lambda: None,
+            log=lambda: ("2026-11-20T12:00:00Z info nothing special",),
+        )
+        self.handler = HealthHandler(context, lambda: self.is_busy, lambda: self.now_s, self.begin)
+
+    def begin(self, order):
+        """Begin a process."""
+        self.children.append(Child(order))
+        return self.children[-1]
 
     def publish(self, topic, payload, *, qos=1, lasting="passing"):
         """Keep one message."""
         self.messages.append((topic, health.decode_health(payload), qos, lasting))
         return True
 
+    def at(self, now_s, status=0):
+        """Let the handler look at that time, and the process that it begins end; return how many it has begun and published."""
+        self.now_s = now_s
+        count = len(self.children)
+        self.handler.poll()
+        if len(self.children) > count:
+            child = self.children[-1]
+            child.returncode, child.payload = status, health.encode_health(HEALTH) if status == 0 else b""
+            self.handler.poll()
+        return len(self.children), len(self.messages)
+
+
+HEALTH = health.Health(device="pi-1", fleet="lab", session=7, told_ns=5, agent="1.0")
+
 
 @pytest.fixture
-def published():
-    """Return what will be published."""
-    return Said()
-
-
-@pytest.fixture
-def handler(tmp_path, published, monkeypatch):
+def device(tmp_path):
     """Return a handler whose home is a folder of the test."""
-    monkeypatch.setenv("EDGEMETER_HOME", str(tmp_path))
-    context = HandlerContext(
-        device="pi-1",
-        fleet="lab",
-        session=7,
-        settings=Config(),
-        home=tmp_path,
-        config=None,
-        publish=published.publish,
-        report_challenge=lambda _challenge: None,
-        is_connected=lambda: True,
-        wake=lambda: None,
-        restart=lambda: None,
-        log=lambda: ("2026-11-20T12:00:00Z info nothing special",),
-    )
-    handler = HealthHandler(context, lambda: published.is_busy, lambda: published.now_s)
-    yield handler
-    handler.close()
+    new_board = Board(tmp_path)
+    yield new_board
+    new_board.handler.close()
 
 
-def collected(handler, published):
-    """Poll the handler until its child has reported."""
-    before, deadline = len(published.messages), time.monotonic() + 120
-    while len(published.messages) == before and time.monotonic() < deadline:
-        handler.poll()
-        time.sleep(0.02)
-    return published.messages[-1]
+def test_the_status_is_reported_at_the_start_and_each_day_and_not_before(device):
+    """Retained, as its child has it, which is told who it is and how the last agent ended."""
+    assert device.at(0.0) == (1, 1)
+    assert device.messages == [("edgemeter/v1/lab/pi-1/health", HEALTH, 1, "retained")]
+    order = device.children[0].order
+    assert (order["device"], order["fleet"], order["session"], order["last_words"]["kind"]) == ("pi-1", "lab", 7, "first")
+    assert order["floor_ns"] > 0
+    assert device.at(DAILY_S - 1) == (1, 1)
+    assert device.at(DAILY_S) == (2, 2)
 
 
-def test_the_status_is_reported_at_the_start(handler, published, tmp_path):
-    """Retained, under its own session, from a real child; the facts are this machine's."""
-    delivery.note_verdict(tmp_path, 5, "valid")
-    topic, health, qos, lasting = collected(handler, published)
-    assert (topic, qos, lasting) == ("edgemeter/v1/lab/pi-1/health", 1, "retained")
-    assert (health.device, health.session, health.runs.verdicts) == ("pi-1", 7, {"valid": 1})
-    assert health.last_words.kind == "first"
-    assert health.arch == os.uname().machine
-    assert health.disk.free_bytes > 0
-    assert health.clock.floor_ns is not None
-
-
-@pytest.mark.services
-def test_the_status_is_reported_again_each_day_and_not_before(handler, published):
-    """Nothing has changed meanwhile."""
-    collected(handler, published)
-    published.now_s = DAILY_S - 1
-    handler.poll()
-    assert len(published.messages) == 1
-    published.now_s = DAILY_S
-    collected(handler, published)
-    assert len(published.messages) == 2
-
-
-def test_a_board_that_is_slow_today_is_asked_again_soon_and_given_longer(handler, published, monkeypatch, tmp_path, caplog):
+def test_a_board_that_is_slow_today_is_asked_again_soon_and_given_longer(device, caplog):
     """A child beside which all else starts takes too long: a minute later it has twice the time, and a day is not lost."""
-    slow = tmp_path / "python"
-    slow.write_text("#!/bin/sh\nexec sleep 60\n")
-    slow.chmod(0o755)
-    real = sys.executable
-    monkeypatch.setattr(sys, "executable", str(slow))
-    handler.poll()
-    published.now_s = COLLECT_TIMEOUT_S
-    handler.poll()
-    assert caplog.messages == ["collecting the health of this device took more than 120 s; next try in 60 s"]
-    published.now_s += PAUSE_S
-    handler.poll()
-    published.now_s += 2 * COLLECT_TIMEOUT_S - 1
-    handler.poll()
-    assert len(caplog.messages) == 1
-    published.now_s += 1
-    handler.poll()
-    assert caplog.messages[1:] == ["collecting the health of this device took more than 240 s; next try in 120 s"]
-    monkeypatch.setattr(sys, "executable", real)
-    published.now_s += 2 * PAUSE_S - 1
-    handler.poll()
-    assert not published.messages
-    published.now_s += 1
-    assert collected(handler, published)[1].device == "pi-1"
+    for now_s, count in ((0.0, 1), (COLLECT_TIMEOUT_S - 1, 1), (COLLECT_TIMEOUT_S, 1), (COLLECT_TIMEOUT_S + PAUSE_S - 1, 1)):
+        device.now_s = now_s
+        device.handler.poll()
+        assert len(device.children) == count
+    assert device.children[0].is_killed
+    begun_s = device.now_s = COLLECT_TIMEOUT_S + PAUSE_S
+    device.handler.poll()
+    device.now_s = begun_s + 2 * COLLECT_TIMEOUT_S - 1
+    device.handler.poll()
+    assert (len(device.children), device.children[1].is_killed) == (2, False)
+    device.now_s += 1
+    device.handler.poll()
+    assert device.children[1].is_killed
+    assert len(caplog.messages) == 2
+    failed_s = device.now_s
+    assert device.at(failed_s + 2 * PAUSE_S - 1) == (2, 0)
+    assert device.at(failed_s + 2 * PAUSE_S, status=1) == (3, 0)
+    assert device.at(failed_s + 6 * PAUSE_S) == (4, 1)
 
 
-@pytest.mark.services
-def test_a_disk_that_fills_up_is_reported_at_once(handler, published, monkeypatch):
+def test_a_disk_that_fills_up_is_reported_at_once(device, monkeypatch):
     """Not in a day; but not every minute either while it goes back and forth."""
-    collected(handler, published)
+    device.at(0.0)
     real = os.statvfs
     full = os.statvfs_result((4096, 4096, 1000, 10, 10, 0, 0, 0, 0, 255))
     monkeypatch.setattr(os, "statvfs", lambda path: full if isinstance(path, Path) else real(path))
-    published.now_s = 60.0
-    handler.poll()
-    assert len(published.messages) == 1
-    published.now_s = AT_MOST_EVERY_S
-    collected(handler, published)
-    assert len(published.messages) == 2
+    assert device.at(AT_MOST_EVERY_S - 1) == (1, 1)
+    assert device.at(AT_MOST_EVERY_S) == (2, 2)
 
 
-def test_it_never_collects_beside_a_run(handler, published):
+def test_it_never_collects_beside_a_run(device):
     """What collecting costs would be measured."""
-    published.is_busy = True
-    for _ in range(20):
-        handler.poll()
-    assert handler._child is None
-    published.is_busy = False
-    collected(handler, published)
+    device.is_busy = True
+    assert device.at(1000.0) == (0, 0)
+    device.is_busy = False
+    assert device.at(1000.0) == (1, 1)
 
 
-def test_a_run_is_reported_without_a_child(handler, published, tmp_path):
+def test_a_run_is_reported_without_a_child(device):
     """The last verdict follows within minutes, and costs no process."""
-    collected(handler, published)
-    delivery.note_verdict(tmp_path, 99, "suspect")
-    published.now_s = AT_MOST_EVERY_S + 1
-    handler.poll()
-    assert handler._child is None
-    assert published.messages[-1][1].runs.last_ns == 99
+    device.at(0.0)
+    delivery.note_verdict(device.home, 99, "suspect")
+    assert device.at(AT_MOST_EVERY_S - 1) == (1, 1)
+    assert device.at(AT_MOST_EVERY_S) == (1, 2)
+    assert device.messages[-1][1].runs.last_ns == 99
 
 
-def test_refused_orders_are_reported_within_a_minute(handler, published, tmp_path):
+def test_refused_orders_are_reported_within_a_minute(device):
     """Their count and the last reason, without a child; a damaged note is none."""
-    collected(handler, published)
+    device.at(0.0)
     refused = health.RefusedOrders(count=3, last_ns=5, reason="not signed")
     for payload, now_s in ((b"{", 1.0), (msgspec.json.encode(refused), 2.0)):
-        (tmp_path / health.REFUSED_ORDERS_FILE).write_bytes(payload)
-        published.now_s = now_s
-        handler.poll()
-    assert handler._child is None
-    assert [message[1].refused_orders for message in published.messages] == [msgspec.UNSET, refused]
+        (device.home / health.REFUSED_ORDERS_FILE).write_bytes(payload)
+        device.at(now_s)
+    assert len(device.children) == 1
+    assert [message[1].refused_orders for message in device.messages] == [msgspec.UNSET, refused]
 
 
-def test_a_broker_that_forgot_gets_the_status_again(handler, published):
+def test_a_broker_that_forgot_gets_the_status_again(device):
     """What it had retained may be gone."""
-    handler.connected()
-    assert published.messages == []
-    first = collected(handler, published)
-    handler.connected()
-    assert published.messages == [first, first]
+    device.handler.connected()
+    assert device.messages == []
+    device.at(0.0)
+    device.handler.connected()
+    assert len(device.messages) == 2
+    assert device.messages[0] == device.messages[1]
 
 
-def test_the_last_stop_is_reported_by_the_next_start(handler, tmp_path):
+def test_the_last_stop_is_reported_by_the_next_start(device, tmp_path):
     """An error that nobody took is a crash, with its line."""
     try:
         int("no spoon")
     except ValueError:
-        handler.close()
+        device.handler.close()
     assert StopMarker(tmp_path).last_words.text == "ValueError: invalid literal for int() with base 10: 'no spoon'"
-    handler.close()
+    device.handler.close()
     last_stop = StopMarker(tmp_path).last_words
     assert (last_stop.kind, last_stop.text) == ("clean", "2026-11-20T12:00:00Z info nothing special")
-
-
-def test_it_brings_nothing_heavy_into_the_agent_that_stays():
-    """What only the child needs is not imported here."""
-    code = "import edgemeter.agent.health.health_handler, sys; print([name for name in ('numpy', 'click', 'rich') if name in sys.modules])"
-    completed = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
-    assert completed.stdout.strip() == "[]"
 
 
 BOOT = "proc/sys/kernel/random/boot_id"
@@ -217,19 +210,11 @@ def board(tmp_path):
     return booted
 
 
-def test_the_first_agent_has_nothing_before_it(tmp_path, board):
-    """There is no marker."""
+def test_an_end_is_reported_by_the_next_start(tmp_path, board):
+    """A signal, also where the board has started anew since; an exception that nothing caught, by its type and message."""
     assert StopMarker(tmp_path, board()).last_words.kind == "first"
-
-
-def test_an_agent_that_got_a_signal_ended_cleanly(tmp_path, board):
-    """SIGTERM, and systemd's at shutdown: also where the board has started anew since."""
     StopMarker(tmp_path, board()).end(None)
     assert StopMarker(tmp_path, board("b")).last_words.kind == "clean"
-
-
-def test_a_crash_leaves_its_line(tmp_path, board):
-    """An exception that nothing caught is reported at the next start: its type and its message."""
     StopMarker(tmp_path, board()).end(ValueError("the spoon is not there"))
     last_stop = StopMarker(tmp_path, board()).last_words
     assert (last_stop.kind, last_stop.text) == ("crash", "ValueError: the spoon is not there")

@@ -1,49 +1,125 @@
-"""Facts about `edgemeter.agent.identity.enrolment_client`."""
-
-import threading
-import time
+"""Facts about `edgemeter.agent.identity.enrolment_client`, at a service that is an object."""
 
 import pytest
 
-from edgemeter.agent.base import broker_address
+from edgemeter.agent.base.broker_address import BrokerAddress
 from edgemeter.agent.base.errors import TransientError
-from edgemeter.agent.base.mqtt_session import CONNECT_TIMEOUT_S
-from edgemeter.agent.contract.identity import JoinFile, join_file_text
+from edgemeter.agent.base.mqtt_session import Message
+from edgemeter.agent.contract import sealed
+from edgemeter.agent.contract.identity import CertificateRequest, EnrolmentAnswer, JoinFile, encode_identity, join_file_text, request_id
+from edgemeter.agent.identity import joining
 from edgemeter.agent.identity.enrolment_client import EnrolmentClient
 from edgemeter.agent.identity.identity import IdentityFiles
 from edgemeter.agent.identity.joining import JoinPaths, join_fleet
-from edgemeter.agent.identity.service_signature import ServiceSignature
 from tests.fixtures.certificates import Authority
-from tests.fixtures.servers import LOOPBACK, free_port, mosquitto
+from tests.fixtures.plain_signature import PlainSignature
+from tests.fixtures.servers import LOOPBACK, free_port
+
+QUESTION = CertificateRequest(csr="CSR", serial="1", serial_source="made")
+ANSWER = EnrolmentAnswer(request=request_id("CSR"), state="accepted", now_ns=1, device="pi-1", fleet="lab")
 
 
-@pytest.mark.mosquitto
+class Service:
+    """The session of a client, with the service at its other end: it answers the next question with what `answers` holds."""
+
+    def __init__(self, _address, _profile, events):
+        self.events = events
+        self.asked = []
+        self.answers = []
+
+    def connect(self):
+        """Connect at once."""
+        self.events.connected()
+
+    def subscribe(self, topics):
+        """Hear the answers."""
+        self.topics = topics
+
+    def publish(self, topic, payload):
+        """Take a question."""
+        self.asked.append((topic, payload))
+        for answer in self.answers.pop(0) if self.answers else ():
+            self.say(answer)
+
+    def say(self, answer, signature=b"by the service"):
+        """Answer."""
+        payload = sealed.encode_sealed(encode_identity(answer), signature, "PEM")
+        self.events.received(Message("answer", payload))
+
+    def close(self):
+        """End."""
+
+
+class Client(EnrolmentClient):
+    """A client of that service; `alive` is what happens while it waits."""
+
+    make_session = Service
+
+    def __init__(self, alive=lambda: None):
+        super().__init__(BrokerAddress("broker.example", 8883), "claim", ("request", "answer"), PlainSignature(), alive)
+
+
+def changed(**fields):
+    """Return the answer with other fields."""
+    return EnrolmentAnswer(**{"request": ANSWER.request, "state": ANSWER.state, "now_ns": 1, "device": "pi-1", "fleet": "lab", **fields})
+
+
+def test_the_decision_is_what_the_service_has_signed_for_this_question(caplog):
+    """Forged ones, and those to another's question, are none; a decision that takes a person comes while the client waits."""
+    service = lambda: client._session  # noqa: E731 - it is made with the client
+
+    def first():
+        service().say(ANSWER, b"by somebody")
+        service().say(changed(request="00", state="refused"))
+        service().say(changed(state="pending", reason="needs approval"))
+
+    def then():
+        service().say(ANSWER)
+
+    steps = iter((first, then))
+
+    def alive():
+        next(steps)()
+
+    client = Client(alive)
+    with client:
+        assert client.request(QUESTION, 3600.0) == ANSWER
+    assert client._session.asked == [("request", encode_identity(QUESTION))]
+    assert list(client._session.topics) == ["answer"]
+    assert caplog.text.count("ignored a message") == 1
+
+
+def test_a_question_is_asked_again_when_the_line_was_down():
+    """What was asked before is lost then."""
+    client = Client(lambda: client.connected())  # noqa: PLW0108 - as above
+    with client:
+        client._connect(1e12)
+        client._session.answers = [[], [changed(state="refused", reason="unknown")]]
+        assert client.request(QUESTION, 3600.0).state == "refused"
+        assert len(client._session.asked) == 2
+        with pytest.raises(TransientError, match="try again later"):
+            client.request(QUESTION, 0.0)
+
+
+def test_a_key_that_came_with_a_copied_card_is_made_anew(tmp_path, monkeypatch):
+    """As often as the service says `again`, and at most three times."""
+    files = IdentityFiles(tmp_path)
+    files.folder.mkdir()
+    keys = iter("abcd")
+    monkeypatch.setattr(joining, "make_key", lambda path: path.write_text(next(keys)))
+    monkeypatch.setattr(joining, "certificate_request", lambda path, name: f"{path.read_text()} {name}")
+    for states, requests in ((("accepted",), ["a pi-1"]), (("again", "again", "again"), ["a pi-1", "b pi-1", "c pi-1"])):
+        requests_made, answers = [], iter(states)
+
+        def ask(request, requests_made=requests_made, answers=answers):
+            requests_made.append(request.csr)
+            return changed(state=next(answers))
+
+        assert joining.ask_certificate(files, QUESTION, "pi-1", ask).state == states[-1]
+        assert requests_made == requests
+
+
 @pytest.mark.services
-def test_a_broker_that_accepts_when_the_time_is_up_is_connected_again(tmp_path):
-    """On a slow board the acceptance comes while the session is being given up: that session is closed, so it is no connection."""
-    broker = mosquitto(tmp_path)
-    broker.start()
-    address = broker_address.parse_address(f"127.0.0.1:{broker.port}", environ={})
-    client = EnrolmentClient(address, "one", ("request", "answer"), ServiceSignature(IdentityFiles(tmp_path)))
-    is_held = threading.Event()
-
-    def hold_up():
-        with client._changed:
-            is_held.set()
-            time.sleep(CONNECT_TIMEOUT_S + 1)
-
-    holder = threading.Thread(target=hold_up)
-    holder.start()
-    is_held.wait()
-    try:
-        with client:
-            client._connect(time.monotonic() + 60)
-            assert client._session.is_connected()
-    finally:
-        holder.join()
-        broker.kill()
-
-
 @pytest.mark.needs("openssl")
 def test_without_a_broker_the_advice_is_for_a_board_that_joins(tmp_path):
     """It cannot start the fleet's broker, and has no option to leave out."""

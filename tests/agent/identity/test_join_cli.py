@@ -15,10 +15,10 @@ from edgemeter.agent.base.errors import ConfigError, TransientError
 from edgemeter.agent.cli.agent import agent
 from edgemeter.agent.contract import identity
 from edgemeter.agent.identity import identity as identity_identity
-from tests.fixtures.mqtt_peer import wait_until
 from tests.provisioning.identity.lab import Lab
 
-pytestmark = [pytest.mark.mosquitto, pytest.mark.services]
+with_mosquitto = pytest.mark.mosquitto
+NO_CA = "-----BEGIN CERTIFICATE-----\nMIIx\n-----END CERTIFICATE-----\n"
 
 
 @pytest.fixture
@@ -37,6 +37,7 @@ def run(lab, path, *options):
     return result.stdout
 
 
+@with_mosquitto
 def test_it_joins_once_and_reports_that_again_without_a_network(lab):
     """The second time nothing is asked: there is no broker any more."""
     lab.start()
@@ -51,6 +52,8 @@ def test_it_joins_once_and_reports_that_again_without_a_network(lab):
     assert identity.read_join_file(copy).token is None
 
 
+@pytest.mark.nightly
+@with_mosquitto
 @pytest.mark.parametrize("order", ["broker first", "service first"])
 def test_it_waits_for_a_broker_and_a_service_that_start_later(lab, order):
     """Boards get their power before the server does."""
@@ -68,25 +71,8 @@ def test_it_waits_for_a_broker_and_a_service_that_start_later(lab, order):
     assert lines == [f"device 'pi-1' of fleet 'lab', broker mqtts://127.0.0.1:{lab.port}\n"]
 
 
-def test_it_goes_on_when_the_broker_dies_while_it_waits_for_a_person(lab):
-    """The line comes back, the question is asked again, the yes arrives."""
-    text = lab.folder.fleet_file.read_text()
-    lab.folder.fleet_file.write_text(text.replace("[server]\n", '[server]\naccept = "hand"\n'))
-    lab.start()
-    path = lab.token("pi-1")
-    lines = []
-    thread = threading.Thread(target=lambda: lines.append(run(lab, path, "--timeout", "90")))
-    thread.start()
-    assert wait_until(lambda: "pi-1" in lab.run("requests", "--json"), 20)
-    lab.broker.kill()
-    lab.broker.start()
-    lab.run("requests", "accept", "pi-1")
-    thread.join(450)
-    assert len(lines) == 1
-    assert identity_identity.read_identity(lab.path / "home").device == "pi-1"
-
-
 @pytest.mark.nightly
+@with_mosquitto
 def test_killed_at_any_moment_it_joins_the_next_time(lab):
     """SIGKILL after 0 to 1.2 seconds, twelve times; the token serves, one certificate is valid, and the card is clean."""
     lab.start()
@@ -105,32 +91,7 @@ def test_killed_at_any_moment_it_joins_the_next_time(lab):
     assert len(listed) == 1
 
 
-def test_nobody_there_is_for_later_and_no_token_is_for_a_person(lab):
-    """The first boot tries the one again and again; the other ends with the remedy. Both are one line."""
-    path = lab.token("pi-1")
-    with pytest.raises(TransientError) as refusal:
-        run(lab, path, "--timeout", "2")
-    assert "\n" not in str(refusal.value)
-    identity.wipe_secrets(path)
-    with pytest.raises(ConfigError, match="no token any more"):
-        run(lab, path)
-
-
-@pytest.mark.parametrize("damage", [("-----BEGIN CERTIFICATE-----\n", ""), ("\nMII", "\n!MII")])
-def test_a_damaged_authority_is_not_called_a_bad_token(lab, damage):
-    """Another token would not help: what is wrong stands in the join file, and the token is kept for when it is mended."""
-    lab.start()
-    path = lab.token("pi-1")
-    text = path.read_text()
-    assert damage[0] in text
-    path.write_text(text.replace(*damage))
-    with pytest.raises(ConfigError, match="holds no CA certificate") as refusal:
-        run(lab, path, "--timeout", "5")
-    assert "token" not in str(refusal.value).replace("edgemeter fleet token", "")
-    path.write_text(text)
-    assert "device 'pi-1' of fleet 'lab'" in run(lab, path)
-
-
+@with_mosquitto
 def test_a_broker_of_another_authority_gets_no_token(lab):
     """Its certificate is checked before anything is sent."""
     lab.start()
@@ -143,11 +104,27 @@ def test_a_broker_of_another_authority_gets_no_token(lab):
         run(lab, path, "--timeout", "2")
 
 
-@pytest.mark.parametrize("address", ["mqtt://b:8884", "b:8884", "http://b"])
-def test_a_token_travels_over_tls_only(lab, address):
-    """Whatever the file says."""
-    path = lab.token("pi-1")
-    join_file = identity.read_join_file(path)
-    path.write_text(path.read_text().replace(join_file.enrol, address))
-    with pytest.raises(ConfigError, match="over TLS only"):
-        run(lab, path, "--timeout", "2")
+def join(tmp_path, **changes):
+    """Return the error with which joining by such a file ends."""
+    fields = {"fleet": "lab", "device": "pi-1", "broker": "mqtts://b:8883", "enrol": "mqtts://b:8884", "ca": NO_CA, "token": "t" * 32}
+    path = tmp_path / "join.toml"
+    path.write_text(identity.join_file_text(identity.JoinFile(**{**fields, **changes})))
+    result = CliRunner().invoke(agent, ["join", str(path), "--home", str(tmp_path / "home"), "--config", str(tmp_path / "config.toml")])
+    assert identity.read_join_file(path).token == {**fields, **changes}["token"]
+    return result.exception
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"token": None}, "no token any more"),
+        ({}, "holds no CA certificate"),
+        ({"ca": "MII"}, "holds no CA certificate"),
+        *(({"enrol": address}, "over TLS only") for address in ("mqtt://b:8884", "b:8884", "http://b")),
+    ],
+)
+def test_a_join_file_that_cannot_serve_is_reported_before_anything_is_sent(tmp_path, changes, words):
+    """What is wrong stands in the file, and the token is kept for when it is mended; it travels over TLS only."""
+    error = join(tmp_path, **changes)
+    assert isinstance(error, ConfigError)
+    assert words in str(error)

@@ -99,6 +99,20 @@ def test_a_certificate_for_another_key_changes_nothing(signing, files, tmp_path)
     assert identity_identity.read_identity(files.home) is None
 
 
+def test_what_arrived_is_put_in_place_with_its_note_last(tmp_path, monkeypatch):
+    """Key and certificate are on the disk before the note that says they are to be moved goes: until then it is done again."""
+    files = IdentityFiles(tmp_path)
+    files.folder.mkdir()
+    for name, content in (("next.key", b"k"), ("next.crt", b"c"), ("next.json", msgspec.json.encode(identity()))):
+        (files.folder / name).write_bytes(content)
+    synced = []
+    monkeypatch.setattr(durable_file, "sync", lambda folder: synced.append({path.name for path in folder.iterdir()}))
+    assert joining.settle_identity(files) == identity()
+    assert synced == [{"device.key", "device.crt", "next.json"}, {"device.key", "device.crt", "identity.json"}]
+    assert (files.key.read_bytes(), files.certificate.read_bytes()) == (b"k", b"c")
+    assert joining.settle_identity(files) is None
+
+
 def identity(**changes):
     """Return an identity."""
     fields = {"device": "pi-1", "fleet": "lab", "serial": "1", "serial_source": "emmc", "serial_path": "x", "broker": BROKER, "number": "1"}

@@ -10,7 +10,7 @@ import msgspec
 from edgemeter.agent.base import config
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.base.mqtt_session import Message
-from edgemeter.agent.contract import messages, orders, sealed
+from edgemeter.agent.contract import messages, orders
 from edgemeter.agent.contract.messages import Measuring, parse_topic
 from edgemeter.agent.contract.orders import Measure
 from edgemeter.agent.daemon.handler import HandlerContext
@@ -20,6 +20,7 @@ from edgemeter.agent.jobs.execution import Doing
 from edgemeter.agent.jobs.jobs_handler import JobsHandler
 from edgemeter.agent.jobs.journal import Journal
 from tests.agent.jobs.fleet_server import ServersEnd
+from tests.fixtures.plain_signature import PlainSignature, PlainSigner
 
 REPLAY = b"""{"format": "edgemeter-replay", "schema": 1, "latencies_ms": [2.0, 2.5],
  "inputs": [{"name": "x", "shape": [1, 3], "dtype": "float32"}], "outputs": [{"name": "y", "shape": [1, 3], "dtype": "float32"}]}"""
@@ -31,7 +32,6 @@ seconds = {seconds}
 idle_seconds = 0
 repeats = {repeats}
 """
-SIGNED = b"by the service"
 
 
 def suite(seconds=0, repeats=1):
@@ -45,35 +45,6 @@ def records_in(home):
         # This machine's clock may not be kept: records would wait for it.
         outbox.leave_unstamped()
         return [msgspec.json.decode(pending.payload) for pending in outbox.pending(1000, 1 << 30)]
-
-
-class PlainSignature:
-    """Verifies what a `PlainSigner` seals."""
-
-    def verified(self, message, title):
-        """Return the message; raise ConfigError for another signature."""
-        if message.signature != SIGNED:
-            error = f"{title} is not signed by the service of this device's fleet"
-            raise ConfigError(error)
-        return bytes(message.message)
-
-
-class PlainSigner:
-    """Seals commands for one device as the fleet's service does, by a word in the place of a signature."""
-
-    def __init__(self, fleet="lab", device="pi-1"):
-        self.challenge = "00"
-        self.signature = SIGNED
-        self._fleet, self._device = fleet, device
-
-    def challenged(self, challenge):
-        """Take the challenge of a device's state; return whether it has one."""
-        self.challenge = challenge or self.challenge
-        return challenge is not None
-
-    def sealed(self, command):
-        """Return the payload of a command."""
-        return sealed.encode_sealed(sealed.encode_addressed(self._fleet, self._device, self.challenge, command), self.signature, "PEM")
 
 
 class PlayedExecution:

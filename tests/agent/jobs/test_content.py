@@ -101,13 +101,6 @@ def test_a_card_that_is_full_half_way_keeps_the_archive_and_nothing_half(archive
         assert len(list(measuring.open_data(card_archive).images.iterdir())) == 2
 
 
-def test_a_folder_that_cannot_be_made_is_reported(archive, tmp_path):
-    """Where a file stands in the way of the folder, the error says that the data cannot be unpacked."""
-    (tmp_path / CONTENT_FOLDER / f"{SHA256}.data.part").write_bytes(b"a file")
-    with pytest.raises(UnavailableError, match="cannot unpack"):
-        measuring.open_data(archive)
-
-
 def test_it_is_cleaned_by_the_same_limit(archive, tmp_path):
     """It counts with what it takes, goes when it was used longest ago, whole, and never while an order names it."""
     measuring.open_data(archive)

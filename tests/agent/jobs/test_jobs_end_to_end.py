@@ -47,22 +47,6 @@ def test_a_suite_is_fetched_measured_and_reported(server, agent):
 
 
 @pytest.mark.nightly
-def test_an_order_reaches_an_agent_that_was_away(server, agent, broker):
-    """Killed and without a broker meanwhile: the broker keeps it, or the server sends it again."""
-    agent.start()
-    agent.kill()
-    server.order(measure(server))
-    agent.start()
-    assert server.final().state == "done"
-    broker.kill()
-    broker.start()
-    assert wait_until(server.session.is_connected, LONG_S)
-    server.order(measure(server), job="job-2")
-    assert wait_until(lambda: server.states("job-2") or server.order(measure(server), job="job-2"), LONG_S)
-    assert server.final("job-2").state == "done"
-
-
-@pytest.mark.nightly
 def test_killed_at_any_moment_each_job_is_done_once(server, agent):
     """SIGKILL again and again, and every order that has not ended comes again: no job is measured twice, and none is forgotten."""
     draw = random.Random(7)  # noqa: S311 - the same every time

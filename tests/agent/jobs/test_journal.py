@@ -2,7 +2,6 @@
 
 import pytest
 
-from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.contract import orders
 from edgemeter.agent.contract.orders import Logs, Order, ReportReceipt
 from edgemeter.agent.jobs import journal
@@ -102,14 +101,6 @@ def test_runs_stand_in_the_report(book):
     assert len(report.text) == 200_000
 
 
-def test_what_a_schedule_began_is_not_reported(book):
-    """The server ordered no such job."""
-    number = book.add(order(), schedule="nightly").place
-    book.begins(number, None)
-    assert reports(book) == []
-    assert not book.has_due()
-
-
 def test_only_what_ended_and_was_reported_is_forgotten(book, monkeypatch):
     """The journal stays small; what is open or not reported stays."""
     monkeypatch.setattr(journal, "KEPT_EXECUTIONS", 3)
@@ -123,13 +114,6 @@ def test_only_what_ended_and_was_reported_is_forgotten(book, monkeypatch):
         acknowledge(book, 4, job)
     assert [entry.place for entry in book.latest(99)][-2:] == [untold, open_one]
     assert len(book.latest(99)) <= 7
-
-
-def test_a_file_that_is_none_of_ours_is_refused(path):
-    """And left as it is."""
-    path.write_bytes(b"not a database, certainly" * 100)
-    with pytest.raises(ConfigError, match="journal of jobs"):
-        Journal(path)
 
 
 def test_long_texts_are_kept_of_few_orders(book, monkeypatch):

@@ -133,16 +133,6 @@ def test_an_order_in_turn_reports_which_run_was_when(board):
     assert {records[turn.run]["model"]["name"] for turn in turns.turns if turn.side} == {"b.replay"}
 
 
-@pytest.mark.services
-def test_one_case_in_turn_is_measured_with_itself(board):
-    """As where a suite names it twice: how much two runs of the same differ there."""
-    board.order(board.measure(suite(), in_turn=True))
-    final = board.final()
-    assert final.state == "done", final.reason
-    turns = msgspec.json.decode(final.text, type=TurnsTaken).turns
-    assert [(turn.round, turn.side) for turn in turns] == [(0, 0), (0, 1)]
-
-
 def archive(name):
     """Return an archive with one file of that name."""
     target = io.BytesIO()

@@ -8,8 +8,8 @@ from edgemeter.agent.contract.orders import Logs, Order, encode_order
 from edgemeter.agent.daemon.handler import HandlerContext
 from edgemeter.agent.identity.identity import IdentityFiles
 from edgemeter.agent.jobs.order_check import CHALLENGE_S, GRACE_S, MOST_WRONG, NOTE_S, OrderCheck
-from tests.agent.jobs.driver import PlainSignature, PlainSigner
 from tests.fixtures.fleet_key import OrderSigner, give_board, other_keys
+from tests.fixtures.plain_signature import PlainSignature, PlainSigner
 
 with_openssl = pytest.mark.needs("openssl")
 ORDER = encode_order(Order(job="job-1", attempt=1, version=1, work=Logs(), timeout_s=9.0))

@@ -4,7 +4,6 @@ import time
 
 import pytest
 
-from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.contract.orders import Content, Measure, Order, Schedule
 from edgemeter.agent.jobs.journal import JOURNAL_FILE, Journal
 from edgemeter.agent.jobs.schedules import ClockTrust, Schedules
@@ -122,14 +121,6 @@ def test_a_schedule_of_the_same_name_takes_the_place_and_an_empty_one_ends_it(bo
     assert board.order("") == "no schedule 'nightly' existed"
     assert board.at(100 * HOUR_S) == 60
     assert board.begun() == []
-
-
-def test_times_that_are_none_are_refused(board):
-    """A cron expression of four fields is an error, and the schedule before it stays."""
-    board.order("0 * * * *")
-    with pytest.raises(ConfigError):
-        board.order("0 * * *")
-    assert [scheduled.schedule.cron for scheduled in board.schedules.read()] == ["0 * * * *"]
 
 
 def test_a_clock_is_trusted_when_something_set_it(tmp_path):

@@ -1,6 +1,5 @@
 """Facts about the memory of a server on this machine: whose it is, of which address, and what a record has where it is not seen."""
 
-import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -52,22 +51,15 @@ def measured(folder: Path, url: str) -> RunRecord:
     return record
 
 
-@pytest.mark.parametrize("worker_mb", [0, WORKER_MB])
-def test_the_memory_of_a_served_run_is_the_highest_of_its_server(tmp_path, worker_mb):
+@pytest.mark.services
+def test_the_memory_of_a_served_run_is_the_highest_of_its_server(tmp_path):
     """Memory that it gave back before the run counts, and so does a process that works for it; the client's does not."""
-    with served(worker_mb) as url:
+    with served(WORKER_MB) as url:
         memory = measured(tmp_path, url).memory
-    assert BALLAST_MB + worker_mb < memory.peak_mb < BALLAST_MB + worker_mb + 80
+    assert BALLAST_MB + WORKER_MB < memory.peak_mb < BALLAST_MB + WORKER_MB + 80
     assert memory.reason is None
     assert memory.server.startswith("python")
     assert (memory.before_load_mb, memory.loaded_mb) == (None, None)
-
-
-@contextmanager
-def listening(host: str, port: int = 0) -> Iterator[int]:
-    """Listen at an address of this process and yield the port."""
-    with socket.create_server((host, port)) as server:
-        yield server.getsockname()[1]
 
 
 def recorded(folder: Path, port: int, **files: str) -> str:
@@ -80,6 +72,7 @@ def recorded(folder: Path, port: int, **files: str) -> str:
     return str(folder)
 
 
+@pytest.mark.services
 def test_another_server_at_the_same_port_of_another_address_is_not_meant():
     """127.0.0.2 is this machine too, with a small server of its own; the one of 127.0.0.1 needed 200 MB more."""
     listen = "import socket, sys; server = socket.create_server(('127.0.0.2', int(sys.argv[1]))); print(1, flush=True); sys.stdin.read()"
@@ -94,6 +87,7 @@ def test_another_server_at_the_same_port_of_another_address_is_not_meant():
             process.communicate()
 
 
+@pytest.mark.services
 def test_the_memory_of_what_passes_connections_on_is_no_servers(tmp_path):
     """A tunnel or the proxy of a container has a few MB, whatever model is behind it."""
     proc = recorded(tmp_path, 8080, comm="docker-proxy\n", status="VmHWM:\t4000 kB\n")
@@ -101,9 +95,7 @@ def test_the_memory_of_what_passes_connections_on_is_no_servers(tmp_path):
     memory = served_memory("http://127.0.0.1:8080", proc)
     assert (memory.peak_mb, memory.server) == (None, None)
     assert "docker-proxy passes its connections on" in memory.reason
-
-
-def test_a_server_whose_process_is_not_seen_has_a_reason(tmp_path):
-    """Its socket is listed for everybody, what it has open is not."""
-    assert "belong to another user" in served_memory("http://127.0.0.1:8080", recorded(tmp_path, 8080)).reason
-    assert "no process that is seen here listens at port 8081" in served_memory("http://127.0.0.1:8081", str(tmp_path)).reason
+    # Its socket is listed for everybody, what it has open is not.
+    (tmp_path / "17/fd/3").unlink()
+    assert "belong to another user" in served_memory("http://127.0.0.1:8080", proc).reason
+    assert "no process that is seen here listens at port 8081" in served_memory("http://127.0.0.1:8081", proc).reason

@@ -1,6 +1,5 @@
 """Facts about `edgemeter models profile`, with the libraries' own profilers."""
 
-import importlib.util
 import json
 import os
 import subprocess
@@ -36,7 +35,6 @@ def profiled(*arguments):
 
 
 @pytest.mark.services
-@pytest.mark.needs(module="onnxruntime")
 def test_every_operator_ran_once_an_inference():
     """The plain and the profiled queries are counted, no operator is lost, and coverage is a ratio of what was timed."""
     document = profiled("--model", FIXTURES / "onnx.onnx")
@@ -48,20 +46,8 @@ def test_every_operator_ran_once_an_inference():
 
 
 @pytest.mark.realdata
-@pytest.mark.services
-def test_a_real_detector_is_mostly_convolution(realdata):
-    """YOLOX in ONNX Runtime: convolutions first, most of the time covered."""
-    document = profiled("--model", realdata / "models" / "yolox_nano.onnx", "--by", "type")
-    assert document["operators"][0]["type"] == "Conv"
-    assert document["coverage_ratio"] > 0.6
-
-
-@pytest.mark.services
-@pytest.mark.realdata
 def test_litert_names_each_operator_of_a_real_model(realdata):
     """MobileNet v1 with the builtin kernels: its 31 operators as its graph holds them; with XNNPACK, its kernels."""
-    if importlib.util.find_spec("ai_edge_litert") is None:
-        pytest.skip("ai_edge_litert is not installed")
     model = realdata / "models" / "mobilenet_v1_0.25_128_quant.tflite"
     document = profiled("--model", model, "--backend", "builtin", "--by", "type")
     calls = {row["type"]: row["calls"] / QUERIES for row in document["operators"]}
@@ -72,8 +58,7 @@ def test_litert_names_each_operator_of_a_real_model(realdata):
 
 
 @pytest.mark.services
-@pytest.mark.needs(module="ai_edge_litert")
-@pytest.mark.parametrize("backend", ["xnnpack", "builtin", "cpu-compiled"])
+@pytest.mark.parametrize("backend", ["xnnpack", "cpu-compiled"])
 def test_a_litert_model_with_a_signature_has_each_operator_once_an_inference(backend):
     """Of it the library writes no event of the interpreter's: all inferences were one, and operators took thousands of percent."""
     document = profiled("--model", SHIPPED, "--backend", backend)
@@ -81,7 +66,6 @@ def test_a_litert_model_with_a_signature_has_each_operator_once_an_inference(bac
     assert document["coverage_ratio"] <= 1
 
 
-@pytest.mark.services
 @pytest.mark.software_gpu
 def test_an_accelerator_that_the_profiler_does_not_see_is_refused():
     """LiteRT's profiler compiles for the CPU: its operators are no GPU's."""
@@ -91,27 +75,11 @@ def test_an_accelerator_that_the_profiler_does_not_see_is_refused():
 
 
 @pytest.mark.services
-@pytest.mark.alone
-@pytest.mark.realdata
-def test_photographs_and_outputs_of_open_size_are_taken(realdata):
-    """The SSD's post-processing has output shapes only after it ran."""
-    if importlib.util.find_spec("ai_edge_litert") is None:
-        pytest.skip("ai_edge_litert is not installed")
-    model = realdata / "models" / "coco_ssd_mobilenet_v1_1.0_quant_2018_06_29.tflite"
-    document = profiled("--model", model, "--data", realdata / "images" / "coco_tiny_80", "--threads", 2)
-    assert document["data"] == "coco_tiny_80"
-    assert "TFLite_Detection_PostProcess" in {row["type"] for row in document["operators"]}
-    assert document["coverage_ratio"] > 0.8
-
-
-@pytest.mark.services
 @pytest.mark.parametrize(
     ("arguments", "status", "message"),
     [
-        (("--model", "none.onnx"), 2, "there is no model at"),
         (("--model", FIXTURES / "replay.replay.json"), 1, "runtime 'replay' has no profile"),
         (("--model", FIXTURES / "onnx_opset99.onnx"), 2, "opset 99"),
-        (("--model", FIXTURES / "onnx.onnx", "--queries", "1"), 2, "queries"),
     ],
 )
 def test_what_cannot_be_profiled_is_one_line(arguments, status, message):
@@ -122,6 +90,7 @@ def test_what_cannot_be_profiled_is_one_line(arguments, status, message):
     assert "Traceback" not in result.stderr
 
 
+@pytest.mark.services
 def test_a_crash_of_the_library_is_one_line(tmp_path):
     """The process that profiles dies by a signal: the command reports it, with a remedy."""
     (tmp_path / "onnxruntime.py").write_text("import os, signal\nos.kill(os.getpid(), signal.SIGSEGV)\n")

@@ -1,13 +1,12 @@
 """Facts about right answers: texts, numbers and the letters of choices are found in what a model writes."""
 
-import pytest
-
 from edgemeter.agent.quality.answer_key import AnswerKey
+from tests.fixtures.rows import table_row
 
 
-@pytest.mark.parametrize(
-    ("answers", "answer", "is_right"),
-    [
+def test_a_short_text_has_to_match_by_squads_rule():
+    """The first line counts, without case, articles and punctuation; none of the answers right means that nothing is."""
+    for answers, answer, is_right in [
         (("Paris",), "Paris.", True),
         (("Paris",), " the paris\nIt lies on the Seine.", True),
         (("Paris",), "The capital of France is Paris.", False),
@@ -18,18 +17,16 @@ from edgemeter.agent.quality.answer_key import AnswerKey
         (("Paris",), "\n<think>\nParis", False),
         ((), "", True),
         ((), "Nobody", False),
-    ],
-)
-def test_a_short_text_has_to_match_by_squads_rule(answers, answer, is_right):
-    """The first line counts, without case, articles and punctuation; none of the answers right means that nothing is."""
-    key = AnswerKey(answers)
-    assert key.rule == "squad"
-    assert key.accepts(answer) is is_right
+    ]:
+        with table_row(answer):
+            key = AnswerKey(answers)
+            assert key.rule == "squad"
+            assert key.accepts(answer) is is_right
 
 
-@pytest.mark.parametrize(
-    ("right", "answer", "is_right"),
-    [
+def test_of_numbers_the_last_counts():
+    """As in arithmetic with its steps; thousands may have commas, and zeros behind the point change nothing."""
+    for right, answer, is_right in [
         ("42", "6 times 7 is 42.", True),
         ("42", "42 is 6 times 7", False),
         ("1200", "They cost $1,200.00 in all", True),
@@ -37,38 +34,23 @@ def test_a_short_text_has_to_match_by_squads_rule(answers, answer, is_right):
         ("3.5", "It is -3.5 degrees", False),
         ("7", "seven", False),
         ("0.5", "the half: .5", True),
-    ],
-)
-def test_of_numbers_the_last_counts(right, answer, is_right):
-    """As in arithmetic with its steps; thousands may have commas, and zeros behind the point change nothing."""
-    key = AnswerKey((right,))
-    assert key.rule == "number"
-    assert key.accepts(answer) is is_right
+    ]:
+        with table_row(answer):
+            key = AnswerKey((right,))
+            assert key.rule == "number"
+            assert key.accepts(answer) is is_right
 
 
-@pytest.mark.parametrize(
-    ("answer", "is_right"),
-    [
-        ("B", True),
-        ("(B) Paris", True),
-        ("**B.** Paris", True),
-        ("The answer is B.", True),
-        ("A good answer: B", True),
-        ("A city in France, so B", True),
-        ("C. London, not B", False),
-        ("Not A. The answer is B because C is wrong", True),
-        ("The correct answer is A because B is wrong", False),
-        ("I think B", True),
-        ("Option B is right, A is not", True),
-        ("Option A is correct.", False),
-        ("A is right, not B", False),
-        ("F", False),
-        ("Paris", False),
-        ("", False),
-    ],
-)
-def test_of_choices_the_letter_is_found(answer, is_right):
+def test_of_choices_the_letter_is_found():
     """The first that stands by itself, behind the word answer if it is there; an article is no letter, nor is one without a choice."""
     key = AnswerKey(("B",), choices=4)
     assert key.rule == "letter"
-    assert key.accepts(answer) is is_right
+    for answer in (
+        "B", "(B) Paris", "**B.** Paris", "The answer is B.", "A good answer: B", "A city in France, so B", "I think B",
+        "Not A. The answer is B because C is wrong", "Option B is right, A is not",
+    ):  # fmt: skip
+        assert key.accepts(answer), answer
+    for answer in (
+        "C. London, not B", "The correct answer is A because B is wrong", "Option A is correct.", "A is right, not B", "F", "Paris", "",
+    ):  # fmt: skip
+        assert not key.accepts(answer), answer

@@ -13,7 +13,7 @@ from edgemeter.agent.generators import create
 from edgemeter.agent.quality.gate import quality_gate
 from edgemeter.agent.quality.scoring import ScoredText, score_generator
 from edgemeter.agent.runtimes import Options
-from tests.fixtures.language_server import LanguageServer, Reply, events, llama_server
+from tests.fixtures.language_server import llama_server
 
 SHIPPED = Path(__file__).resolve().parents[3] / "models" / "language"
 INDEX = msgspec.toml.decode((SHIPPED / "language.toml").read_bytes())
@@ -28,7 +28,6 @@ def perplexity_of(name, path, material):
 
 
 @needs_llama
-@pytest.mark.services
 def test_quantisation_costs_quality_that_shows():
     """The perplexity of 8 bits is next to that of 16, that of 4 bits visibly higher; both as PyTorch computed them for the index."""
     by_precision = {
@@ -51,16 +50,11 @@ def test_the_first_chunks_are_those_of_the_whole_text():
     assert first.value == pytest.approx(math.exp(np.mean(first.chunk_losses)))
 
 
+@pytest.mark.services
 def test_a_server_lacks_what_it_does_not_state(tmp_path):
-    """The tokens of a text, or their likelihoods; each in one line with what is left."""
-    answer = events({"choices": [{"text": " blue", "finish_reason": "stop"}]})
-    plain = LanguageServer({"/v1/completions": lambda _: answer, "/v1/models": lambda _: Reply({"data": [{"id": "m"}]})})
-    path = tmp_path / "m.server"
-    for server, words in (
-        (llama_server(), "how likely a token is only where it generates it"),
-        (plain, "does not tell the tokens of a text"),
-    ):
-        path.write_text(f'url = "{server.url}"\n')
-        with pytest.raises(UnavailableError, match=f"{words}.*score the model's file in an engine"):
-            perplexity_of("server", path, ScoredText(TEXT))
-        server.close()
+    """How likely the tokens of a text are; it says what is left."""
+    server, path = llama_server(), tmp_path / "m.server"
+    path.write_text(f'url = "{server.url}"\n')
+    with pytest.raises(UnavailableError, match="score the model's file in an engine"):
+        perplexity_of("server", path, ScoredText(TEXT))
+    server.close()

@@ -11,16 +11,12 @@ def test_names_are_read_in_every_form():
         assert read_self_description({"names": names}).labels == ("cat", "dog"), f"{names!r}"
 
 
-def test_ultralytics_zip_member_is_read():
-    """A Python literal in TFLite, with size and task."""
+def test_what_ultralytics_writes_beside_a_model_is_read():
+    """A Python literal in TFLite; for TorchScript JSON, where YOLOv5 writes shape, Ultralytics imgsz."""
     description = read_self_description(
         {"temp_meta.txt": "{'task': 'detect', 'imgsz': [480, 640], 'names': {0: 'cat'}, 'args': {'nms': False}}"}
     )
     assert (description.labels, description.size, description.task) == (("cat",), (480, 640), "detect")
-
-
-def test_torchscript_config_is_read():
-    """YOLOv5 writes shape, Ultralytics imgsz: both as JSON."""
     assert read_self_description({"config.txt": json.dumps({"shape": [1, 3, 320, 640], "names": {"0": "cat"}})}).size == (320, 640)
     assert read_self_description({"config.txt": json.dumps({"shape": [1, 3, 320, 640], "imgsz": [64, 64]})}).size == (64, 64)
 
@@ -32,12 +28,8 @@ def test_the_size_is_read_in_every_form():
 
 
 def test_a_label_file_is_read():
-    """One name a line; the other text of the zip is none."""
+    """One name a line; the other text of the zip is none. Coral writes the class before the name and leaves out what is not used."""
     assert read_self_description({"notes.txt": "hello", "labelmap.txt": "cat\n???\ndog\n"}).labels == ("cat", "???", "dog")
-
-
-def test_a_numbered_label_file_is_put_in_order():
-    """Coral writes the class number before the name and leaves out what is not used."""
     assert read_self_description({"coco_labels.txt": "0  cat\n2  polar bear\n"}).labels == ("cat", "", "polar bear")
 
 

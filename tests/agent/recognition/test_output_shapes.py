@@ -58,15 +58,10 @@ def test_shapes_determine_the_family():
         assert (recognised.name, recognised.classes) == (family, classes), f"{shape!r}, {size!r}, {name!r}"
 
 
-def test_yolov5_with_its_raw_maps_is_recognised():
-    """Old exports give four outputs."""
-    maps = [(1, 3, side, side, 85) for side in (80, 40, 20)]
-    assert family_of_outputs(tensors((1, 25200, 85), *maps), SIZE, "m.onnx", SILENT).name == "yolov5"
-
-
 def test_several_outputs_determine_the_family():
     """Sets, lists and maps, in any order; what the file does not name is reported, with the key of the card."""
     for shapes, name, words, family, classes in [
+        ([(1, 25200, 85), *((1, 3, side, side, 85) for side in (80, 40, 20))], "m.onnx", described(80), "yolov5", 80),
         ([(1, 100, 92), (1, 100, 4)], "detr-r50.onnx", SILENT, "detr", 91),
         ([(1, 300, 4), (1, 300, 80)], "m.onnx", SILENT, "detr", 80),
         ([(1, 300, 4), (1, 300, 91)], "rf-detr.onnx", SILENT, "detr", 91),
@@ -96,16 +91,6 @@ def test_several_outputs_determine_the_family():
         recognised = family_of_outputs(tensors(*shapes), SIZE, name, words)
         assert (recognised.name, recognised.task, recognised.classes) == (family, "detection", classes), f"{shapes!r}, {name!r}"
         assert words.labels or any("output.classes" in doubt for doubt in recognised.doubts), f"{shapes!r}, {name!r}"
-
-
-def test_four_outputs_without_shapes_are_those_of_the_post_processing():
-    """Its operator tells no shape before the first call, and an exporter may have called its outputs anything."""
-    for names in [("a", "b", "c", "d"), ("Identity", "Identity_1", "Identity_2", "Identity_3")]:
-        with table_row(names):
-            assert (
-                family_of_outputs(tensors((), (), (), (), names=names), (384, 384), "efficientdet-lite1.tflite", SILENT).name
-                == "tflite-postprocess"
-            )
 
 
 def test_nanodets_grid_determines_its_generation():
@@ -207,6 +192,7 @@ def test_what_only_resembles_a_family_is_refused():
         ([(1, 10), (1, 10), (1, 10), (1, 10)], SIZE, "m.tflite", SILENT, "no known family"),
         ([], SIZE, "model.pt", SILENT, "its file name contains no known family"),
         ([], SIZE, "yolov8n-pose.pt", described(1, "pose"), "no known family"),
+        ([], None, "yolov8n-pose.torchscript", SILENT, "its file name contains 'pose'"),
         ([()], SIZE, "m.tflite", SILENT, "no known family"),
     ]:
         with table_row(shapes, name), pytest.raises(UnknownFamilyError, match=why):
@@ -239,12 +225,6 @@ def test_named_classes_a_stated_task_or_cocos_80_leave_no_question():
         ((1, 7, 8400), described(0, "detect")),
     ]:
         assert family_of_outputs(tensors(shape), SIZE, "m.onnx", words).family_doubt is None, f"{shape!r}"
-
-
-def test_a_pose_that_declares_no_outputs_is_not_taken_for_a_detector_by_its_name():
-    """A traced TorchScript file without Ultralytics' metadata."""
-    with pytest.raises(UnknownFamilyError, match="its file name contains 'pose'"):
-        family_of_outputs([], None, "yolov8n-pose.torchscript", SILENT)
 
 
 LISTS = ((1, 1), (1, 100, 4), (1, 100), (1, 100))

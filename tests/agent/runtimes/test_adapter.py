@@ -11,6 +11,7 @@ from edgemeter.agent.base.errors import ConfigError, UnavailableError
 from edgemeter.agent.recognition import metadata
 from edgemeter.agent.runtimes import TensorInfo, adapter
 from edgemeter.agent.runtimes.adapter import LibraryCandidate
+from tests.fixtures.rows import table_row
 from tests.fixtures.still_time import stop_time
 
 
@@ -30,17 +31,13 @@ def make_module(tmp_path, monkeypatch):
 
 
 def test_the_first_candidate_that_is_there_is_taken(make_module):
-    """An absent library is passed over for the next one."""
+    """An absent library is passed over for the next one; a vendor's wheel may carry no distribution that we know."""
     present = make_module("present_library", "x = 1")
     library = adapter.load_library(
         [LibraryCandidate("nobody_has_this.interpreter", ("a",)), LibraryCandidate(present, ("numpy",))], "litert"
     )
     assert library.module.x == 1
     assert (library.package, library.version) == ("numpy", version("numpy"))
-
-
-def test_a_build_under_another_name_reports_its_own_version(make_module):
-    """A vendor's wheel may carry no distribution that we know."""
     library = adapter.load_library([LibraryCandidate(make_module("vendor_library", "x = 1"), ("nobody-has-this",))], "onnx")
     assert (library.package, library.version) == ("nobody-has-this", "9.9")
 
@@ -53,35 +50,29 @@ def test_an_import_is_timed_and_a_second_one_costs_nothing(make_module, monkeypa
     assert adapter.load_library([candidate], "onnx").import_ns == 0
 
 
-def test_without_the_library_the_error_names_what_to_install():
-    """The line names the modules tried and the extra."""
-    with pytest.raises(UnavailableError, match=r"no usable nobody_has_this is installed; .*pip install 'edgemeter\[onnx\]'"):
-        adapter.load_library([LibraryCandidate("nobody_has_this", ("a",))], "onnx")
+def test_a_library_that_cannot_be_used_is_one_line(make_module):
+    """What to install; of one that is there but broken why, also where a shared object is missing, which pip does not bring."""
+    for source, extra, words in [
+        (None, "onnx", r"no usable nobody_has_this is installed; .*pip install 'edgemeter\[onnx\]'"),
+        ("import nobody_has_this_either", "litert", "cannot be imported: No module named 'nobody_has_this_either'"),
+        ("raise OSError('libgomp.so.1: cannot open shared object file')", "torch", r"libgomp.so.1.*sudo apt install libgomp1\Z"),
+    ]:
+        name = "nobody_has_this" if source is None else make_module(f"broken_of_{extra}", source)
+        with table_row(source), pytest.raises(UnavailableError, match=words):
+            adapter.load_library([LibraryCandidate(name, ("a",))], extra)
 
 
-def test_a_library_that_is_there_but_broken_is_distinguished_from_an_absent_one(make_module):
-    """A missing shared object or another's absence is reported in its own words."""
-    broken = make_module("broken_library", "import nobody_has_this_either")
-    with pytest.raises(UnavailableError, match=r"is here but cannot be imported: No module named 'nobody_has_this_either'"):
-        adapter.load_library([LibraryCandidate(broken, ("a",))], "litert")
-
-
-def test_a_missing_shared_object_is_one_line_that_names_what_to_install(make_module):
-    """PyTorch raises OSError where a CUDA library is missing, llama.cpp's wheel needs libgomp: pip brings neither."""
-    broken = make_module("without_libgomp", "raise OSError('libgomp.so.1: cannot open shared object file: No such file')")
-    with pytest.raises(UnavailableError, match=r"libgomp.so.1.*; on Debian: sudo apt install libgomp1\Z"):
-        adapter.load_library([LibraryCandidate(broken, ("a",))], "torch")
-
-
-@pytest.mark.parametrize(
-    ("backend", "precision", "recorded"),
-    [("gpu,auto", "fp32", "unknown"), ("npu,auto", "int8", "int8"), ("gpu", "fp32", "fp32"), ("cpu", None, None)],
-)
-def test_floats_in_the_precision_that_an_accelerator_chooses_are_not_called_the_files(make_module, backend, precision, recorded):
+def test_floats_in_the_precision_that_an_accelerator_chooses_are_not_called_the_files(make_module):
     """They would be compared with fp32 as their like; integers stay integers."""
     library = adapter.load_library([LibraryCandidate(make_module("chooses", ""), ("numpy",))], "litert")
-    loaded = library.loaded(backend=backend, inputs=(), outputs=(), metadata={}, load_ns=1, precision=precision)
-    assert loaded.precision == recorded
+    for backend, precision, recorded in [
+        ("gpu,auto", "fp32", "unknown"),
+        ("npu,auto", "int8", "int8"),
+        ("gpu", "fp32", "fp32"),
+        ("cpu", None, None),
+    ]:
+        loaded = library.loaded(backend=backend, inputs=(), outputs=(), metadata={}, load_ns=1, precision=precision)
+        assert loaded.precision == recorded, backend
 
 
 def test_an_open_dimension_takes_any_size():

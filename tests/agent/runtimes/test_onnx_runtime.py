@@ -8,6 +8,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
+import onnxruntime
 import pytest
 
 from edgemeter.agent.base.errors import ConfigError, UnavailableError
@@ -15,7 +16,6 @@ from edgemeter.agent.runtimes import Options, onnx_runtime
 from edgemeter.agent.runtimes.onnx_runtime import OnnxRuntime
 from tests.fixtures.rows import table_row
 
-onnxruntime = pytest.importorskip("onnxruntime")
 RUNTIME = OnnxRuntime
 
 
@@ -28,6 +28,7 @@ def test_package_backend_and_metadata_are_reported(runtime, models):
     assert loaded.metadata == {"names": "{0: 'cat', 1: 'dog'}", "stride": "32"}
 
 
+@pytest.mark.services
 def test_the_library_keeps_and_sends_no_telemetry(models, tmp_path):
     """Version 1.31 would keep a database in the home, and its uploader would wake in the process that is measured."""
     code = (
@@ -38,13 +39,21 @@ def test_the_library_keeps_and_sends_no_telemetry(models, tmp_path):
     assert list(tmp_path.rglob("*")) == []
 
 
-@pytest.mark.parametrize("threads", [1, 2])
-def test_threads_are_what_was_asked(runtime, models, threads):
-    """One pool of that size, no second one between operators."""
-    runtime.load(models / "onnx.onnx", Options(threads=threads))
+def test_settings_reach_the_session(runtime, models, x):
+    """One pool of threads, no second one between operators; `session.*`, and every level of optimisation, which changes no value."""
+    runtime.load(models / "onnx.onnx", Options(threads=2, extra={"session.intra_op.allow_spinning": "0"}))
     options = runtime._session.get_session_options()
-    assert (options.intra_op_num_threads, options.inter_op_num_threads) == (threads, 1)
+    assert (options.intra_op_num_threads, options.inter_op_num_threads) == (2, 1)
     assert options.execution_mode == onnxruntime.ExecutionMode.ORT_SEQUENTIAL
+    assert options.get_session_config_entry("session.intra_op.allow_spinning") == "0"
+    names = {"none": "ORT_DISABLE_ALL", "basic": "ORT_ENABLE_BASIC", "extended": "ORT_ENABLE_EXTENDED"}
+    for level, name in (names | {"layout": "ORT_ENABLE_LAYOUT", "all": "ORT_ENABLE_ALL"}).items():
+        runtime.load(models / "onnx.onnx", Options(extra={"graph_optimisation": level}))
+        assert runtime._session.get_session_options().graph_optimization_level.name == name
+        runtime.bind([x])()
+        assert runtime.outputs()[0].tolist() == [[1, 3, 5, 7]]
+    with pytest.raises(ConfigError, match="'most': there are none, basic, extended, layout, all"):
+        runtime.load(models / "onnx.onnx", Options(extra={"graph_optimisation": "most"}))
 
 
 def test_queries_read_from_the_same_memory_and_outputs_are_let_go_before_them(runtime, models, x):
@@ -73,16 +82,12 @@ def test_an_array_of_the_other_byte_order_is_read_by_its_values(runtime, models,
         np.testing.assert_array_equal(runtime.outputs()[0], [[1, 3, 5, 7]])
 
 
-@pytest.mark.parametrize("backend", ["cuda", "cuda,cpu", "nowhere", ","])
-def test_an_absent_provider_is_unavailable_and_those_here_are_named(runtime, models, backend):
+def test_an_absent_provider_is_unavailable_and_those_here_are_named(runtime, models, monkeypatch):
     """ONNX Runtime alone would warn and take the CPU."""
-    if "CUDAExecutionProvider" in onnxruntime.get_available_providers():
-        pytest.skip("CUDA is here")
-    with pytest.raises(
-        UnavailableError,
-        match=r"choose --backend (\w+, )*cpu(, [\w-]+)*, or install (onnxruntime-gpu|a build that brings it) in place of onnxruntime",
-    ):
-        runtime.load(models / "onnx.onnx", Options(backend=backend))
+    monkeypatch.setattr(onnxruntime, "get_available_providers", lambda: ["AzureExecutionProvider", "CPUExecutionProvider"])
+    for backend, build in (("cuda,cpu", "onnxruntime-gpu"), ("nowhere", "a build that brings it"), (",", "a build that brings it")):
+        with table_row(backend), pytest.raises(UnavailableError, match=f"choose --backend cpu, or install {build}"):
+            runtime.load(models / "onnx.onnx", Options(backend=backend))
 
 
 def test_a_provider_that_drops_out_is_an_error(runtime, models, monkeypatch):
@@ -90,12 +95,6 @@ def test_a_provider_that_drops_out_is_an_error(runtime, models, monkeypatch):
     monkeypatch.setattr(onnxruntime.InferenceSession, "get_providers", lambda _: ["SomethingElse"])
     with pytest.raises(UnavailableError, match="dropped CPUExecutionProvider"):
         runtime.load(models / "onnx.onnx", Options())
-
-
-def test_session_settings_are_passed_on(runtime, models):
-    """`session.*` reaches the library, which keeps idle threads from spinning."""
-    runtime.load(models / "onnx.onnx", Options(extra={"session.intra_op.allow_spinning": "0"}))
-    assert runtime._session.get_session_options().get_session_config_entry("session.intra_op.allow_spinning") == "0"
 
 
 def test_outputs_may_change_their_size_from_call_to_call(runtime, models, x):
@@ -121,56 +120,31 @@ def test_what_the_library_cannot_run_is_one_line(runtime, models):
         assert "[ONNXRuntimeError]" not in str(refusal.value), f"{name!r}"
 
 
-def test_a_provider_that_takes_no_operator_is_an_error(runtime, models):
-    """Azure's is in every build and computes nothing itself: ONNX Runtime runs all on the CPU under its name."""
-    if not hasattr(onnxruntime.InferenceSession, "get_provider_graph_assignment_info"):
-        pytest.skip("this version does not tell what a provider took")
-    if "AzureExecutionProvider" not in onnxruntime.get_available_providers():
-        pytest.skip("this build has only one provider")
-    with pytest.raises(UnavailableError, match=r"AzureExecutionProvider takes no operator of .*: choose cpu"):
-        runtime.load(models / "onnx.onnx", Options(backend="AzureExecutionProvider,cpu"))
-
-
 def test_what_is_left_to_the_cpu_is_recorded(runtime, models, monkeypatch):
-    """The library tells which operators went where; the numbers are in the record."""
-    on_azure = [
-        SimpleNamespace(
-            ep_name="AzureExecutionProvider", get_nodes=lambda: [SimpleNamespace(op_type=kind) for kind in ("Conv", "Conv", "Add")]
-        )
+    """Azure's provider is in every build and computes nothing itself: all would run on the CPU under its name."""
+    azure = Options(backend="AzureExecutionProvider,cpu")
+    with pytest.raises(UnavailableError, match=r"AzureExecutionProvider takes no operator of .*: choose cpu"):
+        runtime.load(models / "onnx.onnx", azure)
+    parts = [
+        SimpleNamespace(ep_name=f"{name}ExecutionProvider", get_nodes=lambda kinds=kinds: [SimpleNamespace(op_type=kind) for kind in kinds])
+        for name, kinds in (("Azure", ("Conv", "Conv", "Add")), ("CPU", ("Softmax",)), ("CPU", ("Softmax",)))
     ]
-    on_cpu = [SimpleNamespace(ep_name="CPUExecutionProvider", get_nodes=lambda: [SimpleNamespace(op_type="Softmax")])]
-    tells = "get_provider_graph_assignment_info"
-    monkeypatch.setattr(onnxruntime.InferenceSession, tells, lambda _: [*on_azure, *on_cpu, *on_cpu], raising=False)
-    if "AzureExecutionProvider" not in onnxruntime.get_available_providers():
-        pytest.skip("this build has only one provider")
-    loaded = runtime.load(models / "onnx.onnx", Options(backend="AzureExecutionProvider"))
+    monkeypatch.setattr(onnxruntime.InferenceSession, "get_provider_graph_assignment_info", lambda _: parts)
+    loaded = runtime.load(models / "onnx.onnx", azure)
     # Nobody knows what a provider computes in that is none of those described, nor with how many threads.
     assert (loaded.backend, loaded.precision, loaded.threads_reason is None) == ("AzureExecutionProvider,auto", "unknown", False)
     assert loaded.facts == {"operators_on_AzureExecutionProvider": "3", "operators_on_cpu": "2", "left_to_cpu": "Softmax 2"}
 
 
-@pytest.mark.parametrize(
-    ("provider", "has_fallback", "facts"),
-    [
+def test_a_version_that_reports_nothing_is_not_taken_for_a_clean_one():
+    """Before 1.24 an accelerator that took nothing would look like one that took all; refusing the CPU settles it."""
+    for provider, has_fallback, facts in [
         ("CUDA", True, {"fully_accelerated": "not reported"}),
         ("CUDA", False, {"fully_accelerated": "yes"}),
         ("CPU", True, {}),
-    ],
-)
-def test_a_version_that_reports_nothing_is_not_taken_for_a_clean_one(provider, has_fallback, facts):
-    """Before 1.24 an accelerator that took nothing would look like one that took all; refusing the CPU settles it."""
-    names = {f"{provider}ExecutionProvider": provider.lower()}
-    assert onnx_runtime._taken(Path("m.onnx"), SimpleNamespace(), names, has_fallback=has_fallback) == facts
-
-
-def test_a_providers_own_options_reach_it_and_no_other(runtime, models):
-    """OpenVINO's build of ONNX Runtime, where it is installed; an unknown option is an error."""
-    if "OpenVINOExecutionProvider" not in onnxruntime.get_available_providers():
-        pytest.skip("needs onnxruntime-openvino")
-    facts = runtime.load(models / "onnx.onnx", Options(backend="openvino", extra={"openvino.device_type": "CPU"})).facts
-    assert facts == {"operators_on_openvino": "2"}
-    with pytest.raises(ConfigError, match="Invalid OpenVINO EP option: nobodys"):
-        runtime.load(models / "onnx.onnx", Options(backend="openvino", extra={"openvino.nobodys": "1"}))
+    ]:
+        names = {f"{provider}ExecutionProvider": provider.lower()}
+        assert onnx_runtime._taken(Path("m.onnx"), SimpleNamespace(), names, has_fallback=has_fallback) == facts
 
 
 def test_an_option_of_a_provider_that_was_not_asked_for_is_refused(runtime, models):

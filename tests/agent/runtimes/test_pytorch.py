@@ -4,7 +4,6 @@ import importlib.util
 import io
 import subprocess
 import sys
-import zipfile
 
 import numpy as np
 import pytest
@@ -12,6 +11,7 @@ import pytest
 from edgemeter.agent.base.errors import ConfigError, UnavailableError
 from edgemeter.agent.runtimes import Options
 from edgemeter.agent.runtimes.pytorch import PyTorch
+from tests.fixtures.archives import changed
 
 pytestmark = pytest.mark.torch
 RUNTIME = PyTorch
@@ -24,21 +24,16 @@ def torch():
 
 
 def test_an_exported_program_holds_its_tensors_and_texts(runtime, models, x):
-    """Names, shapes and dtypes come from the graph's signature, labels from the archive."""
+    """Names, shapes and dtypes come from the graph's signature, labels from the archive; PyTorch 2.5 to 2.7 wrote another one."""
     loaded = runtime.load(models / "pytorch.pt2", Options())
     assert [(info.name, info.shape, info.dtype) for info in loaded.inputs] == [("x", (1, 4), "float32")]
     assert [(info.shape, info.dtype) for info in loaded.outputs] == [((1, 4), "float32")]
     assert loaded.metadata == {"labels.txt": "cat\ndog\n"}
     assert (loaded.package, loaded.backend) == ("torch", "cpu")
-    runtime.bind([x])()
-    np.testing.assert_array_equal(runtime.outputs()[0], [[1, 3, 5, 7]])
-
-
-def test_a_program_of_the_older_layout_is_loaded(runtime, models, x):
-    """PyTorch 2.5 to 2.7 wrote another archive."""
-    assert runtime.load(models / "pytorch_old.pt2", Options()).metadata == {"note.txt": "old"}
-    runtime.bind([x])()
-    np.testing.assert_array_equal(runtime.outputs()[0], [[1, 3, 5, 7]])
+    for model, metadata in (("pytorch.pt2", {"labels.txt": "cat\ndog\n"}), ("pytorch_old.pt2", {"note.txt": "old"})):
+        assert runtime.load(models / model, Options()).metadata == metadata
+        runtime.bind([x])()
+        np.testing.assert_array_equal(runtime.outputs()[0], [[1, 3, 5, 7]])
 
 
 def test_torchscript_with_a_config_declares_its_input(runtime, models, x):
@@ -82,29 +77,23 @@ def test_the_call_runs_in_inference_mode_and_close_leaves_it(runtime, models, x,
     assert not torch.is_inference_mode_enabled()
 
 
-def test_threads_are_what_was_asked(runtime, models, torch):
-    """Both pools are set."""
-    runtime.load(models / "pytorch.pt2", Options(threads=2))
-    assert torch.get_num_threads() == 2
-    runtime.load(models / "pytorch.pt2", Options(threads=1))
-    assert torch.get_num_threads() == 1
+def test_threads_and_device_are_those_that_were_asked_for(runtime, models, torch):
+    """Both pools are set; CUDA asked for is never replaced by the CPU."""
+    for threads in (2, 1):
+        runtime.load(models / "pytorch.pt2", Options(threads=threads))
+        assert torch.get_num_threads() == threads
     assert torch.get_num_interop_threads() == 1
-
-
-def test_a_gpu_that_is_not_here_is_unavailable(runtime, models, torch):
-    """CUDA asked for is never replaced by the CPU."""
     absent = f"cuda:{torch.cuda.device_count()}"
     with pytest.raises(UnavailableError, match=absent):
         runtime.load(models / "pytorch.pt2", Options(backend=absent))
 
 
-@pytest.mark.parametrize("protocol", ["zip", "legacy"])
-def test_a_pickle_is_refused_with_the_way_out(runtime, torch, tmp_path, protocol):
+def test_a_pickle_is_refused_with_the_way_out(runtime, torch, tmp_path):
     """A module saved with torch.save is code; the message says how to export it."""
-    path = tmp_path / "model.pt"
-    torch.save(torch.nn.Linear(2, 2), path, _use_new_zipfile_serialization=protocol == "zip")
-    with pytest.raises(ConfigError, match=r"is a pickle.*torch\.export\.save"):
-        runtime.load(path, Options())
+    for is_zip in (True, False):
+        torch.save(torch.nn.Linear(2, 2), tmp_path / "model.pt", _use_new_zipfile_serialization=is_zip)
+        with pytest.raises(ConfigError, match=r"is a pickle.*torch\.export\.save"):
+            runtime.load(tmp_path / "model.pt", Options())
 
 
 class _Bomb:
@@ -114,20 +103,14 @@ class _Bomb:
         return exec, ("raise SystemExit('unpickled')",)
 
 
-@pytest.mark.parametrize("name", ["pytorch.pt2", "pytorch_old.pt2"])
-def test_a_pickle_inside_a_program_is_not_opened(runtime, models, torch, tmp_path, name):
+def test_a_pickle_inside_a_program_is_not_opened(runtime, models, torch, tmp_path):
     """torch.export.load would unpickle the example inputs without restriction after a first, restricted try."""
-    path = tmp_path / name
-    with zipfile.ZipFile(models / name) as source, zipfile.ZipFile(path, "w") as target:
-        for info in source.infolist():
-            content = source.read(info)
-            if "example_inputs" in info.filename or "sample_inputs" in info.filename:
-                bomb = io.BytesIO()
-                torch.save(((_Bomb(),), {}), bomb)
-                content = bomb.getvalue()
-            target.writestr(info.filename, content)
-    with pytest.raises(ConfigError, match="holds a pickle of more than tensors"):
-        runtime.load(path, Options())
+    bomb = io.BytesIO()
+    torch.save(((_Bomb(),), {}), bomb)
+    for name in ("pytorch.pt2", "pytorch_old.pt2"):
+        path = changed(models / name, tmp_path / name, lambda member, content: bomb.getvalue() if "e_inputs" in member else content)
+        with pytest.raises(ConfigError, match="holds a pickle of more than tensors"):
+            runtime.load(path, Options())
 
 
 # A torchvision that has one operator, in the place of the real one, whose builds must fit the one of PyTorch.

@@ -95,16 +95,14 @@ def test_outputs_are_recorded_values_or_zeros(recording):
     assert (boxes.dtype, boxes.tolist()) == (np.uint8, [[0, 255]])
     assert (scores.dtype, scores.tolist()) == (np.float32, [[0, 0, 0]] * 2)
     assert (loaded.outputs[0].scale, loaded.outputs[0].zero_point) == (0.5, 3)
-
-
-def test_it_is_labelled_as_what_it_is(recording):
-    """Nobody takes a replay for a measurement of a library."""
-    loaded = ReplayRuntime().load(recording(), Options())
+    # Nobody takes a replay for a measurement of a library.
     assert (loaded.package, loaded.backend, loaded.import_ns) == ("edgemeter", "replay", 0)
 
 
 def test_what_is_wrong_with_a_recording_is_named(recording):
-    """The message leads to the key."""
+    """The message leads to the key, or to the setting."""
+    with pytest.raises(ConfigError, match="choose spin or sleep"):
+        ReplayRuntime().load(recording(), Options(extra={"wait": "pray"}))
     for change, words in [
         ({"latencies_ms": []}, r"latencies_ms"),
         ({"latencies_ms": [-1]}, r"latencies_ms"),
@@ -117,9 +115,3 @@ def test_what_is_wrong_with_a_recording_is_named(recording):
         with table_row(change), pytest.raises(ConfigError, match=words) as refusal:
             ReplayRuntime().load(recording(**change), Options())
         assert "\n" not in str(refusal.value), f"{change!r}"
-
-
-def test_another_way_of_waiting_is_refused(recording):
-    """Only spin and sleep."""
-    with pytest.raises(ConfigError, match="choose spin or sleep"):
-        ReplayRuntime().load(recording(), Options(extra={"wait": "pray"}))

@@ -1,13 +1,11 @@
-"""Models that others made: each loads and runs, or ends in the right line; and the bare call costs what the library's own call costs."""
-
-import statistics
-import time
+"""Models that others made: each loads and runs, or ends in the right line."""
 
 import numpy as np
 import pytest
 
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.runtimes import Options, create
+from tests.fixtures.rows import table_row
 
 pytestmark = pytest.mark.realdata
 
@@ -25,61 +23,25 @@ RUNS = [
 ]
 
 
-@pytest.mark.parametrize(("name", "file", "declared", "outputs"), RUNS, ids=[file for _, file, _, _ in RUNS])
-def test_a_model_from_outside_loads_and_runs(opened, realdata, name, file, declared, outputs):
-    """Input as declared by its makers, outputs of the shapes and dtypes that load reported."""
-    runtime, loaded = opened(name, realdata / "models" / file)
-    (info,) = loaded.inputs
-    assert (info.dtype, info.shape, info.scale, info.zero_point) == declared
-    runtime.bind([np.zeros(info.shape, info.dtype)])()
-    arrays = runtime.outputs()
-    assert [array.shape for array in arrays] == outputs
-    assert [array.dtype.name for array in arrays] == [output.dtype for output in loaded.outputs]
+def test_models_from_outside_load_and_run(opened, realdata):
+    """Inputs as declared by their makers, outputs of the shapes and dtypes that load reported."""
+    for name, file, declared, shapes in RUNS:
+        runtime, loaded = opened(name, realdata / "models" / file)
+        (info,) = loaded.inputs
+        with table_row(file):
+            assert (info.dtype, info.shape, info.scale, info.zero_point) == declared
+            runtime.bind([np.zeros(info.shape, info.dtype)])()
+            arrays = runtime.outputs()
+            assert [array.shape for array in arrays] == shapes
+            assert [array.dtype.name for array in arrays] == [output.dtype for output in loaded.outputs]
 
 
-@pytest.mark.parametrize("file", ["mobilenet_v1_0.25_128_quant.tflite", "coco_ssd_mobilenet_v1_1.0_quant_2018_06_29.tflite"])
-def test_a_real_model_cut_off_anywhere_does_not_end_the_process(realdata, tmp_path, file):
+def test_a_real_model_cut_off_anywhere_does_not_end_the_process(realdata, tmp_path):
     """Cut in the weights or the tables it is refused; cut in the labels behind the model it is whole."""
-    content = (realdata / "models" / file).read_bytes()
+    content = (realdata / "models" / RUNS[2][1]).read_bytes()
     runtime = create("litert")
     path = tmp_path / "cut.tflite"
     for length in [*range(len(content) // 20, len(content) * 95 // 100, len(content) // 20), 8, 100, 4096]:
         path.write_bytes(content[:length])
         with pytest.raises(ConfigError, match="truncated or garbled"):
             runtime.load(path, Options())
-
-
-def interleaved_p50_ratio(first, second, count: int) -> float:
-    """Return p50 of `first` over p50 of `second`, timed in turns."""
-    durations = {0: [], 1: []}
-    for turn in range(2 * count):
-        call = (first, second)[turn % 2]
-        started_ns = time.perf_counter_ns()
-        call()
-        durations[turn % 2].append(time.perf_counter_ns() - started_ns)
-    return statistics.median(durations[0]) / statistics.median(durations[1])
-
-
-@pytest.mark.services
-@pytest.mark.parametrize(("name", "file", "count"), [("litert", RUNS[2][1], 1000), ("onnx", RUNS[6][1], 100)], ids=["litert", "onnx"])
-@pytest.mark.nightly
-@pytest.mark.alone
-def test_the_bare_call_costs_what_the_library_costs(opened, realdata, name, file, count):
-    """Timed in turns, p50 of our call and of the library's own differ by less than 2%.
-
-    On a machine that does other things too one comparison may be off by more; an overhead of ours would be in all five.
-    """
-    runtime, loaded = opened(name, realdata / "models" / file)
-    image = np.random.default_rng(0).integers(0, 255, loaded.inputs[0].shape).astype(loaded.inputs[0].dtype)
-    call = runtime.bind([image])
-    if name == "litert":
-        library_call = runtime._interpreter.invoke
-    else:
-        session, feeds = runtime._session, {loaded.inputs[0].name: image}
-
-        def library_call():
-            return session.run(None, feeds)
-
-    for _ in range(20):
-        call(), library_call()
-    assert any(abs(interleaved_p50_ratio(call, library_call, count) - 1) < 0.02 for _ in range(5))

@@ -11,6 +11,7 @@ from edgemeter.agent.contract import record as contract_record
 from edgemeter.agent.runtimes import Options, create
 from tests.fixtures.command import edgemeter
 from tests.fixtures.real_triton import TritonModel, real_triton
+from tests.fixtures.rows import table_row
 
 pytestmark = [pytest.mark.triton, pytest.mark.nightly]
 X = np.array([[0, 1, 2, 3]], np.float32)
@@ -88,10 +89,9 @@ def test_triton_answers_what_its_model_computes(loaded, transport):
     assert runtime.served().model_version == "3"
 
 
-@each_transport
-def test_a_version_is_asked_for(loaded, transport):
+def test_a_version_is_asked_for(loaded):
     """Of the two."""
-    runtime, _ = loaded("double", transport, 'version = "1"')
+    runtime, _ = loaded("double", "binary", 'version = "1"')
     runtime.bind([X])()
     runtime.outputs()
     assert runtime.served().model_version == "1"
@@ -119,20 +119,17 @@ def test_every_datatype_comes_back_as_it_was_sent(loaded, datatype, transport):
 
 
 @each_transport
-@pytest.mark.parametrize(
-    ("model", "batch", "message"),
-    [
+def test_a_refused_query_is_one_clear_line(loaded, transport):
+    """With what to do."""
+    for model, batch, message in [
         ("decoupled", 1, "decoupled transaction policy.*choose a model that gives each request one answer"),
         ("slow", 9, "batch-size must be <= 8.*the server does not take these inputs"),
         ("failing", 2, "the words of the model.*read the server's log"),
-    ],
-)
-def test_a_refused_query_is_one_clear_line(loaded, model, batch, message, transport):
-    """With what to do."""
-    runtime, _ = loaded(model, transport)
-    with pytest.raises(AnswerError, match=message) as failure:
-        runtime.bind([np.ones((batch, 4), np.float32)])()
-    assert not failure.value.is_busy
+    ]:
+        runtime, _ = loaded(model, transport)
+        with table_row(model), pytest.raises(AnswerError, match=message) as failure:
+            runtime.bind([np.ones((batch, 4), np.float32)])()
+        assert not failure.value.is_busy
 
 
 @pytest.mark.parametrize(("transport", "load"), [("json", ()), ("binary", ("--concurrency", "4")), ("binary", ("--rate", "20"))])

@@ -1,5 +1,6 @@
 """ncnn: shapes from wherever something tells them, precisions as asked, outputs in the model's order."""
 
+import importlib
 import shutil
 
 import numpy as np
@@ -10,7 +11,7 @@ from edgemeter.agent.runtimes import Options
 from edgemeter.agent.runtimes.tencent_ncnn import Ncnn
 from tests.fixtures.rows import table_row
 
-ncnn = pytest.importorskip("ncnn")
+pytestmark = pytest.mark.needs(module="ncnn")
 RUNTIME = Ncnn
 
 
@@ -48,6 +49,9 @@ def test_a_model_without_a_shape_takes_any_array(runtime, models, x):
     assert loaded.inputs[0].shape == (1, 4)
     with pytest.raises(ConfigError, match="in0"):
         runtime.bind([x[:, :3]])
+    for shape in ["4", "1x", "2x4", "1x0x4", "1x3x4x5x6", "[1, 4]"]:
+        with table_row(shape), pytest.raises(ConfigError, match="give 1xCxHxW"):
+            runtime.load(models / "ncnn_open.param", Options(extra={"input_shape": shape}))
 
 
 def test_the_metadata_beside_it_holds_the_shape(runtime, models, tmp_path):
@@ -60,46 +64,28 @@ def test_the_metadata_beside_it_holds_the_shape(runtime, models, tmp_path):
     assert loaded.metadata["names"] == "{0: 'cat'}"
 
 
-def test_an_input_shape_that_cannot_be_meant_is_refused(runtime, models):
-    """The form is named."""
-    for shape in ["4", "1x", "2x4", "1x0x4", "1x3x4x5x6", "[1, 4]"]:
-        with table_row(shape), pytest.raises(ConfigError, match="give 1xCxHxW"):
-            runtime.load(models / "ncnn_open.param", Options(extra={"input_shape": shape}))
-
-
-@pytest.mark.parametrize(
-    ("precision", "halves"),
-    [(None, []), ("fp32", []), ("bf16", ["use_bf16_packed", "use_bf16_storage"])],
-)
-def test_it_computes_in_the_precision_that_is_asked_for(runtime, models, precision, halves):
-    """fp32 unless configured otherwise: ncnn alone would take what is fastest."""
-    loaded = runtime.load(models / "ncnn.param", Options(extra={"precision": precision} if precision else {}))
-    options = runtime._net.opt
-    assert [name for name in dir(options) if name.startswith(("use_fp16", "use_bf16")) and getattr(options, name)] == halves
-    assert loaded.backend == ("cpu,bf16" if halves else "cpu")
-
-
-def test_left_to_itself_it_is_named_so(runtime, models):
-    """`auto` changes none of the library's own settings."""
+def test_it_computes_in_the_precision_that_is_asked_for(runtime, models):
+    """fp32 unless configured otherwise: ncnn alone would take what is fastest, which `auto` leaves as it is. Threads are what was asked."""
+    for precision, halves, backend in [
+        (None, [], "cpu"),
+        ("fp32", [], "cpu"),
+        ("bf16", ["use_bf16_packed", "use_bf16_storage"], "cpu,bf16"),
+    ]:
+        loaded = runtime.load(models / "ncnn.param", Options(threads=2, extra={"precision": precision} if precision else {}))
+        options = runtime._net.opt
+        assert [name for name in dir(options) if name.startswith(("use_fp16", "use_bf16")) and getattr(options, name)] == halves
+        assert (loaded.backend, options.num_threads) == (backend, 2)
     loaded = runtime.load(models / "ncnn.param", Options(extra={"precision": "auto"}))
-    defaults = ncnn.Net().opt
+    defaults = importlib.import_module("ncnn").Net().opt
     assert all(getattr(runtime._net.opt, name) == getattr(defaults, name) for name in dir(defaults) if name.startswith("use_"))
     assert loaded.backend == "cpu,auto"
 
 
-def test_half_precision_where_the_processor_has_none_is_unavailable(runtime, models):
+def test_half_precision_where_the_processor_has_none_is_unavailable(runtime, models, monkeypatch):
     """It would go on in fp32 and not say so."""
-    if ncnn.cpu_support_arm_asimdhp():
-        pytest.skip("this processor computes in fp16")
+    monkeypatch.setattr(importlib.import_module("ncnn"), "cpu_support_arm_asimdhp", lambda: 0)
     with pytest.raises(UnavailableError, match="choose fp32 or bf16"):
         runtime.load(models / "ncnn.param", Options(extra={"precision": "fp16"}))
-
-
-@pytest.mark.parametrize("threads", [1, 2])
-def test_threads_are_what_was_asked(runtime, models, threads):
-    """The library alone would take all cores."""
-    runtime.load(models / "ncnn.param", Options(threads=threads))
-    assert runtime._net.opt.num_threads == threads
 
 
 def test_a_vulkan_device_that_is_not_here_is_unavailable(runtime, models, capfd):
@@ -109,17 +95,15 @@ def test_a_vulkan_device_that_is_not_here_is_unavailable(runtime, models, capfd)
     assert capfd.readouterr().err == ""
 
 
-@pytest.mark.parametrize(
-    ("size", "words"), [(None, "the weights of .* are not there"), (31, "read weight_data failed"), (0, "read weight_data failed")]
-)
-def test_missing_or_short_weights_are_reported(runtime, models, tmp_path, capfd, size, words):
+def test_missing_or_short_weights_are_reported(runtime, models, tmp_path, capfd):
     """They lie in a second file; what ncnn prints becomes the reason."""
     shutil.copy(models / "ncnn.param", tmp_path / "m.param")
-    if size is not None:
-        (tmp_path / "m.bin").write_bytes((models / "ncnn.bin").read_bytes()[:size])
-    with pytest.raises(ConfigError, match=words) as refusal:
-        runtime.load(tmp_path / "m.param", Options())
-    assert "\n" not in str(refusal.value)
+    for size, words in ((None, "the weights of .* are not there"), (31, "read weight_data failed"), (0, "read weight_data failed")):
+        if size is not None:
+            (tmp_path / "m.bin").write_bytes((models / "ncnn.bin").read_bytes()[:size])
+        with table_row(size), pytest.raises(ConfigError, match=words) as refusal:
+            runtime.load(tmp_path / "m.param", Options())
+        assert "\n" not in str(refusal.value)
     assert capfd.readouterr().err == ""
 
 

@@ -14,16 +14,12 @@ NAMES = ["litert", "litert_signed", "litert_int8", "litert_int32", "litert_open"
 
 
 def test_whole_files_pass(models):
-    """The check refuses nothing that is whole."""
-    for name in NAMES:
-        with table_row(name):
-            tflite_file.read_tflite(models / f"{name}.tflite")
-
-
-def test_custom_operators_are_named(models):
-    """That is how an Edge TPU model is recognised before it is loaded."""
-    assert tflite_file.read_tflite(models / "litert_edgetpu.tflite").custom_operators == ("edgetpu-custom-op",)
-    assert tflite_file.read_tflite(models / "litert.tflite").custom_operators == ()
+    """The check refuses nothing that is whole; custom operators, by which an Edge TPU's model is recognised, are named."""
+    operators = {name: tflite_file.read_tflite(models / f"{name}.tflite").custom_operators for name in NAMES}
+    assert {name: names for name, names in operators.items() if names} == {
+        "litert_edgetpu": ("edgetpu-custom-op",),
+        "litert_custom": ("nobody-has-this",),
+    }
 
 
 def test_the_signature_names_tensors_by_index(models):
@@ -46,29 +42,29 @@ def test_what_the_file_states_of_itself_is_read(models):
     }
 
 
-@pytest.mark.parametrize("name", ["litert", "litert_int8"])
-def test_every_truncation_is_found(models, tmp_path, name):
-    """At whichever byte a file ends early (here every third), one line says so."""
-    content = (models / f"{name}.tflite").read_bytes()
+def test_every_truncation_is_found(models, tmp_path):
+    """At whichever byte a file ends early (here every 17th), one line says so."""
     path = tmp_path / "cut.tflite"
-    for length in range(1, len(content), 3):
-        path.write_bytes(content[:length])
-        with pytest.raises(ConfigError, match=r"truncated or garbled|lacks the identifier"):
-            tflite_file.read_tflite(path)
+    for name in ("litert", "litert_int8"):
+        content = (models / f"{name}.tflite").read_bytes()
+        for length in range(1, len(content), 17):
+            path.write_bytes(content[:length])
+            with pytest.raises(ConfigError, match=r"truncated or garbled|lacks the identifier"):
+                tflite_file.read_tflite(path)
 
 
 def test_a_garbled_file_never_raises_anything_else(models, tmp_path):
-    """Every third byte, set to 255, leaves a file that passes or is refused in one line."""
+    """Every 13th byte, set to 255, leaves a file that passes or is refused in one line."""
     content = (models / "litert_signed.tflite").read_bytes()
     path = tmp_path / "garbled.tflite"
     refused = 0
-    for at in range(0, len(content), 3):
+    for at in range(0, len(content), 13):
         path.write_bytes(content[:at] + b"\xff" + content[at + 1 :])
         try:
             tflite_file.read_tflite(path)
         except ConfigError:
             refused += 1
-    assert refused > len(content) // 30
+    assert refused > len(content) // 130
 
 
 def at_operator(top):
@@ -103,13 +99,13 @@ def test_an_offset_that_leads_outside_is_found_wherever_it_stands(models, tmp_pa
 
 
 def test_tensors_determine_the_precision(models):
-    """Integers count only with a scale: indices are not quantised."""
-    for name, precision in [("litert", "fp32"), ("litert_int8", "int8"), ("litert_int32", "fp32")]:
-        assert tflite_file.read_tflite(models / f"{name}.tflite").precision == precision, f"{name!r}"
-
-
-@pytest.mark.parametrize("precision", ["fp32", "int8"])
-def test_the_shipped_files_are_what_they_are_called(precision):
-    """Both by their tensors."""
+    """Integers count only with a scale: indices are not quantised. The shipped files are what they are called."""
     shipped = Path(__file__).resolve().parents[3] / "models" / "shipped"
-    assert tflite_file.read_tflite(shipped / f"edgemeter-shapes_{precision}.tflite").precision == precision
+    for path, precision in [
+        (models / "litert.tflite", "fp32"),
+        (models / "litert_int8.tflite", "int8"),
+        (models / "litert_int32.tflite", "fp32"),
+        (shipped / "edgemeter-shapes_fp32.tflite", "fp32"),
+        (shipped / "edgemeter-shapes_int8.tflite", "int8"),
+    ]:
+        assert tflite_file.read_tflite(path).precision == precision, path.name

@@ -2,6 +2,7 @@
 
 import json
 import zipfile
+from functools import partial
 
 import pytest
 
@@ -37,85 +38,59 @@ def test_what_pytorch_writes_is_recognised_by_its_members(models):
         assert torch_archive.read(models / name).kind == kind, f"{name!r}"
 
 
-def test_an_operator_from_outside_the_libraries_is_refused(models, tmp_path):
-    """Operator names are resolved with getattr from `torch` on, where os.system lies."""
-    for target in [
-        "torch.os.system",
-        "torch.ops.load_library",
-        "torch.ops.aten.save.default",
-        "torch.ops.aten.add.__class__",
-        "torch.ops._c10d_functional.all_reduce.default",
-        "_operator.attrgetter",
-        "eval",
-    ]:
-
-        def edit(document, target=target):
-            document["graph_module"]["graph"]["nodes"][0]["target"] = target
-
-        with table_row(target), pytest.raises(ConfigError, match="as target, which is not run here"):
-            torch_archive.read(edited(models, tmp_path / "a.pt2", edit))
+def set_target(document, target):
+    """Let the first operator be another."""
+    document["graph_module"]["graph"]["nodes"][0]["target"] = target
 
 
-def test_a_size_that_would_be_evaluated_as_code_is_refused(models, tmp_path):
-    """Size expressions go through sympify, which is eval."""
-    for expression in [
-        "__import__('os').system('true')",
-        "s0.__class__",
-        "(lambda: s0)()",
-        "s0 if s0 else s0",
-    ]:
+def set_size(document, expression):
+    """Let the first size of the input be an expression."""
+    sizes = document["graph_module"]["graph"]["tensor_values"]["x"]["sizes"]
+    sizes[0] = {"as_expr": {"expr_str": expression, "hint": {"as_int": 2}}}
 
-        def edit(document, expression=expression):
-            sizes = document["graph_module"]["graph"]["tensor_values"]["x"]["sizes"]
-            sizes[0] = {"as_expr": {"expr_str": expression, "hint": {"as_int": 2}}}
 
-        with table_row(expression), pytest.raises(ConfigError, match="as expr_str"):
-            torch_archive.read(edited(models, tmp_path / "a.pt2", edit))
+def set_name(document, name):
+    """Let the first result have another name."""
+    document["graph_module"]["graph"]["nodes"][0]["outputs"][0]["as_tensor"]["name"] = name
+
+
+def set_leaf(document, leaf):
+    """Let the inputs be nested in another container."""
+    document["graph_module"]["module_call_graph"][0]["signature"]["in_spec"] = json.dumps([1, leaf])
+
+
+ABORT = '{"default_factory_module": "os", "default_factory_name": "abort"}'
+# Operator names are resolved with getattr from `torch` on, where os.system lies; size expressions go through sympify, which is eval; names
+# become Python source when the graph is compiled; and the description of nested inputs can name modules to import.
+HOSTILE = {
+    set_target: (
+        "torch.os.system", "torch.ops.load_library", "torch.ops.aten.save.default", "torch.ops.aten.add.__class__",
+        "torch.ops._c10d_functional.all_reduce.default", "_operator.attrgetter", "eval",
+    ),
+    set_size: ("__import__('os').system('true')", "s0.__class__", "(lambda: s0)()", "s0 if s0 else s0"),
+    set_name: ("x): import os #", "x=print()", "x\ny", "x,y", "ˣ x"),
+    set_leaf: (
+        {"type": "collections.defaultdict", "context": ABORT, "children_spec": []},
+        {"type": "builtins.dict", "context": '[{"__enum__": true, "fqn": "os:name", "name": "x"}]', "children_spec": []},
+    ),
+}  # fmt: skip
+FIELDS = {set_target: "target, which is not run here", set_size: "expr_str", set_name: "name", set_leaf: "in_spec"}
+
+
+def test_what_would_run_code_is_refused(models, tmp_path):
+    """Whichever field of the program it stands in."""
+    for change, values in HOSTILE.items():
+        for value in values:
+            path = edited(models, tmp_path / "a.pt2", lambda document, change=change, value=value: change(document, value))
+            with table_row(change.__name__, value), pytest.raises(ConfigError, match=f"as {FIELDS[change]}"):
+                torch_archive.read(path)
 
 
 def test_sizes_as_pytorch_writes_them_pass(models, tmp_path):
     """Sums, products and PyTorch's own functions of symbols are plain."""
     for expression in ["s77", "2*s77 + 1", "Symbol('s7', positive=True, integer=True)", "Max(1, FloorDiv(s0, 2))", "(s0 + 1)//2"]:
-
-        def edit(document, expression=expression):
-            sizes = document["graph_module"]["graph"]["tensor_values"]["x"]["sizes"]
-            sizes[0] = {"as_expr": {"expr_str": expression, "hint": {"as_int": 2}}}
-
-        assert torch_archive.read(edited(models, tmp_path / "a.pt2", edit)).kind == "exported", f"{expression!r}"
-
-
-def test_a_name_that_is_no_name_is_refused(models, tmp_path):
-    """Names become Python source when the graph is compiled."""
-    for name in ["x): import os #", "x=print()", "x\ny", "x,y", "ˣ x"]:
-
-        def edit(document, name=name):
-            document["graph_module"]["graph"]["nodes"][0]["outputs"][0]["as_tensor"]["name"] = name
-
-        with table_row(name), pytest.raises(ConfigError, match="as name"):
-            torch_archive.read(edited(models, tmp_path / "a.pt2", edit))
-
-
-@pytest.mark.parametrize(
-    "leaf",
-    [
-        {
-            "type": "collections.defaultdict",
-            "context": '{"default_factory_module": "os", "default_factory_name": "abort"}',
-            "children_spec": [],
-        },
-        {"type": "builtins.dict", "context": '[{"__enum__": true, "fqn": "os:name", "name": "x"}]', "children_spec": []},
-    ],
-    ids=["defaultdict", "enumeration"],
-)
-def test_a_container_that_imports_something_is_refused(models, tmp_path, leaf):
-    """The description of nested inputs can name modules to import."""
-
-    def edit(document):
-        signature = document["graph_module"]["module_call_graph"][0]["signature"]
-        signature["in_spec"] = json.dumps([1, leaf])
-
-    with pytest.raises(ConfigError, match="as in_spec"):
-        torch_archive.read(edited(models, tmp_path / "a.pt2", edit))
+        path = edited(models, tmp_path / "a.pt2", partial(set_size, expression=expression))
+        assert torch_archive.read(path).kind == "exported", f"{expression!r}"
 
 
 def test_members_that_are_no_tensors_are_refused(models, tmp_path):
@@ -148,34 +123,21 @@ def test_two_members_of_one_name_are_refused(models, tmp_path):
         torch_archive.read(path)
 
 
-def test_a_plain_save_is_called_a_pickle(tmp_path):
-    """data.pkl without code is what torch.save writes."""
-    path = tmp_path / "model.pt"
-    with zipfile.ZipFile(path, "w") as archive:
-        archive.writestr("model/data.pkl", b"\x80\x02.")
-        archive.writestr("model/version", b"3")
-    with pytest.raises(ConfigError, match="is a pickle, which can run any code"):
-        torch_archive.read(path)
-
-
-@pytest.mark.parametrize("content", [b"{", b"[]", b'{"graph_module": 1, "a": null}', b"\xff"])
-def test_a_garbled_program_ends_in_one_line_or_passes_on(models, tmp_path, content):
-    """What is no JSON, or JSON of another form, is no traceback."""
-
-    def change(name, old):
-        return content if name.endswith("weights_config.json") else old
-
-    with pytest.raises(ConfigError, match="is not a PyTorch model, or a truncated one"):
-        torch_archive.read(changed(models / "pytorch.pt2", tmp_path / "a.pt2", change))
-
-
-def test_a_zip_of_something_else_is_neither(tmp_path):
-    """Any other zip is not handed to PyTorch."""
-    path = tmp_path / "photos.zip"
-    with zipfile.ZipFile(path, "w") as archive:
-        archive.writestr("photos/one.jpg", b"x")
-    with pytest.raises(ConfigError, match="neither TorchScript nor an exported program"):
-        torch_archive.read(path)
+def test_what_is_no_model_of_pytorch_is_one_line(models, tmp_path):
+    """JSON that is none or of another form; data.pkl without code, which torch.save writes; any other zip is not handed to PyTorch."""
+    for content in (b"{", b"[]", b'{"graph_module": 1, "a": null}', b"\xff"):
+        path = changed(
+            models / "pytorch.pt2",
+            tmp_path / "a.pt2",
+            lambda name, old, content=content: content if name.endswith("weights_config.json") else old,
+        )
+        with table_row(content), pytest.raises(ConfigError, match="is not a PyTorch model, or a truncated one"):
+            torch_archive.read(path)
+    for member, words in (("model/data.pkl", "is a pickle, which can run any code"), ("photos/one.jpg", "neither TorchScript nor an")):
+        with zipfile.ZipFile(tmp_path / "a.zip", "w") as archive:
+            archive.writestr(member, b"\x80\x02.")
+        with table_row(member), pytest.raises(ConfigError, match=words):
+            torch_archive.read(tmp_path / "a.zip")
 
 
 def test_calls_of_torchvision_are_seen_in_both_forms(models, tmp_path):

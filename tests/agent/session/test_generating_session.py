@@ -1,4 +1,4 @@
-"""Facts about whole runs of language models in real processes: the record holds all that its figures follow from."""
+"""Facts about whole runs of language models: the record holds all that its figures follow from."""
 
 from pathlib import Path
 
@@ -12,8 +12,18 @@ from edgemeter.agent.contract.record import RunRecord
 from edgemeter.agent.contract.suite import SuiteFile, expand
 from edgemeter.agent.session import session
 from tests.fixtures.generating_run import WHO, measured
+from tests.fixtures.played_time import play_time
+from tests.fixtures.run_jobs import in_this_process
 
 
+@pytest.fixture
+def played(monkeypatch):
+    """Let sessions measure in this process, by a played clock."""
+    in_this_process(monkeypatch)
+    play_time(monkeypatch)
+
+
+@pytest.mark.usefixtures("played")
 def test_every_figure_of_a_run_follows_from_its_raw_samples(tmp_path):
     """The statistics, rates and the verdict are recomputed from the moments of the tokens."""
     record = contract_record.decode(contract_record.encode(measured(tmp_path)))
@@ -29,6 +39,7 @@ def test_every_figure_of_a_run_follows_from_its_raw_samples(tmp_path):
     assert any(isinstance(finding, NotRecomputed) and finding.field == "generation" for finding in recompute(without))
 
 
+@pytest.mark.usefixtures("played")
 def test_a_replayed_run_is_marked_and_a_short_one_is_suspect(tmp_path):
     """Provenance is that of the recording, and an output cut short is named."""
     record = measured(tmp_path, {"end_after_tokens": 5})
@@ -37,9 +48,9 @@ def test_a_replayed_run_is_marked_and_a_short_one_is_suspect(tmp_path):
     assert any(reason.startswith("short-output: 11 of 11 queries") for reason in record.verdict.reasons)
 
 
+@pytest.mark.needs(module="xllamacpp")
 def test_the_tiny_model_runs_in_its_own_process():
     """llama.cpp is loaded in the run's process only."""
-    pytest.importorskip("xllamacpp")
     tiny = Path(__file__).resolve().parents[2] / "fixtures" / "generators" / "llama.gguf"
     case = Settings(model=str(tiny), mode="rapid", repeats=1, prompt_tokens=40, output_tokens=8)
     suite = expand(SuiteFile(name="s", case=[case]), Path("/"))

@@ -15,6 +15,7 @@ from edgemeter.agent.machine.machine import Machine
 from edgemeter.agent.session import hopeless, session
 from edgemeter.agent.session.hopeless import refusals
 from tests.fixtures.command import edgemeter
+from tests.fixtures.rows import table_row
 from tests.fixtures.run_jobs import one_case
 
 MODELS = Path(__file__).parents[2] / "fixtures/runtimes"
@@ -26,19 +27,19 @@ def case_of(folder, name, **settings):
     return one_case(str(folder / name), **settings)
 
 
-@pytest.mark.parametrize(
-    ("name", "settings", "kind", "says"),
-    [
-        ("m.onnx", {"runtime": "onxn"}, ConfigError, "no runtime is called 'onxn': did you mean onnx"),
+def test_a_hopeless_case_is_refused_before_the_first_process(tmp_path):
+    """With the remedy, before a run lock is waited for; so is an empty model, as a download that was cut leaves one."""
+    for name, settings, kind, says in [
+        ("m.onnx", {"runtime": "onxn"}, ConfigError, "did you mean onnx"),
         ("m.onnx", {"runtime": "onnx", "reader": "cocoo"}, ConfigError, "did you mean coco"),
-        ("m_edgetpu.tflite", {"runtime": "litert"}, ConfigError, "compiled for an Edge TPU: measure it with --runtime edgetpu"),
-        ("m_edgetpu.tflite", {"runtime": "edgetpu"}, UnavailableError, "no Edge TPU is attached: plug in a Coral"),
-    ],
-)
-def test_a_hopeless_case_is_refused_before_the_first_process(tmp_path, name, settings, kind, says):
-    """With the remedy, before a run lock is waited for."""
-    with pytest.raises(kind, match=says):
-        session.check(Suite("s", (case_of(tmp_path, name, **settings),)))
+        ("m_edgetpu.tflite", {"runtime": "litert"}, ConfigError, "--runtime edgetpu"),
+        ("m_edgetpu.tflite", {"runtime": "edgetpu"}, UnavailableError, "no Edge TPU is attached"),
+    ]:
+        with table_row(name, settings), pytest.raises(kind, match=says):
+            session.check(Suite("s", (case_of(tmp_path, name, **settings),)))
+    (tmp_path / "m.onnx").write_bytes(b"")
+    with pytest.raises(ConfigError, match="is empty"):
+        session.check(Suite("s", (one_case(str(tmp_path / "m.onnx")),)))
 
 
 def test_a_refused_case_leaves_the_others(tmp_path):
@@ -57,13 +58,6 @@ def test_an_attached_coral_makes_the_case_possible(tmp_path):
     assert not [error for error in refusals(suite, Machine(tmp_path)).values() if "attached" in str(error)]
 
 
-def test_an_empty_model_is_refused(tmp_path):
-    """As a download that was cut leaves one."""
-    (tmp_path / "m.onnx").touch()
-    with pytest.raises(ConfigError, match="is empty: copy or download it again"):
-        session.check(Suite("s", (one_case(str(tmp_path / "m.onnx")),)))
-
-
 @pytest.mark.parametrize(("kind", "runs"), [(ConfigError, 1), (UnavailableError, 1), (MeasurementError, 2)])
 def test_a_run_that_fails_is_not_repeated_to_the_end(tmp_path, monkeypatch, kind, runs):
     """After a mistake or with what is absent every repeat would end with the same line; what may pass is tried twice."""
@@ -79,30 +73,21 @@ def test_a_run_that_fails_is_not_repeated_to_the_end(tmp_path, monkeypatch, kind
 
 @pytest.fixture
 def wrong_files(tmp_path):
-    """Return a folder with files that nobody can measure, each in another way,."""
-    (tmp_path / "cut.onnx").write_bytes((MODELS / "onnx.onnx").read_bytes()[:100])
+    """Return a folder with files that nobody can measure, each in another way."""
     (tmp_path / "cut.tflite").write_bytes((MODELS / "litert.tflite").read_bytes()[:200])
-    (tmp_path / "empty").mkdir()
     (tmp_path / "photographs").mkdir()
     (tmp_path / "photographs/a.jpg").write_bytes(b"\xff\xd8")
-    (tmp_path / "nothing.json").write_text("{}")
     image = {"id": 1, "file_name": "b.jpg", "width": 8, "height": 8}
     (tmp_path / "others.json").write_text(json.dumps({"images": [image], "annotations": [], "categories": []}))
     return tmp_path
 
 
+@pytest.mark.services
 @pytest.mark.parametrize(
     ("words", "status", "says"),
     [
         ("run {onnx} --backend cuda", FAILED, "no provider CUDAExecutionProvider"),
-        ("run {litert} --backend cuda", USAGE, "no backend 'cuda'"),
-        ("run cut.onnx", USAGE, "not an ONNX model, or a truncated one"),
-        ("run cut.tflite", USAGE, "truncated or garbled"),
-        ("run {litert} --data empty", USAGE, "no photographs"),
-        ("run {litert} --data photographs --annotations nothing.json", USAGE, "name no files"),
         ("run {litert} --data photographs --annotations others.json", USAGE, "first 'b.jpg'"),
-        ("run {litert} --power um25c", FAILED, "no USB meter is known"),
-        ("run {litert} --power rapid", USAGE, "no power sensor is called 'rapid'"),
         ("compare {litert} cut.tflite", USAGE, "truncated or garbled"),
     ],
 )

@@ -15,8 +15,10 @@ from edgemeter.agent.engine import job
 from edgemeter.agent.machine import fingerprint
 from edgemeter.agent.machine.machine import recorded
 from edgemeter.agent.session import operating, session
+from tests.fixtures.played_time import play_time
 from tests.fixtures.record_factory import make_record
 from tests.fixtures.replay_case import replay_case
+from tests.fixtures.run_jobs import in_this_process
 
 WHO = session.DeviceIdentity("bench", "lab")
 MODES = ("7W", "15W", "25W")
@@ -92,8 +94,10 @@ def measure(suite, events=None):
         return list(outcomes)
 
 
-def test_the_record_is_of_the_mode_that_its_run_was_in(board, tmp_path):
+def test_the_record_is_of_the_mode_that_its_run_was_in(monkeypatch, board, tmp_path):
     """Environment and operating point are those of the run, and afterwards the board is as it was."""
+    in_this_process(monkeypatch)
+    play_time(monkeypatch)
     records = measure(cases(tmp_path, governor="powersave"))
     assert sorted((run.environment.power_mode, run.environment.governor, run.operating_point.words) for run in records) == [
         (mode, "powersave", f"{mode}, governor powersave") for mode in ("15W", "15W", "25W", "25W")

@@ -1,14 +1,13 @@
 """Facts about `edgemeter.agent.session.rate_search`: the highest rate that a server holds, found run by run."""
 
+import msgspec
 import pytest
 
 from edgemeter.agent.base.errors import MeasurementError
-from edgemeter.agent.contract.load_sweep import sweeps
-from edgemeter.agent.contract.record import RunRecord
+from edgemeter.agent.contract.load_sweep import bracket, sweeps
 from edgemeter.agent.contract.record_figures import Load
 from edgemeter.agent.contract.suite import Suite
 from edgemeter.agent.session import rate_search, session
-from tests.fixtures.paced_server import paced_server
 from tests.fixtures.record_factory import make_generation, make_latency, make_record
 from tests.fixtures.rows import table_row
 from tests.fixtures.run_jobs import one_case
@@ -74,14 +73,24 @@ def test_a_case_with_a_rate_is_one_run():
     assert rate_search.next_step(case, [record_at(2.0, False)]) is None
 
 
-@pytest.mark.services
-def test_a_session_finds_what_a_server_of_two_places_can(tmp_path):
-    """A request takes 60 ms: 33 a second at most, of which queues leave less; each step is a record."""
-    with paced_server(tmp_path, places=2, prefill_ms=30, step_ms=10) as server:
-        case = case_of(model=str(server.file), slo="ttft=150ms", queries=64)
-        records = list(session.measure(Suite("s", (case,)), session.DeviceIdentity("bench", "lab"), {}, "no sensor", lambda _: None))
-    assert all(isinstance(record, RunRecord) for record in records), records
-    rates = [record.load.target_per_s for record in records]
-    assert len(set(rates)) == len(rates) > 4
-    assert [record.order_place for record in records] == list(range(1, len(rates) + 1))
-    assert max(record.throughput_per_s for record in records) < 2 / 0.060
+def test_each_step_of_a_search_is_a_run_of_its_own(monkeypatch, tmp_path):
+    """A session goes on until the capacity is bracketed, and numbers the runs as they come."""
+    steps = []
+
+    def measured(run, *_):
+        steps.append(run)
+        return record_at(run.case.rate_per_s, run.case.rate_per_s is None or run.case.rate_per_s < 33.0)
+
+    (tmp_path / "m.server").write_text('url = "http://nowhere.invalid"\n')
+    monkeypatch.setattr(session, "measure_run", measured)
+    events = []
+    suite = Suite("s", (msgspec.structs.replace(case_of(model=str(tmp_path / "m.server")), repeats=1),))
+    records = list(session.measure(suite, session.DeviceIdentity("bench", "lab"), {}, "no sensor", events.append))
+    rates = [run.case.rate_per_s for run in steps]
+    assert len(records) == len(set(rates)) > 4
+    assert [run.place for run in steps] == list(range(1, len(rates) + 1))
+    places = [(event.place, event.total) for event in events if isinstance(event, session.RunBegins)]
+    assert places == [(number, number) for number in range(1, len(rates) + 1)]
+    (sweep,) = sweeps(records)
+    holding, failing = bracket(sweep.points)
+    assert holding.target_per_s < 33.0 <= failing.target_per_s <= 1.1 * holding.target_per_s

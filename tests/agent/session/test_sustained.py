@@ -89,14 +89,14 @@ def test_a_short_slowness_is_no_throttling():
     assert sustained.judged(points, 10.0).throttled_after_s is None
 
 
-def test_too_short_a_run_has_no_level():
-    """Two intervals are no first minute."""
-    points = tuple(CurvePoint(t_s=float(t_s), queries=9, p50_ms=5.0) for t_s in range(2))
-    assert sustained.judged(points, 1.0).level_p50_ms is None
-
-
-@pytest.mark.parametrize(("scatter_ratio", "false_alarms", "detections"), [(0.01, 0.002, 0.99), (0.02, 0.01, 0.98), (0.03, 0.04, 0.95)])
-def test_false_alarms_are_rare_and_a_fifth_slower_is_found(scatter_ratio, false_alarms, detections):
+@pytest.mark.parametrize(
+    ("scatter_ratio", "false_alarms", "detections", "series"),
+    [
+        (0.02, 0.05, 0.95, 20),
+        *[pytest.param(*rates, 400, marks=pytest.mark.nightly) for rates in ((0.01, 0.002, 0.99), (0.02, 0.01, 0.98), (0.03, 0.04, 0.95))],
+    ],
+)
+def test_false_alarms_are_rare_and_a_fifth_slower_is_found(scatter_ratio, false_alarms, detections, series):
     """The rates of the docstring, on 400 seeded series each."""
     draw = np.random.default_rng(21)
 
@@ -106,8 +106,8 @@ def test_false_alarms_are_rare_and_a_fifth_slower_is_found(scatter_ratio, false_
         return sustained.judged(points, 10.0).throttled_after_s is not None
 
     step = np.where(np.arange(180) < 90, 1.0, 1.2)
-    assert np.mean([throttles(np.ones(180)) for _ in range(400)]) <= false_alarms
-    assert np.mean([throttles(step) for _ in range(400)]) >= detections
+    assert np.mean([throttles(np.ones(180)) for _ in range(series)]) <= false_alarms
+    assert np.mean([throttles(step) for _ in range(series)]) >= detections
 
 
 def test_a_language_model_has_its_tpot_by_interval():

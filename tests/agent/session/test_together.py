@@ -1,4 +1,4 @@
-"""Facts about `edgemeter.agent.session.together`: real processes at the same time, on replays and on code that keeps a core busy."""
+"""Facts about `edgemeter.agent.session.together`: runs at the same time that are played, and real processes on replays."""
 
 import json
 import os
@@ -6,6 +6,7 @@ import signal
 from pathlib import Path
 
 import msgspec
+import numpy as np
 import psutil
 import pytest
 
@@ -14,36 +15,17 @@ from edgemeter.agent.bundle.recompute import FigureDifference, recompute
 from edgemeter.agent.contract import samples
 from edgemeter.agent.contract import suite as contract_suite
 from edgemeter.agent.contract.record import RunRecord
-from edgemeter.agent.contract.together_matrix import rows_of
-from edgemeter.agent.engine import job
+from edgemeter.agent.energy.window import Window
+from edgemeter.agent.engine import isolation, job
 from edgemeter.agent.machine.machine import Machine
 from edgemeter.agent.session import session, together
 from tests.fixtures.command import edgemeter
+from tests.fixtures.measured_factory import measured_of
+from tests.fixtures.record_factory import make_model
 from tests.fixtures.replay_case import write_replay
 
 WHO = session.DeviceIdentity("bench", "lab")
-
-# A device that serves one call of 20 ms at a time, as an accelerator does; a call comes 1 ms after the last.
-DEVICE = """
-import fcntl
-import time
-
-from edgemeter.agent.runtimes import TensorInfo
-from edgemeter.agent.runtimes.python_model import PythonModel
-
-
-def make():
-    device = open(__file__)
-
-    def call(x):
-        time.sleep(0.001)
-        fcntl.flock(device, fcntl.LOCK_EX)
-        time.sleep(0.02)
-        fcntl.flock(device, fcntl.LOCK_UN)
-        return {"y": x}
-
-    return PythonModel(call=call, inputs=(TensorInfo("x", (1, 4), "float32"),))
-"""
+MS = 1_000_000
 
 
 def suite(folder: Path, *cases: str, **defaults: object) -> contract_suite.Suite:
@@ -80,6 +62,69 @@ def test_a_round_has_each_alone_each_pair_and_all():
     assert contract_suite.blocks_of(3) == [(0,), (1,), (2,), (0, 1), (0, 2), (1, 2), (0, 1, 2)]
 
 
+# No process has this number: where a run fails, the others are killed.
+NO_PID = 1 << 30
+
+
+@pytest.fixture
+def played(monkeypatch):
+    """Let runs take no time: a query of a model takes as many ms as its name says, twice as many beside another.
+
+    Of each second that is agreed on the first model of a block is timed from 10 ms on, the others until 20 ms before its end. `played`
+    returns what fails the next run beside others, if it is given.
+    """
+    failures = []
+
+    def run(work, follow, meet=None):
+        own_ms, factor, timed = float(Path(work.case.model).name.split("ms")[0]), 1, Window(0, 10**9)
+        follow(job.Phase(name="load"), NO_PID)
+        if meet is not None:
+            meet(job.Encounter())
+            agreed = meet(job.Encounter(seconds=1.0, queries_s=0.1))
+            if own_ms == 4 and failures:
+                raise failures.pop()
+            is_first = own_ms == 4
+            mine = Window(agreed.start_ns + 10 * MS * is_first, agreed.end_ns - 20 * MS * (not is_first))
+            factor, timed = 2, meet(job.Encounter(timed=mine))
+        follow(job.Phase(name="timed", seconds=1.0), NO_PID)
+        follow(job.Phase(name="idle after"), NO_PID)
+        model = make_model(name=work.case.name or f"{own_ms:g} ms", sha256=work.sha256)
+        return msgspec.structs.replace(measured_of(np.full(200, round(factor * own_ms * MS)), model=model), timed=timed)
+
+    monkeypatch.setattr(isolation, "run_isolated", run)
+    return failures.append
+
+
+def files(folder: Path, *latencies_ms: int) -> list[str]:
+    """Write models that are played, and return their cases."""
+    for latency_ms in latencies_ms:
+        write_replay(folder, f"{latency_ms}ms", latencies_ms=[latency_ms])
+    return [f'model = "{latency_ms}ms.replay.json"' for latency_ms in latencies_ms]
+
+
+@pytest.mark.usefixtures("played")
+def test_a_run_beside_others_is_slowed_against_its_own_alone(tmp_path):
+    """Each alone, then both, and the other way round, where the record waits for its round; what overlaps is 970 ms."""
+    outcomes = measure(suite(tmp_path, *files(tmp_path, 4, 9), repeats=2))
+    assert [run.together is None for run in outcomes] == [True, True, False, False, True, True, False, False]
+    alone, accompanied = ([run for run in outcomes if (run.together is None) == is_alone] for is_alone in (True, False))
+    assert [run.together is None for run in sorted(outcomes, key=lambda run: run.order_place)] == [True] * 2 + [False] * 4 + [True] * 2
+    assert {run.latency.mean_ms for run in alone} == {4.0, 9.0}
+    assert {run.together.slow_down_ratio for run in accompanied} == {2.0}
+    assert {run.model.name: run.together.neighbours[0].model for run in accompanied} == {"4 ms": "9 ms", "9 ms": "4 ms"}
+    assert {run.together.overlap_ms for run in accompanied} == {970.0}
+    assert len({run.case for run in outcomes}) == 4
+
+
+def test_a_run_that_fails_beside_others_leaves_the_runs_alone(played, tmp_path):
+    """The block does not count; the next round has it again."""
+    played(MeasurementError("it died"))
+    outcomes = measure(suite(tmp_path, *files(tmp_path, 4, 9), repeats=2))
+    errors = [outcome for outcome in outcomes if isinstance(outcome, EdgemeterError)]
+    assert [str(error) for error in errors] == ["it died; the runs at the same time do not count"]
+    assert [run.together is None for run in outcomes if run not in errors] == [True, True, True, True, False, False]
+
+
 @pytest.mark.alone
 def test_only_the_overlap_counts(tmp_path):
     """Every query of two models lies within the time in which both were timed."""
@@ -94,11 +139,6 @@ def test_only_the_overlap_counts(tmp_path):
     assert [type(outcome) for outcome in outcomes] == [RunRecord] * 8
     alone = [run for run in outcomes if run.together is None]
     accompanied = [run for run in outcomes if run.together is not None]
-    # Each alone, then both; and the other way round, where the record waits for its round.
-    assert [run.together is None for run in sorted(outcomes, key=lambda run: run.started_at_ns)] == [True] * 2 + [False] * 4 + [True] * 2
-    assert [run.together is None for run in outcomes] == [True, True, False, False, True, True, False, False]
-    assert {run.model.name: run.together.neighbours[0].model for run in accompanied} == {"a.replay": "b.replay", "b.replay": "a.replay"}
-    assert len({run.case for run in outcomes}) == 4
     for run in accompanied:
         (of_round,) = [other for other in alone if (other.model.name, other.repeat) == (run.model.name, run.repeat)]
         assert run.together.slow_down_ratio == run.latency.mean_ms / of_round.latency.mean_ms
@@ -121,16 +161,7 @@ def test_only_the_overlap_counts(tmp_path):
     assert not measured_pids & {condition.busiest_other.pid for run in outcomes for condition in run.conditions if condition.busiest_other}
 
 
-@pytest.mark.alone
-def test_models_that_share_a_device_wait_for_each_other(tmp_path):
-    """It serves one call at a time: 40 ms instead of 21 ms; the JSON and the records state it."""
-    (tmp_path / "device.py").write_text(DEVICE)
-    outcomes = measure(suite(tmp_path, *(f'model = "device.py:make"\nname = "{name}"' for name in ("first", "second")), queries=50))
-    assert [type(outcome) for outcome in outcomes] == [RunRecord] * 4, outcomes
-    assert [run.together.slow_down_ratio for run in outcomes[2:]] == pytest.approx([40 / 21] * 2, rel=0.12)
-    assert [row.slow_down_ratio for row in rows_of(outcomes)] == pytest.approx([40 / 21] * 2, rel=0.12)
-
-
+@pytest.mark.services
 def test_one_that_dies_in_the_middle_is_one_line_and_the_runs_alone_remain(tmp_path):
     """The block does not count; what was measured alone does, and no process is left."""
     is_killed: list[int] = []
@@ -149,6 +180,7 @@ def test_one_that_dies_in_the_middle_is_one_line_and_the_runs_alone_remain(tmp_p
     assert workers() == []
 
 
+@pytest.mark.services
 def test_ctrl_c_ends_all_processes_of_a_block(tmp_path):
     """None goes on alone."""
     has_company: list[bool] = []
@@ -165,6 +197,7 @@ def test_ctrl_c_ends_all_processes_of_a_block(tmp_path):
     assert workers() == []
 
 
+@pytest.mark.usefixtures("played")
 def test_a_round_that_is_cut_short_keeps_its_runs_at_the_same_time(tmp_path):
     """They wait for the runs alone; without these they have no slow-down."""
     records: list[RunRecord] = []
@@ -173,65 +206,48 @@ def test_a_round_that_is_cut_short_keeps_its_runs_at_the_same_time(tmp_path):
         if isinstance(event, session.RunBegins) and event.repeat == 1 and not event.beside:
             raise KeyboardInterrupt
 
-    cases = suite(tmp_path, *replays(tmp_path, 4.0, 9.0), repeats=2)
+    cases = suite(tmp_path, *files(tmp_path, 4, 9), repeats=2)
     with pytest.raises(KeyboardInterrupt):
         list(together.measure(cases, WHO, {}, "none", interrupt, lambda record: records.append(record) or record))
-    assert [(run.repeat, run.together is not None) for run in records] == [
-        (0, False),
-        (0, False),
-        (0, True),
-        (0, True),
-        (1, True),
-        (1, True),
-    ]
-    assert [run.together.slow_down_ratio is None for run in records[2:]] == [False, False, True, True]
+    assert [(run.repeat, run.together is not None) for run in records] == [(0, False)] * 2 + [(0, True)] * 2 + [(1, True)] * 2
+    assert [run.together.slow_down_ratio for run in records[2:]] == [2.0, 2.0, None, None]
 
 
 def test_a_group_in_which_one_sets_the_board_is_refused(tmp_path):
     """Before anything is measured."""
-    first, second = replays(tmp_path, 1.0, 1.0)
+    first, second = files(tmp_path, 4, 9)
     with pytest.raises(ConfigError, match="power mode and clocks are not changed"):
         suite(tmp_path, first, f'{second}\ngovernor = "performance"')
 
 
+@pytest.mark.usefixtures("played")
 def test_two_files_of_one_content_and_name_are_refused(tmp_path):
     """Their records would be one case: the runs of one would be divided by those of the other."""
-    case = replays(tmp_path, 2.0)[0]
+    (case,) = files(tmp_path, 4)
     copy = tmp_path / "copy"
     copy.mkdir()
-    (copy / "a.replay.json").write_bytes((tmp_path / "a.replay.json").read_bytes())
-    outcomes = measure(suite(tmp_path, case, case.replace("a.replay", "copy/a.replay"), repeats=2))
+    (copy / "4ms.replay.json").write_bytes((tmp_path / "4ms.replay.json").read_bytes())
+    other = case.replace("4ms", "copy/4ms")
+    outcomes = measure(suite(tmp_path, case, other, repeats=2))
     assert [type(outcome) for outcome in outcomes] == [RunRecord, RunRecord, ConfigError]
-    text = f"{copy}/a.replay.json is the same model as another, in one setting: give it another name or cpus"
-    assert str(outcomes[2]) == text
-    named = suite(tmp_path, case, f'{case.replace("a.replay", "copy/a.replay")}\nname = "second"')
+    assert f"{copy}/4ms.replay.json is the same model as another" in str(outcomes[2])
+    named = suite(tmp_path, case, f'{other}\nname = "second"')
     assert [type(outcome) for outcome in measure(named)] == [RunRecord] * 4
 
 
+@pytest.mark.usefixtures("played")
 def test_a_model_that_is_left_of_a_group_runs_alone(tmp_path):
     """The one that cannot be measured is named once; two that are left of three still run together."""
-    cases = suite(tmp_path, *replays(tmp_path, 1.0, 1.0, 1.0)).cases
-    (tmp_path / "c.hef").write_bytes(b"x")
-    absent = msgspec.structs.replace(cases[2], model=str(tmp_path / "c.hef"), runtime="hailo")
+    cases = suite(tmp_path, *files(tmp_path, 4, 9, 7)).cases
+    (tmp_path / "7ms.hef").write_bytes(b"x")
+    absent = msgspec.structs.replace(cases[2], model=str(tmp_path / "7ms.hef"), runtime="hailo")
     error, alone = measure(contract_suite.Suite("s", (cases[0], absent)))
-    assert (type(error), alone.model.name, alone.together) == (UnavailableError, "a.replay", None)
+    assert (type(error), alone.model.name, alone.together) == (UnavailableError, "4 ms", None)
     error, *runs = measure(contract_suite.Suite("s", (*cases[:2], absent)))
     assert (type(error), [run.together is None for run in runs]) == (UnavailableError, [True, True, False, False])
 
 
-def test_a_model_that_does_not_load_is_one_line_of_the_command_and_the_other_is_measured(tmp_path):
-    """On standard error, with -q too; the status is that of a failure."""
-    replays(tmp_path, 3.0)
-    (tmp_path / "b.replay.json").write_text("{")
-    environment = {**os.environ, "EDGEMETER_HOME": str(tmp_path / "home")}
-    words = ("run", "a.replay.json", "b.replay.json", "--together", "--mode", "rapid", "--repeats", 1, "--power", "none", "-q")
-    completed = edgemeter(*words, "-o", "runs.json", env=environment, cwd=tmp_path)
-    assert completed.returncode == 1, completed.stderr
-    assert [line.partition(" ")[0] for line in completed.stderr.splitlines()] == ["edgemeter:"]
-    (run,) = json.loads((tmp_path / "runs.json").read_text())["runs"]
-    assert (run["model"]["name"], run["together"]) == ("a.replay", None)
-
-
+@pytest.mark.services
 def test_the_command_prints_the_matrix_and_keeps_the_runs(tmp_path):
     """As a table and in JSON; `runs show` states the company and the slow-down."""
     replays(tmp_path, 3.0, 6.0)

@@ -7,16 +7,16 @@ from edgemeter.agent.datasets.dataset import open_folder
 from edgemeter.models.catalogue.catalogue import CATALOGUE_FILE, read_catalogue
 from tests.benchmarks.detectors import DETECTORS, FROZEN, PACKAGE, file_of_detector, our_accuracy, reference, scored
 
-pytestmark = [pytest.mark.realdata, pytest.mark.services]
+pytestmark = [pytest.mark.realdata, pytest.mark.nightly]
 
 
 def _parameter(detector):
     marks = [pytest.mark.needs(module={"litert": "ai_edge_litert", "onnx": "onnxruntime"}.get(detector.runtime, detector.runtime))]
     if detector.runtime == "pytorch":
         # TorchScript takes a minute and a half of a core for what the others take a few seconds.
-        marks = [pytest.mark.torch, pytest.mark.nightly]
+        marks = [pytest.mark.torch]
     if detector.to:
-        marks += [pytest.mark.convert, pytest.mark.nightly]
+        marks.append(pytest.mark.convert)
     if detector.file == FROZEN:
         marks.append(pytest.mark.needs(module=PACKAGE))
     return pytest.param(detector, id=detector.name, marks=marks)
@@ -29,7 +29,6 @@ def catalogued(path, otherwise):
 
 
 @pytest.mark.parametrize("detector", [_parameter(detector) for detector in DETECTORS])
-@pytest.mark.nightly
 def test_detectors_score_as_pycocotools_does(detector, tmp_path):
     """To 0.001 on what other code decoded, 300 a photograph: AP, AP50 and AR (100 detections); AP to 0.002 without any cut."""
     accuracy = our_accuracy(detector, tmp_path)
@@ -44,7 +43,6 @@ def test_detectors_score_as_pycocotools_does(detector, tmp_path):
 @pytest.mark.parametrize(
     ("name", "top1", "apart"), [("mobilenet_v2_1.0_224_quant.tflite", 0.88, 0.084), ("mobilenet_v1_0.25_128_quant.tflite", 0.54, 0.129)]
 )
-@pytest.mark.nightly
 def test_classifiers_score_as_published(realdata, name, top1, apart):
     """Sixty photographs of sixty classes; the background class of the model is taken off."""
     data = open_folder(realdata / "images" / "imagenet_60", realdata / "annotations" / "imagenet_60_index.json")

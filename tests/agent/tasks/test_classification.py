@@ -6,6 +6,7 @@ from PIL import Image
 
 from edgemeter.agent import tasks
 from edgemeter.agent.base.errors import ConfigError
+from edgemeter.agent.base.statistics import wilson_interval
 from edgemeter.agent.datasets.dataset import open_folder
 from edgemeter.agent.runtimes import TensorInfo
 from tests.fixtures.rows import in_folders, table_row
@@ -51,6 +52,8 @@ def test_top1_and_top5_are_shares_of_the_photographs(folder):
     assert (score.metric, score.images, score.dataset_sha256) == ("top1", 3, data.sha256)
     assert score.value == pytest.approx(1 / 3)
     assert score.detail["top5"] == pytest.approx(2 / 3)
+    assert (score.low, score.high) == pytest.approx(wilson_interval(1, 3))
+    assert [task.same_predictions(0, [scores(5)], [scores(other)]) for other in (5, 6)] == [1.0, 0.0]
 
 
 def test_an_index_that_counts_from_another_class_is_reported(tmp_path):
@@ -75,34 +78,6 @@ def test_of_equal_scores_the_lower_class_is_first(folder):
     assert task.score().detail["top5"] == 1
 
 
-def test_another_number_of_scores_is_refused(folder):
-    """The card says how many classes there are."""
-    with pytest.raises(ConfigError, match="gives 5 scores, its card has 11"):
-        make_task(open_folder(folder)).predict(0, [[np.zeros((1, 5), np.uint8)]])
-
-
-def test_a_class_beyond_the_models_is_refused(folder):
-    """An index for a thousand classes does not fit a model of eleven."""
-    with pytest.raises(ConfigError, match="has class 10, model 'tested' has 11 classes"):
-        make_task(open_with_truth(folder, {"photo_0.png": 10}))
-
-
-def test_boxes_are_refused(folder):
-    """A classifier needs one class per photograph."""
-    with pytest.raises(ConfigError, match=r"is a classifier.*give an index"):
-        make_task(open_with_truth(folder, make_truth(1)))
-
-
-def test_the_bounds_are_wilsons(folder):
-    """Three of three right is no certainty: Wilson's lower bound is 0.4385."""
-    task = make_task(open_with_truth(folder, {f"photo_{i}.png": 4 for i in range(3)}))
-    for index in range(3):
-        task.predict(index, [scores(5)])
-    accuracy = task.score()
-    assert (accuracy.low, accuracy.high) == (pytest.approx(0.4385, abs=6e-5), 1)
-    assert accuracy.detail["top5_low"] == accuracy.low
-
-
 def test_groups_have_their_own_accuracy_and_a_gap(tmp_path):
     """Day 40 of 40 right, night 10 of 40; two photographs of fog are too few for a figure."""
     names = [f"{name}_{i}.png" for name, count in (("day", 40), ("fog", 2), ("night", 40)) for i in range(count)]
@@ -122,16 +97,16 @@ def test_groups_have_their_own_accuracy_and_a_gap(tmp_path):
     assert task.score("value").groups == ()
 
 
-def test_an_index_that_counts_the_background_is_reported_as_such(folder):
-    """Classes 1 to 10 of a model of ten and background: the fix is to subtract one, and we do not guess."""
-    with pytest.raises(ConfigError, match="seems to count the background as class 0: subtract 1"):
-        make_task(open_with_truth(folder, {"photo_0.png": 1, "photo_1.png": 10}))
-
-
-@pytest.mark.parametrize("count", [9, 11])
-def test_labels_that_are_not_as_many_as_the_classes_are_refused(folder, count):
-    """One line too few or too many shifts every name after it."""
-    data = open_with_truth(folder, {"photo_0.png": 1})
-    with pytest.raises(ConfigError, match=rf"has {count} labels and 11 classes \(label_offset -1\): give 10 labels"):
-        make_task(data, labels=tuple(map(str, range(count))))
-    assert make_task(data, labels=tuple(map(str, range(10)))).score() is None
+def test_what_does_not_fit_the_model_is_refused(folder):
+    """Scores, classes and labels of another number than the card's, boxes, and an index that counts the background."""
+    with pytest.raises(ConfigError, match="gives 5 scores, its card has 11"):
+        make_task(open_folder(folder)).predict(0, [[np.zeros((1, 5), np.uint8)]])
+    for truth, labels, words in [
+        ({"photo_0.png": 10}, 10, "has class 10, model 'tested' has 11 classes"),
+        ({"photo_0.png": 1, "photo_1.png": 10}, 10, "seems to count the background as class 0: subtract 1"),
+        (make_truth(1), 10, "is a classifier.*give an index"),
+        ({"photo_0.png": 1}, 9, r"has 9 labels and 11 classes \(label_offset -1\): give 10 labels"),
+        ({"photo_0.png": 1}, 11, "has 11 labels"),
+    ]:
+        with table_row(truth, labels), pytest.raises(ConfigError, match=words):
+            make_task(open_with_truth(folder, truth), labels=tuple(map(str, range(labels))))

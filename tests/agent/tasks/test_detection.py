@@ -59,14 +59,21 @@ def run(task, outputs):
 
 
 def test_a_perfect_model_scores_one(folder):
-    """The metric has its name, the images are counted, the data set's hash travels with it."""
+    """The metric has its name, the images are counted, the data set's hash travels with it; comparing keeps nothing for the score."""
     data = open_with_truth(folder, make_truth())
-    score = run(make_task(data), [perfect()])
+    task = make_task(data)
+    score = run(task, [perfect()])
     assert (score.metric, score.images, score.dataset_sha256) == ("coco_ap", 2, data.sha256)
     assert score.value == pytest.approx(1, abs=1e-9)
     assert score.detail["ap50"] == pytest.approx(1, abs=1e-9)
     assert score.detail["ap_large"] is None
     assert "ap" not in score.detail
+    lone = perfect()
+    lone[0, 4, 0] = 0
+    assert task.predict(0, [[perfect()]]).tolist() == pytest.approx([0.9, 0.8])
+    assert task.same_predictions(0, [[perfect()]], [[perfect()]]) == 1.0
+    assert task.same_predictions(0, [[perfect()]], [[lone]]) == pytest.approx(2 / 3)
+    assert task.score() == score
 
 
 def test_quantised_outputs_are_read_by_their_scale(folder):
@@ -135,8 +142,8 @@ def test_classes_that_the_annotations_do_not_know_are_left_out(folder):
     assert run(make_task(open_with_truth(folder, truth), labels=("cat", "dog")), [perfect()]).value == pytest.approx(1, abs=1e-9)
 
 
-def test_a_class_beyond_the_cards_is_an_error(folder):
-    """A PostProcess model does not declare its classes; the card is wrong, and no number is made of it."""
+def test_what_does_not_fit_the_model_is_an_error(folder):
+    """A class beyond the card's, which a PostProcess model does not declare; boxes of the original for a thumbnail; classes alone."""
     task = tasks.create(
         make_card("tflite-postprocess", classes=2), make_loaded(tensors((), (), (), ()), [INPUT]), open_with_truth(folder, make_truth())
     )
@@ -144,25 +151,9 @@ def test_a_class_beyond_the_cards_is_an_error(folder):
     task.predict(0, [[np.array(part, np.float32) for part in ([[[0, 0, 1, 1]]], [[5]], [[0.5]], [1])]])
     with pytest.raises(ConfigError, match="found class 5, its card has 2 classes"):
         task.score()
-
-
-def test_annotations_for_another_size_are_refused(folder):
-    """Boxes of the original do not fit a thumbnail."""
     task = make_task(open_with_truth(folder, make_truth(size_px=640)))
     with pytest.raises(ConfigError, match=r"'photo_0\.png' at 640 x 640, it is 64 x 64"):
         task.prepare(0)
-
-
-def test_annotations_without_sizes_are_taken(folder):
-    """Width and height are optional."""
-    truth = make_truth()
-    for image in truth["images"]:
-        del image["width"]
-    assert run(make_task(open_with_truth(folder, truth)), [perfect()]).value == pytest.approx(1, abs=1e-9)
-
-
-def test_an_index_of_classes_is_refused(folder):
-    """A detector needs boxes."""
     with pytest.raises(ConfigError, match=r"finds objects.*give COCO annotations"):
         make_task(open_with_truth(folder, {"photo_0.png": 1}))
 
@@ -177,40 +168,25 @@ def of(categories, **output):
     return category_ids(make_card("yolov8", **output), categories)
 
 
-def test_eighty_classes_are_cocos_in_order():
-    """Class 11 is id 13: the gap at 12 is skipped."""
+def test_classes_are_cocos_by_their_number():
+    """Of 80 in order, the gap at 12 skipped; of 90 TensorFlow's, an id less one; of 91 DETR's, the ids themselves, 0 being nothing."""
     assert of(COCO, classes=80) == tuple(COCO_IDS)
-
-
-def test_ninety_classes_are_cocos_ids_less_one():
-    """TensorFlow's class k is id k + 1; ids that COCO does not use have no category."""
-    ids = of(COCO, classes=90)
-    assert (ids[0], ids[11], ids[89]) == (1, None, 90)
-    assert [i for i in ids if i is not None] == COCO_IDS
+    for classes, first, gap in ((90, 0, 11), (91, 1, 12)):
+        ids = of(COCO, classes=classes)
+        assert (ids[first], ids[gap], ids[-1]) == (1, None, 90)
+        assert [i for i in ids if i is not None] == COCO_IDS
 
 
 def test_categories_that_were_numbered_anew_are_cocos_by_name():
-    """Many tools close the gaps in COCO's ids: id 13 is then another thing than TensorFlow's class 12."""
+    """Many tools close the gaps in COCO's ids: id 13 is then another thing than TensorFlow's class 12. A few of them are found too."""
     for classes, first in product([80, 90, 91], [0, 1]):
         with table_row(classes, first):
             anew = [{"id": first + index, "name": category["name"].upper()} for index, category in enumerate(COCO)]
             ids = of(anew, classes=classes)
             assert [i for i in ids if i is not None] == [category["id"] for category in anew]
             assert ids[{80: 11, 90: 12, 91: 13}[classes]] == first + 11, "a stop sign"
-
-
-def test_a_few_of_cocos_categories_are_found_by_name():
-    """Annotations of cars and dogs only; all else that the model finds does not count."""
-    for classes in [80, 90]:
-        ids = of([{"id": 1, "name": "dog"}, {"id": 2, "name": "car"}], classes=classes)
-        assert [index for index, number in enumerate(ids) if number is not None] == [2, {80: 16, 90: 17}[classes]], f"{classes!r}"
-        assert ids[2] == 2, f"{classes!r}"
-
-
-def test_ids_below_ninety_are_not_cocos_for_that():
-    """Somebody's own three classes, and a detector whose classes are COCO's: its people are no screws."""
-    with pytest.raises(ConfigError, match="90 classes, the annotations have 3 categories"):
-        of([{"id": 1, "name": "screw"}, {"id": 2, "name": "nut"}, {"id": 3, "name": "car"}], classes=90)
+    ids = of([{"id": 1, "name": "dog"}, {"id": 2, "name": "car"}], classes=90)
+    assert {index: number for index, number in enumerate(ids) if number is not None} == {2: 2, 17: 1}
 
 
 def test_labels_win_over_order():
@@ -221,38 +197,23 @@ def test_labels_win_over_order():
     # A label file that begins with the background is one ahead of the classes.
     assert of(categories, classes=2, labels=("background", "dog", "cat"), label_offset=1) == (2, 1)
     assert of(categories, classes=3, labels=("dog", "cat"), label_offset=-1) == (None, 2, 1)
-
-
-def test_other_names_for_the_same_classes_go_by_order():
-    """`aeroplane` for `airplane` is no contradiction: the others stand where they should."""
-    categories = [{"id": 1, "name": "airplane"}, {"id": 2, "name": "dog"}]
-    assert of(categories, classes=2, labels=("aeroplane", "dog")) == (1, 2)
-
-
-def test_labels_that_contradict_the_order_are_an_error():
-    """Counting by place would call every dog a cat."""
-    categories = [{"id": 1, "name": "cat"}, {"id": 2, "name": "hound"}]
-    with pytest.raises(ConfigError, match="2 classes, the annotations have 2 categories, and 1 of"):
-        of(categories, classes=2, labels=("dog", "cat"))
-
-
-def test_what_does_not_match_names_both_counts():
-    """Neither as many, nor COCO's numbering, nor names."""
-    for output, words in [({"classes": 3}, "3 classes"), ({"classes": 90}, "90 classes"), ({}, "an unknown number of classes")]:
-        with table_row(output), pytest.raises(ConfigError, match=f"{words}, the annotations have 2 categories"):
-            of([{"id": 100, "name": "a"}, {"id": 200, "name": "b"}], **output)
-
-
-def test_categories_of_one_name_go_by_order():
-    """Two categories of the same name cannot be told apart by it."""
+    # Other names for the same classes go by order, where the others stand where they should, and two of one name do.
+    assert of([{"id": 1, "name": "airplane"}, {"id": 2, "name": "dog"}], classes=2, labels=("aeroplane", "dog")) == (1, 2)
     assert of([{"id": 1, "name": "cat"}, {"id": 2, "name": "cat"}], classes=2, labels=("cat", "lynx")) == (1, 2)
 
 
-def test_ninety_one_classes_are_cocos_ids_themselves():
-    """DETR's class k is id k; class 0 is nothing."""
-    ids = of(COCO, classes=91)
-    assert (ids[0], ids[1], ids[12], ids[90]) == (None, 1, None, 90)
-    assert [i for i in ids if i is not None] == COCO_IDS
+def test_classes_that_do_not_match_are_an_error():
+    """Neither as many, nor COCO's numbering, nor names; labels that contradict the order; three ids that are not COCO's for being low."""
+    two, three = ({"a": 100, "b": 200}, {"screw": 1, "nut": 2, "car": 3})
+    for names, output, words in [
+        (two, {"classes": 3}, "3 classes, the annotations have 2 categories"),
+        (two, {"classes": 90}, "90 classes, the annotations have 2"),
+        (two, {}, "an unknown number of classes, the annotations have 2"),
+        (three, {"classes": 90}, "90 classes, the annotations have 3 categories"),
+        ({"cat": 1, "hound": 2}, {"classes": 2, "labels": ("dog", "cat")}, "2 classes, the annotations have 2 categories, and 1 of"),
+    ]:
+        with table_row(names, output), pytest.raises(ConfigError, match=words):
+            of([{"id": number, "name": name} for name, number in names.items()], **output)
 
 
 def detected(*rows):

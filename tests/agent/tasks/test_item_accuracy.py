@@ -41,15 +41,11 @@ def test_the_gap_of_three_groups_has_wider_bounds_than_that_of_two():
     assert three.low == 0
 
 
-def test_there_is_no_gap_with_fewer_than_two_figures():
-    """A group that was too small takes no part."""
-    assert item_accuracy.largest_gap([group("a", 0.5, 0.1, 40), group("b", None, None, 3)]) is None
-
-
 def test_a_gap_without_standard_errors_has_no_bounds():
-    """Nobody asked for them."""
+    """Nobody asked for them; and a group that was too small takes no part in a gap."""
     gap = item_accuracy.largest_gap([group("a", 0.5, None, 40), group("b", 0.25, None, 40)])
     assert (gap.value, gap.low, gap.high) == (0.25, None, None)
+    assert item_accuracy.largest_gap([group("a", 0.5, 0.1, 40), group("b", None, None, 3)]) is None
 
 
 def test_of_an_error_the_lowest_group_is_the_best():

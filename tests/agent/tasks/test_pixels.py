@@ -1,5 +1,7 @@
 """Facts about `edgemeter.agent.tasks.pixels`: the class of every pixel."""
 
+import importlib
+
 import numpy as np
 import pytest
 from PIL import Image
@@ -7,9 +9,7 @@ from PIL import Image
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.datasets.dataset import open_folder
 from edgemeter.agent.tasks import create
-from tests.fixtures.onnx_factory import pixel_classes
 from tests.fixtures.rows import in_folders, table_row
-from tests.fixtures.task_data import CARD, scored
 from tests.fixtures.vision_factory import make_card, make_input, make_loaded, tensors
 
 
@@ -39,11 +39,10 @@ def ious(predicted, truth, classes):
     return result
 
 
-@pytest.mark.services
 @pytest.mark.torch
 def test_miou_is_that_of_the_definition_on_letterboxed_photographs(tmp_path):
     """Scores interpolated as PyTorch does it, the bars cut off; 255 counts nowhere; a class that is in no map and no output is no class."""
-    torch = pytest.importorskip("torch", reason="needs the extra `torch`")
+    torch = importlib.import_module("torch")
     draw = np.random.default_rng(3)
     truth = [draw.choice([0, 1, 2, 3, 255], (48, 96), p=[0.3, 0.3, 0.2, 0.1, 0.1]) for _ in range(24)]
     task = segmenter_of(mapped_photographs(tmp_path, truth, (96, 48)))
@@ -134,37 +133,12 @@ def test_spoilt_and_missing_maps_end_in_one_line(tmp_path):
         task.prepare(1)
         with pytest.raises(ConfigError, match=words):
             task.predict(1, [[scores]])
-    (tmp_path / "maps" / "01.png").unlink()
+    # Cityscapes' folders name them so.
+    (tmp_path / "maps" / "01.png").rename(tmp_path / "maps" / "01_gtFine_labelTrainIds.png")
+    assert open_folder(tmp_path / "images", tmp_path / "maps").sha256 != data.sha256
+    (tmp_path / "maps" / "01_gtFine_labelTrainIds.png").unlink()
     with pytest.raises(ConfigError, match=r"the photograph '01\.jpg' has no map in"):
         open_folder(tmp_path / "images", tmp_path / "maps")
     (tmp_path / "index.csv").write_text("file,class\n00.jpg,0\n")
     with pytest.raises(ConfigError, match="predicts every pixel, the ground truth of 'images' is that of another task"):
         segmenter_of(open_folder(tmp_path / "images", tmp_path / "index.csv"))
-
-
-def test_maps_of_cityscapes_are_found_by_their_names(tmp_path):
-    """As its folders name them."""
-    data = mapped_photographs(tmp_path, [np.zeros((64, 64))], ending="_gtFine_labelTrainIds")
-    assert [path.name for path in data.targets.values()] == ["00_gtFine_labelTrainIds.png"]
-
-
-def test_a_real_model_is_scored_on_its_pixels(tmp_path):
-    """An ONNX file that follows the picture: mIoU 1 with bounds, a valid verdict; other pixels are another hash."""
-    data = mapped_photographs(tmp_path, [np.zeros((64, 64))] * 24)
-    for item, path in zip(data.items, data.targets.values(), strict=True):
-        pixels, x = np.zeros((64, 64, 3), np.uint8), 16 + 4 * (int(item.name[:2]) % 4)
-        pixels[16:48, x : x + 24] = 255
-        # A photograph of a camera is no PNG, and an edge between cells is no edge in it: PNG keeps it.
-        item.path.unlink()
-        Image.fromarray(pixels).save(item.path.with_suffix(".png"))
-        Image.fromarray((pixels[..., 0] > 0).astype(np.uint8)).save(path)
-    model = pixel_classes(tmp_path / "pixels.onnx")
-    text = CARD.format(task="semantic-segmentation", family="scores", more="").replace('["box"]', '["dark", "bright"]')
-    model.with_name("pixels.onnx.toml").write_text(text.replace("classes = 1", "classes = 2"))
-    result = scored(model, tmp_path, annotations=str(tmp_path / "maps"))
-    assert result.accuracy.metric == "miou"
-    assert result.accuracy.value == pytest.approx(1.0, abs=0.02)
-    assert [part.name for part in result.accuracy.per_class] == ["dark", "bright"]
-    assert result.verdict.state != "invalid"
-    Image.new("L", (64, 64)).save(next(iter(data.targets.values())))
-    assert open_folder(tmp_path / "images", tmp_path / "maps").sha256 != result.accuracy.dataset_sha256

@@ -1,5 +1,6 @@
 """A task from the command to the comparison: a timed run has its accuracy, and writes predictions that pycocotools scores alike."""
 
+import importlib
 import io
 import json
 import os
@@ -15,7 +16,6 @@ from pycocotools.cocoeval import COCOeval
 from edgemeter.agent.contract import record
 from edgemeter.collector.runs.cases import series_of
 from edgemeter.collector.runs.run_figures import figures_of
-from tests.fixtures import onnx_factory
 from tests.fixtures.command import edgemeter
 from tests.fixtures.comparison_factory import compare_runs, make_reference, make_run
 from tests.fixtures.task_data import CARD, outlined_photographs, photographed_people
@@ -48,17 +48,18 @@ def ap_by_pycocotools(annotations, predictions, kind):
     return evaluation.stats[0]
 
 
-@pytest.mark.services
+@pytest.mark.needs(module="onnx")
 @pytest.mark.parametrize(
     ("task", "family", "make", "write", "label", "metric"),
     [
-        ("segmentation", "yolo-seg", onnx_factory.segmenter, outlined_photographs, "box", "coco_mask_ap"),
-        ("pose", "movenet", onnx_factory.single_pose, photographed_people, "person", "coco_keypoint_ap"),
+        ("segmentation", "yolo-seg", "segmenter", outlined_photographs, "box", "coco_mask_ap"),
+        ("pose", "movenet", "single_pose", photographed_people, "person", "coco_keypoint_ap"),
     ],
 )
 def test_a_run_is_timed_and_scored(tmp_path, task, family, make, write, label, metric):
     """The outputs of timed queries are those of the accuracy pass, the metric is in the record, the trend and the fleet's page know it."""
-    annotations, model = write(tmp_path), make(tmp_path / "tiny.onnx")
+    annotations = write(tmp_path)
+    model = getattr(importlib.import_module("tests.fixtures.onnx_factory"), make)(tmp_path / "tiny.onnx")
     settings = "nms_iou = 0.7" if family.startswith("yolo") else ""
     model.with_name("tiny.onnx.toml").write_text(CARD.format(task=task, family=family, more=settings).replace('"box"', f'"{label}"'))
     results = tmp_path / "found.json"
@@ -73,7 +74,6 @@ def test_a_run_is_timed_and_scored(tmp_path, task, family, make, write, label, m
 @pytest.mark.services
 def test_pycocotools_finds_the_ap_of_the_record_in_the_predictions_of_a_run(tmp_path):
     """To the last digit, of a model that errs; each result has what COCO's and FiftyOne's readers need."""
-    pytest.importorskip("ai_edge_litert")
     annotations, results = SCENES / "annotations.json", tmp_path / "found.json"
     model = SHIPPED / "edgemeter-shapes_int8.tflite"
     run = measured(tmp_path, model, annotations, "--predictions", results, images=SCENES / "images")

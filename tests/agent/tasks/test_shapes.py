@@ -1,5 +1,6 @@
-"""Facts about poses: AP over OKS as pycocotools computes it, keypoints of YOLO and MoveNet in the photograph, files that are scored."""
+"""Poses and masks: AP as pycocotools computes it, and keypoints and masks of each family in the photograph."""
 
+import importlib
 import json
 from itertools import product
 
@@ -18,9 +19,8 @@ from edgemeter.agent.tasks.shapes import with_shapes
 from edgemeter.agent.vision.decoders import PhotoFrame
 from edgemeter.agent.vision.decoders import create as create_decoder
 from edgemeter.agent.vision.decoders.boxes import photo_mask
-from tests.fixtures.onnx_factory import segmenter, single_pose
 from tests.fixtures.rows import in_folders, table_row
-from tests.fixtures.task_data import CARD, outlined_photographs, people, photographed_people, rows_of, scored, scored_by_pycocotools
+from tests.fixtures.task_data import outlined_photographs, people, photographed_people, rows_of, scored_by_pycocotools
 from tests.fixtures.vision_factory import make_card, make_input, make_loaded, tensors
 
 # Two thirds of its size on 64 x 64, with bars of 16 pixels.
@@ -81,49 +81,6 @@ def test_movenet_finds_one_person_or_six():
     np.testing.assert_allclose(detections.boxes[1], [0, 0, 48, 24], atol=1e-3)
 
 
-@pytest.mark.services
-def test_a_real_model_is_scored_on_its_keypoints(tmp_path):
-    """An ONNX file that points at the brightest pixel: AP 1, whose bounds nothing tells; where everybody is elsewhere, AP 0."""
-    truth = photographed_people(tmp_path)
-    model = single_pose(tmp_path / "movenet.onnx")
-    model.with_name("movenet.onnx.toml").write_text(CARD.format(task="pose", family="movenet", more="").replace('"box"', '"person"'))
-    accuracy = scored(model, tmp_path, annotations=str(truth)).accuracy
-    assert (accuracy.metric, accuracy.value, accuracy.low, accuracy.images) == ("coco_keypoint_ap", 1.0, None, 24)
-    assert accuracy.detail["ap_medium"] == 1.0
-    moved = json.loads(truth.read_text())
-    for annotation in moved["annotations"]:
-        annotation["keypoints"] = [63.0, 63.0, 2] * 17
-    truth.write_text(json.dumps(moved))
-    assert scored(model, tmp_path, annotations=str(truth)).accuracy.value == 0.0
-
-
-def test_garbled_keypoints_end_in_one_line(tmp_path):
-    """Before anything is run."""
-    for folder, keypoints, words in in_folders(
-        tmp_path,
-        [
-            (None, "annotation 1 has no keypoints"),
-            ([1, 2], "annotation 1 has 2 numbers as keypoints"),
-            ([1, 2, 2], "annotation 1 has 3 numbers as keypoints, and COCO's people have 17 of three"),
-            ("many", "its keypoints is not x, y, visibility"),
-        ],
-    ):
-        with table_row(keypoints):
-            truth = photographed_people(folder, 1)
-            document = json.loads(truth.read_text())
-            document["annotations"][0]["keypoints"] = keypoints
-            if keypoints is None:
-                del document["annotations"][0]["keypoints"]
-            truth.write_text(json.dumps(document))
-            card = make_card("movenet", "pose", make_input(layout="NCHW"), classes=1, labels=("person",))
-            loaded = make_loaded(tensors((1, 1, 17, 3)), tensors((1, 3, 64, 64), names=("images",)))
-            with pytest.raises(ConfigError, match=words):
-                create(card, loaded, open_folder(folder / "images", truth))
-
-
-PHOTO = (96, 48)
-
-
 def shifted(mask, by):
     """Return the mask moved to the right and down."""
     return np.roll(np.roll(mask, by, axis=0), by, axis=1)
@@ -168,7 +125,6 @@ def test_pycocotools_finds_the_same_ap_in_the_results(tmp_path, family, task, wr
 
 
 # pycocotools has not heard of numpy 2.
-@pytest.mark.services
 @pytest.mark.filterwarnings("ignore:__array__ implementation")
 @pytest.mark.realdata
 def test_mask_ap_is_that_of_pycocotools(realdata):
@@ -193,21 +149,15 @@ def test_mask_ap_is_that_of_pycocotools(realdata):
     assert np.mean(classes) == pytest.approx(computed["ap"], abs=1e-9)
 
 
-def letterboxed():
-    """Return the frame of a photograph of 96 x 48 on 64 x 64: two thirds of its size, with bars of 16 pixels."""
-    return PhotoFrame(*PHOTO, 64, 64, 2 / 3, 2 / 3, 0.0, 16.0)
-
-
-@pytest.mark.services
 @pytest.mark.torch
 def test_a_mask_is_interpolated_as_pytorch_does():
     """Logits in cells of four pixels, the bars cut off, in the photograph's size: bilinear, without aligned corners."""
-    torch = pytest.importorskip("torch", reason="needs the extra `torch`")
+    torch = importlib.import_module("torch")
     logits = np.random.default_rng(1).normal(size=(16, 16)).astype(np.float32)
     interpolated = torch.nn.functional.interpolate(
         torch.from_numpy(logits[4:12])[None, None], (48, 96), mode="bilinear", align_corners=False
     )
-    mask = photo_mask(logits, np.array([3.5, 8.0, 90.2, 40.0], np.float32), letterboxed(), 0.0)
+    mask = photo_mask(logits, np.array([3.5, 8.0, 90.2, 40.0], np.float32), LETTERBOXED, 0.0)
     assert (mask.left, mask.top, mask.pixels.shape) == (4, 8, (32, 87))
     # At the bars PyTorch repeats the rim of what was cut; away from them both are the same.
     np.testing.assert_array_equal(mask.pixels, (interpolated[0, 0, 8:40, 4:91] > 0).numpy())
@@ -271,46 +221,35 @@ def test_what_is_no_segmenter_is_refused():
             )
 
 
-@pytest.mark.services
-def test_a_real_model_is_scored_on_its_masks(tmp_path):
-    """An ONNX file whose masks follow the picture: AP 1 of the masks, though its box is the whole picture; with a verdict."""
-    truth = outlined_photographs(tmp_path)
-    model = segmenter(tmp_path / "bright-seg.onnx")
-    model.with_name("bright-seg.onnx.toml").write_text(CARD.format(task="segmentation", family="yolo-seg", more="nms_iou = 0.7"))
-    result = scored(model, tmp_path, annotations=str(truth))
-    accuracy = result.accuracy
-    assert (accuracy.metric, accuracy.value, accuracy.images, accuracy.better) == ("coco_mask_ap", 1.0, 24, "higher")
-    assert (accuracy.low, accuracy.high, len(accuracy.without_parts)) == (None, None, 20)
-    assert result.verdict.state != "invalid"
-    # The same boxes alone hardly overlap the annotated ones.
-    model.with_name("bright-seg.onnx.toml").write_text(CARD.format(task="detection", family="yolo-seg", more="nms_iou = 0.7"))
-    assert scored(model, tmp_path, annotations=str(truth)).accuracy.value == 0.0
-
-
-def test_a_garbled_outline_ends_in_one_line(tmp_path):
-    """Before anything is run."""
-    for folder, outline, words in in_folders(
+def test_garbled_shapes_end_in_one_line(tmp_path):
+    """Of masks and of keypoints, before anything is run."""
+    segments = (outlined_photographs, "yolo-seg", "segmentation", "segmentation", [(1, 37, 84), (1, 32, 16, 16)])
+    poses = (photographed_people, "movenet", "pose", "keypoints", [(1, 1, 17, 3)])
+    for folder, (write, family, task, key, outputs), value, words in in_folders(
         tmp_path,
         [
-            (None, "annotation 1 has no segmentation"),
-            ([], "the mask of annotation 1 cannot be read: it is empty, or has an x without y"),
-            ([[1, 2, 3, 4]], "its segmentation is not polygons"),
-            ([[1, 2, 3, 4, 5, 6, 7]], "an x without y"),
-            ({"counts": "abc"}, "its segmentation is not polygons"),
-            ("round", "its segmentation is not polygons"),
+            (segments, None, "annotation 1 has no segmentation"),
+            (segments, [], "the mask of annotation 1 cannot be read: it is empty"),
+            (segments, [[1, 2, 3, 4]], "its segmentation is not polygons"),
+            (segments, [[1, 2, 3, 4, 5, 6, 7]], "an x without y"),
+            (segments, {"counts": "abc"}, "its segmentation is not polygons"),
+            (segments, "round", "its segmentation is not polygons"),
+            (poses, None, "annotation 1 has no keypoints"),
+            (poses, [1, 2], "annotation 1 has 2 numbers as keypoints"),
+            (poses, [1, 2, 2], "annotation 1 has 3 numbers as keypoints, and COCO's people have 17 of three"),
+            (poses, "many", "its keypoints is not x, y, visibility"),
         ],
     ):
-        with table_row(outline):
-            truth = outlined_photographs(folder, 1)
-            document = json.loads(truth.read_text())
-            document["annotations"][0]["segmentation"] = outline
-            if outline is None:
-                del document["annotations"][0]["segmentation"]
-            truth.write_text(json.dumps(document))
-            card = make_card("yolo-seg", "segmentation", make_input(layout="NCHW"), classes=1, labels=("box",))
-            loaded = make_loaded(tensors((1, 37, 84), (1, 32, 16, 16)), tensors((1, 3, 64, 64), names=("images",)))
-            with pytest.raises(ConfigError, match=words):
-                create(card, loaded, open_folder(folder / "images", truth))
+        truth = write(folder, 1)
+        document = json.loads(truth.read_text())
+        document["annotations"][0][key] = value
+        if value is None:
+            del document["annotations"][0][key]
+        truth.write_text(json.dumps(document))
+        card = make_card(family, task, make_input(layout="NCHW"), classes=1, labels=(document["categories"][0]["name"],))
+        loaded = make_loaded(tensors(*outputs), tensors((1, 3, 64, 64), names=("images",)))
+        with table_row(key, value), pytest.raises(ConfigError, match=words):
+            create(card, loaded, open_folder(folder / "images", truth))
 
 
 def test_a_family_without_masks_is_refused(tmp_path):

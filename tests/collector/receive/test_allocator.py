@@ -9,6 +9,8 @@ import pytest
 
 from tests.fixtures.collecting import CollectorProcess
 
+pytestmark = pytest.mark.services
+
 # Buffers of messages, of which one in twenty stays; prints the MB held when the others are freed, and when they are given back.
 BURST = """
 import re
@@ -27,28 +29,18 @@ after_mb = held_mb()
 give_back_freed_buffers()
 print(after_mb - before_mb, held_mb() - before_mb)
 """
-LOADED = """
-import sys
-import edgemeter.collector.cli.collector, edgemeter.collector.receive.service
-print(*[name for name in ("numpy", "influxdb_client", "edgemeter.collector.influx.drain") if name in sys.modules])
-"""
-
-
-def printed(script):
-    """Return what a script prints in a process of its own."""
-    return subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=120).stdout
 
 
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="another C library keeps no freed buffers")
 def test_what_a_burst_leaves_behind_is_given_back():
     """Kept while messages come, because fetching it anew costs time; of 64 MB a tenth stays."""
-    kept_mb, left_mb = map(float, printed(BURST).split())
+    printed = subprocess.run([sys.executable, "-c", BURST], capture_output=True, text=True, check=True, timeout=120).stdout
+    kept_mb, left_mb = map(float, printed.split())
     assert kept_mb > 50
     assert left_mb < 10
 
 
 def test_a_collector_that_drains_nothing_loads_nothing_for_it(tmp_path):
-    """Neither numpy nor the client of InfluxDB, which are a third of its memory: by modules, and by the files that a running one maps."""
-    assert not printed(LOADED).split()
+    """Neither numpy nor the client of InfluxDB, which are a third of its memory, by the files that it maps."""
     with CollectorProcess(tmp_path / "ledger", "--port", "0") as collector:
         assert "/numpy/" not in Path(f"/proc/{collector.process.pid}/maps").read_text()

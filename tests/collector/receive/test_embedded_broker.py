@@ -19,23 +19,33 @@ def broker_threads():
     return sum(thread.name == "edgemeter-broker" for thread in threading.enumerate())
 
 
-def test_it_listens_on_loopback_only_at_a_free_port_and_carries_messages():
-    """What the demo and a desk need."""
+@pytest.mark.services
+def test_it_carries_messages_on_loopback_only_and_leaves_nothing_behind():
+    """At a free port; a port that is taken is refused; after a stop with clients connected, which may come twice, no thread is left."""
+    before = broker_threads()
     broker = EmbeddedBroker()
     address = broker.start()
-    try:
-        assert (address.host, address.port) == ("127.0.0.1", broker.port)
-        listener = broker._broker._servers["default"].instance.sockets
-        assert [listener_socket.getsockname()[0] for listener_socket in listener] == ["127.0.0.1"]
-        subscriber, two = Peer(address, "t/+", client_id="one"), Peer(address, client_id="two")
-        two.session.publish("t/x", b"hello")
-        assert wait_until(lambda: [message.payload for message in subscriber.messages] == [b"hello"])
-        subscriber.close()
-        two.close()
-    finally:
-        broker.stop()
+    assert (address.host, address.port) == ("127.0.0.1", broker.port)
+    listener = broker._broker._servers["default"].instance.sockets
+    assert [listener_socket.getsockname()[0] for listener_socket in listener] == ["127.0.0.1"]
+    subscriber, two = Peer(address, "t/+", client_id="one"), Peer(address, client_id="two")
+    two.session.publish("t/x", b"hello")
+    assert wait_until(lambda: [message.payload for message in subscriber.messages] == [b"hello"])
+    with pytest.raises(UnavailableError, match="--port"):
+        EmbeddedBroker(broker.port).start()
+    broker.stop()
+    broker.stop()
+    subscriber.close()
+    two.close()
+    assert broker_threads() == before
+    with pytest.raises(OSError, match="refused"):
+        socket.create_connection(("127.0.0.1", broker.port), 1)
+    restarted = EmbeddedBroker(broker.port)
+    assert restarted.start().port == broker.port
+    restarted.stop()
 
 
+@pytest.mark.services
 def test_a_client_stays_that_connects_while_another_subscribes(monkeypatch):
     """At each connect amqtt goes through all topics that anybody subscribed to, and failed where these became more meanwhile."""
     broker = EmbeddedBroker()
@@ -57,6 +67,7 @@ def test_a_client_stays_that_connects_while_another_subscribes(monkeypatch):
         broker.stop()
 
 
+@pytest.mark.services
 @pytest.mark.parametrize(("goodbye", "is_lost"), [(b"\xe0\x00", False), (b"", True)], ids=["goodbye", "none"])
 def test_a_goodbye_that_comes_with_the_end_of_the_line_is_read_before_it(goodbye, is_lost):
     """What the broker was still sending fails then, which amqtt took for a lost client. The Will of one that was lost is published."""
@@ -83,32 +94,6 @@ def test_a_goodbye_that_comes_with_the_end_of_the_line_is_read_before_it(goodbye
         broker.stop()
 
 
-def test_it_stops_with_clients_connected_leaves_no_thread_and_frees_the_port():
-    """Ctrl-C leaves nothing behind; stop may come twice."""
-    before = broker_threads()
-    broker = EmbeddedBroker()
-    peer = Peer(broker.start(), "t")
-    broker.stop()
-    broker.stop()
-    peer.close()
-    assert broker_threads() == before
-    with pytest.raises(OSError, match="refused"):
-        socket.create_connection(("127.0.0.1", broker.port), 1)
-    restarted = EmbeddedBroker(broker.port)
-    assert restarted.start().port == broker.port
-    restarted.stop()
-
-
-def test_a_port_in_use_is_reported_with_the_remedy():
-    """One line, and no thread stays."""
-    before = broker_threads()
-    with socket.create_server(("127.0.0.1", 0)) as occupied:
-        port = occupied.getsockname()[1]
-        with pytest.raises(UnavailableError, match=rf"cannot listen at 127\.0\.0\.1:{port}.*--port"):
-            EmbeddedBroker(port).start()
-    assert broker_threads() == before
-
-
 def test_without_amqtt_the_extra_is_named(monkeypatch):
     """The pip command stands in the message."""
     monkeypatch.setitem(sys.modules, "amqtt", None)
@@ -116,6 +101,7 @@ def test_without_amqtt_the_extra_is_named(monkeypatch):
         EmbeddedBroker().start()
 
 
+@pytest.mark.services
 def test_a_group_at_a_broker_that_cannot_share_is_reported(tmp_path, caplog):
     """Nothing would come, and nobody would know why: refused for the broker in the process, a warning for any other of MQTT 3.1.1."""
     result = CliRunner().invoke(collector, ["up", "--group", "g", "--ledger", str(tmp_path / "ledger")])

@@ -24,7 +24,7 @@ def test_what_gathered_is_taken_in_order_and_up_to_a_limit():
     assert sizes(inbox.take(2, ANY, 0)) == [1, 2]
     assert sizes(inbox.take(9, 4, 0)) == [3, 4]
     assert sizes(inbox.take(9, ANY, 0)) == [5]
-    assert inbox.take(2, ANY, 0.01) == []
+    assert inbox.take(2, ANY, 0) == []
 
 
 def test_it_is_idle_only_when_what_was_taken_is_done():
@@ -78,7 +78,7 @@ def devices(batch):
 def test_a_device_that_floods_does_not_starve_the_others():
     """Whoever comes after a thousand messages of another has its own in the next group, in their order."""
     inbox = Inbox()
-    shed = inbox.put([message(24 << 10, "bad") for _ in range(1000)])
+    shed = inbox.put([message(24 << 10, "bad")] * 1000)
     inbox.put([message(size, device) for size in (1, 2, 3) for device in ("pi-1", "pi-2")])
     batch = inbox.take(2000, 8 << 20, 0)
     assert devices(batch).count("bad") < len(batch) < 1006
@@ -91,7 +91,7 @@ def test_a_device_with_large_messages_waits_its_turn_and_gets_it():
     """Turns are counted in bytes: 16 MiB at once pay for many small ones, and nothing is left for ever."""
     inbox = Inbox(limit_bytes=1 << 30)
     inbox.put([message(16 << 20, "large"), message(16 << 20, "large")])
-    inbox.put([message(64 << 10, "pi-1") for _ in range(600)])
+    inbox.put([message(64 << 10, "pi-1")] * 600)
     order = []
     while len(inbox):
         order += devices(inbox.take(10, ANY, 0))
@@ -116,7 +116,7 @@ def test_a_device_floods_with_other_messages_than_results_in_vain():
     """Small ones without end, and few that are large: nobody sends those again, but a board has only few on their way."""
     for size, kind in ((1, "state"), (1, "result"), (1 << 20, "health")):
         inbox = Inbox()
-        shed = inbox.put([message(size, "bad", kind) for _ in range(10_000)])
+        shed = inbox.put([message(size, "bad", kind)] * 10_000)
         assert len(inbox) <= 4000
         assert len(inbox) + len(shed) == 10_000
         assert not inbox.is_full()

@@ -1,4 +1,4 @@
-"""A receiver with a real broker: what it reports while the ledger does not come to an end."""
+"""What a collector commits, receipts and acknowledges of the messages that it is brought, in which order; and what it says of itself."""
 
 import os
 import sqlite3
@@ -7,51 +7,230 @@ import msgspec
 import pytest
 
 from edgemeter.agent.base import postgres_session, sqlite_file
+from edgemeter.agent.base.errors import ConfigError, TransientError, UnavailableError
 from edgemeter.agent.contract import messages
 from edgemeter.agent.contract import record as contract_record
-from edgemeter.collector.receive import service
-from tests.fixtures.collecting import collecting
+from edgemeter.agent.contract.messages import Receipt
+from edgemeter.agent.ledger.chunks import COLLISION
+from edgemeter.agent.ledger.retention import Retention
+from edgemeter.agent.ledger.sqlite_ledger import SqliteLedger
+from edgemeter.collector.receive import receiver, service
+from edgemeter.collector.receive.receiver import FORGET_S
+from tests.fixtures.collecting import RESULTS, collecting, intake
 from tests.fixtures.hostile import none_of
 from tests.fixtures.mqtt_peer import Peer, wait_until
 from tests.fixtures.record_factory import make_record, make_series
 from tests.fixtures.small_disk import fill, small_disk
 
-pytestmark = pytest.mark.mosquitto
-TOPIC = "edgemeter/v1/lab/pi-1/result"
-
 
 @pytest.fixture
-def collector(broker, tmp_path):
-    """Return a collector that receives."""
-    with collecting(broker, tmp_path / "ledger") as collector:
-        yield collector
+def path(tmp_path):
+    """Return where a ledger is."""
+    return tmp_path / "ledger"
 
 
-def test_health_fails_while_no_commit_ends(broker, collector, tmp_path, monkeypatch):
-    """Another program holds the ledger: what is received waits, and whoever supervises sees it; afterwards all is well again."""
+def run(seq=1, **changes):
+    """Return the message of one record."""
+    return contract_record.encode(make_record(**({"session": 5, "seq": seq} | changes)))
+
+
+def stored(path):
+    """Return the keys of the records in a ledger, as another process sees it."""
+    with SqliteLedger(path, "read") as ledger:
+        return sorted((entry.record.device, entry.record.session, entry.record.seq) for entry in ledger.records())
+
+
+def test_a_receipt_is_sent_after_the_commit_and_the_message_acknowledged_last(path):
+    """Whoever dies between two of these steps loses nothing: the broker brings the message again, or the device sends it again."""
+    with intake(path) as bench:
+        bench.watch = lambda: len(stored(path))
+        bench.bring(run(1), run(2))
+        assert bench.events == [("receipts", 2), ("acknowledged", [1, 2])]
+        assert bench.receipts == [("edgemeter/v1/lab/pi-1/receipt", Receipt(session=5, held=((1, 2),)))]
+
+
+def test_a_record_is_the_same_by_device_session_and_seq_and_by_nothing_less(path):
+    """Each of the four is another record; brought again, all are receipted again and none is stored twice."""
+    keys = [("pi-1", 5, 1), ("pi-1", 5, 2), ("pi-1", 6, 1), ("pi-2", 5, 1)]
+    payloads = [(f"edgemeter/v1/lab/{device}/result", run(device=device, session=session, seq=seq)) for device, session, seq in keys]
+    with intake(path) as bench:
+        for topic, payload in payloads * 2:
+            bench.bring(payload, topic=topic)
+        counts = bench.collector.counts
+        assert (counts.inserted, counts.duplicates, counts.quarantined) == (4, 4, 0)
+        assert bench.receipts[:4] == bench.receipts[4:]
+    assert stored(path) == sorted(keys)
+
+
+def test_a_receipt_names_what_is_held_and_not_the_gaps(path):
+    """In one receipt a session, batches and single records of one group; the gap stays missing until its record comes."""
+    with intake(path) as bench:
+        bench.bring(messages.join_records([run(1), run(2), run(4)]), run(7), run(1, session=6))
+        ranges = {receipt.session: receipt.held for _, receipt in bench.receipts}
+        assert ranges == {5: ((1, 2), (4, 4), (7, 7)), 6: ((1, 1),)}
+        with SqliteLedger(path, "read") as ledger:
+            assert ledger.ranges("pi-1", 5) == [(1, 2), (4, 4), (7, 7)]
+            assert {session.session: session.missing for session in ledger.sessions()} == {5: 3, 6: 0}
+        bench.bring(run(3))
+        with SqliteLedger(path, "read") as ledger:
+            assert ledger.ranges("pi-1", 5) == [(1, 4), (7, 7)]
+
+
+def test_what_cannot_be_taken_is_quarantined_and_stops_nothing(path):
+    """Garbage, another's topic, a second record of one number: each in quarantine with its reason, acknowledged, and not receipted."""
+    good, same = run(1), run(1)
+    with intake(path) as bench:
+        bench.bring(b"\xff" * 100, good, same, good, run(9, device="pi-2"))
+        counts = bench.collector.counts
+        assert (counts.inserted, counts.duplicates, counts.collisions, counts.rejections.total()) == (1, 1, 1, 2)
+        assert bench.receipts == [("edgemeter/v1/lab/pi-1/receipt", Receipt(session=5, held=((1, 1),)))]
+        assert bench.events[-1] == ("acknowledged", [1, 2, 3, 4, 5])
+    with SqliteLedger(path, "read") as ledger:
+        assert [entry.record for entry in ledger.records(with_samples=True)] == [contract_record.decode(good)]
+        entries = {entry.payload: entry for entry in ledger.quarantined()}
+    assert entries.keys() == {b"\xff" * 100, same, *(payload for payload in entries if b'"pi-2"' in payload)}
+    assert entries[same].reason == COLLISION
+    assert len(entries) == 3
+
+
+def test_a_record_without_a_time_of_its_own_is_receipted_with_the_time_of_its_first_receipt(path):
+    """Its device's clock was never set: it learns when the record came, also by a later copy."""
+    with intake(path) as bench:
+        timeless = run(1, clock_synchronised=False, started_at_ns=12)
+        bench.bring(timeless, run(2))
+        bench.bring(timeless)
+        times = {receipt.held: receipt.received_ns for _, receipt in bench.receipts}
+        with SqliteLedger(path, "read") as ledger:
+            (first_ns,) = {entry.received_ns for entry in ledger.records() if entry.record.seq == 1}
+        assert times == {((1, 1),): first_ns, ((2, 2),): None}
+
+
+def test_nothing_is_receipted_while_it_cannot_be_committed(path, monkeypatch, caplog):
+    """Reported once, as it has to be retried; unwell until it is committed, and then all is receipted, once."""
+    monkeypatch.setattr(receiver, "RETRY_S", 0.0)
+    commit, troubles = SqliteLedger.commit, []
+
+    def full_at_first(ledger, *arguments):
+        if len(troubles) < 3:
+            troubles.append(bench.collector.unwell())
+            raise TransientError("the disk is full")
+        return commit(ledger, *arguments)
+
+    monkeypatch.setattr(SqliteLedger, "commit", full_at_first)
+    with intake(path) as bench:
+        bench.watch = lambda: len(stored(path))
+        bench.bring(run(1))
+        assert troubles == [None, "the disk is full", "the disk is full"]
+        assert bench.events == [("receipts", 1), ("acknowledged", [1])]
+        assert bench.collector.unwell() is None
+    assert caplog.text.count("cannot commit") == 1
+
+
+def test_a_collector_is_unwell_while_nothing_ends_and_is_restarted_in_the_end(path):
+    """By its clock; a pass without work counts as well. Whoever is not connected receives nothing."""
     assert min(sqlite_file.BUSY_TIMEOUT_S, postgres_session.DEADLINE_S) > service.UNWELL_S
+    with intake(path) as bench:
+        for at_s, is_well, is_stalled in (
+            (service.UNWELL_S, True, False),
+            (service.UNWELL_S + 1, False, False),
+            (service.STALLED_S, False, False),
+            (service.STALLED_S + 1, False, True),
+        ):
+            bench.now_s = at_s
+            assert (bench.collector.unwell() is None, bench.collector.is_stalled()) == (is_well, is_stalled)
+        bench.bring()
+        assert bench.collector.unwell() is None
+        bench.is_up = False
+        assert "no connection" in bench.collector.unwell()
+
+
+def test_who_may_not_read_results_is_unwell_and_who_may_not_read_what_is_measured_is_not(path):
+    """A broker with an older ACL shows nothing live; results come all the same."""
+    with intake(path) as bench:
+        for topics, is_well in ((receiver.LIVE_TOPICS, True), (bench.topics, False)):
+            bench.collector.receiver.refused(dict.fromkeys(topics, "reason 0x87"))
+            assert (bench.collector.unwell() is None) == is_well
+        bench.collector.receiver.disconnected("gone")
+        assert bench.collector.unwell() is None
+
+
+def test_a_bad_record_of_a_flood_is_found_when_there_is_time(path, monkeypatch):
+    """Its envelope is right, so that it is committed first; then it lies in quarantine and is counted, and the good one stays."""
+    monkeypatch.setattr(receiver, "WHOLE_BYTES", 0)
+    broken = run(2).replace(b'"latency":{', b'"latency":7,"other":{')
+    with intake(path) as bench:
+        bench.bring(messages.join_records([run(1), broken]))
+        assert bench.receipts[0][1].held == ((1, 2),)
+        assert bench.collector.counts.quarantined == 0
+        bench.bring()
+        assert bench.collector.counts.quarantined == 1
+    with SqliteLedger(path, "read") as ledger:
+        assert [entry.record.seq for entry in ledger.records()] == [1]
+        assert [entry.payload for entry in ledger.quarantined()] == [broken]
+
+
+def test_messages_of_a_device_that_sends_too_much_are_acknowledged_and_counted(path, monkeypatch):
+    """They have no receipt, so that the device sends them again; the others' are taken."""
+    monkeypatch.setattr("edgemeter.collector.receive.inbox.MOST_RESULTS", 2)
+    with intake(path) as bench:
+        bench.bring(run(1), run(2), run(3), run(4))
+        assert bench.collector.counts.shed == 2
+        assert bench.events == [("acknowledged", [3, 4]), ("receipts", None), ("acknowledged", [1, 2])]
+        assert bench.receipts[0][1].held == ((1, 2),)
+
+
+def test_old_records_are_removed_as_often_as_is_due(path):
+    """At once, and every minute then; a number that is known to have been here is receipted and not stored again."""
+    with intake(path, retention=Retention(records_days=1e-9)) as bench:
+        bench.bring(run(1))
+        assert (bench.collector.counts.forgotten, stored(path)) == (1, [])
+        bench.bring(run(2))
+        assert bench.collector.counts.forgotten == 1
+        bench.now_s = FORGET_S
+        bench.bring(run(1))
+        assert (bench.collector.counts.forgotten, bench.collector.counts.duplicates, stored(path)) == (2, 1, [])
+        assert bench.receipts[-1][1].held == ((1, 1),)
+
+
+def test_a_ledger_has_one_collector_and_a_group_a_name(path):
+    """Started twice by mistake, the second ends with what to do; the first goes on, and after it the ledger is free."""
+    with intake(path) as bench:
+        assert (bench.lasting, bench.topics[0]) == ("persistent", messages.EVERY_RESULT)
+        with pytest.raises(UnavailableError, match="--ledger"):
+            service.Collector(bench.collector.address, path).receiver.open()
+        assert bench.collector.unwell() is None
+    with intake(path, group="g") as bench:
+        assert (bench.lasting, bench.topics[0]) == ("clean", f"$share/g/{messages.EVERY_RESULT}")
+    for name in ("", "a/b", "a b"):
+        with pytest.raises(ConfigError, match="group name"):
+            service.Collector(bench.collector.address, path, group=name)
+
+
+@pytest.mark.mosquitto
+def test_health_fails_while_no_commit_ends(broker, path, monkeypatch):
+    """Another program holds the ledger: what is received waits, and whoever supervises sees it; afterwards all is well again."""
     monkeypatch.setattr(service, "UNWELL_S", 1.5)
-    sender = Peer(broker, "edgemeter/v1/lab/pi-1/receipt")
-    other = sqlite3.connect(tmp_path / "ledger", isolation_level=None)
-    assert collector.unwell() is None
-    other.execute("BEGIN IMMEDIATE")
-    sender.session.publish(TOPIC, contract_record.encode(make_record(device="pi-1", fleet="lab", session=5, seq=1)))
-    assert wait_until(lambda: "no commit has ended for" in (collector.unwell() or ""))
-    other.execute("ROLLBACK")
-    other.close()
-    assert wait_until(lambda: [messages.decode_receipt(message.payload).held for message in sender.messages] == [((1, 1),)])
-    assert wait_until(lambda: collector.unwell() is None)
-    sender.close()
+    with collecting(broker, path) as collector:
+        sender = Peer(broker, "edgemeter/v1/lab/pi-1/receipt")
+        other = sqlite3.connect(path, isolation_level=None)
+        other.execute("BEGIN IMMEDIATE")
+        sender.session.publish(RESULTS, run(1))
+        assert wait_until(lambda: "no commit has ended for" in (collector.unwell() or ""))
+        other.execute("ROLLBACK")
+        other.close()
+        assert wait_until(lambda: [messages.decode_receipt(message.payload).held for message in sender.messages] == [((1, 1),)])
+        assert wait_until(lambda: collector.unwell() is None)
+        sender.close()
 
 
+@pytest.mark.mosquitto
 def test_health_fails_from_a_commit_that_failed_to_the_next_that_does_not(broker, tmp_path):
-    """On a disk that somebody else fills: the reason in one line, also while nothing more comes."""
+    """On a real disk that somebody else fills: the reason in one line, also while nothing more comes."""
     with small_disk(tmp_path / "disk", 3) as disk, collecting(broker, disk / "ledger") as collector:
         fill(disk / "filler")
         sender = Peer(broker, "edgemeter/v1/lab/pi-1/receipt")
         series = msgspec.structs.replace(make_series(), data=os.urandom(200_000).hex())
-        payload = contract_record.encode(make_record(device="pi-1", fleet="lab", session=5, seq=1, samples=(series,)))
-        sender.session.publish(TOPIC, payload)
+        sender.session.publish(RESULTS, run(1, samples=(series,)))
         assert wait_until(lambda: "the disk is full" in (collector.unwell() or ""))
         assert "\n" not in collector.unwell()
         (disk / "filler").unlink()
@@ -60,15 +239,11 @@ def test_health_fails_from_a_commit_that_failed_to_the_next_that_does_not(broker
         sender.close()
 
 
-@pytest.mark.services
-def test_a_flood_of_thousands_of_rejections_a_message_holds_nobody_up(broker, collector):
-    """Twenty messages of 24 kB with 9,999 rejections each; the record of another device behind them gets its receipt."""
-    sender = Peer(broker, "edgemeter/v1/lab/pi-1/receipt")
-    for number in range(20):
-        sender.session.publish("edgemeter/v1/lab/bad/result", none_of(10_000 * number))
-    sender.session.publish(TOPIC, contract_record.encode(make_record(device="pi-1", fleet="lab", session=5, seq=1)))
-    assert wait_until(lambda: bool(sender.messages))
-    assert wait_until(lambda: collector.counts.messages == 21)
-    assert collector.counts.rejections.total() == 20
-    assert collector.unwell() is None
-    sender.close()
+def test_a_flood_of_thousands_of_rejections_a_message_holds_nobody_up(path):
+    """Messages of 24 kB with 9,999 rejections each are an entry each; the record of another device has its receipt."""
+    with intake(path) as bench:
+        for number in range(3):
+            bench.bring(none_of(10_000 * number), topic="edgemeter/v1/lab/bad/result")
+        bench.bring(run(1))
+        assert len(bench.receipts) == 1
+        assert (bench.collector.counts.messages, bench.collector.counts.rejections.total()) == (4, 3)

@@ -1,4 +1,4 @@
-"""What the tests of the page share: a ledger of a simulated fleet, its page served, and a real browser."""
+"""What the tests of the page share: the ledger of a simulated fleet, its page in this process, and a real browser with that page."""
 
 import time
 
@@ -33,15 +33,36 @@ def fleet_index(fleet_ledger):
 
 @pytest.fixture(scope="session")
 def fleet_page(fleet_index):
-    """Serve the page of the simulated fleet; return its server."""
+    """Return the page of the simulated fleet, which listens at no port."""
+    return PageServer(fleet_index, TrendEvents())
+
+
+@pytest.fixture(scope="session")
+def browser(tmp_path_factory):
+    """Return a real browser."""
+    with Browser(find_chromium(), tmp_path_factory.mktemp("chromium")) as browser:
+        yield browser
+
+
+@pytest.fixture(scope="session")
+def served_fleet_page(fleet_index):
+    """Serve the page of the simulated fleet."""
     server = PageServer(fleet_index, TrendEvents())
     server.start()
     yield server
     server.stop()
 
 
-@pytest.fixture(scope="session")
-def browser(tmp_path_factory):
-    """Return a real browser, or skip."""
-    with Browser(find_chromium(), tmp_path_factory.mktemp("chromium")) as browser:
-        yield browser
+@pytest.fixture
+def tab(browser, served_fleet_page):
+    """Return what opens a view of the simulated fleet, or another address; what was opened is closed."""
+    opened = []
+
+    def open_tab(address="", **how):
+        page = browser.open(address if "://" in address else served_fleet_page.url + address, **how)
+        opened.append(page)
+        return page
+
+    yield open_tab
+    for page in opened:
+        page.close()

@@ -2,6 +2,7 @@
 
 import time
 
+import msgspec
 import pytest
 
 from edgemeter.agent.contract import messages
@@ -17,10 +18,8 @@ from tests.fixtures.axe import axe_script, serious
 from tests.fixtures.comparison_factory import make_reference, make_run
 from tests.fixtures.hostile import MARKUP
 from tests.fixtures.ledgers import fill
-from tests.fixtures.live_stream import Stream, clients
-from tests.fixtures.mqtt_peer import wait_until
 from tests.fixtures.rows import table_row
-from tests.fixtures.served_page import indexed, served
+from tests.fixtures.served_page import indexed, page_of, served, text_of
 
 NOW_NS = 1_800_000_000 * 10**9
 HOUR_NS = 3600 * 10**9
@@ -38,9 +37,7 @@ def activity(device="pi-1", session=5, measuring=MEASURING, received_ns=NOW_NS):
 
 def campaign(received_ns=NOW_NS, **changes):
     """Return what a collector keeps of a campaign's progress."""
-    progress = messages.encode_message(
-        CampaignProgress(**{**{name: getattr(CAMPAIGN, name) for name in CAMPAIGN.__struct_fields__}, **changes})
-    )
+    progress = messages.encode_message(msgspec.structs.replace(CAMPAIGN, **changes))
     return RetainedMessage("edgemeter/campaign/autumn/state", progress, received_ns)
 
 
@@ -55,11 +52,6 @@ def put(ledger, *changes):
         opened.commit((), (), list(changes))
 
 
-def page_of(view, **fields):
-    """Return what the server is asked for."""
-    return ViewRequest(view, fields), ""
-
-
 @pytest.fixture
 def ledger(tmp_path):
     """Return a ledger of two runs."""
@@ -67,10 +59,10 @@ def ledger(tmp_path):
 
 
 @pytest.fixture
-def page_server(ledger):
-    """Serve the ledger's page."""
-    with served(ledger, heartbeat_s=0.2) as server:
-        yield server
+def page(ledger):
+    """Return the page of the ledger; where nothing is new, its feed says so at once."""
+    with page_of(ledger, heartbeat_s=0.0) as page:
+        yield page
 
 
 def test_a_device_measures_while_the_process_that_reported_it_is_there():
@@ -96,9 +88,10 @@ def test_a_device_measures_while_the_process_that_reported_it_is_there():
             assert [device.device for device in activities.devices] == ["pi-1"] * is_shown
 
 
-def test_a_device_that_reports_that_nothing_is_measured_measures_nothing():
-    """It is the state between two sessions."""
+def test_where_nothing_is_measured_or_a_later_version_reports_nothing_is_shown():
+    """The state between two sessions; and a message that is not known is no reason to show no page."""
     assert activities_of([activity(measuring=None)], [present("online")], NOW_NS).key == "nothing"
+    assert activities_of([RetainedMessage("edgemeter/v1/lab/pi-1/activity", b"{}", 5)], [], NOW_NS).key == "nothing"
 
 
 def test_what_was_not_reported_on_for_an_hour_is_called_stale():
@@ -115,36 +108,32 @@ def test_a_campaign_is_shown_for_a_day_after_its_end_and_called_stale_when_nobod
             assert [campaign_activity.is_stale for campaign_activity in activities.campaigns] == expected
 
 
-def test_a_message_of_a_later_version_is_left_out():
-    """It is no reason to show no page."""
-    assert activities_of([RetainedMessage("edgemeter/v1/lab/pi-1/activity", b"{}", 5)], [], NOW_NS).key == "nothing"
-
-
-@pytest.mark.services
-def test_overview_and_device_show_what_is_measured(page_server, ledger):
+def test_overview_and_device_show_what_is_measured(page, ledger):
     """Case, run of how many, suite, failures, job, and when that was received; the campaign with its counts."""
     at_ns = time.time_ns()
     put(ledger, activity(received_ns=at_ns), campaign(received_ns=at_ns))
-    overview = page_server.answer(*page_of("overview")).body.decode()
-    activity_text = "tiny-detector.tflite litert 4 threads: run 3 of 12 of suite nightly, 1 failed before, job measure-1, reported "
-    assert activity_text in overview
+    overview, measured = (
+        text_of(page, "/"),
+        "tiny-detector.tflite litert 4 threads: run 3 of 12 of suite nightly, 1 failed before, job measure-1",
+    )
+    assert measured in overview
     assert "running, group 2 of 3; 12 done, 1 failed, 3 running, 24 waiting of 40; 2 more are impossible; as of " in overview
-    assert activity_text in page_server.answer(*page_of("device", device="pi-1")).body.decode()
-    assert activity_text not in page_server.answer(*page_of("device", device="server")).body.decode()
+    assert measured in text_of(page, "/device?device=pi-1")
+    assert measured not in text_of(page, "/device?device=server-1")
 
 
-def test_a_fleet_that_measures_a_lot_is_counted(page_server, ledger):
+def test_a_fleet_that_measures_a_lot_is_counted(page, ledger):
     """Beyond the devices that are named, the page says how many more there are."""
     put(ledger, *(activity(device=f"pi-{number}") for number in range(DEVICES_SHOWN + 30)))
-    assert "30 more devices are measuring." in page_server.answer(*page_of("overview")).body.decode()
+    assert "30 more devices are measuring." in text_of(page, "/")
 
 
 def test_the_first_device_of_an_empty_ledger_is_seen_before_its_first_run_ends(tmp_path):
     """The page of a new collector is not empty while something happens."""
     ledger = fill(tmp_path / "ledger.sqlite", [])
     put(ledger, activity(received_ns=time.time_ns()))
-    with served(ledger) as server:
-        body = server.answer(*page_of("overview")).body.decode()
+    with page_of(ledger) as page:
+        body = text_of(page, "/")
     assert "run 3 of 12 of suite nightly" in body
     assert "Nothing here yet" in body
 
@@ -157,57 +146,55 @@ def test_a_page_in_a_file_does_not_show_what_was_measured_when_it_was_written(le
     assert "run 3 of 12" not in (tmp_path / "page.html").read_text()
 
 
-def test_clients_are_notified_when_something_else_is_measured(page_server, ledger):
+def test_clients_are_notified_when_something_else_is_measured(page, ledger):
     """Also when it changed between the making of the page and its first question; the key is that of the page."""
-    stream = Stream(page_server, after="2&now=nothing")
-    assert wait_until(lambda: clients(page_server) == 1)
     put(ledger, activity())
-    name, _, news = stream.event()
-    assert (name, news) == ("now", {"now": page_server._doing()})
-    late = Stream(page_server, after="2&now=what-the-page-knew")
-    assert late.event()[0] == "now"
-    put(ledger, activity(measuring=None))
-    assert [client.event()[2] for client in (stream, late)] == [{"now": "nothing"}] * 2
-    stream.close(), late.close()
+    with page.live.client():
+        page.update()
+        streams = [page.live.events(2, doing) for doing in ("nothing", "what-the-page-knew")]
+        for stream in streams:
+            events = [next(stream), next(stream), next(stream)]
+            assert events[1].startswith(b"event: now\nid: 2\ndata: ")
+            assert events[2] == b": nothing new\n\n"
+        put(ledger, activity(measuring=None))
+        page.update()
+        assert [next(stream).partition(b"data: ")[2] for stream in streams] == [b'{"now":"nothing"}\n\n'] * 2
 
 
-def test_a_page_that_shows_what_is_measured_is_not_kept_by_the_browser_when_that_is_over(page_server, ledger):
+def test_a_page_that_shows_what_is_measured_is_not_kept_by_the_browser_when_that_is_over(page, ledger):
     """Its tag is another one, also where time alone makes it stale."""
-    request, form = page_of("overview")
     put(ledger, activity(received_ns=time.time_ns()))
-    tags = {page_server.tag(request, form)}
+    tags = {page.tag(ViewRequest("overview"), "")}
     put(ledger, activity(received_ns=time.time_ns() - 2 * ACTIVITY_STALE_NS, measuring=Measuring(suite="s", case="c", run=1, runs=1)))
-    tags.add(page_server.tag(request, form))
+    tags.add(page.tag(ViewRequest("overview"), ""))
     put(ledger, PresenceChange("lab", "pi-1", DeviceState(state="lost", session=5), 9))
-    tags.add(page_server.tag(request, form))
+    tags.add(page.tag(ViewRequest("overview"), ""))
     assert len(tags) == 3
-    assert "it may have ended" not in page_server.answer(request, form).body.decode()
+    assert "it may have ended" not in text_of(page, "/")
 
 
 @pytest.mark.needs("npm")
 @pytest.mark.chromium
-@pytest.mark.services
-@pytest.mark.parametrize("address", ["", "device?device=pi-1"], ids=["overview", "device"])
-def test_what_is_measured_appears_and_goes_without_a_reload(browser, page_server, ledger, address):
+def test_what_is_measured_appears_and_goes_without_a_reload(browser, ledger):
     """When a run begins, when the next one does, and when the device is lost; what devices send stays text."""
-    page = browser.open(f"{page_server.url}{address}", width=390 if address else 1280)
-    page.drawn()
-    page.run("window.same = true")
-    main_text = "document.querySelector('main').textContent"
-    assert "suite nightly" not in page.run(main_text)
-    put(ledger, activity(received_ns=time.time_ns()), campaign(received_ns=time.time_ns()))
-    page.until(f"{main_text}.includes('run 3 of 12 of suite nightly')")
-    if not address:
+    with served(ledger, heartbeat_s=0.2) as server:
+        page = browser.open(server.url, width=390)
+        page.drawn()
+        page.run("window.same = true")
+        main_text = "document.querySelector('main').textContent"
+        assert "suite nightly" not in page.run(main_text)
+        put(ledger, activity(received_ns=time.time_ns()), campaign(received_ns=time.time_ns()))
+        page.until(f"{main_text}.includes('run 3 of 12 of suite nightly')")
         assert page.run("document.querySelectorAll('#now .bar span').length") == 3
-        assert page.run("document.querySelector('#now .bar .done').getBoundingClientRect().width") > 50
-    put(ledger, activity(measuring=Measuring(suite=MARKUP, case=MARKUP, run=4, runs=12), received_ns=time.time_ns()))
-    page.until(f"{main_text}.includes('run 4 of 12')")
-    assert page.run("document.querySelectorAll('img').length") == 0
-    assert page.fits()
-    page.run(axe_script())
-    assert serious(page.run("axe.run(document, {resultTypes: ['violations']})")) == []
-    put(ledger, PresenceChange("lab", "pi-1", DeviceState(state="lost", session=5), time.time_ns()))
-    page.until(f"!{main_text}.includes('run 4 of 12')")
-    assert page.run("window.same")
-    assert page.complaints() == []
-    page.close()
+        assert page.run("document.querySelector('#now .bar .done').getBoundingClientRect().width") > 0
+        put(ledger, activity(measuring=Measuring(suite=MARKUP, case=MARKUP, run=4, runs=12), received_ns=time.time_ns()))
+        page.until(f"{main_text}.includes('run 4 of 12')")
+        assert page.run("document.querySelectorAll('img').length") == 0
+        assert page.fits()
+        page.run(axe_script())
+        assert serious(page.run("axe.run(document, {resultTypes: ['violations']})")) == []
+        put(ledger, PresenceChange("lab", "pi-1", DeviceState(state="lost", session=5), time.time_ns()))
+        page.until(f"!{main_text}.includes('run 4 of 12')")
+        assert page.run("window.same")
+        assert page.complaints() == []
+        page.close()

@@ -19,7 +19,7 @@ from tests.fixtures.ledgers import fill
 from tests.fixtures.record_factory import make_environment, make_record
 from tests.fixtures.served_page import served
 
-pytestmark = [pytest.mark.services, pytest.mark.chromium]
+pytestmark = pytest.mark.chromium
 
 VIEWS = (
     "",
@@ -57,41 +57,36 @@ def lab(tmp_path_factory):
 
 
 @pytest.fixture
-def tab(browser, lab):
-    """Open a view with its charts drawn; close what was opened."""
-    opened = []
+def charted(tab, lab):
+    """Return what opens a view with its charts drawn."""
 
     def open_tab(address="", **how):
-        tab_of = browser.open(lab.url + address, **how)
-        opened.append(tab_of)
-        tab_of.drawn()
-        return tab_of
+        page = tab(lab.url + address, **how)
+        page.drawn()
+        return page
 
-    yield open_tab
-    for page in opened:
-        page.close()
+    return open_tab
 
 
 @pytest.mark.nightly
 @pytest.mark.needs("npm")
-@pytest.mark.parametrize("address", VIEWS)
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
-def test_axe_finds_nothing_serious_in_any_view(tab, address, dark):
+def test_axe_finds_nothing_serious_in_any_view(charted, dark):
     """By the rules of axe-core, in both colours; with its charts, their tools and a table behind one."""
-    page = tab(address, dark=dark)
-    page.run(f"({FIRST} && {TOOL.format('Table')})?.click()")
-    page.run(axe_script())
-    assert serious(page.run("axe.run(document, {resultTypes: ['violations']})")) == []
-    regions = page.run("axe.run(document, {runOnly: ['region', 'landmark-unique', 'landmark-one-main']})")
-    assert [violation["id"] for violation in regions["violations"]] == []
-    assert page.complaints() == []
+    for address in VIEWS:
+        page = charted(address, dark=dark)
+        page.run(f"({FIRST} && {TOOL.format('Table')})?.click()")
+        page.run(axe_script())
+        assert serious(page.run("axe.run(document, {resultTypes: ['violations']})")) == [], address
+        regions = page.run("axe.run(document, {runOnly: ['region', 'landmark-unique', 'landmark-one-main']})")
+        assert [violation["id"] for violation in regions["violations"]] == [], address
+        assert page.complaints() == [], address
 
 
 @pytest.mark.needs("npm")
-@pytest.mark.parametrize(("width", "dark"), [(1280, False), (390, True)])
-def test_an_event_on_many_boards_is_one_chart_for_each_figure(tab, width, dark):
+def test_an_event_on_many_boards_is_one_chart_for_each_figure(charted):
     """From the list of findings by a click: a lane for each board, no panel for each; it fits, and axe finds nothing serious."""
-    page = tab("trend?model=tiny-detector", width=width, dark=dark)
+    page = charted("trend?model=tiny-detector", width=390, dark=True)
     page.run("document.querySelector('#findings a[href*=\"event=\"]').click()")
     page.until("location.search.startsWith('?event=') && document.readyState === 'complete'")
     assert page.drawn() == 2
@@ -104,9 +99,9 @@ def test_an_event_on_many_boards_is_one_chart_for_each_figure(tab, width, dark):
     assert page.complaints() == []
 
 
-def test_the_wheel_with_control_zooms_and_without_scrolls_the_page(tab):
-    """A page full of charts can still be scrolled."""
-    page = tab("trend?device=simulated-pi5-01")
+def test_a_chart_is_zoomed_and_moved_by_wheel_buttons_and_drag(charted):
+    """The wheel without Control scrolls the page; the buttons work by the keyboard; a drag to the right brings smaller values."""
+    page = charted("trend?device=simulated-pi5-01")
     x, top, width, height = page.place_of(PLOT)
     before = page.run(DOMAIN)
     page.mouse("mouseWheel", x + width / 2, top + height / 2, wheel=-240, ctrl=True)
@@ -116,11 +111,7 @@ def test_the_wheel_with_control_zooms_and_without_scrolls_the_page(tab):
     page.until("scrollY > 0")
     assert page.run(DOMAIN) == zoomed
     assert page.complaints() == []
-
-
-def test_buttons_zoom_move_and_show_the_whole(tab):
-    """The same by the keyboard alone."""
-    page = tab("compare")
+    page = charted("compare")
     before = page.run(DOMAIN)
     page.run(f"{TOOL.format('+')}.focus()")
     page.press("Enter")
@@ -130,27 +121,94 @@ def test_buttons_zoom_move_and_show_the_whole(tab):
     page.until(f"{DOMAIN}[0] > {zoomed[0]}")
     page.run(f"{TOOL.format('Whole')}.click()")
     page.until(f"Math.abs({DOMAIN}[1] / {before[1]} - 1) < 1e-6")
-
-
-def test_a_drag_moves_a_chart_of_amounts(tab):
-    """To the right: smaller values come into sight."""
-    page = tab("compare")
     x, top, width, height = page.place_of(PLOT)
-    before = page.run(DOMAIN)
     page.drag((x + width * 0.6, top + height * 0.4), (x + width * 0.75, top + height * 0.4))
     page.until(f"{DOMAIN}[0] < {before[0]}")
 
 
-def test_zoom_and_hidden_series_are_in_the_permalink(tab):
+def test_labels_of_a_front_cover_neither_marks_nor_each_other(charted):
+    """The name of a case stands beside its mark, clear of all others; numbers of marks that are near each other are one."""
+    for address, width in (("compare", 390), ("compare?board=simulated+Jetson+Orin+Nano", 1000), ("compare?device=simulated-pi5-01", 1400)):
+        plots = charted(address, width=width).run("""[...document.querySelectorAll('#front .chart svg')].map(plot => {
+            const boxes = (what) => [...plot.querySelectorAll(what)].map(one => [one.textContent, one.getBoundingClientRect()]);
+            const meet = (one, other) => one.left < other.right - 1 && other.left < one.right - 1
+              && one.top < other.bottom - 2 && other.top < one.bottom - 2;
+            const texts = boxes('.mark-text.role-mark text').filter(([text]) => text), marks = boxes('.mark-symbol.role-mark path');
+            const names = texts.filter(([text]) => !text.startsWith('\u00d7'));
+            return [texts.length,
+              texts.flatMap(([one, box], at) => texts.slice(at + 1).filter(([, other]) => meet(box, other)).map(([other]) => [one, other])),
+              names.filter(([, box]) => marks.some(([, mark]) => meet(box, mark))).map(([text]) => text)];
+        })""")
+        assert sum(count for count, _, _ in plots) > 0
+        assert [(texts, marks) for _, texts, marks in plots if texts or marks] == [], address
+
+
+def test_a_dot_has_a_tooltip_and_leads_to_its_run(charted):
+    """With value, interval, verdict and run; the table behind has the same runs; the back button is right."""
+    page = charted("trend?device=simulated-pi5-01")
+    x, top, width, height = page.place_of(f"{PLOT}.querySelector('.mark-symbol path')")
+    page.mouse("mouseMoved", x + width / 2 - 1, top + height / 2)
+    page.mouse("mouseMoved", x + width / 2, top + height / 2)
+    page.until("document.querySelector('#vg-tooltip-element.visible') !== null")
+    text = page.run("document.querySelector('#vg-tooltip-element').innerText")
+    for word in ("Latency p50, ms", "interval", " to ", "verdict", "valid", "simulated-pi5-01-"):
+        assert word in text
+    page.run(f"{TOOL.format('Table')}.click()")
+    table = f"{FIRST}.querySelector('.behind table')"
+    assert page.run(f"{table}.tBodies[0].rows.length") == page.run("drawn[0].rows.length")
+    assert page.run(f"{table}.querySelector('a').getAttribute('href')").startswith("/run?id=simulated-pi5-01-")
+    page.click(f"{PLOT}.querySelector('.mark-symbol path')")
+    page.until("location.pathname === '/run' && document.readyState === 'complete'")
+    assert page.run("document.title").startswith("Run simulated-pi5-01-")
+    page.run("history.back()")
+    page.until("location.pathname === '/trend' && document.readyState === 'complete'")
+
+
+def test_labels_of_an_axis_cover_none_and_no_column_is_lost_without_a_word(charted):
+    """On a phone, where there is least room; at 1000 pixels a table that is wider than its place can be scrolled, and says so."""
+    for address in VIEWS:
+        page = charted(address, width=390)
+        covered = page.run("""[...document.querySelectorAll('.mark-text.role-axis-label')].filter(group => {
+            const boxes = [...group.querySelectorAll('text')].filter(one => one.textContent && getComputedStyle(one).opacity !== '0'
+              && !one.getAttribute('transform').includes('rotate')).map(one => one.getBoundingClientRect());
+            return boxes.some((one, place) => boxes.slice(place + 1).some(other =>
+              one.left < other.right - 1 && other.left < one.right - 1 && one.top < other.bottom - 2 && other.top < one.bottom - 2));
+        }).length""")
+        assert (covered, page.fits()) == (0, True), address
+        page = charted(address, width=1000)
+        lost = page.run("""[...document.querySelectorAll('main .scroll')].filter(one => one.offsetParent !== null
+            && one.scrollWidth > one.clientWidth + 1 && !one.previousElementSibling?.classList.contains('cue')).length""")
+        assert (lost, page.fits()) == (0, True), address
+
+
+def test_a_change_of_the_fleet_stands_once_and_an_alert_leads_to_its_series(charted):
+    """24 boards, two precisions, one line for latency, alerts first; the series is narrowed to the days around the alert."""
+    page = charted("")
+    assert page.run("[...document.querySelectorAll('main > section')].slice(0, 3).map(one => one.id)") == ["alerts", "findings", "first"]
+    lines = page.run("[...document.querySelectorAll('#findings li')].map(one => one.textContent)")
+    (latency,) = (line for line in lines if "latency" in line and "Raspberry Pi 5" in line)
+    assert "24 devices" in latency
+    assert "firmware" in latency
+    page = charted("alerts")
+    assert page.run("document.querySelector('h1').textContent") == "1 open alert, 1 closed"
+    page.run("document.querySelector('#list td a').click()")
+    page.until("location.pathname === '/trend' && document.readyState === 'complete'")
+    fields = "new URLSearchParams(location.search).get('{}')"
+    assert (page.run(fields.format("device")), page.run(fields.format("metric"))) == ("simulated-pi5-07", "gross_mj")
+    page.drawn()
+    assert not page.run("document.querySelector('.period').hidden")
+
+
+def test_zoom_and_hidden_series_are_in_the_permalink(charted):
     """Opened again, the chart shows the same; and no field is left once all is shown again."""
-    page = tab("compare")
+    page = charted("compare")
     name = page.run(f"{LEGEND}.querySelector('button').dataset.series")
     page.run(f"{LEGEND}.querySelector('button').click()")
     page.run("void zoomed(drawn[0], 0.5)")
     page.until("location.search.includes('c1=') && location.search.includes('x')")
     page.until(f"JSON.parse(new URLSearchParams(location.search).get('c1')).x && {DOMAIN}.length === 2")
     domain, address = page.run(DOMAIN), page.run("location.pathname.slice(1) + location.search")
-    reopened = tab(address)
+    reopened = charted(address)
     assert reopened.run(DOMAIN) == pytest.approx(domain)
     assert reopened.run("[...drawn[0].hidden]") == [name]
     assert reopened.run(f"{LEGEND}.querySelector('button').getAttribute('aria-pressed')") == "false"
@@ -180,9 +238,9 @@ def test_covering_marks_are_one_as_they_are_drawn(browser):
         page.close()
 
 
-def test_no_mark_of_a_front_covers_another(tab):
+def test_no_mark_of_a_front_covers_another(charted):
     """Of the whole fleet, and of what is left of it when a series is hidden."""
-    page = tab("compare")
+    page = charted("compare")
     covering = """[...document.querySelectorAll('#front .chart svg')].map(plot => {
         const boxes = [...plot.querySelectorAll('.mark-symbol.role-mark path')].map(one => one.getBoundingClientRect());
         return boxes.flatMap((one, at) => boxes.slice(at + 1).filter(other => one.left < other.right - 2 && other.left < one.right - 2
@@ -199,59 +257,18 @@ def test_no_mark_of_a_front_covers_another(tab):
     assert page.complaints() == []
 
 
-def test_a_page_merges_the_marks_that_a_drawing_merges(tab):
+def test_a_page_merges_the_marks_that_a_drawing_merges(charted):
     """With a plot of the same width: the same numbers at the same figures, in the same series."""
-    page = tab("compare")
+    page = charted("compare")
     figures = "one => [one.count, one.cost, one.accuracy, one.cost_low, one.cost_high, one.series, one.case, one.standing, one.verdict]"
     page.run("(async () => { await drawn[0].view.width(560).runAsync(); await recount(drawn[0]); root.dataset.wide = 'yes'; })()")
     page.until("root.dataset.wide === 'yes'")
     assert page.run(f"drawn[0].view.data('marks').map({figures})") == page.run(f"drawn[0].held.spec.datasets.marks.map({figures})")
 
 
-@pytest.mark.parametrize("width", [390, 1000, 1400])
-@pytest.mark.parametrize("address", ["compare", "compare?board=simulated+Jetson+Orin+Nano", "compare?device=simulated-pi5-01"])
-def test_labels_of_a_front_cover_neither_marks_nor_each_other(tab, address, width):
-    """The name of a case stands beside its mark, clear of all others; numbers of marks that are near each other are one."""
-    page = tab(address, width=width)
-    plots = page.run("""[...document.querySelectorAll('#front .chart svg')].map(plot => {
-        const boxes = (what) => [...plot.querySelectorAll(what)].map(one => [one.textContent, one.getBoundingClientRect()]);
-        const meet = (one, other) => one.left < other.right - 1 && other.left < one.right - 1
-          && one.top < other.bottom - 2 && other.top < one.bottom - 2;
-        const texts = boxes('.mark-text.role-mark text').filter(([text]) => text), marks = boxes('.mark-symbol.role-mark path');
-        const names = texts.filter(([text]) => !text.startsWith('\u00d7'));
-        return [texts.length,
-          texts.flatMap(([one, box], at) => texts.slice(at + 1).filter(([, other]) => meet(box, other)).map(([other]) => [one, other])),
-          names.filter(([, box]) => marks.some(([, mark]) => meet(box, mark))).map(([text]) => text)];
-    })""")
-    assert sum(count for count, _, _ in plots) > 0
-    assert [(texts, marks) for _, texts, marks in plots if texts or marks] == []
-
-
-def test_a_tooltip_has_value_interval_verdict_and_run(tab):
-    """On the first dot of a series."""
-    page = tab("trend?device=simulated-pi5-01")
-    x, top, width, height = page.place_of(f"{PLOT}.querySelector('.mark-symbol path')")
-    page.mouse("mouseMoved", x + width / 2 - 1, top + height / 2)
-    page.mouse("mouseMoved", x + width / 2, top + height / 2)
-    page.until("document.querySelector('#vg-tooltip-element.visible') !== null")
-    text = page.run("document.querySelector('#vg-tooltip-element').innerText")
-    for word in ("Latency p50, ms", "interval", " to ", "verdict", "valid", "simulated-pi5-01-"):
-        assert word in text
-
-
-def test_a_click_on_a_dot_leads_to_its_run_and_back_returns(tab):
-    """The back button is right."""
-    page = tab("trend?device=simulated-pi5-01")
-    page.click(f"{PLOT}.querySelector('.mark-symbol path')")
-    page.until("location.pathname === '/run' && document.readyState === 'complete'")
-    assert page.run("document.title").startswith("Run simulated-pi5-01-")
-    page.run("history.back()")
-    page.until("location.pathname === '/trend' && document.readyState === 'complete'")
-
-
-def test_a_brushed_period_narrows_the_table_the_exports_and_the_address(tab, tmp_path):
+def test_a_brushed_period_narrows_the_table_the_exports_and_the_address(charted, tmp_path):
     """And the address brings it back."""
-    page = tab("trend?device=simulated-pi5-01")
+    page = charted("trend?device=simulated-pi5-01")
     all_rows = page.run(f"{VISIBLE}.length")
     x, top, width, height = page.place_of(PLOT)
     page.drag((x + width * 0.4, top + height * 0.5), (x + width * 0.6, top + height * 0.5))
@@ -261,16 +278,16 @@ def test_a_brushed_period_narrows_the_table_the_exports_and_the_address(tab, tmp
     assert page.run("document.querySelector('.period').innerText").startswith("Only runs from 20")
     file = page.download("document.querySelector('.exports a').click()", tmp_path)
     assert len(list(csv.DictReader(io.StringIO(file.read_text())))) == brushed_rows
-    reopened = tab(page.run("(location.pathname + location.search).slice(1)"))
+    reopened = charted(page.run("(location.pathname + location.search).slice(1)"))
     assert reopened.run(f"{VISIBLE}.length") == brushed_rows
     reopened.run("document.querySelector('.period button').click()")
     reopened.until(f"{VISIBLE}.length === {all_rows} && !location.search.includes('between')")
     assert page.complaints() == []
 
 
-def test_a_drag_in_one_panel_zooms_all_and_the_address_brings_it_back(tab):
+def test_a_drag_in_one_panel_zooms_all_and_the_address_brings_it_back(charted):
     """Panels over time show one period: by a drag, by the wheel, after a reload and after "All days"."""
-    page = tab("trend?board=simulated+Raspberry+Pi+5&model=tiny-detector")
+    page = charted("trend?board=simulated+Raspberry+Pi+5&model=tiny-detector")
     domains = "drawn.map(one => one.view.scale('x').domain().map(Number))"
     before = page.run(domains)
     assert len(before) > 3
@@ -279,12 +296,12 @@ def test_a_drag_in_one_panel_zooms_all_and_the_address_brings_it_back(tab):
     page.until(f"{domains}.every(([low, high]) => high - low < {(before[0][1] - before[0][0]) / 2})")
     period = [float(end) for end in page.run("new URLSearchParams(location.search).get('between')").split(",")]
     assert all(domain == pytest.approx(period, abs=2) for domain in page.run(domains))
-    reopened = tab(page.run("(location.pathname + location.search).slice(1)"))
+    reopened = charted(page.run("(location.pathname + location.search).slice(1)"))
     assert all(domain == pytest.approx(period, abs=2) for domain in reopened.run(domains))
     reopened.run("void zoomed(drawn[1], 0.5)")
     reopened.until(f"{domains}.every(([low, high]) => high - low < {(period[1] - period[0]) * 0.6})")
     reopened.until("location.search.includes('zoom=')")
-    second_tab = tab(reopened.run("(location.pathname + location.search).slice(1)"))
+    second_tab = charted(reopened.run("(location.pathname + location.search).slice(1)"))
     assert second_tab.run(domains)[2] == pytest.approx(reopened.run(domains)[1], abs=2)
     second_tab.run("document.querySelector('.period button').click()")
     second_tab.until(f"{domains}.every(([low, high]) => high - low > {(before[0][1] - before[0][0]) * 0.99})")
@@ -292,9 +309,9 @@ def test_a_drag_in_one_panel_zooms_all_and_the_address_brings_it_back(tab):
     assert second_tab.complaints() == []
 
 
-def test_one_crosshair_shows_the_day_and_the_values_of_all_panels(tab):
+def test_one_crosshair_shows_the_day_and_the_values_of_all_panels(charted):
     """Under the pointer of the first panel the nearest run of each: its day, value and bounds, as its rows have them."""
-    page = tab("trend?board=simulated+Raspberry+Pi+5&model=tiny-detector")
+    page = charted("trend?board=simulated+Raspberry+Pi+5&model=tiny-detector")
     x, top, width, height = page.place_of(PLOT)
     page.mouse("mouseMoved", x + width * 0.5, top + height * 0.5)
     page.mouse("mouseMoved", x + width * 0.6, top + height * 0.5)
@@ -317,20 +334,9 @@ def test_one_crosshair_shows_the_day_and_the_values_of_all_panels(tab):
     assert page.complaints() == []
 
 
-def test_the_table_behind_a_chart_has_its_values_with_links_to_the_runs(tab):
-    """What is drawn can be read without seeing it."""
-    page = tab("trend?device=simulated-pi5-01")
-    page.run(f"{TOOL.format('Table')}.click()")
-    table = f"{FIRST}.querySelector('.behind table')"
-    assert page.run(f"{table}.tBodies[0].rows.length") == page.run("drawn[0].rows.length")
-    assert page.run(f"{table}.querySelector('a').getAttribute('href')").startswith("/run?id=simulated-pi5-01-")
-    page.run(f"{TOOL.format('Table')}.click()")
-    assert page.run(f"{FIRST}.querySelector('.behind')") is None
-
-
-def test_a_chart_is_worked_by_the_keyboard_from_its_legend_to_its_tools(tab):
+def test_a_chart_is_worked_by_the_keyboard_from_its_legend_to_its_tools(charted):
     """Tab goes from one button to the next, Enter presses it: a series that is hidden, a zoom, the table behind."""
-    page = tab("compare")
+    page = charted("compare")
     before = page.run(DOMAIN)
     page.run(f"{LEGEND}.querySelector('button').focus()")
     names = []
@@ -344,53 +350,6 @@ def test_a_chart_is_worked_by_the_keyboard_from_its_legend_to_its_tools(tab):
     assert page.run(f"{LEGEND}.querySelectorAll('[aria-pressed=false]').length") == 1
     assert page.run(f"{FIRST}.querySelectorAll('.behind tbody tr').length") > 0
     assert page.complaints() == []
-
-
-@pytest.mark.parametrize("address", VIEWS)
-def test_no_two_labels_of_an_axis_cover_each_other(tab, address):
-    """On a phone, where there is least room."""
-    page = tab(address, width=390)
-    covered = page.run("""[...document.querySelectorAll('.mark-text.role-axis-label')].filter(group => {
-        const boxes = [...group.querySelectorAll('text')].filter(one => one.textContent && getComputedStyle(one).opacity !== '0'
-          && !one.getAttribute('transform').includes('rotate')).map(one => one.getBoundingClientRect());
-        return boxes.some((one, place) => boxes.slice(place + 1).some(other =>
-          one.left < other.right - 1 && other.left < one.right - 1 && one.top < other.bottom - 2 && other.top < one.bottom - 2));
-    }).length""")
-    assert covered == 0
-    assert page.fits()
-
-
-@pytest.mark.parametrize("address", VIEWS)
-def test_at_1000_pixels_no_column_is_lost_without_a_word(tab, address):
-    """A table that is wider than its place can be scrolled, and says so."""
-    page = tab(address, width=1000)
-    lost = page.run("""[...document.querySelectorAll('main .scroll')].filter(one => one.offsetParent !== null
-        && one.scrollWidth > one.clientWidth + 1 && !one.previousElementSibling?.classList.contains('cue')).length""")
-    assert lost == 0
-    assert page.fits()
-
-
-def test_the_overview_shows_a_change_of_the_fleet_once_and_before_all_else(tab):
-    """24 boards, two precisions, one line for latency; alerts first."""
-    page = tab("")
-    assert page.run("[...document.querySelectorAll('main > section')].slice(0, 3).map(one => one.id)") == ["alerts", "findings", "first"]
-    lines = page.run("[...document.querySelectorAll('#findings li')].map(one => one.textContent)")
-    latency = [line for line in lines if "latency" in line and "Raspberry Pi 5" in line]
-    assert len(latency) == 1
-    assert "24 devices" in latency[0]
-    assert "firmware" in latency[0]
-
-
-def test_an_alert_leads_to_its_series_and_period(tab):
-    """The view is narrowed to the days around it."""
-    page = tab("alerts")
-    assert page.run("document.querySelector('h1').textContent") == "1 open alert, 1 closed"
-    page.run("document.querySelector('#list td a').click()")
-    page.until("location.pathname === '/trend' && document.readyState === 'complete'")
-    assert page.run("new URLSearchParams(location.search).get('device')") == "simulated-pi5-07"
-    assert page.run("new URLSearchParams(location.search).get('metric')") == "gross_mj"
-    page.drawn()
-    assert not page.run("document.querySelector('.period').hidden")
 
 
 def test_without_a_script_the_page_names_where_its_figures_are(browser, lab):

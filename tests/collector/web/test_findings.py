@@ -59,30 +59,18 @@ def test_a_firmware_on_several_boards_is_one_chart_by_board(fleet):
 
 
 def test_the_list_of_findings_leads_to_the_chart_and_the_chart_to_every_series(fleet):
-    """The address stays the same while the finding is the same."""
+    """The address stays the same while the finding is the same; the page as one file has it too."""
     runs, events = fleet
     (finding,) = [finding for finding in events.findings if len(finding.steps) > 1]
     with view_context(runs, events) as context:
-        listed = findings_list(context, {})
-        assert f'href="/trend?event={finding.key}"' in listed
+        assert f'href="/trend?event={finding.key}"' in findings_list(context, {})
         body = trend_view(context, ViewRequest("trend", {"event": finding.key}), CaseFilter()).body
         assert 'href="/trend?between=' in body
-        reread = TrendEvents(DocumentSource(tuple(runs)))
-        reread.refresh()
-        assert finding.key in {other.key for other in reread.findings}
-
-
-def test_an_event_that_is_no_finding_any_more_is_a_clear_line(fleet):
-    """The findings of the last weeks are those that there are."""
-    runs, events = fleet
-    with view_context(runs, events) as context, pytest.raises(ConfigError, match="there is no event 'x'"):
-        trend_view(context, ViewRequest("trend", {"event": "x"}), CaseFilter())
-
-
-def test_the_page_as_one_file_holds_the_chart_of_an_event(fleet):
-    """So that the list of findings leads to it there, too."""
-    runs, events = fleet
-    (finding,) = [finding for finding in events.findings if len(finding.steps) > 1]
+        with pytest.raises(ConfigError, match="'x'"):
+            trend_view(context, ViewRequest("trend", {"event": "x"}), CaseFilter())
+    reread = TrendEvents(DocumentSource(tuple(runs)))
+    reread.refresh()
+    assert finding.key in {other.key for other in reread.findings}
     with indexed(runs) as index:
         text = one_file.whole_page(index, events, FileChoice(runs=1))
     assert f'<template data-address="trend?event={finding.key}">' in text

@@ -15,7 +15,7 @@ from tests.fixtures.axe import axe_script, serious
 from tests.fixtures.comparison_factory import make_run
 from tests.fixtures.hostile import MARKUP
 from tests.fixtures.ledgers import fill
-from tests.fixtures.served_page import served
+from tests.fixtures.served_page import page_of, served
 
 NOW_NS = 1_800_000_000 * 10**9
 RUNNING = CampaignProgress(
@@ -56,8 +56,8 @@ def ledger(tmp_path):
 
 @pytest.fixture
 def page(ledger, monkeypatch):
-    """Return what the ledger's server answers to an address, and how a report gets there."""
-    with served(ledger) as server:
+    """Return what the ledger's page answers to an address, and how a report gets there."""
+    with page_of(ledger) as server:
 
         def show(view, form="", **fields):
             return server.answer(ViewRequest(view, fields), form).body.decode()
@@ -131,33 +131,29 @@ def test_text_of_a_device_is_no_markup(page):
     """Names and notes come from boards."""
     show, report = page
     execution = ExecutionProgress(fleet="lab", device=MARKUP, state="running", note=MARKUP)
-    report(
-        CampaignProgress(
-            **{**{name: getattr(RUNNING, name) for name in RUNNING.__struct_fields__}, "executions": (execution,), "title": MARKUP}
-        )
-    )
+    report(msgspec.structs.replace(RUNNING, executions=(execution,), title=MARKUP))
     for text in (show("jobs"), show("jobs", job="measure-1")):
         assert MARKUP not in text
 
 
 @pytest.mark.needs("npm")
 @pytest.mark.chromium
-@pytest.mark.services
-@pytest.mark.parametrize(("address", "width"), [("jobs", 390), ("jobs?job=measure-1", 1280)])
-def test_the_progress_of_a_job_changes_without_a_reload(browser, ledger, address, width):
+def test_the_progress_of_a_job_changes_without_a_reload(browser, ledger):
     """In the list on a phone, and on the job's own page; a reader of the screen gets all of it."""
     reported(ledger, time.time_ns(), RUNNING)
     with served(ledger, heartbeat_s=0.2) as server:
-        page = browser.open(f"{server.url}{address}", width=width)
-        page.drawn()
-        page.run("window.same = true")
+        pages = [browser.open(server.url + address, width=width) for address, width in (("jobs", 390), ("jobs?job=measure-1", 1280))]
         main_text = "document.querySelector('main').textContent"
-        assert "1 done, 1 failed, 1 running of 3" in page.run(main_text)
+        for page in pages:
+            page.drawn()
+            page.run("window.same = true")
+            assert "1 done, 1 failed, 1 running of 3" in page.run(main_text)
         reported(ledger, time.time_ns(), msgspec.structs.replace(RUNNING, done=2, running=0, state="done"))
-        page.until(f"{main_text}.includes('2 done, 1 failed of 3')")
-        assert page.run("window.same")
-        assert page.fits()
-        page.run(axe_script())
-        assert serious(page.run("axe.run(document, {resultTypes: ['violations']})")) == []
-        assert page.complaints() == []
-        page.close()
+        for page in pages:
+            page.until(f"{main_text}.includes('2 done, 1 failed of 3')")
+            assert page.run("window.same")
+            assert page.fits()
+            page.run(axe_script())
+            assert serious(page.run("axe.run(document, {resultTypes: ['violations']})")) == []
+            assert page.complaints() == []
+            page.close()

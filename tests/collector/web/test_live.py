@@ -1,6 +1,6 @@
 """Facts about what comes while a page is open: nothing is missed, nothing leaks, and the reader need not reload."""
 
-import threading
+import json
 import time
 from contextlib import ExitStack
 
@@ -15,9 +15,7 @@ from edgemeter.agent.ledger.sqlite_ledger import SqliteLedger
 from edgemeter.collector.web import live
 from tests.fixtures.comparison_factory import make_reference, make_run
 from tests.fixtures.ledgers import fill
-from tests.fixtures.live_stream import Stream, clients
-from tests.fixtures.mqtt_peer import wait_until
-from tests.fixtures.served_page import served
+from tests.fixtures.served_page import ask, page_of, served
 
 
 def deliver(ledger, seq, device="pi-1", **changes):
@@ -35,130 +33,94 @@ def ledger(tmp_path):
 
 
 @pytest.fixture
-def serve(ledger):
-    """Serve the ledger's page, at a port if one is named; everything is stopped at the end."""
-    with ExitStack() as stack:
-        yield lambda **options: stack.enter_context(served(ledger, heartbeat_s=0.2, **options))
+def page(ledger):
+    """Return the page of the ledger; where nothing is new, its feed says so at once."""
+    with page_of(ledger, heartbeat_s=0.0) as page:
+        yield page
 
 
-def test_a_client_gets_each_run_once_with_the_row_of_the_ledger_as_id(serve, ledger):
+def parsed(event):
+    """Return name, id and content of an event."""
+    name, number, content = (line.partition(": ")[2] for line in event.decode().strip().split("\n"))
+    return name, int(number), json.loads(content)
+
+
+def test_a_client_gets_each_run_once_with_the_row_of_the_ledger_as_id(page, ledger):
     """From where it asks; then as they come."""
-    server = serve()
-    stream = Stream(server, after=1)
-    assert (stream.answer.status, stream.answer.headers["Content-Type"]) == (200, "text/event-stream")
-    name, row, news = stream.event()
-    assert name == "runs"
-    assert row == 2
-    assert news["count"] == 1
-    assert [run["id"] for run in news["runs"]] == ["reference"]
+    page.update()
+    events = page.live.events(1)
+    assert next(events).startswith(b"retry: ")
+    name, row, news = parsed(next(events))
+    assert (name, row, news["count"], [run["id"] for run in news["runs"]]) == ("runs", 2, 1, ["reference"])
+    assert next(events) == b": nothing new\n\n"
     run_id = deliver(ledger, 1)
-    _, row, news = stream.event()
-    assert (row, news["count"], [run["id"] for run in news["runs"]]) == (3, 1, [run_id])
-    stream.close()
+    page.update()
+    name, row, news = parsed(next(events))
+    assert (name, row, news["count"], [run["id"] for run in news["runs"]]) == ("runs", 3, 1, [run_id])
+    assert next(events) == b": nothing new\n\n"
 
 
-def test_a_client_that_comes_back_gets_what_it_missed(serve, ledger):
+def test_a_client_that_comes_back_gets_what_it_missed(page, ledger):
     """The id of the last event that it got counts, not where it began."""
-    server = serve()
     missed = [deliver(ledger, seq) for seq in (1, 2, 3)]
-    assert wait_until(lambda: server.index.position() == 5)
-    stream = Stream(server, after=0, last=3)
-    _, row, news = stream.event()
-    assert (row, news["count"], [run["id"] for run in news["runs"]]) == (5, 2, missed[:0:-1])
-    stream.close()
+    page.update()
+    status, headers, body = ask(page, "/live?after=0", last=b'"count"', Last_Event_ID="3")
+    assert (status, headers["Content-Type"]) == (200, "text/event-stream")
+    name, row, news = parsed(body.partition(b"\n\n")[2])
+    assert (name, row, news["count"], [run["id"] for run in news["runs"]]) == ("runs", 5, 2, missed[:0:-1])
 
 
-def test_the_state_of_a_device_comes_when_it_changes(serve, ledger):
-    """And only that of the device."""
-    with SqliteLedger(ledger) as opened:
+def test_the_state_of_a_device_comes_when_it_changes(page, ledger):
+    """And only that of the device; those of the moment at which a client comes are no news to it."""
+    with SqliteLedger(ledger) as opened, page.live.client():
         opened.commit((), (), [PresenceChange("lab", name, DeviceState(state="online", session=1), 5) for name in ("pi-1", "pi-2")])
-    server = serve()
-    # States are read where a client is there; those of the moment at which a client comes are no news to it.
-    first = Stream(server, after=2)
-    assert wait_until(lambda: server.live._states)
-    stream = Stream(server, after=2)
-    # The first comment: it has seen them.
-    stream.answer.readline(), stream.answer.readline(), stream.answer.readline()
-    with SqliteLedger(ledger) as opened:
+        page.update()
+        events = page.live.events(2)
+        assert [next(events), next(events)][1] == b": nothing new\n\n"
         opened.commit((), (), [PresenceChange("lab", "pi-2", DeviceState(state="lost", session=1), 6)])
-    assert stream.event() == ("devices", 2, {"devices": [["lab", "pi-2", "lost"]]})
-    first.close(), stream.close()
+        page.update()
+        assert parsed(next(events)) == ("devices", 2, {"devices": [["lab", "pi-2", "lost"]]})
 
 
-def test_clients_are_bounded_and_one_that_has_gone_leaves_nothing(serve):
-    """Neither its place nor its thread."""
-    server = serve()
-    before = threading.active_count()
-    streams = [Stream(server, after=2) for _ in range(live.MOST_CLIENTS)]
-    assert wait_until(lambda: clients(server) == live.MOST_CLIENTS)
-    refused = Stream(server, after=2)
-    assert refused.answer.status == 503
-    assert f"{live.MOST_CLIENTS} pages are live already" in refused.answer.read().decode()
-    for stream in (*streams, refused):
-        stream.close()
-    assert wait_until(lambda: clients(server) == 0)
-    assert wait_until(lambda: threading.active_count() <= before)
-    second = Stream(server, after=0)
-    assert second.event()[2]["count"] == 2
-    second.close()
+def test_clients_are_bounded_and_one_that_has_gone_leaves_its_place(page):
+    """The one too many is told to come again."""
+    with ExitStack() as stack:
+        for _ in range(live.MOST_CLIENTS):
+            stack.enter_context(page.live.client())
+        assert ask(page, "/live?after=2")[0] == 503
+    assert not page.live.has_clients
+    page.update()
+    assert b'"count":2' in ask(page, "/live?after=0", last=b'"count"')[2]
+    assert not page.live.has_clients
 
 
-def test_events_are_for_those_who_may_see_the_page(serve):
-    """Without the token there is none."""
-    server = serve(token="open sesame")
-    stream = Stream(server, after=0)
-    assert stream.answer.status == 401
-    stream.close()
-
-
-def test_the_end_of_the_server_ends_its_streams(serve):
+def test_the_end_of_the_feed_ends_its_streams(page):
     """A client is not left waiting."""
-    server = serve()
-    stream = Stream(server, after=2)
-    assert wait_until(lambda: clients(server) == 1)
-    server.stop()
-    assert wait_until(lambda: clients(server) == 0)
-    stream.close()
+    page.live.end()
+    assert [*page.live.events(0)] == [b"retry: 2000\n\n"]
 
 
 @pytest.mark.chromium
-@pytest.mark.services
-def test_a_delivered_run_appears_without_a_reload(browser, serve, ledger):
-    """In the table, with a line that says so; a part of the page that did not change stays the same element, a zoomed chart zoomed."""
-    server = serve()
-    page = browser.open(f"{server.url}device?device=pi-1", width=1280)
-    page.drawn()
-    page.run("window.kept = document.getElementById('machine')")
-    page.run("void zoomed(drawn[0], 0.5)")
-    page.until("location.search.includes('c1=')")
-    domain = page.run("drawn[0].view.scale('x').domain().map(Number)")
-    run_id = deliver(ledger, 1)
-    page.until(f"document.querySelector('#runs table').textContent.includes('{run_id}')")
-    page.until("document.querySelector('.live').textContent.startsWith('1 new run since this page was opened')")
-    assert page.run("window.kept === document.getElementById('machine')")
-    assert page.run("document.querySelector('.live a').getAttribute('href')") == f"/run?id={run_id}"
-    page.until("document.querySelectorAll('figure.chart-figure').length === document.querySelectorAll('figure.is-drawn').length")
-    assert page.run("document.querySelector('footer').dataset.position") == "3"
-    assert page.run("drawn.find(one => one.title.includes('tiny-detector')).view.scale('x').domain().map(Number)") == pytest.approx(domain)
-    assert page.complaints() == []
-    page.close()
-
-
-@pytest.mark.chromium
-@pytest.mark.services
-def test_a_dropped_connection_catches_up(browser, serve, ledger):
-    """The server is away while runs come; when it is back, they are on the page."""
-    server = serve()
-    page = browser.open(f"{server.url}device?device=pi-1", width=1280)
-    page.drawn()
-    page.run("window.same = true")
-    deliver(ledger, 1)
-    page.until("document.querySelector('.live').textContent.startsWith('1 new run')")
-    port = server.port
-    server.stop()
+def test_runs_appear_without_a_reload_also_those_of_a_dropped_connection(browser, ledger):
+    """A part of the page that did not change stays the same element, a zoomed chart zoomed; what came while it was away is there too."""
+    with served(ledger) as server:
+        page = browser.open(f"{server.url}device?device=pi-1", width=1280)
+        page.drawn()
+        page.run("window.same = document.getElementById('machine')")
+        page.run("void zoomed(drawn[0], 0.5)")
+        page.until("location.search.includes('c1=')")
+        domain = page.run("drawn[0].view.scale('x').domain().map(Number)")
+        run_id = deliver(ledger, 1)
+        page.until(f"document.querySelector('#runs table').textContent.includes('{run_id}')")
+        page.until("document.querySelector('.live').textContent.startsWith('1 new run')")
+        assert page.run("document.querySelector('.live a').getAttribute('href')") == f"/run?id={run_id}"
+        page.until("document.querySelectorAll('figure.chart-figure').length === document.querySelectorAll('figure.is-drawn').length")
+        zoomed = "drawn.find(one => one.title.includes('tiny-detector')).view.scale('x').domain().map(Number)"
+        assert page.run(zoomed) == pytest.approx(domain)
+        assert page.complaints() == []
     missed = [deliver(ledger, seq) for seq in (2, 3)]
-    serve(port=port)
-    page.until(f"document.querySelector('#runs table').textContent.includes('{missed[-1]}')")
-    page.until("document.querySelector('.live').textContent.startsWith('3 new runs')")
-    assert page.run("window.same")
-    page.close()
+    with served(ledger, port=server.port):
+        page.until(f"document.querySelector('#runs table').textContent.includes('{missed[-1]}')")
+        page.until("document.querySelector('.live').textContent.startsWith('3 new runs')")
+        assert page.run("window.same === document.getElementById('machine')")
+        page.close()

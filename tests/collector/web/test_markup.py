@@ -1,3 +1,5 @@
+"""Facts about markup: text is escaped once, whoever sent it."""
+
 import sys
 
 import pytest
@@ -9,25 +11,17 @@ from edgemeter.collector.web.markup import Markup, element, join, part
 
 
 def test_text_is_escaped_in_content_and_attributes():
-    """What a device sent cannot become an element or end an attribute."""
+    """What a device sent cannot become an element or end an attribute; control characters have no place in HTML."""
     markup = element("p", {"title": '"><script>'}, "<b>&")
     assert markup == '<p title="&quot;&gt;&lt;script&gt;">&lt;b&gt;&amp;</p>'
+    assert element("p", None, "a\x00b\x1bc") == "<p>a\N{REPLACEMENT CHARACTER}b\N{REPLACEMENT CHARACTER}c</p>"
 
 
 def test_markup_made_here_is_not_escaped_again():
-    """An element inside an element stays markup, a text beside it is escaped."""
+    """An element inside an element stays markup, a text beside it is escaped; a void element has no end."""
     assert element("p", None, element("b", None, "x"), "&") == "<p><b>x</b>&amp;</p>"
     assert isinstance(join(["a", Markup("<br>")]), Markup)
-
-
-def test_an_absent_attribute_is_left_away_and_a_void_element_has_no_end():
-    """An attribute of `None` is not written."""
     assert element("meta", {"charset": "utf-8", "name": None}) == '<meta charset="utf-8">'
-
-
-def test_control_characters_do_not_reach_the_page():
-    """They have no place in HTML."""
-    assert element("p", None, "a\x00b\x1bc") == "<p>a\N{REPLACEMENT CHARACTER}b\N{REPLACEMENT CHARACTER}c</p>"
 
 
 def test_a_template_escapes_text_and_keeps_markup():

@@ -1,8 +1,5 @@
 """Facts about the page of two runs: only what differs, both curves in one chart, and an interval only where runs support it."""
 
-import http.client
-import json
-
 import msgspec
 import numpy as np
 import pytest
@@ -164,23 +161,15 @@ def test_a_run_that_is_not_there_and_two_models_are_a_clear_line():
     assert "Tick two runs" in page_of(two(), "a", "")[0].body
 
 
-def test_the_address_is_served_as_a_page_and_as_json(tmp_path):
-    """A run that is not found is a 404 with the reason."""
-    with served(fill(tmp_path / "ledger.sqlite", two())) as server:
-        replies = {}
-        for address in ("pair?a=a&b=b&format=json", "pair?a=a&b=nobody"):
-            connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=100)
-            connection.request("GET", f"/{address}")
-            answer = connection.getresponse()
-            replies[address] = answer.status, answer.read().decode()
-            connection.close()
-    (status, text), (missing, reason) = replies.values()
-    assert (status, set(json.loads(text)["tables"])) == (200, {"figures", "differences"})
-    assert missing == 404
-    assert "there is no run" in reason
+def test_facts_that_devices_send_stay_text():
+    """A kernel, a library and a suite that are markup become no element."""
+    view, _ = page_of(two(environment=make_environment(kernel=MARKUP, libraries={MARKUP: MARKUP}), suite=MARKUP))
+    assert "<img" not in view.body
+    assert "&lt;img" in view.body
 
 
 @pytest.mark.chromium
+@pytest.mark.needs("npm")
 def test_two_ticked_runs_are_compared_and_a_run_offers_others(browser, tmp_path):
     """By two ticks in the list of a device, a third takes the place of the first; and by the choice on a run's page."""
     runs = [*two(device="pi-1"), traced(12, 5.0, id="c", version="1.24.0")]
@@ -201,17 +190,5 @@ def test_two_ticked_runs_are_compared_and_a_run_offers_others(browser, tmp_path)
         page.run("document.querySelector('form.pick').requestSubmit()")
         page.until("location.pathname === '/pair' && document.readyState === 'complete'")
         assert page.run("location.search") in {"?a=a&b=b", "?a=a&b=c"}
-        assert page.complaints() == []
-        page.close()
-
-
-@pytest.mark.chromium
-def test_facts_that_devices_send_stay_text(browser, tmp_path):
-    """A kernel, a suite and a sensor that are markup do nothing on this page."""
-    runs = two(environment=make_environment(kernel=MARKUP, libraries={MARKUP: MARKUP}), suite=MARKUP)
-    with served(fill(tmp_path / "ledger.sqlite", runs)) as server:
-        page = browser.open(f"{server.url}pair?a=a&b=b")
-        page.drawn()
-        assert page.run("document.querySelectorAll('img').length") == 0
         assert page.complaints() == []
         page.close()

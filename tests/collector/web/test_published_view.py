@@ -1,8 +1,8 @@
+"""Facts about the view of published figures beside own runs."""
+
 import csv
 import io
 import json
-
-import pytest
 
 from edgemeter.collector.published.shelf import LEGEND, Shelf
 from edgemeter.collector.web import one_file, published_view
@@ -17,7 +17,7 @@ from tests.fixtures.hostile import MARKUP
 from tests.fixtures.one_file import opened
 from tests.fixtures.published_rows import published_row
 from tests.fixtures.record_factory import make_environment
-from tests.fixtures.served_page import indexed, served
+from tests.fixtures.served_page import indexed, page_of
 
 LATENCY = published_row("latency", 20.0, source="A guide", version="8.3.39", precision="fp32", runtime="onnx")
 IMPOSSIBLE = published_row("tokens", 20.0, "Llama 3.2 3B", source="A guide", precision="Q4_0", version="8.3.39")
@@ -99,7 +99,7 @@ def test_a_damaged_file_is_named(tmp_path):
 def test_the_served_page_has_csv_and_json_and_knows_when_they_are_stale(tmp_path):
     """An added row changes the tag by which a browser asks again."""
     shelf = shelf_of(tmp_path, LATENCY)
-    with served(own_runs(), shelf=shelf) as server:
+    with page_of(own_runs(), shelf=shelf) as server:
         request = ViewRequest("published", {"source": "A guide"})
         rows = list(csv.DictReader(io.StringIO(server.answer(request, "csv").body.decode())))
         tables = json.loads(server.answer(request, "json").body)["tables"]
@@ -120,9 +120,8 @@ def test_the_view_is_in_the_file_that_works_offline_unless_it_is_of_some_cases(t
     assert "#/published" not in narrowed
 
 
-@pytest.mark.parametrize("name", ["source", "model", "version"])
-def test_what_a_source_states_stays_text(tmp_path, name):
+def test_what_a_source_states_stays_text(tmp_path):
     """It becomes no element."""
-    view = view_of(shelf_of(tmp_path, published_row("latency", 20.0, **{name: MARKUP})))
+    view = view_of(shelf_of(tmp_path, *(published_row("latency", 20.0, **{name: MARKUP}) for name in ("source", "model", "version"))))
     assert "<img" not in view.body
     assert held_exports(view, ViewRequest("published"))

@@ -4,7 +4,6 @@ import msgspec
 import pytest
 
 from edgemeter.agent.contract.record_figures import CurvePoint
-from edgemeter.collector.charts import vega
 from edgemeter.collector.web.device import device_view
 from edgemeter.collector.web.queries import CaseFilter
 from edgemeter.collector.web.run import run_view
@@ -55,15 +54,6 @@ def test_each_chart_holds_what_is_known_and_no_more():
     }  # fmt: skip
     bare = tuple(CurvePoint(t_s=point.t_s, queries=10, p50_ms=4.0) for point in sustained.points)
     assert [chart.title for chart in charts_of(msgspec.structs.replace(sustained, points=bare), of_frames=False)] == ["P50"]
-
-
-@pytest.mark.services
-def test_the_charts_can_be_drawn():
-    """With the mark of throttling across."""
-    for chart in charts_of(camera_hour().sustained, of_frames=True):
-        svg = vega.svg(chart)
-        assert "NaN" not in svg
-        assert "mark-rule" in svg
 
 
 def test_tables_have_a_column_of_missed_frames_only_where_some_run_has_frames():

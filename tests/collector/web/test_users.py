@@ -64,28 +64,22 @@ def test_a_served_model_shows_latency_against_requests():
     assert not {"user", "total", "ttft_p50_ms"} & set(rows[0])
 
 
-def test_of_rates_that_all_hold_no_highest_is_stated():
-    """Those that did not are invalid runs, which the page does not have."""
-    rates = [
-        replace(run, scenario="poisson", load=Load(samples_per_query=1, samples=64, target_per_s=rate, is_sustained=True))
-        for run, rate in zip(swept(), (1.0, 2.0, 4.0), strict=True)
-    ]
-    with view_context(rates) as context:
-        body = show(context, read_address("model")).body
-    assert "did not hold are invalid runs" in body
-    assert "the most that was tried" not in body
-
-
-def test_of_users_within_limits_no_highest_is_stated_either():
-    """The number at which queries fail is an invalid run too."""
-    goodput = Goodput(limits_ms={"ttft": 500.0}, good=64, good_ratio=1.0, requests_per_s=1.0, missed={"ttft": 0})
-    with view_context([replace(run, generation=replace(run.generation, goodput=goodput)) for run in swept()]) as context:
-        body = show(context, read_address("model")).body
-    assert "did not hold are invalid runs" in body
-    assert "the most that was tried" not in body
-
-
 def test_without_a_sweep_there_is_no_such_section():
     """One number of users is none."""
     with view_context(swept()[:1]) as context:
         assert 'id="users"' not in show(context, read_address("model")).body
+
+
+def test_where_all_hold_no_highest_is_stated():
+    """Rates that did not hold, and users at which queries failed, are invalid runs, which the page does not have."""
+    goodput = Goodput(limits_ms={"ttft": 500.0}, good=64, good_ratio=1.0, requests_per_s=1.0, missed={"ttft": 0})
+    within = [replace(run, generation=replace(run.generation, goodput=goodput)) for run in swept()]
+    rates = [
+        replace(run, scenario="poisson", load=Load(samples_per_query=1, samples=64, target_per_s=rate, is_sustained=True))
+        for run, rate in zip(swept(), (1.0, 2.0, 4.0), strict=True)
+    ]
+    for runs in (within, rates):
+        with view_context(runs) as context:
+            body = show(context, read_address("model")).body
+        assert "did not hold are invalid runs" in body
+        assert "the most that was tried" not in body

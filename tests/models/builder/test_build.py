@@ -121,8 +121,9 @@ def test_a_short_build_of_the_language_model_makes_every_file(tmp_path):
     """With few steps the files are all there and run in their engine; none holds a path of this machine."""
     build_language = import_module("edgemeter.models.builder.build_language")
     few = replace(build_language.LanguageRecipe(), steps=3, training_bytes=60_000, held_out_bytes=8_000, questions=4)
-    build_language.build_language(tmp_path, few, no_progress)
-    assert sorted(path.name for path in tmp_path.iterdir()) == sorted(path.name for path in LANGUAGE_FOLDER.iterdir())
+    folder = tmp_path / "language"
+    build_language.build_language(folder, few, no_progress)
+    assert sorted(path.name for path in folder.iterdir()) == sorted(path.name for path in LANGUAGE_FOLDER.iterdir())
     # Three steps teach next to nothing.
-    assert perplexity(tmp_path / "edgemeter-notes_f16.gguf") > 100
-    assert not any(str(Path.cwd()).encode() in path.read_bytes() for path in tmp_path.iterdir())
+    assert perplexity(folder / "edgemeter-notes_f16.gguf") > 100
+    assert not any(str(Path.cwd()).encode() in path.read_bytes() for path in folder.iterdir())

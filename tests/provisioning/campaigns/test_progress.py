@@ -88,12 +88,11 @@ def test_the_newest_jobs_are_published_and_what_a_killed_service_left_is_cleared
     assert set(later) < set(present)
 
 
-def test_a_job_on_thousands_of_devices_is_a_message_that_a_collector_takes(world):
+def test_a_job_on_many_devices_is_a_message_that_a_collector_takes(world):
     """Fifty devices at most are in it, with notes that are cut; the counts are of all."""
-    names = [f"device-{number:05d}-{'x' * 40}" for number in range(2_000)]
-    job = world.add(*names)
+    job = world.add(*(f"device-{number:05d}-{'x' * 40}" for number in range(60)))
     with world.registry.transaction() as connection:
         connection.execute("UPDATE executions SET state = 'failed', ended_ns = 1, reason = ?", ("\u2603" * 2000,))
     report = world.published(0.0)[0][job]
-    assert (report.failed, len(report.executions)) == (2_000, campaign_handler.MOST_EXECUTIONS)
+    assert (report.failed, len(report.executions)) == (60, campaign_handler.MOST_EXECUTIONS)
     assert max(map(len, world.retained.values())) < LARGEST_REPORT_BYTES

@@ -1,93 +1,90 @@
-"""`fleet serve`: its broker may come up after it."""
+"""`fleet serve` as a process: its broker may come up after it, and another service is refused; it hands out content over HTTP too."""
 
 import os
 import signal
 import subprocess
 import sys
+import urllib.request
+from contextlib import ExitStack
 
 import pytest
 
+from edgemeter.provisioning.content.store import ContentStore
+from edgemeter.provisioning.inventory.fleet_folder import FleetFolder
 from tests.fixtures.mqtt_peer import Peer
-from tests.fixtures.servers import LOOPBACK, address_of, mosquitto
+from tests.fixtures.servers import LOOPBACK, address_of, free_port, mosquitto
 
 pytestmark = pytest.mark.mosquitto
 
 
-@pytest.fixture
-def broker(tmp_path):
-    """Return a broker that is not started yet."""
-    server = mosquitto(tmp_path)
-    yield server
-    server.kill()
+class Served:
+    """A fleet's folder, its broker, not started, and services that end with the test."""
+
+    def __init__(self, path, stack):
+        self.stack = stack
+        self.folder = FleetFolder(path / "fleet")
+        self.folder.path.mkdir()
+        self.broker = mosquitto(path)
+        stack.callback(self.broker.kill)
+        words = ["fleet", "--folder", str(self.folder.path), "serve", "--broker", f"{LOOPBACK}:{self.broker.port}"]
+        self.command = [sys.executable, "-m", "edgemeter.agent.cli.main", *words]
+
+    def start(self):
+        """Start a service."""
+        process = subprocess.Popen(self.command, stderr=subprocess.PIPE, text=True)
+        self.stack.callback(process.communicate)
+        self.stack.callback(process.kill)
+        return process
 
 
 @pytest.fixture
-def command(tmp_path, broker):
-    """Return the command that serves the fleet."""
-    (tmp_path / "fleet").mkdir()
-    words = ["fleet", "--folder", str(tmp_path / "fleet"), "serve", "--broker", f"{LOOPBACK}:{broker.port}"]
-    return [sys.executable, "-m", "edgemeter.agent.cli.main", *words]
+def served(tmp_path):
+    """Return a fleet."""
+    with ExitStack() as stack:
+        yield Served(tmp_path, stack)
 
 
-@pytest.fixture
-def service(command):
-    """Return the service, started while there is no broker."""
-    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
-    yield process
-    process.kill()
-    process.communicate()
-
-
-def await_service(service):
-    """Return when the service says that it serves, before or after its first look at what is open."""
+def lines_until(service, text):
+    """Return the lines of a service up to the one with that text."""
     lines = [service.stderr.readline()]
-    while lines[-1] and "serving the fleet" not in lines[-1]:
+    while lines[-1] and text not in lines[-1]:
         lines.append(service.stderr.readline())
-    assert "retrying" not in "".join(lines[1:])
-    assert "serving the fleet" in lines[-1]
+    assert text in lines[-1]
+    return lines
 
 
-def test_a_service_that_waits_for_its_broker_ends_on_a_signal(service):
-    """By SIGTERM, with status 0, and it never reports that it serves."""
-    assert "retrying" in service.stderr.readline()
-    service.send_signal(signal.SIGTERM)
-    assert service.wait(150) == 0
-    assert service.stderr.read() == ""
-
-
-def test_a_second_service_of_one_fleet_is_refused(service, broker, command):
-    """The two would throw each other out of the broker for ever; when the first has gone, however it went, the next one serves.
-
-    The first waits for a broker that is not up yet, and reports that once.
-    """
+def test_a_second_service_of_one_fleet_is_refused(served):
+    """The first waits for a broker that is not up yet, and reports that once; when it has gone, however it went, the next one serves."""
+    service = served.start()
     assert "retrying until it answers" in service.stderr.readline()
-    broker.start()
-    await_service(service)
-    second = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+    served.broker.start()
+    lines_until(service, "serving the fleet")
+    second = subprocess.run(served.command, capture_output=True, text=True, timeout=300, check=False)
     assert second.returncode == 1
     assert "another service is running for the fleet" in second.stderr
-    assert "Traceback" not in second.stderr
     service.kill()
     service.wait()
-    third = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
-    try:
-        await_service(third)
-    finally:
-        third.kill()
-        third.communicate()
+    third = served.start()
+    lines_until(third, "serving the fleet")
+    third.send_signal(signal.SIGTERM)
+    assert third.wait(150) == 0
 
 
-def test_a_bad_board_fills_no_disk(service, broker):
-    """A thousand garbled messages of one board are a line of each module, and another board's trouble is still reported."""
-    broker.start()
-    await_service(service)
-    board = Peer(address_of(broker))
+def test_a_bad_board_fills_no_disk_and_content_is_served(served):
+    """A thousand garbled messages of one board are a line of each module; content is where fleet.toml says, on this machine alone."""
+    url = f"http://127.0.0.1:{free_port()}/content"
+    served.folder.fleet_file.write_text(f'fleet = "lab"\n[server]\nbroker = "127.0.0.1"\ncontent_url = "{url}"\n')
+    put = ContentStore(served.folder.content).put_bytes(b"abc", "model")
+    served.broker.start()
+    service = served.start()
+    lines_until(service, f"content at {url}")
+    with urllib.request.urlopen(f"{url}/{put.sha256}", timeout=150) as answer:  # noqa: S310 - our own server
+        assert answer.read() == b"abc"
+    board = Peer(address_of(served.broker))
     for _ in range(500):
         board.session.publish("edgemeter/v1/lab/bad/job", os.urandom(8))
         board.session.publish("edgemeter/v1/lab/bad/health", b"{")
     board.session.publish("edgemeter/v1/lab/other/health", b"{")
-    lines = []
-    while not lines or "lab/other" not in lines[-1]:
-        lines.append(service.stderr.readline())
+    lines = lines_until(service, "lab/other")
     board.close()
     assert sum("lab/bad" in line for line in lines) == 1

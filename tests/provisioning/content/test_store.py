@@ -91,6 +91,7 @@ def test_a_name_that_an_order_may_not_hold_and_an_absent_file_are_refused(tmp_pa
         store.put(tmp_path, "folder")
 
 
+@pytest.mark.needs("mount")
 def test_a_full_disk_leaves_nothing_behind(tmp_path):
     """No half content under a hash, nor beside it."""
     with small_disk(tmp_path / "disk", 1) as disk:

@@ -16,8 +16,6 @@ from edgemeter.agent.contract.case_settings import Settings
 from edgemeter.agent.contract.orders import Order, contents_of
 from edgemeter.agent.datasets import dataset
 from edgemeter.agent.jobs import measuring
-from edgemeter.provisioning.campaigns import planning
-from edgemeter.provisioning.campaigns.planning import CampaignFile, CampaignMode
 from edgemeter.provisioning.content import store as content_store
 from edgemeter.provisioning.content.store import DryRunStore
 from edgemeter.provisioning.inventory.fleet_folder import FleetFolder
@@ -56,38 +54,11 @@ def coco(folder):
     return "val 2017", "annotations/instances.json"
 
 
-def nothing(folder):
-    """No ground truth."""
-    photographs(folder / "images", "a.png", "b.jpg")
-    return "images", None
-
-
-def index(folder):
-    """An index as JSON, within the folder of photographs."""
-    photographs(folder / "p", "a.png", "b.png")
-    write(folder / "p" / "index.json", '{"b.png": 3, "a.png": 999}')
-    return "p", "p/index.json"
-
-
 def table(folder):
     """A table with groups."""
     photographs(folder / "p", "a.png", "b.png", "c.png")
     write(folder / "t.csv", "file,class,group\nb.png,1,night\na.png,2,day\n")
     return "p", "t.csv"
-
-
-def text(folder):
-    """An index as text."""
-    photographs(folder / "p", "a.png", "b b.png")
-    write(folder / "t.txt", "b b.png 1\na.png 2\n")
-    return "p", "t.txt"
-
-
-def class_folders(folder):
-    """Class folders, one of them empty, one hidden."""
-    photographs(folder / "val", "cat/a.png", "dog/a.png", "dog/b.png", ".hidden/x.png")
-    (folder / "val" / "empty").mkdir()
-    return "val", None
 
 
 def class_list(folder):
@@ -106,15 +77,6 @@ def yolo_yaml(folder):
     return "images/val", "data.yaml"
 
 
-def yolo_folder(folder):
-    """The folder of labels; classes.txt above it, a label that belongs to no photograph."""
-    photographs(folder / "frames", "a.png", "b.png")
-    write(folder / "truth" / "text" / "b.txt", "0 0.5 0.5 1 1\n")
-    write(folder / "truth" / "text" / "other.txt", "garbled\n")
-    write(folder / "truth" / "classes.txt", "cat\n")
-    return "frames", "truth/text"
-
-
 def yolo_classes(folder):
     """classes.txt; labels beside the photographs' folder."""
     photographs(folder / "set" / "photos", "a.png")
@@ -130,7 +92,7 @@ def maps(folder):
     return "set", "truth"
 
 
-FORMS = (maps, coco, nothing, index, table, text, class_folders, class_list, yolo_yaml, yolo_folder, yolo_classes)
+FORMS = (maps, coco, table, class_list, yolo_yaml, yolo_classes)
 
 
 def packed(store, folder, images, annotations, **settings):
@@ -149,21 +111,22 @@ def identity(data, images):
     }
 
 
-@pytest.mark.parametrize("form", FORMS, ids=lambda form: form.__name__)
-def test_a_device_opens_the_same_data_set(store, tmp_path, form):
+def test_a_device_opens_the_same_data_set(store, tmp_path):
     """Name, hash, photographs, boxes, classes, groups, warnings, subset: all as here."""
-    images, annotations = form(tmp_path / "here")
-    source = tmp_path / "here" / images
-    for subset in (None, 1):
-        with table_row(subset):
-            expected = dataset.open_folder(source, tmp_path / "here" / annotations if annotations else None, subset, 7)
-            content = packed(store, tmp_path / "here", images, annotations, subset=subset, seed=7)
-            path = tmp_path / f"device-{subset}" / content.sha256
-            path.parent.mkdir()
-            path.write_bytes(store.path(content.sha256).read_bytes())
-            received = measuring.open_data(path)
-            opened = dataset.open_folder(received.images, received.annotations, subset, 7)
-            assert identity(opened, received.images) == identity(expected, source)
+    for form in FORMS:
+        folder = tmp_path / form.__name__
+        images, annotations = form(folder / "here")
+        source = folder / "here" / images
+        for subset in (None, 1):
+            with table_row(form.__name__, subset):
+                expected = dataset.open_folder(source, folder / "here" / annotations if annotations else None, subset, 7)
+                content = packed(store, folder / "here", images, annotations, subset=subset, seed=7)
+                path = folder / f"device-{subset}" / content.sha256
+                path.parent.mkdir()
+                path.write_bytes(store.path(content.sha256).read_bytes())
+                received = measuring.open_data(path)
+                opened = dataset.open_folder(received.images, received.annotations, subset, 7)
+                assert identity(opened, received.images) == identity(expected, source)
 
 
 def test_of_a_subset_only_its_photographs_travel(store, tmp_path):
@@ -213,14 +176,14 @@ def test_what_is_missing_is_named_before_anything_is_kept(store, tmp_path):
     assert not (tmp_path / "content").exists()
 
 
-@pytest.mark.parametrize("limit", ["LARGEST_DATA_BYTES", "MOST_FILES"])
-def test_more_than_an_order_carries_is_refused_with_the_limit(store, tmp_path, monkeypatch, limit):
-    """Before it is packed, with what to do."""
+def test_more_than_an_order_carries_is_refused(store, tmp_path, monkeypatch):
+    """By the number of files or by their bytes, before it is packed, with what to do."""
     images, annotations = coco(tmp_path)
-    monkeypatch.setattr(packing if limit == "LARGEST_DATA_BYTES" else data_archive, limit, 3)
-    with pytest.raises(ConfigError, match=r"has 4 files of .* MB, an order carries at most .*: .*subset = N") as error:
-        packed(store, tmp_path, images, annotations)
-    assert ("at most 3 files of 2147.5 MB" if limit == "MOST_FILES" else "at most 200000 files of 0.0 MB") in str(error.value)
+    for room, limit in ((packing, "LARGEST_DATA_BYTES"), (data_archive, "MOST_FILES")):
+        with monkeypatch.context() as patched, table_row(limit):
+            patched.setattr(room, limit, 3)
+            with pytest.raises(ConfigError, match=r"has 4 files of .*subset = N"):
+                packed(store, tmp_path, images, annotations)
     assert not (tmp_path / "content").exists()
 
 
@@ -239,19 +202,3 @@ def test_a_schedule_keeps_its_photographs(tmp_path):
         jobs.add(connection, jobs.NewJob(work, "schedule", 1.0), [("a", "lab")], time.time_ns())
     assert data.sha256 in content_store.named_contents(registry)
     registry.close()
-
-
-def test_a_campaign_packs_a_data_set_once(store, tmp_path, monkeypatch):
-    """However many models and modes measure on it; each cell's order names it."""
-    images, annotations = coco(tmp_path)
-    opened = []
-    open_folder = dataset.open_folder
-    monkeypatch.setattr(dataset, "open_folder", lambda *arguments: opened.append(arguments) or open_folder(*arguments))
-    modes = tuple(CampaignMode(name=mode, case=Settings(mode=mode, data=images, annotations=annotations)) for mode in ("rapid", "quick"))
-    written = CampaignFile(name="c", on="all", models=(MODEL, "edgemeter-shapes_fp32.tflite"), modes=modes)
-    plan = planning.plan(written, tmp_path, None, store, [PI])
-    assert len(opened) == 1
-    assert len(plan.work) == 4
-    assert len({packed.work.data for packed in plan.work.values()}) == 1
-    largest = {content.sha256: content.size_bytes for packed in plan.work.values() for content in packed.work.contents}
-    assert plan.notes[-1].startswith(f"each device downloads up to {sum(largest.values()) / 1e6:.1f} MB")

@@ -12,6 +12,7 @@ from edgemeter.provisioning.registry.devices import Device
 from edgemeter.provisioning.registry.registry import Registry
 from tests.fixtures.fleet_key import command_in, signed_in
 from tests.fixtures.job_bench import SUITE, Bench, S
+from tests.fixtures.rows import table_row
 
 
 @pytest.fixture
@@ -214,27 +215,23 @@ def test_a_device_that_comes_back_reports_how_it_ended_before_it_is_ordered_agai
     assert [entry for entry in bench.poll(60) if isinstance(entry[1], Order)] == []
 
 
-@pytest.mark.parametrize(
-    ("state", "reason", "attempts"),
-    [
+def test_what_was_interrupted_is_tried_again_and_what_is_wrong_is_not(bench):
+    """An interruption or a timeout has a second attempt; a failure of the work and a rejection have none."""
+    bench.online("a")
+    for state, reason, attempts in (
         ("failed", "interrupted: the board started anew", 2),
         ("failed", "no such model", 1),
         ("rejected", "a field is unknown", 1),
         ("timed_out", None, 2),
-    ],
-)
-def test_what_was_interrupted_is_tried_again_and_what_is_wrong_is_not(bench, state, reason, attempts):
-    """An interruption or a timeout has a second attempt; a failure of the work and a rejection have none."""
-    job = bench.add("a")
-    bench.online("a")
-    attempts_seen = []
-    for _ in range(30):
-        for _, order in bench.poll(5):
-            if isinstance(order, Order):
-                attempts_seen.append(order.attempt)
-                bench.report("a", order, state, order.version, reason=reason)
-    assert attempts_seen == list(range(1, attempts + 1))
-    assert (bench.held(job, "a").state, bench.held(job, "a").reason) == (state, reason)
+    ):
+        with table_row(state, reason):
+            job, orders = bench.add("a"), []
+            for _ in range(20):
+                for order in [command for _, command in bench.poll(5) if isinstance(command, Order)]:
+                    orders.append(order.attempt)
+                    bench.report("a", order, state, order.version, reason=reason)
+            assert orders == list(range(1, attempts + 1))
+            assert (bench.held(job, "a").state, bench.held(job, "a").reason) == (state, reason)
 
 
 def test_a_cancelled_job_is_ended_at_once_or_by_its_device(bench):

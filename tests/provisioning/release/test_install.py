@@ -1,6 +1,5 @@
 """Facts about the installer of the device: a real small release on this machine, and whatever is wrong with one."""
 
-import ast
 import hashlib
 import json
 import os
@@ -9,7 +8,6 @@ import re
 import shutil
 import signal
 import subprocess
-import sys
 import tarfile
 import time
 from io import BytesIO
@@ -71,9 +69,11 @@ def installed(releases, tmp_path_factory):
     return root
 
 
-@pytest.mark.services
-def test_a_release_becomes_the_release_that_runs(releases, installed):
-    """From a tar, with no network and no ensurepip; its manifest, installer, units and the public key stay with it."""
+def test_a_release_becomes_the_release_that_runs(releases, installed, tmp_path):
+    """From a tar, with no network and no ensurepip; its manifest, installer, units and key stay with it; twice changes nothing.
+
+    Without a key nothing is believed.
+    """
     release = installed / "releases/1.0"
     assert release_of(installed) == "1.0"
     assert str((installed / "current").readlink()) == "releases/1.0"
@@ -83,9 +83,15 @@ def test_a_release_becomes_the_release_that_runs(releases, installed):
     assert (release / "units/edgemeter-agent.service").is_file()
     assert not (installed / ".incoming").exists()
     assert not list(release.glob("lib/python*/site-packages/pip"))
+    before = picture(installed)
+    repeated = start(releases.v10, installed, releases.public)
+    assert (repeated.returncode, "nothing to do" in repeated.stdout) == (0, True)
+    assert picture(installed) == before
+    without_key = start(releases.v10, tmp_path / "opt", tmp_path / "no.pub")
+    assert (without_key.returncode, "no public key" in without_key.stderr, (tmp_path / "opt").exists()) == (1, True, False)
 
 
-@pytest.mark.services
+@pytest.mark.nightly
 def test_every_module_starts_from_bytecode_that_stays_valid(releases, tmp_path):
     """On a read-only disk and for every user, though the times of the files change as on a board without a clock."""
     root = tmp_path / "opt"
@@ -106,30 +112,12 @@ def test_every_module_starts_from_bytecode_that_stays_valid(releases, tmp_path):
     assert picture(root) == before
 
 
-@pytest.mark.services
-def test_a_release_installed_again_changes_nothing(releases, installed):
-    """Idempotent: from the folder as from the tar."""
-    before = picture(installed)
-    result = start(releases.v10, installed, releases.public)
-    assert (result.returncode, "nothing to do" in result.stdout) == (0, True)
-    assert picture(installed) == before
-
-
-@pytest.mark.services
-def test_nothing_below_the_lowest_release_is_installed(releases, installed):
-    """Whatever the option says; what the keys allow is installed."""
-    public = installed / "release.pub"
-    public.write_bytes(b"# edgemeter release keys, number 1, since 0, lowest 1.1\n" + public.read_bytes())
-    before = picture(installed)
-    result = start(releases.v10, installed, public, "--allow-downgrade")
-    assert (result.returncode, "allow none before 1.1" in result.stderr) == (1, True)
-    assert picture(installed) == before
-    assert start(releases.v11, installed, public).returncode == 0
-
-
 @pytest.mark.nightly
 def test_two_releases_stay_and_older_ones_go(releases, tmp_path):
-    """The one that runs and the one before; `--switch no` leaves the switch to the supervisor."""
+    """The one that runs and the one before; `--switch no` leaves the switch to the supervisor; an older one wants to be allowed.
+
+    None below the lowest that the keys name, whatever the option says.
+    """
     root = tmp_path / "opt"
     assert start(releases.v10, root, releases.public).returncode == 0
     assert start(releases.v11, root, root / "release.pub", "--switch", "no").returncode == 0
@@ -138,6 +126,12 @@ def test_two_releases_stay_and_older_ones_go(releases, tmp_path):
     assert release_of(root) == "1.1"
     assert start(releases.v20, root, releases.public).returncode == 0
     assert sorted(path.name for path in (root / "releases").iterdir()) == ["1.1", "2.0"]
+    assert start(releases.v11, root, releases.public).returncode == 1
+    assert start(releases.v11, root, releases.public, "--allow-downgrade").returncode == 0
+    public = root / "release.pub"
+    public.write_bytes(b"# edgemeter release keys, number 1, since 0, lowest 1.1\n" + public.read_bytes())
+    refused = start(releases.v10, root, public, "--allow-downgrade")
+    assert (refused.returncode, "allow none before 1.1" in refused.stderr) == (1, True)
 
 
 def changed_byte(releases, tmp_path):
@@ -233,23 +227,18 @@ REFUSED = [
     (changed_byte, "is not what the manifest says"),
     (in_folder(with_another_version), "is not signed by the key"),
     (member("../../escaped"), "outside of it"),
-    (member("/tmp/escaped"), "outside of it"),  # noqa: S108 - refused
     (member("wheels/link.whl", b"", type=tarfile.SYMTYPE, linkname="/etc/passwd"), "not a plain file"),
     # A second file under a known name, which some readers take instead of the first.
     (member("install.py", b"import os"), "duplicate"),
     (member("wheels/evil-1-py3-none-any.whl"), "not in its manifest"),
     (in_folder(lambda release: (release / "wheels/evil-1-py3-none-any.whl").touch()), "not in its manifest"),
     (in_folder(with_link), "cannot read 'install.py'"),
-    (in_folder(lambda release: (release / "supervisor.py").unlink()), "cannot read 'supervisor.py'"),
     (truncated, ""),
     (only(os.urandom(20_000)), ""),
-    (only(b""), ""),
     (field("extra", 1), "unknown or missing fields: 'extra'"),
     (field("schema", 2), "of schema 2"),
-    (field("schema", True), "of schema True"),
     (field("name", "other"), "name 'other'"),
     (field("version", "../1"), "version '../1'"),
-    (field("version", "0.9"), "older than 1.0"),
     (field("version", "1.0rc1"), "older than 1.0"),
     (field("arch", "riscv64"), "arch 'riscv64'"),
     (field("arch", "aarch64"), "the release is for aarch64"),
@@ -262,7 +251,6 @@ REFUSED = [
 ]
 
 
-@pytest.mark.services
 def test_what_is_wrong_is_refused_in_one_line_and_changes_nothing(releases, installed, tmp_path, capsys):
     """Whatever is wrong with a release: status 1, the reason, and the device as it was."""
     before = picture(installed)
@@ -282,23 +270,6 @@ def test_what_is_wrong_is_refused_in_one_line_and_changes_nothing(releases, inst
             assert picture(installed) == before
 
 
-def test_without_a_key_nothing_is_believed(releases, tmp_path):
-    """Neither at `--public-key` nor on the device: refused, and nothing is written."""
-    result = start(releases.v10, tmp_path / "opt", tmp_path / "no.pub")
-    assert (result.returncode, "no public key" in result.stderr, (tmp_path / "opt").exists()) == (1, True, False)
-
-
-@pytest.mark.services
-def test_a_downgrade_wants_to_be_allowed(releases, tmp_path):
-    """With `--allow-downgrade` an older release is installed and runs."""
-    root = tmp_path / "opt"
-    assert start(releases.v11, root, releases.public).returncode == 0
-    assert start(releases.v10, root, releases.public).returncode == 1
-    assert start(releases.v10, root, releases.public, "--allow-downgrade").returncode == 0
-    assert release_of(root) == "1.0"
-
-
-@pytest.mark.services
 def test_a_release_that_cannot_start_leaves_the_old_one(releases, installed, tmp_path):
     """A wheel that asks for what is not in the release, rightly signed: the smoke test refuses it and nothing of it stays."""
 
@@ -314,7 +285,7 @@ def test_a_release_that_cannot_start_leaves_the_old_one(releases, installed, tmp
     assert release_of(installed) == "1.0"
 
 
-@pytest.mark.services
+@pytest.mark.nightly
 def test_a_further_wheel_stays_beside_the_releases_of_the_device(releases, tmp_path):
     """Installed beside the running release, and with the next one; another version takes its place; again it changes nothing."""
     root = tmp_path / "opt"
@@ -337,7 +308,7 @@ def test_a_further_wheel_stays_beside_the_releases_of_the_device(releases, tmp_p
     assert not (root / ".incoming").exists()
 
 
-@pytest.mark.services
+@pytest.mark.nightly
 @pytest.mark.needs("gcc")
 def test_a_further_wheel_that_does_not_fit_leaves_the_release_as_it_is(releases, tmp_path):
     """For another Python, without what it requires, or with instructions that this processor lacks: one line that names it."""
@@ -355,24 +326,6 @@ def test_a_further_wheel_that_does_not_fit_leaves_the_release_as_it_is(releases,
             assert (result.returncode, result.stderr.count("\n")) == (1, 1)
             assert why in result.stderr
             assert picture(root) == before
-
-
-@pytest.mark.skipif(
-    subprocess.run(["unshare", "--user", "--map-root-user", "--mount", "true"], check=False, capture_output=True).returncode != 0,
-    reason="no user namespaces here",
-)
-def test_a_full_disk_is_reported_before_anything_is_written(releases, tmp_path):
-    """A file system of 8 MiB: refused with what is needed and what is free."""
-    root = tmp_path / "opt"
-    root.mkdir()
-    install_it = " ".join(small_release.install_command(releases.v10, root, releases.public))
-    inner = f"mount -t tmpfs -o size=8m tmpfs {root} && {install_it}; s=$?; ls -A {root}/releases {root}/.incoming; exit $s"
-    completed = subprocess.run(
-        ["unshare", "--user", "--map-root-user", "--mount", "sh", "-c", inner], capture_output=True, text=True, check=False
-    )
-    assert completed.returncode == 1
-    assert "install: no space: the release needs" in completed.stderr
-    assert completed.stdout == ""
 
 
 @pytest.mark.nightly
@@ -396,39 +349,3 @@ def test_killed_at_any_moment_the_old_release_runs_and_the_next_try_succeeds(rel
         result = start(release, root, releases.public, "--allow-downgrade")
         assert result.returncode == 0, result.stderr
         assert release_of(root) == version
-
-
-def test_versions_are_ordered_as_python_orders_them():
-    """Development, alpha, beta, candidate, final, post; a local part does not count."""
-    ordered = [
-        "0.9",
-        "1.0.dev1",
-        "1.0a1.dev2",
-        "1.0a1",
-        "1.0a2",
-        "1.0b1",
-        "1.0rc1",
-        "1.0",
-        "1.0.post1",
-        "1.0.1",
-        "1.2",
-        "1.10",
-        "2.0.dev3",
-        "2.0",
-    ]
-    keys = [install.version_key(version) for version in ordered]
-    assert keys == sorted(keys)
-    assert len(set(map(str, keys))) == len(keys)
-    assert install.version_key("1.0+0badcafe") == install.version_key("1.0.0+feedbeef") == install.version_key("1")
-    with pytest.raises(install.RefusedError):
-        install.version_key("1.0-evil")
-
-
-def test_the_installer_is_python_3_8():
-    """Old systems run it with their own Python; nothing that came later, and nothing but the standard library."""
-    tree = ast.parse(SCRIPT.read_text(), feature_version=(3, 8))
-    imported = {
-        name.split(".")[0] for node in ast.walk(tree) if isinstance(node, ast.Import) for name in (name.name for name in node.names)
-    }
-    imported |= {str(node.module).split(".")[0] for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
-    assert imported <= sys.stdlib_module_names

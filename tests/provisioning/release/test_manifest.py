@@ -43,9 +43,3 @@ def test_a_key_that_devices_cannot_check_is_refused(tmp_path):
     small_release.openssl("genpkey", "-algorithm", "ED25519", "-out", key)
     with pytest.raises(ConfigError, match="not an ECDSA key on P-256"):
         sign(b"x", key)
-
-
-def test_a_release_that_cannot_be_written_leaves_nothing(releases, tmp_path):
-    """No half of a file under the release's name."""
-    with pytest.raises(ConfigError, match="cannot write the release"):
-        manifest.pack_release(releases.v10, tmp_path / "missing" / "one.tar")

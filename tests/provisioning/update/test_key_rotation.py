@@ -12,7 +12,7 @@ from tests.fixtures import small_release
 from tests.fixtures.mqtt_peer import wait_until
 from tests.fixtures.update_board import LONG_S
 
-pytestmark = [pytest.mark.services, pytest.mark.needs("openssl")]
+pytestmark = [pytest.mark.nightly, pytest.mark.needs("openssl")]
 
 
 @pytest.fixture

@@ -20,7 +20,7 @@ from tests.fixtures.mqtt_peer import wait_until
 from tests.fixtures.servers import mosquitto
 from tests.fixtures.update_board import Board, wheel
 
-pytestmark = [pytest.mark.mosquitto, pytest.mark.services]
+pytestmark = [pytest.mark.mosquitto, pytest.mark.nightly, pytest.mark.needs("openssl")]
 ROOT = Path(__file__).resolve().parents[3]
 LONG_S = 900.0
 # The release is this checkout with its libraries: read in where the virtual environment of the release starts, though not
@@ -49,18 +49,8 @@ def world(tmp_path):
     shutil.copy(board.root / "release.pub", folder.release_public_key)
     with closing(Registry(folder.registry)) as registry, registry.transaction() as connection:
         devices.put(connection, Device("pi-1", "lab", None, None, (), "accepted", None, 0))
-    command = [
-        sys.executable,
-        "-m",
-        "edgemeter.agent.cli.main",
-        "fleet",
-        "--folder",
-        folder.path,
-        "serve",
-        "--broker",
-        f"127.0.0.1:{broker.port}",
-    ]
-    service = subprocess.Popen([*map(str, command)], cwd=tmp_path)
+    words = ["fleet", "--folder", str(folder.path), "serve", "--broker", f"127.0.0.1:{broker.port}"]
+    service = subprocess.Popen([sys.executable, "-m", "edgemeter.agent.cli.main", *words], cwd=tmp_path)
     board.start()
     yield folder, board
     board.close()
@@ -87,8 +77,6 @@ def runs(folder, version):
     return wait_until(lambda: (report := health(folder)) is not None and report.agent == version, LONG_S)
 
 
-@pytest.mark.needs("openssl")
-@pytest.mark.nightly
 def test_a_good_release_is_installed_and_a_bad_one_rolled_back(world):
     """The release comes over MQTT; a release with a runtime that does not import is taken back, and the fleet reads why and by whom."""
     folder, board = world
@@ -112,23 +100,3 @@ def test_a_good_release_is_installed_and_a_bad_one_rolled_back(world):
     result = fleet(folder, "update", "--on", "pi-1")
     assert "failed there before" in result.stdout
     assert board.releases() == ["1.0", "2.0"]
-
-
-@pytest.mark.needs("openssl")
-@pytest.mark.nightly
-def test_an_interrupted_installation_is_listed_by_the_fleet_and_withdrawn_by_its_campaign(world):
-    """`list` says how often it was interrupted; cancelled, it is not resumed."""
-    folder, board = world
-    assert runs(folder, "1.0")
-    board.kill_supervisor()
-    board.options["first-pause-s"] = 1000
-    board.plan_kills(1, "Supervisor._build", "before")
-    board.start_supervisor()
-    assert fleet(folder, "release", "add", board.release("2.0", wheels=agent_wheels("2.0"))).returncode == 0
-    campaign = fleet(folder, "update", "--on", "pi-1", "--detach").stderr.split()[-1]
-    board.restart_killed(1)
-    assert wait_until(lambda: "interrupted 1 time, resuming" in fleet(folder, "list", "--json").stdout, LONG_S), board.log()
-    assert fleet(folder, "campaign", "cancel", campaign).returncode == 0
-    assert wait_until(lambda: "was withdrawn" in board.said("outcome").get("reason", ""), LONG_S), board.log()
-    assert board.releases() == ["1.0"]
-    assert runs(folder, "1.0")

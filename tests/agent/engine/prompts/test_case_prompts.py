@@ -3,25 +3,28 @@
 import hashlib
 import json
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
 import msgspec
+import numpy as np
 import pytest
 
+from edgemeter.agent.base.errors import UnavailableError
 from edgemeter.agent.bundle.recompute import FigureDifference, recompute
-from edgemeter.agent.contract import samples
 from edgemeter.agent.contract.figures import FIGURES
 from edgemeter.agent.contract.record import RunRecord
 from edgemeter.agent.contract.suite import Suite
 from edgemeter.agent.engine.prompts.synthetic import SyntheticPrompts
-from edgemeter.agent.generators import ChatMessage, Limits
+from edgemeter.agent.generators import Chat, ChatMessage, Generated, GeneratorAbilities, Limits
 from edgemeter.agent.generators.llama_engine import LlamaCpp
-from edgemeter.agent.generators.server import ServerGenerator
 from edgemeter.agent.runtimes import Options
 from edgemeter.agent.session import session
-from tests.fixtures.language_server import LanguageServer, Reply
+from tests.fixtures.played_servers import PlayedTextServer, measure_text
+from tests.fixtures.played_time import play_time
 from tests.fixtures.real_prompts import measure_prompts, prompts_case, write_prompts
 from tests.fixtures.record_factory import make_energy
+from tests.fixtures.run_jobs import in_this_process
 
 TINY = Path(__file__).resolve().parents[3] / "fixtures" / "generators" / "llama.gguf"
 PREFILL_MS_PER_TOKEN = 0.05
@@ -36,14 +39,22 @@ def replayed(folder, **changes):
     return path
 
 
+@pytest.fixture
+def played(monkeypatch):
+    """Play the time, and let sessions measure in this process."""
+    in_this_process(monkeypatch)
+    return play_time(monkeypatch)
+
+
 def recorded(model, **settings):
-    """Return the record of a case, measured in a process of its own."""
+    """Return the record of a case."""
     suite = Suite("s", (prompts_case(model, **settings),))
     (record,) = session.measure(suite, session.DeviceIdentity("bench", "lab"), {}, "no power sensor", lambda _: None)
     assert isinstance(record, RunRecord), record
     return record
 
 
+@pytest.mark.usefixtures("played")
 def test_prompts_of_other_lengths_have_a_distribution_and_right_rates(tmp_path):
     """The rate of the prefill is all tokens by all time: not as if each prompt were the longest; so it is recomputed from the record."""
     record = recorded(replayed(tmp_path), prompts=write_prompts(tmp_path, *({"prompt": "x" * length} for length in LENGTHS)), queries=4)
@@ -51,14 +62,12 @@ def test_prompts_of_other_lengths_have_a_distribution_and_right_rates(tmp_path):
     assert generation.prompt_tokens == 90
     lengths = generation.prompt_lengths
     assert (lengths.min_tokens, lengths.p50_tokens, lengths.mean_tokens, lengths.max_tokens) == (10, 30.0, 40.0, 90)
-    asked_ms = sum(0.5 + PREFILL_MS_PER_TOKEN * length for length in LENGTHS)
-    took_ms = sum(next(samples.unpack(series) for series in record.samples if series.name == "first_token")) / 1e6
-    # Real waiting takes longer, never shorter.
-    assert took_ms >= asked_ms
-    assert generation.prefill_tokens_per_s == pytest.approx(sum(LENGTHS) * 1e3 / took_ms)
+    took_s = sum(0.5 + PREFILL_MS_PER_TOKEN * length for length in LENGTHS) / 1e3
+    assert generation.prefill_tokens_per_s == pytest.approx(sum(LENGTHS) / took_s, rel=5e-3)
     assert [finding for finding in recompute(record) if isinstance(finding, FigureDifference)] == []
 
 
+@pytest.mark.usefixtures("played")
 def test_a_record_names_the_file_and_holds_no_text_of_it(tmp_path):
     """Name, hash, number, and that no template was there to apply; with other right answers it is other data."""
     prompts = write_prompts(tmp_path, {"prompt": "A secret question", "answer": "4711"}, {"prompt": "Another", "answer": "x"})
@@ -72,6 +81,7 @@ def test_a_record_names_the_file_and_holds_no_text_of_it(tmp_path):
     assert measure_prompts(replayed(tmp_path), prompts=other).dataset.sha256 != run.dataset.sha256
 
 
+@pytest.mark.usefixtures("played")
 def test_every_question_is_asked_in_an_order_of_the_seed_and_scored(tmp_path):
     """More questions than a mode has queries; half of the answers are made to be right."""
     entries = []
@@ -102,6 +112,7 @@ def test_a_thought_that_the_template_opened_and_no_token_ended_is_no_answer(tmp_
     assert run.accuracy.value == value
 
 
+@pytest.mark.usefixtures("played")
 def test_energy_per_correct_answer_follows_from_score_and_energy(tmp_path):
     """A request of 300 mJ, of which three in four are right, costs 400 mJ a correct answer."""
     prompt = "Which?"
@@ -114,62 +125,51 @@ def test_energy_per_correct_answer_follows_from_score_and_energy(tmp_path):
     assert figure.value(msgspec.structs.replace(record, energy=make_energy(gross_mj=300.0))) == pytest.approx(400.0)
 
 
-def text_server():
-    """Return a server of texts that streams four tokens."""
-    line = {"model": "m", "created_at": "", "done": False}
-    last = {
-        "done": True,
-        "done_reason": "length",
-        "prompt_eval_count": 9,
-        "eval_count": 4,
-        "prompt_eval_duration": 10**6,
-        "eval_duration": 10**6,
-    }
+class TextsOnly(PlayedTextServer):
+    """A server that takes texts, and chats to which it applies its own template; it tells no tokens."""
 
-    def generate(_):
-        return Reply(lines=[json.dumps(part).encode() for part in (*[line | {"response": "x"}] * 4, line | last)], pause_s=0.001)
+    def load(self, _model, _options, context_tokens):
+        """Load nothing."""
+        able = GeneratorAbilities(counts="usage", chats=True, ignores_end=False, is_local=False)
+        loaded = super().load(_model, _options, context_tokens)
+        return replace(loaded, text_tokens=np.zeros(0, np.int32), abilities=able)
 
-    return LanguageServer(
-        {
-            "/api/version": lambda _: Reply({"version": "0.1"}),
-            "/v1/models": lambda _: Reply({"data": [{"id": "m"}]}),
-            "/api/show": lambda _: Reply({}),
-            "/api/generate": generate,
-            "/api/chat": lambda _: Reply(
-                lines=[json.dumps(part).encode() for part in (line | {"message": {"content": "Paris"}}, line | last)]
-            ),
-        }
-    )
+    def encode(self, _prompt):
+        """Tell nothing."""
+        raise UnavailableError("a server of texts tells no tokens")
+
+    def bind(self, prompt, _limits):
+        """Return a query that is answered by `Paris`."""
+
+        def query(stamp):
+            self.prompts.append(prompt)
+            stamp(1)
+            return Generated((), "Paris", "end_of_text", 9, 1, 0)
+
+        return query
 
 
-def test_the_record_states_the_texts_that_a_server_was_sent(tmp_path):
+@pytest.mark.usefixtures("played")
+def test_the_record_states_the_texts_that_a_server_was_sent(monkeypatch):
     """They differ from run to run, so that no cache has them: by a word that the record holds, with which the same ones are made again."""
-    server, model = text_server(), tmp_path / "m.server"
-    model.write_text(f'url = "{server.url}"\nserver = "ollama"\n')
     sent = []
     for _ in range(2):
-        server.asked.clear()
-        run = measure_prompts(model, prompt_tokens=12, queries=3, output_tokens=4)
-        with closing(ServerGenerator()) as generator:
-            synthetic = SyntheticPrompts(generator.load(model, Options(), 16), 12, 0, run.generation.prompts_salt)
-        prompts = [content["prompt"] for content in server.contents("/api/generate")]
-        assert {synthetic.of(number) for number in range(3)} <= set(prompts)
+        server = TextsOnly()
+        run = measure_text(monkeypatch, server, prompt_tokens=12, queries=3)
+        synthetic = SyntheticPrompts(server.load(None, None, 16), 12, 0, run.generation.prompts_salt)
+        assert {synthetic.of(number) for number in range(3)} <= set(server.prompts)
         assert "salted" in run.dataset.name
-        sent.append(set(prompts[2:]))
-    server.close()
-    assert not {prompt for prompt in sent[0] & sent[1] if prompt[0].isdigit()}
+        sent.append(set(server.prompts))
+    assert not sent[0] & sent[1]
 
 
-def test_a_server_of_chats_gets_messages_and_is_scored(tmp_path):
-    """Its own template is applied to them, and the record states it; what would keep an answer from ending is left out."""
-    server, model = text_server(), tmp_path / "m.server"
-    model.write_text(f'url = "{server.url}"\nserver = "ollama"\n[extra]\nignore_eos = true\nkeep_alive = "5m"\n')
+@pytest.mark.usefixtures("played")
+def test_a_server_of_chats_gets_messages_and_is_scored(monkeypatch, tmp_path):
+    """Its own template is applied to them, and the record states it."""
     messages = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "The capital of France?"}]
-    run = measure_prompts(model, prompts=write_prompts(tmp_path, {"messages": messages, "answer": "Paris"}), queries=3)
-    chats = server.contents("/api/chat")
-    server.close()
+    server = TextsOnly()
+    run = measure_text(monkeypatch, server, prompts=write_prompts(tmp_path, {"messages": messages, "answer": "Paris"}), queries=3)
     assert run.accuracy.value == 1.0
-    assert run.generation.chat_template is True
-    assert all(content["messages"] == messages for content in chats)
-    assert all("ignore_eos" not in content and content["keep_alive"] == "5m" for content in chats)
-    assert run.generation.ends_at == "end_of_text"
+    assert (run.generation.chat_template, run.generation.ends_at) == (True, "end_of_text")
+    expected = Chat(tuple(ChatMessage(message["role"], message["content"]) for message in messages))
+    assert set(server.prompts) == {expected}

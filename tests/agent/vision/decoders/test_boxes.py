@@ -3,7 +3,6 @@
 from itertools import product
 
 import numpy as np
-import pytest
 
 from edgemeter.agent.contract import model_card
 from edgemeter.agent.vision.decoders import PhotoFrame
@@ -12,17 +11,14 @@ from tests.fixtures.rows import table_row
 from tests.fixtures.vision_factory import same_size
 
 
-def test_a_started_cell_counts():
-    """416 pixels are 6.5 strides of 64: seven cells a side, 3598 in all, as NanoDet-Plus gives; YOLO's 640 has 8400."""
-    assert decoders_boxes.cell_count(416, 416, (8, 16, 32, 64)) == 3598
-    assert decoders_boxes.cell_count(640, 640, (8, 16, 32)) == 8400
-
-
 def test_cells_run_row_by_row_over_the_strides():
-    """X runs first; sizes tell the stride."""
+    """X runs first; sizes tell the stride, and a started cell counts: 416 pixels are 6.5 strides of 64."""
     corners, strides = decoders_boxes.grid_cells(16, 24, (8, 16))
     assert corners.tolist() == [[0, 0], [1, 0], [2, 0], [0, 1], [1, 1], [2, 1], [0, 0], [1, 0]]
     assert strides.ravel().tolist() == [8] * 6 + [16] * 2
+    # As NanoDet-Plus and YOLO give.
+    assert decoders_boxes.cell_count(416, 416, (8, 16, 32, 64)) == 3598
+    assert decoders_boxes.cell_count(640, 640, (8, 16, 32)) == 8400
 
 
 def test_the_sigmoid_is_applied_once():
@@ -72,16 +68,12 @@ def scene(seed, count, classes):
     return boxes, scores, rng.integers(0, classes, count).astype(np.int32)
 
 
-@pytest.mark.services
 def test_blocks_keep_what_a_plain_loop_keeps():
     """Whatever the number of candidates, the kept indices and their order are those of the definition."""
-    for iou, count in product([0.0, 0.45, 0.7], [0, 1, 2, 191, 192, 193, 700]):
-        with table_row(iou, count):
-            for seed in range(3):
-                boxes, scores, classes = scene(seed, count, 3)
-                assert decoders_boxes.suppress_class_wise(boxes, scores, classes, iou, 10_000).tolist() == naive(
-                    boxes, scores, classes, iou, 10_000
-                )
+    for iou, count in [(0.0, 2), (0.45, 1), (0.7, 191), (0.45, 192), (0.7, 193), (0.45, 260)]:
+        boxes, scores, classes = scene(count, count, 3)
+        surviving = decoders_boxes.suppress_class_wise(boxes, scores, classes, iou, 10_000).tolist()
+        assert surviving == naive(boxes, scores, classes, iou, 10_000), (iou, count)
 
 
 def test_the_limit_takes_the_best_over_all_classes():
@@ -153,14 +145,6 @@ def test_the_weakest_of_too_many_are_dropped_first():
     )
     expected = np.argsort(-scores, kind="stable")[:40]
     assert detections.boxes[:, 0].tolist() == (expected * 2).tolist()
-
-
-def test_a_box_that_is_no_number_is_dropped():
-    """It falls, whatever its score; the others stay."""
-    boxes, scores, classes = candidates()
-    boxes[1, 2] = np.nan
-    detections = decoders_boxes.select(boxes, scores, classes, model_card.CardOutput(), same_size())
-    assert detections.scores.tolist() == [np.float32(0.5), np.float32(0.3)]
 
 
 def test_normalised_boxes_are_distinguished_from_pixels():

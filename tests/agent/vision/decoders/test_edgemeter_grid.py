@@ -59,26 +59,12 @@ def test_boxes_are_given_in_pixels_of_the_photograph_and_clipped_to_it():
     np.testing.assert_array_equal(reaching_out.boxes, [[0, 0, 20, 40]])
 
 
-def test_one_object_of_a_class_is_reported_once_and_of_two_classes_twice():
-    """Two cells answer with the same box: the better one stays; another class in the same place stays too."""
-    same = [(0, (0, 0, 1, 0.5), 0, 0.6), (1, (1, 0, 0, 0.5), 0, 0.8), (1, (1, 0, 0, 0.5), 2, 0.3)]
-    detections = create(model(), DECLARED).decode(answers(*same), FRAME)
-    np.testing.assert_array_equal(detections.classes, [0, 2])
-    np.testing.assert_array_equal(detections.scores, np.float32([0.8, 0.3]))
-    np.testing.assert_array_equal(detections.boxes[0], detections.boxes[1])
-
-
 def test_scores_below_the_threshold_are_background_and_the_best_are_kept():
     """The threshold and the limit are the card's."""
     outputs = answers(*((cell, (0.1, 0.1, 0.1, 0.1), 1, 0.05 + 0.05 * cell) for cell in range(8)))
     assert len(create(model(score_threshold=0.1499), DECLARED).decode(outputs, FRAME).scores) == 6
     best = create(model(max_detections=2), DECLARED).decode(outputs, FRAME)
     np.testing.assert_allclose(best.scores, [0.40, 0.35], rtol=1e-6)
-
-
-def test_outputs_may_leave_sizes_open():
-    """What a file does not fix is taken at its word."""
-    assert create(model(), loaded((None, None, 4), (None, CELLS, None)))
 
 
 def test_a_card_whose_strides_make_no_grid_is_refused():

@@ -100,10 +100,3 @@ def test_one_output_for_each_stride_holds_both():
     scores, distances = head(PLUS, OBJECTS)
     outputs = [np.concatenate([scores[s], distances[s]], axis=1)[None] for s in PLUS]
     assert sorted(decode(outputs, PLUS).classes) == [0, 1]
-
-
-def test_overlaps_are_suppressed_class_by_class():
-    """Two neighbours with the same box of one class are one object; of two classes two."""
-    same = [(8, 2, 3, 1, 2, 2, 2, 2), (8, 2, 4, 1, 3, 2, 1, 2)]
-    assert len(decode([one_tensor(PLUS, same)], PLUS).scores) == 1
-    assert len(decode([one_tensor(PLUS, [same[0], (8, 2, 4, 2, 3, 2, 1, 2)])], PLUS).scores) == 2

@@ -68,20 +68,6 @@ def test_a_single_detection_is_read():
     assert decoder.decode(parts, same_size(64, 32)).boxes.tolist() == [[32, 8, 64, 24]]
 
 
-def test_another_number_of_outputs_is_refused():
-    """A raw SSD head is another family."""
-    with pytest.raises(ConfigError, match=r"four outputs .* this model has 2"):
-        decoders.create(make_card("tflite-postprocess"), make_loaded(tensors((1, 1917, 4), (1, 1917, 91))))
-
-
-def test_tensors_that_are_no_detections_are_refused():
-    """No boxes at all, or not as many classes as boxes."""
-    for shapes in [[(1, 3)] * 4, [(1, 3, 4), (1, 2), (1, 3), (1,)]]:
-        decoder = decoders.create(make_card("tflite-postprocess"), make_loaded(tensors((), (), (), ())))
-        with table_row(shapes), pytest.raises(ConfigError, match="family"):
-            decoder.decode([np.zeros(shape, np.float32) for shape in shapes], same_size())
-
-
 def test_class_numbers_are_no_scores_though_nothing_was_found():
     """All scores 0: the class numbers beside them must not be taken for scores of 2 and more."""
     nothing = {**PARTS, "scores": np.zeros((1, 3), np.float32)}
@@ -95,3 +81,11 @@ def test_boxes_that_leave_the_photograph_are_scored_as_given():
     beyond = {**PARTS, "boxes": np.array([[[-0.25, 0.5, 0.75, 1.5], [0, 0, 0.5, 0.25], [0, 0, 0, 0]]], np.float32)}
     decoder = decoders.create(make_card("tflite-postprocess", classes=90), make_loaded(tensors(*[()] * 4, names=list(OPERATOR.values()))))
     assert decoder.decode([beyond[role] for role in PARTS], same_size(64, 32)).boxes[0].tolist() == [32, -8, 96, 24]
+
+
+def test_tensors_that_are_no_detections_are_refused():
+    """No boxes at all, or not as many classes as boxes."""
+    for shapes in [[(1, 3)] * 4, [(1, 3, 4), (1, 2), (1, 3), (1,)]]:
+        decoder = decoders.create(make_card("tflite-postprocess"), make_loaded(tensors((), (), (), ())))
+        with table_row(shapes), pytest.raises(ConfigError, match="family"):
+            decoder.decode([np.zeros(shape, np.float32) for shape in shapes], same_size())

@@ -37,8 +37,3 @@ def test_class_numbers_that_are_not_whole_are_an_error():
     with pytest.raises(ConfigError, match="not whole: quantised with one scale"):
         decode([[1, 2, 11, 12, 0.5, 1.6]])
     assert decode([[1, 2, 11, 12, 0.5, 1.999]]).classes.tolist() == [2]
-
-
-def test_a_score_that_is_no_number_finds_nothing():
-    """NaN is not above any threshold."""
-    assert len(decode([[1, 2, 11, 12, np.nan, np.nan]]).scores) == 0

@@ -51,11 +51,6 @@ def test_the_threshold_is_the_cards():
     assert decode(head([[20, 30, 10, 20]], [[0.2, 0.8, 0.5]]), score_threshold=0.5).classes.tolist() == [1]
 
 
-def test_doubles_of_one_class_are_suppressed():
-    """Two anchors on the same object are one detection."""
-    assert decode(head([[20, 30, 10, 20], [20, 31, 10, 20]], [[0, 0.8, 0], [0, 0.9, 0]])).scores.tolist() == [np.float32(0.9)]
-
-
 def test_the_transposed_head_is_recognised_by_the_class_count():
     """[1, anchors, 4 + classes] is the same answer."""
     tensor = head([[20, 30, 10, 20]], [[0, 0.8, 0]])

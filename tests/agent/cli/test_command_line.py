@@ -1,0 +1,82 @@
+"""The command line as a process: how it starts, ends, fails and is interrupted; everything else of commands is tested in one process."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytestmark = pytest.mark.command
+
+MODEL = Path(__file__).resolve().parents[2] / "fixtures" / "runtimes" / "replay.replay.json"
+EDGEMETER = [sys.executable, "-m", "edgemeter.agent.cli.main"]
+RUN = ["run", str(MODEL), "--mode", "rapid", "--power", "none", "--device", "pi-1"]
+HEAVY = ("numpy", "msgspec", "ai_edge_litert", "onnxruntime", "torch", "PIL", "rich", "paho", "amqtt", "psutil", "edgemeter.collector")
+
+
+def start(home, *arguments, **settings):
+    """Start a command with a home of its own."""
+    environment = os.environ | {"EDGEMETER_HOME": str(home)}
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE} | settings
+    return subprocess.Popen([*EDGEMETER, *arguments], env=environment, stdin=subprocess.DEVNULL, text=True, **pipes)
+
+
+def ended(process):
+    """Return how a command has ended, with what it wrote."""
+    out, err = process.communicate()
+    return process.returncode, out, err
+
+
+def test_it_has_a_version(tmp_path):
+    """On standard output, with status 0."""
+    status, out, err = ended(start(tmp_path, "--version"))
+    assert (status, out.split()[:2], err) == (0, ["edgemeter,", "version"], "")
+
+
+def test_help_names_every_command_and_imports_nothing_heavy():
+    """Neither numpy, a runtime nor a group."""
+    code = "import sys; from edgemeter.agent.cli.main import main\ntry: main(['--help'])\nfinally: print(*sys.modules, file=sys.stderr)"
+    completed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert set(HEAVY).isdisjoint(completed.stderr.split())
+    for command in ("run", "doctor", "config", "energy", "compare", "demo", "collector", "models"):
+        assert f"\n  {command}" in completed.stdout
+
+
+def test_an_error_is_one_line_on_standard_error(tmp_path):
+    """Status 2, nothing on standard output, no traceback."""
+    status, out, err = ended(start(tmp_path, "run", "nowhere.onnx"))
+    assert (status, out, len(err.splitlines())) == (2, "", 1)
+    assert "nowhere.onnx" in err
+
+
+def test_a_reader_that_has_gone_ends_it_without_a_word(tmp_path):
+    """As `| head` does."""
+    reading, writing = os.pipe()
+    os.close(reading)
+    process = start(tmp_path, "config", "variables", stdout=writing)
+    os.close(writing)
+    status, _, err = ended(process)
+    assert (status, err) == (1, "")
+
+
+def test_a_run_prints_one_document_and_is_saved(tmp_path):
+    """In a ledger below its home; progress goes to standard error."""
+    status, out, err = ended(start(tmp_path, *RUN, "--repeats", "1", "--json"))
+    assert status == 0, err
+    (run,) = json.loads(out)["runs"]
+    assert (run["device"], run["model"]["name"]) == ("pi-1", "replay.replay")
+    assert "saved as" in err
+    assert (tmp_path / "ledger.sqlite").exists()
+
+
+def test_ctrl_c_ends_a_run_with_its_status(tmp_path):
+    """130, without a traceback."""
+    process = start(tmp_path, *RUN, "--repeats", "1000")
+    assert any("timed" in line for line in process.stderr)
+    process.send_signal(signal.SIGINT)
+    status, _, err = ended(process)
+    assert status == 130
+    assert "Traceback" not in err

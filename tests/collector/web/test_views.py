@@ -1,0 +1,231 @@
+"""Facts about the views of many cases and devices: overview, comparison, model and device."""
+
+import csv
+import io
+import json
+import re
+import time
+
+import msgspec
+import pytest
+
+from edgemeter.agent.contract import record_conditions
+from edgemeter.agent.contract.health import Clock, Disk, Health, Sensor
+from edgemeter.agent.ledger.presence import PresenceChange
+from edgemeter.agent.ledger.sqlite_ledger import SqliteLedger
+from edgemeter.collector.compare import columns
+from edgemeter.collector.show import run_facts
+from edgemeter.collector.web.context import compare
+from edgemeter.collector.web.queries import CaseFilter, cases
+from edgemeter.collector.web.side_by_side import compare_view
+from edgemeter.collector.web.view import ViewRequest
+from tests.fixtures.comparison_factory import compare_runs, make_reference, make_run, no_energy
+from tests.fixtures.ledgers import fill
+from tests.fixtures.record_factory import make_environment
+from tests.fixtures.served_page import page_of, text_of, view_context
+
+DAY_NS = 86_400 * 10**9
+
+
+def answers(runs, *addresses):
+    """Return what the page of these runs answers to each address."""
+    with page_of(runs) as page:
+        texts = [text_of(page, f"/{address}") for address in addresses]
+    return texts[0] if len(texts) == 1 else texts
+
+
+def rows_of(text):
+    """Return the rows of a CSV file."""
+    return list(csv.DictReader(io.StringIO(text)))
+
+
+def charts_in(text):
+    """Return the data of a page's charts, in order."""
+    return [json.loads(data) for data in re.findall(r'class="chart-data">(.*?)</script>', text)]
+
+
+def series_of(chart):
+    """Return the names of a chart's series."""
+    at = chart["columns"].index("series")
+    return {row[at] for row in chart["rows"]}
+
+
+def test_the_page_of_a_run_shows_no_field_names():
+    """The conditions of a run, its percentiles and accuracies are in words, and every field of a condition has some."""
+    assert set(run_facts.FIELDS) == set(record_conditions.Condition.__struct_fields__) - {"when"}
+    around = record_conditions.Condition(
+        when="before",
+        temperatures_c={"soc": 61.3},
+        clock_hz=1.5e9,
+        throttled_now=False,
+        busiest_other=record_conditions.OtherProcess(name="make", pid=7, load_ratio=0.25, count=3),
+        clock_error_ms=16000.0,
+    )
+    latency = msgspec.structs.replace(make_run().latency, refused={"p99_9": 6636})
+    text = answers((make_run(id="told", conditions=(around,), latency=latency), make_reference()), "run?id=told")
+    visible = text.partition("The record as JSON")[0]
+    for word in ("soc 61.3 °C", "1,500 MHz", "make (pid 7 and 2 more), 25.0%", "p99.9", "<dt>Throttled</dt><dd>no</dd>", "<dt>AP</dt>"):
+        assert word in visible, word
+    for name in ("temperatures_c", "busiest_other", "False", "p99_9", "coco_ap", "load_ratio"):
+        assert name not in visible, name
+
+
+def test_a_device_is_never_compared_with_itself():
+    """In the role of a reference and as a device it is still one machine, and another back-end is no like case."""
+    board = make_environment(board="Raspberry Pi 5")
+    runs = [make_run(environment=board), make_run(role="reference", environment=board)]
+    assert "to the median of" not in answers(runs, "device?device=pi-1")
+    assert "to the median of 1 other device" in answers([*runs, make_run(device="pi-2", environment=board)], "device?device=pi-1")
+
+
+def test_a_page_of_nothing_offers_no_button_and_a_page_of_one_run_no_range():
+    """There is nothing to pick from, and 10.0 to 10.0 ms is no range."""
+    assert "Apply" not in answers((), "")
+    text = answers((make_run(),), "")
+    assert ">10.0 ms<" in text
+    assert "1 board type<" in text
+
+
+def test_the_same_model_with_more_threads_is_drawn_under_a_name_of_its_own():
+    """On the page of trends, on the device's, and in their CSV."""
+    runs = (make_run(id="one", threads=1), make_run(id="four", threads=4), make_run(id="half", precision="fp16"))
+    *pages, points = answers(runs, "trend", "device?device=pi-1", "trend?format=csv")
+    for page in pages:
+        for title in ("pi-1: tiny-detector, fp32 on onnx, 1 thread<", "pi-1: tiny-detector, fp32 on onnx, 4 threads<", "fp16 on onnx<"):
+            assert f"{title}/figcaption>" in page
+    assert {row["threads"] for row in rows_of(points)} == {"1", "2", "4"}
+
+
+def test_a_case_has_the_accuracy_and_the_energy_of_its_earlier_runs_as_in_the_command():
+    """A suite scores its first run only, and a meter was unplugged: the newest run has neither, its case has both."""
+    first = make_run(id="first")
+    later = make_run(
+        id="later", started_at_ns=first.started_at_ns + 10**9, accuracy=None, accuracy_reason="not requested", **no_energy("unplugged")
+    )
+    runs = (make_reference(), first, later)
+    with view_context(runs) as context:
+        rows = compare_view(context, ViewRequest("compare"), CaseFilter()).tables[0].dicts()
+        comparison = compare(context, cases(context.connection, CaseFilter()), CaseFilter(), "reference")
+        assert columns.to_json(comparison) == columns.to_json(compare_runs(*runs))
+    (row,) = (row for row in rows if row["device"] == "pi-1")
+    energy = first.energy
+    assert row["accuracy"] == pytest.approx(first.accuracy.value)
+    assert (row["energy_gross_mj"], row["energy_gross_u_mj"], row["energy_scope"]) == (energy.gross_mj, energy.gross_u_mj, energy.scope)
+    assert row["energy_gross_ratio"] == pytest.approx(1.0)
+
+
+def test_another_baseline_gives_other_ratios():
+    """Five times the latency of the server is twice that of the other board."""
+    runs = (make_reference(), make_run("pi-1"), make_run("pi-2", p50_ms=5.0))
+    tables = answers(runs, "compare?format=csv", "compare?baseline=pi-2&format=csv")
+    ratios = [{row["device"]: row["latency_p50_ratio"] for row in rows_of(table)} for table in tables]
+    assert (float(ratios[0]["pi-1"]), float(ratios[0]["pi-2"])) == pytest.approx((5.0, 2.5))
+    assert float(ratios[1]["pi-1"]) == pytest.approx(2.0)
+
+
+@pytest.fixture(scope="module")
+def sixty_devices():
+    """Return two cases each of 60 boards of as many types, the last by name the fastest and the slowest, and their reference."""
+    runs = [make_reference(), make_reference(precision="int8", id="reference-int8")]
+    for n in range(60):
+        board = make_environment(board=f"board {n:02}")
+        p50_ms = {58: 3.0, 59: 99.0}.get(n, 10.0)
+        runs += [make_run(f"d-{n:02}", environment=board, precision=p, p50_ms=p50_ms, id=f"{n} {p}") for p in ("fp32", "int8")]
+    return runs
+
+
+def test_headline_front_and_export_are_of_every_case_and_each_is_on_one_page_of_the_table(sixty_devices):
+    """Of 120 cases on two pages: the headline names the nearest and the farthest of all, and CSV and JSON hold each."""
+    *pages, table, document = answers(
+        sixty_devices, "compare?page=1", "compare?page=2", "compare?page=2&format=csv", "compare?page=2&format=json"
+    )
+    for page in pages:
+        assert re.search(r"Nearest to the reference, or ahead of it, comes d-58 .*Farthest from it is d-59 ", page)
+        assert "<h1>tiny-detector on 60 devices" in page
+        front = charts_in(page)[0]
+        assert len({row[front["columns"].index("device")] for row in front["rows"]}) == 61
+    assert len([row for row in rows_of(table) if row["role"] == "device"]) == 120
+    assert len([row for row in json.loads(document)["tables"]["comparison"] if row["role"] == "device"]) == 120
+    rows = [row for page in pages for row in re.findall(r'<tr id="(case-\w+)"', page)]
+    assert len(rows) == len(set(rows)) == 122
+
+
+def test_equal_boards_are_one_row_and_one_mark():
+    """With their number, their spread and the worst by name; each of them within, and in the export. There is one legend."""
+    board = make_environment(board="Raspberry Pi 5")
+    runs = [make_run(f"pi-{n:02}", environment=board, p50_ms=10 + n / 100, id=f"pi {n}") for n in range(24)]
+    text, exported = answers([make_reference(environment=make_environment(board="a server")), *runs], "compare", "compare?format=csv")
+    table = text[text.index('id="table"') :]
+    (row,) = re.findall(r'<tr id="case-\w+" class="boards".*?</tr>', table)
+    assert "24 × Raspberry Pi 5" in row  # noqa: RUF001
+    assert "10.0 to 10.2" in row
+    assert "worst: pi-23" in row
+    assert table.count('class="board"') == 24
+    assert len(rows_of(exported)) == 25
+    (mark,) = (mark for mark in charts_in(text)[0]["spec"]["datasets"]["marks"] if mark["series"] != "reference")
+    assert (mark["count"], mark["cost_low"], mark["cost_high"]) == ("×24", pytest.approx(10.0), pytest.approx(10.23))  # noqa: RUF001
+    assert text.count("Up and left is better") == 1
+
+
+def test_one_device_in_two_roles_is_drawn_under_two_names():
+    """A line of each case: the share of queries never falls along it."""
+    both = [make_run("here", role=role, id=role, p50_ms=p50_ms) for role, p50_ms in (("reference", 10.0), ("device", 11.0))]
+    documents = charts_in(answers(both, "model"))
+    assert [len(series_of(document)) for document in documents if "series" in document["columns"]] == [2, 2, 2, 2]
+    shares = next(document for document in documents if "share" in document["columns"])
+    of_series = {}
+    for row in (dict(zip(shares["columns"], row, strict=True)) for row in shares["rows"]):
+        of_series.setdefault(row["series"], []).append(row["share"])
+    assert all(values == sorted(values) for values in of_series.values())
+
+
+def test_devices_of_two_fleets_that_have_one_name_are_two_series():
+    """On the front, and by name in the charts of the model."""
+    runs = [make_reference(), *(make_run("pi-1", fleet=fleet, id=fleet) for fleet in ("north", "south"))]
+    for text in answers(runs, "compare", "model"):
+        assert len(series_of(charts_in(text)[0])) == 3
+
+
+def test_devices_that_are_silent_or_throttled_come_first_with_latency_and_energy():
+    """Before the baseline and before the healthy ones by name; the figures are of the case that most of them ran."""
+    hot = (record_conditions.Condition(when="during", throttled_now=True),)
+    newest_ns = time.time_ns() - DAY_NS
+    runs = [
+        make_reference(id="reference", started_at_ns=newest_ns),
+        *(make_run(name, id=name, p50_ms=10.0 + n, started_at_ns=newest_ns) for n, name in enumerate(("alpha", "beta"))),
+        make_run("hot", id="hot", p50_ms=13.0, started_at_ns=newest_ns, conditions=hot),
+        make_run("quiet", id="quiet", p50_ms=14.0, started_at_ns=newest_ns - 20 * DAY_NS),
+        make_run("alpha", id="other case", precision="int8", p50_ms=1.0, started_at_ns=newest_ns),
+    ]
+    rows = rows_of(answers(runs, "overview?format=csv"))
+    assert [row["device"] for row in rows] == ["quiet", "hot", "server-1", "alpha", "beta"]
+    assert [row["condition"] for row in rows] == ["silent", "throttled", "", "", ""]
+    assert [float(row["latency_p50_ms"]) for row in rows] == [14.0, 13.0, 2.0, 10.0, 11.0]
+    assert {float(row["energy_gross_mj"]) for row in rows} == {62.5}
+
+
+def test_the_health_of_a_device_stands_on_the_overview_and_on_its_page(tmp_path):
+    """Agent, sensor, certificate, clock and disk in the table; what needs attention among the first things; all of it on its page."""
+    ledger = fill(tmp_path / "ledger.sqlite", [make_run(device="pi-1"), make_reference()])
+    health = Health(
+        device="pi-1",
+        fleet="lab",
+        session=7,
+        told_ns=time.time_ns(),
+        agent="9.8.7",
+        sensors=(Sensor(name="pi5_pmic", id="pi5_pmic"),),
+        certificate_not_after_ns=time.time_ns() + 5 * DAY_NS + 3600 * 10**9,
+        clock=Clock(is_synchronised=False),
+        disk=Disk(free_bytes=20 * 10**9, size_bytes=30 * 10**9),
+    )
+    with SqliteLedger(ledger) as opened:
+        opened.commit((), (), [PresenceChange("lab", "pi-1", health, time.time_ns())])
+    overview, device = answers(ledger, "", "device?device=pi-1")
+    (row,) = (
+        row for row in re.findall(r"<tr.*?</tr>", overview[overview.index('id="devices"') :], re.DOTALL) if 'data-device="pi-1"' in row
+    )
+    assert "9.8.7" in row
+    assert "not synchronised" in row
+    attention = overview.partition('id="first"')[2].partition("</section>")[0]
+    assert "its certificate expires in 5 d; its clock is not synchronised (NTP)" in attention
+    assert "pi5_pmic" in device.partition('id="machine"')[2]

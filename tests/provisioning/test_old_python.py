@@ -1,0 +1,30 @@
+"""What a board runs with its own Python."""
+
+import ast
+import sys
+from pathlib import Path
+
+import pytest
+
+from edgemeter.provisioning.release import install
+from edgemeter.provisioning.update import supervisor
+
+
+def test_installer_and_supervisor_are_python_3_8_and_need_nothing_else():
+    """Nothing that came later, and nothing but the standard library."""
+    for module in (install, supervisor):
+        tree = ast.parse(Path(module.__file__).read_text(), feature_version=(3, 8))
+        imported = {alias.name.split(".")[0] for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names}
+        imported |= {(node.module or "").split(".")[0] for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
+        assert imported <= sys.stdlib_module_names, module
+
+
+def test_versions_are_ordered_as_python_orders_them():
+    """Development, alpha, beta, candidate, final, post; a local part does not count."""
+    text = "0.9 1.0.dev1 1.0a1.dev2 1.0a1 1.0a2 1.0b1 1.0rc1 1.0 1.0.post1 1.0.1 1.2 1.10 2.0.dev3 2.0"
+    keys = [install.version_key(version) for version in text.split()]
+    assert keys == sorted(keys)
+    assert len(set(map(str, keys))) == len(keys)
+    assert install.version_key("1.0+0badcafe") == install.version_key("1.0.0+feedbeef") == install.version_key("1")
+    with pytest.raises(install.RefusedError):
+        install.version_key("1.0-evil")
