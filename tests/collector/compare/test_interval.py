@@ -109,31 +109,23 @@ def test_the_level_since_a_step_of_six_percent_is_within_the_interval(days, sinc
     assert hits / trials >= 0.93
 
 
-def test_two_runs_have_no_interval():
+def test_two_runs_have_no_interval_and_two_days_that_of_their_runs():
     """Nor has a figure that is not above zero: it has no logarithm."""
     assert compare_spread.interval_of_points(points([1.0, 2.0])) is None
     assert compare_spread.interval_of_points(points([1.0, 2.0, 0.0])) is None
+    interval = compare_spread.interval_of_points([*points([1.0, 1.1, 1.2]), *points([1.0, 1.1, 1.2], day=1)])
+    assert (interval.level, interval.members, interval.days, interval.over) == ("run", 6, 2, "6 runs")
 
 
-def test_runs_of_several_days_count_as_days():
-    """A thousand runs on three days are three days: their interval is far wider than that of the runs."""
+def test_runs_count_as_days_and_days_as_devices():
+    """A thousand runs on three days are three days, far wider than their runs; many days of three boards are three boards."""
     spread = [point for day, level in enumerate((1.0, 1.1, 1.2)) for point in points([level] * 300, day=day)]
     interval = compare_spread.interval_of_points(spread)
     assert (interval.level, interval.members, interval.days, interval.runs) == ("day", 3, 3, 900)
     assert (interval.low < 1.0, interval.high > 1.2) == (True, True)
-
-
-def test_days_of_several_devices_count_as_devices():
-    """Many days of three boards are three boards."""
     spread = [point for device in "abc" for day in range(DAYS) for point in points([1.0 + day / 100], device, day)]
     interval = compare_spread.interval_of_points(spread)
     assert (interval.level, interval.members, interval.devices, interval.days) == ("device", 3, 3, DAYS)
-
-
-def test_two_days_are_too_few_to_sample_days():
-    """The runs are counted, and the interval states from how many days they are."""
-    interval = compare_spread.interval_of_points([*points([1.0, 1.1, 1.2]), *points([1.0, 1.1, 1.2], day=1)])
-    assert (interval.level, interval.members, interval.days, interval.over) == ("run", 6, 2, "6 runs")
 
 
 @pytest.mark.nightly

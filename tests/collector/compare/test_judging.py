@@ -39,14 +39,10 @@ def test_a_latency_is_judged_by_where_its_interval_lies():
 
 
 def test_noise_settles_nothing_and_the_outcome_states_how_many_runs_would():
-    """The number is for each side."""
+    """The number is for each side; of a single run nothing is known of the spread."""
     judgement = judged(2.1, runs=(0.9, 1.1, 0.8, 1.2, 1.0, 1.05))["latency"]
     assert judgement.outcome == "not settled"
     assert "more days on each side would settle it" in judgement.words
-
-
-def test_a_single_run_has_a_ratio_and_no_verdict():
-    """Nothing is known of the spread."""
     judgement = judged(10.0, runs=(1.0,))["latency"]
     assert judgement.outcome == "not judged"
 

@@ -130,7 +130,7 @@ def test_parquet_of_more_than_one_batch_and_of_none(tmp_path, monkeypatch):
 
 
 def test_the_command_writes_all_runs_of_a_ledger_or_some(tmp_path):
-    """By selectors in the source; standard output is a file too."""
+    """By selectors in the source or options; standard output is a file too, and several sources are read as one."""
     path = tmp_path / "ledger.sqlite"
     write_ledger(path, Fleet(devices=4, days=6, cases=2))
     run = CliRunner().invoke
@@ -142,28 +142,27 @@ def test_the_command_writes_all_runs_of_a_ledger_or_some(tmp_path):
     assert len(rows) == 6
     assert {(row["device"], row["precision"]) for row in rows} == {("board-0002", "int8")}
     assert list(tmp_path.glob("*.part")) == []
-
-
-def test_an_option_selects_runs_as_a_selector_does(tmp_path):
-    """`--device` and `?device=` give the same rows; several sources are read as one."""
-    path = tmp_path / "ledger.sqlite"
-    write_ledger(path, Fleet(devices=3, days=2, cases=1))
-    run = CliRunner().invoke
     by_option = run(cli, ["report", "--ledger", str(path), "--device", "board-0002", "-o", "-"], catch_exceptions=False).stdout
     assert by_option == run(cli, ["report", f"{path}?device=board-0002", "-o", "-"], catch_exceptions=False).stdout
-    assert len(by_option.splitlines()) == 3
+    assert len(by_option.splitlines()) == 13
     sources = [f"{path}?device=board-0002", f"{path}?device=board-0001"]
-    assert len(run(cli, ["report", *sources, "-o", "-"], catch_exceptions=False).stdout.splitlines()) == 5
+    assert len(run(cli, ["report", *sources, "-o", "-"], catch_exceptions=False).stdout.splitlines()) == 25
 
 
 def test_an_unknown_column_and_a_folder_that_is_none_are_one_line(tmp_path):
-    """And nothing is left behind."""
+    """And nothing is left behind, nor by a device that is not there."""
     path = tmp_path / "runs.json"
     path.write_bytes(document(make_run()))
     run = CliRunner().invoke
     assert isinstance(run(cli, ["report", str(path), "-o", str(tmp_path / "x.csv"), "--columns", "latency"]).exception, ConfigError)
     assert isinstance(run(cli, ["report", str(path), "-o", str(tmp_path / "no" / "x.csv")]).exception, UnavailableError)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["runs.json"]
+    store = tmp_path / "runs.json"
+    store.write_bytes(document(make_run()))
+    target = tmp_path / "out.csv"
+    with pytest.raises(UnavailableError, match="nothing was written"):
+        CliRunner().invoke(cli, ["report", f"{store}?device=nobody", "-o", str(target)], catch_exceptions=False)
+    assert not target.exists()
 
 
 def test_a_notebook_gets_arrays_by_name(tmp_path):
@@ -215,16 +214,6 @@ def test_a_side_is_a_ledger_a_document_a_bundle_or_a_folder(tmp_path):
     assert selection.parse_selection(str(folder / "ledger.sqlite")).total() == 2
     with pytest.raises(ConfigError, match="holds no bundle"):
         list(selection.parse_selection(str(tmp_path / "results" / "..")).runs())
-
-
-def test_an_export_of_no_run_is_an_error_and_writes_nothing(tmp_path):
-    """A device that is not there is a slip of the pen, not an empty table."""
-    store = tmp_path / "runs.json"
-    store.write_bytes(document(make_run()))
-    target = tmp_path / "out.csv"
-    with pytest.raises(UnavailableError, match="nothing was written"):
-        CliRunner().invoke(cli, ["report", f"{store}?device=nobody", "-o", str(target)], catch_exceptions=False)
-    assert not target.exists()
 
 
 def test_frames_of_a_steady_run_can_be_counted_again_from_a_table():

@@ -123,17 +123,13 @@ def test_a_limit_of_missed_frames_is_kept_where_neither_side_misses_any():
             assert f"<br>missed: {'more missed frames' if late else 'alike'}" in comment
 
 
-def test_a_side_without_any_usable_run_is_not_judged_rather_than_violated():
-    """Three limits and no figure: nothing shows that one of them is exceeded, and the gate stays closed."""
+def test_a_side_without_a_figure_is_not_judged_rather_than_violated():
+    """Nothing shows that a limit is exceeded, and the gate stays closed; the reason why there is no energy is reported."""
     ruined = record_conditions.Verdict(state="invalid", reasons=("throttled: all of it",))
     findings = gate.judge(reviewed(make_side(agent="1"), make_side(agent="2", start=100, verdict=ruined)), gate.parse(LIMITS))
     assert {finding.outcome for finding in findings} == {"not judged"}
     assert gate.state_of(findings) == "could not judge"
     assert len(findings) == 3
-
-
-def test_without_energy_on_a_side_the_limit_on_energy_is_not_kept_in_silence():
-    """The reason why there is none is reported."""
     findings = gate.judge(reviewed(make_side(agent="1"), make_side(agent="2", start=100, **no_energy())), gate.parse("energy:5%"))
     assert [(finding.outcome, finding.is_closing) for finding in findings] == [("not judged", False), ("not judged", True)]
     assert findings[0].words == "no energy: no power sensor here"
@@ -176,15 +172,11 @@ def test_another_board_is_no_baseline_and_another_unit_of_the_same_board_is_one(
     assert result.pairs[0].ratios.p50 == pytest.approx(1, abs=0.02)
 
 
-def test_runs_on_both_sides_are_refused():
-    """The same ledger twice would compare each run with itself."""
+def test_runs_on_both_sides_and_a_limit_that_is_none_are_refused():
+    """The same ledger twice would compare each run with itself; a gate with a typing error must not pass."""
     runs = make_side(agent="1")
     with pytest.raises(ConfigError, match="on both sides"):
         reviewed(runs, runs)
-
-
-def test_a_limit_that_is_none_is_refused_with_an_example():
-    """A gate with a typing error must not pass."""
     for text in ("", "slower", "slower:3", "ap:1%", "slower:x%", "faster:3%", "slower:-1%", "slower:nan%", "energy:5%,"):
         with table_row(text), pytest.raises(ConfigError, match=r"slower:3%,energy:5%,ap:0\.5"):
             gate.parse(text)
@@ -206,7 +198,7 @@ def test_a_comment_begins_with_its_mark_and_the_verdict_and_the_worst_case():
     assert "`slower:3%`: 1 violated, 1 kept, 0 not judged" in text
 
 
-@pytest.mark.services
+@pytest.mark.nightly
 def test_a_comment_is_never_too_long_to_post():
     """2,000 cases: the worst come first, the others are counted."""
     pairs = []

@@ -25,7 +25,7 @@ def test_the_scatter_is_the_median_difference_of_neighbours_over_that_of_a_norma
                 draw = np.random.default_rng(days)
                 x, present = draw.normal(size=(40, days)), draw.random((40, days)) < 0.8
                 _, between = noise.day_variances(x, np.full_like(x, own_variance), present, np.full(40, 1e-6))
-                medians = [np.median(np.abs(np.diff(row[there]))) for row, there in zip(x, present, strict=True)]
+                medians = [np.median(np.abs(np.diff(row[is_present]))) for row, is_present in zip(x, present, strict=True)]
                 expected = (np.array(medians) / 0.67448975) ** 2 / 2 - own_variance
                 assert between == pytest.approx(np.maximum(expected, 5e-13), rel=1e-2, abs=1e-6)
 

@@ -8,7 +8,7 @@ from edgemeter.collector.trend import watch, watch_file
 from edgemeter.collector.trend.history import RunHistory
 from edgemeter.collector.trend.series_trend import standing_out
 from edgemeter.collector.trend.watch_file import Annotation
-from tests.fixtures.record_factory import make_accuracy, make_generation, make_latency
+from tests.fixtures.record_factory import make_accuracy, make_generation, make_latency, make_steady
 from tests.fixtures.series_factory import DAY_NS, FIRST_DAY, make_days, noisy
 
 
@@ -99,13 +99,14 @@ def test_a_gap_at_the_end_is_missing_until_the_series_is_over():
 
 
 def test_runs_that_are_not_valid_and_energies_that_are_not_resolved_do_not_count():
-    """A week of invalid runs at ten times the energy moves nothing; net energies that are lost in noise are no points."""
+    """Invalid runs at ten times the energy move nothing; a net energy lost in noise is no point, nor is a latency of too few queries."""
     good, bad = noisy(100, 60, seed=12), noisy(1000, 7, seed=13)
     runs = make_days(good) + make_days([None] * 60 + bad, seq=60, verdict=Verdict(state="invalid", reasons=("load: busy",)))
     result = trend(runs)
     assert (result.steps, result.points, result.not_valid) == ((), 60, 7)
     lost = [replace(run, energy=replace(run.energy, net_state="not_resolvable")) for run in make_days(good)]
     assert watch.trends_of(RunHistory(lost), (), ["energy-net"]) == []
+    assert watch.trends_of(RunHistory([make_days([100.0], latency=make_latency(p50_ms=None, p90_ms=None))[0]]), (), ["latency"]) == []
 
 
 def test_one_wild_day_is_no_step():
@@ -172,6 +173,18 @@ def test_a_board_that_begins_to_throttle_is_found_by_its_share():
     assert (step.before, step.after) == (pytest.approx(0, abs=0.05), pytest.approx(0.8, abs=0.1))
 
 
+def test_missed_frames_from_none_are_a_step_in_points():
+    """Which no ratio would be; runs without frames have no such series."""
+    missed = [0.0 if day < 25 else 0.03 + 0.002 * (day % 3) for day in range(40)]
+    runs = [
+        replace(run, scenario="steady", steady=make_steady(missed_ratio=ratio))
+        for run, ratio in zip(make_days([100.0] * 40), missed, strict=True)
+    ]
+    (step,) = trend(runs, "missed").steps
+    assert (step.day, step.matters, step.is_worse) == (FIRST_DAY + 25, True, True)
+    assert watch.trends_of(RunHistory(make_days([100.0] * 40)), (), ["missed"]) == []
+
+
 def test_a_board_type_is_examined_as_a_whole_and_what_changed_is_counted():
     """Eight boards that spread by 4%, all with a new firmware on day 50: 1.5 times three per cent is found in the mean."""
     runs = []
@@ -192,11 +205,6 @@ def test_a_run_of_a_device_that_does_not_know_the_time_is_placed_by_its_receipt(
     run = replace(make_days([100.0])[0], started_at_ns=(FIRST_DAY - 5) * DAY_NS, clock_synchronised=False)
     assert figures_of(run, FIRST_DAY * DAY_NS + 7).day == FIRST_DAY
     assert figures_of(replace(run, clock_synchronised=True), FIRST_DAY * DAY_NS).day == FIRST_DAY - 5
-
-
-def test_a_latency_without_a_median_is_no_point():
-    """Too few queries support none."""
-    assert watch.trends_of(RunHistory([make_days([100.0], latency=make_latency(p50_ms=None, p90_ms=None))[0]]), (), ["latency"]) == []
 
 
 def test_of_many_series_the_summary_names_those_that_stand_out():

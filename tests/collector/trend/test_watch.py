@@ -30,8 +30,8 @@ def test_several_processes_find_what_one_finds_in_the_same_order(monkeypatch):
     assert reported == 2 * [(3, 11), (6, 11), (9, 11), (11, 11)]
 
 
-@pytest.mark.parametrize(("cores", "most"), [(2, 3), (64, watch.MOST_PROCESSES + 1)])
-def test_no_more_tasks_are_made_than_processes_work_on(cores, most):
+@pytest.mark.parametrize(("cores", "limit"), [(2, 3), (64, watch.MOST_PROCESSES + 1)])
+def test_no_more_tasks_are_made_than_processes_work_on(cores, limit):
     """Runs of a million rows are not read all at once because reading is faster; on many cores four processes work."""
     begun = []
 
@@ -42,7 +42,7 @@ def test_no_more_tasks_are_made_than_processes_work_on(cores, most):
 
     ahead = [len(begun) - task for task, _ in watch.in_processes(abs, tasks(), cores)]
     assert len(ahead) == 12
-    assert max(ahead) <= most
+    assert max(ahead) <= limit
 
 
 def test_a_process_that_is_killed_ends_in_one_line_that_names_the_remedy():
