@@ -193,8 +193,8 @@ def test_a_file_that_is_no_outbox_is_refused_and_left_alone(tmp_path, content):
     assert path.read_bytes() == content
 
 
-def test_a_ledger_is_no_outbox(tmp_path):
-    """Another SQLite file of ours is not taken for this one."""
+def test_what_is_no_outbox_of_this_version_is_refused(tmp_path, outbox):
+    """Another SQLite file of ours, a newer version, and a place that cannot be written."""
     path = tmp_path / "other.sqlite"
     connection = sqlite3.connect(path)
     connection.execute("PRAGMA application_id = 1")
@@ -202,17 +202,9 @@ def test_a_ledger_is_no_outbox(tmp_path):
     connection.close()
     with pytest.raises(ConfigError, match=r"other\.sqlite"):
         Outbox(path)
-
-
-def test_an_outbox_of_a_newer_version_is_refused(outbox):
-    """An older agent does not write into what it does not understand."""
     outbox.connection.execute(f"PRAGMA user_version = {FORMAT.version + 1}")
     with pytest.raises(ConfigError, match="move it away"):
         reopened(outbox)
-
-
-def test_a_place_that_cannot_be_written_ends_in_one_line(tmp_path):
-    """A file where a folder should be."""
     (tmp_path / "file").write_text("x")
     with pytest.raises(UnavailableError, match="EDGEMETER_HOME"):
         Outbox(tmp_path / "file" / "outbox.sqlite")

@@ -174,10 +174,6 @@ def test_the_first_byte_shows_the_form_and_every_record_comes_out_as_it_went_in(
         payload = packed(encoded)
         assert payload[:1] == first, f"{count!r}"
         assert opened(payload) == encoded, f"{count!r}"
-
-
-def test_a_large_record_is_compressed_and_a_small_one_is_not():
-    """The limit is on the text."""
     small, large = (b'{"schema":1,"id":"a","x":"%s"}' % (b"x" * size) for size in (COMPRESS_ABOVE_BYTES - 200, COMPRESS_ABOVE_BYTES))
     assert packed([small]) == small
     assert len(packed([large])) < 100
@@ -224,7 +220,7 @@ def make_window(records=4, size=1000):
     return SendWindow(records, size, 5.0, lambda: 1.0)
 
 
-def test_the_window_is_bounded_in_records_and_opens_with_receipts():
+def test_the_window_is_bounded_in_records_and_bytes_and_opens_with_receipts():
     """Backpressure from the collector reaches the device."""
     window = make_window()
     window.sent(pending(1, 2, 3, 4), 0.0)
@@ -232,10 +228,6 @@ def test_the_window_is_bounded_in_records_and_opens_with_receipts():
     window.receipted(receipt((1, 2)), 1.0)
     assert window.room(1.0) == 2
     assert window.after_row == 4
-
-
-def test_the_window_is_bounded_in_bytes():
-    """Large records count as what they are."""
     window = make_window(records=100, size=30)
     window.sent(pending(1, 2), 0.0)
     assert (window.room(0.0), window.room_bytes()) == (98, 10)
