@@ -57,6 +57,22 @@ def test_a_list_of_runs_imports_nothing_that_only_other_commands_need(ledger):
         assert set(completed.stderr.splitlines()) & (unneeded | also_unneeded) == set(), command
 
 
+def test_a_run_that_is_deleted_is_not_delivered_or_is_also_to_be_deleted_where_it_was(home):
+    """It leaves the outbox of this machine with the ledger, another one there stays; a collector's copy of an excluded one stays, too."""
+    with Outbox(home / OUTBOX) as outbox:
+        numbered = [outbox.put(make_run(id=run_id)) for run_id in ids_of(4)]
+        own_runs = OwnRuns(home / "ledger.sqlite", 1 << 20)
+        for run in numbered:
+            own_runs.keep(run)
+        assert "will not be" in edgemeter("runs", "delete", "-y", numbered[3].id).stderr
+        assert [pending.seq for pending in outbox.pending(10, 1 << 20)] == [1, 2, 3]
+        outbox.forget(Receipt(session=numbered[0].session, held=((1, 2),)))
+        for command, run in (("delete -y", numbered[0]), ("exclude", numbered[1])):
+            outcome = edgemeter("runs", *command.split(), run.id, "--reason", "x")
+            assert f"edgemeter runs {command.split()[0]} {run.id[:8]}" in outcome.stderr
+        assert "collector" not in edgemeter("runs", "exclude", numbered[2].id, "--reason", "x").stderr
+
+
 @pytest.fixture
 def ledger(home):
     """Return the ids of the runs in this machine's ledger, oldest first: two cases of a board, and one of a server."""
@@ -192,33 +208,6 @@ def test_deleting_asks_and_a_wrong_id_among_several_deletes_nothing(ledger):
     deleted = json.loads(edgemeter("runs", "--deleted", "--json").stdout)["deleted"]
     assert [(event["id"], event["author"], event["text"]) for event in deleted] == [(run_id, ME, "wrong model") for run_id in ledger[1::-1]]
     assert "wrong model" in edgemeter("runs", "--deleted").stdout
-
-
-def test_a_run_that_is_deleted_before_it_was_delivered_is_not_delivered(home):
-    """It leaves the outbox of this machine with the ledger; another one there stays."""
-    with Outbox(home / OUTBOX) as outbox:
-        numbered = [outbox.put(make_run(id=run_id)) for run_id in ids_of(2)]
-        own_runs = OwnRuns(home / "ledger.sqlite", 1 << 20)
-        for run in numbered:
-            own_runs.keep(run)
-        outcome = edgemeter("runs", "delete", "-y", numbered[0].id)
-        assert "was not delivered yet, and will not be" in outcome.stderr
-        assert [pending.seq for pending in outbox.pending(10, 1 << 20)] == [2]
-
-
-def test_a_run_that_a_collector_confirmed_is_also_to_be_deleted_there(home):
-    """The same of one that is excluded; nothing is said of a run that no collector has."""
-    with Outbox(home / OUTBOX) as outbox:
-        numbered = [outbox.put(make_run(id=run_id)) for run_id in ids_of(3)]
-        own_runs = OwnRuns(home / "ledger.sqlite", 1 << 20)
-        for run in numbered:
-            own_runs.keep(run)
-        outbox.forget(Receipt(session=numbered[0].session, held=((1, 2),)))
-        for number, command in enumerate(("delete", "exclude")):
-            yes = ["-y"] if command == "delete" else []
-            outcome = edgemeter("runs", command, *yes, numbered[number].id, "--reason", "x")
-            assert f"; the collector's copy stays: on its machine `edgemeter runs {command} {numbered[number].id[:8]}`" in outcome.stderr
-        assert "collector" not in edgemeter("runs", "exclude", numbered[2].id, "--reason", "x").stderr
 
 
 def test_every_command_about_runs_takes_the_beginning_of_an_id(ledger, home):

@@ -10,6 +10,7 @@ import urllib.request
 from pathlib import Path
 
 import pytest
+import yaml
 from click.testing import CliRunner
 
 from edgemeter.agent.base import config
@@ -23,7 +24,6 @@ from tests.fixtures.servers import address_of, free_port, mosquitto
 
 def compose():
     """Return the compose file as it is understood."""
-    yaml = pytest.importorskip("yaml")
     return yaml.safe_load((DEPLOY_FILES / "compose.yaml").read_text())
 
 
@@ -106,7 +106,6 @@ def test_what_the_compose_file_shows_to_the_world_is_the_broker_alone():
 
 def test_grafana_reads_the_bucket_that_the_collector_writes():
     """One name in three places."""
-    yaml = pytest.importorskip("yaml")
     (source,) = yaml.safe_load((DEPLOY_FILES / "grafana" / "influxdb.yaml").read_text())["datasources"]
     services = compose()["services"]
     bucket = services["influxdb"]["environment"]["DOCKER_INFLUXDB_INIT_BUCKET"]
@@ -116,7 +115,6 @@ def test_grafana_reads_the_bucket_that_the_collector_writes():
 
 def test_a_service_sees_only_the_token_that_it_needs():
     """The administrator's stays with the database and its set-up; the collector only writes, Grafana only reads."""
-    yaml = pytest.importorskip("yaml")
     services = compose()["services"]
     assert {name for name, service in services.items() if "INFLUX_TOKEN" in str(service.get("environment"))} == {"influxdb", "setup"}
     mounts = {

@@ -10,7 +10,7 @@ from edgemeter.agent.contract import record as contract_record
 from edgemeter.agent.ledger.quarantine import Rejection
 from edgemeter.agent.ledger.sqlite_ledger import SqliteLedger
 from edgemeter.collector.runs.store import LeftOut, open_store
-from tests.fixtures.comparison_factory import document, make_reference, make_run
+from tests.fixtures.comparison_factory import document, make_run
 from tests.fixtures.ledgers import arrival
 from tests.fixtures.record_factory import make_record
 from tests.fixtures.rows import table_row
@@ -33,7 +33,7 @@ def test_the_document_of_a_board_without_network_is_a_store(board):
 
 
 def test_a_ledger_is_recognised_by_its_content_and_read_oldest_first(tmp_path):
-    """No suffix is needed, and the order is that of measuring, not of arrival."""
+    """No suffix is needed, and the order is that of measuring, not of arrival; beside a document it is read as one store."""
     path = tmp_path / "anything"
     later, earlier = make_record(session=1, seq=1, started_at_ns=20), make_record(session=1, seq=2, started_at_ns=10)
     with SqliteLedger(path) as ledger:
@@ -42,39 +42,25 @@ def test_a_ledger_is_recognised_by_its_content_and_read_oldest_first(tmp_path):
     assert [run.id for run in store.contents().runs] == [earlier.id, later.id]
     assert store.contents().runs[0].samples == ()
     assert list(store.contents(with_samples=True).runs) == [earlier, later]
+    board = tmp_path / "board.json"
+    board.write_bytes(document(make_run(id="from-the-board")))
+    assert {run.id for run in open_store(str(board), str(path)).contents().runs} == {"from-the-board", earlier.id, later.id}
 
 
 def test_what_lies_in_the_quarantine_is_left_out_with_its_reason(tmp_path):
     """A record that the collector refused is not silently absent; garbage is counted."""
     path = tmp_path / "ledger.sqlite"
-    refused = contract_record.encode(make_record(id="from-tomorrow"))
+    record_there, refused = make_record(session=1, seq=1), contract_record.encode(make_record(id="from-tomorrow"))
     with SqliteLedger(path) as ledger:
-        ledger.commit(
-            [arrival(make_record(session=1, seq=1))], [Rejection("topic", refused, "schema 2", 7), Rejection("topic", b"\xff", "?", 7)]
-        )
-    assert open_store(str(path)).contents().left_out == [
+        # A run that only InfluxDB refused lies there for the sink's sake: the ledger holds it.
+        by_sink = Rejection("topic", contract_record.encode(record_there), "the sink does not take it", 7)
+        ledger.commit([arrival(record_there)], [by_sink, Rejection("topic", refused, "schema 2", 7), Rejection("topic", b"\xff", "?", 7)])
+    contents = open_store(str(path)).contents()
+    assert [run.id for run in contents.runs] == [record_there.id]
+    assert contents.left_out == [
         LeftOut("from-tomorrow", "in the ledger's quarantine: schema 2"),
         LeftOut(None, "in the ledger's quarantine: 1 message without a run id"),
     ]
-
-
-def test_a_run_that_only_influxdb_refused_is_compared(tmp_path):
-    """It lies in quarantine for the sink's sake; the ledger holds it, so nothing is left out."""
-    path = tmp_path / "ledger.sqlite"
-    record = make_record(session=1, seq=1)
-    with SqliteLedger(path) as ledger:
-        ledger.commit([arrival(record)], [Rejection("topic", contract_record.encode(record), "the sink does not take it", 7)])
-    contents = open_store(str(path)).contents()
-    assert [run.id for run in contents.runs] == [record.id]
-    assert contents.left_out == []
-
-
-def test_several_stores_are_read_as_one(board, tmp_path):
-    """A board's file is compared with a reference in the ledger."""
-    path = tmp_path / "ledger.sqlite"
-    with SqliteLedger(path) as ledger:
-        ledger.commit([arrival(make_reference(session=1, seq=1, id="from-the-server"))])
-    assert {run.id for run in open_store(str(board), str(path)).contents().runs} == {"from-the-board", "from-the-server"}
 
 
 def test_a_run_of_a_newer_schema_is_left_out_and_the_others_are_read(tmp_path):

@@ -31,6 +31,8 @@ def test_missed_frames_have_a_reason_each_and_stand_in_rows():
     """Two dropped, one that waited, one for which the model was too slow; the clock is that of the time."""
     missed = missed_frames(make_record(steady=STEADY, samples=SERIES, sustained=CURVE), STEADY)
     assert (missed.frames, missed.dropped, missed.waited, missed.too_slow) == (10, 2, 1, 1)
+    with pytest.raises(ConfigError, match="no raw samples"):
+        missed_frames(make_record(steady=STEADY, samples=()), STEADY)
     assert missed.rows == (MissedRow(0.2, 2, 0, 2e9, None), MissedRow(0.6, 2, 2, 1e9, None))
 
 
@@ -50,12 +52,6 @@ def test_frames_that_still_waited_after_the_schedule_were_given_up():
     steady = make_steady(rate_per_s=10.0, frames=10, dropped=4, late=2, missed_ratio=0.6)
     missed = missed_frames(make_record(steady=steady, samples=series), steady)
     assert (missed.dropped, missed.given_up, missed.waited, missed.too_slow) == (0, 4, 1, 1)
-
-
-def test_a_run_without_samples_has_a_reason():
-    """The oldest go first where the ledger is full."""
-    with pytest.raises(ConfigError, match="has no raw samples"):
-        missed_frames(make_record(steady=STEADY, samples=()), STEADY)
 
 
 def test_the_command_explains_a_steady_run(tmp_path, monkeypatch):

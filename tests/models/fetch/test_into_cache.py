@@ -12,11 +12,8 @@ import zipfile
 import pytest
 
 from edgemeter.agent.base.errors import ConfigError, TransientError, UnavailableError
-from edgemeter.agent.base.progress import no_progress
 from edgemeter.agent.contract import model_card
 from edgemeter.models.catalogue import catalogue as catalogue_catalogue
-from edgemeter.models.fetch.cache import ModelCache
-from edgemeter.models.fetch.fetching import fetch
 from tests.fixtures.catalogue_factory import card_beside, content, make_entry, write_catalogue
 from tests.fixtures.mqtt_peer import wait_until
 from tests.fixtures.rows import table_row
@@ -89,7 +86,7 @@ def test_a_wrong_hash_is_never_kept(server, home, invoke, catalogue):
 
 
 def test_the_addresses_of_an_entry_are_asked_in_turn(server, invoke, catalogue):
-    """One has nothing, one a wrong file; the last is right. Where none has it, each is named with its reason."""
+    """One has nothing, one a wrong file; the last is right. Where none has it, each is named; it may work later where one was cut."""
     wrong, absent = server.put("/wrong/mine.onnx", content(400_000, seed=1)), server.address + "/a.onnx"
     catalogue(make_entry("mine", absent, BODY, addresses=[absent, wrong, server.put("/mine.onnx", BODY)]))
     row = json.loads(invoke("fetch", "mine", "--json").stdout)
@@ -98,6 +95,10 @@ def test_the_addresses_of_an_entry_are_asked_in_turn(server, invoke, catalogue):
     catalogue(make_entry("other", absent, BODY, addresses=[absent, server.address + "/b.onnx"]))
     with pytest.raises(UnavailableError, match=r"a\.onnx.*404.*b\.onnx.*404"):
         invoke("fetch", "other")
+    away = server.put("/away.onnx", BODY, cuts=[0])
+    catalogue(make_entry("third", away, BODY, addresses=[absent, away]))
+    with pytest.raises(TransientError, match=r"404.*cut"):
+        invoke("fetch", "third")
 
 
 def test_without_a_hash_consent_is_asked_and_the_hash_kept(server, home, invoke, catalogue):
@@ -226,11 +227,3 @@ def test_a_full_disk_is_one_line_and_keeps_what_has_arrived(listening, home, inv
     invoke("fetch", "mine")
     assert listening.asked("/mine.onnx")[-1]["Range"] == f"bytes={arrived}-"
     assert file_of(home, "mine").read_bytes() == BODY
-
-
-def test_a_server_that_stays_away_fails_for_now(server, home):
-    """It may work later: TransientError, also where another address refuses for good."""
-    address = server.put("/mine.onnx", BODY, cuts=[0])
-    entry = make_entry("mine", address, BODY, addresses=[server.address + "/none", address])
-    with pytest.raises(TransientError, match=r"404.*cut"):
-        fetch(entry, ModelCache(home / "models"), no_progress)

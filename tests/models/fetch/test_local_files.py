@@ -1,6 +1,5 @@
 """Facts about models that are named instead of given as a path."""
 
-import json
 import re
 from pathlib import Path
 
@@ -36,20 +35,14 @@ def test_an_added_model_is_its_file_where_it_lies(tmp_path, invoke):
 
 
 def test_a_shipped_model_needs_no_folder(tmp_path, monkeypatch):
-    """A file of that name in the working directory comes first."""
+    """A file of that name in the working directory comes first; what can only be meant as a file stays a path."""
+    for path in ("models/none.onnx", "none.onnx", "model_{precision}.tflite"):
+        assert str(model_path(path)) == str(Path(path)), f"{path!r}"
     monkeypatch.chdir(tmp_path)
     assert model_path(SHIPPED) == SHIPPED_FOLDER / SHIPPED
+    assert model_path("edgemeter-notes_q4_0.gguf") == LANGUAGE_FOLDER / "edgemeter-notes_q4_0.gguf"
     Path(SHIPPED).touch()
     assert model_path(SHIPPED) == Path(SHIPPED)
-
-
-def test_the_shipped_language_model_has_names(tmp_path, monkeypatch, invoke):
-    """Those of its files; the list shows them with their perplexity."""
-    monkeypatch.chdir(tmp_path)
-    assert model_path("edgemeter-notes_q4_0.gguf") == LANGUAGE_FOLDER / "edgemeter-notes_q4_0.gguf"
-    listed = json.loads(invoke("list", "--json").stdout)["language_models"]
-    assert [row["precision"] for row in listed] == ["f16", "q8_0", "q4_0"]
-    assert "edgemeter-notes_q4_0.gguf" in invoke("list").stdout
 
 
 def test_a_name_without_a_file_names_the_remedy(home):
@@ -65,9 +58,3 @@ def test_a_name_without_a_file_names_the_remedy(home):
     ):
         with table_row(name), pytest.raises(ConfigError, match=re.escape(says)):
             model_path(name)
-
-
-def test_a_path_stays_a_path():
-    """What can only be meant as a file is checked where all files are."""
-    for path in ("models/none.onnx", "none.onnx", "model_{precision}.tflite"):
-        assert str(model_path(path)) == str(Path(path)), f"{path!r}"
