@@ -119,7 +119,7 @@ def test_headline_and_export_are_of_all_boards(ledger):
     assert {row["device"] for row in csv.DictReader(table.splitlines())} >= {*fleet_truths.devices()}
 
 
-@pytest.mark.services
+@pytest.mark.nightly
 def test_the_decision_is_true(ledger):
     """Nothing is certain that is not so; the cheapest case is picked; the board that scores less is named."""
     limits = {"p50": 20.0, "ap": 0.72, "mj": 150.0}

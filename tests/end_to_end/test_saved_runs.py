@@ -83,7 +83,7 @@ def test_where_results_cannot_be_kept_or_written_nothing_is_measured(tmp_path):
     assert measure(tmp_path, "--no-save", home=home).returncode == 0
 
 
-@pytest.mark.services
+@pytest.mark.nightly
 def test_on_a_full_disk_nothing_is_measured(tmp_path):
     """The ledger is there from before, and another program took what was free."""
     with small_disk(tmp_path / "home", 1) as home:

@@ -294,6 +294,7 @@ def freeze_within(ledger, server):
         statements.execute("SELECT 1")
 
 
+@pytest.mark.nightly
 def test_a_server_that_is_frozen_loses_the_collectors_to_the_next_one(monkeypatch):
     """Its processes stand still, its kernel confirms what is sent, the standby is promoted: in a transaction, before it, in a query."""
     monkeypatch.setattr(postgres_session, "DEADLINE_S", 3.0)
@@ -328,6 +329,7 @@ def test_a_server_that_is_frozen_loses_the_collectors_to_the_next_one(monkeypatc
 
 
 @pytest.mark.mosquitto
+@pytest.mark.nightly
 def test_a_frozen_server_is_reported_at_once_and_its_standby_gets_what_was_sent_meanwhile(broker, tmp_path, monkeypatch):
     """The collector answers about its health while its ledger stands still; the receipt comes from the server that was promoted."""
     monkeypatch.setattr(postgres_session, "DEADLINE_S", 3.0)

@@ -98,6 +98,7 @@ def test_a_restored_backup_is_completed(broker, tmp_path):
 
 
 @pytest.mark.influx
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     "clock", [{"clock_synchronised": False, "started_at_ns": 5}, {"started_at_ns": 4_000_000_000 * 10**9}], ids=["none", "ahead"]
 )
