@@ -181,19 +181,6 @@ def test_a_resumed_campaign_is_not_aborted_again_for_what_failed_before(world):
     assert campaigns.read_coverage(world.registry, "autumn").counts == {"done": 2, "pending": 0, "lost": 1, "impossible": 1}
 
 
-def test_what_is_to_be_retried_waits_while_its_campaign_is_paused(world):
-    """An attempt that ends interrupted after the pause is not followed by another until the campaign is resumed."""
-    world.begin()
-    with pytest.raises(ConfigError, match="already"):
-        world.begin()
-    orders = world.orders()
-    world.call("campaign", "pause", "autumn")
-    world.end(orders, "failed", reason="interrupted by a restart")
-    assert [world.orders(40.0) for _ in range(3)] == [{}, {}, {}]
-    world.call("campaign", "resume", "autumn")
-    assert set(world.orders()) == set(orders)
-
-
 def test_a_killed_service_goes_on_with_the_campaign_where_it_was(world):
     """Every moment between two looks; each cell is ordered once."""
     world.begin("[rules]\ngroups = [1, 2]\n")

@@ -25,17 +25,6 @@ def setting(text, name):
     return value
 
 
-@pytest.mark.usefixtures("no_broker")
-def test_init_writes_the_units_and_prints_how_to_install_them(tmp_path):
-    """Beside the fleet's files, in three lines."""
-    arguments = ["--folder", str(tmp_path / "f"), "init", "--broker", "broker.example"]
-    printed = CliRunner().invoke(fleet, arguments, catch_exceptions=False).stderr
-    lines = [line.strip() for line in printed.splitlines() if line.strip().startswith("sudo")]
-    assert lines == list(fleet_units.install_lines(FleetFolder(tmp_path / "f")))
-    assert len(lines) == 3
-    assert {path.name for path in (tmp_path / "f").glob("edgemeter-*")} == {BROKER_UNIT, SERVICE_UNIT, COLLECTOR_UNIT, TARGET}
-
-
 @pytest.mark.needs("systemd-analyze")
 def test_systemd_takes_the_units(tmp_path):
     """`systemd-analyze verify` says nothing about them, whatever the folder is called."""
