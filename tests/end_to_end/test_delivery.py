@@ -8,7 +8,7 @@ import pytest
 from edgemeter.agent.delivery.outbox import Outbox
 from edgemeter.agent.ledger.sqlite_ledger import SqliteLedger
 from edgemeter.collector.influx.influx_config import InfluxConfig
-from tests.fixtures.collecting import TUNED, CollectorProcess, at_end, broker_of, collecting, embedded_broker, publishing
+from tests.fixtures.collecting import TUNED, CollectorProcess, at_end, collecting, embedded_broker, publishing
 from tests.fixtures.mqtt_peer import wait_until
 from tests.fixtures.publishing import started
 from tests.fixtures.record_factory import make_record
@@ -37,7 +37,7 @@ def test_every_record_arrives_once_whole_and_the_outbox_is_empty(tmp_path, at_en
     for _ in range(2):
         with Outbox(tmp_path / "outbox") as outbox:
             sent += [outbox.put(make_record(repeat=number)) for number in range(5)]
-    broker = at_end.enter_context(broker_of(kind, tmp_path))
+    broker = at_end.enter_context(embedded_broker() if kind == "embedded" else started(mosquitto(tmp_path)))
     with (
         Outbox(tmp_path / "outbox") as outbox,
         collecting(broker, tmp_path / "ledger") as collector,

@@ -13,13 +13,14 @@ from tests.fixtures.file_server import FileServer, ListeningFileServer
 
 @pytest.fixture
 def server(monkeypatch):
-    """Return a server in this process that serves nothing yet, to which every HTTP client connects."""
+    """Return a server in this process that serves nothing yet, to which every HTTP and HTTPS client connects."""
     files = FileServer()
 
     def connect(connection):
         files.connect(connection)
 
-    monkeypatch.setattr(http.client.HTTPConnection, "connect", connect)
+    for client in (http.client.HTTPConnection, http.client.HTTPSConnection):
+        monkeypatch.setattr(client, "connect", connect)
     return files
 
 

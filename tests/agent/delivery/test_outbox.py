@@ -60,18 +60,14 @@ def test_a_record_is_on_the_disk_before_put_returns(outbox):
     assert outbox.query("PRAGMA synchronous")[0][0] == 2
 
 
-def test_every_opening_is_a_session_of_its_own_below_2_to_the_53(outbox):
-    """No two openings share a number, and every JSON reader keeps it exact."""
+def test_every_opening_is_a_session_of_its_own_below_2_to_the_53(outbox, tmp_path):
+    """No two openings share a number, nor does a copied card's, and every JSON reader keeps it exact."""
     sessions = {outbox.session}
     for _ in range(10):
         with reopened(outbox) as other:
             sessions.add(other.session)
     assert len(sessions) == 11
     assert all(0 < session < 2**53 for session in sessions)
-
-
-def test_a_copied_card_starts_other_sessions_than_the_original(outbox, tmp_path):
-    """A counter alone would repeat on the copy."""
     outbox.close()
     copy = tmp_path / "copy.sqlite"
     copy.write_bytes(outbox.path.read_bytes())

@@ -96,10 +96,23 @@ def test_a_piece_that_was_not_requested_is_rejected(device):
     device.change = lambda payload: orders.join_chunk(*next(changes)(*orders.split_chunk(payload)))
     ask(device)
     for count in range(1, 6):
-        device.go_on(3)
+        device.turn()
+        assert [path.stat().st_size for path in (device.home / CONTENT_FOLDER).iterdir()] == [0]
         assert len(device.wants) == count
         device.handler.connected()
-    assert [path.stat().st_size for path in (device.home / CONTENT_FOLDER).iterdir()] == [0]
+
+
+def test_a_piece_that_comes_twice_is_kept_once(device, part):
+    """The second is not the next one any more."""
+
+    def twice(payload):
+        device._on_the_way.append((payload, "content"))
+        return payload
+
+    device.change = twice
+    ask(device)
+    assert device.final().state == "done"
+    assert len(offsets_of_wants(device, part)) == 5
 
 
 def test_content_of_another_size_than_ordered_is_refused(device):

@@ -50,15 +50,11 @@ def test_a_collector_keeps_the_name_that_its_ledger_gave_it(ledger, tmp_path):
         assert other.identity() != ledger.identity()
 
 
-def test_reading_an_absent_ledger_is_an_error_and_makes_no_file(tmp_path):
-    """A typo in a path leaves nothing behind."""
+def test_a_store_that_is_not_ours_is_refused_in_one_line_and_left_as_it_was(tmp_path):
+    """Anybody else's file: a ConfigError, not a byte changed; a typo in a path leaves nothing behind."""
     with pytest.raises(ConfigError, match=r"absent\.sqlite"):
         SqliteLedger(tmp_path / "absent.sqlite", "read")
     assert not list(tmp_path.iterdir())
-
-
-def test_a_store_that_is_not_ours_is_refused_in_one_line_and_left_as_it_was(tmp_path):
-    """Anybody else's file: a ConfigError, not a byte changed."""
     text, database, folder = (tmp_path / name for name in ("text", "sqlite", "folder"))
     folder.mkdir()
     text.write_bytes(b"time,latency\n1,2\n" * 99)

@@ -130,7 +130,6 @@ def test_a_service_sees_only_the_token_that_it_needs():
     assert services["collector"]["command"][-1] in services["setup"]["command"][0]
 
 
-@pytest.mark.services
 @pytest.mark.influx
 def test_the_set_up_of_the_compose_file_makes_tokens_that_do_no_more(influx2_server, tmp_path):
     """Its own script, run at a real InfluxDB without a container, twice; what is written with one token is read with the other."""
@@ -169,7 +168,6 @@ def written(server, token, point):
         return error.code
 
 
-@pytest.mark.services
 @pytest.mark.mosquitto
 def test_an_agent_is_healthy_with_a_broker_only(tmp_path):
     """The check of the image, asked of an agent's process: 0 while connected, 1 before."""

@@ -85,7 +85,7 @@ def secure(tmp_path, monkeypatch):
 
 
 def test_a_redirect_is_followed_but_not_to_other_than_http(server, part):
-    """As release pages of code hosts do; no server makes us read our own files."""
+    """As release pages of code hosts do; no server makes us read our own files, or leaves https."""
     server.put("/second", b"the file")
     server.put("/first", b"", location="/second")
     assert get(server.address + "/first", part) == b"the file"
@@ -95,6 +95,9 @@ def test_a_redirect_is_followed_but_not_to_other_than_http(server, part):
             server.put("/first", b"", location=target)
             with pytest.raises(UnavailableError, match="/first"):
                 get(server.address + "/first", part)
+    server.put("/first", b"", location="http://files.example/second")
+    with pytest.raises(UnavailableError, match="not followed"):
+        get("https://files.example/first", part)
 
 
 @pytest.mark.needs("openssl")

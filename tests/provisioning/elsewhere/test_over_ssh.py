@@ -115,7 +115,7 @@ def lines_until(process, text):
 
 
 @pytest.mark.usefixtures("index")
-@pytest.mark.parametrize("end", ["ctrl-c", "killed"])
+@pytest.mark.parametrize("end", ["ctrl-c", pytest.param("killed", marks=pytest.mark.nightly)])
 def test_whatever_ends_the_measurement_nothing_of_it_stays(board, workstation, tmp_path, end):
     """Ctrl-C keeps the run that had ended; a workstation that is killed keeps none, and the board ends by itself."""
     packed = workstation.pack(write_replay(tmp_path), queries=16, seconds=5.0, repeats=2, agreement="never")
