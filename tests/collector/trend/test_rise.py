@@ -86,3 +86,10 @@ def test_a_rise_lasts_until_it_is_the_level_of_the_days_before_or_is_gone():
     assert rise(x).day == 30
     gone = np.r_[x[:33], np.zeros(5)]
     assert rise(gone) is None
+
+
+def test_the_days_before_are_as_many_as_asked_for():
+    """The fifth day of five counts: with the four after it alone there is no level to rise from."""
+    x = np.r_[np.zeros(20), np.full(2, 8.0)]
+    assert rise(x, RiseLimits(by=5.0, against_days=5, over_days=2)).day == 20
+    assert rise(x, RiseLimits(by=5.0, against_days=4, over_days=2)) is None

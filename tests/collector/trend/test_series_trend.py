@@ -220,6 +220,13 @@ def test_of_many_series_the_summary_names_those_that_stand_out():
     assert len(named - stepped) <= 1
 
 
+def test_the_more_series_there_are_the_less_may_a_chance_be():
+    """Of four, each in its rank's share of a twentieth: the second needs 2.5%, the third 3.75%."""
+    (one_series,) = watch.trends_of(RunHistory(make_days(noisy(100, 30))), (), ["energy"])
+    for chances, count in (((0.001, 0.024, 0.5, 0.9), 2), ((0.001, 0.026, 0.5, 0.9), 1), ((0.013, 0.026, 0.037, 0.9), 3)):
+        assert len(standing_out([replace(one_series, chance=chance) for chance in chances])) == count, chances
+
+
 def test_cuts_are_those_of_the_series_and_of_all():
     """An annotation without a device is about every device; another fleet's is about none of these."""
     (key,) = RunHistory(make_days([100.0])).series()

@@ -195,15 +195,6 @@ def test_the_supervisor_gets_the_python_that_was_brought(inside):
     assert inside.step("service")[0] == "ok"
 
 
-def test_units_of_the_release_hold_against_ours(inside):
-    """An older `apply` does not take a newer release's units back."""
-    units = inside.prefix / "opt/edgemeter/current/units"
-    units.mkdir(parents=True)
-    (units / "edgemeter-agent.service").write_text("[Unit]\nDescription=of the release\n")
-    inside.step("service")
-    assert "of the release" in (inside.prefix / "etc/systemd/system/edgemeter-agent.service").read_text()
-
-
 def test_versions_are_compared_as_versions(inside):
     """10 comes after 9, a candidate before its release; `failed` is the install that cannot begin here."""
     root = inside.prefix / "opt/edgemeter"

@@ -147,24 +147,6 @@ def test_a_canary_group_measures_first_and_the_others_when_it_is_done(world):
     assert "3 of 3, 100%" in world.call("campaign", "list")
 
 
-def test_a_bad_canary_stops_the_campaign_and_somebody_can_go_on_with_it(world):
-    """The reason is shown; nothing more begins, until resumed."""
-    world.begin("[rules]\ngroups = [2]\n")
-    world.end(world.orders(), "failed", reason="no such runtime")
-    assert world.orders() == {}
-    assert world.orders() == {}
-    text = world.call("campaign", "status", "autumn")
-    assert "aborted (group 1 of 2: 0 of 2 done, 80% needed)" in text
-    assert "lost: no such runtime" in text
-    assert "resumed with group 1 of 2" in world.call("campaign", "resume", "autumn")
-    last = world.orders()
-    assert set(last) == {"c"}
-    world.end(last)
-    world.orders()
-    world.orders()
-    assert campaigns.find(world.registry, "autumn").state == "done"
-
-
 def test_a_resumed_campaign_is_not_aborted_again_for_what_failed_before(world):
     """Two of a group of four failed, which is too many; resumed, the others of the group are measured, and the campaign ends."""
     world.begin("[rules]\nmax_in_flight = 2\ngroups = [2]\nsuccess_ratio = 1.0\nabort = { min_executed = 1 }\n")

@@ -9,9 +9,8 @@ import pytest
 from click.testing import CliRunner
 
 from edgemeter.agent.base.errors import ConfigError
-from edgemeter.collector.cli.collector import collector, up
+from edgemeter.collector.cli.collector import collector
 from edgemeter.provisioning.cli.main import fleet
-from edgemeter.provisioning.cli.serve import serve
 from edgemeter.provisioning.identity import fleet_units
 from edgemeter.provisioning.identity.fleet_units import BROKER_UNIT, COLLECTOR_UNIT, SERVICE_UNIT, TARGET
 from edgemeter.provisioning.inventory.fleet_folder import FleetFolder
@@ -47,12 +46,6 @@ def test_its_command_is_one_of_ours(tmp_path):
         assert words[words.index("--folder") + 1] == str(folder)
         arguments = words[words.index("fleet" if group is fleet else "collector") + 1 :]
         assert CliRunner().invoke(group, [*arguments, "--help"]).exit_code == 0
-
-
-def test_every_variable_that_they_name_is_one_that_the_commands_read(tmp_path):
-    """A variable that nobody reads would be a setting that does nothing."""
-    named = set(re.findall(r"EDGEMETER_[A-Z_]+", "".join(fleet_units.unit_texts(FleetFolder(tmp_path)).values())))
-    assert named <= {option.envvar for option in (*serve.params, *up.params)}
 
 
 def test_a_folder_that_no_unit_can_hold_is_refused(tmp_path):
