@@ -8,6 +8,7 @@ import re
 import shutil
 import subprocess
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -78,19 +79,19 @@ def power_mode_now() -> PowerMode:
     return PowerMode(match[2], match[1])
 
 
-def set_power_mode(mode: PowerMode) -> None:
+def set_power_mode(mode: PowerMode, clock: Callable[[], float] = time.monotonic, sleep: Callable[[float], None] = time.sleep) -> None:
     """Set the power mode; raises SettingError if it needs a boot, or was not taken."""
     completed = run("nvpmodel", "-m", mode.number)
     printed, status = (completed.stdout + completed.stderr).strip(), completed.returncode
     asks = re.search("reboot", printed, re.IGNORECASE)
     # In a container nvpmodel notes the mode and changes nothing.
     is_ignored = "ignoring request" in printed
-    until_s = time.monotonic() + (0 if asks else REPORTED_S)
+    until_s = clock() + (0 if asks else REPORTED_S)
     now: PowerMode | None = None
-    while status == 0 and not is_ignored and (now is None or time.monotonic() < until_s):
+    while status == 0 and not is_ignored and (now is None or clock() < until_s):
         if (now := power_mode_now()).number == mode.number:
             return
-        time.sleep(0 if asks else POLL_S)
+        sleep(0 if asks else POLL_S)
     if (asks and status >= 0) or (status == 0 and not printed):
         raise SettingError(
             f"the board changes to power mode {mode.name!r} only at a boot: `sudo nvpmodel -m {mode.number}` there, and answer yes"

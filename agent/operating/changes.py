@@ -168,20 +168,30 @@ class ChangedBoard:
     def _guard(self) -> None:
         """Start the guardian, in place of one that has ended, and return when it is on guard."""
         self._dismiss()
-        where = (str(self._home.absolute()), str(self._machine.root))
-        try:
-            self._guardian = subprocess.Popen(
-                [sys.executable, "-m", GUARDIAN, *where, self._record.token, str(os.getpid())],
-                stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, start_new_session=True,
-                env={**os.environ, "PYTHONSAFEPATH": "1"}, pass_fds=run_lock_descriptors(self._home),
-            )  # fmt: skip
-        except OSError as error:
-            raise UnavailableError(f"{_UNGUARDED} ({error.strerror}): free memory, and try again") from error
-        with self._guardian.stdout or nullcontext() as ready:
-            is_ready = ready is not None and bool(select.select([ready], [], [], GUARD_S)[0] and ready.readline())
-        if not is_ready:
-            self._guardian.kill()
-            raise UnavailableError(f"{_UNGUARDED} (it ended at once, or was not ready within {GUARD_S:g} s): free memory, and try again")
+        self._guardian = start_guardian(self._home, self._machine, self._record.token)
+
+
+def start_guardian(home: Path, machine: Machine, token: str) -> "subprocess.Popen[bytes]":
+    """Start a guardian of the record of that `token`, and return it when it is on guard.
+
+    Raises:
+        UnavailableError: it cannot be started, or is not ready in time.
+    """
+    try:
+        guardian = subprocess.Popen(
+            [sys.executable, "-m", GUARDIAN, str(home.absolute()), str(machine.root), token, str(os.getpid())],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, start_new_session=True,
+            env={**os.environ, "PYTHONSAFEPATH": "1"}, pass_fds=run_lock_descriptors(home),
+        )  # fmt: skip
+    except OSError as error:
+        raise UnavailableError(f"{_UNGUARDED} ({error.strerror}): free memory, and try again") from error
+    with guardian.stdout or nullcontext() as ready:
+        is_ready = ready is not None and bool(select.select([ready], [], [], GUARD_S)[0] and ready.readline())
+    if not is_ready:
+        with guardian:
+            guardian.kill()
+        raise UnavailableError(f"{_UNGUARDED} (it ended at once, or was not ready within {GUARD_S:g} s): free memory, and try again")
+    return guardian
 
 
 @contextmanager

@@ -134,8 +134,7 @@ def _over_days(independent: MedianInterval, middle: float, values: Sequence[floa
 def best_split(logs: Sequence[float]) -> Split | None:
     """Return the split of the days' levels (logarithms, oldest first) that fits best; None where chance explains it, and below five days.
 
-    Source: the largest t value over all splits, held against what chance reaches, simulated for 5 to 40 days
-    (`python -m tests.benchmarks short-history`).
+    Source: the largest t value over all splits, held against what chance reaches, simulated for 5 to 40 days.
     """
     count, middle = len(logs), math.fsum(logs) / len(logs)
     centred = [value - middle for value in logs]

@@ -39,19 +39,20 @@ class Duty:
     work: Callable[[], object]
     pause_s: float
     pause_times: float
+    clock: Callable[[], float] = time.monotonic
     _version: str = ""
     _next_s: float = 0.0
 
     def poll(self, version: str) -> None:
         """Work if it is due in this version of the ledger."""
-        began_s = time.monotonic()
+        began_s = self.clock()
         if version == self._version or began_s < self._next_s:
             return
         try:
             self.work()
             self._version = version
         finally:
-            self._next_s = time.monotonic() + max(self.pause_s, self.pause_times * (time.monotonic() - began_s))
+            self._next_s = self.clock() + max(self.pause_s, self.pause_times * (self.clock() - began_s))
 
 
 @contextlib.contextmanager

@@ -1,16 +1,12 @@
-"""A card as from the shop: a FAT boot partition as Raspberry Pi OS has it, and Debian for arm64 behind it.
-
-What Raspberry Pi OS itself does at a first boot is not Debian's: `system_stand_ins.py` has programs that stand for it.
-"""
+"""A card as from the shop: a FAT boot partition as Raspberry Pi OS has it, and Debian for arm64 with cloud-init behind it."""
 
 import lzma
 import shutil
 import tempfile
 from pathlib import Path
 
-from tests.arm64 import emulation, system_stand_ins
+from tests.arm64 import emulation
 from tests.arm64.emulation import run
-from tests.arm64.system_stand_ins import CMDLINE, BootFormat
 
 SECTOR = 512
 BOOT_START, BOOT_SECTORS = 16_384, 524_288
@@ -23,7 +19,20 @@ MODULES = (
     *("failover", "net_failover", "virtio_net"),
 )
 CLOUD = "datasource_list: [NoCloud, None]\ndatasource:\n  NoCloud:\n    seedfrom: file:///boot/firmware\n"
+# A busy host makes the board slow: devices are waited for longer than the usual 90 s.
+CMDLINE = (
+    "console=ttyAMA0,115200 root=/dev/vda2 rootfstype=ext4 net.ifnames=0 rw rootwait "
+    "systemd.default_device_timeout_sec=900 systemd.default_timeout_start_sec=900"
+)
 FSTAB = "LABEL=BOOTFS /boot/firmware vfat defaults 0 2\n"
+BOOT_FILES = {
+    "config.txt": "arm_64bit=1\n",
+    "cmdline.txt": CMDLINE,
+    "issue.txt": "Debian trixie for a board without a name\n",
+    "user-data": "#cloud-config\n",
+    "meta-data": "instance_id: rpios-image\n",
+    "network-config": "network:\n  version: 2\n  ethernets:\n    eth0:\n      dhcp4: true\n      optional: true\n",
+}
 INIT = """#!/bin/busybox sh
 /bin/busybox mkdir -p /proc /sys /dev /new
 /bin/busybox mount -t proc proc /proc
@@ -39,7 +48,7 @@ exec /bin/busybox switch_root /new $init
 """
 
 
-def blank(target: Path, form: BootFormat = "cloudinit") -> Path:
+def blank(target: Path) -> Path:
     """Write the card's image to `target` as its maker sells it: nobody has prepared it yet."""
     system = emulation.folder()
     with target.open("wb") as image:
@@ -49,10 +58,10 @@ def blank(target: Path, form: BootFormat = "cloudinit") -> Path:
     run("mkfs.vfat", "-F", "32", "-s", "1", "-n", "BOOTFS", "--offset", str(BOOT_START), target, str(BOOT_SECTORS // 2))
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        for file, text in {**_boot_files(), **system_stand_ins.BOOT_FILES[form]}.items():
+        for file, text in BOOT_FILES.items():
             (folder / file).write_text(text)
             run("mcopy", "-o", "-i", f"{target}@@{BOOT_OFFSET}", folder / file, "::")
-        root = _root(system / "root.tar", folder / "root", form)
+        root = _root(system / "root.tar", folder / "root")
         run("mke2fs", "-q", "-F", "-t", "ext4", "-L", "rootfs", "-d", root, "-E", f"offset={ROOT_OFFSET}", target, f"{ROOT_MB}M")
     return target
 
@@ -84,22 +93,11 @@ def initrd(target: Path) -> Path:
     return target
 
 
-def _boot_files() -> dict[str, str]:
-    return {
-        "config.txt": "arm_64bit=1\n",
-        "cmdline.txt": CMDLINE,
-        "issue.txt": "Debian trixie for a board without a name\n",
-    }
-
-
-def _root(source: Path, target: Path, form: BootFormat) -> Path:
+def _root(source: Path, target: Path) -> Path:
     target.mkdir()
     run("tar", "-C", target, "-xpf", source, "--exclude=./dev/*")
     (target / "boot/firmware").mkdir(parents=True, exist_ok=True)
-    if form == "cloudinit":
-        (target / "etc/cloud/cloud.cfg.d/99_raspberry-pi.cfg").write_text(CLOUD)
-    else:
-        system_stand_ins.replace_cloud_init(target, form)
+    (target / "etc/cloud/cloud.cfg.d/99_raspberry-pi.cfg").write_text(CLOUD)
     (target / "etc/fstab").write_text(FSTAB)
     (target / "etc/machine-id").write_text("")
     return target

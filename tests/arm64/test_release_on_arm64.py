@@ -8,14 +8,11 @@ import pytest
 from edgemeter.provisioning.release import manifest
 from tests.arm64.namespace import run_inside
 
-pytestmark = [pytest.mark.arm64, pytest.mark.services]
+pytestmark = [pytest.mark.arm64, pytest.mark.nightly]
 
 
 def test_a_release_installs_on_arm64_with_no_network_and_measures(pi4_with_litert, system, tmp_path):
-    """By the system's own Python, which has no ensurepip; a network namespace of its own has nothing to reach.
-
-    The one test on arm64 that runs for every change: the installer imports each native package.
-    """
+    """By the system's own Python, which has no ensurepip; a network namespace of its own has nothing to reach."""
     manifest.read_release(pi4_with_litert.path, pi4_with_litert.public).unpack(tmp_path)
     shutil.copy(pi4_with_litert.public, tmp_path)
     script = (

@@ -42,7 +42,6 @@ PARTS = {
     "loadgen": Part("engine", 22, function="beside_loadgen"),
     "litert-benchmark": Part("engine", 90, function="beside_litert_benchmark"),
     "coco": Part("coco", 60),
-    "detectors": Part("detectors", 40, is_long=True),
     "vision": Part("vision", 24),
     "token": Part("generation", 15, function="of_a_token"),
     "generation": Part("generation", 85),
@@ -54,7 +53,6 @@ PARTS = {
     "energy": Part("energy", 900, is_long=True),
     "sensor-worlds": Part("sensor_worlds", 1200, is_long=True),
     "trend": Part("trend", 600, is_long=True),
-    "short-history": Part("short_history", 200, is_long=True),
 }
 
 

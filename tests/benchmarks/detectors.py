@@ -1,14 +1,12 @@
 """Eleven trained detectors on 80 photographs of COCO: our AP, AP50 and AR beside those of pycocotools on what other code decoded.
 
-`python -m tests.benchmarks.detectors` prints the table; tests/agent/tasks/test_accuracy_realdata.py holds it to 0.001. Beside the figures
-of the 300 best detections of a photograph, which Ultralytics and we keep, stands AP without any cut.
+tests/agent/tasks/test_accuracy_realdata.py holds them to 0.001. Beside the figures of the 300 best detections of a photograph, which
+Ultralytics and we keep, stands AP without any cut.
 """
 
 import functools
 import importlib
-import sys
-import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,7 +17,7 @@ from edgemeter.agent.contract.model_card import Card, CardOutput, ImageInput
 from edgemeter.agent.contract.record_accuracy import Accuracy
 from edgemeter.agent.datasets.dataset import Dataset, open_folder
 from edgemeter.agent.recognition import recognise
-from tests.benchmarks.comparison import Comparison, real_models, this_machine
+from tests.benchmarks.comparison import real_models
 from tests.fixtures import packaged
 from tests.fixtures import uncut_detections as plain
 
@@ -132,31 +130,3 @@ def reference(path: Path, find: Callable[[plain.Run, np.ndarray], plain.Found]) 
     photos, annotations = photographs()
     detections = list(plain.results(lambda photo: find(call, photo), photos, annotations))
     return plain.figures(plain.best_of(detections, KEPT), annotations), plain.figures(detections, annotations)
-
-
-def rows() -> Iterator[tuple[str, Figures, Figures, Figures]]:
-    """Yield the name of each detector, our figures, and those of `reference`."""
-    with tempfile.TemporaryDirectory() as folder:
-        for detector in DETECTORS:
-            accuracy = our_accuracy(detector, Path(folder))
-            assert accuracy is not None
-            our_figures = (accuracy.value, accuracy.detail["ap50"], accuracy.detail["ar_100"])
-            yield detector.name, our_figures, *reference(file_of_detector(detector, Path(folder)), detector.find)
-
-
-def comparisons() -> Iterator[Comparison]:
-    """Yield our AP beside pycocotools', which are no times and judged by a test."""
-    for name, (our_ap, *_), (peer_ap, *_), _ in rows():
-        yield Comparison(name, "AP", our_ap, "pycocotools", peer_ap, None, None, this_machine(), None)
-
-
-def main() -> None:
-    """Print the table as Markdown."""
-    print("| detector | AP, AP50, AR | pycocotools | without a cut |\n|---|---|---|---|")
-    for name, *figures in rows():
-        print(f"| {name} | {' | '.join(', '.join(f'{value:.4f}' for value in row if value is not None) for row in figures)} |")
-        sys.stdout.flush()
-
-
-if __name__ == "__main__":
-    main()

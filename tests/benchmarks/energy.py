@@ -1,18 +1,15 @@
 """How near our energy comes to the truth, and how often its interval holds it, beside the rules that other tools integrate by.
 
 Synthetic loads of known energy are read by synthetic sensors: steps, noise, jitter, lost readings, averaging, counters; the gain and
-offset of every sensor are drawn as its description says that they may be. `python -m tests.benchmarks.energy` prints JSON.
+offset of every sensor are drawn as its description says that they may be.
 
 The rivals read the same load through the same sensor: `rectangle` adds power times time at ten regular reads a second; `halving` keeps
 (new + old) / 2 once a second and takes its mean; `every_15_s` multiplies one reading by the 15 s before it.
 """
 
-import json
 import math
 import os
 import statistics
-import sys
-import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
@@ -149,16 +146,11 @@ def _mean_size(errors: list[float]) -> float:
     return statistics.fmean(map(abs, errors))
 
 
-def results(trials: int = TRIALS) -> list[dict[str, object]]:
-    """Return what came of all cases."""
-    with ProcessPoolExecutor(os.cpu_count()) as pool:
-        return list(pool.map(judged, CASES, [trials] * len(CASES)))
-
-
 def comparisons() -> Iterator[Comparison]:
     """Yield for each case our mean error beside the best rival's, its and its coverage."""
-    for result in results():
-        yield from lines(result)
+    with ProcessPoolExecutor(os.cpu_count()) as pool:
+        for result in pool.map(judged, CASES, [TRIALS] * len(CASES)):
+            yield from lines(result)
 
 
 def lines(result: dict[str, object]) -> Iterator[Comparison]:
@@ -174,16 +166,3 @@ def lines(result: dict[str, object]) -> Iterator[Comparison]:
         reason = str(result["wide"]) if result["wide"] else None
         name = f"energy: {result['case']}: {which} intervals that hold the truth"
         yield covered(name, float(str(result[f"coverage_{which}"])), reason)
-
-
-def main() -> int:
-    """Print the results as JSON; `python -m tests.benchmarks.energy [TRIALS]`."""
-    begin = time.monotonic()
-    cases = results(int(sys.argv[1]) if len(sys.argv) > 1 else TRIALS)
-    document = {"cases": cases, "seconds": time.monotonic() - begin}
-    sys.stdout.write(json.dumps(document, indent=2) + "\n")
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -53,27 +53,41 @@ mode = "rapid"
 
 
 class Loops:
-    """One model on one thread of LiteRT; a block is so many queries."""
+    """A model and a block of so many queries of it, by our loop and by a bare one."""
 
-    def __init__(self, model: Path, queries: int) -> None:
-        self._queries = queries
-        self._runtime: Any = runtimes.create("litert")
-        self._inputs = noise.inputs(self._runtime.load(model, runtimes.Options(threads=1, backend=None, extra={})), 0)
-        self._subject = TimingSubject(self._runtime.bind, self._runtime.outputs, self._inputs)
-        self.invoke = self._runtime.bind(self._inputs[0])
+    def __init__(self, runtime: Any, model: Path, queries: int) -> None:
+        self.runtime, self.queries = runtime, queries
+        self.inputs = noise.inputs(runtime.load(model, runtimes.Options(threads=1)), 0)
+        self._subject = TimingSubject(runtime.bind, runtime.outputs, self.inputs)
         for loop in (self.ours_ms, self.bare_ms) * 3:
             loop()
 
     def ours_ms(self) -> float:
         """Return p50 of a block that our own single_stream timed."""
-        plan = TimingPlan(queries=self._queries, seconds=0, expected_ns=1, seed=1)
+        plan = TimingPlan(queries=self.queries, seconds=0, expected_ns=1, seed=1)
         return statistics.median(closed_loop.run_single_stream(self._subject, plan).latency_ns.tolist()) / 1e6
 
     def bare_ms(self) -> float:
+        """Return p50 of a block in a bare loop."""
+        raise NotImplementedError
+
+    def close(self) -> None:
+        """Let the model go."""
+        self.runtime.close()
+
+
+class LitertLoops(Loops):
+    """One model on one thread of LiteRT."""
+
+    def __init__(self, model: Path, queries: int) -> None:
+        super().__init__(runtimes.create("litert"), model, queries)
+        self.invoke = self.runtime.bind(self.inputs[0])
+
+    def bare_ms(self) -> float:
         """Return p50 of a block in a loop of nothing but LiteRT's set_tensor, two clock reads and its invoke."""
-        interpreter, clock, queries = self._runtime._interpreter, time.monotonic_ns, self._queries
+        interpreter, clock, queries = self.runtime._interpreter, time.monotonic_ns, self.queries
         index, set_tensor, invoke = interpreter.get_input_details()[0]["index"], interpreter.set_tensor, interpreter.invoke
-        arrays = [array for (array,) in self._inputs]
+        arrays = [array for (array,) in self.inputs]
         durations = array("q", bytes(8 * queries))
         with no_collection():
             for query in range(queries):
@@ -83,9 +97,26 @@ class Loops:
                 durations[query] = clock() - start
         return statistics.median(durations) / 1e6
 
-    def close(self) -> None:
-        """Let the model go."""
-        self._runtime.close()
+
+class FactoryLoops(Loops):
+    """A matrix product of about 0.2 ms in numpy, which a factory returns."""
+
+    def __init__(self, folder: Path, queries: int) -> None:
+        (folder / "product.py").write_text(FACTORY)
+        super().__init__(runtimes.create("python"), folder / "product.py:make", queries)
+
+    def bare_ms(self) -> float:
+        """Return p50 of a block in a loop of nothing but a copy of the input, two clock reads and the call."""
+        function, clock, durations = self.runtime._model.call, time.monotonic_ns, array("q", bytes(8 * self.queries))
+        with no_collection():
+            for query in range(self.queries):
+                (image,) = self.inputs[query % len(self.inputs)]
+                copied = image.copy()
+                start = clock()
+                result = function(copied)
+                durations[query] = clock() - start
+                del result
+        return statistics.median(durations) / 1e6
 
 
 def comparisons() -> Iterator[Comparison]:
@@ -94,44 +125,8 @@ def comparisons() -> Iterator[Comparison]:
     for file, goal, queries in (QUICK, SLOW):
         line = Line(f"engine p50, {Path(file).stem}, 1 thread", "ms", "bare loop around invoke()", goal)
         # Around all blocks: a collection takes longer than a block.
-        with closing(Loops(models / file, queries)) as loops, no_collection():
+        with closing(LitertLoops(models / file, queries)) as loops, no_collection():
             yield compared(line, in_turn(loops.ours_ms, loops.bare_ms), SECONDS)
-
-
-class FactoryLoops:
-    """A matrix product of about 0.2 ms in numpy, which a factory returns; a block is so many queries."""
-
-    def __init__(self, folder: Path, queries: int) -> None:
-        (folder / "product.py").write_text(FACTORY)
-        self._runtime: Any = runtimes.create("python")
-        self._inputs = noise.inputs(self._runtime.load(folder / "product.py:make", runtimes.Options()), 0)
-        self._function = self._runtime._model.call
-        self._subject = TimingSubject(self._runtime.bind, self._runtime.outputs, self._inputs)
-        self._queries = queries
-        for loop in (self.ours_ms, self.bare_ms) * 3:
-            loop()
-
-    def ours_ms(self) -> float:
-        """Return p50 of a block that our own single_stream timed."""
-        plan = TimingPlan(queries=self._queries, seconds=0, expected_ns=1, seed=1)
-        return statistics.median(closed_loop.run_single_stream(self._subject, plan).latency_ns.tolist()) / 1e6
-
-    def bare_ms(self) -> float:
-        """Return p50 of a block in a loop of nothing but a copy of the input, two clock reads and the call."""
-        function, clock, durations = self._function, time.monotonic_ns, array("q", bytes(8 * self._queries))
-        with no_collection():
-            for query in range(self._queries):
-                (image,) = self._inputs[query % len(self._inputs)]
-                copied = image.copy()
-                start = clock()
-                result = function(copied)
-                durations[query] = clock() - start
-                del result
-        return statistics.median(durations) / 1e6
-
-    def close(self) -> None:
-        """Let the model go."""
-        self._runtime.close()
 
 
 def of_a_factory() -> Iterator[Comparison]:
@@ -146,12 +141,12 @@ def beside_loadgen() -> Iterator[Comparison]:
     if find_spec("mlperf_loadgen") is None:
         raise LeftOutError("MLPerf LoadGen is not installed (extra `dev`, x86_64)")
     models = real_models()
-    with closing(Loops(models / QUICK[0], LOADGEN_QUERIES)) as loops:
+    with closing(LitertLoops(models / QUICK[0], LOADGEN_QUERIES)) as loops:
         line = Line(f"engine p50, {Path(QUICK[0]).stem}, 1 thread", "ms", "MLPerf LoadGen SingleStream, same SUT", at_most(1.0))
         yield compared(line, in_turn(loops.ours_ms, lambda: _loadgen_ms(loops)), LOADGEN_SECONDS)
 
 
-def _loadgen_ms(loops: Loops) -> float:
+def _loadgen_ms(loops: LitertLoops) -> float:
     from tests.fixtures import loadgen  # noqa: PLC0415 - only where LoadGen is
 
     with tempfile.TemporaryDirectory() as folder:

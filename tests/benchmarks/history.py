@@ -59,7 +59,7 @@ def _run_here() -> record.RunRecord:
     """Return a short run on this machine: its environment and conditions are those of the benchmark."""
     with tempfile.TemporaryDirectory() as name:
         command = [sys.executable, "-m", "edgemeter.agent.cli.main", "run", str(replay_model(Path(name), 0.2))]
-        completed = subprocess.run([*command, "--mode", "rapid", "--power", "none", "--json"], check=True, capture_output=True)
+        completed = subprocess.run([*command, "--mode", "rapid", "--power", "none", "--no-save", "--json"], check=True, capture_output=True)
     return record.decode(json.dumps(json.loads(completed.stdout)["runs"][0]).encode())
 
 

@@ -171,9 +171,3 @@ def _fill(path: Path, count: int, trace: tuple[record.Series, ...]) -> None:
                 )  # fmt: skip
                 arrivals.append(Arrival(run, record.encode(run), f"edgemeter/v1/lab/{run.device}/result", STARTED_AT_NS))
             ledger.commit(arrivals)
-
-
-if __name__ == "__main__":
-    for result in comparisons():
-        peer_text = "" if result.peer is None else f"; {result.peer} {result.peer_value:,.0f}; ratio {result.ratio:.2f}; goal {result.goal}"
-        print(f"{result.name}: {result.ours:,.0f} {result.unit}{peer_text}")

@@ -1,10 +1,8 @@
 """Facts about the lines of `make bench`."""
 
-import pytest
-
 from tests.benchmarks import energy, sensor_worlds
 from tests.benchmarks.__main__ import PARTS
-from tests.benchmarks.comparison import ROOT, Line, as_rows, at_least, at_most, compared_pairs, figure, size_within
+from tests.benchmarks.comparison import ROOT, Line, at_least, at_most, compared_pairs, figure, size_within
 
 
 def verdict(goal, *ratios):
@@ -39,18 +37,11 @@ def test_the_environment_of_make_bench_has_what_its_parts_need():
     assert [name for name in packages if f"\n{name}==" not in pins] == []
 
 
-def test_a_row_has_what_the_results_file_promises():
-    """Name, unit, both values, ratio, goal and machine stand in every row."""
-    (row,) = as_rows([size_within("n", 10.0, 50.0)])
-    assert {"name", "unit", "ours", "peer", "peer_value", "ratio", "goal", "machine"} <= set(row)
-    assert row["ratio"] == pytest.approx(0.2)
-
-
 def test_the_energy_benchmark_prints_errors_coverage_and_rivals():
     """A few trials of one case: our error is below each rival's, and the lines hold its goals."""
     case = next(case for case in energy.CASES if case.name == "30 fps, 10 Hz")
-    result = energy.judged(case, trials=20)
-    assert (result["trials"], result["refused"], result["window_suffices"]) == (20, 0, True)
+    result = energy.judged(case, trials=6)
+    assert (result["trials"], result["refused"], result["window_suffices"]) == (6, 0, True)
     assert result["mean_error_ratio"] < 0.01 < min(result["rivals_mean_error_ratio"].values())
     lines = list(energy.lines(result))
     assert [line.unit for line in lines] == ["of the energy", "of the runs", "of the runs"]
@@ -62,9 +53,3 @@ def test_a_cell_of_the_grid_has_a_line_for_gross_and_net():
     cell = {"cell": "10 Hz", "trials": 100, "refused": 3, "gross": 0.95, "net": 1.0}
     assert [line.met for line in sensor_worlds.lines(cell)] == [True, False]
     assert list(sensor_worlds.lines(cell | {"gross": None, "net": None})) == []
-
-
-def test_the_grid_names_each_cell_once():
-    """Rates, lags, clocks, shares, rhythms, lengths and what happens to readings."""
-    names = [name for name, _ in sensor_worlds.grid()]
-    assert len(set(names)) == len(names) > 90

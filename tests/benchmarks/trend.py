@@ -3,21 +3,15 @@
 Each series has 230 days and is looked at every day from the 31st on, 200 times; a step of 3%, the smallest difference that matters, comes
 on day 101. Ours goes the whole way of the product: temperatures, scan, confirmation, size, and what the rule `step` tells people. The unit
 is the standard deviation of the days of the case without outliers and temperature (by the median of absolute deviations), of 1, 1.5 or 3%:
-the step is of 3, 2 or 1 of them. `python -m tests.benchmarks.trend [SERIES]` prints JSON. Otava takes part where it can be imported; it
-needs a numpy of its own, so that is another environment.
+the step is of 3, 2 or 1 of them.
 
-The rivals: Bencher's default, a t-test of the newest point at .99 on up to 64 points; a CUSUM (k = 0.5, h = 5) on the first 30 days; Apache
-Otava 0.8 with its defaults (p < 0.001, window 50).
+The rivals: Bencher's default, a t-test of the newest point at .99 on up to 64 points; a CUSUM (k = 0.5, h = 5) on the first 30 days.
 """
 
-import json
 import math
 import statistics
-import sys
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from importlib import import_module
 
 import numpy as np
 from numpy.typing import NDArray
@@ -37,7 +31,6 @@ Array = NDArray[np.float64]
 FirstAlarms = NDArray[np.int64]
 DAYS, FIRST_LOOK, STEP_DAY = 230, 30, 100
 SERIES = 200
-OTAVA_SERIES = 20
 NEVER = 10**6
 CLEAN, MIXED = 0.01, 0.04
 
@@ -115,21 +108,6 @@ def seasonal(draw: np.random.Generator, series: int) -> Drawn:
     return replace(series_days, day=series_days.day + 0.25 * warmth, temperature_c=warmth + 0.5 * draw.normal(size=(series, DAYS)))
 
 
-def exchanged(draw: np.random.Generator, series: int) -> Drawn:
-    """Return days that follow the board's temperature, and a thermometer that reads 3 degrees more from day 101 on."""
-    series_days, warmth = clean(draw, series), season(draw, series)
-    read = warmth + 0.5 * draw.normal(size=(series, DAYS))
-    read[:, STEP_DAY:] += 3
-    return replace(series_days, day=series_days.day + 0.5 * warmth, temperature_c=read)
-
-
-def warmed(draw: np.random.Generator, series: int) -> Drawn:
-    """Return days of a board that is warmer by 8 degrees from day 101 on, which follow it."""
-    series_days, warmth = clean(draw, series), season(draw, series)
-    warmth[:, STEP_DAY:] += 8
-    return replace(series_days, day=series_days.day + 0.5 * warmth, temperature_c=warmth + 0.5 * draw.normal(size=(series, DAYS)))
-
-
 def mix(draw: np.random.Generator, series: int) -> Drawn:
     """Return all of it at once: temperature, neighbours, unequal noise, outliers."""
     warmth = season(draw, series)
@@ -145,8 +123,6 @@ CASES: dict[str, Callable[[np.random.Generator, int], Drawn]] = {
     "unequal noise": unequal,
     "heavy tails": heavy_tailed,
     "seasonal temperature": seasonal,
-    "exchanged thermometer": exchanged,
-    "warmer board": warmed,
     "mix": mix,
 }
 
@@ -214,23 +190,6 @@ def cusum(series_days: Drawn, draw: np.random.Generator) -> FirstAlarms:
     return first
 
 
-def otava(series_days: Drawn, draw: np.random.Generator) -> FirstAlarms | None:
-    """Watch with Apache Otava's defaults, None where it is not installed; every second day, to end before the evening."""
-    try:
-        analysis = import_module("otava.analysis")
-    except ImportError:
-        return None
-    x = series_days.day + series_days.run_sd * _tails(series_days, draw)
-    first = np.full(len(x), NEVER)
-    for row, values in enumerate(x):
-        for day in range(FIRST_LOOK, DAYS, 2):
-            changes, _ = analysis.compute_change_points([100 + float(value) for value in values[: day + 1]])
-            if changes:
-                first[row] = day
-                break
-    return first
-
-
 def stepped(series_days: Drawn, size: float) -> Drawn:
     """Return the series with a step on day 101."""
     day = series_days.day.copy()
@@ -243,45 +202,40 @@ def scaled(series_days: Drawn, factor: float) -> Drawn:
     return replace(series_days, day=factor * series_days.day, run_sd=factor * series_days.run_sd, u=factor * series_days.u)
 
 
-Watch = Callable[[Drawn, np.random.Generator], FirstAlarms | None]
+Watch = Callable[[Drawn, np.random.Generator], FirstAlarms]
 WATCHES: dict[str, Watch] = {
     "ours": edgemeter_alerts,
     "bencher t .99": bencher,
     "cusum": cusum,
-    "otava 1e-3": otava,
 }
 
 
-def judged(case: str, name: str, series: int) -> dict[str, object] | None:
+def judged(case: str, name: str, series: int) -> dict[str, object]:
     """Return what came of a case under a watch: false alarms at 3% of noise (and at 1%), the days until half of the steps are found."""
-    count = min(series, OTAVA_SERIES) if name.startswith("otava") else series
     draw = np.random.default_rng([1, *case.encode()])
     unit = sigma(case)
     # What matters is less than the noise then: every step that the scan confirms is told.
-    stable = WATCHES[name](scaled(CASES[case](draw, count), NOISE[1] / unit), draw)
-    if stable is None:
-        return None
+    stable = WATCHES[name](scaled(CASES[case](draw, series), NOISE[1] / unit), draw)
     result: dict[str, object] = {
         "case": case,
         "watch": name,
-        "series": count,
+        "series": series,
         "sigma": unit,
         "false_alarm_ratio": float(np.mean(stable < NEVER)),
     }
     if case not in DATED:
         return result
-    quiet = WATCHES[name](scaled(CASES[case](draw, count), NOISE[3] / unit), draw)
-    result["false_alarm_ratio_at_1_per_cent"] = None if quiet is None else float(np.mean(quiet < NEVER))
+    quiet = WATCHES[name](scaled(CASES[case](draw, series), NOISE[3] / unit), draw)
+    result["false_alarm_ratio_at_1_per_cent"] = float(np.mean(quiet < NEVER))
     for size, noise_ratio in NOISE.items():
-        part = max(count // 2, 10)
+        part = max(series // 2, 10)
         late = WATCHES[name](stepped(scaled(CASES[case](draw, part), noise_ratio / unit), STEP), draw)
-        if late is not None:
-            # A series that had cried before the step has nothing left to find it with.
-            is_late = (late >= STEP_DAY) & (late < NEVER)
-            days = np.where(is_late, late - STEP_DAY + 1, NEVER)
-            middle = float(np.median(days))
-            result[f"days_to_{size}_sigma"] = middle if middle < NEVER else None
-            result[f"found_{size}_sigma_in_30"] = float(np.mean(days <= 30))
+        # A series that had cried before the step has nothing left to find it with.
+        is_late = (late >= STEP_DAY) & (late < NEVER)
+        days = np.where(is_late, late - STEP_DAY + 1, NEVER)
+        middle = float(np.median(days))
+        result[f"days_to_{size}_sigma"] = middle if middle < NEVER else None
+        result[f"found_{size}_sigma_in_30"] = float(np.mean(days <= 30))
     return result
 
 
@@ -301,17 +255,10 @@ def sick_units(fleets: int = 2000) -> dict[str, float]:
     }
 
 
-def results(series: int = SERIES) -> dict[str, object]:
-    """Return everything as one document."""
-    begin = time.monotonic()
-    rows = [row for case in CASES for name in WATCHES if (row := judged(case, name, series)) is not None]
-    return {"looks": DAYS - FIRST_LOOK, "cases": rows, "sick_units": sick_units(), "seconds": time.monotonic() - begin}
-
-
 def comparisons(series: int = SERIES) -> Iterator[Comparison]:
     """Yield our false alarms and delays beside the best rival's, and what is found among boards."""
     for case in CASES:
-        rows = {name: row for name in WATCHES if (row := judged(case, name, series)) is not None}
+        rows = {name: judged(case, name, series) for name in WATCHES}
         rivals = {name: row for name, row in rows.items() if name != "ours"}
         best = min(rivals, key=lambda name: float(str(rivals[name]["false_alarm_ratio"])))
         mine = rows["ours"]
@@ -334,14 +281,3 @@ def comparisons(series: int = SERIES) -> Iterator[Comparison]:
 def _line(name: str, unit: str, value: object, peer: tuple[str, float], limit: float) -> Comparison:
     figure = float("inf") if value is None else float(str(value))
     return against(name, unit, figure, peer, f"<= {limit:g} {unit}", met=figure <= limit)
-
-
-def main() -> int:
-    """Print the results as JSON; `python -m tests.benchmarks.trend [SERIES]`."""
-    document = results(int(sys.argv[1]) if len(sys.argv) > 1 else SERIES)
-    sys.stdout.write(json.dumps(document, indent=2) + "\n")
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

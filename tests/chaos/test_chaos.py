@@ -19,7 +19,7 @@ from tests.fixtures.mqtt_peer import wait_until
 from tests.fixtures.servers import LOOPBACK, free_port
 
 ROOT = Path(__file__).resolve().parents[2]
-pytestmark = pytest.mark.services
+pytestmark = pytest.mark.nightly
 
 
 def last_line(module, *arguments):
@@ -33,7 +33,6 @@ def last_line(module, *arguments):
 
 @pytest.mark.mosquitto
 @pytest.mark.influx
-@pytest.mark.nightly
 def test_whatever_dies_every_record_is_in_both_stores_once(influxd):
     """Kills, cuts, stalls, a full disk, stepped clocks, a failing InfluxDB."""
     counts = last_line("tests.chaos", "--faults", "30", "--records", "6000", "--gap", "0.8", "--seed", "3", "--influxd", str(influxd))
@@ -45,7 +44,6 @@ def test_whatever_dies_every_record_is_in_both_stores_once(influxd):
 @pytest.mark.mosquitto
 @pytest.mark.influx
 @pytest.mark.postgresql
-@pytest.mark.nightly
 def test_three_collectors_on_one_postgresql_lose_no_record(influxd):
     """As above; besides, servers, back-ends and COMMITs are struck, both disks are full, the standby takes over."""
     counts = last_line(
@@ -58,7 +56,6 @@ def test_three_collectors_on_one_postgresql_lose_no_record(influxd):
 
 @pytest.mark.rmqtt
 @pytest.mark.influx
-@pytest.mark.nightly
 def test_a_cluster_that_loses_a_node_and_a_collector_loses_no_record(influxd):
     """Three broker nodes, three collectors, 200 agents."""
     rmqttd = requirements.rmqttd()
@@ -76,7 +73,6 @@ def test_every_alert_reaches_every_channel_whatever_dies():
     assert counts["twice"] == counts["answer_lost"]
 
 
-@pytest.mark.nightly
 def test_the_embedded_broker_killed_with_its_collector_loses_no_record(tmp_path):
     """One process holds broker, receiver and ledger: it dies again and again, and what the devices keep comes again."""
     port, ledger = free_port(), tmp_path / "ledger"

@@ -5,12 +5,14 @@ from dataclasses import dataclass
 
 import pytest
 
+from edgemeter.collector.charts import vega
 from edgemeter.collector.influx.influx_config import InfluxConfig
 from edgemeter.collector.influx.sink import open_sink
 from tests.fixtures.influx1 import Influx1
 from tests.fixtures.postgresql import postgresql, postgresql_server
 from tests.fixtures.publishing import started
 from tests.fixtures.servers import Influx, mosquitto, running
+from tests.isolation import needs_python_only
 
 __all__ = ["postgresql", "postgresql_server"]
 
@@ -33,6 +35,14 @@ class Place:
     def query(self, influxql):
         """Return the rows of an InfluxQL query."""
         return self.server.query(influxql, self.name)
+
+
+@pytest.fixture(autouse=True)
+def short_script(request, monkeypatch):
+    """Make the script of the charts a short one where no browser reads it: to bundle it takes seconds."""
+    if needs_python_only(request.node):
+        monkeypatch.setattr(vega, "bundle", lambda: "// charts")
+        monkeypatch.setattr(vega, "bundle_name", lambda: "charts-0123456789abcdef.js")
 
 
 @pytest.fixture(scope="session")

@@ -12,8 +12,6 @@ from edgemeter.collector.compare.columns import flat
 from edgemeter.collector.compare.matrix import matrix
 from edgemeter.collector.datacenter.sides import SideRequest, choose_sides
 from edgemeter.collector.export.run_table import chosen_columns, write_csv
-from edgemeter.collector.index.run_index import open_index
-from edgemeter.collector.index.sources import DocumentSource
 from edgemeter.collector.influx.points import tags_of
 from edgemeter.collector.review.document import to_markdown
 from edgemeter.collector.review.review import review
@@ -23,14 +21,13 @@ from edgemeter.collector.show.matrix_table import show_matrix
 from edgemeter.collector.show.wording import case_names
 from edgemeter.collector.trend.history import RunHistory
 from edgemeter.collector.web import queries, side_by_side
-from edgemeter.collector.web.context import ViewContext
-from edgemeter.collector.web.events import TrendEvents
 from edgemeter.collector.web.queries import CaseFilter
 from edgemeter.collector.web.series import series_groups, titles
-from edgemeter.collector.web.view import ServedLinks, ViewRequest
+from edgemeter.collector.web.view import ViewRequest
 from tests.fixtures.comparison_factory import compare_runs, make_reference, make_run
 from tests.fixtures.record_factory import STARTED_AT_NS, make_environment, make_generation
 from tests.fixtures.rows import table_row
+from tests.fixtures.served_page import indexed, view_context
 
 LANGUAGE = {"model": "notes", "task": "generation", "precision": "q4_0", "runtime": "llama", "ap": None}
 
@@ -81,44 +78,27 @@ def runs_of(pair):
     ]
 
 
-def test_compare_shows_two_rows_and_no_blend():
-    """The medians are those of the cases, and no two rows look alike."""
+def test_no_view_blends_two_cases():
+    """The medians of comparison and matrix are those of the cases, under names of their own; of two served models each has a row."""
     for name, pair in PAIRS.items():
         with table_row(name):
             comparison = compare_runs(*runs_of(pair), reference="device")
             assert sorted(round(row.case.p50_ms.median, 1) for row in comparison.rows) == [100.1, 140.1]
             assert len(set(case_names([row.case for row in comparison.rows]))) == 2
-
-
-def test_the_matrix_blends_nothing():
-    """The cell has the best of the cases; of two served models each has a row."""
-    for name, pair in PAIRS.items():
-        with table_row(name):
             result = matrix(views.gather(StoreContents(runs_of(pair))).summaries, "latency", STARTED_AT_NS)
             assert {round(cell.figure.median, 1) for cell in result.cells.values()} in ({100.1}, {100.1, 140.1})
             if name == "served model":
                 assert len({row["row"] for row in views.matrix_rows(result)}) == 2
 
 
-def test_the_trend_and_the_page_have_a_series_of_each():
+def test_trend_page_influxdb_and_export_have_a_series_of_each():
     """With names of their own."""
     for name, pair in PAIRS.items():
         with table_row(name):
             runs = runs_of(pair)
             assert len(RunHistory(runs).series()) == 2
-            index = open_index(DocumentSource(runs))
-            index.refresh()
-            with index.reading() as connection:
-                groups = series_groups(queries.cases(connection, CaseFilter()))
-            index.close()
-            assert len(set(titles(groups))) == 2
-
-
-def test_influxdb_and_an_export_keep_them_apart():
-    """No two of the cases are one series."""
-    for name, pair in PAIRS.items():
-        with table_row(name):
-            runs = runs_of(pair)
+            with indexed(runs) as index, index.reading() as connection:
+                assert len(set(titles(series_groups(queries.cases(connection, CaseFilter()))))) == 2
             assert len({tags_of(run)[0]["case_hash"] for run in runs}) == 2
             file = io.StringIO()
             write_csv(runs, chosen_columns(), file)
@@ -160,53 +140,25 @@ MARKED = {
 }
 
 
-def test_a_pair_across_unequal_settings_is_marked():
-    """In JSON and CSV as on the terminal, where the note says what differs."""
-    for mark, (fields, other) in MARKED.items():
-        with table_row(mark):
-            row = marked_pair(fields, other)
-            assert mark in row.marks
-            assert mark in flat(row)["marks"]
-            console = Console(file=io.StringIO(), width=200)
-            show_comparison(compare_runs(run_with(fields), run_with(other, make_reference)), console)
-            assert mark in console.file.getvalue()
-            assert mark not in marked_pair(fields, fields).marks
-
-
-def test_the_matrix_names_what_a_cell_differs_in_from_the_best():
-    """As a note below it, and as columns."""
-    for mark, (fields, other) in MARKED.items():
-        with table_row(mark):
-            result = matrix(
-                views.gather(StoreContents([run_with(fields), run_with(other, make_reference)])).summaries, "latency", STARTED_AT_NS
-            )
-            console = Console(file=io.StringIO(), width=200)
-            show_matrix(result, console)
-            assert f"{mark}: " in console.file.getvalue()
-            name = mark.removeprefix("other ").replace(" ", "_")
-            assert len({row[name] for row in views.matrix_rows(result)}) == 2
-
-
-def test_the_page_names_what_a_pair_differs_in():
-    """In the list of what the marks mean, and in the row."""
-    for mark, (fields, other) in MARKED.items():
-        with table_row(mark):
-            index = open_index(DocumentSource([run_with(fields), run_with(other, make_reference)]))
-            index.refresh()
-            with index.reading() as connection:
-                context = ViewContext(connection, index.source, ServedLinks(), TrendEvents())
-                view = side_by_side.compare_view(context, ViewRequest("compare", {}), CaseFilter())
-            index.close()
-            assert mark in str(view.body)
-            (plain,) = view.tables
-            assert any(mark in str(cell) for line in plain.rows for cell in line)
-
-
-def test_the_datacenter_names_what_its_sides_differ_in():
-    """Between device and server as in a comparison."""
+def test_what_is_compared_across_unequal_settings_is_marked_in_every_view():
+    """In JSON and CSV as on the terminal, in the matrix, on the page and between the sides of a datacenter."""
     for mark, (fields, other) in MARKED.items():
         with table_row(mark):
             runs = [run_with(fields), run_with(other, make_reference)]
-            request = SideRequest(edge=None, model=None, precision=None, server="reference")
-            sides = choose_sides(views.gather(StoreContents(runs)).summaries, request)
+            row = marked_pair(fields, other)
+            assert mark in row.marks
+            assert mark in flat(row)["marks"]
+            assert mark not in marked_pair(fields, fields).marks
+            summaries = views.gather(StoreContents(runs)).summaries
+            result = matrix(summaries, "latency", STARTED_AT_NS)
+            console = Console(file=io.StringIO(), width=200)
+            show_comparison(compare_runs(*runs), console)
+            show_matrix(result, console)
+            assert console.file.getvalue().count(mark) >= 2
+            assert len({row[mark.removeprefix("other ").replace(" ", "_")] for row in views.matrix_rows(result)}) == 2
+            with view_context(runs) as context:
+                view = side_by_side.compare_view(context, ViewRequest("compare", {}), CaseFilter())
+            assert mark in str(view.body)
+            assert any(mark in str(cell) for line in view.tables[0].rows for cell in line)
+            sides = choose_sides(summaries, SideRequest(edge=None, model=None, precision=None, server="reference"))
             assert any(mark in caution for server in sides.servers for caution in server.cautions)

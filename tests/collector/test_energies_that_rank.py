@@ -8,8 +8,6 @@ from edgemeter.collector.compare.columns import flat
 from edgemeter.collector.compare.matrix import matrix
 from edgemeter.collector.compare.trade_off import trade_offs
 from edgemeter.collector.datacenter.sides import SideRequest, choose_sides
-from edgemeter.collector.index.run_index import open_index
-from edgemeter.collector.index.sources import DocumentSource
 from edgemeter.collector.review import gate
 from edgemeter.collector.review.document import to_markdown
 from edgemeter.collector.review.review import review
@@ -21,16 +19,15 @@ from edgemeter.collector.trend.history import RunHistory
 from edgemeter.collector.trend.watch_file import WatchFile
 from edgemeter.collector.units.odd_boards import board_types
 from edgemeter.collector.web import queries, side_by_side
-from edgemeter.collector.web.context import ViewContext
-from edgemeter.collector.web.events import TrendEvents
 from edgemeter.collector.web.queries import CaseFilter
 from edgemeter.collector.web.series import FOLLOWED, series
-from edgemeter.collector.web.view import ServedLinks, ViewRequest
+from edgemeter.collector.web.view import ViewRequest
 from tests.fixtures.comparison_factory import compare_runs, make_reference, make_run
 from tests.fixtures.record_factory import STARTED_AT_NS, make_energy
 from tests.fixtures.review_runs import make_side
 from tests.fixtures.rows import table_row
 from tests.fixtures.series_factory import DAY_NS, FIRST_DAY, make_days, noisy
+from tests.fixtures.served_page import view_context
 
 # How an energy of 20 mJ came about, and what its record states of it: the last one states too much.
 UNMEASURED = {
@@ -76,11 +73,8 @@ def test_the_table_has_no_ratio_of_them():
         with table_row(kind):
             comparison = compare_runs(*(make_run(**unmeasured(kind)) for _ in range(3)), *(make_reference(**measured()) for _ in range(3)))
             (result,) = [result for result in comparison.rows if not result.is_reference]
-            assert (result.ratios.values.get("energy"), result.ratios.values.get("energy-net"), result.judgements["energy"]) == (
-                None,
-                None,
-                None,
-            )
+            ratios = result.ratios.values
+            assert (ratios.get("energy"), ratios.get("energy-net"), result.judgements["energy"]) == (None, None, None)
             columns = flat(result)
             assert columns["energy_gross_ratio"] is None
             assert columns["energy_provenance"] in (None, "replayed")
@@ -142,16 +136,11 @@ def test_the_page_never_sets_them_against_each_other():
         with table_row(kind):
             days = [{"started_at_ns": STARTED_AT_NS + day * DAY_NS} for day in range(2)]
             runs = [make_run(**measured(), **days[0]), make_run(**unmeasured(kind), **days[1]), make_reference(**measured(100.0))]
-            index = open_index(DocumentSource(StoreContents(runs).runs))
-            index.refresh()
-            with index.reading() as connection:
-                context = ViewContext(connection, index.source, ServedLinks(), TrendEvents())
+            with view_context(runs) as context:
                 view = side_by_side.compare_view(context, ViewRequest("compare", {}), CaseFilter())
-                line = series(context, queries.cases(connection, CaseFilter(device="pi-1")), FOLLOWED["gross_mj"], days=None, span=None)
-            index.close()
-            (plain,) = view.tables
-            rows = [dict(zip(plain.columns, result, strict=True)) for result in plain.rows]
-            (of_device,) = [result for result in rows if result["device"] == "pi-1"]
+                cases = queries.cases(context.connection, CaseFilter(device="pi-1"))
+                line = series(context, cases, FOLLOWED["gross_mj"], days=None, span=None)
+            (of_device,) = [row for row in view.tables[0].dicts() if row["device"] == "pi-1"]
             assert (of_device["energy_gross_mj"], of_device["energy_provenance"], of_device["energy_gross_ratio"]) in (
                 (20.0, "replayed", None),
                 (80.0, "measured", 0.8),

@@ -18,8 +18,6 @@ from edgemeter.collector.compare.comparison import comparable
 from edgemeter.collector.compare.matrix import matrix
 from edgemeter.collector.compare.trade_off import trade_offs
 from edgemeter.collector.export.run_table import chosen_columns, write_csv
-from edgemeter.collector.index.run_index import open_index
-from edgemeter.collector.index.sources import DocumentSource
 from edgemeter.collector.influx.points import tags_of
 from edgemeter.collector.runs.store import StoreContents
 from edgemeter.collector.show import comparison_charts
@@ -29,15 +27,14 @@ from edgemeter.collector.show.series_style import assign_styles
 from edgemeter.collector.trend.history import RunHistory
 from edgemeter.collector.trend.watch_file import WatchFile
 from edgemeter.collector.web import queries, side_by_side
-from edgemeter.collector.web.context import ViewContext
-from edgemeter.collector.web.events import TrendEvents
 from edgemeter.collector.web.model import model_view
 from edgemeter.collector.web.queries import CaseFilter
 from edgemeter.collector.web.series import series_groups, titles
-from edgemeter.collector.web.view import ServedLinks, ViewRequest
+from edgemeter.collector.web.view import ViewRequest
 from tests.fixtures.comparison_factory import compare_runs, make_reference, make_run
 from tests.fixtures.record_factory import STARTED_AT_NS, make_energy
 from tests.fixtures.series_factory import DAY_NS, FIRST_DAY, make_days
+from tests.fixtures.served_page import view_context
 
 NEIGHBOUR = Neighbour(model="llm", sha256="cd" * 32, runtime="llama", threads=1)
 BESIDE = "llm cdcdcd llama 1T"
@@ -96,11 +93,7 @@ def test_a_comparison_has_no_ratio_between_the_two():
     assert f"single_stream, together with {BESIDE}" in text
     (row,) = [row for row in by_device.rows if row.case.key.together]
     columns = flat(row)
-    assert (columns["together"], columns["energy_gross_mj"], columns["slow_down_ratio"]) == (
-        BESIDE,
-        None,
-        SLOW_DOWN,
-    )
+    assert (columns["together"], columns["energy_gross_mj"], columns["slow_down_ratio"]) == (BESIDE, None, SLOW_DOWN)
 
 
 def test_the_matrix_has_a_row_of_each():
@@ -140,27 +133,15 @@ def test_a_choice_is_among_cases_of_one_company():
     assert choice.unlike == 1
 
 
-def test_the_table_of_a_session_has_no_net_energy_of_several_models():
-    """The gross one says by how many it is shared."""
-    text = printed(print_runs, [accompanied()])
-    assert "(shared by 2 models)" in text
-    assert "by the inferences of one of them it is no cost of that model, and ranks nowhere" in text
-    assert "10.0" not in text
-
-
 def test_page_and_trend_have_a_series_of_each():
     """With names of their own; the page of the model draws them apart."""
     runs = ledger()
     assert len(RunHistory(runs).series()) == 3
-    index = open_index(DocumentSource(runs))
-    index.refresh()
-    with index.reading() as connection:
-        groups = series_groups(queries.cases(connection, CaseFilter()))
+    with view_context(runs) as context:
+        groups = series_groups(queries.cases(context.connection, CaseFilter()))
         assert len(set(titles(groups))) == len(groups) == 3
-        context = ViewContext(connection, index.source, ServedLinks(), TrendEvents())
         page = str(side_by_side.compare_view(context, ViewRequest("compare", {}), CaseFilter()).body)
         model_page = str(model_view(context, ViewRequest("model", {}), CaseFilter(model="tiny-detector")).body)
-    index.close()
     assert f"single_stream, together with {BESIDE}" in page
     assert f"p50 of every run, together with {BESIDE}" in model_page
 

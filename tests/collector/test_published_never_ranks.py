@@ -103,9 +103,15 @@ def planted_run(*groups):
 
 
 def test_a_group_whose_provenance_is_published_enters_no_median():
-    """Of no group, nor of a figure that is worked out from it; the groups beside it count."""
+    """Of no group, nor of a figure that is worked out from it; the index keeps none of them, and in InfluxDB it is a series of its own."""
+    measured = tags_of(full_run())[0]
     for group in GROUPS:
         with table_row(group):
+            figures = figures_of(planted_run(group))
+            assert {entry.name for entry in INDEXED if entry.provenance_group == group and figures.value(entry.key) is not None} == set()
+            tags = tags_of(planted_run(group))[0]
+            assert {name: tags[name] for name in tags if tags[name] != measured[name]} != {}
+            assert any("published" in (tags[name] or "") for name in ("variant", "energy_source"))
             (before,) = views.gather(StoreContents([full_run(), full_run(), full_run()])).summaries
             (after,) = views.gather(StoreContents([full_run(), full_run(), full_run(), planted_run(group)])).summaries
             for entry in FIGURES:
@@ -114,14 +120,6 @@ def test_a_group_whose_provenance_is_published_enters_no_median():
                     assert (spread.median, spread.high) == (before.spreads[entry.name].median, before.spreads[entry.name].high), entry.name
                 if group in {entry.provenance_group, *entry.further_provenance_groups}:
                     assert spread is None or spread.n == 3, entry.name
-
-
-def test_neither_trend_nor_chart_has_a_figure_that_was_published():
-    """The index keeps none, from which they and the alerts read."""
-    for group in GROUPS:
-        with table_row(group):
-            indexed = figures_of(planted_run(group))
-            assert {entry.name for entry in INDEXED if entry.provenance_group == group and indexed.value(entry.key) is not None} == set()
 
 
 def test_a_list_of_runs_names_the_figures_that_were_published(tmp_path):
@@ -134,13 +132,3 @@ def test_a_list_of_runs_names_the_figures_that_were_published(tmp_path):
     table = edgemeter("runs", "--ledger", ledger, "--format", "markdown").stdout
     assert re.search(r"planted.*valid, latency published", table)
     assert re.search(r"^run planted-1, published ", edgemeter("runs", "show", "planted-1", "--ledger", ledger).stdout)
-
-
-def test_a_series_of_influxdb_holds_no_published_figure_beside_measured_ones():
-    """Panels average a field over the runs of a series: what the record says was published is in a series of its own, which says so."""
-    measured = tags_of(full_run())[0]
-    for group in GROUPS:
-        with table_row(group):
-            tags = tags_of(planted_run(group))[0]
-            assert {name: tags[name] for name in tags if tags[name] != measured[name]} != {}
-            assert any("published" in (tags[name] or "") for name in ("variant", "energy_source"))

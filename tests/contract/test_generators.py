@@ -1,8 +1,8 @@
 """What every generator promises, asked of every name in the table."""
 
-import importlib.util
-import subprocess
 import sys
+import time
+from contextlib import closing
 from pathlib import Path
 
 import msgspec
@@ -29,26 +29,17 @@ def fixture_of(name: str) -> Path:
     return paths[0]
 
 
-@pytest.fixture(params=list(GENERATORS))
-def installed(request) -> str:
-    """Return the name of a generator whose library is here, or skip."""
-    libraries = LIBRARIES[request.param]
-    if libraries and not any(importlib.util.find_spec(library) for library in libraries):
-        pytest.skip(f"no {' or '.join(libraries)} is installed")
+@pytest.fixture(params=[name for name in GENERATORS if name != "server"])
+def installed(request, monkeypatch) -> str:
+    """Return the name of a generator of this process; a replay spins, and does not sleep."""
+    monkeypatch.setattr(time, "sleep", lambda _: None)
     return request.param
 
 
 @pytest.fixture
-def model(installed, tmp_path):
-    """Return the generator's model; if that names a server, one that is running."""
-    if installed != "server":
-        yield fixture_of(installed)
-        return
-    server = llama_server()
-    running = tmp_path / "running.server"
-    running.write_text(f'url = "{server.url}"\n')
-    yield running
-    server.close()
+def model(installed):
+    """Return the generator's model."""
+    return fixture_of(installed)
 
 
 @pytest.fixture
@@ -66,24 +57,13 @@ def prompt_of(engine, length: int = 5) -> list[int] | str:
     return [*engine.first_tokens, *engine.text_tokens[3 : 3 + length].tolist()]
 
 
-@pytest.mark.parametrize("name", GENERATORS)
-def test_a_generator_has_a_file_a_fixture_and_its_part_of_the_reference(name):
+def test_a_generator_has_a_file_a_fixture_and_its_part_of_the_reference():
     """Adding a generator is one file, one line in the table, and one fixture; the reference is made from it."""
-    assert fixture_of(name).stat().st_size < 256_000
-    assert f"\n[`{name}`](#{name}) | " in (ROOT / "docs" / "reference" / "generators.md").read_text()
-    assert name in LIBRARIES, "the contract tests must know its library"
-
-
-def test_importing_and_constructing_the_generators_imports_no_library():
-    """Help, doctor and the engine's parent process create generators without paying for their libraries."""
-    libraries = [library for names in LIBRARIES.values() for library in names]
-    code = (
-        "import sys; from edgemeter.agent.generators import create\n"
-        f"for name in {list(GENERATORS)!r}:\n"
-        f"    create(name); print(name, [library for library in {libraries!r} if library in sys.modules])\n"
-    )
-    completed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert completed.stdout.splitlines() == [f"{name} []" for name in GENERATORS]
+    reference = (ROOT / "docs" / "reference" / "generators.md").read_text()
+    for name in GENERATORS:
+        assert fixture_of(name).stat().st_size < 256_000
+        assert f"\n[`{name}`](#{name}) | " in reference
+    assert GENERATORS.keys() == LIBRARIES.keys(), "the contract tests must know its library"
 
 
 @pytest.mark.parametrize("name", [name for name in GENERATORS if LIBRARIES[name]])
@@ -103,7 +83,7 @@ def test_an_absent_library_is_unavailable_and_names_the_extra(name, monkeypatch)
 
 
 def test_every_token_is_stamped_and_lengths_are_exact(loaded):
-    """The stamps of a query add up to its tokens, and those are as many as were asked for."""
+    """The stamps of a query add up to its tokens, as many as were asked for; with one token of output there is one stamp."""
     generator, engine = loaded
     stamps: list[int] = []
     answer = generator.bind(prompt_of(engine), Limits(7))(stamps.append)
@@ -114,6 +94,9 @@ def test_every_token_is_stamped_and_lengths_are_exact(loaded):
     if engine.text_tokens.size:
         assert len(answer.tokens) == answer.output_tokens
         assert answer.prompt_tokens == len(prompt_of(engine))
+    stamps.clear()
+    assert generator.bind(prompt_of(engine), Limits(1))(stamps.append).output_tokens == 1
+    assert stamps == [1]
 
 
 def test_the_same_prompt_gives_the_same_tokens_with_nothing_cached(loaded):
@@ -124,19 +107,9 @@ def test_the_same_prompt_gives_the_same_tokens_with_nothing_cached(loaded):
     assert answers[2].cached_tokens <= 1
 
 
-def test_one_token_is_a_query_of_prefill_only(loaded):
-    """With one token of output there is one stamp."""
-    generator, engine = loaded
-    stamps: list[int] = []
-    assert generator.bind(prompt_of(engine), Limits(1))(stamps.append).output_tokens == 1
-    assert stamps == [1]
-
-
 def test_what_does_not_fit_the_context_or_the_vocabulary_is_refused(loaded):
     """A query that cannot be as long as it was asked for is refused before it is timed, in one line."""
     generator, engine = loaded
-    if not engine.text_tokens.size:
-        pytest.skip("it takes texts, whose length only the server knows")
     for prompt, limits in (
         (prompt_of(engine), Limits(engine.context_tokens)),
         (prompt_of(engine), Limits(0)),
@@ -205,7 +178,7 @@ def test_what_is_no_model_ends_in_one_line(installed, tmp_path):
 
 
 def test_unknown_settings_are_refused(installed, model):
-    """A backend, a setting or a number of threads that cannot be meant is one line."""
+    """A backend, a setting, a number of threads or a context that cannot be meant is one line."""
     for options in (Options(backend="nowhere"), Options(extra={"colour": "red"}), Options(threads=0)):
         with table_row(options):
             generator = create(installed)
@@ -213,18 +186,26 @@ def test_unknown_settings_are_refused(installed, model):
                 generator.load(model, options, CONTEXT)
             assert "\n" not in str(refusal.value)
             generator.close()
-
-
-def test_more_context_than_the_model_has_is_refused(installed, model):
-    """A context beyond what the model was trained for is refused, not silently cut."""
     generator = create(installed)
     with pytest.raises(ConfigError, match="context"):
         generator.load(model, Options(), 1 << 22)
     generator.close()
 
 
-def test_close_may_come_twice_and_before_load(installed):
-    """Closing a generator that was never loaded, or is closed, raises nothing."""
-    generator = create(installed)
-    generator.close()
-    generator.close()
+@pytest.mark.services
+def test_a_server_keeps_it_too(tmp_path):
+    """Over HTTP; it takes texts, whose length only the server knows."""
+    server = llama_server()
+    try:
+        running = tmp_path / "running.server"
+        running.write_text(f'url = "{server.url}"\n')
+        with closing(create("server")) as generator:
+            loaded = generator, generator.load(running, Options(), CONTEXT)
+            test_every_token_is_stamped_and_lengths_are_exact(loaded)
+            test_the_same_prompt_gives_the_same_tokens_with_nothing_cached(loaded)
+            test_a_text_becomes_tokens_that_it_generates_from(loaded)
+            test_likelihoods_are_what_its_abilities_promise(loaded)
+        test_unknown_settings_are_refused("server", running)
+        test_what_is_no_model_ends_in_one_line("server", tmp_path)
+    finally:
+        server.close()

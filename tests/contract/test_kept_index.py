@@ -67,6 +67,7 @@ def odd_runs():
     return [*stepped, *steady, *later, *invalid, *without, *off, *forged]
 
 
+@pytest.mark.nightly
 def test_whatever_comes_and_goes_what_is_kept_is_what_is_worked_out_from_nothing(ledger_place, tmp_path):
     """To the last digit: late arrivals, records that a device sent again, deleted, excluded and included ones, and what is too old."""
     runs = odd_runs()

@@ -62,10 +62,9 @@ def edgemeter(*arguments):
     return result.stdout
 
 
-@pytest.mark.services
 def test_compare_gives_the_same_by_runs_and_by_the_roll_up(ledger_place):
     """First from nothing, then after new runs, then after the oldest were removed."""
-    keep(ledger_place, fleet_records(Fleet(devices=4, days=10, cases=3)))
+    keep(ledger_place, fleet_records(Fleet(devices=3, days=5, cases=2)))
     for change in (lambda: None, lambda: keep(ledger_place, [make_reference(), make_run(device="late")]), lambda: forget(ledger_place)):
         change()
         summaries = rollup.rolled_up(open_store(text_of(ledger_place)), worth_runs=0)

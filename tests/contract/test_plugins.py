@@ -38,7 +38,10 @@ LIBRARIES = {
 }  # fmt: skip
 # Hardware that cannot be here, and what is put in its place. The address of a server is asked in tests/agent/runtimes/test_served.py.
 STAND_INS = {"edgetpu": stand_ins.edgetpu, "tensorrt": stand_ins.tensorrt, "hailo": stand_ins.hailo}
-MARKS = dict.fromkeys(("edgetpu", "tensorrt"), pytest.mark.needs("gcc")) | dict.fromkeys(("pytorch", "executorch"), pytest.mark.torch)
+MARKS = dict.fromkeys(("edgetpu", "tensorrt"), pytest.mark.needs("gcc")) | {
+    "pytorch": pytest.mark.torch,
+    **{name: pytest.mark.needs(module=name) for name in ("executorch", "ncnn", "openvino")},
+}
 EXAMPLE = f"{EXAMPLES / 'runtime.py'}:DenseLayers"
 X = np.array([[0, 1, 2, 3]], np.float32)
 # A matrix that is squared forty times takes tens of milliseconds; its rows of sum 1 stay so.
@@ -54,12 +57,11 @@ every_runtime = pytest.mark.parametrize(
 
 @pytest.fixture
 def runtime_case(runtime_name, tmp_path, monkeypatch):
-    """Return a runtime, its model, the input and what is right for it; skip where its library is absent and has no stand-in."""
+    """Return a runtime, its model, the input and what is right for it; a replay spins, and does not sleep."""
     if runtime_name in STAND_INS:
         STAND_INS[runtime_name](tmp_path, monkeypatch)
-    libraries = LIBRARIES.get(runtime_name, ())
-    if libraries and not any(name in sys.modules or importlib.util.find_spec(name) for name in libraries):
-        pytest.skip(f"no {' or '.join(libraries)} is installed")
+    if runtime_name == "replay":
+        monkeypatch.setattr(time, "sleep", lambda _: None)
     x = X.astype(np.uint8).reshape(1, 1, 1, 4) if runtime_name == "hailo" else X
     with closing(runtimes.create(runtime_name)) as runtime:
         yield runtime, model_of(runtime_name, tmp_path), x, 2 * x + 1
@@ -147,11 +149,21 @@ def test_the_timed_call_does_the_work(runtime_case, runtime_name):
     assert call_ns > max(bind_ns, read_ns)
 
 
-def test_runtimes_are_made_without_their_libraries(monkeypatch):
-    """Help and doctor make them in an installation that has none; loading then names the extra."""
-    code = "import sys; from edgemeter.agent import runtimes; [runtimes.create(name) for name in runtimes.RUNTIMES]; print(*sys.modules)"
+@pytest.mark.services
+def test_runtimes_and_generators_are_made_without_their_libraries():
+    """Help and doctor make them in an installation that has none."""
+    code = (
+        "import sys; from edgemeter.agent import generators, runtimes\n"
+        "for table in (generators, runtimes):\n"
+        "    [table.create(name) for name in getattr(table, 'RUNTIMES', None) or table.GENERATORS]\n"
+        "print(*sys.modules)"
+    )
     loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
-    assert not {library for libraries in LIBRARIES.values() for library in libraries} & {*loaded}
+    assert not {"xllamacpp", *(library for libraries in LIBRARIES.values() for library in libraries)} & {*loaded}
+
+
+def test_an_absent_library_names_its_extra(monkeypatch):
+    """One line that tells how to install it."""
     for name, libraries in LIBRARIES.items():
         for module in [module for module in sys.modules if module.partition(".")[0] in libraries]:
             monkeypatch.delitem(sys.modules, module)
@@ -177,7 +189,7 @@ def open_sensor(sensor_name, tmp_path, monkeypatch):
 
     def opened(*, is_here):
         if sensor_name == EXAMPLE_SENSOR:
-            folder = tmp_path / "supplies"
+            folder = tmp_path / f"supplies-{is_here}"
             write(folder, {"BAT0/power_now": "6500000\n", "BAT0/status": "Discharging\n"} if is_here else {})
             return power.create(sensor_name, supplies=str(folder))
         (recorded,) = (path for path in (FIXTURES / "power" / sensor_name).iterdir() if path.is_file())
@@ -190,8 +202,9 @@ def open_sensor(sensor_name, tmp_path, monkeypatch):
         root = write(tmp_path / str(is_here), json.loads(recorded.read_text()) if recorded.name == "tree.json" and is_here else {})
         settings = {"replay": {"path": str(recorded)}, "shelly": {"address": "192.0.2.7"}, "tasmota": {"address": "192.0.2.7"}}
         sensor = power.create(sensor_name, root=root, **(settings.get(sensor_name, {}) if is_here else {}))
-        if is_here and sensor_name == "pi5_pmic":
-            sensor = Pi5Pmic(run=lambda command: subprocess.CompletedProcess(command, 0, recorded.read_bytes(), b""))
+        if sensor_name == "pi5_pmic":
+            printed = recorded.read_bytes() if is_here else b"no rail"
+            sensor = Pi5Pmic(run=lambda command: subprocess.CompletedProcess(command, 0, printed, b""))
         if is_here and sensor_name in ("shelly", "tasmota"):
             sensor.get = lambda _: recorded.read_bytes()
         return sensor
@@ -200,8 +213,8 @@ def open_sensor(sensor_name, tmp_path, monkeypatch):
 
 
 @every_sensor
-def test_a_sensor_states_what_it_is_and_reads(open_sensor):
-    """Readings of its kind, finite, stamped in order; closed twice."""
+def test_a_sensor_states_what_it_is_and_reads_or_that_it_is_not_here(open_sensor, sensor_name):
+    """Readings of its kind, finite, stamped in order; closed twice; an unknown setting is refused before."""
     sensor = open_sensor(is_here=True)
     description = sensor.describe()
     assert description.id
@@ -214,11 +227,6 @@ def test_a_sensor_states_what_it_is_and_reads(open_sensor):
     assert readings[1].taken_ns >= readings[0].taken_ns > 0
     sensor.close()
     sensor.close()
-
-
-@every_sensor
-def test_a_sensor_that_is_not_here_states_that(open_sensor, sensor_name):
-    """It can be constructed and closed; an unknown setting is refused before."""
     for method in ("describe", "read"):
         sensor = open_sensor(is_here=False)
         with pytest.raises((AbsentError, UnavailableError, ConfigError)):

@@ -5,7 +5,6 @@ import os
 import shutil
 import signal
 import subprocess
-import time
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,10 +17,9 @@ from edgemeter.agent.ledger.sqlite_ledger import SqliteLedger
 from edgemeter.collector.runs.store import open_store
 from tests import requirements
 from tests.fixtures.collecting import EDGEMETER
+from tests.fixtures.mqtt_peer import wait_until
 from tests.fixtures.one_file import whole_text
 from tests.fixtures.servers import Influx
-
-pytestmark = [pytest.mark.services]
 
 
 def start_demo(folder: Path, *options: object, **environment: str) -> subprocess.Popen[str]:
@@ -99,14 +97,12 @@ def test_a_further_demo_measures_each_case_once_more_beside_what_was_kept(demons
     assert all(run.id in whole_text(tmp_path / "report.html") for run in runs)
 
 
+@pytest.mark.services
 def test_ctrl_c_leaves_no_process(tmp_path):
     """Interrupted while it measures, the demo takes broker, collector, agent and measuring process with it."""
     demo = start_demo(tmp_path)
     try:
-        deadline = time.monotonic() + 300
-        while not _measures(demo.pid):
-            assert time.monotonic() < deadline
-            time.sleep(0.05)
+        assert wait_until(lambda: _measures(demo.pid), 60)
         family = psutil.Process(demo.pid).children(recursive=True)
         os.killpg(demo.pid, signal.SIGINT)
         _, err = demo.communicate(timeout=150)

@@ -17,7 +17,7 @@ from edgemeter.agent.machine.load import FEWEST_TICKS
 from edgemeter.agent.session import session
 from tests.fixtures.collecting import EDGEMETER
 
-pytestmark = [pytest.mark.services, pytest.mark.alone]
+pytestmark = pytest.mark.alone
 
 NAME = "edgemeter-hog"
 # Ends by itself, whatever becomes of the test.
@@ -82,9 +82,9 @@ def test_busy_processes_make_a_run_suspect_and_are_named(replay, tmp_path, mode)
 
 
 @pytest.mark.realdata
+@pytest.mark.needs(module="ai_edge_litert")
 def test_a_real_model_of_a_fifth_of_a_millisecond_is_caught_too(realdata, tmp_path):
     """13 ms of timed queries are too short for clock ticks: the load is taken with as much of what came before as they need."""
-    pytest.importorskip("ai_edge_litert")
     model = realdata / "models/mobilenet_v1_0.25_128_quant.tflite"
     with hogs(2 * (os.cpu_count() or 1)):
         record = run(model, tmp_path / "home", "--mode", "rapid")

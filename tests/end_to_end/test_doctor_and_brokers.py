@@ -14,25 +14,15 @@ def _look(home, address):
 
 
 @pytest.mark.mosquitto
-def test_mosquitto_speaks_mqtt_5(tmp_path):
-    """It accepts whoever comes, and is fine."""
+def test_a_mosquitto_that_takes_us_is_fine_and_one_that_does_not_is_not(tmp_path):
+    """The remedy names where the password goes; the embedded broker, which speaks only MQTT 3.1.1, is warned of."""
     with started(mosquitto(tmp_path)) as address:
         finding = _look(tmp_path, address)
     assert (finding.state, finding.remedy) == ("ok", None)
-    assert finding.what.endswith("accepts this device, MQTT 5")
-
-
-@pytest.mark.mosquitto
-def test_mosquitto_that_wants_a_password_refuses_us(tmp_path):
-    """The remedy names where the password goes."""
     with started(mosquitto(tmp_path, "allow_anonymous false")) as address:
         finding = _look(tmp_path, address)
     assert finding.state == "bad"
     assert "EDGEMETER_MQTT_PASSWORD" in finding.remedy
-
-
-def test_the_embedded_broker_is_warned_of(tmp_path):
-    """It speaks only MQTT 3.1.1."""
     with embedded_broker() as address:
         finding = _look(tmp_path, address)
     assert finding.state == "warn"

@@ -16,7 +16,6 @@ from tests.fixtures.command import edgemeter
 from tests.fixtures.fleet_truths import DAY_NS, DAYS, TWICE, TWICE_DAYS, fleet_of_truths, write_fleet_of_truths
 from tests.fixtures.served_page import served
 
-pytestmark = pytest.mark.services
 RULES = """
 [[rule]]
 name = "step"
@@ -59,6 +58,7 @@ def day_text(day):
     return time.strftime("%Y-%m-%d", time.gmtime(time.time() - (DAYS - day) * 86_400))
 
 
+@pytest.mark.services
 def test_each_truth_is_one_alert_and_nothing_else_is(ledger, tmp_path):
     """Six truths on 60 boards, 732 series: six alerts, with board, day and cause; none on the 34 healthy boards of other types."""
     (tmp_path / "rules.toml").write_text(RULES)
@@ -80,6 +80,7 @@ def test_each_truth_is_one_alert_and_nothing_else_is(ledger, tmp_path):
             assert text in alert["title"] + alert["text"], alert
 
 
+@pytest.mark.nightly
 def test_a_second_step_of_a_board_opens_an_alert_of_its_own(tmp_path):
     """On every third day the newest alert is asked for: one of the first step, one of the second, none between."""
     end_ns = time.time_ns()
@@ -98,6 +99,7 @@ def test_a_second_step_of_a_board_opens_an_alert_of_its_own(tmp_path):
     assert all(checked_on - (step_on - first) <= 9 for checked_on, step_on in opened)
 
 
+@pytest.mark.nightly
 def test_a_board_whose_runs_do_not_count_is_not_called_silent(ledger):
     """It sends runs every day, which are suspect since it throttles: no valid run, not no run."""
     printed = edgemeter("trend", "--ledger", ledger, "--device", fleet_truths.THROTTLED).stdout
@@ -107,6 +109,7 @@ def test_a_board_whose_runs_do_not_count_is_not_called_silent(ledger):
     assert "no run" in silent
 
 
+@pytest.mark.nightly
 def test_headline_and_export_are_of_all_boards(ledger):
     """180 cases of 60 boards in the headline, the front and the export, whatever page of the table is shown."""
     with served(ledger) as server:
@@ -116,6 +119,7 @@ def test_headline_and_export_are_of_all_boards(ledger):
     assert {row["device"] for row in csv.DictReader(table.splitlines())} >= {*fleet_truths.devices()}
 
 
+@pytest.mark.nightly
 def test_the_decision_is_true(ledger):
     """Nothing is certain that is not so; the cheapest case is picked; the board that scores less is named."""
     limits = {"p50": 20.0, "ap": 0.72, "mj": 150.0}

@@ -6,8 +6,8 @@ import shutil
 import signal
 import sys
 
-from tests.fleet.drill import drawn_kills, drill
-from tests.fleet.fleet_world import KILLS, FleetWorld
+from tests.fleet.drill import drill
+from tests.fleet.fleet_world import FleetWorld
 
 
 def main() -> int:
@@ -16,28 +16,15 @@ def main() -> int:
     parser.add_argument("--boards", type=int, default=1000)
     parser.add_argument("--run-s", type=float, default=2.0, help="how long a run takes, on average")
     parser.add_argument("--limit-s", type=float, default=900.0)
-    parser.add_argument(
-        "--enrolment",
-        choices=["claims", "registry"],
-        default="registry",
-        help="claims: by tokens, and no more: the broker takes orders to none without a certificate",
-    )
-    parser.add_argument("--kills", type=int, help="so many, at random; default: at set points")
-    parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--keep-logs", metavar="DIR")
     args = parser.parse_args()
-    with FleetWorld(args.boards, args.run_s, args.enrolment) as world:
-        print(f"{args.boards} devices are there, enrolled in {world.enrolled_s} s", file=sys.stderr, flush=True)
-        if args.enrolment == "claims":
-            print(json.dumps({"enrolment": args.enrolment, "devices": args.boards, "enrolled_s": world.enrolled_s}))
-            return 0
-        planned = KILLS if args.kills is None else drawn_kills(args.kills, args.seed)
-        came = drill(world, args.limit_s, lambda text: print(text, file=sys.stderr, flush=True), planned=planned)
+    with FleetWorld(args.boards, args.run_s) as world:
+        came = drill(world, args.limit_s, lambda text: print(text, file=sys.stderr, flush=True))
         for overlap in world.crowd.overlaps[:5]:
             print(overlap, file=sys.stderr)
         if args.keep_logs:
             shutil.copytree(world.path, args.keep_logs, dirs_exist_ok=True)
-    print(json.dumps({"enrolment": args.enrolment, "enrolled_s": world.enrolled_s, **came.document()}))
+    print(json.dumps(came.document()))
     return 0 if came.holds else 1
 
 

@@ -1,11 +1,10 @@
 """The drill: a job, a campaign and an update on a crowd of devices, with kills at given points, and what came of it."""
 
-import random
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 
-from tests.fleet.fleet_world import KILLS, FleetWorld, Kill
+from tests.fleet.fleet_world import KILLS, FleetWorld
 from tests.fleet.replay_devices import open_entries
 
 LOOK_S = 0.2
@@ -52,20 +51,11 @@ class Came:
         return {**asdict(self), "holds": self.holds}
 
 
-def drawn_kills(count: int, seed: int) -> tuple[Kill, ...]:
-    """Return kills at random points, of random processes, for random times."""
-    draw = random.Random(seed)  # noqa: S311 - a test
-    names = ("broker", "service", "service", "collector")
-    points = sorted(draw.uniform(0.0, 0.98) for _ in range(count))
-    return tuple((point, tuple(sorted(set(draw.choices(names, k=draw.randint(1, 3))))), draw.choice([0.0, 0.5, 2.0])) for point in points)
-
-
-def drill(world: FleetWorld, limit_s: float, say: Callable[[str], None] = lambda _: None, *, planned: Sequence[Kill] | None = None) -> Came:
+def drill(world: FleetWorld, limit_s: float, say: Callable[[str], None] = lambda _: None) -> Came:
     """Run it in a world that is up."""
     began_s, job = time.monotonic(), world.begin()
     say(f"{job}: {len(world.names)} devices")
-    planned = KILLS if planned is None else planned
-    kills, in_time, processor_s, peak_mb = list(planned), True, 0.0, 0.0
+    kills, in_time, processor_s, peak_mb = list(KILLS), True, 0.0, 0.0
     while not (_is_over(world) and _has_ended(world)):
         if time.monotonic() - began_s > limit_s:
             in_time = False
@@ -83,7 +73,7 @@ def drill(world: FleetWorld, limit_s: float, say: Callable[[str], None] = lambda
     seconds = time.monotonic() - began_s
     peak_mb = max(peak_mb, world.memory_mb() or 0.0)
     processor_s += world.processor_s() or 0.0
-    return _judge(world, job, seconds, (len(planned) - len(kills), in_time, peak_mb, processor_s))
+    return _judge(world, job, seconds, (len(KILLS) - len(kills), in_time, peak_mb, processor_s))
 
 
 def _is_over(world: FleetWorld) -> bool:

@@ -6,7 +6,7 @@ import tempfile
 import time
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from edgemeter.agent.base.broker_address import BrokerAddress
 from edgemeter.agent.contract.orders import Content, Update
@@ -19,7 +19,6 @@ from tests.chaos.supervised import Supervised, await_port
 from tests.fixtures.collecting import EDGEMETER
 from tests.fixtures.fleet_key import give_service
 from tests.fixtures.servers import LOOPBACK, free_port, mosquitto_binary
-from tests.fleet import enrolling
 from tests.fleet.replay_devices import Crowd
 
 BROKER = ("set_tcp_nodelay true", "max_inflight_messages 2000", "max_queued_messages 100000", "persistence true", "autosave_interval 5")
@@ -51,18 +50,10 @@ KILLS: tuple[Kill, ...] = (
 class FleetWorld:
     """Use it as a context; `crowd` are the devices, `broker`, `service` and `collector` the processes.
 
-    Devices come into the registry by `claims`, each with a token, a key and a certificate of its own from the real enrolment handler, or
-    are written there (`registry`). Either way they then speak at a listener without TLS, many over one connection.
+    Devices are written into the registry, and speak at a listener without TLS, many over one connection.
     """
 
-    def __init__(
-        self,
-        count: int,
-        run_s: float,
-        enrolment: Literal["claims", "registry"] = "registry",
-    ) -> None:
-        self.enrolment = enrolment
-        self.enrolled_s: float | None = None
+    def __init__(self, count: int, run_s: float) -> None:
         self.names = [f"replay-{number:05d}" for number in range(count)]
         self._run_s = run_s
         self._stack = ExitStack()
@@ -144,21 +135,15 @@ class FleetWorld:
         self.folder = FleetFolder(self.path / "fleet")
         port = free_port()
         address = f"mqtt://{LOOPBACK}:{port}"
-        if self.enrolment == "registry":
-            give_service(self.folder)
-        self.broker = self._supervised("broker", self._with_identity(port) if self.enrolment == "claims" else self._plain(port))
+        give_service(self.folder)
+        self.broker = self._supervised("broker", self._plain(port))
         await_port(port)
-        # Over TLS with the certificate of `fleet init`, where there is one.
-        at = [] if self.enrolment == "claims" else ["--broker", address]
-        self.service = self._supervised("service", [*EDGEMETER, "fleet", "--folder", str(self.folder.path), "serve", *at])
+        self.service = self._supervised("service", [*EDGEMETER, "fleet", "--folder", str(self.folder.path), "serve", "--broker", address])
         ledger, metrics = str(self.path / "ledger"), f"{LOOPBACK}:{free_port()}"
         self.collector = self._supervised(
             "collector", [*EDGEMETER, "collector", "up", "--broker", address, "--ledger", ledger, "--metrics", metrics]
         )
-        if self.enrolment == "claims":
-            self._enrol()
-        else:
-            self._write_devices()
+        self._write_devices()
         self.crowd = Crowd(BrokerAddress(LOOPBACK, port), FLEET, self.names, self._run_s)
         # Every tenth is interrupted at its first attempt of each job, and does it at the second.
         self.crowd.flaky = dict.fromkeys(self.names[::10], 1)
@@ -170,22 +155,6 @@ class FleetWorld:
         lines = [f"listener {port} {LOOPBACK}", "allow_anonymous true", "user root", *BROKER, f"persistence_location {self.path}/"]
         configuration.write_text("\n".join([*lines, ""]))
         return [mosquitto_binary(), "-c", str(configuration)]
-
-    def _with_identity(self, port: int) -> list[str]:
-        self.call("init", "--broker", LOOPBACK, "--fleet", FLEET, "--port", str(free_port()), "--enrol-port", str(free_port()))
-        settings = self.folder.broker / "conf.d" / "crowd.conf"
-        settings.parent.mkdir(exist_ok=True)
-        settings.write_text(f"listener {port} {LOOPBACK}\nallow_anonymous true\n")
-        return [mosquitto_binary(), "-c", str(self.folder.broker / "mosquitto.conf")]
-
-    def _enrol(self) -> None:
-        began_s = time.monotonic()
-        cards = self.path / "cards"
-        self.call("token", *self.names, "--output", str(cards))
-        if enrolling.enrol(self.names, cards, self.path / "boards") != len(self.names):
-            message = "two devices have one certificate"
-            raise RuntimeError(message)
-        self.enrolled_s = round(time.monotonic() - began_s, 1)
 
     def _supervised(self, name: str, command: list[str]) -> Supervised:
         process = Supervised(name, command, self.path / f"{name}.log")

@@ -11,21 +11,67 @@ import random
 import secrets
 import threading
 import time
+import uuid
 from collections import Counter, defaultdict
 from dataclasses import dataclass, field
+
+import msgspec
 
 from edgemeter.agent.base.broker_address import BrokerAddress
 from edgemeter.agent.base.mqtt_session import Message, MqttSession, SessionProfile
 from edgemeter.agent.contract import messages, orders
 from edgemeter.agent.contract.messages import Topic
 from edgemeter.agent.contract.orders import FINAL, Cancel, ExecutionReport, Order, ReportReceipt, Update
+from edgemeter.agent.contract.record import RunRecord, encode
 from edgemeter.agent.jobs.jobs_handler import FIRST_REPORT_PAUSE_S
 from tests.fixtures.fleet_key import command_in, online
-from tests.fixtures.record_template import RecordNumber, RecordTemplate
+from tests.fixtures.record_factory import make_record
 
 LONGEST_PAUSE_S = 60.0
 TICK_S = 0.02
 CONNECTIONS = 4
+
+
+_MARKS = ("\ufdd0id\ufdd0", "\ufdd0device\ufdd0", "\ufdd0fleet\ufdd0", 2**52 + 1, 2**52 + 2, 2**52 + 3)
+
+
+@dataclass(frozen=True, slots=True)
+class RecordNumber:
+    """The identity of a record: the device's session, its number there, and when it was due."""
+
+    session: int
+    seq: int
+    started_at_ns: int
+
+
+class RecordTemplate:
+    """A record to copy as text, which costs microseconds."""
+
+    def __init__(self) -> None:
+        self._texts = _cut(make_record())
+
+    def payload(self, device: str, fleet: str, number: RecordNumber) -> bytes:
+        """Return a copy as JSON, always the same for the same number, so that a repeat is the same record."""
+        run_id = uuid.UUID(int=number.session << 64 | number.seq).hex
+        values = (run_id, device, fleet, str(number.session), str(number.seq), str(number.started_at_ns))
+        pieces = [self._texts[0]]
+        for value, text in zip(values, self._texts[1:], strict=True):
+            pieces += (value.encode(), text)
+        return b"".join(pieces)
+
+
+def _cut(measured: RunRecord) -> list[bytes]:
+    """Return the texts around the six values that differ, in the order of the record's fields."""
+    run_id, device, fleet, session, seq, started = _MARKS
+    marked = msgspec.structs.replace(
+        measured, id=run_id, device=device, fleet=fleet, session=session, seq=seq, started_at_ns=started, case="load"
+    )
+    remainder = encode(marked)
+    texts = []
+    for mark in _MARKS:
+        text, _, remainder = remainder.partition(str(mark).encode())
+        texts.append(text)
+    return [*texts, remainder]
 
 
 @dataclass(slots=True)

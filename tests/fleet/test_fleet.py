@@ -6,7 +6,6 @@ from tests.fleet.drill import drill
 from tests.fleet.fleet_world import FleetWorld
 
 
-@pytest.mark.services
 @pytest.mark.mosquitto
 @pytest.mark.nightly
 def test_each_job_is_executed_once_and_a_campaign_covers_everything_whoever_is_killed():

@@ -10,15 +10,15 @@ from tests.fuzz.decoder import FlawError, Fuzzer
 
 
 def test_what_comes_from_a_broker_breaks_nothing():
-    """A few thousand inputs and streams of a fixed seed."""
+    """Hundreds of inputs and streams of a fixed seed."""
     fuzzer = Fuzzer(20)
-    for _ in range(150):
+    for _ in range(60):
         fuzzer.run(10)
         fuzzer.try_stream()
-    assert fuzzer.counts["inputs"] == 1500
+    assert fuzzer.counts["inputs"] == 600
     # It reaches both sides: what is taken, and what is refused.
-    assert fuzzer.counts["admitted"] > 100
-    assert fuzzer.counts["refused"] > 500
+    assert fuzzer.counts["admitted"] > 40
+    assert fuzzer.counts["refused"] > 200
 
 
 @pytest.mark.nightly

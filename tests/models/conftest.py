@@ -1,16 +1,33 @@
 """What the tests of models share: a server, an empty home, and the command."""
 
+import http.client
+
 import pytest
 from click.testing import CliRunner
 
+from edgemeter.agent import runtimes
+from edgemeter.models.catalogue import add
 from edgemeter.models.cli.main import models
-from tests.fixtures.file_server import FileServer
+from tests.fixtures.file_server import FileServer, ListeningFileServer
 
 
 @pytest.fixture
-def server():
-    """Return a running server that serves nothing yet."""
-    running = FileServer()
+def server(monkeypatch):
+    """Return a server in this process that serves nothing yet, to which every HTTP and HTTPS client connects."""
+    files = FileServer()
+
+    def connect(connection):
+        files.connect(connection)
+
+    for client in (http.client.HTTPConnection, http.client.HTTPSConnection):
+        monkeypatch.setattr(client, "connect", connect)
+    return files
+
+
+@pytest.fixture
+def listening():
+    """Return the same at a port, for other processes."""
+    running = ListeningFileServer()
     yield running
     running.close()
 
@@ -26,6 +43,20 @@ def home(monkeypatch, tmp_path):
     monkeypatch.setenv("EDGEMETER_HOME", str(tmp_path / "home"))
     (tmp_path / "home").mkdir()
     return tmp_path / "home"
+
+
+@pytest.fixture
+def inspected_here(monkeypatch):
+    """Inspect a model that is added in this process, by its real runtime, and not in a sandbox of its own."""
+
+    def inspect(model, name):
+        runtime = runtimes.create(name)
+        try:
+            return runtime.load(model, runtimes.Options())
+        finally:
+            runtime.close()
+
+    monkeypatch.setattr(add, "inspect", inspect)
 
 
 @pytest.fixture

@@ -14,6 +14,7 @@ from edgemeter.models.catalogue import catalogue, shipped_models
 from edgemeter.models.catalogue.catalogue import CatalogueEntry
 from edgemeter.models.cli.main import models
 from edgemeter.models.fetch import local_files
+from tests.fixtures.rows import table_row
 
 
 def copied_model(folder):
@@ -61,12 +62,27 @@ def test_the_list_is_json_for_machines(invoke):
     )
 
 
-def test_show_prints_the_card(invoke):
-    """By shipped name or by path, as text or as JSON."""
+def test_show_prints_the_card_or_the_entry_of_the_catalogue(invoke):
+    """By shipped name or by path, as text or as JSON; the text of an entry is TOML that reads back."""
     model = shipped_models.shipped_models()[0]
     text = model_card.card_path(model.path).read_text(encoding="utf-8")
     assert invoke("show", model.path.name).output == invoke("show", str(model.path)).output == text
     assert json.loads(invoke("show", model.path.name, "--json").output)["card"]["sha256"] == model.about.sha256
+    entry = msgspec.toml.decode(invoke("show", "yolox-nano").output)
+    assert msgspec.convert(entry, CatalogueEntry) == catalogue.find_entry("yolox-nano")
+    assert json.loads(invoke("show", "yolox-nano", "--json").output)["path"] is None
+
+
+def test_show_refuses_what_is_no_model_with_its_card(tmp_path, invoke):
+    """One byte more than the card knows, a file without a card, and a name that nothing has."""
+    changed = tmp_path / copied_model(tmp_path).path.name
+    changed.write_bytes(changed.read_bytes() + b"\0")
+    (tmp_path / "own.onnx").write_bytes(b"x")
+    for name, message in ((changed, f"{changed.name}.*sha256"), (tmp_path / "own.onnx", r"own\.onnx\.toml"), ("absent", "models list")):
+        with table_row(name), pytest.raises(ConfigError, match=message):
+            invoke("show", name)
+    with pytest.raises(ConfigError, match="'absent'"):
+        invoke("verify", "absent")
 
 
 def test_show_prints_what_a_gguf_file_holds(tmp_path, invoke):
@@ -78,52 +94,17 @@ def test_show_prints_what_a_gguf_file_holds(tmp_path, invoke):
     assert {key: document[key] for key in expected} == expected
     assert sum(document["bytes_ratio"].values()) == pytest.approx(1)
     (tmp_path / "cut.gguf").write_bytes(language_file.path.read_bytes()[:1000])
-    with pytest.raises(ConfigError, match="cut off or garbled"):
+    with pytest.raises(ConfigError, match=r"cut\.gguf"):
         invoke("show", str(tmp_path / "cut.gguf"))
-
-
-def test_show_refuses_a_file_that_is_not_the_one_of_its_card(tmp_path, invoke):
-    """One byte more than the card knows."""
-    model = copied_model(tmp_path)
-    changed = tmp_path / model.path.name
-    changed.write_bytes(changed.read_bytes() + b"\0")
-    with pytest.raises(ConfigError, match=f"{changed.name}.*sha256"):
-        invoke("show", str(changed))
-
-
-def test_show_reports_when_a_model_has_no_card(tmp_path, invoke):
-    """A model file alone: the message names the card that would have to lie beside it."""
-    (tmp_path / "own.onnx").write_bytes(b"x")
-    with pytest.raises(ConfigError, match=r"own\.onnx\.toml"):
-        invoke("show", str(tmp_path / "own.onnx"))
-
-
-def test_an_entry_is_shown_as_text_and_for_machines(invoke):
-    """By its name; the text is TOML that reads back."""
-    text = invoke("show", "yolox-nano").output
-    assert msgspec.convert(msgspec.toml.decode(text), CatalogueEntry) == catalogue.find_entry("yolox-nano")
-    assert json.loads(invoke("show", "yolox-nano", "--json").output)["path"] is None
-
-
-def test_an_unknown_name_is_reported(invoke):
-    """Neither file nor shipped nor in the catalogue."""
-    with pytest.raises(ConfigError, match=r"no model 'absent', neither as a file.*models list"):
-        invoke("show", "absent")
-    with pytest.raises(ConfigError, match="the catalogue has no model 'absent'"):
-        invoke("verify", "absent")
 
 
 def test_what_ships_is_verified(monkeypatch, tmp_path, invoke):
     """Five files, each with its card's hash; a changed one fails the command."""
     rows = json.loads(invoke("verify", "--json").output)["files"]
     assert [row["state"] for row in rows] == ["ok"] * 5
+    assert invoke("fetch", "edgemeter-shapes_int8.tflite").exit_code == 0
     model = copied_model(tmp_path)
     (tmp_path / model.path.name).write_bytes(b"changed")
     monkeypatch.setattr(local_files, "shipped_models", lambda: [shipped_models.find_model(tmp_path / model.path.name)])
     result = invoke("verify", model.path.name)
     assert (result.exit_code, model.about.sha256 in result.stderr) == (1, True)
-
-
-def test_a_fetched_name_that_ships_is_where_it_is(invoke):
-    """The command says that the model ships, and fetches nothing."""
-    assert "ships with Edgemeter" in invoke("fetch", "edgemeter-shapes_int8.tflite").stderr

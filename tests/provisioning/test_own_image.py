@@ -16,6 +16,7 @@ def block(kind):
     return text
 
 
+@pytest.mark.services
 @pytest.mark.parametrize(("state", "status"), [("absent", 0), ("free", 0), ("held", 21)])
 def test_menders_script_asks_for_a_later_try_while_something_measures(tmp_path, state, status):
     """21 is Mender's status for that; where nothing ever measured there is no lock."""

@@ -46,6 +46,7 @@ def test_the_folder_has_one_name():
         importlib.import_module("edgemeter.agent.api")
 
 
+@pytest.mark.services
 def test_importing_it_imports_nothing_else():
     """Every command imports it first: no numpy, no click, no module of ours."""
     heavy = "{'numpy', 'click', 'msgspec'}"
@@ -54,6 +55,7 @@ def test_importing_it_imports_nothing_else():
     assert completed.stdout == "[] []\n"
 
 
+@pytest.mark.nightly
 def test_a_type_checker_knows_the_names(tmp_path):
     """The package is typed: parameters and results of all five are checked."""
     (tmp_path / "use.py").write_text(
@@ -112,7 +114,7 @@ def test_a_wrong_model_or_setting_is_an_error_of_ours_or_of_python(tmp_path):
         edgemeter.compare(tmp_path / "none.onnx")
 
 
-@pytest.mark.services
+@pytest.mark.nightly
 def test_compare_returns_a_sentence(tmp_path):
     """B takes twice as long as A: sides, contrasts, and nothing in the ledger where that is not wanted."""
     replay_case(tmp_path, "a", 1.0)
@@ -130,7 +132,6 @@ def test_energy_without_a_sensor_is_reported_missing():
         pytest.fail("the block ran")
 
 
-@pytest.mark.services
 @pytest.mark.alone
 def test_energy_names_joules_bounds_and_sensor(tmp_path, monkeypatch):
     """A second at a steady 2 W, with a fifth of idle around: about 2 J, by the sensor of the configuration."""

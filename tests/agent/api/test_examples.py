@@ -101,13 +101,9 @@ def test_plug_ins_in_files_measure_and_score(classifier, tmp_path):
 @pytest.mark.parametrize(
     ("option", "words"),
     [
-        ("--runtime=absent.py:Own", "there is no file '"),
-        ("--runtime=runtime.py:Dense", "has no 'Dense': did you mean DenseLayers?"),
-        ("--runtime=sensor.py:Battery", "sensor.py:Battery is no runtime, it has no load, bind, outputs: write a class with load"),
+        ("--power=sensor.py:Batery", "has no 'Batery': did you mean Battery?"),
         ("--power=absent.py:Own", "there is no file '"),
-        ("--power=task.py:TopThree", "task.py:TopThree is no power sensor, it has no describe, read, close: write a class with"),
-        ("--task=absent.py:Own", "there is no file '"),
-        ("--task=sensor.py:Battery", "sensor.py:Battery is no task, it has no prepare, predict, same_predictions, score: write"),
+        ("--power=task.py:TopThree", "task.py:TopThree is no power sensor, it has no describe, read, close"),
     ],
 )
 def test_a_plug_in_that_is_none_is_refused_in_a_line(option, words, classifier, tmp_path):
@@ -148,6 +144,7 @@ def test_two_models_are_compared(tmp_path):
     assert printed.count(" ms\n") == 4
 
 
+@pytest.mark.services
 def test_a_trend_is_fitted_to_a_ledger(tmp_path):
     """Eight weeks of runs that slow down by 2% a week."""
     with SqliteLedger(tmp_path / "ledger.sqlite") as ledger:
@@ -158,7 +155,7 @@ def test_a_trend_is_fitted_to_a_ledger(tmp_path):
     assert run("fit_trend.py", home=tmp_path).startswith("pi-1 tiny-detector fp32 onnx: +1.9")
 
 
-@pytest.mark.services
+@pytest.mark.nightly
 def test_the_test_of_the_page_passes(tmp_path):
     """The one that `docs/python.md` shows, by a pytest of its own."""
     page = (EXAMPLES.parent / "python.md").read_text()
@@ -170,7 +167,6 @@ def test_the_test_of_the_page_passes(tmp_path):
     assert "1 passed" in completed.stdout, completed.stdout + completed.stderr
 
 
-@pytest.mark.services
 @pytest.mark.needs(module="onnx")
 def test_deepbenchs_operators_are_models_like_any(tmp_path):
     """27 of them and their suite; one is measured."""
@@ -189,7 +185,6 @@ FRAMEWORKS = {
 }
 
 
-@pytest.mark.services
 @pytest.mark.parametrize("name", [pytest.param(name, marks=mark) for name, (_, _, mark) in FRAMEWORKS.items()])
 def test_a_model_of_a_framework_is_measured(name):
     """By its factory, in a few lines; the record names the framework."""

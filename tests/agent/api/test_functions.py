@@ -62,7 +62,7 @@ def test_settings_of_models_are_refused_for_functions():
         edgemeter.measure("model.onnx", 1)
 
 
-@pytest.mark.services
+@pytest.mark.nightly
 def test_a_decorated_function_is_measured_at_its_first_call():
     """It returns what it did before, keeps its name, and has the record."""
     decorated = edgemeter.measured(save=False, **SHORT)(pause)

@@ -20,6 +20,7 @@ def test_every_name_is_there():
         _ = plugin.Runtim
 
 
+@pytest.mark.services
 def test_a_sensor_imports_nothing_of_the_other_kinds():
     """A runtime or sensor is imported by the process that measures, whose cold start and memory are figures."""
     code = (

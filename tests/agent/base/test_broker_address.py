@@ -1,6 +1,5 @@
 """Facts about `edgemeter.agent.base.broker_address`: an address and what it names, and which MQTT answers there."""
 
-import socket
 from contextlib import contextmanager
 
 import pytest
@@ -11,6 +10,7 @@ from edgemeter.agent.base.errors import ConfigError, UnavailableError
 from edgemeter.collector.receive.embedded_broker import EmbeddedBroker
 from tests.fixtures.rows import table_row
 from tests.fixtures.servers import mosquitto
+from tests.fixtures.socket_pairs import serving
 
 
 def test_an_address_is_taken_apart():
@@ -82,11 +82,13 @@ def test_an_address_prints_as_it_is_written_and_never_its_password():
 @contextmanager
 def answering(answer):
     """Let every connection lead to a server that answers with `answer` and hangs up."""
-    socket_of_ours, socket_of_server = socket.socketpair()
-    with socket_of_server, pytest.MonkeyPatch.context() as patch:
-        socket_of_server.sendall(answer)
-        socket_of_server.shutdown(socket.SHUT_WR)
-        patch.setattr(socket, "create_connection", lambda *_: socket_of_ours)
+
+    def serve(connection):
+        with connection:
+            connection.recv(100)
+            connection.sendall(answer)
+
+    with serving(serve):
         yield BrokerAddress("broker", 1883)
 
 

@@ -97,7 +97,7 @@ def _pem(kind, **settings):
 
 
 def test_a_key_that_cannot_sign_is_one_line(tmp_path):
-    """Empty, garbled, of another kind, protected: reported before anything is measured."""
+    """Empty, garbled, of another kind, protected, absent: reported before anything is measured."""
     for content, message in [
         (lambda: b"", "is not a private key in PEM"),
         (lambda: b"\xff\x00 garbage", "is not a private key in PEM"),
@@ -107,10 +107,6 @@ def test_a_key_that_cannot_sign_is_one_line(tmp_path):
         (tmp_path / "key").write_bytes(content())
         with table_row(message), pytest.raises(ConfigError, match=message):
             signature.signer(tmp_path / "key")
-
-
-def test_a_missing_key_is_one_line(tmp_path):
-    """The path is named."""
     with pytest.raises(ConfigError, match=r"cannot read the key .*none"):
         signature.signer(tmp_path / "none")
     (tmp_path / "x").write_text("x")

@@ -6,7 +6,6 @@ from pathlib import Path
 import pytest
 
 from tests.fixtures.command import edgemeter
-from tests.fixtures.rows import table_row
 
 ROOT = Path(__file__).resolve().parents[3]
 SCENES = ROOT / "models" / "scenes"
@@ -25,20 +24,6 @@ def written(folder, name, document):
     path = folder / name
     path.write_text(document if isinstance(document, str) else json.dumps(document))
     return path
-
-
-def test_wrong_usage_is_one_line_with_the_remedy():
-    """No traceback, nothing on standard output, status 2."""
-    for arguments, text in [
-        ((), "--model"),
-        (("--model", "b.onnx"), "--data"),
-        (("--model", "absent.tflite", "--data", "."), "absent.tflite"),
-    ]:
-        with table_row(arguments):
-            result = run(*arguments)
-            assert (result.returncode, result.stdout) == (2, "")
-            assert text in result.stderr
-            assert "Traceback" not in result.stderr
 
 
 @needs_litert

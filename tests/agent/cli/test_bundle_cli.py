@@ -90,19 +90,16 @@ def test_a_bundle_is_shown_as_one_document(tmp_path):
     assert (document["signature"]["state"], document["record"]["samples"]) == ("unsigned", [])
 
 
-@pytest.mark.parametrize(
-    ("arguments", "says"),
-    [
+def test_wrong_usage_is_one_line(tmp_path):
+    """Status 2, before anything is measured."""
+    for arguments, says in [
         (("bundle", "verify"), "BUNDLE|FOLDER"),
         (("bundle", "verify", "x.edgemeter", "--public-key", "none.pub"), "none.pub"),
         (("bundle", "keygen", "/nonexistent/key"), "/nonexistent/key"),
         (("run", "--model", str(MODEL), "--bundle", str(MODEL)), "bundles"),
         (("run", "--model", str(MODEL), "--bundle", "{tmp}", "--signing-key-file", "none.key"), "none.key"),
-    ],
-)
-def test_wrong_usage_is_one_line(tmp_path, arguments, says):
-    """Status 2, before anything is measured."""
-    result = edgemeter(*(argument.replace("{tmp}", str(tmp_path)) for argument in arguments))
-    assert result.returncode == 2, result.stderr
-    assert says in result.stderr
-    assert "Traceback" not in result.stderr
+    ]:
+        result = edgemeter(*(argument.replace("{tmp}", str(tmp_path)) for argument in arguments))
+        assert result.returncode == 2, result.stderr
+        assert says in result.stderr
+        assert "Traceback" not in result.stderr

@@ -63,8 +63,8 @@ def test_a_short_option_stands_for_one_long_one_everywhere():
                 assert (long in option.opts) == (short in option.opts), path
 
 
-def test_quiet_hides_no_error(tmp_path):
-    """What went wrong is no note."""
-    result = edgemeter("run", "-q", "-m", "absent.onnx", cwd=tmp_path)
-    assert result.returncode == 2
-    assert "absent.onnx" in result.stderr
+def test_a_name_is_a_flag_on_all_commands_or_on_none():
+    """`--board NAME` on one command and `--board` on another would be two things."""
+    visible = [option for _, option in OPTIONS if not option.hidden]
+    for name in {name for option in visible for name in option.opts}:
+        assert len({option.is_flag for option in visible if name in option.opts}) == 1, name

@@ -70,8 +70,8 @@ def test_a_sample_that_was_just_written_has_no_mistakes(user_file):
     assert (result.exit_code, result.stdout) == (0, f"{user_file}: no mistakes (configuration of the agent)\n")
 
 
-def test_check_prints_every_mistake_with_file_section_and_key(user_file):
-    """Exit status 2: what the user wrote is wrong."""
+def test_check_prints_every_mistake_with_file_section_and_key(user_file, monkeypatch):
+    """Exit status 2; the configuration that the environment names is the one that is checked."""
     user_file.write_text('devise = "pi"\n[sensors.rapl]\nshunt = "1"\n')
     result = run("check", str(user_file))
     assert result.exit_code == 2
@@ -80,10 +80,6 @@ def test_check_prints_every_mistake_with_file_section_and_key(user_file):
     assert second.startswith(f"{user_file}: [sensors.rapl] shunt: ")
     document = json.loads(run("check", str(user_file), "--json").stdout)
     assert (document["kind"], [mistake["key"] for mistake in document["mistakes"]]) == ("agent", ["devise", "shunt"])
-
-
-def test_the_configuration_that_the_environment_names_is_the_one_that_is_checked(user_file, monkeypatch):
-    """As it is the one that is read."""
     other = user_file.with_name("other.toml")
     other.write_text("fleets = 1")
     monkeypatch.setenv("EDGEMETER_CONFIG", str(other))

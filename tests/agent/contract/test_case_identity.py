@@ -69,13 +69,16 @@ def keys_of(field):
     return key_of(make_record(**USUAL.get(field, {}))), key_of(make_record(**CHANGES[field]))
 
 
-def test_the_key_has_the_fields_of_the_table():
+def test_the_key_has_the_fields_of_the_table_and_each_bears_on_a_comparison_or_a_mark():
     """In its order, because the key is read by position."""
     assert CaseKey.__struct_fields__ == tuple(FIELD) == tuple(CHANGES)
+    for field in FIELDS:
+        with table_row(field.name):
+            assert field.likeness or field.marks or "change" in field.may_change_in
 
 
-def test_a_difference_in_any_field_makes_another_case():
-    """And no other field is read of what changed."""
+def test_a_difference_in_any_field_makes_another_case_and_another_hash():
+    """No other field is read of what changed. The hash leaves out device and fleet; another one would begin every line in Grafana anew."""
     for name in FIELD:
         with table_row(name):
             key, other = keys_of(name)
@@ -83,22 +86,11 @@ def test_a_difference_in_any_field_makes_another_case():
             assert FIELD[name].text(key) != FIELD[name].text(other)
             assert relation(key, other).kind != "same"
             assert relation(key, msgspec.structs.replace(key)).kind == "same"
-
-
-def test_a_difference_in_any_field_but_device_and_fleet_is_another_hash():
-    """It stays what it is for good: another one would begin every line in Grafana anew."""
     for name in FIELD:
         with table_row(name):
             hashes = {case_hash(key) for key in keys_of(name)}
             assert len(hashes) == (1 if name in ("device", "fleet") else 2)
     assert case_hash(key_of(make_record())) == "d80b7041a05e"
-
-
-def test_a_field_that_bears_on_no_comparison_is_marked_or_belongs_to_device_and_version():
-    """What is neither asked for nor marked would be compared in silence."""
-    for field in FIELDS:
-        with table_row(field.name):
-            assert field.likeness or field.marks or "change" in field.may_change_in
 
 
 def test_what_must_be_alike_is_unlike_where_it_differs():

@@ -12,7 +12,7 @@ import pytest
 
 from edgemeter.agent.base.errors import ConfigError, UnavailableError
 from edgemeter.agent.contract import data_archive
-from tests.fixtures.rows import table_row
+from tests.fixtures.rows import in_folders, table_row
 
 
 @pytest.fixture
@@ -142,14 +142,15 @@ def test_broken_archives_end_in_one_line(tmp_path, folder):
         assert all(path == "in" or path.startswith("in/") for path in everything(folder))
 
 
-@pytest.mark.parametrize("names", [[], ["annotations/a"], ["images/a/x", "images/b/x"], ["images/a/x", "annotations/a", "annotations/b"]])
-def test_what_holds_no_one_data_set_is_refused(folder, names):
+def test_what_holds_no_one_data_set_is_refused(tmp_path):
     """None, two, no photographs, two ground truths."""
-    for name in names:
-        (folder / name).parent.mkdir(parents=True, exist_ok=True)
-        (folder / name).touch()
-    with pytest.raises(ConfigError, match="it holds"):
-        data_archive.find(folder)
+    kinds = ((), ("annotations/a",), ("images/a/x", "images/b/x"), ("images/a/x", "annotations/a", "annotations/b"))
+    for folder, names in in_folders(tmp_path, [(names,) for names in kinds]):
+        for name in names:
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            (folder / name).touch()
+        with table_row(names), pytest.raises(ConfigError, match="it holds"):
+            data_archive.find(folder)
 
 
 def test_a_name_that_no_archive_can_hold_is_refused_where_it_is_packed(tmp_path):

@@ -31,8 +31,7 @@ def test_a_file_is_read_as_it_was_written(tmp_path):
     assert PSK not in repr(join)
 
 
-@pytest.mark.parametrize("ending", ["\n", "\r\n"])
-@pytest.mark.parametrize("quote", ['"', "'"])
+@pytest.mark.parametrize(("ending", "quote"), [("\n", '"'), ("\r\n", "'")])
 def test_secrets_are_overwritten_where_they_stand_before_they_are_taken_out(tmp_path, monkeypatch, ending, quote):
     """The bytes on the card are filler of the same length, on the disk, before the file is replaced; all else stays."""
     path = tmp_path / "join.toml"
@@ -77,10 +76,6 @@ def test_a_wrong_file_is_one_line_without_its_secrets(tmp_path):
             identity.read_join_file(path)
         assert SECRET not in str(refusal.value), f"{text!r}"
         assert "\n" not in str(refusal.value), f"{text!r}"
-
-
-def test_a_file_that_is_not_there_is_one_line(tmp_path):
-    """To read and to wipe."""
     with pytest.raises(ConfigError, match="cannot read the join file"):
         identity.read_join_file(tmp_path / "absent")
     with pytest.raises(UnavailableError, match="cannot wipe"):

@@ -7,7 +7,7 @@ from tests.fixtures.rows import table_row
 BIRTH = messages.Birth(device="pi-1", fleet="lab", session=7, agent="0.1.0", board=None, os=None, arch="aarch64", runtimes={"onnx": "1.22"})
 
 
-def test_every_message_comes_back_equal():
+def test_every_message_comes_back_equal_and_a_field_from_a_newer_version_is_tolerated():
     """Receipt, state and birth over the wire."""
     for message, decode in (
         (messages.Receipt(session=2**53 - 1, held=((1, 3), (7, 7))), messages.decode_receipt),
@@ -15,10 +15,6 @@ def test_every_message_comes_back_equal():
         (BIRTH, messages.decode_birth),
     ):
         assert decode(messages.encode_message(message)) == message
-
-
-def test_a_field_from_a_newer_version_is_tolerated():
-    """An older agent reads a newer collector's receipt."""
     assert messages.decode_receipt(b'{"session":1,"held":[[1,2]],"collector":"x"}') == messages.Receipt(session=1, held=((1, 2),))
 
 
@@ -39,23 +35,15 @@ def test_what_is_no_receipt_ends_in_one_line():
 
 
 def test_one_record_travels_alone_and_several_as_a_list():
-    """Join and split are each other's inverse; the text of a record is not touched."""
+    """Join and split are each other's inverse; a list of anything else, or of too many, is refused as a whole."""
     first, two = b'{"schema": 1, "id": "a"}', b'{"schema":1,"id":"b","x":[1, 2]}'
     assert messages.join_records([first]) == first
     assert messages.split_records(first) == [first]
     assert messages.split_records(messages.join_records([first, two])) == [first, two]
     assert messages.split_records(b" " + messages.join_records([first, two])) == [first, two]
-
-
-def test_a_list_of_anything_else_is_refused_as_a_whole():
-    """What does not look like records is not taken apart."""
     for payload in [b"[1]", b"[{}]", b"[", b'[{"schema":1}]', b'["\xff"]']:
         with table_row(payload), pytest.raises(ConfigError, match=r"^not a batch of records: "):
             messages.split_records(payload)
-
-
-def test_a_batch_is_bounded():
-    """Sixteen megabytes of empty records would take a hundred times that."""
     record = b'{"schema":1,"id":""}'
     assert len(messages.split_records(messages.join_records([record] * messages.LONGEST_BATCH))) == messages.LONGEST_BATCH
     with pytest.raises(ConfigError, match="more than 10000"):
@@ -63,14 +51,10 @@ def test_a_batch_is_bounded():
 
 
 def test_a_topic_is_taken_apart_and_put_together():
-    """Fleet, device and kind."""
+    """Fleet, device and kind; what is no topic of ours is refused."""
     topic = messages.parse_topic("edgemeter/v1/lab/pi 1/result")
     assert topic == messages.Topic("lab", "pi 1", "result")
     assert str(topic) == "edgemeter/v1/lab/pi 1/result"
-
-
-def test_what_is_no_topic_of_ours_is_refused():
-    """One line with the form."""
     for text in [
         "",
         "edgemeter/v1/lab/pi/other",

@@ -32,10 +32,6 @@ def test_a_card_names_the_kind_of_its_input(read):
     for text, expected in KINDS.items():
         assert read(text).input == expected, f"{text!r}"
         assert read(card_text(read(text)).partition("[input]\n")[2]).input == expected, f"{text!r}"
-
-
-def test_a_card_of_an_image_names_no_kind(read):
-    """An image is what a card without a kind means."""
     assert "kind" not in card_text(read(f'kind = "image"\n{IMAGE}'))
 
 

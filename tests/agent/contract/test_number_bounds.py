@@ -60,9 +60,14 @@ def test_every_integer_that_travels_has_bounds():
     assert names == []
 
 
-@pytest.mark.parametrize("number", [2**63, 2**64, -(2**63) - 1, 10**400])
-def test_a_message_with_a_larger_number_is_refused_in_one_line(number):
+def test_a_message_with_a_larger_number_is_refused_in_one_line():
     """Health, orders, their suites and the rest: the line names the field."""
+    for number in (2**63, 2**64, -(2**63) - 1, 10**400):
+        check_refused(number)
+
+
+def check_refused(number):
+    """Check that no message holds it."""
     report = msgspec.json.decode(health.encode_health(make_health()))
     order = {"job": "j", "attempt": 1, "version": number, "work": {"type": "doctor"}, "timeout_s": 1.0}
     for decode, document, where in (

@@ -4,6 +4,7 @@ import pytest
 
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.contract import order_suite
+from tests.fixtures.rows import in_folders, table_row
 
 
 def expanded(folder, keys, name="m.gguf"):
@@ -23,49 +24,46 @@ def test_an_order_may_sweep_the_lengths_of_a_language_model(tmp_path):
     assert [(case.runtime, case.prompt_tokens, case.output_tokens) for case in cases] == [("llama", 128, 16), ("llama", 512, 16)]
 
 
-@pytest.mark.parametrize("keys", ["", 'runtime = "server"'])
-def test_an_order_may_bring_no_server(tmp_path, keys):
+def test_an_order_may_bring_no_server(tmp_path):
     """Its file would have the board send the contents of one of its files to any address."""
-    with pytest.raises(ConfigError, match="a server is none of an order's models"):
-        expanded(tmp_path, keys, "m.server" if not keys else "m.unknown")
+    for folder, name, keys in in_folders(tmp_path, (("m.server", ""), ("m.unknown", 'runtime = "server"'))):
+        with table_row(name), pytest.raises(ConfigError, match="a server is none of an order's models"):
+            expanded(folder, keys, name)
 
 
-@pytest.mark.parametrize(
-    ("model", "keys"),
-    [
+def test_an_order_may_bring_no_code(tmp_path):
+    """By none of the ways in which a suite could name a factory; the line says where one is named instead."""
+    for model, keys in [
         ('"package.module:make"', ""), ('"net.py:make"', ""), ('"net.py"', ""), ('["m.gguf", "net.py"]', ""),
         ('"m.gguf"', 'runtime = "python"'),
         ('"m.gguf"', 'runtime = ["llama", "python"]'), ('"n{precision}"', 'precision = "et.py:make"'),
         ('"p{precision}"', 'precision = "ackage.module:make"'),
-    ],
-)  # fmt: skip
-def test_an_order_may_bring_no_code(tmp_path, model, keys):
-    """By none of the ways in which a suite could name a factory; the line says where one is named instead."""
-    document = f'name = "o"\n[[case]]\nmodel = {model}\n{keys}\n'.encode()
-    with pytest.raises(ConfigError, match=r"refused: (a factory or plug-in in a file of Python is code|case 1: Expected `str` matching)"):
-        order_suite.expand(order_suite.read(document), {}, tmp_path)
+    ]:  # fmt: skip
+        document = f'name = "o"\n[[case]]\nmodel = {model}\n{keys}\n'.encode()
+        with table_row(model), pytest.raises(ConfigError, match=r"refused: (a factory or plug-in|case 1: Expected `str` matching)"):
+            order_suite.expand(order_suite.read(document), {}, tmp_path)
 
 
-@pytest.mark.parametrize(
-    ("keys", "reason"),
-    [
-        ('data = "/etc/shadow"', "'/etc/shadow' as data"),
-        ('data = "a.zip"', "unknown photographs 'a.zip'"),
-        ('annotations = "a.zip"', "unknown field `annotations`"),
-    ],
-)
-def test_data_are_those_of_the_order(tmp_path, keys, reason):
+def test_data_are_those_of_the_order(tmp_path):
     """By the name of their archive, in which their annotations are; none names a file of the board."""
-    with pytest.raises(ConfigError, match=reason):
-        expanded(tmp_path, f'scenario = "steady"\nrate_per_s = 1.0\n{keys}', "m.replay.json")
+    for folder, keys, reason in in_folders(
+        tmp_path,
+        [
+            ('data = "/etc/shadow"', "'/etc/shadow' as data"),
+            ('data = "a.zip"', "unknown photographs 'a.zip'"),
+            ('annotations = "a.zip"', "unknown field `annotations`"),
+        ],
+    ):
+        with table_row(keys), pytest.raises(ConfigError, match=reason):
+            expanded(folder, f'scenario = "steady"\nrate_per_s = 1.0\n{keys}', "m.replay.json")
 
 
-@pytest.mark.parametrize(("line", "reason"), [("treads = 2", "unknown field `treads`"), ('threads = "two"', "Expected")])
-def test_a_wrong_key_names_its_case(line, reason):
+def test_a_wrong_key_names_its_case():
     """Of a thousand cases the author need not search."""
     cases = '[[case]]\nmodel = "m.gguf"\n' * 2
-    with pytest.raises(ConfigError, match=f"case 3: .*{reason}"):
-        order_suite.read(f'name = "o"\n{cases}[[case]]\nmodel = "m.gguf"\n{line}\n'.encode())
+    for line, reason in (("treads = 2", "unknown field `treads`"), ('threads = "two"', "Expected")):
+        with table_row(line), pytest.raises(ConfigError, match=f"case 3: .*{reason}"):
+            order_suite.read(f'name = "o"\n{cases}[[case]]\nmodel = "m.gguf"\n{line}\n'.encode())
 
 
 def test_lengths_count_among_the_combinations_of_a_case():

@@ -21,7 +21,7 @@ def encoded(**changes):
 
 
 def test_an_order_comes_back_as_it_was_sent():
-    """Every kind of work, and the server's acknowledgement."""
+    """Every kind of work, and the server's acknowledgement; one without photographs is one that older agents take."""
     works = [
         orders.Measure(suite=orders.Content(**SUITE)),
         orders.Measure(suite=orders.Content(**SUITE), data=(orders.Data(**SUITE),)),
@@ -38,10 +38,6 @@ def test_an_order_comes_back_as_it_was_sent():
         assert orders.decode_command(orders.encode_order(order)) == order
     noted = orders.ReportReceipt(noted="a", attempt=1, version=4)
     assert orders.decode_command(orders.encode_order(noted)) == noted
-
-
-def test_an_order_without_photographs_is_one_that_older_agents_take():
-    """They know no `data`, and refuse what they do not know."""
     order = orders.Order(job="a", attempt=1, version=0, work=orders.Measure(suite=orders.Content(**SUITE)), timeout_s=1.0)
     assert b"data" not in orders.encode_order(order)
 
@@ -82,19 +78,11 @@ def test_a_piece_of_content_comes_back_as_it_was_sent():
 
 
 def test_versions_rise_as_in_python():
-    """In the same order as the installer has them."""
+    """In the same order as the installer has them; zeros at the end and a local part do not count, and what is no version is reported."""
     for older, newer in itertools.pairwise(RISING):
         assert orders.version_key(older) < orders.version_key(newer)
         assert install.version_key(older) < install.version_key(newer)
-
-
-def test_zeros_at_the_end_and_a_local_part_do_not_count():
-    """1, 1.0.0 and 1.0+pi5 are the same version."""
     assert orders.version_key("1") == orders.version_key("1.0.0") == orders.version_key("1.0+pi5")
-
-
-def test_what_is_no_version_is_reported():
-    """With how one is written."""
     for text in ["", "v1", "1..2", "1-2", "latest", "1.0; reboot"]:
         with table_row(text), pytest.raises(ConfigError, match=r"1\.2\.3"):
             orders.version_key(text)

@@ -27,15 +27,11 @@ def test_samples_come_back_exactly():
 
 
 def test_damaged_samples_are_refused():
-    """Data that is not ours, or not as long as promised, is an error and not an array."""
+    """Data that is not ours, or not as long as promised, is an error and not an array; a bomb stops after the promised bytes."""
     for change in [{"data": "!"}, {"data": base64.b64encode(b"x").decode()}, {"count": 5}, {"count": 2**40}]:
         series = samples.pack("latency", "ns", np.arange(3))
         with table_row(change), pytest.raises(ConfigError, match="damaged"):
             samples.unpack(msgspec.structs.replace(series, **change))
-
-
-def test_a_zip_bomb_is_not_expanded():
-    """A gigabyte of zeros behind three promised values stops after their 12 bytes."""
     bomb = base64.b64encode(zlib.compress(bytes(10_000_000))).decode()
     with pytest.raises(ConfigError, match="13 bytes came"):
         samples.unpack(msgspec.structs.replace(samples.pack("latency", "ns", np.arange(3)), data=bomb))

@@ -18,8 +18,8 @@ def _suite(tmp_path, text):
     return contract_suite.read(path)
 
 
-def test_the_sample_expands_precisions_and_threads():
-    """Two precisions on one and two threads, and the reference: five cases."""
+def test_the_sample_expands_precisions_and_threads(tmp_path):
+    """Five cases; with all commented keys switched on it still reads."""
     suite = contract_suite.read(SAMPLE)
     assert [(Path(c.model).name, c.threads, c.role) for c in suite.cases] == [
         ("detector_fp32.tflite", 1, "device"),
@@ -28,10 +28,6 @@ def test_the_sample_expands_precisions_and_threads():
         ("detector_int8.tflite", 2, "device"),
         ("detector_fp32.onnx", 1, "reference"),
     ]
-
-
-def test_every_commented_default_of_the_sample_is_a_known_key(tmp_path):
-    """With all commented keys switched on the sample still reads."""
     lines = SAMPLE.read_text().splitlines()
     text = "\n".join(line.removeprefix("# ") for line in lines).replace('"..."', f'"{"0" * 64}"')
     assert len(_suite(tmp_path, text).cases) > 20
@@ -99,17 +95,6 @@ def test_what_a_language_model_cannot_have_is_refused(tmp_path):
             _suite(tmp_path, f'name = "m"\n[[case]]\n{keys}\n')
 
 
-def test_a_run_of_years_is_refused(tmp_path):
-    """A frame in 17 minutes is the slowest, thirty days are the longest; each is named with its bounds."""
-    for keys, says in [
-        ("rate_per_s = 1e-9", "rate_per_s: expected a number of at least 0.001 and of at most 1e.06"),
-        ("rate_per_s = 15.0\nminutes = 1e300", "minutes: expected a number above 0 and of at most 43200"),
-        ("seconds = 1e300", "seconds: .*at most 2.592e.06"),
-    ]:
-        with table_row(keys), pytest.raises(ConfigError, match=says):
-            _suite(tmp_path, f'name = "m"\n[[case]]\nmodel = "a.onnx"\n{keys}\n')
-
-
 def test_frames_at_a_rate_last_for_the_minutes_that_were_asked_for(tmp_path):
     """However few come in them; without minutes the mode decides; the length of the case is that of its schedule."""
     begin = 'name = "m"\n[[case]]\nmodel = "a.onnx"\nscenario = "steady"\n'
@@ -131,7 +116,7 @@ def test_a_matrix_leaves_out_what_a_runtime_cannot_read(tmp_path):
 
 
 def test_a_wrong_suite_is_refused_with_the_place(tmp_path):
-    """A typo, a wrong value or a missing key names its path in the file."""
+    """A typo, a wrong value, a missing key or a run of years names its path in the file."""
     for text, says in [
         ('name = "m"\n[[case]]\nmodel = "a.onnx"\nthread = 2\n', r"\[\[case\]\] number 1 thread: no such key: did you mean threads"),
         ('name = "m"\n[defaults]\nmode = "fast"\n[[case]]\nmodel = "a.onnx"\n', r"\[defaults\] mode: 'fast' is unknown"),
@@ -141,6 +126,13 @@ def test_a_wrong_suite_is_refused_with_the_place(tmp_path):
     ]:
         with table_row(text), pytest.raises(ConfigError, match=says):
             _suite(tmp_path, text)
+    for keys, says in [
+        ("rate_per_s = 1e-9", "rate_per_s: expected a number of at least 0.001 and of at most 1e.06"),
+        ("rate_per_s = 15.0\nminutes = 1e300", "minutes: expected a number above 0 and of at most 43200"),
+        ("seconds = 1e300", "seconds: .*at most 2.592e.06"),
+    ]:
+        with table_row(keys), pytest.raises(ConfigError, match=says):
+            _suite(tmp_path, f'name = "m"\n[[case]]\nmodel = "a.onnx"\n{keys}\n')
 
 
 def test_predictions_are_of_coco_annotations_and_each_case_has_its_file(tmp_path):

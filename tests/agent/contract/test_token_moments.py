@@ -24,8 +24,4 @@ def test_a_late_second_token_is_later_however_short_the_others_are():
     assert after_first([0, 400, 2000, 3000]) == [3]
     assert after_first() == []
     assert after_first([0, 400, 800, 60_000]) == [3]
-
-
-def test_an_engine_in_this_process_hands_over_token_by_token():
-    """However the machine is disturbed between them; what has one moment came together."""
     assert after_first([0, 90, 180, 60_000], [0, 0, 90], is_local=True) == [3, 1]

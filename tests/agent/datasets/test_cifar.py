@@ -36,14 +36,6 @@ def test_of_a_folder_the_test_batch_counts(tmp_path, pixels):
     assert list(open_folder(tmp_path / "data_batch_2.bin").classes.values()) == [1]
 
 
-def test_a_subset_is_drawn_within_the_file(tmp_path, pixels):
-    """With the classes of its photographs only, and a hash of its own."""
-    (tmp_path / "test_batch.bin").write_bytes(batch(pixels, [3, 0, 9]))
-    data, subset = open_folder(tmp_path), open_folder(tmp_path, subset=1)
-    (item,) = subset.items
-    assert (subset.classes[item.name], subset.sha256 != data.sha256) == (data.classes[item.name], True)
-
-
 def test_what_is_no_binary_batch_ends_in_one_line(tmp_path, pixels):
     """The version for Python is a pickle, which is not opened; a class above 9 and a cut file are named."""
     (tmp_path / "test_batch").write_bytes(b"\x80\x02}q\x01(U\x0bbatch_label")

@@ -60,18 +60,14 @@ def test_a_record_is_on_the_disk_before_put_returns(outbox):
     assert outbox.query("PRAGMA synchronous")[0][0] == 2
 
 
-def test_every_opening_is_a_session_of_its_own_below_2_to_the_53(outbox):
-    """No two openings share a number, and every JSON reader keeps it exact."""
+def test_every_opening_is_a_session_of_its_own_below_2_to_the_53(outbox, tmp_path):
+    """No two openings share a number, nor does a copied card's, and every JSON reader keeps it exact."""
     sessions = {outbox.session}
     for _ in range(10):
         with reopened(outbox) as other:
             sessions.add(other.session)
     assert len(sessions) == 11
     assert all(0 < session < 2**53 for session in sessions)
-
-
-def test_a_copied_card_starts_other_sessions_than_the_original(outbox, tmp_path):
-    """A counter alone would repeat on the copy."""
     outbox.close()
     copy = tmp_path / "copy.sqlite"
     copy.write_bytes(outbox.path.read_bytes())
@@ -193,8 +189,8 @@ def test_a_file_that_is_no_outbox_is_refused_and_left_alone(tmp_path, content):
     assert path.read_bytes() == content
 
 
-def test_a_ledger_is_no_outbox(tmp_path):
-    """Another SQLite file of ours is not taken for this one."""
+def test_what_is_no_outbox_of_this_version_is_refused(tmp_path, outbox):
+    """Another SQLite file of ours, a newer version, and a place that cannot be written."""
     path = tmp_path / "other.sqlite"
     connection = sqlite3.connect(path)
     connection.execute("PRAGMA application_id = 1")
@@ -202,17 +198,9 @@ def test_a_ledger_is_no_outbox(tmp_path):
     connection.close()
     with pytest.raises(ConfigError, match=r"other\.sqlite"):
         Outbox(path)
-
-
-def test_an_outbox_of_a_newer_version_is_refused(outbox):
-    """An older agent does not write into what it does not understand."""
     outbox.connection.execute(f"PRAGMA user_version = {FORMAT.version + 1}")
     with pytest.raises(ConfigError, match="move it away"):
         reopened(outbox)
-
-
-def test_a_place_that_cannot_be_written_ends_in_one_line(tmp_path):
-    """A file where a folder should be."""
     (tmp_path / "file").write_text("x")
     with pytest.raises(UnavailableError, match="EDGEMETER_HOME"):
         Outbox(tmp_path / "file" / "outbox.sqlite")

@@ -9,6 +9,7 @@ from paho.mqtt.reasoncodes import ReasonCode
 
 from edgemeter.agent.base.mqtt_session import CUT, PACKET_TOO_LARGE, disconnect_reason
 from edgemeter.agent.delivery import outbox_file
+from edgemeter.agent.delivery.message_limit import CLOSED_TIMES
 from edgemeter.agent.delivery.sender import TOO_LARGE_REASON, packed
 from tests.fixtures.in_process_broker import InProcessBroker, SteppedPublisher
 from tests.fixtures.publishing import put
@@ -52,6 +53,7 @@ def test_a_record_above_the_true_limit_is_sent_a_few_times_and_all_others_arrive
     alone = broker.refused.count([LARGE])
     # A closed connection counts only where the record was alone on the line, and after others have got through.
     assert alone <= 2 if end_reason == PACKET_TOO_LARGE else 3 <= alone <= 5
+    assert len(outbox.refusals("broker.example:1883")) == (1 if end_reason == PACKET_TOO_LARGE else CLOSED_TIMES)
     assert len(broker.refused) <= alone + 3
     (waiting,) = outbox.pending(10, 10**9)
     assert waiting.seq == LARGE
@@ -98,13 +100,14 @@ def test_the_pause_grows_while_nothing_gets_through_and_nothing_is_called_too_la
     broker = strict_broker(accepted_bytes=0, end_reason=CUT)
     publisher = SteppedPublisher(broker, outbox)
     publisher.connect()
-    for _ in range(12):
+    for _ in range(60):
         publisher.step()
         broker.turn()
     assert broker.sessions[-1].failures == len(broker.refused) >= 5
     assert "right after a message of" in publisher.why_left()
     assert publisher.drain(0) == 11
-    assert outbox.too_large("pi-1") == []
+    assert [1] in broker.refused
+    assert outbox.refusals("broker.example:1883") == outbox.too_large("pi-1") == []
     publisher.close()
 
 

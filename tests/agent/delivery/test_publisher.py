@@ -3,6 +3,7 @@
 import logging
 import os
 
+import msgspec
 import numpy as np
 import pytest
 
@@ -120,9 +121,12 @@ def test_a_device_writes_below_its_own_name_and_the_records_fleet_only(broker, o
 
 
 def test_birth_and_state_are_retained_and_a_goodbye_is_offline(broker, publisher, outbox):
-    """Who comes later still learns who is there; the Will speaks for who cannot, with its session number."""
+    """Who comes later still learns who is there, and what was dropped; the Will speaks for who cannot, with its session number."""
+    outbox.connection.execute("INSERT INTO dropped VALUES ('pi-1', 3, 4)")
+    broker.sessions[-1].cut(CUT)
     publisher.go_on()
-    assert broker.last("birth", messages.decode_birth) == make_birth(outbox)
+    birth = broker.last("birth", messages.decode_birth)
+    assert birth == msgspec.structs.replace(make_birth(outbox), dropped_traces=3, dropped_records=4)
     assert last_state(broker) == "online"
     will = broker.sessions[-1].profile.will
     assert (will.topic, messages.decode_state(will.payload)) == (STATE, messages.DeviceState(state="lost", session=outbox.session))

@@ -109,10 +109,13 @@ def test_a_line_that_breaks_before_a_message_is_through_gets_smaller_ones_until_
         # Records alike in all but their ids would compress so well that half of them is more than three quarters of all.
         put(outbox, 1, case=os.urandom(500).hex())
     sender, longest = make_sender(outbox), []
-    for _ in range(9):
+    for number in range(9):
         line = Line()
         line.is_mute = True
         sender.send(line, 0.0)
+        sender.send(line, 0.0)
+        # After a loss one message at a time.
+        assert number == 0 or len(line.sent) == 1
         longest.append(max(len(several) for _, several in line.sent))
         sender.limit.lost(line, CUT)
         sender.limit.learn(line)
@@ -174,10 +177,6 @@ def test_the_first_byte_shows_the_form_and_every_record_comes_out_as_it_went_in(
         payload = packed(encoded)
         assert payload[:1] == first, f"{count!r}"
         assert opened(payload) == encoded, f"{count!r}"
-
-
-def test_a_large_record_is_compressed_and_a_small_one_is_not():
-    """The limit is on the text."""
     small, large = (b'{"schema":1,"id":"a","x":"%s"}' % (b"x" * size) for size in (COMPRESS_ABOVE_BYTES - 200, COMPRESS_ABOVE_BYTES))
     assert packed([small]) == small
     assert len(packed([large])) < 100
@@ -207,6 +206,12 @@ def test_no_batch_is_larger_than_the_broker_takes_unless_a_single_record_is():
     assert all(len(batch.payload) <= 5000 for batch in batched if batch.fits)
     assert [pending_record.row for batch in batched if not batch.fits for pending_record in batch.records] == [3]
     assert [raw for batch in batched for raw in opened(batch.payload)] == [pending_record.payload for pending_record in waiting]
+    pair, alone = waiting[:2], len(packed([waiting[0].payload]))
+    together = len(packed([pending_record.payload for pending_record in pair]))
+    for limits, count, fits in (((alone, alone), 1, True), ((alone - 1, alone), 1, False)):
+        assert [(len(batch.records), batch.fits) for batch in batches(pair[:1], *limits)] == [(count, fits)]
+    assert len(list(batches(pair, together, together))) == 1
+    assert len(list(batches(pair, together, together - 1))) == 2
 
 
 def pending(*seqs):
@@ -224,7 +229,7 @@ def make_window(records=4, size=1000):
     return SendWindow(records, size, 5.0, lambda: 1.0)
 
 
-def test_the_window_is_bounded_in_records_and_opens_with_receipts():
+def test_the_window_is_bounded_in_records_and_bytes_and_opens_with_receipts():
     """Backpressure from the collector reaches the device."""
     window = make_window()
     window.sent(pending(1, 2, 3, 4), 0.0)
@@ -232,15 +237,16 @@ def test_the_window_is_bounded_in_records_and_opens_with_receipts():
     window.receipted(receipt((1, 2)), 1.0)
     assert window.room(1.0) == 2
     assert window.after_row == 4
-
-
-def test_the_window_is_bounded_in_bytes():
-    """Large records count as what they are."""
     window = make_window(records=100, size=30)
     window.sent(pending(1, 2), 0.0)
     assert (window.room(0.0), window.room_bytes()) == (98, 10)
     window.sent(pending(3), 0.0)
     assert window.room(0.0) == 0
+    window.receipted(receipt((1, 1)), 1.0)
+    assert (window.room(1.0), window.room_bytes()) == (98, 10)
+    # A record that was held back goes after later ones.
+    window.sent(pending(1), 1.0)
+    assert window.after_row == 3
 
 
 def test_silence_starts_again_at_the_oldest_record_and_waits_longer_each_time():
@@ -258,6 +264,16 @@ def test_silence_starts_again_at_the_oldest_record_and_waits_longer_each_time():
         assert window.room(now) == 4
     assert pauses == [5.0, 10.0, 20.0, 40.0, 60.0, 60.0]
     assert window.resent == 12
+
+
+def test_a_receipt_that_came_before_a_record_was_sent_is_no_sign_of_a_collector():
+    """Then nobody is there; one that came later is of a collector that lives."""
+    for receipt_s, after_row in ((0.0, 0), (0.1, 1)):
+        window = make_window()
+        window.sent(pending(1), 0.0)
+        window.receipted(Receipt(session=2, held=()), receipt_s)
+        window.expire(5.0)
+        assert window.after_row == after_row
 
 
 def test_a_receipt_ends_the_silence_at_once():

@@ -20,9 +20,5 @@ def test_a_torn_line_is_left_out(tmp_path):
         file.write(b"17 inva\n\x00\xff\x00\n12 \n")
     verdict_log.note_verdict(tmp_path, 6, "invalid")
     assert verdict_log.recent_runs(tmp_path) == RecentRuns(last_ns=6, last_verdict="invalid", verdicts={"valid": 1, "invalid": 1})
-
-
-def test_without_runs_there_is_nothing(tmp_path):
-    """No file is no run, and a folder that is gone is no error."""
-    assert verdict_log.recent_runs(tmp_path) == RecentRuns()
     verdict_log.note_verdict(tmp_path / "gone", 5, "valid")
+    assert verdict_log.recent_runs(tmp_path / "gone") == RecentRuns()

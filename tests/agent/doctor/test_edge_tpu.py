@@ -8,8 +8,6 @@ from tests.fixtures import machine_trees, stand_ins
 from tests.fixtures.machine_trees import write
 from tests.fixtures.rows import table_row
 
-pytestmark = pytest.mark.needs("gcc")
-
 
 def findings_of(root, library):
     """Return the findings on a machine below `root`."""
@@ -28,6 +26,7 @@ def plug(root):
     (root / "dev/apex_0").touch()
 
 
+@pytest.mark.needs("gcc")
 def test_a_coral_with_its_library_is_fine(tmp_path, library):
     """Version and clock are reported."""
     plug(tmp_path)
@@ -35,6 +34,7 @@ def test_a_coral_with_its_library_is_fine(tmp_path, library):
     assert (finding.state, finding.what) == ("ok", "libedgetpu, BuildLabel(N/A), RuntimeVersion(14), clock max: Coral PCIe (apex_0)")
 
 
+@pytest.mark.services
 def test_a_coral_without_its_library_names_what_to_install(tmp_path):
     """It cannot be used so."""
     plug(tmp_path)

@@ -86,7 +86,7 @@ def test_each_machine_is_warned_of_what_slows_it(tmp_path):
     assert _machine(tmp_path / "jetson")["power mode"].state == "absent"
 
 
-@pytest.mark.services
+@pytest.mark.nightly
 def test_installed_libraries_are_imported_and_absent_ones_name_their_extra():
     """Python and edgemeter are there; whatever is absent comes with its pip line."""
     findings = {finding.name: finding for finding in checks.check_software()}
@@ -96,21 +96,20 @@ def test_installed_libraries_are_imported_and_absent_ones_name_their_extra():
         assert (findings[name].state == "ok") == (findings[name].remedy is None)
 
 
-@pytest.mark.parametrize(
-    ("module", "problem"),
-    [
+@pytest.mark.services
+def test_a_broken_library_is_distinguished_from_a_good_one():
+    """It is imported in a process of its own, which may die."""
+    for module, problem in [
         ("json", None),
         ("edgemeter_no_such_module", "ModuleNotFoundError: No module named 'edgemeter_no_such_module'"),
         ("os, signal; os.kill(os.getpid(), signal.SIGILL)", "it uses instructions that this processor lacks (SIGILL)"),
         ("os; os.abort()", "it was killed by SIGABRT"),
         ("sys; sys.exit(3)", "it ended with status 3"),
-    ],
-)
-def test_a_broken_library_is_distinguished_from_a_good_one(module, problem):
-    """It is imported in a process of its own, which may die."""
-    assert checks._end(checks._begin([f"import {module}"]))[1] == problem
+    ]:
+        assert checks._end(checks._begin([f"import {module}"]))[1] == problem
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(("numbers", "state"), [([LANDLOCK], "ok"), ([LANDLOCK, UNSHARE], "warn")])
 def test_a_kernel_without_landlock_is_examined_for_namespaces(numbers, state):
     """With them models run in a root directory of their own; without, the remedy is named."""
@@ -152,6 +151,7 @@ def test_waiting_records_are_counted_and_counting_changes_nothing(tmp_path):
     assert {path.name: path.read_bytes() for path in tmp_path.glob("outbox.sqlite")} == before
 
 
+@pytest.mark.services
 def test_a_sensor_that_is_configured_wrongly_or_cannot_be_read_has_a_remedy(tmp_path):
     """What is merely not there has none."""
     settings = Config(sensors={"ina2xx": {"shunt_ohm": "one"}, "rapl": {"path": str(tmp_path)}})
@@ -160,6 +160,7 @@ def test_a_sensor_that_is_configured_wrongly_or_cannot_be_read_has_a_remedy(tmp_
     assert [finding.state for finding in findings if finding.name == "ina2xx"] == ["bad"]
 
 
+@pytest.mark.services
 def test_a_broker_is_judged_by_what_it_answers(tmp_path):
     """Fine with MQTT 5; a warning with 3.1.1, which cannot report that it refuses a result; bad if it refuses us, or is no broker."""
     for answers, state, text in (
@@ -185,6 +186,7 @@ def test_json_holds_every_finding(tmp_path):
     assert {finding.area for finding in findings} == {"machine", "software", "power", "delivery"}
 
 
+@pytest.mark.services
 def test_a_machine_with_a_sensor_names_what_runs_will_use(tmp_path):
     """The sensor with its scope and what it leaves out; without one, that there will be no energy."""
     findings = {finding.name: finding for finding in doctor._power({}, machine_trees.intel_pc(tmp_path))}

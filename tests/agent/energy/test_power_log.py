@@ -4,7 +4,7 @@ import pytest
 
 from edgemeter.agent.base.errors import ConfigError, UnavailableError
 from edgemeter.agent.energy.power_log import energy_of, read_log
-from tests.fixtures.rows import rows, table_row
+from tests.fixtures.rows import table_row
 
 JETSON = (
     "RAM 2147/7620MB (lfb 2x4MB) CPU [0%@729] GR3D_FREQ 0% cpu@47.6C VDD_IN {0}mW/{0}mW VDD_CPU_GPU_CV 483mW/483mW VDD_SOC 1451mW/1451mW"
@@ -42,20 +42,23 @@ def test_the_energy_is_that_of_trapezoids_and_the_interval_holds_what_lies_betwe
 UNEVEN = ("t_s,power_w", "0,2", "1,4", "4,4", "4.5,8")
 
 
-@rows(
-    ("between", "energy_j", "coverage_ratio"),
+WINDOWS = [
     # 3 + 12 + 3 J.
-    whole=(None, 18, 1),
+    (None, 18, 1),
     # From 3 to 4 W, and at 4 W: 1.75 + 4 J.
-    inside=(("0.5", "2"), 5.75, 1),
+    (("0.5", "2"), 5.75, 1),
     # Half of the window lies before the log: 3 J of a second.
-    before=(("-1", "1"), 3, 0.5),
-    after=(("4", "6.5"), 3, 0.2),
-)
-def test_a_window_is_cut_out_of_uneven_stamps(logged, between, energy_j, coverage_ratio):
+    (("-1", "1"), 3, 0.5),
+    (("4", "6.5"), 3, 0.2),
+]
+
+
+def test_a_window_is_cut_out_of_uneven_stamps(logged):
     """Within a step the power is interpolated; what the log does not hold is not covered, and adds nothing."""
-    result = logged(*UNEVEN, between=between, time_column="t_s", power_column="power_w")
-    assert (result.energy_j, result.coverage_ratio) == pytest.approx((energy_j, coverage_ratio))
+    for between, energy_j, coverage_ratio in WINDOWS:
+        with table_row(between, energy_j, coverage_ratio):
+            result = logged(*UNEVEN, between=between, time_column="t_s", power_column="power_w")
+            assert (result.energy_j, result.coverage_ratio) == pytest.approx((energy_j, coverage_ratio))
 
 
 def test_nothing_is_counted_where_readings_are_missing(logged):
@@ -84,20 +87,23 @@ def test_the_gpus_of_a_log_are_added_up(logged):
         logged("timestamp, power.draw [W]", *(line.replace(", 0, ", ", ").replace(", 1, ", ", ") for line in lines))
 
 
-@rows(
-    ("lines", "columns"),
-    units_in_heading=(("Time (ms);Power [mW]", "0;2000", "500;4000", "1000;2000"), ("time", "power")),
-    decimal_commas=(("t_s;P_W", "0,0;2,0", "0,5;4,0", "1,0;2,0"), ("t_s", "P_W")),
-    quoted_commas=(('t_s,"power"', '"0,0","2,0"', '"0,5","4,0"', '"1,0","2,0"'), ("t_s", "power")),
-    epoch_ms=(("at,power", "1700000000000,2", "1700000000500,4", "1700000001000,2"), ("at", "power")),
-    units_in_cells=(("# by a meter", "#at\tpower", "0 s\t2 W", "0.5 s\t4000 mW", "1 s\t2 W"), ("at", "power")),
-    iso=(("at,w", "2026-05-22T11:00:00Z,2", "2026-05-22T13:00:00.5+02:00,4", "2026-05-22T11:00:01Z,2"), ("at", "w")),
-    ts=(("at,w", "May 22 23:59:59.5,2", "May 23 00:00:00,4", "May 23 00:00:00.5,2"), ("at", "w")),
-)
-def test_columns_are_read_by_name_whatever_their_units_and_signs(logged, lines, columns):
+TABLES = [
+    (("Time (ms);Power [mW]", "0;2000", "500;4000", "1000;2000"), ("time", "power")),
+    (("t_s;P_W", "0,0;2,0", "0,5;4,0", "1,0;2,0"), ("t_s", "P_W")),
+    (('t_s,"power"', '"0,0","2,0"', '"0,5","4,0"', '"1,0","2,0"'), ("t_s", "power")),
+    (("at,power", "1700000000000,2", "1700000000500,4", "1700000001000,2"), ("at", "power")),
+    (("# by a meter", "#at\tpower", "0 s\t2 W", "0.5 s\t4000 mW", "1 s\t2 W"), ("at", "power")),
+    (("at,w", "2026-05-22T11:00:00Z,2", "2026-05-22T13:00:00.5+02:00,4", "2026-05-22T11:00:01Z,2"), ("at", "w")),
+    (("at,w", "May 22 23:59:59.5,2", "May 23 00:00:00,4", "May 23 00:00:00.5,2"), ("at", "w")),
+]
+
+
+def test_columns_are_read_by_name_whatever_their_units_and_signs(logged):
     """2, 4 and 2 W, half a second apart, are 3 J."""
-    result = logged(*lines, time_column=columns[0], power_column=columns[1])
-    assert (result.energy_j, result.window_s) == pytest.approx((3, 1))
+    for lines, columns in TABLES:
+        with table_row(columns, lines[0]):
+            result = logged(*lines, time_column=columns[0], power_column=columns[1])
+            assert (result.energy_j, result.window_s) == pytest.approx((3, 1))
 
 
 def test_a_window_is_named_as_the_log_stamps_or_by_the_clock_of_its_first_day(logged):
@@ -112,26 +118,29 @@ def test_a_window_is_named_as_the_log_stamps_or_by_the_clock_of_its_first_day(lo
         logged("at,w", *bare, between=("2026-05-22T10:00:00Z", "11:00"), time_column="at", power_column="w")
 
 
-@rows(
-    ("lines", "between", "reason"),
-    one_reading=(("t,p", "0,2"), None, "no two readings of p"),
-    outside=(UNEVEN, ("9", "10"), "no two readings"),
-    reversed=(UNEVEN, ("2", "1"), "'1' is not after '2'"),
-    no_moment=(UNEVEN, ("noon", "1"), "'noon' is no moment of this log, whose stamps are numbers"),
-    backwards=(("t,p", "5,2", "6,2", "4,2"), None, "go backwards, by 2 s"),
-    two_forms=(("t,p", "5,2", "2026-05-22 10:00:00,2"), None, "numbers and dates without a zone as stamps"),
-    no_power=(("t,p", "0,[N/A]", "1,[N/A]"), None, "no line of .* has a time and a power of p"),
-    other_unit=(("t,p [mA]", "0,5", "1,5"), None, "is no power by its unit"),
-    no_column=(("t,volts", "0,5", "1,5"), None, "begins with 't,volts': name its columns"),
-    no_table=(("t,p", f"0,{'9' * 200_000}"), None, "cannot read the log .*field larger"),
-    empty=((), None, "begins with '': name its columns"),
-)
-def test_what_a_log_does_not_show_is_refused(logged, lines, between, reason):
+UNCLEAR = [
+    (("t,p", "0,2"), None, "no two readings of p"),
+    (UNEVEN, ("9", "10"), "no two readings"),
+    (UNEVEN, ("2", "1"), "'1' is not after '2'"),
+    (UNEVEN, ("noon", "1"), "'noon' is no moment of this log, whose stamps are numbers"),
+    (("t,p", "5,2", "6,2", "4,2"), None, "go backwards, by 2 s"),
+    (("t,p", "5,2", "2026-05-22 10:00:00,2"), None, "numbers and dates without a zone as stamps"),
+    (("t,p", "0,[N/A]", "1,[N/A]"), None, "no line of .* has a time and a power of p"),
+    (("t,p [mA]", "0,5", "1,5"), None, "is no power by its unit"),
+    (("t,volts", "0,5", "1,5"), None, "begins with 't,volts': name its columns"),
+    (("t,p", f"0,{'9' * 200_000}"), None, "cannot read the log .*field larger"),
+    ((), None, "begins with '': name its columns"),
+]
+
+
+def test_what_a_log_does_not_show_is_refused(logged):
     """In one line."""
-    time, power = ("t_s", "power_w") if lines is UNEVEN else ("t", "p")
-    with pytest.raises((ConfigError, UnavailableError), match=reason) as refusal:
-        logged(*lines, between=between, time_column=time, power_column=power)
-    assert "\n" not in str(refusal.value)
+    for lines, between, reason in UNCLEAR:
+        with table_row(reason):
+            time, power = ("t_s", "power_w") if lines is UNEVEN else ("t", "p")
+            with pytest.raises((ConfigError, UnavailableError), match=reason) as refusal:
+                logged(*lines, between=between, time_column=time, power_column=power)
+            assert "\n" not in str(refusal.value)
 
 
 def test_a_log_of_tegrastats_without_times_names_how_to_log_them(logged):

@@ -183,6 +183,9 @@ def test_tokens_joined_in_one_piece_are_counted_from_the_usage(loaded):
     usage = counted(3, prompt_tokens_details={"cached_tokens": 4})
     answer, stamps = ask(loaded(openai(events(text("a"), text("bc", "length"), usage)))[1])
     assert (stamps, answer.stamped_tokens, answer.output_tokens, answer.cached_tokens) == ([1, 1], (1, 2), 3, 4)
+    # The token that ends a text shows nothing: two pieces are one token each.
+    answer, stamps = ask(loaded(openai(events(text("a"), text("bc", "stop"), counted(3))))[1])
+    assert (stamps, answer.stamped_tokens, answer.output_tokens) == ([1, 1], (), 2)
 
 
 def test_llama_server_takes_tokens_and_reports_all(loaded, network):

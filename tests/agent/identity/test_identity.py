@@ -57,7 +57,7 @@ def test_another_board_is_recognised_by_the_source_of_the_number(tmp_path):
     assert identity.differs_from_board(board_serial, tree(tmp_path / "c", EMMC))
 
 
-def test_an_unreadable_number_proves_nothing(tmp_path):
+def test_an_unreadable_or_a_drawn_number_proves_nothing(tmp_path):
     """Root joined by a number that the agent's user may not read: it is no copied card."""
     board_serial = BoardSerial("03000200", "dmi", "sys/class/dmi/id/product_uuid")
     unreadable = tree(tmp_path / "a", {"sys/class/dmi/id/product_uuid": "", "etc/machine-id": "1"})
@@ -65,8 +65,4 @@ def test_an_unreadable_number_proves_nothing(tmp_path):
     if os.geteuid() != 0:
         (tmp_path / "a/sys/class/dmi/id/product_uuid").chmod(0)
         assert not identity.differs_from_board(board_serial, unreadable)
-
-
-def test_a_drawn_number_proves_nothing(tmp_path):
-    """Such a board has none that a copy could differ in."""
     assert not identity.differs_from_board(BoardSerial("made-1", "made", None), tree(tmp_path / "a", PI))

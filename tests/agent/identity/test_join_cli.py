@@ -15,6 +15,7 @@ from edgemeter.agent.base.errors import ConfigError, TransientError
 from edgemeter.agent.cli.agent import agent
 from edgemeter.agent.contract import identity
 from edgemeter.agent.identity import identity as identity_identity
+from tests.fixtures.rows import in_folders
 from tests.provisioning.identity.lab import Lab
 
 with_mosquitto = pytest.mark.mosquitto
@@ -114,17 +115,17 @@ def join(tmp_path, **changes):
     return result.exception
 
 
-@pytest.mark.parametrize(
-    ("changes", "words"),
-    [
-        ({"token": None}, "no token any more"),
-        ({}, "holds no CA certificate"),
-        ({"ca": "MII"}, "holds no CA certificate"),
-        *(({"enrol": address}, "over TLS only") for address in ("mqtt://b:8884", "b:8884", "http://b")),
-    ],
-)
-def test_a_join_file_that_cannot_serve_is_reported_before_anything_is_sent(tmp_path, changes, words):
+def test_a_join_file_that_cannot_serve_is_reported_before_anything_is_sent(tmp_path):
     """What is wrong stands in the file, and the token is kept for when it is mended; it travels over TLS only."""
-    error = join(tmp_path, **changes)
-    assert isinstance(error, ConfigError)
-    assert words in str(error)
+    for folder, changes, words in in_folders(
+        tmp_path,
+        [
+            ({"token": None}, "no token any more"),
+            ({}, "holds no CA certificate"),
+            ({"ca": "MII"}, "holds no CA certificate"),
+            *(({"enrol": address}, "over TLS only") for address in ("mqtt://b:8884", "b:8884", "http://b")),
+        ],
+    ):
+        error = join(folder, **changes)
+        assert isinstance(error, ConfigError)
+        assert words in str(error)

@@ -82,23 +82,37 @@ def test_what_came_survives_a_restart(device, part):
     assert min(offsets_of_wants(device, part)) == size
 
 
-@pytest.mark.parametrize(
-    "change",
-    [
-        lambda head, data: (Chunk(sha256="b" * 64, offset=head.offset, size_bytes=head.size_bytes), data),
-        lambda head, data: (Chunk(sha256=head.sha256, offset=head.offset + 1, size_bytes=head.size_bytes), data),
-        lambda head, data: (Chunk(sha256=head.sha256, offset=2**52, size_bytes=head.size_bytes), data),
-        lambda head, data: (head, data + b"x" * (head.size_bytes or 0)),
-        lambda head, _piece: (head, b""),
-    ],
-)
-def test_a_piece_that_was_not_requested_is_rejected(device, change):
+def test_a_piece_that_was_not_requested_is_rejected(device):
     """Of another content, at another place, beyond the end, of nothing: not a byte of it is kept."""
-    device.change = lambda payload: orders.join_chunk(*change(*orders.split_chunk(payload)))
+    changes = iter(
+        (
+            lambda head, data: (Chunk(sha256="b" * 64, offset=head.offset, size_bytes=head.size_bytes), data),
+            lambda head, data: (Chunk(sha256=head.sha256, offset=head.offset + 1, size_bytes=head.size_bytes), data),
+            lambda head, data: (Chunk(sha256=head.sha256, offset=2**52, size_bytes=head.size_bytes), data),
+            lambda head, data: (head, data + b"x" * (head.size_bytes or 0)),
+            lambda head, _piece: (head, b""),
+        )
+    )
+    device.change = lambda payload: orders.join_chunk(*next(changes)(*orders.split_chunk(payload)))
     ask(device)
-    device.go_on()
-    assert device.wants
-    assert all(path.stat().st_size == 0 for path in (device.home / CONTENT_FOLDER).iterdir())
+    for count in range(1, 6):
+        device.turn()
+        assert [path.stat().st_size for path in (device.home / CONTENT_FOLDER).iterdir()] == [0]
+        assert len(device.wants) == count
+        device.handler.connected()
+
+
+def test_a_piece_that_comes_twice_is_kept_once(device, part):
+    """The second is not the next one any more."""
+
+    def twice(payload):
+        device._on_the_way.append((payload, "content"))
+        return payload
+
+    device.change = twice
+    ask(device)
+    assert device.final().state == "done"
+    assert len(offsets_of_wants(device, part)) == 5
 
 
 def test_content_of_another_size_than_ordered_is_refused(device):

@@ -245,25 +245,23 @@ def test_a_job_waits_while_somebody_measures_by_hand(device):
     assert device.final().state == "done"
 
 
-@pytest.mark.parametrize(
-    ("work", "reason"),
-    [
+def test_what_cannot_be_done_here_is_rejected_with_a_reason(device, monkeypatch):
+    """Nothing of it is begun."""
+    for name in ("INVOCATION_ID", "NOTIFY_SOCKET"):
+        monkeypatch.delenv(name, raising=False)
+    for work, reason in [
         (Schedule(name="x", cron="61 * * * *", work=Measure(suite=ABSENT)), "is not a schedule"),
         (Restart(what="board"), "no supervisor"),
         (Restart(), "no service manager"),
         (Update(version="1.0", bundle=ABSENT), "release"),
         (Measure(suite=ABSENT), "the server has no content eeeeeeeeeeee"),
         (Measure(suite=Content(sha256="a" * 64, size_bytes=1 << 50, name="suite.toml")), "no space"),
-    ],
-)
-def test_what_cannot_be_done_here_is_rejected_with_a_reason(device, monkeypatch, work, reason):
-    """Nothing of it is begun."""
-    for name in ("INVOCATION_ID", "NOTIFY_SOCKET"):
-        monkeypatch.delenv(name, raising=False)
-    device.order(work)
-    final = device.final()
-    assert final.state == "rejected"
-    assert reason in final.reason
+    ]:
+        job = f"job-{reason.replace(' ', '-')}"
+        device.order(work, job=job)
+        final = device.final(job)
+        assert final.state == "rejected"
+        assert reason in final.reason
     assert device.executions == []
 
 

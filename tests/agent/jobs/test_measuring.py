@@ -141,31 +141,31 @@ def archive(name):
     return target.getvalue()
 
 
-@pytest.mark.parametrize(
-    ("document", "contents", "reason"),
-    [
-        (b'name = "x"\n[[case]]\nmodel = "other.tflite"\n', (), "unknown model 'other.tflite'"),
-        (b'name = "x"\n[[case]]\nmodel = "/etc/passwd"\n', (), "refused"),
-        (b'name = "x"\n[[case]]\nmodel = "edgemeter-shapes_int8.tflite"\ndata = "photos"\n', (), "unknown photographs 'photos'"),
-        (b'name = "x"\n[[case]]\nmodel = "m.replay.json"\ndata = "../photos"\n', (), "no path"),
-        (b'name = "x"\n[[case]]\nmodel = "m.xyz"\nruntime = "nothing"\n', (("m.xyz", b"x"),), "nothing"),
-        (
-            b'name = "x"\n[[case]]\nmodel = "m.replay.json"\ndata = "set.zip"\n',
-            (("set.zip", archive("images/../../../evil")),),
-            "is not a plain name",
-        ),
-        (TURNS.format(rounds=800).encode(), PAIR, "2 cases, 800 rounds"),
-    ],
-)
-def test_an_order_that_is_not_for_this_board_is_rejected(device, document, contents, reason):
+NOT_FOR_THIS_BOARD = [
+    (b'name = "x"\n[[case]]\nmodel = "other.tflite"\n', (), "unknown model 'other.tflite'"),
+    (b'name = "x"\n[[case]]\nmodel = "/etc/passwd"\n', (), "refused"),
+    (b'name = "x"\n[[case]]\nmodel = "edgemeter-shapes_int8.tflite"\ndata = "photos"\n', (), "unknown photographs 'photos'"),
+    (b'name = "x"\n[[case]]\nmodel = "m.replay.json"\ndata = "../photos"\n', (), "no path"),
+    (b'name = "x"\n[[case]]\nmodel = "m.xyz"\nruntime = "nothing"\n', (("m.xyz", b"x"),), "nothing"),
+    (
+        b'name = "x"\n[[case]]\nmodel = "m.replay.json"\ndata = "set.zip"\n',
+        (("set.zip", archive("images/../../../evil")),),
+        "is not a plain name",
+    ),
+    (TURNS.format(rounds=800).encode(), PAIR, "2 cases, 800 rounds"),
+]
+
+
+def test_an_order_that_is_not_for_this_board_is_rejected(device):
     """Whole, with a reason, and nothing measured."""
-    models = tuple(device.hold(data, name) for name, data in contents if not name.endswith(".zip"))
-    photographs = tuple(Data(**msgspec.structs.asdict(device.hold(data, name))) for name, data in contents if name.endswith(".zip"))
-    work = Measure(suite=device.hold(document, "suite.toml"), models=models, data=photographs, in_turn="800" in reason)
     device.plays = lambda execution: [carry_out.carry_out(execution.task, io.BytesIO()), execution.leave(0)]
-    device.order(work)
-    final = device.final()
-    assert final.state == "rejected", final
-    assert reason in final.reason
+    for number, (document, contents, reason) in enumerate(NOT_FOR_THIS_BOARD):
+        models = tuple(device.hold(data, name) for name, data in contents if not name.endswith(".zip"))
+        photographs = tuple(Data(**msgspec.structs.asdict(device.hold(data, name))) for name, data in contents if name.endswith(".zip"))
+        work = Measure(suite=device.hold(document, "suite.toml"), models=models, data=photographs, in_turn="800" in reason)
+        device.order(work, job=f"job-{number}")
+        final = device.final(f"job-{number}")
+        assert final.state == "rejected", final
+        assert reason in final.reason
     assert not (device.home / "outbox.sqlite").exists() or records_in(device.home) == []
     assert list(device.home.rglob("evil")) == []

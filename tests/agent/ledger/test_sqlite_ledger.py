@@ -16,6 +16,7 @@ from edgemeter.agent.ledger.quarantine import Rejection
 from edgemeter.agent.ledger.sqlite_ledger import SqliteLedger
 from tests.fixtures.ledgers import arrival, arrived_batch, flood
 from tests.fixtures.record_factory import make_model, make_record
+from tests.fixtures.rows import table_row
 
 TOPIC = "edgemeter/v1/lab/pi-1/result"
 
@@ -49,31 +50,24 @@ def test_a_collector_keeps_the_name_that_its_ledger_gave_it(ledger, tmp_path):
         assert other.identity() != ledger.identity()
 
 
-def test_reading_an_absent_ledger_is_an_error_and_makes_no_file(tmp_path):
-    """A typo in a path leaves nothing behind."""
+def test_a_store_that_is_not_ours_is_refused_in_one_line_and_left_as_it_was(tmp_path):
+    """Anybody else's file: a ConfigError, not a byte changed; a typo in a path leaves nothing behind."""
     with pytest.raises(ConfigError, match=r"absent\.sqlite"):
         SqliteLedger(tmp_path / "absent.sqlite", "read")
     assert not list(tmp_path.iterdir())
-
-
-@pytest.mark.parametrize("access", ["read", "write"])
-@pytest.mark.parametrize("kind", ["text", "sqlite", "folder", "random"])
-def test_a_store_that_is_not_ours_is_refused_in_one_line_and_left_as_it_was(tmp_path, kind, access):
-    """Anybody else's file: a ConfigError with the remedy, not a byte changed."""
-    path = tmp_path / "store"
-    if kind == "folder":
-        path.mkdir()
-    elif kind == "sqlite":
-        connection = sqlite3.connect(path)
-        connection.execute("CREATE TABLE runs (row INTEGER)")
-        connection.close()
-    else:
-        path.write_bytes(b"time,latency\n1,2\n" * 99 if kind == "text" else bytes(range(256)) * 40)
-    before = path.read_bytes() if path.is_file() else None
-    with pytest.raises(ConfigError, match="not an edgemeter ledger") as refusal:
-        SqliteLedger(path, access)
-    assert "\n" not in str(refusal.value)
-    assert before is None or path.read_bytes() == before
+    text, database, folder = (tmp_path / name for name in ("text", "sqlite", "folder"))
+    folder.mkdir()
+    text.write_bytes(b"time,latency\n1,2\n" * 99)
+    connection = sqlite3.connect(database)
+    connection.execute("CREATE TABLE runs (row INTEGER)")
+    connection.close()
+    before = text.read_bytes() + database.read_bytes()
+    for path in (text, database, folder):
+        for access in ("read", "write"):
+            with table_row(path, access), pytest.raises(ConfigError, match="not an edgemeter ledger") as refusal:
+                SqliteLedger(path, access)
+            assert "\n" not in str(refusal.value)
+    assert text.read_bytes() + database.read_bytes() == before
 
 
 def test_a_damaged_ledger_is_refused_in_one_line(ledger, tmp_path):

@@ -64,15 +64,6 @@ def test_the_way_back_that_ends_half_way_keeps_the_record(board):
     assert board.settings() == before
 
 
-def test_a_mode_that_is_reported_late_is_waited_for(board):
-    """Not refused, and not taken for the one that was found on the way back."""
-    before = board.settings()
-    board.fault("late")
-    with changes.changed_board(board.home, board.machine) as changed:
-        assert changed.set(OperatingPoint(power_mode="15W")) == OperatingPoint(power_mode="15W")
-    assert board.settings() == before
-
-
 @pytest.mark.parametrize("cap_khz", [1113600, 960000])
 def test_a_clock_that_is_held_back_at_the_end_is_put_back_all_the_same(board, requests, cap_khz):
     """What is asked for is as it was once the chip is cool; a cap at the clock that was found hides that it is not."""

@@ -11,8 +11,11 @@ import time
 from pathlib import Path
 from typing import Literal, get_args
 
+import psutil
 import pytest
 
+from edgemeter.agent.base.errors import UnavailableError
+from edgemeter.agent.contract.operating_point import OperatingPoint
 from edgemeter.agent.operating import changes
 from tests.fixtures.settable_board import SETTABLE, SettableBoard
 
@@ -122,10 +125,9 @@ def killed_at(board: SettableBoard, step: int, guardian: GuardianFate) -> float 
 
 
 @pytest.mark.services
-@pytest.mark.parametrize("guardian", get_args(GuardianFate))
-def test_a_killed_sweep_leaves_the_board_as_it_was(board, guardian):
-    """At the record, in the first change of mode, and among the clocks."""
-    for step in (1, 2, 9):
+def test_a_killed_sweep_leaves_the_board_as_it_was(board):
+    """At the record, in the first change of mode, or among the clocks, whatever becomes of the guardian."""
+    for step, guardian in zip((1, 2, 9, 3), get_args(GuardianFate), strict=True):
         killed_at(board, step, guardian)
 
 
@@ -146,14 +148,38 @@ def test_a_hundred_kills_leave_the_board_as_it_was(board):
 
 
 @pytest.mark.services
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
-def test_a_signal_to_all_its_processes_leaves_the_board_as_it_was(board, number):
+def test_a_signal_to_all_its_processes_leaves_the_board_as_it_was(board):
     """As a terminal's Ctrl-C, which nvpmodel gets as well, and a service manager's end; the guardian has a session of its own."""
-    sweep = Sweep(board, stderr=subprocess.DEVNULL)
-    sweep.steps(4)
-    os.killpg(sweep.process.pid, number)
-    sweep.restored_s()
-    sweep.kill()
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        sweep = Sweep(board, stderr=subprocess.DEVNULL)
+        sweep.steps(4)
+        os.killpg(sweep.process.pid, number)
+        sweep.restored_s()
+        sweep.kill()
+
+
+@pytest.mark.services
+def test_a_guardian_is_replaced_when_it_was_killed_ignores_signals_and_has_to_be_ready(board, monkeypatch, tmp_path):
+    """Before the next change; it is waited for with a limit, and the board is not changed without one."""
+    before = board.settings()
+    children = Path(f"/proc/self/task/{os.getpid()}/children")
+    before_it = set(children.read_text().split())
+    with changes.changed_board(board.home, board.machine) as changed:
+        (first,) = map(psutil.Process, map(int, set(children.read_text().split()) - before_it))
+        first.kill()
+        first.wait()
+        changed.set(OperatingPoint(governor="performance"))
+        (second,) = map(psutil.Process, map(int, set(children.read_text().split()) - before_it))
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            second.send_signal(number)
+    assert (second.is_running(), board.settings()) == (False, before)
+    (tmp_path / "idle_guardian.py").write_text("import time\ntime.sleep(60)\n")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    monkeypatch.setattr(changes, "GUARDIAN", "idle_guardian")
+    monkeypatch.setattr(changes, "GUARD_S", 1.0)
+    with pytest.raises(UnavailableError, match="not ready"), changes.changed_board(board.home, board.machine):
+        pass
+    assert board.settings() == before
 
 
 @pytest.mark.services

@@ -30,11 +30,10 @@ def board(tmp_path, monkeypatch):
 
 
 @pytest.mark.services
-@pytest.mark.parametrize("command", ["run A --mode rapid --no-save", "compare A B --mode rapid --no-save", "doctor", "agent up"])
+@pytest.mark.parametrize("command", ["run A --mode rapid --no-save", "doctor", "agent up"])
 def test_the_board_is_put_back_before_anything_else(board, tmp_path, caplog, command):
     """The settings are as they were, the record is gone, and the line is there once."""
-    for name, latency_ms in (("A", 1.0), ("B", 2.0)):
-        command = command.replace(name, str(write_replay(tmp_path, name.lower(), latencies_ms=[latency_ms])))
+    command = command.replace("A", str(write_replay(tmp_path, "a", latencies_ms=[1.0])))
     ended = edgemeter(*command.split())
     assert (ended.stderr + caplog.text).count(LINE) == 1, ended.stderr
     assert (board.root / GOVERNOR).read_text() == "schedutil\n"

@@ -6,8 +6,10 @@ import pty
 import sys
 import termios
 import threading
+import time
 import tty
 from contextlib import closing, contextmanager, suppress
+from types import SimpleNamespace
 
 import pytest
 
@@ -18,6 +20,12 @@ from tests.fixtures.machine_trees import write
 from tests.fixtures.mqtt_peer import wait_until
 from tests.fixtures.power.make_usb_meters import fnirsi_packet
 from tests.fixtures.rows import table_row
+
+
+@pytest.fixture(autouse=True)
+def no_pauses(monkeypatch):
+    """Let the driver tell a meter the next thing at once."""
+    monkeypatch.setattr(fnirsi, "time", SimpleNamespace(sleep=lambda _: None, monotonic=time.monotonic, monotonic_ns=time.monotonic_ns))
 
 
 def hang_up(master, slave, thread):
@@ -153,8 +161,9 @@ def test_a_packet_is_four_samples():
     assert reading_of(packet, packet).power_w == pytest.approx((5 + 15 + 4 + 18) / 4)
 
 
-def test_a_packet_with_one_wrong_byte_or_an_impossible_one_gives_no_number():
+def test_a_packet_with_one_wrong_byte_or_an_impossible_one_gives_no_number(monkeypatch):
     """A flipped bit at the start, in the data or in the checksum; more than any meter of this kind carries."""
+    monkeypatch.setattr(fnirsi, "TIMEOUT_S", 0.05)
     packets = [fnirsi_packet([(500.0, 1.0)] * 4)]
     for index in (0, 2, 30, 63):
         packet = bytearray(fnirsi_packet([(5.0, 1.0)] * 4))

@@ -1,6 +1,7 @@
-"""Facts about `edgemeter.agent.power.http_plugs`: a real HTTP server plays the meter, a Shelly and a Tasmota plug."""
+"""Facts about `edgemeter.agent.power.http_plugs`: an HTTP server in this process plays the meter, a Shelly and a Tasmota plug."""
 
 import json
+import threading
 from contextlib import closing
 
 import pytest
@@ -78,16 +79,17 @@ def test_a_wrong_password_is_reported_and_not_shown(tmp_path, password_file):
             ask("/", "shelly", played.address, password_file=str(tmp_path / "absent"))
 
 
+@pytest.mark.services
 def test_a_slow_meter_is_a_reading_that_failed(monkeypatch):
     """Its answer is not waited for without end, and does not turn up as that of the next request."""
     monkeypatch.setattr(http_plugs, "TIMEOUT_S", 0.2)
-    played = answers(b"late")
-    played.delay_s = 1.0
+    may_answer = threading.Event()
+    played = PlayedMeter(lambda _: (200, b"late" if may_answer.wait(60) and len(played.asked) == 1 else b"now"))
     with playing(played):
         meter = Shelly(played.address)
         with pytest.raises(TransientError, match="timed out"):
             meter.get("/")
-        played.delay_s, played.answer = 0.0, lambda _: (200, b"now")
+        may_answer.set()
         assert meter.get("/") == b"now"
         meter.close()
 
@@ -106,9 +108,7 @@ def test_a_dropped_connection_is_opened_again():
         meter.close()
 
 
-@pytest.mark.parametrize(
-    ("status", "error"), [(404, UnavailableError), (500, TransientError), (503, TransientError), (429, TransientError)]
-)
+@pytest.mark.parametrize(("status", "error"), [(404, UnavailableError), (500, TransientError), (429, TransientError)])
 def test_a_refusal_is_distinguished_from_a_busy_meter(status, error):
     """And the query, which may hold a password, is not shown."""
     with playing(answers(b"no", status)) as played, pytest.raises(error, match=str(status)) as refusal:
@@ -241,24 +241,21 @@ def test_a_device_is_asked_in_the_way_of_its_generation(answers, path):
 
 
 @pytest.mark.captures
-@pytest.mark.parametrize(
-    ("name", "total_w"),
-    [
+def test_what_real_devices_sent(captures):
+    """As captured; cut replies give no number."""
+    for name, total_w in [
         ("shelly_switch_getstatus_load_193W.json", 193.5),
         ("shelly_gen1_status_1pm.json", 4711.12),
         ("tasmota_status8_2019.json", 26.0),
         # Three phases of 11, 0 and 0 W.
         ("tasmota_tele_SENSOR_3phase_power_array.json", 11.0),
-    ],
-)
-def test_what_real_devices_sent(captures, name, total_w):
-    """As captured; cut replies give no number."""
-    kind = Shelly if name.startswith("shelly") else Tasmota
-    content = (captures / "plugs" / name).read_bytes().rstrip()
-    assert answering(kind, content).read().power_w == total_w
-    for length in range(0, len(content) - 1, 37):
-        with pytest.raises((TransientError, UnavailableError)):
-            answering(kind, content[:length]).read()
+    ]:
+        kind = Shelly if name.startswith("shelly") else Tasmota
+        content = (captures / "plugs" / name).read_bytes().rstrip()
+        assert answering(kind, content).read().power_w == total_w
+        for length in range(0, len(content) - 1, 37):
+            with pytest.raises((TransientError, UnavailableError)):
+                answering(kind, content[:length]).read()
 
 
 def status(power, **energy):
@@ -307,7 +304,7 @@ def test_the_resolution_is_what_the_plug_shows():
 
 
 def test_a_plug_is_polled_over_http(tmp_path):
-    """A real server: the command it knows is found once, the password goes with each request, and is not shown when it fails."""
+    """The command it knows is found once, the password goes with each request, and is not shown when it fails."""
     (tmp_path / "password").write_text("se&cret")
 
     def answer(path):

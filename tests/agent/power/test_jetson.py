@@ -127,9 +127,8 @@ def test_a_driver_that_returns_an_error_gives_no_number(tmp_path):
 
 def test_files_that_only_root_may_read_come_with_the_remedy():
     """AGX Orin's BSP: not absent, not zero."""
-    for name in power.SENSORS:
-        # Nobody may not load what lies in root's Python.
-        power.sensor_class(name)
+    # Nobody may not load what lies in root's Python.
+    power.sensor_class("ina3221")
     # pytest's own folders are closed to other users.
     with tempfile.TemporaryDirectory() as folder:
         Path(folder).chmod(0o755)
@@ -139,7 +138,7 @@ def test_files_that_only_root_may_read_come_with_the_remedy():
             with pytest.raises(UnavailableError, match="run as root") as refusal:
                 Ina3221(Path(folder)).describe()
             assert not isinstance(refusal.value, AbsentError)
-            name, why = detect.choose_sensor(detect.detect_sensors(root=Path(folder)))
+            name, why = detect.choose_sensor(detect.detect_sensors(names=["ina3221"], root=Path(folder)))
         assert name is None
         assert "ina3221 is here and cannot be read" in why
 

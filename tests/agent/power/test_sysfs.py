@@ -61,6 +61,7 @@ def _open_files(path):
     return [link for link in Path("/proc/self/fd").iterdir() if os.path.realpath(link) == str(path)]
 
 
+@pytest.mark.services
 def test_a_number_of_the_kernel_s_stays_open_and_each_reading_is_fresh():
     """Until nobody holds it any more."""
     with Popen(["sleep", "60"]) as process:
@@ -75,6 +76,7 @@ def test_a_number_of_the_kernel_s_stays_open_and_each_reading_is_fresh():
         process.kill()
 
 
+@pytest.mark.services
 def test_a_number_whose_driver_was_reloaded_is_opened_again(tmp_path):
     """A process stands for the driver: what it leaves behind gives errors for ever; without another there is one clear error."""
     file = sysfs.NumberFile(tmp_path / "in1_input")

@@ -85,11 +85,3 @@ def test_a_device_that_is_in_use_or_absent_is_unavailable(runtime, monkeypatch):
     monkeypatch.setattr(hailo_stand_in, "DEVICES", [])
     with pytest.raises(UnavailableError, match="no device 'hailo': it finds none"):
         runtime.load(MODEL, Options())
-
-
-def test_a_garbled_file_is_about_the_file(runtime, tmp_path):
-    """HailoRT's own error."""
-    path = tmp_path / "garbled.hef"
-    path.write_bytes(MODEL.read_bytes().replace(b"{", b"["))
-    with pytest.raises(ConfigError, match=r"HailoRT rejects .*Invalid HEF"):
-        runtime.load(path, Options())

@@ -18,7 +18,6 @@ from tests.requirements import software_gpu
 
 RUNTIME = LiteRt
 SHIPPED = Path(__file__).resolve().parents[3] / "models" / "shipped"
-REAL = ["coco_ssd_mobilenet_v1_1.0_quant_2018_06_29", "mobilenet_v1_0.25_128_quant", "efficientdet_lite0_int8_metadata"]
 
 
 def models_of(fixtures):
@@ -57,16 +56,6 @@ def test_on_the_cpu_outputs_and_tensors_are_those_of_the_interpreter(opened, mod
             assert (loaded.inputs, loaded.outputs) == (plain.inputs, plain.outputs)
             for output, reference in zip(outputs, expected, strict=True):
                 np.testing.assert_array_equal(output, reference)
-
-
-@pytest.mark.realdata
-def test_on_the_cpu_others_models_give_the_same(opened, realdata):
-    """Detectors with suppression inside, and a classifier."""
-    for name in REAL:
-        model = realdata / "models" / f"{name}.tflite"
-        _, values, outputs = outputs_of(opened, model, backend="cpu-compiled")
-        for output, reference in zip(outputs, outputs_of(opened, model, values)[2], strict=True):
-            np.testing.assert_array_equal(output, reference)
 
 
 def test_another_shape_is_taken_where_the_model_leaves_it_open(runtime, models):

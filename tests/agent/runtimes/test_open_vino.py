@@ -90,12 +90,6 @@ def test_what_the_library_cannot_run_is_one_line(runtime, models, tmp_path):
         assert "Exception from" not in str(refusal.value)
 
 
-def test_other_formats_are_not_tried(runtime, models):
-    """OpenVINO reads more formats than two; which one a file is must not be its guess."""
-    with pytest.raises(ConfigError, match="neither an OpenVINO model"):
-        runtime.load(models / "litert.tflite", Options())
-
-
 @pytest.mark.realdata
 @pytest.mark.parametrize(("file", "scale"), [("yolov8n.onnx", 1.0), ("yolox_nano.onnx", 255.0)])
 def test_a_real_model_gives_what_onnx_runtime_gives(realdata, runtime, file, scale):

@@ -2,7 +2,6 @@
 
 import importlib.util
 import io
-import subprocess
 import sys
 
 import numpy as np
@@ -113,43 +112,15 @@ def test_a_pickle_inside_a_program_is_not_opened(runtime, models, torch, tmp_pat
             runtime.load(path, Options())
 
 
-# A torchvision that has one operator, in the place of the real one, whose builds must fit the one of PyTorch.
-STAND_IN = """
-import torch
-__version__ = "0.0-stand-in"
-torch.library.define("torchvision::nms", "(Tensor boxes, Tensor scores, float iou) -> Tensor")
-torch.library.impl("torchvision::nms", "CPU")(lambda boxes, scores, iou: torch.argsort(scores, descending=True)[:1])
-"""
-MAKE = """
-import sys, torch, torchvision
-class Best(torch.nn.Module):
-    def forward(self, x: torch.Tensor):
-        return x[torch.ops.torchvision.nms(x[:, :4], x[:, 4], 0.5)]
-torch.jit.trace(Best(), torch.zeros(2, 5)).save(sys.argv[1])
-"""
-
-
-def python(folder, program, *arguments):
-    """Return what a process prints that finds the stand-in in this folder."""
-    command = [sys.executable, "-W", "ignore", "-c", program, *map(str, arguments)]
-    completed = subprocess.run(command, capture_output=True, text=True, check=False, env={"PYTHONPATH": str(folder)}, timeout=300)
-    assert completed.returncode == 0, completed.stderr
-    return completed.stdout
-
-
-@pytest.fixture(scope="module")
-def calling(tmp_path_factory):
-    """Return a TorchScript file that calls torchvision's nms, and the folder with the stand-in beside it."""
-    folder = tmp_path_factory.mktemp("torchvision")
-    (folder / "torchvision.py").write_text(STAND_IN)
-    python(folder, MAKE, folder / "best.pt")
-    return folder / "best.pt"
-
-
-def test_a_torchvision_that_does_not_fit_is_named(runtime, calling, monkeypatch, tmp_path):
+def test_a_torchvision_that_does_not_fit_is_named(runtime, models, monkeypatch, tmp_path):
     """PyPI's, built for CUDA, beside a PyTorch for the CPU: importing it ends in a RuntimeError."""
     (tmp_path / "torchvision.py").write_text("raise RuntimeError('operator torchvision::nms does not exist')")
     monkeypatch.delitem(sys.modules, "torchvision", raising=False)
     monkeypatch.syspath_prepend(tmp_path)
+    path = changed(
+        models / "pytorch_nested.pt",
+        tmp_path / "best.pt",
+        lambda name, content: content.replace(b"torch.neg(y)", b"ops.torchvision.nms(y, y, 0.5)") if name.endswith(".py") else content,
+    )
     with pytest.raises(UnavailableError, match=r"does not fit torch .*nms does not exist.*from the same index"):
-        runtime.load(calling, Options())
+        runtime.load(path, Options())

@@ -15,8 +15,9 @@ from tests.fixtures.rows import table_row
 def test_bfloat16_is_rounded_to_the_nearest_and_read_exactly():
     """Ties go to even; the reference is the definition, on float64."""
     values = np.random.default_rng(1).standard_normal(1000).astype(np.float32) * np.float32(1e3)
-    tensor = served_tensor("x", "BF16", [1000])
-    rounded = from_bytes(to_bytes(values, "BF16"), tensor, [1000])
+    values = np.concatenate([values, np.array([0x3F808000, 0x3F818000, 0xBF808000], np.uint32).view(np.float32)])
+    tensor = served_tensor("x", "BF16", [len(values)])
+    rounded = from_bytes(to_bytes(values, "BF16"), tensor, [len(values)])
     for value, nearest in zip(values.tolist(), rounded.tolist(), strict=True):
         step = 2.0 ** (math.frexp(value)[1] - 8)
         assert nearest == round(value / step) * step

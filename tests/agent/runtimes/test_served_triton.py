@@ -16,32 +16,27 @@ from tests.fixtures.rows import table_row
 pytestmark = [pytest.mark.triton, pytest.mark.nightly]
 X = np.array([[0, 1, 2, 3]], np.float32)
 ROW = {"inputs": (("x", "FP32", (4,)),), "outputs": (("y", "FP32", (4,)),)}
-DATATYPES = {"BOOL": "bool", "UINT8": "uint8", "INT64": "int64", "FP16": "float16", "FP32": "float32", "BF16": "float32", "STRING": ""}
 SLEEP = "time.sleep(0.02)"
 SENDS_TWO = "[request.get_response_sender().send(pb.InferenceResponse([pb.Tensor('y', x(request))]), flags=1)]"
 FAILS = "pb.InferenceResponse(error=pb.TritonError('the words of the model'))"
 MODELS = {
     "double": TritonModel(versions=(1, 3)),
     "slow": TritonModel(**ROW, configuration="max_batch_size: 8", before=SLEEP),
-    "batching": TritonModel(
-        **ROW, configuration="max_batch_size: 8 dynamic_batching { max_queue_delay_microseconds: 5000 }", before=SLEEP
-    ),
+    "batching": TritonModel(**ROW, configuration="max_batch_size: 8 dynamic_batching { max_queue_delay_microseconds: 5000 }", before=SLEEP),
     "full": TritonModel(
         **ROW, configuration="max_batch_size: 2 dynamic_batching { default_queue_policy { max_queue_size: 1 } }", before=SLEEP
     ),
     "decoupled": TritonModel(configuration="model_transaction_policy { decoupled: true }", response=SENDS_TWO),
     "failing": TritonModel(response=f"{FAILS} if x(request)[0, 0] else pb.InferenceResponse([pb.Tensor('y', x(request))])"),
     "broken": TritonModel(initialize="raise RuntimeError('no weights')"),
-} | {
-    f"of_{datatype.lower()}": TritonModel(
-        inputs=(("x", datatype, (2, 3)),),
-        outputs=(("y", datatype, (2, 3)),),
-        output='pb.Tensor.from_dlpack("y", pb.get_input_tensor_by_name(request, "x").to_dlpack())'
-        if datatype == "BF16"
-        else 'pb.Tensor("y", x(request))',
-    )
-    for datatype in DATATYPES
-}  # fmt: skip
+    # Of a datatype that JSON cannot hold, and numpy has not.
+    "bf16": TritonModel(
+        inputs=(("x", "BF16", (2, 3)),),
+        outputs=(("y", "BF16", (2, 3)),),
+        output='pb.Tensor.from_dlpack("y", pb.get_input_tensor_by_name(request, "x").to_dlpack())',
+    ),
+    "texts": TritonModel(inputs=(("x", "STRING", (2, 3)),), outputs=(("y", "STRING", (2, 3)),)),
+}
 each_transport = pytest.mark.parametrize("transport", ["json", "binary"])
 
 
@@ -97,25 +92,16 @@ def test_a_version_is_asked_for(loaded):
     assert runtime.served().model_version == "1"
 
 
-@each_transport
-@pytest.mark.parametrize("datatype", DATATYPES)
-def test_every_datatype_comes_back_as_it_was_sent(loaded, datatype, transport):
-    """Its smallest and largest values too; texts are refused, and JSON cannot hold some."""
-    refusal = "of BYTES: texts cannot" if datatype == "STRING" else f"of {datatype}, which JSON cannot hold"
-    if datatype == "STRING" or (transport == "json" and datatype in ("FP16", "BF16")):
-        with pytest.raises(ConfigError, match=refusal):
-            loaded(f"of_{datatype.lower()}", transport)
-        return
-    runtime, facts = loaded(f"of_{datatype.lower()}", transport)
-    dtype = np.dtype(DATATYPES[datatype])
-    assert facts.inputs[0].dtype == dtype
-    limits = np.iinfo(dtype) if dtype.kind in "iu" else np.finfo(dtype) if dtype.kind == "f" else None
-    low, high = (-(2.0**127), 2.0**127) if datatype == "BF16" else (limits.min, limits.max) if limits else (False, True)
-    array = np.array([[low, high, 0], [1, 0, 1]], dtype)
+def test_datatypes_of_its_own_come_back_as_they_were_sent(loaded):
+    """The largest and smallest values too, as bytes; texts are refused."""
+    runtime, facts = loaded("bf16", "binary")
+    array = np.array([[-(2.0**127), 2.0**127, 0], [1, 0, 1]], np.float32)
+    assert facts.inputs[0].dtype == "float32"
     runtime.bind([array])()
-    (output,) = runtime.outputs()
-    assert output.dtype == dtype
-    np.testing.assert_array_equal(output, array)
+    np.testing.assert_array_equal(runtime.outputs()[0], array)
+    for model, transport, words in (("bf16", "json", "of BF16, which JSON cannot hold"), ("texts", "binary", "of BYTES: texts cannot")):
+        with pytest.raises(ConfigError, match=words):
+            loaded(model, transport)
 
 
 @each_transport

@@ -71,7 +71,7 @@ def attacks(folder, key):
     return [[name] for name in names] + [["plain.onnx", "--data", "pictures"], ["custom.tflite", "--data", "pictures"]]
 
 
-@pytest.mark.services
+@pytest.mark.nightly
 def test_no_hostile_file_writes_reads_a_key_or_ends_in_a_trace(tmp_path):
     """External data, code, sizes and pictures; each is measured, or refused in one line."""
     home, folder = tmp_path / "home", tmp_path / "models"

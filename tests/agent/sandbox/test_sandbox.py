@@ -68,6 +68,7 @@ def run(tmp_path, targets, *kernel, **variables):
     return json.loads(completed.stdout), completed.stderr
 
 
+@pytest.mark.services
 @with_landlock
 def test_native_code_reaches_nothing_outside_its_run(tmp_path, targets):
     """63 attempts on keys, files, sockets, processes and the kernel fail; what a model needs works; the record states the protection."""
@@ -85,12 +86,11 @@ def test_native_code_reaches_nothing_outside_its_run(tmp_path, targets):
     assert [words for words in later if "intruder" in str(words) and str(tmp_path) in str(words)] == []
 
 
+@pytest.mark.services
 @with_namespaces
-@pytest.mark.parametrize("user", ["an ordinary user", "this user"])
-def test_native_code_reaches_nothing_either_where_the_kernel_has_no_landlock(tmp_path, targets, user):
+def test_native_code_reaches_nothing_either_where_the_kernel_has_no_landlock(tmp_path, targets):
     """The kernel of Raspberry Pi OS: the same attempts fail by a root directory of the process's own."""
-    kernel = WITHOUT_LANDLOCK if user == "an ordinary user" else WITHOUT_LANDLOCK[len(ORDINARY) :]
-    document, errors = run(tmp_path, targets, *kernel, EDGEMETER_BROKER_PASSWORD="secret")
+    document, errors = run(tmp_path, targets, *WITHOUT_LANDLOCK, EDGEMETER_BROKER_PASSWORD="secret")
     (measured,) = document.get("runs", [document])
     facts = measured["runtime"]["facts"]
     assert json.loads(facts["attacks"]) == [], errors
@@ -98,6 +98,7 @@ def test_native_code_reaches_nothing_either_where_the_kernel_has_no_landlock(tmp
     assert measured["sandbox"] == {"landlock_abi": None, "mounts": True, "seccomp": True, "missing": []}
 
 
+@pytest.mark.services
 def test_the_attempts_succeed_without_a_sandbox(tmp_path, targets):
     """A test whose attacks fail anyway would prove nothing: those that harm nobody succeed in a process of the same user."""
     harmless = [
@@ -164,9 +165,9 @@ WITHOUT_BOTH = (*ORDINARY, *lesser_kernel.command([lesser_kernel.LANDLOCK, lesse
 @pytest.mark.parametrize(
     "kernel",
     [
-        pytest.param((), marks=with_landlock, id="Landlock"),
-        pytest.param(WITHOUT_LANDLOCK, marks=with_namespaces, id="namespaces"),
-        pytest.param(WITHOUT_BOTH, marks=with_namespaces, id="neither"),
+        pytest.param((), marks=(with_landlock, pytest.mark.services), id="Landlock"),
+        pytest.param(WITHOUT_LANDLOCK, marks=(with_namespaces, pytest.mark.nightly), id="namespaces"),
+        pytest.param(WITHOUT_BOTH, marks=(with_namespaces, pytest.mark.nightly), id="neither"),
     ],
 )
 def test_a_conversion_starts_programs_and_acts_on_no_process_of_others_nor_on_files_by_path(tmp_path, targets, kernel):
@@ -279,6 +280,7 @@ for grant in (SandboxGrant(accelerator=False), SandboxGrant(), SandboxGrant(proc
 """
 
 
+@pytest.mark.services
 def test_without_landlock_and_namespaces_a_run_changes_no_file_but_on_an_accelerator_and_a_conversion_does_as_it_likes(tmp_path):
     """The filter of system calls alone keeps the files; device nodes are opened for reading and writing; the gap is stated."""
     (tmp_path / "sandbox_files.py").write_text(FILES)
@@ -316,6 +318,7 @@ thread.join()
 """
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("kernel", [pytest.param((), marks=with_landlock), pytest.param(WITHOUT_LANDLOCK, marks=with_namespaces)])
 @pytest.mark.parametrize(("device", "printed"), [("/dev/nvidiactl", "named named\n"), ("/dev/dri/renderD128", "refused\n")])
 def test_a_process_with_an_nvidia_gpu_names_its_threads(tmp_path, kernel, device, printed):
@@ -354,6 +357,7 @@ with started("sandbox_lister", [json.dumps(paths["opened"]), paths["written"]], 
 """
 
 
+@pytest.mark.services
 @with_namespaces
 def test_a_root_of_its_own_has_the_granted_paths_by_the_names_they_have(tmp_path):
     """Links to links, spaces in names, a file of a folder, a folder to write in one to read; nothing beside them, and no absent path."""
@@ -406,6 +410,7 @@ print(json.dumps(reached))
 """
 
 
+@pytest.mark.services
 @pytest.mark.skipif((landlock.abi() or 0) < 4, reason="this kernel's Landlock knows no ports")
 def test_a_client_of_a_server_reaches_its_port_and_no_other(tmp_path, monkeypatch):
     """By a name, which has to be looked up; another service of the same machine stays out of reach, and so does every one of other runs."""
@@ -422,6 +427,7 @@ def test_a_client_of_a_server_reaches_its_port_and_no_other(tmp_path, monkeypatc
     assert reached == [{"server": True, "other": False}, {"server": False, "other": False}]
 
 
+@pytest.mark.services
 def test_a_sandboxed_process_ends_with_the_process_that_started_it(tmp_path, monkeypatch):
     """Also when that is killed, and so cannot end it: no model runs on."""
     (tmp_path / "sandbox_sleeper.py").write_text("import time\ntime.sleep(600)\n")

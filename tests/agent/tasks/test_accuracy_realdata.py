@@ -14,7 +14,7 @@ def _parameter(detector):
     marks = [pytest.mark.needs(module={"litert": "ai_edge_litert", "onnx": "onnxruntime"}.get(detector.runtime, detector.runtime))]
     if detector.runtime == "pytorch":
         # TorchScript takes a minute and a half of a core for what the others take a few seconds.
-        marks = [pytest.mark.torch]
+        marks = [pytest.mark.torch, pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning")]
     if detector.to:
         marks.append(pytest.mark.convert)
     if detector.file == FROZEN:

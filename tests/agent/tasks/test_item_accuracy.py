@@ -23,6 +23,8 @@ def test_bounds_reach_1_96_standard_errors_and_stay_within_the_limits():
     assert 0 < low < 0.99 < high <= 1
     low, high = parts.between(0.1, 0.05, math.inf, (0.0, math.inf))
     assert (low, high) == (pytest.approx(0.1 * math.exp(-0.979982)), pytest.approx(0.1 * math.exp(0.979982)))
+    # At a limit itself.
+    assert parts.between(0.0, 0.1, math.inf) == (0.0, pytest.approx(0.1959964))
     assert parts.between(0.0, 0.1, math.inf, (-1.0, 1.0)) == (pytest.approx(-0.1935247, abs=1e-6), pytest.approx(0.1935247, abs=1e-6))
 
 

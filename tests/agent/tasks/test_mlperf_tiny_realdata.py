@@ -63,27 +63,6 @@ def test_visual_wake_words_reach_the_target_on_photographs_of_coco(realdata):
     assert low < 0.80 < high
 
 
-def test_keywords_are_spotted_in_features_that_lie_ready(realdata, tmp_path):
-    """Top-1 over arrays: of 40 of these every fourth has another class than the bare interpreter gives, so that 30 are right."""
-    model = realdata / "mlperf_tiny" / "kws_ref_model.tflite"
-    interpreter = importlib.import_module("ai_edge_litert.interpreter").Interpreter(str(model))
-    interpreter.allocate_tensors()
-    (takes,), (gives,) = interpreter.get_input_details(), interpreter.get_output_details()
-    draw, rows = np.random.RandomState(0), []
-    for number in range(40):
-        values = draw.normal(0, 60, (49, 10, 1)).astype(np.float32)
-        scale, zero = takes["quantization"]
-        stored = np.clip(np.rint(values.astype(np.float64) / scale) + zero, -128, 127).astype(np.int8)
-        np.save(tmp_path / f"{number}.npy", values if number % 2 else stored)
-        interpreter.set_tensor(takes["index"], stored[None])
-        interpreter.invoke()
-        label = int(interpreter.get_tensor(gives["index"]).argmax())
-        rows.append(f"{number}.npy,12,{(label + (number % 4 == 0)) % 12}")
-    (tmp_path / "y_labels.csv").write_text("\n".join(rows) + "\n")
-    data = open_folder(tmp_path, tmp_path / "y_labels.csv")
-    assert scored(model, mlperf_card("mlperf-tiny-kws"), data).value == 0.75
-
-
 def classes_by_the_bare_interpreter(model, pixels):
     """Return the class that an int8 model of pixels (scale 1, or 1/255 of 0..1) gives each photograph, uint8 [n, h, w, 3]."""
     interpreter = importlib.import_module("ai_edge_litert.interpreter").Interpreter(str(model))

@@ -6,15 +6,12 @@ from itertools import product
 
 import numpy as np
 import pytest
-from pycocotools.coco import COCO
-from pycocotools.mask import encode
 
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.datasets.coco import plain_document, read_annotations
 from edgemeter.agent.datasets.dataset import open_folder
 from edgemeter.agent.tasks import create
-from edgemeter.agent.tasks.coco_matches import KEYPOINTS, MASKS, CocoAp
-from edgemeter.agent.tasks.mask_edges import edges_of
+from edgemeter.agent.tasks.coco_matches import KEYPOINTS, CocoAp
 from edgemeter.agent.tasks.shapes import with_shapes
 from edgemeter.agent.vision.decoders import PhotoFrame
 from edgemeter.agent.vision.decoders import create as create_decoder
@@ -81,11 +78,6 @@ def test_movenet_finds_one_person_or_six():
     np.testing.assert_allclose(detections.boxes[1], [0, 0, 48, 24], atol=1e-3)
 
 
-def shifted(mask, by):
-    """Return the mask moved to the right and down."""
-    return np.roll(np.roll(mask, by, axis=0), by, axis=1)
-
-
 def drawn_segments(draw):
     """Return the outputs of a segmenter that finds one object of about the right place and size."""
     prototypes, rows = np.zeros((1, 32, 16, 16), np.float32), np.zeros((1, 37, 84), np.float32)
@@ -122,31 +114,6 @@ def test_pycocotools_finds_the_same_ap_in_the_results(tmp_path, family, task, wr
     assert 0 < scored_task.score().value < 1
     assert scored_task.score().value == scored_by_pycocotools(json.loads(truth.read_text()), results, kind)[0]
     assert {tuple(result)[:4] for result in results} == {("image_id", "category_id", "bbox", "score")}
-
-
-# pycocotools has not heard of numpy 2.
-@pytest.mark.filterwarnings("ignore:__array__ implementation")
-@pytest.mark.realdata
-def test_mask_ap_is_that_of_pycocotools(realdata):
-    """On COCO's own outlines, crowds among them, with masks that miss by some pixels: all twelve figures to 1e-9."""
-    path = realdata / "annotations" / "coco_tiny_80_instances_val2017.json"
-    truth = with_shapes(MASKS, plain_document(read_annotations(path)))
-    reference = COCO(str(path))
-    draw, results, masks = np.random.default_rng(0), [], []
-    for annotation in truth["annotations"]:
-        if draw.random() < 0.8:
-            mask = shifted(reference.annToMask(reference.anns[annotation["id"]]), int(draw.integers(0, 12)))
-            result = {"image_id": annotation["image_id"], "category_id": annotation["category_id"], "score": float(draw.random())}
-            masks.append(edges_of(mask))
-            results.append({**result, "segmentation": encode(np.asfortranarray(mask))})
-    images = [image["id"] for image in truth["images"]]
-    figures = CocoAp(truth, rows_of(results), MASKS, masks).figures(images)
-    computed = figures.overall
-    expected = scored_by_pycocotools(json.loads(path.read_text()), results, "segm")
-    assert list(computed.values()) == pytest.approx(expected.tolist(), abs=1e-9)
-    assert 0.2 < computed["ap"] < 0.8
-    classes = [value for value in figures.by_category.values() if value is not None]
-    assert np.mean(classes) == pytest.approx(computed["ap"], abs=1e-9)
 
 
 @pytest.mark.torch

@@ -40,6 +40,7 @@ def test_a_photograph_is_placed_as_its_family_does():
     # 640 x 425 in 640 x 640 leaves 215 rows: 107 above (round(107.5 - 0.1)), 108 below.
     assert corners_of((640, 425), make_input(height=640, width=640, resize="letterbox")) == (0, 107, 640, 532)
     assert corners_of((500, 333), make_input(height=640, width=640, resize="letterbox")) == (0, 107, 640, 533)
+    assert corners_of((425, 640), make_input(height=640, width=640, resize="letterbox")) == (107, 0, 532, 640)
     assert corners_of((416, 208), make_input(height=416, width=416, resize="letterbox-top-left")) == (0, 0, 416, 208)
 
 

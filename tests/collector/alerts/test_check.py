@@ -98,13 +98,6 @@ def test_an_event_opens_one_alert_while_its_members_are_found_day_by_day(file):
     assert alert.firing.facts == {"fleet": "lab", "cause": "firmware a to b"}
 
 
-def test_a_board_with_an_issue_has_an_alert_of_its_own_besides_the_fleets(file):
-    """It stepped on the same day without the new firmware, in both metrics."""
-    sick = make_days(noisy(100, 80, seed=9, step_at=60, step_ratio=1.25), device="pi-9")
-    result = at(updated(1, 2, 3) + sick, STEPS, file, day=80, is_dry=True)
-    assert sorted(title for _, title in titles(result)) == ["board, worse: pi-9", "fleet, worse: pi-1, pi-2, pi-3"]
-
-
 def test_a_second_step_within_weeks_is_another_alert_and_is_sent(file):
     """Eight per cent on day 50, seven more on day 70: the first alert closes, the second opens, and the channel gets both."""
     with http_listener() as server:
@@ -128,15 +121,6 @@ def test_a_change_too_small_for_each_board_is_found_on_their_type_and_reported_o
             runs += make_days(values, device=f"pi-{unit}", precision=("fp32", "int8")[case], seq=1000 * case)
     result = at(runs, rules_of("step"), file, day=80, is_dry=True)
     assert [title for _, title in titles(result)] == ["fleet, worse: all Raspberry Pi 5 Model B Rev 1.0"]
-
-
-def test_a_board_that_is_gone_is_one_alert(file):
-    """Both of its cases are missing."""
-    rules = AlertRules(rule=(AlertRule(name="missing", kind="missing"),))
-    runs = make_days(noisy(100, 20), device="pi-1") + make_days(noisy(100, 20), device="pi-1", precision="int8", seq=1000)
-    result = at(runs, rules, file, day=30)
-    assert [title for _, title in titles(result)] == ["missing: pi-1"]
-    assert len(result.changes[0].alert.firing.members) == 2
 
 
 def test_acknowledging_an_event_begins_a_new_level_in_each_of_its_series(file):

@@ -67,13 +67,15 @@ def test_a_later_step_of_the_same_series_is_another_alert(file):
 
 
 def test_what_was_dismissed_does_not_open_again_for_its_day(file):
-    """A new step of the same series does."""
+    """A new step of the same series does; an alert that is not there is named."""
     events(file, firing())
     lifecycle.dismiss(file, 1, "the meter was moved")
     assert lifecycle.read_alerts(file) == []
     assert events(file, firing("+7%", day=19_991), day=1) == []
     assert events(file, firing(day=20_020), day=30) == ["opened"]
     assert lifecycle.find_alert(file, 1).remark == "the meter was moved"
+    with pytest.raises(ConfigError, match="no alert 7"):
+        lifecycle.dismiss(file, 7, None)
 
 
 def test_acknowledging_begins_a_new_level(file):
@@ -116,12 +118,6 @@ def test_an_event_that_falls_apart_loses_no_finding(file):
     events(file, event_of("a", "b"))
     assert events(file, firing(subject="a"), firing(subject="b"), day=1) == ["updated", "opened"]
     assert sorted(alert.firing.subject for alert in lifecycle.read_alerts(file)) == ["a", "b"]
-
-
-def test_an_alert_that_is_not_there_is_named(file):
-    """The error of a dismissal names the number that no alert has."""
-    with pytest.raises(ConfigError, match="no alert 7"):
-        lifecycle.dismiss(file, 7, None)
 
 
 def test_the_health_of_a_rule_counts_what_became_of_its_alerts(file):

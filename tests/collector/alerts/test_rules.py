@@ -32,22 +32,25 @@ def test_the_sample_loads_and_shows_every_kind(tmp_path):
         assert key in text, key
 
 
-@pytest.mark.parametrize(
-    ("quiet", "at_quiet", "at_other"),
-    [("22:00-07:30", ("22:00", "00:00", "07:29"), ("21:59", "07:30")), ("12:00-14:00", ("12:00", "13:59"), ("11:59", "14:00"))],
-)
-def test_the_quiet_time_begins_and_ends_on_its_minute(quiet, at_quiet, at_other):
+def test_the_quiet_time_begins_and_ends_on_its_minute():
     """Over midnight too, and not for a severity that is sent at any time."""
-    channel = rules.Channel(name="c", kind="webhook", url="http://h", quiet=quiet)
-    assert all(channel.keeps_quiet("warning", time.fromisoformat(at)) for at in at_quiet)
-    assert not any(channel.keeps_quiet("warning", time.fromisoformat(at)) for at in at_other)
-    assert not channel.keeps_quiet("critical", time.fromisoformat(at_quiet[0]))
+    for quiet, at_quiet, at_other in (
+        ("22:00-07:30", ("22:00", "00:00", "07:29"), ("21:59", "07:30")),
+        ("12:00-14:00", ("12:00", "13:59"), ("11:59", "14:00")),
+    ):
+        with table_row(quiet):
+            channel = rules.Channel(name="c", kind="webhook", url="http://h", quiet=quiet)
+            assert all(channel.keeps_quiet("warning", time.fromisoformat(at)) for at in at_quiet)
+            assert not any(channel.keeps_quiet("warning", time.fromisoformat(at)) for at in at_other)
+            assert not channel.keeps_quiet("critical", time.fromisoformat(at_quiet[0]))
 
 
-def test_the_usual_rules_name_what_is_there():
-    """Without a file: something is watched, nothing is sent."""
+def test_without_a_file_the_usual_rules_watch_and_send_nothing(tmp_path):
+    """A file that was named and is not there is an error, not silently the usual rules."""
     assert all(not rule.channels for rule in rules.USUAL.rule)
     assert {"step", "device-lost", "outbox-stopped", "invalid"} <= {rule.kind for rule in rules.USUAL.rule}
+    with pytest.raises(ConfigError, match="cannot read the rules"):
+        rules.read_rules(tmp_path / "none.toml")
 
 
 def test_what_is_wrong_is_named(written):
@@ -69,9 +72,3 @@ def test_what_is_wrong_is_named(written):
     ):
         with table_row(text), pytest.raises(ConfigError, match=message.replace("(", r"\(")):
             written(text)
-
-
-def test_a_file_that_is_not_there_is_an_error(tmp_path):
-    """Not silently the usual rules."""
-    with pytest.raises(ConfigError, match="cannot read the rules"):
-        rules.read_rules(tmp_path / "none.toml")

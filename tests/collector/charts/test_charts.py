@@ -1,7 +1,6 @@
 """Facts about charts: what they draw is what the tables show, with its intervals, and it can be drawn anywhere."""
 
 import itertools
-import json
 import re
 
 import pytest
@@ -95,7 +94,6 @@ def test_marks_that_cover_each_other_are_one_with_one_interval(crowded_chart):
     assert mark["case"].endswith("and 6 more")
 
 
-@pytest.mark.services
 def test_a_drawing_has_one_mark_and_one_interval_of_what_would_cover_each_other(crowded_chart):
     """In the static SVG, as in the page: three marks, none over another; as many rules each way as marks have an interval."""
     svg = vega.svg(crowded_chart)
@@ -110,7 +108,7 @@ def test_a_drawing_has_one_mark_and_one_interval_of_what_would_cover_each_other(
     assert sum('x2="0" y2="0"' not in line for line in lines) == sum(bounded)
 
 
-@pytest.mark.parametrize("reach", [1.1, 3.0, 40.0])
+@pytest.mark.parametrize("reach", [1.1, 40.0])
 def test_marks_are_merged_by_the_places_that_a_drawing_gives_them(reach):
     """To a pixel, on linear axes with their round ends as on a logarithmic one."""
     boards = [run for n in range(6) for run in runs_of(10.0 * reach ** (n / 5), device=f"pi-{n}", ap=0.5 + n / 100)]
@@ -154,13 +152,6 @@ def test_ratios_that_matter_are_drawn_on_an_axis_titled_logarithmic():
         x = specs.cumulative("latency, ms", [("a", "var(--s0)", "circle")], values)["encoding"]["x"]
         assert x["scale"].get("type") == kind
         assert ("logarithmic" in x["title"]) == (kind == "log")
-
-
-def test_every_axis_has_its_unit(front):
-    """The title of an axis ends in the unit, as in `Latency p50, ms`."""
-    chart, _ = front
-    titles = re.findall(r'"title": "([^"]+)"', json.dumps(chart.spec))
-    assert any(title.startswith("Latency p50, ms") for title in titles)
 
 
 def test_text_of_a_device_stays_data():

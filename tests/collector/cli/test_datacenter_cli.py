@@ -1,3 +1,5 @@
+"""`edgemeter datacenter`: a device against a server, by energies that were measured, with the numbers by hand."""
+
 import json
 
 import pytest
@@ -89,20 +91,19 @@ def test_energies_come_from_the_records(store):
 
 
 def test_only_what_is_alike_is_compared(store):
-    """A server on other data is left out and named; with no other there is an error that says what to measure."""
+    """A server on other data, a published energy, a ruined model or a device without energy is left out, and its reason is named."""
     odd = server_runs(data=OTHER_DATA)
     printed = json.loads(run("--ledger", store(*edge_runs(), *server_runs("single_stream", 500.0), *odd), "--json").stdout)
     assert [part["server"]["load"] for part in printed["against"]] == ["single stream"]
     assert "differs in data" in printed["notes"][0]
-    with pytest.raises(UnavailableError, match=r"no server 'reference' has an energy figure.*--role reference"):
-        run("--ledger", store(*edge_runs(), *odd))
-
-
-def test_imported_published_and_estimated_figures_are_no_server(store):
-    """A published energy is left out with the reason."""
-    published = server_runs(provenance={"latency": "measured", "energy": "published"})
-    with pytest.raises(UnavailableError, match="published figures do not count"):
-        run("--ledger", store(*edge_runs(), *published))
+    for runs, message in (
+        ((*edge_runs(), *odd), "--role reference"),
+        ((*edge_runs(), *server_runs(provenance={"latency": "measured", "energy": "published"})), "published"),
+        ((*edge_runs(ap=0.1, precision="int8"), *server_runs()), "not ranked"),
+        ((make_run(**no_energy()), *server_runs()), "no power sensor here"),
+    ):
+        with table_row(message), pytest.raises(UnavailableError, match=message):
+            run("--ledger", store(*runs))
 
 
 def test_a_processor_and_a_gpu_that_were_read_apart_add_up(store):
@@ -123,12 +124,6 @@ def test_a_processor_and_a_gpu_that_were_read_apart_add_up(store):
     assert (server["max_w"]["value"], server["scope"]) == (pytest.approx(900.0), "gpu-board")
 
 
-def test_a_ruined_model_is_no_edge(store):
-    """However little energy it takes: it is below the accuracy gate of the server's."""
-    with pytest.raises(UnavailableError, match="its speed is not ranked"):
-        run("--ledger", store(*edge_runs(ap=0.1, precision="int8"), *server_runs()))
-
-
 def test_a_server_may_be_stated_and_is_called_so(store, tmp_path):
     """716 mJ at full load and a PUE of 1.54 is the published case; here over the bands."""
     constants = tmp_path / "own.toml"
@@ -145,30 +140,18 @@ def test_a_server_may_be_stated_and_is_called_so(store, tmp_path):
 
 
 def test_what_is_absent_is_reported_with_what_is_available(store):
-    """An area, a network, a device or a rate that the data do not have: the error lists those available."""
+    """An area, a device or a rate that the data do not have, and one of several models: the error lists those available."""
     path = store(*edge_runs(), *server_runs())
     for arguments, message in (
-        (("--grid", "XX"), "no carbon intensity of 'XX'"),
-        (("--device", "nobody"), r"no device case matches .* available: tiny-detector on pi-1"),
-        (("--rate", "1000"), r"reaches 40 inferences per second, not 1000"),
+        (("--grid", "XX"), "'XX'"),
+        (("--device", "nobody"), "tiny-detector on pi-1"),
+        (("--rate", "1000"), r"40 .*1000"),
     ):
         with table_row(arguments), pytest.raises(ConfigError, match=message):
             run("--ledger", path, *arguments)
-
-
-def test_several_models_have_to_be_distinguished(store):
-    """And devices; the lowest energy of several cases is taken and noted."""
     where = store(*edge_runs(), *edge_runs(model="other"), *server_runs())
-    with pytest.raises(ConfigError, match="choose one with --model: other, tiny-detector"):
+    with pytest.raises(ConfigError, match="--model: other, tiny-detector"):
         run("--ledger", where)
-    printed = json.loads(run("--ledger", store(*edge_runs(), *edge_runs(threads=4), *server_runs()), "--json").stdout)
-    assert printed["notes"][0].startswith("of 2 edge cases with an energy at")
-
-
-def test_a_device_without_energy_states_why(store):
-    """The error repeats the reason that the run's record states."""
-    with pytest.raises(UnavailableError, match="no power sensor here"):
-        run("--ledger", store(make_run(**no_energy()), *server_runs()))
 
 
 def test_a_server_of_the_same_class_of_precision_stands_against_the_edge(store):

@@ -1,3 +1,5 @@
+"""`edgemeter collector devices`: presence, health and what is measured now."""
+
 import json
 import time
 

@@ -40,6 +40,7 @@ def ids_of(count):
     return [f"{number:04x}" * 8 for number in range(1, count + 1)]
 
 
+@pytest.mark.services
 def test_a_list_of_runs_imports_nothing_that_only_other_commands_need(ledger):
     """Neither what compares cases, nor what takes long to import."""
     code = (
@@ -54,6 +55,22 @@ def test_a_list_of_runs_imports_nothing_that_only_other_commands_need(ledger):
         completed = subprocess.run([sys.executable, "-c", code, command], capture_output=True, text=True, check=True)
         assert ledger[0][:8] in completed.stdout
         assert set(completed.stderr.splitlines()) & (unneeded | also_unneeded) == set(), command
+
+
+def test_a_run_that_is_deleted_is_not_delivered_or_is_also_to_be_deleted_where_it_was(home):
+    """It leaves the outbox of this machine with the ledger, another one there stays; a collector's copy of an excluded one stays, too."""
+    with Outbox(home / OUTBOX) as outbox:
+        numbered = [outbox.put(make_run(id=run_id)) for run_id in ids_of(4)]
+        own_runs = OwnRuns(home / "ledger.sqlite", 1 << 20)
+        for run in numbered:
+            own_runs.keep(run)
+        assert "will not be" in edgemeter("runs", "delete", "-y", numbered[3].id).stderr
+        assert [pending.seq for pending in outbox.pending(10, 1 << 20)] == [1, 2, 3]
+        outbox.forget(Receipt(session=numbered[0].session, held=((1, 2),)))
+        for command, run in (("delete -y", numbered[0]), ("exclude", numbered[1])):
+            outcome = edgemeter("runs", *command.split(), run.id, "--reason", "x")
+            assert f"edgemeter runs {command.split()[0]} {run.id[:8]}" in outcome.stderr
+        assert "collector" not in edgemeter("runs", "exclude", numbered[2].id, "--reason", "x").stderr
 
 
 @pytest.fixture
@@ -99,13 +116,11 @@ def test_the_list_is_newest_first_and_narrowed_by_model_device_verdict_day_and_n
     assert [run_id for run_id, _ in listed("--device", "server-1")] == [ledger[3]]
     assert [run_id for run_id, _ in listed("--verdict", "suspect")] == [ledger[1]]
     assert [run_id for run_id, _ in listed("-n", "2")] == [ledger[3], ledger[2]]
-    assert "there are more: -n 0 lists all" in edgemeter("runs", "-n", "2").stderr
+    assert "-n 0" in edgemeter("runs", "-n", "2").stderr
     last_day = datetime.fromtimestamp(STARTED_AT_NS / 1e9 + 3 * 86_400, timezone.utc).date()
     assert [run_id for run_id, _ in listed("--since", str(last_day))] == [ledger[3]]
-    assert edgemeter("runs", "--model", "none", "--device", "pi-1").stderr.startswith(
-        "no run is of a model or file 'none': there are large"
-    )
-    assert edgemeter("runs", "--model", "large", "--verdict", "invalid").stderr == "no run matches\n"
+    assert "'none': there are large" in edgemeter("runs", "--model", "none", "--device", "pi-1").stderr
+    assert edgemeter("runs", "--model", "large", "--verdict", "invalid").stdout == ""
 
 
 @pytest.mark.usefixtures("ledger")
@@ -138,10 +153,13 @@ def test_what_is_neither_file_nor_run_is_named_as_such_in_every_command():
         with table_row(words):
             outcome = edgemeter(*words)
             assert (outcome.returncode, len(outcome.stderr.splitlines())) == (2, 1)
-            assert "'3f2a1b9c' is neither a file, a model nor the beginning of a run's id: `edgemeter runs`" in outcome.stderr
-    assert "too short for a run's id: write 4 letters" in edgemeter("compare", "abc", "abd").stderr
-    assert "there is no file 'runs.json': correct the path" in edgemeter("report", "runs.json", "-o", "x.csv").stderr
-    assert "no run's id begins with 'zz'" in edgemeter("runs", "show", "zz").stderr
+            assert "'3f2a1b9c'" in outcome.stderr
+    for words, part in (
+        (["compare", "abc", "abd"], "too short"),
+        (["report", "runs.json", "-o", "x.csv"], "'runs.json'"),
+        (["runs", "show", "zz"], "'zz'"),
+    ):
+        assert part in edgemeter(*words).stderr
 
 
 def test_a_run_that_is_excluded_stays_listed_with_its_reason_and_comes_back(ledger):
@@ -154,7 +172,7 @@ def test_a_run_that_is_excluded_stays_listed_with_its_reason_and_comes_back(ledg
     assert "excluded" in row
     assert row.rstrip().endswith("the fan was off; fan replaced")
     refused = edgemeter("compare", first[:8], ledger[1][:8])
-    assert "is excluded: count it again with `edgemeter runs include" in refused.stderr
+    assert "edgemeter runs include" in refused.stderr
     edgemeter("runs", "include", first)
     document = json.loads(edgemeter("runs", "show", first[:6], "--json").stdout)
     assert (document["run"]["id"], document["state"]) == (first, "counted")
@@ -174,9 +192,8 @@ def test_two_runs_are_shown_side_by_side_by_what_differs(ledger):
     printed = edgemeter("runs", "show", ledger[3][:8], ledger[2][:8])
     assert "server-1" in printed.stdout
     assert "15.0x" in printed.stdout
-    assert "two runs support no interval" in printed.stderr
-    assert "pick two of one model" in edgemeter("runs", "show", ledger[0][:8], ledger[2][:8]).stderr
-    assert "the same run" in edgemeter("runs", "show", ledger[0], ledger[0]).stderr
+    for second in (ledger[2], ledger[0]):
+        assert edgemeter("runs", "show", ledger[0], second).returncode == 2
     assert edgemeter("runs", "show", *ledger[:3]).returncode == 2
 
 
@@ -191,33 +208,6 @@ def test_deleting_asks_and_a_wrong_id_among_several_deletes_nothing(ledger):
     deleted = json.loads(edgemeter("runs", "--deleted", "--json").stdout)["deleted"]
     assert [(event["id"], event["author"], event["text"]) for event in deleted] == [(run_id, ME, "wrong model") for run_id in ledger[1::-1]]
     assert "wrong model" in edgemeter("runs", "--deleted").stdout
-
-
-def test_a_run_that_is_deleted_before_it_was_delivered_is_not_delivered(home):
-    """It leaves the outbox of this machine with the ledger; another one there stays."""
-    with Outbox(home / OUTBOX) as outbox:
-        numbered = [outbox.put(make_run(id=run_id)) for run_id in ids_of(2)]
-        own_runs = OwnRuns(home / "ledger.sqlite", 1 << 20)
-        for run in numbered:
-            own_runs.keep(run)
-        outcome = edgemeter("runs", "delete", "-y", numbered[0].id)
-        assert "was not delivered yet, and will not be" in outcome.stderr
-        assert [pending.seq for pending in outbox.pending(10, 1 << 20)] == [2]
-
-
-def test_a_run_that_a_collector_confirmed_is_also_to_be_deleted_there(home):
-    """The same of one that is excluded; nothing is said of a run that no collector has."""
-    with Outbox(home / OUTBOX) as outbox:
-        numbered = [outbox.put(make_run(id=run_id)) for run_id in ids_of(3)]
-        own_runs = OwnRuns(home / "ledger.sqlite", 1 << 20)
-        for run in numbered:
-            own_runs.keep(run)
-        outbox.forget(Receipt(session=numbered[0].session, held=((1, 2),)))
-        for number, command in enumerate(("delete", "exclude")):
-            yes = ["-y"] if command == "delete" else []
-            outcome = edgemeter("runs", command, *yes, numbered[number].id, "--reason", "x")
-            assert f"; the collector's copy stays: on its machine `edgemeter runs {command} {numbered[number].id[:8]}`" in outcome.stderr
-        assert "collector" not in edgemeter("runs", "exclude", numbered[2].id, "--reason", "x").stderr
 
 
 def test_every_command_about_runs_takes_the_beginning_of_an_id(ledger, home):

@@ -1,3 +1,5 @@
+"""`edgemeter trend` and its annotations, in every form, of the series that were asked for."""
+
 import csv
 import io
 import json
@@ -6,7 +8,7 @@ import pytest
 from click.testing import CliRunner
 
 from edgemeter.agent.base.errors import ConfigError
-from edgemeter.collector.cli.trend import annotate, trend
+from edgemeter.collector.cli.trend import annotate, trend, units
 from tests.fixtures.comparison_factory import document
 from tests.fixtures.ledgers import fill
 from tests.fixtures.rows import table_row
@@ -55,7 +57,7 @@ def test_the_trend_of_one_board_of_a_ledger_is_that_among_all(tmp_path):
     """Its trend is that of all; a condition that nothing fulfils is refused with the names of every board's models."""
     path = str(fill(tmp_path / "ledger.sqlite", [*make_days(noisy(100, 20)), *make_days(noisy(90, 20), device="pi-2", model="other")]))
     of_board = json.loads(run(trend, "--ledger", path, "--device", "pi-2", "--json").stdout)
-    with pytest.raises(ConfigError, match="no run has model 'none'; known are other, tiny-detector"):
+    with pytest.raises(ConfigError, match="other, tiny-detector"):
         run(trend, "--ledger", path, "--device", "pi-2", "--model", "none")
     of_all = json.loads(run(trend, "--ledger", path, "--json").stdout)
     assert of_board["series"] == [series for series in of_all["series"] if series["key"]["device"] == "pi-2"] != []
@@ -74,18 +76,19 @@ def test_an_annotation_on_the_command_line_begins_a_new_level(store):
     assert [step["state"] for step in steps] == ["confirmed"]
 
 
-def test_what_makes_no_sense_is_wrong_usage(store):
-    """Exit status 2, and what would be right."""
-    for arguments in (("--figure", "speed"), ("--until", "soon")):
+def test_what_makes_no_sense_is_refused(store, tmp_path):
+    """An unknown figure or day, an annotation of nothing, a device that no run is of, and conditions that no run fulfils together."""
+    for command, arguments in ((trend, ("--figure", "speed")), (trend, ("--until", "soon")), (annotate, ("  ",))):
         with table_row(arguments):
-            result = run(trend, "--ledger", store, *arguments)
-            assert result.exit_code == 2
-
-
-def test_an_annotation_of_nothing_is_refused(store):
-    """An empty text, or a device that no run is of: it would begin a level everywhere, or nowhere."""
-    result = run(annotate, "--ledger", store, "  ")
-    assert (result.exit_code, "is empty" in result.stderr) == (2, True)
-    with pytest.raises(ConfigError, match="no run has device 'pi-9'; known are pi-"):
-        run(annotate, "--ledger", store, "--device", "pi-9", "new power supply")
-    assert run(annotate, "--ledger", store, "--list").stdout.strip() in ("", "no annotation")
+            assert run(command, "--ledger", store, *arguments).exit_code == 2
+    both = tmp_path / "both.json"
+    both.write_bytes(document(*make_days(noisy(100, 5), fleet="a"), *make_days(noisy(100, 5, seed=2), device="pi-2", fleet="b")))
+    for command, where, arguments, message in (
+        (trend, store, ("--device", "pi-3"), "pi-1, pi-2"),
+        (units, store, ("--board", "Pi 6"), "Pi 6"),
+        (annotate, store, ("--device", "pi-9", "new power supply"), "pi-1"),
+        (trend, both, ("--device", "pi-2", "--fleet", "a"), "fleet 'a', device 'pi-2'"),
+    ):
+        with table_row(arguments), pytest.raises(ConfigError, match=message):
+            run(command, "--ledger", str(where), *arguments)
+    assert json.loads(run(annotate, "--ledger", store, "--json").stdout)["annotations"] == []

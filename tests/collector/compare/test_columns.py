@@ -36,7 +36,7 @@ def test_a_csv_row_equals_the_json_row():
 
 
 def test_one_row_carries_everything():
-    """Identity, latency, throughput, accuracy, memory, energy, environment, verdict, ratios, reference and runs."""
+    """Identity, figures, environment, verdict, ratios, reference and runs; absent is null, and never 0."""
     device, reference = make_run(id="d", energy=make_energy(gross_mj=125.0)), make_reference(id="r")
     rows = both(compare_runs(device, reference))[0]["rows"]
     row = rows[1]
@@ -65,10 +65,6 @@ def test_one_row_carries_everything():
     }
     assert {name: row[name] for name in printed} == printed
     assert (rows[0]["is_reference"], rows[0]["latency_p50_ratio"]) == (True, 1.0)
-
-
-def test_a_row_without_energy_has_the_reason():
-    """Absent is null, and never 0."""
     row = both(compare_runs(make_run(**no_energy("no sensor")), make_reference()))[0]["rows"][1]
     assert (row["energy_gross_mj"], row["energy_net_mj"], row["energy_reason"]) == (None, None, "no sensor")
 

@@ -28,7 +28,7 @@ def test_the_interval_is_that_of_the_agent():
 
 def test_the_interval_interpolates_between_exact_order_statistics():
     """By whole numbers, which logarithms of the gamma function must come close to."""
-    for count in (6, 7, 12, 60, 1000):
+    for count in (6, 7, 60, 1000):
         with table_row(count):
             ordered = np.sort(np.random.default_rng(count).lognormal(0, 0.1, count))
             coverage = 1 - 2 * np.cumsum([math.comb(count, rank) for rank in range(count // 2 + 1)]) / 2.0**count
@@ -69,7 +69,8 @@ def test_the_last_day_alone_is_no_step():
             assert suspicion_of(values).step_day is None
 
 
-@pytest.mark.parametrize(("days", "correlation"), [(5, 0.0), (12, 0.5), (27, 0.0), (27, 0.5), (40, 0.5)])
+@pytest.mark.nightly
+@pytest.mark.parametrize(("days", "correlation"), [(5, 0.0), (27, 0.0), (40, 0.5)])
 def test_level_histories_are_marked_in_at_most_one_of_twenty_comparisons(days, correlation):
     """Two sides, either of which may be marked; where days are independent nine of ten intervals stay as they were."""
     draw, marked, wider, trials = np.random.default_rng(days), 0, 0, 300
@@ -96,44 +97,38 @@ def test_thirty_days_show_that_they_are_independent():
     assert suspicion_of(np.exp(wandering)).within == "this board, days that depend on each other"
 
 
-@pytest.mark.parametrize(("days", "since", "at_least"), [(27, 7, 0.93), (27, 3, 0.93), (12, 4, 0.93), (40, 14, 0.93)])
-def test_the_level_since_a_step_of_six_percent_is_within_the_interval(days, since, at_least):
+@pytest.mark.nightly
+@pytest.mark.parametrize(("days", "since"), [(27, 3), (12, 4), (40, 14)])
+def test_the_level_since_a_step_of_six_percent_is_within_the_interval(days, since):
     """Without the split 0 to 30% of the intervals hold it; seeded, at 1% from day to day."""
     draw, hits, trials = np.random.default_rng(1), 0, 200
     for _ in range(trials):
         values = np.exp(0.01 * draw.normal(size=days) + np.where(np.arange(days) < days - since, 0, math.log(1.06)))
         interval = suspicion_of(values)
         hits += interval.low <= 1.06 <= interval.high
-    assert at_least <= hits / trials
+    assert hits / trials >= 0.93
 
 
-def test_two_runs_have_no_interval():
+def test_two_runs_have_no_interval_and_two_days_that_of_their_runs():
     """Nor has a figure that is not above zero: it has no logarithm."""
     assert compare_spread.interval_of_points(points([1.0, 2.0])) is None
     assert compare_spread.interval_of_points(points([1.0, 2.0, 0.0])) is None
+    interval = compare_spread.interval_of_points([*points([1.0, 1.1, 1.2]), *points([1.0, 1.1, 1.2], day=1)])
+    assert (interval.level, interval.members, interval.days, interval.over) == ("run", 6, 2, "6 runs")
 
 
-def test_runs_of_several_days_count_as_days():
-    """A thousand runs on three days are three days: their interval is far wider than that of the runs."""
+def test_runs_count_as_days_and_days_as_devices():
+    """A thousand runs on three days are three days, far wider than their runs; many days of three boards are three boards."""
     spread = [point for day, level in enumerate((1.0, 1.1, 1.2)) for point in points([level] * 300, day=day)]
     interval = compare_spread.interval_of_points(spread)
     assert (interval.level, interval.members, interval.days, interval.runs) == ("day", 3, 3, 900)
     assert (interval.low < 1.0, interval.high > 1.2) == (True, True)
-
-
-def test_days_of_several_devices_count_as_devices():
-    """Many days of three boards are three boards."""
     spread = [point for device in "abc" for day in range(DAYS) for point in points([1.0 + day / 100], device, day)]
     interval = compare_spread.interval_of_points(spread)
     assert (interval.level, interval.members, interval.devices, interval.days) == ("device", 3, 3, DAYS)
 
 
-def test_two_days_are_too_few_to_sample_days():
-    """The runs are counted, and the interval states from how many days they are."""
-    interval = compare_spread.interval_of_points([*points([1.0, 1.1, 1.2]), *points([1.0, 1.1, 1.2], day=1)])
-    assert (interval.level, interval.members, interval.days, interval.over) == ("run", 6, 2, "6 runs")
-
-
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     ("days", "runs", "day_sd", "at_least"), [(5, 3, 0.01, 0.95), (2, 5, 0.0, 0.97), (2, 5, 0.01, 0.95), (2, 5, 0.03, 0.93)]
 )
@@ -200,10 +195,11 @@ def test_an_interval_states_what_was_not_sampled():
             assert compare_spread.interval_of_points(run_points).within == within
 
 
-@pytest.mark.parametrize("count", [3, 4, 5, 6, 9, 20])
-def test_runs_that_lie_too_far_apart_for_a_float_have_no_interval_or_a_finite_one(count):
+def test_runs_that_lie_too_far_apart_for_a_float_have_no_interval_or_a_finite_one():
     """Any board can send them; one day each, as the search for dependent days works on ratios."""
     extremes = (5e-324, 1e308, 1e-200, 1e200)
-    runs = [RunPoint(extremes[number % len(extremes)], "pi-1", number) for number in range(count)]
-    interval = compare_spread.interval_of_points(runs)
-    assert interval is None or 0 <= interval.low <= interval.high < float("inf")
+    for count in (3, 4, 5, 6, 9, 20):
+        with table_row(count):
+            runs = [RunPoint(extremes[number % len(extremes)], "pi-1", number) for number in range(count)]
+            interval = compare_spread.interval_of_points(runs)
+            assert interval is None or 0 <= interval.low <= interval.high < float("inf")

@@ -5,7 +5,7 @@ from edgemeter.agent.contract.record_figures import Neighbour, Together
 from edgemeter.collector.compare import views
 from edgemeter.collector.compare.matrix import coverage, matrix
 from edgemeter.collector.compare.summary import summaries_of
-from edgemeter.collector.compare.trade_off import trade_offs
+from edgemeter.collector.compare.trade_off import pareto_front, trade_offs
 from edgemeter.collector.runs.cases import group_cases
 from edgemeter.collector.runs.store import StoreContents
 from tests.fixtures.comparison_factory import make_reference, make_run, no_energy
@@ -44,12 +44,14 @@ def test_throughput_and_accuracy_are_best_where_they_are_highest():
     assert cell(matrix_of(*runs, figure="accuracy"), "server-1").is_best
 
 
-def test_classes_of_precision_are_rows_of_their_own():
-    """An int8 file does not compete with fp32; bf16 and fp16 do."""
+def test_classes_of_precision_are_rows_and_power_modes_columns():
+    """An int8 file does not compete with fp32, bf16 and fp16 do; the same board in another mode is another machine."""
     result = matrix_of(
         *[make_run(precision=precision, sha256=f"{index:02x}" * 32) for index, precision in enumerate(("fp32", "int8", "fp16", "bf16"))]
     )
     assert [row.precision_class for row in result.rows] == ["8-bit integer", "full", "half"]
+    runs = [make_run(environment=make_environment(power_mode=mode)) for mode in ("15W", "MAXN")]
+    assert matrix_of(*runs).columns == ("pi-1 (15W)", "pi-1 (MAXN)")
 
 
 def test_language_models_have_figures_of_their_own():
@@ -120,14 +122,8 @@ def test_a_board_type_is_over_all_its_devices():
     assert (without.state, without.reason) == ("no figure", "no power sensor here")
 
 
-def test_a_power_mode_is_a_column_of_its_own():
-    """The same board in another mode is another machine."""
-    runs = [make_run(environment=make_environment(power_mode=mode)) for mode in ("15W", "MAXN")]
-    assert matrix_of(*runs).columns == ("pi-1 (15W)", "pi-1 (MAXN)")
-
-
 def test_the_front_holds_what_nothing_beats_and_names_what_beats_the_rest():
-    """Models compete with each other on the same images; a slower and worse one is beaten by the cheapest better one."""
+    """Models compete on the same images; the cheapest better one beats a slower one; energies of two scopes are two fronts."""
     runs = [
         make_run(model="quick", p50_ms=5.0, ap=0.4),
         make_run(model="good", p50_ms=20.0, ap=0.6),
@@ -141,10 +137,6 @@ def test_the_front_holds_what_nothing_beats_and_names_what_beats_the_rest():
         ("worse", "good"),
     ]
     assert [(case.case.key.model, case.reason) for case in absent] == [("blind", "no accuracy: no ground truth")]
-
-
-def test_energies_of_two_scopes_are_two_fronts():
-    """In latency they are one."""
     runs = [make_run(), make_run("pi-2", energy=make_energy(scope="wall-ac"))]
     for cost, stages in (("latency", 1), ("energy", 2)):
         by_class, _ = trade_offs(views.gather(StoreContents(runs)).summaries, cost)
@@ -183,3 +175,15 @@ def test_a_slow_down_has_the_centre_of_the_table_of_runs():
     ]
     (summary,) = summaries_of(group_cases(runs)[0])
     assert summary.spreads["together_slow_down_ratio"].median == pytest.approx(1.1663, abs=1e-4)
+
+
+def test_of_equal_points_all_stay_on_the_front_cheapest_first():
+    """(4, 0.5) is beaten by (2, 0.6); of equal cost the more accurate stays, and of equal accuracy the cheaper; equal points all stay."""
+    for points, front in (
+        ([(4.0, 0.5), (2.0, 0.6), (8.0, 0.7), (1.0, 0.3), (9.0, 0.7)], [3, 1, 2]),
+        ([(1.0, 0.5), (1.0, 0.6), (2.0, 0.6)], [1]),
+        ([(1.0, 0.5), (1.0, 0.5)], [0, 1]),
+        ([], []),
+    ):
+        with table_row(points):
+            assert pareto_front(points) == front

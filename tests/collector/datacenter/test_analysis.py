@@ -53,9 +53,12 @@ def test_a_server_costs_the_more_the_less_it_is_used():
 
 
 def test_an_edge_device_that_is_asked_less_costs_more():
-    """3 W idle at one inference a second is 3 J and what the inference adds; without idle power only full speed is known."""
+    """3 W idle at one inference a second is 3 J and what it adds; without idle power only full speed is known, and neither rate nor net."""
     assert (make_edge().gross_mj(1.0).value, make_edge().gross_mj(None).value) == (3075.0, 150.0)
     assert make_edge(idle_w=None, net_mj=None).gross_mj(1.0).value == 150.0
+    part = analysed(edge=make_edge(idle_w=None, net_mj=None))
+    assert part.net == ()
+    assert {even.rate_per_s for even in part.break_even} == {None}
 
 
 def test_a_photograph_costs_two_thousand_times_more_or_less():
@@ -66,15 +69,11 @@ def test_a_photograph_costs_two_thousand_times_more_or_less():
 
 
 def test_the_network_decides_who_wins_at_a_low_rate():
-    """One a second: the server wins at the lower end of the estimates and loses at the upper one; net of idle power the board does."""
+    """One a second: the server wins at the lower end of the estimates alone; at 40 a second the board wins everywhere."""
     part = analysed(rate=1.0)
     assert winners(part.gross, "fixed-marginal") == {"datacenter"}
     assert winners(part.gross, "mobile-gsma") == {"edge"}
     assert winners(part.net, "fixed-marginal") == {"edge"}
-
-
-def test_a_busy_board_wins_everywhere():
-    """At 40 a second it costs 150 mJ, less than the server alone at 80% and the cheapest network."""
     assert {cell.winner for cell in analysed().gross} == {"edge"}
 
 
@@ -98,13 +97,6 @@ def test_at_each_break_even_both_sides_cost_the_same():
     assert math.isinf(analysis.equal_rate(3.0, 75.0, 60.0))
     assert 300.0 + 0.18 * analysis.equal_bytes(900.0, 300.0, 0.18) == pytest.approx(900.0)
     assert analysis.equal_bytes(200.0, 300.0, 1.0) == 0.0
-
-
-def test_without_idle_power_there_is_no_rate_and_no_net():
-    """The gross energy at full speed is all there is."""
-    part = analysed(edge=make_edge(idle_w=None, net_mj=None))
-    assert part.net == ()
-    assert {even.rate_per_s for even in part.break_even} == {None}
 
 
 def test_bands_hold_every_mixture_within_them():

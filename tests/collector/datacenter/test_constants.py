@@ -50,9 +50,5 @@ def test_a_wrong_override_is_refused_and_named(tmp_path):
             with pytest.raises(ConfigError, match=r"own\.toml'") as error:
                 constants.read_constants(path)
             assert message in str(error.value)
-
-
-def test_a_file_that_is_not_there_is_named(tmp_path):
-    """With what the system says."""
     with pytest.raises(ConfigError, match=r"cannot read the constants .*No such file"):
         constants.read_constants(tmp_path / "none.toml")

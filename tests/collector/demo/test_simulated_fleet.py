@@ -1,17 +1,18 @@
-import time
+"""Facts about the simulated fleet of the demo."""
+
 from statistics import median
 
 import pytest
 
 from edgemeter.agent.contract import record
 from edgemeter.collector.demo import simulated_fleet
-from tests.fixtures.record_factory import make_record
+from tests.fixtures.record_factory import STARTED_AT_NS, make_record
 
 
 @pytest.fixture(scope="module")
 def runs():
     """Return the records of thirty days."""
-    return list(simulated_fleet.records_of(make_record(), end_ns=time.time_ns(), days=30))
+    return list(simulated_fleet.records_of(make_record(), end_ns=STARTED_AT_NS, days=30))
 
 
 def gross_mj(runs, device):
@@ -20,17 +21,15 @@ def gross_mj(runs, device):
 
 
 def test_everything_of_it_is_labelled_as_simulated(runs):
-    """Fleet, device, board and the provenance of every group of figures: nothing stands beside a measurement."""
+    """Fleet, device, board and the provenance of every group of figures: nothing stands beside a measurement. One device falls silent."""
     assert {run.fleet for run in runs} == {"simulated"}
     assert all(run.device.startswith("simulated-") and run.environment.board.startswith("simulated ") for run in runs)
     assert {source for run in runs for source in run.provenance.values()} == {"replayed"}
-
-
-def test_it_has_forty_boards_and_every_record_is_one(runs):
-    """Each goes through the wire's own decoder, and its number is its own."""
     assert len({run.device for run in runs}) == 40
     assert len({(run.device, run.session, run.seq) for run in runs}) == len({run.id for run in runs}) == len(runs)
     assert all(record.decode(record.encode(run)) == run for run in runs[::97])
+    counts = {device: sum(run.device == device for run in runs) for device in (simulated_fleet.LOST, "simulated-orin-01")}
+    assert counts == {simulated_fleet.LOST: 50, "simulated-orin-01": 60}
 
 
 def test_the_board_with_an_issue_draws_a_tenth_more_than_its_peers(runs):
@@ -45,9 +44,3 @@ def test_the_update_slows_one_type_of_board_down(runs):
         runs_of_type = [run for run in runs if run.device.startswith(prefix) and run.precision == "fp32"]
         before, after = ([run.latency.p50_ms for run in runs_of_type if (run.seq > 40) is late] for late in (False, True))
         assert abs(median(after) / median(before) - ratio) < 0.015
-
-
-def test_one_device_falls_silent(runs):
-    """It has fewer runs than the others."""
-    counts = {device: sum(run.device == device for run in runs) for device in (simulated_fleet.LOST, "simulated-orin-01")}
-    assert counts == {simulated_fleet.LOST: 50, "simulated-orin-01": 60}

@@ -10,6 +10,7 @@ import urllib.request
 from pathlib import Path
 
 import pytest
+import yaml
 from click.testing import CliRunner
 
 from edgemeter.agent.base import config
@@ -23,7 +24,6 @@ from tests.fixtures.servers import address_of, free_port, mosquitto
 
 def compose():
     """Return the compose file as it is understood."""
-    yaml = pytest.importorskip("yaml")
     return yaml.safe_load((DEPLOY_FILES / "compose.yaml").read_text())
 
 
@@ -106,7 +106,6 @@ def test_what_the_compose_file_shows_to_the_world_is_the_broker_alone():
 
 def test_grafana_reads_the_bucket_that_the_collector_writes():
     """One name in three places."""
-    yaml = pytest.importorskip("yaml")
     (source,) = yaml.safe_load((DEPLOY_FILES / "grafana" / "influxdb.yaml").read_text())["datasources"]
     services = compose()["services"]
     bucket = services["influxdb"]["environment"]["DOCKER_INFLUXDB_INIT_BUCKET"]
@@ -116,7 +115,6 @@ def test_grafana_reads_the_bucket_that_the_collector_writes():
 
 def test_a_service_sees_only_the_token_that_it_needs():
     """The administrator's stays with the database and its set-up; the collector only writes, Grafana only reads."""
-    yaml = pytest.importorskip("yaml")
     services = compose()["services"]
     assert {name for name, service in services.items() if "INFLUX_TOKEN" in str(service.get("environment"))} == {"influxdb", "setup"}
     mounts = {
@@ -132,7 +130,6 @@ def test_a_service_sees_only_the_token_that_it_needs():
     assert services["collector"]["command"][-1] in services["setup"]["command"][0]
 
 
-@pytest.mark.services
 @pytest.mark.influx
 def test_the_set_up_of_the_compose_file_makes_tokens_that_do_no_more(influx2_server, tmp_path):
     """Its own script, run at a real InfluxDB without a container, twice; what is written with one token is read with the other."""
@@ -171,7 +168,6 @@ def written(server, token, point):
         return error.code
 
 
-@pytest.mark.services
 @pytest.mark.mosquitto
 def test_an_agent_is_healthy_with_a_broker_only(tmp_path):
     """The check of the image, asked of an agent's process: 0 while connected, 1 before."""

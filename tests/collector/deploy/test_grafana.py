@@ -9,6 +9,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
+import yaml
 
 from edgemeter.agent.contract import record
 from edgemeter.agent.contract.case_identity import FIELDS, case_hash, key_of
@@ -80,7 +81,6 @@ def expected_band(title, runs):
 
 def alert_rules():
     """Return the rules that ship."""
-    yaml = pytest.importorskip("yaml")
     (group,) = yaml.safe_load((GRAFANA / "alerts.yaml").read_text())["groups"]
     return group["rules"]
 
@@ -292,7 +292,6 @@ def test_a_dashboard_is_whole(path):
 
 def test_the_provisioning_names_what_ships():
     """Uids in one place are those in another: a rule's dashboard and panel, the data source, the folder of the dashboards."""
-    yaml = pytest.importorskip("yaml")
     (source,) = yaml.safe_load((GRAFANA / "influxdb.yaml").read_text())["datasources"]
     by_uid = {document["uid"]: document for document in map(dashboard, DASHBOARDS)}
     assert len(by_uid) == len(DASHBOARDS) == 4

@@ -190,7 +190,7 @@ def stored_anew(ledger, runs):
             history.include(run.id, "ada", "")
 
 
-@pytest.mark.services
+@pytest.mark.nightly
 def test_what_is_kept_is_what_is_computed_from_nothing(tmp_path):
     """However runs come (late, repeated, stored anew with another row) and go (too old): after every batch."""
     path, chance = tmp_path / "ledger.sqlite", seeded(1)

@@ -43,36 +43,24 @@ def test_a_large_ledger_gets_its_index_without_being_asked(path):
 
 
 def test_a_duty_is_due_after_a_change_and_not_before_its_pause():
-    """Nothing for a version of the ledger that was seen; what failed is tried again in the same version."""
-    worked, failing = [], [True]
+    """Nothing for a version of the ledger that was seen; what failed is tried again in the same version; long work has a long pause."""
+    now, worked, failing = [100.0], [], [True]
 
     def work():
-        worked.append(1)
+        worked.append(now[0])
+        now[0] += 2.0
         if failing:
             raise TransientError(failing.pop())
 
-    duty = keeper.Duty(work, 0.0, 0.0)
+    duty = keeper.Duty(work, 5.0, 10.0, lambda: now[0])
     with pytest.raises(TransientError):
         duty.poll("1")
-    for version in ("1", "1", "2"):
+    for now[0], version in ((121.9, "1"), (122.0, "1"), (200.0, "1"), (200.0, "2")):
         duty.poll(version)
-    assert len(worked) == 3
-    rare = keeper.Duty(work, 3600.0, 0.0)
-    for version in ("1", "2", "3"):
-        rare.poll(version)
-    assert len(worked) == 4
+    assert worked == [100.0, 122.0, 200.0]
 
 
-def test_the_keeper_ends_with_the_block(tmp_path, monkeypatch):
-    """No process stays behind, whatever it is doing, and a ledger that is not there yet is no trouble."""
-    started = []
-    real = subprocess.Popen
-    monkeypatch.setattr(subprocess, "Popen", lambda *arguments, **options: started.append(real(*arguments, **options)) or started[-1])
-    with keeper.index_keeper(tmp_path / "none.sqlite"):
-        assert started[0].poll() is None
-    assert started[0].poll() is not None
-
-
+@pytest.mark.nightly
 def test_a_reader_that_reads_nothing_stops_no_keeper():
     """A hundred thousand reports into a pipe that is full: the process goes on, and ends."""
     lines = (
@@ -92,20 +80,24 @@ def test_a_reader_that_reads_nothing_stops_no_keeper():
         process.stdout.close()
 
 
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
-def test_a_keeper_that_dies_by_itself_ends_the_collector(tmp_path, monkeypatch, number):
+@pytest.mark.services
+def test_a_keeper_that_dies_by_itself_ends_the_collector_and_none_stays_behind(tmp_path, monkeypatch):
     """As the kernel ends one that takes too much memory; SIGTERM is how systemd ends all processes of a service."""
     started = []
     real = subprocess.Popen
     monkeypatch.setattr(subprocess, "Popen", lambda *arguments, **options: started.append(real(*arguments, **options)) or started[-1])
+    with keeper.index_keeper(tmp_path / "none.sqlite"):
+        assert started[-1].poll() is None
+    assert started[-1].poll() is not None
     ended = threading.Event()
-    is_by_itself = number == signal.SIGKILL
-    died = pytest.raises(UnavailableError, match=r"the thread 'edgemeter-keeper' died .*ended with status -9")
-    with (
-        died if is_by_itself else contextlib.nullcontext(),
+    with ended_by_dead_threads(ended.set), keeper.index_keeper(tmp_path / "none.sqlite"):
+        started[-1].send_signal(signal.SIGTERM)
+        started[-1].wait(60)
+    assert not ended.is_set()
+    with (  # noqa: PT012 - it is raised where the block ends
+        pytest.raises(UnavailableError, match=r"the thread 'edgemeter-keeper' died .*ended with status -9"),
         ended_by_dead_threads(ended.set),
         keeper.index_keeper(tmp_path / "none.sqlite"),
     ):
-        started[0].send_signal(number)
-        started[0].wait(60)
-        assert ended.wait(60) if is_by_itself else not ended.is_set()
+        started[-1].send_signal(signal.SIGKILL)
+        assert ended.wait(60)

@@ -1,7 +1,5 @@
 import contextlib
 
-import pytest
-
 from edgemeter.agent.base.nanoseconds import NS_PER_DAY
 from edgemeter.agent.contract.record_conditions import Condition, Verdict
 from edgemeter.agent.ledger.sqlite_ledger import SqliteLedger
@@ -13,6 +11,7 @@ from edgemeter.collector.runs.run_figures import RUN_COLUMNS, VALUE_COLUMNS, fig
 from tests.fixtures.comparison_factory import make_run, no_energy
 from tests.fixtures.ledgers import arrival
 from tests.fixtures.record_factory import STARTED_AT_NS, make_accuracy, make_energy, make_latency
+from tests.fixtures.rows import table_row
 
 ESTIMATED = {"latency": "measured", "energy": "estimated", "accuracy": "measured"}
 VARIED = {
@@ -34,18 +33,19 @@ VARIED = {
 }
 
 
-@pytest.mark.parametrize("name", VARIED)
-def test_every_figure_of_the_index_is_that_of_the_record_to_the_last_digit(path, name):
+def test_every_figure_of_the_index_is_that_of_the_record_to_the_last_digit(path):
     """Also what SQL works out: bounds, relative uncertainties, the time that counts."""
     received_ns = STARTED_AT_NS + NS_PER_DAY // 3
-    run = make_run(session=1, seq=1, **VARIED[name])
+    runs = [make_run(session=1, seq=seq, **changes) for seq, changes in enumerate(VARIED.values(), 1)]
     with SqliteLedger(path) as ledger:
-        ledger.commit([arrival(run, received_ns)])
+        ledger.commit([arrival(run, received_ns) for run in runs])
     with contextlib.closing(connect_index(path.with_name("index"))) as connection:
         IndexRefresher(connection, LedgerSource(path)).refresh()
         columns = ", ".join((*RUN_COLUMNS, *VALUE_COLUMNS))
-        (row,) = connection.execute(f"SELECT {columns} FROM runs").fetchall()  # noqa: S608 - our own names
-    assert run_of_row(row)._replace(fingerprint=0) == figures_of(run, received_ns)
+        rows = connection.execute(f"SELECT {columns} FROM runs ORDER BY row").fetchall()  # noqa: S608 - our own names
+    for name, run, row in zip(VARIED, runs, rows, strict=True):
+        with table_row(name):
+            assert run_of_row(row)._replace(fingerprint=0) == figures_of(run, received_ns)
 
 
 def test_a_record_is_kept_without_the_figures_that_its_row_has():

@@ -20,7 +20,7 @@ from edgemeter.collector.influx.influx_config import InfluxConfig
 from edgemeter.collector.influx.points import Points
 from edgemeter.collector.influx.sink import open_sink
 from edgemeter.collector.runs.store import InfluxStore
-from tests.fixtures.draining import InfluxFunction, drained, draining, polled
+from tests.fixtures.draining import CONFIG, InfluxFunction, drained, draining, polled
 from tests.fixtures.influx1 import Influx1
 from tests.fixtures.ledgers import fill
 from tests.fixtures.mqtt_peer import wait_until
@@ -150,20 +150,21 @@ def test_a_server_that_is_busy_is_asked_again_later_and_gets_the_same_lines(path
 @pytest.mark.usefixtures("in_tens")
 def test_a_server_too_slow_for_a_whole_batch_gets_smaller_ones(path):
     """One that times out on every large write would otherwise stand still for ever; the order stays."""
-    put(path, *range(1, 101))
+    put(path, *range(1, 31))
     sink = InfluxFunction()
     post = sink._post
 
     def slow(lines):
-        if len(lines) > 3:
+        if len(lines) > 1:
             raise TransientError("timed out")
         post(lines)
 
     sink._post = slow
     drain = Drain(path, sink)
-    while not drain.has_reached(100):
+    for _ in range(100):
         polled(path, drain)
-    assert list(dict.fromkeys(seqs_of(sink.lines))) == list(range(1, 101))
+    assert drain.has_reached(30)
+    assert list(dict.fromkeys(seqs_of(sink.lines))) == list(range(1, 31))
 
 
 def test_a_wrong_configuration_is_reported_once_as_an_error_and_nothing_is_skipped(path, caplog):
@@ -232,6 +233,21 @@ def test_what_was_emptied_is_filled_by_drain_again(path):
     assert seqs_of(sink.lines) == list(range(1, 9))
     other = CliRunner().invoke(collector, ["drain", "--again", "--ledger", str(path), "--influx", "http://other:1"])
     assert isinstance(other.exception, ConfigError)
+
+
+def test_a_server_that_is_away_is_reported_at_the_start_and_a_wrong_token_ends_it(path, monkeypatch, caplog):
+    """With an empty ledger nothing would be tried, and a wrong port be noticed when results are missed."""
+    sink, errors = InfluxFunction(), [TransientError("nobody there"), ConfigError("wrong token")]
+
+    def prepare():
+        raise errors.pop(0)
+
+    monkeypatch.setattr(influx_drain, "open_sink", lambda _config: sink)
+    monkeypatch.setattr(sink, "prepare", prepare)
+    assert influx_drain.open_drain(path, CONFIG).positions({}) == {sink.name: 0}
+    assert "nobody there" in caplog.text
+    with pytest.raises(ConfigError, match="wrong token"):
+        influx_drain.open_drain(path, CONFIG)
 
 
 def seqs_in(influx_place):

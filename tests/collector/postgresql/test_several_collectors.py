@@ -64,6 +64,7 @@ def test_a_receipt_names_what_the_shared_ledger_holds_whichever_collector_sends_
         assert collector.unwell() is None
 
 
+@pytest.mark.nightly
 def test_what_arrives_while_another_collector_commits_is_read_and_receipted_only_after_its_own_commit(broker, lab, at_end):
     """One holds the counter for a while: nothing is receipted or seen meanwhile, then everything is there, in the order of commits."""
     collector = at_end.enter_context(collecting(broker, lab, group="g"))
@@ -86,7 +87,7 @@ def test_what_arrives_while_another_collector_commits_is_read_and_receipted_only
         assert other.query("SELECT max(row), max(chunk) FROM runs") == other.query("SELECT row, chunk FROM ledger")
 
 
-@pytest.mark.services
+@pytest.mark.nightly
 @pytest.mark.influx
 def test_one_drains_at_a_time_and_another_takes_over_when_it_is_killed(broker, lab, influx2_server, at_end, tmp_path):
     """Every record is in InfluxDB, written by whoever had the lease; the second had nothing to do before."""

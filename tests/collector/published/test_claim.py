@@ -2,24 +2,23 @@ import pytest
 
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.collector.published.claim import EXAMPLE, parse_claim
+from tests.fixtures.rows import table_row
 
 FACTS = {"date": "2026-11-20"}
 
 
-@pytest.mark.parametrize(
-    ("text", "model", "device", "figure", "value"),
-    [
+def test_a_claim_is_a_model_a_device_and_a_figure():
+    """Of a range the end that is easier to reach counts; the unit says what it is."""
+    for text, *fields in (
         (EXAMPLE, "Llama 3.2 3B Q4", "Raspberry Pi AI HAT+ 2", "tokens", 18.0),
         ("YOLOv8n INT8 on Jetson Orin Nano (25W): 3-4 ms", "YOLOv8n INT8", "Jetson Orin Nano (25W)", "latency", 4.0),
         ("m on RK3588: 0.25 J/token", "m", "RK3588", "energy-output-token", 250.0),
         ("m on RK3588: 286 FPS", "m", "RK3588", "throughput", 286.0),
         ("m on RK3588: 12 W", "m", "RK3588", "power", 12.0),
-    ],
-)
-def test_a_claim_is_a_model_a_device_and_a_figure(text, model, device, figure, value):
-    """Of a range the end that is easier to reach counts; the unit says what it is."""
-    row = parse_claim(text, FACTS)
-    assert (row.model, row.device, row.figure, row.canonical) == (model, device, figure, value)
+    ):
+        with table_row(text):
+            row = parse_claim(text, FACTS)
+            assert [row.model, row.device, row.figure, row.canonical] == fields
 
 
 def test_options_state_what_a_claim_does_not():
@@ -28,10 +27,8 @@ def test_options_state_what_a_claim_does_not():
     assert (row.figure, row.prompt_tokens) == ("ttft", 128)
 
 
-@pytest.mark.parametrize(
-    "text", ["m: 20 tokens/s", "m on RK3588: 20", "m on RK3588: 20 apples", "m on RK3588: 1,234 ms", "m on RK3588: fast"]
-)
-def test_what_is_not_understood_refuses_a_claim(text):
+def test_what_is_not_understood_refuses_a_claim():
     """With an example."""
-    with pytest.raises(ConfigError, match="write for example"):
-        parse_claim(text, FACTS)
+    for text in ("m: 20 tokens/s", "m on RK3588: 20", "m on RK3588: 20 apples", "m on RK3588: 1,234 ms", "m on RK3588: fast"):
+        with table_row(text), pytest.raises(ConfigError, match="write for example"):
+            parse_claim(text, FACTS)

@@ -46,12 +46,6 @@ MEMORY = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("why", "row", "state"), MEMORY, ids=[case[0] for case in MEMORY])
-def test_a_decoding_rate_reads_no_more_than_the_memory_gives(why, row, state):  # noqa: ARG001 - `why` names the case
-    """Each step reads all weights."""
-    assert state_of("memory", row) == state
-
-
 # YOLOv8n has 8.7 Gop at 640 x 640; four Cortex-A76 at 2.4 GHz x 1.35 do 207 Gop/s in 32 bit, an Orin Nano 67 TOPS in 8 bit.
 OPERATIONS = [
     ("within the peak", published_row("latency", 100.0, "YOLOv8n", **ON_CPU), "plausible"),
@@ -70,12 +64,6 @@ OPERATIONS = [
     ("within the batch", published_row("tokens", 100.0, LLAMA, ORIN, precision="INT8"), None),
     ("an engine that is not on record", published_row("latency", 1.0, "YOLOv8n", precision="FP16", backend="gpu"), "unclear"),
 ]  # fmt: skip
-
-
-@pytest.mark.parametrize(("why", "row", "state"), OPERATIONS, ids=[case[0] for case in OPERATIONS])
-def test_work_is_not_done_faster_than_the_compute_units_can(why, row, state):  # noqa: ARG001 - `why` names the case
-    """Two operations a weight and token, or those of an inference."""
-    assert state_of("operations", row) == state
 
 
 def test_prompts_are_multiplied_by_the_weights_without_the_head():
@@ -98,10 +86,12 @@ POWER = [
 ]
 
 
-@pytest.mark.parametrize(("why", "row", "state"), POWER, ids=[case[0] for case in POWER])
-def test_a_power_is_one_that_the_board_can_draw(why, row, state):  # noqa: ARG001 - `why` names the case
-    """Stated in watts."""
-    assert state_of("power", row) == state
+@pytest.mark.parametrize(("law", "cases"), [("memory", MEMORY), ("operations", OPERATIONS), ("power", POWER)])
+def test_a_law_judges_a_figure(law, cases):
+    """A step reads all weights; work is two operations a weight and token, or of an inference; a board draws what its supply gives."""
+    for why, row, state in cases:
+        with table_row(why):
+            assert state_of(law, row) == state
 
 
 def test_energy_and_rate_of_one_case_give_a_power():

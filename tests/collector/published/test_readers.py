@@ -6,6 +6,7 @@ from edgemeter.agent.base.errors import ConfigError
 from edgemeter.collector.published.laws import judge
 from edgemeter.collector.published.readers import quantity, read
 from tests.fixtures.published_rows import mlperf
+from tests.fixtures.rows import table_row
 
 FACTS = {"source": "A page", "version": "1", "date": "2026-11-20", "address": "https://example.org/page"}
 MARKDOWN = """# Results
@@ -40,26 +41,26 @@ def test_a_markdown_table_is_read_by_the_names_of_its_columns(tmp_path):
     assert [words.partition(":")[0] for words in result.left_out] == ["line 6, latency (ms)", "line 7"]
 
 
-@pytest.mark.parametrize("separator", [",", ";", "\t"])
-def test_a_csv_table_needs_no_mapping_of_columns_that_are_fields(tmp_path, separator):
+def test_a_csv_table_needs_no_mapping_of_columns_that_are_fields(tmp_path):
     """Whatever stands between its cells; `value` with `figure` and `unit` is a figure."""
     text = "Name,device,figure,value,unit\nyolo11n,Raspberry Pi 5,latency,81.2,ms\nyolo11n,Raspberry Pi 5,latency,x,ms\n"
-    result = read_text(tmp_path, "rows.csv", text.replace(",", separator), "Name=model")
-    assert figures_of(result) == [("yolo11n", "latency", 81.2)]
-    assert len(result.left_out) == 1
+    for separator in (",", ";", "\t"):
+        with table_row(separator):
+            result = read_text(tmp_path, "rows.csv", text.replace(",", separator), "Name=model")
+            assert figures_of(result) == [("yolo11n", "latency", 81.2)]
+            assert len(result.left_out) == 1
 
 
-@pytest.mark.parametrize(
-    ("columns", "message"),
-    [
-        (["Model=model"], "no table has the columns"), (["Model=model", "Watt=power"], "no table has the columns"),
-        (["Model=colour"], "is not HEADING=FIELD"), (["FPS=throughput:ms"], "'ms' is not a unit of throughput"),
-    ],
-)  # fmt: skip
-def test_a_mapping_that_fits_no_table_is_refused(tmp_path, columns, message):
+def test_a_mapping_that_fits_no_table_is_refused(tmp_path):
     """A figure's column is the least."""
-    with pytest.raises(ConfigError, match=message):
-        read_text(tmp_path, "page.md", MARKDOWN, *columns)
+    for columns, message in (
+        (["Model=model"], "no table has the columns"),
+        (["Model=model", "Watt=power"], "no table has the columns"),
+        (["Model=colour"], "is not HEADING=FIELD"),
+        (["FPS=throughput:ms"], "'ms' is not a unit of throughput"),
+    ):
+        with table_row(columns), pytest.raises(ConfigError, match=message):
+            read_text(tmp_path, "page.md", MARKDOWN, *columns)
 
 
 def test_our_own_file_has_editions_cases_and_figures(tmp_path):
@@ -97,24 +98,18 @@ def test_a_round_of_mlperf_gives_rates_percentiles_and_power(tmp_path):
     assert len(result.left_out) == 2
 
 
-@pytest.mark.parametrize("name", ["a.toml", "a.json", "a.csv"])
-def test_a_damaged_file_is_named(tmp_path, name):
+def test_a_damaged_file_is_named(tmp_path):
     """Nothing of it is taken."""
-    (tmp_path / name).write_bytes(b'[{"ID": \xff')
-    with pytest.raises(ConfigError, match=name):
-        read(tmp_path / name, (), FACTS)
+    for name in ("a.toml", "a.json", "a.csv"):
+        (tmp_path / name).write_bytes(b'[{"ID": \xff')
+        with table_row(name), pytest.raises(ConfigError, match=name):
+            read(tmp_path / name, (), FACTS)
 
 
-@pytest.mark.parametrize(
-    ("cell", "value"), [("1,234.5", (1234.5, "")), ("12,345,678", (12345678.0, "")), ("3.3 ms", (3.3, "ms")), ("1e3W", (1e3, "W"))]
-)
-def test_a_number_is_read_with_its_unit(cell, value):
-    """A comma is a thousand only where nothing else can be meant."""
-    assert quantity(cell) == value
-
-
-@pytest.mark.parametrize("cell", ["1,234", "fast", "", "3.2.1"])
-def test_a_cell_that_may_mean_two_things_is_no_number(cell):
-    """Nothing is guessed."""
-    with pytest.raises(ValueError, match=r"not a number|decimal"):
-        quantity(cell)
+def test_a_number_is_read_with_its_unit():
+    """A comma is a thousand only where nothing else can be meant; what may mean two things is no number."""
+    cells = {"1,234.5": (1234.5, ""), "12,345,678": (12345678.0, ""), "3.3 ms": (3.3, "ms"), "1e3W": (1e3, "W")}
+    assert {cell: quantity(cell) for cell in cells} == cells
+    for cell in ("1,234", "fast", "", "3.2.1"):
+        with table_row(cell), pytest.raises(ValueError, match=r"not a number|decimal"):
+            quantity(cell)

@@ -9,8 +9,6 @@ import pytest
 
 from tests.fixtures.collecting import CollectorProcess
 
-pytestmark = pytest.mark.services
-
 # Buffers of messages, of which one in twenty stays; prints the MB held when the others are freed, and when they are given back.
 BURST = """
 import re
@@ -31,6 +29,7 @@ print(after_mb - before_mb, held_mb() - before_mb)
 """
 
 
+@pytest.mark.nightly
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="another C library keeps no freed buffers")
 def test_what_a_burst_leaves_behind_is_given_back():
     """Kept while messages come, because fetching it anew costs time; of 64 MB a tenth stays."""
@@ -40,6 +39,7 @@ def test_what_a_burst_leaves_behind_is_given_back():
     assert left_mb < 10
 
 
+@pytest.mark.services
 def test_a_collector_that_drains_nothing_loads_nothing_for_it(tmp_path):
     """Neither numpy nor the client of InfluxDB, which are a third of its memory, by the files that it maps."""
     with CollectorProcess(tmp_path / "ledger", "--port", "0") as collector:

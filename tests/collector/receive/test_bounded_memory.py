@@ -66,13 +66,3 @@ def test_a_report_of_a_device_is_bounded_too(tmp_path, kind):
     text = json.dumps(document)[:-1].encode() + b',"told_ns":1,"runtimes":' + keyed(MESSAGE_BYTES).replace(b":0", b':""') + b"}"
     growth_mb, _ = cost(tmp_path, text, f"edgemeter/v1/lab/pi-1/{kind}")
     assert growth_mb < GROWTH_LIMIT_MB / 2
-
-
-@pytest.mark.services
-def test_a_bomb_and_a_batch_at_its_limit_cost_what_is_allowed(tmp_path):
-    """10 GB in 10 MB, and as many records as may come together: the quarantine and the ledger have them at the same price."""
-    for name, count in (("10 GB of spaces", 1), ("records, as many as are allowed", 1)):
-        (tmp_path / str(len(name))).mkdir()
-        growth_mb, records = cost(tmp_path / str(len(name)), BOMBS[name]())
-        assert growth_mb < GROWTH_LIMIT_MB
-        assert records >= count

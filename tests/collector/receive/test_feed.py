@@ -14,7 +14,7 @@ from edgemeter.agent.base.tls import TlsFiles
 from edgemeter.collector.receive import feed as receive_feed
 from edgemeter.collector.receive.feed import Feed
 from tests.fixtures.certificates import Authority
-from tests.fixtures.collecting import TUNED, broker_of
+from tests.fixtures.collecting import TUNED
 from tests.fixtures.mqtt_peer import Peer, wait_until
 from tests.fixtures.publishing import started
 from tests.fixtures.servers import LOOPBACK, address_of, mosquitto
@@ -60,13 +60,6 @@ def feeding(address, handler, topics=("a/+",), client_id="feed", **how):
         feed.close()
 
 
-@pytest.fixture(params=[pytest.param("tuned", marks=pytest.mark.mosquitto), pytest.param("embedded", marks=pytest.mark.services)])
-def broker(request, tmp_path):
-    """Return the address of a broker of MQTT 5, and of one of 3.1.1 only."""
-    with broker_of(request.param, tmp_path) as address:
-        yield address
-
-
 @pytest.fixture
 def tuned(tmp_path):
     """Return a running mosquitto that queues whatever is not taken yet."""
@@ -75,9 +68,10 @@ def tuned(tmp_path):
         yield server
 
 
-def test_messages_come_in_order_and_whole_and_replies_go_out(broker):
-    """Both versions of MQTT: QoS 1 in, QoS 0 out."""
-    handler = Handler()
+@pytest.mark.mosquitto
+def test_messages_come_in_order_and_whole_and_replies_go_out(tuned):
+    """QoS 1 in, QoS 0 out."""
+    broker, handler = address_of(tuned), Handler()
     with feeding(broker, handler) as feed:
         peer = Peer(broker, "b")
         sent = [bytes([number]) * (number * 37) for number in range(1, 101)]

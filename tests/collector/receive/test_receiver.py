@@ -5,6 +5,7 @@ import sqlite3
 
 import msgspec
 import pytest
+from click.testing import CliRunner
 
 from edgemeter.agent.base import postgres_session, sqlite_file
 from edgemeter.agent.base.errors import ConfigError, TransientError, UnavailableError
@@ -14,12 +15,14 @@ from edgemeter.agent.contract.messages import Receipt
 from edgemeter.agent.ledger.chunks import COLLISION
 from edgemeter.agent.ledger.retention import Retention
 from edgemeter.agent.ledger.sqlite_ledger import SqliteLedger
+from edgemeter.collector.cli.collector import collector as command
 from edgemeter.collector.receive import receiver, service
 from edgemeter.collector.receive.receiver import FORGET_S
 from tests.fixtures.collecting import RESULTS, collecting, intake
 from tests.fixtures.hostile import none_of
 from tests.fixtures.mqtt_peer import Peer, wait_until
 from tests.fixtures.record_factory import make_record, make_series
+from tests.fixtures.rows import table_row
 from tests.fixtures.small_disk import fill, small_disk
 
 
@@ -204,6 +207,20 @@ def test_a_ledger_has_one_collector_and_a_group_a_name(path):
     for name in ("", "a/b", "a b"):
         with pytest.raises(ConfigError, match="group name"):
             service.Collector(bench.collector.address, path, group=name)
+
+
+def test_wrong_options_are_refused_before_anything_is_touched(path):
+    """By the value; a group needs a broker that can share."""
+    for options, named in (
+        (("--broker", "http://x"), "http://x"),
+        (("--metrics", "x"), "'x'"),
+        (("--influx", "http://influx.example", "--influx-token-file", "/absent"), "/absent"),
+        (("--group", "g"), "--broker"),
+    ):
+        with table_row(*options):
+            result = CliRunner().invoke(command, ["up", "--ledger", str(path), *options])
+            assert named in (str(result.exception) if isinstance(result.exception, ConfigError) else result.stderr)
+    assert not path.exists()
 
 
 @pytest.mark.mosquitto

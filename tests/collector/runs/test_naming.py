@@ -1,3 +1,5 @@
+"""Facts about the names of cases: as short as they can be told apart by."""
+
 from edgemeter.agent.contract.case_identity import key_of
 from edgemeter.collector.runs.cases import named, names_of
 from tests.fixtures.comparison_factory import make_reference, make_run

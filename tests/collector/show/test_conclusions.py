@@ -1,3 +1,5 @@
+"""Facts about the sentences that a comparison is concluded in."""
+
 from edgemeter.agent.contract import record_conditions
 from edgemeter.collector.compare.comparison import compare
 from edgemeter.collector.compare.judgement import SmallestDifferences

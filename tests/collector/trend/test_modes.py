@@ -9,28 +9,26 @@ from edgemeter.collector.trend.metrics import METRICS
 from edgemeter.collector.trend.modes import two_modes
 from edgemeter.collector.trend.series_trend import is_event
 from edgemeter.collector.trend.trend_text import finding_lines
-from tests.benchmarks.trend_worlds import findings, world
+from tests.collector.trend.worlds import findings, world
 
 
-@pytest.mark.parametrize("name", ["modes 5 of 6 days", "modes 5 of 15 days"])
-def test_a_series_that_alternates_for_days_has_two_modes_and_no_step(name):
-    """Both levels, the share of each and how often it changed, in one line."""
-    trends = findings(world(name, "all", 6))
-    assert sum(trend.modes is not None for trend in trends) >= 5
+def test_a_series_that_alternates_for_days_has_two_modes_and_no_step():
+    """Both levels, the share of each and how often it changed."""
+    trends = findings(world("modes 5 of 6 days", "all", 4))
+    assert sum(trend.modes is not None for trend in trends) >= 3
     assert not any(is_event("latency", step) for trend in trends for step in trend.steps)
     modes = trends[0].modes
     assert modes.size == pytest.approx(5.1, abs=0.6)
     assert 0.2 < modes.high_ratio < 0.8
     assert modes.changes >= 10
-    ((kind, text),) = finding_lines(trends[0], trends[0].last_day)
+    ((kind, _),) = finding_lines(trends[0], trends[0].last_day)
     assert kind == "two modes"
-    assert "of the days at the higher one" in text
 
 
-@pytest.mark.parametrize("name", ["flat", "drift 2.0", "steps 4 at 100 200 300", "season 2", "episode 20"])
-def test_what_does_not_return_again_and_again_has_no_modes(name):
+def test_what_does_not_return_again_and_again_has_no_modes():
     """Neither noise nor drifts nor steps nor one episode."""
-    assert not any(two_modes(days.x, 2.7) for noise in ("ar .6", "heavy") for days in world(name, noise, 10))
+    for name in ("flat", "drift 2.0", "steps 4 at 100 200 300", "season 2", "episode 20"):
+        assert not any(two_modes(days.x, 2.7) for noise in ("ar .6", "heavy") for days in world(name, noise, 4)), name
 
 
 def test_a_new_level_after_the_modes_is_not_hidden_by_them():
@@ -63,12 +61,12 @@ def in_a_room(x, temperatures_c):
 def test_a_step_in_a_season_that_grows_warmer_has_no_modes():
     """Up once by 6% and up to stay: a temperature that rises on the same days does not turn it into two levels that alternate."""
     draw = np.random.default_rng(7)
-    temperatures_c = 50 + 4 * np.sin(2 * np.pi * np.arange(90) / 365) + draw.normal(0, 0.8, (400, 90))
-    x = 0.8 * draw.normal(size=(400, 90))
+    temperatures_c = 50 + 4 * np.sin(2 * np.pi * np.arange(90) / 365) + draw.normal(0, 0.8, (60, 90))
+    x = 0.8 * draw.normal(size=(60, 90))
     x[:, 60:] += 6.0
     results = in_a_room(x, temperatures_c)
-    assert sum(changes.modes is not None for changes in results) <= 2
-    assert sum(any(abs(step.place - 60) <= 2 for step in changes.breaks) for changes in results) >= 396
+    assert sum(changes.modes is not None for changes in results) <= 1
+    assert sum(any(abs(step.place - 60) <= 2 for step in changes.breaks) for changes in results) >= 59
 
 
 def test_modes_are_seen_through_a_season_and_not_where_the_temperature_makes_them():
@@ -76,17 +74,16 @@ def test_modes_are_seen_through_a_season_and_not_where_the_temperature_makes_the
     draw = np.random.default_rng(7)
     season = 50 + 4 * np.sin(2 * np.pi * np.arange(90) / 365)
     alternates = 5.0 * (np.arange(90) // 5 % 2)
-    for weather in (0.1, 0.8):
-        room = season + draw.normal(0, weather, (50, 90))
-        assert all(changes.modes for changes in in_a_room(room + alternates + 0.8 * draw.normal(size=(50, 90)), room))
-    heated = season + alternates + draw.normal(0, 0.3, (50, 90))
-    assert not any(changes.modes for changes in in_a_room(heated + 0.8 * draw.normal(size=(50, 90)), heated))
+    room = season + draw.normal(0, 0.8, (10, 90))
+    assert all(changes.modes for changes in in_a_room(room + alternates + 0.8 * draw.normal(size=(10, 90)), room))
+    heated = season + alternates + draw.normal(0, 0.3, (10, 90))
+    assert not any(changes.modes for changes in in_a_room(heated + 0.8 * draw.normal(size=(10, 90)), heated))
 
 
 def test_two_warm_weeks_are_an_episode_that_is_over():
     """No thermometer: up by 5% and back is one line, and no step; with a thermometer it is nothing at all."""
-    trends = findings(world("heat wave not read", "white", 6))
-    assert sum(len(trend.episodes) for trend in trends) >= 5
+    trends = findings(world("heat wave not read", "white", 4))
+    assert sum(len(trend.episodes) for trend in trends) >= 3
     assert not any(is_event("latency", step) for trend in trends for step in trend.steps)
     episodes = [episode for trend in trends for episode in trend.episodes]
     assert np.median([episode.size for episode in episodes]) == pytest.approx(5.1, abs=0.7)

@@ -1,5 +1,3 @@
-import itertools
-
 import numpy as np
 import pytest
 
@@ -17,6 +15,19 @@ def test_the_scatter_of_days_is_what_the_points_own_variance_leaves():
     x = 1.25 * np.random.default_rng(1).normal(size=(300, 200))
     _, between = noise.day_variances(x, np.ones_like(x), full(x), np.full(300, 1e-6))
     assert np.mean(between) == pytest.approx(0.5625, rel=0.1)
+
+
+def test_the_scatter_is_the_median_difference_of_neighbours_over_that_of_a_normal_variable():
+    """For odd and even numbers of differences, with gaps between the days, and with what all points have in common taken off."""
+    for days in (14, 15):
+        for own_variance in (0.0, 0.1):
+            with table_row(days, own_variance):
+                draw = np.random.default_rng(days)
+                x, present = draw.normal(size=(40, days)), draw.random((40, days)) < 0.8
+                _, between = noise.day_variances(x, np.full_like(x, own_variance), present, np.full(40, 1e-6))
+                medians = [np.median(np.abs(np.diff(row[is_present]))) for row, is_present in zip(x, present, strict=True)]
+                expected = (np.array(medians) / 0.67448975) ** 2 / 2 - own_variance
+                assert between == pytest.approx(np.maximum(expected, 5e-13), rel=1e-2, abs=1e-6)
 
 
 def test_a_step_and_outliers_hardly_move_it():
@@ -58,31 +69,3 @@ def test_what_neighbours_share_lengthens_the_memory():
     shared = noise.shared_variance(x, np.ones_like(x), full(x))
     assert np.mean(shared) == pytest.approx(0.5, abs=0.1)
     assert np.mean(noise.long_run(between, shared)) == pytest.approx(3.0 * (1 + 0.5 * noise.POORLY_KNOWN) ** 2, rel=0.2)
-
-
-def bisected(difference, both, count, high):
-    """Return what `_scatter` does, from the median of all ratios at each of its steps."""
-    low = np.zeros(len(difference))
-    for _ in range(noise._BISECTIONS):
-        middle = (low + high) / 2
-        ratio = np.sort(difference / np.sqrt(both + 2 * middle[:, None] ** 2 + 1e-30), axis=1)
-        rows = zip(ratio, count, strict=True)
-        medians = np.array([(row[(size - 1) // 2] + row[size // 2]) / 2 if size else np.nan for row, size in rows])
-        too_small = medians > noise.HALF_NORMAL
-        low, high = np.where(too_small, middle, low), np.where(too_small, high, middle)
-    return (low + high) / 2
-
-
-def test_the_scatter_is_that_of_a_bisection_with_every_ratio():
-    """To the last bit, for odd and even numbers of differences, equal ones, none, and variances that differ."""
-    for days, uneven in itertools.product((2, 3, 14, 55, 94), (0.0, 0.1, 30.0)):
-        with table_row(days, uneven):
-            draw = np.random.default_rng(days)
-            count = draw.integers(0, days + 1, size=300)
-            difference = np.abs(draw.normal(size=(300, days)) * draw.choice([0.1, 1.0, 10.0], size=(300, 1)))
-            difference[::5] = np.round(difference[::5], 1)
-            difference[np.arange(days)[None, :] < days - count[:, None]] = np.inf
-            both = 0.3 * draw.choice([0.0, 1.0], size=(300, 1)) * (1 + uneven * draw.random((300, days)))
-            high = draw.uniform(1, 20, size=300)
-            scatter = noise._scatter(difference, both, count, high)
-            assert scatter.tolist() == bisected(difference, both, count, high).tolist()

@@ -123,6 +123,7 @@ def test_chance_falls_with_the_score_and_agrees_with_its_table():
     assert chances[-1] > 0
 
 
+@pytest.mark.nightly
 def test_the_table_of_chance_holds_on_new_noise():
     """Stable series of another seed exceed the 1% score about once in a hundred."""
     x = np.random.default_rng(11).normal(size=(6000, 60))
@@ -157,21 +158,20 @@ def test_a_temperature_that_never_changes_is_no_regressor():
     assert with_heat.score == pytest.approx(alone.score)
 
 
-@pytest.mark.services
 def test_what_is_not_fitted_a_second_time_cannot_be_a_step():
     """Series with steps, outliers, gaps, neighbours that share noise and a temperature: the steps are those of a scan of every series."""
-    for days, uneven in itertools.product((15, 40, 61, 100), (0.0, 1e-3, 0.1, 3.0)):
+    for days, uneven in itertools.product((15, 61), (0.0, 3.0)):
         with table_row(days, uneven):
             draw = np.random.default_rng(days)
-            x, heat = draw.normal(size=(400, days)), draw.normal(size=(400, days)) * draw.choice([0.0, 0.012, 1.0], size=(400, 1))
-            x += np.cumsum(draw.normal(size=x.shape), axis=1) * draw.choice([0.0, 0.3], size=(400, 1)) + 0.5 * heat
-            x[::2, -6:] += draw.uniform(0, 12, size=(200, 1))
-            x[::3] += (draw.random((134, days)) < 0.03) * 10
+            x, heat = draw.normal(size=(100, days)), draw.normal(size=(100, days)) * draw.choice([0.0, 0.012, 1.0], size=(100, 1))
+            x += np.cumsum(draw.normal(size=x.shape), axis=1) * draw.choice([0.0, 0.3], size=(100, 1)) + 0.5 * heat
+            x[::2, -6:] += draw.uniform(0, 12, size=(50, 1))
+            x[::3] += (draw.random((34, days)) < 0.03) * 10
             known_variance, present = (
                 0.3 * (1 + uneven * draw.random(x.shape)),
-                draw.random(x.shape) < draw.choice([0.8, 1.0], size=(400, 1)),
+                draw.random(x.shape) < draw.choice([0.8, 1.0], size=(100, 1)),
             )
-            floor, is_requested = np.full(400, 0.01), np.zeros(400, dtype=bool)
+            floor, is_requested = np.full(100, 0.01), np.zeros(100, dtype=bool)
             for temperature in (None, heat):
                 full = scan_series(x, known_variance, present, floor, temperature)
                 partial = scan_series(x, known_variance, present, floor, temperature, is_requested=is_requested)

@@ -43,17 +43,13 @@ def test_a_healthy_fleet_is_not_accused_and_a_small_one_not_judged():
 
 
 def test_another_meter_scope_gives_no_board_an_issue():
-    """One board is measured at the wall: its energies are left out, not accused."""
+    """One board is measured at the wall: its energies are left out, not accused; a reference stands apart by nature."""
     runs = [
         replace(run, energy=replace(run.energy, scope="wall-ac")) if run.device == "pi-02" else run for run in fleet(8, sick=2, ratio=1.5)
     ]
     board_type = judged(runs)
     assert board_type.boards == 7
     assert board_type.odd == ()
-
-
-def test_servers_are_no_boards():
-    """A reference stands apart by nature."""
     runs = fleet(8) + make_days(noisy(10, 20), device="server", role="reference")
     assert judged(runs).boards == 8
 

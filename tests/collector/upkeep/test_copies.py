@@ -37,36 +37,27 @@ def keep(path, *seqs, received_ns=7, session=1):
 
 
 def test_a_backup_brought_back_is_the_ledger_as_it_was(tmp_path):
-    """Records, their order, numbers that were taken, what sinks have; and a collector can go on with it."""
+    """Records, their order, numbers that were taken, what sinks have, annotations; and a collector can go on with it."""
     path, copy = tmp_path / "ledger.sqlite", tmp_path / "elsewhere" / "copy.sqlite"
     keep(path, 1, 2, 3)
+    with watch_file.WatchFile(watch_file.watch_file_beside(str(path))) as file, file.writing() as connection:
+        connection.execute("INSERT INTO annotations (day, text, begins_level, made_ns) VALUES (7, 'new supply', 1, 7)")
     with SqliteLedger(path) as ledger:
         ledger.advance("a sink", 2)
         named = ledger.identity()
-    assert copies.backup(path, copy).runs == 3
+    outcome = copies.backup(path, copy)
+    assert (outcome.runs, outcome.files) == (3, (copy, watch_file.watch_file_beside(str(copy))))
     keep(path, 4)
-    for part in ("", "-wal", "-shm"):
-        path.with_name(path.name + part).unlink(missing_ok=True)
+    for ledger_file in tmp_path.glob("ledger*"):
+        ledger_file.unlink()
     assert copies.restore(copy, path).runs == 3
     assert runs_of(path) == ["1-1", "1-2", "1-3"]
     with SqliteLedger(path) as ledger:
         assert (ledger.position("a sink"), ledger.identity()) == (2, named)
         assert ledger.connection.execute("PRAGMA journal_mode").fetchone()[0] == "wal"
+    assert [annotation.text for annotation in watch_file.annotations_of(str(path))] == ["new supply"]
     keep(path, 3, 4)
     assert runs_of(path) == ["1-1", "1-2", "1-3", "1-4"]
-
-
-def test_annotations_travel_with_the_ledger(tmp_path):
-    """The file of annotations is in the copy and comes back with it."""
-    path, copy = tmp_path / "ledger.sqlite", tmp_path / "copy.sqlite"
-    keep(path, 1)
-    with watch_file.WatchFile(watch_file.watch_file_beside(str(path))) as file, file.writing() as connection:
-        connection.execute("INSERT INTO annotations (day, text, begins_level, made_ns) VALUES (7, 'new supply', 1, 7)")
-    assert copies.backup(path, copy).files == (copy, watch_file.watch_file_beside(str(copy)))
-    for ledger_file in tmp_path.glob("ledger*"):
-        ledger_file.unlink()
-    copies.restore(copy, path)
-    assert [annotation.text for annotation in watch_file.annotations_of(str(path))] == ["new supply"]
 
 
 def test_what_was_made_from_the_old_ledger_goes_with_it(tmp_path):
@@ -147,6 +138,7 @@ def test_what_is_no_backup_is_refused_and_leaves_nothing_behind(tmp_path):
             assert list(target.parent.glob("*.part")) == []
 
 
+@pytest.mark.services
 def test_a_full_disk_leaves_no_half_of_a_copy(tmp_path):
     """One line, and the folder as it was."""
     path = tmp_path / "ledger.sqlite"

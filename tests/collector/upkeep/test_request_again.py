@@ -9,19 +9,18 @@ from click.testing import CliRunner
 
 from edgemeter.agent.base.errors import ConfigError, UnavailableError
 from edgemeter.agent.base.nanoseconds import NS_PER_DAY
-from edgemeter.agent.contract.messages import decode_receipt
-from edgemeter.agent.contract.record import encode
 from edgemeter.agent.delivery import outbox_file
 from edgemeter.agent.delivery.outbox import Outbox
 from edgemeter.agent.ledger.sqlite_ledger import SqliteLedger
 from edgemeter.collector.cli.collector import collector as command
+from edgemeter.collector.influx.influx_config import InfluxConfig
 from edgemeter.collector.receive import receiver
 from edgemeter.collector.upkeep import copies
 from edgemeter.collector.upkeep.request_again import AskedDevice, request_again
 from tests.fixtures.collecting import collecting, publishing
 from tests.fixtures.draining import drained
 from tests.fixtures.mqtt_peer import wait_until
-from tests.fixtures.publishing import peer, started
+from tests.fixtures.publishing import started
 from tests.fixtures.record_factory import make_record
 from tests.fixtures.servers import mosquitto
 
@@ -98,14 +97,16 @@ def test_a_restored_backup_is_completed(broker, tmp_path):
             assert [session.missing for session in opened.sessions()] == [0]
 
 
-@pytest.mark.services
+@pytest.mark.influx
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     "clock", [{"clock_synchronised": False, "started_at_ns": 5}, {"started_at_ns": 4_000_000_000 * 10**9}], ids=["none", "ahead"]
 )
 def test_a_record_without_a_time_of_its_own_is_one_point_wherever_it_comes_again(
-    influx_place, sink_of, broker, tmp_path, monkeypatch, clock
+    influx2_server, sink_of, broker, tmp_path, monkeypatch, clock
 ):
     """Its first receipt came days before: it lies in the new ledger and in the bucket where it lay in the old ones."""
+    config = InfluxConfig(influx2_server.url, influx2_server.token, influx2_server.org, f"again-{tmp_path.name}")
     with device(broker, tmp_path) as (outbox, publisher):
         for name, days in (("old", 3), ("new", 0)):
             monkeypatch.setattr(receiver.time, "time_ns", lambda days=days, now_ns=time.time_ns: now_ns() - days * NS_PER_DAY)
@@ -118,32 +119,10 @@ def test_a_record_without_a_time_of_its_own_is_one_point_wherever_it_comes_again
                 assert wait_until(lambda: collector.counts.inserted == 4), collector.counts
                 assert publisher.drain(60) == 0
             monkeypatch.undo()
-            drained(tmp_path / name, sink_of(influx_place.config()))
-    points = influx_place.query("SELECT id FROM run")
+            drained(tmp_path / name, sink_of(config))
+    points = influx2_server.query("SELECT id FROM run", config.bucket)
     assert len(points) == 4
     assert all(2.9 < (time.time_ns() - point["time"]) / NS_PER_DAY < 4.1 for point in points)
-
-
-def test_a_receipt_that_is_repeated_names_the_time_of_the_first(broker, tmp_path, monkeypatch):
-    """The first was lost on its way, and the device asks two days later; a record with a time of its own gets none from anybody."""
-    lasting = [encode(make_record(device="pi-1", fleet="lab", session=5, seq=1, clock_synchronised=False))]
-    lasting += [
-        encode(
-            make_record(
-                device="pi-1", fleet="lab", session=5, seq=2, clock_synchronised=True, started_at_ns=time.time_ns() - 3 * NS_PER_DAY
-            )
-        )
-    ]
-    with collecting(broker, tmp_path / "ledger"), peer(broker, "edgemeter/v1/lab/pi-1/receipt") as board:
-        for days, count in ((2, 2), (0, 4)):
-            monkeypatch.setattr(receiver.time, "time_ns", lambda days=days, now_ns=time.time_ns: now_ns() - days * NS_PER_DAY)
-            board.session.publish("edgemeter/v1/lab/pi-1/result", b"[" + b",".join(lasting) + b"]")
-            assert wait_until(lambda count=count: len(board.messages) == count)
-            monkeypatch.undo()
-    receipts = [decode_receipt(message.payload) for message in board.messages]
-    first_ns, other_ns = ({receipt.received_ns for receipt in receipts if receipt.held == ((seq, seq),)} for seq in (1, 2))
-    assert other_ns == {None}
-    assert [round((time.time_ns() - received_ns) / NS_PER_DAY, 1) for received_ns in first_ns] == [2.0]
 
 
 def test_a_device_that_is_away_serves_a_request_when_it_is_back_and_only_once(broker, tmp_path):
@@ -180,15 +159,15 @@ def test_the_command_names_who_sends_when(broker, tmp_path):
 
 def test_a_device_that_nobody_knows_or_a_broker_that_refuses_is_named(broker, tmp_path):
     """Instead of a request that nobody reads."""
-    with pytest.raises(ConfigError, match="neither the broker nor the ledger knows any device"):
+    with pytest.raises(ConfigError):
         request_again(broker, tmp_path / "none", (), 0)
-    with pytest.raises(ConfigError, match="knows 'pi-9': see `edgemeter collector devices`"):
+    with pytest.raises(ConfigError, match="'pi-9'"):
         request_again(broker, tmp_path / "none", ("pi-9",), 0)
     (tmp_path / "acl").write_text("topic read edgemeter/v1/#\n")
     with collecting(broker, tmp_path / "ledger"), device(broker, tmp_path) as (outbox, publisher):
         deliver(outbox, publisher, 1)
     with (
         started(mosquitto(tmp_path, f"acl_file {tmp_path / 'acl'}")) as strict,
-        pytest.raises(UnavailableError, match=r"refuses .*: use the collector's own user or certificate"),
+        pytest.raises(UnavailableError),
     ):
         request_again(strict, tmp_path / "ledger", (), 0)

@@ -49,28 +49,13 @@ def test_page_and_terminal_have_the_same_sentence(tmp_path):
             assert view_of(address).lead == f"{json.loads(printed.stdout)['sentence']}."
 
 
-def test_every_case_is_in_its_part_with_its_reason_as_text():
-    """Colour is not all that tells them apart."""
-    body = view_of(ADDRESS).body
-    parts = {part.partition('"')[0]: part for part in body.split('<section id="')[1:]}
-    assert "int8 on litert" in parts["meets"]
-    assert "ship this" in parts["meets"]
-    assert "fp32 on onnx" in parts["does-not-meet"]
-    assert "of at most 8 ms" in parts["does-not-meet"]
-    assert "edgemeter compare --choose &#x27;latency&lt;=8ms, ap&gt;=0.72&#x27;" in parts["basis"]
-
-
 def test_an_error_stands_above_the_form_which_keeps_its_values():
-    """The reader mends one field, and need not write the others again."""
+    """The reader mends one field, and need not write the others again. A facet of the form narrows the choice, too."""
     view = view_of("decide?latency=9mJ&energy=60")
     assert "latency p50 is in ms, not in mJ" in view.body
     assert {field.name: field.picked for field in view.inputs if field.picked} == {"latency": "9mJ", "energy": "60"}
     assert "did you mean" in view_of("decide?where=p59<=3").body
     assert "is no figure to choose by" in view_of("decide?by=beauty").body
-
-
-def test_a_facet_of_the_form_narrows_the_choice():
-    """What is picked of a board or a device is a condition, too."""
     assert view_of("decide?precision=fp32").title == "Ship fp32 on onnx"
     assert view_of("decide?device=pi-9").title == "No run matches"
 

@@ -97,9 +97,12 @@ def test_a_job_stands_with_its_devices_and_its_runs(page):
 
 
 def test_the_runs_of_a_campaign_are_those_of_all_its_jobs(page):
-    """In whichever order they came."""
+    """In whichever order they came; names and notes, which come from boards, are no markup."""
     show, report = page
-    report(CAMPAIGN)
+    report(
+        CAMPAIGN, msgspec.structs.replace(RUNNING, executions=(msgspec.structs.replace(RUNNING.executions[0], note=MARKUP),), title=MARKUP)
+    )
+    assert MARKUP not in show("jobs") + show("jobs", job="measure-1")
     text = show("jobs", job="autumn")
     assert "run-measure-7" in text
     assert "run-measure-8" in text
@@ -125,15 +128,6 @@ def test_the_overview_shows_a_job_while_it_runs_and_a_campaign_for_a_day(page):
     text = show("overview")
     assert "Job measure-1" not in text
     assert "Campaign autumn" in text
-
-
-def test_text_of_a_device_is_no_markup(page):
-    """Names and notes come from boards."""
-    show, report = page
-    execution = ExecutionProgress(fleet="lab", device=MARKUP, state="running", note=MARKUP)
-    report(msgspec.structs.replace(RUNNING, executions=(execution,), title=MARKUP))
-    for text in (show("jobs"), show("jobs", job="measure-1")):
-        assert MARKUP not in text
 
 
 @pytest.mark.needs("npm")

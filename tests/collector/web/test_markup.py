@@ -1,12 +1,6 @@
 """Facts about markup: text is escaped once, whoever sent it."""
 
-import sys
-
-import pytest
-
-from edgemeter.agent.base.errors import UnavailableError
 from edgemeter.collector.charts.chart import Chart, rows_table
-from edgemeter.collector.web import markup
 from edgemeter.collector.web.markup import Markup, element, join, part
 
 
@@ -38,12 +32,3 @@ def test_a_template_escapes_text_and_keeps_markup():
     )
     assert "<svg></svg>" in figure
     assert isinstance(figure, Markup)
-
-
-def test_without_jinja2_a_page_names_the_extra(monkeypatch):
-    """The error is the one line that says what to install."""
-    monkeypatch.setitem(sys.modules, "jinja2", None)
-    markup._environment.cache_clear()
-    with pytest.raises(UnavailableError, match=r"edgemeter\[report\]"):
-        part("facts", {})
-    markup._environment.cache_clear()

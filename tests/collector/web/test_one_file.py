@@ -133,22 +133,6 @@ def test_every_page_is_well_formed_and_every_number_drawn_is_one():
             assert not re.search(r"\bnan\b", page.text, re.IGNORECASE)
 
 
-@pytest.mark.nightly
-def test_a_comparison_of_several_pages_is_in_the_file_with_all_of_them():
-    """160 cases: the second page holds the rest, and the first leads to it."""
-    runs = [make_run(device=f"board-{index:03}", sha256=f"{index:064x}") for index in range(160)]
-    html = page_of(*runs, make_reference())
-    assert 'href="#/compare?baseline=reference&amp;page=2"' in html.partition("<template")[0]
-    (second,) = re.findall(r'<template data-address="compare\?baseline=reference&amp;page=2">.*?</template>', html, re.DOTALL)
-    assert 'href="#/compare?baseline=reference"' in second
-    texts = (
-        set(re.findall(r'data-device="(board-\d+)"', html.partition("<template")[0])),
-        set(re.findall(r'data-device="(board-\d+)"', second)),
-    )
-    assert len(texts[0] | texts[1]) == 160
-    assert not texts[0] & texts[1]
-
-
 def test_the_page_refers_to_nothing_outside():
     """No address, no style sheet, no font, no picture, no script from anywhere else."""
     html = odd_page("60 cases")

@@ -4,7 +4,7 @@ import csv
 import io
 import json
 
-from edgemeter.collector.published.shelf import LEGEND, Shelf
+from edgemeter.collector.published.shelf import Shelf
 from edgemeter.collector.web import one_file, published_view
 from edgemeter.collector.web.context import ViewContext
 from edgemeter.collector.web.events import TrendEvents
@@ -62,22 +62,17 @@ def test_each_row_has_its_verdict_the_sentence_own_runs_and_the_source(tmp_path)
 
 
 def test_the_filters_leave_what_they_name(tmp_path):
-    """Model, device, verdict and source; what is left of a filter that fits nothing is said."""
+    """Model, device, verdict and source; results of MLPerf stand apart; what is left of a filter that fits nothing is said."""
     shelf = shelf_of(tmp_path, IMPOSSIBLE, LATENCY)
     for fields in ({"verdict": "impossible"}, {"model": "Llama 3.2 3B", "source": "A guide"}):
         assert [row["model"] for row in rows_of(view_of(shelf, **fields))] == ["Llama 3.2 3B"]
+    row = published_row("throughput", 500.0, "resnet", source="MLPerf Inference v5.0")
+    view = view_of(shelf_of(tmp_path / "mlperf", row), source=row.source)
+    assert rows_of(view) == []
+    assert [entry["model"] for entry in rows_of(view, "published_mlperf")] == ["resnet"]
     view = view_of(shelf, device="nothing")
     assert "No published figure matches" in view.body
     assert {field.name for field in view.inputs} == {"model", "device", "verdict", "source"}
-
-
-def test_results_of_mlperf_stand_apart_with_the_footnote(tmp_path):
-    """MLCommons asks for it, and nothing of them is among the other figures."""
-    row = published_row("throughput", 500.0, "resnet", source="MLPerf Inference v5.0")
-    view = view_of(shelf_of(tmp_path, row), source=row.source)
-    assert rows_of(view) == []
-    assert [entry["model"] for entry in rows_of(view, "published_mlperf")] == ["resnet"]
-    assert view.body.count(LEGEND.split(".")[1]) == 1
 
 
 def test_a_page_of_all_figures_has_two_screens_and_the_export_all(tmp_path):
@@ -87,13 +82,6 @@ def test_a_page_of_all_figures_has_two_screens_and_the_export_all(tmp_path):
     assert "more: pick" in view.body
     assert len(rows_of(view)) + len(rows_of(view, "published_mlperf")) == 85
     assert rows_of(view)[0]["verdict"] == "impossible"
-
-
-def test_a_damaged_file_is_named(tmp_path):
-    """The view says which file."""
-    shelf = shelf_of(tmp_path, LATENCY)
-    (shelf.path / "published.json").write_text("[{")
-    assert "published.json" in view_of(shelf).body
 
 
 def test_the_served_page_has_csv_and_json_and_knows_when_they_are_stale(tmp_path):

@@ -9,8 +9,7 @@ from edgemeter.collector.web.queries import CaseFilter
 from edgemeter.collector.web.run import run_view
 from edgemeter.collector.web.view import ViewRequest
 from tests.fixtures.comparison_factory import make_run
-from tests.fixtures.record_factory import make_energy, make_generation
-from tests.fixtures.rows import table_row
+from tests.fixtures.record_factory import make_energy
 from tests.fixtures.served_page import view_context
 
 S = 1_000_000_000
@@ -67,29 +66,3 @@ def test_the_budget_is_a_bar_for_each_term_the_largest_first():
     energy = make_energy(budget=(term(term="scatter", u_mj=0.25), term(term="gain", u_mj=0.5), term(term="cable", u_mj=None)))
     (budget,) = [chart for title, chart in page_of(energy=energy)[1].items() if title.startswith("Budget of")]
     assert [(row["term"], row["value"]) for row in budget.table.dicts()] == [("gain", 0.5), ("scatter", 0.25)]
-
-
-def test_a_language_model_is_shown_by_its_tokens():
-    """Lengths, times and rates besides the latency of the request; other models state nothing of tokens."""
-    texts = [words_of(**fields) for fields in ({"generation": make_generation()}, {})]
-    for words in ("512+11 (prompt + generated)", "Time to first token, p50", "Decode", "100 tokens/s", "5,120 tokens/s"):
-        assert (words in texts[0], words in texts[1]) == (True, False), words
-
-
-def test_the_heading_names_what_is_drawn():
-    """Power only where there is a trace, queries only where they were kept."""
-    for address, heading in (
-        (SERIES, "Latency and power, query by query"),
-        (SERIES[:2], "Latency, query by query"),
-        (SERIES[:1], "Latency, query by query"),
-        ((), "Latency"),
-    ):
-        with table_row(address):
-            traces = (record_figures.PowerTrace(name="ina"),) if address == SERIES else ()
-            assert f"<h2>{heading}</h2>" in words_of(samples=address, windows=WHEN, power_traces=traces)
-
-
-def words_of(**fields):
-    """Return the sections before the machine of the page of a run with these fields."""
-    view, _ = page_of(**fields)
-    return str(view.body).partition('id="machine"')[0]

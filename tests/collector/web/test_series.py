@@ -106,6 +106,15 @@ def test_thinning_keeps_the_outliers():
     assert (50_001, 0.1) in indexed
 
 
+def test_an_address_has_an_order_and_a_file_links_only_to_what_it_holds():
+    """Hostile text goes there and back; elsewhere the text stands alone."""
+    fields = {"model": "a&b=c #?/<x>", "device": "pi 1"}
+    assert address("compare", fields) == address("compare", dict(reversed(fields.items())))
+    assert read_address(address("compare", fields)).fields == fields
+    links = FileLinks({"run?id=a"})
+    assert (links.to("run", id="a"), links.to("run", id="b")) == ("#/run?id=a", None)
+
+
 def test_a_picked_period_narrows_the_figures():
     """Those that started in it stay; a table without moments is whole."""
     table = ViewTable("points", ("run", "started_at_ns"), (("a", 5), ("b", 9)))
@@ -113,20 +122,6 @@ def test_a_picked_period_narrows_the_figures():
     assert table.between(6, 9).rows == (("b", 9),)
     assert ViewTable("cases", ("device",), (("pi",),)).between(6, 9).rows == (("pi",),)
     assert read_period("yesterday") is None
-
-
-def test_an_address_is_the_same_whatever_the_order_of_its_fields():
-    """Hostile text goes there and back."""
-    fields = {"model": "a&b=c #?/<x>", "device": "pi 1"}
-    assert address("compare", fields) == address("compare", dict(reversed(fields.items())))
-    assert read_address(address("compare", fields)).fields == fields
-
-
-def test_a_file_links_only_to_what_it_holds():
-    """Elsewhere the text stands alone."""
-    links = FileLinks({"run?id=a"})
-    assert links.to("run", id="a") == "#/run?id=a"
-    assert links.to("run", id="b") is None
 
 
 def test_a_language_model_is_followed_by_its_tokens():

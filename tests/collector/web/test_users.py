@@ -64,14 +64,8 @@ def test_a_served_model_shows_latency_against_requests():
     assert not {"user", "total", "ttft_p50_ms"} & set(rows[0])
 
 
-def test_without_a_sweep_there_is_no_such_section():
-    """One number of users is none."""
-    with view_context(swept()[:1]) as context:
-        assert 'id="users"' not in show(context, read_address("model")).body
-
-
 def test_where_all_hold_no_highest_is_stated():
-    """Rates that did not hold, and users at which queries failed, are invalid runs, which the page does not have."""
+    """Rates that did not hold, and users at which queries failed, are invalid runs, which no page has. One number is no sweep."""
     goodput = Goodput(limits_ms={"ttft": 500.0}, good=64, good_ratio=1.0, requests_per_s=1.0, missed={"ttft": 0})
     within = [replace(run, generation=replace(run.generation, goodput=goodput)) for run in swept()]
     rates = [
@@ -83,3 +77,5 @@ def test_where_all_hold_no_highest_is_stated():
             body = show(context, read_address("model")).body
         assert "did not hold are invalid runs" in body
         assert "the most that was tried" not in body
+    with view_context(swept()[:1]) as context:
+        assert 'id="users"' not in show(context, read_address("model")).body

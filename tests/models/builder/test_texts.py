@@ -15,11 +15,14 @@ INDEX = msgspec.toml.decode((LANGUAGE_FOLDER / "language.toml").read_bytes())
 
 
 def test_the_shipped_texts_are_those_of_the_grammar():
-    """Text and questions come out of the seed again, byte by byte."""
+    """Text and questions come out of the seed again, byte by byte; to ask for more than there are is an error."""
     recipe = INDEX["made"]
     assert (LANGUAGE_FOLDER / "held_out.txt").read_text() == notes.held_out_text(recipe["seed"], recipe["held_out_bytes"])
     questions = [json.loads(line) for line in (LANGUAGE_FOLDER / "questions.jsonl").read_text().splitlines()]
     assert questions == notes.questions(recipe["seed"], recipe["questions"])
+    assert len({item["prompt"] for item in notes.questions(1, 48)}) == 48
+    with pytest.raises(MeasurementError, match="49"):
+        notes.questions(1, 49)
 
 
 def test_the_shipped_files_are_those_of_the_index_and_small():
@@ -35,13 +38,6 @@ def test_no_held_out_note_was_trained_on():
     trained = set(notes.training_text(20, 400_000).splitlines())
     held_out = notes.held_out_text(20, 32_000).splitlines()
     assert not [note for note in held_out if note in trained and not note.startswith("Question")]
-
-
-def test_there_are_only_so_many_questions():
-    """More than there are is an error, not a repetition."""
-    assert len({item["prompt"] for item in notes.questions(1, 48)}) == 48
-    with pytest.raises(MeasurementError, match="49"):
-        notes.questions(1, 49)
 
 
 def test_tokens_spell_the_text():

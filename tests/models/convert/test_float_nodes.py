@@ -2,19 +2,17 @@
 
 import re
 from collections import Counter
+from importlib import import_module
 
 import numpy as np
 import pytest
 
 from edgemeter.models.catalogue.shipped_models import SHIPPED_FOLDER
-from edgemeter.models.convert import onnx_quantise
-from edgemeter.models.convert.float_nodes import CountedNode, float_facts, float_words, litert_nodes, onnx_nodes
+from edgemeter.models.convert.float_nodes import float_facts, float_words, litert_nodes, onnx_nodes
 from edgemeter.models.convert.litert_quantise import litert_int8, litert_int8_dynamic
 from edgemeter.models.convert.onnx_quantise import Int8Recipe, OnnxInt8
 
-pytestmark = pytest.mark.convert
-onnx = pytest.importorskip("onnx")
-onnxruntime = pytest.importorskip("onnxruntime")
+pytestmark = [pytest.mark.convert, pytest.mark.nightly]
 
 IMAGES = [np.random.default_rng(number).random((1, 3, 160, 160), dtype=np.float32) for number in range(2)]
 FP32 = SHIPPED_FOLDER / "edgemeter-shapes_fp32.onnx"
@@ -29,6 +27,7 @@ def quantised(folder, keep, blamed=()):
 
 def fused(path, folder):
     """Return how many nodes of each operator ONNX Runtime runs, without those that only convert; `Fused` in names is left out."""
+    onnx, onnxruntime = map(import_module, ("onnx", "onnxruntime"))
     options = onnxruntime.SessionOptions()
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_EXTENDED
     options.optimized_model_filepath = str(folder / "optimised.onnx")
@@ -40,6 +39,7 @@ def fused(path, folder):
 
 def test_convolutions_in_float_are_those_that_onnx_runtime_does_not_fuse(tmp_path):
     """None by default, so that int8 is int8; those of a stretch that is left in float."""
+    onnx = import_module("onnx")
     nodes = onnx.load(str(FP32)).graph.node
     start, end = [index for index, node in enumerate(nodes) if node.op_type == "Conv"][3:7:3]
     stretch = [node.name for node in nodes[start : end + 1]]
@@ -54,6 +54,7 @@ def test_convolutions_in_float_are_those_that_onnx_runtime_does_not_fuse(tmp_pat
 
 def test_the_share_of_the_multiply_adds_is_that_by_hand(tmp_path):
     """Of the shapes that ONNX Runtime shows for the outputs; a file of which most is float is not called int8."""
+    onnx, onnxruntime = map(import_module, ("onnx", "onnxruntime"))
     model = onnx.load(str(FP32))
     weights = {tensor.name: tensor.dims for tensor in model.graph.initializer}
     convolutions = [node for node in model.graph.node if node.op_type == "Conv"]
@@ -69,21 +70,9 @@ def test_the_share_of_the_multiply_adds_is_that_by_hand(tmp_path):
     assert float_words(facts).startswith("int8 in name only: ") == (sum(sizes[:5]) > 0.5 * sum(sizes))
 
 
-def test_a_file_with_int8_weights_computes_its_products_in_int8(tmp_path):
-    """The rest, activations among it, is float; casts and scales of the products are no nodes."""
-    onnx_quantise.onnx_int8_dynamic(FP32, tmp_path / "dynamic.onnx", ())
-    nodes = list(onnx_nodes(tmp_path / "dynamic.onnx"))
-    source = Counter(node.op_type for node in onnx.load(str(FP32)).graph.node if node.op_type in {"Conv", "Relu", "Sigmoid"})
-    counts = Counter(node.operator for node in nodes)
-    assert (counts["ConvInteger"], counts["Relu"], counts["Sigmoid"]) == (source["Conv"], source["Relu"], source["Sigmoid"])
-    assert not {"Cast", "Mul"}.intersection(counts)
-    assert "float_multiply_adds_ratio" in float_facts(nodes)
-    assert float_facts(nodes)["float_multiply_adds_ratio"] == 0
-
-
 def by_schema(path):
     """Return how many operations of a LiteRT file have a float tensor, and how many there are, as its schema shows them."""
-    schema = pytest.importorskip("ai_edge_litert.schema_py_generated")
+    schema = import_module("ai_edge_litert.schema_py_generated")
     model = schema.ModelT.InitFromObj(schema.Model.GetRootAsModel(path.read_bytes(), 0))
     (graph,) = model.subgraphs
     converting = {schema.BuiltinOperator.QUANTIZE, schema.BuiltinOperator.DEQUANTIZE}
@@ -97,11 +86,10 @@ def by_schema(path):
 
 def test_operations_in_float_are_those_with_float_tensors_in_the_file(tmp_path):
     """The shipped one has none; what --exclude names stays; and of int8 weights the products are int8 in spite of float tensors."""
-    pytest.importorskip("ai_edge_quantizer")
     shipped = SHIPPED_FOLDER / "edgemeter-shapes_fp32.tflite"
     images = [np.ascontiguousarray(image.transpose(0, 2, 3, 1)) for image in IMAGES]
     path = tmp_path / "int8.tflite"
-    interpreter = pytest.importorskip("ai_edge_litert.interpreter").Interpreter(str(shipped))
+    interpreter = import_module("ai_edge_litert.interpreter").Interpreter(str(shipped))
     (convolution,) = [operation for operation in interpreter._get_ops_details() if operation["op_name"] == "CONV_2D"][3:4]
     (name,) = [entry["name"] for entry in interpreter.get_tensor_details() if entry["index"] == convolution["outputs"][0]]
     litert_int8(shipped, path, images, (re.escape(name),))
@@ -112,15 +100,3 @@ def test_operations_in_float_are_those_with_float_tensors_in_the_file(tmp_path):
     litert_int8_dynamic(shipped, tmp_path / "dynamic.tflite", ())
     assert float_facts(list(litert_nodes(tmp_path / "dynamic.tflite")))["float_multiply_adds_ratio"] == 0
     assert float_facts(list(litert_nodes(shipped)))["float_multiply_adds_ratio"] == 1
-
-
-def test_the_words_name_the_kinds_and_call_a_float_file_float():
-    """The most frequent kinds first, the ninth and those after it as a number."""
-    nodes = [CountedNode("Conv", True, 600), CountedNode("Conv", False, 400), *[CountedNode("Sigmoid", False)] * 3]
-    assert float_words(float_facts(nodes)) == "4 of 5 nodes in float (3 Sigmoid, 1 Conv), 40.0% of the multiply-adds"
-    nodes[0] = CountedNode("Conv", True, 300)
-    assert float_words(float_facts(nodes)).startswith("int8 in name only: 4 of 5")
-    assert float_words(float_facts([CountedNode("Conv", True, 1)])) == "0 of 1 nodes in float"
-    assert float_words({}) == ""
-    many = [CountedNode(f"Kind{number}", False) for number in range(10)]
-    assert float_facts(many)["float_operators"].endswith("1 Kind7, 2 others")

@@ -4,6 +4,7 @@ import json
 import shutil
 import sys
 
+import gguf
 import numpy as np
 import pytest
 from click.testing import CliRunner
@@ -19,7 +20,6 @@ SOURCE = LANGUAGE_FOLDER / "edgemeter-notes_f16.gguf"
 
 def test_each_type_is_written_with_all_that_is_no_weight(tmp_path):
     """Tokenizer and lengths are copied, matrices have the type, vectors stay."""
-    pytest.importorskip("gguf")
     before = gguf_file.read(SOURCE)
     for kind in gguf_quantise.TYPES:
         path = gguf_quantise.quantise(SOURCE, kind, tmp_path)
@@ -35,7 +35,6 @@ def test_each_type_is_written_with_all_that_is_no_weight(tmp_path):
 
 def test_the_weights_are_those_of_the_shipped_file(tmp_path):
     """That one was quantised from the same weights by the recipe of the shipped models."""
-    gguf = pytest.importorskip("gguf")
     quantised, shipped = (
         {tensor.name: tensor.data for tensor in gguf.GGUFReader(path).tensors}
         for path in (gguf_quantise.quantise(SOURCE, "q4_0", tmp_path), LANGUAGE_FOLDER / "edgemeter-notes_q4_0.gguf")
@@ -46,7 +45,6 @@ def test_the_weights_are_those_of_the_shipped_file(tmp_path):
 
 def test_what_cannot_be_quantised_is_one_line(tmp_path):
     """A quantised file, its own source, a file cut short, and one that is no GGUF."""
-    pytest.importorskip("gguf")
     with pytest.raises(ConfigError, match=r"is quantised already \(Q8_0\)"):
         gguf_quantise.quantise(LANGUAGE_FOLDER / "edgemeter-notes_q8_0.gguf", "q4_0", tmp_path)
     link = tmp_path / "model_f16.gguf"
@@ -68,11 +66,9 @@ def test_the_extra_is_named(tmp_path, monkeypatch):
         gguf_quantise.quantise(SOURCE, "q4_0", tmp_path)
 
 
-@pytest.mark.services
 @pytest.mark.needs(module="xllamacpp")
 def test_the_command_compares_before_and_after(tmp_path):
     """Each file with the ratio of its perplexity; a type that does not exist is named with those that do."""
-    pytest.importorskip("gguf")
     command = ["models", "quantise", str(SOURCE), "--output", str(tmp_path)]
     result = CliRunner().invoke(cli, [*command, "--to", "q8_0", "--to", "q4_0", "--text", str(LANGUAGE_FOLDER / "held_out.txt"), "--json"])
     assert result.exit_code == 0, result.output

@@ -1,17 +1,17 @@
 """ONNX files in other precisions: small graphs made here, run by ONNX Runtime."""
 
+from importlib import import_module
+
 import numpy as np
 import pytest
 
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.runtimes import onnx_file
 from edgemeter.models.convert import onnx_quantise
-from edgemeter.models.convert.onnx_quantise import Int8Recipe, OnnxInt8, output_loss
+from edgemeter.models.convert.onnx_quantise import Int8Recipe, OnnxInt8
 from tests.fixtures.rows import table_row
 
-pytestmark = pytest.mark.convert
-onnx = pytest.importorskip("onnx")
-onnxruntime = pytest.importorskip("onnxruntime")
+pytestmark = [pytest.mark.convert, pytest.mark.nightly]
 
 DRAW = np.random.default_rng(3)
 IMAGES = [DRAW.random((1, 3, 8, 8), dtype=np.float32) for _ in range(6)]
@@ -20,6 +20,7 @@ IMAGES = [DRAW.random((1, 3, 8, 8), dtype=np.float32) for _ in range(6)]
 @pytest.fixture
 def joined(tmp_path):
     """Return a small detector whose one output holds boxes up to some hundred pixels beside scores of 0..1."""
+    onnx = import_module("onnx")
     make = onnx.helper
     weights = {"wb": DRAW.random((4, 3, 3, 3), dtype=np.float32) * 40, "ws": DRAW.standard_normal((2, 3, 3, 3)).astype(np.float32)}
     nodes = [
@@ -44,6 +45,7 @@ def joined(tmp_path):
 
 def run(path, image=IMAGES[0]):
     """Return the one output."""
+    onnxruntime = import_module("onnxruntime")
     session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
     return session.run(None, {session.get_inputs()[0].name: image})[0]
 
@@ -66,17 +68,9 @@ def test_scores_beside_pixels_survive_int8(joined, tmp_path):
     assert onnx_file.precision(target) == "int8"
 
 
-def test_outputs_of_one_range_are_quantised_whole(joined, tmp_path):
-    """The rule is for unlike ranges only."""
-    model = onnx.load(str(joined))
-    (weights,) = [tensor for tensor in model.graph.initializer if tensor.name == "wb"]
-    weights.CopyFrom(onnx.numpy_helper.from_array(onnx.numpy_helper.to_array(weights) / 400, "wb"))
-    onnx.save(model, str(joined))
-    assert to_int8(joined, tmp_path / "int8.onnx", IMAGES, keep=()) == []
-
-
 def test_excluded_nodes_stay_float(joined, tmp_path):
     """A convolution that --exclude names has float weights."""
+    onnx = import_module("onnx")
     target = tmp_path / "int8.onnx"
     assert "box" in to_int8(joined, target, IMAGES, keep=("^box$",))
     written = onnx.load(str(target)).graph
@@ -87,6 +81,7 @@ def test_excluded_nodes_stay_float(joined, tmp_path):
 
 def test_an_old_operator_set_is_brought_up_to_date(joined, tmp_path):
     """Weights per channel need set 13; many published models have 11."""
+    onnx = import_module("onnx")
     model = onnx.load(str(joined))
     model.opset_import[0].version = 11
     onnx.save(model, str(joined))
@@ -104,6 +99,7 @@ def test_an_exclusion_that_excludes_nothing_is_refused(joined, tmp_path):
 
 def test_symmetric_files_have_zero_points_of_zero(joined, tmp_path):
     """Every zero point in the file is 0: TensorRT takes no other."""
+    onnx = import_module("onnx")
     target = tmp_path / "int8.onnx"
     to_int8(joined, target, IMAGES, keep=(), symmetric=True)
     graph = onnx.load(str(target)).graph
@@ -124,70 +120,3 @@ def test_other_precisions_stay_close(joined, tmp_path, write, precision, off):
     for rows in (slice(0, 4), slice(4, 6)):
         assert np.abs(expected[rows] - actual[rows]).max() <= off * np.abs(expected[rows]).max()
     assert (onnx_file.precision(joined), onnx_file.precision(target)) == ("fp32", precision)
-
-
-@pytest.fixture
-def outlier(tmp_path):
-    """Return a network whose third stretch has one value far above the thirty thousand others, and images that show it."""
-    make, kind = onnx.helper, onnx.TensorProto.FLOAT
-    weights = {f"w{k}": (DRAW.standard_normal((8, 8 if k else 3, 3, 3)) / 8).astype(np.float32) for k in range(8)}
-    nodes, at = [], "image"
-    for k in range(8):
-        nodes.append(make.make_node("Conv", [at, f"w{k}"], [f"c{k}"], name=f"conv{k}", pads=[1, 1, 1, 1]))
-        at = f"c{k}"
-        if k == 2:
-            # The rare value stands in the first corner, and the next layer does not see it.
-            nodes += [
-                make.make_node("Add", [at, "spike"], ["spiked"], name="add"),
-                make.make_node("Min", ["spiked", "top"], ["calm"], name="take"),
-            ]
-            at = "calm"
-    spike = np.zeros((1, 8, 64, 64), np.float32)
-    spike[0, 0, 0, 0] = 200.0
-    graph = make.make_graph(
-        nodes,
-        "outlier",
-        [make.make_tensor_value_info("image", kind, [1, 3, 64, 64])],
-        [make.make_tensor_value_info(at, kind, [1, 8, 64, 64])],
-        [onnx.numpy_helper.from_array(value, name) for name, value in {**weights, "spike": spike, "top": np.float32([4])}.items()],
-    )
-    path = tmp_path / "outlier.onnx"
-    onnx.save(make.make_model(graph, opset_imports=[make.make_opsetid("", 18)], ir_version=10), str(path))
-    return path, [DRAW.random((1, 3, 64, 64), dtype=np.float32) for _ in range(6)]
-
-
-def lost(source, target, images):
-    """Return what share of the outputs a file loses."""
-    return output_loss([[run(source, image)] for image in images], [[run(target, image)] for image in images])
-
-
-def test_ranges_that_cut_off_what_is_rare_lose_less_than_min_max(outlier, tmp_path):
-    """One value in thirty thousand takes all 256 steps of min-max."""
-    source, images = outlier
-    losses = {}
-    for ranges in ("min-max", "percentile", "entropy"):
-        to_int8(source, tmp_path / "int8.onnx", images, recipe=Int8Recipe(ranges))
-        losses[ranges] = lost(source, tmp_path / "int8.onnx", images)
-    assert losses["min-max"] > 0.5
-    assert losses["percentile"] < losses["min-max"] / 3
-    assert losses["entropy"] < losses["min-max"] / 2
-
-
-def test_the_sensitivity_pass_blames_the_stretch_with_the_rare_value(outlier, tmp_path):
-    """Left in float, the outputs come back."""
-    source, images = outlier
-    (tmp_path / "made").mkdir()
-    quantiser = OnnxInt8(source, tmp_path / "made", lambda: images, (), symmetric=False)
-    worst = quantiser.blamed("min-max")[0]
-    assert {"add", "take"} & set(worst)
-    assert set(worst) <= set(quantiser.write(tmp_path / "int8.onnx", Int8Recipe("min-max", worst)))
-    assert lost(source, tmp_path / "int8.onnx", images) < 0.1
-
-
-def test_the_loss_counts_each_channel_by_itself():
-    """A dead score beside pixels is a half of two channels, however small its energy."""
-    expected = [[np.array([[[640.0, 320.0], [0.5, 0.25]]], np.float32)]]
-    actual = [[np.array([[[640.0, 320.0], [0.0, 0.0]]], np.float32)]]
-    assert output_loss(expected, actual) == pytest.approx(0.5)
-    assert output_loss(expected, expected) == 0
-    assert output_loss(expected, [[np.full((1, 2, 2), np.nan, np.float32)]]) == 1

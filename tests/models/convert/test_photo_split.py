@@ -2,21 +2,17 @@
 
 import shutil
 from dataclasses import replace
+from importlib import import_module
 
 import numpy as np
 import pytest
 from PIL import Image
 
-from edgemeter.agent.base.progress import no_progress
 from edgemeter.agent.datasets.dataset import open_folder
 from edgemeter.agent.vision.preprocess import Preprocessor
 from edgemeter.models.convert import conversion, conversion_report, source
-from edgemeter.models.convert.onnx_quantise import OnnxInt8
 from edgemeter.models.convert.photo_split import split
 from edgemeter.models.convert.source import CalibrationImages
-
-pytestmark = pytest.mark.convert
-onnx = pytest.importorskip("onnx")
 
 CARD = (
     'name = "coin"\ntask = "classification"\nfamily = "classifier"\nprecision = "fp32"\n[input]\nheight = 8\nwidth = 8\nlayout = "NCHW"\n'
@@ -28,6 +24,7 @@ def write_coin(path, seed, *, is_int8=False):
 
     What is to pass for int8 has a node for it, which nothing reads.
     """
+    onnx = import_module("onnx")
     make, kind = onnx.helper, onnx.TensorProto.FLOAT
     weights = np.random.default_rng(seed).standard_normal((192, 1)).astype(np.float32)
     weights = np.concatenate([weights - weights.mean(), np.zeros((192, 1), np.float32)], axis=1)
@@ -59,27 +56,6 @@ def request(folder, calibration, pictures):
 
 
 @pytest.fixture
-def coins(monkeypatch):
-    """Let every recipe write another coin; the sensitivity pass blames nodes, so that there are seven."""
-    tosses = iter(range(100, 10_000))
-    monkeypatch.setattr(OnnxInt8, "write", lambda _self, target, _recipe: (write_coin(target, next(tosses), is_int8=True), [])[1])
-    monkeypatch.setattr(OnnxInt8, "blamed", lambda _self, _ranges: [("a",), ("b",), ("c",), ("d",)])
-
-
-@pytest.mark.usefixtures("coins")
-def test_the_luckiest_of_seven_coins_is_not_reported_with_its_luck(tmp_path):
-    """Each agrees with the source in a half of all photographs; the one that was chosen must, too, on average over six conversions."""
-    shares = []
-    for number in range(6):
-        (tmp_path / str(number)).mkdir()
-        data, measured = (photographs(tmp_path / f"{name}-{number}", 48, seed) for name, seed in (("d", number), ("c", 100 + number)))
-        (written,) = conversion.convert(request(tmp_path / str(number), measured, data), no_progress).written
-        shares.append(written.parity.agreement.same_answer_ratio)
-    # Six shares of 32 photographs or more: the standard deviation of their mean is 0.036 at most.
-    assert np.mean(shares) == pytest.approx(0.5, abs=0.08), shares
-
-
-@pytest.fixture
 def watch(monkeypatch):
     """Return the photographs that were read for each purpose, by their pixels, and what a conversion tells its steps to."""
     read, purposes = {"ranges": set(), "choice": set(), "judgement": set()}, ["judgement"]
@@ -108,6 +84,8 @@ def watch(monkeypatch):
     return read, tell
 
 
+@pytest.mark.convert
+@pytest.mark.nightly
 @pytest.mark.parametrize("is_one_folder", [False, True])
 def test_no_photograph_has_two_purposes(watch, tmp_path, is_one_folder):
     """As they are read: ranges, choice and judgement have none in common, nor one's copy under another name."""

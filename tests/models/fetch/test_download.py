@@ -1,4 +1,4 @@
-"""Downloads over a real server: whole, continued, cut, refused, too large; redirects and certificates."""
+"""Downloads: whole, continued, cut, refused, too large; redirects and certificates."""
 
 import pytest
 
@@ -7,7 +7,7 @@ from edgemeter.agent.base.progress import no_progress
 from edgemeter.models.fetch.download import ExpectedFile, download, redacted
 from tests.fixtures.catalogue_factory import content
 from tests.fixtures.certificates import Authority
-from tests.fixtures.file_server import FileServer
+from tests.fixtures.file_server import ListeningFileServer
 from tests.fixtures.rows import table_row
 
 BODY = content(300_000)
@@ -39,7 +39,7 @@ def test_a_file_arrives_whole(server, part):
 def test_a_cut_download_is_continued_by_the_next(server, part, has_ranges):
     """From where it broke, where the server can do that; else all of it comes again."""
     address = server.put("/m", BODY, cuts=[100_000], has_ranges=has_ranges)
-    with pytest.raises(TransientError, match="cut after 100000 of 300000 bytes; fetch again"):
+    with pytest.raises(TransientError, match="100000 of 300000"):
         get(address, part)
     assert get(address, part) == BODY
     assert server.asked("/m")[-1]["Range"] == "bytes=100000-"
@@ -49,32 +49,28 @@ def test_a_cut_download_is_continued_by_the_next(server, part, has_ranges):
 def test_a_server_that_gives_nothing_is_reported(server, part):
     """Busy and silent servers, and nobody at the address, for now; a refusal for good."""
     server.put("/busy", BODY, statuses=[503])
-    server.put("/silent", BODY, wait_s=9.0)
-    for address, kind, message in (
-        (f"{server.address}/busy", TransientError, "responds 503"),
-        (f"{server.address}/absent", UnavailableError, "responds 404"),
-        ("http://127.0.0.1:9/m", TransientError, "refused"),
+    for path, trouble, kind, message in (
+        ("/busy", None, TransientError, "503"),
+        ("/absent", None, UnavailableError, "404"),
+        ("/busy", ConnectionRefusedError("refused"), TransientError, "refused"),
+        ("/busy", TimeoutError(), TransientError, "no answer in time"),
     ):
-        with table_row(address), pytest.raises(kind, match=message):
-            get(address, part)
-    with pytest.raises(TransientError, match="no answer in time"):
-        download(f"{server.address}/silent", part, ExpectedFile(None, 1000), no_progress, timeout_s=0.1)
+        server.trouble = trouble
+        with table_row(message), pytest.raises(kind, match=message):
+            get(server.address + path, part)
 
 
 def test_another_size_is_refused_before_the_body(server, part):
     """Than the catalogue has, or than the cache may hold."""
     address = server.put("/m", BODY)
-    with pytest.raises(UnavailableError, match="300000 bytes, the catalogue says 7: it is another file"):
+    with pytest.raises(UnavailableError, match=r"300000 bytes.* 7"):
         get(address, part, size_bytes=7)
-    with pytest.raises(UnavailableError, match=r"more than the cache may hold, 1000: raise --limit-mb"):
+    with pytest.raises(UnavailableError, match=r"1000.*--limit-mb"):
         get(address, part, limit_bytes=1000)
     assert not part.exists()
-
-
-def test_a_body_that_is_longer_than_expected_is_not_kept(server, part):
-    """A server that announces no length might send without end."""
-    with pytest.raises(UnavailableError, match="more than the 100000 bytes expected"):
-        get(server.put("/m", BODY, has_length=False), part, limit_bytes=100_000)
+    # A server that announces no length might send without end.
+    with pytest.raises(UnavailableError, match="100000"):
+        get(server.put("/n", BODY, has_length=False), part, limit_bytes=100_000)
     assert part.stat().st_size == 0
 
 
@@ -83,13 +79,13 @@ def secure(tmp_path, monkeypatch):
     """Return a running https server whose certificate this process trusts."""
     authority = Authority(tmp_path / "authority")
     monkeypatch.setenv("SSL_CERT_FILE", str(authority.certificate))
-    running = FileServer(authority.signed("127.0.0.1", "IP:127.0.0.1"))
+    running = ListeningFileServer(authority.signed("127.0.0.1", "IP:127.0.0.1"))
     yield running
     running.close()
 
 
 def test_a_redirect_is_followed_but_not_to_other_than_http(server, part):
-    """As release pages of code hosts do; no server makes us read our own files."""
+    """As release pages of code hosts do; no server makes us read our own files, or leaves https."""
     server.put("/second", b"the file")
     server.put("/first", b"", location="/second")
     assert get(server.address + "/first", part) == b"the file"
@@ -99,24 +95,22 @@ def test_a_redirect_is_followed_but_not_to_other_than_http(server, part):
             server.put("/first", b"", location=target)
             with pytest.raises(UnavailableError, match="/first"):
                 get(server.address + "/first", part)
+    server.put("/first", b"", location="http://files.example/second")
+    with pytest.raises(UnavailableError, match="not followed"):
+        get("https://files.example/first", part)
 
 
 @pytest.mark.needs("openssl")
-def test_https_does_not_fall_back_to_http(secure, server, part):
+def test_https_does_not_fall_back_to_http(secure, listening, monkeypatch, tmp_path, part):
     """From https to https, and from http up, never down; a certificate that is not trusted is refused by name."""
-    server.put("/m", b"plain")
-    server.put("/up", b"", location=secure.address + "/m")
-    secure.put("/down", b"", location=server.address + "/m")
+    listening.put("/m", b"plain")
+    listening.put("/up", b"", location=secure.address + "/m")
+    secure.put("/down", b"", location=listening.address + "/m")
     secure.put("/m", b"secret")
-    assert get(server.address + "/up", part) == b"secret"
+    assert get(listening.address + "/up", part) == b"secret"
     part.unlink()
     with pytest.raises(UnavailableError, match="not followed"):
         get(secure.address + "/down", part)
-
-
-@pytest.mark.needs("openssl")
-def test_an_untrusted_certificate_is_refused_by_name(secure, monkeypatch, tmp_path, part):
-    """Another try would not help."""
     (tmp_path / "none.pem").write_text("")
     monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "none.pem"))
     with pytest.raises(UnavailableError, match="certificate is not trusted"):

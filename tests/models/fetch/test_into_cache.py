@@ -7,19 +7,15 @@ import signal
 import subprocess
 import sys
 import tarfile
-import time
 import zipfile
-from pathlib import Path
 
 import pytest
 
 from edgemeter.agent.base.errors import ConfigError, TransientError, UnavailableError
-from edgemeter.agent.base.progress import no_progress
 from edgemeter.agent.contract import model_card
 from edgemeter.models.catalogue import catalogue as catalogue_catalogue
-from edgemeter.models.fetch.cache import ModelCache
-from edgemeter.models.fetch.fetching import fetch
 from tests.fixtures.catalogue_factory import card_beside, content, make_entry, write_catalogue
+from tests.fixtures.mqtt_peer import wait_until
 from tests.fixtures.rows import table_row
 
 BODY = content(400_000)
@@ -54,18 +50,6 @@ def test_a_fetched_model_has_its_card_beside_it(server, home, invoke, catalogue)
     assert not [*path.parent.glob("*part*"), *path.parent.glob(".*part*")]
 
 
-def test_a_fetched_language_model_has_no_card(server, home, invoke, catalogue):
-    """Its file describes itself; it is fetched, verified and found again as any other."""
-    changes = {"task": "generation", "input": None, "labels": "none", "file": "mine.gguf", "runtimes": ["llama"]}
-    catalogue(make_entry("mine", server.put("/mine.gguf", BODY), BODY, **changes))
-    (path,) = invoke("fetch", "mine").stdout.split()
-    assert path == str(home / "models" / "mine" / "mine.gguf")
-    assert not model_card.card_path(Path(path)).exists()
-    assert invoke("verify", "mine").exit_code == 0
-    assert invoke("fetch", "mine").stdout.split() == [path]
-    assert len(server.requests) == 1
-
-
 def test_a_model_that_is_here_is_not_fetched_again(server, invoke, catalogue):
     """And its card, which its owner may have corrected, stays."""
     catalogue(make_entry("mine", server.put("/mine.onnx", BODY), BODY))
@@ -95,28 +79,32 @@ def test_a_changed_cached_file_is_found_and_fetched_again(server, home, invoke, 
 def test_a_wrong_hash_is_never_kept(server, home, invoke, catalogue):
     """Same length, other bytes: both hashes are shown and nothing is left, not even a part."""
     catalogue(make_entry("mine", server.put("/mine.onnx", content(400_000, seed=1)), BODY))
-    with pytest.raises(UnavailableError, match=f"sha256 (?!{SHA256}).*, the catalogue says {SHA256}: not kept"):
+    with pytest.raises(UnavailableError, match=f"sha256 (?!{SHA256}).* {SHA256}"):
         invoke("fetch", "mine")
     assert not file_of(home, "mine").exists()
     assert not [*(home / "models" / "mine").glob(".*part*")]
 
 
 def test_the_addresses_of_an_entry_are_asked_in_turn(server, invoke, catalogue):
-    """One has nothing, one a wrong file; the last is right. Where none has it, each is named with its reason."""
+    """One has nothing, one a wrong file; the last is right. Where none has it, each is named; it may work later where one was cut."""
     wrong, absent = server.put("/wrong/mine.onnx", content(400_000, seed=1)), server.address + "/a.onnx"
     catalogue(make_entry("mine", absent, BODY, addresses=[absent, wrong, server.put("/mine.onnx", BODY)]))
     row = json.loads(invoke("fetch", "mine", "--json").stdout)
     assert [path for path, _ in server.requests] == ["/a.onnx", "/wrong/mine.onnx", "/mine.onnx"]
     assert row["fetched"][0]["address"] == server.address + "/mine.onnx"
     catalogue(make_entry("other", absent, BODY, addresses=[absent, server.address + "/b.onnx"]))
-    with pytest.raises(UnavailableError, match=r"a\.onnx: the server responds 404.*b\.onnx: the server responds 404"):
+    with pytest.raises(UnavailableError, match=r"a\.onnx.*404.*b\.onnx.*404"):
         invoke("fetch", "other")
+    away = server.put("/away.onnx", BODY, cuts=[0])
+    catalogue(make_entry("third", away, BODY, addresses=[absent, away]))
+    with pytest.raises(TransientError, match=r"404.*cut"):
+        invoke("fetch", "third")
 
 
 def test_without_a_hash_consent_is_asked_and_the_hash_kept(server, home, invoke, catalogue):
     """Then another file under the same name is refused, also after the first is gone."""
     catalogue(make_entry("mine", server.put("/mine.onnx", BODY)))
-    with pytest.raises(ConfigError, match=r"no sha256 of it \(a test made it up\); it requires --accept-unverified"):
+    with pytest.raises(ConfigError, match="--accept-unverified"):
         invoke("fetch", "mine")
     assert server.requests == []
     result = invoke("fetch", "mine", "--accept-unverified")
@@ -131,28 +119,25 @@ def test_without_a_hash_consent_is_asked_and_the_hash_kept(server, home, invoke,
 
 
 def test_what_nobody_publishes_states_how_it_is_made(invoke):
-    """An engine is built on the device, a YOLO exported by its owner."""
-    with pytest.raises(UnavailableError, match=r"\(built on the device\): on the device `trtexec"):
+    """An engine is built on the device; a file's name instead of the entry's gets a hint."""
+    with pytest.raises(UnavailableError, match="trtexec"):
         invoke("fetch", "yolov8n-tensorrt")
-    with pytest.raises(UnavailableError, match=r"\(exported\): .*yolo export"):
-        invoke("fetch", "yolov8n")
-
-
-def test_an_unknown_name_gets_a_hint(invoke):
-    """A typing error, and a file's name instead of the entry's."""
-    with pytest.raises(ConfigError, match="did you mean yolox-nano"):
-        invoke("fetch", "yolox-nanno")
-    with pytest.raises(ConfigError, match="did you mean yolox-nano"):
+    with pytest.raises(ConfigError, match="yolox-nano"):
         invoke("fetch", "yolox_nano.onnx")
 
 
-def test_one_that_fails_does_not_stop_the_others(server, home, invoke, catalogue):
-    """Exit 1, the reason, and what could be had."""
-    catalogue(make_entry("mine", server.put("/mine.onnx", BODY), BODY), make_entry("gone", server.address + "/gone.onnx", BODY))
+def test_a_language_model_has_no_card_and_one_that_fails_stops_no_other(server, home, invoke, catalogue):
+    """Its file describes itself; it is verified and found again as any other. Exit 1, the reason, and what could be had."""
+    changes = {"task": "generation", "input": None, "labels": "none", "file": "mine.gguf", "runtimes": ["llama"]}
+    catalogue(make_entry("mine", server.put("/mine.gguf", BODY), BODY, **changes), make_entry("gone", server.address + "/gone.onnx", BODY))
+    path = home / "models" / "mine" / "mine.gguf"
     result = invoke("fetch", "gone", "mine")
-    assert result.exit_code == 1
+    assert (result.exit_code, result.stdout) == (1, f"{path}\n")
     assert "cannot fetch gone" in result.stderr
-    assert result.stdout == f"{file_of(home, 'mine')}\n"
+    assert not model_card.card_path(path).exists()
+    assert invoke("verify", "mine").exit_code == 0
+    assert invoke("fetch", "mine").stdout.split() == [str(path)]
+    assert len(server.requests) == 2
 
 
 def packed(kind, names):
@@ -183,7 +168,6 @@ def test_a_model_is_taken_out_of_its_archive(server, home, invoke, catalogue, ki
     assert not list(home.rglob("escaped"))
 
 
-@pytest.mark.services
 def test_a_bad_archive_is_reported_and_not_kept(server, home, invoke, catalogue):
     """Another archive, a truncated one, one that unpacks to too much, a page instead of a file."""
     for number, (archive, why) in enumerate(
@@ -191,7 +175,7 @@ def test_a_bad_archive_is_reported_and_not_kept(server, home, invoke, catalogue)
             (packed("zip", {"other": BODY}), "has no file 'm.onnx', but other"),
             (packed("zip", {"m.onnx": BODY})[:-200], "cannot be read"),
             (packed("tgz", {"m.onnx": BODY})[:100_000], "cannot be read"),
-            (packed("zip", {"m.onnx": b"0" * 5_000_000}), "larger than the 400000 bytes"),
+            (packed("zip", {"m.onnx": b"0" * 1_000_000}), "larger than the 400000 bytes"),
             (packed("zip", {"m.onnx": content(400_000, seed=1)}), "the catalogue says"),
             (packed("tgz", {"m.onnx": BODY})[:20] + content(1000), "cannot be read"),
             (b"<html>not found</html>", "cannot be read"),
@@ -212,63 +196,34 @@ def start(*arguments, under=()):
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
-def test_a_killed_fetch_goes_on_where_it_was(server, home, invoke, catalogue):
-    """SIGKILL in the middle: the next one asks for the rest, and the file is whole."""
-    catalogue(make_entry("mine", server.put("/mine.onnx", BODY, drip_s=0.05), BODY))
+@pytest.mark.services
+def test_a_killed_fetch_goes_on_where_it_was_and_two_fetch_the_same_once(listening, home, catalogue):
+    """SIGKILL in the middle: the next two ask for the rest together, one fetches it, and the file is whole."""
+    catalogue(make_entry("mine", listening.put("/mine.onnx", BODY, drip_s=0.05), BODY))
     process = start("fetch", "mine")
     part = home / "models" / "mine" / ".mine.onnx.part"
-    deadline = time.monotonic() + 300
-    while not (part.exists() and part.stat().st_size > 50_000) and time.monotonic() < deadline:
-        time.sleep(0.01)
+    assert wait_until(lambda: part.exists() and part.stat().st_size > 50_000)
     process.send_signal(signal.SIGKILL)
     process.communicate()
     arrived = part.stat().st_size
     assert 50_000 < arrived < len(BODY)
     assert not file_of(home, "mine").exists()
-    server.resources["/mine.onnx"].drip_s = 0
-    invoke("fetch", "mine")
-    assert server.asked("/mine.onnx")[-1]["Range"] == f"bytes={arrived}-"
+    both = [start("fetch", "mine"), start("fetch", "mine")]
+    assert [second.communicate()[0] for second in both] == [f"{file_of(home, 'mine')}\n"] * 2
+    assert [headers.get("Range") for headers in listening.asked("/mine.onnx")] == [None, f"bytes={arrived}-"]
     assert file_of(home, "mine").read_bytes() == BODY
 
 
-def test_two_that_fetch_the_same_fetch_it_once(server, home, catalogue):
-    """The second waits for the first, and both report where it is."""
-    catalogue(make_entry("mine", server.put("/mine.onnx", BODY, drip_s=0.02), BODY))
-    both = [start("fetch", "mine"), start("fetch", "mine")]
-    outputs = [process.communicate()[0] for process in both]
-    assert outputs == [f"{file_of(home, 'mine')}\n"] * 2
-    assert len(server.requests) == 1
-
-
-def test_a_full_disk_is_one_line_and_keeps_what_has_arrived(server, home, invoke, catalogue):
+@pytest.mark.needs("prlimit")
+def test_a_full_disk_is_one_line_and_keeps_what_has_arrived(listening, home, invoke, catalogue):
     """The system refuses to write beyond 100,000 bytes; with room again the rest follows."""
-    catalogue(make_entry("mine", server.put("/mine.onnx", BODY), BODY))
+    catalogue(make_entry("mine", listening.put("/mine.onnx", BODY), BODY))
     limited = start("fetch", "mine", under=("prlimit", "--fsize=100000"))
     _, errors = limited.communicate()
-    assert limited.returncode == 1
-    assert errors.count("\n") == 1
+    assert (limited.returncode, errors.count("\n")) == (1, 1)
     assert "no space left in" in errors
-    assert "make room" in errors
     arrived = (home / "models" / "mine" / ".mine.onnx.part").stat().st_size
     assert 0 < arrived <= 100_000
     invoke("fetch", "mine")
-    assert server.asked("/mine.onnx")[-1]["Range"] == f"bytes={arrived}-"
+    assert listening.asked("/mine.onnx")[-1]["Range"] == f"bytes={arrived}-"
     assert file_of(home, "mine").read_bytes() == BODY
-
-
-def test_a_cache_that_cannot_be_written_is_reported(server, home, invoke, catalogue, tmp_path, monkeypatch):
-    """A file stands where the folder should be."""
-    (tmp_path / "taken").write_text("x")
-    catalogue(make_entry("mine", server.put("/mine.onnx", BODY), BODY))
-    monkeypatch.setenv("EDGEMETER_MODELS", str(tmp_path / "taken" / "below"))
-    with pytest.raises(ConfigError, match="cannot write to the cache"):
-        invoke("fetch", "mine")
-    assert not (home / "models").exists()
-
-
-def test_a_server_that_stays_away_fails_for_now(server, home):
-    """It may work later: TransientError, also where another address refuses for good."""
-    address = server.put("/mine.onnx", BODY, cuts=[0])
-    entry = make_entry("mine", address, BODY, addresses=[server.address + "/none", address])
-    with pytest.raises(TransientError, match=r"cannot fetch mine: .*404.*the connection was cut"):
-        fetch(entry, ModelCache(home / "models"), no_progress)

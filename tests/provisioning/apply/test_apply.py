@@ -2,19 +2,23 @@
 
 import contextlib
 import fcntl
+import hashlib
 
 import pytest
 
-from edgemeter.provisioning.apply import applying, offer
-from tests.fixtures import device_release, small_release
+from edgemeter.provisioning.apply import applying, ssh
+from edgemeter.provisioning.apply.ssh import FileToCopy, SshConnection
+from tests.fixtures import device_release
 from tests.provisioning.apply.bench import Bench, states
 
 pytestmark = [pytest.mark.system_python, pytest.mark.needs("openssl", "ssh", "sshd")]
 
 
-@pytest.mark.services
 def test_a_fresh_board_gets_everything_and_a_repeated_run_changes_nothing(tmp_path):
-    """Copied, installed by the real installer, joined, configured; the second time each step reports that it is done already."""
+    """Copied, installed by the real installer, joined, configured; the second time each step is done already.
+
+    A unit and a rule that somebody changed by hand are put right.
+    """
     with contextlib.closing(Bench(tmp_path, installer=None)) as bench:
         first = bench.apply()
         assert first.remedy is None
@@ -28,25 +32,17 @@ def test_a_fresh_board_gets_everything_and_a_repeated_run_changes_nothing(tmp_pa
         assert set(states(second).values()) <= {"ok", "skipped"}
         assert "copy" not in states(second)
         assert (bench.tree(), bench.tokens) == (before, ["board"])
-        assert states(bench.apply(rejoins=True))["join"] == "changed"
+        unit = bench.prefix / "etc/systemd/system/edgemeter-agent.service"
+        right = unit.read_text()
+        unit.write_text("[Service]\n")
+        (bench.prefix / "etc/udev/rules.d/70-edgemeter.rules").unlink()
+        outcome = bench.apply(rejoins=True)
+        assert {states(outcome)[step] for step in ("service", "udev", "join")} == {"changed"}
+        assert states(outcome)["release"] == "ok"
+        assert unit.read_text() == right
         assert bench.tokens == ["board", "board"]
 
 
-@pytest.mark.services
-def test_a_wheel_given_beside_the_release_is_installed_once(tmp_path):
-    """By the real installer, beside a release that runs already; the second time each step reports that it is done."""
-    with contextlib.closing(Bench(tmp_path, installer=None)) as bench:
-        assert bench.apply().remedy is None
-        wheels = (offer.further_wheel(small_release.write_wheel(tmp_path, "vendor", "1.0", files={"vendor.py": "NPU = True\n"})),)
-        added = bench.apply(wheels=wheels)
-        assert (added.remedy, states(added)["copy"], states(added)["release"], states(added)["join"]) == (None, "changed", "changed", "ok")
-        assert bench.imports("vendor")
-        before = bench.tree()
-        repeated = bench.apply(wheels=wheels)
-        assert (repeated.state, repeated.remedy, bench.tree()) == ("ok", None, before)
-
-
-@pytest.mark.services
 def test_a_newer_release_replaces_the_release_and_an_older_one_does_not(bench):
     """The rest of the steps are done all the same."""
     assert bench.apply().state == "changed"
@@ -67,7 +63,6 @@ def test_a_dry_run_prints_the_same_and_does_nothing(bench):
     assert (list(bench.prefix.iterdir()), list(bench.device.home.iterdir()), bench.tokens) == ([], [], [])
 
 
-@pytest.mark.services
 def test_a_refused_token_is_reported_and_the_next_run_goes_on_from_there(bench):
     """What was done stays done, the secret does not stay."""
     first = bench.apply(join_file=lambda _device: "refused = true\ntoken = 'secret-token'\n")
@@ -78,19 +73,15 @@ def test_a_refused_token_is_reported_and_the_next_run_goes_on_from_there(bench):
     assert (second.remedy, states(second)["release"], states(second)["join"]) == (None, "ok", "changed")
 
 
-@pytest.mark.services
-@pytest.mark.parametrize("folder", ["run/lock", "var/lib/edgemeter"])
-def test_a_release_waits_for_the_end_of_a_measurement(bench, monkeypatch, folder):
-    """A switch in the middle of a run would end it; the lock is in the agent's home only where the board has no folder for locks."""
-    if folder == "run/lock":
-        (bench.prefix / folder).mkdir(parents=True)
+def test_a_release_waits_for_the_end_of_a_measurement(bench, monkeypatch):
+    """A switch in the middle of a run would end it."""
+    (bench.prefix / "run/lock").mkdir(parents=True)
     bench.apply()
     bench.releases = [device_release.make(bench.folder / "newer", bench.fleet, version="2.0.0", installer=device_release.QUICK)]
     source = bench.folder / "on_device.py"
     source.write_text(applying.ON_DEVICE.read_text().replace("LOCK_S = 20.0", "LOCK_S = 0.1"))
     monkeypatch.setattr(applying, "ON_DEVICE", source)
-    name = "edgemeter-run.lock" if folder == "run/lock" else "run.lock"
-    with (bench.prefix / folder / name).open("a") as lock:
+    with (bench.prefix / "run/lock/edgemeter-run.lock").open("a") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         blocked = bench.apply()
     assert "a measurement is going on" in blocked.remedy
@@ -99,14 +90,21 @@ def test_a_release_waits_for_the_end_of_a_measurement(bench, monkeypatch, folder
     assert bench.current == "2.0.0"
 
 
-@pytest.mark.services
-def test_units_and_rules_are_put_right_again(bench):
-    """Somebody changed one by hand."""
-    bench.apply()
-    unit = bench.prefix / "etc/systemd/system/edgemeter-agent.service"
-    right = unit.read_text()
-    unit.write_text("[Service]\n")
-    (bench.prefix / "etc/udev/rules.d/70-edgemeter.rules").unlink()
-    outcome = bench.apply()
-    assert (states(outcome)["service"], states(outcome)["udev"], states(outcome)["release"]) == ("changed", "changed", "ok")
-    assert unit.read_text() == right
+def test_a_part_of_a_file_is_continued_and_what_is_there_is_not_sent(bench, tmp_path):
+    """Known by their hashes; a part that is not the beginning of the file is thrown away."""
+    contents = {name: hashlib.shake_256(name.encode()).digest(200_000) for name in ("whole", "part", "other", "absent")}
+    files = []
+    for name, content in contents.items():
+        (tmp_path / name).write_bytes(content)
+        files.append(FileToCopy(tmp_path / name, name, hashlib.sha256(content).hexdigest(), len(content)))
+    folder = bench.device.home / "staged files"
+    folder.mkdir()
+    (folder / "whole").write_bytes(contents["whole"])
+    (folder / "part").write_bytes(contents["part"][:150_000])
+    (folder / "other").write_bytes(b"?" * 100_000)
+    (folder / "of another release").write_bytes(b"x")
+    with SshConnection(bench.device.target(), bench.device.options()) as connection:
+        offsets = {file.name: offset for file, offset, _ in ssh.missing_files(connection, str(folder), files)}
+        assert offsets == {"part": 150_000, "other": 0, "absent": 0}
+        assert ssh.copy_files(connection, str(folder), files, lambda _done, _total: None) == 450_000
+    assert {path.name: path.read_bytes() for path in folder.iterdir()} == contents

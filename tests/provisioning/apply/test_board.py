@@ -2,7 +2,7 @@
 
 import pytest
 
-from edgemeter.agent.base.errors import ConfigError, UnavailableError
+from edgemeter.agent.base.errors import UnavailableError
 from edgemeter.provisioning.apply import board, offer
 from edgemeter.provisioning.apply.board import Interpreter
 from edgemeter.provisioning.apply.offer import Offer
@@ -119,12 +119,3 @@ def test_where_none_fits_it_names_what_to_build_or_bring(tmp_path):
     ):
         with table_row(values), pytest.raises(UnavailableError, match=message):
             offer.choose_offer([offered], read(**values))
-
-
-def test_a_tar_without_a_python_is_refused(tmp_path):
-    """Empty, no tar at all, an empty one."""
-    for content in (b"", b"no tar", b"\0" * 10240):
-        with table_row(content):
-            (tmp_path / "python.tar").write_bytes(content)
-            with pytest.raises(ConfigError, match="relocatable"):
-                offer.read_python_tar(tmp_path / "python.tar")

@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from edgemeter.provisioning.apply import applying
+from edgemeter.provisioning.apply import applying, on_device
 
 NVPMODEL = """#!/bin/sh
 [ "$1" = -q ] || echo "$2" > "$STATE.asked"
@@ -31,9 +31,9 @@ class Inside:
             path.mkdir(parents=True)
         self.environment = {}
 
-    def step(self, name, **plan):
-        """Return state and detail of one step."""
-        program = {
+    def plan(self, name, **changed):
+        """Return the plan of one step."""
+        return {
             "prefix": str(self.prefix),
             "sysfs": str(self.sysfs),
             "dry": False,
@@ -47,20 +47,24 @@ class Inside:
             "with": [],
             "join": None,
             "rejoin": False,
-            "python_drop_in": applying.PYTHON_DROP_IN.format(plan.get("python", "")),
-            "governor_unit": (applying.UNITS / "edgemeter-governor.service.in").read_text().format(plan.get("governor", "")),
-            **plan,
+            "python_drop_in": applying.PYTHON_DROP_IN.format(changed.get("python", "")),
+            "governor_unit": (applying.UNITS / "edgemeter-governor.service.in").read_text().format(changed.get("governor", "")),
+            **changed,
         }
+
+    def step(self, name, **changed):
+        """Return state and detail of one step, in this process: the device has no program."""
+        try:
+            return getattr(on_device.LocalDevice(self.plan(name, **changed)), name)()
+        except on_device.StepError as error:
+            return "failed", str(error)
+
+    def sent(self, name, **changed):
+        """Return state and detail of one step as the device runs it, by the script that is sent."""
+        program = applying.device_program(self.plan(name, **changed))
         environment = {**os.environ, "PATH": f"{self.bin}:{os.environ['PATH']}", **self.environment}
-        output = subprocess.run(
-            [sys.executable, "-"],
-            input=applying.device_program(program),
-            text=True,
-            capture_output=True,
-            check=True,
-            timeout=300,
-            env=environment,
-        ).stdout
+        command = [sys.executable, "-"]
+        output = subprocess.run(command, input=program, text=True, capture_output=True, check=True, timeout=300, env=environment).stdout
         (step,) = [json.loads(line) for line in output.splitlines()]
         return step["state"], step["detail"]
 
@@ -107,98 +111,88 @@ def test_the_user_gets_the_groups_that_the_board_has(inside):
     (inside.prefix / "etc/group").write_text("root:x:0:\nvideo:x:44:\ngpio:x:994:pi\n")
     for name in ("shadow", "gshadow", "login.defs"):
         (inside.prefix / "etc" / name).write_text("")
-    assert inside.step("user", dry=True) == ("changed", "user edgemeter, groups video gpio")
+    assert inside.sent("user", dry=True) == ("changed", "user edgemeter, groups video gpio")
     assert "edgemeter" not in (inside.prefix / "etc/passwd").read_text()
-    assert inside.step("user") == ("changed", "user edgemeter, groups video gpio")
+    assert inside.sent("user") == ("changed", "user edgemeter, groups video gpio")
     groups = (inside.prefix / "etc/group").read_text()
     assert "gpio:x:994:pi,edgemeter\n" in groups
     assert "edgemeter:x:" in groups
     assert "/usr/sbin/nologin" in (inside.prefix / "etc/passwd").read_text()
-    assert inside.step("user") == ("ok", "")
+    assert inside.sent("user") == ("ok", "")
     (inside.prefix / "etc/group").write_text(groups + "spi:x:993:\n")
-    assert inside.step("user") == ("changed", "groups spi")
+    assert inside.sent("user") == ("changed", "groups spi")
 
 
+@pytest.mark.services
 def test_power_mode_is_set_by_name_or_number_and_found_right(jetson):
-    """Name and number are those of nvpmodel.conf; a dry run asks nvpmodel for nothing."""
-    assert jetson.step("power_mode", power_mode="25W") == ("ok", "1 25W")
-    assert jetson.step("power_mode", power_mode="1") == ("ok", "1 25W")
-    assert jetson.step("power_mode", power_mode="15W", dry=True) == ("changed", "1 25W -> 15W")
+    """Name and number are those of nvpmodel.conf; a dry run asks nvpmodel for nothing.
+
+    nvpmodel ends well and does nothing without a boot; an unknown mode names the board's own.
+    """
+    assert jetson.sent("power_mode", power_mode="25W") == ("ok", "1 25W")
+    assert jetson.sent("power_mode", power_mode="1") == ("ok", "1 25W")
+    assert jetson.sent("power_mode", power_mode="15W", dry=True) == ("changed", "1 25W -> 15W")
     assert not (jetson.prefix / "state.asked").exists()
-    assert jetson.step("power_mode", power_mode="15W") == ("changed", "1 25W -> 15W")
-    assert jetson.step("power_mode", power_mode="2") == ("ok", "2 15W")
-
-
-@pytest.mark.parametrize("folder", ["var/lib", "run/lock"])
-def test_settings_that_a_measurement_has_changed_for_its_time_are_left_alone(jetson, folder):
-    """They are not taken for the board's own: at its end, or at the next start, they are put back."""
-    jetson.cpus()
-    path = jetson.prefix / folder / "edgemeter-restore.json"
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text("{}")
-    for step, setting in (("power_mode", "25W"), ("governor", "performance")):
-        state, detail = jetson.step(step, **{step: setting})
-        assert (state, "changed the settings for its time" in detail) == ("failed", True)
-    assert jetson.governors() == ["ondemand", "ondemand"]
-
-
-def test_a_power_mode_that_cannot_be_set_is_named_with_what_to_do(jetson):
-    """Nvpmodel ends well and does nothing without a boot; an unknown mode names the board's own."""
+    assert jetson.sent("power_mode", power_mode="15W") == ("changed", "1 25W -> 15W")
+    assert jetson.sent("power_mode", power_mode="2") == ("ok", "2 15W")
     for mode, remedy in (("MAXN_SUPER", "nvpmodel -m 0"), ("30W", "MAXN_SUPER, 25W, 15W")):
-        state, detail = jetson.step("power_mode", power_mode=mode)
+        state, detail = jetson.sent("power_mode", power_mode=mode)
         assert (state, remedy in detail) == ("failed", True), mode
 
 
-def test_a_board_without_power_modes_or_governors_is_skipped(inside):
-    """With the reason: no nvpmodel, and a virtual machine's kernel."""
-    for step, setting, reason in (("power_mode", "15W", "Jetson"), ("governor", "performance", "no CPU governors")):
-        state, detail = inside.step(step, **{step: setting})
-        assert (state, reason in detail) == ("skipped", True), step
+def test_settings_that_a_measurement_has_changed_for_its_time_are_left_alone(inside):
+    """They are not taken for the board's own: at its end, or at the next start, they are put back."""
+    inside.cpus()
+    for folder in ("var/lib", "run/lock"):
+        path = inside.prefix / folder / "edgemeter-restore.json"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("{}")
+        for step, setting in (("power_mode", "25W"), ("governor", "performance")):
+            state, detail = inside.step(step, **{step: setting})
+            assert (state, "changed the settings for its time" in detail) == ("failed", True)
+        path.unlink()
+    assert inside.governors() == ["ondemand", "ondemand"]
 
 
-@pytest.mark.needs("systemd-analyze")
 def test_the_governor_holds_now_and_after_each_boot(inside):
-    """The files of the kernel, and a unit in which `systemd-analyze verify` finds nothing wrong; the second time nothing."""
+    """The files of the kernel, and a unit for the next boots; the second time nothing; a dry run changes nothing."""
     inside.cpus()
     assert inside.step("governor", governor="performance", dry=True)[0] == "changed"
     assert inside.governors() == ["ondemand", "ondemand"]
     assert inside.step("governor", governor="performance")[0] == "changed"
     assert inside.governors() == ["performance", "performance"]
-    unit = inside.prefix / "etc/systemd/system/edgemeter-governor.service"
-    assert "echo performance >" in unit.read_text()
-    verified = subprocess.run(["systemd-analyze", "verify", "--man=no", unit], capture_output=True, text=True, check=False, timeout=300)
-    assert (verified.returncode, verified.stderr) == (0, "")
+    assert "echo performance >" in (inside.prefix / "etc/systemd/system/edgemeter-governor.service").read_text()
     assert inside.step("governor", governor="performance")[0] == "ok"
 
 
-@pytest.mark.parametrize("available", ["ondemand powersave", ""])
-def test_an_unknown_governor_is_refused(inside, available):
+@pytest.mark.needs("systemctl", "systemd-analyze")
+def test_units_are_enabled_below_the_prefix(inside):
+    """By systemctl itself; `systemd-analyze verify` finds nothing wrong in the governor's unit."""
+    inside.cpus()
+    assert inside.sent("service")[0] == inside.sent("governor", governor="performance")[0] == "changed"
+    assert (inside.prefix / "etc/systemd/system/multi-user.target.wants/edgemeter-agent.service").is_symlink()
+    assert inside.sent("service")[0] == "ok"
+    unit = inside.prefix / "etc/systemd/system/edgemeter-governor.service"
+    verified = subprocess.run(["systemd-analyze", "verify", "--man=no", unit], capture_output=True, text=True, check=False, timeout=300)
+    assert (verified.returncode, verified.stderr) == (0, "")
+
+
+def test_an_unknown_governor_is_refused(inside, tmp_path):
     """Also where the kernel lists none: what stands in fleet.toml gets into no shell."""
-    inside.cpus(available)
-    state, _ = inside.step("governor", governor="fast; touch /tmp/x")
-    assert state == "failed"
-    assert not (inside.prefix / "etc/systemd/system").exists()
+    for device, available in ((inside, "ondemand powersave"), (Inside(tmp_path / "other"), "")):
+        device.cpus(available)
+        assert device.step("governor", governor="fast; touch /tmp/x")[0] == "failed"
+        assert not (device.prefix / "etc/systemd/system").exists()
 
 
-def test_units_are_enabled_below_the_prefix_and_the_supervisor_gets_the_python_that_was_brought(inside):
-    """By systemctl itself, where it is."""
+def test_the_supervisor_gets_the_python_that_was_brought(inside):
+    """And no longer, when there is none."""
     assert inside.step("service", python="/opt/edgemeter/pythons/3.11-x/bin/python3")[0] == "changed"
     drop_in = inside.prefix / "etc/systemd/system/edgemeter-supervisor.service.d/python.conf"
     assert "\nExecStart=\nExecStart=/opt/edgemeter/pythons/3.11-x/bin/python3 /opt/edgemeter/supervisor.py\n" in drop_in.read_text()
-    if shutil.which("systemctl"):
-        assert (inside.prefix / "etc/systemd/system/multi-user.target.wants/edgemeter-agent.service").is_symlink()
     assert inside.step("service")[0] == "changed"
     assert not drop_in.exists()
     assert inside.step("service")[0] == "ok"
-
-
-def test_units_of_the_release_hold_against_ours(inside):
-    """An older `apply` does not take a newer release's units back."""
-    units = inside.prefix / "opt/edgemeter/current/units"
-    units.mkdir(parents=True)
-    (units / "edgemeter-agent.service").write_text("[Unit]\nDescription=of the release\n")
-    inside.step("service")
-    assert "of the release" in (inside.prefix / "etc/systemd/system/edgemeter-agent.service").read_text()
 
 
 def test_versions_are_compared_as_versions(inside):

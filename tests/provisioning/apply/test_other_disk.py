@@ -17,7 +17,6 @@ from tests.provisioning.apply.bench import Bench, states
 from tests.provisioning.image.cards import run
 
 pytestmark = [
-    pytest.mark.services,
     pytest.mark.nightly,
     pytest.mark.system_python,
     pytest.mark.needs("losetup", "mkfs.vfat", "openssl", "sfdisk", "ssh", "sshd"),

@@ -4,22 +4,19 @@ import re
 import shutil
 import subprocess
 import tarfile
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from edgemeter.provisioning.apply import applying, offer
+from edgemeter.provisioning.apply import offer
 from edgemeter.provisioning.apply.board import LOOK
 from tests.fixtures import device_release
 from tests.fixtures.small_disk import small_disk
 from tests.provisioning.apply.bench import states
 
-pytestmark = pytest.mark.needs("openssl")
-
 
 @pytest.mark.system_python
-@pytest.mark.needs("ssh", "sshd")
+@pytest.mark.needs("openssl", "ssh", "sshd")
 def test_a_full_board_is_reported_before_anything_is_copied(bench, tmp_path):
     """A real file system of a few megabytes."""
     with small_disk(tmp_path / "small", 8) as small:
@@ -28,26 +25,6 @@ def test_a_full_board_is_reported_before_anything_is_copied(bench, tmp_path):
     assert "not enough room" in outcome.remedy
     assert "8 MB are free" in outcome.remedy
     assert not any(bench.stage.rglob("*.whl"))
-
-
-@pytest.mark.system_python
-@pytest.mark.needs("ssh", "sshd")
-@pytest.mark.services
-def test_a_disk_that_fills_up_on_the_way_is_one_line_and_room_is_all_it_needs(bench, tmp_path, monkeypatch):
-    """The check was passed, then somebody else wrote."""
-    inspected = applying.inspect_board
-    room = {"free_bytes": 10**12, "home_free_bytes": 10**12}
-    monkeypatch.setattr(applying, "inspect_board", lambda *arguments: replace(inspected(*arguments), **room))
-    with small_disk(tmp_path / "small", 1) as small:
-        bench.device.home.rmdir()
-        bench.device.home.symlink_to(small)
-        outcome = bench.apply()
-        assert "No space left" in outcome.remedy
-        assert "free some room" in outcome.remedy
-        assert bench.current is None
-        bench.device.home.unlink()
-    bench.device.home.mkdir()
-    assert bench.apply().remedy is None
 
 
 @pytest.fixture
@@ -73,8 +50,7 @@ def a_python(folder):
 
 
 @pytest.mark.system_python
-@pytest.mark.needs("ssh", "sshd")
-@pytest.mark.services
+@pytest.mark.needs("openssl", "ssh", "sshd")
 @pytest.mark.usefixtures("old_board")
 def test_an_old_board_is_asked_to_bring_a_python_and_works_with_one(bench, tmp_path):
     """Unpacked where nothing replaces it; the second time it is found there."""
@@ -92,6 +68,7 @@ def test_an_old_board_is_asked_to_bring_a_python_and_works_with_one(bench, tmp_p
     assert (second.state, second.remedy) == ("ok", None)
 
 
+@pytest.mark.services
 def test_what_examines_a_board_is_posix_shell(tmp_path):
     """It runs in whatever /bin/sh a board has, and without a home."""
     for shell in ("dash", "busybox"):

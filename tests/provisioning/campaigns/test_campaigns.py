@@ -147,24 +147,6 @@ def test_a_canary_group_measures_first_and_the_others_when_it_is_done(world):
     assert "3 of 3, 100%" in world.call("campaign", "list")
 
 
-def test_a_bad_canary_stops_the_campaign_and_somebody_can_go_on_with_it(world):
-    """The reason is shown; nothing more begins, until resumed."""
-    world.begin("[rules]\ngroups = [2]\n")
-    world.end(world.orders(), "failed", reason="no such runtime")
-    assert world.orders() == {}
-    assert world.orders() == {}
-    text = world.call("campaign", "status", "autumn")
-    assert "aborted (group 1 of 2: 0 of 2 done, 80% needed)" in text
-    assert "lost: no such runtime" in text
-    assert "resumed with group 1 of 2" in world.call("campaign", "resume", "autumn")
-    last = world.orders()
-    assert set(last) == {"c"}
-    world.end(last)
-    world.orders()
-    world.orders()
-    assert campaigns.find(world.registry, "autumn").state == "done"
-
-
 def test_a_resumed_campaign_is_not_aborted_again_for_what_failed_before(world):
     """Two of a group of four failed, which is too many; resumed, the others of the group are measured, and the campaign ends."""
     world.begin("[rules]\nmax_in_flight = 2\ngroups = [2]\nsuccess_ratio = 1.0\nabort = { min_executed = 1 }\n")
@@ -179,19 +161,6 @@ def test_a_resumed_campaign_is_not_aborted_again_for_what_failed_before(world):
         world.end(world.orders())
     assert campaigns.find(world.registry, "autumn").state == "done"
     assert campaigns.read_coverage(world.registry, "autumn").counts == {"done": 2, "pending": 0, "lost": 1, "impossible": 1}
-
-
-def test_what_is_to_be_retried_waits_while_its_campaign_is_paused(world):
-    """An attempt that ends interrupted after the pause is not followed by another until the campaign is resumed."""
-    world.begin()
-    with pytest.raises(ConfigError, match="already"):
-        world.begin()
-    orders = world.orders()
-    world.call("campaign", "pause", "autumn")
-    world.end(orders, "failed", reason="interrupted by a restart")
-    assert [world.orders(40.0) for _ in range(3)] == [{}, {}, {}]
-    world.call("campaign", "resume", "autumn")
-    assert set(world.orders()) == set(orders)
 
 
 def test_a_killed_service_goes_on_with_the_campaign_where_it_was(world):

@@ -75,19 +75,6 @@ def test_a_job_is_published_with_what_its_devices_do_until_a_day_after_its_end(w
     assert world.published(86_400)[0] == {}
 
 
-def test_the_newest_jobs_are_published_and_what_a_killed_service_left_is_cleared(world, monkeypatch):
-    """No more than these."""
-    monkeypatch.setattr(campaign_handler, "MOST_JOBS", 3)
-    first = [world.add("a") for _ in range(3)]
-    assert set(world.published()[0]) == set(first)
-    world.kill()
-    world.now_ns += S
-    later = [world.add("a") for _ in range(2)]
-    present, _ = world.published()
-    assert len(present) == 3
-    assert set(later) < set(present)
-
-
 def test_a_job_on_many_devices_is_a_message_that_a_collector_takes(world):
     """Fifty devices at most are in it, with notes that are cut; the counts are of all."""
     job = world.add(*(f"device-{number:05d}-{'x' * 40}" for number in range(60)))

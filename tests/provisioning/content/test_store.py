@@ -5,8 +5,8 @@ import time
 
 import pytest
 
-from edgemeter.agent.base.errors import ConfigError, UnavailableError
-from edgemeter.provisioning.content.store import YOUNG_NS, ContentStore, DryRunStore
+from edgemeter.agent.base.errors import UnavailableError
+from edgemeter.provisioning.content.store import YOUNG_NS, ContentStore
 from tests.fixtures.rows import table_row
 from tests.fixtures.small_disk import small_disk
 
@@ -29,23 +29,6 @@ def test_what_is_put_comes_back_by_its_hash_and_in_pieces(tmp_path):
     assert store.read(put.sha256, 1 << 62, 100) == (1_280_000, b"")
     assert store.put_bytes(source.read_bytes(), "again") == type(put)(sha256=put.sha256, size_bytes=1_280_000, name="again")
     assert [path.name for path in (tmp_path / "content").iterdir()] == [put.sha256]
-
-
-def test_what_is_written_piece_by_piece_is_kept_as_if_it_were_a_file(tmp_path):
-    """And a rehearsal calls it the same, without keeping it; a source that cannot be read ends both."""
-    store, rehearsal = ContentStore(tmp_path / "content"), DryRunStore()
-
-    def write(target):
-        for data in (b"a", b"", b"bc"):
-            target.write(data)
-
-    put = store.put_written(write, "x")
-    assert (put.sha256, put.size_bytes) == (sha256(b"abc"), 3)
-    assert put == rehearsal.put_written(write, "x") == rehearsal.put_bytes(b"abc", "x") == store.put_bytes(b"abc", "x")
-    assert [path.name for path in (tmp_path / "content").iterdir()] == [put.sha256]
-    for each_store in (store, rehearsal):
-        with pytest.raises(ConfigError, match="cannot read"):
-            each_store.put(tmp_path, "x")
 
 
 def test_a_damaged_content_is_healed_when_it_is_put_again(tmp_path):
@@ -78,17 +61,6 @@ def test_only_what_is_old_and_named_by_nobody_is_removed(tmp_path):
     assert store.collect({referenced}, time.time_ns() + 2 * YOUNG_NS) == [gone]
     assert sorted(path.name for path in (tmp_path / "content").iterdir()) == sorted([referenced, "README"])
     assert ContentStore(tmp_path / "absent").collect(set(), time.time_ns()) == []
-
-
-def test_a_name_that_an_order_may_not_hold_and_an_absent_file_are_refused(tmp_path):
-    """With the file's name in the message."""
-    store = ContentStore(tmp_path / "content")
-    with pytest.raises(ConfigError, match="cannot be the name"):
-        store.put_bytes(b"", "a b")
-    with pytest.raises(ConfigError, match="nowhere"):
-        store.put(tmp_path / "nowhere")
-    with pytest.raises(ConfigError, match="cannot read"):
-        store.put(tmp_path, "folder")
 
 
 @pytest.mark.needs("mount")

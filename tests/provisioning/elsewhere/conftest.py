@@ -1,6 +1,9 @@
 """The board, a workstation, and the wheels of what is installed here."""
 
 import os
+import shutil
+from importlib import import_module, metadata
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -10,7 +13,8 @@ from edgemeter.agent.contract.case_settings import Settings
 from edgemeter.provisioning.content.store import ContentStore
 from edgemeter.provisioning.inventory import fleet_folder
 from edgemeter.provisioning.jobs import packing
-from tests.fixtures.installed_wheels import pack_installed
+from edgemeter.provisioning.release import wheels
+from tests.fixtures.pip_wheel import compiled_pip
 from tests.provisioning.elsewhere.board_bench import Board
 
 
@@ -32,6 +36,28 @@ def workstation(tmp_path):
         return packing.pack(suite.SuiteFile(name="s", case=[case]), tmp_path, store)
 
     return SimpleNamespace(store=store, pack=pack, options={"fleet_folder": fleet_folder.at(tmp_path / "fleet")}, lines=[])
+
+
+def pack_installed(folder: Path, *extras: str) -> Path:
+    """Return `folder` with the wheels that edgemeter with these extras needs, its own excepted, and pip's."""
+    requirements = import_module("pip._vendor.packaging.requirements")
+    folder.mkdir()
+    shutil.copy2(compiled_pip(), folder)
+    waiting = [(requirements.Requirement("edgemeter"), set(extras))]
+    packed = set()
+    while waiting:
+        requirement, wanted_extras = waiting.pop()
+        name = requirement.name.lower().replace("_", "-")
+        if (name, *sorted(wanted_extras)) in packed:
+            continue
+        packed.add((name, *sorted(wanted_extras)))
+        if name != "edgemeter" and not list(folder.glob(f"{requirement.name.replace('-', '_')}-*.whl")):
+            wheels.repack_wheel(requirement.name, folder)
+        for text in metadata.requires(requirement.name) or ():
+            dependency = requirements.Requirement(text)
+            if dependency.marker is None or any(dependency.marker.evaluate({"extra": extra}) for extra in wanted_extras or {""}):
+                waiting.append((dependency, set(dependency.extras)))
+    return folder
 
 
 @pytest.fixture(scope="session")

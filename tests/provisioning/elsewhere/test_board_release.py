@@ -5,7 +5,7 @@ from importlib import metadata
 
 import pytest
 
-from edgemeter.agent.base.errors import ConfigError, UnavailableError
+from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.contract.case_settings import Settings
 from edgemeter.provisioning.apply.board import ExaminedBoard, Interpreter
 from edgemeter.provisioning.content.store import ContentStore
@@ -53,15 +53,6 @@ def test_a_board_of_another_kind_gets_the_wheels_of_its_own(tmp_path, workstatio
         board_release.release_for(other, PYTHON, (), None, workstation.options["fleet_folder"], tmp_path, print)
 
 
-@pytest.mark.needs("openssl")
-def test_a_given_release_that_does_not_fit_is_one_line(tmp_path, workstation):
-    """With what would fit."""
-    path = device_release.make(tmp_path / "made", FleetFolder(tmp_path / "fleet"), python=TARGET.python_text)
-    other = replace(BOARD, pythons=(Interpreter("3.10" if TARGET.python != (3, 10) else "3.11", "/usr/bin/python3"),))
-    with pytest.raises(UnavailableError, match="no given release fits"):
-        board_release.release_for(other, other.pythons[0], (), path, workstation.options["fleet_folder"], tmp_path, print)
-
-
 def test_this_python_is_preferred():
     """Wheels for it are certainly there; the first that will do stands for it otherwise."""
     older, newer = Interpreter("3.9", "/usr/bin/python3"), Interpreter("3.99", "/opt/python")
@@ -69,20 +60,17 @@ def test_this_python_is_preferred():
     assert board_release.interpreter_of(replace(BOARD, pythons=(older, newer)), "pi") == newer
 
 
-@pytest.mark.parametrize(
-    ("case", "extras"),
-    [
+def test_a_release_has_the_extras_of_the_runtimes_only(tmp_path):
+    """A small board on a slow line gets nothing that it does not run."""
+    write_replay(tmp_path)
+    # What was installed before an extra was added does not offer it.
+    offered = metadata.metadata("edgemeter").get_all("Provides-Extra")
+    for case, extras in (
         (Settings(model="m.tflite"), ("litert",)),
         (Settings(model="m_edgetpu.tflite", runtime="edgetpu"), ("coral",)),
         (Settings(model="m.onnx", runtime=["onnx", "openvino"]), ("onnx", "openvino")),
         (Settings(model="m.gguf"), ("llama",)),
         (Settings(model="m.replay.json"), ()),
         (Settings(model="m.tflite", data="0a-a.MP4.zip"), ("litert", "video")),
-    ],
-)
-def test_a_release_has_the_extras_of_the_runtimes_only(tmp_path, case, extras):
-    """A small board on a slow line gets nothing that it does not run."""
-    write_replay(tmp_path)
-    # What was installed before an extra was added does not offer it.
-    offered = metadata.metadata("edgemeter").get_all("Provides-Extra")
-    assert board_release.extras_of([case], tmp_path) == tuple(extra for extra in extras if extra in offered)
+    ):
+        assert board_release.extras_of([case], tmp_path) == tuple(extra for extra in extras if extra in offered), case

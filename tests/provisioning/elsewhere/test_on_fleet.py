@@ -4,12 +4,9 @@ import json
 import os
 import signal
 
-import msgspec
 import pytest
 
-from edgemeter.agent.cli.compare_models import show_devices
 from edgemeter.agent.ledger.sqlite_ledger import SqliteLedger
-from edgemeter.agent.session.turn_comparison import MeasuredInTurn
 from edgemeter.provisioning.elsewhere import over_fleet
 from edgemeter.provisioning.registry import jobs
 from tests.fixtures.command import edgemeter
@@ -17,7 +14,7 @@ from tests.fixtures.mqtt_peer import wait_until
 from tests.fixtures.replay_case import write_replay
 from tests.fixtures.served_fleet import LONG_S, served_fleet
 
-pytestmark = [pytest.mark.mosquitto, pytest.mark.services, pytest.mark.needs("openssl")]
+pytestmark = [pytest.mark.mosquitto, pytest.mark.needs("openssl")]
 
 DEVICES = ("pi5-01", "pi5-02")
 SHORT = ("--mode", "rapid")
@@ -29,9 +26,6 @@ def lab(tmp_path_factory):
     path = tmp_path_factory.mktemp("lab")
     for name, latency_ms in (("a", 2.0), ("b", 3.0)):
         write_replay(path, name, latencies_ms=[latency_ms])
-    (path / "rapid.toml").write_text('name = "rapid"\n[[case]]\nmodel = "a.replay.json"\nmode = "rapid"\nqueries = 20\nrepeats = 1\n')
-    (path / "broken.toml").write_text('name = "broken"\n[[case]]\nmodel = "broken.tflite"\nmode = "rapid"\n')
-    (path / "broken.tflite").write_bytes(b"no model")
     with served_fleet(path, *DEVICES) as fleet:
         yield fleet
 
@@ -64,56 +58,6 @@ def test_a_model_is_measured_on_a_device_and_kept_in_both_ledgers(lab):
     assert "saved as" in notes
 
 
-def test_a_suite_on_two_devices_gives_the_table_of_each(lab):
-    """The sentence of one case names its device; a selection and a name together are one order."""
-    out, notes = call(lab, "run", "rapid.toml", "--on", "pi5-02", "--on", "board=pi5 & device=*-01")
-    assert [line.split(":")[0].rpartition(" on ")[2] for line in out.splitlines() if " on pi5-0" in line] == [*DEVICES]
-    assert notes.count("order measure-") == 1
-
-
-def test_models_are_compared_in_turn_on_each_device(lab, capsys):
-    """The slower one is found on both, from records that came through the collector; one document holds both."""
-    out, notes = call(lab, "compare", "a.replay.json", "b.replay.json", "--on", "board=pi5", *SHORT, "--repeats", 6, "--json")
-    documents = {document["device"]: document for document in json.loads(out)["devices"]}
-    assert list(documents) == [*DEVICES]
-    for device, document in documents.items():
-        (contrast,) = document["contrasts"]
-        assert contrast["latency"]["state"] == "higher"
-        assert contrast["latency"]["ratio"] == pytest.approx(1.5, rel=0.2)
-        assert [side["label"] for side in document["sides"]] == ["a.replay.json replay 1 thread", "b.replay.json replay 1 thread"]
-        assert {run["device"] for run in document["runs"]} == {device}
-        turns = [(turn["round"], turn["side"]) for turn in document["turns"]]
-        assert turns[:4] == [(0, 0), (0, 1), (1, 1), (1, 0)]
-    assert notes.count("saved as") == 1
-    compared = [(device, msgspec.convert(document, MeasuredInTurn)) for device, document in documents.items()]
-    show_devices(compared, None)
-    table = capsys.readouterr().out
-    assert [line for line in table.splitlines() if line.startswith("pi5-0")] == ["pi5-01:", "pi5-02:"]
-    assert table.count("p50 ms") == table.count("ratios are of neighbouring runs on pi5-0") == 2
-    show_devices(compared, "csv")
-    rows = capsys.readouterr().out.splitlines()
-    assert [row.split(",")[0] for row in rows] == ["device", "pi5-01", "pi5-01", "pi5-02", "pi5-02"]
-
-
-def test_a_model_that_no_runtime_there_reads_is_one_line(lab):
-    """The device's own reason, with its name; nothing is stored."""
-    before = len(runs_in(lab.ledger))
-    _, errors = call(lab, "run", "broken.toml", "--on", "pi5-01", status=1)
-    assert "edgemeter: pi5-01: rejected: " in errors.splitlines()[-1]
-    assert len(runs_in(lab.ledger)) == before
-
-
-def test_results_that_do_not_arrive_are_an_error_with_broker_and_ledger(lab, tmp_path):
-    """In another ledger than the collector's: how many are missing, where they were looked for, and what to do."""
-    SqliteLedger(tmp_path / "other.sqlite").close()
-    words = ("run", "rapid.toml", "--on", "pi5-01", "--ledger", tmp_path / "other.sqlite", "--delivery-timeout", 1)
-    _, errors = call(lab, *words, status=1)
-    assert (
-        f"pi5-01: 1 of 1 run did not come through the fleet's broker into the collector's ledger {tmp_path / 'other.sqlite'} in 1 s"
-        in errors
-    )
-
-
 def test_ctrl_c_cancels_the_order(lab):
     """On both devices, and it says so; the run in progress publishes nothing, those that had ended are kept here too."""
     before = len(runs_in(lab.ledger))
@@ -128,26 +72,6 @@ def test_ctrl_c_cancels_the_order(lab):
     collected = {run for _, run, _ in runs_in(lab.ledger)[before:]}
     assert 2 < len(collected) < 100
     assert collected == {run for _, run, _ in runs_in(lab.workstation / "ledger.sqlite")} & collected
-
-
-def test_ctrl_c_shows_the_comparison_of_what_had_ended(lab):
-    """Of each device that had measured both; the runs are in both ledgers. Here a model is compared with itself."""
-    process = lab.popen("compare", "a.replay.json", "a.replay.json", "--on", "all", *SHORT, "--repeats", 200, "--matters", 0.0001, "--json")
-    assert wait_until(lambda: {e.state for e in latest(lab)} == {"running"}, LONG_S)
-    before = len(runs_in(lab.ledger))
-    assert wait_until(lambda: len(runs_in(lab.ledger)) > before + 12, LONG_S)
-    process.send_signal(signal.SIGINT)
-    out, errors = process.communicate(timeout=LONG_S)
-    assert process.returncode == 130, errors
-    documents = json.loads(out)["devices"]
-    assert [document["device"] for document in documents] == [*DEVICES]
-    compared = {run["id"] for document in documents for run in document["runs"]}
-    assert f"interrupted: {len(compared)} runs ended before" in errors.splitlines()[-1]
-    for document in documents:
-        assert document["is_interrupted"]
-        assert [(turn["round"], turn["side"]) for turn in document["turns"]][:3] == [(0, 0), (0, 1), (1, 1)]
-    for path in (lab.ledger, lab.workstation / "ledger.sqlite"):
-        assert compared <= {run for _, run, _ in runs_in(path)}
 
 
 def latest(fleet):
@@ -177,6 +101,3 @@ def test_a_device_that_disappears_is_given_up_and_the_other_counts(lab, monkeypa
     assert {run["device"] for run in json.loads(out)["runs"]} == {"pi5-01"}
     assert "edgemeter: pi5-02: given up while it measured: it has been lost for" in errors
     assert latest(lab)[1].requested == "cancel"
-    monkeypatch.setattr(over_fleet, "UNANSWERED_S", 2.0)
-    _, errors = call(lab, "run", model.name, "--on", "pi5-02", "--mode", "rapid", status=1)
-    assert "edgemeter: pi5-02: no answer to the order in 2 s, so it is cancelled: it has been lost for" in errors

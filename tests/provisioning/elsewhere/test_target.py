@@ -5,32 +5,26 @@ import pytest
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.provisioning.apply.ssh import SshTarget
 from edgemeter.provisioning.elsewhere.target import FleetTarget, parse_target
+from tests.fixtures.rows import table_row
 
 
-@pytest.mark.parametrize(
-    ("text", "target"),
-    [
+def test_an_address_is_a_board_by_ssh():
+    """User and port may be omitted: then ssh's own configuration applies."""
+    for text, target in (
         ("ssh://pi@pi5.local", SshTarget("pi5.local", "pi5.local", "pi", None)),
         ("ssh://10.0.0.7:2222", SshTarget("10.0.0.7", "10.0.0.7", None, 2222)),
         ("SSH://pi@host/", SshTarget("host", "host", "pi", None)),
         ("ssh://pi@[fe80::1%eth0]:22", SshTarget("fe80::1%eth0", "fe80::1%eth0", "pi", 22)),
         ("ssh://[::1]", SshTarget("::1", "::1", None, None)),
-    ],
-)
-def test_an_address_is_a_board_by_ssh(text, target):
-    """User and port may be omitted: then ssh's own configuration applies."""
-    assert parse_target(text) == target
+    ):
+        with table_row(text):
+            assert parse_target(text) == target
+    assert parse_target("board=pi5 & !coral") == FleetTarget("board=pi5 & !coral")
 
 
-@pytest.mark.parametrize("text", ["pi5-01", "board=pi5", "board=pi5 & !coral", "all"])
-def test_all_else_is_a_selection_of_the_fleet(text):
-    """A name, a tag or a condition."""
-    assert parse_target(text) == FleetTarget(text)
-
-
-@pytest.mark.parametrize(
-    ("text", "reason"),
-    [
+def test_a_wrong_value_is_refused():
+    """Nothing that ssh would take for an option, and no half address, comes through."""
+    for text, reason in (
         ("ssh://pi@host/home/pi", "a path has no meaning"),
         ("ssh://", "is not a host"),
         ("ssh://@host", "is not a user's name"),
@@ -45,18 +39,9 @@ def test_all_else_is_a_selection_of_the_fleet(text):
         ("telnet://host", "is not supported"),
         ("board=", "selection"),
         ("", "selection"),
-    ],
-)
-def test_a_wrong_value_is_one_line_with_the_form(text, reason):
-    """Nothing that ssh would take for an option, and no half address, comes through."""
-    with pytest.raises(ConfigError) as refusal:
-        parse_target(text)
-    assert reason in str(refusal.value)
-    assert "\n" not in str(refusal.value)
-
-
-def test_a_password_is_refused_and_not_repeated():
-    """It would stand in the list of processes and in logs."""
+    ):
+        with table_row(text), pytest.raises(ConfigError, match=reason):
+            parse_target(text)
     with pytest.raises(ConfigError, match="passwords are rejected") as refusal:
         parse_target("ssh://pi:secret@host")
     assert "secret" not in str(refusal.value)

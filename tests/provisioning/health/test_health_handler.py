@@ -5,7 +5,6 @@ import pytest
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.base.mqtt_session import Message
 from edgemeter.agent.contract import messages
-from edgemeter.agent.contract.messages import Birth
 from edgemeter.provisioning.health import device_view, health_handler, overview
 from edgemeter.provisioning.registry import devices
 from edgemeter.provisioning.registry.devices import Device
@@ -55,15 +54,6 @@ def test_what_was_received_before_a_revocation_and_is_written_after_it_leaves_no
         devices.put(connection, Device("pi-1", "lab", "1000", "pi5", (), "revoked", None, 5))
     lab.passes(1)
     assert devices.find_presence(lab.registry, "pi-1").state == "offline"
-
-
-def test_an_agent_that_reports_no_health_is_known_by_its_birth(lab):
-    """An older one: board and version are there."""
-    birth = Birth(device="pi-1", fleet="lab", session=1, agent="0.1", board="Pi", os=None, arch="x", runtimes={})
-    lab.handler.received(Message("edgemeter/v1/lab/pi-1/birth", messages.encode_message(birth)))
-    lab.passes(1)
-    presence = devices.find_presence(lab.registry, "pi-1")
-    assert (presence.agent, presence.board, presence.health) == ("0.1", "Pi", None)
 
 
 def test_a_health_that_is_none_or_of_another_device_is_refused(lab):

@@ -6,17 +6,16 @@ import time
 import pytest
 from click.testing import CliRunner
 
-from edgemeter.agent.base.errors import ConfigError, EdgemeterError
+from edgemeter.agent.base.errors import EdgemeterError
 from edgemeter.agent.contract import identity
-from edgemeter.provisioning.campaigns import planning
 from edgemeter.provisioning.cli.main import fleet
-from edgemeter.provisioning.inventory import fleet_file
 from edgemeter.provisioning.registry import certificates, devices
-from tests.fixtures.rows import table_row
 
 
 def test_a_token_stands_in_its_join_file_alone(lab, tmp_path):
     """Not in what is printed, the registry or the broker's file; the file is its owner's alone; the device is expected from then on."""
+    with lab.folder.fleet_file.open("a") as file:
+        file.write('[device.pi-1]\nserial = "77"\nboard = "pi5"\ntags = ["coral"]\n')
     text = lab.run("token", "pi-1", "pi-2", "pi-1", "--output", tmp_path / "cards", "--hours", "48")
     document = json.loads(lab.run("token", "pi-3", "--output", tmp_path / "cards", "--json"))
     files = [path for path in lab.folder.path.rglob("*") if path.is_file()]
@@ -28,6 +27,8 @@ def test_a_token_stands_in_its_join_file_alone(lab, tmp_path):
         assert not [file for file in files if token.encode() in file.read_bytes()]
         assert path.stat().st_mode & 0o777 == 0o600
         assert devices.find(lab.registry, name).trust == "expected"
+    device = devices.find(lab.registry, "pi-1")
+    assert (device.serial, device.board, device.tags) == ("77", "pi5", ("coral",))
     assert text.count("pi-1.join.toml") == 1
     assert len(certificates.open_tokens(lab.registry, 0)) == 3
 
@@ -53,15 +54,6 @@ def test_a_device_that_can_have_no_token_stops_no_other_and_keeps_the_one_before
     assert [entry["device"] for entry in json.loads(repeated.stdout) if "error" in entry] == ["pi-2"]
 
 
-def test_the_inventory_states_what_is_expected(lab):
-    """Serial, board and tags of fleet.toml come along."""
-    with lab.folder.fleet_file.open("a") as file:
-        file.write('[device.pi-1]\nserial = "77"\nboard = "pi5"\ntags = ["coral"]\n')
-    lab.token("pi-1")
-    device = devices.find(lab.registry, "pi-1")
-    assert (device.serial, device.board, device.tags) == ("77", "pi5", ("coral",))
-
-
 def test_a_device_is_revoked_without_a_broker_too(lab):
     """It is out when the broker starts; twice is no error; a dry run changes nothing."""
     lab.token("pi-1")
@@ -73,27 +65,6 @@ def test_a_device_is_revoked_without_a_broker_too(lab):
     assert clients[1:] == [{"username": "pi-1", "disabled": True, "roles": [{"rolename": "revoked"}]}]
     assert certificates.open_tokens(lab.registry, 0) == []
     assert certificates.pending_disconnects(lab.registry) == ["pi-1"]
-
-
-def test_what_is_not_there_is_named(lab):
-    """A device, any device, a release, a request."""
-    for command, message in (
-        (("doctor", "nobody"), "'nobody'"),
-        (("restart", "all"), "edgemeter fleet token DEVICE"),
-        (("release", "add", "nothing.tar"), r"'nothing\.tar'"),
-        (("requests", "accept", "pi-9"), "'pi-9'"),
-    ):
-        with table_row(command), pytest.raises(ConfigError, match=message):
-            lab.run(*command)
-
-
-def test_a_sample_is_printed_and_loads(tmp_path):
-    """The sample is printed with its comments, and its reader takes it."""
-    for kind, read in (("fleet", fleet_file.read), ("campaign", planning.read_campaign_file)):
-        text = CliRunner().invoke(fleet, ["sample", kind]).stdout
-        assert "## " in text
-        (tmp_path / "sample.toml").write_text(text)
-        assert read(tmp_path / "sample.toml")
 
 
 def test_without_a_fleet_every_command_names_how_to_make_one(tmp_path):

@@ -123,12 +123,17 @@ def test_a_token_holds_until_its_time_and_not_a_nanosecond_longer(fleet):
 
 
 def test_a_token_serves_one_key_and_ends_when_its_device_has_the_certificate(fleet):
-    """Asked again, as an answer was lost, it gives the same certificate; another key has none of it, and afterwards nobody has."""
-    token = fleet.token()
+    """Asked again, as an answer was lost, it gives the same certificate; another key has none of it, and afterwards nobody has.
+
+    It ends the token that the device had before.
+    """
+    lost, token = fleet.token(), fleet.token()
+    assert fleet.asks(lost).state == "refused"
     first = fleet.asks(token)
     assert fleet.asks(token).number == first.number
     assert fleet.asks(token, "key 2").state == "refused"
     assert fleet.asks(token, "key 2", "2").state == "refused"
+    assert fleet.asks(token, "key 1", "2").state == "again"
     other = fleet.joins("pi-2", "key 2", "2")
     assert not fleet.rules.held(token, other.number, fleet.now_ns)
     assert not fleet.rules.held("0" * 32, first.number, fleet.now_ns)
@@ -137,13 +142,6 @@ def test_a_token_serves_one_key_and_ends_when_its_device_has_the_certificate(fle
     assert not fleet.rules.held(token, first.number, fleet.now_ns)
     assert fleet.asks(token).state == "refused"
     assert fleet.valid() == [first.number]
-
-
-def test_a_new_token_ends_the_one_before(fleet):
-    """A lost card is replaced by making another."""
-    lost, newer = fleet.token(), fleet.token()
-    assert fleet.asks(lost).state == "refused"
-    assert fleet.asks(newer).state == "accepted"
 
 
 def test_a_token_gives_its_own_name_alone(fleet):
@@ -187,17 +185,14 @@ def test_a_revoked_device_joins_when_it_was_admitted_again(fleet):
     assert fleet.renews().state == "refused"
     with pytest.raises(ConfigError, match="requests accept"):
         fleet.token()
+    # One that another process made a moment before.
+    open_token = fleet.token("pi-2")
+    with fleet.registry.transaction() as statements:
+        devices.put(statements, Device("pi-2", "lab", trust="revoked"))
+    assert fleet.asks(open_token, "key 3", "3").state == "refused"
     fleet.decide(admission.accept(fleet.registry, "pi-1", None))
     assert certificates.pending_disconnects(fleet.registry) == []
     assert fleet.asks(fleet.token(), "key 2").state == "accepted"
-
-
-def test_a_revocation_holds_for_a_token_that_was_made_just_before(fleet):
-    """A token that is still open, as of another process, gives a revoked device nothing."""
-    token = fleet.token()
-    with fleet.registry.transaction() as statements:
-        devices.put(statements, Device("pi-1", "lab", trust="revoked"))
-    assert fleet.asks(token).state == "refused"
 
 
 def test_a_name_of_another_board_waits_for_a_person(fleet):
@@ -236,11 +231,12 @@ def test_a_rejected_board_is_refused_and_its_token_ends(fleet):
 
 def test_the_inventory_decides_who_waits_for_a_person(fleet):
     """A serial number that differs from fleet.toml's, and every board where a person accepts by hand."""
+    token = fleet.token()
     fleet.file = FleetFile(
         fleet="lab", server=ServerEntry(broker="b"), device={"pi-1": DeviceEntry(serial="7", board="pi5", tags=("coral",))}
     )
-    assert fleet.asks(fleet.token(), serial="1").state == "pending"
-    assert fleet.asks(fleet.token(), serial="7").state == "accepted"
+    assert fleet.asks(token, serial="1").state == "pending"
+    assert fleet.asks(token, serial="7").state == "accepted"
     device = devices.find(fleet.registry, "pi-1")
     assert (device.board, device.tags) == ("pi5", ("coral",))
     fleet.file = FleetFile(fleet="lab", server=ServerEntry(broker="b", accept="hand"))

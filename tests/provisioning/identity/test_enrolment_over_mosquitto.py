@@ -13,14 +13,12 @@ from edgemeter.agent.base.errors import ConfigError, EdgemeterError, TransientEr
 from edgemeter.agent.base.mqtt_session import MqttSession, SessionProfile
 from edgemeter.agent.contract import identity as contract_identity
 from edgemeter.agent.contract import messages as delivered
-from edgemeter.agent.identity import identity, renewal
 from edgemeter.collector.cli import ledger
 from edgemeter.collector.receive.service import Collector
-from edgemeter.provisioning.identity import authority, broker_files
+from edgemeter.provisioning.identity import broker_files
 from edgemeter.provisioning.inventory import fleet_file
-from edgemeter.provisioning.registry import certificates, devices
+from edgemeter.provisioning.registry import devices
 from tests.fixtures.mqtt_peer import Peer, wait_until
-from tests.fixtures.servers import LOOPBACK
 
 pytestmark = pytest.mark.mosquitto
 
@@ -142,26 +140,6 @@ def test_a_name_of_another_board_waits_for_a_person(lab):
     assert wait_until(lambda: bool(connected.reasons))
 
 
-def test_a_copied_card_asks_for_a_name_of_its_own(lab):
-    """The copy makes a new key, waits, is accepted under another name; the first board stays connected and keeps its certificate."""
-    board = lab.joined()
-    device = board.client("pi-1")
-    copy = lab.board("copy", "100000002")
-    shutil.copytree(board.home, copy.home, dirs_exist_ok=True)
-    shutil.copy(board.config, copy.config)
-    with pytest.raises(TransientError):
-        renewal.settle_moved_card(copy.home, copy.machine, timeout_s=2.0)
-    lab.run("requests", "accept", "pi-1", "--as", "pi-2")
-    assert renewal.settle_moved_card(copy.home, copy.machine, timeout_s=120.0)
-    assert identity.read_identity(copy.home).device == "pi-2"
-    assert copy.files.key.read_bytes() != board.files.key.read_bytes()
-    assert not renewal.settle_moved_card(copy.home, copy.machine, timeout_s=1.0)
-    assert (device.reasons, certificates.revoked(lab.registry)) == ([], set())
-    copied = copy.client("pi-2")
-    assert is_refused(copied, f"{OWN}/birth")
-    assert not is_refused(copied, f"{OTHER}/birth")
-
-
 def test_a_revoked_device_is_out_and_stays_out(lab):
     """Its session ends, a second one of it sends and receives nothing; one revoked in the same second is out too, the other stays."""
     board, other, third = (lab.joined(f"pi-{number}", f"10000000{number}") for number in (1, 2, 3))
@@ -266,12 +244,3 @@ def test_who_takes_the_session_of_another_board_receives_nothing_of_it(lab):
     assert wait_until(lambda: [message.payload for message in heard["pi-1"]][-1:] == [b"back"])
     assert heard["pi-2"] == []
     victim.close()
-
-
-def test_a_renewed_broker_certificate_is_in_use_after_a_restart(lab):
-    """A further name: nobody who was enrolled is lost by it."""
-    board = lab.joined()
-    lab.run("init", "--broker-name", "other.example")
-    lab.restart_broker()
-    assert "other.example" in authority.names_of(ssl.get_server_certificate((LOOPBACK, lab.enrol_port)).encode())
-    assert board.client("pi-1~2").session.is_connected()

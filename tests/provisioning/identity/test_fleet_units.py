@@ -9,9 +9,8 @@ import pytest
 from click.testing import CliRunner
 
 from edgemeter.agent.base.errors import ConfigError
-from edgemeter.collector.cli.collector import collector, up
+from edgemeter.collector.cli.collector import collector
 from edgemeter.provisioning.cli.main import fleet
-from edgemeter.provisioning.cli.serve import serve
 from edgemeter.provisioning.identity import fleet_units
 from edgemeter.provisioning.identity.fleet_units import BROKER_UNIT, COLLECTOR_UNIT, SERVICE_UNIT, TARGET
 from edgemeter.provisioning.inventory.fleet_folder import FleetFolder
@@ -23,17 +22,6 @@ def setting(text, name):
     """Return the value of a setting that stands there once."""
     (value,) = re.findall(rf"^{name}=(.*)$", text, re.MULTILINE)
     return value
-
-
-@pytest.mark.usefixtures("no_broker")
-def test_init_writes_the_units_and_prints_how_to_install_them(tmp_path):
-    """Beside the fleet's files, in three lines."""
-    arguments = ["--folder", str(tmp_path / "f"), "init", "--broker", "broker.example"]
-    printed = CliRunner().invoke(fleet, arguments, catch_exceptions=False).stderr
-    lines = [line.strip() for line in printed.splitlines() if line.strip().startswith("sudo")]
-    assert lines == list(fleet_units.install_lines(FleetFolder(tmp_path / "f")))
-    assert len(lines) == 3
-    assert {path.name for path in (tmp_path / "f").glob("edgemeter-*")} == {BROKER_UNIT, SERVICE_UNIT, COLLECTOR_UNIT, TARGET}
 
 
 @pytest.mark.needs("systemd-analyze")
@@ -58,12 +46,6 @@ def test_its_command_is_one_of_ours(tmp_path):
         assert words[words.index("--folder") + 1] == str(folder)
         arguments = words[words.index("fleet" if group is fleet else "collector") + 1 :]
         assert CliRunner().invoke(group, [*arguments, "--help"]).exit_code == 0
-
-
-def test_every_variable_that_they_name_is_one_that_the_commands_read(tmp_path):
-    """A variable that nobody reads would be a setting that does nothing."""
-    named = set(re.findall(r"EDGEMETER_[A-Z_]+", "".join(fleet_units.unit_texts(FleetFolder(tmp_path)).values())))
-    assert named <= {option.envvar for option in (*serve.params, *up.params)}
 
 
 def test_a_folder_that_no_unit_can_hold_is_refused(tmp_path):

@@ -41,15 +41,6 @@ def test_a_second_time_changes_nothing(tmp_path):
     assert content(tmp_path / "f") == before
 
 
-def test_a_release_key_beside_the_service_is_for_trials(tmp_path):
-    """Said once; not where the private half was never there."""
-    assert "for trials" in run_fleet(tmp_path / "trial", "init", "--broker", "b.example").stderr
-    assert "for trials" not in run_fleet(tmp_path / "trial", "init", "--broker-name", "192.0.2.10").stderr
-    (tmp_path / "release.pub").write_bytes(authority.make_release_key()[1])
-    options = ["--broker", "b.example", "--release-public-key", tmp_path / "release.pub"]
-    assert "for trials" not in run_fleet(tmp_path / "fleet", "init", *options).stderr
-
-
 def test_a_new_name_renews_the_brokers_certificate_alone(tmp_path):
     """It holds the old names too."""
     folder = tmp_path / "f"
@@ -92,19 +83,11 @@ def test_half_an_authority_is_not_replaced(tmp_path):
         run(folder)
 
 
-def test_what_cannot_be_is_one_line(tmp_path):
-    """No broker, a name that no topic can hold, a name that no certificate can hold."""
-    for arguments, why in (
-        ([], "--broker HOST"),
-        (["--broker", "broker.example", "--fleet", "a/b"], "'a/b'"),
-        (["--broker", "bröker.example"], "ASCII"),
-    ):
-        with table_row(arguments), pytest.raises(ConfigError, match=why):
-            run(tmp_path / "f", *arguments)
-
-
 def test_an_option_that_differs_from_the_inventory_is_a_question(tmp_path):
-    """The inventory is where it is changed."""
+    """The inventory is where it is changed. No broker and names that nothing can hold are errors."""
+    for arguments, why in (([], "--broker HOST"), (["--broker", "b", "--fleet", "a/b"], "'a/b'"), (["--broker", "bröker"], "ASCII")):
+        with table_row(arguments), pytest.raises(ConfigError, match=why):
+            run(tmp_path / "none", *arguments)
     run(tmp_path / "f", "--broker", "broker.example")
     for arguments, key in ((("--broker", "other"), "broker"), (("--fleet", "other"), "fleet"), (("--enrol-port", "8886"), "enrol_port")):
         with table_row(arguments), pytest.raises(ConfigError, match=f"sets {key} = "):

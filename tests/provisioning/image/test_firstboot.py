@@ -99,9 +99,10 @@ def check_no_secret(board):
             assert cards.TOKEN.encode() not in data, path
 
 
-@pytest.mark.services
 def test_a_board_installs_joins_and_forgets_its_secrets(board, payload):
     """The whole way once; called again it does nothing worse."""
+    assert board.run("install").returncode == 0
+    assert systemctl_calls(board) == ["daemon-reload", "enable edgemeter-firstboot.service", "start --no-block edgemeter-firstboot.service"]
     first = board.run()
     assert first.returncode == 0, first.err
     check_joined(board)
@@ -119,23 +120,6 @@ def test_a_board_installs_joins_and_forgets_its_secrets(board, payload):
         ]
 
 
-def test_starting_it_copies_the_script_and_its_unit(board):
-    """What cloud-init, rpi-preseed and firstrun call: quick, and once the board has joined it does nothing."""
-    assert board.run("install").returncode == 0
-    assert (board.root / "opt/edgemeter/firstboot.sh").read_bytes() == (board.boot / "edgemeter/firstboot.sh").read_bytes()
-    assert (
-        "ConditionPathExists=!/var/lib/edgemeter/firstboot.done"
-        in (board.root / "etc/systemd/system/edgemeter-firstboot.service").read_text()
-    )
-    assert systemctl_calls(board) == ["daemon-reload", "enable edgemeter-firstboot.service", "start --no-block edgemeter-firstboot.service"]
-    board.state.mkdir(parents=True)
-    (board.state / "firstboot.done").touch()
-    (board.root / "said").unlink()
-    assert board.run("install").returncode == 0
-    assert not (board.root / "said").exists()
-
-
-@pytest.mark.services
 def test_the_breadcrumb_names_where_it_failed_and_never_a_secret(board):
     """A card pulled from a silent board explains itself on any PC; a line that holds the token is withheld."""
     board.state.mkdir(parents=True)
@@ -156,7 +140,7 @@ def test_the_breadcrumb_names_where_it_failed_and_never_a_secret(board):
     check_joined(board)
 
 
-@pytest.mark.services
+@pytest.mark.nightly
 def test_a_changed_byte_on_the_card_is_refused_and_copied_again(board, payload):
     """The installer checks every byte; a copy that went wrong is taken from the card anew at the next try."""
     wheel = board.boot / "edgemeter/wheels/edgemeter-0.0.1-py3-none-any.whl"
@@ -169,20 +153,7 @@ def test_a_changed_byte_on_the_card_is_refused_and_copied_again(board, payload):
     check_joined(board)
 
 
-@pytest.mark.services
-def test_a_card_pulled_after_the_copy_is_not_needed_to_join(board):
-    """What is copied is kept; only the secrets on the card stay for whoever has it."""
-    board.state.mkdir(parents=True)
-    (board.state / "refuse").write_text("not yet")
-    assert board.run().returncode == 1
-    shutil.rmtree(board.boot)
-    (board.state / "refuse").unlink()
-    shutil.copy(Path(__file__).parents[3] / "provisioning/image/firstboot.sh", board.root / "opt/edgemeter/firstboot.sh")
-    assert board.run().returncode == 0
-    assert (board.state / "firstboot.done").exists()
-
-
-@pytest.mark.services
+@pytest.mark.nightly
 def test_a_network_that_a_power_cut_left_empty_is_written_anew(board):
     """The file goes, cloud-init forgets that it has been there, the board starts again; then it joins."""
     torn, instance = board.root / "etc/netplan/50-cloud-init.yaml", board.root / "var/lib/cloud/instance"
@@ -199,41 +170,19 @@ def test_a_network_that_a_power_cut_left_empty_is_written_anew(board):
     assert torn.read_text() == "network: {version: 2}\n"
 
 
-def killed(board, after_s: float):
-    """Start it and kill all of it after so many seconds."""
-    process = board.start()
-    time.sleep(after_s)
-    os.killpg(process.pid, signal.SIGKILL)
-    process.communicate()
-
-
-def took_s(board) -> float:
-    """Return how long a whole first boot takes here."""
-    begin = time.monotonic()
-    assert board.run().returncode == 0
-    return time.monotonic() - begin
-
-
-@pytest.mark.nightly
-def test_killed_early_in_the_middle_and_late_it_recovers(payload, tmp_path):
-    """One board, killed three times in a row, joins."""
-    whole_s = took_s(make_board(tmp_path / "whole", payload))
-    board = make_board(tmp_path / "root", payload)
-    for part in (0.1, 0.5, 0.9):
-        killed(board, part * whole_s)
-    finished = board.run()
-    assert finished.returncode == 0, finished.err
-    check_joined(board)
-
-
 @pytest.mark.nightly
 def test_killed_at_twenty_random_moments_it_recovers_each_time(payload, tmp_path):
     """Twenty boards, each killed once anywhere in its first boot, join at the next."""
-    whole_s = took_s(make_board(tmp_path / "whole", payload))
+    begin_s = time.monotonic()
+    assert make_board(tmp_path / "whole", payload).run().returncode == 0
+    whole_s = time.monotonic() - begin_s
     moments = random.Random(9)  # noqa: S311 - moments, no secrets
     for number in range(20):
         board = make_board(tmp_path / f"root{number}", payload)
-        killed(board, moments.uniform(0, whole_s))
+        process = board.start()
+        time.sleep(moments.uniform(0, whole_s))
+        os.killpg(process.pid, signal.SIGKILL)
+        process.communicate()
         finished = board.run()
         assert finished.returncode == 0, finished.err
         check_joined(board)

@@ -1,11 +1,8 @@
 """Facts about a card that is prepared for one format after another: exactly one adapter is on it, and what people wrote stays."""
 
-import itertools
-from functools import cache
-
 import pytest
 
-from edgemeter.provisioning.image import detect, firstrun
+from edgemeter.provisioning.image import firstrun
 from tests.provisioning.image import cards
 
 pytestmark = pytest.mark.needs("openssl")
@@ -23,78 +20,27 @@ THEIRS = {
     "network-config": "version: 2\n",
     "rpi-preseed.toml": 'config_version = "1.1"\n\n[locale]\nkeymap = "gb"\n',
 }
-CARDS = {"bare": BOOKWORM, "theirs": THEIRS}
-PAIRS = list(itertools.permutations(detect.BOOT_FORMATS, 2))
-CLOUD = {"cloudinit", "cidata"}
-
-
-@pytest.fixture(scope="module")
-def prepared(tmp_path_factory, card_options):
-    """Return a function that gives a card of these files after one preparation; each is made once, and copied to be written to."""
-    folder = tmp_path_factory.mktemp("prepared")
-
-    @cache
-    def make(files, form, *options):
-        image = cards.disk(folder / f"{files}-{form}-{len(options)}.img", CARDS[files])
-        cards.prepare(image, *card_options, "--first-boot", form, *options)
-        return image
-
-    return make
-
-
-@pytest.fixture(scope="module")
-def expected_tree(tmp_path_factory, prepared):
-    """Return a function that gives every file of a card on which this preparation was the only one."""
-    return cache(lambda files, form: cards.mtools_tree(prepared(files, form), tmp_path_factory.mktemp("tree") / "files"))
-
-
-@pytest.mark.nightly
-@cards.on_disk
-@pytest.mark.parametrize(("first", "then"), PAIRS)
-@pytest.mark.parametrize("files", CARDS)
-def test_the_format_of_an_earlier_preparation_leaves_no_trace(tmp_path, card_options, prepared, expected_tree, first, then, files):
-    """Every file is what it would be had the second format been the only one; a third call finds nothing to do."""
-    image = tmp_path / "card.img"
-    cards.run("cp", "--sparse=always", prepared(files, first, "--hostname", "earlier"), image)
-    cards.prepare(image, *card_options, "--first-boot", then)
-    tree = cards.mtools_tree(image, tmp_path / "found")
-    assert tree == expected_tree(files, then)
-    starts = {name for name, data in tree.items() if "/" not in name and b"firstboot.sh install" in data}
-    assert starts == {"user-data" if then in CLOUD else {"preseed": "rpi-preseed.toml", "firstrun": "firstrun.sh"}[then]}
-    assert cards.fsck(image, size_bytes=64 << 20).returncode == 0
-    before = image.read_bytes()
-    repeated = cards.prepare(image, *card_options, "--first-boot", then)
-    assert (repeated["written"], repeated["removed"]) == ([], [])
-    assert image.read_bytes() == before
+STARTS = {"preseed": "rpi-preseed.toml", "firstrun": "firstrun.sh", "cloudinit": "user-data", "cidata": "user-data"}
+# Of cloud-init's two, the second keeps the network of the first.
+PAIRS = (("cloudinit", "firstrun"), ("firstrun", "cidata"), ("cidata", "preseed"), ("preseed", "cloudinit"), ("firstrun", "preseed"))
 
 
 @cards.on_disk
-@pytest.mark.parametrize(("first", "then"), [pair for pair in PAIRS if set(pair) != CLOUD])
-def test_no_key_of_an_earlier_formats_wifi_stays(tmp_path, card_options, expected_tree, first, then):
-    """Neither in its adapter nor beside it: network-config, rpi-preseed.toml, the connection in the payload."""
-    image = cards.disk(tmp_path / "card.img", BOOKWORM)
+def test_the_format_of_an_earlier_preparation_leaves_no_trace(tmp_path, card_options):
+    """Every file is what it would be had the last format been the only one, without the name and the network of one before."""
     (tmp_path / "psk").write_text("correct horse battery\n")
-    cards.prepare(
-        image,
-        *card_options,
-        "--first-boot",
-        first,
-        "--wifi-ssid",
-        "Hall",
-        "--wifi-psk-file",
-        tmp_path / "psk",
-        "--user",
-        "ada",
-        *_key(tmp_path),
-    )
-    cards.prepare(image, *card_options, "--first-boot", then)
-    assert cards.mtools_tree(image, tmp_path / "found") == expected_tree("bare", then)
-
-
-def _key(folder) -> list[str]:
-    path = folder / "id.pub"
-    path.write_text(f"{cards.KEY}\n")
-    return ["--ssh-key", str(path)]
+    # What the options say takes the place of their network.
+    for files, wifi in ((BOOKWORM, ["--wifi-ssid", "Hall", "--wifi-psk-file", tmp_path / "psk"]), (THEIRS, [])):
+        image = cards.disk(tmp_path / "card.img", files)
+        for number, (form, then) in enumerate(PAIRS):
+            cards.prepare(image, *card_options, "--first-boot", form, "--hostname", "earlier", *wifi)
+            cards.prepare(image, *card_options, "--first-boot", then)
+            once = cards.disk(tmp_path / "once.img", files)
+            cards.prepare(once, *card_options, "--first-boot", then)
+            trees = [cards.mtools_tree(card, tmp_path / f"{card.stem}-{len(files)}-{number}") for card in (image, once)]
+            assert trees[0] == trees[1], (form, then)
+            assert {name for name, data in trees[0].items() if "/" not in name and b"firstboot.sh install" in data} == {STARTS[then]}
+        assert cards.fsck(image, size_bytes=64 << 20).returncode == 0
 
 
 @cards.on_disk

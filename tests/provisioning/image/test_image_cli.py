@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 from edgemeter.provisioning.fat import disk_image as disks
-from edgemeter.provisioning.image import boot_partition, detect
 from tests.fixtures import small_release
 from tests.fixtures.rows import table_row
 from tests.provisioning.image import cards
@@ -32,24 +31,27 @@ def payload(files: dict[str, bytes]) -> dict[str, bytes]:
     return {name.removeprefix("edgemeter/"): data for name, data in files.items() if name.startswith("edgemeter/")}
 
 
-@pytest.mark.services
 @cards.on_disk
 @pytest.mark.parametrize(
     ("files", "form", "geometry"),
     [
-        (TRIXIE, "cloudinit", {}),
         (TRIXIE, "cloudinit", {"table": "gpt"}),
         (BOOKWORM, "firstrun", {"bits": 16, "sectors": 4}),
         (PRESEED, "preseed", {"bits": 32, "sectors": 1, "size_mb": 100}),
     ],
 )
 def test_a_card_is_prepared_for_what_it_is(tmp_path, release_folder, card_options, files, form, geometry):
-    """MBR and GPT, FAT16 and FAT32: the payload is the release's files and ours, and all else of the image keeps every byte."""
+    """MBR and GPT, FAT16 and FAT32: the payload is the release's files and ours, and all else of the image keeps every byte.
+
+    A rehearsal before writes nothing, a second call afterwards neither.
+    """
     image = cards.disk(tmp_path / "card.img", files, **geometry)
     end = cards.OFFSET + (geometry.get("size_mb", 64) << 20)
     before = image.read_bytes()
+    rehearsed = cards.prepare(image, *card_options, "--dry-run")
+    assert (rehearsed["verified"], image.read_bytes() == before) == (False, True)
     report = cards.prepare(image, *card_options)
-    assert (report["format"], report["verified"]) == (form, True)
+    assert (report["format"], report["verified"], report["written"]) == (form, True, rehearsed["written"])
     after = image.read_bytes()
     assert after[: cards.OFFSET] + after[end:] == before[: cards.OFFSET] + before[end:]
     assert cards.fsck(image, size_bytes=end - cards.OFFSET).returncode == 0
@@ -60,17 +62,9 @@ def test_a_card_is_prepared_for_what_it_is(tmp_path, release_folder, card_option
     assert {name: data for name, data in payload(tree).items() if name not in own_files} == expected
     assert set(payload(tree)) == set(expected) | own_files
     assert {name for name in tree if "/" not in name} == OUTSIDE.get(form, set(files))
-
-
-@cards.on_disk
-def test_doing_it_twice_changes_nothing(tmp_path, card_options):
-    """Idempotent to the byte: the second call finds everything as it should be."""
-    image = cards.disk(tmp_path / "card.img", TRIXIE)
-    cards.prepare(image, *card_options)
-    before = image.read_bytes()
     repeated = cards.prepare(image, *card_options)
     assert (repeated["written"], repeated["removed"]) == ([], [])
-    assert image.read_bytes() == before
+    assert image.read_bytes() == after
 
 
 @cards.on_disk
@@ -100,21 +94,6 @@ def test_a_mounted_boot_partition_works_by_plain_files(tmp_path, card_options):
 
 
 @cards.on_disk
-def test_a_dry_run_lists_all_and_writes_nothing(tmp_path, card_options):
-    """The image may even be read-only."""
-    image = cards.disk(tmp_path / "card.img", TRIXIE)
-    before = image.read_bytes()
-    report = cards.prepare(image, *card_options, "--dry-run")
-    assert {"edgemeter/firstboot.sh", "user-data", "cmdline.txt"} <= {file["path"] for file in report["written"]}
-    assert not report["verified"]
-    assert image.read_bytes() == before
-    result = cards.edgemeter("fleet", "card", image, *card_options, "--dry-run")
-    assert "write " in result.stdout
-    assert "nothing was written" in result.stdout
-    assert "cloudinit, because it has user-data and meta-data" in result.stderr
-
-
-@cards.on_disk
 def test_a_stick_is_made_for_any_system_with_cloud_init(tmp_path, card_options):
     """CIDATA, no partition table; what starts us mounts the stick, for nothing else does."""
     stick = tmp_path / "stick.img"
@@ -126,24 +105,10 @@ def test_a_stick_is_made_for_any_system_with_cloud_init(tmp_path, card_options):
     assert sorted(path.name for path in tmp_path.iterdir()) == ["stick.img"]
     # It can be prepared again like any card, and is recognised by its label.
     assert cards.prepare(stick, *card_options)["written"] == []
-    repeated = cards.edgemeter("fleet", "card", "--make-stick", stick, *card_options)
-    assert repeated.returncode == 2
-    assert "exists already" in repeated.stderr
+    assert "exists already" in cards.edgemeter("fleet", "card", "--make-stick", stick, *card_options).stderr
     small = cards.edgemeter("fleet", "card", "--make-stick", tmp_path / "small.img", "--size", "1M", *card_options)
-    assert small.returncode == 2
-    assert "give a --size from 4M" in small.stderr
-    assert not (tmp_path / "small.img").exists()
+    assert "--size" in small.stderr
     assert not list(tmp_path.glob(".edgemeter-stick*"))
-
-
-@cards.on_disk
-def test_what_else_would_fire_is_warned_of(tmp_path, card_options):
-    """Left over from another tool on a card of cloud-init."""
-    image = cards.disk(tmp_path / "card.img", {**TRIXIE, "firstrun.sh": "#!/bin/sh\n", "custom.toml": ""})
-    result = cards.edgemeter("fleet", "card", image, *card_options)
-    assert result.returncode == 0, result.stderr
-    assert "warning: custom.toml" in result.stderr
-    assert "warning: firstrun.sh" in result.stderr
 
 
 @cards.on_disk
@@ -172,46 +137,21 @@ def refused(image: Path, card_options: list[str], text: str, *further_options: s
 
 @cards.on_disk
 def test_garbage_is_refused(tmp_path, card_options):
-    """Nothing, noise, a file of zeros, a compressed image, a disk without FAT."""
+    """Nothing, noise, a file of zeros, a compressed image, a disk without FAT, one that is cut short."""
     image = tmp_path / "card.img"
     refused(image, card_options, "No such file")
-    image.write_bytes(b"")
-    refused(image, card_options, "neither a partition table nor a FAT")
-    image.write_bytes(os.urandom(100_000))
-    refused(image, card_options, "neither a partition table nor a FAT")
-    image.write_bytes(bytes(100_000))
-    refused(image, card_options, "neither a partition table nor a FAT")
-    image.write_bytes(gzip.compress(bytes(1000)))
-    refused(image, card_options, "neither a partition table nor a FAT")
+    for content in (b"", os.urandom(100_000), bytes(100_000), gzip.compress(bytes(1000))):
+        image.write_bytes(content)
+        refused(image, card_options, "neither a partition table nor a FAT")
     with image.open("wb") as file:
         file.truncate(32 << 20)
     cards.run("sfdisk", "-q", image, input="label: dos\nsize=8M,type=83\ntype=83\n")
     refused(image, card_options, "none of the 2 partitions")
-
-
-@cards.on_disk
-def test_an_image_cut_short_is_refused(tmp_path, card_options):
-    """Within the file system, within the boot sector, within the gap."""
-    image = cards.disk(tmp_path / "card.img", TRIXIE)
+    cut_short = cards.disk(tmp_path / "cut.img", TRIXIE)
     for size_bytes in (cards.OFFSET + (20 << 20), cards.OFFSET + 200, cards.OFFSET - 4096):
-        os.truncate(image, size_bytes)
+        os.truncate(cut_short, size_bytes)
         with table_row(size_bytes):
-            refused(image, card_options, "truncated")
-
-
-@cards.on_disk
-def test_a_card_without_room_is_refused(tmp_path, card_options):
-    """It says how much is missing, before anything is written."""
-    image = cards.disk(tmp_path / "card.img", {**TRIXIE, "kernel8.img": "k" * 15_500_000}, size_mb=16, bits=16)
-    refused(image, card_options, "MB more are needed", status=1)
-
-
-@cards.on_disk
-def test_two_at_a_time_are_refused(tmp_path, card_options):
-    """The second would write over the first."""
-    image = cards.disk(tmp_path / "card.img", TRIXIE)
-    with disks.open_disk(image, "write"):
-        refused(image, card_options, "another process writes to", status=1)
+            refused(cut_short, card_options, "truncated")
 
 
 @cards.on_disk
@@ -238,40 +178,10 @@ def test_a_join_file_that_has_served_is_refused(tmp_path, join, card_options):
     refused(image, [*card_options[:2], "--join", str(used), *card_options[4:]], "brocker")
 
 
-def test_options_that_do_not_go_together_are_refused(tmp_path, card_options):
-    """Options that need another one, and sizes that are none, end with exit status 2."""
-    (tmp_path / "psk").write_text("correct horse\n")
-    for options in (["--user", "ada"], ["--wifi-psk-file", tmp_path / "psk"], ["--size", "64M"], ["--size", "many"]):
-        result = cards.edgemeter("fleet", "card", tmp_path, *card_options, *options)
-        assert result.returncode == 2
-        assert "Error: " in result.stderr
-    assert cards.edgemeter("fleet", "card", *card_options).returncode == 2
-
-
 @cards.on_disk
-def test_several_fat_partitions_ask_which(tmp_path, card_options):
-    """Unless one of them alone shows a system for boards."""
-    image = cards.disk(tmp_path / "card.img", {"EFI.TXT": "x"}, size_mb=32, bits=16)
-    with image.open("r+b") as file:
-        file.truncate(cards.OFFSET + (72 << 20))
-    second = cards.OFFSET + (33 << 20)
-    cards.run("sfdisk", "-q", image, input=f"label: dos\nstart=16384,size=32M,type=c\nstart={second // 512},size=32M,type=c\n")
-    cards.run("mkfs.vfat", "-F", "16", "--offset", str(second // 512), image, str(32 << 10))
-    refused(image, card_options, "several FAT partitions (1, 2)")
-    source = tmp_path / "source"
-    for name, text in TRIXIE.items():
-        source.write_text(text)
-        cards.run("mcopy", "-o", "-i", f"{image}@@{second}", source, f"::{name}")
-    cards.prepare(image, *card_options)
-    assert "firstboot" in cards.mtype(image, "user-data", second)
-    refused(image, card_options, "cannot tell which first-boot format", "--partition", "1")
-
-
-@cards.on_disk
-@pytest.mark.parametrize("names", [("APP", "A_kernel", "A_kernel-dtb", "recovery", "esp", "UDA"), ("esp", "TBC", "LNX", "APP")])
-def test_an_image_of_jetpack_is_refused_and_apply_named(tmp_path, card_options, names):
+def test_an_image_of_jetpack_is_refused_and_apply_named(tmp_path, card_options):
     """Its FAT partition is the firmware's, and nothing reads a seed in it; a partition that the user names is prepared all the same."""
-    image = tmp_path / "jetpack.img"
+    image, names = tmp_path / "jetpack.img", ("APP", "A_kernel", "A_kernel-dtb", "recovery", "esp", "UDA")
     with image.open("wb") as file:
         file.truncate(64 << 20)
     starts = {name: 2048 * (1 + index * 8) for index, name in enumerate(names)}
@@ -296,75 +206,16 @@ def test_a_hybrid_mbr_is_read_as_the_gpt_that_it_belongs_to(tmp_path, card_optio
     assert cards.prepare(image, *card_options)["format"] == "cloudinit"
     with disks.open_disk(image, "read") as opened:
         assert [partition.number for partition in disks.read_partitions(opened)] == [1, 2]
-
-
-@pytest.mark.services
-@cards.on_disk
-def test_a_damaged_gpt_is_read_by_its_second_copy(tmp_path, card_options):
-    """And with both damaged the card is refused."""
-    image = cards.disk(tmp_path / "card.img", TRIXIE, table="gpt")
-    data = bytearray(image.read_bytes())
-    data[512 + 56] ^= 1
-    image.write_bytes(bytes(data))
-    assert cards.prepare(image, *card_options)["format"] == "cloudinit"
-    data[-512 + 56] ^= 1
-    image.write_bytes(bytes(data))
-    refused(image, card_options, "both partition tables")
+    with disks.open_disk(image, "write"):
+        refused(image, card_options, "another process writes to", status=1)
 
 
 @cards.on_disk
-def test_a_logical_partition_is_found(tmp_path, card_options):
-    """The boot partition may lie within an extended one: it is listed as number 5 and prepared."""
-    image = tmp_path / "card.img"
-    with image.open("wb") as file:
-        file.truncate(96 << 20)
-    cards.run("sfdisk", "-q", image, input="label: dos\nstart=2048,size=4M,type=83\nstart=12288,type=5\nstart=16384,size=64M,type=c\n")
-    cards.run("mkfs.vfat", "-F", "32", "-s", "1", "--offset", "16384", image, str(64 << 10))
-    with disks.open_disk(image, "read") as opened:
-        assert [(partition.number, partition.start) for partition in disks.read_partitions(opened)] == [(1, 1 << 20), (5, 8 << 20)]
-    assert cards.prepare(image, *card_options, "--first-boot", "cloudinit")["format"] == "cloudinit"
-
-
-@cards.on_disk
-def test_a_card_that_does_not_keep_what_it_takes_is_found_out(tmp_path, card_options, monkeypatch):
-    """Cards acknowledge writes that they never commit: what is read back through a fresh handle has to be the same."""
-    from click.testing import CliRunner  # noqa: PLC0415
-
-    from edgemeter.provisioning.cli.card import card as command  # noqa: PLC0415
-
-    card = cards.disk(tmp_path / "card.img", TRIXIE)
-    write = disks.DiskImage.write
-
-    def lossy(self, offset, data):
-        write(self, offset, data if b"set -eu\numask" not in data else data.replace(b"set -eu\numask", b"set -eu\numasc"))
-
-    monkeypatch.setattr(disks.DiskImage, "write", lossy)
-    result = CliRunner().invoke(command, [str(card), *card_options])
-    assert "'edgemeter/firstboot.sh' on" in str(result.exception)
-    assert "reads back differently" in str(result.exception)
-
-
-@cards.on_disk
-def test_the_join_files_wifi_is_used_and_stands_in_one_place_only(tmp_path, join, card_options):
-    """A fleet's join file may bring the network; options overrule it."""
-    image = cards.disk(tmp_path / "card.img", TRIXIE)
-    join_file = tmp_path / "join.toml"
-    join_file.write_text(join.read_text() + '\n[wifi]\nssid = "Hall"\npsk = "correct horse battery"\ncountry = "DE"\n')
-    cards.prepare(image, *card_options[:2], "--join", join_file, *card_options[4:])
-    assert '"Hall":' in cards.mtype(image, "network-config")
-    assert "wifi" not in cards.mtype(image, "edgemeter/join.toml")
-    cards.prepare(image, *card_options[:2], "--join", join_file, *card_options[4:], "--wifi-ssid", "Open")
-    assert '"Open": {}' in cards.mtype(image, "network-config")
-
-
-@pytest.mark.services
-@cards.on_disk
-@pytest.mark.parametrize(("pack", "suffix"), [(gzip.compress, "gz"), (lzma.compress, "xz")])
-def test_a_compressed_image_is_taken_as_it_comes(tmp_path, card_options, pack, suffix):
+def test_a_compressed_image_is_taken_as_it_comes(tmp_path, card_options):
     """Unpacked beside it and prepared as the raw one is; again it is refused, and a rehearsal leaves nothing."""
     raw = cards.disk(tmp_path / "raw.img", TRIXIE, size_mb=40)
-    packed = tmp_path / f"os.img.{suffix}"
-    packed.write_bytes(pack(raw.read_bytes()))
+    packed = tmp_path / "os.img.xz"
+    packed.write_bytes(lzma.compress(raw.read_bytes()))
     assert cards.prepare(packed, *card_options, "--dry-run")["dry_run"] is True
     assert not (tmp_path / "os.img").exists()
     report = cards.prepare(packed, *card_options)
@@ -380,7 +231,6 @@ def test_a_compressed_image_is_taken_as_it_comes(tmp_path, card_options, pack, s
     assert not (tmp_path / "os.img").exists()
 
 
-@pytest.mark.services
 @cards.on_disk
 def test_a_folder_of_join_files_makes_an_image_for_each_board(tmp_path, release_folder, join):
     """Each with its own token and host name; an empty folder, and a card instead of an image, are one line each."""
@@ -400,19 +250,3 @@ def test_a_folder_of_join_files_makes_an_image_for_each_board(tmp_path, release_
         assert f'device = "{board}"' in cards.mtype(tmp_path / f"os-{board}.img", "edgemeter/join.toml")
         assert f'hostname: "{board}"' in cards.mtype(tmp_path / f"os-{board}.img", "user-data")
     assert "give an image file" in cards.edgemeter("fleet", "card", joins, *options).stderr
-
-
-@cards.on_disk
-def test_a_release_that_does_not_fit_the_system_warns(tmp_path):
-    """By its kernels and the date of its release; one that fits, or a system that shows neither, is silent."""
-    for files, why in (
-        ({"kernel7.img": "", "kernel8.img": ""}, "as one of 32 bits"),
-        ({"kernel8.img": "", "issue.txt": "Raspberry Pi reference 2024-11-19\n"}, "Raspberry Pi OS Bookworm has 3.11"),
-        ({"kernel8.img": "", "issue.txt": "Raspberry Pi reference 2026-04-13\n"}, "Raspberry Pi OS Trixie has 3.13"),
-    ):
-        image = cards.disk(tmp_path / "os.img", {**TRIXIE, **files}, size_mb=40)
-        with table_row(files), boot_partition.open_boot_partition(image, "read") as boot:
-            assert any(why in warning for warning in detect.misfits(boot, "aarch64", "3.10"))
-            assert [warning for warning in detect.misfits(boot, "aarch64", why[-4:]) if "Python" in warning] == []
-    with boot_partition.open_boot_partition(cards.disk(tmp_path / "bare.img", TRIXIE, size_mb=40), "read") as bare:
-        assert detect.misfits(bare, "aarch64", "3.10") == []

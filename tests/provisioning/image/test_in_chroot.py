@@ -3,17 +3,14 @@
 It needs root, for chroot.
 """
 
-import os
 import subprocess
 from pathlib import Path
 
 import pytest
 
-from edgemeter.provisioning.release.boards import ReleaseTarget
-from tests.fixtures import small_release
 from tests.provisioning.image import cards
 
-pytestmark = [pytest.mark.services, cards.on_disk, pytest.mark.trixie]
+pytestmark = [pytest.mark.nightly, cards.on_disk, pytest.mark.trixie]
 RASPBERRY = "datasource_list: [NoCloud, None]\ndatasource:\n  NoCloud:\n    seedfrom: file:///boot/firmware\n"
 CMDLINE = "console=tty1 root=LABEL=root rootwait"
 # The stages as systemd starts them at a boot.
@@ -69,7 +66,6 @@ def as_raspberry_pi_os_does(boot: Path):
     )
 
 
-@pytest.mark.nightly
 def test_firstrun_sets_up_what_was_asked_and_leaves_our_unit(trixie, card_options, tmp_path):
     """The script on a real Debian: account, key, name and network are there, the kernel's line is what it was, the unit is enabled."""
     root = Root(trixie, tmp_path / "root")
@@ -95,34 +91,3 @@ def test_firstrun_sets_up_what_was_asked_and_leaves_our_unit(trixie, card_option
     assert "ssid=71;97;114;100;101;110;" in connection.read_text()
     assert connection.stat().st_mode & 0o777 == 0o600
     assert (root.path / "etc/systemd/system/multi-user.target.wants/edgemeter-firstboot.service").is_symlink()
-
-
-@pytest.mark.nightly
-def test_cloud_init_starts_us_and_the_board_joins(trixie, release_folder, join, tmp_path, monkeypatch):
-    """A card image prepared, its FAT copied out by mtools, every stage of cloud-init, then the unit's script: joined, scrubbed, quiet."""
-    root = Root(trixie, tmp_path / "root")
-    python = tuple(int(part) for part in root.run('python3 -c "import sys; print(*sys.version_info[:2])"').split())
-    monkeypatch.setattr(small_release, "this_target", lambda: ReleaseTarget("pc", os.uname().machine, python, (2, 36)))
-    release = cards.release(tmp_path, release_folder / "release.key")
-    card = cards.disk(tmp_path / "card.img", {"user-data": "#cloud-config\n", "meta-data": "instance_id: x\n", "cmdline.txt": CMDLINE})
-    cards.prepare(card, "--release", release, "--join", join, "--public-key", release_folder / "release.pub", *own_options(tmp_path))
-    cards.mtools_tree(card, root.path / "boot/firmware")
-    (root.path / "etc/cloud/cloud.cfg.d/99_raspberry-pi.cfg").write_text(RASPBERRY)
-    for stage in STAGES:
-        root.run(f"cloud-init {stage}", DEBUG_PROC_CMDLINE=root.read("boot/firmware/cmdline.txt").strip())
-    assert (root.path / "etc/systemd/system/multi-user.target.wants/edgemeter-firstboot.service").is_symlink()
-    assert root.read("etc/hostname").strip() == "pi5-01"
-    assert cards.KEY in root.read("home/ada/.ssh/authorized_keys")
-    assert "Garden" in root.read("etc/netplan/50-cloud-init.yaml")
-    instance = (root.path / "var/lib/cloud/instance").readlink().name
-    assert f"i={instance}" in root.read("boot/firmware/cmdline.txt")
-    root.run("sh /opt/edgemeter/firstboot.sh run")
-    assert "state:   joined" in root.read("boot/firmware/edgemeter/status.txt")
-    assert (root.path / "var/lib/edgemeter/firstboot.done").exists()
-    assert (root.path / "etc/cloud/cloud-init.disabled").exists()
-    assert root.run("stat -c %U /var/lib/edgemeter/identity/device.crt").strip() == "edgemeter"
-    assert root.run("/opt/edgemeter/current/bin/edgemeter --version").startswith("edgemeter")
-    assert (root.path / "etc/systemd/system/multi-user.target.wants/edgemeter-agent.service").is_symlink()
-    for path in (root.path / "boot/firmware").rglob("*"):
-        if path.is_file():
-            assert cards.TOKEN.encode() not in path.read_bytes(), path

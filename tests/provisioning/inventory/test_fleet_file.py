@@ -37,12 +37,6 @@ def test_a_wrong_file_is_one_line(tmp_path):
                 fleet_file.read(path)
 
 
-def test_an_absent_file_names_what_writes_one(tmp_path):
-    """The message names `fleet init`."""
-    with pytest.raises(ConfigError, match="fleet init"):
-        fleet_file.read(tmp_path / "fleet.toml")
-
-
 def test_the_server_may_reach_the_broker_elsewhere_than_devices_do(tmp_path, monkeypatch):
     """The option, then the environment, then fleet.toml: behind a router the public name leads nowhere from inside."""
     (tmp_path / "fleet.toml").write_text('fleet = "lab"\n[server]\nbroker = "broker.example"\n')

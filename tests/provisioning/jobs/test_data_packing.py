@@ -3,7 +3,6 @@
 import dataclasses
 import json
 import os
-import time
 import zipfile
 from pathlib import Path
 
@@ -13,17 +12,12 @@ from PIL import Image
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.contract import data_archive
 from edgemeter.agent.contract.case_settings import Settings
-from edgemeter.agent.contract.orders import Order, contents_of
 from edgemeter.agent.datasets import dataset
 from edgemeter.agent.jobs import measuring
-from edgemeter.provisioning.content import store as content_store
 from edgemeter.provisioning.content.store import DryRunStore
-from edgemeter.provisioning.inventory.fleet_folder import FleetFolder
-from edgemeter.provisioning.jobs import ordering, packing
+from edgemeter.provisioning.jobs import packing
 from edgemeter.provisioning.jobs.packing import DataPacker
-from edgemeter.provisioning.registry import jobs
 from edgemeter.provisioning.registry.devices import Device
-from edgemeter.provisioning.registry.registry import Registry
 from tests.fixtures.rows import table_row
 from tests.fixtures.vision_factory import make_truth
 
@@ -185,20 +179,3 @@ def test_more_than_an_order_carries_is_refused(store, tmp_path, monkeypatch):
             with pytest.raises(ConfigError, match=r"has 4 files of .*subset = N"):
                 packed(store, tmp_path, images, annotations)
     assert not (tmp_path / "content").exists()
-
-
-def test_a_schedule_keeps_its_photographs(tmp_path):
-    """On the device, and on the server as long as it stands."""
-    images, annotations = coco(tmp_path)
-    write(tmp_path / "suite.toml", f'name = "n"\n[[case]]\nmodel = "{MODEL}"\ndata = "{images}"\nannotations = "{annotations}"\n')
-    folder = FleetFolder(tmp_path / "fleet")
-    work, notes = ordering.schedule_work(folder, "nightly", "@daily", tmp_path / "suite.toml")
-    (data,) = work.work.data
-    assert "MB of it images" in notes[-1]
-    order = Order(job="schedule-n", attempt=1, version=0, work=work, timeout_s=1.0)
-    assert data in contents_of(order.work)
-    registry = Registry(folder.registry)
-    with registry.transaction() as connection:
-        jobs.add(connection, jobs.NewJob(work, "schedule", 1.0), [("a", "lab")], time.time_ns())
-    assert data.sha256 in content_store.named_contents(registry)
-    registry.close()

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from edgemeter.agent.base.errors import ConfigError, UnavailableError
-from edgemeter.agent.contract import data_archive, model_card, order_suite
+from edgemeter.agent.contract import model_card, order_suite
 from edgemeter.provisioning.jobs import packing
 from tests.fixtures.rows import table_row
 
@@ -62,20 +62,6 @@ def test_a_device_measures_the_same_cases(store, tmp_path):
     assert packed.notes == ()
 
 
-def test_a_video_travels_as_one_file(store, tmp_path):
-    """Unopened: what reads it is needed on the device alone, where it arrives at its own rate."""
-    (tmp_path / "long clip.mp4").write_bytes(b"frames")
-    keys = 'scenario = "steady"\ndata = "long clip.mp4"\n'
-    packed = packing.pack_file(write(tmp_path / "suite.toml", f'name = "n"\n[[case]]\nmodel = "m.replay.json"\n{keys}', m=1.0), store)
-    (archive,) = packed.work.data
-    assert archive.name.endswith("-long_clip.mp4.zip")
-    folder = tmp_path / "data"
-    folder.mkdir()
-    data_archive.unpack(store.path(archive.sha256), folder)
-    (case,) = unpacked(packed, store, tmp_path / "device", {archive.name: data_archive.find(folder)}).cases
-    assert (case.scenario, case.rate_per_s, case.data) == ("steady", None, str(folder / "images/long clip.mp4"))
-
-
 def test_a_model_travels_with_its_weights_and_its_card(store, tmp_path):
     """By names that still belong together, also where another model has the name."""
     for folder, weights in (("a", b"A"), ("b", b"B")):
@@ -101,12 +87,6 @@ def test_a_model_under_another_file_name_keeps_its_name(store, tmp_path):
     path = write(tmp_path / "suite.toml", f'name = "n"\n[[case]]\nmodel = {json.dumps(models, ensure_ascii=False)}\n')
     cases = unpacked(packing.pack_file(path, store), store, tmp_path / "device").cases
     assert [case.name for case in cases] == [None, "net.replay", "my m-del.replay"]
-
-
-def test_a_shipped_model_goes_by_its_name(store, tmp_path):
-    """The very file that is here, with its card."""
-    packed = packing.pack_file(write(tmp_path / "suite.toml", 'name = "n"\n[[case]]\nmodel = "edgemeter-shapes_int8.tflite"\n'), store)
-    assert [model.name for model in packed.work.models] == ["edgemeter-shapes_int8.tflite", "edgemeter-shapes_int8.tflite.toml"]
 
 
 def test_a_model_of_the_catalogue_is_fetched_by_its_name(store, tmp_path):

@@ -7,26 +7,6 @@ from edgemeter.provisioning.release import boards
 from tests.fixtures.rows import table_row
 
 
-def test_every_board_has_a_level_that_is_explained():
-    """The runtimes have no wheels for 32 bits."""
-    for name, board in boards.all_boards().items():
-        for system in board.system:
-            assert system.level in boards.LEVELS, name
-            assert (system.level == "none") == (board.arch in {"armv7l", "armv6l"}), name
-
-
-def test_every_system_with_a_new_enough_python_makes_a_target():
-    """Python and glibc of the system are those of the target, for each system of every 64-bit board."""
-    for name, board in boards.all_boards().items():
-        if board.arch not in {"aarch64", "x86_64"} or boards.numbers(board.system[0].python) < (3, 10):
-            continue
-        for system in board.system:
-            with table_row(name, system):
-                target = boards.release_target(name, system.python)
-                assert (target.python_text, target.arch) == (system.python, board.arch)
-                assert target.glibc_text in {other.glibc for other in board.system if other.python == system.python}
-
-
 def test_the_ladder_holds_every_tag_up_to_the_glibc():
     """A wheel of any older tag runs; LiteRT's is 2_27, which neither 2014 nor one tag 2_28 would find."""
     tags = boards.release_target("pi5", "3.11").platforms()
@@ -34,13 +14,6 @@ def test_the_ladder_holds_every_tag_up_to_the_glibc():
     assert "manylinux2014_aarch64" in tags
     assert "manylinux_2_37_aarch64" not in tags
     assert "manylinux1_x86_64" in boards.release_target("pc").platforms()
-
-
-def test_a_python_that_is_brought_along_runs_on_the_old_glibc():
-    """JetPack 4 has Python 3.6 and glibc 2.27: with a Python 3.11 of its own the wheels are for glibc 2.27."""
-    assert boards.release_target("jetson-nano", "3.11").glibc == (2, 27)
-    assert boards.release_target("coral", "3.11").platforms()[0] == "manylinux_2_28_aarch64"
-    assert boards.release_target("jetson-nano", "3.11", "2.31").glibc == (2, 31)
 
 
 def test_what_cannot_work_is_refused_with_the_remedy():

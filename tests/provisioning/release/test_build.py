@@ -8,12 +8,9 @@ import zipfile
 import pytest
 from click.testing import CliRunner
 
-from edgemeter.provisioning.cli.release import boards as boards_command
 from edgemeter.provisioning.cli.release import release as release_command
-from edgemeter.provisioning.release import boards
 from edgemeter.provisioning.release import wheels as release_wheels
 from tests.fixtures import small_release
-from tests.provisioning import folder_bytes
 
 PYTHON = f"{sys.version_info.major}.{sys.version_info.minor}"
 
@@ -50,26 +47,6 @@ def test_a_release_is_built_checked_and_installs(releases, offline, tmp_path):
     assert f"release {document['version']}" in completed.stdout
 
 
-@pytest.mark.nightly
-@pytest.mark.needs("openssl")
-def test_a_rehearsed_release_is_the_one_that_is_built_then_and_no_file(offline, tmp_path):
-    """Collected and checked like it, to its name and its size; nothing is written beside what was there."""
-    (tmp_path / "kept.tar").write_bytes(b"an older one")
-    before = folder_bytes.read(tmp_path)
-    rehearsed = run(release_command, "build", *offline, "--dry-run", "--json")
-    assert rehearsed.exit_code == 0, rehearsed.output
-    document = json.loads(rehearsed.stdout)
-    listed = run(release_command, "build", *offline, "--dry-run", "--output", tmp_path / "kept.tar")
-    assert f"would write {tmp_path / 'kept.tar'}" in listed.stdout
-    assert folder_bytes.read(tmp_path) == before
-    built = json.loads(run(release_command, "build", *offline, "--json").stdout)
-    assert (document.pop("dry_run"), built.pop("dry_run")) == (True, False)
-    assert (tmp_path / document["path"]).stat().st_size == built["size_bytes"]
-    # The time of building differs, and has the same number of digits.
-    assert document.pop("built_ns") <= built.pop("built_ns")
-    assert document == built
-
-
 @pytest.mark.services
 def test_a_distribution_packed_again_is_a_wheel_that_pip_installs(tmp_path):
     """Of what is installed here, with nothing that an installer wrote; the same bytes each time."""
@@ -90,14 +67,3 @@ def test_edgemeters_own_wheel_holds_what_a_board_needs(tmp_path):
     names = set(zipfile.ZipFile(release_wheels.make_own_wheel(tmp_path)).namelist())
     assert {"edgemeter/provisioning/release/install.py", "edgemeter/provisioning/update/supervisor.py"} <= names
     assert {"edgemeter/provisioning/release/boards.toml", "edgemeter/agent/cli/main.py"} <= names
-
-
-def test_the_boards_are_shown_with_their_levels():
-    """As a table with what the levels mean, and as JSON."""
-    listed = run(boards_command)
-    assert listed.exit_code == 0
-    assert all(board.title.split(",")[0] in listed.output for board in boards.all_boards().values())
-    assert "A: from the card or a stick" in listed.output
-    assert "a release for arm runs on the CPU only" in listed.output
-    assert "jetson-orin: GPU: `apply --with onnxruntime_gpu" in listed.output
-    assert json.loads(run(boards_command, "--json").output)["pi5"]["system"][0]["level"] == "A"

@@ -309,26 +309,6 @@ def test_a_further_wheel_stays_beside_the_releases_of_the_device(releases, tmp_p
 
 
 @pytest.mark.nightly
-@pytest.mark.needs("gcc")
-def test_a_further_wheel_that_does_not_fit_leaves_the_release_as_it_is(releases, tmp_path):
-    """For another Python, without what it requires, or with instructions that this processor lacks: one line that names it."""
-    root = tmp_path / "opt"
-    assert start(small_release.tar(releases.v10), root, releases.public).returncode == 0
-    before = picture(root)
-    other = small_release.write_wheel(tmp_path, "other", "1.0")
-    for wheel, why in (
-        (other.rename(tmp_path / "other-1.0-cp38-cp38-win32.whl"), "other-1.0-cp38-cp38-win32.whl is not a supported wheel"),
-        (small_release.write_wheel(tmp_path, "lonely", "1.0", ("absent>=3",)), "absent>=3"),
-        (small_release.dead_wheel(tmp_path), "the import of dead-1.0-py3-none-any.whl died of SIGILL"),
-    ):
-        result = start(releases.v10, root, releases.public, "--with", str(wheel))
-        with table_row(why):
-            assert (result.returncode, result.stderr.count("\n")) == (1, 1)
-            assert why in result.stderr
-            assert picture(root) == before
-
-
-@pytest.mark.nightly
 def test_killed_at_any_moment_the_old_release_runs_and_the_next_try_succeeds(releases, tmp_path):
     """SIGKILL of the installer and all that it started, at random moments of an installation: what ran runs, and then the new one does."""
     root = tmp_path / "opt"

@@ -37,14 +37,6 @@ def test_a_device_gets_what_fits_its_python_c_library_and_board():
     assert choose(health(), *everything, device=replace(DEVICE, board="pi4")) == (PI4, "")
 
 
-def test_an_unknown_board_gets_a_release_that_fits_and_a_note():
-    """A name of one's own for a board is none that releases are built for."""
-    for board in (None, "my-board"):
-        release, note = choose(health(), PI4, device=replace(DEVICE, board=board))
-        assert release == PI4
-        assert "fleet.toml" in note
-
-
 def test_a_device_that_stays_has_a_note_with_the_reason():
     """No release is chosen, and the note names the reason."""
     for report, why in (

@@ -127,17 +127,6 @@ def test_the_newest_release_is_meant_where_none_is_named(world):
             assert world.call("update", "--on", "all", "--groups", groups, "--detach").exit_code == 2
 
 
-def test_a_version_means_its_releases_for_all_boards(world):
-    """Each has its own digits after the `+`; with them that one alone is meant."""
-    world.hear("pi-3", python="3.13.5", glibc="2.41")
-    world.add("2.0+aaaaaaaa")
-    world.add("2.0+bbbbbbbb", python="3.13", glibc="2.41")
-    world.call("update", "2.0+aaaaaaaa", "--on", "pi-1 | pi-3", "--detach")
-    assert world.orders() == {"pi-1": "2.0+aaaaaaaa"}
-    world.call("update", "2.0", "--on", "all", "--detach")
-    assert world.orders() == {"pi-1": "2.0+aaaaaaaa", "pi-2": "2.0+aaaaaaaa", "pi-3": "2.0+bbbbbbbb"}
-
-
 class UpdatedFleet:
     """Devices of a world that answer update orders by hand, and a service that can be killed."""
 
