@@ -21,6 +21,7 @@ from edgemeter.agent.session import session
 from tests.fixtures.language_server import llama_cpp_server
 from tests.fixtures.played_servers import PlayedTextServer, busy, measure_text
 from tests.fixtures.played_time import LOOK_NS, play_time
+from tests.fixtures.rows import table_row
 from tests.fixtures.run_jobs import brief_case
 
 SHIPPED = Path(__file__).resolve().parents[3] / "models" / "language" / "edgemeter-notes_q8_0.gguf"
@@ -183,14 +184,13 @@ def test_a_few_replies_in_one_piece_are_failures_and_most_of_them_no_stream():
     assert generation_queries.without_unstreamed(unstreamed) is unstreamed
 
 
-@pytest.mark.parametrize(
-    ("counts", "figures"), [((None, 6, None), (0, 6, 0)), ((None, None, None), (None, None, None)), ((0, None, 6), (0, 0, 6))]
-)
-def test_once_a_server_states_cached_tokens_an_answer_without_them_has_none(counts, figures):
+def test_once_a_server_states_cached_tokens_an_answer_without_them_has_none():
     """A count of 0 is left out by vLLM; a server that never states any may have cached what it likes."""
-    queries = [
-        request_loops.TimedRequest(number, number * 10, number * 10, (2, 3), Generated((), "text", "length", 8, 2, cached))
-        for number, cached in enumerate(counts)
-    ]
-    generation = generation_queries.with_cached(request_loops.TimedRequests(queries, 0))
-    assert tuple(query.answer.cached_tokens for query in generation.queries) == figures
+    for counts, figures in [((None, 6, None), (0, 6, 0)), ((None, None, None), (None, None, None)), ((0, None, 6), (0, 0, 6))]:
+        with table_row(counts):
+            queries = [
+                request_loops.TimedRequest(number, number * 10, number * 10, (2, 3), Generated((), "text", "length", 8, 2, cached))
+                for number, cached in enumerate(counts)
+            ]
+            generation = generation_queries.with_cached(request_loops.TimedRequests(queries, 0))
+            assert tuple(query.answer.cached_tokens for query in generation.queries) == figures

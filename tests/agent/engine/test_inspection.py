@@ -6,6 +6,7 @@ import pytest
 
 from edgemeter.agent.base.errors import ConfigError, MeasurementError, TransientError, UnavailableError
 from edgemeter.agent.engine import inspection
+from tests.fixtures.rows import table_row
 from tests.fixtures.run_jobs import one_case
 
 MODELS = Path(__file__).parents[2] / "fixtures/runtimes"
@@ -28,19 +29,18 @@ def test_a_sound_model_is_not_refused_and_a_truncated_one_is(tmp_path):
     assert str(model) in str(inspection.why_not(one_case(model)))
 
 
-@pytest.mark.parametrize(
-    ("model", "settings", "how"),
-    [
+def test_an_accelerator_is_not_opened(ways):
+    """Another run may be using it; the library's list of backends is read."""
+    for model, settings, how in [
         ("litert.tflite", {}, ["load"]),
         ("litert.tflite", {"backend": "reference"}, ["load"]),
         ("onnx.onnx", {"backend": "cuda"}, ["check"]),
         ("edgetpu.tflite", {"runtime": "edgetpu"}, []),
-    ],
-)
-def test_an_accelerator_is_not_opened(ways, model, settings, how):
-    """Another run may be using it; the library's list of backends is read."""
-    inspection.why_not(one_case(MODELS / model, **settings))
-    assert ways == how
+    ]:
+        with table_row(model, settings):
+            ways.clear()
+            inspection.why_not(one_case(MODELS / model, **settings))
+            assert ways == how
 
 
 def test_a_large_model_is_not_loaded_in_vain(monkeypatch, ways, tmp_path):
@@ -52,14 +52,13 @@ def test_a_large_model_is_not_loaded_in_vain(monkeypatch, ways, tmp_path):
     assert ways == ["load", "check"]
 
 
-@pytest.mark.parametrize(
-    ("error", "is_refused"), [(ConfigError, True), (UnavailableError, True), (MeasurementError, False), (TransientError, False)]
-)
-def test_a_crash_or_a_long_load_is_left_to_the_first_run(monkeypatch, error, is_refused):
+def test_a_crash_or_a_long_load_is_left_to_the_first_run(monkeypatch):
     """Memory that another run takes, or a slow disk, refuses nothing."""
+    for error, is_refused in [(ConfigError, True), (UnavailableError, True), (MeasurementError, False), (TransientError, False)]:
+        with table_row(error):
 
-    def fail(*_):
-        raise error("no")
+            def fail(*_, error=error):
+                raise error("no")
 
-    monkeypatch.setattr(inspection, "_ask", fail)
-    assert (inspection.why_not(one_case(MODELS / "litert.tflite")) is not None) == is_refused
+            monkeypatch.setattr(inspection, "_ask", fail)
+            assert (inspection.why_not(one_case(MODELS / "litert.tflite")) is not None) == is_refused

@@ -8,6 +8,7 @@ from edgemeter.agent.engine.repeated_answers import are_alike, common_ratio
 from edgemeter.agent.generators import Generated, GeneratorAbilities
 from tests.fixtures.played_servers import PlayedTextServer, busy, measure_text
 from tests.fixtures.played_time import play_time
+from tests.fixtures.rows import table_row
 
 TOKENS = 8
 
@@ -48,9 +49,9 @@ EMOJI = [5, 5, -5, *[5] * 5]
 USERS = {"concurrency": 2}
 
 
-@pytest.mark.parametrize(
-    ("answers", "settings", "outcome", "ratio"),
-    [
+def test_allowed_differences_are_separated_from_others(check):
+    """Beside others an answer may part later on; alone it may not, and asked twice alone there is one."""
+    for answers, settings, outcome, ratio in [
         ([SAME], {}, "identical", None),
         ([SAME], USERS, "identical", None),
         # A sampling server: the old check compared one character.
@@ -60,14 +61,12 @@ USERS = {"concurrency": 2}
         ([SAME, LATER], USERS, "parting", 0.75),
         ([SAME, OTHER], USERS, "differing", 0.0),
         ([EMOJI, SAME], USERS, "identical", None),
-    ],
-)
-def test_allowed_differences_are_separated_from_others(check, answers, settings, outcome, ratio):
-    """Beside others an answer may part later on; alone it may not, and asked twice alone there is one."""
-    repeated = check(Repeater(*answers), **settings)
-    outcomes = {name: getattr(repeated, name) for name in ("identical", "varying", "changed", "parting", "differing")}
-    assert {name: count for name, count in outcomes.items() if count} == {outcome: 2}
-    assert (repeated.compared, repeated.common_ratio) == (2, ratio)
+    ]:
+        with table_row(outcome, settings):
+            repeated = check(Repeater(*answers), **settings)
+            outcomes = {name: getattr(repeated, name) for name in ("identical", "varying", "changed", "parting", "differing")}
+            assert {name: count for name, count in outcomes.items() if count} == {outcome: 2}
+            assert (repeated.compared, repeated.common_ratio) == (2, ratio)
 
 
 def test_other_tokens_from_the_cache_explain_another_text(check):

@@ -9,6 +9,7 @@ from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.engine.prompts.prompt_file import read_prompts
 from edgemeter.agent.generators import ChatMessage
 from edgemeter.agent.quality.answer_key import AnswerKey
+from tests.fixtures.rows import table_row
 
 
 def written(folder, *entries, name="prompts.jsonl"):
@@ -74,19 +75,16 @@ def test_a_subset_is_drawn_by_its_seed_and_has_a_hash_of_its_own(tmp_path):
     assert subset.file_sha256 == file.file_sha256
 
 
-@pytest.mark.parametrize(
-    ("entry", "message"),
-    [
+def test_what_is_no_prompt_is_named(tmp_path):
+    """With the entry, and what to give instead."""
+    for entry, message in [
         ({"prompt": 3}, r"line 1: Expected `str \| null`"),
         ({"id": "x"}, "prompt 'x' holds no text of a user"),
         ({"messages": [{"role": "tool", "content": "x"}]}, "a message of 'tool'"),
         ({"prompt": "P", "choices": ["a", "b"], "answer": "C"}, "has no choice 'C'"),
-    ],
-)
-def test_what_is_no_prompt_is_named(tmp_path, entry, message):
-    """With the entry, and what to give instead."""
-    with pytest.raises(ConfigError, match=message):
-        read_prompts(written(tmp_path, entry))
+    ]:
+        with table_row(entry), pytest.raises(ConfigError, match=message):
+            read_prompts(written(tmp_path, entry))
 
 
 def test_nothing_to_ask_is_an_error(tmp_path):

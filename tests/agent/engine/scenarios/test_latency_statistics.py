@@ -32,6 +32,21 @@ def test_the_binomial_distribution_is_exact():
     np.testing.assert_allclose(latency_statistics.binomial_cdf(30, 0.2), exact, rtol=1e-12)
 
 
+def test_bounds_are_the_narrowest_order_statistics_that_hold():
+    """Of 1, 2, ... n by exact sums: no more than 2.5% for fewer below the lower one, 97.5% at least for the upper one."""
+    for count, level in [(64, 0.5), (200, 0.9)]:
+
+        def below(number, count=count, level=level):
+            return sum(comb(count, k) * level**k * (1 - level) ** (count - k) for k in range(int(number)))
+
+        low, high = latency_statistics.order_bounds(np.arange(1.0, count + 1), level)
+        assert below(low) <= 0.025 < below(low + 1)
+        assert below(high - 1) < 0.975 <= below(high)
+    # Below 1 of 100 nothing is known of the other side; queries that depend are worth fewer, at the same share of all.
+    assert latency_statistics.order_bounds(np.arange(1.0, 21.0), 0.9)[1] is None
+    assert latency_statistics.order_bounds(np.arange(1.0, 129.0), 0.5, 64) == (48.0, 82.0)
+
+
 def test_a_percentile_that_too_few_queries_support_is_refused():
     """64 queries give p50 and p90; p95 and p99 are null and state how many they need."""
     latency = latency_statistics.summarise_latency(shuffled(64) * 1_000_000)

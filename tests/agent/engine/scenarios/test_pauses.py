@@ -5,6 +5,7 @@ import pytest
 
 from edgemeter.agent.energy.queries import queries_of
 from edgemeter.agent.engine.scenarios import closed_loop, scenario
+from tests.fixtures.rows import table_row
 from tests.fixtures.timing_world import TICK_NS, World, plan
 
 QUERY_NS = 1_000_000
@@ -17,17 +18,18 @@ def timed_with(scenario_name, **changes):
     return scenario.SCENARIOS[scenario_name].run(world.subject(clock=world.ticking), plan(**settings))
 
 
-@pytest.mark.parametrize("name", ["single_stream", "multi_stream", "offline"])
-def test_pauses_take_a_small_share_of_the_time_and_are_in_no_latency(name):
+def test_pauses_take_a_small_share_of_the_time_and_are_in_no_latency():
     """About half a percent, spread over the run, before a query and after one."""
-    timed = timed_with(name)
-    assert 0.003 < timed.paused_ns / 2e9 < 0.007
-    assert timed.latency_ns.max() <= QUERY_NS + TICK_NS
-    assert 15 <= len(timed.pauses_ns) <= 25
-    ends_ns = timed.starts_ns + timed.latency_ns
-    before = np.searchsorted(timed.starts_ns, timed.pauses_ns[:, 0]) - 1
-    assert np.all(ends_ns[before] <= timed.pauses_ns[:, 0])
-    assert np.all(timed.pauses_ns[:, 1] <= timed.starts_ns[before + 1])
+    for name in ["single_stream", "multi_stream", "offline"]:
+        with table_row(name):
+            timed = timed_with(name)
+            assert 0.003 < timed.paused_ns / 2e9 < 0.007
+            assert timed.latency_ns.max() <= QUERY_NS + TICK_NS
+            assert 15 <= len(timed.pauses_ns) <= 25
+            ends_ns = timed.starts_ns + timed.latency_ns
+            before = np.searchsorted(timed.starts_ns, timed.pauses_ns[:, 0]) - 1
+            assert np.all(ends_ns[before] <= timed.pauses_ns[:, 0])
+            assert np.all(timed.pauses_ns[:, 1] <= timed.starts_ns[before + 1])
 
 
 def test_pauses_are_spread_evenly_over_the_length_of_a_query():

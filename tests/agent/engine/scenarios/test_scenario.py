@@ -8,6 +8,7 @@ from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.contract import suite
 from edgemeter.agent.engine.scenarios import scenario
 from edgemeter.agent.runtimes import TensorInfo
+from tests.fixtures.rows import table_row
 
 
 def case(tmp_path, *lines):
@@ -47,14 +48,14 @@ def test_the_models_shape_and_the_scenario_make_the_query(tmp_path):
         assert (shape_of_query.batch, shape_of_query.calls, shape_of_query.joined) == shape, f"{lines!r}"
 
 
-@pytest.mark.parametrize(
-    ("lines", "message"),
-    [((OFFLINE, "batch = 2"), "takes 4 samples a call, not 2"), ((MULTI, "samples_per_query = 6"), "6 a query is not a multiple")],
-)
-def test_what_the_model_cannot_take_is_refused(tmp_path, lines, message):
+def test_what_the_model_cannot_take_is_refused(tmp_path):
     """The message names both numbers and the remedy."""
-    with pytest.raises(ConfigError, match=message):
-        scenario.query_shape(case(tmp_path, *lines), FOUR)
+    for lines, message in [
+        ((OFFLINE, "batch = 2"), "takes 4 samples a call, not 2"),
+        ((MULTI, "samples_per_query = 6"), "6 a query is not a multiple"),
+    ]:
+        with table_row(lines), pytest.raises(ConfigError, match=message):
+            scenario.query_shape(case(tmp_path, *lines), FOUR)
 
 
 def test_an_input_without_a_batch_makes_a_model_without_one():

@@ -10,6 +10,7 @@ from edgemeter.agent.base.statistics import exact_interval
 from edgemeter.agent.engine.scenarios import scenario, steady
 from edgemeter.agent.engine.scenarios.poisson import SPIN_NS
 from edgemeter.agent.engine.scenarios.timing import FrameSchedule, TimedQueries
+from tests.fixtures.rows import table_row
 from tests.fixtures.timing_world import World, plan
 
 MS = 1_000_000
@@ -122,18 +123,19 @@ def test_copying_the_inputs_of_frames_that_wait_takes_the_time_that_they_need():
     assert load.utilisation_ratio == pytest.approx(95 / 105, abs=5e-3)
 
 
-@pytest.mark.parametrize("queue_frames", [1, 1000])
-def test_a_rate_far_beyond_the_model_ends_on_schedule(queue_frames):
+def test_a_rate_far_beyond_the_model_ends_on_schedule():
     """A million frames a second of a model that takes 30 ms: the last answer comes with the schedule, or a second after it at most."""
-    _, timed = offered(lambda _: 30 * MS, rate_per_s=1e6, seconds=0.5, queue_frames=queue_frames)
-    assert timed.latency_ns.size + timed.unserved == 500_000
-    assert timed.end_ns - timed.begin_ns <= 1_540 * MS
-    frames = steady.steady_of(timed)
-    assert frames.missed_ratio == 1.0
-    assert (frames.queue_max, frames.longest_row) == (queue_frames, 500_000)
-    load = scenario.load_of_timed(timed, 1, 1, 1e6)
-    assert (load.is_sustained, load.unserved) == (False, timed.unserved)
-    assert 0.98 < load.utilisation_ratio <= 1.0
+    for queue_frames in [1, 1000]:
+        with table_row(queue_frames):
+            _, timed = offered(lambda _: 30 * MS, rate_per_s=1e6, seconds=0.5, queue_frames=queue_frames)
+            assert timed.latency_ns.size + timed.unserved == 500_000
+            assert timed.end_ns - timed.begin_ns <= 1_540 * MS
+            frames = steady.steady_of(timed)
+            assert frames.missed_ratio == 1.0
+            assert (frames.queue_max, frames.longest_row) == (queue_frames, 500_000)
+            load = scenario.load_of_timed(timed, 1, 1, 1e6)
+            assert (load.is_sustained, load.unserved) == (False, timed.unserved)
+            assert 0.98 < load.utilisation_ratio <= 1.0
 
 
 class Failing(World):
@@ -227,30 +229,31 @@ def played_frames(rate_per_s, frames, queue_frames, services_ns):
     return answered, longest
 
 
-@pytest.mark.parametrize("seed", range(5))
-def test_the_engine_does_what_a_simulation_by_events_does(seed):
+def test_the_engine_does_what_a_simulation_by_events_does():
     """Random rates, queues, latencies and stalls: the same frames are answered, at the same moments, and the same ones are missed."""
-    draw = np.random.default_rng(seed)
-    rate, queue = float(draw.uniform(5, 60)), int(draw.integers(1, 6))
-    deadline_ns = int(draw.uniform(0.5, 3) * 1e9 / rate)
-    services = (draw.gamma(4, draw.uniform(0.1, 0.35), 2000) / rate * 1e9).astype(np.int64)
-    services[draw.random(2000) < 0.02] *= 12
-    world = Exact(lambda call: int(services[call]))
-    frames_plan = plan(queries=500, rate_per_s=rate, expected_ns=MS, queue_frames=queue, deadline_ns=deadline_ns)
-    timed = steady.run(world.subject(clock=world.ticking), frames_plan)
-    answered, longest = played_frames(rate, 500, queue, services.tolist())
-    assert numbers(timed) == [number for number, _ in answered]
-    ends_ns = timed.arrivals_ns + timed.latency_ns - timed.begin_ns
-    assert ends_ns == pytest.approx([end for _, end in answered], abs=2_000)
-    frames = steady.steady_of(timed)
-    in_time = {number for number, end in answered if end <= number * 1e9 / rate + deadline_ns}
-    are_missed = [number not in in_time for number in range(500)]
-    rows = "".join("x" if is_missed else "." for is_missed in are_missed).split(".")
-    assert frames.dropped == 500 - len(answered)
-    assert frames.dropped + frames.late == sum(are_missed)
-    assert frames.longest_row == max(map(len, rows))
-    assert frames.queue_max == longest
-    assert frames.first_missed_s == (pytest.approx(are_missed.index(True) / rate, abs=1e-8) if any(are_missed) else None)
+    for seed in range(5):
+        with table_row(seed):
+            draw = np.random.default_rng(seed)
+            rate, queue = float(draw.uniform(5, 60)), int(draw.integers(1, 6))
+            deadline_ns = int(draw.uniform(0.5, 3) * 1e9 / rate)
+            services = (draw.gamma(4, draw.uniform(0.1, 0.35), 2000) / rate * 1e9).astype(np.int64)
+            services[draw.random(2000) < 0.02] *= 12
+            world = Exact(lambda call, services=services: int(services[call]))
+            frames_plan = plan(queries=500, rate_per_s=rate, expected_ns=MS, queue_frames=queue, deadline_ns=deadline_ns)
+            timed = steady.run(world.subject(clock=world.ticking), frames_plan)
+            answered, longest = played_frames(rate, 500, queue, services.tolist())
+            assert numbers(timed) == [number for number, _ in answered]
+            ends_ns = timed.arrivals_ns + timed.latency_ns - timed.begin_ns
+            assert ends_ns == pytest.approx([end for _, end in answered], abs=2_000)
+            frames = steady.steady_of(timed)
+            in_time = {number for number, end in answered if end <= number * 1e9 / rate + deadline_ns}
+            are_missed = [number not in in_time for number in range(500)]
+            rows = "".join("x" if is_missed else "." for is_missed in are_missed).split(".")
+            assert frames.dropped == 500 - len(answered)
+            assert frames.dropped + frames.late == sum(are_missed)
+            assert frames.longest_row == max(map(len, rows))
+            assert frames.queue_max == longest
+            assert frames.first_missed_s == (pytest.approx(are_missed.index(True) / rate, abs=1e-8) if any(are_missed) else None)
 
 
 def chained_misses(draw, frames, share, mean_row):
@@ -279,22 +282,23 @@ def bounds_of(misses):
 
 
 # By 500 draws each 96 to 98% hold.
-@pytest.mark.parametrize(("frames", "share", "mean_row"), [(900, 0.005, 1), (900, 0.4, 10), (20_000, 0.01, 10)])
-def test_the_bounds_hold_for_frames_that_are_missed_one_by_one_or_in_rows(frames, share, mean_row):
+def test_the_bounds_hold_for_frames_that_are_missed_one_by_one_or_in_rows():
     """At least nine of ten bounds hold the true share; ones as if frames were independent hold it for half of the runs with long rows."""
-    draw = np.random.default_rng(4)
-    holding = bounded = naive = 0
-    for _ in range(25):
-        misses = chained_misses(draw, frames, share, mean_row) if mean_row > 1 else draw.random(frames) < share
-        low, high, _ = bounds_of(misses)
-        bounded += high is not None
-        holding += high is not None and low <= share <= high
-        if mean_row >= 10:
-            naive_low, naive_high = exact_interval(float(misses.sum()), frames)
-            naive += naive_low <= share <= naive_high
-    assert bounded > 12
-    assert holding >= 0.9 * bounded
-    assert naive < 19
+    for frames, share, mean_row in [(900, 0.005, 1), (900, 0.4, 10), (20_000, 0.01, 10)]:
+        with table_row(share, mean_row):
+            draw = np.random.default_rng(4)
+            holding = bounded = naive = 0
+            for _ in range(25):
+                misses = chained_misses(draw, frames, share, mean_row) if mean_row > 1 else draw.random(frames) < share
+                low, high, _ = bounds_of(misses)
+                bounded += high is not None
+                holding += high is not None and low <= share <= high
+                if mean_row >= 10:
+                    naive_low, naive_high = exact_interval(float(misses.sum()), frames)
+                    naive += naive_low <= share <= naive_high
+            assert bounded > 12
+            assert holding >= 0.9 * bounded
+            assert naive < 19
 
 
 def test_a_run_without_a_miss_has_a_bound():
@@ -332,15 +336,16 @@ def bursts_drawn(draw, frames, per_run, length):
     return misses
 
 
-@pytest.mark.parametrize(("per_run", "length"), [(0.9, 30), (2, 150)])
-def test_the_bounds_hold_where_a_run_has_a_burst_or_two(per_run, length):
+def test_the_bounds_hold_where_a_run_has_a_burst_or_two():
     """Of the runs that saw a miss nine of ten bounds hold, and none is refused: bounds as of independent frames hold for 13 to 85%."""
-    draw = np.random.default_rng(2)
-    runs = [misses for _ in range(25) if (misses := bursts_drawn(draw, 9_000, per_run, length)).any()]
-    bounds = [bounds_of(misses)[:2] for misses in runs]
-    share = 1 - np.exp(-per_run * length / 9_000)
-    assert all(high is not None for _, high in bounds)
-    assert sum(low <= share <= high for low, high in bounds) >= 0.9 * len(runs)
+    for per_run, length in [(0.9, 30), (2, 150)]:
+        with table_row(length):
+            draw = np.random.default_rng(2)
+            runs = [misses for _ in range(25) if (misses := bursts_drawn(draw, 9_000, per_run, length)).any()]
+            bounds = [bounds_of(misses)[:2] for misses in runs]
+            share = 1 - np.exp(-per_run * length / 9_000)
+            assert all(high is not None for _, high in bounds)
+            assert sum(low <= share <= high for low, high in bounds) >= 0.9 * len(runs)
 
 
 def test_a_record_states_the_bursts_that_its_missed_frames_came_in():
