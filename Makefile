@@ -81,7 +81,7 @@ arm64: .venv/.dev
 arm64-short: .venv/.dev
 	EDGEMETER_ARM64=$(ARM64) sh tests/arm64/make_root.sh
 	EDGEMETER_ARM64_SUITE=bookworm EDGEMETER_ARM64=$(ARM64)-bookworm sh tests/arm64/make_root.sh
-	EDGEMETER_ARM64=$(ARM64) EDGEMETER_ARM64_BOOKWORM=$(ARM64)-bookworm $(BIN)/python -m pytest -m "(arm64 or arm64_bookworm) and not long" $(ARGS) tests/arm64
+	EDGEMETER_ARM64=$(ARM64) EDGEMETER_ARM64_BOOKWORM=$(ARM64)-bookworm $(BIN)/python -m pytest -m "(arm64 or arm64_bookworm) and not emulated_board" $(ARGS) tests/arm64
 
 mlserver: $(EDGEMETER_MLSERVER)
 

@@ -9,6 +9,7 @@ import tempfile
 import threading
 import time
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -60,8 +61,6 @@ class Guard:
         self._empty = tempfile.TemporaryDirectory(prefix="edgemeter-path-")
         self._path = os.environ.get("PATH", "")
         sys.addaudithook(self._see)
-        if sys.version_info < (3, 13):
-            time.sleep = _audited_sleep
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> Any:
@@ -90,6 +89,8 @@ class Guard:
     def _see(self, event: str, arguments: tuple[Any, ...]) -> None:
         if not self._watching or event not in WATCHED or threading.get_ident() in self._earlier_threads:
             return
+        if event == "time.sleep" and arguments == (0,):
+            return
         if event == "time.sleep":
             breach = "a test without a marker does not sleep: give it a clock that it moves itself, or mark it `services`"
         elif event in SOCKETS:
@@ -110,10 +111,12 @@ def _marker(program: str) -> str:
     return f"`{MARKERS[name]}`" if name in MARKERS else f'`needs("{name}")`'
 
 
-_sleep = time.sleep
-
-
-def _audited_sleep(seconds: float) -> None:
+def _audited_sleep(seconds: float, sleep: Callable[[float], None] = time.sleep) -> None:
     """Raise the audit event that `sleep` raises from Python 3.13 on."""
     sys.audit("time.sleep", seconds)
-    _sleep(seconds)
+    sleep(seconds)
+
+
+# Before the product is imported, whose functions take `time.sleep` as a default.
+if sys.version_info < (3, 13):
+    time.sleep = _audited_sleep
