@@ -85,9 +85,9 @@ arm64-short: .venv/.dev
 	EDGEMETER_ARM64_SUITE=bookworm EDGEMETER_ARM64=$(ARM64)-bookworm sh tests/arm64/make_root.sh
 	EDGEMETER_ARM64=$(ARM64) EDGEMETER_ARM64_BOOKWORM=$(ARM64)-bookworm $(BIN)/python -m pytest -m "(arm64 or arm64_bookworm) and not emulated_board" $(ARGS) tests/arm64
 
-libraries: .venv/.dev
+libraries: .venv/.dev .venv/.docs
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check torch==2.13.0
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[openvino,ncnn,llama,executorch]' onnx jiwer==4.0.0
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[apprise,openvino,ncnn,llama,executorch]' onnx jax jiwer==4.0.0
 
 # Of two packages the trained models are used, and no code. torchvision lies apart, because everything that finds it imports it, and its build
 # for CUDA only loads with what the tests put beside it.
