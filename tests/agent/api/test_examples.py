@@ -38,11 +38,6 @@ def run(name, *arguments, home):
     return completed.stdout
 
 
-def test_each_example_is_short():
-    """At most 80 lines: it is read before it is run."""
-    assert {path.name for path in EXAMPLES.rglob("*.py") if len(path.read_text().splitlines()) > 80} == set()
-
-
 @pytest.fixture
 def classifier(tmp_path):
     """Return a folder with a model of dense layers over pictures, two photographs, their classes, and a battery that gives 6.5 W."""

@@ -143,12 +143,6 @@ def test_what_a_log_does_not_show_is_refused(logged):
             assert "\n" not in str(refusal.value)
 
 
-def test_a_log_of_tegrastats_without_times_names_how_to_log_them(logged):
-    """Its order alone is no time."""
-    with pytest.raises(ConfigError, match=r"have no times: log with `tegrastats \| ts '%.s'`"):
-        logged(*jetson(("", 5000), ("", 5000)))
-
-
 @pytest.mark.captures
 def test_logs_like_those_of_the_field_are_read(captures):
     """Made after public threads: 5.3 to 5.33 W for 3 s behind a container's stamps; a GPU; a meter's export."""

@@ -6,11 +6,7 @@ import numpy as np
 import pytest
 
 from edgemeter.agent.contract import samples
-from edgemeter.agent.energy.per_inference import assess
 from edgemeter.agent.energy.queries import Queries, queries_of, without_rhythm
-from edgemeter.agent.energy.sensor_run import EnergyRun
-from edgemeter.agent.energy.window import Window
-from tests.fixtures.power_traces import S, make_trace
 from tests.fixtures.sensor_worlds import World, draw_trial
 
 # A closed loop whose power has edges, read nearly everywhere.
@@ -71,7 +67,6 @@ def test_raw_samples_without_queries_give_none():
         ([(0.1, 60.0)], []),
         # Both wait at once.
         ([(10.5, 11.5), (10.6, 11.6)], []),
-        ([(10.5, 11.5), (20.6, 21.4)], [(10.5, 11.5), (20.6, 21.4)]),
         ([(10.0, 10.5), (10.5, 10.5), (11.0, 11.5)], [(10.0, 10.5), (10.5, 10.5), (11.0, 11.5)]),
         ([(10.0, 10.5), (11.49, 12.0)], []),
     ],
@@ -84,14 +79,3 @@ def test_a_wait_beside_a_query_or_another_wait_is_no_pause(pauses_s, left_s):
     series.append(samples.pack("latency", "ns", np.full(len(starts_s), 500_000_000)))
     queries = queries_of(series, 0, 60_000_000_000)
     assert [tuple(pause_s) for pause_s in (queries.pauses_ns / 1e9).tolist()] == left_s
-
-
-def test_a_user_who_waits_beside_another_does_not_shuffle_the_queries_of_that():
-    """Queries in step with the sensor stay so while somebody else is told eight times to come back: there is no energy."""
-    begin_ns, end_ns = 20 * S, 80 * S
-    waits_ns = {"pause_start": np.arange(8) * 7 * S, "pause_end": np.arange(8) * 7 * S + 6 * S}
-    series = [samples.pack(name, "ns", times_ns) for name, times_ns in ({"query_start": np.arange(120) * S // 2} | waits_ns).items()]
-    queries = queries_of([*series, samples.pack("latency", "ns", np.full(120, S // 2))], begin_ns, end_ns)
-    trace = make_trace(lambda at_s: 6.0 if 20 <= at_s < 80 else 3.0, 100, seed=1, period_ms=100.0)
-    run = EnergyRun(Window(begin_ns, end_ns), Window(0, begin_ns), Window(end_ns, 100 * S), 120, queries, counts_inferences=False)
-    assert "in step with queries every 500 ms" in (assess(trace, run)[1] or "")

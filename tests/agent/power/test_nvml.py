@@ -107,8 +107,6 @@ def test_the_real_library_is_asked():
     [
         ({"averaged"}, "Played GPU", (1.0, None, None)),
         ({"instant"}, "NVIDIA A100-SXM4-40GB", (None, 0.1, 0.25)),
-        ({"instant"}, "Tesla V100-SXM2-16GB", (None, 0.02, 0.5)),
-        ({"instant"}, "NVIDIA GeForce RTX 3090", (None, 0.1, 1.0)),
     ],
 )
 def test_what_is_published_of_a_gpus_power_is_described(library, monkeypatch, gpu, name, averaging):

@@ -1,9 +1,11 @@
+from types import SimpleNamespace
+
 import msgspec
 import pytest
 
 from edgemeter.agent.contract.record_generation import TokenLengths
 from edgemeter.collector.compare.comparison import compare
-from edgemeter.collector.compare.judgement import SmallestDifferences, why_not_compared
+from edgemeter.collector.compare.judgement import SmallestDifferences, is_in_turn, why_not_compared
 from edgemeter.collector.compare.spread import RunPoint, of_counted
 from edgemeter.collector.runs.store import StoreContents
 from tests.fixtures.comparison_factory import compare_runs, day_by_day, make_reference, make_run
@@ -45,6 +47,17 @@ def test_noise_settles_nothing_and_the_outcome_states_how_many_runs_would():
     assert "more days on each side would settle it" in judgement.words
     judgement = judged(10.0, runs=(1.0,))["latency"]
     assert judgement.outcome == "not judged"
+
+
+def test_runs_are_in_turn_if_at_most_two_of_a_side_follow_each_other():
+    """AB BA is, AAABBB is not, nor are two boards."""
+
+    def side(device, starts):
+        return SimpleNamespace(device=device, runs=[SimpleNamespace(started_at_ns=start) for start in starts])
+
+    assert is_in_turn(side("a", [1, 4, 5]), side("a", [2, 3, 6]))
+    assert not is_in_turn(side("a", [1, 5, 6]), side("a", [2, 3, 4]))
+    assert not is_in_turn(side("a", [1, 4]), side("b", [2, 3]))
 
 
 def test_another_class_of_precision_gets_no_verdict():
