@@ -59,6 +59,7 @@ def test_the_agent_ends_if_its_publisher_dies(tmp_path):
     assert "the thread 'edgemeter-publisher' died (OverflowError: too large" in lines[-1]
 
 
+@pytest.mark.nightly
 @pytest.mark.mosquitto
 def test_the_fleets_service_ends_if_its_thread_dies(tmp_path):
     """No order and no enrolment would be answered."""

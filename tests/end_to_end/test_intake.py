@@ -26,6 +26,7 @@ def broker(tmp_path):
         yield address
 
 
+@pytest.mark.nightly
 def test_a_flood_is_committed_and_receipted_to_the_last_record(broker, tmp_path):
     """Far more than the collector looks at whole at once; afterwards all of it has been looked at."""
     with collecting(broker, tmp_path / "ledger") as collector:

@@ -77,6 +77,7 @@ class Watcher(Peer):
         self.activities.append((time.monotonic_ns(), decode_activity(message.payload).measuring))
 
 
+@pytest.mark.nightly
 @pytest.mark.mosquitto
 def test_what_a_run_measures_is_reported_before_its_first_timed_query_and_after_the_last_run(broker, tmp_path):
     """One message as each run begins, one at the end; nothing in the time between first and last timed query."""
@@ -99,6 +100,7 @@ def test_what_a_run_measures_is_reported_before_its_first_timed_query_and_after_
     assert moments[0] < b1 < e1 < moments[1] < b2 < e2 < moments[2] < b3 < e3 < moments[3]
 
 
+@pytest.mark.nightly
 @pytest.mark.mosquitto
 def test_without_a_collector_the_records_wait_and_publish_sends_them(broker, tmp_path):
     """`edgemeter run` says that nobody confirmed, fails, keeps; `edgemeter agent publish` delivers."""

@@ -1,18 +1,16 @@
 """The dashboards and alert rules that ship: every query of theirs is asked of the real InfluxDB, and every field has its unit."""
 
-import itertools
 import json
 import re
 import statistics
 import time
-from pathlib import Path
 
 import msgspec
 import pytest
 import yaml
 
 from edgemeter.agent.contract import record
-from edgemeter.agent.contract.case_identity import FIELDS, case_hash, key_of
+from edgemeter.agent.contract.case_identity import case_hash, key_of
 from edgemeter.agent.contract.messages import DeviceState
 from edgemeter.agent.ledger.chunks import Arrival
 from edgemeter.agent.ledger.presence import PresenceChange
@@ -162,13 +160,6 @@ def test_a_band_lies_between_the_bounds_that_the_records_have(influx_place, sink
         assert {target["alias"] for target in panel["targets"]} >= set(overrides)
 
 
-def test_there_are_twins_for_every_field_of_the_identity():
-    """Two that differ in this field alone: a field that is added needs a pair."""
-    pairs = itertools.combinations(map(key_of, twins().values()), 2)
-    differences = [tuple(field.name for field in FIELDS if getattr(a, field.name) != getattr(b, field.name)) for a, b in pairs]
-    assert {names[0] for names in differences if len(names) == 1} == {field.name for field in FIELDS}
-
-
 @pytest.mark.parametrize("extent", ["all", "figures"])
 def test_no_panel_blends_two_cases_or_two_kinds_of_energy(influx_place, sink_of, tmp_path, extent):
     """Of twins in every field: each panel has each run's own figure and no other, under a legend of its own."""
@@ -315,10 +306,3 @@ def _cells(influx_place):
         for x in range(influx_place["x"], influx_place["x"] + influx_place["w"])
         for y in range(influx_place["y"], influx_place["y"] + influx_place["h"])
     ]
-
-
-def test_nothing_of_another_machine_is_in_the_files():
-    """No address but the services of the compose file."""
-    for path in GRAFANA.rglob("*"):
-        if path.is_file():
-            assert not re.search(r"https?://(?!influxdb:8086)", Path(path).read_text()), path.name

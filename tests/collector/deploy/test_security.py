@@ -107,6 +107,7 @@ def test_a_device_cannot_read_what_is_not_its_own(fleet, operator):
         assert [topic for topic, _ in thief.received if not topic.startswith(f"{OWN}/")] == [], pattern
 
 
+@pytest.mark.nightly
 def test_a_certificate_whose_name_is_a_pattern_opens_nothing(fleet, operator):
     """The name goes into patterns of the ACL: a separator or a wildcard in it must not widen them."""
     devices = {name: fleet.client(name) for name in ("+", "#", "lab/pi-2", "pi-2/result", "+/#")}
@@ -121,6 +122,7 @@ def test_a_certificate_whose_name_is_a_pattern_opens_nothing(fleet, operator):
     assert f"{OTHER}/result" not in [topic for topic, _ in operator.received]
 
 
+@pytest.mark.nightly
 def test_a_will_on_another_devices_topic_is_never_published(fleet, operator):
     """Who may not write there now may not by dying either."""
     thief = fleet.client("pi-1", will=f"{OTHER}/state")
@@ -131,6 +133,7 @@ def test_a_will_on_another_devices_topic_is_never_published(fleet, operator):
     assert f"{OTHER}/state" not in [topic for topic, _ in operator.received]
 
 
+@pytest.mark.nightly
 def test_another_devices_client_id_gives_nothing_of_its_session(fleet, operator):
     """Taking over a session costs its owner a reconnect; what is queued there stays unread."""
     owner = fleet.client("pi-2", "pi-2")

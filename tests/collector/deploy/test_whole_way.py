@@ -48,6 +48,7 @@ def test_records_and_presence_go_the_whole_way(address_as, at_end, tmp_path):
         assert [(device.device, device.state) for device in ledger.devices()] == [("pi-1", "online")]
 
 
+@pytest.mark.nightly
 def test_an_agent_with_another_devices_certificate_is_refused_aloud(address_as, at_end, tmp_path):
     """It keeps its records, and reports the broker's reason."""
     outbox = at_end.enter_context(Outbox(tmp_path / "outbox"))

@@ -145,6 +145,7 @@ def test_a_lease_is_of_one_and_ends_with_it_or_after_its_time(lab):
             assert not other.lease("drain x")
 
 
+@pytest.mark.nightly
 def test_a_collector_keeps_its_name_and_no_two_have_the_same(lab, broker):
     """Two on one machine; one that starts again has the name that it had."""
     names = []
@@ -159,6 +160,7 @@ def test_a_collector_keeps_its_name_and_no_two_have_the_same(lab, broker):
     assert len(set(names[0])) == 2
 
 
+@pytest.mark.nightly
 def test_the_address_stands_in_no_argument_of_a_process_that_the_collector_starts(lab, broker, at_end):
     """Anybody may read them: the keeper of the roll-up reads it from its standard input."""
     started = at_end.enter_context(CollectorProcess(lab.text, "--broker", str(broker), "--group", "g"))

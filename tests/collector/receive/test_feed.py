@@ -86,6 +86,7 @@ def test_messages_come_in_order_and_whole_and_replies_go_out(tuned):
         peer.close()
 
 
+@pytest.mark.nightly
 @pytest.mark.mosquitto
 def test_replies_go_out_while_the_thread_is_busy(tuned):
     """A receipt does not wait until the thread that reads has the interpreter; what comes later keeps its order."""
@@ -140,6 +141,7 @@ def test_a_kept_session_brings_what_came_meanwhile_and_a_clean_one_does_not(tune
         peer.close()
 
 
+@pytest.mark.nightly
 @pytest.mark.mosquitto
 def test_a_full_handler_is_sent_nothing_and_loses_nothing(tuned):
     """Backpressure: the socket is not read, pings and answers go on, and everything is there when there is room."""
@@ -184,6 +186,7 @@ def test_a_broker_that_dies_is_found_again_and_old_acknowledgements_are_dropped(
         peer.close()
 
 
+@pytest.mark.nightly
 @pytest.mark.mosquitto
 def test_another_client_of_our_name_ends_it_or_is_named(tuned):
     """Two collectors with copies of one ledger."""
@@ -197,6 +200,7 @@ def test_another_client_of_our_name_ends_it_or_is_named(tuned):
             assert wait_until(lambda: any("work with a copy of this ledger?" in reason for reason in handler.reasons), 30)
 
 
+@pytest.mark.nightly
 @pytest.mark.mosquitto
 def test_a_refused_login_is_reported(tmp_path):
     """Wrong password: a ConfigError with the remedy; the right one gets in."""
@@ -238,6 +242,7 @@ def test_a_refused_subscription_is_reported_and_a_silent_server_given_up():
         Feed(BrokerAddress(LOOPBACK, silent.getsockname()[1]), "f", ["a"], Handler()).connect(0.3)
 
 
+@pytest.mark.nightly
 @pytest.mark.mosquitto
 def test_a_broker_that_stops_replying_is_given_up(tuned, monkeypatch):
     """SIGSTOP: the connection is up and nothing comes; after a while it is made anew."""

@@ -223,6 +223,7 @@ def test_wrong_options_are_refused_before_anything_is_touched(path):
     assert not path.exists()
 
 
+@pytest.mark.nightly
 @pytest.mark.mosquitto
 def test_health_fails_while_no_commit_ends(broker, path, monkeypatch):
     """Another program holds the ledger: what is received waits, and whoever supervises sees it; afterwards all is well again."""
@@ -240,6 +241,7 @@ def test_health_fails_while_no_commit_ends(broker, path, monkeypatch):
         sender.close()
 
 
+@pytest.mark.nightly
 @pytest.mark.mosquitto
 def test_health_fails_from_a_commit_that_failed_to_the_next_that_does_not(broker, tmp_path):
     """On a real disk that somebody else fills: the reason in one line, also while nothing more comes."""

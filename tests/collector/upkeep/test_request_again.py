@@ -73,6 +73,7 @@ def test_a_ledger_that_is_gone_comes_back_from_every_device(broker, tmp_path):
             assert (outbox.receipted("pi-1"), other.receipted("pi-2")) == (30, 5)
 
 
+@pytest.mark.nightly
 def test_a_restored_backup_is_completed(broker, tmp_path):
     """What came after the backup is there again, what was in it is not there twice; what comes meanwhile is taken too."""
     ledger = tmp_path / "ledger"
@@ -125,6 +126,7 @@ def test_a_record_without_a_time_of_its_own_is_one_point_wherever_it_comes_again
     assert all(2.9 < (time.time_ns() - point["time"]) / NS_PER_DAY < 4.1 for point in points)
 
 
+@pytest.mark.nightly
 def test_a_device_that_is_away_serves_a_request_when_it_is_back_and_only_once(broker, tmp_path):
     """The broker keeps the request; it comes with each connection and is served with the first."""
     with collecting(broker, tmp_path / "old"), device(broker, tmp_path) as (outbox, publisher):
@@ -141,6 +143,7 @@ def test_a_device_that_is_away_serves_a_request_when_it_is_back_and_only_once(br
     assert texts(tmp_path / "old") == [text for text in texts(tmp_path / "new") if text in texts(tmp_path / "old")]
 
 
+@pytest.mark.nightly
 def test_the_command_names_who_sends_when(broker, tmp_path):
     """One that is away is known from the ledger or the broker; since a day leaves out what is older."""
     ledger = str(tmp_path / "ledger")
