@@ -64,6 +64,15 @@ def test_a_cluster_that_loses_a_node_and_a_collector_loses_no_record(influxd):
     assert counts["lost"] == counts["doubled"] == 0
 
 
+@pytest.mark.mosquitto
+def test_every_alert_reaches_every_channel_whatever_dies():
+    """Killed checks, channels that hang, drip, redirect and refuse, a full disk, stepped clocks, two checks at once."""
+    counts = last_line("tests.chaos.alerts", "--faults", "15", "--seed", "4")
+    assert counts["told"] == 4 * counts["alerts"] >= 60
+    assert counts["lost"] == counts["misdirected"] == 0
+    assert counts["twice"] == counts["answer_lost"]
+
+
 def test_the_embedded_broker_killed_with_its_collector_loses_no_record(tmp_path):
     """One process holds broker, receiver and ledger: it dies again and again, and what the devices keep comes again."""
     port, ledger = free_port(), tmp_path / "ledger"
