@@ -1,7 +1,7 @@
 """Facts about the lines of `make bench`."""
 
 from tests.benchmarks.__main__ import PARTS
-from tests.benchmarks.comparison import ROOT, Line, at_least, at_most, compared_pairs
+from tests.benchmarks.comparison import Line, at_least, at_most, compared_pairs
 
 
 def verdict(goal, *ratios):
@@ -21,10 +21,3 @@ def test_a_goal_is_met_or_missed_where_the_interval_decides():
 def test_all_lines_have_fifteen_minutes_together():
     """The shares of the parts that run by default."""
     assert sum(part.takes_s for part in PARTS.values() if not part.is_long) <= 15 * 60
-
-
-def test_the_environment_of_make_bench_has_what_its_parts_need():
-    """The pinned requirements name the packages without which a default part, or a line of it, is left out."""
-    pins = "\n" + (ROOT / "requirements" / "dev.txt").read_text()
-    packages = ["ai-edge-litert", "gguf", "opencv-python-headless", "pycocotools", "xllamacpp"]
-    assert [name for name in packages if f"\n{name}==" not in pins] == []

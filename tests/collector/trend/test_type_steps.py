@@ -20,14 +20,10 @@ def of_type(*ratios):
     return trend
 
 
-def test_the_step_of_one_board_is_not_one_of_its_type():
-    """It moves their mean, by 5 and 7%."""
+def test_what_two_boards_show_is_a_step_of_their_type_and_what_one_shows_is_none():
+    """The step of one moves the mean of two or three by 5 and 7%; that of two counts also where a third has none."""
     for ratios in ((1.1, 1.0), (1.2, 1.0, 1.0)):
         assert of_type(*ratios).steps == (), ratios
-
-
-def test_what_two_boards_show_is_a_step_of_their_type():
-    """Also where a third has none."""
     for ratios in ((1.08, 1.08), (1.1, 1.06, 1.0)):
         (step,) = of_type(*ratios).steps
         assert step.day == pytest.approx(FIRST_DAY + 50, abs=1), ratios
