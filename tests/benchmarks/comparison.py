@@ -15,7 +15,6 @@ from edgemeter.agent.base.run_statistics import Interval
 from tests.benchmarks import interleaving
 
 ROOT = Path(__file__).resolve().parents[2]
-COVERAGE = (0.93, 0.97)
 
 
 class LeftOutError(Exception):
@@ -116,11 +115,6 @@ def at_least(limit: float) -> Goal:
     return Goal(f"ratio >= {limit:g}", low=limit)
 
 
-def within(share: float) -> Goal:
-    """Return the goal of a ratio of 1 to within a share."""
-    return Goal(f"ratio within {share:.0%} of 1", 1 - share, 1 + share)
-
-
 def compared(line: Line, pair: Callable[[], interleaving.Pair], seconds: float, *, has_processes: bool = False) -> Comparison:
     """Return what pairs of blocks say, which end when they decide against the goal, or after `seconds`.
 
@@ -165,18 +159,6 @@ def against(name: str, unit: str, value: float, peer: tuple[str, float], goal: s
     """Return the comparison of a value with a peer's, by name and value, that was not taken in pairs."""
     ratio = value / peer[1] if peer[1] else math.inf
     return Comparison(name, unit, value, *peer, ratio, goal, this_machine(), met)
-
-
-def size_within(name: str, ours_mb: float, limit_mb: float) -> Comparison:
-    """Return the comparison of a size in memory or on disk with the most that it may be."""
-    return against(name, "MB", ours_mb, ("limit", limit_mb), f"<= {limit_mb:g} MB", met=ours_mb <= limit_mb)
-
-
-def covered(name: str, share: float, reason: str | None = None) -> Comparison:
-    """Return the share of intervals that hold the truth, which should be 93 to 97%; with the `reason` why they may be wide to 100%."""
-    low, high = COVERAGE[0], 1.0 if reason else COVERAGE[1]
-    goal = f"{low:.0%} to {high:.0%}" + (f" ({reason})" if reason else "")
-    return against(name, "of the runs", share, ("stated", 0.95), goal, met=low <= share <= high)
 
 
 def as_rows(comparisons: Sequence[Comparison]) -> list[dict[str, object]]:

@@ -2,8 +2,7 @@
 
 Ours is durable when the record is committed to the ledger and the publisher has the receipt; Telegraf's when InfluxDB 2 has the point.
 A batch is held against the bare limit of its kind, one loop that commits the same records' JSON to SQLite, a row each; the time from
-publishing to the receipt, at a third of the rate that was reached, against one fsync on the ledger's disk. The collector's memory has a
-limit.
+publishing to the receipt, at a third of the rate that was reached, against one fsync on the ledger's disk.
 """
 
 import itertools
@@ -20,7 +19,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from tests import requirements
-from tests.benchmarks.comparison import ROOT, Comparison, LeftOutError, Line, at_least, at_most, compared, size_within
+from tests.benchmarks.comparison import ROOT, Comparison, LeftOutError, Line, at_least, at_most, compared
 from tests.benchmarks.flood import WINDOW, Settings, Texts, flood, send
 from tests.benchmarks.interleaving import in_turn
 from tests.fixtures.servers import Influx, Server, mosquitto
@@ -36,7 +35,6 @@ SECONDS = 26.0
 DELAY_BLOCKS, DELAY_RECORDS, FSYNCS = 12, 250, 100
 # Telegraf's; of a bare loop of commits; of one fsync.
 SINGLE_GOAL, BATCHED_GOAL, DELAY_GOAL = at_least(2.0), at_least(0.7), at_most(10.0, 3.0)
-PEAK_MB = 100.0
 
 TELEGRAF = """
 [agent]
@@ -85,11 +83,9 @@ def comparisons() -> Iterator[Comparison]:
         rate_per_s = _ours(SINGLE_RECORDS, 1)
     line = Line("delivery: durable records/s in batches", "records/s", "one loop that commits their JSON", BATCHED_GOAL)
     yield compared(line, in_turn(lambda: _ours(BATCHED_RECORDS, RECORDS_A_BATCH), _bare_commits), SECONDS, has_processes=True)
-    # A size, which the load of the machine does not change.
-    yield size_within("delivery: collector's memory at its highest, 10,000 devices at full rate", _peak_mb(), PEAK_MB)
     # No rate in the name: it would be another benchmark in every run.
     line = Line("delivery: publish to receipt, p99 at a third of one a message", "ms", "one fsync, p99", DELAY_GOAL)
-    with collecting() as (broker, _, folder):
+    with collecting() as (broker, folder):
         blocks = in_turn(lambda: _delays_ms(broker, rate_per_s / 3), lambda: _fsyncs_ms(folder))
         yield compared(line, lambda: _percentiles([blocks() for _ in range(DELAY_BLOCKS)]), SECONDS, has_processes=True)
 
@@ -112,37 +108,26 @@ def running(server: AnyServer) -> Iterator[AnyServer]:
 
 
 @contextmanager
-def collecting(influx: Influx | None = None) -> Iterator[tuple[Server, subprocess.Popen[str], Path]]:
-    """Start a broker and a collector on it, which drains to that InfluxDB; give broker, collector and their folder."""
+def collecting() -> Iterator[tuple[Server, Path]]:
+    """Start a broker and a collector on it; give broker and folder."""
     with folder_on_disk() as folder, running(mosquitto(folder, *BROKER)) as broker:
         command = [sys.executable, "-m", "edgemeter.agent.cli.main", "collector", "up", "--broker", f"127.0.0.1:{broker.port}"]
         command += ["--ledger", str(folder / "ledger.sqlite")]
-        environment = {**os.environ}
-        if influx is not None:
-            command += ["--influx", f"{influx.url}?org={influx.org}&bucket={influx.bucket}"]
-            environment["EDGEMETER_INFLUX_TOKEN"] = influx.token
-        collector = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environment)
+        collector = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
         assert collector.stderr is not None
         assert collector.stderr.readline().startswith("receiving from")
         try:
-            yield broker, collector, folder
+            yield broker, folder
         finally:
             collector.send_signal(signal.SIGTERM)
             collector.communicate(timeout=60)
 
 
 def _ours(count: int, batch: int) -> float:
-    with collecting() as (broker, _, _):
+    with collecting() as (broker, _):
         sent = send(Settings(broker.port, count, batch))
         assert sent["receipted"] == count, f"{sent['receipted']} of {count} receipted"
         return count / float(str(sent["took_s"]))
-
-
-def _peak_mb() -> float:
-    with collecting() as (broker, collector, _):
-        send(Settings(broker.port, SINGLE_RECORDS, devices=10_000))
-        status = Path(f"/proc/{collector.pid}/status").read_text()
-        return int(status.partition("VmHWM:")[2].split()[0]) * 1024 / 1e6
 
 
 def _bare_commits() -> float:

@@ -1,4 +1,4 @@
-"""What the engine adds to a latency: p50 by our loop against a bare loop, MLPerf LoadGen's, and LiteRT's own benchmark program.
+"""What the engine adds to a latency: p50 by our loop against a bare loop and LiteRT's own benchmark program.
 
 Loops are fed in the same way outside the clock, so that caches are in the same state: what is left is what our loop adds to the call.
 They take turns in one process: between processes p50 moves by 1%, and no number of pairs that anybody waits for tells 0.2% through that.
@@ -15,10 +15,8 @@ import time
 from array import array
 from collections.abc import Iterator
 from contextlib import ExitStack, closing, suppress
-from importlib.util import find_spec
 from itertools import count
 from pathlib import Path
-from typing import Any
 
 from edgemeter.agent import runtimes
 from edgemeter.agent.engine.scenarios import closed_loop
@@ -31,15 +29,6 @@ SECONDS = 35.0
 # Model, its goal, queries a block: short against what else happens on a machine, and the first, after the set-up, hardly moves the median.
 QUICK = ("mobilenet_v1_0.25_128_quant.tflite", at_most(1.002, reach=0.001), 32)
 SLOW = ("coco_ssd_mobilenet_v1_1.0_quant_2018_06_29.tflite", at_most(1.005), 8)
-LOADGEN_QUERIES, LOADGEN_SECONDS = 128, 20.0
-FACTORY = """
-import numpy as np
-
-def make():
-    weights = np.random.default_rng(0).random((256, 256), np.float32)
-    return (lambda x: x @ weights), {"x": ("float32", (256, 256))}
-"""
-FACTORY_QUERIES, FACTORY_SECONDS = 50, 10.0
 PROGRAM_QUERIES, PROGRAM_SECONDS, TURN_S = 200, 80.0, 0.3
 SUITE = """
 name = "bench"
@@ -53,12 +42,12 @@ mode = "rapid"
 
 
 class Loops:
-    """A model and a block of so many queries of it, by our loop and by a bare one."""
+    """A model on one thread of LiteRT, and a block of so many queries of it, by our loop and by a bare one."""
 
-    def __init__(self, runtime: Any, model: Path, queries: int) -> None:
-        self.runtime, self.queries = runtime, queries
-        self.inputs = noise.inputs(runtime.load(model, runtimes.Options(threads=1)), 0)
-        self._subject = TimingSubject(runtime.bind, runtime.outputs, self.inputs)
+    def __init__(self, model: Path, queries: int) -> None:
+        self.runtime, self.queries = runtimes.create("litert"), queries
+        self.inputs = noise.inputs(self.runtime.load(model, runtimes.Options(threads=1)), 0)
+        self._subject = TimingSubject(self.runtime.bind, self.runtime.outputs, self.inputs)
         for loop in (self.ours_ms, self.bare_ms) * 3:
             loop()
 
@@ -66,22 +55,6 @@ class Loops:
         """Return p50 of a block that our own single_stream timed."""
         plan = TimingPlan(queries=self.queries, seconds=0, expected_ns=1, seed=1)
         return statistics.median(closed_loop.run_single_stream(self._subject, plan).latency_ns.tolist()) / 1e6
-
-    def bare_ms(self) -> float:
-        """Return p50 of a block in a bare loop."""
-        raise NotImplementedError
-
-    def close(self) -> None:
-        """Let the model go."""
-        self.runtime.close()
-
-
-class LitertLoops(Loops):
-    """One model on one thread of LiteRT."""
-
-    def __init__(self, model: Path, queries: int) -> None:
-        super().__init__(runtimes.create("litert"), model, queries)
-        self.invoke = self.runtime.bind(self.inputs[0])
 
     def bare_ms(self) -> float:
         """Return p50 of a block in a loop of nothing but LiteRT's set_tensor, two clock reads and its invoke."""
@@ -97,26 +70,9 @@ class LitertLoops(Loops):
                 durations[query] = clock() - start
         return statistics.median(durations) / 1e6
 
-
-class FactoryLoops(Loops):
-    """A matrix product of about 0.2 ms in numpy, which a factory returns."""
-
-    def __init__(self, folder: Path, queries: int) -> None:
-        (folder / "product.py").write_text(FACTORY)
-        super().__init__(runtimes.create("python"), folder / "product.py:make", queries)
-
-    def bare_ms(self) -> float:
-        """Return p50 of a block in a loop of nothing but a copy of the input, two clock reads and the call."""
-        function, clock, durations = self.runtime._model.call, time.monotonic_ns, array("q", bytes(8 * self.queries))
-        with no_collection():
-            for query in range(self.queries):
-                (image,) = self.inputs[query % len(self.inputs)]
-                copied = image.copy()
-                start = clock()
-                result = function(copied)
-                durations[query] = clock() - start
-                del result
-        return statistics.median(durations) / 1e6
+    def close(self) -> None:
+        """Let the model go."""
+        self.runtime.close()
 
 
 def comparisons() -> Iterator[Comparison]:
@@ -125,33 +81,8 @@ def comparisons() -> Iterator[Comparison]:
     for file, goal, queries in (QUICK, SLOW):
         line = Line(f"engine p50, {Path(file).stem}, 1 thread", "ms", "bare loop around invoke()", goal)
         # Around all blocks: a collection takes longer than a block.
-        with closing(LitertLoops(models / file, queries)) as loops, no_collection():
+        with closing(Loops(models / file, queries)) as loops, no_collection():
             yield compared(line, in_turn(loops.ours_ms, loops.bare_ms), SECONDS)
-
-
-def of_a_factory() -> Iterator[Comparison]:
-    """Yield the comparison of the runtime `python` with a bare loop around the same callable."""
-    with tempfile.TemporaryDirectory() as folder, closing(FactoryLoops(Path(folder), FACTORY_QUERIES)) as loops, no_collection():
-        line = Line("runtime python p50, product in numpy", "ms", "bare loop around the callable", at_most(1.01))
-        yield compared(line, in_turn(loops.ours_ms, loops.bare_ms), FACTORY_SECONDS)
-
-
-def beside_loadgen() -> Iterator[Comparison]:
-    """Yield the comparison with LoadGen's SingleStream, around the same call of a model of about 0.2 ms; none where it is not installed."""
-    if find_spec("mlperf_loadgen") is None:
-        raise LeftOutError("MLPerf LoadGen is not installed (extra `dev`, x86_64)")
-    models = real_models()
-    with closing(LitertLoops(models / QUICK[0], LOADGEN_QUERIES)) as loops:
-        line = Line(f"engine p50, {Path(QUICK[0]).stem}, 1 thread", "ms", "MLPerf LoadGen SingleStream, same SUT", at_most(1.0))
-        yield compared(line, in_turn(loops.ours_ms, lambda: _loadgen_ms(loops)), LOADGEN_SECONDS)
-
-
-def _loadgen_ms(loops: LitertLoops) -> float:
-    from tests.fixtures import loadgen  # noqa: PLC0415 - only where LoadGen is
-
-    with tempfile.TemporaryDirectory() as folder:
-        summary = loadgen.single_stream(loops.invoke, Path(folder), queries=LOADGEN_QUERIES, trace=False)
-    return float(summary.figures["result_50.00_percentile_latency_ns"]) / 1e6
 
 
 def beside_litert_benchmark() -> Iterator[Comparison]:

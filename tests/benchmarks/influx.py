@@ -1,9 +1,7 @@
-"""The drain: records and points a second from a ledger to an InfluxDB 2 on the same cores, beside the same lines ready made.
+"""The drain: points of figures a second from a ledger to an InfluxDB 2 on the same cores, beside the same lines ready made.
 
-`all` is the whole record, which `compare` reads back; `figures` the numbers alone; with the power trace each reading is a point too. The
-peer posts the lines of the same batches, made before the clock starts, over one kept connection: what no client can be faster than. Both
-write the same points to one server again and again, in turns. What influxdb-client itself costs is its CPU time beside the time of the
-whole write: a second client of our own could win no more than that. Our processor time a record is that of the drain's threads, the
+The peer posts the lines of the same batches, made before the clock starts, over one kept connection: what no client can be faster than.
+Both write the same points to one server again and again, in turns. Our processor time a record is that of the drain's threads, the
 client's part included and InfluxDB's not.
 """
 
@@ -13,72 +11,40 @@ import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from itertools import islice
 from pathlib import Path
 
 import msgspec
 import numpy as np
 
-from edgemeter.agent.contract import record, record_figures, samples
+from edgemeter.agent.contract import record
 from edgemeter.agent.ledger.chunks import Arrival
 from edgemeter.agent.ledger.sqlite_ledger import SqliteLedger
 from edgemeter.collector.influx.drain import BATCH_CHARACTERS, BATCH_POINTS, Drain
 from edgemeter.collector.influx.influx_config import InfluxConfig
 from edgemeter.collector.influx.points import Points
 from edgemeter.collector.influx.sink import open_sink
-from tests.benchmarks.comparison import Comparison, LeftOutError, Line, at_least, at_most, compared, figure
+from tests.benchmarks.comparison import Comparison, LeftOutError, Line, at_least, compared, figure
 from tests.benchmarks.delivery import running
 from tests.benchmarks.interleaving import in_turn
 from tests.fixtures.record_factory import STARTED_AT_NS, make_record
 from tests.fixtures.servers import Influx
 from tests.requirements import influxd
 
-# A point of a whole record is five times as large as that of its figures, and a trace is a hundred points.
-RECORDS, WHOLE_RECORDS, TRACED_RECORDS = 20_000, 8_000, 2_000
+RECORDS = 20_000
 DEVICES = 50
-READINGS = 100
 COMMIT = 1_000
-SECONDS, CLIENT_SECONDS = 18.0, 6.0
-GOAL, CLIENT_GOAL = at_least(0.9), at_most(0.1)
-CLIENT_RECORDS = 5_000
+SECONDS = 18.0
+GOAL = at_least(0.9)
 LIMIT_S = 300
 
 
 def comparisons() -> Iterator[Comparison]:
-    """Yield points a second of figures, of whole records and of records with their power traces, and what the client costs."""
+    """Yield points a second of the figures of records, and what the drain takes of the processor."""
     _program()
     with tempfile.TemporaryDirectory(prefix="edgemeter-bench-") as name:
-        folder = Path(name)
-        plain, complete, traced = folder / "plain.sqlite", folder / "whole.sqlite", folder / "traced.sqlite"
-        _fill(plain, RECORDS, ())
-        _fill(complete, WHOLE_RECORDS, ())
-        _fill(traced, TRACED_RECORDS, _trace())
-        yield from _drained("drain: figures of records", plain, Points("figures"), folder)
-        yield from _drained("drain: whole records", complete, Points(), folder)
-        yield from _drained("drain: whole records and their power traces", traced, Points(also=frozenset({"power_trace"})), folder)
-        yield _client("client: whole records", complete, Points(), folder)
-
-
-def _client(name: str, ledger: Path, points: Points, folder: Path) -> Comparison:
-    """Return the CPU time of a write by influxdb-client beside the time that the same write takes over a bare connection."""
-    with SqliteLedger(ledger, "read") as opened:
-        lines = [line for _, _, text in islice(opened.texts(), CLIENT_RECORDS) for line in points.lines(text)]
-    parts = [lines[start : start + BATCH_POINTS] for start in range(0, len(lines), BATCH_POINTS)]
-    with _influx(folder) as server:
-        sink = open_sink(InfluxConfig(server.url, server.token, server.org, server.bucket))
-        sink.prepare()
-
-        def client_ms() -> float:
-            begun = time.process_time()
-            for part in parts:
-                sink.write(part)
-            return 1e3 * (time.process_time() - begun) / len(parts)
-
-        def peer() -> float:
-            return 1e3 * _alone(server, lines) / len(parts)
-
-        line = Line(name, "ms a write", "the whole write, over a bare connection", CLIENT_GOAL)
-        return compared(line, in_turn(client_ms, peer), CLIENT_SECONDS)
+        ledger = Path(name) / "ledger.sqlite"
+        _fill(ledger)
+        yield from _drained("drain: figures of records", ledger, Points("figures"), Path(name))
 
 
 def _program() -> Path:
@@ -151,17 +117,10 @@ def _alone(server: Influx, lines: Sequence[str]) -> float:
     return time.perf_counter() - begun
 
 
-def _trace() -> tuple[record.Series, ...]:
-    chance = np.random.default_rng(1)
-    watts, taken_ns = chance.normal(5, 0.25, READINGS).round(3), np.arange(READINGS) * 10_000_000 + chance.integers(0, 99_999, READINGS)
-    return samples.pack("power.ina219", "W", watts), samples.pack("power_at.ina219", "ns", taken_ns)
-
-
-def _fill(path: Path, count: int, trace: tuple[record.Series, ...]) -> None:
-    chance = np.random.default_rng(2)
-    base = make_record(samples=trace, power_traces=(record_figures.PowerTrace(name="ina219", kind="power"),) if trace else ())
+def _fill(path: Path) -> None:
+    chance, base = np.random.default_rng(2), make_record()
     with SqliteLedger(path) as ledger:
-        for start in range(0, count, COMMIT):
+        for start in range(0, RECORDS, COMMIT):
             arrivals = []
             for number in range(start, start + COMMIT):
                 latency = msgspec.structs.replace(base.latency, p50_ms=12 + chance.random(), p90_ms=13 + chance.random())

@@ -8,16 +8,11 @@ holds the truth in 93 to 97% of the draws, or it is refused with what it would t
 """
 
 import dataclasses
-import os
-import re
 import sys
-from collections import Counter
 from collections.abc import Iterator
-from concurrent.futures import ProcessPoolExecutor
 from functools import partial
 from itertools import product
 
-from tests.benchmarks.comparison import Comparison, covered
 from tests.fixtures.sensor_worlds import World, coverage
 
 TRIALS = 1000
@@ -91,41 +86,17 @@ def _clocks() -> Iterator[tuple[str, World]]:
     yield "half of a clock of 25 ms, in step with 40 fps", usual(update_s=(0.025, 0.025), seen=0.5, fps=40, jitter=0.0)
 
 
-def judged(name: str, world: World, trials: int) -> dict[str, object]:
-    """Return the line of a cell in the published table; refusals by their words without the numbers."""
+def row(name: str, world: World, trials: int) -> str:
+    """Return the cell as a row of the published page: coverage in %, U, and the share refused in %."""
     result = coverage(world, trials)
-    refusals = Counter(re.sub(r"[0-9.]+", "#", reason) for reason in result.refusals)
-    line = dataclasses.asdict(result) | {"refusals": dict(refusals), "refused": len(result.refusals)}
-    return {"cell": name, **{key: round(value, 4) if isinstance(value, float) else value for key, value in line.items()}}
 
+    def number(value: float | None, factor: float, digits: int) -> str:
+        return "-" if value is None else f"{value * factor:.{digits}f}"
 
-def row(line: dict[str, object]) -> str:
-    """Return the line as a row of the published page: coverage in %, U, and the share refused in %."""
-
-    def number(key: str, factor: float, digits: int) -> str:
-        value = line[key]
-        return f"{value * factor:.{digits}f}" if isinstance(value, float) else "-"
-
-    refused = 100 * int(str(line["refused"])) / int(str(line["trials"]))
-    columns = (number("gross", 100, 0), number("net", 100, 0), number("gross_u_w", 1, 3), number("net_u_w", 1, 3), f"{refused:.0f}")
-    return f"| {line['cell']} | {' | '.join(columns)} |"
-
-
-def comparisons(trials: int = TRIALS) -> Iterator[Comparison]:
-    """Yield how often the intervals of each cell hold the truth, gross and net; a cell whose every draw is refused has none."""
-    names, worlds = zip(*grid(), strict=True)
-    with ProcessPoolExecutor(os.cpu_count()) as pool:
-        for result in pool.map(judged, names, worlds, [trials] * len(names)):
-            yield from lines(result)
-
-
-def lines(result: dict[str, object]) -> Iterator[Comparison]:
-    """Yield the lines of one cell."""
-    for which in ("gross", "net"):
-        share = result[which]
-        if isinstance(share, float):
-            refused = f"{result['refused']} of {result['trials']} refused"
-            yield covered(f"energy: {result['cell']}: {which} intervals that hold the truth ({refused})", share)
+    refused = 100 * len(result.refusals) / result.trials
+    coverages = number(result.gross, 100, 0), number(result.net, 100, 0)
+    columns = (*coverages, number(result.gross_u_w, 1, 3), number(result.net_u_w, 1, 3), f"{refused:.0f}")
+    return f"| {name} | {' | '.join(columns)} |"
 
 
 if __name__ == "__main__":
@@ -133,4 +104,4 @@ if __name__ == "__main__":
     selection = sys.argv[2] if len(sys.argv) > 2 else ""
     for name, world in grid():
         if selection in name:
-            print(row(judged(name, world, trials)), flush=True)
+            print(row(name, world, trials), flush=True)

@@ -58,12 +58,6 @@ def test_the_interval_of_a_short_line_holds_the_ratio():
             assert outcomes(world, RATIO + 0.03, 0.16, 40)[0] >= 0.9
 
 
-def test_all_looks_together_have_an_error_of_five_percent():
-    """The share of each look adds up to what the interval is called."""
-    early, last = 1 - interleaving.EARLY_CONFIDENCE, 1 - interleaving.LAST_CONFIDENCE
-    assert interleaving.EARLY_LOOKS * early + last == pytest.approx(0.05)
-
-
 def test_a_line_ends_when_its_interval_decides():
     """Far from the goal after an eighth of the time, on either side; at the goal, and where nothing is asked, not before its end."""
     world = WORLDS[0]

@@ -12,7 +12,6 @@ import yaml
 
 from edgemeter.agent.cli.main import cli
 from edgemeter.collector.review import document as review_document
-from edgemeter.collector.review import gate
 from tests.fixtures.comparison_factory import document
 from tests.fixtures.review_runs import make_side
 from tests.fixtures.rows import table_row
@@ -97,13 +96,3 @@ def test_the_examples_find_a_comment_by_the_mark_that_it_begins_with():
         text = path.read_text()
         if "notes" in text or "issues/" in text:
             assert review_document.MARK in text.replace('\\"', '"'), path.name
-
-
-def test_the_manual_names_every_limit_and_selector():
-    """In the words of the code."""
-    text = (DOCS / "review.md").read_text()
-    assert all(f"`{figure}`" in text for figure in gate.FIGURES)
-    from edgemeter.collector.runs.selection import SELECTORS, TIMES  # noqa: PLC0415
-
-    (listed,) = re.findall(r"with (id,[^;]*?) \(UTC\)", text.replace("\n", " "))
-    assert listed.split(", ") == [*SELECTORS, *TIMES]

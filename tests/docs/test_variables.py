@@ -56,8 +56,3 @@ def test_every_variable_of_an_option_is_in_the_table():
     path_by_name = dict(options(cli))
     assert len(path_by_name) > 10
     assert {name: path for name, path in path_by_name.items() if name not in NAMES} == {}
-
-
-def test_a_variable_stands_in_one_group():
-    """Two meanings of one name would be one too many."""
-    assert len(NAMES) == sum(map(len, VARIABLES.values()))

@@ -100,13 +100,6 @@ def test_a_commit_fetches_nothing():
     assert all(hook["entry"].startswith(".venv/bin/") for hook in repository["hooks"])
 
 
-def test_the_metadata_names_authors_and_where_to_find_what():
-    """What a package index shows beside the name."""
-    assert PROJECT["authors"]
-    assert set(PROJECT["urls"]) == {"Homepage", "Documentation", "Source", "Issues", "Changelog"}
-    assert all(url.startswith(PROJECT["urls"]["Homepage"]) for url in PROJECT["urls"].values())
-
-
 def test_every_address_of_the_project_is_the_one_in_its_metadata():
     """Another owner or name in a page, a template or a workflow would send people elsewhere."""
     home = PROJECT["urls"]["Homepage"]
@@ -133,12 +126,6 @@ def test_the_release_workflow_attests_what_it_builds():
     built = next(index for index, step in enumerate(steps) if "-m build" in step)
     assert steps[built + 1].startswith("actions/attest-build-provenance@")
     assert jobs["publish"]["needs"] == "build"
-
-
-def test_ci_runs_what_a_contributor_runs():
-    """One script, here as there."""
-    steps = yaml_of(".github/workflows/ci.yml")["jobs"]["run"]["steps"]
-    assert ".ci/run" in [step.get("run") for step in steps]
 
 
 def test_a_citation_names_this_project_and_its_version():

@@ -1,11 +1,8 @@
 """Facts about `import edgemeter`: six names, nothing else imported, and what they return."""
 
-import importlib
 import inspect
-import json
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +11,6 @@ import pytest
 import edgemeter
 from edgemeter.agent.base.errors import ConfigError, UnavailableError
 from edgemeter.agent.contract.record import RunRecord
-from edgemeter.agent.energy import sensor_run
 from edgemeter.agent.ledger.sqlite_ledger import SqliteLedger
 from tests.fixtures.comparison_factory import document, make_run
 from tests.fixtures.record_factory import STARTED_AT_NS
@@ -40,12 +36,6 @@ def test_there_are_six_names_sorted_and_each_is_there():
         _ = edgemeter.mesure
 
 
-def test_the_folder_has_one_name():
-    """Under two names each of its classes would be two."""
-    with pytest.raises(ImportError, match="is the package `edgemeter`: import that"):
-        importlib.import_module("edgemeter.agent.api")
-
-
 @pytest.mark.services
 def test_importing_it_imports_nothing_else():
     """Every command imports it first: no numpy, no click, no module of ours."""
@@ -53,28 +43,6 @@ def test_importing_it_imports_nothing_else():
     code = f"import sys, edgemeter; print(sorted({heavy} & set(sys.modules)), [name for name in sys.modules if 'edgemeter.' in name])"
     completed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT.parent)
     assert completed.stdout == "[] []\n"
-
-
-@pytest.mark.nightly
-def test_a_type_checker_knows_the_names(tmp_path):
-    """The package is typed: parameters and results of all five are checked."""
-    (tmp_path / "use.py").write_text(
-        "import edgemeter\nrecord: edgemeter.Record = edgemeter.measure('m.onnx', threads=4)\nreveal_type(record.latency.p50_ms)\n"
-        "with edgemeter.energy() as spent:\n    reveal_type(spent.joules)\n"
-        "reveal_type(edgemeter.compare('a', 'b').contrasts[0].sentence)\nreveal_type(edgemeter.load()['model'])\n"
-        "edgemeter.measure('m.onnx', mode='fast')\n"
-    )
-    command = [sys.executable, "-m", "mypy", "--config-file", ROOT / "pyproject.toml", tmp_path / "use.py"]
-    completed = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT)
-    assert completed.stdout.count("error:") == 1
-    assert 'No overload variant of "measure" matches' in completed.stdout
-    revealed = ('"float | None"', '"float | None"', '"str"', "ndarray")
-    assert all(
-        text in line
-        for text, line in zip(
-            revealed, [printed_line for printed_line in completed.stdout.splitlines() if "Revealed" in printed_line], strict=True
-        )
-    )
 
 
 @pytest.mark.services
@@ -130,26 +98,6 @@ def test_energy_without_a_sensor_is_reported_missing():
     """Before the block runs."""
     with pytest.raises(UnavailableError, match="none"), edgemeter.energy("none"):
         pytest.fail("the block ran")
-
-
-@pytest.mark.alone
-def test_energy_names_joules_bounds_and_sensor(tmp_path, monkeypatch):
-    """A second at a steady 2 W, with a fifth of idle around: about 2 J, by the sensor of the configuration."""
-    monkeypatch.setattr(sensor_run, "SHORTEST_S", 0.5)
-    monkeypatch.setattr(sensor_run, "LARGEST_GAP_RATIO", 0.5)
-    trace = {"id": "bench", "scope": "board-input", "period_ms": 10, "resolution_w": 0.001, "gain_u_ratio": 0.01, "t_s": [0, 60]}
-    (tmp_path / "trace.json").write_text(json.dumps(trace | {"power_w": [2, 2]}))
-    (tmp_path / "config.toml").write_text(f'[sensors.replay]\npath = "{tmp_path / "trace.json"}"\n')
-    monkeypatch.setenv("EDGEMETER_CONFIG", str(tmp_path / "config.toml"))
-    with edgemeter.energy("replay", idle_s=0.2) as spent:
-        assert str(spent) == "no energy: the block has not ended"
-        time.sleep(1.0)
-    assert spent.joules == pytest.approx(2 * spent.seconds, rel=0.05)
-    assert spent.joules_low < 2 * spent.seconds < spent.joules_high
-    assert (spent.sensor, spent.scope, spent.reason) == ("replay:bench", "board-input", None)
-    assert str(spent).endswith(" J), replay:bench, board-input")
-    assert (spent.net_joules, isinstance(spent.doubts, tuple)) == (None, True)
-    assert spent.net_reason
 
 
 def test_columns_hold_every_run_of_every_kind_of_source(tmp_path):

@@ -32,9 +32,3 @@ def test_equal_figures_of_different_images_are_bounded():
     """The same share right, of other images: how far they lie apart shows in the parts."""
     low, high = difference_bounds(figure(0.55, [0.5, 0.6] * 10), figure(0.55, [0.6, 0.5] * 10)).bounds
     assert low < 0 < high
-
-
-def test_the_reason_is_that_of_the_figure_without_bounds():
-    """As the record states it; an older record states none."""
-    assert difference_bounds(figure(0.5, reason="fewer than 20 images"), figure(0.4)).reason == "fewer than 20 images"
-    assert difference_bounds(figure(0.5), figure(0.4)).reason == "no bounds recorded"

@@ -59,12 +59,6 @@ def test_the_password_comes_from_a_file_before_the_environment(tmp_path):
     assert parse_address("mqtt://b", environ=environ).password is None
 
 
-def test_an_unreadable_password_file_is_named(tmp_path):
-    """The path and what to write there."""
-    with pytest.raises(ConfigError, match=r"cannot read the broker password from '.*absent'"):
-        parse_address("mqtt://u@b", password_file=tmp_path / "absent")
-
-
 def test_a_password_without_a_user_is_not_left_out_in_silence(tmp_path):
     """The broker would be tried as nobody, and who is refused would look at the password."""
     with pytest.raises(ConfigError, match=r"a password is named \('.*secret'\) and no user: write mqtt://USER@HOST"):
@@ -109,12 +103,6 @@ def test_what_sends_another_reply_is_no_broker():
     """Such as an SSH server."""
     with answering(b"SSH-2.0-OpenSSH\r\n") as address, pytest.raises(UnavailableError, match="is not an MQTT broker"):
         broker_address.mqtt_version(address, 5)
-
-
-def test_a_port_without_tls_is_reported_when_tls_was_requested():
-    """`mqtts` to a plain port."""
-    with answering(b"\x20\x03\x00\x00\x00") as address, pytest.raises(UnavailableError, match="no TLS with the broker"):
-        broker_address.mqtt_version(BrokerAddress(address.host, address.port, "mqtts"), 5)
 
 
 @pytest.mark.services

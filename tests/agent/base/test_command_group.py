@@ -28,13 +28,6 @@ def test_help_lists_the_sections_in_their_order_and_imports_no_command(tmp_path,
     del sys.modules["lazily_imported"]
 
 
-def test_an_unknown_command_is_wrong_usage():
-    """With the commands that there are."""
-    result = CliRunner().invoke(tool, ["tow"])
-    assert result.exit_code == 2
-    assert "no command is called 'tow': there are one, gone, alpha" in result.output
-
-
 @click.command()
 @click.argument("models", nargs=-1)
 @click.option("-d", "--data")

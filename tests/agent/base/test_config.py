@@ -12,15 +12,6 @@ from tests.fixtures.ordinary_user import closed_mode, ordinary_user
 from tests.fixtures.rows import table_row
 
 
-def test_the_sample_reads_and_so_does_it_with_every_default_switched_on(tmp_path):
-    """The sample is a valid configuration, commented or not."""
-    assert config.read(config.SAMPLE) == config.Config()
-    path = tmp_path / "config.toml"
-    path.write_text("\n".join(line.removeprefix("# ") for line in config.SAMPLE.read_text().splitlines()))
-    read = config.read(path)
-    assert (read.device, read.fleet, read.power) == ("pi5-lab", "default", ("rapl",))
-
-
 def test_the_environment_beats_the_file(tmp_path, monkeypatch):
     """For each file that is shown to a broker; what no variable names stays as the file says."""
     monkeypatch.setenv("EDGEMETER_MQTT_CA_FILE", "variable.pem")
@@ -95,13 +86,6 @@ def test_a_host_name_becomes_a_device_name(monkeypatch):
     for host, name in [("pi5", "pi5"), ("Bob's Pi!", "Bob-s-Pi"), ("---", "device"), ("_x_", "x")]:
         monkeypatch.setattr("platform.node", lambda host=host: host)
         assert config.this_device() == name
-
-
-def test_settings_of_a_sensor_are_read_as_they_are_written(tmp_path):
-    """What a sensor knows is checked where sensors are known, so that the error can name its keys."""
-    path = tmp_path / "config.toml"
-    path.write_text("[sensors.ina2xx]\nshunt_ohm = 0.1\n")
-    assert config.read(path).sensors == {"ina2xx": {"shunt_ohm": 0.1}}
 
 
 def test_paths_are_relative_to_the_configuration(tmp_path, monkeypatch):

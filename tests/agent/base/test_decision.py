@@ -80,13 +80,9 @@ def test_each_figure_is_worded_as_certain_as_it_is():
     """What is not certain, or does not matter, is called that."""
     for diff, says in [
         (of("latency", 0.7, 0.65, 0.75), "B is 1.43 times faster (95% 1.33 to 1.54)"),
-        (of("latency", 1.0, 0.98, 1.02), "B is as fast as A within 3%"),
         (of("latency", 1.05, 1.01, 1.09), "B is 1.05 times slower (95% 1.01 to 1.09, perhaps less than the 3% that matter)"),
         (of("energy", 0.77, 0.74, 0.8), "B costs 23.0% less energy (95% 20.0 to 26.0%)"),
-        (points(-3.7, -5.3, -2.1), "B loses 3.7 AP points (95% 2.1 to 5.3)"),
         (points(-0.6, -1.0, -0.2), "B loses 0.6 AP points (95% 0.2 to 1.0, perhaps less than the 0.5 that matter)"),
-        (points(0.0, -2.0, 2.0), "not settled: AP (+0.0 points, 95% -2.0 to +2.0)"),
-        (accuracies(0.0, DifferenceBounds(None, SAME)), "B has the same AP as A"),
         (
             of("latency", 1.02, 0.9, 1.1, note="about 12 more pairs would settle it"),
             "not settled: latency (1.02 times A's, 95% 0.900 to 1.10; about 12 more pairs would settle it)",

@@ -51,18 +51,6 @@ def test_both_ends_of_a_range_about_zero_have_the_same_decimals():
     assert figures.span(-0.0002, 0.0004) == "-2.00e-04 to 4.00e-04"
 
 
-def test_numbers_have_the_form_of_the_noun_that_fits():
-    """One run, two runs."""
-    assert [figures.count(number, "run") for number in (1, 2, 1200)] == ["1 run", "2 runs", "1,200 runs"]
-
-
-def test_a_page_has_signs_where_a_terminal_has_letters():
-    """The minus and the times sign of print."""
-    assert figures.typeset("-0.037") == "\N{MINUS SIGN}0.037"
-    assert figures.typeset("4.88x") == "4.88\N{MULTIPLICATION SIGN}"
-    assert figures.typeset("-") == "\N{EN DASH}"
-
-
 def test_what_steers_a_terminal_does_not_come_through():
     """A record holds whatever a device sent."""
     assert figures.printable("board\x1b[31m\n\u202e").replace("\N{REPLACEMENT CHARACTER}", "?") == "board?[31m??"

@@ -12,7 +12,6 @@ import pytest
 from edgemeter.agent.base import file_lock
 from edgemeter.agent.base.errors import UnavailableError
 from edgemeter.agent.base.file_lock import DeviceLock, RunLock
-from tests.fixtures.mqtt_peer import wait_until
 
 HOLD = """import sys, time, pathlib
 from edgemeter.agent.base.file_lock import RunLock
@@ -46,19 +45,6 @@ def test_it_goes_with_its_process(tmp_path):
     holder.wait()
     holder.stdout.close()
     assert not file_lock.is_run_locked(tmp_path)
-
-
-@pytest.mark.services
-def test_a_child_holds_it_on_when_its_parent_has_let_go(tmp_path):
-    """Until the child ends."""
-    lock = RunLock(tmp_path)
-    assert lock.take("job")
-    child = subprocess.Popen(["sleep", "60"], pass_fds=(lock.descriptor(),))
-    lock.release()
-    assert file_lock.is_run_locked(tmp_path)
-    child.kill()
-    child.wait()
-    assert wait_until(lambda: not file_lock.is_run_locked(tmp_path))
 
 
 def test_a_waiting_run_reports_once_and_goes_on_when_the_lock_is_free(tmp_path):
@@ -193,22 +179,6 @@ def test_one_lock_serves_all_users_of_a_board(board, hold_as_nobody, tmp_path):
     assert mine.take("edgemeter run")
     assert mine.pop_note() is None
     assert hold_as_nobody()[1].startswith("False ")
-
-
-@pytest.mark.services
-@pytest.mark.parametrize("is_there", [True, False])
-def test_in_a_folder_that_may_not_be_written_the_file_is_only_read_or_the_home_serves(board, hold_as_nobody, is_there):
-    """As for an agent whose file system is read-only; where nothing can be locked, one line says what was tried."""
-    if is_there:
-        (board / "edgemeter-run.lock").touch(0o644)
-    board.chmod(0o755)
-    _, output = hold_as_nobody()
-    if is_there:
-        assert output == f"True {board}/edgemeter-run.lock None"
-        assert not RunLock(board).take("edgemeter run")
-    else:
-        assert output.startswith(f"True {board}/home/run.lock cannot make the lock '{board}/edgemeter-run.lock' (Permission denied)")
-        assert file_lock.is_run_locked(board / "home")
 
 
 @pytest.mark.parametrize("trap", ["link", "pipe"])

@@ -2,8 +2,6 @@
 
 import pytest
 
-from edgemeter.agent.base.accuracy_bounds import DifferenceBounds
-from edgemeter.agent.base.decision import decide_accuracy, difference, sentence
 from edgemeter.agent.base.metrics import gain, is_reached, needed_value
 from edgemeter.agent.contract.record_accuracy import GATE_RATIO
 from edgemeter.agent.engine.predictions import accuracy_gate
@@ -12,7 +10,7 @@ from edgemeter.collector.runs.run_figures import figures_of
 from edgemeter.collector.show.comparison_charts import bounds_of, front_point, fronts_of, latency_cost
 from edgemeter.collector.trend.metrics import METRICS as FOLLOWED
 from edgemeter.models.convert.agreement import judge_conversion
-from tests.fixtures.comparison_factory import compare_runs, make_reference, make_run, row_of
+from tests.fixtures.comparison_factory import compare_runs, make_run, row_of
 from tests.fixtures.model_agreement import agreement
 from tests.fixtures.record_factory import SHA_DATA, make_accuracy
 
@@ -41,17 +39,6 @@ def test_the_speed_of_a_case_that_errs_more_is_not_ranked():
     assert "wer 0.250 of the 0.180 that" in row_of(compare_runs(reference, worse), "int8").not_ranked
     assert "needed 0.200 (90% of it)" in row_of(compare_runs(reference, worse), "int8").not_ranked
     assert row_of(compare_runs(reference, better), "int8").not_ranked is None
-
-
-def test_an_error_that_rose_is_worse_in_words():
-    """In the sentence of two cases, and in the judgement of a table."""
-    decision = decide_accuracy(0.05, DifferenceBounds((0.04, 0.06)), 0.005)
-    claim = sentence("B", "A", [difference("accuracy", "WER", decision, (0.1, 0.15), "lower")])
-    assert claim == "B has 5.0 WER points more, which is worse (95% 4.0 to 6.0)"
-    runs = [make_run(accuracy=erring(0.15, low=0.149, high=0.151)), make_reference(accuracy=erring(0.1, low=0.099, high=0.101))]
-    judged = row_of(compare_runs(*runs), "fp32").judgements["accuracy"]
-    assert judged.words.startswith("less accurate: wer 0.150")
-    assert (judged.outcome, judged.is_worse) == ("higher", True)
 
 
 def test_on_the_front_of_an_error_lie_the_cases_that_err_least():

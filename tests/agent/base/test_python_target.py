@@ -27,13 +27,6 @@ def test_other_names_of_models_are_no_addresses():
         assert python_target.parse(text) is None, text
 
 
-def test_a_file_of_that_very_name_is_a_file(tmp_path, monkeypatch):
-    """Whatever its name looks like."""
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "net.py:make").write_text("x")
-    assert python_target.parse("net.py:make") is None
-
-
 def test_the_source_of_a_module_is_found_without_running_its_package(tmp_path, monkeypatch):
     """Of a package, of a module in it, of a folder without __init__.py, and of a module of the current folder."""
     (tmp_path / "wide" / "plain").mkdir(parents=True)

@@ -47,12 +47,6 @@ def test_an_answer_is_read_in_every_form():
             assert connection.exchange("/", b"x", {})[0] == b"body"
 
 
-def test_headers_are_found_by_names_in_lower_case():
-    """Their values hold colons, and no space around them."""
-    with answering(OK + b"X-Time:  a: b \r\n" + BODY) as connection:
-        assert connection.exchange("/", b"x", {})[1]["x-time"] == "a: b"
-
-
 def test_a_connection_serves_until_the_server_ends_it():
     """The second request opens none; the third has to, where the server announced the end."""
     with answering(OK + BODY, OK + b"Connection: Close\r\n" + BODY) as connection:

@@ -29,12 +29,6 @@ def test_with_two_degrees_of_freedom_the_tail_has_a_closed_form():
         assert statistics.student_two_sided_p(-t, 2) == statistics.student_two_sided_p(t, 2)
 
 
-def test_with_many_degrees_of_freedom_it_is_normal():
-    """The 95% quantile tends to 1.96, and nothing lies beyond infinity."""
-    assert statistics.student_quantile(0.95, 1e7) == pytest.approx(1.959964, abs=1e-5)
-    assert (statistics.student_two_sided_p(0.0, 5), statistics.student_two_sided_p(float("inf"), 5)) == (1.0, 0.0)
-
-
 def test_the_bounds_are_those_of_the_literature():
     """The bounds of a ratio agree with published values to four digits."""
     # By the formula with z = 1.959964, worked out apart; 81 of 263 is the example of R. G. Newcombe, Statistics in Medicine 17 (1998).
@@ -70,11 +64,3 @@ def test_exact_bounds_leave_a_fortieth_on_each_side():
         assert at_most(successes, trials, high) == pytest.approx(0.025, rel=1e-6)
     assert exact_interval(0, 900) == (0.0, pytest.approx(1 - 0.025 ** (1 / 900)))
     assert exact_interval(900, 900) == (pytest.approx(0.025 ** (1 / 900)), 1.0)
-
-
-def test_exact_bounds_of_many_are_nearly_wilsons():
-    """Where the two change places a bound moves by 0.3% of itself at most, a third of which is the success more."""
-    below, above = exact_interval(1000, 54_000), exact_interval(1001, 54_000)
-    assert 0 < above[1] / below[1] - 1 < 3e-3
-    assert 0 < above[0] / below[0] - 1 < 3e-3
-    assert exact_interval(2.5, 100)[0] < 0.025 < exact_interval(2.5, 100)[1]

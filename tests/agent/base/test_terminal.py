@@ -4,7 +4,7 @@ import io
 
 from rich.console import Console
 
-from edgemeter.agent.base.terminal import REDUNDANT, TableColumn, entry_table, fitted_table, plain_table
+from edgemeter.agent.base.terminal import REDUNDANT, TableColumn, fitted_table
 
 NAME = "simulated-detector-07"
 
@@ -32,28 +32,3 @@ def test_a_redundant_column_goes_before_a_name_is_folded_and_the_last_of_a_rank_
     assert narrow.caption == "not shown on so narrow a terminal: AP"
     narrow.caption = None
     assert "".join(line.split()[0] for line in lines_of(narrow, 20)[2:]) == NAME
-
-
-def test_a_heading_is_printed_as_it_is():
-    """What looks like markup or an emoji is text."""
-    table = fitted_table([TableColumn("[bold] :smile:", ["1.5"])], 40)
-    assert lines_of(table, 40)[0] == "[bold] :smile:"
-
-
-def test_the_first_column_of_a_plain_table_is_whole_and_nothing_is_cut():
-    """The other columns are folded."""
-    table = plain_table("id", "text")
-    table.add_row(NAME, "so many words that they do not fit beside it")
-    lines = lines_of(table, 40)
-    assert lines[2].startswith(f"{NAME} ")
-    assert " ".join(" ".join(lines[2:]).replace(NAME, "").split()) == "so many words that they do not fit beside it"
-
-
-def test_a_table_of_long_texts_is_a_list_whose_names_are_whole():
-    """Folded between words, at most 100 wide in a pipe too."""
-    table = entry_table("all", ("rule", "requirement"), [(NAME, "a word and " * 30)])
-    for width in (50, 1000):
-        lines = lines_of(table, width)
-        assert lines[:2] == ["all:", NAME]
-        assert 30 < max(map(len, lines)) <= min(width, 100)
-        assert " ".join(" ".join(lines[2:]).split()) == f"requirement: {'a word and ' * 30}".strip()

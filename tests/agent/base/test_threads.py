@@ -44,11 +44,3 @@ def test_a_thread_that_ends_is_no_death():
             thread.start()
             thread.join(DEADLINE_S)
     assert ended == []
-
-
-def test_another_error_of_the_service_comes_first():
-    """A service that fails as it ends reports that."""
-    with pytest.raises(KeyError), until_stopped() as stopped:  # noqa: PT012 - the wait belongs to it
-        start(overflow)
-        stopped.wait(DEADLINE_S)
-        raise KeyError

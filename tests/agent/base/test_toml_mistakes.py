@@ -4,7 +4,6 @@ from typing import Annotated, Literal
 
 import msgspec
 
-from edgemeter.agent.base.suggestions import near
 from edgemeter.agent.base.toml_mistakes import mistakes
 from edgemeter.agent.base.types import Name
 
@@ -56,15 +55,3 @@ def test_all_mistakes_are_found_at_once():
     assert [(mistake.section, mistake.key) for mistake in mistakes(msgspec.toml.decode(text), Document)] == [
         ("", "brokr"), ("[part.a]", "limit_w"), ("[part.a]", "mode"), ("[part.b]", "limit"), ("[part.b]", "limit_w"), ("", "fleet"),
     ]  # fmt: skip
-
-
-def test_a_document_without_mistakes_has_none():
-    """A document with right keys and values gives an empty list of mistakes."""
-    assert mistakes(msgspec.toml.decode("fleet = 'a'\n[part.a]\nlimit_w = 1\nthreads = [1, 2]"), Document) == []
-
-
-def test_near_misses_come_before_the_list_of_what_there_is():
-    """A word that resembles nothing is answered by the list alone."""
-    assert near("rpal", ["rapl", "nvml"]) == "did you mean rapl? There are rapl, nvml"
-    assert near("zzz", ["rapl", "nvml"]) == "there are rapl, nvml"
-    assert near("zzz", []) == "there is none"

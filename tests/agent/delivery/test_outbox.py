@@ -60,7 +60,7 @@ def test_a_record_is_on_the_disk_before_put_returns(outbox):
     assert outbox.query("PRAGMA synchronous")[0][0] == 2
 
 
-def test_every_opening_is_a_session_of_its_own_below_2_to_the_53(outbox, tmp_path):
+def test_every_opening_is_a_session_of_its_own_below_2_to_the_53(outbox, tmp_path, monkeypatch):
     """No two openings share a number, nor does a copied card's, and every JSON reader keeps it exact."""
     sessions = {outbox.session}
     for _ in range(10):
@@ -68,6 +68,11 @@ def test_every_opening_is_a_session_of_its_own_below_2_to_the_53(outbox, tmp_pat
             sessions.add(other.session)
     assert len(sessions) == 11
     assert all(0 < session < 2**53 for session in sessions)
+    # By the count of openings too, where the random bits repeat.
+    monkeypatch.setattr("secrets.randbits", lambda _: 5)
+    with reopened(outbox) as first, reopened(outbox) as second:
+        assert first.session != second.session
+    monkeypatch.undo()
     outbox.close()
     copy = tmp_path / "copy.sqlite"
     copy.write_bytes(outbox.path.read_bytes())

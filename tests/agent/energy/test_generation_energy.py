@@ -93,13 +93,6 @@ def test_a_sensor_that_is_fast_enough_gives_both_parts():
         assert abs(part.net_mj - net_mj) <= part.net_u_mj
 
 
-def test_the_parts_make_the_request():
-    """Nothing is counted twice: prefill and decode are together what the whole query took."""
-    tokens, _ = generation_energy(energy(), [trace()], windows(), run())
-    query_mj = tokens.prefill_token.gross_mj * 100 + tokens.decode_token.gross_mj * 30
-    assert query_mj == pytest.approx(PER_QUERY_MJ, rel=0.002)
-
-
 def test_a_part_needs_windows_of_ten_periods_of_the_sensor():
     """What a slow sensor cannot cut out has no figure but a reason, with what to do."""
     for changes, parts in [

@@ -46,18 +46,6 @@ def test_a_sensor_that_replies_when_it_is_read_has_no_clock_of_its_own():
         assert renewal_in(world)[1] is None, f"{world!r}"
 
 
-def test_a_value_that_was_delivered_twice_is_no_renewal():
-    """One reading in ten bears the value of the one before, at its own time, however long after it."""
-    trial, _ = renewal_in(World())
-    draw = np.random.default_rng(1)
-    curve = PowerCurve(trial.trace.readings, trial.trace.description)
-    times, powers = curve.readings(trial.run.timed)
-    doubled = np.flatnonzero(draw.random(powers.size - 1) < 0.1) + 1
-    powers = powers.copy()
-    powers[doubled] = powers[doubled - 1]
-    assert renewal_of(times, powers, 1e8, 1e9 / 30) is None
-
-
 def test_a_sensor_in_step_with_the_queries_gives_no_energy_but_what_would_give_one():
     """25 ms of each 100 ms, and three queries of exactly the same length in each: it may see the same part of all."""
     trial, renewal = renewal_in(World(update_s=(0.1, 0.1), seen=0.25, jitter=0))
@@ -77,15 +65,6 @@ def test_frames_in_step_get_the_nearest_rate_that_is_not():
     out_of_step = coverage(dataclasses.replace(camera, fps=14.85), 10)
     assert (out_of_step.refusals, out_of_step.gross) == ((), 1.0)
     assert out_of_step.gross_u_w < 0.3
-
-
-def test_frames_at_a_fixed_rate_have_an_energy_by_a_sensor_that_looks_when_it_is_read():
-    """However regular they are: readings come at random moments, ten times or once a second."""
-    for rate in (10.0, 1.0):
-        frames = coverage(World(rate=rate, jitter=0, fps=15, low_w=3.0, duty=0.3), 20)
-        assert frames.refusals == ()
-        assert min(frames.gross, frames.net) >= 0.9
-        assert frames.gross_u_w < 0.05
 
 
 # Its clock ticks between every two readings, as one in fourteen does whose phase is left to chance.
@@ -180,15 +159,6 @@ def test_pauses_break_the_step_with_a_clock_that_no_reading_shows():
     assert coverage(dataclasses.replace(IN_STEP, pauses=True), 20).gross >= 0.85
 
 
-def test_queries_in_step_with_a_clock_that_shows_are_given_after_enough_pauses():
-    """25 ms of each 100 ms, three queries in each: refused without pauses, else given with what they leave open."""
-    world = World(update_s=(0.1, 0.1), seen=0.25, jitter=0, closed=True)
-    assert len(coverage(world, 4).refusals) == 4
-    result = coverage(dataclasses.replace(world, pauses=True), 4)
-    assert result.refusals == ()
-    assert result.gross == 1.0
-
-
 def test_the_energy_of_an_inference_leaves_pauses_out():
     """Pauses of a known power are no part of it; what is not known of their power is a term of the budget."""
     trial = draw_trial(World(lag_s=0.5, pauses=True, closed=True), np.random.default_rng(2), gain_z=0.0)
@@ -211,13 +181,3 @@ def test_pauses_are_made_for_sensors_that_may_keep_step():
     assert may_keep_step(quarter)
     assert not may_keep_step(whole_time)
     assert not may_keep_step(dataclasses.replace(described_power, kind="energy"))
-
-
-CLOCKS = {
-    "every 3 to 6 s, read every second": World(rate=1, update_s=(3, 6)),
-    "every 3 to 6 s, 300 s": World(rate=1, update_s=(3, 6), timed_s=300),
-    "every 3 to 6 s the mean of 3 s": World(rate=1, update_s=(3, 6), window_s=3.0),
-    "every 3 to 6 s in steps of .1 W, an even load": World(rate=1, update_s=(3, 6), duty=1.0, high_w=6.0, step_w=0.1),
-    "25 ms of 100 ms, 27.3 fps": World(update_s=(0.1, 0.1), seen=0.25, jitter=0, fps=27.3),
-    "25 ms of 100 ms, 30 fps, queries unknown": World(update_s=(0.1, 0.1), seen=0.25, knows_queries=False),
-}

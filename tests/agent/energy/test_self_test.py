@@ -11,7 +11,6 @@ from edgemeter.agent.base.errors import TransientError, UnavailableError
 from edgemeter.agent.energy import self_test
 from edgemeter.agent.energy.self_test import judged, read_under_load, turns
 from edgemeter.agent.energy.step_response import Switched
-from edgemeter.agent.machine.power_range import ANY_MACHINE, PowerRange
 from edgemeter.agent.power import Description, Reading
 from tests.fixtures.rows import table_row
 from tests.fixtures.tested_sensors import SENSORS, SyntheticSensor, readings_of
@@ -64,21 +63,6 @@ def test_what_makes_a_sensor_unfit_is_named():
             assert finding in measured.findings[0]
             assert measured.delay_s.value is None
             assert measured.delay_s.reason
-
-
-def test_a_wrong_unit_is_named():
-    """A Pi 5 draws neither kilowatts nor milliwatts; a workstation of some hundred watts and a server of ten kilowatts are not accused."""
-    pi_5, sensor = PowerRange("Raspberry Pi 5", 1.0, 40, "27 W"), dataclasses.replace(SENSORS["at once"], read_s=0.05)
-    readings = readings_of(sensor, 0, 40.0)
-    for factor, machine, is_wrong in [
-        (1, pi_5, False),
-        (1000, pi_5, True),
-        (0.001, pi_5, True),
-        (100, ANY_MACHINE, False),
-        (2000, ANY_MACHINE, False),
-    ]:
-        findings = judged(dataclasses.replace(readings, values=readings.values * factor), sensor.describe(), "board", machine).findings
-        assert any("it counts in another unit" in finding for finding in findings) == is_wrong
 
 
 def test_without_load_only_what_needs_none_is_reported():

@@ -1,6 +1,5 @@
 """Facts about `edgemeter.agent.energy.settling`: sensors that lag, average or hold their value."""
 
-import itertools
 import math
 
 import numpy as np
@@ -12,7 +11,7 @@ from edgemeter.agent.energy.sensor_run import EnergyRun
 from edgemeter.agent.energy.settling import settling_after
 from edgemeter.agent.energy.window import Window
 from tests.fixtures.power_traces import S, make_trace
-from tests.fixtures.rows import rows, table_row
+from tests.fixtures.rows import table_row
 
 BEFORE, TIMED, AFTER = Window(0, 30 * S), Window(30 * S, 60 * S), Window(60 * S, 90 * S)
 
@@ -38,12 +37,13 @@ def test_a_sensor_that_shows_power_late_loses_none_of_it():
     """5 W over 30 s and 1,000 inferences are 150 mJ gross and 90 mJ net, whatever the sensor's response: readings alone lose up to 10%."""
     for response, time_s in [(lagged, 0.5), (lagged, 1.0), (lagged, 3.0), (averaged, 1.0), (averaged, 4.0)]:
         with table_row(response.__name__, time_s):
-            energy, reason = assess(make_trace(response(time_s), 90, seed=2), EnergyRun(TIMED, BEFORE, AFTER, 1000))
+            energy, reason = assess(make_trace(response(time_s), 90, seed=2, gain_u_ratio=0.1), EnergyRun(TIMED, BEFORE, AFTER, 1000))
             assert reason is None
+            assert {term.term: term.u_mj for term in energy.budget}["gain"] == pytest.approx(0.1 * energy.gross_mj)
             assert energy.gross_mj == pytest.approx(150, rel=1e-3)
             assert energy.net_mj == pytest.approx(90, rel=2e-3)
             assert energy.mean_power_w == pytest.approx(5, rel=1e-3)
-            assert energy.gross_u_mj < 0.02 * energy.gross_mj
+            assert energy.gross_u_mj < 0.22 * energy.gross_mj
 
 
 def test_the_delay_is_what_the_readings_show():
@@ -104,22 +104,6 @@ def integral_j(power, begin_s, end_s):
     return sum(power(t) for t in (edges_s[1:] + edges_s[:-1]) / 2) * (end_s - begin_s) / 1000
 
 
-def test_a_power_that_swings_by_itself_is_not_corrected_for_a_delay_that_no_sensor_has():
-    """Slow sines of 5 W on average, as a sensor shows them at once: 10 s of them cost what they cost, wherever they begin."""
-    timed, before, after = Window(10 * S, 20 * S), Window(0, 10 * S), Window(20 * S, 30 * S)
-    for swing_w, period_s, turn in itertools.product((0.5, 2.0), (2.0, 7.3), (0, 2, 5)):
-        with table_row(swing_w, period_s, turn):
-
-            def power(t, swing_w=swing_w, period_s=period_s, turn=turn):
-                return 5 + swing_w * math.sin(2 * math.pi * (t / period_s + turn / 6))
-
-            energy, reason = assess(read_by(power, seed=turn, period_ms=20.0), EnergyRun(timed, before, after, 1000))
-            assert reason is None
-            expected_mj = integral_j(power, 10, 20)
-            assert energy.gross_mj == pytest.approx(expected_mj, rel=0.01)
-            assert abs(energy.gross_mj - expected_mj) <= energy.gross_u_mj
-
-
 def test_a_load_whose_idle_power_rises_is_not_corrected_for_its_slope():
     """3 W more for 30 s, above an idle power that rises or falls by .02 W a second."""
     for slope in (-0.02, 0.02):
@@ -131,13 +115,3 @@ def test_a_load_whose_idle_power_rises_is_not_corrected_for_its_slope():
             energy, reason = assess(read_by(power, seed=2), EnergyRun(TIMED, BEFORE, AFTER, 1000))
             assert reason is None
             assert energy.gross_mj == pytest.approx(integral_j(power, 30, 60), rel=0.003)
-
-
-@pytest.mark.nightly
-@rows(("lag_s", "noise_w"), **{f"lag {lag} s, noise {noise} W": (lag, noise) for lag in (0.0, 1.0, 3.0) for noise in (0.0, 0.5)})
-def test_noise_makes_no_sensor_earlier_or_later_on_average(lag_s, noise_w):
-    """Over 100 draws the correction is the lag times the step of 3 W, within what chance leaves: also where the lag is nothing."""
-    power = lagged(lag_s) if lag_s else lambda t: 5.0 if 30 <= t < 60 else 2.0
-    traces = [read_by(power, seed=seed, noise_w=noise_w) for seed in range(100)]
-    late_j = np.array([settling_after(PowerCurve(trace.readings, trace.description), TIMED, AFTER).late_mj for trace in traces]) / 1000
-    assert late_j.mean() == pytest.approx(3 * lag_s, abs=4 * late_j.std() / 10 + 0.02 * 3 * lag_s + 1e-6)

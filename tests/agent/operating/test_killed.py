@@ -2,8 +2,6 @@
 
 import contextlib
 import os
-import pty
-import re
 import signal
 import subprocess
 import sys
@@ -180,22 +178,3 @@ def test_a_guardian_is_replaced_when_it_was_killed_ignores_signals_and_has_to_be
     with pytest.raises(UnavailableError, match="not ready"), changes.changed_board(board.home, board.machine):
         pass
     assert board.settings() == before
-
-
-@pytest.mark.services
-def test_a_closed_terminal_leaves_the_board_as_it_was(board):
-    """The kernel hangs up on every process of the terminal."""
-    process, terminal = pty.fork()
-    if process == 0:
-        os.execve(sys.executable, [sys.executable, "-c", SWEEP, board.home, board.root, "60"], board.environment)  # noqa: S606 - this Python
-    text = b""
-    while not re.search(rb"measuring", text):
-        text += os.read(terminal, 1024)
-    before = SettableBoard.settings(board)
-    os.close(terminal)
-    os.waitpid(process, 0)
-    deadline_s = time.monotonic() + DEADLINE_S
-    while board.record.exists() and time.monotonic() < deadline_s:
-        time.sleep(0.01)
-    after = board.settings()
-    assert (after != before, after["var/lib/nvpmodel/status"]) == (True, "pmode:0001")

@@ -10,7 +10,6 @@ from edgemeter.agent import power
 from edgemeter.agent.base.errors import ConfigError, TransientError, UnavailableError
 from edgemeter.agent.power import Rail, Reading, detect
 from edgemeter.agent.power.detect import DetectedSensor, choose_sensor, detect_sensors, open_sensors, read_now
-from tests.fixtures.machine_trees import intel_pc
 from tests.fixtures.power_traces import PlayedSensor, make_description
 from tests.fixtures.rows import table_row
 
@@ -37,16 +36,6 @@ def test_a_blocked_sensor_yields_to_one_that_may_give_an_energy():
     rails = DetectedSensor("rails", make_description(scope="soc-rails"), None)
     assert choose_sensor([blocked, rails])[0] == "rails"
     assert choose_sensor([blocked])[0] == "ina2xx"
-
-
-def test_a_present_sensor_is_described_and_an_absent_one_has_its_reason(tmp_path):
-    """The real driver on two trees."""
-    (rapl,) = detect_sensors(names=["rapl"], root=intel_pc(tmp_path))
-    assert (rapl.name, rapl.description.id, rapl.reason) == ("rapl", "rapl:package-0+dram", None)
-    (absent,) = detect_sensors(names=["rapl"], root=tmp_path / "nothing")
-    assert absent.description is None
-    assert "no RAPL counter" in absent.reason
-    assert absent.is_absent
 
 
 def test_a_replay_is_found_only_when_configured_and_never_chosen(tmp_path, monkeypatch):
@@ -173,17 +162,6 @@ def test_a_misspelt_or_wrongly_typed_key_is_named_with_the_keys_that_exist():
                     pytest.fail("opened")
                 assert "[sensors.shelly]" in str(refusal.value)
                 assert str(refusal.value).endswith("the keys of shelly are type, address, channel, user, password_file, gain, gain_u")
-
-
-def test_a_sensor_of_the_users_own_name_is_checked_by_its_type():
-    """Its keys are those of the type; a type that does not exist, or is no text, is named."""
-    with pytest.raises(ConfigError, match=r"'desk' has no setting 'adress'.*\[sensors.desk\].*keys of tasmota are type, address"):
-        power.check_settings("desk", {"type": "tasmota", "adress": "x"})
-    with pytest.raises(ConfigError, match="'wattmeter'"):
-        power.check_settings("desk", {"type": "wattmeter"})
-    with pytest.raises(ConfigError, match="type = 7 is not a text"):
-        power.check_settings("desk", {"type": 7})
-    power.check_settings("desk", {"type": "tasmota", "address": "x"})
 
 
 def test_a_counter_shows_how_fast_it_moves_and_no_power_where_it_does_not():

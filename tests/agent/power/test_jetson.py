@@ -1,21 +1,16 @@
 """Facts about `edgemeter.agent.power.jetson`: the monitors of JetPack 4 to 7, and the input of a Thor."""
 
 import math
-import tempfile
-from pathlib import Path
 
 import pytest
 
-from edgemeter.agent import power
 from edgemeter.agent.base.errors import TransientError, UnavailableError
-from edgemeter.agent.power import AbsentError, detect
+from edgemeter.agent.power import AbsentError
 from edgemeter.agent.power.jetson import Ina3221, Ina3221x, JetsonThor
 from tests.fixtures.jetson_trees import AGX_ORIN, AGX_XAVIER, ORIN_NANO, THOR, device_tree, ina3221, ina3221x
 from tests.fixtures.machine_trees import write
-from tests.fixtures.ordinary_user import closed_mode, ordinary_user
 
 HWMON = "sys/class/hwmon"
-DRIVER = "sys/bus/i2c/drivers/ina3221"
 
 
 def _total_w(root):
@@ -73,14 +68,6 @@ def test_a_current_at_the_end_of_the_chip_s_range_is_no_reading(tmp_path):
         sensor.read()
 
 
-def test_the_step_follows_shunt_and_voltage(tmp_path):
-    """By shuntN_resistor; without it by the board's usual one."""
-    write(tmp_path, ina3221(f"{HWMON}/hwmon4", [("VDD_IN", 5000, 1000)], shunt_uohm=2000))
-    assert Ina3221(tmp_path).describe().resolution_w == pytest.approx(0.1)
-    (tmp_path / f"{HWMON}/hwmon4/shunt1_resistor").unlink()
-    assert Ina3221(tmp_path).describe().resolution_w == pytest.approx(0.04)
-
-
 def test_a_slow_chip_is_not_read_faster_than_it_measures(tmp_path):
     """With 64 samples a cycle takes longer than our 100 ms."""
     write(tmp_path, ina3221(f"{HWMON}/hwmon4", ORIN_NANO) | {f"{HWMON}/hwmon4/update_interval": "422\n"})
@@ -94,16 +81,6 @@ def test_a_rail_of_the_total_that_is_switched_off_is_an_error(tmp_path):
     write(tmp_path, ina3221(f"{HWMON}/hwmon4", ORIN_NANO) | {f"{HWMON}/hwmon4/in1_enable": "0\n"})
     with pytest.raises(UnavailableError, match=r"'VDD_IN' is part of the total .*in1_enable.*sudo tee"):
         Ina3221(tmp_path).describe()
-
-
-def test_another_rail_that_is_switched_off_is_a_warning(tmp_path):
-    """The total needs it not."""
-    write(tmp_path, ina3221(f"{HWMON}/hwmon4", ORIN_NANO) | {f"{HWMON}/hwmon4/in3_enable": "0\n"})
-    sensor = Ina3221(tmp_path)
-    (warning,) = sensor.describe().warnings
-    assert "'VDD_SOC'" in warning
-    reading = sensor.read()
-    assert (reading.power_w, reading.rails[2].power_w) == (pytest.approx(5.515072), None)
 
 
 def test_a_driver_that_returns_an_error_gives_no_number(tmp_path):
@@ -123,24 +100,6 @@ def test_a_driver_that_returns_an_error_gives_no_number(tmp_path):
         else:
             assert sensor.read().rails[2].power_w is None
             assert "Input/output error" in Ina3221(tmp_path).describe().warnings[0]
-
-
-def test_files_that_only_root_may_read_come_with_the_remedy():
-    """AGX Orin's BSP: not absent, not zero."""
-    # Nobody may not load what lies in root's Python.
-    power.sensor_class("ina3221")
-    # pytest's own folders are closed to other users.
-    with tempfile.TemporaryDirectory() as folder:
-        Path(folder).chmod(0o755)
-        write(Path(folder), ina3221(f"{HWMON}/hwmon4", ORIN_NANO))
-        (Path(folder) / f"{HWMON}/hwmon4/curr1_input").chmod(closed_mode())
-        with ordinary_user():
-            with pytest.raises(UnavailableError, match="run as root") as refusal:
-                Ina3221(Path(folder)).describe()
-            assert not isinstance(refusal.value, AbsentError)
-            name, why = detect.choose_sensor(detect.detect_sensors(names=["ina3221"], root=Path(folder)))
-        assert name is None
-        assert "ina3221 is here and cannot be read" in why
 
 
 def test_a_thor_is_left_to_the_sensor_that_sees_its_input(tmp_path):
@@ -196,13 +155,6 @@ def test_tx2_is_its_module_and_not_its_carrier(tmp_path):
     sensor = Ina3221x(tmp_path)
     assert sensor.read().power_w == pytest.approx(3.055)
     assert "carrier board" in sensor.describe().excludes
-
-
-@pytest.mark.captures
-def test_the_captured_tree_gives_its_input(captures):
-    """4321 mW by in_power0_input; voltage times current would give 4320."""
-    sensor = Ina3221x(captures / "jetson/sysfs_jp4_ina3221x_tree_synthetic_values")
-    assert (sensor.describe().scope, sensor.read().power_w) == ("module", 4.321)
 
 
 INPUT = {f"{HWMON}/hwmon3/name": "ina238\n", f"{HWMON}/hwmon3/in1_input": "19912\n", f"{HWMON}/hwmon3/curr1_input": "1290\n"}

@@ -27,12 +27,6 @@ def rail(power_mw, *, volt=5000, online=True, **other):
 
 
 ORIN_NANO = {"rail": {"VDD_CPU_GPU_CV": rail(1123), "VDD_SOC": rail(2046)}, "tot": rail(6300, name="VDD_IN")}
-AGX_ORIN = {
-    "rail": {"VDD_CPU_CV": rail(400), "VDD_GPU_SOC": rail(3200), "VDDQ_VDD2_1V8AO": rail(600), "VIN_SYS_5V0": rail(3700)},
-    "tot": {"power": 7900, "avg": 1},
-}
-
-
 MODULE = """
 import json, pathlib
 
@@ -96,11 +90,6 @@ def test_the_named_total_is_taken_and_never_a_mean(service):
     assert {rail.name: rail.power_w for rail in reading.rails} == {"VDD_CPU_GPU_CV": 1.123, "VDD_SOC": 2.046, "VDD_IN": 6.3}
     assert (description.id, description.scope) == ("jtop:VDD_IN", "module")
     assert description.resolution_w == pytest.approx(0.04)
-
-
-def test_agx_orin_s_sum_is_ours_and_not_jtop_s(service):
-    """Its `tot` of 7.9 W holds VDDQ_VDD2_1V8AO, which lies inside VIN_SYS_5V0."""
-    assert Jtop(root=service(AGX_ORIN)).read().power_w == pytest.approx(0.4 + 3.2 + 3.7)
 
 
 def test_an_offline_rail_is_no_zero(service):

@@ -6,7 +6,7 @@ from subprocess import CompletedProcess, TimeoutExpired
 import pytest
 
 from edgemeter.agent.base.errors import TransientError, UnavailableError
-from edgemeter.agent.power import USB_DEVICES, AbsentError
+from edgemeter.agent.power import AbsentError
 from edgemeter.agent.power.pi5_pmic import RAILS, Pi5Pmic
 from tests.fixtures.machine_trees import raspberry_pi_5, write
 from tests.fixtures.rows import table_row
@@ -28,14 +28,6 @@ def test_the_sum_is_of_twelve_products_paired_by_name():
     reading = _sensor(SWEEP).read()
     assert reading.power_w == pytest.approx(by_hand_w, rel=1e-9)
     assert {rail.name for rail in reading.rails} == set(RAILS)
-
-
-def test_it_reports_that_it_does_not_see_usb_devices():
-    """A USB Coral's watts are in no rail; nobody knows the gain, which is not zero."""
-    description = _sensor(SWEEP).describe()
-    assert (description.scope, description.kind, description.gain_u_ratio) == ("soc-rails", "power", None)
-    assert USB_DEVICES in description.excludes
-    assert description.warnings == ()
 
 
 def test_early_firmware_calls_a_rail_by_another_name():
@@ -83,15 +75,15 @@ def test_a_low_input_is_reported():
     assert "4.60 V" in warning
 
 
-@pytest.mark.parametrize("status", [0, 255])
-def test_an_older_board_refuses_on_stdout_whatever_its_status(status, tmp_path):
+def test_an_older_board_refuses_on_stdout_whatever_its_status(tmp_path):
     """On a Pi 4 there is no such sensor, which is no fault; on a Pi 5 the firmware is too old; elsewhere nobody knows."""
     write(tmp_path, {"proc/device-tree/model": b"Raspberry Pi 4 Model B Rev 1.4\0"})
-    with pytest.raises(AbsentError, match="no power sensor"):
-        _sensor(OLD_BOARD, status=status, root=tmp_path).describe()
+    for status in (0, 255):
+        with pytest.raises(AbsentError, match="no power sensor"):
+            _sensor(OLD_BOARD, status=status, root=tmp_path).describe()
     for root in (raspberry_pi_5(tmp_path), "/nowhere"):
         with pytest.raises(UnavailableError, match="rpi-eeprom-update") as refusal:
-            _sensor(OLD_BOARD, status=status, root=root).describe()
+            _sensor(OLD_BOARD, root=root).describe()
         assert not isinstance(refusal.value, AbsentError)
 
 
@@ -100,10 +92,7 @@ def test_what_is_no_sweep_is_an_error_that_names_the_remedy():
     for stdout, stderr, match in [
         ("VCHI initialization failed\n", "", "usermod -aG video"),
         ("", "VCHI initialization failed\n", "usermod -aG video"),
-        ("", "* failed to open vchiq instance\n", "usermod -aG video"),
-        ("", "Can't open device file: /dev/vcio\n", "usermod -aG video"),
         ("throttled=0x50005\n", "", "no rail"),
-        ("temp=47.7'C\n", "", "no rail"),
         ("", "", "no rail"),
         ('error=2 error_msg="Invalid arguments"\n', "", "Invalid arguments"),
     ]:

@@ -40,14 +40,6 @@ def test_an_unknown_chip_gives_no_energy_until_its_scope_is_configured(tmp_path)
     assert (description.scope, description.blocked) == ("board-input", None)
 
 
-def test_a_firmware_meter_states_what_is_not_known_of_it(tmp_path):
-    """ACPI does not report which side of the power supply it is on."""
-    description = _sensor(_chip(tmp_path, "power_meter", power1_average=210000000)).describe()
-    assert description.scope == "board-input"
-    assert 'scope = "wall-ac"' in description.warnings[0]
-    assert _sensor(tmp_path, scope="wall-ac").describe().warnings == ()
-
-
 def test_several_channels_are_not_added_up_unasked(tmp_path):
     """A power supply: the whole and its rails; the channel is named by number or label, or the parts are."""
     root = _chip(
@@ -65,15 +57,6 @@ def test_several_channels_are_not_added_up_unasked(tmp_path):
     assert _sensor(root, channel="power2, power10").read().power_w == pytest.approx(88)
     with pytest.raises(UnavailableError, match="power3"):
         _sensor(root, channel="power3").describe()
-
-
-def test_several_chips_are_reported(tmp_path):
-    """And one is named."""
-    _chip(tmp_path, "amdgpu", power1_average=38000000)
-    _chip(tmp_path, "amdgpu", "sys/class/hwmon/hwmon4", power1_average=5000000)
-    with pytest.raises(UnavailableError, match=r"amdgpu at hwmon3: power1 38\.000 W; amdgpu at hwmon4: power1 5\.000 W"):
-        _sensor(tmp_path).describe()
-    assert _sensor(tmp_path, device="hwmon4").read().power_w == pytest.approx(5)
 
 
 def test_a_counter_is_preferred_to_its_power_and_a_step_back_is_refused(tmp_path):

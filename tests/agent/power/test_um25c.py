@@ -47,13 +47,6 @@ def test_a_meter_is_asked_over_its_port():
         assert sensor.read().power_w == pytest.approx(10.0)
 
 
-def test_a_silent_meter_is_not_waited_for_without_end(monkeypatch):
-    """It may be switched off."""
-    monkeypatch.setattr(um25c, "TIMEOUT_S", 0.1)
-    with meter([b""]) as port, closing(Um25c(port.name)) as sensor, pytest.raises(UnavailableError, match="0 of 130 bytes"):
-        sensor.describe()
-
-
 def test_an_absent_port_is_distinguished_from_one_that_may_not_be_opened(tmp_path):
     """The first is no fault; a file is no port."""
     with pytest.raises(AbsentError, match="set port"):

@@ -4,11 +4,9 @@ import msgspec
 import pytest
 
 from edgemeter.agent import power
-from edgemeter.agent.base import config
 from edgemeter.agent.base.config import Config
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.base.toml_mistakes import mistakes
-from edgemeter.agent.contract import suite
 from edgemeter.agent.contract.suite import SuiteFile
 from edgemeter.agent.settings import files
 from edgemeter.agent.settings.files import settings
@@ -49,15 +47,6 @@ def test_a_sample_shows_every_key_and_loads_with_all_of_them_switched_on():
         assert keys(DOCUMENTS[kind]) - set(content) == set(), f"{kind!r}"
 
 
-def test_the_sample_of_a_suite_explains_each_key():
-    """In the words of the key's option, above its first line, with the values to choose from."""
-    sample = files.sample("suite")
-    text = sample.replace("\n## ", " ")
-    assert [key for key, meaning in suite.setting_texts().items() if meaning not in text] == []
-    assert "## Repeats that measure accuracy. Default: every. Choices: every, first, never.\n# accuracy = " in sample
-    assert all(len(line) <= 140 for line in sample.splitlines())
-
-
 def test_the_sample_has_a_table_for_every_sensor_with_settings(tmp_path):
     """Out of its data sheet, with every key, and the sensor takes what stands there."""
     path = tmp_path / "config.toml"
@@ -87,14 +76,6 @@ def test_every_mistake_in_a_configuration_is_named_at_once(tmp_path):
     assert "scope = 'bord': choose one of soc-rails, module, board-input" in mistakes_found[7].what
 
 
-def test_a_sensor_to_use_that_there_is_not_is_named(tmp_path):
-    """A table of the user's own is by its own name."""
-    path = tmp_path / "config.toml"
-    path.write_text('power = ["rapl", "bench", "nmvl"]\n[sensors.bench]\ntype = "nvml"\n')
-    ((mistake,),) = (files.check_file(path, "agent")[1],)
-    assert str(mistake).startswith("power: no power sensor is called 'nmvl': did you mean nvml?")
-
-
 def test_every_case_of_a_suite_is_checked(tmp_path):
     """Missing files, a runtime that there is not, a file without a runtime, keys that exclude each other."""
     (tmp_path / "here.onnx").touch()
@@ -120,17 +101,6 @@ def test_what_is_wrong_beyond_the_keys_is_named_beside_wrong_keys(tmp_path):
     ]  # fmt: skip
     path.write_text('fleet = "f"\n[device.a]\nserial = "1"\nbord = "pi5"\n[device.b]\nserial = "1"\n')
     assert [mistake.what.split(":")[0] for mistake in files.check_file(path)[1]] == ["no such key", "'a' and 'b' have the same serial '1'"]
-
-
-def test_faults_beyond_the_keys_are_all_named(tmp_path):
-    """Three in rules, one in a fleet file."""
-    path = tmp_path / "rules.toml"
-    path.write_text('[[rule]]\nname = "a"\nkind = "limit"\n[[rule]]\nname = "a"\nkind = "step"\nchannels = ["gone"]\n')
-    assert [mistake.what.split(":")[0] for mistake in files.check_file(path)[1]] == [
-        "rule 'a' (limit) needs either above or below", "rule 'a' names the unknown channel 'gone'", "the name 'a' is used twice",
-    ]  # fmt: skip
-    path.write_text('fleet = "f"\n[device.a]\nserial = "1"\n[device.b]\nserial = "1"\n')
-    assert [mistake.what for mistake in files.check_file(path)[1]] == ["'a' and 'b' have the same serial '1'"]
 
 
 def test_a_file_that_is_no_toml_is_refused_with_its_line(tmp_path):
@@ -171,12 +141,3 @@ def test_a_certificate_names_the_device_whatever_the_file_states(tmp_path):
     path.write_text(f'device = "copied"\nbroker_certificate_file = "{tmp_path / "device.pem"}"\n')
     by_name = by_key(path, {}, {})
     assert by_name["device"] == ("certified", f"identity.json beside {tmp_path / 'device.pem'}")
-
-
-def test_every_setting_is_there_without_a_file(tmp_path, monkeypatch):
-    """With its default; the device has the host's name."""
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
-    monkeypatch.setattr(config, "EVERYONE", tmp_path / "absent.toml")
-    by_name = by_key(None, {}, {})
-    assert {source for _, source in by_name.values()} == {"default", "default: the host name"}
-    assert set(config.Config.__struct_fields__) - {"sensors"} <= by_name.keys()

@@ -12,7 +12,6 @@ from edgemeter.collector.index.history import LedgerHistory
 from edgemeter.collector.trend.history import RunHistory
 from edgemeter.collector.trend.watch_file import WatchFile, read_annotations
 from tests.fixtures.ledgers import arrival
-from tests.fixtures.listeners import http_listener
 from tests.fixtures.series_factory import DAY_NS, FIRST_DAY, make_days, noisy
 
 STEPPED = noisy(100, 70, step_at=55, step_ratio=1.09)
@@ -55,22 +54,6 @@ def test_an_improvement_alerts_only_where_both_are_asked_for(file):
         assert len(titles(at(better, rules_of("step", **settings), file, day=70, is_dry=True))) == count, settings
 
 
-def test_what_befell_a_whole_board_type_is_one_alert(file):
-    """A firmware on ten boards, with what changed; a step of one board alone is its own."""
-    runs = []
-    for unit in range(10):
-        values = np.array(noisy(100, 80, seed=unit + 50, step_at=60, step_ratio=1.08))
-        if unit == 3:
-            values[30:] *= 1.12
-        runs += make_days(values, device=f"pi-{unit}", firmwares=["a"] * 60 + ["b"] * 20)
-    result = at(runs, rules_of("step"), file, day=80, is_dry=True)
-    (change,) = result.changes
-    assert change.alert.firing.title == "fleet, worse: 10 devices of Raspberry Pi 5 Model B Rev 1.0"
-    assert change.alert.firing.text.startswith("10 steps: energy +")
-    assert "changed with it: firmware a to b" in change.alert.firing.text
-    assert {member.facts["device"] for member in change.alert.firing.members} == {f"pi-{unit}" for unit in range(10)}
-
-
 def updated(*units):
     """Return 80 days of boards whose firmware was changed on day 60, from when on they are slower and draw more."""
     firmwares = ["a"] * 60 + ["b"] * 20
@@ -96,20 +79,6 @@ def test_an_event_opens_one_alert_while_its_members_are_found_day_by_day(file):
     (alert,) = lifecycle.read_alerts(file, with_closed=True)
     assert len(alert.firing.members) == 8
     assert alert.firing.facts == {"fleet": "lab", "cause": "firmware a to b"}
-
-
-def test_a_second_step_within_weeks_is_another_alert_and_is_sent(file):
-    """Eight per cent on day 50, seven more on day 70: the first alert closes, the second opens, and the channel gets both."""
-    with http_listener() as server:
-        channel = Channel(name="chat", kind="webhook", url=server.url, format="slack")
-        rules = AlertRules(rule=rules_of("step", channels=("chat",)).rule, channel=(channel,))
-        values = np.array(noisy(100, 90, seed=2, step_at=50, step_ratio=1.08))
-        values[70:] *= 1.07
-        changes = [titles(at(make_days(values[:day]), rules, file, day=day)) for day in (65, 85, 90)]
-        assert [[event for event, _ in of_day] for of_day in changes] == [["opened"], ["opened", "closed"], ["updated"]]
-        assert len(server.kept) == 2
-    (alert,) = lifecycle.read_alerts(file)
-    assert abs(alert.firing.day - FIRST_DAY - 70) <= 1
 
 
 def test_a_change_too_small_for_each_board_is_found_on_their_type_and_reported_once(file):
@@ -188,16 +157,6 @@ def test_a_dry_run_writes_and_sends_nothing(file):
     assert len(result.changes) == 1
     assert result.sent == ()
     assert lifecycle.read_alerts(file, with_closed=True) == []
-
-
-def test_a_rise_alerts_within_three_days(file):
-    """Six per cent at 0.8% of noise: opened on the second or third day."""
-    rules = rules_of("rise")
-    values = noisy(100, 45, seed=3, noise_ratio=0.008, step_at=40, step_ratio=1.06)
-    changes_of_day = {day: titles(at(make_days(values[: day + 1]), rules, file, day=day)) for day in range(39, 43)}
-    events = [(day, *change) for day, changes in changes_of_day.items() for change in changes]
-    assert events[0][0] in (41, 42)
-    assert events[0][1:] == ("opened", "rise: energy of tiny-detector fp32 on pi-1")
 
 
 def test_a_rise_is_configured_and_a_fall_reported_on_request(file):

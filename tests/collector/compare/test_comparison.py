@@ -42,14 +42,10 @@ def test_figures_are_medians_over_the_runs_of_a_case_with_their_range():
 
 
 def test_ratios_are_device_over_reference():
-    """Five times the time is a latency ratio of 5 and a throughput ratio of 1/5."""
+    """Five times the time is a latency ratio of 5 and a throughput ratio of 1/5; its range pairs the slowest with the fastest run."""
     ratios = device_row(compare_runs(make_run(ap=0.55), make_reference(ap=0.6))).ratios
     expected = {"latency": 5, "latency-p90": 5, "throughput": 0.2, "memory": 1, "accuracy": -0.05}
     assert {figure: ratios.values.get(figure) for figure in expected} == pytest.approx(expected)
-
-
-def test_the_extremes_of_a_ratio_pair_the_slowest_with_the_fastest():
-    """The range over runs of both sides is in the ratio's range."""
     runs = [make_run(p50_ms=10.0), make_run(p50_ms=12.0), make_reference(p50_ms=2.0), make_reference(p50_ms=3.0)]
     ratios = device_row(compare_runs(*runs)).ratios
     assert (ratios.p50_low, ratios.p50_high) == (pytest.approx(10 / 3), pytest.approx(6))
@@ -103,8 +99,8 @@ def test_an_invalid_run_is_left_out_with_the_reasons_of_its_verdict():
     assert compare(StoreContents([make_run(), make_reference()], [unread]), "reference").left_out == (unread,)
 
 
-def test_a_suspect_run_stays_and_is_marked_with_its_reasons():
-    """Its reasons stand once, with how many of the runs they hold for."""
+def test_suspect_runs_and_mixed_governors_stay_and_are_marked():
+    """Reasons stand once, with how many of the runs they hold for."""
     suspect, likewise = (
         record_conditions.Verdict(state="suspect", reasons=(f"busy-machine: other processes used {load}%",)) for load in (30, 50)
     )
@@ -112,6 +108,9 @@ def test_a_suspect_run_stays_and_is_marked_with_its_reasons():
     assert (row.case.verdict, row.case.suspect) == ("suspect", 2)
     assert row.case.verdict_reasons == ("busy-machine: other processes used 30% (2 of 3 runs)",)
     assert {"suspect", "suspect reference"} <= set(row.marks)
+    mixed = [make_run(environment=make_environment(governor=governor)) for governor in ("performance", "ondemand")]
+    assert "mixed conditions" in device_row(compare_runs(*mixed, make_reference())).marks
+    assert "mixed conditions" not in device_row(compare_runs(make_run(), make_run(), make_reference())).marks
 
 
 def test_a_latency_that_was_not_measured_never_ranks_beside_a_measured_one():
@@ -138,12 +137,14 @@ def test_an_estimated_energy_is_left_out_and_the_rest_of_the_run_is_compared():
     assert case.p50_ms.median == 10.0
 
 
-def test_the_same_run_read_from_two_stores_counts_once():
-    """A board's file and the ledger may hold the same run."""
+def test_a_run_read_twice_counts_once_and_a_lone_reference_is_left_out():
+    """A board's file and the ledger may hold the same run; a server that measured a hundred models does not fill the table of two."""
     run = make_run(id="twice")
     comparison = compare_runs(run, run, make_reference())
     assert comparison.left_out == (LeftOut("twice", "the same run was read twice"),)
     assert len(device_row(comparison).case.runs) == 1
+    comparison = compare_runs(make_run(), make_reference(), make_reference(id="alone", model="another", sha256="c3" * 32))
+    assert comparison.left_out == (LeftOut("alone", "no device run matches this reference run"),)
 
 
 def test_int8_is_compared_with_the_fp32_reference_when_no_int8_reference_exists():
@@ -182,7 +183,7 @@ def test_energies_of_one_scope_are_divided_and_those_of_two_never():
 
 
 def test_what_one_run_does_not_know_its_case_does_not_know():
-    """A net of three runs is not the net of four; unknown is not zero, and the largest of the known is not enough."""
+    """A net of three runs is not the net of four; unknown is not zero; a case without energy gives each reason once."""
     runs = [make_run(), make_run(energy=make_energy(net_mj=None, net_u_mj=None, net_state="not_resolvable"))]
     case = device_row(compare_runs(*runs, make_reference())).case
     assert case.spreads.get("energy_net_mj") is case.uncertainties.get("energy_net_mj") is None
@@ -192,6 +193,8 @@ def test_what_one_run_does_not_know_its_case_does_not_know():
     assert device_row(compare_runs(*runs, make_reference())).case.gross_u_mj == 3.0
     runs.append(make_run(energy=make_energy(gross_u_mj=None)))
     assert device_row(compare_runs(*runs, make_reference())).case.gross_u_mj is None
+    runs = [make_run(**no_energy("no sensor")), make_run(**no_energy("no sensor")), make_run(**no_energy("the meter fell silent"))]
+    assert device_row(compare_runs(*runs, make_reference())).case.energy_reason == "no sensor; the meter fell silent"
 
 
 def test_energies_of_two_meters_are_not_merged_into_one_case():
@@ -202,19 +205,6 @@ def test_energies_of_two_meters_are_not_merged_into_one_case():
     assert (case.energy.scope, case.gross_mj.n) == ("board-input", 1)
     assert [entry.run for entry in comparison.left_out] == ["old"]
     assert "soc-rails" in only_reason(comparison)
-
-
-def test_a_case_without_energy_states_why():
-    """Of three runs with two different reasons each reason is given once."""
-    runs = [make_run(**no_energy("no sensor")), make_run(**no_energy("no sensor")), make_run(**no_energy("the meter fell silent"))]
-    assert device_row(compare_runs(*runs, make_reference())).case.energy_reason == "no sensor; the meter fell silent"
-
-
-def test_runs_under_different_governors_are_marked_as_mixed():
-    """They are merged, since the case is the same, and the reader is shown that."""
-    mixed = [make_run(environment=make_environment(governor=governor)) for governor in ("performance", "ondemand")]
-    assert "mixed conditions" in device_row(compare_runs(*mixed, make_reference())).marks
-    assert "mixed conditions" not in device_row(compare_runs(make_run(), make_run(), make_reference())).marks
 
 
 def test_less_than_three_percent_is_no_practical_difference():
@@ -238,12 +228,6 @@ def test_the_reference_may_be_named_by_device_or_by_role():
     assert device_row(compare_runs(make_run(), make_reference(), reference="reference")).reference.key.device == "server-1"
     with pytest.raises(ConfigError, match="server-9"):
         compare_runs(make_run(), make_reference(), reference="server-9")
-
-
-def test_a_reference_case_without_company_is_left_out():
-    """A server that measured a hundred models does not fill the table of two."""
-    comparison = compare_runs(make_run(), make_reference(), make_reference(id="alone", model="another", sha256="c3" * 32))
-    assert comparison.left_out == (LeftOut("alone", "no device run matches this reference run"),)
 
 
 def test_what_was_replayed_stands_beside_its_like_only():

@@ -27,7 +27,7 @@ def test_the_interval_is_that_of_the_agent():
 
 
 def test_the_interval_interpolates_between_exact_order_statistics():
-    """By whole numbers, which logarithms of the gamma function must come close to."""
+    """By whole numbers, which logarithms of the gamma function must come close to; also where 2**1024 and more does not fit a float."""
     for count in (6, 7, 60, 1000):
         with table_row(count):
             ordered = np.sort(np.random.default_rng(count).lognormal(0, 0.1, count))
@@ -38,6 +38,8 @@ def test_the_interval_interpolates_between_exact_order_statistics():
             bounds = [(1 - weight) * side[inner - 1] + weight * side[inner] for side in (ordered, ordered[::-1])]
             interval = median_interval(ordered.tolist())
             assert (interval.low, interval.high) == pytest.approx(bounds, rel=1e-9)
+    interval = median_interval([1.0 + index / 5000 for index in range(5000)])
+    assert 1.45 < interval.low < 1.5 < interval.high < 1.55
 
 
 def suspicion_of(values, days=None):
@@ -150,25 +152,15 @@ def test_the_interval_of_a_ratio_holds_its_truth_in_95_of_100_trials(days, runs,
     assert days < 5 or hits / trials <= 0.999
 
 
-def test_the_interval_of_a_ratio_holds_the_ratio():
-    """Even where days with few runs pull the interval away from the median over all runs."""
-    low, high = interval_of_ratio(5.0, (1.0, 2.0), 1.0, (0.9, 1.1))
-    assert low <= 5.0 <= high
-
-
 def test_the_interval_of_unequal_days_holds_the_median_that_is_shown():
-    """Twenty runs of one day pull the median over all runs out of what the other days span."""
+    """Twenty runs of one day pull the median over all runs out of what the other days span; of a ratio it holds the ratio."""
     interval = compare_spread.interval_of_points(
         [*points([12.0] * 20, day=0), *(point for day in range(1, 12) for point in points([10.0 + day / 100], day=day))]
     )
     assert (interval.level, interval.members) == ("day", 12)
     assert (interval.low < 10.2, interval.high >= 12.0) == (True, True)
-
-
-def test_a_thousand_runs_and_more_have_an_interval():
-    """5,000 runs, although 2**1024 and more does not fit a float."""
-    interval = median_interval([1.0 + index / 5000 for index in range(5000)])
-    assert 1.45 < interval.low < 1.5 < interval.high < 1.55
+    low, high = interval_of_ratio(5.0, (1.0, 2.0), 1.0, (0.9, 1.1))
+    assert low <= 5.0 <= high
 
 
 def test_what_a_meter_may_be_wrong_by_widens_in_squares():

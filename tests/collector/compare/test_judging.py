@@ -1,9 +1,11 @@
+from types import SimpleNamespace
+
 import msgspec
 import pytest
 
 from edgemeter.agent.contract.record_generation import TokenLengths
 from edgemeter.collector.compare.comparison import compare
-from edgemeter.collector.compare.judgement import SmallestDifferences, why_not_compared
+from edgemeter.collector.compare.judgement import SmallestDifferences, is_in_turn, why_not_compared
 from edgemeter.collector.compare.spread import RunPoint, of_counted
 from edgemeter.collector.runs.store import StoreContents
 from tests.fixtures.comparison_factory import compare_runs, day_by_day, make_reference, make_run
@@ -47,6 +49,17 @@ def test_noise_settles_nothing_and_the_outcome_states_how_many_runs_would():
     assert judgement.outcome == "not judged"
 
 
+def test_runs_are_in_turn_if_at_most_two_of_a_side_follow_each_other():
+    """AB BA is, AAABBB is not, nor are two boards."""
+
+    def side(device, starts):
+        return SimpleNamespace(device=device, runs=[SimpleNamespace(started_at_ns=start) for start in starts])
+
+    assert is_in_turn(side("a", [1, 4, 5]), side("a", [2, 3, 6]))
+    assert not is_in_turn(side("a", [1, 5, 6]), side("a", [2, 3, 4]))
+    assert not is_in_turn(side("a", [1, 4]), side("b", [2, 3]))
+
+
 def test_another_class_of_precision_gets_no_verdict():
     """The ratio stands; like is not compared with like. 16-bit floats are one class."""
     judgement = judged(10.0, precision="int8")["latency"]
@@ -67,8 +80,8 @@ def test_what_matters_can_be_set():
     assert compare(StoreContents(runs), "reference").rows[-1].judgements["latency"].outcome == "higher"
 
 
-def test_energies_of_two_meters_carry_what_the_meters_may_be_wrong_by():
-    """10% more energy, each meter good to 8%: the runs alone would call it settled."""
+def test_what_meters_may_be_wrong_by_counts_between_two_of_them():
+    """10% more, each good to 8%: not settled by two meters, settled by one on one board; without a stated uncertainty not judged."""
     energy = {"gross_u_mj": 8.0, "net_u_mj": 8.0}
     runs = [
         run
@@ -81,20 +94,12 @@ def test_energies_of_two_meters_carry_what_the_meters_may_be_wrong_by():
     (row,) = [row for row in compare_runs(*runs).rows if not row.is_reference]
     assert row.judgements["energy"].outcome == "not settled"
     assert row.ratios.intervals.get("energy")[0] < 1.0
-
-
-def test_one_meter_on_one_board_compares_two_cases_without_its_gain():
-    """The same 10% on the same board by the same sensor are 10%."""
     runs = day_by_day(
         [make_run(energy=make_energy(gross_mj=100 * factor, gross_u_mj=8.0), threads=1) for factor in NOISE],
         [make_run(energy=make_energy(gross_mj=110 * factor, gross_u_mj=8.0), threads=1, role="reference") for factor in NOISE],
     )
     (row,) = [row for row in compare(StoreContents(runs), "reference").rows if not row.is_reference]
     assert row.judgements["energy"].outcome == "lower"
-
-
-def test_an_unknown_uncertainty_of_a_meter_leaves_no_interval():
-    """A meter without a stated uncertainty is not taken for an exact one."""
     runs = [run for _ in NOISE for run in (make_run(energy=make_energy(gross_u_mj=None)), make_reference())]
     judgement = compare_runs(*runs).rows[-1].judgements["energy"]
     assert judgement.outcome == "not judged"
@@ -149,8 +154,8 @@ def test_a_difference_of_accuracies_that_no_part_moves_is_not_judged_by_an_inter
     assert (apart.ratios.intervals.get("accuracy"), apart.judgements["accuracy"].outcome) == (None, "not judged")
 
 
-def test_whole_queries_of_other_answers_are_not_compared():
-    """39 tokens against 61: neither latency nor energy of a query, with the reason; what counts by the token stays."""
+def test_queries_of_other_answers_or_other_prompts_are_not_compared():
+    """39 tokens against 61: no latency, what counts by the token stays; 64 of a file's 80 prompts against 88: memory and score alone."""
     both = []
     for index, factor in enumerate(NOISE):
         at = {"started_at_ns": 1_760_000_000 * 10**9 + index * DAY_NS}
@@ -162,10 +167,6 @@ def test_whole_queries_of_other_answers_are_not_compared():
     assert "latency" not in row.ratios.values
     assert "tpot" in row.ratios.values
     assert why_not_compared("latency", row.case, row.reference)
-
-
-def test_queries_of_other_prompts_of_a_file_are_not_compared():
-    """64 of its 80 prompts against 88 of them: nothing but memory and score, with the reason."""
     generation = make_generation(prompts="q.jsonl", prompts_sha256="e" * 64)
     shared = {"generation": generation, "task": "generation", "ap": None}
     runs = [make(latency=make_latency(count=count), **shared) for make, count in ((make_run, 88), (make_reference, 64))]

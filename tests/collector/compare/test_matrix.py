@@ -29,29 +29,31 @@ def cell(of_runs, column, model="tiny-detector"):
 
 
 def test_a_cell_holds_the_best_sound_case():
-    """A faster case that is suspect gives way to one to believe; the best of a row is marked."""
+    """A faster case that is suspect gives way to one to believe; the best of a row is marked, by its figure the lowest or highest."""
     suspect = record_conditions.Verdict(state="suspect", reasons=("drift: x",))
     runs = [make_run(threads=1, p50_ms=10.0), make_run(threads=4, p50_ms=5.0, verdict=suspect), make_reference()]
     result = matrix_of(*runs)
     assert (cell(result, "pi-1").figure.median, cell(result, "pi-1").is_best) == (10.0, False)
     assert (cell(result, "server-1").figure.median, cell(result, "server-1").is_best) == (2.0, True)
-
-
-def test_throughput_and_accuracy_are_best_where_they_are_highest():
-    """The other way round than latency."""
     runs = [make_run(throughput_per_s=10.0, ap=0.58), make_reference(throughput_per_s=20.0, ap=0.6)]
     assert cell(matrix_of(*runs, figure="throughput"), "server-1").is_best
     assert cell(matrix_of(*runs, figure="accuracy"), "server-1").is_best
 
 
 def test_classes_of_precision_are_rows_and_power_modes_columns():
-    """An int8 file does not compete with fp32, bf16 and fp16 do; the same board in another mode is another machine."""
+    """int8 does not compete with fp32, bf16 and fp16 do; a mode is another machine; two kinds of 4 bits are rows of language models."""
     result = matrix_of(
         *[make_run(precision=precision, sha256=f"{index:02x}" * 32) for index, precision in enumerate(("fp32", "int8", "fp16", "bf16"))]
     )
     assert [row.precision_class for row in result.rows] == ["8-bit integer", "full", "half"]
     runs = [make_run(environment=make_environment(power_mode=mode)) for mode in ("15W", "MAXN")]
     assert matrix_of(*runs).columns == ("pi-1 (15W)", "pi-1 (MAXN)")
+    runs = [make_run(precision=precision, task="generation", generation=make_generation(), ap=None) for precision in ("int4", "fp4")]
+    assert [row.precision_class for row in matrix_of(*runs).rows] == ["fp4", "int4"]
+    assert (
+        len(matrix_of(*[make_run(precision=precision, sha256=f"{index:02x}" * 32) for index, precision in enumerate(("int4", "fp4"))]).rows)
+        == 1
+    )
 
 
 def test_language_models_have_figures_of_their_own():
@@ -69,16 +71,6 @@ def test_language_models_have_figures_of_their_own():
             rows = views.matrix_rows(result)
             assert {row["unit"] for row in rows} == {"tokens/s" if figure == "tokens" else "ms"}
             assert any("scenes (" in row["row"] for row in rows)
-
-
-def test_quantisations_of_a_language_model_are_rows_of_their_own():
-    """Two kinds of 4 bits are one class for other models only."""
-    runs = [make_run(precision=precision, task="generation", generation=make_generation(), ap=None) for precision in ("int4", "fp4")]
-    assert [row.precision_class for row in matrix_of(*runs).rows] == ["fp4", "int4"]
-    assert (
-        len(matrix_of(*[make_run(precision=precision, sha256=f"{index:02x}" * 32) for index, precision in enumerate(("int4", "fp4"))]).rows)
-        == 1
-    )
 
 
 def test_energies_of_different_scopes_are_never_best_of_one_another():

@@ -19,13 +19,11 @@ from edgemeter.agent.ledger.sqlite_ledger import SqliteLedger
 from edgemeter.collector import store
 from edgemeter.collector.export import run_table
 from edgemeter.collector.influx import point_schema
-from edgemeter.collector.runs import selection
-from tests.fixtures.bundle_factory import write_bundle
 from tests.fixtures.comparison_factory import document, make_reference, make_run, no_energy
 from tests.fixtures.fleet_ledger import Fleet, fleet_records, write_ledger
 from tests.fixtures.point_lines import point_line
 from tests.fixtures.random_records import random_record
-from tests.fixtures.record_factory import make_generation, make_generation_energy, make_record, make_steady
+from tests.fixtures.record_factory import make_generation, make_generation_energy, make_record
 
 
 def rows_of(runs, names=None):
@@ -92,12 +90,6 @@ def test_a_language_model_is_in_a_table_unasked(tmp_path):
     (tmp_path / "runs.json").write_bytes(document(run))
     columns = load(tmp_path / "runs.json")
     assert [columns[name][0] for name in TOKEN_COLUMNS] == expected
-
-
-def test_a_figure_without_its_group_is_absent():
-    """No energy is no zero."""
-    (row,) = rows_of([make_run(**no_energy())])
-    assert (row["energy_gross_mj"], row["energy_scope"], row["energy_reason"]) == ("", "", "no power sensor here")
 
 
 @pytest.mark.needs(module="pyarrow")
@@ -201,32 +193,3 @@ def test_a_notebook_compares_as_the_command_does(tmp_path):
     printed = json.loads(CliRunner().invoke(cli, ["compare", "--reference", "reference", "--ledger", str(path), "--json"]).stdout)
     assert json.loads(msgspec.json.encode(store.compare(str(path), reference="reference"))) == printed["rows"]
     assert [{"run": run, "reason": reason} for run, reason in store.left_out(str(path), reference="reference")] == printed["left_out"]
-
-
-def test_a_side_is_a_ledger_a_document_a_bundle_or_a_folder(tmp_path):
-    """What a file is, its first bytes say; a folder holds several."""
-    folder = tmp_path / "results"
-    folder.mkdir()
-    write_bundle(folder)
-    (folder / "more.json").write_bytes(document(make_run()))
-    write_ledger(folder / "ledger.sqlite", Fleet(devices=1, days=2, cases=1))
-    assert len(list(selection.parse_selection(str(folder)).runs())) == 4
-    assert selection.parse_selection(str(folder / "ledger.sqlite")).total() == 2
-    with pytest.raises(ConfigError, match="holds no bundle"):
-        list(selection.parse_selection(str(tmp_path / "results" / "..")).runs())
-
-
-def test_frames_of_a_steady_run_can_be_counted_again_from_a_table():
-    """Rate, deadline and queue tell rows apart, and the counts give the share."""
-    names = [column.name for column in run_table.chosen_columns()]
-    (row,) = rows_of([make_run(scenario="steady", steady=make_steady(effective=800))], names)
-    expected = {
-        "rate_per_s": "15.0",
-        "deadline_ms": "60.0",
-        "queue_frames": "1",
-        "frames": "900",
-        "dropped": "0",
-        "late": "3",
-        "effective": "800",
-    }
-    assert {name: row[f"steady_{name}"] for name in expected} == expected

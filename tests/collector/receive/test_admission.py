@@ -68,6 +68,14 @@ def test_a_field_from_the_future_is_tolerated_and_a_schema_from_the_future_is_no
     assert "update edgemeter here" in reason_of(admit(altered(schema=2)))
 
 
+def test_a_batch_of_too_many_records_is_rejected(monkeypatch):
+    """What one message may hold is bounded; as many as that are taken."""
+    monkeypatch.setattr(messages, "LONGEST_BATCH", 2)
+    batch = [encoded(seq=seq) for seq in (1, 2, 3)]
+    assert admit(messages.join_records(batch[:2])).batches
+    assert "more than 2" in reason_of(admit(messages.join_records(batch)))
+
+
 def test_a_record_on_another_devices_topic_is_rejected():
     """The broker's access list guards topics; this ties records to them."""
     for field, value in (("device", "pi-2"), ("fleet", "field")):

@@ -9,7 +9,7 @@ from tests.fixtures.rows import table_row
 
 
 def test_annotations_are_kept_listed_and_taken_back(tmp_path):
-    """By day, with every annotation."""
+    """By day, with every annotation; a store that nobody annotated has none, and no file is made by looking."""
     with WatchFile(tmp_path / "w") as file:
         late = watch_file.add_annotation(file, Annotation(9, "new supply", device="pi-1", author="ada"))
         watch_file.add_annotation(file, Annotation(3, "moved", begins_level=False))
@@ -23,10 +23,6 @@ def test_annotations_are_kept_listed_and_taken_back(tmp_path):
         assert watch_file.remove_annotation(file, late)
         assert not watch_file.remove_annotation(file, late)
         assert len(watch_file.read_annotations(file)) == 1
-
-
-def test_a_store_that_nobody_annotated_has_none(tmp_path):
-    """And no file is made by looking."""
     assert watch_file.annotations_of(str(tmp_path / "ledger.sqlite")) == []
     assert not watch_file_beside(str(tmp_path / "ledger.sqlite")).exists()
 

@@ -9,7 +9,7 @@ from edgemeter.collector.trend.change_points import change_points
 from edgemeter.collector.trend.covariate import regressor, without_jump
 from edgemeter.collector.trend.days import days_of
 from edgemeter.collector.trend.metrics import METRICS
-from tests.benchmarks.trend import season
+from tests.collector.trend.stepped_worlds import season
 from tests.fixtures.comparison_factory import make_run
 from tests.fixtures.series_factory import make_days, noisy
 

@@ -2,7 +2,6 @@
 
 import json
 
-import pytest
 from click.testing import CliRunner
 
 from edgemeter.collector.cli.trend import trend
@@ -55,13 +54,9 @@ def test_a_board_with_an_issue_is_distinguished_from_the_fleet():
 
 
 def test_the_update_of_a_single_board_is_its_own():
-    """One device is no fleet, whatever changed beside it."""
+    """One device is no fleet, whatever changed beside it; a finding that is alone is no event."""
     _, (event,) = found_in(board(1), board(2, firmwares=None, step_ratio=1.0))
     assert (event.kind, event.cause, event.devices) == ("device", "firmware a to b", ("pi-1",))
-
-
-def test_a_finding_that_is_alone_is_no_event():
-    """It stays with its series."""
     trends = trends_of(RunHistory(board(1)), (), ("energy",))
     assert len(trends[0].steps) == 1
     assert events_of(trends, trends[0].last_day) == []
@@ -74,17 +69,11 @@ def test_a_board_that_is_gone_is_reported_once():
     assert (event.kind, event.devices, len(event.members)) == ("missing", ("pi-2",), 2)
 
 
-@pytest.fixture
-def store(tmp_path):
-    """Return the path of a store with five updated boards, of which one is alone in what it does."""
-    path = tmp_path / "runs.json"
+def test_the_command_shows_the_event_and_its_members_on_demand(tmp_path):
+    """A row each for the fleet and the board that is gone; with --members twelve, and no event; JSON has the members by series."""
+    store = str(tmp_path / "runs.json")
     gone = board(7, firmwares=None, step_ratio=1.0, days=60)
-    path.write_bytes(document(*(run for number in range(1, 6) for run in board(number)), *gone))
-    return str(path)
-
-
-def test_the_command_shows_the_event_and_its_members_on_demand(store):
-    """A row each for the fleet and the board that is gone; with --members twelve, and no event."""
+    (tmp_path / "runs.json").write_bytes(document(*(run for number in range(1, 6) for run in board(number)), *gone))
     words = ["--ledger", store, "--figure", ",".join(METRICS), "--format", "markdown"]
     printed = CliRunner().invoke(trend, words, catch_exceptions=False).stdout
     assert printed.count("step, ") == printed.count("no run for") == 0
@@ -93,13 +82,9 @@ def test_the_command_shows_the_event_and_its_members_on_demand(store):
     assert sum("pi-7" in line for line in printed.splitlines()) == 1
     members = CliRunner().invoke(trend, [*words, "--members"], catch_exceptions=False).stdout
     assert (members.count("step, worse"), members.count("no run for"), members.count("fleet, ")) == (10, 2, 0)
-
-
-def test_json_has_the_events_beside_the_series(store):
-    """Each with its members by series, day and size."""
     result = CliRunner().invoke(trend, ["--ledger", store, "--figure", "energy", "--json"], catch_exceptions=False)
-    document = json.loads(result.stdout)
-    (event,) = document["events"]
+    printed = json.loads(result.stdout)
+    (event,) = printed["events"]
     assert (event["kind"], event["cause"], len(event["members"])) == ("fleet", "firmware a to b", 5)
-    steps = {(series["key"]["device"], step["day"], step["size"]) for series in document["series"] for step in series["steps"]}
+    steps = {(series["key"]["device"], step["day"], step["size"]) for series in printed["series"] for step in series["steps"]}
     assert {(member["device"], member["day"], member["size"]) for member in event["members"]} == steps

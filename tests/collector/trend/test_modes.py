@@ -26,21 +26,13 @@ def test_a_series_that_alternates_for_days_has_two_modes_and_no_step():
 
 
 def test_what_does_not_return_again_and_again_has_no_modes():
-    """Neither noise nor drifts nor steps nor one episode."""
+    """Neither noise, drifts, steps nor an episode, nor a level that stays after the modes or after two high days."""
     for name in ("flat", "drift 2.0", "steps 4 at 100 200 300", "season 2", "episode 20"):
         assert not any(two_modes(days.x, 2.7) for noise in ("ar .6", "heavy") for days in world(name, noise, 4)), name
-
-
-def test_a_new_level_after_the_modes_is_not_hidden_by_them():
-    """It stays up for 100 days after stays of five: that is no mode any more."""
     draw = np.random.default_rng(3)
     x = 5.0 * (np.arange(300) // 5 % 2) + 0.8 * draw.normal(size=300)
     assert two_modes(x, 2.7).changes == 59
     assert two_modes(np.concatenate([x, 5.0 + 0.8 * draw.normal(size=100)]), 2.7) is None
-
-
-def test_a_step_after_some_high_days_has_no_modes():
-    """Two high days in stable weeks, then twenty on that level: a step."""
     x = np.random.default_rng(5).normal(size=80)
     x[[34, 35]] += 4.5
     x[60:] += 4.5

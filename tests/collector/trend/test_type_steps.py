@@ -1,7 +1,9 @@
 """A board type has the steps that more than one of its boards shows."""
 
+import numpy as np
 import pytest
 
+from edgemeter.collector.trend import days
 from edgemeter.collector.trend.history import RunHistory
 from edgemeter.collector.trend.watch import trends_of
 from tests.fixtures.series_factory import FIRST_DAY, make_days, noisy
@@ -18,14 +20,24 @@ def of_type(*ratios):
     return trend
 
 
-def test_the_step_of_one_board_is_not_one_of_its_type():
-    """It moves their mean, by 5 and 7%."""
+def test_what_two_boards_show_is_a_step_of_their_type_and_what_one_shows_is_none():
+    """The step of one moves the mean of two or three by 5 and 7%; that of two counts also where a third has none."""
     for ratios in ((1.1, 1.0), (1.2, 1.0, 1.0)):
         assert of_type(*ratios).steps == (), ratios
-
-
-def test_what_two_boards_show_is_a_step_of_their_type():
-    """Also where a third has none."""
     for ratios in ((1.08, 1.08), (1.1, 1.06, 1.0)):
         (step,) = of_type(*ratios).steps
         assert step.day == pytest.approx(FIRST_DAY + 50, abs=1), ratios
+
+
+def test_a_day_of_a_type_is_the_mean_of_the_devices_that_ran():
+    """Each counted from its own level; a device without a run that day counts for nothing."""
+
+    def device(ran_on, levels):
+        size = len(ran_on)
+        return days.Days(
+            np.array(ran_on), np.array(levels), np.ones(size), np.ones(size, np.int64), np.full(size, np.nan), ((),) * size, 0.1
+        )
+
+    both = days.of_type([device([1, 2, 3], [10.0, 10.0, 16.0]), device([1, 2], [20.0, 20.0])])
+    assert both.x.tolist() == [15.0, 15.0, 21.0]
+    assert both.known.tolist() == [0.5, 0.5, 1.0]

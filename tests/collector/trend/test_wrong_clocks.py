@@ -57,8 +57,8 @@ def ledgers(tmp_path):
     return tmp_path / "right", tmp_path / "wrong"
 
 
-def test_the_page_has_them_on_the_day_of_their_receipt(ledgers):
-    """Its index; the run itself is shown as it was stored."""
+def test_page_and_trend_have_them_on_the_day_of_their_receipt(ledgers):
+    """Index, days and figures are those of right clocks; the run itself is shown as it was stored."""
     right, wrong = ledgers
     indexes = [open_index(LedgerSource(path)) for path in (right, wrong)]
     spans = []
@@ -70,10 +70,6 @@ def test_the_page_has_them_on_the_day_of_their_receipt(ledgers):
             )
     assert spans[0] == spans[1]
     assert indexes[1].source.one(2).started_at_ns != indexes[0].source.one(2).started_at_ns
-
-
-def test_the_trend_has_them_on_the_day_of_their_receipt(ledgers):
-    """Days and figures are those of right clocks: no run decades away, no step that comes from it."""
     histories = []
     for path in ledgers:
         history = open_history([str(path)])
