@@ -45,28 +45,6 @@ def test_importing_it_imports_nothing_else():
     assert completed.stdout == "[] []\n"
 
 
-@pytest.mark.nightly
-def test_a_type_checker_knows_the_names(tmp_path):
-    """The package is typed: parameters and results of all five are checked."""
-    (tmp_path / "use.py").write_text(
-        "import edgemeter\nrecord: edgemeter.Record = edgemeter.measure('m.onnx', threads=4)\nreveal_type(record.latency.p50_ms)\n"
-        "with edgemeter.energy() as spent:\n    reveal_type(spent.joules)\n"
-        "reveal_type(edgemeter.compare('a', 'b').contrasts[0].sentence)\nreveal_type(edgemeter.load()['model'])\n"
-        "edgemeter.measure('m.onnx', mode='fast')\n"
-    )
-    command = [sys.executable, "-m", "mypy", "--config-file", ROOT / "pyproject.toml", tmp_path / "use.py"]
-    completed = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT)
-    assert completed.stdout.count("error:") == 1
-    assert 'No overload variant of "measure" matches' in completed.stdout
-    revealed = ('"float | None"', '"float | None"', '"str"', "ndarray")
-    assert all(
-        text in line
-        for text, line in zip(
-            revealed, [printed_line for printed_line in completed.stdout.splitlines() if "Revealed" in printed_line], strict=True
-        )
-    )
-
-
 @pytest.mark.services
 def test_measure_returns_the_record_and_keeps_it(tmp_path, home, capfd):
     """One run, in the ledger too; its reasons name what was not measured."""

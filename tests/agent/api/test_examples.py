@@ -14,7 +14,7 @@ from PIL import Image
 import edgemeter
 from edgemeter.agent import tasks
 from edgemeter.agent.base.errors import ConfigError
-from edgemeter.agent.contract import order_suite, suite
+from edgemeter.agent.contract import order_suite
 from edgemeter.agent.datasets.dataset import open_folder
 from edgemeter.agent.ledger.sqlite_ledger import SqliteLedger
 from edgemeter.models.catalogue.shipped_models import SHIPPED_FOLDER
@@ -97,7 +97,6 @@ def test_plug_ins_in_files_measure_and_score(classifier, tmp_path):
     ("option", "words"),
     [
         ("--power=sensor.py:Batery", "has no 'Batery': did you mean Battery?"),
-        ("--power=absent.py:Own", "there is no file '"),
         ("--power=task.py:TopThree", "task.py:TopThree is no power sensor, it has no describe, read, close"),
     ],
 )
@@ -131,14 +130,6 @@ def test_one_model_is_measured(tmp_path):
     assert "accuracy: 0.738 coco_ap on 112 images" in printed
 
 
-@pytest.mark.nightly
-def test_two_models_are_compared(tmp_path):
-    """A sentence, the reason for what it leaves out, and a bar for each run."""
-    printed = run("compare_two.py", FP32, INT8, 2, home=tmp_path)
-    assert "no accuracy: no photographs were given" in printed
-    assert printed.count(" ms\n") == 4
-
-
 @pytest.mark.services
 def test_a_trend_is_fitted_to_a_ledger(tmp_path):
     """Eight weeks of runs that slow down by 2% a week."""
@@ -160,16 +151,6 @@ def test_the_test_of_the_page_passes(tmp_path):
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", tmp_path / "test_speed.py"]
     completed = subprocess.run(command, capture_output=True, text=True, check=False, timeout=600, env=environment, cwd=tmp_path)
     assert "1 passed" in completed.stdout, completed.stdout + completed.stderr
-
-
-@pytest.mark.needs(module="onnx")
-def test_deepbenchs_operators_are_models_like_any(tmp_path):
-    """27 of them and their suite; one is measured."""
-    run("operator_models.py", tmp_path / "operators", home=tmp_path)
-    cases = suite.read(tmp_path / "operators" / "operators.toml").cases
-    assert len({case.model for case in cases}) == 27
-    (small,) = (case.model for case in cases if "MatMul_1x128_by_128x3072" in case.model)
-    assert edgemeter.measure(small, mode="rapid").latency.p50_ms > 0
 
 
 FRAMEWORKS = {

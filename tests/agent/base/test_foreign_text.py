@@ -80,15 +80,14 @@ MESSAGES = {
 }
 
 
-@pytest.mark.parametrize("depth", DEPTHS)
-def test_a_file_that_nests_too_deeply_is_one_line(tmp_path, depth):
+def test_a_file_that_nests_too_deeply_is_one_line(tmp_path):
     """A traceback before: of tomllib, of msgspec, or of what copied and printed the value. The line names the file."""
     for suffix, texts, readers in ((".toml", TOML, OF_TOML), (".json", JSON, OF_JSON)):
         path = tmp_path / f"deep{suffix}"
-        for shape, text in texts.items():
+        for depth, (shape, text) in itertools.product(DEPTHS, texts.items()):
             path.write_text(text(depth))
             for name, read in readers.items():
-                with table_row(shape, name), pytest.raises(ConfigError) as refused:
+                with table_row(depth, shape, name), pytest.raises(ConfigError) as refused:
                     read(path)
                 assert str(path) in str(refused.value)
                 assert "\n" not in str(refused.value)

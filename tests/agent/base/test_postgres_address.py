@@ -1,7 +1,5 @@
 """An address of PostgreSQL: never shown with its password, encrypted and verified unless it says otherwise."""
 
-import itertools
-
 import pytest
 from click.testing import CliRunner
 
@@ -39,19 +37,6 @@ def test_a_password_that_breaks_the_address_is_not_shown_either():
             with pytest.raises(ConfigError, match="the given address is not the address of a database") as raised:
                 PostgresAddress(f"postgresql://ada:a{letter}{SECRET}@db.example:5433/lab")
             assert SECRET not in str(raised.value)
-
-
-@pytest.mark.needs(module="psycopg")
-def test_no_command_prints_a_password():
-    """Nobody listens there, or the address is wrong: one line, with the host, without the password."""
-    for command, where in itertools.product(
-        (["devices", "--ledger"], ["status", "--ledger"], ["init-ledger", "--ledger"], ["backup", "x", "--ledger"]),
-        ("127.0.0.1:1/lab", "127.0.0.1:1", "127.0.0.1:1/lab?sslmode=nonsense"),
-    ):
-        with table_row(command, where):
-            result = CliRunner().invoke(cli, ["collector", *command, f"postgresql://ada:{SECRET}@{where}"])
-            assert result.exit_code != 0
-            assert SECRET not in result.output + repr(result.exception)
 
 
 def test_this_machine_needs_no_certificate():

@@ -77,7 +77,6 @@ def test_a_second_connection_of_a_process_leaves_the_locks_of_the_first(tmp_path
         ("nfs4", "rw,vers=4.2,local_lock=none", False),
         ("nfs4", "rw,vers=4.2,local_lock=posix", True),
         ("cifs", "rw,nobrl,vers=3.1.1", True),
-        ("cifs", "rw,vers=3.1.1", False),
         ("fuse.sshfs", "rw,user_id=0", True),
         ("ext4", "rw,nolock", False),
     ],

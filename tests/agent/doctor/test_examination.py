@@ -1,7 +1,6 @@
 """Facts about `edgemeter.agent.doctor.examination` and its checks."""
 
 import io
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -17,7 +16,6 @@ from edgemeter.agent.doctor import examination as doctor
 from edgemeter.agent.doctor.checks import Finding
 from edgemeter.agent.machine.machine import recorded
 from tests.fixtures import machine_trees, tiny_broker
-from tests.fixtures.lesser_kernel import LANDLOCK, UNSHARE, command
 from tests.fixtures.machine_trees import write
 from tests.fixtures.record_factory import make_record
 from tests.fixtures.rows import table_row
@@ -86,16 +84,6 @@ def test_each_machine_is_warned_of_what_slows_it(tmp_path):
     assert _machine(tmp_path / "jetson")["power mode"].state == "absent"
 
 
-@pytest.mark.nightly
-def test_installed_libraries_are_imported_and_absent_ones_name_their_extra():
-    """Python and edgemeter are there; whatever is absent comes with its pip line."""
-    findings = {finding.name: finding for finding in checks.check_software()}
-    assert findings["python"].state == findings["edgemeter"].state == "ok"
-    for name in (*checks.RUNTIMES, *checks.VISION):
-        assert findings[name].state in {"ok", "absent", "warn"}
-        assert (findings[name].state == "ok") == (findings[name].remedy is None)
-
-
 @pytest.mark.services
 def test_a_broken_library_is_distinguished_from_a_good_one():
     """It is imported in a process of its own, which may die."""
@@ -107,27 +95,6 @@ def test_a_broken_library_is_distinguished_from_a_good_one():
         ("sys; sys.exit(3)", "it ended with status 3"),
     ]:
         assert checks._end(checks._begin([f"import {module}"]))[1] == problem
-
-
-@pytest.mark.nightly
-@pytest.mark.parametrize(("numbers", "state"), [([LANDLOCK], "ok"), ([LANDLOCK, UNSHARE], "warn")])
-def test_a_kernel_without_landlock_is_examined_for_namespaces(numbers, state):
-    """With them models run in a root directory of their own; without, the remedy is named."""
-    code = (
-        "import msgspec, sys; from edgemeter.agent.doctor import checks\n"
-        "examined = next(finding for finding in checks.check_software() if finding.name == 'sandbox')\n"
-        "sys.stdout.buffer.write(msgspec.json.encode([examined.state, examined.remedy, examined.what]))"
-    )
-    checkout = Path(__file__).parents[3]
-    completed = subprocess.run(
-        command(numbers, sys.executable, "-c", code), capture_output=True, check=True, cwd=checkout,
-        env={**os.environ, "PYTHONPATH": f"{os.environ.get('PYTHONPATH', '')}:{checkout}"},
-    )  # fmt: skip
-    examined, remedy, gaps = msgspec.json.decode(completed.stdout)
-    if state == "ok" and examined == "warn":
-        pytest.skip("no namespaces for ordinary users")
-    assert (examined, bool(remedy)) == (state, state == "warn")
-    assert ("a conversion or a Python factory create and remove them, and start programs" in gaps) == (state == "warn")
 
 
 def test_a_device_without_an_outbox_has_nothing_waiting(tmp_path):
@@ -175,15 +142,6 @@ def test_a_broker_is_judged_by_what_it_answers(tmp_path):
     for address, text in (("127.0.0.1:1", "no MQTT broker answers at 127.0.0.1:1"), ("http://x", "not a broker address")):
         finding = _delivery(tmp_path, address)["broker"]
         assert (finding.state, text in finding.what) == ("bad", True)
-
-
-@pytest.mark.services
-def test_json_holds_every_finding(tmp_path):
-    """`{"findings": [...]}`, each with its five fields, and the real machine examined."""
-    findings = doctor.examine(broker=None, home=tmp_path, settings=Config())
-    document = msgspec.json.decode(doctor.as_json(findings).encode(), type=dict[str, list[Finding]])
-    assert document == {"findings": findings}
-    assert {finding.area for finding in findings} == {"machine", "software", "power", "delivery"}
 
 
 @pytest.mark.services

@@ -73,13 +73,6 @@ def test_each_term_of_the_budget_follows_the_method():
     assert energy.net_u_mj == pytest.approx(2 * math.hypot(terms["gain"] * energy.net_mj / energy.gross_mj, *other_terms))
 
 
-def test_noise_counts_with_the_root_of_the_readings():
-    """White noise of 0.5 W in 300 readings: about 0.5 / sqrt(300) W."""
-    noise = random.Random(8)  # noqa: S311 - repeatable
-    energy = energy_of(make_trace(lambda _: 5 + noise.gauss(0, 0.5), 70))
-    assert _terms(energy)["sampling"] == pytest.approx(0.5 / math.sqrt(300) * 30, rel=0.4)
-
-
 def test_readings_that_a_sensor_repeats_do_not_count_as_many():
     """A meter that updates once a second, read ten times a second, is no more certain than read once a second."""
     noise = [random.Random(second).gauss(5, 0.5) for second in range(71)]  # noqa: S311 - repeatable

@@ -141,16 +141,3 @@ def test_what_a_log_does_not_show_is_refused(logged):
             with pytest.raises((ConfigError, UnavailableError), match=reason) as refusal:
                 logged(*lines, between=between, time_column=time, power_column=power)
             assert "\n" not in str(refusal.value)
-
-
-@pytest.mark.captures
-def test_logs_like_those_of_the_field_are_read(captures):
-    """Made after public threads: 5.3 to 5.33 W for 3 s behind a container's stamps; a GPU; a meter's export."""
-    field = captures.parent / "field"
-    if not field.is_dir():
-        pytest.skip("no logs of the field are beside the captures")
-    assert energy_of(read_log(field / "tegra_kubectl.txt")).energy_j == pytest.approx(5.305 + 5.315 + 5.325)
-    by_hand_j = (121.30 + 719.88) / 2 * 1.002 + (719.88 + 722.10) / 2 * 0.999 + (722.10 + 300.02) / 2 * 1.002
-    assert energy_of(read_log(field / "nvidia_smi.csv")).energy_j == pytest.approx(by_hand_j)
-    export = read_log(field / "joulescope_stats.csv", "time", "power")
-    assert energy_of(export).energy_j == pytest.approx((3.10 + 3.19 + 3.19 + 4.54 + 4.54 + 4.64) / 4)

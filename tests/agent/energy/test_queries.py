@@ -7,6 +7,7 @@ import pytest
 
 from edgemeter.agent.contract import samples
 from edgemeter.agent.energy.queries import Queries, queries_of, without_rhythm
+from tests.fixtures.rows import table_row
 from tests.fixtures.sensor_worlds import World, draw_trial
 
 # A closed loop whose power has edges, read nearly everywhere.
@@ -22,7 +23,7 @@ def test_a_power_without_rhythm_is_left_as_it_was_read():
         assert without_rhythm(times, draw.normal(5, 1, 600), queries) is None
 
 
-@pytest.mark.parametrize("world", [replace(EVERYWHERE, fps=7, duty=0.3), replace(EVERYWHERE, pauses=True)])
+@pytest.mark.parametrize("world", [replace(EVERYWHERE, fps=7, duty=0.3, pauses=True)])
 def test_what_is_taken_off_has_no_energy(world):
     """Over the timed part it integrates to zero, whatever the lengths of queries and pauses."""
     trial = draw_trial(world, np.random.default_rng(3))
@@ -60,22 +61,20 @@ def test_raw_samples_without_queries_give_none():
     assert queries_of((starts, samples.pack("latency", "ns", np.array([101, 90]))), 0, 200) is None
 
 
-@pytest.mark.parametrize(
-    ("pauses_s", "left_s"),
-    [
+def test_a_wait_beside_a_query_or_another_wait_is_no_pause():
+    """Queries fill each half second, but for those from 10.5 to 11.5 s and from 20.5 to 21.5 s: there only nobody works."""
+    for pauses_s, left_s in [
         # One user waits for a minute while the other is served.
         ([(0.1, 60.0)], []),
         # Both wait at once.
         ([(10.5, 11.5), (10.6, 11.6)], []),
         ([(10.0, 10.5), (10.5, 10.5), (11.0, 11.5)], [(10.0, 10.5), (10.5, 10.5), (11.0, 11.5)]),
         ([(10.0, 10.5), (11.49, 12.0)], []),
-    ],
-)
-def test_a_wait_beside_a_query_or_another_wait_is_no_pause(pauses_s, left_s):
-    """Queries fill each half second, but for those from 10.5 to 11.5 s and from 20.5 to 21.5 s: there only nobody works."""
-    starts_s = [start_s for start_s in np.arange(1.0, 60.0, 0.5) if not 10.0 <= start_s < 11.5 and not 20.5 <= start_s < 21.5]
-    moments = {"query_start": starts_s, "pause_start": [begin for begin, _ in pauses_s], "pause_end": [end for _, end in pauses_s]}
-    series = [samples.pack(name, "ns", np.round(np.multiply(times_s, 1e9)).astype(np.int64)) for name, times_s in moments.items()]
-    series.append(samples.pack("latency", "ns", np.full(len(starts_s), 500_000_000)))
-    queries = queries_of(series, 0, 60_000_000_000)
-    assert [tuple(pause_s) for pause_s in (queries.pauses_ns / 1e9).tolist()] == left_s
+    ]:
+        with table_row(pauses_s):
+            starts_s = [start_s for start_s in np.arange(1.0, 60.0, 0.5) if not 10.0 <= start_s < 11.5 and not 20.5 <= start_s < 21.5]
+            moments = {"query_start": starts_s, "pause_start": [begin for begin, _ in pauses_s], "pause_end": [end for _, end in pauses_s]}
+            series = [samples.pack(name, "ns", np.round(np.multiply(times_s, 1e9)).astype(np.int64)) for name, times_s in moments.items()]
+            series.append(samples.pack("latency", "ns", np.full(len(starts_s), 500_000_000)))
+            queries = queries_of(series, 0, 60_000_000_000)
+            assert [tuple(pause_s) for pause_s in (queries.pauses_ns / 1e9).tolist()] == left_s

@@ -149,31 +149,32 @@ def scaled(factor):
     return lambda _, shown_w: factor * shown_w
 
 
-@pytest.mark.parametrize(("world", "named", "fault", "words"), [
-    (USUAL, {}, hangs(14, 100), "it hangs"),
-    (replace(LONG, update_s=(1.0, 1.0), window_s=1.0, fps=27.3), {}, hangs(40, 60), "it hangs"),
-    (USUAL, {}, lambda _, shown_w: np.minimum(shown_w, 6.0), "show exactly 6 W, and none shows more: its range ends there"),
-    (USUAL, {}, jumps(2000.0, 200), "readings show up to 2,000 W"),
-    (PLUG, {"scope": "wall-ac"}, lambda at_s, shown_w: np.where((at_s >= 30) & (at_s < 36), 0.0, shown_w), "it showed 0 W"),
-    (USUAL, {}, scaled(1000), "a Raspberry Pi 5 draws at most 40 W"),
-    (USUAL, {"id": "ina2xx:1-0040"}, scaled(10), "set shunt_ohm in [sensors.ina2xx]"),
-    (USUAL, {}, scaled(0.1), "draws at least 1 W"),
-])  # fmt: skip
-def test_a_sensor_that_fails_while_it_is_read_gives_no_energy_but_what_it_showed_and_what_to_do(world, named, fault, words):
+def test_a_sensor_that_fails_while_it_is_read_gives_no_energy_but_what_it_showed_and_what_to_do():
     """The same sensor in good health gives an energy."""
-    trial = draw_trial(replace(world, edge_s=0.005), np.random.default_rng(3))
-    run, readings = replace(trial.run, draws=PI_5), trial.trace.readings
-    at_s, shown_w = np.array([reading.taken_ns / S for reading in readings]), np.array([reading.power_w for reading in readings])
+    for world, named, fault, words in [
+        (USUAL, {}, hangs(14, 100), "it hangs"),
+        (replace(LONG, update_s=(1.0, 1.0), window_s=1.0, fps=27.3), {}, hangs(40, 60), "it hangs"),
+        (USUAL, {}, lambda _, shown_w: np.minimum(shown_w, 6.0), "show exactly 6 W, and none shows more: its range ends there"),
+        (USUAL, {}, jumps(2000.0, 200), "readings show up to 2,000 W"),
+        (PLUG, {"scope": "wall-ac"}, lambda at_s, shown_w: np.where((at_s >= 30) & (at_s < 36), 0.0, shown_w), "it showed 0 W"),
+        (USUAL, {}, scaled(1000), "a Raspberry Pi 5 draws at most 40 W"),
+        (USUAL, {"id": "ina2xx:1-0040"}, scaled(10), "set shunt_ohm in [sensors.ina2xx]"),
+        (USUAL, {}, scaled(0.1), "draws at least 1 W"),
+    ]:
+        with table_row(words):
+            trial = draw_trial(replace(world, edge_s=0.005), np.random.default_rng(3))
+            run, readings = replace(trial.run, draws=PI_5), trial.trace.readings
+            at_s, shown_w = np.array([reading.taken_ns / S for reading in readings]), np.array([reading.power_w for reading in readings])
 
-    def outcome(powers_w):
-        read = tuple(replace(reading, power_w=float(power_w)) for reading, power_w in zip(readings, powers_w, strict=True))
-        return per_inference.assess(SensorTrace("meter", replace(trial.trace.description, **named), read), run)
+            def outcome(powers_w, trial=trial, run=run, readings=readings, named=named):
+                read = tuple(replace(reading, power_w=float(power_w)) for reading, power_w in zip(readings, powers_w, strict=True))
+                return per_inference.assess(SensorTrace("meter", replace(trial.trace.description, **named), read), run)
 
-    energy, reason = outcome(fault(at_s, shown_w))
-    assert energy is None
-    assert words in reason
-    assert "\n" not in reason
-    assert outcome(shown_w)[1] is None
+            energy, reason = outcome(fault(at_s, shown_w))
+            assert energy is None
+            assert words in reason
+            assert "\n" not in reason
+            assert outcome(shown_w)[1] is None
 
 
 def test_a_reading_of_nothing_among_watts_is_left_out():

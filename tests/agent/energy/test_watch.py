@@ -1,10 +1,6 @@
 """Facts about `edgemeter.agent.energy.watch`."""
 
-import json
 import math
-import subprocess
-import sys
-import time
 from contextlib import contextmanager
 
 import pytest
@@ -112,22 +108,3 @@ def test_idle_lasts_as_long_as_the_slowest_sensor_needs_and_this_is_known_before
         assert watching.seen.idle_s == idle_s
         before = [line for line, sleeps in bench.notes if sleeps == 0]
         assert all(need in before[0] for need in needs)
-
-
-@pytest.mark.alone
-def test_a_job_that_runs_beside_the_block_is_named(tmp_path):
-    """A process that neither the block nor its children started, on a core of its own; not so what the block starts itself."""
-    (tmp_path / "trace.json").write_text(json.dumps({"id": "m", "scope": "board-input", "t_s": [0, 60], "power_w": [2, 3]}))
-    settings = config.Config(sensors={"replay": {"path": str(tmp_path / "trace.json")}})
-    for is_ours in (True, False):
-        job = "import time, os\nend = time.monotonic() + 3\nwhile time.monotonic() < end: pass"
-        # A shell that ends at once leaves its process to nobody of ours.
-        orphan = ["sh", "-c", f"exec setsid {sys.executable} -c '{job}' >/dev/null 2>&1 &"]
-        with EnergyWatch("replay", idle_s=0.0, settings=settings) as watching:
-            started = subprocess.Popen([sys.executable, "-c", job]) if is_ours else subprocess.run(orphan, check=True)
-            time.sleep(2.0)
-        if is_ours:
-            started.kill()
-            started.wait()
-        named = [doubt for doubt in watching.seen.other_load.doubts if "python" in doubt]
-        assert bool(named) is not is_ours, watching.seen.other_load

@@ -11,6 +11,7 @@ import pytest
 
 from edgemeter.agent.operating import board_settings
 from edgemeter.agent.operating.board_settings import PowerMode, SettingError
+from tests.fixtures.rows import table_row
 from tests.fixtures.settable_board import CONF
 
 
@@ -35,9 +36,9 @@ SET_25W = "NV Power Mode: 25W\n1\n"
 SET_15W = "NV Power Mode: 15W\n0\n"
 
 
-@pytest.mark.parametrize(
-    ("query", "status", "printed", "words"),
-    [
+def test_a_mode_that_does_not_change_is_refused(monkeypatch):
+    """With what nvpmodel printed last, or what to do."""
+    for query, status, printed, words in [
         # In a container it notes the mode, and changes nothing.
         (SET_15W, 0, "Running in chroot, ignoring request", "outside of a container"),
         (SET_25W, 0, "Reboot required for changing to this power mode: 0", "at a boot"),
@@ -46,20 +47,18 @@ SET_15W = "NV Power Mode: 15W\n0\n"
         # Where it says nothing and does nothing, it waits for a boot.
         (SET_25W, 0, "", "at a boot"),
         ("nothing", 0, "", "reports no power mode"),
-    ],
-)
-def test_a_mode_that_does_not_change_is_refused(monkeypatch, query, status, printed, words):
-    """With what nvpmodel printed last, or what to do."""
+    ]:
+        with table_row(query, status, printed):
 
-    def run(_, flag, *__, **___):
-        return subprocess.CompletedProcess([], 0, query, "") if flag == "-q" else subprocess.CompletedProcess([], status, "", printed)
+            def run(_, flag, *__, query=query, ended=(status, "", printed), **___):
+                return subprocess.CompletedProcess([], 0, query, "") if flag == "-q" else subprocess.CompletedProcess([], *ended)
 
-    monkeypatch.setattr(board_settings, "run", run)
-    with pytest.raises(SettingError) as refusal:
-        board_settings.set_power_mode(PowerMode("0", "15W"), itertools.count().__next__, lambda _: None)
-    assert words in str(refusal.value)
-    # Only where that is why.
-    assert ("answer yes" in str(refusal.value)) == (words == "at a boot")
+            monkeypatch.setattr(board_settings, "run", run)
+            with pytest.raises(SettingError) as refusal:
+                board_settings.set_power_mode(PowerMode("0", "15W"), itertools.count().__next__, lambda _: None)
+            assert words in str(refusal.value)
+            # Only where that is why.
+            assert ("answer yes" in str(refusal.value)) == (words == "at a boot")
 
 
 def test_a_mode_that_is_reported_late_is_waited_for(monkeypatch):

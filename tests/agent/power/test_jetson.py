@@ -157,13 +157,6 @@ def test_tx2_is_its_module_and_not_its_carrier(tmp_path):
     assert "carrier board" in sensor.describe().excludes
 
 
-@pytest.mark.captures
-def test_the_captured_tree_gives_its_input(captures):
-    """4321 mW by in_power0_input; voltage times current would give 4320."""
-    sensor = Ina3221x(captures / "jetson/sysfs_jp4_ina3221x_tree_synthetic_values")
-    assert (sensor.describe().scope, sensor.read().power_w) == ("module", 4.321)
-
-
 INPUT = {f"{HWMON}/hwmon3/name": "ina238\n", f"{HWMON}/hwmon3/in1_input": "19912\n", f"{HWMON}/hwmon3/curr1_input": "1290\n"}
 POWER = {f"{HWMON}/hwmon3/power1_input": "25686000\n"}
 

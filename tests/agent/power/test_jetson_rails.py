@@ -69,7 +69,6 @@ def test_a_device_tree_leaves_its_own_board_possible(tmp_path):
         tmp_path,
         [
             ("NVIDIA Jetson Orin Nano Engineering Reference Developer Kit Super", "nvidia,p3767-0005 nvidia,tegra234", "VDD_IN"),
-            ("NVIDIA Jetson Xavier NX Developer Kit", "nvidia,p3449-0000+p3668-0000 nvidia,tegra194", "VDD_IN"),
             ("NVIDIA Jetson TX2 NX Developer Kit", "nvidia,tegra186", "VDD_IN"),
             ("NVIDIA Jetson Nano Developer Kit", "nvidia,jetson-nano nvidia,tegra210", "POM_5V_IN"),
             ("NVIDIA Jetson AGX Orin Developer Kit", "nvidia,p3737-0000+p3701-0005 nvidia,tegra234", "VDD_GPU_SOC"),

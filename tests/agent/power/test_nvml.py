@@ -11,6 +11,7 @@ from edgemeter.agent.base.errors import ConfigError, TransientError, Unavailable
 from edgemeter.agent.power import AbsentError
 from edgemeter.agent.power.detect import detect_sensors
 from edgemeter.agent.power.nvml import Nvml
+from tests.fixtures.rows import table_row
 
 PLAYED = Path(__file__).resolve().parents[2] / "fixtures/power/nvml/pynvml.py"
 
@@ -25,26 +26,24 @@ def library(monkeypatch):
     return module
 
 
-@pytest.mark.parametrize(
-    ("gpu", "kind", "period_ms", "power_w"),
-    [
+def test_a_gpu_is_read_by_the_best_that_it_has(library):
+    """The counter, else the instant power, else the mean of a second, which is noted."""
+    for gpu, kind, period_ms, power_w in [
         ({"counter", "instant", "averaged"}, "energy", 100.0, None),
         ({"instant", "averaged"}, "power", 100.0, 61.5),
         ({"averaged"}, "power", 1000.0, 58.25),
-    ],
-)
-def test_a_gpu_is_read_by_the_best_that_it_has(library, gpu, kind, period_ms, power_w):
-    """The counter, else the instant power, else the mean of a second, which is noted."""
-    library.GPU = gpu
-    with closing(Nvml()) as sensor:
-        description, reading = sensor.describe(), sensor.read()
-    assert description.id == "nvml:Played GPU:GPU-0"
-    assert description.scope == "gpu-board"
-    assert description.kind == kind
-    assert description.period_ms == period_ms
-    assert reading.power_w == power_w
-    assert (reading.energy_mj is not None) == (kind == "energy")
-    assert any("mean of a second" in warning for warning in description.warnings) == (period_ms == 1000.0)
+    ]:
+        with table_row(kind):
+            library.GPU = gpu
+            with closing(Nvml()) as sensor:
+                description, reading = sensor.describe(), sensor.read()
+            assert description.id == "nvml:Played GPU:GPU-0"
+            assert description.scope == "gpu-board"
+            assert description.kind == kind
+            assert description.period_ms == period_ms
+            assert reading.power_w == power_w
+            assert (reading.energy_mj is not None) == (kind == "energy")
+            assert any("mean of a second" in warning for warning in description.warnings) == (period_ms == 1000.0)
 
 
 def test_a_gpu_without_power_is_no_sensor(library):
@@ -102,18 +101,16 @@ def test_the_real_library_is_asked():
     assert (reading.energy_mj or reading.power_w) > 0
 
 
-@pytest.mark.parametrize(
-    ("gpu", "name", "averaging"),
-    [
+def test_what_is_published_of_a_gpus_power_is_described(library, monkeypatch):
+    """The mean of a second, or how often it looks and for which share of the time; each with its source."""
+    for gpu, name, averaging in [
         ({"averaged"}, "Played GPU", (1.0, None, None)),
         ({"instant"}, "NVIDIA A100-SXM4-40GB", (None, 0.1, 0.25)),
-    ],
-)
-def test_what_is_published_of_a_gpus_power_is_described(library, monkeypatch, gpu, name, averaging):
-    """The mean of a second, or how often it looks and for which share of the time; each with its source."""
-    library.GPU = gpu
-    monkeypatch.setattr(library, "nvmlDeviceGetName", lambda _: name)
-    with closing(Nvml()) as sensor:
-        published = sensor.describe().averaging
-    assert (published.window_s, published.update_interval_s, published.seen_ratio) == averaging
-    assert set(published.sources.values()) == {"published"}
+    ]:
+        with table_row(name):
+            library.GPU = gpu
+            monkeypatch.setattr(library, "nvmlDeviceGetName", lambda _, name=name: name)
+            with closing(Nvml()) as sensor:
+                published = sensor.describe().averaging
+            assert (published.window_s, published.update_interval_s, published.seen_ratio) == averaging
+            assert set(published.sources.values()) == {"published"}

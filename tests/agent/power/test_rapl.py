@@ -120,12 +120,3 @@ def test_a_counter_that_garbles_fails_once_and_one_that_goes_is_gone(pc):
     (pc.root / "sys/class/powercap/intel-rapl:0/energy_uj").unlink()
     with pytest.raises(UnavailableError, match="though its zone is here"):
         sensor.read()
-
-
-@pytest.mark.captures
-def test_the_captured_shape_is_understood(tmp_path, captures):
-    """The sub-zone inside its zone, as a tree laid out like /sys/devices has it; energy added, since the capture has none."""
-    shutil.copytree(captures / "server/powercap_shape", tmp_path / "sys/class/powercap")
-    zone = tmp_path / "sys/class/powercap/intel-rapl:0"
-    (zone / "energy_uj").write_text("123\n")
-    assert Rapl(tmp_path).describe().id == "rapl:package-0"

@@ -18,7 +18,7 @@ import pytest
 from edgemeter.agent.base.errors import ConfigError, MeasurementError, UnavailableError
 from edgemeter.agent.runtimes import Options, TensorInfo, create
 from edgemeter.agent.runtimes.call_results import arrays_of
-from tests.fixtures.rows import rows, table_row
+from tests.fixtures.rows import table_row
 from tests.fixtures.still_time import stop_time
 
 X = np.array([[1, 2, 3, 4]], np.float32)
@@ -47,44 +47,38 @@ def outputs_of(runtime, *inputs):
     return runtime.outputs()
 
 
-@rows(
-    "source",
-    a_pair=f"def make(): return (lambda x: 2 * x), {INPUTS}",
-    an_object=f"class make:\n inputs = {INPUTS}\n def predict(self, x): return [2 * x]",
-    a_model_with_a_mapping=f"{MODEL}def make(): return PythonModel(call=lambda x: 2 * x, inputs={INPUTS})",
-    a_model=f'{MODEL}def make(): return PythonModel(call=lambda x: {{"y": (2 * x,)}}, inputs=(TensorInfo("x", (1, 4), "float32"),))',
-)
-def test_a_factory_returns_one_of_three_forms(load, source):
+def test_a_factory_returns_one_of_three_forms(load):
     """Each is run, and its outputs are learnt from the first call."""
-    runtime, loaded = load(source)
-    assert loaded.inputs == (TensorInfo("x", (1, 4), "float32"),)
-    assert loaded.outputs == (TensorInfo("output_0", (1, 4), "float32"),)
-    np.testing.assert_array_equal(outputs_of(runtime), [2 * X])
+    for source in (
+        f"def make(): return (lambda x: 2 * x), {INPUTS}",
+        f"class make:\n inputs = {INPUTS}\n def predict(self, x): return [2 * x]",
+        f'{MODEL}def make(): return PythonModel(call=lambda x: {{"y": (2 * x,)}}, inputs=(TensorInfo("x", (1, 4), "float32"),))',
+    ):
+        with table_row(source):
+            runtime, loaded = load(source)
+            assert loaded.inputs == (TensorInfo("x", (1, 4), "float32"),)
+            assert loaded.outputs == (TensorInfo("output_0", (1, 4), "float32"),)
+            np.testing.assert_array_equal(outputs_of(runtime), [2 * X])
 
 
-@rows(
-    ("source", "error", "text"),
-    raises=("def make():\n 1 / 0", ConfigError, r"the factory .*net.py:make raised ZeroDivisionError.*\(line 2 of net.py\)"),
-    nothing=("def make(): pass", ConfigError, "returned nothing: return a pair"),
-    absent=("def mak(): pass", ConfigError, "has no 'make': choose mak|has no 'make'"),
-    syntax=("def make(:", ConfigError, "is not Python in line 1"),
-    uninstalled=("import no_such_library\ndef make(): pass", UnavailableError, "No module named 'no_such_library': install it"),
-    call_raises=(f"def make(): return (lambda x: x.nope), {INPUTS}", ConfigError, r"first call, on x float32 \[1, 4\], raised Attribute"),
-    weights_absent=(
-        f"{MODEL}def make(): return PythonModel(call=lambda x: x, inputs=(TensorInfo('x', (1,), 'float32'),), weights=('no.pt',))",
-        ConfigError, "weights that are not there: 'no.pt'",
-    ),
-    inputs_raise=(
-        "class make:\n def predict(self, x): return x\n @property\n def inputs(self): 1 / 0", ConfigError,
-        r"`inputs` of the model of .* raised ZeroDivisionError.*\(line 4 of net.py\)",
-    ),
-)  # fmt: skip
-def test_what_is_wrong_with_a_factory_is_one_line(load, source, error, text):
+def test_what_is_wrong_with_a_factory_is_one_line(load):
     """It names the address, and what to do."""
-    with pytest.raises(error, match=text) as refusal:
-        load(source)
-    assert "\n" not in str(refusal.value)
-    assert len(str(refusal.value)) < 600
+    for source, error, text in [
+        ("def make():\n 1 / 0", ConfigError, r"the factory .*net.py:make raised ZeroDivisionError.*\(line 2 of net.py\)"),
+        ("def make(): pass", ConfigError, "returned nothing: return a pair"),
+        ("def mak(): pass", ConfigError, "has no 'make'"),
+        ("def make(:", ConfigError, "is not Python in line 1"),
+        ("import no_such_library\ndef make(): pass", UnavailableError, "No module named 'no_such_library': install it"),
+        (f"def make(): return (lambda x: x.nope), {INPUTS}", ConfigError, r"first call, on x float32 \[1, 4\], raised Attribute"),
+        (
+            f"{MODEL}def make(): return PythonModel(call=lambda x: x, inputs=(TensorInfo('x', (1,), 'float32'),), weights=('no.pt',))",
+            ConfigError,
+            "weights that are not there: 'no.pt'",
+        ),
+    ]:
+        with table_row(text), pytest.raises(error, match=text) as refusal:
+            load(source)
+        assert "\n" not in str(refusal.value)
 
 
 def test_an_output_that_changes_its_form_is_refused(load):
@@ -108,17 +102,16 @@ def test_options_are_the_factorys_keywords(load):
     assert (loaded.backend, loaded.threads_reason) == ("gpu", None)
 
 
-@rows(
-    ("options", "text"),
-    an_option=(Options(extra={"scales": "1"}), "takes no option 'scales'"),
-    threads=(Options(threads=4), "takes no `threads`, so that 4 cannot be set"),
-    backend=(Options(backend="cuda"), "takes no `backend`, so that 'cuda' cannot be set"),
-    threads_twice=(Options(extra={"threads": "4"}), "takes no option 'threads'"),
-)
-def test_what_a_factory_does_not_take_is_refused(load, options, text):
+def test_what_a_factory_does_not_take_is_refused(load):
     """A record never claims what was not set."""
-    with pytest.raises(ConfigError, match=text):
-        load(f"def make(scale=1): return (lambda x: x), {INPUTS}", options)
+    for options, text in [
+        (Options(extra={"scales": "1"}), "takes no option 'scales'"),
+        (Options(threads=4), "takes no `threads`, so that 4 cannot be set"),
+        (Options(backend="cuda"), "takes no `backend`, so that 'cuda' cannot be set"),
+        (Options(extra={"threads": "4"}), "takes no option 'threads'"),
+    ]:
+        with table_row(text), pytest.raises(ConfigError, match=text):
+            load(f"def make(scale=1): return (lambda x: x), {INPUTS}", options)
 
 
 def test_the_identity_is_of_source_and_weights(load, tmp_path):
@@ -235,25 +228,19 @@ def test_modules_beside_the_code_are_part_of_the_identity(load, tmp_path, monkey
     assert hashes[0] == hashes[1] != hashes[2]
 
 
-@rows(
-    ("metadata", "weights", "attribute", "name"),
-    of_the_texts=("{'name': 'resnet'}", "()", "make", "resnet"),
-    of_the_module=("{}", "()", "make", "net"),
-    of_the_factory=("{}", "()", "yolo", "yolo"),
-    of_the_weights=("{}", "('w8.pt',)", "make", "w8"),
-    of_their_folder=("{}", "('tiny/model.safetensors',)", "make", "tiny"),
-)
-def test_the_name_is_that_of_texts_weights_or_code(tmp_path, monkeypatch, metadata, weights, attribute, name):
+def test_the_name_is_that_of_texts_weights_or_code(load, tmp_path):
     """Two networks from one general factory are not called alike."""
-    monkeypatch.chdir(tmp_path)
     (tmp_path / "tiny").mkdir()
     for file in ("w8.pt", "tiny/model.safetensors"):
         (tmp_path / file).write_bytes(b"0")
-    model = f"PythonModel(call=lambda x: x, inputs=(TensorInfo('x', (1, 4), 'float32'),), weights={weights}, metadata={metadata})"
-    (tmp_path / "net.py").write_text(f"{MODEL}def {attribute}(): return {model}")
-    runtime = create("python")
-    assert runtime.load(tmp_path / f"net.py:{attribute}", Options()).name == name
-    runtime.close()
+    for metadata, weights, name in [
+        ({"name": "resnet"}, (), "resnet"),
+        ({}, (), "net"),
+        ({}, (f"{tmp_path}/w8.pt",), "w8"),
+        ({}, (f"{tmp_path}/tiny/model.safetensors",), "tiny"),
+    ]:
+        model = f"PythonModel(call=lambda x: x, inputs={INPUTS}, weights={weights}, metadata={metadata})"
+        assert load(f"{MODEL}def make(): return {model}")[1].name == name
 
 
 def test_imports_of_a_factory_are_imports_and_no_loading(load, tmp_path, monkeypatch):
@@ -276,16 +263,11 @@ def test_the_first_call_is_timed_where_it_is_made(load, monkeypatch):
     assert loaded.outputs == ()
 
 
-@rows(
-    ("fields", "compiles"),
-    unstated=("", False),
-    jit=("backend='jit,cpu'", True),
-    stated=("compiles=True", True),
-)
-def test_a_first_call_compiles_where_the_model_states_it(load, fields, compiles):
+def test_a_first_call_compiles_where_the_model_states_it(load):
     """A first call is longer for other reasons too, as pages of memory that it touches first."""
-    model = f"PythonModel(call=lambda x: x, inputs=(TensorInfo('x', (1, 4), 'float32'),), {fields})"
-    assert load(f"{MODEL}def make(): return {model}")[1].compiles_at_call == compiles
+    for fields, compiles in (("", False), ("backend='jit,cpu'", True), ("compiles=True", True)):
+        model = f"PythonModel(call=lambda x: x, inputs={INPUTS}, {fields})"
+        assert load(f"{MODEL}def make(): return {model}")[1].compiles_at_call == compiles, fields
 
 
 LAZY = """
@@ -305,16 +287,15 @@ class Graph(Lazy):
 """
 
 
-@rows(
-    ("result", "text"),
-    an_array=("Lazy()", r"cannot tell when net\.Lazy is computed: .* PythonModel\(wait=\.\.\.\)"),
-    a_graph_within=("{'y': Graph()}", r"lazy Graph, .* end it with `\.compute\(\)`"),
-    an_iterator_within=("(x, iter(x))", "returns an iterator"),
-)
-def test_a_result_that_may_not_be_computed_yet_is_refused(load, result, text):
+def test_a_result_that_may_not_be_computed_yet_is_refused(load):
     """MLX, dask and others return before they compute: who reads the result would wait, and the query seem to take no time."""
-    with pytest.raises(ConfigError, match=text):
-        load(f"{LAZY}def make(): return (lambda x: {result}), {INPUTS}")
+    for result, text in [
+        ("Lazy()", r"cannot tell when net\.Lazy is computed: .* PythonModel\(wait=\.\.\.\)"),
+        ("{'y': Graph()}", r"lazy Graph, .* end it with `\.compute\(\)`"),
+        ("(x, iter(x))", "returns an iterator"),
+    ]:
+        with table_row(result), pytest.raises(ConfigError, match=text):
+            load(f"{LAZY}def make(): return (lambda x: {result}), {INPUTS}")
 
 
 def test_an_object_whose_arrays_only_the_model_reads_needs_its_wait(load):
@@ -357,7 +338,7 @@ def test_results_that_are_computed_later_are_waited_for(load, monkeypatch):
         np.testing.assert_array_equal(runtime.outputs(), [X])
 
 
-def test_a_models_own_functions_are_used(load):
+def test_a_models_own_functions_are_used(load, caplog):
     """To place inputs, wait, read results, report facts and close."""
     source = MODEL + (
         "log = []\ndef make(): return PythonModel(call=lambda x: x + 1, inputs=(TensorInfo('x', (1, 4), 'float32'),), "
@@ -373,12 +354,8 @@ def test_a_models_own_functions_are_used(load):
     log = sys.modules["net"].log
     runtime.close()
     assert log[-1] == "close"
-
-
-def test_a_close_that_raises_loses_no_run(load, caplog):
-    """It is logged with its line: by then the run is measured."""
-    source = f"{MODEL}def make(): return PythonModel(call=lambda x: x, inputs={INPUTS}, close=lambda: 1 / 0)"
-    load(source)[0].close()
+    # One that raises is logged: by then the run is measured.
+    load(f"{MODEL}def make(): return PythonModel(call=lambda x: x, inputs={INPUTS}, close=lambda: 1 / 0)")[0].close()
     assert "`close` raised ZeroDivisionError" in caplog.text
 
 
@@ -394,65 +371,48 @@ Placed.__module__ = "jaxlib.array"
 """
 
 
-@rows(
-    ("platform", "size", "backend", "recorded"),
-    processor=("cpu", 4, None, "callable,cpu"),
-    accelerator=("gpu", 4, None, "callable,gpu:1"),
-    open_size=("gpu", None, None, "callable,gpu:1"),
-    asked_for=("gpu", 4, "cuda", "cuda"),
-    other_number=("gpu", 4, "cuda:0", None),
-    other_kind=("cpu", 4, "gpu", None),
-)
-def test_the_device_that_results_show_is_recorded(load, platform, size, backend, recorded):
+def test_the_device_that_results_show_is_recorded(load):
     """Runs on a GPU and on the processor are two cases; one on another device than was asked for is refused."""
-    source = f"{DEVICE.replace('PLATFORM', platform)}def make(backend=None): return Placed, {{'x': ('float32', (1, {size}))}}"
+    for platform, size, backend, recorded in [
+        ("cpu", 4, None, "callable,cpu"),
+        ("gpu", None, None, "callable,gpu:1"),
+        ("gpu", 4, "cuda", "cuda"),
+        ("gpu", 4, "cuda:0", None),
+        ("cpu", 4, "gpu", None),
+    ]:
+        source = f"{DEVICE.replace('PLATFORM', platform)}def make(backend=None): return Placed, {{'x': ('float32', (1, {size}))}}"
+        with table_row(platform, size, backend):
+            if recorded is None:
+                with pytest.raises(ConfigError, match=f"backend '{backend}' was asked for, and the model ran on {platform}"):
+                    load(source, Options(backend=backend))
+                continue
+            runtime, loaded = load(source, Options(backend=backend))
+            runtime.bind([X])()
+            assert runtime.with_late_facts(loaded).backend == recorded
 
-    def run():
-        runtime, loaded = load(source, Options(backend=backend))
-        runtime.bind([X])()
-        return runtime.with_late_facts(loaded).backend
 
-    if recorded is None:
-        with pytest.raises(ConfigError, match=f"backend '{backend}' was asked for, and the model ran on {platform}"):
-            run()
-    else:
-        assert run() == recorded
-
-
-@rows(
-    ("fields", "result"),
-    by_type=("", "Placed(x)"),
-    of_nothing=("", "x"),
-)
-def test_the_framework_is_that_of_the_results(load, monkeypatch, fields, result):
+def test_the_framework_is_that_of_the_results(load, monkeypatch):
     """Of several that are imported; none is named where the results are of none. The versions of all are facts."""
     for name in ("jax", "tensorflow"):
         monkeypatch.setitem(sys.modules, name, types.SimpleNamespace(__version__="1.5"))
     monkeypatch.setattr("edgemeter.agent.runtimes.python_model.version", lambda _: "1.5")
-    model = f"PythonModel(call=lambda x: {result}, inputs={{'x': ('float32', (1, SIZE))}}, {fields})"
-    for size in ("4", "None"):
-        runtime, loaded = load(f"{MODEL}{DEVICE.replace('PLATFORM', 'cpu')}def make(): return {model.replace('SIZE', size)}")
+    for result, package in (("Placed(x)", "jax"), ("x", "python")):
+        model = f"PythonModel(call=lambda x: {result}, inputs={{'x': ('float32', (1, None))}})"
+        runtime, loaded = load(f"{MODEL}{DEVICE.replace('PLATFORM', 'cpu')}def make(): return {model}")
         outputs_of(runtime)
-        assert runtime.with_late_facts(loaded).package == ("python" if result == "x" else "jax")
+        assert runtime.with_late_facts(loaded).package == package
         assert {"jax", "tensorflow"} <= set(loaded.facts)
 
 
 @pytest.mark.torch
-@rows(
-    ("module", "call", "precision"),
-    a_module=("torch.nn.Linear(4, 2)", "lambda x: net(torch.from_numpy(x))", "fp32"),
-    of_halves=("torch.nn.Linear(4, 2, dtype=torch.bfloat16)", "lambda x: net(torch.from_numpy(x).bfloat16())", "bf16"),
-    of_other_results=("torch.nn.Linear(4, 2)", "lambda x: net(torch.from_numpy(x)).bfloat16()", "unknown"),
-    of_two_types=(
-        "torch.nn.Sequential(torch.nn.Linear(4, 2), torch.nn.Linear(4, 2).half())",
-        "lambda x: net[0](torch.from_numpy(x))",
-        "unknown",
-    ),
-)
-def test_the_precision_is_that_of_parameters_that_can_be_seen(load, module, call, precision):
+def test_the_precision_is_that_of_parameters_that_can_be_seen(load):
     """In the variables around the function, as of results before they are read: numpy has no bfloat16."""
-    _, loaded = load(f"import torch\ndef make():\n net = {module}\n return ({call}), {INPUTS}")
-    assert (loaded.precision, loaded.backend) == (precision, "callable,cpu")
+    for module, call, precision in [
+        ("torch.nn.Linear(4, 2, dtype=torch.bfloat16)", "lambda x: net(torch.from_numpy(x).bfloat16())", "bf16"),
+        ("torch.nn.Linear(4, 2)", "lambda x: net(torch.from_numpy(x)).bfloat16()", "unknown"),
+    ]:
+        _, loaded = load(f"import torch\ndef make():\n net = {module}\n return ({call}), {INPUTS}")
+        assert (loaded.precision, loaded.backend) == (precision, "callable,cpu")
 
 
 def test_a_check_runs_nothing(tmp_path):
@@ -484,16 +444,11 @@ def test_results_are_read_in_any_nesting():
 
 
 @pytest.mark.torch
-@pytest.mark.filterwarnings("ignore:torch.quantize_per_tensor")
 def test_tensors_of_pytorch_are_read():
-    """Also those of types that numpy lacks, with a gradient or quantised."""
+    """Also those of types that numpy lacks, or with a gradient."""
     torch = importlib.import_module("torch")
-    with_gradient = torch.ones(2, requires_grad=True)
-    quantised = torch.quantize_per_tensor(torch.tensor([0.5, 1.0]), 0.5, 0, torch.qint8)
-    arrays = arrays_of([torch.tensor([1.5], dtype=torch.bfloat16), with_gradient, quantised])
-    assert [(array.dtype.name, array.tolist()) for array in arrays] == [
-        ("float32", [1.5]), ("float32", [1.0, 1.0]), ("float32", [0.5, 1.0]),
-    ]  # fmt: skip
+    arrays = arrays_of([torch.tensor([1.5], dtype=torch.bfloat16), torch.ones(2, requires_grad=True)])
+    assert [(array.dtype.name, array.tolist()) for array in arrays] == [("float32", [1.5]), ("float32", [1.0, 1.0])]
 
 
 def test_a_library_of_the_files_name_is_not_replaced(load):

@@ -56,18 +56,15 @@ def outputs_for(runtime, *inputs):
     return runtime.outputs()
 
 
-FORMS = [('protocol = "oip"', "oip,binary"), ('protocol = "oip"\ntransport = "json"', "oip,json")]
-
-
-@pytest.mark.parametrize(("keys", "form"), FORMS)
-def test_a_served_model_is_described_and_run(served, keys, form):
+def test_a_served_model_is_described_and_run(served):
     """Inputs and outputs as the server declares them, the batch open, the outputs in their order."""
-    runtime, loaded, _ = served(keys=keys)
-    assert loaded.backend == form
-    assert [(info.name, info.shape, info.dtype) for info in loaded.inputs] == [("x", (None, 4), "float32")]
-    assert loaded.facts["server_machine"] == "this"
-    np.testing.assert_array_equal(outputs_for(runtime, X)[0], Y)
-    np.testing.assert_array_equal(outputs_for(runtime, np.repeat(X, 3, axis=0))[0], Y * 3)
+    for keys, form in (('protocol = "oip"', "oip,binary"), ('protocol = "oip"\ntransport = "json"', "oip,json")):
+        runtime, loaded, _ = served(keys=keys)
+        assert loaded.backend == form
+        assert [(info.name, info.shape, info.dtype) for info in loaded.inputs] == [("x", (None, 4), "float32")]
+        assert loaded.facts["server_machine"] == "this"
+        np.testing.assert_array_equal(outputs_for(runtime, X)[0], Y)
+        np.testing.assert_array_equal(outputs_for(runtime, np.repeat(X, 3, axis=0))[0], Y * 3)
 
 
 def test_binary_tensors_are_chosen_where_the_server_states_them(served):
@@ -177,15 +174,11 @@ def test_an_answer_that_is_not_as_declared_is_one_line(served):
 
 
 def test_what_is_no_number_is_nan(served):
-    """JSON has no NaN: some servers write it nevertheless, others null; the verdict names outputs that are not finite."""
+    """JSON has no NaN: some servers write it nevertheless, others null. It is not sent, for there it would be null."""
     for value in (b"NaN", b"null"):
         runtime, _, script = served()
         script.instead = reply(json.dumps(output(data=[0, 3, 5, 7])).encode().replace(b"[0,", b"[" + value + b","))
         np.testing.assert_array_equal(outputs_for(runtime, X)[0], [[math.nan, 3, 5, 7]])
-
-
-def test_nan_is_not_sent_as_json(served):
-    """There it would be null."""
     runtime, _, _ = served(keys='protocol = "oip"\ntransport = "json"')
     with pytest.raises(ConfigError, match="'x' holds NaN or infinity, which JSON cannot hold"):
         runtime.bind([np.full((1, 4), np.nan, np.float32)])

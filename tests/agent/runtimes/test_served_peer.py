@@ -54,14 +54,12 @@ def test_binary_tensors_that_mlserver_refuses_are_one_line(mlserver, tmp_path):
         assert failure.value.kind in ("http 422", "http 500")
 
 
-@pytest.mark.parametrize("load", [(), ("--concurrency", "2"), ("--rate", "40")])
-def test_a_run_on_mlserver_is_a_record(mlserver, tmp_path, load):
-    """In its sandbox: single stream, users, arrivals; the case has the server's model in its key, and the runtime is `served`."""
+def test_a_run_on_mlserver_is_a_record(mlserver, tmp_path):
+    """In its sandbox, by arrivals; the case has the server's model in its key, and the runtime is `served`."""
     path = server_file(tmp_path, mlserver, 'model = "double"')
-    printed = edgemeter("run", path, "--mode", "rapid", "--repeats", "1", "--json", *load)
+    printed = edgemeter("run", path, "--mode", "rapid", "--repeats", "1", "--json", "--rate", "40")
     assert printed.returncode == 0, printed.stderr
     run = contract_record.decode(json.dumps(json.loads(printed.stdout)["runs"][0]).encode())
     assert (run.runtime.name, run.runtime.backend, run.runtime.package) == ("served", "oip,json", "mlserver")
     assert (run.served.model, run.served.model_version, run.served.failed_queries) == ("double", "v1", 0)
     assert run.output_check.differing == 0
-    assert run.latency.count >= 50

@@ -1,6 +1,5 @@
-"""A task from the command to the comparison: a timed run has its accuracy, and writes predictions that pycocotools scores alike."""
+"""A task from the command to the comparison: a run writes predictions that pycocotools scores alike."""
 
-import importlib
 import io
 import json
 import os
@@ -14,11 +13,8 @@ from pycocotools.coco import COCO
 from pycocotools.cocoeval import COCOeval
 
 from edgemeter.agent.contract import record
-from edgemeter.collector.runs.cases import series_of
-from edgemeter.collector.runs.run_figures import figures_of
 from tests.fixtures.command import edgemeter
 from tests.fixtures.comparison_factory import compare_runs, make_reference, make_run
-from tests.fixtures.task_data import CARD, outlined_photographs, photographed_people
 
 SHIPPED = Path(__file__).resolve().parents[3] / "models" / "shipped"
 SCENES = SHIPPED.parent / "scenes"
@@ -46,29 +42,6 @@ def ap_by_pycocotools(annotations, predictions, kind):
         evaluation.accumulate()
         evaluation.summarize()
     return evaluation.stats[0]
-
-
-@pytest.mark.needs(module="onnx")
-@pytest.mark.parametrize(
-    ("task", "family", "make", "write", "label", "metric"),
-    [
-        ("segmentation", "yolo-seg", "segmenter", outlined_photographs, "box", "coco_mask_ap"),
-        ("pose", "movenet", "single_pose", photographed_people, "person", "coco_keypoint_ap"),
-    ],
-)
-def test_a_run_is_timed_and_scored(tmp_path, task, family, make, write, label, metric):
-    """The outputs of timed queries are those of the accuracy pass, the metric is in the record, the trend and the fleet's page know it."""
-    annotations = write(tmp_path)
-    model = getattr(importlib.import_module("tests.fixtures.onnx_factory"), make)(tmp_path / "tiny.onnx")
-    settings = "nms_iou = 0.7" if family.startswith("yolo") else ""
-    model.with_name("tiny.onnx.toml").write_text(CARD.format(task=task, family=family, more=settings).replace('"box"', f'"{label}"'))
-    results = tmp_path / "found.json"
-    run = measured(tmp_path, model, annotations, "--predictions", results)
-    assert (run.model.task, run.accuracy.metric, run.accuracy.value) == (task, metric, pytest.approx(1.0))
-    assert (run.output_check.differing, run.answers.objects, run.answers.found) == (0, 24, 24)
-    assert series_of(run).task == task
-    assert figures_of(run).accuracy_kind.startswith(f"{metric} over 24 images")
-    assert run.accuracy.value == ap_by_pycocotools(annotations, results, {"segmentation": "segm", "pose": "keypoints"}[task])
 
 
 @pytest.mark.services
