@@ -11,7 +11,7 @@
 #                arm64-short: a release installs under qemu-user and measures, in 3 minutes of one core
 # make fuzz      10,000,000 mutated messages through what reads them
 # make bench     our figures beside peers' and bare limits' in one run, within 15 minutes (ARGS=delivery for a part); Markdown and JSON in .bench
-# make bench-full  also simulations of a thousand draws (an hour)
+# make bench-full  also a million runs (half an hour)
 # make libraries  the runtimes that `make test-services` uses where they are installed (gigabytes)
 # make mlserver triton  environments with a real MLServer and a real Triton (250 MB), for the tests of served models (`make test-nightly` makes them)
 # make models    the shipped scenes, texts and models again from nothing, into edgemeter-models (needs the extra `convert`)
