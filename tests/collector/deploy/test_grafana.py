@@ -197,26 +197,6 @@ def test_no_panel_blends_two_cases_or_two_kinds_of_energy(influx_place, sink_of,
     assert len(looked_at) > (15 if extent == "all" else 10)
 
 
-def test_presence_health_and_lag_are_written(influx_place, sink_of, tmp_path):
-    """The state, what the device reports of itself and why it needs attention, and how far the drain is; the types stay."""
-    path = tmp_path / "ledger.sqlite"
-    with SqliteLedger(path) as ledger:
-        ledger.commit(
-            [], (), [PresenceChange("lab", "pi-1", message, 5) for message in (DeviceState(state="lost", session=9), make_health())]
-        )
-        name = ledger.identity()
-    for sink in (sink_of(influx_place.config()), sink_of(influx_place.config())):
-        drained(path, sink)
-    newest = influx_place.query('SELECT * FROM "device" ORDER BY time DESC LIMIT 1')[0]
-    assert {key: newest[key] for key in ("device", "fleet", "state", "is_online", "changed_ns", "session", "waiting_records")} == {
-        "device": "pi-1", "fleet": "lab", "state": "lost", "is_online": False, "changed_ns": 5, "session": 9, "waiting_records": 3,
-    }  # fmt: skip
-    assert (newest["temperature_max_c"], newest["issues"], newest["attention"]) == (51.5, 1, "its disk is full: 10 bytes free")
-    (lag,) = influx_place.query('SELECT last(*) FROM "collector" GROUP BY "collector"')
-    assert (lag["last_lag_rows"], lag["last_lag_s"], lag["last_rejected_records"]) == (0, 0.0, 0)
-    assert lag["collector"] == name
-
-
 def test_every_query_of_an_alert_rule_returns_data(filled):
     """A rule without data would never fire, and nobody would know."""
     for rule in alert_rules():
