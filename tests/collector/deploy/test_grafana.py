@@ -120,10 +120,10 @@ def filled(influx_place, tmp_path, sink_of):
 
 def test_every_query_of_a_dashboard_or_an_alert_rule_returns_data(filled):
     """Of each panel, annotation, variable and rule, on InfluxDB 1 and 2, with everything chosen and with some devices and models."""
-    some = {"device": "board-0001|board-0002|server-1", "model": "tiny-detector|small-detector", "precision": "(fp32|int8)"}
+    narrowed = {"device": "board-0001|board-0002|server-1", "model": "tiny-detector|small-detector", "precision": "(fp32|int8)"}
     of_rules = [(rule["uid"], step["model"]["query"]) for rule in alert_rules() for step in rule["data"] if "query" in step["model"]]
     for title, query in [*of_rules, *(entry for path in DASHBOARDS for entry in queries(dashboard(path)))]:
-        for picked in ({}, some):
+        for picked in ({}, narrowed):
             rows = filled.query(filled_in(query, **picked))
             assert any(value is not None for row in rows for name, value in row.items() if name != "time"), (title, query)
 

@@ -192,6 +192,5 @@ def test_the_status_names_what_was_rejected_and_why(tmp_path):
         ledger.commit((), [Rejection(topic, b"x", "\x1b[2J", 99)])
     text = CliRunner().invoke(collector, ["status", "--ledger", str(path)]).stdout
     assert "\x1b" not in text
-    assert [line.rpartition(", ")[2] for line in text.splitlines() if f"{topic}: no run record" in line] == [
-        str(n) for n in range(21, 2, -1)
-    ]
+    named = [line.rpartition(", ")[2] for line in text.splitlines() if f"{topic}: no run record" in line]
+    assert named == [str(number) for number in range(21, 2, -1)]
