@@ -39,15 +39,15 @@ test: .venv/.dev
 ifdef ARGS
 	$(BIN)/python -m pytest $(ARGS)
 else
-	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile -m "python"
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --max-worker-restart 0 -m "python"
 endif
 
 test-services: .venv/.dev
-	$(BIN)/python -m pytest -n 4 --dist loadfile -m "services" $(ARGS)
+	$(BIN)/python -m pytest -n 4 --dist loadfile --max-worker-restart 0 -m "services" $(ARGS)
 
 # An arm64 board is emulated by `make arm64`.
 test-nightly: libraries nightly-libraries mlserver triton
-	$(BIN)/python -m pytest -n 4 --dist loadfile -m "nightly and not (arm64 or arm64_bookworm or emulated_board)" $(ARGS)
+	$(BIN)/python -m pytest -n 4 --dist loadfile --max-worker-restart 0 -m "nightly and not (arm64 or arm64_bookworm or emulated_board)" $(ARGS)
 	$(BIN)/python -m pytest -m alone
 	$(MAKE) chaos-short fleet arm64
 

@@ -49,13 +49,6 @@ def test_independent_readings_do_not_wander():
     assert statistics.median(means.wander_u_w(60e9) for means in added) < 0.5 * statistics.median(means.u_w for means in added)
 
 
-def test_a_power_that_stands_still_is_known():
-    """No scatter, no uncertainty."""
-    trace = make_trace(lambda _: 2.0, 120)
-    means = stretch_means(PowerCurve(trace.readings, trace.description), STRETCHES)
-    assert (means.u_w, means.wander_u_w(60e9)) == (pytest.approx(0, abs=1e-9), pytest.approx(0, abs=1e-9))
-
-
 def test_the_budget_holds_what_idle_power_did_unseen():
     """While the load ran, idle power wandered too: a term of its own, in the net energy only."""
     energy, _ = assess(make_trace(process(0.98, 1), 120), EnergyRun(Window(30 * S, 90 * S), STRETCHES[0], STRETCHES[1], 1000))

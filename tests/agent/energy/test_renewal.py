@@ -149,16 +149,6 @@ def test_a_delay_that_is_known_and_not_seen_is_bounded():
     assert terms[1] > 0
 
 
-# Its clock ticks far more often than it is read, in step with the queries: no reading repeats.
-IN_STEP = World(update_s=(0.02, 0.02), fps=50, jitter=0.005, closed=True, timed_s=30, idle_s=10, edge_s=0.002, work_s=0.002)
-
-
-def test_pauses_break_the_step_with_a_clock_that_no_reading_shows():
-    """Of 20 draws nearly none holds the truth without pauses, and nearly all do with them."""
-    assert coverage(IN_STEP, 20).gross < 0.4
-    assert coverage(dataclasses.replace(IN_STEP, pauses=True), 20).gross >= 0.85
-
-
 def test_the_energy_of_an_inference_leaves_pauses_out():
     """Pauses of a known power are no part of it; what is not known of their power is a term of the budget."""
     trial = draw_trial(World(lag_s=0.5, pauses=True, closed=True), np.random.default_rng(2), gain_z=0.0)

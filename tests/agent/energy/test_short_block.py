@@ -21,19 +21,6 @@ def test_the_interval_of_a_short_block_holds_its_energy(lag_s):
     assert result["net_u"] < 0.25
 
 
-@pytest.mark.nightly
-@pytest.mark.parametrize("rate", [10, 100])
-@pytest.mark.parametrize("block_s", [0.3, 5.0])
-def test_bursts_own_clocks_and_means_are_within_the_interval_too(rate, block_s):
-    """Or the block is refused, with the length that would do."""
-    sensors = {"bursts": {}, "clock": {"update_s": (0.2, 0.6)}, "mean": {"window_s": 1.0}, "coarse": {"step_w": 0.1}, "lag": {"lag_s": 1.0}}
-    for name, fields in sensors.items():
-        sensor = World(rate=rate, noise_w=0.02, **fields)
-        world = BlockWorld(sensor, block_s, burst_hz=5.0 if name == "bursts" else 0.0, idle_s=max(10.0, 14 / rate))
-        result = block_coverage(world, 40)
-        assert result["gross"] is None or result["gross"] >= 0.9, (name, result)
-
-
 def test_a_block_between_two_readings_is_refused_with_the_length_that_would_do():
     """A third of a second at 1 Hz."""
     trace, run, _, _ = draw_block(BlockWorld(World(rate=1), 0.3, idle_s=14), np.random.default_rng(2), 0.0)

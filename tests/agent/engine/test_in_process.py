@@ -74,29 +74,6 @@ def test_inputs_are_arguments_keywords_or_the_argument():
         assert FunctionCall(work, inputs).arguments == call
 
 
-class Scaled:
-    """An object with a method."""
-
-    def __init__(self, size):
-        self.values = np.ones(size)
-
-    def method(self, factor=1.0):
-        """Return a norm."""
-        return float(np.linalg.norm(self.values * factor))
-
-
-def test_each_kind_of_callable_is_measured():
-    """A function of numpy, a method, a partial; who cannot tell their threads says why."""
-    scaled = Scaled(100)
-    callables = [(np.sort, scaled.values), (functools.partial(scaled.method, 3.0), ())]
-    for function, inputs in callables:
-        with table_row(function):
-            run = run_of(function, inputs)
-            assert run.latency.min_ms > 0
-            assert (run.runtime.threads, "PyTorch" in run.runtime.threads_reason) == (1, True)
-            assert any("number of threads is not known" in note for note in judge(run, []).notes)
-
-
 def count_up(numbers):
     """Compute for a while."""
     return sum(range(numbers))

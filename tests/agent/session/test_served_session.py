@@ -1,28 +1,13 @@
 """Facts about sessions on a served model: what its server counted, and who else used the machine."""
 
-import subprocess
-import sys
-from contextlib import ExitStack, contextmanager
-
 import pytest
 
 from edgemeter.agent.bundle.recompute import FigureDifference, recompute
 from edgemeter.agent.contract.case_settings import Settings
 from edgemeter.agent.contract.record import RunRecord
 from edgemeter.agent.contract.suite import SuiteFile, expand
-from edgemeter.agent.machine.load import LOAD_RATIO
 from edgemeter.agent.session import session
 from tests.fixtures.paced_model_server import paced_model_server
-
-
-@contextmanager
-def busy_loops(count):
-    """Run so many processes that use a core each."""
-    with ExitStack() as stack:
-        for _ in range(count):
-            process = stack.enter_context(subprocess.Popen([sys.executable, "-c", "while True: pass"]))
-            stack.callback(process.kill)
-        yield
 
 
 def record_of(server, folder, **settings):
@@ -44,17 +29,3 @@ def test_users_of_a_served_model_are_a_record_that_can_be_recomputed(tmp_path):
     assert "failed-answers" in record.verdict.rules
     assert record.load.paused_ms > 0
     assert not [finding for finding in recompute(record) if isinstance(finding, FigureDifference)]
-
-
-@pytest.mark.alone
-def test_a_build_beside_a_server_of_this_machine_is_found(tmp_path):
-    """The server's own work is not that of others; two busy loops beside it are, and are named."""
-    with paced_model_server(tmp_path, service_ms=5.0, spins=True) as server:
-        alone = record_of(server, tmp_path, seconds=2.0)
-        with busy_loops(2):
-            disturbed = record_of(server, tmp_path, seconds=2.0)
-    first, second = (next(state for state in record.conditions if state.when == "during") for record in (alone, disturbed))
-    # A core, or what others leave of it.
-    assert min(first.served_load_ratio, second.served_load_ratio) > 0.0
-    assert second.other_load_ratio > LOAD_RATIO
-    assert "busy-machine" in disturbed.verdict.rules

@@ -190,15 +190,6 @@ def test_a_core_that_is_not_there_ends_the_session_before_it_begins(tmp_path):
         single_run(tmp_path, "cpus = [4000]")
 
 
-@pytest.mark.usefixtures("played")
-def test_a_wanted_start_temperature_is_in_the_record(tmp_path):
-    """A machine that is cool, or has no thermometer, is not waited for; the record states which."""
-    write_replay(tmp_path)
-    record = single_run(tmp_path, "start_below_c = 150.0")
-    assert record.cool_down.below_c == 150.0
-    assert record.cool_down.is_reached in (True, None)
-
-
 PHASES = ("cool-down", "load", "prepare", "warm-up", "idle before", "timed", "idle after", "accuracy")
 
 

@@ -83,13 +83,6 @@ def test_a_query_of_single_calls_lasts_as_long_as_they_do_together():
     assert timed.end_ns == world.now
 
 
-def test_a_query_that_fits_one_batch_is_one_call():
-    """Where the model takes all samples at once there is one call a query."""
-    world = World(lambda _: 5_000)
-    timed = closed_loop.run_multi_stream(world.subject(), plan(queries=20, batch=8))
-    assert (timed.latency_ns.size, world.calls) == (20, 20)
-
-
 def test_queries_are_samples_and_batches_are_counted_up():
     """100 samples in batches of 8 are 13 batches; a median needs 11 at least."""
     assert closed_loop.run_offline(World(lambda _: 1_000).subject(), plan(batch=8)).latency_ns.size == 13

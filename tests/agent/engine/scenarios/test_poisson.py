@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from edgemeter.agent.engine.scenarios import closed_loop, poisson
+from edgemeter.agent.engine.scenarios import poisson
 from tests.fixtures.timing_world import TICK_NS, World, plan
 
 MS = 1_000_000
@@ -71,8 +71,3 @@ def test_waking_up_late_is_not_hidden():
     timed = serve(MS, queries=100, rate_per_s=10.0)
     waits = timed.starts_ns - timed.arrivals_ns
     assert np.median(waits) <= 3 * TICK_NS
-
-
-def test_a_closed_loop_has_no_utilisation():
-    """Without arrivals there is nothing to compare with."""
-    assert poisson.utilisation_ratio(closed_loop.run_single_stream(World(lambda _: MS).subject(), plan())) is None
