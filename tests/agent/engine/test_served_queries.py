@@ -115,14 +115,11 @@ def test_users_wait_as_the_server_asks(monkeypatch):
 
 
 @pytest.mark.usefixtures("played")
-@pytest.mark.parametrize("load", LOADS)
-def test_a_server_that_dies_before_the_timed_part_ends_the_run(monkeypatch, load):
+def test_a_server_that_dies_before_the_timed_part_ends_the_run(monkeypatch):
     """After ten attempts; so it does in the timed part where queries come one after the other."""
-    with pytest.raises(MeasurementError, match="no slot"):
-        measure_model(monkeypatch, PlayedModelServer(lambda number: busy(number) if number >= 3 else None), **load)
-    if not load:
-        with pytest.raises(MeasurementError, match="http 503: 41"):
-            measure_model(monkeypatch, PlayedModelServer(lambda number: busy(number) if number > 33 else None))
+    for first, words in ((3, "no slot"), (34, "http 503: 41")):
+        with pytest.raises(MeasurementError, match=words):
+            measure_model(monkeypatch, PlayedModelServer(lambda number, first=first: busy(number) if number >= first else None))
 
 
 @pytest.mark.usefixtures("played")
