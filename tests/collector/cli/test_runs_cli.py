@@ -5,8 +5,6 @@ import getpass
 import io
 import json
 import socket
-import subprocess
-import sys
 from datetime import datetime, timezone
 
 import msgspec
@@ -38,23 +36,6 @@ def home(tmp_path, monkeypatch):
 def ids_of(count):
     """Return ids as runs have them, the first hexadecimal digits of which are their number."""
     return [f"{number:04x}" * 8 for number in range(1, count + 1)]
-
-
-@pytest.mark.services
-def test_a_list_of_runs_imports_nothing_that_only_other_commands_need(ledger):
-    """Neither what compares cases, nor what takes long to import."""
-    code = (
-        "import sys; before = set(sys.modules); from edgemeter.agent.cli.main import main\n"
-        "try: main(sys.argv[1:])\nfinally: print(*(sys.modules.keys() - before), sep='\\n', file=sys.stderr)"
-    )
-    unneeded = {
-        *("hashlib", "shutil", "tempfile", "click.shell_completion", "rich._emoji_codes", "numpy"),
-        *("edgemeter.collector.choose.limits", "edgemeter.agent.base.python_target"),
-    }
-    for command, also_unneeded in (("runs", {"edgemeter.collector.runs.cases", "edgemeter.collector.runs.store"}), ("compare", set())):
-        completed = subprocess.run([sys.executable, "-c", code, command], capture_output=True, text=True, check=True)
-        assert ledger[0][:8] in completed.stdout
-        assert set(completed.stderr.splitlines()) & (unneeded | also_unneeded) == set(), command
 
 
 def test_a_run_that_is_deleted_is_not_delivered_or_is_also_to_be_deleted_where_it_was(home):

@@ -87,21 +87,15 @@ def test_a_device_measures_while_the_process_that_reported_it_is_there():
             activities = activities_of([activity()], presence, NOW_NS)
             assert [device.device for device in activities.devices] == ["pi-1"] * is_shown
 
-
-def test_where_nothing_is_measured_or_a_later_version_reports_nothing_is_shown():
-    """The state between two sessions; and a message that is not known is no reason to show no page."""
-    assert activities_of([activity(measuring=None)], [present("online")], NOW_NS).key == "nothing"
-    assert activities_of([RetainedMessage("edgemeter/v1/lab/pi-1/activity", b"{}", 5)], [], NOW_NS).key == "nothing"
+    # The state between two sessions; and a message that is not known is no reason to show no page.
+    for message in (activity(measuring=None), RetainedMessage("edgemeter/v1/lab/pi-1/activity", b"{}", 5)):
+        assert activities_of([message], [present("online")], NOW_NS).key == "nothing"
 
 
-def test_what_was_not_reported_on_for_an_hour_is_called_stale():
+def test_what_nobody_reports_on_is_called_stale_and_a_campaign_is_shown_for_a_day_after_its_end():
     """By the time of receipt: a device's own clock plays no part."""
     assert not activities_of([activity()], [], NOW_NS + ACTIVITY_STALE_NS).devices[0].is_stale
     assert activities_of([activity()], [], NOW_NS + ACTIVITY_STALE_NS + 1).devices[0].is_stale
-
-
-def test_a_campaign_is_shown_for_a_day_after_its_end_and_called_stale_when_nobody_reports_on_it():
-    """One that should go on stays, with the time."""
     for state, age_h, expected in (("running", 25, [True]), ("running", 23, [False]), ("done", 23, [False]), ("done", 25, [])):
         with table_row(state, age_h):
             activities = activities_of([campaign(state=state)], [], NOW_NS + age_h * HOUR_NS)

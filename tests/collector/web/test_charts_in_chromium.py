@@ -83,22 +83,6 @@ def test_axe_finds_nothing_serious_in_any_view(charted, dark):
         assert page.complaints() == [], address
 
 
-@pytest.mark.needs("npm")
-def test_an_event_on_many_boards_is_one_chart_for_each_figure(charted):
-    """From the list of findings by a click: a lane for each board, no panel for each; it fits, and axe finds nothing serious."""
-    page = charted("trend?model=tiny-detector", width=390, dark=True)
-    page.run("document.querySelector('#findings a[href*=\"event=\"]').click()")
-    page.until("location.search.startsWith('?event=') && document.readyState === 'complete'")
-    assert page.drawn() == 2
-    boards = set(page.run("drawn[0].rows.map(row => row.device)"))
-    assert len(boards) > 20
-    assert page.run(f"{PLOT}.querySelectorAll('.mark-symbol.role-mark path').length") == 2 * page.run("drawn[0].rows.length")
-    assert page.fits()
-    page.run(axe_script())
-    assert serious(page.run("axe.run(document, {resultTypes: ['violations']})")) == []
-    assert page.complaints() == []
-
-
 def test_a_chart_is_zoomed_and_moved_by_wheel_buttons_and_drag(charted):
     """The wheel without Control scrolls the page; the buttons work by the keyboard; a drag to the right brings smaller values."""
     page = charted("trend?device=simulated-pi5-01")
@@ -331,24 +315,6 @@ def test_one_crosshair_shows_the_day_and_the_values_of_all_panels(charted):
     assert lines[0] == pytest.approx(x + width * 0.6, abs=2)
     page.mouse("mouseMoved", 2, 2)
     page.until("document.querySelectorAll('.cross:not([hidden])').length === 0")
-    assert page.complaints() == []
-
-
-def test_a_chart_is_worked_by_the_keyboard_from_its_legend_to_its_tools(charted):
-    """Tab goes from one button to the next, Enter presses it: a series that is hidden, a zoom, the table behind."""
-    page = charted("compare")
-    before = page.run(DOMAIN)
-    page.run(f"{LEGEND}.querySelector('button').focus()")
-    names = []
-    while page.run(f"{LEGEND}.contains(document.activeElement) || {FIRST}.contains(document.activeElement)") and len(names) < 30:
-        names.append(page.run("document.activeElement.textContent.trim()"))
-        if names[-1] in {names[0], "+", "Table"}:
-            page.press("Enter")
-        page.press("Tab")
-    assert {"+", "Whole", "SVG", "PNG", "CSV", "Table"} <= set(names)
-    page.until(f"{DOMAIN}[0] > {before[0]}")
-    assert page.run(f"{LEGEND}.querySelectorAll('[aria-pressed=false]').length") == 1
-    assert page.run(f"{FIRST}.querySelectorAll('.behind tbody tr').length") > 0
     assert page.complaints() == []
 
 

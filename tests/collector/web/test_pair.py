@@ -11,7 +11,6 @@ from edgemeter.collector.web.queries import CaseFilter
 from edgemeter.collector.web.view import ViewRequest
 from tests.fixtures.axe import axe_script, serious
 from tests.fixtures.comparison_factory import make_run
-from tests.fixtures.hostile import MARKUP
 from tests.fixtures.ledgers import fill
 from tests.fixtures.record_factory import make_accuracy, make_energy, make_environment, make_latency
 from tests.fixtures.rows import table_row
@@ -139,13 +138,6 @@ def test_a_run_that_is_not_there_and_two_models_are_a_clear_line():
         with table_row(words), pytest.raises(ConfigError, match=words):
             page_of([*two(), other], *ids)
     assert "Tick two runs" in page_of(two(), "a", "")[0].body
-
-
-def test_facts_that_devices_send_stay_text():
-    """A kernel, a library and a suite that are markup become no element."""
-    view, _ = page_of(two(environment=make_environment(kernel=MARKUP, libraries={MARKUP: MARKUP}), suite=MARKUP))
-    assert "<img" not in view.body
-    assert "&lt;img" in view.body
 
 
 @pytest.mark.chromium
