@@ -93,12 +93,6 @@ def test_several_outputs_determine_the_family():
         assert words.labels or any("output.classes" in doubt for doubt in recognised.doubts), f"{shapes!r}, {name!r}"
 
 
-def test_nanodets_grid_determines_its_generation():
-    """Four strides are NanoDet-Plus, three the first NanoDet; their cells reach from different points."""
-    assert family_of_outputs(tensors((1, 3598, 112)), (416, 416), "m.onnx", SILENT).strides == (8, 16, 32, 64)
-    assert family_of_outputs(tensors((1, 2100, 112)), (320, 320), "nanodet_m.onnx", SILENT).strides == (8, 16, 32)
-
-
 def test_what_a_file_declares_of_its_head_counts_more_than_its_name():
     """As Ultralytics 8.4 writes them: dynamic exports show no size at all, YOLO26 comes with and without suppression."""
     for shape, name, end_to_end, head, family in [
