@@ -192,6 +192,9 @@ def test_arrays_are_described_as_tensors():
     run = run_of(lambda image, text: (image * 2, text), (np.ones((1, 3, 8, 8), np.float32), "a"))
     assert [(tensor.shape, tensor.dtype) for tensor in (*run.inputs, *run.outputs)] == [((1, 3, 8, 8), "float32")] * 2
     assert run.precision == "fp32"
+    # Who cannot tell the threads of a function says why.
+    assert (run.runtime.threads, "PyTorch" in run.runtime.threads_reason) == (1, True)
+    assert any("number of threads is not known" in note for note in judge(run, []).notes)
 
 
 def test_a_busy_thread_of_the_caller_is_stated():

@@ -11,6 +11,7 @@ import psutil
 import pytest
 
 from edgemeter.agent.base.errors import ConfigError, EdgemeterError, MeasurementError, UnavailableError
+from edgemeter.agent.bundle.recompute import FigureDifference, recompute
 from edgemeter.agent.contract import suite as contract_suite
 from edgemeter.agent.contract.record import RunRecord
 from edgemeter.agent.energy.window import Window
@@ -111,6 +112,7 @@ def test_a_run_beside_others_is_slowed_against_its_own_alone(tmp_path):
     assert {run.model.name: run.together.neighbours[0].model for run in accompanied} == {"4 ms": "9 ms", "9 ms": "4 ms"}
     assert {run.together.overlap_ms for run in accompanied} == {970.0}
     assert len({run.case for run in outcomes}) == 4
+    assert not [finding for run in outcomes for finding in recompute(run) if isinstance(finding, FigureDifference)]
 
 
 def test_a_run_that_fails_beside_others_leaves_the_runs_alone(played, tmp_path):
