@@ -78,17 +78,6 @@ def test_a_page_whose_commands_run_states_its_extras_and_the_table_has_each_once
     assert sorted(name for row in rows for name in re.findall(r"`([a-z0-9-]+)`", row)) == sorted(EXTRAS - {"dev"})
 
 
-def test_a_block_is_found_with_its_mark_and_title(tmp_path):
-    """Else a page would pass because nothing in it was seen."""
-    (tmp_path / "page.md").write_text(
-        '<!-- not run: why -->\n```console\n$ a \\\n    b  # c\nd\n```\n\n```toml title="x.toml"\ny = 1\n```\n'
-    )
-    first, second = walk.blocks(tmp_path / "page.md")
-    assert (first.mark, first.commands) == ("not run: why", ["a b"])
-    assert (second.title, second.text, second.line) == ("x.toml", "y = 1\n", 8)
-    assert sum(len(walk.blocks(page)) for page in WALKED) > 60
-
-
 @pytest.mark.nightly
 @pytest.mark.parametrize(
     "page", [pytest.param(path, marks=pytest.mark.alone if path.stem == TIMED else ()) for path in WITHOUT_BROKER], ids=name_of
@@ -160,56 +149,6 @@ def test_the_page_about_twenty_boards_does_what_it_promises(influxd, environment
     assert "energy.json" in printed
     assert devices
     assert warnings == []
-
-
-def test_the_alert_of_the_page_opens_beyond_five_per_cent(tmp_path):
-    """A step of 8% of energy opens it, one of 2% does not."""
-    (block,) = (candidate for candidate in walk.blocks(DOCS / "start" / "fleet-grafana.md") if candidate.title == "alerts.toml")
-    (tmp_path / block.title).write_text(block.text)
-    rules, now_ns = read_rules(tmp_path / block.title), (FIRST_DAY + 70) * DAY_NS
-    for step_ratio, expected in ((1.02, set()), (1.08, {"opened"})):
-        runs = make_days(noisy(100, 70, step_at=55, step_ratio=step_ratio))
-        with WatchFile(tmp_path / f"watch-{step_ratio}") as file:
-            result = check_alerts(RunHistory(runs), "runs.json", file, rules, now_ns, is_dry=True)
-        assert {change.event for change in result.changes} == expected, step_ratio
-
-
-@pytest.mark.chromium
-@pytest.mark.nightly
-def test_the_pictures_are_of_the_page_as_it_is(tmp_path):
-    """Those of the demo have the sizes of the documentation's, light and dark; those of the README call no run suspect."""
-    page = tmp_path / "report-fleet.html"
-    files = ["--output", str(tmp_path / "report.html"), "--home", str(tmp_path / "h")]
-    command = [sys.executable, "-m", "edgemeter.agent.cli.main", "demo", *files]
-    subprocess.run(command, check=True, capture_output=True, timeout=1200, env={**os.environ, "EDGEMETER_HOME": str(tmp_path)})
-    pictures = screenshots.take(page, tmp_path)
-    elsewhere = ("now-", "answer-", "trend-", "resize-")
-    names = {path.name for path in screenshots.IMAGES.glob("*.png") if not path.name.startswith(elsewhere)}
-    assert {path.name for path in pictures} == names
-    for path in pictures:
-        with Image.open(path) as new, Image.open(screenshots.IMAGES / path.name) as old:
-            assert new.size == old.size
-            # A page that did not draw is one colour.
-            assert len(new.convert("RGB").getcolors(1 << 20)) > 50, path.name
-            is_dark = sum(new.convert("RGB").getpixel((5, new.height - 5))) < 3 * 128
-        assert is_dark == path.stem.endswith("-dark"), path.name
-    runs = screenshots.simulated_runs(tmp_path)
-    answer = screenshots.compare_two(runs, tmp_path)
-    assert re.match(r"B is 1\.\d+ times faster \(95% 1\.\d+ to 1\.\d+\) and costs ", answer)
-    assert not re.search("suspect|invalid|left out", answer)
-    pictures = screenshots.take_readme(tmp_path, runs)
-    assert sorted(path.name for path in pictures) == ["answer-dark.png", "answer-light.png", "trend-dark.png", "trend-light.png"]
-
-
-@pytest.mark.chromium
-def test_the_pictures_of_what_is_measured_now_are_taken_while_it_is(tmp_path):
-    """A real run, broker and collector: the page says what is measured, light and dark."""
-    SqliteLedger(tmp_path / "ledger.sqlite").close()
-    pictures = screenshots.take_live(tmp_path / "ledger.sqlite", tmp_path)
-    assert [path.name for path in pictures] == ["now-light.png", "now-dark.png"]
-    for path in pictures:
-        with Image.open(path) as picture:
-            assert len(picture.convert("RGB").getcolors(1 << 20)) > 50, path.name
 
 
 @pytest.mark.needs(module="material")

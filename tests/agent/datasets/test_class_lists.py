@@ -19,14 +19,10 @@ def read(folder, name, text):
     return class_lists.read_class_list(path)
 
 
-def test_a_text_has_file_and_class_on_a_line(tmp_path):
-    """As ImageNet's val.txt; blank lines are passed over, file names may hold folders and spaces."""
+def test_a_text_has_file_and_class_on_a_line_and_a_table_may_have_a_heading_and_groups(tmp_path):
+    """As ImageNet's val.txt; blank lines are passed over, file names may hold folders and spaces. An empty group is none."""
     index = read(tmp_path, "val.txt", "a.JPEG 65\n\nn01/b c.jpg\t0\n")
     assert (index.classes, index.groups, index.names) == ({"a.JPEG": 65, "n01/b c.jpg": 0}, {}, None)
-
-
-def test_a_table_may_have_a_heading_and_groups(tmp_path):
-    """A group is the third column; an empty one is none."""
     index = read(tmp_path, "val.csv", '\ufefffile,class,group\n"a, b.jpg",3,night\nc.jpg,4,\n')
     assert index.classes == {"a, b.jpg": 3, "c.jpg": 4}
     assert index.groups == {"a, b.jpg": "night"}
@@ -78,22 +74,15 @@ def test_a_list_gives_the_class_of_a_folder(tmp_path):
     (tmp_path / "words.txt").write_text("n01 tench\n")
     with pytest.raises(ConfigError, match="does not name 1 of the 2 class folders, first 'n03'"):
         open_folder(tmp_path / "images", tmp_path / "words.txt")
-
-
-def test_an_index_may_name_files_in_folders(tmp_path):
-    """The first line ends in a number and begins with a photograph: it is no list of classes."""
+    # The first line ends in a number and begins with a photograph: it is no list of classes.
     (tmp_path / "val.txt").write_text("n03/0.png 2\nn01/1.png 0\n")
-    assert open_folder(make_folders(tmp_path, "n03", "n01"), tmp_path / "val.txt").classes == {"n01/1.png": 0, "n03/0.png": 2}
-
-
-def test_some_of_the_classes_are_not_the_first_ones(tmp_path):
-    """Two synset folders for a model of three classes: which two, nobody knows."""
-    with pytest.raises(ConfigError, match=r"2 class folders, model 'tested' has 3 classes.*give a list of all its classes"):
-        make_task(open_folder(make_folders(tmp_path, "n03", "n01")))
+    assert open_folder(tmp_path / "images", tmp_path / "val.txt").classes == {"n01/1.png": 0, "n03/0.png": 2}
 
 
 def test_the_models_labels_name_the_folders(tmp_path):
-    """By name, whatever the order of the folders; as many as classes are in their order, as ImageNet's thousand synsets."""
+    """By name, whatever the order of the folders; as many as classes are in their order, and which of fewer they are nobody knows."""
+    with pytest.raises(ConfigError, match=r"2 class folders, model 'tested' has 3 classes.*give a list of all its classes"):
+        make_task(open_folder(make_folders(tmp_path / "fewer", "n03", "n01")))
     assert make_task(open_folder(make_folders(tmp_path / "other", "n01", "n02", "n03")))._truth == (0, 0, 1, 1, 2, 2)
     made_task = make_task(open_folder(make_folders(tmp_path, "cat", "zebra")), labels=("Zebra", "emu", "cat"))
     assert made_task._truth == (2, 2, 0, 0)

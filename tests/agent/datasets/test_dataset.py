@@ -38,34 +38,25 @@ def test_photographs_come_sorted_by_name(folder):
     assert (data.name, data.truth, data.classes, data.image_ids) == ("images", None, None, None)
 
 
-def test_annotations_set_order_and_ids(folder):
-    """The ids stand in the order of the file names, whatever the order in the document."""
+def test_ids_and_classes_stand_in_the_order_of_the_files(folder, caplog):
+    """Whatever the order in the document or index; photographs without ground truth are left out aloud."""
     truth = make_truth(2)
     truth["images"].reverse()
-    data = open_folder(folder, annotated(folder, truth))
+    with caplog.at_level(logging.WARNING):
+        data = open_folder(folder, annotated(folder, truth))
     assert [item.path.name for item in data.items] == ["photo_0.png", "photo_1.png"]
     assert data.image_ids == (100, 101)
-
-
-def test_photographs_without_ground_truth_are_left_out_aloud(folder, caplog):
-    """They cannot be scored; a warning says how many and the first."""
-    with caplog.at_level(logging.WARNING):
-        open_folder(folder, annotated(folder, make_truth(2)))
     assert "1 photographs" in caplog.text
     assert "photo_2.PNG" in caplog.text
+    data = open_folder(folder, annotated(folder, {"photo_1.png": 5, "photo_0.png": 9}))
+    assert [item.path.name for item in data.items] == list(data.classes) == ["photo_0.png", "photo_1.png"]
+    assert list(data.classes.values()) == [9, 5]
 
 
 def test_annotations_that_name_absent_images_are_refused(folder):
     """How many, of how many, and the first."""
     with pytest.raises(ConfigError, match=r"2 of the 4 files .* first 'photo_2\.png'"):
         open_folder(folder, annotated(folder, make_truth(4)))
-
-
-def test_an_index_gives_classes_in_the_order_of_the_files(folder):
-    """Whatever the order in the index."""
-    data = open_folder(folder, annotated(folder, {"photo_1.png": 5, "photo_0.png": 9}))
-    assert [item.path.name for item in data.items] == list(data.classes) == ["photo_0.png", "photo_1.png"]
-    assert list(data.classes.values()) == [9, 5]
 
 
 def test_a_box_without_area_gets_its_own(folder):
@@ -127,10 +118,12 @@ def test_a_subset_is_the_same_on_every_machine(folder):
 
 
 def test_of_photographs_that_annotations_name_only_the_subset_need_be_there(folder):
-    """So that a device is sent no more; a data set knows which. One that is missing of them is named."""
-    truth = annotated(folder, {f"photo_{number}.png": number for number in range(2)})
+    """So that a device is sent no more: their ground truth, and a hash of their own. One that is missing of them is named."""
+    truth = annotated(folder, make_truth(2))
     data = open_folder(folder, truth, subset=1)
-    (path,) = data.needed
+    assert data.sha256 != open_folder(folder, truth).sha256
+    (number,), (path,) = data.image_ids, data.needed
+    assert {a["image_id"] for a in data.truth["annotations"]} == {image["id"] for image in data.truth["images"]} == {number}
     assert data.items[0].path == path
     gone = next(folder / f"photo_{number}.png" for number in range(2) if f"photo_{number}.png" != path.name)
     gone.unlink()
@@ -138,15 +131,6 @@ def test_of_photographs_that_annotations_name_only_the_subset_need_be_there(fold
     path.unlink()
     with pytest.raises(ConfigError, match=f"1 of the 1 files .* first '{path.name}'"):
         open_folder(folder, truth, subset=1)
-
-
-def test_a_subset_has_the_ground_truth_of_its_photographs_only(folder):
-    """And a hash of its own."""
-    truth = annotated(folder, make_truth(2))
-    data = open_folder(folder, truth, subset=1)
-    (number,) = data.image_ids
-    assert {a["image_id"] for a in data.truth["annotations"]} == {image["id"] for image in data.truth["images"]} == {number}
-    assert data.sha256 != open_folder(folder, truth).sha256
 
 
 def test_values_of_12_bits_in_files_of_16_are_noted(tmp_path):

@@ -3,8 +3,6 @@
 import random
 import statistics
 
-import pytest
-
 from edgemeter.agent.energy.curve import PowerCurve, mean_w, stretch_means
 from edgemeter.agent.energy.per_inference import assess
 from edgemeter.agent.energy.sensor_run import EnergyRun
@@ -34,10 +32,9 @@ def means_and_error(correlation, seed):
     return stretch_means(curve, STRETCHES), statistics.fmean(mean_w(curve, stretch) for stretch in STRETCHES) - 2
 
 
-@pytest.mark.parametrize("correlation", [0.0, 0.9])
-def test_the_uncertainty_of_a_mean_is_what_its_errors_scatter(correlation):
-    """Independent readings, and a correlation time of 1 s, in stretches of 30 s."""
-    outcomes = [means_and_error(correlation, seed) for seed in range(40)]
+def test_the_uncertainty_of_a_mean_is_what_its_errors_scatter():
+    """Of readings with a correlation time of 1 s, in stretches of 30 s."""
+    outcomes = [means_and_error(0.9, seed) for seed in range(40)]
     errors = statistics.pstdev(error for _, error in outcomes)
     median_u_w = statistics.median(means.u_w for means, _ in outcomes)
     assert 0.8 * errors < median_u_w < 1.8 * errors
@@ -47,13 +44,6 @@ def test_independent_readings_do_not_wander():
     """Over another stretch nothing is added, to a tenth of what the scatter itself costs."""
     added = [means_and_error(0.0, seed)[0] for seed in range(20)]
     assert statistics.median(means.wander_u_w(60e9) for means in added) < 0.5 * statistics.median(means.u_w for means in added)
-
-
-def test_a_power_that_stands_still_is_known():
-    """No scatter, no uncertainty."""
-    trace = make_trace(lambda _: 2.0, 120)
-    means = stretch_means(PowerCurve(trace.readings, trace.description), STRETCHES)
-    assert (means.u_w, means.wander_u_w(60e9)) == (pytest.approx(0, abs=1e-9), pytest.approx(0, abs=1e-9))
 
 
 def test_the_budget_holds_what_idle_power_did_unseen():

@@ -118,15 +118,18 @@ def test_a_run_of_one_token_is_all_prefill_whatever_the_sensor():
     assert tokens.decode_reason == "queries of one token decode nothing"
 
 
-def test_users_that_overlap_have_energy_by_the_request_only():
-    """No reading is of one user's prefill or decode."""
-    phases = windows()
-    tokens, why = generation_energy(energy(), [trace()], replace(phases, overlap=True), run())
-    assert why is None
-    assert tokens.output_token_gross_mj == pytest.approx(PER_QUERY_MJ / 31)
-    assert tokens.prefill_token is tokens.decode_token is None
-    assert "overlap" in (tokens.prefill_reason or "")
-    assert "single_stream" in (tokens.decode_reason or "")
+def test_users_that_overlap_and_answers_in_one_piece_have_energy_by_the_request_only():
+    """No reading is of one user's prefill or decode; the first moment of such an answer is none of a token."""
+    for changes, words in (
+        ({"overlap": True}, ("overlap", "single_stream")),
+        ({"unstreamed_reason": "the server does not stream"}, ("the server does not stream",) * 2),
+    ):
+        tokens, why = generation_energy(energy(), [trace()], replace(windows(), **changes), run())
+        assert why is None
+        assert tokens.output_token_gross_mj == pytest.approx(PER_QUERY_MJ / 31)
+        assert tokens.prefill_token is tokens.decode_token is None
+        assert words[0] in tokens.prefill_reason
+        assert words[1] in tokens.decode_reason
 
 
 def test_what_is_unknown_stays_unknown():
@@ -170,15 +173,6 @@ def test_a_server_on_another_machine_has_no_energy_here():
             assert served_elsewhere(make_generation(is_local=False), on_this) is None
             assert served_elsewhere(make_generation(), runtime) is None
             assert served_elsewhere(None, runtime) is None
-
-
-def test_an_answer_in_one_piece_has_no_energies_apart():
-    """Its first moment is none of a token; of the whole request the energy by its tokens stays."""
-    held_back = replace(windows(), unstreamed_reason="the server does not stream")
-    tokens, _ = generation_energy(energy(), [trace()], held_back, run())
-    assert (tokens.prefill_token, tokens.decode_token) == (None, None)
-    assert tokens.prefill_reason == tokens.decode_reason == "the server does not stream"
-    assert tokens.output_token_gross_mj == pytest.approx(PER_QUERY_MJ / 31)
 
 
 def test_the_energy_of_decoding_is_by_the_tokens_that_came_in_it():

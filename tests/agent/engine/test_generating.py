@@ -59,7 +59,7 @@ def subject_of(model: Path, prompt_tokens: int = 20, output_tokens: int = 6) -> 
 
 def test_a_run_states_lengths_moments_and_rates(tmp_path):
     """What was asked for is what was generated: 5 ms to the first token, 3 ms to each of five more."""
-    run = measured(recorded(tmp_path, own_ratio=1.0))
+    run = measured(recorded(tmp_path, own_ratio=1.0), idle=True, idle_seconds=3.0)
     generation = run.generation
     assert (generation.prompt_tokens, generation.output_tokens, generation.ended_early, generation.counts) == (20, 6, 0, "exact")
     assert run.latency.count == generation.ttft.count == 11
@@ -76,6 +76,8 @@ def test_a_run_states_lengths_moments_and_rates(tmp_path):
     assert generation.own_decode_tokens_per_s == pytest.approx(1000 / 3.0)
     assert run.precision == "q8_0"
     assert run.output_check.compared == run.output_check.identical == 2
+    assert run.idle_before.end_ns <= run.timed.start_ns < run.timed.end_ns <= run.idle_after.start_ns
+    assert [round(idle.length_ns / 1e6) for idle in (run.idle_before, run.idle_after)] == [3000, 3000]
 
 
 def test_prompts_are_exact_seeded_and_share_no_beginning():
@@ -189,10 +191,3 @@ def test_llama_is_measured_from_its_file(tmp_path):
     assert generation.model.quantisation.file_type == "Q8_0"
     assert generation.own_decode_tokens_per_s is not None
     assert generation.cached_tokens == generation.ended_early == 0
-
-
-def test_idle_surrounds_the_timed_part_where_there_is_a_sensor(tmp_path):
-    """Idle power is taken with the model loaded, for the time that the case asks for, before and after."""
-    run = measured(recorded(tmp_path), idle=True, idle_seconds=3.0)
-    assert run.idle_before.end_ns <= run.timed.start_ns < run.timed.end_ns <= run.idle_after.start_ns
-    assert [round(idle.length_ns / 1e6) for idle in (run.idle_before, run.idle_after)] == [3000, 3000]

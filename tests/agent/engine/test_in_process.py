@@ -74,29 +74,6 @@ def test_inputs_are_arguments_keywords_or_the_argument():
         assert FunctionCall(work, inputs).arguments == call
 
 
-class Scaled:
-    """An object with a method."""
-
-    def __init__(self, size):
-        self.values = np.ones(size)
-
-    def method(self, factor=1.0):
-        """Return a norm."""
-        return float(np.linalg.norm(self.values * factor))
-
-
-def test_each_kind_of_callable_is_measured():
-    """A function of numpy, a method, a partial; who cannot tell their threads says why."""
-    scaled = Scaled(100)
-    callables = [(np.sort, scaled.values), (functools.partial(scaled.method, 3.0), ())]
-    for function, inputs in callables:
-        with table_row(function):
-            run = run_of(function, inputs)
-            assert run.latency.min_ms > 0
-            assert (run.runtime.threads, "PyTorch" in run.runtime.threads_reason) == (1, True)
-            assert any("number of threads is not known" in note for note in judge(run, []).notes)
-
-
 def count_up(numbers):
     """Compute for a while."""
     return sum(range(numbers))
@@ -215,6 +192,9 @@ def test_arrays_are_described_as_tensors():
     run = run_of(lambda image, text: (image * 2, text), (np.ones((1, 3, 8, 8), np.float32), "a"))
     assert [(tensor.shape, tensor.dtype) for tensor in (*run.inputs, *run.outputs)] == [((1, 3, 8, 8), "float32")] * 2
     assert run.precision == "fp32"
+    # Who cannot tell the threads of a function says why.
+    assert (run.runtime.threads, "PyTorch" in run.runtime.threads_reason) == (1, True)
+    assert any("number of threads is not known" in note for note in judge(run, []).notes)
 
 
 def test_a_busy_thread_of_the_caller_is_stated():

@@ -63,7 +63,7 @@ def test_a_fixed_batch_is_timed_whole_and_scored(monkeypatch, tmp_path, photogra
     monkeypatch.setitem(runtimes.RUNTIMES, "through", f"{__name__}:PassingThrough")
     (tmp_path / "four.onnx.toml").write_text(CARD)
     measured = rapid_run(tmp_path / "four.onnx", idle_seconds=0.0, runtime="through", scenario=scenario, **photographs)
-    assert measured.accuracy.value == pytest.approx(1)
+    assert (measured.accuracy.value, measured.answers.objects) == (pytest.approx(1), PHOTOGRAPHS)
     assert (measured.batch, measured.inputs[0].shape, measured.answers.found) == (BATCH, (BATCH, 3, SIDE, SIDE), PHOTOGRAPHS)
 
 

@@ -28,10 +28,7 @@ def test_a_kernel_without_counters_gives_none(tmp_path):
     assert after.preemptions == 4
     assert after.window_ms == 20.0
     assert after.cores == len(os.sched_getaffinity(0))
-
-
-def test_work_of_threads_that_ended_meanwhile_is_counted():
-    """Those of users and arrivals do, and the kernel drops their own counts with them."""
+    # Threads of users and arrivals end meanwhile, and the kernel drops their own counts with them.
     first = process_usage.SchedulingCounters(50_000_000, 0, 0, 0, cpu_ns=70_000_000)
     second = process_usage.SchedulingCounters(51_000_000, 0, 0, 10_000_000, cpu_ns=79_000_000)
     assert process_usage.scheduling_between(first, second).ran_ms == 9.0

@@ -82,24 +82,21 @@ def test_tables_of_each_layer_and_blocks_that_only_guess_are_not_read_for_a_toke
     assert model.read_parameters() == 1001 + 1002
 
 
-@pytest.mark.parametrize(
-    ("keys", "token_bytes"),
-    [
+def test_layers_that_do_not_attend_and_values_within_keys_take_no_cache(tmp_path):
+    """Hybrid models, and those with latent attention (MLA), in f16."""
+    for keys, token_bytes in [
         # Qwen3.5 9B: 8 of 32 layers attend, 4 heads of 256 keys and values.
         ({"block_count": 32, "full_attention_interval": 4, "attention.head_count_kv": 4, "attention.key_length": 256}, 32_768),
         # GLM-4.7 Flash: 47 layers, and one that only guesses; the 512 values are a part of the 576 keys.
         (
             {"block_count": 48, "nextn_predict_layers": 1, "attention.head_count_kv": 1, "attention.key_length": 576}
-            | {"attention.value_length": 512, "attention.key_length_mla": 256, "attention.value_length_mla": 256},
+            | {"attention.value_length": 512, "attention.key_length_mla": 256},
             54_144,
         ),
-    ],
-)
-def test_layers_that_do_not_attend_and_values_within_keys_take_no_cache(tmp_path, keys, token_bytes):
-    """Hybrid models, and those with latent attention (MLA), in f16."""
-    keys = {"attention.head_count": 16, "embedding_length": 4096} | keys
-    values = [entry("general.architecture", 8, text("new")), *numbers("new", keys)]
-    assert read(written(tmp_path, values, [])).kv_cache_mb(1000, 2) == pytest.approx(token_bytes / 1000)
+    ]:
+        every_key = {"attention.head_count": 16, "embedding_length": 4096} | keys
+        values = [entry("general.architecture", 8, text("new")), *numbers("new", every_key)]
+        assert read(written(tmp_path, values, [])).kv_cache_mb(1000, 2) == pytest.approx(token_bytes / 1000)
 
 
 def test_heads_that_differ_by_layer_are_added(tmp_path):

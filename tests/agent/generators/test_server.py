@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from edgemeter.agent.base.errors import AnswerError, ConfigError, EdgemeterError, UnavailableError
+from edgemeter.agent.base.errors import AnswerError, ConfigError, UnavailableError
 from edgemeter.agent.base.server_connection import ServerConnection
 from edgemeter.agent.generators import Chat, ChatMessage, EngineTimings, Limits, Picture, create
 from edgemeter.agent.quality.answer_key import AnswerKey
@@ -121,26 +121,19 @@ def test_another_prompt_drops_what_a_server_keeps(loaded):
     assert prompts == [("Another", 4), *[("Another", 4), ("the", 3)] * 2]
 
 
-def test_a_chat_begins_with_its_first_content(loaded):
-    """The role alone is no token; reasoning and tool calls are, and the text tells where the reasoning ends."""
-    stream = events(chat({"role": "assistant", "content": None}), chat({"reasoning_content": "hm"}), chat({"content": "on"}),
-                    chat({"tool_calls": [{}]}, "tool_calls"), USAGE)  # fmt: skip
-    server, generator, _ = loaded(openai(stream, "/v1/chat/completions"), 'endpoint = "chat"')
-    answer, stamps = ask(generator)
-    assert (answer.text, stamps) == ("hm</think>on", [1, 1, 1])
-    assert server.contents("/v1/chat/completions")[-1]["messages"] == [{"role": "user", "content": "the board"}]
-
-
 def test_thoughts_and_answers_are_kept_apart(loaded):
     """A server that parts the two has cut off the mark between them: a score needs it, and a thought alone is no answer."""
     for deltas, expected in [
         ([{"reasoning_content": "Okay, "}, {"reasoning": "so: ", "content": "Pa"}, {"content": "ris"}], "Okay, so: </think>Paris"),
         ([{"reasoning_content": "Okay, "}, {"reasoning_content": "the"}, {"reasoning_content": " user"}], "Okay, the user</think>"),
-        ([{"content": "Pa"}, {"content": "ri"}, {"content": "s"}], "Paris"),
+        # The role alone is no token, a call of a tool is one.
+        ([{"role": "assistant", "content": None}, {"content": "Pa"}, {"content": "ris"}, {"tool_calls": [{}]}], "Paris"),
     ]:
         stream = events(*map(chat, deltas), chat({}, "stop"), USAGE)
-        answer, _ = ask(loaded(openai(stream, "/v1/chat/completions"), 'endpoint = "chat"')[1])
-        assert (answer.text, answer.output_tokens) == (expected, 3)
+        server, generator, _ = loaded(openai(stream, "/v1/chat/completions"), 'endpoint = "chat"')
+        answer, stamps = ask(generator)
+        assert (answer.text, answer.output_tokens, stamps) == (expected, 3, [1, 1, 1])
+        assert server.contents("/v1/chat/completions")[-1]["messages"] == [{"role": "user", "content": "the board"}]
         assert AnswerKey(("Paris",)).accepts(answer.text) == expected.endswith("Paris")
 
 
@@ -419,32 +412,6 @@ def test_llama_cpp_behind_http_generates_what_it_does_in_this_process(llama_cpp)
     assert facts.parameters == inside.parameters
     inner.close()
     served.close()
-
-
-@pytest.mark.needs(module="xllamacpp")
-def test_llama_cpp_by_openais_interface_counts_by_usage(llama_cpp):
-    """A prompt of text, counted by the server."""
-    path = llama_cpp.with_name("openai.server")
-    path.write_text(llama_cpp.read_text() + 'server = "openai"\n')
-    generator = create("server")
-    facts = generator.load(path, Options(), CONTEXT)
-    answer, stamps = ask(generator, 5)
-    assert (answer.output_tokens, sum(stamps), facts.abilities.counts) == (5, 5, "usage")
-    assert answer.prompt_tokens > 1
-    assert answer.cached_tokens <= 1
-    generator.close()
-
-
-@pytest.mark.needs(module="xllamacpp")
-def test_a_server_that_dies_is_one_line(llama_cpp):
-    """Its end during a query is no number and no traceback."""
-    generator = create("server")
-    generator.load(llama_cpp, Options(), CONTEXT)
-    query = generator.bind([1, 70, 71], Limits(20))
-    generator._open[0]._connection.sock.close()
-    with pytest.raises(EdgemeterError, match="broke off"):
-        query(lambda _: None)
-    generator.close()
 
 
 @pytest.mark.needs(module="gguf")

@@ -170,18 +170,6 @@ def test_a_wrong_setting_is_refused_with_its_name():
             Ina2xx(**settings)
 
 
-@pytest.mark.captures
-def test_a_captured_battery_board_gives_a_negative_power(captures, tmp_path):
-    """4.228 V x -0.040 A, where the power register says +0.176 W."""
-    names, *values = (captures / "ina/ina219_hwmon_ups_on_battery.txt").read_text().splitlines()
-    files = names.partition("{")[2].rstrip("}").split(",")
-    sensor = _sensor(
-        write(tmp_path, {f"{FOLDER}/{file}": value for file, value in zip(files, values, strict=True)} | {f"{FOLDER}/name": "ina219"})
-    )
-    assert sensor.describe().blocked is None
-    assert sensor.read().power_w == pytest.approx(-0.16912)
-
-
 def test_a_current_at_the_end_of_the_range_is_no_reading(tmp_path):
     """By the shunt that the driver takes, the chip's range and its amplifier: the last current that can be shown may be any larger one."""
     for number, (name, shunt_uohm, gain, last_ma) in enumerate(

@@ -147,16 +147,6 @@ def test_agx_xavier_adds_up_both_its_chips_once(tmp_path):
     assert len(reading.rails) == 6
 
 
-def test_tx2_is_its_module_and_not_its_carrier(tmp_path):
-    """VDD_MUX feeds the carrier beside VDD_IN, and not through it."""
-    module = [("VDD_IN", 19096, 160), ("VDD_SYS_CPU", 19096, 16), ("VDD_SYS_DDR", 4784, 184)]
-    write(tmp_path, ina3221x(f"{DRIVER_IIO}/0-0041/iio:device1", module))
-    write(tmp_path, ina3221x(f"{DRIVER_IIO}/0-0042/iio:device2", [("VDD_MUX", 19088, 300), ("VDD_5V0_IO_SYS", 4984, 520)]))
-    sensor = Ina3221x(tmp_path)
-    assert sensor.read().power_w == pytest.approx(3.055)
-    assert "carrier board" in sensor.describe().excludes
-
-
 INPUT = {f"{HWMON}/hwmon3/name": "ina238\n", f"{HWMON}/hwmon3/in1_input": "19912\n", f"{HWMON}/hwmon3/curr1_input": "1290\n"}
 POWER = {f"{HWMON}/hwmon3/power1_input": "25686000\n"}
 

@@ -28,6 +28,8 @@ def test_the_sum_is_of_twelve_products_paired_by_name():
     reading = _sensor(SWEEP).read()
     assert reading.power_w == pytest.approx(by_hand_w, rel=1e-9)
     assert {rail.name for rail in reading.rails} == set(RAILS)
+    description = _sensor(SWEEP).describe()
+    assert (description.scope, {"NVMe drives", "USB devices"} <= set(description.excludes)) == ("soc-rails", True)
 
 
 def test_early_firmware_calls_a_rail_by_another_name():

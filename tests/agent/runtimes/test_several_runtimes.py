@@ -67,11 +67,3 @@ def test_quantised_inputs_and_outputs_carry_their_scale(opened, name):
         assert (image.dtype, image.scale, image.zero_point, output.zero_point) == (dtype, 0.5, x_zero, y_zero)
         runtime.bind([np.array([[x_zero, x_zero + 2, x_zero + 4, x_zero + 6]], dtype)])()
         np.testing.assert_allclose(dequantise(runtime.outputs()[0], output), [[1, 3, 5, 7]])
-
-
-def test_litert_has_reference_kernels_and_names_them(opened, x):
-    """No delegate takes part; the values are the model's."""
-    runtime, loaded = opened("litert", "litert.tflite", backend="reference")
-    assert loaded.backend == "reference"
-    runtime.bind([x])()
-    assert runtime.outputs()[0].tolist() == [[1, 3, 5, 7]]

@@ -10,37 +10,6 @@ from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.runtimes import tflite_file
 from tests.fixtures.rows import table_row
 
-NAMES = ["litert", "litert_signed", "litert_int8", "litert_int32", "litert_open", "litert_edgetpu", "litert_custom"]
-
-
-def test_whole_files_pass(models):
-    """The check refuses nothing that is whole; custom operators, by which an Edge TPU's model is recognised, are named."""
-    operators = {name: tflite_file.read_tflite(models / f"{name}.tflite").custom_operators for name in NAMES}
-    assert {name: names for name, names in operators.items() if names} == {
-        "litert_edgetpu": ("edgetpu-custom-op",),
-        "litert_custom": ("nobody-has-this",),
-    }
-
-
-def test_the_signature_names_tensors_by_index(models):
-    """Index 0 is the input, 4 the output of the fixture."""
-    file = tflite_file.read_tflite(models / "litert_signed.tflite")
-    assert (file.inputs, file.outputs) == ({0: "x"}, {4: "y"})
-    assert tflite_file.read_tflite(models / "litert.tflite").outputs == {}
-
-
-def test_what_the_file_states_of_itself_is_read(models):
-    """Names, normalisation and the labels behind the model."""
-    assert tflite_file.read_tflite(models / "litert_signed.tflite").metadata == {
-        "name": "Linear",
-        "author": "nobody",
-        "input_names": "image",
-        "output_names": "score",
-        "input_mean": "127.5",
-        "input_sd": "128",
-        "labels.txt": "cat\ndog\nowl\n",
-    }
-
 
 def test_every_truncation_is_found(models, tmp_path):
     """At whichever byte a file ends early (here every 17th), one line says so."""

@@ -67,11 +67,7 @@ def test_turns_of_a_measurement_that_was_cut_off_are_those_of_its_records(tmp_pa
     assert trio.most_runs == 12
     pair = in_turn.turns_of(cases[:1] * 2, 4, in_places((1, 0, 0), (2, 1, 0), (3, 1, 1), cases="aa"))
     assert [turn.side for turn in pair.turns] == [0, 1, 1]
-
-
-def test_turns_that_places_do_not_show_are_refused(tmp_path):
-    """Rather than one side's runs called another's."""
-    cases = [replay_case(tmp_path, name, 1.0) for name in "abc"]
+    # What places do not show is refused, rather than one side's runs called another's.
     for places in (
         (),
         ((1, 0, 0), (2, 2, 0)),  # B was refused: its places are those of others.
@@ -159,6 +155,8 @@ def test_a_pair_with_a_failed_or_invalid_run_is_left_out_and_named(compare):
     assert comparison.contrasts[0].latency.pairs == 2
     assert comparison.left_out == ("pair 2, B: it died", "pair 3, B: throttled: the board throttled")
     assert len(comparison.runs) == 7
+    with pytest.raises(MeasurementError, match="no pair of runs can be compared: pair 1, B: it died"):
+        compare(lambda _: run_of(10.0), lambda _: MeasurementError("it died"), rounds=1)
 
 
 def test_inputs_of_other_sizes_are_named_whatever_their_layout(compare):
@@ -171,12 +169,6 @@ def test_inputs_of_other_sizes_are_named_whatever_their_layout(compare):
     assert contrast.sentence.endswith("; inputs of other sizes: B takes 1x320x320x3, A 1x3x640x640")
     (contrast,) = compare(taking(1, 3, 640, 640), taking(1, 640, 640, 3), rounds=3).contrasts
     assert "inputs" not in contrast.sentence
-
-
-def test_without_one_sound_pair_there_is_no_comparison(compare):
-    """It states how the runs ended."""
-    with pytest.raises(MeasurementError, match="no pair of runs can be compared: pair 1, B: it died"):
-        compare(lambda _: run_of(10.0), lambda _: MeasurementError("it died"), rounds=1)
 
 
 def test_a_side_that_cannot_run_is_dropped_after_its_second_failure(compare):

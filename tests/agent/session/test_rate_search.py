@@ -60,14 +60,10 @@ def test_no_step_is_shorter_than_ten_answers():
     assert (step.rate_per_s, step.seconds) == (1000.0, pytest.approx(10 * records[0].latency.mean_ms / 1e3))
 
 
-def test_a_failed_run_ends_the_search():
-    """No rate follows from an error."""
+def test_a_failed_run_ends_the_search_and_a_case_with_a_rate_is_one_run():
+    """No rate follows from an error; nothing is searched for."""
     assert rate_search.next_step(case_of(), [MeasurementError("the server broke off")]) is None
     assert rate_search.next_step(case_of(), [record_at(None, None), MeasurementError("the server broke off")]) is None
-
-
-def test_a_case_with_a_rate_is_one_run():
-    """Nothing is searched for."""
     case = case_of(rate_per_s=2.0)
     assert rate_search.next_step(case, []) is case
     assert rate_search.next_step(case, [record_at(2.0, False)]) is None

@@ -107,11 +107,12 @@ def test_a_process_that_dies_is_an_error_that_names_the_cause(tmp_path):
     assert "'m.replay.json' on replay was killed by SIGILL; this build of the runtime uses instructions that the CPU lacks" in str(outcome)
 
 
-def test_a_model_with_another_hash_is_refused_before_anything_runs(tmp_path):
-    """The suite's sha256 is checked first."""
+def test_what_a_suite_asks_for_is_checked_before_anything_runs(tmp_path):
+    """A model with another hash, and cores that are not there."""
     write_replay(tmp_path)
-    with pytest.raises(ConfigError, match=f"not {'0' * 64}"):
-        measure(suite(tmp_path, 'model = "m.replay.json"', f'sha256 = "{"0" * 64}"'))
+    for line, words in ((f'sha256 = "{"0" * 64}"', f"not {'0' * 64}"), ("cpus = [4000]", "4000 not available here")):
+        with pytest.raises(ConfigError, match=words):
+            measure(suite(tmp_path, 'model = "m.replay.json"', line))
 
 
 def single_run(folder: Path, *lines: str) -> RunRecord:
@@ -181,22 +182,6 @@ def test_a_run_keeps_to_its_cores_and_records_them(tmp_path):
     (record,) = session.measure(suite(tmp_path, 'model = "m.replay.json"', f"cpus = [{core}]"), WHO, {}, "none", look)
     assert cores == [{core}]
     assert record.cpus == (core,)
-
-
-def test_a_core_that_is_not_there_ends_the_session_before_it_begins(tmp_path):
-    """Nothing is measured on other cores than those asked for."""
-    write_replay(tmp_path)
-    with pytest.raises(ConfigError, match="4000 not available here"):
-        single_run(tmp_path, "cpus = [4000]")
-
-
-@pytest.mark.usefixtures("played")
-def test_a_wanted_start_temperature_is_in_the_record(tmp_path):
-    """A machine that is cool, or has no thermometer, is not waited for; the record states which."""
-    write_replay(tmp_path)
-    record = single_run(tmp_path, "start_below_c = 150.0")
-    assert record.cool_down.below_c == 150.0
-    assert record.cool_down.is_reached in (True, None)
 
 
 PHASES = ("cool-down", "load", "prepare", "warm-up", "idle before", "timed", "idle after", "accuracy")

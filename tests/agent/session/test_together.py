@@ -12,14 +12,12 @@ import pytest
 
 from edgemeter.agent.base.errors import ConfigError, EdgemeterError, MeasurementError, UnavailableError
 from edgemeter.agent.bundle.recompute import FigureDifference, recompute
-from edgemeter.agent.contract import samples
 from edgemeter.agent.contract import suite as contract_suite
 from edgemeter.agent.contract.record import RunRecord
 from edgemeter.agent.energy.window import Window
 from edgemeter.agent.engine import isolation, job
 from edgemeter.agent.machine.machine import Machine
 from edgemeter.agent.session import session, together
-from tests.fixtures.command import edgemeter
 from tests.fixtures.measured_factory import measured_of
 from tests.fixtures.record_factory import make_model
 from tests.fixtures.replay_case import write_replay
@@ -114,6 +112,7 @@ def test_a_run_beside_others_is_slowed_against_its_own_alone(tmp_path):
     assert {run.model.name: run.together.neighbours[0].model for run in accompanied} == {"4 ms": "9 ms", "9 ms": "4 ms"}
     assert {run.together.overlap_ms for run in accompanied} == {970.0}
     assert len({run.case for run in outcomes}) == 4
+    assert not [finding for run in outcomes for finding in recompute(run) if isinstance(finding, FigureDifference)]
 
 
 def test_a_run_that_fails_beside_others_leaves_the_runs_alone(played, tmp_path):
@@ -123,42 +122,6 @@ def test_a_run_that_fails_beside_others_leaves_the_runs_alone(played, tmp_path):
     errors = [outcome for outcome in outcomes if isinstance(outcome, EdgemeterError)]
     assert [str(error) for error in errors] == ["it died; the runs at the same time do not count"]
     assert [run.together is None for run in outcomes if run not in errors] == [True, True, True, True, False, False]
-
-
-@pytest.mark.alone
-def test_only_the_overlap_counts(tmp_path):
-    """Every query of two models lies within the time in which both were timed."""
-    measured_pids: set[int] = set()
-
-    def look(event):
-        if isinstance(event, job.Phase) and event.name == "timed":
-            measured_pids.update(worker.pid for worker in workers())
-
-    outcomes = measure(suite(tmp_path, *replays(tmp_path, 4.0, 9.0), queries=40, repeats=2), look)
-    assert len(measured_pids) == 8
-    assert [type(outcome) for outcome in outcomes] == [RunRecord] * 8
-    alone = [run for run in outcomes if run.together is None]
-    accompanied = [run for run in outcomes if run.together is not None]
-    for run in accompanied:
-        (of_round,) = [other for other in alone if (other.model.name, other.repeat) == (run.model.name, run.repeat)]
-        assert run.together.slow_down_ratio == run.latency.mean_ms / of_round.latency.mean_ms
-        assert run.latency.count >= 11
-        assert not [rule for rule in run.verdict.rules if rule == "waited-for-core"]
-        assert [finding for finding in recompute(run) if isinstance(finding, FigureDifference)] == []
-    for repeat in (0, 1):
-        pair = [run for run in accompanied if run.repeat == repeat]
-        spans = []
-        for run in pair:
-            series = {entry.name: samples.unpack(entry).astype("i8") for entry in run.samples}
-            start_ns = run.windows.timed_start_ns
-            spans.append((start_ns + series["query_start"][0], start_ns + int((series["query_start"] + series["latency"]).max())))
-        (first_a, last_a), (first_b, last_b) = spans
-        assert max(last_a, last_b) - min(first_a, first_b) <= pair[0].together.overlap_ms * 1e6
-        assert pair[0].together.overlap_ms == pair[1].together.overlap_ms
-        # Both begin at one moment.
-        assert abs(first_a - first_b) < 15e6
-    assert len(alone) == 4
-    assert not measured_pids & {condition.busiest_other.pid for run in outcomes for condition in run.conditions if condition.busiest_other}
 
 
 @pytest.mark.services
@@ -245,22 +208,6 @@ def test_a_model_that_is_left_of_a_group_runs_alone(tmp_path):
     assert (type(error), alone.model.name, alone.together) == (UnavailableError, "4 ms", None)
     error, *runs = measure(contract_suite.Suite("s", (*cases[:2], absent)))
     assert (type(error), [run.together is None for run in runs]) == (UnavailableError, [True, True, False, False])
-
-
-@pytest.mark.services
-def test_the_command_prints_the_matrix_and_keeps_the_runs(tmp_path):
-    """As a table and in JSON; `runs show` states the company and the slow-down."""
-    replays(tmp_path, 3.0, 6.0)
-    environment = {**os.environ, "EDGEMETER_HOME": str(tmp_path / "home")}
-    words = ("run", "a.replay.json", "b.replay.json", "--together", "--mode", "rapid", "--repeats", 1, "--option", "wait=sleep")
-    completed = edgemeter(*words, "--power", "none", "-q", "-o", "runs.json", env=environment, cwd=tmp_path)
-    assert completed.returncode == 0, completed.stderr
-    assert "together: mean ms, and times that alone" in completed.stdout
-    document = json.loads((tmp_path / "runs.json").read_text())
-    assert [row["model"]["model"] for row in document["together"]] == ["a.replay", "b.replay"]
-    completed_show = edgemeter("runs", "show", document["runs"][2]["id"], env=environment, cwd=tmp_path)
-    assert "beside b.replay" in completed_show.stdout
-    assert "together: a.replay beside b.replay (replay 1T): mean" in completed_show.stdout.replace("\n", " ")
 
 
 def test_models_that_do_not_fit_into_the_memory_are_one_line(tmp_path):

@@ -1,15 +1,11 @@
 """What a model gets of an item: arrays from files in its shape and type, and inputs by name in its order."""
 
-from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
-from edgemeter.agent import tasks
 from edgemeter.agent.base.errors import ConfigError
-from edgemeter.agent.contract.model_card import Card, CardOutput, TensorInput
-from edgemeter.agent.datasets.dataset import open_folder
 from edgemeter.agent.datasets.items import Item, item_of_file
 from edgemeter.agent.runtimes import TensorInfo
 from edgemeter.agent.tasks import prepared
@@ -68,26 +64,6 @@ def test_what_does_not_fit_ends_in_one_line(tmp_path):
     for name, words in (("long.npy", "has the shape"), ("text.npy", "is no array"), ("odd.bin", "is no array"), ("no.npy", "cannot read")):
         with table_row(name), pytest.raises(ConfigError, match=words):
             array_inputs(item_of_file(tmp_path, name), make_loaded([], [FLOAT]))
-
-
-def test_arrays_are_classified_as_photographs_are(tmp_path):
-    """Top-1 over MLPerf Tiny's form of a keyword spotter: features in, a score for each class out."""
-    index = ""
-    for number, label in enumerate((0, 2, 1)):
-        np.save(tmp_path / f"{number}.npy", VALUES)
-        index += f"{number}.npy {label}\n"
-    (tmp_path / "index.txt").write_text(index)
-    data = open_folder(tmp_path, Path(tmp_path / "index.txt"))
-    card = Card(
-        name="ears", task="classification", family="classifier", precision="fp32", input=TensorInput(), output=CardOutput(classes=3)
-    )
-    task = tasks.create(card, make_loaded(tensors((1, 3)), [FLOAT]), data)
-    for index_of_item, label in enumerate((0, 2, 2)):
-        task.prepare(index_of_item)
-        task.predict(index_of_item, [[np.eye(3, dtype=np.float32)[None, label]]])
-    accuracy = task.score()
-    assert (accuracy.metric, accuracy.value, accuracy.images) == ("top1", pytest.approx(2 / 3), 3)
-    assert accuracy.interval.endswith("items taken as independent")
 
 
 NAMED = {"mask": np.zeros(2), "tokens": np.ones(3)}

@@ -6,42 +6,13 @@ import numpy as np
 import pytest
 
 from edgemeter.agent.tasks import coco_ap
-from edgemeter.agent.tasks.coco_matches import METRICS, CocoAp
+from edgemeter.agent.tasks.coco_matches import CocoAp
 from tests.fixtures.vision_factory import make_truth, perfect_detections
 
 
 def evaluate(truth, rows, image_ids):
     """Return the twelve figures."""
     return CocoAp(truth, rows).figures(image_ids).overall
-
-
-def test_the_truth_itself_scores_one():
-    """Every object found, nothing else: 1.0; no object is medium or large, so those have no figure."""
-    truth = make_truth(3)
-    figures = evaluate(truth, perfect_detections(truth), [100, 101, 102])
-    assert figures["ap"] == figures["ap50"] == figures["ap_small"] == figures["ar_100"] == pytest.approx(1, abs=1e-12)
-    assert figures["ap_medium"] is None
-    assert figures["ap_large"] is None
-    assert set(figures) == set(METRICS)
-
-
-def test_an_image_without_detections_counts():
-    """Half of the objects of each class found: recall ends at 1/2, so precision 1 counts for 51 of 101 points."""
-    truth = make_truth(2)
-    rows = perfect_detections(truth)
-    figures = evaluate(truth, rows[rows[:, 0] == 100], [100, 101])
-    assert figures["ap"] == pytest.approx(51 / 101, abs=1e-12)
-    assert figures["ar_100"] == pytest.approx(0.5, abs=1e-12)
-
-
-def test_classes_of_one_name_have_figures_of_their_own():
-    """A class is told by its number: found, not found, and never shown."""
-    truth = make_truth(2)
-    first, second = (category["id"] for category in truth["categories"])
-    truth["categories"] = [{"id": number, "name": "cat"} for number in (first, second, 99)]
-    rows = perfect_detections(truth)
-    figures = CocoAp(truth, rows[rows[:, 6] == first]).figures([100, 101])
-    assert figures.by_category == {first: pytest.approx(1, abs=1e-12), second: 0, 99: None}
 
 
 def test_an_annotation_with_id_zero_counts_like_any_other():

@@ -68,7 +68,7 @@ def evaluated(truth, rows, image_ids=None, area_ranges=None, kind="bbox"):
     return evaluation
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(2))
 def test_all_twelve_figures_are_those_of_pycocotools(seed):
     """Of all images and of half of them, with small ids and with large ones, and AP of each class; average precisions to the last digit."""
     truth, rows = scene(seed, scale=1 if seed % 2 else 10_000_000)
@@ -134,10 +134,10 @@ def test_detections_of_images_and_classes_that_the_document_lacks_count_for_noth
 HEIGHT, WIDTH = 90, 110
 
 
-def with_shapes(seed, shaped):
+def with_shapes(shaped):
     """Return a scene with what `shaped` makes of each box as the shape of annotations and results, many of which are exactly alike."""
-    truth, rows = scene(seed)
-    draw = np.random.default_rng(seed)
+    truth, rows = scene(1)
+    draw = np.random.default_rng(1)
     sized = [{**image, "height": HEIGHT, "width": WIDTH} for image in truth["images"]]
     annotations = [{**each, **shaped(draw, each["bbox"])} for each in truth["annotations"]]
     results = [
@@ -168,11 +168,10 @@ def coded(outline):
     return {"size": code["size"], "counts": code["counts"].decode()}
 
 
-@pytest.mark.parametrize("seed", range(2))
 @pytest.mark.parametrize("kind", [MASKS, KEYPOINTS], ids=["segm", "keypoints"])
-def test_all_figures_of_shapes_are_those_of_pycocotools(kind, seed):
+def test_all_figures_of_shapes_are_those_of_pycocotools(kind):
     """Twelve of masks and ten of keypoints, of all images and of half of them, and AP of each class."""
-    truth, results = with_shapes(seed, outlined if kind is MASKS else posed)
+    truth, results = with_shapes(outlined if kind is MASKS else posed)
     annotated, shapes = truth, [result[kind.key] for result in results]
     if kind is MASKS:
         results = [{**result, "segmentation": coded(result["segmentation"])} for result in results]

@@ -26,10 +26,7 @@ def test_bounds_reach_1_96_standard_errors_and_stay_within_the_limits():
     # At a limit itself.
     assert parts.between(0.0, 0.1, math.inf) == (0.0, pytest.approx(0.1959964))
     assert parts.between(0.0, 0.1, math.inf, (-1.0, 1.0)) == (pytest.approx(-0.1935247, abs=1e-6), pytest.approx(0.1935247, abs=1e-6))
-
-
-def test_an_error_from_few_parts_reaches_further():
-    """Student's t with 19 degrees of freedom: 2.093 standard errors."""
+    # An error from few parts reaches further: Student's t with 19 degrees of freedom, 2.093 standard errors.
     assert parts.between(0.5, 1e-4, 19)[1] == pytest.approx(0.5 + 2.093024e-4, abs=1e-9)
 
 

@@ -8,56 +8,31 @@ import numpy as np
 import pytest
 
 from edgemeter.agent.base.errors import ConfigError
-from edgemeter.agent.datasets.coco import plain_document, read_annotations
 from edgemeter.agent.datasets.dataset import open_folder
 from edgemeter.agent.tasks import create
-from edgemeter.agent.tasks.coco_matches import KEYPOINTS, CocoAp
-from edgemeter.agent.tasks.shapes import with_shapes
 from edgemeter.agent.vision.decoders import PhotoFrame
 from edgemeter.agent.vision.decoders import create as create_decoder
 from edgemeter.agent.vision.decoders.boxes import photo_mask
 from tests.fixtures.rows import in_folders, table_row
-from tests.fixtures.task_data import outlined_photographs, people, photographed_people, rows_of, scored_by_pycocotools
+from tests.fixtures.task_data import outlined_photographs, photographed_people, scored_by_pycocotools
 from tests.fixtures.vision_factory import make_card, make_input, make_loaded, tensors
 
 # Two thirds of its size on 64 x 64, with bars of 16 pixels.
 LETTERBOXED = PhotoFrame(96, 48, 64, 64, 2 / 3, 2 / 3, 0.0, 16.0)
 
 
-def test_keypoint_ap_is_that_of_pycocotools(tmp_path):
-    """All ten figures to 1e-9: hidden points count, unlabelled ones do not, people without points are ignored."""
-    for seed in range(3):
-        with table_row(seed):
-            truth, results = people(np.random.default_rng(seed))
-            images = [image["id"] for image in truth["images"]]
-            (tmp_path / "people.json").write_text(json.dumps(truth))
-            read = plain_document(read_annotations(tmp_path / "people.json"))
-            scored_figures = CocoAp(
-                with_shapes(KEYPOINTS, read), rows_of(results), KEYPOINTS, [result["keypoints"] for result in results]
-            ).figures(images)
-            figures = scored_figures.overall
-            reference = scored_by_pycocotools(truth, results, "keypoints")
-            assert list(figures.values()) == pytest.approx(reference.tolist(), abs=1e-9)
-            assert 0.1 < figures["ap"] < 0.9
-            assert scored_figures.by_category == pytest.approx({1: figures["ap"]}, abs=1e-9)
-
-
-@pytest.mark.parametrize("is_tflite", [False, True])
-def test_yolos_keypoints_lie_where_the_photograph_has_them(is_tflite):
+def test_yolos_keypoints_lie_where_the_photograph_has_them():
     """Pixels or 0..1, as the boxes are; the scores stay."""
-    rows = np.zeros((1, 56, 84), np.float32)
     points = np.stack([np.linspace(4, 60, 17), np.linspace(18, 46, 17), np.linspace(0.1, 0.9, 17)], axis=1)
-    rows[0, :5, 3], rows[0, 5:, 3] = (32, 32, 60, 32, 0.8), points.ravel()
-    if is_tflite:
-        rows[0, :4] /= 64
-        rows[0, 5::3] /= 64
-        rows[0, 6::3] /= 64
     card = make_card("yolo-pose", "pose", classes=1, nms_iou=0.7)
-    detections = create_decoder(card, make_loaded(tensors((1, 56, 84)))).decode([rows], LETTERBOXED)
-    np.testing.assert_allclose(detections.boxes, [[3, 0, 93, 48]], atol=1e-3)
-    np.testing.assert_allclose(detections.keypoints[0, :, 0], points[:, 0] * 1.5, atol=1e-3)
-    np.testing.assert_allclose(detections.keypoints[0, :, 1], (points[:, 1] - 16) * 1.5, atol=1e-3)
-    np.testing.assert_allclose(detections.keypoints[0, :, 2], points[:, 2], atol=1e-6)
+    for side in (1, 64):
+        rows = np.zeros((1, 56, 84), np.float32)
+        rows[0, :4, 3], rows[0, 4, 3] = np.array([32, 32, 60, 32]) / side, 0.8
+        rows[0, 5:, 3] = (points / [side, side, 1]).ravel()
+        detections = create_decoder(card, make_loaded(tensors((1, 56, 84)))).decode([rows], LETTERBOXED)
+        expected = (points - [0, 16, 0]) * [1.5, 1.5, 1]
+        np.testing.assert_allclose(detections.boxes, [[3, 0, 93, 48]], atol=1e-3)
+        np.testing.assert_allclose(detections.keypoints[0], expected, atol=1e-3)
 
 
 def test_movenet_finds_one_person_or_six():

@@ -30,11 +30,6 @@ def test_what_is_no_image_is_named(tmp_path):
             look(tmp_path / "a.jpg")
 
 
-def wide_ramp():
-    """Return 4 x 256 greys of 16 bits, from black to white, each with other lower bits."""
-    return np.tile(np.arange(256, dtype=np.uint16) * 257, (4, 1))
-
-
 def test_greys_of_16_bits_keep_their_brightness(tmp_path):
     """The upper 8 bits count; Pillow's own conversion would make everything above 255 white, and a PGM it holds in 32 bits."""
     ramp = np.tile(np.arange(256, dtype=np.uint16) * 257, (4, 1))

@@ -34,29 +34,6 @@ def test_every_pixel_is_opencvs():
         assert hashlib.sha256(vision_resize.resize_bilinear(picture(*old), *new).tobytes()).hexdigest() == sha256, f"{old!r}, {new!r}"
 
 
-def test_the_definition_holds_in_numbers():
-    """Half-pixel centres: OpenCV's own answer for two by two pixels grown to three by four."""
-    grown = vision_resize.resize_bilinear(np.array([[[0], [100]], [[200], [40]]], np.uint8), 4, 3)
-    assert grown[..., 0].tolist() == [[0, 25, 75, 100], [100, 93, 78, 70], [200, 160, 80, 40]]
-
-
-def test_no_pixel_is_more_than_one_level_from_the_exact_value():
-    """The fixed-point weights cost at most one grey level."""
-    for new in [(300, 200), (13, 17), (61, 47)]:
-        pixels, (width, height) = picture(47, 61), new
-        exact = exactly(exactly(pixels.astype(float), height, 0), width, 1)
-        assert np.abs(vision_resize.resize_bilinear(pixels, width, height) - exact).max() <= 1, f"{new!r}"
-
-
-def exactly(values, new, axis):
-    """Return the values interpolated along one axis, in floating point."""
-    old = values.shape[axis]
-    at = np.clip((np.arange(new) + 0.5) * old / new - 0.5, 0, old - 1)
-    first = np.minimum(at.astype(int), max(old - 2, 0))
-    share = (at - first).reshape([-1 if i == axis else 1 for i in range(3)])
-    return values.take(first, axis) * (1 - share) + values.take(np.minimum(first + 1, old - 1), axis) * share
-
-
 def test_a_fourth_channel_changes_no_pixel():
     """Pillow's four bytes a pixel give the same three colours."""
     for new in [(30, 20), (100, 90), (7, 200), (61, 1), (20, 12)]:

@@ -10,7 +10,6 @@ from click.testing import CliRunner
 from edgemeter.agent.base.errors import ConfigError, UnavailableError
 from edgemeter.collector import store as python_store
 from edgemeter.collector.cli.compare import compare
-from tests.fixtures.command import edgemeter
 from tests.fixtures.comparison_factory import document, make_reference, make_run
 from tests.fixtures.level_factory import level_runs, stepped_ms
 from tests.fixtures.record_factory import make_environment, make_latency
@@ -70,14 +69,6 @@ def test_power_modes_of_one_board_are_answered_in_a_sentence(tmp_path):
     printed = run("--reference", "reference", "--ledger", str(path)).stdout
     assert f"on pi-1: {answer['summary']}" in printed
     assert "Power mode" in printed
-
-
-def test_a_limit_on_models_is_refused_with_what_to_do():
-    """Before anything is measured, in one line."""
-    for words in (["a.onnx", "b.onnx", "--fail-on", "slower:5%"], ["--models", "a.onnx", "b.onnx", "--fail-on=slower:5%"]):
-        outcome = edgemeter("compare", *words)
-        assert (outcome.returncode, len(outcome.stderr.splitlines())) == (2, 1)
-        assert "--fail-on slower:5%" in outcome.stderr
 
 
 def test_the_python_api_offers_the_level_now_and_all_days(tmp_path):

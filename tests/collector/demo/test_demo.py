@@ -1,6 +1,5 @@
 """Facts about the process of the demo that writes the page of the simulated fleet."""
 
-import numpy as np
 import pytest
 from click.testing import CliRunner
 from msgspec.structs import replace
@@ -8,12 +7,10 @@ from msgspec.structs import replace
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.cli.main import cli
 from edgemeter.agent.contract.record_conditions import Verdict
-from edgemeter.agent.contract.samples import unpack
 from edgemeter.agent.ledger.sqlite_ledger import SqliteLedger
 from edgemeter.agent.machine import fingerprint
 from edgemeter.collector.cli.demo import nothing_left_by_a_failure
 from edgemeter.collector.demo import demo as demo_module
-from edgemeter.collector.demo import simulated_fleet
 from edgemeter.collector.demo.demo import FleetPage, runs_of_this_software
 from tests.fixtures.record_factory import make_record
 
@@ -47,15 +44,6 @@ def test_runs_of_other_software_and_invalid_ones_do_not_count_as_measured(tmp_pa
         for seq, changes in enumerate(({}, {}, {}, *changes_not_counted), 1):
             opened.keep_own(make_record(session=1, seq=seq, **{"environment": environment, **changes}), 10**9)
     assert runs_of_this_software(ledger) == 3
-
-
-def test_percentiles_of_the_simulated_fleet_are_those_of_its_samples():
-    """p50 and p90 taken by rank are numpy's quantiles."""
-    runs = [run for run in simulated_fleet.records_of(make_record(), end_ns=10**18, days=2) if run.samples]
-    assert runs
-    for run in runs[::20]:
-        samples_ms = unpack(run.samples[0]) / 1e6
-        assert (run.latency.p50_ms, run.latency.p90_ms) == pytest.approx(tuple(np.quantile(samples_ms, (0.5, 0.9))), rel=1e-5)
 
 
 @pytest.mark.services

@@ -1,4 +1,4 @@
-"""A fleet around the real mosquitto with the configuration that ships: an own certificate authority, and clients that show certificates."""
+"""The real mosquitto with the configuration that ships, and clients that show certificates."""
 
 import ssl
 import threading
@@ -10,39 +10,14 @@ from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.properties import Properties
 from paho.mqtt.subscribeoptions import SubscribeOptions
 
-from tests.fixtures.certificates import openssl
+from tests.fixtures.certificates import Authority, Pair
 from tests.fixtures.mqtt_peer import wait_until
 from tests.fixtures.servers import LOOPBACK, Server, free_port, mosquitto_binary
 
 
-class Authority:
-    """A certificate authority in `folder`, made by openssl."""
-
-    def __init__(self, folder: Path, name: str = "ca") -> None:
-        self.folder = folder
-        folder.mkdir(parents=True, exist_ok=True)
-        self.certificate = folder / "ca.crt"
-        self._key = folder / "ca.key"
-        openssl("req", "-x509", *_NEW_KEY, "-keyout", self._key, "-out", self.certificate, "-subj", f"/CN={name}", "-days", "2")
-
-    def issue(self, common_name: str, file: str) -> tuple[Path, Path]:
-        """Return certificate and key of `common_name`, as files called `file`."""
-        certificate, key, request = (self.folder / f"{file}.{suffix}" for suffix in ("crt", "key", "csr"))
-        subject = "/CN=" + common_name.replace("/", "\\/").replace("+", "\\+")
-        openssl("req", *_NEW_KEY, "-keyout", key, "-out", request, "-subj", subject)
-        names = self.folder / f"{file}.ext"
-        names.write_text(f"subjectAltName=DNS:localhost,IP:{LOOPBACK}\n")
-        signed = ["-CA", self.certificate, "-CAkey", self._key, "-CAcreateserial", "-days", "1", "-extfile", names]
-        openssl("x509", "-req", "-in", request, "-out", certificate, *signed)
-        return certificate, key
-
-
-_NEW_KEY = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"]
-
-
 def shipped_broker(folder: Path, deploy: Path, authority: Authority) -> Server:
     """Return mosquitto with the configuration of `deploy`, only its paths and port those of this test."""
-    authority.issue("broker", "broker")
+    pair = authority.signed("broker", f"DNS:localhost,IP:{LOOPBACK}")
     port = free_port()
     acl = folder / "acl"
     acl.write_bytes((deploy / "acl").read_bytes())
@@ -50,7 +25,9 @@ def shipped_broker(folder: Path, deploy: Path, authority: Authority) -> Server:
     text = "user root\n" + (deploy / "mosquitto.conf").read_text()
     for shipped, path in (
         ("listener 8883", f"listener {port} {LOOPBACK}"),
-        ("/etc/mosquitto/certs/", f"{authority.folder}/"),
+        ("/etc/mosquitto/certs/ca.crt", str(authority.certificate)),
+        ("/etc/mosquitto/certs/broker.crt", str(pair.certificate)),
+        ("/etc/mosquitto/certs/broker.key", str(pair.key)),
         ("/etc/mosquitto/acl", str(acl)),
         ("/var/lib/mosquitto/", f"{folder}/"),
     ):
@@ -64,7 +41,7 @@ def shipped_broker(folder: Path, deploy: Path, authority: Authority) -> Server:
 class Client:
     """One client with a certificate; remembers what came, and what the broker said to each publish and subscription."""
 
-    def __init__(self, port: int, authority: Authority, pair: tuple[Path, Path] | None, client_id: str, *, will: str | None = None) -> None:
+    def __init__(self, port: int, authority: Authority, pair: Pair | None, client_id: str, *, will: str | None = None) -> None:
         self.received: list[tuple[str, bytes]] = []
         self.refusal: str | None = None
         self._answers: dict[int, str] = {}
@@ -72,7 +49,7 @@ class Client:
         client = self._client = paho.Client(CallbackAPIVersion.VERSION2, client_id=client_id, protocol=paho.MQTTv5)
         context = ssl.create_default_context(cafile=str(authority.certificate))
         if pair is not None:
-            context.load_cert_chain(*map(str, pair))
+            context.load_cert_chain(pair.certificate, pair.key)
         client.tls_set_context(context)
         if will:
             client.will_set(will, b"forged", qos=1)

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from edgemeter.collector.cli import collector
-from tests.collector.deploy.mqtt_fleet import Authority, Client, shipped_broker
+from tests.collector.deploy.mqtt_fleet import Client, shipped_broker
+from tests.fixtures.certificates import Authority
 
 pytestmark = [pytest.mark.mosquitto, pytest.mark.needs("openssl")]
 
@@ -30,7 +31,7 @@ class Fleet:
     def client(self, common_name: str, client_id: str | None = None, **how) -> Client:
         """Return a connected client of that name."""
         self._issued += 1
-        pair = self.authority.issue(common_name, f"client-{self._issued}")
+        pair = self.authority.signed(common_name)
         client = Client(self.broker.port, self.authority, pair, client_id or f"client-{self._issued}", **how)
         self._stack.callback(client.close)
         return client
@@ -150,7 +151,7 @@ def test_another_devices_client_id_gives_nothing_of_its_session(fleet, operator)
 
 def test_without_a_certificate_of_our_authority_nobody_comes_in(fleet, tmp_path):
     """No certificate, and one that another authority signed for a known name."""
-    foreign = Authority(tmp_path / "foreign", "other ca").issue("edgemeter-operator", "forged")
+    foreign = Authority(tmp_path / "foreign", "other ca").signed("edgemeter-operator")
     for pair in (None, foreign):
         try:
             client = Client(fleet.broker.port, fleet.authority, pair, "stranger")

@@ -8,7 +8,8 @@ from edgemeter.agent.base.tls import TlsFiles
 from edgemeter.agent.delivery.outbox import Outbox
 from edgemeter.agent.ledger.sqlite_ledger import SqliteLedger
 from edgemeter.collector.cli.collector import DEPLOY_FILES
-from tests.collector.deploy.mqtt_fleet import Authority, shipped_broker
+from tests.collector.deploy.mqtt_fleet import shipped_broker
+from tests.fixtures.certificates import Authority
 from tests.fixtures.collecting import at_end, collecting, publishing
 from tests.fixtures.publishing import started
 from tests.fixtures.record_factory import make_record
@@ -27,8 +28,8 @@ def address_as(tmp_path, at_end):
     at_end.enter_context(started(broker))
 
     def address(common_name):
-        certificate, key = authority.issue(common_name, f"of-{common_name}")
-        return BrokerAddress(LOOPBACK, broker.port, "mqtts", tls=TlsFiles(authority.certificate, certificate, key))
+        pair = authority.signed(common_name)
+        return BrokerAddress(LOOPBACK, broker.port, "mqtts", tls=TlsFiles(authority.certificate, pair.certificate, pair.key))
 
     return address
 

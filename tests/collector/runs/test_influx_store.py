@@ -1,25 +1,20 @@
 """Facts about an InfluxDB as a store of runs: real ones of both versions."""
 
-import http.server
 import json
-import threading
 
 import msgspec
 import pytest
 from click.testing import CliRunner
 
-from edgemeter.agent.base.errors import ConfigError, TransientError
+from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.contract import record_conditions
 from edgemeter.collector.cli.compare import compare
-from edgemeter.collector.influx.drain import Drain
-from edgemeter.collector.influx.influx_config import InfluxConfig
 from edgemeter.collector.influx.points import Points
 from edgemeter.collector.influx.sink import open_sink
 from edgemeter.collector.runs.store import InfluxStore, open_store
 from tests.fixtures.comparison_factory import make_reference, make_run, no_energy
+from tests.fixtures.draining import drained
 from tests.fixtures.ledgers import fill
-from tests.fixtures.mqtt_peer import wait_until
-from tests.fixtures.servers import free_port
 
 
 def fleet():
@@ -45,13 +40,7 @@ def fleet():
 
 def drain_to(path, config, runs, points=None):
     """Keep `runs` in a ledger at `path` and drain it to `config`."""
-    fill(path, runs)
-    drain = Drain(path, open_sink(config), points)
-    drain.start()
-    try:
-        assert wait_until(lambda: drain.has_reached(len(runs)), 30), drain.trouble
-    finally:
-        drain.stop()
+    drained(fill(path, runs), open_sink(config), points)
 
 
 def url_of(influx_place):
@@ -117,34 +106,3 @@ def test_an_empty_place_is_a_store_without_runs_and_an_absent_one_an_error(influ
     absent = influx_place.config(**{"bucket" if influx_place.version == 2 else "database": "typo"})
     with pytest.raises(ConfigError, match="'typo'"):
         InfluxStore(absent).contents()
-
-
-@pytest.mark.services
-def test_no_influxdb_and_something_else_at_its_port_are_one_line(tiny_page):
-    """Refused, and a page that is no InfluxDB."""
-    with pytest.raises(TransientError, match="no InfluxDB responds"):
-        InfluxStore(InfluxConfig(f"http://127.0.0.1:{free_port()}", "t")).contents()
-    with pytest.raises(TransientError, match="is no InfluxDB, or its response was cut off"):
-        InfluxStore(InfluxConfig(tiny_page, "t")).contents()
-
-
-class Page(http.server.BaseHTTPRequestHandler):
-    """A page."""
-
-    def do_GET(self):
-        """Answer anything with it."""
-        self.send_response(200)
-        self.end_headers()
-        self.wfile.write(b"<html>\n<body>hello</body></html>\n")
-
-    def log_message(self, *_arguments):
-        """Keep quiet."""
-
-
-@pytest.fixture
-def tiny_page():
-    """Return the URL of a web server that knows no InfluxDB."""
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Page) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        yield f"http://127.0.0.1:{server.server_port}"
-        server.shutdown()

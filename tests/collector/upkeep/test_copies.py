@@ -190,8 +190,7 @@ def test_the_status_names_what_was_rejected_and_why(tmp_path):
     with SqliteLedger(path) as ledger:
         ledger.commit((), [Rejection(topic, b"%d" % number, f"no run record, {number}", 7 + number) for number in range(22)])
         ledger.commit((), [Rejection(topic, b"x", "\x1b[2J", 99)])
-    lines = CliRunner().invoke(collector, ["status", "--ledger", str(path)]).stdout.splitlines()
-    first = lines.index("  23 rejected messages, newest first:")
-    assert "\x1b" not in lines[first + 1]
-    assert lines[first + 2].endswith(f"{topic}: no run record, 21")
-    assert lines[-1] == "    and 3 more: --json lists all, with their payloads"
+    text = CliRunner().invoke(collector, ["status", "--ledger", str(path)]).stdout
+    assert "\x1b" not in text
+    named = [line.rpartition(", ")[2] for line in text.splitlines() if f"{topic}: no run record" in line]
+    assert named == [str(number) for number in range(21, 2, -1)]

@@ -15,7 +15,6 @@ from edgemeter.agent.ledger.sqlite_ledger import SqliteLedger
 from edgemeter.collector.cli.collector import collector as command
 from edgemeter.collector.influx.influx_config import InfluxConfig
 from edgemeter.collector.receive import receiver
-from edgemeter.collector.upkeep import copies
 from edgemeter.collector.upkeep.request_again import AskedDevice, request_again
 from tests.fixtures.collecting import collecting, publishing
 from tests.fixtures.draining import drained
@@ -71,31 +70,6 @@ def test_a_ledger_that_is_gone_comes_back_from_every_device(broker, tmp_path):
             assert (collector.counts.inserted, len(texts(tmp_path / "new"))) == (35, 35)
             assert second.drain(60) == 0
             assert (outbox.receipted("pi-1"), other.receipted("pi-2")) == (30, 5)
-
-
-@pytest.mark.nightly
-def test_a_restored_backup_is_completed(broker, tmp_path):
-    """What came after the backup is there again, what was in it is not there twice; what comes meanwhile is taken too."""
-    ledger = tmp_path / "ledger"
-    with device(broker, tmp_path) as (outbox, publisher):
-        with collecting(broker, ledger):
-            deliver(outbox, publisher, 10)
-            copies.backup(ledger, tmp_path / "backup")
-            deliver(outbox, publisher, 15)
-        before = texts(ledger)
-        ledger.rename(tmp_path / "lost")
-        for part in ("-wal", "-shm"):
-            (tmp_path / f"ledger{part}").unlink(missing_ok=True)
-        copies.restore(tmp_path / "backup", ledger)
-        with collecting(broker, ledger) as collector:
-            request_again(broker, ledger, (), 0)
-            outbox.put(make_record(device="pi-1", fleet="lab"))
-            assert wait_until(lambda: collector.counts.inserted == 16 and collector.counts.duplicates == 10), collector.counts
-            assert publisher.drain(60) == 0
-        assert set(before) < set(texts(ledger))
-        with SqliteLedger(ledger, "read") as opened:
-            assert opened.count() == 26
-            assert [session.missing for session in opened.sessions()] == [0]
 
 
 @pytest.mark.influx

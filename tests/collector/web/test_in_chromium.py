@@ -61,16 +61,6 @@ def test_every_view_fits_and_the_console_stays_silent(tab, width, scale, dark):
             assert page.run("document.documentElement.scrollHeight") <= 4000
 
 
-def test_the_console_of_an_empty_ledger_stays_silent(browser, tmp_path):
-    """There is nothing to draw, and nothing to complain about."""
-    with served(fill(tmp_path / "empty.sqlite", [])) as server:
-        for view in ("", "compare", "model", "trend", "device", "jobs", "alerts"):
-            page = browser.open(server.url + view)
-            page.drawn()
-            assert page.complaints() == [], view
-            page.close()
-
-
 def test_dark_is_dark_and_can_be_switched(tab):
     """The paper follows the system; the button turns it, and the next page keeps it."""
     page = tab("", dark=True)

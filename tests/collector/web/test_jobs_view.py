@@ -1,7 +1,5 @@
 """Facts about the page of jobs: an order, its progress and its runs stand together."""
 
-import time
-
 import msgspec
 import pytest
 
@@ -11,11 +9,10 @@ from edgemeter.agent.contract.messages import CampaignProgress, ExecutionProgres
 from edgemeter.agent.ledger.presence import RetainedMessage
 from edgemeter.agent.ledger.sqlite_ledger import SqliteLedger
 from edgemeter.collector.web.view import ViewRequest
-from tests.fixtures.axe import axe_script, serious
 from tests.fixtures.comparison_factory import make_run
 from tests.fixtures.hostile import MARKUP
 from tests.fixtures.ledgers import fill
-from tests.fixtures.served_page import page_of, served
+from tests.fixtures.served_page import page_of
 
 NOW_NS = 1_800_000_000 * 10**9
 RUNNING = CampaignProgress(
@@ -128,26 +125,3 @@ def test_the_overview_shows_a_job_while_it_runs_and_a_campaign_for_a_day(page):
     text = show("overview")
     assert "Job measure-1" not in text
     assert "Campaign autumn" in text
-
-
-@pytest.mark.needs("npm")
-@pytest.mark.chromium
-def test_the_progress_of_a_job_changes_without_a_reload(browser, ledger):
-    """In the list on a phone, and on the job's own page; a reader of the screen gets all of it."""
-    reported(ledger, time.time_ns(), RUNNING)
-    with served(ledger, heartbeat_s=0.2) as server:
-        pages = [browser.open(server.url + address, width=width) for address, width in (("jobs", 390), ("jobs?job=measure-1", 1280))]
-        main_text = "document.querySelector('main').textContent"
-        for page in pages:
-            page.drawn()
-            page.run("window.same = true")
-            assert "1 done, 1 failed, 1 running of 3" in page.run(main_text)
-        reported(ledger, time.time_ns(), msgspec.structs.replace(RUNNING, done=2, running=0, state="done"))
-        for page in pages:
-            page.until(f"{main_text}.includes('2 done, 1 failed of 3')")
-            assert page.run("window.same")
-            assert page.fits()
-            page.run(axe_script())
-            assert serious(page.run("axe.run(document, {resultTypes: ['violations']})")) == []
-            assert page.complaints() == []
-            page.close()

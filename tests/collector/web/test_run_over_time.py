@@ -4,7 +4,6 @@ import msgspec
 import pytest
 
 from edgemeter.agent.contract.record_figures import CurvePoint
-from edgemeter.collector.web.device import device_view
 from edgemeter.collector.web.queries import CaseFilter
 from edgemeter.collector.web.run import run_view
 from edgemeter.collector.web.run_over_time import charts_of
@@ -45,11 +44,3 @@ def test_each_chart_holds_what_is_known_and_no_more():
     }  # fmt: skip
     bare = tuple(CurvePoint(t_s=point.t_s, queries=10, p50_ms=4.0) for point in sustained.points)
     assert [chart.title for chart in charts_of(msgspec.structs.replace(sustained, points=bare), of_frames=False)] == ["P50"]
-
-
-def test_tables_have_a_column_of_missed_frames_only_where_some_run_has_frames():
-    """In per cent; other runs have no empty column for it."""
-    for run, heading, cell in ((camera_hour(), True, "9.9%"), (make_record(), False, "")):
-        with table_row(run.scenario), view_context([run]) as context:
-            body = str(device_view(context, ViewRequest("device", {}), CaseFilter(device=run.device)).body)
-            assert ("Missed</th>" in body, cell in body) == (heading, True)

@@ -8,16 +8,14 @@ from zipfile import ZipFile, is_zipfile
 import msgspec
 import numpy as np
 import pytest
-from click.testing import CliRunner
 
 from edgemeter.agent import generators, runtimes
-from edgemeter.agent.base.errors import MeasurementError, UnavailableError
+from edgemeter.agent.base.errors import MeasurementError
 from edgemeter.agent.base.progress import no_progress
 from edgemeter.agent.contract import model_card, model_file
 from edgemeter.agent.contract.model_formats import runtime_for
 from edgemeter.agent.quality.scoring import ScoredText, score_generator
 from edgemeter.models.builder import build, notes, recipe
-from edgemeter.models.builder.__main__ import build_models
 from edgemeter.models.builder.drawn_scenes import Stream, draw_scene
 from edgemeter.models.builder.vocabulary import learn_vocabulary
 from edgemeter.models.catalogue.shipped_models import LANGUAGE_FOLDER, ModelFile, shipped_language, shipped_models
@@ -51,14 +49,6 @@ def perplexity(path):
     )
     generator.close()
     return scored.value
-
-
-def test_an_absent_library_is_named_before_anything_is_written(monkeypatch, tmp_path):
-    """With the extra that brings it."""
-    monkeypatch.setattr(recipe, "find_spec", lambda name: None if name in ("torch", "litert_torch") else object())
-    with pytest.raises(UnavailableError, match=r"torch, litert_torch.*edgemeter\[convert\]"):
-        CliRunner().invoke(build_models, ["--output", str(tmp_path / "out")], catch_exceptions=False)
-    assert not (tmp_path / "out").exists()
 
 
 def test_a_file_that_lost_more_than_its_precision_explains_ends_a_build():

@@ -2,14 +2,13 @@
 
 import json
 import shutil
-import sys
 
 import gguf
 import numpy as np
 import pytest
 from click.testing import CliRunner
 
-from edgemeter.agent.base.errors import ConfigError, UnavailableError
+from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.cli.main import cli
 from edgemeter.agent.generators import gguf_file
 from edgemeter.models.catalogue.shipped_models import LANGUAGE_FOLDER
@@ -57,13 +56,6 @@ def test_what_cannot_be_quantised_is_one_line(tmp_path):
         with pytest.raises(ConfigError, match="cannot be read as GGUF") as raised:
             gguf_quantise.quantise(path, "q4_0", tmp_path)
         assert "\n" not in str(raised.value)
-
-
-def test_the_extra_is_named(tmp_path, monkeypatch):
-    """Without the package, the message says which extra brings it."""
-    monkeypatch.setitem(sys.modules, "gguf", None)
-    with pytest.raises(UnavailableError, match=r"pip install 'edgemeter\[convert\]'"):
-        gguf_quantise.quantise(SOURCE, "q4_0", tmp_path)
 
 
 @pytest.mark.needs(module="xllamacpp")

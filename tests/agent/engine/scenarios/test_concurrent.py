@@ -59,11 +59,7 @@ def test_rates_end_when_the_first_user_has_nothing_left():
     load = scenario.load_of_timed(queries, 1, 1, None)
     assert (load.concurrency, load.tail_ms, load.in_flight_max, load.target_per_s) == (2, 20.0, 2, None)
     assert scenario.throughput_per_s("concurrent", queries, 4) == pytest.approx((3 + 1 / 3) / 0.020)
-
-
-def test_tokens_count_by_their_own_moments():
-    """Of the long query two of four tokens came before the tail, the first of them at 15 ms."""
-    queries = timed([0, 0, 10, 10], [10, 10, 10, 30], 2)
+    # Tokens count by their own moments: of the long query two of four came before the tail, the first of them at 15 ms.
     token_ns = np.array([5, 6, 8, 10] * 3 + [5, 9, 20, 30]) * MS
     moments = TokenMoments(np.array([5, 5, 5, 5]) * MS, queries.latency_ns, np.array([4, 4, 4, 4]), token_ns)
     assert output_tokens_per_s(moments, queries) == pytest.approx(14 / 0.020)

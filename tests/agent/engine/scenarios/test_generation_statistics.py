@@ -21,7 +21,6 @@ from edgemeter.agent.engine.scenarios.generation_statistics import (
 )
 from edgemeter.agent.engine.scenarios.timing import TimedQueries
 from tests.fixtures.record_factory import make_generation
-from tests.fixtures.rows import table_row
 
 
 def moments(*queries: list[int]) -> TokenMoments:
@@ -72,15 +71,6 @@ def test_tokens_that_came_together_have_a_tpot_but_no_gaps():
     assert joined.stamped_tokens_max() == 3
     assert summarise_gaps(joined) is None
     assert tpot_ns(joined).tolist() == [15, 15]
-
-
-def test_the_size_of_chunks_does_not_change_the_time_of_a_token():
-    """A token takes 10 ms; a server that sends several at once sends them when the last of them is there."""
-    for chunk in [1, 2, 5]:
-        with table_row(chunk):
-            answers = moments(*[[1_000 + 10 * (chunk * (index // chunk + 1)) for index in range(40)] for _ in range(3)])
-            assert set(tpot_ns(answers).tolist()) == {10}
-            assert decode_tokens_per_s(answers) == pytest.approx(1e9 / 10)
 
 
 def test_an_answer_that_a_proxy_held_back_has_no_times_of_tokens():

@@ -34,6 +34,7 @@ def test_a_request_is_good_if_it_meets_every_limit():
     assert (figures.good, figures.good_ratio, figures.missed) == (2, 0.5, {"ttft": 1, "tpot": 1})
     assert figures.requests_per_s == pytest.approx(2 / 0.350)
     assert goodput(four(), {"latency": 50.0}).good == 3
+    assert goodput(four(), {}) is None
 
 
 def test_who_had_no_answer_is_never_good():
@@ -48,11 +49,6 @@ def test_a_metric_that_a_request_lacks_is_not_met():
     single = TokenMoments(np.array([MS]), np.array([MS]), np.array([1]), np.array([MS]))
     timed = TimedQueries(np.array([0]), np.array([MS]), {}, 0, MS)
     assert goodput((single, timed), {"tpot": 1000.0}).good == 0
-
-
-def test_without_limits_there_is_no_goodput():
-    """Nothing was asked for."""
-    assert goodput(four(), {}) is None
 
 
 def test_one_after_the_other_it_is_the_good_part_of_the_throughput():

@@ -19,10 +19,7 @@ def test_a_percentile_needs_as_many_queries_as_in_mlperf():
     """The minimum query counts are those of MLPerf's early stopping."""
     for percentile, queries in [(0.50, 11), (0.90, 64), (0.95, 130), (0.99, 662), (0.999, 6636)]:
         assert latency_statistics.queries_needed(percentile) == queries, f"{percentile!r}"
-
-
-def test_early_stopping_discards_what_mlperf_discards():
-    """With 126,593 queries MLPerf v4.1 (Dell L4 RetinaNet) discarded 12,410 for p90."""
+    # With 126,593 queries MLPerf v4.1 (Dell L4 RetinaNet) discarded 12,410 for p90.
     assert latency_statistics.over_latency_limit(126_593, 0.9) - 1 == 12_410
 
 
@@ -128,14 +125,10 @@ def test_one_slow_query_in_fifty_is_no_dependence():
 
 
 def test_one_query_has_no_percentiles_and_no_spread():
-    """A single query is counted, and nothing is claimed about its distribution."""
+    """It is counted, and nothing is claimed about its distribution; a stage without samples is absent."""
     latency = latency_statistics.summarise_latency(np.array([5_000_000], dtype=np.int64))
     assert latency.count == 1
     assert latency.mean_ms == 5.0
     assert latency.sd_ms == 0.0
     assert latency.p50_ms is None
-
-
-def test_a_stage_without_samples_is_absent():
-    """No pre-processing happened: there is no summary of it."""
     assert latency_statistics.summarise_stage(np.array([], dtype=np.int64)) is None

@@ -1,14 +1,11 @@
 """Facts about `edgemeter.agent.engine.scenarios.steady`."""
 
-from collections import deque
-
 import numpy as np
 import pytest
 
 from edgemeter.agent.base.errors import AnswerError
 from edgemeter.agent.base.statistics import exact_interval
 from edgemeter.agent.engine.scenarios import scenario, steady
-from edgemeter.agent.engine.scenarios.poisson import SPIN_NS
 from edgemeter.agent.engine.scenarios.timing import FrameSchedule, TimedQueries
 from tests.fixtures.rows import table_row
 from tests.fixtures.timing_world import World, plan
@@ -79,6 +76,15 @@ def test_a_stall_drops_the_oldest_and_its_answers_are_late():
     # Of the seven pairs of answers only those around frame 3 are off: 370 - 20 both ways, less 70 ms that 6 waited.
     assert frames.jitter.count == 7
     assert frames.jitter.mean_ms == pytest.approx((350 + 280 + 70) / 7, abs=0.02)
+
+
+def test_of_several_that_wait_the_oldest_is_dropped():
+    """The call of frame 0 takes 470 ms, and two may wait: 3 takes the place of 1, and 4 that of 2."""
+    _, timed = offered(lambda call: 470 * MS if call == 0 else 20 * MS, queue_frames=2, deadline_ns=480 * MS)
+    assert numbers(timed) == [0, 3, 4, 5, 6, 7, 8, 9]
+    assert timed.latency_ns[:4] / MS == pytest.approx([470, 190, 110, 30], abs=0.05)
+    frames = steady.steady_of(timed)
+    assert (frames.dropped, frames.late, frames.queue_max, frames.longest_row, frames.first_missed_s) == (2, 0, 2, 2, 0.1)
 
 
 class Oversleeping(World):
@@ -185,77 +191,6 @@ def test_a_schedule_has_queries_and_seconds():
     assert steady.seconds(plan(rate_per_s=15.0, seconds=60.0)) == 60.0
 
 
-class Exact(World):
-    """The same without delays: a nanosecond passes with each look, copying takes none, and who sleeps wakes up on time."""
-
-    def ticking(self):
-        """Return the moment."""
-        self.now += 1
-        return self.now
-
-    def sleep(self, seconds):
-        """Sleep, and through what would be spun."""
-        self.now += round(seconds * 1e9) + SPIN_NS
-
-    def bind(self, inputs):
-        """Copy nothing."""
-        self.bound.append(int(inputs[0].flat[0]))
-        return self._call
-
-
-def played_frames(rate_per_s, frames, queue_frames, services_ns):
-    """Return when frames that are answered arrive and end, by events one after the other; written without the engine's arithmetic."""
-    events = [(number * 1e9 / rate_per_s, number) for number in range(frames)]
-    waiting, answered, services = deque(), [], iter(services_ns)
-    free_at, longest = 0.0, 0
-
-    def begin(at_ns):
-        nonlocal free_at
-        number = waiting.popleft()
-        free_at = at_ns + next(services)
-        answered.append((number, free_at))
-
-    for at_ns, number in events:
-        while waiting and free_at <= at_ns:
-            begin(free_at)
-        if len(waiting) == queue_frames:
-            waiting.popleft()
-        waiting.append(number)
-        if free_at <= at_ns:
-            begin(at_ns)
-        longest = max(longest, len(waiting))
-    while waiting:
-        begin(free_at)
-    return answered, longest
-
-
-def test_the_engine_does_what_a_simulation_by_events_does():
-    """Random rates, queues, latencies and stalls: the same frames are answered, at the same moments, and the same ones are missed."""
-    for seed in range(5):
-        with table_row(seed):
-            draw = np.random.default_rng(seed)
-            rate, queue = float(draw.uniform(5, 60)), int(draw.integers(1, 6))
-            deadline_ns = int(draw.uniform(0.5, 3) * 1e9 / rate)
-            services = (draw.gamma(4, draw.uniform(0.1, 0.35), 2000) / rate * 1e9).astype(np.int64)
-            services[draw.random(2000) < 0.02] *= 12
-            world = Exact(lambda call, services=services: int(services[call]))
-            frames_plan = plan(queries=500, rate_per_s=rate, expected_ns=MS, queue_frames=queue, deadline_ns=deadline_ns)
-            timed = steady.run(world.subject(clock=world.ticking), frames_plan)
-            answered, longest = played_frames(rate, 500, queue, services.tolist())
-            assert numbers(timed) == [number for number, _ in answered]
-            ends_ns = timed.arrivals_ns + timed.latency_ns - timed.begin_ns
-            assert ends_ns == pytest.approx([end for _, end in answered], abs=2_000)
-            frames = steady.steady_of(timed)
-            in_time = {number for number, end in answered if end <= number * 1e9 / rate + deadline_ns}
-            are_missed = [number not in in_time for number in range(500)]
-            rows = "".join("x" if is_missed else "." for is_missed in are_missed).split(".")
-            assert frames.dropped == 500 - len(answered)
-            assert frames.dropped + frames.late == sum(are_missed)
-            assert frames.longest_row == max(map(len, rows))
-            assert frames.queue_max == longest
-            assert frames.first_missed_s == (pytest.approx(are_missed.index(True) / rate, abs=1e-8) if any(are_missed) else None)
-
-
 def chained_misses(draw, frames, share, mean_row):
     """Return misses of a chain of two states, bool [frames]: rows of missed frames are so long on average."""
     leaves, enters = 1 / mean_row, share / (1 - share) / mean_row
@@ -326,26 +261,6 @@ def test_frames_that_depend_too_much_have_no_bounds():
     low, high, effective = bounds_of(np.arange(900) >= 450)
     assert (low, high) == (None, None)
     assert effective < 25
-
-
-def bursts_drawn(draw, frames, per_run, length):
-    """Return misses in bursts of this length, of which so many come in a run on average, bool [frames]."""
-    misses = np.zeros(frames, bool)
-    for begin in draw.integers(-length, frames, size=draw.poisson(per_run)):
-        misses[max(begin, 0) : begin + length] = True
-    return misses
-
-
-def test_the_bounds_hold_where_a_run_has_a_burst_or_two():
-    """Of the runs that saw a miss nine of ten bounds hold, and none is refused: bounds as of independent frames hold for 13 to 85%."""
-    for per_run, length in [(0.9, 30), (2, 150)]:
-        with table_row(length):
-            draw = np.random.default_rng(2)
-            runs = [misses for _ in range(25) if (misses := bursts_drawn(draw, 9_000, per_run, length)).any()]
-            bounds = [bounds_of(misses)[:2] for misses in runs]
-            share = 1 - np.exp(-per_run * length / 9_000)
-            assert all(high is not None for _, high in bounds)
-            assert sum(low <= share <= high for low, high in bounds) >= 0.9 * len(runs)
 
 
 def test_a_record_states_the_bursts_that_its_missed_frames_came_in():

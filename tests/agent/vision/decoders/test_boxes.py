@@ -107,28 +107,13 @@ def test_boxes_go_back_to_the_photograph_and_stay_inside():
     assert placed.tolist() == [[10, 5, 20, 15], [0, 0, 100, 50]]
 
 
-def candidates():
-    """Return three candidates: two of one class on the same place, one of another."""
-    return (
-        np.array([[0, 0, 10, 10], [0, 0, 10, 9], [0, 0, 10, 10]], np.float32),
-        np.array([0.3, 0.9, 0.5], np.float32),
-        np.array([1, 1, 2], np.int32),
-    )
-
-
 def test_suppression_is_by_class_and_best_comes_first():
     """The weaker of two alike falls; another class stays."""
-    detections = decoders_boxes.select(*candidates(), model_card.CardOutput(nms_iou=0.5), same_size())
+    boxes = np.array([[0, 0, 10, 10], [0, 0, 10, 9], [0, 0, 10, 10]], np.float32)
+    scores, classes = np.array([0.3, 0.9, 0.5], np.float32), np.array([1, 1, 2], np.int32)
+    detections = decoders_boxes.select(boxes, scores, classes, model_card.CardOutput(nms_iou=0.5), same_size())
     assert detections.scores.tolist() == np.array([0.9, 0.5], np.float32).tolist()
     assert detections.classes.tolist() == [1, 2]
-
-
-def test_no_candidates_are_no_detections():
-    """Empty in, empty out, with the right shapes and types."""
-    none = (np.empty((0, 4), np.float32), np.empty(0, np.float32), np.empty(0, np.int32))
-    for output in (model_card.CardOutput(), model_card.CardOutput(nms_iou=0.5)):
-        detections = decoders_boxes.select(*none, output, same_size())
-        assert (detections.boxes.shape, detections.scores.dtype, detections.classes.dtype) == ((0, 4), np.float32, np.int32)
 
 
 def test_the_weakest_of_too_many_are_dropped_first():

@@ -68,9 +68,6 @@ def test_a_list_has_score_and_class_in_each_row():
             [0, 1],
             [0.75, 0.5],
         ), f"{classes!r}"
-
-
-def test_two_classes_with_six_columns_are_distinguished_by_their_values():
-    """Scores of two classes are not whole numbers."""
+    # Scores of two classes are not whole numbers.
     tensor = np.concatenate([BOXES, np.array([[[0.5, 0.25], [0, 0]]], np.float32)], axis=2)
     assert decode(tensor, classes=2).scores.tolist() == [0.5, 0.25]

@@ -37,17 +37,9 @@ def test_every_order_is_understood_by_names_or_dtypes():
         assert (detections.classes.tolist(), detections.scores.tolist()) == ([79, 0], [0.75, 0.5]), f"{order!r}, {are_named!r}"
 
 
-def test_without_a_declaration_the_order_is_the_plug_ins():
-    """A card names the family, the runtime no outputs."""
+def test_other_forms_are_understood():
+    """Without a declaration the order is the plug-in's; of a count of 0 the rows hold anything; some exporters leave 0..1."""
     assert decode(is_declared=False).classes.tolist() == [79, 0]
-
-
-def test_nothing_found_is_a_count_of_0():
-    """The rows hold anything then."""
     assert decode(parts={**PARTS, "num_dets": np.zeros((1, 1), np.float32)}).scores.tolist() == []
-
-
-def test_normalised_boxes_become_pixels():
-    """Some exporters leave 0..1."""
     parts = {**PARTS, "det_boxes": PARTS["det_boxes"] / np.float32([64, 32, 64, 32])}
     assert decode(parts=parts).boxes == pytest.approx(PARTS["det_boxes"][0, :2])

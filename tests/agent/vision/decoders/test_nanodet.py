@@ -72,10 +72,12 @@ def test_logits_go_through_the_sigmoid_and_probabilities_do_not():
     assert decode([one_tensor(PLUS, OBJECTS)], PLUS).scores.tolist() == pytest.approx([0.9, 0.9])
 
 
-def test_cells_may_be_the_last_axis():
-    """Converters to TFLite exchange the axes."""
-    detections = decode([one_tensor(PLUS, OBJECTS).transpose(0, 2, 1)], PLUS)
-    assert sorted(detections.classes) == [0, 1]
+def test_cells_may_be_the_last_axis_and_strides_may_come_apart():
+    """Converters to TFLite exchange the axes; an output for each stride holds scores first, as the concatenated form does."""
+    scores, distances = head(PLUS, OBJECTS)
+    apart = [np.concatenate([scores[s], distances[s]], axis=1)[None] for s in PLUS]
+    for outputs in ([one_tensor(PLUS, OBJECTS).transpose(0, 2, 1)], apart):
+        assert sorted(decode(outputs, PLUS).classes) == [0, 1]
 
 
 def layouts(rows, sides):
@@ -93,10 +95,3 @@ def test_scores_and_distances_may_come_apart_in_any_order():
             expected = decode([one_tensor(OLD, OBJECTS)], OLD).boxes.tolist()
             for order in list(permutations(range(6)))[::97]:
                 assert decode([parts[i] for i in order], OLD).boxes.tolist() == expected
-
-
-def test_one_output_for_each_stride_holds_both():
-    """Scores first, then the distributions, as in the concatenated form."""
-    scores, distances = head(PLUS, OBJECTS)
-    outputs = [np.concatenate([scores[s], distances[s]], axis=1)[None] for s in PLUS]
-    assert sorted(decode(outputs, PLUS).classes) == [0, 1]

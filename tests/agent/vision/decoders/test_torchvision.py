@@ -56,11 +56,7 @@ def test_scores_of_keypoints_are_no_list():
         assert decode(lists, order, is_declared=False).classes.tolist() == [89, 0][:count]
 
 
-def test_a_batch_axis_is_taken_off():
-    """[1, n, 4] and [1, n] are the same lists."""
+def test_a_batch_axis_is_taken_off_and_normalised_boxes_become_pixels():
+    """[1, n, 4] and [1, n] are the same lists; SSD exports give 0..1."""
     assert decode({name: values[None] for name, values in LISTS.items()}).classes.tolist() == [89, 0]
-
-
-def test_normalised_boxes_become_pixels():
-    """SSD exports give 0..1."""
     assert decode({**LISTS, "boxes": LISTS["boxes"] / [64, 32, 64, 32]}).boxes == pytest.approx(LISTS["boxes"])

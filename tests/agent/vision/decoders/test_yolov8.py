@@ -28,26 +28,18 @@ def decode(tensor, **output):
 
 def test_boxes_are_centres_and_sizes_in_pixels():
     """An ONNX file's boxes are pixels of the input."""
-    detections = decode(head([[20, 30, 10, 20]], [[0, 0.8, 0]]))
+    tensor = head([[20, 30, 10, 20]], [[0, 0.8, 0]])
+    detections = decode(tensor)
     assert detections.boxes.tolist() == [[15, 20, 25, 40]]
     assert (detections.classes.tolist(), detections.scores.tolist()) == ([1], [np.float32(0.8)])
-
-
-def test_boxes_of_zero_to_one_are_recognised():
-    """A TFLite file's boxes are parts of the input."""
-    tensor = head([[20, 30, 10, 20]], [[0, 0.8, 0]])
+    # A TFLite file's are parts of the input.
     tensor[:, :4] /= 64
     assert decode(tensor).boxes.tolist() == [[15, 20, 25, 40]]
 
 
 def test_an_anchor_may_find_several_classes():
-    """Every class above the threshold is a detection of its own, best first."""
-    detections = decode(head([[20, 30, 10, 20]], [[0.2, 0.8, 0.0005]]))
-    assert detections.classes.tolist() == [1, 0]
-
-
-def test_the_threshold_is_the_cards():
-    """What is not above it is no candidate."""
+    """Every class above the threshold, the card's, is a detection of its own, best first."""
+    assert decode(head([[20, 30, 10, 20]], [[0.2, 0.8, 0.0005]])).classes.tolist() == [1, 0]
     assert decode(head([[20, 30, 10, 20]], [[0.2, 0.8, 0.5]]), score_threshold=0.5).classes.tolist() == [1]
 
 
