@@ -27,6 +27,9 @@ export EDGEMETER_TORCHVISION ?= $(CURDIR)/.venv/torchvision
 export EDGEMETER_TRITON ?= $(CURDIR)/.triton/bin/python
 # One a core: the tests of `make test` wait for nothing (tests/isolation.py).
 WORKERS ?= logical
+# Who dies or hangs ends the run with its name and its stack; nothing is run again.
+ONCE := --dist loadfile --max-worker-restart 0
+NO_HANG := -o faulthandler_timeout=600 -o faulthandler_exit_on_timeout=true
 export PYTHONDONTWRITEBYTECODE :=
 
 .PHONY: demo test test-services test-nightly check bench bench-full chaos chaos-short cluster fleet arm64 arm64-short fuzz libraries nightly-libraries mlserver triton models docs pins types clean
@@ -39,15 +42,15 @@ test: .venv/.dev
 ifdef ARGS
 	$(BIN)/python -m pytest $(ARGS)
 else
-	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --max-worker-restart 0 -m "python"
+	$(BIN)/python -m pytest -n $(WORKERS) $(ONCE) $(NO_HANG) -m python
 endif
 
 test-services: .venv/.dev
-	$(BIN)/python -m pytest -n 4 --dist loadfile --max-worker-restart 0 -m "services" $(ARGS)
+	$(BIN)/python -m pytest -n 4 $(ONCE) $(NO_HANG) -m services $(ARGS)
 
 # An arm64 board is emulated by `make arm64`.
 test-nightly: libraries nightly-libraries mlserver triton
-	$(BIN)/python -m pytest -n 4 --dist loadfile --max-worker-restart 0 -m "nightly and not (arm64 or arm64_bookworm or emulated_board)" $(ARGS)
+	$(BIN)/python -m pytest -n 4 $(ONCE) -m "nightly and not (arm64 or arm64_bookworm or emulated_board)" $(ARGS)
 	$(BIN)/python -m pytest -m alone
 	$(MAKE) chaos-short fleet arm64
 

@@ -7,6 +7,7 @@ import tempfile
 from collections import Counter
 from collections.abc import Generator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -108,6 +109,14 @@ def pytest_runtest_logreport(report: pytest.TestReport) -> None:
     marked = MUST_RUN.intersection([absent] if absent in requirements.NEEDS else report.keywords)
     if report.skipped and marked and not hasattr(report, "wasxfail"):
         _skipped.append(f"{report.nodeid} ({', '.join(sorted(marked))})")
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any, error: object | None) -> None:
+    """Print how a process that ran tests ended, if nobody wanted it: of a signal nothing else remains."""
+    if error:
+        status = node.gateway._io.popen.wait(60)
+        print(f"the process of {node.gateway.id} ended with status {status}, negative for a signal")
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

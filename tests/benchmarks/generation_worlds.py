@@ -6,18 +6,17 @@ which a server works on untimed prompts, and a sensor that lags, averages, is la
 `python -m tests.benchmarks.generation_worlds [TRIALS [NAME]]` prints a line of JSON for each part of each cell whose name contains NAME.
 """
 
-import dataclasses
 import json
 import statistics
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass
 from itertools import product
 from typing import Any
 
 import numpy as np
 
 from tests.fixtures.generation_worlds import PARTS, GenerationWorld, draw_generation, judge
+from tests.fixtures.sensor_worlds import held_ratio
 
 TRIALS = 100
 SENSORS: dict[str, dict[str, Any]] = {
@@ -44,46 +43,19 @@ REQUESTS: dict[str, dict[str, Any]] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class PartCoverage:
-    """What came of many draws for one part: how many were given, and of these how many intervals hold the truth, gross and net.
-
-    `width` is the median of the gross uncertainty, `rms` and `bias` those of the errors, all as shares of the truth.
-    """
-
-    given_ratio: float
-    gross: float
-    net: float
-    width: float
-    rms: float
-    bias: float
-    reason: str
-
-
-def generation_coverage(world: GenerationWorld, trials: int, seed: int = 1) -> dict[str, PartCoverage]:
-    """Return the coverage of each part over so many draws."""
+def generation_coverage(world: GenerationWorld, trials: int, seed: int = 1) -> dict[str, dict[str, float | None]]:
+    """Return of each part the share of draws that gave it, and of these the shares of intervals that hold the truth, gross and net."""
     draw = np.random.default_rng(seed)
     gains = [statistics.NormalDist().inv_cdf((number + 0.5) / trials) for number in draw.permutation(trials)]
-    outcomes = [(trial, *judge(trial)) for trial in (draw_generation(world, draw, gain_z) for gain_z in gains)]
+    outcomes = [(trial, judge(trial)[0]) for trial in (draw_generation(world, draw, gain_z) for gain_z in gains)]
     result = {}
     for part in PARTS:
-        covered = [(trial, figures[part]) for trial, figures, _ in outcomes if part in figures and figures[part][1] is not None]
-        if not covered:
-            reasons = [reasons.get(part, "") for _, _, reasons in outcomes]
-            result[part] = PartCoverage(0.0, *[float("nan")] * 5, reason=statistics.mode(reasons))
-            continue
-        errors = np.array([(f[0] - t.gross_j[part], f[1], t.gross_j[part]) for t, f in covered])
-        nets = [abs(f[2] - t.net_j[part]) <= f[3] for t, f in covered if f[2] is not None]
-        relative = errors[:, 0] / errors[:, 2]
-        result[part] = PartCoverage(
-            len(covered) / trials,
-            float(np.mean(np.abs(errors[:, 0]) <= errors[:, 1])),
-            float(np.mean(nets)) if nets else float("nan"),
-            float(np.median(errors[:, 1] / errors[:, 2])),
-            float(np.sqrt(np.mean(relative**2))),
-            float(relative.mean()),
-            "",
-        )
+        figures = [(trial, *of[part]) for trial, of in outcomes if part in of and of[part][1] is not None]
+        result[part] = {
+            "given": len(figures) / trials,
+            "gross": held_ratio([(gross_j - trial.gross_j[part], u_j) for trial, gross_j, u_j, _, _ in figures]),
+            "net": held_ratio([(net_j - trial.net_j[part], u_j) for trial, _, _, net_j, u_j in figures if net_j is not None]),
+        }
     return result
 
 
@@ -99,4 +71,4 @@ if __name__ == "__main__":
     for name, world in grid():
         if selection in name:
             for part, result in generation_coverage(world, trials).items():
-                print(json.dumps({"cell": name, "part": part, **dataclasses.asdict(result)}), flush=True)
+                print(json.dumps({"cell": name, "part": part, **result}), flush=True)

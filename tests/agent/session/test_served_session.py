@@ -1,5 +1,7 @@
 """Facts about sessions on a served model: what its server counted, and who else used the machine."""
 
+from itertools import count
+
 import pytest
 
 from edgemeter.agent.bundle.recompute import FigureDifference, recompute
@@ -7,24 +9,26 @@ from edgemeter.agent.contract.case_settings import Settings
 from edgemeter.agent.contract.record import RunRecord
 from edgemeter.agent.contract.suite import SuiteFile, expand
 from edgemeter.agent.session import session
-from tests.fixtures.paced_model_server import paced_model_server
-
-
-def record_of(server, folder, **settings):
-    """Return the record of one run of a session of these settings."""
-    case = Settings(**{"model": str(server.file), "mode": "rapid", "accuracy": "never", "idle_seconds": 0.0, "repeats": 1, **settings})
-    suite = expand(SuiteFile(name="s", case=[case]), folder)
-    (record,) = session.measure(suite, session.DeviceIdentity("bench", "lab"), {}, "no sensor", lambda _: None)
-    assert isinstance(record, RunRecord), record
-    return record
+from tests.fixtures.oip_server import ServedModelScript, oip_server, served_file
 
 
 @pytest.mark.services
 def test_users_of_a_served_model_are_a_record_that_can_be_recomputed(tmp_path):
     """With failures, waits, ramp-up and tail."""
-    planted = {"failing_ratio": 0.05, "status": 503, "retry_after_s": 0.02, "first_fault": 60}
-    with paced_model_server(tmp_path, places=2, service_ms=5.0, **planted) as server:
-        record = record_of(server, tmp_path, concurrency=3, slo="latency=50ms", queries=300)
+    numbers = count()
+
+    def refuse_some(_, path):
+        number = next(numbers) if path.endswith("/infer") else 0
+        return (503, {"Retry-After": "0.02"}, b'{"error": "planted"}') if number >= 60 and number % 20 == 0 else None
+
+    with oip_server(ServedModelScript(compute_s=0.005, instead=refuse_some)) as url:
+        case = Settings(
+            model=str(served_file(tmp_path, url)), mode="rapid", accuracy="never", idle_seconds=0.0, repeats=1, concurrency=3,
+            slo="latency=50ms", queries=300,
+        )  # fmt: skip
+        suite = expand(SuiteFile(name="s", case=[case]), tmp_path)
+        (record,) = session.measure(suite, session.DeviceIdentity("bench", "lab"), {}, "no sensor", lambda _: None)
+    assert isinstance(record, RunRecord), record
     assert record.served.failures == {"http 503": record.served.failed_queries}
     assert "failed-answers" in record.verdict.rules
     assert record.load.paused_ms > 0

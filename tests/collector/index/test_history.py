@@ -20,7 +20,6 @@ from edgemeter.collector.trend.history import RunHistory
 from edgemeter.collector.trend.metrics import METRICS as KNOWN
 from edgemeter.collector.trend.run_columns import columns_of, names_of
 from edgemeter.collector.trend.watch_file import Annotation
-from tests.fixtures.comparison_factory import document
 from tests.fixtures.ledgers import arrival
 from tests.fixtures.rows import table_row
 from tests.fixtures.series_factory import DAY_NS, FIRST_DAY, make_days, noisy
@@ -126,14 +125,6 @@ def test_what_another_process_takes_in_meanwhile_can_be_read(ledger):
     names = names_of(KNOWN.values())
     assert len(history.columns([key], names).facts) == len(columns_of([points], names).facts) > 1
     history.close()
-
-
-def test_a_document_of_a_board_is_a_history_too(tmp_path):
-    """What `edgemeter run --json` printed, without a ledger."""
-    path = tmp_path / "runs.json"
-    path.write_bytes(document(*make_days(noisy(100, 15))))
-    history = open_history([str(path)])
-    assert [trend.points for trend in watch.trends_of(history, (), ["energy"])] == [15]
 
 
 def test_a_document_in_which_nothing_can_be_read_is_refused(tmp_path):

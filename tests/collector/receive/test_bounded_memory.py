@@ -1,17 +1,60 @@
 """Bombs of every shape, each in a process of its own: what a message may cost in memory, by the kernel's count."""
 
+import base64
 import json
 import subprocess
 import sys
+import zlib
 from pathlib import Path
 
 import pytest
 
-from tests.fixtures.bombs import BOMBS, MESSAGE_BYTES, keyed
+from edgemeter.agent.contract import record
+from edgemeter.collector.receive import envelope
+from tests.fixtures.hostile import MEGABYTE, bomb, numbered, with_text
 
 ROOT = Path(__file__).resolve().parents[3]
 # Text of 24 MiB, once, and what is built of it.
 GROWTH_LIMIT_MB = 60
+MESSAGE_BYTES = 16 * MEGABYTE
+TEXT_BYTES = envelope.LONGEST_TEXT_BYTES - 4096
+# Just small enough to be decoded whole.
+ALLOWED_BYTES = envelope.LARGEST_HEAD_BYTES - 64_000
+BATCH_BYTES = envelope.LONGEST_BATCH_BYTES - 64_000
+
+
+def filled(unit, size_bytes):
+    """Return a JSON list of `unit` again and again, about that long."""
+    return b"[" + b",".join([unit] * (size_bytes // (len(unit) + 1))) + b"]"
+
+
+def keyed(size_bytes, value=b"0"):
+    """Return a JSON object with as many keys as fit."""
+    return b"{" + b",".join(b'"%x":%s' % (number, value) for number in range(size_bytes // 12)) + b"}"
+
+
+def good_record(size_bytes):
+    """Return a record whose samples are that large."""
+    data = base64.b64encode(bytes(size_bytes // 4 * 3 - 8192)).decode()
+    return numbered(3, samples=(record.Series(name="latency", unit="ns", dtype="<u4", count=0, data=data),))
+
+
+BOMBS = {
+    "a long string": lambda: zlib.compress(with_text("case", b'"' + b"x" * TEXT_BYTES + b'"')),
+    "nested lists": lambda: zlib.compress(b"[" * (TEXT_BYTES // 2) + b"]" * (TEXT_BYTES // 2)),
+    "objects with an id": lambda: filled(b'{"id":""}', MESSAGE_BYTES - 4096),
+    "keys at the top": lambda: zlib.compress(b'{"id":"x",' + keyed(TEXT_BYTES)[1:]),
+    "keys of temperatures": lambda: zlib.compress(with_text("temperatures_c", keyed(TEXT_BYTES))),
+    "conditions": lambda: zlib.compress(with_text("conditions", filled(b'{"when":"before"}', TEXT_BYTES))),
+    "series": lambda: with_text("samples", filled(b'{"name":"","unit":"","dtype":"<u4","count":0,"data":""}', MESSAGE_BYTES - 4096)),
+    "a good record of that size": lambda: zlib.compress(good_record(TEXT_BYTES)),
+    "many small records with keys": lambda: zlib.compress(filled(with_text("temperatures_c", keyed(20_000)), TEXT_BYTES)),
+    "10 GB of spaces": lambda: bomb(b" ", 10_000),
+    "a bomb in a bomb": lambda: zlib.compress(bomb(b" ", 1024)),
+    "conditions, as many as are allowed": lambda: with_text("conditions", filled(b'{"when":"before"}', ALLOWED_BYTES)),
+    "allowed keys again and again": lambda: filled(with_text("temperatures_c", keyed(BATCH_BYTES // 4)), BATCH_BYTES),
+    "records, as many as are allowed": lambda: zlib.compress(filled(numbered(2, samples=()), BATCH_BYTES)),
+}
 
 # Admits and commits the message in a file as the collector does, and prints by how much that raised the peak, in MB.
 CHILD = """
@@ -63,6 +106,6 @@ def test_no_message_raises_the_collector_by_more_than_the_limit(tmp_path, name):
 def test_a_report_of_a_device_is_bounded_too(tmp_path, kind):
     """16 MB of runtimes are no birth."""
     document = {"device": "pi-1", "fleet": "lab", "session": 1, "agent": "0", "board": None, "os": None, "arch": "x", "state": "online"}
-    text = json.dumps(document)[:-1].encode() + b',"told_ns":1,"runtimes":' + keyed(MESSAGE_BYTES).replace(b":0", b':""') + b"}"
+    text = json.dumps(document)[:-1].encode() + b',"told_ns":1,"runtimes":' + keyed(MESSAGE_BYTES, b'""') + b"}"
     growth_mb, _ = cost(tmp_path, text, f"edgemeter/v1/lab/pi-1/{kind}")
     assert growth_mb < GROWTH_LIMIT_MB / 2
