@@ -19,7 +19,7 @@ from edgemeter.collector.influx.points import Points
 from edgemeter.collector.runs.store import LedgerStore
 from tests.fixtures.command import edgemeter
 from tests.fixtures.comparison_factory import make_reference, make_run
-from tests.fixtures.draining import drained
+from tests.fixtures.draining import InfluxFunction, drained
 from tests.fixtures.record_factory import STARTED_AT_NS
 from tests.fixtures.served_page import page_of, text_of
 
@@ -44,27 +44,6 @@ def path(tmp_path):
     with SqliteLedger(path) as ledger:
         ledger.commit([arrival(run, seq) for seq, run in enumerate(runs, 1)])
     return path
-
-
-class KeptSink:
-    """A sink that keeps what it gets, whatever it is."""
-
-    name = "kept"
-
-    def __init__(self):
-        self.lines = []
-
-    def write(self, lines):
-        """Keep points."""
-        self.lines += lines
-        return []
-
-    def was_missing(self):
-        """Return that it was there."""
-        return False
-
-    def close(self):
-        """Do nothing."""
 
 
 def named(text):
@@ -167,11 +146,11 @@ def test_the_commands_show_the_others(path, caplog):
 
 def test_a_drain_goes_past_them_and_quarantines_them_by_name(path, caplog):
     """Not the number that only the server knows to be too large: it rejects that point itself, as it always did."""
-    sink = KeptSink()
+    sink = InfluxFunction()
     drained(path, sink, Points("all"))
     assert len(sink.lines) == 4
     with SqliteLedger(path, "read") as ledger:
-        assert ledger.position("kept") == 5
+        assert ledger.position("influx") == 5
         entries = ledger.quarantined()
     assert [quarantine.read_reference(entry.payload).id for entry in entries] == [GARBLED]
     assert entries[0].reason.endswith(WHY[GARBLED])

@@ -17,8 +17,6 @@ from tests.fixtures.rows import table_row
 
 ROOT = Path(__file__).resolve().parents[2]
 FIXTURES = ROOT / "tests" / "fixtures" / "generators"
-# The modules of which one is enough.
-LIBRARIES: dict[str, tuple[str, ...]] = {"llama": ("xllamacpp",), "replay": (), "server": ()}
 CONTEXT = 48
 
 
@@ -57,34 +55,21 @@ def prompt_of(engine, length: int = 5) -> list[int] | str:
     return [*engine.first_tokens, *engine.text_tokens[3 : 3 + length].tolist()]
 
 
-def test_a_generator_has_a_file_a_fixture_and_its_part_of_the_reference():
-    """Adding a generator is one file, one line in the table, and one fixture; the reference is made from it."""
-    reference = (ROOT / "docs" / "reference" / "generators.md").read_text()
-    for name in GENERATORS:
-        assert fixture_of(name).stat().st_size < 256_000
-        assert f"\n[`{name}`](#{name}) | " in reference
-    assert GENERATORS.keys() == LIBRARIES.keys(), "the contract tests must know its library"
+def test_an_absent_library_names_its_extra(monkeypatch):
+    """Without it a generator says what to install, and that extra exists."""
+    for module in [module for module in sys.modules if module.partition(".")[0] == "xllamacpp"]:
+        monkeypatch.delitem(sys.modules, module)
+    monkeypatch.setitem(sys.modules, "xllamacpp", None)
+    with pytest.raises(UnavailableError, match=r"pip install 'edgemeter\[llama\]'$"):
+        create("llama").load(fixture_of("llama"), Options(), CONTEXT)
+    assert "llama" in msgspec.toml.decode((ROOT / "pyproject.toml").read_bytes())["project"]["optional-dependencies"]
 
 
-@pytest.mark.parametrize("name", [name for name in GENERATORS if LIBRARIES[name]])
-def test_an_absent_library_is_unavailable_and_names_the_extra(name, monkeypatch):
-    """Without its library a generator says in one line what to install, and that extra exists."""
-    for library in LIBRARIES[name]:
-        for module in [module for module in sys.modules if f"{module}.".startswith(f"{library}.")]:
-            monkeypatch.delitem(sys.modules, module)
-        monkeypatch.setitem(sys.modules, library, None)
-    generator = create(name)
-    with pytest.raises(UnavailableError, match=r"pip install 'edgemeter\[[\w-]+\]'$") as refusal:
-        generator.load(fixture_of(name), Options(), CONTEXT)
-    assert "\n" not in str(refusal.value)
-    extra = str(refusal.value).rpartition("[")[2].partition("]")[0]
-    assert extra in msgspec.toml.decode((ROOT / "pyproject.toml").read_bytes())["project"]["optional-dependencies"]
-    generator.close()
+def check_generation(generator, engine):
+    """Assert that the stamps of a query add up to its tokens, and that a prompt gives the same ones again, with nothing cached.
 
-
-def test_every_token_is_stamped_and_lengths_are_exact(loaded):
-    """The stamps of a query add up to its tokens, as many as were asked for; with one token of output there is one stamp."""
-    generator, engine = loaded
+    A text becomes tokens, which are a prompt; every token but the first has a log likelihood where the abilities say so.
+    """
     stamps: list[int] = []
     answer = generator.bind(prompt_of(engine), Limits(7))(stamps.append)
     assert sum(stamps) == answer.output_tokens
@@ -97,19 +82,29 @@ def test_every_token_is_stamped_and_lengths_are_exact(loaded):
     stamps.clear()
     assert generator.bind(prompt_of(engine), Limits(1))(stamps.append).output_tokens == 1
     assert stamps == [1]
-
-
-def test_the_same_prompt_gives_the_same_tokens_with_nothing_cached(loaded):
-    """Greedy generation repeats itself, and the caches are dropped before each query."""
-    generator, engine = loaded
     answers = [generator.bind(prompt_of(engine, length), Limits(6))(lambda _: None) for length in (5, 8, 5)]
     assert (answers[0].tokens, answers[0].text) == (answers[2].tokens, answers[2].text)
     assert answers[2].cached_tokens <= 1
+    if engine.text_tokens.size:
+        tokens = generator.encode("the board")
+        assert generator.bind(tokens, Limits(2))(lambda _: None).prompt_tokens == len(tokens)
+    else:
+        with pytest.raises(UnavailableError):
+            generator.encode("the board")
+    assert isinstance(generator, LikelihoodGenerator) or not engine.abilities.likelihoods
+    if isinstance(generator, LikelihoodGenerator) and engine.abilities.likelihoods:
+        tokens = prompt_of(engine, 12)
+        likely = generator.likelihoods(tokens)
+        assert likely.dtype == np.float64
+        assert likely.shape == (len(tokens) - 1,)
+        assert bool(np.all(likely < 0))
+        np.testing.assert_allclose(generator.likelihoods(tokens), likely)
 
 
-def test_what_does_not_fit_the_context_or_the_vocabulary_is_refused(loaded):
-    """A query that cannot be as long as it was asked for is refused before it is timed, in one line."""
+def test_what_it_generates_is_stamped_and_repeated_and_what_does_not_fit_is_refused(loaded):
+    """A query that cannot be as long as it was asked for, or is of no token of the vocabulary, is refused before it is timed."""
     generator, engine = loaded
+    check_generation(generator, engine)
     for prompt, limits in (
         (prompt_of(engine), Limits(engine.context_tokens)),
         (prompt_of(engine), Limits(0)),
@@ -120,30 +115,6 @@ def test_what_does_not_fit_the_context_or_the_vocabulary_is_refused(loaded):
         with pytest.raises(ConfigError) as refusal:
             generator.bind(prompt, limits)
         assert "\n" not in str(refusal.value)
-
-
-def test_a_text_becomes_tokens_that_it_generates_from(loaded):
-    """Where a generator tokenises, its tokens are its own prompt."""
-    generator, engine = loaded
-    if not engine.text_tokens.size:
-        with pytest.raises(UnavailableError):
-            generator.encode("the board")
-        return
-    tokens = generator.encode("the board")
-    assert generator.bind(tokens, Limits(2))(lambda _: None).prompt_tokens == len(tokens)
-
-
-def test_likelihoods_are_what_its_abilities_promise(loaded):
-    """A generator that says so returns the log likelihood of every token but the first."""
-    generator, engine = loaded
-    assert isinstance(generator, LikelihoodGenerator) or not engine.abilities.likelihoods
-    if isinstance(generator, LikelihoodGenerator) and engine.abilities.likelihoods:
-        tokens = prompt_of(engine, 12)
-        likely = generator.likelihoods(tokens)
-        assert likely.dtype == np.float64
-        assert likely.shape == (len(tokens) - 1,)
-        assert bool(np.all(likely < 0))
-        np.testing.assert_allclose(generator.likelihoods(tokens), likely)
 
 
 def broken(kind: str, folder: Path, name: str) -> Path:
@@ -162,8 +133,13 @@ def broken(kind: str, folder: Path, name: str) -> Path:
     return path
 
 
-def test_what_is_no_model_ends_in_one_line(installed, tmp_path):
-    """A missing, empty or foreign file is a ConfigError that names it, and close still works."""
+def test_what_is_no_model_and_an_unknown_setting_end_in_one_line(installed, model, tmp_path):
+    """A missing, empty or foreign file is named, and close still works; a backend, threads or a context that cannot be meant."""
+    check_refusals(installed, model, tmp_path)
+
+
+def check_refusals(installed, model, tmp_path):
+    """Assert that every file that is no model and every setting that cannot be meant is refused."""
     for kind in ("absent", "directory", "empty", "pointer", "text", "noise"):
         with table_row(kind):
             (tmp_path / kind).mkdir()
@@ -175,10 +151,6 @@ def test_what_is_no_model_ends_in_one_line(installed, tmp_path):
             assert "\n" not in str(refusal.value)
             generator.close()
             generator.close()
-
-
-def test_unknown_settings_are_refused(installed, model):
-    """A backend, a setting, a number of threads or a context that cannot be meant is one line."""
     for options in (Options(backend="nowhere"), Options(extra={"colour": "red"}), Options(threads=0)):
         with table_row(options):
             generator = create(installed)
@@ -200,12 +172,7 @@ def test_a_server_keeps_it_too(tmp_path):
         running = tmp_path / "running.server"
         running.write_text(f'url = "{server.url}"\n')
         with closing(create("server")) as generator:
-            loaded = generator, generator.load(running, Options(), CONTEXT)
-            test_every_token_is_stamped_and_lengths_are_exact(loaded)
-            test_the_same_prompt_gives_the_same_tokens_with_nothing_cached(loaded)
-            test_a_text_becomes_tokens_that_it_generates_from(loaded)
-            test_likelihoods_are_what_its_abilities_promise(loaded)
-        test_unknown_settings_are_refused("server", running)
-        test_what_is_no_model_ends_in_one_line("server", tmp_path)
+            check_generation(generator, generator.load(running, Options(), CONTEXT))
+        check_refusals("server", running, tmp_path)
     finally:
         server.close()

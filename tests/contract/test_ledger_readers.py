@@ -21,13 +21,13 @@ from edgemeter.collector.alerts.check import check_alerts
 from edgemeter.collector.alerts.rules import AlertRule, AlertRules, Channel
 from edgemeter.collector.compare import columns, comparison
 from edgemeter.collector.index import rollup
-from edgemeter.collector.index.history import LedgerHistory, open_history
+from edgemeter.collector.index.history import open_history
 from edgemeter.collector.index.run_index import open_index
 from edgemeter.collector.index.sources import LedgerSource
 from edgemeter.collector.ledgers.place import open_ledger, path_beside
 from edgemeter.collector.receive.service import Collector
 from edgemeter.collector.runs.store import open_store
-from edgemeter.collector.trend import watch, watch_file
+from edgemeter.collector.trend import watch_file
 from edgemeter.collector.trend.watch_file import Annotation
 from edgemeter.collector.web.events import TrendEvents
 from tests.fixtures.comparison_factory import make_reference, make_run
@@ -80,16 +80,6 @@ def forget(ledger_path):
         removed = ledger.forget(Retention(records_days=1), 10 * DAY_NS)
         assert (removed.records, ledger.count()) == (count, 0)
     keep(ledger_path, [make_reference(session=77, seq=1), make_run(device="new", session=77, seq=1)], received_ns=11 * DAY_NS)
-
-
-def test_trends_follow_the_ledger(ledger_place):
-    """A step is found, the index is refreshed by new runs only, and another ledger at the place begins anew."""
-    runs = make_days(STEPPED)
-    keep(ledger_place, runs[:40])
-    assert sum(len(LedgerHistory(ledger_place).points(key)) for key in LedgerHistory(ledger_place).series()) == 40
-    keep(ledger_place, runs[40:])
-    history = open_history([text_of(ledger_place)])
-    assert [step.day for trend in watch.trends_of(history, [], ("energy",)) for step in trend.steps] == [FIRST_DAY + 55]
 
 
 def test_annotations_and_alerts_are_kept(ledger_place):

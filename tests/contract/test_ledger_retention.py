@@ -71,13 +71,6 @@ def test_missing_numbers_are_counted_and_forgotten_ones_are_not_missing(days):
     assert [(session.session, session.records, session.missing) for session in days.sessions()] == [(5, 30, 0), (6, 3, 2)]
 
 
-def test_more_days_than_time_is_counted_is_for_ever(days):
-    """A million days is what somebody writes who means "never"; without limits nothing goes either."""
-    assert forget(days, Retention()) == (0, 0)
-    assert forget(days, Retention(records_days=1e6, samples_days=1e6)) == (0, 0)
-    assert days.count() == 99
-
-
 @pytest.mark.nightly
 def test_a_size_limit_takes_samples_first_and_then_the_oldest_records(tmp_path):
     """As much as it needs, and not everything."""

@@ -9,7 +9,7 @@ from edgemeter.agent.contract import messages
 from edgemeter.agent.contract import record as contract_record
 from edgemeter.agent.contract.messages import Birth, DeviceState
 from edgemeter.agent.ledger import quarantine
-from edgemeter.agent.ledger.chunks import COLLISION, Arrival, Committed, coalesce
+from edgemeter.agent.ledger.chunks import COLLISION, Committed
 from edgemeter.agent.ledger.presence import PresenceChange, RetainedMessage
 from edgemeter.agent.ledger.quarantine import Rejection
 from edgemeter.collector.ledgers.place import open_ledger
@@ -30,55 +30,12 @@ def test_a_committed_record_is_read_back_equal_with_and_without_its_samples(ledg
     assert (bare.row, bare.received_ns) == (1, 7)
 
 
-def test_a_repeated_record_is_held_but_not_kept_twice(ledger):
-    """A duplicate counts as held, so that the receipt goes out again."""
-    record = make_record(session=5, seq=1)
-    ledger.commit([arrival(record)])
-    commit = ledger.commit([arrival(record), arrival(record)])
-    assert commit == Committed(duplicates=2, held=(("lab", "pi-1", 5, 1), ("lab", "pi-1", 5, 1)))
-    assert ledger.count() == 1
-
-
-def test_two_records_of_one_number_are_a_collision_and_the_second_is_quarantined_and_not_held(ledger):
-    """A cloned card cannot overwrite what is there, and gets no receipt for what was not kept."""
-    first, second = make_record(session=5, seq=1), make_record(session=5, seq=1)
-    ledger.commit([arrival(first)])
-    assert ledger.commit([arrival(second)]) == Committed(collisions=1)
-    (entry,) = ledger.quarantined()
-    assert entry.reason == COLLISION
-    assert contract_record.decode(entry.payload) == second
-    assert [record.record.id for record in ledger.records()] == [first.id]
-
-
-def test_a_field_that_this_version_does_not_know_is_kept(ledger):
-    """The record's own JSON text lies in the file, not what this version understood of it."""
-    record = make_record(session=5, seq=1)
-    payload = contract_record.encode(record)[:-1] + b',"humidity_ratio":0.5}'
-    ledger.commit([Arrival(record, payload, "edgemeter/v1/lab/pi-1/result", 7)])
-    ((_, _, text),) = ledger.texts()
-    assert msgspec.json.decode(text)["humidity_ratio"] == 0.5
-
-
 def test_ranges_are_those_of_one_device_and_session(ledger):
     """Gaps show; another device's and another session's numbers do not."""
     own_records = [make_record(session=5, seq=seq) for seq in (1, 2, 3, 7, 9)]
     other_records = [make_record(session=6, seq=4), make_record(device="pi-2", session=5, seq=4)]
     ledger.commit([arrival(record) for record in own_records + other_records])
     assert ledger.ranges("pi-1", 5) == [(1, 3), (7, 7), (9, 9)]
-
-
-def test_numbers_coalesce_into_ranges_whatever_repeats():
-    """Both ends are included and a repeat changes nothing."""
-    assert coalesce([]) == []
-    assert coalesce([1, 1, 2, 3, 5, 5]) == [(1, 3), (5, 5)]
-
-
-def test_records_are_read_from_a_row_on_and_by_their_rows(ledger):
-    """What the drain and the index page by."""
-    ledger.commit([arrival(make_record(session=5, seq=seq, model=make_model(name=f"m{seq}"))) for seq in range(1, 6)])
-    assert [record.record.seq for record in ledger.records(after_row=2)] == [3, 4, 5]
-    assert [record.record.seq for record in ledger.records(rows=[2, 4])] == [2, 4]
-    assert ledger.last_row() == 5
 
 
 def test_a_sink_has_its_position_and_keeps_it(ledger, ledger_place):
@@ -235,6 +192,7 @@ def test_records_are_read_by_their_rows_without_what_is_stored_beside_them(ledge
     ledger.commit([arrival(record) for record in records[:4]])
     ledger.commit([arrival(record) for record in records[4:]])
     rows = [entry.row for entry in ledger.records()]
+    assert [entry.record.seq for entry in ledger.records(rows=[rows[1], rows[3]])] == [2, 4]
     assert ledger.rows_of("pi-1") == rows[::2]
     assert ledger.rows_of("pi-7") == []
     assert [ledger.rows_after(rows[1], limit) for limit in (3, 99)] == [rows[2:5], rows[2:]]

@@ -1,4 +1,4 @@
-"""What every runtime, power sensor, task and reader keeps, ours and the examples in docs/examples/plugins; by `-k` one of them."""
+"""What every runtime, power sensor, task and reader keeps, ours and the examples in docs/examples/plugins."""
 
 import hashlib
 import importlib.util
@@ -26,6 +26,7 @@ from edgemeter.agent.sandbox.user_code import plugin_class
 from tests.fixtures import stand_ins
 from tests.fixtures.cifar_factory import batch
 from tests.fixtures.machine_trees import write
+from tests.fixtures.rows import in_folders, table_row
 from tests.fixtures.vision_factory import make_card, make_loaded, make_truth, tensors
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -82,8 +83,8 @@ def options_of(path):
 
 
 @every_runtime
-def test_a_runtime_computes_what_was_bound(runtime_case):
-    """Inputs and outputs are copies, calls can be repeated, and `load` states what it found."""
+def test_a_runtime_computes_what_was_bound_and_refuses_what_it_cannot_run(runtime_case, tmp_path):
+    """Inputs and outputs are copies, calls can be repeated, `load` states what it found; a refusal is one line, and `close` still works."""
     runtime, model, x, y = runtime_case
     loaded = runtime.load(model, options_of(model))
     assert all((loaded.package, loaded.backend, loaded.version[:1].isdigit()))
@@ -99,12 +100,6 @@ def test_a_runtime_computes_what_was_bound(runtime_case):
         assert output.tolist() == y.tolist()
         output[:] = 0
     runtime.close()
-
-
-@every_runtime
-def test_a_runtime_refuses_what_it_cannot_run(runtime_case, tmp_path):
-    """Files that are no model, inputs that do not fit, an unknown backend or setting: one line, and `close` still works."""
-    runtime, model, x, _ = runtime_case
     (tmp_path / "folder").mkdir()
     (tmp_path / "noise").write_bytes(bytes(range(256)) * 64)
     (tmp_path / "cut").write_bytes(model.read_bytes()[: model.stat().st_size // 2])
@@ -178,62 +173,54 @@ def test_an_absent_library_names_its_extra(monkeypatch):
 # port, and those whose service or instrument is played by a test, have tests of their own.
 EXAMPLE_SENSOR = f"{EXAMPLES / 'sensor.py'}:Battery"
 LIVE = {"fnirsi", "um25c", "jtop", "joulescope"}
-every_sensor = pytest.mark.parametrize(
-    "sensor_name", [*sorted({*power.SENSORS} - LIVE), EXAMPLE_SENSOR], ids=lambda name: name.rpartition(":")[2]
-)
 
 
-@pytest.fixture
-def open_sensor(sensor_name, tmp_path, monkeypatch):
-    """Return what opens the sensor on its recording, or where nothing is."""
-
-    def opened(*, is_here):
-        if sensor_name == EXAMPLE_SENSOR:
-            folder = tmp_path / f"supplies-{is_here}"
-            write(folder, {"BAT0/power_now": "6500000\n", "BAT0/status": "Discharging\n"} if is_here else {})
-            return power.create(sensor_name, supplies=str(folder))
-        (recorded,) = (path for path in (FIXTURES / "power" / sensor_name).iterdir() if path.is_file())
-        if recorded.suffix == ".py" and is_here:
-            spec = importlib.util.spec_from_file_location(recorded.stem, recorded)
-            module = importlib.util.module_from_spec(spec)
-            spec.loader.exec_module(module)
-            monkeypatch.setitem(sys.modules, recorded.stem, module)
-            return power.create(sensor_name)
-        root = write(tmp_path / str(is_here), json.loads(recorded.read_text()) if recorded.name == "tree.json" and is_here else {})
-        settings = {"replay": {"path": str(recorded)}, "shelly": {"address": "192.0.2.7"}, "tasmota": {"address": "192.0.2.7"}}
-        sensor = power.create(sensor_name, root=root, **(settings.get(sensor_name, {}) if is_here else {}))
-        if sensor_name == "pi5_pmic":
-            printed = recorded.read_bytes() if is_here else b"no rail"
-            sensor = Pi5Pmic(run=lambda command: subprocess.CompletedProcess(command, 0, printed, b""))
-        if is_here and sensor_name in ("shelly", "tasmota"):
-            sensor.get = lambda _: recorded.read_bytes()
-        return sensor
-
-    return opened
+def open_sensor(sensor_name, folder, monkeypatch, *, is_here):
+    """Return the sensor on its recording, or where nothing is."""
+    if sensor_name == EXAMPLE_SENSOR:
+        write(folder, {"BAT0/power_now": "6500000\n", "BAT0/status": "Discharging\n"} if is_here else {})
+        return power.create(sensor_name, supplies=str(folder))
+    (recorded,) = (path for path in (FIXTURES / "power" / sensor_name).iterdir() if path.is_file())
+    if recorded.suffix == ".py" and is_here:
+        spec = importlib.util.spec_from_file_location(recorded.stem, recorded)
+        module = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+        monkeypatch.setitem(sys.modules, recorded.stem, module)
+        return power.create(sensor_name)
+    root = write(folder, json.loads(recorded.read_text()) if recorded.name == "tree.json" and is_here else {})
+    settings = {"replay": {"path": str(recorded)}, "shelly": {"address": "192.0.2.7"}, "tasmota": {"address": "192.0.2.7"}}
+    sensor = power.create(sensor_name, root=root, **(settings.get(sensor_name, {}) if is_here else {}))
+    if sensor_name == "pi5_pmic":
+        printed = recorded.read_bytes() if is_here else b"no rail"
+        sensor = Pi5Pmic(run=lambda command: subprocess.CompletedProcess(command, 0, printed, b""))
+    if is_here and sensor_name in ("shelly", "tasmota"):
+        sensor.get = lambda _: recorded.read_bytes()
+    return sensor
 
 
-@every_sensor
-def test_a_sensor_states_what_it_is_and_reads_or_that_it_is_not_here(open_sensor, sensor_name):
+def test_a_sensor_states_what_it_is_and_reads_or_that_it_is_not_here(tmp_path, monkeypatch):
     """Readings of its kind, finite, stamped in order; closed twice; an unknown setting is refused before."""
-    sensor = open_sensor(is_here=True)
-    description = sensor.describe()
-    assert description.id
-    assert description.period_ms > 0
-    readings = [sensor.read() for _ in range(2)]
-    for reading in readings:
-        assert math.isfinite(reading.power_w if description.kind == "power" else reading.energy_mj)
-        # What a board or a machine draws: a wrong unit is 1,000 times too much or too little.
-        assert reading.power_w is None or 0.1 < abs(reading.power_w) < 1500
-    assert readings[1].taken_ns >= readings[0].taken_ns > 0
-    sensor.close()
-    sensor.close()
-    for method in ("describe", "read"):
-        sensor = open_sensor(is_here=False)
-        with pytest.raises((AbsentError, UnavailableError, ConfigError)):
-            getattr(sensor, method)()
-        sensor.close()
-    with pytest.raises(ConfigError, match="nobody_knows"):
-        power.create(sensor_name, nobody_knows="9")
+    for folder, sensor_name in in_folders(tmp_path, (*sorted({*power.SENSORS} - LIVE), EXAMPLE_SENSOR)):
+        with table_row(sensor_name):
+            sensor = open_sensor(sensor_name, folder / "here", monkeypatch, is_here=True)
+            description = sensor.describe()
+            assert description.id
+            assert description.period_ms > 0
+            readings = [sensor.read() for _ in range(2)]
+            for reading in readings:
+                assert math.isfinite(reading.power_w if description.kind == "power" else reading.energy_mj)
+                # What a board or a machine draws: a wrong unit is 1,000 times too much or too little.
+                assert reading.power_w is None or 0.1 < abs(reading.power_w) < 1500
+            assert readings[1].taken_ns >= readings[0].taken_ns > 0
+            sensor.close()
+            sensor.close()
+            for method in ("describe", "read"):
+                sensor = open_sensor(sensor_name, folder / "absent", monkeypatch, is_here=False)
+                with pytest.raises((AbsentError, UnavailableError, ConfigError)):
+                    getattr(sensor, method)()
+                sensor.close()
+            with pytest.raises(ConfigError, match="nobody_knows"):
+                power.create(sensor_name, nobody_knows="9")
 
 
 # Tasks: a card, the model's outputs for two photographs, and their ground truth. Those of other inputs have it in tests of their own.
@@ -248,14 +235,20 @@ TASK_CASES = {
 }
 
 
-@pytest.mark.parametrize("name", TASK_CASES, ids=lambda name: name.rpartition(":")[2])
-def test_a_task_prepares_and_scores(name, tmp_path):
+def test_a_task_prepares_and_scores(tmp_path):
     """Inputs as the model declares, the right score, none without truth or predictions, a finite one of spoilt outputs."""
+    for folder, name in in_folders(tmp_path, TASK_CASES):
+        with table_row(name):
+            check_task(name, folder)
+
+
+def check_task(name, folder):
+    """Assert what every task keeps of one."""
     card, outputs, truth = TASK_CASES[name]
     for index in range(2):
-        Image.new("RGB", (64, 64), (index, 128, 255)).save(tmp_path / f"photo_{index}.png")
-    (tmp_path / "truth.json").write_text(json.dumps(truth))
-    data = open_folder(tmp_path, tmp_path / "truth.json")
+        Image.new("RGB", (64, 64), (index, 128, 255)).save(folder / f"photo_{index}.png")
+    (folder / "truth.json").write_text(json.dumps(truth))
+    data = open_folder(folder, folder / "truth.json")
     loaded = make_loaded(tensors(outputs[0].shape), [TensorInfo("image", (1, 64, 64, 3), "float32")])
     make = plugin_class("task", name, tasks.Task) or tasks.create
 
@@ -290,24 +283,30 @@ READER_CASES = {
 }
 
 
-@pytest.mark.parametrize("name", READER_CASES)
-def test_a_reader_recognises_its_own_and_refuses_what_is_spoilt(name, tmp_path):
+def test_a_reader_recognises_its_own_and_refuses_what_is_spoilt(tmp_path):
     """The items have ground truth; foreign or absent annotations are not its own, cut ones are whole or refused in a line."""
+    for folder, name in in_folders(tmp_path, READER_CASES):
+        with table_row(name):
+            check_reader(name, folder)
+
+
+def check_reader(name, folder):
+    """Assert what every reader keeps of one."""
     items, where, content = READER_CASES[name]
-    images = tmp_path / "images"
+    images = folder / "images"
     for item in items:
         (images / item).parent.mkdir(parents=True, exist_ok=True)
         Image.new("RGB", (64, 64)).save(images / item, format="png")
-    annotations = tmp_path / where if where else None
+    annotations = folder / where if where else None
     if annotations:
         annotations.write_bytes(content)
     path, truth = (annotations, None) if name == "cifar-10" else (images, annotations)
     reader = datasets.create(name)
     assert reader.recognises(path, truth)
     assert tuple(item.name for item in open_folder(path, truth).items) == items
-    (tmp_path / "empty").mkdir()
-    (tmp_path / "foreign").write_bytes(b"\xff\xfe\x00garbage\n")
-    assert not any(reader.recognises(tmp_path / "empty", foreign) for foreign in (None, tmp_path / "foreign", tmp_path / "absent"))
+    (folder / "empty").mkdir()
+    (folder / "foreign").write_bytes(b"\xff\xfe\x00garbage\n")
+    assert not any(reader.recognises(folder / "empty", foreign) for foreign in (None, folder / "foreign", folder / "absent"))
     for length in range(0, len(content), max(1, len(content) // 50)):
         annotations.write_bytes(content[:length])
         with suppress(ConfigError):

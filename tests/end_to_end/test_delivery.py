@@ -28,16 +28,14 @@ def count_of(ledger, session):
     return sum(last - first + 1 for first, last in seqs_in(ledger, session))
 
 
-@pytest.mark.parametrize(
-    "kind", [pytest.param("defaults", marks=pytest.mark.mosquitto), pytest.param("embedded", marks=pytest.mark.services)]
-)
-def test_every_record_arrives_once_whole_and_the_outbox_is_empty(tmp_path, at_end, kind):
+@pytest.mark.services
+def test_every_record_arrives_once_whole_and_the_outbox_is_empty(tmp_path, at_end):
     """The whole way in one process; what two earlier sessions left behind, when nobody was there, goes out with the third."""
     sent = []
     for _ in range(2):
         with Outbox(tmp_path / "outbox") as outbox:
             sent += [outbox.put(make_record(repeat=number)) for number in range(5)]
-    broker = at_end.enter_context(embedded_broker() if kind == "embedded" else started(mosquitto(tmp_path)))
+    broker = at_end.enter_context(embedded_broker())
     with (
         Outbox(tmp_path / "outbox") as outbox,
         collecting(broker, tmp_path / "ledger") as collector,

@@ -94,13 +94,3 @@ def test_a_second_step_of_a_board_opens_an_alert_of_its_own(tmp_path):
     first = (midnight_ns - DAYS * DAY_NS) // DAY_NS
     assert [step_on - first for _, step_on in opened] == list(TWICE_DAYS), opened
     assert all(checked_on - (step_on - first) <= 9 for checked_on, step_on in opened)
-
-
-@pytest.mark.nightly
-def test_a_board_whose_runs_do_not_count_is_not_called_silent(ledger):
-    """It sends runs every day, which are suspect since it throttles: no valid run, not no run."""
-    printed = edgemeter("trend", "--ledger", ledger, "--device", fleet_truths.THROTTLED).stdout
-    assert "no valid run" in printed
-    assert "no run" not in printed
-    silent = edgemeter("trend", "--ledger", ledger, "--device", fleet_truths.DEAD).stdout
-    assert "no run" in silent

@@ -42,20 +42,6 @@ def test_a_flood_is_committed_and_receipted_to_the_last_record(broker, tmp_path)
         assert (collector.counts.inserted, collector.counts.duplicates, collector.counts.quarantined) == (12_000, 0, 0)
 
 
-def test_collectors_of_a_group_share_what_comes_and_lose_nothing(broker, tmp_path):
-    """Two ledgers, each record in exactly one of them, each device heard of in both."""
-    paths = [tmp_path / "one", tmp_path / "two"]
-    with collecting(broker, paths[0], group="collectors") as first, collecting(broker, paths[1], group="collectors") as two:
-        outcome = flood.flood(flood.Settings(broker.port, 2000, devices=10))
-        assert outcome["receipted"] == 2000
-        assert min(first.counts.inserted, two.counts.inserted) > 0
-    ids = []
-    for path in paths:
-        with SqliteLedger(path, "read") as ledger:
-            ids += [record.record.id for record in ledger.records()]
-    assert (len(ids), len(set(ids))) == (2000, 2000)
-
-
 def test_the_command_serves_metrics_and_health_and_forgets_what_is_old(broker, tmp_path):
     """As a supervisor and Prometheus see it; a broker that lets anybody in is named, where others can reach it."""
     anywhere = f"0.0.0.0:{broker.port}"

@@ -46,10 +46,3 @@ def test_the_fuzzer_finds_a_record_that_is_taken_under_another_name(monkeypatch)
     monkeypatch.setattr("edgemeter.collector.receive.admission._check", lambda _record, _topic: None)
     with pytest.raises(FlawError):
         Fuzzer(3).run(50_000)
-
-
-def test_the_same_seed_makes_the_same_inputs():
-    """So that a failure can be seen again: but for the ids of the good messages."""
-    first, second = (Fuzzer(7), Fuzzer(7))
-    second._good = first._good
-    assert [first.payload() for _ in range(200)] == [second.payload() for _ in range(200)]

@@ -155,41 +155,32 @@ def test_an_address_that_is_none_and_a_secret_that_is_absent_are_errors(tmp_path
 
 
 @pytest.mark.mosquitto
-def test_mqtt_gets_every_alert_as_json(tmp_path):
-    """The same document as a webhook's, at a real broker, not retained; a broker that is away is for later."""
-    server = mosquitto(tmp_path)
+def test_mqtt_gets_every_alert_as_json_and_a_broker_that_refuses_is_reported(tmp_path, monkeypatch):
+    """The same document as a webhook's, not retained; a rule or a password is missing: correct it; a broker that is away is for later."""
+    monkeypatch.setenv("P", "wrong")
+    (tmp_path / "acl").write_text("topic readwrite edgemeter/alerts\n")
+    server = mosquitto(tmp_path, f"acl_file {tmp_path}/acl")
     server.start()
-    peer = Peer(address_of(server), "edgemeter/alerts")
     channel = {"kind": "mqtt", "url": f"mqtt://{address_of(server)}", "topic": "edgemeter/alerts"}
+    peer = Peer(address_of(server), "edgemeter/alerts")
     send([OPENED, CLOSED], **channel)
     assert wait_until(lambda: len(peer.messages) == 2)
     bodies = [json.loads(message.payload) for message in peer.messages]
     assert [(body["event"], body["alert"]["number"]) for body in bodies] == [("opened", 3), ("closed", 4)]
-    assert "step: energy on pi-1" in bodies[0]["text"]
     peer.close()
     late = Peer(address_of(server), "edgemeter/alerts", client_id="late")
     assert late.messages == []
     late.close()
+    with pytest.raises(UnavailableError, match="refuses the topic 'other'"):
+        send([OPENED], **channel | {"topic": "other"})
     server.kill()
     with pytest.raises(TransientError, match="no MQTT broker answers"):
         send([OPENED], **channel)
-
-
-@pytest.mark.mosquitto
-def test_an_mqtt_broker_that_refuses_the_topic_or_the_user_is_reported(tmp_path, monkeypatch):
-    """A rule or a password is missing: correct it, no retry helps."""
-    monkeypatch.setenv("P", "wrong")
-    (tmp_path / "acl").write_text("topic read #\n")
-    server = mosquitto(tmp_path, f"acl_file {tmp_path}/acl")
-    server.start()
-    with pytest.raises(UnavailableError, match="refuses the topic 'edgemeter/alerts'"):
-        send([OPENED], kind="mqtt", url=str(address_of(server)), topic="edgemeter/alerts")
-    server.kill()
     (tmp_path / "users").write_text("")
     server = mosquitto(tmp_path, "allow_anonymous false", f"password_file {tmp_path}/users")
     server.start()
     with pytest.raises(ConfigError, match="refuses user 'me'"):
-        send([OPENED], kind="mqtt", url=f"mqtt://me@{address_of(server)}", topic="edgemeter/alerts", password_env="P")
+        send([OPENED], **channel | {"url": f"mqtt://me@{address_of(server)}", "password_env": "P"})
     server.kill()
 
 

@@ -108,38 +108,23 @@ def test_a_drawing_has_one_mark_and_one_interval_of_what_would_cover_each_other(
     assert sum('x2="0" y2="0"' not in line for line in lines) == sum(bounded)
 
 
-@pytest.mark.parametrize("reach", [1.1, 40.0])
-def test_marks_are_merged_by_the_places_that_a_drawing_gives_them(reach):
+def test_marks_are_merged_by_the_places_that_a_drawing_gives_them():
     """To a pixel, on linear axes with their round ends as on a logarithmic one."""
-    boards = [run for n in range(6) for run in runs_of(10.0 * reach ** (n / 5), device=f"pi-{n}", ap=0.5 + n / 100)]
-    comparison = compare_runs(*boards, make_reference())
-    (chart,) = comparison_charts.latency_front(comparison, assign_styles(comparison.rows)).charts
-    rows = chart.table.dicts()
-    position = places(rows)
-    positions = symbols(vega.svg(chart))
-    marks = chart.spec["datasets"]["marks"]
-    assert len(positions) == len(marks)
-    for (x, y), mark in zip(positions, marks, strict=True):
-        across, upward = position(mark["cost"], mark["accuracy"])
-        assert (x, HEIGHT_PX - y) == pytest.approx((across, upward), abs=1)
+    for reach in (1.1, 40.0):
+        boards = [run for n in range(6) for run in runs_of(10.0 * reach ** (n / 5), device=f"pi-{n}", ap=0.5 + n / 100)]
+        comparison = compare_runs(*boards, make_reference())
+        (chart,) = comparison_charts.latency_front(comparison, assign_styles(comparison.rows)).charts
+        position = places(chart.table.dicts())
+        for (x, y), mark in zip(symbols(vega.svg(chart)), chart.spec["datasets"]["marks"], strict=True):
+            across, upward = position(mark["cost"], mark["accuracy"])
+            assert (x, HEIGHT_PX - y) == pytest.approx((across, upward), abs=1)
 
 
 def test_a_mark_of_several_series_is_of_none_of_them():
     """Its colour is the text's; hollow only where all are; without an interval where none has one."""
     row = {"cost_low": None, "cost_high": None, "accuracy_low": None, "accuracy_high": None, "label": "a"}
-    rows = [
-        {
-            **row,
-            "case": name,
-            "series": name,
-            "cost": 1.0 + n,
-            "accuracy": 0.5,
-            "standing": "dominated",
-            "verdict": "valid",
-            "is_hollow": n == 0,
-        }
-        for n, name in enumerate("abc")
-    ]
+    row |= {"accuracy": 0.5, "standing": "dominated", "verdict": "valid"}
+    rows = [{**row, "case": name, "series": name, "cost": 1.0 + n, "is_hollow": n == 0} for n, name in enumerate("abc")]
     (mark,) = merged(rows, lambda cost, accuracy: (cost, accuracy))
     assert (mark["series"], mark["is_hollow"], mark["label"]) == (SEVERAL, False, None)
     assert (mark["cost"], mark["cost_low"], mark["standing"]) == (2.0, None, "dominated")

@@ -80,12 +80,3 @@ def test_what_matters_is_a_percentage_or_a_ratio(tmp_path):
         row = json.loads(run("--reference", "reference", "--ledger", str(path), "--matters", text, "--json").stdout)["rows"][1]
         findings.append(row["latency_verdict"])
     assert findings == ["higher", "alike", "alike"]
-
-
-def test_a_fleet_stands_below_each_other_in_the_matrix(tmp_path):
-    """Twenty devices side by side would leave a character for each: the matrix is turned, its cells are the same."""
-    path = tmp_path / "runs.json"
-    path.write_bytes(document(*(make_run(f"pi-{unit:02}", p50_ms=10.0 + unit) for unit in range(20))))
-    lines = run("--view", "matrix", "--ledger", str(path)).stdout.splitlines()
-    assert [line.split()[0] for line in lines if line.startswith("pi-")] == [f"pi-{unit:02}" for unit in range(20)]
-    assert "29.0~ (1 run)" in next(line for line in lines if line.startswith("pi-19"))

@@ -15,11 +15,6 @@ def runs():
     return list(simulated_fleet.records_of(make_record(), end_ns=STARTED_AT_NS, days=30))
 
 
-def gross_mj(runs, device):
-    """Return the median gross energy of a device's fp32 runs before the update."""
-    return median(run.energy.gross_mj for run in runs if run.device == device and run.precision == "fp32" and run.seq <= 38)
-
-
 def test_everything_of_it_is_labelled_as_simulated(runs):
     """Fleet, device, board and the provenance of every group of figures: nothing stands beside a measurement. One device falls silent."""
     assert {run.fleet for run in runs} == {"simulated"}
@@ -30,12 +25,6 @@ def test_everything_of_it_is_labelled_as_simulated(runs):
     assert all(record.decode(record.encode(run)) == run for run in runs[::97])
     counts = {device: sum(run.device == device for run in runs) for device in (simulated_fleet.LOST, "simulated-orin-01")}
     assert counts == {simulated_fleet.LOST: 50, "simulated-orin-01": 60}
-
-
-def test_the_board_with_an_issue_draws_a_tenth_more_than_its_peers(runs):
-    """Well outside of what equal boards spread by."""
-    other_boards = [gross_mj(runs, f"simulated-pi5-{index:02d}") for index in range(1, 25) if index != 7]
-    assert 1.04 < gross_mj(runs, simulated_fleet.DEGRADED) / median(other_boards) < 1.16
 
 
 def test_the_update_slows_one_type_of_board_down(runs):

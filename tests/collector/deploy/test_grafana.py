@@ -17,14 +17,12 @@ from edgemeter.agent.ledger.presence import PresenceChange
 from edgemeter.agent.ledger.sqlite_ledger import SqliteLedger
 from edgemeter.collector.cli.collector import DEPLOY_FILES
 from edgemeter.collector.index.history import LedgerHistory
-from edgemeter.collector.influx.drain import Drain
-from edgemeter.collector.influx.points import Points
 from edgemeter.collector.runs.cases import grouped
 from edgemeter.collector.trend.changes import change_point_line, changes_of, noted_changes
 from tests.fixtures.case_twins import BAND, COUNTS, twins
+from tests.fixtures.draining import drained
 from tests.fixtures.fleet_ledger import Fleet, fleet_records
 from tests.fixtures.health_factory import make_health
-from tests.fixtures.mqtt_peer import wait_until
 from tests.fixtures.record_factory import make_energy
 from tests.fixtures.series_factory import DAY_NS, FIRST_DAY, make_days, noisy
 
@@ -83,18 +81,6 @@ def alert_rules():
     return group["rules"]
 
 
-def drained(path, sink):
-    """Drain the ledger at `path` to its end, with presence, health and lag."""
-    with SqliteLedger(path, "read") as ledger:
-        last = ledger.last_row()
-    drain = Drain(path, sink, Points("all"), status_every_s=0.0)
-    drain.start()
-    try:
-        assert wait_until(lambda: drain.has_reached(last), 20), drain.trouble
-    finally:
-        drain.stop()
-
-
 @pytest.fixture
 def filled(influx_place, tmp_path, sink_of):
     """Return a place with runs of a small fleet of every verdict, a firmware change and a confirmed step in it, by our drain."""
@@ -110,7 +96,7 @@ def filled(influx_place, tmp_path, sink_of):
         reported = (DeviceState(state="online", session=1), make_health())
         presence = [PresenceChange("lab", "board-0001", message, time.time_ns()) for message in reported]
         ledger.commit([Arrival(run, record.encode(run), "t", 7) for run in runs], (), presence)
-    drained(path, sink_of(influx_place.config()))
+    drained(path, sink_of(influx_place.config()), status_every_s=60.0)
     changes = changes_of(runs)
     assert changes
     step = f'change,device=board-0002,fleet=lab,kind=step text="gross energy +5%" {runs[-1].started_at_ns}'

@@ -15,7 +15,7 @@ from edgemeter.collector.compare import columns
 from edgemeter.collector.compare.comparison import compare
 from edgemeter.collector.index.index_file import remove_index
 from edgemeter.collector.index.run_index import open_index
-from edgemeter.collector.index.sources import DocumentSource, LedgerSource
+from edgemeter.collector.index.sources import LedgerSource
 from edgemeter.collector.runs.store import LedgerStore
 from edgemeter.collector.web import context, queries, site
 from edgemeter.collector.web.context import ViewContext
@@ -161,13 +161,6 @@ def test_a_period_holds_the_runs_of_that_period_only(mixed):
     with index.reading() as connection:
         newest = connection.execute("SELECT max(started_at_ns) FROM runs").fetchone()[0]
         assert queries.since_ns(connection, 7) == newest - 7 * NS_PER_DAY
-
-
-def test_documents_are_indexed_too():
-    """What `run --json` printed needs no ledger."""
-    index = open_index(DocumentSource(tuple(mixed_runs())))
-    assert index.refresh() == len(mixed_runs())
-    index.close()
 
 
 def test_a_case_whose_level_changed_shows_the_level_now_and_since_when(tmp_path):

@@ -6,7 +6,7 @@ from edgemeter.agent.ledger.sqlite_ledger import SqliteLedger
 from edgemeter.collector.index.index_file import connect_index, pack_record, slim_record, unpack_record
 from edgemeter.collector.index.refresh import IndexRefresher
 from edgemeter.collector.index.sources import LedgerSource
-from edgemeter.collector.index.stored_runs import COMMON, OF_RUN, WORKED_OUT, stored_run
+from edgemeter.collector.index.stored_runs import stored_run
 from edgemeter.collector.runs.run_figures import RUN_COLUMNS, VALUE_COLUMNS, figures_of, run_of_row
 from tests.fixtures.comparison_factory import make_run, no_energy
 from tests.fixtures.ledgers import arrival
@@ -56,9 +56,3 @@ def test_a_record_is_kept_without_the_figures_that_its_row_has():
     packed = pack_record(slim_record(first), template, beside_first)
     assert len(packed) + 30 < len(pack_record(slim_record(first), template, beside_second))
     assert unpack_record(packed, template, beside_first).latency == first.latency
-
-
-def test_no_column_is_stored_that_follows_from_others():
-    """Each figure of a run is stored or worked out, none twice."""
-    assert not set(OF_RUN) & set(WORKED_OUT)
-    assert {*RUN_COLUMNS, *VALUE_COLUMNS} == ({*OF_RUN, *WORKED_OUT} & {*RUN_COLUMNS, *VALUE_COLUMNS}) | set(COMMON)

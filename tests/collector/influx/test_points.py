@@ -6,13 +6,12 @@ import pytest
 
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.contract import record as contract_record
-from edgemeter.agent.contract import record_accuracy, record_figures, record_generation, samples
+from edgemeter.agent.contract import record_figures, record_generation, samples
 from edgemeter.agent.ledger.chunks import HeldChunk
 from edgemeter.collector.influx import points
 from edgemeter.collector.influx.points import Points
 from tests.fixtures.point_lines import point_line
 from tests.fixtures.record_factory import (
-    make_accuracy,
     make_energy,
     make_environment,
     make_generation,
@@ -43,30 +42,6 @@ def with_power(*sensors, **changes):
     for name, kind, values, times in sensors:
         lines += [series(f"{kind}.{name}", "W", np.array(values, float)), series(f"power_at.{name}", "ns", times)]
     return make_record(session=5, seq=1, id="r", power_traces=traces, samples=tuple(lines), **changes)
-
-
-def test_a_record_alone_comes_to_one_point():
-    """Nothing else unless it is asked for, and then no samples are needed."""
-    record = with_latencies(1, 2)
-    assert Points().lines(contract_record.encode(record)) == [point_line(record)]
-
-
-def test_unknown_bounds_are_absent_and_their_reason_is_a_field():
-    """An accuracy, and a gap between groups, without bounds: no field is 0."""
-    gap = record_accuracy.GroupGap(best="day", worst="night", value=0.5, low=None, high=None, reason="day: not moved")
-    accuracy = make_accuracy(value=1.0, low=None, high=None, interval=None, interval_reason="not moved", group_gap=gap)
-    line = point_line(make_record(accuracy=accuracy))
-    assert not re.search(r"accuracy_(group_gap_)?(low|high)=", line)
-    assert 'accuracy_interval_reason="not moved"' in line
-    assert 'accuracy_group_gap_reason="day: not moved"' in line
-
-
-def test_an_unread_record_is_checked_whole():
-    """A record that is about to be quarantined must not have its figures in InfluxDB."""
-    sound = contract_record.encode(make_record(session=5, seq=1))
-    text = sound.replace(b'"warm_up":{', b'"warm_up":{"queries":"many",', 1)
-    chunk = HeldChunk([(8, 0), (9, 1)], 7, b"[%s,%s]" % (text, sound), is_checked=False)
-    assert [(row, len(lines)) for row, lines in Points("figures").of_chunk(chunk)] == [(8, 0), (9, 1)]
 
 
 @pytest.mark.parametrize("extent", ["all", "figures"])

@@ -1,6 +1,3 @@
-import re
-
-from edgemeter.collector.influx import status_points
 from edgemeter.collector.influx.status_points import CollectorStatus, collector_line
 
 
@@ -12,14 +9,3 @@ def test_the_lag_is_the_rows_and_the_time_that_the_oldest_of_them_waits():
         line.split(" ")[1].split(",")
     )
     assert "lag_rows=0i,lag_s=0.0" in collector_line(CollectorStatus("c-1", 100, 100, None, 0, 0), 5)
-
-
-def test_no_two_fields_share_a_name_and_none_is_a_tag():
-    """A column never changes its type."""
-    for fields, tags in (
-        (status_points.DEVICE_FIELDS, status_points.DEVICE_TAGS),
-        (status_points.COLLECTOR_FIELDS, status_points.COLLECTOR_TAGS),
-    ):
-        names = [field.name for field in fields]
-        assert len({*names, *tags}) == len(names) + len(tags)
-        assert all(re.fullmatch(r"[a-z_]+", name) for name in names)

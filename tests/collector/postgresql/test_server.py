@@ -12,7 +12,6 @@ from edgemeter.agent.base.errors import ConfigError, EdgemeterError, TransientEr
 from edgemeter.agent.base.postgres_address import PostgresAddress
 from edgemeter.agent.base.postgres_session import LedgerSession
 from edgemeter.agent.cli.main import cli
-from edgemeter.agent.delivery.outbox import Outbox
 from edgemeter.agent.ledger.chunks import ArrivedBatch, pack_chunk
 from edgemeter.agent.ledger.quarantine import Rejection
 from edgemeter.agent.ledger.retention import Retention
@@ -20,7 +19,6 @@ from edgemeter.collector.ledgers.place import open_ledger
 from edgemeter.collector.postgresql import schema
 from edgemeter.collector.trend.watch_file import WATCH_FORMAT
 from tests.fixtures.certificates import Authority
-from tests.fixtures.collecting import collecting, publishing
 from tests.fixtures.comparison_factory import make_reference, make_run
 from tests.fixtures.ledgers import arrival, initialised
 from tests.fixtures.mqtt_peer import wait_until
@@ -321,41 +319,6 @@ def test_a_server_that_is_frozen_loses_the_collectors_to_the_next_one(monkeypatc
             standby.promote()
             assert ledger.commit([second]).inserted == 1
             assert standby.sql("SELECT count(*) FROM runs", address.rpartition("/")[2]) == "2"
-    finally:
-        primary.freeze(thaw=True)
-        primary.close()
-        if standby is not None:
-            standby.close()
-
-
-@pytest.mark.mosquitto
-@pytest.mark.nightly
-def test_a_frozen_server_is_reported_at_once_and_its_standby_gets_what_was_sent_meanwhile(broker, tmp_path, monkeypatch):
-    """The collector answers about its health while its ledger stands still; the receipt comes from the server that was promoted."""
-    monkeypatch.setattr(postgres_session, "DEADLINE_S", 3.0)
-    primary = Postgresql()
-    standby = None
-    try:
-        primary.start()
-        address = initialised(primary.new_database()).text
-        standby = primary.standby("second")
-        standby.start()
-        database = address.rpartition("/")[2]
-        both = PostgresAddress(address.replace(f":{primary.port}/", f":{primary.port},127.0.0.1:{standby.port}/"))
-        with Outbox(tmp_path / "outbox") as outbox, collecting(broker, both) as collector, publishing(broker, outbox) as publisher:
-            outbox.put(make_record())
-            publisher.wake()
-            assert wait_until(lambda: not outbox.waiting())
-            assert wait_until(lambda: standby.sql("SELECT count(*) FROM runs", database) == "1")
-            primary.freeze()
-            outbox.put(make_record())
-            publisher.wake()
-            assert wait_until(lambda: collector.unwell() is not None)
-            assert outbox.waiting()
-            standby.promote()
-            assert wait_until(lambda: not outbox.waiting())
-            assert wait_until(lambda: collector.unwell() is None)
-        assert standby.sql("SELECT count(*) FROM runs", database) == "2"
     finally:
         primary.freeze(thaw=True)
         primary.close()

@@ -11,7 +11,6 @@ from edgemeter.agent.contract import messages, record
 from edgemeter.agent.ledger.chunks import COLLISION
 from edgemeter.collector.influx.influx_config import InfluxConfig
 from edgemeter.collector.ledgers.place import open_ledger
-from edgemeter.collector.receive.service import Collector
 from edgemeter.collector.runs.store import InfluxStore
 from tests.fixtures.collecting import CollectorProcess, at_end, collecting
 from tests.fixtures.ledgers import initialised
@@ -20,7 +19,7 @@ from tests.fixtures.record_factory import make_record
 
 __all__ = ["at_end"]
 
-pytestmark = [pytest.mark.postgresql, pytest.mark.mosquitto]
+pytestmark = pytest.mark.postgresql
 
 
 @pytest.fixture
@@ -41,6 +40,7 @@ def held_of(peer):
     return {seq for receipt in receipts for first, last in receipt.held for seq in range(first, last + 1)}
 
 
+@pytest.mark.mosquitto
 def test_a_receipt_names_what_the_shared_ledger_holds_whichever_collector_sends_it(broker, lab, at_end):
     """A repeat at another collector is a duplicate there, a cloned card a collision; gaps, devices and metrics are of the whole."""
     collectors = [at_end.enter_context(collecting(broker, lab, group="g")) for _ in range(2)]
@@ -65,6 +65,7 @@ def test_a_receipt_names_what_the_shared_ledger_holds_whichever_collector_sends_
 
 
 @pytest.mark.nightly
+@pytest.mark.mosquitto
 def test_what_arrives_while_another_collector_commits_is_read_and_receipted_only_after_its_own_commit(broker, lab, at_end):
     """One holds the counter for a while: nothing is receipted or seen meanwhile, then everything is there, in the order of commits."""
     collector = at_end.enter_context(collecting(broker, lab, group="g"))
@@ -89,6 +90,7 @@ def test_what_arrives_while_another_collector_commits_is_read_and_receipted_only
 
 @pytest.mark.nightly
 @pytest.mark.influx
+@pytest.mark.mosquitto
 def test_one_drains_at_a_time_and_another_takes_over_when_it_is_killed(broker, lab, influx2_server, at_end, tmp_path):
     """Every record is in InfluxDB, written by whoever had the lease; the second had nothing to do before."""
     bucket = f"lab-{uuid.uuid4().hex}"
@@ -146,21 +148,7 @@ def test_a_lease_is_of_one_and_ends_with_it_or_after_its_time(lab):
 
 
 @pytest.mark.nightly
-def test_a_collector_keeps_its_name_and_no_two_have_the_same(lab, broker):
-    """Two on one machine; one that starts again has the name that it had."""
-    names = []
-    for _ in range(2):
-        collectors = [Collector(broker, lab, group="g") for _ in range(2)]
-        for collector in collectors:
-            collector.start()
-        names.append([collector.name for collector in collectors])
-        for collector in collectors:
-            collector.stop()
-    assert names[0] == names[1]
-    assert len(set(names[0])) == 2
-
-
-@pytest.mark.nightly
+@pytest.mark.mosquitto
 def test_the_address_stands_in_no_argument_of_a_process_that_the_collector_starts(lab, broker, at_end):
     """Anybody may read them: the keeper of the roll-up reads it from its standard input."""
     started = at_end.enter_context(CollectorProcess(lab.text, "--broker", str(broker), "--group", "g"))

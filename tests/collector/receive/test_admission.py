@@ -9,9 +9,7 @@ from edgemeter.agent.base.mqtt_session import Message
 from edgemeter.agent.contract import health as contract_health
 from edgemeter.agent.contract import messages, record
 from edgemeter.agent.contract.health import Health
-from edgemeter.agent.ledger import chunks
 from edgemeter.agent.ledger.presence import RetainedMessage
-from edgemeter.agent.ledger.sqlite_ledger import SqliteLedger
 from edgemeter.collector.receive.admission import Admitted
 from tests.fixtures.record_factory import make_record
 from tests.fixtures.rows import table_row
@@ -42,15 +40,6 @@ def reason_of(admitted):
     assert not admitted.arrivals
     (rejection,) = admitted.rejections
     return rejection.reason
-
-
-def test_one_record_and_a_batch_of_them_are_taken():
-    """Both forms of the wire, the JSON text kept as it came."""
-    first, two = encoded(seq=1), encoded(seq=2)
-    assert [arrival.payload for arrival in admit(first).arrivals] == [first]
-    batch = messages.join_records([first, two])
-    (arrived_batch,) = admit(batch).batches
-    assert ([record.seq for record in arrived_batch.records], chunks.chunk_text(arrived_batch.body)) == ([1, 2], batch)
 
 
 def test_one_bad_record_of_a_batch_does_not_take_the_others_along():
@@ -111,71 +100,6 @@ def test_a_number_beyond_its_bounds_is_rejected_by_name():
             record.check(altered(**fields))
 
 
-GARBAGE = [
-    b"",
-    b" ",
-    b"null",
-    b"{}",
-    b"[]x",
-    b"[1,2]",
-    b"[[[]]]",
-    b"\xff\xfe\x00",
-    b'{"schema":1}',
-    b'{"schema":"1"}',
-    b'{"schema":1e400}',
-    b'{"schema":NaN}',
-    b"{" * 50_000,
-    b"[" * 50_000,
-    b'{"a":' * 50_000,
-    b'[{"schema":1,"id":"x"},' + b"[" * 50_000,
-    b'{"schema":1,"id":"\\ud800"}',
-    encoded()[:-10],
-    encoded().replace(b'"pi-1"', b'"pi-1\xff"', 1),
-    altered(device="pi 1/+"),
-    altered(device="\N{GRINNING FACE}"),
-    altered(latency=None),
-    altered(samples=[{"name": 1}]),
-    encoded().replace(b"12.5", b"1e999", 1),
-    b"[" + b'{"schema":1,"id":""},' * 10_000 + b'{"schema":1,"id":""}]',
-]
-
-
-def test_garbage_is_rejected_with_a_reason_and_never_raises(tmp_path):
-    """Any bytes at all: a reason of one line, and the quarantine takes it."""
-    with SqliteLedger(tmp_path / "ledger") as ledger:
-        for payload in GARBAGE:
-            with table_row(payload[:80]):
-                admitted = admit(payload)
-                assert not admitted.arrivals
-                assert admitted.rejections
-                assert all(rejection.reason and "\n" not in rejection.reason for rejection in admitted.rejections)
-                before = ledger.quarantined_count()
-                ledger.commit(admitted.arrivals, admitted.rejections)
-                assert ledger.quarantined_count() > before
-
-
-def test_every_single_byte_of_a_record_can_be_wrong(tmp_path):
-    """A flipped byte anywhere is taken as another valid record or rejected; the ledger takes either."""
-    payload = encoded(samples=())
-    admitted = Admitted()
-    for position in range(0, len(payload), 3):
-        for flip in (0x01, 0x80):
-            broken = payload[:position] + bytes([payload[position] ^ flip]) + payload[position + 1 :]
-            admitted.add(Message(TOPIC, broken, 1, 1, 1), 7)
-    assert len(admitted.arrivals) > 10
-    assert len(admitted.rejections) > 100
-    with SqliteLedger(tmp_path / "ledger") as ledger:
-        committed = ledger.commit(admitted.arrivals, admitted.rejections)
-        assert committed.inserted + committed.duplicates + committed.collisions == len(admitted.arrivals)
-        assert len(list(ledger.records(with_samples=True))) == committed.inserted
-
-
-def test_a_topic_that_is_not_ours_is_rejected():
-    """Whoever subscribed us to more than ours."""
-    for topic in ("edgemeter/v1/lab/pi-1/results", "edgemeter/v2/lab/pi-1/result", "x", ""):
-        assert "is not a topic of ours" in reason_of(admit(encoded(), topic)), topic
-
-
 def test_state_birth_and_health_are_changes_of_presence_and_an_emptied_topic_is_nothing():
     """Who is there; a retained message that was deleted says nothing."""
     state = messages.DeviceState(state="online", session=3)
@@ -192,21 +116,16 @@ def test_state_birth_and_health_are_changes_of_presence_and_an_emptied_topic_is_
 
 
 def test_a_message_of_thousands_of_records_that_are_none_is_one_entry():
-    """24 kB that opened to 9,999 rejections: the message is kept as it came, to be retried whole."""
+    """24 kB that opened to 9,999 rejections: the message is kept as it came, to be retried whole; valid ones are taken."""
     for base in (0, 10_000):
         with table_row(base):
             payload = zlib.compress(b"[" + b",".join(b'{"id":"%d"}' % (base + number) for number in range(9999)) + b"]")
             admitted = admit(payload)
             assert admitted.rejections[0].payload == payload
             assert reason_of(admitted).startswith("9999 records of this message, the first: not a run record")
-
-
-def test_the_valid_ones_among_thousands_of_invalid_records_are_taken():
-    """Only what is rejected is joined to one entry."""
-    text = b"[" + b",".join([encoded(seq=1), *(b'{"id":"%d"}' % number for number in range(500)), encoded(seq=2)]) + b"]"
-    admitted = admit(text)
-    assert [arrival.record.seq for arrival in admitted.arrivals] == [1, 2]
-    assert len(admitted.rejections) == 1
+    mixed = b"[" + b",".join([encoded(seq=1), *(b'{"id":"%d"}' % number for number in range(500)), encoded(seq=2)]) + b"]"
+    admitted = admit(mixed)
+    assert ([arrival.record.seq for arrival in admitted.arrivals], len(admitted.rejections)) == ([1, 2], 1)
 
 
 ACTIVITY = messages.Activity(session=7, measuring=messages.Measuring(suite="s", case="c", run=1, runs=2))
@@ -224,9 +143,4 @@ def test_what_is_measured_now_is_kept_by_topic_and_an_emptied_topic_takes_it_awa
             for garbage in (b"\xff", b"[]", b"{}", encoded_message[:-1], b"x" * (1 << 20)):
                 admitted = admit(garbage, topic)
                 assert (admitted.changes, len(admitted.rejections)) == ([], 1)
-
-
-def test_the_progress_of_a_campaign_on_anothers_topic_is_rejected():
-    """The topic says which campaign it is."""
-    admitted = admit(messages.encode_message(PROGRESS), "edgemeter/campaign/winter/state")
-    assert "is of campaign 'autumn', but arrived on" in reason_of(admitted)
+    assert "is of campaign 'autumn'" in reason_of(admit(messages.encode_message(PROGRESS), "edgemeter/campaign/winter/state"))

@@ -104,6 +104,15 @@ def test_a_record_whose_clock_never_came_right_is_stamped_on_receipt_and_marked(
 
 
 HOSTILE = [
+    b"",
+    b"null",
+    b"{}",
+    b"[1,2]",
+    b'{"schema":"1"}',
+    b'[{"schema":1,"id":"x"},' + b"[" * 50_000,
+    b'{"schema":1,"id":"\\ud800"}',
+    encoded()[:-10],
+    encoded(device="pi 1/+"),
     b'{"schema":' + b"9" * 5000 + b"}",
     encoded().replace(b'"session":5', b'"session":1e999'),
     encoded().replace(b'"session":5', b'"session":NaN'),
@@ -126,6 +135,7 @@ def test_hostile_payloads_end_in_the_quarantine(tmp_path):
                 for form in (payload, zlib.compress(payload)):
                     with table_row(look, payload[:80], form[:1]):
                         admitted = admit(form, look)
+                        assert not any("\n" in rejection.reason for rejection in admitted.rejections)
                         ledger.commit(admitted.arrivals, admitted.rejections, (), admitted.batches)
                         assert list(ledger.records()) == []
                         while ledger.check(1) is not None:

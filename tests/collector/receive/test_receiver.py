@@ -19,7 +19,6 @@ from edgemeter.collector.cli.collector import collector as command
 from edgemeter.collector.receive import receiver, service
 from edgemeter.collector.receive.receiver import FORGET_S
 from tests.fixtures.collecting import RESULTS, collecting, intake
-from tests.fixtures.hostile import none_of
 from tests.fixtures.mqtt_peer import Peer, wait_until
 from tests.fixtures.record_factory import make_record, make_series
 from tests.fixtures.rows import table_row
@@ -256,13 +255,3 @@ def test_health_fails_from_a_commit_that_failed_to_the_next_that_does_not(broker
         assert wait_until(lambda: bool(sender.messages))
         assert wait_until(lambda: collector.unwell() is None)
         sender.close()
-
-
-def test_a_flood_of_thousands_of_rejections_a_message_holds_nobody_up(path):
-    """Messages of 24 kB with 9,999 rejections each are an entry each; the record of another device has its receipt."""
-    with intake(path) as bench:
-        for number in range(3):
-            bench.bring(none_of(10_000 * number), topic="edgemeter/v1/lab/bad/result")
-        bench.bring(run(1))
-        assert len(bench.receipts) == 1
-        assert (bench.collector.counts.messages, bench.collector.counts.rejections.total()) == (4, 3)

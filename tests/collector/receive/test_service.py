@@ -16,7 +16,7 @@ from edgemeter.collector.influx.sink import open_sink
 from edgemeter.collector.receive.monitor import as_text
 from edgemeter.collector.receive.service import FLEETS_LIMIT, OTHER_FLEETS, Collector
 from edgemeter.collector.trend.watch_file import watch_file_beside
-from tests.fixtures.collecting import RESULTS, collecting, intake
+from tests.fixtures.collecting import RESULTS, collecting, embedded_broker, intake
 from tests.fixtures.exposition import read_metrics
 from tests.fixtures.mqtt_peer import wait_until
 from tests.fixtures.publishing import peer
@@ -99,12 +99,15 @@ def test_the_lag_of_a_sink_is_the_age_of_the_oldest_record_that_it_does_not_have
     assert [metrics_now["sink_row", sink] for sink in ("far behind", "one behind", "complete")] == [0, 1, 2]
 
 
-@pytest.mark.mosquitto
-def test_a_sink_that_has_everything_has_no_lag_and_what_it_refused_is_counted(influx_place, broker, tmp_path):
+def test_a_sink_that_has_everything_has_no_lag_and_what_it_refused_is_counted(influx_place, tmp_path):
     """A real InfluxDB that takes one of two records: in the other is a field that somebody else wrote with another type."""
     with closing(open_sink(influx_place.config())) as sink:
         sink.write([f"run,device=x order_place=1.5 {STARTED_AT_NS}"])
-    with collecting(broker, tmp_path / "ledger", influx_place.config()) as collector, peer(broker) as device:
+    with (
+        embedded_broker() as broker,
+        collecting(broker, tmp_path / "ledger", influx_place.config()) as collector,
+        peer(broker) as device,
+    ):
         for payload in (run(1), run(2, order_place=2)):
             device.session.publish(RESULTS, payload)
         assert wait_until(lambda: 2 in [value for (name, _), value in metrics(collector).items() if name == "sink_row"])

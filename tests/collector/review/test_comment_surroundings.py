@@ -1,6 +1,5 @@
 """What a comment has beside the figures: the past of each case, links to the page, the share of a limit, the decision, and no baseline."""
 
-import json
 import re
 
 import pytest
@@ -10,12 +9,11 @@ from msgspec.structs import replace
 from edgemeter.agent.base.errors import ConfigError, EdgemeterError
 from edgemeter.agent.cli.main import cli
 from edgemeter.collector.review import gate
-from edgemeter.collector.review.case_history import BLOCKS, SHOWN, histories, page_address, sparkline
+from edgemeter.collector.review.case_history import BLOCKS, SHOWN, page_address
 from edgemeter.collector.review.document import MARK
 from edgemeter.collector.review.review import review
 from edgemeter.collector.runs.store import StoreContents
-from tests.fixtures.choice_cases import sides
-from tests.fixtures.comparison_factory import day_by_day, document
+from tests.fixtures.comparison_factory import document
 from tests.fixtures.ledgers import fill
 from tests.fixtures.review_runs import make_side
 from tests.fixtures.rows import table_row
@@ -66,14 +64,6 @@ def past(folder):
     return fill(folder / "past.sqlite", runs)
 
 
-def test_blocks_rise_with_the_values_and_small_differences_stay_small():
-    """A case that scatters by a thousandth is a flat line, not a mountain range."""
-    assert sparkline([1, 2, 3, 4, 5, 6, 7, 8]) == BLOCKS
-    assert len(set(sparkline([10.0, 10.01, 9.99, 10.0]))) <= 2
-    assert sparkline([10, 10, 20]) == f"{BLOCKS[0] * 2}{BLOCKS[-1]}"
-    assert sparkline([0.0, 0.0]) == BLOCKS[0] * 2
-
-
 def test_the_past_of_a_case_comes_from_the_ledger_in_blocks_and_in_words(home):
     """The last runs, the new ones among them; what blocks show is beside them as text."""
     base, new = written(home)
@@ -83,14 +73,6 @@ def test_the_past_of_a_case_comes_from_the_ledger_in_blocks_and_in_words(home):
     assert re.fullmatch(r"p50 of the last 20 runs since 2024-09-12: 11\.\d to 14\.\d ms, newest 1[12]\.\d ms", words.replace("&#45;", "-"))
     assert line.count(BLOCKS[-1]) == 1
     assert line.index(BLOCKS[-1]) == 3
-
-
-def test_without_a_ledger_the_past_is_that_of_both_sides(home):
-    """A comment of two documents needs nothing else."""
-    before, after = named(make_side(agent="1", runs=3), "b"), named(make_side(agent="2", runs=3, start=100), "n")
-    result = review((str(home / "base"), StoreContents(before)), (str(home / "new"), StoreContents(after)))
-    (history,) = histories(result, ()).values()
-    assert len(history.values) == 6
 
 
 def test_the_comment_links_to_the_page_whose_address_is_known(home, monkeypatch):
@@ -148,23 +130,6 @@ def test_a_baseline_without_runs_explains_itself_in_the_comment(home):
             assert "Not judged: `slower:3%`; in doubt a gate stays closed." in text
             assert re.search(r"\| tiny-detector fp32 on onnx, pi-1 \| 12\.\d ms \| \d+\.\d mJ \| 0\.625 \| 8 \|", text)
             assert why in text or baseline.name == "gone"
-
-
-def test_the_decision_of_the_terminal_stands_in_the_comment(home):
-    """The same sentence, whatever it is shown in; JSON has all of it."""
-    fp32, int8 = sides()
-    runs = named(day_by_day(fp32, int8), "r")
-    both = [replace(run, id=f"new-{run.id}", started_at_ns=run.started_at_ns + 20 * DAY_NS) for run in runs]
-    (home / "base.json").write_bytes(document(*runs))
-    (home / "new.json").write_bytes(document(*both))
-    limits = ["--choose", "p50<=8ms, ap>=.72"]
-    alone = CliRunner().invoke(cli, ["compare", "--ledger", str(home / "new.json"), *limits, "--json"])
-    sentence = json.loads(alone.output)["sentence"]
-    assert sentence.startswith("Ship int8 on litert: ")
-    pair = [str(home / "base.json"), str(home / "new.json"), *limits]
-    assert f"**Decision:** {sentence}." in comment(*pair)[1]
-    assert sentence in CliRunner().invoke(cli, ["compare", *pair]).output
-    assert json.loads(CliRunner().invoke(cli, ["compare", *pair, "--json"]).output)["decision"]["sentence"] == sentence
 
 
 def test_a_ledger_that_was_asked_for_and_cannot_be_read_is_an_error(home):

@@ -9,13 +9,12 @@ from click.testing import CliRunner
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.contract import record_conditions
 from edgemeter.collector.cli.compare import compare
-from edgemeter.collector.influx.drain import Drain
 from edgemeter.collector.influx.points import Points
 from edgemeter.collector.influx.sink import open_sink
 from edgemeter.collector.runs.store import InfluxStore, open_store
 from tests.fixtures.comparison_factory import make_reference, make_run, no_energy
+from tests.fixtures.draining import drained
 from tests.fixtures.ledgers import fill
-from tests.fixtures.mqtt_peer import wait_until
 
 
 def fleet():
@@ -41,13 +40,7 @@ def fleet():
 
 def drain_to(path, config, runs, points=None):
     """Keep `runs` in a ledger at `path` and drain it to `config`."""
-    fill(path, runs)
-    drain = Drain(path, open_sink(config), points)
-    drain.start()
-    try:
-        assert wait_until(lambda: drain.has_reached(len(runs)), 30), drain.trouble
-    finally:
-        drain.stop()
+    drained(fill(path, runs), open_sink(config), points)
 
 
 def url_of(influx_place):

@@ -1,17 +1,11 @@
 """Facts about the sentences that a comparison is concluded in."""
 
-from edgemeter.agent.contract import record_conditions
 from edgemeter.collector.compare.comparison import compare
 from edgemeter.collector.compare.judgement import SmallestDifferences
 from edgemeter.collector.runs.store import StoreContents
 from edgemeter.collector.show import conclusions
-from tests.fixtures.comparison_factory import compare_runs, day_by_day, make_reference, make_run
+from tests.fixtures.comparison_factory import day_by_day, make_reference, make_run
 from tests.fixtures.rows import table_row
-
-
-def output(*runs):
-    """Return the whole answer to the comparison of `runs`."""
-    return " ".join(conclusions.conclusions(compare_runs(*runs)))
 
 
 def test_a_latency_is_worded_as_it_was_judged():
@@ -32,12 +26,3 @@ def test_a_latency_is_worded_as_it_was_judged():
             )
             row = compare(StoreContents(runs), "reference", SmallestDifferences(ratio=matters_ratio)).rows[-1]
             assert conclusions.speed(row) == words
-
-
-def test_a_suspect_figure_is_called_suspect_in_the_same_breath():
-    """And counted among the cautions."""
-    suspect = record_conditions.Verdict(state="suspect", reasons=("drift: x",))
-    comparison = compare_runs(make_run(verdict=suspect), make_reference())
-    assert "Suspect: this figure." in " ".join(conclusions.conclusions(comparison))
-    assert "Suspect: this figure and the reference's." in output(make_run(verdict=suspect), make_reference(verdict=suspect))
-    assert "1 of 2 cases is suspect" in " ".join(conclusions.cautions(comparison))

@@ -21,11 +21,10 @@ from edgemeter.collector.index.sources import LedgerSource
 from edgemeter.collector.influx.drain import Drain
 from edgemeter.collector.influx.points import Points
 from edgemeter.collector.influx.set_up import set_up_influx
-from edgemeter.collector.receive.service import Collector
 from edgemeter.collector.runs.store import InfluxStore, open_store
+from tests.fixtures.collecting import intake
 from tests.fixtures.level_factory import level_runs, stepped_ms
-from tests.fixtures.mqtt_peer import Peer, wait_until
-from tests.fixtures.servers import address_of, mosquitto
+from tests.fixtures.mqtt_peer import wait_until
 
 DAYS = 40
 YEAR_NS = 365 * NS_PER_DAY
@@ -127,36 +126,15 @@ def test_a_bucket_with_a_retention_takes_every_point(influx_place, sink_of, tmp_
     assert marks == {1: "device", 2: "collector", 3: "collector", 4: "collector", 5: "collector", 6: "device"}
 
 
-@pytest.mark.mosquitto
 def test_the_device_is_listed_with_the_remedy(tmp_path):
     """Its own report says synchronised; the collector knows better, and again not when the clock is right."""
-    server = mosquitto(tmp_path)
-    server.start()
-    service = Collector(address_of(server), tmp_path / "ledger")
-    service.start()
-    try:
-        peer = Peer(address_of(server))
-        for off_ns, text in (
-            (10 * YEAR_NS + 3 * NS_PER_DAY, "its clock is 10.0 years ahead: set it"),
-            (0, None),
-            (-40 * YEAR_NS, "years behind: set it"),
-        ):
+    path = tmp_path / "ledger"
+    with intake(path) as bench:
+        for off_ns, remedy in ((10 * YEAR_NS + 3 * NS_PER_DAY, "10.0 years ahead"), (0, None), (-40 * YEAR_NS, "years behind")):
             health = Health(
                 device="pi-1", fleet="lab", session=5, told_ns=time.time_ns() + off_ns, agent="1", clock=Clock(is_synchronised=True)
             )
-            peer.session.publish("edgemeter/v1/lab/pi-1/health", encode_health(health), lasting="retained")
-            assert wait_until(lambda text=text: attention(tmp_path / "ledger", text))
-        peer.close()
-    finally:
-        service.stop()
-        server.kill()
-
-
-def attention(path, text):
-    """Return whether `devices` lists the device with this text, None: with nothing."""
-    listed = CliRunner().invoke(command, ["devices", "--ledger", str(path), "--json"], catch_exceptions=False)
-    devices = msgspec.json.decode(listed.stdout)["devices"]
-    if not devices:
-        return False
-    remedy = devices[0]["look_at"]
-    return remedy is None if text is None else text in (remedy or "")
+            bench.bring(encode_health(health), topic="edgemeter/v1/lab/pi-1/health")
+            listed = CliRunner().invoke(command, ["devices", "--ledger", str(path), "--json"], catch_exceptions=False)
+            (device,) = msgspec.json.decode(listed.stdout)["devices"]
+            assert device["look_at"] is None if remedy is None else remedy in device["look_at"]

@@ -1,5 +1,7 @@
 """Facts about the page of alerts: a notice that nobody has is said at the top."""
 
+import re
+
 from edgemeter.collector.index.sources import LedgerSource
 from edgemeter.collector.trend.watch_file import WatchFile, watch_file_beside
 from edgemeter.collector.web import overview
@@ -11,12 +13,13 @@ from tests.fixtures.comparison_factory import make_run
 from tests.fixtures.ledgers import fill
 from tests.fixtures.served_page import view_context
 
-BODY = b'{"rule":"r","subject":"a","severity":"critical","title":"lost: a","text":"x","day":0,"facts":{}}'
+BODY = b"""{"rule": "r", "subject": "a", "severity": "critical", "title": "step", "text": "x", "day": 20000,
+ "facts": {"device": "pi-1", "model": "tiny-detector", "metric": "energy"}}"""
 AT_NS = 1_800_000_000 * 10**9
 
 
 def test_what_a_channel_has_not_got_stands_above_the_alerts(tmp_path):
-    """On the overview too, with the channel, since when, and the reason as text; quiet times are no failure."""
+    """On the overview too, with channel, day, and the reason as text; quiet times are no failure. An alert leads to its series."""
     ledger = fill(tmp_path / "ledger.sqlite", [make_run()])
     with WatchFile(watch_file_beside(str(ledger))) as file, file.writing() as statements:
         statements.execute("INSERT INTO alerts VALUES (1, 'r', 'a', 'open', ?, ?, ?, NULL, NULL, NULL, NULL)", (BODY, AT_NS, AT_NS))
@@ -31,3 +34,5 @@ def test_what_a_channel_has_not_got_stands_above_the_alerts(tmp_path):
             text = str(view.body)
             assert "1 notice undelivered to pager since 2027-01-15 08:00:00 UTC: &lt;b&gt;503" in text
             assert "undelivered to chat" not in text
+        (link,) = re.findall(r'<a href="/trend\?([^"]*)">step</a>', str(alerts_view(context, ViewRequest("alerts"), CaseFilter()).body))
+    assert {"device=pi-1", "metric=gross_mj"} < set(link.split("&amp;"))

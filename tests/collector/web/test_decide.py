@@ -13,7 +13,6 @@ from edgemeter.collector.web.one_file import FileChoice
 from edgemeter.collector.web.queries import CaseFilter
 from edgemeter.collector.web.site import show
 from edgemeter.collector.web.view import ViewRequest, read_address
-from tests.fixtures.axe import axe_script, serious
 from tests.fixtures.choice_cases import sides
 from tests.fixtures.comparison_factory import day_by_day, document
 from tests.fixtures.one_file import opened
@@ -78,7 +77,6 @@ def test_a_file_holds_the_decision_that_it_was_made_with():
 
 
 @pytest.mark.chromium
-@pytest.mark.needs("npm")
 def test_the_decision_fits_and_its_form_works_without_a_script(browser):
     """Where cases are greyed, where nothing is certain, and where a field is wrong; the button sends what was written."""
     with served(runs_of_days()) as server:
@@ -86,8 +84,6 @@ def test_the_decision_fits_and_its_form_works_without_a_script(browser):
             page = browser.open(f"{server.url}{address}", width=width, dark=width == 390)
             assert page.fits()
             assert page.complaints() == []
-            page.run(axe_script())
-            assert serious(page.run("axe.run(document, {resultTypes: ['violations']})")) == []
             page.close()
         page = browser.open(f"{server.url}{ADDRESS}", has_scripts=False)
         page.run("document.querySelector('[name=latency]').value = '1'; document.querySelector('form.filters').submit()")

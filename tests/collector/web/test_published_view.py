@@ -75,15 +75,6 @@ def test_the_filters_leave_what_they_name(tmp_path):
     assert {field.name for field in view.inputs} == {"model", "device", "verdict", "source"}
 
 
-def test_a_page_of_all_figures_has_two_screens_and_the_export_all(tmp_path):
-    """At most so many rows of either kind; impossible ones stand first."""
-    view = view_of(shelf_of(tmp_path, IMPOSSIBLE))
-    assert view.body.count('<span class="badge') <= 2 * published_view.SHOWN
-    assert "more: pick" in view.body
-    assert len(rows_of(view)) + len(rows_of(view, "published_mlperf")) == 85
-    assert rows_of(view)[0]["verdict"] == "impossible"
-
-
 def test_the_served_page_has_csv_and_json_and_knows_when_they_are_stale(tmp_path):
     """An added row changes the tag by which a browser asks again."""
     shelf = shelf_of(tmp_path, LATENCY)

@@ -3,7 +3,7 @@
 import numpy as np
 from msgspec.structs import replace
 
-from edgemeter.agent.contract.record_figures import Goodput, Load
+from edgemeter.agent.contract.record_figures import Load
 from edgemeter.agent.contract.record_served import Served
 from edgemeter.agent.engine.scenarios.latency_statistics import summarise_latency
 from edgemeter.collector.web.site import show
@@ -42,6 +42,9 @@ def test_the_page_of_a_model_shows_what_users_get_against_what_all_get():
         ("4 users", 25.0, 180.0),
     ]
     assert [row["ttft_p90_ms"] for row in rows] == [40.0, 80.0, 160.0]
+    # One number is no sweep.
+    with view_context(swept()[:1]) as context:
+        assert 'id="users"' not in show(context, read_address("model")).body
 
 
 def test_a_served_model_shows_latency_against_requests():
@@ -62,20 +65,3 @@ def test_a_served_model_shows_latency_against_requests():
         ("1 user", 40.0, 25.0), ("2 users", 80.0, 25.0), ("4 users", 160.0, 25.0),
     ]  # fmt: skip
     assert not {"user", "total", "ttft_p50_ms"} & set(rows[0])
-
-
-def test_where_all_hold_no_highest_is_stated():
-    """Rates that did not hold, and users at which queries failed, are invalid runs, which no page has. One number is no sweep."""
-    goodput = Goodput(limits_ms={"ttft": 500.0}, good=64, good_ratio=1.0, requests_per_s=1.0, missed={"ttft": 0})
-    within = [replace(run, generation=replace(run.generation, goodput=goodput)) for run in swept()]
-    rates = [
-        replace(run, scenario="poisson", load=Load(samples_per_query=1, samples=64, target_per_s=rate, is_sustained=True))
-        for run, rate in zip(swept(), (1.0, 2.0, 4.0), strict=True)
-    ]
-    for runs in (within, rates):
-        with view_context(runs) as context:
-            body = show(context, read_address("model")).body
-        assert "did not hold are invalid runs" in body
-        assert "the most that was tried" not in body
-    with view_context(swept()[:1]) as context:
-        assert 'id="users"' not in show(context, read_address("model")).body

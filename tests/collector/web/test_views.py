@@ -69,16 +69,6 @@ def test_a_device_is_never_compared_with_itself():
     assert "to the median of 1 other device" in answers([*runs, make_run(device="pi-2", environment=board)], "device?device=pi-1")
 
 
-def test_the_same_model_with_more_threads_is_drawn_under_a_name_of_its_own():
-    """On the page of trends, on the device's, and in their CSV."""
-    runs = (make_run(id="one", threads=1), make_run(id="four", threads=4), make_run(id="half", precision="fp16"))
-    *pages, points = answers(runs, "trend", "device?device=pi-1", "trend?format=csv")
-    for page in pages:
-        for title in ("pi-1: tiny-detector, fp32 on onnx, 1 thread<", "pi-1: tiny-detector, fp32 on onnx, 4 threads<", "fp16 on onnx<"):
-            assert f"{title}/figcaption>" in page
-    assert {row["threads"] for row in rows_of(points)} == {"1", "2", "4"}
-
-
 def test_a_case_has_the_accuracy_and_the_energy_of_its_earlier_runs_as_in_the_command():
     """A suite scores its first run only, and a meter was unplugged: the newest run has neither, its case has both."""
     first = make_run(id="first")

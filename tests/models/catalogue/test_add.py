@@ -5,7 +5,6 @@ import json
 import shutil
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from edgemeter.agent.base.errors import ConfigError
@@ -51,29 +50,6 @@ def test_a_model_with_a_card_is_added_as_the_card_states(own_copy, invoke):
     assert entry["sha256"] == model_file.sha256(path)
     assert catalogue.find_entry("shapes").path == str(path)
     assert "(here)" in invoke("list").stdout
-
-
-@pytest.mark.needs(module="onnx")
-def test_a_family_in_doubt_is_added_with_a_question_mark(tmp_path, invoke):
-    """The outputs of a pose without metadata; the card keeps the doubt, so that a run shows it too."""
-    onnx = importlib.import_module("onnx")
-    tensor, kind = onnx.helper.make_tensor_value_info, onnx.TensorProto.FLOAT
-    node = onnx.helper.make_node("Conv", ["x", "w"], ["map"], strides=[8, 8])
-    shape = onnx.numpy_helper.from_array(np.array([1, 56, 64]), "shape")
-    remainder = onnx.numpy_helper.from_array(np.zeros((1, 56, 20), np.float32), "rest")
-    nodes = [
-        node,
-        onnx.helper.make_node("Reshape", ["map", "shape"], ["cells"]),
-        onnx.helper.make_node("Concat", ["cells", "rest"], ["y"], axis=2),
-    ]
-    weights = onnx.numpy_helper.from_array(np.ones((56, 3, 8, 8), np.float32), "w")
-    graph = onnx.helper.make_graph(
-        nodes, "g", [tensor("x", kind, [1, 3, 64, 64])], [tensor("y", kind, [1, 56, 84])], [weights, shape, remainder]
-    )
-    path = tmp_path / "mine.onnx"
-    onnx.save(onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 17)], ir_version=9), str(path))
-    assert "mine: detection, yolov8?, fp32" in invoke("add", path).stdout
-    assert "yolov8 with 52 classes, or one class and 17 keypoints?" in model_card.read_card(model_card.card_path(path)).made["guesses"]
 
 
 def test_a_model_that_cannot_be_recognised_names_what_to_write(own_copy, invoke, home):

@@ -5,7 +5,9 @@ import json
 import os
 import subprocess
 import sys
+from contextlib import nullcontext
 from pathlib import Path
+from unittest.mock import Mock
 
 import msgspec
 import pytest
@@ -103,31 +105,14 @@ def test_wrong_usage_names_the_remedy(tmp_path):
         assert message in result.stderr, words
 
 
-def converter(status, document):
-    """Return what stands in for the process of a converter."""
-
-    class Converter:
-        returncode = status
-
-        def __enter__(self):
-            return self
-
-        def __exit__(self, *_):
-            return None
-
-        def communicate(self):
-            return document, b""
-
-    return lambda *_arguments, **_settings: Converter()
-
-
 def test_a_converter_that_is_killed_or_ruins_the_model_has_a_reason(monkeypatch, tmp_path):
     """The kernel ends what takes too much memory: a signal, no document and no message. Of a ruined model there is no file to measure."""
     monkeypatch.setattr(board_formats, "model_files", lambda path: [path])
     monkeypatch.setattr(board_formats, "find_spec", lambda _: "installed")
     ruined = b'{"conversions": [{"verdict": "ruined", "reason": "it gives one answer", "file": null}]}'
     for status, document, reason in ((-9, b"", "signal 9"), (1, ruined, "ruined: it gives one answer")):
-        monkeypatch.setattr(board_formats, "confined", converter(status, document))
+        process = Mock(returncode=status, **{"communicate.return_value": (document, b"")})
+        monkeypatch.setattr(board_formats, "confined", lambda *_, process=process, **__: nullcontext(process))
         converted_files = convert_all(FormatRequest(tmp_path / "m.onnx", tmp_path, None, 200), lambda _: None)
         assert reason in converted_files.reasons["onnx-fp16"]
         assert converted_files.written == {}

@@ -104,10 +104,7 @@ def test_operations_on_both_processors_are_read():
     assert [line.partition(":")[0] for line in coverage.on_cpu] == ["1 LOGISTIC", "1 DEQUANTIZE"]
     coverage = compilers.read_coverage(WHOLLY)
     assert (coverage.facts["edgetpu_operations"], coverage.facts["cpu_operations"], coverage.on_cpu) == (27, 0, ())
-
-
-def test_what_is_not_reported_is_not_made_up():
-    """After silence, half a table or garbage, no operator count is given."""
+    # After silence, half a table or garbage, no operator count is made up.
     for printed in ("", "Edge TPU Compiler version 16.0.384591198\nOperator   Count", "\x00\xff" * 40):
         with table_row(printed):
             assert "edgetpu_operations" not in compilers.read_coverage(printed).facts

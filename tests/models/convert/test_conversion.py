@@ -141,6 +141,16 @@ def test_a_conversion_that_is_killed_leaves_nothing_that_is_taken_for_a_model(tm
     assert outcomes[-1] == (0, 1)
 
 
+def test_of_one_folder_for_all_a_part_is_measured_on_a_part_chosen_by_and_the_rest_judged(tmp_path):
+    """112 scenes; the report, the card and the JSON row have the same numbers."""
+    conversion_request = request(tmp_path, ["onnx-int8"], source.shipped_scenes(), "edgemeter-shapes_fp32.onnx")
+    (converted,) = conversion.convert(conversion_request, no_progress).written
+    card = model_card.read_card(model_card.card_path(converted.path))
+    assert conversion_report.report_row(converted, conversion_request)["inputs"] == {"ranges": 56, "choice": 18, "judgement": 38}
+    assert (card.made["calibration_images"], card.made["recipe_chosen_on"]) == (56, "18 images")
+    assert (card.parity["judged_images"], card.accuracy["images"]) == (38, 112)
+
+
 def test_what_is_compared_only_on_what_its_ranges_were_measured_on_is_not_judged(tmp_path):
     """Eight pictures and no others: the file is written, and nothing says that it is good."""
     few = open_folder(source.shipped_scenes().items[0].path.parent, subset=8)
