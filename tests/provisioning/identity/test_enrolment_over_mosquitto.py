@@ -9,7 +9,7 @@ import stat
 import pytest
 from click.testing import CliRunner
 
-from edgemeter.agent.base.errors import ConfigError, EdgemeterError, TransientError
+from edgemeter.agent.base.errors import ConfigError, EdgemeterError
 from edgemeter.agent.base.mqtt_session import MqttSession, SessionProfile
 from edgemeter.agent.contract import identity as contract_identity
 from edgemeter.agent.contract import messages as delivered
@@ -123,21 +123,6 @@ def test_a_device_publishes_its_own_in_its_own_fleet_alone(lab):
     device = board.client("pi-1")
     assert not is_refused(device, f"{OWN}/birth")
     assert is_refused(device, "edgemeter/v1/other/pi-1/birth")
-
-
-def test_a_name_of_another_board_waits_for_a_person(lab):
-    """Nothing is given until somebody approves; then the old board is out."""
-    first = lab.joined()
-    connected = first.client("pi-1")
-    board = lab.board("new", "100000002")
-    path = lab.token("pi-1")
-    with pytest.raises(TransientError, match="has not approved this board"):
-        board.join(path, 2.0)
-    assert "100000001" in json.loads(lab.run("requests", "--json"))[0]["why"]
-    lab.run("requests", "accept", "pi-1")
-    assert board.join(path).serial == "100000002"
-    assert wait_until(lambda: is_out(first.address()))
-    assert wait_until(lambda: bool(connected.reasons))
 
 
 def test_a_revoked_device_is_out_and_stays_out(lab):
