@@ -1,26 +1,15 @@
 """Facts about the tree of commands: few at the top, options that mean the same everywhere, and each page with an example that parses."""
 
-import re
-
 import click
 import pytest
 from click.testing import CliRunner
 
-from edgemeter.agent.cli.main import COMMANDS, cli
+from edgemeter.agent.cli.main import cli
 from tests.fixtures.command import edgemeter
 from tests.fixtures.command_lines import every_command, example_of, parsed
 from tests.fixtures.rows import table_row
 
 EVERY = {" ".join(path): command for path, command in every_command()}
-
-
-def test_the_top_level_fits_in_a_head():
-    """Twenty commands at most, in sections, each with its line."""
-    names = [name for section in COMMANDS.values() for name in section]
-    assert cli.list_commands(click.Context(cli)) == names
-    assert len(names) == len(set(names)) <= 20
-    page = CliRunner().invoke(cli, ["--help"]).stdout
-    assert [name for name in names if not re.search(rf"^  {name}  ", page, re.MULTILINE)] == []
 
 
 def test_each_page_of_help_has_an_example_that_parses():
@@ -68,3 +57,11 @@ def test_a_name_is_a_flag_on_all_commands_or_on_none():
     visible = [option for _, option in OPTIONS if not option.hidden]
     for name in {name for option in visible for name in option.opts}:
         assert len({option.is_flag for option in visible if name in option.opts}) == 1, name
+
+
+def test_json_is_the_short_form_of_format_everywhere():
+    """A command with the five formats has `--json`, and none has a flag of its own for another."""
+    for path, option in OPTIONS:
+        if "--format" in option.opts and "latex" in option.type.choices:
+            assert "--json" in {name for other, param in OPTIONS if other == path for name in param.opts}, path
+        assert not {"--csv", "--markdown", "--latex"} & set(option.opts), path

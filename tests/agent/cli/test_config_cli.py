@@ -1,4 +1,4 @@
-"""Facts about `edgemeter config show|path|sample|check|variables`."""
+"""Facts about `edgemeter config show|path|sample|check`."""
 
 import json
 
@@ -6,7 +6,6 @@ import pytest
 from click.testing import CliRunner
 
 from edgemeter.agent.base import config
-from edgemeter.agent.base.variables import VARIABLES
 from edgemeter.agent.cli.main import cli
 
 
@@ -29,7 +28,7 @@ def run(*arguments):
 
 def test_show_names_where_each_value_comes_from(user_file, monkeypatch):
     """An option over a variable over the file over the default; a variable that nobody reads is a typo."""
-    user_file.write_text('device = "file"\nfleet = "file"\nbroker = "file"\n')
+    user_file.write_text('device = "file"\nfleet = "file"\nbroker = "file"\n[sensors.nvml]\ngpu = "1"\n')
     monkeypatch.setenv("EDGEMETER_FLEET", "variable")
     monkeypatch.setenv("EDGEMETER_BROKER", "variable")
     monkeypatch.setenv("EDGEMETER_BROKR", "variable")
@@ -40,6 +39,7 @@ def test_show_names_where_each_value_comes_from(user_file, monkeypatch):
     assert lines["fleet"] == ['"variable"', "EDGEMETER_FLEET"]
     assert lines["broker"] == ['"option"', "--broker"]
     assert lines["outbox_limit_mb"] == ["512", "default"]
+    assert lines["sensors.nvml.gpu"] == ['"1"', str(user_file)]
     assert "EDGEMETER_MQTT_PASSWORD = (secret)" in result.stdout
     assert "hunter2" not in result.output
     assert "EDGEMETER_BROKR is set and nothing reads it" in result.stderr
@@ -85,11 +85,3 @@ def test_check_prints_every_mistake_with_file_section_and_key(user_file, monkeyp
     monkeypatch.setenv("EDGEMETER_CONFIG", str(other))
     assert run("check").stdout.startswith(f"{other}: fleets: ")
     assert run("path").stdout == f"{other}: read\n"
-
-
-def test_every_variable_is_listed():
-    """In words and for machines."""
-    table = run("variables").stdout
-    listed = json.loads(run("variables", "--json").stdout)
-    assert set(listed) == {name for group in VARIABLES.values() for name in group}
-    assert all(f"  {name} " in table for name in listed)

@@ -55,16 +55,6 @@ def test_a_command_that_is_not_there_is_one_line(configuration):
     assert result.stderr.splitlines()[-1].startswith("edgemeter: cannot run 'no-such-command'")
 
 
-@pytest.mark.alone
-def test_the_energy_of_a_command_is_shown(configuration):
-    """Twelve seconds at 5 W: 60 J, of two runs 30 J each."""
-    result = run_apart("--idle", 2, "--repeats", 2, "--config", configuration, "--", "sleep", "6")
-    assert result.returncode == 0, result.stderr
-    assert "gross 30" in result.stdout
-    assert "(no interval: the sensor states no gain uncertainty: compare it with a better meter" in result.stdout
-    assert "net not resolvable within a day" in result.stdout
-
-
 def test_a_suite_is_measured_every_so_often_and_a_failure_is_no_end(tmp_path, monkeypatch):
     """Three periods: measured, failed, measured; a period that was missed is left out and reported."""
     replay_case(tmp_path, "a", 1.0)

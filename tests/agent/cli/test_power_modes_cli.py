@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from tests.fixtures.mqtt_peer import wait_until
 from tests.fixtures.replay_case import write_replay
 from tests.fixtures.settable_board import SettableBoard
 
@@ -74,14 +73,3 @@ def test_ctrl_c_puts_the_board_back_and_keeps_what_was_measured(board):
         out, _ = process.communicate()
     assert "powersave" in out or "replay" in out
     assert (board.settings(), board.record.exists()) == (before, False)
-
-
-@pytest.mark.nightly
-def test_a_killed_sweep_leaves_no_mode_behind(board):
-    """Another process puts the board back."""
-    before = board.settings()
-    with start(board, "--power-mode", "15W", "--repeats", "50") as process:
-        assert any("timed" in line for line in iter(process.stderr.readline, ""))
-        assert board.settings() != before
-        process.kill()
-    assert wait_until(lambda: board.settings() == before)

@@ -5,7 +5,6 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.cli.main import cli
 
 SHIPPED = Path(__file__).resolve().parents[3] / "models" / "language"
@@ -32,23 +31,3 @@ def test_a_quantised_file_is_compared_with_its_source():
     assert "edgemeter-notes_q8_0.gguf" in result.stdout
     assert "edgemeter-notes_f16.gguf" in result.stdout
     assert result.stdout.rstrip().endswith("gate: passed")
-
-
-@needs_llama
-def test_two_models_of_other_tokens_are_not_compared(tmp_path):
-    """The gate is for a file and what it was made from."""
-    fixture = Path(__file__).resolve().parents[2] / "fixtures" / "generators" / "llama.gguf"
-    (tmp_path / "text.txt").write_text("The ammeter measures the electric current. " * 200)
-    arguments = (
-        "-m",
-        SHIPPED / "edgemeter-notes_f16.gguf",
-        "--unquantised",
-        fixture,
-        "--text",
-        tmp_path / "text.txt",
-        "--context-tokens",
-        64,
-    )
-    result = ask(*arguments, "--json")
-    assert isinstance(result.exception, ConfigError)
-    assert "do not compare" in str(result.exception)

@@ -1,8 +1,5 @@
 """Facts about the file of results."""
 
-import subprocess
-import sys
-
 import pytest
 
 from edgemeter.agent.cli.run_session import write_document
@@ -33,13 +30,3 @@ def test_results_replace_a_file_and_follow_a_link(tmp_path, mode):
         write_document(written_path, document, errors := [])
         assert (errors, path.read_bytes(), path.stat().st_mode & 0o777) == ([], document + b"\n", mode)
     assert link.is_symlink()
-
-
-@pytest.mark.services
-def test_a_session_has_in_memory_only_what_it_uses():
-    """It lasts beside the process that measures: what only that, or another command, needs stays out."""
-    modules = ["edgemeter.agent.cli.run", "edgemeter.agent.session.together", "edgemeter.agent.ledger.own_runs"]
-    modules.append("edgemeter.agent.cli.session_progress")
-    spared = ["numpy.random", "edgemeter.agent.recognition", "edgemeter.agent.session.in_turn"]
-    program = f"import importlib, sys; [*map(importlib.import_module, {modules})]; print(sorted(sys.modules.keys() & set({spared})))"
-    assert subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True).stdout == "[]\n"

@@ -44,7 +44,9 @@ def test_a_sensor_is_read_into_one_document(configuration):
         "sensor": "bench", "id": "replay:bench", "scope": "module", "excludes": ["fan"], "total_w": 2.5, "rails": [], "averaging": None,
         "warnings": [],
     }  # fmt: skip
-    assert "averaging: unknown; a run estimates it" in run("read", "bench", "--config", configuration).stdout
+    printed = run("read", "replay", "--config", configuration).stdout
+    assert "replay:bench: 2.5000 W (module)" in printed
+    assert "averaging: unknown; a run estimates it" in printed
 
 
 def test_an_unreadable_sensor_is_an_error_in_json_too(configuration, trace):
@@ -55,17 +57,9 @@ def test_an_unreadable_sensor_is_an_error_in_json_too(configuration, trace):
     assert "not a power recording" in json.loads(result.stdout)["error"]
 
 
-def test_a_named_sensor_is_read_live(configuration):
-    """With its settings; a name of the user's own takes its type from them."""
-    for name in ("replay", "bench"):
-        printed = run("read", name, "--config", configuration).stdout
-        assert "replay:bench: 2.5000 W (module)" in printed
-        assert "excludes fan" in printed
-
-
 @pytest.mark.services
 def test_the_list_shows_watts_and_what_a_run_would_use(configuration):
-    """A replay is shown where it is configured, and never chosen by itself."""
+    """A replay is shown where it is configured, and chosen where it was named; a wrong key is an error of its sensor and of the status."""
     document = json.loads(run("--config", configuration, "--json").stdout)
     rows = {row["sensor"]: row for row in document["sensors"]}
     assert rows["replay"]["total_w"] == rows["bench"]["total_w"] == 2.5
@@ -73,17 +67,11 @@ def test_the_list_shows_watts_and_what_a_run_would_use(configuration):
     printed = run("--config", configuration, "--all").stdout
     assert "2.500" in printed
     assert "excludes" in printed
-
-
-@pytest.mark.services
-def test_the_sensors_that_the_configuration_names_are_what_a_run_would_use(configuration):
-    """A replay too, when it was named; none of them is called unreadable."""
-    unsaid = run("--config", configuration).stdout
-    assert "cannot be read" not in unsaid
-    configuration.write_text('power = ["replay", "bench"]\n' + configuration.read_text())
-    document = json.loads(run("--config", configuration, "--json").stdout)
-    assert document["chosen"] == "replay,bench"
-    assert "set as `power` in the configuration" in run("--config", configuration).stdout
+    configuration.write_text('power = ["replay", "bench"]\n' + configuration.read_text() + '[sensors.rapl]\nscopee = "1"\n')
+    listed = run("--config", configuration, "--json")
+    document = json.loads(listed.stdout)
+    assert (listed.exit_code, document["chosen"]) == (1, "replay,bench")
+    assert "scopee" in next(row["error"] for row in document["sensors"] if row["sensor"] == "rapl")
 
 
 @pytest.mark.services

@@ -6,7 +6,6 @@ import pytest
 
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.contract import suite as contract_suite
-from edgemeter.models.catalogue.catalogue import all_entries
 from tests.fixtures.rows import table_row
 
 SAMPLE = contract_suite.SAMPLE
@@ -151,21 +150,3 @@ def test_paths_are_relative_to_the_suite(tmp_path):
     """A suite works from any working directory."""
     suite = _suite(tmp_path, 'name = "m"\n[[case]]\nmodel = "a.onnx"\ndata = "photos"\n')
     assert (suite.cases[0].model, suite.cases[0].data) == (str(tmp_path / "a.onnx"), str(tmp_path / "photos"))
-
-
-def test_the_suite_of_a_camera_is_an_hour_with_a_deadline_and_a_sweep(tmp_path):
-    """Measured once, at 15 frames a second; switched on, the sweep has a case for each power mode."""
-    (hour,) = contract_suite.read(contract_suite.CAMERA).cases
-    assert (hour.scenario, hour.rate_per_s, hour.deadline_ms, hour.seconds, hour.repeats) == ("steady", 15.0, 60.0, 3600.0, 1)
-    lines = contract_suite.CAMERA.read_text().splitlines()
-    _, *modes = _suite(tmp_path, "\n".join(line.removeprefix("# ") for line in lines)).cases
-    assert [(case.power_mode, case.seconds, case.repeats) for case in modes] == [(mode, 300.0, 3) for mode in ("15W", "25W", "MAXN_SUPER")]
-
-
-def test_the_suite_of_the_study_is_its_protocol():
-    """Eight detectors behind HTTP, one photograph a query, three repeats, a base of five minutes; the catalogue has each."""
-    suite = contract_suite.read(contract_suite.DETECTOR_STUDY)
-    assert {(c.runtime, c.scenario, c.repeats, c.idle_seconds) for c in suite.cases} == {("served", "single_stream", 3, 300.0)}
-    names = [Path(c.model).name.removesuffix(".server") for c in suite.cases]
-    assert len(names) == 8
-    assert set(names) <= set(all_entries())

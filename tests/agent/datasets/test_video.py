@@ -17,10 +17,9 @@ def brightness(item):
     return round(float(item.array[:, 40:].mean()))
 
 
-@pytest.mark.parametrize(("name", "codec"), [("grey.avi", "MJPG"), ("grey.mp4", "mp4v"), ("grey.webm", "VP80")])
-def test_frames_come_in_order_at_the_files_rate(tmp_path, name, codec):
+def test_frames_come_in_order_at_the_files_rate(tmp_path):
     """Each is itself, RGB, with its number; the rate is the container's."""
-    frames = VideoFrames(write_video(tmp_path / name, GREYS, 12.5, codec=codec))
+    frames = VideoFrames(write_video(tmp_path / "grey.mp4", GREYS, 12.5, codec="mp4v"))
     assert (len(frames), frames.rate_per_s) == (12, pytest.approx(12.5))
     assert [abs(brightness(item) - grey) <= 4 for item, grey in zip(frames, GREYS, strict=True)] == [True] * 12
     red = frames[3].array[:, :24].reshape(-1, 3).mean(0)

@@ -7,6 +7,6 @@ from edgemeter.agent.delivery.outbox import Outbox
 
 @pytest.fixture
 def outbox(tmp_path):
-    """Return an empty outbox."""
-    with Outbox(tmp_path / "outbox.sqlite") as new_outbox:
+    """Return an empty outbox, in a folder that it makes."""
+    with Outbox(tmp_path / "deep" / "outbox.sqlite") as new_outbox:
         yield new_outbox

@@ -45,7 +45,7 @@ def deliver(broker, outbox):
 
 @pytest.mark.parametrize("end_reason", [PACKET_TOO_LARGE, CUT])
 def test_a_record_above_the_true_limit_is_sent_a_few_times_and_all_others_arrive(outbox, end_reason):
-    """Those before it and those behind it, in order; it is kept, and is not sent once its size is known to be refused."""
+    """Those before it and those behind it, in order; it is kept, and no later process sends it until somebody publishes it by hand."""
     broker = strict_broker(end_reason=end_reason)
     remaining, reason = deliver(broker, outbox)
     assert remaining == 1
@@ -58,13 +58,6 @@ def test_a_record_above_the_true_limit_is_sent_a_few_times_and_all_others_arrive
     (waiting,) = outbox.pending(10, 10**9)
     assert waiting.seq == LARGE
     assert f"record {LARGE} of session {outbox.session} has {len(packed([waiting.payload]))} bytes" in reason
-
-
-@pytest.mark.parametrize("end_reason", [PACKET_TOO_LARGE, CUT])
-def test_it_is_not_sent_by_the_next_process_until_somebody_publishes_it_by_hand(outbox, end_reason):
-    """What was learned lies in the outbox."""
-    broker = strict_broker(end_reason=end_reason)
-    deliver(broker, outbox)
     broker.refused.clear()
     put(outbox, 1)
     assert deliver(broker, outbox)[0] == 1

@@ -2,13 +2,14 @@
 
 import logging
 import os
+from unittest.mock import Mock
 
 import msgspec
 import numpy as np
 import pytest
 
 from edgemeter.agent.base.errors import UnavailableError
-from edgemeter.agent.base.mqtt_session import CUT, MqttSession, SessionProfile
+from edgemeter.agent.base.mqtt_session import CUT, SessionProfile
 from edgemeter.agent.contract import messages, samples
 from edgemeter.agent.contract.messages import Topic
 from edgemeter.agent.delivery.broker_name import LONGEST_DISPLACED_S
@@ -231,27 +232,11 @@ def test_a_state_that_another_process_replaced_is_published_again(broker, publis
     assert broker.last("state", messages.decode_state).session == outbox.session
 
 
-class Ignores:
-    """Takes a session's events and does nothing."""
-
-    def connected(self):
-        """Do nothing."""
-
-    def disconnected(self, _reason):
-        """Do nothing."""
-
-    def received(self, _message):
-        """Do nothing."""
-
-    def answered(self, _refusal):
-        """Do nothing."""
-
-
 def test_a_board_that_met_a_namesake_delivers_beside_it_and_takes_its_name_again(broker, outbox):
     """State, Will and a lasting session come back without a restart, when its time has come."""
     publisher = connected(broker, outbox, lasting="persistent")
     publisher.go_on()
-    broker.open_session(ADDRESS, SessionProfile("pi-1"), Ignores()).connect(1.0)
+    broker.open_session(ADDRESS, SessionProfile("pi-1"), Mock()).connect(1.0)
     put(outbox, 2)
     publisher.go_on()
     assert outbox.count() == 0
@@ -370,10 +355,3 @@ def test_a_broker_that_allows_no_jobs_still_takes_results(broker, outbox, listen
     assert "update its ACL" in caplog.text
     assert publisher.drain(0) == 0
     publisher.close()
-
-
-def test_the_transport_in_these_tests_has_the_methods_of_the_real_one(broker):
-    """What a publisher calls is there in both."""
-    session = broker.open_session(ADDRESS, SessionProfile("pi-1"), Ignores())
-    names = [name for name in dir(session) if not name.startswith("_") and callable(getattr(session, name))]
-    assert {name for name in names if not hasattr(MqttSession, name)} <= {"cut", "reconnect"}

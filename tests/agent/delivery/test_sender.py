@@ -70,15 +70,6 @@ def test_a_device_that_is_behind_catches_up_in_few_messages(outbox):
     assert max(len(several) for _, several in line.sent) <= BATCH_RECORDS
 
 
-def test_what_has_gone_does_not_go_again_and_what_comes_alone_goes_alone(outbox):
-    """A record that is put while nothing waits is one message of its own."""
-    line, sender = Line(), make_sender(outbox)
-    for _ in range(3):
-        put(outbox, 1)
-        sender.send(line, 0.0)
-    assert [several for _, several in line.sent] == [[1], [2], [3]]
-
-
 def test_the_brokers_window_is_kept_and_nothing_is_passed_over(outbox):
     """Records of many fleets need a message each; those that find no room go later."""
     for number in range(10):
@@ -152,14 +143,6 @@ def test_a_record_that_was_held_back_goes_when_it_may_and_no_other_goes_twice(ou
     assert line.seqs() == [3, 154]
 
 
-LARGE = (1 << 24, 1 << 24)
-
-
-def pending_text(row, payload, fleet="lab", session=1):
-    """Return a record of the outbox."""
-    return Pending(row, "pi-1", fleet, session, row, payload)
-
-
 def text_of(number, size_bytes=100):
     """Return what passes for a record's JSON and cannot be compressed to less than half."""
     return b'{"schema":1,"id":"%d","x":"%s"}' % (number, os.urandom(size_bytes // 2).hex().encode())
@@ -183,23 +166,10 @@ def test_the_first_byte_shows_the_form_and_every_record_comes_out_as_it_went_in(
     assert opened(packed([large])) == [large]
 
 
-def test_a_topic_is_one_fleets():
-    """Records of a previous fleet go in a batch of their own, and the order stays."""
-    waiting = [
-        pending_text(1, text_of(1), "old"),
-        pending_text(2, text_of(2), session=2),
-        pending_text(3, text_of(3)),
-        pending_text(4, text_of(4), "old"),
-    ]
-    batched = list(batches(waiting, *LARGE))
-    assert [[pending_record.row for pending_record in batch.records] for batch in batched] == [[1], [2, 3], [4]]
-    assert all(batch.fits for batch in batched)
-
-
 def test_no_batch_is_larger_than_the_broker_takes_unless_a_single_record_is():
     """What does not fit is halved until it does; the one that never will is reported."""
     sizes = [2000, 2000, 50_000, 2000, 2000]
-    waiting = [pending_text(row, text_of(row, size)) for row, size in enumerate(sizes, 1)]
+    waiting = [Pending(row, "pi-1", "lab", 1, row, text_of(row, size)) for row, size in enumerate(sizes, 1)]
     batched = list(batches(waiting, 5000, 5000))
     assert [pending_record for batch in batched for pending_record in batch.records] == waiting
     assert [batch.fits for batch in batched].count(False) == 1
@@ -233,7 +203,8 @@ def test_the_window_is_bounded_in_records_and_bytes_and_opens_with_receipts():
     """Backpressure from the collector reaches the device."""
     window = make_window()
     window.sent(pending(1, 2, 3, 4), 0.0)
-    assert window.room(0.0) == 0
+    window.receipted(Receipt(session=2, held=((0, 2**53 - 1),)), 0.5)
+    assert window.room(0.5) == 0
     window.receipted(receipt((1, 2)), 1.0)
     assert window.room(1.0) == 2
     assert window.after_row == 4
@@ -311,25 +282,6 @@ def test_a_slow_collector_is_given_longer():
     assert window.timeout_s() == 32.0
     window.expire(31.0)
     assert window.due(1000.0) == []
-
-
-def test_a_new_connection_starts_again_at_the_oldest_record_at_once():
-    """What was on the old connection may be lost."""
-    window = make_window()
-    window.sent(pending(1, 2), 0.0)
-    window.expire(5.0)
-    window.restart()
-    assert (window.after_row, window.room(5.0)) == (0, 4)
-
-
-def test_a_receipt_for_everything_there_ever_was_is_as_quick_as_a_small_one():
-    """Ranges are walked over what is on the way, not over their numbers."""
-    window = make_window()
-    window.sent(pending(1, 2, 3), 0.0)
-    window.receipted(Receipt(session=2, held=((0, 2**53 - 1),)), 1.0)
-    assert window.room(1.0) == 1
-    window.receipted(receipt((2, 2**53 - 1)), 1.0)
-    assert window.room(1.0) == 3
 
 
 def test_a_record_that_another_process_delivered_is_off_the_way():

@@ -105,16 +105,13 @@ def test_time_that_the_board_slept_counts(outbox, monkeypatch):
     assert waiting_records(outbox)[0].started_at_ns == BOOTED_AT_NS + 110 * NS
 
 
-@pytest.mark.parametrize("is_new_process", [False, True])
-def test_a_shaky_link_without_a_time_server_delivers_after_a_minute(outbox, world, is_new_process):
+def test_a_shaky_link_without_a_time_server_delivers_after_a_minute(outbox, world):
     """One deadline a boot, not one a connection, nor one a process: the network comes back every ten seconds and sets no clock."""
     world.since_boot_s = 3600.0
-    stamping = stamping_of(outbox, world)
     numbered = outbox.put(measured(began_s=100.0))
     waited_s = 0.0
     while not waiting_records(outbox):
-        if is_new_process:
-            stamping = stamping_of(outbox, world)
+        stamping = stamping_of(outbox, world)
         stamping.is_online()
         stamping.settle()
         world.since_boot_s += 10.0

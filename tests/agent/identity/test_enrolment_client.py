@@ -6,14 +6,11 @@ from edgemeter.agent.base.broker_address import BrokerAddress
 from edgemeter.agent.base.errors import TransientError
 from edgemeter.agent.base.mqtt_session import Message
 from edgemeter.agent.contract import sealed
-from edgemeter.agent.contract.identity import CertificateRequest, EnrolmentAnswer, JoinFile, encode_identity, join_file_text, request_id
+from edgemeter.agent.contract.identity import CertificateRequest, EnrolmentAnswer, encode_identity, request_id
 from edgemeter.agent.identity import joining
 from edgemeter.agent.identity.enrolment_client import EnrolmentClient
 from edgemeter.agent.identity.identity import IdentityFiles
-from edgemeter.agent.identity.joining import JoinPaths, join_fleet
-from tests.fixtures.certificates import Authority
 from tests.fixtures.plain_signature import PlainSignature
-from tests.fixtures.servers import LOOPBACK, free_port
 
 QUESTION = CertificateRequest(csr="CSR", serial="1", serial_source="made")
 ANSWER = EnrolmentAnswer(request=request_id("CSR"), state="accepted", now_ns=1, device="pi-1", fleet="lab")
@@ -117,15 +114,3 @@ def test_a_key_that_came_with_a_copied_card_is_made_anew(tmp_path, monkeypatch):
 
         assert joining.ask_certificate(files, QUESTION, "pi-1", ask).state == states[-1]
         assert requests_made == requests
-
-
-@pytest.mark.services
-@pytest.mark.needs("openssl")
-def test_without_a_broker_the_advice_is_for_a_board_that_joins(tmp_path):
-    """It cannot start the fleet's broker, and has no option to leave out."""
-    ca = Authority(tmp_path / "ca").certificate.read_text()
-    url = f"mqtts://{LOOPBACK}:{free_port()}"
-    (tmp_path / "join.toml").write_text(join_file_text(JoinFile(fleet="lab", device="pi-1", broker=url, enrol=url, ca=ca, token="t" * 32)))
-    with pytest.raises(TransientError, match=r"no MQTT broker answers .*check that the fleet's broker runs there") as raised:
-        join_fleet(tmp_path / "join.toml", JoinPaths(tmp_path / "home", tmp_path / "config.toml"), timeout_s=0.1)
-    assert "--broker" not in str(raised.value)

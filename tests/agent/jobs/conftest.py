@@ -33,25 +33,25 @@ def server(broker, tmp_path):
 class Agent:
     """An agent that stays in a process of its own, as a service manager starts it."""
 
-    def __init__(self, home, broker, server, settings=""):
+    def __init__(self, home, broker, server):
         self.home = home
         self._broker = broker
         self._server = server
         self.config = home / "config.toml"
-        self.config.write_text(f'device = "{DEVICE}"\nfleet = "{FLEET}"\nbroker = "127.0.0.1:{broker.port}"\n{settings}')
+        self.config.write_text(f'device = "{DEVICE}"\nfleet = "{FLEET}"\nbroker = "127.0.0.1:{broker.port}"\n')
         self.process = None
         self.log = home / "agent.log"
 
-    def start(self, **environment):
+    def start(self):
         """Start it and wait until the server has heard of it."""
         challenges = self._server.challenges
-        self.begin(**environment)
+        self.begin()
         assert wait_until(lambda: self._server.challenges > challenges, LONG_S), self.log.read_text()
 
-    def begin(self, **environment):
+    def begin(self):
         """Start it."""
         # INVOCATION_ID is how systemd names this start: somebody starts it again.
-        variables = {"EDGEMETER_HOME": str(self.home), "INVOCATION_ID": "test", **environment}
+        variables = {"EDGEMETER_HOME": str(self.home), "INVOCATION_ID": "test"}
         command = [sys.executable, "-m", "edgemeter.agent.cli.main", "agent", "up", "--config", str(self.config)]
         with self.log.open("ab") as log:
             self.process = subprocess.Popen(command, env=os.environ | variables, stderr=log, stdout=log)

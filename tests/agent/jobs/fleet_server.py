@@ -2,11 +2,10 @@
 
 import hashlib
 import threading
-import time
 
 from edgemeter.agent.base.mqtt_session import MqttSession, SessionProfile
 from edgemeter.agent.contract import orders
-from edgemeter.agent.contract.messages import Topic, decode_activity, decode_state
+from edgemeter.agent.contract.messages import Topic, decode_state
 from edgemeter.agent.contract.orders import Chunk, Content, Order, ReportReceipt
 from tests.fixtures.fleet_key import OrderSigner
 from tests.fixtures.mqtt_peer import wait_until
@@ -88,11 +87,7 @@ class FleetServer(ServersEnd):
     def __init__(self, address, folder):
         # Not flushed: that would wait in the thread which receives.
         super().__init__(lambda payload, kind: self.session.publish(topic(kind), payload), OrderSigner(folder, FLEET, DEVICE))
-        self.progress = []
-        self.activities = []
-        self.births = 0
         self.challenges = 0
-        self.change_piece = lambda _head, data: data
         self._subscribed = threading.Event()
         self.session = MqttSession(address, SessionProfile("edgemeter-fleet"), self)
         self.session.connect()
@@ -100,7 +95,7 @@ class FleetServer(ServersEnd):
 
     def connected(self):
         """Subscribe."""
-        self.session.subscribe([topic(kind) for kind in ("job", "want", "progress", "birth", "activity", "state")])
+        self.session.subscribe([topic(kind) for kind in ("job", "want", "state")])
         self.session.publish("edgemeter-tests/marker", b"x")
 
     def disconnected(self, _reason):
@@ -113,19 +108,13 @@ class FleetServer(ServersEnd):
     def received(self, message):
         """Keep it, and answer."""
         kind = message.topic.rpartition("/")[2]
-        if kind == "birth":
-            self.births += 1
-        elif kind == "state":
+        if kind == "state":
             if challenge := decode_state(message.payload).challenge:
                 self.challenged(challenge)
                 self.challenges += 1
-        elif kind == "activity":
-            self.activities.append((time.monotonic_ns(), decode_activity(message.payload)))
-        elif kind == "progress":
-            self.progress.append(message.payload)
         elif kind == "want":
             head, data = self.chunk(orders.decode_want(message.payload))
-            self._send(orders.join_chunk(head, self.change_piece(head, data)), "content")
+            self._send(orders.join_chunk(head, data), "content")
         else:
             self.note(orders.decode_report(message.payload))
 
@@ -134,19 +123,10 @@ class FleetServer(ServersEnd):
         super().order(work, **settings)
         self.session.flush(5)
 
-    def say(self, payload, kind="command"):
-        """Publish any bytes to the device."""
-        self.session.publish(topic(kind), payload)
-        self.session.flush(5)
-
     def final(self, job="job-1", attempt=1, timeout_s=LONG_S):
         """Return the last report of a job that has ended, once it is here."""
         wait_until(lambda: self.ended(job, attempt), timeout_s)
         return self.ended(job, attempt)[-1]
-
-    def wait_for(self, state, job="job-1"):
-        """Return whether that state is reported in time."""
-        return wait_until(lambda: state in self.states(job), LONG_S)
 
     def close(self):
         """End the session."""

@@ -102,19 +102,6 @@ def test_a_piece_that_was_not_requested_is_rejected(device):
         device.handler.connected()
 
 
-def test_a_piece_that_comes_twice_is_kept_once(device, part):
-    """The second is not the next one any more."""
-
-    def twice(payload):
-        device._on_the_way.append((payload, "content"))
-        return payload
-
-    device.change = twice
-    ask(device)
-    assert device.final().state == "done"
-    assert len(offsets_of_wants(device, part)) == 5
-
-
 def test_content_of_another_size_than_ordered_is_refused(device):
     """The order says how large it is."""
     device.change = lambda payload: orders.join_chunk(Chunk(sha256=orders.split_chunk(payload)[0].sha256, offset=0, size_bytes=5), b"12345")

@@ -2,7 +2,6 @@
 
 import io
 import subprocess
-import sys
 import zipfile
 
 import msgspec
@@ -54,6 +53,10 @@ def test_a_suite_is_measured_and_its_runs_are_named(board):
     assert not list((board.home / "job-work").iterdir())
     assert board.until(lambda: board.activities[-1] is None)
     assert [(activity.run, activity.runs, activity.job) for activity in board.activities[1:-1]] == [(1, 2, "job-1"), (2, 2, "job-1")]
+    # A file that is no model is rejected by its name in the order, not by where it stands on the board.
+    board.order(board.measure(models=(("m.replay.json", b"\0"),)), job="none")
+    rejected = board.final("none")
+    assert (rejected.state, rejected.reason.partition(" is ")[0]) == ("rejected", "'m.replay.json'")
 
 
 @pytest.mark.services
@@ -87,24 +90,6 @@ def test_the_log_and_the_doctors_findings_come_as_text(board):
     assert "hunter2" not in logs.text
     board.order(Doctor(), job="doctor")
     assert msgspec.json.decode(board.final("doctor").text)["findings"]
-
-
-@pytest.mark.services
-def test_a_file_that_is_no_model_is_rejected_by_its_name_in_the_order(board):
-    """Not by where it stands on the board."""
-    board.order(board.measure(models=(("m.replay.json", b"\0"),)))
-    final = board.final()
-    assert final.state == "rejected"
-    assert final.reason.startswith("'m.replay.json' is not a replay model")
-
-
-@pytest.mark.services
-def test_a_task_that_is_none_ends_the_process_with_a_status(tmp_path):
-    """Nothing but the standard input and the journal: the process needs no agent to write its end."""
-    completed = subprocess.run(
-        [sys.executable, "-m", "edgemeter.agent.jobs.execute"], input=b"{}\n", capture_output=True, cwd=tmp_path, check=False
-    )
-    assert completed.returncode != 0
 
 
 TURNS = """name = "two"

@@ -26,7 +26,6 @@ def test_shapes_determine_the_family():
         ((1, 84, None), SIZE, "m.onnx", described(80, "detect"), "yolov8", 80),
         ((1, 84, None), SIZE, "yolov8n.onnx", SILENT, "yolov8", 80),
         ((1, 8400, 84), SIZE, "yolov8n.onnx", SILENT, "yolov8", 80),
-        ((1, 8400, 84), SIZE, "m.onnx", described(80), "yolov8", 80),
         ((1, 25200, 85), SIZE, "m.onnx", SILENT, "yolov5", 80),
         ((1, 25500, 85), SIZE, "yolov5n6.onnx", SILENT, "yolov5", 80),
         ((1, None, 85), SIZE, "m.onnx", described(80), "yolov5", 80),
@@ -34,7 +33,6 @@ def test_shapes_determine_the_family():
         ((1, 3549, 7), (416, 416), "m.onnx", SILENT, "yolox", 2),
         ((1, 8400, 85), SIZE, "yolov6n.onnx", SILENT, "yolov5", 80),
         ((1, 8400, 84), SIZE, "m.onnx", SILENT, "yolov8", 80),
-        ((1, 8400, 85), SIZE, "m.onnx", SILENT, "yolox", 80),
         ((1, 300, 6), SIZE, "m.onnx", SILENT, "yolo26", 80),
         ((1, 300, 6), SIZE, "yolov8n.onnx", described(3), "yolo26", 3),
         ((1, None, 6), None, "yolo26n.onnx", SILENT, "yolo26", 80),
@@ -42,16 +40,12 @@ def test_shapes_determine_the_family():
         ((1, 300, 84), SIZE, "rtdetr-l.onnx", SILENT, "detr", 80),
         ((1, 3598, 112), (416, 416), "nanodet-plus-m_416.onnx", SILENT, "nanodet", 80),
         ((1, 2125, 112), (320, 320), "m.onnx", SILENT, "nanodet", 80),
-        ((1, 2125, 35), (320, 320), "m.onnx", described(3), "nanodet", 3),
         ((1, 35, 2125), (320, 320), "nanodet.tflite", SILENT, "nanodet", 3),
         ((1, 3549, 124), (416, 416), "nanodet-EfficientNet-Lite1_416.onnx", SILENT, "nanodet", 80),
-        ((1, 3549, 47), (416, 416), "nanodet_g.onnx", described(3), "nanodet", 3),
         ((1, 3549, 124), (416, 416), "nanodet.onnx", described(92), "nanodet", 92),
         ((1, 1000), (224, 224), "m.onnx", SILENT, "classifier", 1000),
         ((1, 102), (224, 224), "mobilenet_v2_flowers.tflite", SILENT, "classifier", 102),
-        ((1, 1001), (224, 224), "m.tflite", SILENT, "classifier", 1001),
         ((1, 1, 1, 1001), (224, 224), "m.tflite", SILENT, "classifier", 1001),
-        ((None, 1000), (224, 224), "m.onnx", SILENT, "classifier", 1000),
         ((1, 5), (224, 224), "m.onnx", described(5), "classifier", 5),
     ]:
         recognised = family_of_outputs(tensors(shape), size, name, words)
@@ -63,9 +57,7 @@ def test_several_outputs_determine_the_family():
     for shapes, name, words, family, classes in [
         ([(1, 25200, 85), *((1, 3, side, side, 85) for side in (80, 40, 20))], "m.onnx", described(80), "yolov5", 80),
         ([(1, 100, 92), (1, 100, 4)], "detr-r50.onnx", SILENT, "detr", 91),
-        ([(1, 300, 4), (1, 300, 80)], "m.onnx", SILENT, "detr", 80),
         ([(1, 300, 4), (1, 300, 91)], "rf-detr.onnx", SILENT, "detr", 91),
-        ([(None, 100, 6), (None, 100, 4)], "m.onnx", described(5), "detr", 5),
         ([(1, 300, 6), (1, 300, 4)], "m.onnx", described(6), "detr", 6),
         ([(1, 300, 6), (1, 300, 4)], "rtdetr.onnx", SILENT, "detr", 6),
         ([(1, 300, 6), (1, 300, 4)], "m.onnx", SILENT, "detr", 5),
@@ -99,14 +91,11 @@ def test_what_a_file_declares_of_its_head_counts_more_than_its_name():
         ((1, 84, 2100), "yolo26n.onnx", False, "Detect", "yolov8"),
         ((1, 300, 6), "yolo26n.onnx", True, "Detect", "yolo26"),
         ((1, 300, 6), "best.onnx", False, "RTDETRDecoder", "detr"),
-        ((None, None, None), "yolo11n.onnx", False, "Detect", "yolov8"),
         ((None, None, None), "best.onnx", False, "Detect", "yolov8"),
-        ((None, None, None), "yolo26n.onnx", False, "Detect", "yolov8"),
         ((None, None, None), "yolo26n.onnx", True, "Detect", "yolo26"),
         ((None, None, None), "rtdetr.onnx", False, "RTDETRDecoder", "detr"),
         (None, "yolo26n.torchscript", False, "Detect", "yolov8"),
         (None, "yolo26n.torchscript", True, "Detect", "yolo26"),
-        (None, "yolo26n.torchscript", None, None, "yolo26"),
     ]:
         words = SelfDescription(tuple(f"thing {i}" for i in range(80)), None, "detect", None, None, head, end_to_end)
         recognised = family_of_outputs(tensors(shape) if shape else [], (320, 320), name, words)
@@ -153,13 +142,8 @@ def test_without_outputs_the_file_name_determines_the_family():
     """TorchScript declares no outputs: family and classes come from the file name, with a doubt where no classes are named."""
     for name, family in [
         ("yolov5n_640.torchscript.pt", "yolov5"),
-        ("YOLOv7.pt", "yolov5"),
-        ("yolo11s.torchscript", "yolov8"),
-        ("yolov8n.pt", "yolov8"),
-        ("yolox_s.pt", "yolox"),
         ("yolov5nu.pt", "yolov8"),
         ("yolov10n.torchscript", "yolo26"),
-        ("yolo26s.torchscript", "yolo26"),
         ("nanodet-plus-m_416.pt", "nanodet"),
         ("rtdetr-l.torchscript", "detr"),
     ]:
@@ -183,9 +167,7 @@ def test_what_only_resembles_a_family_is_refused():
         ([(1, 336, 4), (1, 336, 5)], (128, 128), "edgemeter-shapes_fp32.onnx", SILENT, "no known family"),
         ([(1, 7)], (224, 224), "m.onnx", described(3), "7 scores and names 3"),
         ([(1, 19248, 4), (1, 19248, 81)], SIZE, "m.onnx", SILENT, "no known family"),
-        ([(1, 10), (1, 10), (1, 10), (1, 10)], SIZE, "m.tflite", SILENT, "no known family"),
         ([], SIZE, "model.pt", SILENT, "its file name contains no known family"),
-        ([], SIZE, "yolov8n-pose.pt", described(1, "pose"), "no known family"),
         ([], None, "yolov8n-pose.torchscript", SILENT, "its file name contains 'pose'"),
         ([()], SIZE, "m.tflite", SILENT, "no known family"),
     ]:
@@ -197,9 +179,7 @@ def test_a_head_for_another_task_is_not_taken_for_a_detector_without_a_question_
     """Poses, oriented boxes, masks, landmarks: more columns in the same rows, and no metadata that names classes or task."""
     for shape, name, said_of_it in [
         ((1, 56, 8400), "m.onnx", "yolov8 with 52 classes, or one class and 17 keypoints?"),
-        ((1, 8400, 56), "yolov8n.onnx", "yolov8 with 52 classes, or one class and 17 keypoints?"),
         ((1, 20, 8400), "m.onnx", "yolov8 with 16 classes?"),
-        ((1, 116, 8400), "yolov8n.onnx", "yolov8 with 112 classes?"),
         ((1, 25200, 57), "yolov7-w6.onnx", "yolov5 with 52 classes, or one class and 17 keypoints?"),
         ((1, 25200, 16), "m.onnx", "yolov5 with 11 classes?"),
     ]:

@@ -85,13 +85,10 @@ def test_an_open_dimension_takes_any_size():
 
 ULTRALYTICS = """\
 description: Ultralytics YOLOv8n model trained on coco.yaml
-author: Ultralytics
 date: '2026-11-01T10:00:00.000000'
-version: 8.3.39
 license: AGPL-3.0 License (https://ultralytics.com/license)
 stride: 32
 task: detect
-batch: 1
 imgsz:
 - 480
 - 640
@@ -100,7 +97,6 @@ names:
   1: 'dog''s lead'
   2: "no: colon"
 args:
-  batch: 1
   half: false
 """
 

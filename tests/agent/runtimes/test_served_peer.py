@@ -1,15 +1,12 @@
 """A real MLServer over HTTP."""
 
-import json
 from contextlib import closing
 
 import numpy as np
 import pytest
 
 from edgemeter.agent.base.errors import AnswerError
-from edgemeter.agent.contract import record as contract_record
 from edgemeter.agent.runtimes import Options, create
-from tests.fixtures.command import edgemeter
 from tests.fixtures.real_mlserver import real_mlserver
 
 X = np.array([[0, 1, 2, 3]], np.float32)
@@ -52,14 +49,3 @@ def test_binary_tensors_that_mlserver_refuses_are_one_line(mlserver, tmp_path):
         ) as failure:
             runtime.bind([X + np.float32(0.3)])()
         assert failure.value.kind in ("http 422", "http 500")
-
-
-def test_a_run_on_mlserver_is_a_record(mlserver, tmp_path):
-    """In its sandbox, by arrivals; the case has the server's model in its key, and the runtime is `served`."""
-    path = server_file(tmp_path, mlserver, 'model = "double"')
-    printed = edgemeter("run", path, "--mode", "rapid", "--repeats", "1", "--json", "--rate", "40")
-    assert printed.returncode == 0, printed.stderr
-    run = contract_record.decode(json.dumps(json.loads(printed.stdout)["runs"][0]).encode())
-    assert (run.runtime.name, run.runtime.backend, run.runtime.package) == ("served", "oip,json", "mlserver")
-    assert (run.served.model, run.served.model_version, run.served.failed_queries) == ("double", "v1", 0)
-    assert run.output_check.differing == 0

@@ -1,15 +1,12 @@
 """A real Triton, over HTTP with JSON and with bytes: what it answers, and its errors."""
 
-import json
 from contextlib import closing
 
 import numpy as np
 import pytest
 
 from edgemeter.agent.base.errors import AnswerError, ConfigError
-from edgemeter.agent.contract import record as contract_record
 from edgemeter.agent.runtimes import Options, create
-from tests.fixtures.command import edgemeter
 from tests.fixtures.real_triton import TritonModel, real_triton
 from tests.fixtures.rows import table_row
 
@@ -22,7 +19,6 @@ FAILS = "pb.InferenceResponse(error=pb.TritonError('the words of the model'))"
 MODELS = {
     "double": TritonModel(),
     "slow": TritonModel(**ROW, configuration="max_batch_size: 8", before=SLEEP),
-    "batching": TritonModel(**ROW, configuration="max_batch_size: 8 dynamic_batching { max_queue_delay_microseconds: 5000 }", before=SLEEP),
     "decoupled": TritonModel(configuration="model_transaction_policy { decoupled: true }", response=SENDS_TWO),
     "failing": TritonModel(response=f"{FAILS} if x(request)[0, 0] else pb.InferenceResponse([pb.Tensor('y', x(request))])"),
     # Of a datatype that JSON cannot hold, and numpy has not.
@@ -100,14 +96,3 @@ def test_a_refused_query_is_one_clear_line(loaded):
         with table_row(model), pytest.raises(AnswerError, match=message) as failure:
             runtime.bind([np.ones((batch, 4), np.float32)])()
         assert not failure.value.is_busy
-
-
-def test_a_run_is_a_record(described):
-    """In its sandbox: four users, whose queries the server joins in batches."""
-    printed = edgemeter("run", described("batching", "binary"), "--mode", "rapid", "--repeats", "1", "--json", "--concurrency", "4")
-    assert printed.returncode == 0, printed.stderr
-    run = contract_record.decode(json.dumps(json.loads(printed.stdout)["runs"][0]).encode())
-    assert (run.runtime.package, run.runtime.backend, run.served.model) == ("triton", "oip,binary", "batching")
-    assert (run.served.failed_queries, run.output_check.differing) == (0, 0)
-    # One after the other they would be 48 a second at the most.
-    assert run.throughput_per_s > 60

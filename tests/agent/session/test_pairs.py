@@ -35,16 +35,9 @@ def test_ratio_and_spread_make_the_verdict():
             assert judgement.low <= ratio <= judgement.high
             assert judgement.ratio == pytest.approx(ratio, rel=0.01 * scale)
             assert (judgement.more_pairs is None) == (state != "not settled")
-
-
-def test_what_matters_is_the_users_choice():
-    """Two percent with hardly any spread do not matter by default, and are slower where 1% matters."""
-    assert judged(log(1.02), 0.1).state == "alike"
+    # Two percent with hardly any spread do not matter by default, and are slower where 1% matters.
     assert judged(log(1.02), 0.1, matters_ratio=0.01).state == "higher"
-
-
-def test_where_a_thousand_pairs_would_not_do_none_are_foreseen():
-    """A ratio at the border of what matters, with a wide spread, is not settled by patience."""
+    # A ratio at the border of what matters, with a wide spread, is not settled by a thousand pairs.
     assert judged(log(1.03), 100.0).more_pairs is None
 
 

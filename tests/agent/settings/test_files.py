@@ -120,20 +120,6 @@ def by_key(*arguments):
     return {setting.key: (setting.value, setting.source) for setting in settings(*arguments)}
 
 
-def test_each_value_names_its_source(tmp_path, monkeypatch):
-    """The same key comes from four places, the nearest wins."""
-    path = tmp_path / "config.toml"
-    path.write_text('device = "file"\nfleet = "file"\nbroker = "file"\npower = ["rapl"]\n[sensors.nvml]\ngpu = "1"\n')
-    monkeypatch.setenv("EDGEMETER_HOME", str(tmp_path))
-    environ = {"EDGEMETER_HOME": str(tmp_path), "EDGEMETER_FLEET": "variable", "EDGEMETER_BROKER": "variable"}
-    by_name = by_key(path, {"broker": "option", "device": None}, environ)
-    assert (by_name["device"], by_name["fleet"], by_name["broker"]) == (
-        ("file", str(path)), ("variable", "EDGEMETER_FLEET"), ("option", "--broker"),
-    )  # fmt: skip
-    assert (by_name["power"], by_name["outbox_limit_mb"]) == ((["rapl"], str(path)), (512, "default"))
-    assert (by_name["sensors.nvml.gpu"], by_name["home"]) == (("1", str(path)), (str(tmp_path), "EDGEMETER_HOME"))
-
-
 def test_a_certificate_names_the_device_whatever_the_file_states(tmp_path):
     """As the broker knows it."""
     (tmp_path / "identity.json").write_text('{"device": "certified", "fleet": "lab"}')
