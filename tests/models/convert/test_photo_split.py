@@ -49,9 +49,9 @@ def test_the_parts_are_the_same_whatever_the_photographs_are_called(tmp_path):
         item.path.rename(item.path.with_name(renamed[item.name]))
     assert parts_of(open_folder(tmp_path / "d"), None) == [{renamed[name] for name in part} for part in first]
     # A copy under another name goes where the photograph is.
-    again = renamed[data.items[0].name]
-    shutil.copyfile(tmp_path / "d" / again, tmp_path / "d" / "copy.png")
-    assert [{again, "copy.png"} & part for part in parts_of(open_folder(tmp_path / "d"), None)].count({again, "copy.png"}) == 1
+    copied = renamed[data.items[0].name]
+    shutil.copyfile(tmp_path / "d" / copied, tmp_path / "d" / "copy.png")
+    assert [{copied, "copy.png"} & part for part in parts_of(open_folder(tmp_path / "d"), None)].count({copied, "copy.png"}) == 1
 
 
 def test_ground_truth_goes_with_its_photographs(tmp_path):
