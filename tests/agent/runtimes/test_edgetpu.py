@@ -122,22 +122,6 @@ def test_a_model_that_was_not_compiled_is_refused(delegate, models, tmp_path):
         EdgeTpu(tmp_path, str(delegate)).load(models / "litert.tflite", Options())
 
 
-def test_a_delegate_that_leaves_the_compiled_operator_is_an_error(models, tmp_path):
-    """So a libedgetpu that does not fit the interpreter ends, and nothing is measured."""
-    (tmp_path / "a.c").write_text(
-        "#include <stdlib.h>\n#include <stdint.h>\n"
-        "struct delegate { void *data; int (*prepare)(void *, void *); void *buffers[3]; int64_t flags; void *opaque; };\n"
-        "static int leave(void *context, void *delegate) { return 0; }\n"
-        "void *tflite_plugin_create_delegate(char **k, char **v, size_t n, void (*report)(const char *)) {\n"
-        "  struct delegate *made = calloc(1, sizeof *made); made->prepare = leave; made->flags = 1; return made; }\n"
-        "void tflite_plugin_destroy_delegate(void *delegate) { free(delegate); }\n"
-    )
-    library = built(tmp_path / "other", tmp_path / "a.c")
-    with pytest.raises(ConfigError, match=r"edgetpu-custom-op.*; install the libedgetpu that belongs to this interpreter") as refusal:
-        EdgeTpu(tmp_path, str(library)).load(models / "edgetpu.tflite", Options())
-    assert "\n" not in str(refusal.value)
-
-
 # Each library that is loaded stays in the process, so that each of these needs one of its own.
 CODE = """
 import sys

@@ -60,18 +60,6 @@ def test_tables_of_glue_are_scored_by_their_metric(plugin, tmp_path):
         assert (accuracy.metric, pytest.approx(accuracy.value), accuracy.images) == (*expected, len(outputs))
 
 
-def test_texts_become_word_pieces(plugin, tmp_path):
-    """The longest first, with mask and types; a word that has none is unknown, and what is shorter than the input is padded."""
-    glue = plugin("glue.py")
-    (tmp_path / "dev.tsv").write_text("sentence1\tsentence2\tlabel\nGood films!\tit\t1\n")
-    data = open_folder(tmp_path / "dev.tsv", reader=glue["Tables"]())
-    task = glue["Glue"](make_card("any"), make_loaded(tensors((1, 2)), BERT), data)
-    (inputs,) = task.prepare(0)
-    assert inputs["input_ids"].tolist() == [[2, 4, 6, 7, 1, 3, 12, 3, 0, 0, 0, 0]]
-    assert inputs["attention_mask"].tolist() == [[1] * 8 + [0] * 4]
-    assert inputs["token_type_ids"].tolist() == [[0] * 6 + [1] * 2 + [0] * 4]
-
-
 def test_answers_are_scored_by_squads_rule(plugin, tmp_path):
     """F1 of words, the best of the right answers; articles and points play no part, and no answer is right where there is none."""
     squad = plugin("squad.py")
