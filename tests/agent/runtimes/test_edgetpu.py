@@ -189,7 +189,9 @@ def package(folder: Path, files: dict[str, str], monkeypatch) -> None:
 
 @pytest.mark.usefixtures("_pycoral_is_forgotten")
 def test_googles_pycoral_is_used_where_it_is(opened, delegate, tmp_path, monkeypatch, x):
-    """Its own delegate, with our settings."""
+    """Its own delegate, with our settings; PyPI's package of that name is another's, whose code is not run."""
+    package(tmp_path / "other", {"__init__.py": "raise SystemExit('ran')"}, monkeypatch)
+    assert "pycoral" not in opened()[1].facts
     files = {"__init__.py": "__version__ = '2.0.0'\n", "utils/__init__.py": "", "utils/edgetpu.py": GOOGLE.format(library=str(delegate))}
     package(tmp_path / "site", files, monkeypatch)
     runtime, loaded = opened(backend="usb")
@@ -197,13 +199,6 @@ def test_googles_pycoral_is_used_where_it_is(opened, delegate, tmp_path, monkeyp
     np.testing.assert_array_equal(runtime.outputs()[0], [[1, 3, 5, 7]])
     assert loaded.facts["pycoral"] == "2.0.0"
     assert sys.modules["pycoral.utils.edgetpu"].ASKED == [{"device": "usb"}]
-
-
-@pytest.mark.usefixtures("_pycoral_is_forgotten")
-def test_what_is_only_called_pycoral_is_left_alone(opened, tmp_path, monkeypatch):
-    """PyPI's package of that name is another's; its code is not run."""
-    package(tmp_path / "site", {"__init__.py": "raise SystemExit('ran')"}, monkeypatch)
-    assert "pycoral" not in opened()[1].facts
 
 
 @pytest.fixture
