@@ -145,9 +145,6 @@ class Slow(SessionEvents):
         """Remember why."""
         self.reasons.append(reason)
 
-    def answered(self, refusal):
-        """Nothing is published."""
-
     def received(self, message):
         """Remember it."""
         self.messages.append(message)
