@@ -12,9 +12,6 @@ import pytest
 from PIL import Image
 
 from edgemeter.agent.contract import record_conditions
-from edgemeter.agent.contract.health import Health, Sensor
-from edgemeter.agent.ledger.presence import PresenceChange
-from edgemeter.agent.ledger.sqlite_ledger import SqliteLedger
 from edgemeter.collector.web import one_file
 from edgemeter.collector.web.events import TrendEvents
 from edgemeter.collector.web.one_file import FileChoice
@@ -225,23 +222,6 @@ def test_the_file_narrows_as_the_server_does(tab, report):
     assert [row for row in narrowed.run(SHOWN) if "server" not in row] == ["simulated-pi5-03 int8"]
 
 
-def test_published_figures_are_narrowed_by_their_verdict(tab, report):
-    """In the served page, which shows two screens, and in one file: the same rows, and nothing in the console."""
-    texts = []
-    for address in ("published", f"{report}#/published"):
-        page = tab(address)
-        if "#" in address:
-            page.until(SHOWN_IN_FILE)
-        page.run(PICK.format("verdict", "plausible"))
-        page.until("location.href.includes('verdict=plausible') && document.readyState === 'complete'")
-        rows = "[...document.querySelectorAll('#published tbody tr')].filter(row => row.offsetParent !== null)"
-        page.until(f"{rows}.every(row => row.dataset.verdict === 'plausible')")
-        texts.append(page.run(f"{rows}.map(row => row.textContent)"))
-        assert page.complaints() == []
-    assert len(texts[0]) > 5
-    assert texts[0] == texts[1][: len(texts[0])]
-
-
 def test_a_text_that_a_spreadsheet_would_run_is_a_text_in_what_the_page_writes(browser, tmp_path):
     """In the file's export and in a chart's; a negative number stays one."""
     file = tmp_path / "report.html"
@@ -268,10 +248,6 @@ def test_what_devices_send_stays_text(browser, tmp_path):
     model = make_model(file=MARKUP, task=MARKUP)
     runs = [make_run(device="pi-1", id=MARKUP, **fields), make_reference(**fields)]
     ledger = fill(tmp_path / "ledger.sqlite", [msgspec.structs.replace(run, model=model) for run in runs])
-    sensors = (Sensor(name=MARKUP, trouble=MARKUP),)
-    output = Health(device="pi-1", fleet="lab", session=7, told_ns=5, agent=MARKUP, sensors=sensors)
-    with SqliteLedger(ledger) as opened:
-        opened.commit((), (), [PresenceChange("lab", "pi-1", output, 5)])
     file = tmp_path / "report.html"
     with indexed(ledger) as index:
         file.write_text(one_file.whole_page(index, TrendEvents(), FileChoice()), encoding="utf-8")
