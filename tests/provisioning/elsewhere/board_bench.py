@@ -38,8 +38,8 @@ def until(is_so, patience_s=60.0):
 class Board:
     """A board with files of its owner in its home."""
 
-    def __init__(self, folder, *, has_own_lock=IS_ROOT):
-        self.server = sshd(folder, has_own_lock=has_own_lock)
+    def __init__(self, folder):
+        self.server = sshd(folder, has_own_lock=IS_ROOT)
         self.home = self.server.home
         (self.home / ".profile").write_text("# mine\n")
         (self.home / "photographs").mkdir()

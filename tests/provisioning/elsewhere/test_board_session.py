@@ -3,7 +3,6 @@
 import os
 import subprocess
 import sys
-from contextlib import closing
 
 import msgspec
 import pytest
@@ -15,8 +14,7 @@ from edgemeter.agent.machine.machine import THIS_MACHINE
 from edgemeter.agent.operating.restoring import RestoreRecord
 from edgemeter.provisioning.apply.ssh import SshConnection
 from edgemeter.provisioning.elsewhere.board_session import PROGRAM, BoardSession
-from tests.fixtures.small_disk import small_disk
-from tests.provisioning.elsewhere.board_bench import Board, processes_in, until
+from tests.provisioning.elsewhere.board_bench import processes_in, until
 
 pytestmark = [pytest.mark.system_python, pytest.mark.needs("ssh", "sshd")]
 
@@ -46,19 +44,6 @@ def test_commands_run_in_a_folder_that_goes(board, connection):
         assert not (board.home / "x").exists()
     assert not session.is_left
     assert board.is_as_before()
-
-
-def test_results_come_whole_from_a_board_whose_disk_is_full_by_then(tmp_path):
-    """They are in memory there."""
-    with closing(Board(tmp_path / "board", has_own_lock=False)) as board, small_disk(board.home / ".cache", 8):
-        with (
-            SshConnection(board.target, board.server.options()) as connection,
-            BoardSession(connection, PYTHON, RELEASE, print) as session,
-        ):
-            script = "head -c 20000000 /dev/zero > filler 2>/dev/null; head -c 1000000 /dev/zero"
-            session.run("it ran", ["sh", "-c", script], shows=False)
-            assert len(session.fetch("output")) == 1000000
-        assert list((board.home / ".cache").iterdir()) == []
 
 
 def test_a_folder_that_stays_is_found_by_its_release(board, connection):

@@ -8,7 +8,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives import serialization
 
 from edgemeter.agent.base.errors import ConfigError
-from edgemeter.provisioning.identity import authority, broker_files
+from edgemeter.provisioning.identity import authority
 from edgemeter.provisioning.inventory.fleet_folder import FleetFolder
 from tests.fixtures.fleet_command import run_fleet
 from tests.fixtures.rows import table_row
@@ -93,16 +93,6 @@ def test_an_option_that_differs_from_the_inventory_is_a_question(tmp_path):
         with table_row(arguments), pytest.raises(ConfigError, match=f"sets {key} = "):
             run(tmp_path / "f", *arguments)
     assert "nothing to make" in run(tmp_path / "f", "--broker", "broker.example", "--fleet", "default", "--port", "8883")
-
-
-def test_a_version_that_dies_of_reloads_is_named_where_a_reload_remains(tmp_path, monkeypatch):
-    """`broker_reload` in fleet.toml is such a place; Debian 12's mosquitto such a version."""
-    run(tmp_path / "f", "--broker", "broker.example")
-    monkeypatch.setattr(broker_files, "installed_version", lambda: "2.0.11")
-    assert "may die of a reload" not in run_fleet(tmp_path / "f", "init").stderr
-    with (tmp_path / "f" / "fleet.toml").open("a") as file:
-        file.write('broker_reload = ["true"]\n')
-    assert "mosquitto 2.0.11 may die of a reload" in run_fleet(tmp_path / "f", "init").stderr
 
 
 def test_a_key_of_the_authority_that_a_passphrase_protects(tmp_path, monkeypatch):

@@ -1,12 +1,10 @@
 """`edgemeter fleet run`, `jobs`, `cancel`, `schedule`, as people type them; once with a real broker and replay devices."""
 
-import io
 import json
 import time
 from dataclasses import replace
 
 import pytest
-from rich.console import Console
 
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.provisioning.inventory.fleet_folder import FleetFolder
@@ -107,25 +105,6 @@ def test_cancel_ends_one_device_or_all(lab):
         lab.call("cancel", job, "gone")
     with pytest.raises(ConfigError, match="no job is named 'measure-9'"):
         lab.call("cancel", "measure-9")
-
-
-def test_a_follower_is_notified_when_nothing_moves(lab, monkeypatch):
-    """No service: it names what to check, and goes on waiting until the job has ended."""
-    monkeypatch.setattr(job_view, "NOTHING_SENT_S", -1.0)
-    job = lab.run("--detach")[0].strip()
-    console = Console(record=True, width=200, file=io.StringIO())
-    waits = []
-
-    def sleep(_seconds):
-        waits.append(job)
-        if len(waits) == 3:
-            jobs.cancel(lab.registry, job, None, time.time_ns())
-
-    ended = job_view.follow_job(lab.folder, lab.registry, job, console, sleep)
-    assert {execution.state for execution in ended} == {"cancelled"}
-    text = console.export_text()
-    assert text.count("is `edgemeter fleet serve` running") == 1
-    assert text.count("cancelled") == 3
 
 
 def test_a_wrong_option_is_an_error_before_anything_is_written(lab):

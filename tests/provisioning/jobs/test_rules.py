@@ -1,10 +1,7 @@
-"""Who may start: single rules, and what holds for every order drawn at random."""
-
-import random
+"""Who may start."""
 
 from edgemeter.provisioning.jobs import rules
 from edgemeter.provisioning.jobs.rules import Candidate, InFlight, StartRules
-from tests.fixtures.rows import table_row
 
 S = 1_000_000_000
 A, B = Candidate(1, "a", 0), Candidate(2, "b", 0)
@@ -30,44 +27,9 @@ def test_a_campaign_has_at_most_its_limit_in_flight():
     assert busy.why_not(A, 1) == "its device is busy"
 
 
-def run_at_random(seed):
-    """Start and end at random: what is in flight is counted anew each time, and checked against the rules."""
-    draw = random.Random(seed)  # noqa: S311 - a test
-    words = ["box", "rack", "coral"]
-    tags = {f"d{number}": tuple(draw.sample(words, draw.randint(0, 2))) for number in range(12)}
-    rule = StartRules(tags=tags, most_in_flight={"c": draw.randint(1, 3)})
-    waiting = [
-        Candidate(
-            number,
-            f"d{draw.randrange(12)}",
-            draw.choice([0, 3600 * S]),
-            measures=draw.random() < 0.8,
-            exclusive=tuple(draw.sample(words, draw.choice([0, 0, 1]))),
-            campaign=draw.choice([None, "c"]),
-        )
-        for number in range(40)
-    ]
-    flying, now_ns = {}, 0
-    for _ in range(150):
-        now_ns += draw.randint(1, 1200) * S
-        for candidate in rules.choose(waiting, InFlight(rule, flying.values()), now_ns, draw.randint(1, 5)):
-            assert candidate.device not in flying
-            assert candidate.due_ns <= now_ns
-            waiting.remove(candidate)
-            flying[candidate.device] = candidate
-        measuring = [candidate for candidate in flying.values() if candidate.measures]
-        for candidate in measuring:
-            for tag in set(candidate.exclusive) & set(tags[candidate.device]):
-                assert [other for other in measuring if tag in tags[other.device]] == [candidate]
-        assert sum(candidate.campaign == "c" for candidate in flying.values()) <= rule.most_in_flight["c"]
-        for device in draw.sample(sorted(flying), draw.randint(0, len(flying))):
-            del flying[device]
-    # With nobody in flight nothing waits for nothing.
-    assert [InFlight(rule).why_not(candidate, now_ns) for candidate in waiting] == [None] * len(waiting)
-
-
-def test_no_rule_is_ever_violated_and_nothing_waits_for_nothing():
-    """Twenty rounds of starts and ends drawn at random."""
-    for seed in range(20):
-        with table_row(seed):
-            run_at_random(seed)
+def test_what_starts_counts_as_in_flight_for_the_next_one_and_a_limit_of_them_starts():
+    """In the order given, each at its time and not before."""
+    second, later, last = Candidate(3, "a", 0), Candidate(4, "c", 2), Candidate(5, "d", 0)
+    waiting = [A, second, later, B, last]
+    assert rules.choose(waiting, InFlight(StartRules()), 1, 2) == [A, B]
+    assert rules.choose(waiting, InFlight(StartRules()), 2, 9) == [A, later, B, last]
