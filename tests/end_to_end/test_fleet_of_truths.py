@@ -94,25 +94,3 @@ def test_a_second_step_of_a_board_opens_an_alert_of_its_own(tmp_path):
     first = (midnight_ns - DAYS * DAY_NS) // DAY_NS
     assert [step_on - first for _, step_on in opened] == list(TWICE_DAYS), opened
     assert all(checked_on - (step_on - first) <= 9 for checked_on, step_on in opened)
-
-
-@pytest.mark.nightly
-def test_the_decision_is_true(ledger):
-    """Nothing is certain that is not so; the cheapest case is picked; the board that scores less is named."""
-    limits = {"p50": 20.0, "ap": 0.72, "mj": 150.0}
-    text = f"p50<={limits['p50']}ms, ap>={limits['ap']}, energy<={limits['mj']}mJ"
-    result = edgemeter("compare", "--ledger", ledger, "--choose", text, "--json")
-    assert result.returncode == 0, result.stderr
-    choice = json.loads(result.stdout)
-    states = {(row["board"], row["precision"], row["runtime"]): row["state"] for row in choice["candidates"]}
-    for board, _, _, p50_ms, watts in fleet_truths.TYPES:
-        for precision, runtime, _, factor, ap in fleet_truths.CASES:
-            # Only the newest level counts: after the firmware.
-            ms = p50_ms * factor * (fleet_truths.FIRMWARE_RATIO if board == fleet_truths.PI5 else 1.0)
-            is_good = ms <= limits["p50"] and fleet_truths.AP + ap >= limits["ap"] and ms * watts <= limits["mj"]
-            assert states[board, precision, runtime] in ("may meet", "meets" if is_good else "does not meet"), (board, precision, runtime)
-    pick = next(row for row in choice["candidates"] if row["is_pick"])
-    assert (pick["board"], pick["precision"], pick["runtime"]) == (fleet_truths.ORIN, "int8", "litert")
-    assert states[fleet_truths.PI5, "int8", "litert"] == "meets"
-    assert any(f"{fleet_truths.BLIND} scored 0.699 where the board in the middle has 0.739" in note for note in choice["notes"])
-    assert choice["sentence"] in edgemeter("compare", "--ledger", ledger, "--choose", text).stdout
