@@ -34,15 +34,6 @@ def test_a_coral_with_its_library_is_fine(tmp_path, library):
     assert (finding.state, finding.what) == ("ok", "libedgetpu, BuildLabel(N/A), RuntimeVersion(14), clock max: Coral PCIe (apex_0)")
 
 
-@pytest.mark.services
-def test_a_coral_without_its_library_names_what_to_install(tmp_path):
-    """It cannot be used so."""
-    plug(tmp_path)
-    (finding,) = findings_of(tmp_path, "libedgetpu-nowhere.so.1")
-    assert finding.state == "bad"
-    assert "no set-up is known for this system with Python" in finding.remedy
-
-
 def on(root, system, monkeypatch, python, **versions):
     """Return a machine that is a Raspberry Pi 5 with this system and Python, and with packages in these versions."""
     machine_trees.raspberry_pi_5(root)
