@@ -22,50 +22,6 @@ ROOT = Path(__file__).resolve().parents[1]
 SHARED = ROOT.parent / "shared"
 # Programs that stand elsewhere where a variable says so.
 VARIABLES = {"chromium": "EDGEMETER_CHROMIUM"}
-# Debian's packages of programs, where they have another name.
-PACKAGES = {
-    "debugfs": "e2fsprogs",
-    "dpkg-deb": "dpkg",
-    "fsck.fat": "dosfstools",
-    "losetup": "mount",
-    "mcopy": "mtools",
-    "mdir": "mtools",
-    "mke2fs": "e2fsprogs",
-    "mkfs.vfat": "dosfstools",
-    "mosquitto_passwd": "mosquitto",
-    "mtype": "mtools",
-    "nm": "binutils",
-    "pdflatex": "texlive-latex-recommended",
-    "qemu-aarch64-static": "qemu-user-static",
-    "qemu-system-aarch64": "qemu-system-arm",
-    "readelf": "binutils",
-    "setpriv": "util-linux",
-    "sfdisk": "fdisk",
-    "ssh": "openssh-client",
-    "ssh-keygen": "openssh-client",
-    "sshd": "openssh-server",
-    "systemd-analyze": "systemd",
-    "useradd": "passwd",
-    "xz": "xz-utils",
-}
-# The extras of this project that bring a module; what no extra brings has the name of its package.
-EXTRAS = {
-    "ai_edge_litert": "litert",
-    "ai_edge_quantizer": "convert",
-    "cv2": "video",
-    "executorch": "executorch",
-    "gguf": "convert",
-    "litert_torch": "convert",
-    "mlperf_loadgen": "dev",
-    "onnx": "convert",
-    "onnxruntime": "onnx",
-    "onnxscript": "convert",
-    "PIL": "vision",
-    "psycopg": "postgres",
-    "torch": "torch",
-    "websockets": "dev",
-    "xllamacpp": "llama",
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,12 +180,13 @@ def _has_module(name: str) -> bool | None:
 
 def _program(name: str) -> Need:
     variable = f", or set {VARIABLES[name]}" if name in VARIABLES else ""
-    return Need(f"{name} is not installed", f"apt-get install {PACKAGES.get(name, name)}{variable}", functools.partial(find, name))
+    return Need(f"{name} is not installed", f"apt-get install {name}, or the package that has it{variable}", functools.partial(find, name))
 
 
 def _module(name: str) -> Need:
-    package = f"'edgemeter[{EXTRAS[name]}]'" if name in EXTRAS else name
-    return Need(f"the module {name} is not installed", f"pip install {package}", functools.partial(_has_module, name))
+    return Need(
+        f"the module {name} is not installed", f"pip install {name}, or our extra that brings it", functools.partial(_has_module, name)
+    )
 
 
 def _data(variable: str, name: str) -> Need:

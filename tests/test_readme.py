@@ -4,15 +4,13 @@
 """
 
 import re
-import shlex
 import sys
 import tempfile
 from pathlib import Path
 
-import click
 import pytest
 
-from edgemeter.agent.cli.main import cli
+from tests.fixtures.command_lines import parsed
 from tests.fixtures.rows import table_row
 from tests.site import walk
 
@@ -71,17 +69,7 @@ def test_every_command_is_one_that_we_understand():
     """Group, command and options exist, and take the values that stand there."""
     for line in COMMANDS:
         with table_row(line):
-            arguments = shlex.split(line)[1:]
-            command: click.Command = cli
-            context = click.Context(cli)
-            while isinstance(command, click.Group) and not (
-                command.invoke_without_command and arguments[:1] != [] and arguments[0][0] == "-"
-            ):
-                name = arguments.pop(0)
-                subcommand = command.get_command(context, name)
-                assert subcommand is not None, name
-                command = subcommand
-            command.make_context("edgemeter", arguments)
+            parsed(line)
 
 
 def test_every_make_target_exists():

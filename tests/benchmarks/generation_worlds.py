@@ -24,7 +24,6 @@ SENSORS: dict[str, dict[str, Any]] = {
     "lag .1 s": {"lag_s": 0.1},
     "lag .5 s": {"lag_s": 0.5},
     "lag 1 s": {"lag_s": 1.0},
-    "two lags of .2 s": {"lag_s": 0.4, "lags": 2},
     "mean of 1 s": {"window_s": 1.0},
     "late by .3 s": {"transport_s": 0.3},
     "renewed every .5 s": {"update_s": 0.5},

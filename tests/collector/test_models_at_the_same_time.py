@@ -6,7 +6,6 @@ import io
 import pytest
 from rich.console import Console
 
-from edgemeter.agent.cli.run_table import print_runs
 from edgemeter.agent.contract.record_figures import Neighbour, Together
 from edgemeter.collector.alerts.check import check_alerts
 from edgemeter.collector.alerts.rules import AlertRule, AlertRules
@@ -75,10 +74,6 @@ def test_the_slow_down_over_runs_is_the_centre_of_their_rounds():
     assert (spread.median, spread.n) == (SLOW_DOWN, 3)
     assert 1.2 < spread.interval.low < 1.4
     assert 1.6 < spread.interval.high < 1.9
-    # The table of a session has the matrix of its rounds, and no other figure of the same.
-    text = printed(print_runs, [run for run in ledger() if run.model.name != "small"])
-    assert "together: mean ms, and times that alone" in text
-    assert "Slow-down" not in text
 
 
 def test_a_comparison_has_no_ratio_between_the_two():
@@ -133,10 +128,14 @@ def test_a_choice_is_among_cases_of_one_company():
     assert choice.unlike == 1
 
 
-def test_page_and_trend_have_a_series_of_each():
-    """With names of their own; the page of the model draws them apart."""
+def test_page_trend_and_exports_have_a_series_of_each():
+    """With names of their own; the page of the model draws them apart; in exports the hash of the case does, and the energy is shared."""
     runs = ledger()
-    assert len(RunHistory(runs).series()) == 3
+    assert len(RunHistory(runs).series()) == len({tags_of(run)[0]["case_hash"] for run in runs}) == 3
+    file = io.StringIO()
+    write_csv(runs, chosen_columns(), file)
+    rows = list(csv.DictReader(io.StringIO(file.getvalue())))
+    assert [row["energy_provenance"] for row in rows] == ["measured"] * 3 + ["shared"] * 3 + ["measured"] * 3
     with view_context(runs) as context:
         groups = series_groups(queries.cases(context.connection, CaseFilter()))
         assert len(set(titles(groups))) == len(groups) == 3
@@ -160,13 +159,3 @@ def test_no_alert_takes_one_for_the_other(tmp_path):
     with WatchFile(tmp_path / "watch") as file:
         result = check_alerts(RunHistory(runs), "x.json", file, rules, (FIRST_DAY + 80) * DAY_NS, is_dry=True)
     assert not result.changes
-
-
-def test_exports_keep_them_apart():
-    """By the hash of the case; the energy is called shared."""
-    runs = ledger()
-    assert len({tags_of(run)[0]["case_hash"] for run in runs}) == 3
-    file = io.StringIO()
-    write_csv(runs, chosen_columns(), file)
-    rows = list(csv.DictReader(io.StringIO(file.getvalue())))
-    assert [row["energy_provenance"] for row in rows] == ["measured"] * 3 + ["shared"] * 3 + ["measured"] * 3

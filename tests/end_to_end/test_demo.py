@@ -12,21 +12,17 @@ from pathlib import Path
 import psutil
 import pytest
 
-from edgemeter.agent.contract import record
-from edgemeter.agent.ledger.sqlite_ledger import SqliteLedger
 from edgemeter.collector.runs.store import open_store
-from tests import requirements
 from tests.fixtures.collecting import EDGEMETER
 from tests.fixtures.mqtt_peer import wait_until
 from tests.fixtures.one_file import whole_text
-from tests.fixtures.servers import Influx
 
 
-def start_demo(folder: Path, *options: object, **environment: str) -> subprocess.Popen[str]:
+def start_demo(folder: Path, *options: object) -> subprocess.Popen[str]:
     """Start the demo in a session of its own, with everything it writes below `folder`."""
     return subprocess.Popen(
         [*EDGEMETER, "demo", "--output", str(folder / "report.html"), "--home", str(folder / "demo"), *map(str, options)],
-        env={**os.environ, "EDGEMETER_HOME": str(folder), **environment},
+        env={**os.environ, "EDGEMETER_HOME": str(folder)},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -36,30 +32,18 @@ def start_demo(folder: Path, *options: object, **environment: str) -> subprocess
 
 @dataclass(frozen=True)
 class Demonstration:
-    """A demo that has ended: its folder, what it printed, and the points in InfluxDB by the id of their record."""
+    """A demo that has ended: its folder, and what it printed."""
 
     folder: Path
     out: str
     err: str
-    points: dict[str, dict]
 
 
 @pytest.fixture(scope="module")
 def demonstration(tmp_path_factory):
-    """Return the demo, run once with --json; with a real InfluxDB 2 where one is installed."""
+    """Return the demo, run once with --json."""
     folder = tmp_path_factory.mktemp("demonstration")
-    influxd = requirements.influxd(2)
-    if influxd is None:
-        return Demonstration(folder, *start_demo(folder, "--json").communicate(timeout=900), {})
-    server = Influx(influxd, folder)
-    server.start()
-    try:
-        server.set_up()
-        target = f"{server.url}?org={server.org}&bucket={server.bucket}"
-        out, err = start_demo(folder, "--json", "--influx", target, EDGEMETER_INFLUX_TOKEN=server.token).communicate(timeout=900)
-        return Demonstration(folder, out, err, {point["id"]: point for point in server.query('SELECT * FROM "run"')})
-    finally:
-        server.kill()
+    return Demonstration(folder, *start_demo(folder, "--json").communicate(timeout=900))
 
 
 @pytest.mark.nightly
@@ -123,27 +107,3 @@ def _measures(pid: int) -> bool:
             if "edgemeter.agent.engine.worker" in child.cmdline():
                 return True
     return False
-
-
-@pytest.mark.influx
-@pytest.mark.nightly
-def test_every_run_of_the_demo_is_in_influxdb_with_the_printed_numbers(demonstration):
-    """What InfluxQL reads back is what the ledger holds, field by field."""
-    with SqliteLedger(demonstration.folder / "demo" / "ledger.sqlite", "read") as ledger:
-        records = [entry.record for entry in ledger.records()]
-    assert set(demonstration.points) == {entry.id for entry in records}
-    for entry in records:
-        assert _figures(demonstration.points[entry.id]) == _of_record(entry)
-    assert "InfluxDB" in demonstration.err
-
-
-FIELDS = ("latency_p50_ms", "latency_p90_ms", "throughput_per_s", "accuracy_value", "memory_peak_mb")
-
-
-def _figures(point: dict[str, object]) -> tuple[object, ...]:
-    return tuple(point[field] for field in FIELDS)
-
-
-def _of_record(record: record.RunRecord) -> tuple[object, ...]:
-    accuracy = record.accuracy.value if record.accuracy else None
-    return (record.latency.p50_ms, record.latency.p90_ms, record.throughput_per_s, accuracy, record.memory.peak_mb)

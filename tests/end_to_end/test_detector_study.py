@@ -1,4 +1,4 @@
-"""Facts about the suite of the study of eight detectors: one cell of it, measured as its user would, and a row of the user's own copy."""
+"""Facts about the suite of the study of eight detectors: one cell of it, measured as its user would."""
 
 import json
 import re
@@ -22,12 +22,9 @@ pytestmark = [
 ]  # fmt: skip
 MODEL = "yolov8n"
 VOLTS, IDLE_A, BUSY_A = 5.12, 0.6, 1.4
+
+
 # The page of the study is CC BY-NC-SA: this row is made up.
-OWN_COPY = """source,version,date,address,model,device,figure,value,unit,conditions,repeats,batch,stated_by
-arXiv 2409.16808,v2,2026-11-26,https://arxiv.org/abs/2409.16808,yolov8n,Raspberry Pi 5,energy-net,0.5,mWh,HTTP,3,1,paper
-"""
-
-
 class ServersMeter(PlayedPort):
     """A meter in the feed of a board that draws more while the server, whose folder is given, computes."""
 
@@ -89,13 +86,3 @@ def test_a_cell_is_measured_over_http_with_the_meter_of_the_study(home):
     mean_ms = record["latency"]["mean_ms"]
     assert energy["gross_mj"] == pytest.approx(VOLTS * BUSY_A * mean_ms, rel=0.1)
     assert energy["net_mj"] == pytest.approx(VOLTS * (BUSY_A - IDLE_A) * mean_ms, rel=0.2)
-
-
-def test_the_row_of_the_users_own_copy_is_kept_in_our_units(home):
-    """A CSV file with our header: 0.5 mWh above the base are 1.8 J."""
-    (home / "study.csv").write_text(OWN_COPY)
-    added = edgemeter("references", "add", "study.csv", "--shelf", home / "shelf", cwd=home)
-    assert added.returncode == 0, added.stderr
-    listed = edgemeter("references", "list", "--kind", "published", "--shelf", home / "shelf", "--model", MODEL, "--json", cwd=home)
-    (row,) = json.loads(listed.stdout)["published"]["rows"]
-    assert (row["canonical_value"], row["canonical_unit"]) == (pytest.approx(1800), "mJ")

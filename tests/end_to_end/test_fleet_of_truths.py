@@ -1,9 +1,7 @@
 """Facts about a fleet of 60 boards whose truths are known: each is told once, with its cause, and nothing else is."""
 
-import csv
 import json
 import time
-from urllib.request import urlopen
 
 import pytest
 
@@ -14,7 +12,6 @@ from edgemeter.collector.trend.watch_file import WatchFile
 from tests.fixtures import fleet_truths
 from tests.fixtures.command import edgemeter
 from tests.fixtures.fleet_truths import DAY_NS, DAYS, TWICE, TWICE_DAYS, fleet_of_truths, write_fleet_of_truths
-from tests.fixtures.served_page import served
 
 RULES = """
 [[rule]]
@@ -97,45 +94,3 @@ def test_a_second_step_of_a_board_opens_an_alert_of_its_own(tmp_path):
     first = (midnight_ns - DAYS * DAY_NS) // DAY_NS
     assert [step_on - first for _, step_on in opened] == list(TWICE_DAYS), opened
     assert all(checked_on - (step_on - first) <= 9 for checked_on, step_on in opened)
-
-
-@pytest.mark.nightly
-def test_a_board_whose_runs_do_not_count_is_not_called_silent(ledger):
-    """It sends runs every day, which are suspect since it throttles: no valid run, not no run."""
-    printed = edgemeter("trend", "--ledger", ledger, "--device", fleet_truths.THROTTLED).stdout
-    assert "no valid run" in printed
-    assert "no run" not in printed
-    silent = edgemeter("trend", "--ledger", ledger, "--device", fleet_truths.DEAD).stdout
-    assert "no run" in silent
-
-
-@pytest.mark.nightly
-def test_headline_and_export_are_of_all_boards(ledger):
-    """180 cases of 60 boards in the headline, the front and the export, whatever page of the table is shown."""
-    with served(ledger) as server:
-        page = urlopen(f"{server.url}/compare?baseline={fleet_truths.SERVER}", timeout=120).read().decode()  # noqa: S310
-        table = urlopen(f"{server.url}/compare?format=csv&baseline={fleet_truths.SERVER}", timeout=120).read().decode()  # noqa: S310
-    assert "60 devices" in page
-    assert {row["device"] for row in csv.DictReader(table.splitlines())} >= {*fleet_truths.devices()}
-
-
-@pytest.mark.nightly
-def test_the_decision_is_true(ledger):
-    """Nothing is certain that is not so; the cheapest case is picked; the board that scores less is named."""
-    limits = {"p50": 20.0, "ap": 0.72, "mj": 150.0}
-    text = f"p50<={limits['p50']}ms, ap>={limits['ap']}, energy<={limits['mj']}mJ"
-    result = edgemeter("compare", "--ledger", ledger, "--choose", text, "--json")
-    assert result.returncode == 0, result.stderr
-    choice = json.loads(result.stdout)
-    states = {(row["board"], row["precision"], row["runtime"]): row["state"] for row in choice["candidates"]}
-    for board, _, _, p50_ms, watts in fleet_truths.TYPES:
-        for precision, runtime, _, factor, ap in fleet_truths.CASES:
-            # Only the newest level counts: after the firmware.
-            ms = p50_ms * factor * (fleet_truths.FIRMWARE_RATIO if board == fleet_truths.PI5 else 1.0)
-            is_good = ms <= limits["p50"] and fleet_truths.AP + ap >= limits["ap"] and ms * watts <= limits["mj"]
-            assert states[board, precision, runtime] in ("may meet", "meets" if is_good else "does not meet"), (board, precision, runtime)
-    pick = next(row for row in choice["candidates"] if row["is_pick"])
-    assert (pick["board"], pick["precision"], pick["runtime"]) == (fleet_truths.ORIN, "int8", "litert")
-    assert states[fleet_truths.PI5, "int8", "litert"] == "meets"
-    assert any(f"{fleet_truths.BLIND} scored 0.699 where the board in the middle has 0.739" in note for note in choice["notes"])
-    assert choice["sentence"] in edgemeter("compare", "--ledger", ledger, "--choose", text).stdout

@@ -53,21 +53,6 @@ def test_what_was_measured_before_ctrl_c_is_printed_written_and_kept(tmp_path):
         assert [run.record.id for run in ledger.records()] == [run["id"] for run in printed]
 
 
-@pytest.mark.services
-def test_before_the_first_run_has_ended_there_is_nothing_to_print(tmp_path):
-    """Standard output stays empty, the last line of standard error says that there is no result."""
-    run = start(tmp_path, "--minutes", "5", "--mode", "sustained")
-    try:
-        while "[1/1]" not in run.stderr.readline():
-            pass
-        os.killpg(run.pid, signal.SIGINT)
-        out, err = run.communicate(timeout=150)
-    finally:
-        run.kill()
-    assert (run.returncode, out) == (130, "")
-    assert "Traceback" not in err
-
-
 @pytest.mark.nightly
 def test_a_run_that_finds_the_disk_full_is_printed_all_the_same(tmp_path):
     """The outbox cannot keep it and says so; the figures are on standard output."""

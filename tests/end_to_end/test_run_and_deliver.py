@@ -100,26 +100,6 @@ def test_what_a_run_measures_is_reported_before_its_first_timed_query_and_after_
     assert moments[0] < b1 < e1 < moments[1] < b2 < e2 < moments[2] < b3 < e3 < moments[3]
 
 
-@pytest.mark.nightly
-@pytest.mark.mosquitto
-def test_without_a_collector_the_records_wait_and_publish_sends_them(broker, tmp_path):
-    """`edgemeter run` says that nobody confirmed, fails, keeps; `edgemeter agent publish` delivers."""
-    model, address, ledger = replay_model(tmp_path), f"127.0.0.1:{broker.port}", tmp_path / "ledger.sqlite"
-    options = ("--mode", "rapid", "--repeats", 2, "--power", "none", "--broker", address, "--delivery-timeout", 1)
-    status, _, err = finish(start(tmp_path, "run", "--model", model, *options))
-    assert status == 1
-    assert "2 records are not delivered: no collector has confirmed them" in err
-    assert "`edgemeter agent publish` sends them later" in err
-    collector = start(tmp_path, "collector", "up", "--broker", address, "--ledger", ledger)
-    try:
-        status, _, err = finish(start(tmp_path, "agent", "publish", "--broker", address))
-    finally:
-        collector.terminate()
-        finish(collector)
-    assert (status, err.strip()) == (0, "delivered 2 records; the outbox is empty")
-    assert _count(ledger) == 2
-
-
 @pytest.mark.mosquitto
 @pytest.mark.nightly
 def test_replayed_power_becomes_the_energy_that_the_trace_holds(broker, tmp_path):

@@ -2,7 +2,6 @@
 
 import json
 import os
-import shutil
 import subprocess
 from pathlib import Path
 
@@ -13,7 +12,6 @@ from tests.fixtures.collecting import EDGEMETER
 from tests.fixtures.one_file import whole_text
 from tests.fixtures.replay_case import replay_model
 from tests.fixtures.rows import table_row
-from tests.fixtures.small_disk import small_disk
 
 
 def edgemeter(home, *arguments, stdout=subprocess.PIPE):
@@ -81,18 +79,6 @@ def test_where_results_cannot_be_kept_or_written_nothing_is_measured(tmp_path):
             assert named in result.stderr
     assert not (tmp_path / "home" / "ledger.sqlite").exists()
     assert measure(tmp_path, "--no-save", home=home).returncode == 0
-
-
-@pytest.mark.nightly
-def test_on_a_full_disk_nothing_is_measured(tmp_path):
-    """The ledger is there from before, and another program took what was free."""
-    with small_disk(tmp_path / "home", 1) as home:
-        SqliteLedger(home / "ledger.sqlite").close()
-        free = shutil.disk_usage(home).free
-        (home / "filler").write_bytes(bytes(free - 65_536))
-        result = measure(tmp_path, "--json", home=home)
-    assert (result.returncode, result.stdout) == (2, "")
-    assert "is full" in result.stderr
 
 
 @pytest.mark.services

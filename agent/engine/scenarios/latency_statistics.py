@@ -23,7 +23,7 @@ BOUND_CONFIDENCE = 0.95
 # MLPerf Inference loadgen/early_stopping.cc: confidence 0.99, tolerance 0.
 STOPPING_CONFIDENCE = 0.99
 # A percentile of dependent queries has bounds from so many effective ones on, even if fewer independent ones would do: what an estimate
-# of their number is worth was tried on autoregressive latencies, bursts and queues (tests/fixtures/latency_worlds.py).
+# of their number is worth was tried on autoregressive latencies, bursts and queues (test_latency_statistics.py).
 FEWEST_EFFECTIVE = 25
 DEPENDENT = "queries depend on each other, which its binomial count does not allow: see the percentiles' own bounds"
 

@@ -140,20 +140,12 @@ def language_model(name, value):
     return of(name, value, value * 0.99, value * 1.01)
 
 
-def test_without_decoding_the_pick_is_the_fastest_in_prefill():
-    """Answers of one token have no TPOT: three times as fast in prefill is no tie."""
+def test_without_decoding_the_pick_is_the_fastest_in_prefill_and_who_lacks_it_alone_is_out():
+    """Answers of one token have no TPOT: three times as fast in prefill is no tie, and neither as fast nor slower beside one with it."""
     changes = {
         "B": [language_model("ttft", 0.33), language_model("tpot", None)],
         "C": [language_model("ttft", 1.2), language_model("tpot", None)],
     }
     assert decision.pick("A", changes, 0.9, {}).name == "B"
-
-
-def test_a_side_whose_speed_does_not_compare_is_out_with_the_reason():
-    """It is neither as fast nor slower."""
-    changes = {
-        "B": [language_model("ttft", 0.33), language_model("tpot", None)],
-        "C": [language_model("ttft", 1.0), language_model("tpot", 0.8)],
-    }
-    choice = decision.pick("A", changes, 0.9, {})
+    choice = decision.pick("A", changes | {"C": [language_model("ttft", 1.0), language_model("tpot", 0.8)]}, 0.9, {})
     assert (choice.name, choice.refused) == ("C", {"B": "its TPOT does not compare: one token has no TPOT"})

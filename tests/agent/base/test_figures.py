@@ -42,10 +42,7 @@ def test_a_range_that_rounds_to_one_figure_is_one_figure():
     # An interval is shown as one, however narrow: a run of many queries has p50 15.31 to 15.34 ms.
     assert figures.span(15.31, 15.34) == "15.31 to 15.34"
     assert figures.span(3.1, 3.2) == "3.10 to 3.20"
-
-
-def test_both_ends_of_a_range_about_zero_have_the_same_decimals():
-    """An end near 0 is not written to a hundred-thousandth beside one in tens."""
+    # An end near 0 is not written to a hundred-thousandth beside one in tens.
     for low, high, text in [(-0.0069, 23.54, "0.0 to 23.5"), (-4.93, 15.24, "-4.9 to 15.2"), (-0.5, 0.1, "-0.500 to 0.100")]:
         assert figures.span(low, high) == text
     assert figures.span(-0.0002, 0.0004) == "-2.00e-04 to 4.00e-04"

@@ -40,39 +40,45 @@ def status(port):
     return b""
 
 
-def test_a_request_that_does_not_come_ends_the_connection():
-    """A silent client, and one that sends a byte of its head now and then."""
-    server = StrictServer(LOOPBACK, 0, Prompt, "--port")
+@contextlib.contextmanager
+def running(kind, handler=Prompt):
+    """Yield a server of this kind, and a list of its clients, which are closed with it."""
+    server, clients = kind(LOOPBACK, 0, handler, "--port"), []
     server.start()
-    clients = [socket.create_connection((LOOPBACK, server.port), 60) for _ in range(4)]
-    ended = threading.Event()
-
-    def drip():
-        while not ended.wait(0.1):
-            with contextlib.suppress(OSError):
-                clients[0].sendall(b"G")
-
-    dripping = threading.Thread(target=drip)
-    dripping.start()
     try:
-        clients[1].sendall(b"GET / HTTP/1.1\r\nHost: x\r\n")
-        for client in clients:
-            with contextlib.suppress(ConnectionError):
-                assert client.recv(1) == b""
+        yield server, clients
     finally:
-        ended.set()
-        dripping.join()
         for client in clients:
             client.close()
         server.stop()
 
 
+def test_a_request_that_does_not_come_ends_the_connection():
+    """A silent client, and one that sends a byte of its head now and then."""
+    ended = threading.Event()
+    with running(StrictServer) as (server, clients):
+        clients += [socket.create_connection((LOOPBACK, server.port), 60) for _ in range(4)]
+
+        def drip():
+            while not ended.wait(0.1):
+                with contextlib.suppress(OSError):
+                    clients[0].sendall(b"G")
+
+        dripping = threading.Thread(target=drip)
+        dripping.start()
+        clients[1].sendall(b"GET / HTTP/1.1\r\nHost: x\r\n")
+        try:
+            for client in clients:
+                with contextlib.suppress(ConnectionError):
+                    assert client.recv(1) == b""
+        finally:
+            ended.set()
+            dripping.join()
+
+
 def test_a_whole_request_is_served_while_too_many_half_sent_ones_are_open():
     """From the same address, as behind a reverse proxy: whoever has waited longest for its request makes room."""
-    server = PatientServer(LOOPBACK, 0, Prompt, "--port")
-    server.start()
-    clients = []
-    try:
+    with running(PatientServer) as (server, clients):
         for _ in range(10):
             clients.append(socket.create_connection((LOOPBACK, server.port), 150))
             clients[-1].sendall(b"GET / HT")
@@ -82,10 +88,6 @@ def test_a_whole_request_is_served_while_too_many_half_sent_ones_are_open():
             assert clients[0].recv(1) == b""
         clients[-1].sendall(b"TP/1.1\r\nHost: x\r\n\r\n")
         assert clients[-1].recv(12) == b"HTTP/1.1 200"
-    finally:
-        for client in clients:
-            client.close()
-        server.stop()
 
 
 def test_a_connection_that_is_being_served_makes_no_room():
@@ -99,18 +101,11 @@ def test_a_connection_that_is_being_served_makes_no_room():
             may_answer.wait(150)
             self.respond(200, b"ok")
 
-    server = PatientServer(LOOPBACK, 0, Slow, "--port")
-    server.start()
-    clients = [socket.create_connection((LOOPBACK, server.port), 150) for _ in range(4)]
-    try:
+    with running(PatientServer, Slow) as (server, clients):
+        clients += [socket.create_connection((LOOPBACK, server.port), 150) for _ in range(4)]
         for client in clients:
             client.sendall(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
             assert under_way.acquire(timeout=150)
         assert status(server.port) == b""
         may_answer.set()
         assert [client.recv(12) for client in clients] == [b"HTTP/1.1 200"] * 4
-    finally:
-        may_answer.set()
-        for client in clients:
-            client.close()
-        server.stop()

@@ -108,11 +108,7 @@ def test_an_acknowledgement_removes_a_publish_whichever_comes_first():
     assert outstanding.reported(2)
     outstanding.published(2, qos=1)
     assert len(outstanding) == 0
-
-
-def test_a_message_of_qos_0_never_counts():
-    """Its report is no answer of the broker."""
-    outstanding = OutstandingPublishes()
+    # A message of QoS 0 never counts: its report is no answer of the broker.
     outstanding.published(1, qos=1)
     outstanding.published(2, qos=0)
     assert not outstanding.reported(2)
@@ -148,9 +144,6 @@ class Slow(SessionEvents):
     def disconnected(self, reason):
         """Remember why."""
         self.reasons.append(reason)
-
-    def answered(self, refusal):
-        """Nothing is published."""
 
     def received(self, message):
         """Remember it."""

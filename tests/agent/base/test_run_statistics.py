@@ -59,6 +59,8 @@ def test_few_pairs_have_students_interval():
     reach = 3.182446 * (5 / 3) ** 0.5 / 2
     assert (interval.low, interval.high) == (pytest.approx(1.5 - reach), pytest.approx(1.5 + reach))
     assert run_statistics.pair_interval([1.0]) is None
+    # 99.9% asks for a p below the smallest that the signs of ten pairs can give (2 / 1,024).
+    assert run_statistics.pair_interval(np.arange(10.0), 0.999) == run_statistics.Interval(-inf, inf)
 
 
 def test_an_interval_of_neighbours_that_depend_is_wider():
@@ -70,11 +72,6 @@ def test_an_interval_of_neighbours_that_depend_is_wider():
     assert widening > run_statistics.widening_of(20) > 2
     assert rising.high - rising.low == pytest.approx(widening * (mixed.high - mixed.low))
     assert [run_statistics.neighbour_widening(row) for row in ([], [1.0], [1.0, 2.0, 3.0], [2.0] * 10)] == [1] * 4
-
-
-def test_ten_pairs_cannot_bound_what_they_cannot_resolve():
-    """99.9% asks for a p below the smallest that ten signs can give (2 / 1,024)."""
-    assert run_statistics.pair_interval(np.arange(10.0), 0.999) == run_statistics.Interval(-inf, inf)
 
 
 def test_the_centre_is_not_moved_by_a_few_wild_pairs():

@@ -79,16 +79,12 @@ def test_a_failed_reading_is_counted_and_the_next_one_taken():
     assert (recorded.failures, recorded.failure) == (3, "no answer")
 
 
-def test_a_sensor_that_is_gone_ends_its_trace_with_its_reason(caplog):
-    """The readings so far are kept."""
+def test_a_sensor_that_is_gone_or_cannot_be_described_ends_its_trace_with_its_reason(caplog):
+    """The readings so far are kept; the run goes on without energy."""
     caplog.set_level(logging.INFO)
     trace = _sample(_Scripted(3.0, 3.0, UnavailableError("unplugged: plug it in again")))
     assert (len(trace.readings), trace.ended) == (2, "unplugged: plug it in again")
     assert "unplugged" in caplog.text
-
-
-def test_a_sensor_that_cannot_be_described_is_no_exception():
-    """The run goes on without energy; the reason is in the trace."""
     trace = _sample(_Scripted(3.0, describes=False))
     assert (trace.description, trace.readings, trace.ended) == (None, (), "not plugged in: plug it in")
 

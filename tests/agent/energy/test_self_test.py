@@ -20,11 +20,6 @@ def _draw(seed):
     return random.Random(seed)  # noqa: S311 - spreads moments, guards nothing
 
 
-def _check(name, seed=0, test_s=60.0):
-    sensor = SENSORS[name]
-    return sensor, judged(readings_of(sensor, seed, test_s), sensor.describe(), "board")
-
-
 def _holds(measured, truth):
     return measured.low - 1e-9 <= truth <= measured.high + 1e-9
 
@@ -128,7 +123,8 @@ def test_every_property_is_within_its_bounds_or_not_reported(name):
     """Two draws of each sensor; the mean delay and the clock of a single draw may miss by chance, once."""
     misses = []
     for seed in (1, 2):
-        sensor, measured = _check(name, seed)
+        sensor = SENSORS[name]
+        measured = judged(readings_of(sensor, seed), sensor.describe(), "board")
         truths = {field: truth for field, truth in sensor.truths().items() if truth is not None}
         misses += [
             (field, truth, getattr(measured, field))

@@ -1,6 +1,5 @@
 """Facts about users of a language model behind a server: they come by the schedule, and their times count from it."""
 
-import time
 from pathlib import Path
 
 import msgspec
@@ -72,11 +71,15 @@ def test_arrivals_are_those_drawn_before_and_prompts_are_never_the_same(measured
     assert len(set(server.prompts)) == len(server.prompts) - 2 * run.output_check.compared
 
 
+def subject_of(server):
+    """Return queries to this server."""
+    loaded = server.load(Path("m"), None, 12)
+    return generation_queries.GenerationSubject(server, loaded, SyntheticPrompts(loaded, 8, 0), Limits(4))
+
+
 def test_a_query_that_is_sent_late_is_late_in_its_times(played):
     """Half a second between arrival and send is in TTFT and in the whole, and not in TPOT: no coordinated omission."""
-    server = PlayedTextServer()
-    loaded = server.load(Path("m"), None, 12)
-    subject = generation_queries.GenerationSubject(server, loaded, SyntheticPrompts(loaded, 8, 0), Limits(4))
+    subject = subject_of(PlayedTextServer())
     call = subject.bind(0)
     request = subject.attempt(0, call, played.now_ns - 500 * MS)
     assert request.start_ns - request.arrival_ns == pytest.approx(500 * MS, abs=2 * LOOK_NS)
@@ -117,31 +120,11 @@ def test_a_refused_user_waits_and_its_query_does_not_count(measured):
     assert run.load.paused_ms >= 100 * (run.generation.failed_queries - 4)
 
 
-class Refusing(request_loops.RequestSubject):
-    """Queries of which the first 20 timed ones are answered."""
-
-    def bind_alone(self, number):
-        """Ask as a user does."""
-        return self.bind(number)
-
-    def bind(self, number, user=None):
-        """Return the query."""
-        del user
-        return lambda: number
-
-    def attempt(self, number, call, arrival_ns=None):
-        """Answer it, or refuse."""
-        del call, arrival_ns
-        now = time.monotonic_ns()
-        if number < 20:
-            return request_loops.TimedRequest(number, now, now, (1,))
-        return request_loops.FailedRequest(number, now, now, now, busy(number))
-
-
 @pytest.mark.usefixtures("played")
 def test_users_give_up_a_server_that_refuses_most():
     """The level ends with the few that were answered, once ten more of each user have failed."""
-    requests = request_loops.run_users(Refusing(), 4, 64, 0.0)
+    server = PlayedTextServer(lambda number: busy(number) if number > 4 + 20 else None)
+    requests = request_loops.run_users(subject_of(server), 4, 64, 0.0)
     assert len(requests.queries) == 20
     assert 20 + 40 < len(requests.failures) <= 20 + 40 + 8
 

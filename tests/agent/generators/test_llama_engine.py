@@ -11,13 +11,14 @@ import numpy as np
 import pytest
 
 from edgemeter.agent.base.errors import ConfigError, UnavailableError
-from edgemeter.agent.generators import ChatMessage, Limits, llama_c_api, llama_settings
+from edgemeter.agent.generators import ChatMessage, Limits, gguf_file, llama_c_api, llama_settings
 from edgemeter.agent.generators.llama_engine import LlamaCpp
 from edgemeter.agent.machine.load import MemInfo
 from edgemeter.agent.runtimes import Options
 from tests.fixtures.rows import table_row
 
 pytestmark = pytest.mark.needs(module="xllamacpp")
+SHIPPED = Path(__file__).resolve().parents[3] / "models" / "language" / "edgemeter-notes_q8_0.gguf"
 TINY = Path(__file__).resolve().parents[2] / "fixtures" / "generators" / "llama.gguf"
 
 
@@ -180,15 +181,11 @@ def test_a_build_with_other_structs_is_refused():
         )
 
 
-@pytest.mark.needs(module="gguf")
-@pytest.mark.parametrize(("interval", "layers"), [(2, 2), (None, 1)])
-def test_the_cache_of_a_hybrid_model_is_that_of_the_layers_that_attend(tmp_path, interval, layers):
-    """Of four layers two do, or by the engine's default one: keys and values of 2 heads of 128 in f16, as the engine states them."""
-    from tests.fixtures.generators.make_hybrid import write  # noqa: PLC0415 - needs gguf
-
-    write(tmp_path / "hybrid.gguf", interval)
-    with closing(LlamaCpp()) as generator:
-        loaded = generator.load(tmp_path / "hybrid.gguf", Options(), 2048)
-        assert any(f"size = {2 * layers:7.2f} MiB (  2048 cells" in line for line in generator._log.lines)
-    assert loaded.kv_token_bytes == pytest.approx(layers * 2 * 2 * 128 * 2)
-    assert loaded.kv_cache_mb == pytest.approx(2048 * loaded.kv_token_bytes / 1e6)
+def test_the_cache_is_what_the_engine_states(monkeypatch):
+    """It knows of layers that share or hold none; of a plain model that is what its header tells."""
+    expected_mb = gguf_file.read(SHIPPED).kv_cache_mb(4096, 2)
+    monkeypatch.setattr(gguf_file.GgufModel, "kv_cache_mb", lambda *_: None)
+    with closing(LlamaCpp()) as engine:
+        loaded = engine.load(SHIPPED, Options(), 4096)
+    assert loaded.kv_cache_mb == pytest.approx(expected_mb, abs=0.03)
+    assert loaded.kv_token_bytes == pytest.approx(loaded.kv_cache_mb * 1e6 / 4096)

@@ -46,11 +46,7 @@ def test_a_jetson_names_its_release_and_power_mode(tmp_path):
     environment = fingerprint.read(machine)
     assert (environment.firmware, environment.power_mode, environment.soc) == ("L4T 36.4.3", "2 MAXN_SUPER", "nvidia,tegra234")
     assert (environment.cpu, environment.cores, environment.governor) == ("Cortex-A78AE", 6, "schedutil")
-
-
-def test_nvpmodel_with_a_fan_mode_still_gives_the_power_mode(tmp_path):
-    """Xavier NX prints the fan's mode between the lines; an answer without an id is no answer."""
-    machine = recorded(machine_trees.jetson_orin_nano(tmp_path))
+    # Xavier NX prints the fan's mode between the lines; an answer without an id is no answer.
     verbose = "NVPM VERB: Config file: /etc/nvpmodel.conf\nNV Power Mode: MODE_15W_6CORE\n2\nNV Fan Mode:quiet\n"
     assert board.power_mode(_answering(machine, {"nvpmodel -q": verbose})) == "2 MODE_15W_6CORE"
     assert board.power_mode(_answering(machine, {"nvpmodel -q": "NV Power Mode: MAXN\n"})) is None
@@ -110,7 +106,7 @@ def test_the_kernels_own_error_bound_decides_about_the_clock(tmp_path):
 
 @pytest.mark.captures
 def test_captured_identities_are_read(tmp_path, captures):
-    """What real boards printed gives their names."""
+    """What real boards printed gives their names, and a Jetson's release and power mode."""
     ids = captures / "ids"
     for file, named in (
         ("devicetree_model_coral_dev_board_mainline.bin", "Google i.MX8MQ Phanbell"),
@@ -125,11 +121,6 @@ def test_captured_identities_are_read(tmp_path, captures):
     ):
         machine_trees.write(tmp_path, {"proc/cpuinfo": (ids / file).read_bytes()})
         assert (board.cpu(recorded(tmp_path)), board.cores(recorded(tmp_path))) == (design, cores)
-
-
-@pytest.mark.captures
-def test_captured_jetson_release_and_mode_are_read(tmp_path, captures):
-    """nv_tegra_release of R36.4.3 and nvpmodel of an Orin Nano Super."""
     jetson = captures / "jetson"
     machine_trees.write(tmp_path, {"etc/nv_tegra_release": (jetson / "nv_tegra_release_r36_4_3.txt").read_bytes()})
     output = (jetson / "nvpmodel_q_orin_nano_super.txt").read_text()

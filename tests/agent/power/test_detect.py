@@ -22,20 +22,9 @@ def test_the_widest_scope_is_chosen_and_reported():
         DetectedSensor("absent", None, "not here"),
     ]
     assert choose_sensor(rows) == ("plug", "plug, which sees wall-ac, more than rails")
-
-
-def test_a_sensor_that_is_here_and_not_readable_is_reported():
-    """Rails that only root may read are not reported as absent."""
+    # Rails that only root may read are not reported as absent.
     rows = [DetectedSensor("rapl", None, "no counters", is_absent=True), DetectedSensor("ina3221", None, "no permission to read '/sys/x'")]
     assert choose_sensor(rows) == (None, "ina3221 is here and cannot be read: no permission to read '/sys/x'")
-
-
-def test_a_blocked_sensor_yields_to_one_that_may_give_an_energy():
-    """The widest scope is of no use where its shunt is not confirmed."""
-    blocked = DetectedSensor("ina2xx", make_description(scope="board-input", blocked="confirm its shunt"), None)
-    rails = DetectedSensor("rails", make_description(scope="soc-rails"), None)
-    assert choose_sensor([blocked, rails])[0] == "rails"
-    assert choose_sensor([blocked])[0] == "ina2xx"
 
 
 def test_a_replay_is_found_only_when_configured_and_never_chosen(tmp_path, monkeypatch):
@@ -136,13 +125,14 @@ def test_a_configured_sensor_that_is_absent_is_named_in_the_record(monkeypatch):
         assert list(sensors) == ["ina3221"]
 
 
-def test_a_configured_sensor_whose_set_up_gives_no_energy_is_named_unless_it_sees_less():
+def test_a_blocked_sensor_yields_to_one_that_may_give_an_energy_and_is_named_unless_it_sees_less():
     """The chip in the supply whose shunt nobody confirmed; beside a plug it would not have been taken anyway."""
     blocked = DetectedSensor("ina2xx", make_description(scope="board-input", blocked="confirm its shunt"), None, is_configured=True)
     rails, plug = (
         DetectedSensor(name, make_description(scope=scope), None) for name, scope in (("rails", "soc-rails"), ("plug", "wall-ac"))
     )
-    assert choose_sensor([blocked, rails])[1].endswith("; ina2xx gives no energy as it is set up: confirm its shunt")
+    name, why = choose_sensor([blocked, rails])
+    assert (name, why.endswith("; ina2xx gives no energy as it is set up: confirm its shunt")) == ("rails", True)
     assert choose_sensor([blocked, plug])[1] == "plug, which sees wall-ac, more than ina2xx"
     assert choose_sensor([blocked]) == ("ina2xx", "ina2xx, which sees board-input")
 

@@ -7,12 +7,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from edgemeter.agent.datasets.dataset import open_folder
 from edgemeter.agent.engine import job
-from edgemeter.agent.recognition.recognise import card_for
 from edgemeter.agent.runtimes import Options, TensorInfo
 from edgemeter.agent.runtimes.pytorch import PyTorch
-from edgemeter.agent.tasks import create, prepared
 from tests.fixtures.run_jobs import one_case, rapid_run, write_photographs
 
 pytestmark = [
@@ -105,16 +102,6 @@ def test_photographs_of_several_sizes_are_found_in_and_timed(scripted, tmp_path)
     assert on_noise.inputs[0].shape == (3, 70, 80)
     assert "timed_shapes" not in on_noise.runtime.facts
     card.unlink()
-
-
-def test_without_a_card_it_is_a_detector_of_torchvisions_kind(runtime, scripted, tmp_path):
-    """Whatever the file is called; the photograph is not resized, and its values are 0..1."""
-    (tmp_path / "photographs").mkdir()
-    Image.fromarray(picture()).save(tmp_path / "photographs" / "1.png")
-    loaded = runtime.load(scripted("Bare"), Options())
-    card, _ = card_for(scripted("Bare"), loaded)
-    (call,) = prepared(create(card, loaded, open_folder(tmp_path / "photographs")), 0, loaded)
-    np.testing.assert_array_equal(call[0], picture().transpose(2, 0, 1) / np.float32(255))
 
 
 def test_an_error_in_the_call_is_one_line_without_the_pictures_numbers(runtime, scripted):

@@ -22,6 +22,7 @@ from tests.fixtures.plugin_site import install
 from tests.fixtures.rows import table_row
 from tests.fixtures.run_jobs import one_case
 
+CHECKOUT = Path(intruder.__file__).parents[2]
 with_landlock = pytest.mark.skipif(landlock.abi() is None, reason="this kernel has no Landlock")
 # As an ordinary user, by the same owner of files and without capabilities.
 ORDINARY = ("unshare", "--user", "--map-user=1000", "--map-group=1000", "--")
@@ -32,7 +33,7 @@ def is_refused(*command):
     """Return whether this machine does not let the command run."""
     return (
         shutil.which(command[0]) is None
-        or subprocess.run([*command, "true"], check=False, capture_output=True, cwd=Path(intruder.__file__).parents[2]).returncode != 0
+        or subprocess.run([*command, "true"], check=False, capture_output=True, cwd=CHECKOUT).returncode != 0
     )
 
 
@@ -60,7 +61,7 @@ def run(tmp_path, targets, *kernel, **variables):
     model.write_text(json.dumps(targets))
     words = ["run", "-q", str(model), "--runtime", "intruder", "--mode", "rapid", "--repeats", "1"]
     command = [*kernel, sys.executable, "-m", "edgemeter.agent.cli", *words]
-    path = f"{tmp_path / 'site'}:{os.environ.get('PYTHONPATH', '')}{f':{Path(intruder.__file__).parents[2]}' * bool(kernel)}"
+    path = f"{tmp_path / 'site'}:{os.environ.get('PYTHONPATH', '')}{f':{CHECKOUT}' * bool(kernel)}"
     completed = subprocess.run(
         [*command, "--json"], capture_output=True, text=True, check=False, cwd=tmp_path, timeout=100,
         env={**os.environ, "PYTHONPATH": path, "HOME": targets["home"], "EDGEMETER_HOME": str(tmp_path / "state"), **variables},
@@ -68,34 +69,41 @@ def run(tmp_path, targets, *kernel, **variables):
     return json.loads(completed.stdout), completed.stderr
 
 
+def printed_by(code, *words, site, kernel=(), **variables):
+    """Return what a process prints that runs this code with the modules in `site`, on this kernel or on the one of a prefix."""
+    path = f"{site}:{os.environ.get('PYTHONPATH', '')}:{CHECKOUT}"
+    completed = subprocess.run(
+        [*kernel, sys.executable, "-c", code, *map(str, words)],
+        capture_output=True, text=True, check=False, cwd=CHECKOUT, start_new_session=True,
+        env={**os.environ, "PYTHONPATH": path, **variables},
+    )  # fmt: skip
+    assert completed.returncode == 0, completed.stderr
+    return completed.stdout
+
+
 @pytest.mark.services
-@with_landlock
-def test_native_code_reaches_nothing_outside_its_run(tmp_path, targets):
-    """63 attempts on keys, files, sockets, processes and the kernel fail; what a model needs works; the record states the protection."""
+@pytest.mark.parametrize(
+    "kernel",
+    [pytest.param((), marks=with_landlock, id="Landlock"), pytest.param(WITHOUT_LANDLOCK, marks=with_namespaces, id="namespaces")],
+)
+def test_native_code_reaches_nothing_outside_its_run(tmp_path, targets, kernel):
+    """63 attempts on keys, files, sockets, processes and the kernel fail; what a model needs works; the record states the protection.
+
+    The kernel of Raspberry Pi OS has no Landlock: there they fail by a root directory of the process's own.
+    """
     before = {process.pid for process in psutil.process_iter()}
-    document, errors = run(tmp_path, targets, EDGEMETER_BROKER_PASSWORD="secret")
+    document, errors = run(tmp_path, targets, *kernel, EDGEMETER_BROKER_PASSWORD="secret")
     (measured,) = document.get("runs", [document])
     facts = measured["runtime"]["facts"]
     assert json.loads(facts["attacks"]) == [], errors
     assert json.loads(facts["allowed"]) == list(intruder.ALLOWED)
-    assert measured["sandbox"] == {"landlock_abi": landlock.abi(), "mounts": False, "seccomp": True, "missing": []}
+    landlock_abi = None if kernel else landlock.abi()
+    assert measured["sandbox"] == {"landlock_abi": landlock_abi, "mounts": bool(kernel), "seccomp": True, "missing": []}
     assert Path(targets["key"]).read_text() == "a private key"
     assert sorted(path.name for path in Path(targets["home"]).iterdir()) == [".ssh"]
     # None for one that has ended meanwhile.
     later = [process.info["cmdline"] for process in psutil.process_iter(["cmdline"]) if process.pid not in before]
     assert [words for words in later if "intruder" in str(words) and str(tmp_path) in str(words)] == []
-
-
-@pytest.mark.services
-@with_namespaces
-def test_native_code_reaches_nothing_either_where_the_kernel_has_no_landlock(tmp_path, targets):
-    """The kernel of Raspberry Pi OS: the same attempts fail by a root directory of the process's own."""
-    document, errors = run(tmp_path, targets, *WITHOUT_LANDLOCK, EDGEMETER_BROKER_PASSWORD="secret")
-    (measured,) = document.get("runs", [document])
-    facts = measured["runtime"]["facts"]
-    assert json.loads(facts["attacks"]) == [], errors
-    assert json.loads(facts["allowed"]) == list(intruder.ALLOWED)
-    assert measured["sandbox"] == {"landlock_abi": None, "mounts": True, "seccomp": True, "missing": []}
 
 
 @pytest.mark.services
@@ -117,12 +125,8 @@ def test_the_attempts_succeed_without_a_sandbox(tmp_path, targets):
         "to = {name: pathlib.Path(value) if isinstance(value, str) else value for name, value in to.items()}\n"
         "print(json.dumps(intruder.succeeded({name: intruder.ATTEMPTS[name] for name in named}, to)))"
     )
-    completed = subprocess.run(
-        [sys.executable, "-c", code, json.dumps(harmless), json.dumps(targets)],
-        capture_output=True, text=True, check=True, cwd=Path(intruder.__file__).parents[2],
-        env={**os.environ, "TMPDIR": str(tmp_path), "EDGEMETER_BROKER_PASSWORD": "secret"},
-    )  # fmt: skip
-    assert json.loads(completed.stdout) == harmless
+    variables = {"TMPDIR": str(tmp_path), "EDGEMETER_BROKER_PASSWORD": "secret"}
+    assert json.loads(printed_by(code, json.dumps(harmless), json.dumps(targets), site=tmp_path, **variables)) == harmless
 
 
 OTHERS = (
@@ -172,15 +176,10 @@ def test_a_conversion_starts_programs_and_acts_on_no_process_of_others_nor_on_fi
     """A factory too: limits, signals, priorities, memory, times. By descriptor it changes what it was let open; a run starts nothing."""
     (tmp_path / "intruder_plugin.py").write_text(Path(intruder.__file__).read_text())
     (tmp_path / "sandbox_attacker.py").write_text(ATTACKER)
-    checkout = Path(intruder.__file__).parents[2]
-    completed = subprocess.run(
-        [*kernel, sys.executable, "-c", ATTACKERS, json.dumps(OTHERS), targets["key"]],
-        capture_output=True, text=True, check=True, cwd=checkout, start_new_session=True,
-        env={**os.environ, "PYTHONPATH": f"{tmp_path}:{os.environ.get('PYTHONPATH', '')}:{checkout}"},
-    )  # fmt: skip
-    of_conversion, of_run = (json.loads(line) for line in completed.stdout.splitlines())
+    printed = printed_by(ATTACKERS, json.dumps(OTHERS), targets["key"], site=tmp_path, kernel=kernel)
+    of_conversion, of_run = map(json.loads, printed.splitlines())
     further = ["give what it wrote times and a mode", "run a program", "limit a program"]
-    assert (of_conversion, of_run) == ([[], further], [[], []]), completed.stderr
+    assert (of_conversion, of_run) == ([[], further], [[], []])
 
 
 def judged(program, architecture, number, *arguments):
@@ -282,13 +281,9 @@ def test_without_landlock_and_namespaces_a_run_changes_no_file_but_on_an_acceler
     """The filter of system calls alone keeps the files; device nodes are opened for reading and writing; the gap is stated."""
     (tmp_path / "sandbox_files.py").write_text(FILES)
     (tmp_path / "there").write_text("x")
-    checkout = Path(intruder.__file__).parents[2]
-    completed = subprocess.run(
-        [*lesser_kernel.command([lesser_kernel.LANDLOCK, lesser_kernel.UNSHARE]), sys.executable, "-c", STARTER, str(tmp_path)],
-        capture_output=True, text=True, check=True, cwd=checkout,
-        env={**os.environ, "PYTHONPATH": f"{tmp_path}:{os.environ.get('PYTHONPATH', '')}:{checkout}"},
-    )  # fmt: skip
-    on_cpu, on_accelerator, of_conversion = (json.loads(line) for line in completed.stdout.splitlines())
+    kernel = lesser_kernel.command([lesser_kernel.LANDLOCK, lesser_kernel.UNSHARE])
+    printed = printed_by(STARTER, tmp_path, site=tmp_path, kernel=kernel)
+    on_cpu, on_accelerator, of_conversion = map(json.loads, printed.splitlines())
     assert on_cpu == {"opened": [["there", os.O_RDONLY]], "missing": [f"{confine.NO_FILES}, though not change them"], "mounts": False}
     assert ["there", os.O_RDWR] in on_accelerator["opened"]
     assert on_accelerator["missing"] == [f"{confine.NO_FILES}, and change them"]
@@ -320,12 +315,7 @@ thread.join()
 @pytest.mark.parametrize(("device", "printed"), [("/dev/nvidiactl", "named named\n"), ("/dev/dri/renderD128", "refused\n")])
 def test_a_process_with_an_nvidia_gpu_names_its_threads(tmp_path, kernel, device, printed):
     """Where it cannot, libcuda (580 on an H200, CUDA 13) ends in error 304. Other accelerators get no writing below /proc."""
-    checkout = Path(intruder.__file__).parents[2]
-    completed = subprocess.run(
-        [*kernel, sys.executable, "-c", NAMER, str(tmp_path), device], capture_output=True, text=True, check=False, cwd=checkout,
-        env={**os.environ, "PYTHONPATH": f"{os.environ.get('PYTHONPATH', '')}:{checkout}"},
-    )  # fmt: skip
-    assert completed.stdout == printed, completed.stderr
+    assert printed_by(NAMER, tmp_path, device, site=tmp_path, kernel=kernel) == printed
 
 
 LISTER = """
@@ -379,15 +369,10 @@ def test_a_root_of_its_own_has_the_granted_paths_by_the_names_they_have(tmp_path
             "out of it": str(real / "out of it"), "secret": str(tmp_path / "secret"), "links": str(links),
         },
     }  # fmt: skip
-    checkout = Path(intruder.__file__).parents[2]
     site = tmp_path / "site"
     site.mkdir()
     (site / "sandbox_lister.py").write_text(LISTER)
-    completed = subprocess.run(
-        [*WITHOUT_LANDLOCK, sys.executable, "-c", GRANTING, json.dumps(paths)], capture_output=True, text=True, check=True, cwd=checkout,
-        env={**os.environ, "PYTHONPATH": f"{site}:{os.environ.get('PYTHONPATH', '')}:{checkout}"},
-    )  # fmt: skip
-    assert json.loads(completed.stdout) == {
+    assert json.loads(printed_by(GRANTING, json.dumps(paths), site=site, kernel=WITHOUT_LANDLOCK)) == {
         "by links": "model", "lone": "lone", "inner": ["model"], "out of it": "FileNotFoundError", "secret": "FileNotFoundError",
         "links": ["absolute", "lone", "loop", "relative"],
     }  # fmt: skip

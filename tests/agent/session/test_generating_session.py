@@ -1,6 +1,7 @@
 """Facts about whole runs of language models: the record holds all that its figures follow from."""
 
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -9,11 +10,36 @@ from edgemeter.agent.bundle.recompute import FigureDifference, NotRecomputed, Sa
 from edgemeter.agent.contract import record as contract_record
 from edgemeter.agent.contract.case_settings import Settings
 from edgemeter.agent.contract.record import RunRecord
-from edgemeter.agent.contract.suite import SuiteFile, expand
+from edgemeter.agent.contract.suite import Suite, SuiteFile, expand
 from edgemeter.agent.session import session
-from tests.fixtures.generating_run import WHO, measured
 from tests.fixtures.played_time import play_time
 from tests.fixtures.run_jobs import in_this_process
+
+WHO = session.DeviceIdentity("bench", "lab")
+
+
+def recording(folder: Path, **changes: Any) -> Path:
+    """Write a recording of 4 ms to the first token and 0.5 ms a token."""
+    document = {
+        "format": "edgemeter-generation-replay",
+        "schema": 1,
+        "queries": [{"first_ms": 4.0, "steps_ms": [0.5]}],
+        "weights_mb": 2.0,
+        "own_ratio": 1.0,
+    }
+    path = folder / "m.replay.json"
+    path.write_bytes(msgspec.json.encode(document | changes))
+    return path
+
+
+def measured(folder: Path, recorded: dict[str, Any] | None = None, **settings: Any) -> RunRecord:
+    """Return the record of one rapid run."""
+    fields = {"model": str(recording(folder, **(recorded or {}))), "mode": "rapid", "repeats": 1, "prompt_tokens": 16, "output_tokens": 8}
+    suite = expand(SuiteFile(name="s", case=[Settings(**(fields | settings))]), folder)
+    suite = Suite(suite.name, tuple(msgspec.structs.replace(case, warm_up_seconds=0.05) for case in suite.cases))
+    (outcome,) = session.measure(suite, WHO, {}, "no power sensor on this machine", lambda _: None)
+    assert isinstance(outcome, RunRecord), outcome
+    return outcome
 
 
 @pytest.fixture

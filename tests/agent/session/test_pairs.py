@@ -5,10 +5,11 @@ from math import log
 import numpy as np
 import pytest
 
-from edgemeter.agent.session import pairs
-from tests.fixtures import pair_worlds
+from edgemeter.agent.session import in_turn, pairs
+from tests.fixtures.first_order import first_order
 from tests.fixtures.rows import table_row
 
+DRAWS = 150
 # Ten pairs, spread by about 1% around 0.
 NOISE = np.array([0.011, -0.009, 0.004, -0.012, 0.008, -0.003, 0.012, -0.007, 0.001, -0.005])
 
@@ -35,16 +36,9 @@ def test_ratio_and_spread_make_the_verdict():
             assert judgement.low <= ratio <= judgement.high
             assert judgement.ratio == pytest.approx(ratio, rel=0.01 * scale)
             assert (judgement.more_pairs is None) == (state != "not settled")
-
-
-def test_what_matters_is_the_users_choice():
-    """Two percent with hardly any spread do not matter by default, and are slower where 1% matters."""
-    assert judged(log(1.02), 0.1).state == "alike"
+    # Two percent with hardly any spread do not matter by default, and are slower where 1% matters.
     assert judged(log(1.02), 0.1, matters_ratio=0.01).state == "higher"
-
-
-def test_where_a_thousand_pairs_would_not_do_none_are_foreseen():
-    """A ratio at the border of what matters, with a wide spread, is not settled by patience."""
+    # A ratio at the border of what matters, with a wide spread, is not settled by a thousand pairs.
     assert judged(log(1.03), 100.0).more_pairs is None
 
 
@@ -93,20 +87,35 @@ def test_few_pairs_state_whether_the_outcome_rests_on_independence():
     assert (thirty.rests_on_independence, thirty.are_taken_as_independent) == (False, False)
 
 
+def wandering(draw, correlation, n):
+    """Return rows of logarithms that scatter by 2% around 0, whose neighbours correlate, [DRAWS, n]."""
+    noise = 0.02 * draw.standard_normal((DRAWS, n))
+    noise[:, 1:] *= np.sqrt(1 - correlation**2)
+    return first_order(noise, correlation)
+
+
+def in_pairs(runs):
+    """Return ln(B / A) of runs measured in turn, [rows, 2 n] to [rows, n]."""
+    order = in_turn.order_of("AB", runs.shape[1] // 2, with_scoring=False)
+    return (runs[:, 1::2] - runs[:, ::2]) * np.where([case == "B" for case, _ in order[::2]], -1, 1)
+
+
 def test_a_machine_that_wanders_or_drifts_leaves_the_interval_as_good():
     """A against A: at least 90% of 150 intervals (sampling error 2%) hold 1, and hardly any is called a difference."""
-    for world, planned in [
-        (pair_worlds.of_pairs(0.0), 10),
-        (pair_worlds.of_pairs(0.6), 30),
-        (pair_worlds.of_runs(0.6), 20),
-        (pair_worlds.of_runs(0.9), 20),
-        (pair_worlds.drifting(0.2), 10),
-        (pair_worlds.in_step(4), 10),
-    ]:
-        with table_row(world.name):
-            result = pair_worlds.coverage(world, planned, 150)
-            assert result.covered >= 0.9
-            assert result.differs <= 0.03
+    draw = np.random.default_rng(1)
+    every_fourth = (np.arange(20) + draw.integers(0, 4, (DRAWS, 1))) % 4 == 0
+    for name, rows in {
+        "independent pairs": wandering(draw, 0.0, 10),
+        "the ratio wanders": wandering(draw, 0.6, 30),
+        "the machine wanders": in_pairs(wandering(draw, 0.6, 40)),
+        "the machine wanders slowly": in_pairs(wandering(draw, 0.9, 40)),
+        "a drift of 20%": in_pairs(wandering(draw, 0.0, 20) + 0.2 * np.arange(20) / 20),
+        "every fourth run slow": in_pairs(wandering(draw, 0.0, 20) + 0.04 * every_fourth),
+    }.items():
+        with table_row(name):
+            judged_rows = [pairs.judge_pairs(row) for row in rows.tolist()]
+            assert np.mean([judgement.low <= 1 <= judgement.high for judgement in judged_rows]) >= 0.9
+            assert np.mean([judgement.state in ("lower", "higher") for judgement in judged_rows]) <= 0.03
 
 
 def test_the_expected_end_lies_where_a_clear_result_ends_it():

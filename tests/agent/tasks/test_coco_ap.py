@@ -112,20 +112,14 @@ def test_the_standard_error_is_that_of_repeated_sampling():
     assert np.mean(errors) == pytest.approx(np.std(values), rel=0.2)
 
 
-def test_a_gap_between_groups_of_images_is_found():
-    """By day nine of ten, by night half: apart for certain."""
-    truth, rows = half_found()
-    accuracy = coco_ap.coco_accuracy(
-        CocoAp(truth, rows[[number for number in range(len(rows)) if number not in (3, 11, 19)]]), ids(truth), SHA256
-    )
-    gap = accuracy.group_gap
-    assert (gap.best, gap.worst, gap.reason) == ("day", "night", None)
-    assert 0 < gap.low < gap.value < gap.high
-
-
 def test_a_gap_to_a_group_that_no_part_moves_has_no_bounds():
     """By day all, by night half: AP 1 and 51/101 (recall ends at 1/2). How far a perfect 30 images are from perfect does not show."""
     truth, rows = half_found()
+    # By day nine of ten: apart for certain.
+    some_rows = rows[[number for number in range(len(rows)) if number not in (3, 11, 19)]]
+    gap = coco_ap.coco_accuracy(CocoAp(truth, some_rows), ids(truth), SHA256).group_gap
+    assert (gap.best, gap.worst, gap.reason) == ("day", "night", None)
+    assert 0 < gap.low < gap.value < gap.high
     accuracy = coco_ap.coco_accuracy(CocoAp(truth, rows), ids(truth), SHA256)
     assert accuracy.group_metric == "coco_ap"
     assert [(part.name, round(part.value, 6), part.images) for part in accuracy.groups] == [

@@ -12,7 +12,7 @@ from edgemeter.collector.alerts.firing import Firing, FiringMember
 from edgemeter.collector.alerts.lifecycle import Alert
 from edgemeter.collector.alerts.notices import Notice, notice_of_alert
 from edgemeter.collector.alerts.rules import AlertRules, Channel
-from tests.fixtures.listeners import http_listener, mail_listener, real_http, real_mail
+from tests.fixtures.listeners import http_listener, mail_listener, real_http
 from tests.fixtures.mqtt_peer import Peer, wait_until
 from tests.fixtures.rows import table_row
 from tests.fixtures.servers import address_of, mosquitto
@@ -182,19 +182,6 @@ def test_mqtt_gets_every_alert_as_json_and_a_broker_that_refuses_is_reported(tmp
     with pytest.raises(ConfigError, match="refuses user 'me'"):
         send([OPENED], **channel | {"url": f"mqtt://me@{address_of(server)}", "password_env": "P"})
     server.kill()
-
-
-@pytest.mark.services
-def test_every_channel_over_http_and_mail_reaches_a_server_that_listens(monkeypatch):
-    """Over real connections; what they send is tested with a pair of sockets."""
-    monkeypatch.setenv("T", "secret")
-    with real_http() as http, real_mail() as mail:
-        for kind in ("webhook", "alertmanager"):
-            send([OPENED], kind=kind, url=http.url)
-        send([OPENED], kind="ntfy", url=http.url, topic="edge", token_env="T")
-        send([OPENED], **MAIL, port=mail.server_port, security="none")
-        assert [path for path, _, _ in http.kept] == ["/", "/api/v2/alerts", "/"]
-        assert len(mail.kept) == 1
 
 
 def test_without_apprise_the_error_names_how_to_install_it(monkeypatch):

@@ -264,25 +264,3 @@ def test_a_killed_check_loses_nothing(tmp_path):
         assert [body["alert"]["severity"] for *_, body in pager.kept] == 3 * ["critical"] + 2 * ["warning"]
         numbers = [body["alert"]["number"] for *_, body in chat.kept]
         assert {*numbers} == {1, 2, 3, 4, 5}
-
-
-@pytest.mark.services
-def test_of_two_checks_at_once_one_sends(tmp_path):
-    """The other says that the first is in progress, and sends nothing; a check that was killed holds nobody up."""
-    is_reached, is_over = threading.Event(), threading.Event()
-
-    def wait(request, _):
-        is_reached.set()
-        is_over.wait(60)
-        request.respond(200)
-
-    with real_http(wait) as server:
-        _, command = fleet_of_lost_devices(tmp_path, ("pager", server.url))
-        first = subprocess.Popen(command)
-        assert is_reached.wait(60)
-        second = subprocess.run(command, check=False, capture_output=True, text=True)
-        assert second.returncode == 1
-        assert "a check of the alerts (pid" in second.stderr
-        is_over.set()
-        assert first.wait() == 0
-        assert sorted(body["alert"]["number"] for *_, body in server.kept) == [1, 2, 3, 4, 5]

@@ -24,12 +24,6 @@ def test_the_example_of_the_help_is_read():
     assert [condition.text for condition in limits.conditions] == ["board=Raspberry Pi 5"]
 
 
-def test_a_limit_is_read_again_from_its_own_text():
-    """The text of the page and of documents is a text for the command."""
-    limits = parse_limits("p50<.0123 s, top-1>=74%, energy-output-token<=1.5J/token, tokens>=20 tokens/s, memory<=1GiB, runtime=onnx")
-    assert parse_limits(limits.text) == limits
-
-
 def test_units_are_converted_exactly():
     """No rounding of binary fractions: 0.033 s is 33 ms, not 33.000000000000004."""
     for text, value in (

@@ -24,9 +24,9 @@ def store(tmp_path, monkeypatch):
     return str(path)
 
 
-def run(*arguments, command=alerts):
+def run(*arguments):
     """Run the command; an error of ours comes through."""
-    return CliRunner().invoke(command, list(arguments), catch_exceptions=False)
+    return CliRunner().invoke(alerts, list(arguments), catch_exceptions=False)
 
 
 def test_a_dry_run_names_where_it_would_send_and_writes_nothing(store, tmp_path):
@@ -67,9 +67,14 @@ def test_an_alert_goes_its_way_on_the_command_line(store):
     assert "dismissed" in run("list", "--all", "--ledger", store).stdout
 
 
+def unreadable(*_):
+    """Fail as a damaged ledger does."""
+    raise ConfigError("damaged")
+
+
 @pytest.mark.services
-def test_what_waits_is_listed_retried_and_dropped(store, tmp_path):
-    """With the reason and the time of the next try; the check fails as long as anything waits."""
+def test_what_waits_is_listed_dropped_and_sent_again_also_where_the_ledger_cannot_be_read(store, tmp_path, monkeypatch):
+    """With the reason and the time of the next try; the check fails as long as anything waits, and sends before rules are evaluated."""
     rules = tmp_path / "alerts.toml"
     with http_listener() as server:
         server.status = 503
@@ -89,29 +94,10 @@ def test_what_waits_is_listed_retried_and_dropped(store, tmp_path):
             run("drop", "999", "--ledger", store)
         assert run("drop", "--ledger", store).exit_code == 2
         server.status = 200
-        third = json.loads(run("check", "--rules", str(rules), "--ledger", store, "--retry", "--json").stdout)
-        assert third["waiting"] == []
-        assert {entry["channel"] for entry in third["sent"]} == {"b"}
-
-
-@pytest.mark.services
-def test_a_ledger_that_cannot_be_read_holds_up_no_notification(store, tmp_path, monkeypatch):
-    """What waits from earlier checks is sent before the rules are evaluated."""
-
-    def unreadable(*_):
-        raise ConfigError("damaged")
-
-    rules = tmp_path / "alerts.toml"
-    with http_listener() as server:
-        url = f"http://127.0.0.1:{server.server_port}"
-        channel = f"[[channel]]\nname = 'a'\nkind = 'webhook'\nformat = 'slack'\nurl = '{url}'\n"
-        rules.write_text(f"[[rule]]\nname = 's'\nkind = 'step'\nchannels = ['a']\n{channel}")
-        server.status = 503
-        run("check", "--rules", str(rules), "--ledger", store)
-        server.status = 200
         server.kept.clear()
-        monkeypatch.setattr(alerts_commands, "open_history", unreadable)
-        monkeypatch.setattr(time, "time_ns", lambda: (FIRST_DAY + 71) * DAY_NS + 3600 * 10**9)
-        with pytest.raises(ConfigError, match="damaged"):
-            run("check", "--rules", str(rules), "--ledger", store)
+        with monkeypatch.context() as patched:
+            patched.setattr(alerts_commands, "open_history", unreadable)
+            with pytest.raises(ConfigError, match="damaged"):
+                run("check", "--rules", str(rules), "--ledger", store, "--retry")
         assert len(server.kept) == 1
+        assert json.loads(run("list", "--ledger", store, "--json").stdout)["waiting"] == []

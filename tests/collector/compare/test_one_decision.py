@@ -5,7 +5,6 @@ import io
 import json
 
 import msgspec
-import pytest
 from click.testing import CliRunner
 
 from edgemeter.agent.cli.main import cli
@@ -96,17 +95,10 @@ def check_every_view(tmp_path, sides, figure, outcome, word, limit):
     assert row[f"{figure}_verdict_words"].startswith(word)
 
 
-@pytest.mark.parametrize(
-    ("interval", "outcome", "word"),
-    [((1.005, 1.06), "higher", f"slower{PERHAPS}"), (None, "not judged", "not judged")],
-)
-def test_every_view_shows_the_same_outcome_for_a_latency(tmp_path, interval, outcome, word):
-    """One outcome with its interval, near the margin, and without an interval none."""
-    check_every_view(tmp_path, sides_of(interval, (0, 0)), "latency", outcome, word, "slower:3%")
-
-
-def test_every_view_shows_the_same_outcome_for_an_accuracy(tmp_path):
-    """The limit included."""
+def test_every_view_shows_the_same_outcome(tmp_path):
+    """Of a latency near the margin, of one without an interval, and of an accuracy, each with its limit."""
+    check_every_view(tmp_path, sides_of((1.005, 1.06), (0, 0)), "latency", "higher", f"slower{PERHAPS}", "slower:3%")
+    check_every_view(tmp_path, sides_of(None, (0, 0)), "latency", "not judged", "not judged", "slower:3%")
     check_every_view(tmp_path, sides_of((0.99, 1.01), (-0.02, -0.01)), "accuracy", "lower", "less accurate", "ap:0.5")
 
 

@@ -1,25 +1,8 @@
-import msgspec
 import pytest
 
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.collector.datacenter import constants
 from tests.fixtures.rows import table_row
-
-
-def test_every_constant_that_ships_has_a_source_and_a_year():
-    """Down to the last network."""
-
-    def entries(content):
-        if isinstance(content, dict):
-            if "source" in content:
-                yield content
-            else:
-                for value in content.values():
-                    yield from entries(value)
-
-    all_entries = list(entries({k: v for k, v in msgspec.to_builtins(constants.read_constants()).items() if v is not None}))
-    assert len(all_entries) == 20
-    assert all(entry["source"] and 2000 < entry["year"] < 2100 for entry in all_entries)
 
 
 def test_a_user_overrides_one_entry_and_adds_another(tmp_path):

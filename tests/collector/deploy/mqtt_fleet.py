@@ -41,7 +41,7 @@ def shipped_broker(folder: Path, deploy: Path, authority: Authority) -> Server:
 class Client:
     """One client with a certificate; remembers what came, and what the broker said to each publish and subscription."""
 
-    def __init__(self, port: int, authority: Authority, pair: Pair | None, client_id: str, *, will: str | None = None) -> None:
+    def __init__(self, port: int, authority: Authority, pair: Pair | None, client_id: str) -> None:
         self.received: list[tuple[str, bytes]] = []
         self.refusal: str | None = None
         self._answers: dict[int, str] = {}
@@ -51,8 +51,6 @@ class Client:
         if pair is not None:
             context.load_cert_chain(pair.certificate, pair.key)
         client.tls_set_context(context)
-        if will:
-            client.will_set(will, b"forged", qos=1)
         client.on_connect = self._connected
         client.on_disconnect = self._refused
         client.on_message = lambda _client, _data, message: self.received.append((message.topic, message.payload))
@@ -76,12 +74,6 @@ class Client:
     def has(self, topic: str) -> bool:
         """Return whether something came on `topic` by now or soon."""
         return wait_until(lambda: any(name == topic for name, _ in self.received), 5)
-
-    def vanish(self) -> None:
-        """End the connection without a goodbye: the Will is published."""
-        # Not disconnect(), which would discard the Will.
-        self._client._sock_close()
-        self._client.loop_stop()
 
     def close(self) -> None:
         """Say goodbye."""

@@ -28,11 +28,10 @@ class Fleet:
         self.broker.start()
         stack.callback(self.broker.kill)
 
-    def client(self, common_name: str, client_id: str | None = None, **how) -> Client:
+    def client(self, common_name: str) -> Client:
         """Return a connected client of that name."""
         self._issued += 1
-        pair = self.authority.signed(common_name)
-        client = Client(self.broker.port, self.authority, pair, client_id or f"client-{self._issued}", **how)
+        client = Client(self.broker.port, self.authority, self.authority.signed(common_name), f"client-{self._issued}")
         self._stack.callback(client.close)
         return client
 
@@ -121,32 +120,6 @@ def test_a_certificate_whose_name_is_a_pattern_opens_nothing(fleet, operator):
     assert operator.has(f"{OTHER}/command")
     assert {name: device.received for name, device in devices.items() if device.received} == {}
     assert f"{OTHER}/result" not in [topic for topic, _ in operator.received]
-
-
-@pytest.mark.nightly
-def test_a_will_on_another_devices_topic_is_never_published(fleet, operator):
-    """Who may not write there now may not by dying either."""
-    thief = fleet.client("pi-1", will=f"{OTHER}/state")
-    honest = fleet.client("pi-3", will="edgemeter/v1/lab/pi-3/state")
-    thief.vanish()
-    honest.vanish()
-    assert operator.has("edgemeter/v1/lab/pi-3/state")
-    assert f"{OTHER}/state" not in [topic for topic, _ in operator.received]
-
-
-@pytest.mark.nightly
-def test_another_devices_client_id_gives_nothing_of_its_session(fleet, operator):
-    """Taking over a session costs its owner a reconnect; what is queued there stays unread."""
-    owner = fleet.client("pi-2", "pi-2")
-    owner.subscribe(f"{OTHER}/command")
-    owner.vanish()
-    operator.publish(f"{OTHER}/command", b"secret")
-    thief = fleet.client("pi-1", "pi-2")
-    operator.publish(f"{OTHER}/command", b"secret")
-    thief.subscribe(f"{OWN}/command")
-    operator.publish(f"{OWN}/command", b"for the thief itself")
-    assert thief.has(f"{OWN}/command")
-    assert f"{OTHER}/command" not in [topic for topic, _ in thief.received]
 
 
 def test_without_a_certificate_of_our_authority_nobody_comes_in(fleet, tmp_path):

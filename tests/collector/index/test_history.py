@@ -10,7 +10,6 @@ from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.contract.record import decode
 from edgemeter.agent.contract.record_conditions import Verdict
 from edgemeter.agent.ledger import chunks
-from edgemeter.agent.ledger.retention import Retention
 from edgemeter.agent.ledger.run_history import LedgerRuns
 from edgemeter.agent.ledger.sqlite_ledger import SqliteLedger
 from edgemeter.collector.index.history import LedgerHistory, open_history
@@ -179,30 +178,6 @@ def stored_anew(ledger, runs):
         if history.is_counted(run.id):
             history.withdraw(run.id, "excluded", "ada", "")
             history.include(run.id, "ada", "")
-
-
-@pytest.mark.nightly
-def test_what_is_kept_is_what_is_computed_from_nothing(tmp_path):
-    """However runs come (late, repeated, stored anew with another row) and go (too old): after every batch."""
-    path, chance = tmp_path / "ledger.sqlite", seeded(1)
-    runs, at = shuffled(chance), 0
-    batches = 0
-    while at < len(runs):
-        size = chance.randrange(15, 50)
-        now_ns = max(run.started_at_ns for run in runs[: at + size]) + DAY_NS // 24
-        with SqliteLedger(path) as ledger:
-            ledger.commit(arrivals_of(runs[at : at + size], now_ns))
-            before = chance.sample(runs[: at + size], 5)
-            if batches % 3 == 0:
-                ledger.commit(arrivals_of(before, now_ns))
-            elif batches % 3 == 1:
-                stored_anew(ledger, before)
-            elif batches > 3:
-                ledger.forget(Retention(records_days=30.0), now_ns)
-        trends, _ = trends_in(path)
-        assert trends == trends_in(path, tmp_path / f"anew-{batches}")[0]
-        at, batches = at + size, batches + 1
-    assert any(trend.steps for trend in trends[0])
 
 
 def test_only_what_changed_is_computed(path):

@@ -3,7 +3,6 @@
 import dataclasses
 
 import msgspec
-import pytest
 
 from edgemeter.agent.contract import record, record_conditions
 from edgemeter.agent.ledger.chunks import Arrival
@@ -49,11 +48,10 @@ def test_a_fleet_compared_both_ways_is_one_document(path):
     assert by_rollup(path, "board-0003") == by_runs(path, "board-0003")
 
 
-@pytest.mark.parametrize("count", [30, pytest.param(300, marks=pytest.mark.nightly)])
-def test_records_of_any_content_compared_both_ways_are_one_document(path, count):
+def test_records_of_any_content_compared_both_ways_are_one_document(path):
     """Every text and part present, absent and odd: nothing that a comparison reads is left out."""
     runs = []
-    for seed in range(count):
+    for seed in range(30):
         run = random_record(seed, role=("reference", "device")[seed % 2], provenance={"latency": "measured"}, session=1 + seed % 3)
         sane = {
             name: getattr(make_run(), name)

@@ -16,24 +16,8 @@ from tests.fixtures.record_factory import make_record
 from tests.fixtures.rows import table_row
 
 
-@pytest.fixture
-def board(tmp_path):
-    """Return a file as `edgemeter run --json` printed it, with one run."""
-    path = tmp_path / "board.json"
-    path.write_bytes(document(make_run(id="from-the-board")))
-    return path
-
-
-def test_the_document_of_a_board_without_network_is_a_store(board):
-    """What `edgemeter run --json` printed is read as it is; raw samples stay away unless they are asked for."""
-    (run,) = open_store(str(board)).contents(with_samples=True).runs
-    assert run.id == "from-the-board"
-    assert run.samples
-    assert open_store(str(board)).contents().runs[0].samples == ()
-
-
-def test_a_ledger_is_recognised_by_its_content_and_read_oldest_first(tmp_path):
-    """No suffix is needed, and the order is that of measuring, not of arrival; beside a document it is read as one store."""
+def test_ledgers_and_documents_are_recognised_by_their_content_and_read_oldest_first(tmp_path):
+    """The order is that of measuring, not of arrival; raw samples stay away unless they are asked for; two are read as one store."""
     path = tmp_path / "anything"
     later, earlier = make_record(session=1, seq=1, started_at_ns=20), make_record(session=1, seq=2, started_at_ns=10)
     with SqliteLedger(path) as ledger:
@@ -44,6 +28,9 @@ def test_a_ledger_is_recognised_by_its_content_and_read_oldest_first(tmp_path):
     assert list(store.contents(with_samples=True).runs) == [earlier, later]
     board = tmp_path / "board.json"
     board.write_bytes(document(make_run(id="from-the-board")))
+    (run,) = open_store(str(board)).contents(with_samples=True).runs
+    assert run.samples
+    assert open_store(str(board)).contents().runs[0].samples == ()
     assert {run.id for run in open_store(str(board), str(path)).contents().runs} == {"from-the-board", earlier.id, later.id}
 
 

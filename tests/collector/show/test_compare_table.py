@@ -36,14 +36,6 @@ def test_no_line_of_the_table_is_wider_than_the_terminal():
             assert all(text in line_with(lines, "5.00x") for text in ("fp32", "10.0", "0.600", "valid"))
 
 
-def test_what_all_cases_share_stands_above_and_what_they_do_not_has_a_column():
-    """No column says the same thing in every row."""
-    lines = printed(compare_runs(make_run(threads=4), make_reference(threads=4)))
-    assert lines[0] == "tiny-detector, data scenes (80 images), single_stream, 4 threads, energy at board-input"
-    assert "Threads" not in lines[1]
-    assert "Threads" in printed(compare_runs(make_run(threads=4), make_reference(threads=16)))[1]
-
-
 def test_language_models_have_their_rates():
     """Tokens per second stay on a narrow terminal; other models have no such column."""
     language = {"task": "generation", "ap": None, **no_energy()}
@@ -51,13 +43,9 @@ def test_language_models_have_their_rates():
         make_run(generation=make_generation(decode_tokens_per_s=87.5), **language),
         make_reference(generation=make_generation(), **language),
     ]
-    for width in (80, 120, 200):
-        with table_row(width):
-            lines = printed(compare_runs(*runs), width)
-            assert "tokens/s" in lines[1]
-            assert "87.5" in line_with(lines, "5.00x")
-            assert ("TTFT ms" in lines[1], "TPOT ms" in lines[1]) == (True, width >= 120)
-            assert "images)" not in lines[0]
+    lines = printed(compare_runs(*runs), 80)
+    assert "tokens/s" in lines[1]
+    assert "87.5" in line_with(lines, "5.00x")
     assert not any("tokens/s" in line for line in printed(compare_runs(make_run(), make_reference())))
 
 

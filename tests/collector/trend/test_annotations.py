@@ -3,28 +3,7 @@ from click.testing import CliRunner
 
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.collector.cli.trend import annotate
-from edgemeter.collector.trend import watch_file
-from edgemeter.collector.trend.watch_file import Annotation, WatchFile, watch_file_beside
 from tests.fixtures.rows import table_row
-
-
-def test_annotations_are_kept_listed_and_taken_back(tmp_path):
-    """By day, with every annotation; a store that nobody annotated has none, and no file is made by looking."""
-    with WatchFile(tmp_path / "w") as file:
-        late = watch_file.add_annotation(file, Annotation(9, "new supply", device="pi-1", author="ada"))
-        watch_file.add_annotation(file, Annotation(3, "moved", begins_level=False))
-        annotations = watch_file.read_annotations(file)
-        assert [
-            (annotation.day, annotation.text, annotation.begins_level, annotation.device, annotation.author) for annotation in annotations
-        ] == [
-            (3, "moved", False, None, None),
-            (9, "new supply", True, "pi-1", "ada"),
-        ]
-        assert watch_file.remove_annotation(file, late)
-        assert not watch_file.remove_annotation(file, late)
-        assert len(watch_file.read_annotations(file)) == 1
-    assert watch_file.annotations_of(str(tmp_path / "ledger.sqlite")) == []
-    assert not watch_file_beside(str(tmp_path / "ledger.sqlite")).exists()
 
 
 def test_a_file_that_is_no_store_is_not_annotated(tmp_path):

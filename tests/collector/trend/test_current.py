@@ -54,28 +54,13 @@ def test_a_change_of_firmware_that_carries_nothing_leaves_all_runs():
     assert len(case.runs) == 40
 
 
-def test_the_newest_of_several_steps_begins_the_segment():
-    """Up for thirty days, then down again."""
-    values = np.array(stepped_ms(120, 40, 1.08))
-    values[80:] /= 1.05
-    (case,) = summaries_of(cases_of(level_runs(values)))
-    assert case.segment.earlier in (80, 81)
-    assert "latency -" in case.segment.reason
-
-
 @pytest.mark.nightly
-@pytest.mark.parametrize(("at", "ratio", "named"), [(60, 1.04, True), (92, 1.08, False), (60, 1.0, True)])
-def test_in_simulation_the_interval_holds_the_level_now_as_often_as_stated(at, ratio, named):
+@pytest.mark.parametrize(("at", "ratio"), [(60, 1.04), (92, 1.08)])
+def test_in_simulation_the_interval_holds_the_level_now_as_often_as_stated(at, ratio):
     """Two hundred boards of a hundred days, 1% from day to day; of all days the intervals reach it, and name a day of a step."""
-    firmwares = ["a"] * at + ["b"] * (100 - at) if named else None
-    runs = [
-        run
-        for seed in range(200)
-        for run in level_runs(stepped_ms(100, at, ratio, seed=seed), firmwares=firmwares, device=f"pi-{seed}", seq=1000 * seed)
-    ]
+    runs = [run for seed in range(200) for run in level_runs(stepped_ms(100, at, ratio, seed=seed), device=f"pi-{seed}", seq=1000 * seed)]
     cases = cases_of(runs)
     holds = [summary.p50_ms.interval.low <= 10 * ratio <= summary.p50_ms.interval.high for summary in summaries_of(cases)]
     assert np.mean(holds) >= 0.9
-    if ratio > 1:
-        intervals = [summary.p50_ms.interval for summary in summaries_of(cases, "all")]
-        assert np.mean([interval.low <= 10 * ratio <= interval.high and interval.step_day is not None for interval in intervals]) >= 0.9
+    intervals = [summary.p50_ms.interval for summary in summaries_of(cases, "all")]
+    assert np.mean([interval.low <= 10 * ratio <= interval.high and interval.step_day is not None for interval in intervals]) >= 0.9

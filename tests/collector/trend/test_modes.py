@@ -70,14 +70,3 @@ def test_modes_are_seen_through_a_season_and_not_where_the_temperature_makes_the
     assert all(changes.modes for changes in in_a_room(room + alternates + 0.8 * draw.normal(size=(10, 90)), room))
     heated = season + alternates + draw.normal(0, 0.3, (10, 90))
     assert not any(changes.modes for changes in in_a_room(heated + 0.8 * draw.normal(size=(10, 90)), heated))
-
-
-def test_two_warm_weeks_are_an_episode_that_is_over():
-    """No thermometer: up by 5% and back is one line, and no step; with a thermometer it is nothing at all."""
-    trends = findings(world("heat wave not read", "white", 4))
-    assert sum(len(trend.episodes) for trend in trends) >= 3
-    assert not any(is_event("latency", step) for trend in trends for step in trend.steps)
-    episodes = [episode for trend in trends for episode in trend.episodes]
-    assert np.median([episode.size for episode in episodes]) == pytest.approx(5.1, abs=0.7)
-    assert np.median([episode.last_day - episode.day for episode in episodes]) == pytest.approx(12, abs=2)
-    assert not any(trend.episodes or trend.steps for trend in findings(world("heat wave read", "all", 3)))

@@ -23,15 +23,6 @@ def test_the_scatter_is_the_median_difference_of_neighbours_over_that_of_a_norma
                 assert between == pytest.approx(np.maximum(expected, 5e-13), rel=1e-2, abs=1e-6)
 
 
-def test_the_median_of_present_values_is_that_of_numpy():
-    """Odd and even counts, and none."""
-    values = np.array([[3.0, 9.0, 1.0, 7.0], [3.0, 9.0, 1.0, 7.0], [1.0, 1.0, 1.0, 1.0]])
-    present = np.array([[True, True, True, True], [True, False, True, True], [False] * 4])
-    medians = noise.masked_median(values, present)
-    assert list(medians[:2]) == [5.0, 3.0]
-    assert np.isnan(medians[2])
-
-
 def test_runs_of_a_day_show_their_own_scatter():
     """Days far apart, runs of a day by 0.5: it is the runs' that comes out; too few pairs show nothing."""
     draw = np.random.default_rng(3)

@@ -169,21 +169,6 @@ def test_a_board_that_begins_to_throttle_is_found_by_its_share():
     assert (step.before, step.after) == (pytest.approx(0, abs=0.05), pytest.approx(0.8, abs=0.1))
 
 
-def test_a_board_type_is_examined_as_a_whole_and_what_changed_is_counted():
-    """Eight boards that spread by 4%, all with a new firmware on day 50: 1.5 times three per cent is found in the mean."""
-    runs = []
-    for unit in range(8):
-        level = 100 * (1 + 0.04 * (unit - 3.5) / 3.5)
-        values = noisy(level, 80, seed=100 + unit, step_at=50, step_ratio=1.045)
-        runs += make_days(values, device=f"pi-{unit}", firmwares=["a"] * 50 + ["b"] * 30)
-    (result,) = watch.trends_of(RunHistory(runs), (), ["energy"], by_type=True)
-    (step,) = result.steps
-    assert result.devices == 8
-    assert step.low < 4.5 < step.high
-    assert step.high - step.low < 1.2
-    assert step.candidates == ("firmware a to b on 8 of 8 devices",)
-
-
 def test_a_run_of_a_device_that_does_not_know_the_time_is_placed_by_its_receipt():
     """Its own clock is five days behind."""
     run = replace(make_days([100.0])[0], started_at_ns=(FIRST_DAY - 5) * DAY_NS, clock_synchronised=False)
@@ -218,16 +203,3 @@ def test_a_step_that_came_long_ago_has_an_interval_too():
     result = trend([replace(run, conditions=(condition,)) for run, condition in zip(runs, conditions, strict=True)], "throttling")
     assert result.steps
     assert all(np.isfinite([step.low, step.high]).all() and step.size != 0 for step in result.steps)
-
-
-def test_several_runs_a_day_confirm_a_step_that_single_runs_do_not():
-    """A step of 4.5% at 1% noise of a run, seven days old: with five runs a day instead of one it is confirmed in more of the series."""
-    draw = np.random.default_rng(42)
-    confirmed = {1: 0, 5: 0}
-    for unit in range(12):
-        before = make_days(noisy(100, 55, seed=unit, noise_ratio=0.02))
-        later = 104.5 * np.exp(0.02 * draw.normal(size=(5, 7)))
-        for turns in confirmed:
-            after = [run for turn in range(turns) for run in make_days([None] * 55 + list(later[turn]), seq=1000 * (turn + 1))]
-            confirmed[turns] += any(step.state == "confirmed" for step in trend(before + after).steps)
-    assert confirmed[5] >= confirmed[1] + 3

@@ -24,13 +24,13 @@ def test_a_quarter_of_a_per_cent_a_month_is_a_drift_within_a_year_and_no_step():
     assert all(reported(trend) == [trend.drift] for trend in trends if trend.drift)
 
 
-@pytest.mark.parametrize("name", ["drift 2 from day 300", "drift 2 until day 150"])
-def test_a_fast_drift_makes_no_step(name):
+def test_a_fast_drift_makes_no_step():
     """Also where it begins late, or is over."""
-    trends = findings(world(name, "all", 4))
-    assert all(trend.drift and trend.drift.low < 2.02 < trend.drift.high for trend in trends[:3])
-    assert all(reported(trend) == [trend.drift] for trend in trends)
-    assert {trend.drift.is_over for trend in trends} == {"until" in name}
+    for name in ("drift 2 from day 300", "drift 2 until day 150"):
+        trends = findings(world(name, "all", 4))
+        assert all(trend.drift and trend.drift.low < 2.02 < trend.drift.high for trend in trends[:3])
+        assert all(reported(trend) == [trend.drift] for trend in trends)
+        assert {trend.drift.is_over for trend in trends} == {"until" in name}
 
 
 def test_steps_are_no_drift():

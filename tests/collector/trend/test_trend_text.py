@@ -30,10 +30,3 @@ def test_throttling_is_a_sentence_in_the_trend_and_in_its_alert():
         rule = AlertRule(name="step", kind="step", metrics=("throttling",), direction="both")
         (fired,) = firings((rule,), FiringContext(history, (), (), (FIRST_DAY + 90) * DAY_NS))
         assert fired.text == text
-
-
-def test_a_limit_on_throttling_shows_how_often():
-    """The level of a share is a sentence, too."""
-    rule = AlertRule(name="hot", kind="limit", metrics=("throttling",), above=0.5)
-    (fired,) = firings((rule,), FiringContext(RunHistory(throttling_days(before=False, after=True)), (), (), (FIRST_DAY + 90) * DAY_NS))
-    assert fired.text == "always throttles since 2024-12-03, above the limit 50%"

@@ -14,7 +14,9 @@ def of_type(*ratios):
     runs = [
         run
         for unit, ratio in enumerate(ratios)
-        for run in make_days(noisy(100, 70, seed=unit, step_at=50, step_ratio=ratio), device=f"pi-{unit}")
+        for run in make_days(
+            noisy(100, 70, seed=unit, step_at=50, step_ratio=ratio), device=f"pi-{unit}", firmwares=["a"] * 50 + ["b"] * 20
+        )
     ]
     (trend,) = trends_of(RunHistory(runs), (), ["energy"], by_type=True)
     return trend
@@ -27,6 +29,7 @@ def test_what_two_boards_show_is_a_step_of_their_type_and_what_one_shows_is_none
     for ratios in ((1.08, 1.08), (1.1, 1.06, 1.0)):
         (step,) = of_type(*ratios).steps
         assert step.day == pytest.approx(FIRST_DAY + 50, abs=1), ratios
+        assert step.candidates == (f"firmware a to b on {len(ratios)} of {len(ratios)} devices",)
 
 
 def test_a_day_of_a_type_is_the_mean_of_the_devices_that_ran():

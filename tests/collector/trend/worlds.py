@@ -1,4 +1,4 @@
-"""What the trend makes of a year of worlds that its noise model does not know: drifts, two modes, warm spells, steps and nothing at all.
+"""What the trend makes of a year of worlds that its noise model does not know: drifts, two modes, steps and nothing at all.
 
 A world is a signal under a noise: days that share with their neighbours (an autoregression of .3 to .6), a weekly rhythm, heavy tails,
 days without a run, one to four runs a day; 1% of a day in all. Everything goes the way of the product, from runs to findings.
@@ -89,27 +89,6 @@ def modes(apart: float, stay_days: float) -> Signal:
     return signal
 
 
-def weather(draw: np.random.Generator, day: Array) -> Array:
-    """Return the temperature of a room: weather of 1.2 degrees that lasts some days, around 0."""
-    x = draw.normal(size=day.shape)
-    for at in range(1, day.shape[1]):
-        x[:, at] = 0.75 * x[:, at - 1] + math.sqrt(1 - 0.75**2) * x[:, at]
-    return 1.2 * x
-
-
-def heat_wave(degrees: float, *, is_read: bool) -> Signal:
-    """Return days that follow the temperature of a room by 0.5% a degree, with two warm weeks."""
-
-    def signal(draw: np.random.Generator, day: Array) -> tuple[Array, Array | None]:
-        begin = draw.uniform(200, 360, (len(day), 1))
-        warm = np.clip(np.minimum(day - begin, begin + 14 - day) / 1.5, 0, 1)
-        room_c = weather(draw, day) + degrees * warm
-        read_c = np.round(room_c + 30 + 0.3 * draw.normal(size=day.shape))
-        return 0.5 * room_c, read_c if is_read else None
-
-    return signal
-
-
 def season(size: float) -> Signal:
     """Return a year's rhythm that nothing recorded explains."""
     return lambda draw, day: (size * np.sin(2 * np.pi * (day / 365 + draw.random((len(day), 1)))), None)
@@ -134,8 +113,6 @@ SIGNALS: Mapping[str, Signal] = {
     "steps 4 at 100 200 300": steps((100, 4.0), (200, 4.0), (300, 4.0)),
     "step 6 in drift .5": both(drift(0.5), steps((250, 6.0))),
     "modes 5 of 6 days": modes(5.0, 6.0),
-    "heat wave read": heat_wave(8.0, is_read=True),
-    "heat wave not read": heat_wave(10.0, is_read=False),
     "episode 20": episode(20, 6.0),
     "season 2": season(2.0),
 }

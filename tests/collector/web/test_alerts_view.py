@@ -22,7 +22,9 @@ def test_what_a_channel_has_not_got_stands_above_the_alerts(tmp_path):
     """On the overview too, with channel, day, and the reason as text; quiet times are no failure. An alert leads to its series."""
     ledger = fill(tmp_path / "ledger.sqlite", [make_run()])
     with WatchFile(watch_file_beside(str(ledger))) as file, file.writing() as statements:
-        statements.execute("INSERT INTO alerts VALUES (1, 'r', 'a', 'open', ?, ?, ?, NULL, NULL, NULL, NULL)", (BODY, AT_NS, AT_NS))
+        for number, closed_ns in ((1, None), (2, AT_NS + 9)):
+            alert = (number, BODY, AT_NS + number, AT_NS + number, closed_ns)
+            statements.execute("INSERT INTO alerts VALUES (?, 'r', 'a', 'open', ?, ?, ?, ?, NULL, NULL, NULL)", alert)
         for channel, state in (("pager", "due"), ("chat", "quiet")):
             insert = "INSERT INTO unsent (alert, channel, event, tries, error, since_ns, state) VALUES (1, ?, 'opened', 2, '<b>503', ?, ?)"
             statements.execute(insert, (channel, AT_NS, state))
@@ -34,5 +36,8 @@ def test_what_a_channel_has_not_got_stands_above_the_alerts(tmp_path):
             text = str(view.body)
             assert "1 notice undelivered to pager since 2027-01-15 08:00:00 UTC: &lt;b&gt;503" in text
             assert "undelivered to chat" not in text
-        (link,) = re.findall(r'<a href="/trend\?([^"]*)">step</a>', str(alerts_view(context, ViewRequest("alerts"), CaseFilter()).body))
+        view = alerts_view(context, ViewRequest("alerts"), CaseFilter())
+    # The open one first, though a newer one was closed.
+    assert [row["number"] for row in view.tables[0].dicts()] == [1, 2]
+    link, _ = re.findall(r'<a href="/trend\?([^"]*)">step</a>', str(view.body))
     assert {"device=pi-1", "metric=gross_mj"} < set(link.split("&amp;"))

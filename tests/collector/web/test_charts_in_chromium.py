@@ -222,11 +222,7 @@ def test_no_mark_of_a_front_covers_another(charted):
             assert page.run("drawn[0].hidden.size") == hidden
             assert page.run(covering) == 0
     assert page.complaints() == []
-
-
-def test_a_page_merges_the_marks_that_a_drawing_merges(charted):
-    """With a plot of the same width: the same numbers at the same figures, in the same series."""
-    page = charted("compare")
+    # A drawing with a plot of the same width merges the same: numbers, figures and series.
     figures = "one => [one.count, one.cost, one.accuracy, one.cost_low, one.cost_high, one.series, one.case, one.standing, one.verdict]"
     page.run("(async () => { await drawn[0].view.width(560).runAsync(); await recount(drawn[0]); root.dataset.wide = 'yes'; })()")
     page.until("root.dataset.wide === 'yes'")

@@ -17,7 +17,7 @@ from tests.fixtures.choice_cases import sides
 from tests.fixtures.comparison_factory import day_by_day, document
 from tests.fixtures.one_file import opened
 from tests.fixtures.rows import table_row
-from tests.fixtures.served_page import indexed, page_of, served, text_of, view_context
+from tests.fixtures.served_page import indexed, served, view_context
 
 ADDRESS = "decide?latency=8&accuracy=.72"
 
@@ -57,14 +57,6 @@ def test_an_error_stands_above_the_form_which_keeps_its_values():
     assert "is no figure to choose by" in view_of("decide?by=beauty").body
     assert view_of("decide?precision=fp32").title == "Ship fp32 on onnx"
     assert view_of("decide?device=pi-9").title == "No run matches"
-
-
-def test_the_figures_are_there_as_json_and_csv():
-    """A row for each case, and the sentence."""
-    with page_of(runs_of_days()) as page:
-        body = json.loads(text_of(page, f"/{ADDRESS}&format=json"))
-    assert [row["state"] for row in body["tables"]["candidates"]] == ["meets", "does not meet"]
-    assert body["tables"]["decision"][0]["sentence"].startswith("Ship int8 on litert: ")
 
 
 def test_a_file_holds_the_decision_that_it_was_made_with():

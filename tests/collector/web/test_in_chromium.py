@@ -12,9 +12,6 @@ import pytest
 from PIL import Image
 
 from edgemeter.agent.contract import record_conditions
-from edgemeter.agent.contract.health import Health, Sensor
-from edgemeter.agent.ledger.presence import PresenceChange
-from edgemeter.agent.ledger.sqlite_ledger import SqliteLedger
 from edgemeter.collector.web import one_file
 from edgemeter.collector.web.events import TrendEvents
 from edgemeter.collector.web.one_file import FileChoice
@@ -268,10 +265,6 @@ def test_what_devices_send_stays_text(browser, tmp_path):
     model = make_model(file=MARKUP, task=MARKUP)
     runs = [make_run(device="pi-1", id=MARKUP, **fields), make_reference(**fields)]
     ledger = fill(tmp_path / "ledger.sqlite", [msgspec.structs.replace(run, model=model) for run in runs])
-    sensors = (Sensor(name=MARKUP, trouble=MARKUP),)
-    output = Health(device="pi-1", fleet="lab", session=7, told_ns=5, agent=MARKUP, sensors=sensors)
-    with SqliteLedger(ledger) as opened:
-        opened.commit((), (), [PresenceChange("lab", "pi-1", output, 5)])
     file = tmp_path / "report.html"
     with indexed(ledger) as index:
         file.write_text(one_file.whole_page(index, TrendEvents(), FileChoice()), encoding="utf-8")

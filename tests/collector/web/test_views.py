@@ -9,7 +9,7 @@ import time
 import pytest
 
 from edgemeter.agent.contract import record_conditions
-from edgemeter.agent.contract.health import Clock, Disk, Health, Sensor
+from edgemeter.agent.contract.health import Sensor
 from edgemeter.agent.ledger.presence import PresenceChange
 from edgemeter.agent.ledger.sqlite_ledger import SqliteLedger
 from edgemeter.collector.compare import columns
@@ -19,6 +19,7 @@ from edgemeter.collector.web.queries import CaseFilter, cases
 from edgemeter.collector.web.side_by_side import compare_view
 from edgemeter.collector.web.view import ViewRequest
 from tests.fixtures.comparison_factory import compare_runs, make_reference, make_run, no_energy
+from tests.fixtures.health_factory import make_health
 from tests.fixtures.ledgers import fill
 from tests.fixtures.record_factory import make_environment
 from tests.fixtures.served_page import page_of, text_of, view_context
@@ -173,27 +174,16 @@ def test_devices_that_are_silent_or_throttled_come_first_with_latency_and_energy
 
 
 def test_the_health_of_a_device_stands_on_the_overview_and_on_its_page(tmp_path):
-    """Agent, sensor, certificate, clock and disk in the table; what needs attention among the first things; all of it on its page."""
+    """The agent in the table; what needs attention among the first things; its sensors on its page."""
     ledger = fill(tmp_path / "ledger.sqlite", [make_run(device="pi-1"), make_reference()])
-    health = Health(
-        device="pi-1",
-        fleet="lab",
-        session=7,
-        told_ns=time.time_ns(),
-        agent="9.8.7",
-        sensors=(Sensor(name="pi5_pmic", id="pi5_pmic"),),
-        certificate_not_after_ns=time.time_ns() + 5 * DAY_NS + 3600 * 10**9,
-        clock=Clock(is_synchronised=False),
-        disk=Disk(free_bytes=20 * 10**9, size_bytes=30 * 10**9),
-    )
+    sensors, now_ns = (Sensor(name="pi5_pmic", id="pi5_pmic"),), time.time_ns()
+    health = make_health(device="pi-1", told_ns=now_ns, agent="9.8.7", sensors=sensors)
     with SqliteLedger(ledger) as opened:
-        opened.commit((), (), [PresenceChange("lab", "pi-1", health, time.time_ns())])
+        opened.commit((), (), [PresenceChange("lab", "pi-1", health, now_ns)])
     overview, device = answers(ledger, "", "device?device=pi-1")
     (row,) = (
         row for row in re.findall(r"<tr.*?</tr>", overview[overview.index('id="devices"') :], re.DOTALL) if 'data-device="pi-1"' in row
     )
     assert "9.8.7" in row
-    assert "not synchronised" in row
-    attention = overview.partition('id="first"')[2].partition("</section>")[0]
-    assert "its certificate expires in 5 d; its clock is not synchronised (NTP)" in attention
+    assert "its disk is full" in overview.partition('id="first"')[2].partition("</section>")[0]
     assert "pi5_pmic" in device.partition('id="machine"')[2]

@@ -62,19 +62,6 @@ def test_a_model_that_cannot_be_recognised_names_what_to_write(own_copy, invoke,
 
 
 @pytest.mark.realdata
-def test_embedded_labels_and_metadata_are_read(realdata, own_copy, invoke):
-    """A TFLite file with metadata: 90 labels, its licence, its quantisation; the card is what `run` reads."""
-    path = own_copy(realdata / "models" / "efficientdet_lite0_int8_metadata.tflite", "mine.tflite")
-    entry = json.loads(invoke("add", path, "--json").stdout)["entry"]
-    assert (entry["name"], entry["labels"], len(entry["output"]["labels"])) == ("mine", "embedded", 90)
-    assert "Apache" in entry["licence"]
-    assert (entry["inputs"][0]["dtype"], entry["inputs"][0]["scale"], entry["inputs"][0]["zero_point"]) == ("uint8", 0.0078125, 127)
-    assert [output["shape"] for output in entry["outputs"]] == [[1, 25, 4], [1, 25], [1, 25], [1]]
-    about = card_beside(path)
-    assert (about.sha256, about.output.labels[0], about.input.mean[0]) == (entry["sha256"], "person", 127)
-
-
-@pytest.mark.realdata
 def test_an_export_that_the_catalogue_waits_for_takes_its_place(realdata, own_copy, invoke):
     """`yolov8n` says how it is made; the file of that name, added, is found under that name. Its guesses are reported."""
     path = own_copy(realdata / "models" / "yolov8n.onnx")
@@ -87,13 +74,6 @@ def test_an_export_that_the_catalogue_waits_for_takes_its_place(realdata, own_co
     assert "family yolov8" in card_beside(path).made["guesses"]
     assert invoke("verify", "yolov8n").exit_code == 0
     assert invoke("fetch", "yolov8n").stdout == f"{path}\n"
-
-
-@pytest.mark.realdata
-def test_a_model_compiled_for_another_machine_is_reported(realdata, own_copy, invoke):
-    """Its operators are not here."""
-    with pytest.raises(ConfigError, match="Edge TPU"):
-        invoke("add", own_copy(realdata / "models" / "mobilenet_v1_0.25_128_quant_edgetpu.tflite"))
 
 
 @pytest.fixture

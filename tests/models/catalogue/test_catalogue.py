@@ -125,18 +125,13 @@ def test_label_maps_agree_with_each_other():
 
 
 @pytest.mark.realdata
-def test_a_recorded_hash_is_that_of_the_file(realdata):
-    """Of the copies that lie beside the project."""
+def test_an_entry_states_what_its_file_states(realdata):
+    """Hash and size; input, normalisation, decoder and classes, as recognised from the real file by its real runtime."""
     for entry in ENTRIES:
         if entry.sha256:
             path = realdata / ("mlperf_tiny" if entry.name.startswith("mlperf-tiny") else "models") / entry.file
             assert model_file.sha256(path) == entry.sha256, entry.name
             assert path.stat().st_size == entry.size_bytes, entry.name
-
-
-@pytest.mark.realdata
-def test_an_entry_states_what_its_file_states(realdata):
-    """Size, layout, normalisation, decoder and classes, as recognised from the real file by its real runtime."""
     for name in ("ssd-mobilenet-v1", "efficientdet-lite0", "mobilenet-v2", "yolox-nano", "yolov8n-int8"):
         with table_row(name):
             entry = BY_NAME[name]

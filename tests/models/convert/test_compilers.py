@@ -20,20 +20,13 @@ Started a compilation timeout timer of 180 seconds.
 
 Model compiled successfully in 2270 ms.
 
-Input model: model.tflite
-Input size: 5.21MiB
-Output model: model_edgetpu.tflite
-Output size: 6.51MiB
 On-chip memory used for caching model parameters: 6.02MiB
 On-chip memory remaining for caching model parameters: 1.02MiB
 Off-chip memory used for streaming uncached model parameters: 41.75KiB
 Number of Edge TPU subgraphs: 1
 Total number of operations: 65
-Operation log: model_edgetpu.log
 
-Model successfully compiled but not all operations are supported by the Edge TPU. A percentage of the model will instead run on the CPU, \
-which is slower. If possible, consider updating your model to use only operations supported by the Edge TPU. For details, visit \
-g.co/coral/model-reqs.
+Model successfully compiled but not all operations are supported by the Edge TPU.
 Number of operations that will run on Edge TPU: 63
 Number of operations that will run on CPU: 2
 

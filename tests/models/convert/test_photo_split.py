@@ -1,5 +1,6 @@
 """What chooses an int8 recipe is not what judges it: the parts of the photographs, and their sizes."""
 
+import shutil
 from dataclasses import replace
 
 import numpy as np
@@ -47,6 +48,10 @@ def test_the_parts_are_the_same_whatever_the_photographs_are_called(tmp_path):
     for item in data.items:
         item.path.rename(item.path.with_name(renamed[item.name]))
     assert parts_of(open_folder(tmp_path / "d"), None) == [{renamed[name] for name in part} for part in first]
+    # A copy under another name goes where the photograph is.
+    copied = renamed[data.items[0].name]
+    shutil.copyfile(tmp_path / "d" / copied, tmp_path / "d" / "copy.png")
+    assert [{copied, "copy.png"} & part for part in parts_of(open_folder(tmp_path / "d"), None)].count({copied, "copy.png"}) == 1
 
 
 def test_ground_truth_goes_with_its_photographs(tmp_path):

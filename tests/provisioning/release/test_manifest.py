@@ -7,7 +7,7 @@ import pytest
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.provisioning.release import manifest
 from edgemeter.provisioning.release.manifest import sign
-from tests.fixtures import small_release
+from tests.fixtures.certificates import openssl
 
 pytestmark = pytest.mark.needs("openssl")
 
@@ -40,6 +40,6 @@ def test_a_key_that_devices_cannot_check_is_refused(tmp_path):
     key.write_text("noise")
     with pytest.raises(ConfigError, match="cannot read the release key"):
         sign(b"x", key)
-    small_release.openssl("genpkey", "-algorithm", "ED25519", "-out", key)
+    openssl("genpkey", "-algorithm", "ED25519", "-out", key)
     with pytest.raises(ConfigError, match="not an ECDSA key on P-256"):
         sign(b"x", key)

@@ -90,12 +90,16 @@ def test_every_question_is_asked_in_an_order_of_the_seed_and_scored(tmp_path):
         tokens = [(sum(prompt.encode()) + index) % 256 for index in range(6)]
         answer = "".join(chr(32 + token % 95) for token in tokens)
         entries.append({"prompt": prompt, "answer": "z" + answer.strip() + "z" if number % 2 else answer})
-    run = measure_prompts(replayed(tmp_path), prompts=write_prompts(tmp_path, *entries))
-    assert run.latency.count == 40
-    accuracy = run.accuracy
+    record = recorded(replayed(tmp_path), prompts=write_prompts(tmp_path, *entries))
+    assert record.latency.count == 40
+    accuracy = record.accuracy
     assert (accuracy.metric, accuracy.value, accuracy.images) == ("exact_match", 0.5, 40)
     assert accuracy.low < 0.5 < accuracy.high
     assert len(accuracy.without_parts) == 20
+    # A request of 300 mJ, of which one in two is right, costs 600 mJ a correct answer.
+    figure = next(entry for entry in FIGURES if entry.choice == "energy-correct")
+    assert figure.value(record) is None
+    assert figure.value(msgspec.structs.replace(record, energy=make_energy(gross_mj=300.0))) == pytest.approx(600.0)
 
 
 @pytest.mark.needs(module="xllamacpp")
@@ -110,19 +114,6 @@ def test_a_thought_that_the_template_opened_and_no_token_ended_is_no_answer(tmp_
         text = engine.bind(engine.encode([ChatMessage("user", "Which?")]), Limits(6))(lambda _: None).text
     run = measure_prompts(model, prompts=write_prompts(tmp_path, {"prompt": "Which?", "answer": text.strip().partition("\n")[0]}))
     assert run.accuracy.value == value
-
-
-@pytest.mark.usefixtures("played")
-def test_energy_per_correct_answer_follows_from_score_and_energy(tmp_path):
-    """A request of 300 mJ, of which three in four are right, costs 400 mJ a correct answer."""
-    prompt = "Which?"
-    answer = "".join(chr(32 + (sum(prompt.encode()) + index) % 256 % 95) for index in range(6))
-    entries = [{"prompt": prompt, "answer": right} for right in (answer, answer, answer, "wrong")]
-    record = recorded(replayed(tmp_path), prompts=write_prompts(tmp_path, *entries))
-    assert record.accuracy.value == 0.75
-    figure = next(entry for entry in FIGURES if entry.choice == "energy-correct")
-    assert figure.value(record) is None
-    assert figure.value(msgspec.structs.replace(record, energy=make_energy(gross_mj=300.0))) == pytest.approx(400.0)
 
 
 class TextsOnly(PlayedTextServer):

@@ -85,10 +85,7 @@ def test_what_is_no_prompt_is_named(tmp_path):
     ]:
         with table_row(entry), pytest.raises(ConfigError, match=message):
             read_prompts(written(tmp_path, entry))
-
-
-def test_nothing_to_ask_is_an_error(tmp_path):
-    """An empty file, and none at all."""
+    # An empty file, and none at all.
     with pytest.raises(ConfigError, match="holds no prompt"):
         read_prompts(written(tmp_path))
     with pytest.raises(ConfigError, match=r"there are no prompts 'nowhere.jsonl'"):

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from edgemeter.agent.engine.scenarios import latency_statistics
-from tests.fixtures import latency_worlds
+from tests.fixtures.first_order import first_order
 from tests.fixtures.rows import table_row
 
 
@@ -65,32 +65,53 @@ def test_the_one_query_in_a_thousand_is_stated_from_6636_queries_on():
     assert latency.p99_9_low_ms < 0.999 * 6.636 <= latency.p99_9_ms <= 6.636
 
 
+def autoregressive(draw, rows, n):
+    """Return latencies of 5 ms whose logarithms follow a first-order process, [rows, n]."""
+    noise = draw.standard_normal((rows, n)) * np.sqrt(1 - 0.9**2)
+    noise[:, 0] /= np.sqrt(1 - 0.9**2)
+    return 5.0 * np.exp(0.2 * first_order(noise, 0.9))
+
+
+def bursts(draw, rows, n):
+    """Return latencies of which one in twenty is three times as long: another job stays for five queries on average."""
+    begins, ends = 0.05 / 0.95 / 5, 1 / 5
+    count = int(1.5 * rows * n * begins) + 50
+    chain = np.repeat(np.tile([False, True], count), draw.geometric(np.tile([begins, ends], count)))
+    slow = chain[: rows * n].reshape(rows, n)
+    return 5.0 * np.exp(0.05 * draw.standard_normal((rows, n))) * np.where(slow, 3 * np.exp(0.2 * draw.standard_normal((rows, n))), 1)
+
+
+def queue(draw, rows, n):
+    """Return latencies of queries that arrive at random, wait in line at a load of 80%, and are served for about the same time."""
+    burn = 1000
+    work = 5.0 * np.exp(0.01 * draw.standard_normal((rows, burn + n)))
+    steps = work[:, :-1] - draw.exponential(5.0 / 0.8, (rows, burn + n - 1))
+    walk = np.concatenate((np.zeros((rows, 1)), np.cumsum(steps, axis=1)), axis=1)
+    return (walk - np.minimum.accumulate(walk, axis=1) + work)[:, burn:]
+
+
 def test_queries_that_depend_have_wider_bounds_or_none():
     """The bounds of p50 and p90 hold the truth in at least 90% of 40 runs (sampling error 3%), or say how many queries they need."""
-    for world, queries in [
-        (latency_worlds.autoregressive(0.9), 4096),
-        (latency_worlds.bursts(5), 4096),
-        (latency_worlds.queue(0.8), 4096),
-    ]:
+    for world in (autoregressive, bursts, queue):
         draw = np.random.default_rng(5)
-        truth_ms = np.quantile(world.marginal(draw, 200_000) if world.marginal else world.series(draw, 1, 400_000)[0], (0.5, 0.9))
+        truth_ms = np.quantile(world(draw, 1, 400_000), (0.5, 0.9))
         misses = []
-        for row in world.series(draw, 40, queries):
+        for row in world(draw, 40, 4096):
             latency = latency_statistics.summarise_latency((row * 1e6).astype(np.int64))
             assert (latency.early_stopping_ms, latency.early_stopping_reason) == ({}, latency_statistics.DEPENDENT)
-            assert latency.effective["p50"] < queries
+            assert latency.effective["p50"] < 4096
             for name, true_ms in zip(("p50", "p90"), truth_ms, strict=True):
                 low, high = getattr(latency, f"{name}_low_ms"), getattr(latency, f"{name}_high_ms")
                 assert (low is None) == (name in latency.unbounded)
                 misses.append(low is not None and not low <= true_ms <= high)
-        with table_row(world.name):
+        with table_row(world.__name__):
             assert np.mean(misses) <= 0.1
 
 
 def test_independent_queries_keep_their_exact_bounds():
     """At most 5% of 60 runs of independent queries, with steps of the clock or without, are taken for dependent."""
     for step_ns in (1, 1_000, 1_000_000):
-        rows = latency_worlds.lognormal(np.random.default_rng(6), 60, 1024) * 1e6 / step_ns
+        rows = 5e6 * np.exp(0.2 * np.random.default_rng(6).standard_normal((60, 1024))) / step_ns
         summaries = [latency_statistics.summarise_latency(np.rint(row).astype(np.int64) * step_ns) for row in rows]
         with table_row(step_ns):
             assert np.mean([latency.early_stopping_reason is not None for latency in summaries]) <= 0.05
@@ -120,8 +141,8 @@ def test_queries_that_are_early_or_late_in_pairs_have_bounds_or_none_in_every_or
 
 def test_one_slow_query_in_fifty_is_no_dependence():
     """What comes at equal distances is more even than chance: the bounds stay those of independent queries."""
-    row = latency_worlds.collected(50).series(np.random.default_rng(8), 1, 4096)[0]
-    assert latency_statistics.summarise_latency((row * 1e6).astype(np.int64)).early_stopping_reason is None
+    row = 5e6 * np.exp(0.05 * np.random.default_rng(8).standard_normal(4096)) * np.where(np.arange(4096) % 50 == 7, 2, 1)
+    assert latency_statistics.summarise_latency(row.astype(np.int64)).early_stopping_reason is None
 
 
 def test_one_query_has_no_percentiles_and_no_spread():

@@ -244,6 +244,12 @@ def test_a_run_without_a_miss_has_a_bound():
     assert bounds_of(np.zeros(54_000, bool))[1] == pytest.approx(6.83e-5, rel=0.01)
 
 
+def test_a_frame_that_is_answered_at_its_deadline_is_in_time():
+    """One that takes a nanosecond longer is not."""
+    schedule = FrameSchedule(15.0, 60 * MS, 1, 2)
+    assert steady.in_time(schedule, schedule.arrivals_ns(np.arange(2)), np.array([60 * MS, 60 * MS + 1])).tolist() == [0]
+
+
 def test_frames_that_nearly_missed_show_that_misses_would_come_in_rows():
     """Not one of 9,000 was missed, but 60 in a row took 55 of 60 ms: they are worth fewer than independent ones."""
     schedule = FrameSchedule(15.0, 60 * MS, 1, 9_000)

@@ -5,20 +5,9 @@ from itertools import product
 import numpy as np
 
 from edgemeter.agent.contract import model_card
-from edgemeter.agent.vision.decoders import PhotoFrame
 from edgemeter.agent.vision.decoders import boxes as decoders_boxes
 from tests.fixtures.rows import table_row
 from tests.fixtures.vision_factory import same_size
-
-
-def test_cells_run_row_by_row_over_the_strides():
-    """X runs first; sizes tell the stride, and a started cell counts: 416 pixels are 6.5 strides of 64."""
-    corners, strides = decoders_boxes.grid_cells(16, 24, (8, 16))
-    assert corners.tolist() == [[0, 0], [1, 0], [2, 0], [0, 1], [1, 1], [2, 1], [0, 0], [1, 0]]
-    assert strides.ravel().tolist() == [8] * 6 + [16] * 2
-    # As NanoDet-Plus and YOLO give.
-    assert decoders_boxes.cell_count(416, 416, (8, 16, 32, 64)) == 3598
-    assert decoders_boxes.cell_count(640, 640, (8, 16, 32)) == 8400
 
 
 def test_the_sigmoid_is_applied_once():
@@ -98,13 +87,6 @@ def test_boxes_without_area_neither_fall_nor_suppress():
     boxes = np.array([[1, 1, 1, 1], [1, 1, 1, 1], [0, 0, 4, 4]], np.float32)
     scores, classes = np.array([0.9, 0.8, 0.7], np.float32), np.zeros(3, np.int32)
     assert decoders_boxes.suppress_class_wise(boxes, scores, classes, 0.0, 10).tolist() == [0, 1, 2]
-
-
-def test_boxes_go_back_to_the_photograph_and_stay_inside():
-    """The letterbox is taken off, the scale undone, what lies outside is cut."""
-    frame = PhotoFrame(100, 50, 50, 50, 0.5, 0.5, 0.0, 12.5)
-    placed = decoders_boxes.to_photo(np.array([[5, 15, 10, 20], [-3, 0, 60, 50]], np.float32), frame)
-    assert placed.tolist() == [[10, 5, 20, 15], [0, 0, 100, 50]]
 
 
 def test_suppression_is_by_class_and_best_comes_first():
