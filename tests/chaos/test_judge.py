@@ -1,6 +1,5 @@
 """The judge of chaos runs: a verdict that cannot be bad would be worth nothing."""
 
-import json
 from collections import Counter
 
 from tests.chaos import agents
@@ -9,22 +8,6 @@ from tests.fixtures.rows import table_row
 
 SAID = Expected(frozenset({"a:1", "a:2", "b:1"}), frozenset({"a:1", "a:2", "a:3", "b:1"}), 7)
 ALL = Counter({"a:1": 1, "a:2": 1, "b:1": 1})
-
-
-def test_every_record_once_in_both_holds():
-    """The line of JSON has the eight counts and no others."""
-    verdict = judge(SAID, [ALL], ALL, 0, 5)
-    assert verdict.holds
-    assert json.loads(verdict.line()) == {
-        "sent": 3,
-        "ledger": 3,
-        "influx": 3,
-        "duplicates_dropped": 5,
-        "retransmitted": 7,
-        "quarantined": 0,
-        "lost": 0,
-        "doubled": 0,
-    }
 
 
 def test_what_is_missing_is_lost_and_what_is_there_twice_is_doubled():
@@ -47,12 +30,6 @@ def test_what_is_missing_is_lost_and_what_is_there_twice_is_doubled():
             verdict = judge(SAID, ledgers, influx, 0, 0)
             assert (verdict.lost, verdict.doubled) == (lost, doubled)
             assert verdict.holds == (lost == doubled == 0)
-
-
-def test_nothing_sent_or_something_quarantined_is_no_success():
-    """Nothing lost of nothing proves nothing; nothing bad was sent, so nothing may be refused."""
-    assert not judge(Expected(frozenset(), frozenset(), 0), [Counter()], Counter(), 0, 0).holds
-    assert not judge(SAID, [ALL], ALL, 1, 0).holds
 
 
 def test_a_journal_cut_by_a_kill_holds_no_more_than_its_whole_lines(tmp_path):

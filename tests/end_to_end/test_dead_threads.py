@@ -3,7 +3,6 @@
 import os
 import subprocess
 import sys
-from contextlib import ExitStack
 
 import pytest
 
@@ -11,7 +10,6 @@ from tests.fixtures.comparison_factory import make_run
 from tests.fixtures.ledgers import fill
 from tests.fixtures.publishing import TUNED, started
 from tests.fixtures.servers import mosquitto
-from tests.provisioning.identity.lab import Lab
 
 DEADLINE_S = 120
 COMMAND = "from edgemeter.agent.cli.main import main; import sys; main(sys.argv[1:])"
@@ -57,17 +55,3 @@ def test_the_agent_ends_if_its_publisher_dies(tmp_path):
     options = '{"device": "pi-1", "fleet": "lab", "broker": "127.0.0.1:1", "config": null, "files": {}}'
     lines = ended(tmp_path, "edgemeter.agent.delivery.publisher:Publisher.step", options, program=DAEMON)
     assert "the thread 'edgemeter-publisher' died (OverflowError: too large" in lines[-1]
-
-
-@pytest.mark.nightly
-@pytest.mark.mosquitto
-def test_the_fleets_service_ends_if_its_thread_dies(tmp_path):
-    """No order and no enrolment would be answered."""
-    with ExitStack() as stack:
-        lab = Lab(tmp_path, stack)
-        lab.broker.start()
-        stack.callback(lab.broker.kill)
-        lines = ended(
-            tmp_path, "edgemeter.provisioning.serve.service:FleetService._poll_all", "fleet", "--folder", lab.folder.path, "serve"
-        )
-    assert "the thread 'edgemeter-fleet' died (OverflowError: too large" in lines[-1]

@@ -1,6 +1,5 @@
 """Facts about the delivery from a device through a real broker to a collector, and on to an InfluxDB."""
 
-import re
 import signal
 
 import pytest
@@ -21,11 +20,6 @@ def seqs_in(ledger, session, device="pi-1"):
     """Return the ranges that the ledger holds of one session."""
     with SqliteLedger(ledger, "read") as opened:
         return opened.ranges(device, session)
-
-
-def count_of(ledger, session):
-    """Return how many records the ledger holds of one session."""
-    return sum(last - first + 1 for first, last in seqs_in(ledger, session))
 
 
 @pytest.mark.services
@@ -51,36 +45,6 @@ def test_every_record_arrives_once_whole_and_the_outbox_is_empty(tmp_path, at_en
             (device,) = ledger.devices()
             assert (device.state, device.session, device.birth.arch) == ("online", outbox.session, "aarch64")
         assert seqs_in(tmp_path / "ledger", outbox.session) == [(1, 200)]
-
-
-@pytest.mark.mosquitto
-@pytest.mark.nightly
-def test_a_collector_process_killed_again_and_again_loses_and_doubles_nothing(tmp_path, at_end):
-    """SIGKILL in the middle of the stream: every record is in the ledger exactly once."""
-    server = mosquitto(tmp_path, *TUNED)
-    address = at_end.enter_context(started(server))
-    ledger = tmp_path / "ledger"
-    collector = at_end.enter_context(CollectorProcess(ledger, "--broker", str(address)))
-    cut_short = 0
-    with Outbox(tmp_path / "outbox") as outbox, publishing(address, outbox) as publisher:
-        for round_number in range(1, 4):
-            before = count_of(ledger, outbox.session)
-            for _ in range(400):
-                outbox.put(make_record())
-            publisher.wake()
-            assert wait_until(lambda least=before: count_of(ledger, outbox.session) > least)
-            collector.end(signal.SIGKILL)
-            cut_short += count_of(ledger, outbox.session) < 400 * round_number
-            at_end.enter_context(collector)
-        assert publisher.drain(180) == 0
-        assert seqs_in(ledger, outbox.session) == [(1, 1200)]
-    assert cut_short > 0
-    with SqliteLedger(ledger, "read") as opened:
-        assert opened.count() == 1200
-        assert opened.quarantined() == []
-    status, message = collector.end(signal.SIGTERM)
-    assert status == 0
-    assert re.search(r"stored \d+ new records, dropped \d+ duplicates, quarantined 0", message)
 
 
 @pytest.mark.mosquitto

@@ -5,13 +5,9 @@ import time
 
 import pytest
 
-from edgemeter.collector.alerts.check import check_alerts
-from edgemeter.collector.alerts.rules import AlertRule, AlertRules
-from edgemeter.collector.trend.history import RunHistory
-from edgemeter.collector.trend.watch_file import WatchFile
 from tests.fixtures import fleet_truths
 from tests.fixtures.command import edgemeter
-from tests.fixtures.fleet_truths import DAY_NS, DAYS, TWICE, TWICE_DAYS, fleet_of_truths, write_fleet_of_truths
+from tests.fixtures.fleet_truths import DAYS, TWICE_DAYS, write_fleet_of_truths
 
 RULES = """
 [[rule]]
@@ -75,22 +71,3 @@ def test_each_truth_is_one_alert_and_nothing_else_is(ledger, tmp_path):
         (alert,) = [alert for alert in alerts if who in alert["title"]]
         for text in texts:
             assert text in alert["title"] + alert["text"], alert
-
-
-@pytest.mark.nightly
-def test_a_second_step_of_a_board_opens_an_alert_of_its_own(tmp_path):
-    """On every third day the newest alert is asked for: one of the first step, one of the second, none between."""
-    end_ns = time.time_ns()
-    midnight_ns = end_ns - end_ns % DAY_NS
-    runs = [run for run in fleet_of_truths(end_ns=end_ns) if run.device == TWICE]
-    rules = AlertRules(rule=(AlertRule(name="step", kind="step", metrics=("latency",)),))
-    opened = []
-    with WatchFile(tmp_path / "watch") as file:
-        for day in range(12, DAYS, 3):
-            now_ns = midnight_ns - (DAYS - 1 - day) * DAY_NS
-            history = RunHistory([run for run in runs if run.started_at_ns < now_ns])
-            changes = check_alerts(history, "runs.json", file, rules, now_ns).changes
-            opened += [(day, change.alert.firing.day) for change in changes if change.event == "opened"]
-    first = (midnight_ns - DAYS * DAY_NS) // DAY_NS
-    assert [step_on - first for _, step_on in opened] == list(TWICE_DAYS), opened
-    assert all(checked_on - (step_on - first) <= 9 for checked_on, step_on in opened)

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from edgemeter.agent.contract import record
 from edgemeter.agent.contract.messages import EVERY_ACTIVITY, decode_activity
 from edgemeter.agent.ledger.sqlite_ledger import SqliteLedger
 from tests.fixtures.collecting import EDGEMETER
@@ -100,42 +99,6 @@ def test_what_a_run_measures_is_reported_before_its_first_timed_query_and_after_
     assert moments[0] < b1 < e1 < moments[1] < b2 < e2 < moments[2] < b3 < e3 < moments[3]
 
 
-@pytest.mark.mosquitto
-@pytest.mark.nightly
-def test_replayed_power_becomes_the_energy_that_the_trace_holds(broker, tmp_path):
-    """5 W replayed over a 10 s run: through MQTT, ledger and `compare` the energy per inference is 5 W x window / inferences."""
-    model, address, ledger = replay_model(tmp_path, 20.0), f"127.0.0.1:{broker.port}", tmp_path / "ledger.sqlite"
-    trace = tmp_path / "trace.csv"
-    trace.write_text("t_s,power_w\n" + "".join(f"{n / 10},5.0\n" for n in range(20)))
-    (tmp_path / "config.toml").write_text(f'[sensors.replay]\npath = "{trace}"\nscope = "board-input"\n')
-    collector = start(tmp_path, "collector", "up", "--broker", address, "--ledger", ledger)
-    suite = tmp_path / "suite.toml"
-    suite.write_text(
-        f'name = "s"\n[defaults]\nmodel = "{model}"\nrepeats = 1\nqueries = 100\nseconds = 10.2\nidle_seconds = 1.5\n'
-        '[[case]]\n[[case]]\nrole = "reference"\n'
-    )
-    options = ("--config", tmp_path / "config.toml", "--power", "replay", "--device", "bench", "--broker", address, "--json")
-    try:
-        status, out, err = finish(start(tmp_path, "run", suite, *options))
-        assert status == 0, err
-    finally:
-        collector.terminate()
-        finish(collector)
-    energy = json.loads(out)["runs"][0]["energy"]
-    assert energy["gross_mj"] == pytest.approx(5.0 * energy["window_ms"] / energy["inferences"], rel=1e-6)
-    assert energy["net_state"] == "not_resolvable"
-    status, out, err = finish(start(tmp_path, "compare", "--reference", "reference", "--ledger", ledger, "--json"))
-    assert status == 0, err
-    rows = json.loads(out)["rows"]
-    assert [row["energy_provenance"] for row in rows] == ["replayed", "replayed"]
-    assert {row["energy_gross_mj"] for row in rows} <= {record["energy"]["gross_mj"] for record in _records(ledger)}
-
-
 def _count(ledger: Path) -> int:
     with SqliteLedger(ledger, "read") as opened:
         return opened.last_row()
-
-
-def _records(ledger: Path) -> list[dict]:
-    with SqliteLedger(ledger, "read") as opened:
-        return [json.loads(record.encode(entry.record)) for entry in opened.records()]

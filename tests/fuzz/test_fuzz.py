@@ -39,10 +39,3 @@ def test_the_fuzzer_finds_a_decoder_that_breaks(monkeypatch):
     monkeypatch.setattr("edgemeter.collector.receive.envelope.read_envelope", broken)
     with pytest.raises(FlawError, match=r"seed 3, input \d+: KeyError\('schema'\)"):
         Fuzzer(3).run(1000)
-
-
-def test_the_fuzzer_finds_a_record_that_is_taken_under_another_name(monkeypatch):
-    """The checks of what is admitted are checks."""
-    monkeypatch.setattr("edgemeter.collector.receive.admission._check", lambda _record, _topic: None)
-    with pytest.raises(FlawError):
-        Fuzzer(3).run(50_000)

@@ -99,18 +99,6 @@ def test_thirty_days_show_that_they_are_independent():
     assert suspicion_of(np.exp(wandering)).within == "this board, days that depend on each other"
 
 
-@pytest.mark.nightly
-@pytest.mark.parametrize(("days", "since"), [(27, 3), (12, 4)])
-def test_the_level_since_a_step_of_six_percent_is_within_the_interval(days, since):
-    """Without the split 0 to 30% of the intervals hold it; seeded, at 1% from day to day."""
-    draw, hits, trials = np.random.default_rng(1), 0, 200
-    for _ in range(trials):
-        values = np.exp(0.01 * draw.normal(size=days) + np.where(np.arange(days) < days - since, 0, math.log(1.06)))
-        interval = suspicion_of(values)
-        hits += interval.low <= 1.06 <= interval.high
-    assert hits / trials >= 0.93
-
-
 def test_two_runs_have_no_interval_and_two_days_that_of_their_runs():
     """Nor has a figure that is not above zero: it has no logarithm."""
     assert compare_spread.interval_of_points(points([1.0, 2.0])) is None

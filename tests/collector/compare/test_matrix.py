@@ -9,7 +9,7 @@ from edgemeter.collector.compare.trade_off import pareto_front, trade_offs
 from edgemeter.collector.runs.cases import group_cases
 from edgemeter.collector.runs.store import StoreContents
 from tests.fixtures.comparison_factory import make_reference, make_run, no_energy
-from tests.fixtures.record_factory import STARTED_AT_NS, make_energy, make_environment, make_generation, make_latency
+from tests.fixtures.record_factory import STARTED_AT_NS, make_energy, make_environment, make_generation
 from tests.fixtures.rows import table_row
 
 DAY_NS = 86_400 * 10**9
@@ -54,23 +54,6 @@ def test_classes_of_precision_are_rows_and_power_modes_columns():
         len(matrix_of(*[make_run(precision=precision, sha256=f"{index:02x}" * 32) for index, precision in enumerate(("int4", "fp4"))]).rows)
         == 1
     )
-
-
-def test_language_models_have_figures_of_their_own():
-    """Most tokens per second are best, the shortest times too; the row names lengths, and a model that generates nothing has none."""
-    slower = make_generation(ttft=make_latency(p50_ms=50.0), decode_tokens_per_s=90.0)
-    language = {"model": "notes", "task": "generation", "precision": "int4", "ap": None}
-    runs = [make_run(generation=make_generation(), **language), make_reference(generation=slower, **language), make_run()]
-    for figure, values, best in (("ttft", (100.0, 50.0), 1), ("tpot", (10.0, 10.0), 0), ("tokens", (100.0, 90.0), 0)):
-        with table_row(figure):
-            result = matrix_of(*runs, figure=figure)
-            cells = [cell(result, device, "notes") for device in ("pi-1", "server-1")]
-            assert tuple(cell_of_device.figure.median for cell_of_device in cells) == values
-            assert cells[best].is_best
-            assert cell(result, "pi-1").reason == "generates no text"
-            rows = views.matrix_rows(result)
-            assert {row["unit"] for row in rows} == {"tokens/s" if figure == "tokens" else "ms"}
-            assert any("scenes (" in row["row"] for row in rows)
 
 
 def test_energies_of_different_scopes_are_never_best_of_one_another():

@@ -3,10 +3,9 @@ import contextlib
 from edgemeter.agent.base.nanoseconds import NS_PER_DAY
 from edgemeter.agent.contract.record_conditions import Condition, Verdict
 from edgemeter.agent.ledger.sqlite_ledger import SqliteLedger
-from edgemeter.collector.index.index_file import connect_index, pack_record, slim_record, unpack_record
+from edgemeter.collector.index.index_file import connect_index
 from edgemeter.collector.index.refresh import IndexRefresher
 from edgemeter.collector.index.sources import LedgerSource
-from edgemeter.collector.index.stored_runs import stored_run
 from edgemeter.collector.runs.run_figures import RUN_COLUMNS, VALUE_COLUMNS, figures_of, run_of_row
 from tests.fixtures.comparison_factory import make_run, no_energy
 from tests.fixtures.ledgers import arrival
@@ -46,13 +45,3 @@ def test_every_figure_of_the_index_is_that_of_the_record_to_the_last_digit(path)
     for name, run, row in zip(VARIED, runs, rows, strict=True):
         with table_row(name):
             assert run_of_row(row)._replace(fingerprint=0) == figures_of(run, received_ns)
-
-
-def test_a_record_is_kept_without_the_figures_that_its_row_has():
-    """Beside the row of another run it takes more."""
-    template = slim_record(make_run(p50_ms=1 / 3))
-    first, second = (make_run(p50_ms=p50_ms, energy=make_energy(gross_mj=5 * p50_ms)) for p50_ms in (1 / 7, 1 / 9))
-    beside_first, beside_second = (stored_run(run, figures_of(run))[1] for run in (first, second))
-    packed = pack_record(slim_record(first), template, beside_first)
-    assert len(packed) + 30 < len(pack_record(slim_record(first), template, beside_second))
-    assert unpack_record(packed, template, beside_first).latency == first.latency

@@ -1,17 +1,12 @@
 """Several collectors on one ledger in PostgreSQL: one whole, one drains at a time, another takes over."""
 
-import signal
 import subprocess
-import time
-import uuid
 
 import pytest
 
 from edgemeter.agent.contract import messages, record
 from edgemeter.agent.ledger.chunks import COLLISION
-from edgemeter.collector.influx.influx_config import InfluxConfig
 from edgemeter.collector.ledgers.place import open_ledger
-from edgemeter.collector.runs.store import InfluxStore
 from tests.fixtures.collecting import CollectorProcess, at_end, collecting
 from tests.fixtures.ledgers import initialised
 from tests.fixtures.mqtt_peer import Peer, wait_until
@@ -86,50 +81,6 @@ def test_what_arrives_while_another_collector_commits_is_read_and_receipted_only
         assert sorted(seq for _, seq, _ in rows) == list(range(1, 301))
         assert [chunk for *_, chunk in rows] == sorted(chunk for *_, chunk in rows)
         assert other.query("SELECT max(row), max(chunk) FROM runs") == other.query("SELECT row, chunk FROM ledger")
-
-
-@pytest.mark.nightly
-@pytest.mark.influx
-@pytest.mark.mosquitto
-def test_one_drains_at_a_time_and_another_takes_over_when_it_is_killed(broker, lab, influx2_server, at_end, tmp_path):
-    """Every record is in InfluxDB, written by whoever had the lease; the second had nothing to do before."""
-    bucket = f"lab-{uuid.uuid4().hex}"
-    target = f"{influx2_server.url}?org={influx2_server.org}&bucket={bucket}"
-    token = tmp_path / "token"
-    token.write_text(influx2_server.token)
-    options = ("--broker", str(broker), "--group", "g", "--influx", target, "--influx-token-file", str(token))
-    first = at_end.enter_context(CollectorProcess(lab.text, *options))
-    device = Peer(broker, "edgemeter/v1/+/+/receipt")
-    at_end.callback(device.session.close)
-    config = InfluxConfig(url=influx2_server.url, token=influx2_server.token, org=influx2_server.org, bucket=bucket)
-    send(device, range(1, 31))
-    with open_ledger(lab, "read") as ledger:
-        assert wait_until(lambda: drained_row(ledger) >= ledger.last_row() > 0, 60)
-        at_end.enter_context(CollectorProcess(lab.text, *options))
-        holder = "SELECT owner FROM leases WHERE name LIKE 'drain%'"
-        (before,) = ledger.query(holder)
-        first.end(signal.SIGKILL)
-        send(device, range(31, 61), timeout_s=90)
-        assert wait_until(lambda: drained_row(ledger) >= ledger.last_row(), 90)
-        assert ledger.query(holder) != [before]
-    assert sorted(run.seq for run in InfluxStore(config).contents().runs) == list(range(1, 61))
-
-
-def drained_row(ledger):
-    """Return the row up to which the InfluxDB has every record."""
-    return max((row for name, row in ledger.positions().items() if name.startswith("influx ")), default=0)
-
-
-def send(device, numbers, timeout_s=60):
-    """Publish records until a receipt names each."""
-    numbers_left = set(numbers)
-    payloads = {seq: run(seq) for seq in numbers_left}
-    deadline = time.monotonic() + timeout_s
-    while (unconfirmed := numbers_left - held_of(device)) and time.monotonic() < deadline:
-        for seq in unconfirmed:
-            device.session.publish("edgemeter/v1/lab/pi-1/result", payloads[seq])
-        wait_until(lambda: numbers_left <= held_of(device), 3)
-    assert not unconfirmed
 
 
 def test_a_lease_is_of_one_and_ends_with_it_or_after_its_time(lab):

@@ -1,7 +1,6 @@
 import signal
 import socket
 import socketserver
-import subprocess
 import threading
 from contextlib import contextmanager
 
@@ -180,21 +179,6 @@ def test_another_client_of_our_name_ends_it_or_is_named(tuned):
         if TAKEN_OVER not in handler.reasons:
             # Then nobody can know: each comes back, and says what it may be.
             assert wait_until(lambda: any("work with a copy of this ledger?" in reason for reason in handler.reasons), 30)
-
-
-@pytest.mark.nightly
-@pytest.mark.mosquitto
-def test_a_refused_login_is_reported(tmp_path):
-    """Wrong password: a ConfigError with the remedy; the right one gets in."""
-    server = mosquitto(tmp_path, "allow_anonymous false", f"password_file {tmp_path}/passwords")
-    (tmp_path / "passwords").write_text("")
-    subprocess.run(["mosquitto_passwd", "-b", tmp_path / "passwords", "c", "right"], check=True, capture_output=True)
-    server.start()
-    with pytest.raises(ConfigError, match=r"refuses user 'c'.*EDGEMETER_MQTT_PASSWORD"):
-        Feed(BrokerAddress(LOOPBACK, server.port, user="c", password="wrong"), "f", ["a"], Handler()).connect()
-    with feeding(BrokerAddress(LOOPBACK, server.port, user="c", password="right"), Handler()) as feed:
-        assert feed.is_connected()
-    server.kill()
 
 
 class Refusing(socketserver.BaseRequestHandler):

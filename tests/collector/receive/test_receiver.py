@@ -1,9 +1,5 @@
 """What a collector commits, receipts and acknowledges of the messages that it is brought, in which order; and what it says of itself."""
 
-import os
-import sqlite3
-
-import msgspec
 import pytest
 from click.testing import CliRunner
 
@@ -18,11 +14,9 @@ from edgemeter.agent.ledger.sqlite_ledger import SqliteLedger
 from edgemeter.collector.cli.collector import collector as command
 from edgemeter.collector.receive import receiver, service
 from edgemeter.collector.receive.receiver import FORGET_S
-from tests.fixtures.collecting import RESULTS, collecting, intake
-from tests.fixtures.mqtt_peer import Peer, wait_until
-from tests.fixtures.record_factory import make_record, make_series
+from tests.fixtures.collecting import intake
+from tests.fixtures.record_factory import make_record
 from tests.fixtures.rows import table_row
-from tests.fixtures.small_disk import fill, small_disk
 
 
 @pytest.fixture
@@ -220,38 +214,3 @@ def test_wrong_options_are_refused_before_anything_is_touched(path):
             result = CliRunner().invoke(command, ["up", "--ledger", str(path), *options])
             assert named in (str(result.exception) if isinstance(result.exception, ConfigError) else result.stderr)
     assert not path.exists()
-
-
-@pytest.mark.nightly
-@pytest.mark.mosquitto
-def test_health_fails_while_no_commit_ends(broker, path, monkeypatch):
-    """Another program holds the ledger: what is received waits, and whoever supervises sees it; afterwards all is well again."""
-    monkeypatch.setattr(service, "UNWELL_S", 1.5)
-    with collecting(broker, path) as collector:
-        sender = Peer(broker, "edgemeter/v1/lab/pi-1/receipt")
-        other = sqlite3.connect(path, isolation_level=None)
-        other.execute("BEGIN IMMEDIATE")
-        sender.session.publish(RESULTS, run(1))
-        assert wait_until(lambda: "no commit has ended for" in (collector.unwell() or ""))
-        other.execute("ROLLBACK")
-        other.close()
-        assert wait_until(lambda: [messages.decode_receipt(message.payload).held for message in sender.messages] == [((1, 1),)])
-        assert wait_until(lambda: collector.unwell() is None)
-        sender.close()
-
-
-@pytest.mark.nightly
-@pytest.mark.mosquitto
-def test_health_fails_from_a_commit_that_failed_to_the_next_that_does_not(broker, tmp_path):
-    """On a real disk that somebody else fills: the reason in one line, also while nothing more comes."""
-    with small_disk(tmp_path / "disk", 3) as disk, collecting(broker, disk / "ledger") as collector:
-        fill(disk / "filler")
-        sender = Peer(broker, "edgemeter/v1/lab/pi-1/receipt")
-        series = msgspec.structs.replace(make_series(), data=os.urandom(200_000).hex())
-        sender.session.publish(RESULTS, run(1, samples=(series,)))
-        assert wait_until(lambda: "the disk is full" in (collector.unwell() or ""))
-        assert "\n" not in collector.unwell()
-        (disk / "filler").unlink()
-        assert wait_until(lambda: bool(sender.messages))
-        assert wait_until(lambda: collector.unwell() is None)
-        sender.close()
