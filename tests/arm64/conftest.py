@@ -33,18 +33,9 @@ def index(tmp_path_factory):
 @pytest.fixture(scope="module")
 def pi4(index, tmp_path_factory):  # noqa: ARG001 - has to be there
     """Return a release for a Raspberry Pi 4 with LiteRT and llama.cpp, from real wheels, and its key."""
-    return _pi4_release(tmp_path_factory.mktemp("pi4"), ("litert", "llama"))
-
-
-@pytest.fixture(scope="module")
-def pi4_with_litert(index, tmp_path_factory):  # noqa: ARG001 - has to be there
-    """Return a release for a Raspberry Pi 4 with LiteRT only, from real wheels."""
-    return _pi4_release(tmp_path_factory.mktemp("pi4-litert"), ("litert",))
-
-
-def _pi4_release(folder, extras):
+    folder = tmp_path_factory.mktemp("pi4")
     key, public = small_release.keys(folder)
-    request = build.ReleaseRequest(boards.release_target("pi4"), extras, key)
+    request = build.ReleaseRequest(boards.release_target("pi4"), ("litert", "llama"), key)
     built = build.build_release(request, folder / "pi4.tar", lambda _: None)
     return SimpleNamespace(path=built.path, manifest=built.manifest, key=key, public=public)
 

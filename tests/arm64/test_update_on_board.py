@@ -3,9 +3,7 @@
 import json
 import os
 import random
-import shutil
 import time
-import zipfile
 from pathlib import Path
 
 import pytest
@@ -81,38 +79,3 @@ def test_power_cut_at_any_moment_of_an_update_leaves_an_agent_that_works(board: 
     server.command("update", version, "--on", f"device={DEVICE}", "--detach")
     assert awaited(board, lambda: last_report(server).get("release") == version), board.said()[-3000:]
     assert works(server)
-
-
-def test_a_release_whose_agent_does_not_start_is_rolled_back(board: Board, server: FleetServer, tmp_path):
-    """It installs and imports, and its agent ends at once: the one before runs again, and the device reports which was bad."""
-    before = last_report(server)["release"]
-    wheel = _broken(next(server.folder.parent.glob("second.tar")), tmp_path)
-    release = tmp_path / "broken.tar"
-    server.command("release", "build", "--board", "pi4", "--python", "3.13", "--extras", "litert", "--wheel", wheel, "--output", release)
-    version = released(server, release)
-    server.command("update", version, "--on", f"device={DEVICE}", "--even-if", "older", "--detach")
-    assert awaited(board, lambda: version in str(last_report(server).get("bad_agents"))), board.said()[-3000:]
-    assert last_report(server)["release"] == before
-    assert works(server)
-
-
-def test_a_revoked_board_is_out(board: Board, server: FleetServer):
-    """Within seconds, and it does not come back."""
-    server.command("revoke", DEVICE, "--reason", "test")
-    assert awaited(board, lambda: device_status(server)["presence"] != "online")
-    time.sleep(120)
-    assert board.is_on()
-    assert (device_status(server)["standing"], device_status(server)["presence"] == "online") == ("revoked", False)
-
-
-def _broken(release: Path, folder: Path) -> Path:
-    """Return edgemeter's wheel out of a release, with an agent that ends as soon as it starts."""
-    shutil.unpack_archive(release, folder / "files", "tar")
-    good = next((folder / "files/wheels").glob("edgemeter-*.whl"))
-    target = folder / good.name
-    program = "edgemeter/agent/daemon/__main__.py"
-    with zipfile.ZipFile(good) as source, zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED) as changed:
-        assert program in source.namelist()
-        for entry in source.infolist():
-            changed.writestr(entry, b"import sys\nsys.exit(3)\n" if entry.filename == program else source.read(entry))
-    return target

@@ -5,7 +5,6 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 
 from tests.fleet.fleet_world import KILLS, FleetWorld
-from tests.fleet.replay_devices import open_entries
 
 LOOK_S = 0.2
 
@@ -26,11 +25,6 @@ class Came:
     coverage_ratio: float
     records_in_ledger: int
     kills: int
-    seconds: float
-    messages: int
-    messages_per_s: float
-    service_peak_mb: float | None
-    service_processor_s: float | None
     in_time: bool
 
     @property
@@ -55,25 +49,19 @@ def drill(world: FleetWorld, limit_s: float, say: Callable[[str], None] = lambda
     """Run it in a world that is up."""
     began_s, job = time.monotonic(), world.begin()
     say(f"{job}: {len(world.names)} devices")
-    kills, in_time, processor_s, peak_mb = list(KILLS), True, 0.0, 0.0
+    kills, in_time = list(KILLS), True
     while not (_is_over(world) and _has_ended(world)):
         if time.monotonic() - began_s > limit_s:
             in_time = False
-            say(f"CAME TO A STANDSTILL: {open_entries(world.crowd)}")
+            say("CAME TO A STANDSTILL")
             break
         if kills and world.progress() >= kills[0][0]:
             _, names, down_s = kills.pop(0)
             say(f"{world.progress():.0%}: {', '.join(names)}")
-            if "service" in names:
-                processor_s += world.processor_s() or 0.0
-                peak_mb = max(peak_mb, world.memory_mb() or 0.0)
             for name in names:
                 getattr(world, name).kill(down_s / len(names))
         time.sleep(LOOK_S)
-    seconds = time.monotonic() - began_s
-    peak_mb = max(peak_mb, world.memory_mb() or 0.0)
-    processor_s += world.processor_s() or 0.0
-    return _judge(world, job, seconds, (len(KILLS) - len(kills), in_time, peak_mb, processor_s))
+    return _judge(world, job, len(KILLS) - len(kills), in_time=in_time)
 
 
 def _is_over(world: FleetWorld) -> bool:
@@ -85,7 +73,7 @@ def _has_ended(world: FleetWorld) -> bool:
     return '"state": "done"' in world.call("campaign", "status", "whole-fleet", "--json").split('"cells"')[0]
 
 
-def _judge(world: FleetWorld, job: str, seconds: float, observed: tuple[int, bool, float, float]) -> Came:
+def _judge(world: FleetWorld, job: str, kills: int, *, in_time: bool) -> Came:
     ordered, campaign = world.status(job)
     executed, count = world.crowd.executed, len(world.names)
     jobs = {job, world.update, *(cell["job"] for cell in campaign["all_cells"])}
@@ -93,8 +81,6 @@ def _judge(world: FleetWorld, job: str, seconds: float, observed: tuple[int, boo
     for execution in ordered["executions"]:
         states[execution["state"]] = states.get(execution["state"], 0) + 1
     updates = world.updates_done()
-    messages = world.crowd.sent + world.crowd.heard
-    kills, in_time, peak_mb, processor_s = observed
     return Came(
         devices=count,
         runs_expected=3 * count,
@@ -108,10 +94,5 @@ def _judge(world: FleetWorld, job: str, seconds: float, observed: tuple[int, boo
         coverage_ratio=campaign["coverage_ratio"],
         records_in_ledger=sum(world.in_ledger().values()),
         kills=kills,
-        seconds=round(seconds, 1),
-        messages=messages,
-        messages_per_s=round(messages / seconds, 1),
-        service_peak_mb=peak_mb,
-        service_processor_s=round(processor_s, 1),
         in_time=in_time,
     )

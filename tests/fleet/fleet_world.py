@@ -106,24 +106,6 @@ class FleetWorld:
         with open_registry(self.folder, read_only=True) as registry:
             return jobs.count_states(registry, self.update).get("done", 0)
 
-    def memory_mb(self) -> float | None:
-        """Return the highest resident memory of the service since it was started last."""
-        pid = self.service.pid()
-        if pid is None:
-            return None
-        for line in Path(f"/proc/{pid}/status").read_text().splitlines():
-            if line.startswith("VmHWM:"):
-                return int(line.split()[1]) / 1024
-        return None
-
-    def processor_s(self) -> float | None:
-        """Return the processor time of the service since it was started last."""
-        pid = self.service.pid()
-        if pid is None:
-            return None
-        fields = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
-        return (int(fields[11]) + int(fields[12])) / 100
-
     def in_ledger(self) -> dict[str, int]:
         """Return how many records of each device the collector holds."""
         environment = [*EDGEMETER, "collector", "devices", "--ledger", str(self.path / "ledger"), "--json"]

@@ -12,7 +12,7 @@ import secrets
 import threading
 import time
 import uuid
-from collections import Counter, defaultdict
+from collections import Counter
 from dataclasses import dataclass, field
 
 import msgspec
@@ -22,7 +22,7 @@ from edgemeter.agent.base.mqtt_session import Message, MqttSession, SessionProfi
 from edgemeter.agent.contract import messages, orders
 from edgemeter.agent.contract.messages import Topic
 from edgemeter.agent.contract.orders import FINAL, Cancel, ExecutionReport, Order, ReportReceipt, Update
-from edgemeter.agent.contract.record import RunRecord, encode
+from edgemeter.agent.contract.record import encode
 from edgemeter.agent.jobs.jobs_handler import FIRST_REPORT_PAUSE_S
 from tests.fixtures.fleet_key import command_in, online
 from tests.fixtures.record_factory import make_record
@@ -30,48 +30,6 @@ from tests.fixtures.record_factory import make_record
 LONGEST_PAUSE_S = 60.0
 TICK_S = 0.02
 CONNECTIONS = 4
-
-
-_MARKS = ("\ufdd0id\ufdd0", "\ufdd0device\ufdd0", "\ufdd0fleet\ufdd0", 2**52 + 1, 2**52 + 2, 2**52 + 3)
-
-
-@dataclass(frozen=True, slots=True)
-class RecordNumber:
-    """The identity of a record: the device's session, its number there, and when it was due."""
-
-    session: int
-    seq: int
-    started_at_ns: int
-
-
-class RecordTemplate:
-    """A record to copy as text, which costs microseconds."""
-
-    def __init__(self) -> None:
-        self._texts = _cut(make_record())
-
-    def payload(self, device: str, fleet: str, number: RecordNumber) -> bytes:
-        """Return a copy as JSON, always the same for the same number, so that a repeat is the same record."""
-        run_id = uuid.UUID(int=number.session << 64 | number.seq).hex
-        values = (run_id, device, fleet, str(number.session), str(number.seq), str(number.started_at_ns))
-        pieces = [self._texts[0]]
-        for value, text in zip(values, self._texts[1:], strict=True):
-            pieces += (value.encode(), text)
-        return b"".join(pieces)
-
-
-def _cut(measured: RunRecord) -> list[bytes]:
-    """Return the texts around the six values that differ, in the order of the record's fields."""
-    run_id, device, fleet, session, seq, started = _MARKS
-    marked = msgspec.structs.replace(
-        measured, id=run_id, device=device, fleet=fleet, session=session, seq=seq, started_at_ns=started, case="load"
-    )
-    remainder = encode(marked)
-    texts = []
-    for mark in _MARKS:
-        text, _, remainder = remainder.partition(str(mark).encode())
-        texts.append(text)
-    return [*texts, remainder]
 
 
 @dataclass(slots=True)
@@ -123,9 +81,8 @@ class Crowd:
         # How often each (device, job) was carried out to its end, and how often an order came while another was open.
         self.executed: Counter[tuple[str, str]] = Counter()
         self.overlaps: list[str] = []
-        self.sent = self.heard = 0
         self.flaky: dict[str, int] = {}
-        self._template = RecordTemplate()
+        self._record = make_record()
         self._run_s = run_s
         self._draw = random.Random(seed)  # noqa: S311 - a test
         self._lock = threading.Lock()
@@ -158,16 +115,11 @@ class Crowd:
         """Return how many records no collector has confirmed."""
         return len(self._receipts)
 
-    def records(self) -> int:
-        """Return how many records were made."""
-        return sum(device.sequence for device in self.devices.values())
-
     def received(self, message: Message) -> None:
         """Take what the broker brings, on any connection."""
         topic = message.topic.split("/")
         device = self.devices[topic[3]]
         with self._lock:
-            self.heard += 1
             if topic[4] == "receipt":
                 receipt = messages.decode_receipt(message.payload)
                 for first, last in receipt.held:
@@ -257,13 +209,17 @@ class Crowd:
         if isinstance(entry.order.work, Update):
             return
         device.sequence += 1
-        number = RecordNumber(device.session, device.sequence, time.time_ns())
-        payload = self._template.payload(device.name, self.fleet, number)
-        self._receipts[number.session, number.seq] = (device.name, payload, _Sent(self._publish(device, "result", payload)))
-        entry.runs = (f"{number.session}-{number.seq}",)
+        key = (device.session, device.sequence)
+        run = uuid.UUID(int=device.session << 64 | device.sequence).hex
+        payload = encode(
+            msgspec.structs.replace(
+                self._record, id=run, device=device.name, fleet=self.fleet, session=key[0], seq=key[1], started_at_ns=time.time_ns()
+            )
+        )
+        self._receipts[key] = (device.name, payload, _Sent(self._publish(device, "result", payload)))
+        entry.runs = (run,)
 
     def _publish(self, device: Device, kind: str, payload: bytes) -> int:
-        self.sent += 1
         return self._by_name[device.name].session.publish(str(Topic(self.fleet, device.name, kind)), payload)
 
     def _is_due(self, name: str, sent: "_Sent", now_s: float) -> bool:
@@ -311,12 +267,3 @@ class _Line:
 
     def answered(self, refusal: str | None) -> None:
         """Take the broker's answer: reports and records have their own."""
-
-
-def open_entries(crowd: Crowd) -> dict[str, int]:
-    """Return how many entries of all journals are in which state, for what went wrong."""
-    counts: dict[str, int] = defaultdict(int)
-    for device in crowd.devices.values():
-        for entry in device.journal.values():
-            counts[entry.state] += 1
-    return dict(counts)

@@ -4,12 +4,11 @@ import sys
 from importlib.metadata import version
 from types import SimpleNamespace
 
-import numpy as np
 import pytest
 
-from edgemeter.agent.base.errors import ConfigError, UnavailableError
+from edgemeter.agent.base.errors import UnavailableError
 from edgemeter.agent.recognition import metadata
-from edgemeter.agent.runtimes import TensorInfo, adapter
+from edgemeter.agent.runtimes import adapter
 from edgemeter.agent.runtimes.adapter import LibraryCandidate
 from tests.fixtures.rows import table_row
 from tests.fixtures.still_time import stop_time
@@ -73,14 +72,6 @@ def test_floats_in_the_precision_that_an_accelerator_chooses_are_not_called_the_
     ]:
         loaded = library.loaded(backend=backend, inputs=(), outputs=(), metadata={}, load_ns=1, precision=precision)
         assert loaded.precision == recorded, backend
-
-
-def test_an_open_dimension_takes_any_size():
-    """None stands for a size that the model leaves open."""
-    declared = TensorInfo("images", (None, 3, None, 8), "uint8")
-    adapter.check_inputs([np.zeros((2, 3, 5, 8), np.uint8)], [declared])
-    with pytest.raises(ConfigError):
-        adapter.check_inputs([np.zeros((2, 4, 5, 8), np.uint8)], [declared])
 
 
 ULTRALYTICS = """\

@@ -122,22 +122,6 @@ def test_a_model_that_was_not_compiled_is_refused(delegate, models, tmp_path):
         EdgeTpu(tmp_path, str(delegate)).load(models / "litert.tflite", Options())
 
 
-def test_a_delegate_that_leaves_the_compiled_operator_is_an_error(models, tmp_path):
-    """So a libedgetpu that does not fit the interpreter ends, and nothing is measured."""
-    (tmp_path / "a.c").write_text(
-        "#include <stdlib.h>\n#include <stdint.h>\n"
-        "struct delegate { void *data; int (*prepare)(void *, void *); void *buffers[3]; int64_t flags; void *opaque; };\n"
-        "static int leave(void *context, void *delegate) { return 0; }\n"
-        "void *tflite_plugin_create_delegate(char **k, char **v, size_t n, void (*report)(const char *)) {\n"
-        "  struct delegate *made = calloc(1, sizeof *made); made->prepare = leave; made->flags = 1; return made; }\n"
-        "void tflite_plugin_destroy_delegate(void *delegate) { free(delegate); }\n"
-    )
-    library = built(tmp_path / "other", tmp_path / "a.c")
-    with pytest.raises(ConfigError, match=r"edgetpu-custom-op.*; install the libedgetpu that belongs to this interpreter") as refusal:
-        EdgeTpu(tmp_path, str(library)).load(models / "edgetpu.tflite", Options())
-    assert "\n" not in str(refusal.value)
-
-
 # Each library that is loaded stays in the process, so that each of these needs one of its own.
 CODE = """
 import sys
@@ -205,7 +189,9 @@ def package(folder: Path, files: dict[str, str], monkeypatch) -> None:
 
 @pytest.mark.usefixtures("_pycoral_is_forgotten")
 def test_googles_pycoral_is_used_where_it_is(opened, delegate, tmp_path, monkeypatch, x):
-    """Its own delegate, with our settings."""
+    """Its own delegate, with our settings; PyPI's package of that name is another's, whose code is not run."""
+    package(tmp_path / "other", {"__init__.py": "raise SystemExit('ran')"}, monkeypatch)
+    assert "pycoral" not in opened()[1].facts
     files = {"__init__.py": "__version__ = '2.0.0'\n", "utils/__init__.py": "", "utils/edgetpu.py": GOOGLE.format(library=str(delegate))}
     package(tmp_path / "site", files, monkeypatch)
     runtime, loaded = opened(backend="usb")
@@ -213,13 +199,6 @@ def test_googles_pycoral_is_used_where_it_is(opened, delegate, tmp_path, monkeyp
     np.testing.assert_array_equal(runtime.outputs()[0], [[1, 3, 5, 7]])
     assert loaded.facts["pycoral"] == "2.0.0"
     assert sys.modules["pycoral.utils.edgetpu"].ASKED == [{"device": "usb"}]
-
-
-@pytest.mark.usefixtures("_pycoral_is_forgotten")
-def test_what_is_only_called_pycoral_is_left_alone(opened, tmp_path, monkeypatch):
-    """PyPI's package of that name is another's; its code is not run."""
-    package(tmp_path / "site", {"__init__.py": "raise SystemExit('ran')"}, monkeypatch)
-    assert "pycoral" not in opened()[1].facts
 
 
 @pytest.fixture

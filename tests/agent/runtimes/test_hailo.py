@@ -54,18 +54,8 @@ def test_a_stream_of_several_scales_is_refused(runtime, tmp_path):
 
 def test_boxes_of_the_runtimes_own_suppression_are_one_array(runtime, tmp_path):
     """By class: [1, classes, 5, boxes]; sorted by score they are refused."""
-    streams = {
-        "inputs": [{"name": "x", "shape": [1, 1, 4]}],
-        "outputs": [
-            {
-                "name": "boxes",
-                "shape": [30],
-                "type": "FLOAT32",
-                "order": "HAILO_NMS_BY_CLASS",
-                "nms": {"number_of_classes": 2, "max_bboxes_per_class": 3},
-            }
-        ],
-    }
+    boxes = {"name": "boxes", "shape": [30], "type": "FLOAT32", "nms": {"number_of_classes": 2, "max_bboxes_per_class": 3}}
+    streams = {"inputs": [{"name": "x", "shape": [1, 1, 4]}], "outputs": [boxes | {"order": "HAILO_NMS_BY_CLASS"}]}
     loaded = runtime.load(written(tmp_path / "nms.hef", streams), Options())
     assert [(info.shape, info.dtype) for info in loaded.outputs] == [((1, 2, 5, 3), "float32")]
     runtime.bind([X])()

@@ -30,11 +30,7 @@ def test_texts_are_read_and_the_rest_is_left_out(tmp_path):
         archive.writestr("bomb.txt", "a" * (2 << 20))
         archive.writestr("folder/", "")
     assert model_file.texts(path) == {"labels.txt": "cat\nHündin\n"}
-
-
-def test_texts_below_a_folder_lose_its_name(tmp_path):
-    """PyTorch keeps a model's texts below `extra` in a folder of the archive's name."""
-    path = tmp_path / "model"
+    # PyTorch keeps a model's texts below `extra` in a folder of the archive's name.
     with zipfile.ZipFile(path, "w") as archive:
         archive.writestr("model/extra/config.txt", "{}")
         archive.writestr("model/code/a.py", "x = 1")

@@ -57,8 +57,14 @@ def outputs_for(runtime, *inputs):
 
 def test_a_served_model_is_described_and_run(served):
     """Inputs and outputs as the server declares them, the batch open, the outputs in their order."""
-    for keys, form in (('protocol = "oip"', "oip,binary"), ('protocol = "oip"\ntransport = "json"', "oip,json")):
-        runtime, loaded, _ = served(keys=keys)
+    every_form = ("binary_tensor_data", "model_repository")
+    for keys, extensions, form in (
+        ('protocol = "oip"', every_form, "oip,binary"),
+        ('protocol = "oip"\ntransport = "json"', every_form, "oip,json"),
+        # Binary tensors are chosen where the server states them.
+        ('protocol = "oip"', (), "oip,json"),
+    ):
+        runtime, loaded, _ = served(keys=keys, extensions=extensions)
         assert loaded.backend == form
         assert [(info.name, info.shape, info.dtype) for info in loaded.inputs] == [("x", (None, 4), "float32")]
         assert loaded.facts["server_machine"] == "this"
@@ -66,10 +72,8 @@ def test_a_served_model_is_described_and_run(served):
         np.testing.assert_array_equal(outputs_for(runtime, np.repeat(X, 3, axis=0))[0], Y * 3)
 
 
-def test_binary_tensors_are_chosen_where_the_server_states_them(served):
-    """Else JSON; a version in the file is a part of each path."""
-    _, loaded, _ = served(extensions=())
-    assert loaded.backend == "oip,json"
+def test_a_version_in_the_file_is_a_part_of_each_path(served):
+    """Of a query's too."""
     runtime, _, script = served(keys='protocol = "oip"\nversion = "3"\nmodel = "double"')
     outputs_for(runtime, X)
     assert script.requests[-1][0] == "/v2/models/double/versions/3/infer"

@@ -75,10 +75,7 @@ def test_inputs_come_in_the_order_of_the_model():
     declared = make_loaded(inputs=tensors((3,), (2,), names=("tokens", "mask")))
     assert [len(array) for array in prepared(TASK, 0, declared)[0]] == [3, 2]
     assert [len(array) for array in prepared(TASK, 0, make_loaded())[0]] == [2, 3]
-
-
-def test_inputs_that_the_model_does_not_declare_are_refused():
-    """One too many, another name, one twice, one missing: with both lists."""
+    # One too many, another name, one twice, one missing: with both lists.
     for names in [("tokens",), ("tokens", "masks"), ("tokens", "mask", "mask"), ("tokens", "mask", "kinds")]:
         declared = make_loaded(inputs=tensors(*[(1,)] * len(names), names=names))
         with table_row(names), pytest.raises(ConfigError, match=r"prepares the inputs 'mask', 'tokens', the model takes 'tokens'"):

@@ -77,7 +77,7 @@ def test_images_are_sorted_by_what_they_show():
     truth = make_truth(5, ("cat",))
     template = truth["annotations"][0]
     truth["annotations"] = []
-    for index, count in enumerate([1, 4, 5, 12, 0]):
+    for index, count in enumerate([1, 4, 9, 10, 0]):
         for number in range(count):
             box = {**template, "id": len(truth["annotations"]) + 1, "image_id": 100 + index, "bbox": [4 * number, 0, 4, 4], "area": 16}
             truth["annotations"].append(box)
@@ -85,7 +85,7 @@ def test_images_are_sorted_by_what_they_show():
     rows = np.array([[a["image_id"], *a["bbox"], 0.9, a["category_id"]] for a in truth["annotations"] if a["image_id"] != 103])
     accuracy = coco_ap.coco_accuracy(CocoAp(truth, rows), ids(truth), SHA256)
     assert [(part.name, part.images, part.objects) for part in accuracy.by_objects] == [
-        ("1", 1, 1), ("2-4", 1, 4), ("5-9", 1, 5), ("10+", 1, 12),
+        ("1", 1, 1), ("2-4", 1, 4), ("5-9", 1, 9), ("10+", 1, 10),
     ]  # fmt: skip
     assert [round(part.value, 9) for part in accuracy.by_objects] == [1, 1, 1, 0]
 

@@ -222,23 +222,6 @@ def test_the_file_narrows_as_the_server_does(tab, report):
     assert [row for row in narrowed.run(SHOWN) if "server" not in row] == ["simulated-pi5-03 int8"]
 
 
-def test_published_figures_are_narrowed_by_their_verdict(tab, report):
-    """In the served page, which shows two screens, and in one file: the same rows, and nothing in the console."""
-    texts = []
-    for address in ("published", f"{report}#/published"):
-        page = tab(address)
-        if "#" in address:
-            page.until(SHOWN_IN_FILE)
-        page.run(PICK.format("verdict", "plausible"))
-        page.until("location.href.includes('verdict=plausible') && document.readyState === 'complete'")
-        rows = "[...document.querySelectorAll('#published tbody tr')].filter(row => row.offsetParent !== null)"
-        page.until(f"{rows}.every(row => row.dataset.verdict === 'plausible')")
-        texts.append(page.run(f"{rows}.map(row => row.textContent)"))
-        assert page.complaints() == []
-    assert len(texts[0]) > 5
-    assert texts[0] == texts[1][: len(texts[0])]
-
-
 def test_a_text_that_a_spreadsheet_would_run_is_a_text_in_what_the_page_writes(browser, tmp_path):
     """In the file's export and in a chart's; a negative number stays one."""
     file = tmp_path / "report.html"

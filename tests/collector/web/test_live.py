@@ -92,10 +92,7 @@ def test_clients_are_bounded_and_one_that_has_gone_leaves_its_place(page):
     page.update()
     assert b'"count":2' in ask(page, "/live?after=0", last=b'"count"')[2]
     assert not page.live.has_clients
-
-
-def test_the_end_of_the_feed_ends_its_streams(page):
-    """A client is not left waiting."""
+    # Nor is a client left waiting at the end of the feed.
     page.live.end()
     assert [*page.live.events(0)] == [b"retry: 2000\n\n"]
 

@@ -34,6 +34,8 @@ def test_a_format_is_asked_for_and_annotations_need_their_pictures():
     assert invoke("model.onnx").exit_code == 2
     result = invoke("model.onnx", "--to", "onnx-fp16", "--annotations", "val.json")
     assert (result.exit_code, "--annotations" in result.output) == (2, True)
+    with pytest.raises(ConfigError, match=r"'onnx-fp8'.*litert-int8"):
+        invoke("nowhere.onnx", "--to", "onnx-fp8")
 
 
 def test_the_command_in_the_sandbox_has_every_word_and_flag(tmp_path, monkeypatch):
@@ -47,12 +49,6 @@ def test_the_command_in_the_sandbox_has_every_word_and_flag(tmp_path, monkeypatc
     CliRunner().invoke(convert, words, obj="process", catch_exceptions=False)
     (inner,) = started
     assert {"--to", "onnx-fp16", "--exclude", "head", "--trusted", "--json", str(source)} <= {*inner}
-
-
-def test_an_unknown_format_is_refused_with_the_known_ones(tmp_path):
-    """Before the model is looked for."""
-    with pytest.raises(ConfigError, match=r"'onnx-fp8'.*litert-int8"):
-        invoke("nowhere.onnx", "--to", "onnx-fp8", "--output", tmp_path / "out")
 
 
 def test_a_source_that_is_no_model_is_one_line(tmp_path):

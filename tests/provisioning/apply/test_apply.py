@@ -43,18 +43,6 @@ def test_a_fresh_board_gets_everything_and_a_repeated_run_changes_nothing(tmp_pa
         assert bench.tokens == ["board", "board"]
 
 
-def test_a_newer_release_replaces_the_release_and_an_older_one_does_not(bench):
-    """The rest of the steps are done all the same."""
-    assert bench.apply().state == "changed"
-    bench.releases = [device_release.make(bench.folder / "newer", bench.fleet, version="1.10.0", installer=device_release.QUICK)]
-    assert states(bench.apply())["release"] == "changed"
-    assert bench.current == "1.10.0"
-    bench.releases = [device_release.make(bench.folder / "older", bench.fleet, version="1.9.0", installer=device_release.QUICK)]
-    older = bench.apply()
-    assert (older.remedy, states(older)["release"], bench.current) == (None, "skipped", "1.10.0")
-    assert "copy" not in states(older)
-
-
 def test_a_dry_run_prints_the_same_and_does_nothing(bench):
     """Neither below the prefix nor in the home folder; no token is made."""
     outcome = bench.apply(is_dry=True)

@@ -75,13 +75,6 @@ def test_systems_are_called_by_their_names():
         assert read(**values).system.startswith(system), f"{values!r}"
 
 
-@pytest.mark.captures
-def test_a_real_jetsons_release_is_read(captures):
-    """What an Orin Nano with JetPack 6 has in /etc/nv_tegra_release."""
-    line = (captures / "jetson/nv_tegra_release_r36_4_3.txt").read_text().splitlines()[0]
-    assert read(tegra=line).system.startswith("JetPack 6 (L4T 36.4.3")
-
-
 def test_half_a_reply_is_none():
     """A connection that broke, a login that runs a menu."""
     for text in ("", "Permission denied\n", PI.replace("end=yes", ""), "\0\0garbage=="):

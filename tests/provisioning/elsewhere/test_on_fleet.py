@@ -7,7 +7,6 @@ import signal
 import pytest
 
 from edgemeter.agent.ledger.sqlite_ledger import SqliteLedger
-from edgemeter.provisioning.elsewhere import over_fleet
 from edgemeter.provisioning.registry import jobs
 from tests.fixtures.command import edgemeter
 from tests.fixtures.mqtt_peer import wait_until
@@ -78,26 +77,3 @@ def latest(fleet):
     """Return the executions of the newest job."""
     newest = jobs.latest(fleet.registry, 1)
     return jobs.executions_of_job(fleet.registry, newest[0].job) if newest else []
-
-
-def test_a_device_that_disappears_is_given_up_and_the_other_counts(lab, monkeypatch):
-    """Killed while it measures: its order is cancelled after a while, and the runs of the other are printed."""
-    monkeypatch.setattr(over_fleet, "AWAY_S", 2.0)
-    model = write_replay(lab.path, "long", latencies_ms=[50.0])
-    began = []
-    follow = over_fleet.follow_job
-
-    def followed(*arguments, gives_up, **options):
-        def kills(execution):
-            if execution.device == "pi5-02" and execution.state == "running" and not began:
-                began.append(execution)
-                lab.kill("pi5-02")
-            return gives_up(execution)
-
-        return follow(*arguments, gives_up=kills, **options)
-
-    monkeypatch.setattr(over_fleet, "follow_job", followed)
-    out, errors = call(lab, "run", model.name, "--on", "all", "--mode", "rapid", "--repeats", 2, "--json", status=1)
-    assert {run["device"] for run in json.loads(out)["runs"]} == {"pi5-01"}
-    assert "edgemeter: pi5-02: given up while it measured: it has been lost for" in errors
-    assert latest(lab)[1].requested == "cancel"

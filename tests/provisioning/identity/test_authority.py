@@ -50,15 +50,6 @@ def test_a_certificate_has_the_name_that_the_handler_chose(pair):
     assert Authority(pair).issue_device(request, "pi-7", "1", 0).not_after_ns > int(authority.NOT_BEFORE.timestamp()) * NS
 
 
-def test_a_key_is_recognised_by_its_fingerprint():
-    """The same key has the same, whatever name it asks for; another key another one."""
-    keys = [ec.generate_private_key(ec.SECP256R1()) for _ in range(2)]
-    first, renamed, other = (
-        authority.read_request(csr(name, key=key)).key_sha256 for name, key in (("a", keys[0]), ("b", keys[0]), ("a", keys[1]))
-    )
-    assert first == renamed != other
-
-
 def test_a_request_with_another_key_is_refused():
     """RSA, another curve, another scheme; nor does anybody guess which of two names counts."""
     rsa_key = rsa.generate_private_key(65537, 2048)

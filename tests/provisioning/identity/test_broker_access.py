@@ -1,16 +1,10 @@
 """Who may do what at the broker: what the plug-in is ordered, and changes at the running mosquitto that need no reload."""
 
 import json
-import random
 import socket
 import ssl
-import threading
-from contextlib import closing
 
 import pytest
-from paho.mqtt import client as paho
-from paho.mqtt.packettypes import PacketTypes
-from paho.mqtt.properties import Properties
 
 from edgemeter.agent.base.errors import ConfigError, EdgemeterError
 from edgemeter.provisioning.identity.broker_access import BrokerAccess, IntendedAccess, plugin_file
@@ -20,8 +14,6 @@ from edgemeter.provisioning.registry.certificates import EnrolmentToken
 from tests.fixtures.mqtt_peer import Peer, wait_until
 from tests.fixtures.servers import LOOPBACK
 from tests.provisioning.identity.plugin import Plugin
-
-ACCESS_CHANGES = 200
 
 
 def token(number):
@@ -151,79 +143,3 @@ def test_a_tls_session_from_before_gives_a_revoked_device_nothing(running_lab):
     neighbour.session.publish("edgemeter/v1/lab/pi-2/birth", b"later")
     assert wait_until(lambda: any(message.payload == b"later" for message in heard.messages))
     assert not any(message.payload == b"xyz" for message in heard.messages)
-
-
-class Attacker:
-    """An enrolled key in the wrong hands: MQTT 5 sessions that expire after some seconds and wait for a client that comes again.
-
-    With a reload (SIGHUP) every two seconds beside three of these, mosquitto 2.0.11 died after the eighth, in 16 s.
-    """
-
-    def __init__(self, board, seed):
-        files = board.files
-        self._context = ssl.create_default_context(cafile=str(files.ca))
-        self._context.check_hostname = False
-        self._context.load_cert_chain(str(files.certificate), str(files.key))
-        self._port, self._seed = board.lab.port, seed
-        self._draw = random.Random(seed)  # noqa: S311 - the same every time
-        self._ended = threading.Event()
-        self.connects = 0
-        self._thread = threading.Thread(target=self._run)
-        self._thread.start()
-
-    def close(self):
-        """End it."""
-        self._ended.set()
-        self._thread.join()
-
-    def _run(self):
-        while not self._ended.is_set():
-            name = f"attack-{self._seed}-{self._draw.randrange(10)}"
-            client = paho.Client(paho.CallbackAPIVersion.VERSION2, client_id=name, protocol=paho.MQTTv5)
-            client.tls_set_context(self._context)
-            accepted = threading.Event()
-            client.on_connect = lambda *_, accepted=accepted: accepted.set()
-            properties = Properties(PacketTypes.CONNECT)
-            properties.SessionExpiryInterval = self._draw.randint(2, 4)
-            try:
-                client.connect(LOOPBACK, self._port, clean_start=self._draw.random() < 0.1, properties=properties)
-                for _ in range(50):
-                    client.loop(0.02)
-                    if accepted.is_set():
-                        break
-                self.connects += accepted.is_set()
-                if self._draw.random() < 0.5:
-                    client.disconnect()
-                    client.loop(0.02)
-            except (OSError, ValueError):
-                self._ended.wait(0.05)
-            finally:
-                if client.socket() is not None:
-                    client.socket().close()
-
-
-@pytest.mark.mosquitto
-@pytest.mark.nightly
-def test_the_broker_lives_through_expiring_sessions_and_200_access_changes(running_lab):
-    """Attackers with an enrolled key connect all the time; every token, revocation and re-admission takes effect meanwhile."""
-    lab = running_lab
-    board, first = lab.joined("attacker", "666"), lab.broker.process.pid
-    attackers = [Attacker(board, seed) for seed in range(3)]
-    with closing(attackers[0]), closing(attackers[1]), closing(attackers[2]):
-        for victim in range(ACCESS_CHANGES // 5):
-            name = f"pi-{victim}"
-            victim_board = lab.joined(name, f"1000{victim}")
-            device = victim_board.client(name)
-            lab.run("revoke", name)
-            assert wait_until(lambda device=device: bool(device.reasons), 10), name
-            assert not may_connect(victim_board), name
-            lab.run("requests", "accept", name)
-            join_file = lab.token(name)
-            lab.with_token(join_file)
-            lab.run("revoke", name)
-            with pytest.raises(EdgemeterError):
-                lab.with_token(join_file)
-    assert (lab.broker.process.poll(), lab.broker.process.pid) == (None, first)
-    assert sum(attacker.connects for attacker in attackers) > ACCESS_CHANGES
-    # The attacker connects more often than any board, and is banned for it.
-    assert members(lab) == {"edgemeter-operator", "attacker", *(f"pi-{number}" for number in range(ACCESS_CHANGES // 5))}

@@ -1,22 +1,15 @@
 """Joining and being put out, at the real mosquitto with the configuration that `fleet init` writes; the rules are in test_enrolment.py."""
 
-import json
-import re
 import shutil
 import ssl
 import stat
 
 import pytest
-from click.testing import CliRunner
 
-from edgemeter.agent.base.errors import ConfigError, EdgemeterError, TransientError
+from edgemeter.agent.base.errors import ConfigError, EdgemeterError
 from edgemeter.agent.base.mqtt_session import MqttSession, SessionProfile
 from edgemeter.agent.contract import identity as contract_identity
-from edgemeter.agent.contract import messages as delivered
-from edgemeter.collector.cli import ledger
-from edgemeter.collector.receive.service import Collector
 from edgemeter.provisioning.identity import broker_files
-from edgemeter.provisioning.inventory import fleet_file
 from edgemeter.provisioning.registry import devices
 from tests.fixtures.mqtt_peer import Peer, wait_until
 
@@ -125,21 +118,6 @@ def test_a_device_publishes_its_own_in_its_own_fleet_alone(lab):
     assert is_refused(device, "edgemeter/v1/other/pi-1/birth")
 
 
-def test_a_name_of_another_board_waits_for_a_person(lab):
-    """Nothing is given until somebody approves; then the old board is out."""
-    first = lab.joined()
-    connected = first.client("pi-1")
-    board = lab.board("new", "100000002")
-    path = lab.token("pi-1")
-    with pytest.raises(TransientError, match="has not approved this board"):
-        board.join(path, 2.0)
-    assert "100000001" in json.loads(lab.run("requests", "--json"))[0]["why"]
-    lab.run("requests", "accept", "pi-1")
-    assert board.join(path).serial == "100000002"
-    assert wait_until(lambda: is_out(first.address()))
-    assert wait_until(lambda: bool(connected.reasons))
-
-
 def test_a_revoked_device_is_out_and_stays_out(lab):
     """Its session ends, a second one of it sends and receives nothing; one revoked in the same second is out too, the other stays."""
     board, other, third = (lab.joined(f"pi-{number}", f"10000000{number}") for number in (1, 2, 3))
@@ -159,55 +137,6 @@ def test_a_revoked_device_is_out_and_stays_out(lab):
     assert not [message for message in operator.messages[heard:] if message.topic.endswith("/result")]
     assert not device.session.is_connected()
     assert neighbour.reasons == []
-
-
-def online(session):
-    """Return what a device says that is there."""
-    return delivered.encode_message(delivered.DeviceState(state="online", session=session))
-
-
-class Collected:
-    """A collector with a ledger of its own."""
-
-    def __init__(self, lab, name):
-        self.ledger = lab.path / f"{name}.sqlite"
-        collector = Collector(fleet_file.fleet_broker_address(lab.folder, client="collector"), self.ledger)
-        collector.start()
-        lab.stack.callback(collector.stop)
-
-    def state(self):
-        """Return the state of the one device as `edgemeter collector devices` has it."""
-        text = CliRunner().invoke(ledger.devices, ["--ledger", str(self.ledger), "--json"], catch_exceptions=False).stdout
-        listed = json.loads(text)["devices"]
-        return listed[0]["state"] if listed else None
-
-
-def test_a_revoked_device_is_shown_as_revoked_in_every_view(lab):
-    """Its birth and `online` stay retained at the broker, its Will is held back: the fleet reports for it that it was revoked.
-
-    At a collector that was there, at one that comes later, in the list and on its sheet; re-admitted and joined again, it is online.
-    """
-
-    def presence():
-        heard = devices.find_presence(lab.registry, "pi-1")
-        return heard and heard.state
-
-    board = lab.joined()
-    board.client("pi-1").session.publish(f"{OWN}/state", online(7), lasting="retained")
-    collected = Collected(lab, "there")
-    assert wait_until(lambda: collected.state() == "online")
-    lab.run("revoke", "pi-1")
-    later = Collected(lab, "later")
-    assert wait_until(lambda: collected.state() == later.state() == "revoked")
-    assert wait_until(lambda: presence() == "offline")
-    (listed,) = json.loads(lab.run("list", "--json"))["devices"]
-    assert (listed["presence"], listed["standing"]) == ("revoked", "revoked")
-    assert not re.search("online|offline|lost", lab.run("show", "pi-1"))
-    lab.run("requests", "accept", "pi-1")
-    shutil.rmtree(board.home)
-    board.join(lab.token("pi-1"))
-    board.client("pi-1").session.publish(f"{OWN}/state", online(8), lasting="retained")
-    assert wait_until(lambda: collected.state() == presence() == "online")
 
 
 def test_who_takes_the_session_of_another_board_receives_nothing_of_it(lab):

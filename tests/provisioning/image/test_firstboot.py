@@ -141,19 +141,6 @@ def test_the_breadcrumb_names_where_it_failed_and_never_a_secret(board):
 
 
 @pytest.mark.nightly
-def test_a_changed_byte_on_the_card_is_refused_and_copied_again(board, payload):
-    """The installer checks every byte; a copy that went wrong is taken from the card anew at the next try."""
-    wheel = board.boot / "edgemeter/wheels/edgemeter-0.0.1-py3-none-any.whl"
-    wheel.write_bytes(wheel.read_bytes()[:-1] + b"!")
-    assert board.run().returncode == 1
-    assert "is not what the manifest says" in (board.boot / "edgemeter/status.txt").read_text()
-    assert not (board.root / "opt/edgemeter/current").exists()
-    shutil.copy(payload / "edgemeter/wheels" / wheel.name, wheel)
-    assert board.run().returncode == 0
-    check_joined(board)
-
-
-@pytest.mark.nightly
 def test_a_network_that_a_power_cut_left_empty_is_written_anew(board):
     """The file goes, cloud-init forgets that it has been there, the board starts again; then it joins."""
     torn, instance = board.root / "etc/netplan/50-cloud-init.yaml", board.root / "var/lib/cloud/instance"

@@ -14,12 +14,9 @@ from edgemeter.provisioning.jobs import job_view
 from edgemeter.provisioning.registry import devices, jobs
 from edgemeter.provisioning.registry.devices import Device
 from edgemeter.provisioning.registry.registry import Registry
-from edgemeter.provisioning.serve.service import FleetService
 from tests.fixtures.fleet_command import run_fleet
 from tests.fixtures.fleet_key import give_service
 from tests.fixtures.rows import table_row
-from tests.fixtures.servers import address_of, mosquitto
-from tests.fleet.replay_devices import Crowd
 
 NAMES = ["a", "b", "c"]
 
@@ -55,30 +52,6 @@ def lab(tmp_path):
     lab_fleet = Fleet(tmp_path)
     yield lab_fleet
     lab_fleet.registry.close()
-
-
-@pytest.mark.mosquitto
-def test_a_run_is_followed_to_its_end_and_fails_where_a_device_failed(lab, tmp_path):
-    """Each device measures once, and those that did not fail have a run; the revoked one is named and left out; the exit status is 1."""
-    broker = mosquitto(tmp_path)
-    broker.start()
-    service = FleetService(lab.folder, address_of(broker))
-    service.start()
-    crowd = Crowd(address_of(broker), "lab", NAMES, 0.2)
-    crowd.flaky = {"b": 1}
-    crowd.start()
-    try:
-        text, notes = lab.run("--retries", "0", "--json", code=1)
-    finally:
-        crowd.stop()
-        service.stop()
-        broker.kill()
-    document = json.loads(text)
-    ended = {execution["device"]: (execution["state"], len(execution["runs"])) for execution in document["executions"]}
-    assert ended == {"a": ("done", 1), "b": ("failed", 0), "c": ("done", 1)}
-    assert "gone is skipped" in notes
-    assert "a: done: 1 run" in notes
-    assert dict(crowd.executed) == {(name, document["job"]): 1 for name in ("a", "c")}
 
 
 class Answering:

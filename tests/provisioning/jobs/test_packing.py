@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from edgemeter.agent.base.errors import ConfigError, UnavailableError
+from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.contract import model_card, order_suite
 from edgemeter.provisioning.jobs import packing
 from tests.fixtures.rows import table_row
@@ -100,13 +100,6 @@ def test_a_model_of_the_catalogue_is_fetched_by_its_name(store, tmp_path):
 
     packed = packing.pack_file(write(tmp_path / "suite.toml", 'name = "n"\n[[case]]\nmodel = "big-net"\n'), store, find)
     assert (searched, packed.work.models[0].name) == (["big-net"], "big.replay.json")
-
-
-@pytest.mark.services
-def test_a_model_that_no_catalogue_has_is_an_error(store, tmp_path):
-    """The command that fetches it is a process of its own."""
-    with pytest.raises(UnavailableError, match="no-such-net"):
-        packing.pack_file(write(tmp_path / "suite.toml", 'name = "n"\n[[case]]\nmodel = "no-such-net"\n'), store)
 
 
 def test_a_suite_that_devices_would_refuse_is_refused_here(store, tmp_path):

@@ -62,13 +62,3 @@ def test_the_new_key_is_taken_by_an_update_that_the_old_one_signed(rotation):
     board.start_supervisor()
     time.sleep(1)
     assert trusted(board) == 1
-
-
-def test_a_key_that_nobody_trusted_before_is_rejected(rotation):
-    """A release that the new key signed, on a device that knows the old one alone."""
-    board, key, _, ended = rotation
-    before = (board.root / "release.pub").read_bytes()
-    board.start()
-    board.key = key
-    assert updated(board, "2.0", {"release.keys": ended}) == "failed"
-    assert (board.root / "release.pub").read_bytes() == before

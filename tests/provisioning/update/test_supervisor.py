@@ -7,7 +7,6 @@ import random
 import shutil
 import signal
 import time
-from pathlib import Path
 
 import pytest
 
@@ -15,11 +14,9 @@ from edgemeter.provisioning.update import supervisor
 from tests.fixtures.mqtt_peer import wait_until
 from tests.fixtures.rows import table_row
 from tests.fixtures.small_disk import fill, small_disk
-from tests.fixtures.update_board import BROKEN, CRASHES, CRASHES_AT_ONCE, LONG_S, NO_BROKER, NOT_EVEN_ONCE, NOT_IMPORTABLE, SILENT, copied
+from tests.fixtures.update_board import BROKEN, CRASHES, LONG_S, NO_BROKER, SILENT, copied
 
 pytestmark = pytest.mark.needs("openssl")
-ROOT = Path(__file__).resolve().parents[3]
-INSTALL = ROOT / "provisioning" / "release" / "install.py"
 # At length: EDGEMETER_UPDATES=9.
 UPDATES, KILLS = int(os.environ.get("EDGEMETER_UPDATES", "3")), 4
 
@@ -29,13 +26,6 @@ def locked(board):
     lock = (board.home / "run.lock").open("a")
     fcntl.flock(lock, fcntl.LOCK_EX)
     return lock
-
-
-def damage(board, version):
-    """Damage a file of a release, and its bytecode, which counts where it is."""
-    for module in (board.root / "releases" / version).rglob("agent/cli/main.py"):
-        module.write_text("raise ImportError")
-        shutil.rmtree(module.parent / "__pycache__")
 
 
 def test_a_good_release_is_gone_to_and_two_are_kept(board):
@@ -75,13 +65,11 @@ def test_a_bad_release_is_rolled_back_and_not_tried_again(board):
 
 @pytest.mark.nightly
 def test_whatever_is_wrong_with_a_release_it_is_rolled_back(board):
-    """It ends at once, does not import, reports that it is broken, or reports nothing."""
+    """It reports that it is broken, or reports nothing."""
     board.options = {"healthy-within-s": 6}
     board.start()
     for number, (agent, why) in enumerate(
         (
-            (CRASHES_AT_ONCE, "started 3 times and ended each time"),
-            (NOT_IMPORTABLE, "started 3 times and ended each time"),
             (BROKEN, "onnxruntime does not import"),
             (SILENT, "it never reported its health"),
         ),
@@ -112,7 +100,6 @@ def test_a_release_that_was_changed_is_refused(board):
     board.start()
     for job, changes, why in (
         ("manifest", {"change": "manifest.json"}, "is not signed by"),
-        ("signature", {"change": "manifest.sig"}, "is not signed by"),
         ("wheel", {"change": "wheels/edgemeter"}, "wheels/edgemeter"),
         ("version", {"manifest_version": "9.9"}, "holds version '9.9', requested is '2.0'"),
     ):
@@ -133,11 +120,8 @@ def test_an_update_request_with_anything_else_in_it_is_refused(board):
     release = board.release("2.0")
     for number, (field, value) in enumerate(
         (
-            ("version", "../../etc"),
             ("sha256", "../../../etc/passwd"),
             ("command", "reboot"),
-            ("timeout_s", "soon"),
-            ("version", ["2.0"]),
             ("attempt", 0),
             ("even_if", "root"),
             ("size_bytes", -1),
@@ -151,7 +135,7 @@ def test_an_update_request_with_anything_else_in_it_is_refused(board):
 
 
 @pytest.mark.nightly
-@pytest.mark.parametrize("content", [b"", b"[]", b"\xff" * 70_000, b"[" * 50_000, b'{"job": 1e999, "attempt": NaN}'])
+@pytest.mark.parametrize("content", [b"\xff" * 70_000, b"[" * 50_000, b'{"job": 1e999, "attempt": NaN}'])
 def test_garbage_is_thrown_away_and_the_next_request_is_granted(board, content):
     """In every file that the agent may write."""
     for name in ("wanted", "healthy", "bad", "outcome"):
@@ -210,18 +194,6 @@ def test_no_measurement_begins_while_a_release_is_tried(board):
 
 
 @pytest.mark.nightly
-def test_a_release_that_cannot_be_imported_is_not_gone_to(board):
-    """Its installation reports that; nothing is switched."""
-    board.start()
-    board.want(board.release("2.0", NOT_EVEN_ONCE), "2.0")
-    reason = board.outcome()["reason"]
-    assert "version 2.0 cannot be installed" in reason
-    assert "onnxruntime" in reason
-    assert board.runs("1.0")
-    assert board.releases() == ["1.0"]
-
-
-@pytest.mark.nightly
 def test_a_release_that_proved_itself_brings_its_supervisor(board):
     """The process goes on as the new one; a file that is no program is not taken."""
     script, installer = board.root / "supervisor.py", (board.root / "install.py").read_bytes()
@@ -238,28 +210,15 @@ def test_a_release_that_proved_itself_brings_its_supervisor(board):
 
 
 @pytest.mark.nightly
-def test_no_space_is_found_before_anything_is_written(first, tmp_path):
-    """Twice the release, or as much as the release that runs takes beside it."""
-    with small_disk(tmp_path / "disk", 64) as disk:
-        board = copied(first, tmp_path, disk)
-        board.start()
-        try:
-            board.want(board.release("2.0"), "2.0", size_bytes=100 << 20)
-            assert board.outcome()["reason"].startswith("no space: version 2.0 needs 200 MiB")
-            assert board.runs("1.0")
-            assert board.said("bad") == {}
-        finally:
-            board.close()
-
-
-@pytest.mark.nightly
 def test_a_disk_that_gets_full_on_the_way_leaves_the_old_release(first, tmp_path):
-    """Somebody else takes the space in the middle of the installation: what was written is removed, and later there is room again."""
+    """One that is too large is not begun; if the space goes in the middle, what was written is removed, and later there is room again."""
     with small_disk(tmp_path / "disk", 64) as disk:
         board = copied(first, tmp_path, disk)
         board.start()
         try:
             release = board.release("2.0")
+            board.want(release, "2.0", job="large", size_bytes=100 << 20)
+            assert board.outcome("large")["reason"].startswith("no space")
             board.want(release, "2.0")
             assert wait_until((disk / "releases" / "2.0").exists, LONG_S)
             fill(disk / "ballast")
@@ -327,14 +286,9 @@ def test_a_good_release_that_is_interrupted_again_and_again_runs_in_the_end(boar
 @pytest.mark.parametrize(
     ("name", "moment", "cuts_power"),
     [
-        ("Supervisor._staged", "before", True),
         ("Supervisor._staged", "after", True),
-        ("Supervisor._build", "after", True),
-        ("Releases.switch", "before", False),
         ("Releases.switch", "after", False),
-        ("Supervisor._restart", "after", False),
         ("Supervisor._why_unhealthy", "before", False),
-        ("Supervisor._why_unhealthy", "after", False),
         ("Supervisor._report", "before", True),
     ],
 )
@@ -381,25 +335,15 @@ def test_a_release_under_which_the_board_goes_down_is_rolled_back_and_bad_the_se
 
 
 @pytest.mark.nightly
-def test_an_agent_that_is_killed_while_its_release_is_tried_is_not_held_against_it(board):
-    """Once it is started again and stays, the release is healthy."""
-    board.options = {"settle-s": 4}
-    board.start()
-    board.want(board.release("2.0"), "2.0")
-    assert wait_until(lambda: board.said("healthy").get("release") == "2.0", LONG_S), board.log()
-    os.kill(board.said("healthy")["pid"], signal.SIGKILL)
-    assert board.outcome()["state"] == "done", board.log()
-    assert board.runs("2.0")
-
-
-@pytest.mark.nightly
 def test_an_agent_that_does_not_start_any_more_is_replaced_by_the_release_before(board):
     """Outside an update: a file of the release is damaged, the agent ends again and again."""
     board.start()
     board.want(board.release("2.0"), "2.0")
     assert board.outcome()["state"] == "done"
     assert board.runs("2.0")
-    damage(board, "2.0")
+    for module in (board.root / "releases" / "2.0").rglob("agent/cli/main.py"):
+        module.write_text("raise ImportError")
+        shutil.rmtree(module.parent / "__pycache__")
     board.restart_agent()
     assert board.runs("1.0")
     assert board.outcome(None)["reason"].startswith("rolled back to 1.0, because the agent was started 3 times")

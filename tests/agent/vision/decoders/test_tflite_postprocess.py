@@ -53,10 +53,7 @@ def test_without_names_shapes_and_values_determine_the_roles():
     """Boxes end in 4, the count is the smallest, scores have fractions where classes have none."""
     for order in permutations(PARTS):
         check(decode(order, SILENT))
-
-
-def test_names_that_lie_are_not_believed():
-    """Where `boxes` is not of the shape of boxes, or `classes` has fractions, the tensors decide."""
+    # So where names lie: `boxes` is not of the shape of boxes, or `classes` has fractions.
     swapped = {"boxes": OPERATOR["count"], "count": OPERATOR["boxes"], "classes": OPERATOR["scores"], "scores": OPERATOR["classes"]}
     check(decode(tuple(PARTS), swapped))
 

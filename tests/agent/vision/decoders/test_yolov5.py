@@ -76,10 +76,7 @@ def test_maps_are_found_by_their_sides():
     for order in permutations((8, 16, 32)):
         with table_row(order):
             check_heads(decode_heads([head_maps()[stride] for stride in order]))
-
-
-def test_raw_maps_go_through_the_sigmoid():
-    """The same boxes from the logits of the same values."""
+    # Raw maps go through the sigmoid: the same boxes from the logits of the same values.
     with np.errstate(divide="ignore"):
         raw = [np.log(level / (1 - level)).clip(-20, 20) for level in head_maps(1e-4).values()]
     check_heads(decode_heads([level.astype(np.float32) for level in raw]))
