@@ -126,30 +126,6 @@ def test_hogs_in_the_second_half_alone_are_caught(replay):
     assert during.other_load_ratio > 0.2
 
 
-def test_the_agent_itself_is_not_one_of_the_others(replay):
-    """An agent that works while it samples (here: this very process) is counted apart."""
-    stop = threading.Event()
-
-    def work():
-        while not stop.is_set():
-            sum(range(1000))
-
-    setting = case_settings.Settings(model=str(replay), mode="rapid", repeats=1, seconds=2.0)
-    cases = suite.expand(suite.SuiteFile(name="s", case=[setting]), replay.parent)
-    worker = threading.Thread(target=work)
-    worker.start()
-    try:
-        (record,) = session.measure(cases, session.DeviceIdentity("bench", "lab"), {}, "none", lambda _: None)
-    finally:
-        stop.set()
-        worker.join()
-    assert isinstance(record, RunRecord), record
-    during = next(condition for condition in record.conditions if condition.when == "during")
-    share = 1 / (os.cpu_count() or 1)
-    assert during.agent_load_ratio > 0.3 * share
-    assert during.busiest_other is None or during.busiest_other.pid != os.getpid()
-
-
 QUIET_RATIO = 0.05
 # What a hypervisor takes for other machines adds to latency one to one.
 STOLEN_RATIO = 0.01

@@ -1,8 +1,6 @@
 """Facts about `import edgemeter`: six names, nothing else imported, and what they return."""
 
 import inspect
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -34,15 +32,6 @@ def test_there_are_six_names_sorted_and_each_is_there():
     assert edgemeter.Record is RunRecord
     with pytest.raises(AttributeError, match="no attribute 'mesure'"):
         _ = edgemeter.mesure
-
-
-@pytest.mark.services
-def test_importing_it_imports_nothing_else():
-    """Every command imports it first: no numpy, no click, no module of ours."""
-    heavy = "{'numpy', 'click', 'msgspec'}"
-    code = f"import sys, edgemeter; print(sorted({heavy} & set(sys.modules)), [name for name in sys.modules if 'edgemeter.' in name])"
-    completed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT.parent)
-    assert completed.stdout == "[] []\n"
 
 
 @pytest.mark.services

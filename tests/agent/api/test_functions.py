@@ -3,12 +3,8 @@
 import time
 
 import pytest
-from msgspec.structs import replace
 
 import edgemeter
-from edgemeter.agent.contract.case_identity import key_of
-from edgemeter.agent.contract.case_relation import relation
-from tests.fixtures.comparison_factory import make_run
 
 SHORT = {"mode": "rapid", "seconds": 0.0, "queries": 16, "power": "none"}
 
@@ -42,15 +38,6 @@ def test_a_function_is_measured_and_kept():
     assert any(note.startswith("in-process: ") for note in record.verdict.notes)
     assert [condition.when for condition in record.conditions] == ["before", "during", "after"]
     assert record.conditions[1].agent_load_ratio in (None, 0.0)
-
-
-def test_a_run_in_process_is_not_alike_without_a_mark():
-    """Compared with a run of the same name in a process of its own it carries the mark of its backend."""
-    own_process = make_run("pi-1", p50_ms=5.0)
-    in_process = make_run("pi-1", p50_ms=5.0)
-    in_process = replace(in_process, runtime=replace(in_process.runtime, name="python", backend="in-process"))
-    assert relation(key_of(in_process), key_of(own_process)).kind == "like"
-    assert {"other backend", "other runtime"} <= set(relation(key_of(in_process), key_of(own_process)).marks)
 
 
 def test_settings_of_models_are_refused_for_functions():

@@ -59,18 +59,3 @@ def test_two_language_models_are_compared_by_their_two_rates_and_their_perplexit
     assert {difference["figure"] for difference in document["contrasts"][0]["differences"]} == {"ttft", "tpot", "energy", "perplexity"}
     assert {run["generation"]["model"]["kv_type"] for run in document["runs"]} == {"f32"}
     assert "[4/4]" in result.stderr
-
-
-@pytest.mark.nightly
-def test_models_are_compared_by_speed_and_accuracy_and_saved(tmp_path):
-    """The shipped int8 against fp32, by name, on the shipped scenes: a row each, one sentence, the runs in the ledger."""
-    scenes = SHIPPED_FOLDER.parent / "scenes"
-    data = ("--data", scenes / "images", "--annotations", scenes / "annotations.json")
-    names = ("edgemeter-shapes_fp32.tflite", "edgemeter-shapes_int8.tflite")
-    result = run(*names, *data, "--mode", "rapid", "--repeats", 2, env=os.environ | {"EDGEMETER_HOME": str(tmp_path)})
-    assert result.returncode == 0, result.stderr
-    assert all(f"{name} litert 1 thread" in result.stdout for name in names)
-    assert "loses 1." in result.stdout
-    assert "AP points (95% " in result.stdout
-    assert "no energy: " in result.stdout
-    assert "saved as" in result.stderr

@@ -33,15 +33,10 @@ def order(job, work):
     return Order(job=job, attempt=1, version=0, work=work, timeout_s=60.0)
 
 
-def test_a_device_without_jobs_reports_that(home):
-    """Listing makes no journal."""
-    assert "no orders yet" in jobs_output()
+def test_orders_and_schedules_are_shown(home):
+    """The latest first; what came of each and why; a terminal code in a reason is not one here. Without any no journal is made."""
     assert json.loads(jobs_output("--json")) == {"jobs": [], "schedules": []}
     assert not list(home.iterdir())
-
-
-def test_orders_and_schedules_are_shown(home):
-    """The latest first; what came of each and why; a terminal code in a reason is not one here."""
     book = Journal(home / journal.JOURNAL_FILE)
     book.ends(book.add(order("logs-1", Logs())).place, "failed", "it [bold]is\x1b[2J so")
     row = book.add(order("measure-1", MEASURE)).place

@@ -41,7 +41,6 @@ def test_a_wrong_value_is_refused_with_its_path():
     """Names that cannot be topics, wrong types and unknown words name the field."""
     for change, says in [
         ({"device": "a/b"}, r"\$.device"),
-        ({"device": "a+"}, r"\$.device"),
         ({"device": ""}, r"\$.device"),
         ({"device": "a\n"}, r"\$.device"),
         ({"throughput_per_s": "fast"}, r"\$.throughput_per_s"),

@@ -1,7 +1,7 @@
 """What a wrong wall clock is recognised by."""
 
 from edgemeter.agent.base.nanoseconds import NS_PER_DAY
-from edgemeter.agent.contract.record_time import AHEAD_NS, EARLIEST_NS, off_by_ns, off_by_text, placed
+from edgemeter.agent.contract.record_time import AHEAD_NS, EARLIEST_NS, off_by_ns, placed
 from tests.fixtures.record_factory import make_record
 
 NOW_NS = EARLIEST_NS + 400 * NS_PER_DAY
@@ -30,8 +30,3 @@ def test_a_run_is_placed_at_its_receipt_and_marked():
     record = placed(wrong, NOW_NS)
     assert (record.started_at_ns, record.stamped_by, record.id) == (NOW_NS, "collector", wrong.id)
     assert wrong.stamped_by == "device"
-
-
-def test_an_age_is_written_in_years_and_days():
-    """As a person would."""
-    assert [off_by_text(days * NS_PER_DAY) for days in (3, 3653, -400)] == ["3.0 days ahead", "10.0 years ahead", "1.1 years behind"]

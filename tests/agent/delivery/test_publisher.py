@@ -184,20 +184,6 @@ def test_a_request_brings_receipted_records_again(broker, publisher, outbox):
     assert outbox.count() == 0
 
 
-def test_a_publisher_that_was_started_without_a_broker_delivers_when_there_is_one(broker, outbox):
-    """A board that boots before its broker."""
-    put(outbox, 1)
-    broker.is_up = False
-    publisher = SteppedPublisher(broker, outbox)
-    with pytest.raises(UnavailableError):
-        publisher.step()
-    assert "is down" in publisher.why_left()
-    broker.start()
-    publisher.go_on()
-    assert outbox.count() == 0
-    publisher.close()
-
-
 def test_two_processes_of_one_device_do_not_throw_each_other_out(broker, publisher, outbox):
     """The second publishes beside the first, under an id of its own, and nothing about the device; the next one has the name again."""
     with Outbox(outbox.path) as second_box:

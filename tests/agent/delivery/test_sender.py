@@ -247,14 +247,19 @@ def test_a_receipt_that_came_before_a_record_was_sent_is_no_sign_of_a_collector(
         assert window.after_row == after_row
 
 
-def test_a_receipt_ends_the_silence_at_once():
-    """The collector is back: nothing waits out an old pause."""
+def test_a_receipt_or_a_new_connection_ends_the_silence_at_once():
+    """The collector is back, or the line is: nothing waits out an old pause."""
     window = make_window()
     window.sent(pending(1), 0.0)
     window.expire(5.0)
     assert window.room(5.0) == 0
     window.receipted(receipt((1, 1)), 6.0)
     assert window.room(6.0) == 4
+    window.sent(pending(2), 7.0)
+    window.expire(12.0)
+    assert window.room(12.0) == 0
+    window.restart()
+    assert window.room(12.0) == 4
 
 
 def test_a_rejected_record_is_sent_again_alone_and_does_not_hold_up_the_others():
@@ -263,7 +268,7 @@ def test_a_rejected_record_is_sent_again_alone_and_does_not_hold_up_the_others()
     window.sent(pending(1, 2), 0.0)
     window.receipted(receipt((1, 1)), 1.0)
     window.expire(5.0)
-    assert window.room(5.0) == 2
+    assert (window.room(5.0), window.room_bytes()) == (2, 1000)
     assert window.after_row == 2
     assert window.due(9.9) == []
     assert window.due(10.0) == [2]

@@ -3,6 +3,7 @@
 import os
 import subprocess
 from contextlib import contextmanager
+from unittest.mock import Mock
 
 import pytest
 
@@ -10,6 +11,7 @@ from edgemeter.agent.base.broker_address import parse_address
 from edgemeter.agent.base.errors import ConfigError, UnavailableError
 from edgemeter.agent.base.mqtt_session import MqttSession, SessionProfile
 from edgemeter.agent.contract import messages
+from edgemeter.agent.contract.messages import Topic
 from edgemeter.agent.delivery import broker_name
 from edgemeter.agent.delivery.publisher import Publisher
 from tests.fixtures.mqtt_peer import wait_until
@@ -65,40 +67,22 @@ def test_a_record_larger_than_the_broker_takes_stays_and_does_not_break_the_conn
         assert publisher.is_connected()
 
 
-class Namesake:
-    """Another board of that name, which says with every connection that it is online."""
-
-    def __init__(self, address):
-        self.session = MqttSession(address, SessionProfile("pi-1"), self)
-        self.session.connect()
-
-    def connected(self):
-        """Say so."""
-        state = messages.DeviceState(state="online", session=99)
-        self.session.publish(f"{messages.TOPIC_ROOT}/lab/pi-1/state", messages.encode_message(state), lasting="retained")
-
-    def disconnected(self, _reason):
-        """Ignore it."""
-
-    def received(self, _message):
-        """Ignore it."""
-
-    def answered(self, _refusal):
-        """Ignore it."""
-
-
 def test_a_board_that_met_a_namesake_takes_its_name_again(tmp_path, outbox, monkeypatch):
     """Version 2.0 of mosquitto gives no reason when it throws the board out; while that is displaced it delivers all the same."""
     monkeypatch.setattr(broker_name, "FIRST_DISPLACED_S", 3.0)
     with started(mosquitto(tmp_path, *TUNED)) as address, peer(address, f"{messages.TOPIC_ROOT}/#", confirm=always) as collector:
         with connected(address, outbox, lasting="persistent") as publisher:
             assert wait_until(lambda: last_state(collector) == "online")
-            namesake = Namesake(address)
+            events = Mock()
+            namesake = MqttSession(address, SessionProfile("pi-1"), events)
+            state = messages.encode_message(messages.DeviceState(state="online", session=99))
+            events.connected.side_effect = lambda: namesake.publish(str(Topic("lab", "pi-1", "state")), state, lasting="retained")
+            namesake.connect()
             assert wait_until(lambda: publisher._session.profile.client_id != "pi-1" and publisher.is_connected())
             put(outbox, 2)
             publisher.wake()
             assert publisher.drain(60) == 0
-            namesake.session.close()
+            namesake.close()
             assert wait_until(lambda: publisher._session.profile.client_id == "pi-1" and publisher.is_connected())
             assert publisher._session.profile.will is not None
         assert wait_until(lambda: last_state(collector) == "offline")

@@ -36,17 +36,6 @@ def acknowledge(book, version, job="job-1"):
     book.noted(ReportReceipt(noted=job, attempt=1, version=version))
 
 
-def test_an_order_comes_back_as_it_was_given_after_a_restart(book, path):
-    """A journal that is opened again has every field of the order, and its state."""
-    ordered = order(work=Logs(lines=7))
-    book.add(ordered)
-    book.close()
-    reopened = Journal(path)
-    assert reopened.find("job-1", 1).order == ordered
-    assert (reopened.find("job-1", 1).state, reopened.find("job-1", 2), reopened.last_attempt("job-1")) == ("accepted", None, 1)
-    reopened.close()
-
-
 def test_a_report_is_the_same_bytes_until_it_is_acknowledged(book, path):
     """What happened meanwhile, and a restart, change the next report, not this one: the server may hold it already."""
     number = book.add(order()).place

@@ -2,11 +2,11 @@
 
 import json
 import time
+from dataclasses import dataclass
 
 import pytest
 from click.testing import CliRunner
 
-from edgemeter.agent.base.mqtt_session import MqttSession, SessionProfile
 from edgemeter.agent.contract.messages import Topic, decode_state
 from edgemeter.provisioning.cli.main import fleet
 from edgemeter.provisioning.inventory.fleet_folder import FleetFolder
@@ -17,41 +17,30 @@ from edgemeter.provisioning.serve.service import FleetService
 from tests.agent.jobs.driver import REPLAY, suite
 from tests.agent.jobs.fleet_server import DEVICE, FLEET, LONG_S
 from tests.fixtures.fleet_key import give_service
-from tests.fixtures.mqtt_peer import wait_until
+from tests.fixtures.mqtt_peer import Peer, wait_until
+from tests.fixtures.publishing import peer
 from tests.fixtures.servers import address_of
 
 pytestmark = pytest.mark.mosquitto
 
 
+@dataclass
 class Births:
     """Hears only that the agent is there: the real service is the only one who answers it."""
 
-    def __init__(self, address):
-        self.challenges = 0
-        self.session = MqttSession(address, SessionProfile("edgemeter-tests"), self)
-        self.session.connect()
+    heard: Peer
 
-    def connected(self):
-        """Subscribe."""
-        self.session.subscribe([str(Topic(FLEET, DEVICE, "state"))])
-
-    def disconnected(self, _reason):
-        """It comes back."""
-
-    def answered(self, _refusal):
-        """The subscription stands."""
-
-    def received(self, message):
-        """Count it."""
-        self.challenges += decode_state(message.payload).challenge is not None
+    @property
+    def challenges(self):
+        """Return how many challenges the device has reported."""
+        return sum(decode_state(message.payload).challenge is not None for message in self.heard.messages)
 
 
 @pytest.fixture
 def server(broker):
     """Return who hears of the agent; in the place of the server's end that other tests play."""
-    heard = Births(address_of(broker))
-    yield heard
-    heard.session.close()
+    with peer(address_of(broker), str(Topic(FLEET, DEVICE, "state"))) as heard:
+        yield Births(heard)
 
 
 @pytest.fixture

@@ -46,14 +46,6 @@ def test_without_measurements_nothing_is_reported(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_two_sessions_have_different_numbers(tmp_path):
-    """The ledger knows a record by device, session and number."""
-    path = tmp_path / "ledger.sqlite"
-    runs = [OwnRuns(path, PLENTY_BYTES).keep(unnumbered()) for _ in range(2)]
-    assert stored_records(path) == runs
-    assert len({run.session for run in runs}) == 2
-
-
 @pytest.mark.parametrize("is_received_first", [True, False])
 def test_a_run_that_a_collector_on_this_machine_receives_too_is_stored_once(tmp_path, is_received_first):
     """The outbox gave it its numbers, so the two are one record, and the collector still confirms it."""

@@ -112,12 +112,13 @@ def test_a_meter_that_replies_once_a_request_gets_one_after_each_packet(tmp_path
 
 def test_a_request_that_was_lost_is_made_again(tmp_path, monkeypatch):
     """One reading fails; the next one asks, and comes."""
-    monkeypatch.setattr(fnirsi, "TIMEOUT_S", 0.2)
     with asked_device(swallows={3}) as (name, _), closing(Fnirsi(root=tmp_path)) as sensor:
         hidraw(tmp_path, ("0483", "003A"), name)
         assert sensor.read().power_w == pytest.approx(5 * 0.015)
-        with pytest.raises(TransientError, match="sent nothing"):
-            sensor.read()
+        with monkeypatch.context() as patch:
+            patch.setattr(fnirsi, "TIMEOUT_S", 0.2)
+            with pytest.raises(TransientError, match="sent nothing"):
+                sensor.read()
         assert sensor.read().power_w == pytest.approx(5 * 0.045)
 
 

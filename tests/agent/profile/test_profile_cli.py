@@ -75,26 +75,13 @@ def test_an_accelerator_that_the_profiler_does_not_see_is_refused():
 
 
 @pytest.mark.services
-@pytest.mark.parametrize(
-    ("arguments", "status", "message"),
-    [
-        (("--model", FIXTURES / "replay.replay.json"), 1, "runtime 'replay' has no profile"),
-        (("--model", FIXTURES / "onnx_opset99.onnx"), 2, "opset 99"),
-    ],
-)
-def test_what_cannot_be_profiled_is_one_line(arguments, status, message):
-    """The exit status tells wrong usage from failure, and the message says what is wrong, without a traceback."""
-    result = edgemeter("models", "profile", *arguments)
-    assert result.returncode == status, result.stderr
-    assert message in result.stderr
-    assert "Traceback" not in result.stderr
-
-
-@pytest.mark.services
-def test_a_crash_of_the_library_is_one_line(tmp_path):
-    """The process that profiles dies by a signal: the command reports it, with a remedy."""
+def test_what_cannot_be_profiled_is_one_line(tmp_path):
+    """The exit status tells wrong usage from failure; where the library crashes the process that profiles is reported by its signal."""
+    for name, status, message in (("replay.replay.json", 1, "'replay'"), ("onnx_opset99.onnx", 2, "opset 99")):
+        result = edgemeter("models", "profile", "--model", FIXTURES / name)
+        assert (result.returncode, "Traceback" in result.stderr) == (status, False)
+        assert message in result.stderr
     (tmp_path / "onnxruntime.py").write_text("import os, signal\nos.kill(os.getpid(), signal.SIGSEGV)\n")
     result = edgemeter("models", "profile", "--model", FIXTURES / "onnx.onnx", PYTHONPATH=str(tmp_path))
-    assert result.returncode == 1
-    assert "the process that profiled 'onnx.onnx' on onnx was killed by SIGSEGV" in result.stderr
-    assert "Traceback" not in result.stderr
+    assert (result.returncode, "Traceback" in result.stderr) == (1, False)
+    assert "SIGSEGV" in result.stderr

@@ -76,7 +76,7 @@ def test_a_hot_board_is_waited_for(tmp_path):
     assert board.wait(45.0, 300.0).waited_s == 0.0
     assert board.begun == 1
     # After the limit the run begins as hot as it is.
-    cool_down = Board(tmp_path / "hotter", 80.0).wait(45.0, 10.0)
+    cool_down = Board(tmp_path / "hotter", 80.0).wait(70.0, 10.0)
     assert (cool_down.waited_s, cool_down.temperature_c, cool_down.is_reached) == (10.0, 70.0, False)
 
 

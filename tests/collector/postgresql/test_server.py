@@ -7,7 +7,6 @@ import msgspec
 import pytest
 from click.testing import CliRunner
 
-from edgemeter.agent.base import postgres_session
 from edgemeter.agent.base.errors import ConfigError, EdgemeterError, TransientError, UnavailableError
 from edgemeter.agent.base.postgres_address import PostgresAddress
 from edgemeter.agent.base.postgres_session import LedgerSession
@@ -283,47 +282,6 @@ def test_what_a_receipt_promises_is_what_the_server_does_now():
             assert ledger.count() == 3
     finally:
         server.close()
-
-
-def freeze_within(ledger, server):
-    """Begin a transaction, and freeze the server before its end."""
-    with ledger.writing() as statements:
-        server.freeze()
-        statements.execute("SELECT 1")
-
-
-@pytest.mark.nightly
-def test_a_server_that_is_frozen_loses_the_collectors_to_the_next_one(monkeypatch):
-    """Its processes stand still, its kernel confirms what is sent, the standby is promoted: in a transaction, before it, in a query."""
-    monkeypatch.setattr(postgres_session, "DEADLINE_S", 3.0)
-    monkeypatch.setattr(postgres_session, "READ_DEADLINE_S", 3.0)
-    primary = Postgresql()
-    standby = None
-    try:
-        primary.start()
-        address = initialised(primary.new_database()).text
-        standby = primary.standby("second")
-        standby.start()
-        both = PostgresAddress(address.replace(f":{primary.port}/", f":{primary.port},127.0.0.1:{standby.port}/"))
-        with open_ledger(both) as ledger, open_ledger(both) as in_transaction, open_ledger(both, "read") as reader:
-            ledger.commit([arrival(make_record(session=5, seq=1))])
-            assert reader.count() == 1
-            assert wait_until(lambda: standby.sql("SELECT count(*) FROM runs", address.rpartition("/")[2]) == "1")
-            with pytest.raises(TransientError, match="did not answer within 3 s"):
-                freeze_within(in_transaction, primary)
-            second = arrival(make_record(session=5, seq=2))
-            with pytest.raises(TransientError, match="did not answer within 3 s"):
-                ledger.commit([second])
-            with pytest.raises(TransientError, match="did not answer within 3 s"):
-                reader.count()
-            standby.promote()
-            assert ledger.commit([second]).inserted == 1
-            assert standby.sql("SELECT count(*) FROM runs", address.rpartition("/")[2]) == "2"
-    finally:
-        primary.freeze(thaw=True)
-        primary.close()
-        if standby is not None:
-            standby.close()
 
 
 @pytest.mark.needs("openssl")

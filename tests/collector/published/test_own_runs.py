@@ -1,7 +1,7 @@
 import pytest
 
 from edgemeter.collector.compare import views
-from edgemeter.collector.published.own_runs import model_key, own_runs
+from edgemeter.collector.published.own_runs import own_runs
 from edgemeter.collector.runs.store import StoreContents
 from tests.fixtures.comparison_factory import make_run
 from tests.fixtures.published_rows import published_row
@@ -37,13 +37,3 @@ def test_what_is_not_the_same_is_named_and_the_nearest_stands_first():
     first, second = own_runs(published_row("latency", 20.0, precision="INT8", batch=4), cases)
     assert (first.median, first.differs) == (5.0, ("batch 4 against 1",))
     assert second.differs == ("precision INT8 against fp32", "batch 4 against 1")
-
-
-def test_a_model_is_itself_by_any_spelling():
-    """With its precision, its file and who published it."""
-    for name, other_name in (
-        ("YOLO11n", "yolo11n_fp32.onnx"),
-        ("Llama-3.2-3B-Instruct-Q4_K_M.gguf", "llama3.2 3b"),
-        ("google/ViT-B16", "vit-b16"),
-    ):
-        assert model_key(name) == model_key(other_name), name

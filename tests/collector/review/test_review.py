@@ -3,7 +3,6 @@
 import json
 import re
 
-import msgspec
 import pytest
 from click.testing import CliRunner
 
@@ -18,7 +17,7 @@ from tests.fixtures.bundle_factory import write_bundle
 from tests.fixtures.comparison_factory import document, no_energy
 from tests.fixtures.ledgers import fill
 from tests.fixtures.level_factory import level_runs, stepped_ms
-from tests.fixtures.record_factory import make_accuracy, make_environment, make_steady
+from tests.fixtures.record_factory import make_accuracy, make_environment
 from tests.fixtures.review_runs import make_side
 from tests.fixtures.rows import table_row
 
@@ -103,24 +102,6 @@ def test_runs_of_one_day_on_each_side_cannot_be_judged_unless_they_are_in_turn()
                     continue
                 assert (pair.judgements["latency"].outcome, gate.state_of(findings)) == ("not settled", "could not judge")
                 assert json.loads(review_document.to_json(result, findings))["gate"] == "could not judge"
-
-
-def steady_side(late, start):
-    """Return runs of three days, each of which answered so many of 900 frames late."""
-    steady = make_steady(late=late, missed_ratio=late / 900, effective=900)
-    runs = [run for day in range(3) for run in make_side(agent=str(start), runs=1, start=start + 86_400 * day, seed=day, seq=start + day)]
-    return [msgspec.structs.replace(run, scenario="steady", steady=steady) for run in runs]
-
-
-def test_a_limit_of_missed_frames_is_kept_where_neither_side_misses_any():
-    """It is in points of all frames: a camera that misses none is the usual baseline."""
-    for late, state, verdict in ((0, "open", "alike"), (180, "violated", "worse")):
-        with table_row(late):
-            result = reviewed(steady_side(0, 0), steady_side(late, 100))
-            findings = gate.judge(result, gate.parse("missed:5%"))
-            assert (gate.state_of(findings), review_document.worst(result.pairs[0])) == (state, verdict)
-            comment = review_document.to_markdown(result, findings)
-            assert f"<br>missed: {'more missed frames' if late else 'alike'}" in comment
 
 
 def test_a_side_without_a_figure_is_not_judged_rather_than_violated():
