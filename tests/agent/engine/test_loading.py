@@ -2,11 +2,13 @@
 
 from pathlib import Path
 
+import numpy as np
 from PIL import Image
 
 from edgemeter.agent.datasets.dataset import open_folder
-from edgemeter.agent.engine.loading import LoadedModel, describe_dataset, describe_model
+from edgemeter.agent.engine.loading import LoadedModel, describe_dataset, describe_model, describe_tensors
 from edgemeter.agent.recognition.recognise import recognise
+from edgemeter.agent.runtimes import TensorInfo
 from edgemeter.agent.runtimes.replay import ReplayRuntime
 from tests.fixtures.replay_case import replay_case
 from tests.fixtures.rows import table_row
@@ -39,3 +41,10 @@ def test_a_family_that_the_file_does_not_confirm_has_a_question_mark(tmp_path):
             case = replay_case(tmp_path, "m", 1.0)
             work = run_job(case)
             assert describe_model(work, model).family == family
+
+
+def test_a_tensor_has_its_declared_quantisation_and_the_shape_that_it_had():
+    """Names and steps come from the model, shape and type from the run."""
+    declared = TensorInfo("boxes", (None, 4), "int8", 0.6, -128)
+    (tensor,) = describe_tensors([declared], [np.zeros((2, 4), np.int8)])
+    assert (tensor.name, tensor.shape, tensor.dtype, tensor.scale, tensor.zero_point) == ("boxes", (2, 4), "int8", 0.6, -128)
