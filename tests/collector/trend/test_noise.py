@@ -42,3 +42,12 @@ def test_what_neighbours_share_lengthens_the_memory():
     shared = noise.shared_variance(x, np.ones_like(x), full(x))
     assert np.mean(shared) == pytest.approx(0.5, abs=0.1)
     assert np.mean(noise.long_run(between, shared)) == pytest.approx(3.0 * (1 + 0.5 * noise.POORLY_KNOWN) ** 2, rel=0.2)
+
+
+def test_the_median_of_present_values_is_that_of_numpy():
+    """Odd and even counts, and none."""
+    values = np.array([[3.0, 9.0, 1.0, 7.0], [3.0, 9.0, 1.0, 7.0], [1.0, 1.0, 1.0, 1.0]])
+    present = np.array([[True, True, True, True], [True, False, True, True], [False] * 4])
+    medians = noise.masked_median(values, present)
+    assert list(medians[:2]) == [5.0, 3.0]
+    assert np.isnan(medians[2])
