@@ -1,14 +1,16 @@
 """Retention, the same in every ledger."""
 
 import msgspec
+import numpy as np
 import pytest
 
 from edgemeter.agent.base.sqlite_file import space_bytes
+from edgemeter.agent.contract import samples
 from edgemeter.agent.ledger.presence import SessionHeld
 from edgemeter.agent.ledger.retention import Retention
 from edgemeter.agent.ledger.sqlite_ledger import SqliteLedger
 from tests.fixtures.ledgers import arrival
-from tests.fixtures.record_factory import make_record, make_series
+from tests.fixtures.record_factory import make_record
 
 DAY_NS = 24 * 3600 * 10**9
 NOW_NS = 100 * DAY_NS
@@ -76,7 +78,7 @@ def test_a_size_limit_takes_samples_first_and_then_the_oldest_records(tmp_path):
     """As much as it needs, and not everything."""
     with SqliteLedger(tmp_path / "ledger.sqlite") as ledger:
         for seq in range(1, 301):
-            series = make_series(tuple((seq * 7919 * number) % 2**31 for number in range(4000)))
+            series = samples.pack("latency", "ns", np.arange(4000) * 7919 * seq % 2**31)
             ledger.commit([arrival(make_record(session=5, seq=seq, samples=(series,)), seq // 4 * DAY_NS)])
         before = space_bytes(ledger.connection)[0]
         gone, stripped = forget(ledger, Retention(limit_bytes=before * 3 // 4))

@@ -73,6 +73,7 @@ def disk(
     bits: int = 32,
     sectors: int = 1,
     table: str = "dos",
+    mkfs_options: tuple[str, ...] = (),
 ) -> Path:
     """Make a disk image: a FAT partition at 8 MiB with these files, and one of Linux behind it; without `table` the FAT alone."""
     offset = OFFSET if table else 0
@@ -83,7 +84,7 @@ def disk(
         layout = f"label: {table}\nstart={OFFSET // 512},size={size_mb * 2048},type={kinds[0]}\nsize=4M,type={kinds[1]}\n"
         run("sfdisk", "-q", path, input=layout)
     offset_option = ["--offset", str(offset // 512)] if table else []
-    run("mkfs.vfat", "-F", str(bits), "-s", str(sectors), "-n", "BOOTFS", *offset_option, path, str(size_mb * 1024))
+    run("mkfs.vfat", "-F", str(bits), "-s", str(sectors), "-n", "BOOTFS", *offset_option, *mkfs_options, path, str(size_mb * 1024))
     source = path.with_suffix(".source")
     for name, text in files.items():
         source.write_bytes(text.encode())
