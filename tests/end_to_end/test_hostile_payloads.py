@@ -56,7 +56,7 @@ def test_every_hostile_payload_is_quarantined_and_good_records_go_on(broker, col
             # So many of them within seconds are a flood: nothing is taken of the device for a while, which sends its records again.
             if wait_until(lambda last=receipt: sender.messages and sender.messages[-1].payload == last, MUTE_S + 1, patience=1.0):
                 break
-        assert sender.messages[-1].payload == receipt, name
+        assert receipt in [message.payload for message in sender.messages[-1:]], name
         assert collector.poll() is None, name
     assert peak_mb(collector) < PEAK_LIMIT_MB
     sender.close()
