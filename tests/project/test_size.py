@@ -87,7 +87,7 @@ LINES = {
     "provisioning/release": 1383,
     "provisioning/serve": 400,
     "provisioning/update": 1017,
-    "tests": 85778,
+    "tests": 85802,
 }
 # A room may have so many lines fewer before its number is lowered.
 SLACK = 40

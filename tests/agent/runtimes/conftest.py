@@ -1,5 +1,7 @@
 """The small models of the runtimes' tests, and runtimes that are closed at the end."""
 
+import ctypes
+import gc
 from contextlib import ExitStack, closing
 from pathlib import Path
 
@@ -7,6 +9,28 @@ import numpy as np
 import pytest
 
 from edgemeter.agent.runtimes import Options, create
+
+
+class _SignalStack(ctypes.Structure):
+    """The stack_t of sigaltstack(2)."""
+
+    _fields_ = (("address", ctypes.c_void_p), ("flags", ctypes.c_int), ("size", ctypes.c_size_t))
+
+
+@pytest.fixture(autouse=True)
+def _signal_stack():
+    """Give the process the stack back that its signal handlers run on, which faulthandler sets.
+
+    Each core of OpenVINO 2026.4.1 sets one of its own and puts back what it found: where the first core ends first, the last one puts back
+    memory that is no longer there, and the next signal, a later test's Ctrl-C, kills the process with SIGSEGV.
+    """
+    libc, before, after = ctypes.CDLL(None), _SignalStack(), _SignalStack()
+    libc.sigaltstack(None, ctypes.byref(before))
+    yield
+    libc.sigaltstack(None, ctypes.byref(after))
+    if after.address != before.address:
+        gc.collect()
+        libc.sigaltstack(ctypes.byref(before), None)
 
 
 @pytest.fixture(scope="session")
