@@ -1,6 +1,6 @@
 """A real Triton, over HTTP with JSON and with bytes: what it answers, and its errors."""
 
-from contextlib import closing
+from contextlib import ExitStack, closing
 
 import numpy as np
 import pytest
@@ -51,10 +51,11 @@ def described(triton, tmp_path):
 
 @pytest.fixture
 def loaded(described):
-    """Return a function that loads a model of it."""
-    with closing(create("served")) as runtime:
+    """Return a function that loads a model of it, each in a runtime of its own."""
+    with ExitStack() as stack:
 
         def load(model, transport):
+            runtime = stack.enter_context(closing(create("served")))
             return runtime, runtime.load(described(model, transport), Options())
 
         yield load
