@@ -87,7 +87,7 @@ LINES = {
     "provisioning/release": 1383,
     "provisioning/serve": 400,
     "provisioning/update": 1017,
-    "tests": 85803,
+    "tests": 85794,
 }
 # A room may have so many lines fewer before its number is lowered.
 SLACK = 40

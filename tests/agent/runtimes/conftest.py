@@ -30,7 +30,7 @@ def _signal_stack():
     libc.sigaltstack(None, ctypes.byref(after))
     if after.address != before.address:
         gc.collect()
-        libc.sigaltstack(ctypes.byref(before), None)
+        assert libc.sigaltstack(ctypes.byref(before), None) == 0
 
 
 @pytest.fixture(scope="session")

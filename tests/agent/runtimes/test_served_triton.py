@@ -1,12 +1,9 @@
 """A real Triton, over HTTP with JSON and with bytes: what it answers, and its errors."""
 
-from contextlib import ExitStack, closing
-
 import numpy as np
 import pytest
 
 from edgemeter.agent.base.errors import AnswerError, ConfigError
-from edgemeter.agent.runtimes import Options, create
 from tests.fixtures.real_triton import TritonModel, real_triton
 from tests.fixtures.rows import table_row
 
@@ -50,15 +47,9 @@ def described(triton, tmp_path):
 
 
 @pytest.fixture
-def loaded(described):
+def loaded(described, opened):
     """Return a function that loads a model of it, each in a runtime of its own."""
-    with ExitStack() as stack:
-
-        def load(model, transport):
-            runtime = stack.enter_context(closing(create("served")))
-            return runtime, runtime.load(described(model, transport), Options())
-
-        yield load
+    return lambda model, transport: opened("served", described(model, transport))
 
 
 @pytest.mark.parametrize("transport", ["auto", "json", "binary"])
