@@ -36,7 +36,7 @@ export PYTHONDONTWRITEBYTECODE :=
 .DELETE_ON_ERROR:
 
 demo: .venv/.demo
-	$(BIN)/edgemeter demo --home .demo
+	$(BIN)/edgemeter collector demo --home .demo
 
 test: .venv/.dev
 ifdef ARGS

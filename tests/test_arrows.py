@@ -11,13 +11,14 @@ MAY_IMPORT = {"agent": set(), "collector": {"agent"}, "models": {"agent"}, "prov
 CORE = ("base", "contract")
 OF_THE_AGENT = {
     "collector": {
-        "bundle.archive", "bundle.signature", "bundle.write", "cli.run_table",
+        "bundle.archive", "bundle.signature", "bundle.write", "cli.bundle", "cli.run_output",
         "delivery.outbox_file",
         "ledger.chunks", "ledger.ledger", "ledger.ledger_file", "ledger.presence", "ledger.quarantine", "ledger.retention",
         "ledger.run_history", "ledger.sqlite_ledger", "machine.board_limits", "machine.fingerprint", "machine.power_range",
         "verdict.judge",
+        "verdict.words",
     },
-    # `edgemeter benchmark` measures what it converted, as `run` and `compare` do.
+    # `edgemeter models benchmark` measures what it converted, as `run` and `compare` do.
     "models": {
         "cli.case_options", "cli.compare_models", "cli.run_session", "session.hopeless", "session.turn_comparison",
         "ledger.own_runs",

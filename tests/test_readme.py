@@ -18,10 +18,8 @@ ROOT = Path(__file__).resolve().parents[1]
 README = ROOT / "README.md"
 COMMANDS = [command for block in walk.blocks(README) for command in block.commands if command.startswith("edgemeter ")]
 TARGETS = re.findall(r"^\$ make (\w+)", README.read_text(), re.MULTILINE)
-# What depends on how busy the machine is: which reasons a verdict has, and what a warm-up did.
-PASSING = re.compile(r"^(suspect|invalid|note|not stated): .*\n", re.MULTILINE)
-# Queries that depend on each other, as they do beside other work, leave a run no bounds of its median: then it states none.
-BOUNDS = re.compile(r"(?<=\(one run); \d+% [\d.]+ to [\d.]+ within it(?=\))")
+# What depends on how busy the machine is: how many runs there were, the reasons of a verdict, a wait, and how wide an interval is.
+PASSING = re.compile(r"^ *(\d+ runs?, |disturbed: |invalid: |note: |waited ).*\n| ± [\d.]+%| \([\d.,]+ to [\d.,]+\)", re.MULTILINE)
 
 
 def printed() -> str:
@@ -39,9 +37,8 @@ def compared_block() -> walk.Block:
 
 
 def normalised(output: str) -> list[list[str]]:
-    """Return the words of each line, numbers as # and verdicts as one word: what stays the same from run to run."""
-    text = re.sub(r"\b(valid|suspect|invalid)$", "VERDICT", BOUNDS.sub("", PASSING.sub("", output)), flags=re.MULTILINE)
-    return [re.sub(r"[─-]+|\d[\d.,]*", "#", line).split() for line in text.splitlines() if line.strip()]
+    """Return the words of each line, numbers and ids as #: what stays the same from run to run."""
+    return [re.sub(r"\b[0-9a-f]{8}\b|\d[\d.,]*", "#", line).split() for line in PASSING.sub("", output).splitlines() if line.strip()]
 
 
 @pytest.mark.services

@@ -81,10 +81,10 @@ def measure(
         save: whether the run is kept in this device's ledger too.
         progress: whether progress is shown on standard error.
         settings: any other key of a case in a suite: `runtime`, `backend`, `threads`, `scenario`, `subset`, `seed`, ...; of a function
-            `name`, `precision`, `role`, `seed`, `seconds`, `queries`, `idle_seconds`, `start_below_c` and `cool_down_limit_s`.
+            `name`, `seed`, `seconds` and `idle_seconds`.
 
     Returns:
-        The record; absent figures are None and have a reason (`energy_reason`, `accuracy_reason`). Read `verdict` before you use them.
+        The record; absent figures are None and have a reason (`reasons["energy"]`). Read `verdict` before you use them.
 
     Raises:
         EdgemeterError: the model, the data or a setting is wrong, or the run failed.

@@ -16,7 +16,7 @@ class SpentEnergy:
 
     `joules` is everything that the sensor saw, `net_joules` what is above idle power; `*_low` and `*_high` are their 95% bounds, None
     where a part of the uncertainty is unknown. `sensor` read it at `scope`, which leaves out `excludes`. `reason`, `net_reason` and
-    `bounds_reason` are why there is none of each; `doubts` are what makes it suspect, such as another job that ran meanwhile.
+    `bounds_reason` are why there is none of each; `doubts` are what makes it disturbed, such as another job that ran meanwhile.
     """
 
     seconds: float | None = None

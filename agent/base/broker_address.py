@@ -1,7 +1,4 @@
-"""Where an MQTT broker is and who we are there.
-
-`HOST[:PORT]`, `mqtt://[USER@]HOST[:PORT]` or `mqtts://...` (TLS); and which MQTT it speaks.
-"""
+"""Where an MQTT broker is and who we are there, as its URL says (`broker_url`); and which MQTT it speaks."""
 
 import contextlib
 import dataclasses
@@ -10,18 +7,14 @@ import socket
 import ssl
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Literal, cast
-from urllib.parse import SplitResult, unquote, urlsplit
+from urllib.parse import unquote
 
-from edgemeter.agent.base.config import Config
+from edgemeter.agent.base.broker_url import DEFAULT_PORTS, Scheme, files_of, split
 from edgemeter.agent.base.errors import ConfigError, EdgemeterError, UnavailableError
-from edgemeter.agent.base.tls import TlsFiles, check, secret, tls_context, tls_files, tls_refusal
-from edgemeter.agent.base.variables import BROKER_FILE_VARIABLES
+from edgemeter.agent.base.tls import TlsFiles, broker_password, check, tls_context, tls_refusal
 
-Scheme = Literal["mqtt", "mqtts"]
 MqttVersion = Literal["5", "3.1.1"]
-DEFAULT_PORTS: Mapping[Scheme, int] = {"mqtt": 1883, "mqtts": 8883}  # Source: IANA service names, mqtt and secure-mqtt.
 # Source: MQTT 5.0, 3.1: CONNECT, protocol name "MQTT", version 5, clean start, keep alive 10 s, no properties, empty client id.
 _CONNECT_5 = b"\x10\x0d\x00\x04MQTT\x05\x02\x00\x0a\x00\x00\x00"
 _DISCONNECT = b"\xe0\x00"
@@ -29,7 +22,6 @@ _CONNACK = 0x20
 _TLS_ALERT = 0x15  # Source: RFC 8446, 5.1: the content type of an alert.
 # Unacceptable protocol version: 1 in MQTT 3.1.1, 0x84 in version 5.
 _REFUSALS_OF_5 = (0x01, 0x84)
-_FORMS = "write HOST, HOST:PORT, mqtt://[USER@]HOST[:PORT] or mqtts://[USER@]HOST[:PORT]"
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,54 +42,28 @@ class BrokerAddress:
         return f"{host}:{self.port}" if self.scheme == "mqtt" else f"{self.scheme}://{host}:{self.port}"
 
 
-def parse_address(
-    text: str,
-    *,
-    user_file: Path | None = None,
-    password_file: Path | None = None,
-    tls: TlsFiles | None = None,
-    environ: Mapping[str, str] = os.environ,
-) -> BrokerAddress:
-    """Return the address in `text`, with what the files and the environment add to it.
+def parse_address(url: str, *, tls: TlsFiles | None = None, environ: Mapping[str, str] = os.environ) -> BrokerAddress:
+    """Return the address in a broker's URL; the certificates are those of `tls`, without it those that the URL names.
 
     Raises:
         ConfigError: it is not an address, holds a password, a file cannot be read, or there are certificates and the address is not mqtts.
     """
-    parts = _split(text)
+    parts = split(url)
     if parts.password is not None:
         raise ConfigError(
             f"the broker address of user {parts.username!r} holds a password: leave it out and set EDGEMETER_MQTT_PASSWORD instead"
         )
     scheme = cast("Scheme", parts.scheme)
-    user = unquote(parts.username) if parts.username else secret("user", user_file, environ)
+    named = files_of(url)
+    user, password_file = unquote(parts.username) if parts.username else None, named.get("password_file")
     if password_file is not None and not user:
-        raise ConfigError(
-            f"a password is named ({str(password_file)!r}) and no user: write mqtt://USER@HOST, or name a file (broker_user_file)"
-        )
-    password = secret("password", password_file, environ) if user else None
-    files = tls_files(tls, environ)
+        raise ConfigError(f"a password is named ({str(password_file)!r}) and no user: write mqtt://USER@HOST")
+    password = broker_password(password_file, environ) if user else None
+    files = tls or TlsFiles(named.get("ca"), named.get("certificate"), named.get("key"))
     if scheme == "mqtt" and files != TlsFiles():
-        raise ConfigError(f"certificates are named, but {text!r} is without TLS: write mqtts://HOST[:PORT]")
+        raise ConfigError(f"certificates are named, but {url.partition('?')[0]!r} is without TLS: write mqtts://HOST[:PORT]")
     check(files)
     return BrokerAddress(parts.hostname or "", parts.port or DEFAULT_PORTS[scheme], scheme, user, password, files)
-
-
-def configured_address(text: str, settings: Config) -> BrokerAddress:
-    """Return the address in `text`, with the files that the configuration names; raises as `parse_address`."""
-    files = {name: Path(value) if (value := getattr(settings, name)) else None for name in BROKER_FILE_VARIABLES}
-    user, password, ca, certificate, key = files.values()
-    return parse_address(text, user_file=user, password_file=password, tls=TlsFiles(ca, certificate, key))
-
-
-def _split(text: str) -> SplitResult:
-    try:
-        parts = urlsplit(text if "://" in text else f"mqtt://{text}")
-        is_address = parts.scheme in DEFAULT_PORTS and parts.hostname and parts.port != 0 and not any(c.isspace() for c in text)
-    except ValueError as error:
-        raise ConfigError(f"{text!r} is not a broker address ({error}): {_FORMS}") from error
-    if not is_address or parts.path.strip("/") or parts.query or parts.fragment:
-        raise ConfigError(f"{text!r} is not a broker address: {_FORMS}")
-    return parts
 
 
 def mqtt_version(address: BrokerAddress, timeout_s: float) -> MqttVersion:

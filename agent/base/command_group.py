@@ -1,21 +1,22 @@
 """Groups whose commands are imported when they are called, so that `--help` imports neither numpy nor a runtime."""
 
 import shlex
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pkgutil import resolve_name
 from typing import Any
 
 import click
 from click.core import ParameterSource
 
-from edgemeter.agent.base.suggestions import near
+from edgemeter.agent.base.suggestions import did_you_mean
 
 # By section of the help and by name: where the command is (module:attribute), and its line in the help.
 Sections = Mapping[str, Mapping[str, tuple[str, str]]]
+ALL_OPTIONS = "edgemeter.all_options"
 
 
 class DefaultGroup(click.Group):
-    """A group that names the commands that may have been meant.
+    """A group that names the command that may have been meant.
 
     Of one that does something without a subcommand too, options before the name of a subcommand are refused, not lost.
     """
@@ -31,7 +32,8 @@ class DefaultGroup(click.Group):
                     f"write {early_options[0].opts[0]} after the subcommand: {ctx.command_path} {args[0]} {early_options[0].opts[0]} ..."
                 )
         if not args[0].startswith("-") and not ctx.resilient_parsing and self.get_command(ctx, args[0]) is None:
-            raise click.UsageError(f"no command is called {args[0]!r}: {near(args[0], self.list_commands(ctx))}", ctx)
+            suggestion = did_you_mean(args[0], self.list_commands(ctx), limit=1)
+            raise click.UsageError(f"no command is called {args[0]!r}{f': {suggestion}' if suggestion else ''}", ctx)
         return super().resolve_command(ctx, args)
 
 
@@ -83,7 +85,7 @@ def typed() -> str:
 
 
 class ModalCommand(click.Command):
-    """A command that one of the flags in `modes` turns into another one, which has its own options and its own page of help."""
+    """A command that a flag in `modes`, or a word there that comes first, turns into another one with its own options and page of help."""
 
     def __init__(self, *args: Any, modes: Mapping[str, str], **settings: Any) -> None:
         super().__init__(*args, **settings)
@@ -92,7 +94,7 @@ class ModalCommand(click.Command):
     def make_context(self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any) -> click.Context:
         """Return the context of this command, or of the one that a flag chooses."""
         for flag, address in self.modes.items():
-            if flag in args:
+            if flag in (args if flag.startswith("-") else args[:1]):
                 command: click.Command = resolve_name(address)
                 return command.make_context(f"{info_name} {flag}", [word for word in args if word != flag], parent, **extra)
         return super().make_context(info_name, args, parent, **extra)
@@ -100,3 +102,33 @@ class ModalCommand(click.Command):
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command of the context."""
         return super().invoke(ctx) if ctx.command is self else ctx.command.invoke(ctx)
+
+
+class LongCommand(click.Command):
+    """A command of many options: `--help` shows those whose parameters are in `common`, `--help-all` shows all."""
+
+    def __init__(self, *args: Any, common: Collection[str], **settings: Any) -> None:
+        super().__init__(*args, **settings)
+        self.common = common
+        text = "Show every option and exit."
+        self.params.append(
+            click.Option(["--help-all"], is_flag=True, is_eager=True, expose_value=False, callback=self._show_all, help=text)
+        )
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the options that were asked for."""
+        option_records = [
+            record
+            for param in self.get_params(ctx)
+            if (ctx.meta.get(ALL_OPTIONS) or param.name in self.common or {"--help", "--help-all"} & {*param.opts})
+            and (record := param.get_help_record(ctx))
+        ]
+        with formatter.section("Options"):
+            formatter.write_dl(option_records)
+
+    @staticmethod
+    def _show_all(ctx: click.Context, _param: click.Parameter, value: bool) -> None:  # noqa: FBT001 - as click calls it
+        if value and not ctx.resilient_parsing:
+            ctx.meta[ALL_OPTIONS] = True
+            click.echo(ctx.get_help())
+            ctx.exit()

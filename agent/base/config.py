@@ -8,11 +8,10 @@ from typing import Annotated, Any
 
 import msgspec
 
-from edgemeter.agent.base import durable_file
+from edgemeter.agent.base import broker_url, durable_file
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.base.toml import read_toml
-from edgemeter.agent.base.types import Name
-from edgemeter.agent.base.variables import BROKER_FILE_VARIABLES
+from edgemeter.agent.base.types import Name, Role
 
 # Settings of sensors that name a file.
 SENSOR_FILES = ("path", "password_file")
@@ -26,12 +25,8 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
     device: Name | None = None
     fleet: Name = "default"
+    role: Role = "device"
     broker: str | None = None
-    broker_user_file: str | None = None
-    broker_password_file: str | None = None
-    broker_ca_file: str | None = None
-    broker_certificate_file: str | None = None
-    broker_key_file: str | None = None
     outbox_limit_mb: Annotated[int, msgspec.Meta(ge=1)] = 512
     ledger_limit_mb: Annotated[int, msgspec.Meta(ge=1)] = 512
     content_url: str | None = None
@@ -42,13 +37,15 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
 
 def read(path: Path | None = None) -> Config:
-    """Return the configuration in `path`, or in the first of the usual places that exists, or the defaults.
+    """Return the configuration in `path`, or in the first of the usual places that exists, or the defaults; the environment comes first.
 
     Raises:
         ConfigError: it cannot be read, or has a wrong or unknown key (named with its path).
     """
     config_file = path or file_in_use()
-    return Config() if config_file is None else as_certified(read_file(config_file))
+    config = Config() if config_file is None else as_certified(read_file(config_file))
+    key = os.environ.get("EDGEMETER_SIGNING_KEY_FILE")
+    return msgspec.structs.replace(config, signing_key_file=key) if key else config
 
 
 def read_file(path: Path) -> Config:
@@ -59,12 +56,14 @@ def read_file(path: Path) -> Config:
     def absolute(name: str) -> str:
         return str(folder / os.path.expanduser(name))  # noqa: PTH111 - one that cannot be expanded is no error
 
-    files = {name: absolute(value) for name in (*BROKER_FILE_VARIABLES, "signing_key_file") if (value := getattr(written, name))}
+    broker, key = written.broker, written.signing_key_file
+    if broker:
+        broker = broker_url.with_files(broker, {name: absolute(str(path)) for name, path in broker_url.files_of(broker).items()})
     sensors = {
         sensor: {key: absolute(value) if key in SENSOR_FILES and isinstance(value, str) else value for key, value in table.items()}
         for sensor, table in written.sensors.items()
     }
-    return msgspec.structs.replace(written, **files, sensors=sensors)
+    return msgspec.structs.replace(written, broker=broker, signing_key_file=absolute(key) if key else None, sensors=sensors)
 
 
 def places() -> list[Path]:
@@ -84,10 +83,9 @@ def as_certified(config: Config) -> Config:
 
     A fleet's broker knows a device by its certificate; its owner is in the file beside it, which a copied card may have changed.
     """
-    if config.broker_certificate_file is None:
-        return config
-    named = durable_file.read_if_any(Path(config.broker_certificate_file).with_name("identity.json"), _CertifiedNames)
-    if named is None:
+    certificate = broker_url.files_of(config.broker).get("certificate") if config.broker else None
+    named = certificate and durable_file.read_if_any(certificate.with_name("identity.json"), _CertifiedNames)
+    if not named:
         return config
     return msgspec.structs.replace(config, device=named.device, fleet=named.fleet)
 
@@ -95,12 +93,6 @@ def as_certified(config: Config) -> Config:
 class _CertifiedNames(msgspec.Struct, frozen=True, kw_only=True):
     device: Name
     fleet: Name
-
-
-def in_effect(path: Path | None) -> Config:
-    """Return the configuration as `read` does, its broker's files overridden by the environment; raises as `read`."""
-    overriding = {key: file for key, variable in BROKER_FILE_VARIABLES.items() if (file := os.environ.get(variable))}
-    return msgspec.structs.replace(read(path), **overriding)
 
 
 def home() -> Path:

@@ -16,11 +16,19 @@ Outcome = Literal["lower", "higher", "alike", "not settled", "not judged"]
 Scale = Literal["ratio", "difference"]
 Bounds = tuple[float, float]
 ONE_DAY = "one day"  # Why nothing is settled by runs of one day: the next day's level may be another.
-# The two answers of a language model, by the names of their figures; what its quality is called, stated with both values.
-_RATES = {"ttft": "prefills", "tpot": "decodes"}
+# The names of figures.
+LATENCY, THROUGHPUT, MISSED = "latency_p50_ms", "throughput_per_s", "steady_missed_ratio"
+MEMORY, ACCURACY, ENERGY = "memory_peak_mb", "accuracy_value", "energy_gross_mj"
+TTFT, TPOT = "generation_ttft_p50_ms", "generation_tpot_p50_ms"
+TOKEN_ENERGY, CORRECT_ENERGY = "generation_energy_output_token_gross_mj", "energy_correct_answer_gross_mj"
+# What they are called in a sentence.
+_TITLES = {
+    LATENCY: "latency", THROUGHPUT: "throughput", MISSED: "missed frames", ACCURACY: "accuracy", ENERGY: "energy", TTFT: "TTFT",
+    TPOT: "TPOT", TOKEN_ENERGY: "energy per token", CORRECT_ENERGY: "energy per correct answer",
+}  # fmt: skip
+# The two answers of a language model; what its quality is called, stated with both values.
+_RATES = {TTFT: "prefills", TPOT: "decodes"}
 _TEXT_QUALITY = ("perplexity", "bits per byte")
-CORRECT_ANSWER = "energy per correct answer"
-MISSED = "missed"  # The share of frames that were dropped or late.
 _ROUNDING = 1e-9  # 0.625 - 0.620 is a little more than 0.005 to a computer.
 
 
@@ -104,7 +112,7 @@ def difference(
 def sentence(name: str, other: str, differences: Sequence[Difference], doubts: Sequence[str] = ()) -> str:
     """Return what all differences of `name` (B) against `other` (A) come to; a figure that cannot be compared is left out.
 
-    `doubts` is what speaks against believing it, such as runs that are suspect.
+    `doubts` is what speaks against believing it, such as runs that are disturbed.
     """
     compared = [(diff, diff.change) for diff in differences if diff.change is not None and diff.figure not in _TEXT_QUALITY]
     claims = [_claim(diff, change, other) for diff, change in compared if diff.state in ("lower", "higher", "alike")]
@@ -118,7 +126,7 @@ def sentence(name: str, other: str, differences: Sequence[Difference], doubts: S
 
 def figure_name(figure: str) -> str:
     """Return what people call a figure: TTFT, TPOT, latency."""
-    return figure.upper() if figure in _RATES else "missed frames" if figure == MISSED else figure
+    return _TITLES.get(figure, figure)
 
 
 class Pick(msgspec.Struct, frozen=True, kw_only=True):
@@ -144,22 +152,22 @@ def pick(
     another reason, by name; so is a perplexity above `most_perplexity` times the first's.
     """
     figures = {name: {diff.figure: diff for diff in differences} for name, differences in changes.items()}
-    reasons = {name: _why_refused(of.get("accuracy"), kept_accuracy) or _why_perplexed(of, most_perplexity) for name, of in figures.items()}
+    reasons = {name: _why_refused(of.get(ACCURACY), kept_accuracy) or _why_perplexed(of, most_perplexity) for name, of in figures.items()}
     refused = {**{name: reason for name, reason in reasons.items() if reason}, **refused}
-    speeds = [speed for speed in ("tpot", "ttft") if any(_ratio(of, speed) is not None for of in figures.values())]
-    speed = next(iter(speeds), "latency")
+    speeds = [speed for speed in (TPOT, TTFT) if any(_ratio(of, speed) is not None for of in figures.values())]
+    speed = next(iter(speeds), LATENCY)
     unlike = {name: of[speed].note for name, of in figures.items() if speed in of and _ratio(of, speed) is None}
     refused = {**{name: f"its {figure_name(speed)} does not compare: {note}" for name, note in unlike.items()}, **refused}
     eligible = {name: of for name, of in {first: {}, **figures}.items() if name not in refused and (name == first or speed in of)}
     if not eligible:
         return Pick(name=None, rivals=(), refused=refused)
-    matters = max((of["accuracy"].matters for of in figures.values() if "accuracy" in of), default=0.0)
+    matters = max((of[ACCURACY].matters for of in figures.values() if ACCURACY in of), default=0.0)
     fastest = min(eligible, key=lambda name: _ratio(eligible[name], speed) or 1.0)
     reach = _bounds(eligible[fastest], speed)[1]
     rivals = [name for name, of in eligible.items() if name == fastest or _bounds(of, speed)[0] <= reach]
     best_gain = max(_accuracy_gain(eligible[name]) for name in rivals)
     accurate = [name for name in rivals if _accuracy_gain(eligible[name]) >= best_gain - matters]
-    costs = (CORRECT_ANSWER, "energy", speed)
+    costs = (CORRECT_ENERGY, TOKEN_ENERGY, ENERGY, speed)
     cost = next((cost for cost in costs if all(name == first or _ratio(eligible[name], cost) is not None for name in accurate)), speed)
     name = min(accurate, key=lambda name: _ratio(eligible[name], cost) or 1.0)
     return Pick(name=name, rivals=tuple(rival for rival in rivals if rival != name), refused=refused)
@@ -200,7 +208,7 @@ def _bounds(of: Mapping[str, Difference], speed: str) -> Bounds:
 
 
 def _accuracy_gain(of: Mapping[str, Difference]) -> float:
-    accuracy = of.get("accuracy")
+    accuracy = of.get(ACCURACY)
     return 0.0 if accuracy is None or accuracy.change is None else gain(accuracy.change, accuracy.better)
 
 
@@ -208,25 +216,25 @@ def change_text(diff: Difference) -> str:
     """Return the change alone, for a table: a ratio as `0.714x`, an accuracy in points."""
     if diff.change is None:
         return "-"
-    return f"{diff.change * 100:+.1f} points" if diff.figure in ("accuracy", MISSED) else f"{significant(diff.change)}x"
+    return f"{diff.change * 100:+.1f} points" if diff.figure in (ACCURACY, MISSED) else f"{significant(diff.change)}x"
 
 
 def _claim(diff: Difference, change: float, other: str) -> str:
     # Only an accuracy can be alike without bounds.
     low, high = (change, change) if diff.low is None or diff.high is None else (diff.low, diff.high)
-    if diff.figure == "accuracy":
+    if diff.figure == ACCURACY:
         return _accuracy_claim(diff, change, (low, high), other)
     if diff.figure == MISSED:
         return _missed_claim(diff, change, (low, high), other)
     doubt = _perhaps(diff, (low, high), "ratio", percent(diff.matters))
-    if diff.figure in ("energy", CORRECT_ANSWER):
+    if diff.figure in (ENERGY, TOKEN_ENERGY, CORRECT_ENERGY):
         return _energy_claim(diff, change, (low, high), other, doubt)
     if verb := _RATES.get(diff.figure):
         fast = f"as fast as {other} within {percent(diff.matters)}" if diff.state == "alike" else f"{significant(1 / change)} times as fast"
         bounds = f" ({diff.note})" * bool(diff.note) if diff.state == "alike" else f" (95% {span(1 / high, 1 / low)}{doubt})"
         return f"{verb} {fast}{bounds}"
     # A rate is high where a time is low.
-    is_faster = (diff.state == "lower") == (diff.figure == "latency")
+    is_faster = (diff.state == "lower") == (diff.figure == LATENCY)
     if diff.state == "alike":
         return f"is as fast as {other} within {percent(diff.matters)}{f' ({diff.note})' if diff.note else ''}"
     times, interval_text = (1 / change, span(1 / high, 1 / low)) if diff.state == "lower" else (change, span(low, high))
@@ -259,7 +267,7 @@ def _missed_claim(diff: Difference, change: float, bounds: Bounds, other: str) -
 
 def _energy_claim(diff: Difference, change: float, bounds: Bounds, other: str, doubt: str) -> str:
     low, high = bounds
-    energy = "energy a correct answer" if diff.figure == CORRECT_ANSWER else "energy a token" if diff.unit == "mJ/token" else "energy"
+    energy = figure_name(diff.figure)
     if diff.state == "alike":
         return f"costs as much {energy} as {other} within {percent(diff.matters)}{f' ({diff.note})' if diff.note else ''}"
     if change >= 2:
@@ -280,7 +288,7 @@ def _text_quality(diff: Difference) -> str:
 
 def _open(diff: Difference, change: float, other: str) -> str:
     note = f"; {diff.note}" if diff.note else ""
-    if diff.figure in ("accuracy", MISSED):
+    if diff.figure in (ACCURACY, MISSED):
         bounds = "" if diff.low is None or diff.high is None else f", 95% {diff.low * 100:+.1f} to {diff.high * 100:+.1f}"
         return f"{diff.unit or figure_name(diff.figure)} ({change * 100:+.1f} points{bounds}{note})"
     bounds = "" if diff.low is None or diff.high is None else f", 95% {span(diff.low, diff.high)}"

@@ -1,21 +1,10 @@
 """The uncertainty of a mean of values in a row, each of which takes after the one before: a first-order process."""
 
-import math
-from dataclasses import dataclass
-
 import numpy as np
 from numpy.typing import NDArray
 
 # A correlation that lasts for more than this share of the values: they do not tell a process that wanders from one that drifts away.
 LONGEST_RATIO = 2 / 3
-
-
-@dataclass(frozen=True, slots=True)
-class MeanScatter:
-    """The standard uncertainty of a mean, in the unit of the values, and the degrees of freedom that it rests on."""
-
-    u: float
-    freedom: float
 
 
 def variance_inflation(n: float, correlation: float) -> float:
@@ -52,21 +41,3 @@ def corrected_correlation(raw: float, n: float) -> float:
 def longest_correlation(n: float) -> float:
     """Return the highest correlation of neighbours that n values can show."""
     return 1 - 1 / (LONGEST_RATIO * n)
-
-
-def mean_scatter(values: NDArray[np.float64]) -> MeanScatter:
-    """Return how well the mean of these values in a row is known, [n >= 3].
-
-    A few values that make most of the scatter, and a correlation that is known from few of them, leave fewer degrees of freedom than n - 1.
-    Source: Welch-Satterthwaite; the variance of a variance is that of the fourth moment.
-    """
-    n = values.size
-    variance = float(values.var())
-    if variance == 0:
-        return MeanScatter(0.0, n - 1)
-    correlation = corrected_correlation(neighbour_correlation(values), n)
-    kurtosis = float(np.mean((values - values.mean()) ** 4)) / variance**2
-    relative = (kurtosis - 1 + (4 / (1 - correlation**2) if correlation else 0.0)) / n
-    # As many values on each of two sides have no uncertain variance: `relative` is 0, give or take a rounding.
-    degrees = max(1.0, 2 / max(relative, 2 / (n - 1)))
-    return MeanScatter(math.sqrt(variance / (n - 1) * scatter_inflation(n, correlation)), degrees)

@@ -50,7 +50,7 @@ def read_struct(path: Path, kind: type[Content], label: str, remedy: str) -> Con
     except FileNotFoundError:
         return None
     except OSError as error:
-        raise ConfigError(f"cannot read the {label} {str(path)!r}: {error.strerror}: correct its permissions, or {remedy}") from error
+        raise ConfigError(f"cannot read the {label} {str(path)!r}: {error.strerror}; correct its permissions, or {remedy}") from error
     except msgspec.MsgspecError as error:
         raise ConfigError(f"{label} {str(path)!r} is damaged ({error}): {remedy}") from error
 
@@ -66,11 +66,11 @@ def read_if_any(path: Path, kind: type[Content]) -> Content | None:
 def check_writable(path: Path) -> None:
     """Check that a file can be written at `path`, before the work for it begins; nothing is created. Raises ConfigError if it cannot."""
     if path.is_dir():
-        raise ConfigError(f"cannot write {str(path)!r}: it is a folder: give the path of a file")
+        raise ConfigError(f"cannot write {str(path)!r}: it is a folder; give the path of a file")
     if not path.parent.is_dir():
-        raise ConfigError(f"cannot write {str(path)!r}: there is no folder {str(path.parent)!r}: create it, or give another path")
+        raise ConfigError(f"cannot write {str(path)!r}, because there is no folder {str(path.parent)!r}: create it, or give another path")
     if not os.access(path if path.exists() else path.parent, os.W_OK):
-        raise ConfigError(f"cannot write {str(path)!r}: permission denied: give another path")
+        raise ConfigError(f"cannot write {str(path)!r}: permission denied; give another path")
 
 
 @contextmanager

@@ -35,7 +35,6 @@ METRICS: Mapping[str, AccuracyMetric] = {
     "ar_small": AccuracyMetric("AR small", "Recall of small objects"),
     "ar_medium": AccuracyMetric("AR medium", "Recall of medium objects"),
     "ar_large": AccuracyMetric("AR large", "Recall of large objects"),
-    "coco_ar_100": AccuracyMetric("AR"),
     "miou": AccuracyMetric("mIoU", "Mean over classes of intersection over union"),
     "pixel_accuracy": AccuracyMetric("pixel accuracy"),
     "class_accuracy": AccuracyMetric("class accuracy", "Mean over classes of the share of their pixels that is right"),

@@ -28,8 +28,7 @@ def model_path(model: str | Path) -> Path:
     path = Path(model).expanduser()
     if python_target.parse(str(path)):
         return path
-    # A `{precision}` is filled in later.
-    if path.exists() or path.parent != Path() or "{" in path.name:
+    if path.exists() or path.parent != Path():
         return path
     file: Path = resolve_name(_FILE)(path.name)
     return file

@@ -67,32 +67,19 @@ def delivery_timeout_option(command: _Command) -> _Command:
     return click.option("--delivery-timeout", type=FiniteRange(0), default=60.0, show_default=True, help=text)(command)
 
 
-def json_option(text: str) -> Callable[[_Command], _Command]:
-    """Return what adds `--json`, which prints what `text` says: for a command without a table; others have `format_option`."""
-    return click.option("--json", "as_json", is_flag=True, help=text)
-
-
-def rows_json_option(text: str) -> Callable[[_Command], _Command]:
-    """Return what adds `--json` as `form` (None: table), for a command that prints a table on the terminal or what `text` says."""
-    return click.option("--json", "form", flag_value="json", help=text)
-
-
-def format_option(text: str) -> Callable[[_Command], _Command]:
-    """Return what adds `--format`, as `form` (None: table), and `--json`, its short form, which prints what `text` says."""
-    formats = "table; json and csv with every digit; markdown and latex (booktabs) as the table shows it. Default: table."
-    return added(
-        click.option("--format", "form", type=click.Choice(get_args(Format)), help=formats),
-        click.option("--json", "form", flag_value="json", help=f"{text.rstrip('.')}. The same as --format json."),
-    )
+def format_option(document: str = "", *formats: Format) -> Callable[[_Command], _Command]:
+    """Return what adds `--format`, as `form`: the formats that the command can print (none given: all), and the shape of its JSON."""
+    text = f"Format of the output.{f' JSON: {document}.' if document else ''} Default: table."
+    return click.option("--format", "form", type=click.Choice(formats or get_args(Format)), default="table", help=text)
 
 
 def matters_option(command: _Command) -> _Command:
     """Add `--matters`."""
     text = "Smallest difference of latency and energy that matters. Default: 3%."
-    return click.option("--matters", default="3%", callback=_ratio, help=text)(command)
+    return click.option("--matters", default="3%", callback=ratio_of, help=text)(command)
 
 
-def _ratio(_ctx: click.Context, _param: click.Parameter, value: str) -> float:
+def ratio_of(_ctx: click.Context, _param: click.Parameter, value: str) -> float:
     """Return `3%`, `3` or `0.03` as 0.03, the callback of an option."""
     try:
         number = float(value.removesuffix("%"))

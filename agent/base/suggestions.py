@@ -4,14 +4,19 @@ import difflib
 from collections.abc import Iterable
 
 ALIKE = 0.6
+MOST_LISTED = 8  # Of more words only the most similar are listed.
+MOST_SIMILAR = 3
 
 
 def near(word: str, known_words: Iterable[str]) -> str:
-    """Return the known words for one that is none of them, those that resemble it first: `did you mean ...? There are ...`."""
+    """Return `did you mean A?` for the known word that resembles this one; where none does, the known words, or the most similar ones."""
     listed = list(known_words)
-    exist = f"there are {', '.join(listed)}" if len(listed) > 1 else f"there is {''.join(listed) or 'none'}"
-    suggestion = did_you_mean(word, listed)
-    return f"{suggestion} T{exist[1:]}" if suggestion else exist
+    if suggestion := did_you_mean(word, listed, limit=1):
+        return suggestion
+    if len(listed) > MOST_LISTED:
+        similar = difflib.get_close_matches(word, listed, MOST_SIMILAR, 0.0)
+        return f"the most similar of {len(listed)} are {', '.join(similar)}"
+    return f"there are {', '.join(listed)}" if len(listed) > 1 else f"there is {''.join(listed) or 'none'}"
 
 
 def did_you_mean(word: str, known_words: Iterable[str], limit: int = 2, alike: float = ALIKE) -> str | None:

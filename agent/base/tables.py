@@ -1,7 +1,7 @@
-"""The output of `--format`: the document as JSON, its rows as CSV, its tables as Markdown or as LaTeX (booktabs).
+"""The output of `--format`: the document as JSON, its rows as CSV, its tables as Markdown.
 
-JSON and CSV hold every figure with all its digits, under names that end in their unit. Markdown and LaTeX hold what the terminal shows: a
-console takes the tables and lines that a command prints, and writes them in the other form.
+JSON and CSV hold every figure with all its digits, under names that end in their unit. Markdown holds what the terminal shows: a
+console takes the tables and lines that a command prints, and writes them so.
 """
 
 import re
@@ -14,23 +14,16 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
-Format = Literal["table", "json", "csv", "markdown", "latex"]
+Format = Literal["table", "json", "csv", "markdown"]
 WIDTH = 400
 _MARKDOWN = {"<": "&lt;", "&": "&amp;", "]": "]\\"}
-_LATEX = {
-    "\\": r"\textbackslash{}", "&": r"\&", "%": r"\%", "$": r"\$", "#": r"\#", "_": r"\_", "{": r"\{", "}": r"\}",
-    "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "<": r"\textless{}", ">": r"\textgreater{}", "|": r"\textbar{}",
-    "±": r"$\pm$", "\N{MULTIPLICATION SIGN}": r"$\times$", "\N{MINUS SIGN}": "$-$", "≤": r"$\leq$", "≥": r"$\geq$",
-    "µ": r"\textmu{}", "°": r"\textdegree{}", "·": r"\textperiodcentered{}", "\N{EN DASH}": "--", "…": r"\dots{}",
-}  # fmt: skip
-_LATEX_LETTERS = 0x180  # Latin letters, which the default fonts of LaTeX have; at any other character it stops.
 
 
-def print_data(form: Format | None, document: Any, rows: str | None = None) -> bool:
+def print_data(form: Format, document: Any, rows: str | None = None) -> bool:
     """Print a document as JSON, or its rows as CSV, and return True; return False for a format that people read.
 
     Args:
-        form: the format; None is `table`.
+        form: the format.
         document: structs, dataclasses, builtins, or JSON as text.
         rows: the key of the rows, or an empty one: the document is one row. Default: the first list of objects in the document.
     """
@@ -51,11 +44,11 @@ def print_rows(rows: Iterable[Mapping[str, Any]]) -> None:
     click.echo(_documents().csv_document(header, ([row.get(name) for name in header] for row in flat)), nl=False)
 
 
-def console_for(form: Format | None) -> "Console":
+def console_for(form: Format) -> "Console":
     """Return where a command prints tables and lines; a file or another program gets lines that are not cut at 80 columns."""
     from edgemeter.agent.base.terminal import wide_console  # noqa: PLC0415 - rich takes long to import
 
-    return _typesetter(markdown if form == "markdown" else latex) if form in ("markdown", "latex") else wide_console()
+    return _markdown_console() if form == "markdown" else wide_console()
 
 
 def markdown(title: str | None, headings: Sequence[str], is_right: Sequence[bool], rows: Sequence[Sequence[str]]) -> str:
@@ -73,29 +66,6 @@ def markdown_text(text: str) -> str:
     return re.sub(r"<|&(?=#?\w+;)|\](?=\()", lambda matched: _MARKDOWN[matched[0]], " ".join(text.split()))
 
 
-def latex(title: str | None, headings: Sequence[str], is_right: Sequence[bool], rows: Sequence[Sequence[str]]) -> str:
-    """Return a table in LaTeX, for the package booktabs."""
-
-    def line(cells: Sequence[str]) -> str:
-        first, *other_cells = map(latex_text, cells)
-        # After the end of a row a bracket or a star would be read as a part of that end.
-        return " & ".join([f"{{{first}}}" if first.startswith(("[", "*")) else first, *other_cells]) + r" \\"
-
-    head = [line(headings), r"\midrule"] if any(headings) else []
-    columns = "".join("r" if right else "l" for right in is_right)
-    caption = [f"% {' '.join(title.split())}"] if title else []
-    return "\n".join([*caption, rf"\begin{{tabular}}{{{columns}}}", r"\toprule", *head, *map(line, rows), r"\bottomrule", r"\end{tabular}"])
-
-
-def latex_text(text: str) -> str:
-    """Return text that LaTeX prints as it is; a question mark for what its default fonts do not have."""
-
-    def printable(letter: str) -> str:
-        return letter if letter.isprintable() and ord(letter) < _LATEX_LETTERS else "?"
-
-    return "".join(_LATEX.get(letter) or printable(letter) for letter in " ".join(text.split()))
-
-
 def cells_of(table: "Table") -> tuple[str | None, list[str], list[bool], list[list[str]]]:
     """Return title, headings, which columns stand right, and the rows of a table, all as plain text."""
     columns = [[_plain(cell) for cell in column.cells] for column in table.columns]
@@ -104,26 +74,26 @@ def cells_of(table: "Table") -> tuple[str | None, list[str], list[bool], list[li
     return title, headings, [column.justify == "right" for column in table.columns], [list(row) for row in zip(*columns, strict=True)]
 
 
-def _typesetter(typeset: Any) -> "Console":
+def _markdown_console() -> "Console":
     from rich.console import Console, Group  # noqa: PLC0415 - rich takes long to import
     from rich.table import Table  # noqa: PLC0415
 
-    class Typesetter(Console):
-        """Writes tables in another language; a line of text is a paragraph of Markdown, or a comment of LaTeX."""
+    class MarkdownConsole(Console):
+        """Writes tables and paragraphs in Markdown."""
 
         def print(self, *objects: Any, **_how: Any) -> None:
             for renderable in objects:
                 if isinstance(renderable, Group):
                     self.print(*renderable.renderables)
                 elif isinstance(renderable, Table) and renderable.columns:
-                    click.echo(typeset(*cells_of(renderable)))
+                    click.echo(markdown(*cells_of(renderable)))
                     if renderable.caption:
                         self.print(renderable.caption)
                 else:
                     lines = [line for line in _plain(renderable, is_markup=_how.get("markup", True)).splitlines() if line.strip()]
-                    click.echo("\n".join(f"% {line}" if typeset is latex else f"{markdown_text(line)}\n" for line in lines))
+                    click.echo("\n".join(f"{markdown_text(line)}\n" for line in lines))
 
-    return Typesetter(width=WIDTH, no_color=True)
+    return MarkdownConsole(width=WIDTH, no_color=True)
 
 
 def _plain(cell: Any, *, is_markup: bool = True) -> str:

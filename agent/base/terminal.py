@@ -137,7 +137,7 @@ def entry_table(title: str, headings: Sequence[str], rows: Iterable[Sequence[str
     from rich.text import Text  # noqa: PLC0415
 
     class EntryTable(Table):
-        """A table as a list; in Markdown and LaTeX it has its columns."""
+        """A table as a list; in Markdown it has its columns."""
 
         def __rich_console__(self, _console: "Console", options: "ConsoleOptions") -> "RenderResult":
             lines = [f"{title}:"] if title else []

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from edgemeter.agent.base.errors import ConfigError, UnavailableError, one_line
-from edgemeter.agent.base.variables import BROKER_FILE_VARIABLES, BROKER_SECRET_VARIABLES
 
 logger = logging.getLogger(__name__)
 
@@ -35,31 +34,14 @@ class TlsFiles:
     key: Path | None = None
 
 
-def tls_files(files: TlsFiles | None, environ: Mapping[str, str] = os.environ) -> TlsFiles:
-    """Return the files as given, and those of the environment in place of missing ones."""
-    files = files or TlsFiles()
-    named = {
-        name: getattr(files, name) or (Path(stated_path) if (stated_path := environ.get(variable)) else None)
-        for name in ("ca", "certificate", "key")
-        if (variable := BROKER_FILE_VARIABLES[f"broker_{name}_file"])
-    }
-    return TlsFiles(**named)
-
-
-def secret(kind: str, file: Path | None, environ: Mapping[str, str] = os.environ) -> str | None:
-    """Return the broker's `kind` (user or password): from `file`, else the file that the environment names, else the environment.
-
-    Raises:
-        ConfigError: the file cannot be read.
-    """
-    named = environ.get(BROKER_FILE_VARIABLES[f"broker_{kind}_file"])
-    path = file or (Path(named) if named else None)
-    if path is None:
-        return environ.get(BROKER_SECRET_VARIABLES[kind])
+def broker_password(file: Path | None, environ: Mapping[str, str] = os.environ) -> str | None:
+    """Return the password for the broker: from `file`, else from the environment; raises ConfigError if the file cannot be read."""
+    if file is None:
+        return environ.get("EDGEMETER_MQTT_PASSWORD")
     try:
-        return path.read_text(encoding="utf-8").strip()
+        return file.read_text(encoding="utf-8").strip()
     except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"cannot read the broker {kind} from {str(path)!r} ({error}): write it there as one line of text") from error
+        raise ConfigError(f"cannot read the broker's password from {str(file)!r} ({error}): write it there as one line of text") from error
 
 
 def check(files: TlsFiles) -> None:
@@ -90,7 +72,7 @@ def tls_context(files: TlsFiles) -> ssl.SSLContext:
     _apply_clock(context, files)
     if files.certificate is None:
         if files.key is not None:
-            raise ConfigError(f"there is a key {str(files.key)!r} and no certificate for it: set broker_certificate_file too")
+            raise ConfigError(f"there is a key {str(files.key)!r} and no certificate for it: name both, ?certificate=FILE&key=FILE")
         return context
     try:
         context.load_cert_chain(files.certificate, files.key, password=_no_passphrase)
@@ -128,7 +110,7 @@ def tls_refusal(where: object, error: ssl.SSLError) -> ConfigError | Unavailable
     if not isinstance(error, ssl.SSLCertVerificationError):
         return _handshake_error(where, error)
     code, why = error.verify_code, error.verify_message
-    remedy = "no trusted CA signed it: set the CA certificate with broker_ca_file or EDGEMETER_MQTT_CA_FILE"
+    remedy = "no trusted CA signed it: name the CA certificate in the address, mqtts://HOST?ca=FILE"
     if code in _EXPIRED:
         remedy = "it has expired: renew it, or set the clock of this device"
     elif code in _NOT_YET_VALID:
@@ -149,7 +131,7 @@ def _apply_clock(context: ssl.SSLContext, files: TlsFiles) -> None:
 def _handshake_error(where: object, error: ssl.SSLError) -> ConfigError | UnavailableError:
     reason = _reason(error)
     if "CERTIFICATE_REQUIRED" in reason or "HANDSHAKE_FAILURE" in reason:
-        message = f"the broker at {where} requires a client certificate: set broker_certificate_file and broker_key_file"
+        message = f"the broker at {where} requires a client certificate: name it in the address, mqtts://HOST?certificate=FILE&key=FILE"
         return ConfigError(message)
     if "ALERT" in reason:
         return ConfigError(

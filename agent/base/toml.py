@@ -1,7 +1,6 @@
 """TOML files: read as typed documents, and written whole or not at all."""
 
 from collections.abc import Mapping
-from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -10,7 +9,7 @@ import msgspec
 from edgemeter.agent.base import durable_file
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.base.foreign_text import decode_toml
-from edgemeter.agent.base.toml_mistakes import Mistake, mistakes
+from edgemeter.agent.base.toml_mistakes import mistakes
 
 _Document = TypeVar("_Document")
 
@@ -24,17 +23,14 @@ def read_toml(path: Path, kind: type[_Document], title: str, remedy: str = "give
     try:
         text = path.read_bytes()
     except OSError as error:
-        raise ConfigError(f"cannot read the {title} {str(path)!r}: {error.strerror}: {remedy}") from error
+        raise ConfigError(f"cannot read the {title} {str(path)!r} ({error.strerror}): {remedy}") from error
     try:
         return decode_toml(text, kind)
     except msgspec.MsgspecError as error:
-        all_mistakes: list[Mistake] = []
-        with suppress(msgspec.MsgspecError):
-            all_mistakes = mistakes(decode_toml(text, dict[str, Any]), kind)
+        # What is no TOML has a line that is wrong, else a key is.
+        all_mistakes = mistakes(parse_toml(path, title), kind)
         count_text = f" (and {len(all_mistakes) - 1} more: `edgemeter config check FILE` lists them)" if len(all_mistakes) > 1 else ""
-        raise ConfigError(
-            f"{title} {str(path)!r}: {all_mistakes[0] if all_mistakes else error}: correct the key or value{count_text}"
-        ) from error
+        raise ConfigError(f"{title} {str(path)!r}: {all_mistakes[0] if all_mistakes else error}{count_text}") from error
 
 
 def parse_toml(path: Path, title: str) -> dict[str, Any]:
@@ -46,9 +42,9 @@ def parse_toml(path: Path, title: str) -> dict[str, Any]:
     try:
         return decode_toml(path.read_bytes(), dict[str, Any])
     except OSError as error:
-        raise ConfigError(f"cannot read the {title} {str(path)!r}: {error.strerror}: give the path of a TOML file") from error
+        raise ConfigError(f"cannot read the {title} {str(path)!r} ({error.strerror}): give the path of a TOML file") from error
     except msgspec.MsgspecError as error:
-        raise ConfigError(f"{title} {str(path)!r} is not valid TOML: {error}: correct that line") from error
+        raise ConfigError(f"{title} {str(path)!r} is not valid TOML ({error}): correct that line") from error
 
 
 def toml_document(content: Mapping[str, Any]) -> str:

@@ -16,13 +16,15 @@ from edgemeter.agent.base.types import Name
 # Keys of tables and places in arrays, from the top of the document.
 Place = tuple[str | int, ...]
 _NAME = typing.cast("Any", Name)
-_NAME_IN_WORDS = "a name: up to 128 of A-Z, a-z, 0-9, space and ._:@-, starting with a letter or digit"
+_NAME_IN_WORDS = "a name (letters, digits, space and ._:@-, the first a letter or digit, at most 128)"
 _IN_WORDS = {str: "a text", int: "a whole number", float: "a number", bool: "true or false"}
 
 
 @dataclass(frozen=True, slots=True)
 class Mistake:
     """One mistake: `section` as it is written in the file (empty: before the first), the `key` in it, and what is wrong with it.
+
+    With a key `what` is the rest of a sentence that begins with it, without one it is a whole sentence.
 
     `place` is what to leave out for a document without it; empty where nothing can be left out.
     """
@@ -33,8 +35,9 @@ class Mistake:
     place: Place = ()
 
     def __str__(self) -> str:
-        address = " ".join(filter(None, (self.section, self.key)))
-        return f"{address}: {self.what}" if address else self.what
+        if self.key:
+            return f"`{self.key}`{f' in {self.section}' if self.section else ''} {self.what}"
+        return f"{self.section}: {self.what}" if self.section else self.what
 
 
 def mistakes(document: Mapping[str, Any], kind: Any) -> list[Mistake]:
@@ -92,10 +95,10 @@ def _in_struct(value: Mapping[str, Any], kind: type[msgspec.Struct], keys: Place
         if key in fields:
             yield from _walk(inner, hints[fields[key].name], (*keys, key))
         else:
-            yield Mistake(section_of(keys), key, f"no such key: {near(key, fields)}", (*keys, key))
+            yield Mistake(section_of(keys), key, f"is no key: {near(key, fields)}", (*keys, key))
     for key, field in fields.items():
         if field.required and key not in value:
-            yield Mistake(section_of(keys), key, f"is missing: write {_expected(hints[field.name])}")
+            yield Mistake(section_of(keys), key, f"is required: write {_expected(hints[field.name])}")
 
 
 def _fitting(value: Any, kind: Any) -> Any:
@@ -117,19 +120,19 @@ def _at(keys: Place, text: str) -> Mistake:
     if not names or len(keys) - 1 - names[-1] > 1:
         return Mistake(section_of(keys), "", text)
     inside = keys[names[-1] + 1 :]
-    words = f"item {int(inside[0]) + 1}: {text}" if inside else text
+    words = f"is wrong in item {int(inside[0]) + 1}, which {text}" if inside else text
     return Mistake(section_of(keys[: names[-1]]), str(keys[names[-1]]), words, keys[: names[-1] + 1])
 
 
 def _what(value: Any, kind: Any, error: Exception) -> str:
     words = _choices(kind)
     if words and isinstance(value, str):
-        return f"{value!r} is unknown: {near(value, words)}"
+        return f"is {value!r}, which is unknown: {near(value, words)}"
     if isinstance(value, dict) and _is_struct(_fitting(value, kind)):
         # Each key by itself is right: what the document says of them together is wrong.
         return str(error).split(" - at `")[0]
     text = _expected(kind)
-    return f"expected {text}, found {_found(value)}" if text else f"{error} (found {_found(value)})"
+    return f"has to be {text}, not {_found(value)}" if text else f"is wrong ({error}): it is {_found(value)}"
 
 
 def _found(value: Any) -> str:
@@ -153,19 +156,26 @@ def _expected(kind: Any) -> str:
     if origin is Annotated:
         return _NAME_IN_WORDS if kind == _NAME else f"{_expected(arguments[0])}{''.join(_constraint(meta) for meta in arguments[1:])}"
     if origin in (Union, UnionType):
-        return " or ".join(dict.fromkeys(_expected(option) for option in arguments if option is not type(None)))
+        texts = list(dict.fromkeys(_expected(option) for option in arguments if option is not type(None)))
+        return f"{texts[0]}, or a list of such" if texts[1:] == [_list_of(texts[0])] else " or ".join(texts)
     if origin is Literal:
         return f"one of {', '.join(map(str, arguments))}"
     if origin in (list, tuple):
-        return f"a list, each {_expected(arguments[0])}"
+        return _list_of(_expected(arguments[0]))
     if origin is dict or _is_struct(kind):
         return "a table"
     return _IN_WORDS.get(kind, "")
 
 
+def _list_of(text: str) -> str:
+    return f"a list, each {text}"
+
+
 def _constraint(meta: Any) -> str:
     if not isinstance(meta, msgspec.Meta):
         return ""
+    if meta.ge is not None and meta.le is not None:
+        return f" from {meta.ge:g} to {meta.le:g}"
     bounds = (("of at least", meta.ge), ("above", meta.gt), ("of at most", meta.le), ("below", meta.lt))
     texts = [f"{words} {value:g}" for words, value in bounds if value is not None]
     lengths = (("at least", meta.min_length), ("at most", meta.max_length))

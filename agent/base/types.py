@@ -3,7 +3,7 @@
 JSON and Python know integers of any size; a database, an array and most languages do not, so each integer that travels has bounds.
 """
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 import msgspec
 
@@ -16,4 +16,6 @@ Count = Annotated[int, msgspec.Meta(ge=0, lt=2**53)]
 Positive = Annotated[int, msgspec.Meta(ge=1, lt=2**53)]
 Ratio = Annotated[float, msgspec.Meta(ge=0, le=1)]
 # A name becomes an MQTT topic level and an InfluxDB tag: neither may hold a separator, a wildcard or a control character.
+# A reference is the device that others are compared with.
+Role = Literal["device", "reference"]
 Name = Annotated[str, msgspec.Meta(min_length=1, max_length=128, pattern=r"^[A-Za-z0-9][A-Za-z0-9 ._:@-]*\Z")]

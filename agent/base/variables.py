@@ -5,17 +5,6 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-# By key of the configuration: the file's path for each of what is shown to a broker.
-BROKER_FILE_VARIABLES: Mapping[str, str] = {
-    "broker_user_file": "EDGEMETER_MQTT_USER_FILE",
-    "broker_password_file": "EDGEMETER_MQTT_PASSWORD_FILE",
-    "broker_ca_file": "EDGEMETER_MQTT_CA_FILE",
-    "broker_certificate_file": "EDGEMETER_MQTT_CERTIFICATE_FILE",
-    "broker_key_file": "EDGEMETER_MQTT_KEY_FILE",
-}
-# In place of a file; both are secrets.
-BROKER_SECRET_VARIABLES: Mapping[str, str] = {"user": "EDGEMETER_MQTT_USER", "password": "EDGEMETER_MQTT_PASSWORD"}
-
 
 @dataclass(frozen=True, slots=True)
 class Variable:
@@ -44,14 +33,11 @@ VARIABLES: Mapping[str, Mapping[str, Variable]] = {
         "EDGEMETER_SIGNING_KEY_FILE": Variable("Key that signs bundles", "the configuration's"),
     },
     "agent, collector and fleet": {
-        "EDGEMETER_BROKER": Variable("Broker: HOST[:PORT], mqtt://... or mqtts://...", "the configuration's; the collector's embedded one"),
-        "EDGEMETER_MQTT_USER_FILE": Variable("File with the user name for the broker", "the configuration's"),
-        "EDGEMETER_MQTT_PASSWORD_FILE": Variable("File with the password for the broker", "the configuration's"),
-        "EDGEMETER_MQTT_USER": Variable("User name for the broker, where no file holds it"),
-        "EDGEMETER_MQTT_PASSWORD": Variable("Password for the broker, where no file holds it", secret=True),
-        "EDGEMETER_MQTT_CA_FILE": Variable("CA certificate (PEM) to trust with mqtts://", "the system's"),
-        "EDGEMETER_MQTT_CERTIFICATE_FILE": Variable("Client certificate (PEM)", "the configuration's"),
-        "EDGEMETER_MQTT_KEY_FILE": Variable("Key of the client certificate (PEM)", "the configuration's"),
+        "EDGEMETER_BROKER": Variable(
+            "Broker: HOST[:PORT], mqtt://[USER@]HOST or mqtts://[USER@]HOST?ca=FILE&certificate=FILE&key=FILE",
+            "the configuration's; the collector's embedded one",
+        ),
+        "EDGEMETER_MQTT_PASSWORD": Variable("Password for the broker, where its address names no file", secret=True),
     },
     "collector": {
         "EDGEMETER_LEDGER": Variable("Ledger: a file, or postgresql://USER@HOST/DATABASE", "ledger.sqlite in $EDGEMETER_HOME"),

@@ -1,11 +1,13 @@
 """Signs a bundle's manifest, and verifies signatures: Ed25519, by the library `cryptography`.
 
 A signature proves that the owner of the key wrote this bundle, and that nothing in it changed since; not that its figures are right.
+Every function raises UnavailableError where the library is not installed, and ConfigError if a file cannot be read or written.
 Keys are PEM files: PKCS #8 without a passphrase, and SubjectPublicKeyInfo. A fingerprint is the sha256 of the latter's DER form.
 """
 
 import hashlib
 import os
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -25,42 +27,27 @@ class WrongSignatureError(EdgemeterError):
 
 @dataclass(frozen=True, slots=True)
 class Signer:
-    """Signs with one key."""
+    """Signs with one key: `sign` returns the signature of a manifest, 64 bytes."""
 
-    key: Any
+    sign: Callable[[bytes], bytes]
     public_pem: bytes
-
-    def sign(self, manifest: bytes) -> bytes:
-        """Return the signature, 64 bytes; the same for the same key and manifest."""
-        signature: bytes = self.key.sign(manifest)
-        return signature
 
 
 def signer(path: Path) -> Signer:
-    """Return the signer with the private key in a file.
-
-    Raises:
-        UnavailableError: the library is not installed.
-        ConfigError: the file cannot be read, or holds no such key.
-    """
+    """Return the signer with the private key in a file; raises ConfigError if it cannot be read, or holds no such key."""
     try:
         key = _serialization.load_pem_private_key(_key_file(path), password=None)
     except (ValueError, TypeError, _exceptions.UnsupportedAlgorithm) as error:
         raise ConfigError(
-            f"{str(path)!r} is not a private key in PEM without a passphrase: make one with `edgemeter bundle keygen FILE`"
+            f"{str(path)!r} is not a private key in PEM without a passphrase: make one with `edgemeter runs bundle key FILE`"
         ) from error
     if not isinstance(key, _ed25519.Ed25519PrivateKey):
-        raise ConfigError(f"the key in {str(path)!r} is not an Ed25519 key: make one with `edgemeter bundle keygen FILE`")
-    return Signer(key, _public_bytes(key.public_key(), "PEM"))
+        raise ConfigError(f"the key in {str(path)!r} is not an Ed25519 key: make one with `edgemeter runs bundle key FILE`")
+    return Signer(key.sign, _public_bytes(key.public_key(), "PEM"))
 
 
 def keygen(path: Path) -> tuple[Path, str]:
-    """Write a new private key to `path` (mode 0600) and its public half to `path`.pub; return that path and the fingerprint.
-
-    Raises:
-        UnavailableError: the library is not installed.
-        ConfigError: a file of either name is there already, or cannot be written.
-    """
+    """Write a new private key to `path` (mode 0600) and its public half to `path`.pub; return that path and the fingerprint."""
     key = _ed25519.Ed25519PrivateKey.generate()
     private = key.private_bytes(_serialization.Encoding.PEM, _serialization.PrivateFormat.PKCS8, _serialization.NoEncryption())
     public, public_pem = path.with_name(path.name + ".pub"), _public_bytes(key.public_key(), "PEM")
@@ -76,22 +63,12 @@ def keygen(path: Path) -> tuple[Path, str]:
 
 
 def fingerprint(public_pem: bytes) -> str:
-    """Return the sha256 of a public key's DER form, 64 hex digits.
-
-    Raises:
-        UnavailableError: the library is not installed.
-        ConfigError: it is not an Ed25519 public key in PEM.
-    """
+    """Return the sha256 of a public key's DER form, 64 hex digits; raises ConfigError if it is not an Ed25519 public key in PEM."""
     return hashlib.sha256(_public_bytes(_public_key(public_pem), "DER")).hexdigest()
 
 
 def fingerprint_of_file(path: Path) -> str:
-    """Return the fingerprint of the public key in a file.
-
-    Raises:
-        UnavailableError: the library is not installed.
-        ConfigError: the file cannot be read, or holds no such key.
-    """
+    """Return the fingerprint of the public key in a file; raises ConfigError if it cannot be read, or holds no such key."""
     public_pem = _key_file(path)
     try:
         return fingerprint(public_pem)
@@ -100,12 +77,7 @@ def fingerprint_of_file(path: Path) -> str:
 
 
 def check_signature(manifest: bytes, signature: bytes, public_pem: bytes) -> str:
-    """Return the fingerprint of the key that signed the manifest.
-
-    Raises:
-        UnavailableError: the library is not installed.
-        WrongSignatureError: the key did not sign it.
-    """
+    """Return the fingerprint of the key that signed the manifest; raises WrongSignatureError if the key did not sign it."""
     try:
         _public_key(public_pem).verify(signature, manifest)
     except ConfigError as error:
@@ -121,9 +93,9 @@ def _public_key(public_pem: bytes) -> Any:
     try:
         key = _serialization.load_pem_public_key(public_pem)
     except (ValueError, _exceptions.UnsupportedAlgorithm) as error:
-        raise ConfigError("it is not a public key in PEM: `edgemeter bundle keygen FILE` writes one to FILE.pub") from error
+        raise ConfigError("it is not a public key in PEM: `edgemeter runs bundle key FILE` writes one to FILE.pub") from error
     if not isinstance(key, _ed25519.Ed25519PublicKey):
-        raise ConfigError("it is not an Ed25519 key: `edgemeter bundle keygen FILE` writes one to FILE.pub")
+        raise ConfigError("it is not an Ed25519 key: `edgemeter runs bundle key FILE` writes one to FILE.pub")
     return key
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from edgemeter.agent.base.command_group import DefaultGroup
-from edgemeter.agent.base.options import FiniteRange, delivery_timeout_option, names_and_config, rows_json_option
+from edgemeter.agent.base.options import FiniteRange, delivery_timeout_option, format_option, names_and_config
 from edgemeter.agent.base.tables import Format, console_for, print_data
 from edgemeter.agent.base.terminal import plain_table, print_text
 
@@ -29,8 +29,8 @@ SHOWN_FIELDS = ("schedule", "state", "reason", "done_ratio", "runs", "arrived_ns
 
 @click.command(short_help="Show the orders received, with their results.")
 @click.option("--last", type=click.IntRange(1, 2000), default=20, show_default=True, help="Number of orders, the latest first.")
-@rows_json_option('Print {"jobs": [...], "schedules": [...]}.')
-def jobs(last: int, *, form: Format | None) -> None:
+@format_option('{"jobs": [...], "schedules": [...]}')
+def jobs(last: int, *, form: Format) -> None:
     """Show the orders this device has received, their results, and its schedules.
 
     Example: edgemeter agent jobs --last 5
@@ -104,8 +104,8 @@ agent.add_command(jobs)
 
 
 @agent.command(short_help="Show whether the agent runs, and what waits in its outbox.")
-@click.option("--json", "as_json", is_flag=True, help='Print {"agent": ..., "outbox": ..., "text": ..., "remedy": ...}.')
-def status(*, as_json: bool) -> None:
+@format_option('{"agent": ..., "outbox": ..., "text": ..., "remedy": ...}', "table", "json")
+def status(*, form: Format) -> None:
     """Show whether the agent of this device runs, which records wait to be delivered, and why.
 
     Example: edgemeter agent status
@@ -119,8 +119,7 @@ def status(*, as_json: bool) -> None:
     lock = FileLock(home / AGENT_LOCK)
     holder = lock.holder() if is_locked(lock.path) else None
     outbox = outbox_finding(home / OUTBOX)
-    if as_json:
-        print_data("json", {"agent": holder, "outbox": outbox.state, "text": outbox.what, "remedy": outbox.remedy})
+    if print_data(form, {"agent": holder, "outbox": outbox.state, "text": outbox.what, "remedy": outbox.remedy}):
         return
     click.echo(f"agent: {holder or 'none runs here: `edgemeter agent up`'}")
     click.echo(f"outbox: {outbox.what}{f': {outbox.remedy}' if outbox.remedy else ''}")
@@ -153,11 +152,11 @@ def up(broker: str | None, device: str | None, fleet: str | None, **options: Any
         settle_moved_card(configuration.home(), alive=lambda: notify_service_manager("READY=1\nWATCHDOG=1"))
         if (line := restore_leftover(configuration.home())) is not None:
             logging.getLogger(__name__).warning("%s", line)
-        settings = configuration.in_effect(options["config"])
+        settings = configuration.read(options["config"])
         if (where := broker or settings.broker) is None:
             raise ConfigError("no broker is named: give --broker HOST, or set `broker` in the configuration")
         # A wrong address is reported while this is still a command.
-        broker_address.configured_address(where, settings)
+        broker_address.parse_address(where)
         device, fleet = configuration.names(device, fleet, settings)
         daemon = DaemonOptions(
             device=device,

@@ -1,81 +1,105 @@
-"""The commands `edgemeter bundle`: verify and show bundles of results, and create a key that signs them."""
+"""The commands `edgemeter runs bundle`: verify bundles of results, and create a key that signs them."""
 
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING
 
 import click
 import msgspec
 
 from edgemeter.agent.base.command_group import DefaultGroup
 from edgemeter.agent.base.errors import FAILED, ConfigError
-from edgemeter.agent.base.options import PATH, rows_json_option
+from edgemeter.agent.base.options import PATH, format_option
 from edgemeter.agent.base.tables import Format, console_for, print_data
 
+if TYPE_CHECKING:
+    from rich.console import Console
 
-@click.group(cls=DefaultGroup)
+    from edgemeter.agent.bundle.verify import BundleSignature, Verification
+
+
+@click.group(cls=DefaultGroup, short_help="Verify signed results; create a key that signs them.")
 def bundle() -> None:
-    """Verify and show the bundles of `edgemeter run --bundle DIR`, and create a key that signs them.
+    """Verify the bundles of `edgemeter run --bundle DIR`, and create a key that signs them.
 
-    Example: edgemeter bundle verify results/
+    Example: edgemeter runs bundle verify results/
     """
 
 
-@bundle.command(short_help="Recompute every figure, and check signatures.")
+@bundle.command(short_help="Recompute every value, and check signatures.")
 @click.argument("bundles", nargs=-1, required=True, metavar="BUNDLE|FOLDER...", type=PATH)
 @click.option("--public-key", "key", type=PATH, help="Public key (PEM) that the signature must match. Default: any key, or none.")
-@rows_json_option('Print {"bundles": [...]}.')
-def verify(bundles: tuple[Path, ...], key: Path | None, *, form: Format | None) -> None:
-    """Recompute every figure of bundles, or of runs in the ledger (by id), from their raw samples, and check their signatures.
+@format_option('{"bundles": [...]}')
+def verify(bundles: tuple[Path, ...], key: Path | None, *, form: Format) -> None:
+    """Recompute every value of bundles, or of runs in the ledger (by id), from their raw samples, and check their signatures.
 
-    Exit with status 1 if a figure differs, a bundle is damaged, or a signature is wrong or not by --public-key.
+    Exit with status 1 if a value differs, a bundle is damaged, or a signature is wrong or not by --public-key.
 
-    Example: edgemeter bundle verify results/ --public-key lab.key.pub
+    Example: edgemeter runs bundle verify results/ --public-key lab.key.pub
     """
-    from importlib.metadata import version
-
     from edgemeter.agent.bundle import signature
-    from edgemeter.agent.bundle.archive import bundle_files
-    from edgemeter.agent.bundle.verify import show_verifications
     from edgemeter.agent.bundle.verify import verify as verify_one
 
     expected = signature.fingerprint_of_file(key) if key else None
     with _of_runs(bundles) as named:
-        paths = bundle_files(list(named))
+        paths = _bundles(list(named))
         verifications = [msgspec.structs.replace(verify_one(path, expected), file=named.get(path, str(path))) for path in paths]
     if not print_data(form, {"bundles": verifications}):
-        show_verifications(verifications, version("edgemeter"), console_for(form))
+        console = console_for(form)
+        for verification in verifications:
+            _print(verification, console)
     if not all(verification.holds for verification in verifications):
         sys.exit(FAILED)
 
 
-@bundle.command(short_help="Show the record, the files and the signer.")
-@click.argument("file", metavar="BUNDLE", type=PATH)
-@rows_json_option('Print {"file", "record", "members", "series", "signature"}.')
-def show(file: Path, *, form: Format | None) -> None:
-    """Show what a bundle holds: the record in a few lines, its files, who signed it. Nothing is recomputed.
+def _bundles(paths: Sequence[Path]) -> list[Path]:
+    """Return the bundles among files and within folders, each once; raises ConfigError if a folder has none."""
+    bundles: dict[Path, Path] = {}
+    for path in paths:
+        files = sorted(path.rglob("*.edgemeter")) if path.is_dir() else [path]
+        if not files:
+            raise ConfigError(f"no bundle in {str(path)!r}: `edgemeter run ... --bundle DIR` writes them")
+        bundles |= {file.resolve(): file for file in files}
+    return list(bundles.values())
 
-    Example: edgemeter bundle show results/pi5-01-1-1.edgemeter
-    """
-    from edgemeter.agent.base.figures import printable
+
+def _print(verification: "Verification", console: "Console") -> None:
+    from importlib.metadata import version
+
     from edgemeter.agent.base.terminal import plain_table, print_text
-    from edgemeter.agent.bundle.verify import contents_of, record_lines
 
-    with _of_runs([file]) as named:
-        ((path, name),) = named.items()
-        contents = msgspec.structs.replace(contents_of(path), file=name)
-    if print_data(form, contents):
+    if verification.error is not None:
+        print_text(console, f"{verification.file}: damaged: {verification.error}")
         return
-    console = console_for(form)
-    for line in record_lines(contents):
-        print_text(console, line)
-    table = plain_table("file", "bytes", "sha256", "holds", right=("bytes",))
-    series = {samples.file: f"{samples.count:,} values of {samples.name}, {samples.unit}" for samples in contents.series}
-    for member in contents.members:
-        table.add_row(member.file, f"{member.size_bytes:,}", member.sha256[:12], printable(series.get(member.file, "")))
-    console.print(table)
+    count = len(verification.differences)
+    parts = ", ".join(f"{part} {checked}" for part, checked in verification.checked.items())
+    differ = f"{sum(verification.checked.values())} values recomputed ({parts}), {count or 'none'} differ{'s' * (count == 1)}"
+    differ = differ if parts else "it has no raw samples, so nothing was recomputed"
+    print_text(console, f"{verification.file}: {verification.model} on {verification.device}: {differ}")
+    print_text(console, f"  {_signature_text(verification.signature)}")
+    if verification.written_by != version("edgemeter"):
+        print_text(console, f"  written by edgemeter {verification.written_by}: definitions may have changed since")
+    if verification.differences:
+        table = plain_table("field", "stated", "recomputed", right=("stated", "recomputed"))
+        for difference in verification.differences:
+            table.add_row(difference.field, _text(difference.stated), _text(difference.recomputed))
+        console.print(table)
+
+
+def _signature_text(signature: "BundleSignature | None") -> str:
+    if signature is None or signature.state == "unsigned":
+        return "not signed" + (", though a key was expected" if signature and signature.expected is False else "")
+    if signature.state in ("wrong", "unchecked"):
+        return f"{'WRONG SIGNATURE' if signature.state == 'wrong' else 'signature not checked'}: {signature.detail}"
+    whose = {None: "; check the signer with --public-key", True: ", the expected key", False: ", NOT the expected key"}[signature.expected]
+    return f"signed by {signature.fingerprint}{whose}"
+
+
+def _text(value: object) -> str:
+    return "-" if value is None else f"{value:.10g}" if isinstance(value, float) else str(value)
 
 
 @contextmanager
@@ -99,22 +123,24 @@ def _of_runs(sources: Sequence[Path]) -> Iterator[dict[Path, str]]:
                 named[path] = str(path)
             else:
                 folder = Path(stack.enter_context(TemporaryDirectory(prefix="edgemeter-bundle-"))).resolve()
-                named[write_bundle(folder, history.entry(run_id, with_samples=True).record, None)] = f"run {run_id}"
+                named[write_bundle(folder, history.entry(run_id, with_samples=True).record)] = f"run {run_id}"
         yield named
 
 
 @bundle.command(short_help="Create a key that signs bundles.")
 @click.argument("file", type=PATH)
-def keygen(file: Path) -> None:
+def key(file: Path) -> None:
     """Write a new Ed25519 private key to FILE and its public key to FILE.pub.
 
     Only you can read FILE. Existing files are not overwritten.
 
-    Example: edgemeter bundle keygen lab.key
+    Example: edgemeter runs bundle key lab.key
     """
     from edgemeter.agent.bundle import signature
 
     public, fingerprint = signature.keygen(file)
-    click.echo(f"private key: {file}: keep it secret, and name it in the configuration (signing_key_file) or EDGEMETER_SIGNING_KEY_FILE")
-    click.echo(f"public key:  {public}: give it to those who verify (edgemeter bundle verify --public-key)")
+    click.echo(
+        f"private key: {file} (keep it secret, and name it in the configuration as signing_key_file, or in EDGEMETER_SIGNING_KEY_FILE)"
+    )
+    click.echo(f"public key:  {public} (whoever verifies needs it: edgemeter runs bundle verify --public-key)")
     click.echo(f"fingerprint: {fingerprint}")

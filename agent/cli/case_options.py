@@ -9,23 +9,23 @@ import msgspec
 from click.core import ParameterSource
 
 from edgemeter.agent.base.completion import completes
-from edgemeter.agent.base.options import PATH, FiniteRange, added
+from edgemeter.agent.base.options import PATH, FiniteRange, added, ratio_of
 from edgemeter.agent.contract.case_settings import Settings
-from edgemeter.agent.contract.operating_point import SETTINGS
-from edgemeter.agent.contract.suite import MODES, PATHS, setting_texts
+from edgemeter.agent.contract.suite import MODES, PATHS
+from edgemeter.agent.settings.case_keys import setting_texts
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 _Type: TypeAlias = "click.ParamType[Any]"
 # What a case of a command may set. `--together` is a flag of the command, and no name of a group.
-CASE_KEYS = tuple(key for key in Settings.__struct_fields__ if key not in {"model", "seconds", "queries", "idle_seconds", "together"})
+CASE_KEYS = tuple(key for key in Settings.__struct_fields__ if key not in {"model", "idle_seconds", "together"})
 # Keys that only a suite sets: whoever needs them writes one.
-SUITE_ONLY = {"cool_down_limit_s", "cpu_max_hz", "gpu_max_hz", "memory_max_hz", "accuracy", "agreement", "reference_accuracy", "gate"}
+SUITE_ONLY = {"power_mode", "governor"}
 CASE_OPTIONS = tuple(key for key in CASE_KEYS if key not in SUITE_ONLY)
-MODEL_OPTIONS = ("data", "annotations", "reader", "runtime", "backend", "threads")
+MODEL_OPTIONS = ("data", "annotations", "runtime", "backend", "threads")
 # Where models are measured in turn; a suite of one case for each sets the rest.
 IN_TURN_OPTIONS = (
-    *MODEL_OPTIONS, "task", "options", "precision", "subset", "seed", "scenario", "batch", "rate_per_s", "deadline", "queue_frames",
-    "concurrency", "slo", "mode", "prompt_tokens", "output_tokens", "prompts", "cpus", "start_below_c",
+    *MODEL_OPTIONS, "task", "options", "subset", "seed", "scenario", "batch", "rate_per_s", "deadline",
+    "concurrency", "mode", "prompt_tokens", "output_tokens", "prompts", "cpus",
 )  # fmt: skip
 # For commands that measure many runs in turn.
 SHORT_MODES = {"type": click.Choice([mode for mode in MODES if mode != "sustained"])}
@@ -34,9 +34,11 @@ _NAMES = {
     "annotations": ("-a", "--annotations"),
     "rate_per_s": ("--rate",),
     "options": ("--option",),
+    "time_s": ("--time",),
+    "precision_ratio": ("--precision",),
 }
 # Options that take several values where their key takes a list of them.
-_SWEPT = ("prompt_tokens", "output_tokens", "concurrency", "rate_per_s", *SETTINGS)
+_SWEPT = ("prompt_tokens", "output_tokens", "concurrency", "rate_per_s")
 
 
 on_option = added(
@@ -87,19 +89,6 @@ class CommaSeparated(click.ParamType):  # type: ignore[type-arg]
         return [self.item.convert(part.strip(), param, ctx) for part in value.split(",")]
 
 
-class ValuesOr(CommaSeparated):
-    """Such a list, or one word."""
-
-    def __init__(self, item: _Type, word: str) -> None:
-        super().__init__(item)
-        self.word = word
-        self.name = f"{self.name} | {word}"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """Return the values in `value`, or the word."""
-        return value if value == self.word else super().convert(value, param, ctx)
-
-
 class KeyValue(click.ParamType):  # type: ignore[type-arg]
     """A setting `KEY=VALUE` of a runtime."""
 
@@ -144,13 +133,13 @@ def case_options(*keys: str, **changes: Mapping[str, Any]) -> Callable[[_Command
 def _form_of(key: str, annotation: Any) -> dict[str, Any]:
     if key == "options":
         return {"type": KeyValue(), "multiple": True, "callback": lambda _ctx, _param, pairs: dict(pairs) or None}
+    if key == "precision_ratio":
+        return {"callback": lambda ctx, param, text: None if text is None else ratio_of(ctx, param, text), "metavar": "PERCENT"}
     if bool in get_args(annotation):
         return {"is_flag": True, "default": None}
     # A single value stands before a list of them.
     kinds = [kind for kind in get_args(annotation) if kind is not NoneType]
-    form = PATH if key in PATHS else _click_type(kinds[-1 if key in _SWEPT else 0])
-    words = [word for kind in kinds if get_origin(kind) is Literal for word in get_args(kind)]
-    return {"type": ValuesOr(form.item, *words) if words and isinstance(form, CommaSeparated) else form}
+    return {"type": PATH if key in PATHS else _click_type(kinds[-1 if key in _SWEPT else 0])}
 
 
 def _click_type(annotation: Any) -> _Type:

@@ -28,7 +28,6 @@ from edgemeter.agent.base.tables import Format, console_for, print_data
 from edgemeter.agent.base.terminal import TableColumn, fitted_table, print_text
 from edgemeter.agent.cli import run_session
 from edgemeter.agent.cli.case_options import IN_TURN_OPTIONS, SHORT_MODES, CommaSeparated, case_options, check_on, on_option, power_option
-from edgemeter.agent.cli.run_plan import expectation
 from edgemeter.agent.contract.model_formats import is_model_file
 from edgemeter.agent.contract.suite import Case, Suite
 
@@ -68,8 +67,8 @@ MOST_MODELS = 26  # They are called A to Z.
 @save_option
 @config_option
 @quiet_option
-@format_option("Print the comparison and its records as JSON.")
-def compare_models(models: tuple[Path, ...], runs: int, matters: float, *, form: Format | None, save: bool, **options: Any) -> None:
+@format_option()
+def compare_models(models: tuple[Path, ...], runs: int, matters: float, *, form: Format, save: bool, **options: Any) -> None:
     """Measure models in turn on this device, and compare each with the first: speed, quality and energy, in a table and a sentence.
 
     A and B are model files, names of the catalogue, or suites (.toml) of one case each. They run alternately (AB BA BA AB ...), so that all
@@ -93,7 +92,7 @@ def compare_models(models: tuple[Path, ...], runs: int, matters: float, *, form:
         stop_if_interrupted(comparison)
 
 
-def _show_compared(compared: "ComparedDevices", form: Format | None) -> None:
+def _show_compared(compared: "ComparedDevices", form: Format) -> None:
     """Print what the devices measured, and what went wrong there; raise what interrupted them."""
     if compared.comparisons:
         show_devices(compared.comparisons, form)
@@ -105,7 +104,7 @@ def _show_compared(compared: "ComparedDevices", form: Format | None) -> None:
         sys.exit(FAILED if compared.comparisons else compared.errors[0].exit_status)
 
 
-def show_devices(comparisons: "Sequence[tuple[str, MeasuredInTurn]]", form: Format | None) -> None:
+def show_devices(comparisons: "Sequence[tuple[str, MeasuredInTurn]]", form: Format) -> None:
     """Print what each device measured: the table of each, or all in one document."""
     documents = [{"device": device, **msgspec.to_builtins(comparison), "pick": comparison.pick} for device, comparison in comparisons]
     rows = [{"device": device, **msgspec.to_builtins(side)} for device, comparison in comparisons for side in comparison.sides]
@@ -171,22 +170,19 @@ def measure_cases(
         from edgemeter.agent.operating.changes import quiet_board
         from edgemeter.agent.power.detect import open_sensors
         from edgemeter.agent.session import in_turn, session, turn_comparison, turn_figures
-        from edgemeter.agent.verdict.precondition_rules import preflight_notes
+        from edgemeter.agent.verdict.environment_rules import environment_notes
+        from edgemeter.agent.verdict.words import text_of
 
         suite = Suite("compare", tuple(cases))
         turn_figures.turn_figures(cases)
         refused = check_cases(cases, options)
-    # One round more scores the accuracy.
-    rounds = runs + any(case.data is not None and case.accuracy != "never" for case in cases)
-    length = expectation(cases, [rounds] * len(cases))
-    report(f"measuring {len(cases)} models in turn: at most {length}; a clear result ends earlier")
-    identity = session.DeviceIdentity(*config.names(None, None, settings))
+    identity = session.DeviceIdentity(*config.names(None, None, settings), settings.role)
     with (
         quiet_board(config.home(), "edgemeter compare", wait_note),
         open_sensors(options["power"], settings.power, settings.sensors) as (sensors, why_no_power),
         run_session.session_progress() as on_event,
     ):
-        for remark in (*(f"power: {text}" for text in outlook(suite, sensors)), *preflight_notes()):
+        for remark in (*(f"power: {text}" for text in outlook(suite, sensors)), *map(text_of, environment_notes())):
             report(f"note: {remark}")
         bench = in_turn.Bench(identity, sensors, why_no_power, on_event, keep)
         return in_turn.measure_in_turn(cases, runs, bench, turn_comparison.Matters(ratio=matters_ratio), text, refused)
@@ -238,7 +234,7 @@ def pick_text(comparison: "MeasuredInTurn") -> str:
     rivals = f"; not clearly slower: {', '.join(choice.rivals)}" if choice.rivals else ""
     first = comparison.sides[0].name
     gates = {
-        "accuracy": f"keeps {decision.percent(GATE_RATIO)} of {first}'s accuracy",
+        decision.ACCURACY: f"keeps {decision.percent(GATE_RATIO)} of {first}'s accuracy",
         "perplexity": f"has at most {HIGHEST_PERPLEXITY_RATIO:g} times {first}'s perplexity",
     }
     differences = [difference for contrast in comparison.contrasts for difference in contrast.differences]
@@ -290,19 +286,19 @@ def _query_columns(comparison: "MeasuredInTurn", changed: Callable[[str], list[s
     return [
         TableColumn("p50 ms", [plain_digits(side.median_ms) for side in sides]),
         TableColumn("95%", intervals, rank=1),
-        TableColumn("", changed("latency")),
+        TableColumn("", changed(decision.LATENCY)),
         *_missed_columns(sides, changed),
         *_accuracy_columns(sides, changed),
-        TableColumn("mJ gross", [plain_digits(side.gross_mj) for side in sides]),
-        TableColumn("", changed("energy")),
-        TableColumn("peak MB", [plain_digits(side.peak_mb, 3) for side in sides], rank=2),
+        TableColumn("energy mJ", [plain_digits(side.gross_mj) for side in sides]),
+        TableColumn("", changed(decision.ENERGY)),
+        TableColumn("memory MB", [plain_digits(side.peak_mb, 3) for side in sides], rank=2),
     ]
 
 
 def _missed_columns(sides: Sequence["Side"], changed: Callable[[str], list[str]]) -> list[TableColumn]:
     if all(side.missed_ratio is None for side in sides):
         return []
-    return [TableColumn("Missed", [share(side.missed_ratio) for side in sides]), TableColumn("", changed(decision.MISSED))]
+    return [TableColumn("missed", [share(side.missed_ratio) for side in sides]), TableColumn("", changed(decision.MISSED))]
 
 
 def _accuracy_columns(sides: Sequence["Side"], changed: Callable[[str], list[str]]) -> list[TableColumn]:
@@ -310,30 +306,28 @@ def _accuracy_columns(sides: Sequence["Side"], changed: Callable[[str], list[str
     accuracy = metric_name(metrics.pop()) if len(metrics) == 1 else "accuracy"
     return [
         TableColumn(accuracy, ["-" if side.accuracy_value is None else f"{side.accuracy_value:.4f}" for side in sides]),
-        TableColumn("", changed("accuracy")),
+        TableColumn("", changed(decision.ACCURACY)),
     ]
 
 
 def _text_columns(comparison: "MeasuredInTurn", changed: Callable[[str], list[str]]) -> list[TableColumn]:
     """Return the columns of language models: their figures, each followed by its change where it is compared; quality; memory."""
-    from edgemeter.agent.session.turn_figures import CORRECT_ENERGY, TEXT_FIGURES, TOKEN_ENERGY
+    from edgemeter.agent.contract.figures import FigureView
+    from edgemeter.agent.session.turn_figures import TEXT_FIGURES
 
     sides = comparison.sides
     columns: list[TableColumn] = []
-    names = {TOKEN_ENERGY: "energy", CORRECT_ENERGY: decision.CORRECT_ANSWER}
     for entry in TEXT_FIGURES:
-        is_scored = entry.choice != CORRECT_ENERGY or any(entry.choice in side.text_figures for side in sides)
-        if ("terminal" in entry.views or entry.choice == TOKEN_ENERGY) and is_scored:
-            heading = "mJ/token" if entry.choice == TOKEN_ENERGY else entry.heading
-            name = names.get(entry.choice, entry.choice)
+        is_scored = entry.name != decision.CORRECT_ENERGY or any(entry.name in side.text_figures for side in sides)
+        if (FigureView.TABLE in entry.views or entry.name == decision.TOKEN_ENERGY) and is_scored:
             columns += [
-                TableColumn(heading, [plain_digits(side.text_figures.get(entry.choice)) for side in sides]),
-                TableColumn("", changed(name)),
+                TableColumn(entry.heading, [plain_digits(side.text_figures.get(entry.name)) for side in sides]),
+                TableColumn("", changed(entry.name)),
             ]
     perplexities = [plain_digits(side.perplexity.value if side.perplexity else None) for side in sides]
     peaks = [plain_digits(side.peak_mb, 3) for side in sides]
     answered = _accuracy_columns(sides, changed) if any(side.accuracy_metric for side in sides) else []
-    return [*columns, TableColumn("perplexity", perplexities), *answered, TableColumn("peak MB", peaks, rank=2)]
+    return [*columns, TableColumn("perplexity", perplexities), *answered, TableColumn("memory MB", peaks, rank=2)]
 
 
 def notes_of(comparison: "MeasuredInTurn") -> list[str]:
@@ -348,13 +342,13 @@ def notes_of(comparison: "MeasuredInTurn") -> list[str]:
     notes += [note for contrast in comparison.contrasts if (note := _neighbours_note(contrast.name, contrast.decode or contrast.latency))]
     if len(comparison.runs) < comparison.most_runs and not comparison.is_interrupted:
         notes.append(f"{len(comparison.runs)} of at most {comparison.most_runs} runs")
-    suspect = [f"suspect: {', '.join(comparison.doubts)}"] if comparison.doubts else []
+    disturbed = [f"disturbed: {', '.join(comparison.doubts)}"] if comparison.doubts else []
     # A line for each reason, with the runs: `pair 1, B; pair 2, B`.
     titles: dict[str, list[str]] = {}
     for text in comparison.left_out:
         title, _, reason = text.partition(": ")
         titles.setdefault(reason, []).append(title)
-    return [*notes, *(f"left out: {'; '.join(runs)}: {reason}" for reason, runs in titles.items()), *suspect]
+    return [*notes, *(f"left out: {'; '.join(runs)}: {reason}" for reason, runs in titles.items()), *disturbed]
 
 
 def _neighbours_note(name: str, judged: "PairJudgement") -> str:

@@ -12,7 +12,7 @@ from click.core import ParameterSource
 from edgemeter.agent.base.command_group import CommandGroup, Sections
 from edgemeter.agent.base.config import file_in_use, places
 from edgemeter.agent.base.documents import print_json
-from edgemeter.agent.base.options import PATH, json_option, names_and_config, rows_json_option
+from edgemeter.agent.base.options import PATH, format_option, names_and_config
 from edgemeter.agent.base.tables import Format, console_for, print_data
 from edgemeter.agent.base.terminal import plain_table, safe_text
 from edgemeter.agent.base.variables import VARIABLES, set_variables, unknown_variables
@@ -21,7 +21,6 @@ from edgemeter.agent.cli.case_options import power_option
 COMMANDS: Sections = {
     "Settings": {
         "show": ("edgemeter.agent.cli.config:show", "Show every setting with its value and where it comes from."),
-        "path": ("edgemeter.agent.cli.config:path", "Show which configuration files are looked for and read."),
         "sample": ("edgemeter.agent.cli.config:sample", "Print a complete sample of a file."),
         "check": ("edgemeter.agent.cli.config:check", "Show all mistakes in a file at once."),
         "variables": ("edgemeter.agent.cli.config:variables", "List every environment variable that is read."),
@@ -51,10 +50,10 @@ def config() -> None:
 @names_and_config
 @click.option("--broker", envvar="EDGEMETER_BROKER", help="HOST[:PORT], mqtt://... or mqtts://... Default: the configuration's.")
 @power_option
-@rows_json_option('Print {"settings": [{"key", "value", "source"}], "variables": {...}}.')
+@format_option('{"settings": [{"key", "value", "source"}], "variables": {...}, "files": [{"path", "exists", "is_read"}]}')
 @click.pass_context
-def show(ctx: click.Context, /, config: Path | None, *, form: Format | None, **options: Any) -> None:
-    """Show every setting with its value and where it comes from: an option, a variable, a file, or the default.
+def show(ctx: click.Context, /, config: Path | None, *, form: Format, **options: Any) -> None:
+    """Show every setting with its value and where it comes from (an option, a variable, a file, or the default), and the files looked for.
 
     Example: edgemeter config show --device pi5-lab
     """
@@ -63,33 +62,18 @@ def show(ctx: click.Context, /, config: Path | None, *, form: Format | None, **o
     set_options = {name: value for name, value in options.items() if ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE}
     all_settings, variables = settings(config, set_options), set_variables()
     rows = [{"key": setting.key, "value": setting.value, "source": setting.source} for setting in all_settings]
-    if not print_data(form, {"settings": rows, "variables": variables}):
+    read, looked_for = config or file_in_use(), [config] if config else places()
+    files = [{"path": str(file), "exists": file.exists(), "is_read": file == read} for file in looked_for]
+    if not print_data(form, {"settings": rows, "variables": variables, "files": files}):
         sources = {setting.source for setting in all_settings}
         other_variables = [(name, value, "variable") for name, value in variables.items() if name not in sources]
         _print_settings([(setting.key, setting.value, setting.source) for setting in all_settings], other_variables, form)
+        for file in files:
+            click.echo(f"{file['path']}: {'read' if file['is_read'] else 'not read' if file['exists'] else 'absent'}", err=True)
+    if not any(file["exists"] for file in files):
+        click.echo(f"no configuration: `edgemeter config sample > {looked_for[0]}` begins one", err=True)
     for name in unknown_variables():
-        click.echo(f"{name} is set and nothing reads it: `edgemeter config variables` lists those that there are", err=True)
-
-
-@click.command()
-@click.option("--config", type=PATH, envvar="EDGEMETER_CONFIG", help="Configuration file (TOML) of the agent.")
-@rows_json_option('Print {"files": [{"path", "exists", "is_read"}]}.')
-def path(config: Path | None, *, form: Format | None) -> None:
-    """Show which configuration files are looked for, which of them exist, and which one is read.
-
-    Example: edgemeter config path
-    """
-    read = config or file_in_use()
-    rows = [{"path": str(file), "exists": file.exists(), "is_read": file == read} for file in ([config] if config else places())]
-    if print_data(form, {"files": rows}):
-        return
-    states = ["read" if row["is_read"] and row["exists"] else "exists, not read" if row["exists"] else "absent" for row in rows]
-    lines = [(str(row["path"]), state) for row, state in zip(rows, states, strict=True)]
-    if not _typeset(("file", "state"), lines, form):
-        for line in lines:
-            click.echo(": ".join(line))
-    if not any(row["exists"] for row in rows):
-        click.echo(f"no configuration: `edgemeter config sample > {rows[0]['path']}` begins one", err=True)
+        click.echo(f"{name} is set, but nothing reads it; `edgemeter config variables` lists the variables", err=True)
 
 
 @click.command()
@@ -110,9 +94,9 @@ def sample(kind: str) -> None:
 @click.command()
 @click.argument("file", required=False, type=PATH, envvar="EDGEMETER_CONFIG")
 @click.option("--kind", help="agent, suite, alerts, fleet or campaign. Default: the one whose keys the file has.")
-@json_option('Print {"file", "kind", "mistakes": [{"section", "key", "what"}]}.')
+@format_option('{"file", "kind", "mistakes": [{"section", "key", "what"}]}', "table", "json")
 @click.pass_context
-def check(ctx: click.Context, /, file: Path | None, kind: str | None, *, as_json: bool) -> None:
+def check(ctx: click.Context, /, file: Path | None, kind: str | None, *, form: Format) -> None:
     """Check a file (default: the configuration that is read), and show all its mistakes at once. Exit status 2 if there is one.
 
     Example: edgemeter config check suite.toml
@@ -124,10 +108,8 @@ def check(ctx: click.Context, /, file: Path | None, kind: str | None, *, as_json
         click.echo(f"no configuration to check: neither {' nor '.join(map(str, places()))} exists, so the defaults hold", err=True)
         return
     kind, mistakes = check_file(file, kind)
-    if as_json:
-        rows = [{"section": mistake.section, "key": mistake.key, "what": mistake.what} for mistake in mistakes]
-        print_json({"file": str(file), "kind": kind, "mistakes": rows})
-    else:
+    rows = [{"section": mistake.section, "key": mistake.key, "what": mistake.what} for mistake in mistakes]
+    if not print_data(form, {"file": str(file), "kind": kind, "mistakes": rows}):
         for mistake in mistakes:
             click.echo(f"{file}: {mistake}")
         if not mistakes:
@@ -136,8 +118,8 @@ def check(ctx: click.Context, /, file: Path | None, kind: str | None, *, as_json
 
 
 @click.command()
-@rows_json_option('Print {"NAME": {"meaning", "default", "read_by"}}.')
-def variables(*, form: Format | None) -> None:
+@format_option('{"NAME": {"meaning", "default", "read_by"}}')
+def variables(*, form: Format) -> None:
     """List every environment variable that is read, with its default. Options override variables, which override files.
 
     Example: edgemeter config variables
@@ -168,7 +150,7 @@ def schema(*, subject: str) -> None:
     click.echo(document, nl=False) if isinstance(document, str) else print_json(document)
 
 
-def _print_settings(rows: list[tuple[str, Any, str]], other_variables: list[tuple[str, str, str]], form: Format | None) -> None:
+def _print_settings(rows: list[tuple[str, Any, str]], other_variables: list[tuple[str, str, str]], form: Format) -> None:
     """Print a table, wide as it is: a value or a path that is cut would be wrong; then the other variables that are set."""
     texts = [(key, "-" if value in (None, []) else json.dumps(value, ensure_ascii=False), source) for key, value, source in rows]
     widths = [max(len(row[column]) for row in texts) for column in (0, 1)]
@@ -180,9 +162,9 @@ def _print_settings(rows: list[tuple[str, Any, str]], other_variables: list[tupl
         click.echo(f"{name} = {value}")
 
 
-def _typeset(headings: Sequence[str], rows: Sequence[Sequence[str]], form: Format | None) -> bool:
-    """Print a table as Markdown or LaTeX, if that is the format, and return whether it is."""
-    if form not in ("markdown", "latex"):
+def _typeset(headings: Sequence[str], rows: Sequence[Sequence[str]], form: Format) -> bool:
+    """Print a table as Markdown, if that is the format, and return whether it is."""
+    if form != "markdown":
         return False
     console, table = console_for(form), plain_table(*headings)
     for row in rows:

@@ -7,7 +7,7 @@ import click
 
 from edgemeter.agent.base import config
 from edgemeter.agent.base.errors import FAILED
-from edgemeter.agent.base.options import config_option, rows_json_option
+from edgemeter.agent.base.options import config_option, format_option
 from edgemeter.agent.base.progress import note
 from edgemeter.agent.base.tables import Format, console_for, print_data
 
@@ -15,9 +15,10 @@ from edgemeter.agent.base.tables import Format, console_for, print_data
 @click.command()
 @click.option("--broker", envvar="EDGEMETER_BROKER", help="Also check the connection to this broker.")
 @config_option
-@rows_json_option('Print {"findings": [...]}.')
-def doctor(broker: str | None, *, form: Format | None, **options: Any) -> None:
-    """Check this device (board, runtimes, sensors, clock, broker), and show how to fix what is wrong.
+@click.option("--all", "is_whole", is_flag=True, help="List every check, also what is absent and why.")
+@format_option('{"findings": [...]}')
+def doctor(broker: str | None, *, form: Format, is_whole: bool, **options: Any) -> None:
+    """Show what is on this device (board, runtimes, sensors, clock, broker), what is wrong, and how to fix it.
 
     The exit status is 1 if a finding is BAD: nothing can be measured or delivered so.
 
@@ -27,9 +28,9 @@ def doctor(broker: str | None, *, form: Format | None, **options: Any) -> None:
     from edgemeter.agent.operating.changes import restore_leftover
 
     note(restore_leftover(config.home()))
-    settings = config.in_effect(options["config"])
+    settings = config.read(options["config"])
     findings = examination.examine(broker=broker or settings.broker, home=config.home(), settings=settings)
     if not print_data(form, examination.as_json(findings)):
-        console_for(form).print(examination.render(findings))
+        console_for(form).print(examination.render(findings, is_whole=is_whole))
     if any(finding.state == "bad" for finding in findings):
         sys.exit(FAILED)

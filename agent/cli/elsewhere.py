@@ -17,9 +17,9 @@ from click.core import ParameterSource
 
 from edgemeter.agent.base import config
 from edgemeter.agent.base.errors import ConfigError, EdgemeterError, MeasurementError
-from edgemeter.agent.base.figures import count
+from edgemeter.agent.base.figures import count, duration
 from edgemeter.agent.cli import run_session
-from edgemeter.agent.cli.run_plan import START_S, announcement, expectation
+from edgemeter.agent.cli.session_progress import longest_s
 from edgemeter.agent.contract.record import RunRecord
 from edgemeter.agent.contract.suite import PATHS, Case, SuiteFile, expand, set_keys
 
@@ -33,8 +33,7 @@ _LEDGER_PLACE = "edgemeter.collector.ledgers.place:ledger_place"
 _OPEN_LEDGER = "edgemeter.collector.ledgers.place:open_ledger"
 # Of what is measured elsewhere they would change nothing.
 _HERE = (
-    "broker", "broker_user_file", "broker_password_file", "broker_ca_file", "broker_certificate_file", "broker_key_file", "if_no_broker",
-    "device", "fleet", "bundle", "predictions", "signing_key_file", "text", "kv_types",
+    "broker", "if_no_broker", "device", "fleet", "bundle", "predictions", "text", "kv_types",
 )  # fmt: skip
 POLL_S = 0.5
 RESULTS_S = 60.0
@@ -134,8 +133,8 @@ def measure(
     _refuse_options_of_here(options["on"])
     written, folder = run_session.written_suite(suite, models, options)
     cases = expand(written, folder).cases
-    own_runs = open_own_runs(config.in_effect(options["config"])) if options.get("save", True) else None
-    work = _work(written, folder, cases, options, report, announcement(cases))
+    own_runs = open_own_runs(config.read(options["config"])) if options.get("save", True) else None
+    work = _work(written, folder, cases, options, report, f"measuring {count(len(cases), 'case')}: {_at_most(cases)}")
     keeping = run_session.RecordKeeping(None, own_runs)
 
     def outcomes() -> Generator[RunRecord | EdgemeterError, None, None]:
@@ -177,9 +176,9 @@ def compare(
     # A case is compared with itself where there is no other.
     if len(cases) > 2 and len(expand(written, Path.cwd()).cases) != len(cases):
         raise ConfigError("two of these models are the same case: compare different ones, or with --on a model with itself alone")
-    length = expectation(cases, [runs + any(case.data is not None and case.accuracy != "never" for case in cases)] * len(cases))
-    text = f"measuring {len(cases)} models in turn: at most {length}; a clear result ends earlier"
-    work = _work(written, Path.cwd(), [msgspec.structs.replace(case, repeats=runs + 1) for case in cases], options, report, text)
+    in_turn = [msgspec.structs.replace(case, repeats=runs + 1) for case in cases]
+    text = f"measuring {len(cases)} models in turn: {_at_most(in_turn)}; a clear result ends earlier"
+    work = _work(written, Path.cwd(), in_turn, options, report, text)
     work = replace(work, matters_ratio=matters_ratio, rounds=runs)
     compared = ComparedDevices([], [])
     ended = 0
@@ -234,11 +233,13 @@ def _outcomes(on: Sequence[str], work: RemoteWork) -> Iterator[RemoteOutcome]:
 def _work(
     written: SuiteFile, folder: Path, cases: Sequence[Case], options: Mapping[str, Any], report: Callable[[str], None], text: str
 ) -> RemoteWork:
-    known_s = sum(
-        (START_S + case.warm_up_seconds + case.seconds + 2 * case.idle_seconds + case.cool_down_limit_s) * case.repeats for case in cases
-    )
+    known_s = sum(map(longest_s, cases))
     results = CollectorLedger(options.get("ledger"), options.get("delivery_timeout", RESULTS_S))
     return RemoteWork(written, folder, options, min(LONGEST_S, 2 * known_s + UNKNOWN_S), results, report, cache(partial(report, text)))
+
+
+def _at_most(cases: Sequence[Case]) -> str:
+    return f"at most {duration(sum(map(longest_s, cases)))}, without what the data takes"
 
 
 def _in_one_suite(models: Sequence[Path], runs: int, options: Mapping[str, Any]) -> SuiteFile:

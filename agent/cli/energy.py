@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from edgemeter.agent.base.documents import print_json
+from edgemeter.agent.base.command_group import ModalCommand
 from edgemeter.agent.base.errors import ConfigError, EdgemeterError
-from edgemeter.agent.base.options import PATH, config_option, json_option, quiet_option, save_option
+from edgemeter.agent.base.options import PATH, config_option, format_option, quiet_option, save_option
 from edgemeter.agent.base.progress import note
+from edgemeter.agent.base.tables import print_data
 from edgemeter.agent.cli import run_session
 from edgemeter.agent.cli.case_options import power_option
 from edgemeter.agent.cli.run_session import SessionOutcome, suite_of
@@ -76,7 +77,11 @@ def watch_suite(
         sleep(max(0.0, start_s + period * period_s - clock()))
 
 
-@click.command(context_settings={"ignore_unknown_options": False, "allow_interspersed_args": False})
+@click.command(
+    cls=ModalCommand,
+    modes={"sensors": "edgemeter.agent.cli.sensors:sensors"},
+    context_settings={"ignore_unknown_options": False, "allow_interspersed_args": False},
+)
 @click.argument("command", nargs=-1, type=click.UNPROCESSED)
 @click.option("--from", "log", type=PATH, help="Instead: the log of a run that is over, of tegrastats, nvidia-smi (CSV), or any CSV.")
 @click.option(
@@ -101,11 +106,11 @@ def watch_suite(
 @config_option
 @save_option
 @quiet_option
-@json_option("Print the energies as JSON.")
+@format_option("", "table", "json")
 def energy(command: tuple[str, ...], period: str | None, log: Path | None, **options: Any) -> None:
     """Measure the energy of a command, with idle before and after; or measure a suite at regular times; or read it from a log.
 
-    The exit status is that of the command.
+    The exit status is that of the command. `edgemeter energy sensors` lists, reads and tests power sensors.
 
     Example: edgemeter energy -- python train.py
     """
@@ -115,14 +120,12 @@ def energy(command: tuple[str, ...], period: str | None, log: Path | None, **opt
         _print_log(log, options)
         return
     if period is not None:
-        from edgemeter.agent.cli.run_table import print_runs
+        from edgemeter.agent.cli.run_output import print_runs
 
         if len(command) != 1:
             raise click.UsageError("with --every give one SUITE file, and nothing after it")
         for outcome in watch_suite(Path(command[0]), seconds(period), options, note):
-            if options["as_json"]:
-                click.echo(run_session.session_document(outcome))
-            else:
+            if not print_data(options["form"], run_session.session_document(outcome)):
                 print_runs(outcome.records)
         return
     from edgemeter.agent.base import config
@@ -130,13 +133,11 @@ def energy(command: tuple[str, ...], period: str | None, log: Path | None, **opt
 
     if shutil.which(command[0]) is None:
         # Before the machine idles for it.
-        raise ConfigError(f"cannot run {command[0]!r}: there is no such command, or it is not executable: correct its name or path")
+        raise ConfigError(f"cannot run {command[0]!r}, because there is no such command, or it is not executable: correct its name or path")
     settings, repeats = config.read(options["config"]), options["repeat"]
     with EnergyWatch(options["power"], idle_s=options["idle_s"], units=repeats, settings=settings, report=note) as watcher:
         status = _run(command, repeats)
-    if options["as_json"]:
-        print_json(watcher.seen)
-    else:
+    if not print_data(options["form"], watcher.seen):
         _print(watcher.seen, repeats)
     sys.exit(status)
 
@@ -145,8 +146,7 @@ def _print_log(path: Path, options: Mapping[str, Any]) -> None:
     from edgemeter.agent.energy.power_log import energy_of, read_log
 
     logged = energy_of(read_log(path, options["time_column"], options["power_column"]), options["between"])
-    if options["as_json"]:
-        print_json(logged)
+    if print_data(options["form"], logged):
         return
     interval = f"{logged.energy_j:.4g} J ({logged.low_j:.4g} to {logged.high_j:.4g})"
     click.echo(f"{logged.source}: {interval}, mean {logged.mean_power_w:.4g} W, {logged.readings} readings")
@@ -161,7 +161,7 @@ def _run(command: tuple[str, ...], repeats: int) -> int:
             # Its output must not end up in our document.
             status = subprocess.run(command, check=False, stdout=sys.stderr).returncode
         except OSError as error:
-            raise ConfigError(f"cannot run {command[0]!r}: {error.strerror}: give a command that is on this machine") from error
+            raise ConfigError(f"cannot run {command[0]!r}: {error.strerror}; give a command that is on this machine") from error
         if status:
             click.echo(f"{command[0]} ended with status {status}", err=True)
             return status if status > 0 else 128 - status
@@ -173,11 +173,11 @@ def _print(watched: "WatchedEnergy", repeats: int) -> None:
     for energy in watched.energies.all():
         click.echo(_line(energy, watched.idle_s))
     for doubt in watched.other_load.doubts:
-        click.echo(f"suspect: {doubt}: measure again when the machine is quiet", err=True)
+        click.echo(f"disturbed: {doubt}. Measure again when the machine is quiet", err=True)
     if watched.other_load.block_ratio is None:
         click.echo("whether other processes ran meanwhile is not known: the work is too short for the kernel's clock ticks", err=True)
     for sensor in watched.energies.frozen:
-        click.echo(f"suspect: {sensor} showed one value while idle and in every reading of the work: restart it, and check it", err=True)
+        click.echo(f"disturbed: {sensor} showed the same value while idle and at work. Restart it, and check it", err=True)
     for why in (*watched.energies.refused, *([watched.energies.reason] if watched.energies.reason else [])):
         click.echo(f"no energy: {why}", err=True)
 

@@ -8,30 +8,29 @@ import click
 
 from edgemeter.agent.base.command_group import CommandGroup, Sections
 from edgemeter.agent.base.errors import DONE, FAILED, INTERRUPTED, TERMINATED, USAGE, EdgemeterError
+from edgemeter.agent.base.suggestions import did_you_mean
 
 COMMANDS: Sections = {
     "Measure": {
         "run": ("edgemeter.agent.cli.run:run", "Measure a model, or a suite of cases."),
-        "benchmark": ("edgemeter.models.cli.benchmark:benchmark", "Measure a model in every format that this board runs, and pick one."),
-        "energy": ("edgemeter.agent.cli.energy:energy", "Measure the energy of any command, or of a suite again and again."),
-        "accuracy": ("edgemeter.agent.cli.accuracy:accuracy", "Score detections, or a model, without timing it."),
-        "sensors": ("edgemeter.agent.cli.sensors:sensors", "List, read and test power sensors."),
+        "energy": ("edgemeter.agent.cli.energy:energy", "Measure the energy of any command or suite; list and test power sensors."),
         "doctor": ("edgemeter.agent.cli.doctor:doctor", "Check board, runtimes, sensors, clock and broker."),
-        "demo": ("edgemeter.collector.cli.demo:demo", "Measure, deliver, compare and report with the shipped models."),
     },
     "Compare and watch": {
-        "compare": ("edgemeter.collector.cli.compare:compare", "Compare models, changes, devices, or edge and datacenter."),
-        "runs": ("edgemeter.collector.cli.runs:runs", "Find, show, note, exclude, delete and export runs."),
+        "compare": ("edgemeter.collector.cli.compare:compare", "Compare models, changes or devices."),
+        "runs": ("edgemeter.collector.cli.runs:runs", "Find, show, note, exclude, delete, export and verify runs."),
         "report": ("edgemeter.collector.cli.report:report", "Write a page that works offline, or all runs as CSV or Parquet."),
         "trend": ("edgemeter.collector.cli.trend:trend", "Find changes over time; annotate them, send alerts for them."),
-        "references": ("edgemeter.collector.cli.references:references", "Judge published figures; import and list references."),
+        "references": (
+            "edgemeter.collector.cli.references:references",
+            "Judge published figures; list references; compare with a datacenter.",
+        ),
     },
     "Collect": {
         "agent": ("edgemeter.agent.cli.agent:agent", "Join a fleet, run the agent daemon, publish waiting results."),
         "collector": ("edgemeter.collector.cli.collector:collector", "Receive, store and forward the results of a fleet."),
-        "bundle": ("edgemeter.agent.cli.bundle:bundle", "Verify and show bundles of results, and create a key that signs them."),
     },
-    "Models": {"models": ("edgemeter.models.cli.main:models", "List, fetch, convert, verify and profile models.")},
+    "Models": {"models": ("edgemeter.models.cli.main:models", "List, fetch, convert, score and profile models.")},
     "Fleet": {"fleet": ("edgemeter.provisioning.cli.main:fleet", "Provision, update and control a fleet of devices.")},
     "Settings": {"config": ("edgemeter.agent.cli.config:config", "Show, sample and check the settings; the rules of verdicts.")},
 }
@@ -42,7 +41,7 @@ COMMANDS: Sections = {
 def cli() -> None:
     """Measure what a machine-learning model costs on an edge device: latency, accuracy and energy.
 
-    Example: edgemeter run --model model.tflite --data photos/ --annotations coco.json
+    Example: edgemeter run model.tflite --data photos/ --annotations coco.json
     """
 
 
@@ -55,15 +54,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
         caller = "process" if arguments is None else None
         status = cli.main(args=None if arguments is None else list(arguments), prog_name="edgemeter", standalone_mode=False, obj=caller)
     except click.UsageError as error:
-        error.show()
+        _print_usage_error(error)
         sys.exit(USAGE)
     except click.ClickException as error:
-        error.show()
+        _print_error(error.format_message())
         sys.exit(FAILED)
     except EdgemeterError as error:
-        from edgemeter.agent.base.figures import printable  # Here: only an error needs it.
-
-        click.echo(f"edgemeter: {printable(' '.join(str(error).split()))}", err=True)
+        _print_error(str(error))
         sys.exit(error.exit_status)
     except (click.Abort, KeyboardInterrupt) as error:
         click.echo(f"edgemeter: {str(error.__cause__ or error) or 'interrupted'}", err=True)
@@ -71,6 +68,27 @@ def main(arguments: Sequence[str] | None = None) -> None:
     except OSError as error:
         _end_without_output(error)
     sys.exit(status if isinstance(status, int) else DONE)
+
+
+def _print_usage_error(error: click.UsageError) -> None:
+    message = error.format_message()
+    if "\n" in message:
+        # A group without a command: its page of help.
+        error.show()
+        return
+    if isinstance(error, click.NoSuchOption):
+        suggestion = did_you_mean(error.option_name, error.possibilities or (), limit=1, alike=0.75)
+        message = f"there is no option {error.option_name}{f': {suggestion}' if suggestion else ''}"
+    elif isinstance(error, click.BadParameter):
+        # click calls its types so.
+        message = message.replace("a valid integer range", "a whole number").replace("a valid float range", "a number")
+    _print_error(f"{message.rstrip('.')} (see {error.ctx.command_path if error.ctx else 'edgemeter'} --help)")
+
+
+def _print_error(message: str) -> None:
+    from edgemeter.agent.base.figures import printable  # Here: only an error needs it.
+
+    click.echo(f"edgemeter: {printable(' '.join(message.split()))}", err=True)
 
 
 def _end_without_output(error: OSError) -> None:

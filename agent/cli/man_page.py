@@ -38,7 +38,10 @@ def commands(group: click.Group, path: str = "edgemeter") -> Iterator[tuple[str,
             continue
         yield f"{path} {name}", command
         if isinstance(command, ModalCommand):
-            yield from ((f"{path} {name} {flag}", resolve_name(address)) for flag, address in command.modes.items())
+            for flag, address in command.modes.items():
+                mode = resolve_name(address)
+                yield f"{path} {name} {flag}", mode
+                yield from commands(mode, f"{path} {name} {flag}") if isinstance(mode, click.Group) else ()
         if isinstance(command, click.Group):
             yield from commands(command, f"{path} {name}")
 

@@ -1,25 +1,23 @@
-"""One case of a session with all its runs, and what they come to in one sentence: median, interval and verdict."""
+"""One case with all its runs: what each figure comes to over them, with its interval, and what the case is called."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from statistics import median
 
-from edgemeter.agent.base.figures import ABSENT, count, plain_digits, with_uncertainty
+from edgemeter.agent.base.figures import ABSENT, plain_digits, significant, span
 from edgemeter.agent.base.metrics import metric_name
-from edgemeter.agent.base.run_statistics import fewest_runs, median_interval
+from edgemeter.agent.base.over_runs import IntervalOverRuns, interval_over_runs
 from edgemeter.agent.contract.case_identity import key_of
 from edgemeter.agent.contract.energy_provenance import energy_provenance
-from edgemeter.agent.contract.figures import TOO_FEW_QUERIES, Figure, in_view
+from edgemeter.agent.contract.figures import figure
 from edgemeter.agent.contract.record import RunRecord
-from edgemeter.agent.contract.record_accuracy import Accuracy
 from edgemeter.agent.contract.record_conditions import VerdictState, worst
-from edgemeter.agent.contract.steady_facts import of_frame
+from edgemeter.agent.verdict.judge import judged_together
 
-# The figures that answer for a case, by name: of a language model its tokens, of a camera its frames.
-ANSWERS = ("latency_p50_ms",)
-STEADY_ANSWERS = ("steady_missed_ratio", "latency_p50_ms", "steady_power_w")
-TEXT_ANSWERS = ("generation_ttft_p50_ms", "generation_decode_tokens_per_s")
+# The figure whose interval says what differences can be seen.
+LATENCY, DECODING, MISSED = "latency_p50_ms", "generation_decode_tokens_per_s", "steady_missed_ratio"
+LEAST_RATIO = 0.001  # A narrower interval is shown as this one.
 
 
 @dataclass(frozen=True)
@@ -38,115 +36,90 @@ class MeasuredCase:
         """The worst verdict of the runs that count."""
         return worst([run.verdict.state for run in self.counted])
 
-    def middle(self, value: Callable[[RunRecord], float | None]) -> RunRecord | None:
-        """Return the run whose value is the median, of an even number the lower of the two in the middle; None where none has one."""
-        valued = sorted(((number, index) for index, run in enumerate(self.counted) if (number := value(run)) is not None))
-        return self.counted[valued[(len(valued) - 1) // 2][1]] if valued else None
-
     @property
     def typical(self) -> RunRecord:
-        """The run with the median latency, of frames with the median share of missed ones; the first where none has a p50."""
-        missed = self.middle(lambda run: run.steady.missed_ratio if run.steady else None)
-        return missed or self.middle(lambda run: run.latency.p50_ms) or self.counted[0]
+        """The run with the median of the first figure; the first where none has it."""
+        value = figure(self.first_figure).value
+        valued = sorted((number, index) for index, run in enumerate(self.counted) if (number := value(run)) is not None)
+        return self.counted[valued[(len(valued) - 1) // 2][1]] if valued else self.counted[0]
 
-    def median_text(self, entry: Figure) -> str:
-        """Return the median of a figure over the runs, or what they come to together; "-" where none has it."""
-        if entry.over_runs:
-            return entry.table_text(over[0] if (over := entry.over_runs(self.counted)) else None)
-        values = self._values(entry)
-        run = self.middle(entry.value) if values and entry.u else None
-        if run and (ends := entry.bounds(run)):
-            # No digit that the uncertainty leaves open.
-            return with_uncertainty(median(values), (ends[1] - ends[0]) / 2).partition(" ")[0]
-        return entry.table_text(median(values) if values else None)
-
-    def interval_text(self, entry: Figure) -> str:
-        """Return the 95% interval of the figure over the runs; empty where they are too few, or depend too much."""
-        if entry.over_runs:
-            over = entry.over_runs(self.counted)
-            return entry.range_text(*over[1]) if over and over[1] else ""
-        interval = median_interval(self._values(entry))
-        return entry.range_text(*interval) if interval else ""
-
-    def sentence(self) -> str:
-        """Return the answer: figure with interval, accuracy, energy, and the verdict."""
+    @property
+    def first_figure(self) -> str:
+        """The name of the figure that answers for the case: of a language model its rate, of a camera its missed frames."""
         run = self.counted[0]
-        names = TEXT_ANSWERS if run.generation else STEADY_ANSWERS if run.steady else ANSWERS
-        entries = [entry for entry in in_view("run") if entry.name in names and self._values(entry)]
-        figures = [self._figure_text(entry) for entry in sorted(entries, key=lambda entry: names.index(entry.name))]
-        scored = self.middle(lambda run: run.accuracy.value if run.accuracy else None)
-        energetic = self.middle(lambda run: run.energy.gross_mj if run.energy else None)
-        parts = [
-            *(figures or [f"{TOO_FEW_QUERIES} ({run.latency.count:,})"]),
-            accuracy_text(scored.accuracy) if scored and scored.accuracy else "",
-            gross_text(energetic, f" mJ gross{f' {of_frame(energetic.steady)}' if energetic.steady else ''}") if energetic else "",
-        ]
-        return f"{model_text(run)} {setting_text(run)} on {run.device}: {', '.join(filter(None, parts))}: {self.state}"
+        return DECODING if run.generation else MISSED if run.steady else LATENCY
 
-    def _values(self, entry: Figure) -> list[float]:
+    def values(self, name: str) -> list[float]:
+        """Return the value of a figure in each run that has it; an energy that several models share is none of theirs."""
+        entry = figure(name)
         runs = [run for run in self.counted if entry.group != "energy" or energy_provenance(run) != "shared"]
         return [value for run in runs if (value := entry.value(run)) is not None]
 
-    def _figure_text(self, entry: Figure) -> str:
-        name = entry.heading.removesuffix(entry.unit).strip() if entry.unit else entry.title
-        return " ".join(filter(None, (name, self.median_text(entry), entry.unit, f"({self._certainty(entry)})")))
+    def interval(self, name: str) -> IntervalOverRuns | None:
+        """Return the interval of a figure over the runs; None where they are too few."""
+        return interval_over_runs(self.values(name))
 
-    def _certainty(self, entry: Figure) -> str:
-        values = self._values(entry)
-        if len(values) > 1:
-            if interval_text := self.interval_text(entry):
-                return f"95% {interval_text} over {len(values)} runs"
-            remedy = "" if entry.over_runs else f", {fewest_runs(values)} give an interval"
-            return f"{entry.range_text(min(values), max(values))} in {len(values)} runs{remedy}"
-        bounds = entry.bounds(self.counted[0])
-        return f"one run; 95% {entry.range_text(*bounds)} within it" if bounds else "one run"
+    def text(self, name: str, unit: str = "", per: float = 1.0) -> str:
+        """Return a figure as `140 ms ± 4%`: its mean over the runs with half its interval, else their median; "-" where it has no value."""
+        entry, values = figure(name), [value / per for value in self.values(name)]
+        if entry.over_runs:
+            over = entry.over_runs(self.counted)
+            return ABSENT if over is None else entry.table_text(over[0]) + (f" (95% {entry.range_text(*over[1])})" if over[1] else "")
+        if not values:
+            return ABSENT
+        interval = interval_over_runs(values)
+        if interval is None:
+            return f"{significant(median(values))} {unit}".strip()
+        if interval.half_width_ratio > 1:
+            return f"{significant(interval.middle)} {unit} ({span(interval.low, interval.high)})".replace("  ", " ")
+        return " ".join(filter(None, (significant(interval.middle), unit, f"± {percentage(interval.half_width_ratio)}")))
+
+    @property
+    def summary(self) -> str:
+        """The first figure, the accuracy and the verdict in a few words."""
+        unit = {LATENCY: "ms", DECODING: "t/s"}.get(self.first_figure, "missed")
+        return ", ".join(text for text in (self.text(self.first_figure, unit), self.accuracy_text(), self.state) if text != ABSENT)
+
+    def accuracy_text(self) -> str:
+        """Return the accuracy, such as `AP 0.404`; "-" where none was scored."""
+        scored = self.scored
+        return f"{metric_name(scored.accuracy.metric)} {scored.accuracy.value:.3f}" if scored and scored.accuracy else ABSENT
+
+    @property
+    def scored(self) -> RunRecord | None:
+        """The run that was scored."""
+        return next((run for run in self.counted if run.accuracy), None)
+
+
+def percentage(ratio: float) -> str:
+    """Return a relative width as `4%`, with one digit below 10%."""
+    ratio = max(ratio, LEAST_RATIO)
+    return f"{significant(100 * ratio, 1 if ratio < 0.095 else 2)}%"
 
 
 def cases_of(runs: Iterable[RunRecord]) -> list[MeasuredCase]:
     """Return the cases of the runs, in the order of their first run."""
     cases: dict[object, list[RunRecord]] = {}
-    for run in runs:
+    for run in judged_together(runs):
         cases.setdefault(key_of(run), []).append(run)
     return [MeasuredCase(tuple(of_case)) for of_case in cases.values()]
 
 
-def model_text(run: RunRecord, *, lengths: bool = True) -> str:
+def model_text(run: RunRecord) -> str:
     """Return the model's name, of a language model with the lengths of prompt and output."""
-    return f"{run.model.name} {run.generation.lengths}" if run.generation and lengths else run.model.name
+    return f"{run.model.name} {run.generation.lengths}" if run.generation else run.model.name
 
 
 def setting_text(run: RunRecord) -> str:
     """Return precision (where it is known), runtime and threads, of a served load its users or rate, the company."""
     precision = "" if run.precision == "unknown" else run.precision
-    users = count(run.load.concurrency, "user") if run.load and run.load.concurrency else ""
+    return " ".join(filter(None, (precision, run.runtime.setting_text, load_text(run))))
+
+
+def load_text(run: RunRecord) -> str:
+    """Return users, rate and the models beside it, as far as a run has them."""
+    users = f"{run.load.concurrency} user{'s' * (run.load.concurrency > 1)}" if run.load and run.load.concurrency else ""
     rate = f"{plain_digits(run.load.target_per_s)} a second" if run.load and run.load.target_per_s else ""
     rate = f"{plain_digits(run.steady.rate_per_s)} frames a second" if run.steady else rate
     company = f"beside {run.together.names}" if run.together else ""
-    return " ".join(filter(None, (precision, run.runtime.setting_text, users or rate, company)))
-
-
-def accuracy_text(accuracy: Accuracy) -> str:
-    """Return an accuracy with its bounds and what they take as independent, e.g. `AP 0.3720 (0.3410 to 0.4000; ...)`."""
-    value = f"{metric_name(accuracy.metric)} {accuracy.value:.4f}"
-    if accuracy.low is None or accuracy.high is None:
-        return value
-    return f"{value} ({accuracy.low:.4f} to {accuracy.high:.4f}{f'; {accuracy.over}' if accuracy.over else ''})"
-
-
-def gross_text(run: RunRecord, unit: str = "") -> str:
-    """Return the gross energy in mJ with its expanded uncertainty, the unit, and its origin where it was not measured."""
-    if run.energy is None:
-        return ABSENT
-    provenance = energy_provenance(run)
-    if provenance == "shared" and run.together:
-        provenance_text = f"shared by {len(run.together.neighbours) + 1} models"
-        return f"{energy_text(run.energy.gross_mj, run.energy.gross_u_mj)}{unit} ({provenance_text})"
-    if provenance == "estimated":
-        return f"{plain_digits(run.energy.gross_mj)}{unit} ({provenance})"
-    text = energy_text(run.energy.gross_mj, run.energy.gross_u_mj) + unit
-    return text if provenance == "measured" else f"{text} ({provenance})"
-
-
-def energy_text(energy_mj: float, u_mj: float | None) -> str:
-    """Return an energy with its expanded uncertainty, `?` where that is not known."""
-    return f"{plain_digits(energy_mj)} ±{'?' if u_mj is None else plain_digits(u_mj, 2)}"
+    return " ".join(filter(None, (users or rate, company)))

@@ -2,11 +2,13 @@
 
 import sys
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from edgemeter.agent.base.command_group import LongCommand
 from edgemeter.agent.base.completion import completes
 from edgemeter.agent.base.errors import FAILED, TransientError
 from edgemeter.agent.base.model_names import model_names
@@ -26,12 +28,15 @@ if TYPE_CHECKING:
     from edgemeter.agent.cli.run_session import SessionOutcome
 
 
-@click.command()
+# What `edgemeter run --help` shows of the options; `--help-all` shows all of them.
+COMMON = {
+    "data", "annotations", "runtime", "backend", "task", "threads", "subset", "scenario", "batch", "rate_per_s", "mode", "repeats",
+    "precision_ratio", "time_s", "prompt_tokens", "output_tokens", "power", "on", "broker", "output", "wide", "quiet", "form",
+}  # fmt: skip
+
+
+@click.command(cls=LongCommand, common=COMMON)
 @click.argument("sources", nargs=-1, type=PATH, shell_complete=completes(model_names, files=True), metavar="[SUITE | MODEL...]")
-@click.option(
-    "-m", "--model", "named", multiple=True, type=PATH, shell_complete=completes(model_names, files=True),
-    help="Model file (.tflite, .onnx, .hef, .gguf, .server, ...), FILE.py:make, package.module:make, or catalogue name.",
-)  # fmt: skip
 @case_options(*CASE_OPTIONS)
 @on_option
 @click.option("--together", is_flag=True, help="Measure each model alone, then pairs and all at the same time: how much each slows down.")
@@ -45,16 +50,14 @@ if TYPE_CHECKING:
 @names_and_config
 @save_option
 @click.option("-o", "--output", type=PATH, help='Also write {"runs": [...]} to this file.')
-@click.option("--bundle", type=PATH, metavar="DIR", help="Also write each run as one file that `edgemeter bundle verify` checks.")
-@click.option(
-    "--signing-key-file", envvar="EDGEMETER_SIGNING_KEY_FILE", type=PATH,
-    help="Key that signs bundles (see `edgemeter bundle keygen`). Default: the configuration's, or unsigned.",
-)  # fmt: skip
-@click.option("--why", is_flag=True, help="Show every run, and the evidence of each verdict.")
+@click.option("--bundle", type=PATH, metavar="DIR", help="Also write each run as one file that `edgemeter runs bundle verify` checks.")
+@click.option("--wide", is_flag=True, help="Show every run with all its figures too.")
 @quiet_option
-@format_option('Print {"runs": [record, ...]}, "sweeps" over users or rates, the "answer" of power modes, and rows of models "together".')
-def run(sources: tuple[Path, ...], named: tuple[Path, ...], **options: Any) -> None:
+@format_option('{"runs": [record, ...]}, the "answer" of power modes, and rows of models "together"')
+def run(sources: tuple[Path, ...], **options: Any) -> None:
     """Measure a suite of cases (.toml), or models in turn.
+
+    A model is a file (.tflite, .onnx, .hef, .gguf, .server, ...), FILE.py:make, package.module:make, or a name of the catalogue.
 
     Example: edgemeter run model.tflite --data photos/ --annotations coco.json --threads 4
     """
@@ -64,22 +67,23 @@ def run(sources: tuple[Path, ...], named: tuple[Path, ...], **options: Any) -> N
     check_on(options["on"])
     if options["output"]:
         check_writable(options["output"])
-    models = (*sources, *named)
     suite = next((source for source in sources if run_session.is_suite_file(source)), None)
-    if not models or (suite is not None and len(models) > 1):
+    if not sources or (suite is not None and len(sources) > 1):
         raise click.UsageError("give either one SUITE file (.toml) or models")
-    outcome = _measured(suite, models, options)
+    notes = list[str]()
+    outcome = _measured(suite, sources, options, notes.append)
     document = run_session.session_document(outcome)
     try:
         if not print_data(options["form"], document):
-            from edgemeter.agent.cli.run_table import print_runs
+            from edgemeter.agent.cli.run_output import print_runs, saved_line
 
-            print_runs(outcome.records, console_for(options["form"]), why=options["why"])
+            if outcome.saved is not None:
+                notes.append(saved_line(outcome.records))
+            print_runs(outcome.records, console_for(options["form"]), wide=options["wide"], seconds=outcome.seconds, notes=notes)
     finally:
         # A full or closed standard output does not take the rest with it.
         if options["output"]:
             run_session.write_document(options["output"], document, outcome.errors)
-        note(outcome.saved)
         for message, times in Counter(map(str, outcome.errors)).items():
             click.echo(f"edgemeter: {message}{f' ({times} times)' if times > 1 else ''}", err=True)
     if outcome.interruption is not None:
@@ -90,15 +94,15 @@ def run(sources: tuple[Path, ...], named: tuple[Path, ...], **options: Any) -> N
         sys.exit(FAILED)
 
 
-def _measured(suite: Path | None, models: tuple[Path, ...], options: dict[str, Any]) -> "SessionOutcome":
-    """Return what was measured: here, or where `--on` says."""
+def _measured(suite: Path | None, models: tuple[Path, ...], options: dict[str, Any], report: Callable[[str], None]) -> "SessionOutcome":
+    """Return the outcome of measuring here, or where `--on` says; `report` takes the notes on a measurement here."""
     from edgemeter.agent.cli import run_session
 
     cases = run_session.suite_of(suite, models, options)
     for reason in cases.left_out:
-        note(f"left out: {reason}")
+        report(f"left out: {reason}")
     if not options["on"]:
-        return run_session.run_session(cases, options | {"suite_file": suite}, note)
+        return run_session.run_session(cases, options | {"suite_file": suite}, report)
     from edgemeter.agent.cli import elsewhere
 
     return elsewhere.measure(suite, models, options, note)

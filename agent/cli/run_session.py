@@ -1,6 +1,7 @@
 """A session from the command line: options to cases, cases to records, records to the outbox and the broker, progress to the terminal."""
 
 import os
+import time
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, field
@@ -14,13 +15,12 @@ import msgspec
 
 from edgemeter.agent.base import config
 from edgemeter.agent.base.errors import ConfigError, EdgemeterError, TransientError, UnavailableError
-from edgemeter.agent.base.figures import count
+from edgemeter.agent.base.figures import count, duration
 from edgemeter.agent.base.model_names import model_path
 from edgemeter.agent.base.progress import is_quiet, passing_note, wait_note
 from edgemeter.agent.cli.case_options import CASE_KEYS as CASE_KEYS  # noqa: PLC0414 - read from here by the functions of the API
-from edgemeter.agent.cli.run_plan import announcement
-from edgemeter.agent.contract.case_settings import checked_settings
 from edgemeter.agent.contract.suite import PATHS, Case, Suite, SuiteFile, expand, read_file, set_keys
+from edgemeter.agent.settings.case_keys import checked_settings
 
 if TYPE_CHECKING:
     from edgemeter.agent.bundle.write import BundleRecorder
@@ -48,7 +48,7 @@ HURRIED_S = 5.0  # How long an interrupted session waits for receipts; what has 
 
 @dataclass(frozen=True, slots=True)
 class SessionOutcome:
-    """The outcome of a session: the records, the runs that failed, why receipts are missing, where they are, and what the ledger holds now.
+    """The outcome of a session: records, failed runs, why receipts are missing, what the ledger holds now, and how long the runs took.
 
     `interruption` is what ended it early (Ctrl-C, SIGTERM): raise it again when the rest is printed.
     """
@@ -58,6 +58,7 @@ class SessionOutcome:
     undelivered: str | None
     interruption: BaseException | None = None
     saved: str | None = None
+    seconds: float | None = None
 
 
 def suite_of(suite: Path | None, models: Path | Sequence[Path] | None, options: Mapping[str, Any]) -> Suite:
@@ -111,7 +112,7 @@ def is_suite_file(source: Path) -> bool:
 def run_session(suite: Suite, options: Mapping[str, Any], report: Callable[[str], None] = lambda _: None) -> SessionOutcome:
     """Measure the suite, deliver the records if a broker is named, and return the outcome.
 
-    What will be done, and what speaks against doing it now, is passed to `report` before the first run.
+    What is worth knowing of the sensors, and how long it waited for a quiet machine, is passed to `report`.
 
     Raises:
         EdgemeterError: nothing could be measured, or no broker answered at the start.
@@ -122,13 +123,12 @@ def run_session(suite: Suite, options: Mapping[str, Any], report: Callable[[str]
         from edgemeter.agent.power.detect import check_sensors
         from edgemeter.agent.session import session
 
-        settings = config.in_effect(options["config"])
-        identity = session.DeviceIdentity(*config.names(options["device"], options["fleet"], settings))
+        settings = config.read(options["config"])
+        identity = session.DeviceIdentity(*config.names(options["device"], options["fleet"], settings), settings.role)
         check_sensors(options["power"], settings.power, settings.sensors)
         new_recorder = _new_recorder(options, settings)
         suite, refused = session.runnable(suite)
         own_runs = open_own_runs(settings) if options.get("save", True) else None
-    report(announcement(suite.cases))
     with ExitStack() as stack:
         delivery = None
         if address := options["broker"] or settings.broker:
@@ -152,7 +152,7 @@ def run_session(suite: Suite, options: Mapping[str, Any], report: Callable[[str]
             except (KeyboardInterrupt, SystemExit) as error:
                 undelivered_count, interruption = delivery.waiting(), interruption or error
             undelivered = _undelivered(undelivered_count, delivery) if undelivered_count else None
-        return SessionOutcome(keeping.records, keeping.errors, undelivered, interruption, saved)
+        return SessionOutcome(keeping.records, keeping.errors, undelivered, interruption, saved, keeping.seconds)
 
 
 def _measure(
@@ -169,7 +169,8 @@ def _measure(
     from edgemeter.agent.operating.changes import quiet_board
     from edgemeter.agent.power.detect import open_sensors
     from edgemeter.agent.session import together
-    from edgemeter.agent.verdict.precondition_rules import preflight_notes
+    from edgemeter.agent.session.activity_report import ActivityReport
+    from edgemeter.agent.session.quiet import WaitedTime
 
     with ExitStack() as board:
         board.enter_context(quiet_board(config.home(), "edgemeter run", wait_note))
@@ -178,30 +179,31 @@ def _measure(
             report(f"power: {why_no_power}")
         for note in outlook(suite, sensors):
             report(f"power: {note}")
-        for note in preflight_notes():
-            # A governor that is set for every run is not the one that is there now.
-            if not (note.startswith("governor:") and all(case.governor for case in suite.cases)):
-                report(f"note: {note}")
-        on_event = board.enter_context(session_progress())
+        threads, cores = max(case.threads for case in suite.cases), len(os.sched_getaffinity(0))
+        if threads > cores:
+            report(f"note: {threads} threads wait for each other on {count(cores, 'core')}: use --threads {cores} or fewer")
+        waited = WaitedTime()
+        on_event = _in_turn(waited, board.enter_context(session_progress()))
         if keeping.delivery is not None:
-            on_event = _reported(suite.name, keeping.delivery, on_event)
+            on_event = _in_turn(ActivityReport(suite.name, keeping.delivery.publisher.report_activity), on_event)
             board.callback(keeping.delivery.publisher.report_activity, None)
         recorder = new_recorder(on_event) if new_recorder else None
         measured = together.measure(suite, identity, sensors, why_no_power, recorder or on_event, keeping.keep)
+        begun_s = time.monotonic()
         interruption = keeping.follow(measured)
+    keeping.seconds = time.monotonic() - begun_s
+    if waited.seconds >= 1:
+        report(f"waited {duration(waited.seconds)} for other processes to leave the cores alone")
     keeping.errors.extend(recorder.errors if recorder else [])
     return interruption
 
 
-def _reported(suite: str, delivery: "Delivery", on_event: "session.OnEvent") -> "session.OnEvent":
-    """Return what reports to the broker which run begins, and passes every event on."""
-    from edgemeter.agent.session.activity_report import ActivityReport
-
-    report = ActivityReport(suite, delivery.publisher.report_activity)
+def _in_turn(first: "session.OnEvent", second: "session.OnEvent") -> "session.OnEvent":
+    """Return what passes each event to both."""
 
     def follow(event: "session.RunBegins | job.Event | session.RunEnds") -> None:
-        report(event)
-        on_event(event)
+        first(event)
+        second(event)
 
     return follow
 
@@ -214,6 +216,7 @@ class RecordKeeping:
     own_runs: "OwnRuns | None" = None
     records: list["RunRecord"] = field(default_factory=list)
     errors: list[EdgemeterError] = field(default_factory=list)
+    seconds: float | None = None
 
     def keep(self, record: "RunRecord") -> "RunRecord":
         """Return the record as the outbox and the ledger keep it, and note it."""
@@ -265,8 +268,8 @@ def publish_outbox(options: Mapping[str, Any]) -> str:
     from edgemeter.agent.delivery.outbox_file import OUTBOX, try_again
     from edgemeter.agent.session import session
 
-    settings = config.in_effect(options["config"])
-    identity = session.DeviceIdentity(*config.names(options["device"], options["fleet"], settings))
+    settings = config.read(options["config"])
+    identity = session.DeviceIdentity(*config.names(options["device"], options["fleet"], settings), settings.role)
     if not (address := options["broker"] or settings.broker):
         raise ConfigError("no broker is named: give --broker HOST, or set `broker` in the configuration")
     # Somebody may have raised the broker's limit.
@@ -289,18 +292,12 @@ def publish_outbox(options: Mapping[str, Any]) -> str:
 
 
 def session_document(outcome: SessionOutcome) -> bytes:
-    """Return `{"runs": [record, ...]}` as JSON, with `sweeps` of users or rates, the `answer` of power modes, and those `together`."""
-    from edgemeter.agent.contract.load_sweep import sweeps
+    """Return `{"runs": [record, ...]}` as JSON, with the `answer` of power modes."""
     from edgemeter.agent.contract.mode_answer import mode_answers
-    from edgemeter.agent.contract.together_matrix import rows_of
 
     document: dict[str, object] = {"runs": outcome.records}
-    if of_loads := sweeps(outcome.records):
-        document["sweeps"] = of_loads
     if of_modes := mode_answers(outcome.records):
         document["answer"] = of_modes
-    if of_companies := rows_of(outcome.records):
-        document["together"] = of_companies
     return msgspec.json.encode(document)
 
 
@@ -317,7 +314,7 @@ def write_document(path: Path, document: bytes, errors: list[EdgemeterError]) ->
             file.write(document + b"\n")
     except OSError as error:
         remedy = "make room there, or use another file (--output)"
-        errors.append(UnavailableError(f"cannot write the results to {str(path)!r}: {error.strerror}: {remedy}"))
+        errors.append(UnavailableError(f"cannot write the results to {str(path)!r} ({error.strerror}): {remedy}"))
 
 
 def _undelivered(remaining: int, delivery: "Delivery") -> str:
@@ -332,7 +329,5 @@ def _new_recorder(options: Mapping[str, Any], settings: config.Config) -> "Calla
     if (folder := options.get("bundle")) is None:
         return None
     check_folder(folder)
-    key = options.get("signing_key_file") or settings.signing_key_file
-    suite = options.get("suite_file")
-    signer = signature.signer(Path(key)) if key else None
-    return partial(BundleRecorder, folder, suite=None if suite is None else suite.read_bytes(), signer=signer)
+    key = settings.signing_key_file
+    return partial(BundleRecorder, folder, signer=signature.signer(Path(key)) if key else None)

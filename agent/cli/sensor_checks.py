@@ -1,4 +1,4 @@
-"""The command `edgemeter sensors check`: test a power sensor with a known load."""
+"""The command `edgemeter energy sensors check`: test a power sensor with a known load."""
 
 import random
 from collections.abc import Sequence
@@ -12,9 +12,9 @@ from edgemeter.agent import power
 from edgemeter.agent.base.completion import completes
 from edgemeter.agent.base.config import home
 from edgemeter.agent.base.config import read as read_config
-from edgemeter.agent.base.documents import print_json
-from edgemeter.agent.base.options import config_option, json_option
+from edgemeter.agent.base.options import config_option, format_option
 from edgemeter.agent.base.progress import note, progress_bar, wait_note
+from edgemeter.agent.base.tables import Format, print_data
 from edgemeter.agent.energy.self_test import judged, length_s, read_under_load, switched_load, turns
 from edgemeter.agent.machine import fingerprint
 from edgemeter.agent.machine.board import storing_board_key
@@ -28,17 +28,17 @@ from edgemeter.agent.power.stored import MeasuredProperty, SelfTest, contradicti
 @click.option("--seconds", type=click.FloatRange(20), help="Length of the test. Default: 60, or 90 of the sensor's periods.")
 @click.option("--no-load", is_flag=True, help="Leave the processor alone, on a board in use: only gaps, steps and hangs are looked for.")
 @config_option
-@json_option("Print what was measured, with bounds, as JSON.")
-def check_sensor(name: str, seconds: float | None, config: Path | None, *, no_load: bool, as_json: bool) -> None:
+@format_option("", "table", "json")
+def check_sensor(name: str, seconds: float | None, config: Path | None, *, no_load: bool, form: Format) -> None:
     """Switch a load on all cores on and off, and measure how the sensor shows it: how late, averaged over what, by which clock.
 
     The result is stored; later runs on this board use what the sensor's driver does not state.
 
-    Example: edgemeter sensors check ina3221
+    Example: edgemeter energy sensors check ina3221
     """
     board = storing_board_key("self-test")
     with (
-        quiet_board(home(), "edgemeter sensors check", wait_note),
+        quiet_board(home(), "edgemeter energy sensors check", wait_note),
         closing(power.create(name, **read_config(config).sensors.get(name, {}))) as sensor,
         nullcontext(lambda _: None) if no_load else switched_load() as switch,
         progress_bar() as tell,
@@ -49,9 +49,7 @@ def check_sensor(name: str, seconds: float | None, config: Path | None, *, no_lo
         readings = read_under_load(sensor, switch, lengths_s, tell)
     test = judged(readings, description, board, power_range(fingerprint.read()), is_loaded=not no_load)
     contradicted = contradictions(test, description)
-    if as_json:
-        print_json({**msgspec.to_builtins(test), "contradictions": contradicted})
-    else:
+    if not print_data(form, {**msgspec.to_builtins(test), "contradictions": contradicted}):
         _print_check(test, contradicted, " mJ" if description.kind == "energy" else " W")
     if no_load:
         note("nothing is stored of a test without load")

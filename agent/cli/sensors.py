@@ -1,4 +1,4 @@
-"""The commands `edgemeter sensors`: list power sensors, read one, test one."""
+"""The commands `edgemeter energy sensors`: list power sensors, read one, test one."""
 
 import sys
 from collections.abc import Mapping
@@ -14,7 +14,7 @@ from edgemeter.agent.base.command_group import CommandGroup, Sections
 from edgemeter.agent.base.completion import completes
 from edgemeter.agent.base.config import read as read_config
 from edgemeter.agent.base.errors import FAILED, EdgemeterError, UnavailableError
-from edgemeter.agent.base.options import config_option, json_option, rows_json_option
+from edgemeter.agent.base.options import config_option, format_option
 from edgemeter.agent.base.tables import Format, console_for, print_data
 from edgemeter.agent.machine.board import board_key
 from edgemeter.agent.power.detect import DetectedSensor, LiveReading, choose_sensor, detect_sensors, open_sensor, read_now
@@ -38,14 +38,14 @@ COUNTER_WARNING = "an energy counter: a single reading of it gives no power"
 @click.group(cls=CommandGroup, sections=COMMANDS, invoke_without_command=True)
 @config_option
 @click.option("--all", "everything", is_flag=True, help="Also list absent sensors, with the reason.")
-@rows_json_option('Print {"sensors": [...], "chosen": ...}.')
+@format_option('{"sensors": [...], "chosen": ...}')
 @click.pass_context
-def sensors(context: click.Context, config: Path | None, *, everything: bool, form: Format | None) -> None:
+def sensors(context: click.Context, config: Path | None, *, everything: bool, form: Format) -> None:
     """List the power sensors of this machine: power now, scope, what the scope excludes, and which one a run uses.
 
     The exit status is 1 if the configuration has wrong settings of a sensor.
 
-    Example: edgemeter sensors --all
+    Example: edgemeter energy sensors --all
     """
     if context.invoked_subcommand is not None:
         return
@@ -74,23 +74,20 @@ def sensors(context: click.Context, config: Path | None, *, everything: bool, fo
 @click.command("read")
 @click.argument("name", shell_complete=completes(power.names))
 @config_option
-@json_option("Print sensor, scope, excludes, total_w, rails and warnings as JSON.")
-def read_sensor(name: str, config: Path | None, *, as_json: bool) -> None:
+@format_option("", "table", "json")
+def read_sensor(name: str, config: Path | None, *, form: Format) -> None:
     """Read one sensor of this machine.
 
-    Example: edgemeter sensors read ina3221 --json
+    Example: edgemeter energy sensors read ina3221 --format json
     """
     try:
         live = _read(name, read_config(config).sensors)
         if live.error is not None:
             raise UnavailableError(live.error)
     except EdgemeterError as error:
-        if as_json:
-            print_data("json", {"error": " ".join(str(error).split())})
+        print_data(form, {"error": " ".join(str(error).split())})
         raise
-    if as_json:
-        print_data("json", _document(live))
-    else:
+    if not print_data(form, _document(live)):
         _print_reading(_document(live))
 
 
@@ -166,7 +163,7 @@ def _print_list(readings: list[LiveReading], absent: list[DetectedSensor], why: 
         console.print(f"{missing.name}: {missing.reason}", style="dim", markup=False, highlight=False, soft_wrap=True)
     console.print(why, markup=False, highlight=False, soft_wrap=True)
     if not readings and not absent:
-        console.print("`edgemeter sensors --all` lists the sensors that were looked for, and how to set up those that need it")
+        console.print("`edgemeter energy sensors --all` lists the sensors that were looked for, and how to set up those that need it")
 
 
 def _print_reading(document: dict[str, Any]) -> None:

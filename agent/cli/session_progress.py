@@ -1,28 +1,108 @@
-"""The progress of a session on standard error: one line that changes on a terminal, one line a phase in a file or a pipe."""
+"""The progress of a session on standard error: one line that changes on a terminal, elsewhere one line for each case that is finished."""
 
+import math
 import os
 import sys
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import TextIO
 
 from edgemeter.agent.base.errors import EdgemeterError
-from edgemeter.agent.base.figures import count, duration, share
-from edgemeter.agent.cli.time_left import LIMITS, START, TimeLeft
+from edgemeter.agent.base.figures import count, duration
+from edgemeter.agent.base.over_runs import FEWEST_RUNS
+from edgemeter.agent.cli.measured_case import MeasuredCase
 from edgemeter.agent.contract.record import RunRecord
+from edgemeter.agent.contract.suite import Case
 from edgemeter.agent.engine import job
 from edgemeter.agent.session import session
+from edgemeter.agent.session.quiet import WAIT
 
 TICK_S = 1.0  # Rarely: drawing a line takes time from the process that is timed.
-# In a file, a long pass over images is worth a line every so often.
-LINE_EVERY_S = 60.0
-NARROWEST_LABEL = 8
+# A process with its imports, and what is read before and after it: less on a fast machine, more on a small board.
+START_S = 1.0
+SCORING = "accuracy"
+
+
+def planned_s(case: Case) -> float:
+    """Return how long a run takes by its settings, without what depends on the model, the data and the sensor."""
+    return START_S + case.warm_up_seconds + case.seconds
+
+
+def longest_s(case: Case) -> float:
+    """Return how long all runs of a case take at most, as far as its settings tell."""
+    return planned_s(case) * case.repeats if case.repeats else max(case.time_s, FEWEST_RUNS * planned_s(case))
+
+
+class TimeLeft:
+    """Estimates how long a session still takes by the last run of each case, without the waits for a quiet moment."""
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._run: session.RunBegins | None = None
+        self._phase = job.Phase(name="start")
+        self._run_begun_s = self._phase_begun_s = clock()
+        self._images: job.RunProgress | None = None
+        self._spent_s: dict[str, float] = defaultdict(float)
+        # What the last run of a case took, without scoring and the wait before it.
+        self._run_s: dict[int, float] = {}
+        self._has_waited = False
+
+    def note(self, event: "session.RunBegins | job.Event | session.RunEnds") -> None:
+        """Take the next event."""
+        now_s = self._clock()
+        if isinstance(event, job.RunProgress):
+            self._images = event
+            return
+        self._spent_s[self._phase.name] += now_s - self._phase_begun_s
+        self._phase_begun_s, self._images = now_s, None
+        self._phase = event if isinstance(event, job.Phase) else job.Phase(name="start")
+        self._has_waited |= self._phase.name == WAIT
+        if isinstance(event, session.RunBegins):
+            self._run, self._run_begun_s = event, now_s
+            self._spent_s.clear()
+        elif isinstance(event, session.RunEnds) and self._run is not None:
+            self._run_s[id(self._run.case)] = sum(self._spent_s.values()) - self._spent_s[SCORING] - self._spent_s[WAIT]
+
+    def phase_s(self) -> float | None:
+        """Return how long the present part of the run still takes; None where nobody knows."""
+        gone_s = self._clock() - self._phase_begun_s
+        if self._images is not None and 0 < self._images.done < self._images.total:
+            return gone_s / self._images.done * (self._images.total - self._images.done)
+        return None if self._phase.seconds is None else max(0.0, self._phase.seconds - gone_s)
+
+    def session_s(self) -> tuple[float, float] | None:
+        """Return how long all runs still take, at least and at most; None until a run of each case has ended."""
+        if self._run is None or any(id(of_case.case) not in self._run_s for of_case in self._run.coming if of_case.at_most):
+            return None
+        if (length_s := self._run_s.get(id(self._run.case))) is None:
+            return None
+        is_waiting = self._phase.name == WAIT
+        waited_s = self._spent_s[WAIT] + is_waiting * (self._clock() - self._phase_begun_s)
+        run_s = self._clock() - self._run_begun_s - waited_s
+        present_s = max(0.0, length_s - run_s, 0.0 if is_waiting else self.phase_s() or 0.0)
+        least_s, most_s = (
+            math.fsum(getattr(of_case, name) * self._run_s.get(id(of_case.case), 0.0) for of_case in self._run.coming)
+            for name in ("at_least", "at_most")
+        )
+        return present_s + least_s, present_s + most_s
+
+    def words(self) -> str:
+        """Return the estimate in words; before there is one, the longest time of a case."""
+        if self._run is None:
+            return ""
+        left_s = self.session_s()
+        if left_s is None:
+            case = self._run.case
+            return f"about {duration(longest_s(case))} a case{', plus the accuracy' if case.annotations else ''}"
+        at_least, at_most = (duration(max(1.0, seconds)) for seconds in left_s)
+        span = f"about {at_least} left" if left_s[1] <= left_s[0] * 1.3 else f"{at_least} to {at_most} left"
+        return f"{span}, plus waits" if self._has_waited else span
 
 
 class SessionProgress:
-    """Shows the events of a session on `stream`; on a terminal between `start` and `stop`."""
+    """Shows the events of a session on `stream`."""
 
     def __init__(
         self, stream: TextIO | None = None, clock: Callable[[], float] = time.monotonic, width: Callable[[], int] | None = None
@@ -35,12 +115,12 @@ class SessionProgress:
         self._stopped = threading.Event()
         self._ticker = threading.Thread(target=self._tick, name="edgemeter-progress", daemon=True)
         self._begun: session.RunBegins | None = None
-        self._phase_begun_s = self._line_s = clock()
+        self._begun_s = clock()
+        self._phase = ""
         self._time_left = TimeLeft(clock)
-        self._ended = 0
-        self._spent_s: dict[str, float] = defaultdict(float)
-        self._phase: job.Phase | None = None
-        self._images: job.RunProgress | None = None
+        self._outcomes: dict[int, list[RunRecord | EdgemeterError]] = defaultdict(list)
+        self._lengths_s: dict[int, float] = defaultdict(float)
+        self._labels: dict[int, str] = {}
 
     def __enter__(self) -> "SessionProgress":  # noqa: PYI034 - Self needs Python 3.11
         if self._is_terminal:
@@ -52,77 +132,41 @@ class SessionProgress:
         if self._is_terminal:
             self._ticker.join()
             self._write("\r\x1b[K")
-        self._spend(self._clock())
-        if self._ended and self._begun is not None:
-            self._write(f"{self._ended} of {count(self._begun.total, 'run')} {time_budget(self._spent_s)}\n")
+        self._finish({})
 
-    def __call__(self, event: session.RunBegins | job.Event | session.RunEnds) -> None:
+    def __call__(self, event: "session.RunBegins | job.Event | session.RunEnds") -> None:
         """Show one event."""
         with self._lock:
-            self._note(event)
-            if isinstance(event, session.RunEnds):
-                self._print(f"{self._place()}: {_summary(event.outcome)}")
-            elif self._is_terminal:
+            self._time_left.note(event)
+            if isinstance(event, session.RunBegins):
+                self._begun, self._begun_s, self._phase = event, self._clock(), "starting"
+                self._labels[id(event.case)] = event.case.label
+                self._finish({id(of_case.case) for of_case in event.coming if of_case.at_most} | {id(event.case)})
+            elif isinstance(event, session.RunEnds) and self._begun is not None:
+                self._outcomes[id(self._begun.case)].append(event.outcome)
+                self._lengths_s[id(self._begun.case)] += self._clock() - self._begun_s
+            elif isinstance(event, job.Phase):
+                self._phase = event.name
+            if self._is_terminal:
                 self._draw()
-            # An idle phase of 0 s is the end of the timed part alone.
-            elif (isinstance(event, job.Phase) and (event.seconds != 0 or event.name != "idle after")) or (
-                isinstance(event, job.RunProgress) and 0 < event.done < event.total and self._clock() - self._line_s >= LINE_EVERY_S
-            ):
-                self._line_s = self._clock()
-                self._print(", ".join(filter(None, (f"{self._place()}: {self._doing()}", self._all_left()))))
 
-    def _note(self, event: session.RunBegins | job.Event | session.RunEnds) -> None:
-        now_s = self._clock()
-        self._time_left.note(event)
-        if isinstance(event, job.RunProgress):
-            self._images = event
-            return
-        self._spend(now_s)
-        if isinstance(event, session.RunBegins):
-            self._begun = event
-        self._ended += isinstance(event, session.RunEnds)
-        self._phase = event if isinstance(event, job.Phase) else None
-        self._phase_begun_s, self._images = now_s, None
-
-    def _spend(self, now_s: float) -> None:
-        """Count the time since the phase began as the phase's; what is none is a process that starts, imports and is evaluated."""
-        self._spent_s[self._phase.name if self._phase else START] += now_s - self._phase_begun_s
-        self._phase_begun_s = now_s
-
-    def _place(self) -> str:
-        if self._begun is None:
-            return "scoring"
-        company = f" beside {', '.join(self._begun.beside)}" if self._begun.beside else ""
-        return f"[{self._begun.place}/{self._begun.total}] {self._begun.case.label}{company}, repeat {self._begun.repeat + 1}"
-
-    def _doing(self) -> str:
-        if self._phase is None:
-            return "starting"
-        name, gone_s = self._phase.name, self._clock() - self._phase_begun_s
-        if name == "accuracy" and self._begun is not None and self._begun.case.scored_on is None:
-            return "checking outputs"
-        left_s = self._time_left.part_s()
-        if self._images is not None and self._images.done and left_s is not None:
-            return f"{name} {self._images.done}/{self._images.total} images, {duration(left_s)} left"
-        limit_s = self._phase.seconds
-        if name in LIMITS and limit_s is not None and gone_s < limit_s:
-            return f"{name}, at most {duration(limit_s - gone_s)} left" if limit_s >= 1 else name
-        if left_s is not None and left_s >= 1:
-            return f"{name}, {duration(left_s)} left"
-        return name if gone_s < TICK_S else f"{name} for {duration(gone_s)}"
-
-    def _all_left(self) -> str:
-        """Return the time that all runs still take, as far as it is known."""
-        if (remaining := self._time_left.session_s()) is None:
-            return ""
-        return f"all: {'about' if remaining.is_all else 'more than'} {duration(remaining.seconds)} left"
+    def _finish(self, going_on: "set[int] | dict[int, str]") -> None:
+        """Print a line for each case that has no more runs, where there is no terminal."""
+        for case in [case for case in self._outcomes if case not in going_on]:
+            outcomes = self._outcomes.pop(case)
+            if not self._is_terminal:
+                ended = f"{count(len(outcomes), 'run')}, {duration(self._lengths_s[case])}"
+                self._write(f"{self._labels[case]}: {ended}: {_summary(outcomes)}\n")
 
     def _draw(self) -> None:
+        if self._begun is None:
+            return
+        left_s = self._time_left.phase_s()
+        phase = f"{self._phase}, {duration(left_s)} left" if left_s else self._phase
+        begin, tail = f"[{self._begun.place}/{self._begun.total}] {self._begun.case.label}", f": {phase}; {self._time_left.words()}"
         # The last column stays free: some terminals begin a new line there.
-        self._write(f"\r\x1b[K{fitting(self._place(), self._doing(), self._all_left(), self._width() - 1)}")
-
-    def _print(self, line: str) -> None:
-        self._write(f"\r\x1b[K{line}\n" if self._is_terminal else f"{line}\n")
+        room = self._width() - 1
+        self._write(f"\r\x1b[K{(begin[: max(0, room - len(tail))] + tail)[:room]}")
 
     def _write(self, text: str) -> None:
         self._stream.write(text)
@@ -137,40 +181,12 @@ class SessionProgress:
     def _tick(self) -> None:
         while not self._stopped.wait(TICK_S):
             with self._lock:
-                if self._begun is not None or self._phase is not None:
-                    self._draw()
+                self._draw()
 
 
-def fitting(label: str, doing: str, all_left: str, width: int) -> str:
-    """Return one line of at most `width` characters: the label gives way first, then the time of all, then the label."""
-    for tail in (", ".join(filter(None, (doing, all_left))), doing):
-        room = width - len(tail) - len(": ")
-        if len(label) <= room:
-            return f"{label}: {tail}"
-        if room >= label.find("]") + NARROWEST_LABEL:
-            return f"{label[: room - 2]}..: {tail}"
-    return doing[: max(0, width)]
-
-
-def time_budget(spent_s: Mapping[str, float]) -> str:
-    """Return what the time of a session went to, most first; what took less than a hundredth of it together at the end."""
-    total_s = sum(spent_s.values())
-    parts = sorted(((taken_s, name) for name, taken_s in spent_s.items() if taken_s >= total_s / 100), reverse=True)
-    rest_s = total_s - sum(taken_s for taken_s, _ in parts)
-    texts = [f"{name} {_seconds(taken_s)}" for taken_s, name in [*parts, *([(rest_s, "rest")] if rest_s >= total_s / 100 else [])]]
-    return f"took {_seconds(total_s)}: {', '.join(texts)}"
-
-
-def _seconds(seconds: float) -> str:
-    return f"{seconds:.1f} s" if seconds < 10 else duration(seconds)
-
-
-def _summary(outcome: RunRecord | EdgemeterError) -> str:
-    if isinstance(outcome, EdgemeterError):
-        return f"failed: {outcome}"
-    latency = outcome.latency
-    p50 = f"p50 {latency.p50_ms:.4g} ms" if latency.p50_ms is not None else f"{latency.count} queries"
-    accuracy = f", {outcome.accuracy.metric} {outcome.accuracy.value:.4f}" if outcome.accuracy else ""
-    verdict = outcome.verdict.state + (f" ({', '.join(outcome.verdict.rules)})" if outcome.verdict.reasons else "")
-    missed = f", {share(outcome.steady.missed_ratio)} of the frames missed" if outcome.steady else ""
-    return f"{p50}{missed}{accuracy}, {verdict}"
+def _summary(outcomes: "list[RunRecord | EdgemeterError]") -> str:
+    """Return what the runs of a case came to, and the last error, each where there is one."""
+    records = [outcome for outcome in outcomes if isinstance(outcome, RunRecord)]
+    errors = [outcome for outcome in outcomes if isinstance(outcome, EdgemeterError)]
+    texts = [MeasuredCase(tuple(records)).summary] if records else []
+    return "; ".join([*texts, *(f"failed: {error}" for error in errors[-1:])])

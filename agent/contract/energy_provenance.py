@@ -6,32 +6,25 @@ from edgemeter.agent.contract.record import RunRecord
 from edgemeter.agent.contract.record_conditions import Provenance
 from edgemeter.agent.contract.record_figures import Energy
 
-SensorProvenance = Literal["measured", "replayed", "estimated", "published"]
 # `shared`: that of all models that ran at the same time, and no cost of one of them.
-EnergyProvenance = SensorProvenance | Literal["shared"]
-# The sensor of an energy that was computed from a stated power.
-ESTIMATE_SENSOR = "estimate"
+EnergyProvenance = Provenance | Literal["shared"]
 MEASURED = "measured"
 REPLAY_SENSOR = "replay"
 
 
-def sensor_provenance(sensor: str, stated_provenance: Provenance | None) -> SensorProvenance | None:
+def sensor_provenance(sensor: str, stated_provenance: Provenance | None) -> Provenance | None:
     """Return where what `sensor` (an id) read comes from; `stated_provenance` is what the record states, which the sensor may contradict.
 
     None: nobody stated that it was measured.
     """
-    if sensor == ESTIMATE_SENSOR:
-        return "estimated"
-    if sensor.startswith(REPLAY_SENSOR) and stated_provenance != "estimated":
-        return "replayed"
-    return stated_provenance
+    return "replayed" if sensor.startswith(REPLAY_SENSOR) else stated_provenance
 
 
 def energy_provenance(run: RunRecord, energy: Energy | None = None) -> EnergyProvenance | None:
     """Return where `energy` of `run` comes from, by default the run's own; None if it has none, or does not state that it was measured."""
     if (energy_of_run := energy or run.energy) is None:
         return None
-    if run.together is not None and run.together.energy_is_shared:
+    if run.together is not None:
         return "shared"
     timed = run.provenance.get("latency")
     # What the record states of its energy is stated of the first; the sensors beside it had the same queries.
@@ -45,7 +38,7 @@ def group_provenance(run: RunRecord, group_name: str) -> EnergyProvenance | None
 
 
 def provenance_text(run: RunRecord) -> str:
-    """Return where the numbers of a run come from: `measured`, `replayed`, or by group what was not measured: `energy estimated`."""
+    """Return where the numbers of a run come from: `measured`, `replayed`, or by group what was not measured: `energy replayed`."""
     provenances = {name: group_provenance(run, name) or "of unknown origin" for name in run.provenance}
     if len(set(provenances.values())) == 1:
         return next(iter(provenances.values()))

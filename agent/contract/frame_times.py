@@ -63,16 +63,8 @@ class FrameTimes:
         """Return how late Edgemeter itself woke up for each frame; 0 of those that waited."""
         return np.where(self.have_waited, 0, self.starts_ns - self.arrivals_ns)
 
-    def are_late(self, deadline_ms: float) -> Choice:
-        """Return which frames were answered after the deadline."""
+    def late(self, deadline_ms: float) -> tuple[Choice, Choice, Choice]:
+        """Return which frames were answered late, which took the model itself longer, and which only Edgemeter's waking up made late."""
         are_late: Choice = self.latency_ns > deadline_ms * 1e6
-        return are_late
-
-    def are_too_slow(self, deadline_ms: float) -> Choice:
-        """Return which frames took the model longer than the deadline."""
         are_too_slow: Choice = self.service_ns > deadline_ms * 1e6
-        return are_too_slow
-
-    def woke_late(self, deadline_ms: float) -> Choice:
-        """Return which frames are late only because Edgemeter woke up late for them."""
-        return self.are_late(deadline_ms) & ~self.are_too_slow(deadline_ms) & ~self.have_waited
+        return are_late, are_too_slow, are_late & ~are_too_slow & ~self.have_waited

@@ -1,17 +1,20 @@
 """The message `health`: the state of a device, retained by the broker. Readers tolerate fields that they do not know."""
 
 from collections.abc import Callable
-from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
 
-from edgemeter.agent.base import durable_file
+from edgemeter.agent.base.figures import printable
 from edgemeter.agent.base.nanoseconds import NS_PER_HOUR
 from edgemeter.agent.base.types import Count, Int64, Ratio, TimeNs
 from edgemeter.agent.contract.messages import decoder_of
 
 Line = Annotated[str, msgspec.Meta(max_length=500)]
+# Wider than any known board; a report with a value outside these bounds is refused.
+MOST_ENTRIES = 100
+Temperature = Annotated[float, msgspec.Meta(ge=-100, le=250)]
+Runs = Annotated[int, msgspec.Meta(ge=0, le=100_000)]
 
 
 class Sensor(msgspec.Struct, frozen=True, kw_only=True):
@@ -30,11 +33,11 @@ class Clock(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     is_synchronised: bool | None = None
-    offset_ms: float | None = None
+    offset_ms: Annotated[float, msgspec.Meta(ge=-1e12, le=1e12)] | None = None
     error_ms: float | None = None
     floor_ns: TimeNs | None = None
     is_behind_floor: bool = False
-    # What its collector finds at receipt, where it cannot be true: ahead, negative: behind. A device does not state it.
+    # Set by the collector at receipt where the time cannot be true; negative if the clock is behind. A device does not state it.
     off_by_ns: Int64 | msgspec.UnsetType = msgspec.UNSET
 
 
@@ -49,11 +52,11 @@ class Disk(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RecentRuns(msgspec.Struct, frozen=True, kw_only=True):
-    """The last run that was kept for delivery, and how many of the last ones had which verdict."""
+    """The last run that was kept for delivery, and the number of recent runs by verdict."""
 
     last_ns: TimeNs | None = None
     last_verdict: Line | None = None
-    verdicts: dict[str, Count] = {}
+    verdicts: Annotated[dict[str, Runs], msgspec.Meta(max_length=MOST_ENTRIES)] = {}
 
 
 class LastStop(msgspec.Struct, frozen=True, kw_only=True):
@@ -68,8 +71,6 @@ class LastStop(msgspec.Struct, frozen=True, kw_only=True):
     at_ns: TimeNs | None = None
 
 
-# In the agent's data folder, from its orders' check to its health report.
-REFUSED_ORDERS_FILE = "refused-orders.json"
 REFUSED_NS = 7 * 24 * NS_PER_HOUR
 
 
@@ -81,15 +82,10 @@ class RefusedOrders(msgspec.Struct, frozen=True, kw_only=True):
     reason: Line
 
 
-def read_refused_orders(home: Path) -> RefusedOrders | None:
-    """Return what the agent with that data folder has noted, None where it refused none; damage counts as none."""
-    return durable_file.read_if_any(home / REFUSED_ORDERS_FILE, RefusedOrders)
-
-
 class Health(msgspec.Struct, frozen=True, kw_only=True):
-    """All of it; what the device does not report is None. `told_ns` is its own wall clock, `session` that of its birth.
+    """The whole report; what the device does not know is None. `told_ns` is its own wall clock, `session` that of its birth.
 
-    `outbox_trouble` is why its outbox cannot be read: then the counts of it are unknown, and 0 here for readers of before.
+    `outbox_trouble` is why its outbox cannot be read: then the counts of it are None.
     """
 
     device: str
@@ -110,49 +106,50 @@ class Health(msgspec.Struct, frozen=True, kw_only=True):
     python: Line | None = None
     glibc: Line | None = None
     arch: Line | None = None
-    sensors: tuple[Sensor, ...] = ()
+    sensors: Annotated[tuple[Sensor, ...], msgspec.Meta(max_length=MOST_ENTRIES)] = ()
     certificate_not_after_ns: TimeNs | None = None
     clock: Clock = Clock()
     disk: Disk = Disk()
-    waiting_records: Count = 0
-    dropped_records: Count = 0
-    dropped_traces: Count = 0
-    # Left out where there is none, so that the message stays that of before.
-    outbox_trouble: Line | msgspec.UnsetType = msgspec.UNSET
-    refused_orders: RefusedOrders | msgspec.UnsetType = msgspec.UNSET
+    waiting_records: Count | None = None
+    dropped_records: Count | None = None
+    dropped_traces: Count | None = None
+    outbox_trouble: Line | None = None
+    refused_orders: RefusedOrders | None = None
     runs: RecentRuns = RecentRuns()
-    temperatures_c: dict[str, float] = {}
+    temperatures_c: Annotated[dict[str, Temperature], msgspec.Meta(max_length=MOST_ENTRIES)] = {}
     is_throttled_since_boot: bool | None = None
     is_under_voltage_since_boot: bool | None = None
     throttle_events: dict[str, Count] = {}
-    uptime_s: float | None = None
+    uptime_s: Annotated[float, msgspec.Meta(ge=0, le=1e9)] | None = None
     boot_id: Line | None = None
     reset_reason: Line | None = None
     last_words: LastStop = LastStop(kind="unknown")
 
 
-class OutboxHealth(msgspec.Struct, frozen=True):
-    """The part of a `Health` that `waiting_records` reads, for whoever decodes those of thousands of devices."""
-
-    waiting_records: Count = 0
-    outbox_trouble: Line | msgspec.UnsetType = msgspec.UNSET
-
-
-def waiting_records(health: Health | OutboxHealth) -> int | None:
-    """Return how many records wait in the device's outbox, None where it cannot be read."""
-    return None if health.outbox_trouble else health.waiting_records
-
-
-def dropped_records(health: Health) -> int | None:
-    """Return how many records the outbox had no room for, None where it cannot be read."""
-    return None if health.outbox_trouble else health.dropped_records
-
-
 def recently_refused(health: Health) -> RefusedOrders | None:
     """Return the orders that the device refused, None where the last is a week before its report, both by its own clock."""
-    refused = health.refused_orders or None
+    refused = health.refused_orders
     return refused if refused is not None and health.told_ns - refused.last_ns < REFUSED_NS else None
 
 
+def _printable(value: Any) -> Any:
+    """Return a value whose texts have no line breaks, control characters or changes of direction."""
+    if isinstance(value, str):
+        return printable(value)
+    if isinstance(value, msgspec.Struct):
+        return msgspec.structs.replace(value, **{name: _printable(getattr(value, name)) for name in value.__struct_fields__})
+    if isinstance(value, tuple):
+        return tuple(map(_printable, value))
+    return {_printable(key): _printable(entry) for key, entry in value.items()} if isinstance(value, dict) else value
+
+
 encode_health: Callable[[Health], bytes] = msgspec.json.encode
-decode_health = decoder_of(Health, "a device's health")
+
+
+def decode_health(payload: bytes) -> Health:
+    """Return a device's health, its texts on one line; raises ConfigError if it is none, or no board can be so."""
+    health: Health = _printable(_decode(payload))
+    return health
+
+
+_decode = decoder_of(Health, "a device's health")

@@ -12,7 +12,6 @@ from edgemeter.agent.contract.record_time import off_by_text
 CERTIFICATE_DAYS = 30
 LITTLE_DISK_RATIO, NO_DISK_RATIO = 0.1, 0.02
 WORN_RATIO = 0.8
-# Instruments are calibrated yearly.
 
 
 @dataclass(frozen=True, slots=True)

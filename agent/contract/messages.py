@@ -1,9 +1,8 @@
 """Messages over MQTT.
 
-Topics (`edgemeter/v1/<fleet>/<device>/<kind>`), and the messages beside records (receipt, birth, state, activity, progress).
+Topics (`edgemeter/v1/<fleet>/<device>/<kind>`), and all messages but records and orders (receipt, birth, state, activity, progress).
 """
 
-import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Annotated, Literal, TypeVar, get_args
@@ -19,15 +18,6 @@ TopicKind = Literal[
     "birth", "state", "result", "receipt", "command", "activity", "progress", "job", "health", "want", "content", "renew", "certificate",
 ]  # fmt: skip
 TOPIC_ROOT = "edgemeter/v1"
-EVERY_RESULT = f"{TOPIC_ROOT}/+/+/result"
-EVERY_STATE = f"{TOPIC_ROOT}/+/+/state"
-EVERY_BIRTH = f"{TOPIC_ROOT}/+/+/birth"
-EVERY_HEALTH = f"{TOPIC_ROOT}/+/+/health"
-EVERY_JOB = f"{TOPIC_ROOT}/+/+/job"
-EVERY_WANT = f"{TOPIC_ROOT}/+/+/want"
-EVERY_ACTIVITY = f"{TOPIC_ROOT}/+/+/activity"
-EVERY_PROGRESS = f"{TOPIC_ROOT}/+/+/progress"
-EVERY_RENEW = f"{TOPIC_ROOT}/+/+/renew"
 # Retained, and the Will of each collector.
 COLLECTOR_STATE = "edgemeter/collector/{collector}/state"
 EVERY_COLLECTOR_STATE = COLLECTOR_STATE.format(collector="+")
@@ -39,9 +29,14 @@ CAMPAIGN_STATE = "edgemeter/campaign/{campaign}/state"
 EVERY_CAMPAIGN_STATE = CAMPAIGN_STATE.format(campaign="+")
 
 
+def topics_of(kind: TopicKind) -> str:
+    """Return the topics of a kind, of all devices, to subscribe to."""
+    return f"{TOPIC_ROOT}/+/+/{kind}"
+
+
 @dataclass(frozen=True, slots=True)
 class Topic:
-    """One topic, taken apart."""
+    """The parts of a topic."""
 
     fleet: str
     device: str
@@ -66,9 +61,9 @@ _Message = TypeVar("_Message")
 
 
 class Receipt(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A collector's word that it holds, committed, these ranges of sequence numbers (both ends included) of one session.
+    """A collector has committed these ranges of sequence numbers (both ends included) of one session.
 
-    `received_ns` is when they first came, UTC, if that is their only time: their device's clock was not set, or cannot be right.
+    `received_ns` is when they first arrived, UTC, if their device's clock was not set or cannot be right; then it is their only time.
     """
 
     session: Count
@@ -77,7 +72,7 @@ class Receipt(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class AgainRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """A collector's request, on `receipt` too, for the records of this fleet that the device has put into its outbox since then.
+    """A collector asks, also on `receipt`, for the records of this fleet that the device has put into its outbox since `since_ns`.
 
     Retained, so that a device that is away answers when it is back; each `again`, a random id, is answered once.
     """
@@ -99,7 +94,7 @@ class DeviceState(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Birth(msgspec.Struct, frozen=True, kw_only=True):
-    """Who a device is and what it can run; `dropped_*` is what its outbox had no room for, since it was made."""
+    """The identity of a device and what it can run; `dropped_*` counts what its outbox had no room for since it was made."""
 
     device: str
     fleet: str
@@ -168,7 +163,7 @@ class Activity(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ExecutionProgress(msgspec.Struct, frozen=True, kw_only=True):
-    """How far one device is with its part of a job; `note` is what it does, or why it ended so."""
+    """The progress of one device with its part of a job; `note` is its current step, or why it ended."""
 
     fleet: ShortText
     device: ShortText
@@ -178,7 +173,7 @@ class ExecutionProgress(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CampaignProgress(msgspec.Struct, frozen=True, kw_only=True):
-    """How far a campaign, or a job of none, is: its executions by state; `failed` includes those that were rejected or timed out.
+    """The progress of a campaign, or of a job outside any, as executions by state; `failed` includes the rejected and the timed out ones.
 
     `impossible` cells have no execution. `title` is what a job is, null for a campaign; `jobs` are those whose runs are its results;
     `executions` are the first of those in flight, then of those that failed. Retained until a day after its end.
@@ -253,37 +248,3 @@ def decode_from_collector(payload: bytes) -> Receipt | AgainRequest:
 def join_records(encoded: list[bytes]) -> bytes:
     """Return one payload of several encoded records: a JSON array, or the record itself when there is one."""
     return encoded[0] if len(encoded) == 1 else b"[" + b",".join(encoded) + b"]"
-
-
-def split_records(payload: bytes) -> list[bytes]:
-    """Return the encoded records of a payload, each as its own JSON text; what each holds is not checked here.
-
-    Raises:
-        ConfigError: the payload is a list, but not one of up to 10,000 objects that look like records.
-    """
-    if payload.lstrip()[:1] != b"[":
-        return [payload]
-    try:
-        _outlines.left = LONGEST_BATCH
-        decode_json(payload, list[_Outline])
-        return [bytes(raw) for raw in decode_json(payload, list[msgspec.Raw])]
-    except msgspec.MsgspecError as error:
-        raise ConfigError(f"not a batch of records: {error}") from error
-
-
-class _Outlines(threading.local):
-    left = 0
-
-
-_outlines = _Outlines()
-
-
-class _Outline(msgspec.Struct, frozen=True, gc=False):
-    """The minimum content of a record. The count ends the decoding: millions of them would take many times their text."""
-
-    id: str
-
-    def __post_init__(self) -> None:
-        _outlines.left -= 1
-        if _outlines.left < 0:
-            raise ValueError(f"more than {LONGEST_BATCH}")

@@ -92,6 +92,8 @@ def read_card(path: Path) -> Card:
         if isinstance(settings.get("input"), dict):
             settings["input"].setdefault("kind", IMAGE)
         return msgspec.convert(settings, Card)
+    except FileNotFoundError as error:
+        raise ConfigError(f"there is no model card {str(path)!r}: `edgemeter models add` writes one for a file") from error
     except OSError as error:
         raise ConfigError(f"cannot read the model card {str(path)!r}: {error.strerror}") from error
     except msgspec.MsgspecError as error:

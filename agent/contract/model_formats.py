@@ -12,13 +12,13 @@ FORMATS = {
     ".pte": "executorch", ".xml": "openvino", ".param": "ncnn", ".engine": "tensorrt", ".plan": "tensorrt", ".json": "replay",
     ".gguf": "llama", ".server": "server", ".hef": "hailo",
 }  # fmt: skip
-# The runtime of a factory, by its address `FILE.py:make` or `package.module:make`, and of functions that are measured in their process.
+# The runtime of a factory with the address `FILE.py:make` or `package.module:make`, and of functions that are measured in their process.
 PYTHON = "python"
-# The runtime of models behind a server that are no language models.
+# The runtime of models behind a server, other than language models.
 SERVED = "served"
-# Generators: runtimes that only generate text, prompt and output as long as a case says. `replay` plays both kinds.
+# Runtimes that only generate text. `replay` plays both kinds.
 GENERATORS = frozenset({"llama", "server"})
-# Which runtimes read which file: a combination of a matrix that cannot work is left out of the suite, not failed.
+# The runtimes that read each format: a combination that cannot work is left out of a suite instead of failing.
 READERS = {suffix: {runtime} for suffix, runtime in FORMATS.items()} | {
     ".tflite": {"litert", "edgetpu"},
     ".onnx": {"onnx", "openvino"},
@@ -34,9 +34,11 @@ def runtime_for(model: Path) -> str:
     if model.suffix == ".py":
         raise ConfigError(f"{model.name!r} is Python code: name the factory in it that returns the model, as {model.name}:make")
     if model.suffix.lower() == ".server":
-        # What cannot be read is refused when it is loaded.
+        # A file that cannot be read is refused when it is loaded.
         with suppress(ConfigError):
             return SERVED if "protocol" in parse_toml(model, "server's file") else FORMATS[".server"]
+    if model.suffix.lower() == ".json" and not is_model_file(model):
+        raise ConfigError(f"{model.name!r} is no model: ground truth is given by --annotations (a replay is called NAME.replay.json)")
     if model.suffix.lower() in FORMATS:
         return FORMATS[model.suffix.lower()]
     if model.is_dir():

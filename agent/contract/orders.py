@@ -15,13 +15,13 @@ from edgemeter.agent.contract.messages import decode_message, decoder_of
 
 JobId = Annotated[str, msgspec.Meta(pattern=r"^[a-z0-9][a-z0-9-]{0,63}\Z")]
 Sha256 = Annotated[str, msgspec.Meta(pattern=r"^[0-9a-f]{64}\Z")]
-# A plain file name: no folder, nothing that a shell or a terminal reads as anything else.
+# A plain file name without a folder and without characters that are special to a shell or a terminal.
 FILE_NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,127}\Z"
 FileName = Annotated[str, msgspec.Meta(pattern=FILE_NAME)]
 Version = Annotated[str, msgspec.Meta(pattern=r"^[0-9][A-Za-z0-9.+]{0,63}\Z")]
 Reason = Annotated[str, msgspec.Meta(max_length=2000)]
 LARGEST_ORDER_BYTES = 64 << 10
-# Its text has up to 200,000 characters, each escaped as six at most.
+# A report's text has up to 200,000 characters, each escaped as six at most.
 LARGEST_JOB_REPORT_BYTES = 2 << 20
 LARGEST_CHUNK_BYTES = 256 << 10
 LARGEST_DATA_BYTES = 2048 << 20  # Images of one data set, as one archive: the default limit of content on a device.
@@ -41,7 +41,7 @@ class Data(Content, frozen=True, kw_only=True, forbid_unknown_fields=True):
     size_bytes: Annotated[int, msgspec.Meta(ge=0, le=LARGEST_DATA_BYTES)]
 
 
-# What has its default is left out: an agent that does not know `data` yet takes an order without.
+# A field with its default is left out, so an older agent accepts an order without `data`.
 class Measure(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True, tag="measure"):
     """Measure a suite, whose cases name models by the `name` of one of `models`, and photographs by that of one of `data`.
 
@@ -126,7 +126,7 @@ FINAL = frozenset({"rejected", "done", "failed", "timed_out", "cancelled"})
 
 
 class ExecutionReport(msgspec.Struct, frozen=True, kw_only=True):
-    """How an execution stands on the device; sent again until the server's next order or acknowledgement names a later version.
+    """The state of an execution on the device; sent again until the server's next order or acknowledgement names a later version.
 
     `text` is a doctor's report or log lines.
     """
@@ -205,7 +205,7 @@ _VERSION_STAGES = {"a": 0, "b": 1, "rc": 2, None: 3}
 
 
 def version_key(version: str) -> tuple[tuple[int, ...], int, int, int, float]:
-    """Return what versions are compared by; a local part (`+...`) does not count. Raises ConfigError if it is not a version."""
+    """Return the key by which versions are compared; a local part (`+...`) does not count. Raises ConfigError if it is not a version."""
     if (parts := _VERSION_FORM.fullmatch(version)) is None:
         raise ConfigError(f"{version!r} is not a version that can be compared: write it like 1.2.3")
     numbers, stage, stage_number, post, dev = parts.groups()

@@ -13,14 +13,11 @@ import msgspec
 
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.base.field_texts import field_texts
-from edgemeter.agent.base.types import Count, Int64, Name, Positive, TimeNs
-from edgemeter.agent.contract import operating_point, record_accuracy, record_conditions, record_figures, record_generation, record_served
+from edgemeter.agent.base.types import Count, Int64, Name, Positive, Role, TimeNs
+from edgemeter.agent.contract import operating_point, record_accuracy, record_conditions, record_figures, record_generation
 from edgemeter.agent.contract.operating_point import OperatingPoint
 from edgemeter.agent.contract.record_accuracy import (
     Accuracy,
-    AccuracyGate,
-    Agreement,
-    Answers,
     OutputCheck,
 )
 from edgemeter.agent.contract.record_conditions import (
@@ -30,17 +27,13 @@ from edgemeter.agent.contract.record_conditions import (
     Model,
     Provenance,
     RecordPart,
-    Role,
     RuntimeInfo,
-    Sandbox,
-    Scheduling,
     StampedBy,
     Tensor,
     Verdict,
 )
 from edgemeter.agent.contract.record_figures import (
     ColdStart,
-    CoolDown,
     Energy,
     Latency,
     Load,
@@ -54,7 +47,6 @@ from edgemeter.agent.contract.record_figures import (
     Windows,
 )
 from edgemeter.agent.contract.record_generation import Generation
-from edgemeter.agent.contract.record_served import Served
 
 SCHEMA = 1
 SCHEMA_ID = f"urn:edgemeter:schema:run-record:{SCHEMA}"
@@ -105,9 +97,9 @@ class RunRecord(RecordPart, frozen=True, kw_only=True):
     precision: str  # Precision of the model, e.g. int8.
     batch: Positive  # Samples in a batch.
     inputs: tuple[Tensor, ...]  # Inputs of the model.
-    outputs: tuple[Tensor, ...]  # Outputs of the model.
     dataset: DatasetInfo  # The data set.
-    latency: Latency  # Inference latency.
+    latency: Latency
+    """Inference latency; of a server's model from the ready request to the last byte of the answer, an arrival's with its connecting."""
     throughput_per_s: float  # Samples processed per second.
     preprocess: Stage | None  # Pre-processing, over the accuracy pass.
     postprocess: Stage | None  # Post-processing, over the accuracy pass.
@@ -115,37 +107,46 @@ class RunRecord(RecordPart, frozen=True, kw_only=True):
     warm_up: WarmUp  # Queries before timing.
     memory: Memory  # Resident memory.
     energy: Energy | None  # Energy by the sensor with the widest scope.
-    energy_reason: str | None  # Why there is no energy.
     other_energies: tuple[Energy, ...] = ()  # Energy by the other sensors.
-    other_energy_reasons: tuple[str, ...] = ()  # Why other sensors gave no energy.
     accuracy: Accuracy | None  # Accuracy of the outputs.
-    accuracy_reason: str | None  # Why there is no accuracy.
+    reasons: dict[str, str] = {}
+    """Why a group of figures or a figure is absent, by its name, e.g. `energy`, `accuracy`, `memory_peak_mb`; `generation_times` are those
+    of single tokens, `generation_energy` is that per token."""
     output_check: OutputCheck  # Timed outputs against outputs afterwards.
     environment: Environment  # The machine and its software.
     conditions: tuple[Condition, ...]  # State of the machine before, during and after the timed part.
-    scheduling: Scheduling | None = None  # How the kernel scheduled the run.
     verdict: Verdict  # Whether the run can be trusted.
-    provenance: dict[str, Provenance]  # Where each group of figures comes from: measured, replayed, estimated or published.
+    provenance: dict[str, Provenance]  # Where each group of figures comes from: measured, replayed or published.
     windows: Windows | None = None  # When the parts of the run took place; with the series of readings the energy can be recomputed.
     power_traces: tuple[PowerTrace, ...] = ()  # The power sensors of the run.
-    answers: Answers | None = None  # Plausibility of the outputs.
-    agreement: Agreement | None = None  # Agreement with other kernels.
-    agreement_reason: str | None = None  # Why there is no agreement.
-    accuracy_gate: AccuracyGate | None = None  # Required accuracy; null if none is set.
     load: Load | None = None  # Load offered to the model.
     steady: Steady | None = None  # Frames at a fixed rate with a deadline; null in other scenarios.
     together: Together | None = None  # The cases that ran at the same time; null where it ran alone.
     operating_point: OperatingPoint | None = None  # Power mode and clocks that were set for the run; null where none was.
     generation: Generation | None = None  # Text generated token by token; null for models of one call.
-    served: Served | None = None  # The server that ran the model; null in this process, and of language models (`generation`).
     sustained: Sustained | None = None  # The run over time, in mode sustained and of steady runs of 60 s or more.
-    cool_down: CoolDown | None = None  # Wait before the run; null if none was asked for.
-    sandbox: Sandbox | None = None  # What protected this machine from the model.
     cpus: tuple[Count, ...] | None = None  # Cores the run was pinned to; null: any.
-    order_seed: Int64 | None = None  # Seed of the order in which the session ran its cases.
-    order_place: Positive | None = None  # Place of this run in that order, from 1.
+    order_place: Positive | None = None  # Place of this run in its session, from 1.
     samples: tuple[Series, ...] = ()  # Raw samples.
-    samples_reason: str | None = None  # Why there are no raw samples, if there were some.
+
+    def __str__(self) -> str:
+        """Return the figures of the run in about ten lines."""
+        latency, accuracy, energy = self.latency, self.accuracy, self.energy
+        levels = {"p50": latency.p50_ms, "p90": latency.p90_ms, "p99": latency.p99_ms}
+        names = ("process", "import", "load", "first")
+        starts = {name: value for name in names if (value := getattr(self.cold_start, f"{name}_ms")) is not None}
+        lines = {
+            "model": f"{self.model.name}, {self.precision}, {self.runtime.setting_text}, on {self.device}",
+            "latency": ", ".join(f"{name} {value:.4g} ms" for name, value in levels.items() if value is not None) or "too few queries",
+            "throughput": f"{self.throughput_per_s:.4g} per s",
+            "accuracy": f"{accuracy.metric} {accuracy.value:.4f}" if accuracy else f"none: {self.reasons.get('accuracy')}",
+            "energy": f"{energy.gross_mj:.4g} mJ by {energy.sensor}" if energy else f"none: {self.reasons.get('energy')}",
+            "memory": f"{self.memory.peak_mb:.4g} MB" if self.memory.peak_mb is not None else f"none: {self.reasons.get('memory_peak_mb')}",
+            "cold start": ", ".join(f"{name} {value:.4g} ms" for name, value in starts.items()),
+            "verdict": ": ".join(filter(None, (self.verdict.state, ", ".join(self.verdict.rules)))),
+            "run": self.id,
+        }
+        return "\n".join(f"{name:10}  {text}" for name, text in lines.items())
 
 
 class _SchemaOnly(msgspec.Struct):
@@ -220,9 +221,7 @@ def not_a_record(payload: bytes | msgspec.Raw, error: Exception) -> ConfigError:
 def json_schema() -> dict[str, Any]:
     """Return the JSON Schema of a record (draft 2020-12), each property with the text of its field as `description`."""
     schema = msgspec.json.schema(RunRecord)
-    texts = field_texts(
-        *(record_conditions, record_figures, record_accuracy, record_generation, record_served, operating_point, sys.modules[__name__])
-    )
+    texts = field_texts(*(record_conditions, record_figures, record_accuracy, record_generation, operating_point, sys.modules[__name__]))
     for name, part in schema["$defs"].items():
         part["properties"] = {field: {**kind, "description": texts[name][field]} for field, kind in part["properties"].items()}
     head = {"$schema": "https://json-schema.org/draft/2020-12/schema", "$id": SCHEMA_ID, "title": "Edgemeter run record"}

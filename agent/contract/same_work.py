@@ -26,7 +26,7 @@ def why_other_questions(first: RunRecord, other: RunRecord) -> str:
     # The order, and what a subset draws, is of the case's seed, to which a run adds its repeat.
     if (prompts, first.seed - first.repeat) != (other.dataset.images, other.seed - other.repeat):
         return "another subset or order of the file was asked"
-    counts = first.latency.count + first.generation.failed_queries, other.latency.count + other.generation.failed_queries
+    counts = [run.latency.count + (run.load.failed_queries if run.load else 0) for run in (first, other)]
     if counts[0] == counts[1] or not any(count % max(prompts, 1) for count in counts):
         return ""
     return f"{counts[1]} against {counts[0]} queries ask other prompts of a file of {prompts}: draw a subset that is asked whole (--subset)"

@@ -7,7 +7,6 @@ from typing import Annotated
 
 import msgspec
 
-from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.base.types import Hex, Name
 from edgemeter.agent.contract.identity import Pem
 from edgemeter.agent.contract.messages import decode_message, decoder_of
@@ -36,20 +35,13 @@ class AddressedCommand(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     command: msgspec.Raw
 
 
-def encode_sealed(document: bytes, signature: bytes, certificate: str) -> bytes:
-    """Return the payload that carries the signed `document`, which is JSON."""
-    return msgspec.json.encode(SealedMessage(signature=signature, certificate=certificate, message=msgspec.Raw(document)))
-
-
 def decode_sealed(payload: bytes, title: str, largest_bytes: int) -> SealedMessage:
     """Return the envelope; nothing of it is verified yet. `title` names the message in errors.
 
     Raises:
         ConfigError: it is longer than `largest_bytes` and the envelope, or not signed at all.
     """
-    if len(payload) > largest_bytes + ENVELOPE_BYTES:
-        raise ConfigError(f"not {title}: {len(payload)} bytes, at most {largest_bytes}")
-    return decode_message(payload, SealedMessage, f"{title} that is signed")
+    return decode_message(payload, SealedMessage, f"{title} that is signed", largest_bytes + ENVELOPE_BYTES)
 
 
 def encode_addressed(fleet: str, device: str, challenge: str | None, command: bytes) -> bytes:

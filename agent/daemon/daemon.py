@@ -146,8 +146,8 @@ class Daemon:
 
     def __init__(self, options: DaemonOptions) -> None:
         config_path = Path(options.config) if options.config else None
-        settings = configuration.in_effect(config_path)
-        self.address = broker_address.configured_address(options.broker, settings)
+        settings = configuration.read(config_path)
+        self.address = broker_address.parse_address(options.broker)
         home = configuration.home()
         self.outbox = Outbox(home / OUTBOX, settings.outbox_limit_mb << 20)
         born = birth.read_apart(options.device, options.fleet, self.outbox.session, options.config)

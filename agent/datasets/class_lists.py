@@ -2,7 +2,7 @@
 
 import csv
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
@@ -10,18 +10,14 @@ from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.datasets.items import files_in, read_text
 
 Target = TypeVar("Target")
-CLASS_LIST_FORM = (
-    "each line is `file class` (.csv and .tsv: file, class and, where there are groups, group, or what the heading names), class a number "
-    "from 0 on"
-)
+CLASS_LIST_FORM = "each line is `file class` (.csv and .tsv: file, class and what else the heading names), class a number from 0 on"
 
 
 @dataclass(frozen=True, slots=True)
 class ClassIndex:
-    """One class per file. `groups` holds those that have one. With `names` a class is only its place among them: a model must agree."""
+    """One class per file. With `names` a class is only its place among them: a model must agree."""
 
     classes: dict[str, int]
-    groups: dict[str, str] = field(default_factory=dict)
     names: tuple[str, ...] | None = None
 
 
@@ -29,17 +25,11 @@ def read_class_list(path: Path) -> ClassIndex:
     """Return the index in a text file; raises ConfigError if it cannot be read, or a line is not of that form; the message names it."""
     classes: dict[str, int] = {}
     heading, lines = _lines(path)
-    columns = heading[2:] or ["group"]
-    grouping = columns.index("group") if "group" in columns else 0
-    groups: dict[str, str] = {}
     for number, cells in lines:
-        if not 2 <= len(cells) <= 2 + len(columns) or not cells[1].isascii() or not cells[1].isdigit():
+        if not 2 <= len(cells) <= max(2, len(heading)) or not cells[1].isascii() or not cells[1].isdigit():
             raise ConfigError(f"the index {str(path)!r}: line {number} is {' '.join(cells)[:80]!r}: {CLASS_LIST_FORM}")
-        name = cells[0]
-        add_target(classes, name, int(cells[1]), f"the index {str(path)!r}: line {number}", "image folder")
-        if group := "".join(cells[2 + grouping : 3 + grouping]):
-            groups[name] = group
-    return ClassIndex(classes, groups)
+        add_target(classes, cells[0], int(cells[1]), f"the index {str(path)!r}: line {number}", "image folder")
+    return ClassIndex(classes)
 
 
 def add_target(targets: dict[str, Target], name: str, target: Target, where: str, folder: str = "folder") -> None:

@@ -29,8 +29,6 @@ Side = Annotated[float, msgspec.Meta(ge=0)]
 _LARGEST_ID = 2**53
 Id = Annotated[int, msgspec.Meta(ge=0, le=_LARGEST_ID)]
 JsonClassIndex = Annotated[int, msgspec.Meta(ge=0)]
-# What a group may be called; COCO has no such key, people add it to images or to annotations.
-GroupLabel = str | int | float | bool | None
 # Python's json module writes these words, which JSON does not know.
 _NO_NUMBER = re.compile(rb"[-+]?(NaN|Infinity)")
 # What some exporters write as 1.0.
@@ -82,7 +80,6 @@ class AnnotatedImage(msgspec.Struct, frozen=True):
     file_name: Annotated[str, msgspec.Meta(min_length=1)]
     width: int | None = None
     height: int | None = None
-    group: GroupLabel = None
 
 
 class Category(msgspec.Struct, frozen=True):
@@ -104,7 +101,6 @@ class CocoAnnotation(msgspec.Struct, frozen=True):
     bbox: tuple[float, float, float, float]
     area: Side | None = None
     iscrowd: Annotated[int, msgspec.Meta(ge=0, le=1)] = 0
-    group: GroupLabel = None
     # Read by the tasks that need them only: an outline is most of a document.
     segmentation: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
     keypoints: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET

@@ -16,7 +16,6 @@ from typing import Any
 from edgemeter.agent.base.durable_file import sha256_of
 from edgemeter.agent.base.errors import ConfigError, EdgemeterError
 from edgemeter.agent.contract.case_settings import is_video
-from edgemeter.agent.contract.record_conditions import Subset
 from edgemeter.agent.datasets import GroundTruth, Reader, Targets, create, names
 from edgemeter.agent.datasets.class_lists import ClassIndex
 from edgemeter.agent.datasets.coco import CocoDocument, plain_document
@@ -27,7 +26,6 @@ from edgemeter.agent.vision import photograph
 logger = logging.getLogger(__name__)
 
 _MAY_BE_WIDE, _LOOKED_AT = (".png", ".tif", ".tiff"), 20
-SUBSET_METHOD = "smallest sha256 of `seed:file name`"
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +34,7 @@ class Dataset:
 
     `truth` is the parsed COCO annotation document (dict with images, annotations, categories) or None.
     `classes` maps item names to a class index 0..999, in the order of `items` (task classification), or is None; with `class_names` the
-    index is only the place among those names, and a model must know them or have as many. `groups` maps item names to a group.
+    index is only the place among those names, and a model must know them or have as many.
     `image_ids` are COCO's image ids in the order of `items` (None without COCO annotations).
     `targets` maps item names to what another reader found, in the order of `items`, for a task that knows what it is.
     `sha256` covers the bytes of all items in order, and of the ground truth. `warnings` count what in the annotations is odd. `needed` are
@@ -51,8 +49,7 @@ class Dataset:
     truth: Mapping[str, Any] | None = None
     classes: Mapping[str, int] | None = None
     class_names: tuple[str, ...] | None = None
-    groups: Mapping[str, str] | None = None
-    subset: Subset | None = None
+    drawn_from: int | None = None
     warnings: tuple[str, ...] = ()
     needed: tuple[Path, ...] = ()
     targets: Mapping[str, object] | None = None
@@ -69,7 +66,7 @@ def open_folder(
     annotations: Path | None = None,
     subset: int | None = None,
     seed: int = 0,
-    reader: str | Reader | None = None,
+    reader: Reader | None = None,
     first: int | None = None,
 ) -> Dataset:
     """Return the photographs of a folder, sorted by name; of one without photographs its arrays.
@@ -79,8 +76,8 @@ def open_folder(
     is left out with a warning, because a folder often holds more than one set (all of val2017, annotations of 80). Folders below it
     count only as class folders, or where annotations name them. A file in place of the folder holds the items itself, as a video does.
 
-    Of photographs that annotations name, only those of the subset need be there. `reader` is that of the format, or its name, where several
-    recognise it or none does. `first` reads only so many of the items, to see what they are: the hash is then another.
+    Of photographs that annotations name, only those of the subset need be there. `reader` reads the ground truth; without one the
+    first that recognises it does. `first` reads only so many of the items, to see what they are: the hash is then another.
 
     Raises:
         ConfigError: no folder, no photograph in it, or annotations that are garbled or name photographs that are not there.
@@ -91,13 +88,13 @@ def open_folder(
     named = list_items(images) if truth is None else truth.named()
     if not named:
         raise ConfigError(f"the annotations {str(annotations)!r} name no files: give those of {str(images)!r}")
-    all_names, subset_of = _choose(named, subset, seed)
+    all_names, drawn_from = _choose(named, subset, seed)
     names_in_set = all_names[:first]
     inside = {} if truth is None else {item.name: item for item in truth.items}
     items = tuple(inside[name] if inside else item_of_file(images, name) for name in names_in_set)
     if truth is None:
         paths = tuple(images / name for name in named)
-        return Dataset(images.resolve().name, items, sha256_of_items(items), subset=subset_of, needed=paths, warnings=_dark(items))
+        return Dataset(images.resolve().name, items, sha256_of_items(items), drawn_from=drawn_from, needed=paths, warnings=_dark(items))
     needed_paths = [images / name for name in (all_names if truth.named_by == "annotations" else named)]
     if inside:
         needed_paths = sorted({item.path for item in truth.items})
@@ -107,7 +104,7 @@ def open_folder(
         name=images.resolve().name,
         items=items,
         sha256=sha256_of_items(items, truth.identity),
-        subset=subset_of,
+        drawn_from=drawn_from,
         warnings=(*truth.warnings, *_dark(items)),
         needed=(*needed_paths, *truth.beside),
     )
@@ -144,19 +141,18 @@ def _with_truth(dataset: Dataset, content: CocoDocument | ClassIndex | Targets, 
         image_ids = tuple(ids[name] for name in names_in_set)
         return replace(dataset, image_ids=image_ids, truth=plain_document(content, set(image_ids)))
     if isinstance(content, ClassIndex):
-        groups = {name: content.groups[name] for name in names_in_set if name in content.groups} or None
-        return replace(dataset, classes={name: content.classes[name] for name in names_in_set}, class_names=content.names, groups=groups)
+        return replace(dataset, classes={name: content.classes[name] for name in names_in_set}, class_names=content.names)
     return replace(dataset, targets={name: content.values[name] for name in names_in_set})
 
 
-def read_truth(folder: Path, annotations: Path | None, reader: str | Reader | None = None) -> GroundTruth | None:
-    """Return the ground truth, as the wanted reader or the first that recognises it reads it; None of photographs without annotations.
+def read_truth(folder: Path, annotations: Path | None, reader: Reader | None = None) -> GroundTruth | None:
+    """Return the ground truth, as the given reader or the first that recognises it reads it; None of photographs without annotations.
 
     Raises:
         ConfigError: no reader recognises it, or it is garbled.
     """
     if reader is not None:
-        return (create(reader) if isinstance(reader, str) else reader).read(folder, annotations)
+        return reader.read(folder, annotations)
     is_one_file = folder.is_file()
     if annotations is None and not is_one_file and photographs_in(folder):
         return None
@@ -170,14 +166,14 @@ def read_truth(folder: Path, annotations: Path | None, reader: str | Reader | No
     return None if annotations is None else create("coco").read(folder, annotations)
 
 
-def _choose(named: list[str], count: int | None, seed: int) -> tuple[list[str], Subset | None]:
-    """Return a sorted subset of the names and how it was chosen: by a hash of each name, independent of the order of files."""
+def _choose(named: list[str], count: int | None, seed: int) -> tuple[list[str], int | None]:
+    """Return a sorted subset of the names, chosen by a hash of each name and independent of their order, and of how many it was drawn."""
     if count is None:
         return named, None
     if count > len(named):
         raise ConfigError(f"the subset has {count} items, but the data set has {len(named)}: choose a smaller subset")
     drawn_names = sorted(named, key=lambda name: hashlib.sha256(f"{seed}:{name}".encode()).digest())[:count]
-    return sorted(drawn_names), Subset(images=count, drawn_from=len(named), seed=seed, method=SUBSET_METHOD)
+    return sorted(drawn_names), len(named)
 
 
 def _check_named(folder: Path, annotations: Path | None, named: list[str], needed_paths: list[Path]) -> None:

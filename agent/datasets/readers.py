@@ -95,7 +95,7 @@ class Coco:
 class VisualWakeWords:
     """Visual wake words: whether a photograph of COCO shows a person, by MLPerf Tiny's rule.
 
-    COCO's annotations as classes; recognised where the file's name begins with `vww`, else by `--reader visual-wake-words`.
+    COCO's annotations as classes; recognised where the file's name begins with `vww`.
     Class 1, a person: the box of a person (no crowd) covers more than 2.5% of the photograph. Class 0: nobody is annotated. A photograph
     whose persons are all smaller belongs to neither, and is left out. Source: the script that made MLPerf Tiny's data,
     `buildPersonDetectionDatabase.py` (Silicon Labs, `platform_ml_models`, `areaRatio=.025`).
@@ -110,7 +110,7 @@ class VisualWakeWords:
         path = required(annotations)
         document = read_annotations(path)
         if isinstance(document, dict):
-            raise ConfigError(f"{str(path)!r} is an index of classes, and the reader needs COCO's annotations: leave --reader out")
+            raise ConfigError(f"{str(path)!r} is an index of classes, and visual wake words need COCO's annotations: rename it")
         classes = _wake_words(document, path)
         left_out = len(document.images) - len(classes)
         odd = (f"{left_out} photographs show only persons of at most {SMALLEST_RATIO:.1%} of the photograph: left out",) if left_out else ()

@@ -53,7 +53,7 @@ def open_delivery(identity: DeviceIdentity, settings: config.Config, broker: str
         UnavailableError: no broker answers, and `if_no_broker` is "fail".
         ConfigError: the address, the password file or the outbox is wrong.
     """
-    address = broker_address.configured_address(broker, settings)
+    address = broker_address.parse_address(broker)
     outbox = Outbox(config.home() / OUTBOX, settings.outbox_limit_mb << 20)
     publisher = Publisher(address, outbox, birth.read(identity.device, identity.fleet, outbox.session, settings))
     delivery = Delivery(outbox, publisher, identity.device)

@@ -35,7 +35,7 @@ _COUNTER_BITS = 16
 
 
 _SELECT = (
-    "SELECT size_bytes, row, device, fleet, session, seq, record, is_shed,"
+    "SELECT size_bytes, row, device, fleet, session, seq, record,"
     " (SELECT series FROM samples WHERE samples.row = records.row) FROM waiting JOIN records USING (row)"
 )
 # Requests that are remembered, so that one which the broker retains is answered once.
@@ -134,18 +134,16 @@ class Outbox(Database):
         rows = self.query(f"{_SELECT} WHERE row = ?", row)
         return _pending(*rows[0][1:]) if rows else None
 
-    def leave_samples(self, row: int, reason: str) -> bool:
-        """Deliver the record in that row without its raw samples, and say why in it; return whether it had any."""
+    def leave_samples(self, row: int) -> bool:
+        """Deliver the record in that row without its raw samples; return whether it had any."""
         with self._lock:
-            return self._reserve.in_need(lambda: self._leave_samples(row, reason))
+            return self._reserve.in_need(lambda: self._leave_samples(row))
 
-    def _leave_samples(self, row: int, reason: str) -> bool:
+    def _leave_samples(self, row: int) -> bool:
         with self.transaction() as connection:
             if not connection.execute("DELETE FROM samples WHERE row = ?", (row,)).rowcount:
                 return False
-            head = connection.execute("SELECT record FROM records WHERE row = ?", (row,)).fetchone()[0]
-            marked = change_fields(head, samples_reason=reason)
-            connection.execute("UPDATE records SET record = ?, size_bytes = ? WHERE row = ?", (marked, len(marked), row))
+            connection.execute("UPDATE records SET size_bytes = length(record) WHERE row = ?", (row,))
             return True
 
     def set_aside(self, row: int, reason: str) -> bool:
@@ -354,7 +352,5 @@ class Outbox(Database):
         self._reported = outbox_file.Dropped(self._reported.traces + dropped.traces, self._reported.records + dropped.records)
 
 
-def _pending(row: int, device: str, fleet: str, session: int, seq: int, head: bytes, is_shed: int, samples: bytes | None) -> Pending:
-    if is_shed:
-        head = change_fields(head, samples_reason=outbox_file.DROP_REASON)
+def _pending(row: int, device: str, fleet: str, session: int, seq: int, head: bytes, samples: bytes | None) -> Pending:
     return Pending(row, device, fleet, session, seq, join_samples(head, samples or NO_SAMPLES))

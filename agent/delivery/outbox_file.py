@@ -83,12 +83,6 @@ KEPT_DISK_RATIO = 0.1
 # So many at a time, where the age or the disk asks for it.
 KEPT_STEP = 64
 
-# Reason in a record whose traces were dropped.
-DROP_REASON = "dropped on the device, whose outbox was full"
-
-# Source: the reason's own JSON, `"samples_reason":"..."` and a comma.
-_DROP_REASON_BYTES = len(DROP_REASON) + 20
-
 
 # What to do about records that are too large for a message.
 TOO_LARGE_REMEDY = (
@@ -208,7 +202,7 @@ def _drop_traces(connection: sqlite3.Connection, size_bytes: int) -> tuple[int, 
     up_to, found_bytes = _oldest(connection, "SELECT row, length(series) FROM samples ORDER BY row", size_bytes)
     shed = "WHERE row IN (SELECT row FROM samples WHERE row <= ?)"
     _add_dropped(connection, "traces", shed, up_to)
-    connection.execute(f"UPDATE records SET is_shed = 1, size_bytes = length(record) + {_DROP_REASON_BYTES} {shed}", (up_to,))  # noqa: S608 - our own words
+    connection.execute(f"UPDATE records SET size_bytes = length(record) {shed}", (up_to,))  # noqa: S608 - our own words
     return connection.execute("DELETE FROM samples WHERE row <= ?", (up_to,)).rowcount, found_bytes
 
 
@@ -252,7 +246,6 @@ CREATE TABLE records (
     kept_ns INTEGER NOT NULL,
     size_bytes INTEGER NOT NULL,
     record BLOB NOT NULL,
-    is_shed INTEGER NOT NULL DEFAULT 0,
     UNIQUE (session, seq)
 );
 CREATE TABLE samples (row INTEGER PRIMARY KEY REFERENCES records (row) ON DELETE CASCADE, series BLOB NOT NULL);

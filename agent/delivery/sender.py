@@ -22,13 +22,13 @@ logger = logging.getLogger(__name__)
 WINDOW_RECORDS = 1000
 WINDOW_BYTES = 8 << 20
 BATCH_RECORDS = 100
-COMPRESS_ABOVE_BYTES = 4 << 10
+# Below a record's size: a message of fewer records is the smaller one.
+COMPRESS_ABOVE_BYTES = 1 << 10
 
 # Measured on records with and without raw samples: the next levels take twice the time for a twentieth of the size.
 COMPRESSION_LEVEL = 3
 
 # Reason in a record that is delivered without its samples.
-TOO_LARGE_REASON = "they stayed on the device: with them the record is larger than a message may be"
 
 FIRST_TIMEOUT_S = 5.0
 LONGEST_TIMEOUT_S = 60.0
@@ -299,7 +299,7 @@ class Sender:
                 if batch.fits:
                     self.window.sent(batch.records, now_s, self._publish(session, batch))
                     room -= 1
-                elif self._outbox.leave_samples(batch.records[0].row, TOO_LARGE_REASON):
+                elif self._outbox.leave_samples(batch.records[0].row):
                     # It is read again without them.
                     break
                 else:

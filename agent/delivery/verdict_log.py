@@ -12,7 +12,7 @@ VERDICTS_KEPT = 100
 
 # A line has some 30 bytes; the file is rewritten when it has twice what is kept.
 REWRITE_BYTES = 2 * VERDICTS_KEPT * 30
-VERDICTS = frozenset({"valid", "suspect", "invalid"})
+VERDICTS = frozenset({"ok", "disturbed", "invalid"})
 
 
 def note_verdict(home: Path, started_at_ns: int, verdict: str) -> None:

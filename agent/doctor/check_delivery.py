@@ -8,8 +8,7 @@ from functools import partial
 from pathlib import Path
 
 from edgemeter.agent.base import sqlite_file
-from edgemeter.agent.base.broker_address import configured_address, mqtt_version
-from edgemeter.agent.base.config import Config
+from edgemeter.agent.base.broker_address import mqtt_version, parse_address
 from edgemeter.agent.base.errors import EdgemeterError
 from edgemeter.agent.base.mqtt_session import MqttSession, SessionEvents, SessionProfile
 from edgemeter.agent.delivery import outbox_file
@@ -23,16 +22,16 @@ BROKER_TIMEOUT_S = 5.0
 _finding = partial(Finding, "delivery")
 
 
-def check(home: Path, broker: str | None, settings: Config) -> Iterator[Finding]:
+def check(home: Path, broker: str | None) -> Iterator[Finding]:
     """Yield the findings about delivery; without an address no broker is checked."""
     yield _room(home)
     yield _place("ledger", home / LEDGER_FILE, "no run of this device is kept so far")
     yield _place("outbox file", home / outbox_file.OUTBOX, "no result was to be delivered so far")
     yield outbox_finding(home / outbox_file.OUTBOX)
     if broker:
-        yield _broker(broker, settings)
+        yield _broker(broker)
     else:
-        yield _finding("broker", "absent", "none is configured: results stay in the outbox")
+        yield _finding("broker", "absent", "none is configured, so results stay in this device's ledger")
 
 
 def _place(name: str, path: Path, absent: str) -> Finding:
@@ -84,9 +83,9 @@ def outbox_finding(path: Path) -> Finding:
     return _finding("outbox", "ok", "empty: everything was delivered")
 
 
-def _broker(address_text: str, settings: Config) -> Finding:
+def _broker(address_text: str) -> Finding:
     try:
-        address = configured_address(address_text, settings)
+        address = parse_address(address_text)
         version = mqtt_version(address, BROKER_TIMEOUT_S)
         # A client id of its own: the device's own id would displace a run that is delivering.
         profile = SessionProfile(f"edgemeter-doctor-{secrets.token_hex(4)}")

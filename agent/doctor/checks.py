@@ -1,6 +1,7 @@
 """Checks for `edgemeter doctor`: machine (board, system, clocks, heat, supply) and software (Python, runtimes, libraries)."""
 
 import platform
+import re
 import signal
 import subprocess
 import sys
@@ -15,11 +16,12 @@ from edgemeter.agent.base.plugins import install_command, registered_in
 from edgemeter.agent.doctor import setups
 from edgemeter.agent.machine import board, clock, fingerprint, temperatures, throttling
 from edgemeter.agent.machine.attached import accelerators, edge_tpus, is_on_usb_2
-from edgemeter.agent.machine.board import detect_virtualisation
 from edgemeter.agent.machine.fingerprint import version
 from edgemeter.agent.machine.load import read_memory
 from edgemeter.agent.machine.machine import Machine
 from edgemeter.agent.sandbox import confine, landlock, seccomp
+from edgemeter.agent.verdict.environment_rules import environment_notes
+from edgemeter.agent.verdict.words import remedy_of, sentence_of
 
 FindingArea = Literal["machine", "software", "power", "delivery"]
 
@@ -39,18 +41,22 @@ class Finding(msgspec.Struct, frozen=True):
 
 _machine = partial(Finding, "machine")
 _software = partial(Finding, "software")
+# Rules of the verdict on the machine, and the checks that they are here.
+_NOTED = {"shared-machine": "virtualisation", "swap-in-use": "swap", "clock-unknown": "wall clock", "governor": "governor"}
 # Boards throttle from 80 C on (Raspberry Pi: soft limit 60 to 80 C by model).
 HOT_C = 75.0
 LITTLE_MEMORY_MB = 300.0
+BUSY_RATIO = 0.25  # Of the cores: more of them at work, and runs are disturbed.
 
 
 def check_machine(machine: Machine) -> Iterator[Finding]:
     """Yield the findings about the machine."""
-    yield from _identity(machine)
+    notes = {note.rule: _machine(_NOTED[note.rule], "warn", sentence_of(note), remedy_of(note)) for note in environment_notes(machine)}
+    yield from _identity(machine, notes)
     yield _system(machine)
-    yield from _memory(machine)
-    yield _clock(machine)
-    yield from _speed(machine)
+    yield from _memory(machine, notes)
+    yield _clock(machine, notes)
+    yield from _speed(machine, notes)
     yield from _heat(machine)
     yield from _supply(machine)
     for accelerator in accelerators(machine):
@@ -61,7 +67,7 @@ def check_machine(machine: Machine) -> Iterator[Finding]:
             yield _machine("accelerator", "ok", accelerator)
 
 
-def _identity(machine: Machine) -> Iterator[Finding]:
+def _identity(machine: Machine, notes: Mapping[str, Finding]) -> Iterator[Finding]:
     model, soc = board.model(machine), board.soc(machine)
     if model:
         yield _machine("board", "ok", f"{model} ({soc})" if soc else model)
@@ -69,9 +75,13 @@ def _identity(machine: Machine) -> Iterator[Finding]:
         yield _machine("board", "absent", "unknown: it reports no model name")
     cores = board.cores(machine)
     yield _machine("processor", "ok", f"{board.cpu(machine) or machine.arch}, {cores or 'an unknown number of'} cores")
-    if guest := detect_virtualisation(machine):
-        remedy = "measure on bare metal to compare it with other machines"
-        yield _machine("virtualisation", "warn", f"runs in {guest}: neighbours share the processor", remedy)
+    if "shared-machine" in notes:
+        yield notes["shared-machine"]
+    # Source: proc_loadavg(5): the tasks that ran or waited, averaged over a minute, stand first.
+    load = re.match(r"\d+\.\d+", machine.line("proc/loadavg") or "")
+    if cores and load and float(load[0]) > BUSY_RATIO * cores:
+        text = f"other processes are busy: {load[0]} tasks ran or waited for {cores} cores in the last minute"
+        yield _machine("load", "warn", text, "close them, or wait until they end")
 
 
 def _system(machine: Machine) -> Finding:
@@ -81,7 +91,7 @@ def _system(machine: Machine) -> Finding:
     return _machine("system", "ok", f"{named}, {machine.arch}")
 
 
-def _memory(machine: Machine) -> Iterator[Finding]:
+def _memory(machine: Machine, notes: Mapping[str, Finding]) -> Iterator[Finding]:
     memory = read_memory(machine)
     unknown = "unknown: the kernel does not report it"
     if memory.total_mb is None or memory.available_mb is None:
@@ -91,35 +101,31 @@ def _memory(machine: Machine) -> Iterator[Finding]:
         is_little = memory.available_mb < LITTLE_MEMORY_MB
         remedy = "close other programs, or boot without a desktop" if is_little else None
         yield _machine("memory", "warn" if is_little else "ok", text, remedy)
-    if memory.swap_used_mb:
-        text = f"{memory.swap_used_mb:.0f} MB in use: queries that wait for the disk are slow"
-        yield _machine("swap", "warn", text, "`sudo swapoff -a` while measuring, if memory suffices")
+    if "swap-in-use" in notes:
+        yield notes["swap-in-use"]
     elif memory.swap_total_mb:
         yield _machine("swap", "ok", f"{memory.swap_total_mb:.0f} MB, unused")
     else:
         yield _machine("swap", "ok", unknown if memory.swap_total_mb is None else "none")
 
 
-def _clock(machine: Machine) -> Finding:
+def _clock(machine: Machine, notes: Mapping[str, Finding]) -> Finding:
     state = clock.synchronised(machine)
     if state is None:
         return _machine("wall clock", "absent", "unknown whether it is synchronised")
     if state:
         return _machine("wall clock", "ok", "synchronised")
-    text = "not synchronised: timestamps of records may be wrong, durations are not"
-    return _machine("wall clock", "warn", text, "`sudo timedatectl set-ntp true`, or set up chrony")
+    return notes["clock-unknown"]
 
 
-def _speed(machine: Machine) -> Iterator[Finding]:
+def _speed(machine: Machine, notes: Mapping[str, Finding]) -> Iterator[Finding]:
     governor = throttling.governor(machine)
     if governor is None:
         yield _machine("governor", "absent", "the kernel reports no CPU clock")
     elif governor == "performance":
         yield _machine("governor", "ok", "performance")
     else:
-        remedy = "`echo performance | sudo tee /sys/devices/system/cpu/cpu*/cpufreq/scaling_governor`"
-        remedy = "`sudo jetson_clocks`" if board.is_jetson(machine) else remedy
-        yield _machine("governor", "warn", f"{governor}: the CPU clock follows the load, and so do latencies", remedy)
+        yield notes["governor"]
     mode = board.power_mode(machine)
     if mode:
         yield _machine("power mode", "ok", mode)

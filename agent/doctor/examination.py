@@ -26,6 +26,11 @@ MARKS: Mapping[FindingState, tuple[str, str]] = {
     "bad": ("BAD", "bold red"),
     "absent": ("-", "dim"),
 }
+NEW_LINE = "\n"
+# Findings that the brief report names even where nothing is wrong with them; what is installed and no runtime; what disturbs runs.
+NAMED = ("board", "processor", "system", "memory", "accelerator", "power mode", "energy", "ledger", "broker")
+TOOLS = ("python", "edgemeter", "sandbox", "images")
+SHARED = ("virtualisation", "load")
 
 
 def examine(*, broker: str | None, home: Path, settings: Config) -> list[Finding]:
@@ -40,7 +45,7 @@ def examine(*, broker: str | None, home: Path, settings: Config) -> list[Finding
         *check_machine(THIS_MACHINE),
         *check_software(),
         *_power(settings.sensors),
-        *check_delivery.check(home, broker, settings),
+        *check_delivery.check(home, broker),
     ]
 
 
@@ -52,7 +57,7 @@ def _power(settings: Mapping[str, Mapping[str, str]], root: Path = ROOT) -> Iter
             # A run refuses wrong settings, where an unconfigured sensor without what it needs is just not used.
             state: FindingState = "bad" if sensor.is_misconfigured and sensor.is_configured else usual
             where = f"correct [sensors.{sensor.name}] in the configuration, then " if sensor.is_configured else "once that is mended, "
-            remedy = None if state == "absent" else f"{where}`edgemeter sensors` shows what it reads"
+            remedy = None if state == "absent" else f"{where}`edgemeter energy sensors` shows what it reads"
             yield Finding("power", sensor.name, state, sensor.reason or "", remedy)
         else:
             left_out = f", without {', '.join(sensor.description.excludes)}" if sensor.description.excludes else ""
@@ -78,22 +83,43 @@ def from_json(text: str) -> list[Finding]:
         raise ConfigError(f"not a report of `edgemeter doctor`: {error}") from error
 
 
-def render(findings: Sequence[Finding]) -> "Table":
-    """Return the findings as a table for a terminal; a remedy stands below what it cures."""
+def render(findings: Sequence[Finding], *, is_whole: bool = False) -> "Table":
+    """Return the findings as a table for a terminal: what is here, what is wrong, and in one row what is absent; or the `is_whole` list."""
     from rich.table import Table  # noqa: PLC0415 - only where a table is shown
     from rich.text import Text  # noqa: PLC0415 - as above
 
-    counts = Counter(finding.state for finding in findings)
-    warnings = count(counts["warn"], "warning")
-    ready = f"\nready to measure, {warnings}" if counts["warn"] else "\nready to measure"
-    summary = f"\n{count(counts['bad'], 'problem')}, {warnings}" if counts["bad"] else ready
-    table = Table(box=None, pad_edge=False, show_header=False, caption=summary, caption_justify="left", caption_style="bold")
+    table = Table(box=None, pad_edge=False, show_header=False, caption=_summary(findings), caption_justify="left", caption_style="bold")
     for _ in range(4):
         table.add_column(overflow="fold")
-    for finding in findings:
+    for finding in findings if is_whole else _brief(findings):
         mark, style = MARKS[finding.state]
         text = Text(finding.what)
         if finding.remedy:
-            text.append(f"\n-> {finding.remedy}", style="cyan")
+            text.append(f"{NEW_LINE if is_whole else ' '}-> {finding.remedy}", style="cyan")
         table.add_row(Text(finding.area, style="dim"), Text(finding.name), Text(mark, style=style), text)
     return table
+
+
+def _brief(findings: Sequence[Finding]) -> Iterator[Finding]:
+    """Yield what is here and what is wrong, the runtimes in one finding, and what is absent in another."""
+    runtimes = [f for f in findings if f.area == "software" and f.state == "ok" and f.name not in TOOLS]
+    for area in ("machine", "software", "power", "delivery"):
+        if area == "software" and runtimes:
+            yield Finding("software", "runtimes", "ok", ", ".join(f"{runtime.name} ({runtime.what})" for runtime in runtimes))
+        yield from (f for f in findings if f.area == area and (f.state in ("warn", "bad") or (f.state == "ok" and f.name in NAMED)))
+    absent = [finding for finding in findings if finding.state == "absent"]
+    names = [finding.name for finding in absent if finding.area != "power"]
+    if sensor_count := len(absent) - len(names):
+        names.append(count(sensor_count, "power sensor"))
+    if names:
+        yield Finding("machine", "not here", "absent", f"{', '.join(names)}: --all says why")
+
+
+def _summary(findings: Sequence[Finding]) -> str:
+    """Return whether this machine can measure, and how quiet it is."""
+    counts = Counter(finding.state for finding in findings)
+    warnings = count(counts["warn"], "warning")
+    ready = f"ready to measure, {warnings}" if counts["warn"] else "ready to measure"
+    text = f"{count(counts['bad'], 'problem')}, {warnings}" if counts["bad"] else ready
+    is_shared = any(finding.name in SHARED and finding.state == "warn" for finding in findings)
+    return f"\n{text}{'; this machine is shared: expect runs to be disturbed' if is_shared else ''}"

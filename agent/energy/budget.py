@@ -13,7 +13,6 @@ from dataclasses import dataclass
 
 from edgemeter.agent.base.nanoseconds import NS_PER_MS
 from edgemeter.agent.base.statistics import student_quantile
-from edgemeter.agent.contract.record_figures import Averaging, UncertaintyTerm
 from edgemeter.agent.energy.curve import CounterCurve, Curve, PowerScatter, held_values, mean_w, stretch_means
 from edgemeter.agent.energy.queries import Times
 from edgemeter.agent.energy.renewal import Renewal
@@ -21,6 +20,7 @@ from edgemeter.agent.energy.sensor_run import SensorRun
 from edgemeter.agent.energy.settling import Settling
 from edgemeter.agent.energy.window import Window
 from edgemeter.agent.power import Description
+from edgemeter.agent.power.values import Averaging
 
 # What k = 2 covers of a normal distribution.
 CONFIDENCE = math.erf(math.sqrt(2))
@@ -29,7 +29,7 @@ REGULAR_RATIO = 0.1
 # From here on k is 2.00.
 ENOUGH_FREEDOM = 1e4
 
-_NO_STEP = "the sensor states no resolution: `edgemeter sensors check` measures it"
+_NO_STEP = "the sensor states no resolution: `edgemeter energy sensors check` measures it"
 # Why a term is not known, in the order of importance.
 UNKNOWN = {
     "gain": "the sensor states no gain uncertainty: compare it with a better meter, and set gain and gain_u in [sensors.NAME]",
@@ -41,8 +41,15 @@ UNKNOWN = {
 
 # A standard uncertainty (None: unknown) and its degrees of freedom (None: more than matter).
 Term = tuple[float | None, float | None]
-# An expanded uncertainty, mJ, and the factor k that made it out of the standard uncertainty; None where a term is not known.
-Expanded = tuple[float | None, float | None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UncertaintyTerm:
+    """One line of a budget: a standard uncertainty, mJ; None where it is unknown, and where it does not come from scatter."""
+
+    term: str
+    u_mj: float | None
+    degrees_of_freedom: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +57,7 @@ class IdlePower:
     """Idle power: the mean of the stretches before and after, each None where there was none, and its standard uncertainties, W.
 
     `drift_u_w` is None when only one side is known: how far the power moved during the run is then not known. `wander_u_w` is how far
-    the mean over the timed part may lie off because idle power wanders. `length_s` is that of the shorter stretch.
+    the mean over the timed part may lie off because idle power wanders.
     """
 
     before_w: float | None
@@ -60,17 +67,11 @@ class IdlePower:
     quantisation_u_w: float | None
     drift_u_w: float | None
     wander_u_w: float
-    length_s: float
 
     @property
     def u_w(self) -> float:
         """Return the standard uncertainty of the mean from all terms that are known."""
-        return math.hypot(self.sampling.u_w, self.wander_u_w, self.lasting_u_w)
-
-    @property
-    def lasting_u_w(self) -> float:
-        """Return the part of it that does not shrink with longer stretches."""
-        return math.hypot(self.quantisation_u_w or 0.0, self.drift_u_w or 0.0)
+        return math.hypot(self.sampling.u_w, self.wander_u_w, self.quantisation_u_w or 0.0, self.drift_u_w or 0.0)
 
 
 def idle(curve: Curve, timed: Window, before: Window | None, after: Window | None) -> IdlePower | None:
@@ -92,7 +93,6 @@ def idle(curve: Curve, timed: Window, before: Window | None, after: Window | Non
         quantisation_u_w=max(known_steps) if len(known_steps) == len(steps) else None,
         drift_u_w=math.sqrt(moved_w2 / 12) if len(means) == 2 else None,
         wander_u_w=idle_means.wander_u_w(timed.length_ns),
-        length_s=min(window.length_ns for window in stretches) / 1e9,
     )
 
 
@@ -138,7 +138,7 @@ def terms(
     )
 
 
-def gross(budget: Iterable[UncertaintyTerm]) -> Expanded:
+def gross(budget: Iterable[UncertaintyTerm]) -> float | None:
     """Return the expanded uncertainty of the gross energy."""
     return expanded((term.u_mj, term.degrees_of_freedom) for term in budget if not term.term.startswith("idle_"))
 
@@ -149,7 +149,7 @@ def unknown_reason(budget: Iterable[UncertaintyTerm]) -> str | None:
     return "; ".join(dict.fromkeys(why for name, why in UNKNOWN.items() if name in unknown)) or None
 
 
-def net(budget: Iterable[UncertaintyTerm], gross_mj: float, net_mj: float) -> Expanded:
+def net(budget: Iterable[UncertaintyTerm], gross_mj: float, net_mj: float) -> float | None:
     """Return the expanded uncertainty of the net energy: the gain acts on the difference only, and the offset cancels."""
     share = abs(net_mj / gross_mj) if gross_mj else 0.0
     terms_by_name = {term.term: (term.u_mj, term.degrees_of_freedom) for term in budget if term.term != "offset"}
@@ -180,15 +180,15 @@ def offset_u_w(description: Description) -> float | None:
     return None if description.resolution_w is None else description.resolution_w / math.sqrt(3)
 
 
-def expanded(parts: Iterable[Term]) -> Expanded:
-    """Return the root of the sum of the squares of independent terms times k."""
+def expanded(parts: Iterable[Term]) -> float | None:
+    """Return the root of the sum of the squares of independent terms times k; None where a term is not known."""
     pairs = list(parts)
     known_terms = [(u, freedom) for u, freedom in pairs if u is not None]
     if len(known_terms) < len(pairs):
-        return None, None
+        return None
     freedom = _freedom(known_terms)
     k = 2.0 if freedom is None else student_quantile(CONFIDENCE, freedom)
-    return k * math.hypot(*(u for u, _ in known_terms)), k
+    return k * math.hypot(*(u for u, _ in known_terms))
 
 
 def _freedom(parts: Iterable[tuple[float, float | None]]) -> float | None:

@@ -27,7 +27,7 @@ def shortcoming(case: Case, description: Description) -> str | None:
     # A run that is too short for an energy does not idle for it.
     idling = f", and idles {case.idle_seconds:,.4g} s" if is_long else ""
     has = f"mode {case.mode} times {case.queries:,} queries and {case.seconds:,.4g} s{idling}"
-    samples = {"multi_stream": case.samples_per_query, "offline": case.batch or 1}.get(case.scenario, 1)
+    samples = (case.batch or 1) if case.scenario == "offline" else 1
     # From which length of a query on the number of queries makes the timed part long enough.
     is_enough = case.queries * samples >= sensor_run.FEWEST_INFERENCES
     unless_slow = f", unless a query takes {needed_s / case.queries:.3g} s or more" if is_enough else ""

@@ -16,13 +16,14 @@ from dataclasses import dataclass
 import numpy as np
 
 from edgemeter.agent.base.nanoseconds import NS_PER_MS
-from edgemeter.agent.contract.record_figures import Averaging, UncertaintyTerm
 from edgemeter.agent.energy import budget
+from edgemeter.agent.energy.budget import UncertaintyTerm
 from edgemeter.agent.energy.curve import CounterCurve, Curve, PowerCurve, mean_w
 from edgemeter.agent.energy.queries import Array, Times
 from edgemeter.agent.energy.sensor_run import SensorRun
 from edgemeter.agent.energy.settling import Settling
 from edgemeter.agent.energy.window import Window
+from edgemeter.agent.power.values import Averaging
 
 FEWEST_PERIODS = 10
 FEWEST_QUERIES = 5

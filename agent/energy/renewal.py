@@ -16,9 +16,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgemeter.agent.base.nanoseconds import NS_PER_MS
-from edgemeter.agent.contract.record_figures import Averaging
 from edgemeter.agent.energy.queries import Array, Queries, Times, without_rhythm
 from edgemeter.agent.power import Description
+from edgemeter.agent.power.values import Averaging
 
 FEWEST_READINGS = 30
 # Two readings picked at random are equal so often at most where a repeated value shows that nothing new was there.

@@ -10,13 +10,13 @@ import random
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, fields
-from typing import Any
+from dataclasses import dataclass
 
 from edgemeter.agent.base.errors import ConfigError, EdgemeterError, TransientError
 from edgemeter.agent.contract.record import Series
 from edgemeter.agent.contract.record_figures import PowerTrace
 from edgemeter.agent.power import Description, PowerSensor, Reading
+from edgemeter.agent.power.values import AVERAGING, Averaging
 
 logger = logging.getLogger(__name__)
 
@@ -25,8 +25,6 @@ STOP_TIMEOUT_S = 10.0
 # The spans between which readings fall are shorter or longer than a period by so much at most.
 SPAN_SPREAD = 0.25
 Wait = Callable[[threading.Event, float], bool]
-# What a record holds of a sensor's description, under the same names.
-_DESCRIBED = tuple(field.name for field in fields(Description) if field.name in PowerTrace.__struct_fields__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,11 +150,20 @@ def pack_traces(traces: Iterable[SensorTrace], timed_start_ns: int) -> tuple[Ser
     return tuple(series for trace in traces if trace.readings for series in _pair(trace, timed_start_ns))
 
 
-def describe_trace(trace: SensorTrace) -> PowerTrace:
-    """Return the sensor's description as part of a record."""
-    description = trace.description
-    described = {} if description is None else {"sensor": description.id, **{name: getattr(description, name) for name in _DESCRIBED}}
-    return PowerTrace(name=trace.name, failures=trace.failures, ended=trace.ended, failure=trace.failure, **described)
+def describe_trace(trace: SensorTrace) -> PowerTrace | None:
+    """Return the sensor as part of a record; None if it gave no readings."""
+    if (described := trace.description) is None or not trace.readings:
+        return None
+    averaging = described.averaging or Averaging()
+    return PowerTrace(
+        name=trace.name,
+        sensor=described.id,
+        scope=described.scope,
+        period_ms=described.period_ms,
+        resolution_w=described.resolution_w,
+        resolution_mj=described.resolution_mj,
+        **{name: getattr(averaging, name) for name in AVERAGING},
+    )
 
 
 def unpack_trace(recorded: PowerTrace, series: Mapping[str, Series], timed_start_ns: int) -> SensorTrace:
@@ -167,7 +174,7 @@ def unpack_trace(recorded: PowerTrace, series: Mapping[str, Series], timed_start
     """
     from edgemeter.agent.contract import samples  # noqa: PLC0415 - not at the top: the doctor looks for sensors without numpy
 
-    is_counter = recorded.kind == "energy"
+    is_counter = f"energy.{recorded.name}" in series
     values_of, times_of = series.get(f"{'energy' if is_counter else 'power'}.{recorded.name}"), series.get(f"power_at.{recorded.name}")
     readings: tuple[Reading, ...] = ()
     if values_of is not None and times_of is not None:
@@ -176,14 +183,18 @@ def unpack_trace(recorded: PowerTrace, series: Mapping[str, Series], timed_start
             raise ConfigError(f"sensor {recorded.name!r} has {len(values)} readings and {len(times)} times: the record is damaged")
         field = "energy_mj" if is_counter else "power_w"
         readings = tuple(Reading(taken_ns=at + timed_start_ns, **{field: value}) for at, value in zip(times, values, strict=True))
-    return SensorTrace(recorded.name, _description(recorded), readings, recorded.failures, recorded.ended, recorded.failure)
-
-
-def _description(recorded: PowerTrace) -> Description | None:
-    if None in (recorded.sensor, recorded.scope, recorded.kind, recorded.period_ms):
-        return None
-    described: dict[str, Any] = {name: getattr(recorded, name) for name in _DESCRIBED}
-    return Description(id=recorded.sensor or "", **described)
+    averaging = {name: value for name in AVERAGING if (value := getattr(recorded, name)) is not None}
+    description = Description(
+        id=recorded.sensor,
+        scope=recorded.scope,
+        excludes=(),
+        kind="energy" if is_counter else "power",
+        period_ms=recorded.period_ms,
+        resolution_w=recorded.resolution_w,
+        resolution_mj=recorded.resolution_mj,
+        averaging=Averaging(**averaging) if averaging else None,
+    )
+    return SensorTrace(recorded.name, description, readings)
 
 
 def _pair(trace: SensorTrace, timed_start_ns: int) -> tuple[Series, Series]:

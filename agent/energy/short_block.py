@@ -57,7 +57,7 @@ def short_block(case: SensorRun) -> ShortBlock | str:
         least_s = 5 * clock_ns / 1e9
         few = f"{met:.2g} new readings within {seconds(timed):.3g} s show no energy"
         if clock_ns > case.curve.spacing_ns:
-            few += f", as it may renew its value every {clock_ns / 1e9:.2g} s only (`edgemeter sensors check` measures that)"
+            few += f", as it may renew its value every {clock_ns / 1e9:.2g} s only (`edgemeter energy sensors check` measures that)"
         return f"{few}: watch at least {least_s:.3g} s of it (repeat the work)"
     if after is None:
         return (

@@ -55,8 +55,7 @@ def why_no_net(energy: Energy, idle_s: float) -> str | None:
         return f"not known: {idle_s:.4g} s of idle do not give {energy.sensor} an idle power" if idle_s else "not known without idle"
     if energy.net_state == "resolved":
         return None
-    window_s = energy.resolving_window_s
-    return "not resolvable within a day" if window_s is None else f"not resolvable below {window_s:.0f} s of idle and of load"
+    return "not resolvable: it is lost in the uncertainty of idle power"
 
 
 class EnergyWatch:

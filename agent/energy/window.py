@@ -2,7 +2,7 @@
 
 import msgspec
 
-from edgemeter.agent.contract.record_figures import Stretch, Windows
+from edgemeter.agent.contract.record_figures import Windows
 
 
 class Window(msgspec.Struct, frozen=True):
@@ -20,9 +20,8 @@ class Window(msgspec.Struct, frozen=True):
 def absolute_windows(windows: Windows) -> tuple[Window, Window | None, Window | None]:
     """Return the windows of a record: timed, idle before, idle after; monotonic clock."""
     start_ns = windows.timed_start_ns
-    timed = Window(start_ns, start_ns + windows.timed_end_ns)
-    return timed, _absolute(windows.idle_before, start_ns), _absolute(windows.idle_after, start_ns)
-
-
-def _absolute(stretch: Stretch | None, start_ns: int) -> Window | None:
-    return None if stretch is None else Window(stretch.start_ns + start_ns, stretch.end_ns + start_ns)
+    before, after = (
+        None if stretch_ns is None else Window(stretch_ns[0] + start_ns, stretch_ns[1] + start_ns)
+        for stretch_ns in (windows.idle_before_ns, windows.idle_after_ns)
+    )
+    return Window(start_ns, start_ns + windows.timed_end_ns), before, after

@@ -97,16 +97,11 @@ def try_call(target: FunctionCall) -> CallTrial:
     if trial.result is second and not isinstance(second, _SHARED) and second != ():
         trial.facts["same_object"] = type(second).__qualname__
     del second
-    garbage = gc.collect()
-    if garbage:
-        trial.leaves_garbage = True
-        trial.facts["garbage"] = f"2 calls left {garbage} objects in cycles, which the garbage collector frees between queries"
+    trial.leaves_garbage = gc.collect() > 0
     if all(started[1:]):
-        trial.facts["unfinished"] = f"each call leaves a thread running ({started[-1][-1]}): let the function join it"
-    if before is not None and before != _snapshot(target.inputs):
-        trial.facts["inputs_changed"] = "the function changes its inputs, so that later calls do other work: give it a copy each time"
-    if getattr(target.function, "training", False) is True and hasattr(target.function, "named_parameters"):
-        trial.facts["training"] = "the module is in training mode: call `.eval()` first, unless it is training that you measure"
+        trial.facts["incomplete"] = f"each one leaves a thread running, {started[-1][-1]}"
+    elif before is not None and before != _snapshot(target.inputs):
+        trial.facts["incomplete"] = "the function changes its inputs, so that later ones do other work"
     return trial
 
 
@@ -154,10 +149,8 @@ def note_stored_results(trial: CallTrial, target: FunctionCall, call_ns: float) 
     """Note that calls return what an earlier one computed: by a cache of functools, or the same object after a much longer first call."""
     same = trial.facts.pop("same_object", None)
     is_much_longer = trial.first_ns > max(LONG_FIRST * call_ns, LONG_FIRST_NS)
-    longer = f"the first call took {trial.first_ns / 1e6:.3g} ms, later ones {call_ns / 1e6:.3g} ms"
+    longer = f"the first took {trial.first_ns / 1e6:.3g} ms, later ones {call_ns / 1e6:.3g} ms"
     if hasattr(target.function, "cache_info"):
-        trial.facts["stored"] = f"the function stores its results (functools): {longer}; measure its `__wrapped__`"
+        trial.facts["incomplete"] = f"the function stores its results (functools), {longer}"
     elif same and is_much_longer:
-        trial.facts["stored"] = f"each call returns the same {same}, and {longer}: measure the function without its cache"
-    elif trial.first_ns > max(LONG_FIRST**2 * call_ns, LONG_FIRST_NS):
-        trial.facts["long_first"] = f"{longer}: it compiles, or stores results by their inputs, which these figures would then not show"
+        trial.facts["incomplete"] = f"each one returns the same {same}, {longer}"

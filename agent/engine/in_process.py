@@ -53,14 +53,13 @@ def measure_call(work: job.RunJob, target: FunctionCall, emit: Emit) -> job.Meas
     """
     other_threads = [thread for thread in threading.enumerate() if thread is not threading.current_thread()]
     emit(job.Phase(name="load"))
-    before_mb = resident_mb()
     try:
         trial = call_trial.try_call(target)
         loaded_mb = resident_mb()
-        calls, empty_ns = _calls_per_query(trial)
+        calls = _calls_per_query(trial)
         cpu_before_ns = call_trial.ran_ns(other_threads)
         begin_ns = time.monotonic_ns()
-        part = time_queries(work, _subject(trial, calls), QueryShape(calls, 1, 1), emit, trial.again_ns * calls)
+        part = time_queries(work, _subject(trial, calls), QueryShape(calls, 1), emit, trial.again_ns * calls)
         passed_ns = time.monotonic_ns() - begin_ns
         # There is none; the phase ends what is sampled beside the run.
         emit(job.Phase(name="accuracy", seconds=0.0))
@@ -68,19 +67,14 @@ def measure_call(work: job.RunJob, target: FunctionCall, emit: Emit) -> job.Meas
         raise
     except Exception as error:  # the function is the caller's, and may raise anything
         raise MeasurementError(f"the function raised {type(error).__name__}: {one_line(error)}: correct it, or its inputs") from error
-    if calls > 1:
-        trial.facts["calls_per_query"] = (
-            f"a call takes less than {SHORTEST_IN_CLOCKS} times as long as reading the clock: each query is {calls} calls in a row, and "
-            f"the percentiles are those of their means; calling an empty function so takes {empty_ns:.0f} ns"
-        )
     call_trial.note_threads(trial, cpu_before_ns, call_trial.ran_ns(other_threads), passed_ns)
     call_trial.note_stored_results(trial, target, part.timed.latency_ns.min() / calls)
-    memory = Memory(peak_mb=part.peak_mb, before_load_mb=before_mb, loaded_mb=loaded_mb)
+    memory = Memory(peak_mb=part.peak_mb, loaded_mb=loaded_mb)
     return _measured(work, target, trial, part, calls, memory)
 
 
-def _calls_per_query(trial: CallTrial) -> tuple[int, float]:
-    """Return how many calls make a query that is long against reading the clock, and the ns that an empty call takes among as many."""
+def _calls_per_query(trial: CallTrial) -> int:
+    """Return how many calls make a query that is long against reading the clock."""
 
     def spent_ns(call: Callable[[], object], calls: int) -> int:
         batched = _repeated(call, calls)
@@ -97,11 +91,11 @@ def _calls_per_query(trial: CallTrial) -> tuple[int, float]:
         calls = 1
         spent = spent_ns(trial.call, 1) if trial.again_ns < SHORTEST_IN_CLOCKS * clock_ns * LONG_FIRST else trial.again_ns
         if spent >= SHORTEST_IN_CLOCKS * clock_ns:
-            return 1, 0.0
+            return 1
         while spent < BATCHED_IN_CLOCKS * clock_ns:
             calls = max(2 * calls, math.ceil(calls * min(100.0, BATCHED_IN_CLOCKS * clock_ns / max(1, spent))))
             spent = spent_ns(trial.call, calls)
-        return calls, spent_ns(empty, calls) / calls
+        return calls
 
 
 def _repeated(call: Callable[[], object], calls: int) -> Callable[[], object]:
@@ -132,7 +126,6 @@ def _subject(trial: CallTrial, calls: int) -> TimingSubject:
 
 def _measured(work: job.RunJob, target: FunctionCall, trial: CallTrial, part: TimedPart, calls: int, memory: Memory) -> job.MeasuredRun:
     samples = int(part.timed.latency_ns.size) * calls
-    of_queries = load_of_timed(part.timed, 1, calls, None)
     throughput_per_s = scenario.throughput_per_s(work.case.scenario, part.timed, samples)
     # Of a query of several calls the latency is that of one: their mean, in fractions of a nanosecond.
     latency_ns: Any = part.timed.latency_ns if calls == 1 else part.timed.latency_ns / calls
@@ -146,19 +139,19 @@ def _measured(work: job.RunJob, target: FunctionCall, trial: CallTrial, part: Ti
         runtime=msgspec.structs.replace(
             describe_runtime(case, loaded), threads_reason=None if threads else "only PyTorch tells how many a function computes with"
         ),
-        precision=work.case.precision or describe_precision(loaded),
-        inputs=tuple(map(_tensor, loaded.inputs)),
-        outputs=tuple(map(_tensor, loaded.outputs)),
-        dataset=DatasetInfo(name="inputs of the call", sha256=sha256_of(target.inputs), images=0, annotated=False),
+        precision=describe_precision(loaded),
+        inputs=tuple(Tensor(name=info.name, shape=_shape(info), dtype=info.dtype) for info in loaded.inputs),
+        outputs=tuple(job.OutputTensor(name=info.name, shape=_shape(info), dtype=info.dtype) for info in loaded.outputs),
+        dataset=DatasetInfo(name="inputs of the call", sha256=sha256_of(target.inputs), images=0),
         latency=summarise_latency(timed.latency_ns),
         throughput_per_s=throughput_per_s,
         cold_start=ColdStart(process_ms=None, import_ms=None, load_ms=None, first_ms=trial.first_ns / 1e6),
         memory=memory,
-        accuracy_reason="a function has no accuracy here: score what it returns",
-        output_check=OutputCheck(compared=0, identical=0, worst_ratio=None),
+        reasons={"accuracy": "a function has no accuracy here: score what it returns"},
+        output_check=OutputCheck(compared=0),
         samples=scenario.time_series(timed, window.start_ns),
         timed=window,
-        load=msgspec.structs.replace(of_queries, samples=samples),
+        load=load_of_timed(part.timed, calls, None),
         **part.surroundings(),
     )
 
@@ -184,8 +177,8 @@ def _threads(trial: CallTrial) -> int | None:
     return int(torch.get_num_threads()) if torch is not None and computes else None
 
 
-def _tensor(info: TensorInfo) -> Tensor:
-    return Tensor(name=info.name, shape=tuple(size or 0 for size in info.shape), dtype=info.dtype)
+def _shape(info: TensorInfo) -> tuple[int, ...]:
+    return tuple(size or 0 for size in info.shape)
 
 
 def _model(work: job.RunJob, target: FunctionCall) -> Model:
@@ -193,8 +186,6 @@ def _model(work: job.RunJob, target: FunctionCall) -> Model:
         name=work.case.name or "function",
         sha256=work.sha256,
         file=Path(getattr(getattr(target.function, "__code__", None), "co_filename", "") or "function").name,
-        format="python",
         size_bytes=0,
         task="unknown",
-        family="unknown",
     )

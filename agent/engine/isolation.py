@@ -10,9 +10,9 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from functools import cache, partial
+from functools import cache
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, TypeVar
+from typing import IO, TypeVar
 
 import msgspec
 
@@ -22,10 +22,6 @@ from edgemeter.agent.engine import job
 from edgemeter.agent.engine.confinement import grant_for
 from edgemeter.agent.sandbox import policy
 
-if TYPE_CHECKING:
-    from edgemeter.agent.contract.record_conditions import Sandbox
-    from edgemeter.agent.energy.window import Window
-
 logger = logging.getLogger(__name__)
 Follow = Callable[[job.Event, int], None]
 _Answer = TypeVar("_Answer")
@@ -34,7 +30,6 @@ LAST_LINE = 300
 # An event with its samples stays far below it; a process that sends more is no longer the one that was started.
 LONGEST_EVENT = 1 << 30
 _LAST_BYTES = 1 << 16
-LONGEST_REFERENCE_S = 600.0
 # Code of a user, or a driver, may never return. A part of a run may take this long beyond what was planned; compilers take minutes.
 OVERTIME_S = 600.0
 BYTECODE_S = 120.0
@@ -107,10 +102,9 @@ def _run(work: job.RunJob, follow: Follow, meet: job.Meet | None = None) -> job.
         with policy.started(
             "edgemeter.agent.engine.worker", cpus, grant, scratch, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=stderr.fileno()
         ) as process:
-            reply = partial(_reply, refer=partial(run_reference, grant=grant, scratch=scratch), meet=meet)
             limit = _TimeLimit(process.pid)
             try:
-                event = _follow(process, work, follow, reply, limit)
+                event = _follow(process, work, follow, meet, limit)
             finally:
                 limit.pause()
             if limit.is_exceeded:
@@ -119,7 +113,7 @@ def _run(work: job.RunJob, follow: Follow, meet: job.Meet | None = None) -> job.
                 process.wait(timeout=60)
         if event is None:
             raise _crash(work, process.returncode, stderr, is_loading=limit.part == "load")
-        if isinstance(event, job.MeasuredRun) and event.cold_start.compiled_modules and not os.environ.get("PYTHONDONTWRITEBYTECODE"):
+        if isinstance(event, job.MeasuredRun) and event.compiled_modules and not os.environ.get("PYTHONDONTWRITEBYTECODE"):
             _write_bytecode(work.case.runtime)
         return event
 
@@ -176,23 +170,15 @@ def _write_bytecode(runtime: str) -> None:
         subprocess.run(command, capture_output=True, check=False, timeout=BYTECODE_S, env={**os.environ, "PYTHONSAFEPATH": "1"})
 
 
-def _reply(event: job.Event, refer: Callable[[job.ReferenceWanted], str], meet: job.Meet | None) -> "str | Window | None":
-    """Return what a process waits for; None of an event that asks for nothing."""
-    if isinstance(event, job.ReferenceWanted):
-        return refer(event)
-    return meet(event) if isinstance(event, job.Encounter) and meet is not None else None
-
-
 def _follow(
     process: subprocess.Popen[bytes],
     work: job.RunJob,
     follow: Follow,
-    reply: Callable[[job.Event], "str | Window | None"],
+    meet: job.Meet | None,
     limit: _TimeLimit,
 ) -> job.MeasuredRun | job.Scored | None:
     if process.stdin is None or process.stdout is None:
         return None
-    sandbox: Sandbox | None = None
     try:
         _send(process.stdin, job.encode(work))
         limit.restart(None)
@@ -200,17 +186,14 @@ def _follow(
             limit.pause()
             event = job.decode_event(line)
             if isinstance(event, job.Confined):
-                # The first event counts: what comes after the model was opened may be the model's.
-                sandbox = sandbox or _checked(event.sandbox)
-            elif (answer := reply(event)) is not None:
-                _send(process.stdin, job.encode(answer))
+                _warn_of(event.missing)
+            elif isinstance(event, job.Encounter) and meet is not None:
+                _send(process.stdin, job.encode(meet(event)))
             else:
                 follow(event, process.pid)
                 if isinstance(event, job.Failed):
                     raise error_of(event.kind, event.message)
-                if isinstance(event, job.MeasuredRun):
-                    return msgspec.structs.replace(event, sandbox=sandbox)
-                if isinstance(event, job.Scored):
+                if isinstance(event, job.MeasuredRun | job.Scored):
                     return event
             limit.restart(event)
     except BrokenPipeError:
@@ -222,33 +205,16 @@ def _follow(
     return None
 
 
-def _checked(sandbox: "Sandbox | None") -> "Sandbox | None":
-    """Return the sandbox; what it lacks is a warning, once."""
-    for gap in sandbox.missing if sandbox else ():
-        _warn_of(gap)
-    return sandbox
-
-
 @cache
-def _warn_of(gap: str) -> None:
-    logger.warning("sandbox: %s; `edgemeter doctor` has the remedy", gap)
+def _warn_of(missing: tuple[str, ...]) -> None:
+    """Warn of what the sandbox lacks on this kernel, once."""
+    for gap in missing:
+        logger.warning("sandbox: %s; `edgemeter doctor` has the remedy", gap)
 
 
 def _send(pipe: IO[bytes], message: bytes) -> None:
     pipe.write(message + b"\n")
     pipe.flush()
-
-
-def run_reference(request: job.ReferenceWanted, grant: policy.SandboxGrant, scratch: Path) -> str:
-    """Run the reference on the request in `request.folder`, in the sandbox of its run; return why it failed, empty where it did not."""
-    with tempfile.TemporaryFile() as stderr:
-        module, silent = "edgemeter.agent.engine.reference_process", subprocess.DEVNULL
-        with policy.started(module, [request.folder], grant, scratch, stdin=silent, stdout=silent, stderr=stderr.fileno()) as process:
-            try:
-                status = process.wait(timeout=min(request.limit_s, LONGEST_REFERENCE_S))
-            except subprocess.TimeoutExpired:
-                return f"it took longer than {request.limit_s:g} s"
-        return "" if status == 0 else last_line(_tail(stderr)) or f"its process ended with status {status}"
 
 
 def _tail(stderr: IO[bytes]) -> bytes:

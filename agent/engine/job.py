@@ -9,19 +9,16 @@ from typing import Any, BinaryIO, Literal, TypeVar
 import msgspec
 
 from edgemeter.agent.base.errors import EdgemeterError, one_line
+from edgemeter.agent.base.types import Count, Positive
 from edgemeter.agent.contract.model_formats import PYTHON
 from edgemeter.agent.contract.record import Series
 from edgemeter.agent.contract.record_accuracy import (
     Accuracy,
-    AccuracyGate,
-    Agreement,
-    Answers,
     OutputCheck,
 )
-from edgemeter.agent.contract.record_conditions import DatasetInfo, Model, RuntimeInfo, Sandbox, Scheduling, Subset, Tensor
+from edgemeter.agent.contract.record_conditions import DatasetInfo, Model, RuntimeInfo, Tensor
 from edgemeter.agent.contract.record_figures import ColdStart, Latency, Load, Memory, Stage, Steady, Together, WarmUp
 from edgemeter.agent.contract.record_generation import Generation
-from edgemeter.agent.contract.record_served import Served
 from edgemeter.agent.contract.suite import Case
 from edgemeter.agent.energy.window import Window
 from edgemeter.agent.sandbox.user_code import raised
@@ -37,6 +34,37 @@ FUNCTION_RUNTIME, IN_PROCESS = PYTHON, "in-process"
 NO_PREDICTIONS = msgspec.Raw(b"null")
 
 
+class Answers(msgspec.Struct, frozen=True, kw_only=True):
+    """Plausibility of the outputs of the accuracy pass, regardless of whether they are right; null where no detector was run."""
+
+    inputs: Count  # Inputs of the pass.
+    alike: Count  # Inputs with the first one's output, bit by bit, although they differ from it.
+    not_finite: Count  # Inputs whose output holds NaN or infinity.
+    objects: Count | None = None  # Objects in the ground truth.
+    found: Count | None = None  # Boxes above the model card's threshold.
+    highest_score: float | None = None  # Highest score of a box.
+    distinct_scores: Count | None = None  # Number of different scores.
+
+
+class Scheduling(msgspec.Struct, frozen=True, kw_only=True):
+    """How the kernel scheduled the measured process, all its threads together, while queries were timed."""
+
+    window_ms: float  # Length of the timed part in ms.
+    ran_ms: float | None = None  # CPU time in ms.
+    waited_ms: float | None = None  # Time in ms in which a thread that did not end was ready to run and no core was free.
+    cores: Positive = 1  # Number of cores the process may use.
+
+
+class OutputTensor(msgspec.Struct, frozen=True, kw_only=True):
+    """One output of the model, with its affine quantisation (real = scale x (q - zero_point)); null where it has none."""
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: str
+    scale: float | None = None
+    zero_point: int | None = None
+
+
 class RunJob(msgspec.Struct, frozen=True, kw_only=True):
     """One run to measure. `spawned_ns` is the monotonic clock just before the process was started.
 
@@ -50,7 +78,6 @@ class RunJob(msgspec.Struct, frozen=True, kw_only=True):
     size_bytes: int
     seed: int
     accuracy: bool
-    agreement: bool = False
     # It is timed at the same time as other runs: see `Encounter`.
     meets: bool = False
     # Only the accuracy is wanted: nothing is timed, the answer is `Scored`.
@@ -69,7 +96,7 @@ class Phase(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     """
 
     name: Literal[
-        "settle", "cool-down", "load", "prepare", "warm-up", "idle before", "timed", "idle after", "accuracy", "agreement",
+        "quiet moment", "start", "settle", "load", "prepare", "warm-up", "idle before", "timed", "idle after", "accuracy",
         "perplexity",
     ]  # fmt: skip
     seconds: float | None = None
@@ -84,16 +111,9 @@ class RunProgress(msgspec.Struct, frozen=True, kw_only=True, tag=True):
 
 
 class Confined(msgspec.Struct, frozen=True, kw_only=True, tag=True):
-    """The first event, before anything of the model is opened: the sandbox of the process."""
+    """The first event, before anything of the model is opened: what this kernel lacks for the sandbox of the process."""
 
-    sandbox: Sandbox | None
-
-
-class ReferenceWanted(msgspec.Struct, frozen=True, kw_only=True, tag=True):
-    """The reference is to run on the request in `folder`, `limit_s` at most; the reply on standard input is a text, why it failed."""
-
-    folder: str
-    limit_s: float
+    missing: tuple[str, ...] = ()
 
 
 class Encounter(msgspec.Struct, frozen=True, kw_only=True, tag=True):
@@ -122,7 +142,7 @@ class MeasuredRun(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     runtime: RuntimeInfo
     precision: str
     inputs: tuple[Tensor, ...]
-    outputs: tuple[Tensor, ...]
+    outputs: tuple[OutputTensor, ...]
     dataset: DatasetInfo
     latency: Latency
     throughput_per_s: float
@@ -131,14 +151,13 @@ class MeasuredRun(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     cold_start: ColdStart
     warm_up: WarmUp
     memory: Memory
+    memory_thirds_mb: tuple[float, ...] = ()  # At the beginning, the two thirds and the end of the timed part; empty if not seen.
+    compiled_modules: int | None = None  # Python modules without valid bytecode that the cold start compiled; None if not counted.
     accuracy: Accuracy | None = None
-    accuracy_reason: str | None
+    reasons: dict[str, str] = {}  # Those of the record that only the process can know.
     output_check: OutputCheck
     answers: Answers | None = None
     predictions: msgspec.Raw = NO_PREDICTIONS  # COCO results as JSON, where they are asked for.
-    agreement: Agreement | None = None
-    agreement_reason: str | None = None
-    accuracy_gate: AccuracyGate | None = None
     samples: tuple[Series, ...]
     timed: Window
     idle_before: Window | None
@@ -150,9 +169,7 @@ class MeasuredRun(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     steady: Steady | None = None
     together: Together | None = None
     generation: Generation | None = None
-    served: Served | None = None
     cpus: tuple[int, ...] | None = None
-    sandbox: Sandbox | None = None
 
     @property
     def is_long_schedule(self) -> bool:
@@ -170,14 +187,14 @@ class Scored(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     accuracy: Accuracy | None
     accuracy_reason: str | None = None
     images: int
-    subset: Subset | None
+    drawn_from: int | None = None
     notes: tuple[str, ...]
     runtime: RuntimeInfo
-    outputs: tuple[Tensor, ...]
+    outputs: tuple[OutputTensor, ...]
     answers: Answers | None
 
 
-Event = Confined | ReferenceWanted | Encounter | Phase | RunProgress | Failed | MeasuredRun | Scored
+Event = Confined | Encounter | Phase | RunProgress | Failed | MeasuredRun | Scored
 Meet = Callable[[Encounter], Window]
 decode_event = msgspec.json.Decoder(Event).decode
 decode_job = msgspec.json.Decoder(RunJob).decode

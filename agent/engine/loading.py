@@ -1,11 +1,9 @@
 """Loading a model for a run: runtime, model card, photographs, inputs made ready before timing; and how the record describes them."""
 
 import math
-from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
@@ -13,8 +11,7 @@ from edgemeter.agent import runtimes
 from edgemeter.agent.base import python_target
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.contract import model_file
-from edgemeter.agent.contract.model_card import UNSURE_FAMILY, Card, ImageInput, TensorInput, card_path, read_card
-from edgemeter.agent.contract.model_formats import PYTHON
+from edgemeter.agent.contract.model_card import Card, ImageInput, TensorInput, card_path, read_card
 from edgemeter.agent.contract.record_conditions import DatasetInfo, Model, RuntimeInfo, Tensor
 from edgemeter.agent.contract.record_figures import ColdStart
 from edgemeter.agent.contract.suite import Case
@@ -25,7 +22,6 @@ from edgemeter.agent.recognition import recognise
 from edgemeter.agent.runtimes import Array, Loaded, TensorInfo, noise
 from edgemeter.agent.sandbox.user_code import plugin_class
 from edgemeter.agent.tasks import Task, create, prepared
-from edgemeter.agent.vision import photograph
 
 # Inputs are prepared before timing: at most this number, and this size.
 PREPARED_INPUTS = 64
@@ -59,7 +55,7 @@ def open_data(case: Case, first: int | None = None) -> Dataset | None:
         return None
     annotations = Path(case.annotations) if case.annotations else None
     task = plugin_class("task", case.task or "", Task)
-    reader = case.reader or (task.reader() if hasattr(task, "reader") else None)
+    reader = task.reader() if hasattr(task, "reader") else None
     return open_folder(Path(case.data), annotations, case.subset, case.seed, reader, first)
 
 
@@ -142,24 +138,18 @@ def describe_model(work: job.RunJob, model: LoadedModel) -> Model:
         name=work.case.name or (card.name if card else recognise.name_of(recognise.named_path(path, loaded))),
         sha256=loaded.sha256 or work.sha256,
         file=path.name,
-        format=PYTHON if work.case.runtime == PYTHON else path.suffix.lstrip(".").lower(),
         size_bytes=loaded.size_bytes or work.size_bytes,
         task=card.task if card else "unknown",
-        # With a question mark where the outputs may be those of another decoder family.
-        family=card.family + "?" * any(UNSURE_FAMILY in guess for guess in model.guesses) if card else "unknown",
     )
 
 
-def cold_start(
-    work: job.RunJob, started_ns: int, loaded: Loaded | LoadedGenerator, first_ns: int, stop_counting: Callable[[], int] | None
-) -> ColdStart:
+def cold_start(work: job.RunJob, started_ns: int, loaded: Loaded | LoadedGenerator, first_ns: int) -> ColdStart:
     """Return what a cold start took: to the start of this process, its imports, the load and the first query (`first_ns`)."""
     return ColdStart(
         process_ms=(started_ns - work.spawned_ns) / 1e6,
         import_ms=loaded.import_ns / 1e6,
         load_ms=loaded.load_ns / 1e6,
         first_ms=first_ns / 1e6,
-        compiled_modules=stop_counting() if stop_counting else None,
     )
 
 
@@ -198,28 +188,26 @@ def describe_precision(loaded: Loaded) -> str:
     return "unknown"
 
 
-def describe_tensors(infos: Sequence[TensorInfo], arrays: Sequence[Array]) -> tuple[Tensor, ...]:
-    """Return the tensors of this run: names and quantisation as declared, shapes and types as they were."""
-    declared = list(infos) if len(infos) == len(arrays) else [TensorInfo(f"tensor_{n}", (), "") for n in range(len(arrays))]
+def describe_inputs(infos: Sequence[TensorInfo], arrays: Sequence[Array]) -> tuple[Tensor, ...]:
+    """Return the inputs of this run: names as declared, shapes and types as they were."""
+    declared = _declared(infos, len(arrays))
+    return tuple(Tensor(name=info.name, shape=array.shape, dtype=str(array.dtype)) for info, array in zip(declared, arrays, strict=True))
+
+
+def describe_outputs(infos: Sequence[TensorInfo], arrays: Sequence[Array]) -> tuple[job.OutputTensor, ...]:
+    """Return the outputs of this run: names and quantisation as declared, shapes and types as they were."""
     return tuple(
-        Tensor(name=info.name, shape=array.shape, dtype=str(array.dtype), scale=info.scale, zero_point=info.zero_point)
-        for info, array in zip(declared, arrays, strict=True)
+        job.OutputTensor(name=info.name, shape=array.shape, dtype=str(array.dtype), scale=info.scale, zero_point=info.zero_point)
+        for info, array in zip(_declared(infos, len(arrays)), arrays, strict=True)
     )
 
 
-def describe_dataset(data: Dataset | None, seed: int, card: Card | None = None) -> DatasetInfo:
-    """Return the data that the model was timed on; `card` is its model's."""
+def _declared(infos: Sequence[TensorInfo], count: int) -> Sequence[TensorInfo]:
+    return infos if len(infos) == count else [TensorInfo(f"tensor_{n}", (), "") for n in range(count)]
+
+
+def describe_dataset(data: Dataset | None, seed: int) -> DatasetInfo:
+    """Return the data that the model was timed on."""
     if data is None:
         return noise.dataset(seed)
-    counts: dict[str, Any] = {}
-    # Of a video no frame is turned.
-    is_of_images = data.rate_per_s is None and (card is None or isinstance(card.input, ImageInput))
-    if is_of_images and all(item.kind == "image" for item in data.items):
-        forms = Counter(form for item in data.items if item.is_file for form in photograph.forms(item.file))
-        counts = {
-            "turned_by_exif": forms["turned"],
-            "alpha_dropped": forms["alpha"],
-            "cmyk_converted": forms["cmyk"],
-            "reduced_to_8_bit": forms["wide"],
-        }
-    return DatasetInfo(name=data.name, sha256=data.sha256, images=len(data.items), annotated=data.has_truth, subset=data.subset, **counts)
+    return DatasetInfo(name=data.name, sha256=data.sha256, images=len(data.items))

@@ -16,19 +16,17 @@ from edgemeter.agent.base.errors import AnswerError
 from edgemeter.agent.contract import samples
 from edgemeter.agent.contract.case_settings import OVERLAPPING, is_video
 from edgemeter.agent.contract.model_formats import PYTHON
-from edgemeter.agent.contract.record_accuracy import Agreement
-from edgemeter.agent.contract.record_conditions import Scheduling, Tensor
-from edgemeter.agent.contract.record_figures import ColdStart, Memory, WarmUp
+from edgemeter.agent.contract.record_figures import ColdStart, Memory
 from edgemeter.agent.energy.window import Window
-from edgemeter.agent.engine import agreement, job, loading, meeting, process_usage
-from edgemeter.agent.engine.predictions import Emit, Evaluation, accuracy_gate, check_results, evaluate
+from edgemeter.agent.engine import job, loading, meeting, process_usage
+from edgemeter.agent.engine.predictions import Emit, Evaluation, check_results, evaluate
 from edgemeter.agent.engine.process_usage import read_scheduling, resident_mb, scheduling_between
 from edgemeter.agent.engine.request_loops import answered_ns
 from edgemeter.agent.engine.scenarios import scenario, steady
 from edgemeter.agent.engine.scenarios.latency_statistics import summarise_latency, summarise_stage
 from edgemeter.agent.engine.scenarios.scenario import QueryShape, join_batch, joined_batches, load_of_timed, query_shape
 from edgemeter.agent.engine.scenarios.timing import TimedQueries, TimingPlan, TimingSubject
-from edgemeter.agent.engine.served_queries import ServedSubject, warm_up_answered, with_outcome
+from edgemeter.agent.engine.served_queries import ServedSubject, warm_up_answered
 from edgemeter.agent.engine.warm_up import Warmed, warm_up
 from edgemeter.agent.runtimes import Array, Runtime
 
@@ -45,9 +43,9 @@ class _Start:
     queries: QueryShape
     item: list[list[Array]]
     first: list[Array]
-    before_mb: float
     loaded_mb: float
     cold: ColdStart
+    compiled_modules: int | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +54,7 @@ class TimedPart:
 
     warmed: Warmed
     timed: TimedQueries
-    scheduled: Scheduling
+    scheduled: job.Scheduling
     peak_mb: float
     idle_before: Window | None
     idle_after: Window | None
@@ -64,8 +62,10 @@ class TimedPart:
 
     def surroundings(self) -> dict[str, Any]:
         """Return the fields of a measured run that are about what surrounds its queries."""
-        warm_up = WarmUp(queries=self.warmed.queries, duration_ms=self.warmed.duration_ns / 1e6, steady=self.warmed.steady)
-        return {"warm_up": warm_up, "scheduling": self.scheduled, "idle_before": self.idle_before, "idle_after": self.idle_after}
+        return {
+            "warm_up": self.warmed.in_record(), "scheduling": self.scheduled, "idle_before": self.idle_before,
+            "idle_after": self.idle_after,
+        }  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,13 +83,12 @@ def measure(
     started_ns: int,
     emit: Emit,
     stop_counting: Callable[[], int] | None = None,
-    run_reference: agreement.RunReference = agreement.no_reference,
     meet: job.Meet | None = None,
 ) -> job.MeasuredRun:
     """Measure one run; `started_ns` is the monotonic clock at the start of this process.
 
-    `stop_counting` returns how many modules were compiled since then, where that is counted. `run_reference` has the session run the
-    reference: this process may start none. `meet` agrees with runs at the same time on what is timed.
+    `stop_counting` returns how many modules were compiled since then, where that is counted. `meet` agrees with runs at the same
+    time on what is timed.
 
     Raises:
         EdgemeterError: the run failed; its class shows what the caller can do.
@@ -101,14 +100,11 @@ def measure(
             work = msgspec.structs.replace(work, case=msgspec.structs.replace(work.case, rate_per_s=start.model.data.rate_per_s))
         timing = _time(work, start, emit, meet)
         start = _with_late_facts(start)
-        outputs = loading.describe_tensors(start.model.loaded.outputs, _last_outputs(runtime))
+        outputs = loading.describe_outputs(start.model.loaded.outputs, _last_outputs(runtime))
         evaluated = evaluate(work, start.model, timing.prepared, timing.part.timed.kept, emit, is_by_item=timing.is_by_item)
-        measured = _measured(work, start, timing, evaluated, outputs)
+        return _measured(work, start, timing, evaluated, outputs)
     finally:
-        # Before the reference loads the model too: a small board may not have the memory for both.
         runtime.close()
-    agreed, why_not = _agree(work, start, timing, measured.latency.p50_ms or measured.latency.mean_ms, emit, run_reference)
-    return msgspec.structs.replace(measured, agreement=agreed, agreement_reason=why_not)
 
 
 def _last_outputs(runtime: Runtime) -> list[Array]:
@@ -127,21 +123,8 @@ def _with_late_facts(start: _Start) -> _Start:
     return replace(start, model=replace(model, loaded=model.runtime.with_late_facts(model.loaded)))
 
 
-def _agree(
-    work: job.RunJob, start: _Start, timing: _Timing, p50_ms: float, emit: Emit, run_reference: agreement.RunReference
-) -> tuple[Agreement | None, str | None]:
-    if not work.agreement:
-        return None, 'agreement with a reference was not requested for this repeat (agreement = "first" or "never")'
-    emit(job.Phase(name="agreement", seconds=agreement.LIMIT_S))
-    queries = [agreement.TimedQuery(item, timing.prepared[item], outputs) for item, outputs in sorted(timing.part.timed.kept.items())]
-    task = start.model.work if timing.is_by_item else None
-    same = None if task is None else lambda item, timed, reference: task.same_predictions(item, [timed], [reference])
-    return agreement.agree(work.case, start.model.loaded, p50_ms, queries, same, run_reference)
-
-
 def _start(work: job.RunJob, started_ns: int, emit: Emit, runtime: Runtime, stop_counting: Callable[[], int] | None) -> _Start:
     emit(job.Phase(name="load"))
-    before_mb = resident_mb()
     model = loading.load_model(work.case, runtime)
     check_results(work.case, model)
     loaded_mb = resident_mb()
@@ -153,8 +136,8 @@ def _start(work: job.RunJob, started_ns: int, emit: Emit, runtime: Runtime, stop
     if model.loaded.first_ns is not None and loading.shapes_of(first) == declared:
         # Loading made the first call; one with inputs of other shapes is not of this run.
         first_ns = model.loaded.first_ns
-    cold = loading.cold_start(work, started_ns, model.loaded, first_ns, stop_counting)
-    return _Start(model, queries, item, first, before_mb, loaded_mb, cold)
+    cold, compiled = loading.cold_start(work, started_ns, model.loaded, first_ns), stop_counting() if stop_counting else None
+    return _Start(model, queries, item, first, loaded_mb, cold, compiled)
 
 
 def _time(work: job.RunJob, start: _Start, emit: Emit, meet: job.Meet | None) -> _Timing:
@@ -176,14 +159,7 @@ def _time(work: job.RunJob, start: _Start, emit: Emit, meet: job.Meet | None) ->
         subject = ServedSubject(runtime, prepared)
     window = runtime.window if isinstance(runtime, runtimes.WatchedRuntime) else nullcontext
     part = time_queries(work, subject, start.queries, emit, first_ns, foresee, window, meet)
-    prepared_mb = sum(array.nbytes for array in chain(*prepared)) / 1e6
-    memory = Memory(
-        peak_mb=part.peak_mb,
-        before_load_mb=start.before_mb,
-        loaded_mb=start.loaded_mb,
-        prepared_inputs_mb=prepared_mb,
-        grown_mb=part.grown_mb,
-    )
+    memory = Memory(peak_mb=part.peak_mb, loaded_mb=start.loaded_mb, grown_mb=part.grown_mb)
     return _Timing(prepared, is_by_item, part, memory)
 
 
@@ -204,8 +180,8 @@ def time_queries(
     """
     case = work.case
     plan = TimingPlan(
-        case.queries, case.seconds, first_ns, work.seed, queries.batch, queries.calls, case.rate_per_s, case.concurrency,
-        deadline_ns=None if case.deadline_ms is None else round(case.deadline_ms * 1e6), queue_frames=case.queue_frames,
+        case.queries, case.seconds, first_ns, work.seed, queries.batch, case.rate_per_s, case.concurrency,
+        deadline_ns=None if case.deadline_ms is None else round(case.deadline_ms * 1e6),
     )  # fmt: skip
     how = scenario.SCENARIOS[case.scenario]
     foreseen = foresee(how.seconds(plan), first_ns)
@@ -217,9 +193,9 @@ def time_queries(
         warmed = subject.warm_up(limit_s, plan.users)
     else:
         warmed = (warm_up_answered if case.runtime == "served" else warm_up)(subject, limit_s)
-    plan = replace(plan, expected_ns=warmed.median_ns, in_order=is_video(case.data or ""))
+    plan = replace(plan, expected_ns=warmed.query_ns, in_order=is_video(case.data or ""))
     plan, begin_ns = meeting.agreed(plan, how.seconds, meet)
-    foreseen = foresee(how.seconds(plan), warmed.median_ns)
+    foreseen = foresee(how.seconds(plan), warmed.query_ns)
     idles = work.idle and (meet is not None or may_give_energy(work, plan, how.seconds(plan)))
     plan = replace(plan, pauses=idles and work.pauses)
     idle_before = idle("idle before", case.idle_seconds, emit, foreseen) if idles else None
@@ -252,7 +228,7 @@ def may_give_energy(work: job.RunJob, plan: TimingPlan, expected_s: float) -> bo
 
     What the warm-up expects may be wrong by a quarter.
     """
-    # A query of several calls, or a batch, is several inferences.
+    # A batch is several inferences.
     inference_s = max(plan.expected_ns / 1e9, 1 / plan.rate_per_s if plan.rate_per_s else 0.0) / plan.batch
     return expected_s >= UNSURE_RATIO * max(work.energy_from_s, work.energy_from_inferences * inference_s)
 
@@ -279,34 +255,35 @@ def _with_compilation(start: _Start, part: TimedPart) -> ColdStart:
     """Return the cold start with what the first call took beyond later ones, where the model compiles in it."""
     if not start.model.loaded.compiles_at_call:
         return start.cold
-    return msgspec.structs.replace(start.cold, compile_ms=max(0.0, start.cold.first_ms - part.warmed.median_ns / 1e6))
+    return msgspec.structs.replace(start.cold, compile_ms=max(0.0, start.cold.first_ms - part.warmed.query_ns / 1e6))
 
 
-def _measured(work: job.RunJob, start: _Start, timing: _Timing, evaluated: Evaluation, outputs: Sequence[Tensor]) -> job.MeasuredRun:
+def _measured(
+    work: job.RunJob, start: _Start, timing: _Timing, evaluated: Evaluation, outputs: Sequence[job.OutputTensor]
+) -> job.MeasuredRun:
     model, timed = start.model, timing.part.timed
-    load = load_of_timed(timed, start.queries.samples, start.queries.calls, work.case.rate_per_s)
+    load = load_of_timed(timed, start.queries.batch, work.case.rate_per_s)
     window = scenario.window(work.case.scenario, timed)
     throughput_per_s = scenario.throughput_per_s(work.case.scenario, timed, load.samples)
-    served = model.runtime.served() if isinstance(model.runtime, runtimes.WatchedRuntime) else None
     return job.MeasuredRun(
         model=loading.describe_model(work, model),
         runtime=loading.describe_runtime(work.case, model.loaded, timing.prepared),
-        precision=work.case.precision or (model.card.precision if model.card else loading.describe_precision(model.loaded)),
-        inputs=loading.describe_tensors(model.loaded.inputs, start.first),
+        precision=model.card.precision if model.card else loading.describe_precision(model.loaded),
+        inputs=loading.describe_inputs(model.loaded.inputs, start.first),
         outputs=tuple(outputs),
-        dataset=loading.describe_dataset(model.data, work.case.seed, model.card),
+        dataset=loading.describe_dataset(model.data, work.case.seed),
         latency=summarise_latency(timed.latency_ns),
         throughput_per_s=throughput_per_s,
         preprocess=summarise_stage(evaluated.preprocess_ns),
         postprocess=summarise_stage(evaluated.postprocess_ns),
         cold_start=_with_compilation(start, timing.part),
+        compiled_modules=start.compiled_modules,
         memory=timing.memory,
         accuracy=evaluated.accuracy,
-        accuracy_reason=evaluated.reason,
+        reasons={} if evaluated.reason is None else {"accuracy": evaluated.reason},
         output_check=evaluated.check,
         answers=evaluated.answers,
         predictions=evaluated.predictions,
-        accuracy_gate=accuracy_gate(evaluated.accuracy, model.card, work.case.reference_accuracy, work.case.gate),
         samples=(
             *scenario.time_series(timed, window.start_ns),
             samples.pack("preprocess", "ns", evaluated.preprocess_ns),
@@ -317,7 +294,6 @@ def _measured(work: job.RunJob, start: _Start, timing: _Timing, evaluated: Evalu
         batch=start.queries.batch,
         load=load,
         steady=steady.steady_of(timed),
-        served=with_outcome(served, timed, work.case.slo, throughput_per_s / load.samples_per_query) if served else None,
         cpus=tuple(sorted(os.sched_getaffinity(0))) if work.case.cpus else None,
         **timing.part.surroundings(),
     )

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from edgemeter.agent.base.errors import ConfigError
-from edgemeter.agent.contract.record_conditions import Scheduling
+from edgemeter.agent.engine.job import Scheduling
 
 
 def check_affinity(cpus: Collection[int]) -> None:
@@ -63,7 +63,6 @@ class SchedulingCounters:
 
     ran_ns: int | None
     waited_ns: int | None
-    preemptions: int
     taken_ns: int
     cpu_ns: int = 0
 
@@ -71,11 +70,11 @@ class SchedulingCounters:
 def read_scheduling(proc: str = "/proc") -> SchedulingCounters:
     """Return the counters up to now. Takes a few reads of small files: never call it between two clock reads."""
     thread_counts = [counts for path in Path(proc).glob("self/task/*/schedstat") if (counts := _counts(path))]
-    preemptions, taken_ns = resource.getrusage(resource.RUSAGE_SELF).ru_nivcsw, time.monotonic_ns()
+    taken_ns = time.monotonic_ns()
     if not thread_counts:
-        return SchedulingCounters(None, None, preemptions, taken_ns)
+        return SchedulingCounters(None, None, taken_ns)
     ran_ns, waited_ns = (sum(counts) for counts in zip(*thread_counts, strict=True))
-    return SchedulingCounters(ran_ns, waited_ns, preemptions, taken_ns, time.process_time_ns())
+    return SchedulingCounters(ran_ns, waited_ns, taken_ns, time.process_time_ns())
 
 
 def scheduling_between(first: SchedulingCounters, second: SchedulingCounters) -> Scheduling:
@@ -85,7 +84,6 @@ def scheduling_between(first: SchedulingCounters, second: SchedulingCounters) ->
         window_ms=(second.taken_ns - first.taken_ns) / 1e6,
         ran_ms=None if ran_ms is None else max(ran_ms, (second.cpu_ns - first.cpu_ns) / 1e6),
         waited_ms=_elapsed_ms(first.waited_ns, second.waited_ns),
-        preemptions=max(0, second.preemptions - first.preemptions),
         cores=len(os.sched_getaffinity(0)),
     )
 

@@ -16,11 +16,10 @@ from typing import Any, NoReturn
 import numpy as np
 
 from edgemeter.agent.base.errors import AnswerError, MeasurementError
-from edgemeter.agent.contract.record_figures import WarmUp
 from edgemeter.agent.energy.window import Window
 from edgemeter.agent.engine.scenarios import concurrent, poisson
 from edgemeter.agent.engine.scenarios.timing import NONE_WITHIN, TimedQueries, TimingPlan, no_collection
-from edgemeter.agent.engine.warm_up import looks_settled
+from edgemeter.agent.engine.warm_up import Warmed, looks_settled
 from edgemeter.agent.runtimes import Array, Runtime
 
 # A server that is busy asks to wait; longer than this nobody does.
@@ -333,8 +332,8 @@ def _parted(outcomes: Sequence[TimedRequest | FailedRequest]) -> tuple[list[Time
     return requests, failures
 
 
-def warm_up(subject: RequestSubject, limit_s: float, users: int | None = None, each: int = 1) -> tuple[WarmUp, float]:
-    """Run whole queries until TTFT and TPOT have settled, for `limit_s` but at least two; return what was seen, and the s of a query.
+def warm_up(subject: RequestSubject, limit_s: float, users: int | None = None, each: int = 1) -> Warmed:
+    """Run whole queries until TTFT and TPOT have settled, for `limit_s` but at least two, and return what was seen.
 
     With `users` each of them runs `each` in a row, and what has to settle is their mean. Both have settled where `looks_settled` says so
     of four or more queries, or where the last two of fewer are within 2% of each other.
@@ -351,7 +350,8 @@ def warm_up(subject: RequestSubject, limit_s: float, users: int | None = None, e
             spent_s = (time.monotonic_ns() - begin) / 1e9
             settled = spent_s >= min(SHORTEST_WARM_UP_S, limit_s) and has_settled(first_ns) and has_settled(each_ns)
     is_steady = settled or (has_settled(first_ns) and has_settled(each_ns))
-    return WarmUp(queries=len(first_ns) * (users or 1) * each, duration_ms=spent_s * 1e3, steady=is_steady), spent_s / len(first_ns) / each
+    rounds, spent_ns = len(first_ns), round(spent_s * 1e9)
+    return Warmed(rounds * (users or 1) * each, spent_ns, is_steady, round(spent_ns / rounds / each))
 
 
 def has_settled(durations_ns: Sequence[int]) -> bool:

@@ -1,19 +1,15 @@
 """Queries of a served model: one after the other, of several users, or at arrivals."""
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
-import msgspec
-
 from edgemeter.agent.base.errors import AnswerError
-from edgemeter.agent.contract.record_served import Served
 from edgemeter.agent.engine import request_loops
 from edgemeter.agent.engine.request_loops import FailedRequest, RequestSubject, TimedRequest
 from edgemeter.agent.engine.scenarios import poisson
-from edgemeter.agent.engine.scenarios.goodput import goodput_within
 from edgemeter.agent.engine.scenarios.timing import DRAWN, KEPT_OUTPUTS, TimedQueries, TimingPlan, TimingSubject
 from edgemeter.agent.engine.warm_up import Warmed, warm_up
 from edgemeter.agent.runtimes import Array, ConcurrentRuntime
@@ -67,8 +63,7 @@ class ServedSubject(RequestSubject):
         """Run queries until they have settled, for `limit_s` at most; of several users at once, each on a connection that stays open."""
         if users is None:
             return warm_up_answered(TimingSubject(self.runtime.bind, list, self.inputs), limit_s)
-        warmed, query_s = request_loops.warm_up(self, limit_s, users, WARM_QUERIES)
-        return Warmed(warmed.queries, round(warmed.duration_ms * 1e6), warmed.steady, round(query_s * 1e9))
+        return request_loops.warm_up(self, limit_s, users, WARM_QUERIES)
 
     def make_ready(self, plan: TimingPlan) -> None:
         """Draw the inputs of a plan as in every scenario, and make the requests of its arrivals, which is no part of their time."""
@@ -91,10 +86,3 @@ class ServedSubject(RequestSubject):
 def warm_up_answered(subject: TimingSubject, limit_s: float) -> Warmed:
     """Warm up by calls one after the other; one that the server does not answer is made again."""
     return warm_up(replace(subject, bind=lambda inputs: lambda: request_loops.answered_ns(partial(subject.bind, inputs))), limit_s)
-
-
-def with_outcome(served: Served, timed: TimedQueries, limits_ms: Mapping[str, float], requests_per_s: float) -> Served:
-    """Return the part of the record with the queries that failed, and the goodput where there are limits."""
-    failed = sum(timed.failures.values())
-    goodput = goodput_within(limits_ms, {"latency": timed.latency_ns}, timed, failed, requests_per_s)
-    return msgspec.structs.replace(served, failed_queries=failed, failures=dict(timed.failures), goodput=goodput)

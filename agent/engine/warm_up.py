@@ -21,6 +21,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from edgemeter.agent.contract.record_figures import WarmUp
 from edgemeter.agent.engine.scenarios.timing import TimingSubject, no_collection
 
 # The number of blocks of the last half; their medians are compared, so that single outliers do not count.
@@ -132,12 +133,16 @@ def theil_sen(values: NDArray[np.float64]) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Warmed:
-    """The result of the warm-up; `median_ns` is that of its last queries."""
+    """The result of the warm-up; `query_ns` is how long a query took when it had settled, or at last."""
 
     queries: int
     duration_ns: int
     steady: bool
-    median_ns: int
+    query_ns: int
+
+    def in_record(self) -> WarmUp:
+        """Return the part of the record."""
+        return WarmUp(duration_ms=self.duration_ns / 1e6, steady=self.steady)
 
 
 def warm_up(subject: TimingSubject, limit_s: float) -> Warmed:

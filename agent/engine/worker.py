@@ -43,7 +43,6 @@ def count_compiled() -> Callable[[], int]:
 STOP_COUNTING = count_compiled()
 
 import signal  # noqa: E402
-from pathlib import Path  # noqa: E402
 
 import msgspec  # noqa: E402
 
@@ -61,15 +60,12 @@ def main() -> int:
     def emit(event: job.Event) -> None:
         events.write(job.encode(event) + b"\n")
 
-    def run_reference(folder: Path, limit_s: float) -> str:
-        emit(job.ReferenceWanted(folder=str(folder), limit_s=limit_s))
-        return msgspec.json.decode(requests.readline(), type=str)
-
     def meet(event: job.Encounter) -> Window:
         emit(event)
         return msgspec.json.decode(requests.readline(), type=Window)
 
-    emit(job.Confined(sandbox=confine.sandbox()))
+    limits = confine.sandbox()
+    emit(job.Confined(missing=limits.missing if limits else ()))
     # What the sandbox took is part of the start.
     started_ns = confine.started_ns() or STARTED_NS
     work = job.decode_job(requests.readline())
@@ -87,7 +83,7 @@ def main() -> int:
         else:
             from edgemeter.agent.engine import measure  # noqa: PLC0415
 
-            emit(measure.measure(work, started_ns, emit, STOP_COUNTING, run_reference, met))
+            emit(measure.measure(work, started_ns, emit, STOP_COUNTING, met))
     except (Exception, SystemExit) as error:  # noqa: BLE001 - the outer loop: the bare call, which nothing wraps, may raise anything
         emit(job.failure(error, work.case))
     return 0

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgemeter.agent.base.plugins import find_plugin, plugin_names
-from edgemeter.agent.contract.record_generation import Quantisation, TokenCounts
+from edgemeter.agent.contract.record_generation import TokenCounts
 from edgemeter.agent.runtimes import Options
 
 GENERATORS: Mapping[str, str] = {
@@ -110,11 +110,10 @@ class LoadedGenerator:
     for ordinary text, int32 [n], from which synthetic prompts are drawn; empty where the generator takes prompts as text only.
     `first_tokens` is what a prompt has to begin with (the begin-of-text token, where the model wants one). `read_parameters` are the
     weights that every token of a prompt passes, `weights_mb` is the size of those of a decoding step; `kv_token_bytes` is what a step reads
-    of the cache for each token before it, `kv_cache_mb` the size of the cache for `context_tokens`, stated or computed. `speculative` says
-    how several tokens a step are guessed, None if they are not. `network_round_trip_ms` is that of a short request to a server, on the
-    connection of its queries. `template_tokens` is how many tokens at the beginning of each prompt are those of a chat template, which a
-    server may take from its cache. `facts` are what else a record should hold of how it runs (batch sizes, layers on an accelerator, the
-    engine's own system info).
+    of the cache for each token before it. `speculative` says how several tokens a step are guessed, None if they are not.
+    `network_round_trip_ms` is that of a short request to a server, on the connection of its queries. `template_tokens` is how many tokens
+    at the beginning of each prompt are those of a chat template, which a server may take from its cache. `facts` are what else a record
+    should hold of how it runs (batch sizes, layers on an accelerator, the engine's own system info).
     `import_ns` and `load_ns` are monotonic durations.
     """
 
@@ -129,14 +128,12 @@ class LoadedGenerator:
     name: str | None = None
     architecture: str | None = None
     precision: str | None = None
-    quantisation: Quantisation | None = None
     parameters: int | None = None
     digest_sha256: str | None = None
     read_parameters: int | None = None
     trained_context_tokens: int | None = None
     weights_mb: float | None = None
     kv_token_bytes: float | None = None
-    kv_cache_mb: float | None = None
     kv_type: str | None = None
     speculative: str | None = None
     chat_template: str | None = None

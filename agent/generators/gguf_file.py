@@ -13,14 +13,13 @@ from dataclasses import dataclass, field
 from math import prod
 from mmap import ACCESS_READ, mmap
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.contract import model_file
-from edgemeter.agent.contract.record_generation import Quantisation
 
 MAGIC = b"GGUF"
 VERSIONS = (2, 3)
@@ -52,6 +51,13 @@ _BLOCK = re.compile(r"blk\.(\d+)\.")
 _SCALARS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
 _STRING, _ARRAY = 8, 9
 _NORMAL, _BYTE = 1, 6
+
+
+class Quantisation(NamedTuple):
+    """How a model file stores its weights: the quantisation's name in the file, e.g. Q4_K_M, and the share of bytes by tensor type."""
+
+    file_type: str
+    bytes_ratio: Mapping[str, float]
 
 
 @dataclass(frozen=True, slots=True)

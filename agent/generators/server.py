@@ -13,7 +13,7 @@ The model is a TOML file, by custom named `NAME.server` (sample: tests/fixtures/
     timeout_s = 600                    optional: longest time without a token
 
 Needs no library. What is timed: from the request on an open connection until the line that holds a token has arrived, so TTFT includes
-network and queue; `network_round_trip_ms` is measured on the same connection. Tokens are counted as the server counts them (`usage`), of
+network and queue; tokens are counted as the server counts them (`usage`), of
 a server that does not by its pieces of text (`estimated`). What a server joins in one piece has one moment. Prompts are tokens for
 llama-server and vLLM (exact lengths), texts for the others. The prompt cache is off for llama-server and vLLM; before each query to
 another comes an untimed prompt that takes the place of what is kept; its energy is left out. A server that keeps several counts its

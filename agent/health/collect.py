@@ -12,11 +12,12 @@ import msgspec
 
 from edgemeter.agent.base import config, sqlite_file
 from edgemeter.agent.base.errors import EdgemeterError
-from edgemeter.agent.contract.health import Clock, Disk, Health, LastStop, Sensor, encode_health, read_refused_orders
+from edgemeter.agent.contract.health import Clock, Disk, Health, LastStop, Sensor, encode_health
 from edgemeter.agent.delivery.outbox_file import FORMAT, OUTBOX, Dropped, dropped_count, waiting_count
 from edgemeter.agent.delivery.verdict_log import recent_runs
 from edgemeter.agent.health.health_handler import certificate_end_ns, certificate_path
 from edgemeter.agent.identity.identity import Identity, clock_floor_ns, read_board_serial, read_identity
+from edgemeter.agent.identity.service_signature import read_refused_orders
 from edgemeter.agent.machine import clock, fingerprint, temperatures, throttling
 from edgemeter.agent.machine.machine import THIS_MACHINE, Machine, whole_number
 from edgemeter.agent.power import detect
@@ -159,10 +160,10 @@ def read_health(order: CollectOrder, machine: Machine = THIS_MACHINE) -> Health:
         clock=_clock(machine, floor_ns, now_ns),
         disk=read_disk(home, machine),
         waiting_records=waiting,
-        dropped_records=dropped.records,
-        dropped_traces=dropped.traces,
-        outbox_trouble=outbox_trouble[:LONGEST_LINE] if outbox_trouble else msgspec.UNSET,
-        refused_orders=read_refused_orders(home) or msgspec.UNSET,
+        dropped_records=dropped.records if dropped else None,
+        dropped_traces=dropped.traces if dropped else None,
+        outbox_trouble=outbox_trouble[:LONGEST_LINE] if outbox_trouble else None,
+        refused_orders=read_refused_orders(home),
         runs=recent_runs(home),
         temperatures_c={name[:LONGEST_LINE]: round(value_c, 1) for name, value_c in temperatures.read(machine).items()},
         is_throttled_since_boot=throttled.throttled_since_boot,
@@ -199,7 +200,7 @@ def _clock(machine: Machine, floor_ns: int, now_ns: int) -> Clock:
     )
 
 
-def _outbox(path: Path, device: str) -> tuple[int, Dropped, str | None]:
+def _outbox(path: Path, device: str) -> tuple[int | None, Dropped | None, str | None]:
     """Return how many records wait, what was dropped, and why neither is known where the outbox cannot be read."""
     if not path.exists():
         return 0, Dropped(), None
@@ -208,7 +209,7 @@ def _outbox(path: Path, device: str) -> tuple[int, Dropped, str | None]:
         with closing(sqlite_file.connect(path, FORMAT, "read")) as connection, sqlite_file.mapped(path, FORMAT):
             return waiting_count(connection, device), dropped_count(connection, device), None
     except EdgemeterError as error:
-        return 0, Dropped(), str(error)
+        return None, None, str(error)
 
 
 def _identity(home: Path) -> Identity | None:

@@ -15,13 +15,15 @@ from pathlib import Path
 import msgspec
 
 from edgemeter.agent.base import durable_file
+from edgemeter.agent.base.broker_url import files_of
 from edgemeter.agent.base.config import Config
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.base.file_lock import is_run_locked
 from edgemeter.agent.base.foreign_text import decode_json
-from edgemeter.agent.contract.health import LastStop, decode_health, encode_health, read_refused_orders
+from edgemeter.agent.contract.health import LastStop, decode_health, encode_health
 from edgemeter.agent.daemon.handler import Handler, HandlerContext
 from edgemeter.agent.delivery.verdict_log import recent_runs, verdicts_changed_ns
+from edgemeter.agent.identity.service_signature import read_refused_orders
 from edgemeter.agent.machine import clock
 from edgemeter.agent.machine.machine import THIS_MACHINE, Machine
 from edgemeter.agent.machine.throttling import PI_SYSFS
@@ -29,8 +31,8 @@ from edgemeter.agent.machine.throttling import PI_SYSFS
 
 def certificate_path(settings: Config, home: Path) -> Path:
     """Return where the device's certificate lies: as its configuration says, else where joining a fleet puts it."""
-    named = settings.broker_certificate_file
-    return Path(named).expanduser() if named is not None else home / "identity" / "device.crt"
+    named = files_of(settings.broker).get("certificate") if settings.broker else None
+    return named or home / "identity" / "device.crt"
 
 
 def certificate_end_ns(path: Path, machine: Machine) -> int | None:

@@ -1,6 +1,7 @@
 """How a device joins a fleet: a key made here, a certificate for it against a token, a configuration to measure and deliver with."""
 
 import logging
+import os
 import re
 import time
 from collections.abc import Callable
@@ -10,7 +11,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from edgemeter.agent.base import broker_address, durable_file
+from edgemeter.agent.base import broker_address, broker_url, durable_file
 from edgemeter.agent.base.broker_address import BrokerAddress
 from edgemeter.agent.base.errors import ConfigError, EdgemeterError, UnavailableError
 from edgemeter.agent.base.tls import TlsFiles, tls_context
@@ -22,7 +23,6 @@ from edgemeter.agent.contract.identity import (
     read_join_file,
     request_topic,
     token_id,
-    wipe_secrets,
 )
 from edgemeter.agent.identity.enrolment_client import EnrolmentClient
 from edgemeter.agent.identity.identity import (
@@ -46,6 +46,9 @@ CONFIG_PATH = Path("/etc/edgemeter/config.toml")
 JOIN_TIMEOUT_S = 600.0
 _TRIES = 3
 _TOKEN_S = 1.5
+# Keys whose values are secrets; a value is a string on one line, as `text` and people write it.
+_SECRET = re.compile(rb"""^([ \t]*(?:token|psk|password|passphrase)[ \t]*=[ \t]*)("(?:[^"\\\r\n]|\\.)*"|'[^'\r\n]*')""", re.MULTILINE)
+_LINE = re.compile(rb"^[ \t]*(?:token|psk|password|passphrase)[ \t]*=.*(?:\r?\n|\Z)", re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,10 +146,10 @@ def configure(places: JoinPaths, identity: Identity, content_url: str | None = N
     settings = {
         "device": identity.device,
         "fleet": identity.fleet,
-        "broker": identity.broker,
-        "broker_ca_file": str(files.ca.absolute()),
-        "broker_certificate_file": str(files.certificate.absolute()),
-        "broker_key_file": str(files.key.absolute()),
+        "broker": broker_url.with_files(
+            identity.broker,
+            {"ca": files.ca.absolute(), "certificate": files.certificate.absolute(), "key": files.key.absolute()},
+        ),
         **({"content_url": content_url} if content_url else {}),
     }
     try:
@@ -266,3 +269,30 @@ def _enrol_address(join_file: JoinFile, claim: str, ca: Path) -> BrokerAddress:
     address = broker_address.parse_address(join_file.enrol, environ={})
     remedy = "check that the fleet's broker runs there and that this board reaches it (network, firewall), then join again"
     return BrokerAddress(address.host, address.port, "mqtts", claim, join_file.token, TlsFiles(ca=ca), remedy)
+
+
+def wipe_secrets(path: Path) -> bool:
+    """Overwrite the secrets in `path` where they stand on the disk, then take their lines out; return whether there were any.
+
+    A file system may still hold copies elsewhere (flash moves what is rewritten): the token serves nobody after it has served.
+
+    Raises:
+        UnavailableError: the file cannot be written: its medium is read-only, or belongs to somebody else.
+    """
+    try:
+        content = path.read_bytes()
+        if not _LINE.search(content):
+            return False
+        filled = _SECRET.sub(lambda match: match[1] + match[2][:1] + b"x" * (len(match[2]) - 2) + match[2][-1:], content)
+        descriptor = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
+        try:
+            os.pwrite(descriptor, filled, 0)
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+    except OSError as error:
+        raise UnavailableError(
+            f"cannot wipe the secrets from {str(path)!r} ({error.strerror}): make its medium writable, or delete it yourself"
+        ) from error
+    durable_file.write(path, _LINE.sub(b"", filled))
+    return True

@@ -1,14 +1,24 @@
 """Whether a message comes from the service of this device's fleet: what a broker makes up by itself, or changes, is none."""
 
 import ssl
+from pathlib import Path
 
 import msgspec
 
 from edgemeter.agent.base import durable_file
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.base.openssl import certificate_facts, is_signed_by
+from edgemeter.agent.contract.health import RefusedOrders
 from edgemeter.agent.contract.sealed import SERVICE_NAME, SealedMessage
 from edgemeter.agent.identity.identity import IdentityFiles
+
+# In the agent's data folder, from its orders' check to its health report.
+REFUSED_ORDERS_FILE = "refused-orders.json"
+
+
+def read_refused_orders(home: Path) -> RefusedOrders | None:
+    """Return what the agent with that data folder has noted, None where it refused none; damage counts as none."""
+    return durable_file.read_if_any(home / REFUSED_ORDERS_FILE, RefusedOrders)
 
 
 class _NewestService(msgspec.Struct, frozen=True, kw_only=True):

@@ -126,7 +126,7 @@ _HEX = re.compile(r"[0-9a-f]{64}\Z")
 
 
 def doctor(context: OrderContext, _work: Doctor) -> OrderOutcome:
-    """Examine this device, as `edgemeter doctor --json` does."""
+    """Examine this device, as `edgemeter doctor --format json` does."""
     settings = context.settings
     findings = examination.examine(broker=settings.broker, home=Path(context.task.home), settings=settings)
     return OrderOutcome(text=examination.as_json(findings))

@@ -13,6 +13,7 @@ from contextlib import suppress
 
 import msgspec
 
+from edgemeter.agent.base.broker_url import files_of
 from edgemeter.agent.base.errors import EdgemeterError, TransientError, UnavailableError
 from edgemeter.agent.contract.orders import Chunk, Content, Want, encode_order, split_chunk
 from edgemeter.agent.daemon.handler import HandlerContext
@@ -172,12 +173,13 @@ class ContentFetcher:
 
     def _start_child(self, content: Content) -> None:
         settings = self._context.settings
+        files = {name: str(path) for name, path in files_of(settings.broker).items()} if settings.broker else {}
         task = FetchTask(
             content=content,
             part=str(self._kept.part(content)),
             final=str(self._kept.path(content)),
             url=settings.content_url,
-            tls=(settings.broker_ca_file, settings.broker_certificate_file, settings.broker_key_file),
+            tls=(files.get("ca"), files.get("certificate"), files.get("key")),
         )
         self._child = self._begin_fetch(task)
 

@@ -13,8 +13,7 @@ import msgspec
 
 from edgemeter.agent.base import durable_file
 from edgemeter.agent.base.errors import ConfigError, EdgemeterError, UnavailableError
-from edgemeter.agent.contract import data_archive, order_suite
-from edgemeter.agent.contract.data_archive import DataFolder
+from edgemeter.agent.contract import order_suite
 from edgemeter.agent.contract.messages import Measuring
 from edgemeter.agent.contract.orders import Measure
 from edgemeter.agent.contract.record import RunRecord
@@ -23,8 +22,10 @@ from edgemeter.agent.delivery.outbox import Outbox
 from edgemeter.agent.delivery.outbox_file import OUTBOX
 from edgemeter.agent.delivery.verdict_log import note_verdict
 from edgemeter.agent.engine import job
+from edgemeter.agent.jobs import ordered_cases, unpacking
 from edgemeter.agent.jobs.carry_out import WORK_FOLDER, OrderContext, OrderOutcome
 from edgemeter.agent.jobs.content import DATA, PART
+from edgemeter.agent.jobs.unpacking import DataFolder
 from edgemeter.agent.operating.changes import restore_leftover
 from edgemeter.agent.power.detect import open_sensors
 from edgemeter.agent.session import in_turn, session, together, turn_comparison
@@ -48,7 +49,7 @@ def open_data(archive: Path) -> DataFolder:
             _unpack_data(archive, folder)
         # Its place is needed more than it is.
         archive.unlink(missing_ok=True)
-        return data_archive.find(folder)
+        return unpacking.find(folder)
     except OSError as error:
         raise UnavailableError(
             f"cannot unpack images to {str(folder)!r} ({error.strerror}): check that the folder may be written"
@@ -61,8 +62,8 @@ def _unpack_data(archive: Path, folder: Path) -> None:
     shutil.rmtree(part, ignore_errors=True)
     part.mkdir(mode=0o700)
     try:
-        data_archive.unpack(archive, part)
-        data_archive.find(part)
+        unpacking.unpack(archive, part)
+        unpacking.find(part)
     except BaseException:
         shutil.rmtree(part, ignore_errors=True)
         raise
@@ -89,7 +90,7 @@ def measure(context: OrderContext, work: Measure) -> OrderOutcome:
         if work.data:
             context.report("unpacking images", None, None)
         data = {archive.name: open_data(context.content(archive)) for archive in work.data}
-        suite = order_suite.expand(ordered, models, folder, data=data)
+        suite = ordered_cases.expand(ordered, models, folder, data=data)
         if work.in_turn:
             return _measure_in_turn(context, suite, turn_comparison.Matters(ratio=work.matters_ratio))
         records, errors = _run(context, suite)
@@ -102,7 +103,7 @@ def measure(context: OrderContext, work: Measure) -> OrderOutcome:
 
 def _measure_in_turn(context: OrderContext, suite: Suite, matters: turn_comparison.Matters) -> OrderOutcome:
     """Measure the cases of the order alternately, and report which run was in which turn; their records go the way of all."""
-    rounds = suite.cases[0].repeats
+    rounds = suite.cases[0].repeats or in_turn.ROUNDS
     if len(suite.cases) == 1:
         # Twice the same case: with itself.
         suite = replace(suite, cases=suite.cases * 2)
@@ -132,8 +133,8 @@ def _run(context: OrderContext, suite: Suite) -> tuple[list[RunRecord], list[Edg
 @contextmanager
 def _bench(context: OrderContext, suite: str, records: list[RunRecord]) -> Iterator[in_turn.Bench]:
     """Yield the board's sensors, and what puts records into the outbox and notes them; all of them come into `records`."""
-    who = session.DeviceIdentity(context.task.device, context.task.fleet)
     settings = context.settings
+    who = session.DeviceIdentity(context.task.device, context.task.fleet, settings.role)
     # The daemon holds the run lock, and has handed it on.
     if (line := restore_leftover(Path(context.task.home), holds_run_lock=True)) is not None:
         logger.warning("%s", line)

@@ -14,11 +14,11 @@ import msgspec
 from edgemeter.agent.base import durable_file
 from edgemeter.agent.base.errors import ConfigError, UnavailableError
 from edgemeter.agent.contract import orders
-from edgemeter.agent.contract.health import REFUSED_ORDERS_FILE, RefusedOrders, read_refused_orders
+from edgemeter.agent.contract.health import RefusedOrders
 from edgemeter.agent.contract.sealed import decode_addressed, decode_sealed
 from edgemeter.agent.daemon.handler import IDLE_S, HandlerContext
 from edgemeter.agent.identity.identity import IdentityFiles
-from edgemeter.agent.identity.service_signature import ServiceSignature
+from edgemeter.agent.identity.service_signature import REFUSED_ORDERS_FILE, ServiceSignature, read_refused_orders
 
 logger = logging.getLogger(__name__)
 

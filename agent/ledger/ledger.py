@@ -183,8 +183,8 @@ class Ledger(ABC):
         return self.identity()
 
     def safety(self) -> str:
-        """Return on how many disks a record is when its receipt is sent, in words."""
-        return "one disk"
+        """Return when a record is acknowledged, in words: on how many disks it is then."""
+        return "once written to this disk (no replica)"
 
     def received_ns_of(self, keys: Iterable[RecordKey]) -> dict[RecordKey, int]:
         """Return when each of these records was received, UTC; without those that are not here any more."""

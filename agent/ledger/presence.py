@@ -11,7 +11,7 @@ import msgspec
 
 from edgemeter.agent.base.nanoseconds import NS_PER_DAY
 from edgemeter.agent.base.statements import Statements
-from edgemeter.agent.contract.health import Health, OutboxHealth, waiting_records
+from edgemeter.agent.contract.health import Health
 from edgemeter.agent.contract.health_issues import health_issues
 from edgemeter.agent.contract.messages import Birth, DeviceState
 from edgemeter.agent.contract.record_time import off_by_text
@@ -91,7 +91,13 @@ class DeviceBacklog(NamedTuple):
     waiting_records: int | None
 
 
-_decode_outbox = msgspec.json.Decoder(OutboxHealth).decode
+class _OutboxHealth(msgspec.Struct, frozen=True):
+    """The part of a `Health` that is decoded of thousands of devices."""
+
+    waiting_records: int | None = None
+
+
+_decode_outbox = msgspec.json.Decoder(_OutboxHealth).decode
 
 
 def note_presence(statements: Statements, changes: Iterable[PresenceChange | RetainedMessage]) -> None:
@@ -120,7 +126,7 @@ def present_device(
 
 def backlog(fleet: str, state: str | None, health: bytes | None) -> DeviceBacklog:
     """Return the backlog of a device of a row of the table."""
-    return DeviceBacklog(fleet, state, waiting_records(_decode_outbox(health)) if health else None)
+    return DeviceBacklog(fleet, state, _decode_outbox(health).waiting_records if health else None)
 
 
 def _decoded(report: bytes | None, kind: type[_Report]) -> _Report | None:

@@ -6,18 +6,16 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
-from functools import reduce
-from operator import or_
 from typing import Any, Literal
 
 import msgspec
 
+from edgemeter.agent.base.flags import any_known
 from edgemeter.agent.contract.record_conditions import Condition
-from edgemeter.agent.machine import board, clock, load, temperatures, throttling
-from edgemeter.agent.machine.attached import accelerators
+from edgemeter.agent.machine import board, load, temperatures, throttling
 from edgemeter.agent.machine.load import ProcessorUsage, ProcessTable, busiest, read_memory, read_processes
 from edgemeter.agent.machine.machine import THIS_MACHINE, Machine
-from edgemeter.agent.machine.throttling import cpu_clocks_hz, governor, gpu_clocks_hz
+from edgemeter.agent.machine.throttling import cpu_clocks_hz, governor
 
 When = Literal["before", "during", "after"]
 
@@ -32,33 +30,22 @@ def inspect(when: When, machine: Machine = THIS_MACHINE, *, since: ProcessorUsag
     During a run only what may change from one second to the next is read; before and after it also what takes longer to read.
     """
     usage = None if since is None else load.load_between(since, load.read_usage(machine, pid, os.getpid()))
-    memory = read_memory(machine)
     now_hz, highest_hz = cpu_clocks_hz(machine, None if pid is None else load.core_of(machine, pid))
-    gpu_hz, gpu_highest_hz = gpu_clocks_hz(machine)
     quick = Condition(
         when=when,
         temperatures_c=temperatures.read(machine),
         clock_hz=now_hz,
         clock_max_hz=highest_hz,
-        gpu_clock_hz=gpu_hz,
-        gpu_clock_max_hz=gpu_highest_hz,
-        swap_used_mb=memory.swap_used_mb,
-        memory_available_mb=memory.available_mb,
+        swap_used_mb=read_memory(machine).swap_used_mb,
         **asdict(throttling.read(machine)),
         **({} if usage is None else asdict(usage)),
     )
     if when == "during":
         return quick
-    kernel = clock.kernel_clock_of(machine)
     return msgspec.structs.replace(
         quick,
         governor=governor(machine),
         power_mode=board.power_mode(machine),
-        temperature_limits_c=temperatures.limits(machine),
-        clock_synchronised=clock.synchronised(machine),
-        clock_offset_ms=kernel.offset_ms if kernel else None,
-        clock_error_ms=kernel.error_ms if kernel else None,
-        attached=accelerators(machine),
     )
 
 
@@ -131,7 +118,8 @@ class ConditionWatcher:
         if self._table is None:
             return [together]
         own_pids = {os.getpid(), *self._served, *self._neighbours(), *([] if self._pid is None else [self._pid])}
-        return [msgspec.structs.replace(together, busiest_other=busiest(self._table, read_processes(self._machine), own_pids))]
+        worst = busiest(self._table, read_processes(self._machine), own_pids)
+        return [msgspec.structs.replace(together, busiest_other={worst.name: worst.load_ratio} if worst else {})]
 
     def _watch(self) -> None:
         wait_s = min(FIRST_S, self._period_s)
@@ -162,16 +150,14 @@ def summary(looks: Sequence[Condition], usage: load.ProcessorLoad | None, events
         return [value for condition in looks if (value := getattr(condition, field)) is not None]
 
     flags = ("throttled_since_boot", "under_voltage_now", "under_voltage_since_boot")
-    figures: dict[str, Any] = {field: throttling.any_known(values_of(field)) for field in flags}
-    figures |= {field: max(values_of(field), default=None) for field in ("clock_max_hz", "gpu_clock_max_hz", "swap_used_mb")}
-    figures |= {field: statistics.median(values_of(field)) for field in ("clock_hz", "gpu_clock_hz") if values_of(field)}
+    figures: dict[str, Any] = {field: any_known(values_of(field)) for field in flags}
+    figures |= {field: max(values_of(field), default=None) for field in ("clock_max_hz", "swap_used_mb")}
     return Condition(
         when="during",
         temperatures_c=temperatures_c,
-        throttled_now=throttling.any_known([*values_of("throttled_now"), *rose]),
-        throttle_flags=reduce(or_, values_of("throttle_flags")) if values_of("throttle_flags") else None,
+        throttled_now=any_known([*values_of("throttled_now"), *rose]),
+        clock_hz=statistics.median(values_of("clock_hz")) if values_of("clock_hz") else None,
         throttle_events=dict(events[-1]) if events else {},
-        memory_available_mb=min(values_of("memory_available_mb"), default=None),
         **figures,
         **({} if usage is None else asdict(usage)),
     )

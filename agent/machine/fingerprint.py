@@ -9,7 +9,6 @@ from edgemeter.agent.contract.record_conditions import Environment
 from edgemeter.agent.machine import board, clock
 from edgemeter.agent.machine.attached import attached
 from edgemeter.agent.machine.board import detect_virtualisation
-from edgemeter.agent.machine.load import read_memory
 from edgemeter.agent.machine.machine import THIS_MACHINE, Machine
 from edgemeter.agent.machine.throttling import governor
 
@@ -25,12 +24,10 @@ OS_RELEASE = ("etc/os-release", "usr/lib/os-release")
 
 def read(machine: Machine = THIS_MACHINE) -> Environment:
     """Return the fingerprint of the machine; what is unknown is null. On a Pi or Jetson it runs one or two commands."""
-    memory = read_memory(machine)
     return Environment(
         board=board.model(machine),
-        soc=board.soc(machine),
         arch=machine.arch,
-        cpu=board.cpu(machine),
+        cpu=" ".join(filter(None, (board.soc(machine), board.cpu(machine)))) or None,
         cores=board.cores(machine) or os.cpu_count() or 1,
         os=operating_system(machine),
         kernel=machine.line("proc/sys/kernel/osrelease") or platform.release(),
@@ -38,9 +35,6 @@ def read(machine: Machine = THIS_MACHINE) -> Environment:
         governor=governor(machine),
         power_mode=board.power_mode(machine),
         cache_mb=board.cache_mb(machine),
-        memory_mb=memory.total_mb,
-        swap_used_mb=memory.swap_used_mb,
-        python=python(),
         agent=version("edgemeter") or "unknown",
         boot_id=clock.boot_id(machine),
         libraries=libraries(),
@@ -69,8 +63,8 @@ def python() -> str:
 
 
 def libraries() -> dict[str, str]:
-    """Return the versions of those LIBRARIES that are installed; none of them is imported."""
-    return {name: installed for name in LIBRARIES if (installed := version(name))}
+    """Return the versions of Python and of those LIBRARIES that are installed; none of them is imported."""
+    return {"python": python()} | {name: installed for name in LIBRARIES if (installed := version(name))}
 
 
 def version(distribution: str) -> str | None:

@@ -3,12 +3,11 @@
 Read from /proc by hand, and not with psutil, because a recorded tree must stand in for the machine, and garbled files must read as None.
 """
 
-import time
+from collections import Counter
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from edgemeter.agent.contract.record_conditions import OtherProcess
 from edgemeter.agent.machine.machine import Machine, whole_number
 
 # Below this many clock ticks (10 ms each, over all cores) a ratio reflects the ticks rather than the load: the kernel charges a
@@ -37,7 +36,6 @@ class ProcessorUsage:
     stolen: int
     own: int | None
     agent: int = 0
-    taken_ns: int = 0
     served: int | None = None
 
 
@@ -47,8 +45,6 @@ class ProcessorLoad:
 
     other_load_ratio: float | None
     steal_ratio: float
-    agent_load_ratio: float = 0.0
-    load_window_ms: float = 0.0
     served_load_ratio: float | None = None
 
 
@@ -71,7 +67,7 @@ def read_usage(
     # A run in the process of its caller is the agent's own process: it counts once.
     agent = 0 if agent_pid in (None, pid) else ticks_of(machine, agent_pid, with_children=True) or 0
     of_server = sum(ticks_of(machine, process, with_children=True) or 0 for process in served) if served else None
-    return ProcessorUsage(total, total - counts[3] - counts[4] - stolen, stolen, own_ticks, agent, time.monotonic_ns(), of_server)
+    return ProcessorUsage(total, total - counts[3] - counts[4] - stolen, stolen, own_ticks, agent, of_server)
 
 
 def load_between(first: ProcessorUsage | None, second: ProcessorUsage | None) -> ProcessorLoad | None:
@@ -83,9 +79,8 @@ def load_between(first: ProcessorUsage | None, second: ProcessorUsage | None) ->
     other_ratio = None
     if first.own is not None and second.own is not None:
         other_ratio = _ratio(second.busy - first.busy - (second.own - first.own) - agent_ticks - (served_ticks or 0), total)
-    steal_ratio, agent_ratio = _ratio(second.stolen - first.stolen, total), _ratio(agent_ticks, total)
     served_ratio = None if served_ticks is None else _ratio(served_ticks, total)
-    return ProcessorLoad(other_ratio, steal_ratio, agent_ratio, (second.taken_ns - first.taken_ns) / 1e6, served_ratio)
+    return ProcessorLoad(other_ratio, _ratio(second.stolen - first.stolen, total), served_ratio)
 
 
 def load_up_to(marks: Sequence[ProcessorUsage], last: ProcessorUsage | None) -> ProcessorLoad | None:
@@ -180,28 +175,35 @@ def read_processes(machine: Machine) -> ProcessTable:
     return table
 
 
+@dataclass(frozen=True, slots=True)
+class OtherProcess:
+    """The processes of one name that were not measured, and their share of the CPU time of all cores, 0..1."""
+
+    name: str
+    load_ratio: float
+
+
 def busiest(first: ProcessTable, second: ProcessTable, leave_out: Collection[int]) -> OtherProcess | None:
     """Return the process name that used most time between two tables, None where none used any; `leave_out` are our own pids."""
     total = second.total - first.total
     spent = {key: ticks - first.ticks.get(key, 0) for key, ticks in second.ticks.items() if key[0] not in leave_out}
-    by_name: dict[str, dict[int, int]] = {}
+    by_name: Counter[str] = Counter()
     for (pid, _), ticks in spent.items():
         if ticks > 0:
-            by_name.setdefault(second.names[pid], {})[pid] = ticks
+            by_name[second.names[pid]] += ticks
     if total <= 0 or not by_name:
         return None
-    name, ticks_of = max(by_name.items(), key=lambda item: sum(item[1].values()))
-    share = min(1.0, sum(ticks_of.values()) / total)
-    return OtherProcess(name=name, pid=max(ticks_of, key=lambda pid: ticks_of[pid]), load_ratio=share, count=len(ticks_of))
+    name, ticks = by_name.most_common(1)[0]
+    return OtherProcess(name=name, load_ratio=min(1.0, ticks / total))
 
 
 def by_whom(worst: OtherProcess | None, load_ratio: float) -> str:
     """Return which process most of a load is from, as the end of a sentence; empty where that is not known, as within a container."""
     if worst is None or worst.load_ratio < LEAST_NAMED:
         return ""
-    others_text = f" and {worst.count - 1} more" if worst.count > 1 else ""
-    named = f"`{worst.name}` (pid {worst.pid}{others_text})"
-    return f", most of it {named}" if worst.load_ratio >= load_ratio / 2 else f", the busiest {named} {worst.load_ratio:.0%}"
+    if worst.load_ratio >= load_ratio / 2:
+        return f", most of it `{worst.name}`"
+    return f", the busiest `{worst.name}` {worst.load_ratio:.0%}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,13 +26,13 @@ FORWARDERS = {
 CONTAINER = "it may run in a container, or belong to another user"
 
 
-def served_memory(url: str, proc: str = "/proc") -> Memory:
-    """Return the highest memory so far of the server at `url`, or why it is not seen.
+def served_memory(url: str, proc: str = "/proc") -> tuple[Memory, str | None]:
+    """Return the highest memory so far of the server at `url`, and why it is not seen, if so.
 
     Of several processes the highest of each are added, less what they share now.
     """
     owners, unseen = _listeners(url, proc)
-    return _memory_of(owners, unseen, proc) if owners else _absent(unseen)
+    return _memory_of(owners, unseen, proc) if owners else (Memory(peak_mb=None), unseen)
 
 
 def served_processes(url: str, proc: str = "/proc") -> set[int]:
@@ -62,10 +62,6 @@ def _listeners(url: str, proc: str) -> tuple[set[int], str]:
     if any(is_own(family, str(host)) for family, _, _, _, (host, *_) in addresses):
         return set(), f"no process that is seen here listens at port {port}: {CONTAINER}"
     return set(), f"the server runs on {address.hostname}, whose memory is not seen from here"
-
-
-def _absent(reason: str) -> Memory:
-    return Memory(peak_mb=None, reason=reason)
 
 
 def _listening(family: int, host: str, port: int, proc: str) -> set[str]:
@@ -103,13 +99,13 @@ def _owners(inodes: set[str], proc: str) -> set[int]:
     return owners
 
 
-def _memory_of(owners: set[int], unseen: str, proc: str) -> Memory:
+def _memory_of(owners: set[int], unseen: str, proc: str) -> tuple[Memory, str | None]:
     processes = owners | _descendants(owners, proc)
     highest_mb = [_field_mb(number, "status", "VmHWM", proc) for number in processes]
     shared_mb = [_shared_mb(number, proc) for number in processes] if len(processes) > 1 else [0.0]
     if None in highest_mb or None in shared_mb:
-        return _absent(f"{unseen}: one of its processes has ended, or belongs to another user")
-    return Memory(peak_mb=sum(filter(None, highest_mb)) - sum(filter(None, shared_mb)), server=_name(min(owners), proc))
+        return Memory(peak_mb=None), f"{unseen}: one of its processes has ended, or belongs to another user"
+    return Memory(peak_mb=sum(filter(None, highest_mb)) - sum(filter(None, shared_mb))), None
 
 
 def _shared_mb(number: int, proc: str) -> float | None:

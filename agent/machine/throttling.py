@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from edgemeter.agent.base.flags import any_known
 from edgemeter.agent.machine import board
 from edgemeter.agent.machine.machine import Machine, whole_number
 
@@ -28,14 +29,13 @@ GPU_DEVICE = re.compile(r"gpu|\.g[apv]\d+b$", re.IGNORECASE)
 class Throttling:
     """The throttling that the machine reports; None where it cannot report it.
 
-    `throttle_flags` are a Raspberry Pi's, unparsed; `throttle_events` counts throttle events since boot, by the name of their counter.
+    `throttle_events` counts throttle events since boot, by the name of their counter.
     """
 
     throttled_now: bool | None = None
     throttled_since_boot: bool | None = None
     under_voltage_now: bool | None = None
     under_voltage_since_boot: bool | None = None
-    throttle_flags: int | None = None
     throttle_events: Mapping[str, int] = field(default_factory=dict)
 
 
@@ -53,7 +53,6 @@ def read(machine: Machine) -> Throttling:
             [_bits(flags, UNDER_VOLTAGE), _is_any_set(machine, [sensor / "in0_lcrit_alarm" for sensor in voltages])]
         ),
         under_voltage_since_boot=any_known([_bits(flags, UNDER_VOLTAGE << SINCE_BOOT), events["oc1"] > 0 if "oc1" in events else None]),
-        throttle_flags=flags,
         throttle_events=events,
     )
 
@@ -97,12 +96,6 @@ def _bits(flags: int | None, mask: int) -> bool | None:
     return None if flags is None else bool(flags & mask)
 
 
-def any_known(states: Iterable[bool | None]) -> bool | None:
-    """Return whether any of the known states is true; None where none is known."""
-    known_states = [state for state in states if state is not None]
-    return any(known_states) if known_states else None
-
-
 def governor(machine: Machine) -> str | None:
     """Return the governor; several, where the clusters of a processor differ, are joined by `+`."""
     paths = machine.find(f"{CPUS}/cpufreq/policy*/scaling_governor") or machine.find(f"{CPUS}/cpu[0-9]*/cpufreq/scaling_governor")
@@ -123,18 +116,3 @@ def _cpu_clocks(machine: Machine, path: str) -> tuple[float, float] | None:
     now = machine.number(f"{path}/scaling_cur_freq")
     highest = machine.number(f"{path}/cpuinfo_max_freq") or machine.number(f"{path}/scaling_max_freq")
     return (now * 1e3, highest * 1e3) if now and highest else None
-
-
-def gpu_clocks_hz(machine: Machine) -> tuple[float | None, float | None]:
-    """Return the GPU's clock now and the highest that it has, of the fastest one; None where there is none.
-
-    The upper limit is the hardware's list, where it is there: the power mode lowers `max_freq`.
-    """
-    clocks_hz = []
-    for device in machine.find("sys/class/devfreq/*"):
-        now = machine.number(device / "cur_freq") if GPU_DEVICE.search(device.name) else None
-        listed = [hz for text in (machine.text(device / "available_frequencies") or "").split() if (hz := whole_number(text))]
-        highest = max(listed, default=None) or machine.number(device / "max_freq")
-        if now and highest:
-            clocks_hz.append((float(now), float(highest)))
-    return max(clocks_hz) if clocks_hz else (None, None)

@@ -21,7 +21,7 @@ from edgemeter.agent.machine.machine import THIS_MACHINE, Machine
 from edgemeter.agent.machine.throttling import is_slowed_to_cool
 from edgemeter.agent.operating import board_settings
 from edgemeter.agent.operating.board_settings import DURABLE_RECORD, SettingError
-from edgemeter.agent.operating.knobs import KNOBS, POWER_MODE, check_setting, settings_of
+from edgemeter.agent.operating.knobs import KNOBS, POWER_MODE, SETTABLE, check_setting, settings_of
 from edgemeter.agent.operating.restoring import (
     RECORD,
     RestoreLock,
@@ -50,7 +50,7 @@ def check(points: Collection[OperatingPoint], machine: Machine = THIS_MACHINE) -
     """Check that this board can be set to each of the points; nothing is changed.
 
     Raises:
-        ConfigError: a mode, governor or clock is not among the board's, which are named.
+        ConfigError: a mode or governor is not among the board's, which are named.
         UnavailableError: the board has no such setting, this user may not write it, or the mode needs a reboot.
     """
     for name, value in dict.fromkeys(item for point in points for item in settings_of(point).items()):
@@ -104,7 +104,7 @@ class ChangedBoard:
         try:
             mode = self._set_mode(settings.pop("power_mode", None))
             self._begin(*settings)
-            written = {name: KNOBS[name].write(self._machine, value) for name, value in settings.items()}
+            written = {name: SETTABLE[name].write(self._machine, value) for name, value in settings.items()}
         except SettingError as error:
             why = "; ".join(["", *self._put_back()])
             raise UnavailableError(f"the board was not set to {point.words if point else 'what it was'}: {error}{why}") from error

@@ -1,4 +1,4 @@
-"""The table of the settings of a board: how each is found, checked, written and put back.
+"""The table of the settings of a board: how each is found and put back, and how power mode and governor are checked and written.
 
 Source: Linux Documentation/admin-guide/pm/cpufreq.rst (kHz), Documentation/ABI/testing/sysfs-class-devfreq (Hz); NVIDIA nvpmodel.conf:
 PARAM NAME=EMC is the cap of the memory clock (Hz, 0 for none), *_POWER_GATING what changes only with a reboot.
@@ -7,9 +7,8 @@ PARAM NAME=EMC is the cap of the memory clock (Hz, 0 for none), *_POWER_GATING w
 import math
 import os
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
 from edgemeter.agent.base.errors import ConfigError, UnavailableError
 from edgemeter.agent.contract.operating_point import SETTINGS, OperatingPoint
@@ -21,11 +20,6 @@ from edgemeter.agent.operating.board_settings import SettingError, UnknownSettin
 # Where nvpmodel keeps the mode for the next boot: who may not write it may not change the mode.
 MODE_FILE = "var/lib/nvpmodel/status"
 EMC_CAPS = ("sys/kernel/nvpmodel_clk_cap/emc", "sys/kernel/nvpmodel_emc_cap/emc_iso_cap")
-EMC_RATES = "sys/kernel/debug/bpmp/debug/clk/emc"
-# Clocks are rounded by some drivers, intel_pstate's to 100 MHz.
-TAKEN_RATIO = 0.03
-# Longer lists are shown as their lowest and highest.
-MOST_LISTED = 16
 
 # What a knob was found at: raw values by the file (below the root) or command that they came from.
 RawSettings = Mapping[str, str]
@@ -41,19 +35,23 @@ class Knob(Protocol):
         """Return the raw values now, for `put_back`; none where the board has no such setting. Raises SettingError."""
         ...
 
-    def check(self, machine: Machine, value: Any) -> None:
-        """Check a value, and that it may be written. Raises ConfigError, UnavailableError, SettingError."""
-        ...
-
-    def write(self, machine: Machine, value: Any) -> Any:
-        """Write a value that was checked, and return it as read back. Raises SettingError if it was not taken."""
-        ...
-
     def put_back(self, machine: Machine, settings: RawSettings, *, is_begun: bool) -> None:
         """Write raw values as they were found; those that read so already only if a change was begun: what is read may not be all of it.
 
         Raises SettingError; for a name that is no file of this knob, before it writes anything.
         """
+        ...
+
+
+class SettableKnob(Knob, Protocol):
+    """A setting that a case names."""
+
+    def check(self, machine: Machine, value: str) -> None:
+        """Check a value, and that it may be written. Raises ConfigError, UnavailableError, SettingError."""
+        ...
+
+    def write(self, machine: Machine, value: str) -> str:
+        """Write a value that was checked, and return it as read back. Raises SettingError if it was not taken."""
         ...
 
 
@@ -139,63 +137,17 @@ class GovernorKnob:
         return [path.relative_to(machine.root) for path in board_settings.governor_files(machine.root / "sys")]
 
 
-@dataclass(frozen=True, slots=True)
-class ClockFiles:
-    """The files of one clock, below the root: its highest, its lowest (None where that cannot be set), in units of `unit_hz`.
-
-    `clocks_hz` are those that it can have, or only its lowest and highest; empty where they are unknown.
-    """
-
-    highest: Path
-    lowest: Path | None
-    unit_hz: float
-    clocks_hz: tuple[float, ...]
-
-
 class ClockKnob:
-    """The highest clock of all CPUs, of the GPU, or of the memory."""
+    """The highest and lowest clocks of all CPUs, of the GPU, or of the memory, which a power mode overwrites."""
 
     survives_boot = False
 
-    def __init__(self, setting: str, label: str, clocks: Callable[[Machine], Iterator[ClockFiles]]) -> None:
-        self._setting, self._label, self._clocks = setting, label, clocks
+    def __init__(self, paths: Callable[[Machine], Iterator[Path]]) -> None:
+        self._paths = paths
 
     def read(self, machine: Machine) -> dict[str, str]:
-        """Return the lowest and highest clock of each device, and what the governor `userspace` runs at, which has to lie between them."""
-        clocks = list(self._clocks(machine))
-        paths = [path for clock in clocks for path in (clock.lowest, clock.highest) if path is not None]
-        paths += [path for clock in clocks if machine.number(path := clock.highest.with_name("scaling_setspeed")) is not None]
-        return {str(path): value for path in paths if (value := machine.text(path)) is not None}
-
-    def check(self, machine: Machine, value: float) -> None:
-        """Refuse a clock below the lowest or above the highest of the board's."""
-        clocks = list(self._clocks(machine))
-        if not clocks:
-            raise UnavailableError(f"{self._setting} cannot be set here: the kernel offers no {self._label} clock that can be set")
-        bounds = [clock.clocks_hz for clock in clocks if clock.clocks_hz]
-        if bounds and not max(map(min, bounds)) <= value <= max(map(max, bounds)):
-            raise ConfigError(
-                f"{self._setting} = {value:.12g} is none of this board's {self._label} clocks: {clocks_text(max(bounds, key=max))}"
-            )
-        check_rights(machine, self._setting, [clock.highest for clock in clocks])
-
-    def write(self, machine: Machine, value: float) -> float:
-        """Return the highest of the highest clocks, in Hz."""
-        reached_hz = []
-        for clock in self._clocks(machine):
-            # A cluster that is slower has its own highest.
-            highest_hz = min(value, max(clock.clocks_hz, default=value))
-            target = round(highest_hz / clock.unit_hz)
-            values = {str(clock.highest): str(target)}
-            if clock.lowest is not None and (machine.number(clock.lowest) or 0) > target:
-                values[str(clock.lowest)] = str(target)
-            write_all(machine, values)
-            now = machine.number(clock.highest)
-            if now is None or abs(now - target) > TAKEN_RATIO * target:
-                heat = ", and holds clocks back now to cool the chip" if is_slowed_to_cool(machine) else ""
-                raise SettingError(f"the kernel did not take {self._setting} = {value:.12g}: {str(clock.highest)!r} reads {now}{heat}")
-            reached_hz.append(now * clock.unit_hz)
-        return max(reached_hz)
+        """Return the raw value of each file."""
+        return {str(path): value for path in self._paths(machine) if (value := machine.text(path)) is not None}
 
     def put_back(self, machine: Machine, settings: RawSettings, *, is_begun: bool) -> None:
         """Write lowest and highest clock of each device, then what `userspace` runs at."""
@@ -204,45 +156,31 @@ class ClockKnob:
         put_files_back(machine, settings, names, f"{CPUS}/", "sys/class/devfreq/", *EMC_CAPS, is_begun=is_begun)
 
 
-def _cpu_clocks(machine: Machine) -> Iterator[ClockFiles]:
-    for policy in machine.find(f"{CPUS}/cpufreq/policy[0-9]*"):
-        if machine.number(policy / "scaling_max_freq") is not None:
-            listed = _numbers(machine, policy / "scaling_available_frequencies")
-            ends = [_numbers(machine, policy / f"cpuinfo_{end}_freq") for end in ("min", "max")]
-            clocks_hz = tuple(khz * 1e3 for khz in sorted({*listed, *ends[0], *ends[1]}))
-            yield ClockFiles(policy / "scaling_max_freq", policy / "scaling_min_freq", 1e3, clocks_hz)
+def _cpu_clocks(machine: Machine) -> Iterator[Path]:
+    policies = [
+        policy for policy in machine.find(f"{CPUS}/cpufreq/policy[0-9]*") if machine.number(policy / "scaling_max_freq") is not None
+    ]
+    for policy in policies:
+        yield from (policy / "scaling_min_freq", policy / "scaling_max_freq")
+    # What the governor `userspace` runs at has to lie between them.
+    yield from (path for policy in policies if machine.number(path := policy / "scaling_setspeed") is not None)
 
 
-def _gpu_clocks(machine: Machine) -> Iterator[ClockFiles]:
+def _gpu_clocks(machine: Machine) -> Iterator[Path]:
     return _devfreq_clocks(machine, lambda name: bool(GPU_DEVICE.search(name)))
 
 
-def _memory_clocks(machine: Machine) -> Iterator[ClockFiles]:
+def _memory_clocks(machine: Machine) -> Iterator[Path]:
     # Rockchip's memory controller.
     yield from _devfreq_clocks(machine, lambda name: name.endswith("dmc"))
-    for cap in EMC_CAPS:
-        if machine.number(cap) is not None:
-            ends = (machine.number(f"{EMC_RATES}/{end}_rate") for end in ("min", "max"))
-            yield ClockFiles(Path(cap), None, 1.0, tuple(float(hz) for hz in ends if hz))
-            # A kernel that has both names has one cap.
-            return
+    # A kernel that has both names has one cap.
+    yield from [Path(cap) for cap in EMC_CAPS if machine.number(cap) is not None][:1]
 
 
-def _devfreq_clocks(machine: Machine, is_meant: Callable[[str], bool]) -> Iterator[ClockFiles]:
+def _devfreq_clocks(machine: Machine, is_meant: Callable[[str], bool]) -> Iterator[Path]:
     for device in machine.find("sys/class/devfreq/*"):
         if is_meant(device.name) and machine.text(device / "max_freq") is not None:
-            listed = tuple(float(hz) for hz in sorted(_numbers(machine, device / "available_frequencies")))
-            yield ClockFiles(device / "max_freq", device / "min_freq", 1.0, listed)
-
-
-def _numbers(machine: Machine, path: Path) -> list[int]:
-    return [number for word in (machine.text(path) or "").split() if (number := whole_number(word))]
-
-
-def clocks_text(clocks_hz: tuple[float, ...]) -> str:
-    """Return clocks in Hz as a suite has them: each, or the lowest and highest of many."""
-    texts = [f"{hz:.12g}" for hz in sorted(clocks_hz)]
-    return f"{texts[0]} to {texts[-1]}" if len(texts) == 2 or len(texts) > MOST_LISTED else ", ".join(texts)
+            yield from (device / "min_freq", device / "max_freq")
 
 
 def write_all(machine: Machine, values: RawSettings) -> None:
@@ -296,24 +234,24 @@ def check_rights(machine: Machine, label: str, files: "list[Path] | list[str]") 
 
 
 POWER_MODE = PowerModeKnob()
+SETTABLE: Mapping[str, SettableKnob] = {"power_mode": POWER_MODE, "governor": GovernorKnob()}
 KNOBS: Mapping[str, Knob] = {
-    "power_mode": POWER_MODE,
-    "governor": GovernorKnob(),
-    "cpu_max_hz": ClockKnob("cpu_max_hz", "CPU", _cpu_clocks),
-    "gpu_max_hz": ClockKnob("gpu_max_hz", "GPU", _gpu_clocks),
-    "memory_max_hz": ClockKnob("memory_max_hz", "memory", _memory_clocks),
+    **SETTABLE,
+    "cpu_clocks": ClockKnob(_cpu_clocks),
+    "gpu_clocks": ClockKnob(_gpu_clocks),
+    "memory_clocks": ClockKnob(_memory_clocks),
 }
 
 
-def settings_of(point: OperatingPoint) -> dict[str, Any]:
+def settings_of(point: OperatingPoint) -> dict[str, str]:
     """Return the settings that a point names, in the order in which they are written: a power mode sets clocks itself."""
     return {name: value for name in SETTINGS if (value := getattr(point, name)) is not None}
 
 
-def check_setting(machine: Machine, setting: str, value: Any) -> None:
+def check_setting(machine: Machine, setting: str, value: str) -> None:
     """Check one setting; raises ConfigError if the board does not know the value, UnavailableError if it cannot be set."""
     try:
-        KNOBS[setting].check(machine, value)
+        SETTABLE[setting].check(machine, value)
     except UnknownSettingError as error:
         raise ConfigError(f"{error}") from error
     except SettingError as error:

@@ -13,8 +13,8 @@ from typing import Any, Literal, Protocol
 
 from edgemeter.agent.base.errors import ConfigError, UnavailableError
 from edgemeter.agent.base.plugins import find_plugin, plugin_names
-from edgemeter.agent.contract.record_figures import Averaging, Scope
-from edgemeter.agent.power.values import positive_setting
+from edgemeter.agent.contract.record_figures import Scope
+from edgemeter.agent.power.values import Averaging, positive_setting
 from edgemeter.agent.sandbox.user_code import plugin_class
 
 SENSORS: Mapping[str, str] = {
@@ -59,7 +59,6 @@ class Description:
     `resolution_w` is the step of a power reading, `resolution_mj` that of an energy counter.
     `offset_u_w` is the standard uncertainty of its zero, where the driver knows it.
     `averaging` is how its readings follow the power, as far as that is published or can be read; None where nothing is known.
-    `self_tested_at` is when the self-test was made that knows what the driver does not state.
     `warnings` are reasons to doubt its figures; `blocked` is why its present set-up gives no energy, with the remedy.
     """
 
@@ -75,7 +74,6 @@ class Description:
     blocked: str | None = None
     offset_u_w: float | None = None
     averaging: Averaging | None = None
-    self_tested_at: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

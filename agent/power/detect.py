@@ -202,7 +202,7 @@ def open_sensor(name: str, settings: Mapping[str, Mapping[str, str]]) -> PowerSe
             description, board = sensor.describe(), board_key()
         except AbsentError as error:
             raise AbsentError(
-                f"{error}; see `edgemeter sensors` for those here; a run that names none (--power, `power`) takes the widest"
+                f"{error}; see `edgemeter energy sensors` for those here; a run that names none (--power, `power`) takes the widest"
             ) from error
         test = find_self_test(board, description.id)
         stack.pop_all()

@@ -26,9 +26,8 @@ from urllib.parse import quote
 
 from edgemeter.agent.base.errors import ConfigError, TransientError, UnavailableError
 from edgemeter.agent.base.http_client import DeviceClient, json_number, json_object, password_from
-from edgemeter.agent.contract.record_figures import Averaging
 from edgemeter.agent.power import AbsentError, Description, Rail, Reading
-from edgemeter.agent.power.values import as_unavailable, averaging_by
+from edgemeter.agent.power.values import Averaging, as_unavailable, averaging_by
 
 TIMEOUT_S = 3.0
 # More than the meters of any house carry (three phases of 400 A): what shows more is garbled.

@@ -20,11 +20,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from edgemeter.agent.base.errors import EdgemeterError, TransientError, UnavailableError
-from edgemeter.agent.contract.record_figures import Averaging
 from edgemeter.agent.power import AbsentError, Description, Rail, Reading, jetson_rails
 from edgemeter.agent.power.jetson_rails import JetsonBoard
 from edgemeter.agent.power.sysfs import LocatedSensor, NumberFile, hwmon_chips, optional_number, read_text
-from edgemeter.agent.power.values import as_unavailable, averaging_by, within_range
+from edgemeter.agent.power.values import Averaging, as_unavailable, averaging_by, within_range
 
 # How often we read, unless the chip is slower: its three channels take 6.6 ms by default.
 HWMON_PERIOD_MS = 100.0

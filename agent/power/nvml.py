@@ -22,9 +22,8 @@ from typing import Any, Literal, get_args
 
 from edgemeter.agent.base.errors import ConfigError, TransientError, UnavailableError
 from edgemeter.agent.base.plugins import import_extra
-from edgemeter.agent.contract.record_figures import Averaging
 from edgemeter.agent.power import ROOT, AbsentError, Description, PowerSensor, Rail, Reading
-from edgemeter.agent.power.values import averaging_by
+from edgemeter.agent.power.values import Averaging, averaging_by
 
 PERIOD_MS = 100.0
 AVERAGED_MS = 1000.0

@@ -23,10 +23,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from edgemeter.agent.base.errors import UnavailableError
-from edgemeter.agent.contract.record_figures import Averaging, Scope
+from edgemeter.agent.contract.record_figures import Scope
 from edgemeter.agent.power import ROOT, AbsentError, Description, Rail, Reading, ina2xx, powerz
 from edgemeter.agent.power.sysfs import HwmonChip, LocatedSensor, hwmon_chips, list_folder, optional_number
-from edgemeter.agent.power.values import as_unavailable, averaging_by, plausible_power_w, scope_setting
+from edgemeter.agent.power.values import Averaging, as_unavailable, averaging_by, plausible_power_w, scope_setting
 
 PERIOD_MS = 100.0
 # More than any server draws.

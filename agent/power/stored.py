@@ -13,12 +13,11 @@ import msgspec
 from edgemeter.agent.base import durable_file
 from edgemeter.agent.base.config import home
 from edgemeter.agent.base.errors import ConfigError
-from edgemeter.agent.contract.record_figures import Averaging
 from edgemeter.agent.power import Description, PowerSensor, Reading
+from edgemeter.agent.power.values import AVERAGING, Averaging
 
 SELF_TESTS_FOLDER = "self-tests"
 # What a self-test measures of how readings follow the power.
-AVERAGING = ("window_s", "lag_s", "update_interval_s", "seen_ratio")
 
 
 class MeasuredProperty(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -114,10 +113,10 @@ class CheckedSensor(PowerSensor):
         description, test = self._sensor.describe(), self._test
         described = description.averaging or Averaging()
         unstated = [name for name in AVERAGING if getattr(described, name) is None and getattr(test, name).value is not None]
-        averaging = msgspec.structs.replace(
+        averaging = dataclasses.replace(
             described,
             **{name: getattr(test, name).value for name in unstated},
-            sources=described.sources | dict.fromkeys(unstated, "self-test"),
+            sources={**described.sources, **dict.fromkeys(unstated, "self-test")},
         )
         resolution = test.resolution.value
         is_counter = description.kind == "energy"
@@ -127,5 +126,4 @@ class CheckedSensor(PowerSensor):
             resolution_w=resolution if description.resolution_w is None and not is_counter else description.resolution_w,
             resolution_mj=resolution if description.resolution_mj is None and is_counter else description.resolution_mj,
             warnings=(*description.warnings, *test.findings, *contradictions(test, description)),
-            self_tested_at=test.made_at,
         )

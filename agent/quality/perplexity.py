@@ -56,9 +56,8 @@ def perplexity(
     *,
     bos_token: int | None,
     context_tokens: int = DEFAULT_CONTEXT_TOKENS,
-    limit: int | None = None,
 ) -> Perplexity:
-    """Return the perplexity of a model, asked once per chunk of `context_tokens`, on `text`, or on its first `limit` chunks.
+    """Return the perplexity of a model, asked once per chunk of `context_tokens`, on `text`.
 
     `tokens` are all of its tokens, the first one the beginning-of-text token `bos_token` if the vocabulary adds one.
 
@@ -66,7 +65,7 @@ def perplexity(
         ConfigError: the text is too short, or a chunk is.
         MeasurementError: the model gave a probability of nothing or a wrong number of them.
     """
-    parts = chunks(tokens, context_tokens, bos_token)[:limit]
+    parts = chunks(tokens, context_tokens, bos_token)
     first = context_tokens // 2
     by_chunk = [_checked(log_likelihoods(part), len(part))[first:] for part in parts]
     counted = np.concatenate(by_chunk)

@@ -13,16 +13,15 @@ from edgemeter.agent.runtimes import Options
 
 @dataclass(frozen=True, slots=True)
 class ScoredText:
-    """The text to score on, in chunks of `context_tokens`; `limit` is how many of the first chunks count, None for all."""
+    """The text to score on, in chunks of `context_tokens`."""
 
     text: str
     context_tokens: int = DEFAULT_CONTEXT_TOKENS
-    limit: int | None = None
 
 
-def read_material(path: Path, context_tokens: int, limit: int | None = None) -> ScoredText:
+def read_material(path: Path, context_tokens: int) -> ScoredText:
     """Return the text in a file; raises ConfigError if it cannot be read."""
-    return ScoredText(read_text(path, "the text"), context_tokens, limit)
+    return ScoredText(read_text(path, "the text"), context_tokens)
 
 
 def score_file(path: Path, runtime: str, threads: int, material: ScoredText) -> Perplexity:
@@ -58,5 +57,4 @@ def score_generator(generator: Generator, loaded: LoadedGenerator, material: Sco
         generator.likelihoods,
         bos_token=first[0] if first else None,
         context_tokens=material.context_tokens,
-        limit=material.limit,
     )

@@ -14,7 +14,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgemeter.agent.base.plugins import find_plugin, plugin_names
-from edgemeter.agent.contract.record_served import Served
 from edgemeter.agent.sandbox.user_code import plugin_class
 
 Array = NDArray[Any]
@@ -142,9 +141,6 @@ class WatchedRuntime(Protocol):
 
     def window(self) -> AbstractContextManager[None]:
         """Return the block in which queries are timed, to know of their connections."""
-
-    def served(self) -> Served:
-        """Return what travelled for the queries in the last block."""
 
 
 @runtime_checkable

@@ -16,7 +16,7 @@ COUNT = 8
 
 def dataset(seed: int) -> DatasetInfo:
     """Return how such inputs are named in a record: no images, nothing annotated."""
-    return DatasetInfo(name="noise", sha256=hashlib.sha256(f"noise {seed}".encode()).hexdigest(), images=0, annotated=False)
+    return DatasetInfo(name="noise", sha256=hashlib.sha256(f"noise {seed}".encode()).hexdigest(), images=0)
 
 
 def inputs(loaded: Loaded, seed: int, image: ImageInput | None = None) -> list[list[Array]]:

@@ -15,7 +15,6 @@ Timed: from the ready request on an open connection to the last byte of the answ
 Run here: Triton 2.51 (JSON, binary), MLServer 1.7.1 (JSON). Not run: KServe, OpenVINO Model Server.
 """
 
-import statistics
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -23,21 +22,16 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
-import numpy as np
-
 from edgemeter.agent.base.errors import AnswerError, ConfigError, MeasurementError, TransientError, UnavailableError
 from edgemeter.agent.base.server_address import is_on_this_machine
 from edgemeter.agent.base.server_connection import ServerConnection
 from edgemeter.agent.base.toml import read_toml
 from edgemeter.agent.contract import model_file
-from edgemeter.agent.contract.record_figures import Stage
-from edgemeter.agent.contract.record_served import Served
 from edgemeter.agent.runtimes import Answered, Array, Loaded, Options, TensorInfo
 from edgemeter.agent.runtimes.adapter import check_inputs, check_options
 from edgemeter.agent.runtimes.served_http import PING_PATH, OpenInference, ServedFile
 from edgemeter.agent.runtimes.served_tensors import Payload, Reply, ServedDescription
 
-_PINGS = 9
 # Requests that are kept ready, in all; what exceeds it is made for each query.
 _READY_BYTES = 256_000_000
 # An answer to the same request whose size differs by more may be another thing: it is decoded.
@@ -56,11 +50,6 @@ class _Window:
     connect_ns: list[int | None] = field(default_factory=list)
     by_arrival: bool = False
 
-    @property
-    def opened_ns(self) -> list[int]:
-        """The openings alone."""
-        return [took_ns for took_ns in self.connect_ns if took_ns is not None]
-
 
 class ServedModel:
     """Runs a model by asking its server."""
@@ -76,11 +65,6 @@ class ServedModel:
         # Of `bind` the last that is sound, as far as is known, and one that has to be decoded.
         self._last: Answered | None = None
         self._unread: Answered | None = None
-        self._encode_ns: list[int] = []
-        self._decode_ns: list[int] = []
-        self._bytes = 0, 0
-        self._round_trip_ms = 0.0
-        self._is_here: bool | None = None
         self._version: str | None = None
         # What queries go into now, and the last that was timed.
         self._window = self._timed = _Window()
@@ -96,7 +80,6 @@ class ServedModel:
         try:
             description = protocol.describe()
             load_ns = time.monotonic_ns() - began_ns
-            pings = [link.ask(PING_PATH).took_ms for _ in range(_PINGS)]
         except (AnswerError, TransientError, UnavailableError) as error:
             link.close()
             raise UnavailableError(f"{str(model)!r}: {error}") from error
@@ -104,7 +87,6 @@ class ServedModel:
             link.close()
             raise
         self._open, self._version = (link, protocol, description), description.model_version
-        self._round_trip_ms, self._is_here = statistics.median(pings), is_on_this_machine(file.url)
         self._inputs = tuple(tensor.info for tensor in description.inputs)
         return Loaded(
             package=description.server,
@@ -115,7 +97,7 @@ class ServedModel:
             metadata={},
             import_ns=0,
             load_ns=load_ns,
-            facts={"server_url": file.url} | ({"server_machine": "this"} if self._is_here else {}),
+            facts={"server_url": file.url} | ({"server_machine": "this"} if is_on_this_machine(file.url) else {}),
             # Tensors of a server do not show how its weights are stored.
             precision="unknown",
             threads_reason="the server chooses how many it computes with",
@@ -190,14 +172,11 @@ class ServedModel:
             return self._payloads[key][1]
         _, protocol, _ = self._opened()
         check_inputs(inputs, self._inputs)
-        began_ns = time.monotonic_ns()
         payload = protocol.request(inputs)
-        self._encode_ns.append(time.monotonic_ns() - began_ns)
         if self._ready_bytes + len(payload.content) <= _READY_BYTES:
             # With the arrays, whose identity is the key.
             self._payloads[key] = inputs, payload
             self._ready_bytes += len(payload.content)
-        self._bytes = max(self._bytes[0], len(payload.content)), self._bytes[1]
         return payload
 
     def outputs(self) -> list[Array]:
@@ -209,11 +188,8 @@ class ServedModel:
 
     def _decode(self, reply: Reply, request: int) -> list[Array]:
         _, protocol, _ = self._opened()
-        began_ns = time.monotonic_ns()
         outputs = protocol.outputs(reply)
         self._decoded[request] = len(reply.content)
-        self._decode_ns.append(time.monotonic_ns() - began_ns)
-        self._bytes = self._bytes[0], max(self._bytes[1], len(reply.content))
         version = protocol.model_version or self._version
         if version != self._version and self._version is not None:
             raise MeasurementError(f"the server went from version {self._version} of the model to {version}: run again, without a change")
@@ -228,28 +204,13 @@ class ServedModel:
         self._window = _Window()
 
     def with_late_facts(self, loaded: Loaded) -> Loaded:
-        """Return what was loaded with whether the server ends its connections; see `LateFacts`."""
+        """Return what was loaded with who answered, and whether the server ends its connections; see `LateFacts`."""
+        _, _, description = self._opened()
+        facts = {**loaded.facts, "served_model": description.model} | ({"served_model_version": self._version} if self._version else {})
         timed = self._timed
-        ends = not timed.by_arrival and len(timed.opened_ns) > len(timed.connect_ns) / 2
-        return replace(loaded, facts={**loaded.facts, "connection": _CLOSES}) if ends else loaded
-
-    def served(self) -> Served:
-        """Return what travelled; see `WatchedRuntime.served`."""
-        _, protocol, description = self._opened()
-        return Served(
-            protocol=protocol.form,
-            server=description.server,
-            server_version=description.server_version,
-            model=description.model,
-            model_version=self._version,
-            is_here=self._is_here,
-            encode=_stage(self._encode_ns),
-            decode=_stage(self._decode_ns),
-            connect=_stage(self._timed.opened_ns),
-            request_bytes=self._bytes[0],
-            response_bytes=self._bytes[1],
-            network_round_trip_ms=self._round_trip_ms,
-        )
+        opened = sum(took_ns is not None for took_ns in timed.connect_ns)
+        ends = not timed.by_arrival and opened > len(timed.connect_ns) / 2
+        return replace(loaded, facts=facts | ({"connection": _CLOSES} if ends else {}))
 
     def close(self) -> None:
         """Close the connections."""
@@ -267,11 +228,3 @@ class ServedModel:
         if self._open is None:
             raise ConfigError("no server is known: load its file first")
         return self._open
-
-
-def _stage(took_ns: Sequence[int]) -> Stage | None:
-    if not took_ns:
-        return None
-    took_ms = np.asarray(took_ns) / 1e6
-    p50_ms, p90_ms = np.percentile(took_ms, (50, 90))
-    return Stage(count=len(took_ns), mean_ms=float(took_ms.mean()), p50_ms=float(p50_ms), p90_ms=float(p90_ms))

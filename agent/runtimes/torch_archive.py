@@ -16,7 +16,7 @@ from typing import Any, Literal
 
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.contract import model_file
-from edgemeter.agent.runtimes import torch_script
+from edgemeter.agent.runtimes import torch_script, zip_texts
 
 _EXPORT = "export the model with torch.export.save (.pt2), or with torch.jit.trace(...).save"
 _TORCHVISION = re.compile(rb"\bops\.torchvision\.\w")
@@ -88,7 +88,7 @@ def _members(model: Path, archive: zipfile.ZipFile) -> dict[str, str]:
     members = {name.partition("/")[2] or name: name for name in names}
     if "version" in names:
         members = {name: name for name in names}
-    if len(members) != len(names) or any(info.compress_type not in model_file.COMPRESSIONS for info in archive.infolist()):
+    if len(members) != len(names) or any(info.compress_type not in zip_texts.COMPRESSIONS for info in archive.infolist()):
         raise ConfigError(f"{str(model)!r} holds two members of one name, or one packed in a rare way, and is not opened: {_EXPORT}")
     return members
 
@@ -99,7 +99,7 @@ def _torchscript(model: Path, archive: zipfile.ZipFile, members: Mapping[str, st
     if use := torch_script.refused(scripts) or next(filter(None, map(torch_script.refused_class, pickles)), None):
         raise ConfigError(f"{str(model)!r} uses {use[:80]} and is not run: a model only computes; {_EXPORT}")
     calls_torchvision = any(_TORCHVISION.search(script) for script in scripts)
-    return TorchArchive("torchscript", model_file.texts(model, below="extra"), (), calls_torchvision)
+    return TorchArchive("torchscript", zip_texts.texts(model, below="extra"), (), calls_torchvision)
 
 
 def _exported(model: Path, archive: zipfile.ZipFile, members: Mapping[str, str]) -> TorchArchive:
@@ -115,7 +115,7 @@ def _exported(model: Path, archive: zipfile.ZipFile, members: Mapping[str, str])
             _check_payload(model, json.loads(archive.read(member)))
         elif not (_PICKLES.fullmatch(name) or _PLAIN.fullmatch(name)):
             raise ConfigError(f"{str(model)!r} holds {name!r}, which is not part of a plain exported program, and is not opened: {_EXPORT}")
-    texts = {**model_file.texts(model, below="extra"), **model_file.texts(model, below="extra_files")}
+    texts = {**zip_texts.texts(model, below="extra"), **zip_texts.texts(model, below="extra_files")}
     pickles = tuple(member for name, member in members.items() if _PICKLES.fullmatch(name))
     return TorchArchive("exported", texts, pickles, calls_torchvision)
 

@@ -7,10 +7,10 @@ import signal
 import sys
 import tempfile
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 
 from edgemeter.agent.base.errors import UnavailableError
-from edgemeter.agent.contract.record_conditions import Sandbox
 from edgemeter.agent.sandbox import landlock, mounts, seccomp
 from edgemeter.agent.sandbox.policy import SandboxPolicy
 
@@ -23,6 +23,18 @@ _OWN_THREADS, _NVIDIA = "/proc/self/task", "/dev/nv"
 NO_FILES = "this kernel gives neither Landlock nor namespaces: a model could read the files of this user"
 ALL_CHANGES = "change, create and remove them, and start programs"
 NO_SECCOMP = "no filter of system calls on this kernel: a model could start processes and open connections"
+
+
+@dataclass(frozen=True, slots=True)
+class Sandbox:
+    """The limits of this process; with `mounts` it has a root directory of its own, in the place of Landlock.
+
+    `missing` is what could not be set up on this kernel, and what a model could do for that.
+    """
+
+    mounts: bool
+    missing: tuple[str, ...] = ()
+
 
 _sandbox: Sandbox | None = None
 _started_ns: int | None = None
@@ -72,7 +84,7 @@ def confine(policy: SandboxPolicy, started_ns: int) -> None:
     changes = "and change them" if policy.accelerator or not filtered else "though not change them"
     changes = ALL_CHANGES if policy.processes else changes
     missing = (*([f"{NO_FILES}, {changes}"] if only_filter else []), *([] if filtered else [NO_SECCOMP]))
-    _sandbox = Sandbox(landlock_abi=abi, mounts=is_mounted, seccomp=filtered, missing=missing)
+    _sandbox = Sandbox(mounts=is_mounted, missing=missing)
 
 
 def _granted(policy: SandboxPolicy, read: int, device: int, change: int, write: int) -> list[tuple[str, int]]:

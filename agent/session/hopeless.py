@@ -4,15 +4,17 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from edgemeter.agent import generators, runtimes
+from edgemeter.agent import generators, runtimes, tasks
 from edgemeter.agent.base import python_target
 from edgemeter.agent.base.errors import ConfigError, EdgemeterError, UnavailableError
 from edgemeter.agent.base.suggestions import near
+from edgemeter.agent.contract.record import RunRecord
 from edgemeter.agent.contract.suite import Case, Suite
 from edgemeter.agent.engine import inspection
 from edgemeter.agent.machine.attached import edge_tpus
 from edgemeter.agent.machine.machine import THIS_MACHINE, Machine
 from edgemeter.agent.runtimes.adapter import why_absent
+from edgemeter.agent.verdict import output_rules
 
 # Extras that are not called as their runtime.
 EXTRAS = {"edgetpu": "coral", "pytorch": "torch"}
@@ -22,6 +24,7 @@ COMPILED = "_edgetpu.tflite"
 
 # A case without a record after so many runs is measured no more.
 FAILURES = 2
+_WRONG_OUTPUTS = {rule.name for rule in output_rules.RULES if rule.effect == "invalid"}
 
 
 def has_failed(outcomes: Sequence[object]) -> bool:
@@ -29,6 +32,11 @@ def has_failed(outcomes: Sequence[object]) -> bool:
     if any(isinstance(outcome, ConfigError | UnavailableError) for outcome in outcomes):
         return True
     return len(outcomes) >= FAILURES and all(isinstance(outcome, EdgemeterError) for outcome in outcomes)
+
+
+def is_worthless(outcome: object) -> bool:
+    """Return whether a run is invalid for what the model predicts: its repeats, which are not scored, would not show it."""
+    return isinstance(outcome, RunRecord) and not _WRONG_OUTPUTS.isdisjoint(outcome.verdict.rules)
 
 
 def check_runtime(case: Case) -> None:
@@ -39,6 +47,12 @@ def check_runtime(case: Case) -> None:
     names = list(dict.fromkeys([*runtimes.names(), *generators.names()]))
     if case.runtime not in names:
         raise ConfigError(f"no runtime is called {case.runtime!r}: {near(case.runtime, names)}")
+
+
+def check_task(case: Case) -> None:
+    """Raise ConfigError if no task is called as the case says."""
+    if case.task and case.task not in tasks.names() and not python_target.of_file(case.task):
+        raise ConfigError(f"no task is called {case.task!r}: {near(case.task, tasks.names())}")
 
 
 def refusals(suite: Suite, machine: Machine = THIS_MACHINE, *, opens: bool = False) -> dict[int, EdgemeterError]:
@@ -53,7 +67,7 @@ def refusals(suite: Suite, machine: Machine = THIS_MACHINE, *, opens: bool = Fal
         if error is None and opens:
             # Another length of a run, or number of threads, opens the same.
             model = (case.model, case.sha256, case.runtime, case.backend, case.options)
-            data = (case.data, case.annotations, case.subset, case.seed, case.reader)
+            data = (case.data, case.annotations, case.subset, case.seed)
             identity = msgspec.json.encode((*model, *data, case.output_tokens is None))
             error = opened[identity] = opened[identity] if identity in opened else inspection.why_not(case)
         if error is not None:

@@ -1,13 +1,13 @@
 """A run of a function in the process of its caller: observed, judged and recorded as every run."""
 
 import os
+import time
 from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from edgemeter.agent.base import config
-from edgemeter.agent.contract.case_settings import checked_settings
 from edgemeter.agent.contract.record import RunRecord
 from edgemeter.agent.contract.suite import Case, SuiteFile, expand
 from edgemeter.agent.engine import isolation, job
@@ -15,19 +15,22 @@ from edgemeter.agent.engine.call_trial import FunctionCall
 from edgemeter.agent.engine.callables import name_of, sha256_of
 from edgemeter.agent.engine.in_process import measure_call
 from edgemeter.agent.machine import fingerprint
+from edgemeter.agent.machine.machine import THIS_MACHINE
 from edgemeter.agent.operating.changes import quiet_board
 from edgemeter.agent.power.detect import open_sensors
+from edgemeter.agent.session.quiet import QuietMoment
 from edgemeter.agent.session.run_record import PlannedRun, SessionContext
 from edgemeter.agent.session.session import OnEvent, measure_run
+from edgemeter.agent.settings.case_keys import checked_settings
 
 # The settings of a case that concern a function; the others are of models, of data or of a process of its own.
-SETTINGS = ("mode", "seconds", "queries", "idle_seconds", "name", "precision", "role", "seed", "start_below_c", "cool_down_limit_s")
+SETTINGS = ("mode", "seconds", "idle_seconds", "name", "seed")
 
 
 def case_of(target: FunctionCall, settings: Mapping[str, Any]) -> Case:
     """Return the case of a function; raises ConfigError if a setting has a wrong value."""
     named = {"name": name_of(target.function), **settings}
-    written = checked_settings({"model": "function", "runtime": job.FUNCTION_RUNTIME, "agreement": "never", **named})
+    written = checked_settings({"model": "function", "runtime": job.FUNCTION_RUNTIME, **named})
     return expand(SuiteFile(name="function", case=[written]), Path.cwd()).cases[0]
 
 
@@ -45,14 +48,15 @@ def measure_function(
     Raises:
         EdgemeterError: the function cannot be measured, or failed.
     """
-    settings = config.in_effect(options["config"])
+    settings = config.read(options["config"])
     with (
         quiet_board(config.home(), "edgemeter.measure", report),
         open_sensors(options["power"], settings.power, settings.sensors) as (sensors, why_no_power),
     ):
         device, fleet = config.names(options["device"], options["fleet"], settings)
-        context = SessionContext("function", device, fleet, None, fingerprint.read())
+        context = SessionContext("function", device, fleet, settings.role, fingerprint.read())
         run = PlannedRun(case, 0, case.seed, 1, sha256_of(target.function), context)
+        QuietMoment(THIS_MACHINE, time.monotonic, time.sleep).wait(on_event)
         return measure_run(run, sensors, why_no_power, on_event, partial(_execute, target))
 
 

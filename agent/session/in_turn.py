@@ -2,7 +2,9 @@
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, TypeVar
+from itertools import groupby
+from operator import itemgetter
+from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
 
@@ -15,12 +17,14 @@ from edgemeter.agent.power import PowerSensor
 from edgemeter.agent.session import session, turn_figures
 from edgemeter.agent.session.hopeless import by_reason, refusals
 from edgemeter.agent.session.pairs import expected_end, is_settled
+from edgemeter.agent.session.run_plan import ForeseenRuns, in_round
 from edgemeter.agent.session.turn_comparison import SCORING, Matters, MeasuredInTurn, Tally, Turn, TurnRun, TurnsTaken, compared, names_of
 
 if TYPE_CHECKING:
     from edgemeter.agent.quality.perplexity import Perplexity
 
 _Item = TypeVar("_Item")
+ROUNDS = 10  # Most rounds, where nobody says how many.
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,33 +38,51 @@ class Bench:
     keep: Callable[[RunRecord], RunRecord] = lambda record: record
 
 
-class _Turns(Sequence[tuple[Case, int]]):
-    """The runs in their order, without those of cases that are dropped meanwhile; `current` is the one that is measured."""
+class _Turns:
+    """The plan of runs in turn: rounds until all results are clear, without the sides that failed; their runs come into the tally."""
 
-    def __init__(self, turns: Sequence[tuple[Case, int]], is_dropped: Callable[[Case], bool]) -> None:
-        self._turns, self._is_dropped = turns, is_dropped
-        self.current = turns[0]
-
-    def __len__(self) -> int:
-        return len(self._turns)
-
-    def __getitem__(self, index: Any) -> Any:
-        return self._turns[index]
+    def __init__(self, tally: Tally, rounds: int, matters_ratio: float) -> None:
+        self._tally, self._rounds, self._matters_ratio = tally, rounds, matters_ratio
+        self._current = (0, 0)
 
     def __iter__(self) -> Iterator[tuple[Case, int]]:
-        for turn in self._turns:
-            if not self._is_dropped(turn[0]):
-                self.current = turn
-                yield turn
+        order = order_of(range(len(self._tally.cases)), self._rounds, with_scoring=self._tally.has_scoring)
+        for number, turns in groupby(order, key=itemgetter(1)):
+            if self._is_clear():
+                return
+            for side, _ in turns:
+                if side not in self._tally.refused and not self._tally.has_failed(side):
+                    self._current = side, number
+                    yield self._tally.cases[side], number
+
+    def note(self, outcome: RunRecord | EdgemeterError, _: float) -> None:
+        """Take the outcome of the run that was named last."""
+        self._tally.runs.append(TurnRun(*self._current, outcome))
+
+    def coming(self) -> list[ForeseenRuns]:
+        """Return how many runs each side has after the present one."""
+        tally, foreseen = self._tally, []
+        series = [ratios for ratios in self._log_ratios() if ratios] or [[]]
+        expected = max(expected_end(ratios, self._rounds, self._matters_ratio) for ratios in series) + tally.has_scoring
+        for side, case in enumerate(tally.cases):
+            ended = sum(run.side == side for run in tally.runs) + (side == self._current[0])
+            at_most = 0 if side in tally.refused or tally.has_failed(side) else max(0, self._rounds + tally.has_scoring - ended)
+            foreseen.append(ForeseenRuns(case, min(at_most, max(0, expected - ended)), at_most))
+        return foreseen
+
+    def _log_ratios(self) -> list[list[float]]:
+        tally = self._tally
+        return [tally.log_ratios(side, figure) for side in range(1, len(tally.cases)) for figure in tally.figures]
+
+    def _is_clear(self) -> bool:
+        series = self._log_ratios()
+        return any(series) and all(is_settled(ratios, self._rounds, self._matters_ratio) for ratios in series if ratios)
 
 
-def order_of(cases: Sequence[_Item], rounds: int, *, with_scoring: bool) -> list[tuple[_Item, int]]:
-    """Return the runs in the order AB BA BA AB ..., so that a drift favours neither; before them each once to be scored.
-
-    Source: the Thue-Morse sequence; a drift that bends is as balanced as a steady one, and nothing periodic keeps in step with it.
-    """
-    turns = [(case, number) for number in range(rounds) for case in (cases[::-1] if number.bit_count() % 2 else cases)]
-    return [*((case, SCORING) for case in cases), *((case, number + 1) for case, number in turns)] if with_scoring else turns
+def order_of(items: Sequence[_Item], rounds: int, *, with_scoring: bool = False) -> list[tuple[_Item, int]]:
+    """Return the runs of all rounds in balanced order; before them each once to be scored."""
+    turns = [(item, number) for number in range(rounds) for item in in_round(items, number)]
+    return [*((item, SCORING) for item in items), *((item, number + 1) for item, number in turns)] if with_scoring else turns
 
 
 def turns_of(cases: Sequence[Case], rounds: int, records: Iterable[RunRecord]) -> TurnsTaken:
@@ -69,7 +91,7 @@ def turns_of(cases: Sequence[Case], rounds: int, records: Iterable[RunRecord]) -
     Raises:
         MeasurementError: they do not show which side each is: one was left out, or has no run.
     """
-    has_scoring = any(case.data is not None and case.accuracy != "never" for case in cases)
+    has_scoring = any(case.data is not None for case in cases)
     order = order_of(range(len(cases)), rounds, with_scoring=has_scoring)
     turn_at = dict(enumerate(order, 1))
     turns, case_of = list[Turn](), dict[int, str]()
@@ -105,19 +127,10 @@ def measure_in_turn(
         KeyboardInterrupt: it was pressed before there were two.
     """
     figures = turn_figures.turn_figures(cases)
-    # Accuracy and agreement are for the round that scores.
-    cases = [
-        msgspec.structs.replace(
-            case,
-            accuracy="never" if case.data is None or case.accuracy == "never" else "first",
-            agreement="never" if case.data is None or case.agreement == "never" else "first",
-        )
-        for case in cases
-    ]
-    has_scoring = any(case.accuracy != "never" for case in cases)
-    order = order_of(cases, rounds, with_scoring=has_scoring)
+    # One case may be measured against itself: each side is an object of its own.
+    cases = [msgspec.structs.replace(case) for case in cases]
+    has_scoring = any(case.data is not None for case in cases)
     suite = Suite("/".join(names_of(cases)).lower(), tuple(cases))
-    sides = {id(case): side for side, case in enumerate(cases)}
     refused = refusals(suite) if refused is None else refused
     check_sides(suite, refused)
     texts: list[Perplexity | str] = []
@@ -125,26 +138,15 @@ def measure_in_turn(
         if text is not None:
             bench.on_event(job.Phase(name="perplexity"))
         texts = turn_figures.score_texts(cases, text, refused)
-    order = [(case, number) for case, number in order if sides[id(case)] not in refused]
-    tally = Tally(cases, has_scoring, figures, texts, len(order), refused)
-
-    def on_event(event: session.RunBegins | job.Event | session.RunEnds) -> None:
-        if isinstance(event, session.RunBegins):
-            expected = _expected_runs(tally, rounds, matters.ratio)
-            event = replace(event, coming=event.coming[: max(0, expected - event.place)])
-        bench.on_event(event)
-
+    most_runs = (len(cases) - len(refused)) * (rounds + has_scoring)
+    tally = Tally(cases, has_scoring, figures, texts, most_runs, refused)
     # Those that are refused were named with the others.
     runnable = replace(suite, cases=tuple(case for side, case in enumerate(cases) if side not in refused))
-    turns = _Turns(order, lambda case: tally.has_failed(sides[id(case)]))
-    runs = session.measure(runnable, bench.identity, bench.sensors, bench.why_no_power, on_event, bench.keep, order=turns)
+    turns = _Turns(tally, rounds, matters.ratio)
     is_interrupted = False
     try:
-        for outcome in runs:
-            case, number = turns.current
-            tally.runs.append(TurnRun(sides[id(case)], number, outcome))
-            if not tally.is_scoring(number) and tally.is_round(number) and _is_clear(tally, rounds, matters.ratio):
-                break
+        for _ in session.measure(runnable, bench.identity, bench.sensors, bench.why_no_power, bench.on_event, bench.keep, turns):
+            pass
     except KeyboardInterrupt as interruption:
         if not any(tally.pairs(side) for side in range(1, len(cases))):
             ended = count(sum(isinstance(run.outcome, RunRecord) for run in tally.runs), "run")
@@ -157,15 +159,3 @@ def check_sides(suite: Suite, refused: Mapping[int, EdgemeterError]) -> None:
     """Raise the first reason why cases are refused, where that leaves no two to compare with the first."""
     if 0 in refused or 0 < len(refused) == len(suite.cases) - 1:
         raise by_reason(suite, refused)[0]
-
-
-def _is_clear(tally: Tally, rounds: int, matters_ratio: float) -> bool:
-    series = [tally.log_ratios(side, figure) for side in range(1, len(tally.cases)) for figure in tally.figures]
-    return any(series) and all(is_settled(ratios, rounds, matters_ratio) for ratios in series if ratios)
-
-
-def _expected_runs(tally: Tally, rounds: int, matters_ratio: float) -> int:
-    """Return how many runs there will probably be, those that score included."""
-    series = [tally.log_ratios(side, figure) for side in range(1, len(tally.cases)) for figure in tally.figures]
-    ends = [expected_end(ratios, rounds, matters_ratio) for ratios in series if ratios] or [expected_end([], rounds, matters_ratio)]
-    return (max(ends) + tally.has_scoring) * len(tally.cases)

@@ -1,50 +1,18 @@
-"""Readings taken during a run from outside its process: power from the first idle to the last, conditions while queries are timed.
-
-Also the wait for a start temperature before it.
-"""
+"""Readings taken during a run from outside its process: power from the first idle to the last, conditions while queries are timed."""
 
 import os
-import time
 from collections.abc import Callable, Mapping
 
 from edgemeter.agent.contract.record_conditions import Condition
-from edgemeter.agent.contract.record_figures import CoolDown
 from edgemeter.agent.energy.sampler import Sampler
 from edgemeter.agent.engine import job
-from edgemeter.agent.machine import conditions, temperatures
+from edgemeter.agent.machine import conditions
 from edgemeter.agent.machine.load import ProcessTable, read_processes
 from edgemeter.agent.machine.machine import THIS_MACHINE, Machine
 from edgemeter.agent.machine.memory_watch import MemoryWatch
 from edgemeter.agent.power import PowerSensor
 
 PERIOD_S = 1.0
-
-
-def wait_until_cool(
-    below_c: float,
-    limit_s: float,
-    begins: Callable[[], object],
-    machine: Machine = THIS_MACHINE,
-    clock: Callable[[], float] = time.monotonic,
-    sleep: Callable[[float], None] = time.sleep,
-) -> CoolDown:
-    """Wait until every sensor reads less than `below_c`, for `limit_s` at most; `begins` is called where there is a wait.
-
-    A machine without a thermometer is not waited for: `is_reached` is then None.
-    """
-    begin = clock()
-    hottest_c = _hottest_c(machine)
-    if hottest_c is not None and hottest_c >= below_c and limit_s > 0:
-        begins()
-    while hottest_c is not None and hottest_c >= below_c and clock() - begin < limit_s:
-        sleep(min(PERIOD_S, limit_s))
-        hottest_c = _hottest_c(machine)
-    is_reached = None if hottest_c is None else hottest_c < below_c
-    return CoolDown(below_c=below_c, waited_s=clock() - begin, temperature_c=hottest_c, is_reached=is_reached)
-
-
-def _hottest_c(machine: Machine) -> float | None:
-    return max(temperatures.read(machine).values(), default=None)
 
 
 class Observation:

@@ -7,35 +7,31 @@ from dataclasses import dataclass
 
 import msgspec
 
+from edgemeter.agent.base.types import Role
 from edgemeter.agent.contract.case_identity import served_model
 from edgemeter.agent.contract.energy_provenance import sensor_provenance
 from edgemeter.agent.contract.operating_point import OperatingPoint
 from edgemeter.agent.contract.record import RunRecord
 from edgemeter.agent.contract.record_conditions import Condition, Environment, Provenance
-from edgemeter.agent.contract.record_figures import CoolDown, Energy, PowerTrace, Stretch, Sustained, Windows
+from edgemeter.agent.contract.record_figures import Energy, Sustained, Windows
 from edgemeter.agent.contract.suite import Case
 from edgemeter.agent.energy.per_inference import Energies
-from edgemeter.agent.energy.window import Window
+from edgemeter.agent.energy.sampler import SensorTrace, describe_trace
 from edgemeter.agent.engine.job import MeasuredRun
 from edgemeter.agent.machine import clock
 from edgemeter.agent.power.detect import scope_rank
-from edgemeter.agent.verdict.judge import as_asked_for, judge
-from edgemeter.agent.verdict.rule import SensorFaults
+from edgemeter.agent.verdict.judge import judge
+from edgemeter.agent.verdict.rule import Facts
 
 
 def relative_windows(measured: MeasuredRun) -> Windows:
     """Return the windows of a run, counted from its first timed query."""
     start_ns = measured.timed.start_ns
-    return Windows(
-        timed_start_ns=start_ns,
-        timed_end_ns=measured.timed.length_ns,
-        idle_before=_relative(measured.idle_before, start_ns),
-        idle_after=_relative(measured.idle_after, start_ns),
+    before_ns, after_ns = (
+        None if window is None else (window.start_ns - start_ns, window.end_ns - start_ns)
+        for window in (measured.idle_before, measured.idle_after)
     )
-
-
-def _relative(window: Window | None, start_ns: int) -> Stretch | None:
-    return None if window is None else Stretch(start_ns=window.start_ns - start_ns, end_ns=window.end_ns - start_ns)
+    return Windows(timed_start_ns=start_ns, timed_end_ns=measured.timed.length_ns, idle_before_ns=before_ns, idle_after_ns=after_ns)
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +41,7 @@ class SessionContext:
     suite: str
     device: str
     fleet: str
-    order_seed: int | None
+    role: Role
     environment: Environment
 
 
@@ -68,20 +64,19 @@ def run_record(
     monotonic_ns: int,
     conditions: Sequence[Condition],
     power: Energies,
-    power_traces: tuple[PowerTrace, ...],
-    cool_down: CoolDown | None,
+    traces: Sequence[SensorTrace],
     sustained: Sustained | None,
 ) -> RunRecord:
     """Return the record of a run; beside its process were read its start, the machine's conditions and the energy."""
     case, environment = run.case, run.session.environment
-    faults = SensorFaults(power.frozen, lost_sensors(power_traces, power.all()))
+    energies = power.all()
     shared = {name: getattr(measured, name) for name in measured.__struct_fields__ if name in RunRecord.__struct_fields__}
-    judged = judge(measured, conditions, environment, cool_down, power.all(), sensor_warnings(power_traces), faults)
+    warnings, lost = sensor_warnings(traces), lost_sensors(traces, energies)
     return RunRecord(
         id=uuid.uuid4().hex,
         device=run.session.device,
         fleet=run.session.fleet,
-        role=case.role,
+        role=run.session.role,
         started_at_ns=clock.wall_ns(monotonic_ns),
         clock_synchronised=clock.synchronised(),
         monotonic_ns=monotonic_ns,
@@ -92,36 +87,37 @@ def run_record(
         mode=case.mode,
         seed=run.seed,
         energy=power.energy,
-        energy_reason=power.reason,
         other_energies=power.others,
-        other_energy_reasons=power.refused,
         environment=environment,
         conditions=tuple(conditions),
-        verdict=as_asked_for(judged, run.operating_point),
+        verdict=judge(Facts(measured, conditions, environment, energies, warnings, power.frozen, lost)),
         provenance=_provenance(measured, power.energy),
         sustained=sustained,
-        cool_down=cool_down,
         operating_point=run.operating_point,
-        order_seed=run.session.order_seed,
         order_place=run.place,
-        power_traces=power_traces,
+        power_traces=tuple(filter(None, map(describe_trace, traces))),
         windows=relative_windows(measured),
         **shared,
     )
 
 
-def sensor_warnings(traces: Iterable[PowerTrace]) -> tuple[str, ...]:
+def sensor_warnings(traces: Iterable[SensorTrace]) -> tuple[str, ...]:
     """Return the warnings of all power sensors, as the verdict takes them."""
-    return tuple(f"{trace.name}: {warning}" for trace in traces for warning in trace.warnings)
+    return tuple(f"{trace.name}: {warning}" for trace in traces if trace.description for warning in trace.description.warnings)
 
 
-def lost_sensors(traces: Iterable[PowerTrace], energies: Sequence[Energy]) -> tuple[str, ...]:
+def lost_sensors(traces: Iterable[SensorTrace], energies: Sequence[Energy]) -> tuple[str, ...]:
     """Return those power sensors, each with its reason, that are absent or ended so that a sensor of no wider scope took their place."""
     if not energies:
         return ()
     giving, rank = {energy.sensor for energy in energies}, scope_rank(energies[0].scope)
-    ended = [trace for trace in traces if trace.ended is not None and trace.sensor not in giving]
-    return tuple(f"{trace.name}: {trace.ended}" for trace in ended if trace.scope is None or scope_rank(trace.scope) <= rank)
+    lost = []
+    for trace in traces:
+        described = trace.description
+        is_narrower = described is not None and (described.id in giving or scope_rank(described.scope) > rank)
+        if trace.ended is not None and not is_narrower:
+            lost.append(f"{trace.name}, {trace.ended}")
+    return tuple(lost)
 
 
 def _provenance(measured: MeasuredRun, power: Energy | None) -> dict[str, Provenance]:
@@ -137,20 +133,19 @@ def _provenance(measured: MeasuredRun, power: Energy | None) -> dict[str, Proven
 def _case_id(run: PlannedRun, measured: MeasuredRun) -> str:
     """Return the case's id: the same on every device and day for the same model, runtime settings, load and data."""
     case = run.case
-    samples = measured.load.samples_per_query if measured.load else measured.batch
     # As recorded: a runtime that chooses them takes none of the case's.
     runtime = (case.runtime, measured.runtime.backend, measured.runtime.threads)
     setup = (measured.model.sha256, *runtime, case.scenario, case.mode, measured.dataset.sha256)
-    load = (dict(sorted(case.options.items())), measured.batch, samples, case.rate_per_s, case.cpus)
+    load = (dict(sorted(case.options.items())), measured.batch, case.rate_per_s, case.cpus)
     parts = (
         *setup,
         *load,
         # Only where there are some: the ids of other cases stay what they were.
         *([case.prompt_tokens, case.output_tokens] if case.output_tokens is not None else []),
-        *([measured.steady.deadline_ms, measured.steady.queue_frames] if measured.steady is not None else []),
+        *([measured.steady.deadline_ms] if measured.steady is not None else []),
         *([f"{case.concurrency} users"] if case.concurrency is not None else []),
         *([run.operating_point] if run.operating_point is not None else []),
         *([together.neighbours] if (together := measured.together) is not None else []),
-        *([served] if (served := served_model(measured.generation, measured.served)) is not None else []),
+        *([served] if (served := served_model(measured.generation, measured.runtime)) is not None else []),
     )
     return hashlib.sha256(msgspec.json.encode(parts)).hexdigest()[:12]

@@ -8,12 +8,14 @@ the middle is found in 100%, 100%, 98% and 81%, nearly always from the interval 
 
 import statistics
 from collections.abc import Callable, Sequence
+from typing import Literal
 
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
 from edgemeter.agent.contract import samples
+from edgemeter.agent.contract.record import RunRecord
 from edgemeter.agent.contract.record_conditions import Condition
 from edgemeter.agent.contract.record_figures import CurvePoint, Steady, Sustained
 from edgemeter.agent.energy.curve import Curve, curve_of, mean_w
@@ -39,25 +41,25 @@ NORMAL = 1.4826
 TimedConditions = Sequence[tuple[int, Condition]]
 
 
-def sustained_of(measured: MeasuredRun, conditions: TimedConditions, traces: Sequence[SensorTrace]) -> Sustained:
-    """Return the curve of a run, from its own raw samples and what was read beside it."""
-    series = {entry.name: samples.unpack(entry) for entry in measured.samples if entry.name in ("query_start", "arrival", *MOMENTS)}
+def sustained_of(run: MeasuredRun | RunRecord, timed: Window, conditions: TimedConditions, traces: Sequence[SensorTrace]) -> Sustained:
+    """Return the curve of a run, from its own raw samples and from what was read during it."""
+    series = {entry.name: samples.unpack(entry) for entry in run.samples if entry.name in ("query_start", "arrival", *MOMENTS)}
     latency_ns = series["latency"]
-    if measured.steady is not None:
+    if run.steady is not None:
         # What a frame waited says how full the queue was.
         latency_ns = latency_ns - (series["query_start"] - series["arrival"])
-    length_s = measured.timed.length_ns / 1e9
+    length_s = timed.length_ns / 1e9
     interval_s = max(SHORTEST_S, length_s / INTERVALS)
     places = (series["query_start"] / 1e9 // interval_s).astype(np.int64)
     power = _power(traces)
     points = tuple(
-        _point(latency_ns[places == number], measured.timed.start_ns, (number * interval_s, interval_s), conditions, power)
+        _point(latency_ns[places == number], timed.start_ns, (number * interval_s, interval_s), conditions, power)
         for number in range(max(1, round(length_s / interval_s)))
     )
-    if measured.generation is not None and (moments := TokenMoments.of_series(series, measured.generation)):
+    if run.generation is not None and (moments := TokenMoments.of_series(series, run.generation)):
         points = _with_tpot(points, places, moments)
-    if measured.steady is not None:
-        points = _with_missed(points, interval_s, measured.steady, series["arrival"], series["latency"])
+    if run.steady is not None:
+        points = _with_missed(points, interval_s, run.steady, series["arrival"], series["latency"])
     return judged(points, interval_s)
 
 
@@ -70,8 +72,6 @@ def _point(
     clocks = [condition.clock_hz for condition in conditions_within if condition.clock_hz is not None]
     hottest = [max(condition.temperatures_c.values()) for condition in conditions_within if condition.temperatures_c]
     return CurvePoint(
-        t_s=t_s,
-        queries=int(latency_ns.size),
         p50_ms=float(np.median(latency_ns)) / 1e6 if latency_ns.size else None,
         clock_hz=statistics.fmean(clocks) if clocks else None,
         temperature_c=statistics.fmean(hottest) if hottest else None,
@@ -90,8 +90,8 @@ def _with_missed(
 ) -> tuple[CurvePoint, ...]:
     schedule = steady.schedule_of_record(of_run)
     # As of the queries, what arrived in the rest that makes no interval of its own is in none.
-    edges_ns = [round(point.t_s * 1e9) for point in points]
-    edges_ns.append(min(round((points[-1].t_s + interval_s) * 1e9), schedule.length_ns))
+    edges_ns = [round(number * interval_s * 1e9) for number in range(len(points))]
+    edges_ns.append(min(round(len(points) * interval_s * 1e9), schedule.length_ns))
     missed = steady.missed_between(schedule, steady.in_time(schedule, arrivals_ns, latency_ns), edges_ns)
     return tuple(msgspec.structs.replace(point, missed=count) for point, count in zip(points, missed, strict=True))
 
@@ -109,25 +109,22 @@ def judged(points: tuple[CurvePoint, ...], interval_s: float) -> Sustained:
     """Return the curve with the levels of its first minute (its first third where it is short), and when they were left."""
     first = max(FEWEST_LEVEL, min(int(LEVEL_S // interval_s), len(points) // LEVEL_SHARE))
     latency, clock = _level(points[:first], lambda point: point.p50_ms), _level(points[:first], lambda point: point.clock_hz)
-    departures: list[tuple[float, str]] = []
+    departures: dict[Literal["latency", "clock"], int | None] = {}
     if latency:
         limit_ms = latency[0] + max(LEFT_RATIO * latency[0], SCATTERS * latency[1])
-        t_s = _left(points[first:], lambda point: None if point.p50_ms is None else point.p50_ms > limit_ms)
-        if t_s is not None:
-            departures.append((t_s, f"from {t_s:.0f} s on p50 is above {limit_ms:.4g} ms (first minute: {latency[0]:.4g} ms)"))
+        beyond = [None if point.p50_ms is None else point.p50_ms > limit_ms for point in points[first:]]
+        departures["latency"] = _left(beyond)
     if clock:
         limit_hz = clock[0] * (1 - LEFT_RATIO)
-        t_s = _left(points[first:], lambda point: None if point.clock_hz is None else point.clock_hz < limit_hz)
-        evidence = f"the clock is below {limit_hz / 1e6:.0f} MHz (first minute: {clock[0] / 1e6:.0f} MHz)"
-        if t_s is not None:
-            departures.append((t_s, f"from {t_s:.0f} s on {evidence}"))
+        beyond = [None if point.clock_hz is None else point.clock_hz < limit_hz for point in points[first:]]
+        departures["clock"] = _left(beyond)
+    left_at = {quantity: first + number for quantity, number in departures.items() if number is not None}
     return Sustained(
         interval_s=interval_s,
         points=points,
         level_p50_ms=latency[0] if latency else None,
-        level_clock_hz=clock[0] if clock else None,
-        throttled_after_s=min((t_s for t_s, _ in departures), default=None),
-        evidence="; ".join(evidence for _, evidence in departures) or None,
+        throttled_after_s=min(left_at.values()) * interval_s if left_at else None,
+        throttled_by=tuple(left_at),
     )
 
 
@@ -140,23 +137,13 @@ def _level(points: Sequence[CurvePoint], value: Callable[[CurvePoint], float | N
     return level, NORMAL * statistics.median(abs(number - level) for number in values)
 
 
-def _left(points: Sequence[CurvePoint], is_beyond: Callable[[CurvePoint], bool | None]) -> float | None:
-    """Return the start of the first three intervals in a row that are beyond; unknown intervals do not count."""
-    row: list[float] = []
-    for point in points:
-        beyond = is_beyond(point)
-        if beyond is None:
+def _left(are_beyond: Sequence[bool | None]) -> int | None:
+    """Return the number of the first of three intervals in a row that are beyond; unknown ones (None) do not count."""
+    row: list[int] = []
+    for number, is_beyond in enumerate(are_beyond):
+        if is_beyond is None:
             continue
-        row = [*row, point.t_s] if beyond else []
+        row = [*row, number] if is_beyond else []
         if len(row) == IN_A_ROW:
             return row[0]
     return None
-
-
-def with_throttling(measured: MeasuredRun, curve: Sustained | None) -> MeasuredRun:
-    """Return the run with the time from the beginning of throttling to the first frame that was missed after it."""
-    if measured.steady is None or curve is None:
-        return measured
-    series = {entry.name: samples.unpack(entry) for entry in measured.samples if entry.name in ("arrival", "latency")}
-    of_run = steady.with_throttling(measured.steady, series["arrival"], series["latency"], curve)
-    return msgspec.structs.replace(measured, steady=of_run)

@@ -4,26 +4,26 @@ Every run has a fresh process, as elsewhere. Runs at the same time load and warm
 monotonic clock. Only queries that lie wholly within the overlap count: from the latest first query to the earliest end of a last one.
 """
 
+import itertools
 import os
 import signal
 import threading
 import time
-from collections import defaultdict
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
-from itertools import groupby
-from operator import attrgetter, itemgetter
 from pathlib import Path
 
 import msgspec
 
 from edgemeter.agent.base.errors import ConfigError, EdgemeterError, UnavailableError
+from edgemeter.agent.base.over_runs import FEWEST_RUNS
 from edgemeter.agent.contract.record import RunRecord
 from edgemeter.agent.contract.record_figures import Neighbour, Together
-from edgemeter.agent.contract.suite import Case, Suite, blocks_of, groups_of
+from edgemeter.agent.contract.suite import Case, Suite
 from edgemeter.agent.energy.sampler import Sampler
 from edgemeter.agent.energy.window import Window
 from edgemeter.agent.engine import isolation, job
@@ -32,8 +32,10 @@ from edgemeter.agent.machine.load import read_memory
 from edgemeter.agent.machine.machine import THIS_MACHINE, Machine
 from edgemeter.agent.power import PowerSensor
 from edgemeter.agent.session import session
-from edgemeter.agent.session.hopeless import by_reason, has_failed
+from edgemeter.agent.session.hopeless import by_reason, has_failed, is_worthless
 from edgemeter.agent.session.observation import Observation
+from edgemeter.agent.session.quiet import QuietMoment
+from edgemeter.agent.session.run_plan import ForeseenRuns, in_round
 from edgemeter.agent.session.run_record import PlannedRun, SessionContext
 
 # From the agreement to the beginning: inputs are bound, garbage is collected, sensors are started.
@@ -64,10 +66,24 @@ def measure(
     if apart := groups.pop(None, []):
         yield from session.measure(replace(suite, cases=tuple(apart)), identity, sensors, why_no_power, on_event, keep)
     for cases in groups.values():
-        session.check_power(replace(suite, cases=tuple(cases)), sensors)
-        context = SessionContext(suite.name, identity.device, identity.fleet, None, fingerprint.read())
+        context = SessionContext(suite.name, identity.device, identity.fleet, identity.role, fingerprint.read())
         hashes = {case.model: session.sha256(case.model) for case in cases}
         yield from _TogetherGroup(cases, hashes, context, sensors, why_no_power, on_event, keep).measure()
+
+
+def groups_of(cases: Iterable[Case]) -> dict[str | None, list[Case]]:
+    """Return the cases by the group in which they run together; None: apart, as does one that is left of a group."""
+    listed = [*cases]
+    sizes = Counter(case.together for case in listed)
+    groups: dict[str | None, list[Case]] = {}
+    for case in listed:
+        groups.setdefault(case.together if sizes[case.together] > 1 else None, []).append(case)
+    return groups
+
+
+def blocks_of(members: int) -> list[tuple[int, ...]]:
+    """Return the blocks of a round, the members that run at the same time: each alone, of three or more each pair, and all."""
+    return [block for size in sorted({1, 2, members}) for block in itertools.combinations(range(members), size)]
 
 
 @dataclass(slots=True)
@@ -82,6 +98,7 @@ class _TogetherGroup:
     on_event: session.OnEvent
     keep: Callable[[RunRecord], RunRecord]
     outcomes: dict[Block, list[object]] = field(default_factory=lambda: defaultdict(list))
+    quiet: QuietMoment = field(default_factory=lambda: QuietMoment(THIS_MACHINE, time.monotonic, time.sleep))
     # Of the round that goes on: the mean latency in ms of each member alone, None of an invalid run, and the runs beside others.
     alone_ms: dict[Neighbour, float | None] = field(default_factory=dict)
     # What each member took of the memory when it ran alone.
@@ -90,15 +107,15 @@ class _TogetherGroup:
 
     def measure(self) -> Iterator[RunRecord | EdgemeterError]:
         """Measure all blocks of all rounds; one that fails again and again, or a member of which does alone, is measured no more."""
-        from edgemeter.agent.session.in_turn import order_of  # noqa: PLC0415 - it brings all comparisons, and most suites have no such group
-
-        order = order_of(blocks_of(len(self.cases)), max(case.repeats for case in self.cases), with_scoring=False)
-        due = [(self.cases[member], number) for block, number in order for member in block]
+        blocks = blocks_of(len(self.cases))
+        rounds = max(case.repeats or FEWEST_RUNS for case in self.cases)
+        due = [self.cases[member] for _ in range(rounds) for block in blocks for member in block]
         position = 1
         try:
-            for _, blocks in groupby(order, key=itemgetter(1)):
-                for block, number in blocks:
-                    if not any(has_failed(self.outcomes[part]) for part in (block, *((member,) for member in block))):
+            for number in range(rounds):
+                for block in in_round(blocks, number):
+                    parts = (block, *((member,) for member in block))
+                    if not any(has_failed(self.outcomes[part]) or any(map(is_worthless, self.outcomes[part])) for part in parts):
                         yield from self._measure(block, number, position, due)
                     position += len(block)
                 yield from self._end_round()
@@ -108,13 +125,16 @@ class _TogetherGroup:
             # What was measured of a round that is cut short.
             self._end_round()
 
-    def _measure(self, block: Block, number: int, position: int, due: Sequence[tuple[Case, int]]) -> Iterator[RunRecord | EdgemeterError]:
+    def _measure(self, block: Block, number: int, position: int, due: Sequence[Case]) -> Iterator[RunRecord | EdgemeterError]:
         begins, runs = [], []
+        later = Counter(case.label for case in due[position - 1 + len(block) :])
+        coming = [ForeseenRuns(case, later[case.label], later[case.label]) for case in self.cases]
         for at, member in enumerate(block, start=position):
             case, neighbours = self.cases[member], tuple(self.cases[other].label for other in block if other != member)
-            begins.append(session.RunBegins(case, number, at, len(due), due[at:], neighbours))
+            begins.append(session.RunBegins(case, number, at, coming, neighbours))
             runs.append(PlannedRun(case, number, case.seed + number, at, self.hashes[case.model], self.context))
         self.on_event(begins[0])
+        self.quiet.wait(self.on_event)
         try:
             if len(block) > 1:
                 check_memory({self.cases[member].label: self.peak_mb.get(member, 0.0) for member in block})
@@ -156,12 +176,9 @@ class _TogetherGroup:
     def _at_once(self, runs: Sequence[PlannedRun]) -> list[RunRecord]:
         """Return the records of runs at the same time; raises EdgemeterError if one of them failed."""
         idle_s = max(run.case.idle_seconds for run in runs)
-        changes = {"accuracy": "never", "agreement": "never", "idle_seconds": idle_s}
-        runs = [replace(run, case=msgspec.structs.replace(run.case, **changes)) for run in runs]
-        limited = [run.case for run in runs if run.case.start_below_c is not None]
-        cooled = session.cool_down(min(limited, key=attrgetter("start_below_c"), default=runs[0].case), self.on_event)
+        runs = [replace(run, case=msgspec.structs.replace(run.case, idle_seconds=idle_s)) for run in runs]
         company = Company(len(runs), idle_s if self.sensors else 0.0, Sampler(self.sensors))
-        jobs = [msgspec.structs.replace(session.run_job(run, self.sensors), meets=True) for run in runs]
+        jobs = [msgspec.structs.replace(session.run_job(run, self.sensors), meets=True, accuracy=False) for run in runs]
 
         def measured(at: int) -> RunRecord:
             served = partial(session.served_here, Path(runs[at].case.model))
@@ -169,7 +186,7 @@ class _TogetherGroup:
             # A line of progress has room for one run.
             on_event = self.on_event if at == 0 else lambda _: None
             execute = partial(company.execute, at, jobs[at])
-            return session.observed_run(runs[at], observation, company.sampler, cooled, self.why_no_power, on_event, execute)
+            return session.observed_run(runs[at], observation, company.sampler, self.why_no_power, on_event, execute)
 
         return company.run(measured)
 
@@ -180,7 +197,7 @@ def check_memory(peaks_mb: Mapping[str, float], machine: Machine = THIS_MACHINE)
     if free_mb is not None and needed_mb > free_mb:
         parts = ", ".join(f"{name} {peak_mb:,.0f} MB" for name, peak_mb in peaks_mb.items())
         raise UnavailableError(
-            f"not enough memory to run them together: {parts}, {free_mb:,.0f} MB are available: end other programs, or use smaller models"
+            f"not enough memory to run them together ({parts}; {free_mb:,.0f} MB are available): end other programs, or use smaller models"
         )
 
 
@@ -235,7 +252,7 @@ class Company:
         finally:
             self.sampler.stop()
         neighbours = tuple(self._members[other] for other in sorted(self._members) if other != at)
-        return msgspec.structs.replace(measured, together=Together(neighbours=neighbours, overlap_ms=self._window.length_ns / 1e6))
+        return msgspec.structs.replace(measured, together=Together(neighbours=neighbours))
 
     def _meet(self, encounter: job.Encounter) -> Window:
         self._encounters.append(encounter)

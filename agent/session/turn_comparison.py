@@ -11,7 +11,22 @@ import msgspec
 
 from edgemeter.agent.base import run_statistics
 from edgemeter.agent.base.accuracy_bounds import BoundedFigure, difference_bounds
-from edgemeter.agent.base.decision import Difference, Pick, decide, decide_accuracy, difference, pick, sentence
+from edgemeter.agent.base.decision import (
+    ACCURACY,
+    CORRECT_ENERGY,
+    ENERGY,
+    LATENCY,
+    TOKEN_ENERGY,
+    TPOT,
+    TTFT,
+    Difference,
+    Pick,
+    decide,
+    decide_accuracy,
+    difference,
+    pick,
+    sentence,
+)
 from edgemeter.agent.base.errors import EdgemeterError, MeasurementError
 from edgemeter.agent.base.metrics import metric_name
 from edgemeter.agent.base.run_statistics import MATTERS_ACCURACY, MATTERS_RATIO
@@ -26,7 +41,8 @@ from edgemeter.agent.quality.perplexity import Perplexity
 from edgemeter.agent.session import turn_figures
 from edgemeter.agent.session.hopeless import has_failed
 from edgemeter.agent.session.pairs import PairJudgement, judge_pairs
-from edgemeter.agent.session.turn_figures import CORRECT_ENERGY, QUERY, TEXT_VALUES, TPOT, TTFT, Side, TurnFigure, gross_mj, p50_ms
+from edgemeter.agent.session.turn_figures import QUERY, TEXT_VALUES, Side, TurnFigure, gross_mj, p50_ms
+from edgemeter.agent.verdict.words import sentence_of
 
 # The round that scores accuracy; its latency does not count, because scoring parts its runs.
 SCORING = 0
@@ -70,7 +86,7 @@ class Turn(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class MeasuredInTurn(msgspec.Struct, frozen=True, kw_only=True):
-    """The result; `left_out` are the runs that do not count and why, `doubts` how many runs are suspect by which rule.
+    """The result; `left_out` are the runs that do not count and why, `doubts` how many runs are disturbed by which rule.
 
     `most_runs` is how many runs there would have been without an early end; `invalid` are the sides whose scored (else first) run is
     invalid, and why; `is_interrupted` states that Ctrl-C ended it early.
@@ -117,7 +133,11 @@ class TurnRun:
     @property
     def why(self) -> str:
         """Why it does not count."""
-        return str(self.outcome) if isinstance(self.outcome, EdgemeterError) else "; ".join(self.outcome.verdict.reasons) or "it has no p50"
+        return (
+            str(self.outcome)
+            if isinstance(self.outcome, EdgemeterError)
+            else "; ".join(map(sentence_of, self.outcome.verdict.violations)) or "it has no p50"
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,7 +214,7 @@ def compare_turns(
         for turn in measured.turns
         if turn.round is not None
     ]
-    has_scoring = any(case.data is not None and case.accuracy != "never" for case in cases)
+    has_scoring = any(case.data is not None for case in cases)
     return compared(Tally(cases, has_scoring, turn_figures.turn_figures(cases), (), measured.most_runs, refused, runs), matters)
 
 
@@ -217,7 +237,7 @@ def compared(tally: Tally, matters: Matters) -> MeasuredInTurn:
         raise MeasurementError(f"no pair of runs can be compared: {'; '.join(dict.fromkeys(left_out))}")
     firsts = {run.side: run for run in reversed(tally.runs)}
     counted = tally.records()
-    rules = [rule for run in counted if run.verdict.state == "suspect" for rule in run.verdict.rules]
+    rules = [rule for run in counted if run.verdict.state == "disturbed" for rule in run.verdict.rules]
     sides = tuple(_side(tally, side, names[side]) for side in range(len(tally.cases)))
     return MeasuredInTurn(
         sides=sides,
@@ -244,7 +264,7 @@ def _side(tally: Tally, side: int, name: str) -> Side:
     records = tally.records(side)
     medians_ms = tuple(value for run in records if (value := p50_ms(run)) is not None)
     energies_mj = [value for run in records if (value := gross_mj(run)) is not None]
-    text_values = {choice: [value for run in records if (value := value_of(run)) is not None] for choice, value_of in TEXT_VALUES.items()}
+    text_values = {name: [value for run in records if (value := value_of(run)) is not None] for name, value_of in TEXT_VALUES.items()}
     interval = run_statistics.median_interval(medians_ms)
     scored = tally.scored(side)
     newest = scored if isinstance(scored, RunRecord) else records[-1] if records else None
@@ -253,10 +273,10 @@ def _side(tally: Tally, side: int, name: str) -> Side:
     if records and not energies_mj:
         run = records[-1]
         origin = energy_provenance(run) or "of unknown origin"
-        energy_reason = (run.energy_reason or "not measured") if run.energy is None else f"it is {origin}, not measured"
+        energy_reason = run.reasons.get("energy", "not measured") if run.energy is None else f"it is {origin}, not measured"
     if accuracy is None:
         accuracy_reason = (
-            str(scored) if isinstance(scored, EdgemeterError) else (newest.accuracy_reason if newest else None) or "not scored"
+            str(scored) if isinstance(scored, EdgemeterError) else (newest.reasons.get("accuracy") if newest else None) or "not scored"
         )
     return Side(
         name=name,
@@ -282,7 +302,7 @@ def _contrast(tally: Tally, sides: Sequence[Side], side: int, matters: Matters) 
     ratios = {figure.name: tally.log_ratios(side, figure) for figure in tally.figures}
     judgements = {name: judge_pairs(logs, matters.ratio) if logs else None for name, logs in ratios.items()}
     has_answers = isinstance(tally.scored(0), RunRecord) or isinstance(tally.scored(side), RunRecord)
-    figures = [figure for figure in tally.figures if has_answers or figure.choice != CORRECT_ENERGY]
+    figures = [figure for figure in tally.figures if has_answers or figure.name != CORRECT_ENERGY]
     differences = [_of_figure(figure, judgements[figure.name], pairs[-1], (first, contender), matters.ratio) for figure in figures]
     doubts = _why_doubt(tally, sides, side)
     if tally.texts:
@@ -297,8 +317,8 @@ def _contrast(tally: Tally, sides: Sequence[Side], side: int, matters: Matters) 
     logs = [[math.log(value) for run in runs if (value := p50_ms(run))] for runs in zip(*pairs, strict=True)]
     return Contrast(
         name=contender.name,
-        latency=judgements.get("latency") or judge_pairs(tally.log_ratios(side, QUERY), matters.ratio),
-        energy=judgements["energy"],
+        latency=judgements.get(LATENCY) or judge_pairs(tally.log_ratios(side, QUERY), matters.ratio),
+        energy=judgements.get(ENERGY) or judgements.get(TOKEN_ENERGY),
         prefill=judgements.get(TTFT),
         decode=judgements.get(TPOT),
         differences=tuple(differences),
@@ -349,11 +369,11 @@ def _of_accuracy(tally: Tally, sides: Sequence[Side], side: int, matters: float)
         if kinds[0] == kinds[1]:
             bounds = difference_bounds(*map(_bounded, (other, first)))
             decision = decide_accuracy(other.value - first.value, bounds, matters)
-            return difference("accuracy", metric_name(first.metric), decision, (first.value, other.value), first.better)
+            return difference(ACCURACY, metric_name(first.metric), decision, (first.value, other.value), first.better)
         mismatch = " against ".join(f"{metric} on {images} images" for metric, images, _ in kinds)
         reason = f"{mismatch}: not the same metric on the same images"
     values = sides[0].accuracy_value, sides[side].accuracy_value
-    return difference("accuracy", "accuracy", decide(None, None, matters, "difference", reason), values)
+    return difference(ACCURACY, "accuracy", decide(None, None, matters, "difference", reason), values)
 
 
 def _bounded(accuracy: Accuracy) -> BoundedFigure:
@@ -361,16 +381,16 @@ def _bounded(accuracy: Accuracy) -> BoundedFigure:
 
 
 def _why_doubt(tally: Tally, sides: Sequence[Side], side: int) -> list[str]:
-    """Return what speaks against believing the sentence: runs of the two that are suspect, and a scored run that is invalid."""
+    """Return what speaks against believing the sentence: runs of the two that are disturbed, and a scored run that is invalid."""
     pairs = tally.pairs(side)
     runs = [run for pair in pairs for run in pair]
-    suspect = [run for run in runs if run.verdict.state == "suspect"]
-    rules = dict.fromkeys(rule for run in suspect for rule in run.verdict.rules)
-    doubts = [f"{len(suspect)} of {len(runs)} runs are suspect ({', '.join(rules)})"] if suspect else []
+    disturbed = [run for run in runs if run.verdict.state == "disturbed"]
+    rules = dict.fromkeys(rule for run in disturbed for rule in run.verdict.rules)
+    doubts = [f"{len(disturbed)} of {len(runs)} runs are disturbed ({', '.join(rules)})"] if disturbed else []
     for scored_side in (0, side):
         scored = tally.scored(scored_side)
         if isinstance(scored, RunRecord) and scored.verdict.state == "invalid":
-            doubts.append(f"{sides[scored_side].name} is invalid ({'; '.join(scored.verdict.reasons)})")
+            doubts.append(f"{sides[scored_side].name} is invalid ({'; '.join(map(sentence_of, scored.verdict.violations))})")
     return [*_other_inputs(pairs[-1], sides[side].name, sides[0].name), *doubts]
 
 

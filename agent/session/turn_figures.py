@@ -8,41 +8,51 @@ a perplexity on one text, too.
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import PurePath
 from statistics import fmean, stdev
 
 import msgspec
 
 from edgemeter.agent.base.accuracy_bounds import BoundedFigure, difference_bounds
-from edgemeter.agent.base.decision import CORRECT_ANSWER, MISSED, Bounds, Difference, decide, difference
+from edgemeter.agent.base.decision import (
+    CORRECT_ENERGY,
+    ENERGY,
+    LATENCY,
+    MISSED,
+    TOKEN_ENERGY,
+    TPOT,
+    TTFT,
+    Bounds,
+    Difference,
+    decide,
+    difference,
+)
 from edgemeter.agent.base.errors import ConfigError, EdgemeterError
 from edgemeter.agent.base.run_statistics import CONFIDENCE, MATTERS_RATIO, MATTERS_SHARE, pair_interval
 from edgemeter.agent.base.statistics import student_quantile
-from edgemeter.agent.contract.case_identity import key_of
-from edgemeter.agent.contract.case_relation import why_other_load
+from edgemeter.agent.contract.case_identity import FIELD, key_of
 from edgemeter.agent.contract.energy_provenance import energy_provenance
-from edgemeter.agent.contract.figures import Figure, in_view, why_unequal_questions
+from edgemeter.agent.contract.figures import Figure, FigureView, in_view, why_unequal_questions
 from edgemeter.agent.contract.pooled_misses import pooled_misses
 from edgemeter.agent.contract.record import RunRecord
-from edgemeter.agent.contract.record_generation import SYNTHETIC, Generation
+from edgemeter.agent.contract.record_generation import SYNTHETIC, UNSTREAMED, Generation
 from edgemeter.agent.contract.same_work import why_other_answers, why_other_questions
 from edgemeter.agent.contract.suite import Case
 from edgemeter.agent.engine.text_scoring import text_perplexity
 from edgemeter.agent.quality.perplexity import DEFAULT_CONTEXT_TOKENS, Perplexity
 
-# The figures of language models by what they are called in a comparison, in its order; the names are those of options.
-TTFT, TPOT, TOKEN_ENERGY, CORRECT_ENERGY = "ttft", "tpot", "energy-output-token", "energy-correct"
-DEPENDENT = "the frames depend on each other too much"
+NO_SPREAD = "all pairs are alike, and below 3 runs of each there is no interval"
 Pair = tuple[RunRecord, RunRecord]
 NO_TEXT = "no text was named: --text FILE"
-TEXT_FIGURES: tuple[Figure, ...] = tuple(entry for entry in in_view("compare") if entry.is_text_model_only)
+TEXT_FIGURES: tuple[Figure, ...] = tuple(entry for entry in in_view(FigureView.JUDGED) if entry.is_of_text)
 
 
 class Side(msgspec.Struct, frozen=True, kw_only=True):
     """One of those compared: the p50 of its runs with their median and its 95% interval (null below three runs), and the other figures.
 
     `gross_mj` is the median of the runs, `missed_ratio` the share of the frames of all; `accuracy_value` (0..1) and `peak_mb` are
-    those of the run that was scored, else of the newest. Of a language model `text_figures` are the medians of its figures, by their names
-    in options, and `perplexity` that on the text.
+    those of the run that was scored, else of the newest. Of a language model `text_figures` are the medians of its figures, by their
+    names, and `perplexity` that on the text.
     """
 
     name: str
@@ -62,34 +72,42 @@ class Side(msgspec.Struct, frozen=True, kw_only=True):
     perplexity: Perplexity | None = None
 
 
+def _why_other_load(first: RunRecord, other: RunRecord) -> str:
+    """Return why speed and energy of two runs do not compare; empty where they do."""
+    fields = [FIELD[name] for name in ("target_per_s", "deadline")]
+    values = {field.title: [getattr(key_of(run), field.name) for run in (first, other)] for field in fields}
+    titles = [title for title, pair in values.items() if None not in pair and len(set(pair)) > 1]
+    return f"not at one {' nor one '.join(titles)}: other work" if titles else ""
+
+
 @dataclass(frozen=True, slots=True)
 class TurnFigure:
-    """One figure: `name` and `unit` in a comparison, its value in a run (None: not measured); `choice` is its name in options."""
+    """One figure: its name and unit, its value in a run (None: not measured), and whether it is one of a language model."""
 
     name: str
     unit: str
     value: Callable[[RunRecord], float | None]
-    choice: str = ""
+    is_of_text: bool = False
 
     def why_unlike(self, first: RunRecord, other: RunRecord) -> str:
         """Return why the figure of `other` does not compare with that of `first`; empty where it does."""
-        if why := why_other_load(key_of(first), key_of(other)):
+        if why := _why_other_load(first, other):
             return why
         if first.generation is None or other.generation is None:
             return ""
-        if not self.choice:
+        if not self.is_of_text:
             return why_other_answers(first, other)
         if first.scenario != other.scenario:
             return f"queries arrive in other ways ({other.scenario} against {first.scenario})"
-        if self.choice == CORRECT_ENERGY:
+        if self.name == CORRECT_ENERGY:
             return "" if scored_by(first) == scored_by(other) else "they answered other questions"
-        return _why_other_work(self.choice, (first, other))
+        return _why_other_work(self.name, (first, other))
 
     def of_side(self, side: Side) -> float | None:
         """Return the median of its runs."""
-        if self.choice:
-            return side.text_figures.get(self.choice)
-        return side.gross_mj if self.name == "energy" else side.median_ms
+        if self.is_of_text:
+            return side.text_figures.get(self.name)
+        return side.gross_mj if self.name == ENERGY else side.median_ms
 
     def why_absent(self, sides: Sequence[Side], runs: Sequence[RunRecord]) -> str:
         """Return why no round has it on both sides."""
@@ -98,16 +116,16 @@ class TurnFigure:
 
     def _why_absent_of(self, side: Side, run: RunRecord) -> str | None:
         generation = run.generation
-        if self.name == CORRECT_ANSWER:
+        if self.name == CORRECT_ENERGY:
             none_right = f"no answer of {side.name} was right" if side.accuracy_value == 0 else None
             return side.energy_reason or none_right or why_unequal_questions(run)
-        if self.name == "energy":
-            return side.energy_reason or (generation.energy_reason if generation else None)
+        if self.name in (ENERGY, TOKEN_ENERGY):
+            return side.energy_reason or run.reasons.get("generation_energy")
         if generation is None:
             return None
-        if self.choice == TPOT and generation.tpot is None:
-            return generation.streaming_reason or f"{side.name} generated a single token"
-        return generation.streaming_reason if self.choice == TTFT else None
+        if self.name == TPOT and generation.tpot is None:
+            return run.reasons.get(UNSTREAMED) or f"{side.name} generated a single token"
+        return run.reasons.get(UNSTREAMED) if self.name == TTFT else None
 
 
 def scored_by(run: RunRecord) -> tuple[str, int, str] | None:
@@ -133,11 +151,11 @@ def measured_only(value: Callable[[RunRecord], float | None]) -> Callable[[RunRe
 gross_mj = measured_only(lambda run: run.energy.gross_mj if run.energy else None)
 
 TEXT_VALUES = {
-    entry.choice: measured_only(entry.value) if entry.choice in (TOKEN_ENERGY, CORRECT_ENERGY) else entry.value for entry in TEXT_FIGURES
+    entry.name: measured_only(entry.value) if entry.name in (TOKEN_ENERGY, CORRECT_ENERGY) else entry.value for entry in TEXT_FIGURES
 }
-_ONE_CALL = (TurnFigure("latency", "ms", p50_ms), TurnFigure("energy", "mJ", gross_mj))
+_ONE_CALL = (TurnFigure(LATENCY, "ms", p50_ms), TurnFigure(ENERGY, "mJ", gross_mj))
 # The latency of a whole query of a language model: it compares where decoding does, and answers are as long.
-QUERY = TurnFigure("latency", "ms", p50_ms, "latency")
+QUERY = TurnFigure(LATENCY, "ms", p50_ms, is_of_text=True)
 
 
 def turn_figures(cases: Sequence[Case]) -> tuple[TurnFigure, ...]:
@@ -149,26 +167,28 @@ def turn_figures(cases: Sequence[Case]) -> tuple[TurnFigure, ...]:
         single = next(case for case in cases if case.output_tokens is None)
         raise ConfigError(f"{generating[0].label} generates text and {single.label} does not: compare language models with language models")
     return (
-        TurnFigure(TTFT, "ms", TEXT_VALUES[TTFT], TTFT),
-        TurnFigure(TPOT, "ms", TEXT_VALUES[TPOT], TPOT),
-        TurnFigure("energy", "mJ/token", TEXT_VALUES[TOKEN_ENERGY], TOKEN_ENERGY),
-        TurnFigure(CORRECT_ANSWER, "mJ", TEXT_VALUES[CORRECT_ENERGY], CORRECT_ENERGY),
+        TurnFigure(TTFT, "ms", TEXT_VALUES[TTFT], is_of_text=True),
+        TurnFigure(TPOT, "ms", TEXT_VALUES[TPOT], is_of_text=True),
+        TurnFigure(TOKEN_ENERGY, "mJ", TEXT_VALUES[TOKEN_ENERGY], is_of_text=True),
+        TurnFigure(CORRECT_ENERGY, "mJ", TEXT_VALUES[CORRECT_ENERGY], is_of_text=True),
     )
 
 
 def missed_difference(pairs: Sequence[Pair]) -> list[Difference]:
     """Return how the missed frames of the second differ from those of the first, in points; nothing where neither has frames at a rate.
 
-    The bounds are those of the frames, and of the pairs where these are wider.
+    The bounds are those over runs, and those over pairs where these are wider.
     """
     both = [(first.steady, other.steady) for first, other in pairs if first.steady and other.steady]
     first, other = (pooled_misses(side) for side in zip(*both, strict=True)) if both else (None, None)
     if first is None or other is None:
         return []
-    if why := why_other_load(*map(key_of, pairs[-1])):
+    if why := _why_other_load(*pairs[-1]):
         unlike = decide(None, None, MATTERS_SHARE, "difference", why)
         return [difference(MISSED, "", unlike, (first.ratio, other.ratio), "lower")]
-    figures = [BoundedFigure(side.ratio, side.low_ratio, side.high_ratio, (), DEPENDENT) for side in (other, first)]
+    figures = [
+        BoundedFigure(side.ratio, side.bounds and side.bounds[0], side.bounds and side.bounds[1], (), NO_SPREAD) for side in (other, first)
+    ]
     within = difference_bounds(*figures)
     changes = [b.missed_ratio - a.missed_ratio for a, b in both]
     over_pairs = pair_interval(changes)
@@ -181,14 +201,14 @@ def missed_difference(pairs: Sequence[Pair]) -> list[Difference]:
     return [difference(MISSED, "", decision, (first.ratio, other.ratio), "lower")]
 
 
-def _why_other_work(choice: str, runs: Pair) -> str:
+def _why_other_work(figure: str, runs: Pair) -> str:
     first, other = (run.generation for run in runs)
     if first is None or other is None:
         return ""
     if reason := why_other_questions(*runs) or _why_other_prompts(first, other):
         return reason
-    output = "" if choice == TTFT else _why_other_output(first, other)
-    return output if output or choice in (TTFT, TPOT) else why_other_answers(*runs)
+    output = "" if figure == TTFT else _why_other_output(first, other)
+    return output if output or figure in (TTFT, TPOT) else why_other_answers(*runs)
 
 
 def _why_other_prompts(first: Generation, other: Generation) -> str:
@@ -275,7 +295,7 @@ def have_same_tokens(pair: Pair, scores: tuple[Perplexity | str, Perplexity | st
         return True
     if isinstance(scores[0], Perplexity) and isinstance(scores[1], Perplexity):
         return scores[0].text_tokens == scores[1].text_tokens
-    is_one_format = pair[0].model.format == pair[1].model.format
+    is_one_format = PurePath(pair[0].model.file).suffix == PurePath(pair[1].model.file).suffix
     return False if first is not None and other is not None and is_one_format else None
 
 

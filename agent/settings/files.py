@@ -15,14 +15,15 @@ import msgspec
 
 from edgemeter.agent import power, runtimes
 from edgemeter.agent.base import config
+from edgemeter.agent.base.broker_url import files_of
 from edgemeter.agent.base.config import Config
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.base.suggestions import near
 from edgemeter.agent.base.toml import parse_toml
 from edgemeter.agent.base.toml_mistakes import Mistake, mistakes, without
-from edgemeter.agent.base.variables import BROKER_FILE_VARIABLES
 from edgemeter.agent.contract import case_settings, suite
 from edgemeter.agent.contract.suite import SuiteFile
+from edgemeter.agent.settings.case_keys import setting_texts
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,9 +36,15 @@ class FileKind:
     faults: str = ""
 
 
+SAMPLE = Path(__file__).with_name("sample_suite.toml")
+MLPERF_TINY = Path(__file__).with_name("mlperf_tiny_suite.toml")
+DETECTOR_STUDY = Path(__file__).with_name("detector_study_suite.toml")
+CAMERA = Path(__file__).with_name("camera_suite.toml")
+
+
 def _suite(title: str, sample: str) -> FileKind:
-    module = "edgemeter.agent.contract.suite"
-    return FileKind(title, f"{module}:SuiteFile", f"{module}:{sample}", "edgemeter.agent.settings.files:faults_of_suite")
+    module = "edgemeter.agent.settings.files"
+    return FileKind(title, "edgemeter.agent.contract.suite:SuiteFile", f"{module}:{sample}", f"{module}:faults_of_suite")
 
 
 FILES: Mapping[str, FileKind] = {
@@ -109,17 +116,17 @@ def faults_of_suite(document: SuiteFile, path: Path) -> Iterator[Mistake]:
         try:
             single = suite.expand(msgspec.structs.replace(document, case=[case]), path.resolve().parent)
         except ConfigError as error:
-            yield Mistake(section, "", str(error).replace(f"suite {document.name!r}: case[0]", "this case"))
+            yield Mistake(section, "", str(error).replace(f"suite {document.name!r}, case 1", "this case"))
             continue
         for single_case in single.cases:
             if single_case.runtime not in runtimes.names():
                 yield Mistake(
-                    section, "runtime", f"no runtime is called {single_case.runtime!r}: {near(single_case.runtime, runtimes.names())}"
+                    section, "runtime", f"is {single_case.runtime!r}, which is no runtime: {near(single_case.runtime, runtimes.names())}"
                 )
         for key in ("model", "data", "annotations"):
             for name in dict.fromkeys(getattr(single_case, key) for single_case in single.cases):
                 if name is not None and not Path(name).exists():
-                    yield Mistake(section, key, f"no file {name!r}: paths are relative to the suite")
+                    yield Mistake(section, key, f"is {name!r}, where no file is: paths are relative to the suite")
 
 
 def _wrong_choice(content: Mapping[str, Any]) -> Iterator[Mistake]:
@@ -129,7 +136,7 @@ def _wrong_choice(content: Mapping[str, Any]) -> Iterator[Mistake]:
     names = [*power.names(), *(name for name in table_names if name not in power.names())]
     for name in power_names if isinstance(power_names, list) else ():
         if isinstance(name, str) and name not in names:
-            yield Mistake("", "power", f"no power sensor is called {name!r}: {near(name, names)}")
+            yield Mistake("", "power", f"has {name!r}, which is no power sensor: {near(name, names)}")
 
 
 def _wrong_sensors(tables: object) -> Iterator[Mistake]:
@@ -139,15 +146,16 @@ def _wrong_sensors(tables: object) -> Iterator[Mistake]:
             continue
         section, kind = f"[sensors.{name}]", table.get("type", name)
         if kind not in power.names():
-            yield Mistake(section, "type" * ("type" in table), f"no power sensor is called {kind!r}: {near(str(kind), power.names())}")
+            no_sensor = f"which is no power sensor: {near(str(kind), power.names())}"
+            yield Mistake(section, "type", f"is {'' if 'type' in table else 'by default '}{kind!r}, {no_sensor}")
             continue
         keys = power.settings_of(kind)
         texts = {key: value for key, value in table.items() if key in keys and isinstance(value, str)}
         for key, value in table.items():
             if key not in keys:
-                yield Mistake(section, key, f"no such key: {near(key, keys)}")
+                yield Mistake(section, key, f"is no key: {near(key, keys)}")
             elif key not in texts:
-                yield Mistake(section, key, f"expected a text, found {value!r}: write it in quotation marks")
+                yield Mistake(section, key, f"has to be a text in quotation marks, not {value!r}")
         try:
             power.create(name, **texts).close()
         except ConfigError as error:
@@ -156,7 +164,7 @@ def _wrong_sensors(tables: object) -> Iterator[Mistake]:
 
 def _explained(text: str) -> str:
     """Return the sample of a suite with the meaning of each key above its first line."""
-    meanings, annotations = {**suite.setting_texts()}, get_type_hints(case_settings.Settings)
+    meanings, annotations = {**setting_texts()}, get_type_hints(case_settings.Settings)
     head, mark, tables = text.partition("[defaults]\n")
     lines = []
     for line in tables.splitlines():
@@ -190,7 +198,6 @@ VARIABLE_OF: Mapping[str, str] = {
     "device": "EDGEMETER_DEVICE",
     "fleet": "EDGEMETER_FLEET",
     "broker": "EDGEMETER_BROKER",
-    **BROKER_FILE_VARIABLES,
     "power": "EDGEMETER_POWER",
     "signing_key_file": "EDGEMETER_SIGNING_KEY_FILE",
 }
@@ -223,7 +230,7 @@ def settings(path: Path | None, options: Mapping[str, Any], environ: Mapping[str
             continue
         value, source = getattr(certified, key), str(file) if key in file_keys else DEFAULT
         if value != getattr(written, key):
-            source = f"identity.json beside {certified.broker_certificate_file}"
+            source = f"identity.json beside {files_of(certified.broker or '').get('certificate')}"
         if key == "device" and value is None:
             value, source = config.this_device(), "default: the host name"
         if environ.get(variable := VARIABLE_OF.get(key, "")):

@@ -72,7 +72,7 @@ class Task(Protocol):
     def score(self, parts: Parts = "all") -> Accuracy | None:
         """Return the accuracy of all predictions kept, None when the data set has no ground truth.
 
-        `value` leaves out what costs time beside the value and its details: bounds, classes, groups.
+        `value` leaves out what costs time beside the value and its details: bounds and classes.
         """
 
 

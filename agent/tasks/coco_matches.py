@@ -126,17 +126,13 @@ class CocoAp:
         rows: Floats,
         kind: ObjectKind = BOXES,
         shapes: Sequence[Any] = (),
-        members: Sequence[bool] | None = None,
     ) -> None:
-        """Take the COCO annotation document as plain data, with `area`, and detections as `compared_boxes`, with their shapes if not boxes.
-
-        Only `members` of the annotations count, where they are named.
-        """
-        self.truth, self.rows, self.kind, self._shapes, self._most = truth, rows, kind, shapes, kind.recalls[-1][0]
+        """Take the COCO annotation document as plain data, with `area`, and detections as `compared_boxes`, with shapes if not boxes."""
+        self.truth, self.rows, self.kind, self._most = truth, rows, kind, kind.recalls[-1][0]
         compared = kind.compared(rows, shapes, truth["annotations"])
         self._images = np.unique(np.array([image["id"] for image in truth["images"]], np.int64))
         self._categories = np.unique(np.array([category["id"] for category in truth["categories"]], np.int64))
-        self._objects = self._read(truth["annotations"], compared.is_ignored, members)
+        self._objects = self._read(truth["annotations"], compared.is_ignored)
         image, category = _positions(self._images, rows[:, 0]), _positions(self._categories, rows[:, 6])
         order = _counting_order(image, category, rows[:, 5])
         is_inside = (image < len(self._images)) & (category < len(self._categories))
@@ -148,8 +144,7 @@ class CocoAp:
             order = np.delete(order, by_pair[self._most :][is_beyond])
             by_pair, pair = self._by_pair(image[order], category[order])
         self._image, self._category = image[order], category[order]
-        # Of members no precision is asked, so it does not matter which detections count.
-        self._counts = self._in_areas(compared.area[order]) if members is None else np.ones((1, len(order)), bool)
+        self._counts = self._in_areas(compared.area[order])
         self._matches = self._matched(_overlapping(self._objects, compared, order, by_pair, pair))
 
     def figures(self, image_ids: Sequence[int]) -> Figures:
@@ -168,21 +163,13 @@ class CocoAp:
         """AP of any of these images."""
         return Jackknifed(lambda image_ids: self.figures(image_ids).overall["ap"])
 
-    def recall(self, annotations: Sequence[bool]) -> Jackknifed:
-        """Return AR (100 detections) of the annotations marked, for any of the images; the others are there and not asked for.
-
-        As COCO takes small, medium and large: what is not asked for is ignored, and so is what finds it.
-        """
-        marked = CocoAp(self.truth, self.rows, self.kind, self._shapes, annotations)
-        return Jackknifed(lambda image_ids: marked._counted(image_ids)[0].ar(marked._most))
-
-    def _read(self, annotations: Annotations, is_ignored: Flags, members: Sequence[bool] | None) -> _Objects:
+    def _read(self, annotations: Annotations, is_ignored: Flags) -> _Objects:
         image, category, area, is_crowd = (
             np.fromiter(map(itemgetter(key), annotations), dtype, len(annotations))
             for key, dtype in (("image_id", np.int64), ("category_id", np.int64), ("area", np.float64), ("iscrowd", bool))
         )
         image, category = _positions(self._images, image), _positions(self._categories, category)
-        counts = (self._in_areas(area) if members is None else np.array(members, bool).reshape(1, -1)) & ~is_ignored
+        counts = self._in_areas(area) & ~is_ignored
         order = np.lexsort((category, image))
         order = order[(image[order] < len(self._images)) & (category[order] < len(self._categories))]
         image, category = image[order], category[order]

@@ -14,7 +14,7 @@ from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.contract.model_card import Card, CardOutput
 from edgemeter.agent.contract.record_accuracy import Accuracy
 from edgemeter.agent.datasets.dataset import Dataset
-from edgemeter.agent.runtimes import Loaded, with_batch_of_1
+from edgemeter.agent.runtimes import Loaded, TensorInfo, with_batch_of_1
 from edgemeter.agent.tasks import Inputs, Outputs, Parts
 from edgemeter.agent.tasks.coco_ap import coco_accuracy
 from edgemeter.agent.tasks.coco_matches import BOXES, KEYPOINTS, CocoAp, ObjectKind
@@ -28,6 +28,8 @@ SHOWN_SCORE = 0.25
 PARTNER_SCORE = 0.15
 # COCO's loosest match.
 SAME_IOU = 0.5
+# So many of the categories' names an error shows.
+SHOWN_LABELS = 3
 # As many detections of a photograph and class does COCO count. Source: cocoapi `cocoeval.py`, `maxDets`.
 COUNTED = 100
 # The similarity (0..1) of an object, by its place, with all of another output: float32 [n].
@@ -98,7 +100,7 @@ class Detection(PhotoTask):
         # Photographs in which as much was found as the card keeps.
         self._full: set[int] = set()
         self._truth = None if data.truth is None else self._read(data.truth)
-        self._categories = () if data.truth is None else category_ids(model, data.truth["categories"])
+        self._categories = () if data.truth is None else category_ids(model, data.truth["categories"], loaded.outputs)
         self._sizes = {} if data.truth is None else {image["id"]: (image["width"], image["height"]) for image in data.truth["images"]}
 
     def prepare(self, index: int) -> Sequence[Inputs]:
@@ -208,8 +210,10 @@ def coco_class_names(classes: int) -> tuple[str, ...]:
     return {90: _BY_ID, 91: ("", *_BY_ID)}.get(classes, ())
 
 
-def category_ids(model: Card, categories: Sequence[Mapping[str, Any]]) -> tuple[int | None, ...]:
+def category_ids(model: Card, categories: Sequence[Mapping[str, Any]], outputs: Sequence[TensorInfo] = ()) -> tuple[int | None, ...]:
     """Return the category id of each class of the model; None for a class that the annotations (`id` and `name` of each) do not know.
+
+    `outputs` are those of the model, which an error shows.
 
     By name where the model's labels name every category (80, 90 or 91 classes without labels are called as COCO's are); else by place,
     where there are as many classes as categories, or where 90 classes stand for COCO's ids 1..90, 91 for 0..90 (DETR). Labels that
@@ -230,10 +234,16 @@ def category_ids(model: Card, categories: Sequence[Mapping[str, Any]]) -> tuple[
     placed = _by_place(count, categories)
     if placed is None or any(name not in (None, placed_id) for name, placed_id in zip(named, placed, strict=True)):
         matched = sum(name is not None for name in named)
+        shapes = ", ".join(
+            f"{output.name} [{', '.join('?' if side is None else str(side) for side in output.shape)}]" for output in outputs
+        )
+        category_names = ", ".join(f'"{category["name"]}"' for category in categories[:SHOWN_LABELS])
+        further = ", ..." * (len(categories) > SHOWN_LABELS)
         raise ConfigError(
-            f"model {model.name!r} has {count or 'an unknown number of'} classes, the annotations have {len(categories)} categories, and "
-            f"{matched} of the model's labels name one of them: give annotations for this model's classes, "
-            "or set output.classes and output.labels in its card"
+            f"model {model.name!r} is read as family {model.family} with {count or 'an unknown number of'} classes"
+            f"{f' (outputs: {shapes})' if shapes else ''}, and {matched} of its labels name one of the {len(categories)} categories of the "
+            "annotations: give annotations for its classes, or write three lines into its card (`edgemeter models add` makes one): "
+            f'family = "...", and in [output] classes = {len(categories)} and labels = [{category_names}{further}] in their order'
         )
     return placed
 

@@ -1,7 +1,8 @@
 """A figure over parts of the items: its bounds, and what those of its difference to another model are computed from."""
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import NormalDist
 from typing import Any
@@ -13,7 +14,6 @@ from edgemeter.agent.base.statistics import jackknife_error, jackknife_freedom, 
 # Parts of the delete-a-group jackknife: so many evaluations an error costs, and one fewer are its degrees of freedom.
 PARTS = 20
 CONFIDENCE = 0.95
-NOT_ASKED = "not asked for"
 # Logarithms beyond this are no numbers a figure can reach.
 _FARTHEST = 100.0
 _SEED = 0
@@ -37,24 +37,31 @@ def without_parts(members: Sequence[int], figure: Figure) -> tuple[float, ...]:
     return figures if len(figures) == len(parts) else ()
 
 
+def numbered(names: Iterable[str]) -> list[str]:
+    """Return the names of classes; of several of one name the later ones are numbered: `cat (2)`."""
+    name_counts: Counter[str] = Counter()
+    distinct = []
+    for name in names:
+        name_counts[name] += 1
+        distinct.append(name if name_counts[name] == 1 else f"{name} ({name_counts[name]})")
+    return distinct
+
+
 @dataclass(frozen=True, slots=True)
 class Bounded:
-    """Bounds of a figure (95%) and its standard error, None where they are not known; `without_parts` as of the function.
+    """Bounds of a figure (95%), None where they are not known; `without_parts` as of the function.
 
-    `freedom` are the degrees of freedom of the error, `interval` is how the bounds are computed, `reason` why they are not known.
+    `reason` is why they are not known.
     """
 
     low: float | None = None
     high: float | None = None
-    error: float | None = None
     without_parts: tuple[float, ...] = ()
     reason: str | None = None
-    freedom: float = math.inf
-    interval: str | None = None
 
     def in_record(self) -> dict[str, Any]:
         """Return the fields of an accuracy's record that hold these bounds."""
-        fields = {name: getattr(self, name) for name in ("low", "high", "interval", "without_parts")}
+        fields = {name: getattr(self, name) for name in ("low", "high", "without_parts")}
         return fields | {"interval_reason": self.reason}
 
 
@@ -69,10 +76,9 @@ class Share:
         """Return the share of these items."""
         return sum(self.right[index] for index in members) / len(members)
 
-    def bounded(self, members: Sequence[int], noun: str = "images") -> Bounded:
-        """Return Wilson's bounds of the share of these items, which are called `noun`."""
-        values, how = without_parts(members, self.value), f"95%, Wilson; {noun} taken as independent"
-        return _by_wilson(self.value(members), len(members), math.inf, values, how)
+    def bounded(self, members: Sequence[int], _noun: str = "images") -> Bounded:
+        """Return Wilson's bounds of the share of these items."""
+        return _by_wilson(self.value(members), len(members), math.inf, without_parts(members, self.value))
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +102,7 @@ class Jackknifed:
         if value is None or not values:
             few = f"fewer than {PARTS} {noun}" if len(members) < PARTS else None
             return Bounded(reason=few or f"without one of {parts} there is nothing to find")
-        error, alike = jackknife_error(values), self._where_alike(value, members, noun, values)
+        error, alike = jackknife_error(values), self._where_alike(value, len(members), values)
         if error is None:
             return alike or Bounded(without_parts=values, reason=f"no one of {parts} moves the figure")
         freedom = jackknife_freedom(values)
@@ -104,23 +110,18 @@ class Jackknifed:
         if alike and self.limits[1] == 1:
             # No figure of items is less sure than where each is all right or all wrong.
             low, high = max(low, alike.low or 0.0), min(high, 1.0 if alike.high is None else alike.high)
-        scale = "log" if math.isinf(self.limits[1]) else "logit"
-        how = f"95%, Student's t on a {scale} scale, standard error by jackknife over {parts}; {noun} taken as independent"
-        return Bounded(low, high, error, values, freedom=freedom, interval=how)
+        return Bounded(low, high, values)
 
-    def _where_alike(self, value: float, members: Sequence[int], noun: str, values: tuple[float, ...]) -> Bounded | None:
+    def _where_alike(self, value: float, count: int, values: tuple[float, ...]) -> Bounded | None:
         """Return Wilson's bounds of a mean as if each item were 0 or 1; None of a figure that is none."""
         if not self.is_mean or (math.isinf(self.limits[1]) and value > 0):
             return None
-        how = f"95%, Wilson, as of {len(members):.3g} that are all right or all wrong; {noun} taken as independent"
-        return _by_wilson(value, len(members), len(values) - 1, values, how)
+        return _by_wilson(value, count, len(values) - 1, values)
 
 
-def _by_wilson(share: float, count: float, freedom: float, values: tuple[float, ...], how: str) -> Bounded:
-    """Return Wilson's bounds of a share; their error is never 0, as that of the share itself is where all are alike."""
-    reach = errors(CONFIDENCE, freedom)
-    low, high = wilson_interval(share * count, count, reach)
-    return Bounded(low, high, (high - low) / 2 / reach, values, freedom=freedom, interval=how)
+def _by_wilson(share: float, count: float, freedom: float, values: tuple[float, ...]) -> Bounded:
+    low, high = wilson_interval(share * count, count, errors(CONFIDENCE, freedom))
+    return Bounded(low, high, values)
 
 
 # A figure of any of the items, with its bounds.

@@ -15,12 +15,12 @@ from numpy.typing import NDArray
 
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.contract.model_card import Card
-from edgemeter.agent.contract.record_accuracy import Accuracy, PartAccuracy
+from edgemeter.agent.contract.record_accuracy import Accuracy
 from edgemeter.agent.datasets.dataset import Dataset
 from edgemeter.agent.runtimes import Loaded
 from edgemeter.agent.tasks import Outputs, Parts
 from edgemeter.agent.tasks.item_accuracy import item_accuracy
-from edgemeter.agent.tasks.parts import Jackknifed
+from edgemeter.agent.tasks.parts import Jackknifed, numbered
 from edgemeter.agent.tasks.photo_items import PhotoTask
 from edgemeter.agent.vision import photograph
 from edgemeter.agent.vision.decoders import tamed
@@ -185,11 +185,7 @@ def map_accuracy(pixels: Mapping[int, Classes], labels: Sequence[Any], data: Dat
     accuracy = item_accuracy(MIOU, miou, members, data, parts=parts, detail=detail)
     if accuracy is None or parts == "value":
         return accuracy
-    shown_in = [sum(int(pixels[index][2, class_index] > 0) for index in members) for class_index in range(len(labels))]
-    per_class = tuple(
-        PartAccuracy(name=str(label), value=None if np.isnan(iou) else float(iou), images=images)
-        for label, iou, images in zip(labels, ious(members), shown_in, strict=True)
-    )
+    per_class = {name: None if np.isnan(iou) else float(iou) for name, iou in zip(numbered(map(str, labels)), ious(members), strict=True)}
     return msgspec.structs.replace(accuracy, per_class=per_class)
 
 

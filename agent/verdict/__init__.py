@@ -1,1 +1,1 @@
-"""The verdict on a run: named rules, each with a requirement and a rationale; `edgemeter config rules` prints them."""
+"""The verdict on a run: rules, each with a sentence and a remedy; `edgemeter config rules` lists them."""

@@ -1,75 +1,48 @@
-"""Rules on the conditions of the run: load of others, stolen time, throttling, supply, memory, changed settings."""
+"""Rules on what disturbed a run: throttling, the supply, other processes, the hypervisor, swap, Edgemeter itself."""
 
 from collections.abc import Iterable
 
+from edgemeter.agent.contract.model_formats import SERVED
+from edgemeter.agent.engine.job import IN_PROCESS
 from edgemeter.agent.machine import throttling
-from edgemeter.agent.machine.load import LOAD_RATIO, by_whom
-from edgemeter.agent.verdict.rule import Rules, RunFacts
+from edgemeter.agent.machine.attached import is_on_usb_2
+from edgemeter.agent.machine.load import LEAST_NAMED, LOAD_RATIO
+from edgemeter.agent.verdict.rule import Evidence, Facts, Rule
 
 # Stolen time adds to latency one to one.
 STEAL_RATIO = 0.02
 SWAPPED_MB = 16.0
-# A third of the smallest difference that matters, 3%.
+# The event counter of a Jetson that counts a supply voltage that is too low.
 UNDER_VOLTAGE_COUNTER = "oc1"
+# On a quiet machine threads wait below 0.1% of the time. Where they waited this much, latency is longer by about as much.
+WAITED_RATIO = 0.03
+# A thread that holds Python's lock costs as much as one that holds the core.
+OTHER_THREADS_RATIO = 0.03
+# Of one core's time: above it, latencies are partly the client's (Python, copies, TLS).
+MOST_BUSY_RATIO = 0.7
+# As of all missed frames as late wake-ups may cause, and as much of the latency as may be theirs.
+OF_MISSED_RATIO = 0.10
+OF_LATENCY_RATIO = 0.03
 
 
-RULES = Rules()
-
-
-@RULES.suspect(
-    "the requested start temperature was reached",
-    "runs that start warmer throttle earlier",
-    "raise `cool_down_limit_s` in a suite, or cool the room",
-)
-def _not_cooled(facts: RunFacts) -> str | None:
-    cooled = facts.cool_down
-    if cooled is None or cooled.is_reached is not False or cooled.temperature_c is None:
-        return None
-    return (
-        f"after {cooled.waited_s:.0f} s the hottest sensor still read {cooled.temperature_c:.0f} C, not below {cooled.below_c:g} C: "
-        "raise cool_down_limit_s or start_below_c"
-    )
-
-
-@RULES.invalid(
-    "the board did not throttle: no flag is set, none was set during the run, no event counter rose",
-    "latency is then the heat sink's, not the model's",
-    "cool the board, or choose a lower power mode",
-)
-def _throttled(facts: RunFacts) -> str | None:
-    return None if facts.measured.is_long_schedule else throttling_evidence(facts)
-
-
-def throttling_evidence(facts: RunFacts) -> str | None:
-    """Return how it shows that the board throttled; None if it does not."""
+def throttled(facts: Facts) -> Evidence | None:
+    """A flag is set, one was set during the run, or an event counter rose."""
     rose = _events_that_rose(facts)
     rose.pop(UNDER_VOLTAGE_COUNTER, None)
     if rose:
-        counted = ", ".join(f"{name} +{count}" for name, count in rose.items())
-        return f"throttle events were counted during the run ({counted}): cool the board, or use a stronger power supply"
-    moments = [condition.when for condition in facts.at() if condition.throttled_now]
-    if moments:
-        return f"the board throttled ({', '.join(dict.fromkeys(moments))} the run): cool it"
+        return Evidence({"throttle_events": sum(rose.values())})
     came_up = _came_up(condition.throttled_since_boot for condition in facts.at())
-    return "the board's flag `throttled since boot` was set during the run: cool it" if came_up else None
+    return Evidence() if came_up or any(condition.throttled_now for condition in facts.at()) else None
 
 
-@RULES.suspect(
-    "the supply voltage was sufficient: no flag is set, none was set during the run, no event counter rose",
-    "a weak supply lowers clocks briefly and falsifies energy figures",
-    "a stronger supply and a shorter cable",
-)
-def _under_voltage(facts: RunFacts) -> str | None:
-    moments = [condition.when for condition in facts.at() if condition.under_voltage_now]
-    if moments:
-        return f"the supply voltage was too low ({', '.join(dict.fromkeys(moments))} the run): use a stronger power supply"
+def under_voltage(facts: Facts) -> Evidence | None:
+    """A flag is set, one was set during the run, or the event counter rose."""
     came_up = _came_up(condition.under_voltage_since_boot for condition in facts.at())
-    if came_up or UNDER_VOLTAGE_COUNTER in _events_that_rose(facts):
-        return "the supply voltage fell too low for a moment during the run: use a stronger power supply"
-    return None
+    is_low = any(condition.under_voltage_now for condition in facts.at())
+    return Evidence() if is_low or came_up or UNDER_VOLTAGE_COUNTER in _events_that_rose(facts) else None
 
 
-def _events_that_rose(facts: RunFacts) -> dict[str, int]:
+def _events_that_rose(facts: Facts) -> dict[str, int]:
     events = [condition.throttle_events for condition in facts.at() if condition.throttle_events]
     return throttling.rose(events[0], events[-1]) if events else {}
 
@@ -79,70 +52,133 @@ def _came_up(flags: Iterable[bool | None]) -> bool:
     return bool(known_flags) and known_flags[-1] and not known_flags[0]
 
 
-@RULES.suspect(
-    "processes other than the measured one and the agent used at most 10% of the cores while queries were timed",
-    "where the timed part is below 0.5 s of one core, warm-up and loading count too",
-    "end what the reason names, then measure again",
-)
-def _busy_machine(facts: RunFacts) -> str | None:
+def busy_machine(facts: Facts) -> Evidence | None:
+    """Where the timed part is below 0.5 s of one core, warm-up and loading count too."""
     during = next((condition for condition in facts.at("during") if condition.other_load_ratio is not None), None)
     if during is None or during.other_load_ratio is None or during.other_load_ratio <= LOAD_RATIO:
         return None
-    if facts.measured.runtime.facts.get("server_machine") == "this" and during.served_load_ratio is None:
+    if facts.run.runtime.facts.get("server_machine") == "this" and during.served_load_ratio is None:
         # Most of it may be the server's, which is measured.
         return None
-    named = by_whom(during.busiest_other, during.other_load_ratio)
-    return f"other processes used {during.other_load_ratio:.0%} of the machine's cores during the run{named}"
+    busiest = next((name for name, ratio in during.busiest_other.items() if ratio >= LEAST_NAMED), None)
+    return Evidence({"other_load_ratio": during.other_load_ratio}, busiest)
 
 
-@RULES.suspect(
-    "a hypervisor took at most 2% of the processor time", "stolen time adds to latency one to one", "measure on hardware of your own"
-)
-def _stolen_time(facts: RunFacts) -> str | None:
-    steal = max((condition.steal_ratio for condition in facts.at("during") if condition.steal_ratio is not None), default=None)
-    return None if steal is None or steal <= STEAL_RATIO else f"the hypervisor took {steal:.1%} of the processor time during the run"
+def waited_for_core(facts: Facts) -> Evidence | None:
+    """A run with more threads than cores waits for itself, one with other models at the same time is to wait."""
+    scheduling, threads = facts.run.scheduling, facts.run.runtime.threads
+    if scheduling is None or scheduling.waited_ms is None or scheduling.window_ms <= 0 or threads > scheduling.cores:
+        return None
+    share = scheduling.waited_ms / (scheduling.window_ms * min(threads, scheduling.cores))
+    return Evidence({"waited_ratio": share}) if share > WAITED_RATIO and facts.run.together is None else None
 
 
-@RULES.suspect(
-    "less than 16 MB went to swap during the run",
-    "a query that waits for the disk takes milliseconds longer",
-    "end other programs, or `sudo swapoff -a`",
-)
-def _swapping(facts: RunFacts) -> str | None:
-    return swapping_evidence(facts, "during the run: close programs, or use a smaller model")
+def stolen_time(facts: Facts) -> Evidence | None:
+    """Time that the hypervisor gave to other machines."""
+    steal = max((condition.steal_ratio for condition in facts.at("during") if condition.steal_ratio is not None), default=0.0)
+    return Evidence({"steal_ratio": steal}) if steal > STEAL_RATIO else None
 
 
-def swapping_evidence(facts: RunFacts, remedy: str) -> str | None:
-    """Return by how much the used swap grew over a run, with `remedy`; None below 16 MB."""
+def swapping(facts: Facts) -> Evidence | None:
+    """A query that waits for the disk takes milliseconds longer."""
     used = [condition.swap_used_mb for condition in facts.at() if condition.swap_used_mb is not None]
-    grown = max(used) - used[0] if used else 0.0
-    return None if grown < SWAPPED_MB else f"{grown:.0f} MB went to swap {remedy}"
+    grown_mb = max(used) - used[0] if used else 0.0
+    return Evidence({"swap_grown_mb": grown_mb}) if grown_mb >= SWAPPED_MB else None
 
 
-@RULES.suspect(
-    "governor and power mode were the same before and after",
-    "else parts of the run differ",
-    "stop what changes governor or power mode",
-)
-def _settings_changed(facts: RunFacts) -> str | None:
+def settings_changed(facts: Facts) -> Evidence | None:
+    """Governor and power mode, before and after."""
     before, after = facts.at("before"), facts.at("after")
     if not before or not after:
         return None
     pairs = [("governor", before[0].governor, after[-1].governor), ("power mode", before[0].power_mode, after[-1].power_mode)]
-    changed = [f"{name} was {first!r} before and {last!r} after" for name, first, last in pairs if first and last and first != last]
-    return "; ".join(changed) or None
+    changed = [f"{name} ({first} before, {last} after)" for name, first, last in pairs if first and last and first != last]
+    return Evidence(subject=" and ".join(changed)) if changed else None
 
 
-@RULES.note(
-    "no Python module had to be compiled during the cold start",
-    "compiling makes imports two to three times longer; only the cold start contains them, no timed query does",
-    "measure again: the modules are compiled now",
-)
-def _compiled_at_start(facts: RunFacts) -> str | None:
-    modules = facts.measured.cold_start.compiled_modules
-    if not modules:
+def coral_on_usb_2(facts: Facts) -> Evidence | None:
+    """USB 2 moves inputs and weights at 480 Mbit/s instead of 5,000."""
+    slow = [name for name in (facts.environment.attached if facts.environment else ()) if is_on_usb_2(name)]
+    return Evidence(subject=slow[0]) if slow and facts.run.runtime.name == "edgetpu" else None
+
+
+def other_threads(facts: Facts) -> Evidence | None:
+    """Threads of Python in the process of the caller, in which a function is measured."""
+    runtime = facts.run.runtime
+    if runtime.backend != IN_PROCESS:
         return None
-    return (
-        f"{modules} Python modules had no valid bytecode and were compiled during the cold start: run it once more; if they are compiled "
-        "every time, let `python -m compileall` write their bytecode as a user who may"
-    )
+    share_text, _, busiest = runtime.facts.get("other_threads_ratio", "0").partition(" ")
+    return Evidence({"other_threads_ratio": float(share_text)}, busiest) if float(share_text) > OTHER_THREADS_RATIO else None
+
+
+def client_busy(facts: Facts) -> Evidence | None:
+    """The process that asks a server with several users, or at a rate."""
+    run, load, scheduling = facts.run, facts.run.load, facts.run.scheduling
+    if (
+        not (run.generation or run.runtime.name == SERVED)
+        or load is None
+        or load.in_flight_max is None
+        or scheduling is None
+        or not scheduling.ran_ms
+    ):
+        return None
+    ratio = scheduling.ran_ms / scheduling.window_ms
+    is_local = run.generation is not None and run.generation.is_local
+    return Evidence({"client_load_ratio": ratio}) if ratio > MOST_BUSY_RATIO and not is_local else None
+
+
+def schedule_not_kept(facts: Facts) -> Evidence | None:
+    """Frames that Edgemeter, not the model, made late."""
+    from edgemeter.agent.contract.frame_times import FrameTimes  # noqa: PLC0415 - who only names the rules does without numpy
+
+    steady = facts.run.steady
+    times = FrameTimes.of_series(facts.run.samples, steady.rate_per_s) if steady else None
+    if steady is None or times is None:
+        return None
+    delays_ns = times.delays_ns
+    *_, woke_late = times.late(steady.deadline_ms)
+    of_wake_ups = int(woke_late.sum())
+    ratio = float(delays_ns.sum()) / float(times.latency_ns.sum())
+    if of_wake_ups <= OF_MISSED_RATIO * (steady.dropped + steady.late) and ratio <= OF_LATENCY_RATIO:
+        return None
+    return Evidence({"woke_late_ms": float(delays_ns.max()) / 1e6, "frames_made_late": of_wake_ups})
+
+
+RULES = (
+    Rule(
+        "throttled", "disturbed", "the processor was throttled[ ({throttle_events:,.0f} events)]",
+        "Cool the board, or lower its power mode.", throttled,
+    ),
+    Rule("under-voltage", "disturbed", "the supply voltage was too low", "Use a stronger supply and a shorter cable.", under_voltage),
+    Rule(
+        "busy-machine", "disturbed", "other processes used {other_load_ratio:.0%} of the cores while timing[ ({subject} the most)]",
+        "Close them and run again.", busy_machine,
+    ),
+    Rule(
+        "waited-for-core", "disturbed", "the threads were ready but not running for {waited_ratio:.0%} of the time",
+        "Close other programs, or use fewer `--threads`.", waited_for_core,
+    ),
+    Rule(
+        "stolen-time", "disturbed", "the hypervisor took {steal_ratio:.1%} of the processor time",
+        "Measure on your own hardware.", stolen_time,
+    ),
+    Rule(
+        "swapping", "disturbed", "{swap_grown_mb:,.0f} MB went to swap during the run",
+        "Close other programs, or use a smaller model.", swapping,
+    ),
+    Rule("settings-changed", "disturbed", "{subject} changed during the run", "Stop what changes it, and run again.", settings_changed),
+    Rule("coral-on-usb-2", "disturbed", "the accelerator is on a slow port: {subject}", "Use a USB 3 port and cable.", coral_on_usb_2),
+    Rule(
+        "other-threads", "disturbed", "other threads of the process ran for {other_threads_ratio:.0%} of the time[ ({subject} the most)]",
+        "Stop them first, or measure a file with `edgemeter run`.", other_threads,
+    ),
+    Rule(
+        "client-busy", "disturbed", "sending the queries took {client_load_ratio:.0%} of a core, which is part of each latency",
+        "Use fewer users, or a lower rate.", client_busy,
+    ),
+    Rule(
+        "schedule-not-kept", "disturbed",
+        "Edgemeter woke up to {woke_late_ms:.3g} ms late and delayed {frames_made_late:,.0f} frames",
+        "Close other programs and run again.", schedule_not_kept,
+    ),
+)  # fmt: skip

@@ -1,103 +1,88 @@
-"""The verdict: judges a run by all rules, and lists them as JSON and as the page docs/reference/rules.md."""
+"""The verdict on a run, and on runs of one case together."""
 
-from collections.abc import Sequence
+import math
+from collections.abc import Iterable, Sequence
+from statistics import median
 
 import msgspec
 
-from edgemeter.agent.base.documents import json_document
-from edgemeter.agent.contract.operating_point import OperatingPoint
-from edgemeter.agent.contract.record_conditions import Condition, Environment, Verdict, rule_of
-from edgemeter.agent.contract.record_figures import CoolDown, Energy
-from edgemeter.agent.engine.job import MeasuredRun
-from edgemeter.agent.verdict import (
-    accelerator_rules,
-    accuracy_rules,
-    answer_rules,
-    condition_rules,
-    generation_rules,
-    in_process_rules,
-    precondition_rules,
-    run_rules,
-    steady_rules,
-)
-from edgemeter.agent.verdict.rule import Rule, RunFacts, SensorFaults, verdict_of
-from edgemeter.agent.verdict.run_rules import ENERGY_RULES
+from edgemeter.agent.contract.case_identity import key_of
+from edgemeter.agent.contract.record import RunRecord
+from edgemeter.agent.contract.record_conditions import Verdict, Violation, worst
+from edgemeter.agent.verdict import condition_rules, energy_rules, environment_rules, output_rules, run_rules
+from edgemeter.agent.verdict.rule import Facts, Rule, violations
 
-RULES: tuple[Rule, ...] = (
-    *run_rules.RULES,
-    *accelerator_rules.RULES,
-    *generation_rules.RULES,
-    *answer_rules.RULES,
-    *in_process_rules.RULES,
-    *steady_rules.RULES,
-    *accuracy_rules.RULES,
-    *condition_rules.RULES,
-    *ENERGY_RULES,
-    *precondition_rules.RULES,
-)
-INTRODUCTION = """# My run is suspect: what now
-
-The verdict names each violated rule with its evidence, `rule: evidence`. Find the rule below and do what its last column states; then
-measure again. The figures of a suspect run may be right, but nothing proves it: `edgemeter compare` uses and marks it. An invalid run is
-listed and enters no statistic. A note casts no doubt on the figures. The most severe violated rule decides; a rule whose facts are
-unknown on a machine is not violated.
-"""
-HEADINGS = {"invalid": "A run is invalid", "suspect": "A run is suspect", "note": "A note"}
+# With fewer runs none lies apart.
+FEWEST_SIBLINGS = 3
+# A smaller distance cannot reverse a comparison that is worth making.
+APART_RATIO = 0.10
+# Of the scatter of the siblings, by the median of their distances. Source: 1.4826 times it is the standard deviation of normal values.
+APART_DEVIATIONS = 3 * 1.4826
+APART = Rule(
+    "apart-from-siblings", "disturbed",
+    "p50 is {latency_p50_ms:.4g} ms, but the median of the {siblings:.0f} runs of this case in its session is {siblings_p50_ms:.4g} ms",
+    "Run the case again on a quiet machine.", lambda _: None,
+)  # fmt: skip
+RUN_RULES = (*output_rules.RULES, *run_rules.RULES, *condition_rules.RULES, *energy_rules.RULES)
+RULES = (*RUN_RULES, APART, *environment_rules.RULES)
 
 
-def judge(
-    measured: MeasuredRun,
-    conditions: Sequence[Condition],
-    environment: Environment | None = None,
-    cool_down: CoolDown | None = None,
-    energies: Sequence[Energy] = (),
-    power_warnings: Sequence[str] = (),
-    sensor_faults: SensorFaults = SensorFaults(),  # noqa: B008 - frozen
-) -> Verdict:
-    """Return the verdict on a run: the worst state of all violated rules, and `rule: evidence` for each, reasons apart from notes."""
-    facts = RunFacts(measured, conditions, environment, cool_down, energies, power_warnings, sensor_faults)
-    return verdict_of([(rule, evidence) for rule in RULES if (evidence := rule.evidence(facts)) is not None])
+def judge(facts: Facts) -> Verdict:
+    """Return the verdict on a run."""
+    return _verdict(RUN_RULES, facts)
 
 
-def as_asked_for(judged: Verdict, point: OperatingPoint | None) -> Verdict:
-    """Return the verdict on a run for which the board was set to `point`: the note on a governor that was chosen says so."""
-    if point is None or point.governor is None:
-        return judged
-    notes = tuple(f"{note} (it was asked for)" if rule_of(note) == "governor" else note for note in judged.notes)
-    return msgspec.structs.replace(judged, notes=notes)
+def judge_outputs(facts: Facts) -> Verdict:
+    """Return the verdict on a model that was only scored."""
+    return _verdict(output_rules.RULES, facts)
 
 
-class RuleRow(msgspec.Struct, frozen=True):
-    """One rule as it is shown; the names of its fields in JSON are older."""
-
-    name: str
-    state: str = msgspec.field(name="broken_is")
-    requirement: str = msgspec.field(name="asks")
-    rationale: str = msgspec.field(name="why")
-    remedy: str
-
-
-def rule_rows(rules: Sequence[Rule]) -> list[RuleRow]:
-    """Return the rules, the most severe first."""
-    return [
-        RuleRow(rule.name, rule.state, rule.requirement, rule.rationale, rule.remedy)
-        for state in HEADINGS
-        for rule in rules
-        if rule.state == state
-    ]
+def _verdict(rules: Iterable[Rule], facts: Facts) -> Verdict:
+    violated = violations(rules, facts)
+    return Verdict(
+        state=worst([rule.effect for rule, _ in violated]),
+        violations=tuple(violation for rule, violation in violated if rule.effect != "note"),
+        notes=tuple(violation for rule, violation in violated if rule.effect == "note"),
+    )
 
 
-def rules_markdown(rules: Sequence[Rule]) -> str:
-    """Return the page that lists the rules, each with what to do about it; a note, which casts no doubt, without its rationale."""
-    text = INTRODUCTION
-    for state, heading in HEADINGS.items():
-        text += f"\n## {heading}\n\nrule | requirement | what to do\n--- | --- | ---\n"
-        for row in (row for row in rule_rows(rules) if row.state == state):
-            why = "" if state == "note" else f": {row.rationale}"
-            text += f"`{row.name}` | {row.requirement}{why} | {row.remedy}\n"
-    return text
+def judged_together(runs: Iterable[RunRecord]) -> list[RunRecord]:
+    """Return the runs in their order; one whose p50 lies apart from its siblings', the runs of its case in its session, is disturbed.
+
+    The record of a run is published as soon as it ends, before its siblings are there. So each reader of several runs judges them.
+    """
+    judged = list(runs)
+    indices = {id(run): index for index, run in enumerate(judged)}
+    for siblings in _sessions(judged):
+        middle_ms, apart = _apart(siblings)
+        for run in apart:
+            numbers = {"latency_p50_ms": run.latency.p50_ms or 0.0, "siblings_p50_ms": middle_ms, "siblings": len(siblings)}
+            violation = Violation(rule=APART.name, numbers=numbers)
+            verdict = Verdict(state="disturbed", violations=(*run.verdict.violations, violation), notes=run.verdict.notes)
+            judged[indices[id(run)]] = msgspec.structs.replace(run, verdict=verdict)
+    return judged
 
 
-def rules_json(rules: Sequence[Rule]) -> str:
-    """Return `{"rules": [...]}`."""
-    return json_document({"rules": rule_rows(rules)})
+def _sessions(runs: Sequence[RunRecord]) -> list[list[RunRecord]]:
+    """Return the runs with a p50 that are not invalid by case and session; a repeat that does not count on begins another session."""
+    counted = [run for run in runs if run.verdict.state != "invalid" and run.latency.p50_ms]
+    by_case: dict[object, list[RunRecord]] = {}
+    for run in sorted(counted, key=lambda run: run.started_at_ns):
+        by_case.setdefault((key_of(run), run.suite), []).append(run)
+    sessions: list[list[RunRecord]] = []
+    for of_case in by_case.values():
+        for index, run in enumerate(of_case):
+            if index == 0 or run.repeat <= of_case[index - 1].repeat:
+                sessions.append([])
+            sessions[-1].append(run)
+    return sessions
+
+
+def _apart(siblings: Sequence[RunRecord]) -> tuple[float, list[RunRecord]]:
+    """Return the median of the p50s in ms, and the runs that lie apart from it on the log scale."""
+    logs = [math.log(run.latency.p50_ms or 1.0) for run in siblings]
+    middle = median(logs)
+    if len(siblings) < FEWEST_SIBLINGS:
+        return math.exp(middle), []
+    limit = max(math.log(1 + APART_RATIO), APART_DEVIATIONS * median(abs(value - middle) for value in logs))
+    return math.exp(middle), [run for run, value in zip(siblings, logs, strict=True) if abs(value - middle) > limit]

@@ -1,280 +1,238 @@
-"""Rules on the measured run itself: its outputs, its latencies, whether its threads got a core when they wanted one, and its energies."""
+"""Rules on the timed work: whether all of it was done, rightly and by what was meant to do it, and what a reader should know of it."""
 
-import math
-from itertools import combinations, pairwise
+import re
+from itertools import pairwise
 
-import numpy as np
-from numpy.typing import NDArray
+from edgemeter.agent.contract.held_load import fails_too_often
+from edgemeter.agent.contract.model_card import UNSURE_FAMILY
+from edgemeter.agent.contract.record_generation import MOST_CACHED, Generation
+from edgemeter.agent.engine.job import IN_PROCESS
+from edgemeter.agent.machine.board_limits import OPERATIONS_PER_CYCLE, memory_mb_per_s
+from edgemeter.agent.verdict.rule import Evidence, Facts, Rule
 
-from edgemeter.agent.base.run_statistics import rank_sum
-from edgemeter.agent.contract.record_accuracy import OutputCheck
-from edgemeter.agent.contract.record_figures import WIDEST_FIRST, Energy, Scope
-from edgemeter.agent.contract.record_generation import SYNTHETIC
-from edgemeter.agent.verdict.rule import Rules, RunFacts
-
-# Twice the smallest difference that matters (3%), rounded down: a smaller drift cannot reverse a comparison.
-DRIFT_RATIO = 0.05
-
-# Two-sided p = 1e-4 of the rank sum: with three pairs of thirds, and queries that are not quite independent, false alarms stay rare.
-DRIFT_Z = 3.9
-FEWEST_IN_THIRD = 7
-BOUND_RATIO = 0.10
-
-# On a quiet machine threads wait below 0.1% of the time. Where they waited this much, latency is longer by about as much.
-WAITED_RATIO = 0.03
-# The wider scopes that contain each scope: a wider one measures all that a narrower one does. A GPU's board is on no module.
-INSIDE: dict[Scope, tuple[Scope, ...]] = {scope: WIDEST_FIRST[:index] for index, scope in enumerate(WIDEST_FIRST)}
-INSIDE["gpu-board"] = ("board-input", "wall-ac")
-# Where a sensor's gain is unknown: by this much the parts of a board may exceed its total.
-UNKNOWN_GAIN_RATIO = 0.10
+# What caches may hold says nothing of the memory; a guest's kernel may report smaller ones than there are.
+LEAST_WEIGHTS_MB = 64.0
+# Two sockets of HBM2e, the most that processors have. Source: Intel's data sheet of the Xeon CPU Max series, 1,638 GB/s each.
+ANY_MB_PER_S = 3_276_000.0
+# A weight is multiplied and added.
+OPERATIONS_PER_WEIGHT = 2
 # Six times what healthy runs grew by in 10 to 60 s: -1.5 to 2.5 MB (LiteRT, ONNX Runtime, TorchScript, PyTorch eager and compiled, JAX).
 GROWN_MB = 16.0
 # What keeps something of each query grows in each third. Healthy runs grew by 2.5 MB at most in all three together, mostly in the first;
 # at the second limit 4 GB are full within four hours.
 GROWN_IN_THIRD_MB, GROWN_IN_HOUR_MB = 1.0, 1000.0
-RULES, ENERGY_RULES = Rules(), Rules()
+_SOFTWARE_GPU = re.compile(r"\(software\)|llvmpipe|lavapipe|swiftshader", re.IGNORECASE)
 
 
-@RULES.invalid(
-    "an open loop keeps up with the rate at which queries arrive",
-    "beyond it the queue grows, and latency with the length of the run",
-    "lower `--rate`",
-)
-def _rate_not_sustained(facts: RunFacts) -> str | None:
-    load = facts.measured.load
-    if load is None or load.is_sustained is not False or facts.measured.steady is not None:
+def rate_not_sustained(facts: Facts) -> Evidence | None:
+    """Beyond the rate the queue grows, and latency with the length of the run. A camera drops frames instead, which is an answer."""
+    load = facts.run.load
+    if load is None or load.is_sustained is not False or facts.run.steady is not None:
         return None
-    dropped_by = " by Edgemeter, which had as many unanswered as it sends at once" if load.in_flight_max else ""
-    unserved = f", {load.unserved} were dropped{dropped_by}" if load.unserved else ""
-    arrived = "a trace's requests" if load.target_per_s is None else f"{load.target_per_s:g} queries/s"
-    return f"{arrived} arrived, {load.achieved_per_s:.4g}/s were served{unserved}: lower the rate"
+    rates = {"load_target_per_s": load.target_per_s, "throughput_per_s": facts.run.throughput_per_s}
+    dropped = {"load_unserved": float(load.unserved)} if load.unserved else {}
+    return Evidence({name: rate for name, rate in rates.items() if rate is not None} | dropped)
 
 
-@RULES.invalid(
-    "outputs of timed queries equal those for the same inputs later: within 0.1% of each channel's maximum, or in all boxes; of a server's "
-    "text the first token",
-    "a latency counts only for correct outputs; float kernels may sum in another order",
-    "another backend or release of the runtime; report the wrong kernel",
-)
-def _outputs_differ(facts: RunFacts) -> str | None:
-    check = facts.measured.output_check
-    if check.differing == 0:
+def failed_queries(facts: Facts) -> Evidence | None:
+    """A loaded server that drops requests answers the others sooner; with 1% lost, p99 tells nothing."""
+    load, count = facts.run.load, facts.run.latency.count
+    if load is None or not fails_too_often(load, facts.run.generation, count):
         return None
-    return f"{check.differing} of {check.compared} outputs kept while timing differ from those for the same input later"
+    kinds = ", ".join(f"{kind}: {failed}" for kind, failed in load.failures.items())
+    return Evidence({"failed_queries": load.failed_queries, "queries": load.failed_queries + count}, kinds or None)
 
 
-@RULES.suspect(
-    "a server that is asked a timed prompt twice, alone, repeats itself, and the timed answer where nobody was beside it",
-    "greedy generation has one answer: another one was sampled, or computed beside other load",
-    "no `temperature` in the server's `extra`; end what else asks the server",
-)
-def _answers_vary(facts: RunFacts) -> str | None:
-    check = facts.measured.output_check
-    if check.varying:
-        return f"asked twice alone, {_parted(check, check.varying)}: the server is not greedy, or has other load"
-    return f"while timed, {_parted(check, check.changed)}: the server had other load" if check.changed else None
+def outputs_differ(facts: Facts) -> Evidence | None:
+    """Outputs kept while timing, against those for the same inputs later: within 0.1% of each channel's maximum, or in all boxes."""
+    check = facts.run.output_check
+    return Evidence({"output_check_differing": check.differing, "output_check_compared": check.compared}) if check.differing else None
 
 
-def _parted(check: OutputCheck, prompts: int) -> str:
-    return f"{prompts} of {check.compared} prompts got other answers, from {check.common_ratio or 0:.0%} of the answer on at the earliest"
-
-
-@RULES.suspect(
-    "a server answers some timed queries once more afterwards",
-    "else nothing shows that the model's answers were timed",
-    "read the server's log",
-)
-def _unrepeated_answers(facts: RunFacts) -> str | None:
-    return facts.measured.output_check.reason
-
-
-@RULES.note(
-    "a server gives the same answers beside others, and behind what it has cached, as alone",
-    "it sums a batch in another order, so that the choice between tokens that are nearly alike falls otherwise",
-    "nothing, unless the texts themselves count",
-)
-def _answers_part(facts: RunFacts) -> str | None:
-    check = facts.measured.output_check
-    return f"beside others or behind a cache, {_parted(check, check.parting)}" if check.parting else None
-
-
-@RULES.invalid(
-    "there are at least 11 queries",
-    "fewer do not support a median with 99% confidence (MLPerf's early stopping)",
-    "`--mode normal`, or a smaller load per query",
-)
-def _too_few_queries(facts: RunFacts) -> str | None:
-    latency = facts.measured.latency
-    return None if latency.p50_ms is not None else f"{latency.count} queries do not support a median: it needs {latency.refused['p50']}"
-
-
-@RULES.suspect(
-    "latency had settled before timing began",
-    "it differs while caches fill and clocks rise",
-    "end other programs, then measure again",
-)
-def _not_steady(facts: RunFacts) -> str | None:
-    warm = facts.measured.warm_up
-    return None if warm.steady else f"the median latency had not settled after {warm.queries} queries ({warm.duration_ms / 1000:.1f} s)"
-
-
-@RULES.suspect(
-    "the medians of the three thirds, less waits in line, lie within 5%, or not further apart than chance (rank sum, z < 3.9)",
-    "5% is about twice the smallest difference that matters",
-    "measure longer (`--mode normal`) with a fixed governor and steady cooling",
-)
-def _drift(facts: RunFacts) -> str | None:
-    thirds = np.array_split(facts.service_ms(), 3)
-    if thirds[-1].size < FEWEST_IN_THIRD:
+def cached_prompt(facts: Facts) -> Evidence | None:
+    """Of each prompt at most one token (the begin of text) and those of the chat template come from a cache."""
+    text = facts.run.generation
+    if text is None or text.cached_tokens is None or text.cached_tokens <= MOST_CACHED + (text.template_tokens or 0):
         return None
-    medians = [float(np.median(third)) for third in thirds]
-    low, high = int(np.argmin(medians)), int(np.argmax(medians))
-    change = medians[high] / medians[low] - 1 if medians[low] > 0 else 0.0
-    if change <= DRIFT_RATIO or rank_sum_z(thirds[low], thirds[high]) < DRIFT_Z:
+    return Evidence({"generation_cached_tokens": text.cached_tokens, "generation_prompt_tokens": text.prompt_tokens or 0})
+
+
+def impossible_speed(facts: Facts) -> Evidence | None:
+    """The hardware bounds the rates of prefill and decode, by the operations of the cores and the bandwidth of the memory."""
+    text = facts.run.generation
+    if text is None or not text.is_local:
         return None
-    medians_text = ", ".join(f"{median:.4g}" for median in medians)
-    return f"median latency of the three thirds was {medians_text} ms: {change:.0%} apart"
+    numbers = _prefill_above_compute(facts, text) | _decode_above_bandwidth(facts, text)
+    return Evidence(numbers) if numbers else None
 
 
-@RULES.suspect(
-    "resident memory grows by at most 16 MB during the timed part, and not by 1 MB in each third and 1 GB/h, where inputs have one shape",
-    "a model that keeps what it computes fills the memory",
-    "let the model release its results; keep no graph for gradients (`torch.inference_mode()`)",
-)
-def _memory_grows(facts: RunFacts) -> str | None:
-    memory, latency = facts.measured.memory, facts.measured.latency
-    # A library may keep more memory when a larger input comes.
-    if memory.grown_mb is None or "timed_shapes" in facts.measured.runtime.facts:
+def _prefill_above_compute(facts: Facts, generation: Generation) -> dict[str, float]:
+    weights, rate = generation.model.read_parameters, generation.prefill_tokens_per_s
+    clocks = [hz for condition in facts.at() for hz in (condition.clock_max_hz, condition.clock_hz) if hz]
+    per_cycle = OPERATIONS_PER_CYCLE.get(facts.environment.arch) if facts.environment else None
+    if not (weights and rate and clocks and per_cycle) or facts.run.runtime.backend != "cpu":
+        return {}
+    needed_gop_per_s = rate * weights * OPERATIONS_PER_WEIGHT / 1e9
+    cores = min(facts.run.runtime.threads, facts.run.scheduling.cores if facts.run.scheduling else 1 << 30)
+    most_gop_per_s = cores * max(clocks) * per_cycle / 1e9
+    return {"needed_gop_per_s": needed_gop_per_s, "most_gop_per_s": most_gop_per_s} if needed_gop_per_s > most_gop_per_s else {}
+
+
+def _decode_above_bandwidth(facts: Facts, generation: Generation) -> dict[str, float]:
+    board = (facts.environment.board if facts.environment else None) or ""
+    most_mb_per_s = memory_mb_per_s(board) or (ANY_MB_PER_S if facts.run.runtime.backend == "cpu" else None)
+    steps_per_s, step_mb = generation.decode_tokens_per_s, _step_mb(generation)
+    # Where tokens are guessed, a step is not a token.
+    if not (steps_per_s and step_mb and most_mb_per_s) or generation.speculative:
+        return {}
+    caches_mb = (facts.environment.cache_mb if facts.environment else None) or 0.0
+    read_mb_per_s = steps_per_s * (step_mb - caches_mb)
+    if step_mb <= max(caches_mb, LEAST_WEIGHTS_MB) or read_mb_per_s <= most_mb_per_s:
+        return {}
+    return {"read_gb_per_s": read_mb_per_s / 1000, "most_gb_per_s": most_mb_per_s / 1000}
+
+
+def _step_mb(generation: Generation) -> float | None:
+    """Return what a step of decoding reads: the weights, and the cache at its mean depth as far as that is known."""
+    model, before = generation.model, generation.mean_prompt_tokens
+    if model.weights_mb is None or before is None or model.kv_token_bytes is None:
+        return model.weights_mb
+    return model.weights_mb + (before + generation.mean_output_tokens / 2) * model.kv_token_bytes / 1e6
+
+
+def incomplete_calls(facts: Facts) -> Evidence | None:
+    """A function that leaves work to a thread, stores its results, or changes its inputs."""
+    runtime = facts.run.runtime
+    doubt = runtime.facts.get("incomplete") if runtime.backend == IN_PROCESS else None
+    return Evidence(subject=doubt) if doubt else None
+
+
+def software_gpu(facts: Facts) -> Evidence | None:
+    """Of several devices it is not known which computed."""
+    reported = facts.run.runtime.facts
+    names = reported.get("gpu") or reported.get("gpus_present", "")
+    return Evidence(subject=names) if all(map(_SOFTWARE_GPU.search, names.split("; "))) else None
+
+
+def answers_vary(facts: Facts) -> Evidence | None:
+    """Greedy generation has one answer: another one was sampled, or computed with other load at the same time."""
+    check = facts.run.output_check
+    return Evidence({"output_check_varying": check.varying, "output_check_compared": check.compared}) if check.varying else None
+
+
+def partly_on_cpu(facts: Facts) -> Evidence | None:
+    """Each operator on the CPU costs its time and two copies."""
+    reported = facts.run.runtime.facts
+    layers = {name: reported.get(name, "") for name in ("gpu_layers", "gpu_layers_asked")}
+    if all(map(str.isdecimal, layers.values())) and int(layers["gpu_layers"]) < int(layers["gpu_layers_asked"]):
+        return Evidence({name: int(text) for name, text in layers.items()})
+    counts = {name.removeprefix("operators_on_"): int(count) for name, count in reported.items() if name.startswith("operators_on_")}
+    on_cpu, total = counts.get("cpu", 0), sum(counts.values())
+    if on_cpu and on_cpu < total:
+        return Evidence({"operators_on_cpu": on_cpu, "operators": total}, reported.get("left_to_cpu"))
+    # The program of an Edge TPU counts as one operator, so that there is no share.
+    if edge_tpu_left := int(reported.get("cpu_operators", "0")):
+        return Evidence({"cpu_operators": edge_tpu_left})
+    return Evidence() if reported.get("fully_accelerated") == "no" else None
+
+
+def ended_early(facts: Facts) -> Evidence | None:
+    """Figures per token are of the tokens that came; a whole query compares only with answers of the same length."""
+    text = facts.run.generation
+    if text is None or not text.ended_early:
+        return None
+    return Evidence(
+        {"generation_ended_early": text.ended_early, "queries": facts.run.latency.count, "generation_output_tokens": text.output_tokens}
+    )
+
+
+def not_reported(facts: Facts) -> Evidence | None:
+    """A runtime or a server does not report something that it alone knows."""
+    run = facts.run
+    subjects = [
+        "what the accelerator left to the CPU" if run.runtime.facts.get("fully_accelerated") == "not reported" else "",
+        "the number of tokens, which is estimated from chunks of text" if run.generation and run.generation.counts == "estimated" else "",
+        "how much of a prompt came from a cache" if run.generation and run.generation.cached_tokens is None else "",
+    ]
+    return Evidence(subject="; ".join(filter(None, subjects))) if any(subjects) else None
+
+
+def memory_grows(facts: Facts) -> Evidence | None:
+    """A model that keeps what it computes fills the memory. A library may keep more memory when a larger input comes."""
+    run, memory = facts.run, facts.run.memory
+    if memory.grown_mb is None or "timed_shapes" in run.runtime.facts:
         return None
     # Less the outputs that the benchmark keeps.
-    steady_mb = min(3 * min((later - earlier for earlier, later in pairwise(memory.thirds_mb)), default=0.0), memory.grown_mb)
-    timed_h = (facts.measured.timed.end_ns - facts.measured.timed.start_ns) / 3.6e12
+    steady_mb = min(3 * min((later - earlier for earlier, later in pairwise(run.memory_thirds_mb)), default=0.0), memory.grown_mb)
+    timed_h = (run.timed.end_ns - run.timed.start_ns) / 3.6e12
     is_steady = steady_mb >= 3 * GROWN_IN_THIRD_MB and steady_mb > GROWN_IN_HOUR_MB * timed_h
     if memory.grown_mb <= GROWN_MB and not is_steady:
         return None
-    steadily = f", some in each third, {steady_mb / timed_h / 1000:.3g} GB/h," if is_steady else ""
-    return (
-        f"resident memory grew by {memory.grown_mb:.3g} MB{steadily} in {latency.count} queries, "
-        f"{1000 * memory.grown_mb / latency.count:.3g} kB each"
-    )
+    return Evidence({"memory_grown_mb": memory.grown_mb, "queries": run.latency.count})
 
 
-def rank_sum_z(first: NDArray[np.float64], second: NDArray[np.float64]) -> float:
-    """Return by how many standard errors `second` ranks above `first`; equal values share their rank."""
-    above, variance = rank_sum(first, second)
-    return above / math.sqrt(variance) if variance > 0 else 0.0
+def unsure_model(facts: Facts) -> Evidence | None:
+    """Accuracy and boxes take something for granted where no card states it: a pose's head looks like a detector's."""
+    matters = " unsure: |" if facts.run.accuracy is not None else ""
+    guess_parts = [re.split(f"{matters} {UNSURE_FAMILY}", guess, maxsplit=1) for guess in facts.run.guesses]
+    doubts = [parts[1] for parts in guess_parts if len(parts) == 2]
+    return Evidence(subject="; ".join(doubts)) if doubts else None
 
 
-@RULES.suspect(
-    "the 95% bounds of p50 are at most 10% of it apart; where queries depend on each other and leave it none, the middle half of them is",
-    "a median with a larger uncertainty than 5% either way cannot be compared",
-    "`--mode normal`; end other programs",
-)
-def _wide_bounds(facts: RunFacts) -> str | None:
-    latency, generation = facts.measured.latency, facts.measured.generation
-    latency_ms = facts.latency_ms()
-    if generation is not None and generation.prompts != SYNTHETIC:
-        # Each query is another: that they differ in length is no uncertainty of the measurement.
-        return None
-    if latency.p50_ms is not None and "p50" in latency.unbounded and latency_ms.size:
-        low_ms, high_ms = np.quantile(latency_ms, (0.25, 0.75))
-        is_wide = high_ms - low_ms > BOUND_RATIO * latency.p50_ms
-        evidence = f"queries depend on each other and leave p50 no bounds: time about {latency.unbounded['p50']:,} queries (a longer mode)"
-        return evidence if is_wide else None
-    if latency.p50_ms is None or latency.p50_low_ms is None or latency.p50_high_ms is None:
-        return None
-    width = (latency.p50_high_ms - latency.p50_low_ms) / latency.p50_ms
-    return None if width <= BOUND_RATIO else f"the 95% bounds of p50 are {width:.0%} of it apart: time more queries (a longer mode)"
-
-
-@RULES.suspect(
-    "its threads waited for a free core in at most 3% of the timed part (not checked beside other models, or with more threads than cores)",
-    "idle machines stay below 0.1%",
-    "fewer `--threads` than cores, and nothing else at work",
-)
-def _waited_for_core(facts: RunFacts) -> str | None:
-    """Check how long threads waited for a core; a run with more threads than cores waits for itself, one beside others is to wait."""
-    scheduling = facts.measured.scheduling
-    threads = facts.measured.runtime.threads
-    if scheduling is None or scheduling.waited_ms is None or scheduling.window_ms <= 0 or threads > scheduling.cores:
-        return None
-    if facts.measured.together is not None:
-        return None
-    share = scheduling.waited_ms / (scheduling.window_ms * min(threads, scheduling.cores))
-    if share <= WAITED_RATIO:
-        return None
-    of_time = f"the {scheduling.window_ms:,.1f} ms that were timed" + (f", of {threads} threads" if threads > 1 else "")
-    # More threads wait than are stated where a library has its own.
-    part = f"{share:.0%} of" if share <= 1 else "longer than"
-    return f"its threads waited {scheduling.waited_ms:,.1f} ms for a core, {part} {of_time}"
-
-
-@ENERGY_RULES.suspect(
-    "no power sensor of a narrower scope reads more than one of a wider scope, beyond both uncertainties (k = 2)",
-    "a part cannot draw more than the whole; a sensor with unknown gain is allowed 10%",
-    "check wiring and shunt of both sensors",
-)
-def _implausible_power(facts: RunFacts) -> str | None:
-    return "; ".join(filter(None, (_contradiction(energy, other) for energy, other in combinations(facts.energies, 2)))) or None
-
-
-def _contradiction(energy: Energy, other: Energy) -> str | None:
-    narrow, wide = (energy, other) if other.scope in INSIDE[energy.scope] else (other, energy)
-    ratio = narrow.mean_power_w / wide.mean_power_w if wide.mean_power_w else math.inf
-    figures = f"{narrow.mean_power_w:.4g} W ({narrow.sensor}, {narrow.scope}) and {wide.mean_power_w:.4g} W ({wide.sensor}, {wide.scope})"
-    beyond = narrow.mean_power_w - wide.mean_power_w
-    if wide.scope in INSIDE[narrow.scope] and beyond > math.hypot(_u_w(narrow), _u_w(wide)):
-        return f"{figures}: the part draws {ratio:.3g} times the power of the whole; check the shunt and channels of the sensors"
-    alike = narrow.scope == wide.scope and set(narrow.excludes) == set(wide.excludes)
-    if alike and abs(beyond) > math.hypot(_u_w(narrow), _u_w(wide)):
-        return f"{figures}: two sensors of one scope differ (ratio {ratio:.3g}) by more than their uncertainties; check both"
-    return None
-
-
-def _u_w(energy: Energy) -> float:
-    """Return the expanded uncertainty of the mean power; with an unknown gain, of what is known and an allowance."""
-    per_w = energy.window_ms / max(1, energy.inferences)
-    if energy.gross_u_mj is not None:
-        return energy.gross_u_mj / per_w
-    known_mj = [term.u_mj for term in energy.budget if term.u_mj is not None and not term.term.startswith("idle_")]
-    return math.hypot(UNKNOWN_GAIN_RATIO * energy.mean_power_w, 2 * math.hypot(*known_mj) / per_w)
-
-
-@ENERGY_RULES.suspect(
-    "no power sensor repeats one value while the machine idles and in all its readings under load",
-    "a driver or plug that hangs repeats its last value, and a coarse step may hide the load",
-    "plug the sensor in again; `edgemeter sensors check`",
-)
-def _frozen_sensor(facts: RunFacts) -> str | None:
-    frozen = [energy for energy in facts.energies if energy.sensor in facts.sensor_faults.frozen]
-    evidence = (
-        f"{energy.sensor} showed {energy.mean_power_w:.4g} W while idle and in every reading under load: it hangs"
-        f"{f', or a step of {energy.resolution_w:.3g} W hides the load' if energy.resolution_w else ''}; "
-        "restart it, and check it with a load that you know"
-        for energy in frozen
-    )
-    return "; ".join(evidence) or None
-
-
-@ENERGY_RULES.suspect(
-    "no configured power sensor is absent or stops while the energy is taken from another of its scope, or a narrower one",
-    "energies at the wall must not go on with a module's, which leave out a part of the board",
-    "reconnect it; `edgemeter sensors` shows whether it is back",
-)
-def _lost_sensor(facts: RunFacts) -> str | None:
-    if not facts.energies or not facts.sensor_faults.lost:
-        return None
-    why, instead = "; ".join(facts.sensor_faults.lost), facts.energies[0]
-    return (
-        f"{why}; the energy is that of {instead.sensor} ({instead.scope}) instead: "
-        "repair it, or name the sensors to use as `power` in the configuration"
-    )
-
-
-@ENERGY_RULES.note(
-    "no power sensor warns about its own figures",
-    "the sensor's driver knows what may be wrong: an unconfirmed shunt, a coarse resolution",
-    "do what the warning names",
-)
-def _power_sensor_warning(facts: RunFacts) -> str | None:
-    return "; ".join(facts.power_warnings) or None
+RULES = (
+    Rule(
+        "rate-not-sustained", "invalid",
+        "[{load_target_per_s:,.4g} queries/s arrived, and ]{throughput_per_s:,.4g}/s were served[; {load_unserved:,.0f} were dropped]",
+        "Lower `--rate`.", rate_not_sustained,
+    ),
+    Rule(
+        "failed-queries", "invalid", "{failed_queries:,.0f} of {queries:,.0f} queries failed[ ({subject})]",
+        "Read the server's log, and send fewer queries at once.", failed_queries,
+    ),
+    Rule(
+        "outputs-differ", "invalid",
+        "{output_check_differing:,.0f} of {output_check_compared:,.0f} timed outputs differ from later outputs for the same input",
+        "Use another backend, or another release of the runtime.", outputs_differ,
+    ),
+    Rule(
+        "cached-prompt", "invalid",
+        "{generation_cached_tokens:,.0f} of {generation_prompt_tokens:,.0f} prompt tokens came from a cache",
+        "Switch the engine's prompt cache off.", cached_prompt,
+    ),
+    Rule(
+        "impossible-speed", "invalid",
+        "the hardware cannot be this fast[: prompts need {needed_gop_per_s:,.0f} Gop/s, and the cores have at most {most_gop_per_s:,.0f}]"
+        "[: decoding reads {read_gb_per_s:,.1f} GB/s, and the memory gives at most {most_gb_per_s:,.1f}]",
+        "Check that prompts are not cached, and that this is the right model.", impossible_speed,
+    ),
+    Rule(
+        "incomplete-calls", "invalid", "the timed calls do not do the whole work: {subject}",
+        "Wait for results within the function, keep no cache in it, and copy the inputs that it changes.", incomplete_calls,
+    ),
+    Rule("software-gpu", "disturbed", "the processor emulates the GPU ({subject})", "Install the GPU's driver.", software_gpu),
+    Rule(
+        "answers-vary", "disturbed",
+        "{output_check_varying:,.0f} of {output_check_compared:,.0f} prompts got a different answer the second time",
+        "Stop other clients of the server, and set no `temperature`.", answers_vary,
+    ),
+    Rule(
+        "partly-on-cpu", "note",
+        "a part of the model ran on the CPU[: {operators_on_cpu:,.0f} of {operators:,.0f} operators][: {cpu_operators:,.0f} operators]"
+        "[: {gpu_layers:.0f} of the {gpu_layers_asked:.0f} layers asked for are on the GPU][ ({subject})]",
+        "Use a model whose operators the accelerator has, and that fits its memory.", partly_on_cpu,
+    ),
+    Rule(
+        "ended-early", "note",
+        "{generation_ended_early:,.0f} of {queries:,.0f} answers ended before {generation_output_tokens:,.0f} tokens",
+        "Let the engine ignore the end of text (`ignore_eos` in the server's file).", ended_early,
+    ),
+    Rule("not-reported", "note", "not reported: {subject}", "Use an engine that reports it.", not_reported),
+    Rule(
+        "memory-grows", "note", "resident memory grew by {memory_grown_mb:,.3g} MB in {queries:,.0f} queries",
+        "Let the model release its results; keep no graph for gradients (`torch.inference_mode()`).", memory_grows,
+    ),
+    Rule(
+        "unsure-model", "note", "nothing in the model's file confirms what was assumed: {subject}",
+        "Write a card for the model.", unsure_model,
+    ),
+)  # fmt: skip

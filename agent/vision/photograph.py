@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,7 +18,6 @@ Pixels = NDArray[np.uint8]
 # Of EXIF's eight orientations those that swap width and height. Source: EXIF 2.32, tag 0x0112.
 _ORIENTATION = 0x0112
 _SIDEWAYS = frozenset({5, 6, 7, 8})
-_TURNED = frozenset(range(2, 9))
 # Pillow's raw modes of files with 16 bits a channel; BGR;16 has 5 or 6.
 _WIDE = re.compile(r"(L|LA|RGB|RGBA|RGBX|I);16\w*")
 # Formats whose greys have at most 16 bits: Pillow keeps some of them in 32.
@@ -27,8 +26,6 @@ _AT_MOST_16_BIT = ("PNG", "PPM")
 LARGEST_PIXELS = 2**28
 # A file of 16 bits a channel of which so many look nearly black when the upper 8 are taken; beyond, values may just be dark.
 _NARROW_BITS = 14
-# What a file holds beside upright RGB of 8 bits, and what becomes of it.
-Form = Literal["turned", "alpha", "cmyk", "wide"]
 
 
 def pillow() -> Any:
@@ -94,26 +91,20 @@ def size(path: Path) -> tuple[int, int]:
         return (height, width) if photo.getexif().get(_ORIENTATION) in _SIDEWAYS else (width, height)
 
 
-def forms(path: Path) -> frozenset[Form]:
-    """Return what the file holds beside upright RGB of 8 bits; reads only the head of the file.
+def is_wide(path: Path) -> bool:
+    """Return whether the file has 16 bits a channel; reads only its head.
 
     Raises:
         ConfigError: the file is not an image that can be read (named).
     """
     with _opened(path) as photo:
         raw = [str(word) for tile in photo.tile for word in (tile[3] if isinstance(tile[3], tuple) else (tile[3],))]
-        applies: dict[Form, bool] = {
-            "turned": photo.getexif().get(_ORIENTATION) in _TURNED,
-            "alpha": "A" in photo.getbands() or "transparency" in photo.info,
-            "cmyk": photo.mode == "CMYK",
-            "wide": photo.mode.startswith("I;16") or any(_WIDE.fullmatch(word) for word in raw),
-        }
-    return frozenset(form for form in applies if applies[form])
+        return photo.mode.startswith("I;16") or any(_WIDE.fullmatch(word) for word in raw)
 
 
 def narrow_bits(paths: Sequence[Path]) -> tuple[int, list[Path]] | None:
     """Return how many bits the values in files of 16 bits a channel need, and these files; None without any, or where they need most."""
-    wide = [path for path in paths if "wide" in forms(path)]
+    wide = list(filter(is_wide, paths))
     bits = max((_bits(path) for path in wide), default=_NARROW_BITS + 1)
     return (bits, wide) if bits <= _NARROW_BITS else None
 

@@ -9,7 +9,6 @@ from dataclasses import dataclass, replace
 
 from edgemeter.agent.base.figures import count, stamp
 from edgemeter.agent.base.nanoseconds import NS_PER_DAY
-from edgemeter.agent.contract.figures import in_view
 from edgemeter.agent.ledger.presence import DevicePresence
 from edgemeter.collector.alerts.rules import SEVERITIES, AlertRule
 from edgemeter.collector.runs.cases import SeriesKey, grouped
@@ -42,9 +41,6 @@ NS_PER_HOUR = 3_600 * 1_000_000_000
 STEP_DAYS = 60
 # A step of a board type and those of its boards within so many days are one event.
 SAME_EVENT_DAYS = 3
-
-# The figure of the page that shows a metric of the trend.
-FIGURE_OF = {rule.name: entry.key for entry in in_view("chart") for rule in entry.trends}
 
 # The page shows so many days before the first day, and after.
 DAYS_BEFORE, DAYS_AFTER, MS_PER_DAY = 14, 30, 86_400_000
@@ -109,8 +105,8 @@ def page_address(firing: Firing) -> tuple[str, dict[str, str]]:
         return ("device", {name: facts[name] for name in ("fleet", "device") if name in facts}) if "device" in facts else ("alerts", {})
     fields = {name: facts[name] for name in _SHOWN if name in facts}
     metric = facts.get("metric") or members[0].get("metric")
-    if metric in FIGURE_OF:
-        fields["metric"] = FIGURE_OF[metric]
+    if metric:
+        fields["metric"] = metric
     if firing.day:
         fields["between"] = f"{(firing.day - DAYS_BEFORE) * MS_PER_DAY},{(firing.day + DAYS_AFTER) * MS_PER_DAY}"
     return "trend", fields
@@ -150,7 +146,7 @@ def firings(rules: Sequence[AlertRule], context: FiringContext) -> list[Firing]:
 
 def _is_explained(rule: AlertRule, firing: Firing, stepped: Collection[tuple[str, ...]]) -> bool:
     if firing.has_runs:
-        return (firing.facts["fleet"], firing.facts["device"], "throttling") in stepped
+        return (firing.facts["fleet"], firing.facts["device"], "is_throttled") in stepped
     return rule.kind == "sick-unit" and not _metrics_of(firing).isdisjoint(stepped)
 
 
@@ -292,7 +288,7 @@ def _invalid(rule: AlertRule, context: FiringContext) -> Iterator[Firing]:
         newest = runs[-rule.runs :]
         if len(newest) == rule.runs and all(run.verdict == "invalid" for run in newest) and context.is_recent(newest[-1].day):
             begin = next((run for run in reversed(runs) if run.verdict != "invalid"), runs[0])
-            valid = f"the last valid one was on {iso(begin.day)}"
+            valid = f"the last run that is not invalid was on {iso(begin.day)}"
             text = f"the newest {count(rule.runs, 'run')} are invalid, {valid}; newest run {newest[-1].id}"
             subject, title = f"{key.device} | {key.case()}", f"invalid: {key.device}, {key.case()}"
             yield Firing(rule.name, subject, rule.severity, title, text, newest[0].day, _facts(key))
@@ -303,11 +299,11 @@ def _outlying(rule: AlertRule, context: FiringContext) -> Iterator[Firing]:
     types = ((name, board_type) for name in rule.metrics for board_type in board_types(context.history, name, keys))
     outlying = ((name, board_type, peer) for name, board_type in types for peer in board_type.odd)
     for name, kind, unit in outlying:
-        if _is_in_direction(rule, is_worse=(unit.apart > 0) == (METRICS[name].worse == "higher")):
+        if _is_in_direction(rule, is_worse=unit.is_worse):
             apart = amount_text(name, unit.apart)
             text = f"{apart} from {kind.boards - 1} other boards over {count(unit.cases, 'case')}"
             facts = {"fleet": kind.fleet, "board": kind.board, "device": unit.device, "metric": name}
-            title = f"outlying board: {unit.device}, {name} {apart}"
+            title = f"outlying board: {unit.device}, {METRICS[name].figure.title} {apart}"
             yield Firing(rule.name, f"{kind.fleet} | {unit.device} | {name}", rule.severity, title, text, 0, facts)
 
 
@@ -372,7 +368,7 @@ def _as_member(firing: Firing) -> FiringMember:
 def _of_series(rule: AlertRule, key: SeriesKey, metric: str, kind: str, text: str, day: int) -> Firing:
     # The number of devices is not in the subject: one more board is not another alert.
     who = key.device or f"all {key.board}"
-    title = f"{kind}: {metric} of {key.model} {key.precision} on {who}"
+    title = f"{kind}: {METRICS[metric].figure.title} of {key.model} {key.precision} on {who}"
     return Firing(rule.name, f"{who} | {key.case()} | {metric}", rule.severity, title, text, day, _facts(key) | {"metric": metric})
 
 

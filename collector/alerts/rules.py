@@ -98,7 +98,7 @@ USUAL = AlertRules(
         AlertRule(name="confirmed step", kind="step", severity="critical"),
         AlertRule(name="drift", kind="drift"),
         AlertRule(name="verdict gone invalid", kind="invalid"),
-        AlertRule(name="sick board", kind="sick-unit", metrics=("energy", "latency", "accuracy")),
+        AlertRule(name="sick board", kind="sick-unit", metrics=("energy_gross_mj", "latency_p50_ms", "accuracy_value")),
         AlertRule(name="device lost", kind="device-lost", hours=1.0),
         AlertRule(name="outbox stopped", kind="outbox-stopped"),
     )

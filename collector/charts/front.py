@@ -170,7 +170,7 @@ def _mark(group: Sequence[Row]) -> dict[str, Any]:
         "series": first["series"] if len(series) == 1 else SEVERAL,
         "cost": median(row["cost"] for row in group), "accuracy": median(row["accuracy"] for row in group),
         "standing": _joined(group, "standing"), "verdict": _joined(group, "verdict"),
-        "is_hollow": all(row["is_hollow"] or row["verdict"] == "suspect" for row in group), "label": None,
+        "is_hollow": all(row["is_hollow"] or row["verdict"] == "disturbed" for row in group), "label": None,
     }  # fmt: skip
 
 

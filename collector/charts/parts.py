@@ -10,7 +10,7 @@ LOG_FROM_RATIO = 12.0
 NUMBER = ",.4~r"
 DAY = "%d %b %Y, %H:%M"
 # What one mark in a run's chart may be: as many as can be told apart, without the page growing.
-HOLLOW = {"condition": {"test": "datum.verdict === 'suspect' || datum.is_hollow === true", "value": 0.0}, "value": 0.85}
+HOLLOW = {"condition": {"test": "datum.verdict === 'disturbed' || datum.is_hollow === true", "value": 0.0}, "value": 0.85}
 INTERVAL = "isValid(datum.low) && isValid(datum.high) ? format(datum.low, ',.4~r') + ' to ' + format(datum.high, ',.4~r') : 'no interval'"
 Style = tuple[str, str, str]
 # The parameter that holds what the legend switched off, and what separates series.
@@ -44,11 +44,6 @@ def tip(name: str, title: str | None = None, form: str | None = None, kind: str 
     kind = kind or ("quantitative" if form else "nominal")
     utc = {"formatType": "utcFormat"} if kind == "temporal" else {}
     return {"field": name, "title": title or name.replace("_", " "), "type": kind, **({"format": form} if form else {}), **utc}
-
-
-def tips_of_run(unit: str) -> list[Spec]:
-    """Return the lines of a run's tooltip."""
-    return [tip("value", unit, NUMBER), tip("interval"), tip("verdict"), tip("run")]
 
 
 def when(padding: int = 0) -> Spec:

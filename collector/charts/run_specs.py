@@ -1,4 +1,4 @@
-"""The specifications of the charts of one run, or of two: its queries and its power on one axis of time."""
+"""The specifications of the charts of one run: its queries and its power on one axis of time."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -50,25 +50,6 @@ def run_time_line(
             }
         )  # fmt: skip
     return {**parts.sized(280), "layer": layers, "resolve": {"scale": {"y": "independent"}}}
-
-
-def power_curves(styles: Sequence[parts.Style]) -> Spec:
-    """Return the power of several runs from the start of the timed part: rows of `series`, `at_s`, `power_w`."""
-    dashes = [[1, 0] if paint not in [other[1] for other in styles[:index]] else [5, 3] for index, (_, paint, _) in enumerate(styles)]
-    at = parts.channel("at_s", title="s since the first timed query", scale={"zero": False, "nice": False})
-    tips = [parts.tip("series", "run"), parts.tip("at_s", "at, s", ",.3f"), parts.tip("power_w", "power, W", parts.NUMBER)]
-    curves = {
-        "mark": {"type": "line", "strokeWidth": 1.4},
-        "encoding": {
-            "x": at, "y": parts.channel("power_w", title="power, W", scale={"zero": False}), "color": parts.colour(styles),
-            "strokeDash": {**parts.SERIES, "scale": {"domain": [style[0] for style in styles], "range": dashes}, "legend": None},
-            "tooltip": tips,
-        },
-        "params": [parts.zoom(["x"])],
-    }  # fmt: skip
-    start = {"data": {"values": [{"at_s": 0}]}, "mark": {"type": "rule", "color": "var(--soft)"}, "encoding": {"x": at}}
-    visible = {**curves, "transform": [{"filter": "indexof(hidden, datum.series) < 0"}]}
-    return {**parts.sized(260), "params": [parts.HIDDEN], "layer": [visible, start]}
 
 
 def over_the_run(first: tuple[str, str], second: tuple[str, str] | None, throttled_s: float | None, *, has_bars: bool) -> Spec:

@@ -26,7 +26,10 @@ def over_time(
     """
     at = parts.when(padding=12)
     value = parts.channel("value", title=unit, scale={"zero": from_zero, "nice": True, "padding": 6})
-    tips = [parts.tip("at", "started (UTC)", parts.DAY, "temporal"), *parts.tips_of_run(unit)]
+    tips = [
+        parts.tip("at", "started (UTC)", parts.DAY, "temporal"), parts.tip("value", unit, parts.NUMBER),
+        *([parts.tip("interval")] if has_bars else []), parts.tip("verdict"), parts.tip("run"),
+    ]  # fmt: skip
     dot = {
         "mark": {"type": "point", "filled": True, "size": 34, "stroke": "var(--s0)", "fill": "var(--s0)", "strokeWidth": 1.4},
         "encoding": {"x": at, "y": value, "fillOpacity": parts.HOLLOW, "tooltip": tips},
@@ -73,43 +76,9 @@ def cumulative(unit: str, styles: Sequence[parts.Style], values: Iterable[float 
     }
 
 
-# The two figures of a frontier, by their fields: of text, and of models of one call.
-TEXT_FRONTIER = {"user": "Output tokens/s a user", "total": "Output tokens/s in all"}
-CALL_FRONTIER = {"requests_per_s": "Requests/s", "latency_p50_ms": "Latency p50, ms"}
-_OF_TEXT = {"user": "tokens/s a user", "total": "tokens/s in all", "ttft_p50_ms": "TTFT p50, ms", "ttft_p90_ms": "TTFT p90, ms"}
-_OF_CALLS = {"requests_per_s": "requests/s", "latency_p50_ms": "latency p50, ms", "latency_p90_ms": "latency p90, ms"}
-
-
-def frontier(styles: Sequence[parts.Style], rows: Sequence[Mapping[str, Any]], axes: Mapping[str, str]) -> Spec:
-    """Return one figure of a sweep against another, a line for each sweep: rows of `series`, `level`, `name`, both figures, ..."""
-    x, y = (parts.amount(field, title, [row[field] for row in rows], from_zero=False) for field, title in axes.items())
-    for axis in (x, y):
-        # Room for the names.
-        axis["scale"] |= {"padding": 34}
-    tips = [
-        parts.tip("series", "case"), parts.tip("name", "load"), parts.tip("error_ratio", "without an answer", ".1%"),
-        *(parts.tip(field, text, parts.NUMBER) for field, text in (_OF_TEXT if axes is TEXT_FRONTIER else _OF_CALLS).items()),
-    ]  # fmt: skip
-    at = dict(zip("xy", map(parts.channel, axes), strict=True))
-    colour = parts.colour(styles)
-    return {
-        **parts.sized(300),
-        "params": [parts.HIDDEN],
-        "transform": [{"filter": "indexof(hidden, datum.series) < 0"}],
-        "layer": [
-            {"mark": {"type": "line", "opacity": 0.6}, "encoding": {**at, "color": colour, "order": parts.channel("level")}},
-            {
-                "mark": {"type": "point", "size": 80}, "encoding": {"x": x, "y": y, **parts.painted(colour), "tooltip": tips},
-                "params": [parts.zoom(["x", "y"])],
-            },
-            {"mark": {"type": "text", "dy": 14}, "encoding": {**at, "text": {"field": "name"}}},
-        ],
-    }  # fmt: skip
-
-
 def strips(unit: str, styles: Sequence[parts.Style], values: Iterable[float | None]) -> Spec:
-    """Return a lane for each case, its runs scattered within it: rows of `series`, `value`, `low`, `high`, `verdict`, `run`."""
-    tips = [parts.tip("series", "case"), *parts.tips_of_run(unit)]
+    """Return a lane for each case, its runs scattered within it: rows of `series`, `value`, `verdict`, `run`."""
+    tips = [parts.tip("series", "case"), parts.tip("value", unit, parts.NUMBER), parts.tip("verdict"), parts.tip("run")]
     lanes = {**parts.SERIES, "title": None, "sort": [style[0] for style in styles], "axis": parts.BARE}
     x = parts.amount("value", unit, values, from_zero=False)
     dots = {
@@ -129,7 +98,6 @@ def strips(unit: str, styles: Sequence[parts.Style], values: Iterable[float | No
         "transform": [
             {"window": [{"op": "row_number", "as": "place"}]},
             {"calculate": "(datum.place * 0.618034) % 1", "as": "scatter"},
-            {"calculate": parts.INTERVAL, "as": "interval"},
         ],
         "layer": [dots, middle],
     }  # fmt: skip
@@ -150,19 +118,6 @@ def stacked_bars(unit: str, names: Sequence[str], lanes: int) -> Spec:
             "order": {"field": "place", "type": "quantitative"},
             "tooltip": [parts.tip("series", "case"), parts.tip("part"), parts.tip("value", unit, parts.NUMBER)],
         },
-    }  # fmt: skip
-
-
-def ranked_bars(unit: str, lanes: int) -> Spec:
-    """Return a bar for each row, in the order of the rows, with its figure: rows of `term`, `value`, `detail`."""
-    base = {"x": parts.channel("value", title=unit), "y": parts.channel("term", "nominal", title=None, sort=None, axis=parts.BARE)}
-    tips = [parts.tip("term"), parts.tip("value", unit, ",.2~r"), parts.tip("detail", "degrees of freedom")]
-    return {
-        "width": "container", "height": 10 + 24 * lanes,
-        "layer": [
-            {"mark": {"type": "bar", "color": "var(--p2)", "height": 13}, "encoding": {**base, "tooltip": tips}},
-            {"mark": {"type": "text", "align": "left", "dx": 4}, "encoding": {**base, "text": {"field": "value", "format": ",.2~r"}}},
-        ],
     }  # fmt: skip
 
 

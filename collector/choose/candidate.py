@@ -1,10 +1,9 @@
-"""A case that may be chosen: what became of each limit, how certain that is, and what to measure next of it."""
+"""A case that may be chosen: what became of each limit, and how certain that is."""
 
 from dataclasses import dataclass
 
 from edgemeter.agent.base.decision import Bounds
 from edgemeter.collector.choose.certainty import Certainty, LimitFinding
-from edgemeter.collector.choose.further_runs import FurtherRuns
 from edgemeter.collector.compare.summary import CaseSummary
 
 
@@ -29,11 +28,3 @@ class ChoiceCandidate:
     def reason(self) -> str:
         """The figure that decides, with its interval and its limit; why it is out where that is no limit."""
         return self.gate or (self.deciding.words if self.deciding else "no limit was given")
-
-
-@dataclass(frozen=True, slots=True)
-class NextMeasurement:
-    """A case to measure next, and what of it."""
-
-    name: str
-    further: FurtherRuns

@@ -20,14 +20,14 @@ from typing import Literal
 
 from edgemeter.agent.base import figures
 from edgemeter.agent.base.accuracy_bounds import BoundedFigure, difference_bounds
-from edgemeter.agent.base.decision import Bounds
+from edgemeter.agent.base.decision import ACCURACY, MEMORY, MISSED, Bounds
 from edgemeter.agent.base.metrics import metric_name
 from edgemeter.agent.base.run_statistics import CONFIDENCE, FEWEST, interval_of_ratio
 from edgemeter.agent.base.statistics import jackknife_error, jackknife_freedom, student_quantile
 from edgemeter.agent.contract.figures import Figure
 from edgemeter.agent.contract.pooled_misses import MOST_MISSED_RATIO
 from edgemeter.collector.choose.limits import FigureLimit, with_unit
-from edgemeter.collector.compare.judged_figures import ACCURACY, OBJECTIVES
+from edgemeter.collector.compare.judged_figures import JUDGED
 from edgemeter.collector.compare.judgement import energies_rank, is_in_turn, is_one_meter, share_bounds
 from edgemeter.collector.compare.spread import MedianInterval, Spread, widened_interval
 from edgemeter.collector.compare.summary import CaseSummary
@@ -37,7 +37,7 @@ Certainty = Literal["meets", "may meet", "does not meet"]
 # From worst to best: a case is as certain as its worst limit.
 ORDER: tuple[Certainty, ...] = ("does not meet", "may meet", "meets")
 FEW, FEW_MEMBERS = 1.3, 5
-MISSED = OBJECTIVES["missed"]
+MISSED_FRAMES = JUDGED[MISSED]
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +70,7 @@ def figure_text(entry: Figure, value: float, bounds: Bounds | None) -> str:
     """Return a value with its unit and its bounds: `31.2 ms (29.8 to 32.6)`."""
     if entry.is_share:
         return f"{figures.share(value)} ({entry.range_text(*bounds) if bounds else 'no interval'})"
-    is_accuracy = entry.choice == ACCURACY
+    is_accuracy = entry.name == ACCURACY
     rounded = figures.accuracy(value) if is_accuracy else figures.significant(value)
     ends = "no interval" if bounds is None else " to ".join(map(figures.accuracy, bounds)) if is_accuracy else figures.span(*bounds)
     return f"{with_unit(rounded, entry)} ({ends})"
@@ -79,7 +79,7 @@ def figure_text(entry: Figure, value: float, bounds: Bounds | None) -> str:
 def decisions(cases: Sequence[CaseSummary], limits: Sequence[FigureLimit]) -> int:
     """Return how many statements a choice among these cases makes: what the confidence of each interval is worked out from."""
     limited = sum(has_interval(case, limit.figure) for case in cases for limit in limits)
-    gated = 0 if limits_missed(limits) else sum(value_of(case, MISSED) is not None for case in cases)
+    gated = 0 if limits_missed(limits) else sum(value_of(case, MISSED_FRAMES) is not None for case in cases)
     return max(1, limited + gated + len(cases) - 1)
 
 
@@ -95,7 +95,7 @@ def has_interval(case: CaseSummary, entry: Figure) -> bool:
 
 def value_of(case: CaseSummary, entry: Figure) -> float | None:
     """Return the median of a figure over the runs of a case."""
-    if entry.choice == ACCURACY:
+    if entry.name == ACCURACY:
         return case.accuracy.value.median if case.accuracy else None
     spread = case.spreads.get(entry.name)
     return spread.median if spread else None
@@ -103,7 +103,7 @@ def value_of(case: CaseSummary, entry: Figure) -> float | None:
 
 def bounds_of(case: CaseSummary, entry: Figure, confidence: float) -> Bounds | None:
     """Return the bounds of a figure of a case at a confidence, None where it has none, or where its meter's uncertainty is unknown."""
-    if entry.choice == ACCURACY:
+    if entry.name == ACCURACY:
         return _accuracy_bounds(case, confidence)
     spread = case.spreads.get(entry.name)
     if spread is None or spread.interval is None or (spread.median <= 0 and not entry.over_runs):
@@ -173,7 +173,7 @@ def find(case: CaseSummary, limit: FigureLimit, confidence: float, ranks_as: Ene
 
 def limits_missed(limits: Sequence[FigureLimit]) -> bool:
     """Return whether one of the limits is of missed frames."""
-    return any(limit.figure is MISSED for limit in limits)
+    return any(limit.figure is MISSED_FRAMES for limit in limits)
 
 
 def not_in_time(case: CaseSummary, confidence: float) -> str:
@@ -181,28 +181,28 @@ def not_in_time(case: CaseSummary, confidence: float) -> str:
 
     Latency and energy are of frames that were answered: who misses many is no faster.
     """
-    value, over_runs = value_of(case, MISSED), MISSED.over_runs
-    if value is None or over_runs is None:
+    value = value_of(case, MISSED_FRAMES)
+    if value is None:
         return ""
-    # Few runs have no interval, and each has the bounds of what was counted.
-    if (bounds := bounds_of(case, MISSED, confidence)) is None and (pooled := over_runs(case.runs)) and pooled[1]:
-        bounds = _widened_count(MISSED, pooled[0], pooled[1], confidence)
+    # Few runs have no interval: then each of them has to miss so many.
+    shares = [run.steady.missed_ratio for run in case.runs if run.steady]
+    bounds = bounds_of(case, MISSED_FRAMES, confidence) or ((min(shares), max(shares)) if shares else None)
     if bounds is None or bounds[0] <= MOST_MISSED_RATIO:
         return ""
-    finding = LimitFinding(FigureLimit(MISSED, "at most", MOST_MISSED_RATIO), "does not meet", value, bounds)
+    finding = LimitFinding(FigureLimit(MISSED_FRAMES, "at most", MOST_MISSED_RATIO), "does not meet", value, bounds)
     return f"{finding.words}: give another limit such as missed<=5% to allow more"
 
 
 def why_absent(case: CaseSummary, entry: Figure) -> str:
     """Return why a case has no value of a figure."""
-    reason = {"energy": case.energy_reason, ACCURACY: case.accuracy_reason}.get(entry.group)
-    return reason or ("it generates no text" if entry.is_text_model_only and not case.generates else entry.why_absent)
+    reason = {"energy": case.energy_reason, "accuracy": case.accuracy_reason}.get(entry.group)
+    return reason or ("it generates no text" if entry.is_of_text and not case.generates else entry.why_absent)
 
 
 def _doubt(case: CaseSummary, entry: Figure, ranks_as: EnergyClass | None) -> str:
     """Return why nothing is certain of a figure, whatever its interval is."""
-    if case.suspect:
-        return f"{case.suspect} of {figures.count(len(case.run_ids), 'run')} suspect"
+    if case.disturbed:
+        return f"{case.disturbed} of {figures.count(len(case.run_ids), 'run')} disturbed"
     if entry.group == "energy" and ranks_as and case.energy and case.energy.ranks_as != ranks_as:
         return f"measured at {case.energy.ranks_as}, the others at {ranks_as}"
     interval = interval_of(case, entry)
@@ -211,19 +211,19 @@ def _doubt(case: CaseSummary, entry: Figure, ranks_as: EnergyClass | None) -> st
 
 def interval_of(case: CaseSummary, entry: Figure) -> MedianInterval | None:
     """Return the interval of a figure over days, devices or runs; of an accuracy, which is over images, None."""
-    spread = None if entry.choice == ACCURACY else case.spreads.get(entry.name)
+    spread = None if entry.name == ACCURACY else case.spreads.get(entry.name)
     return spread.interval if spread else None
 
 
 def few_days(interval: MedianInterval, entry: Figure) -> str:
     """Return that runs of a day or two say nothing of other days, where they are such; a program's memory is no matter of the day."""
-    if interval.level != "run" or entry.choice == "memory":
+    if interval.level != "run" or entry.name == MEMORY:
         return ""
     return f"measured on {figures.count(interval.days, 'day')}, other days may differ"
 
 
 def _why_no_bounds(case: CaseSummary, entry: Figure) -> str:
-    if entry.choice == ACCURACY:
+    if entry.name == ACCURACY:
         return (case.accuracy.interval_reason if case.accuracy else None) or "no bounds recorded"
     spread = case.spreads.get(entry.name)
     if spread and spread.interval is None:
@@ -236,7 +236,7 @@ def change(entry: Figure, case: CaseSummary, other: CaseSummary, confidence: flo
     value, base = value_of(case, entry), value_of(other, entry)
     if value is None or base is None:
         return None
-    if entry.choice == ACCURACY:
+    if entry.name == ACCURACY:
         return _accuracy_change(case, other, confidence)
     if entry.is_share:
         difference, within = value - base, share_bounds(case.spreads[entry.name], other.spreads[entry.name])
@@ -277,7 +277,7 @@ def _differences(bounded: BoundedFigure, base: BoundedFigure) -> Sequence[float]
 def is_told_apart(entry: Figure, better: CaseSummary, case: CaseSummary, confidence: float) -> bool:
     """Return whether a figure of `case` is worse than that of `better` with certainty."""
     changed = change(entry, case, better, confidence)
-    if changed is None or changed[1] is None or case.suspect or better.suspect:
+    if changed is None or changed[1] is None or case.disturbed or better.disturbed:
         return False
     intervals = [interval for side in (case, better) if (interval := interval_of(side, entry))]
     if any(interval.suspicion for interval in intervals):
@@ -285,7 +285,7 @@ def is_told_apart(entry: Figure, better: CaseSummary, case: CaseSummary, confide
     if any(few_days(interval, entry) for interval in intervals) and not is_in_turn(case, better):
         return False
     low, high = changed[1]
-    if entry.choice == ACCURACY:
+    if entry.name == ACCURACY:
         is_higher_better = case.accuracy is None or case.accuracy.better == "higher"
         return high < 0 if is_higher_better else low > 0
     same = 0 if entry.is_share else 1

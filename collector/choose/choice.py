@@ -4,13 +4,13 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from edgemeter.agent.base.decision import ACCURACY, ENERGY
 from edgemeter.agent.base.errors import UnavailableError
 from edgemeter.agent.base.metrics import gain
 from edgemeter.agent.base.run_statistics import MATTERS_ACCURACY
 from edgemeter.agent.contract.case_identity import CaseKey
-from edgemeter.agent.contract.case_relation import LIKENESSES, agree, likeness
 from edgemeter.agent.contract.figures import Figure
-from edgemeter.collector.choose.candidate import ChoiceCandidate, NextMeasurement
+from edgemeter.collector.choose.candidate import ChoiceCandidate
 from edgemeter.collector.choose.certainty import (
     ORDER,
     Certainty,
@@ -24,18 +24,17 @@ from edgemeter.collector.choose.certainty import (
     not_in_time,
     value_of,
 )
-from edgemeter.collector.choose.further_runs import further_runs
 from edgemeter.collector.choose.limits import ChoiceLimits, selected
-from edgemeter.collector.choose.over_boards import over_boards, without_suspect
 from edgemeter.collector.choose.sentence import sentence_of
 from edgemeter.collector.compare.comparison import most_precise, not_ranked
-from edgemeter.collector.compare.judged_figures import ACCURACY, OBJECTIVES
+from edgemeter.collector.compare.judged_figures import JUDGED
 from edgemeter.collector.compare.judgement import speed_of
-from edgemeter.collector.compare.summary import CaseSummary
-from edgemeter.collector.runs.cases import names_of
+from edgemeter.collector.compare.summary import CaseSummary, summarise
+from edgemeter.collector.runs.cases import CaseRuns, names_of
+from edgemeter.collector.runs.relation import EQUAL, agree, likeness
 
 # What cases that are chosen among share: all that has to be equal for a comparison, but for the model.
-_SHARED = tuple(index for index, (field, _) in enumerate(LIKENESSES) if field.name not in ("model", "served_model", "precision"))
+_SHARED = tuple(index for index, field in enumerate(EQUAL) if field.name not in ("model", "served_model", "precision"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +43,7 @@ class Choice:
 
     `by` is the figure that is chosen by; `confidence` that of each interval, for so many `statements`; `rivals` are not told apart from the
     pick, `unlike` the number of cases that cannot stand in for these,
-    `suspect` that of runs that are left out; `notes` are what figures over boards do not show.
+    `disturbed` that of runs that are left out.
     """
 
     limits: ChoiceLimits
@@ -53,12 +52,10 @@ class Choice:
     pick: ChoiceCandidate | None
     rivals: tuple[ChoiceCandidate, ...]
     sentence: str
-    next: tuple[NextMeasurement, ...]
     statements: int
     confidence: float
     unlike: int
-    suspect: int = 0
-    notes: tuple[str, ...] = ()
+    disturbed: int = 0
 
     def in_state(self, state: Certainty) -> list[ChoiceCandidate]:
         """Return the candidates of a certainty, the best first."""
@@ -68,7 +65,7 @@ class Choice:
 def choose(
     summaries: Sequence[CaseSummary], limits: ChoiceLimits, by: str | None = None, references: Sequence[CaseSummary] | None = None
 ) -> Choice:
-    """Return the choice among summarised cases; `by` is a name of `OBJECTIVES`, `references` are the cases that a pick is held against.
+    """Return the choice among summarised cases; `by` is a name of `JUDGED`, `references` are the cases that a pick is held against.
 
     Where cases are of several tasks, data or scenarios, it is among the kind with the most cases.
 
@@ -79,18 +76,16 @@ def choose(
     if not summaries:
         raise UnavailableError("there is no case to choose among: measure some with `edgemeter run MODEL MODEL`")
     picked = selected(summaries, limits.conditions)
-    sound = [without_suspect(case) for case in picked]
-    suspect = sum(len(case.run_ids) for case in picked) - sum(len(case.run_ids) for case in sound)
-    merged, notes = over_boards(sound)
-    cases, unlike = _alike(merged)
-    entry = OBJECTIVES[by] if by else _usual_objective(cases)
+    sound = [_without_disturbed(case) for case in picked]
+    disturbed = sum(len(case.run_ids) for case in picked) - sum(len(case.run_ids) for case in sound)
+    cases, unlike = _alike(sound)
+    entry = JUDGED[by] if by else _usual_objective(cases)
     statements = decisions(cases, limits.figures)
     confidence = confidence_of(statements)
     candidates = _candidates(cases, limits, entry, confidence)
     certain = [candidate for candidate in candidates if candidate.state == "meets"]
     pick, rivals = _pick(certain, entry, confidence)
-    following = _next(candidates, pick, entry, confidence)
-    sentence = sentence_of(pick, rivals, candidates, references, limits, entry, confidence, following)
+    sentence = sentence_of(pick, rivals, candidates, references, limits, entry)
     return Choice(
         limits,
         entry,
@@ -98,13 +93,18 @@ def choose(
         pick,
         tuple(rivals),
         sentence,
-        tuple(following),
         statements,
         confidence,
         unlike,
-        suspect,
-        tuple(notes),
+        disturbed,
     )
+
+
+def _without_disturbed(case: CaseSummary) -> CaseSummary:
+    """Return the case without its disturbed runs, of which nothing is certain; as it is where it has no others."""
+    if not case.disturbed or case.disturbed == len(case.run_ids):
+        return case
+    return summarise(CaseRuns(case.key, tuple(run for run in case.runs if run.verdict.state == "ok"), case.segment))
 
 
 def _alike(cases: Sequence[CaseSummary]) -> tuple[list[CaseSummary], int]:
@@ -124,13 +124,13 @@ def _alike(cases: Sequence[CaseSummary]) -> tuple[list[CaseSummary], int]:
 def _usual_objective(cases: Sequence[CaseSummary]) -> Figure:
     """Return energy where all cases have one of one class, else latency, of offline loads throughput."""
     classes = {case.energy.ranks_as if case.energy and case.gross_mj else None for case in cases}
-    return OBJECTIVES["energy" if len(classes) == 1 and None not in classes else speed_of(cases[0])]
+    return JUDGED[ENERGY if len(classes) == 1 and None not in classes else speed_of(cases[0])]
 
 
 def _candidates(cases: Sequence[CaseSummary], limits: ChoiceLimits, entry: Figure, confidence: float) -> list[ChoiceCandidate]:
     names = names_of((case.key for case in cases), _called([case.key for case in cases]))
     ranks_as = classes_of_energy(cases)
-    has_accuracy = any(limit.figure.choice == ACCURACY for limit in limits.figures)
+    has_accuracy = any(limit.figure.name == ACCURACY for limit in limits.figures)
     gates = {} if has_accuracy else most_precise(cases)
     candidates = []
     for case in cases:
@@ -161,7 +161,7 @@ def _cost(candidate: ChoiceCandidate, entry: Figure) -> float:
     """Return what to keep low: the value of the figure, or minus it where higher is better; without one it comes last."""
     if candidate.objective is None:
         return math.inf
-    if entry.choice == ACCURACY and candidate.case.accuracy:
+    if entry.name == ACCURACY and candidate.case.accuracy:
         return -gain(candidate.objective, candidate.case.accuracy.better)
     return -candidate.objective if entry.better == "higher" else candidate.objective
 
@@ -185,19 +185,3 @@ def _pick(certain: Sequence[ChoiceCandidate], entry: Figure, confidence: float) 
 
 def _gain(candidate: ChoiceCandidate) -> float:
     return candidate.case.accuracy.gain if candidate.case.accuracy else -math.inf
-
-
-def _next(candidates: Sequence[ChoiceCandidate], pick: ChoiceCandidate | None, entry: Figure, confidence: float) -> list[NextMeasurement]:
-    """Return what to measure next: of the cases that may meet the limits those that would be the pick, the fewest days first."""
-    open_cases = [candidate for candidate in candidates if candidate.state == "may meet"]
-    if pick is not None:
-        # A case that costs more would not be picked, whatever its limits come to.
-        open_cases = [candidate for candidate in open_cases if _cost(candidate, entry) < _cost(pick, entry)]
-    promising = [candidate for candidate in open_cases if all(finding.share >= 0 for finding in candidate.findings)] or open_cases
-    steps = []
-    for candidate in promising[:3]:
-        open_findings = [finding for finding in candidate.findings if finding.state == "may meet"]
-        plans = [further_runs(candidate.case, finding, confidence) for finding in open_findings]
-        # What takes longest settles the others on the way.
-        steps.append(NextMeasurement(candidate.name, max(plans, key=lambda runs: math.inf if runs.count is None else runs.count)))
-    return sorted(steps, key=lambda step: math.inf if step.further.count is None else step.further.count)

@@ -1,21 +1,23 @@
-"""A choice for machines (JSON, CSV) and on a terminal: the sentence, the cases by certainty, what to measure next, and what it rests on."""
+"""A choice for machines (JSON, CSV) and on a terminal: the sentence, the cases by certainty, and what it rests on."""
 
+from collections.abc import Mapping
 from typing import Any
 
 from rich.console import Console
 
 from edgemeter.agent.base import figures
-from edgemeter.agent.base.documents import csv_document, json_document
+from edgemeter.agent.base.documents import Plain, csv_document, json_document
 from edgemeter.agent.base.terminal import REDUNDANT, TableColumn, fitted_table, print_lines, print_text
 from edgemeter.collector.choose.candidate import ChoiceCandidate
 from edgemeter.collector.choose.certainty import Certainty, LimitFinding, figure_text
 from edgemeter.collector.choose.choice import Choice
-from edgemeter.collector.choose.sentence import chosen_by
-from edgemeter.collector.compare.views import FlatRow, case_row
+
+FlatRow = Mapping[str, Plain]
 
 # The state of a limit in a cell beside its figure.
 MARKS: dict[Certainty, str] = {"meets": "yes", "may meet": "?", "does not meet": "no"}
 ROWS_SHOWN = 40
+_OF_CASE = ("device", "role", "model", "precision", "runtime", "backend", "threads", "batch", "power_mode", "settings", "served_model")
 _STYLES = {"meets": "green", "may meet": "yellow", "does not meet": "dim"}
 
 
@@ -25,23 +27,18 @@ def to_json(choice: Choice) -> str:
 
 
 def choice_fields(choice: Choice) -> dict[str, Any]:
-    """Return `{"sentence", "limits", "by", "pick", "not_told_apart", "candidates": [...], "next": [...], ...}`."""
+    """Return `{"sentence", "limits", "by", "pick", "not_told_apart", "candidates": [...], ...}`."""
     return {
         "sentence": choice.sentence,
         "limits": choice.limits.text,
-        "by": choice.by.choice,
+        "by": choice.by.name,
         "pick": choice.pick.name if choice.pick else None,
         "not_told_apart": [candidate.name for candidate in choice.rivals],
         "candidates": [{**row, "limits": list(map(_finding_row, candidate.findings))} for row, candidate in _rows_of(choice)],
-        "next": [
-            {"case": step.name, "what": step.further.words, "count": step.further.count, "command": step.further.command or None}
-            for step in choice.next
-        ],
         "statements": choice.statements,
         "confidence": choice.confidence,
         "other_cases": choice.unlike,
-        "suspect_runs_left_out": choice.suspect,
-        "notes": choice.notes,
+        "disturbed_runs_left_out": choice.disturbed,
     }
 
 
@@ -61,12 +58,12 @@ def _rows_of(choice: Choice) -> list[tuple[FlatRow, ChoiceCandidate]]:
     for candidate in choice.candidates:
         low, high = candidate.bounds or (None, None)
         row = {
-            **case_row(candidate.case),
+            **{name: getattr(candidate.case.key, name) for name in _OF_CASE},
             "case": candidate.name,
             "state": candidate.state,
             "is_pick": candidate is choice.pick,
             "reason": candidate.reason,
-            "by": choice.by.choice,
+            "by": choice.by.name,
             "unit": choice.by.unit or None,
             "value": candidate.objective,
             "low": low,
@@ -95,20 +92,11 @@ def objective_text(choice: Choice, candidate: ChoiceCandidate) -> str:
 def basis(choice: Choice) -> str:
     """Return what the intervals rest on: their confidence, and for how many statements at once."""
     unlike = f" {figures.count(choice.unlike, 'case')} of another task, data, input or scenario left out." if choice.unlike else ""
-    suspect = f" {figures.count(choice.suspect, 'suspect run')} left out." if choice.suspect else ""
+    disturbed = f" {figures.count(choice.disturbed, 'disturbed run')} left out." if choice.disturbed else ""
     return (
-        f"Chosen by {chosen_by(choice.by)}. Intervals of {choice.confidence * 100:.4g}% each, so that all {choice.statements} statements "
-        f"hold together in 95%, on these boards.{unlike}{suspect}{''.join(f' {note}' for note in choice.notes)}"
+        f"Chosen by {choice.by.title}. Intervals of {choice.confidence * 100:.4g}% each, so that all {choice.statements} statements "
+        f"hold together in 95%, on these boards.{unlike}{disturbed}"
     )
-
-
-def next_lines(choice: Choice) -> list[str]:
-    """Return what to measure next, each with the command below it."""
-    lines: list[str] = []
-    for step in choice.next:
-        lines.append(f"next: {step.name}: {step.further.words}")
-        lines += [f"    {step.further.command}"] if step.further.command else []
-    return lines
 
 
 def columns(choice: Choice) -> list[TableColumn]:
@@ -144,5 +132,5 @@ def show(choice: Choice, console: Console) -> None:
     print_text(console, f"{choice.sentence}.", "bold")
     console.print(fitted_table(columns(choice), console.width, {**_STYLES, "ship": "bold green"}))
     hidden = len(choice.candidates) - ROWS_SHOWN
-    cut = [f"{figures.count(hidden, 'more case')}: see them all with --json, --format csv or --output"] if hidden > 0 else []
-    print_lines(console, [*cut, *next_lines(choice), basis(choice)])
+    cut = [f"{figures.count(hidden, 'more case')}: see them all with --format json, --format csv or --output"] if hidden > 0 else []
+    print_lines(console, [*cut, basis(choice)])

@@ -1,18 +1,19 @@
 """Limits as people write them, `p99<=33ms, ap>=.74, energy<=60mJ, board=Raspberry Pi 5`, read against the table of figures."""
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import TYPE_CHECKING, Literal
 
+from edgemeter.agent.base.decision import ACCURACY
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.base.figures import plain_digits, share
-from edgemeter.agent.base.metrics import METRICS
 from edgemeter.agent.base.suggestions import near
 from edgemeter.agent.contract.case_identity import FIELD
-from edgemeter.agent.contract.figures import Figure, without_unit
-from edgemeter.collector.compare.judged_figures import ACCURACY, EXAMPLE, LIMITED
+from edgemeter.agent.contract.figures import Figure
+from edgemeter.collector.compare.judged_figures import EXAMPLE, JUDGED
+from edgemeter.collector.runs.figure_names import figure_called, metric_called
 
 if TYPE_CHECKING:
     from edgemeter.collector.compare.summary import CaseSummary
@@ -27,7 +28,7 @@ _SCALES: Mapping[str, Mapping[str, str]] = {
     "MB": {"B": "0.000001", "KB": "0.001", "MB": "1", "GB": "1000", "KiB": "0.001024", "MiB": "1.048576", "GiB": "1073.741824"},
     "per s": {"per s": "1", "/s": "1"},
     "per h": {"per h": "1", "/h": "1"},
-    "tokens/s": {"tokens/s": "1", "/s": "1"},
+    "t/s": {"t/s": "1", "tokens/s": "1", "/s": "1"},
     "": {"": "1", "%": "0.01"},
 }
 
@@ -43,7 +44,7 @@ class FigureLimit:
 
     @property
     def title(self) -> str:
-        """The figure as people call it: `latency p99`, `AP`."""
+        """The figure as people call it: `p99`, `AP`."""
         return self.metric or self.figure.title
 
     @property
@@ -53,8 +54,8 @@ class FigureLimit:
 
     @property
     def text(self) -> str:
-        """The limit as it is written: `latency-p99<=33ms`."""
-        name = self.metric.lower() or self.figure.choice
+        """The limit as it is written: `p99<=33ms`."""
+        name = self.metric.lower() or self.figure.title
         unit = f" {self.figure.unit}" if " " in self.figure.unit else self.figure.unit
         return f"{name}{'<=' if self.side == 'at most' else '>='}{plain_digits(self.value, 12)}{unit}"
 
@@ -94,30 +95,6 @@ def with_unit(text: str, figure: Figure) -> str:
     return f"{text} {figure.unit}" if figure.unit else text
 
 
-def _plain(name: str) -> str:
-    return re.sub(r"[\s_-]+", "-", name.strip().lower())
-
-
-def _figure_names() -> dict[str, tuple[Figure, str]]:
-    """Return every name of a figure in the table, and of accuracy every metric's; a name of two figures is none."""
-    names: dict[str, set[tuple[int, str]]] = {}
-    for index, entry in enumerate(LIMITED):
-        heading = entry.heading.removesuffix(entry.unit) if entry.unit else entry.heading
-        for name in (entry.choice, entry.column, entry.key, entry.stem, without_unit(entry.key), entry.title, entry.heading, heading):
-            names.setdefault(_plain(name), set()).add((index, ""))
-        if entry.choice == ACCURACY:
-            for metric, of_metric in METRICS.items():
-                for name in (metric, of_metric.title):
-                    names.setdefault(_plain(name), set()).add((index, of_metric.title))
-    clear = {name: next(iter(meanings)) for name, meanings in names.items() if len(meanings) == 1}
-    by_name = {name: (LIMITED[index], metric) for name, (index, metric) in clear.items()}
-    # A metric is called accuracy, too: of the figure it is one of several.
-    return by_name | {_plain(entry.choice): (entry, "") for entry in LIMITED}
-
-
-_FIGURES = _figure_names()
-
-
 def _scope(case: "CaseSummary") -> str | None:
     return case.energy.scope if case.energy else None
 
@@ -143,8 +120,9 @@ def parse_limits(text: str) -> ChoiceLimits:
         if match is None:
             raise ConfigError(f"{part!r} is no limit: write NAME<=VALUE, NAME>=VALUE or NAME=TEXT, such as {EXAMPLE}")
         name, sign, value = match.groups()
-        if _plain(name) in CONDITIONS and sign == "=":
-            conditions.append(CaseCondition(_plain(name), value))
+        condition = re.sub(r"[\s_-]+", "-", name.lower())
+        if condition in CONDITIONS and sign == "=":
+            conditions.append(CaseCondition(condition, value))
         else:
             figures.append(_figure_limit(part, name, sign, value))
     return ChoiceLimits(tuple(figures), tuple(conditions))
@@ -152,25 +130,22 @@ def parse_limits(text: str) -> ChoiceLimits:
 
 def figure_limit(name: str, value: str) -> FigureLimit:
     """Return the limit of a figure, or of a metric, on the side that is the better one; raises ConfigError as `parse_limits`."""
-    entry, metric = _FIGURES[_plain(name)]
-    better = "higher" if metric else entry.better
-    return _figure_limit(f"{name} {value}", name, "<=" if better == "lower" else ">=", value)
+    is_low = figure_called(name, JUDGED.values()).better == "lower"
+    return _figure_limit(f"{name} {value}", name, "<=" if is_low else ">=", value)
 
 
 def _figure_limit(part: str, name: str, sign: str, text: str) -> FigureLimit:
-    if _plain(name) not in _FIGURES:
-        raise ConfigError(f"{name!r} in {part!r} is neither a figure nor a property of a case: {near(name, _known_names())}")
-    entry, metric = _FIGURES[_plain(name)]
+    try:
+        entry = figure_called(name, JUDGED.values())
+    except ConfigError as error:
+        raise ConfigError(f"{part!r}: {error}; properties of a case are {', '.join(CONDITIONS)}") from error
+    metric = metric_called(name) if entry.name == ACCURACY else ""
     better = "higher" if metric else entry.better
     side: Side = "at most" if sign in ("<=", "<", "≤") else "at least"
     right = {"lower": "<=", "higher": ">="}.get(str(better))
     if sign == "=" or (right is not None and (right == "<=") != (side == "at most")):
         raise ConfigError(f"{part!r} has the wrong sign: of {entry.title} write {name}{right or '>='}{text}")
     return FigureLimit(entry, side, _value(part, entry, text), metric)
-
-
-def _known_names() -> Iterable[str]:
-    return [*(entry.choice for entry in LIMITED), "p50", "p90", "p99", "ap", "top-1", *CONDITIONS]
 
 
 def _value(part: str, entry: Figure, text: str) -> float:
@@ -180,7 +155,7 @@ def _value(part: str, entry: Figure, text: str) -> float:
         raise ConfigError(f"{part!r} has no number: write one in {entry.unit or 'its own unit, such as .74'}")
     number, unit = match.groups()
     # Energies of tokens are in mJ a token.
-    unit = unit.removesuffix("/token") if entry.choice.endswith("-token") else unit
+    unit = unit.removesuffix("/token") if "_token_" in entry.name else unit
     if unit and unit not in units:
         takes = ", ".join(filter(None, units)) or "no unit"
         raise ConfigError(f"{part!r}: {entry.title} is in {entry.unit or 'no unit, or in %'}, not in {unit}; it takes {takes}")

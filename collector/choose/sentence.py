@@ -4,15 +4,14 @@ import math
 from collections.abc import Sequence
 
 from edgemeter.agent.base import figures
-from edgemeter.agent.base.decision import Bounds
+from edgemeter.agent.base.decision import ACCURACY, LATENCY, Bounds
 from edgemeter.agent.base.metrics import gain, metric_name
 from edgemeter.agent.base.run_statistics import MATTERS_ACCURACY
 from edgemeter.agent.contract.figures import Figure
-from edgemeter.collector.choose.candidate import ChoiceCandidate, NextMeasurement
+from edgemeter.collector.choose.candidate import ChoiceCandidate
 from edgemeter.collector.choose.certainty import bounds_of, change, confidence_of, figure_text, value_of
-from edgemeter.collector.choose.further_runs import members_apart
 from edgemeter.collector.choose.limits import ChoiceLimits
-from edgemeter.collector.compare.judged_figures import ACCURACY, OBJECTIVES
+from edgemeter.collector.compare.judged_figures import JUDGED
 from edgemeter.collector.compare.judgement import change_text, interval_text, speed_of
 from edgemeter.collector.compare.pairing import PRECISION_BITS, References
 from edgemeter.collector.compare.summary import CaseSummary
@@ -26,41 +25,29 @@ def sentence_of(
     references: Sequence[CaseSummary] | None,
     limits: ChoiceLimits,
     entry: Figure,
-    confidence: float,
-    following: Sequence[NextMeasurement],
 ) -> str:
     """Return in a sentence what to ship and why, or what stands in the way."""
     if pick is not None:
         text = f"Ship {pick.name}: {_claims(pick, candidates, references, limits, entry)}"
-        return f"{text}{_not_told_apart(pick, rivals, entry, confidence)}"
+        return f"{text}{_not_told_apart(rivals, entry)}"
     if not any(candidate.state == "may meet" for candidate in candidates):
         nearest = max(candidates, key=lambda candidate: (not candidate.gate, candidate.deciding.share if candidate.deciding else -math.inf))
         why = f"none meets every limit; the nearest is {nearest.name} ({nearest.reason})"
         return f"Ship none of {figures.count(len(candidates), 'case')}: {why}"
     if any(candidate.state == "meets" for candidate in candidates):
-        return f"Nothing to choose by: no case that meets every limit has a value of {chosen_by(entry)}; choose by another figure"
-    name = following[0].name
-    nearest = next(candidate for candidate in candidates if candidate.name == name)
-    return (
-        f"Ship none yet: no case meets every limit with certainty; the nearest is {name} ({nearest.reason}): {following[0].further.words}"
-    )
+        return f"Nothing to choose by: no case that meets every limit has a value of {entry.title}; choose by another figure"
+    open_cases = [candidate for candidate in candidates if candidate.state == "may meet"]
+    promising = [candidate for candidate in open_cases if all(finding.share >= 0 for finding in candidate.findings)]
+    nearest = (promising or open_cases)[0]
+    return f"Ship none yet: no case meets every limit with certainty; the nearest is {nearest.name} ({nearest.reason})"
 
 
-def _not_told_apart(pick: ChoiceCandidate, rivals: Sequence[ChoiceCandidate], entry: Figure, confidence: float) -> str:
+def _not_told_apart(rivals: Sequence[ChoiceCandidate], entry: Figure) -> str:
     if not rivals:
         return ""
     nearest = rivals[0]
     names = nearest.name + (f" and {figures.count(len(rivals) - 1, 'more case')}" if rivals[1:] else "")
-    if entry.choice == ACCURACY:
-        return f"; in {chosen_by(entry)} not told apart from {names}"
-    members = members_apart(entry, pick.case, nearest.case, confidence)
-    plan = f" ({members} of each would)" if members else " (no reasonable number of runs would)"
-    return f"; in {chosen_by(entry)} not told apart from {names}{plan}"
-
-
-def chosen_by(entry: Figure) -> str:
-    """Return the figure that is chosen by as it is called in a sentence: `energy`, `latency p99`."""
-    return entry.choice.replace("-", " ")
+    return f"; in {entry.title} not told apart from {names}"
 
 
 def _claims(
@@ -76,7 +63,7 @@ def _claims(
     """
     confidence = confidence_of(len(candidates))
     baseline = baseline_of(pick.case, [candidate.case for candidate in candidates], references)
-    named_figures = list(dict.fromkeys((entry, OBJECTIVES[speed_of(pick.case)], OBJECTIVES[ACCURACY])))
+    named_figures = list(dict.fromkeys((entry, JUDGED[speed_of(pick.case)], JUDGED[ACCURACY])))
     if baseline is None:
         texts = [
             f"{called(figure, pick.case)} {figure_text(figure, value, bounds_of(pick.case, figure, confidence))}"
@@ -92,7 +79,7 @@ def _claims(
 
 def called(entry: Figure, case: CaseSummary) -> str:
     """Return what people call a figure in a sentence: of an accuracy its metric."""
-    return metric_name(case.accuracy.metric) if entry.choice == ACCURACY and case.accuracy else chosen_by(entry)
+    return metric_name(case.accuracy.metric) if entry.name == ACCURACY and case.accuracy else entry.title
 
 
 def baseline_of(case: CaseSummary, cases: Sequence[CaseSummary], references: Sequence[CaseSummary] | None) -> CaseSummary | None:
@@ -119,13 +106,13 @@ def _claim(entry: Figure, case: CaseSummary, baseline: CaseSummary, limits: Choi
     if changed is None:
         return ""
     value, bounds = changed
-    if entry.choice == ACCURACY:
+    if entry.name == ACCURACY:
         return _accuracy_claim(case, baseline, value, bounds, limits)
     if entry.is_share:
-        within = interval_text(entry.choice, bounds) if bounds else "no interval"
-        return f"{change_text(entry.choice, value)} of {entry.title} ({within})"
-    words, span = entry.times, figures.span(*bounds) if bounds else "no interval"
-    if entry.choice == "latency":
+        within = interval_text(entry.name, bounds) if bounds else "no interval"
+        return f"{change_text(entry.name, value)} of {entry.title} ({within})"
+    words, span = f"times the {entry.title}", figures.span(*bounds) if bounds else "no interval"
+    if entry.name == LATENCY:
         value, words = 1 / value, "times as fast"
         span = figures.span(1 / bounds[1], 1 / bounds[0]) if bounds else span
     return f"{figures.significant(value, 2)} {words} ({span})"
@@ -133,12 +120,12 @@ def _claim(entry: Figure, case: CaseSummary, baseline: CaseSummary, limits: Choi
 
 def _accuracy_claim(case: CaseSummary, baseline: CaseSummary, value: float, bounds: Bounds | None, limits: ChoiceLimits) -> str:
     span = " to ".join(map(figures.difference, bounds)) if bounds else "no interval"
-    text = f"{called(OBJECTIVES[ACCURACY], case)} {figures.difference(value)} ({span})"
+    text = f"{called(JUDGED[ACCURACY], case)} {figures.difference(value)} ({span})"
     accuracy, base = case.accuracy, baseline.accuracy
     if accuracy is None or base is None:
         return text
     # What the limit allows to lose against the baseline; without a limit as much as it may be.
-    allowed = next((limit.value - base.value.median for limit in limits.figures if limit.figure.choice == ACCURACY), None)
+    allowed = next((limit.value - base.value.median for limit in limits.figures if limit.figure.name == ACCURACY), None)
     worst = value if bounds is None else bounds[0] if accuracy.better == "higher" else bounds[1]
     loses = gain(worst, accuracy.better) < -MATTERS_ACCURACY
     given_up = worst if allowed is None else allowed

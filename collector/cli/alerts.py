@@ -14,7 +14,7 @@ import click
 from edgemeter.agent.base import figures
 from edgemeter.agent.base.command_group import DefaultGroup
 from edgemeter.agent.base.errors import FAILED
-from edgemeter.agent.base.options import PATH, json_option, rows_json_option
+from edgemeter.agent.base.options import PATH, format_option
 from edgemeter.agent.base.progress import progress_bar
 from edgemeter.agent.base.tables import Format, console_for, print_data
 from edgemeter.collector.alerts import alerts_table, lifecycle, outbox
@@ -51,8 +51,8 @@ def alerts() -> None:
 @store_option
 @click.option("--dry-run", "is_dry", is_flag=True, help="Show what would happen, without writing or sending anything.")
 @click.option("--retry", "is_retry", is_flag=True, help="Send everything undelivered now, and not only what is due again.")
-@json_option('Print {"changes": [...], "sent": [...], "waiting": [...]}.')
-def check(rules_file: Path | None, stores: tuple[str, ...], *, is_dry: bool, is_retry: bool, as_json: bool) -> None:
+@format_option('{"changes": [...], "sent": [...], "waiting": [...]}', "table", "json")
+def check(rules_file: Path | None, stores: tuple[str, ...], *, is_dry: bool, is_retry: bool, form: Format) -> None:
     """Evaluate the rules once: open, update and close alerts, and send notifications. Run it from cron; it fails while any is undelivered.
 
     Example: edgemeter trend alerts check --rules alerts.toml --dry-run
@@ -68,7 +68,7 @@ def check(rules_file: Path | None, stores: tuple[str, ...], *, is_dry: bool, is_
         result = checking.check_alerts(history, where[0], file, rules, time.time_ns(), is_dry=is_dry)
         result = replace(result, sent=[*before, *result.sent])
     plan = checking.planned_sends(rules, result.changes) if is_dry else {}
-    click.echo(alerts_table.check_json(result, plan) if as_json else alerts_table.check_text(result, plan))
+    click.echo(alerts_table.check_json(result, plan) if form == "json" else alerts_table.check_text(result, plan))
     for channel in result.waiting:
         click.echo(f"edgemeter: {alerts_table.waiting_text(channel)}", err=True)
     if result.waiting and not is_dry:
@@ -79,8 +79,8 @@ def check(rules_file: Path | None, stores: tuple[str, ...], *, is_dry: bool, is_
 @store_option
 @click.option("--all", "with_closed", is_flag=True, help="Include closed alerts.")
 @click.option("--members", "with_members", is_flag=True, help="Show below each event the findings that it consists of.")
-@rows_json_option('Print {"alerts": [...], "waiting": [...]}, each alert with its members.')
-def listing(stores: tuple[str, ...], *, with_closed: bool, with_members: bool, form: Format | None) -> None:
+@format_option('{"alerts": [...], "waiting": [...]}, each alert with its members')
+def listing(stores: tuple[str, ...], *, with_closed: bool, with_members: bool, form: Format) -> None:
     """List the open alerts, or all of them; then the notifications that wait, and why.
 
     Example: edgemeter trend alerts list --all
@@ -143,8 +143,8 @@ def drop(notices: tuple[int, ...], stores: tuple[str, ...], channel: str | None)
 @_rules_option
 @store_option
 @click.option("--days", type=click.IntRange(1), default=90, show_default=True, help="Number of days to consider.")
-@rows_json_option('Print {"rules": [...]}.')
-def health(rules_file: Path | None, stores: tuple[str, ...], days: int, *, form: Format | None) -> None:
+@format_option('{"rules": [...]}')
+def health(rules_file: Path | None, stores: tuple[str, ...], days: int, *, form: Format) -> None:
     """Show for each rule how many alerts opened, were confirmed or dismissed, and which rules fire most often.
 
     Example: edgemeter trend alerts health --days 30

@@ -22,7 +22,7 @@ def show_choice(
     reference: str | None,
     stores: Sequence[str],
     days: DaysCounted,
-    form: Format | None,
+    form: Format,
     html: Path | None,
 ) -> None:
     """Print the choice among the cases of the stores; exit 1 where no case meets the limits with certainty."""

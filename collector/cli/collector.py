@@ -15,12 +15,12 @@ from edgemeter.agent.base import log_limit
 from edgemeter.agent.base.broker_address import BrokerAddress, accepts_anybody, parse_address
 from edgemeter.agent.base.command_group import CommandGroup, Sections
 from edgemeter.agent.base.config import home
-from edgemeter.agent.base.documents import print_json
 from edgemeter.agent.base.errors import ConfigError, UnavailableError, os_error_as
 from edgemeter.agent.base.http_server import is_loopback
 from edgemeter.agent.base.mqtt_session import CONNECT_TIMEOUT_S
-from edgemeter.agent.base.options import PATH, FiniteRange
+from edgemeter.agent.base.options import PATH, FiniteRange, format_option
 from edgemeter.agent.base.service_manager import ServiceManager
+from edgemeter.agent.base.tables import Format, print_data
 from edgemeter.agent.base.terminal import until_stopped
 from edgemeter.agent.ledger.retention import Retention
 from edgemeter.collector.cli.stores import LedgerParam, chosen_ledger, ledger_option
@@ -42,6 +42,9 @@ COMMANDS: Sections = {
         "devices": ("edgemeter.collector.cli.ledger:devices", "List devices: presence, records, missing records."),
         "changes": ("edgemeter.collector.cli.ledger:changes", "List changes of firmware, kernel, runtime, ...; mark them in Grafana."),
         "drain": ("edgemeter.collector.cli.ledger:drain", "Show how far InfluxDB is, or write it again."),
+    },
+    "Try it": {
+        "demo": ("edgemeter.collector.cli.demo:demo", "Measure the shipped models here, deliver, compare and report."),
     },
     "Repair": {
         "request-again": ("edgemeter.collector.cli.ledger:request_again", "Ask devices to send receipted records again."),
@@ -89,7 +92,7 @@ UPGRADE_S = 3600.0
 @click.option("--keep-days", type=click.IntRange(1, MOST_DAYS), help="Delete points after this many days. Default: never.")
 @click.option("--write-token-to", type=PATH, help="File for the write token. Default: influx-write.token in $EDGEMETER_HOME.")
 @click.option("--read-token-to", type=PATH, help="File for the read token. Default: influx-read.token in $EDGEMETER_HOME.")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@format_option("", "table", "json")
 def init_influx(
     *,
     influx: str,
@@ -97,7 +100,7 @@ def init_influx(
     keep_days: int | None,
     write_token_to: Path | None,
     read_token_to: Path | None,
-    as_json: bool,
+    form: Format,
 ) -> None:
     """Create the bucket, its retention, the InfluxQL mapping and two least-privilege tokens (version 1: database, policy, two users).
 
@@ -111,9 +114,7 @@ def init_influx(
         "read": read_token_to or home() / influx_config.READ_TOKEN,
     }
     steps = set_up_influx(config, keep_days, files)
-    if as_json:
-        print_json({"set_up": str(config), "token_files": {name: str(path) for name, path in files.items()}, "said": steps})
-    else:
+    if not print_data(form, {"set_up": str(config), "token_files": {name: str(path) for name, path in files.items()}, "said": steps}):
         click.echo("\n".join(steps))
 
 
@@ -121,8 +122,8 @@ def init_influx(
 @click.option(
     "--ledger", envvar="EDGEMETER_LEDGER", type=LedgerParam(), required=True, metavar="ADDRESS", help="postgresql://OWNER@HOST/DATABASE"
 )
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-def init_ledger(*, ledger: LedgerPlace, as_json: bool) -> None:
+@format_option("", "table", "json")
+def init_ledger(*, ledger: LedgerPlace, form: Format) -> None:
     """Create the tables of a ledger in PostgreSQL where there are none, and grant the least-privilege roles.
 
     Call it as the owner of the database; the collectors may be running.
@@ -137,9 +138,7 @@ def init_ledger(*, ledger: LedgerPlace, as_json: bool) -> None:
         raise ConfigError(f"{str(ledger)!r} is a file, which needs no preparation: give postgresql://OWNER@HOST/DATABASE")
     with closing(LedgerSession(ledger, deadline_s=UPGRADE_S)) as session:
         steps = initialise(session, WATCH_FORMAT.schema)
-    if as_json:
-        print_json({"ledger": str(ledger), "done": steps})
-    else:
+    if not print_data(form, {"ledger": str(ledger), "done": steps}):
         click.echo("\n".join(steps))
 
 
@@ -248,7 +247,7 @@ def up(
             states = [f"receiving from {address}, storing in {path}", *([f"draining to {config}"] if config is not None else [])]
             if metrics_server is not None:
                 states.append(f"/metrics at {metrics_server.host}:{metrics_server.port}")
-            click.echo(f"{', '.join(states)}; a receipt means: on {service.safety()}; stop with Ctrl-C", err=True)
+            click.echo(f"{', '.join(states)}; a record is acknowledged {service.safety()}; stop with Ctrl-C", err=True)
             if broker_address and not is_loopback(address.host) and accepts_anybody(address, CONNECT_TIMEOUT_S):
                 remedy = "let it ask for passwords or certificates (`edgemeter fleet init` sets up a mosquitto that does)"
                 click.echo(

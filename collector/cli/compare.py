@@ -1,4 +1,4 @@
-"""The command `edgemeter compare`; `compare BASELINE NEW` reviews a change, `compare --datacenter` is in its own file."""
+"""The command `edgemeter compare`; `compare BASELINE NEW` reviews a change."""
 
 import re
 from collections.abc import Sequence
@@ -13,13 +13,11 @@ from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.base.options import format_option, matters_option
 from edgemeter.agent.base.suggestions import did_you_mean
 from edgemeter.agent.base.tables import Format
-from edgemeter.agent.contract.figures import in_view
-from edgemeter.collector.cli.stores import all_days_option, chosen_stores, page_option, stores_option
-from edgemeter.collector.compare.judged_figures import EXAMPLE, OBJECTIVES
+from edgemeter.collector.cli.stores import FigureParam, all_days_option, chosen_stores, page_option, stores_option
+from edgemeter.collector.compare.judged_figures import EXAMPLE, JUDGED
 from edgemeter.collector.runs.store import LedgerStore, open_store
 
 if TYPE_CHECKING:
-    from edgemeter.collector.compare.matrix import Across
     from edgemeter.collector.compare.summary import DaysCounted
 
 # How alike a name and one of the catalogue are that is meant.
@@ -70,39 +68,18 @@ def is_model(text: str) -> bool:
 
 @click.command(
     cls=CompareCommand,
-    modes={
-        "--models": "edgemeter.agent.cli.compare_models:compare_models",
-        "--datacenter": "edgemeter.collector.cli.datacenter:datacenter",
-    },
+    modes={"--models": "edgemeter.agent.cli.compare_models:compare_models"},
     short_help="Compare devices with a reference, like with like.",
 )
 @click.argument("sides", nargs=-1, metavar="[BASELINE NEW]")
 @click.option("--reference", metavar="DEVICE|ROLE", help="Device or role (such as reference) to compare the others with.")
 @stores_option(
-    "A ledger, a document of `edgemeter run --json`, or an InfluxDB (http://HOST:8086?bucket=BUCKET, version 1: ?db=DATABASE); "
+    "A ledger, a document of `edgemeter run --format json`, or an InfluxDB (http://HOST:8086?bucket=BUCKET, version 1: ?db=DATABASE); "
     "several are read as one. Default: the ledger in $EDGEMETER_HOME."
 )
-@click.option(
-    "--view",
-    type=click.Choice(["table", "matrix", "pareto", "coverage", "nearest"]),
-    default="table",
-    help="table: cases and their reference; matrix: models x devices; pareto: cost against accuracy; coverage: what is missing or stale; "
-    "nearest: the closest reference case of each unmatched case. Default: table.",
-)
-@click.option(
-    "--figure",
-    type=click.Choice([entry.choice for entry in in_view("matrix")]),
-    default="latency",
-    help="Figure of matrix and coverage; ttft, tpot and tokens are those of language models. The cost for pareto is latency or energy. "
-    "Default: latency.",
-)
-@click.option(
-    "--across", type=click.Choice(["device", "board"]), default="device", help="Columns of the matrix: device or board. Default: device."
-)
-@click.option("--stale-days", type=click.IntRange(1), default=30, help="Days after which a cell without a newer run is stale. Default: 30.")
 @matters_option
 @all_days_option
-@format_option("Print the rows and what was left out as JSON; with BASELINE NEW markdown is a comment for a pull request")
+@format_option()
 @click.option(
     "--fail-on",
     metavar="LIMITS",
@@ -121,7 +98,7 @@ def is_model(text: str) -> bool:
     metavar="URL",
     help="With BASELINE NEW --format markdown: the address of the page (`edgemeter collector web`), to which the comment links.",
 )
-@click.option("--choose-by", "by", type=click.Choice(list(OBJECTIVES)), help="Figure to choose by. Default: energy, else latency.")
+@click.option("--choose-by", "by", type=FigureParam(JUDGED.values()), help="Figure to choose by. Default: energy, else latency.")
 @page_option("Also write the page as one file that begins with this comparison.")
 @click.option(
     "--models",
@@ -129,24 +106,14 @@ def is_model(text: str) -> bool:
     expose_value=False,
     help="Measure models in turn instead, as is done where models are given: see `edgemeter compare --models --help`.",
 )
-@click.option(
-    "--datacenter",
-    is_flag=True,
-    expose_value=False,
-    help="Compare the energy of a device and a server instead: see `edgemeter compare --datacenter --help`.",
-)
 def compare(
     *,
     sides: tuple[str, ...],
     reference: str | None,
     stores: tuple[str, ...],
-    view: str,
-    figure: str,
-    across: "Across",
-    stale_days: int,
     matters: float,
     days: "DaysCounted",
-    form: Format | None,
+    form: Format,
     fail_on: str | None,
     limits_text: str | None,
     by: str | None,
@@ -161,13 +128,14 @@ def compare(
 
     Example: edgemeter compare before.json after.json --fail-on slower:5%
     """
-    _check_choice(limits_text, by, view)
+    if by is not None and limits_text is None:
+        raise click.UsageError("--choose-by needs --choose: edgemeter compare --choose 'p99<=33ms' --choose-by energy")
     if sides or fail_on is not None:
-        has_more = bool(reference or html) or view != "table" or form in ("csv", "latex")
+        has_more = bool(reference or html or stores) or form == "csv"
         from edgemeter.collector.cli.review import ReviewRequest, review_change
         from edgemeter.collector.compare.judgement import SmallestDifferences
 
-        request = ReviewRequest(sides, SmallestDifferences(ratio=matters), fail_on, days, limits_text, by, stores, page_url)
+        request = ReviewRequest(sides, SmallestDifferences(ratio=matters), fail_on, days, limits_text, by, page_url)
         review_change(request, form, has_more=has_more)
         return
     if limits_text is not None:
@@ -176,27 +144,16 @@ def compare(
         show_choice(limits_text, by, reference, stores, days, form, html)
         return
     where = chosen_stores(stores)
-    if view in ("table", "nearest") and reference is None:
-        _show_newest(where, form, is_other=view != "table" or html is not None)
+    if reference is None:
+        _show_newest(where, form, is_other=html is not None)
         return
-    if html is not None and view != "table":
-        raise click.UsageError(f"--output needs --view table, not {view}")
     from edgemeter.collector.cli.compare_cases import show_cases
     from edgemeter.collector.compare.judgement import SmallestDifferences
 
-    store = open_store(*where)
-    limits = SmallestDifferences(ratio=matters)
-    show_cases(store, reference, view, figure=figure, across=across, stale_days=stale_days, limits=limits, days=days, form=form, html=html)
+    show_cases(open_store(*where), reference, SmallestDifferences(ratio=matters), days, form, html)
 
 
-def _check_choice(limits_text: str | None, by: str | None, view: str) -> None:
-    if by is not None and limits_text is None:
-        raise click.UsageError("--choose-by needs --choose: edgemeter compare --choose 'p99<=33ms' --choose-by energy")
-    if limits_text is not None and view != "table":
-        raise click.UsageError("--choose has a view of its own: leave --view away")
-
-
-def _show_newest(where: Sequence[str], form: Format | None, *, is_other: bool) -> None:
+def _show_newest(where: Sequence[str], form: Format, *, is_other: bool) -> None:
     store = open_store(*where)
     if is_other or not isinstance(store, LedgerStore):
         raise click.UsageError("Missing option '--reference': name a device or role to compare with; models are compared as A B.")

@@ -1,4 +1,4 @@
-"""The command `edgemeter compare --datacenter`: edge against datacenter, over bands."""
+"""The command `edgemeter references datacenter`: edge against datacenter, over bands."""
 
 import math
 from dataclasses import asdict
@@ -34,7 +34,7 @@ STYLES = {"edge": "green", "datacenter": "blue", "either": "dim"}
 @click.option("--constants", type=PATH, help="TOML file that overrides constants, each with its source and year.")
 @stores_option("Where to read runs from, as for `edgemeter compare`.", metavar=None)
 @all_days_option
-@format_option("Print one JSON document, with every band and constant.")
+@format_option()
 def datacenter(
     *,
     edge: str | None,
@@ -47,11 +47,11 @@ def datacenter(
     constants: Path | None,
     stores: tuple[str, ...],
     days: DaysCounted,
-    form: Format | None,
+    form: Format,
 ) -> None:
     """Compare the energy of a device and a server over bands of utilisation, PUE and network, with the break-even points.
 
-    Example: edgemeter compare --datacenter --device pi-1 --model yolov8n --rate 2 --grid DE
+    Example: edgemeter references datacenter --device pi-1 --model yolov8n --rate 2 --grid DE
     """
     assumptions = assumed.read_constants(constants)
     if grid not in assumptions.grid:
@@ -79,7 +79,7 @@ def datacenter(
     for part in against:
         _show(part, console)
     pue = f"PUE {assumptions.pue.low:g} to {assumptions.pue.high:g}"
-    for line in (*notes, f"{pue}; {sent:,.0f} bytes a request; `either` is within the bands; sources: --json"):
+    for line in (*notes, f"{pue}; {sent:,.0f} bytes a request; `either` is within the bands; sources: --format json"):
         print_text(console, f"note: {line}")
 
 

@@ -1,4 +1,4 @@
-"""The command `edgemeter demo`."""
+"""The command `edgemeter collector demo`."""
 
 import shutil
 from collections.abc import Callable, Iterator
@@ -9,7 +9,7 @@ import click
 
 from edgemeter.agent.base.durable_file import check_writable
 from edgemeter.agent.base.errors import UnavailableError
-from edgemeter.agent.base.options import PATH, quiet_option, rows_json_option
+from edgemeter.agent.base.options import PATH, format_option, quiet_option
 from edgemeter.agent.base.progress import note
 from edgemeter.agent.base.tables import Format, console_for, print_data
 from edgemeter.collector.cli.stores import page_option
@@ -24,15 +24,15 @@ from edgemeter.collector.cli.stores import page_option
     help="Also write every run to this InfluxDB 2: http://HOST:8086[?org=ORG&bucket=BUCKET] (token: EDGEMETER_INFLUX_TOKEN).",
 )
 @quiet_option
-@rows_json_option("Print the comparison as JSON.")
-def demo(html: Path | None, home: Path | None, influx: str | None, *, form: Format | None) -> None:
+@format_option()
+def demo(html: Path | None, home: Path | None, influx: str | None, *, form: Format) -> None:
     """Measure the shipped models on every installed runtime, deliver the results by MQTT, compare them and write a report.
 
     Called again, it measures each model once more, beside the runs that it kept.
 
     Without edgemeter[collector] the results go straight into the ledger; without edgemeter[report] the table is all.
 
-    Example: edgemeter demo --output report.html
+    Example: edgemeter collector demo --output report.html
     """
     from edgemeter.collector.demo.plan import begin_doctor
 

@@ -14,10 +14,9 @@ from rich.markup import escape
 
 from edgemeter.agent.base import figures
 from edgemeter.agent.base.broker_address import parse_address
-from edgemeter.agent.base.documents import print_json
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.base.figures import count
-from edgemeter.agent.base.options import PATH, rows_json_option
+from edgemeter.agent.base.options import PATH, format_option
 from edgemeter.agent.base.progress import progress_bar
 from edgemeter.agent.base.tables import Format, console_for, print_data
 from edgemeter.agent.base.terminal import TableColumn, fitted_table, plain_table
@@ -36,8 +35,8 @@ REJECTED_SHOWN = 20
 
 @click.command()
 @ledger_option
-@rows_json_option("Print JSON, including every session.")
-def devices(ledger: LedgerPlace | None, *, form: Format | None) -> None:
+@format_option()
+def devices(ledger: LedgerPlace | None, *, form: Format) -> None:
     """List the devices of the ledger, with presence and missing records; collectors with ledgers of their own may hold those.
 
     Example: edgemeter collector devices
@@ -106,8 +105,8 @@ def _devices_document(
     metavar="URL",
     help="Only the InfluxDB at this URL. Default: wherever the ledger was drained to.",
 )
-@click.option("--json", "as_json", is_flag=True, help='Print {"sinks": [...]}.')
-def drain(ledger: LedgerPlace | None, *, starts_again: bool, since_ns: int | None, store: str | None, as_json: bool) -> None:
+@format_option('{"sinks": [...]}', "table", "json")
+def drain(ledger: LedgerPlace | None, *, starts_again: bool, since_ns: int | None, store: str | None, form: Format) -> None:
     """Show how far each InfluxDB has the records of the ledger, or with --again set it back.
 
     The running collector writes them again.
@@ -125,8 +124,7 @@ def drain(ledger: LedgerPlace | None, *, starts_again: bool, since_ns: int | Non
                 "start `collector up --influx URL`"
             )
         unwritten = {name: opened.set_back(name, since_ns) if starts_again else opened.behind(name) for name in sinks}
-    if as_json:
-        print_json({"sinks": [{"sink": name, "records_to_write": records} for name, records in unwritten.items()]})
+    if print_data(form, {"sinks": [{"sink": name, "records_to_write": records} for name, records in unwritten.items()]}):
         return
     for name, records in unwritten.items():
         click.echo(f"{figures.printable(name)}: {count(records, 'record')} to write")
@@ -137,8 +135,8 @@ def drain(ledger: LedgerPlace | None, *, starts_again: bool, since_ns: int | Non
 @click.command()
 @ledger_option
 @click.option("--influx", envvar="EDGEMETER_INFLUX", help="Also write the changes to this InfluxDB, for the dashboards.")
-@rows_json_option('Print {"changes": [...]}.')
-def changes(ledger: LedgerPlace | None, influx: str | None, *, form: Format | None) -> None:
+@format_option('{"changes": [...]}')
+def changes(ledger: LedgerPlace | None, influx: str | None, *, form: Format) -> None:
     """List changes of the devices (firmware, kernel, agent, runtime, ...), confirmed steps, and annotations.
 
     Example: edgemeter collector changes --influx http://influx.example:8086
@@ -170,8 +168,8 @@ def changes(ledger: LedgerPlace | None, influx: str | None, *, form: Format | No
 
 @click.command()
 @ledger_option
-@click.option("--json", "as_json", is_flag=True, help="Print every number, and the rejected messages with their payloads, as JSON.")
-def status(ledger: LedgerPlace | None, *, as_json: bool) -> None:
+@format_option("", "table", "json")
+def status(ledger: LedgerPlace | None, *, form: Format) -> None:
     """Show what the ledger holds, what takes the space, how fast it grows, and what was rejected and why.
 
     Example: edgemeter collector status
@@ -180,14 +178,15 @@ def status(ledger: LedgerPlace | None, *, as_json: bool) -> None:
     stats = copies.ledger_stats(ledger_place)
     with open_ledger(ledger_place, "read") as opened:
         rejected = opened.quarantined()[::-1]
-    if as_json:
-        print_json(asdict(stats) | {"size_bytes": stats.size_bytes, "rejected": [_rejected_document(message) for message in rejected]})
+    if print_data(
+        form, asdict(stats) | {"size_bytes": stats.size_bytes, "rejected": [_rejected_document(message) for message in rejected]}
+    ):
         return
     click.echo(f"{stats.path}: {count(stats.runs, 'run')} of {count(stats.devices, 'device')}, {count(stats.cases, 'case')}")
     click.echo("  verdicts: " + (", ".join(f"{number:,} {state}" for state, number in stats.verdicts.items()) or "none"))
     if stats.first_received_ns is not None and stats.last_received_ns is not None:
         click.echo(f"  received: {stamp(stats.first_received_ns)} to {stamp(stats.last_received_ns)}")
-    click.echo(f"  a receipt means: on {stats.safety}")
+    click.echo(f"  a record is acknowledged {stats.safety}")
     click.echo(f"  {stats.size_bytes / 1e6:,.1f} MB" + (f", {stats.size_bytes / stats.runs:,.0f} bytes a run" if stats.runs else ""))
     for part in stats.parts:
         click.echo(f"  {part.size_bytes / 1e6:>12,.1f} MB  {part.name}")
@@ -201,7 +200,7 @@ def status(ledger: LedgerPlace | None, *, as_json: bool) -> None:
         times = f", {message.times} times" if message.times > 1 else ""
         click.echo(figures.printable(f"    {stamp(message.last_ns)} {message.topic}{times}: {message.reason}"))
     if len(rejected) > REJECTED_SHOWN:
-        click.echo(f"    and {len(rejected) - REJECTED_SHOWN:,} more: --json lists all, with their payloads")
+        click.echo(f"    and {len(rejected) - REJECTED_SHOWN:,} more: --format json lists all, with their payloads")
 
 
 def _rejected_document(message: QuarantinedMessage) -> dict[str, object]:
@@ -252,8 +251,8 @@ def restore(file: Path, ledger: LedgerPlace | None) -> None:
 @since_option("measured")
 @click.option("--broker", envvar="EDGEMETER_BROKER", default="127.0.0.1", help="Broker of the devices. Default: the one on this machine.")
 @ledger_option
-@click.option("--json", "as_json", is_flag=True, help='Print {"asked": [...]}.')
-def request_again(devices: tuple[str, ...], since_ns: int | None, broker: str, ledger: LedgerPlace | None, *, as_json: bool) -> None:
+@format_option('{"asked": [...]}', "table", "json")
+def request_again(devices: tuple[str, ...], since_ns: int | None, broker: str, ledger: LedgerPlace | None, *, form: Format) -> None:
     """Ask DEVICES, by default all, to send the records again that they still have, after a ledger was lost or restored from a backup.
 
     Devices keep receipted records for 14 days, fewer if they lack room; one that is away answers when it connects. The running collector
@@ -262,8 +261,7 @@ def request_again(devices: tuple[str, ...], since_ns: int | None, broker: str, l
     Example: edgemeter collector request-again --since 2026-11-01 --broker broker.example
     """
     asked_devices = asking.request_again(parse_address(broker), chosen_ledger(ledger), devices, since_ns or 0)
-    if as_json:
-        print_json({"asked": asked_devices})
+    if print_data(form, {"asked": asked_devices}):
         return
     for device in asked_devices:
         when = "sends now" if device.state == "online" else f"sends when it connects ({device.state or 'state unknown'})"

@@ -1,4 +1,4 @@
-"""`edgemeter references`: figures that others publish, judged by three laws and beside own runs; and the references measured here."""
+"""`edgemeter references`: figures that others publish, judged by three laws and next to own runs; measured references; the datacenter."""
 
 from collections.abc import Sequence
 from datetime import datetime, timezone
@@ -14,8 +14,9 @@ from edgemeter.agent.base.options import PATH, added, format_option
 from edgemeter.agent.base.progress import note
 from edgemeter.agent.base.tables import Format, console_for, print_data
 from edgemeter.agent.base.terminal import TableColumn, fitted_table, print_text
-from edgemeter.agent.contract.figures import in_view
+from edgemeter.agent.contract.figures import FigureView, in_view
 from edgemeter.agent.ledger.ledger import default_path
+from edgemeter.collector.cli.datacenter import datacenter
 from edgemeter.collector.cli.stores import stored_summaries, stores_option
 from edgemeter.collector.compare.spread import median_of
 from edgemeter.collector.compare.summary import CaseSummary
@@ -24,12 +25,9 @@ from edgemeter.collector.published.claim import parse_claim
 from edgemeter.collector.published.own_runs import own_runs
 from edgemeter.collector.published.readers import ReadRows, read
 from edgemeter.collector.published.row import NOT_STATED, PublishedRow
-from edgemeter.collector.published.shelf import Shelf, default_shelf
+from edgemeter.collector.published.shelf import default_shelf
 
 ROWS_SHOWN = 20
-_shelf_option = click.option(
-    "--shelf", type=PATH, envvar="EDGEMETER_REFERENCES", help="Folder of kept figures. Default: references in $EDGEMETER_HOME."
-)  # fmt: skip
 _file_options = added(
     click.option(
         "--column", "columns", multiple=True, metavar="HEADING=FIELD",
@@ -44,28 +42,29 @@ _file_options = added(
 
 @click.group(cls=DefaultGroup, context_settings={"help_option_names": ["-h", "--help"]})
 def references() -> None:
-    """Judge what others publish; list measured and published references.
+    """Judge what others publish; list references; compare a device with a datacenter.
 
     Example: edgemeter references list
     """
+
+
+references.add_command(datacenter)
 
 
 @references.command(short_help="Judge published figures, or a claim.")
 @click.argument("file", required=False, type=PATH)
 @click.option("--claim", metavar="TEXT", help="A claim instead of a FILE: MODEL on DEVICE: NUMBER UNIT.")
 @_file_options
-@_shelf_option
 @stores_option("Own runs to compare with. Default: the ledger in $EDGEMETER_HOME.")
-@format_option("Print each figure with what every law finds: value, limit and unit")
+@format_option("each figure with what every law finds: value, limit and unit")
 def judge(
     *,
     file: Path | None,
     claim: str | None,
     columns: tuple[str, ...],
     facts: tuple[str, ...],
-    shelf: Path | None,
     stores: tuple[str, ...],
-    form: Format | None,
+    form: Format,
 ) -> None:
     """Judge the figures of FILE, of a claim, or all kept figures: impossible, unclear or plausible, and why.
 
@@ -83,7 +82,7 @@ def judge(
     if file:
         content = _read(file, columns, facts)
     else:
-        content = ReadRows([parse_claim(claim, _facts(None, facts))] if claim is not None else _opened(shelf).rows())
+        content = ReadRows([parse_claim(claim, _facts(None, facts))] if claim is not None else default_shelf().rows())
     judged, cases = laws.judge(content.rows), _own_cases(stores)
     runs_by_key = {row.key: own_runs(row, cases) for row in content.rows}
     if not print_data(form, listing.document(judged, runs_by_key, content.left_out), "rows"):
@@ -93,14 +92,13 @@ def judge(
 @references.command(short_help="Keep the published figures of a file.")
 @click.argument("file", type=PATH)
 @_file_options
-@_shelf_option
-def add(*, file: Path, columns: tuple[str, ...], facts: tuple[str, ...], shelf: Path | None) -> None:
+def add(*, file: Path, columns: tuple[str, ...], facts: tuple[str, ...]) -> None:
     """Keep published figures, or a round of MLPerf: they are listed and judged, and enter no statistic.
 
     Example: edgemeter references add summary_results.json --fact date=2026-11-02
     """
     rows = _read(file, columns, facts).rows
-    new = _opened(shelf).add(rows)
+    new = default_shelf().add(rows)
     click.echo(f"{figures.count(len(new), 'new figure')}, {len(rows) - len(new)} already present")
 
 
@@ -108,12 +106,9 @@ def add(*, file: Path, columns: tuple[str, ...], facts: tuple[str, ...], shelf: 
 @click.option("-m", "--model", help="Part of the model name.")
 @click.option("--device", help="Part of the device name.")
 @click.option("--kind", type=click.Choice(["measured", "published"]), help="Only this kind.")
-@_shelf_option
 @stores_option("Where to read measured references from. Default: the ledger in $EDGEMETER_HOME.")
-@format_option('Print {"measured": {"rows": [...]}, "published": {"rows": [...]}}')
-def list_(
-    *, model: str | None, device: str | None, kind: str | None, shelf: Path | None, stores: tuple[str, ...], form: Format | None
-) -> None:
+@format_option('{"measured": {"rows": [...]}, "published": {"rows": [...]}}')
+def list_(*, model: str | None, device: str | None, kind: str | None, stores: tuple[str, ...], form: Format) -> None:
     """List measured references, which rank with devices, and published ones, which do not.
 
     Example: edgemeter references list --model resnet
@@ -123,7 +118,7 @@ def list_(
         return (model or "").casefold() in entry.model.casefold() and (device or "").casefold() in entry.device.casefold()
 
     cases = [case for case in _own_cases(stores) if case.key.role == "reference" and is_listed(case.key)] if kind != "published" else []
-    rows: list[PublishedRow] = [row for row in _opened(shelf).rows() if is_listed(row)] if kind != "measured" else []
+    rows: list[PublishedRow] = [row for row in default_shelf().rows() if is_listed(row)] if kind != "measured" else []
     measured, judged = [_measured(case) for case in cases], laws.judge(rows)
     document = {"measured": {"ranks": True, "rows": measured}, "published": listing.document(judged, {})}
     if print_data(form, document):
@@ -143,7 +138,7 @@ def _measured(case: CaseSummary) -> dict[str, object]:
     return {
         **{name: getattr(case.key, name) for name in ("device", "model", "precision", "runtime", "scenario")},
         "runs": len(case.runs),
-        **{entry.column: median_of(case.spreads.get(entry.name)) for entry in in_view("references")},
+        **{entry.name: median_of(case.spreads.get(entry.name)) for entry in in_view(FigureView.TABLE) if not entry.rank},
         "energy_scope": case.energy.scope if case.energy else None,
         "energy_provenance": case.energy.provenance if case.energy else None,
     }
@@ -170,10 +165,6 @@ def _read(path: Path, columns: Sequence[str], facts: Sequence[str]) -> ReadRows:
     for words in content.left_out:
         click.echo(f"left out: {words}", err=True)
     return content
-
-
-def _opened(shelf: Path | None) -> Shelf:
-    return Shelf(shelf) if shelf else default_shelf()
 
 
 def _own_cases(stores: tuple[str, ...]) -> Sequence[CaseSummary]:

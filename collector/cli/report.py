@@ -154,7 +154,7 @@ def write_table(runs: Iterable[RunRecord], total: int | None, output: str, colum
 
 
 def _write_document(runs: Iterable[RunRecord], path: Path) -> int:
-    """Write what `edgemeter run --json` prints, with the raw samples, a run a line; return how many there are."""
+    """Write what `edgemeter run --format json` prints, with the raw samples, a run a line; return how many there are."""
     count = 0
     with path.open("wb") as file:
         file.write(b'{"runs":[\n')

@@ -15,16 +15,15 @@ from edgemeter.collector.choose.choice import Choice, choose
 from edgemeter.collector.choose.limits import parse_limits
 from edgemeter.collector.compare.judgement import SmallestDifferences
 from edgemeter.collector.compare.summary import DaysCounted
-from edgemeter.collector.review import case_history, document, gate
+from edgemeter.collector.review import document, gate
 from edgemeter.collector.review import review as reviewing
-from edgemeter.collector.review.case_history import ReviewSurroundings
 from edgemeter.collector.review.review import Review
 from edgemeter.collector.runs import selection
 
 
 @dataclass(frozen=True, slots=True)
 class ReviewRequest:
-    """The options of a review: both sides, the limits of `--fail-on` and `--choose`, and where the past and the page of the runs are."""
+    """The options of a review: both sides, the limits of `--fail-on` and `--choose`, and where the page of the runs is."""
 
     sides: Sequence[str]
     matters: SmallestDifferences
@@ -32,11 +31,10 @@ class ReviewRequest:
     days: DaysCounted
     limits_text: str | None = None
     by: str | None = None
-    stores: Sequence[str] = ()
     page_url: str | None = None
 
 
-def review_change(request: ReviewRequest, form: Format | None, *, has_more: bool) -> None:
+def review_change(request: ReviewRequest, form: Format, *, has_more: bool) -> None:
     """Print the review of two sides; exit 1 where the gate stays closed, or nothing is compared. `has_more`: options of other modes."""
     if len(request.sides) != 2:
         raise click.UsageError(
@@ -45,23 +43,21 @@ def review_change(request: ReviewRequest, form: Format | None, *, has_more: bool
         )
     if has_more:
         raise click.UsageError(
-            "BASELINE and NEW take --format table, json or markdown, --fail-on, --choose, --choose-by, --ledger (where the past is), "
-            "--page-url, --matters and --all-days; select runs as in 'ledger.sqlite?device=pi-1'"
+            "BASELINE and NEW take --format table, json or markdown, --fail-on, --choose, --choose-by, --page-url, "
+            "--matters and --all-days; select runs as in 'ledger.sqlite?device=pi-1'"
         )
     limits = () if request.fail_on is None else gate.parse(request.fail_on)
     baseline, new = request.sides
-    page = case_history.page_address(request.page_url)
+    page = document.page_address(request.page_url)
     if form == "markdown" and (why := _why_no_baseline(baseline)):
-        click.echo(document.without_baseline(request.sides, why, reviewing.read_side(new), limits, ReviewSurroundings(page)), nl=False)
+        click.echo(document.without_baseline(request.sides, why, reviewing.read_side(new), limits, page), nl=False)
         sys.exit(FAILED)
     contents = reviewing.read_sides(baseline, new)
     review = reviewing.review((baseline, contents[0]), (new, contents[1]), request.matters, request.days)
     findings = gate.judge(review, limits)
     choice = _choice(request, review)
     if form == "markdown":
-        histories = case_history.histories(review, request.stores)
-        around = ReviewSurroundings(page, histories, choice.sentence if choice else "")
-        click.echo(document.to_markdown(review, findings, around), nl=False)
+        click.echo(document.to_markdown(review, findings, page, choice.sentence if choice else ""), nl=False)
     elif form == "json":
         click.echo(document.to_json(review, findings, choice_document.choice_fields(choice) if choice else None))
     else:
@@ -87,7 +83,7 @@ def _choice(request: ReviewRequest, review: Review) -> Choice | None:
     return choose(review.candidates, parse_limits(request.limits_text), request.by)
 
 
-def _show(review: Review, findings: Sequence[gate.GateFinding], decided: Choice | None, form: Format | None) -> None:
+def _show(review: Review, findings: Sequence[gate.GateFinding], decided: Choice | None, form: Format) -> None:
     console = console_for(form)
     if decided:
         choice_document.show(decided, console)

@@ -5,26 +5,22 @@ import click
 from edgemeter.agent.base.options import format_option
 from edgemeter.agent.base.tables import Format, console_for, print_data
 from edgemeter.agent.base.terminal import entry_table
-from edgemeter.agent.verdict import judge
-from edgemeter.collector.compare.pairing import comparability_kinds, comparability_markdown, comparability_rules
+from edgemeter.agent.verdict.words import rule_rows
+from edgemeter.collector.compare.pairing import comparability_kinds, comparability_rules
 
 
 @click.command()
-@format_option('Print {"rules": [...]}, with --comparing {"comparing": [...], "kinds": [...]}; Markdown is a whole page')
-@click.option("--comparing", is_flag=True, help="Show only what may be compared with what.")
-def rules(*, form: Format | None, comparing: bool) -> None:
-    """List the rules of the verdict (what each requires, and the verdict of a run that violates it), and what must match to be compared.
+@format_option('{"rules": [...], "comparing": [...], "kinds": [...]}')
+def rules(*, form: Format) -> None:
+    """List the rules of the verdict (the verdict of a run that violates it, and what to do), and what must match to be compared.
 
-    Example: edgemeter config rules --comparing
+    Example: edgemeter config rules
     """
-    if form == "markdown":
-        click.echo(comparability_markdown() if comparing else judge.rules_markdown(judge.RULES), nl=False)
-    elif not print_data(
-        form, {"comparing": comparability_rules(), "kinds": comparability_kinds()} if comparing else judge.rules_json(judge.RULES)
-    ):
-        console = console_for(form)
-        if not comparing:
-            verdict_rules = [(row.name, row.state, row.requirement, row.remedy) for row in judge.rule_rows(judge.RULES)]
-            console.print(entry_table("", ("rule", "violated, a run is", "requirement", "what to do"), verdict_rules))
-        for title, rows in (("what must match", comparability_rules()), ("which figures are compared with which", comparability_kinds())):
-            console.print(entry_table(title, tuple(rows[0]), [tuple(row.values()) for row in rows]))
+    verdict_rules, matching, kinds = rule_rows(), comparability_rules(), comparability_kinds()
+    if print_data(form, {"rules": verdict_rules, "comparing": matching, "kinds": kinds}):
+        return
+    console = console_for(form)
+    cells = [(row.effect, row.name, row.sentence, row.remedy) for row in verdict_rules]
+    console.print(entry_table("", ("verdict", "rule", "sentence", "what to do"), cells))
+    for title, rows in (("what must match", matching), ("which figures are compared with which", kinds)):
+        console.print(entry_table(title, tuple(rows[0]), [tuple(row.values()) for row in rows]))

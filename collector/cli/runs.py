@@ -3,7 +3,7 @@
 import getpass
 import os
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,13 +13,14 @@ import msgspec
 from edgemeter.agent.base import config as settings
 from edgemeter.agent.base.command_group import DefaultGroup
 from edgemeter.agent.base.figures import count, plain_digits, stamp
-from edgemeter.agent.base.options import config_option, format_option, json_option
+from edgemeter.agent.base.options import config_option, format_option
 from edgemeter.agent.base.progress import note
 from edgemeter.agent.base.suggestions import near
 from edgemeter.agent.base.tables import Format, console_for, print_data
 from edgemeter.agent.base.terminal import REDUNDANT, TableColumn, fitted_table, plain_table, print_text, safe_text, writable
+from edgemeter.agent.cli.bundle import bundle
 from edgemeter.agent.contract.energy_provenance import MEASURED, provenance_text
-from edgemeter.agent.contract.figures import in_view
+from edgemeter.agent.contract.figures import FigureView, in_view
 from edgemeter.agent.contract.record import RunRecord
 from edgemeter.agent.ledger.ledger import default_path
 from edgemeter.agent.ledger.run_history import LedgerRuns, ListedRun, RunEvent, short_id
@@ -33,11 +34,11 @@ NEWEST = 20
 @click.group(cls=DefaultGroup, invoke_without_command=True)
 @ledger_option
 @only_options("device", "model", "runtime", "precision")
-@click.option("--verdict", type=click.Choice(["valid", "suspect", "invalid"]), help="Only this verdict.")
+@click.option("--verdict", type=click.Choice(["ok", "disturbed", "invalid"]), help="Only this verdict.")
 @since_option("measured")
 @click.option("-n", "--limit", type=click.IntRange(0), default=NEWEST, show_default=True, help="Number of runs; 0: all.")
 @click.option("--deleted", "is_deleted", is_flag=True, help="List deleted runs instead: who deleted them, when and why.")
-@format_option('Print {"runs": [...]} or {"deleted": [...]}')
+@format_option('{"runs": [...]} or {"deleted": [...]}')
 @click.pass_context
 def runs(
     context: click.Context,
@@ -45,7 +46,7 @@ def runs(
     ledger: LedgerPlace | None,
     since_ns: int | None,
     limit: int,
-    form: Format | None,
+    form: Format,
     *,
     is_deleted: bool,
     **options: str | None,
@@ -65,7 +66,7 @@ def runs(
         # One more, to know whether there are more.
         listed = history.runs(conditions, since_ns, limit + 1 if limit else None)
         models = history.models()
-    if listed or form not in (None, "table"):
+    if listed or form != "table":
         show_list(listed[: limit or None], form)
     if limit and len(listed) > limit:
         note(f"there are more: -n 0 lists all, -n {2 * limit} twice as many")
@@ -76,34 +77,27 @@ def runs(
         note("no run is kept yet: measure with `edgemeter run MODEL`")
 
 
-@runs.command(short_help="Show a run with its notes and history, or two runs side by side.")
-@click.argument("run_ids", metavar="ID [ID]", nargs=-1, required=True)
+@runs.command(short_help="Show a run with its notes and history.")
+@click.argument("run_id", metavar="ID")
 @ledger_option
-@json_option('Print {"run": {...}, "state": "counted" or "excluded", "history": [...]}; of two runs what differs. Without raw samples.')
-def show(run_ids: tuple[str, ...], ledger: LedgerPlace | None, *, as_json: bool) -> None:
-    """Show a run as `edgemeter run` does, with its notes and its history; of two runs only the facts in which they differ.
+@format_option('{"run": {...}, "state": ..., "history": [...]}; without raw samples', "table", "json")
+def show(run_id: str, ledger: LedgerPlace | None, *, form: Format) -> None:
+    """Show a run as `edgemeter run` does, with its notes and its history.
 
     Example: edgemeter runs show 3f2a1b9c
     """
-    if len(run_ids) > 2:
-        raise click.UsageError(f"give one run, or two to compare, not {len(run_ids)}")
     with opened_runs(ledger) as history:
-        full_ids = [history.find(run_id) for run_id in run_ids]
-        records = [history.entry(full_id).record for full_id in full_ids]
-        events, is_counted = history.events(full_ids[0]), history.is_counted(full_ids[0])
-    if len(records) == 2:
-        _show_pair(*records, as_json=as_json)
+        full_id = history.find(run_id)
+        record = history.entry(full_id).record
+        events, is_counted = history.events(full_id), history.is_counted(full_id)
+    if print_data(form, {"run": record, "state": "counted" if is_counted else "excluded", "history": events}):
         return
-    record = records[0]
-    if as_json:
-        print_data("json", {"run": record, "state": "counted" if is_counted else "excluded", "history": events})
-        return
-    from edgemeter.agent.cli.run_table import print_runs
+    from edgemeter.agent.cli.run_output import print_runs
 
-    console = console_for(None)
+    console = console_for(form)
     excluded = "" if is_counted else ", EXCLUDED from statistics"
     print_text(console, f"run {record.id}, {_origin(record)} {stamp(record.started_at_ns)} UTC{excluded}")
-    print_runs([record], console, why=True)
+    print_runs([record], console, wide=True)
     for event in events:
         print_text(console, f"{stamp(event.at_ns)} {event.author} {event.action} it{f': {event.text}' if event.text else ''}")
 
@@ -112,45 +106,8 @@ def _origin(record: RunRecord) -> str:
     return record.provenance.get("latency") or MEASURED
 
 
-def _show_pair(a: RunRecord, b: RunRecord, *, as_json: bool) -> None:
-    from edgemeter.collector.show.run_pair import NO_INTERVAL, pair_of
-
-    pair = pair_of(a, b)
-    if as_json:
-        sides = {"a": a.id, "b": b.id, "no_ratio_reason": pair.no_ratio or None}
-        compared = [
-            {"figure": figure.name, "a": figure.values[0], "b": figure.values[1], "change": figure.decision and figure.decision.value}
-            for figure in pair.figures
-        ]
-        print_data("json", {**sides, "figures": compared, "differing": pair.differing, "equal": len(pair.equal)})
-        return
-    console = console_for(None)
-
-    def safe(cells: Iterable[str]) -> list[str]:
-        return [writable(cell, console) for cell in cells]
-
-    for side, run in (("A", a), ("B", b)):
-        print_text(console, f"{side}: run {run.id}, {run.device}, {_origin(run)} {stamp(run.started_at_ns)} UTC, {run.verdict.state}")
-    of_figures = [
-        TableColumn("figure", [figure.heading for figure in pair.figures], "left"),
-        *(TableColumn(side, [figure.text(index) for figure in pair.figures]) for index, side in enumerate(("A", "B"))),
-        TableColumn("B against A", [figure.change or "-" for figure in pair.figures]),
-    ]
-    of_facts = [
-        TableColumn("about", [fact.group for fact in pair.differing], "left", rank=1),
-        TableColumn("fact", safe(fact.name for fact in pair.differing), "left"),
-        *(
-            TableColumn(side, safe(getattr(fact, side.lower()) or "not reported" for fact in pair.differing), "left", folds=True)
-            for side in "AB"
-        ),
-    ]
-    console.print(fitted_table(of_figures, console.width))
-    if pair.differing:
-        console.print(fitted_table(of_facts, console.width))
-    note(f"{pair.no_ratio or NO_INTERVAL}; {count(len(pair.equal), 'fact')} equal: not listed")
-
-
 runs.add_command(why)
+runs.add_command(bundle)
 
 
 @runs.command("note", short_help="Add a note to a run.")
@@ -239,7 +196,7 @@ def delete(run_ids: tuple[str, ...], reason: str, ledger: LedgerPlace | None, *,
 @ledger_option
 @config_option
 def export(run_ids: tuple[str, ...], output: str, ledger: LedgerPlace | None, config: Path | None) -> None:
-    """Write runs as a table (.csv, .parquet), as what `edgemeter run --json` prints (.json), or as bundles into a folder (FOLDER/).
+    """Write runs as a table (.csv, .parquet), as what `edgemeter run --format json` prints (.json), or as bundles into a folder (FOLDER/).
 
     Example: edgemeter runs export 3f2a1b9c -o results/
     """
@@ -257,7 +214,7 @@ def export(run_ids: tuple[str, ...], output: str, ledger: LedgerPlace | None, co
         key = settings.read(config).signing_key_file
         check_folder(Path(output))
         for record in records:
-            note(f"wrote {write_bundle(Path(output), record, None, signer=signer(Path(key)) if key else None)}")
+            note(f"wrote {write_bundle(Path(output), record, signer(Path(key)) if key else None)}")
 
 
 def _chosen(history: LedgerRuns, run_ids: Sequence[str]) -> list[str]:
@@ -282,7 +239,7 @@ def _elsewhere(ledger: LedgerPlace | None, run_id: str, command: str, numbers: S
     return f"; the collector's copy stays: on its machine `edgemeter runs {command} {short_id(run_id)}`"
 
 
-def show_list(listed: Sequence[ListedRun], form: Format | None) -> None:
+def show_list(listed: Sequence[ListedRun], form: Format) -> None:
     """Print runs in the order given, with the figures that any of them has."""
     if print_data(form, {"runs": [_entry(run) for run in listed]}):
         return
@@ -291,7 +248,7 @@ def show_list(listed: Sequence[ListedRun], form: Format | None) -> None:
     def safe(cells: list[str]) -> list[str]:
         return [writable(cell, console) for cell in cells]
 
-    figures = [entry for entry in in_view("run") if not entry.rank and any(entry.value(run.record) is not None for run in listed)]
+    figures = [entry for entry in in_view(FigureView.RUN) if not entry.rank and any(entry.value(run.record) is not None for run in listed)]
     records = [run.record for run in listed]
     states = ["excluded" if run.state == "excluded" else _state(run.record) for run in listed]
     names = {
@@ -312,7 +269,7 @@ def show_list(listed: Sequence[ListedRun], form: Format | None) -> None:
     console.print(fitted_table(columns, console.width, {"excluded": "dim"}))
 
 
-def show_newest(ledger: LedgerPlace, form: Format | None) -> None:
+def show_newest(ledger: LedgerPlace, form: Format) -> None:
     """Print the newest runs of a ledger, and the command that compares the two cases that were measured last."""
     with opened_runs(ledger) as history:
         listed = history.runs({}, limit=NEWEST)
@@ -337,7 +294,7 @@ def _entry(run: ListedRun) -> Mapping[str, Any]:
         "verdict": record.verdict.state,
         "state": run.state,
         "provenance": provenance_text(record),
-        **{entry.name: entry.value(record) for entry in in_view("run")},
+        **{entry.name: entry.value(record) for entry in in_view(FigureView.RUN)},
         "history": [msgspec.to_builtins(event) for event in run.events],
     }
 
@@ -359,7 +316,7 @@ def _remark(run: ListedRun) -> str:
     return "; ".join((*reasons, *(event.text for event in run.events if event.action == "noted")))
 
 
-def _show_deleted(events: Sequence[RunEvent], form: Format | None) -> None:
+def _show_deleted(events: Sequence[RunEvent], form: Format) -> None:
     if print_data(form, {"deleted": events}):
         return
     console = console_for(form)

@@ -5,8 +5,8 @@ from dataclasses import asdict
 import click
 
 from edgemeter.agent.base.errors import ConfigError
-from edgemeter.agent.base.options import json_option
-from edgemeter.agent.base.tables import console_for, print_data
+from edgemeter.agent.base.options import format_option
+from edgemeter.agent.base.tables import Format, console_for, print_data
 from edgemeter.collector.cli.stores import ledger_option, opened_runs
 from edgemeter.collector.ledgers.place import LedgerPlace
 
@@ -14,8 +14,8 @@ from edgemeter.collector.ledgers.place import LedgerPlace
 @click.command(short_help="Show why a run at a steady rate missed frames.")
 @click.argument("run_id", metavar="ID")
 @ledger_option
-@json_option('Print {"run": ID, "frames": ..., "dropped": ..., "rows": [...], ...}, complete.')
-def why(run_id: str, ledger: LedgerPlace | None, *, as_json: bool) -> None:
+@format_option('{"run": ID, "frames": ..., "dropped": ..., "rows": [...], ...}, complete', "table", "json")
+def why(run_id: str, ledger: LedgerPlace | None, *, form: Format) -> None:
     """Show why frames of a run at a steady rate were missed, and the longest rows.
 
     Example: edgemeter runs why 3f2a1b9c
@@ -27,5 +27,5 @@ def why(run_id: str, ledger: LedgerPlace | None, *, as_json: bool) -> None:
     if record.steady is None:
         raise ConfigError(f"run {record.id[:8]} of {record.model.name} has no frames: measure it with --rate, or see `edgemeter runs show`")
     missed = missed_frames(record, record.steady)
-    if not (as_json and print_data("json", {"run": record.id, **asdict(missed)})):
-        show_missed_frames(record, missed, console_for(None))
+    if not print_data(form, {"run": record.id, **asdict(missed)}):
+        show_missed_frames(record, missed, console_for(form))

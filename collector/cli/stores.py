@@ -2,7 +2,7 @@
 
 import re
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import date, datetime, timezone
 from pathlib import Path
@@ -14,9 +14,11 @@ from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.base.options import PATH, added
 from edgemeter.agent.base.postgres_address import is_postgres
 from edgemeter.agent.base.progress import progress_bar
+from edgemeter.agent.contract.figures import Figure
 from edgemeter.agent.ledger.ledger import default_path
 from edgemeter.agent.ledger.run_history import LedgerRuns
 from edgemeter.collector.ledgers.place import LedgerPlace, ledger_place, open_ledger
+from edgemeter.collector.runs.figure_names import figure_called
 
 if TYPE_CHECKING:
     from edgemeter.collector.compare.summary import CaseSummary, DaysCounted
@@ -44,6 +46,22 @@ class LedgerParam(click.ParamType):  # type: ignore[type-arg]
         return ledger_place(value) if isinstance(value, str) else value
 
 
+class FigureParam(click.ParamType):  # type: ignore[type-arg]
+    """A figure, by its name or its title."""
+
+    name = "figure"
+
+    def __init__(self, among: Iterable[Figure]) -> None:
+        self._among = tuple(among)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        """Return the name of the figure that is called so."""
+        try:
+            return figure_called(value, self._among).name
+        except ConfigError as error:
+            self.fail(str(error), param, ctx)
+
+
 all_days_option = click.option(
     "--all-days",
     "days",
@@ -67,7 +85,7 @@ def stores_option(text: str, metavar: str | None = "FILE|URL") -> Callable[[_Com
 
 
 store_option = stores_option(
-    "A ledger, or a document of `edgemeter run --json`; several are read as one. Default: the ledger in $EDGEMETER_HOME.", "FILE"
+    "A ledger, or a document of `edgemeter run --format json`; several are read as one. Default: the ledger in $EDGEMETER_HOME.", "FILE"
 )
 
 
@@ -149,14 +167,14 @@ def stamp(taken_ns: int) -> str:
 
 def stored_summaries(stores: Sequence[str], days: "DaysCounted" = "current") -> "Sequence[CaseSummary]":
     """Return the cases of `stores` (or the default ledger); raises ConfigError if one is invalid, UnavailableError if there is no run."""
-    from edgemeter.collector.compare import views
+    from edgemeter.collector.compare.comparison import gather
     from edgemeter.collector.index.rollup import rolled_up
     from edgemeter.collector.runs.store import open_store
 
     store = open_store(*chosen_stores(stores))
     with progress_bar() as progress:
         ready = rolled_up(store, progress, days=days)
-    return ready.summaries if ready else views.gather(store.contents(), days).summaries
+    return ready.summaries if ready else gather(store.contents(), days)[0]
 
 
 def existing_store(store: str) -> str:

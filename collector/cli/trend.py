@@ -11,11 +11,10 @@ import msgspec
 from edgemeter.agent.base.command_group import CommandGroup, Sections
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.base.figures import count, printable
-from edgemeter.agent.base.options import format_option, rows_json_option
+from edgemeter.agent.base.options import format_option
 from edgemeter.agent.base.progress import Tell, progress_bar
-from edgemeter.agent.base.suggestions import near
 from edgemeter.agent.base.tables import Format, console_for, print_data
-from edgemeter.collector.cli.stores import chosen_stores, day_number, existing_store, model_called, only_options, store_option
+from edgemeter.collector.cli.stores import FigureParam, chosen_stores, day_number, existing_store, model_called, only_options, store_option
 from edgemeter.collector.index.history import open_history
 from edgemeter.collector.ledgers.place import ledger_place
 from edgemeter.collector.runs.cases import series_of
@@ -37,14 +36,14 @@ from edgemeter.collector.trend.watch_file import (
 )
 from edgemeter.collector.units.odd_boards import FEWEST, BoardType, board_types
 
+_FOLLOWED = FigureParam(metric.figure for metric in METRICS.values())
 
-def chosen_metrics(_ctx: click.Context, _param: click.Parameter, value: str | None) -> tuple[str, ...]:
+
+def chosen_metrics(ctx: click.Context, param: click.Parameter, value: str | None) -> tuple[str, ...]:
     """Return the names of metrics in an option, by default the usual ones."""
-    names = DEFAULT if value is None else tuple(METRICS) if value == "all" else tuple(part.strip() for part in value.split(","))
-    unknown = [name for name in names if name not in METRICS]
-    if unknown:
-        raise click.BadParameter(f"{unknown[0]!r} is not a figure of the trend: {near(unknown[0], (*METRICS, 'all'))}")
-    return names
+    if value is None:
+        return DEFAULT
+    return tuple(METRICS) if value == "all" else tuple(_FOLLOWED.convert(part, param, ctx) for part in value.split(","))
 
 
 def _history_of(where: Sequence[str], selection: watch.SeriesSelection, progress: Tell) -> History:
@@ -62,7 +61,8 @@ _metrics_option = click.option(
     "metrics",
     callback=chosen_metrics,
     metavar="NAME[,NAME]",
-    help=f"{', '.join(METRICS)}, or all. Default: {', '.join(DEFAULT)}.",
+    help=f"{', '.join(metric.figure.title for metric in METRICS.values())}, or all. "
+    f"Default: {', '.join(METRICS[name].figure.title for name in DEFAULT)}.",
 )
 COMMANDS: Sections = {
     "Commands": {
@@ -82,7 +82,7 @@ COMMANDS: Sections = {
 @click.option("--until", callback=day_number, metavar="DAY", help="Last day on which results were due. Default: that of the newest run.")
 @click.option("--all", "with_quiet", is_flag=True, help="Include series without findings.")
 @click.option("--members", "with_members", is_flag=True, help="Show each finding of an event instead of the event.")
-@format_option('Print {"series": [...], "events": [...]} with every figure of the findings; CSV holds the points, one row a day')
+@format_option('{"series": [...], "events": [...]} with every figure of the findings; CSV holds the points, one row a day')
 @click.pass_context
 def trend(
     context: click.Context,
@@ -91,7 +91,7 @@ def trend(
     metrics: tuple[str, ...],
     run_id: str | None,
     until: int | None,
-    form: Format | None,
+    form: Format,
     *,
     by_type: bool,
     with_quiet: bool,
@@ -100,7 +100,7 @@ def trend(
 ) -> None:
     """Find changes over time on each device and case, with size, interval, first day, and what changed on the device that day.
 
-    What hits several devices with the same change beside it, or several series of one device, is listed once, as an event.
+    A change that hits several devices after the same cause, or several series of one device, is listed once, as an event.
 
     Example: edgemeter trend --figure energy --device pi-7
     """
@@ -136,23 +136,18 @@ def trend(
 @store_option
 @click.option("--day", callback=day_number, metavar="DAY", help="The first day of the new level, as 2026-11-20. Default: today (UTC).")
 @only_options("fleet", "device", "model")
-@click.option("--figure", "metric", help="Only for this figure.")
+@click.option("--figure", "metric", type=_FOLLOWED, help="Only for this figure.")
 @click.option("--author", help="Author of the annotation.")
 @click.option("--remark", is_flag=True, help="A remark only, which starts no new level.")
 @click.option("--remove", type=click.IntRange(1), metavar="NUMBER", help="Remove an annotation.")
-@click.option("--list", "as_list", is_flag=True, help="List the annotations.")
-@format_option('List the annotations: {"annotations": [...]}.')
-def annotate(
-    text: str | None, stores: tuple[str, ...], remove: int | None, *, remark: bool, as_list: bool, form: Format | None, **about: Any
-) -> None:
-    """Annotate a day: mark the start of an expected new level, or with --remark add a remark. Earlier history is kept.
+@format_option('{"annotations": [...]}')
+def annotate(text: str | None, stores: tuple[str, ...], remove: int | None, *, remark: bool, form: Format, **about: Any) -> None:
+    """Annotate a day: mark the start of an expected new level, or with --remark add a remark; without TEXT list the annotations.
 
     Example: edgemeter trend annotate --device pi-7 --day 2026-11-02 "new power supply"
     """
-    if about["metric"] is not None and about["metric"] not in METRICS:
-        raise click.UsageError(f"{about['metric']!r} is not a figure of the trend: {near(str(about['metric']), METRICS)}")
-    if sum((text is not None, remove is not None, as_list or form is not None)) != 1:
-        raise click.UsageError("give TEXT, --remove NUMBER or --list")
+    if text is not None and remove is not None:
+        raise click.UsageError("give TEXT or --remove NUMBER, not both")
     if text is not None and not text.strip():
         raise click.UsageError("TEXT is empty: describe what happened on the day")
     where = chosen_stores(stores)
@@ -168,7 +163,7 @@ def annotate(
             click.echo(f"annotation {add_annotation(file, entry)} saved in {file.where}", err=True)
         elif remove is not None:
             if not remove_annotation(file, remove):
-                raise ConfigError(f"no annotation {remove} in {file.where!r}: see `edgemeter trend annotate --list`")
+                raise ConfigError(f"no annotation {remove} in {file.where!r}: see `edgemeter trend annotate`")
             click.echo(f"annotation {remove} removed", err=True)
         else:
             annotations = read_annotations(file)
@@ -181,9 +176,9 @@ def annotate(
 @store_option
 @_metrics_option
 @only_options("fleet", "board", "model")
-@rows_json_option('Print {"board_types": [...]}.')
+@format_option('{"board_types": [...]}')
 def units(
-    stores: tuple[str, ...], metrics: tuple[str, ...], fleet: str | None, board: str | None, model: str | None, *, form: Format | None
+    stores: tuple[str, ...], metrics: tuple[str, ...], fleet: str | None, board: str | None, model: str | None, *, form: Format
 ) -> None:
     """Name the boards of a type that lie far from the median of all, over their cases.
 
@@ -194,12 +189,13 @@ def units(
         history = open_history(where, progress)
         selection = watch.SeriesSelection(fleet=fleet, board=board, model=model_called(where, model))
         keys = watch.keys_of(history, selection)
-        types = [board_type for name in metrics if name != "throttling" for board_type in board_types(history, name, keys)]
+        types = [board_type for name in metrics if METRICS[name].rule.scale != "share" for board_type in board_types(history, name, keys)]
     if not print_data(form, {"board_types": types}):
         console = console_for(form)
         for board_type in types:
             for line in _odd_lines(board_type):
-                console.print(printable(f"{board_type.board}, {board_type.metric}: {line}"), markup=False, highlight=False, soft_wrap=True)
+                text = printable(f"{board_type.board}, {METRICS[board_type.metric].figure.title}: {line}")
+                console.print(text, markup=False, highlight=False, soft_wrap=True)
 
 
 def _odd_lines(board_type: BoardType) -> list[str]:

@@ -6,6 +6,7 @@ from itertools import chain
 
 from msgspec.structs import replace as with_fields
 
+from edgemeter.agent.base.decision import ACCURACY
 from edgemeter.agent.base.run_statistics import FEWEST
 from edgemeter.agent.contract.figures import FIGURES
 from edgemeter.collector.compare.comparison import Comparison, ComparisonRow
@@ -33,13 +34,13 @@ def worst_board(row: ComparisonRow, figure: str) -> ComparisonRow | None:
     if len({value for value, _ in having}) < 2:
         return None
     accuracy = having[0][1].case.accuracy
-    better = accuracy.better if accuracy and figure == "accuracy" else _BETTER.get(figure)
+    better = accuracy.better if accuracy and figure == ACCURACY else _BETTER.get(figure)
     return (min if better == "higher" else max)(having, key=lambda pair: pair[0])[1]
 
 
 def spread_of(case: CaseSummary, figure: str) -> Spread | None:
     """Return the spread of a figure by its name in the table of figures; of the accuracy that of its metric."""
-    return case.accuracy_value if figure == "accuracy" else case.spreads.get(figure)
+    return case.accuracy_value if figure == ACCURACY else case.spreads.get(figure)
 
 
 def _alike(index: int, row: ComparisonRow) -> tuple[object, ...]:
@@ -77,8 +78,8 @@ def summary_of_boards(cases: Sequence[CaseSummary]) -> CaseSummary:
         uncertainties={name: max(u for u in values if u) for name, values in u_values.items() if all(values)},
         accuracy=_accuracy_over_boards(cases),
         energy=replace(newest.energy, net_state=unresolved) if newest.energy else None,
-        suspect=sum(case.suspect > 0 for case in cases),
-        verdict_reasons=tuple(distinct(chain.from_iterable(case.verdict_reasons for case in cases))),
+        disturbed=sum(case.disturbed > 0 for case in cases),
+        verdicts=tuple(chain.from_iterable(case.verdicts for case in cases)),
         segment=_segment(cases),
     )
 
@@ -117,7 +118,7 @@ def _over_boards(cases: Sequence[CaseSummary], name: str) -> Spread | None:
 def _accuracy_over_boards(cases: Sequence[CaseSummary]) -> AccuracySummary | None:
     """Return the accuracy of the board in the middle, with its bounds, which are over images, and the range over boards."""
     scored = sorted((case.accuracy for case in cases if case.accuracy), key=lambda accuracy: accuracy.value.median)
-    over = _over_boards(cases, "accuracy")
+    over = _over_boards(cases, ACCURACY)
     if not scored or over is None:
         return None
     middle = scored[len(scored) // 2]

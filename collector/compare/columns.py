@@ -9,14 +9,16 @@ absent is null in JSON and empty in CSV.
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from edgemeter.agent.base.decision import LATENCY
 from edgemeter.agent.base.documents import JOINT, Plain, csv_document, json_document
-from edgemeter.agent.contract.figures import Figure, Group, in_view, with_part
+from edgemeter.agent.contract.figures import FIGURES, Figure, FigureView, Group
 from edgemeter.collector.compare.comparison import Comparison, ComparisonRow, answers_of
-from edgemeter.collector.compare.judged_figures import ACCURACY, JUDGED
+from edgemeter.collector.compare.judged_figures import JUDGED
+from edgemeter.collector.runs.figure_names import with_part
 
 
 def _at(path: str) -> Callable[[ComparisonRow], Plain]:
-    """Return what reads `case.energy.scope`, or `ratios.intervals.latency.0`; None where any part on the way is None."""
+    """Return what reads `case.energy.scope`, or `ratios.intervals.latency_p50_ms.0`; None where any part on the way is None."""
     parts = path.split(".")
 
     def value(row: ComparisonRow) -> Plain:
@@ -42,37 +44,42 @@ def _under(path: str, *names: str, prefix: str = "") -> dict[str, str]:
 
 def _figures(*groups: Group) -> dict[str, Callable[[ComparisonRow], Plain]]:
     """Return the columns of the figures of these groups: the median, its range and bounds over runs, and the uncertainty of the meter."""
-    return {name: value for entry in in_view("compare") if entry.group in groups for name, value in _of_figure(entry).items()}
+    return {name: value for entry in FIGURES if entry.group in groups for name, value in _of_figure(entry).items()}
 
 
 def _of_figure(entry: Figure) -> dict[str, Callable[[ComparisonRow], Plain]]:
     parts = {"": "median", "_min": "low", "_max": "high", "_low": "interval.low", "_high": "interval.high"}
-    selected = parts if entry.has_spread else {"": "median"}
-    columns = {with_part(entry.column, suffix): _at(f"case.spreads.{entry.name}.{part}") for suffix, part in selected.items()}
-    return columns | ({with_part(entry.column, "_u"): _at(f"case.uncertainties.{entry.name}")} if entry.u and entry.has_spread else {})
+    # Of an accuracy the bounds are over the images.
+    if entry.group == "accuracy":
+        return {name: _at(f"case.accuracy.{field}") for name, field in _OF_ACCURACY.items()}
+    selected = parts if FigureView.JUDGED in entry.views else {"": "median"}
+    columns = {with_part(entry.name, suffix): _at(f"case.spreads.{entry.name}.{part}") for suffix, part in selected.items()}
+    return columns | ({with_part(entry.name, "_u"): _at(f"case.uncertainties.{entry.name}")} if entry.u else {})
+
+
+_OF_ACCURACY = {"accuracy_value": "value.median", "accuracy_low": "low", "accuracy_high": "high"}
 
 
 def _compared() -> dict[str, str]:
     """Return the columns of the ratios: value, range over runs of the median latency, 95% interval, outcome and words."""
     columns: dict[str, str] = {}
-    for choice, stem in {**{choice: entry.change_column for choice, entry in JUDGED.items()}, ACCURACY: "accuracy_difference"}.items():
-        columns[stem] = f"ratios.values.{choice}"
-        if choice == "latency":
-            columns |= {f"{stem}_min": "ratios.p50_low", f"{stem}_max": "ratios.p50_high"}
-        columns |= {f"{stem}_low": f"ratios.intervals.{choice}.0", f"{stem}_high": f"ratios.intervals.{choice}.1"}
-        verdict = choice.replace("-", "_")
-        columns |= {f"{verdict}_verdict": f"judgements.{choice}.outcome", f"{verdict}_verdict_words": f"judgements.{choice}.words"}
+    for name, entry in JUDGED.items():
+        columns[entry.change_name] = f"ratios.values.{name}"
+        if name == LATENCY:
+            columns |= {f"{entry.change_name}_min": "ratios.p50_low", f"{entry.change_name}_max": "ratios.p50_high"}
+        columns |= {f"{entry.change_name}_{end}": f"ratios.intervals.{name}.{index}" for index, end in enumerate(("low", "high"))}
+        columns |= {f"{name}_outcome": f"judgements.{name}.outcome", f"{name}_words": f"judgements.{name}.words"}
     return columns
 
 
 _PATHS: dict[str, str | Callable[[ComparisonRow], Plain]] = {
     **_under("case.key", "device", "fleet", "role", "model", "precision", "runtime", "runtime_package", "runtime_version", "backend"),
-    **_under("case.key", "threads", "batch", "scenario", "samples_per_query", "target_per_s", "deadline", "together", "operating_point"),
+    **_under("case.key", "threads", "batch", "scenario", "target_per_s", "deadline", "together", "operating_point"),
     **_under("case.key", "concurrency", "task"),
     "dataset": "case.newest.dataset.name",
     "dataset_images": "case.newest.dataset.images",
     "dataset_sha256": "case.key.dataset_sha256",
-    **_under("case.newest.model", "file", "format", "size_bytes", prefix="model_"),
+    **_under("case.newest.model", "file", "size_bytes", prefix="model_"),
     "model_sha256": "case.key.model_sha256",
     "mode": lambda row: JOINT.join(row.case.around.modes),
     "provenance": "case.key.provenance",
@@ -86,7 +93,7 @@ _PATHS: dict[str, str | Callable[[ComparisonRow], Plain]] = {
     **_figures("latency", "throughput"),
     "prompt_tokens": "case.newest.generation.prompt_tokens",
     "output_tokens": "case.newest.generation.output_tokens",
-    **_figures("generation", "preprocess", "postprocess", "cold_start", "memory", "conditions"),
+    **_figures("generation", "preprocess", "postprocess", "cold_start", "memory"),
     "accuracy_metric": "case.accuracy.metric",
     **_figures("accuracy"),
     "accuracy_images": "case.accuracy.images",
@@ -95,13 +102,11 @@ _PATHS: dict[str, str | Callable[[ComparisonRow], Plain]] = {
     **_figures("energy"),
     "energy_net_state": "case.energy.net_state",
     "energy_reason": "case.energy_reason",
-    **_under(
-        "case.around.environment", "board", "soc", "cpu", "cores", "os", "kernel", "virtualisation", "governor", "power_mode", "agent"
-    ),
+    **_under("case.around.environment", "board", "cpu", "cores", "os", "kernel", "virtualisation", "governor", "power_mode", "agent"),
     "temperature_max_c": "case.around.hottest_c",
     "verdict": "case.verdict",
-    "verdict_reasons": "case.verdict_reasons",
-    "suspect_runs": "case.suspect",
+    "violations": "case.violations",
+    "disturbed_runs": "case.disturbed",
     "is_reference": "is_reference",
     "marks": "marks",
     "not_ranked_reason": "not_ranked",

@@ -5,11 +5,10 @@ from dataclasses import dataclass
 from functools import cached_property
 from operator import attrgetter
 
-from edgemeter.agent.base.decision import ONE_DAY, Decision
+from edgemeter.agent.base.decision import LATENCY, ONE_DAY, Decision
 from edgemeter.agent.base.errors import ConfigError, UnavailableError
 from edgemeter.agent.base.metrics import is_reached, metric_name, needed_value
-from edgemeter.agent.contract.case_identity import CaseKey, load_text
-from edgemeter.agent.contract.case_relation import PAIR_MARKS, Relation, are_alike, likeness, relation
+from edgemeter.agent.contract.case_identity import CaseKey
 from edgemeter.agent.contract.mode_answer import ModeAnswer, mode_answers, without_mode
 from edgemeter.agent.contract.record_accuracy import GATE_RATIO
 from edgemeter.collector.compare.judgement import (
@@ -22,9 +21,10 @@ from edgemeter.collector.compare.judgement import (
     ratios,
     withheld,
 )
-from edgemeter.collector.compare.pairing import PRECISION_BITS, NearestCase, References, nearest
+from edgemeter.collector.compare.pairing import PRECISION_BITS, References
 from edgemeter.collector.compare.summary import CaseSummary, DaysCounted, summaries_of
 from edgemeter.collector.runs.cases import UNKNOWN_BOARD, group_cases, grouped, named
+from edgemeter.collector.runs.relation import MARKED, OTHER_CLASS, Relation, are_alike, likeness, load_text, relation
 from edgemeter.collector.runs.store import LeftOut, StoreContents
 
 # What a case shares with those that its accuracy is held against: whatever its load, they are the same model on inputs of one size.
@@ -39,16 +39,14 @@ def not_ranked(case: CaseSummary, references: Sequence[CaseSummary]) -> str | No
     best = max(alike, key=_precision)
     if best.accuracy is None or _bits(best) < _bits(case):
         return None
-    # The ratio that the suite of the newest run sets, else the default.
-    ratio = GATE_RATIO if case.gate_ratio is None else case.gate_ratio
     accuracy, other = case.accuracy.value.median, best.accuracy.value.median
-    threshold = needed_value(other, ratio, case.accuracy.better)
+    threshold = needed_value(other, GATE_RATIO, case.accuracy.better)
     if is_reached(accuracy, threshold, case.accuracy.better):
         return None
     metric = metric_name(case.accuracy.metric)
     return (
         f"{named(case.key)}: {metric} {accuracy:.3f} of the {other:.3f} that {named(best.key)} has, needed {threshold:.3f} "
-        f"({ratio:.0%} of it): its speed is not ranked"
+        f"({GATE_RATIO:.0%} of it): its speed is not ranked"
     )
 
 
@@ -89,11 +87,12 @@ MARKS = {
     "current level": "its level changed: only the runs since then count",
     "replayed": "replayed from a recording: true of the recording, not of this run",
     "replayed energy": "its power was replayed from a recording",
-    "suspect": "at least one run violates a measurement rule",
-    "suspect reference": "at least one run of the reference violates a measurement rule",
+    "disturbed": "at least one run violates a measurement rule",
+    "disturbed reference": "at least one run of the reference violates a measurement rule",
     "below accuracy gate": "its accuracy is too far below the most precise reference of the model: its speed is not ranked",
     "one run": "the spread between runs is not known",
-    **{mark.name: mark.meaning for _, mark in PAIR_MARKS},
+    **{field.mark: f"the reference differs in {field.title}" for field in MARKED},
+    OTHER_CLASS: "the precision classes differ: a ratio that is not judged",
     "other energy scope": "the reference's energy has another scope or provenance: no energy ratio",
     "other energy coverage": "the two meters exclude different parts",
     "one day": "one side was measured on one day only: nothing is settled for other days",
@@ -142,19 +141,19 @@ class ComparisonRow:
     @cached_property
     def marks(self) -> tuple[str, ...]:
         """The marks of `MARKS` that the reader of the row has to know."""
-        case, reference, latency = self.case, self.reference, self.decisions.get("latency")
+        case, reference, latency = self.case, self.reference, self.decisions.get(LATENCY)
         both_energy = case.energy is not None and reference.energy is not None
         around = case.around
         decisions = self.decisions.values()
         differs = any(" | " in (around.environment[field] or "") for field in ("governor", "kernel", "firmware"))
         has_mark = {
-            **dict.fromkeys(self.relation.marks, True),
+            **{difference.mark: True for difference in self.relation.marked},
             "reference": self.is_reference,
             "current level": case.segment is not None,
             "replayed": case.key.provenance == "replayed",
             "replayed energy": case.key.provenance != "replayed" and case.energy is not None and case.energy.provenance == "replayed",
-            "suspect": case.suspect > 0,
-            "suspect reference": reference.suspect > 0 and not self.is_reference,
+            "disturbed": case.disturbed > 0,
+            "disturbed reference": reference.disturbed > 0 and not self.is_reference,
             "below accuracy gate": self.not_ranked is not None,
             "one run": case.throughput_per_s.n == 1,
             "other energy scope": both_energy and not energies_rank(case, reference),
@@ -179,12 +178,11 @@ class ComparisonRow:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """The rows, the reference first; every run that is left out, with the reason; and the `nearest` reference of each unmatched case."""
+    """The rows, the reference first; and every run that is left out, with the reason."""
 
     reference: str
     rows: tuple[ComparisonRow, ...]
     left_out: tuple[LeftOut, ...]
-    nearest: tuple[NearestCase, ...] = ()
 
 
 def compare(
@@ -201,13 +199,19 @@ def compare(
         UnavailableError: there is no run.
         ConfigError: there is no such device or role.
     """
+    summaries, unusable = gather(contents, days)
+    belongs = reference_cases((run.device for run in contents.runs), (run.role for run in contents.runs), reference)
+    return of_summaries(summaries, belongs, reference, unusable, matters)
+
+
+def gather(contents: StoreContents, days: DaysCounted = "current") -> tuple[Sequence[CaseSummary], list[LeftOut]]:
+    """Return the cases of all runs and what is left out; raises UnavailableError if there is no run."""
     if not contents.runs:
         raise UnavailableError(
-            "the store has no run yet: measure one with `edgemeter run --model FILE --broker ADDRESS`, or see `edgemeter demo`"
+            "the store has no run yet: measure one with `edgemeter run FILE --broker ADDRESS`, or see `edgemeter collector demo`"
         )
-    belongs = reference_cases((run.device for run in contents.runs), (run.role for run in contents.runs), reference)
     cases, unusable = group_cases(contents.runs)
-    return of_summaries(summaries_of(cases, days), belongs, reference, [*contents.left_out, *unusable], matters)
+    return summaries_of(cases, days), [*contents.left_out, *unusable]
 
 
 def of_summaries(
@@ -223,13 +227,11 @@ def of_summaries(
     gates = most_precise(references)
     sound = References([reference for reference in references if not_ranked(reference, gates[reference.key.model]) is None])
     rows: list[ComparisonRow] = []
-    unlike: list[NearestCase] = []
     left_out = [*unusable, *(entry for summary in summaries for entry in summary.left_out)]
     for summary in summaries:
         pairing = (summary, "the reference itself") if belongs(summary.key) else sound.pair(summary)
         if isinstance(pairing, str):
             left_out += [LeftOut(run, pairing) for run in summary.run_ids]
-            unlike += [near] if (near := nearest(summary, sound.cases)) else []
         else:
             rows.append(ComparisonRow(summary, *pairing, not_ranked(summary, gates.get(summary.key.model, ())), matters))
     alone = _alone(rows)
@@ -237,7 +239,7 @@ def of_summaries(
     hidden = set(map(id, alone))
     visible = [row for row in rows if id(row) not in hidden]
     left_out += [LeftOut(run, f"not ranked: {row.not_ranked}") for row in visible if row.not_ranked for run in row.case.run_ids]
-    return Comparison(reference, tuple(sorted(visible, key=_place)), tuple(left_out), tuple(unlike))
+    return Comparison(reference, tuple(sorted(visible, key=_place)), tuple(left_out))
 
 
 def comparable(rows: Sequence[ComparisonRow]) -> list[list[ComparisonRow]]:

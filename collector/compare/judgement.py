@@ -9,16 +9,32 @@ from typing import TypeAlias
 
 from edgemeter.agent.base import figures
 from edgemeter.agent.base.accuracy_bounds import BoundedFigure, DifferenceBounds, difference_bounds
-from edgemeter.agent.base.decision import ONE_DAY, Bounds, Decision, Outcome, Scale, decide, decide_accuracy, percent, points_text
+from edgemeter.agent.base.decision import (
+    ACCURACY,
+    ENERGY,
+    LATENCY,
+    MEMORY,
+    MISSED,
+    ONE_DAY,
+    THROUGHPUT,
+    Bounds,
+    Decision,
+    Outcome,
+    Scale,
+    decide,
+    decide_accuracy,
+    percent,
+    points_text,
+)
 from edgemeter.agent.base.metrics import Better, metric_name
 from edgemeter.agent.base.run_statistics import FEWEST, MATTERS_ACCURACY, MATTERS_RATIO, MATTERS_SHARE, interval_of_ratio
-from edgemeter.agent.contract.case_relation import why_other_load
 from edgemeter.agent.contract.figures import Figure
 from edgemeter.agent.contract.same_work import why_other_answers, why_other_questions
-from edgemeter.collector.compare.judged_figures import ACCURACY, JUDGED
+from edgemeter.collector.compare.judged_figures import JUDGED
 from edgemeter.collector.compare.pairing import is_one_class
 from edgemeter.collector.compare.spread import MedianInterval, Spread, widened_interval
 from edgemeter.collector.compare.summary import AccuracySummary, CaseSummary
+from edgemeter.collector.runs.relation import why_other_load
 
 # Where figures of whole queries stand in a record, which of generated text compare only where the answers are as long.
 _OF_WHOLE_QUERIES = ("latency.", "throughput_per_s", "energy.")
@@ -32,7 +48,7 @@ FORESEEN = 1000
 
 @dataclass(frozen=True, slots=True)
 class Ratios:
-    """Case / reference, by the names in `JUDGED`; of shares case - reference (0..1), as of the accuracy in the metric's own unit.
+    """Case / reference, by the names of figures; of shares case - reference (0..1), as of the accuracy in the metric's own unit.
 
     Energies only have a ratio when they may be ranked together (`energy_class`). `p50_low` and `p50_high` are the extremes that the ranges
     over runs allow.
@@ -50,7 +66,7 @@ class Ratios:
     @property
     def p50(self) -> float | None:
         """The ratio of median latencies."""
-        return self.values.get("latency")
+        return self.values.get(LATENCY)
 
 
 def ratios(case: CaseSummary, reference: CaseSummary) -> Ratios:
@@ -60,7 +76,7 @@ def ratios(case: CaseSummary, reference: CaseSummary) -> Ratios:
     intervals: dict[str, Bounds] = {}
     for name, entry in JUDGED.items():
         # Most cases have few of the figures.
-        if (value := _change(entry, case, reference)) is None or other_work(entry, case, reference):
+        if name == ACCURACY or (value := _change(entry, case, reference)) is None or other_work(entry, case, reference):
             continue
         if entry.group == "energy" and not energies_rank(case, reference):
             continue
@@ -74,7 +90,7 @@ def ratios(case: CaseSummary, reference: CaseSummary) -> Ratios:
             accuracy = difference_bounds(case.accuracy.bounded, reference.accuracy.bounded)
     if accuracy.bounds is not None:
         intervals[ACCURACY] = accuracy.bounds
-    p50 = values.get("latency")
+    p50 = values.get(LATENCY)
     low = high = p50 if is_itself else None
     if case.p50_ms and reference.p50_ms and not is_itself:
         low, high = _ratio(case.p50_ms.low, reference.p50_ms.high), _ratio(case.p50_ms.high, reference.p50_ms.low)
@@ -222,7 +238,7 @@ def decide_case(case: CaseSummary, reference: CaseSummary, ratios: Ratios, matte
 
 def judgements_of(decisions: Mapping[str, Decision], case: CaseSummary, reference: CaseSummary) -> CaseJudgements:
     """Return the judgements that these decisions on `case` are."""
-    return {figure: _judged(figure, decisions[figure], case, reference) if figure in decisions else None for figure in (*JUDGED, ACCURACY)}
+    return {figure: _judged(figure, decisions[figure], case, reference) if figure in decisions else None for figure in JUDGED}
 
 
 def judge_figure(figure: str, case: CaseSummary, reference: CaseSummary, ratios: Ratios, matters: float) -> Judgement | None:
@@ -264,7 +280,7 @@ def decide_figure(figure: str, case: CaseSummary, reference: CaseSummary, ratios
 
 def is_within_a_day(figure: str, interval: MedianInterval) -> bool:
     """Return whether an interval says nothing of other days; what a program takes in memory is no matter of the day."""
-    return figure != "memory" and interval.level != "device" and interval.days == 1
+    return figure != MEMORY and interval.level != "device" and interval.days == 1
 
 
 def is_in_turn(case: CaseSummary, reference: CaseSummary) -> bool:
@@ -283,21 +299,21 @@ def _few_runs(sides: Sequence[Spread]) -> str:
 
 def speed_of(case: CaseSummary) -> str:
     """Return the figure that a case's speed is: of an offline load throughput."""
-    return "throughput" if case.key.scenario == "offline" else "latency"
+    return THROUGHPUT if case.key.scenario == "offline" else LATENCY
 
 
 def verdict_lines(case: CaseSummary, judgements: CaseJudgements) -> list[str]:
     """Return the judgements on `case` in words, latency first; throughput only of offline loads, frames of such runs."""
     lines = {figure: judged.words for figure, judged in judgements.items() if judged}
-    names = dict.fromkeys(("latency", speed_of(case), "missed", "energy", "accuracy"))
-    return [f"{figure}: {lines[figure]}" for figure in names if figure in lines]
+    names = dict.fromkeys((LATENCY, speed_of(case), MISSED, ENERGY, ACCURACY))
+    return [f"{JUDGED[figure].title}: {lines[figure]}" for figure in names if figure in lines]
 
 
 def why_not_compared(figure: str, case: CaseSummary, reference: CaseSummary) -> str:
     """Return why a figure is not judged."""
     if figure != ACCURACY and (why := other_work(JUDGED[figure], case, reference)):
         return why
-    if figure == "energy":
+    if figure == ENERGY:
         classes = [side.energy.ranks_as for side in (reference, case) if side.energy]
         reason = f"{classes[0]} against {classes[1]} are not compared" if len(classes) == 2 else "not measured"
         return reference.energy_reason or case.energy_reason or reason
@@ -314,12 +330,12 @@ def _judged_ratio(figure: str, decision: Decision, case: CaseSummary, reference:
     entry = JUDGED[figure]
     better: Better = "higher" if entry.better == "higher" else "lower"
     margin = points_text(decision.matters) if entry.is_share else percent(decision.matters)
-    return _judgement(decision, better, (entry.lower, entry.higher), margin, partial(_details_of_ratio, figure, decision, case, reference))
+    return _judgement(decision, better, margin, partial(_details_of_ratio, figure, decision, case, reference))
 
 
 def _details_of_ratio(figure: str, decision: Decision, case: CaseSummary, reference: CaseSummary) -> str:
     entry, sides = JUDGED[figure], _sides(figure, case, reference)
-    details = f"{_rounded(decision.value or 0.0)} {entry.times}"
+    details = f"{_rounded(decision.value or 0.0)} times the {entry.title}"
     if entry.is_share:
         details = f"{' against '.join(figures.share(side.median) for side in sides)}, {change_text(figure, decision.value or 0.0)}"
     if decision.bounds:
@@ -341,9 +357,8 @@ def _judged_accuracy(decision: Decision, case: CaseSummary, reference: CaseSumma
     accuracy, baseline = case.accuracy, reference.accuracy
     if accuracy is None or baseline is None or decision.value is None:
         return None
-    names = ("less accurate", "more accurate") if accuracy.better == "higher" else ("more accurate", "less accurate")
     details = partial(_details_of_accuracy, decision, decision.value, accuracy, baseline)
-    return _judgement(decision, accuracy.better, names, f"{decision.matters * 100:g} points", details)
+    return _judgement(decision, accuracy.better, f"{decision.matters * 100:g} points", details)
 
 
 def _details_of_accuracy(decision: Decision, difference: float, accuracy: AccuracySummary, baseline: AccuracySummary) -> str:
@@ -353,18 +368,17 @@ def _details_of_accuracy(decision: Decision, difference: float, accuracy: Accura
     return details
 
 
-def _judgement(decision: Decision, better: Better, names: tuple[str, str], margin: str, details: Callable[[], str]) -> Judgement:
+def _judgement(decision: Decision, better: Better, margin: str, details: Callable[[], str]) -> Judgement:
     verdict: str = decision.outcome
     if verdict in ("lower", "higher"):
         doubt = "" if decision.is_beyond_margin else f", perhaps by less than the {margin} that matter"
-        verdict = f"{names[verdict == 'higher']}{doubt}"
+        verdict = f"{'better' if verdict == better else 'worse'}{doubt}"
     verdict += f" ({decision.caution})" if decision.caution else ""
     return Judgement(decision, verdict, better, details)
 
 
 def _sides(figure: str, case: CaseSummary, reference: CaseSummary) -> list[Spread]:
-    name = JUDGED[figure].name
-    return [side for side in (case.spreads.get(name), reference.spreads.get(name)) if side is not None]
+    return [side for side in (case.spreads.get(figure), reference.spreads.get(figure)) if side is not None]
 
 
 def _rounded(ratio: float) -> str:

@@ -1,19 +1,16 @@
-"""Pairing: which reference case a case is compared with, like with like, or why none; the nearest one; the rules as a table."""
+"""Pairing: which reference case a case is compared with, like with like, or why none; the rules as a table."""
 
 from collections.abc import Sequence
 from operator import attrgetter, ne
 
-import msgspec
-
-from edgemeter.agent.contract.case_identity import PRECISION_CLASSES, IdentityField, precision_class
-from edgemeter.agent.contract.case_relation import LIKENESSES, PAIR_MARKS, agree, likeness, relation
+from edgemeter.agent.contract.case_identity import IdentityField
 from edgemeter.collector.compare.summary import CaseSummary
-from edgemeter.collector.runs.cases import named
+from edgemeter.collector.runs.relation import EQUAL, MARKED, OTHER_CLASS, PRECISION_CLASSES, agree, likeness, precision_class
 
 # Of two precisions the one with more bits is the better reference: the quantised model was made from it.
 PRECISION_BITS = {"fp64": 64, "fp32": 32, "bf16": 16, "fp16": 16, "int16": 15, "int8": 8, "uint8": 8, "int4": 4}
 # What is preferred equal beside precision and runtime, which go first.
-preferred_equal = attrgetter(*(field.name for field, _ in PAIR_MARKS if field.name not in ("precision", "runtime")))
+preferred_equal = attrgetter(*(field.name for field in MARKED if field.name not in ("precision", "runtime")))
 
 
 def value_text(field: IdentityField, case: CaseSummary) -> str:
@@ -34,7 +31,7 @@ class References:
         """Return the reference that `case`, itself none of them, is compared with and by which rule; or the reason why none is like it.
 
         What must be equal is in `case_identity.FIELDS`. Of several, the same precision on the same runtime comes first, then the same class
-        of precision, then the highest precision; then the same runtime, valid before suspect, the fewest marks, the lowest p50.
+        of precision, then the highest precision; then the same runtime, ok before disturbed, the fewest marks, the lowest p50.
         """
         shared = likeness(case.key)
         if shared not in self._alike:
@@ -42,8 +39,7 @@ class References:
         alike, unlike = self._alike[shared]
         if unlike is not None:
             values = ", ".join(dict.fromkeys(value_text(unlike, reference) for reference in alike)) or "no usable run"
-            wording = unlike.likeness.wording if unlike.likeness else ""
-            return f"no reference {wording}: this is {value_text(unlike, case)}, the reference has {values}"
+            return f"no reference with the same {unlike.title}: this is {value_text(unlike, case)}, the reference has {values}"
         # All that `_rank` and `_choice` read of a case.
         kind = (shared, case.key.precision, case.key.runtime, preferred_equal(case.key))
         if kind not in self._paired:
@@ -54,7 +50,7 @@ class References:
     def _narrowed(self, shared: tuple[object, ...]) -> tuple[Sequence[CaseSummary], IdentityField | None]:
         """Return the references that are alike, and None; or those alike in all before a field in which none is, and the field."""
         alike = self._likenesses
-        for index, (field, _) in enumerate(LIKENESSES):
+        for index, field in enumerate(EQUAL):
             narrowed = [candidate for candidate in alike if agree(shared[index], candidate[1][index])]
             if not narrowed:
                 return [reference for reference, _ in alike], field
@@ -73,7 +69,7 @@ def _rank(case: CaseSummary, reference: CaseSummary) -> tuple[bool, bool, int, b
         not is_one_class(case, reference),
         -PRECISION_BITS.get(reference.key.precision, 0),
         reference.key.runtime != case.key.runtime,
-        reference.suspect > 0,
+        reference.disturbed > 0,
         sum(map(ne, preferred_equal(case.key), preferred_equal(reference.key))),
         reference.p50_ms.median if reference.p50_ms else float("inf"),
     )
@@ -97,66 +93,24 @@ def _choice(case: CaseSummary, best: CaseSummary, alike: Sequence[CaseSummary]) 
     return f"{rule} ({best.key.precision} on {best.key.runtime}{among}): {missing}"
 
 
-class CaseDifference(msgspec.Struct, frozen=True):
-    """One thing in which a case is unlike its nearest: what it has itself, and what it would need to have."""
-
-    what: str
-    own: str
-    nearest: str
-
-
-class NearestCase(msgspec.Struct, frozen=True):
-    """An unmatched case, its runs, the reference case that differs from it the least, and in what."""
-
-    case: str
-    runs: tuple[str, ...]
-    reference: str
-    differs_in: tuple[CaseDifference, ...]
-
-    def words(self) -> str:
-        """Return in a sentence what to measure."""
-        differences = "; ".join(f"{difference.what}: {difference.own}, there {difference.nearest}" for difference in self.differs_in)
-        return f"nearest to {self.case} is {self.reference}, which differs in {differences}"
-
-
-def nearest(case: CaseSummary, references: Sequence[CaseSummary]) -> NearestCase | None:
-    """Return the reference that differs from `case` in the fewest things (model and task count most); None without one, or a difference."""
-    if not references:
-        return None
-
-    def distance(reference: CaseSummary) -> tuple[int, bool, int]:
-        unlike = relation(case.key, reference.key).unlike
-        grave = sum(field.name in ("model", "task") for field in unlike)
-        is_other_precision = case.key.precision != reference.key.precision
-        return grave * len(LIKENESSES) + len(unlike), is_other_precision, -PRECISION_BITS.get(reference.key.precision, 0)
-
-    best = min(references, key=distance)
-    differences = tuple(
-        CaseDifference(field.likeness.title, value_text(field, case), value_text(field, best))
-        for field in relation(case.key, best.key).unlike
-        if field.likeness
-    )
-    if not differences:
-        return None
-    return NearestCase(named(case.key), tuple(case.run_ids), named(best.key), differences)
-
-
 Row = dict[str, str]
 
 
 def comparability_rules() -> list[Row]:
     """Return what two cases must share, in the order of the checks, and what happens if they differ."""
     classes = "; ".join(f"{name}: {', '.join(members)}" for name, members in PRECISION_CLASSES.items())
+    equal, left_out = "equal, where both are known", "left out"
     rows = [
-        ("verdict", "valid or suspect", "an invalid run is left out; suspect ones are marked", "its own rules reject it"),
-        *((like.title, "equal, where both are known", "left out, with the nearest comparable case", like.why) for _, like in LIKENESSES),
+        ("verdict", "ok or disturbed", "an invalid run is left out; disturbed ones are marked", "its own rules reject it"),
+        *((field.title, equal, left_out, field.why) for field in EQUAL if field.rule == "equal"),
+        ("precision of language models", equal, left_out, "a file of 4 bits is faster and another model; compare their quality first"),
         (
             "accuracy gate",
             "enough of the most precise reference's accuracy",
             "no ratio and no rank",
             "a fast but wrong model has no speed to compare",
         ),
-        ("class of precision", "equal", "a ratio that is not judged, marked `other class of precision`", classes),
+        ("class of precision", "equal", f"a ratio that is not judged, marked `{OTHER_CLASS}`", classes),
         (
             "energy's scope and provenance",
             "equal",
@@ -164,11 +118,7 @@ def comparability_rules() -> list[Row]:
             "a board's input and a wall socket measure different things; a replay is no measurement of this board",
         ),
         ("metric, images and data of the accuracy", "equal", "no difference", "AP minus top-1 is meaningless"),
-        *(
-            (mark.name.removeprefix("other "), "preferred equal", f"marked `{mark.name}`", mark.meaning)
-            for _, mark in PAIR_MARKS
-            if mark.name != "other class of precision"
-        ),
+        *((field.title, "preferred equal", f"marked `{field.mark}`", f"the reference differs in {field.title}") for field in MARKED),
         ("runs", "three on each side", "a ratio without an interval, not judged", "fewer runs do not show the spread"),
     ]
     return [dict(zip(("what", "asked", "otherwise", "why"), row, strict=True)) for row in rows]
@@ -179,19 +129,7 @@ def comparability_kinds() -> list[Row]:
     rows = (
         ("measured", "measured", "yes", "by the same agent; a server has the role `reference`"),
         ("replayed", "replayed", "marked", "replayed from a recording"),
-        ("estimated", "nothing", "no", "shown as a reason, not as a figure"),
         ("imported (MLPerf)", "compatible MLPerf results", "no", "shown separately with the footnote that MLCommons requires"),
         ("published", "nothing", "no", "shown with source, version, date and conditions"),
     )
     return [dict(zip(("kind", "stands beside", "ranks", "note"), row, strict=True)) for row in rows]
-
-
-def comparability_markdown() -> str:
-    """Return both tables as Markdown."""
-    return f"{_markdown(comparability_rules())}\n{_markdown(comparability_kinds())}"
-
-
-def _markdown(rows: Sequence[Row]) -> str:
-    names = list(rows[0])
-    lines = [names, ["---"] * len(names), *(list(row.values()) for row in rows)]
-    return "".join(f"| {' | '.join(line)} |\n" for line in lines)

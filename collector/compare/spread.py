@@ -13,9 +13,10 @@ from edgemeter.agent.base.figures import stamp
 from edgemeter.agent.base.nanoseconds import NS_PER_DAY
 from edgemeter.agent.base.run_statistics import CONFIDENCE, FEWEST, TELLING_NEIGHBOURS, log_reach, median_interval, neighbour_widening
 from edgemeter.agent.base.statistics import student_quantile
-from edgemeter.agent.contract.figures import Group, kind_of
+from edgemeter.agent.contract.figures import Group
 from edgemeter.agent.contract.record import RunRecord
 from edgemeter.collector.runs.cases import grouped, not_measured
+from edgemeter.collector.runs.run_figures import kind_of
 from edgemeter.collector.runs.store import LeftOut
 
 IntervalLevel = Literal["device", "day", "run"]

@@ -10,19 +10,19 @@ from edgemeter.agent.contract.case_identity import CaseKey
 from edgemeter.agent.contract.energy_provenance import energy_provenance
 from edgemeter.agent.contract.figures import FIGURES, Figure, Group, hottest_c, reader
 from edgemeter.agent.contract.record import RunRecord
-from edgemeter.agent.contract.record_conditions import rule_of
+from edgemeter.agent.contract.record_conditions import Verdict, Violation
 from edgemeter.agent.contract.record_figures import Scope
+from edgemeter.agent.verdict.words import verdict_lines
 from edgemeter.collector.compare.spread import Spread, of_counted, of_one_kind, of_points, point_of
-from edgemeter.collector.runs.cases import CaseRuns, CurrentSegment, EnergyClass, distinct, grouped, not_measured
+from edgemeter.collector.runs.cases import CaseRuns, CurrentSegment, EnergyClass, distinct, not_measured
 from edgemeter.collector.runs.store import LeftOut
 from edgemeter.collector.trend.current import current_cases
 
 # Which runs of a case count: those since the newest step of its level, or all.
 DaysCounted = Literal["current", "all"]
 # What is shown of the machine that a case ran on.
-ENVIRONMENT = ("board", "soc", "cpu", "cores", "os", "kernel", "virtualisation", "governor", "power_mode", "agent", "firmware")
-_SUMMED = tuple(entry for entry in FIGURES if entry.views & {"compare", "terminal", "matrix", "cases"})
-_PROVENANCE = {entry.group: entry.provenance_group for entry in FIGURES}
+ENVIRONMENT = ("board", "cpu", "cores", "os", "kernel", "virtualisation", "governor", "power_mode", "agent", "firmware")
+_SUMMED = tuple(entry for entry in FIGURES if entry.group != "conditions")
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,8 +30,7 @@ class AccuracySummary:
     """Accuracy of the case's model; of several runs the median, which for a deterministic model is all of them.
 
     `low` and `high` (95%) are of the newest run, over the images; None where it has none. `without_parts` is its value without one part
-    of the images after the other, `interval_reason` why there are no bounds, `over` what the bounds take as
-    independent, in words.
+    of the images after the other, `interval_reason` why there are no bounds.
     """
 
     metric: str
@@ -44,7 +43,6 @@ class AccuracySummary:
     without_parts: tuple[float, ...] = ()
     better: Better = "higher"
     interval_reason: str | None = None
-    over: str = ""
     normalisation: str | None = None
 
     @property
@@ -69,7 +67,7 @@ def accuracy_of(runs: Sequence[RunRecord]) -> tuple[AccuracySummary | None, str 
     scores = [run.accuracy for run in scored if run.accuracy is not None]
     value = of_points([point_of(run, score.value) for run, score in zip(scored, scores, strict=True)])
     if value is None:
-        reasons = distinct([*(run.accuracy_reason for run in runs), *(entry.reason for entry in left_out)])
+        reasons = distinct([*(run.reasons.get("accuracy") for run in runs), *(entry.reason for entry in left_out)])
         return None, "; ".join(reasons) or "not scored", left_out
     newest = scores[-1]
     copied = {name: getattr(newest, name) for name in AccuracySummary.__slots__ if name != "value"}
@@ -97,19 +95,12 @@ def energy_of(runs: Sequence[RunRecord]) -> tuple[EnergySummary | None, str | No
     metered, left_out = of_one_kind(runs, "energy")
     energies = [run.energy for run in metered if run.energy is not None]
     if not energies:
-        reasons = distinct([*(run.energy_reason for run in runs), *map(_estimate, runs), *(entry.reason for entry in left_out)])
+        reasons = distinct([*(run.reasons.get("energy") for run in runs), *(entry.reason for entry in left_out)])
         return None, "; ".join(reasons) or "not measured", left_out
     newest = energies[-1]
     net_state = next((energy.net_state for energy in energies if energy.net_state != "resolved"), "resolved")
     provenance = energy_provenance(metered[-1]) or ""
     return EnergySummary(provenance, newest.sensor, newest.scope, newest.excludes, net_state), None, left_out
-
-
-def _estimate(run: RunRecord) -> str | None:
-    """Return the estimate of a run in words: it is shown as a reason, not as a figure."""
-    if run.energy is None or energy_provenance(run) != "estimated":
-        return None
-    return f"estimated {run.energy.gross_mj:.4g} mJ gross from a stated {run.energy.mean_power_w:.4g} W"
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,9 +122,8 @@ class CaseSummary:
     `uncertainties` are expanded ones (95%), the largest of the runs, absent where any is not known: repeating a run does not shrink what
     the sensor contributes.
 
-    `gate_ratio` is the accuracy gate of the newest run that has one, `generates` whether the newest run generated text, `board` the type of
-    its board. `segment` is since when its runs count and why, None where all do. Where there are many cases, `runs` and `run_ids` are read
-    on demand.
+    `generates` is whether the newest run generated text, `board` the type of its board. `segment` is since when its runs count and why,
+    None where all do. Where there are many cases, `runs` and `run_ids` are read on demand.
     """
 
     key: CaseKey
@@ -147,18 +137,27 @@ class CaseSummary:
     accuracy_reason: str | None
     energy: EnergySummary | None
     energy_reason: str | None
-    suspect: int
-    verdict_reasons: tuple[str, ...]
+    disturbed: int
+    verdicts: tuple[Verdict, ...]
     left_out: tuple[LeftOut, ...]
     generates: bool
     board: str | None
-    gate_ratio: float | None = None
     segment: CurrentSegment | None = None
 
     @property
     def verdict(self) -> str:
-        """`suspect` when any run is, else `valid`; invalid runs never come this far."""
-        return "suspect" if self.suspect else "valid"
+        """`disturbed` when any run is, else `ok`; invalid runs never come this far."""
+        return "disturbed" if self.disturbed else "ok"
+
+    @property
+    def violated(self) -> tuple[Violation, ...]:
+        """The first violation of each rule."""
+        return tuple({violation.rule: violation for verdict in reversed(self.verdicts) for violation in verdict.violations}.values())
+
+    @property
+    def violations(self) -> tuple[str, ...]:
+        """The rules that the runs violate, each once in words."""
+        return tuple(verdict_lines(self.verdicts, with_notes=False))
 
     @property
     def throughput_per_s(self) -> Spread:
@@ -217,12 +216,11 @@ def summarise(case: CaseRuns) -> CaseSummary:
         accuracy_reason=accuracy_reason,
         energy=energy,
         energy_reason=energy_reason,
-        suspect=sum(run.verdict.state == "suspect" for run in runs),
-        verdict_reasons=_reasons(runs),
+        disturbed=sum(run.verdict.state == "disturbed" for run in runs),
+        verdicts=tuple(run.verdict for run in runs),
         left_out=(*energy_left_out, *accuracy_left_out, *earlier),
         generates=runs[-1].generation is not None,
         board=runs[-1].environment.board,
-        gate_ratio=next((run.accuracy_gate.ratio for run in reversed(runs) if run.accuracy_gate), None),
         segment=segment,
     )
 
@@ -276,19 +274,10 @@ def _spread(entry: Figure, valued: Sequence[tuple[RunRecord, float]]) -> Spread 
 
 
 def _valued(entry: Figure, runs: Sequence[RunRecord]) -> list[tuple[RunRecord, float]]:
-    """Return the value of each run that has one; of what is worked out from several groups, all of them were measured."""
-    further = entry.further_provenance_groups
-    measured = [run for run in runs if not any(not_measured(run, name) for name in further)] if further else runs
-    return [(run, float(value)) for run in measured if (value := entry.value(run)) is not None]
+    """Return the value of each run that has one, and in which all that it is worked out from was measured."""
+    valued = [(run, float(value)) for run in runs if (value := entry.value(run)) is not None]
+    return [(run, value) for run, value in valued if not any(not_measured(run, name) for name in entry.provenance_groups)]
 
 
 def _members(runs: Sequence[RunRecord], group: Group) -> Sequence[RunRecord]:
-    if group in ("energy", "accuracy"):
-        return of_one_kind(runs, group)[0]
-    return [run for run in runs if group == "conditions" or not_measured(run, _PROVENANCE[group]) is None]
-
-
-def _reasons(runs: Sequence[RunRecord]) -> tuple[str, ...]:
-    """Return each broken rule once, with the evidence of the first run that broke it and how many of the runs did."""
-    by_rule = grouped((rule_of(reason), reason) for run in runs for reason in run.verdict.reasons).values()
-    return tuple(f"{reasons[0]} ({len(reasons)} of {len(runs)} runs)" if len(runs) > 1 else reasons[0] for reasons in by_rule)
+    return of_one_kind(runs, group)[0] if group in ("energy", "accuracy") else runs

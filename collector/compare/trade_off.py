@@ -1,16 +1,11 @@
-"""The trade-off of cost against accuracy: what is on the Pareto front, what is beaten and by which case, and what has no place in it."""
+"""The trade-off of cost against accuracy: what is on the Pareto front, what is dominated, and what the intervals leave open."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 from edgemeter.agent.base.metrics import Better, gain
-from edgemeter.agent.contract.case_identity import load_text
-from edgemeter.collector.compare.comparison import most_precise, not_ranked
-from edgemeter.collector.compare.summary import CaseSummary
-from edgemeter.collector.runs.cases import EnergyClass
 
-Cost = Literal["latency", "energy"]
 ParetoStatus = Literal["Pareto-optimal", "possibly Pareto-optimal", "dominated"]
 
 
@@ -83,88 +78,3 @@ def front_band(points: Sequence[FrontPoint]) -> list[tuple[float, float, float]]
         )
         for cost in costs
     ]
-
-
-@dataclass(frozen=True, slots=True)
-class TradeOffClass:
-    """The class of cases that may appear in one chart: task, data, images, metric, scenario, load, provenance; of energies the class too.
-
-    `load` is the rate, the users and the models at the same time, in words.
-    """
-
-    task: str
-    metric: str
-    dataset_sha256: str
-    images: int
-    normalisation: str | None
-    scenario: str
-    load: str
-    provenance: str
-    energy: EnergyClass | None
-
-
-@dataclass(frozen=True, slots=True)
-class TradeOffPoint:
-    """One case with its cost and accuracy; `beaten_by` is the cheapest case that is at least as good in both, None on the front."""
-
-    case: CaseSummary
-    cost: float
-    accuracy: float
-    beaten_by: CaseSummary | None
-
-
-@dataclass(frozen=True, slots=True)
-class TradeOff:
-    """The places of one stage, cheapest first."""
-
-    stage: TradeOffClass
-    places: tuple[TradeOffPoint, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class AbsentCase:
-    """A case without a place, and why."""
-
-    case: CaseSummary
-    reason: str
-
-
-def trade_offs(summaries: Sequence[CaseSummary], cost: Cost) -> tuple[list[TradeOff], list[AbsentCase]]:
-    """Return the trade-offs by stage, and what has no place in any. Models differ within a stage: that is what is chosen among."""
-    by_model = most_precise(summaries)
-    staged: dict[TradeOffClass, list[CaseSummary]] = {}
-    absent: list[AbsentCase] = []
-    for case in summaries:
-        why = _why_absent(case, cost) or not_ranked(case, by_model[case.key.model])
-        if why is not None:
-            absent.append(AbsentCase(case, why))
-        elif accuracy := case.accuracy:
-            energy, key = case.energy.ranks_as if cost == "energy" and case.energy else None, case.key
-            data = accuracy.metric, accuracy.dataset_sha256, accuracy.images, accuracy.normalisation
-            staged.setdefault(TradeOffClass(key.task, *data, key.scenario, load_text(key), key.provenance, energy), []).append(case)
-    return [_trade_off(stage, cases, cost) for stage, cases in staged.items()], absent
-
-
-def _why_absent(case: CaseSummary, cost: Cost) -> str | None:
-    if case.accuracy is None:
-        return f"no accuracy: {case.accuracy_reason}"
-    if cost == "energy" and case.gross_mj is None:
-        return f"no energy: {case.energy_reason}"
-    return "too few queries for a median latency" if cost == "latency" and case.p50_ms is None else None
-
-
-def _trade_off(stage: TradeOffClass, cases: Sequence[CaseSummary], cost: Cost) -> TradeOff:
-    costs = [case.p50_ms if cost == "latency" else case.gross_mj for case in cases]
-    points = [
-        (spread.median if spread else float("inf"), case.accuracy.gain if case.accuracy else 0.0)
-        for case, spread in zip(cases, costs, strict=True)
-    ]
-    # Cheapest first, so that the first that dominates a case is the cheapest of the front.
-    front = pareto_front(points)
-    places = []
-    for index in sorted(range(len(cases)), key=lambda index: (points[index][0], -points[index][1])):
-        accuracy = cases[index].accuracy
-        beaten_by = None if index in front else next(other for other in front if _dominates(points[other], points[index]))
-        value = accuracy.value.median if accuracy else 0.0
-        places.append(TradeOffPoint(cases[index], points[index][0], value, None if beaten_by is None else cases[beaten_by]))
-    return TradeOff(stage, tuple(places))

@@ -6,7 +6,6 @@ from statistics import median
 from typing import NamedTuple
 
 from edgemeter.agent.base.errors import ConfigError, UnavailableError
-from edgemeter.agent.contract.case_relation import relation
 from edgemeter.agent.contract.energy_provenance import MEASURED, energy_provenance
 from edgemeter.agent.contract.record import RunRecord
 from edgemeter.agent.contract.record_figures import Energy, Scope
@@ -16,9 +15,10 @@ from edgemeter.collector.compare.spread import Spread, of_points, point_of
 from edgemeter.collector.compare.summary import CaseSummary, EnergySummary
 from edgemeter.collector.datacenter.constants import StatedServer
 from edgemeter.collector.runs.cases import EnergyClass, named, names_of, not_measured
+from edgemeter.collector.runs.relation import relation
 
 # A server saturated by batches and a device with one query at a time are what is compared here, so these need not be alike.
-FREE = ("scenario", "samples_per_query", "target_per_s", "deadline", "concurrency")
+FREE = ("scenario", "target_per_s", "deadline", "concurrency")
 # A server without a meter at its plug is seen by its processor and its GPU, each without the other: they do not overlap and add up.
 OTHER_HALF: Mapping[str, Scope] = {"cpu-package": "gpu-board", "gpu-board": "cpu-package"}
 
@@ -101,7 +101,9 @@ def choose_sides(summaries: Sequence[CaseSummary], request: SideRequest, stated_
     case = _edge_case(summaries, request, notes)
     edge = _measured(case)
     if isinstance(edge, str):
-        raise UnavailableError(f"{named(case.key)} has no energy figure ({edge}): measure it with a power sensor (`edgemeter sensors`)")
+        raise UnavailableError(
+            f"{named(case.key)} has no energy figure ({edge}): measure it with a power sensor (`edgemeter energy sensors`)"
+        )
     return ChosenSides(edge, (_stated(stated_server),) if stated_server else _servers(summaries, case, request, notes), notes)
 
 
@@ -120,7 +122,7 @@ def _edge_case(summaries: Sequence[CaseSummary], request: SideRequest, notes: li
     # Energies of two classes have no lowest: what was not measured stands in only where nothing was, then the widest scope goes first.
     first = min((case.energy.ranks_as for case in sound if case.energy), key=lambda energy_class: energy_class.preference)
     ranked = [case for case in sound if case.energy and case.energy.ranks_as == first]
-    best = min(ranked, key=lambda case: (case.suspect > 0, case.gross_mj.median if case.gross_mj else float("inf")))
+    best = min(ranked, key=lambda case: (case.disturbed > 0, case.gross_mj.median if case.gross_mj else float("inf")))
     if len(sound) > 1:
         among = f"of {len(ranked)} edge cases with an energy at {first}, the one with the lowest"
         notes.append(f"{among}: {names_of(case.key for case in sound)[best.key]}")
@@ -157,8 +159,9 @@ def _servers(summaries: Sequence[CaseSummary], case: CaseSummary, request: SideR
             best[server.load] = rank, replace(server, cautions=(*server.cautions, *marked, *unlike))
     if not best:
         raise UnavailableError(
-            f"no server {request.server!r} has an energy figure ({'; '.join(notes)}): run the same agent there with --role reference, also "
-            "with --scenario offline, or state one in --constants as [stated_server]; published figures do not count"
+            f"no server {request.server!r} has an energy figure ({'; '.join(notes)}): run the same agent there, also with "
+            "--scenario offline, and name it with --reference; or state one in --constants as [stated_server]: "
+            "published figures do not count"
         )
     return tuple(best[load][1] for load in sorted(best))
 
@@ -166,7 +169,7 @@ def _servers(summaries: Sequence[CaseSummary], case: CaseSummary, request: SideR
 def _why_left_out(case: CaseSummary, server: CaseSummary) -> str | None:
     """Return why a server did not do the work of the edge, or was not measured as it was; None if it did."""
     unlike = relation(case.key, server.key).unlike
-    if titles := [field.likeness.title for field in unlike if field.likeness and field.name not in FREE]:
+    if titles := [field.title for field in unlike if field.name not in FREE]:
         return f"differs in {', '.join(titles)}"
     source, server_source = (side.energy.provenance if side.energy else None for side in (case, server))
     return f"its energy is {server_source}, not {source}" if server_source not in (None, source) else None
@@ -221,7 +224,7 @@ def _net(case: CaseSummary, gross: Spread, idle_w: Band | None) -> Band | None:
 def _cautions(case: CaseSummary, energy: EnergySummary, scope: str, excludes: tuple[str, ...]) -> tuple[str, ...]:
     texts = (
         (energy.provenance != MEASURED, f"{energy.provenance}, not measured"),
-        (case.suspect > 0, "suspect: at least one run violates a measurement rule"),
+        (case.disturbed > 0, "disturbed: at least one run violates a measurement rule"),
         (len(case.runs) == 1, "measured once: its bands do not include run-to-run variation"),
         (case.segment is not None, f"its level changed: only the runs {case.segment.words if case.segment else ''}, count"),
         (case.gross_u_mj is None, "the uncertainty of its meter is unknown: its bands are too narrow"),

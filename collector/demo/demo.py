@@ -13,7 +13,9 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from edgemeter.agent.base import config
 from edgemeter.agent.base.errors import EdgemeterError, MeasurementError, TransientError, UnavailableError
+from edgemeter.agent.base.toml import toml_document
 from edgemeter.agent.machine import fingerprint
 from edgemeter.collector.charts import vega
 from edgemeter.collector.demo import simulated_fleet
@@ -69,13 +71,17 @@ def run_demo(
         plan = plan_of(doctor, run_count)
         for note in plan.left_out:
             report(f"left out: {note}")
-        suite = folder / "demo.toml"
+        suite, reference, of_reference = (folder / f"{name}.toml" for name in ("demo", "reference", "reference-config"))
         suite.write_text(plan.suite)
+        reference.write_text(plan.reference)
+        settings = config.read()
+        of_reference.write_text(toml_document({"role": "reference", "power": settings.power, "sensors": settings.sensors}))
         if page is not None:
             page.wait()
         addition = f", one more of each case beside the {run_count} kept in {folder}" if plan.is_further else ""
         report(f"measuring {plan.runs} runs, each in a process of its own{addition} ...")
         _measure(suite, options, folder)
+        _measure(reference, [*options, "--config", str(of_reference)], folder)
         if collector is not None and not collector.settled(SETTLE_S):
             raise TransientError(
                 f"not everything was passed on within {SETTLE_S:.0f} s: {collector.trouble() or 'the ledger is still busy'}"
@@ -87,17 +93,14 @@ def runs_of_this_software(ledger: Path) -> int:
     """Return how many runs the ledger has that this Python, these libraries and this Edgemeter made, invalid ones apart; 0 without one."""
     if not ledger.exists():
         return 0
-    present = (fingerprint.python(), fingerprint.version("edgemeter"), fingerprint.libraries())
+    present = (fingerprint.version("edgemeter"), fingerprint.libraries())
     runs = LedgerStore(ledger).contents().runs
-    return sum(
-        (run.environment.python, run.environment.agent, run.environment.libraries) == present and run.verdict.state != "invalid"
-        for run in runs
-    )
+    return sum((run.environment.agent, run.environment.libraries) == present and run.verdict.state != "invalid" for run in runs)
 
 
 def _measure(suite: Path, options: Sequence[str], folder: Path) -> None:
     agent = subprocess.Popen(
-        [sys.executable, "-m", "edgemeter.agent.cli.main", "run", str(suite), *options, "--json"],
+        [sys.executable, "-m", "edgemeter.agent.cli.main", "run", str(suite), *options, "--format", "json"],
         stdout=subprocess.DEVNULL,
         env={**os.environ, "EDGEMETER_HOME": str(folder)},
     )
@@ -182,8 +185,6 @@ def write_demo_page(ledger: Path, path: Path) -> int:
     """
     measured = list(LedgerStore(ledger).contents(with_samples=True).runs)
     # The fleet is made from the run that is fp32 and scored, where there is one.
-    template = max(
-        measured, key=lambda run: (run.precision == "fp32", run.accuracy is not None, run.verdict.state == "valid"), default=None
-    )
+    template = max(measured, key=lambda run: (run.precision == "fp32", run.accuracy is not None, run.verdict.state == "ok"), default=None)
     simulated = simulated_fleet.records_of(template, end_ns=time.time_ns()) if template else ()
     return one_file.write_file_of(DocumentSource((*measured, *simulated)), path, one_file.FileChoice())

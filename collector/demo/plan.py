@@ -19,9 +19,10 @@ DOCTOR_LIMIT_S = 60.0
 
 @dataclass(frozen=True, slots=True)
 class DemoPlan:
-    """The plan of the demo: the suite's text, and the models left out because their runtime is not installed."""
+    """The plan of the demo: the texts of the suites of the device and of its reference, and the models whose runtime is not installed."""
 
     suite: str
+    reference: str
     left_out: tuple[str, ...]
     runs: int
     is_further: bool  # Each case is measured once, because earlier demos' runs of it are kept.
@@ -76,19 +77,20 @@ def _plan(findings: Sequence[dict[str, str]], run_count: int) -> DemoPlan:
     cases, repeats = len(models) + 1 + len(language), 1 if has_power else 3
     is_further = run_count >= cases * repeats
     repeats = 1 if is_further else repeats
-    return DemoPlan(_suite(models, fp32, language, repeats, has_power=has_power), left_out, cases * repeats, is_further)
+    suite = _suite("demo", models, language, repeats, has_power=has_power)
+    reference = _suite("reference", [fp32], (), repeats, has_power=has_power)
+    return DemoPlan(suite, reference, left_out, cases * repeats, is_further)
 
 
-def _suite(models: Sequence[Path], reference: Path, language: Sequence[Path], repeats: int, *, has_power: bool) -> str:
+def _suite(name: str, models: Sequence[Path], language: Sequence[Path], repeats: int, *, has_power: bool) -> str:
     scenes = models[0].parent.parent / "scenes"
-    # A sensor supports an energy over 10 s and more only; without one, as many queries as a p99 needs.
+    # A sensor supports an energy over 10 s and more only; without one, the queries of the mode, as many as a p99 needs.
     lasting = "seconds = 10.2\nidle_seconds = 2.0" if has_power else "seconds = 0.5"
-    # The repeats of a case have the same outputs: one is scored.
-    length = f'mode = "rapid"\nqueries = 662\naccuracy = "first"\n{lasting}\nrepeats = {repeats}'
+    length = f'mode = "normal"\n{lasting}\nrepeats = {repeats}'
     # The case that generates text; its queries are many steps, so there are few.
-    generated = f"model = {json.dumps([str(path) for path in language])}\nprompt_tokens = 64\noutput_tokens = 32\nqueries = 64\n"
-    return f"""# Written by `edgemeter demo`; run it again with `edgemeter run demo.toml`.
-name = "demo"
+    generated = f"model = {json.dumps([str(path) for path in language])}\nprompt_tokens = 64\noutput_tokens = 32\n"
+    return f"""# Written by `edgemeter collector demo`; run it again with `edgemeter run {name}.toml`.
+name = "{name}"
 
 [defaults]
 {length}
@@ -97,10 +99,6 @@ annotations = {json.dumps(str(scenes / "annotations.json"))}
 
 [[case]]
 model = {json.dumps([str(path) for path in models])}
-
-[[case]]
-model = {json.dumps(str(reference))}
-role = "reference"
 """ + (f"\n[[case]]\n{generated}" if language else "")
 
 

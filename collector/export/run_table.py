@@ -18,7 +18,7 @@ from edgemeter.agent.base.documents import csv_cell
 from edgemeter.agent.base.errors import ConfigError, UnavailableError
 from edgemeter.agent.base.plugins import import_extra
 from edgemeter.agent.contract.energy_provenance import energy_provenance
-from edgemeter.agent.contract.figures import in_view, reader, record_names
+from edgemeter.agent.contract.figures import FIGURES, reader
 from edgemeter.agent.contract.record import RunRecord
 from edgemeter.collector.influx import point_schema
 from edgemeter.collector.influx.point_schema import CASE_TAGS, FieldGroup, FieldKind, case_tags
@@ -26,9 +26,9 @@ from edgemeter.collector.influx.point_schema import CASE_TAGS, FieldGroup, Field
 # Beside tags and figures: what distinguishes runs, and what a figure means.
 _FACTS = (
     "case", "mode", "repeat", "model_sha256", "model_task", "runtime_package", "runtime_version", "dataset_name", "dataset_sha256",
-    "energy_sensor", "energy_scope", "energy_net_state", "accuracy_metric", "generation_counts", "generation_sampling",
-    "steady_rate_per_s", "steady_deadline_ms", "steady_queue_frames", "steady_frames", "steady_dropped", "steady_late", "steady_effective",
-    "environment_agent", "environment_firmware", "environment_kernel", "environment_power_mode", "verdict_reasons", "provenance",
+    "energy_sensor", "energy_scope", "energy_net_state", "accuracy_metric", "generation_counts",
+    "steady_rate_per_s", "steady_deadline_ms", "steady_frames", "steady_dropped", "steady_late", "steady_effective",
+    "environment_agent", "environment_firmware", "environment_kernel", "environment_power_mode", "verdict_violations", "provenance",
 )  # fmt: skip
 
 
@@ -44,9 +44,7 @@ class RunColumn:
 def every_column() -> tuple[RunColumn, ...]:
     """Return all columns: tags first, then by group."""
     tags = [RunColumn(name, "text", reader(path)) for name, path in point_schema.TAGS.items()]
-    worked_out = [
-        RunColumn(entry.name, "boolean" if entry.is_truth else "float", entry.value) for entry in in_view("csv") if not entry.path
-    ]
+    worked_out = [RunColumn(entry.name, "boolean" if entry.is_truth else "float", entry.value) for entry in FIGURES if entry.reads]
     derived = [RunColumn(name, "text", _mapped(case_tags, operator.itemgetter(index))) for index, name in enumerate(CASE_TAGS)]
     provenance = RunColumn(point_schema.ENERGY_PROVENANCE, "text", energy_provenance)
     return (*tags, *derived, *_of_group(point_schema.RECORD, ()), provenance, *worked_out)
@@ -56,7 +54,8 @@ def chosen_columns(names: Sequence[str] | None = None) -> tuple[RunColumn, ...]:
     """Return the columns called `names`, in that order; None are the usual ones. Raises ConfigError if there is no such column."""
     columns = {column.name: column for column in every_column()}
     if names is None:
-        usual = {*point_schema.TAGS, *CASE_TAGS, point_schema.ENERGY_PROVENANCE, *point_schema.FIGURES, *_FACTS, *record_names("csv")}
+        worked_out = {entry.name for entry in FIGURES if entry.reads}
+        usual = {*point_schema.TAGS, *CASE_TAGS, point_schema.ENERGY_PROVENANCE, *point_schema.FIGURES, *_FACTS, *worked_out}
         return tuple(column for name, column in columns.items() if name in usual)
     unknown = [name for name in names if name not in columns]
     if unknown:

@@ -25,7 +25,7 @@ from edgemeter.collector.runs.cases import Fingerprint, SeriesKey
 from edgemeter.collector.runs.run_figures import RUN_COLUMNS, VALUE_COLUMNS, run_of_row
 from edgemeter.collector.runs.store import LedgerStore, open_store
 from edgemeter.collector.trend.history import History, Points, RunHistory
-from edgemeter.collector.trend.metrics import FOLLOWED, followed_sql
+from edgemeter.collector.trend.metrics import METRICS, followed_sql
 from edgemeter.collector.trend.run_columns import CommonFacts, RunColumns
 
 _COLUMNS = ", ".join((*RUN_COLUMNS, *VALUE_COLUMNS))
@@ -118,8 +118,8 @@ class LedgerHistory:
     def columns(self, keys: Sequence[SeriesKey], names: Sequence[str], since_day: int = 0) -> RunColumns:
         """Return the runs of each series since a day, with the figures of these names."""
         numbers = np.array([self._held(key)[0] for key in keys], dtype=np.int64)
-        columns = [followed_sql(FOLLOWED[name]) if name in FOLLOWED else name for name in names]
-        selected = f"series, at_ns / {NS_PER_DAY}, verdict = 'valid', fingerprint, {', '.join(columns)}"
+        columns = [followed_sql(METRICS[name].figure) if name in METRICS else name for name in names]
+        selected = f"series, at_ns / {NS_PER_DAY}, verdict = 'ok', fingerprint, {', '.join(columns)}"
         parts = []
         for first in range(0, len(numbers), _AT_ONCE):
             part = numbers[first : first + _AT_ONCE].tolist()
@@ -138,7 +138,7 @@ class LedgerHistory:
         return RunColumns(
             edges=np.searchsorted(position[order], np.arange(len(keys) + 1)),
             day=table[order, 1].astype(np.int64),
-            is_valid=table[order, 2] > 0,
+            is_ok=table[order, 2] > 0,
             common=inverse,
             facts=self._facts_of(common.tolist()),
             figures={name: table[order, 4 + column] for column, name in enumerate(names)},

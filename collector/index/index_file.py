@@ -23,7 +23,7 @@ from edgemeter.agent.contract import case_identity, figures, record
 from edgemeter.agent.contract.case_identity import CaseKey
 from edgemeter.agent.contract.record import RunRecord
 from edgemeter.collector import compare, trend
-from edgemeter.collector.index.stored_runs import COMMON, OF_RUN, WORKED_OUT
+from edgemeter.collector.index.stored_runs import COMMON, OF_RUN
 from edgemeter.collector.ledgers.place import LedgerPlace, path_beside
 from edgemeter.collector.runs import cases
 from edgemeter.collector.runs.run_figures import RUN_COLUMNS, VALUE_COLUMNS
@@ -33,7 +33,7 @@ _decode_fields = msgspec.json.Decoder(dict[str, Any]).decode
 APPLICATION_ID = 0x4564_4978  # "EdIx"
 
 # Raised whenever the tables change: a file of another version is made anew.
-INDEX_VERSION = 21
+INDEX_VERSION = 22
 # Pages of the file that are held in memory; in larger ones less is left over beside a summary.
 CACHE_KB, PAGE_BYTES = 16 << 10, 8 << 10
 
@@ -47,19 +47,19 @@ WITH_ID = f"{ID_END} = substr(?1, -8) AND id = ?1"
 
 # SQL over the runs of a case in the table `measured`; those since `since_ns` are of the level that the board has now.
 COUNTED = {
-    "p50_ms": "median(measured.p50_ms) FILTER (WHERE is_usable AND started_at_ns >= since_ns)",
+    "latency_p50_ms": "median(measured.latency_p50_ms) FILTER (WHERE is_usable AND started_at_ns >= since_ns)",
     "runs": "count(*)",
     "usable": "count(*) FILTER (WHERE is_usable)",
-    "suspect": "count(*) FILTER (WHERE is_usable AND verdict = 'suspect')",
-    "throttled": "count(*) FILTER (WHERE throttled_ratio)",
-    "throttling_known": "count(throttled_ratio)",
+    "disturbed": "count(*) FILTER (WHERE is_usable AND verdict = 'disturbed')",
+    "throttled": "count(*) FILTER (WHERE is_throttled)",
+    "throttling_known": "count(is_throttled)",
     "first_ns": "min(started_at_ns)",
     "newest_ns": "max(started_at_ns)",
-    "hottest_c": "max(temperature_c) FILTER (WHERE is_usable)",
+    "temperature_max_c": "max(measured.temperature_max_c) FILTER (WHERE is_usable)",
 }
 # Counts the runs of the case of a number, and takes the board of the newest.
-COUNT_CASE = f"""UPDATE cases SET ({", ".join(COUNTED)}, p50_of_all_ms) = (
-    SELECT {", ".join(COUNTED.values())}, median(measured.p50_ms) FILTER (WHERE is_usable)
+COUNT_CASE = f"""UPDATE cases SET ({", ".join(COUNTED)}, latency_p50_of_all_ms) = (
+    SELECT {", ".join(COUNTED.values())}, median(measured.latency_p50_ms) FILTER (WHERE is_usable)
     FROM measured WHERE measured.case_number = ?1
 ), board = (
     SELECT json_extract(CAST(key AS TEXT), '$.board') FROM measured JOIN series USING (series)
@@ -77,7 +77,7 @@ CREATE TABLE cases (
     template INTEGER NOT NULL,
     since_ns INTEGER NOT NULL DEFAULT 0,
     {", ".join(COUNTED)},
-    p50_of_all_ms
+    latency_p50_of_all_ms
 );
 CREATE INDEX cases_by_facet ON cases ({", ".join(FACETS)});
 CREATE TABLE summaries (
@@ -95,7 +95,7 @@ CREATE TABLE common (
 );
 CREATE TABLE measured (
     row INTEGER PRIMARY KEY, {", ".join(OF_RUN[1:])},
-    {", ".join(f"{name} AS ({sql})" for name, sql in WORKED_OUT.items())}
+    at_ns AS (coalesce(own_at_ns, started_at_ns))
 );
 CREATE INDEX runs_of_case ON measured (case_number, started_at_ns);
 CREATE INDEX runs_of_series ON measured (series, at_ns);
@@ -130,22 +130,22 @@ CREATE TABLE skipped (row INTEGER PRIMARY KEY, device TEXT NOT NULL, id TEXT, re
 class IndexedCase(NamedTuple):
     """One case of the index: its number, its identity, the board that it last ran on, and the number of its runs.
 
-    `throttled` are of those that report it (`throttling_known`). Of the figures, invalid runs have no part; `p50_ms` is the median of the
-    level that the board has now, or of all days where that was asked for.
+    `throttled` are of those that report it (`throttling_known`). Of the figures, invalid runs have no part; `latency_p50_ms` is the
+    median of the level that the board has now, or of all days where that was asked for.
     """
 
     number: int
     key: CaseKey
     board: str
-    p50_ms: float | None
+    latency_p50_ms: float | None
     runs: int
     usable: int
-    suspect: int
+    disturbed: int
     throttled: int
     throttling_known: int
     first_ns: int
     newest_ns: int
-    hottest_c: float | None
+    temperature_max_c: float | None
 
 
 def decode_case(row: Sequence[Any]) -> IndexedCase:
@@ -264,8 +264,8 @@ def code_hash() -> str:
 # Fields that no comparison reads, but for those that figures are worked out from; the ledger has them.
 _FIGURES_READ = {path.partition(".")[0] for entry in figures.FIGURES for path in (*entry.reads, entry.path)}
 _NOT_COMPARED: dict[str, Any] = {
-    **dict.fromkeys(("samples", "outputs", "power_traces"), ()),
-    **dict.fromkeys(("windows", "sustained", "cool_down", "scheduling", "answers", "agreement")),
+    **dict.fromkeys(("samples", "power_traces"), ()),
+    **dict.fromkeys(("windows", "sustained")),
 }
 _LEFT_AWAY = {name: absent for name, absent in _NOT_COMPARED.items() if name not in _FIGURES_READ}
 

@@ -160,4 +160,6 @@ def _report_death(kind: type[BaseException], error: BaseException, _: TracebackT
 if __name__ == "__main__":
     logging.basicConfig(level=logging.WARNING, handlers=[ReportHandler()])
     sys.excepthook = _report_death
+    # Ctrl-C at a terminal reaches this process too; it ends with its parent, which closes standard input.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
     main(ledger_place(sys.stdin.readline().rstrip("\n")))

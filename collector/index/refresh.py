@@ -170,7 +170,7 @@ class IndexRefresher:
                 series = self._known.series[number, board] = self._series_number(series_of(run))
             figures = figures._replace(fingerprint=self._common_number(run, figures))
             reason = None if figures.is_usable else unusable(run)
-            stored, own_values = stored_run(run, figures)
+            stored, own_values = stored_run(figures)
             rows.append((row, number, series, run.session, run.seq, reason, *stored))
             bodies.append((row, pack_record(text, template, own_values)))
             newest_of_series[series] = row

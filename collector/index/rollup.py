@@ -12,12 +12,10 @@ from edgemeter.agent.ledger.quarantine import QuarantinedMessage
 from edgemeter.collector.compare import comparison as comparing
 from edgemeter.collector.compare.comparison import Comparison
 from edgemeter.collector.compare.judgement import SmallestDifferences
-from edgemeter.collector.compare.matrix import RefusedRun
 from edgemeter.collector.compare.summary import CaseSummary, DaysCounted
-from edgemeter.collector.index.index_file import WITH_ID, connect_index, index_path, remove_index, unpack_record
+from edgemeter.collector.index.index_file import WITH_ID, connect_index, index_path, remove_index
 from edgemeter.collector.index.refresh import IndexRefresher, Progress
 from edgemeter.collector.index.sources import LedgerSource
-from edgemeter.collector.index.stored_runs import BESIDE_BODY
 from edgemeter.collector.index.stored_summaries import read_summaries
 from edgemeter.collector.ledgers.place import open_ledger
 from edgemeter.collector.runs.store import UNREAD, LedgerStore, LeftOut, RunStore, left_out_of
@@ -28,7 +26,7 @@ logger = logging.getLogger(__name__)
 # A smaller ledger is read as fast as its index.
 WORTH_RUNS = 2000
 _UNUSABLE = (
-    "FROM measured JOIN cases USING (case_number) {} WHERE NOT is_usable"
+    "SELECT id, reason FROM measured JOIN cases USING (case_number) WHERE NOT is_usable"
     " ORDER BY started_at_ns, cases.device, coalesce(session, 0), coalesce(seq, 0), row"
 )
 
@@ -38,23 +36,14 @@ class RolledUp:
     """The content of a store, summed up: its cases in the order in which each first ran, and what is left out.
 
     `unreadable` are entries that are no runs, `rejected` runs that cannot be compared. `devices` and `roles` are those of all runs. The
-    runs of a summary, and the unusable ones, are read on demand.
+    runs of a summary are read on demand.
     """
 
-    path: Path
     summaries: Sequence[CaseSummary]
     unreadable: Sequence[LeftOut]
     rejected: Sequence[LeftOut]
     devices: frozenset[str]
     roles: frozenset[str]
-
-    def unusable(self) -> list[RefusedRun]:
-        """Return the runs that cannot be compared, oldest first."""
-        query = f"SELECT body, text, reason, {BESIDE_BODY} {_UNUSABLE.format('JOIN bodies USING (row) JOIN templates USING (template)')}"
-        with contextlib.closing(connect_index(self.path)) as connection:
-            return [
-                RefusedRun(unpack_record(body, text, own_values), reason) for body, text, reason, *own_values in connection.execute(query)
-            ]
 
 
 def rolled_up(
@@ -116,14 +105,14 @@ def _read(
         if connection.execute("SELECT has_repeats FROM place").fetchone()[0]:
             return None
         summaries = list(read_summaries(connection, lambda: contextlib.closing(connect_index(path)), days, in_full=in_full))
-        rejected = connection.execute(f"SELECT id, reason {_UNUSABLE.format('')}").fetchall()
+        rejected = connection.execute(_UNUSABLE).fetchall()
         names = connection.execute("SELECT DISTINCT device, json_extract(key, '$.role') FROM cases").fetchall()
         unreadable = left_out_of(quarantined, _HeldRuns(connection)) if quarantined else []
         unreadable += [
             LeftOut(run, f"{UNREAD}: {reason}") for run, reason in connection.execute("SELECT id, reason FROM skipped ORDER BY row")
         ]
     devices, roles = (frozenset(part) for part in zip(*names, strict=True)) if names else (frozenset[str](), frozenset[str]())
-    return RolledUp(path, summaries, unreadable, [LeftOut(run, reason) for run, reason in rejected], devices, roles)
+    return RolledUp(summaries, unreadable, [LeftOut(run, reason) for run, reason in rejected], devices, roles)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""Where the index gets records from: the collector's ledger, or documents that `edgemeter run --json` printed."""
+"""Where the index gets records from: the collector's ledger, or documents that `edgemeter run --format json` printed."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass

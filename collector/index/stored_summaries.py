@@ -34,7 +34,6 @@ class SummaryHead(msgspec.Struct, frozen=True, array_like=True):
     left_out: tuple[LeftOut, ...]
     generates: bool
     board: str | None
-    gate_ratio: float | None
     segment: CurrentSegment | None
 
 

@@ -66,7 +66,9 @@ def influx_error(config: InfluxConfig, status: int | None, body: Any, reason: st
 
 def unreachable(config: InfluxConfig, error: BaseException) -> TransientError:
     """Return the error of a missing response."""
-    return TransientError(f"no InfluxDB responds at {config.url} ({one_line(str(error))}): start it; the ledger keeps everything meanwhile")
+    # A library names its own object before the system's reason.
+    reason = re.sub(r"^.*\[Errno -?\d+\] ", "", one_line(str(error)))
+    return TransientError(f"no InfluxDB responds at {config.url} ({reason}): start it; the ledger keeps everything meanwhile")
 
 
 def _message(body: Any) -> str:

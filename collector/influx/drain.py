@@ -301,16 +301,18 @@ def open_drain(ledger_place: LedgerPlace, influx: InfluxConfig) -> Drain:
         UnavailableError: influxdb-client is not installed.
     """
     sink = open_sink(influx)
+    drain = Drain(ledger_place, sink, Points(influx.extent, influx.also), status_every_s=STATUS_EVERY_S)
     try:
         sink.prepare()
     except TransientError as error:
-        # With nothing to drain, nothing else would report it yet.
-        logger.warning("not drained yet: %s", error)
+        # With nothing to drain, nothing else would report it yet; the drain itself reports another trouble only.
+        drain.trouble = str(error)
+        logger.warning("not drained: %s", error)
     except EdgemeterError:
         # A wrong token must show at the start.
         sink.close()
         raise
-    return Drain(ledger_place, sink, Points(influx.extent, influx.also), status_every_s=STATUS_EVERY_S)
+    return drain
 
 
 def _drain_pause_s(error: EdgemeterError, failures: int) -> float:

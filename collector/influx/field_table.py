@@ -47,7 +47,7 @@ def rows() -> Iterator[tuple[str, ...]]:
             yield "run", "field", name, point_field.by_name_kind or "", f"`{key}` of `{point_field.name}`"
     for figure in point_schema.WORKED_OUT:
         yield "run", "field", figure.name + STAR, "boolean" if figure.is_truth else "float", f"{figure.title}, worked out from the record"
-    yield "run", "field", point_schema.ENERGY_PROVENANCE + STAR, "text", "measured, replayed, estimated or published"
+    yield "run", "field", point_schema.ENERGY_PROVENANCE + STAR, "text", "measured, replayed or published"
     for tag, name in point_schema.EXACT.items():
         yield "run", "field", name, "text", f"the exact text of the tag `{tag}`, where the tag does not hold it"
     for measurement, tags, fields in (

@@ -13,9 +13,9 @@ from typing import Any, Literal
 import msgspec
 
 from edgemeter.agent.base.errors import ConfigError
-from edgemeter.agent.contract.case_identity import FIELD, FIELDS, CaseKey, case_hash, key_of
+from edgemeter.agent.contract.case_identity import FIELD, FIELDS, CaseKey, key_of
 from edgemeter.agent.contract.energy_provenance import energy_provenance, sensor_provenance
-from edgemeter.agent.contract.figures import in_view, record_names
+from edgemeter.agent.contract.figures import FIGURES as TABLE_OF_FIGURES
 from edgemeter.agent.contract.record import SCHEMA, RunRecord
 from edgemeter.agent.contract.record_conditions import Tensor
 from edgemeter.agent.contract.record_figures import PowerTrace
@@ -46,7 +46,7 @@ NOT_WRITTEN = "samples"
 
 # The numbers by name that have fields of their own, by the list they are in: whatever else a record holds stays in the list's text, because
 # every name makes a field that InfluxDB keeps for good.
-_PERCENTILES = frozenset({"p50", "p90", "p95", "p99", "p99_9"})
+_PERCENTILES = frozenset({"p50", "p90", "p99"})
 BY_NAME = {
     "accuracy_detail": frozenset({
         "ap50", "ap75", "ap_small", "ap_medium", "ap_large", "ar_1", "ar_10", "ar_100", "ar_small", "ar_medium", "ar_large",
@@ -54,7 +54,6 @@ BY_NAME = {
         "top5", "top5_low", "top5_high",
     }),
     "latency_early_stopping_ms": _PERCENTILES,
-    "latency_refused": _PERCENTILES,
 }  # fmt: skip
 
 # Free texts among them, which a tag may not hold as they are; then the exact text is a field.
@@ -62,27 +61,27 @@ EXACT = {name: f"exact_{name}" for name in ("precision", "scenario", "suite")}
 
 # Where the energy comes from, worked out from the record: the one field that the record does not have under this name.
 ENERGY_PROVENANCE = "energy_provenance"
-# What `--influx-fields figures` writes: which run it is, what its figures mean, and the figures.
-FIGURES = record_names("influx") | {
+# Figures that are worked out from the record; facts about the machine are in the text of its conditions.
+WORKED_OUT = tuple(entry for entry in TABLE_OF_FIGURES if entry.reads and entry.group != "conditions")
+_READ = [entry for entry in TABLE_OF_FIGURES if not entry.reads]
+# What `--influx-fields figures` writes: which run it is, what its figures mean, and the figures with their bounds and uncertainties.
+FIGURES = {name for entry in _READ for name in (entry.name, *entry.bound_names)} | {entry.name for entry in WORKED_OUT} | {
     "id", "session", "seq", "started_at_ns", "stamped_by", "batch", "runtime_threads", "latency_count", "energy_scope", "energy_sensor",
     "verdict_state", "generation_prompt_tokens", "generation_output_tokens",
 }  # fmt: skip
-# Figures that are worked out from the record.
-WORKED_OUT = tuple(entry for entry in in_view("influx") if not entry.path)
 
 # The tags beside `TAGS`, so that no two cases on a device, and no two kinds of energies, are ever one series; and the fields of a case
 # in `variant`: what no tag of its own holds, but for what may change within a series of the trend.
 VARIANT = (
-    "backend", "threads", "batch", "input_values", "samples_per_query", "target_per_s", "concurrency", "power_mode", "provenance",
+    "backend", "threads", "batch", "input_values", "target_per_s", "concurrency", "power_mode", "provenance",
     "settings", "served_model", "operating_point", "deadline", "together",
 )  # fmt: skip
 
-UNMEASURED = frozenset({"estimated", "published"})
 # Characters; a tag holds 200.
 LONGEST_PART = 60
 
 # What is read of a record for the tags beside `TAGS`.
-_OF_ENERGY = ("energy.scope", "energy.sensor", "together.energy_is_shared")
+_OF_ENERGY = ("energy.scope", "energy.sensor")
 PATHS = sorted({*(path for field in FIELDS for path in field.paths), *_OF_ENERGY})
 
 
@@ -94,12 +93,11 @@ def energy_source(record: RunRecord) -> str | None:
 
 def trace_source(record: RunRecord, trace: PowerTrace) -> str:
     """Return the same of a sensor's readings."""
-    provenance = sensor_provenance(trace.sensor or trace.name, record.provenance.get("latency"))
-    return _source(trace.scope, trace.sensor or trace.name, provenance)
+    return _source(trace.scope, trace.sensor, sensor_provenance(trace.sensor, record.provenance.get("latency")))
 
 
-def _source(scope: str | None, sensor: str | None, provenance: str | None) -> str:
-    return f"{scope or 'unknown scope'}, {sensor or 'unknown sensor'}, {provenance or 'not stated to be measured'}"
+def _source(scope: str, sensor: str, provenance: str | None) -> str:
+    return f"{scope}, {sensor}, {provenance or 'not stated to be measured'}"
 
 
 # `case` is a field, the name in the suite.
@@ -114,15 +112,28 @@ def case_tags(record: RunRecord) -> tuple[str, str | None, str]:
     hashed, words = _case(key_of(record), record.inputs)
     # Of latency and energy other tags say it: a panel averages the fields of a series.
     unmeasured = [
-        f"{name} {origin}" for name, origin in record.provenance.items() if origin in UNMEASURED and name not in {"latency", "energy"}
+        f"{name} {origin}" for name, origin in record.provenance.items() if origin == "published" and name not in {"latency", "energy"}
     ]
     return hashed, energy_source(record), ", ".join(filter(None, (words, *unmeasured)))
+
+
+def case_hash(key: CaseKey) -> str:
+    """Return a hash of the case wherever it runs, without device and fleet: 12 hexadecimal digits, the same on every machine.
+
+    An unknown or empty value does not enter it: a field that is added changes no hash of a run without it.
+    """
+    values = {
+        field.name: value
+        for field in FIELDS
+        if field.name not in ("device", "fleet") and (value := getattr(key, field.name)) not in (None, "")
+    }
+    return sha256(msgspec.json.encode(values, order="sorted")).hexdigest()[:12]
 
 
 @lru_cache(65_536)
 def _case(key: CaseKey, inputs: tuple[Tensor, ...]) -> tuple[str, str]:
     parts: list[str] = []
-    usual = {"samples_per_query": key.batch, "provenance": "measured", "settings": "", "operating_point": "", "together": ""}
+    usual = {"provenance": "measured", "settings": "", "operating_point": "", "together": ""}
     for name in VARIANT:
         if name == "input_values":
             parts += ["x".join(map(str, tensor.shape)) for tensor in inputs]

@@ -284,7 +284,7 @@ def _power(record: RunRecord, series: dict[str, Series], case: _Case) -> Iterato
     # Readings count from the first timed query, on the clock that `monotonic_ns` was read from when the run started.
     first_ns = start_ns(record) + (record.windows.timed_start_ns - record.monotonic_ns if record.windows else 0)
     for index, trace in enumerate(record.power_traces):
-        kind, value_name = ("energy", "energy_mj") if trace.kind == "energy" else ("power", "power_w")
+        kind, value_name = ("energy", "energy_mj") if f"energy.{trace.name}" in series else ("power", "power_w")
         values, times = series.get(f"{kind}.{trace.name}"), series.get(f"power_at.{trace.name}")
         if values is None or times is None:
             continue

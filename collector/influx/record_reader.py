@@ -33,7 +33,7 @@ _WORKED_OUT_OF = [path for entry in WORKED_OUT for path in entry.reads]
 # The parts of a record, of those that each has, that come again in others; not those that figures are worked out from.
 REPEATED = tuple(
     name
-    for name in ("model", "runtime", "inputs", "outputs", "dataset", "accuracy", "environment", "verdict", "provenance")
+    for name in ("model", "runtime", "inputs", "dataset", "accuracy", "environment", "verdict", "provenance")
     if name not in tree_of(_WORKED_OUT_OF)
 )
 

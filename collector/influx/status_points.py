@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from operator import attrgetter
 from typing import Any
 
-from edgemeter.agent.contract.health import Health, dropped_records, waiting_records
+from edgemeter.agent.contract.health import Health
 from edgemeter.agent.ledger.presence import DevicePresence, certificate_days, last_words, needs_attention
 from edgemeter.collector.influx.field_writer import quoted
 from edgemeter.collector.influx.point_schema import FieldKind
@@ -56,8 +56,8 @@ DEVICE_FIELDS = (
     StatusField("session", "integer", "session of the device's outbox", lambda device, _: device.session),
     StatusField("reported_ns", "integer", "the device's own clock when it reported its health", _of_health("told_ns")),
     StatusField("agent", "text", "version of the agent", _of_health("agent")),
-    StatusField("waiting_records", "integer", "records in the outbox", _of_health(waiting_records)),
-    StatusField("dropped_records", "integer", "records that the outbox had no room for", _of_health(dropped_records)),
+    StatusField("waiting_records", "integer", "records in the outbox", _of_health("waiting_records")),
+    StatusField("dropped_records", "integer", "records that the outbox had no room for", _of_health("dropped_records")),
     StatusField("disk_free_bytes", "integer", "free space of the agent's disk", _of_health("disk.free_bytes")),
     StatusField("disk_size_bytes", "integer", "size of that disk", _of_health("disk.size_bytes")),
     StatusField("disk_wear_ratio", "float", "wear of its flash memory, 0..1", _of_health("disk.wear_ratio")),

@@ -133,18 +133,18 @@ WHERE chunk = ?"""
         return str(self._value("SELECT commits FROM ledger"))
 
     def safety(self) -> str:
-        """Return on how many disks a record is when its receipt is sent, by what is set now."""
+        """Return when a record is acknowledged by the server's present settings, in words: on how many disks it is then."""
         settings = self._settings()
         standbys, commit = settings["synchronous_standby_names"], settings["synchronous_commit"]
         if "off" in (settings["fsync"], commit):
-            return "no disk yet: fsync or synchronous_commit is off, and nothing is stored"
+            return "at no time, because fsync or synchronous_commit is off and nothing is stored"
         if not standbys:
-            return "one disk, that of the server"
+            return "once written to the server's disk (no replica)"
         if commit == "local":
-            return f"one disk, that of the server: synchronous_commit = local does not wait for its standbys {standbys}"
+            return f"once written to the server's disk (synchronous_commit = local does not wait for the standbys {standbys})"
         if commit == "remote_write":
-            return f"the server's disk, and not yet on those of its standbys {standbys}: synchronous_commit = remote_write"
-        return f"the server's disk and those of its standbys {standbys}"
+            return f"once written to the server's disk, but not yet to those of its standbys {standbys} (synchronous_commit = remote_write)"
+        return f"once written to the disks of the server and of its standbys {standbys}"
 
     def _settings(self) -> dict[str, str]:
         return dict(self.query(_SETTINGS))

@@ -4,16 +4,17 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+from edgemeter.agent.base.decision import ENERGY, LATENCY, MEMORY, THROUGHPUT, TOKEN_ENERGY, TPOT
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.collector.published.readers import quantity
-from edgemeter.collector.published.row import KINDS, NOT_STATED, UNITS, PublishedRow, row_of
+from edgemeter.collector.published.row import KINDS, NOT_STATED, UNITS, PublishedRow, kind_called, row_of
 
 EXAMPLE = "Llama 3.2 3B Q4 on Raspberry Pi AI HAT+ 2: 18-22 tokens/s"
 _CLAIM = re.compile(r"(?P<model>\S.*?) on (?P<device>\S.*?): (?:(?P<low>[\d.,]+) ?(?:-|\u2013|to) ?)?(?P<value>[\d.,]+.*)")
 # What a unit is of, by its spelling, else by our unit; `--fact figure=...` says another.
 _USUAL = {
-    "mj/token": "energy-output-token", "j/token": "energy-output-token", "ms/token": "tpot",
-    "ms": "latency", "per s": "throughput", "tokens/s": "tokens", "mJ": "energy", "W": "power", "MB": "memory",
+    "mj/token": TOKEN_ENERGY, "j/token": TOKEN_ENERGY, "ms/token": TPOT, "ms": LATENCY, "per s": THROUGHPUT,
+    "t/s": "generation_decode_tokens_per_s", "mJ": ENERGY, "W": "energy_mean_power_w", "MB": MEMORY,
 }  # fmt: skip
 
 
@@ -28,13 +29,13 @@ def parse_claim(text: str, facts: Mapping[str, Any]) -> PublishedRow:
         value, unit = quantity(claim["value"]) if claim else (0.0, "")
         low = quantity(claim["low"])[0] if claim and claim["low"] else None
     except ValueError as error:
-        raise ConfigError(f"cannot read the claim {text!r}: {error}: write for example {EXAMPLE!r}") from error
+        raise ConfigError(f"cannot read the claim {text!r} ({error}). Write for example {EXAMPLE!r}") from error
     our_unit = next((name for name, units in UNITS.items() if unit.casefold() in units), None)
     if claim is None or our_unit is None:
-        why = f"{unit!r} is no unit of a figure" if claim else "it is not MODEL on DEVICE: NUMBER UNIT"
-        raise ConfigError(f"cannot read the claim {text!r}: {why}: write for example {EXAMPLE!r}")
-    figure = str(facts.get("figure") or _USUAL.get(unit.casefold()) or _USUAL[our_unit])
-    entry = KINDS[figure].entry if figure in KINDS else None
+        why = f"{unit!r} is no unit of a figure" if claim else "it is not of the form MODEL on DEVICE: NUMBER UNIT"
+        raise ConfigError(f"cannot read the claim {text!r}: {why}, such as {EXAMPLE!r}")
+    figure = kind_called(str(facts.get("figure") or _USUAL.get(unit.casefold()) or _USUAL[our_unit]))
+    entry = KINDS[figure].entry
     is_lower_better = entry is not None and entry.better == "lower"
     as_claimed = {"model": claim["model"], "device": claim["device"], "figure": figure, "unit": unit, "conditions": words[:500]}
     ends = {} if low is None else {"low": low, "high": value}

@@ -12,6 +12,7 @@ from typing import Literal
 
 import msgspec
 
+from edgemeter.agent.base.decision import ENERGY, THROUGHPUT, TOKEN_ENERGY, TPOT, TTFT
 from edgemeter.agent.machine.board_limits import BoardLimit, limits_named, plain_name
 from edgemeter.agent.machine.power_range import READING_RATIO, WALL_RATIO, PowerRange, board_ranges
 from edgemeter.collector.published.models import ModelFacts, facts_of, least_bits
@@ -28,8 +29,11 @@ OVERCLOCKED = 1.35
 # Fewer multiplications of a 3 x 3 convolution by Winograd's algorithm, in tiles of 6 x 6 outputs. Source: Lavin and Gray, "Fast Algorithms
 # for Convolutional Neural Networks" (arXiv 1509.09308), section 4.
 WINOGRAD = 5.0625
-_DECODED = {"tokens", "output-tokens", "user-tokens", "tpot"}
-_ENERGIES = {"energy", "energy-output-token", "energy-decode-token", "energy-prefill-token"}
+POWER, TOKENS, PREFILL = "energy_mean_power_w", "generation_decode_tokens_per_s", "generation_prefill_tokens_per_s"
+OUTPUT_TOKENS, USER_TOKENS = "generation_output_tokens_per_s", "generation_user_tokens_per_s"
+PREFILL_ENERGY = "generation_energy_prefill_token_gross_mj"
+_DECODED = {TOKENS, OUTPUT_TOKENS, USER_TOKENS, TPOT}
+_ENERGIES = {ENERGY, TOKEN_ENERGY, "generation_energy_decode_token_gross_mj", PREFILL_ENERGY}
 
 
 class LawFinding(msgspec.Struct, frozen=True):
@@ -102,7 +106,7 @@ def _memory(row: PublishedRow) -> LawFinding | None:
         return LawFinding("memory", "unclear", f"the rate cannot be checked against the memory bandwidth: {why}")
     if mb < LEAST_WEIGHTS_MB:
         return None
-    answers = 1 if row.figure in {"user-tokens", "tpot"} else row.batch or 1
+    answers = 1 if row.figure in {USER_TOKENS, TPOT} else row.batch or 1
     rate, least_rate, words = _rate(row)
     required = rate * mb / answers / 1000
     of_weights = "" if row.weights_mb or not reads else f" ({reads / 1e9:.4g} x 10^9 weights x {bits or LEAST_BITS:g} bits)"
@@ -120,7 +124,7 @@ def _memory(row: PublishedRow) -> LawFinding | None:
     explanations = (
         (least_rate * max(least_mb - _cache_mb(row), 0.0) / answers / 1000 <= bound.value, "the caches hold part of the weights"),
         (_speculates(row), "speculative decoding, which is stated, yields enough tokens a step"),
-        (row.figure == "output-tokens" and row.batch is None, "several answers were decoded at once, whose number is not stated"),
+        (row.figure == OUTPUT_TOKENS and row.batch is None, "several answers were decoded at once, whose number is not stated"),
     )
     if why := next((why for is_so, why in explanations if is_so), ""):
         return finding("unclear", f"possible only if {why}")
@@ -140,7 +144,7 @@ def _rate(row: PublishedRow) -> tuple[float, float, str]:
     """Return how often a second it is done, as stated and at least, and in words."""
     value, unit = row.canonical, row.kind.unit
     if unit == "ms":
-        times = row.prompt_tokens if row.figure == "ttft" and row.prompt_tokens else 1
+        times = row.prompt_tokens if row.figure == TTFT and row.prompt_tokens else 1
         return times * 1000 / value, times * 1000 / row.largest, f"{times} / {value:.4g} ms"
     return value, row.smallest, f"{value:.4g} {'per s' if unit == 'per s' else unit}"
 
@@ -149,8 +153,8 @@ def _operations(row: PublishedRow) -> LawFinding | None:
     """Work per second stays below the peak of the compute units: 2 operations a weight and token, or those of an inference."""
     facts, bound = _facts(row), _bound(row, _peak)
     is_decoded = row.figure in _DECODED and not _speculates(row)
-    is_prompt = row.figure == "prefill-tokens" or (row.figure == "ttft" and row.prompt_tokens)
-    is_inference = (row.figure.startswith("latency") or row.figure == "throughput") and not (facts and facts.reads)
+    is_prompt = row.figure == PREFILL or (row.figure == TTFT and row.prompt_tokens)
+    is_inference = (row.figure.startswith("latency") or row.figure == THROUGHPUT) and not (facts and facts.reads)
     if not (is_decoded or is_prompt or is_inference):
         return None
     if is_inference:
@@ -176,7 +180,7 @@ def _operations(row: PublishedRow) -> LawFinding | None:
     explanations = (
         (is_inference and least_rate * gop <= bound.value * WINOGRAD, "with fewer operations, such as by Winograd's algorithm"),
         (is_inference and row.gop is None and row.input_size is None, "with a smaller input, whose size is not stated"),
-        (row.figure == "ttft", "if part of the prompt came from a cache, which is not stated"),
+        (row.figure == TTFT, "if part of the prompt came from a cache, which is not stated"),
     )
     if why := next((why for is_so, why in explanations if is_so), ""):
         return finding("unclear", f"possible only {why}")
@@ -205,7 +209,7 @@ def _power(row: PublishedRow, companions: dict[str, PublishedRow]) -> LawFinding
     limits = _power_range(row)
     if limits is None:
         return LawFinding("power", "unclear", f"{words} cannot be checked: no bound of this board is on record ({row.device})")
-    factors = [WALL_RATIO] * (row.scope is None) + [READING_RATIO] * (row.figure == "power" and row.statistic == "max")
+    factors = [WALL_RATIO] * (row.scope is None) + [READING_RATIO] * (row.figure == POWER and row.statistic == "max")
     highest_w = math.prod(factors, start=limits.highest_in(row.scope) if row.scope else limits.highest_w)
     lowest_w = limits.lowest_in(row.scope or "board-input")
     sums = f"{words}, and {limits.machine} draws at most {highest_w:.4g} W ({limits.supply})"
@@ -219,9 +223,9 @@ def _power(row: PublishedRow, companions: dict[str, PublishedRow]) -> LawFinding
 
 def _drawn(row: PublishedRow, companions: dict[str, PublishedRow]) -> tuple[float, float, float, str] | None:
     """Return the power that a row states, or that energy x rate is, W: as stated, at least and at most, and in words."""
-    if row.figure == "power":
+    if row.figure == POWER:
         return row.canonical, row.smallest, row.largest, f"{row.canonical:.4g} W"
-    figure = {"energy": "throughput", "energy-prefill-token": "prefill-tokens"}.get(row.figure, "tokens")
+    figure = {ENERGY: THROUGHPUT, PREFILL_ENERGY: PREFILL}.get(row.figure, TOKENS)
     rate = companions.get(figure)
     if row.figure not in _ENERGIES or rate is None:
         return None

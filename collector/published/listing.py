@@ -45,7 +45,7 @@ def summary(judged: Sequence[JudgedFigure]) -> str:
 
 def figure_text(row: PublishedRow) -> str:
     """Return a figure as its source states it: `20 t/s decoding rate, mean (18 to 22)`."""
-    title = "power" if row.figure == "power" else row.kind.title.removesuffix(" p50")
+    title = row.kind.title
     statistic = f", {row.statistic}" if row.statistic and row.statistic not in title else ""
     ends = f" ({row.low:g} to {row.high:g})" if row.low and row.high else ""
     return f"{row.value:.12g} {row.unit} {title}{statistic}{ends}"
@@ -89,4 +89,4 @@ def _print_figures(console: Console, judged: Sequence[JudgedFigure], runs_by_key
     ]
     console.print(fitted_table(columns, console.width, STYLES), crop=False)
     if len(judged) > len(listed):
-        print_text(console, f"  and {len(judged) - len(listed)} more: filter with --model or --device, or see --json")
+        print_text(console, f"  and {len(judged) - len(listed)} more: filter with --model or --device, or see --format json")

@@ -6,12 +6,12 @@ from functools import lru_cache
 
 import msgspec
 
-from edgemeter.agent.contract.case_identity import precision_class
 from edgemeter.agent.contract.energy_provenance import MEASURED
 from edgemeter.agent.machine.board_limits import limits_named, plain_name
 from edgemeter.collector.compare.summary import CaseSummary, spread_of_figure
 from edgemeter.collector.published.row import PublishedRow
 from edgemeter.collector.runs.cases import named
+from edgemeter.collector.runs.relation import precision_class
 
 # So many are shown, those with the fewest differences.
 NEAREST = 3

@@ -11,10 +11,11 @@ from typing import Any
 
 import msgspec
 
+from edgemeter.agent.base.decision import THROUGHPUT
 from edgemeter.agent.base.errors import ConfigError, one_line, os_error_as
 from edgemeter.agent.base.figures import printable
 from edgemeter.agent.base.foreign_text import decode_json, decode_toml
-from edgemeter.collector.published.row import KINDS, UNITS, PublishedRow, row_of, unit_factor
+from edgemeter.collector.published.row import KINDS, UNITS, PublishedRow, kind_called, row_of, unit_factor
 
 _FIELDS = frozenset(PublishedRow.__struct_fields__)
 # A comma before three digits is a thousand only where nothing else can be meant: 1,234 is also how half the world writes 1.234.
@@ -84,7 +85,7 @@ def read_editions(content: bytes, facts: Mapping[str, Any]) -> ReadRows:
 
 
 # What the official files call their units; the factor leads to ours.
-_RATES = {"samples/s": "throughput", "queries/s": "throughput", "tokens/s": "output-tokens"}
+_RATES = {"samples/s": THROUGHPUT, "queries/s": THROUGHPUT, "tokens/s": "generation_output_tokens_per_s"}
 _LATENCIES = {"latency (ms)": 1.0, "latency (s)": 1000.0}
 _PERCENTILES = {"SingleStream": "p90", "MultiStream": "p99"}
 _FIELDS_OF_MLPERF = {"model": "Model", "device": "System", "precision": "weight_data_types", "address": "Details"}
@@ -117,12 +118,15 @@ def _read_mlperf(content: bytes, facts: Mapping[str, Any]) -> ReadRows:
         elif unit in _LATENCIES and percentile:
             # A query of MultiStream has eight samples.
             batch = 8 if percentile == "p99" else None
-            latency = {"figure": f"latency-{percentile}", "statistic": percentile, "value": value * _LATENCIES[unit], "unit": "ms"}
+            latency_ms = value * _LATENCIES[unit]
+            latency = {"figure": f"latency_{percentile}_ms", "statistic": percentile, "value": latency_ms, "unit": "ms"}
             result.add(where, {**shared, **latency, "batch": batch})
         else:
             result.leave_out(where, f"Performance_Units {unit!r} in the scenario {text.get('Scenario')!r} are not known")
         if text.get("Power_Units", "").casefold() == "watts":
-            result.add(where, {**shared, "figure": "power", "value": float(text["Power_Result"]), "unit": "W", "scope": "wall-ac"})
+            result.add(
+                where, {**shared, "figure": "energy_mean_power_w", "value": float(text["Power_Result"]), "unit": "W", "scope": "wall-ac"}
+            )
     if not result.rows:
         raise ValueError(f"no result of MLPerf: {'; '.join(result.left_out[:1])}")
     return result
@@ -140,7 +144,9 @@ class _MappedColumn:
 def _mapping(text: str) -> _MappedColumn:
     heading, _, target = text.rpartition("=")
     name, _, unit = target.strip().partition(":")
-    if not heading.strip() or (name not in KINDS and (name not in _FIELDS or unit)):
+    if name not in _FIELDS:
+        name = kind_called(name)
+    if not heading.strip() or (unit and name in _FIELDS):
         raise ConfigError(f"column {text!r} is not HEADING=FIELD or HEADING=FIGURE:UNIT; fields: {', '.join(sorted(_FIELDS))}")
     if unit and unit_factor(name, unit) is None:
         raise ConfigError(f"column {text!r}: {unit!r} is not a unit of {name}: {', '.join(UNITS[KINDS[name].unit])}")

@@ -16,6 +16,7 @@ from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.base.types import Count
 from edgemeter.agent.contract.figures import FIGURES, Figure
 from edgemeter.agent.contract.record_figures import Scope
+from edgemeter.collector.runs.figure_names import figure_called
 
 PublishedText = Annotated[str, msgspec.Meta(min_length=1, max_length=500)]
 Positive = Annotated[float, msgspec.Meta(gt=0)]
@@ -24,7 +25,7 @@ NOT_STATED = "not stated"
 UNITS: Mapping[str, Mapping[str, float]] = {
     "ms": {"ms": 1.0, "s": 1e3, "us": 1e-3, "ms/im": 1.0, "ms/token": 1.0},
     "per s": {"per s": 1.0, "fps": 1.0, "images/s": 1.0, "inferences/s": 1.0, "requests/s": 1.0, "qps": 1.0},
-    "tokens/s": {"tokens/s": 1.0, "tok/s": 1.0, "t/s": 1.0, "tps": 1.0},
+    "t/s": {"tokens/s": 1.0, "tok/s": 1.0, "t/s": 1.0, "tps": 1.0},
     "mJ": {"mj": 1.0, "j": 1e3, "uj": 1e-3, "mwh": 3.6e3, "wh": 3.6e6, "mj/token": 1.0, "j/token": 1e3},
     "W": {"w": 1.0, "mw": 1e-3},
     "MB": {"mb": 1.0, "kb": 1e-3, "gb": 1e3, "mib": 1.048576, "gib": 1073.741824},
@@ -41,9 +42,10 @@ class PublishedKind(NamedTuple):
     entry: Figure | None
 
 
+SIZE = "model_size_mb"
 KINDS: Mapping[str, PublishedKind] = {
-    **{entry.choice: PublishedKind(entry.title, entry.unit, entry) for entry in FIGURES if not entry.is_truth and entry.unit in UNITS},
-    "size": PublishedKind("size of the model's file", "MB", None),
+    **{entry.name: PublishedKind(entry.title, entry.unit, entry) for entry in FIGURES if not entry.is_truth and entry.unit in UNITS},
+    SIZE: PublishedKind("size", "MB", None),
 }
 
 
@@ -138,6 +140,13 @@ def rounding(value: float) -> float:
     return min(0.5 * 10.0 ** int(exponent), MOST_ROUNDING * abs(value))
 
 
+def kind_called(text: str) -> str:
+    """Return the name in `KINDS` of the figure that somebody calls so; raises ConfigError if there is none."""
+    if text in (SIZE, KINDS[SIZE].title):
+        return SIZE
+    return figure_called(text, [kind.entry for kind in KINDS.values() if kind.entry]).name
+
+
 def unit_factor(figure: str, unit: str) -> float | None:
     """Return what leads from a unit, as published, to ours; None for another (MJ and MW are not mJ and mW, else case says nothing)."""
     our_unit = KINDS[figure].unit
@@ -149,10 +158,9 @@ def row_of(facts: Mapping[str, Any]) -> PublishedRow:
     try:
         row = msgspec.convert({name: value for name, value in facts.items() if value not in (None, "")}, PublishedRow, strict=False)
         date.fromisoformat(row.date)
+        row = msgspec.structs.replace(row, figure=kind_called(row.figure))
     except (ValueError, OverflowError) as error:
         raise ConfigError(f"no published figure: {error}") from error
-    if row.figure not in KINDS:
-        raise ConfigError(f"figure {row.figure!r} is not known: one of {', '.join(KINDS)}")
     if unit_factor(row.figure, row.unit) is None:
         raise ConfigError(f"unit {row.unit!r} is not one of {row.figure}: {', '.join(UNITS[row.kind.unit])}")
     numbers = [number for name in row.__struct_fields__ if isinstance(number := getattr(row, name), float)]

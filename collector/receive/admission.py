@@ -89,7 +89,7 @@ class Admitted:
             self.batches.append(ArrivedBatch(batch, body, message.topic, received_ns, self.depth == "whole"))
             return True
         before = len(self.rejections)
-        is_stored = [self._add_record(topic, message.topic, raw_record, received_ns) for raw_record in messages.split_records(text)]
+        is_stored = [self._add_record(topic, message.topic, raw_record, received_ns) for raw_record in envelope.split_records(text)]
         self.rejections[before:] = quarantine.of_one_message(self.rejections[before:], message.payload)
         return any(is_stored)
 

@@ -7,9 +7,11 @@ import msgspec
 
 from edgemeter.agent.base import deflate
 from edgemeter.agent.base.errors import ConfigError
-from edgemeter.agent.base.types import Count, Name, Positive, Sha256, TimeNs
+from edgemeter.agent.base.foreign_text import decode_json
+from edgemeter.agent.base.types import Count, Name, Positive, Role, Sha256, TimeNs
+from edgemeter.agent.contract import messages
 from edgemeter.agent.contract.record import SCHEMA, RunRecord, check_schema, not_a_record
-from edgemeter.agent.contract.record_conditions import Role, StampedBy, VerdictState
+from edgemeter.agent.contract.record_conditions import StampedBy, VerdictState
 
 # Of a message of 16 MiB: raw samples, which are most of a large record, are compressed already, and their base64 shrinks by a quarter.
 LONGEST_TEXT_BYTES = 24 << 20
@@ -138,8 +140,8 @@ def read_envelopes(text: bytes) -> list[Envelope] | None:
 
 class _CountedSeries(msgspec.Struct, frozen=True, gc=False):
     def __post_init__(self) -> None:
-        _series.left -= 1
-        if _series.left < 0:
+        _remaining.series -= 1
+        if _remaining.series < 0:
             raise ValueError(f"more than {MOST_SERIES} series")
 
 
@@ -147,8 +149,8 @@ class _SamplesOnly(msgspec.Struct, frozen=True, gc=False):
     samples: msgspec.Raw = msgspec.Raw(b"[]")
 
 
-# How many more series this thread may read.
-_series = threading.local()
+# How many more series and records this thread may read.
+_remaining = threading.local()
 _samples_only = msgspec.json.Decoder(_SamplesOnly)
 _counted_series = msgspec.json.Decoder(list[_CountedSeries])
 
@@ -165,7 +167,34 @@ def check_size(text: bytes) -> None:
         samples = _samples_only.decode(text).samples
         if len(text) - len(memoryview(samples)) > LARGEST_HEAD_BYTES:
             raise ConfigError(f"not a run record: more than {LARGEST_HEAD_BYTES >> 20} MiB without its samples")
-        _series.left = MOST_SERIES
+        _remaining.series = MOST_SERIES
         _counted_series.decode(samples)
     except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError) as error:
         raise ConfigError(f"not a run record: {error}") from error
+
+
+def split_records(payload: bytes) -> list[bytes]:
+    """Return the encoded records of a payload, each as its own JSON text; what each holds is not checked here.
+
+    Raises:
+        ConfigError: the payload is a list, but not one of up to 10,000 objects that look like records.
+    """
+    if payload.lstrip()[:1] != b"[":
+        return [payload]
+    try:
+        _remaining.records = messages.LONGEST_BATCH
+        decode_json(payload, list[_Outline])
+        return [bytes(raw) for raw in decode_json(payload, list[msgspec.Raw])]
+    except msgspec.MsgspecError as error:
+        raise ConfigError(f"not a batch of records: {error}") from error
+
+
+class _Outline(msgspec.Struct, frozen=True, gc=False):
+    """The minimum content of a record. The count ends the decoding: millions of them would take many times their text."""
+
+    id: str
+
+    def __post_init__(self) -> None:
+        _remaining.records -= 1
+        if _remaining.records < 0:
+            raise ValueError(f"more than {messages.LONGEST_BATCH}")

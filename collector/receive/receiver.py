@@ -55,7 +55,7 @@ QUIET_S, IDLE_S = 0.05, 1.0
 RETRY_S = 2.0
 
 # What is measured now; a broker with an older ACL does not let us read it.
-LIVE_TOPICS = (messages.EVERY_ACTIVITY, messages.EVERY_CAMPAIGN_STATE)
+LIVE_TOPICS = (messages.topics_of("activity"), messages.EVERY_CAMPAIGN_STATE)
 
 # How often retention runs, and how soon again while there is more to remove.
 FORGET_S = 60.0
@@ -206,7 +206,13 @@ class Receiver:
         # group the others can have what we do not take: nothing is kept for one that is gone.
         lasting: Literal["clean", "persistent"] = "persistent" if self._group is None else "clean"
         shared = f"$share/{self._group}/" if self._group is not None else ""
-        topics = (f"{shared}{messages.EVERY_RESULT}", messages.EVERY_STATE, messages.EVERY_BIRTH, messages.EVERY_HEALTH, *LIVE_TOPICS)
+        topics = (
+            f"{shared}{messages.topics_of('result')}",
+            messages.topics_of("state"),
+            messages.topics_of("birth"),
+            messages.topics_of("health"),
+            *LIVE_TOPICS,
+        )
         feed = self._feed = self._feed_of(self._address, f"collector-{self._name.id}", topics, self, lasting=lasting)
         try:
             feed.connect(timeout_s)

@@ -123,7 +123,7 @@ class Collector:
         return trouble
 
     def safety(self) -> str:
-        """Return on how many disks a record is when its receipt is sent, in words.
+        """Return when a record is acknowledged, in words: on how many disks it is then.
 
         Raises:
             UnavailableError: the ledger cannot be opened now.
@@ -168,7 +168,7 @@ class Collector:
             )
             yield from _backlog_metrics(devices)
             yield MonitorMetric("ledger_bytes", "gauge", "Size of the ledger on its disk.", ledger.size_bytes())
-            yield MonitorMetric("receipt_info", "gauge", "1, with where a record is when its receipt is sent.", {ledger.safety(): 1}, "on")
+            yield MonitorMetric("receipt_info", "gauge", "1, with when a record is acknowledged.", {ledger.safety(): 1}, "when")
             yield MonitorMetric("quarantine_entries", "gauge", "Entries in the quarantine.", ledger.quarantined_count())
         yield from _alert_metrics(self.place)
         yield from process_metrics()

@@ -2,21 +2,23 @@
 
 from collections.abc import Mapping, Sequence
 from typing import Any
+from urllib.parse import urlsplit
 
 from edgemeter.agent.base import figures
-from edgemeter.agent.base.decision import MISSED, Bounds, change_text, percent
+from edgemeter.agent.base.decision import ACCURACY, ENERGY, LATENCY, MISSED, Bounds, change_text, figure_name, percent
 from edgemeter.agent.base.documents import json_document
+from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.base.tables import markdown
 from edgemeter.agent.base.terminal import TableColumn
-from edgemeter.collector.compare.judged_figures import ACCURACY, JUDGED
+from edgemeter.collector.compare.judged_figures import JUDGED
 from edgemeter.collector.compare.judgement import Judgement, SmallestDifferences, speed_of, verdict_lines, within_of
 from edgemeter.collector.compare.spread import Spread, median_of
 from edgemeter.collector.compare.summary import CaseSummary, summaries_of
-from edgemeter.collector.review.case_history import ReviewSurroundings
 from edgemeter.collector.review.gate import IN_DOUBT, GateFinding, GateLimit, state_of
 from edgemeter.collector.review.review import CaseChoice, Review, ReviewPair, UnpairedCase, case_sentence
 from edgemeter.collector.runs.cases import group_cases, names_of
 from edgemeter.collector.runs.store import StoreContents
+from edgemeter.collector.web.view import address
 
 MARK = "<!-- edgemeter compare -->"
 # GitHub refuses a comment of more than 65,536 characters; GitLab takes a million.
@@ -34,19 +36,32 @@ NAMES = {"both": "worse in part and better in part"}
 _ESCAPED = str.maketrans({character: f"&#{ord(character)};" for character in "|<>&`*_[]#@~\\!"})
 
 
-def to_markdown(review: Review, findings: Sequence[GateFinding], around: ReviewSurroundings = ReviewSurroundings()) -> str:  # noqa: B008 - frozen
-    """Return the comment, at most as long as may be posted; what is cut is counted."""
+def page_address(text: str | None) -> str:
+    """Return the address of the page without its last slash; raises ConfigError unless it is one that a comment can link to."""
+    if not text:
+        return ""
+    parts = urlsplit(text)
+    if parts.scheme not in ("http", "https") or not parts.netloc or parts.query or parts.fragment or set(text) & set(" ()<>[]\"'`|\\"):
+        raise ConfigError(f"{text!r} is not the address of a page: write https://HOST[:PORT][/PATH]")
+    return text.rstrip("/")
+
+
+def to_markdown(review: Review, findings: Sequence[GateFinding], page: str = "", choice: str = "") -> str:
+    """Return the comment, at most as long as may be posted; what is cut is counted.
+
+    It links to the page at the address `page`, and says what was chosen (`choice`); either may be empty.
+    """
     of_pair = {pair.name: [finding for finding in findings if finding.case == pair.name] for pair in review.pairs}
     closing = {name: [finding for finding in of_case if finding.is_closing] for name, of_case in of_pair.items()}
     ordered = sorted(review.pairs, key=lambda pair: (-len(closing[pair.name]), WORST_FIRST.index(worst(pair)), -(pair.ratios.p50 or 0.0)))
-    rows = [_row(pair, of_pair[pair.name], around) for pair in ordered]
+    rows = [_row(pair, of_pair[pair.name], page) for pair in ordered]
     head = [
         MARK,
         f"### Edgemeter: {_headline(review, findings)}",
         "",
-        f"Baseline `{_code(review.baseline)}`, new `{_code(review.new)}`.{_page_link(around)}",
+        f"Baseline `{_code(review.baseline)}`, new `{_code(review.new)}`.{_page_link(page)}",
         "",
-        *([f"**Decision:** {_escaped(around.choice)}.", ""] if around.choice else []),
+        *([f"**Decision:** {_escaped(choice)}.", ""] if choice else []),
     ]
     tail = [*_gate(findings), *_left_out(review.left_out), _how(review)]
     table = ["| case | p50 | energy | accuracy | verdict |", "|---|---|---|---|---|"]
@@ -57,12 +72,12 @@ def to_markdown(review: Review, findings: Sequence[GateFinding], around: ReviewS
         if room < 0:
             break
         fitting.append(row)
-    cut = [f"\n{len(rows) - len(fitting)} more cases do not fit; list all with `--json`."] if len(fitting) < len(rows) else []
+    cut = [f"\n{len(rows) - len(fitting)} more cases do not fit; list all with `--format json`."] if len(fitting) < len(rows) else []
     body = [*table, *fitting, *cut] if rows else _choice_markdown(review.choice) if review.choice else [NO_PAIR]
     return "\n".join([*head, *body, "", *tail]) + "\n"
 
 
-def without_baseline(sides: Sequence[str], why: str, new: StoreContents, limits: Sequence[GateLimit], around: ReviewSurroundings) -> str:
+def without_baseline(sides: Sequence[str], why: str, new: StoreContents, limits: Sequence[GateLimit], page: str = "") -> str:
     """Return the comment where the baseline has no run: why, how it gets some, and the figures of the new side."""
     cases, refused = group_cases(new.runs)
     summaries = summaries_of(cases)
@@ -78,7 +93,7 @@ def without_baseline(sides: Sequence[str], why: str, new: StoreContents, limits:
         MARK,
         "### Edgemeter: **no baseline to compare with**",
         "",
-        f"Baseline `{_code(sides[0])}`, new `{_code(sides[1])}`.{_page_link(around)}",
+        f"Baseline `{_code(sides[0])}`, new `{_code(sides[1])}`.{_page_link(page)}",
         "",
         f"{_escaped(why[:1].upper() + why[1:])}. {FIRST_BASELINE}",
         "",
@@ -91,7 +106,7 @@ def without_baseline(sides: Sequence[str], why: str, new: StoreContents, limits:
 
 def worst(pair: ReviewPair) -> str:
     """Return in one word what became of a case: worse, better, both, alike, not settled or not judged."""
-    judged = [judgement for figure in (speed_of(pair.case), MISSED, "energy", "accuracy") if (judgement := pair.judgements[figure])]
+    judged = [judgement for figure in (speed_of(pair.case), MISSED, ENERGY, ACCURACY) if (judgement := pair.judgements[figure])]
     is_worse, is_better = any(judgement.is_worse for judgement in judged), any(judgement.is_better for judgement in judged)
     if is_worse or is_better:
         return "both" if is_worse and is_better else "worse" if is_worse else "better"
@@ -119,17 +134,17 @@ def _counts(review: Review) -> str:
     return f"{figures.count(len(words), 'case')} compared" + (f": {counts}" if counts else "")
 
 
-def _page_link(around: ReviewSurroundings) -> str:
-    return f" [See the runs]({around.link('compare')})." if around.page else ""
+def _page_link(page: str) -> str:
+    return f" [See the runs]({page}/compare)." if page else ""
 
 
-def _row(pair: ReviewPair, findings: Sequence[GateFinding], around: ReviewSurroundings) -> str:
+def _row(pair: ReviewPair, findings: Sequence[GateFinding], page: str) -> str:
     case, baseline, judged = pair.case, pair.baseline, pair.judgements
     verdict = worst(pair)
-    p50 = _change(baseline.p50_ms, case.p50_ms, "ms", judged["latency"])
+    p50 = _change(baseline.p50_ms, case.p50_ms, "ms", judged[LATENCY])
     if missed := judged[MISSED]:
         p50 += f"<br>missed: {missed.words}"
-    energy = _change(baseline.gross_mj, case.gross_mj, "mJ", judged["energy"])
+    energy = _change(baseline.gross_mj, case.gross_mj, "mJ", judged[ENERGY])
     verdict_cell = f"**{verdict}**" if verdict in ("worse", "both") else verdict
     limits = [
         f"**{'violates' if finding.outcome == 'violated' else 'not judged by'} {finding.limit.text}**"
@@ -137,22 +152,21 @@ def _row(pair: ReviewPair, findings: Sequence[GateFinding], around: ReviewSurrou
         if finding.is_closing
     ]
     shares = [f"<sub>{finding.limit.text}: {finding.share_text}</sub>" for finding in findings if finding.share_text]
-    cells = [_name(pair, around), p50, energy, _accuracy(pair), "<br>".join([verdict_cell, *limits, *shares])]
-    doubt = " (suspect runs)" if case.suspect or baseline.suspect else ""
+    cells = [_name(pair, page), p50, energy, _accuracy(pair), "<br>".join([verdict_cell, *limits, *shares])]
+    doubt = " (disturbed runs)" if case.disturbed or baseline.disturbed else ""
     notes = [*pair.changed, *levels(pair), *energy_classes(pair)]
     changed = f"<br><sub>{_escaped(', '.join(notes))}</sub>" if notes else ""
-    if history := around.histories.get(pair.name):
-        changed += f"<br><sub>{history.line} {_escaped(history.words)}</sub>"
     return "| " + " | ".join([cells[0] + doubt + changed, *cells[1:]]) + " |"
 
 
-def _name(pair: ReviewPair, around: ReviewSurroundings) -> str:
+def _name(pair: ReviewPair, page: str) -> str:
     """Return the name of a case, with links to its runs over time and to the newest run of each side where the page is known."""
-    if not around.page:
+    if not page:
         return _escaped(pair.name)
     key = pair.case.key
-    over_time = around.link("trend", model=key.model, device=key.device, fleet=key.fleet)
-    sides = [f"[{name}]({around.link('run', id=side.run_ids[-1])})" for name, side in (("baseline", pair.baseline), ("new", pair.case))]
+    over_time = f"{page}/{address('trend', {'model': key.model, 'device': key.device, 'fleet': key.fleet})}"
+    newest = {"baseline": pair.baseline.run_ids[-1], "new": pair.case.run_ids[-1]}
+    sides = [f"[{name}]({page}/{address('run', {'id': run_id})})" for name, run_id in newest.items()]
     return f"[{_escaped(pair.name)}]({over_time})<br><sub>runs: {', '.join(sides)}</sub>"
 
 
@@ -204,7 +218,7 @@ def _accuracy(pair: ReviewPair) -> str:
     accuracy, other = pair.case.accuracy, pair.baseline.accuracy
     if accuracy is None or other is None:
         return "no figure"
-    plain, judged = f"{figures.accuracy(other.value.median)} → {figures.accuracy(accuracy.value.median)}", pair.judgements["accuracy"]
+    plain, judged = f"{figures.accuracy(other.value.median)} → {figures.accuracy(accuracy.value.median)}", pair.judgements[ACCURACY]
     if judged is None or judged.decision.value is None:
         return f"{plain}, not comparable"
     bounds = judged.decision.bounds
@@ -238,7 +252,7 @@ def _left_out(left_out: Sequence[UnpairedCase]) -> list[str]:
     if not left_out:
         return []
     lines = [f"- {_escaped(f'{case.what} ({case.side}): {case.reason}')}" for case in left_out[:LEFT_OUT_SHOWN]]
-    remainder = [f"- and {len(left_out) - LEFT_OUT_SHOWN} more: `--json` lists all"] if len(left_out) > LEFT_OUT_SHOWN else []
+    remainder = [f"- and {len(left_out) - LEFT_OUT_SHOWN} more: `--format json` lists all"] if len(left_out) > LEFT_OUT_SHOWN else []
     return [f"<details><summary>Left out ({len(left_out)})</summary>", "", *lines, *remainder, "", "</details>", ""]
 
 
@@ -302,7 +316,7 @@ def choice_columns(choice: CaseChoice) -> list[TableColumn]:
 
 def choice_notes(choice: CaseChoice) -> list[str]:
     """Return what is not compared and why, what the cases differ in, and the command that measures the ratios on another board."""
-    missing = [f"no {diff.figure}: {diff.note}" for diff in choice.differences if diff.change is None]
+    missing = [f"no {figure_name(diff.figure)}: {diff.note}" for diff in choice.differences if diff.change is None]
     # The same difference has two marks where it is one of class, too.
     marks = {mark.partition(": ")[2]: mark for mark in reversed(choice.marks)}
     limits = f"the ratios were measured on {choice.where} and need not hold on another board"
@@ -353,18 +367,16 @@ def _pair_document(pair: ReviewPair, matters: SmallestDifferences) -> dict[str, 
         "changed": list(pair.changed),
         "baseline": _side_document(pair.baseline),
         "new": _side_document(pair.case),
-        **{entry.change_column: _ratio(ratios.values.get(name), ratios.intervals.get(name)) for name, entry in JUDGED.items()},
-        "accuracy_difference": _ratio(ratios.values.get(ACCURACY), ratios.intervals.get(ACCURACY)),
+        **{entry.change_name: _ratio(ratios.values.get(name), ratios.intervals.get(name)) for name, entry in JUDGED.items()},
         "verdicts": {figure: judged.words for figure, judged in pair.judgements.items() if judged},
     }
 
 
 def _side_document(case: CaseSummary) -> dict[str, Any]:
     return {
-        **{entry.column: median_of(case.spreads.get(entry.name)) for entry in JUDGED.values()},
+        **{entry.name: median_of(case.spreads.get(entry.name)) for entry in JUDGED.values()},
         "energy_scope": case.energy.scope if case.energy else None,
         "energy_provenance": case.energy.provenance if case.energy else None,
-        "accuracy_value": median_of(case.accuracy_value),
         "verdict": case.verdict,
         "level_since": case.segment.words if case.segment else None,
         "run_ids": list(case.run_ids),

@@ -6,24 +6,22 @@ where one side was measured on one day only and not in turn with the other, or w
 closed where a limit is violated, and in doubt: where such a figure, or an accuracy, is beyond the limit, or no case was judged.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from edgemeter.agent.base.decision import decide
+from edgemeter.agent.base.decision import ACCURACY, MEMORY, decide
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.base.metrics import gain
-from edgemeter.agent.base.suggestions import near
-from edgemeter.collector.compare.judged_figures import ACCURACY, JUDGED
+from edgemeter.collector.compare.judged_figures import JUDGED
 from edgemeter.collector.compare.judgement import Judgement, judge_figure, speed_of, why_not_compared
 from edgemeter.collector.review.review import Review, ReviewPair
+from edgemeter.collector.runs.figure_names import figure_called
 
 LimitOutcome = Literal["kept", "violated", "not judged"]
 GateState = Literal["open", "violated", "could not judge"]
-# The figure that a limit is of, by its name in `--fail-on`: any that is compared.
-FIGURES: Mapping[str, str] = {"slower": "latency", "ap": ACCURACY, **{name: name for name in JUDGED}}
-# What differs between boards of one type.
-OF_THE_BOARD = frozenset({*FIGURES} - {"memory", "ap"})
+# A limit of what a case's speed is: of an offline load throughput.
+SLOWER = "slower"
 EXAMPLE = "slower:3%,energy:5%,ap:0.5"
 IN_DOUBT = "in doubt a gate stays closed"
 
@@ -88,7 +86,7 @@ def judge(review: Review, limits: Sequence[GateLimit]) -> list[GateFinding]:
 
 def _refuse_other_boards(review: Review, limits: Sequence[GateLimit]) -> None:
     """One board on each side does not tell a change from the spread of its type: at 2% one pair of seven breaks a limit of 3%."""
-    limit = next((limit for limit in limits if limit.figure in OF_THE_BOARD), None)
+    limit = next((limit for limit in limits if limit.figure not in (MEMORY, ACCURACY)), None)
     other = next((pair for pair in review.pairs if pair.case.device != pair.baseline.device), None)
     if limit is not None and other is not None:
         raise ConfigError(
@@ -111,18 +109,21 @@ def _limit(part: str, text: str) -> GateLimit:
         value = float(by.removesuffix("%")) / 100
     except ValueError:
         value = -1.0
-    is_share = by.endswith("%")
-    if figure not in FIGURES or is_share == (figure == "ap") or not 0 <= value < 10:
-        takes = f"{figure} takes {'points of 100' if figure == 'ap' else 'a percentage'}" if figure in FIGURES else near(figure, FIGURES)
-        raise ConfigError(f"{part!r} in {text!r} is not a limit: {takes}; write {EXAMPLE}")
-    return GateLimit(figure, value, part)
+    try:
+        name = SLOWER if figure == SLOWER else figure_called(figure, JUDGED.values()).name
+    except ConfigError as error:
+        raise ConfigError(f"{part!r} in {text!r} is not a limit: {error}; write {EXAMPLE}") from error
+    if by.endswith("%") == (name == ACCURACY) or not 0 <= value < 10:
+        takes = "points of 100" if name == ACCURACY else "a percentage"
+        raise ConfigError(f"{part!r} in {text!r} is not a limit: {figure} takes {takes}; write {EXAMPLE}")
+    return GateLimit(name, value, part)
 
 
 def _finding(pair: ReviewPair, limit: GateLimit) -> GateFinding:
-    figure = speed_of(pair.case) if limit.figure == "slower" else FIGURES[limit.figure]
+    figure = speed_of(pair.case) if limit.figure == SLOWER else limit.figure
     judged = judge_figure(figure, pair.case, pair.baseline, pair.ratios, limit.by)
     if judged is None:
-        why = f"no {figure}: {why_not_compared(figure, pair.case, pair.baseline)}"
+        why = f"no {JUDGED[figure].title}: {why_not_compared(figure, pair.case, pair.baseline)}"
         return GateFinding(limit, pair.name, "not judged", why, why=why)
     used, used_at_most = _shares(judged, limit)
     # Whether the figure itself, chance apart, is worse by more than the limit.
@@ -133,7 +134,7 @@ def _finding(pair: ReviewPair, limit: GateLimit) -> GateFinding:
     why = (judged.decision.reason or judged.decision.caution) if judged.outcome in ("not judged", "not settled") else ""
     if why or (is_beyond and judged.outcome == "not settled"):
         # More runs settle a ratio; the accuracy on these images stays what it is.
-        is_closing = is_beyond and (bool(why) or figure == "accuracy")
+        is_closing = is_beyond and (bool(why) or figure == ACCURACY)
         words = f"{judged.words}; {IN_DOUBT}" if is_closing else judged.words
         why = why or "the differences may be chance: measure more runs"
         return GateFinding(limit, pair.name, "not judged", words, is_closing, why, used, used_at_most)

@@ -9,12 +9,11 @@ from dataclasses import dataclass
 
 import msgspec
 
-from edgemeter.agent.base.decision import MISSED, Difference, Scale, decide, difference, sentence
+from edgemeter.agent.base.decision import ACCURACY, ENERGY, MISSED, Difference, Scale, decide, difference, sentence
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.base.metrics import Better, metric_name
-from edgemeter.agent.contract.case_identity import CaseKey, like_with_like, load_text
-from edgemeter.agent.contract.case_relation import relation
-from edgemeter.agent.contract.record_conditions import Verdict, rule_of
+from edgemeter.agent.contract.case_identity import CaseKey
+from edgemeter.agent.contract.record_conditions import Verdict
 from edgemeter.collector.compare.judged_figures import JUDGED
 from edgemeter.collector.compare.judgement import (
     CaseJudgements,
@@ -33,6 +32,7 @@ from edgemeter.collector.compare.summary import CaseSummary, DaysCounted, summar
 from edgemeter.collector.ledgers.place import shown_place
 from edgemeter.collector.runs import selection
 from edgemeter.collector.runs.cases import group_cases, grouped, named, names_of
+from edgemeter.collector.runs.relation import like_with_like, load_text, relation
 from edgemeter.collector.runs.store import StoreContents, oldest_first
 
 NOTED = ("agent", "kernel", "firmware", "governor")
@@ -122,7 +122,7 @@ def review(
             judgements = judge_case(summary, newest, compared, matters)
             pairs.append(ReviewPair(names[summary.key], summary, newest, compared, judgements, _changed(summary, newest)))
         elif choice is None:
-            left_out.append(UnpairedCase(new[0], names[summary.key], "the baseline has no valid run of this case"))
+            left_out.append(UnpairedCase(new[0], names[summary.key], "the baseline has no usable run of this case"))
     for identity, summary in gone.items():
         why = ruined.get(identity)
         reason = f"no usable run on the new side: {why}" if why else "not measured on the new side"
@@ -152,7 +152,7 @@ def _side(
             # An invalid run has no case of its own; summarised alone it shows which one it would have belonged to.
             run = by_id[entry.run]
             provenance = run.provenance | dict.fromkeys(("latency", "throughput"), "measured")
-            alone, _ = group_cases([msgspec.structs.replace(run, verdict=Verdict(state="valid"), provenance=provenance)])
+            alone, _ = group_cases([msgspec.structs.replace(run, verdict=Verdict(state="ok"), provenance=provenance)])
             unusable.update({_identity(summarise(case), device_or_board): entry.reason for case in alone})
     return summaries_of(cases, days), left_out, unusable
 
@@ -210,9 +210,9 @@ def _choice(a: CaseSummary, b: CaseSummary, matters: SmallestDifferences) -> Cas
     related = relation(b.key, a.key)
     # Models are what is chosen between, and a precision has a mark.
     unlike = [
-        f"other {field.likeness.title}: {value_text(field, b)} against {value_text(field, a)}"
+        f"other {field.title}: {value_text(field, b)} against {value_text(field, a)}"
         for field in related.unlike
-        if field.likeness and field.name not in ("model", "precision")
+        if field.name not in ("model", "precision")
     ]
     return CaseChoice(
         names[a.key], names[b.key], (len(a.runs), len(b.runs)), where, case_differences(a, b, matters),
@@ -223,9 +223,10 @@ def _choice(a: CaseSummary, b: CaseSummary, matters: SmallestDifferences) -> Cas
 def case_sentence(name: str, other: str, a: CaseSummary, b: CaseSummary, matters: SmallestDifferences) -> str:
     """Return what case `b`, called `name`, comes to against case `a`, called `other`."""
     doubts = [
-        f"{side.suspect} of {len(side.runs)} runs of {called} are suspect ({', '.join(dict.fromkeys(map(rule_of, side.verdict_reasons)))})"
+        f"{side.disturbed} of {len(side.runs)} runs of {called} are disturbed "
+        f"({', '.join(dict.fromkeys(rule for verdict in side.verdicts for rule in verdict.rules))})"
         for called, side in ((other, a), (name, b))
-        if side.suspect
+        if side.disturbed
     ]
     return sentence(name, other, case_differences(a, b, matters), doubts)
 
@@ -233,15 +234,15 @@ def case_sentence(name: str, other: str, a: CaseSummary, b: CaseSummary, matters
 def case_differences(a: CaseSummary, b: CaseSummary, matters: SmallestDifferences) -> tuple[Difference, ...]:
     """Return the figures of `b` against those of `a`: latency (of an offline case throughput), missed frames, accuracy, energy."""
     missed = (MISSED,) if a.key.scenario == b.key.scenario == "steady" else ()
-    figures: tuple[str, ...] = (speed_of(a), *missed, "accuracy", "energy")
+    figures: tuple[str, ...] = (speed_of(a), *missed, ACCURACY, ENERGY)
     return tuple(_difference(figure, a, b, matters.of(figure)) for figure in figures)
 
 
 def _difference(figure: str, a: CaseSummary, b: CaseSummary, matters: float) -> Difference:
     scale: Scale = "difference" if in_points(figure) else "ratio"
     decision = decide_figure(figure, b, a, ratios(b, a), matters) or decide(None, None, matters, scale, why_not_compared(figure, b, a))
-    if figure == "accuracy":
-        name = metric_name(a.accuracy.metric) if a.accuracy and decision.value is not None else figure
+    if figure == ACCURACY:
+        name = metric_name(a.accuracy.metric) if a.accuracy and decision.value is not None else "accuracy"
         values = median_of(a.accuracy_value), median_of(b.accuracy_value)
         return difference(figure, name, decision, values, a.accuracy.better if a.accuracy else "higher")
     entry = JUDGED[figure]

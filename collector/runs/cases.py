@@ -7,10 +7,13 @@ from typing import Any, TypeVar
 import msgspec
 
 from edgemeter.agent.base.figures import stamp
-from edgemeter.agent.contract.case_identity import FIELD, CaseKey, in_series, key_of, names_in
+from edgemeter.agent.contract.case_identity import FIELD, CaseKey, key_of
 from edgemeter.agent.contract.energy_provenance import MEASURED, group_provenance
 from edgemeter.agent.contract.record import RunRecord
 from edgemeter.agent.contract.record_figures import WIDEST_FIRST, Scope
+from edgemeter.agent.verdict.judge import judged_together
+from edgemeter.agent.verdict.words import sentence_of
+from edgemeter.collector.runs.relation import SERIES_FIELDS, in_series
 from edgemeter.collector.runs.store import LeftOut
 
 Key = TypeVar("Key")
@@ -69,7 +72,7 @@ def group_cases(runs: Iterable[RunRecord]) -> tuple[list[CaseRuns], list[LeftOut
     members_of_case: dict[CaseKey, list[RunRecord]] = {}
     left_out: list[LeftOut] = []
     ids: set[str] = set()
-    for run in runs:
+    for run in judged_together(runs):
         reason = unusable(run)
         if run.id in ids:
             reason = "the same run was read twice"
@@ -84,7 +87,7 @@ def group_cases(runs: Iterable[RunRecord]) -> tuple[list[CaseRuns], list[LeftOut
 def unusable(run: RunRecord) -> str | None:
     """Return why `run` cannot be compared, None if it can."""
     if run.verdict.state == "invalid":
-        return "invalid: " + ("; ".join(run.verdict.reasons) or "no reason was given")
+        return "invalid: " + ("; ".join(map(sentence_of, run.verdict.violations)) or "no reason was given")
     return not_measured(run, "latency") or not_measured(run, "throughput")
 
 
@@ -123,7 +126,6 @@ class SeriesKey(msgspec.Struct, frozen=True, order=True):
     threads: int
     batch: int
     scenario: str
-    samples_per_query: int
     task: str
     dataset_sha256: str
     provenance: str
@@ -155,13 +157,13 @@ class SeriesKey(msgspec.Struct, frozen=True, order=True):
 
 # Stands where the series is known from elsewhere.
 NO_SERIES = SeriesKey(
-    *("", "", "", "", "", "", "", "", 0, 0, "", 0, "", "", "", "", "", ""), *(None, None, None, None, None, None, None)
+    *("", "", "", "", "", "", "", "", 0, 0, "", "", "", "", "", "", ""), *(None, None, None, None, None, None, None)
 )  # fmt: skip
 
 
 def series_of(run: RunRecord) -> SeriesKey:
     """Return the series that `run` belongs to."""
-    shared: dict[str, Any] = dict(zip(names_in("series"), in_series(key_of(run)), strict=True))
+    shared: dict[str, Any] = dict(zip(SERIES_FIELDS, in_series(key_of(run)), strict=True))
     return SeriesKey(board=run.environment.board or UNKNOWN_BOARD, **shared)
 
 

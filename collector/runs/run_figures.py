@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from edgemeter.agent.base.nanoseconds import NS_PER_DAY
 from edgemeter.agent.contract.energy_provenance import energy_provenance
-from edgemeter.agent.contract.figures import FIGURES, Figure, kind_of
+from edgemeter.agent.contract.figures import FIGURES, Figure, Group, field_name, reader
 from edgemeter.agent.contract.record import RunRecord
 from edgemeter.agent.contract.record_time import off_by_ns, placed
 from edgemeter.collector.runs.cases import not_measured, unusable
@@ -13,22 +13,12 @@ from edgemeter.collector.runs.cases import not_measured, unusable
 INDEXED = tuple(entry for entry in FIGURES if entry.is_indexed)
 
 
-def u_column(entry: Figure) -> str:
-    """Return the name of the index's column of a figure's relative standard uncertainty (k = 1)."""
-    return f"{entry.key}_u"
-
-
-def bound_columns(entry: Figure) -> tuple[str, str]:
-    """Return the names of the index's columns of a figure's 95% bounds."""
-    return f"{entry.key}_low", f"{entry.key}_high"
-
-
-VALUE_COLUMNS = tuple(
-    name for entry in INDEXED for name in (entry.key, *((u_column(entry), *bound_columns(entry)) if entry.has_bounds else ()))
+VALUE_COLUMNS = tuple(name for entry in INDEXED for name in (entry.name, *entry.bound_names))
+# What `figures_of` does once for each group, and for each figure.
+_GROUPS = frozenset(name for entry in INDEXED for name in entry.provenance_groups)
+_READ = tuple(
+    (entry.provenance_groups, entry.value, [reader(path) for path in (entry.low, entry.high, entry.u) if path]) for entry in INDEXED
 )
-# What `figures_of` does once for each group, and for each figure: of one without bounds their readers are None.
-_GROUPS = {entry.group: entry.provenance_group for entry in INDEXED}
-_READ = tuple((entry.group, entry.value, entry.bounds if entry.has_bounds else None, entry.coverage) for entry in INDEXED)
 _PLACES = {name: index for index, name in enumerate(VALUE_COLUMNS)}
 
 
@@ -62,25 +52,24 @@ class RunFigures(NamedTuple):
         """The day that it belongs to, counted from 1970."""
         return self.at_ns // NS_PER_DAY
 
-    def value(self, key: str) -> float | None:
+    def value(self, name: str) -> float | None:
         """Return the value in a column of the index: of a figure, its uncertainty or a bound."""
-        return self.values[_PLACES[key]]
+        return self.values[_PLACES[name]]
 
     def bounds(self, entry: Figure) -> tuple[float | None, float | None]:
         """Return the 95% bounds of a figure, None where it has none."""
-        if not entry.has_bounds:
-            return None, None
-        low, high = bound_columns(entry)
-        return self.value(low), self.value(high)
+        if entry.low:
+            return self.value(field_name(entry.low)), self.value(field_name(entry.high))
+        value, u = self.value(entry.name), self.u(entry)
+        return (None, None) if value is None or u is None else (value - u, value + u)
 
     def u(self, entry: Figure) -> float | None:
         """Return the expanded uncertainty (95%) of a figure that has one."""
-        value, (_, high) = self.value(entry.key), self.bounds(entry)
-        return None if value is None or high is None else high - value
+        return self.value(field_name(entry.u)) if entry.u else None
 
-    def with_value(self, key: str, value: float | None) -> "RunFigures":
+    def with_value(self, name: str, value: float | None) -> "RunFigures":
         """Return the same with another value in a column."""
-        index = _PLACES[key]
+        index = _PLACES[name]
         return self._replace(values=(*self.values[:index], value, *self.values[index + 1 :]))
 
     def kind(self, entry: Figure) -> tuple[str | None, str | None] | None:
@@ -88,6 +77,35 @@ class RunFigures(NamedTuple):
         if entry.group == "energy":
             return None if self.energy_kind is None else (self.energy_kind, self.energy_by)
         return None if entry.group != "accuracy" or self.accuracy_kind is None else (self.accuracy_kind, None)
+
+
+class FigureKind(NamedTuple):
+    """The kind that two values must share to be compared: what was measured, and by what; `text` is the former in words."""
+
+    text: str
+    by: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.text} by {self.by}" if self.by else self.text
+
+
+LOWER_IS_BETTER = " (lower is better)"  # Stands in the kind of an accuracy whose lower value is the better one.
+
+
+def kind_of(run: RunRecord, group: Group) -> FigureKind | None:
+    """Return of what kind the figures of a group are, None where a run has none of the group, or the group has no kinds.
+
+    Of an energy it is the scope, and the sensor with its provenance; of an accuracy metric, data and rule of comparing.
+    """
+    if group == "energy" and run.energy is not None:
+        excludes = f" without {', '.join(run.energy.excludes)}" if run.energy.excludes else ""
+        provenance = energy_provenance(run)
+        return FigureKind(f"{run.energy.scope}{excludes}", run.energy.sensor + ("" if provenance == "measured" else f", {provenance}"))
+    if group == "accuracy" and run.accuracy is not None:
+        better = LOWER_IS_BETTER if run.accuracy.better == "lower" else ""
+        rule = f" by {run.accuracy.normalisation}" if run.accuracy.normalisation else ""
+        return FigureKind(f"{run.accuracy.metric}{better} over {run.accuracy.images} images {run.accuracy.dataset_sha256[:12]}{rule}")
+    return None
 
 
 # The fields of a run that stand in columns of their own.
@@ -105,17 +123,14 @@ def figures_of(run: RunRecord, received_ns: int | None = None) -> RunFigures:
     placed_run = run if received_ns is None else placed(run, received_ns)
     is_wrong = received_ns is not None and (run.clock_synchronised is False or off_by_ns(run.started_at_ns, received_ns) is not None)
     at_ns = received_ns if received_ns is not None and is_wrong else run.started_at_ns
-    measured = {group: group == "conditions" or not_measured(run, name) is None for group, name in _GROUPS.items()}
+    unmeasured = {group for group in _GROUPS if not_measured(run, group)}
     values: list[float | None] = []
-    for group, value_of, bounds_of, coverage_of in _READ:
-        value = value_of(run) if measured[group] else None
+    for groups, value_of, bound_readers in _READ:
+        value = value_of(run) if groups.isdisjoint(unmeasured) else None
         values.append(None if value is None else float(value))
-        if bounds_of is not None:
-            ends = bounds_of(run) if value is not None else None
-            u_ratio = float((ends[1] - ends[0]) / (2 * coverage_of(run)) / value) if value and ends is not None else None
-            values += u_ratio, *(ends or (None, None))
-    energy = kind_of(run, "energy") if measured["energy"] else None
-    accuracy = kind_of(run, "accuracy") if measured["accuracy"] else None
+        values += [None if value is None else read(run) for read in bound_readers]
+    energy = kind_of(run, "energy") if "energy" not in unmeasured else None
+    accuracy = kind_of(run, "accuracy") if "accuracy" not in unmeasured else None
     provenance = energy_provenance(run) if energy else None
     return RunFigures(
         id=run.id,

@@ -69,7 +69,7 @@ class _Identity(msgspec.Struct):
 
 @dataclass(frozen=True, slots=True)
 class RunDocument:
-    """A file that holds what `edgemeter run --json` printed: `{"runs": [record, ...]}`."""
+    """A file that holds what `edgemeter run --format json` printed: `{"runs": [record, ...]}`."""
 
     path: Path
 
@@ -95,7 +95,7 @@ class RunDocument:
             raise ConfigError(f"cannot read the store {str(self.path)!r}: {error.strerror}") from error
         except msgspec.MsgspecError as error:
             raise ConfigError(
-                f'{str(self.path)!r} is neither a ledger nor a document {{"runs": [...]}} as `edgemeter run --json` prints it: {error}'
+                f'{str(self.path)!r} is neither a ledger nor what `edgemeter run --format json` prints ({{"runs": [...]}}): {error}'
             ) from error
 
 
@@ -163,7 +163,7 @@ def _open_one(where: str) -> RunStore:
     if "://" not in where:
         return _open_file(where)
     if not where.startswith(("http://", "https://")):
-        kinds = "the collector's ledger, what `edgemeter run --json` printed, an InfluxDB (http://HOST:8086?bucket=BUCKET), or postgresql://USER@HOST/DATABASE"
+        kinds = "the collector's ledger, what `edgemeter run --format json` printed, an InfluxDB (http://HOST:8086?bucket=BUCKET), or postgresql://USER@HOST/DATABASE"
         raise ConfigError(f"{where!r} is not a store: give {kinds}")
     from edgemeter.collector.influx.influx_config import parse_influx  # noqa: PLC0415
 

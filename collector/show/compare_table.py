@@ -13,9 +13,11 @@ from rich.table import Table
 from rich.text import Text
 
 from edgemeter.agent.base import figures
-from edgemeter.agent.base.terminal import TableColumn, print_lines, print_notes, print_text, writable
-from edgemeter.agent.contract.figures import Figure, in_view
-from edgemeter.agent.contract.record_conditions import rule_of
+from edgemeter.agent.base.decision import ACCURACY, ENERGY, LATENCY
+from edgemeter.agent.base.terminal import TableColumn, fitted_table, print_lines, print_notes, print_text, writable
+from edgemeter.agent.contract.figures import Figure, FigureView, in_view
+from edgemeter.agent.contract.mode_answer import WORDS
+from edgemeter.agent.verdict.words import text_of
 from edgemeter.collector.compare.comparison import Comparison, ComparisonRow, answers_of, comparable
 from edgemeter.collector.compare.judgement import verdict_lines
 from edgemeter.collector.compare.spread import median_of
@@ -32,21 +34,21 @@ OF_THE_KIND = ("other precision", "other class of precision", "other runtime")
 
 def terminal_columns(rows: Sequence[ComparisonRow], notes: Notes) -> list[TableColumn]:
     """Return the columns; what all cases share has none, and what a cell has no room for is cited from `notes`."""
-    # Of each violated rule the evidence of the first case, and how many other cases violate it too.
-    evidence = grouped((rule_of(reason), reason) for row in rows for reason in row.case.verdict_reasons)
+    # The words of the first case, and how many other cases violate the rule too.
+    violated = grouped((violation.rule, violation) for row in rows for violation in row.case.violated)
     doubts = {
-        rule: reasons[0] + (f"; {figures.count(len(reasons) - 1, 'more case')} likewise" if reasons[1:] else "")
-        for rule, reasons in evidence.items()
+        rule: text_of(violations[0]) + (f" ({figures.count(len(violations) - 1, 'more case')} likewise)" if violations[1:] else "")
+        for rule, violations in violated.items()
     }
 
     def verdict(case: CaseSummary) -> str:
-        return case.verdict + "".join(f" [{notes.cite(doubts[rule_of(reason)])}]" for reason in case.verdict_reasons)
+        return case.verdict + "".join(f" [{notes.cite(doubts[violation.rule])}]" for violation in case.violated)
 
     return [
         *_differing(rows),
         _text("Precision", rows, lambda case: case.key.precision),
         _text("Runtime", rows, runtime_name),
-        *(column for entry in in_view("terminal") for column in _figure(entry, rows, notes)),
+        *(column for entry in in_view(FigureView.TABLE) for column in _figure(entry, rows, notes)),
         _number("Runs", rows, lambda row: _runs(row.case, notes), 0 if any(row.case.segment for row in rows) else 1),
         _text("Verdict", rows, verdict),
     ]
@@ -79,15 +81,15 @@ def _figure(entry: Figure, rows: Sequence[ComparisonRow], notes: Notes) -> list[
     """Return the columns of a figure, none where no case has it; some figures have the reference's beside them, or a reason."""
     if entry.group == "accuracy":
         return _accuracies(rows, notes)
-    if entry.name == "energy_gross_mj":
+    if entry.name == ENERGY:
         return _gross_energies(rows, notes)
     if entry.name == "energy_net_mj":
         has_energy = any(row.case.energy for row in rows)
         return [_number(entry.heading, rows, lambda row: _net(row.case), entry.rank)] if has_energy else []
-    if not entry.always and not any(row.case.spreads.get(entry.name) for row in rows):
+    if not any(row.case.spreads.get(entry.name) for row in rows):
         return []
     column = _number(entry.heading, rows, lambda row: entry.shown(median_of(row.case.spreads.get(entry.name))), entry.rank)
-    return [column, _number("p50/ref", rows, lambda row: _against(row, notes))] if entry.name == "latency_p50_ms" else [column]
+    return [column, _number("p50/ref", rows, lambda row: _against(row, notes))] if entry.name == LATENCY else [column]
 
 
 def _against(row: ComparisonRow, notes: Notes) -> str:
@@ -100,7 +102,7 @@ def _against(row: ComparisonRow, notes: Notes) -> str:
     if (key.precision, key.runtime) != (row.case.key.precision, row.case.key.runtime):
         kind = f"compared with {key.precision} on {key.runtime}: the reference has no run of the same precision on the same runtime"
         texts.insert(0, kind)
-    if (judged := row.judgements["latency"]) and judged.decision.caution:
+    if (judged := row.judgements[LATENCY]) and judged.decision.caution:
         texts.append(judged.decision.caution)
     return " ".join([figures.times(row.ratios.p50), *(f"[{notes.cite(text)}]" for text in texts)])
 
@@ -118,7 +120,7 @@ def _accuracies(rows: Sequence[ComparisonRow], notes: Notes) -> list[TableColumn
         return []
 
     def difference(row: ComparisonRow) -> str:
-        return "" if row.is_reference else figures.difference(row.ratios.values.get("accuracy"))
+        return "" if row.is_reference else figures.difference(row.ratios.values.get(ACCURACY))
 
     name = accuracy_name(cases)
     return [_number(name, rows, lambda row: _accuracy(row.case, notes)), _number(f"{name}-ref", rows, difference, 3)]
@@ -134,10 +136,10 @@ def _gross_energies(rows: Sequence[ComparisonRow], notes: Notes) -> list[TableCo
     energies = [row.case.energy for row in rows if row.case.energy]
     mixes_classes = len({energy.ranks_as for energy in energies}) > 1
     if not energies:
-        return [_number("Energy mJ", rows, lambda row: _gross(row.case, notes, shows_class=False))]
+        return [_number("energy mJ", rows, lambda row: _gross(row.case, notes, shows_class=False))]
     return [
-        _number("Gross mJ", rows, lambda row: _gross(row.case, notes, shows_class=mixes_classes)),
-        _number("mJ/ref", rows, lambda row: "" if row.is_reference else figures.times(row.ratios.values.get("energy")), 2),
+        _number("energy mJ", rows, lambda row: _gross(row.case, notes, shows_class=mixes_classes)),
+        _number("mJ/ref", rows, lambda row: "" if row.is_reference else figures.times(row.ratios.values.get(ENERGY)), 2),
     ]
 
 
@@ -196,7 +198,7 @@ def show_comparison(comparison: Comparison, console: Console) -> None:
     if not comparison.rows:
         print_text(console, "No run could be compared.", "bold")
     if unfit := len(printable) - len(fitting):
-        print_text(console, f"{unfit} columns do not fit: widen the terminal, or see --output, --format csv or --json", "dim")
+        print_text(console, f"{unfit} columns do not fit: widen the terminal, or see --output, --format csv or --format json", "dim")
     print_notes(console, notes.texts)
     _show_left_out(comparison.left_out, console)
 
@@ -223,7 +225,7 @@ def _table(rows: Sequence[ComparisonRow], first: int, columns: Sequence[TableCol
     for column in columns:
         table.add_column(Text(column.heading), justify=column.justify, width=column.full_width)
     for index, row in enumerate(rows, start=first):
-        style = "bold" if row.is_reference else "yellow" if row.case.suspect else None
+        style = "bold" if row.is_reference else "yellow" if row.case.disturbed else None
         table.add_row(*(Text(column.cells[index]) for column in columns), style=style)
     return table
 
@@ -257,32 +259,24 @@ def _show_left_out(left_out: Sequence[LeftOut], console: Console) -> None:
     for reason, number in reasons[:REASONS_SHOWN]:
         print_text(console, f"{number:>5}  {reason}")
     if len(reasons) > REASONS_SHOWN:
-        print_text(console, f"       and {figures.count(len(reasons) - REASONS_SHOWN, 'more reason')}: list every run with --json")
+        print_text(console, f"       and {figures.count(len(reasons) - REASONS_SHOWN, 'more reason')}: list every run with --format json")
 
 
 def show_answers(comparison: Comparison, console: Console) -> None:
     """Print the answer of each case that ran in several power modes or clocks of one board."""
     for answer in answers_of(comparison):
-        print_text(console, f"{answer.model}, {answer.settings} on {answer.device}: {answer.summary}")
-
-
-NEAREST_SHOWN = 5
+        print_text(console, f"{answer.title}:", "bold")
+        columns = [TableColumn(*cells, "left" if cells[0] in WORDS else "right") for cells in answer.columns.items()]
+        console.print(fitted_table(columns, console.width))
 
 
 def show_verdicts(comparison: Comparison, console: Console) -> None:
-    """Print a line for each judgement of each case, and the nearest comparable cases."""
+    """Print a line for each judgement of each case."""
     judged = [(row, lines) for row in comparison.rows if not row.is_reference and (lines := verdict_lines(row.case, row.judgements))]
     if judged:
-        print_text(console, "Verdicts (suspect runs marked ?):", "bold")
+        print_text(console, "Verdicts (disturbed runs marked ?):", "bold")
     names = names_of(key for row in comparison.rows for key in (row.case.key, row.reference.key))
     for row, lines in judged:
-        doubt = " ?" if row.case.suspect or row.reference.suspect else ""
+        doubt = " ?" if row.case.disturbed or row.reference.disturbed else ""
         head = f"  {names[row.case.key]}{doubt} against {names[row.reference.key]}"
         print_lines(console, [head, *(f"    {line}" for line in lines)])
-    near = comparison.nearest
-    if near:
-        print_text(console, "Nearest reference of each unmatched case:", "bold")
-    for nearest in near[:NEAREST_SHOWN]:
-        print_text(console, f"  {nearest.words()}")
-    if len(near) > NEAREST_SHOWN:
-        print_text(console, f"  and {len(near) - NEAREST_SHOWN} more: list all with --view nearest --json")

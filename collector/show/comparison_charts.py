@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from edgemeter.agent.base import figures
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.base.metrics import gain, metric_name
-from edgemeter.agent.contract.case_identity import CaseKey, load_text
+from edgemeter.agent.contract.case_identity import CaseKey
 from edgemeter.agent.contract.record import RunRecord
 from edgemeter.agent.contract.samples import unpack
 from edgemeter.collector.charts import front, specs
@@ -22,6 +22,7 @@ from edgemeter.collector.compare.spread import Spread, widened_interval
 from edgemeter.collector.compare.summary import CaseSummary
 from edgemeter.collector.compare.trade_off import FrontPoint, ParetoStatus, front_band, pareto_front, pareto_statuses
 from edgemeter.collector.runs.cases import grouped, names_of
+from edgemeter.collector.runs.relation import load_text
 from edgemeter.collector.show.series_style import SeriesStyles, numbered_style
 from edgemeter.collector.show.wording import case_names, listed, load_words, names, short_names
 
@@ -39,9 +40,9 @@ NAME_WIDTH, NAME_HEIGHT = 0.021, 0.06
 MARK_REACH = 0.02
 FRONT_NOTE = (
     "Up and left is better. Lines: what nothing of the same series beats; shaded: where that line may lie by the 95% intervals."
-    " Hollow: integer precision, or suspect. The star is the reference. A mark with a number stands for as many boards of one type at their"
-    " median, or for cases that would overlap, in the colour of the text where they are of several series; its bar reaches from the lowest"
-    " to the highest. Zoom in or open the table for each."
+    " Hollow: integer precision, or disturbed. The star is the reference. A mark with a number stands for as many boards of one type at"
+    " their median, or for cases that would overlap, in the colour of the text where they are of several series; its bar reaches from the"
+    " lowest to the highest. Zoom in or open the table for each."
 )
 # The standing of a board that is drawn with the others of its type.
 OF_SEVERAL = "a board of several"
@@ -285,7 +286,7 @@ def _mark(row: ComparisonRow, styles: SeriesStyles, called: Mapping[CaseKey, str
 
 def _verdict(row: ComparisonRow) -> str:
     case = row.case
-    return f"{case.suspect} of {len(row.boards)} boards suspect" if 0 < case.suspect < len(row.boards) else case.verdict
+    return f"{case.disturbed} of {len(row.boards)} boards disturbed" if 0 < case.disturbed < len(row.boards) else case.verdict
 
 
 def _called(key: CaseKey) -> str:
@@ -354,19 +355,10 @@ def _cold_steps(case: CaseSummary) -> dict[str, float]:
 
 
 def _memory_steps(case: CaseSummary) -> dict[str, float]:
-    names = ("before_load", "loaded", "peak", "prepared_inputs")
-    levels = [spread.median for name in names if (spread := case.spreads.get(f"memory_{name}_mb"))]
-    if len(levels) < len(names):
+    loaded, peak = (case.spreads.get(f"memory_{name}_mb") for name in ("loaded", "peak"))
+    if loaded is None or peak is None:
         return {}
-    before, loaded, peak, prepared = levels
-    above = max(0.0, peak - max(before, loaded))
-    inputs = min(above, prepared)
-    return {
-        "process and libraries": before,
-        "inputs that the benchmark keeps ready": inputs,
-        "model loaded": max(0.0, loaded - before),
-        "up to the peak, running": above - inputs,
-    }
+    return {"model loaded": loaded.median, "up to the peak, running": max(0.0, peak.median - loaded.median)}
 
 
 def _missing(comparison: Comparison, rows: Sequence[ComparisonRow], word: str, reason: Callable[[CaseSummary], str | None]) -> list[str]:

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from operator import attrgetter
 
 from edgemeter.agent.base import figures
-from edgemeter.agent.base.decision import Decision, percent
+from edgemeter.agent.base.decision import ACCURACY, ENERGY, LATENCY, Decision, percent
 from edgemeter.agent.base.metrics import metric_name
 from edgemeter.collector.compare.comparison import Comparison, ComparisonRow
 from edgemeter.collector.compare.spread import median_of
@@ -51,10 +51,10 @@ def cautions(comparison: Comparison) -> list[str]:
     elif counts:
         runs = figures.count(max(counts), "run") if min(counts) == max(counts) else f"{min(counts)} to {max(counts)} runs"
         sentences.append(f"Each figure is the median over {runs}, each in its own process.")
-    suspect = sum(case.suspect > 0 for case in cases)
-    if suspect:
+    disturbed = sum(case.disturbed > 0 for case in cases)
+    if disturbed:
         sentences.append(
-            f"{suspect} of {figures.count(len(cases), 'case')} {'is' if suspect == 1 else 'are'} suspect (marked ?): see why below."
+            f"{disturbed} of {figures.count(len(cases), 'case')} {'is' if disturbed == 1 else 'are'} disturbed (marked ?): see why below."
         )
     changed = sum(case.segment is not None for case in cases)
     if changed:
@@ -66,7 +66,7 @@ def cautions(comparison: Comparison) -> list[str]:
 
 def speed(row: ComparisonRow, against: str = "") -> str:
     """Return a case's latency against the reference's in words, as it was judged; `against` is what the reference is."""
-    judged, reference = row.judgements["latency"], f"{REFERENCE} ({against})" if against else REFERENCE
+    judged, reference = row.judgements[LATENCY], f"{REFERENCE} ({against})" if against else REFERENCE
     if judged is None or judged.decision.value is None:
         return f"with no ratio to {reference}"
     caution = f" ({judged.decision.caution})" if judged.decision.caution else ""
@@ -94,7 +94,7 @@ def energy(row: ComparisonRow) -> str:
         return f"Its energy was not measured: {row.case.energy_reason}."
     gross = f"An inference costs {figures.with_uncertainty(gross_mj.median, row.case.gross_u_mj)} mJ gross ({measured.ranks_as})"
     net = f", {figures.with_uncertainty(net_mj.median, row.case.uncertainties.get('energy_net_mj'))} mJ net of idle" if net_mj else ""
-    if (judged := row.judgements["energy"]) is not None:
+    if (judged := row.judgements[ENERGY]) is not None:
         return f"{gross}{net}; gross that is {figures.significant(judged.decision.value, 2)} times {REFERENCE}'s ({judged.verdict})."
     if other is not None:
         return f"{gross}{net}; {REFERENCE}'s is of another scope or provenance ({other.ranks_as}), so the two are not compared."
@@ -107,13 +107,13 @@ def _speed(row: ComparisonRow) -> str:
         return f"{case.key.device} ran {case.key.model} too few times for a median latency."
     how = f"{case.key.precision} on {runtime_name(case)}"
     against = f"{other.key.precision} on {runtime_name(other)}, {other.key.device}"
-    doubtful = [*(["this figure"] if case.suspect else []), *(["the reference's"] if other.suspect and not row.is_reference else [])]
-    suspect = f" Suspect: {' and '.join(doubtful)}." if doubtful else ""
+    doubtful = [*(["this figure"] if case.disturbed else []), *(["the reference's"] if other.disturbed and not row.is_reference else [])]
+    disturbed = f" Disturbed: {' and '.join(doubtful)}." if doubtful else ""
     if row.not_ranked:
         return f"On {case.key.device} no case of {case.key.model} ranks: {row.not_ranked}."
     return (
         f"{case.key.device} runs {case.key.model} in {figures.significant(case.p50_ms.median)} ms at best (p50, {how}):"
-        f" {speed(row, against)}.{suspect}"
+        f" {speed(row, against)}.{disturbed}"
     )
 
 
@@ -124,7 +124,7 @@ def _accuracy(rows: Sequence[ComparisonRow], fastest: ComparisonRow) -> list[str
     _, most_accurate = max(grouped((scored.gain, row) for row in rows if (scored := row.case.accuracy)).items())
     best = _fastest(most_accurate)
     name = metric_name(accuracy.metric)
-    judged = fastest.judgements["accuracy"]
+    judged = fastest.judgements[ACCURACY]
     against = f" against {figures.accuracy(other.value.median)} of {REFERENCE} ({judged.verdict})" if other and judged else ""
     sentences = [f"Its {name} is {figures.accuracy(accuracy.value.median)}{against}."]
     highest = figures.accuracy(median_of(best.case.accuracy_value))
@@ -139,7 +139,7 @@ def _overall(fastest: Sequence[ComparisonRow]) -> list[str]:
     if not compared_rows:
         return ["No latency could be compared: too few queries for a median."]
     nearest, farthest = compared_rows[0], compared_rows[-1]
-    losses = [loss for row in compared_rows if (loss := row.ratios.values.get("accuracy")) is not None]
+    losses = [loss for row in compared_rows if (loss := row.ratios.values.get(ACCURACY)) is not None]
     sentences = [f"Nearest to {REFERENCE}, or ahead of it, comes {_case(nearest)}.", f"Farthest from it is {_case(farthest)}."]
     if losses:
         extremes = " to ".join(dict.fromkeys(figures.typeset(figures.difference(loss)) for loss in (min(losses), max(losses))))
@@ -154,5 +154,5 @@ def _case(row: ComparisonRow) -> str:
     case = row.case
     how = speed(row)
     p50 = figures.significant(case.p50_ms.median) if case.p50_ms else figures.ABSENT
-    doubted = ", suspect" if case.suspect else ""
+    doubted = ", disturbed" if case.disturbed else ""
     return f"{case.key.device} with {case.key.model}, {case.key.precision} on {runtime_name(case)}: {p50} ms (p50{doubted}), {how}"

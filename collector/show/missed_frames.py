@@ -11,7 +11,7 @@ from edgemeter.agent.base.figures import plain_digits, share
 from edgemeter.agent.base.terminal import TableColumn, fitted_table, print_text
 from edgemeter.agent.contract.frame_times import FrameTimes
 from edgemeter.agent.contract.record import RunRecord
-from edgemeter.agent.contract.record_figures import CurvePoint, Steady
+from edgemeter.agent.contract.record_figures import Steady, Sustained
 from edgemeter.agent.contract.steady_facts import moment
 from edgemeter.agent.ledger.run_history import short_id
 
@@ -47,20 +47,18 @@ def missed_frames(run: RunRecord, steady: Steady) -> MissedFrames:
     times = FrameTimes.of_series(run.samples, steady.rate_per_s)
     if times is None:
         raise ConfigError(f"run {run.id[:8]} of {run.model.name} has no raw samples: why its frames were missed is not known any more")
-    are_late, numbers = times.are_late(steady.deadline_ms), times.numbers
+    are_late, are_too_slow, are_woken_late = times.late(steady.deadline_ms)
+    numbers = times.numbers
     hits = numbers[~are_late]
     # Between frames that were answered in time.
     begins, ends = np.append(0, hits + 1), np.append(hits, steady.frames)
     answered = np.searchsorted(numbers, ends) - np.searchsorted(numbers, begins)
-    points = run.sustained.points if run.sustained else ()
     rows = [
-        _row(steady, points, int(begin), int(end - begin), int(end - begin - count))
+        _row(steady, run.sustained, int(begin), int(end - begin), int(end - begin - count))
         for begin, end, count in zip(begins, ends, answered, strict=True)
         if end > begin
     ]
-    late, slow, woke_late = (
-        int(frames.sum()) for frames in (are_late, times.are_too_slow(steady.deadline_ms), times.woke_late(steady.deadline_ms))
-    )
+    late, slow, woke_late = (int(frames.sum()) for frames in (are_late, are_too_slow, are_woken_late))
     given_up = steady.frames - 1 - int(numbers[-1])
     by_length = tuple(sorted(rows, key=lambda row: (-row.frames, row.from_s)))
     return MissedFrames(
@@ -68,9 +66,9 @@ def missed_frames(run: RunRecord, steady: Steady) -> MissedFrames:
     )
 
 
-def _row(steady: Steady, points: tuple[CurvePoint, ...], begin: int, frames: int, dropped: int) -> MissedRow:
+def _row(steady: Steady, curve: Sustained | None, begin: int, frames: int, dropped: int) -> MissedRow:
     from_s = begin / steady.rate_per_s
-    point = next((point for point in reversed(points) if point.t_s <= from_s), None)
+    point = curve.points[min(int(from_s / curve.interval_s), len(curve.points) - 1)] if curve and curve.points else None
     return MissedRow(from_s, frames, dropped, point.clock_hz if point else None, point.temperature_c if point else None)
 
 

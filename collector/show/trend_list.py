@@ -15,28 +15,27 @@ from edgemeter.collector.trend.trend_text import UNITS, event_kind, event_of, ev
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderResult
 
-_STYLES = {"worse": "red", "better": "green", "missing": "yellow", "not valid": "yellow"}
+_STYLES = {"worse": "red", "better": "green", "missing": "yellow", "not ok": "yellow"}
 # Of a finding in a terminal: lines in all, and of its sentence.
 LINES, SENTENCE_LINES = 4, 3
 INDENT = 4 * " "
 
 
 class ListedFinding(NamedTuple):
-    """A finding or an event as the cells of its row; an event has no `level`."""
+    """A finding or an event as the cells of its row; an event has no `level`. `names_figure` is whether its evidence names the figure."""
 
     device: str
     case: str
-    metric: str
+    figure: str
     level: str
     kind: str
     evidence: str
+    names_figure: bool = True
 
     @property
     def sentence(self) -> str:
         """The finding as a sentence with its subject."""
-        # Events and throttling name what they are of.
-        is_named = not self.level or METRICS[self.metric].rule.scale == "share"
-        return f"{self.device}{'' if is_named else f', {self.metric}'}: {self.evidence}"
+        return f"{self.device}{'' if self.names_figure else f', {self.figure}'}: {self.evidence}"
 
     @property
     def details(self) -> str:
@@ -50,7 +49,10 @@ def show_trends(trends: Sequence[SeriesTrend], until: int, console: "Console", *
     from rich.text import Text  # noqa: PLC0415
 
     listed = _listed(trends, until, with_quiet=with_quiet, with_members=with_members)
-    findings = [ListedFinding(*map(printable, finding)) for finding in listed]
+    findings = [
+        finding._replace(device=printable(finding.device), case=printable(finding.case), evidence=printable(finding.evidence))
+        for finding in listed
+    ]
 
     class FindingsTable(Table):
         """A table that a terminal shows as a list, since its columns would be too narrow to read."""
@@ -68,11 +70,11 @@ def show_trends(trends: Sequence[SeriesTrend], until: int, console: "Console", *
                 text.highlight_words([f"\n{INDENT}{finding.kind};"], _style(finding.kind))
                 yield text
             if is_cut:
-                yield Text(f"{dots} was cut: a wider terminal or --json shows all of it")
+                yield Text(f"{dots} was cut: a wider terminal or --format json shows all of it")
 
-    table = FindingsTable("device", "case", "metric", "level now", "what", "evidence")
+    table = FindingsTable("device", "case", "figure", "level now", "what", "evidence")
     for finding in findings:
-        table.add_row(*map(Text, finding))
+        table.add_row(*map(Text, finding[:-1]))
     if findings:
         console.print(table)
     for line in _notes(trends, until):
@@ -83,9 +85,9 @@ def _listed(trends: Sequence[SeriesTrend], until: int, *, with_quiet: bool, with
     events = [] if with_members else events_of(trends, until)
     for event in events:
         cases = sorted({member.series.key.case() for member in event.members})
-        metrics = ", ".join(dict.fromkeys(member.series.metric for member in event.members))
+        titles = ", ".join(dict.fromkeys(METRICS[member.series.metric].figure.title for member in event.members))
         case = cases[0] if len(cases) == 1 else count(len(cases), "case")
-        yield ListedFinding(event_of(event), case, metrics, "", event_kind(event), event_text(event))
+        yield ListedFinding(event_of(event), case, titles, "", event_kind(event), event_text(event))
     reported = told_by(events)
     for trend in trends:
         lines = finding_lines(trend, until, reported)
@@ -93,7 +95,8 @@ def _listed(trends: Sequence[SeriesTrend], until: int, *, with_quiet: bool, with
             lines = [("steady", _steady(trend))]
         device = trend.key.device or f"{trend.key.board} ({trend.devices} devices)"
         level = level_text(trend.metric, trend.level)
-        yield from (ListedFinding(device, trend.key.case(), trend.metric, level, *line) for line in lines)
+        title, names_it = METRICS[trend.metric].figure.title, METRICS[trend.metric].rule.scale == "share"
+        yield from (ListedFinding(device, trend.key.case(), title, level, *line, names_it) for line in lines)
 
 
 def _entry(finding: ListedFinding, width: int, dots: str) -> tuple[list[str], list[str]]:
@@ -123,7 +126,7 @@ def _steady(trend: SeriesTrend) -> str:
 
 def _notes(trends: Sequence[SeriesTrend], until: int) -> list[str]:
     if not trends:
-        reason = "no valid run has this figure, and suspect ones do not count"
+        reason = "no run that is ok has this figure, and disturbed ones do not count"
         return [f"no series: {reason}: measure again, or choose another --figure; `edgemeter runs` lists those kept"]
     quiet = sum(not finding_lines(trend, until) for trend in trends)
     notes = [
@@ -143,5 +146,5 @@ def _notes(trends: Sequence[SeriesTrend], until: int) -> list[str]:
         notes.append(f"{other:,} runs are left out: scope, metric or images differ from the newest run of their series")
     invalid = sum(trend.not_valid for trend in trends)
     if invalid:
-        notes.append(f"{invalid:,} figures of suspect or invalid runs are excluded")
+        notes.append(f"{invalid:,} figures of disturbed or invalid runs are excluded")
     return notes

@@ -5,9 +5,10 @@ from dataclasses import dataclass, field
 
 from edgemeter.agent.base import figures
 from edgemeter.agent.base.metrics import metric_name
-from edgemeter.agent.contract.case_identity import FIELD, FIELDS, CaseKey, load_text
+from edgemeter.agent.contract.case_identity import FIELD, FIELDS, CaseKey
 from edgemeter.collector.compare.summary import CaseSummary
 from edgemeter.collector.runs.cases import apart, grouped
+from edgemeter.collector.runs.relation import load_text
 
 
 @dataclass(slots=True)
@@ -39,11 +40,6 @@ def listed(texts: Sequence[str], limit: int = 4) -> str:
     if len(texts) > limit:
         return f"{', '.join(texts[: limit - 1])} and {len(texts) - limit + 1} more"
     return " and ".join(filter(None, (", ".join(texts[:-1]), *texts[-1:])))
-
-
-def sentence(text: str) -> str:
-    """Return the text as a sentence begins."""
-    return text[:1].upper() + text[1:]
 
 
 def accuracy_name(cases: Sequence[CaseSummary]) -> str:

@@ -7,8 +7,8 @@
     latencies_ms = store.samples(runs[0])["latency"] / 1e6
     rows = store.compare("ledger.sqlite", reference="server-1")
 
-A place is what `edgemeter compare --ledger` takes: a ledger, a document of `edgemeter run --json`, a bundle, a folder of these, or the URL
-of an InfluxDB. Errors are `edgemeter.agent.base.errors.EdgemeterError`; their text names the remedy.
+A place is what `edgemeter compare --ledger` takes: a ledger, a document of `edgemeter run --format json`, a bundle, a folder of these, or
+the URL of an InfluxDB. Errors are `edgemeter.agent.base.errors.EdgemeterError`; their text names the remedy.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -72,7 +72,7 @@ def samples(run: RunRecord) -> dict[str, NDArray[Any]]:
 
 
 def compare(*where: str, reference: str, days: DaysCounted = "current") -> list[dict[str, Plain]]:
-    """Return every case with its reference as a flat row, the same as `edgemeter compare --json`.
+    """Return every case with its reference as a flat row, the same as `edgemeter compare --format json`.
 
     `days` is whether the current level of each case is compared, or `all` its days.
 

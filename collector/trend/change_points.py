@@ -131,7 +131,7 @@ def change_points(
         changes = _without_modes(metric, days, begins)
         results.append(changes)
         changed = [at for at, texts in enumerate(days.changed) if texts]
-        is_warm = metric.rule.follows_temperature and days.has_temperature()
+        is_warm = metric.rule.scale == "log" and days.has_temperature()
         for begin, stop in pairwise([*begins, len(days.day)]):
             walks.append(_Walk(changes.days, changes, begin, stop, _ends(days, begin, stop, stride), changed, is_warm))
     _scan_all(metric, walks)
@@ -150,7 +150,7 @@ def _scan_all(metric: TrendMetric, walks: Sequence[_Walk]) -> None:
 def _without_modes(metric: TrendMetric, days: Days, begins: Sequence[int]) -> ChangePoints:
     """Return the changes of a series before it is scanned: without its two modes, as far as the temperature does not explain them."""
     x, modes = days.x.copy(), None
-    heat = without_gaps(days.temperature_c) if metric.rule.follows_temperature and days.has_temperature() else np.zeros(len(x))
+    heat = without_gaps(days.temperature_c) if metric.rule.scale == "log" and days.has_temperature() else np.zeros(len(x))
     for begin, stop in pairwise([*begins, len(x)]):
         if stop - begin < BEFORE + AFTER:
             continue
@@ -163,7 +163,7 @@ def _without_modes(metric: TrendMetric, days: Days, begins: Sequence[int]) -> Ch
 def _settled(metric: TrendMetric, changes: ChangePoints) -> _Walk | None:
     """Take episodes and slow changes, and the breaks that were their work, out of the days; return the scan that this calls for."""
     days, size = changes.days, len(changes.days.day)
-    is_warm = metric.rule.follows_temperature and days.has_temperature()
+    is_warm = metric.rule.scale == "log" and days.has_temperature()
     for begin, stop in pairwise([*changes.cuts, size]):
         _take_episodes(metric, changes, (begin, stop))
         breaks = [step for step in changes.breaks if begin <= step.place < stop]
@@ -371,7 +371,7 @@ def at_break(metric: TrendMetric, days: Days, begin: int, step_break: Break, end
     is_named = step_break.score == 0 or (step_break.low == step_break.high and bool(days.changed[step_break.place]))
     first, last = max(span[0] + BEFORE, step_break.place - NEAR), min(span[1] - AFTER, step_break.place + NEAR)
     places = [step_break.place] if is_named else sorted({step_break.place, *range(first, last + 1)})
-    with_heat = metric.rule.follows_temperature and days.has_temperature()
+    with_heat = metric.rule.scale == "log" and days.has_temperature()
     scanned = _scan([days] * len(places), [span] * len(places), with_heat=with_heat, only=np.array(places))
     # Each place with residuals clipped around its own two levels: a high day beside a step does not move it.
     # Where no step can be estimated there is nothing to date. A wrong place seems to have more noise: all are measured by the least.

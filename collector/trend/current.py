@@ -21,7 +21,7 @@ from edgemeter.collector.trend.series_trend import newest_step
 from edgemeter.collector.trend.trend_text import amount_text
 
 # A step in any of these begins a segment of all figures: one sentence then holds for the whole row.
-LEVELS = ("latency", "energy", "accuracy", "error")
+LEVELS = ("latency_p50_ms", "energy_gross_mj", "accuracy_value")
 # Only the newest segment is wanted, so history is scanned in larger strides than a monitor's; every split is still scanned while recent.
 EVERY = 30
 # A change of the fingerprint carries a step if Welch's p of the runs (or days) around it is below this, and the step matters.
@@ -45,8 +45,7 @@ def current_cases(cases: Sequence[CaseRuns]) -> list[CaseRuns]:
 def segment_starts(cases: Sequence[Points]) -> list[SegmentStart | None]:
     """Return where the current segment of each case (runs of any verdict, oldest first) begins; None where all runs are of one level."""
     counted = [
-        [(figures if figures.verdict == "valid" else figures._replace(verdict="valid"), below) for figures, below in points]
-        for points in cases
+        [(figures if figures.verdict == "ok" else figures._replace(verdict="ok"), below) for figures, below in points] for points in cases
     ]
     starts: list[SegmentStart | None] = [None] * len(cases)
     for name in LEVELS:
@@ -74,7 +73,9 @@ def current_case(case: CaseRuns, start: SegmentStart | None) -> CaseRuns:
 def level_figures(figures: RunFigures) -> RunFigures:
     """Return the figures with the time of one inference for a run that has no median: too few queries, as in `offline`."""
     throughput_per_s = figures.value("throughput_per_s")
-    return figures if figures.value("p50_ms") is not None or not throughput_per_s else figures.with_value("p50_ms", 1000 / throughput_per_s)
+    if figures.value("latency_p50_ms") is not None or not throughput_per_s:
+        return figures
+    return figures.with_value("latency_p50_ms", 1000 / throughput_per_s)
 
 
 def _stepped(name: str, points: Points, days: Days, changes: ChangePoints) -> SegmentStart | None:
@@ -127,5 +128,5 @@ def _members(metric: TrendMetric, runs: Sequence[RunFigures]) -> list[float]:
 
 
 def _reason(name: str, size: float, changed: Sequence[str]) -> str:
-    amount = f"{name} {amount_text(name, size)}"
+    amount = f"{METRICS[name].figure.title} {amount_text(name, size)}"
     return f"{', '.join(changed)} ({amount})" if changed else f"{amount}, no known change"

@@ -52,17 +52,17 @@ class Days:
 
 
 def days_of(metric: TrendMetric, runs: Sequence[tuple[RunFigures, Fingerprint]]) -> Days:
-    """Return the points of `runs` of one series; those of another kind than the newest, and those not valid, are left out."""
+    """Return the points of `runs` of one series; those of another kind than the newest, and those not ok, are left out."""
     return days_of_series(metric, columns_of([runs], names_of([metric])))[0]
 
 
 def days_of_series(metric: TrendMetric, runs: RunColumns) -> list[Days]:
-    """Return the points of each series; runs of another kind than its newest, and those not valid, are left out."""
+    """Return the points of each series; runs of another kind than its newest, and those not ok, are left out."""
     size = len(runs.edges) - 1
     series = np.repeat(np.arange(size), np.diff(runs.edges))
     value = runs.values(metric)
     has_value = ~np.isnan(value)
-    counts = has_value & runs.is_valid if metric.rule.only_valid else has_value
+    counts = has_value & runs.is_ok if metric.rule.scale != "share" else has_value
     kind, kinds = runs.kinds(metric)
     counted = np.flatnonzero(counts)
     newest = np.full(size, -1)
@@ -89,7 +89,7 @@ def _points(metric: TrendMetric, runs: RunColumns, series: NDArray[np.intp], use
     is_first[1:] = (series[1:] != series[:-1]) | (day[1:] != day[:-1])
     first = np.flatnonzero(is_first)
     count = np.diff(np.append(first, len(used)))
-    u_square = np.zeros(len(used)) if metric.u_column is None else np.nan_to_num(100 * runs.figures[metric.u_column][used]) ** 2
+    u_square = (100 * runs.u_ratios(metric)[used]) ** 2
     edges = np.searchsorted(series, np.arange(size + 1))
     within, floor = np.zeros(size), np.full(size, metric.rule.floor)
     if metric.rule.scale == "share":
@@ -108,7 +108,7 @@ def _points(metric: TrendMetric, runs: RunColumns, series: NDArray[np.intp], use
     changed = _changes(runs, of_points, runs.common[used[np.append(first[1:], len(used)) - 1]] if len(used) else first)
     for index, (begin, end) in enumerate(pairwise(np.searchsorted(of_points, np.arange(size + 1)).tolist())):
         part = slice(begin, end)
-        heat = regressor(read_c[part], mean_x[part]) if metric.rule.follows_temperature else read_c[part]
+        heat = regressor(read_c[part], mean_x[part]) if metric.rule.scale == "log" else read_c[part]
         points = day[first[part]], mean_x[part], known_variance[part], count[part], heat, tuple(changed[part])
         yield Days(*points, float(floor[index]), read_c=read_c[part])
 

@@ -2,10 +2,9 @@
 
 import math
 from dataclasses import dataclass
-from typing import Literal
 
-from edgemeter.agent.contract.figures import FIGURES, LOWER_IS_BETTER, Figure, TrendRule
-from edgemeter.collector.runs.run_figures import INDEXED, RunFigures, u_column
+from edgemeter.agent.contract.figures import FIGURES, Figure, TrendRule, field_name
+from edgemeter.collector.runs.run_figures import LOWER_IS_BETTER, RunFigures
 
 # An interval may be wider than any number, if hardly anything is known.
 _LARGEST = 10_000.0
@@ -15,19 +14,10 @@ REPORTED_RATIO = 0.9
 
 @dataclass(frozen=True, slots=True)
 class TrendMetric:
-    """A figure in the trend analysis, by a rule of the table of figures; `worse` is the direction of a regression.
-
-    `rule.matters` is the smallest difference that matters, on the scale `rule.scale`: per cent, or points.
-    """
+    """A figure in the trend analysis, with its rule of the table of figures."""
 
     figure: Figure
     rule: TrendRule
-    worse: Literal["higher", "lower"]
-
-    @property
-    def title(self) -> str:
-        """The title in tables: `latency p50`."""
-        return self.rule.title or self.figure.title
 
     @property
     def reported_from(self) -> float:
@@ -41,47 +31,39 @@ class TrendMetric:
 
     @property
     def u_column(self) -> str | None:
-        """The column of its relative standard uncertainty; None for an accuracy, whose uncertainty over images is no scatter of days."""
-        return u_column(self.figure) if self.figure.has_bounds and self.rule.scale == "log" else None
+        """The column of its expanded uncertainty; None of most figures."""
+        return field_name(self.figure.u) or None
 
     def value(self, run: RunFigures) -> float | None:
-        """Return the figure of a run, None where it has none that belongs to its series: see `followed_sql`."""
-        return followed_value(self.figure, run) if self.takes(self.kind(run)) else None
+        """Return the figure of a run if the trend follows it: no energy replayed with measured queries, no logarithm of 0 or less."""
+        value = run.value(self.figure.name)
+        if value is None or (value <= 0 and self.rule.scale == "log"):
+            return None
+        return None if self.figure.group == "energy" and not run.has_own_energy else value
 
     def kind(self, run: object) -> str | None:
         """Return the kind of the figure of a run (or of the facts that runs share), None where the metric has only one kind."""
         return None if self.kind_column is None else getattr(run, self.kind_column)
 
-    def takes(self, kind: str | None) -> bool:
-        """Return whether a figure of this kind belongs to the metric."""
-        return self.rule.is_error is None or self.rule.is_error == (kind is not None and LOWER_IS_BETTER in kind)
+    def is_worse(self, moved: float, kind: str | None) -> bool:
+        """Return whether a series of this kind that moved so got worse: an error of predictions does as it rises, other accuracies fall."""
+        is_higher_better = self.figure.better == "higher"
+        if self.figure.better == "by its metric":
+            is_higher_better = kind is None or LOWER_IS_BETTER not in kind
+        return (moved > 0) != is_higher_better
 
 
-METRICS = {
-    rule.name: TrendMetric(entry, rule, "lower" if (entry.better == "higher" if rule.is_error is None else not rule.is_error) else "higher")
-    for entry in FIGURES
-    for rule in entry.trends
-}
+METRICS = {entry.name: TrendMetric(entry, entry.trend) for entry in FIGURES if entry.trend}
 # Metrics whose differences are ratios.
 RELATIVE = frozenset(name for name, metric in METRICS.items() if metric.rule.scale == "log")
 DEFAULT = tuple(name for name, metric in METRICS.items() if metric.rule.is_default)
-FOLLOWED = {entry.key: entry for entry in INDEXED if entry.trends}
-_ON_LOG_SCALE = frozenset(entry.key for entry in FIGURES if any(rule.scale == "log" for rule in entry.trends))
-
-
-def followed_value(entry: Figure, run: RunFigures) -> float | None:
-    """Return the figure of a run if the trend follows it: no energy replayed beside measured queries, no logarithm of 0 or less."""
-    value = run.value(entry.key)
-    if value is None or (value <= 0 and entry.key in _ON_LOG_SCALE):
-        return None
-    return None if entry.group == "energy" and not run.has_own_energy else value
 
 
 def followed_sql(entry: Figure) -> str:
-    """Return SQL for the same over the columns of the index."""
+    """Return SQL for what `TrendMetric.value` returns, over the columns of the index."""
     conditions = ["has_own_energy"] if entry.group == "energy" else []
-    conditions += [f"{entry.key} > 0"] if entry.key in _ON_LOG_SCALE else []
-    return f"CASE WHEN {' AND '.join(conditions)} THEN {entry.key} END" if conditions else entry.key
+    conditions += [f"{entry.name} > 0"] if entry.name in RELATIVE else []
+    return f"CASE WHEN {' AND '.join(conditions)} THEN {entry.name} END" if conditions else entry.name
 
 
 def on_scale(metric: TrendMetric, value: float) -> float:

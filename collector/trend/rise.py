@@ -52,7 +52,7 @@ def rise_of(metric: TrendMetric, days: Days, limits: RiseLimits, begin_day: int 
                 last_day=int(days.day[-1]),
                 over_days=size - begin,
                 against_days=limits.against_days,
-                is_worse=(moved > 0) == (metric.worse == "higher"),
+                is_worse=metric.is_worse(moved, days.kind),
             )
     return None
 

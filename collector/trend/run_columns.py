@@ -10,9 +10,10 @@ from numpy.typing import NDArray
 
 from edgemeter.collector.runs.cases import Fingerprint
 from edgemeter.collector.runs.run_figures import RUN_COLUMNS, RunFigures
-from edgemeter.collector.trend.metrics import FOLLOWED, TrendMetric, followed_value
+from edgemeter.collector.trend.metrics import METRICS, TrendMetric
 
 TEMPERATURE = "temperature_before_c"
+COVERAGE = 2.0  # An expanded uncertainty is so many standard uncertainties.
 
 
 class CommonFacts(NamedTuple):
@@ -32,15 +33,20 @@ class RunColumns:
 
     edges: NDArray[np.intp]
     day: NDArray[np.int64]
-    is_valid: NDArray[np.bool_]
+    is_ok: NDArray[np.bool_]
     common: NDArray[np.intp]
     facts: Sequence[CommonFacts]
     figures: Mapping[str, NDArray[np.float64]]
 
     def values(self, metric: TrendMetric) -> NDArray[np.float64]:
         """Return the metric's figure of each run, NaN where it has none."""
-        takes = np.array([metric.takes(metric.kind(facts)) for facts in self.facts], dtype=np.bool_)
-        return np.where(takes[self.common], self.figures[metric.figure.key], np.nan)
+        return self.figures[metric.figure.name]
+
+    def u_ratios(self, metric: TrendMetric) -> NDArray[np.float64]:
+        """Return the relative standard uncertainty of each run's figure, 0 where it is not known."""
+        if metric.u_column is None:
+            return np.zeros(len(self.day))
+        return np.nan_to_num(self.figures[metric.u_column] / COVERAGE / self.values(metric))
 
     def kinds(self, metric: TrendMetric) -> tuple[NDArray[np.intp], Sequence[str | None]]:
         """Return of what kind each run's figure is, as a place among the kinds that there are, and these."""
@@ -57,7 +63,7 @@ def scaled(metric: TrendMetric, value: NDArray[np.float64]) -> NDArray[np.float6
 
 def names_of(metrics: Iterable[TrendMetric]) -> list[str]:
     """Return the columns of the index that the metrics read."""
-    return list(dict.fromkeys(name for metric in metrics for name in (TEMPERATURE, metric.figure.key, metric.u_column) if name))
+    return list(dict.fromkeys(name for metric in metrics for name in (TEMPERATURE, metric.figure.name, metric.u_column) if name))
 
 
 def columns_of(series: Sequence[Sequence[tuple[RunFigures, Fingerprint]]], names: Iterable[str]) -> RunColumns:
@@ -68,7 +74,7 @@ def columns_of(series: Sequence[Sequence[tuple[RunFigures, Fingerprint]]], names
     return RunColumns(
         edges=np.cumsum([0, *map(len, series)], dtype=np.intp),
         day=np.array([run.day for run, _ in runs], dtype=np.int64),
-        is_valid=np.array([run.verdict == "valid" for run, _ in runs], dtype=np.bool_),
+        is_ok=np.array([run.verdict == "ok" for run, _ in runs], dtype=np.bool_),
         common=np.array(common, dtype=np.intp),
         facts=list(facts),
         figures={name: np.array([_column(run, name) for run, _ in runs], dtype=np.float64) for name in names},
@@ -76,7 +82,7 @@ def columns_of(series: Sequence[Sequence[tuple[RunFigures, Fingerprint]]], names
 
 
 def _column(run: RunFigures, name: str) -> float | None:
-    if name in FOLLOWED:
-        return followed_value(FOLLOWED[name], run)
+    if name in METRICS:
+        return METRICS[name].value(run)
     value: float | None = getattr(run, name) if name in RUN_COLUMNS else run.value(name)
     return value

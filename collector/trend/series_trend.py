@@ -191,7 +191,7 @@ def _step(metric: TrendMetric, days: Days, changes: ChangePoints, step_break: Br
         runs_after=int(days.runs[index:end].sum()),
         score=step_break.score,
         chance=step_break.chance,
-        is_worse=(size > 0) == (metric.worse == "higher"),
+        is_worse=metric.is_worse(size, days.kind),
         matters=True if is_above else False if is_below else None,
         candidates=tuple(changed),
     )
@@ -217,7 +217,7 @@ def _episode(metric: TrendMetric, days: Days, away: Away) -> Episode:
         size=difference(metric, away.size),
         low=difference(metric, away.size - reach),
         high=difference(metric, away.size + reach),
-        is_worse=(away.size > 0) == (metric.worse == "higher"),
+        is_worse=metric.is_worse(away.size, days.kind),
     )
 
 
@@ -236,7 +236,7 @@ def _drift(metric: TrendMetric, days: Days, ramp: Ramp) -> Drift | None:
         day=ramp.first_day,
         days=int(np.count_nonzero((days.day >= ramp.first_day) & (days.day <= ramp.last_day))),
         score=ramp.score,
-        is_worse=(ramp.a_day > 0) == (metric.worse == "higher"),
+        is_worse=metric.is_worse(ramp.a_day, days.kind),
         last_day=ramp.last_day,
         total=difference(metric, total),
         a_year=difference(metric, float(np.median(lately) - np.median(before))) if len(before) >= BEFORE else None,

@@ -123,7 +123,7 @@ def scatter_text(scatter: Scatter) -> str:
 def missing_text(missing: Missing) -> str:
     """Return a gap in words."""
     usual = "every day" if missing.every_days <= 1 else f"every {significant(missing.every_days, 2)} days"
-    runs = "valid run" if missing.has_runs else "run"
+    runs = "run that is ok" if missing.has_runs else "run"
     return f"no {runs} for {count(missing.silent_days, 'day')}, the last on {iso(missing.day)}; usually {usual}"
 
 
@@ -132,17 +132,17 @@ def _gaps(event: TrendEvent) -> list[Missing]:
 
 
 def gap_kind(gaps: Sequence[Missing]) -> str:
-    """Return the kind of a gap, or of several of one kind, in a few words: `missing`, or `not valid` where runs came that do not count."""
-    return "not valid" if any(gap.has_runs for gap in gaps) else "missing"
+    """Return the kind of a gap, or of several of one kind, in a few words: `missing`, or `not ok` where runs came that do not count."""
+    return "not ok" if any(gap.has_runs for gap in gaps) else "missing"
 
 
 def trend_verdict(step: Step) -> str:
-    """Return a step's kind in a few words: `worse`, `better`, `too small to matter`, `not settled`, `suspect`."""
+    """Return a step's kind in a few words: `worse`, `better`, `too small to matter`, `worse, inconclusive`, `suspected, worse`."""
     way = "worse" if step.is_worse else "better"
     if step.state == "suspect":
-        return f"suspect, {way}"
+        return f"suspected, {way}"
     if step.matters is None:
-        return f"{way}, not settled"
+        return f"{way}, inconclusive"
     return way if step.matters else "too small to matter"
 
 
@@ -176,7 +176,7 @@ def event_text(event: TrendEvent) -> str:
     """Return an event in words: its days, its size by metric, and what changed with it."""
     days = iso(event.day_low) if event.day_low == event.day_high else f"{iso(event.day_low)} .. {iso(event.day_high)}"
     if event.kind == "missing":
-        runs = "valid run" if any(gap.has_runs for gap in _gaps(event)) else "run"
+        runs = "run that is ok" if any(gap.has_runs for gap in _gaps(event)) else "run"
         return f"no {runs} in {len(event.members):,} series since {days}"
     steps = grouped((member.series.metric, member.finding) for member in event.members if isinstance(member.finding, Step))
     amounts = "; ".join(_amount_of_steps(metric, of_metric) for metric, of_metric in steps.items())
@@ -188,7 +188,8 @@ def _amount_of_steps(metric: str, steps: Sequence[Step]) -> str:
     if _is_share(metric):
         return throttling_text(fmean(step.after for step in steps), "", fmean(step.before for step in steps))
     sizes = [step.size for step in steps]
-    return f"{metric} {interval_text(metric, min(sizes), max(sizes)) if len(sizes) > 1 else amount_text(metric, sizes[0])}"
+    amount = interval_text(metric, min(sizes), max(sizes)) if len(sizes) > 1 else amount_text(metric, sizes[0])
+    return f"{METRICS[metric].figure.title} {amount}"
 
 
 def event_of(event: TrendEvent) -> str:

@@ -26,6 +26,7 @@ class OddBoard:
     apart: float
     cases: int
     score: float
+    is_worse: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,22 +46,23 @@ def board_types(history: History, name: str, keys: Sequence[SeriesKey]) -> Itera
     floor = 1.5 if metric.rule.scale == "log" else metric.rule.matters / 2
     boards = ((key, key.board if key.board != UNKNOWN_BOARD else f"{key.device}, {UNKNOWN_BOARD}") for key in keys if key.role == "device")
     for (fleet, board, _), members in sorted(grouped(((key.fleet, board, key.provenance), key) for key, board in boards).items()):
-        if levels := _levels(history, metric, members):
+        levels, kind = _levels(history, metric, members)
+        if levels:
             middle = {case: median(of) for case, of in grouped(pair for cases in levels.values() for pair in cases.items()).items()}
             effects = {device: median(level - middle[case] for case, level in cases.items()) for device, cases in levels.items()}
             odd = [
-                OddBoard(device, difference(metric, distance), len(levels[device]), score)
+                OddBoard(device, difference(metric, distance), len(levels[device]), score, metric.is_worse(distance, kind))
                 for device, distance, score in scores(effects, floor)
                 if score > LIMIT and len(levels) >= FEWEST
             ]
             yield BoardType(fleet, board, name, len(levels), tuple(odd))
 
 
-def _levels(history: History, metric: TrendMetric, members: Sequence[SeriesKey]) -> dict[str, dict[SeriesKey, float]]:
-    """Return, of each board, the median of its runs lately in each case, on the metric's scale."""
+def _levels(history: History, metric: TrendMetric, members: Sequence[SeriesKey]) -> tuple[dict[str, dict[SeriesKey, float]], str | None]:
+    """Return, of each board, the median of its runs lately in each case, on the metric's scale, and of what kind the figures are."""
     runs = history.columns(members, names_of([metric]), max(map(history.last_day, members)) - LATELY_DAYS + 1)
     value, (kind, kinds) = runs.values(metric), runs.kinds(metric)
-    counts = ~np.isnan(value) & (runs.is_valid | (not metric.rule.only_valid))
+    counts = ~np.isnan(value) & (runs.is_ok | (metric.rule.scale == "share"))
     # Another meter is no defect: the kind (scope, metric) that most runs have; of equally many the first by name.
     usual = min(range(len(kinds)), key=lambda number: (-int((kind[counts] == number).sum()), str(kinds[number])), default=0)
     counts &= kind == usual
@@ -68,7 +70,7 @@ def _levels(history: History, metric: TrendMetric, members: Sequence[SeriesKey])
     for key, (begin, end) in zip(members, pairwise(runs.edges), strict=True):
         if counts[begin:end].any():
             levels[key.device][key.of_type()] = float(np.median(scaled(metric, value[begin:end][counts[begin:end]])))
-    return levels
+    return levels, kinds[usual] if kinds else None
 
 
 def scores(effects: Mapping[str, float], floor: float) -> list[tuple[str, float, float]]:

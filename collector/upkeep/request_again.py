@@ -104,7 +104,7 @@ class _Listener(SessionEvents):
     def connected(self) -> None:
         """Session event: subscribe."""
         if self.session is not None:
-            self.session.subscribe([messages.EVERY_BIRTH, messages.EVERY_STATE])
+            self.session.subscribe([messages.topics_of("birth"), messages.topics_of("state")])
 
     def received(self, message: Message) -> None:
         """Session event: a birth or a state."""

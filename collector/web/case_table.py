@@ -7,13 +7,15 @@ from functools import cached_property
 from operator import attrgetter
 
 from edgemeter.agent.base import figures
+from edgemeter.agent.base.decision import ACCURACY, ENERGY, LATENCY
 from edgemeter.agent.base.documents import JOINT
-from edgemeter.agent.contract.figures import Figure, in_view, with_part
+from edgemeter.agent.contract.figures import Figure, FigureView, in_view
 from edgemeter.collector.charts.chart import ViewTable
 from edgemeter.collector.compare.boards import fold_boards, spread_of, worst_board
 from edgemeter.collector.compare.comparison import MARKS, Comparison, ComparisonRow, comparable
 from edgemeter.collector.compare.judgement import within_of
 from edgemeter.collector.compare.spread import Spread, median_of
+from edgemeter.collector.runs.figure_names import with_part
 from edgemeter.collector.show.compare_table import OF_THE_KIND
 from edgemeter.collector.show.comparison_charts import anchor, facts
 from edgemeter.collector.show.series_style import GLYPHS, SeriesStyles, assign_styles
@@ -38,8 +40,8 @@ from edgemeter.collector.web.view import (
 CASES_SHOWN, BOARDS_LISTED = 100, 100
 # So many boards that deviate are named in a row.
 NAMED = 3
-# So many suspect cases are listed with their reasons.
-SUSPECT_LISTED = 50
+# So many disturbed cases are listed with their reasons.
+DISTURBED_LISTED = 50
 # With more devices than this a colour denotes a board type.
 DEVICES_IN_COLOUR = 7
 HOW_TO_READ = (
@@ -103,7 +105,7 @@ class CaseTable:
             ViewColumn("case", "Case", name, lambda row: _name(row, name(row), self.links), is_text=True),
             *(ViewColumn(field, field, attrgetter(f"case.key.{field}"), is_shown=False) for field in _OF_KEY),
             ViewColumn("board", "Board", lambda row: row.board, is_shown=False),
-            *(column for entry in in_view("cases") for column in _figure(entry, self.rows)),
+            *(column for entry in in_view(FigureView.TABLE) for column in _figure(entry, self.rows)),
             ViewColumn("runs", "Runs", lambda row: sum(len(board.case.runs) for board in row.boards or (row,))),
             ViewColumn("level_since", "", lambda row: row.case.segment.words if row.case.segment else None, is_shown=False),
             ViewColumn("earlier_runs", "", lambda row: row.case.segment.earlier if row.case.segment else 0, is_shown=False),
@@ -179,12 +181,12 @@ def _figure(entry: Figure, comparison: Comparison) -> list[ViewColumn[Comparison
     if entry.group == "accuracy":
         heading = accuracy_name([row.case for row in comparison.rows])
         return [
-            ViewColumn("accuracy", heading, lambda row: median_of(row.case.accuracy_value), _accuracy),
-            ViewColumn("accuracy_difference", "", lambda row: row.ratios.values.get("accuracy"), is_shown=False),
+            ViewColumn(entry.name, heading, lambda row: median_of(row.case.accuracy_value), _accuracy),
+            ViewColumn(entry.change_name, "", lambda row: row.ratios.values.get(ACCURACY), is_shown=False),
         ]
-    if entry.name == "energy_gross_mj":
+    if entry.name == ENERGY:
         return _gross_energy(entry)
-    return [*_spread(entry), *(_to_baseline() if entry.name == "latency_p50_ms" else [])]
+    return [*_spread(entry), *(_to_baseline(entry) if entry.name == LATENCY else [])]
 
 
 def _spread(entry: Figure) -> list[ViewColumn[ComparisonRow]]:
@@ -193,37 +195,37 @@ def _spread(entry: Figure) -> list[ViewColumn[ComparisonRow]]:
 
     return [
         ViewColumn(
-            entry.column, entry.heading, lambda row: median_of(figure(row)), lambda row: _spread_cell(row, entry),
-            is_optional=entry.is_of_some,
+            entry.name, entry.heading, lambda row: median_of(figure(row)), lambda row: _spread_cell(row, entry),
+            is_optional=True,
         ),
-        ViewColumn(with_part(entry.column, "_min"), "", lambda row: spread.low if (spread := figure(row)) else None, is_shown=False),
-        ViewColumn(with_part(entry.column, "_max"), "", lambda row: spread.high if (spread := figure(row)) else None, is_shown=False),
+        ViewColumn(with_part(entry.name, "_min"), "", lambda row: spread.low if (spread := figure(row)) else None, is_shown=False),
+        ViewColumn(with_part(entry.name, "_max"), "", lambda row: spread.high if (spread := figure(row)) else None, is_shown=False),
     ]  # fmt: skip
 
 
-def _to_baseline() -> list[ViewColumn[ComparisonRow]]:
+def _to_baseline(entry: Figure) -> list[ViewColumn[ComparisonRow]]:
     return [
         ViewColumn(
-            "latency_p50_ratio",
+            entry.change_name,
             "to baseline",
             lambda row: row.ratios.p50,
             _ratio,
             "p50 against the baseline's p50, what that means, and its 95% interval over days or runs",
         ),
-        ViewColumn("latency_p50_ratio_low", "", lambda row: _bound(row, 0), is_shown=False),
-        ViewColumn("latency_p50_ratio_high", "", lambda row: _bound(row, 1), is_shown=False),
-        ViewColumn("latency_judgement", "", lambda row: judged.words if (judged := row.judgements["latency"]) else None, is_shown=False),
+        ViewColumn(f"{entry.change_name}_low", "", lambda row: _bound(row, 0), is_shown=False),
+        ViewColumn(f"{entry.change_name}_high", "", lambda row: _bound(row, 1), is_shown=False),
+        ViewColumn(f"{entry.name}_words", "", lambda row: judged.words if (judged := row.judgements[LATENCY]) else None, is_shown=False),
     ]
 
 
 def _gross_energy(entry: Figure) -> list[ViewColumn[ComparisonRow]]:
     explanation = "energy per inference, idle included, with its uncertainty (95%)"
     return [
-        ViewColumn(entry.column, entry.heading, lambda row: median_of(row.case.gross_mj), _gross, explanation),
-        ViewColumn(with_part(entry.column, "_u"), "", lambda row: row.case.gross_u_mj, is_shown=False),
+        ViewColumn(entry.name, entry.heading, lambda row: median_of(row.case.gross_mj), _gross, explanation),
+        ViewColumn(with_part(entry.name, "_u"), "", lambda row: row.case.gross_u_mj, is_shown=False),
         ViewColumn("energy_scope", "", lambda row: row.case.energy.scope if row.case.energy else None, is_shown=False),
         ViewColumn("energy_provenance", "", lambda row: row.case.energy.provenance if row.case.energy else None, is_shown=False),
-        ViewColumn("energy_gross_ratio", "", lambda row: row.ratios.values.get("energy"), is_shown=False),
+        ViewColumn(entry.change_name, "", lambda row: row.ratios.values.get(ENERGY), is_shown=False),
     ]
 
 
@@ -241,7 +243,7 @@ def _ratio(row: ComparisonRow) -> Markup:
         return element("em", None, "baseline")
     if row.ratios.p50 is None:
         return join([figures.typeset(figures.ABSENT)])
-    bounds = row.ratios.intervals.get("latency")
+    bounds = row.ratios.intervals.get(LATENCY)
     within = within_of((row.case.p50_ms, row.reference.p50_ms))
     between = f"95%: {figures.typeset(figures.span(*bounds))}{f', within {within}' if within else ''}" if bounds else "no interval"
     # Precision and runtime of the baseline where they are not those of the case.
@@ -254,7 +256,7 @@ def _ratio(row: ComparisonRow) -> Markup:
         for difference in row.relation.marked
         if difference.mark not in OF_THE_KIND
     ]
-    return join([figures.typeset(figures.times(row.ratios.p50)), _state(row, "latency"), small, against, *other_marks])
+    return join([figures.typeset(figures.times(row.ratios.p50)), _state(row, LATENCY), small, against, *other_marks])
 
 
 def _state(row: ComparisonRow, figure: str) -> Markup | str:
@@ -264,7 +266,7 @@ def _state(row: ComparisonRow, figure: str) -> Markup | str:
 
 
 def _bound(row: ComparisonRow, which: int) -> float | None:
-    return bounds[which] if (bounds := row.ratios.intervals.get("latency")) else None
+    return bounds[which] if (bounds := row.ratios.intervals.get(LATENCY)) else None
 
 
 def _none(reason: str, word: str = "none") -> Markup:
@@ -274,7 +276,7 @@ def _none(reason: str, word: str = "none") -> Markup:
 def _verdict(row: ComparisonRow) -> Markup:
     case, provenance = row.case, row.case.key.provenance
     members = f"{len(row.boards)} boards" if row.boards else len(case.runs)
-    verdict = element("span", {"class": "doubt"}, f"? {case.suspect} of {members} suspect") if case.suspect else "valid"
+    verdict = element("span", {"class": "doubt"}, f"? {case.disturbed} of {members} disturbed") if case.disturbed else "ok"
     return with_small(verdict, "" if provenance == "measured" else provenance)
 
 
@@ -282,7 +284,7 @@ def _spread_cell(row: ComparisonRow, entry: Figure) -> Markup:
     if (spread := row.case.spreads.get(entry.name)) is None:
         return join([figures.typeset(figures.ABSENT)])
     median, span = entry.shown(spread.median), entry.range_text(spread.low, spread.high)
-    worst = _worst(row, entry.name) if entry.name == "latency_p50_ms" else ""
+    worst = _worst(row, entry.name) if entry.name == LATENCY else ""
     return join([with_small(median, "" if span == median else span), worst])
 
 
@@ -298,9 +300,9 @@ def _worst(row: ComparisonRow, figure: str) -> Markup:
 def _accuracy(row: ComparisonRow) -> Markup:
     if row.case.accuracy is None:
         return _none(row.case.accuracy_reason or "not scored")
-    difference = None if row.is_reference else row.ratios.values.get("accuracy")
+    difference = None if row.is_reference else row.ratios.values.get(ACCURACY)
     difference_text = "" if difference is None else figures.typeset(figures.difference(difference))
-    return join([with_small(figures.accuracy(row.case.accuracy.value.median), difference_text), _state(row, "accuracy")])
+    return join([with_small(figures.accuracy(row.case.accuracy.value.median), difference_text), _state(row, ACCURACY)])
 
 
 def _gross(row: ComparisonRow) -> Markup:
@@ -308,34 +310,34 @@ def _gross(row: ComparisonRow) -> Markup:
     if energy is None:
         return _none(row.case.energy_reason or "not measured")
     gross = figures.with_uncertainty(row.case.gross_mj.median, row.case.gross_u_mj) if row.case.gross_mj else figures.ABSENT
-    ratio = None if row.is_reference else row.ratios.values.get("energy")
+    ratio = None if row.is_reference else row.ratios.values.get(ENERGY)
     ratio_text = "" if ratio is None else f", {figures.typeset(figures.times(ratio))}"
     between = figures.span(row.case.gross_mj.low, row.case.gross_mj.high) if row.boards and row.case.gross_mj else ""
     small = [element("small", None, text) for text in (between, f"{energy.ranks_as}{ratio_text}") if text]
-    return join([gross, *small, _worst(row, "energy_gross_mj"), _state(row, "energy")])
+    return join([gross, *small, _worst(row, ENERGY), _state(row, ENERGY)])
 
 
 def _classes(row: ComparisonRow) -> list[str]:
-    return [*(["reference"] if row.is_reference else []), *(["suspect"] if row.case.suspect else [])]
+    return [*(["reference"] if row.is_reference else []), *(["disturbed"] if row.case.disturbed else [])]
 
 
 def verdict_section(comparison: Comparison) -> Markup:
-    """Return the suspect cases with their reasons, and what the marks of the rows mean."""
-    suspect = [row for row in comparison.rows if row.case.suspect]
+    """Return the disturbed cases with their reasons, and what the marks of the rows mean."""
+    disturbed = [row for row in comparison.rows if row.case.disturbed]
     lines = [
         join(
             [
                 link(f"#{anchor(row)}", f"{row.case.key.model}, {row.case.key.precision} on {row.case.key.runtime}, {row.case.key.device}"),
-                element("ul", None, *(element("li", None, reason) for reason in row.case.verdict_reasons)),
+                element("ul", None, *(element("li", None, reason) for reason in row.case.violations)),
             ]
         )
-        for row in suspect[:SUSPECT_LISTED]
+        for row in disturbed[:DISTURBED_LISTED]
     ]
-    if len(suspect) > SUSPECT_LISTED:
-        lines.append(join([f"{len(suspect) - SUSPECT_LISTED} more cases are suspect: CSV and JSON name them."]))
+    if len(disturbed) > DISTURBED_LISTED:
+        lines.append(join([f"{len(disturbed) - DISTURBED_LISTED} more cases are disturbed: CSV and JSON name them."]))
     counts = Counter(mark for row in comparison.rows for mark in row.marks)
-    marks = [mark for mark in MARKS if counts[mark] and mark not in {"reference", "suspect"}]
+    marks = [mark for mark in MARKS if counts[mark] and mark not in {"reference", "disturbed"}]
     lines += [join([element("b", None, mark), f" ({figures.count(counts[mark], 'case')}): {MARKS[mark]}"]) for mark in marks]
-    summary = f"{figures.count(len(suspect), 'case')} suspect; {figures.count(len(marks), 'mark')} explained"
+    summary = f"{figures.count(len(disturbed), 'case')} disturbed; {figures.count(len(marks), 'mark')} explained"
     content = part("reasons", lines) if lines else element("p", None, "No run shown violates a measurement rule.")
     return folded_section("verdicts", "Verdict and evidence", summary, content)

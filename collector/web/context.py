@@ -58,17 +58,17 @@ def compare(context: ViewContext, cases_to_compare: Sequence[IndexedCase], case_
     )
 
 
-def read_run(context: ViewContext, run_id: str) -> tuple[RunRecord, int]:
-    """Return the run of an id with its raw samples, and the number of its case; raises ConfigError if there is no such run."""
-    query = f"SELECT row, case_number FROM measured WHERE {WITH_ID} ORDER BY row DESC LIMIT 1"  # noqa: S608 - our own names
+def read_run(context: ViewContext, run_id: str) -> RunRecord:
+    """Return the run of an id with its raw samples; raises ConfigError if there is no such run."""
+    query = f"SELECT row FROM measured WHERE {WITH_ID} ORDER BY row DESC LIMIT 1"  # noqa: S608 - our own names
     row = context.connection.execute(query, (run_id,)).fetchone()
     if row is None:
         raise ConfigError(f"there is no run {run_id!r}")
-    return context.source.one(row[0]), row[1]
+    return context.source.one(row[0])
 
 
 def sampled(context: ViewContext, case: int) -> RunRecord | None:
     """Return the newest run of the case of that number that has a p50, with its raw samples unless they were thinned away."""
-    query = "SELECT row FROM runs WHERE case_number = ? AND is_usable AND p50_ms IS NOT NULL ORDER BY started_at_ns DESC LIMIT 1"
+    query = "SELECT row FROM runs WHERE case_number = ? AND is_usable AND latency_p50_ms IS NOT NULL ORDER BY started_at_ns DESC LIMIT 1"
     row = context.connection.execute(query, (case,)).fetchone()
     return context.source.one(int(row[0])) if row else None

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from edgemeter.agent.base import figures
-from edgemeter.agent.base.decision import Bounds
+from edgemeter.agent.base.decision import ACCURACY, ENERGY, LATENCY, MEMORY, TOKEN_ENERGY, TTFT, Bounds
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.contract.figures import Figure
 from edgemeter.collector.charts.chart import ViewTable
@@ -14,19 +14,20 @@ from edgemeter.collector.choose.certainty import ORDER, Certainty, LimitFinding,
 from edgemeter.collector.choose.choice import Choice, choose
 from edgemeter.collector.choose.choice_document import basis, objective_text, rows_of
 from edgemeter.collector.choose.limits import ChoiceLimits, FigureLimit, figure_limit, parse_limits
-from edgemeter.collector.choose.sentence import called, chosen_by
+from edgemeter.collector.choose.sentence import called
 from edgemeter.collector.compare.comparison import reference_cases
-from edgemeter.collector.compare.judged_figures import ACCURACY, LIMITED, OBJECTIVES
+from edgemeter.collector.compare.judged_figures import JUDGED
 from edgemeter.collector.compare.summary import CaseSummary
 from edgemeter.collector.index.index_file import FACETS
+from edgemeter.collector.runs.figure_names import figure_called
 from edgemeter.collector.web.context import ViewContext, baselines
-from edgemeter.collector.web.markup import Markup, element, join, part
+from edgemeter.collector.web.markup import Markup, element, join
 from edgemeter.collector.web.queries import CaseFilter, cases, count_cases, summaries
 from edgemeter.collector.web.view import FileLinks, FormInput, Links, View, ViewColumn, ViewRequest, grid, link, note, section, with_small
 
 FILTERS = ("model", "board", "device", "days", "level")
 # The limits that most people set have a field; all others are written.
-USUAL = ("latency", "latency-p99", "ttft", "tokens", "memory", "energy", "energy-output-token", ACCURACY)
+USUAL = (LATENCY, "latency_p99_ms", TTFT, "generation_decode_tokens_per_s", MEMORY, ENERGY, TOKEN_ENERGY, ACCURACY)
 # Among more cases than these nobody chooses, and every interval would be too wide to say anything.
 MOST_CASES = 400
 HEADINGS: Mapping[Certainty, str] = {
@@ -38,7 +39,7 @@ HEADINGS: Mapping[Certainty, str] = {
 WIDTH, BESIDE = 96, 0.15
 METHOD = (
     "A case meets a limit with certainty if its whole interval lies on the right side, and does not if the whole lies beyond it. Figures"
-    " without an interval, of suspect runs, or of one or two days are never certain."
+    " without an interval, of disturbed runs, or of one or two days are never certain."
 )
 
 
@@ -63,7 +64,7 @@ def decide_view(context: ViewContext, request: ViewRequest, case_filter: CaseFil
         return replace(empty, body=element("p", {"class": "caution", "role": "alert"}, f"{error}."))
     remark = [note("To choose by other limits serve the ledger: `edgemeter collector web`.")] if is_file else []
     markup, tables = _body(choice, context.links, request)
-    title = f"Ship {choice.pick.name}" if choice.pick else "Nothing to ship yet" if choice.next else "Nothing to ship"
+    title = f"Ship {choice.pick.name}" if choice.pick else "Nothing to ship yet" if choice.in_state("may meet") else "Nothing to ship"
     return replace(empty, title=title, lead=f"{choice.sentence}.", body=join([*remark, markup]), tables=tables)
 
 
@@ -73,24 +74,23 @@ NO_CASE = note("No case has a usable run: pick another model, board or device.")
 def _choice(
     context: ViewContext, request: ViewRequest, case_filter: CaseFilter, candidates: Sequence[CaseSummary], limits: ChoiceLimits
 ) -> Choice:
-    by, baseline = request.get("by"), request.get("baseline")
-    if by and by not in OBJECTIVES:
-        raise ConfigError(f"by={by!r} is no figure to choose by: there are {', '.join(OBJECTIVES)}")
+    by, baseline = request.get("by") or None, request.get("baseline")
+    by = figure_called(by, JUDGED.values()).name if by else None
     if not baseline:
-        return choose(candidates, limits, by or None)
+        return choose(candidates, limits, by)
     # The baseline may be a board that was not picked.
     wider = case_filter.without("device", "board", "fleet", "precision", "runtime")
     everything = summaries(context.connection, cases(context.connection, wider), wider)
     belongs = reference_cases((case.key.device for case in everything), (case.key.role for case in everything), baseline)
-    return choose(candidates, limits, by or None, [case for case in everything if belongs(case.key)])
+    return choose(candidates, limits, by, [case for case in everything if belongs(case.key)])
 
 
 def limits_of(fields: Mapping[str, str], candidates: Sequence[CaseSummary]) -> ChoiceLimits:
     """Return the limits in an address: a field for each figure, and `where` for conditions; raises ConfigError if one is invalid."""
     of_fields: list[FigureLimit] = []
-    for name in OBJECTIVES:
+    for name, entry in JUDGED.items():
         if text := fields.get(name):
-            metrics = {called(OBJECTIVES[name], case) for case in candidates if case.accuracy} if name == ACCURACY else set()
+            metrics = {called(entry, case) for case in candidates if case.accuracy} if name == ACCURACY else set()
             of_fields.append(figure_limit(metrics.pop() if len(metrics) == 1 else name, text))
     conditions = parse_limits(fields.get("where", ""))
     return ChoiceLimits((*of_fields, *conditions.figures), conditions.conditions)
@@ -98,7 +98,7 @@ def limits_of(fields: Mapping[str, str], candidates: Sequence[CaseSummary]) -> C
 
 def fields_of(limits: ChoiceLimits, by: str | None, baseline: str | None) -> dict[str, str]:
     """Return the fields of the address that shows a choice."""
-    of_figures = {limit.figure.choice: f"{limit.value:.12g}" for limit in limits.figures}
+    of_figures = {limit.figure.name: f"{limit.value:.12g}" for limit in limits.figures}
     conditions = ", ".join(condition.text for condition in limits.conditions)
     fields = {**of_figures, "where": conditions, "by": by or "", "baseline": baseline or ""}
     return {name: value for name, value in fields.items() if value}
@@ -107,15 +107,15 @@ def fields_of(limits: ChoiceLimits, by: str | None, baseline: str | None) -> dic
 def _inputs(context: ViewContext, request: ViewRequest, candidates: Sequence[CaseSummary]) -> tuple[FormInput, ...]:
     """Return the fields of the form: a limit for each usual figure, the other limits, what to choose by, and the baseline."""
     generates = any(case.generates for case in candidates)
-    usual = [entry for entry in LIMITED if entry.choice in USUAL and (generates or not entry.is_text_model_only)]
-    limited = [entry for entry in LIMITED if entry in usual or request.get(entry.choice)]
+    usual = [entry for entry in JUDGED.values() if entry.name in USUAL and (generates or not entry.is_of_text)]
+    limited = [entry for entry in JUDGED.values() if entry in usual or request.get(entry.name)]
     scored = next((case for case in candidates if case.accuracy), None)
     of_figures = [
-        FormInput(limit.figure.choice, f"{_short(limit)} {_sign(limit)}", request.get(limit.figure.choice), limit.figure.unit)
+        FormInput(limit.figure.name, f"{_short(limit)} {_sign(limit)}", request.get(limit.figure.name), limit.figure.unit)
         for entry in limited
-        if (limit := figure_limit(called(entry, scored) if entry.choice == ACCURACY and scored else entry.choice, "0"))
+        if (limit := figure_limit(called(entry, scored) if entry.name == ACCURACY and scored else entry.name, "0"))
     ]
-    by = [("", "energy, else latency"), *((entry.choice, chosen_by(entry)) for entry in LIMITED if _is_known(entry, candidates))]
+    by = [("", "energy, else latency"), *((entry.name, entry.title) for entry in JUDGED.values() if _is_known(entry, candidates))]
     baseline = [("", "the most precise case"), *((name, name) for name in baselines(context.connection))]
     return (
         *of_figures,
@@ -130,7 +130,7 @@ def _is_known(entry: Figure, candidates: Sequence[CaseSummary]) -> bool:
 
 
 def _short(limit: FigureLimit) -> str:
-    return limit.metric or chosen_by(limit.figure).capitalize()
+    return limit.metric or limit.figure.title
 
 
 def _sign(limit: FigureLimit) -> str:
@@ -146,14 +146,12 @@ def _body(choice: Choice, links: Links, request: ViewRequest) -> tuple[Markup, t
             markup, _ = grid(HEADINGS[state], columns, members, lambda candidate: {"class": _row_class(choice, candidate)})
             heading = f"{HEADINGS[state]}: {figures.count(len(members), 'case')}"
             parts.append(section(state.replace(" ", "-"), heading, markup))
-    if choice.next:
-        parts.append(section("next", "Measure next", _next(choice)))
     limits = choice.limits.text
     command = _command(choice, request)
     parts.append(section("basis", "What this rests on", element("p", None, basis(choice)), note(METHOD), element("pre", None, command)))
     rows = rows_of(choice)
     plain = ViewTable("candidates", tuple(rows[0]), tuple(tuple(row.values()) for row in rows))
-    decision = ViewTable("decision", ("sentence", "limits", "by"), ((choice.sentence, limits, choice.by.choice),))
+    decision = ViewTable("decision", ("sentence", "limits", "by"), ((choice.sentence, limits, choice.by.name),))
     return join(parts), (plain, decision)
 
 
@@ -174,8 +172,7 @@ def _row_class(choice: Choice, candidate: ChoiceCandidate) -> str | None:
 def _columns(choice: Choice, links: Links) -> list[ViewColumn[ChoiceCandidate]]:
     def name(candidate: ChoiceCandidate) -> Markup:
         key = candidate.case.key
-        # A case over boards is of no fleet.
-        over_time = links.to("trend", model=key.model, device=key.device, fleet=key.fleet) if key.fleet else None
+        over_time = links.to("trend", model=key.model, device=key.device, fleet=key.fleet)
         reference = over_time or links.to("trend", model=key.model)
         small = "ship this" if candidate is choice.pick else "not told apart from it" if candidate in choice.rivals else ""
         return with_small(link(reference, candidate.name), small)
@@ -209,7 +206,7 @@ def _objective_column(choice: Choice) -> ViewColumn[ChoiceCandidate]:
         value, _, interval = objective_text(choice, candidate).partition(" (")
         return with_small(value, interval.removesuffix(")"))
 
-    return ViewColumn(choice.by.choice, choice.by.heading, lambda candidate: candidate.objective, cell)
+    return ViewColumn(choice.by.name, choice.by.heading, lambda candidate: candidate.objective, cell)
 
 
 def _limit_cell(finding: LimitFinding, scale: Bounds) -> Markup:
@@ -236,11 +233,3 @@ def _drawn_interval(finding: LimitFinding, value: float, scale: Bounds) -> Marku
     return element(
         "svg", {"class": "interval", "viewBox": f"0 0 {WIDTH} 12", "width": str(WIDTH), "height": "12", "aria-hidden": "true"}, *marks
     )
-
-
-def _next(choice: Choice) -> Markup:
-    lines = []
-    for step in choice.next:
-        command = [element("pre", None, step.further.command)] if step.further.command else []
-        lines.append(join([element("b", None, step.name), f": {step.further.words}.", *command]))
-    return part("reasons", lines)

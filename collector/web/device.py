@@ -8,11 +8,9 @@ from statistics import median
 
 from edgemeter.agent.base import figures
 from edgemeter.agent.base.documents import Plain
-from edgemeter.agent.contract.case_identity import like_with_like
 from edgemeter.agent.contract.energy_provenance import MEASURED
-from edgemeter.agent.contract.figures import Figure, figure, in_view, with_part
+from edgemeter.agent.contract.figures import Figure, FigureView, figure, in_view
 from edgemeter.agent.contract.health import Health
-from edgemeter.agent.contract.plausible_health import plausible_health
 from edgemeter.agent.ledger.presence import certificate_days, clock_text, last_words, needs_attention, sensors_text
 from edgemeter.collector.charts.chart import Chart, ViewTable, rows_table
 from edgemeter.collector.charts.specs import among
@@ -21,6 +19,8 @@ from edgemeter.collector.compare.summary import CaseSummary
 from edgemeter.collector.index.index_file import IndexedCase
 from edgemeter.collector.index.stored_summaries import runs_of as records_of
 from edgemeter.collector.runs.cases import UNKNOWN_BOARD, names_of
+from edgemeter.collector.runs.figure_names import with_part
+from edgemeter.collector.runs.relation import like_with_like
 from edgemeter.collector.runs.run_figures import RunFigures
 from edgemeter.collector.show.run_facts import machine_facts
 from edgemeter.collector.web.activity import described, read_activities
@@ -95,7 +95,6 @@ def _machine(context: ViewContext, newest: IndexedCase) -> Markup:
 
 
 def _health_of(health: Health) -> dict[str, str | None]:
-    health, _ = plausible_health(health, time.time_ns())
     days = certificate_days(health, time.time_ns())
     disk, runs = health.disk, health.runs
     free_ratio = disk.free_bytes / disk.size_bytes if disk.free_bytes is not None and disk.size_bytes else None
@@ -157,7 +156,7 @@ def _by_rank(peer_cases: Sequence[IndexedCase]) -> Sequence[IndexedCase]:
     """Return the cases; of more than `OTHERS_DRAWN` that many, evenly spaced by rank of p50 from the lowest to the highest."""
     if len(peer_cases) <= OTHERS_DRAWN:
         return peer_cases
-    ordered = sorted(peer_cases, key=lambda case: case.p50_ms or 0.0)
+    ordered = sorted(peer_cases, key=lambda case: case.latency_p50_ms or 0.0)
     return [ordered[round(rank * (len(ordered) - 1) / (OTHERS_DRAWN - 1))] for rank in range(OTHERS_DRAWN)]
 
 
@@ -194,26 +193,23 @@ def _trends(context: ViewContext, device_cases: Sequence[IndexedCase]) -> Markup
 def _runs(context: ViewContext, device_cases: Sequence[IndexedCase]) -> tuple[Markup, ViewTable]:
     lines = [_RunLine(case, run) for case in device_cases for run in runs_of(context.connection, case.number, newest=RUNS_SHOWN)]
     lines = sorted(lines, key=lambda line: -line.run.started_at_ns)[:RUNS_SHOWN]
-    return grid("runs", run_columns(context.links), lines, lambda line: {"data-at": str(line.run.started_at_ns), "data-run": line.run.id})
+    return grid("runs", run_columns(context.links), lines, lambda line: {"data-at": str(line.run.started_at_ns)})
 
 
 def _run_figure(entry: Figure) -> list[ViewColumn[_RunLine]]:
-    name = "accuracy" if entry.group == "accuracy" else entry.name
 
     def plain(line: _RunLine) -> Plain:
-        value = line.run.value(entry.key)
+        value = line.run.value(entry.name)
         return value if value is None or not entry.is_truth else bool(value)
 
-    columns = [
-        ViewColumn(name, entry.heading, plain, lambda line: _cell(entry, line.run), is_text=entry.is_truth, is_optional=entry.is_of_some)
-    ]
+    columns = [ViewColumn(entry.name, entry.heading, plain, lambda line: _cell(entry, line.run), is_text=entry.is_truth, is_optional=True)]
     if entry.u:
         columns.append(ViewColumn(with_part(entry.name, "_u"), "", lambda line: line.run.u(entry), is_shown=False))
     return columns
 
 
 def _cell(entry: Figure, run: RunFigures) -> Markup | str:
-    value = run.value(entry.key)
+    value = run.value(entry.name)
     if entry.is_truth:
         return "not reported" if value is None else "yes" if value else "no"
     if entry.u and value is not None:
@@ -239,7 +235,7 @@ def run_columns(links: Links) -> list[ViewColumn[_RunLine]]:
         ViewColumn("precision", "Precision", attrgetter("case.key.precision"), is_text=True),
         ViewColumn("runtime", "Runtime", attrgetter("case.key.runtime"), runtime, is_text=True),
         *(ViewColumn(hidden, "", attrgetter(f"case.key.{hidden}"), is_shown=False) for hidden in ("backend", "threads", "batch")),
-        *(column for entry in in_view("runs") for column in _run_figure(entry)),
+        *(column for entry in in_view(FigureView.LIST) for column in _run_figure(entry)),
         ViewColumn("energy_provenance", "", attrgetter("run.energy_provenance"), is_shown=False),
         ViewColumn("verdict", "Verdict", attrgetter("run.verdict"), lambda line: verdict_cell(line.run.verdict), is_text=True),
     ]

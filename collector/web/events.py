@@ -16,7 +16,6 @@ from edgemeter.collector.alerts.waiting import WaitingChannel, waiting_channels
 from edgemeter.collector.index.history import LedgerHistory
 from edgemeter.collector.index.sources import DocumentSource, LedgerSource, RecordSource
 from edgemeter.collector.runs.cases import series_of
-from edgemeter.collector.runs.run_figures import figures_of
 from edgemeter.collector.trend.events import EventMember, member_name, step_events, told_by
 from edgemeter.collector.trend.finding import Step, iso
 from edgemeter.collector.trend.history import History, RunHistory
@@ -37,10 +36,10 @@ from edgemeter.collector.trend.watch_file import Annotation, WatchStore, annotat
 from edgemeter.collector.units.odd_boards import board_types
 
 # Metrics in which a device may differ, how long findings are kept, and how many times longer than they took: steps take days.
-APART_IN = ("energy", "latency")
+APART_IN = ("energy_gross_mj", "latency_p50_ms")
 READ_AGAIN_S, PAUSE_TIMES = 120.0, 20.0
 # What the overview follows, and how old a finding may be.
-FOLLOWED = ("latency", "energy", "accuracy", "error")
+FOLLOWED = ("latency_p50_ms", "energy_gross_mj", "accuracy_value")
 FINDING_DAYS = 60
 
 
@@ -119,21 +118,19 @@ class TrendEvents:
 
     def of(self, run: RunRecord, metric: str) -> Sequence[SeriesEvent]:
         """Return what happened in the series that `run` belongs to, oldest first; nothing until the history was read."""
-        run_figures, key = figures_of(run), series_of(run)
-        # An accuracy is followed by one metric where a higher value is the better one, by another where a lower one is.
-        name = next((name for name, entry in METRICS.items() if entry.figure.key == metric and entry.takes(entry.kind(run_figures))), None)
-        if name is None:
+        if metric not in METRICS:
             return ()
+        key = series_of(run)
         annotations = self._annotations()
         with self._lock:
             if self._history is None:
                 return ()
-            trends = trends_of_one(self._history, annotations, name, key)
+            trends = trends_of_one(self._history, annotations, metric, key)
         # What begins a level is a step of the trend already.
         remarks = [
             SeriesEvent(annotation.day * NS_PER_DAY, annotation.text, "remark")
             for annotation in annotations
-            if not annotation.begins_level and annotation.is_about(key, name)
+            if not annotation.begins_level and annotation.is_about(key, metric)
         ]
         return sorted([*(event for trend in trends for event in _steps(trend)), *remarks], key=lambda event: event.at_ns)
 
@@ -199,7 +196,7 @@ def _outlying(history: History) -> tuple[OutlyingDevice, ...]:
         OutlyingDevice(
             board_type.fleet,
             odd.device,
-            f"{METRICS[name].title} {amount_text(name, odd.apart)} compared with others of its type",
+            f"{METRICS[name].figure.title} {amount_text(name, odd.apart)} compared with others of its type",
         )
         for name in APART_IN
         for board_type in board_types(history, name, keys)
@@ -218,7 +215,7 @@ def _findings(history: History, annotations: Sequence[Annotation]) -> tuple[Find
     findings = [_finding(event.members, event_text(event), event_of(event)) for event in events]
     for member, step in steps:
         if member_name(member) not in in_events:
-            text = f"{METRICS[member.series.metric].title} {step_text(member.series.metric, step)}"
+            text = f"{METRICS[member.series.metric].figure.title} {step_text(member.series.metric, step)}"
             findings.append(_finding([member], text, member.series.key.device))
     return tuple(sorted(findings, key=lambda finding: (-finding.day, -len(finding.devices))))
 

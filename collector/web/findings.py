@@ -4,7 +4,6 @@ from collections.abc import Mapping, Sequence
 
 from edgemeter.agent.base import figures
 from edgemeter.agent.base.errors import ConfigError
-from edgemeter.collector.alerts.firing import FIGURE_OF
 from edgemeter.collector.charts.chart import Chart, ViewTable, rows_table
 from edgemeter.collector.charts.specs import before_and_after
 from edgemeter.collector.runs.cases import grouped
@@ -50,7 +49,7 @@ def _is_of(finding: FindingShown, picked: Mapping[str, str]) -> bool:
 
 def _each_series(finding: FindingShown) -> dict[str, str]:
     """Return the fields of the trend that shows the series of a finding in its period: one board and one model, or all."""
-    alone = {"board": finding.boards, "model": finding.models, "metric": (FIGURE_OF.get(finding.metric, ""),)}
+    alone = {"board": finding.boards, "model": finding.models, "metric": (finding.metric,)}
     fields = {name: values[0] for name, values in alone.items() if len(values) == 1 and values[0]}
     if len(finding.devices) == 1:
         fields |= {"fleet": finding.devices[0][0], "device": finding.devices[0][1]}
@@ -83,7 +82,7 @@ def _before_and_after(metric: str, steps: Sequence[StepShown]) -> Chart:
         for step in sorted(steps, key=lambda step: (-max(changes[step.device]), step.device, step.case)) if step.device in lanes
     ]  # fmt: skip
     legend = tuple((case, numbered_style(index).paint, "circle") for index, case in enumerate(sorted({str(row["series"]) for row in rows})))
-    title, unit = METRICS[metric].title, UNITS[METRICS[metric].rule.scale].strip()
+    title, unit = METRICS[metric].figure.title, UNITS[METRICS[metric].rule.scale].strip()
     hidden = f" The {BOARDS_DRAWN} of {len(ordered)} devices that changed most; CSV holds all." if len(ordered) > len(lanes) else ""
     text = f"{len(steps)} series on {figures.count(len(ordered), 'device')}.{hidden}"
     name = f"{title[:1].upper()}{title[1:]}: change against the level before, {unit}"

@@ -28,7 +28,7 @@ class RunOfJob(NamedTuple):
     precision: str
     runtime: str
     started_at_ns: int
-    p50_ms: float | None
+    latency_p50_ms: float | None
     verdict: str
 
 
@@ -48,7 +48,7 @@ def jobs_view(context: ViewContext, request: ViewRequest, case_filter: CaseFilte
 
 def _job_view(context: ViewContext, name: str, activity: CampaignActivity | None) -> View:
     query = """SELECT runs.id, cases.fleet, cases.device, cases.model, cases.precision, cases.runtime,
-        runs.started_at_ns, runs.p50_ms, runs.verdict
+        runs.started_at_ns, runs.latency_p50_ms, runs.verdict
     FROM json_each(?) AS picked JOIN runs ON runs.job = picked.value JOIN cases USING (case_number)
     ORDER BY runs.started_at_ns DESC, runs.row DESC LIMIT ?"""
     jobs = msgspec.json.encode(activity.progress.jobs if activity else (name,)).decode()
@@ -63,7 +63,7 @@ def _job_view(context: ViewContext, name: str, activity: CampaignActivity | None
             markup, table = grid("devices", _execution_columns(context.links), activity.progress.executions)
             parts.append(section("devices", "Devices that work on it or failed", markup))
             tables.append(table)
-    markup, table = grid("runs", _run_columns(context.links), runs, lambda run: {"data-run": run.id})
+    markup, table = grid("runs", _run_columns(context.links), runs)
     remark = [note(f"The newest {RUNS_SHOWN} runs.")] if len(runs) == RUNS_SHOWN else []
     parts.append(section("runs", "Runs", markup if runs else note("None has arrived yet."), *remark))
     return View(name, join(parts), "", (table, *tables))
@@ -102,6 +102,6 @@ def _run_columns(links: Links) -> list[ViewColumn[RunOfJob]]:
         ViewColumn("id", "", lambda run: run.id, is_shown=False),
         ViewColumn("device", "Device", lambda run: run.device, lambda run: _device_link(links, run.fleet, run.device), is_text=True),
         *(ViewColumn(name, name.capitalize(), attrgetter(name), is_text=True) for name in ("model", "precision", "runtime")),
-        ViewColumn("p50_ms", "p50, ms", lambda run: run.p50_ms),
+        ViewColumn("latency_p50_ms", "p50 ms", lambda run: run.latency_p50_ms),
         ViewColumn("verdict", "Verdict", lambda run: run.verdict, lambda run: verdict_cell(run.verdict), is_text=True),
     ]

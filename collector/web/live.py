@@ -104,9 +104,9 @@ class LiveFeed:
         return self._position is not None and self._position != after and not self._position < after <= self.index.position()
 
     def _news(self, after: int, position: int) -> dict[str, Any]:
-        query = """SELECT runs.id, cases.fleet, cases.device, cases.model, cases.precision, cases.runtime, runs.p50_ms, runs.verdict
+        query = """SELECT runs.id, cases.fleet, cases.device, cases.model, cases.precision, cases.runtime, runs.latency_p50_ms, runs.verdict
         FROM runs JOIN cases USING (case_number) WHERE row > ? AND row <= ? ORDER BY row DESC LIMIT ?"""
-        names = ("id", "fleet", "device", "model", "precision", "runtime", "p50_ms", "verdict")
+        names = ("id", "fleet", "device", "model", "precision", "runtime", "latency_p50_ms", "verdict")
         with self.index.reading() as connection:
             rows = connection.execute(query, (after, position, RUNS_NAMED)).fetchall()
             (count,) = connection.execute("SELECT count(*) FROM runs WHERE row > ? AND row <= ?", (after, position)).fetchone()

@@ -2,12 +2,14 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import chain
+from operator import itemgetter
 
 from edgemeter.agent.base.documents import Plain
-from edgemeter.agent.contract.load_sweep import sweeps
+from edgemeter.agent.contract.mode_answer import WORDS, ModeAnswer
 from edgemeter.agent.contract.record import RunRecord
 from edgemeter.collector.charts.chart import Chart, rows_table
-from edgemeter.collector.charts.specs import CALL_FRONTIER, TEXT_FRONTIER, frontier, strips
+from edgemeter.collector.charts.specs import strips
 from edgemeter.collector.compare.comparison import Comparison, answers_of, comparable
 from edgemeter.collector.compare.summary import CaseSummary
 from edgemeter.collector.index.index_file import IndexedCase
@@ -20,14 +22,13 @@ from edgemeter.collector.web.case_table import HOW_TO_READ, case_table, verdict_
 from edgemeter.collector.web.context import REFERENCE, ViewContext, baselines, compare, sampled
 from edgemeter.collector.web.markup import Markup, element, join, part
 from edgemeter.collector.web.queries import CaseFilter, cases, cases_of_baseline
-from edgemeter.collector.web.run import energy_budget
-from edgemeter.collector.web.view import View, ViewRequest, chart_gallery, folded_note, note, section
+from edgemeter.collector.web.run import energy_lines
+from edgemeter.collector.web.view import View, ViewColumn, ViewRequest, chart_gallery, folded_note, folding_grid, note, section
 
 FILTERS = ("model", "baseline", "board", "device", "fleet", "precision", "runtime", "days", "level")
 # Raw samples are read again for as many cases; more make no chart that can be read.
 SAMPLED, BUDGETS = 12, 6
 RUNS_DRAWN = 120
-UNHELD = "Loads that a server did not hold are invalid runs, and not drawn."
 
 
 def model_view(context: ViewContext, request: ViewRequest, case_filter: CaseFilter) -> View:
@@ -75,8 +76,7 @@ def model_view(context: ViewContext, request: ViewRequest, case_filter: CaseFilt
             note("Of the newest run of each case."),
         ),
         *_modes(every_case),
-        *_users(context, every_case),
-        section("energy", "Energy, term by term", _budgets(context, comparison)),
+        section("energy", "Energy", _energies(comparison)),
         section("start", "Cold start and memory", chart_gallery(context.sheet, [comparison_charts.cold_start_charts(comparison, styles)])),
         verdict_section(every_case),
     ]
@@ -101,63 +101,31 @@ def _over_runs(context: ViewContext, comparison: Comparison) -> Markup:
             title = f"{rows[0].case.key.model}: p50 of every run{load_words(rows[0].case.key)}"
             legend = tuple((name, numbered_style(index).paint, "circle") for index, name in enumerate(lanes))
             spec = strips("p50 of a run, ms", legend, [value for dot in values if isinstance(value := dot["value"], float)])
-            text = f"{len(values):,} runs; a dot is a run, the stroke their median; hollow: suspect."
+            text = f"{len(values):,} runs; a dot is a run, the stroke their median; hollow: disturbed."
             charts.append(context.sheet.draw(Chart(title, spec, rows_table(values), text)))
     return part("gallery", charts) if charts else note("No run has a p50.")
 
 
 def _modes(comparison: Comparison) -> list[Markup]:
-    """Return the section of cases that ran in several power modes or clocks of one board: which of them to take."""
-    texts = [f"{answer.device} · {answer.model}, {answer.settings}: {answer.summary}." for answer in answers_of(comparison)]
-    return [section("modes", "Power modes and clocks", *map(note, texts))] if texts else []
+    """Return the section of cases that ran in several power modes or clocks of one board: a table of each."""
+    tables = [(note(f"{answer.title}:"), _mode_table(answer)) for answer in answers_of(comparison)]
+    return [section("modes", "Power modes and governors", *chain.from_iterable(tables))] if tables else []
 
 
-def _users(context: ViewContext, comparison: Comparison) -> list[Markup]:
-    """Return the section of sweeps over users or rates, if there are any: their sentences, and what a user gets against what all get."""
-    of_loads = sweeps(run for row in comparison.rows for run in row.case.runs)
-    # Sweeps of one device, model and limits may differ in what the sentence leaves out.
-    lanes = [f"{sweep.device} · {sweep.model}, {sweep.settings}{f', {sweep.limits}' if sweep.limits else ''}" for sweep in of_loads]
-    rows: list[dict[str, Plain]] = [
-        {
-            "series": lane, "level": point.level, "name": point.name, "user": point.user_tokens_per_s, "total": point.output_tokens_per_s,
-            "requests_per_s": point.requests_per_s, "goodput_per_s": point.goodput_per_s, "ttft_p50_ms": point.ttft_p50_ms,
-            "ttft_p90_ms": point.ttft_p90_ms, "latency_p50_ms": point.latency_p50_ms, "latency_p90_ms": point.latency_p90_ms,
-            "error_ratio": point.error_ratio,
-        }
-        for lane, sweep in zip(lanes, of_loads, strict=True)
-        for point in sweep.points
-    ]  # fmt: skip
-    styles = {lane: (lane, numbered_style(index).paint, "circle") for index, lane in enumerate(dict.fromkeys(lanes))}
-    charts = []
-    for title, axes, of_text in (
-        ("Tokens a user against tokens in all", TEXT_FRONTIER, True),
-        ("Latency against requests answered", CALL_FRONTIER, False),
-    ):
-        points = [row for row in rows if all(row[field] for field in axes) and bool(row["total"]) == of_text]
-        # Figures that none of them has are left out.
-        points = [{name: value for name, value in row.items() if any(other[name] is not None for other in points)} for row in points]
-        if points:
-            legend = tuple(styles[lane] for lane in dict.fromkeys(str(row["series"]) for row in points))
-            charts.append(context.sheet.draw(Chart(title, frontier(legend, points, axes), rows_table(points), legend=legend)))
-    if not charts:
-        return []
-    # Invalid runs are not among these: of loads that are all held, the highest that was tried may be one of them.
-    texts = [
-        f"{sweep.summary}."
-        for sweep in of_loads
-        if (sweep.points[0].concurrency and not sweep.limits) or not all(point.holds for point in sweep.points)
+def _mode_table(answer: ModeAnswer) -> Markup:
+    headings = list(answer.columns)
+    columns = [
+        ViewColumn[tuple[str, ...]](heading, heading, itemgetter(column_number), is_text=heading in WORDS)
+        for column_number, heading in enumerate(headings)
     ]
-    return [section("users", "Users of a server", *map(note, texts or [UNHELD]), *charts)]
+    return folding_grid("modes", columns, [list(zip(*answer.columns.values(), strict=True))], lambda _: {})
 
 
 def _dot(series: str, run: RunRecord) -> dict[str, Plain]:
-    p50 = run.latency
-    return {
-        "series": series, "value": p50.p50_ms, "low": p50.p50_low_ms, "high": p50.p50_high_ms, "verdict": run.verdict.state, "run": run.id,
-    }  # fmt: skip
+    return {"series": series, "value": run.latency.p50_ms, "verdict": run.verdict.state, "run": run.id}
 
 
-def _budgets(context: ViewContext, comparison: Comparison) -> Markup:
+def _energies(comparison: Comparison) -> Markup:
     cases_shown = [row.case for row in comparison.rows]
     names_of_cases = dict(zip(map(id, cases_shown), case_names(cases_shown), strict=True))
     pictures = []
@@ -166,5 +134,5 @@ def _budgets(context: ViewContext, comparison: Comparison) -> Markup:
         candidates = (run for runs in (case.runs[-1:], case.runs) for run in reversed(runs))
         newest = next(run for run in candidates if not_measured(run, "energy") is None and run.energy)
         heading = f"{case.key.device} · {names_of_cases[id(case)]}: newest run with an energy"
-        pictures.append(element("div", None, element("h3", None, heading), energy_budget(context, newest)))
+        pictures.append(element("div", None, element("h3", None, heading), energy_lines(newest)))
     return part("gallery", pictures) if pictures else note(f"No energy: {listed(names(case.energy_reason or '' for case in cases_shown))}.")

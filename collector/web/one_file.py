@@ -8,6 +8,7 @@ from functools import partial
 from pathlib import Path
 
 from edgemeter.agent.base import figures
+from edgemeter.agent.base.decision import ACCURACY, ENERGY, LATENCY
 from edgemeter.agent.base.errors import ConfigError, os_error_as
 from edgemeter.agent.base.progress import Tell, no_progress
 from edgemeter.collector.charts import vega
@@ -20,13 +21,12 @@ from edgemeter.collector.web.context import REFERENCE, ViewContext, baselines, l
 from edgemeter.collector.web.events import TrendEvents
 from edgemeter.collector.web.markup import NOTHING, Markup, element, raw
 from edgemeter.collector.web.queries import CaseFilter, cases, count_cases
-from edgemeter.collector.web.series import DEFAULT_FIGURE
 from edgemeter.collector.web.site import FormChoices, content, held_exports, offered, one_file_page, show
 from edgemeter.collector.web.view import FileLinks, ViewRequest, read_address
 
 # How many of each a file holds, so that it can be sent and opened; the served page has all.
 BASELINES, PAGES, MODELS, DEVICES, RUNS, EVENTS = 8, 10, 12, 60, 40, 8
-METRICS = (DEFAULT_FIGURE, "gross_mj", "accuracy", "throttled_ratio")
+METRICS = (LATENCY, ENERGY, ACCURACY, "is_throttled")
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,6 +136,6 @@ def _choices(everything: FormChoices, own_addresses: Sequence[str]) -> FormChoic
     values = {name: dict(entries) for name, entries in everything.items() if name not in {"days", "level"}}
     addresses = [read_address(text) for text in own_addresses]
     for view, name in (("compare", "baseline"), ("trend", "metric")):
-        field_values = {address.get(name) for address in addresses if address.view == view} | {DEFAULT_FIGURE}
+        field_values = {address.get(name) for address in addresses if address.view == view} | {LATENCY}
         values[name] = {value: text for value, text in values[name].items() if value in field_values}
     return values

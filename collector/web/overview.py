@@ -11,9 +11,7 @@ from typing import Any
 from edgemeter.agent.base import figures
 from edgemeter.agent.base.documents import Plain
 from edgemeter.agent.base.nanoseconds import NS_PER_DAY
-from edgemeter.agent.contract.case_identity import like_with_like
 from edgemeter.agent.contract.health import Health
-from edgemeter.agent.contract.plausible_health import plausible_health
 from edgemeter.agent.ledger.presence import DevicePresence, certificate_days, clock_text, needs_attention
 from edgemeter.collector.charts.chart import Chart, ViewTable, rows_table
 from edgemeter.collector.charts.specs import spark_lines
@@ -21,6 +19,7 @@ from edgemeter.collector.compare.spread import median_of
 from edgemeter.collector.compare.summary import CaseSummary
 from edgemeter.collector.index.index_file import IndexedCase
 from edgemeter.collector.runs.cases import grouped
+from edgemeter.collector.runs.relation import like_with_like
 from edgemeter.collector.show.wording import listed
 from edgemeter.collector.web.activity import now_section
 from edgemeter.collector.web.context import ViewContext
@@ -47,11 +46,11 @@ class _DeviceLine:
     state: str | None
     last_ns: int
     runs: int
-    suspect: int
+    disturbed: int
     invalid: int
     throttled: int
     throttling_known: int
-    hottest_c: float | None
+    temperature_max_c: float | None
     models: tuple[str, ...]
     is_silent: bool
     health: Health | None
@@ -78,7 +77,7 @@ def overview(context: ViewContext, request: ViewRequest, case_filter: CaseFilter
     if not indexed_cases:
         return View(
             "Nothing here yet",
-            join([now, note("No run matches. Measure one: edgemeter run --model FILE --broker ADDRESS.")]),
+            join([now, note("No run matches. Measure one: edgemeter run FILE --broker ADDRESS.")]),
             filters=("fleet", "board"),
         )
     newest_ns = max(case.newest_ns for case in indexed_cases)
@@ -118,7 +117,7 @@ def overview(context: ViewContext, request: ViewRequest, case_filter: CaseFilter
 
 def _spark_lines(context: ViewContext, indexed_cases: Sequence[IndexedCase], newest_ns: int) -> Markup | None:
     """Return a small line for each board type: the p50 of its runs of a day against the median of their cases."""
-    usual = {case.number: (case.board, case.p50_ms) for case in indexed_cases if case.p50_ms}
+    usual = {case.number: (case.board, case.latency_p50_ms) for case in indexed_cases if case.latency_p50_ms}
     of_board = grouped((board, number) for number, (board, _) in usual.items())
     followed = [number for numbers in of_board.values() for number in numbers[:: -(-len(numbers) // SPARK_CASES)]]
     days: dict[str, dict[int, list[float]]] = defaultdict(lambda: defaultdict(list))
@@ -161,13 +160,13 @@ def _devices(
     newest_ns: int,
     outlying: Sequence[OutlyingDevice],
 ) -> list[_DeviceLine]:
-    lines, now_ns = [], time.time_ns()
+    lines = []
     differing = grouped(((outlier.fleet, outlier.device), outlier.text) for outlier in outlying)
     for (fleet, device), members in grouped(((case.key.fleet, case.key.device), case) for case in indexed_cases).items():
         newest = max(members, key=lambda case: case.newest_ns)
         presence = present.get((fleet, device))
         is_revoked = presence is not None and presence.state == "revoked"
-        hot = [case.hottest_c for case in members if case.hottest_c is not None]
+        hot = [case.temperature_max_c for case in members if case.temperature_max_c is not None]
         lines.append(
             _DeviceLine(
                 fleet=fleet,
@@ -177,14 +176,14 @@ def _devices(
                 state=presence.state if presence else None,
                 last_ns=newest.newest_ns,
                 runs=sum(case.runs for case in members),
-                suspect=sum(case.suspect for case in members),
+                disturbed=sum(case.disturbed for case in members),
                 invalid=sum(case.runs - case.usable for case in members),
                 throttled=sum(case.throttled for case in members),
                 throttling_known=sum(case.throttling_known for case in members),
-                hottest_c=max(hot, default=None),
+                temperature_max_c=max(hot, default=None),
                 models=tuple(sorted({case.key.model for case in members})),
                 is_silent=not is_revoked and newest_ns - newest.newest_ns > SILENT_DAYS * NS_PER_DAY,
-                health=plausible_health(presence.health, now_ns)[0] if presence and presence.health else None,
+                health=presence.health if presence else None,
                 outlying=tuple(differing.get((fleet, device), ())),
             )
         )
@@ -226,7 +225,7 @@ def _common_case(
 
 def _cards(indexed_cases: Sequence[IndexedCase], lines: Sequence[_DeviceLine], newest_ns: int) -> Markup:
     runs = sum(case.runs for case in indexed_cases)
-    suspect, invalid = sum(line.suspect for line in lines), sum(line.invalid for line in lines)
+    disturbed, invalid = sum(line.disturbed for line in lines), sum(line.invalid for line in lines)
     lost = [line for line in lines if line.state == "lost"]
     silent = [line for line in lines if line.is_silent]
     age_days = max(0.0, (time.time_ns() - newest_ns) / NS_PER_DAY)
@@ -235,7 +234,7 @@ def _cards(indexed_cases: Sequence[IndexedCase], lines: Sequence[_DeviceLine], n
     cards = [
         ("Devices", str(len(lines)), figures.count(len({line.board for line in lines}), "board type"), away),
         ("Runs", f"{runs:,}", age, figures.count(len(indexed_cases), "case")),
-        ("Suspect", f"{suspect:,}", f"{suspect / runs:.1%} of the runs", "a measurement rule is violated"),
+        ("Disturbed", f"{disturbed:,}", f"{disturbed / runs:.1%} of the runs", "a measurement rule is violated"),
         ("Invalid", f"{invalid:,}", f"{invalid / runs:.1%} of the runs", "never compared"),
     ]
     return part("cards", [{"heading": heading, "figure": figure, "lines": lines} for heading, figure, *lines in cards])
@@ -287,11 +286,11 @@ def _device_table(lines: Sequence[_DeviceLine], links: Links, common: _CommonCas
         ViewColumn("state", "State", lambda line: line.state, lambda line: line.state or "not reported", is_text=True, is_shown=has_state),
         ViewColumn("condition", "", lambda line: line.condition or None, is_shown=False),
         ViewColumn("latency_p50_ms", "p50 ms", p50_ms, explanation=common.name),
-        ViewColumn("energy_gross_mj", "Gross mJ", gross_mj, common.energy, common.name),
+        ViewColumn("energy_gross_mj", "energy mJ", gross_mj, common.energy, common.name),
         ViewColumn("last_started_at_ns", "Last run (UTC)", lambda line: line.last_ns, lambda line: figures.stamp(line.last_ns)),
-        *(ViewColumn(count, count.capitalize(), attrgetter(count)) for count in ("runs", "suspect", "invalid")),
+        *(ViewColumn(count, count.capitalize(), attrgetter(count)) for count in ("runs", "disturbed", "invalid")),
         ViewColumn("throttled", "Throttled", lambda line: line.throttled if line.throttling_known else None),
-        ViewColumn("temperature_max_c", "Hottest °C", lambda line: line.hottest_c),
+        ViewColumn("temperature_max_c", "temperature °C", lambda line: line.temperature_max_c),
         of_health("agent", "Agent", lambda health: health.agent, is_text=True),
         of_health("certificate_days", "Certificate, days left", lambda health: certificate_days(health, now_ns)),
         of_health("clock", "Clock", clock_text, is_text=True),
@@ -330,7 +329,7 @@ def _covered(members: Sequence[IndexedCase], links: Links, newest_ns: int, model
     if not members:
         return {"devices": 0, "runs": 0, "last_ns": None, "is_stale": None}
     last_ns, runs = max(case.newest_ns for case in members), sum(case.runs for case in members)
-    p50 = sorted(case.p50_ms for case in members if case.p50_ms is not None)
+    p50 = sorted(case.latency_p50_ms for case in members if case.latency_p50_ms is not None)
     devices = len({(case.key.fleet, case.key.device) for case in members})
     return {
         "devices": len({case.key.device for case in members}),

@@ -158,7 +158,7 @@ function markOf(rows, middle) {
     cost: middle(rows, "cost"), cost_low: end("cost_low", Math.min), cost_high: end("cost_high", Math.max),
     accuracy: middle(rows, "accuracy"), accuracy_low: end("accuracy_low", Math.min), accuracy_high: end("accuracy_high", Math.max),
     standing: every("standing").join("; "), verdict: every("verdict").join("; "),
-    is_hollow: rows.every((row) => row.is_hollow || row.verdict === "suspect"),
+    is_hollow: rows.every((row) => row.is_hollow || row.verdict === "disturbed"),
   };
 }
 function keepState(chart) {
@@ -528,29 +528,6 @@ function addCopyLink(within) {
   });
   place.append(" ", copy);
 }
-// Two runs that are ticked in a list are compared; a third takes the place of the first of them.
-function makeTickable(within) {
-  if (isFile) return;
-  for (const table of within.querySelectorAll("table.grid:has(tr[data-run])")) {
-    const go = make("a", { class: "go" }, "Compare the two runs"), bar = make("p", { class: "ticked", role: "status" }), ticked = [];
-    const show = () => {
-      for (const box of table.querySelectorAll("input.tick")) box.checked = ticked.includes(box.value);
-      go.href = `/pair?${new URLSearchParams({ a: ticked[0] ?? "", b: ticked[1] ?? "" })}`;
-      bar.replaceChildren(ticked.length === 2 ? go : ticked.length ? "Tick another run to compare the two." : "Tick two runs to compare them.");
-    };
-    for (const row of table.tBodies[0].rows) {
-      const box = make("input", { type: "checkbox", class: "tick", value: row.dataset.run, "aria-label": `Compare run ${row.dataset.run}` });
-      box.addEventListener("change", () => {
-        if (box.checked) ticked.push(box.value); else ticked.splice(ticked.indexOf(box.value), 1);
-        ticked.splice(0, ticked.length - 2);
-        show();
-      });
-      row.cells[0].prepend(box);
-    }
-    table.parentElement.before(bar);
-    show();
-  }
-}
 // A table that is wider than its place says so.
 function cueWideTables() {
   document.querySelectorAll("main .scroll").forEach((place) => {
@@ -649,7 +626,6 @@ async function dress(within, picked = {}) {
   for (const chart of drawn) chart.view?.finalize();
   const mine = (drawn = []);
   sections.clear();
-  makeTickable(within);
   makeTables(within);
   addCopyLink(within);
   cueWideTables();
@@ -710,7 +686,6 @@ async function refreshView() {
   if (active?.isConnected) active.focus({ preventScroll: true });
   drawn.filter((chart) => !chart.figure.isConnected).forEach((chart) => chart.view?.finalize());
   drawn = drawn.filter((chart) => chart.figure.isConnected);
-  fresh.forEach(makeTickable);
   fresh.forEach(makeTables);
   cueWideTables();
   setPeriod(period);
@@ -728,7 +703,7 @@ function tell(text, run = null) {
   const line = document.querySelector(".live");
   if (!line) return;
   line.hidden = false;
-  line.replaceChildren(text, ...(run ? [make("a", { href: placeOf(run.id) }, `${run.device}: ${run.model}, ${run.precision} on ${run.runtime}`), run.p50_ms ? `, p50 ${Number(run.p50_ms.toPrecision(3))} ms, ${run.verdict}` : `, ${run.verdict}`] : []));
+  line.replaceChildren(text, ...(run ? [make("a", { href: placeOf(run.id) }, `${run.device}: ${run.model}, ${run.precision} on ${run.runtime}`), run.latency_p50_ms ? `, p50 ${Number(run.latency_p50_ms.toPrecision(3))} ms, ${run.verdict}` : `, ${run.verdict}`] : []));
 }
 function live(position, now) {
   const source = new EventSource(`/live?after=${position}&now=${now}`);

@@ -89,15 +89,10 @@ def cases_of_baseline(connection: sqlite3.Connection, baseline: str, role: str, 
     return _cases(connection, f"WHERE runs AND {condition} AND {belongs} {_IN_ORDER}", [*values, baseline, -1, 0], case_filter)
 
 
-def cases_by_number(connection: sqlite3.Connection, numbers: Sequence[int], case_filter: CaseFilter) -> list[IndexedCase]:
-    """Return the cases of these numbers."""
-    return _cases(connection, f"WHERE runs AND case_number IN ({', '.join('?' * len(numbers))})", numbers, case_filter)
-
-
 def _cases(connection: sqlite3.Connection, picked: str, values: Sequence[str | int], case_filter: CaseFilter) -> list[IndexedCase]:
     is_current = case_filter.level == "current"
     if case_filter.days is None:
-        counts = ", ".join(name if is_current or name != "p50_ms" else "p50_of_all_ms" for name in COUNTED)
+        counts = ", ".join(name if is_current or name != "latency_p50_ms" else "latency_p50_of_all_ms" for name in COUNTED)
         query = f"SELECT case_number, key, board, {counts} FROM cases {picked}"  # noqa: S608 - our own names
         return [decode_case(row) for row in connection.execute(query, values)]
     level = "since_ns" if is_current else "0 AS since_ns"
@@ -135,8 +130,8 @@ def runs_of(connection: sqlite3.Connection, case_number: int, *, newest: int) ->
 
 def p50_by_day(connection: sqlite3.Connection, start_ns: int, numbers: Sequence[int]) -> list[tuple[int, int, float]]:
     """Return (case, day since 1970, mean p50 in ms of the usable runs) of these cases since then."""
-    query = """SELECT case_number, started_at_ns / ? AS day, avg(p50_ms) FROM json_each(?) JOIN runs ON case_number = value
-    WHERE started_at_ns >= ? AND is_usable AND p50_ms > 0 GROUP BY case_number, day"""
+    query = """SELECT case_number, started_at_ns / ? AS day, avg(latency_p50_ms) FROM json_each(?) JOIN runs ON case_number = value
+    WHERE started_at_ns >= ? AND is_usable AND latency_p50_ms > 0 GROUP BY case_number, day"""
     return connection.execute(query, (NS_PER_DAY, msgspec.json.encode(numbers).decode(), start_ns)).fetchall()
 
 

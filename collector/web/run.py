@@ -10,37 +10,30 @@ from edgemeter.agent.base.documents import Plain, json_document
 from edgemeter.agent.base.metrics import metric_name, metric_words
 from edgemeter.agent.contract.energy_provenance import energy_provenance
 from edgemeter.agent.contract.record import RunRecord
-from edgemeter.agent.contract.record_figures import Energy
-from edgemeter.agent.contract.record_generation import Generation
+from edgemeter.agent.contract.record_generation import UNSTREAMED, Generation
+from edgemeter.agent.verdict.words import text_of
 from edgemeter.collector.charts.chart import Chart, ViewTable, rows_table
 from edgemeter.collector.charts.run_specs import run_time_line
-from edgemeter.collector.charts.specs import ranked_bars
 from edgemeter.collector.show.comparison_charts import distribution_chart, latency_distribution
 from edgemeter.collector.show.run_facts import facts_of, machine_facts
 from edgemeter.collector.web.context import ViewContext, read_run
-from edgemeter.collector.web.markup import NOTHING, Markup, element, join, part
+from edgemeter.collector.web.markup import Markup, element, join, part
 from edgemeter.collector.web.queries import CaseFilter
 from edgemeter.collector.web.run_over_time import over_time
 from edgemeter.collector.web.run_samples import NS_S, finite_values, power_trace, thinned, values_of
-from edgemeter.collector.web.view import ServedLinks, View, ViewRequest, link, note, section, verdict_cell
+from edgemeter.collector.web.view import View, ViewRequest, link, note, section, verdict_cell
 
 NS_MS = 1e-6
 # A chart holds no more points than can be seen; of each stretch the extremes are kept.
 POINTS = 1600
-LEVELS = ("p50", "p90", "p95", "p99", "p99_9")
+LEVELS = ("p50", "p90", "p99")
 # At most this many raw samples are written as plain numbers in one response.
 SAMPLES_OUT = 2_000_000
-# What the choice beside a run offers: runs of its case first, then the newest of each other case of its model.
-OF_THE_CASE, OF_OTHERS = 12, 24
-_NEWEST = """SELECT runs.id, runs.started_at_ns, cases.device, cases.precision, cases.runtime, max(runs.started_at_ns)
-FROM cases JOIN runs USING (case_number) WHERE cases.model = ? AND case_number != ? GROUP BY case_number ORDER BY 6 DESC LIMIT ?"""
-_OF_CASE = """SELECT id, started_at_ns, cases.device, cases.precision, cases.runtime FROM runs JOIN cases USING (case_number)
-WHERE case_number = ? AND id != ? ORDER BY started_at_ns DESC LIMIT ?"""
 
 
 def run_view(context: ViewContext, request: ViewRequest, case_filter: CaseFilter) -> View:  # noqa: ARG001 - every view has the same signature
     """Return the page of the run of that id; raises ConfigError if there is no such run."""
-    record, number = read_run(context, request.get("id"))
+    record = read_run(context, request.get("id"))
     key = record.model
     links = context.links
     trail = element(
@@ -52,11 +45,10 @@ def run_view(context: ViewContext, request: ViewRequest, case_filter: CaseFilter
     parts = [
         trail,
         *([note(f"Ran {record.together.words}.")] if record.together else []),
-        _compare_with(context, record, number),
         section("verdict", "Verdict and evidence", _verdict(record)),
         section("latency", *_time_line(context, record), _latency(context, record)),
         over_time(context, record),
-        section("energy", "Energy", energy_budget(context, record)),
+        section("energy", "Energy", energy_lines(record)),
         section("accuracy", "Accuracy", _accuracy(record)),
         section("conditions", "Before, during, after", _conditions(record)),
         section("machine", "The machine", part("facts", machine_facts(record))),
@@ -69,42 +61,14 @@ def run_view(context: ViewContext, request: ViewRequest, case_filter: CaseFilter
     return View(f"Run {record.id}", join(parts), lead, _tables(record))
 
 
-def _compare_with(context: ViewContext, record: RunRecord, number: int) -> Markup:
-    """Return the form that picks the run to compare with; in a file, links to the pairs that it holds."""
-    groups = {
-        "Of this case": context.connection.execute(_OF_CASE, (number, record.id, OF_THE_CASE)).fetchall(),
-        "Newest of other cases": context.connection.execute(_NEWEST, (record.model.name, number, OF_OTHERS)).fetchall(),
-    }
-    if not isinstance(context.links, ServedLinks):
-        pairs = [(row, sides) for rows in groups.values() for row in rows for sides in ((record.id, row[0]), (row[0], record.id))]
-        links = [link(at, _run_text(*row[1:5])) for row, (a, b) in pairs if (at := context.links.to("pair", a=a, b=b))]
-        return element("p", None, "Compare with ", *(part for text in links for part in (text, " "))) if links else NOTHING
-    offered = [element("optgroup", {"label": heading}, *(_option(*row[:5]) for row in rows)) for heading, rows in groups.items() if rows]
-    if not offered:
-        return NOTHING
-    first = element("input", {"type": "hidden", "name": "a", "value": record.id})
-    label = element("label", None, element("span", None, "Compare with"), element("select", {"name": "b"}, *offered))
-    return element(
-        "form", {"class": "pick", "method": "get", "action": "/pair"}, first, label, element("button", {"type": "submit"}, "Compare")
-    )
-
-
-def _option(run_id: str, *facts: Any) -> Markup:
-    return element("option", {"value": run_id}, _run_text(*facts))
-
-
-def _run_text(started_at_ns: int, device: str, precision: str, runtime: str) -> str:
-    return f"{figures.stamp(started_at_ns)}, {device}, {precision} on {runtime}"
-
-
 def _verdict(record: RunRecord) -> Markup:
     verdict = record.verdict
     lines = [element("p", None, element("b", None, verdict_cell(verdict.state)))]
-    for heading, texts in (("", verdict.reasons), ("Worth knowing", verdict.notes)):
-        if texts:
-            items = element("ul", {"class": "reasons"}, *(element("li", None, text) for text in texts))
+    for heading, violations in (("", verdict.violations), ("Worth knowing", verdict.notes)):
+        if violations:
+            items = element("ul", {"class": "reasons"}, *(element("li", None, text_of(violation)) for violation in violations))
             lines += [element("h3", None, heading), items] if heading else [items]
-    if not verdict.reasons:
+    if not verdict.violations:
         lines.append(note("No measurement rule is violated."))
     return join(lines)
 
@@ -143,14 +107,13 @@ def _bands(record: RunRecord, end_s: float) -> list[dict[str, Plain]]:
         condition.when: ", ".join(f"{name} {text}" for name, text in facts_of(condition).items() if text) for condition in record.conditions
     }
     windows, warm_s = record.windows, record.warm_up.duration_ms / 1000
-    begin_s = windows.idle_before.start_ns * NS_S if windows and windows.idle_before else 0.0
+    begin_s = windows.idle_before_ns[0] * NS_S if windows and windows.idle_before_ns else 0.0
     stretches: list[tuple[str, float, float, str]] = [("timed", 0.0, end_s, words.get("during", ""))]
     if warm_s > 0:
-        steady = "steady" if record.warm_up.steady else "never steady"
-        stretches.append(("warm-up", begin_s - warm_s, begin_s, f"{record.warm_up.queries:,} queries, {steady}"))
-    for name, stretch in (("before", windows and windows.idle_before), ("after", windows and windows.idle_after)):
-        if stretch:
-            stretches.append((f"idle {name}", stretch.start_ns * NS_S, stretch.end_ns * NS_S, words.get(name, "")))
+        stretches.append(("warm-up", begin_s - warm_s, begin_s, "steady" if record.warm_up.steady else "never steady"))
+    for name, stretch_ns in (("before", windows and windows.idle_before_ns), ("after", windows and windows.idle_after_ns)):
+        if stretch_ns:
+            stretches.append((f"idle {name}", stretch_ns[0] * NS_S, stretch_ns[1] * NS_S, words.get(name, "")))
     return [{"name": name, "start": start, "end": end, "text": text or "not reported"} for name, start, end, text in stretches]
 
 
@@ -167,23 +130,17 @@ def _latency(context: ViewContext, record: RunRecord) -> Markup:
     latency = record.latency
     facts: dict[str, str | None] = {}
     for name in LEVELS:
-        value, low, high = (getattr(latency, f"{name}{end}_ms") for end in ("", "_low", "_high"))
-        if value is not None:
-            interval = f", 95% {figures.span(low, high)}" if low is not None and high is not None else ""
-            if name in latency.unbounded:
-                interval = f", no bounds: queries depend on each other, time about {latency.unbounded[name]:,}"
-            facts[name.replace("_", ".")] = f"{figures.significant(value)} ms{interval}"
-    facts |= {name.replace("_", "."): f"refused: needs {required:,} queries" for name, required in latency.refused.items()}
-    if latency.early_stopping_reason:
-        worth = ", ".join(f"{count:,} for {name.replace('_', '.')}" for name, count in latency.effective.items())
-        facts["Effective queries"] = f"{latency.count:,} queries depend on each other and are worth fewer: {worth}"
+        value_ms = getattr(latency, f"{name}_ms")
+        facts[name] = "too few queries" if value_ms is None else f"{figures.significant(value_ms)} ms"
     facts |= {
         "Mean": f"{figures.significant(latency.mean_ms)} ms",
-        "Lowest": f"{figures.significant(latency.min_ms)} ms",
         "Highest": f"{figures.significant(latency.max_ms)} ms",
         "Throughput": f"{figures.significant(record.throughput_per_s)} per s",
-        "Warm-up": f"{record.warm_up.queries:,} queries, {'steady' if record.warm_up.steady else 'never steady'}",
+        "Warm-up": f"{figures.significant(record.warm_up.duration_ms / 1000)} s, {'steady' if record.warm_up.steady else 'never steady'}",
     }
+    facts["No times of tokens"] = record.reasons.get(UNSTREAMED)
+    failures = record.load.failures if record.load else {}
+    facts["Failed queries"] = ", ".join(f"{count:,} {kind}" for kind, count in failures.items()) or None
     charts = [context.sheet.draw(chart)] if chart else []
     return join([part("gallery", charts), part("facts", facts | _token_facts(record.generation))])
 
@@ -202,8 +159,6 @@ def _token_facts(generation: Generation | None) -> dict[str, str | None]:
         "Prompts": _prompts(generation),
         "Tokens": f"{generation.lengths} (prompt + generated){_shorter(generation)}",
         "Speculation": _speculation(generation),
-        "No times of tokens": generation.streaming_reason,
-        "Failed queries": ", ".join(f"{count:,} {kind}" for kind, count in generation.failures.items()) or None,
         **{name: f"{figures.significant(p50_ms)} ms" for name, time in times.items() if time and (p50_ms := time.p50_ms) is not None},
         **{name: f"{figures.significant(rate)} tokens/s" for name, rate in rates.items() if rate is not None},
     }
@@ -212,14 +167,12 @@ def _token_facts(generation: Generation | None) -> dict[str, str | None]:
 def _prompts(generation: Generation) -> str | None:
     if generation.prompts_sha256 is None:
         return None
-    return (
-        f"{generation.prompts} (sha256 {generation.prompts_sha256[:12]}), {'chat template' if generation.chat_template else 'no template'}"
-    )
+    return f"{generation.prompts} (sha256 {generation.prompts_sha256[:12]})"
 
 
 def _speculation(generation: Generation) -> str | None:
     """Return what the server states of its guesses."""
-    counts = f"{generation.accepted_tokens:,} of {generation.drafted_tokens:,} drafted tokens accepted" if generation.drafted_tokens else ""
+    counts = "" if generation.accepted_ratio is None else f"{generation.accepted_ratio:.0%} of the drafted tokens accepted"
     return ": ".join(filter(None, (generation.speculative, counts))) or None
 
 
@@ -235,20 +188,16 @@ def _shorter(generation: Generation) -> str:
 def _accuracy(record: RunRecord) -> Markup:
     accuracy = record.accuracy
     if accuracy is None:
-        return note(f"No accuracy: {record.accuracy_reason or 'not scored'}.")
+        return note(f"No accuracy: {record.reasons.get('accuracy', 'not scored')}.")
     bounds = f", no bounds: {accuracy.interval_reason}" if accuracy.interval_reason else ""
     if accuracy.low is not None:
-        bounds = f", {figures.accuracy(accuracy.low)} to {figures.accuracy(accuracy.high)} ({accuracy.interval or '95%'})"
+        bounds = f", {figures.accuracy(accuracy.low)} to {figures.accuracy(accuracy.high)} (95%)"
     facts: dict[str, str | None] = {
         metric_name(accuracy.metric): f"{figures.accuracy(accuracy.value)} over {figures.count(accuracy.images, 'image')}{bounds}"
     }
     facts |= {metric_words(name): figures.accuracy(value) for name, value in accuracy.detail.items() if value is not None}
-    gate = record.accuracy_gate
-    if gate:
-        facts["Gate"] = (
-            f"{'passed' if gate.passed else 'not passed'}: needed {figures.accuracy(gate.needed_value)}"
-            f" ({gate.ratio:.0%} of {figures.accuracy(gate.reference_value)})"
-        )
+    if accuracy.needed_value is not None:
+        facts["Gate"] = f"{'passed' if accuracy.passes_gate else 'not passed'}: needed {figures.accuracy(accuracy.needed_value)}"
     return part("facts", facts)
 
 
@@ -287,11 +236,11 @@ def _flat(name: str, value: object) -> list[tuple[str, str | int | float | bool 
     return [(name, value if isinstance(value, str | int | float | bool) or value is None else str(value))]
 
 
-def energy_budget(context: ViewContext, run: RunRecord) -> Markup:
-    """Return gross and net energy with scope and sensor, and the terms as bars."""
+def energy_lines(run: RunRecord) -> Markup:
+    """Return gross and net energy with scope and sensor."""
     energy = run.energy
     if energy is None:
-        return note(f"No energy: {run.energy_reason or 'not measured'}.")
+        return note(f"No energy: {run.reasons.get('energy', 'not measured')}.")
     provenance = energy_provenance(run) or "not stated to be measured"
     label = "" if provenance == "measured" else f" ({provenance})"
     gross = f"{figures.with_uncertainty(energy.gross_mj, energy.gross_u_mj)} mJ gross{label}"
@@ -299,26 +248,9 @@ def energy_budget(context: ViewContext, run: RunRecord) -> Markup:
     if energy.net_mj is not None:
         net = f"{figures.with_uncertainty(energy.net_mj, energy.net_u_mj)} mJ net of idle"
     excludes = f"; leaves out {', '.join(energy.excludes)}" if energy.excludes else ""
-    readings = f"{energy.samples:,} readings over {figures.significant(energy.window_ms / 1000)} s"
-    lines = [
-        element("p", {"class": "figure-line"}, element("b", None, gross), f", {net}"),
-        note(f"{energy.sensor} at {energy.scope}{excludes}; {readings}."),
-    ]
-    return join([*lines, _bars(context, energy)])
-
-
-def _bars(context: ViewContext, energy: Energy) -> Markup:
-    known_terms = sorted(((term.u_mj, term) for term in energy.budget if term.u_mj is not None), key=lambda pair: -pair[0])
-    unknown = [term.term for term in energy.budget if term.u_mj is None]
-    parts: list[str] = []
-    if known_terms:
-        rows = [{"term": term.term, "value": u_mj, "detail": figures.significant(term.degrees_of_freedom, 2)} for u_mj, term in known_terms]
-        title = f"Budget of {figures.significant(energy.gross_mj)} mJ"
-        parts.append(
-            context.sheet.draw(Chart(title, ranked_bars("standard uncertainty of the gross energy, mJ", len(rows)), rows_table(rows)))
-        )
-    if unknown:
-        parts.append(note(f"Unknown, so the total is unknown too: {', '.join(unknown)}."))
-    if not energy.budget:
-        parts.append(note("This record has no uncertainty budget."))
-    return join(parts)
+    return join(
+        [
+            element("p", {"class": "figure-line"}, element("b", None, gross), f", {net}"),
+            note(f"{energy.sensor} at {energy.scope}{excludes}; over {figures.significant(energy.window_ms / 1000)} s."),
+        ]
+    )

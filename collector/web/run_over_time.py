@@ -2,9 +2,10 @@
 
 from typing import Any
 
+from edgemeter.agent.base.figures import plain_digits
 from edgemeter.agent.contract.record import RunRecord
 from edgemeter.agent.contract.record_figures import Sustained
-from edgemeter.agent.contract.steady_facts import held_out, steady_facts, steady_heading
+from edgemeter.agent.contract.steady_facts import held_out, steady_facts
 from edgemeter.collector.charts.chart import Chart, rows_table
 from edgemeter.collector.charts.run_specs import over_the_run
 from edgemeter.collector.web.context import ViewContext
@@ -24,7 +25,8 @@ def over_time(context: ViewContext, run: RunRecord) -> Markup:
     parts: list[Markup | str] = []
     if run.steady:
         facts: dict[str, Markup | str | None] = {name.capitalize(): text for name, text in steady_facts(run, run.steady).items()}
-        parts += [note(f"{steady_heading(run, run.steady)}."), part("facts", facts)]
+        rate, deadline_ms = plain_digits(run.steady.rate_per_s), plain_digits(run.steady.deadline_ms)
+        parts += [note(f"{run.model.name} at {rate} frames a second, deadline {deadline_ms} ms."), part("facts", facts)]
     elif run.sustained:
         parts.append(note(f"{run.model.name} {held_out(run.sustained)}."))
     if run.sustained and len(run.sustained.points) > 1:
@@ -36,11 +38,12 @@ def charts_of(sustained: Sustained, *, of_frames: bool) -> list[Chart]:
     """Return the charts of what is known of the run's intervals: missed frames and latency, clock and temperature, power."""
     rows: list[dict[str, Any]] = [
         {
-            "at_s": point.t_s, "end_s": point.t_s + sustained.interval_s, "missed": point.missed, "p50_ms": point.p50_ms,
+            "at_s": number * sustained.interval_s, "end_s": (number + 1) * sustained.interval_s, "missed": point.missed,
+            "p50_ms": point.p50_ms,
             "clock_mhz": None if point.clock_hz is None else point.clock_hz / 1e6, "temperature_c": point.temperature_c,
             "power_w": point.power_w, "tpot_ms": point.tpot_ms,
         }
-        for point in sustained.points
+        for number, point in enumerate(sustained.points)
     ]  # fmt: skip
     charts = []
     for pair in _PAIRS:

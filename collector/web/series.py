@@ -6,18 +6,20 @@ from dataclasses import dataclass
 from statistics import median
 
 from edgemeter.agent.base import figures
+from edgemeter.agent.base.decision import LATENCY
 from edgemeter.agent.base.documents import Plain
-from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.base.metrics import metric_name
 from edgemeter.agent.base.nanoseconds import NS_PER_DAY
-from edgemeter.agent.contract.case_identity import CaseKey, in_series, names_in
+from edgemeter.agent.contract.case_identity import CaseKey
 from edgemeter.agent.contract.energy_provenance import MEASURED
-from edgemeter.agent.contract.figures import Figure, in_view
+from edgemeter.agent.contract.figures import Figure, FigureView, in_view
 from edgemeter.collector.charts.chart import Chart, ViewTable, rows_table
 from edgemeter.collector.charts.specs import over_time
 from edgemeter.collector.index.index_file import FACETS, IndexedCase
 from edgemeter.collector.index.stored_summaries import runs_of as records_of
 from edgemeter.collector.runs.cases import grouped, names_of
+from edgemeter.collector.runs.figure_names import figure_called
+from edgemeter.collector.runs.relation import SERIES_FIELDS, in_series
 from edgemeter.collector.runs.run_figures import RunFigures, of_newest_kind
 from edgemeter.collector.web.context import ViewContext
 from edgemeter.collector.web.events import SeriesEvent
@@ -31,8 +33,7 @@ DOTS, DOTS_IN_ALL = 400, 1600
 RUNS_READ = 20_000
 MARKS = 12
 # What can be followed over time, by the name in an address.
-FOLLOWED = {entry.key: entry for entry in in_view("chart")}
-DEFAULT_FIGURE = "p50_ms"
+FOLLOWED = {entry.name: entry for entry in in_view(FigureView.CHART)}
 CHARTS = 10
 RUNS_LISTED = 100
 
@@ -55,7 +56,7 @@ def series_groups(indexed_cases: Sequence[IndexedCase]) -> list[list[IndexedCase
 def titles(groups: Sequence[Sequence[IndexedCase]]) -> list[str]:
     """Return a title for each series, no two alike: where device, model, precision and runtime are the same, what else differs."""
     keys = [members[0].key for members in groups]
-    names = names_of(keys, _title, names_in("series"))
+    names = names_of(keys, _title, SERIES_FIELDS)
     return [names[key] for key in keys]
 
 
@@ -75,14 +76,14 @@ def series(
     runs.sort(key=lambda run: run.started_at_ns)
     if days is not None and span is not None:
         runs = [run for run in runs if run.started_at_ns >= span[0]]
-    having = [run for run in runs if run.value(entry.key) is not None]
-    valued = [(run, value) for run in of_newest_kind(having, entry) if (value := run.value(entry.key)) is not None]
+    having = [run for run in runs if run.value(entry.name) is not None]
+    valued = [(run, value) for run in of_newest_kind(having, entry) if (value := run.value(entry.name)) is not None]
     if not valued:
         return None
     is_daily = entry.is_truth or len(valued) > dots
     rows = _daily(valued, entry) if is_daily else [_dot(run, value, entry) for run, value in valued]
     newest = records_of(context.connection, case.number, 1, usable=False)[0]
-    noted = context.events.of(newest, entry.key)
+    noted = context.events.of(newest, entry.name)
     # A step near a change may name it already.
     changes = [
         change
@@ -94,7 +95,7 @@ def series(
         {"at": event.at_ns / 1e6, "text": event.text, "kind": event.kind, "number": str(number)} for number, event in enumerate(events, 1)
     ]
     title = title or _title(case.key)
-    name = metric_name(newest.accuracy.metric) if entry.group == "accuracy" and newest.accuracy else entry.heading_with_unit
+    name = metric_name(newest.accuracy.metric) if entry.group == "accuracy" and newest.accuracy else entry.heading
     spec = over_time(
         name,
         levels=_levels(valued, events),
@@ -168,7 +169,7 @@ def _levels(valued: Sequence[tuple[RunFigures, float]], series_events: Sequence[
 
 
 def _plain(case: IndexedCase, entry: Figure, valued: Sequence[tuple[RunFigures, float]]) -> ViewTable:
-    column = entry.key if entry.unit or entry.is_truth else "value"
+    column = entry.name if entry.unit or entry.is_truth else "value"
     names = ("fleet", "device", "board", "model", "precision", "runtime", "backend", "threads", "batch", "scenario")
     key = tuple(case.board if name == "board" else getattr(case.key, name) for name in names)
     rows = tuple((run.id, *key, run.started_at_ns, value, *run.bounds(entry), run.verdict) for run, value in valued)
@@ -184,9 +185,7 @@ def trend_view(context: ViewContext, request: ViewRequest, case_filter: CaseFilt
     """Return the trend of a metric: what was found, then a page of series of every board type; raises ConfigError if it is unknown."""
     if request.get("event"):
         return event_view(context, request.get("event"))
-    entry = FOLLOWED.get(request.get("metric") or DEFAULT_FIGURE)
-    if entry is None:
-        raise ConfigError(f"metric={request.get('metric')!r} is not a metric: choose from {', '.join(FOLLOWED)}")
+    entry = figure_called(request.get("metric") or LATENCY, FOLLOWED.values())
     count = count_cases(context.connection, case_filter)
     page = page_of(request, count, CASES_READ)
     picked = cases_of_every_board(context.connection, case_filter.without("days"), CASES_READ, page * CASES_READ)
@@ -206,16 +205,16 @@ def trend_view(context: ViewContext, request: ViewRequest, case_filter: CaseFilt
     # What moved comes first; a series of one day shows little.
     shown_series.sort(key=lambda charted: (not charted.has_step, -charted.points))
     if not shown_series:
-        return View(f"Trend: {entry.heading_with_unit}", note(f"No run here has this figure: {entry.heading_with_unit}."), filters=FILTERS)
+        return View(f"Trend: {entry.heading}", note(f"No run here has this figure: {entry.heading}."), filters=FILTERS)
     parts = _sections(context, request, shown_series, (page, count))
     rows = tuple(row for charted in shown_series for row in charted.table.rows)
     tables = (ViewTable("points", shown_series[0].table.columns, rows),)
-    return View(f"Trend: {entry.heading_with_unit}", join(parts), "", tables, FILTERS)
+    return View(f"Trend: {entry.heading}", join(parts), "", tables, FILTERS)
 
 
 def _sections(context: ViewContext, request: ViewRequest, shown_series: Sequence[SeriesShown], page: tuple[int, int]) -> list[Markup]:
     explained = (
-        "Bars are 95% intervals of a run; lines are medians between the numbered strokes; hollow: suspect."
+        "Bars are the 95% interval of a run's energy or accuracy; lines are medians between the numbered strokes; hollow: disturbed."
         f" Narrow the runs below to a period: {BRUSH}, a click on a dot opens its run."
     )
     finding_lines = findings_list(context, request.fields)
@@ -233,7 +232,7 @@ def _sections(context: ViewContext, request: ViewRequest, shown_series: Sequence
 
 
 def _row_facts(row: dict[str, Plain]) -> Attributes:
-    return {"data-at": str(row["started_at_ns"]), "data-run": str(row["run"])} | {f"data-{name}": str(row[name]) for name in FACETS}
+    return {"data-at": str(row["started_at_ns"])} | {f"data-{name}": str(row[name]) for name in FACETS}
 
 
 def _run_columns(links: Links, figure: str) -> list[ViewColumn[dict[str, Plain]]]:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from importlib.metadata import version
 from typing import TypeAlias
 
+from edgemeter.agent.base.decision import LATENCY
 from edgemeter.collector.charts import vega
 from edgemeter.collector.charts.chart import script_data, short
 from edgemeter.collector.index.index_file import FACETS
@@ -18,11 +19,10 @@ from edgemeter.collector.web.jobs_view import jobs_view
 from edgemeter.collector.web.markup import Markup, own_script_policy, raw, render, text_of
 from edgemeter.collector.web.model import model_view
 from edgemeter.collector.web.overview import overview
-from edgemeter.collector.web.pair import pair_view
 from edgemeter.collector.web.published_view import published_view
 from edgemeter.collector.web.queries import LEVELS, PERIODS, CaseFilter, choices, parse_filter
 from edgemeter.collector.web.run import run_view
-from edgemeter.collector.web.series import DEFAULT_FIGURE, FOLLOWED, trend_view
+from edgemeter.collector.web.series import FOLLOWED, trend_view
 from edgemeter.collector.web.side_by_side import compare_view
 from edgemeter.collector.web.view import ROUTES, Links, View, ViewRequest
 
@@ -80,12 +80,11 @@ VIEWS: dict[str, Callable[[ViewContext, ViewRequest, CaseFilter], View]] = {
     "trend": trend_view,
     "device": device_view,
     "run": run_view,
-    "pair": pair_view,
     "jobs": jobs_view,
     "alerts": alerts_view,
     "published": published_view,
 }
-NAVIGATION = {name: name.capitalize() for name in VIEWS if name not in {"run", "pair"}}
+NAVIGATION = {name: name.capitalize() for name in VIEWS if name != "run"}
 NEEDED = {"model": "model", "device": "device"}
 # What an empty field means.
 BLANK = {"days": "all days", "level": LEVELS["current"]}
@@ -104,7 +103,7 @@ def offered(context: ViewContext) -> FormChoices:
     offers["baseline"] = {name: "all in the role reference" if name == "reference" else name for name in baselines(context.connection)}
     offers["days"] = PERIODS
     offers["level"] = {name: text for name, text in LEVELS.items() if name != "current"}
-    offers["metric"] = {name: entry.heading_with_unit for name, entry in FOLLOWED.items()}
+    offers["metric"] = {name: entry.heading for name, entry in FOLLOWED.items()}
     return offers
 
 
@@ -164,7 +163,7 @@ def held_exports(view: View, request: ViewRequest) -> dict[str, str]:
 def _field(name: str, request: ViewRequest, values: Mapping[str, str]) -> dict[str, object]:
     picked = request.get(name)
     options = None if len(values) > MOST_CHOICES else _options(name, request, values)
-    current = picked or (DEFAULT_FIGURE if name == "metric" and options else "")
+    current = picked or (LATENCY if name == "metric" and options else "")
     hint = f"all {len(values):,}"
     return {"name": name, "label": LABELS.get(name, name.capitalize()), "picked": current, "placeholder": hint, "options": options}
 

@@ -28,7 +28,6 @@ ROUTES: dict[str, tuple[str, ...]] = {
     "trend": ("model", "metric", "event"),
     "device": ("fleet", "device"),
     "run": ("id",),
-    "pair": ("a", "b"),
     "jobs": ("job",),
     "alerts": (),
     "published": (),
@@ -245,8 +244,8 @@ def with_small(text: str, small: str) -> Markup:
 
 
 def verdict_cell(state: str) -> Markup:
-    """Return a verdict, marked where it is not `valid`."""
-    return element("span", {"class": None if state == "valid" else "doubt"}, state)
+    """Return a verdict, marked where it is not `ok`."""
+    return element("span", {"class": None if state == "ok" else "doubt"}, state)
 
 
 def folded_note(summary: str, *texts: str) -> Markup:

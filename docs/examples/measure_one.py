@@ -12,22 +12,17 @@ def main(model: str, images: str | None = None, annotations: str | None = None) 
     """Measure for a moment (`rapid`); take `normal` for a figure that you will quote."""
     record = edgemeter.measure(model, data=images, annotations=annotations, mode="rapid")
     print(f"{record.model.name} on {record.environment.board or record.device}: {record.verdict.state}")
-    for reason in record.verdict.reasons:
-        print(f"  {reason}")
+    for rule in record.verdict.rules:
+        print(f"  {rule}")
     latency = record.latency
     if latency.p50_ms is not None:
-        bounds = (
-            f"{latency.p50_low_ms:.3f} to {latency.p50_high_ms:.3f}"
-            if latency.p50_low_ms
-            else "no bounds: its queries depend on each other"
-        )
-        print(f"latency p50: {latency.p50_ms:.3f} ms ({bounds})")
+        print(f"latency p50: {latency.p50_ms:.3f} ms")
     if record.accuracy is None:
-        print(f"no accuracy: {record.accuracy_reason}")
+        print(f"no accuracy: {record.reasons['accuracy']}")
     else:
         print(f"accuracy: {record.accuracy.value:.3f} {record.accuracy.metric} on {record.accuracy.images} images")
     if record.energy is None:
-        print(f"no energy: {record.energy_reason}")
+        print(f"no energy: {record.reasons['energy']}")
     else:
         print(f"energy: {record.energy.gross_mj:.4g} mJ per inference, seen by {record.energy.sensor} ({record.energy.scope})")
 

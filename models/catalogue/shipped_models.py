@@ -1,5 +1,6 @@
 """The shipped models, files with a card beside each, and a folder of them to try commands on; and cards as TOML text."""
 
+import re
 import shutil
 import tempfile
 from collections.abc import Mapping
@@ -115,7 +116,10 @@ def write_sample(folder: Path) -> list[str]:
                 shutil.copy(SHIPPED_FOLDER / f"{shipped}.toml", draft / f"{plain}.toml")
             draft.rename(folder)
     except (OSError, shutil.Error) as error:
-        raise ConfigError(f"cannot write the sample to {str(folder)!r}: {error}; choose another folder") from error
+        # That of a whole folder has a reason for each file, as text with both paths.
+        text = str(error.args[0][0][-1]) if isinstance(error, shutil.Error) else error.strerror or str(error)
+        reason = re.sub(r"^\[Errno \d+\] |: '.*$", "", text)
+        raise ConfigError(f"cannot write the sample to {str(folder)!r} ({reason}): free some space, or choose another folder") from error
     return sorted(path.name + "/" * path.is_dir() for path in folder.iterdir())
 
 

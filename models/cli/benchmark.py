@@ -1,4 +1,4 @@
-"""The command `edgemeter benchmark`: one model in every format that this board runs, which of them to take, and why."""
+"""The command `edgemeter models benchmark`: one model in every format that this board runs, which of them to take, and why."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -38,16 +38,14 @@ OPTIONS = (*(key for key in MODEL_OPTIONS if key not in {"runtime", "backend"}),
 @trusted_option
 @config_option
 @quiet_option
-@format_option("Print the pick, the files and the comparison as JSON.")
-def benchmark(
-    model: str, out: Path, runs: int, matters: float, *, form: Format | None, save: bool, is_trusted: bool, **options: Any
-) -> None:
+@format_option()
+def benchmark(model: str, out: Path, runs: int, matters: float, *, form: Format, save: bool, is_trusted: bool, **options: Any) -> None:
     """Convert a model to every format that this board can run, measure each in turn, and name the one to take.
 
     MODEL is a PyTorch, ONNX or LiteRT file in fp32, or a shipped model. Needs the extra convert: pip install 'edgemeter[convert]'.
     Accuracy needs --data and --annotations, energy a power sensor.
 
-    Example: edgemeter benchmark model.pt2 --calibration photos/ --data val/ --annotations val.json
+    Example: edgemeter models benchmark model.pt2 --calibration photos/ --data val/ --annotations val.json
     """
     from edgemeter.agent.base import config
     from edgemeter.agent.cli import compare_models

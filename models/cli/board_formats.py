@@ -116,7 +116,7 @@ def _lacking_extra(goal: ModelFormat) -> str:
 
 
 def _convert(base: Path, goal: ModelFormat, request: FormatRequest) -> Path:
-    words = ["models", "convert", str(base), "--to", goal.name, "--output", str(request.out), "--json"]
+    words = ["models", "convert", str(base), "--to", goal.name, "--output", str(request.out), "--format", "json"]
     if request.calibration is not None:
         words += ["--calibration", str(request.calibration), "--calibration-images", str(request.calibration_images)]
     read = (*model_files(base), request.calibration)

@@ -8,21 +8,20 @@ from typing import Any
 import click
 
 from edgemeter.agent.base.completion import completes
-from edgemeter.agent.base.documents import json_document
 from edgemeter.agent.base.errors import FAILED, ConfigError
 from edgemeter.agent.base.model_names import model_names
-from edgemeter.agent.base.options import json_option, rows_json_option
+from edgemeter.agent.base.options import format_option
 from edgemeter.agent.base.tables import Format, console_for, print_data
 from edgemeter.models.catalogue.catalogue import NAME_PATTERN, CatalogueEntry, own_file
 from edgemeter.models.fetch.cache import ModelCache, cache_folder
 
 
 @click.command("list")
-@rows_json_option('Print {"models": [shipped models], "catalogue": [entries]}; CSV holds the catalogue.')
-def list_models(*, form: Format | None) -> None:
+@format_option('{"models": [shipped models], "catalogue": [entries]}; CSV holds the catalogue')
+def list_models(*, form: Format) -> None:
     """List the shipped models with their accuracy on the shipped scenes, and the models that you can fetch or make.
 
-    Example: edgemeter models list --json
+    Example: edgemeter models list --format json
     """
     from edgemeter.models.catalogue.catalogue import all_entries
     from edgemeter.models.catalogue.shipped_models import shipped_language, shipped_models
@@ -41,8 +40,8 @@ def list_models(*, form: Format | None) -> None:
 
 @click.command()
 @click.argument("model", shell_complete=completes(model_names, files=True))
-@json_option("Print the card or entry as JSON.")
-def show(model: str, *, as_json: bool) -> None:
+@format_option("", "table", "json")
+def show(model: str, *, form: Format) -> None:
     """Show the card of a model file or shipped file, the header of a GGUF or ExecuTorch file, or a catalogue entry by its name.
 
     Example: edgemeter models show edgemeter-shapes_int8.tflite
@@ -52,18 +51,18 @@ def show(model: str, *, as_json: bool) -> None:
 
     entries, path = all_entries(own_file()), Path(model)
     if not path.is_file() and model in entries:
-        _show_entry(entries[model], ModelCache(cache_folder()), as_json=as_json)
+        _show_entry(entries[model], ModelCache(cache_folder()), form=form)
         return
     path = path if path.is_file() else named_model(model, own_file())
     if not path.is_file():
         raise ConfigError(f"there is no file {model!r}: correct the path, or see `edgemeter models list`")
-    (_show_gguf if path.suffix == ".gguf" else _show_card)(path, as_json=as_json)
+    (_show_gguf if path.suffix == ".gguf" else _show_card)(path, form=form)
 
 
 @click.command()
 @click.argument("name", nargs=-1)
-@rows_json_option('Print {"files": [...]}.')
-def verify(name: tuple[str, ...], *, form: Format | None) -> None:
+@format_option('{"files": [...]}')
+def verify(name: tuple[str, ...], *, form: Format) -> None:
     """Compare the hashes of model files with the catalogue: the files of NAME, or all shipped, fetched and added files.
 
     Example: edgemeter models verify
@@ -108,8 +107,8 @@ def _checked_name(_ctx: click.Context, _param: click.Parameter, value: str | Non
 @click.option("--licence", help="Licence of the model. Default: the file's metadata.")
 @click.option("--source", help="Where the model comes from.")
 @click.option("--replace", is_flag=True, help="Replace an entry of the same name.")
-@json_option('Print {"entry": ..., "guesses": [...]}.')
-def add(file: Path, *, as_json: bool, **options: str | bool | None) -> None:
+@format_option('{"entry": ..., "guesses": [...]}', "table", "json")
+def add(file: Path, *, form: Format, **options: str | bool | None) -> None:
     """Add your own model file to your catalogue; shapes, quantisation, labels and metadata are read from the file.
 
     Example: edgemeter models add model.tflite --licence Apache-2.0
@@ -122,8 +121,7 @@ def add(file: Path, *, as_json: bool, **options: str | bool | None) -> None:
     entry, guesses = add_model(file, msgspec.convert(options, NewEntry), own_file())
     for guess in guesses:
         click.echo(f"edgemeter: {guess}", err=True)
-    if as_json:
-        click.echo(json_document({"entry": entry, "guesses": guesses}))
+    if print_data(form, {"entry": entry, "guesses": guesses}):
         return
     for kind, tensors in (("input", entry.inputs), ("output", entry.outputs)):
         for tensor in tensors:
@@ -134,7 +132,7 @@ def add(file: Path, *, as_json: bool, **options: str | bool | None) -> None:
     click.echo(f"entry written to {own_file()}, card beside the file", err=True)
 
 
-def _show_card(path: Path, *, as_json: bool) -> None:
+def _show_card(path: Path, *, form: Format) -> None:
     """Print the card of a file, if the file has the hash in its card."""
     from edgemeter.agent.contract import model_file
     from edgemeter.agent.contract.model_card import card_path
@@ -145,13 +143,11 @@ def _show_card(path: Path, *, as_json: bool) -> None:
     actual = model_file.sha256(path)
     if model.about.sha256 not in (None, actual):
         raise ConfigError(f"{str(path)!r} has sha256 {actual}, but its card has {model.about.sha256}: the file was changed, fetch it again")
-    if as_json:
-        click.echo(json_document({**shipped_row(model), "card": model.about}))
-    else:
+    if not print_data(form, {**shipped_row(model), "card": model.about}):
         click.echo(card_path(path).read_text(encoding="utf-8"), nl=False)
 
 
-def _show_gguf(path: Path, *, as_json: bool) -> None:
+def _show_gguf(path: Path, *, form: Format) -> None:
     """Print what the header of a GGUF file says of size, weights and cache."""
     from edgemeter.agent.generators.gguf_file import read
 
@@ -169,26 +165,26 @@ def _show_gguf(path: Path, *, as_json: bool) -> None:
         "tokens": header.token_count,
         "bytes_ratio": stored.bytes_ratio,
     }
-    _show_facts(path, {key: value for key, value in facts.items() if value is not None}, as_json=as_json)
+    _show_facts(path, {key: value for key, value in facts.items() if value is not None}, form=form)
 
 
-def _show_entry(entry: CatalogueEntry, cache: ModelCache, *, as_json: bool) -> None:
+def _show_entry(entry: CatalogueEntry, cache: ModelCache, *, form: Format) -> None:
     """Print an entry and the path of its file."""
     import msgspec
 
     from edgemeter.agent.base.toml import toml_document
 
     path, _ = cache.local_file(entry)
-    if as_json:
-        click.echo(json_document({"entry": entry, "path": None if path is None else str(path)}))
+    if print_data(form, {"entry": entry, "path": None if path is None else str(path)}):
         return
     click.echo(toml_document(msgspec.to_builtins(entry)), nl=False)
     click.echo(f"\n# file: {path or 'not fetched'}")
 
 
-def _show_facts(path: Path, facts: dict[str, Any], *, as_json: bool) -> None:
+def _show_facts(path: Path, facts: dict[str, Any], *, form: Format) -> None:
     from edgemeter.agent.base.toml import toml_document
     from edgemeter.agent.contract import model_file
 
     document = {"file": str(path), "sha256": model_file.sha256(path), **facts}
-    click.echo(json_document(document) if as_json else toml_document(document), nl=as_json)
+    if not print_data(form, document):
+        click.echo(toml_document(document), nl=False)

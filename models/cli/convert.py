@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from edgemeter.agent.base.errors import FAILED
-from edgemeter.agent.base.options import PATH, rows_json_option, trusted_option
+from edgemeter.agent.base.options import PATH, format_option, trusted_option
 from edgemeter.agent.base.progress import note
 from edgemeter.agent.base.tables import Format, console_for, print_data
 
@@ -36,7 +36,7 @@ _STYLE = {"ok": "green", "degraded": "yellow", "not judged": "yellow", "ruined":
 @click.option("--subset", "limit", type=click.IntRange(1), help="Compare on a random subset of N images.")
 @click.option("--exclude", "keep", multiple=True, metavar="REGEX", help="Keep operations with matching names in float; repeatable.")
 @trusted_option
-@rows_json_option('Print {"conversions": [...], "errors": [...], "left_out": [...]}.')
+@format_option('{"conversions": [...], "errors": [...], "left_out": [...]}')
 def convert(  # noqa: PLR0917 - click gives them by name
     source: str,
     goals: tuple[str, ...],
@@ -49,7 +49,7 @@ def convert(  # noqa: PLR0917 - click gives them by name
     keep: tuple[str, ...],
     *,
     is_trusted: bool,
-    form: Format | None,
+    form: Format,
 ) -> None:
     """Convert a model to other formats and precisions, and report what each conversion costs in accuracy.
 
@@ -89,7 +89,7 @@ def convert(  # noqa: PLR0917 - click gives them by name
     _print(outcome, request, form)
 
 
-def _print(outcome: "ConversionOutcome", request: "ConversionRequest", form: Format | None) -> None:
+def _print(outcome: "ConversionOutcome", request: "ConversionRequest", form: Format) -> None:
     """Print the outcome; exit with status 1 if a conversion failed or is ruined."""
     from edgemeter.models.convert import conversion_report
 
@@ -169,9 +169,9 @@ def _print_table(written: "list[Conversion]", request: "ConversionRequest", cons
 @click.option("--text", type=PATH, help="UTF-8 text to compare the perplexity of each file with the source's on; needs the extra llama.")
 @click.option("--context-tokens", type=click.IntRange(4), default=512, show_default=True, help="Tokens of a chunk of --text.")
 @trusted_option
-@rows_json_option('Print {"files": [{"file": ..., "size_bytes": ..., "gate": {...} or null}]}.')
+@format_option('{"files": [{"file": ..., "size_bytes": ..., "gate": {...} or null}]}')
 def quantise(
-    source: Path, kinds: tuple[str, ...], out: Path, text: Path | None, context_tokens: int, *, is_trusted: bool, form: Format | None
+    source: Path, kinds: tuple[str, ...], out: Path, text: Path | None, context_tokens: int, *, is_trusted: bool, form: Format
 ) -> None:
     """Quantise a GGUF file, and report what each type costs in perplexity.
 
@@ -196,7 +196,7 @@ def quantise(
         path = gguf_quantise.quantise(source, kind, out)
         gate = quality_gate(score_file(path, "llama", 1, material), before) if material and before else None
         rows.append({"file": str(path), "size_bytes": path.stat().st_size, "gate": gate})
-        if form is None:
+        if form == "table":
             click.echo(f"{path}: {path.stat().st_size / 1e6:.3g} MB{f'; {gate.sentence()}' if gate else ''}")
     print_data(form, {"files": rows})
     if any(row["gate"] is not None and not row["gate"].passed for row in rows):

@@ -6,10 +6,9 @@ import click
 
 from edgemeter.agent.base.command_group import DefaultGroup
 from edgemeter.agent.base.completion import completes
-from edgemeter.agent.base.documents import json_document
 from edgemeter.agent.base.errors import FAILED, ConfigError, EdgemeterError
 from edgemeter.agent.base.model_names import model_names
-from edgemeter.agent.base.options import json_option, rows_json_option
+from edgemeter.agent.base.options import format_option
 from edgemeter.agent.base.progress import note, progress_bar
 from edgemeter.agent.base.tables import Format, console_for, print_data
 from edgemeter.models.catalogue.catalogue import all_entries, find_entry, own_file
@@ -32,9 +31,9 @@ _limit_option = click.option(
 @click.command()
 @click.argument("name", nargs=-1, required=True, shell_complete=completes(model_names))
 @click.option("--accept-unverified", is_flag=True, help="Also fetch models without a sha256 in the catalogue; their hash is recorded.")
-@json_option('Print {"fetched": [...]}.')
+@format_option('{"fetched": [...]}', "table", "json")
 @_limit_option
-def fetch(name: tuple[str, ...], limit_mb: int, *, accept_unverified: bool, as_json: bool) -> None:
+def fetch(name: tuple[str, ...], limit_mb: int, *, accept_unverified: bool, form: Format) -> None:
     """Fetch models of the catalogue, verify them, write a card beside each, and print their paths.
 
     Example: edgemeter models fetch yolox-nano
@@ -59,12 +58,12 @@ def fetch(name: tuple[str, ...], limit_mb: int, *, accept_unverified: bool, as_j
                 raise
             click.echo(f"edgemeter: {' '.join(str(error).split())}", err=True)
             failed = True
-    _print_fetched(fetched, cache, as_json=as_json)
+    _print_fetched(fetched, cache, form=form)
     if failed:
         sys.exit(FAILED)
 
 
-def _print_fetched(fetched: list[FetchedModel], cache: ModelCache, *, as_json: bool) -> None:
+def _print_fetched(fetched: list[FetchedModel], cache: ModelCache, *, form: Format) -> None:
     """Print the paths of the files, and notes on standard error."""
     for model in fetched:
         if not model.was_verified:
@@ -74,11 +73,9 @@ def _print_fetched(fetched: list[FetchedModel], cache: ModelCache, *, as_json: b
             note(f"edgemeter: removed {name} from the cache to keep below its limit")
     if excess := cache.excess_bytes():
         click.echo(f"edgemeter: the cache is {excess} bytes above its limit, because its models are in use or were just fetched", err=True)
-    if as_json:
-        keys = ("sha256", "address", "is_new", "was_verified", "removed")
-        rows = [{"name": model.entry.name, "path": str(model.path), **{key: getattr(model, key) for key in keys}} for model in fetched]
-        click.echo(json_document({"fetched": rows}))
-    else:
+    keys = ("sha256", "address", "is_new", "was_verified", "removed")
+    rows = [{"name": model.entry.name, "path": str(model.path), **{key: getattr(model, key) for key in keys}} for model in fetched]
+    if not print_data(form, {"fetched": rows}):
         for model in fetched:
             click.echo(model.path)
 
@@ -92,9 +89,9 @@ def cache() -> None:
 
 
 @cache.command("list")
-@rows_json_option('Print {"folder": ..., "limit_bytes": ..., "held": [...]}.')
+@format_option('{"folder": ..., "limit_bytes": ..., "held": [...]}')
 @_limit_option
-def list_cache(limit_mb: int, *, form: Format | None) -> None:
+def list_cache(limit_mb: int, *, form: Format) -> None:
     """List the cached models, the most recently used first.
 
     Example: edgemeter models cache list

@@ -19,15 +19,16 @@ COMMANDS: Sections = {
         "cache": ("edgemeter.models.cli.fetch:cache", "List and clear the cache of fetched models."),
     },
     "Look into models": {
+        "benchmark": ("edgemeter.models.cli.benchmark:benchmark", "Measure a model in every format that this board runs, and pick one."),
+        "score": ("edgemeter.agent.cli.score:score", "Score a model on data, or a language model on a text, without timing it."),
         "profile": ("edgemeter.agent.cli.profile:profile_command", "Show the slowest operators of a model."),
-        "quality": ("edgemeter.agent.cli.quality:quality", "Score a language model: perplexity, multiple choice, short answers."),
     },
 }
 
 
 @click.group(cls=CommandGroup, sections=COMMANDS)
 def models() -> None:
-    """List, fetch, add, convert and verify models.
+    """List, fetch, add, convert, score and verify models.
 
     Example: edgemeter models list
     """

@@ -97,5 +97,4 @@ def _part(data: Dataset, is_in: Sequence[bool]) -> Dataset:
         image_ids=None if data.image_ids is None else tuple(compress(data.image_ids, is_in)),
         classes=of_items(data.classes),
         targets=of_items(data.targets),
-        groups=of_items(data.groups),
     )

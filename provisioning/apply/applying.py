@@ -251,7 +251,9 @@ class _Device:
             ["sh", "-s", "--", f"{self._stage_seen}/python.tar", tar.folder(prefix)], offer.UNPACK.read_bytes(), INSTALL_S
         )
         if result.returncode != 0:
-            raise UnavailableError(f"cannot unpack the Python there: {result.stderr[-300:]}: is it a CPython for {self._board.arch}?")
+            raise UnavailableError(
+                f"cannot unpack the Python there ({result.stderr[-300:]}): check that it is a CPython for {self._board.arch}"
+            )
         self._steps.add(ApplyStep("python", "changed", f"Python {tar.version} in {tar.folder('')}"))
         return offer.choose_offer(self._settings.offers, self.inspect())
 
@@ -305,7 +307,7 @@ class _Device:
             self._steps.add(step)
         if result.returncode != 0 or len(completed) != len(steps):
             missing = steps[min(len(completed), len(steps) - 1)]
-            raise TransientError(f"{missing} ended on the device: {last_line(result.stderr, 300)}: run it again")
+            raise TransientError(f"{missing} ended on the device ({last_line(result.stderr, 300)}): run it again")
 
 
 def device_program(plan: Mapping[str, object]) -> str:
@@ -327,7 +329,7 @@ def _parse_step(line: str) -> ApplyStep:
     try:
         step = decode_json(line, ApplyStep)
     except msgspec.MsgspecError as error:
-        raise TransientError(f"the device reports {line[:200]!r}: {error}: run it again") from error
+        raise TransientError(f"the device reports {line[:200]!r} ({error}): run it again") from error
     return replace(step, detail="".join(char for char in step.detail if char.isprintable()))
 
 

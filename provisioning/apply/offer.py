@@ -89,7 +89,7 @@ def _why_none(offers: Sequence[Offer], board: ExaminedBoard) -> str:
     if board.glibc is None:
         return f"no release fits {board.words}: only systems with glibc are supported"
     if board.arch not in {"aarch64", "x86_64"}:
-        return f"no release fits {board.words}: runtimes exist for 64-bit systems only: install a 64-bit system"
+        return f"no release fits {board.words}, because runtimes exist for 64-bit systems only: install one"
     glibc = f"glibc <= {board.glibc[0]}.{board.glibc[1]}"
     usable = next((python.version for python in board.pythons if tuple(map(int, python.version.split("."))) >= OLDEST_PYTHON), None)
     if usable is None:
@@ -99,7 +99,7 @@ def _why_none(offers: Sequence[Offer], board: ExaminedBoard) -> str:
         )
     offered = "; ".join(offer.words for offer in offers)
     remedy = f"`edgemeter fleet release build` for {board.arch}, Python {usable}, {glibc}"
-    return f"no given release fits {board.words} (given: {offered}): build one: {remedy}"
+    return f"no given release fits {board.words} (given: {offered}); build one with {remedy}"
 
 
 @dataclass(frozen=True, slots=True)

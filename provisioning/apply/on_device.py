@@ -303,7 +303,7 @@ class LocalDevice:
                 completed = run("systemctl", "restart", unit, timeout_s=400)
                 if completed.returncode != 0:
                     log = run("journalctl", "-u", unit, "-n", "3", "-o", "cat").stdout
-                    raise StepError(f"{unit} does not start: {last_line(log or completed.stderr)}: `journalctl -u {unit}` there")
+                    raise StepError(f"{unit} does not start ({last_line(log or completed.stderr)}): see `journalctl -u {unit}` there")
             self.drop(self.restart)
         return "changed", "started" if idle else "restarted"
 

@@ -144,7 +144,7 @@ class SshConnection(contextlib.AbstractContextManager["SshConnection"]):
                 advice = remedy.format(known_host=self.target.known_host, address=self.target.address)
                 return UnavailableError(f"{self.target.login}: {advice}")
         message = last_line(errors, 300, "ssh ended without a message")
-        return TransientError(f"{self.target.login}: {message}: try `ssh {self.target.address}` by hand, then run it again")
+        return TransientError(f"{self.target.login}: {message}; try `ssh {self.target.address}` by hand, then run it again")
 
 
 def last_line(text: str, length: int, otherwise: str = "no message") -> str:
@@ -207,7 +207,7 @@ def copy_files(
         total_bytes += copied_bytes
     names = ", ".join(file.name for file, _, _ in missing_files(connection, folder, files, root))
     if names:
-        raise TransientError(f"{connection.target.login}: {names} arrived corrupted twice: check the board's card and memory")
+        raise TransientError(f"{connection.target.login}: {names} arrived corrupted twice; check the board's card and memory")
     return total_bytes
 
 
@@ -231,4 +231,4 @@ def _hash_of_start(path: Path, size_bytes: int) -> str:
 
 def _refused(connection: SshConnection, problem: str, errors: str) -> UnavailableError:
     remedy = "free some room there" if "No space left" in errors else "check that folder"
-    return UnavailableError(f"{connection.target.login}: {problem}: {errors[-300:] or 'no message'}: {remedy}")
+    return UnavailableError(f"{connection.target.login}: {problem} ({errors[-300:] or 'no message'}); {remedy}")

@@ -15,7 +15,7 @@ from rich.progress import Progress, SpinnerColumn, TaskID, TextColumn, TimeElaps
 from rich.text import Text
 
 from edgemeter.agent.base.errors import DONE, FAILED
-from edgemeter.agent.base.options import rows_json_option
+from edgemeter.agent.base.options import format_option
 from edgemeter.agent.base.tables import Format, console_for, print_data
 from edgemeter.agent.base.terminal import plain_table, print_text
 from edgemeter.provisioning.apply.applying import ApplyOutcome, ApplyRequest, ApplySettings, apply_all, make_join_file, of_fleet, of_host
@@ -35,7 +35,7 @@ _FILE = click.Path(path_type=Path)
 @click.argument("devices", nargs=-1, metavar="[DEVICE]...")
 @in_folder
 @click.option(
-    "--on", "selection", metavar="SELECTION", help="Apply to these devices (as in `edgemeter fleet list --on`), beside those named."
+    "--on", "selection", metavar="SELECTION", help="Apply to these devices (as in `edgemeter fleet list --on`), in addition to those named."
 )
 @click.option("--host", help="Apply to this host, which need not be in fleet.toml; DEVICE is then its name in the fleet.")
 @click.option("--user", help="SSH user. Default: that of fleet.toml, else of ssh's configuration.")
@@ -54,7 +54,7 @@ _FILE = click.Path(path_type=Path)
     type=click.Path(path_type=Path, dir_okay=False),
     multiple=True,
     metavar="FILE.whl",
-    help="Wheel to install beside those of the release, also of later ones: a maker's runtime for its accelerator; repeatable.",
+    help="Wheel to install in addition to those of this and later releases, such as a maker's runtime for its accelerator; repeatable.",
 )
 @click.option("--python-tar", type=_FILE, help="A relocatable CPython for boards whose Python is older than 3.10.")
 @click.option("--jobs", type=click.IntRange(1, 256), default=8, show_default=True, help="Number of devices handled in parallel.")
@@ -80,8 +80,8 @@ _FILE = click.Path(path_type=Path)
 )
 @click.option("--prefix", default="", help="Install below this folder of the device instead of its root; nothing is started.")
 @click.option("--dry-run", "is_dry", is_flag=True, help="Show what would change, and change nothing.")
-@rows_json_option('Print {"devices": [...]}.')
-def apply(devices: tuple[str, ...], folder: FleetFolder, jobs: int, *, is_dry: bool, form: Format | None, **options: Any) -> None:
+@format_option('{"devices": [...]}')
+def apply(devices: tuple[str, ...], folder: FleetFolder, jobs: int, *, is_dry: bool, form: Format, **options: Any) -> None:
     """Install the agent on running boards over SSH; a repeated run changes nothing, an interrupted one is resumed.
 
     Example: edgemeter fleet apply pi5-01 pi5-02 --release edgemeter-pi5.tar

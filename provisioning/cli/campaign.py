@@ -10,11 +10,11 @@ import click
 from rich.console import Console
 
 from edgemeter.agent.base.command_group import DefaultGroup
-from edgemeter.agent.base.documents import print_json
+from edgemeter.agent.base.options import format_option
 from edgemeter.agent.base.tables import Format, console_for, print_data
 from edgemeter.agent.base.terminal import print_text
 from edgemeter.provisioning.campaigns.campaign_handler import ChangeByHand, change_campaign
-from edgemeter.provisioning.cli.options import FILE, change_options, in_folder, print_notes, rehearsed_options, rows_json_option
+from edgemeter.provisioning.cli.options import FILE, change_options, in_folder, print_notes, rehearsed_options
 from edgemeter.provisioning.health.server_status import server_issues
 from edgemeter.provisioning.inventory.fleet_file import open_registry, read_if_present
 from edgemeter.provisioning.inventory.fleet_folder import FleetFolder
@@ -37,7 +37,7 @@ def campaign() -> None:
 @campaign.command(short_help="Start the campaign in a TOML file.")
 @click.argument("file", type=FILE)
 @rehearsed_options
-def start(file: Path, folder: FleetFolder, *, dry_run: bool, as_json: bool) -> None:
+def start(file: Path, folder: FleetFolder, *, dry_run: bool, form: Format) -> None:
     """Start the campaign in a TOML file, on the devices that match its selection now.
 
     Example: edgemeter fleet campaign start campaign.toml --dry-run
@@ -54,18 +54,18 @@ def start(file: Path, folder: FleetFolder, *, dry_run: bool, as_json: bool) -> N
             plan = planning.plan(written, file.resolve().parent, read_if_present(folder), store, picked.devices)
         print_notes((*picked.notes, *plan.notes, *server_issues(folder, time.time_ns())))
         if dry_run:
-            _print_plan(written.name, plan.cells, as_json=as_json)
+            _print_plan(written.name, plan.cells, form=form)
             return
         planning.start(registry, plan, time.time_ns())
-        _print_coverage(read_coverage(registry, written.name), "json" if as_json else None, in_full=False)
+        _print_coverage(read_coverage(registry, written.name), form, in_full=False)
 
 
 @campaign.command(short_help="Show which cells are done, pending or lost.")
 @click.argument("name")
 @click.option("--cells", "in_full", is_flag=True, help="List every cell.")
-@rows_json_option
+@format_option()
 @in_folder
-def status(name: str, folder: FleetFolder, *, in_full: bool, form: Format | None) -> None:
+def status(name: str, folder: FleetFolder, *, in_full: bool, form: Format) -> None:
     """Show the state of a campaign: which cells are done, pending, lost or impossible, and why.
 
     Example: edgemeter fleet campaign status autumn
@@ -75,9 +75,9 @@ def status(name: str, folder: FleetFolder, *, in_full: bool, form: Format | None
 
 
 @campaign.command(name="list")
-@rows_json_option
+@format_option()
 @in_folder
-def list_(folder: FleetFolder, *, form: Format | None) -> None:
+def list_(folder: FleetFolder, *, form: Format) -> None:
     """List the campaigns, the newest first.
 
     Example: edgemeter fleet campaign list
@@ -103,12 +103,10 @@ def _add_change(change: ChangeByHand, text: str, short_help: str | None = None) 
     @campaign.command(change, help=f"{text}\n\nExample: edgemeter fleet campaign {change} autumn", short_help=short_help)
     @click.argument("name")
     @change_options
-    def command(name: str, folder: FleetFolder, *, as_json: bool) -> None:
+    def command(name: str, folder: FleetFolder, *, form: Format) -> None:
         with open_registry(folder) as registry:
             outcome = change_campaign(registry, name, change, time.time_ns())
-        if as_json:
-            print_json({"campaign": name, "done": outcome})
-        else:
+        if not print_data(form, {"campaign": name, "done": outcome}):
             click.echo(f"{name}: {outcome}")
 
 
@@ -121,13 +119,12 @@ _add_change(
 _add_change("cancel", "Cancel a campaign; runs in progress stop and publish nothing.")
 
 
-def _print_plan(name: str, planned: Sequence[CampaignCell], *, as_json: bool) -> None:
-    if as_json:
-        cells = [
-            {"model": cell.model, "mode": cell.mode, "device": cell.device, "group": cell.wave + 1, "impossible": cell.impossible}
-            for cell in planned
-        ]
-        print_json({"campaign": name, "cells": cells})
+def _print_plan(name: str, planned: Sequence[CampaignCell], *, form: Format) -> None:
+    cells = [
+        {"model": cell.model, "mode": cell.mode, "device": cell.device, "group": cell.wave + 1, "impossible": cell.impossible}
+        for cell in planned
+    ]
+    if print_data(form, {"campaign": name, "cells": cells}):
         return
     for cell in planned:
         ending = f": impossible: {cell.impossible}" if cell.impossible else ""
@@ -135,7 +132,7 @@ def _print_plan(name: str, planned: Sequence[CampaignCell], *, as_json: bool) ->
     click.echo(f"{sum(cell.impossible is None for cell in planned)} of {len(planned)} cells are possible")
 
 
-def _print_coverage(covered: Coverage, form: Format | None, *, in_full: bool) -> None:
+def _print_coverage(covered: Coverage, form: Format, *, in_full: bool) -> None:
     if print_data(form, _document(covered, with_cells=True), rows="all_cells"):
         return
     console = console_for(form)

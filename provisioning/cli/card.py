@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from edgemeter.agent.base.documents import print_json
 from edgemeter.agent.base.errors import ConfigError
+from edgemeter.agent.base.options import format_option
 from edgemeter.agent.base.progress import progress_bar
+from edgemeter.agent.base.tables import Format, print_data
 from edgemeter.provisioning.cli.options import in_folder
 
 if TYPE_CHECKING:
@@ -45,7 +46,6 @@ def _size(_ctx: click.Context, _param: click.Parameter, value: str | None) -> in
 @click.option("--public-key", type=FILE, help="Key to verify the release with. Default: release.pub in the fleet folder.")
 @click.option(
     "--first-boot",
-    "form",
     type=click.Choice(FORMATS),
     help="First-boot format of the system. Default: detected on the card.",
 )
@@ -59,7 +59,7 @@ def _size(_ctx: click.Context, _param: click.Parameter, value: str | None) -> in
 @click.option("--make-stick", type=FILE, help="Make a new stick image labelled CIDATA instead, for any system with cloud-init.")
 @click.option("--size", callback=_size, help="Size of the stick: 64M, 1G. Default: as needed, with some spare room.")
 @click.option("--dry-run", is_flag=True, help="Show what would be written, and write nothing.")
-@click.option("--json", "as_json", is_flag=True, help="Print what was done as JSON.")
+@format_option("", "table", "json")
 @in_folder
 def card(target: Path | None, make_stick: Path | None, **options: Any) -> None:
     """Prepare an image file, a card (/dev/sdX) or a mounted boot partition (its folder): its board joins the fleet at its first boot.
@@ -141,7 +141,7 @@ def _request(release: "ReleaseFiles", public_key: Path, options: dict[str, Any])
         hostname=settings.checked_hostname(options["hostname"], join.device) if options["hostname"] else None,
         wifi=wifi,
     )
-    return CardRequest(release=release, join=join.text, public_key=public_key.read_bytes(), settings=first_boot, form=options["form"])
+    return CardRequest(release=release, join=join.text, public_key=public_key.read_bytes(), settings=first_boot, form=options["first_boot"])
 
 
 def _prepare(path: Path, named: Path, request: "CardRequest", options: dict[str, Any]) -> None:
@@ -159,7 +159,7 @@ def _prepare(path: Path, named: Path, request: "CardRequest", options: dict[str,
     if not is_dry:
         with open_boot_partition(path, "read", number) as reopened, _counting("reading back", plan.size_bytes) as read:
             verify_card(reopened, plan, read)
-    _print(named, plan, is_dry=is_dry, as_json=options["as_json"])
+    _print(named, plan, is_dry=is_dry, form=options["form"])
 
 
 def _print_notes(named: Path, plan: "CardPlan", request: "CardRequest") -> None:
@@ -180,25 +180,24 @@ def _print_notes(named: Path, plan: "CardPlan", request: "CardRequest") -> None:
         click.echo(f"{request.settings.user} logs in with the key, has no password, and may use sudo without one", err=True)
 
 
-def _print(named: Path, plan: "CardPlan", *, is_dry: bool, as_json: bool) -> None:
+def _print(named: Path, plan: "CardPlan", *, is_dry: bool, form: Format) -> None:
     from edgemeter.provisioning.fat.volume import PutFile
 
     files = {change.path: change.content.size_bytes for change in plan.changes() if isinstance(change, PutFile)}
     removed = [change.path for change in plan.changes() if not isinstance(change, PutFile)]
-    if as_json:
-        document = {
-            "target": str(named),
-            "format": plan.chosen.form,
-            "why": plan.chosen.why,
-            "also_firing": plan.also_firing,
-            "misfits": plan.misfits,
-            "dry_run": is_dry,
-            "written": [{"path": path, "size_bytes": size_bytes} for path, size_bytes in files.items()],
-            "removed": removed,
-            "unchanged": plan.unchanged,
-            "verified": not is_dry,
-        }
-        print_json(document)
+    document = {
+        "target": str(named),
+        "format": plan.chosen.form,
+        "why": plan.chosen.why,
+        "also_firing": plan.also_firing,
+        "misfits": plan.misfits,
+        "dry_run": is_dry,
+        "written": [{"path": path, "size_bytes": size_bytes} for path, size_bytes in files.items()],
+        "removed": removed,
+        "unchanged": plan.unchanged,
+        "verified": not is_dry,
+    }
+    if print_data(form, document):
         return
     if is_dry:
         for path, size_bytes in files.items():

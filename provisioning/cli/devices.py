@@ -4,18 +4,11 @@ import time
 
 import click
 
-from edgemeter.agent.base.documents import print_json
 from edgemeter.agent.base.errors import ConfigError
+from edgemeter.agent.base.options import format_option
 from edgemeter.agent.base.tables import Format, console_for, print_data
 from edgemeter.agent.base.terminal import print_text
-from edgemeter.provisioning.cli.options import (
-    change_options,
-    devices_argument,
-    in_folder,
-    print_notes,
-    rows_json_option,
-    selection_option,
-)
+from edgemeter.provisioning.cli.options import change_options, devices_argument, in_folder, print_notes, selection_option
 from edgemeter.provisioning.health import overview
 from edgemeter.provisioning.health.device_view import device_document, device_sheet, fleet_summary, fleet_table, overview_document
 from edgemeter.provisioning.health.server_status import server_issues
@@ -31,9 +24,9 @@ MOST_ROWS = 300
 
 @click.command(name="list")
 @selection_option("list", otherwise="all")
-@rows_json_option
+@format_option()
 @in_folder
-def list_devices(folder: FleetFolder, *, selection: str, form: Format | None) -> None:
+def list_devices(folder: FleetFolder, *, selection: str, form: Format) -> None:
     """List the devices with their state, the most urgent first.
 
     Example: edgemeter fleet list --on 'board=pi5'
@@ -60,9 +53,9 @@ def list_devices(folder: FleetFolder, *, selection: str, form: Format | None) ->
 
 @click.command()
 @click.argument("device")
-@rows_json_option
+@format_option()
 @in_folder
-def show(device: str, folder: FleetFolder, *, form: Format | None) -> None:
+def show(device: str, folder: FleetFolder, *, form: Format) -> None:
     """Show everything about a device: its issues and reports.
 
     Example: edgemeter fleet show pi5-01
@@ -80,7 +73,7 @@ def show(device: str, folder: FleetFolder, *, form: Format | None) -> None:
 @click.command()
 @devices_argument
 @change_options
-def clear(devices: tuple[str, ...], folder: FleetFolder, *, as_json: bool) -> None:
+def clear(devices: tuple[str, ...], folder: FleetFolder, *, form: Format) -> None:
     """End the ban of devices (names or selections).
 
     Example: edgemeter fleet clear pi5-01
@@ -96,8 +89,7 @@ def clear(devices: tuple[str, ...], folder: FleetFolder, *, as_json: bool) -> No
             for device in banned:
                 end_ban(statements, device)
     outcomes = {device: "its ban is ended" if device in banned else None for device in matching}
-    if as_json:
-        print_json({"devices": [{"device": device, "done": text} for device, text in outcomes.items()]})
+    if print_data(form, {"devices": [{"device": device, "done": text} for device, text in outcomes.items()]}):
         return
     for device, text in outcomes.items():
         click.echo(f"{device}: {text or 'it is not banned'}")

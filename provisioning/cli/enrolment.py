@@ -1,4 +1,4 @@
-"""The commands that make a fleet and decide who belongs to it: `fleet init`, `sample`, `token`, `requests`, `revoke`."""
+"""The commands that make a fleet and decide who belongs to it: `fleet init`, `token`, `requests`, `revoke`."""
 
 import os
 import shlex
@@ -12,12 +12,11 @@ from typing import Any
 import click
 
 from edgemeter.agent.base.command_group import DefaultGroup
-from edgemeter.agent.base.documents import print_json
 from edgemeter.agent.base.errors import EdgemeterError, UnavailableError
-from edgemeter.agent.base.options import FiniteRange
+from edgemeter.agent.base.options import FiniteRange, format_option
 from edgemeter.agent.base.tables import Format, console_for, print_data
 from edgemeter.agent.contract.identity import token_id
-from edgemeter.provisioning.cli.options import FILE, devices_argument, dry_run_option, in_folder, json_option, rows_json_option
+from edgemeter.provisioning.cli.options import FILE, devices_argument, dry_run_option, in_folder
 from edgemeter.provisioning.identity import admission, broker_files
 from edgemeter.provisioning.identity.admission import AdmissionDecision, Invitation
 from edgemeter.provisioning.identity.enforcement import Enforcement
@@ -46,7 +45,7 @@ from edgemeter.provisioning.registry.registry import Registry
 @click.option(
     "--release-public-key",
     type=FILE,
-    help="Public key of a release key that stays elsewhere: releases are signed there. Default: a pair is made.",
+    help="Public key of a release key that is kept on another machine, which signs releases. Default: make a pair.",
 )
 @click.option(
     "--ca-passphrase-file",
@@ -54,8 +53,8 @@ from edgemeter.provisioning.registry.registry import Registry
     envvar="EDGEMETER_CA_PASSPHRASE_FILE",
     help="File whose first line protects ca.key; later commands and the service need it in this variable, or ask. Default: none.",
 )
-@json_option
-def init(folder: FleetFolder, *, as_json: bool, **options: Any) -> None:
+@format_option("", "table", "json")
+def init(folder: FleetFolder, *, form: Format, **options: Any) -> None:
     """Create the fleet's authority, certificates, release key and broker configuration; existing files are kept.
 
     Example: edgemeter fleet init --broker broker.example --broker-name 192.0.2.10
@@ -70,12 +69,12 @@ def init(folder: FleetFolder, *, as_json: bool, **options: Any) -> None:
     for step in init_steps(folder, InitOptions(**options), datetime.now(timezone.utc)):
         step.make()
         made_steps.append(step)
-        if not as_json:
+        if form != "json":
             click.echo(f"made {step.path}: {step.why}")
     notes = after_init(folder, made_steps)
-    if as_json:
-        files = [{"path": str(step.path), "why": step.why} for step in made_steps]
-        print_json({"folder": str(folder.path), "made": files})
+    files = [{"path": str(step.path), "why": step.why} for step in made_steps]
+    if print_data(form, {"folder": str(folder.path), "made": files}):
+        pass
     elif not made_steps:
         click.echo(f"nothing to make: the fleet in {str(folder.path)!r} is complete")
     else:
@@ -84,19 +83,6 @@ def init(folder: FleetFolder, *, as_json: bool, **options: Any) -> None:
             click.echo(f"  {line}", err=True)
     for note in notes:
         click.echo(f"edgemeter: {note}", err=True)
-
-
-@click.command()
-@click.argument("kind", type=click.Choice(["fleet", "campaign"]), default="fleet")
-def sample(kind: str) -> None:
-    """Print a complete sample of fleet.toml (the default) or of a campaign file; `##` explains, `#` is a commented default.
-
-    Example: edgemeter fleet sample campaign > campaign.toml
-    """
-    from edgemeter.provisioning.campaigns import planning
-
-    path = planning.SAMPLE if kind == "campaign" else fleet_file.SAMPLE
-    click.echo(path.read_text(encoding="utf-8"), nl=False)
 
 
 @click.command()
@@ -111,8 +97,8 @@ def sample(kind: str) -> None:
     default=".",
     help="Folder for the join files. Default: the current one.",
 )
-@json_option
-def token(devices: tuple[str, ...], folder: FleetFolder, hours: float, out: Path, *, as_json: bool) -> None:
+@format_option("", "table", "json")
+def token(devices: tuple[str, ...], folder: FleetFolder, hours: float, out: Path, *, form: Format) -> None:
     """Create a one-time enrolment token for each device and write its join file; a previous token of the device ends.
 
     Example: edgemeter fleet token pi5-01 pi5-02 --hours 48 --output cards
@@ -134,7 +120,7 @@ def token(devices: tuple[str, ...], folder: FleetFolder, hours: float, out: Path
         failed = {device: result for device, result in results.items() if isinstance(result, Exception)}
         if len(failed) == len(names):
             raise failed[names[0]]
-        _print_tokens(results, out, as_json=as_json)
+        _print_tokens(results, out, form=form)
         passwords = {
             token_id(result.join.token or ""): result.join.token or "" for result in results.values() if isinstance(result, Invitation)
         }
@@ -147,9 +133,9 @@ def token(devices: tuple[str, ...], folder: FleetFolder, hours: float, out: Path
 
 @click.group(cls=DefaultGroup, invoke_without_command=True)
 @in_folder
-@rows_json_option
+@format_option()
 @click.pass_context
-def requests(ctx: click.Context, /, folder: FleetFolder, *, form: Format | None) -> None:
+def requests(ctx: click.Context, /, folder: FleetFolder, *, form: Format) -> None:
     """List the certificate requests that wait for approval, with the reason; accept or reject them.
 
     Example: edgemeter fleet requests
@@ -175,27 +161,27 @@ def requests(ctx: click.Context, /, folder: FleetFolder, *, form: Format | None)
 @devices_argument
 @in_folder
 @click.option("--as", "name", metavar="NAME", help="Name for the board. Required for a copied card.")
-@json_option
-def accept(devices: tuple[str, ...], folder: FleetFolder, name: str | None, *, as_json: bool) -> None:
+@format_option("", "table", "json")
+def accept(devices: tuple[str, ...], folder: FleetFolder, name: str | None, *, form: Format) -> None:
     """Approve pending certificate requests, by device or request; re-admit revoked devices.
 
     Example: edgemeter fleet requests accept pi5-01
     """
     if name is not None and len(devices) > 1:
         raise click.UsageError("--as names one board: accept one at a time")
-    _decide_each(folder, devices, lambda registry, device: admission.accept(registry, device, name), as_json=as_json)
+    _decide_each(folder, devices, lambda registry, device: admission.accept(registry, device, name), form=form)
 
 
 @requests.command(short_help="Reject pending certificate requests.")
 @devices_argument
 @in_folder
-@json_option
-def reject(devices: tuple[str, ...], folder: FleetFolder, *, as_json: bool) -> None:
+@format_option("", "table", "json")
+def reject(devices: tuple[str, ...], folder: FleetFolder, *, form: Format) -> None:
     """Reject pending certificate requests, by device or request: their tokens end.
 
     Example: edgemeter fleet requests reject pi5-01
     """
-    _decide_each(folder, devices, admission.reject, as_json=as_json)
+    _decide_each(folder, devices, admission.reject, form=form)
 
 
 @click.command()
@@ -203,16 +189,14 @@ def reject(devices: tuple[str, ...], folder: FleetFolder, *, as_json: bool) -> N
 @in_folder
 @click.option("--reason", default="revoked by hand", show_default=True, help="Reason, stored with the certificates.")
 @dry_run_option
-@json_option
-def revoke(devices: tuple[str, ...], folder: FleetFolder, reason: str, *, dry_run: bool, as_json: bool) -> None:
+@format_option("", "table", "json")
+def revoke(devices: tuple[str, ...], folder: FleetFolder, reason: str, *, dry_run: bool, form: Format) -> None:
     """Revoke devices by any name: certificates and tokens end now, and the running broker disconnects and refuses them.
 
     Example: edgemeter fleet revoke pi5-01 --reason stolen
     """
     fleet = fleet_file.read(folder.fleet_file).fleet
-    _decide_each(
-        folder, devices, lambda registry, device: admission.revoke(registry, device, reason, fleet), dry_run=dry_run, as_json=as_json
-    )
+    _decide_each(folder, devices, lambda registry, device: admission.revoke(registry, device, reason, fleet), dry_run=dry_run, form=form)
 
 
 def _decide_each(
@@ -220,7 +204,7 @@ def _decide_each(
     names: tuple[str, ...],
     decide: Callable[[Registry, str], AdmissionDecision],
     *,
-    as_json: bool,
+    form: Format,
     dry_run: bool = False,
 ) -> None:
     signing = broker_files.authority(folder)
@@ -232,23 +216,21 @@ def _decide_each(
                 with registry.transaction() as connection:
                     decision.do(connection)
             decisions.append((name, decision.what))
-            if not as_json:
+            if form != "json":
                 click.echo(f"{name}: {'would be ' if dry_run else ''}{decision.what}")
         if not dry_run and Enforcement(folder, registry, signing).settle(datetime.now(timezone.utc)):
             click.echo("the broker does not answer: `edgemeter fleet serve` disconnects them when it does", err=True)
-    if as_json:
-        print_json([{"device": name, "done": outcome, "dry_run": dry_run} for name, outcome in decisions])
+    print_data(form, [{"device": name, "done": outcome, "dry_run": dry_run} for name, outcome in decisions])
 
 
-def _print_tokens(results: dict[str, Invitation | EdgemeterError], out: Path, *, as_json: bool) -> None:
-    if as_json:
-        documents: Sequence[dict[str, object]] = [
-            {"device": device, "join_file": str(admission.join_file_path(device, out)), "expires_ns": result.expires_ns}
-            if isinstance(result, Invitation)
-            else {"device": device, "error": str(result)}
-            for device, result in results.items()
-        ]
-        print_json(documents)
+def _print_tokens(results: dict[str, Invitation | EdgemeterError], out: Path, *, form: Format) -> None:
+    documents: Sequence[dict[str, object]] = [
+        {"device": device, "join_file": str(admission.join_file_path(device, out)), "expires_ns": result.expires_ns}
+        if isinstance(result, Invitation)
+        else {"device": device, "error": str(result)}
+        for device, result in results.items()
+    ]
+    if print_data(form, documents):
         return
     widest = max(len("device"), *(len(device) for device in results))
     # Not a rich table: it truncates paths, which people copy.

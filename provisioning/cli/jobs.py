@@ -9,20 +9,13 @@ from typing import NoReturn
 import click
 from rich.console import Console
 
-from edgemeter.agent.base.documents import print_json
 from edgemeter.agent.base.errors import DONE, FAILED, ConfigError
-from edgemeter.agent.base.options import FiniteRange
+from edgemeter.agent.base.figures import count
+from edgemeter.agent.base.options import FiniteRange, format_option
 from edgemeter.agent.base.tables import Format, console_for, print_data
 from edgemeter.agent.base.terminal import print_text
 from edgemeter.agent.contract import suite as suites
-from edgemeter.provisioning.cli.options import (
-    change_options,
-    in_folder,
-    print_notes,
-    rehearsed_options,
-    rows_json_option,
-    selection_option,
-)
+from edgemeter.provisioning.cli.options import change_options, in_folder, print_notes, rehearsed_options, selection_option
 from edgemeter.provisioning.health.server_status import server_issues
 from edgemeter.provisioning.inventory.fleet_file import open_registry
 from edgemeter.provisioning.inventory.fleet_folder import FleetFolder
@@ -67,7 +60,7 @@ def run(
     exclusive: tuple[str, ...],
     waits: bool,
     dry_run: bool,
-    as_json: bool,
+    form: Format,
 ) -> None:
     """Measure a suite on the selected devices; its models and images are sent along.
 
@@ -83,16 +76,15 @@ def run(
         print_notes((*picked.notes, *packed.notes, *server_issues(folder, time.time_ns())))
         if dry_run:
             contents = packed.work.contents
-            if as_json:
-                listed = [{"name": content.name, "sha256": content.sha256, "size_bytes": content.size_bytes} for content in contents]
-                print_json({"title": packed.title, "devices": picked.names, "contents": listed})
+            listed = [{"name": content.name, "sha256": content.sha256, "size_bytes": content.size_bytes} for content in contents]
+            if print_data(form, {"title": packed.title, "devices": picked.names, "contents": listed}):
                 return
             for content in contents:
                 click.echo(f"would send {content.name} ({content.size_bytes} bytes, sha256 {content.sha256[:12]})")
             print_would_order(picked.names, packed.title)
             return
         new = NewJob(packed.work, packed.title, timeout_s, retries, exclusive=exclusive)
-        order(folder, registry, new, picked.targets, waits=waits, as_json=as_json)
+        order(folder, registry, new, picked.targets, waits=waits, form=form)
 
 
 @click.command()
@@ -114,7 +106,7 @@ def schedule(
     cron: str | None,
     end: bool,
     waits: bool,
-    as_json: bool,
+    form: Format,
 ) -> None:
     """Have devices measure a suite on a schedule of their own, even while they are offline for weeks.
 
@@ -130,7 +122,7 @@ def schedule(
         work, notes = ordering.schedule_work(folder, name, cron, suite)
         print_notes((*picked.notes, *notes, *server_issues(folder, time.time_ns())))
         title = f"schedule {name}: {cron or 'end'}"
-        order(folder, registry, NewJob(work, title, SCHEDULE_TIMEOUT_S), picked.targets, waits=waits, as_json=as_json)
+        order(folder, registry, NewJob(work, title, SCHEDULE_TIMEOUT_S), picked.targets, waits=waits, form=form)
 
 
 @click.command()
@@ -138,9 +130,9 @@ def schedule(
 @click.option("--device", help="Show the jobs of this device, the newest first.")
 @click.option("--follow", "follows", is_flag=True, help="Show the progress of one job until it has ended; exit 1 if a device failed.")
 @click.option("--answers", "with_text", is_flag=True, help="Print the text that devices answered: doctor reports, log lines.")
-@rows_json_option
+@format_option()
 @in_folder
-def jobs(job: str | None, folder: FleetFolder, *, device: str | None, follows: bool, with_text: bool, form: Format | None) -> None:
+def jobs(job: str | None, folder: FleetFolder, *, device: str | None, follows: bool, with_text: bool, form: Format) -> None:
     """Show the newest jobs, one job with its devices and runs, or one device with its jobs.
 
     Example: edgemeter fleet jobs --device pi5-01
@@ -197,21 +189,19 @@ def print_would_order(names: Sequence[str], title: str) -> None:
         click.echo(f"would order {name}: {title}")
 
 
-def order(folder: FleetFolder, registry: Registry, new: NewJob, targets: Sequence[tuple[str, str]], *, waits: bool, as_json: bool) -> None:
+def order(folder: FleetFolder, registry: Registry, new: NewJob, targets: Sequence[tuple[str, str]], *, waits: bool, form: Format) -> None:
     """Add a job and print its name, or follow it to its end and exit 0 when all executions are done, else 1."""
     with registry.transaction() as connection:
         job = kept.add(connection, new, targets, time.time_ns())
-    click.echo(f"job {job}: {new.title} on {len(targets)} devices", err=True)
+    click.echo(f"job {job}: {new.title!r} on {count(len(targets), 'device')}", err=True)
     if not waits:
-        if as_json:
-            print_json({"job": job})
-        else:
+        if not print_data(form, {"job": job}):
             click.echo(job)
         return
-    _follow_to_end(folder, registry, job, "json" if as_json else None)
+    _follow_to_end(folder, registry, job, form)
 
 
-def _follow_to_end(folder: FleetFolder, registry: Registry, job: str, form: Format | None) -> NoReturn:
+def _follow_to_end(folder: FleetFolder, registry: Registry, job: str, form: Format) -> NoReturn:
     """Follow a job, show how it ended, and exit 0 when all executions are done, else 1."""
     ended = follow(folder, registry, job, f"`edgemeter fleet jobs {job}` shows it, `edgemeter fleet cancel {job}` cancels it")
     _show_job(registry, job, ended, {}, form)
@@ -227,7 +217,7 @@ def follow(folder: FleetFolder, registry: Registry, job: str, hint: str) -> list
         raise
 
 
-def _show_job(registry: Registry, job: str, executions: Sequence[Execution], why: dict[int, str | None], form: Format | None) -> None:
+def _show_job(registry: Registry, job: str, executions: Sequence[Execution], why: dict[int, str | None], form: Format) -> None:
     job_entry = kept.find_by_prefix(registry, job)
     if print_data(form, job_document(job_entry, executions, why)):
         return
@@ -239,10 +229,10 @@ def _show_job(registry: Registry, job: str, executions: Sequence[Execution], why
     for line in ["runs (the page shows each at /run?id=RUN, and this job at /jobs):", *runs[:MOST_RUN_LINES]] if runs else []:
         print_text(console, line)
     if len(runs) > MOST_RUN_LINES:
-        print_text(console, f"  and those of {len(runs) - MOST_RUN_LINES} more devices: --json lists all")
+        print_text(console, f"  and those of {len(runs) - MOST_RUN_LINES} more devices: --format json lists all")
 
 
-def _list_jobs(registry: Registry, form: Format | None) -> None:
+def _list_jobs(registry: Registry, form: Format) -> None:
     counted_jobs = [(job, count_states(registry, job.job)) for job in kept.latest(registry)]
     if print_data(form, {"jobs": [job_outline(job, counts) for job, counts in counted_jobs]}):
         return

@@ -12,7 +12,6 @@ COMMANDS: Sections = {
             "edgemeter.provisioning.cli.enrolment:init",
             "Create a fleet: authority, certificates, release key, broker configuration.",
         ),
-        "sample": ("edgemeter.provisioning.cli.enrolment:sample", "Print fleet.toml or a campaign file, complete and with comments."),
         "serve": ("edgemeter.provisioning.cli.serve:serve", "Run the fleet's service: enrolment, jobs, updates, content, health."),
         "boards": ("edgemeter.provisioning.cli.release:boards", "List the boards that releases are built for."),
         "card": ("edgemeter.provisioning.cli.card:card", "Prepare an image or card, so that its board joins at its first boot."),

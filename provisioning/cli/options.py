@@ -16,8 +16,6 @@ _Command = TypeVar("_Command", bound=Callable[..., Any])
 FILE = click.Path(path_type=Path, dir_okay=False)
 devices_argument = click.argument("devices", nargs=-1, required=True, metavar="DEVICE...")
 dry_run_option = click.option("--dry-run", is_flag=True, help="Show what would be done, and change nothing.")
-json_option = options.json_option("Print JSON.")
-rows_json_option = options.rows_json_option("Print JSON.")
 
 
 def in_folder(command: _Command) -> _Command:
@@ -32,8 +30,8 @@ def in_folder(command: _Command) -> _Command:
 
 
 # What every command that orders something takes, and those among them of which many boards are the object.
-change_options = options.added(json_option, in_folder)
-rehearsed_options = options.added(dry_run_option, json_option, in_folder)
+change_options = options.added(options.format_option("", "table", "json"), in_folder)
+rehearsed_options = options.added(dry_run_option, change_options)
 
 
 def selection_option(purpose: str, otherwise: str | None = None) -> Callable[[_Command], _Command]:

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from edgemeter.agent.base.command_group import DefaultGroup
-from edgemeter.agent.base.documents import json_document, print_json
 from edgemeter.agent.base.errors import ConfigError
+from edgemeter.agent.base.options import format_option
 from edgemeter.agent.base.tables import Format, console_for, print_data
 from edgemeter.agent.base.terminal import print_text
-from edgemeter.provisioning.cli.options import FILE, in_folder, json_option, rows_json_option
+from edgemeter.provisioning.cli.options import FILE, in_folder
 from edgemeter.provisioning.identity import release_keys
 from edgemeter.provisioning.inventory.fleet_file import open_registry
 from edgemeter.provisioning.inventory.fleet_folder import FleetFolder
@@ -35,9 +35,9 @@ def release() -> None:
 
 @release.command(short_help="Verify releases and add them to the fleet.")
 @click.argument("paths", metavar="RELEASE...", type=click.Path(path_type=Path), nargs=-1, required=True)
-@json_option
+@format_option("", "table", "json")
 @in_folder
-def add(paths: tuple[Path, ...], folder: FleetFolder, *, as_json: bool) -> None:
+def add(paths: tuple[Path, ...], folder: FleetFolder, *, form: Format) -> None:
     """Verify releases with the fleet's key and add them to those that `edgemeter fleet update` installs.
 
     Example: edgemeter fleet release add edgemeter-1.2.0-pi5.tar
@@ -45,8 +45,7 @@ def add(paths: tuple[Path, ...], folder: FleetFolder, *, as_json: bool) -> None:
     verified = [releases.inspect_release(folder, path) for path in paths]
     with open_registry(folder) as registry:
         added = [releases.add_release(folder, registry, release) for release in verified]
-    if as_json:
-        click.echo(json_document(added))
+    if print_data(form, added):
         return
     for each in added:
         click.echo(f"{each.version} for {each.board} ({each.arch}, Python {each.python}, glibc {each.glibc}): {each.sha256[:12]}")
@@ -110,9 +109,9 @@ def lowest(version: str | None, folder: FleetFolder) -> None:
 
 
 @release.command("list")
-@rows_json_option
+@format_option()
 @in_folder
-def list_releases(folder: FleetFolder, *, form: Format | None) -> None:
+def list_releases(folder: FleetFolder, *, form: Format) -> None:
     """List the releases, the newest first.
 
     Example: edgemeter fleet release list
@@ -148,7 +147,7 @@ def _extras(_ctx: click.Context, _param: click.Parameter, value: str) -> tuple[s
 )
 @click.option("-o", "--output", "out", type=FILE, help="Output file. Default: a name with version, board and Python.")
 @click.option("--dry-run", is_flag=True, help="Collect and check everything, show the result, and write nothing.")
-@click.option("--json", "is_json", is_flag=True, help="Print JSON.")
+@format_option("", "table", "json")
 def build(
     *,
     folder: FleetFolder,
@@ -160,7 +159,7 @@ def build(
     key: Path | None,
     out: Path | None,
     dry_run: bool,
-    is_json: bool,
+    form: Format,
 ) -> None:
     """Build a signed release with everything that a board needs to run the agent; it installs without a network.
 
@@ -175,7 +174,7 @@ def build(
     signing = key or (None if public is not None and not folder.release_key.exists() else folder.release_key)
     request = ReleaseRequest(target, extras, signing, wheel, public)
     built = build_release(request, out, lambda step: click.echo(f"{step} ...", err=True) if sys.stderr.isatty() else None, is_dry=dry_run)
-    _print_built(built, target, dry_run=dry_run, is_json=is_json)
+    _print_built(built, target, dry_run=dry_run, form=form)
     if signing is None and not dry_run:
         click.echo(
             f"not signed yet: where the release key is, run `edgemeter fleet release sign {built.path} --signing-key-file release.key`",
@@ -183,12 +182,11 @@ def build(
         )
 
 
-def _print_built(built: "BuiltRelease", target: "ReleaseTarget", *, dry_run: bool, is_json: bool) -> None:
+def _print_built(built: "BuiltRelease", target: "ReleaseTarget", *, dry_run: bool, form: Format) -> None:
     from edgemeter.provisioning.release import boards as known
 
     manifest = built.manifest
-    if is_json:
-        print_json({"path": str(built.path), "size_bytes": built.size_bytes, "dry_run": dry_run, **_fields(manifest)})
+    if print_data(form, {"path": str(built.path), "size_bytes": built.size_bytes, "dry_run": dry_run, **_fields(manifest)}):
         return
     for file in sorted(manifest.files, key=lambda file: -file.size_bytes):
         click.echo(f"{file.size_bytes / 1e6:9.2f} MB  {file.path}")
@@ -221,8 +219,8 @@ def sign(folder: FleetFolder, path: Path, key: Path | None, out: Path | None) ->
 @in_folder
 @click.argument("path", metavar="RELEASE", type=click.Path(path_type=Path))
 @click.option("--public-key", type=FILE, help="Key to verify with. Default: release.pub in the fleet folder.")
-@click.option("--json", "is_json", is_flag=True, help="Print JSON.")
-def check(folder: FleetFolder, *, path: Path, public_key: Path | None, is_json: bool) -> None:
+@format_option("", "table", "json")
+def check(folder: FleetFolder, *, path: Path, public_key: Path | None, form: Format) -> None:
     """Verify a release's signature and hashes.
 
     Example: edgemeter fleet release check edgemeter-pi5.tar
@@ -230,8 +228,7 @@ def check(folder: FleetFolder, *, path: Path, public_key: Path | None, is_json: 
     from edgemeter.provisioning.release.manifest import read_release
 
     manifest = read_release(path, public_key or folder.release_public_key).manifest
-    if is_json:
-        print_json({"path": str(path), **_fields(manifest)})
+    if print_data(form, {"path": str(path), **_fields(manifest)}):
         return
     target = f"{manifest.board} ({manifest.arch}, Python {manifest.python}, glibc >= {manifest.glibc})"
     click.echo(f"{path}: release {manifest.version} for {target}")
@@ -239,8 +236,8 @@ def check(folder: FleetFolder, *, path: Path, public_key: Path | None, is_json: 
 
 
 @click.command()
-@rows_json_option
-def boards(form: Format | None) -> None:
+@format_option()
+def boards(form: Format) -> None:
     """List the boards that releases are built for, and how the agent is installed on each.
 
     Example: edgemeter fleet boards

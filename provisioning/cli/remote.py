@@ -7,10 +7,9 @@ from collections.abc import Sequence
 import click
 from msgspec import structs
 
-from edgemeter.agent.base.documents import print_json
 from edgemeter.agent.base.errors import DONE, FAILED, ConfigError
 from edgemeter.agent.base.options import FiniteRange
-from edgemeter.agent.base.tables import console_for
+from edgemeter.agent.base.tables import Format, console_for, print_data
 from edgemeter.agent.contract.orders import Doctor, Logs, Restart, Work
 from edgemeter.provisioning.cli.jobs import follow
 from edgemeter.provisioning.cli.options import change_options, devices_argument, print_notes
@@ -39,7 +38,7 @@ _timeout_option = click.option(
 @devices_argument
 @_timeout_option
 @change_options
-def doctor(devices: tuple[str, ...], folder: FleetFolder, *, timeout_s: float, as_json: bool) -> None:
+def doctor(devices: tuple[str, ...], folder: FleetFolder, *, timeout_s: float, form: Format) -> None:
     """Run `edgemeter doctor` on devices (names or selections) and print their reports.
 
     Example: edgemeter fleet doctor pi5-01
@@ -48,7 +47,7 @@ def doctor(devices: tuple[str, ...], folder: FleetFolder, *, timeout_s: float, a
 
     written = fleet_file.read_if_present(folder)
     print_notes(broker_warnings((written and written.server) or ServerEntry(broker="")))
-    _ask(folder, devices, Doctor(), "doctor", timeout_s, as_json=as_json)
+    _ask(folder, devices, Doctor(), "doctor", timeout_s, form=form)
 
 
 @click.command()
@@ -56,12 +55,12 @@ def doctor(devices: tuple[str, ...], folder: FleetFolder, *, timeout_s: float, a
 @click.option("--lines", type=click.IntRange(1, 2000), default=200, show_default=True, help="Number of lines at most.")
 @_timeout_option
 @change_options
-def logs(devices: tuple[str, ...], folder: FleetFolder, *, lines: int, timeout_s: float, as_json: bool) -> None:
+def logs(devices: tuple[str, ...], folder: FleetFolder, *, lines: int, timeout_s: float, form: Format) -> None:
     """Print the last log lines of the agents on devices (names or selections).
 
     Example: edgemeter fleet logs pi5-01 --lines 50
     """
-    _ask(folder, devices, Logs(lines=lines), "logs", timeout_s, as_json=as_json)
+    _ask(folder, devices, Logs(lines=lines), "logs", timeout_s, form=form)
 
 
 @click.command()
@@ -71,16 +70,16 @@ def logs(devices: tuple[str, ...], folder: FleetFolder, *, lines: int, timeout_s
     "--timeout", "timeout_s", type=FiniteRange(1, 86_400), default=RESTART_TIMEOUT_S, show_default=True, help="Time limit, in seconds."
 )
 @change_options
-def restart(devices: tuple[str, ...], folder: FleetFolder, *, board: bool, timeout_s: float, as_json: bool) -> None:
+def restart(devices: tuple[str, ...], folder: FleetFolder, *, board: bool, timeout_s: float, form: Format) -> None:
     """Restart the agent of devices (names or selections), or reboot the boards; never during a run.
 
     Example: edgemeter fleet restart pi5-01 --reboot
     """
     work = Restart(what="board" if board else "agent")
-    _ask(folder, devices, work, f"restart {work.what}", timeout_s, as_json=as_json)
+    _ask(folder, devices, work, f"restart {work.what}", timeout_s, form=form)
 
 
-def _ask(folder: FleetFolder, names: Sequence[str], work: Work, title: str, timeout_s: float, *, as_json: bool) -> None:
+def _ask(folder: FleetFolder, names: Sequence[str], work: Work, title: str, timeout_s: float, *, form: Format) -> None:
     from edgemeter.provisioning.jobs import ordering
 
     with open_registry(folder) as registry:
@@ -89,9 +88,7 @@ def _ask(folder: FleetFolder, names: Sequence[str], work: Work, title: str, time
         with registry.transaction() as connection:
             job = jobs.add(connection, NewJob(work, title, timeout_s), picked.targets, time.time_ns())
         ended = follow(folder, registry, job, f"`edgemeter fleet jobs {job} --answers` shows the answers")
-        if as_json:
-            print_json(job_document(jobs.find_by_prefix(registry, job), ended, {}))
-        else:
+        if not print_data(form, job_document(jobs.find_by_prefix(registry, job), ended, {})):
             for execution in ended:
                 click.echo(
                     f"== {execution.device}: {execution.state.replace('_', ' ')}{f': {execution.reason}' if execution.reason else ''}"
@@ -120,7 +117,7 @@ def _print_text(text: str) -> None:
         structs.replace(finding, name=_harmless(finding.name), what=_harmless(finding.what), remedy=_harmless(finding.remedy or ""))
         for finding in findings
     ]
-    console_for(None).print(examination.render(plain))
+    console_for("table").print(examination.render(plain))
 
 
 def _harmless(text: str) -> str:

@@ -9,11 +9,10 @@ import click
 import msgspec
 from rich.console import Console
 
-from edgemeter.agent.base.documents import json_document
 from edgemeter.agent.base.errors import DONE, FAILED
-from edgemeter.agent.base.options import FiniteRange
-from edgemeter.agent.base.tables import console_for
-from edgemeter.provisioning.cli.options import in_folder, json_option, selection_option
+from edgemeter.agent.base.options import FiniteRange, format_option
+from edgemeter.agent.base.tables import Format, console_for, print_data
+from edgemeter.provisioning.cli.options import in_folder, selection_option
 from edgemeter.provisioning.inventory.fleet_file import open_registry
 from edgemeter.provisioning.inventory.fleet_folder import FleetFolder
 from edgemeter.provisioning.inventory.formatting import narrow_table
@@ -65,7 +64,7 @@ def _group_ends(_context: click.Context, _parameter: click.Parameter, value: str
 @click.option("--timeout", "timeout_s", type=FiniteRange(60, 604_800), default=TIMEOUT_S, show_default=True, help="Seconds per device.")
 @click.option("--wait/--detach", "waits", default=True, help="Wait until all have ended (exit status 1 if one failed), or return at once.")
 @click.option("--dry-run", is_flag=True, help="Show present and new versions, and order nothing.")
-@json_option
+@format_option("", "table", "json")
 @in_folder
 def update(
     version: str | None,
@@ -78,7 +77,7 @@ def update(
     timeout_s: float,
     waits: bool,
     dry_run: bool,
-    as_json: bool,
+    form: Format,
 ) -> None:
     """Update devices to a release, by default the newest; a release that fails its health check is rolled back.
 
@@ -92,21 +91,18 @@ def update(
         going = [choice for choice in choices if choice.release is not None]
         waves = rollout.group_of(going, rules)
         planned = [_planned(choice, waves) for choice in choices]
-        if not as_json:
+        if form != "json":
             _show(planned)
         if dry_run:
-            if as_json:
-                click.echo(json_document(planned))
+            print_data(form, planned)
             return
         name = rollout.start_update(registry, going, rules, even_if, timeout_s, time.time_ns()) if going else None
         click.echo(f"started: {name}" if name else "no device is to be updated", err=True)
         ended = _follow(folder, registry, name) if name and waits else []
         state = campaigns.find(registry, name).state if name else "done"
-        if as_json:
-            fields = ("device", "job", "state", "reason")
-            rows = [{field: getattr(execution, field) for field in fields} for execution in ended]
-            click.echo(json_document({"campaign": name, "state": state, "devices": planned, "ended": rows}))
-        else:
+        fields = ("device", "job", "state", "reason")
+        rows = [{field: getattr(execution, field) for field in fields} for execution in ended]
+        if not print_data(form, {"campaign": name, "state": state, "devices": planned, "ended": rows}):
             for execution in ended:
                 click.echo(f"{execution.device}: {execution.state.replace('_', ' ')}{f': {execution.reason}' if execution.reason else ''}")
     sys.exit(FAILED if waits and (state != "done" or any(execution.state != "done" for execution in ended)) else DONE)
@@ -134,7 +130,7 @@ def _show(planned: Sequence[Mapping[str, Any]]) -> None:
         cells = (row["device"], row["board"], row["runs"], row["goes_to"] or "stays", (row["bundle"] or "")[:12], row["group"])
         rows.append((*(str(cell or "") for cell in cells), "; ".join(filter(None, (bad, row["note"])))))
     headings = ("device", "board", "runs", "goes to", "sha256", "group", "note")
-    console_for(None).print(narrow_table(headings, rows, folded={"note"}))
+    console_for("table").print(narrow_table(headings, rows, folded={"note"}))
 
 
 def _planned(choice: UpdateChoice, waves: Mapping[str, int]) -> dict[str, Any]:

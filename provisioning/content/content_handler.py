@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from edgemeter.agent.base.log_limit import about
 from edgemeter.agent.base.mqtt_session import Message
-from edgemeter.agent.contract.messages import EVERY_WANT, Topic, parse_topic
+from edgemeter.agent.contract.messages import Topic, parse_topic, topics_of
 from edgemeter.agent.contract.orders import Chunk, Want, decode_want, join_chunk
 from edgemeter.provisioning.content.store import ContentStore, named_contents
 from edgemeter.provisioning.inventory.fleet_folder import FleetFolder
@@ -32,7 +32,7 @@ COLLECT_S = 3600.0
 class ContentHandler:
     """Answers every Want with a Chunk, within a budget of bytes; devices take turns, one piece each."""
 
-    topics = (EVERY_WANT,)
+    topics = (topics_of("want"),)
 
     def __init__(
         self, folder: FleetFolder, registry: Registry, publish: FleetPublish, clock_s: Callable[[], float] = time.monotonic

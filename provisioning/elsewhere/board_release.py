@@ -33,13 +33,13 @@ def interpreter_of(board: ExaminedBoard, login: str) -> Interpreter:
     """Return the interpreter to measure with, this one's version if the board has it; raises UnavailableError if nothing of ours runs."""
     subject = f"{login} is {board.words}"
     if board.arch not in {"aarch64", "x86_64"}:
-        raise UnavailableError(f"{subject}: runtimes exist for 64-bit systems only: install a 64-bit system")
+        raise UnavailableError(f"{subject}, but runtimes exist for 64-bit systems only: install one")
     if board.glibc is None or board.glibc < OLDEST_GLIBC:
-        raise UnavailableError(f"{subject}: wheels need glibc {'.'.join(map(str, OLDEST_GLIBC))} or newer: install a newer system")
+        raise UnavailableError(f"{subject}, but wheels need glibc {'.'.join(map(str, OLDEST_GLIBC))} or newer: install a newer system")
     usable = [python for python in board.pythons if numbers(python.version) >= OLDEST_PYTHON]
     if not usable:
         raise UnavailableError(
-            f"{subject}: there is no Python >= 3.10 with the module venv: install one there (Debian: `sudo apt install python3-venv`), "
+            f"{subject} and has no Python >= 3.10 with the module venv: install one there (on Debian `sudo apt install python3-venv`), "
             "or put the agent there with `edgemeter fleet apply --python-tar`"
         )
     return next((python for python in usable if numbers(python.version) == sys.version_info[:2]), usable[0])

@@ -158,7 +158,7 @@ class BoardSession(contextlib.AbstractContextManager["BoardSession"]):
             if line.startswith(b'{"edgemeter": '):
                 reply: dict[str, Any] = json.loads(line)
                 if "error" in reply and "status" not in reply:
-                    raise UnavailableError(f"{self.login}: {reply['error']}: check ~/.cache/edgemeter there, and the room on its disk")
+                    raise UnavailableError(f"{self.login}: {reply['error']}; check ~/.cache/edgemeter there, and the room on its disk")
                 return reply
 
     def _content(self, size_bytes: int) -> bytes:
@@ -204,11 +204,11 @@ class BoardSession(contextlib.AbstractContextManager["BoardSession"]):
         folder = getattr(self, "folder", None)
         if folder is None and self._process.returncode != LOST:
             return UnavailableError(
-                f"{self.login}: its Python cannot run our program ({self._last_line}): "
+                f"{self.login}: its Python cannot run our program ({self._last_line}); "
                 f"try `ssh {self._connection.target.address} python3 --version`"
             )
-        consequence = f"what runs there ends by itself and {folder} is removed, now or by the next connection" if folder else "nothing ran"
-        return TransientError(f"{self.login}: the connection was lost while {self._activity}: {consequence}: run it again")
+        consequence = f"what runs there ends, and {folder} is removed now or by the next connection" if folder else "nothing ran"
+        return TransientError(f"{self.login}: the connection was lost while {self._activity}, so {consequence}; run it again")
 
     def _close(self) -> None:
         self._stopped.set()

@@ -42,8 +42,8 @@ def measure(selection: str, work: RemoteWork) -> Iterator[RemoteOutcome]:
     folder = fleet_folder.default()
     if not folder.path.is_dir():
         raise ConfigError(
-            f"no fleet at {str(folder.path)!r}, of which --on {selection!r} names devices: set EDGEMETER_FLEET_FOLDER, make one with "
-            "`edgemeter fleet init`, or name a board without a fleet: --on ssh://USER@HOST"
+            f"--on {selection!r} names devices of a fleet, but there is none at {str(folder.path)!r}: set EDGEMETER_FLEET_FOLDER, make one "
+            "with `edgemeter fleet init`, or use --on ssh://USER@HOST for a board without a fleet"
         )
     with open_registry(folder) as registry:
         picked = ordering.pick(folder, registry, selection)
@@ -177,4 +177,4 @@ class Patience:
             return None
         refusal = f"; {why}" if execution.state == "sent" and why else ""
         remedy = f"see `edgemeter fleet show {execution.device}`"
-        return f"no answer to the order in {UNANSWERED_S:.0f} s, so it is cancelled: {state}{refusal}: {remedy}"
+        return f"no answer to the order in {UNANSWERED_S:.0f} s, so it is cancelled ({state}{refusal}): {remedy}"

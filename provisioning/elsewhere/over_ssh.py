@@ -63,14 +63,14 @@ SPARE_BYTES = 64 << 20
 NOTE_EVERY_S = 5.0
 # `run --on` has none of the options of `fleet apply`, and no fleet.toml.
 REMEDIES = apply_ssh.REMEDIES | {
-    "Host key verification failed": "its host key is unknown: connect once by hand: `ssh {address}`",
-    "Permission denied": "the login was refused: `ssh-copy-id {address}`, or name the key in ~/.ssh/config",
-    "Too many authentication failures": "too many keys were tried: name the right one in ~/.ssh/config, with IdentitiesOnly yes",
-    "Could not resolve hostname": "the host name is unknown: correct it, or give an address: --on ssh://USER@ADDRESS",
+    "Host key verification failed": "its host key is unknown; connect once by hand with `ssh {address}`",
+    "Permission denied": "the login was refused; `ssh-copy-id {address}`, or name the key in ~/.ssh/config",
+    "Too many authentication failures": "too many keys were tried; name the right one in ~/.ssh/config, with IdentitiesOnly yes",
+    "Could not resolve hostname": "the host name is unknown; correct it, or use --on ssh://USER@ADDRESS",
     "Connection refused": (
-        "nothing listens there: enable SSH (`sudo systemctl enable --now ssh`), or add its port: --on ssh://USER@HOST:PORT"
+        "nothing listens there; enable SSH (`sudo systemctl enable --now ssh`), or add its port as in --on ssh://USER@HOST:PORT"
     ),
-    "No such identity": "the key file does not exist: correct IdentityFile in ~/.ssh/config",
+    "No such identity": "the key file does not exist; correct IdentityFile in ~/.ssh/config",
 }
 # The signature is for releases that come by themselves: what comes over this connection has its hashes, which are compared.
 _INSTALL = """
@@ -100,8 +100,8 @@ from edgemeter.agent.base import config
 from edgemeter.agent.base.toml import toml_document
 os.environ["HOME"] = sys.argv[1]
 settings = config.read()
-names = {"device": settings.device, "fleet": settings.fleet, "power": list(settings.power), "sensors": settings.sensors}
-open(sys.argv[2], "w").write(toml_document(names))
+kept = ("device", "fleet", "role", "power", "sensors")
+open(sys.argv[2], "w").write(toml_document({key: getattr(settings, key) for key in kept}))
 """
 
 
@@ -132,10 +132,10 @@ def measure(
         KeyboardInterrupt: Ctrl-C, before the first run ended.
     """
     with _installed(target, packed, store, options, report) as board:
-        status = board.edgemeter("run", f"suite/{SUITE_NAME}", "--json", "--no-save", *board.shared_options)
+        status = board.edgemeter("run", f"suite/{SUITE_NAME}", "--format", "json", "--no-save", *board.shared_options)
         document = board.session.fetch(OUTPUT)
     records = board.decoded(document, status, _BoardDocument).runs
-    for reason in dict.fromkeys(record.energy_reason for record in records if record.energy is None and record.energy_reason):
+    for reason in dict.fromkeys(record.reasons["energy"] for record in records if "energy" in record.reasons):
         report(f"{target.name}: no energy: {reason}")
     interruption = board.session.interruption
     # Why the run in progress ended is known then.
@@ -155,7 +155,7 @@ def compare(
     with _installed(target, packed, store, options, report) as board:
         sides = [f"suite/{name}" for name in board.suite.sides]
         limits = ["--repeats", str(rounds), "--matters", f"{matters_ratio:.9f}", "--text", "none"]
-        status = board.edgemeter("compare", *sides, *limits, "--json", "--no-save", *board.shared_options)
+        status = board.edgemeter("compare", *sides, *limits, "--format", "json", "--no-save", *board.shared_options)
         document = board.session.fetch(OUTPUT)
     comparison: MeasuredInTurn = board.decoded(document, status, MeasuredInTurn)
     return BoardRuns(target.name, [*comparison.runs], interruption=board.session.interruption, comparison=comparison)

@@ -34,25 +34,25 @@ def parse_target(text: str) -> Target:
         selection.parse(text)
         return FleetTarget(text)
     if scheme[0].lower() != SCHEME:
-        raise ConfigError(f"--on {text!r}: {scheme[0]} is not supported: {FORM}, or name a device of the fleet")
+        raise ConfigError(f"--on {text!r}: {scheme[0]} is not supported; {FORM}, or name a device of the fleet")
     return _ssh_target(text, text[len(SCHEME) :])
 
 
 def _ssh_target(text: str, login: str) -> SshTarget:
     login = login.removesuffix("/")
     if any(char in login for char in "/?#"):
-        raise ConfigError(f"--on {text!r}: a path has no meaning here, since every measurement has a folder of its own: {FORM}")
+        raise ConfigError(f"--on {text!r}: a path has no meaning here, since every measurement has a folder of its own; {FORM}")
     parts = _LOGIN.fullmatch(login)
     if parts is None:
-        raise ConfigError(f"--on {text!r} is not an address (an IPv6 address stands in brackets): {FORM}")
+        raise ConfigError(f"--on {text!r} is not an address (put an IPv6 address in brackets); {FORM}")
     user, port = parts["user"], parts["port"]
     if user is not None and ":" in user:
-        raise ConfigError(f"--on 'ssh://...@{parts['host'] or parts['v6']}': passwords are rejected: use a key (`ssh-copy-id`), and {FORM}")
+        raise ConfigError(f"--on 'ssh://...@{parts['host'] or parts['v6']}': passwords are rejected; use a key (`ssh-copy-id`), and {FORM}")
     if user is not None and not _USER.fullmatch(user):
-        raise ConfigError(f"--on {text!r}: {user!r} is not a user's name: {FORM}")
+        raise ConfigError(f"--on {text!r}: {user!r} is not a user's name; {FORM}")
     host = _ipv6(text, parts["v6"]) if parts["v6"] is not None else parts["host"]
     if parts["v6"] is None and not _HOST.fullmatch(host):
-        raise ConfigError(f"--on {text!r}: {host!r} is not a host: {FORM}")
+        raise ConfigError(f"--on {text!r}: {host!r} is not a host; {FORM}")
     return SshTarget(host, host, user, None if port is None else _port(text, port))
 
 
@@ -60,11 +60,11 @@ def _ipv6(text: str, address: str) -> str:
     try:
         ipaddress.IPv6Address(address)
     except ValueError as error:
-        raise ConfigError(f"--on {text!r}: {address!r} is not an IPv6 address: {FORM}") from error
+        raise ConfigError(f"--on {text!r}: {address!r} is not an IPv6 address; {FORM}") from error
     return address
 
 
 def _port(text: str, port: str) -> int:
     if not (port.isascii() and port.isdecimal() and len(port) < 6 and 0 < int(port) < 65536):
-        raise ConfigError(f"--on {text!r}: {port!r} is not a port (1 to 65535): {FORM}")
+        raise ConfigError(f"--on {text!r}: {port!r} is not a port (1 to 65535); {FORM}")
     return int(port)

@@ -25,11 +25,11 @@ STYLES = {
 }
 
 # The columns that a narrow terminal drops, the least needed first; JSON and `fleet show` have all.
-LEAST_NEEDED = ("clock", "disk free", "certificate", "sensors", "valid", "agent", "last run", "board", "measuring", "job")
+LEAST_NEEDED = ("clock", "disk free", "certificate", "sensors", "ok", "agent", "last run", "board", "measuring", "job")
 NOTE_WIDTH = 44
 BETWEEN = 2
 PRESENCES = ("online", "offline", "lost", "joined, silent", "not joined", "banned", "revoked")
-RIGHT = frozenset({"valid", "certificate", "disk free"})
+RIGHT = frozenset({"ok", "certificate", "disk free"})
 
 
 def fleet_table(lines: Sequence[DeviceOverview], now_ns: int, width: int) -> tuple[Table, list[str]]:
@@ -79,7 +79,7 @@ def _cells(line: DeviceOverview, now_ns: int) -> dict[str, str]:
         "presence": "pending" if device.trust == "pending" else presence,
         "agent": plain(line.agent or ABSENT),
         "last run": last_run,
-        "valid": ABSENT if ratio is None or health is None else f"{ratio:.0%} of {sum(health.runs.verdicts.values())}",
+        "ok": ABSENT if ratio is None or health is None else f"{ratio:.0%} of {sum(health.runs.verdicts.values())}",
         "sensors": sensors_text(health),
         "certificate": certificate,
         "clock": clock_text(health),
@@ -150,7 +150,7 @@ def valid_ratio(health: Health | None) -> float | None:
     """Return which share of the last runs were valid, None where there was none."""
     if health is None or not (count := sum(health.runs.verdicts.values())):
         return None
-    return health.runs.verdicts.get("valid", 0) / count
+    return health.runs.verdicts.get("ok", 0) / count
 
 
 def sensors_text(health: Health | None) -> str:
@@ -235,7 +235,8 @@ def _reported_facts(health: Health, now_ns: int) -> Iterator[tuple[str, str]]:
     yield "clock", clock_text(health) + offset
     yield "disk", _disk_text(health)
     dropped = f"; dropped {health.dropped_records} results, {health.dropped_traces} traces" if health.dropped_records else ""
-    yield "outbox", f"unknown: {health.outbox_trouble}" if health.outbox_trouble else f"{health.waiting_records} waiting{dropped}"
+    unknown = f"unknown: {health.outbox_trouble or 'not reported'}"
+    yield "outbox", unknown if health.waiting_records is None else f"{health.waiting_records} waiting{dropped}"
     yield "runs", _runs_text(health, now_ns)
     if health.temperatures_c:
         yield "temperatures", ", ".join(f"{name} {value_c:.0f} C" for name, value_c in sorted(health.temperatures_c.items()))

@@ -15,7 +15,7 @@ from edgemeter.agent.base.log_limit import about
 from edgemeter.agent.base.mqtt_session import Message
 from edgemeter.agent.contract import messages
 from edgemeter.agent.contract.health import Health, decode_health
-from edgemeter.agent.contract.messages import EVERY_ACTIVITY, EVERY_BIRTH, EVERY_HEALTH, EVERY_STATE, parse_topic
+from edgemeter.agent.contract.messages import parse_topic, topics_of
 from edgemeter.provisioning.inventory.fleet_folder import FleetFolder
 from edgemeter.provisioning.inventory.formatting import plain
 from edgemeter.provisioning.registry import devices
@@ -31,7 +31,7 @@ MOST_REPORTS = 5000
 class FleetHealthHandler:
     """Keeps reports; `serve/handler.py` documents how it is called."""
 
-    topics = (EVERY_HEALTH, EVERY_STATE, EVERY_BIRTH, EVERY_ACTIVITY)
+    topics = (topics_of("health"), topics_of("state"), topics_of("birth"), topics_of("activity"))
 
     def __init__(
         self,

@@ -12,7 +12,6 @@ from edgemeter.agent.base.nanoseconds import NS_PER_DAY, NS_PER_S
 from edgemeter.agent.contract.health import Health
 from edgemeter.agent.contract.health_issues import DeviceIssue, health_issues
 from edgemeter.agent.contract.messages import Measuring
-from edgemeter.agent.contract.plausible_health import plausible_health
 from edgemeter.provisioning.health.server_status import read_status
 from edgemeter.provisioning.inventory.fleet_folder import FleetFolder
 from edgemeter.provisioning.inventory.formatting import day
@@ -45,9 +44,7 @@ ISSUE_ORDER = (
     "silent",
     "offline",
 )
-TAKES_NO_ORDERS = (
-    "online, takes no orders: no agent runs there, or it cannot check them: `systemctl status edgemeter-agent` there shows why"
-)
+TAKES_NO_ORDERS = "online, but takes no orders (`systemctl status edgemeter-agent` there shows why)"
 # Of each device the last job that brought runs.
 _LAST_MEASURED = """SELECT device, ended_ns, state, runs FROM (
     SELECT device, ended_ns, state, runs, row_number() OVER (PARTITION BY device ORDER BY ended_ns DESC) AS n
@@ -165,19 +162,18 @@ class DeviceOverview:
         return self.heard.agent if self.heard else None
 
 
-def believed(presence: Presence | None, not_after_ns: Collection[int], now_ns: int) -> tuple[Presence | None, tuple[str, ...]]:
+def believed(presence: Presence | None, not_after_ns: Collection[int]) -> tuple[Presence | None, tuple[str, ...]]:
     """Return the reports of a device as far as they can be true, and what of its health was left out.
 
     `not_after_ns` are the ends of the certificates that were issued to it: these are known, whatever it reports.
     """
-    if presence is None or presence.health is None:
+    health = presence.health if presence else None
+    end_ns = health.certificate_not_after_ns if health else None
+    if presence is None or health is None or end_ns is None or not not_after_ns:
         return presence, ()
-    health, doubts = plausible_health(presence.health, now_ns)
-    end_ns = presence.health.certificate_not_after_ns
-    if not_after_ns and end_ns is not None and all(abs(end_ns - known_ns) > NS_PER_S for known_ns in not_after_ns):
-        health = msgspec.structs.replace(health, certificate_not_after_ns=max(not_after_ns))
-        doubts = tuple(dict.fromkeys((*doubts, "certificate")))
-    return replace(presence, health=health), doubts
+    if any(abs(end_ns - known_ns) <= NS_PER_S for known_ns in not_after_ns):
+        return presence, ()
+    return replace(presence, health=msgspec.structs.replace(health, certificate_not_after_ns=max(not_after_ns))), ("certificate",)
 
 
 def read(folder: FleetFolder, registry: Registry, now_ns: int) -> list[DeviceOverview]:
@@ -195,7 +191,7 @@ def read(folder: FleetFolder, registry: Registry, now_ns: int) -> list[DeviceOve
     measured = {ended.device: ended for ended in registry.rows(LastMeasured, _LAST_MEASURED)}
     lines = []
     for name, device in named.items():
-        believed_presence, doubts = believed(heard.get(name), ends_ns[name], now_ns)
+        believed_presence, doubts = believed(heard.get(name), ends_ns[name])
         line = DeviceOverview(device, believed_presence, jobs.get(name), (), measured.get(name), bans.get(name), doubts)
         issues = issues_of(device, believed_presence, now_ns)
         if doubts:

@@ -16,10 +16,12 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+import msgspec
+
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.base.nanoseconds import NS_PER_S
 from edgemeter.agent.base.plugins import ModuleOfExtra
-from edgemeter.agent.contract.sealed import encode_sealed
+from edgemeter.agent.contract.sealed import SealedMessage
 from edgemeter.provisioning.inventory.fleet_folder import FleetFolder
 from edgemeter.provisioning.registry.certificates import Certificate
 
@@ -314,7 +316,8 @@ class ServiceKey:
                 self._certificate, private = certificate.read_text(), key.read_bytes()
             except OSError as error:
                 raise ConfigError(
-                    f"cannot sign orders: {str(error.filename)!r}: {error.strerror}: `edgemeter fleet init` makes it"
+                    f"cannot sign orders: {str(error.filename)!r}: {error.strerror}; `edgemeter fleet init` makes it"
                 ) from error
             self._sign = signer(private)
-        return encode_sealed(document, self._sign(document), self._certificate)
+        sealed = SealedMessage(signature=self._sign(document), certificate=self._certificate, message=msgspec.Raw(document))
+        return msgspec.json.encode(sealed)

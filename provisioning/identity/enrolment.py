@@ -19,7 +19,7 @@ from edgemeter.agent.base.nanoseconds import NS_PER_DAY, NS_PER_S
 from edgemeter.agent.base.statements import Statements
 from edgemeter.agent.contract import identity
 from edgemeter.agent.contract.identity import CertificateHeld, CertificateRequest, EnrolmentAnswer
-from edgemeter.agent.contract.messages import EVERY_RENEW, Topic, parse_topic
+from edgemeter.agent.contract.messages import Topic, parse_topic, topics_of
 from edgemeter.provisioning.identity import authority, broker_files
 from edgemeter.provisioning.identity.authority import Authority, ServiceKey, SigningRequest
 from edgemeter.provisioning.identity.enforcement import Enforcement
@@ -282,7 +282,7 @@ class EnrolmentHandler(FleetHandler):
         self._key = ServiceKey(folder)
         self._signing = broker_files.authority(folder) if folder.ca_key.exists() else None
         self._enforcement = Enforcement(folder, registry, self._signing) if self._signing else None
-        self.topics: tuple[str, ...] = (identity.EVERY_REQUEST, EVERY_RENEW) if self._signing else ()
+        self.topics: tuple[str, ...] = (identity.request_topic("+"), topics_of("renew")) if self._signing else ()
 
     def received(self, message: Message) -> None:
         """Answer one request; an invalid one gets no answer. Raises ConfigError if it is invalid."""

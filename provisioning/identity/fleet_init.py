@@ -27,7 +27,7 @@ from edgemeter.provisioning.inventory.fleet_folder import FleetFolder
 SERVICE_CERTIFICATES = {"collector": COLLECTOR_USER, "fleet": SERVICE_USER, "operator": OPERATOR_USER}
 
 _RELEASE_KEY_HERE = (
-    "{path!r} lies beside the service, which is for trials: whoever reads it runs code on every device. For a fleet make the pair on a "
+    "trial only: anyone who can read {path!r} can install code on every device. For a fleet make the pair on a "
     "machine that stays offline (`openssl ecparam -name prime256v1 -genkey -noout -out release.key`, `openssl ec -in release.key -pubout "
     "-out release.pub`) and bring its public half: `edgemeter fleet release rotate --public-key release.pub`"
 )

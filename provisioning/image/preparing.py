@@ -219,7 +219,7 @@ def unpacked_copy(source: Path, path: Path, report: Callable[[int, int], None], 
                     _ = copy.write(chunk) if chunk.strip(b"\0") else copy.seek(len(chunk), os.SEEK_CUR)
                     report(raw.tell(), source.stat().st_size)
             except (EOFError, lzma.LZMAError, zlib.error, gzip.BadGzipFile) as error:
-                raise ConfigError(f"the image {str(source)!r} is damaged: {error}: download it again") from error
+                raise ConfigError(f"the image {str(source)!r} is damaged ({error}): download it again") from error
             copy.truncate(copy.tell())
         yield unfinished
 

@@ -119,10 +119,10 @@ def read_join_file(path: Path) -> CardJoinFile:
     for key, address in (("broker", join_file.broker), ("enrol", join_file.enrol)):
         if not ADDRESS.fullmatch(address):
             raise ConfigError(
-                f"join file {str(path)!r}: {key} = {address!r} is not mqtts://HOST[:PORT]: `edgemeter fleet token DEVICE` writes one"
+                f"join file {str(path)!r}: {key} = {address!r} is not mqtts://HOST[:PORT]; `edgemeter fleet token DEVICE` writes one"
             )
     if "BEGIN CERTIFICATE" not in join_file.ca:
-        raise ConfigError(f"join file {str(path)!r}: `ca` is not a certificate in PEM: `edgemeter fleet token DEVICE` writes one")
+        raise ConfigError(f"join file {str(path)!r}: `ca` is not a certificate in PEM; `edgemeter fleet token DEVICE` writes one")
     return CardJoinFile(join_file.device, join_file_text(msgspec.structs.replace(join_file, wifi={})).encode(), _wifi(path, join_file.wifi))
 
 

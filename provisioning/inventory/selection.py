@@ -190,7 +190,7 @@ def select_devices(folder: FleetFolder, registry: Registry, text: str) -> list[D
             raise ConfigError(f"no device matches {text!r}: this fleet has none yet; `edgemeter fleet token DEVICE` lets one join")
         boards = ", ".join(sorted({device.board for device in everyone if device.board})) or "none"
         tags = ", ".join(sorted({tag for device in everyone for tag in device.tags})) or "none"
-        raise ConfigError(f"no device matches {text!r}: the fleet has {len(everyone)} devices; boards: {boards}; tags: {tags}")
+        raise ConfigError(f"no device matches {text!r} among {len(everyone)} (boards {boards}; tags {tags})")
     return matching
 
 

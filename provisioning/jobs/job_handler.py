@@ -10,11 +10,12 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from edgemeter.agent.base.errors import EdgemeterError
+from edgemeter.agent.base.figures import count
 from edgemeter.agent.base.log_limit import about
 from edgemeter.agent.base.mqtt_session import Message
 from edgemeter.agent.base.nanoseconds import NS_PER_S
 from edgemeter.agent.contract import messages
-from edgemeter.agent.contract.messages import EVERY_JOB, EVERY_PROGRESS, EVERY_STATE, DeviceState, Topic, parse_topic
+from edgemeter.agent.contract.messages import DeviceState, Topic, parse_topic, topics_of
 from edgemeter.agent.contract.orders import FINAL, Cancel, ExecutionReport, Order, ReportReceipt, decode_report, encode_order
 from edgemeter.agent.contract.sealed import encode_addressed
 from edgemeter.provisioning.identity.authority import ServiceKey
@@ -185,7 +186,7 @@ def _report_receipt(report: ExecutionReport, execution: Execution | None) -> Rep
 class JobHandler:
     """Brings jobs to devices; `serve/handler.py` documents how it is called."""
 
-    topics = (EVERY_JOB, EVERY_STATE, EVERY_PROGRESS)
+    topics = (topics_of("job"), topics_of("state"), topics_of("progress"))
 
     def __init__(self, folder: FleetFolder, registry: Registry, publish: FleetPublish) -> None:
         self._registry = registry
@@ -270,7 +271,8 @@ class JobHandler:
             self._queue = JobQueue(self._registry)
             self._ready.clear()
             self._moved = self._sender.all_online()
-            logger.info("%d open executions", len(self._queue))
+            if len(self._queue):
+                logger.info("%s unfinished since the last start", count(len(self._queue), "job execution"))
         return self._queue
 
     def _meet(self, queue: JobQueue, now_ns: int) -> None:

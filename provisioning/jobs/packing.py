@@ -26,6 +26,7 @@ from edgemeter.agent.contract.suite import SuiteFile, expand, read_file, set_key
 from edgemeter.agent.datasets import dataset, readers, yolo
 from edgemeter.agent.recognition.recognise import language_model_name, name_of
 from edgemeter.provisioning.content.store import ContentStore
+from edgemeter.provisioning.jobs import archive_writing
 
 # The most that an archive needs for one file, besides its bytes and twice its name.
 _ENTRY_BYTES = 256
@@ -39,11 +40,11 @@ SENT = order_suite.KEYS | {"annotations", "options"}
 
 @dataclass(frozen=True, slots=True)
 class DataUse:
-    """One data set as cases use it: with each subset (None: all of it), its seed and its reader."""
+    """One data set as cases use it: with each subset (None: all of it) and its seed."""
 
     images: Path
     annotations: Path | None
-    parts: frozenset[tuple[int | None, int, str | None]]
+    parts: frozenset[tuple[int | None, int]]
 
 
 class DataPacker:
@@ -60,10 +61,10 @@ class DataPacker:
             ConfigError: an image or its ground truth is missing or unreadable, or the data set is larger than an order allows.
             UnavailableError: the content cannot be stored.
         """
-        parts: dict[tuple[str, str | None], set[tuple[int | None, int, str | None]]] = {}
+        parts: dict[tuple[str, str | None], set[tuple[int | None, int]]] = {}
         for case in cases:
             if case.data is not None:
-                parts.setdefault((case.data, case.annotations), set()).add((case.subset, case.seed or 0, case.reader))
+                parts.setdefault((case.data, case.annotations), set()).add((case.subset, case.seed or 0))
         packed = {}
         for (images, annotations), subsets in parts.items():
             of = DataUse(folder / images, None if annotations is None else folder / annotations, frozenset(subsets))
@@ -75,7 +76,7 @@ class DataPacker:
     def _put(self, use: DataUse) -> Data:
         files = _files(use)
         _refuse_large(use, files)
-        content = self._store.put_written(partial(data_archive.write, files), "photographs.zip")
+        content = self._store.put_written(partial(archive_writing.write, files), "photographs.zip")
         plain = re.sub(r"[^A-Za-z0-9._-]", "_", _folder_name(use.images))[:_LONGEST_NAME]
         return Data(sha256=content.sha256, size_bytes=content.size_bytes, name=f"{content.sha256[:8]}-{plain}.zip")
 
@@ -153,7 +154,7 @@ def pack(
     cases: list[Settings] = []
     for index, case in enumerate(written.case):
         merged = msgspec.structs.replace(written.defaults, **set_keys(case))
-        where = f"suite {written.name!r}: case[{index}]"
+        where = f"suite {written.name!r}, case {index + 1}"
         if order_suite.is_code(None, merged.runtime):
             raise ConfigError(f"{where}: {order_suite.CODE}")
         if merged.options:
@@ -176,7 +177,7 @@ def _with_packed(case: Settings, packed: Mapping[tuple[str, str | None], Data]) 
 
 def fetch_model(name: str) -> Path:
     """Return the file of a catalogue's model, verified by `edgemeter models fetch`; raises UnavailableError if it cannot be fetched."""
-    command = [sys.executable, "-m", "edgemeter.agent.cli.main", "models", "fetch", name, "--json"]
+    command = [sys.executable, "-m", "edgemeter.agent.cli.main", "models", "fetch", name, "--format", "json"]
     printed = ""
     try:
         completed = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, check=False, timeout=FETCH_S)
@@ -262,16 +263,11 @@ def _toml(name: str, cases: list[Settings]) -> bytes:
 
 
 def _spread(case: Settings, names: _SuiteModels, where: str) -> list[Settings]:
-    """Return one case for each model and precision, with the names on devices."""
+    """Return one case for each model, with the names on devices."""
     if not case.model:
         raise ConfigError(f'{where} names no model: add model = "FILE"')
     models = case.model if isinstance(case.model, list) else [case.model]
-    precisions = case.precision if isinstance(case.precision, list) else [case.precision]
-    return [
-        msgspec.structs.replace(case, model=names.name(model.replace("{precision}", precision or "{precision}")), precision=precision)
-        for model in models
-        for precision in precisions
-    ]
+    return [msgspec.structs.replace(case, model=names.name(model)) for model in models]
 
 
 def _fitting(name: str) -> str:

@@ -107,7 +107,7 @@ def _seal(request: ReleaseRequest, folder: Path, out: Path | None, *, is_dry: bo
     path = out or Path(f"edgemeter-{sealed.version}-{sealed.board}-py{sealed.python.replace('.', '')}.tar")
     if is_dry and not path.parent.is_dir():
         raise ConfigError(
-            f"cannot write the release {str(path)!r}: there is no folder {str(path.parent)!r}: choose another file, or make it"
+            f"cannot write the release {str(path)!r}, because there is no folder {str(path.parent)!r}: choose another file, or make it"
         )
     packed = folder.with_suffix(".tar") if is_dry else path
     manifest.pack_release(folder, packed)

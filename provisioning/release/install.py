@@ -259,7 +259,7 @@ def _is_signed_by(key: bytes, document: bytes, signed: bytes) -> bool:
         try:
             completed = subprocess.run(command, input=document, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=60, check=False)
         except (OSError, subprocess.SubprocessError) as error:
-            refuse(f"cannot check the signature: openssl: {error}: install openssl")
+            refuse(f"cannot check the signature with openssl ({error}): install it")
     return completed.returncode == 0
 
 
@@ -641,7 +641,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--allow-downgrade", action="store_const", const="allowed", default="refused", help="allow an older version")
     parser.add_argument(
         "--with", dest="added", type=Path, action="append", default=[], metavar="FILE.whl",
-        help="wheel to install beside those of the release, now and with later releases; may be repeated",
+        help="wheel to install in addition to those of this and later releases; may be repeated",
     )  # fmt: skip
     options = parser.parse_args(arguments)
     os.umask(0o022)

@@ -34,13 +34,13 @@ def _openssl(*arguments: str, task: str, document: bytes = b"") -> bytes:
     try:
         completed = subprocess.run(["openssl", *arguments], input=document, capture_output=True, timeout=OPENSSL_TIMEOUT_S, check=False)
     except FileNotFoundError as error:
-        raise UnavailableError(f"cannot {task}: openssl is missing: install the package openssl") from error
+        raise UnavailableError(f"cannot {task}, because openssl is missing: install the package openssl") from error
     except (OSError, subprocess.SubprocessError) as error:
-        raise UnavailableError(f"cannot {task}: openssl: {error}") from error
+        raise UnavailableError(f"cannot {task} with openssl: {error}") from error
     if completed.returncode != 0:
         errors = completed.stderr.decode(errors="replace").strip().splitlines()
         raise ConfigError(
-            f"cannot {task}: openssl: {errors[-1] if errors else completed.returncode}: give a private key in PEM without a passphrase"
+            f"cannot {task} with openssl ({errors[-1] if errors else completed.returncode}): give a private key in PEM without a passphrase"
         )
     return completed.stdout
 

@@ -68,7 +68,7 @@ def _build_wheel(source: Path, folder: Path) -> Path:
         if completed.returncode != 0 or not wheels:
             errors = completed.stderr.decode(errors="replace").strip().splitlines()
             raise UnavailableError(
-                f"cannot build edgemeter's wheel from {str(source)!r}: {errors[-1] if errors else 'no wheel'}: give one with --wheel"
+                f"cannot build edgemeter's wheel from {str(source)!r}: {errors[-1] if errors else 'no wheel'}; give one with --wheel"
             )
         return Path(shutil.copy(wheels[0], folder))
 
@@ -134,7 +134,7 @@ def _copy_source(source: Path, target: Path) -> None:
         for folder in {path.partition("/")[0] for path in setup["package-dir"].values()}:
             shutil.copytree(source / folder, target / folder, ignore=shutil.ignore_patterns("__pycache__", "*.pyc"))
     except (OSError, shutil.Error, msgspec.MsgspecError, KeyError) as error:
-        raise ConfigError(f"cannot read edgemeter's source in {str(source)!r}: {error}: give a wheel with --wheel FILE") from error
+        raise ConfigError(f"cannot read edgemeter's source in {str(source)!r} ({error}): give a wheel with --wheel FILE") from error
 
 
 def _has_setuptools() -> bool:

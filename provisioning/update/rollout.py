@@ -92,7 +92,7 @@ def _fitting(device: Device, health: Health, releases: Sequence[Release], boards
     if not fitting:
         target = f"{device.board if is_known else 'any board'}, {health.arch}, Python {_python(health.python)}, glibc {health.glibc}"
         offered = "; ".join(f"{release.board}, {release.arch}, Python {release.python}, glibc {release.glibc}" for release in releases)
-        return None, f"no release fits: it is {target}; there are: {offered}"
+        return None, f"no release fits {target}; there are {offered}"
     # The release for the newest C library that fits has the newest wheels.
     best = max(fitting, key=lambda release: (_numbers(release.glibc), release.built_ns))
     return best, "" if is_known else f"its board is not set in fleet.toml: it gets the release for {best.board}"

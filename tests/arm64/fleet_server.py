@@ -59,19 +59,14 @@ def served(folder: Path, host: str = HOST) -> Iterator[FleetServer]:
     server = FleetServer(folder / "fleet", f"mqtts://{LOOPBACK}:{port}")
     names = ("--broker", host, "--broker-name", LOOPBACK, "--port", str(port), "--enrol-port", str(enrol_port))
     server.command("init", "--fleet", "lab", *names)
-    tls = {
-        "EDGEMETER_MQTT_CA_FILE": str(server.folder / "ca.crt"),
-        "EDGEMETER_MQTT_CERTIFICATE_FILE": str(server.folder / "collector.crt"),
-        "EDGEMETER_MQTT_KEY_FILE": str(server.folder / "collector.key"),
-    }
+    broker = f"{server.broker}?ca={server.folder}/ca.crt&certificate={server.folder}/collector.crt&key={server.folder}/collector.key"
     with contextlib.ExitStack() as stack:
         start = _starter(stack, folder, server)
         start("mosquitto", ["mosquitto", "-c", str(server.folder / "broker/mosquitto.conf")])
         start(
             "collector",
-            [*EDGEMETER, "collector", "up", "--broker", server.broker, "--ledger", str(server.ledger)],
+            [*EDGEMETER, "collector", "up", "--broker", broker, "--ledger", str(server.ledger)],
             "receiving from",
-            **tls,
         )
         start("serve", [*EDGEMETER, "fleet", "serve", "--broker", server.broker], "serving the fleet")
         yield server

@@ -19,8 +19,8 @@ edgemeter=/mnt/opt/edgemeter/current/bin/edgemeter
 shipped=$(echo /mnt/opt/edgemeter/current/lib/python3*/site-packages/edgemeter/models/shipped)
 notes=$(echo /mnt/opt/edgemeter/current/lib/python3*/site-packages/edgemeter/models/language/edgemeter-notes_q8_0.gguf)
 $edgemeter agent join /mnt/release/join.toml --config $EDGEMETER_CONFIG
-$edgemeter run --model $shipped/edgemeter-shapes_int8.tflite --mode rapid --repeats 1 --delivery-timeout 300
-$edgemeter run --model $notes --prompt-tokens 16 --output-tokens 8 --mode rapid --repeats 1 --delivery-timeout 300
+$edgemeter run $shipped/edgemeter-shapes_int8.tflite --mode rapid --repeats 1 --delivery-timeout 300
+$edgemeter run $notes --prompt-tokens 16 --output-tokens 8 --mode rapid --repeats 1 --delivery-timeout 300
 ls -l /mnt/home/identity
 """
 
@@ -39,4 +39,4 @@ def test_a_release_installs_offline_enrols_measures_and_delivers_over_mtls(pi4, 
         assert run.latency.count >= 64
         assert (spoken.environment.arch, spoken.runtime.name, spoken.precision) == ("aarch64", "llama", "q8_0")
         assert (spoken.generation.prompt_tokens, spoken.generation.output_tokens) == (16, 8)
-        assert '"emulated-01"' in server.command("show", "emulated-01", "--json")
+        assert '"emulated-01"' in server.command("show", "emulated-01", "--format", "json")

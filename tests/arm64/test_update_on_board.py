@@ -32,7 +32,7 @@ def board(board_files, server, tmp_path_factory):
 
 def device_status(server: FleetServer) -> dict:
     """Return all that the fleet knows of the device."""
-    return json.loads(server.command("show", DEVICE, "--json"))
+    return json.loads(server.command("show", DEVICE, "--format", "json"))
 
 
 def last_report(server: FleetServer) -> dict:
@@ -45,7 +45,7 @@ def last_report(server: FleetServer) -> dict:
 
 def released(server: FleetServer, release: Path) -> str:
     """Add a release to the fleet and return its version."""
-    (row,) = json.loads(server.command("release", "add", release, "--json"))
+    (row,) = json.loads(server.command("release", "add", release, "--format", "json"))
     return str(row["version"])
 
 

@@ -19,6 +19,7 @@ from itertools import count
 from pathlib import Path
 
 from edgemeter.agent import runtimes
+from edgemeter.agent.contract.suite import MODES
 from edgemeter.agent.engine.scenarios import closed_loop
 from edgemeter.agent.engine.scenarios.timing import TimingPlan, TimingSubject, no_collection
 from edgemeter.agent.runtimes import noise
@@ -29,15 +30,14 @@ SECONDS = 35.0
 # Model, its goal, queries a block: short against what else happens on a machine, and the first, after the set-up, hardly moves the median.
 QUICK = ("mobilenet_v1_0.25_128_quant.tflite", at_most(1.002, reach=0.001), 32)
 SLOW = ("coco_ssd_mobilenet_v1_1.0_quant_2018_06_29.tflite", at_most(1.005), 8)
-PROGRAM_QUERIES, PROGRAM_SECONDS, TURN_S = 200, 80.0, 0.3
+PROGRAM_QUERIES, PROGRAM_SECONDS, TURN_S = MODES["quick"].queries, 80.0, 0.3
 SUITE = """
 name = "bench"
 [[case]]
 model = "{model}"
-queries = {queries}
 seconds = 0
 repeats = 1
-mode = "rapid"
+mode = "quick"
 """
 
 
@@ -108,8 +108,8 @@ def _programs_ms(program: Path, model: Path, first: int) -> Pair:
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         suite, result = folder / "suite.toml", folder / "result.json"
-        suite.write_text(SUITE.format(model=model, queries=PROGRAM_QUERIES))
-        run = [sys.executable, "-m", "edgemeter.agent.cli.main", "run", str(suite), "--power", "none", "--no-save", "--json"]
+        suite.write_text(SUITE.format(model=model))
+        run = [sys.executable, "-m", "edgemeter.agent.cli.main", "run", str(suite), "--power", "none", "--no-save", "--format", "json"]
         settings = ["--num_runs", str(PROGRAM_QUERIES), "--warmup_runs", "50", "--num_threads", "1", "--result_json", str(result)]
         programs = []
         for command, begins in ((run, ": timed,"), ([str(program), "--model", str(model), *settings], "benchmark iterations")):

@@ -59,7 +59,9 @@ def _run_here() -> record.RunRecord:
     """Return a short run on this machine: its environment and conditions are those of the benchmark."""
     with tempfile.TemporaryDirectory() as name:
         command = [sys.executable, "-m", "edgemeter.agent.cli.main", "run", str(replay_model(Path(name), 0.2))]
-        completed = subprocess.run([*command, "--mode", "rapid", "--power", "none", "--no-save", "--json"], check=True, capture_output=True)
+        completed = subprocess.run(
+            [*command, "--mode", "rapid", "--power", "none", "--no-save", "--format", "json"], check=True, capture_output=True
+        )
     return record.decode(json.dumps(json.loads(completed.stdout)["runs"][0]).encode())
 
 
@@ -82,16 +84,13 @@ def _run(template: record.RunRecord, result: Comparison, number: int, measured: 
             format="benchmark",
             size_bytes=0,
             task="benchmark",
-            family="",
         ),
         runtime=record_conditions.RuntimeInfo(name="benchmark", package="", version="", backend="", threads=1),
-        latency=record_figures.Latency(count=1, mean_ms=took_ms, min_ms=took_ms, max_ms=took_ms, sd_ms=0.0, p50_ms=took_ms),
+        latency=record_figures.Latency(count=1, mean_ms=took_ms, max_ms=took_ms, p50_ms=took_ms),
         throughput_per_s=1e3 / took_ms,
-        memory=record_figures.Memory(peak_mb=peak_mb, before_load_mb=peak_mb, loaded_mb=peak_mb),
-        verdict=record_conditions.Verdict(state="valid"),
+        memory=record_figures.Memory(peak_mb=peak_mb, loaded_mb=peak_mb),
+        verdict=record_conditions.Verdict(state="ok"),
         accuracy=None,
-        agreement=None,
-        answers=None,
         samples=(),
     )
 

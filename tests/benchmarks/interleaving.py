@@ -2,10 +2,10 @@
 
 Blocks are as short as what they measure allows: some milliseconds in one process, seconds where each starts processes of its own. Which of
 a pair comes first is drawn, and the next pair has the other order. A pair of which others took part of the processor is measured again, by
-the rules that make a run suspect: a noisy machine costs time and not truth.
+the rules that make a run disturbed: a noisy machine costs time and not truth.
 
 The interval is over neighbouring pairs in `GROUPS` groups, which are so long that most of what depends falls into one; the rest is told by
-their correlation (`dependence.mean_scatter`): they count as fewer. Looking again and again would find chance sooner or later, so looks are
+their correlation (`mean_scatter`): they count as fewer. Looking again and again would find chance sooner or later, so looks are
 planned: after 1/8, 1/4 and 1/2 of the time, and at its end. The first three share an error of 1%, the last has 4%: the intervals of all
 looks together hold the ratio in 95% of all lines, wherever a line stops.
 """
@@ -21,15 +21,16 @@ from itertools import count
 from typing import TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from edgemeter.agent.base import run_statistics
-from edgemeter.agent.base.dependence import mean_scatter
+from edgemeter.agent.base.dependence import corrected_correlation, neighbour_correlation, scatter_inflation
 from edgemeter.agent.base.run_statistics import CONFIDENCE, Interval
 from edgemeter.agent.base.statistics import student_quantile
 from edgemeter.agent.engine.process_usage import read_scheduling, scheduling_between
 from edgemeter.agent.machine.load import LOAD_RATIO, others_ratio, read_processes
 from edgemeter.agent.machine.machine import Machine
-from edgemeter.agent.verdict.run_rules import WAITED_RATIO
+from edgemeter.agent.verdict.condition_rules import WAITED_RATIO
 
 Pair = tuple[float, float]
 Value = TypeVar("Value")
@@ -60,6 +61,14 @@ class Paired:
     pairs: int
     repeated: int = 0
     has_quiet_pairs: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class MeanScatter:
+    """The standard uncertainty of a mean, in the unit of the values, and the degrees of freedom that it rests on."""
+
+    u: float
+    freedom: float
 
 
 class Watch:
@@ -163,3 +172,21 @@ def _interval(logs: Sequence[float], *, is_last: bool) -> Interval:
     reach = scatter.u * student_quantile(LAST_CONFIDENCE if is_last else EARLY_CONFIDENCE, round(scatter.freedom, 1))
     # A few pairs that scatter widely reach to where a float ends.
     return Interval(math.exp(max(middle - reach, -LONGEST_LOG)), math.exp(min(middle + reach, LONGEST_LOG)))
+
+
+def mean_scatter(values: NDArray[np.float64]) -> MeanScatter:
+    """Return how well the mean of these values in a row is known, [n >= 3].
+
+    A few values that make most of the scatter, and a correlation that is known from few of them, leave fewer degrees of freedom than n - 1.
+    Source: Welch-Satterthwaite; the variance of a variance is that of the fourth moment.
+    """
+    n = values.size
+    variance = float(values.var())
+    if variance == 0:
+        return MeanScatter(0.0, n - 1)
+    correlation = corrected_correlation(neighbour_correlation(values), n)
+    kurtosis = float(np.mean((values - values.mean()) ** 4)) / variance**2
+    relative = (kurtosis - 1 + (4 / (1 - correlation**2) if correlation else 0.0)) / n
+    # As many values on each of two sides have no uncertain variance: `relative` is 0, give or take a rounding.
+    degrees = max(1.0, 2 / max(relative, 2 / (n - 1)))
+    return MeanScatter(math.sqrt(variance / (n - 1) * scatter_inflation(n, correlation)), degrees)

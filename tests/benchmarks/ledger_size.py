@@ -37,9 +37,12 @@ from edgemeter.collector.index import keeper
 for duty in keeper._duties(Path(sys.argv[1])):
     duty.work()
 """
-SCAN = "SELECT device, model, precision, count(*), avg(p50_ms), min(p50_ms), max(p50_ms) FROM runs GROUP BY device, model, precision"
+SCAN = (
+    "SELECT device, model, precision, count(*), avg(latency_p50_ms), min(latency_p50_ms), max(latency_p50_ms) FROM runs"
+    " GROUP BY device, model, precision"
+)
 IN_SQLITE = "import sqlite3, sys; print(len(sqlite3.connect(sys.argv[1]).execute(sys.argv[2]).fetchall()))"
-COLUMNS = ("device", "model", "precision", "started_at_ns", "p50_ms", "gross_mj", "accuracy", "verdict")
+COLUMNS = ("device", "model", "precision", "started_at_ns", "latency_p50_ms", "energy_gross_mj", "accuracy_value", "verdict")
 TREND_SCANS, PAGE_SCANS, EVERYTHING_S = 20.0, 3.0, 5.0
 SECONDS = 15.0
 

@@ -6,10 +6,9 @@ import io
 import msgspec
 from rich.console import Console
 
-from edgemeter.agent.contract.record_generation import LanguageModel, Quantisation
-from edgemeter.collector.compare import views
+from edgemeter.agent.contract.record_generation import LanguageModel
 from edgemeter.collector.compare.columns import flat
-from edgemeter.collector.compare.matrix import matrix
+from edgemeter.collector.compare.comparison import gather
 from edgemeter.collector.datacenter.sides import SideRequest, choose_sides
 from edgemeter.collector.export.run_table import chosen_columns, write_csv
 from edgemeter.collector.influx.points import tags_of
@@ -17,7 +16,6 @@ from edgemeter.collector.review.document import to_markdown
 from edgemeter.collector.review.review import review
 from edgemeter.collector.runs.store import StoreContents
 from edgemeter.collector.show.compare_table import show_comparison
-from edgemeter.collector.show.matrix_table import show_matrix
 from edgemeter.collector.show.wording import case_names
 from edgemeter.collector.trend.history import RunHistory
 from edgemeter.collector.web import queries, side_by_side
@@ -25,7 +23,7 @@ from edgemeter.collector.web.queries import CaseFilter
 from edgemeter.collector.web.series import series_groups, titles
 from edgemeter.collector.web.view import ViewRequest
 from tests.fixtures.comparison_factory import compare_runs, make_reference, make_run
-from tests.fixtures.record_factory import STARTED_AT_NS, make_environment, make_generation
+from tests.fixtures.record_factory import make_environment, make_generation
 from tests.fixtures.rows import table_row
 from tests.fixtures.served_page import indexed, view_context
 
@@ -51,7 +49,7 @@ def cached(kv_type):
 
 def served(name, parameters, digest=None):
     """Return the fields of a run of `chat.server`, which says that it serves that model."""
-    language_model = LanguageModel(name=name, parameters=parameters, digest_sha256=digest, quantisation=Quantisation(file_type="Q4_0"))
+    language_model = LanguageModel(name=name, parameters=parameters, digest_sha256=digest)
     return LANGUAGE | {"model": "chat", "runtime": "server", "generation": make_generation(is_local=False, model=language_model)}
 
 
@@ -79,16 +77,12 @@ def runs_of(pair):
 
 
 def test_no_view_blends_two_cases():
-    """The medians of comparison and matrix are those of the cases, under names of their own; of two served models each has a row."""
+    """The medians of a comparison are those of the cases, under names of their own."""
     for name, pair in PAIRS.items():
         with table_row(name):
             comparison = compare_runs(*runs_of(pair), reference="device")
             assert sorted(round(row.case.p50_ms.median, 1) for row in comparison.rows) == [100.1, 140.1]
             assert len(set(case_names([row.case for row in comparison.rows]))) == 2
-            result = matrix(views.gather(StoreContents(runs_of(pair))).summaries, "latency", STARTED_AT_NS)
-            assert {round(cell.figure.median, 1) for cell in result.cells.values()} in ({100.1}, {100.1, 140.1})
-            if name == "served model":
-                assert len({row["row"] for row in views.matrix_rows(result)}) == 2
 
 
 def test_trend_page_influxdb_and_export_have_a_series_of_each():
@@ -141,7 +135,7 @@ MARKED = {
 
 
 def test_what_is_compared_across_unequal_settings_is_marked_in_every_view():
-    """In JSON and CSV as on the terminal, in the matrix, on the page and between the sides of a datacenter."""
+    """In JSON and CSV as on the terminal, on the page and between the sides of a datacenter."""
     for mark, (fields, other) in MARKED.items():
         with table_row(mark):
             runs = [run_with(fields), run_with(other, make_reference)]
@@ -149,13 +143,10 @@ def test_what_is_compared_across_unequal_settings_is_marked_in_every_view():
             assert mark in row.marks
             assert mark in flat(row)["marks"]
             assert mark not in marked_pair(fields, fields).marks
-            summaries = views.gather(StoreContents(runs)).summaries
-            result = matrix(summaries, "latency", STARTED_AT_NS)
+            summaries = gather(StoreContents(runs))[0]
             console = Console(file=io.StringIO(), width=200)
             show_comparison(compare_runs(*runs), console)
-            show_matrix(result, console)
-            assert console.file.getvalue().count(mark) >= 2
-            assert len({row[mark.removeprefix("other ").replace(" ", "_")] for row in views.matrix_rows(result)}) == 2
+            assert mark in console.file.getvalue()
             with view_context(runs) as context:
                 view = side_by_side.compare_view(context, ViewRequest("compare", {}), CaseFilter())
             assert mark in str(view.body)

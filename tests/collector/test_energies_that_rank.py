@@ -3,10 +3,8 @@
 from edgemeter.agent.contract.energy_provenance import energy_provenance, sensor_provenance
 from edgemeter.collector.alerts.check import check_alerts
 from edgemeter.collector.alerts.rules import AlertRule, AlertRules
-from edgemeter.collector.compare import views
 from edgemeter.collector.compare.columns import flat
-from edgemeter.collector.compare.matrix import matrix
-from edgemeter.collector.compare.trade_off import trade_offs
+from edgemeter.collector.compare.comparison import gather
 from edgemeter.collector.datacenter.sides import SideRequest, choose_sides
 from edgemeter.collector.review import gate
 from edgemeter.collector.review.document import to_markdown
@@ -32,7 +30,7 @@ from tests.fixtures.served_page import view_context
 # How an energy of 20 mJ came about, and what its record states of it: the last one states too much.
 UNMEASURED = {
     "replayed": ({"sensor": "replay:demo"}, "replayed"),
-    "estimated": ({"sensor": "estimate"}, "estimated"),
+    "published": ({}, "published"),
     "replayed, stated as measured": ({"sensor": "replay"}, "measured"),
 }
 
@@ -50,10 +48,9 @@ def measured(gross_mj=80.0):
 
 
 def test_the_provenance_is_worked_out_from_what_the_record_has():
-    """A sensor that replays, estimates or models is believed before what the record states."""
+    """A sensor that replays is believed before what the record states."""
     assert sensor_provenance("ina219", "measured") == "measured"
     assert sensor_provenance("replay:x", "measured") == "replayed"
-    assert sensor_provenance("estimate", "measured") == "estimated"
     assert sensor_provenance("ina219", None) is None
     replayed = make_run(energy=make_energy(sensor="replay"), provenance={"latency": "measured", "energy": "replayed"})
     assert energy_provenance(replayed, make_energy()) == "measured", "what is stated of the first sensor is not true of one beside it"
@@ -74,9 +71,9 @@ def test_the_table_has_no_ratio_of_them():
             comparison = compare_runs(*(make_run(**unmeasured(kind)) for _ in range(3)), *(make_reference(**measured()) for _ in range(3)))
             (result,) = [result for result in comparison.rows if not result.is_reference]
             ratios = result.ratios.values
-            assert (ratios.get("energy"), ratios.get("energy-net"), result.judgements["energy"]) == (None, None, None)
+            assert (ratios.get("energy_gross_mj"), ratios.get("energy_net_mj"), result.judgements["energy_gross_mj"]) == (None, None, None)
             columns = flat(result)
-            assert columns["energy_gross_ratio"] is None
+            assert columns["energy_gross_mj_ratio"] is None
             assert columns["energy_provenance"] in (None, "replayed")
 
 
@@ -85,31 +82,14 @@ def test_a_case_takes_its_energy_from_runs_of_one_provenance():
     for kind in UNMEASURED:
         with table_row(kind):
             older, newer = ({"started_at_ns": STARTED_AT_NS + day * DAY_NS} for day in (0, 1))
-            (case,) = views.gather(StoreContents([make_run(**unmeasured(kind), **older), make_run(**measured(), **newer)])).summaries
+            (case,) = gather(StoreContents([make_run(**unmeasured(kind), **older), make_run(**measured(), **newer)]))[0]
             assert (case.gross_mj.median, case.gross_mj.n, case.energy.provenance) == (80.0, 1, "measured")
-            (case,) = views.gather(StoreContents([make_run(**measured(), **older), make_run(**unmeasured(kind), **newer)])).summaries
+            (case,) = gather(StoreContents([make_run(**measured(), **older), make_run(**unmeasured(kind), **newer)]))[0]
             assert (case.gross_mj.median, case.energy.provenance) in ((20.0, "replayed"), (80.0, "measured"))
 
 
-def test_the_matrix_stars_no_other():
-    """The best of two measured ones is starred; one that was not measured is none, and in a cell it gives way to a measured one."""
-    for kind in UNMEASURED:
-        with table_row(kind):
-            runs = [make_run("pi-1", **measured(80.0)), make_run("pi-2", **measured(90.0)), make_run("pi-3", **unmeasured(kind))]
-            runs += [make_run("pi-4", threads=1, **measured(95.0)), make_run("pi-4", threads=4, **unmeasured(kind))]
-            for across in ("device", "board"):
-                result = matrix(views.gather(StoreContents(runs)).summaries, "energy", STARTED_AT_NS, across)
-                by_energy = {cell.figure.median: cell for cell in result.cells.values() if cell.figure}
-                assert not (20.0 in by_energy and by_energy[20.0].is_best)
-                if across == "device":
-                    assert by_energy[80.0].is_best
-                    assert result.cells[result.rows[0], "pi-4"].figure.median == 95.0
-                    (best,) = [row for row in views.matrix_rows(result) if row["value"] == 80.0]
-                    assert (best["energy_scope"], best["energy_provenance"]) == ("board-input", "measured")
-
-
 def test_no_front_holds_both():
-    """What was measured is beaten by what was measured only, on the terminal and on the report's charts."""
+    """What was measured has a chart of its own, on the page and in the report."""
     for kind in UNMEASURED:
         with table_row(kind):
             runs = [
@@ -117,17 +97,19 @@ def test_no_front_holds_both():
                 make_run("pi-2", ap=0.6, **unmeasured(kind)),
                 make_reference(ap=0.6, **measured(100.0)),
             ]
-            fronts, _ = trade_offs(views.gather(StoreContents(runs)).summaries, "energy")
-            front = {
-                point.case.key.device: point.beaten_by
-                for of_class in fronts
-                for point in of_class.places
-                if of_class.stage.energy.is_measured
-            }
-            assert front == {"pi-1": None, "server-1": None}
             comparison = compare_runs(*runs)
             titles = [chart.title for chart in energy_front(comparison, assign_styles(comparison.rows)).charts]
-            assert len(titles) == len({of_class.stage.energy for of_class in fronts})
+            assert len(titles) == len({row.case.energy.ranks_as for row in comparison.rows if row.case.gross_mj})
+
+
+def test_a_stored_energy_at_or_below_zero_is_no_energy():
+    """A reversed clamp gives one: it has no value in any view, and the reason is named."""
+    for gross_mj in (-30_660.0, 0.0):
+        with table_row(gross_mj):
+            impossible = make_energy(gross_mj=gross_mj, mean_power_w=gross_mj / 10_000, net_mj=None)
+            (case,) = gather(StoreContents([make_run(energy=impossible)]))[0]
+            assert case.gross_mj is None
+            assert "is no energy: a reversed clamp or shunt" in case.energy_reason
 
 
 def test_the_page_never_sets_them_against_each_other():
@@ -139,9 +121,9 @@ def test_the_page_never_sets_them_against_each_other():
             with view_context(runs) as context:
                 view = side_by_side.compare_view(context, ViewRequest("compare", {}), CaseFilter())
                 cases = queries.cases(context.connection, CaseFilter(device="pi-1"))
-                line = series(context, cases, FOLLOWED["gross_mj"], days=None, span=None)
+                line = series(context, cases, FOLLOWED["energy_gross_mj"], days=None, span=None)
             (of_device,) = [row for row in view.tables[0].dicts() if row["device"] == "pi-1"]
-            assert (of_device["energy_gross_mj"], of_device["energy_provenance"], of_device["energy_gross_ratio"]) in (
+            assert (of_device["energy_gross_mj"], of_device["energy_provenance"], of_device["energy_gross_mj_ratio"]) in (
                 (20.0, "replayed", None),
                 (80.0, "measured", 0.8),
                 (None, None, None),
@@ -170,8 +152,8 @@ def test_no_alert_rests_on_the_change_from_one_to_the_other(tmp_path):
             runs = make_days(noisy(20, 60), p50_ms=10.0)
             runs += make_days([None] * 60 + noisy(80, 20), p50_ms=10.0, seq=100, **unmeasured(kind, 80.0))
             rules = (
-                AlertRule(name="step", kind="step", metrics=("energy", "energy-net")),
-                AlertRule(name="limit", kind="limit", metrics=("energy",), above=50.0),
+                AlertRule(name="step", kind="step", metrics=("energy_gross_mj", "energy_net_mj")),
+                AlertRule(name="limit", kind="limit", metrics=("energy_gross_mj",), above=50.0),
             )
             with WatchFile(tmp_path / kind) as file:
                 result = check_alerts(RunHistory(runs), "x.json", file, AlertRules(rule=rules), (FIRST_DAY + 80) * DAY_NS, is_dry=True)
@@ -185,7 +167,7 @@ def test_no_board_is_an_outlier_by_it():
             runs = [run for unit in range(11) for run in make_days(noisy(80, 10, seed=unit), device=f"pi-{unit:02}", p50_ms=10.0)]
             runs += make_days([20.0] * 10, device="pi-11", p50_ms=10.0, **unmeasured(kind))
             history = RunHistory(runs)
-            (board_type,) = board_types(history, "energy", list(history.series()))
+            (board_type,) = board_types(history, "energy_gross_mj", list(history.series()))
             assert (board_type.boards, board_type.odd) == (11, ())
 
 
@@ -196,7 +178,7 @@ def test_the_datacenter_is_weighed_against_what_was_measured():
             runs = [make_run(threads=1, **measured()), make_run(threads=4, **unmeasured(kind))]
             servers = [make_reference(threads=1, **measured(60.0)), make_reference(threads=4, **unmeasured(kind))]
             request = SideRequest(edge=None, model=None, precision=None, server="reference")
-            sides = choose_sides(views.gather(StoreContents([*runs, *servers])).summaries, request)
+            sides = choose_sides(gather(StoreContents([*runs, *servers]))[0], request)
             assert (sides.edge.provenance, sides.edge.full_mj.value) == ("measured", 80.0)
             assert {server.provenance for server in sides.servers} == {"measured"}
 
@@ -209,7 +191,4 @@ def test_replayed_energies_rank_among_themselves_and_are_marked():
         for make, mj in ((make_run, 20.0), (make_reference, 40.0))
     ]
     (row,) = [row for row in compare_runs(*runs).rows if not row.is_reference]
-    assert (row.ratios.values.get("energy"), "replayed energy" in row.marks) == (0.5, True)
-    result = matrix(views.gather(StoreContents(runs)).summaries, "energy", STARTED_AT_NS)
-    best = {column: (str(cell.energy), cell.is_best) for (_, column), cell in result.cells.items()}
-    assert best == {"pi-1": ("board-input, replayed", True), "server-1": ("board-input, replayed", False)}
+    assert (row.ratios.values.get("energy_gross_mj"), "replayed energy" in row.marks) == (0.5, True)

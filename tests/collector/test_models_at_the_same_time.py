@@ -11,17 +11,13 @@ from edgemeter.collector.alerts.check import check_alerts
 from edgemeter.collector.alerts.rules import AlertRule, AlertRules
 from edgemeter.collector.choose.choice import choose
 from edgemeter.collector.choose.limits import parse_limits
-from edgemeter.collector.compare import views
 from edgemeter.collector.compare.columns import flat
-from edgemeter.collector.compare.comparison import comparable
-from edgemeter.collector.compare.matrix import matrix
-from edgemeter.collector.compare.trade_off import trade_offs
+from edgemeter.collector.compare.comparison import comparable, gather
 from edgemeter.collector.export.run_table import chosen_columns, write_csv
 from edgemeter.collector.influx.points import tags_of
 from edgemeter.collector.runs.store import StoreContents
 from edgemeter.collector.show import comparison_charts
 from edgemeter.collector.show.compare_table import show_comparison
-from edgemeter.collector.show.matrix_table import show_trade_offs
 from edgemeter.collector.show.series_style import assign_styles
 from edgemeter.collector.trend.history import RunHistory
 from edgemeter.collector.trend.watch_file import WatchFile
@@ -31,20 +27,20 @@ from edgemeter.collector.web.queries import CaseFilter
 from edgemeter.collector.web.series import series_groups, titles
 from edgemeter.collector.web.view import ViewRequest
 from tests.fixtures.comparison_factory import compare_runs, make_reference, make_run
-from tests.fixtures.record_factory import STARTED_AT_NS, make_energy
+from tests.fixtures.record_factory import make_energy
 from tests.fixtures.series_factory import DAY_NS, FIRST_DAY, make_days
 from tests.fixtures.served_page import view_context
 
 NEIGHBOUR = Neighbour(model="llm", sha256="cd" * 32, runtime="llama", threads=1)
 BESIDE = "llm cdcdcd llama 1T"
 
-# By hand: of the six means of two rounds, in logarithms, the one in the middle lies between that of 1.4 and 1.6 and 1.5 itself.
-SLOW_DOWN = pytest.approx((1.5 * (1.4 * 1.6) ** 0.5) ** 0.5)
+# Of three rounds with 1.4, 1.5 and 1.6, by their median as by their geometric mean.
+SLOW_DOWN = pytest.approx(1.5, rel=0.01)
 
 
 def accompanied(ratio=1.5, **changes):
     """Return a run beside another model, slowed down so much: 15 ms, and 20 mJ that both took."""
-    together = Together(neighbours=(NEIGHBOUR,), overlap_ms=1e4, slow_down_ratio=ratio)
+    together = Together(neighbours=(NEIGHBOUR,), slow_down_ratio=ratio)
     return make_run(**{"p50_ms": 15.0, "together": together, "energy": make_energy(gross_mj=20.0, net_mj=10.0)} | changes)
 
 
@@ -57,7 +53,7 @@ def ledger():
 
 def summaries():
     """Return the cases of the ledger."""
-    return views.gather(StoreContents(ledger())).summaries
+    return gather(StoreContents(ledger()))[0]
 
 
 def printed(show, *arguments):
@@ -67,8 +63,8 @@ def printed(show, *arguments):
     return console.file.getvalue()
 
 
-def test_the_slow_down_over_runs_is_the_centre_of_their_rounds():
-    """As the matrix of a session has it: twice and half as long cancel. Each record has that of its own round, so the interval is right."""
+def test_the_slow_down_over_runs_is_that_of_their_rounds():
+    """Each record has that of its own round, so the interval is right."""
     case = next(case for case in summaries() if case.key.together)
     spread = case.spreads["together_slow_down_ratio"]
     assert (spread.median, spread.n) == (SLOW_DOWN, 3)
@@ -88,26 +84,7 @@ def test_a_comparison_has_no_ratio_between_the_two():
     assert f"single_stream, together with {BESIDE}" in text
     (row,) = [row for row in by_device.rows if row.case.key.together]
     columns = flat(row)
-    assert (columns["together"], columns["energy_gross_mj"], columns["slow_down_ratio"]) == (BESIDE, None, SLOW_DOWN)
-
-
-def test_the_matrix_has_a_row_of_each():
-    """The best of a row is never one alone against one beside another."""
-    result = matrix(summaries(), "latency", STARTED_AT_NS)
-    assert {(row.model, row.together) for row in result.rows} == {("tiny-detector", ""), ("tiny-detector", BESIDE), ("small", "")}
-    energies = matrix(summaries(), "energy", STARTED_AT_NS)
-    assert [cell.state for (row, _), cell in energies.cells.items() if row.together] == ["no figure"]
-
-
-def test_a_front_is_of_one_company():
-    """The model beside another is on a front of its own, which says so; by energy it has no point."""
-    fronts, _ = trade_offs(summaries(), "latency")
-    assert [(front.stage.load, len(front.places)) for front in fronts] == [("", 2), (f"together with {BESIDE}", 1)]
-    assert [row["load"] for row in views.trade_off_rows(fronts, "latency")] == [None, None, f"together with {BESIDE}"]
-    assert f"detection, single_stream, together with {BESIDE}, 80 images" in printed(show_trade_offs, fronts, [], "latency")
-    (of_energy,), absent = trade_offs(summaries(), "energy")
-    assert [point.case.key.together for point in of_energy.places] == ["", ""]
-    assert ["shared with llm" in entry.reason for entry in absent] == [True]
+    assert (columns["together"], columns["energy_gross_mj"], columns["together_slow_down_ratio"]) == (BESIDE, None, SLOW_DOWN)
 
 
 def test_charts_are_of_one_company():
@@ -123,7 +100,7 @@ def test_charts_are_of_one_company():
 
 def test_a_choice_is_among_cases_of_one_company():
     """Those of the other company are counted as unlike."""
-    choice = choose(summaries(), parse_limits(""), "latency")
+    choice = choose(summaries(), parse_limits(""), "latency_p50_ms")
     assert {candidate.case.key.together for candidate in choice.candidates} == {""}
     assert choice.unlike == 1
 
@@ -148,12 +125,12 @@ def test_page_trend_and_exports_have_a_series_of_each():
 def test_no_alert_takes_one_for_the_other(tmp_path):
     """A model that is measured beside another from some day on has not become slower; a limit of energy sees the model's own only."""
     runs = make_days([20.0] * 60, p50_ms=10.0)
-    together = Together(neighbours=(NEIGHBOUR,), overlap_ms=1e4, slow_down_ratio=2.0)
+    together = Together(neighbours=(NEIGHBOUR,), slow_down_ratio=2.0)
     runs += make_days([None] * 60 + [200.0] * 20, p50_ms=20.0, seq=100, together=together)
     rules = AlertRules(
         rule=(
-            AlertRule(name="step", kind="step", metrics=("latency", "energy")),
-            AlertRule(name="limit", kind="limit", metrics=("energy",), above=50.0),
+            AlertRule(name="step", kind="step", metrics=("latency_p50_ms", "energy_gross_mj")),
+            AlertRule(name="limit", kind="limit", metrics=("energy_gross_mj",), above=50.0),
         )
     )
     with WatchFile(tmp_path / "watch") as file:

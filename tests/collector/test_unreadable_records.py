@@ -24,7 +24,7 @@ from tests.fixtures.record_factory import STARTED_AT_NS
 from tests.fixtures.served_page import page_of, text_of
 
 LARGE, GARBLED = "run-with-a-large-number", "run-that-is-garbled"
-WHY = {LARGE: "Expected `int` <= 9223372036854775807 - at `$.seed`", GARBLED: "Expected `int`, got `str` - at `$.warm_up.queries`"}
+WHY = {LARGE: "Expected `int` <= 9223372036854775807 - at `$.seed`", GARBLED: "Expected `float`, got `str` - at `$.warm_up.duration_ms`"}
 
 
 def arrival(run, seq):
@@ -32,7 +32,7 @@ def arrival(run, seq):
     numbered = msgspec.structs.replace(run, session=7, seq=seq, started_at_ns=STARTED_AT_NS + seq)
     document = msgspec.json.decode(record.encode(numbered))
     document["seed"] = 2**64 if run.id == LARGE else 1
-    document["warm_up"]["queries"] = "many" if run.id == GARBLED else 3
+    document["warm_up"]["duration_ms"] = "long" if run.id == GARBLED else 3.0
     return Arrival(numbered, msgspec.json.encode(document), f"edgemeter/v1/lab/{run.device}/result", STARTED_AT_NS + seq)
 
 
@@ -84,10 +84,10 @@ def test_a_run_that_the_index_cannot_hold_is_skipped_too(path, monkeypatch):
     """A fault of ours with one run, which nobody foresaw, leaves nothing of it behind, and stops no other."""
     real = refresh.stored_run
 
-    def stored_run(run, figures):
-        if run.latency.p50_ms == 12.0:
+    def stored_run(figures):
+        if figures.value("latency_p50_ms") == 12.0:
             raise OverflowError("Python int too large to convert to SQLite INTEGER")
-        return real(run, figures)
+        return real(figures)
 
     monkeypatch.setattr(refresh, "stored_run", stored_run)
     index = open_index(LedgerSource(path))
@@ -132,15 +132,15 @@ def test_the_page_counts_them_at_its_foot(path):
 def test_the_commands_show_the_others(path, caplog):
     """Each ends well; what is skipped is on standard error, or among what is left out."""
     for words, rows, count in (
-        ("runs --json", "runs", 3),
-        ("compare --reference reference --json", "rows", 2),
-        ("trend --json", "series", 6),
+        ("runs --format json", "runs", 3),
+        ("compare --reference reference --format json", "rows", 2),
+        ("trend --format json", "series", 6),
     ):
         caplog.clear()
         ended = edgemeter(*words.split(), "--ledger", path)
         assert ended.returncode == 0, ended.stderr
         assert len(json.loads(ended.stdout)[rows]) == count
-        if words != "trend --json":
+        if words != "trend --format json":
             assert named(caplog.text + ended.stdout) == {*WHY}, words
 
 

@@ -6,7 +6,6 @@ import msgspec
 import pytest
 
 from edgemeter.agent.base.nanoseconds import NS_PER_DAY
-from edgemeter.agent.contract.record_conditions import Verdict
 from edgemeter.agent.ledger.retention import Retention
 from edgemeter.agent.ledger.run_history import LedgerRuns
 from edgemeter.collector.index import keeper, rollup
@@ -21,6 +20,7 @@ from edgemeter.collector.trend import watch
 from edgemeter.collector.trend.metrics import DEFAULT, METRICS
 from tests.fixtures.ledgers import arrival
 from tests.fixtures.random_records import random_record
+from tests.fixtures.record_factory import violating
 from tests.fixtures.series_factory import FIRST_DAY, make_days, noisy
 
 YEAR_NS = 365 * NS_PER_DAY
@@ -53,11 +53,11 @@ def content(ledger_place, path):
 
 
 def odd_runs():
-    """Return runs of four devices: with a step, suspect, invalid, without energy, by clocks that are off, and of random content."""
+    """Return runs of four devices: with a step, disturbed, invalid, without energy, by clocks that are off, and of random content."""
     stepped = make_days(noisy(100, 50, step_at=30, step_ratio=1.1), firmwares=["1"] * 30 + ["2"] * 20)
     steady = make_days(noisy(95, 50, seed=2), device="pi-2", runs_a_day=2)
-    later = make_days(noisy(95, 20, seed=3), device="pi-3", verdict=Verdict(state="suspect", reasons=("throttled: by half",)))
-    invalid = make_days(noisy(95, 9, seed=4), device="pi-3", seq=100, verdict=Verdict(state="invalid", reasons=("throttled: by half",)))
+    later = make_days(noisy(95, 20, seed=3), device="pi-3", verdict=violating("disturbed", "throttled"))
+    invalid = make_days(noisy(95, 9, seed=4), device="pi-3", seq=100, verdict=violating("invalid", "throttled"))
     without = make_days(noisy(95, 20, seed=5), device="pi-3", seq=200, energy=None, accuracy=None)
     off = [
         msgspec.structs.replace(run, started_at_ns=run.started_at_ns + years * YEAR_NS, clock_synchronised=True)

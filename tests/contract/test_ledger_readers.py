@@ -85,7 +85,7 @@ def forget(ledger_path):
 def test_annotations_and_alerts_are_kept(ledger_place):
     """Written, read, judged, removed; what fires twice is one alert."""
     keep(ledger_place, make_days(STEPPED))
-    rules = AlertRules(rule=(AlertRule(name="step", kind="step", metrics=("energy",)),))
+    rules = AlertRules(rule=(AlertRule(name="step", kind="step", metrics=("energy_gross_mj",)),))
     with watch_file.open_watch(ledger_place) as file:
         annotation = watch_file.add_annotation(file, Annotation(9, "new supply", device="pi-1", author="ada"))
         watch_file.add_annotation(file, Annotation(3, "moved", begins_level=False))
@@ -106,7 +106,7 @@ def test_what_a_channel_has_not_got_waits(ledger_place):
     history, now_ns = open_history([text_of(ledger_place)]), (FIRST_DAY + 70) * DAY_NS
     with http_listener() as server, watch_file.open_watch(ledger_place) as file:
         channel = Channel(name="hook", kind="webhook", url=f"http://127.0.0.1:{server.server_port}")
-        rule = AlertRule(name="step", kind="step", metrics=("energy",), channels=("hook",), repeat_hours=4.0)
+        rule = AlertRule(name="step", kind="step", metrics=("energy_gross_mj",), channels=("hook",), repeat_hours=4.0)
         rules = AlertRules(rule=(rule,), channel=(channel,))
 
         def checked(hours):
@@ -168,17 +168,19 @@ def test_the_commands_of_a_ledger_work(ledger_place):
         rejected = Rejection(topic, contract_record.encode(make_record(session=5, seq=4)), "an older version", 9)
         ledger.commit([Arrival(record, contract_record.encode(record), topic, 7)], [rejected], changes)
         ledger.advance("influx http://x bucket 'b'", 1)
-    (device,) = json.loads(edgemeter("collector", "devices", "--ledger", where, "--json"))["devices"]
+    (device,) = json.loads(edgemeter("collector", "devices", "--ledger", where, "--format", "json"))["devices"]
     assert device["state"] == "online"
     assert device["records"] == 1
     assert device["missing"] == 0
     assert device["health"]["waiting_records"] == 2
-    document = json.loads(edgemeter("collector", "status", "--ledger", where, "--json"))
+    document = json.loads(edgemeter("collector", "status", "--ledger", where, "--format", "json"))
     assert (document["runs"], document["devices"], document["quarantined"]) == (1, 1, 1)
     (message,) = document["rejected"]
     assert (message["topic"], message["reason"], message["times"]) == (topic, "an older version", 1)
     assert message["payload"] == rejected.payload.decode()
-    assert document["safety"][:8] == "one disk"
+    assert document["safety"].endswith("disk (no replica)")
     assert document["size_bytes"] > 1000
-    assert json.loads(edgemeter("collector", "drain", "--ledger", where, "--again", "--json"))["sinks"][0]["records_to_write"] == 1
+    assert (
+        json.loads(edgemeter("collector", "drain", "--ledger", where, "--again", "--format", "json"))["sinks"][0]["records_to_write"] == 1
+    )
     edgemeter("collector", "changes", "--ledger", where)

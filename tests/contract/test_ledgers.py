@@ -5,7 +5,6 @@ from collections import Counter
 
 import msgspec
 
-from edgemeter.agent.contract import messages
 from edgemeter.agent.contract import record as contract_record
 from edgemeter.agent.contract.messages import Birth, DeviceState
 from edgemeter.agent.ledger import quarantine
@@ -13,6 +12,7 @@ from edgemeter.agent.ledger.chunks import COLLISION, Committed
 from edgemeter.agent.ledger.presence import PresenceChange, RetainedMessage
 from edgemeter.agent.ledger.quarantine import Rejection
 from edgemeter.collector.ledgers.place import open_ledger
+from edgemeter.collector.receive.envelope import split_records
 from tests.fixtures.ledgers import arrival, arrived_batch, flood
 from tests.fixtures.record_factory import make_model, make_record
 
@@ -162,7 +162,7 @@ def test_a_thousand_collisions_of_a_message_are_one_entry(ledger):
     (entry,) = ledger.quarantined()
     assert (entry.topic, COLLISION in entry.reason) == (TOPIC, True)
     assert entry.reason.startswith("1000 records of this message")
-    assert len(messages.split_records(zlib.decompress(entry.payload))) == 1000
+    assert len(split_records(zlib.decompress(entry.payload))) == 1000
 
 
 def test_two_processes_may_write(ledger, ledger_place):

@@ -268,7 +268,7 @@ def check_task(name, folder):
     task.prepare(0)
     assert task.same_predictions(0, [[outputs[0]]], [[outputs[0]]]) == 1.0
     assert task.score() is None
-    assert scored(outputs, replace(data, truth=None, image_ids=None, classes=None, class_names=None, groups=None, targets=None)) is None
+    assert scored(outputs, replace(data, truth=None, image_ids=None, classes=None, class_names=None, targets=None)) is None
 
 
 # Readers of ground truth: where two photographs lie, and their annotations.

@@ -43,9 +43,8 @@ def statistics_of(ledger_place):
     """Return what the commands print of a ledger, and its export, by command."""
     store = ["--ledger", text_of(ledger_place)]
     commands = {
-        "compare": ["compare", "--reference", "reference", *store, "--json"],
-        "matrix": ["compare", "--view", "matrix", *store, "--json"],
-        "trend": ["trend", "--all", *store, "--json"],
+        "compare": ["compare", "--reference", "reference", *store, "--format", "json"],
+        "trend": ["trend", "--all", *store, "--format", "json"],
         "export": ["report", *store, "-o", "-", "--columns", "all"],
     }
     outcomes = {name: edgemeter(*words) for name, words in commands.items()}
@@ -172,5 +171,5 @@ def test_runs_are_listed_newest_first_and_narrowed(ledger):
     assert devices({"model": "a", "device": "pi-3"}) == ["pi-3"]
     assert devices({}, since_ns=2 * 10**18, limit=1) == ["pi-1"]
     history.withdraw(runs[0].id, "excluded", "ada@lab", "")
-    assert devices({"verdict": "valid", "runtime": "onnx"}) == ["pi-1", "pi-3", "pi-2"]
+    assert devices({"verdict": "ok", "runtime": "onnx"}) == ["pi-1", "pi-3", "pi-2"]
     assert msgspec.json.encode(history.runs({})[0].events)

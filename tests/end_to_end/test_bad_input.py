@@ -48,12 +48,12 @@ def test_bad_input_is_one_line_that_names_it(folder):
     """Nothing on standard output; with `-q`, which hides progress and notes, one line on standard error; status 1 or 2."""
     nobody = f"127.0.0.1:{free_port()}"
     for arguments, named in (
-        (("run", "-q", "--model", "gone.onnx", "--data", "photos"), "gone.onnx"),
-        (("run", "-q", "--model", "cut.tflite", "--data", "photos"), "cut.tflite"),
-        (("run", "-q", "--model", "text.onnx", "--data", "photos"), "text.onnx"),
-        (("run", "-q", "--model", SOUND, "--data", "photos", "--annotations", "absent.json"), "'gone.png'"),
-        (("run", "-q", "--model", SOUND, "--data", "photos", "--broker", nobody), nobody),
-        (("run", "-q", "--model", SOUND, "--mode", "rapid"), "edgemeter[onnx]"),
+        (("run", "-q", "gone.onnx", "--data", "photos"), "gone.onnx"),
+        (("run", "-q", "cut.tflite", "--data", "photos"), "cut.tflite"),
+        (("run", "-q", "text.onnx", "--data", "photos"), "text.onnx"),
+        (("run", "-q", SOUND, "--data", "photos", "--annotations", "absent.json"), "'gone.png'"),
+        (("run", "-q", SOUND, "--data", "photos", "--broker", nobody), nobody),
+        (("run", "-q", SOUND, "--mode", "rapid"), "edgemeter[onnx]"),
         (("run", "typo.toml"), "threds"),
         (("compare", "--reference", "reference", "--ledger", "notes.txt"), "notes.txt"),
         (("collector", "up", "--broker", nobody, "--ledger", "new.sqlite"), nobody),
@@ -77,7 +77,7 @@ def test_a_real_model_that_cannot_run_here_is_one_line(realdata, folder):
         ("model_invoking_error.tflite", "fake-op-double"),
     ):
         with table_row(file):
-            result = edgemeter("run", "-q", "--model", realdata / "models" / file, "--data", "photos", cwd=folder)
+            result = edgemeter("run", "-q", realdata / "models" / file, "--data", "photos", cwd=folder)
             assert result.returncode in (1, 2)
             assert named in result.stderr
             assert "Traceback" not in result.stderr

@@ -1,4 +1,4 @@
-"""Facts about `edgemeter demo`: the whole way on one machine."""
+"""Facts about `edgemeter collector demo`: the whole way on one machine."""
 
 import json
 import os
@@ -21,7 +21,7 @@ from tests.fixtures.one_file import whole_text
 def start_demo(folder: Path, *options: object) -> subprocess.Popen[str]:
     """Start the demo in a session of its own, with everything it writes below `folder`."""
     return subprocess.Popen(
-        [*EDGEMETER, "demo", "--output", str(folder / "report.html"), "--home", str(folder / "demo"), *map(str, options)],
+        [*EDGEMETER, "collector", "demo", "--output", str(folder / "report.html"), "--home", str(folder / "demo"), *map(str, options)],
         env={**os.environ, "EDGEMETER_HOME": str(folder)},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -41,9 +41,9 @@ class Demonstration:
 
 @pytest.fixture(scope="module")
 def demonstration(tmp_path_factory):
-    """Return the demo, run once with --json."""
+    """Return the demo, run once with --format json."""
     folder = tmp_path_factory.mktemp("demonstration")
-    return Demonstration(folder, *start_demo(folder, "--json").communicate(timeout=900))
+    return Demonstration(folder, *start_demo(folder, "--format", "json").communicate(timeout=900))
 
 
 @pytest.mark.nightly
@@ -70,7 +70,7 @@ def test_a_further_demo_measures_each_case_once_more_beside_what_was_kept(demons
     shutil.copytree(demonstration.folder / "demo", tmp_path / "demo")
     shutil.copy(demonstration.folder / "report-fleet.html", tmp_path)
     first = open_store(str(tmp_path / "demo" / "ledger.sqlite")).contents().runs
-    out, err = start_demo(tmp_path, "--json").communicate(timeout=900)
+    out, err = start_demo(tmp_path, "--format", "json").communicate(timeout=900)
     runs = open_store(str(tmp_path / "demo" / "ledger.sqlite")).contents().runs
     assert len(runs) == len(first) * 4 // 3, err
     assert f"one more of each case beside the {len(first)} kept" in err

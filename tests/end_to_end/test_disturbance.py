@@ -1,4 +1,4 @@
-"""Deliberate disturbance gets caught: busy processes beside a run make it suspect, with the reason and the culprit's name."""
+"""Deliberate disturbance gets caught: busy processes beside a run make it disturbed, with the reason and the culprit's name."""
 
 import json
 import os
@@ -13,7 +13,6 @@ import pytest
 from edgemeter.agent.contract import case_settings, suite
 from edgemeter.agent.contract.record import RunRecord
 from edgemeter.agent.engine import job
-from edgemeter.agent.machine.load import FEWEST_TICKS
 from edgemeter.agent.session import session
 from tests.fixtures.collecting import EDGEMETER
 
@@ -58,7 +57,7 @@ def replay(tmp_path):
 
 def run(model: Path, home: Path, *options: str) -> dict:
     """Return the one record of `edgemeter run`."""
-    command = [*EDGEMETER, "run", "--model", str(model), "--repeats", "1", "--power", "none", "--json"]
+    command = [*EDGEMETER, "run", str(model), "--repeats", "1", "--power", "none", "--format", "json"]
     completed = subprocess.run(
         [*command, *options], capture_output=True, check=True, env={**os.environ, "EDGEMETER_HOME": str(home)}, timeout=600
     )
@@ -71,11 +70,11 @@ def reason_of(record: dict, rule: str) -> str:
     return next((reason for reason in record["verdict"]["reasons"] if reason.startswith(rule + ":")), "")
 
 
-def test_busy_processes_make_a_run_suspect_and_are_named(replay, tmp_path):
+def test_busy_processes_make_a_run_disturbed_and_are_named(replay, tmp_path):
     """Two hogs for each core, before and during the run: busy-machine says how busy, and which process it was."""
     with hogs(2 * (os.cpu_count() or 1)):
         record = run(replay, tmp_path / "home", "--mode", "rapid")
-    assert record["verdict"]["state"] in ("suspect", "invalid")
+    assert record["verdict"]["state"] in ("disturbed", "invalid")
     assert NAME in reason_of(record, "busy-machine"), record["verdict"]
     assert next(condition for condition in record["conditions"] if condition["when"] == "during")["other_load_ratio"] > 0.4
 
@@ -87,11 +86,8 @@ def test_a_real_model_of_a_fifth_of_a_millisecond_is_caught_too(realdata, tmp_pa
     model = realdata / "models/mobilenet_v1_0.25_128_quant.tflite"
     with hogs(2 * (os.cpu_count() or 1)):
         record = run(model, tmp_path / "home", "--mode", "rapid")
-    assert record["verdict"]["state"] in ("suspect", "invalid")
+    assert record["verdict"]["state"] in ("disturbed", "invalid")
     assert NAME in reason_of(record, "busy-machine"), record["verdict"]
-    during = next(condition for condition in record["conditions"] if condition["when"] == "during")
-    # Whole ticks of 10 ms of all cores, counted as they end.
-    assert during["load_window_ms"] > 9 * FEWEST_TICKS / (os.cpu_count() or 1)
 
 
 def test_hogs_in_the_second_half_alone_are_caught(replay):
@@ -119,9 +115,8 @@ def test_hogs_in_the_second_half_alone_are_caught(replay):
             process.wait()
     assert isinstance(record, RunRecord), record
     assert begun
-    assert record.verdict.state in ("suspect", "invalid")
-    broken = {reason.partition(":")[0] for reason in record.verdict.reasons}
-    assert broken & {"busy-machine", "drift"}, record.verdict
+    assert record.verdict.state in ("disturbed", "invalid")
+    assert "busy-machine" in record.verdict.rules, record.verdict
     during = next(condition for condition in record.conditions if condition.when == "during")
     assert during.other_load_ratio > 0.2
 
@@ -133,7 +128,7 @@ RUNS = 20
 
 
 def test_a_quiet_machine_gives_valid_runs(replay):
-    """Of 20 rapid runs with next to no load beside them at least 19 are valid: 64 queries are not suspect for trivial reasons."""
+    """Of 20 rapid runs with next to no load beside them at least 19 are valid: 64 queries are not disturbed for trivial reasons."""
     setting = case_settings.Settings(model=str(replay), mode="rapid", repeats=RUNS)
     cases = suite.expand(suite.SuiteFile(name="s", case=[setting]), replay.parent)
     records = list(session.measure(cases, session.DeviceIdentity("bench", "lab"), {}, "none", lambda _: None))
@@ -146,5 +141,5 @@ def test_a_quiet_machine_gives_valid_runs(replay):
     quiet = [record for record, at in during if at.other_load_ratio <= QUIET_RATIO and (at.steal_ratio or 0.0) <= STOLEN_RATIO]
     if len(quiet) < RUNS * 3 // 4:
         pytest.skip(f"others or other guests were at work in {RUNS - len(quiet)} of {RUNS} runs: nothing can be said of quiet")
-    reasons = [record.verdict.reasons for record in quiet if record.verdict.state != "valid"]
-    assert len(reasons) <= RUNS // 20, reasons
+    violated = [record.verdict.rules for record in quiet if record.verdict.state != "ok"]
+    assert len(violated) <= RUNS // 20, violated

@@ -2,7 +2,6 @@
 
 import pytest
 
-from edgemeter.agent.base.config import Config
 from edgemeter.agent.doctor import check_delivery
 from tests.fixtures.collecting import embedded_broker
 from tests.fixtures.publishing import started
@@ -10,7 +9,7 @@ from tests.fixtures.servers import mosquitto
 
 
 def _look(home, address):
-    return {finding.name: finding for finding in check_delivery.check(home, str(address), Config())}["broker"]
+    return {finding.name: finding for finding in check_delivery.check(home, str(address))}["broker"]
 
 
 @pytest.mark.mosquitto

@@ -14,7 +14,7 @@ RULES = """
 name = "step"
 kind = "step"
 severity = "critical"
-metrics = ["energy", "latency", "accuracy", "throttling"]
+metrics = ["energy_gross_mj", "latency_p50_ms", "accuracy_value", "is_throttled"]
 [[rule]]
 name = "drift"
 kind = "drift"
@@ -27,7 +27,7 @@ kind = "missing"
 [[rule]]
 name = "sick board"
 kind = "sick-unit"
-metrics = ["energy", "latency", "accuracy"]
+metrics = ["energy_gross_mj", "latency_p50_ms", "accuracy_value"]
 [[rule]]
 name = "device lost"
 kind = "device-lost"
@@ -55,12 +55,12 @@ def day_text(day):
 def test_each_truth_is_one_alert_and_nothing_else_is(ledger, tmp_path):
     """Six truths on 60 boards, 732 series: six alerts, with board, day and cause; none on the 34 healthy boards of other types."""
     (tmp_path / "rules.toml").write_text(RULES)
-    result = edgemeter("trend", "alerts", "check", "--ledger", ledger, "--rules", tmp_path / "rules.toml", "--json")
+    result = edgemeter("trend", "alerts", "check", "--ledger", ledger, "--rules", tmp_path / "rules.toml", "--format", "json")
     assert result.returncode == 0, result.stderr
     alerts = [change["alert"] for change in json.loads(result.stdout)["changes"]]
     expected = {
         "24 devices of Raspberry Pi 5": ("firmware 2026-05-01 to 2026-10-01", day_text(fleet_truths.FIRMWARE_DAY)),
-        fleet_truths.TWICE: ("latency +12", day_text(TWICE_DAYS[1])),
+        fleet_truths.TWICE: ("p50 +12", day_text(TWICE_DAYS[1])),
         fleet_truths.BLIND: ("accuracy -4.0", day_text(fleet_truths.BLIND_DAY)),
         fleet_truths.THROTTLED: ("always throttles, never before", day_text(fleet_truths.THROTTLED_DAY)),
         fleet_truths.DEAD: ("device lost", day_text(fleet_truths.DEAD_DAY - 1)),

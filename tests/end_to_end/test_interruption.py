@@ -18,7 +18,18 @@ from tests.fixtures.small_disk import small_disk
 
 def start(folder, *arguments):
     """Start `edgemeter run` on a replay model, in a process group of its own as a shell would."""
-    options = ("--model", replay_model(folder), "--mode", "rapid", "--power", "none", "--json", "--bundle", folder / "bundles", *arguments)
+    options = (
+        replay_model(folder),
+        "--mode",
+        "rapid",
+        "--power",
+        "none",
+        "--format",
+        "json",
+        "--bundle",
+        folder / "bundles",
+        *arguments,
+    )
     environment = {**os.environ, "EDGEMETER_HOME": str(folder / "home")}
     command = [*EDGEMETER, "run", *map(str, options)]
     return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True)

@@ -41,7 +41,7 @@ def test_a_collector_killed_while_a_suite_runs_gets_every_record_once(broker, tm
     """SIGKILL in the middle of `edgemeter run`, a restart, and the ledger holds each run of the printed document, once."""
     model, address, ledger = replay_model(tmp_path), f"127.0.0.1:{broker.port}", tmp_path / "ledger.sqlite"
     collector = start(tmp_path, "collector", "up", "--broker", address, "--ledger", ledger)
-    run = start(tmp_path, "run", "--model", model, "--mode", "rapid", "--repeats", 12, "--broker", address, "--power", "none", "--json")
+    run = start(tmp_path, "run", model, "--mode", "rapid", "--repeats", 12, "--broker", address, "--power", "none", "--format", "json")
     try:
         assert wait_until(lambda: ledger.exists() and _count(ledger) >= 2, 60)
         collector.send_signal(signal.SIGKILL)

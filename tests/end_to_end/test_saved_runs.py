@@ -35,31 +35,32 @@ def records_of(home):
 
 @pytest.mark.services
 def test_a_run_is_kept_and_read_without_options(tmp_path):
-    """The last line says where it is; standard output is JSON and nothing else; the report and the trend find the run."""
+    """Standard output is JSON and nothing else, or ends with the run's name; standard error has a line a case; report and trend find it."""
     home, page = tmp_path / "home", tmp_path / "report.html"
-    result = measure(tmp_path, "--json")
+    result = measure(tmp_path, "--format", "json")
     (printed,) = json.loads(result.stdout)["runs"]
     (record,) = records_of(home)
     assert result.returncode == 0
     assert (record.id, record.session, record.seq) == (printed["id"], printed["session"], printed["seq"])
     assert record.samples
-    assert str(home / "ledger.sqlite") in result.stderr.splitlines()[-1]
+    (line,) = result.stderr.splitlines()
+    assert line.startswith("m.replay.json replay 1 thread: 1 run, ")
     assert edgemeter(home, "report", "-o", page).returncode == 0
     assert record.id in whole_text(page)
     assert edgemeter(home, "trend").returncode == 0
+    saved = measure(tmp_path).stdout.splitlines()[-1]
+    assert records_of(home)[-1].id[:8] in saved
 
 
 @pytest.mark.services
 def test_a_full_standard_output_is_one_line_after_the_run_was_saved(tmp_path):
     """The figures are in the ledger and in the document."""
     with Path("/dev/full").open("w") as full:
-        result = measure(tmp_path, "--json", "--output", tmp_path / "out.json", stdout=full)
+        result = measure(tmp_path, "--format", "json", "--output", tmp_path / "out.json", stdout=full)
     (record,) = records_of(tmp_path / "home")
     assert json.loads((tmp_path / "out.json").read_text())["runs"][0]["id"] == record.id
     assert result.returncode == 1
-    *_, saved, failed = result.stderr.splitlines()
-    assert record.id[:8] in saved
-    assert "standard output" in failed
+    assert "standard output" in result.stderr.splitlines()[-1]
 
 
 @pytest.mark.services
@@ -74,7 +75,7 @@ def test_where_results_cannot_be_kept_or_written_nothing_is_measured(tmp_path):
         ({"output": ("--bundle", tmp_path / "m.replay.json")}, "cannot write bundles to"),
     ):
         with table_row(options):
-            result = measure(tmp_path, "--json", *options.get("output", ()), home=options.get("home"))
+            result = measure(tmp_path, "--format", "json", *options.get("output", ()), home=options.get("home"))
             assert (result.returncode, result.stdout) == (2, "")
             assert named in result.stderr
     assert not (tmp_path / "home" / "ledger.sqlite").exists()
@@ -85,6 +86,6 @@ def test_where_results_cannot_be_kept_or_written_nothing_is_measured(tmp_path):
 def test_a_comparison_keeps_its_runs_too(tmp_path):
     """Every run of every pair is in the ledger, in the order of the document."""
     model = replay_model(tmp_path)
-    result = edgemeter(tmp_path / "home", "compare", model, model, "--repeats", 2, "--mode", "rapid", "--json")
+    result = edgemeter(tmp_path / "home", "compare", model, model, "--repeats", 2, "--mode", "rapid", "--format", "json")
     assert result.returncode == 0, result.stderr
     assert [run["id"] for run in json.loads(result.stdout)["runs"]] == [run.id for run in records_of(tmp_path / "home")]

@@ -70,7 +70,7 @@ def _is_over(world: FleetWorld) -> bool:
 
 def _has_ended(world: FleetWorld) -> bool:
     time.sleep(LOOK_S)
-    return '"state": "done"' in world.call("campaign", "status", "whole-fleet", "--json").split('"cells"')[0]
+    return '"state": "done"' in world.call("campaign", "status", "whole-fleet", "--format", "json").split('"cells"')[0]
 
 
 def _judge(world: FleetWorld, job: str, kills: int, *, in_time: bool) -> Came:

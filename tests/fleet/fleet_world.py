@@ -99,7 +99,9 @@ class FleetWorld:
 
     def status(self, job: str) -> tuple[dict[str, Any], dict[str, Any]]:
         """Return the job and the campaign as the commands' JSON shows them."""
-        return json.loads(self.call("jobs", job, "--json")), json.loads(self.call("campaign", "status", "whole-fleet", "--json"))
+        return json.loads(self.call("jobs", job, "--format", "json")), json.loads(
+            self.call("campaign", "status", "whole-fleet", "--format", "json")
+        )
 
     def updates_done(self) -> int:
         """Return how many devices have done the update."""
@@ -108,7 +110,7 @@ class FleetWorld:
 
     def in_ledger(self) -> dict[str, int]:
         """Return how many records of each device the collector holds."""
-        environment = [*EDGEMETER, "collector", "devices", "--ledger", str(self.path / "ledger"), "--json"]
+        environment = [*EDGEMETER, "collector", "devices", "--ledger", str(self.path / "ledger"), "--format", "json"]
         completed = subprocess.run(environment, capture_output=True, text=True, check=True, timeout=600)
         return {device["device"]: device["records"] for device in json.loads(completed.stdout)["devices"]}
 

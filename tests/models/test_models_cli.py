@@ -48,7 +48,7 @@ def test_what_was_not_scored_stands_below_as_unverified(invoke):
 
 def test_the_list_is_json_for_machines(invoke):
     """The same models, with exact figures, and every catalogue entry with form, licence, status and hash."""
-    listed = json.loads(invoke("list", "--json").output)
+    listed = json.loads(invoke("list", "--format", "json").output)
     rows = listed["models"]
     assert [row["sha256"] for row in rows] == [model.about.sha256 for model in shipped_models.shipped_models()]
     assert all(row["size_bytes"] > 0 and row["accuracy"]["metric"] == "coco_ap" for row in rows)
@@ -61,10 +61,10 @@ def test_show_prints_the_card_or_the_entry_of_the_catalogue(invoke):
     model = shipped_models.shipped_models()[0]
     text = model_card.card_path(model.path).read_text(encoding="utf-8")
     assert invoke("show", model.path.name).output == invoke("show", str(model.path)).output == text
-    assert json.loads(invoke("show", model.path.name, "--json").output)["card"]["sha256"] == model.about.sha256
+    assert json.loads(invoke("show", model.path.name, "--format", "json").output)["card"]["sha256"] == model.about.sha256
     entry = msgspec.toml.decode(invoke("show", "yolox-nano").output)
     assert msgspec.convert(entry, CatalogueEntry) == catalogue.find_entry("yolox-nano")
-    assert json.loads(invoke("show", "yolox-nano", "--json").output)["path"] is None
+    assert json.loads(invoke("show", "yolox-nano", "--format", "json").output)["path"] is None
 
 
 def test_show_refuses_what_is_no_model_with_its_card(tmp_path, invoke):
@@ -82,8 +82,8 @@ def test_show_refuses_what_is_no_model_with_its_card(tmp_path, invoke):
 def test_show_prints_what_a_gguf_file_holds(tmp_path, invoke):
     """By the name of a shipped one or by path: parameters, quantisation, and the cache of the whole context; a cut-off one is refused."""
     (language_file,) = [candidate for candidate in shipped_models.shipped_language() if candidate.name.endswith("_q8_0.gguf")]
-    document = json.loads(invoke("show", language_file.name, "--json").output)
-    assert document == json.loads(invoke("show", str(language_file.path), "--json").output)
+    document = json.loads(invoke("show", language_file.name, "--format", "json").output)
+    assert document == json.loads(invoke("show", str(language_file.path), "--format", "json").output)
     expected = {"sha256": language_file.sha256, "architecture": "llama", "quantisation": "Q8_0", "parameters": 262720}
     assert {key: document[key] for key in expected} == expected
     assert sum(document["bytes_ratio"].values()) == pytest.approx(1)
@@ -94,7 +94,7 @@ def test_show_prints_what_a_gguf_file_holds(tmp_path, invoke):
 
 def test_what_ships_is_verified(monkeypatch, tmp_path, invoke):
     """Five files, each with its card's hash; a changed one fails the command."""
-    rows = json.loads(invoke("verify", "--json").output)["files"]
+    rows = json.loads(invoke("verify", "--format", "json").output)["files"]
     assert [row["state"] for row in rows] == ["ok"] * 5
     assert invoke("fetch", "edgemeter-shapes_int8.tflite").exit_code == 0
     model = copied_model(tmp_path)

@@ -25,11 +25,11 @@ REFUSED = {
     "report": "report",
     "report -o runs.parquet": "parquet",
     "compare --reference a --output page.html": "report",
-    "demo --output page.html": "report",
+    "collector demo --output page.html": "report",
     "collector web": "report",
     "collector up": "collector",
-    "bundle keygen lab.key": "sign",
-    "run model.tflite --bundle results --signing-key-file lab.key": "sign",
+    "runs bundle key lab.key": "sign",
+    "run model.tflite --bundle results --config signing.toml": "sign",
     "run model.onnx": "onnx",
     "models convert model.torchscript --to litert-fp32": "convert",
     "fleet --folder fleet init --broker broker.example": "sign",
@@ -71,6 +71,7 @@ def edgemeter(tmp_path_factory):
     folder = tmp_path_factory.mktemp("extras")
     programs = Environments(folder).programs("litert")
     (folder / "work").mkdir()
+    (folder / "work" / "signing.toml").write_text('signing_key_file = "lab.key"')
     for suffix in ("tflite", "onnx", "torchscript"):
         (folder / "work" / f"model.{suffix}").write_bytes((ROOT / "models" / "shipped" / f"edgemeter-shapes_fp32.{suffix}").read_bytes())
 
@@ -99,7 +100,7 @@ def test_a_command_whose_extra_is_missing_names_the_line_that_installs_it(edgeme
 @pytest.mark.nightly
 def test_the_demo_shows_its_table_without_broker_and_page(edgemeter):
     """With a runtime alone: what is left out is named with its line, and the runs are in a ledger."""
-    completed = edgemeter("demo")
+    completed = edgemeter("collector demo")
     assert completed.returncode == 0, completed.stderr
     assert all(f"pip install 'edgemeter[{extra}]'" in completed.stderr for extra in ("collector", "report"))
     assert "reference" in completed.stdout

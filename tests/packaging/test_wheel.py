@@ -135,7 +135,7 @@ def measures(ending: str, program: Path, home: Path) -> None:
     model = shipped(program, ending)
     scenes = model.parent.parent / "scenes"
     data = ("--data", scenes / "images", "--annotations", scenes / "annotations.json")
-    completed = ran(program, "run", "--model", model, *data, "--mode", "rapid", "--repeats", 1, "--json", home=home)
+    completed = ran(program, "run", model, *data, "--mode", "rapid", "--repeats", 1, "--format", "json", home=home)
     assert completed.returncode == 0, completed.stderr
     (record,) = json.loads(completed.stdout)["runs"]
     assert record["accuracy"]["value"] >= 0.6
@@ -158,7 +158,7 @@ def imports(module: str, program: Path, home: Path) -> None:
 def generates(model: str, program: Path, home: Path) -> None:
     """Measure the shipped language model, by a name of it."""
     lengths = ("--prompt-tokens", 40, "--output-tokens", 8)
-    completed = ran(program, "run", "--model", model, *lengths, "--mode", "rapid", "--repeats", 1, "--json", home=home)
+    completed = ran(program, "run", model, *lengths, "--mode", "rapid", "--repeats", 1, "--format", "json", home=home)
     assert completed.returncode == 0, completed.stderr
     (record,) = json.loads(completed.stdout)["runs"]
     assert record["generation"]["decode_tokens_per_s"] > 0
@@ -180,18 +180,18 @@ SMOKE = {
     "llama": partial(generates, "edgemeter-notes_q4_0.gguf"),
     # Their libraries are the vendor's own, or for boards only: what comes is what reads photographs.
     "jtop": partial(imports, "jtop"),
-    "nvidia": partial(says, "sensors --all", "nvml: no NVIDIA driver answers"),
+    "nvidia": partial(says, "energy sensors --all", "nvml: no NVIDIA driver answers"),
     "serial": partial(imports, "serial"),
-    "joulescope": partial(says, "sensors --all", "joulescope: no Joulescope is connected"),
+    "joulescope": partial(says, "energy sensors --all", "joulescope: no Joulescope is connected"),
     "influx": partial(imports, "influxdb_client"),
     "postgres": partial(imports, "psycopg"),
     "report": partial(says, "report --help", "Example"),
     "collector": partial(says, "collector up --help", "--influx"),
     # The whole way is gone by `make demo`, for which this extra alone is installed.
-    "demo": partial(says, "demo --help", "Example"),
+    "demo": partial(says, "collector demo --help", "Example"),
     "parquet": partial(imports, "pyarrow"),
     "apprise": partial(imports, "apprise"),
-    "sign": partial(says, "bundle keygen --help", "Example"),
+    "sign": partial(says, "runs bundle key --help", "Example"),
     "convert": partial(says, "models convert --help", "Example"),
 }
 

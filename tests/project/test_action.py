@@ -15,7 +15,7 @@ from edgemeter.collector.review import document as review_document
 pytestmark = pytest.mark.needs("bash", "git")
 
 ACTION = Path(__file__).resolve().parents[2] / "action.yml"
-SUITE = 'name = "s"\n[defaults]\nqueries = 64\nseconds = 0.0\nidle_seconds = 0.0\n[[case]]\nmodel = "model.replay.json"\n'
+SUITE = 'name = "s"\n[defaults]\nmode = "rapid"\nidle_seconds = 0.0\n[[case]]\nmodel = "model.replay.json"\n'
 
 
 def replay(latency_ms):

@@ -59,7 +59,7 @@ def simulated_runs(home: Path) -> list[RunRecord]:
     sample = home / "sample"
     write_sample(sample)
     command = [*EDGEMETER, "run", str(sample / "model.tflite"), "--data", str(sample / "photos")]
-    command += ["--annotations", str(sample / "instances.json"), "--mode", "rapid", "--repeats", "1", "--json"]
+    command += ["--annotations", str(sample / "instances.json"), "--mode", "rapid", "--repeats", "1", "--format", "json"]
     completed = subprocess.run(command, env={**os.environ, "EDGEMETER_HOME": str(home)}, check=True, capture_output=True, timeout=600)
     (template,) = (msgspec.convert(run, RunRecord) for run in msgspec.json.decode(completed.stdout)["runs"])
     # As on a quiet machine: the pictures do not show how busy this one is.
@@ -165,7 +165,7 @@ def main(arguments: list[str]) -> None:
         if arguments == ["readme"]:
             return
         if page_path is None:
-            command = [*EDGEMETER, "demo", "--output", f"{folder}/report.html", "--home", f"{folder}/home"]
+            command = [*EDGEMETER, "collector", "demo", "--output", f"{folder}/report.html", "--home", f"{folder}/home"]
             subprocess.run(command, check=True, timeout=1200)
         page = page_path or Path(folder) / "report-fleet.html"
         pictures += [] if page.suffix == ".sqlite" else take(page, IMAGES)

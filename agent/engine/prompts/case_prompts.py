@@ -76,12 +76,12 @@ class CasePrompts:
             return FilePrompts(self.texts, self.case.seed)
         return SyntheticPrompts(loaded, self.case.prompt_tokens or 0, self.case.seed, self.salt)
 
-    def described(self, loaded: LoadedGenerator) -> dict[str, Any]:
+    def described(self) -> dict[str, Any]:
         """Return the fields of a record that state where the prompts come from."""
         file = self.file
         if file is None:
-            return {"prompts": SYNTHETIC, "prompts_salt": None if loaded.text_tokens.size else self.salt}
-        return {"prompts": file.name, "prompts_sha256": file.file_sha256, "chat_template": self.has_template}
+            return {"prompts": SYNTHETIC}
+        return {"prompts": file.name, "prompts_sha256": file.file_sha256}
 
     def dataset(self, loaded: LoadedGenerator) -> DatasetInfo:
         """Return how the prompts are named in a record: all that must be equal for two runs to have done the same work.
@@ -103,7 +103,7 @@ class CasePrompts:
         ]
         name = ", ".join([name, *filter(None, unusual)])
         sha256 = hashlib.sha256(f"{name} {case.seed}{file.sha256 if file else ''}".encode()).hexdigest()
-        return DatasetInfo(name=name, sha256=sha256, images=len(file.items) if file else 0, annotated=bool(file and file.has_answers))
+        return DatasetInfo(name=name, sha256=sha256, images=len(file.items) if file else 0)
 
 
 def prepare(case: Case, options: Options) -> CasePrompts:

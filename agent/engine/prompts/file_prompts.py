@@ -87,7 +87,6 @@ def score(
         dataset_sha256=file.sha256,
         low=bounds.low,
         high=bounds.high,
-        interval=bounds.interval,
         interval_reason=bounds.reason,
         without_parts=bounds.without_parts,
         normalisation=", ".join(sorted({key.rule for key in keys.values()})),

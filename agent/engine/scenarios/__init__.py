@@ -1,1 +1,1 @@
-"""How queries come: closed loop (single_stream, multi_stream, offline), open loop (poisson, steady); names are in `scenario.py`."""
+"""How queries come: closed loop (single_stream, offline), open loop (poisson, steady); names are in `scenario.py`."""

@@ -1,10 +1,6 @@
-"""Closed-loop scenarios: the next query begins when the last is done. Source: MLPerf Inference, SingleStream, MultiStream and Offline.
+"""Closed-loop scenarios: the next query begins when the last is done. Source: MLPerf Inference, SingleStream and Offline.
 
 single_stream: one query after the other, one call each.
-
-multi_stream: queries of several samples; the latency is that of the query. Where the model takes them all in one batch, a query is one
-call. Where it does not, a query is one call a sample, one after the other, and its latency is the sum of theirs: the time
-to copy the next sample's inputs is not counted, as in the other scenarios.
 
 offline: all samples are ready, batch after batch; what counts is throughput: samples over the whole window, from before the first batch is
 copied in to the end of the last, since copying is part of the work here. `queries` of the mode are samples; the latencies are those of
@@ -44,7 +40,7 @@ class Pauses:
 
     def __init__(self, plan: TimingPlan, seconds: float, clock: Callable[[], int]) -> None:
         timed_ns = seconds * 1e9
-        self._longest_ns = min(plan.expected_ns * plan.calls, 2 * SHARE * timed_ns / FEWEST_PAUSES)
+        self._longest_ns = min(plan.expected_ns, 2 * SHARE * timed_ns / FEWEST_PAUSES)
         self._spacing_ns = int(max(self._longest_ns / 2 / SHARE, timed_ns / MOST_PAUSES)) if plan.pauses else NEVER_NS
         self._clock = clock
         self._draw = random.Random(plan.seed)  # noqa: S311 - a published, repeatable order is wanted
@@ -67,7 +63,7 @@ class Pauses:
 
 def single_stream_seconds(plan: TimingPlan) -> float:
     """Return the expected duration."""
-    query_s = plan.calls * plan.expected_ns / 1e9
+    query_s = plan.expected_ns / 1e9
     return max(plan.seconds, plan.whole(plan.queries, query_s) * query_s)
 
 
@@ -107,46 +103,6 @@ def run_single_stream(subject: TimingSubject, plan: TimingPlan) -> TimedQueries:
                 pauses.wait()
     begins, finished = log_starts.taken(count), log_ends.taken(count)
     return TimedQueries(begins, finished - begins, kept_outputs.by_input, begin, int(finished[-1]), pauses_ns=pauses.taken())
-
-
-def run_multi_stream(subject: TimingSubject, plan: TimingPlan) -> TimedQueries:
-    """Run queries of `plan.calls` calls each, and return the latency of every query."""
-    return run_single_stream(subject, plan) if plan.calls == 1 else _one_by_one(subject, plan)
-
-
-def _one_by_one(subject: TimingSubject, plan: TimingPlan) -> TimedQueries:
-    order = plan.drawn(len(subject.inputs))
-    capacity = plan.capacity()
-    kept_outputs = KeptOutputs(subject.outputs, capacity * 4 // 5)
-    starts, spent = Moments(capacity), Moments(capacity)
-    bind, inputs, clock = subject.bind, subject.inputs, subject.clock
-    pauses = Pauses(plan, single_stream_seconds(plan), clock)
-    count = draws = 0
-    with no_collection():
-        begin = end = clock()
-        deadline = begin + int(plan.seconds * 1e9)
-        while count < plan.queries or end < deadline:
-            if end >= pauses.due_ns:
-                pauses.wait()
-            query_ns = 0
-            for call_index in range(plan.calls):
-                item = order[draws % DRAWN]
-                draws += 1
-                call = bind(inputs[item])
-                start = clock()
-                call()
-                end = clock()
-                query_ns += end - start
-                if call_index == 0:
-                    starts.values[count] = start
-            spent.values[count] = query_ns
-            if kept_outputs.wants(count, item):
-                kept_outputs.keep(item)
-            count += 1
-            if count == len(spent.values):
-                starts.grow()
-                spent.grow()
-    return TimedQueries(starts.taken(count), spent.taken(count), kept_outputs.by_input, begin, end, pauses_ns=pauses.taken())
 
 
 def offline_seconds(plan: TimingPlan) -> float:

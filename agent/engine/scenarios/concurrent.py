@@ -2,10 +2,9 @@
 
 All users begin at once. That burst, in which prompts wait for each other as they never do later, is the ramp-up: the first query of each
 of several users is in no statistic but the energy. Each then takes the next query until both the number of answers and the time are
-reached; then the first of them has nothing left, while the others still wait for their last answers. Ramp-up and tail are stated
-(`load.ramp_up_ms`, `load.tail_ms`). Latencies are those of all queries but the first ones. Rates are over the time between ramp-up and
-tail: tokens count by their moments, and a query that is cut counts by the share of its time in between. A model in the agent's own process
-answers one call after the other, and has no users.
+reached; then the first of them has nothing left, while the others still wait for their last answers. Latencies are those of all queries
+but the first ones. Rates are over the time between ramp-up and tail: tokens count by their moments, and a query that is cut counts by the
+share of its time in between. A model in the agent's own process answers one call after the other, and has no users.
 """
 
 import threading

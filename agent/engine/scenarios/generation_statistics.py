@@ -9,23 +9,17 @@ from numpy.typing import NDArray
 
 from edgemeter.agent.contract.record_figures import Latency
 from edgemeter.agent.contract.record_generation import Generation, TokenLengths
-from edgemeter.agent.contract.token_moments import are_after_first, tokens_after_first
-from edgemeter.agent.engine.scenarios.latency_statistics import BOUND_CONFIDENCE, PERCENTILES, latency_of, queries_needed, summarise_latency
+from edgemeter.agent.energy.token_moments import are_after_first, tokens_after_first
+from edgemeter.agent.engine.scenarios.latency_statistics import summarise_latency
 from edgemeter.agent.engine.scenarios.timing import TimedQueries
 from edgemeter.agent.generators import LONGEST_STEP
 
 Times = NDArray[np.int64]
 
-# Gaps within a query depend on each other: their bounds come from resampling whole queries, and from fewer there are none.
-FEWEST_RESAMPLED = 11
-RESAMPLES = 400
 # Answers of fewer tokens after the first moment do not show whether they were streamed.
 FEWEST_STREAMED = 3
 BUFFERED_RATIO = 0.02
 IMPOSSIBLE_RATIO = 0.5
-# A resample is one pass over all gaps: of a long run's millions fewer are enough, since their bounds are narrow.
-_MOST_PASSED = 100_000_000
-_FEWEST_RESAMPLES = 100
 
 
 # The raw samples of a record by what they are here.
@@ -65,11 +59,10 @@ class TokenMoments:
         """The query (0, 1, ...) of each token."""
         return np.repeat(np.arange(self.output_tokens.size), self.output_tokens)
 
-    def gaps_ns(self) -> tuple[Times, Times]:
-        """Return the gaps between the tokens of each query, and the query (0, 1, ...) of each."""
-        owner, gaps = self.owner, np.diff(self.token_ns)
-        inside = np.diff(owner) == 0 if gaps.size else np.zeros(0, bool)
-        return gaps[inside], owner[1:][inside]
+    def gaps_ns(self) -> Times:
+        """Return the gaps between the tokens of each query."""
+        gaps_ns: Times = np.diff(self.token_ns)[np.diff(self.owner) == 0]
+        return gaps_ns
 
     def later_tokens(self) -> Times:
         """Return how many tokens of each query `decoding_ns` took: those after its first moment, at which several may have come."""
@@ -96,7 +89,6 @@ def lengths_of(tokens: Times) -> TokenLengths:
     """Return the distribution of these counts, at least one."""
     return TokenLengths(
         min_tokens=int(tokens.min()),
-        p50_tokens=float(np.median(tokens)),
         mean_tokens=float(tokens.mean()),
         max_tokens=int(tokens.max()),
     )
@@ -144,8 +136,8 @@ def unstreamed_reason(
 
 def with_times(
     generation: Generation, moments: TokenMoments, prefilled: int | None, timed: TimedQueries | None, unstreamed: str | None = None
-) -> Generation:
-    """Return the generation with all that follows from its moments; nothing of single tokens where these are no moments of tokens.
+) -> tuple[Generation, str | None]:
+    """Return the generation with all that follows from its moments; nothing of single tokens where these are none of tokens, and why.
 
     `prefilled` counts the prompt tokens that were processed, None if unknown. Where queries overlap, rates are over the timed part.
     `unstreamed` is why an answer had no moments.
@@ -153,14 +145,12 @@ def with_times(
     # The shortest time to a first token is that of the shortest prompt.
     shortest = generation.prompt_lengths.min_tokens if generation.prompt_lengths else generation.prompt_tokens
     before_first = (shortest or 0) + (generation.hidden_reasoning_tokens or 0)
-    guesses = generation.speculative or generation.drafted_tokens or generation.is_local
+    guesses = generation.speculative or generation.accepted_ratio is not None or generation.is_local
     reason = unstreamed or unstreamed_reason(moments, before_first or None, LONGEST_STEP if guesses else 1, timed)
     described = msgspec.structs.replace(
         generation,
-        stamped_tokens_max=moments.stamped_tokens_max(),
         ended_early=moments.ended_early(generation.output_tokens),
         output_lengths=lengths_of(moments.output_tokens),
-        streaming_reason=reason,
         ttft=None if reason else summarise_latency(moments.first_ns),
         tpot=None if reason else summarise_tpot(moments),
         itl=None if reason else summarise_gaps(moments),
@@ -169,50 +159,18 @@ def with_times(
         output_tokens_per_s=output_tokens_per_s(moments, timed),
         user_tokens_per_s=None if reason else user_tokens_per_s(moments),
     )
-    read, read_with_cache = bandwidths_mb_per_s(described, overlap=timed is not None and timed.overlap)
-    return msgspec.structs.replace(described, weight_bandwidth_mb_per_s=read, read_bandwidth_mb_per_s=read_with_cache)
+    return described, reason
 
 
 def summarise_gaps(moments: TokenMoments) -> Latency | None:
     """Return the summary of inter-token latencies; None where tokens came together or there are no gaps.
 
-    A percentile needs as many gaps as it needs queries elsewhere, and its bounds (95%) are those of percentiles of resampled queries.
+    A percentile needs as many gaps as it needs queries elsewhere.
     """
-    gaps, owner = moments.gaps_ns()
-    if not gaps.size or moments.stamped_tokens_max() > 1:
+    gaps_ns = moments.gaps_ns()
+    if not gaps_ns.size or moments.stamped_tokens_max() > 1:
         return None
-    order = np.argsort(gaps, kind="stable")
-    sorted_ms, owner = gaps[order] / 1e6, owner[order]
-    supported = {name: percentile for name, percentile in PERCENTILES.items() if gaps.size >= queries_needed(percentile)}
-    fields: dict[str, float | None] = {f"{name}_ms": float(np.quantile(sorted_ms, level)) for name, level in supported.items()}
-    bounds = _resampled_bounds(sorted_ms, owner, np.array([*supported.values()]))
-    for column, name in enumerate(supported if bounds is not None else ()):
-        fields[f"{name}_low_ms"], fields[f"{name}_high_ms"] = (float(bound) for bound in bounds[:, column])  # type: ignore[index]
-    refused = {name: queries_needed(level) for name, level in PERCENTILES.items() if name not in supported}
-    return latency_of(sorted_ms, fields | {"refused": refused})
-
-
-def _resampled_bounds(sorted_ms: NDArray[np.float64], owner: Times, levels: NDArray[np.float64]) -> NDArray[np.float64] | None:
-    """Return the lower and upper bounds of percentiles, [2, levels]; None from too few queries.
-
-    Each resample draws queries with replacement: a gap counts as often as its query was drawn.
-    Source: Davison and Hinkley, Bootstrap Methods and their Application, section 3.8 (whole clusters are resampled).
-    """
-    queries = np.unique(owner)
-    if queries.size < FEWEST_RESAMPLED or not levels.size:
-        return None
-    times = int(np.clip(_MOST_PASSED // sorted_ms.size, _FEWEST_RESAMPLES, RESAMPLES))
-    draw = np.random.default_rng(queries.size)
-    query_index = np.searchsorted(queries, owner)
-    percentiles = np.empty((times, levels.size))
-    for row in range(times):
-        weights = np.bincount(draw.integers(0, queries.size, queries.size), minlength=queries.size)
-        passed = np.cumsum(weights[query_index])
-        at = np.searchsorted(passed, levels * passed[-1])
-        percentiles[row] = sorted_ms[np.minimum(at, sorted_ms.size - 1)]
-    tail = (1 - BOUND_CONFIDENCE) / 2
-    bounds: NDArray[np.float64] = np.quantile(percentiles, (tail, 1 - tail), axis=0)
-    return bounds
+    return msgspec.structs.replace(summarise_latency(gaps_ns), early_stopping_ms={})
 
 
 def within(timed: TimedQueries, moments_ns: Times) -> int:
@@ -250,18 +208,3 @@ def user_tokens_per_s(moments: TokenMoments) -> float | None:
     """Return the tokens a second that a user sees once text comes: the mean over queries of 1 / TPOT; None without second tokens."""
     spans_ns, later_tokens = moments.spans_ns()
     return float(np.mean(later_tokens * 1e9 / spans_ns)) if later_tokens.size else None
-
-
-def bandwidths_mb_per_s(generation: Generation, *, overlap: bool) -> tuple[float | None, float | None]:
-    """Return the weights read per second of decoding, and with them the cache at its mean depth, MB/s; None where it is not known.
-
-    A step reads them once. Where queries overlap, or a server guesses tokens, the steps are unknown.
-    """
-    steps_per_s, model = generation.decode_tokens_per_s, generation.model
-    if steps_per_s is None or model.weights_mb is None or overlap or generation.speculative:
-        return None, None
-    before = generation.mean_prompt_tokens
-    if before is None or model.kv_token_bytes is None:
-        return steps_per_s * model.weights_mb, None
-    cache_mb = (before + generation.mean_output_tokens / 2) * model.kv_token_bytes / 1e6
-    return steps_per_s * model.weights_mb, steps_per_s * (model.weights_mb + cache_mb)

@@ -3,7 +3,7 @@
 Gaps between arrivals are exponential with mean 1 / `rate_per_s` (numpy's PCG64, seeded). A latency counts from the scheduled arrival to
 completion, so that a slow query also delays those behind it and none is left out (no coordinated omission). Queueing is what passes from
 the arrival to the bare call: waiting for queries before it, copying the inputs in, and waking up late. Queries wait in the order of
-arrival. Neighbouring latencies depend on each other here, so that under high load percentiles have wide bounds, or none.
+arrival.
 
 A server's users arrive by the same schedule, and each is served beside the others, on a thread of its own (`serve`). Nobody waits for
 another there: an arrival that finds `MOST_IN_FLIGHT` queries unanswered is left out and counted, never put off. What a server puts in a

@@ -2,19 +2,20 @@
 
 import random
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import msgspec
 import numpy as np
 
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.contract import samples
-from edgemeter.agent.contract.record import Series
+from edgemeter.agent.contract.model_formats import SERVED
+from edgemeter.agent.contract.record import RunRecord, Series
 from edgemeter.agent.contract.record_figures import Load
 from edgemeter.agent.contract.suite import Case
+from edgemeter.agent.energy.queries import Times, no_pauses
 from edgemeter.agent.energy.window import Window
 from edgemeter.agent.engine.scenarios import closed_loop, concurrent, poisson, steady
-from edgemeter.agent.engine.scenarios.latency_statistics import summarise_stage
 from edgemeter.agent.engine.scenarios.timing import TimedQueries, TimingPlan, TimingSubject
 from edgemeter.agent.runtimes import Array, TensorInfo
 
@@ -23,16 +24,10 @@ BATCHES = 8
 
 @dataclass(frozen=True, slots=True)
 class QueryShape:
-    """A query is `calls` calls of `batch` samples each; `joined` single samples are put together to fill a batch (1: none are)."""
+    """A query is a call of `batch` samples; `joined` single samples are put together to fill a batch (1: none are)."""
 
     batch: int
-    calls: int
     joined: int
-
-    @property
-    def samples(self) -> int:
-        """Return the samples of a query."""
-        return self.batch * self.calls
 
 
 def declared_batch(inputs: Sequence[TensorInfo]) -> int | None:
@@ -48,27 +43,18 @@ def query_shape(case: Case, inputs: Sequence[TensorInfo]) -> QueryShape:
     """Return the shape of the queries of a case on a model with these inputs.
 
     Raises:
-        ConfigError: the model cannot take this batch, or this number of samples a query.
+        ConfigError: the model cannot take this batch.
     """
     batch = declared_batch(inputs)
     if case.scenario == "offline":
         if batch is None:
-            return QueryShape(case.batch or 1, 1, case.batch or 1)
+            return QueryShape(case.batch or 1, case.batch or 1)
         if case.batch in (None, batch):
-            return QueryShape(batch, 1, 1)
+            return QueryShape(batch, 1)
         raise ConfigError(
             f"the model takes {batch} samples a call, not {case.batch}: remove `batch`, or export it with an open batch dimension"
         )
-    if case.scenario == "multi_stream":
-        samples = case.samples_per_query
-        if batch is None:
-            return QueryShape(samples, 1, samples)
-        if samples % batch == 0:
-            return QueryShape(batch, samples // batch, 1)
-        raise ConfigError(
-            f"the model takes {batch} samples a call, and {samples} a query is not a multiple: set samples_per_query = {batch} or more"
-        )
-    return QueryShape(batch or 1, 1, 1)
+    return QueryShape(batch or 1, 1)
 
 
 def join_batch(items: Sequence[list[Array]]) -> list[Array]:
@@ -102,7 +88,6 @@ class Scenario:
 
 SCENARIOS: Mapping[str, Scenario] = {
     "single_stream": Scenario(closed_loop.run_single_stream, over_window=False, seconds=closed_loop.single_stream_seconds),
-    "multi_stream": Scenario(closed_loop.run_multi_stream, over_window=False, seconds=closed_loop.single_stream_seconds),
     "offline": Scenario(closed_loop.run_offline, over_window=True, seconds=closed_loop.offline_seconds),
     "poisson": Scenario(poisson.run, over_window=True, seconds=poisson.seconds),
     "steady": Scenario(steady.run, over_window=True, seconds=steady.seconds),
@@ -119,10 +104,14 @@ def throughput_per_s(name: str, timed: TimedQueries, samples: int) -> float:
     """Return the samples a second of what was timed, `samples` in all; of several users those between ramp-up and tail."""
     if timed.users is not None:
         # The first queries of users are among the samples.
-        samples_per_query = max(1, samples // (timed.latency_ns.size + timed.ramp_up_ns.size))
-        return float(concurrent.shares_within(timed).sum()) * samples_per_query * 1e9 / timed.busy_ns
+        return float(concurrent.shares_within(timed).sum()) * samples_per_query(timed, samples) * 1e9 / timed.busy_ns
     spent_ns = timed.end_ns - timed.begin_ns - timed.paused_ns if SCENARIOS[name].over_window else int(timed.latency_ns.sum())
     return samples * 1e9 / max(spent_ns, 1)
+
+
+def samples_per_query(timed: TimedQueries, samples: int) -> int:
+    """Return how many samples each query has, where there are `samples` in all."""
+    return max(1, samples // (timed.latency_ns.size + timed.ramp_up_ns.size))
 
 
 def time_series(timed: TimedQueries, begin_ns: int) -> tuple[Series, ...]:
@@ -138,23 +127,47 @@ def time_series(timed: TimedQueries, begin_ns: int) -> tuple[Series, ...]:
     return samples.pack("latency", "ns", timed.latency_ns), *packed
 
 
-def load_of_timed(timed: TimedQueries, samples_per_query: int, calls_per_query: int, rate_per_s: float | None) -> Load:
+def timed_of_record(record: RunRecord, raw: Mapping[str, Times]) -> TimedQueries | None:
+    """Return the timed queries that `time_series` packed, from the raw samples of a record by name; None where it does not hold them."""
+    starts_ns, latency_ns, windows, load = raw.get("query_start"), raw.get("latency"), record.windows, record.load
+    if starts_ns is None or latency_ns is None or windows is None or not latency_ns.size == starts_ns.size > 0:
+        return None
+    begin_ns, arrivals_ns, unserved, schedule = windows.timed_start_ns, raw.get("arrival"), load.unserved if load else 0, None
+    if record.steady is not None:
+        schedule = replace(steady.schedule_of_record(record.steady), frames=latency_ns.size + unserved)
+    none = np.empty(0, np.int64)
+    pauses = [raw.get(name, none) for name in ("pause_start", "pause_end")]
+    users, has_server = load.concurrency if load else None, record.generation is not None or record.runtime.name == SERVED
+    return TimedQueries(
+        starts_ns=starts_ns + begin_ns,
+        latency_ns=latency_ns,
+        kept={},
+        # A scenario that is timed over its queries only does not need its own beginning.
+        begin_ns=begin_ns,
+        end_ns=begin_ns + windows.timed_end_ns,
+        arrivals_ns=None if arrivals_ns is None else arrivals_ns + begin_ns,
+        unserved=unserved,
+        overlap=users is not None or (arrivals_ns is not None and schedule is None and has_server),
+        users=users,
+        pauses_ns=(np.stack(pauses, axis=1) if pauses[0].size == pauses[1].size else no_pauses()) + begin_ns,
+        ramp_up_ns=raw.get("ramp_up_end", none) + begin_ns,
+        failures=load.failures if load else {},
+        schedule=schedule,
+    )
+
+
+def load_of_timed(timed: TimedQueries, samples_per_query: int, rate_per_s: float | None) -> Load:
     """Return the load that was offered, and how much of it was served."""
     served = int(timed.latency_ns.size)
     part = Load(
-        samples_per_query=samples_per_query,
-        calls_per_query=calls_per_query,
         samples=(served + timed.ramp_up_ns.size) * samples_per_query,
-        pauses=len(timed.pauses_ns),
-        paused_ms=timed.paused_ns / 1e6,
+        failures=dict(timed.failures),
     )
     in_flight_max = poisson.in_flight_max(timed) if timed.overlap else None
     if timed.arrivals_ns is None:
         if timed.users is None:
             return part
-        tail_ms, ramp_up_ms = (timed.end_ns - timed.busy_end_ns) / 1e6, (timed.busy_begin_ns - timed.begin_ns) / 1e6
-        return msgspec.structs.replace(part, concurrency=timed.users, ramp_up_ms=ramp_up_ms, tail_ms=tail_ms, in_flight_max=in_flight_max)
-    queueing_ns = timed.starts_ns - timed.arrivals_ns
+        return msgspec.structs.replace(part, concurrency=timed.users, in_flight_max=in_flight_max)
     busy = None if timed.overlap else poisson.utilisation_ratio(timed)
     keeps_up = poisson.keeps_up(timed) if timed.overlap else busy is not None and busy < 1
     gives_up = bool(timed.unserved)
@@ -166,13 +179,9 @@ def load_of_timed(timed: TimedQueries, samples_per_query: int, calls_per_query: 
     return msgspec.structs.replace(
         part,
         target_per_s=rate_per_s,
-        achieved_per_s=served * 1e9 / max(timed.end_ns - timed.begin_ns, 1),
         utilisation_ratio=busy,
         # A trace has a rate that changes.
         is_sustained=False if gives_up else None if rate_per_s is None else keeps_up,
         unserved=timed.unserved,
-        tail_ms=(timed.end_ns - int(timed.arrivals_ns[-1])) / 1e6,
         in_flight_max=in_flight_max,
-        queueing=summarise_stage(queueing_ns),
-        service=summarise_stage(timed.latency_ns - queueing_ns),
     )

@@ -65,11 +65,11 @@ class TimingSubject:
 class TimingPlan:
     """The length of the timed part: until both `queries` and `seconds` are reached.
 
-    A query is `calls` calls of `batch` samples each. `expected_ns`, the time of a call as the warm-up saw it, sizes the arrays and spreads
-    the kept outputs. `seed` draws the inputs (Mersenne Twister) and, with `rate_per_s`, the arrivals. `users` are those of a closed loop of
-    several. With `pauses` a closed loop makes random pauses between queries. A run on prompts of a file ends at a multiple of
-    `pass_queries`. Of frames at a fixed rate `queue_frames` wait at most, an answer is late `deadline_ns` after the arrival (None: at the
-    next one), and with `in_order` frame n takes input n, from the first again after the last.
+    A query is a call of `batch` samples. `expected_ns`, its time as the warm-up saw it, sizes the arrays and spreads the kept outputs.
+    `seed` draws the inputs (Mersenne Twister) and, with `rate_per_s`, the arrivals. `users` are those of a closed loop of several. With
+    `pauses` a closed loop makes random pauses between queries. A run on prompts of a file ends at a multiple of `pass_queries`. The answer
+    to a frame at a fixed rate is late `deadline_ns` after its arrival (None: when the next one arrives), and with `in_order` frame n takes
+    input n, from the first again after the last.
     """
 
     queries: int
@@ -77,13 +77,11 @@ class TimingPlan:
     expected_ns: int
     seed: int
     batch: int = 1
-    calls: int = 1
     rate_per_s: float | None = None
     users: int | None = None
     pauses: bool = False
     pass_queries: int = 1
     deadline_ns: int | None = None
-    queue_frames: int = 1
     in_order: bool = False
 
     def whole(self, queries: int, query_s: float = 0.0) -> int:
@@ -98,19 +96,18 @@ class TimingPlan:
 
     def capacity(self) -> int:
         """Return how many queries are likely, and a quarter more."""
-        return max(self.queries, int(self.seconds * 1e9 / max(self.expected_ns * self.calls, 1))) * 5 // 4 + 64
+        return max(self.queries, int(self.seconds * 1e9 / max(self.expected_ns, 1))) * 5 // 4 + 64
 
 
 @dataclass(frozen=True, slots=True)
 class FrameSchedule:
     """Frames at a fixed rate: frame n, from 0, arrives n / `rate_per_s` after the beginning, and its answer is due `deadline_ns` later.
 
-    Of frames that the model has not begun the newest `queue_frames` wait.
+    Of frames that the model has not begun the newest one waits.
     """
 
     rate_per_s: float
     deadline_ns: int
-    queue_frames: int
     frames: int
 
     @property

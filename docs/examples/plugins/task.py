@@ -55,7 +55,7 @@ class TopThree:
             return None
         truth = list(self._data.classes.values())
         right = {index: truth[index] in best for index, best in self._best.items()}
-        # With bounds, and the figures of the data's groups. For a metric that is no share there is `Jackknifed`.
+        # With bounds. For a metric that is no share there is `Jackknifed`.
         return item_accuracy("top_3", Share(right), sorted(right), self._data, parts=parts)
 
     def _best_of(self, calls: Sequence[Outputs]) -> set[int]:

@@ -81,7 +81,7 @@ def test_plug_ins_in_files_measure_and_score(classifier, tmp_path):
     """A runtime, a task and a sensor that no package registers, named by a suite and an option; the record names their files."""
     (classifier / "suite.toml").write_text(
         'name = "own"\n[[case]]\nmodel = "net.npz"\nruntime = "runtime.py:DenseLayers"\ntask = "counts.py:Counts"\ndata = "photos"\n'
-        'annotations = "classes.csv"\nmode = "rapid"\nrepeats = 1\n'
+        'annotations = "classes.csv"\nmode = "rapid"\nseconds = 3\nrepeats = 1\n'
     )
     out, home = tmp_path / "runs.json", os.environ | {"EDGEMETER_HOME": str(tmp_path)}
     ended = edgemeter_command("run", classifier / "suite.toml", "--power", f"{classifier}/sensor.py:Battery", "-o", out, env=home)

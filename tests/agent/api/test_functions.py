@@ -6,7 +6,7 @@ import pytest
 
 import edgemeter
 
-SHORT = {"mode": "rapid", "seconds": 0.0, "queries": 16, "power": "none"}
+SHORT = {"mode": "rapid", "power": "none"}
 
 
 @pytest.fixture(autouse=True)
@@ -27,7 +27,7 @@ def test_a_function_is_measured_and_kept():
     """One call of `measure`; the record says in every view that it ran in this process."""
     record = edgemeter.measure(pause, 0.002, **SHORT)
     assert record.model.name.endswith("pause")
-    assert record.latency.min_ms >= 2.0
+    assert record.latency.p50_ms >= 2.0
     assert record.case == edgemeter.measure(pause, 0.002, save=False, **SHORT).case
     columns = edgemeter.load(columns=["model", "runtime", "backend"])
     assert [values.tolist() for name, values in columns.items() if name != "started_at"] == [
@@ -35,9 +35,7 @@ def test_a_function_is_measured_and_kept():
         ["python"],
         ["in-process"],
     ]
-    assert any(note.startswith("in-process: ") for note in record.verdict.notes)
     assert [condition.when for condition in record.conditions] == ["before", "during", "after"]
-    assert record.conditions[1].agent_load_ratio in (None, 0.0)
 
 
 def test_settings_of_models_are_refused_for_functions():
@@ -56,7 +54,7 @@ def test_a_decorated_function_is_measured_at_its_first_call():
     assert (decorated.record, decorated.__name__) == (None, "pause")
     assert decorated(0.001, result=7) == 7
     record = decorated.record
-    assert record.latency.min_ms >= 1.0
+    assert record.latency.p50_ms >= 1.0
     assert decorated(0.001) is None
     assert decorated.record is record
     assert edgemeter.measured(pause).record is None

@@ -6,7 +6,9 @@ import pytest
 
 from edgemeter.agent.base import broker_address
 from edgemeter.agent.base.broker_address import BrokerAddress, parse_address
+from edgemeter.agent.base.broker_url import files_of, with_files
 from edgemeter.agent.base.errors import ConfigError, UnavailableError
+from edgemeter.agent.base.tls import TlsFiles
 from edgemeter.collector.receive.embedded_broker import EmbeddedBroker
 from tests.fixtures.rows import table_row
 from tests.fixtures.servers import mosquitto
@@ -49,20 +51,19 @@ def test_a_password_in_an_address_is_refused_and_not_repeated():
 
 
 def test_the_password_comes_from_a_file_before_the_environment(tmp_path):
-    """Option over environment; the file's line end is no part of it."""
+    """The file's line end is no part of it."""
     file = tmp_path / "password"
     file.write_text("from file\n")
     environ = {"EDGEMETER_MQTT_PASSWORD": "from environment"}
-    assert parse_address("mqtt://u@b", password_file=file, environ=environ).password == "from file"
-    assert parse_address("mqtt://u@b", environ={"EDGEMETER_MQTT_PASSWORD_FILE": str(file)}).password == "from file"
+    assert parse_address(f"mqtt://u@b?password_file={file}", environ=environ).password == "from file"
     assert parse_address("mqtt://u@b", environ=environ).password == "from environment"
     assert parse_address("mqtt://b", environ=environ).password is None
 
 
-def test_a_password_without_a_user_is_not_left_out_in_silence(tmp_path):
+def test_a_password_without_a_user_is_not_left_out_in_silence():
     """The broker would be tried as nobody, and who is refused would look at the password."""
-    with pytest.raises(ConfigError, match=r"a password is named \('.*secret'\) and no user: write mqtt://USER@HOST"):
-        parse_address("mqtt://b", password_file=tmp_path / "secret", environ={})
+    with pytest.raises(ConfigError, match=r"a password is named \('secret'\) and no user: write mqtt://USER@HOST"):
+        parse_address("mqtt://b?password_file=secret", environ={})
 
 
 def test_an_address_prints_as_it_is_written_and_never_its_password():
@@ -71,6 +72,18 @@ def test_an_address_prints_as_it_is_written_and_never_its_password():
         assert str(parse_address(text)) == text
     secret = parse_address("mqtt://u@b", environ={"EDGEMETER_MQTT_PASSWORD": "hunter2"})
     assert "hunter2" not in f"{secret} {secret!r}"
+
+
+def test_a_url_names_the_files_of_a_connection(tmp_path):
+    """The authority, our certificate and its key; a path may hold any letter, and an unknown parameter is refused."""
+    files = {name: tmp_path / f"a+b & {name}" for name in ("ca", "certificate", "key")}
+    for path in files.values():
+        path.touch()
+    url = with_files("mqtts://b:1?key=other", files)
+    assert files_of(url) == files
+    assert parse_address(url).tls == TlsFiles(*files.values())
+    with pytest.raises(ConfigError, match=r"'keys', which is unknown: did you mean key\?"):
+        parse_address("mqtts://b?keys=x")
 
 
 @contextmanager

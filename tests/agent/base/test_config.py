@@ -13,21 +13,17 @@ from tests.fixtures.rows import table_row
 
 
 def test_the_environment_beats_the_file(tmp_path, monkeypatch):
-    """For each file that is shown to a broker; what no variable names stays as the file says."""
-    monkeypatch.setenv("EDGEMETER_MQTT_CA_FILE", "variable.pem")
+    """For the key that signs; what no variable names stays as the file says."""
     path = tmp_path / "config.toml"
-    path.write_text('broker_ca_file = "file.pem"\nbroker_key_file = "file.key"\n')
-    settings = config.in_effect(path)
-    assert (settings.broker_ca_file, settings.broker_key_file, settings.broker_user_file) == (
-        "variable.pem",
-        str(tmp_path / "file.key"),
-        None,
-    )
+    path.write_text('signing_key_file = "file.key"\n')
+    assert config.read(path).signing_key_file == str(tmp_path / "file.key")
+    monkeypatch.setenv("EDGEMETER_SIGNING_KEY_FILE", "variable.key")
+    assert config.read(path).signing_key_file == "variable.key"
 
 
 def test_a_wrong_key_or_value_is_named(tmp_path):
     """A typo is refused with its path."""
-    for text, says in [("brokr = 'x'", "brokr"), ("device = 'a/b'", "device: expected a name"), ("= 1", "configuration")]:
+    for text, says in [("brokr = 'x'", "brokr"), ("device = 'a/b'", "`device` has to be a name"), ("= 1", "configuration")]:
         path = tmp_path / "config.toml"
         path.write_text(text)
         with table_row(text), pytest.raises(ConfigError, match=says):
@@ -92,11 +88,11 @@ def test_paths_are_relative_to_the_configuration(tmp_path, monkeypatch):
     """As in a suite, from whatever folder a command is called; an absolute one and one below the home stay what they are."""
     monkeypatch.setenv("HOME", "/home/ada")
     (tmp_path / "config.toml").write_text(
-        'broker_ca_file = "tls/ca.pem"\nsigning_key_file = "~/lab.key"\nbroker_user_file = "/etc/user"\n'
+        'broker = "mqtts://u@b?ca=tls/ca.pem&password_file=/etc/secret"\nsigning_key_file = "~/lab.key"\n'
         '[sensors.replay]\npath = "power.json"\nscope = "board-input"\n'
     )
     monkeypatch.chdir("/")
     settings = config.read(tmp_path / "config.toml")
-    assert settings.broker_ca_file == str(tmp_path / "tls/ca.pem")
-    assert (settings.signing_key_file, settings.broker_user_file) == ("/home/ada/lab.key", "/etc/user")
+    assert settings.broker == f"mqtts://u@b?ca={tmp_path}/tls/ca.pem&password_file=/etc/secret"
+    assert settings.signing_key_file == "/home/ada/lab.key"
     assert settings.sensors == {"replay": {"path": str(tmp_path / "power.json"), "scope": "board-input"}}

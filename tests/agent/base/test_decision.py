@@ -11,7 +11,7 @@ from edgemeter.agent.base.decision import decide, decide_accuracy, difference, s
 from tests.fixtures.rows import table_row
 
 UNKNOWN = DifferenceBounds(None, "fewer than 20 images")
-NO_ENERGY = difference("energy", "mJ", decide(None, None, 0.03, reason="no sensor"))
+NO_ENERGY = difference("energy_gross_mj", "mJ", decide(None, None, 0.03, reason="no sensor"))
 MIRRORED = {"lower": "higher", "higher": "lower"}
 
 
@@ -22,7 +22,7 @@ def of(figure, change, low, high, note=""):
 
 def accuracies(change, over_items):
     """Return the difference of two accuracies."""
-    return difference("accuracy", "AP", decide_accuracy(change, over_items, 0.005), (0.5, 0.5 + change))
+    return difference("accuracy_value", "AP", decide_accuracy(change, over_items, 0.005), (0.5, 0.5 + change))
 
 
 def points(change, low, high):
@@ -79,12 +79,12 @@ def test_without_an_interval_nothing_is_judged_but_what_every_part_of_the_images
 def test_each_figure_is_worded_as_certain_as_it_is():
     """What is not certain, or does not matter, is called that."""
     for diff, says in [
-        (of("latency", 0.7, 0.65, 0.75), "B is 1.43 times faster (95% 1.33 to 1.54)"),
-        (of("latency", 1.05, 1.01, 1.09), "B is 1.05 times slower (95% 1.01 to 1.09, perhaps less than the 3% that matter)"),
-        (of("energy", 0.77, 0.74, 0.8), "B costs 23.0% less energy (95% 20.0 to 26.0%)"),
+        (of("latency_p50_ms", 0.7, 0.65, 0.75), "B is 1.43 times faster (95% 1.33 to 1.54)"),
+        (of("latency_p50_ms", 1.05, 1.01, 1.09), "B is 1.05 times slower (95% 1.01 to 1.09, perhaps less than the 3% that matter)"),
+        (of("energy_gross_mj", 0.77, 0.74, 0.8), "B costs 23.0% less energy (95% 20.0 to 26.0%)"),
         (points(-0.6, -1.0, -0.2), "B loses 0.6 AP points (95% 0.2 to 1.0, perhaps less than the 0.5 that matter)"),
         (
-            of("latency", 1.02, 0.9, 1.1, note="about 12 more pairs would settle it"),
+            of("latency_p50_ms", 1.02, 0.9, 1.1, note="about 12 more pairs would settle it"),
             "not settled: latency (1.02 times A's, 95% 0.900 to 1.10; about 12 more pairs would settle it)",
         ),
         (NO_ENERGY, "nothing of B and A could be compared"),
@@ -95,8 +95,8 @@ def test_each_figure_is_worded_as_certain_as_it_is():
 def picked(*, energy=None, refused=None, **contenders):
     """Return the pick among A and others, each `(latency ratio, low, high, accuracy of A's 0.5)`."""
     changes = {
-        name: [of("latency", *bounds), accuracies(accuracy - 0.5, DifferenceBounds((accuracy - 0.5, accuracy - 0.5)))]
-        + ([of("energy", *[energy[name]] * 3)] if energy else [])
+        name: [of("latency_p50_ms", *bounds), accuracies(accuracy - 0.5, DifferenceBounds((accuracy - 0.5, accuracy - 0.5)))]
+        + ([of("energy_gross_mj", *[energy[name]] * 3)] if energy else [])
         for name, (*bounds, accuracy) in contenders.items()
     }
     return decision.pick("A", changes, 0.9, refused or {})
@@ -126,11 +126,13 @@ def test_what_is_refused_is_not_picked_and_states_why():
     # The first one too, which the others are compared with.
     assert picked(B=(1.5, 1.4, 1.6, 0.5), refused={"A": "invalid"}).name == "B"
     assert picked(B=(*fast, 0.5), refused={"A": "invalid", "B": "invalid"}).name is None
-    unknown = difference("accuracy", "AP", decide(None, None, 0.005, "difference", "not scored"), (0.5, None))
-    assert decision.pick("A", {"B": [of("latency", *fast), unknown]}, 0.9, {}).refused == {"B": "its accuracy is unknown: not scored"}
+    unknown = difference("accuracy_value", "AP", decide(None, None, 0.005, "difference", "not scored"), (0.5, None))
+    assert decision.pick("A", {"B": [of("latency_p50_ms", *fast), unknown]}, 0.9, {}).refused == {
+        "B": "its accuracy is unknown: not scored"
+    }
     # Nobody named data: speed alone decides.
     unscored = msgspec.structs.replace(unknown, a=None)
-    assert decision.pick("A", {"B": [of("latency", *fast), unscored]}, 0.9, {}).name == "B"
+    assert decision.pick("A", {"B": [of("latency_p50_ms", *fast), unscored]}, 0.9, {}).name == "B"
 
 
 def language_model(name, value):
@@ -143,9 +145,11 @@ def language_model(name, value):
 def test_without_decoding_the_pick_is_the_fastest_in_prefill_and_who_lacks_it_alone_is_out():
     """Answers of one token have no TPOT: three times as fast in prefill is no tie, and neither as fast nor slower beside one with it."""
     changes = {
-        "B": [language_model("ttft", 0.33), language_model("tpot", None)],
-        "C": [language_model("ttft", 1.2), language_model("tpot", None)],
+        "B": [language_model("generation_ttft_p50_ms", 0.33), language_model("generation_tpot_p50_ms", None)],
+        "C": [language_model("generation_ttft_p50_ms", 1.2), language_model("generation_tpot_p50_ms", None)],
     }
     assert decision.pick("A", changes, 0.9, {}).name == "B"
-    choice = decision.pick("A", changes | {"C": [language_model("ttft", 1.0), language_model("tpot", 0.8)]}, 0.9, {})
+    choice = decision.pick(
+        "A", changes | {"C": [language_model("generation_ttft_p50_ms", 1.0), language_model("generation_tpot_p50_ms", 0.8)]}, 0.9, {}
+    )
     assert (choice.name, choice.refused) == ("C", {"B": "its TPOT does not compare: one token has no TPOT"})

@@ -15,6 +15,7 @@ from edgemeter.agent.settings.files import check_file
 from edgemeter.collector.alerts.rules import read_rules
 from edgemeter.collector.datacenter.constants import read_constants
 from edgemeter.collector.published import readers as published_readers
+from edgemeter.collector.receive.envelope import split_records
 from edgemeter.models.catalogue.catalogue import read_catalogue
 from edgemeter.provisioning.campaigns.planning import read_campaign_file
 from edgemeter.provisioning.inventory import fleet_file
@@ -67,7 +68,7 @@ MESSAGES = {
     "state": messages.decode_state,
     "birth": messages.decode_birth,
     "progress": messages.decode_progress,
-    "records": lambda payload: messages.split_records(b"[" + payload + b"]"),
+    "records": lambda payload: split_records(b"[" + payload + b"]"),
     "signed": lambda payload: sealed.decode_sealed(payload, "an order", 10_000_000),
     "command": orders.decode_command,
     "report": orders.decode_report,

@@ -3,9 +3,6 @@
 import pytest
 
 from edgemeter.agent.base.metrics import gain, is_reached, needed_value
-from edgemeter.agent.contract.record_accuracy import GATE_RATIO
-from edgemeter.agent.engine.predictions import accuracy_gate
-from edgemeter.collector.compare.trade_off import trade_offs
 from edgemeter.collector.runs.run_figures import figures_of
 from edgemeter.collector.show.comparison_charts import bounds_of, front_point, fronts_of, latency_cost
 from edgemeter.collector.trend.metrics import METRICS as FOLLOWED
@@ -13,6 +10,7 @@ from edgemeter.models.convert.agreement import judge_conversion
 from tests.fixtures.comparison_factory import compare_runs, make_run, row_of
 from tests.fixtures.model_agreement import agreement
 from tests.fixtures.record_factory import SHA_DATA, make_accuracy
+from tests.fixtures.rows import table_row
 
 
 def erring(value, **changes):
@@ -23,13 +21,8 @@ def erring(value, **changes):
 def test_a_gate_on_an_error_is_the_reference_over_the_ratio():
     """0.9 of a WER of 0.18 allows 0.20; no error at all passes every gate."""
     assert needed_value(0.18, 0.9, "lower") == pytest.approx(0.2)
-    assert [accuracy_gate(erring(value), None, 0.18, GATE_RATIO).passed for value in (0.0, 0.1999, 0.201, 1.4)] == [
-        True,
-        True,
-        False,
-        False,
-    ]
-    assert (is_reached(0.2, 0.2, "lower"), is_reached(0.21, 0.2, "lower"), gain(0.2, "lower")) == (True, False, -0.2)
+    assert [is_reached(value, 0.2, "lower") for value in (0.0, 0.1999, 0.2, 0.201, 1.4)] == [True, True, True, False, False]
+    assert gain(0.2, "lower") == -0.2
 
 
 def test_the_speed_of_a_case_that_errs_more_is_not_ranked():
@@ -51,8 +44,6 @@ def test_on_the_front_of_an_error_lie_the_cases_that_err_least():
         ),
     ]
     cases = [row.case for row in compare_runs(*runs).rows if not row.is_reference]
-    ((by_accuracy,), _) = trade_offs(cases, "latency")
-    assert [(point.accuracy, point.beaten_by is None) for point in by_accuracy.places] == [(0.11, True), (0.105, True), (0.108, False)]
     points = [front_point(case, latency_cost) for case in cases]
     bounds = [bounds_of(point) for point in points]
     assert sorted((bound["accuracy"], round(bound["accuracy_low"], 3), round(bound["accuracy_high"], 3)) for bound in bounds) == [
@@ -63,10 +54,14 @@ def test_on_the_front_of_an_error_lie_the_cases_that_err_least():
 
 
 def test_the_trend_follows_an_error_where_more_is_worse():
-    """One metric for each direction: a run has a figure of one of them."""
-    wer, ap = figures_of(make_run(accuracy=erring(0.25))), figures_of(make_run(ap=0.5))
-    assert [FOLLOWED[name].value(figures) for figures in (wer, ap) for name in ("accuracy", "error")] == [None, 0.25, 0.5, None]
-    assert (FOLLOWED["accuracy"].worse, FOLLOWED["error"].worse) == ("lower", "higher")
+    """The direction comes from the metric of the series; of two metrics no series is made."""
+    metric = FOLLOWED["accuracy_value"]
+    for run, value, is_rise_worse in ((make_run(accuracy=erring(0.25)), 0.25, True), (make_run(ap=0.5), 0.5, False)):
+        with table_row(value):
+            figures = figures_of(run)
+            assert metric.value(figures) == value
+            assert metric.is_worse(1.0, metric.kind(figures)) is is_rise_worse
+            assert metric.is_worse(-1.0, metric.kind(figures)) is not is_rise_worse
 
 
 def test_a_conversion_that_errs_more_is_ruined():

@@ -15,7 +15,6 @@ def test_an_address_is_a_file_or_a_module_and_a_name():
         ("net.py:make", Path("net.py"), None),
         ("/a b/net.py:make", Path("/a b/net.py"), None),
         ("package.module:make", None, "package.module"),
-        ("net_{precision}.py:make", Path("net_{precision}.py"), None),
     ]:
         target = python_target.parse(text)
         assert (target.file, target.module, target.attribute) == (file, module, "make")

@@ -34,16 +34,19 @@ class Document(msgspec.Struct, forbid_unknown_fields=True):
 def test_a_mistake_names_section_key_what_was_expected_and_what_exists():
     """Each in one line."""
     for text, expected in [
-        ("fleet = 'a'\nflet = 'b'", "flet: no such key: did you mean fleet? There are fleet, part, case, names, first, is_on"),
-        ("", "fleet: is missing: write a name: up to 128"),
-        ("fleet = 'a/b'", "fleet: expected a name: up to 128"),
-        ("fleet = 'a'\nnames = ['x', 2]", "names: item 2: expected a text, found 2"),
+        ("fleet = 'a'\nflet = 'b'", "`flet` is no key: did you mean fleet?"),
+        ("", "`fleet` is required: write a name (letters, digits"),
+        ("fleet = 'a/b'", "`fleet` has to be a name (letters"),
+        ("fleet = 'a'\nnames = ['x', 2]", "`names` is wrong in item 2, which has to be a text, not 2"),
         ("fleet = 'a'\nnames = ['x']\nis_on = true", "names belong to what is off"),
-        ("fleet = 'a'\n[part.p]\nlimit_w = 0", "[part.p] limit_w: expected a number above 0, found 0"),
-        ("fleet = 'a'\n[part.p]", "[part.p] limit_w: is missing: write a number above 0"),
-        ("fleet = 'a'\n[part.'a/b']\nlimit_w = 1", "[part] a/b: expected a name"),
-        ("fleet = 'a'\n[[case]]\nlimit_w = 1\nmode = 'ful'", "[[case]] number 1 mode: 'ful' is unknown: did you mean full?"),
-        ("fleet = 'a'\n[first]\nlimit_w = 1\nthreads = [1, 0]", "[first] threads: item 2: expected a whole number of at least 1, found 0"),
+        ("fleet = 'a'\n[part.p]\nlimit_w = 0", "`limit_w` in [part.p] has to be a number above 0, not 0"),
+        ("fleet = 'a'\n[part.p]", "`limit_w` in [part.p] is required: write a number above 0"),
+        ("fleet = 'a'\n[part.'a/b']\nlimit_w = 1", "`a/b` in [part] has to be a name"),
+        ("fleet = 'a'\n[[case]]\nlimit_w = 1\nmode = 'ful'", "`mode` in [[case]] number 1 is 'ful', which is unknown: did you mean full?"),
+        (
+            "fleet = 'a'\n[first]\nlimit_w = 1\nthreads = [1, 0]",
+            "`threads` in [first] is wrong in item 2, which has to be a whole number of at least 1, not 0",
+        ),
     ]:  # fmt: skip
         (mistake,) = mistakes(msgspec.toml.decode(text), Document)
         assert str(mistake).startswith(expected), f"{text!r}"

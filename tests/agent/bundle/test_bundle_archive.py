@@ -7,7 +7,7 @@ import zipfile
 import msgspec
 import pytest
 
-from edgemeter.agent.base.errors import ConfigError
+from edgemeter.agent.base.errors import ConfigError, UnavailableError
 from edgemeter.agent.bundle import archive
 from edgemeter.agent.bundle.archive import read_bundle
 from edgemeter.agent.bundle.verify import verify
@@ -15,7 +15,7 @@ from edgemeter.agent.bundle.write import check_folder
 from edgemeter.agent.bundle.write import write_bundle as write_write_bundle
 from edgemeter.agent.contract import record as contract_record
 from edgemeter.agent.contract import samples
-from tests.fixtures.bundle_factory import CASE, make_sound_record, rezip, write_bundle, zip_of
+from tests.fixtures.bundle_factory import make_sound_record, rezip, write_bundle, zip_of
 from tests.fixtures.record_factory import make_record
 from tests.fixtures.rows import in_folders, table_row
 
@@ -43,17 +43,13 @@ def test_the_same_run_gives_the_same_bytes(tmp_path):
 
 
 def test_any_zip_program_can_open_it(tmp_path):
-    """The raw samples are plain numbers; the case holds no path of the device."""
+    """The raw samples are plain numbers, and the record holds none of them."""
     record = make_sound_record()
     with zipfile.ZipFile(write_bundle(tmp_path, record)) as opened:
         assert opened.testzip() is None
         latency = struct.unpack(f"<{record.latency.count}I", opened.read("samples/latency.u4"))
-        case = opened.read("case.json").decode()
-        assert opened.read("suite.toml") == b'name = "one"\n'
         assert '"samples"' not in opened.read("record.json").decode().split('"provenance"')[1]
     assert sum(latency) / len(latency) / 1e6 == pytest.approx(record.latency.mean_ms)
-    assert "secret" not in case
-    assert '"tiny_fp32.onnx"' in case
 
 
 def test_series_of_one_name_get_files_of_their_own(tmp_path):
@@ -62,12 +58,12 @@ def test_series_of_one_name_get_files_of_their_own(tmp_path):
         contract_record.Series(name=name, unit="ns", dtype="<u4", count=0, data=samples.pack(name, "ns", samples.np.zeros(0, "i8")).data)
         for name in ("a b", "a/b", "a b", "../x")
     )
-    back = read_bundle(write_write_bundle(tmp_path, make_record(samples=series), CASE)).record
+    back = read_bundle(write_write_bundle(tmp_path, make_record(samples=series))).record
     assert [sample.name for sample in back.samples] == ["a b", "a/b", "a b", "../x"]
 
 
 def _raw(files):
-    return lambda path: path.write_bytes(zip_of(files(archive.unpack(path))))
+    return lambda path: path.write_bytes(archive.pack(files(archive.unpack(path))))
 
 
 def _with(name, content=b""):
@@ -121,51 +117,88 @@ def _other_header(path):
     path.write_bytes(content.replace(b"manifest.json", b"manifest.jsoN", 1))
 
 
-def _listed_twice(path):
-    files = dict(archive.unpack(path))
-    manifest = archive.decode_manifest(files["manifest.json"])
-    (case,) = (member for member in manifest.members if member.file == "case.json")
-    doubled = msgspec.structs.replace(manifest, members=(msgspec.structs.replace(case, sha256="0" * 64), *manifest.members))
-    rezip(path, lambda files: files.update({"manifest.json": archive.encode_document(doubled)}), listed=False)
+def _twice(path):
+    """Hold two files of one name: a program may show the first or the last."""
+    path.write_bytes(zip_of([*archive.unpack(path).items(), ("record.json", b"{}")], zipfile.ZIP_STORED))
 
 
+def _of_another_writer(path):
+    path.write_bytes(zip_of([*archive.unpack(path).items()]))
+
+
+def _bomb(path):
+    path.write_bytes(zip_of([*archive.unpack(path).items(), ("samples/more.u4", bytes(200_000_000))]))
+
+
+def _counted_twice(path):
+    """Let two directory entries share the bytes of one member, as an overlapping zip bomb does with thousands."""
+    content = path.read_bytes()
+    (start,) = struct.unpack_from("<I", content, len(content) - 6)
+    directory = content[start:-22]
+    entries, size = (struct.pack("<H", struct.unpack_from("<H", content, len(content) - 12)[0] * 40), len(directory) * 40)
+    path.write_bytes(content[:start] + directory * 40 + content[-22:-14] + entries * 2 + struct.pack("<II", size, start) + b"\0\0")
+
+
+def _listing(change):
+    """Write the bundle again with the members that `change` returns."""
+
+    def damage(path):
+        manifest = archive.decode_manifest(archive.unpack(path)["manifest.json"])
+        text = archive.encode_manifest(msgspec.structs.replace(manifest, members=change(manifest.members)))
+        rezip(path, lambda files: files.update({"manifest.json": text}), listed=False)
+
+    return damage
+
+
+def _listed_twice(members):
+    return (msgspec.structs.replace(members[0], sha256="0" * 64), *members)
+
+
+def _elsewhere(members):
+    return (*members, msgspec.structs.replace(members[0], file="samples/../../evil"))
+
+
+OTHER_ZIP = "is not the zip that edgemeter makes"
 DAMAGE = {
     "no zip": (lambda path: path.write_bytes(b"x" * 1000), "cannot read the bundle"),
     "a folder": (lambda path: (path.unlink(), path.mkdir()), "cannot read the bundle"),
-    "twice": (_with("record.json", b"{}"), "'record.json' more than once"),
-    "upwards": (_with("../evil"), "'../evil', which no bundle has"),
-    "absolute": (_with("/etc/passwd"), "which no bundle has"),
-    "bomb": (_raw(lambda files: [*(files | {"suite.toml": bytes(20_000_000)}).items()]), "more than it can be"),
-    "many": (_raw(lambda files: [*files.items(), *((f"samples/{n}", b"") for n in range(300))]), "a bundle has at most 256"),
+    "twice": (_twice, OTHER_ZIP),
+    "upwards": (_with("../evil"), "../evil is not in the manifest"),
+    "absolute": (_with("/etc/passwd"), "is not in the manifest"),
+    "a listed file that leads elsewhere": (_listing(_elsewhere), "manifest.json is not the manifest of a bundle"),
+    "bomb": (_bomb, OTHER_ZIP),
+    "bytes counted many times": (_counted_twice, OTHER_ZIP),
+    "compressed": (_of_another_writer, OTHER_ZIP),
+    "many": (_raw(lambda files: [*files.items(), *((f"samples/{n}", b"") for n in range(300))]), "is not in the manifest"),
     "encrypted": (_flag, "encrypted"),
-    "lying": (_lie, "belong to none"),
-    "bytes before the zip": (_junk(lambda content, _: b"junk" + content), "bytes that belong to none of its files"),
-    "another zip before it": (_junk(lambda content, _: zip_of([("record.json", b"{}")]) + content), "bytes that belong to none"),
-    "bytes behind the zip": (_junk(lambda content, _: content + b"junk"), "bytes that belong to none"),
-    "a comment": (_junk(lambda content, _: content[:-2] + b"\x04\0junk"), "bytes that belong to none"),
-    "a gap": (_junk(_gap), "bytes that belong to none"),
-    "another name in a header": (_other_header, "belong to none"),
+    "lying": (_lie, "Bad CRC-32"),
+    "bytes before the zip": (_junk(lambda content, _: b"junk" + content), OTHER_ZIP),
+    "another zip before it": (_junk(lambda content, _: zip_of([("record.json", b"{}")]) + content), OTHER_ZIP),
+    "bytes behind the zip": (_junk(lambda content, _: content + b"junk"), OTHER_ZIP),
+    "a comment": (_junk(lambda content, _: content[:-2] + b"\x04\0junk"), OTHER_ZIP),
+    "a gap": (_junk(_gap), OTHER_ZIP),
+    "another name in a header": (_other_header, "differ"),
     "a key twice in the record": (
-        _changed("record.json", lambda text: b'{"device": "other", ' + text.lstrip()[1:]), "record.json: the name 'device' stands twice",
+        _changed("record.json", lambda text: b'{"device": "other", ' + text.lstrip()[1:]), "the name 'device' stands twice",
     ),
     "a key twice deep in the record": (
         _changed("record.json", lambda text: text.replace(b'"task":', b'"task":"x","task":', 1)), "'task' stands twice",
     ),
     "a key twice in the manifest": (
         _changed("manifest.json", lambda text: text.replace(b'"record":', b'"record": "x", "record":', 1), listed=False),
-        "manifest.json: the name 'record' stands twice",
+        "the name 'record' stands twice",
     ),
-    "a file listed twice": (_listed_twice, "the manifest lists 'case.json' twice"),
+    "a file listed twice": (_listing(_listed_twice), "record.json is listed twice"),
     "samples in the record itself": (
         _changed("record.json", lambda text: text.rstrip()[:-1] + b', "samples": [{}]}'), "record.json holds samples of its own",
     ),
-    "no manifest": (_without("manifest.json"), "holds no manifest.json"),
+    "no manifest": (_without("manifest.json"), "manifest.json is not the manifest"),
     "no record": (_without("record.json"), "record.json is missing"),
     "a series less": (_without("samples/latency.u4"), "samples/latency.u4 is missing"),
     "more than listed": (_with("samples/more.u4"), "samples/more.u4 is not in the manifest"),
-    "changed": (_changed("case.json", lambda _: b"{}", listed=False), "case.json does not match the manifest"),
+    "changed": (_changed("samples/latency.u4", lambda content: content[:-1] + b"x", listed=False), "does not match the manifest"),
     "another record": (_changed("record.json", lambda text: text.replace(b'"id":"', b'"id":"x')), "the manifest states"),
-    "half a series": (_changed("samples/latency.u4", lambda content: content[:-4]), "does not hold the 2000 values"),
+    "a part of a value": (_changed("samples/latency.u4", lambda content: content[:-1]), "holds no whole number of <u4 values"),
     "no record in it": (_changed("record.json", lambda _: b"[]"), "not a run record"),
     "from the future": (
         _changed("manifest.json", lambda text: text.replace(b'"version": 1', b'"version": 2'), listed=False), "update edgemeter here",
@@ -192,7 +225,7 @@ def test_what_cannot_be_opened_is_one_line(tmp_path):
     path = tmp_path / "big.edgemeter"
     with path.open("wb") as file:
         file.truncate(archive.FILE_BYTES + 1)
-    assert "more than a bundle can be" in verify(path).error
+    assert "is larger than a bundle can be" in verify(path).error
 
 
 def test_flipped_bits_are_noticed_or_do_not_matter(tmp_path):
@@ -222,7 +255,8 @@ def test_a_folder_that_cannot_be_written_is_found_before_measuring(tmp_path):
 
 
 def test_a_bundle_that_cannot_be_written_leaves_nothing_behind(tmp_path):
-    """The folder is gone by then: one line, no partial file."""
-    with pytest.raises(ConfigError, match="cannot write the bundle"):
-        write_write_bundle(tmp_path / "gone", make_record(), CASE)
-    assert list(tmp_path.iterdir()) == []
+    """A file has taken the place of its folder by then: one error, no partial file."""
+    (tmp_path / "file").write_text("")
+    with pytest.raises(UnavailableError, match="cannot write"):
+        write_write_bundle(tmp_path / "file", make_record())
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]

@@ -14,27 +14,26 @@ def test_wrong_usage_is_one_line_that_names_what_to_correct(tmp_path):
     """No traceback; status 2. A misspelt file is reported with the nearest name in its folder."""
     for name in ("detector_fp32.tflite", "detector_fp32.tflite.toml"):
         (tmp_path / name).touch()
-    user, ca = tmp_path / "user.toml", tmp_path / "ca.toml"
-    user.write_text('broker_user_file = "none"\n')
-    ca.write_text('broker_ca_file = "none.pem"\n')
     for folder, arguments, says in in_folders(
         tmp_path,
         [
             (("run",), "SUITE"),
-            (("run", "--model", str(tmp_path / "detector_fp23.tflite")), "detector_fp32.tflite"),
-            (("run", "--model", "none.xyz"), "none.xyz"),
+            (("run", str(tmp_path / "detector_fp23.tflite")), "detector_fp32.tflite"),
+            (("run", "none.xyz"), "none.xyz"),
             (("run", "a.onnx", "b.onnx", "--name", "x"), "--name"),
             (("run", "edgemeter-shapes_int9.tflite"), "edgemeter-shapes_int8.tflite"),
             (("run", "yolox-nano"), "edgemeter models fetch yolox-nano"),
+            (("run", "instances.json"), "--annotations"),
             (("frobnicate",), "frobnicate"),
-            (("accuracy",), "--model"),
-            (("sensors", "read", "rapll"), "rapll"),
+            (("models", "score"), "MODEL"),
+            (("energy", "sensors", "read", "rapll"), "rapll"),
             (("doctor", "--config", "none.toml"), "none.toml"),
             (("agent", "publish"), "broker"),
-            (("run", "--model", "x.replay.json", "--device", "Küche"), "Küche"),
+            (("run", "x.replay.json", "--device", "Küche"), "Küche"),
             (("agent", "publish", "--broker", "b", "--delivery-timeout", "nan"), "--delivery-timeout"),
-            (("agent", "up", "--broker", "mqtts://b", "--config", str(user)), "broker user"),
-            (("agent", "publish", "--broker", "mqtts://b", "--config", str(ca)), "none.pem"),
+            (("agent", "up", "--broker", "mqtts://u@b?password_file=none"), "broker's password"),
+            (("agent", "publish", "--broker", "mqtts://b?ca=none.pem"), "none.pem"),
+            (("agent", "publish", "--broker", "mqtts://b?certificat=none.pem"), "did you mean certificate?"),
         ],
     ):
         with table_row(arguments):
@@ -42,7 +41,7 @@ def test_wrong_usage_is_one_line_that_names_what_to_correct(tmp_path):
             assert (result.returncode, result.stdout) == (2, "")
             assert says in result.stderr
             assert "Traceback" not in result.stderr
-            assert len(result.stderr.strip().splitlines()) == 1 or result.stderr.startswith("Usage:")
+            assert len(result.stderr.strip().splitlines()) == 1
 
 
 def test_an_error_cannot_steer_the_terminal(monkeypatch, capsys):

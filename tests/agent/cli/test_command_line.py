@@ -41,7 +41,7 @@ def test_help_names_every_command_and_imports_nothing_heavy():
     code = "import sys; from edgemeter.agent.cli.main import main\ntry: main(['--help'])\nfinally: print(*sys.modules, file=sys.stderr)"
     completed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert set(HEAVY).isdisjoint(completed.stderr.split())
-    for command in ("run", "doctor", "config", "energy", "compare", "demo", "collector", "models"):
+    for command in ("run", "doctor", "config", "energy", "compare", "trend", "collector", "models"):
         assert f"\n  {command}" in completed.stdout
 
 
@@ -63,19 +63,20 @@ def test_a_reader_that_has_gone_ends_it_without_a_word(tmp_path):
 
 
 def test_a_run_prints_one_document_and_is_saved(tmp_path):
-    """In a ledger below its home; progress goes to standard error."""
-    status, out, err = ended(start(tmp_path, *RUN, "--repeats", "1", "--json"))
+    """In a ledger below its home; on standard error stands a line of the case."""
+    status, out, err = ended(start(tmp_path, *RUN, "--repeats", "1", "--format", "json"))
     assert status == 0, err
     (run,) = json.loads(out)["runs"]
     assert (run["device"], run["model"]["name"]) == ("pi-1", "replay.replay")
-    assert "saved as" in err
     assert (tmp_path / "ledger.sqlite").exists()
 
 
 def test_ctrl_c_ends_a_run_with_its_status(tmp_path):
-    """130, without a traceback."""
-    process = start(tmp_path, *RUN, "--repeats", "1000")
-    assert any("timed" in line for line in process.stderr)
+    """130, without a traceback: once the first of two cases is finished, which is a line."""
+    lines = ('name = "two cases"', *(f"[[case]]\nmodel = '{MODEL}'\nmode = \"rapid\"\nrepeats = {repeats}" for repeats in (1, 1000)))
+    (tmp_path / "suite.toml").write_text("\n".join(lines))
+    process = start(tmp_path, "run", str(tmp_path / "suite.toml"), "--power", "none")
+    assert any("1 run" in line for line in process.stderr)
     process.send_signal(signal.SIGINT)
     status, _, err = ended(process)
     assert status == 130

@@ -1,5 +1,7 @@
 """Facts about the tree of commands: few at the top, options that mean the same everywhere, and each page with an example that parses."""
 
+import re
+
 import click
 import pytest
 from click.testing import CliRunner
@@ -52,6 +54,13 @@ def test_a_short_option_stands_for_one_long_one_everywhere():
                 assert (long in option.opts) == (short in option.opts), path
 
 
+def test_no_two_options_of_a_command_give_one_argument():
+    """The value of the first would be that of the second."""
+    for path, command in every_command():
+        names = [param.name for param in command.params]
+        assert len(names) == len(set(names)), path
+
+
 def test_a_name_is_a_flag_on_all_commands_or_on_none():
     """`--board NAME` on one command and `--board` on another would be two things."""
     visible = [option for _, option in OPTIONS if not option.hidden]
@@ -59,9 +68,28 @@ def test_a_name_is_a_flag_on_all_commands_or_on_none():
         assert len({option.is_flag for option in visible if name in option.opts}) == 1, name
 
 
-def test_json_is_the_short_form_of_format_everywhere():
-    """A command with the five formats has `--json`, and none has a flag of its own for another."""
+def test_a_format_is_chosen_by_one_option():
+    """By `--format`, whose default is a table; no command has a flag of its own for another."""
     for path, option in OPTIONS:
-        if "--format" in option.opts and "latex" in option.type.choices:
-            assert "--json" in {name for other, param in OPTIONS if other == path for name in param.opts}, path
-        assert not {"--csv", "--markdown", "--latex"} & set(option.opts), path
+        assert not {"--json", "--csv", "--markdown", "--latex"} & set(option.opts), path
+        if "--format" in option.opts:
+            assert (option.default, option.type.choices[0]) == ("table", "table"), path
+
+
+def test_there_are_twelve_commands_and_the_settings():
+    """At the top; what is needed less stands below one of them."""
+    assert [*cli.list_commands(click.Context(cli))] == [
+        "run", "energy", "doctor", "compare", "runs", "report", "trend", "references", "agent", "collector", "models", "fleet", "config",
+    ]  # fmt: skip
+
+
+def test_the_help_of_a_long_command_shows_25_options_and_all_of_them_when_asked():
+    """Those that are not shown work nevertheless."""
+    pages = [CliRunner().invoke(cli, ["run", flag]).stdout for flag in ("--help", "--help-all")]
+    common, all_options = (
+        {line.split()[-1 if "," in line[:8] else 0] for line in re.findall(r"^  (-\S.*?)(?:  |$)", page, re.MULTILINE)} for page in pages
+    )
+    assert len(common) <= 25
+    assert common < all_options
+    assert len(all_options) <= 46
+    assert parsed("edgemeter run a.onnx --fleet lab").params["fleet"] == "lab"

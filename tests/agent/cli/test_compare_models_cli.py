@@ -52,10 +52,17 @@ def test_two_language_models_are_compared_by_their_two_rates_and_their_perplexit
     """Files of four and of eight bits: the options of `run`, both perplexities as the index of the shipped files has them."""
     names = [SHIPPED_FOLDER.parent / "language" / f"edgemeter-notes_{bits}.gguf" for bits in ("q4_0", "q8_0")]
     lengths = ("--prompt-tokens", 32, "--output-tokens", 8, "--option", "kv_type=f32")
-    result = run(*names, *lengths, "--mode", "rapid", "--repeats", 2, "--json", env=os.environ | {"EDGEMETER_HOME": str(tmp_path)})
+    result = run(
+        *names, *lengths, "--mode", "rapid", "--repeats", 2, "--format", "json", env=os.environ | {"EDGEMETER_HOME": str(tmp_path)}
+    )
     assert result.returncode == 0, result.stderr
     document = json.loads(result.stdout)
     assert "perplexity 1.478 against 1.496 (95% of their ratio 0.98" in document["contrasts"][0]["sentence"]
-    assert {difference["figure"] for difference in document["contrasts"][0]["differences"]} == {"ttft", "tpot", "energy", "perplexity"}
+    assert {difference["figure"] for difference in document["contrasts"][0]["differences"]} == {
+        "generation_ttft_p50_ms",
+        "generation_tpot_p50_ms",
+        "generation_energy_output_token_gross_mj",
+        "perplexity",
+    }
     assert {run["generation"]["model"]["kv_type"] for run in document["runs"]} == {"f32"}
-    assert "[4/4]" in result.stderr
+    assert result.stderr.count(": 2 runs, ") == 2

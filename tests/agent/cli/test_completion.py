@@ -9,7 +9,7 @@ from tests.fixtures.rows import table_row
 def test_a_shell_completes_commands_options_sensors_models_and_files():
     """The last sensor of a list, too."""
     for words, typed, completed in (
-        ("", "sens", ("plain", "sensors")),
+        ("", "doct", ("plain", "doctor")),
         ("run", "--annot", ("plain", "--annotations")),
         ("run --power", "rapl,pi5", ("plain", "rapl,pi5_pmic")),
         ("run", "edgemeter-shapes_int8.t", ("plain", "edgemeter-shapes_int8.tflite")),

@@ -1,4 +1,4 @@
-"""Facts about `edgemeter config show|path|sample|check`."""
+"""Facts about `edgemeter config show|sample|check`."""
 
 import json
 
@@ -42,22 +42,22 @@ def test_show_names_where_each_value_comes_from(user_file, monkeypatch):
     assert lines["sensors.nvml.gpu"] == ['"1"', str(user_file)]
     assert "EDGEMETER_MQTT_PASSWORD = (secret)" in result.stdout
     assert "hunter2" not in result.output
-    assert "EDGEMETER_BROKR is set and nothing reads it" in result.stderr
-    document = json.loads(run("show", "--json").stdout)
+    assert "EDGEMETER_BROKR is set, but nothing reads it" in result.stderr
+    document = json.loads(run("show", "--format", "json").stdout)
     assert {"key": "fleet", "value": "variable", "source": "EDGEMETER_FLEET"} in document["settings"]
     assert document["variables"]["EDGEMETER_BROKER"] == "variable"
 
 
-def test_path_shows_what_is_read_and_how_to_begin(user_file):
+def test_show_names_the_file_that_is_read_and_how_to_begin(user_file):
     """The first that exists; the path that a first one should have is where the hint writes it."""
     config.EVERYONE.write_text("")
-    assert run("path").stdout.splitlines() == [f"{user_file}: absent", f"{config.EVERYONE}: read"]
+    assert run("show").stderr.splitlines()[:2] == [f"{user_file}: absent", f"{config.EVERYONE}: read"]
     user_file.write_text("")
-    assert run("path").stdout.splitlines() == [f"{user_file}: read", f"{config.EVERYONE}: exists, not read"]
-    assert json.loads(run("path", "--json").stdout)["files"][0] == {"path": str(user_file), "exists": True, "is_read": True}
+    assert run("show").stderr.splitlines()[:2] == [f"{user_file}: read", f"{config.EVERYONE}: not read"]
+    assert json.loads(run("show", "--format", "json").stdout)["files"][0] == {"path": str(user_file), "exists": True, "is_read": True}
     user_file.unlink()
     config.EVERYONE.unlink()
-    assert f"edgemeter config sample > {user_file}" in run("path").stderr
+    assert f"edgemeter config sample > {user_file}" in run("show").stderr
 
 
 def test_a_sample_that_was_just_written_has_no_mistakes(user_file):
@@ -76,12 +76,11 @@ def test_check_prints_every_mistake_with_file_section_and_key(user_file, monkeyp
     result = run("check", str(user_file))
     assert result.exit_code == 2
     first, second = result.stdout.splitlines()
-    assert first.startswith(f"{user_file}: devise: ")
-    assert second.startswith(f"{user_file}: [sensors.rapl] shunt: ")
-    document = json.loads(run("check", str(user_file), "--json").stdout)
+    assert first.startswith(f"{user_file}: `devise` is no key")
+    assert second.startswith(f"{user_file}: `shunt` in [sensors.rapl] is no key")
+    document = json.loads(run("check", str(user_file), "--format", "json").stdout)
     assert (document["kind"], [mistake["key"] for mistake in document["mistakes"]]) == ("agent", ["devise", "shunt"])
     other = user_file.with_name("other.toml")
     other.write_text("fleets = 1")
     monkeypatch.setenv("EDGEMETER_CONFIG", str(other))
-    assert run("check").stdout.startswith(f"{other}: fleets: ")
-    assert run("path").stdout == f"{other}: read\n"
+    assert run("check").stdout.startswith(f"{other}: `fleets` is no key")

@@ -39,7 +39,9 @@ def configuration(tmp_path):
 @pytest.mark.services
 def test_the_exit_status_is_the_commands_and_its_output_is_not_in_ours(configuration):
     """A command of one reading has no energy, with the reason; what it prints goes to standard error."""
-    result = run_apart("--idle", 0, "--config", configuration, "--json", "--", sys.executable, "-c", "print('hello'); raise SystemExit(3)")
+    result = run_apart(
+        "--idle", 0, "--config", configuration, "--format", "json", "--", sys.executable, "-c", "print('hello'); raise SystemExit(3)"
+    )
     assert result.returncode == 3
     assert json.loads(result.stdout)["energies"]["energy"] is None
     assert "show no energy" in json.loads(result.stdout)["energies"]["reason"]
@@ -98,6 +100,6 @@ def test_the_energy_of_a_log_is_printed_with_its_interval_and_coverage(tmp_path)
     (tmp_path / "gpu.csv").write_text("timestamp, power.draw [W]\n2026/05/22 11:00:00, 2 W\n2026/05/22 11:00:02, 4 W\n")
     printed = run("--from", tmp_path / "gpu.csv", "--between", "11:00:00", "11:00:04")
     same_as_snapshot("energy-of-a-log", printed.stdout)
-    assert json.loads(run("--from", tmp_path / "gpu.csv", "--json").stdout)["energy_j"] == 6
+    assert json.loads(run("--from", tmp_path / "gpu.csv", "--format", "json").stdout)["energy_j"] == 6
     for arguments in ((), ("--from", tmp_path / "gpu.csv", "--", "true")):
         assert "--from" in run(*arguments).stderr

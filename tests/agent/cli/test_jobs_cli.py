@@ -35,7 +35,7 @@ def order(job, work):
 
 def test_orders_and_schedules_are_shown(home):
     """The latest first; what came of each and why; a terminal code in a reason is not one here. Without any no journal is made."""
-    assert json.loads(jobs_output("--json")) == {"jobs": [], "schedules": []}
+    assert json.loads(jobs_output("--format", "json")) == {"jobs": [], "schedules": []}
     assert not list(home.iterdir())
     book = Journal(home / journal.JOURNAL_FILE)
     book.ends(book.add(order("logs-1", Logs())).place, "failed", "it [bold]is\x1b[2J so")
@@ -50,7 +50,7 @@ def test_orders_and_schedules_are_shown(home):
     assert "it [bold]is" in text
     assert "\x1b" not in text
     assert "schedule nightly: 0 2 * * *, next " in text
-    document = json.loads(jobs_output("--json", "--last", "1"))
+    document = json.loads(jobs_output("--format", "json", "--last", "1"))
     (only,) = document["jobs"]
     expected = {"job": "measure-1", "kind": "measure", "state": "done", "runs": ["run-1"]}
     assert expected.items() <= only.items()

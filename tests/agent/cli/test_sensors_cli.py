@@ -1,4 +1,4 @@
-"""Facts about `edgemeter sensors`."""
+"""Facts about `edgemeter energy sensors`."""
 
 import json
 from contextlib import nullcontext
@@ -17,7 +17,7 @@ TRACE = {"id": "bench", "scope": "module", "excludes": ["fan"], "t_s": [0, 1], "
 
 
 def run(*arguments):
-    """Return the result of `edgemeter sensors ARGUMENTS`, errors raised."""
+    """Return the result of `edgemeter energy sensors ARGUMENTS`, errors raised."""
     return CliRunner().invoke(sensors, [str(argument) for argument in arguments], catch_exceptions=False)
 
 
@@ -39,7 +39,7 @@ def configuration(tmp_path, trace):
 
 def test_a_sensor_is_read_into_one_document(configuration):
     """The keys that bug reports are compared by; how readings follow the power is unknown where nothing states it."""
-    document = json.loads(run("read", "bench", "--config", configuration, "--json").stdout)
+    document = json.loads(run("read", "bench", "--config", configuration, "--format", "json").stdout)
     assert document == {
         "sensor": "bench", "id": "replay:bench", "scope": "module", "excludes": ["fan"], "total_w": 2.5, "rails": [], "averaging": None,
         "warnings": [],
@@ -52,7 +52,7 @@ def test_a_sensor_is_read_into_one_document(configuration):
 def test_an_unreadable_sensor_is_an_error_in_json_too(configuration, trace):
     """For machines on standard output, for people as one line on standard error, with an exit status."""
     trace.write_text('{"t_s": [0, 1], "power_w": [1')
-    result = CliRunner().invoke(sensors, ["read", "bench", "--config", str(configuration), "--json"])
+    result = CliRunner().invoke(sensors, ["read", "bench", "--config", str(configuration), "--format", "json"])
     assert isinstance(result.exception, ConfigError)
     assert "not a power recording" in json.loads(result.stdout)["error"]
 
@@ -60,7 +60,7 @@ def test_an_unreadable_sensor_is_an_error_in_json_too(configuration, trace):
 @pytest.mark.services
 def test_the_list_shows_watts_and_what_a_run_would_use(configuration):
     """A replay is shown where it is configured, and chosen where it was named; a wrong key is an error of its sensor and of the status."""
-    document = json.loads(run("--config", configuration, "--json").stdout)
+    document = json.loads(run("--config", configuration, "--format", "json").stdout)
     rows = {row["sensor"]: row for row in document["sensors"]}
     assert rows["replay"]["total_w"] == rows["bench"]["total_w"] == 2.5
     assert document["chosen"] not in ("replay", "bench")
@@ -68,7 +68,7 @@ def test_the_list_shows_watts_and_what_a_run_would_use(configuration):
     assert "2.500" in printed
     assert "excludes" in printed
     configuration.write_text('power = ["replay", "bench"]\n' + configuration.read_text() + '[sensors.rapl]\nscopee = "1"\n')
-    listed = run("--config", configuration, "--json")
+    listed = run("--config", configuration, "--format", "json")
     document = json.loads(listed.stdout)
     assert (listed.exit_code, document["chosen"]) == (1, "replay,bench")
     assert "scopee" in next(row["error"] for row in document["sensors"] if row["sensor"] == "rapl")
@@ -84,7 +84,7 @@ def test_a_sensor_is_checked_and_the_test_is_listed_and_used(tmp_path, configura
     readings = readings_of(SENSORS["hangs throughout"], 0, 30.0)
     monkeypatch.setattr(sensor_checks, "read_under_load", lambda *_: readings)
     monkeypatch.setattr(sensor_checks, "switched_load", lambda: nullcontext(None))
-    result = run("check", "replay", "--config", configuration, "--json")
+    result = run("check", "replay", "--config", configuration, "--format", "json")
     assert result.exit_code == 0, result.output
     document = json.loads(result.stdout)
     assert (document["sees_load"], document["delay_s"]["reason"]) == (False, "it showed one value only")

@@ -1,12 +1,16 @@
-"""Facts about the progress of a session: which lines, in which order, and what gives way on a narrow terminal; no test waits."""
+"""Facts about the progress of a session: its lines and its estimate of the time; no test waits."""
 
 import io
 
+import pytest
+
 from edgemeter.agent.base.errors import MeasurementError
-from edgemeter.agent.cli.session_progress import SessionProgress
-from edgemeter.agent.engine.job import Phase
+from edgemeter.agent.cli.session_progress import SessionProgress, TimeLeft
+from edgemeter.agent.engine.job import Phase, RunProgress
+from edgemeter.agent.session.quiet import WAIT
+from edgemeter.agent.session.run_plan import ForeseenRuns
 from edgemeter.agent.session.session import RunBegins, RunEnds
-from tests.fixtures.record_factory import make_record, make_steady
+from tests.fixtures.record_factory import make_record
 from tests.fixtures.rows import table_row
 from tests.fixtures.run_jobs import one_case
 
@@ -29,44 +33,84 @@ class Clock:
         return self.now_s
 
 
-def test_a_pipe_gets_one_line_a_phase_with_the_time_left():
-    """Before the first run has ended as planned, after it as long as its parts took."""
-    stream, clock, case = io.StringIO(), Clock(), one_case("a.onnx")
+def play(progress, clock, *events):
+    """Show events, each with the seconds that follow it."""
+    for event, seconds in events:
+        progress(event)
+        clock.now_s += seconds
+
+
+def run_events(begins, outcome, accuracy_s=0.0):
+    """Return the events of a run of 18 s, and of its scoring."""
+    scoring = [(Phase(name="accuracy"), accuracy_s)] if accuracy_s else []
+    timed = (Phase(name="timed", seconds=10.0), 12.0)
+    return [(begins, 1.0), (Phase(name="load"), 2.0), (Phase(name="warm-up", seconds=10.0), 3.0), timed, *scoring, (RunEnds(outcome), 0.0)]
+
+
+def test_a_pipe_gets_one_line_for_each_case_that_is_finished():
+    """When its last run has ended, in the order in which they finish; a failure is named."""
+    stream, clock = io.StringIO(), Clock()
+    a, b = one_case("a.onnx"), one_case("b.onnx")
     with SessionProgress(stream, clock) as progress:
-        for event, seconds in (
-            (RunBegins(case, 0, 1, 2, [(case, 1)]), 1.0),
-            (Phase(name="load"), 1.0),
-            (Phase(name="warm-up", seconds=10.0), 2.0),
-            (Phase(name="timed", seconds=10.0), 16.0),
-            (RunEnds(make_record(steady=make_steady())), 0.0),
-            (RunBegins(case, 1, 2, 2), 5.0),
-            (Phase(name="timed", seconds=10.0), 1.0),
-            (RunEnds(MeasurementError("it broke")), 0.0),
-        ):
-            progress(event)
-            clock.now_s += seconds
-    first, second = "[1/2] a.onnx onnx 1 thread, repeat 1: ", "[2/2] a.onnx onnx 1 thread, repeat 2: "
-    load, warm_up, timed, ended, second_timed, failed, budget = stream.getvalue().splitlines()
-    assert load == f"{first}load, all: about 35 s left"
-    assert warm_up == f"{first}warm-up, at most 10 s left, all: about 35 s left"
-    assert timed == f"{first}timed, 10 s left, all: about 26 s left"
-    assert ended.startswith(f"{first}p50 12.25 ms, 0.33% of the frames missed")
-    assert second_timed == f"{second}timed, 16 s left, all: about 16 s left"
-    assert failed == f"{second}failed: it broke"
-    assert budget == "2 of 2 runs took 26 s: timed 17 s, processes and imports 6.0 s, warm-up 2.0 s, load 1.0 s"
+        play(progress, clock, *run_events(RunBegins(a, 0, 1, [ForeseenRuns(b, 1, 1)]), make_record()))
+        assert stream.getvalue() == ""
+        play(progress, clock, *run_events(RunBegins(b, 0, 2), MeasurementError("it broke")))
+        (first,) = stream.getvalue().splitlines()
+    first, second = stream.getvalue().splitlines()
+    assert first.startswith("a.onnx onnx 1 thread: 1 run, 18 s: ")
+    assert "12.2" in first
+    assert second == "b.onnx onnx 1 thread: 1 run, 18 s: failed: it broke"
 
 
-def test_a_terminal_of_any_width_shows_the_phase_and_its_time_on_one_line():
-    """Nothing is wrapped, so nothing is left behind when the line is drawn again; in the end it is wiped."""
-    for width in [20, 40, 60, 80, 200]:
+def test_a_terminal_of_any_width_shows_one_line_that_is_wiped():
+    """Nothing is wrapped, so nothing is left behind when the line is drawn again."""
+    for width in (20, 40, 60, 80, 200):
         with table_row(width):
             stream, clock = Terminal(), Clock()
-            with SessionProgress(stream, clock, width=lambda width=width: width) as progress:
-                progress(RunBegins(one_case("a.onnx", name="a-model-with-quite-a-long-name"), 0, 1, 3))
-                progress(Phase(name="timed", seconds=10.0))
+            progress = SessionProgress(stream, clock, width=lambda width=width: width)
+            with progress:
+                begins = RunBegins(
+                    one_case("a.onnx", name="a-model-with-quite-a-long-name"), 0, 1, [ForeseenRuns(one_case("a.onnx"), 2, 9)]
+                )
+                play(progress, clock, (begins, 1.0), (Phase(name="timed", seconds=10.0), 0.0))
             lines = [line for line in stream.getvalue().split("\r\x1b[K") if line]
             assert all(len(line) < width for line in lines)
-            assert "timed, 10 s left" in lines[-1]
-            assert ("[1/3]" in lines[-1]) == (width > 20)
-            assert ("all: about" in lines[-1]) == (width >= 60)
+            assert ("timed, 10 s left; about 2 min a case" in lines[-1]) == (width >= 40)
             assert stream.getvalue().endswith("\r\x1b[K")
+
+
+def test_the_estimate_is_what_the_last_run_took_without_scoring():
+    """Before the first run of every case has ended there is the longest time of a case; then a range, and one figure where it is narrow."""
+    clock, case = Clock(), one_case("a.onnx")
+    estimate = TimeLeft(clock)
+    play(estimate.note, clock, *run_events(RunBegins(case, 0, 1, [ForeseenRuns(case, 2, 5)]), make_record(), accuracy_s=40.0)[:-1])
+    assert (estimate.session_s(), estimate.words()) == (None, "about 2 min a case")
+    estimate.note(RunEnds(make_record()))
+    estimate.note(RunBegins(case, 1, 2, [ForeseenRuns(case, 1, 4)]))
+    assert estimate.session_s() == (pytest.approx(36), pytest.approx(90))
+    assert estimate.words() == "36 s to 1 min 30 s left"
+    clock.now_s += 6.0
+    estimate.note(RunBegins(case, 2, 3, [ForeseenRuns(case, 0, 0)]))
+    assert estimate.words() == "about 18 s left"
+
+
+def test_waits_for_a_quiet_moment_are_no_part_of_the_estimate_and_named_beside_it():
+    """How long other programs stay busy is unknown."""
+    clock, case = Clock(), one_case("a.onnx")
+    estimate = TimeLeft(clock)
+    wait = (Phase(name=WAIT, seconds=20.0), 20.0)
+    first, *phases, _ = run_events(RunBegins(case, 0, 1, [ForeseenRuns(case, 2, 2)]), make_record())
+    play(
+        estimate.note, clock, first, wait, *phases, (RunEnds(make_record()), 0.0), (RunBegins(case, 1, 2, [ForeseenRuns(case, 1, 1)]), 0.0)
+    )
+    assert (estimate.session_s(), estimate.words()) == ((pytest.approx(36), pytest.approx(36)), "about 36 s left, plus waits")
+    play(estimate.note, clock, wait)
+    assert estimate.session_s() == (pytest.approx(36), pytest.approx(36))
+
+
+def test_images_show_how_long_the_pass_over_them_takes():
+    """10 of 80 in 4 s."""
+    clock, case = Clock(), one_case("a.onnx")
+    estimate = TimeLeft(clock)
+    play(estimate.note, clock, (RunBegins(case, 0, 1), 1.0), (Phase(name="accuracy"), 4.0), (RunProgress(done=10, total=80), 0.0))
+    assert estimate.phase_s() == pytest.approx(28)

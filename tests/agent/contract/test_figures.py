@@ -8,16 +8,16 @@ from pathlib import Path
 
 import pytest
 
-from edgemeter.agent.contract.figures import FIGURES, figure, with_part
-from edgemeter.agent.contract.record_conditions import Condition, Verdict
-from edgemeter.agent.contract.record_figures import Load, Windows
+from edgemeter.agent.contract.figures import FIGURES, figure, reader
+from edgemeter.agent.contract.record_conditions import Condition
+from edgemeter.agent.contract.record_figures import Load
 from edgemeter.collector.runs.run_figures import figures_of
 from edgemeter.collector.trend.metrics import METRICS
 from tests.fixtures.comparison_factory import make_reference, make_run
 from tests.fixtures.fleet_ledger import NS_PER_DAY
 from tests.fixtures.ledgers import fill
-from tests.fixtures.made_up_figure import CHOICE, NAME
-from tests.fixtures.record_factory import make_accuracy, make_energy, make_generation, make_latency, make_record
+from tests.fixtures.made_up_figure import NAME, TITLE
+from tests.fixtures.record_factory import make_accuracy, make_energy, make_generation, make_latency, make_record, violating
 from tests.fixtures.rows import table_row
 
 
@@ -27,37 +27,25 @@ def test_every_figure_is_read_from_a_record_that_has_all():
     for entry in FIGURES:
         with table_row(entry.name):
             entry.value(run)
-            entry.bounds(run)
-            entry.coverage(run)
+            for path in filter(None, (entry.low, entry.high, entry.u)):
+                reader(path)(run)
 
 
-def test_names_keys_and_choices_are_unique():
+def test_names_and_titles_are_unique():
     """Two figures under one name would hide each other in a file or in an option."""
-    for names in ([entry.name for entry in FIGURES], [entry.key for entry in FIGURES], [entry.choice for entry in FIGURES]):
+    for names in ([entry.name for entry in FIGURES], [entry.title.lower() for entry in FIGURES]):
         assert len(set(names)) == len(names)
 
 
-def test_the_part_of_a_figure_stands_before_its_unit():
-    """`latency_p50_low_ms`, as the record has it."""
-    for name, expected in (
-        ("latency_p50_ms", "latency_p50_low_ms"),
-        ("throughput_per_s", "throughput_low_per_s"),
-        ("accuracy_value", "accuracy_value_low"),
-    ):
-        with table_row(name):
-            assert with_part(name, "_low") == expected
-
-
-def test_the_duty_cycle_is_the_share_of_the_timed_part_in_which_the_model_worked():
-    """Eight queries of 100 ms in a second; of an open loop what the load states; nothing where queries overlap, or without a window."""
-    latency = make_latency(count=8, mean_ms=100.0)
-    second = Windows(timed_start_ns=4_300_000_000_000, timed_end_ns=1_000_000_000)
-    poisson = Load(samples_per_query=1, samples=8, target_per_s=20.0, utilisation_ratio=0.3)
-    overlapping = {"windows": Windows(timed_start_ns=4_300_000_000_000, timed_end_ns=400_000_000)}
-    rows = (({"windows": second}, 0.8), ({"windows": None}, None), (overlapping, None), ({"windows": second, "load": poisson}, 0.3))
-    for changes, ratio in rows:
-        with table_row(ratio):
-            assert figure("duty_cycle_ratio").value(make_record(latency=latency, **changes)) == ratio
+def test_a_name_is_the_path_in_the_record_and_ends_in_its_unit():
+    """What is worked out has a name of the same style."""
+    ends = {
+        "ms": "_ms", "per s": "_per_s", "s": "_s", "t/s": "_per_s", "MB": "_mb", "mJ": "_mj", "W": "_w", "°C": "_c", "": "",
+    }  # fmt: skip
+    for entry in FIGURES:
+        with table_row(entry.name):
+            assert entry.name.endswith(ends[entry.unit])
+            assert entry.reads or entry.name == entry.path.replace(".", "_")
 
 
 def test_a_right_answer_costs_the_energy_of_all_questions_by_the_right_ones():
@@ -65,9 +53,9 @@ def test_a_right_answer_costs_the_energy_of_all_questions_by_the_right_ones():
     correct_mj = figure("energy_correct_answer_gross_mj").value
 
     def run(queries, failed=0, users=0, questions=40):
-        load = Load(samples_per_query=1, samples=queries + users)
+        load = Load(samples=queries + users, failures={"no token": failed} if failed else {})
         accuracy = make_accuracy(metric="exact_match", value=0.5, images=questions)
-        generation = make_generation(prompts="q.jsonl", failed_queries=failed, failures={"no token": failed} if failed else {})
+        generation = make_generation(prompts="q.jsonl")
         latency = make_latency(count=queries)
         return make_record(generation=generation, accuracy=accuracy, load=load, latency=latency, energy=make_energy(gross_mj=6.5))
 
@@ -83,14 +71,14 @@ def test_a_right_answer_costs_the_energy_of_all_questions_by_the_right_ones():
 
 @pytest.mark.services
 def test_a_made_up_figure_is_in_every_view(tmp_path):
-    """One entry of the table: tables, JSON, CSV, matrix, trend, page, InfluxDB, index, paper, options, reference pages ..."""
+    """One entry of the table: tables, JSON, CSV, trend, page, InfluxDB, index, paper, options, reference pages ..."""
     days = [{"started_at_ns": (20_700 + day) * NS_PER_DAY} for day in range(4)]
     runs = [make(id=f"{make.__name__}-{number}", **day) for number, day in enumerate(days) for make in (make_run, make_reference)]
     ledger = fill(tmp_path / "ledger.sqlite", runs)
     command = [sys.executable, "-m", "tests.fixtures.made_up_figure", str(ledger)]
     completed = subprocess.run(command, capture_output=True, text=True, check=True, cwd=Path(__file__).parents[3])
-    # A heading may be of two lines, of LaTeX too.
-    names = re.compile(rf"{NAME}|{CHOICE}|madeup")
+    # A heading may be of two lines.
+    names = re.compile(rf"{NAME}|{TITLE}|madeup")
     absent = [view for view, text in json.loads(completed.stdout).items() if not names.search(re.sub(r"\s|\\\\", "", text).lower())]
     assert absent == []
 
@@ -99,7 +87,7 @@ def test_under_voltage_alone_is_no_throttling():
     """A counter that rose is, though no condition caught the processor at it."""
     weak = (Condition(when="during", throttled_now=False, under_voltage_now=True),)
     calm = (Condition(when="during", throttled_now=False),)
-    counted = Verdict(state="suspect", reasons=("throttled: the counter oc1 rose by 3",))
+    counted = violating("disturbed", "throttled")
     for changes, ratio in (({"conditions": weak}, 0.0), ({"conditions": calm, "verdict": counted}, 1.0), ({"conditions": ()}, None)):
         with table_row(ratio):
-            assert METRICS["throttling"].value(figures_of(make_run(**changes))) == ratio
+            assert METRICS["is_throttled"].value(figures_of(make_run(**changes))) == ratio

@@ -7,6 +7,7 @@ import pytest
 from edgemeter.agent.base.errors import ConfigError, UnavailableError
 from edgemeter.agent.contract import identity
 from edgemeter.agent.contract.identity import JoinFile
+from edgemeter.agent.identity import joining
 from tests.fixtures.rows import table_row
 
 SECRET, PSK = "s3cret-token", 'a "quoted" \\ key'
@@ -47,20 +48,20 @@ def test_secrets_are_overwritten_where_they_stand_before_they_are_taken_out(tmp_
         real(descriptor)
 
     monkeypatch.setattr(os, "fsync", fsync)
-    assert identity.wipe_secrets(path)
+    assert joining.wipe_secrets(path)
     assert len(synced) == 1
     assert len(synced[0]) == len(ending.join(lines))
     assert SECRET.encode() not in synced[0]
     assert b"0123" not in synced[0]
     assert path.read_bytes() == ending.join(['fleet = "lab"', "[wifi]", 'ssid = "net"', ""]).encode()
-    assert not identity.wipe_secrets(path)
+    assert not joining.wipe_secrets(path)
 
 
 def test_a_quoted_secret_is_overwritten_whole(tmp_path):
     """Nothing of a secret with escaped quotation marks is left in the file, and what is no secret stays."""
     path = tmp_path / "join.toml"
     path.write_text(identity.join_file_text(JOIN))
-    identity.wipe_secrets(path)
+    joining.wipe_secrets(path)
     text, join = path.read_text(), identity.read_join_file(path)
     assert "quoted" not in text
     assert SECRET not in text
@@ -79,4 +80,4 @@ def test_a_wrong_file_is_one_line_without_its_secrets(tmp_path):
     with pytest.raises(ConfigError, match="cannot read the join file"):
         identity.read_join_file(tmp_path / "absent")
     with pytest.raises(UnavailableError, match="cannot wipe"):
-        identity.wipe_secrets(tmp_path / "absent")
+        joining.wipe_secrets(tmp_path / "absent")

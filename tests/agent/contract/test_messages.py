@@ -34,22 +34,6 @@ def test_what_is_no_receipt_ends_in_one_line():
             messages.decode_receipt(payload)
 
 
-def test_one_record_travels_alone_and_several_as_a_list():
-    """Join and split are each other's inverse; a list of anything else, or of too many, is refused as a whole."""
-    first, two = b'{"schema": 1, "id": "a"}', b'{"schema":1,"id":"b","x":[1, 2]}'
-    assert messages.join_records([first]) == first
-    assert messages.split_records(first) == [first]
-    assert messages.split_records(messages.join_records([first, two])) == [first, two]
-    assert messages.split_records(b" " + messages.join_records([first, two])) == [first, two]
-    for payload in [b"[1]", b"[{}]", b"[", b'[{"schema":1}]', b'["\xff"]']:
-        with table_row(payload), pytest.raises(ConfigError, match=r"^not a batch of records: "):
-            messages.split_records(payload)
-    record = b'{"schema":1,"id":""}'
-    assert len(messages.split_records(messages.join_records([record] * messages.LONGEST_BATCH))) == messages.LONGEST_BATCH
-    with pytest.raises(ConfigError, match="more than 10000"):
-        messages.split_records(messages.join_records([record] * (messages.LONGEST_BATCH + 1)))
-
-
 def test_a_topic_is_taken_apart_and_put_together():
     """Fleet, device and kind; what is no topic of ours is refused."""
     topic = messages.parse_topic("edgemeter/v1/lab/pi 1/result")

@@ -12,16 +12,13 @@ from edgemeter.agent import contract
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.contract import health, messages, order_suite, orders
 from edgemeter.agent.contract.case_identity import CaseKey
-from edgemeter.agent.contract.load_sweep import SweepPoint
-from edgemeter.agent.contract.mode_words import ModePoint
+from edgemeter.agent.contract.mode_answer import ModeAnswer, ModeFigure, ModeRow
 from edgemeter.agent.contract.order_suite import OrderedSuite
-from edgemeter.agent.contract.pooled_misses import PooledMisses
 from edgemeter.agent.contract.suite import Case
-from edgemeter.agent.contract.together_matrix import TogetherRow
 from tests.fixtures.health_factory import make_health
 
 # Made here of what was read, and never read from elsewhere.
-COMPUTED = {Case, CaseKey, ModePoint, PooledMisses, SweepPoint, TogetherRow}
+COMPUTED = {Case, CaseKey, ModeAnswer, ModeFigure, ModeRow}
 # Its keys are read one by one, as `Settings`.
 UNTYPED = {OrderedSuite}
 

@@ -102,7 +102,7 @@ def test_without_a_broker_it_waits_and_ends_on_a_signal(up):
 def test_a_service_managers_agent_waits_for_one_that_was_started_by_hand(broker, up, tmp_path, monkeypatch):
     """Its start does not fail, which the supervisor would take for a broken release, and it goes on when the other has ended."""
     notes = []
-    with peer(address_of(broker), messages.EVERY_STATE) as listener, socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
+    with peer(address_of(broker), messages.topics_of("state")) as listener, socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
         manager.bind(str(tmp_path / "notify"))
         threading.Thread(target=lambda: notes.extend(iter(lambda: manager.recv(100), b"end")), daemon=True).start()
         first = up(broker.port)

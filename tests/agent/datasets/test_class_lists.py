@@ -19,13 +19,12 @@ def read(folder, name, text):
     return class_lists.read_class_list(path)
 
 
-def test_a_text_has_file_and_class_on_a_line_and_a_table_may_have_a_heading_and_groups(tmp_path):
-    """As ImageNet's val.txt; blank lines are passed over, file names may hold folders and spaces. An empty group is none."""
+def test_a_text_has_file_and_class_on_a_line_and_a_table_may_have_a_heading_and_more(tmp_path):
+    """As ImageNet's val.txt; blank lines are passed over, file names may hold folders and spaces."""
     index = read(tmp_path, "val.txt", "a.JPEG 65\n\nn01/b c.jpg\t0\n")
-    assert (index.classes, index.groups, index.names) == ({"a.JPEG": 65, "n01/b c.jpg": 0}, {}, None)
-    index = read(tmp_path, "val.csv", '\ufefffile,class,group\n"a, b.jpg",3,night\nc.jpg,4,\n')
+    assert (index.classes, index.names) == ({"a.JPEG": 65, "n01/b c.jpg": 0}, None)
+    index = read(tmp_path, "val.csv", '\ufefffile,class,taken\n"a, b.jpg",3,night\nc.jpg,4,\n')
     assert index.classes == {"a, b.jpg": 3, "c.jpg": 4}
-    assert index.groups == {"a, b.jpg": "night"}
     assert read(tmp_path, "val.tsv", "a.jpg\t3\n").classes == {"a.jpg": 3}
 
 

@@ -80,18 +80,6 @@ def test_whole_numbers_may_be_written_as_floats_and_crowds_as_booleans(tmp_path)
     assert [type(number) for number in numbers] == [int] * 4
 
 
-def test_groups_are_read_from_images_and_annotations(tmp_path):
-    """Words, numbers, truth values; nothing where there is none."""
-    truth = make_truth()
-    truth["images"][0]["group"], truth["annotations"][0]["group"] = "night", 3
-    document = coco.plain_document(coco.read_annotations(written(tmp_path, truth)))
-    assert [image["group"] for image in document["images"]] == ["night", None]
-    assert document["annotations"][0]["group"] == 3
-    truth["images"][0]["group"] = ["night"]
-    with pytest.raises(ConfigError, match=r"images\[\d+\].group"):
-        coco.read_annotations(written(tmp_path, truth))
-
-
 def many(read):
     """Return a truth of 25 boxes in one photograph of 100 x 80, each written as `read` makes it of x, y, width, height."""
     boxes = [[10 + k, 30, 40, 40] for k in range(25)]

@@ -108,9 +108,9 @@ def test_a_subset_is_the_same_on_every_machine(folder):
     data = open_folder(folder, subset=2, seed=0)
     hashed = {name: hashlib.sha256(f"0:{name}".encode()).hexdigest() for name in ("photo_0.png", "photo_1.png", "photo_2.PNG")}
     assert [item.path.name for item in data.items] == sorted(sorted(hashed, key=hashed.get)[:2])
-    assert (data.subset.images, data.subset.drawn_from, data.subset.seed) == (2, 3, 0)
+    assert data.drawn_from == 3
     assert {open_folder(folder, subset=1, seed=seed).items for seed in range(20)} == {(item,) for item in open_folder(folder).items}
-    assert open_folder(folder).subset is None
+    assert open_folder(folder).drawn_from is None
     # All are needed for the same subset where no annotations list them.
     assert len(open_folder(folder, subset=1).needed) == 3
     with pytest.raises(ConfigError, match="the subset has 1000 items, but the data set has 3"):

@@ -77,12 +77,3 @@ def test_a_file_that_no_reader_knows_ends_in_one_line(tmp_path):
     (tmp_path / "model.tflite").write_bytes(b"\x00")
     with pytest.raises(ConfigError, match=r"cannot read the data in .*model.tflite"):
         open_folder(tmp_path / "model.tflite")
-
-
-def test_a_named_reader_reads_what_it_does_not_recognise(file, tmp_path):
-    """As `reader` in a case says; an unknown name is one line."""
-    data = tmp_path / "data.text"
-    data.write_bytes(file.read_bytes())
-    assert open_folder(data, reader="lines").targets == open_folder(file).targets
-    with pytest.raises(ConfigError, match="linez"):
-        open_folder(data, reader="linez")

@@ -17,7 +17,7 @@ from edgemeter.agent.contract import record
 from edgemeter.agent.contract.messages import AgainRequest, Receipt
 from edgemeter.agent.delivery import outbox_file
 from edgemeter.agent.delivery.outbox import Outbox
-from edgemeter.agent.delivery.outbox_file import DROP_REASON, KEPT_DAYS, RESERVE_BYTES, DiskReserve, Dropped, drop_receipted
+from edgemeter.agent.delivery.outbox_file import KEPT_DAYS, RESERVE_BYTES, DiskReserve, Dropped, drop_receipted
 from tests.fixtures.publishing import waiting_records
 from tests.fixtures.record_factory import make_heavy_record, make_record
 from tests.fixtures.small_disk import fill, small_disk
@@ -49,8 +49,6 @@ def test_the_oldest_traces_go_first_and_every_record_stays(outbox, caplog):
     with_samples = [record.seq for record in waiting if record.samples]
     assert with_samples == list(range(33 - len(with_samples), 33))
     assert 5 <= len(with_samples) <= 17
-    assert {record.samples_reason for record in waiting} == {DROP_REASON, None}
-    assert all((record.samples_reason is None) == bool(record.samples) for record in waiting)
     assert outbox.dropped() == outbox.dropped("pi-1") == Dropped(traces=32 - len(with_samples))
     assert caplog.text.count("the oldest raw traces are dropped, their records stay") == 1
 

@@ -8,22 +8,33 @@ from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.reasoncodes import ReasonCode
 
 from edgemeter.agent.base.mqtt_session import CUT, PACKET_TOO_LARGE, disconnect_reason
+from edgemeter.agent.contract.record import encode
 from edgemeter.agent.delivery import outbox_file
 from edgemeter.agent.delivery.message_limit import CLOSED_TIMES
-from edgemeter.agent.delivery.sender import TOO_LARGE_REASON, packed
+from edgemeter.agent.delivery.sender import packed
 from tests.fixtures.in_process_broker import InProcessBroker, SteppedPublisher
 from tests.fixtures.publishing import put
-from tests.fixtures.record_factory import make_series
+from tests.fixtures.record_factory import make_record, make_series
 
 LARGE = 6
+# What the strict broker's announced limit, 4,976 bytes, lets through alone, and with five others.
+ALONE_BYTES, SHARED_BYTES = 4920, 4500
+
+
+def fill(outbox, size_bytes):
+    """Put eleven records, of which the sixth has about that many bytes in a message."""
+    case = ""
+    while len(packed([encode(make_record(case=case, samples=()))])) < size_bytes:
+        case += os.urandom(10).hex()
+    put(outbox, LARGE - 1)
+    put(outbox, 1, case=case, samples=())
+    put(outbox, 5)
 
 
 @pytest.fixture
-def outbox(outbox):
-    """Return an outbox of eleven records, of which the sixth has 4,500 bytes that nothing compresses."""
-    put(outbox, LARGE - 1)
-    put(outbox, 1, case=os.urandom(2000).hex(), samples=())
-    put(outbox, 5)
+def filled(outbox):
+    """Return an outbox of eleven records, of which the sixth is sent alone."""
+    fill(outbox, ALONE_BYTES)
     return outbox
 
 
@@ -37,23 +48,27 @@ def deliver(broker, outbox):
     publisher = SteppedPublisher(broker, outbox)
     publisher.connect()
     publisher.go_on(200.0)
-    remaining = publisher.drain(60)
+    remaining = publisher.drain(1)
     reason = publisher.why_left() if remaining else None
     publisher.close()
     return remaining, reason
 
 
+@pytest.mark.parametrize("size_bytes", [ALONE_BYTES, SHARED_BYTES])
 @pytest.mark.parametrize("end_reason", [PACKET_TOO_LARGE, CUT])
-def test_a_record_above_the_true_limit_is_sent_a_few_times_and_all_others_arrive(outbox, end_reason):
+def test_a_record_above_the_true_limit_is_sent_a_few_times_and_all_others_arrive(outbox, end_reason, size_bytes):
     """Those before it and those behind it, in order; it is kept, and no later process sends it until somebody publishes it by hand."""
+    fill(outbox, size_bytes)
+    shares = size_bytes == SHARED_BYTES
     broker = strict_broker(end_reason=end_reason)
     remaining, reason = deliver(broker, outbox)
     assert remaining == 1
     assert list(dict.fromkeys(run.seq for run in broker.runs)) == [seq for seq in range(1, 12) if seq != LARGE]
+    assert (broker.refused[0] == [LARGE]) != shares
     alone = broker.refused.count([LARGE])
     # A closed connection counts only where the record was alone on the line, and after others have got through.
     assert alone <= 2 if end_reason == PACKET_TOO_LARGE else 3 <= alone <= 5
-    assert len(outbox.refusals("broker.example:1883")) == (1 if end_reason == PACKET_TOO_LARGE else CLOSED_TIMES)
+    assert len(outbox.refusals("broker.example:1883")) == (1 + shares if end_reason == PACKET_TOO_LARGE else CLOSED_TIMES)
     assert len(broker.refused) <= alone + 3
     (waiting,) = outbox.pending(10, 10**9)
     assert waiting.seq == LARGE
@@ -68,30 +83,30 @@ def test_a_record_above_the_true_limit_is_sent_a_few_times_and_all_others_arrive
     assert deliver(broker, outbox) == (0, None)
 
 
-def test_a_record_that_is_too_large_with_its_samples_arrives_without_them(outbox):
+def test_a_record_that_is_too_large_with_its_samples_arrives_without_them(filled):
     """A limit that was learned is treated as one that was announced."""
     broker = strict_broker(largest_bytes=1 << 20, accepted_bytes=6000)
-    (heavy,) = put(outbox, 1, samples=(msgspec.structs.replace(make_series(), data=os.urandom(10_000).hex()),))
-    assert deliver(broker, outbox) == (0, None)
-    assert [run.samples_reason for run in broker.runs if run.seq == heavy.seq] == [TOO_LARGE_REASON]
+    (heavy,) = put(filled, 1, samples=(msgspec.structs.replace(make_series(), data=os.urandom(10_000).hex()),))
+    assert deliver(broker, filled) == (0, None)
+    assert [run.samples for run in broker.runs if run.seq == heavy.seq] == [()]
 
 
-def test_a_message_of_the_largest_size_is_sent_and_one_byte_more_is_not(outbox):
+def test_a_message_of_the_largest_size_is_sent_and_one_byte_more_is_not(filled):
     """What was refused is the limit, and the learned limit of one broker is not another's."""
     broker = strict_broker(largest_bytes=1 << 20)
-    deliver(broker, outbox)
-    (waiting,) = outbox.pending(10, 10**9)
+    deliver(broker, filled)
+    (waiting,) = filled.pending(10, 10**9)
     size_bytes = len(packed([waiting.payload]))
     for accepted_bytes, remaining in ((size_bytes - 1, 1), (size_bytes, 0)):
-        outbox_file.try_again(outbox.path)
-        outbox.add_refusal("another.example:1883", outbox_file.Refusal(100, "0x95"))
-        assert deliver(strict_broker(largest_bytes=1 << 20, accepted_bytes=accepted_bytes), outbox)[0] == remaining
+        outbox_file.try_again(filled.path)
+        filled.add_refusal("another.example:1883", outbox_file.Refusal(100, "0x95"))
+        assert deliver(strict_broker(largest_bytes=1 << 20, accepted_bytes=accepted_bytes), filled)[0] == remaining
 
 
-def test_the_pause_grows_while_nothing_gets_through_and_nothing_is_called_too_large(outbox):
+def test_the_pause_grows_while_nothing_gets_through_and_nothing_is_called_too_large(filled):
     """A broker that closes the line at every result may have no packet limit but rules: nothing is set aside for that."""
     broker = strict_broker(accepted_bytes=0, end_reason=CUT)
-    publisher = SteppedPublisher(broker, outbox)
+    publisher = SteppedPublisher(broker, filled)
     publisher.connect()
     for _ in range(60):
         publisher.step()
@@ -100,7 +115,7 @@ def test_the_pause_grows_while_nothing_gets_through_and_nothing_is_called_too_la
     assert "right after a message of" in publisher.why_left()
     assert publisher.drain(0) == 11
     assert [1] in broker.refused
-    assert outbox.refusals("broker.example:1883") == outbox.too_large("pi-1") == []
+    assert filled.refusals("broker.example:1883") == filled.too_large("pi-1") == []
     publisher.close()
 
 

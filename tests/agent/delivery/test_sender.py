@@ -4,11 +4,12 @@ import os
 import zlib
 
 from edgemeter.agent.base.mqtt_session import CUT
-from edgemeter.agent.contract import messages, record
+from edgemeter.agent.contract import record
 from edgemeter.agent.contract.messages import Receipt
 from edgemeter.agent.delivery.message_limit import MessageLimit
 from edgemeter.agent.delivery.outbox import Pending
 from edgemeter.agent.delivery.sender import BATCH_RECORDS, COMPRESS_ABOVE_BYTES, WINDOW_BYTES, Sender, SendWindow, batches, packed
+from edgemeter.collector.receive.envelope import split_records
 from tests.fixtures.record_factory import make_environment, make_record
 
 
@@ -41,7 +42,7 @@ class Line:
         """Take a message."""
         assert self.room() > 0
         text = zlib.decompress(payload) if payload[:1] == b"x" else payload
-        self.sent.append((topic, [record.decode(raw).seq for raw in messages.split_records(text)]))
+        self.sent.append((topic, [record.decode(raw).seq for raw in split_records(text)]))
         return len(self.sent)
 
     def seqs(self):
@@ -150,7 +151,7 @@ def text_of(number, size_bytes=100):
 
 def opened(payload):
     """Return the records in a payload, told by its first byte as a collector tells."""
-    return messages.split_records(zlib.decompress(payload) if payload[:1] == b"\x78" else payload)
+    return split_records(zlib.decompress(payload) if payload[:1] == b"\x78" else payload)
 
 
 def test_the_first_byte_shows_the_form_and_every_record_comes_out_as_it_went_in():
@@ -164,6 +165,14 @@ def test_the_first_byte_shows_the_form_and_every_record_comes_out_as_it_went_in(
     assert packed([small]) == small
     assert len(packed([large])) < 100
     assert opened(packed([large])) == [large]
+
+
+def test_a_message_of_fewer_records_is_smaller():
+    """Halves of what a broker did not accept are smaller, down to a record alone."""
+    encoded = [record.encode(make_record(id=f"run-{number}", seq=number)) for number in range(1, 5)]
+    sizes_bytes = [len(packed(encoded[:count])) for count in (1, 2, 4)]
+    assert sizes_bytes == sorted(set(sizes_bytes))
+    assert sizes_bytes[0] < len(encoded[0]) / 2
 
 
 def test_no_batch_is_larger_than_the_broker_takes_unless_a_single_record_is():

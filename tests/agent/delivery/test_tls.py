@@ -66,7 +66,7 @@ def refusal(address):
 
 def delivers(address, tmp_path):
     """Return whether a record gets through to a collector there."""
-    with Outbox(tmp_path / "outbox.sqlite") as outbox, peer(address, messages.EVERY_RESULT, confirm=always):
+    with Outbox(tmp_path / "outbox.sqlite") as outbox, peer(address, messages.topics_of("result"), confirm=always):
         put(outbox, 2)
         publisher = Publisher(address, outbox, make_birth(outbox))
         publisher.connect()
@@ -79,15 +79,15 @@ def delivers(address, tmp_path):
 @with_openssl
 @pytest.mark.mosquitto
 def test_records_go_through_mtls_and_nobody_gets_in_without_a_certificate(authority, stranger, tmp_path):
-    """By address and by name, with files that options or the environment name; a missing, a foreign and an expired one are refused."""
+    """By address and by name, with files that are given or that the URL names; a missing, a foreign and an expired one are refused."""
     settings = ("require_certificate true", "use_identity_as_username true", "allow_anonymous false")
     pair = authority.signed("pi-1")
     files = {"ca": authority.certificate, "certificate": pair.certificate, "key": pair.key}
     with broker(tmp_path, authority, authority.signed("broker", HERE), *settings) as port:
         assert delivers(at(port, **files), tmp_path)
         assert delivers(at(port, "localhost", **files), tmp_path)
-        environ = {f"EDGEMETER_MQTT_{name.upper()}_FILE": str(path) for name, path in files.items()}
-        assert broker_address.mqtt_version(parse_address(f"mqtts://127.0.0.1:{port}", environ=environ), 5) == "5"
+        named = "&".join(f"{name}={path}" for name, path in files.items())
+        assert broker_address.mqtt_version(parse_address(f"mqtts://127.0.0.1:{port}?{named}", environ={}), 5) == "5"
         assert not broker_address.accepts_anybody(at(port, **files), 5)
         for client in (None, stranger.signed("pi-1"), authority.signed("pi-1", when=EXPIRED)):
             wrong = {} if client is None else {"certificate": client.certificate, "key": client.key}
@@ -100,7 +100,7 @@ def test_a_broker_whose_certificate_does_not_hold_is_refused_with_the_remedy(aut
     """Of an unknown authority, for another name, expired; and no TLS where TLS was asked for, and the other way round."""
     with broker(tmp_path, authority, authority.signed("broker", HERE)) as port:
         for address in (at(port), at(port, ca=stranger.certificate)):
-            assert "broker_ca_file" in str(refusal(address))
+            assert "?ca=FILE" in str(refusal(address))
         assert broker_address.accepts_anybody(at(port, ca=authority.certificate), 5)
         plain = parse_address(f"mqtt://127.0.0.1:{port}", environ={})
         with Outbox(tmp_path / "outbox.sqlite") as outbox, pytest.raises(UnavailableError, match="mqtts://127"):
@@ -137,7 +137,7 @@ def test_renewed_certificates_are_taken_without_a_restart(authority, stranger, t
             _write(files, stranger, stranger.signed("pi-1"))
             put(outbox, 2)
             renewed = stranger.signed("broker", HERE)
-            with broker(tmp_path, stranger, renewed, *asks, port=port), peer(address, messages.EVERY_RESULT, confirm=always):
+            with broker(tmp_path, stranger, renewed, *asks, port=port), peer(address, messages.topics_of("result"), confirm=always):
                 assert publisher.drain(180) == 0
         finally:
             publisher.close()
@@ -161,7 +161,7 @@ def test_certificates_without_tls_are_refused():
     with pytest.raises(ConfigError, match="mqtts://"):
         parse_address("broker", tls=TlsFiles(ca="ca.pem"), environ={})
     with pytest.raises(ConfigError, match="mqtts://"):
-        parse_address("mqtt://broker", environ={"EDGEMETER_MQTT_CA_FILE": "ca.pem"})
+        parse_address("mqtt://broker?ca=ca.pem", environ={})
 
 
 def test_a_missing_file_is_named(tmp_path):

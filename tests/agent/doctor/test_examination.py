@@ -26,14 +26,14 @@ def _machine(root, arch="aarch64"):
 
 
 def _delivery(home, broker=None):
-    return {finding.name: finding for finding in check_delivery.check(home, broker, Config())}
+    return {finding.name: finding for finding in check_delivery.check(home, broker)}
 
 
 def test_a_healthy_pi_has_only_its_governor_to_think_about(tmp_path):
     """Board, system, memory, supply: fine; `ondemand` comes with the command that changes it."""
     findings = _machine(machine_trees.raspberry_pi_5(tmp_path))
     assert [name for name, finding in findings.items() if finding.state == "warn"] == ["governor"]
-    assert findings["governor"].remedy.startswith("`echo performance | sudo tee")
+    assert findings["governor"].remedy.startswith("Run `sudo cpupower")
     assert findings["board"].what == "Raspberry Pi 5 Model B Rev 1.0 (brcm,bcm2712)"
     assert (findings["throttling"].what, findings["supply"].what, findings["temperature"].what) == (
         "none",
@@ -66,7 +66,7 @@ def test_each_machine_is_warned_of_what_slows_it(tmp_path):
         (tmp_path / "jetson", machine_trees.jetson_orin_nano, {}, "aarch64", "governor", "`sudo jetson_clocks`"),
         (tmp_path / "32", pi, {}, "armv7l", "system", "install the 64-bit system"),
         (tmp_path / "usb", pi, {"sys/bus/usb/devices/2-1/speed": "480\n"}, "aarch64", "accelerator", "USB 3"),
-        (tmp_path / "guest", Path, guest, "x86_64", "virtualisation", "runs in docker in"),
+        (tmp_path / "guest", Path, guest, "x86_64", "virtualisation", "a guest (docker in"),
     ):
         with table_row(name):
             finding = _machine(write(make(root), changes), arch)[name]
@@ -148,6 +148,34 @@ def test_the_table_shows_every_finding_and_remedy():
             for word in ("[bold]board[/bold]", "BAD", "`startone`", "problem"):
                 assert word in letters
             assert "…" not in letters
+
+
+def _printed(findings, **how):
+    printed = io.StringIO()
+    Console(file=printed, width=300).print(doctor.render(findings, **how))
+    return [line.strip() for line in printed.getvalue().splitlines()]
+
+
+def test_the_brief_report_names_what_is_absent_in_one_line(tmp_path):
+    """What is here and what is wrong has a line each, the runtimes one together; a shared machine is told at the end."""
+    busy = {".dockerenv": "", "proc/cpuinfo": "processor : 0\nprocessor : 1\n", "proc/loadavg": "0.90 0.5 0.5 1/2 3\n"}
+    findings = [
+        *checks.check_machine(recorded(write(tmp_path, busy), "x86_64")),
+        Finding("software", "python", "ok", "CPython 3.11"),
+        Finding("software", "onnx", "ok", "onnxruntime 1.31"),
+        Finding("software", "litert", "ok", "ai-edge-litert 2.3"),
+        Finding("software", "ncnn", "absent", "ncnn is not installed", "pip install"),
+        *(Finding("power", name, "absent", "none is connected") for name in ("um25c", "shelly")),
+    ]
+    lines = _printed(findings)
+    assert "software  runtimes        ok    onnx (onnxruntime 1.31), litert (ai-edge-litert 2.3)" in lines
+    assert [line.split()[1] for line in lines if " warn " in line] == ["virtualisation", "load"]
+    (absent,) = (line for line in lines if "not here" in line)
+    assert absent.endswith("ncnn, 2 power sensors: --all says why")
+    assert lines[-1] == "ready to measure, 2 warnings; this machine is shared: expect runs to be disturbed"
+    assert len(lines) <= 20
+    assert "power     shelly          -     none is connected" in _printed(findings, is_whole=True)
+    assert _printed([Finding("machine", "processor", "ok", "2 cores")])[-1] == "ready to measure"
 
 
 @pytest.mark.services

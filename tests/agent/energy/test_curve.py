@@ -7,7 +7,7 @@ from edgemeter.agent.energy.curve import PowerCurve, mean_w, stretch_means
 from edgemeter.agent.energy.per_inference import assess
 from edgemeter.agent.energy.sensor_run import EnergyRun
 from edgemeter.agent.energy.window import Window
-from tests.fixtures.power_traces import S, make_trace
+from tests.fixtures.power_traces import S, budget_of, make_trace
 
 STRETCHES = [Window(0, 30 * S), Window(90 * S, 120 * S)]
 
@@ -48,8 +48,9 @@ def test_independent_readings_do_not_wander():
 
 def test_the_budget_holds_what_idle_power_did_unseen():
     """While the load ran, idle power wandered too: a term of its own, in the net energy only."""
-    energy, _ = assess(make_trace(process(0.98, 1), 120), EnergyRun(Window(30 * S, 90 * S), STRETCHES[0], STRETCHES[1], 1000))
-    terms = {term.term: term.u_mj for term in energy.budget}
-    assert terms["idle_wander"] > 0
-    assert energy.net_u_mj > 2 * terms["idle_wander"]
-    assert energy.gross_u_mj < terms["idle_wander"]
+    trace, run = make_trace(process(0.98, 1), 120), EnergyRun(Window(30 * S, 90 * S), STRETCHES[0], STRETCHES[1], 1000)
+    energy, _ = assess(trace, run)
+    wander_mj = budget_of(trace, run)["idle_wander"].u_mj
+    assert wander_mj > 0
+    assert energy.net_u_mj > 2 * wander_mj
+    assert energy.gross_u_mj < wander_mj

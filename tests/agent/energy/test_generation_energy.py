@@ -9,13 +9,20 @@ import pytest
 
 from edgemeter.agent.contract import samples
 from edgemeter.agent.contract.record_conditions import RuntimeInfo
-from edgemeter.agent.contract.record_figures import Averaging, Energy, UncertaintyTerm
-from edgemeter.agent.energy.generation_energy import GenerationWindows, generation_energy, generation_windows, served_elsewhere
-from edgemeter.agent.energy.per_inference import estimated_energy
+from edgemeter.agent.contract.record_figures import Energy
+from edgemeter.agent.energy.generation_energy import (
+    DECODE,
+    PREFILL,
+    GenerationWindows,
+    generation_energy,
+    generation_windows,
+    served_elsewhere,
+)
 from edgemeter.agent.energy.queries import Queries
 from edgemeter.agent.energy.sampler import SensorTrace
 from edgemeter.agent.energy.sensor_run import EnergyRun
 from edgemeter.agent.energy.window import Window
+from edgemeter.agent.power.values import Averaging
 from tests.fixtures.power_traces import S, make_trace
 from tests.fixtures.record_factory import make_energy, make_generation
 from tests.fixtures.rows import table_row
@@ -68,29 +75,23 @@ def energy(**changes: Any) -> Energy:
         "gross_u_mj": 100.0,
         "net_mj": PER_QUERY_MJ - IDLE_W * WHOLE_S * 1000,
         "net_u_mj": 150.0,
-        "net_state": "resolved",
         "idle_before_w": IDLE_W,
         "idle_after_w": IDLE_W,
-        "inferences": QUERIES,
         "window_ms": QUERIES * WHOLE_S * 1000,
-        "budget": (UncertaintyTerm(term="idle_sampling", u_mj=8.0),),
     }
     return make_energy(**(sound | changes))
 
 
 def test_a_sensor_that_is_fast_enough_gives_both_parts():
-    """Prefill is 100 mJ a prompt token and decode 600 mJ a further one, within the stated uncertainty; net takes each part's own time."""
-    tokens, why = generation_energy(energy(), [trace()], windows(), run())
-    assert why is None
-    assert tokens.prefill_token is not None
-    assert tokens.decode_token is not None
+    """Prefill is 100 mJ a prompt token and decode 600 mJ a further one, within the stated uncertainty."""
+    tokens, reasons = generation_energy(energy(), [trace()], windows(), run())
+    assert reasons == {}
     assert tokens.output_token_gross_mj == pytest.approx(PER_QUERY_MJ / 31)
-    for part, gross_mj, net_mj in ((tokens.prefill_token, 100.0, 60.0), (tokens.decode_token, 600.0, 200.0)):
-        assert part.gross_u_mj is not None
-        assert part.net_mj is not None
-        assert part.net_u_mj is not None
-        assert abs(part.gross_mj - gross_mj) <= part.gross_u_mj <= 0.05 * gross_mj
-        assert abs(part.net_mj - net_mj) <= part.net_u_mj
+    for token_mj, u_mj, gross_mj in (
+        (tokens.prefill_token_gross_mj, tokens.prefill_token_gross_u_mj, 100.0),
+        (tokens.decode_token_gross_mj, tokens.decode_token_gross_u_mj, 600.0),
+    ):
+        assert abs(token_mj - gross_mj) <= u_mj <= 0.05 * gross_mj
 
 
 def test_a_part_needs_windows_of_ten_periods_of_the_sensor():
@@ -102,20 +103,19 @@ def test_a_part_needs_windows_of_ten_periods_of_the_sensor():
         ({"period_ms": 20.0, "averaging": Averaging(update_interval_s=0.31)}, (False, False)),
     ]:
         with table_row(changes):
-            tokens, _ = generation_energy(energy(), [trace(**changes)], windows(), run())
-            assert (tokens.prefill_token is not None, tokens.decode_token is not None) == parts
+            tokens, reasons = generation_energy(energy(), [trace(**changes)], windows(), run())
+            assert (tokens.prefill_token_gross_mj is not None, tokens.decode_token_gross_mj is not None) == parts
             if not parts[0]:
-                assert tokens.prefill_reason is not None
-                assert "--output-tokens 1" in tokens.prefill_reason
+                assert "--output-tokens 1" in reasons[PREFILL]
 
 
 def test_a_run_of_one_token_is_all_prefill_whatever_the_sensor():
     """Its whole energy by its prompt tokens, and nothing was decoded."""
-    tokens, _ = generation_energy(energy(), [trace(period_ms=1000.0)], windows(prefill_s=WHOLE_S, output_tokens=1), run())
-    assert tokens.prefill_token.gross_mj == pytest.approx(PER_QUERY_MJ / 100)
-    assert tokens.prefill_token.gross_u_mj == pytest.approx(1.0)
-    assert tokens.decode_token is None
-    assert tokens.decode_reason == "queries of one token decode nothing"
+    tokens, reasons = generation_energy(energy(), [trace(period_ms=1000.0)], windows(prefill_s=WHOLE_S, output_tokens=1), run())
+    assert tokens.prefill_token_gross_mj == pytest.approx(PER_QUERY_MJ / 100)
+    assert tokens.prefill_token_gross_u_mj == pytest.approx(1.0)
+    assert tokens.decode_token_gross_mj is None
+    assert reasons[DECODE] == "queries of one token decode nothing"
 
 
 def test_users_that_overlap_and_answers_in_one_piece_have_energy_by_the_request_only():
@@ -124,43 +124,37 @@ def test_users_that_overlap_and_answers_in_one_piece_have_energy_by_the_request_
         ({"overlap": True}, ("overlap", "single_stream")),
         ({"unstreamed_reason": "the server does not stream"}, ("the server does not stream",) * 2),
     ):
-        tokens, why = generation_energy(energy(), [trace()], replace(windows(), **changes), run())
-        assert why is None
+        tokens, reasons = generation_energy(energy(), [trace()], replace(windows(), **changes), run())
         assert tokens.output_token_gross_mj == pytest.approx(PER_QUERY_MJ / 31)
-        assert tokens.prefill_token is tokens.decode_token is None
-        assert words[0] in tokens.prefill_reason
-        assert words[1] in tokens.decode_reason
+        assert tokens.prefill_token_gross_mj is tokens.decode_token_gross_mj is None
+        assert words[0] in reasons[PREFILL]
+        assert words[1] in reasons[DECODE]
 
 
 def test_what_is_unknown_stays_unknown():
-    """An unknown gain leaves no uncertainty, net energy that was not resolved no net part, few queries no part at all."""
-    tokens, _ = generation_energy(
-        energy(net_state="no_idle", idle_before_w=None, idle_after_w=None), [trace(gain_u_ratio=None)], windows(), run()
-    )
-    assert tokens.decode_token.gross_u_mj is tokens.decode_token.net_mj is None
-    few, _ = generation_energy(energy(), [trace()], windows(queries=4), run())
-    assert few.decode_token is None
-    assert few.decode_reason.startswith("4 queries")
+    """An unknown gain leaves no uncertainty, and few queries no part at all."""
+    tokens, _ = generation_energy(energy(), [trace(gain_u_ratio=None)], windows(), run())
+    assert tokens.decode_token_gross_mj is not None
+    assert tokens.decode_token_gross_u_mj is None
+    few, reasons = generation_energy(energy(), [trace()], windows(queries=4), run())
+    assert few.decode_token_gross_mj is None
+    assert reasons[DECODE].startswith("4 queries")
 
 
 def test_without_idle_after_it_the_delay_is_as_stated_or_the_parts_are_refused():
     """A sensor that nobody describes may be late; one that looks at moments is late by no more than its spacing."""
-    tokens, _ = generation_energy(energy(), [trace()], windows(), run(idle_after=False))
-    assert tokens.prefill_token is tokens.decode_token is None
-    assert "(idle_seconds)" in tokens.prefill_reason
+    tokens, reasons = generation_energy(energy(), [trace()], windows(), run(idle_after=False))
+    assert tokens.prefill_token_gross_mj is tokens.decode_token_gross_mj is None
+    assert "(idle_seconds)" in reasons[PREFILL]
     described = trace(averaging=Averaging(window_s=0.0, update_interval_s=0.0))
     tokens, _ = generation_energy(energy(), [described], windows(), run(idle_after=False))
-    assert abs(tokens.prefill_token.gross_mj - 100.0) <= tokens.prefill_token.gross_u_mj
+    assert abs(tokens.prefill_token_gross_mj - 100.0) <= tokens.prefill_token_gross_u_mj
 
 
 def test_without_an_energy_there_is_a_reason():
-    """No energy, a stated power, or readings that are gone."""
-    assert generation_energy(None, [], windows(), run()) == (None, "the run has no energy")
-    estimate = estimated_energy(5.0, EnergyRun(Window(0, 10 * S), None, None, 2))
-    assert estimate.gross_mj == 25_000.0
-    assert estimated_energy(5.0, run()).gross_mj == 5000.0 * WHOLE_S
-    assert generation_energy(estimate, [], windows(), run())[1] == "a stated power is the same for prefill and decode"
-    assert generation_energy(energy(), [], windows(), run())[1] == "the readings of bench are not there"
+    """No energy, or readings that are gone."""
+    assert generation_energy(None, [], windows(), run()) == (None, {"generation_energy": "the run has no energy"})
+    assert generation_energy(energy(), [], windows(), run())[1] == {"generation_energy": "the readings of bench are not there"}
 
 
 def test_a_server_on_another_machine_has_no_energy_here():
@@ -178,10 +172,10 @@ def test_a_server_on_another_machine_has_no_energy_here():
 def test_the_energy_of_decoding_is_by_the_tokens_that_came_in_it():
     """Of 31 tokens 16 came with the first moment: 15 share the 18,000 mJ of the rest; who decoded nothing has no window."""
     tokens, _ = generation_energy(energy(), [trace()], replace(windows(), decoded_tokens=np.full(QUERIES, 15)), run())
-    assert tokens.decode_token.gross_mj == pytest.approx(1200.0, rel=0.02)
+    assert tokens.decode_token_gross_mj == pytest.approx(1200.0, rel=0.02)
     at_once = replace(windows(prefill_s=WHOLE_S), decoded_tokens=np.zeros(QUERIES, np.int64))
-    tokens, _ = generation_energy(energy(), [trace()], at_once, run())
-    assert (tokens.decode_token, tokens.decode_reason) == (None, "queries of one token decode nothing")
+    tokens, reasons = generation_energy(energy(), [trace()], at_once, run())
+    assert (tokens.decode_token_gross_mj, reasons[DECODE]) == (None, "queries of one token decode nothing")
 
 
 def test_a_prompt_from_a_cache_or_with_reasoning_behind_it_has_no_energy_per_token():

@@ -10,7 +10,7 @@ from edgemeter.agent.energy.per_inference import assess
 from edgemeter.agent.energy.sensor_run import EnergyRun
 from edgemeter.agent.energy.settling import settling_after
 from edgemeter.agent.energy.window import Window
-from tests.fixtures.power_traces import S, make_trace
+from tests.fixtures.power_traces import S, budget_of, make_trace
 from tests.fixtures.rows import table_row
 
 BEFORE, TIMED, AFTER = Window(0, 30 * S), Window(30 * S, 60 * S), Window(60 * S, 90 * S)
@@ -37,9 +37,10 @@ def test_a_sensor_that_shows_power_late_loses_none_of_it():
     """5 W over 30 s and 1,000 inferences are 150 mJ gross and 90 mJ net, whatever the sensor's response: readings alone lose up to 10%."""
     for response, time_s in [(lagged, 0.5), (lagged, 1.0), (lagged, 3.0), (averaged, 1.0), (averaged, 4.0)]:
         with table_row(response.__name__, time_s):
-            energy, reason = assess(make_trace(response(time_s), 90, seed=2, gain_u_ratio=0.1), EnergyRun(TIMED, BEFORE, AFTER, 1000))
+            trace, run = make_trace(response(time_s), 90, seed=2, gain_u_ratio=0.1), EnergyRun(TIMED, BEFORE, AFTER, 1000)
+            energy, reason = assess(trace, run)
             assert reason is None
-            assert {term.term: term.u_mj for term in energy.budget}["gain"] == pytest.approx(0.1 * energy.gross_mj)
+            assert budget_of(trace, run)["gain"].u_mj == pytest.approx(0.1 * energy.gross_mj)
             assert energy.gross_mj == pytest.approx(150, rel=1e-3)
             assert energy.net_mj == pytest.approx(90, rel=2e-3)
             assert energy.mean_power_w == pytest.approx(5, rel=1e-3)
@@ -87,9 +88,8 @@ def test_a_sensor_that_has_not_settled_when_idle_ends_gives_no_energy_but_how_lo
 @pytest.mark.parametrize("idle_after", [AFTER, None])
 def test_a_period_is_open_at_the_edges_only_where_nothing_shows_how_late_the_readings_are(idle_after):
     """With the idle after it what the readings lack is added, and how well that is known; without, a reading may be late by a period."""
-    energy, _ = assess(make_trace(lagged(0.5), 90, seed=2), EnergyRun(TIMED, BEFORE, idle_after, 1000))
-    terms = {term.term: term.u_mj for term in energy.budget}
-    assert (terms["edges"] > 0) is (idle_after is None)
+    terms = budget_of(make_trace(lagged(0.5), 90, seed=2), EnergyRun(TIMED, BEFORE, idle_after, 1000))
+    assert (terms["edges"].u_mj > 0) is (idle_after is None)
 
 
 def read_by(power, *, seed, noise_w=0.0, **changes):

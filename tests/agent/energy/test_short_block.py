@@ -5,10 +5,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from edgemeter.agent.contract.record_figures import Averaging
 from edgemeter.agent.energy.per_inference import assess
 from edgemeter.agent.energy.window import Window
 from edgemeter.agent.power import Description, Reading
+from edgemeter.agent.power.values import Averaging
 from tests.fixtures.sensor_worlds import World, coverage, draw_trial
 
 

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from edgemeter.agent.contract import suite as contract_suite
 from edgemeter.agent.contract.record import RunRecord
 from edgemeter.agent.engine import isolation
 from edgemeter.agent.engine.confinement import grant_for
 from edgemeter.agent.session import session
+from tests.fixtures.suite_files import read_suite
 
 MODELS = Path(__file__).parents[2] / "fixtures" / "runtimes"
 # Stands before the real library on the path of the measuring process: it does nothing, slowly, and writes down when.
@@ -86,31 +86,17 @@ def measured(tmp_path, monkeypatch):
     monkeypatch.setenv("COLD_START_MARKS", str(marks))
     model = MODELS / "litert.tflite"
     suite = tmp_path / "suite.toml"
-    suite.write_text(f'name = "cold"\n[[case]]\nmodel = "{model}"\nmode = "rapid"\nrepeats = 1\nagreement = "never"\n')
+    suite.write_text(f'name = "cold"\n[[case]]\nmodel = "{model}"\nmode = "rapid"\nrepeats = 1\n')
 
     # It writes down its times outside, which a sandboxed process may not.
     monkeypatch.setattr(isolation, "grant_for", lambda case: replace(grant_for(case), write=(tmp_path,)))
 
     def measure():
-        (record,) = session.measure(contract_suite.read(suite), session.DeviceIdentity("bench", "lab"), {}, "none", lambda _: None)
+        (record,) = session.measure(read_suite(suite), session.DeviceIdentity("bench", "lab"), {}, "none", lambda _: None)
         assert isinstance(record, RunRecord), record
         return record, json.loads(marks.read_text())
 
     return measure
-
-
-@pytest.mark.services
-def test_modules_that_had_to_be_compiled_are_counted_and_noted(measured, monkeypatch):
-    """A library without bytecode is compiled by the first run, unless it may not write it; once it is there, nothing is compiled."""
-    monkeypatch.setenv("PYTHONDONTWRITEBYTECODE", "1")
-    record, _ = measured()
-    assert record.cold_start.compiled_modules >= 2
-    assert any(note.startswith("compiled-at-start: ") for note in record.verdict.notes)
-    monkeypatch.delenv("PYTHONDONTWRITEBYTECODE")
-    measured()
-    record, _ = measured()
-    assert record.cold_start.compiled_modules == 0
-    assert not any(note.startswith("compiled-at-start") for note in record.verdict.notes)
 
 
 @pytest.mark.services

@@ -62,7 +62,7 @@ def test_frames_count_up_to_the_last_one_that_ended_within_the_window():
     """Ten a second, the third dropped: one is dropped before the window ends, though it begins after the first arrival."""
     begin_ns = 1000 * MS
     arrivals_ns = begin_ns + np.array([0, 100, 300, 400]) * MS
-    schedule = FrameSchedule(rate_per_s=10.0, deadline_ns=100 * MS, queue_frames=1, frames=6)
+    schedule = FrameSchedule(rate_per_s=10.0, deadline_ns=100 * MS, frames=6)
     timed = TimedQueries(arrivals_ns, np.full(4, 20 * MS), {}, begin_ns, begin_ns + 600 * MS, arrivals_ns, 2, schedule=schedule)
     within = timed.within(Window(begin_ns + 2 * MS, begin_ns + 350 * MS))
     assert (within.schedule.frames, within.unserved, within.begin_ns) == (4, 1, begin_ns)

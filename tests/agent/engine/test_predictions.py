@@ -4,13 +4,10 @@ import msgspec
 import numpy as np
 import pytest
 
-from edgemeter.agent.base.errors import ConfigError
-from edgemeter.agent.contract import suite
-from edgemeter.agent.contract.record_accuracy import GATE_RATIO, Answers
-from edgemeter.agent.engine.predictions import PredictionLog, accuracy_gate
+from edgemeter.agent.engine.job import Answers
+from edgemeter.agent.engine.predictions import PredictionLog, with_needed_value
 from tests.fixtures.record_factory import SHA_DATA, make_accuracy
 from tests.fixtures.rows import table_row
-from tests.fixtures.run_jobs import one_case
 from tests.fixtures.vision_factory import make_card
 
 
@@ -54,15 +51,6 @@ def card(**accuracy):
     return msgspec.structs.replace(make_card("yolov8"), accuracy=accuracy)
 
 
-def test_the_suites_value_comes_before_the_cards():
-    """Whoever writes the suite knows which reference is meant."""
-    gate = accuracy_gate(make_accuracy(value=0.02), card(value=0.02), 0.4, GATE_RATIO)
-    assert gate.source == "suite"
-    assert gate.reference_value == 0.4
-    assert gate.needed_value == pytest.approx(0.36)
-    assert gate.passed is False
-
-
 def test_a_card_counts_for_the_same_metric_and_data_only():
     """An AP on other photographs is no reference for these."""
     for card_accuracy, is_known in [
@@ -74,29 +62,8 @@ def test_a_card_counts_for_the_same_metric_and_data_only():
         ({"value": "good"}, False),
         ({}, False),
     ]:
-        gate = accuracy_gate(make_accuracy(value=0.58), card(**card_accuracy), None, GATE_RATIO)
-        assert (gate is not None) == is_known, f"{card_accuracy!r}"
-        assert gate is None or (gate.source, gate.passed) == ("card", True), f"{card_accuracy!r}"
-
-
-def test_without_an_accuracy_or_a_reference_there_is_no_gate():
-    """Nothing is made up."""
-    assert accuracy_gate(None, card(value=0.6), 0.4, GATE_RATIO) is None
-    assert accuracy_gate(make_accuracy(), None, None, GATE_RATIO) is None
-
-
-def test_the_suite_sets_gate_and_reference_or_the_defaults_hold():
-    """Nine tenths and no reference value; agreement is compared once, but not in rapid, where it would take longer than the run."""
-    usual, strict = one_case("m.onnx"), one_case("m.onnx", gate=0.99, reference_accuracy=0.37, agreement="every")
-    assert (usual.gate, usual.reference_accuracy, usual.agreement) == (GATE_RATIO, None, "first")
-    assert (strict.gate, strict.reference_accuracy, strict.agreement) == (0.99, 0.37, "every")
-    assert one_case("m.onnx", mode="rapid").agreement == "never"
-    assert one_case("m.onnx", mode="rapid", agreement="first").agreement == "first"
-
-
-def test_a_gate_that_cannot_be_meant_is_refused(tmp_path):
-    """A per cent where a ratio belongs would make every model fail, or pass."""
-    for line in ["gate = 0", "gate = 1.1", "reference_accuracy = 37.0", 'agreement = "always"']:
-        (tmp_path / "s.toml").write_text(f'name = "s"\n[[case]]\nmodel = "m.onnx"\n{line}\n')
-        with table_row(line), pytest.raises(ConfigError, match=line.partition(" ")[0]):
-            suite.read(tmp_path / "s.toml")
+        with table_row(card_accuracy):
+            accuracy = with_needed_value(make_accuracy(value=0.58), card(**card_accuracy))
+            assert accuracy.needed_value == (pytest.approx(0.54) if is_known else None)
+    assert with_needed_value(None, card(value=0.6)) is None
+    assert with_needed_value(make_accuracy(), None) == make_accuracy()

@@ -41,8 +41,8 @@ def test_frames_are_prepared_in_their_order(video):
 def test_a_video_is_timed_and_not_scored(video):
     """Its frames are counted; annotations and a part of them are refused."""
     run = one_after_the_other(one_case(MODEL, mode="rapid", data=str(video)))
-    assert (run.dataset.name, run.dataset.images, run.accuracy, run.dataset.annotated) == ("camera.avi", 10, None, False)
-    assert run.accuracy_reason.startswith("a video is only timed")
+    assert (run.dataset.name, run.dataset.images, run.accuracy) == ("camera.avi", 10, None)
+    assert run.reasons["accuracy"].startswith("a video is only timed")
     assert run.output_check.differing == 0
     with pytest.raises(ConfigError, match=r"the video 'camera\.avi' is timed and not scored"):
         open_folder(video, subset=4)

@@ -36,7 +36,7 @@ def test_a_warm_up_ends_when_the_latency_has_settled():
             assert fewest <= warmed.queries <= highest
             # The level that is reported is the one of the last queries.
             level_ns = script(warmed.queries - 1)
-            assert "scatter" in name or not is_steady or warmed.median_ns == level_ns
+            assert "scatter" in name or not is_steady or warmed.query_ns == level_ns
 
 
 LENGTH = 12_000

@@ -4,17 +4,18 @@ import gc
 import statistics
 import time
 
-import msgspec
 import pytest
 
 from edgemeter.agent.base.errors import EdgemeterError
+from edgemeter.agent.contract.record_generation import UNSTREAMED
 from edgemeter.agent.engine import generating
-from edgemeter.agent.verdict import judge as verdict
+from edgemeter.agent.verdict.judge import judge
+from edgemeter.agent.verdict.rule import Facts
 from tests.fixtures.behaving_server import BehavingServer
 from tests.fixtures.in_process_http import InProcessNetwork
 from tests.fixtures.record_factory import make_environment
 from tests.fixtures.rows import table_row
-from tests.fixtures.run_jobs import one_case, run_job
+from tests.fixtures.run_jobs import brief_case, run_job
 from tests.fixtures.server_behaviours import BEHAVIOURS, STEP_MS
 from tests.fixtures.still_time import stop_time
 
@@ -22,9 +23,7 @@ PROMPT_TOKENS, OUTPUT_TOKENS, QUERIES = 8, 12, 4
 # A microsecond passes with each look at the clock.
 EXACT_MS = 0.03
 # The others say something of the machine that runs this test, or of so few queries.
-OF_A_SERVER = {
-    "cached-prompt", "failed-answers", "early-ends", "short-output", "estimated-tokens", "unstreamed", "joined-tokens", "hidden-reasoning"
-}  # fmt: skip
+OF_A_SERVER = {"cached-prompt", "failed-queries", "ended-early"}
 
 
 @pytest.fixture
@@ -39,11 +38,11 @@ def measured(tmp_path, monkeypatch):
         server = BehavingServer(behaviour)
         path = tmp_path / "m.server"
         path.write_text(f'url = "{network.listen(server.connect)}"\n{behaviour.file}')
-        case = one_case(path, mode="rapid", prompt_tokens=PROMPT_TOKENS, output_tokens=OUTPUT_TOKENS, queries=QUERIES, seconds=0.0)
-        job = run_job(msgspec.structs.replace(case, warm_up_seconds=0.0), spawned_ns=time.monotonic_ns())
+        case = brief_case(path, prompt_tokens=PROMPT_TOKENS, output_tokens=OUTPUT_TOKENS, queries=QUERIES)
+        job = run_job(case, spawned_ns=time.monotonic_ns())
         run = generating.measure_generation(job, time.monotonic_ns(), lambda _: None)
         long = [answer for answer in server.log if answer.limit == OUTPUT_TOKENS and answer.writes]
-        if run.generation.failed_queries:
+        if run.load.failed_queries:
             return run, [answer for answer in long if answer.tokens == OUTPUT_TOKENS and len(answer.writes) > 1]
         # The last four repeat two others.
         return run, long[-run.latency.count - 4 : -4]
@@ -58,8 +57,8 @@ def behaviours(outcome):
 
 def violated(run):
     """Return the rules of servers that a run violates."""
-    judged = verdict.judge(run, [], make_environment())
-    return OF_A_SERVER & {reason.partition(":")[0] for reason in (*judged.reasons, *judged.notes)}
+    judged = judge(Facts(run, (), make_environment()))
+    return OF_A_SERVER & {violation.rule for violation in (*judged.violations, *judged.notes)}
 
 
 @pytest.mark.parametrize("outcome", ["times", "failures"])
@@ -72,12 +71,12 @@ def test_tokens_and_times_are_those_of_the_servers_log(measured, outcome):
             assert violated(run) == set(behaviour.rules)
             expected = OUTPUT_TOKENS if behaviour.tokens is None else max(OUTPUT_TOKENS * behaviour.tokens, 1)
             assert generation.output_lengths.mean_tokens == pytest.approx(expected)
-            assert list(generation.failures or ()) == ([behaviour.detail] if behaviour.outcome == "failures" else [])
-            assert generation.ttft.min_ms == pytest.approx(min(answer.ttft_ms for answer in log), abs=EXACT_MS)
+            assert list(run.load.failures) == ([behaviour.detail] if behaviour.outcome == "failures" else [])
+            assert generation.ttft.mean_ms == pytest.approx(statistics.fmean(answer.ttft_ms for answer in log), abs=EXACT_MS)
             tpot_ms = [answer.tpot_ms for answer in log if answer.tpot_ms is not None]
             assert (generation.tpot is None) == (not tpot_ms)
             # The tokens of pieces that hold several are estimated by their length.
-            if tpot_ms and "joined-tokens" not in behaviour.rules:
+            if tpot_ms and generation.itl is not None:
                 assert generation.tpot.mean_ms == pytest.approx(statistics.mean(tpot_ms), abs=EXACT_MS)
 
 
@@ -89,7 +88,7 @@ def test_what_comes_at_once_has_no_times(measured):
             generation = run.generation
             assert violated(run) == set(behaviour.rules)
             assert (generation.ttft, generation.tpot, generation.decode_tokens_per_s) == (None, None, None)
-            assert generation.streaming_reason
+            assert run.reasons[UNSTREAMED]
             assert generation.output_lengths.mean_tokens == OUTPUT_TOKENS
 
 

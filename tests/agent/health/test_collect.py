@@ -8,7 +8,7 @@ import sys
 import msgspec
 import pytest
 
-from edgemeter.agent.contract.health import Health, LastStop, decode_health, dropped_records, encode_health, waiting_records
+from edgemeter.agent.contract.health import Health, LastStop, decode_health, encode_health
 from edgemeter.agent.contract.messages import Receipt
 from edgemeter.agent.delivery.outbox import Outbox
 from edgemeter.agent.health import collect, health_handler
@@ -123,13 +123,13 @@ def home(tmp_path, monkeypatch):
 
 def test_what_has_its_receipt_does_not_wait(home):
     """It is only kept; and where there is no outbox yet nothing waits."""
-    assert (waiting_records(read_health(ORDER, recorded(home))), read_health(ORDER, recorded(home)).outbox_trouble) == (0, msgspec.UNSET)
+    assert (read_health(ORDER, recorded(home)).waiting_records, read_health(ORDER, recorded(home)).outbox_trouble) == (0, None)
     with Outbox(home / "outbox.sqlite") as outbox:
         for _ in range(3):
             outbox.put(make_record(device="pi-1"))
         outbox.forget(Receipt(session=outbox.session, held=((1, 2),)))
     health = read_health(ORDER, recorded(home))
-    assert (waiting_records(health), dropped_records(health), health.outbox_trouble) == (1, 0, msgspec.UNSET)
+    assert (health.waiting_records, health.dropped_records, health.outbox_trouble) == (1, 0, None)
 
 
 def test_an_outbox_that_cannot_be_read_is_unknown_and_never_empty(home):
@@ -137,6 +137,6 @@ def test_an_outbox_that_cannot_be_read_is_unknown_and_never_empty(home):
     (home / "outbox.sqlite").write_text("shopping list")
     health = decode_health(encode_health(read_health(ORDER, recorded(home))))
     assert isinstance(health, Health)
-    assert waiting_records(health) is dropped_records(health) is None
+    assert health.waiting_records is health.dropped_records is None
     assert "is not an edgemeter outbox" in health.outbox_trouble
     assert any(issue.startswith("its outbox cannot be read: ") for issue in needs_attention(health, health.told_ns))

@@ -20,6 +20,7 @@ from edgemeter.agent.health.health_handler import (
     HealthHandler,
     StopMarker,
 )
+from edgemeter.agent.identity.service_signature import REFUSED_ORDERS_FILE
 from edgemeter.agent.machine.machine import recorded
 from tests.fixtures.machine_trees import write
 
@@ -158,7 +159,7 @@ def test_it_never_collects_beside_a_run(device):
 def test_a_run_is_reported_without_a_child(device):
     """The last verdict follows within minutes, and costs no process."""
     device.at(0.0)
-    delivery.note_verdict(device.home, 99, "suspect")
+    delivery.note_verdict(device.home, 99, "disturbed")
     assert device.at(AT_MOST_EVERY_S - 1) == (1, 1)
     assert device.at(AT_MOST_EVERY_S) == (1, 2)
     assert device.messages[-1][1].runs.last_ns == 99
@@ -169,10 +170,10 @@ def test_refused_orders_are_reported_within_a_minute(device):
     device.at(0.0)
     refused = health.RefusedOrders(count=3, last_ns=5, reason="not signed")
     for payload, now_s in ((b"{", 1.0), (msgspec.json.encode(refused), 2.0)):
-        (device.home / health.REFUSED_ORDERS_FILE).write_bytes(payload)
+        (device.home / REFUSED_ORDERS_FILE).write_bytes(payload)
         device.at(now_s)
     assert len(device.children) == 1
-    assert [message[1].refused_orders for message in device.messages] == [msgspec.UNSET, refused]
+    assert [message[1].refused_orders for message in device.messages] == [None, refused]
 
 
 def test_a_broker_that_forgot_gets_the_status_again(device):

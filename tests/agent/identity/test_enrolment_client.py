@@ -5,12 +5,12 @@ import pytest
 from edgemeter.agent.base.broker_address import BrokerAddress
 from edgemeter.agent.base.errors import TransientError
 from edgemeter.agent.base.mqtt_session import Message
-from edgemeter.agent.contract import sealed
 from edgemeter.agent.contract.identity import CertificateRequest, EnrolmentAnswer, encode_identity, request_id
 from edgemeter.agent.identity import joining
 from edgemeter.agent.identity.enrolment_client import EnrolmentClient
 from edgemeter.agent.identity.identity import IdentityFiles
 from tests.fixtures.plain_signature import PlainSignature
+from tests.fixtures.sealing import sealed_payload
 
 QUESTION = CertificateRequest(csr="CSR", serial="1", serial_source="made")
 ANSWER = EnrolmentAnswer(request=request_id("CSR"), state="accepted", now_ns=1, device="pi-1", fleet="lab")
@@ -40,7 +40,7 @@ class Service:
 
     def say(self, answer, signature=b"by the service"):
         """Answer."""
-        payload = sealed.encode_sealed(encode_identity(answer), signature, "PEM")
+        payload = sealed_payload(encode_identity(answer), signature)
         self.events.received(Message("answer", payload))
 
     def close(self):

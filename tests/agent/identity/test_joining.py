@@ -8,6 +8,7 @@ import msgspec
 import pytest
 
 from edgemeter.agent.base import config, durable_file, openssl
+from edgemeter.agent.base.broker_url import files_of
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.contract.identity import EnrolmentAnswer
 from edgemeter.agent.identity import identity as identity_identity
@@ -131,10 +132,10 @@ def test_the_configuration_keeps_what_was_there(tmp_path):
     settings = config.read(path)
     assert settings.device == "pi-1"
     assert settings.fleet == "lab"
-    assert settings.broker == BROKER
+    assert settings.broker.partition("?")[0] == BROKER
     assert settings.content_url == "https://content.example"
     assert (settings.power, settings.sensors) == (("replay",), {"replay": {"path": str(tmp_path / "trace.csv"), "device": "x"}})
-    assert settings.broker_key_file == str(tmp_path / "home/identity/device.key")
+    assert files_of(settings.broker)["key"] == tmp_path / "home/identity/device.key"
     assert "# mine" in text
 
 

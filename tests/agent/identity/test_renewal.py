@@ -16,7 +16,6 @@ from edgemeter.agent.base.config import Config
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.base.mqtt_session import Message
 from edgemeter.agent.contract import identity as contract_identity
-from edgemeter.agent.contract import sealed
 from edgemeter.agent.contract.identity import CertificateHeld, EnrolmentAnswer
 from edgemeter.agent.daemon.handler import HandlerContext
 from edgemeter.agent.identity import identity, renewal
@@ -25,6 +24,7 @@ from edgemeter.agent.identity.renewal import POLL_S, RETRY_S, RenewalHandler
 from edgemeter.provisioning.registry import certificates
 from tests.fixtures.mqtt_peer import wait_until
 from tests.fixtures.plain_signature import SIGNED, PlainSignature
+from tests.fixtures.sealing import sealed_payload
 from tests.provisioning.identity.lab import Lab
 
 LONG_S = 30.0
@@ -129,7 +129,7 @@ class Renewing:
         request = contract_identity.request_id("device.key of pi-1")
         answer = {"request": request, "state": "accepted", "now_ns": 1, "device": "pi-1", "fleet": "lab", "number": "2", **fields}
         document = contract_identity.encode_identity(EnrolmentAnswer(**answer))
-        self.handler.received(Message("edgemeter/v1/lab/pi-1/certificate", sealed.encode_sealed(document, signature, "PEM")))
+        self.handler.received(Message("edgemeter/v1/lab/pi-1/certificate", sealed_payload(document, signature)))
 
 
 def identity_until(not_after_ns, number="1"):
@@ -213,7 +213,7 @@ def test_a_copied_card_publishes_nothing_in_the_first_boards_name(lab, board):
     operator = lab.service_client("operator")
     first = board.client("pi-1")
     process = up(lab, copy)
-    assert wait_until(lambda: "pi-1" in lab.run("requests", "--json"), LONG_S)
+    assert wait_until(lambda: "pi-1" in lab.run("requests", "--format", "json"), LONG_S)
     assert states(operator) == []
     assert process.poll() is None
     lab.run("requests", "accept", "pi-1", "--as", "pi-2")

@@ -27,7 +27,6 @@ REPLAY = b"""{"format": "edgemeter-replay", "schema": 1, "latencies_ms": [2.0, 2
 CASE = """[[case]]
 model = "m.replay.json"
 mode = "rapid"
-queries = 20
 seconds = {seconds}
 idle_seconds = 0
 repeats = {repeats}

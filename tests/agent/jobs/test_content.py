@@ -6,10 +6,10 @@ import shutil
 import pytest
 
 from edgemeter.agent.base.errors import ConfigError, UnavailableError
-from edgemeter.agent.contract import data_archive
 from edgemeter.agent.contract.orders import Data
-from edgemeter.agent.jobs import measuring
+from edgemeter.agent.jobs import measuring, unpacking
 from edgemeter.agent.jobs.content import CONTENT_FOLDER, DeviceContent
+from edgemeter.provisioning.jobs import archive_writing
 from tests.fixtures.small_disk import small_disk
 
 SHA256 = "d" * 64
@@ -21,7 +21,7 @@ def archive(tmp_path):
     (tmp_path / CONTENT_FOLDER).mkdir()
     (tmp_path / "a.jpg").write_bytes(b"A" * 400)
     with (tmp_path / CONTENT_FOLDER / SHA256).open("wb") as file:
-        data_archive.write({f"images/set/{name}.jpg": tmp_path / "a.jpg" for name in "ab"}, file)
+        archive_writing.write({f"images/set/{name}.jpg": tmp_path / "a.jpg" for name in "ab"}, file)
     return tmp_path / CONTENT_FOLDER / SHA256
 
 
@@ -53,14 +53,14 @@ def test_it_is_unpacked_once_and_takes_the_place_of_its_archive(archive, tmp_pat
 def test_a_power_cut_leaves_nothing_that_passes_for_whole(archive, tmp_path, monkeypatch):
     """Between any two files, before and after the folder gets its name: the next job has all of it."""
     extracted = []
-    take_out = data_archive._take_out
+    take_out = unpacking._take_out
 
     def cut(*arguments):
         if len(extracted) == 1:
             os._exit(0)
         extracted.append(take_out(*arguments))
 
-    monkeypatch.setattr(data_archive, "_take_out", cut)
+    monkeypatch.setattr(unpacking, "_take_out", cut)
     if (child := os.fork()) == 0:
         measuring.open_data(archive)
     os.waitpid(child, 0)
@@ -78,7 +78,7 @@ def test_what_cannot_be_unpacked_leaves_nothing(archive, tmp_path):
             measuring.open_data(archive)
     (tmp_path / "t.json").write_bytes(b"{}")
     with archive.open("wb") as file:
-        data_archive.write({"annotations/t.json": tmp_path / "t.json"}, file)
+        archive_writing.write({"annotations/t.json": tmp_path / "t.json"}, file)
     with pytest.raises(ConfigError, match="0 folders"):
         measuring.open_data(archive)
     assert names(tmp_path) == [""]
@@ -93,7 +93,7 @@ def test_a_card_that_is_full_half_way_keeps_the_archive_and_nothing_half(archive
         (card / "ballast").write_bytes(b"x" * (shutil.disk_usage(card).free - 4096))
         with pytest.raises(UnavailableError, match="no space"):
             measuring.open_data(card_archive)
-        monkeypatch.setattr(data_archive, "_must_fit", lambda *_given: None)
+        monkeypatch.setattr(unpacking, "_must_fit", lambda *_given: None)
         with pytest.raises(UnavailableError, match="No space left"):
             measuring.open_data(card_archive)
         assert {path.name for path in card.iterdir()} == {SHA256, "ballast"}

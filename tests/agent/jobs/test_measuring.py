@@ -96,7 +96,6 @@ TURNS = """name = "two"
 [[case]]
 model = ["a.replay.json", "b.replay.json"]
 mode = "rapid"
-queries = 20
 seconds = 0
 idle_seconds = 0
 repeats = {rounds}

@@ -3,10 +3,10 @@
 import pytest
 
 from edgemeter.agent.base.errors import ConfigError
-from edgemeter.agent.contract.health import read_refused_orders
 from edgemeter.agent.contract.orders import Logs, Order, encode_order
 from edgemeter.agent.daemon.handler import HandlerContext
 from edgemeter.agent.identity.identity import IdentityFiles
+from edgemeter.agent.identity.service_signature import read_refused_orders
 from edgemeter.agent.jobs.order_check import CHALLENGE_S, GRACE_S, MOST_WRONG, NOTE_S, OrderCheck
 from tests.fixtures.fleet_key import OrderSigner, give_board, other_keys
 from tests.fixtures.plain_signature import PlainSignature, PlainSigner

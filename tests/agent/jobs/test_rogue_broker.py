@@ -13,9 +13,9 @@ import pytest
 
 from edgemeter.agent.base import durable_file
 from edgemeter.agent.base.broker_address import parse_address
-from edgemeter.agent.contract.health import read_refused_orders
 from edgemeter.agent.contract.orders import Logs
 from edgemeter.agent.identity.identity import read_identity
+from edgemeter.agent.identity.service_signature import read_refused_orders
 from edgemeter.agent.jobs.journal import JOURNAL_FILE, Journal
 from edgemeter.provisioning.registry import jobs
 from edgemeter.provisioning.registry.jobs import NewJob

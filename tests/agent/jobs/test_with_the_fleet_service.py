@@ -69,7 +69,7 @@ def test_a_suite_goes_from_a_command_to_the_device_and_its_result_back(folder, a
     (tmp_path / "suite.toml").write_bytes(suite(repeats=2))
     (tmp_path / "m.replay.json").write_bytes(REPLAY)
     agent.start()
-    job = json.loads(called(folder, "run", tmp_path / "suite.toml", "--on", f"device={DEVICE}", "--timeout", 600, "--json"))
+    job = json.loads(called(folder, "run", tmp_path / "suite.toml", "--on", f"device={DEVICE}", "--timeout", 600, "--format", "json"))
     (execution,) = job["executions"]
     assert (execution["state"], len(execution["runs"])) == ("done", 2), execution
 
@@ -80,14 +80,14 @@ def test_a_device_that_is_killed_while_it_measures_does_it_in_the_second_attempt
     (tmp_path / "suite.toml").write_bytes(suite(seconds=12))
     (tmp_path / "m.replay.json").write_bytes(REPLAY)
     agent.start()
-    job = json.loads(called(folder, "run", tmp_path / "suite.toml", "--on", "all", "--timeout", 600, "--detach", "--json"))["job"]
+    job = json.loads(called(folder, "run", tmp_path / "suite.toml", "--on", "all", "--timeout", 600, "--detach", "--format", "json"))["job"]
     # The lock is taken a moment before the journal knows that it began.
-    assert wait_until(lambda: json.loads(called(folder, "jobs", job, "--json"))["executions"][0]["state"] == "running", LONG_S)
+    assert wait_until(lambda: json.loads(called(folder, "jobs", job, "--format", "json"))["executions"][0]["state"] == "running", LONG_S)
     agent.kill()
     agent.start()
 
     def ended():
-        document = json.loads(called(folder, "jobs", job, "--json"))
+        document = json.loads(called(folder, "jobs", job, "--format", "json"))
         return [execution for execution in document["executions"] if execution["state"] == "done"]
 
     # The server waits a minute before a retry.
@@ -95,6 +95,6 @@ def test_a_device_that_is_killed_while_it_measures_does_it_in_the_second_attempt
         if ended():
             break
         time.sleep(2.0)
-    assert ended(), called(folder, "jobs", job, "--json")
+    assert ended(), called(folder, "jobs", job, "--format", "json")
     (execution,) = ended()
     assert (execution["attempt"], len(execution["runs"])) == (2, 1)

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from edgemeter.agent.contract import suite
 from edgemeter.agent.contract.record import RunRecord
 from edgemeter.agent.machine.served_memory import served_memory
 from edgemeter.agent.session import session
+from tests.fixtures.suite_files import read_suite
 
 BALLAST_MB, WORKER_MB = 200, 120
 SERVE = """
@@ -45,7 +45,7 @@ def measured(folder: Path, url: str) -> RunRecord:
     path.write_text(
         'name = "s"\n[defaults]\nmode = "rapid"\nrepeats = 1\n[[case]]\nmodel = "tiny.server"\nprompt_tokens = 20\noutput_tokens = 6\n'
     )
-    (record,) = session.measure(suite.read(path), session.DeviceIdentity("bench", "lab"), {}, "no sensor", lambda _: None)
+    (record,) = session.measure(read_suite(path), session.DeviceIdentity("bench", "lab"), {}, "no sensor", lambda _: None)
     assert isinstance(record, RunRecord), record
     return record
 
@@ -58,18 +58,18 @@ def test_the_memory_of_a_served_run_is_the_highest_of_its_server(tmp_path):
     """
     listen = "import socket, sys; server = socket.create_server(('127.0.0.2', int(sys.argv[1]))); print(1, flush=True); sys.stdin.read()"
     with served(WORKER_MB) as url:
-        memory = measured(tmp_path, url).memory
+        record = measured(tmp_path, url)
         port = url.rpartition(":")[2]
         command = [sys.executable, "-c", listen, port]
         with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
             assert process.stdout is not None
             process.stdout.readline()
-            assert served_memory(f"http://127.0.0.2:{port}").peak_mb < BALLAST_MB / 4
+            assert served_memory(f"http://127.0.0.2:{port}")[0].peak_mb < BALLAST_MB / 4
             process.communicate()
+    memory = record.memory
     assert BALLAST_MB + WORKER_MB < memory.peak_mb < BALLAST_MB + WORKER_MB + 80
-    assert memory.reason is None
-    assert memory.server.startswith("python")
-    assert (memory.before_load_mb, memory.loaded_mb) == (None, None)
+    assert "memory_peak_mb" not in record.reasons
+    assert memory.loaded_mb is None
 
 
 def recorded(folder: Path, port: int, **files: str) -> str:
@@ -87,10 +87,10 @@ def test_the_memory_of_what_passes_connections_on_is_no_servers(tmp_path):
     """A tunnel or the proxy of a container has a few MB, whatever model is behind it."""
     proc = recorded(tmp_path, 8080, comm="docker-proxy\n", status="VmHWM:\t4000 kB\n")
     (tmp_path / "17/fd/3").symlink_to("socket:[4242]")
-    memory = served_memory("http://127.0.0.1:8080", proc)
-    assert (memory.peak_mb, memory.server) == (None, None)
-    assert "docker-proxy passes its connections on" in memory.reason
+    memory, reason = served_memory("http://127.0.0.1:8080", proc)
+    assert memory.peak_mb is None
+    assert "docker-proxy passes its connections on" in reason
     # Its socket is listed for everybody, what it has open is not.
     (tmp_path / "17/fd/3").unlink()
-    assert "belong to another user" in served_memory("http://127.0.0.1:8080", proc).reason
-    assert "no process that is seen here listens at port 8081" in served_memory("http://127.0.0.1:8081", proc).reason
+    assert "belong to another user" in served_memory("http://127.0.0.1:8080", proc)[1]
+    assert "no process that is seen here listens at port 8081" in served_memory("http://127.0.0.1:8081", proc)[1]

@@ -27,9 +27,6 @@ def test_each_setting_is_set_and_put_back(board):
         )
         assert board.settings()[f"{POLICY}/scaling_governor"] == "performance"
         assert changed.set(OperatingPoint(power_mode="2")) == OperatingPoint(power_mode="MAXN_SUPER")
-        clocks = OperatingPoint(cpu_max_hz=960e6, gpu_max_hz=510e6, memory_max_hz=665.6e6)
-        assert changed.set(clocks) == clocks
-        assert board.settings()["sys/kernel/nvpmodel_clk_cap/emc"] == "665600000"
         assert changed.set(None) == OperatingPoint()
         assert board.settings() == before
         changed.set(OperatingPoint(power_mode="15W"))
@@ -38,26 +35,14 @@ def test_each_setting_is_set_and_put_back(board):
 
 
 def test_a_mode_brings_its_own_clocks_and_a_point_leaves_the_rest_as_it_was(board):
-    """In another mode the clocks are that mode's, not those that the user had set in the first, and not those of the point before."""
+    """In another mode the clocks are that mode's, not those that the user had set in the first, which come back with it."""
     with changes.changed_board(board.home, board.machine) as changed:
-        changed.set(OperatingPoint(cpu_max_hz=729.6e6, governor="powersave"))
+        changed.set(OperatingPoint(governor="powersave"))
         changed.set(OperatingPoint(power_mode="15W"))
         assert board.settings()[f"{POLICY}/scaling_max_freq"] == "1510400"
         assert board.settings()[f"{POLICY}/scaling_governor"] == "schedutil"
-        changed.set(OperatingPoint(power_mode="15W", cpu_max_hz=960e6))
-        changed.set(OperatingPoint(power_mode="15W", gpu_max_hz=408e6))
-        assert board.settings()[f"{POLICY}/scaling_max_freq"] == "1510400"
-        changed.set(OperatingPoint(gpu_max_hz=408e6))
+        changed.set(OperatingPoint(governor="powersave"))
         assert board.settings()[f"{POLICY}/scaling_max_freq"] == "1113600"
-
-
-def test_the_lowest_clock_gives_way_to_the_highest(board):
-    """After jetson_clocks the lowest is the highest; a kernel refuses a highest below it."""
-    write(board.root, {f"{POLICY}/scaling_min_freq": "1113600\n"})
-    with changes.changed_board(board.home, board.machine) as changed:
-        changed.set(OperatingPoint(cpu_max_hz=729.6e6))
-        assert board.settings()[f"{POLICY}/scaling_min_freq"] == "729600"
-    assert board.settings()[f"{POLICY}/scaling_min_freq"] == "1113600"
 
 
 def test_a_value_that_the_board_has_not_is_refused_with_those_it_has(board):
@@ -65,8 +50,7 @@ def test_a_value_that_the_board_has_not_is_refused_with_those_it_has(board):
     for point, kind, words in [
         (OperatingPoint(power_mode="30W"), ConfigError, "unknown power mode '30W': there are 15W, 25W, MAXN_SUPER, 7W"),
         (OperatingPoint(power_mode="7W"), UnavailableError, "needs a reboot from '25W'"),
-        (OperatingPoint(cpu_max_hz=9e9), ConfigError, "cpu_max_hz = 9000000000 is none of this board's CPU clocks: 729600000"),
-        (OperatingPoint(memory_max_hz=4e9), ConfigError, "none of this board's memory clocks: 204000000 to 3199000000"),
+        (OperatingPoint(governor="turbo"), ConfigError, "unknown governor 'turbo': there are schedutil, performance"),
     ]:
         with table_row(words):
             before = board.settings()
@@ -78,17 +62,11 @@ def test_a_value_that_the_board_has_not_is_refused_with_those_it_has(board):
 
 
 def test_a_setting_that_the_board_has_not_is_unavailable(tmp_path, monkeypatch):
-    """A Raspberry Pi has governor and CPU clocks."""
-    for point, words in [
-        (OperatingPoint(power_mode="15W"), "there is no nvpmodel"),
-        (OperatingPoint(gpu_max_hz=1e9), "no GPU clock that can be set"),
-    ]:
-        with table_row(words):
-            monkeypatch.setattr("edgemeter.agent.operating.board_settings.PATH", "")
-            machine = changes.Machine(raspberry_pi_5(tmp_path))
-            changes.check([OperatingPoint(cpu_max_hz=2.4e9)], machine)
-            with pytest.raises(UnavailableError, match=words):
-                changes.check([point], machine)
+    """A Raspberry Pi has no power modes."""
+    monkeypatch.setattr("edgemeter.agent.operating.board_settings.PATH", "")
+    machine = changes.Machine(raspberry_pi_5(tmp_path))
+    with pytest.raises(UnavailableError, match="there is no nvpmodel"):
+        changes.check([OperatingPoint(power_mode="15W")], machine)
 
 
 def test_a_mode_that_asks_for_a_reboot_changes_nothing(board):
@@ -173,7 +151,7 @@ def test_rights_that_are_lost_within_the_block_are_stated_at_its_end(board, erro
     governor = board.root / POLICY / "scaling_governor"
 
     def measure(changed):
-        changed.set(OperatingPoint(governor="performance", gpu_max_hz=408e6))
+        changed.set(OperatingPoint(power_mode="15W", governor="performance"))
         governor.unlink()
         governor.symlink_to("/proc/version")
         if error is not None:
@@ -210,7 +188,7 @@ def test_a_damaged_record_is_one_line_and_nothing_is_written(board):
         ("board", "0123456789abcdef", "is of another board"),
         ("settings", {"fan": {"x": "1"}}, "names 'fan', which is no setting of a board"),
         ("settings", {"governor": {f"{POLICY}/../../../../../../scaling_governor": "x"}}, "is no setting of a board"),
-        ("settings", {"cpu_max_hz": {f"{POLICY}/scaling_max_freq": "1\n2"}}, "is no setting of a board"),
+        ("settings", {"cpu_clocks": {f"{POLICY}/scaling_max_freq": "1\n2"}}, "is no setting of a board"),
         ("settings", {"power_mode": {"nvpmodel": "-f /tmp/x"}}, "is no power mode"),
     ],
 )

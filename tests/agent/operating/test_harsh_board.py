@@ -67,7 +67,7 @@ def test_a_clock_that_is_held_back_at_the_end_is_put_back_all_the_same(board, re
     """What is asked for is as it was once the chip is cool; a cap at the clock that was found hides that it is not."""
     before, requested = board.settings(), dict(requests.requested)
     with changes.changed_board(board.home, board.machine) as changed:
-        changed.set(OperatingPoint(cpu_max_hz=1.728e9))
+        changed.set(OperatingPoint(power_mode="MAXN_SUPER"))
         requests.heat(1113600)
     assert requests.requested == requested
     requests.heat(None)
@@ -104,21 +104,18 @@ def test_the_clock_of_userspace_is_put_back_within_its_limits(board, monkeypatch
     requests = FrequencyRequests(board, monkeypatch)
     requested = dict(requests.requested)
     with changes.changed_board(board.home, board.machine) as changed:
-        for khz in (960000, 1344000, 729600):
-            point = OperatingPoint(cpu_max_hz=khz * 1e3)
-            assert changed.set(point) == point
-        changed.set(OperatingPoint(governor="performance", cpu_max_hz=729.6e6))
-        changed.set(OperatingPoint(cpu_max_hz=1.1136e9))
+        for mode in ("15W", "MAXN_SUPER"):
+            changed.set(OperatingPoint(power_mode=mode, governor="performance"))
     assert requests.requested == requested
     assert (board.root / CPUFREQ / "policy4/scaling_setspeed").read_text() == "1113600\n"
 
 
 def test_a_cpu_that_was_switched_off_meanwhile_keeps_the_record(board):
-    """It comes back with the governor and clocks of the sweep: they are put back then."""
+    """It comes back with the governor of the sweep: it is put back then."""
     before, policy = board.settings(), board.root / CPUFREQ / "policy4"
 
     def measure(changed):
-        changed.set(OperatingPoint(governor="performance", cpu_max_hz=960e6))
+        changed.set(OperatingPoint(governor="performance"))
         shutil.move(policy, board.root / "off")
 
     with (

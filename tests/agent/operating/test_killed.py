@@ -24,9 +24,9 @@ from edgemeter.agent.contract.operating_point import OperatingPoint
 from edgemeter.agent.operating import changes
 machine = changes.Machine(Path(sys.argv[2]))
 points = [
-    OperatingPoint(power_mode="15W", governor="performance", cpu_max_hz=960e6),
-    OperatingPoint(power_mode="MAXN_SUPER", gpu_max_hz=408e6, memory_max_hz=665.6e6),
-    OperatingPoint(governor="powersave", cpu_max_hz=729.6e6),
+    OperatingPoint(power_mode="15W", governor="performance"),
+    OperatingPoint(power_mode="MAXN_SUPER"),
+    OperatingPoint(governor="powersave"),
 ]
 changes.check(points, machine)
 with changes.changed_board(Path(sys.argv[1]), machine) as board:

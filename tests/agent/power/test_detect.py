@@ -64,7 +64,10 @@ def test_what_is_named_goes_before_what_is_usual(settings):
 def test_a_named_sensor_that_is_not_here_ends_the_command(settings):
     """Before anything is measured; those that were opened before it are closed."""
     for names in ("replay,shelly", "shelly"):
-        with pytest.raises(UnavailableError, match=r"set address.*see `edgemeter sensors`.*--power"), open_sensors(names, (), settings):
+        with (
+            pytest.raises(UnavailableError, match=r"set address.*see `edgemeter energy sensors`.*--power"),
+            open_sensors(names, (), settings),
+        ):
             pytest.fail("opened")
     with pytest.raises(ConfigError, match="wattmeter"), open_sensors("wattmeter", (), settings):
         pytest.fail("opened")

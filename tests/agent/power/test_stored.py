@@ -3,7 +3,6 @@
 import pytest
 
 from edgemeter.agent.base.errors import ConfigError
-from edgemeter.agent.contract.record_figures import Averaging
 from edgemeter.agent.power import Description, PowerSensor, Reading
 from edgemeter.agent.power.stored import (
     CheckedSensor,
@@ -14,6 +13,7 @@ from edgemeter.agent.power.stored import (
     save_self_test,
     self_test_path,
 )
+from edgemeter.agent.power.values import Averaging
 
 
 @pytest.fixture(autouse=True)
@@ -82,7 +82,6 @@ def test_what_the_driver_does_not_state_comes_from_the_self_test_with_its_date()
     assert described.averaging == Averaging(
         window_s=0.0, lag_s=0.5, update_interval_s=1.0, sources=dict.fromkeys(("window_s", "lag_s", "update_interval_s"), "self-test")
     )
-    assert described.self_tested_at == "2026-11-23T05:00:00+00:00"
     assert (described.resolution_w, described.warnings) == (0.1, ())
     described_by_driver = Averaging(window_s=0.02, lag_s=0.5, sources={"window_s": "published", "lag_s": "driver"})
     completed = CheckedSensor(Meter(averaging=described_by_driver, resolution_w=0.1), _test()).describe()

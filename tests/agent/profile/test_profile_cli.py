@@ -29,7 +29,7 @@ def edgemeter(*arguments, **environment):
 
 def profiled(*arguments):
     """Return the profile as the command prints it for machines."""
-    result = edgemeter("models", "profile", *arguments, "--queries", QUERIES, "--json")
+    result = edgemeter("models", "profile", *arguments, "--queries", QUERIES, "--format", "json")
     assert result.returncode == 0, result.stderr
     return json.loads(result.stdout)
 
@@ -37,7 +37,7 @@ def profiled(*arguments):
 @pytest.mark.services
 def test_every_operator_ran_once_an_inference():
     """The plain and the profiled queries are counted, no operator is lost, and coverage is a ratio of what was timed."""
-    document = profiled("--model", FIXTURES / "onnx.onnx")
+    document = profiled(FIXTURES / "onnx.onnx")
     assert (document["queries"], document["package"]) == (QUERIES, "onnxruntime")
     assert [row["calls"] for row in document["operators"]] == [QUERIES, QUERIES]
     assert 0 < document["coverage_ratio"] <= 1
@@ -49,10 +49,10 @@ def test_every_operator_ran_once_an_inference():
 def test_litert_names_each_operator_of_a_real_model(realdata):
     """MobileNet v1 with the builtin kernels: its 31 operators as its graph holds them; with XNNPACK, its kernels."""
     model = realdata / "models" / "mobilenet_v1_0.25_128_quant.tflite"
-    document = profiled("--model", model, "--backend", "builtin", "--by", "type")
+    document = profiled(model, "--backend", "builtin", "--by", "type")
     calls = {row["type"]: row["calls"] / QUERIES for row in document["operators"]}
     assert calls == {"CONV_2D": 15, "DEPTHWISE_CONV_2D": 13, "AVERAGE_POOL_2D": 1, "RESHAPE": 1, "SOFTMAX": 1}
-    document = profiled("--model", model)
+    document = profiled(model)
     assert document["backend"] == "xnnpack"
     assert sum(row["calls"] for row in document["operators"] if "QU8" in row["type"]) == 28 * QUERIES
 
@@ -61,7 +61,7 @@ def test_litert_names_each_operator_of_a_real_model(realdata):
 @pytest.mark.parametrize("backend", ["xnnpack", "cpu-compiled"])
 def test_a_litert_model_with_a_signature_has_each_operator_once_an_inference(backend):
     """Of it the library writes no event of the interpreter's: all inferences were one, and operators took thousands of percent."""
-    document = profiled("--model", SHIPPED, "--backend", backend)
+    document = profiled(SHIPPED, "--backend", backend)
     assert {row["calls"] for row in document["operators"]} == {QUERIES}
     assert document["coverage_ratio"] <= 1
 
@@ -69,7 +69,7 @@ def test_a_litert_model_with_a_signature_has_each_operator_once_an_inference(bac
 @pytest.mark.software_gpu
 def test_an_accelerator_that_the_profiler_does_not_see_is_refused():
     """LiteRT's profiler compiles for the CPU: its operators are no GPU's."""
-    result = edgemeter("models", "profile", "--model", SHIPPED, "--backend", "gpu,cpu", VK_ICD_FILENAMES=str(software_gpu()))
+    result = edgemeter("models", "profile", SHIPPED, "--backend", "gpu,cpu", VK_ICD_FILENAMES=str(software_gpu()))
     assert result.returncode == 1
     assert "LiteRT's profiler sees the CPU only, not gpu,cpu: profile with --backend cpu-compiled" in result.stderr
 
@@ -78,10 +78,10 @@ def test_an_accelerator_that_the_profiler_does_not_see_is_refused():
 def test_what_cannot_be_profiled_is_one_line(tmp_path):
     """The exit status tells wrong usage from failure; where the library crashes the process that profiles is reported by its signal."""
     for name, status, message in (("replay.replay.json", 1, "'replay'"), ("onnx_opset99.onnx", 2, "opset 99")):
-        result = edgemeter("models", "profile", "--model", FIXTURES / name)
+        result = edgemeter("models", "profile", FIXTURES / name)
         assert (result.returncode, "Traceback" in result.stderr) == (status, False)
         assert message in result.stderr
     (tmp_path / "onnxruntime.py").write_text("import os, signal\nos.kill(os.getpid(), signal.SIGSEGV)\n")
-    result = edgemeter("models", "profile", "--model", FIXTURES / "onnx.onnx", PYTHONPATH=str(tmp_path))
+    result = edgemeter("models", "profile", FIXTURES / "onnx.onnx", PYTHONPATH=str(tmp_path))
     assert (result.returncode, "Traceback" in result.stderr) == (1, False)
     assert "SIGSEGV" in result.stderr

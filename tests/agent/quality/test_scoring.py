@@ -1,11 +1,9 @@
 """Generators are scored: the shipped language model, and servers that tell less or more of a text."""
 
-import math
 from contextlib import closing
 from pathlib import Path
 
 import msgspec
-import numpy as np
 import pytest
 
 from edgemeter.agent.base.errors import UnavailableError
@@ -40,14 +38,6 @@ def test_quantisation_costs_quality_that_shows():
     assert values["q4_0"] > values["f16"] * 1.005
     assert by_precision["f16"].text_sha256 == INDEX["perplexity"]["text_sha256"]
     assert quality_gate(by_precision["q8_0"], by_precision["f16"]).passed
-
-
-@needs_llama
-def test_the_first_chunks_are_those_of_the_whole_text():
-    """Two of all: their losses."""
-    first, entire = (perplexity_of("llama", SHIPPED / "edgemeter-notes_q4_0.gguf", ScoredText(TEXT, limit=limit)) for limit in (2, None))
-    assert first.chunk_losses == entire.chunk_losses[:2]
-    assert first.value == pytest.approx(math.exp(np.mean(first.chunk_losses)))
 
 
 @pytest.mark.services

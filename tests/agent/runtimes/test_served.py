@@ -94,20 +94,16 @@ def test_several_inputs_and_outputs_go_by_name(served):
 
 
 def test_an_arrival_connects_within_its_latency_and_is_closed_outside(served, network):
-    """The record has what connecting took; a user's connection stays open, and connects in no query."""
+    """A user's connection stays open, and connects in no query."""
     runtime, loaded, _ = served()
     with runtime.window():
         arrival, user = runtime.bind_concurrent([X]), runtime.bind_concurrent([X], 0)
         user().end()
-        assert runtime.served().connect is None
         for _ in range(3):
             answered = arrival()
             assert network.open_connections == 2
             answered.end()
             assert network.open_connections == 1
-    connect = runtime.served().connect
-    assert connect.count == 3
-    assert connect.p50_ms > 0
     assert "connection" not in runtime.with_late_facts(loaded).facts
 
 
@@ -121,7 +117,6 @@ def test_a_server_that_closes_after_each_answer_is_named_and_not_pinged(served):
             outputs_for(runtime, X)
     assert len(script.requests) - before == 5
     assert runtime.with_late_facts(loaded).facts["connection"] == "closed by the server after each answer"
-    assert runtime.served().connect.count == 5
 
 
 def reply(content, status=200, **headers):

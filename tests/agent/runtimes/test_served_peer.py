@@ -37,7 +37,7 @@ def test_mlserver_answers_what_its_model_computes(mlserver, tmp_path):
             inputs = np.repeat(X, batch, axis=0)
             runtime.bind([inputs])()
             np.testing.assert_array_equal(runtime.outputs()[0], inputs * 2 + 1)
-        assert runtime.served().model_version == "v1"
+        assert runtime.with_late_facts(loaded).facts["served_model_version"] == "v1"
 
 
 def test_binary_tensors_that_mlserver_refuses_are_one_line(mlserver, tmp_path):

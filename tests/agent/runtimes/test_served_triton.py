@@ -63,7 +63,7 @@ def test_triton_answers_what_its_model_computes(loaded, transport):
         inputs = np.repeat(X, batch, axis=0)
         runtime.bind([inputs])()
         np.testing.assert_array_equal(runtime.outputs()[0], inputs * 2 + 1)
-    assert runtime.served().model_version == "1"
+    assert runtime.with_late_facts(facts).facts["served_model_version"] == "1"
 
 
 def test_datatypes_of_its_own_come_back_as_they_were_sent(loaded):

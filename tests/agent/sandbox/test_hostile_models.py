@@ -82,7 +82,7 @@ def test_no_hostile_file_writes_reads_a_key_or_ends_in_a_trace(tmp_path):
     commands = attacks(folder, home / ".ssh" / "id_a")
     before = sorted(str(path) for path in tmp_path.rglob("*"))
     for words in commands:
-        command = ["run", *words, "--mode", "rapid", "--repeats", "1", "-q", "--json", "--no-save"]
+        command = ["run", *words, "--mode", "rapid", "--repeats", "1", "-q", "--format", "json", "--no-save"]
         completed = subprocess.run(
             [sys.executable, "-m", "edgemeter.agent.cli", *command], capture_output=True, text=True, check=False, cwd=folder, timeout=100,
             env={**os.environ, "HOME": str(home), "EDGEMETER_HOME": str(tmp_path / "state")},

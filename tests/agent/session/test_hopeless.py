@@ -14,8 +14,9 @@ from edgemeter.agent.machine.machine import Machine
 from edgemeter.agent.session import hopeless, session
 from edgemeter.agent.session.hopeless import refusals
 from tests.fixtures.command import edgemeter
+from tests.fixtures.record_factory import make_record, violating
 from tests.fixtures.rows import table_row
-from tests.fixtures.run_jobs import one_case
+from tests.fixtures.run_jobs import one_case, without_waiting
 
 MODELS = Path(__file__).parents[2] / "fixtures/runtimes"
 
@@ -30,7 +31,6 @@ def test_a_hopeless_case_is_refused_before_the_first_process(tmp_path):
     """With the remedy, before a run lock is waited for; so is an empty model, as a download that was cut leaves one."""
     for name, settings, kind, says in [
         ("m.onnx", {"runtime": "onxn"}, ConfigError, "did you mean onnx"),
-        ("m.onnx", {"runtime": "onnx", "reader": "cocoo"}, ConfigError, "did you mean coco"),
         ("m_edgetpu.tflite", {"runtime": "litert"}, ConfigError, "--runtime edgetpu"),
         ("m_edgetpu.tflite", {"runtime": "edgetpu"}, UnavailableError, "no Edge TPU is attached"),
     ]:
@@ -66,9 +66,22 @@ def test_a_run_that_fails_is_not_repeated_to_the_end(tmp_path, monkeypatch):
                 raise kind("no model of this format")
 
             monkeypatch.setattr(session, "measure_run", fail)
+            without_waiting(monkeypatch)
             suite = Suite("s", (msgspec.structs.replace(case_of(tmp_path, "m.replay.json"), repeats=5),))
             outcomes = list(session.measure(suite, session.DeviceIdentity("d", "f"), {}, "", lambda _: None))
             assert [str(outcome) for outcome in outcomes if isinstance(outcome, EdgemeterError)] == ["no model of this format"] * runs
+
+
+def test_a_model_that_is_worth_nothing_is_not_measured_again(tmp_path, monkeypatch):
+    """The first run alone is scored, and its repeats would be sound."""
+    case = msgspec.structs.replace(case_of(tmp_path, "m.replay.json"), repeats=3)
+    without_waiting(monkeypatch)
+    for rule, runs in [("accuracy-gate", 1), ("failed-queries", 3)]:
+        with table_row(rule):
+            record = make_record(verdict=violating("invalid", rule))
+            monkeypatch.setattr(session, "measure_run", lambda *_, record=record: record)
+            identity = session.DeviceIdentity("d", "f")
+            assert list(session.measure(Suite("s", (case,)), identity, {}, "", lambda _: None)) == [record] * runs
 
 
 @pytest.mark.services

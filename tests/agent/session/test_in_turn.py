@@ -6,21 +6,22 @@ import msgspec
 import pytest
 
 from edgemeter.agent.base.errors import ConfigError, MeasurementError
-from edgemeter.agent.contract.record_conditions import Tensor, Verdict
+from edgemeter.agent.contract.record_conditions import Tensor
 from edgemeter.agent.session import in_turn, session, turn_comparison
-from tests.fixtures.record_factory import make_accuracy, make_energy, make_latency, make_record, make_steady
+from tests.fixtures.record_factory import make_accuracy, make_energy, make_latency, make_record, make_steady, violating
 from tests.fixtures.replay_case import replay_case
 from tests.fixtures.rows import table_row
+from tests.fixtures.run_jobs import without_waiting
 
 WHO = session.DeviceIdentity("bench", "lab")
 BENCH = in_turn.Bench(WHO, {}, "no sensor here", lambda _: None)
 PARTS = tuple(0.001 * (n % 3) for n in range(20))
 
 
-def run_of(p50_ms: float, state: str = "valid", *reasons: str, gross_mj: float | None = None, **changes):
+def run_of(p50_ms: float, state: str = "ok", *rules: str, gross_mj: float | None = None, **changes):
     """Return a record with this p50 and verdict, and with this energy where it is given."""
-    energy = {"energy": make_energy(gross_mj=gross_mj)} if gross_mj else {"energy": None, "energy_reason": "no sensor here"}
-    return make_record(latency=make_latency(p50_ms=p50_ms), verdict=Verdict(state=state, reasons=reasons), **energy, **changes)
+    energy = {"energy": make_energy(gross_mj=gross_mj)} if gross_mj else {"energy": None, "reasons": {"energy": "no sensor here"}}
+    return make_record(latency=make_latency(p50_ms=p50_ms), verdict=violating(state, *rules), **energy, **changes)
 
 
 def scored_run(value: float, spread: float = 1.0, **changes):
@@ -36,9 +37,11 @@ def compare(monkeypatch, tmp_path):
     def compared(*sides, rounds=10, images=None):
         cases = [msgspec.structs.replace(replay_case(tmp_path, f"side{n}", 1.0), data=images) for n in range(len(sides))]
 
-        def measure(_suite, _identity, _sensors, _why, _on_event, _keep, *, order):
-            for case, n in order:
-                yield sides[int(case.model[-13])](n if images else n + 1)
+        def measure(_suite, _identity, _sensors, _why, _on_event, _keep, plan):
+            for case, n in plan:
+                outcome = sides[int(case.model[-13])](n if images else n + 1)
+                plan.note(outcome, 1.0)
+                yield outcome
 
         monkeypatch.setattr(session, "measure", measure)
         compared.cases = cases
@@ -122,24 +125,26 @@ def test_an_energy_that_is_not_settled_keeps_the_runs_coming(compare):
 
 
 def test_what_was_not_measured_is_not_judged_and_explained(compare):
-    """No sensor, no photographs, an estimate: the reason stands beside the table; suspect runs count and are counted."""
-    comparison = compare(lambda n: run_of(10.0 + 0.01 * n, "suspect", "busy-machine: 20%"), lambda n: run_of(15.0 + 0.01 * n), rounds=3)
+    """No sensor, no photographs, a published energy: the reason stands beside the table; disturbed runs count and are counted."""
+    comparison = compare(lambda n: run_of(10.0 + 0.01 * n, "disturbed", "busy-machine"), lambda n: run_of(15.0 + 0.01 * n), rounds=3)
     missing = {difference.figure: difference.note for difference in comparison.contrasts[0].differences if difference.state == "not judged"}
-    assert missing == {"energy": "no sensor here", "accuracy": "not scored"}
+    assert missing == {"energy_gross_mj": "no sensor here", "accuracy_value": "not scored"}
     assert comparison.doubts == ("busy-machine: 3 of 6 runs",)
-    changes = {"provenance": {"latency": "measured", "energy": "estimated"}}
-    estimated = compare(*[lambda n: run_of(10.0 + 0.01 * n, gross_mj=50.0, **changes)] * 2)
-    assert estimated.contrasts[0].energy is None
-    hurried = make_steady(deadline_ms=40.0, late=900, missed_ratio=1.0, effective=900)
+    changes = {"provenance": {"latency": "measured", "energy": "published"}}
+    published = compare(*[lambda n: run_of(10.0 + 0.01 * n, gross_mj=50.0, **changes)] * 2)
+    assert published.contrasts[0].energy is None
+    hurried = make_steady(deadline_ms=40.0, late=900, missed_ratio=1.0)
     other_work = compare(lambda _: steady_run(0), lambda _: run_of(12.0, scenario="steady", steady=hurried))
-    assert {"missed", "latency"} <= {difference.figure for difference in other_work.contrasts[0].differences if difference.change is None}
+    assert {"steady_missed_ratio", "latency_p50_ms"} <= {
+        difference.figure for difference in other_work.contrasts[0].differences if difference.change is None
+    }
 
 
 def test_accuracies_of_other_images_are_not_compared(compare):
     """Another metric or other images: both are shown, and no difference."""
     sides = [scored_run(0.4), scored_run(0.5, metric="top1")]
     comparison = compare(*[lambda n, first=first: run_of(10.0 + 0.01 * n) if n else first for first in sides], images="photos")
-    (accuracy,) = [difference for difference in comparison.contrasts[0].differences if difference.figure == "accuracy"]
+    (accuracy,) = [difference for difference in comparison.contrasts[0].differences if difference.figure == "accuracy_value"]
     assert (accuracy.state, accuracy.a, accuracy.b) == ("not judged", 0.4, 0.5)
 
 
@@ -149,11 +154,11 @@ def test_a_pair_with_a_failed_or_invalid_run_is_left_out_and_named(compare):
     def b(n):
         if n == 2:
             return MeasurementError("it died")
-        return run_of(10.0, "invalid", "throttled: the board throttled") if n == 3 else run_of(10.0)
+        return run_of(10.0, "invalid", "throttled") if n == 3 else run_of(10.0)
 
     comparison = compare(lambda n: run_of(9.0 + n), b, rounds=4)
     assert comparison.contrasts[0].latency.pairs == 2
-    assert comparison.left_out == ("pair 2, B: it died", "pair 3, B: throttled: the board throttled")
+    assert comparison.left_out == ("pair 2, B: it died", "pair 3, B: the processor was throttled")
     assert len(comparison.runs) == 7
     with pytest.raises(MeasurementError, match="no pair of runs can be compared: pair 1, B: it died"):
         compare(lambda _: run_of(10.0), lambda _: MeasurementError("it died"), rounds=1)
@@ -207,6 +212,7 @@ def test_a_session_measures_in_the_order_that_it_is_given(monkeypatch, tmp_path)
         return run_of({"a": 10.0, "b": 15.0}[Path(run.case.model).name[0]])
 
     monkeypatch.setattr(session, "measure_run", measured)
+    without_waiting(monkeypatch)
     cases = [replay_case(tmp_path, name, 1.0) for name in "ab"]
     hopeless = msgspec.structs.replace(replay_case(tmp_path, "c", 1.0), runtime="litert", model=str(tmp_path / "c_edgetpu.tflite"))
     Path(hopeless.model).write_bytes(b"TFL3")
@@ -242,12 +248,12 @@ def test_a_comparison_is_made_again_from_its_turns_and_records(compare):
 
 def steady_run(late):
     """Return a record of 900 frames of which so many were late, at 12 ms each."""
-    return run_of(12.0, scenario="steady", steady=make_steady(late=late, missed_ratio=late / 900, effective=900))
+    return run_of(12.0, scenario="steady", steady=make_steady(late=late, missed_ratio=late / 900))
 
 
 def test_missed_frames_of_models_in_turn_are_compared(compare):
     """p50 does not see a fifth of the frames; 0 against 0 is alike."""
     for late, state in ((180, "higher"), (0, "alike")):
         (contrast,) = compare(lambda _: steady_run(0), lambda _, late=late: steady_run(late)).contrasts
-        (missed,) = [difference for difference in contrast.differences if difference.figure == "missed"]
+        (missed,) = [difference for difference in contrast.differences if difference.figure == "steady_missed_ratio"]
         assert (missed.state, missed.a, missed.b) == (state, 0.0, late / 900)

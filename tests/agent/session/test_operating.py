@@ -1,7 +1,6 @@
 """Facts about `edgemeter.agent.session.operating`: sessions in several power modes, on a board that is a dictionary."""
 
 from contextlib import closing, contextmanager
-from itertools import pairwise
 
 import msgspec
 import pytest
@@ -18,7 +17,7 @@ from edgemeter.agent.session import operating, session
 from tests.fixtures.played_time import play_time
 from tests.fixtures.record_factory import make_record
 from tests.fixtures.replay_case import replay_case
-from tests.fixtures.run_jobs import in_this_process
+from tests.fixtures.run_jobs import in_this_process, without_waiting
 
 WHO = session.DeviceIdentity("bench", "lab")
 MODES = ("7W", "15W", "25W")
@@ -80,11 +79,12 @@ def quick_runs(monkeypatch):
         return make_record(environment=planned.session.environment, operating_point=planned.operating_point)
 
     monkeypatch.setattr(session, "measure_run", run)
+    without_waiting(monkeypatch)
 
 
 def cases(folder, modes=("15W", "25W"), repeats=2, **changes):
     """Return the suite of one model in these modes."""
-    case = msgspec.structs.replace(replay_case(folder, "m", 1.0), repeats=repeats, agreement="never", warm_up_seconds=0.1, **changes)
+    case = msgspec.structs.replace(replay_case(folder, "m", 1.0), repeats=repeats, warm_up_seconds=0.1, **changes)
     return Suite("s", tuple(msgspec.structs.replace(case, power_mode=mode) for mode in modes))
 
 
@@ -105,21 +105,7 @@ def test_the_record_is_of_the_mode_that_its_run_was_in(monkeypatch, board, tmp_p
     assert board.now == board.found
     assert len({run.case for run in records}) == 2
     (answer,) = mode_answers(records)
-    assert [point.runs for point in answer.points] == [2, 2]
-
-
-@pytest.mark.usefixtures("quick_runs")
-def test_each_round_visits_every_mode_once(board, tmp_path):
-    """The order of the modes is drawn for each round, and the cases of a mode follow each other."""
-    suite = cases(tmp_path, MODES, repeats=12)
-    order = [(case.power_mode, repeat) for case, repeat in session.run_order(suite, 3)]
-    rounds = [[mode for mode, repeat in order if repeat == number] for number in range(12)]
-    assert all(sorted(modes) == sorted(MODES) for modes in rounds)
-    assert len(set(map(tuple, rounds))) > 3
-    two = Suite("s", (*suite.cases, *(msgspec.structs.replace(case, threads=2) for case in suite.cases)))
-    modes = [case.power_mode for case, repeat in session.run_order(two, 3) if repeat == 0]
-    assert sum(mode != following for mode, following in pairwise(modes)) == 2
-    assert board.visits == []
+    assert [row.runs for row in answer.modes] == [2, 2]
 
 
 @pytest.mark.usefixtures("quick_runs")
@@ -219,5 +205,5 @@ def test_the_board_has_settled_when_its_temperature_stays(tmp_path):
     for course, shortest_s, longest_s in courses:
         now_s[0] = 0.0
         (zone / "temp").write_text("50000")
-        operating.settle(None, recorded(tmp_path), lambda: now_s[0], sleeping(course))
+        operating.settle(recorded(tmp_path), lambda: now_s[0], sleeping(course))
         assert shortest_s <= now_s[0] <= longest_s

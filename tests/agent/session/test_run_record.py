@@ -12,9 +12,9 @@ from tests.fixtures.record_factory import SHA_MODEL, make_environment, make_gene
 def id_of(tmp_path, generation=None, settings=None, **facts):
     """Return the id of the case of a run, which generated text where there is a `generation`, whatever its file."""
     (case,) = expand(SuiteFile(name="s", case=[Settings(model="chat.server", **(settings or {}))]), tmp_path).cases
-    shared = SessionContext("s", "pi-1", "lab", None, make_environment())
+    shared = SessionContext("s", "pi-1", "lab", "device", make_environment())
     planned = PlannedRun(case, 0, 0, 1, SHA_MODEL, shared)
-    return run_record(planned, measured(generation=generation, **facts), 0, (), Energies(None, "no sensor"), (), None, None).case
+    return run_record(planned, measured(generation=generation, **facts), 0, (), Energies(None, "no sensor"), (), None).case
 
 
 def test_the_id_of_a_case_holds_what_a_server_states(tmp_path):

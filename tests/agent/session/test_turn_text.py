@@ -3,6 +3,7 @@
 import msgspec
 import pytest
 
+from edgemeter.agent.base.decision import CORRECT_ENERGY, TOKEN_ENERGY, TPOT, TTFT
 from edgemeter.agent.base.errors import ConfigError, UnavailableError
 from edgemeter.agent.contract.record_accuracy import Accuracy
 from edgemeter.agent.contract.record_generation import TokenLengths
@@ -26,7 +27,7 @@ def language_run(ttft_ms=100.0, tpot_ms=10.0, tokenizer="b" * 64, early=0, token
     generation = make_generation(**(fields | changes))
     model = msgspec.structs.replace(generation.model, tokenizer_sha256=tokenizer)
     generation = msgspec.structs.replace(generation, model=model)
-    energy = {} if token_mj else {"energy": None, "energy_reason": "no sensor here"}
+    energy = {} if token_mj else {"energy": None, "reasons": {"energy": "no sensor here"}}
     return make_record(generation=generation, latency=make_latency(p50_ms=ttft_ms + 127 * tpot_ms), accuracy=accuracy, **energy)
 
 
@@ -53,9 +54,11 @@ def compare(monkeypatch, tmp_path):
         ]
         by_model = dict(zip([case.model for case in cases], scores, strict=False))
 
-        def measure(_suite, _identity, _sensors, _why, _on_event, _keep, *, order):
-            for case, n in order:
-                yield sides[int(case.model[-13])](n)
+        def measure(_suite, _identity, _sensors, _why, _on_event, _keep, plan):
+            for case, n in plan:
+                outcome = sides[int(case.model[-13])](n)
+                plan.note(outcome, 1.0)
+                yield outcome
 
         def score(case, _text, _context_tokens):
             if isinstance(by_model[case.model], Exception):
@@ -84,7 +87,7 @@ def test_prefill_and_decoding_are_two_answers_and_perplexity_is_stated(compare):
     (contrast,) = comparison.contrasts
     assert contrast.sentence == (
         "B prefills as fast as A within 3% (pairs taken as independent), decodes 1.30 times as fast (95% 1.29 to 1.32) and costs "
-        "23.3% less energy a token (95% 22.7 to 24.0%); perplexity 1.478 against 1.496 (95% of their ratio 0.987 to 0.988)"
+        "23.3% less energy per token (95% 22.7 to 24.0%); perplexity 1.478 against 1.496 (95% of their ratio 0.987 to 0.988)"
     )
     assert contrast.decode.pairs == contrast.prefill.pairs == 5
     assert len(comparison.runs) == 10
@@ -94,21 +97,21 @@ def test_prefill_and_decoding_are_two_answers_and_perplexity_is_stated(compare):
 def test_other_lengths_are_not_compared(compare):
     """Other outputs leave the prefill; other prompts leave nothing but the perplexity; both are stated with the lengths."""
     comparison = compare(lambda n: language_run(100.0 + n), lambda n: language_run(150.0 + n, output_tokens=64))
-    assert absent(comparison)["tpot"] == absent(comparison)["energy"] == "outputs of 64 against 128 tokens are other work"
+    assert absent(comparison)[TPOT] == absent(comparison)[TOKEN_ENERGY] == "outputs of 64 against 128 tokens are other work"
     assert comparison.contrasts[0].sentence.startswith("B prefills 0.6")
     assert comparison.contrasts[0].latency.ratio is None
     comparison = compare(lambda _: language_run(), lambda _: language_run(prompt_tokens=256))
-    assert set(absent(comparison)) == {"ttft", "tpot", "energy", "perplexity"}
+    assert set(absent(comparison)) == {TTFT, TPOT, TOKEN_ENERGY, "perplexity"}
     assert comparison.contrasts[0].sentence == "nothing of B and A could be compared"
 
 
 def test_early_ends_are_counted_and_their_energy_is_not_compared(compare):
     """The time of a token is that of the tokens that came; shorter answers share their prompt's energy among fewer tokens."""
-    lengths = TokenLengths(min_tokens=3, p50_tokens=70.0, mean_tokens=64.0, max_tokens=128)
+    lengths = TokenLengths(min_tokens=3, mean_tokens=64.0, max_tokens=128)
     shorter = {"early": 3, "output_lengths": lengths, "token_mj": 9.0}
     comparison = compare(lambda n: language_run(tpot_ms=10 + 0.01 * n, token_mj=9.0), lambda _: language_run(**shorter), rounds=3)
-    assert absent(comparison)["energy"] == "answers of 64 against 128 tokens on average are other work: compare TPOT"
-    assert "tpot" not in absent(comparison)
+    assert absent(comparison)[TOKEN_ENERGY] == "answers of 64 against 128 tokens on average are other work: compare TPOT"
+    assert TPOT not in absent(comparison)
     assert comparison.contrasts[0].latency.ratio is None
     assert "9 of 192 queries of B ended early" in comparison.contrasts[0].sentence
 
@@ -133,22 +136,22 @@ def test_the_same_energy_for_fewer_right_answers_costs_more_per_right_one(compar
     """Half of the questions answered against two fifths, a request of the same energy: a quarter more energy a right answer."""
     comparison = compare(*[lambda _, v=v: language_run(token_mj=9.0, accuracy=exact_match(v)) for v in (0.5, 0.4)], rounds=3)
     figures = {entry.figure: entry for entry in comparison.contrasts[0].differences}
-    correct = figures["energy per correct answer"]
+    correct = figures[CORRECT_ENERGY]
     assert (correct.change, correct.a) == (pytest.approx(1.25), pytest.approx(comparison.sides[0].gross_mj / 0.5))
-    assert "costs 25.0% more energy a correct answer" in comparison.contrasts[0].sentence
-    assert figures["accuracy"].change == pytest.approx(-0.1)
+    assert "costs 25.0% more energy per correct answer" in comparison.contrasts[0].sentence
+    assert figures["accuracy_value"].change == pytest.approx(-0.1)
 
 
 def test_the_same_file_is_the_same_work_whatever_tokens_it_makes(compare):
     """Models of other tokenizers are asked the same questions; that their answers end is no doubt; none right is a reason."""
-    file = {"prompts": "questions.jsonl", "prompts_sha256": "e" * 64, "ends_at": "end_of_text", "early": 3, "token_mj": 9.0}
+    file = {"prompts": "questions.jsonl", "prompts_sha256": "e" * 64, "early": 3, "token_mj": 9.0}
     comparison = compare(
         lambda n: language_run(100.0 + n, accuracy=exact_match(0.5), **file),
         lambda n: language_run(50.0 + n, accuracy=exact_match(0.0), prompt_tokens=300, **file),
     )
     assert comparison.contrasts[0].sentence.startswith("B prefills 1.9")
     assert "ended early" not in comparison.contrasts[0].sentence
-    assert absent(comparison)["energy per correct answer"] == "no answer of B was right"
+    assert absent(comparison)[CORRECT_ENERGY] == "no answer of B was right"
 
 
 def test_a_faster_model_that_gets_further_into_a_file_is_asked_other_questions(compare):
@@ -160,10 +163,10 @@ def test_a_faster_model_that_gets_further_into_a_file_is_asked_other_questions(c
 
     for queries, are_same in [((80, 160), True), ((11, 11), True), ((11, 22), False), ((80, 88), False)]:
         comparison = compare(lambda _, queries=queries: run(queries[0]), lambda _, queries=queries: run(queries[1]), rounds=2)
-        assert set(absent(comparison)) == ({"perplexity"} if are_same else {"ttft", "tpot", "energy", "perplexity"})
+        assert set(absent(comparison)) == ({"perplexity"} if are_same else {TTFT, TPOT, TOKEN_ENERGY, "perplexity"})
     # Another order of a file is other questions; a repeat of the same case has the same order.
-    assert "ttft" in absent(compare(lambda _: run(11, seed=1), lambda _: run(11, seed=2), rounds=2))
-    assert "ttft" not in absent(compare(lambda _: run(11, seed=1, repeat=0), lambda _: run(11, seed=2, repeat=1), rounds=2))
+    assert TTFT in absent(compare(lambda _: run(11, seed=1), lambda _: run(11, seed=2), rounds=2))
+    assert TTFT not in absent(compare(lambda _: run(11, seed=1, repeat=0), lambda _: run(11, seed=2, repeat=1), rounds=2))
 
 
 def test_of_three_quantisations_the_fastest_is_taken_that_keeps_the_perplexity(compare):
@@ -200,7 +203,7 @@ def test_an_older_score_counts_where_the_newest_run_has_none(compare):
         lambda n: language_run(100.0, 10.0 + 0.01 * n, accuracy=exact_match(0.4) if n < 2 else None),
         rounds=3,
     )
-    (accuracy,) = [difference for difference in comparison.contrasts[0].differences if difference.figure == "accuracy"]
+    (accuracy,) = [difference for difference in comparison.contrasts[0].differences if difference.figure == "accuracy_value"]
     assert (accuracy.a, accuracy.b) == (0.8, 0.4)
     assert comparison.pick.name == "A"
 

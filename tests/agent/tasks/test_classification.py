@@ -78,25 +78,6 @@ def test_of_equal_scores_the_lower_class_is_first(folder):
     assert task.score().detail["top5"] == 1
 
 
-def test_groups_have_their_own_accuracy_and_a_gap(tmp_path):
-    """Day 40 of 40 right, night 10 of 40; two photographs of fog are too few for a figure."""
-    names = [f"{name}_{i}.png" for name, count in (("day", 40), ("fog", 2), ("night", 40)) for i in range(count)]
-    (tmp_path / "images").mkdir()
-    for name in names:
-        Image.new("RGB", (4, 4)).save(tmp_path / "images" / name)
-    (tmp_path / "index.csv").write_text("file,class,group\n" + "".join(f"{name},4,{name.split('_')[0]}\n" for name in names))
-    task = make_task(open_folder(tmp_path / "images", tmp_path / "index.csv"))
-    for index, name in enumerate(sorted(names)):
-        is_right = name.startswith("day") or name in [f"night_{i}.png" for i in range(10)]
-        task.predict(index, [scores(5 if is_right else 6)])
-    accuracy = task.score()
-    assert [(part.name, part.value, part.images) for part in accuracy.groups] == [("day", 1, 40), ("fog", None, 2), ("night", 0.25, 40)]
-    assert accuracy.groups[2].low == pytest.approx(0.1419, abs=6e-5)
-    assert (accuracy.group_gap.best, accuracy.group_gap.worst, accuracy.group_gap.value) == ("day", "night", 0.75)
-    assert 0.5 < accuracy.group_gap.low < 0.75 < accuracy.group_gap.high
-    assert task.score("value").groups == ()
-
-
 def test_what_does_not_fit_the_model_is_refused(folder):
     """Scores, classes and labels of another number than the card's, boxes, and an index that counts the background."""
     with pytest.raises(ConfigError, match="gives 5 scores, its card has 11"):

@@ -106,19 +106,6 @@ def test_a_recall_is_reached_by_the_hit_that_pycocotools_names():
         assert ap == pytest.approx(evaluated(truth, rows).stats[0], abs=1e-12), objects
 
 
-def test_the_recall_of_members_ignores_all_other_objects():
-    """As pycocotools does of objects outside a range of area, and of what finds them."""
-    truth, rows = scene(1)
-    members = [number % 3 == 0 for number in range(len(truth["annotations"]))]
-    areas = [1.0 if is_member else 2.0 for is_member in members]
-    marked = {**truth, "annotations": [{**a, "area": area} for a, area in zip(truth["annotations"], areas, strict=True)]}
-    ids = [image["id"] for image in truth["images"]]
-    evaluation = evaluated(marked, rows, area_ranges=[[0.0, 1e10], [0.5, 1.5], [2.5, 3.5], [3.5, 4.5]])
-    recall = evaluation.eval["recall"][:, :, 1, -1]
-    assert CocoAp(truth, rows).recall(members).value(ids) == pytest.approx(recall[recall > -1].mean(), abs=1e-12)
-    assert CocoAp(truth, rows).recall([False] * len(members)).value(ids) is None
-
-
 def test_detections_of_images_and_classes_that_the_document_lacks_count_for_nothing():
     """Neither as hits nor as false ones, and a document without images has no figures."""
     truth, rows = scene(2)

@@ -202,14 +202,24 @@ def test_classes_that_do_not_match_are_an_error():
     """Neither as many, nor COCO's numbering, nor names; labels that contradict the order; three ids that are not COCO's for being low."""
     two, three = ({"a": 100, "b": 200}, {"screw": 1, "nut": 2, "car": 3})
     for names, output, words in [
-        (two, {"classes": 3}, "3 classes, the annotations have 2 categories"),
-        (two, {"classes": 90}, "90 classes, the annotations have 2"),
-        (two, {}, "an unknown number of classes, the annotations have 2"),
-        (three, {"classes": 90}, "90 classes, the annotations have 3 categories"),
-        ({"cat": 1, "hound": 2}, {"classes": 2, "labels": ("dog", "cat")}, "2 classes, the annotations have 2 categories, and 1 of"),
+        (two, {"classes": 3}, "3 classes, and 0 of its labels name one of the 2 categories"),
+        (two, {"classes": 90}, "90 classes, and 0 of its labels name one of the 2 categories"),
+        (two, {}, "an unknown number of classes, and 0 of"),
+        (three, {"classes": 90}, "90 classes, and . of its labels name one of the 3 categories"),
+        ({"cat": 1, "hound": 2}, {"classes": 2, "labels": ("dog", "cat")}, "2 classes, and 1 of its labels name one of the 2 categories"),
     ]:
         with table_row(names, output), pytest.raises(ConfigError, match=words):
             of([{"id": number, "name": name} for name, number in names.items()], **output)
+
+
+def test_the_error_about_classes_shows_the_outputs_and_what_the_card_needs():
+    """A file without a card was guessed to be another family: which output that was, and the lines that repair it."""
+    outputs = (TensorInfo("boxes", (1, 500, 4), "float32"), TensorInfo("scores", (None, 500, 6), "float32"))
+    categories = [{"id": number, "name": name} for number, name in enumerate(("disc", "ring", "square", "star"))]
+    with pytest.raises(ConfigError) as error:
+        category_ids(make_card("detr", classes=5), categories, outputs)
+    assert "outputs: boxes [1, 500, 4], scores [?, 500, 6]" in str(error.value)
+    assert 'classes = 4 and labels = ["disc", "ring", "square", ...]' in str(error.value)
 
 
 def detected(*rows):

@@ -61,7 +61,7 @@ def test_miou_is_that_of_the_definition_on_letterboxed_photographs(tmp_path):
     accuracy = task.score()
     assert expected[4] is None
     assert accuracy.value == pytest.approx(np.mean(expected[:4]), abs=1e-12)
-    assert [part.value for part in accuracy.per_class] == pytest.approx(expected)
+    assert [*accuracy.per_class.values()] == pytest.approx(expected)
     right = sum(int((f == t).sum()) for f, t in zip(predicted, truth, strict=True))
     assert accuracy.detail["pixel_accuracy"] == pytest.approx(right / sum(int((t != 255).sum()) for t in truth))
     assert accuracy.low < accuracy.value < accuracy.high

@@ -126,7 +126,7 @@ def test_a_plug_in_scores_from_the_command_to_the_record(plugin, tmp_path):
         "outputs": [{"name": "logits", "shape": [1, 2], "dtype": "float32", "values": [0.25, 0.75]}],
     }
     (tmp_path / "net.replay.json").write_text(json.dumps(model))
-    words = ("--data", "dev.tsv", "--task", "glue.py:Glue", "--mode", "rapid", "--repeats", 1, "--power", "none", "--json", "-q")
+    words = ("--data", "dev.tsv", "--task", "glue.py:Glue", "--mode", "rapid", "--repeats", 1, "--power", "none", "--format", "json", "-q")
     ended = edgemeter("run", "net.replay.json", *words, cwd=tmp_path, env=os.environ | {"EDGEMETER_HOME": str(tmp_path / "home")})
     assert ended.returncode == 0, ended.stderr
     (run,) = json.loads(ended.stdout)["runs"]

@@ -1,45 +1,202 @@
-"""Facts about `edgemeter.agent.verdict.run_rules` on energies and rates."""
+"""Facts about `edgemeter.agent.verdict.run_rules`: each rule with a run that violates it and one that just does not."""
+
+from typing import Any
 
 import msgspec
 
-from edgemeter.agent.contract.record_conditions import Scheduling
-from edgemeter.agent.contract.record_figures import Neighbour, Together, UncertaintyTerm
-from edgemeter.agent.verdict import judge as verdict
-from edgemeter.agent.verdict.rule import SensorFaults
+from edgemeter.agent.contract.record_accuracy import OutputCheck
+from edgemeter.agent.contract.record_conditions import Condition, Environment, RuntimeInfo, Verdict
+from edgemeter.agent.contract.record_figures import Load
+from edgemeter.agent.contract.record_generation import LanguageModel
+from edgemeter.agent.engine.job import MeasuredRun, Scheduling
+from edgemeter.agent.verdict.judge import judge
+from edgemeter.agent.verdict.rule import Facts
 from tests.fixtures.measured_factory import measured
-from tests.fixtures.record_factory import make_energy
+from tests.fixtures.record_factory import make_accuracy, make_environment, make_generation
+from tests.fixtures.rows import table_row
+
+DESCRIBED = {"name": "llama", "package": "xllamacpp", "version": "1", "backend": "cpu", "threads": 4}
 
 
-def _energy(scope, power_w, u_ratio, **changes):
-    """An energy of 1,000 inferences in 10 s: a watt is 10 mJ."""
-    gross_mj = power_w * 10
-    return make_energy(
-        scope=scope,
-        mean_power_w=power_w,
-        gross_mj=gross_mj,
-        gross_u_mj=None if u_ratio is None else gross_mj * u_ratio,
-        inferences=1000,
-        window_ms=10_000.0,
-        **({"excludes": (), "budget": ()} | changes),
+def runtime(**changes: Any) -> RuntimeInfo:
+    """Return llama.cpp on four threads, with these changes."""
+    return RuntimeInfo(**(DESCRIBED | changes))
+
+
+def generating(facts: dict[str, str] | None = None, backend: str = "cpu", **changes: Any) -> MeasuredRun:
+    """Return a sound run of 512 prompt tokens at 5,120/s and 10 more at 100/s, by a model of a million weights, with these changes."""
+    return measured(
+        generation=make_generation(**changes),
+        runtime=runtime(facts=facts or {}, backend=backend),
+        scheduling=Scheduling(window_ms=6000.0, cores=4),
     )
 
 
-def _violations(*energies):
-    reasons = verdict.judge(measured(), (), energies=energies).reasons
-    return [reason for reason in reasons if reason.startswith("implausible-power: ")]
+def environment(**changes: Any) -> Environment:
+    """Return a Raspberry Pi 5."""
+    return msgspec.structs.replace(make_environment(), **({"board": "Raspberry Pi 5 Model B Rev 1.0", "arch": "aarch64"} | changes))
 
 
-def test_memory_that_grows_is_suspect_where_all_inputs_have_one_shape():
+def judged(run: MeasuredRun, **board: Any) -> Verdict:
+    """Return the verdict on a board at 2 GHz."""
+    return judge(Facts(run, [Condition(when="before", clock_max_hz=2e9)], environment(**board)))
+
+
+def violated(run: MeasuredRun, **board: Any) -> set[str]:
+    """Return the names of the rules, notes too."""
+    verdict = judged(run, **board)
+    return {violation.rule for violation in (*verdict.violations, *verdict.notes)}
+
+
+def test_a_sound_run_violates_no_rule():
+    """What the factory builds is the base that the others change."""
+    assert violated(generating()) == set()
+
+
+# 4 cores x 2 GHz x 256 = 2,048 Gop/s; at 5,120 tokens/s x 2 that is 200 million weights.
+JUST = 200_000_000
+
+
+def test_a_rule_on_text_is_violated_by_one_run_and_just_not_by_another():
+    """The border lies where the rule says."""
+    for rule, violating, just_not in [
+        ("cached-prompt", {"cached_tokens": 2}, {"cached_tokens": 1}),
+        ("cached-prompt", {"cached_tokens": 22, "template_tokens": 20}, {"cached_tokens": 21, "template_tokens": 20}),
+        ("ended-early", {"ended_early": 1}, {"ended_early": 0}),
+        ("not-reported", {"cached_tokens": None}, {"cached_tokens": 0}),
+        ("not-reported", {"counts": "estimated"}, {"counts": "usage"}),
+        ("impossible-speed", {"model": LanguageModel(read_parameters=JUST + 1_000_000)}, {"model": LanguageModel(read_parameters=JUST)}),
+        ("impossible-speed", {"decode_tokens_per_s": 171.01}, {"decode_tokens_per_s": 171.0}),
+        (
+            "partly-on-cpu",
+            {"facts": {"gpu_layers_asked": "25", "gpu_layers": "24"}},
+            {"facts": {"gpu_layers_asked": "25", "gpu_layers": "25"}},
+        ),
+    ]:
+        with table_row(rule, violating):
+            assert violated(generating(**violating)) == {rule}
+            assert violated(generating(**just_not)) == set()
+
+
+def test_failed_queries_violate_a_rule_from_a_hundredth_on():
+    """To a question of a file an empty answer is one, and is scored."""
+    for prompts, failures, is_violated in [
+        ("synthetic", {"http 429": 3}, True),
+        ("synthetic", {"http 429": 2}, False),
+        ("file", {"no token": 3, "timeout": 3}, True),
+        ("file", {"no token": 3, "timeout": 2}, False),
+    ]:
+        with table_row(prompts, failures):
+            run = generating(prompts=prompts)
+            run = msgspec.structs.replace(run, load=Load(samples=run.latency.count, failures=failures))
+            assert violated(run) == ({"failed-queries"} if is_violated else set())
+
+
+def test_where_a_fact_is_unknown_or_not_to_the_point_nothing_is_impossible():
+    """Unknown boards, GPUs, servers elsewhere, speculation and weights that caches hold have no known limit."""
+    prefill, decode = {"prefill_tokens_per_s": 1e9}, {"decode_tokens_per_s": 900.0}
+    for changes, board, is_violated in [
+        (decode, {}, True),
+        (decode, {"board": "some board"}, False),
+        (decode | {"backend": "gpu"}, {"board": "some board"}, False),
+        (decode | {"model": LanguageModel(weights_mb=63.0)}, {}, False),
+        (decode | {"speculative": "draft model"}, {}, False),
+        (prefill, {}, True),
+        (prefill | {"backend": "gpu"}, {}, False),
+        (prefill | decode | {"is_local": False}, {}, False),
+    ]:
+        with table_row(changes, board):
+            assert ("impossible-speed" in violated(generating(**changes), **board)) == is_violated
+
+
+def decoding(tokens_per_s: float, weights_mb: float, kv_token_bytes: float | None = None) -> MeasuredRun:
+    """Return a run that decodes a model of this size at this rate, behind 1,024 tokens."""
+    model = LanguageModel(weights_mb=weights_mb, kv_token_bytes=kv_token_bytes)
+    return generating(decode_tokens_per_s=tokens_per_s, prompt_tokens=1024, model=model)
+
+
+def test_what_is_read_from_memory_is_bounded_by_it():
+    """A Pi 5 gives 17.1 GB/s, any processor 3.3 TB/s; what caches hold is not read from memory, and the cache of keys and values is."""
+    for run, machine, is_beyond in [
+        (decoding(6400, 1000.0), {"board": None}, True),
+        (decoding(3000, 1000.0), {"board": None}, False),
+        (decoding(1000, 100.0), {"cache_mb": 105.0}, False),
+        (decoding(170, 200.0), {"cache_mb": 105.0}, False),
+        (decoding(1000, 200.0), {"cache_mb": 105.0}, True),
+        (decoding(1000, 400.0), {"cache_mb": 512.0}, False),
+        (decoding(150, 100.0), {}, False),
+        (decoding(150, 100.0, kv_token_bytes=100_000.0), {}, True),
+    ]:
+        with table_row(run.generation.decode_tokens_per_s, machine):
+            assert ("impossible-speed" in violated(run, **machine)) == is_beyond
+
+
+def test_wrong_outputs_and_a_rate_that_is_too_high_make_a_run_invalid():
+    """With their numbers; float kernels that round otherwise are no difference."""
+    offered = Load(samples=90, target_per_s=100.0, is_sustained=False, unserved=10)
+    for rule, changes, numbers in [
+        (
+            "outputs-differ",
+            {"output_check": OutputCheck(compared=8, differing=3)},
+            {"output_check_differing": 3, "output_check_compared": 8},
+        ),
+        (
+            "rate-not-sustained",
+            {"load": offered, "throughput_per_s": 48.5},
+            {"load_target_per_s": 100.0, "throughput_per_s": 48.5, "load_unserved": 10},
+        ),
+    ]:
+        with table_row(rule):
+            verdict = judged(measured(**changes))
+            assert (verdict.state, verdict.rules, verdict.violations[0].numbers) == ("invalid", (rule,), numbers)
+    assert judged(measured(output_check=OutputCheck(compared=8))).state == "ok"
+
+
+def test_a_server_that_answers_otherwise_when_it_is_asked_again_disturbs_the_run():
+    """Asked twice alone, or while timed with nobody else; what parts in a batch only is no doubt."""
+    for changes, rules in (({"varying": 1}, ("answers-vary",)), ({}, ())):
+        run = measured(output_check=OutputCheck(compared=2, **changes))
+        assert judged(run).rules == rules, f"{changes}"
+
+
+def test_calls_that_leave_work_out_make_a_run_invalid():
+    """Of a function in this process."""
+    facts = {"incomplete": "each one leaves a thread running, pool"}
+    (violation,) = judged(measured(runtime=runtime(name="python", backend="in-process", facts=facts))).violations
+    assert (violation.rule, violation.subject) == ("incomplete-calls", facts["incomplete"])
+
+
+def test_what_an_accelerator_left_to_the_cpu_is_noted_and_a_software_gpu_disturbs():
+    """As far as the runtime reported it, never guessed."""
+    for facts, rule, numbers in [
+        ({}, None, {}),
+        ({"operators_on_cpu": "64"}, None, {}),
+        ({"operators_on_npu": "6", "operators_on_cpu": "2"}, "partly-on-cpu", {"operators_on_cpu": 2, "operators": 8}),
+        ({"fully_accelerated": "no"}, "partly-on-cpu", {}),
+        ({"fully_accelerated": "not reported"}, "not-reported", {}),
+        ({"edgetpu_operators": "1", "cpu_operators": "1"}, "partly-on-cpu", {"cpu_operators": 1}),
+        ({"gpu": "Mali-G610"}, None, {}),
+        ({"gpu": "llvmpipe (LLVM 15.0.6, 256 bits)"}, "software-gpu", {}),
+        ({"gpus_present": "Mali-G610; llvmpipe (software)"}, None, {}),
+        ({"gpus_present": "a (software); llvmpipe"}, "software-gpu", {}),
+    ]:
+        with table_row(facts):
+            verdict = judged(measured(runtime=runtime(facts=facts)))
+            violated_rules = [(violation.rule, violation.numbers) for violation in (*verdict.violations, *verdict.notes)]
+            assert violated_rules == ([(rule, numbers)] if rule else [])
+            assert verdict.state == ("disturbed" if rule == "software-gpu" else "ok")
+
+
+def test_memory_that_grows_is_noted_where_all_inputs_have_one_shape():
     """A library may keep more for a larger input; what is not measured is not judged."""
-    runtime = measured().runtime
-    shapes = msgspec.structs.replace(runtime, facts={"timed_shapes": "2, from [1] to [2]"})
+    shapes = runtime(facts={"timed_shapes": "2, from [1] to [2]"})
     memory = measured().memory
-    for grown_mb, described, is_violated in ((16.0, runtime, False), (16.1, runtime, True), (None, runtime, False), (900.0, shapes, False)):
-        run = measured(memory=msgspec.structs.replace(memory, grown_mb=grown_mb), runtime=described)
-        assert ("memory-grows" in verdict.judge(run, ()).rules) == is_violated
+    for grown_mb, described, is_violated in ((16.0, None, False), (16.1, None, True), (None, None, False), (900.0, shapes, False)):
+        run = measured(memory=msgspec.structs.replace(memory, grown_mb=grown_mb), runtime=described or runtime())
+        assert ("memory-grows" in violated(run)) == is_violated
 
 
-def test_memory_that_grows_in_each_third_is_suspect_by_what_an_hour_would_take():
+def test_memory_that_grows_in_each_third_is_noted_by_what_an_hour_would_take():
     """Not where it came to rest, nor where a few outputs that the benchmark keeps are all of it."""
     for thirds_mb, grown_mb, is_violated in [
         ((100.0, 104.0, 108.0, 112.0), 12.0, True),
@@ -48,70 +205,23 @@ def test_memory_that_grows_in_each_third_is_suspect_by_what_an_hour_would_take()
         ((100.0, 100.1, 100.2, 100.3), 0.3, False),
         ((), 12.0, False),
     ]:
-        run = measured(memory=msgspec.structs.replace(measured().memory, grown_mb=grown_mb, thirds_mb=thirds_mb))
-        reasons = [reason for reason in verdict.judge(run, ()).reasons if reason.startswith("memory-grows")]
-        assert bool(reasons) == is_violated, thirds_mb
-        assert not reasons or "grew by 12 MB, some in each third, " in reasons[0]
+        run = measured(memory=msgspec.structs.replace(measured().memory, grown_mb=grown_mb), memory_thirds_mb=thirds_mb)
+        assert ("memory-grows" in violated(run)) == is_violated, thirds_mb
 
 
-def test_a_part_that_draws_more_than_the_whole_is_suspect():
-    """7 W of rails inside 5 W at the wall, each known to 2%: one is wrong, and the ratio is stated."""
-    (reason,) = _violations(_energy("wall-ac", 5.0, 0.02), _energy("soc-rails", 7.0, 0.02))
-    assert "7 W" in reason
-    assert "1.4 times" in reason
-    assert _violations(_energy("soc-rails", 7.0, 0.02), _energy("wall-ac", 5.0, 0.02))
-    assert _violations(_energy("soc-rails", 7.0, 0.0)) == []
+GUESSES = ("m.onnx has no card; guessed: family yolox from its output", "m.onnx has no card; unsure: 80 classes, those of COCO")
+DOUBT = "m.onnx has no card; unsure of the family: yolov8 with 52 classes?"
 
 
-def test_only_sensors_that_cannot_both_be_right_are_doubted():
-    """Not less than the whole, more within the uncertainties or the tenth that an unknown gain excuses, nor next to each other."""
-    for wide, narrow, is_doubted in [
-        (("wall-ac", 7.0, 0.02), ("soc-rails", 5.0, 0.02), False),
-        (("wall-ac", 5.0, 0.03), ("module", 5.1, 0.02), False),
-        (("board-input", 5.0, None), ("module", 5.4, 0.0), False),
-        (("module", 5.0, 0.01), ("gpu-board", 9.0, 0.01), False),
-        (("cpu-package", 5.0, 0.01), ("gpu-board", 9.0, 0.01), False),
-        # Of one scope with the same left out they must agree.
-        (("board-input", 5.0, 0.02), ("board-input", 6.0, 0.02), True),
-        (("board-input", 5.0, 0.02), ("board-input", 5.1, 0.02), False),
+def test_what_was_assumed_without_evidence_is_noted_where_it_matters():
+    """Of an accuracy all of it, of a run that is only timed the family alone; a guess with evidence is none."""
+    scored = make_accuracy()
+    for guesses, accuracy, subject in [
+        (GUESSES, scored, "80 classes, those of COCO"),
+        (GUESSES[:1], scored, None),
+        (GUESSES, None, None),
+        ((*GUESSES, DOUBT), None, "yolov8 with 52 classes?"),
     ]:
-        assert bool(_violations(_energy(*wide), _energy(*narrow))) == is_doubted, f"{wide!r}, {narrow!r}"
-    assert not _violations(_energy("board-input", 5.0, 0.02), _energy("board-input", 6.0, 0.02, excludes=("fan",)))
-    terms = (UncertaintyTerm(term="gain", u_mj=None), UncertaintyTerm(term="offset", u_mj=0.5))
-    assert _violations(_energy("board-input", 5.0, None, budget=terms), _energy("soc-rails", 6.5, 0.01))
-
-
-def test_what_a_sensor_doubts_is_a_note():
-    """Its warning stands in the record, and casts no doubt on latencies."""
-    judgement = verdict.judge(measured(), (), power_warnings=("ina: shunt not confirmed",))
-    assert "power-sensor-warning: ina: shunt not confirmed" in judgement.notes
-    assert not any("power-sensor" in reason for reason in judgement.reasons)
-
-
-def test_a_sensor_that_repeats_one_value_makes_the_run_suspect():
-    """By a rule of its own, which also says that the sensor's step may be too coarse for the load."""
-    coarse, other = _energy("wall-ac", 4.0, 0.02, sensor="plug", resolution_w=1.0), _energy("module", 3.0, 0.02, sensor="rails")
-    judgement = verdict.judge(measured(), (), energies=(coarse, other), sensor_faults=SensorFaults(frozen=("plug",)))
-    (reason,) = [reason for reason in judgement.reasons if reason.startswith("frozen-sensor: ")]
-    assert judgement.state == "suspect"
-    assert "plug showed 4 W while idle and in every reading under load" in reason
-    assert "a step of 1 W hides the load" in reason
-    assert "rails" not in reason
-    assert not any("frozen" in reason for reason in verdict.judge(measured(), (), energies=(coarse, other)).reasons)
-
-
-def test_an_energy_that_took_the_place_of_a_lost_sensor_makes_the_run_suspect():
-    """A series must not move from the wall to the module in silence; without any energy its reason says all."""
-    faults = SensorFaults(lost=("shelly: it does not answer",))
-    (reason,) = verdict.judge(measured(), (), energies=(_energy("module", 4.0, 0.02, sensor="rails"),), sensor_faults=faults).reasons
-    assert reason.startswith("lost-sensor: shelly: it does not answer; the energy is that of rails (module) instead")
-    assert not any("lost-sensor" in reason for reason in verdict.judge(measured(), (), sensor_faults=faults).reasons)
-
-
-def test_waiting_for_a_core_beside_another_model_is_no_doubt():
-    """It is what is measured; alone it makes the run suspect."""
-    waiting = Scheduling(window_ms=1000.0, ran_ms=500.0, waited_ms=500.0, preemptions=9, cores=1)
-    neighbour = Neighbour(model="b", sha256="b" * 64, runtime="onnx", threads=1)
-    for together, rules in ((None, ("waited-for-core",)), (Together(neighbours=(neighbour,), overlap_ms=1000.0), ())):
-        run = msgspec.structs.replace(measured(scheduling=waiting), together=together)
-        assert verdict.judge(run, ()).rules == rules
+        with table_row(subject):
+            notes = judged(measured(guesses=guesses, accuracy=accuracy)).notes
+            assert [(note.rule, note.subject) for note in notes] == ([("unsure-model", subject)] if subject else [])

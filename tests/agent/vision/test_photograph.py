@@ -24,7 +24,7 @@ def test_the_size_is_that_of_the_photograph_read(tmp_path):
 
 def test_what_is_no_image_is_named(tmp_path):
     """Empty, truncated or something else."""
-    for look, content in product([photograph.read, photograph.size, photograph.forms], [b"", b"\xff\xd8\xff", b"text"]):
+    for look, content in product([photograph.read, photograph.size, photograph.is_wide], [b"", b"\xff\xd8\xff", b"text"]):
         (tmp_path / "a.jpg").write_bytes(content)
         with table_row(look, content), pytest.raises(ConfigError, match=r"cannot read the photograph .*a\.jpg"):
             look(tmp_path / "a.jpg")
@@ -38,7 +38,7 @@ def test_greys_of_16_bits_keep_their_brightness(tmp_path):
         if name != "a.pgm":
             Image.fromarray(ramp).save(tmp_path / name)
         assert np.array_equal(np.asarray(photograph.read(tmp_path / name))[0, :, 0], np.arange(256)), name
-    assert photograph.forms(tmp_path / "a.tif") == {"wide"}
+    assert photograph.is_wide(tmp_path / "a.tif")
 
 
 def wide_colour_png():
@@ -56,7 +56,7 @@ def test_colour_of_16_bits_is_reduced_as_grey_is(tmp_path):
     """The upper byte of each channel."""
     (tmp_path / "a.png").write_bytes(wide_colour_png())
     assert np.asarray(photograph.read(tmp_path / "a.png")).tolist() == [[[0, 7, 255], [1, 0, 1]]]
-    assert photograph.forms(tmp_path / "a.png") == {"wide"}
+    assert photograph.is_wide(tmp_path / "a.png")
 
 
 def test_values_without_a_known_white_are_refused_by_name(tmp_path):
@@ -67,19 +67,11 @@ def test_values_without_a_known_white_are_refused_by_name(tmp_path):
             photograph.read(tmp_path / "a.tif")
 
 
-def test_forms_name_what_is_beside_upright_rgb(tmp_path):
-    """Orientation, alpha (also a palette's), CMYK; nothing for plain files."""
-    exif = Image.Exif()
-    exif[0x0112] = 3
-    Image.new("RGB", (6, 4)).save(tmp_path / "turned.jpg", exif=exif)
-    Image.new("RGBA", (6, 4)).save(tmp_path / "alpha.png")
-    Image.new("P", (6, 4)).save(tmp_path / "palette.png", transparency=0)
-    Image.new("CMYK", (6, 4)).save(tmp_path / "cmyk.jpg")
-    Image.new("RGB", (6, 4)).save(tmp_path / "plain.jpg")
-    Image.new("L", (6, 4)).save(tmp_path / "grey.png")
-    forms = {path.stem: photograph.forms(path) for path in tmp_path.iterdir()}
-    expected = {"turned": {"turned"}, "alpha": {"alpha"}, "palette": {"alpha"}, "cmyk": {"cmyk"}, "plain": set(), "grey": set()}
-    assert forms == expected
+def test_photographs_of_8_bits_are_not_wide(tmp_path):
+    """Whatever else they hold: alpha, a palette, CMYK, grey."""
+    for mode, name in (("RGBA", "a.png"), ("P", "b.png"), ("CMYK", "c.jpg"), ("RGB", "d.jpg"), ("L", "e.png")):
+        Image.new(mode, (6, 4)).save(tmp_path / name)
+        assert not photograph.is_wide(tmp_path / name), name
 
 
 @pytest.mark.services

@@ -17,7 +17,7 @@ from tests.fixtures.mqtt_peer import Peer, wait_until
 from tests.fixtures.rows import table_row
 from tests.fixtures.servers import address_of, mosquitto
 
-FACTS = {"fleet": "lab", "device": "pi-1", "metric": "energy"}
+FACTS = {"fleet": "lab", "device": "pi-1", "metric": "energy_gross_mj"}
 MAIL = {"kind": "email", "host": "127.0.0.1", "sender": "e@x.org", "recipients": ("a@x.org",)}
 OPENED = Notice(
     "opened", 3, "confirmed step", "critical", "step: energy on pi-1", "+5%", FACTS, "2026-11-20T08:00:00Z", None, "https://f.example"
@@ -65,7 +65,7 @@ def test_a_notice_links_to_the_series_and_the_period():
     facts_of_case = FACTS | {"board": "Pi 5", "model": "tiny", "precision": "int8", "case": "c"}
     # Fields stand in the order of the alphabet.
     period = f"between={(20_000 - 14) * 86_400_000}%2C{(20_000 + 30) * 86_400_000}&board=Pi+5"
-    narrowed = "&device=pi-1&fleet=lab&metric=gross_mj&model=tiny&precision=int8"
+    narrowed = "&device=pi-1&fleet=lab&metric=energy_gross_mj&model=tiny&precision=int8"
     assert linked(facts_of_case) == f"https://f.example/trend?{period}{narrowed}"
     event = linked({"fleet": "lab"}, [facts_of_case, {**facts_of_case, "device": "pi-2", "precision": "fp32"}])
     assert "device=" not in event

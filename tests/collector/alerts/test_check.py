@@ -2,7 +2,6 @@ import numpy as np
 import pytest
 
 from edgemeter.agent.contract.messages import DeviceState
-from edgemeter.agent.contract.record_conditions import Verdict
 from edgemeter.agent.ledger.presence import PresenceChange
 from edgemeter.agent.ledger.sqlite_ledger import SqliteLedger
 from edgemeter.collector.alerts import lifecycle
@@ -12,6 +11,7 @@ from edgemeter.collector.index.history import LedgerHistory
 from edgemeter.collector.trend.history import RunHistory
 from edgemeter.collector.trend.watch_file import WatchFile, read_annotations
 from tests.fixtures.ledgers import arrival
+from tests.fixtures.record_factory import violating
 from tests.fixtures.series_factory import DAY_NS, FIRST_DAY, make_days, noisy
 
 STEPPED = noisy(100, 70, step_at=55, step_ratio=1.09)
@@ -19,7 +19,7 @@ STEPPED = noisy(100, 70, step_at=55, step_ratio=1.09)
 
 def rules_of(kind, *metrics, **settings):
     """Return the one rule of a kind, by default about the energy."""
-    return AlertRules(rule=(AlertRule(name=kind, kind=kind, metrics=metrics or ("energy",), **settings),))
+    return AlertRules(rule=(AlertRule(name=kind, kind=kind, metrics=metrics or ("energy_gross_mj",), **settings),))
 
 
 @pytest.fixture
@@ -65,7 +65,7 @@ def updated(*units):
     ]
 
 
-STEPS = rules_of("step", "energy", "latency")
+STEPS = rules_of("step", "energy_gross_mj", "latency_p50_ms")
 
 
 def test_an_event_opens_one_alert_while_its_members_are_found_day_by_day(file):
@@ -104,14 +104,18 @@ def test_a_limit_alerts_while_the_level_is_beyond_it(file):
     """Above 105 mJ; with a limit of 120 there is silence; an accuracy below is another."""
     runs = make_days(STEPPED)
 
-    for metric, limit, count in (("energy", {"above": 105.0}, 1), ("energy", {"above": 120.0}, 0), ("accuracy", {"below": 0.7}, 1)):
+    for metric, limit, count in (
+        ("energy_gross_mj", {"above": 105.0}, 1),
+        ("energy_gross_mj", {"above": 120.0}, 0),
+        ("accuracy_value", {"below": 0.7}, 1),
+    ):
         assert len(titles(at(runs, rules_of("limit", metric, **limit), file, day=70, is_dry=True))) == count, (metric, limit)
 
 
 def test_a_verdict_that_went_invalid_alerts_and_recovers(file):
     """The two newest runs are invalid; a valid one after them closes the alert."""
     rules = rules_of("invalid", runs=2)
-    bad = make_days([None] * 10 + [100.0, 100.0], seq=10, verdict=Verdict(state="invalid", reasons=("answers: always the same",)))
+    bad = make_days([None] * 10 + [100.0, 100.0], seq=10, verdict=violating("invalid", "answers"))
     runs = make_days(noisy(100, 10)) + bad
     assert [event for event, _ in titles(at(runs, rules, file, day=12))] == ["opened"]
     runs += make_days([None] * 12 + [100.0], seq=20)
@@ -124,7 +128,7 @@ def test_a_gap_a_drift_and_a_board_with_an_issue_alert_by_their_rules(file):
     for unit in range(8):
         runs += make_days(noisy(140 if unit == 4 else 100, 90, seed=60 + unit), device=f"board-{unit}")
     kinds = ("missing", "drift", "sick-unit")
-    rules = AlertRules(rule=tuple(AlertRule(name=kind, kind=kind, metrics=("energy",)) for kind in kinds))
+    rules = AlertRules(rule=tuple(AlertRule(name=kind, kind=kind, metrics=("energy_gross_mj",)) for kind in kinds))
     opened = [title for _, title in titles(at(runs, rules, file, day=100, is_dry=True))]
     assert sum(title.startswith("missing") for title in opened) == 7
     assert [title for title in opened if title.startswith("drift")] == ["drift: energy of tiny-detector fp32 on pi-1"]

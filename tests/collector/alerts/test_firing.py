@@ -12,11 +12,11 @@ from edgemeter.collector.trend.watch_file import WatchFile
 from tests.fixtures.series_factory import DAY_NS, FIRST_DAY, make_days, noisy
 
 HOUR_NS = 3_600_000_000_000
-STEP = AlertRule(name="step", kind="step", metrics=("energy",))
+STEP = AlertRule(name="step", kind="step", metrics=("energy_gross_mj",))
 LOST = AlertRule(name="lost", kind="device-lost", hours=1.0)
 STOPPED = AlertRule(name="stopped", kind="outbox-stopped")
-MISSING = AlertRule(name="missing", kind="missing", metrics=("energy",))
-OUTLYING = AlertRule(name="sick", kind="sick-unit", metrics=("energy",))
+MISSING = AlertRule(name="missing", kind="missing", metrics=("energy_gross_mj",))
+OUTLYING = AlertRule(name="sick", kind="sick-unit", metrics=("energy_gross_mj",))
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ NOW = 20_000 * DAY_NS
 
 def firing(text="+5%", day=19_990, subject="lab | pi-1 | case | energy"):
     """Return a firing of a step."""
-    facts = {"fleet": "lab", "device": "pi-1", "metric": "energy", "model": "tiny"}
+    facts = {"fleet": "lab", "device": "pi-1", "metric": "energy_gross_mj", "model": "tiny"}
     return Firing("confirmed step", subject, "critical", "step: energy of tiny", text, day, facts)
 
 
@@ -83,7 +83,7 @@ def test_acknowledging_begins_a_new_level(file):
     events(file, firing())
     lifecycle.acknowledge(file, 1, "new power supply")
     (note,) = watch_file.read_annotations(file)
-    assert (note.day, note.device, note.metric, note.text) == (19_990, "pi-1", "energy", "new power supply")
+    assert (note.day, note.device, note.metric, note.text) == (19_990, "pi-1", "energy_gross_mj", "new power supply")
     assert events(file, day=1) == ["closed"]
     assert lifecycle.find_alert(file, 1).outcome == "confirmed"
 

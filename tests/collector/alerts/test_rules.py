@@ -60,7 +60,7 @@ def test_what_is_wrong_is_named(written):
         ("[[rule]]\nname = 'a'\nkind = 'step'\nwhen = 'now'\n", "when"),
         ("[[rule]]\nname = 'a'\nkind = 'step'\nchannels = ['x']\n", "channel 'x'"),
         ("[[rule]]\nname = 'a'\nkind = 'step'\nmetrics = ['speed']\n", "metric 'speed'"),
-        ("[[rule]]\nname = 'a'\nkind = 'limit'\nmetrics = ['energy']\n", "above or below"),
+        ("[[rule]]\nname = 'a'\nkind = 'limit'\nmetrics = ['energy_gross_mj']\n", "above or below"),
         ("[[rule]]\nname = 'a'\nkind = 'limit'\nabove = 1.0\n", "exactly one metric"),
         ("[[rule]]\nname = 'a'\nkind = 'step'\n[[rule]]\nname = 'a'\nkind = 'drift'\n", "twice"),
         ("[[channel]]\nname = 'c'\nkind = 'ntfy'\nurl = 'http://h'\n", "needs topic"),

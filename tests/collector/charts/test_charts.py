@@ -38,7 +38,7 @@ def front():
 
 
 def test_a_chart_draws_the_figures_and_intervals_of_the_comparison(front):
-    """The very values that the table and --json show."""
+    """The very values that the table and --format json show."""
     chart, comparison = front
     rows = chart.table.dicts()
     assert [row["cost"] for row in rows] == [row.case.p50_ms.median for row in comparison.rows]
@@ -119,7 +119,7 @@ def test_marks_are_merged_by_the_places_that_a_drawing_gives_them():
 def test_a_mark_of_several_series_is_of_none_of_them():
     """Its colour is the text's; hollow only where all are; without an interval where none has one."""
     row = {"cost_low": None, "cost_high": None, "accuracy_low": None, "accuracy_high": None, "label": "a"}
-    row |= {"accuracy": 0.5, "standing": "dominated", "verdict": "valid"}
+    row |= {"accuracy": 0.5, "standing": "dominated", "verdict": "ok"}
     rows = [{**row, "case": name, "series": name, "cost": 1.0 + n, "is_hollow": n == 0} for n, name in enumerate("abc")]
     (mark,) = merged(rows, lambda cost, accuracy: (cost, accuracy))
     assert (mark["series"], mark["is_hollow"], mark["label"]) == (SEVERAL, False, None)

@@ -4,8 +4,8 @@ import pytest
 
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.collector.choose.limits import figure_limit, parse_limits, selected
-from edgemeter.collector.compare.judged_figures import EXAMPLE, OBJECTIVES
-from edgemeter.collector.compare.views import gather
+from edgemeter.collector.compare.comparison import gather
+from edgemeter.collector.compare.judged_figures import EXAMPLE, JUDGED
 from edgemeter.collector.runs.store import StoreContents
 from tests.fixtures.comparison_factory import make_run
 from tests.fixtures.record_factory import make_environment
@@ -15,11 +15,11 @@ from tests.fixtures.rows import table_row
 def test_the_example_of_the_help_is_read():
     """Three figures with their units, an accuracy by its metric, and the board."""
     limits = parse_limits(EXAMPLE)
-    assert [(limit.figure.choice, limit.side, limit.value, limit.metric) for limit in limits.figures] == [
-        ("latency-p99", "at most", 33.0, ""),
-        ("accuracy", "at least", 0.74, "AP"),
-        ("energy", "at most", 60.0, ""),
-        ("memory", "at most", 500.0, ""),
+    assert [(limit.figure.name, limit.side, limit.value, limit.metric) for limit in limits.figures] == [
+        ("latency_p99_ms", "at most", 33.0, ""),
+        ("accuracy_value", "at least", 0.74, "AP"),
+        ("energy_gross_mj", "at most", 60.0, ""),
+        ("memory_peak_mb", "at most", 500.0, ""),
     ]
     assert [condition.text for condition in limits.conditions] == ["board=Raspberry Pi 5"]
 
@@ -31,7 +31,7 @@ def test_units_are_converted_exactly():
         ("p99<=33000us", 33.0),
         ("p99<=33", 33.0),
         ("energy<=.06J", 60.0),
-        ("energy-output-token<=0.5 J/token", 500.0),
+        ("energy per token<=0.5 J/token", 500.0),
         ("memory<=0.5GB", 500.0),
         ("memory<=1GiB", 1073.741824),
         ("ap>=74%", 0.74),
@@ -44,7 +44,7 @@ def test_units_are_converted_exactly():
 
 def test_every_figure_is_limited_under_every_name_of_the_table():
     """Its name in options, and as a field of the page, where the side is the better one."""
-    for name, entry in OBJECTIVES.items():
+    for name, entry in JUDGED.items():
         with table_row(name):
             limit = figure_limit(name, "5")
             assert (limit.figure, limit.side) == (entry, "at most" if entry.better == "lower" else "at least")
@@ -54,7 +54,7 @@ def test_every_figure_is_limited_under_every_name_of_the_table():
 def test_what_is_no_limit_is_refused():
     """An unknown name is corrected; a wrong unit, a wrong sign, and what has no number."""
     for text, words in (
-        ("p59<=33ms", "did you mean p99 or p90"),
+        ("p59<=33ms", "did you mean p99"),
         ("p99<=33mJ", "not in mJ"),
         ("p99>=33ms", "p99<=33ms"),
         ("p99<=fast", "no number"),
@@ -67,7 +67,7 @@ def test_a_board_is_selected_by_the_beginning_of_its_name():
     """`Raspberry Pi 5` is every revision of it, not a Raspberry Pi 500; one that is not there is corrected."""
     boards = ("Raspberry Pi 5 Model B Rev 1.0", "Raspberry Pi 500", "NVIDIA Jetson Orin Nano")
     runs = [make_run(f"d-{index}", id=str(index), environment=make_environment(board=board)) for index, board in enumerate(boards)]
-    cases = gather(StoreContents(runs)).summaries
+    cases = gather(StoreContents(runs))[0]
     (case,) = selected(cases, parse_limits("board=raspberry pi 5").conditions)
     assert case.around.environment["board"] == boards[0]
     with pytest.raises(ConfigError, match=r"no case has board=Raspbery Pi 4: did you mean"):

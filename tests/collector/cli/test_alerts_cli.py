@@ -49,20 +49,20 @@ def test_an_alert_goes_its_way_on_the_command_line(store):
     assert "opened" in run("check", "--ledger", store).stdout
     (energy, *_) = (
         alert
-        for alert in json.loads(run("list", "--ledger", store, "--json").stdout)["alerts"]
-        if "energy" in {part["facts"]["metric"] for part in (alert, *alert["members"]) if "metric" in part["facts"]}
+        for alert in json.loads(run("list", "--ledger", store, "--format", "json").stdout)["alerts"]
+        if "energy_gross_mj" in {part["facts"]["metric"] for part in (alert, *alert["members"]) if "metric" in part["facts"]}
     )
     assert (energy["state"], energy["severity"]) == ("open", "critical")
     assert run("dismiss", str(energy["number"]), "--reason", "moved", "--ledger", store).exit_code == 0
-    second = json.loads(run("check", "--ledger", store, "--json").stdout)
+    second = json.loads(run("check", "--ledger", store, "--format", "json").stdout)
     assert [change for change in second["changes"] if change["alert"]["number"] == energy["number"]] == []
     (rule, *_) = (
         rule_health
-        for rule_health in json.loads(run("health", "--ledger", store, "--json").stdout)["rules"]
+        for rule_health in json.loads(run("health", "--ledger", store, "--format", "json").stdout)["rules"]
         if rule_health["rule"] == "confirmed step"
     )
     assert rule["dismissed"] == 1
-    assert "moved" in run("list", "--all", "--ledger", store, "--json").stdout
+    assert "moved" in run("list", "--all", "--ledger", store, "--format", "json").stdout
     assert "confirmed step" in run("health", "--ledger", store).stdout
     assert "dismissed" in run("list", "--all", "--ledger", store).stdout
 
@@ -86,7 +86,7 @@ def test_what_waits_is_listed_dropped_and_sent_again_also_where_the_ledger_canno
         assert "undelivered to a since" in second.stderr
         assert "503" in second.stderr
         assert len(server.kept) == 2
-        listed = json.loads(run("list", "--ledger", store, "--json").stdout)["waiting"]
+        listed = json.loads(run("list", "--ledger", store, "--format", "json").stdout)["waiting"]
         assert {(entry["channel"], entry["tries"], entry["state"]) for entry in listed} == {("a", 1, "due"), ("b", 1, "due")}
         assert "503" in run("list", "--ledger", store).stdout
         assert run("drop", str(listed[0]["notice"]), "--ledger", store).exit_code == 0
@@ -100,4 +100,4 @@ def test_what_waits_is_listed_dropped_and_sent_again_also_where_the_ledger_canno
             with pytest.raises(ConfigError, match="damaged"):
                 run("check", "--rules", str(rules), "--ledger", store, "--retry")
         assert len(server.kept) == 1
-        assert json.loads(run("list", "--ledger", store, "--json").stdout)["waiting"] == []
+        assert json.loads(run("list", "--ledger", store, "--format", "json").stdout)["waiting"] == []

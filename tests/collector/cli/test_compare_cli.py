@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+import re
 
 import pytest
 from click.testing import CliRunner
@@ -32,14 +33,14 @@ def test_json_csv_and_the_page_have_the_rows(store, tmp_path):
     """One document on standard output and nothing else: the place of the page goes to standard error. A store may be given twice."""
     page, server = tmp_path / "report.html", tmp_path / "server.json"
     server.write_bytes(document(make_reference(id="other")))
-    result = run("--reference", "reference", "--ledger", store, "--ledger", str(server), "--json", "--output", str(page))
+    result = run("--reference", "reference", "--ledger", store, "--ledger", str(server), "--format", "json", "--output", str(page))
     assert (result.exit_code, f"the report: {page}" in result.stderr) == (0, True)
     printed = json.loads(result.stdout)
     assert [row["device"] for row in printed["rows"]] == ["server-1", "pi-1"]
     assert printed["left_out"] == []
     assert page.read_text().startswith("<!doctype html>")
     table = csv.DictReader(io.StringIO(run("--reference", "server-1", "--ledger", store, "--format", "csv").stdout))
-    assert [(row["device"], row["latency_p50_ratio"]) for row in table] == [("server-1", "1.0"), ("pi-1", "5.0")]
+    assert [(row["device"], row["latency_p50_ms_ratio"]) for row in table] == [("server-1", "1.0"), ("pi-1", "5.0")]
 
 
 def test_an_absent_or_empty_store_and_an_unwritable_page_are_errors_of_ours(store, tmp_path, monkeypatch):
@@ -54,7 +55,7 @@ def test_an_absent_or_empty_store_and_an_unwritable_page_are_errors_of_ours(stor
         run("--reference", "reference", "--ledger", store, "--output", str(tmp_path / "no" / "report.html"))
 
 
-def test_power_modes_of_one_board_are_answered_in_a_sentence(tmp_path):
+def test_power_modes_of_one_board_are_a_table_with_marks(tmp_path):
     """Below the table and in JSON, of the device's runs and of no others."""
     path = tmp_path / "runs.json"
     modes = [
@@ -63,11 +64,11 @@ def test_power_modes_of_one_board_are_answered_in_a_sentence(tmp_path):
         for number in range(3)
     ]
     path.write_bytes(document(*modes, make_reference(id="r")))
-    (answer,) = json.loads(run("--reference", "reference", "--ledger", str(path), "--json").stdout)["answer"]
-    assert answer["device"] == "pi-1"
-    assert answer["summary"].startswith("fastest: 25W (p50 29 ms)")
+    (answer,) = json.loads(run("--reference", "reference", "--ledger", str(path), "--format", "json").stdout)["answer"]
+    assert answer["title"].endswith("on pi-1")
+    assert {row["name"]: "fastest" in row["marks"] for row in answer["modes"]} == {"15W": False, "25W": True}
     printed = run("--reference", "reference", "--ledger", str(path)).stdout
-    assert f"on pi-1: {answer['summary']}" in printed
+    assert re.search(r"^ *25W .* fastest", printed, re.MULTILINE)
     assert "Power mode" in printed
 
 

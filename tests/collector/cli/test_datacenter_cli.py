@@ -1,4 +1,4 @@
-"""`edgemeter datacenter`: a device against a server, by energies that were measured, with the numbers by hand."""
+"""`edgemeter references datacenter`: a device against a server, by energies that were measured, with the numbers by hand."""
 
 import json
 
@@ -71,7 +71,7 @@ def run(*arguments):
 def test_single_stream_and_batch_saturated_servers_stand_apart(store):
     """Each has its own table, break-evens and cost."""
     where = store(*edge_runs(), *server_runs(), *server_runs("single_stream", 500.0))
-    printed = json.loads(run("--ledger", where, "--json").stdout)
+    printed = json.loads(run("--ledger", where, "--format", "json").stdout)
     assert [part["server"]["load"] for part in printed["against"]] == ["batch-saturated", "single stream"]
     batched, single = (part["gross"][0]["datacenter"]["value"] for part in printed["against"])
     assert single / batched == pytest.approx(12, rel=1e-6)
@@ -83,21 +83,21 @@ def test_single_stream_and_batch_saturated_servers_stand_apart(store):
 def test_energies_come_from_the_records(store):
     """The numbers by hand: 150 mJ gross at full speed, 3,075 mJ at one a second; the server at 80% and a PUE of 1.1."""
     where = store(*edge_runs(), *server_runs())
-    printed = json.loads(run("--ledger", where, "--json", "--rate", 1).stdout)
+    printed = json.loads(run("--ledger", where, "--format", "json", "--rate", 1).stdout)
     assert printed["edge_gross_mj"]["value"] == pytest.approx(3075.0)
     at_80 = printed["against"][0]["gross"][-1]["datacenter"]
     assert at_80["low"] < 1.1 * (300 + 600 * 0.8) / (0.8 * 6000) * 1000 < at_80["value"] < at_80["high"]
-    assert json.loads(run("--ledger", where, "--json").stdout)["edge_gross_mj"]["value"] == pytest.approx(150.0)
+    assert json.loads(run("--ledger", where, "--format", "json").stdout)["edge_gross_mj"]["value"] == pytest.approx(150.0)
 
 
 def test_only_what_is_alike_is_compared(store):
     """A server on other data, a published energy, a ruined model or a device without energy is left out, and its reason is named."""
     odd = server_runs(data=OTHER_DATA)
-    printed = json.loads(run("--ledger", store(*edge_runs(), *server_runs("single_stream", 500.0), *odd), "--json").stdout)
+    printed = json.loads(run("--ledger", store(*edge_runs(), *server_runs("single_stream", 500.0), *odd), "--format", "json").stdout)
     assert [part["server"]["load"] for part in printed["against"]] == ["single stream"]
     assert "differs in data" in printed["notes"][0]
     for runs, message in (
-        ((*edge_runs(), *odd), "--role reference"),
+        ((*edge_runs(), *odd), "name it with --reference"),
         ((*edge_runs(), *server_runs(provenance={"latency": "measured", "energy": "published"})), "published"),
         ((*edge_runs(ap=0.1, precision="int8"), *server_runs()), "not ranked"),
         ((make_run(**no_energy()), *server_runs()), "no power sensor here"),
@@ -116,11 +116,11 @@ def test_a_processor_and_a_gpu_that_were_read_apart_add_up(store):
         idle_after_w=300.0,
     )  # fmt: skip
     runs = [make_reference(scenario="offline", throughput_per_s=6000.0, energy=gpu, other_energies=(energy,)) for _ in NOISE]
-    server = json.loads(run("--ledger", store(*edge_runs(), *runs), "--json").stdout)["against"][0]["server"]
+    server = json.loads(run("--ledger", store(*edge_runs(), *runs), "--format", "json").stdout)["against"][0]["server"]
     assert (server["idle_w"]["value"], server["max_w"]["value"]) == (pytest.approx(350.0), pytest.approx(1000.0))
     assert (server["scope"], server["excludes"]) == ("gpu-board + cpu-package", ["fans", "board"])
     alone = [make_reference(scenario="offline", throughput_per_s=6000.0, energy=gpu) for _ in NOISE]
-    server = json.loads(run("--ledger", store(*edge_runs(), *alone, runs[0]), "--json").stdout)["against"][0]["server"]
+    server = json.loads(run("--ledger", store(*edge_runs(), *alone, runs[0]), "--format", "json").stdout)["against"][0]["server"]
     assert (server["max_w"]["value"], server["scope"]) == (pytest.approx(900.0), "gpu-board")
 
 
@@ -130,7 +130,7 @@ def test_a_server_may_be_stated_and_is_called_so(store, tmp_path):
     constants.write_text(STATED)
     output = run("--ledger", store(*edge_runs()), "--constants", constants).stdout
     assert "stated: our data sheet: stated, not measured" in output
-    printed = json.loads(run("--ledger", store(*edge_runs()), "--constants", constants, "--json", "--bytes", 50_000).stdout)
+    printed = json.loads(run("--ledger", store(*edge_runs()), "--constants", constants, "--format", "json", "--bytes", 50_000).stdout)
     at_20 = next(cell for cell in printed["against"][0]["gross"] if cell["utilisation_ratio"] == 0.2)
     ends = at_20["datacenter"]["low"], at_20["datacenter"]["high"]
     assert ends == (pytest.approx(1513.91 / 1.54 * 1.1, rel=1e-4), pytest.approx(1513.91 / 1.54 * 1.6, rel=1e-4))
@@ -157,10 +157,10 @@ def test_what_is_absent_is_reported_with_what_is_available(store):
 def test_a_server_of_the_same_class_of_precision_stands_against_the_edge(store):
     """Its int8 takes less, and is another thing than the edge's fp32; only where there is no fp32 it stands there, and that is noted."""
     int8 = server_runs(rate=12000.0, precision="int8")
-    printed = json.loads(run("--ledger", store(*edge_runs(), *server_runs(), *int8), "--json").stdout)
+    printed = json.loads(run("--ledger", store(*edge_runs(), *server_runs(), *int8), "--format", "json").stdout)
     assert "fp32" in printed["against"][0]["server"]["name"]
     assert not any("like with like" in note for note in printed["notes"])
-    printed = json.loads(run("--ledger", store(*edge_runs(), *int8), "--json").stdout)
+    printed = json.loads(run("--ledger", store(*edge_runs(), *int8), "--format", "json").stdout)
     assert "int8" in printed["against"][0]["server"]["name"]
     assert any("not like with like" in note for note in printed["notes"])
 
@@ -168,7 +168,7 @@ def test_a_server_of_the_same_class_of_precision_stands_against_the_edge(store):
 def test_the_energy_is_of_the_level_that_the_board_has_now(store):
     """Sixty days of which the last twenty take a tenth more: 110 mJ and not 100; the caution says since when."""
     where = store(*make_days(noisy(100, 60, step_at=40, step_ratio=1.1)), *server_runs())
-    now, all_days = (json.loads(run("--ledger", where, "--json", *options).stdout) for options in ((), ("--all-days",)))
+    now, all_days = (json.loads(run("--ledger", where, "--format", "json", *options).stdout) for options in ((), ("--all-days",)))
     assert now["edge_gross_mj"]["value"] == pytest.approx(110, rel=0.01)
     assert all_days["edge_gross_mj"]["value"] == pytest.approx(101, rel=0.02)
     assert "since 2024-11-13" in json.dumps(now)

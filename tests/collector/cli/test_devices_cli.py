@@ -35,7 +35,7 @@ def test_devices_are_listed_with_presence_records_and_gaps(tmp_path):
             [*changes, PresenceChange("lab", "pi-2", DeviceState(state="lost", session=1), 3 * S)],
         )
     arguments = ["devices", "--ledger", str(tmp_path / "ledger")]
-    result = CliRunner().invoke(collector, [*arguments, "--json"], catch_exceptions=False)
+    result = CliRunner().invoke(collector, [*arguments, "--format", "json"], catch_exceptions=False)
     first, two, three = json.loads(result.stdout)["devices"]
     assert (first["device"], first["state"], first["records"], first["missing"]) == ("pi-1", "online", 2, 2)
     assert (first["since"], first["last_record"]) == ("1970-01-01T00:00:02+00:00", "1970-01-01T00:00:05+00:00")
@@ -63,7 +63,7 @@ def test_what_a_device_reports_of_its_health_is_listed_with_what_needs_attention
     with SqliteLedger(tmp_path / "ledger") as ledger:
         ledger.commit((), (), [PresenceChange("lab", health.device, health, S) for health in (well, ill)])
     arguments = ["devices", "--ledger", str(tmp_path / "ledger")]
-    first, two = json.loads(CliRunner().invoke(collector, [*arguments, "--json"], catch_exceptions=False).stdout)["devices"]
+    first, two = json.loads(CliRunner().invoke(collector, [*arguments, "--format", "json"], catch_exceptions=False).stdout)["devices"]
     assert (first["look_at"], first["health"]["agent"]) == (None, "0.2.0")
     assert two["look_at"] == "its certificate expires in 5 d; its disk is nearly full: 5 bytes free; its clock is not synchronised (NTP)"
     assert "its certificate expires in 5 d" in CliRunner().invoke(collector, arguments, catch_exceptions=False).stdout
@@ -80,7 +80,7 @@ def test_what_a_device_measures_now_is_a_line_of_its_own_and_in_json(tmp_path):
     with SqliteLedger(tmp_path / "ledger") as ledger:
         ledger.commit((), (), [*retained, old, lost])
     arguments = ["devices", "--ledger", str(tmp_path / "ledger")]
-    result = CliRunner().invoke(collector, [*arguments, "--json"], catch_exceptions=False)
+    result = CliRunner().invoke(collector, [*arguments, "--format", "json"], catch_exceptions=False)
     by_device = {device["device"]: device["measuring"] for device in json.loads(result.stdout)["devices"]}
     assert (by_device["pi-1"]["case"], by_device["pi-1"]["run"], by_device["pi-1"]["runs"]) == ("tiny-detector.tflite litert", 3, 12)
     assert (by_device["pi-1"]["is_stale"], by_device["pi-2"], by_device["pi-3"]["is_stale"]) == (False, None, True)

@@ -31,14 +31,14 @@ def run(*arguments):
 @pytest.mark.usefixtures("folder")
 def test_a_claim_is_judged_with_its_arithmetic():
     """Both sides of the inequality, and where the bound stands."""
-    (row,) = json.loads(run("judge", "--claim", CLAIM, "--json").stdout)["rows"]
+    (row,) = json.loads(run("judge", "--claim", CLAIM, "--format", "json").stdout)["rows"]
     assert row["state"] == "impossible"
     (finding,) = [finding for finding in row["findings"] if finding["law"] == "memory"]
     assert (finding["value"], finding["limit"]) == (pytest.approx(32.13, rel=1e-3), 17.1)
     text = run("judge", "--claim", CLAIM).stdout
     assert "impossible" in text
     assert "1 figure: 1 impossible, 0 unclear, 0 plausible" in text
-    assert json.loads(run("judge", "--claim", CLAIM, "--fact", "batch=4", "--json").stdout)["rows"][0]["state"] == "plausible"
+    assert json.loads(run("judge", "--claim", CLAIM, "--fact", "batch=4", "--format", "json").stdout)["rows"][0]["state"] == "plausible"
 
 
 def test_a_round_is_kept_and_listed_apart_with_its_footnotes(folder):
@@ -49,7 +49,7 @@ def test_a_round_is_kept_and_listed_apart_with_its_footnotes(folder):
     listed = run("list", "--model", "yolo-99").stdout
     for words in (APART, LEGEND, "MLPerf™ Inference v5.1, yolo-99"):
         assert words in listed
-    rows = json.loads(run("list", "--json").stdout)["published"]["rows"]
+    rows = json.loads(run("list", "--format", "json").stdout)["published"]["rows"]
     assert len(rows) == len(shipped_rows()) + 1
     assert {row["footnote"].endswith(LEGEND) for row in rows if row["source"].startswith("MLPerf")} == {True}
     assert "0 new figures, 1 already present" in run("add", folder / "summary_results.json", "--fact", "date=2026-11-02").stdout
@@ -59,7 +59,7 @@ def test_only_what_was_measured_ranks(folder):
     """A device's own runs are no reference; the lists are narrowed by parts of names."""
     store = folder / "runs.json"
     store.write_bytes(document(make_run(), make_reference(), make_reference()))
-    blocks = json.loads(run("list", "--ledger", store, "--json").stdout)
+    blocks = json.loads(run("list", "--ledger", store, "--format", "json").stdout)
     assert {name: (block["ranks"], len(block["rows"])) for name, block in blocks.items()} == {
         "measured": (True, 1),
         "published": (False, len(shipped_rows())),
@@ -74,7 +74,7 @@ def test_own_runs_stand_beside_a_figure(folder):
     store = folder / "runs.json"
     store.write_bytes(document(make_run(p50_ms=10.0, environment=make_environment(board="Raspberry Pi 5"))))
     claim = ("judge", "--claim", "tiny-detector on Raspberry Pi 5: 20 ms")
-    (row,) = json.loads(run(*claim, "--ledger", store, "--json").stdout)["rows"]
+    (row,) = json.loads(run(*claim, "--ledger", store, "--format", "json").stdout)["rows"]
     assert [match["ratio"] for match in row["own_runs"]] == [2.0]
     assert "2.00x the 10" in run(*claim, "--ledger", store).stdout
     store.write_bytes(document())

@@ -2,8 +2,8 @@ import json
 
 from click.testing import CliRunner
 
-from edgemeter.agent.contract.case_relation import LIKENESSES, PAIR_MARKS
 from edgemeter.collector.cli.rules import rules
+from edgemeter.collector.runs.relation import EQUAL, MARKED
 
 
 def run(*arguments):
@@ -13,10 +13,10 @@ def run(*arguments):
 
 def test_the_table_of_comparing_names_everything_that_pairing_asks_for():
     """It is made from the same list."""
-    document = json.loads(run("--comparing", "--json").stdout)
+    document = json.loads(run("--format", "json").stdout)
     names = {row["what"] for row in document["comparing"]}
-    assert {like.title for _, like in LIKENESSES} <= names
-    for _, mark in PAIR_MARKS:
-        assert any(f"marked `{mark.name}`" in row["otherwise"] for row in document["comparing"]), mark.name
+    assert {field.title for field in EQUAL} <= names
+    for field in MARKED:
+        assert any(f"marked `{field.mark}`" in row["otherwise"] for row in document["comparing"]), field.mark
     assert {"accuracy gate", "class of precision", "verdict"} <= names
     assert {row["kind"]: row["ranks"] for row in document["kinds"]}["published"] == "no"

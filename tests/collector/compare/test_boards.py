@@ -2,10 +2,9 @@ from statistics import median
 
 import pytest
 
-from edgemeter.agent.contract import record_conditions
 from edgemeter.collector.compare.boards import fold_boards, worst_board
 from tests.fixtures.comparison_factory import compare_runs, make_reference, make_run, no_energy
-from tests.fixtures.record_factory import make_accuracy, make_energy, make_environment
+from tests.fixtures.record_factory import make_accuracy, make_energy, make_environment, violating
 
 PI, ORIN = make_environment(board="Raspberry Pi 5"), make_environment(board="Jetson Orin Nano")
 
@@ -56,7 +55,7 @@ def test_the_bounds_of_an_accuracy_are_those_of_the_board_in_the_middle():
     (row,) = rows_of_several(*runs)
     accuracy = row.case.accuracy
     assert (accuracy.value.median, accuracy.value.low, accuracy.low, accuracy.high) == pytest.approx((0.74, 0.70, 0.734, 0.746))
-    assert worst_board(row, "accuracy").case.key.device == "pi-99"
+    assert worst_board(row, "accuracy_value").case.key.device == "pi-99"
 
 
 def test_two_boards_stay_two_rows_and_so_does_the_baseline():
@@ -66,7 +65,7 @@ def test_two_boards_stay_two_rows_and_so_does_the_baseline():
 
 
 def test_a_doubted_board_is_counted_among_those_of_its_row():
-    """One of three: neither all are suspect nor none."""
-    doubted = record_conditions.Verdict(state="suspect", reasons=("throttled: the clock fell",))
+    """One of three: neither all are disturbed nor none."""
+    doubted = violating("disturbed", "throttled")
     (row,) = rows_of_several(*boards(2), make_run("hot", environment=PI, id="hot", verdict=doubted))
-    assert (row.case.suspect, row.case.verdict_reasons) == (1, ("throttled: the clock fell",))
+    assert (row.case.disturbed, [violation.rule for violation in row.case.violated]) == (1, ["throttled"])

@@ -2,11 +2,11 @@ import pytest
 
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.contract import record_conditions, record_figures
-from edgemeter.agent.contract.figures import kind_of
 from edgemeter.collector.compare.comparison import compare
+from edgemeter.collector.runs.run_figures import kind_of
 from edgemeter.collector.runs.store import LeftOut, StoreContents
 from tests.fixtures.comparison_factory import OTHER_DATA, compare_runs, day_by_day, make_reference, make_run, no_energy
-from tests.fixtures.record_factory import make_accuracy, make_energy, make_environment, make_generation
+from tests.fixtures.record_factory import make_accuracy, make_energy, make_environment, make_generation, violating
 from tests.fixtures.rows import table_row
 
 
@@ -38,13 +38,20 @@ def test_figures_are_medians_over_the_runs_of_a_case_with_their_range():
     p50_ms = device_row(compare_runs(*runs, make_reference())).case.p50_ms
     assert (p50_ms.median, p50_ms.low, p50_ms.high, p50_ms.n) == (11.0, 10.0, 50.0, 3)
     row = device_row(compare_runs(make_run(p50_ms=None, latencies_ms=[]), make_reference()))
-    assert row.case.p50_ms is row.ratios.p50 is row.ratios.p50_low is row.ratios.values.get("throughput") is None
+    assert row.case.p50_ms is row.ratios.p50 is row.ratios.p50_low is row.ratios.values.get("throughput_per_s") is None
+
+
+def test_a_run_apart_from_its_siblings_in_one_session_marks_the_case():
+    """The stored record says `ok`, because it was published before its siblings were there."""
+    runs = [make_run(p50_ms=p50_ms, repeat=repeat, started_at_ns=repeat) for repeat, p50_ms in enumerate((1.58, 1.59, 2.92))]
+    case = device_row(compare_runs(*runs, make_reference())).case
+    assert (case.disturbed, [violation.rule for violation in case.violated]) == (1, ["apart-from-siblings"])
 
 
 def test_ratios_are_device_over_reference():
     """Five times the time is a latency ratio of 5 and a throughput ratio of 1/5; its range pairs the slowest with the fastest run."""
     ratios = device_row(compare_runs(make_run(ap=0.55), make_reference(ap=0.6))).ratios
-    expected = {"latency": 5, "latency-p90": 5, "throughput": 0.2, "memory": 1, "accuracy": -0.05}
+    expected = {"latency_p50_ms": 5, "latency_p90_ms": 5, "throughput_per_s": 0.2, "memory_peak_mb": 1, "accuracy_value": -0.05}
     assert {figure: ratios.values.get(figure) for figure in expected} == pytest.approx(expected)
     runs = [make_run(p50_ms=10.0), make_run(p50_ms=12.0), make_reference(p50_ms=2.0), make_reference(p50_ms=3.0)]
     ratios = device_row(compare_runs(*runs)).ratios
@@ -54,13 +61,13 @@ def test_ratios_are_device_over_reference():
 def test_what_is_not_alike_is_left_out_with_the_difference():
     """Model, data, task, scenario and input size each have their own words."""
     for change, reason in (
-        ({"data": OTHER_DATA}, "on the same data"),
-        ({"model": "big-detector"}, "for the same model"),
-        ({"task": "classification"}, "for the same task"),
-        ({"scenario": "offline"}, "in the same scenario"),
+        ({"data": OTHER_DATA}, "with the same data"),
+        ({"model": "big-detector"}, "with the same model"),
+        ({"task": "classification"}, "with the same task"),
+        ({"scenario": "offline"}, "with the same scenario"),
         (
             {"inputs": (record_conditions.Tensor(name="x", shape=(1, 3, 64, 64), dtype="float32"),)},
-            "at the same input size",
+            "with the same input size",
         ),
     ):
         comparison = compare_runs(make_run(id="other", **change), make_run(), make_reference())
@@ -71,43 +78,39 @@ def test_what_is_not_alike_is_left_out_with_the_difference():
 def test_quantisations_of_a_language_model_are_not_compared_by_speed():
     """A file of 4 bits is another model; engine, threads, board and the layout of an input may differ."""
     device = {"precision": "q4_k_m", "generation": make_generation(), "ap": None}
-    assert "of the same quantisation" in only_reason(compare_runs(make_run(**device), make_reference(**(device | {"precision": "f16"}))))
+    assert "with the same precision" in only_reason(compare_runs(make_run(**device), make_reference(**(device | {"precision": "f16"}))))
     alike = compare_runs(make_run(**device, threads=4), make_reference(**device, runtime="server"))
     assert device_row(alike).ratios.p50 is not None
     channels_last = (record_conditions.Tensor(name="x", shape=(1, 96, 96, 3), dtype="uint8"),)
     assert not compare_runs(make_run(inputs=channels_last), make_reference()).left_out
 
 
-def test_a_rate_or_a_query_of_other_size_is_left_out():
-    """Waiting times at another rate, and queries of more samples, are other figures; offline each machine takes its own batch."""
-    slow, fast = (record_figures.Load(samples_per_query=1, samples=100, target_per_s=rate) for rate in (10.0, 50.0))
+def test_another_rate_is_left_out():
+    """Waiting times at another rate are other figures; offline each machine takes its own batch."""
+    slow, fast = (record_figures.Load(samples=100, target_per_s=rate) for rate in (10.0, 50.0))
     comparison = compare_runs(make_run(scenario="poisson", load=slow), make_reference(scenario="poisson", load=fast))
-    assert "at the same rate" in only_reason(comparison)
-    single, eight = (record_figures.Load(samples_per_query=samples, samples=100) for samples in (1, 8))
-    comparison = compare_runs(make_run(scenario="multi_stream", load=single), make_reference(scenario="multi_stream", load=eight))
-    assert "with as many samples a query" in only_reason(comparison)
-    assert device_row(compare_runs(make_run(scenario="offline", load=single), make_reference(scenario="offline", load=eight)))
+    assert "with the same rate" in only_reason(comparison)
+    eight = (record_conditions.Tensor(name="images", shape=(8, 3, 96, 96), dtype="float32"),)
+    assert device_row(compare_runs(make_run(scenario="offline"), make_reference(scenario="offline", batch=8, inputs=eight)))
 
 
 def test_an_invalid_run_is_left_out_with_the_reasons_of_its_verdict():
     """An invalid run is in no median; what the store could not read stays in the list."""
-    verdict = record_conditions.Verdict(state="invalid", reasons=("throttled: the board throttled", "drift: 12%"))
+    verdict = violating("invalid", "throttled", "under-voltage")
     comparison = compare_runs(make_run(id="bad", verdict=verdict, p50_ms=99.0), make_run(p50_ms=10.0), make_reference())
-    assert comparison.left_out == (LeftOut("bad", "invalid: throttled: the board throttled; drift: 12%"),)
+    assert comparison.left_out == (LeftOut("bad", "invalid: the processor was throttled; the supply voltage was too low"),)
     assert device_row(comparison).case.p50_ms.high == 10.0
     unread = LeftOut("newer", "schema 2")
     assert compare(StoreContents([make_run(), make_reference()], [unread]), "reference").left_out == (unread,)
 
 
-def test_suspect_runs_and_mixed_governors_stay_and_are_marked():
+def test_disturbed_runs_and_mixed_governors_stay_and_are_marked():
     """Reasons stand once, with how many of the runs they hold for."""
-    suspect, likewise = (
-        record_conditions.Verdict(state="suspect", reasons=(f"busy-machine: other processes used {load}%",)) for load in (30, 50)
-    )
-    row = device_row(compare_runs(make_run(verdict=suspect), make_run(verdict=likewise), make_run(), make_reference(verdict=suspect)))
-    assert (row.case.verdict, row.case.suspect) == ("suspect", 2)
-    assert row.case.verdict_reasons == ("busy-machine: other processes used 30% (2 of 3 runs)",)
-    assert {"suspect", "suspect reference"} <= set(row.marks)
+    disturbed = violating("disturbed", "under-voltage")
+    row = device_row(compare_runs(make_run(verdict=disturbed), make_run(verdict=disturbed), make_run(), make_reference(verdict=disturbed)))
+    assert (row.case.verdict, row.case.disturbed) == ("disturbed", 2)
+    assert row.case.violations == ("disturbed: the supply voltage was too low (2 of 3 runs). Use a stronger supply and a shorter cable.",)
+    assert {"disturbed", "disturbed reference"} <= set(row.marks)
     mixed = [make_run(environment=make_environment(governor=governor)) for governor in ("performance", "ondemand")]
     assert "mixed conditions" in device_row(compare_runs(*mixed, make_reference())).marks
     assert "mixed conditions" not in device_row(compare_runs(make_run(), make_run(), make_reference())).marks
@@ -116,7 +119,6 @@ def test_suspect_runs_and_mixed_governors_stay_and_are_marked():
 def test_a_latency_that_was_not_measured_never_ranks_beside_a_measured_one():
     """The whole run is left out, since its latency is what is compared; one without a provenance is not taken for a measured one."""
     for provenance, reason in (
-        ({"latency": "estimated"}, "latency: estimated, not measured: it does not rank beside measurements"),
         ({"latency": "published"}, "latency: published, not measured: it does not rank beside measurements"),
         ({}, "latency: the record does not state that it was measured"),
     ):
@@ -125,15 +127,15 @@ def test_a_latency_that_was_not_measured_never_ranks_beside_a_measured_one():
             assert comparison.left_out == (LeftOut("x", reason),)
 
 
-def test_an_estimated_energy_is_left_out_and_the_rest_of_the_run_is_compared():
-    """The row has no energy, ratio or mark of one; the estimate stands apart in the reason, and the list names the run."""
-    comparison = compare_runs(make_run(id="x", provenance={"latency": "measured", "energy": "estimated"}), make_reference())
+def test_a_published_energy_is_left_out_and_the_rest_of_the_run_is_compared():
+    """The row has no energy, ratio or mark of one; the list names the run."""
+    comparison = compare_runs(make_run(id="x", provenance={"latency": "measured", "energy": "published"}), make_reference())
     case = device_row(comparison).case
     assert case.energy is None
-    why = "energy: estimated, not measured: it does not rank beside measurements"
-    assert case.energy_reason == f"estimated 62.5 mJ gross from a stated 5 W; {why}"
+    why = "energy: published, not measured: it does not rank beside measurements"
+    assert case.energy_reason == why
     assert comparison.left_out == (LeftOut("x", why),)
-    assert device_row(comparison).ratios.values.get("energy") is None
+    assert device_row(comparison).ratios.values.get("energy_gross_mj") is None
     assert case.p50_ms.median == 10.0
 
 
@@ -161,10 +163,10 @@ def test_int8_is_compared_with_the_fp32_reference_when_no_int8_reference_exists(
     assert row.ratios.p50 == pytest.approx(10)
 
 
-def test_a_valid_reference_is_preferred_to_a_faster_suspect_one():
+def test_an_ok_reference_is_preferred_to_a_faster_disturbed_one():
     """Of equal kinds the one to believe is taken, and the row says that there were several."""
-    suspect = record_conditions.Verdict(state="suspect", reasons=("drift: x",))
-    row = device_row(compare_runs(make_run(), make_reference(threads=8, p50_ms=1.0, verdict=suspect), make_reference(threads=4)))
+    disturbed = violating("disturbed", "busy-machine")
+    row = device_row(compare_runs(make_run(), make_reference(threads=8, p50_ms=1.0, verdict=disturbed), make_reference(threads=4)))
     assert row.reference.key.threads == 4
     assert row.choice == "same precision and runtime; the first of 2 such by verdict, settings and p50"
 
@@ -178,13 +180,13 @@ def test_energies_of_one_scope_are_divided_and_those_of_two_never():
     ):
         with table_row(device, reference):
             row = device_row(compare_runs(make_run(energy=make_energy(**device)), make_reference(energy=make_energy(**reference))))
-            assert (row.ratios.values.get("energy"), row.ratios.values.get("energy-net")) == ratios
+            assert (row.ratios.values.get("energy_gross_mj"), row.ratios.values.get("energy_net_mj")) == ratios
             assert {"other energy scope", "other energy coverage"} & set(row.marks) == marks
 
 
 def test_what_one_run_does_not_know_its_case_does_not_know():
     """A net of three runs is not the net of four; unknown is not zero; a case without energy gives each reason once."""
-    runs = [make_run(), make_run(energy=make_energy(net_mj=None, net_u_mj=None, net_state="not_resolvable"))]
+    runs = [make_run(), make_run(energy=make_energy(net_mj=None, net_u_mj=None))]
     case = device_row(compare_runs(*runs, make_reference())).case
     assert case.spreads.get("energy_net_mj") is case.uncertainties.get("energy_net_mj") is None
     assert case.energy.net_state == "not_resolvable"
@@ -216,7 +218,7 @@ def test_less_than_three_percent_is_no_practical_difference():
     for runs in ([9.0, 10.0, 11.0, 10.0, 10.0], [10.0]):
         with table_row(runs):
             result = device_row(compare_runs(*(make_run(p50_ms=value) for value in runs), *(make_reference(p50_ms=10.0) for _ in range(5))))
-            assert result.judgements["latency"].outcome in ("not settled", "not judged")
+            assert result.judgements["latency_p50_ms"].outcome in ("not settled", "not judged")
             assert "alike" not in result.marks
 
 
@@ -233,12 +235,12 @@ def test_the_reference_may_be_named_by_device_or_by_role():
 def test_what_was_replayed_stands_beside_its_like_only():
     """A recording played back is no measurement: it is compared with a replayed reference, and left out beside a measured one."""
     replayed = {"latency": "replayed", "energy": "replayed"}
-    assert "no reference of the same provenance: this is replayed" in only_reason(
+    assert "no reference with the same provenance: this is replayed" in only_reason(
         compare_runs(make_run(provenance=replayed), make_run(), make_reference())
     )
     row = device_row(compare_runs(make_run(provenance=replayed), make_reference(provenance=replayed)))
     assert "replayed" in row.marks
-    assert row.ratios.values.get("energy") == 1.0
+    assert row.ratios.values.get("energy_gross_mj") == 1.0
 
 
 def test_accuracies_of_two_protocols_are_not_compared():
@@ -246,7 +248,7 @@ def test_accuracies_of_two_protocols_are_not_compared():
     sides = [make_accuracy(metric="exact_match", value=value, normalisation=rule) for value, rule in ((0.1, "squad"), (0.2, "number"))]
     reference, other = make_reference(accuracy=sides[0]), make_run(accuracy=sides[1])
     (row,) = [row for row in compare_runs(reference, other).rows if not row.is_reference]
-    assert "accuracy" not in row.ratios.values
+    assert "accuracy_value" not in row.ratios.values
     assert kind_of(reference, "accuracy") != kind_of(other, "accuracy")
     (row,) = [row for row in compare_runs(reference, make_run(accuracy=sides[0])).rows if not row.is_reference]
-    assert row.ratios.values["accuracy"] == 0
+    assert row.ratios.values["accuracy_value"] == 0

@@ -29,23 +29,23 @@ def judged(own_ms, reference_ms=2.0, runs=NOISE, apart_ns=DAY_NS, **changes):
 def test_a_latency_is_judged_by_where_its_interval_lies():
     """Beyond what matters, within it, or between."""
     for own_ms, state, word in (
-        (10.0, "higher", "slower: 5 times as long"),
-        (1.0, "lower", "faster: 0.5 times as long"),
-        (2.0, "alike", "alike: 1.000 times as long"),
-        (2.06, "higher", "slower, perhaps by less than the 3% that matter: 1.030 times as long"),
-        (1.94, "lower", "faster, perhaps by less than the 3% that matter: 0.970 times as long"),
+        (10.0, "higher", "worse: 5 times the p50"),
+        (1.0, "lower", "better: 0.5 times the p50"),
+        (2.0, "alike", "alike: 1.000 times the p50"),
+        (2.06, "higher", "worse, perhaps by less than the 3% that matter: 1.030 times the p50"),
+        (1.94, "lower", "better, perhaps by less than the 3% that matter: 0.970 times the p50"),
     ):
         with table_row(own_ms):
-            judgement = judged(own_ms)["latency"]
+            judgement = judged(own_ms)["latency_p50_ms"]
             assert (judgement.outcome, judgement.words.startswith(word)) == (state, True), judgement
 
 
 def test_noise_settles_nothing_and_the_outcome_states_how_many_runs_would():
     """The number is for each side; of a single run nothing is known of the spread."""
-    judgement = judged(2.1, runs=(0.9, 1.1, 0.8, 1.2, 1.0, 1.05))["latency"]
+    judgement = judged(2.1, runs=(0.9, 1.1, 0.8, 1.2, 1.0, 1.05))["latency_p50_ms"]
     assert judgement.outcome == "not settled"
     assert "more days on each side would settle it" in judgement.words
-    judgement = judged(10.0, runs=(1.0,))["latency"]
+    judgement = judged(10.0, runs=(1.0,))["latency_p50_ms"]
     assert judgement.outcome == "not judged"
 
 
@@ -62,7 +62,7 @@ def test_runs_are_in_turn_if_at_most_two_of_a_side_follow_each_other():
 
 def test_another_class_of_precision_gets_no_verdict():
     """The ratio stands; like is not compared with like. 16-bit floats are one class."""
-    judgement = judged(10.0, precision="int8")["latency"]
+    judgement = judged(10.0, precision="int8")["latency_p50_ms"]
     assert judgement.outcome == "not judged"
     halves = [make_run(precision="bf16"), make_reference(), make_reference(precision="fp16", sha256="b2" * 32)]
     row = compare_runs(*halves).rows[-1]
@@ -76,8 +76,8 @@ def test_what_matters_can_be_set():
     """With 10% at stake 6% are none."""
     runs = day_by_day([make_run(p50_ms=2.12 * factor) for factor in NOISE], [make_reference(p50_ms=2.0 * factor) for factor in NOISE])
     row = compare(StoreContents(runs), "reference", SmallestDifferences(ratio=0.1)).rows[-1]
-    assert row.judgements["latency"].outcome == "alike"
-    assert compare(StoreContents(runs), "reference").rows[-1].judgements["latency"].outcome == "higher"
+    assert row.judgements["latency_p50_ms"].outcome == "alike"
+    assert compare(StoreContents(runs), "reference").rows[-1].judgements["latency_p50_ms"].outcome == "higher"
 
 
 def test_what_meters_may_be_wrong_by_counts_between_two_of_them():
@@ -92,16 +92,16 @@ def test_what_meters_may_be_wrong_by_counts_between_two_of_them():
         )
     ]
     (row,) = [row for row in compare_runs(*runs).rows if not row.is_reference]
-    assert row.judgements["energy"].outcome == "not settled"
-    assert row.ratios.intervals.get("energy")[0] < 1.0
+    assert row.judgements["energy_gross_mj"].outcome == "not settled"
+    assert row.ratios.intervals.get("energy_gross_mj")[0] < 1.0
     runs = day_by_day(
         [make_run(energy=make_energy(gross_mj=100 * factor, gross_u_mj=8.0), threads=1) for factor in NOISE],
         [make_run(energy=make_energy(gross_mj=110 * factor, gross_u_mj=8.0), threads=1, role="reference") for factor in NOISE],
     )
     (row,) = [row for row in compare(StoreContents(runs), "reference").rows if not row.is_reference]
-    assert row.judgements["energy"].outcome == "lower"
+    assert row.judgements["energy_gross_mj"].outcome == "lower"
     runs = [run for _ in NOISE for run in (make_run(energy=make_energy(gross_u_mj=None)), make_reference())]
-    judgement = compare_runs(*runs).rows[-1].judgements["energy"]
+    judgement = compare_runs(*runs).rows[-1].judgements["energy_gross_mj"]
     assert judgement.outcome == "not judged"
 
 
@@ -110,7 +110,7 @@ def test_accuracies_are_compared_by_their_bounds_over_images():
 
     def table_row(value, other, half):
         accuracies = [make_accuracy(value=value, low=value - half, high=value + half) for value in (value, other)]
-        return compare_runs(make_run(accuracy=accuracies[0]), make_reference(accuracy=accuracies[1])).rows[-1].judgements["accuracy"]
+        return compare_runs(make_run(accuracy=accuracies[0]), make_reference(accuracy=accuracies[1])).rows[-1].judgements["accuracy_value"]
 
     assert table_row(0.58, 0.60, 0.05).outcome == "not settled"
     assert table_row(0.58, 0.60, 0.002).outcome == "lower"
@@ -122,8 +122,8 @@ def test_a_case_below_the_gate_has_no_verdict_on_its_speed():
     """Its ratios are withheld, so there is nothing to judge but the accuracy."""
     runs = [run for _ in NOISE for run in (make_run(ap=0.1, precision="int8"), make_reference(ap=0.6))]
     output = compare_runs(*runs).rows[-1].judgements
-    assert (output["latency"], output["energy"]) == (None, None)
-    assert output["accuracy"] is not None
+    assert (output["latency_p50_ms"], output["energy_gross_mj"]) == (None, None)
+    assert output["accuracy_value"] is not None
 
 
 def test_accuracies_are_compared_image_by_image_where_the_records_allow_it():
@@ -135,7 +135,7 @@ def test_accuracies_are_compared_image_by_image_where_the_records_allow_it():
     )
 
     def judged(value, reference):
-        return compare_runs(make_run(accuracy=value), make_reference(accuracy=reference)).rows[-1].judgements["accuracy"]
+        return compare_runs(make_run(accuracy=value), make_reference(accuracy=reference)).rows[-1].judgements["accuracy_value"]
 
     assert judged(first, other).outcome == "lower"
     assert judged(first, msgspec.structs.replace(other, without_parts=())).outcome == "not settled"
@@ -149,9 +149,9 @@ def test_a_difference_of_accuracies_that_no_part_moves_is_not_judged_by_an_inter
         return compare_runs(make_run(accuracy=accuracies[0]), make_reference(accuracy=accuracies[1])).rows[-1]
 
     same, apart = table_row(1.0, 1.0), table_row(1.0, 0.0)
-    assert (same.ratios.values.get("accuracy"), same.ratios.intervals.get("accuracy")) == (0.0, None)
-    assert same.judgements["accuracy"].outcome == "alike"
-    assert (apart.ratios.intervals.get("accuracy"), apart.judgements["accuracy"].outcome) == (None, "not judged")
+    assert (same.ratios.values.get("accuracy_value"), same.ratios.intervals.get("accuracy_value")) == (0.0, None)
+    assert same.judgements["accuracy_value"].outcome == "alike"
+    assert (apart.ratios.intervals.get("accuracy_value"), apart.judgements["accuracy_value"].outcome) == (None, "not judged")
 
 
 def test_queries_of_other_answers_or_other_prompts_are_not_compared():
@@ -160,20 +160,22 @@ def test_queries_of_other_answers_or_other_prompts_are_not_compared():
     for index, factor in enumerate(NOISE):
         at = {"started_at_ns": 1_760_000_000 * 10**9 + index * DAY_NS}
         for make, mean_tokens in ((make_run, 39.2), (make_reference, 61.3)):
-            lengths = TokenLengths(min_tokens=3, p50_tokens=mean_tokens, mean_tokens=mean_tokens, max_tokens=64)
-            generation = make_generation(output_tokens=64, ends_at="end_of_text", output_lengths=lengths)
+            lengths = TokenLengths(min_tokens=3, mean_tokens=mean_tokens, max_tokens=64)
+            generation = make_generation(output_tokens=64, output_lengths=lengths)
             both.append(make(p50_ms=2.0 * factor, generation=generation, task="generation", ap=None, **at))
     (row,) = [row for row in compare_runs(*both).rows if not row.is_reference]
-    assert "latency" not in row.ratios.values
-    assert "tpot" in row.ratios.values
-    assert why_not_compared("latency", row.case, row.reference)
+    assert "latency_p50_ms" not in row.ratios.values
+    assert "generation_tpot_p50_ms" in row.ratios.values
+    assert why_not_compared("latency_p50_ms", row.case, row.reference)
     generation = make_generation(prompts="q.jsonl", prompts_sha256="e" * 64)
     shared = {"generation": generation, "task": "generation", "ap": None}
     runs = [make(latency=make_latency(count=count), **shared) for make, count in ((make_run, 88), (make_reference, 64))]
     (row,) = [row for row in compare_runs(*runs).rows if not row.is_reference]
-    assert not {"latency", "ttft", "tpot", "tokens"} & set(row.ratios.values)
-    assert "memory" in row.ratios.values
-    assert why_not_compared("ttft", row.case, row.reference)
+    assert not {"latency_p50_ms", "generation_ttft_p50_ms", "generation_tpot_p50_ms", "generation_decode_tokens_per_s"} & set(
+        row.ratios.values
+    )
+    assert "memory_peak_mb" in row.ratios.values
+    assert why_not_compared("generation_ttft_p50_ms", row.case, row.reference)
 
 
 def steady_row(missed, reference_missed, runs=3, frames=900):
@@ -182,7 +184,7 @@ def steady_row(missed, reference_missed, runs=3, frames=900):
     for day in range(runs):
         at = {"started_at_ns": 1_760_000_000 * 10**9 + day * DAY_NS, "scenario": "steady"}
         both += [
-            make(**at, steady=make_steady(late=late, missed_ratio=late / frames, effective=frames))
+            make(**at, steady=make_steady(late=late, missed_ratio=late / frames))
             for make, late in ((make_run, missed), (make_reference, reference_missed))
         ]
     (row,) = [row for row in compare_runs(*both).rows if not row.is_reference]
@@ -199,8 +201,8 @@ def test_missed_frames_are_judged_by_points():
     ):
         with table_row(missed, reference_missed):
             row = steady_row(missed, reference_missed)
-            assert row.judgements["missed"].outcome == outcome
-            assert row.ratios.values["missed"] == pytest.approx(difference)
+            assert row.judgements["steady_missed_ratio"].outcome == outcome
+            assert row.ratios.values["steady_missed_ratio"] == pytest.approx(difference)
 
 
 def test_runs_that_lie_apart_widen_the_bounds_of_a_share():

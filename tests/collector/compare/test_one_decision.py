@@ -8,6 +8,7 @@ import msgspec
 from click.testing import CliRunner
 
 from edgemeter.agent.cli.main import cli
+from edgemeter.collector.compare.judged_figures import JUDGED
 from tests.fixtures.comparison_factory import document
 from tests.fixtures.level_factory import level_runs, stepped_ms
 from tests.fixtures.record_factory import make_accuracy
@@ -69,8 +70,9 @@ def compared(tmp_path, sides, *options):
 
 def judged_line(printed, figure):
     """Return the words of the one judgement on a figure."""
-    (line,) = [line.strip() for line in printed.splitlines() if line.startswith(f"    {figure}: ")]
-    return line.removeprefix(f"{figure}: ")
+    title = JUDGED[figure].title
+    (line,) = [line.strip() for line in printed.splitlines() if line.startswith(f"    {title}: ")]
+    return line.removeprefix(f"{title}: ")
 
 
 def check_every_view(tmp_path, sides, figure, outcome, word, limit):
@@ -80,7 +82,7 @@ def check_every_view(tmp_path, sides, figure, outcome, word, limit):
     assert words.startswith(word)
     (finding,) = [line for line in printed.splitlines() if line.startswith(f"limit {limit} ") and "tiny-detector" in line]
     assert words in finding
-    document = json.loads(reviewed(tmp_path, sides, "--fail-on", limit, "--json"))
+    document = json.loads(reviewed(tmp_path, sides, "--fail-on", limit, "--format", "json"))
     assert (document["pairs"][0]["verdicts"][figure], words in document["limits"][0]["words"]) == (words, True)
     comment = reviewed(tmp_path, sides, "--fail-on", limit, "--format", "markdown")
     assert f"<br>{word}: " in comment
@@ -89,17 +91,17 @@ def check_every_view(tmp_path, sides, figure, outcome, word, limit):
 
     assert judged_line(compared(tmp_path, sides, "--output", tmp_path / "page.html"), figure).startswith(word)
     assert f">{word}</small>" in (tmp_path / "page.html").read_text(encoding="utf-8")
-    row = json.loads(compared(tmp_path, sides, "--json"))["rows"][-1]
+    row = json.loads(compared(tmp_path, sides, "--format", "json"))["rows"][-1]
     (listed,) = list(csv.DictReader(io.StringIO(compared(tmp_path, sides, "--format", "csv"))))[1:]
-    assert (row[f"{figure}_verdict"], listed[f"{figure}_verdict"]) == (outcome, outcome)
-    assert row[f"{figure}_verdict_words"].startswith(word)
+    assert (row[f"{figure}_outcome"], listed[f"{figure}_outcome"]) == (outcome, outcome)
+    assert row[f"{figure}_words"].startswith(word)
 
 
 def test_every_view_shows_the_same_outcome(tmp_path):
     """Of a latency near the margin, of one without an interval, and of an accuracy, each with its limit."""
-    check_every_view(tmp_path, sides_of((1.005, 1.06), (0, 0)), "latency", "higher", f"slower{PERHAPS}", "slower:3%")
-    check_every_view(tmp_path, sides_of(None, (0, 0)), "latency", "not judged", "not judged", "slower:3%")
-    check_every_view(tmp_path, sides_of((0.99, 1.01), (-0.02, -0.01)), "accuracy", "lower", "less accurate", "ap:0.5")
+    check_every_view(tmp_path, sides_of((1.005, 1.06), (0, 0)), "latency_p50_ms", "higher", f"worse{PERHAPS}", "slower:3%")
+    check_every_view(tmp_path, sides_of(None, (0, 0)), "latency_p50_ms", "not judged", "not judged", "slower:3%")
+    check_every_view(tmp_path, sides_of((0.99, 1.01), (-0.02, -0.01)), "accuracy_value", "lower", "worse", "ap:0.5")
 
 
 def test_a_suspected_step_is_named_in_every_view(tmp_path):
@@ -108,13 +110,11 @@ def test_a_suspected_step_is_named_in_every_view(tmp_path):
     sides = level_runs([10.0] * 27, seq=100), level_runs(stepped_ms(27, 20, 1.06, seed=4, level=10.4))
     assert reviewed(tmp_path, sides).count(words) == 2
     assert words in reviewed(tmp_path, sides, "--format", "markdown")
-    assert words in json.loads(reviewed(tmp_path, sides, "--json"))["pairs"][0]["verdicts"]["latency"]
+    assert words in json.loads(reviewed(tmp_path, sides, "--format", "json"))["pairs"][0]["verdicts"]["latency_p50_ms"]
     printed = compared(tmp_path, sides, "--output", tmp_path / "page.html")
     assert printed.count(words) == 2
     assert words in (tmp_path / "page.html").read_text(encoding="utf-8")
-    row = json.loads(compared(tmp_path, sides, "--json"))["rows"][-1]
+    row = json.loads(compared(tmp_path, sides, "--format", "json"))["rows"][-1]
     assert "step suspected" in row["marks"]
-    assert words in row["latency_verdict_words"]
-    assert row["latency_p50_ratio_low"] < 1.04 < 1.04 * 1.06 < row["latency_p50_ratio_high"]
-    matrix = run(tmp_path, "--view", "matrix", "--ledger", tmp_path / "b.json", "--json", b=sides[1]).stdout
-    assert json.loads(matrix)["matrix"][0]["suspicion"] == "a step is suspected on 2024-10-24"
+    assert words in row["latency_p50_ms_words"]
+    assert row["latency_p50_ms_ratio_low"] < 1.04 < 1.04 * 1.06 < row["latency_p50_ms_ratio_high"]

@@ -6,13 +6,12 @@ from msgspec.structs import replace
 
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.cli.main import cli
-from edgemeter.agent.contract.record_conditions import Verdict
 from edgemeter.agent.ledger.sqlite_ledger import SqliteLedger
 from edgemeter.agent.machine import fingerprint
 from edgemeter.collector.cli.demo import nothing_left_by_a_failure
 from edgemeter.collector.demo import demo as demo_module
 from edgemeter.collector.demo.demo import FleetPage, runs_of_this_software
-from tests.fixtures.record_factory import make_record
+from tests.fixtures.record_factory import make_record, violating
 
 
 @pytest.mark.services
@@ -38,7 +37,7 @@ def test_runs_of_other_software_and_invalid_ones_do_not_count_as_measured(tmp_pa
     environment = fingerprint.read()
     changes_not_counted = (
         {"environment": replace(environment, libraries={"onnxruntime": "0.1"})},
-        {"verdict": Verdict(state="invalid", reasons=("load: planted",))},
+        {"verdict": violating("invalid", "busy-machine")},
     )
     with SqliteLedger(ledger) as opened:
         for seq, changes in enumerate(({}, {}, {}, *changes_not_counted), 1):
@@ -50,7 +49,9 @@ def test_runs_of_other_software_and_invalid_ones_do_not_count_as_measured(tmp_pa
 def test_a_report_that_cannot_be_written_is_refused_before_anything_is_measured(tmp_path, monkeypatch):
     """The folder is absent; no run is made, and no folder for the ledger."""
     monkeypatch.setattr(demo_module, "run_demo", lambda *_, **__: pytest.fail("measured"))
-    outcome = CliRunner().invoke(cli, ["demo", "--home", str(tmp_path / "home"), "--output", str(tmp_path / "absent" / "x.html")])
+    outcome = CliRunner().invoke(
+        cli, ["collector", "demo", "--home", str(tmp_path / "home"), "--output", str(tmp_path / "absent" / "x.html")]
+    )
     assert outcome.exit_code == 1
     assert "there is no folder" in str(outcome.exception) + outcome.output
     assert list(tmp_path.iterdir()) == []

@@ -13,7 +13,7 @@ from edgemeter import load
 from edgemeter.agent.base.errors import ConfigError, UnavailableError
 from edgemeter.agent.cli.main import cli
 from edgemeter.agent.contract import record
-from edgemeter.agent.contract.figures import in_view
+from edgemeter.agent.contract.figures import FIGURES
 from edgemeter.agent.ledger.chunks import Arrival
 from edgemeter.agent.ledger.sqlite_ledger import SqliteLedger
 from edgemeter.collector import store
@@ -60,7 +60,7 @@ def test_the_columns_are_named_as_the_fields_and_tags_in_influxdb():
     """One name for one figure everywhere; beside them only what is worked out from the record."""
     names = [column.name for column in run_table.every_column()]
     assert len(set(names)) == len(names)
-    assert set(names) - {entry.name for entry in in_view("csv") if not entry.path} == {
+    assert set(names) - {entry.name for entry in FIGURES if entry.reads} == {
         *point_schema.TAGS,
         *point_schema.CASE_TAGS,
         point_schema.ENERGY_PROVENANCE,
@@ -181,6 +181,6 @@ def test_a_notebook_compares_as_the_command_does(tmp_path):
     """Row for row, and what is left out."""
     path = tmp_path / "runs.json"
     path.write_bytes(document(make_run(), make_reference(), make_run("pi-2", data="0b" * 32)))
-    printed = json.loads(CliRunner().invoke(cli, ["compare", "--reference", "reference", "--ledger", str(path), "--json"]).stdout)
+    printed = json.loads(CliRunner().invoke(cli, ["compare", "--reference", "reference", "--ledger", str(path), "--format", "json"]).stdout)
     assert json.loads(msgspec.json.encode(store.compare(str(path), reference="reference"))) == printed["rows"]
     assert [{"run": run, "reason": reason} for run, reason in store.left_out(str(path), reference="reference")] == printed["left_out"]

@@ -8,7 +8,6 @@ import pytest
 
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.contract.record import decode
-from edgemeter.agent.contract.record_conditions import Verdict
 from edgemeter.agent.ledger import chunks
 from edgemeter.agent.ledger.run_history import LedgerRuns
 from edgemeter.agent.ledger.sqlite_ledger import SqliteLedger
@@ -20,6 +19,7 @@ from edgemeter.collector.trend.metrics import METRICS as KNOWN
 from edgemeter.collector.trend.run_columns import columns_of, names_of
 from edgemeter.collector.trend.watch_file import Annotation
 from tests.fixtures.ledgers import arrival
+from tests.fixtures.record_factory import violating
 from tests.fixtures.rows import table_row
 from tests.fixtures.series_factory import DAY_NS, FIRST_DAY, make_days, noisy
 
@@ -46,7 +46,7 @@ def test_the_index_gives_the_same_figures_as_the_records(ledger):
     (key,) = indexed.series()
     points = [[run._replace(received_ns=0, fingerprint=0) for run, _ in history.points(key)] for history in (indexed, direct)]
     assert points[0] == points[1]
-    metrics = ("energy", "latency", "accuracy", "throttling")
+    metrics = ("energy_gross_mj", "latency_p50_ms", "accuracy_value", "is_throttled")
     assert watch.trends_of(indexed, (), metrics) == watch.trends_of(direct, (), metrics)
     # From what was kept, too.
     assert watch.trends_of(indexed, (), metrics) == watch.trends_of(direct, (), metrics)
@@ -59,7 +59,7 @@ def fleet(ledger):
     firmwares = ["1"] * 20 + ["2"] * 20
     keep(ledger, make_days(noisy(90, 40, seed=3), device="pi-9", runs_a_day=3, firmwares=firmwares))
     keep(ledger, make_days(noisy(95, 40, seed=4), device="pi-2", temperatures_c=noisy(50, 40, step_at=25, step_ratio=1.2)))
-    keep(ledger, make_days(noisy(99, 15, seed=5), device="pi-5", verdict=Verdict(state="invalid", reasons=("throttled: by half",))))
+    keep(ledger, make_days(noisy(99, 15, seed=5), device="pi-5", verdict=violating("invalid", "throttled")))
     keep(ledger, make_days([None] * 15 + noisy(99, 30, seed=6), device="pi-5", seq=100, energy=None, firmwares=["1"] * 45))
     return ledger
 
@@ -71,7 +71,7 @@ def test_columns_hold_the_figures_of_the_points(fleet):
     assert len(keys) > 3
     for selected in (keys, keys[::-1], keys[1:2], []):
         read, expected = history.columns(selected, names), columns_of([history.points(key) for key in selected], names)
-        for name in ("edges", "day", "is_valid"):
+        for name in ("edges", "day", "is_ok"):
             np.testing.assert_array_equal(getattr(read, name), getattr(expected, name))
         assert [read.facts[number] for number in read.common] == [expected.facts[number] for number in expected.common]
         for name in names:
@@ -94,19 +94,23 @@ def test_the_days_of_many_series_are_those_of_each_alone(fleet):
                         if isinstance(expected, tuple)
                         else np.array_equal(value, expected, isinstance(expected, np.ndarray))
                     ), field
-            assert sum(len(days.day) for days in together) >= (0 if name in {"missed", "ttft", "tpot", "error", "energy-net"} else 100)
+            assert sum(len(days.day) for days in together) >= (
+                0
+                if name in {"steady_missed_ratio", "generation_ttft_p50_ms", "generation_tpot_p50_ms", "accuracy_value", "energy_net_mj"}
+                else 100
+            )
     history.close()
 
 
 def test_what_came_since_is_taken_in(ledger):
     """A second opening reads the new records only, and its findings are new."""
     first = LedgerHistory(ledger)
-    (before,) = watch.trends_of(first, (), ["energy"])
+    (before,) = watch.trends_of(first, (), ["energy_gross_mj"])
     first.close()
     keep(ledger, make_days([None] * 60 + noisy(108, 5, seed=9), seq=60))
     reported = []
     second = LedgerHistory(ledger, progress=lambda _, row, last: reported.append((row, last)))
-    (after,) = watch.trends_of(second, (), ["energy"])
+    (after,) = watch.trends_of(second, (), ["energy_gross_mj"])
     assert (before.points, after.points) == (60, 65)
     assert reported == [(65, 65)]
     second.close()
@@ -134,7 +138,7 @@ def test_a_document_in_which_nothing_can_be_read_is_refused(tmp_path):
         open_history([str(path)])
 
 
-METRICS = ("energy", "latency", "accuracy", "throttling")
+METRICS = ("energy_gross_mj", "latency_p50_ms", "accuracy_value", "is_throttled")
 
 
 def trends_in(path, index=None):
@@ -204,9 +208,9 @@ def test_a_declared_level_is_computed_anew_for_its_series(path):
     note = Annotation(day=FIRST_DAY + 35, text="new firmware", device="pi-1")
     for annotations in ((), (note,), ()):
         history = LedgerHistory(path)
-        trends = watch.trends_of(history, annotations, ("energy",))
+        trends = watch.trends_of(history, annotations, ("energy_gross_mj",))
         history.close()
-        assert trends == watch.trends_of(RunHistory(shuffled(seeded(2))), annotations, ("energy",))
+        assert trends == watch.trends_of(RunHistory(shuffled(seeded(2))), annotations, ("energy_gross_mj",))
 
 
 @pytest.fixture

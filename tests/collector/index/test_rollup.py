@@ -4,7 +4,7 @@ import dataclasses
 
 import msgspec
 
-from edgemeter.agent.contract import record, record_conditions
+from edgemeter.agent.contract import record
 from edgemeter.agent.ledger.chunks import Arrival
 from edgemeter.agent.ledger.quarantine import Rejection
 from edgemeter.agent.ledger.retention import Retention
@@ -15,6 +15,7 @@ from edgemeter.collector.runs.store import RunDocument, open_store
 from tests.fixtures.comparison_factory import document, make_reference, make_run
 from tests.fixtures.fleet_ledger import Fleet, fleet_records, write_ledger
 from tests.fixtures.random_records import random_record
+from tests.fixtures.record_factory import violating
 
 DAY_NS = 86_400 * 10**9
 
@@ -42,7 +43,7 @@ def by_rollup(path, reference="reference"):
 
 
 def test_a_fleet_compared_both_ways_is_one_document(path):
-    """Suspect and invalid runs, a change of firmware, two runtimes, days in between."""
+    """Disturbed and invalid runs, a change of firmware, two runtimes, days in between."""
     write_ledger(path, Fleet(devices=4, days=8, cases=2))
     assert by_rollup(path) == by_runs(path)
     assert by_rollup(path, "board-0003") == by_runs(path, "board-0003")
@@ -51,7 +52,7 @@ def test_a_fleet_compared_both_ways_is_one_document(path):
 def test_records_of_any_content_compared_both_ways_are_one_document(path):
     """Every text and part present, absent and odd: nothing that a comparison reads is left out."""
     runs = []
-    for seed in range(30):
+    for seed in range(60):
         run = random_record(seed, role=("reference", "device")[seed % 2], provenance={"latency": "measured"}, session=1 + seed % 3)
         sane = {
             name: getattr(make_run(), name)
@@ -101,7 +102,7 @@ def test_what_was_forgotten_because_of_its_age_is_forgotten_here_too(path):
 
 def test_quarantine_and_unusable_runs_are_left_out_with_the_same_words(path):
     """A record that was refused is named; what is no record is counted."""
-    keep(path, [make_reference(), make_run(), make_run(verdict=record_conditions.Verdict(state="invalid", reasons=("odd: 1",)))])
+    keep(path, [make_reference(), make_run(), make_run(verdict=violating("invalid", "odd"))])
     refused = [Rejection("t", record.encode(make_run()), "too new", 7), Rejection("t", b"junk", "no record", 7)]
     with SqliteLedger(path) as ledger:
         ledger.commit([], refused)

@@ -7,7 +7,7 @@ import pytest
 
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.base.nanoseconds import NS_PER_DAY
-from edgemeter.agent.contract import record, record_conditions
+from edgemeter.agent.contract import record
 from edgemeter.agent.ledger.chunks import Arrival
 from edgemeter.agent.ledger.retention import Retention
 from edgemeter.agent.ledger.sqlite_ledger import SqliteLedger
@@ -25,24 +25,24 @@ from edgemeter.collector.web.view import ServedLinks, ViewRequest
 from tests.fixtures.comparison_factory import make_reference, make_run, no_energy
 from tests.fixtures.ledgers import fill
 from tests.fixtures.level_factory import level_runs, stepped_ms
-from tests.fixtures.record_factory import STARTED_AT_NS, make_energy
+from tests.fixtures.record_factory import STARTED_AT_NS, make_energy, violating
 from tests.fixtures.rows import table_row
 
-INVALID = record_conditions.Verdict(state="invalid", reasons=("clock: it jumped",))
+INVALID = violating("invalid", "clock")
 
 
 def mixed_runs():
-    """Return runs of several cases: suspect, invalid, without energy, of another meter, estimated, net not resolved."""
-    suspect = record_conditions.Verdict(state="suspect", reasons=("drift: 12%",))
-    unresolved = make_energy(gross_mj=70.0, net_mj=None, net_u_mj=None, net_state="not_resolvable")
-    estimated = {"latency": "measured", "energy": "estimated", "accuracy": "measured"}
+    """Return runs of several cases: disturbed, invalid, without energy, of another meter, published, net not resolved."""
+    disturbed = violating("disturbed", "busy-machine")
+    unresolved = make_energy(gross_mj=70.0, net_mj=None, net_u_mj=None)
+    published = {"latency": "measured", "energy": "published", "accuracy": "measured"}
     varied = [
         *(make_run(p50_ms=10.0 + index, started_at_ns=STARTED_AT_NS + index * NS_PER_DAY) for index in range(7)),
         make_run(p50_ms=99.0, verdict=INVALID),
-        make_run(device="pi-2", p50_ms=11.0, verdict=suspect),
+        make_run(device="pi-2", p50_ms=11.0, verdict=disturbed),
         make_run(device="pi-2", p50_ms=12.0, energy=unresolved),
         make_run(device="pi-3", **no_energy()),
-        make_run(device="pi-3", p50_ms=8.0, provenance=estimated),
+        make_run(device="pi-3", p50_ms=8.0, provenance=published),
         make_run(device="pi-4", energy=make_energy(sensor="ina226", gross_mj=50.0)),
         make_run(device="pi-4", energy=make_energy(gross_mj=40.0, gross_u_mj=None), started_at_ns=STARTED_AT_NS + 1),
         make_run(device="pi-5", p50_ms=None, ap=None),
@@ -60,7 +60,7 @@ def mixed(tmp_path):
 
 
 def rows_of(comparison):
-    """Return the rows of a comparison as `--json` has them: every figure, reason, mark and run."""
+    """Return the rows of a comparison as `--format json` has them: every figure, reason, mark and run."""
     return json.loads(columns.to_json(comparison))["rows"]
 
 
@@ -132,7 +132,7 @@ def test_runs_that_the_ledger_removed_are_removed(tmp_path):
     index.refresh()
     with index.reading() as connection:
         (case,) = queries.cases(connection, CaseFilter())
-        assert (case.key.device, case.runs, case.p50_ms) == ("pi-1", 1, 12.0)
+        assert (case.key.device, case.runs, case.latency_p50_ms) == ("pi-1", 1, 12.0)
         assert connection.execute("SELECT count(*) FROM runs").fetchone() == (1,)
 
 
@@ -178,7 +178,7 @@ def test_a_case_whose_level_changed_shows_the_level_now_and_since_when(tmp_path)
             by_runs = compare(contents, "reference", days=days)
             assert rows_of(by_index) == rows_of(by_runs)
         view = site.show(view_context, ViewRequest("compare", {"baseline": "reference"}))
-        assert "firmware 1 to 2 (latency +" in view.body
+        assert "firmware 1 to 2 (p50 +" in view.body
         assert "40 earlier runs left out" in view.body
         assert "earlier runs" not in site.show(view_context, ViewRequest("compare", {"baseline": "reference", "level": "all"})).body
         (recent,) = queries.cases(connection, CaseFilter(device="pi-1", days=30))

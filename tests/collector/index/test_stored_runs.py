@@ -1,7 +1,7 @@
 import contextlib
 
 from edgemeter.agent.base.nanoseconds import NS_PER_DAY
-from edgemeter.agent.contract.record_conditions import Condition, Verdict
+from edgemeter.agent.contract.record_conditions import Condition
 from edgemeter.agent.ledger.sqlite_ledger import SqliteLedger
 from edgemeter.collector.index.index_file import connect_index
 from edgemeter.collector.index.refresh import IndexRefresher
@@ -9,24 +9,23 @@ from edgemeter.collector.index.sources import LedgerSource
 from edgemeter.collector.runs.run_figures import RUN_COLUMNS, VALUE_COLUMNS, figures_of, run_of_row
 from tests.fixtures.comparison_factory import make_run, no_energy
 from tests.fixtures.ledgers import arrival
-from tests.fixtures.record_factory import STARTED_AT_NS, make_accuracy, make_energy, make_latency
+from tests.fixtures.record_factory import STARTED_AT_NS, make_accuracy, make_energy, violating
 from tests.fixtures.rows import table_row
 
-ESTIMATED = {"latency": "measured", "energy": "estimated", "accuracy": "measured"}
+PUBLISHED = {"latency": "measured", "energy": "published", "accuracy": "measured"}
 VARIED = {
     "usual": {},
     "digits": {"energy": make_energy(gross_mj=1 / 3, gross_u_mj=0.1 / 7, net_mj=0.1, net_u_mj=0.03)},
-    "other coverage": {"energy": make_energy(gross_mj=71.3, gross_u_mj=1.7, gross_k=2.13, net_mj=30.1, net_u_mj=2.9, net_k=3.18)},
     "unknown uncertainty": {"energy": make_energy(gross_u_mj=None)},
-    "net not resolvable": {"energy": make_energy(net_mj=None, net_u_mj=None, net_state="not_resolvable")},
+    "net not resolvable": {"energy": make_energy(net_mj=None, net_u_mj=None)},
     "net below nothing": {"energy": make_energy(net_mj=-3.3, net_u_mj=7.7)},
-    "estimated": {"provenance": ESTIMATED},
+    "published": {"provenance": PUBLISHED},
     "no energy": no_energy(),
     "no median": {"p50_ms": None},
-    "bounds": {"latency": make_latency(p50_ms=0.1, p50_low_ms=0.1 - 1e-17, p50_high_ms=0.3)},
+    "bounds": {"accuracy": make_accuracy(value=0.1, low=0.1 - 1e-17, high=0.3)},
     "accuracy of nothing": {"accuracy": make_accuracy(value=0.0, low=0.0, high=0.03)},
     "throttled": {"conditions": (Condition(when="before", temperatures_c={"cpu": 61.5}, throttled_now=True),)},
-    "invalid": {"verdict": Verdict(state="invalid", reasons=("clock: it jumped",))},
+    "invalid": {"verdict": violating("invalid", "clock")},
     "clock not synchronised": {"clock_synchronised": False},
     "clock ahead": {"started_at_ns": STARTED_AT_NS + 900 * NS_PER_DAY},
 }

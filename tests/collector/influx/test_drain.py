@@ -8,7 +8,6 @@ from click.testing import CliRunner
 
 from edgemeter.agent.base.errors import ConfigError, TransientError
 from edgemeter.agent.contract import samples
-from edgemeter.agent.contract.record_figures import PowerTrace
 from edgemeter.agent.ledger import quarantine
 from edgemeter.agent.ledger.run_history import LedgerRuns
 from edgemeter.agent.ledger.sqlite_ledger import SqliteLedger
@@ -24,7 +23,7 @@ from tests.fixtures.draining import CONFIG, InfluxFunction, drained, draining, p
 from tests.fixtures.influx1 import Influx1
 from tests.fixtures.ledgers import fill
 from tests.fixtures.mqtt_peer import wait_until
-from tests.fixtures.record_factory import STARTED_AT_NS, make_record
+from tests.fixtures.record_factory import STARTED_AT_NS, make_power_trace, make_record
 from tests.fixtures.servers import Influx, running
 
 
@@ -223,7 +222,7 @@ def test_what_was_emptied_is_filled_by_drain_again(path):
     polled(path, drain)
 
     def records_to_write(*options):
-        result = CliRunner().invoke(collector, ["drain", "--ledger", str(path), "--json", *options], catch_exceptions=False)
+        result = CliRunner().invoke(collector, ["drain", "--ledger", str(path), "--format", "json", *options], catch_exceptions=False)
         return [entry["records_to_write"] for entry in json.loads(result.stdout)["sinks"]]
 
     assert records_to_write() == [0]
@@ -244,8 +243,11 @@ def test_a_server_that_is_away_is_reported_at_the_start_and_a_wrong_token_ends_i
 
     monkeypatch.setattr(influx_drain, "open_sink", lambda _config: sink)
     monkeypatch.setattr(sink, "prepare", prepare)
-    assert influx_drain.open_drain(path, CONFIG).positions({}) == {sink.name: 0}
-    assert "nobody there" in caplog.text
+    drain = influx_drain.open_drain(path, CONFIG)
+    assert drain.positions({}) == {sink.name: 0}
+    # The drain logs no trouble that it already has.
+    assert drain.trouble == "nobody there"
+    assert caplog.text.count("nobody there") == 1
     with pytest.raises(ConfigError, match="wrong token"):
         influx_drain.open_drain(path, CONFIG)
 
@@ -306,7 +308,7 @@ def test_what_is_drained_again_changes_no_point(influx_place, sink_of, path):
     readings = (("power.a", "W", [1.0, 2.5]), ("power_at.a", "ns", [1000, 9000]), ("latency", "ns", [5, 6, 7]))
     with_samples = {
         "samples": tuple(samples.pack(name, unit, np.array(values)) for name, unit, values in readings),
-        "power_traces": (PowerTrace(name="a", kind="power"),),
+        "power_traces": (make_power_trace("a"),),
     }
     also = Points(also=frozenset({"latency_histogram", "power_trace"}))
     fill(path, [make_record(session=5, seq=seq, suite=f"nightly-{seq % 3}", **with_samples) for seq in range(1, 31)])

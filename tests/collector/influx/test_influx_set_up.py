@@ -70,7 +70,7 @@ def test_it_may_be_done_again_and_changes_what_differs(fresh):
     server, url, folder = fresh
     assert init(url, folder).exception is None
     before = (folder / "write").read_text()
-    result = init(url, folder, "--keep-days", "5", "--json")
+    result = init(url, folder, "--keep-days", "5", "--format", "json")
     assert result.exit_code == 0, result.exception
     assert "write" in json.loads(result.stdout)["token_files"]
     assert (folder / "write").read_text() == before

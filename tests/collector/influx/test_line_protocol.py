@@ -160,7 +160,7 @@ def test_the_variant_distinguishes_the_cases_of_a_model():
             ),
             ({"environment": make_environment(power_mode="15W")}, "cpu, 2 threads, batch 1, 1x3x96x96, 15W"),
             ({"provenance": {"latency": "replayed"}}, "cpu, 2 threads, batch 1, 1x3x96x96, replayed"),
-            ({"load": Load(samples_per_query=8, samples=80, target_per_s=2.5)}, "cpu, 2 threads, batch 1, 1x3x96x96, 8 a query, 2.5 per s"),
+            ({"load": Load(samples=80, target_per_s=2.5)}, "cpu, 2 threads, batch 1, 1x3x96x96, 2.5 per s"),
         ),
         ("all", "figures"),
     ):

@@ -16,6 +16,7 @@ from tests.fixtures.record_factory import (
     make_environment,
     make_generation,
     make_model,
+    make_power_trace,
     make_record,
     make_runtime,
 )
@@ -37,7 +38,7 @@ def with_latencies(*values_ns):
 
 def with_power(*sensors, **changes):
     """Return a record with the readings of `sensors`: name, kind, values, times."""
-    traces = tuple(record_figures.PowerTrace(name=name, kind=kind) for name, kind, _, _ in sensors)
+    traces = tuple(make_power_trace(name) for name, _, _, _ in sensors)
     lines = []
     for name, kind, values, times in sensors:
         lines += [series(f"{kind}.{name}", "W", np.array(values, float)), series(f"power_at.{name}", "ns", times)]
@@ -106,8 +107,8 @@ def test_a_power_trace_is_a_point_a_reading_at_the_time_of_the_reading():
 def test_readings_of_two_sensors_at_one_time_are_two_points_of_two_series():
     """One that counts energy says so by the field; scope and sensor are those of the sensor that read, not of the run's energy."""
     traces = (
-        record_figures.PowerTrace(name="a", kind="power", sensor="ina219", scope="board-input"),
-        record_figures.PowerTrace(name="b", kind="energy", sensor="replay:demo", scope="wall-ac"),
+        make_power_trace("a", sensor="ina219"),
+        make_power_trace("b", sensor="replay:demo", scope="wall-ac"),
     )
     record = with_power(("a", "power", [1.0], [500]), ("b", "energy", [7.5], [500]))
     _, first, second = POWER.lines(contract_record.encode(msgspec.structs.replace(record, power_traces=traces)))

@@ -124,12 +124,12 @@ def test_exactly_the_malformed_points_are_returned_and_all_others_are_found_by_t
     refused = sink_of(influx_place.config()).write(lines)
     assert tuple(point.index for point in refused) == bad
     assert all("out of range" in point.reason and len(point.reason) < 400 and "\n" not in point.reason for point in refused)
-    query = "SELECT latency_p50_ms, accuracy_ap50, latency_refused_p95, id FROM run WHERE model = 'tiny-detector' GROUP BY *"
+    query = "SELECT latency_p50_ms, accuracy_ap50, latency_count, id FROM run WHERE model = 'tiny-detector' GROUP BY *"
     rows = influx_place.query(query)
     assert sorted(row["id"] for row in rows) == sorted(record.id for position, record in enumerate(records) if position not in bad)
     (row,) = [row for row in rows if row["id"] == records[2].id]
     assert row["time"] == points.point_ns(records[2])
-    assert (row["latency_p50_ms"], row["accuracy_ap50"], row["latency_refused_p95"]) == (12.25, 0.875, 110)
+    assert (row["latency_p50_ms"], row["accuracy_ap50"], row["latency_count"]) == (12.25, 0.875, 64)
     assert (row["device"], row["fleet"], row["board"], row["suite"]) == ("pi-1", "lab", records[2].environment.board, "shipped")
 
 

@@ -268,16 +268,16 @@ def test_what_a_receipt_promises_is_what_the_server_does_now():
                 set_to(value)
                 assert wait_until(lambda value=value: settings(ledger) == (value, "*"))
                 promises[value] = ledger.safety()
-            assert promises["on"] == promises["remote_apply"] == "the server's disk and those of its standbys *"
-            assert promises["local"].startswith("one disk, that of the server: synchronous_commit = local")
-            assert "not yet on those of its standbys *" in promises["remote_write"]
+            assert promises["on"] == promises["remote_apply"] == "once written to the disks of the server and of its standbys *"
+            assert promises["local"].startswith("once written to the server's disk (synchronous_commit = local")
+            assert "not yet to those of its standbys *" in promises["remote_write"]
             assert ledger.commit([arrival(make_record(session=5, seq=2))]).inserted == 1
             set_to("off", standbys="")
-            assert wait_until(lambda: "no disk" in ledger.safety())
+            assert wait_until(lambda: "at no time" in ledger.safety())
             with pytest.raises(ConfigError, match="synchronous_commit = off"):
                 ledger.commit([arrival(make_record(session=5, seq=3))])
             set_to("on", standbys="")
-            assert wait_until(lambda: ledger.safety() == "one disk, that of the server")
+            assert wait_until(lambda: ledger.safety() == "once written to the server's disk (no replica)")
             assert ledger.commit([arrival(make_record(session=5, seq=3))]).inserted == 1
             assert ledger.count() == 3
     finally:

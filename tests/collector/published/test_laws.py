@@ -23,66 +23,66 @@ def state_of(law, row, *companions):
 
 # 3.2127 x 10^9 weights x 4 bits = 1.606 GB; LPDDR4X-4267 of 32 bit gives 17.1 GB/s: at most 10.6 tokens/s.
 MEMORY = [
-    ("within the bandwidth", published_row("tokens", 10.5, LLAMA, precision="INT4"), "plausible"),
-    ("above it", published_row("tokens", 11.5, LLAMA, precision="INT4"), "impossible"),
-    ("an unknown precision may be ternary", published_row("tokens", 11.5, LLAMA), "unclear"),
-    ("no precision explains it", published_row("tokens", 40.0, LLAMA), "impossible"),
-    ("several answers share a reading", published_row("tokens", 40.0, LLAMA, precision="INT4", batch=4), "plausible"),
-    ("but not that many", published_row("tokens", 80.0, LLAMA, precision="INT4", batch=4), "impossible"),
-    ("the sum over users whose number is not stated", published_row("output-tokens", 40.0, LLAMA, precision="INT4"), "unclear"),
-    ("speculation", published_row("tokens", 20.0, LLAMA, precision="INT4", speculative="draft model"), "unclear"),
-    ("no speculation", published_row("tokens", 20.0, LLAMA, precision="INT4", speculative="off"), "impossible"),
-    ("a time per token", published_row("tpot", 50.0, LLAMA, precision="INT4"), "impossible"),
-    ("rounded to 10", published_row("tokens", 11.0, LLAMA, precision="INT4", low=10.0), "plausible"),
-    ("caches of 4 MB hold a part", published_row("tokens", 235.0, "m", weights_mb=74.0), "unclear"),
-    ("caches may hold all", published_row("tokens", 2000.0, "m", weights_mb=40.0), None),
-    ("weights as stated", published_row("tokens", 30.0, "not named", weights_mb=339.0), "plausible"),
-    ("an unknown model", published_row("tokens", 500.0, "SomeNet 3B"), "unclear"),
-    ("an unknown device", published_row("tokens", 500.0, LLAMA, "PC with RTX 4070", precision="INT4"), "unclear"),
-    ("a part of the weights was taken out", published_row("tokens", 20.0, f"{LLAMA} pruned", precision="INT4"), "unclear"),
-    ("the larger memory where the backend is open", published_row("tokens", 60.0, LLAMA, WITH_CARD, precision="INT4"), "plausible"),
-    ("the board's where it is the CPU", published_row("tokens", 60.0, LLAMA, WITH_CARD, precision="INT4", backend="cpu"), "impossible"),
-    ("no rate of tokens", published_row("latency", 1.0, LLAMA), None),
+    ("within the bandwidth", published_row("tg", 10.5, LLAMA, precision="INT4"), "plausible"),
+    ("above it", published_row("tg", 11.5, LLAMA, precision="INT4"), "impossible"),
+    ("an unknown precision may be ternary", published_row("tg", 11.5, LLAMA), "unclear"),
+    ("no precision explains it", published_row("tg", 40.0, LLAMA), "impossible"),
+    ("several answers share a reading", published_row("tg", 40.0, LLAMA, precision="INT4", batch=4), "plausible"),
+    ("but not that many", published_row("tg", 80.0, LLAMA, precision="INT4", batch=4), "impossible"),
+    ("the sum over users whose number is not stated", published_row("output", 40.0, LLAMA, precision="INT4"), "unclear"),
+    ("speculation", published_row("tg", 20.0, LLAMA, precision="INT4", speculative="draft model"), "unclear"),
+    ("no speculation", published_row("tg", 20.0, LLAMA, precision="INT4", speculative="off"), "impossible"),
+    ("a time per token", published_row("TPOT", 50.0, LLAMA, precision="INT4"), "impossible"),
+    ("rounded to 10", published_row("tg", 11.0, LLAMA, precision="INT4", low=10.0), "plausible"),
+    ("caches of 4 MB hold a part", published_row("tg", 235.0, "m", weights_mb=74.0), "unclear"),
+    ("caches may hold all", published_row("tg", 2000.0, "m", weights_mb=40.0), None),
+    ("weights as stated", published_row("tg", 30.0, "not named", weights_mb=339.0), "plausible"),
+    ("an unknown model", published_row("tg", 500.0, "SomeNet 3B"), "unclear"),
+    ("an unknown device", published_row("tg", 500.0, LLAMA, "PC with RTX 4070", precision="INT4"), "unclear"),
+    ("a part of the weights was taken out", published_row("tg", 20.0, f"{LLAMA} pruned", precision="INT4"), "unclear"),
+    ("the larger memory where the backend is open", published_row("tg", 60.0, LLAMA, WITH_CARD, precision="INT4"), "plausible"),
+    ("the board's where it is the CPU", published_row("tg", 60.0, LLAMA, WITH_CARD, precision="INT4", backend="cpu"), "impossible"),
+    ("no rate of tokens", published_row("latency_p50_ms", 1.0, LLAMA), None),
 ]  # fmt: skip
 
 
 # YOLOv8n has 8.7 Gop at 640 x 640; four Cortex-A76 at 2.4 GHz x 1.35 do 207 Gop/s in 32 bit, an Orin Nano 67 TOPS in 8 bit.
 OPERATIONS = [
-    ("within the peak", published_row("latency", 100.0, "YOLOv8n", **ON_CPU), "plausible"),
-    ("Winograd's algorithm", published_row("latency", 20.0, "YOLOv8n", **ON_CPU), "unclear"),
-    ("a smaller input", published_row("latency", 2.0, "YOLOv8n", **ON_CPU), "unclear"),
-    ("above it", published_row("latency", 2.0, "YOLOv8n", **ON_CPU, input_size="640x640"), "impossible"),
-    ("at a quarter of the pixels", published_row("latency", 25.0, "YOLOv8n", **ON_CPU, input_size="320"), "plausible"),
-    ("a rate", published_row("throughput", 100_000.0, "YOLOv8n", ORIN, precision="INT8", input_size="640"), "impossible"),
-    ("operations as stated", published_row("throughput", 10.0, "m", gop=5.0, **ON_CPU), "plausible"),
-    ("unknown operations", published_row("throughput", 10.0, "m"), "unclear"),
-    ("a clock as stated", published_row("latency", 45.0, "YOLOv8n", **ON_CPU, clock_hz=2.4e9), "unclear"),
-    ("an unknown number of weights", published_row("prefill-tokens", 200.0, "SomeNet 3B", backend="cpu"), "unclear"),
-    ("the first of a prompt's", published_row("ttft", 100.0, LLAMA, ORIN, precision="INT8", prompt_tokens=128), "plausible"),
-    ("a cached prompt", published_row("ttft", 1.0, LLAMA, ORIN, precision="INT8", prompt_tokens=128), "unclear"),
-    ("whatever the batch", published_row("tokens", 1e6, LLAMA, ORIN, precision="INT8", batch=9000), "impossible"),
-    ("within the batch", published_row("tokens", 100.0, LLAMA, ORIN, precision="INT8"), None),
-    ("an engine that is not on record", published_row("latency", 1.0, "YOLOv8n", precision="FP16", backend="gpu"), "unclear"),
+    ("within the peak", published_row("latency_p50_ms", 100.0, "YOLOv8n", **ON_CPU), "plausible"),
+    ("Winograd's algorithm", published_row("latency_p50_ms", 20.0, "YOLOv8n", **ON_CPU), "unclear"),
+    ("a smaller input", published_row("latency_p50_ms", 2.0, "YOLOv8n", **ON_CPU), "unclear"),
+    ("above it", published_row("latency_p50_ms", 2.0, "YOLOv8n", **ON_CPU, input_size="640x640"), "impossible"),
+    ("at a quarter of the pixels", published_row("latency_p50_ms", 25.0, "YOLOv8n", **ON_CPU, input_size="320"), "plausible"),
+    ("a rate", published_row("throughput_per_s", 100_000.0, "YOLOv8n", ORIN, precision="INT8", input_size="640"), "impossible"),
+    ("operations as stated", published_row("throughput_per_s", 10.0, "m", gop=5.0, **ON_CPU), "plausible"),
+    ("unknown operations", published_row("throughput_per_s", 10.0, "m"), "unclear"),
+    ("a clock as stated", published_row("latency_p50_ms", 45.0, "YOLOv8n", **ON_CPU, clock_hz=2.4e9), "unclear"),
+    ("an unknown number of weights", published_row("pp", 200.0, "SomeNet 3B", backend="cpu"), "unclear"),
+    ("the first of a prompt's", published_row("TTFT", 100.0, LLAMA, ORIN, precision="INT8", prompt_tokens=128), "plausible"),
+    ("a cached prompt", published_row("TTFT", 1.0, LLAMA, ORIN, precision="INT8", prompt_tokens=128), "unclear"),
+    ("whatever the batch", published_row("tg", 1e6, LLAMA, ORIN, precision="INT8", batch=9000), "impossible"),
+    ("within the batch", published_row("tg", 100.0, LLAMA, ORIN, precision="INT8"), None),
+    ("an engine that is not on record", published_row("latency_p50_ms", 1.0, "YOLOv8n", precision="FP16", backend="gpu"), "unclear"),
 ]  # fmt: skip
 
 
 def test_prompts_are_multiplied_by_the_weights_without_the_head():
     """2 x 2.8187 x 10^9 x 200 tokens/s = 1,127 Gop/s, above the 829 of the Pi's cores."""
-    finding = finding_of("operations", published_row("prefill-tokens", 200.0, LLAMA, precision="INT8", backend="cpu"))
+    finding = finding_of("operations", published_row("pp", 200.0, LLAMA, precision="INT8", backend="cpu"))
     assert (finding.state, finding.limit) == ("impossible", pytest.approx(829.44))
     assert finding.value == pytest.approx(1127.5, rel=1e-4)
 
 
 # A Raspberry Pi 5 draws 1 to 40 W at its input; at the wall 1.4 times as much, at a peak 3 times.
 POWER = [
-    ("what the board draws", published_row("power", 39.0, scope="board-input"), "plausible"),
-    ("more", published_row("power", 45.0, scope="board-input"), "impossible"),
-    ("at the wall, perhaps", published_row("power", 45.0), "plausible"),
-    ("at a peak", published_row("power", 150.0, statistic="max"), "plausible"),
-    ("less than idle", published_row("power", 0.1, scope="board-input"), "unclear"),
-    ("a part may be off", published_row("power", 0.1, scope="soc-rails"), "plausible"),
-    ("a card has its own supply", published_row("power", 300.0, device="RK3588 + RTX 4090"), "unclear"),
-    ("energy without a rate", published_row("energy", 1.0), None),
+    ("what the board draws", published_row("energy_mean_power_w", 39.0, scope="board-input"), "plausible"),
+    ("more", published_row("energy_mean_power_w", 45.0, scope="board-input"), "impossible"),
+    ("at the wall, perhaps", published_row("energy_mean_power_w", 45.0), "plausible"),
+    ("at a peak", published_row("energy_mean_power_w", 150.0, statistic="max"), "plausible"),
+    ("less than idle", published_row("energy_mean_power_w", 0.1, scope="board-input"), "unclear"),
+    ("a part may be off", published_row("energy_mean_power_w", 0.1, scope="soc-rails"), "plausible"),
+    ("a card has its own supply", published_row("energy_mean_power_w", 300.0, device="RK3588 + RTX 4090"), "unclear"),
+    ("energy without a rate", published_row("energy_gross_mj", 1.0), None),
 ]
 
 
@@ -96,11 +96,11 @@ def test_a_law_judges_a_figure(law, cases):
 
 def test_energy_and_rate_of_one_case_give_a_power():
     """1,000 mJ x 30 per s = 30 W; with a rate of other conditions nothing is said."""
-    rate = published_row("throughput", 30.0)
-    assert finding_of("power", published_row("energy", 1000.0), rate).value == pytest.approx(30.0)
-    assert state_of("power", published_row("energy", 10_000.0), rate) == "impossible"
-    assert state_of("power", published_row("energy-output-token", 2000.0), published_row("tokens", 5.0)) == "plausible"
-    assert state_of("power", published_row("energy", 1000.0, precision="int8"), rate) is None
+    rate = published_row("throughput_per_s", 30.0)
+    assert finding_of("power", published_row("energy_gross_mj", 1000.0), rate).value == pytest.approx(30.0)
+    assert state_of("power", published_row("energy_gross_mj", 10_000.0), rate) == "impossible"
+    assert state_of("power", published_row("energy per token", 2000.0), published_row("tg", 5.0)) == "plausible"
+    assert state_of("power", published_row("energy_gross_mj", 1000.0, precision="int8"), rate) is None
 
 
 def test_the_verdicts_of_the_shipped_figures_are_those_of_the_laws():
@@ -123,11 +123,11 @@ def test_the_verdicts_of_the_shipped_figures_are_those_of_the_laws():
 
 def test_a_doubt_goes_before_a_bound_that_holds():
     """An impossibility before both; of what lacks a fact only where nothing else is said."""
-    power = published_row("power", 5.0)
+    power = published_row("energy_mean_power_w", 5.0)
     for row, companion, state in (
-        (published_row("tokens", 11.5, LLAMA), power, "unclear"),
-        (published_row("tokens", 40.0, LLAMA), power, "impossible"),
-        (published_row("memory", 11.5, LLAMA), power, "unclear"),
+        (published_row("tg", 11.5, LLAMA), power, "unclear"),
+        (published_row("tg", 40.0, LLAMA), power, "impossible"),
+        (published_row("memory_peak_mb", 11.5, LLAMA), power, "unclear"),
     ):
         with table_row(row.figure, row.value):
             assert judge([row, companion])[0].state == state

@@ -33,21 +33,23 @@ def figures_of(result):
 
 def test_a_markdown_table_is_read_by_the_names_of_its_columns(tmp_path):
     """What is not understood is left out and named with its line."""
-    result = read_text(
-        tmp_path, "page.md", MARKDOWN, "Model=model", "Latency (ms)=latency:ms", "FPS=throughput:fps", device="Jetson Orin Nano"
-    )
-    assert figures_of(result) == [("YOLO11n", "latency", 3.49), ("YOLO11n", "throughput", 286.0), ("YOLO11s", "throughput", 120.0)]
+    result = read_text(tmp_path, "page.md", MARKDOWN, "Model=model", "Latency (ms)=p50:ms", "FPS=throughput:fps", device="Jetson Orin Nano")
+    assert figures_of(result) == [
+        ("YOLO11n", "latency_p50_ms", 3.49),
+        ("YOLO11n", "throughput_per_s", 286.0),
+        ("YOLO11s", "throughput_per_s", 120.0),
+    ]
     assert {row.device for row in result.rows} == {"Jetson Orin Nano"}
     assert [words.partition(":")[0] for words in result.left_out] == ["line 6, latency (ms)", "line 7"]
 
 
 def test_a_csv_table_needs_no_mapping_of_columns_that_are_fields(tmp_path):
     """Whatever stands between its cells; `value` with `figure` and `unit` is a figure."""
-    text = "Name,device,figure,value,unit\nyolo11n,Raspberry Pi 5,latency,81.2,ms\nyolo11n,Raspberry Pi 5,latency,x,ms\n"
+    text = "Name,device,figure,value,unit\nyolo11n,Raspberry Pi 5,p50,81.2,ms\nyolo11n,Raspberry Pi 5,p50,x,ms\n"
     for separator in (",", ";", "\t"):
         with table_row(separator):
             result = read_text(tmp_path, "rows.csv", text.replace(",", separator), "Name=model")
-            assert figures_of(result) == [("yolo11n", "latency", 81.2)]
+            assert figures_of(result) == [("yolo11n", "latency_p50_ms", 81.2)]
             assert len(result.left_out) == 1
 
 
@@ -56,7 +58,7 @@ def test_a_mapping_that_fits_no_table_is_refused(tmp_path):
     for columns, message in (
         (["Model=model"], "no table has the columns"),
         (["Model=model", "Watt=power"], "no table has the columns"),
-        (["Model=colour"], "is not HEADING=FIELD"),
+        (["Model=colour"], "'colour' is not a figure"),
         (["FPS=throughput:ms"], "'ms' is not a unit of throughput"),
     ):
         with table_row(columns), pytest.raises(ConfigError, match=message):
@@ -70,14 +72,14 @@ runtime = "onnx"
 [[case]]
 model = "m"
 device = "Raspberry Pi 5"
-figures = [{ figure = "energy", value = 0.5, unit = "J" }, { figure = "throughput", value = 10, unit = "fps" }]
+figures = [{ figure = "energy_gross_mj", value = 0.5, unit = "J" }, { figure = "throughput_per_s", value = 10, unit = "fps" }]
 [[case]]
 model = "m"
 device = "Raspberry Pi 5"
-figures = [{ figure = "energy", value = 0.6, unit = "J" }, { figure = "colour", value = 1, unit = "J" }]
+figures = [{ figure = "energy_gross_mj", value = 0.6, unit = "J" }, { figure = "colour", value = 1, unit = "J" }]
 """
     result = read_text(tmp_path, "own.toml", text)
-    assert figures_of(result) == [("m", "energy", 500.0), ("m", "throughput", 10.0)]
+    assert figures_of(result) == [("m", "energy_gross_mj", 500.0), ("m", "throughput_per_s", 10.0)]
     assert [row.runtime for row in result.rows] == ["onnx", "onnx"]
     assert len(result.left_out) == 2
     assert judge(result.rows)[0].deciding.value == pytest.approx(5.0)
@@ -92,7 +94,8 @@ def test_a_round_of_mlperf_gives_rates_percentiles_and_power(tmp_path):
     ]  # fmt: skip
     result = read_text(tmp_path, "summary_results.json", json.dumps(results))
     assert figures_of(result) == [
-        ("resnet", "throughput", 6400.5), ("resnet", "latency-p90", 0.64), ("resnet", "power", 12.5), ("llm", "output-tokens", 6400.5),
+        ("resnet", "throughput_per_s", 6400.5), ("resnet", "latency_p90_ms", 0.64), ("resnet", "energy_mean_power_w", 12.5),
+        ("llm", "generation_output_tokens_per_s", 6400.5),
     ]  # fmt: skip
     assert {(row.source, row.version, row.is_mlperf) for row in result.rows} == {("MLPerf Inference v5.1", "v5.1", True)}
     assert len(result.left_out) == 2

@@ -21,7 +21,7 @@ def test_kept_figures_stand_beside_those_that_ship(tmp_path):
     """The same again changes nothing; a version tells when."""
     shelf = Shelf(tmp_path / "references")
     version = shelf.version()
-    row = published_row("latency", 10.0)
+    row = published_row("latency_p50_ms", 10.0)
     assert shelf.add([row]) == [row]
     assert shelf.add([row]) == []
     assert shelf.rows() == [*shipped_rows(), row]
@@ -31,10 +31,10 @@ def test_kept_figures_stand_beside_those_that_ship(tmp_path):
 def test_a_changed_figure_and_one_without_a_source_are_refused(tmp_path):
     """A page that changes is another version."""
     shelf = Shelf(tmp_path)
-    shelf.add([published_row("latency", 10.0)])
+    shelf.add([published_row("latency_p50_ms", 10.0)])
     for changes, message in (({"value": 11.0}, "another version"), ({"address": "file:///x", "version": "2"}, "cannot be looked up")):
         with table_row(changes), pytest.raises(ConfigError, match=message):
-            shelf.add([published_row("latency", **({"value": 10.0} | changes))])
+            shelf.add([published_row("latency_p50_ms", **({"value": 10.0} | changes))])
 
 
 def test_a_damaged_file_is_named(tmp_path):
@@ -48,11 +48,11 @@ def test_what_cannot_be_a_figure_is_refused():
     """Whether to believe it is another question."""
     fields = {
         "source": "A page", "version": "1", "date": "2026-11-20", "address": "https://example.org", "model": "m", "device": "d",
-        "figure": "latency", "value": "10", "unit": "ms",
+        "figure": "latency_p50_ms", "value": "10", "unit": "ms",
     }  # fmt: skip
     assert row_of(fields).canonical == 10.0
     for changes, message in (
-        ({"figure": "colour"}, "figure 'colour'"),
+        ({"figure": "colour"}, "'colour' is not a figure"),
         ({"unit": "apples"}, "unit 'apples'"),
         ({"value": -1}, "value"),
         ({"value": float("inf")}, "out of range"),

@@ -91,7 +91,7 @@ def test_a_number_beyond_its_bounds_is_rejected_by_name():
         ({"batch": 2**64}, "$.batch"),
         ({"monotonic_ns": 2**64}, "$.monotonic_ns"),
         ({"latency": latency | {"count": 2**64}}, "$.latency.count"),
-        ({"latency": latency | {"refused": {"p99": 2**64}}}, "$.latency.refused"),
+        ({"load": {"samples": 1, "failures": {"http 503": 2**64}}}, "$.load.failures"),
     ):
         assert f"at `{where}" in reason_of(admit(altered(**fields))), fields
         (rejection,) = admit(b"[%s,%s]" % (encoded(), altered(**{"seq": 2, "id": "x"} | fields))).rejections

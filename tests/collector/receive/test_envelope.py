@@ -167,3 +167,19 @@ def test_of_much_text_only_the_envelopes_are_read_before_the_commit():
     for seq in range(1, 5):
         admitted.add(Message(TOPIC, zlib.compress(encoded(seq)), 1, 1, 1), 7)
     assert [arrival.is_checked for arrival in admitted.arrivals] == [True, True, False, False]
+
+
+def test_one_record_travels_alone_and_several_as_a_list():
+    """Join and split are each other's inverse; a list of anything else, or of too many, is refused as a whole."""
+    first, two = b'{"schema": 1, "id": "a"}', b'{"schema":1,"id":"b","x":[1, 2]}'
+    assert messages.join_records([first]) == first
+    assert envelope.split_records(first) == [first]
+    assert envelope.split_records(messages.join_records([first, two])) == [first, two]
+    assert envelope.split_records(b" " + messages.join_records([first, two])) == [first, two]
+    for payload in [b"[1]", b"[{}]", b"[", b'[{"schema":1}]', b'["\xff"]']:
+        with table_row(payload), pytest.raises(ConfigError, match=r"^not a batch of records: "):
+            envelope.split_records(payload)
+    record = b'{"schema":1,"id":""}'
+    assert len(envelope.split_records(messages.join_records([record] * messages.LONGEST_BATCH))) == messages.LONGEST_BATCH
+    with pytest.raises(ConfigError, match="more than 10000"):
+        envelope.split_records(messages.join_records([record] * (messages.LONGEST_BATCH + 1)))

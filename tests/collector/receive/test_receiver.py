@@ -191,12 +191,12 @@ def test_old_records_are_removed_as_often_as_is_due(path):
 def test_a_ledger_has_one_collector_and_a_group_a_name(path):
     """Started twice by mistake, the second ends with what to do; the first goes on, and after it the ledger is free."""
     with intake(path) as bench:
-        assert (bench.lasting, bench.topics[0]) == ("persistent", messages.EVERY_RESULT)
+        assert (bench.lasting, bench.topics[0]) == ("persistent", messages.topics_of("result"))
         with pytest.raises(UnavailableError, match="--ledger"):
             service.Collector(bench.collector.address, path).receiver.open()
         assert bench.collector.unwell() is None
     with intake(path, group="g") as bench:
-        assert (bench.lasting, bench.topics[0]) == ("clean", f"$share/g/{messages.EVERY_RESULT}")
+        assert (bench.lasting, bench.topics[0]) == ("clean", f"$share/g/{messages.topics_of('result')}")
     for name in ("", "a/b", "a b"):
         with pytest.raises(ConfigError, match="group name"):
             service.Collector(bench.collector.address, path, group=name)

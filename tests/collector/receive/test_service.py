@@ -118,7 +118,7 @@ def test_a_sink_that_has_everything_has_no_lag_and_what_it_refused_is_counted(in
 
 def test_the_backlog_is_what_devices_report_by_fleet(bench):
     """Sum and highest of a fleet; a device that has delivered reports so, and one that cannot read its outbox is not called empty."""
-    unknown = msgspec.structs.replace(health("pi-1", "barn", 0), outbox_trouble="it is damaged")
+    unknown = msgspec.structs.replace(health("pi-1", "barn", None), outbox_trouble="it is damaged")
     for report, expected in (
         (health("pi-1", "lab", 700), {"lab": (700, 700)}),
         (health("pi-2", "lab", 44), {"lab": (744, 700)}),

@@ -1,4 +1,4 @@
-"""What a comment has beside the figures: the past of each case, links to the page, the share of a limit, the decision, and no baseline."""
+"""What a comment has besides the figures: links to the page, the share of a limit, and why there is no baseline."""
 
 import re
 
@@ -6,19 +6,15 @@ import pytest
 from click.testing import CliRunner
 from msgspec.structs import replace
 
-from edgemeter.agent.base.errors import ConfigError, EdgemeterError
+from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.cli.main import cli
 from edgemeter.collector.review import gate
-from edgemeter.collector.review.case_history import BLOCKS, SHOWN, page_address
-from edgemeter.collector.review.document import MARK
+from edgemeter.collector.review.document import MARK, page_address
 from edgemeter.collector.review.review import review
 from edgemeter.collector.runs.store import StoreContents
 from tests.fixtures.comparison_factory import document
-from tests.fixtures.ledgers import fill
 from tests.fixtures.review_runs import make_side
 from tests.fixtures.rows import table_row
-
-DAY_NS = 86_400 * 10**9
 
 
 @pytest.fixture
@@ -46,33 +42,6 @@ def comment(*arguments):
     """Return the result of the command and its comment."""
     result = CliRunner().invoke(cli, ["compare", *map(str, arguments), "--format", "markdown"])
     return result.exit_code, result.output
-
-
-def past(folder):
-    """Return a ledger with twelve earlier days of the case, the last of them a fifth slower."""
-    slow = {11: 1.2}
-    runs = [
-        replace(
-            make_side(agent="0", runs=1, seed=day, factor=slow.get(day, 1.0))[0],
-            id=f"o{day}",
-            session=2,
-            seq=day + 1,
-            started_at_ns=(19_970 + day) * DAY_NS,
-        )
-        for day in range(12)
-    ]
-    return fill(folder / "past.sqlite", runs)
-
-
-def test_the_past_of_a_case_comes_from_the_ledger_in_blocks_and_in_words(home):
-    """The last runs, the new ones among them; what blocks show is beside them as text."""
-    base, new = written(home)
-    _, text = comment(base, new, "--ledger", past(home))
-    line, words = re.search(rf"<sub>([{BLOCKS}]+) (p50 of the last {SHOWN} runs since [^<]*)</sub>", text).groups()
-    assert len(line) == SHOWN
-    assert re.fullmatch(r"p50 of the last 20 runs since 2024-09-12: 11\.\d to 14\.\d ms, newest 1[12]\.\d ms", words.replace("&#45;", "-"))
-    assert line.count(BLOCKS[-1]) == 1
-    assert line.index(BLOCKS[-1]) == 3
 
 
 def test_the_comment_links_to_the_page_whose_address_is_known(home, monkeypatch):
@@ -130,15 +99,3 @@ def test_a_baseline_without_runs_explains_itself_in_the_comment(home):
             assert "Not judged: `slower:3%`; in doubt a gate stays closed." in text
             assert re.search(r"\| tiny-detector fp32 on onnx, pi-1 \| 12\.\d ms \| \d+\.\d mJ \| 0\.625 \| 8 \|", text)
             assert why in text or baseline.name == "gone"
-
-
-def test_a_ledger_that_was_asked_for_and_cannot_be_read_is_an_error(home):
-    """Not a comment that looks as if the case had no past."""
-    (home / "broken.sqlite").write_bytes(b"no ledger at all")
-    sides_of_change = written(home)
-    code, output = comment(*sides_of_change)
-    assert (code, MARK in output) == (0, True)
-    result = CliRunner().invoke(cli, ["compare", *sides_of_change, "--format", "markdown", "--ledger", str(home / "broken.sqlite")])
-    assert result.exit_code != 0
-    assert isinstance(result.exception, EdgemeterError | SystemExit)
-    assert MARK not in result.output

@@ -17,7 +17,7 @@ from tests.fixtures.bundle_factory import write_bundle
 from tests.fixtures.comparison_factory import document, no_energy
 from tests.fixtures.ledgers import fill
 from tests.fixtures.level_factory import level_runs, stepped_ms
-from tests.fixtures.record_factory import make_accuracy, make_environment
+from tests.fixtures.record_factory import make_accuracy, make_environment, violating
 from tests.fixtures.review_runs import make_side
 from tests.fixtures.rows import table_row
 
@@ -38,15 +38,15 @@ def test_a_change_that_changes_nothing_keeps_every_limit_whatever_the_seed():
     """A gate that cries wolf is switched off."""
     for seed in range(12):
         by_figure = outcomes(make_side(agent="1", seed=seed), make_side(agent="2", seed=100 + seed, start=100))
-        assert by_figure == {"slower": "kept", "energy": "kept", "ap": "kept"}, seed
+        assert by_figure == {"slower": "kept", "energy_gross_mj": "kept", "accuracy_value": "kept"}, seed
 
 
 def test_what_is_worse_by_more_than_the_limit_violates_it_and_nothing_else():
     """Faster, less energy and better never violate one; half a point less is exactly the limit."""
     for change, violated in (
         ({"factor": 1.06}, {"slower"}),
-        ({"energy_factor": 1.10}, {"energy"}),
-        ({"ap": 0.615}, {"ap"}),
+        ({"energy_factor": 1.10}, {"energy_gross_mj"}),
+        ({"ap": 0.615}, {"accuracy_value"}),
         ({"factor": 0.9, "energy_factor": 0.9, "ap": 0.7}, set()),
         ({"ap": 0.62}, set()),
     ):
@@ -96,17 +96,17 @@ def test_runs_of_one_day_on_each_side_cannot_be_judged_unless_they_are_in_turn()
                 result = reviewed(make_side(agent="1", runs=10), make_side(agent="2", runs=10, seed=2, start=start, factor=factor))
                 findings = gate.judge(result, gate.parse("slower:3%"))
                 (pair,) = result.pairs
-                assert (pair.judgements["latency"].decision.reason == "one day") is not is_in_turn
+                assert (pair.judgements["latency_p50_ms"].decision.reason == "one day") is not is_in_turn
                 if is_in_turn:
                     assert gate.state_of(findings) == ("violated" if factor > 1 else "open")
                     continue
-                assert (pair.judgements["latency"].outcome, gate.state_of(findings)) == ("not settled", "could not judge")
+                assert (pair.judgements["latency_p50_ms"].outcome, gate.state_of(findings)) == ("not settled", "could not judge")
                 assert json.loads(review_document.to_json(result, findings))["gate"] == "could not judge"
 
 
 def test_a_side_without_a_figure_is_not_judged_rather_than_violated():
     """Nothing shows that a limit is exceeded, and the gate stays closed; the reason why there is no energy is reported."""
-    ruined = record_conditions.Verdict(state="invalid", reasons=("throttled: all of it",))
+    ruined = violating("invalid", "throttled")
     findings = gate.judge(reviewed(make_side(agent="1"), make_side(agent="2", start=100, verdict=ruined)), gate.parse(LIMITS))
     assert {finding.outcome for finding in findings} == {"not judged"}
     assert gate.state_of(findings) == "could not judge"
@@ -118,13 +118,16 @@ def test_a_side_without_a_figure_is_not_judged_rather_than_violated():
 
 def test_a_case_that_became_invalid_violates_every_limit():
     """A model ruined by the change has no figures, and that is no pass."""
-    ruined = record_conditions.Verdict(state="invalid", reasons=("gate: accuracy 0.1, needed 0.56",))
+    gate_rule = record_conditions.Violation(
+        rule="accuracy-gate", numbers={"accuracy_value": 0.1, "accuracy_needed_value": 0.56}, subject="coco_ap"
+    )
+    ruined = violating("invalid", gate_rule)
     before = [*make_side(agent="1"), *make_side(agent="1", start=50, model="other")]
     after = [*make_side(agent="2", start=100), *make_side(agent="2", start=150, model="other", verdict=ruined)]
     findings = gate.judge(reviewed(before, after), gate.parse("slower:3%"))
     (violated,) = (finding for finding in findings if finding.outcome == "violated")
     assert "other" in violated.case
-    assert "needed 0.56" in violated.words
+    assert "0.560 is needed" in violated.words
 
 
 def test_no_other_baseline_takes_the_place_of_one_that_is_missing():
@@ -197,7 +200,7 @@ def test_a_comment_is_never_too_long_to_post():
 def test_texts_from_devices_are_only_text_in_a_comment():
     """No table is broken, nobody is mentioned, no page and no image is linked."""
     odd = "odd: a|b <img src=x> `c` @someone ![x](http://x)\n# head"
-    after = make_side(agent="2 @all|x", start=100, verdict=record_conditions.Verdict(state="invalid", reasons=(odd,)))
+    after = make_side(agent="2 @all|x", start=100, verdict=violating("invalid", odd))
     result = reviewed(make_side(agent="1"), [*after, *make_side(agent="2 @all|x", start=200)])
     text = review_document.to_markdown(result, ())
     body = text.split("\n", 1)[1]
@@ -245,9 +248,9 @@ def test_the_command_prints_the_comment_and_fails_where_a_limit_is_violated(tmp_
     assert (violated.exit_code, violated.stdout.splitlines()[0]) == (1, review_document.MARK)
     assert run(cli, ["compare", str(before), str(same), "--format", "markdown", "--fail-on", LIMITS]).exit_code == 0
     assert run(cli, ["compare", str(before), str(after)]).exit_code == 0
-    document_of_review = json.loads(run(cli, ["compare", str(before), str(after), "--json", "--fail-on", LIMITS]).stdout)
+    document_of_review = json.loads(run(cli, ["compare", str(before), str(after), "--format", "json", "--fail-on", LIMITS]).stdout)
     assert document_of_review["is_broken"] is True
-    assert document_of_review["pairs"][0]["latency_p50_ratio"]["value"] == pytest.approx(1.2, rel=0.02)
+    assert document_of_review["pairs"][0]["latency_p50_ms_ratio"]["value"] == pytest.approx(1.2, rel=0.02)
     for wrong in ([str(before)], [str(before), str(after), "--reference", "x"], ["--fail-on", LIMITS]):
         assert run(cli, ["compare", *wrong]).exit_code == 2
 
@@ -275,7 +278,7 @@ def test_the_baseline_is_the_level_that_it_had_at_its_end():
     result = review(*sides)
     (pair,) = result.pairs
     assert pair.baseline.segment.earlier == 40
-    assert pair.ratios.intervals.get("latency")[0] < 1 < pair.ratios.intervals.get("latency")[1]
+    assert pair.ratios.intervals.get("latency_p50_ms")[0] < 1 < pair.ratios.intervals.get("latency_p50_ms")[1]
     assert gate.state_of(gate.judge(result, gate.parse("slower:3%"))) == "open"
     assert "baseline since 2024-11-13" in review_document.to_markdown(result, ())
     assert "--all-days" in "\n".join(review_document.review_lines(result, ()))
@@ -314,7 +317,7 @@ def test_two_models_that_were_measured_before_are_chosen_between(tmp_path):
     paths = written(tmp_path, a=fp32, b=int8)
     answer = run_compare(*paths).splitlines()[0]
     assert answer.startswith("B is 1.4")
-    document_of_review = json.loads(run_compare(*paths, "--json"))
+    document_of_review = json.loads(run_compare(*paths, "--format", "json"))
     assert (document_of_review["pairs"], document_of_review["left_out"]) == ([], [])
     assert document_of_review["choice"]["sentence"] == answer.rstrip(".")
     assert document_of_review["choice"]["marks"] == ["other precision: int8 against fp32", "other class of precision: int8 against fp32"]
@@ -330,7 +333,7 @@ def test_what_has_nothing_in_common_is_no_choice(tmp_path):
     for other in ({"scenario": "offline"}, {"device": "srv", "environment": make_environment(board="another")}):
         with table_row(other):
             paths = written(tmp_path, a=make_side(agent="1"), b=make_side(agent="1", start=100, model="other", **other))
-            assert json.loads(CliRunner().invoke(cli, ["compare", *paths, "--json"]).stdout)["choice"] is None
+            assert json.loads(CliRunner().invoke(cli, ["compare", *paths, "--format", "json"]).stdout)["choice"] is None
             outcome = CliRunner().invoke(cli, ["compare", *paths])
             # A caller in CI must not read it as good.
             assert (outcome.exit_code, outcome.stdout.splitlines()[0].partition(":")[0]) == (1, "nothing was compared")

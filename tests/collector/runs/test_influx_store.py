@@ -15,6 +15,7 @@ from edgemeter.collector.runs.store import InfluxStore, open_store
 from tests.fixtures.comparison_factory import make_reference, make_run, no_energy
 from tests.fixtures.draining import drained
 from tests.fixtures.ledgers import fill
+from tests.fixtures.record_factory import violating
 
 
 def fleet():
@@ -25,10 +26,11 @@ def fleet():
         runs += [make_run(device, p50_ms=10.0 + repeat / 3) for repeat in range(5)]
         runs += [make_run(device, precision="int8", sha256="b2" * 32, p50_ms=5.5, ap=0.55, **no_energy("no sensor"))]
     runs += [make_run("pi-2", scenario="offline", p50_ms=None, ap=None)]
-    suspect = record_conditions.Verdict(state="suspect", reasons=("clock: 4 of 5 cores throttled", 'other: "quoted", \\ and\nmore'))
+    quoted = record_conditions.Violation(rule="busy-machine", numbers={"other_load_ratio": 0.4}, subject='"quoted", \\ and\nmore')
+    disturbed = record_conditions.Verdict(state="disturbed", violations=(record_conditions.Violation(rule="throttled"), quoted))
     runs += [
-        make_run("pi-3", verdict=suspect),
-        make_run("pi-3", verdict=record_conditions.Verdict(state="invalid", reasons=("empty: nothing",))),
+        make_run("pi-3", verdict=disturbed),
+        make_run("pi-3", verdict=violating("invalid", "empty")),
     ]
     started_at_ns = 1_760_000_000_123_456_789
     # Two in one nanosecond: their order is that of their numbers, wherever they are read from.
@@ -62,7 +64,7 @@ def test_compare_gives_the_same_document_from_the_ledger_and_from_influxdb(influ
     path = tmp_path / "ledger.sqlite"
     runs = [msgspec.structs.replace(make_run(), id=f"r{seq}", session=8, seq=seq) for seq in range(1, 1502)]
     drain_to(path, influx_place.config(), [*fleet(), *runs])
-    options = ["--reference", "reference", "--json"]
+    options = ["--reference", "reference", "--format", "json"]
     from_ledger = CliRunner().invoke(compare, [*options, "--ledger", str(path)])
     monkeypatch.setenv("EDGEMETER_STORE", url_of(influx_place))
     from_influx = CliRunner().invoke(compare, options)

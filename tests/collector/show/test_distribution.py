@@ -30,7 +30,7 @@ def test_without_usable_samples_there_is_no_distribution():
     for series in (
         (),
         (record.Series(name="power", unit="mW", dtype="<u4", count=2, data="eJxjYGBgAAAABAAB"),),
-        (record.Series(name="latency", unit="ns", dtype="<u4", count=2, data="not base64"),),
+        (record.Series(name="latency_p50_ms", unit="ns", dtype="<u4", count=2, data="not base64"),),
         (pack("latency", "ns", np.array([0, 0, 0])),),
     ):
         assert latency_distribution([make_run(samples=series)], 100) is None, series

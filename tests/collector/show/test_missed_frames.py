@@ -24,7 +24,7 @@ SERIES = tuple(
     for name, values_ms in (("arrival", NUMBERS * 100), ("query_start", NUMBERS * 100 + WAITED_MS), ("latency", LATENCY_MS))
 )
 STEADY = make_steady(rate_per_s=10.0, frames=10, dropped=2, late=2, missed_ratio=0.4)
-CURVE = Sustained(interval_s=0.5, points=(CurvePoint(t_s=0.0, queries=5, clock_hz=2e9), CurvePoint(t_s=0.5, queries=3, clock_hz=1e9)))
+CURVE = Sustained(interval_s=0.5, points=(CurvePoint(clock_hz=2e9), CurvePoint(clock_hz=1e9)))
 
 
 def test_missed_frames_have_a_reason_each_and_stand_in_rows():
@@ -58,6 +58,6 @@ def test_the_command_explains_a_steady_run(tmp_path, monkeypatch):
     """In words and as JSON."""
     monkeypatch.setenv("EDGEMETER_HOME", str(tmp_path))
     fill(tmp_path / "ledger.sqlite", [make_run(id="e" * 32, steady=STEADY, samples=SERIES, sustained=CURVE)])
-    document = json.loads(edgemeter("runs", "why", "eeee", "--json").stdout)
+    document = json.loads(edgemeter("runs", "why", "eeee", "--format", "json").stdout)
     assert (document["dropped"], document["waited"], document["too_slow"], len(document["rows"])) == (2, 1, 1, 2)
     assert edgemeter("runs", "why", "eeee").stdout.splitlines()[-1].split() == ["0.6", "s", "2", "2", "1000"]

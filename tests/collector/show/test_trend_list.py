@@ -16,7 +16,7 @@ from tests.fixtures.series_factory import make_days, noisy
 
 def lines_of(runs, width, **how):
     """Return the lines that `trend` shows on a terminal so wide."""
-    trends = watch.trends_of(RunHistory(runs), (), ("latency", "energy"))
+    trends = watch.trends_of(RunHistory(runs), (), ("latency_p50_ms", "energy_gross_mj"))
     console = Console(width=width, record=True, file=io.StringIO())
     show_trends(trends, max(trend.last_day for trend in trends), console, with_quiet=False, **how)
     return console.export_text().splitlines()
@@ -57,13 +57,13 @@ def test_a_finding_has_four_lines_at_80_columns_and_its_sentence_comes_first(cha
 
 def test_nothing_is_cut_without_an_ellipsis_and_a_wide_terminal_or_a_file_shows_all(changed):
     """Every word of each finding is shown, or the entry ends with an ellipsis and a note says what shows the rest."""
-    trends = watch.trends_of(RunHistory(changed), (), ("latency", "energy"))
+    trends = watch.trends_of(RunHistory(changed), (), ("latency_p50_ms", "energy_gross_mj"))
     expected = [text for trend in trends for _, text in finding_lines(trend, max(trend.last_day for trend in trends))]
     for width in (80, 200):
         lines = lines_of(changed, width, with_members=True)
         words = " ".join(" ".join(lines).split())
         is_cut = any(line.endswith("…") for line in lines)
-        assert is_cut == ("--json" in words) == (width < 200)
+        assert is_cut == ("--format json" in words) == (width < 200)
         assert is_cut or all(text in words for text in expected)
     # In a file the columns stay: a row a finding, for grep and awk.
     _, header, *rows = lines_of(changed, 1000)

@@ -27,7 +27,7 @@ DAYS, FIRST_LOOK, STEP_DAY = 230, 30, 100
 NEVER = 10**6
 
 # The step, and the noise of a day in per cent at which it is of one standard deviation and of three.
-STEP = METRICS["latency"].rule.matters
+STEP = METRICS["latency_p50_ms"].rule.matters
 MUCH_NOISE, LITTLE_NOISE = 3.0, 1.0
 
 
@@ -94,16 +94,16 @@ def edgemeter_alerts(series_days: Drawn, draw: np.random.Generator) -> FirstAlar
         rows = np.flatnonzero(first == NEVER)
         days = [_days(series_days, row, x[row, : day + 1]) for row in rows]
         # Only the newest look: those before it were had on their days.
-        for row, series, look in zip(rows, days, change_points(METRICS["latency"], days, stride=DAYS + 1), strict=True):
-            step = newest_step(METRICS["latency"], series, look)
-            if step is not None and is_event("latency", step):
+        for row, series, look in zip(rows, days, change_points(METRICS["latency_p50_ms"], days, stride=DAYS + 1), strict=True):
+            step = newest_step(METRICS["latency_p50_ms"], series, look)
+            if step is not None and is_event("latency_p50_ms", step):
                 first[row] = day
     return first
 
 
 def _days(series_days: Drawn, row: int, x: Array) -> Days:
     """Return the days of one series as the product has them."""
-    size, floor = len(x), METRICS["latency"].rule.floor
+    size, floor = len(x), METRICS["latency_p50_ms"].rule.floor
     read_c = np.full(size, np.nan) if series_days.temperature_c is None else series_days.temperature_c[row, :size]
     known_variance, runs = series_days.u[row, :size] ** 2, np.ones(size, dtype=np.int64)
     return Days(np.arange(size), x, known_variance, runs, regressor(read_c, x), ((),) * size, floor, read_c=read_c)

@@ -66,7 +66,7 @@ def test_the_command_lists_and_writes_them(influx_place, tmp_path, monkeypatch):
     monkeypatch.setenv("EDGEMETER_INFLUX_TOKEN", config.token or "nobody:nothing")
     url = f"{config.url}?db={config.database}" if influx_place.version == 1 else f"{config.url}?org={config.org}&bucket={config.bucket}"
     for _ in range(2):
-        result = CliRunner().invoke(collector, ["changes", "--ledger", str(path), "--influx", url, "--json"])
+        result = CliRunner().invoke(collector, ["changes", "--ledger", str(path), "--influx", url, "--format", "json"])
         assert result.exit_code == 0, result.output
     assert [change["text"] for change in json.loads(result.stdout)["changes"]] == ["firmware: v0 to v1", "firmware: v1 to v2"]
     rows = influx_place.query("SELECT * FROM change")
@@ -89,7 +89,7 @@ def test_confirmed_steps_and_notes_are_changes_too(tmp_path):
     fill(path, runs)
     with watch_file.WatchFile(watch_file.watch_file_beside(str(path))) as file:
         watch_file.add_annotation(file, watch_file.Annotation(20_010, "moved to the other room", begins_level=False))
-    result = CliRunner().invoke(collector, ["changes", "--ledger", str(path), "--json"])
+    result = CliRunner().invoke(collector, ["changes", "--ledger", str(path), "--format", "json"])
     listed = [
         (change["kind"], change["device"], change["started_at_ns"] // DAY_NS - 20_000) for change in json.loads(result.stdout)["changes"]
     ]

@@ -20,13 +20,12 @@ SERIES = 100
 def confirmed_ratio(x, temperatures_c):
     """Return the share of series [series, days] in which a step is confirmed, at looks on every second day."""
     template = figures_of(make_run())
-    metric = METRICS["latency"]
+    metric = METRICS["latency_p50_ms"]
     days = [
         days_of(metric, [
             (
                 template._replace(at_ns=day * NS_PER_DAY, temperature_before_c=warmth)
-                .with_value("p50_ms", float(np.exp(value / 100)))
-                .with_value("p50_ms_u", 1e-4),
+                .with_value("latency_p50_ms", float(np.exp(value / 100))),
                 None,
             )
             for day, (value, warmth) in enumerate(zip(values, heat, strict=True))
@@ -98,6 +97,6 @@ def test_a_step_on_another_day_than_the_exchange_is_still_found():
     values = np.array(noisy(100, 120, seed=8, step_at=90, step_ratio=1.05)) * np.exp(0.005 * warmth)
     warmth[60:] += 8
     points = [(figures_of(run), None) for run in make_days(values, temperatures_c=warmth)]
-    days = days_of(METRICS["energy"], points)
-    (changes,) = change_points(METRICS["energy"], [days])
+    days = days_of(METRICS["energy_gross_mj"], points)
+    (changes,) = change_points(METRICS["energy_gross_mj"], [days])
     assert [abs(step.place - 90) <= 1 for step in changes.breaks] == [True]

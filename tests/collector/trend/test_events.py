@@ -13,7 +13,7 @@ from tests.fixtures.series_factory import FIRST_DAY, make_days, noisy
 
 DAYS, AT = 70, 50
 FIRMWARES = ["a"] * AT + ["b"] * (DAYS - AT)
-METRICS = ("energy", "latency")
+METRICS = ("energy_gross_mj", "latency_p50_ms")
 
 
 def board(number, **changes):
@@ -57,7 +57,7 @@ def test_the_update_of_a_single_board_is_its_own():
     """One device is no fleet, whatever changed beside it; a finding that is alone is no event."""
     _, (event,) = found_in(board(1), board(2, firmwares=None, step_ratio=1.0))
     assert (event.kind, event.cause, event.devices) == ("device", "firmware a to b", ("pi-1",))
-    trends = trends_of(RunHistory(board(1)), (), ("energy",))
+    trends = trends_of(RunHistory(board(1)), (), ("energy_gross_mj",))
     assert len(trends[0].steps) == 1
     assert events_of(trends, trends[0].last_day) == []
 
@@ -82,7 +82,7 @@ def test_the_command_shows_the_event_and_its_members_on_demand(tmp_path):
     assert sum("pi-7" in line for line in printed.splitlines()) == 1
     members = CliRunner().invoke(trend, [*words, "--members"], catch_exceptions=False).stdout
     assert (members.count("step, worse"), members.count("no run for"), members.count("fleet, ")) == (10, 2, 0)
-    result = CliRunner().invoke(trend, ["--ledger", store, "--figure", "energy", "--json"], catch_exceptions=False)
+    result = CliRunner().invoke(trend, ["--ledger", store, "--figure", "energy_gross_mj", "--format", "json"], catch_exceptions=False)
     printed = json.loads(result.stdout)
     (event,) = printed["events"]
     assert (event["kind"], event["cause"], len(event["members"])) == ("fleet", "firmware a to b", 5)

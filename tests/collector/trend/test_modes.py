@@ -16,7 +16,7 @@ def test_a_series_that_alternates_for_days_has_two_modes_and_no_step():
     """Both levels, the share of each and how often it changed."""
     trends = findings(world("modes 5 of 6 days", "all", 4))
     assert sum(trend.modes is not None for trend in trends) >= 3
-    assert not any(is_event("latency", step) for trend in trends for step in trend.steps)
+    assert not any(is_event("latency_p50_ms", step) for trend in trends for step in trend.steps)
     modes = trends[0].modes
     assert modes.size == pytest.approx(5.1, abs=0.6)
     assert 0.2 < modes.high_ratio < 0.8
@@ -47,7 +47,7 @@ def in_a_room(x, temperatures_c):
         Days(np.arange(size), row, np.full(size, 0.01), np.ones(size, np.int64), temperature_c, names, 0.05)
         for row, temperature_c in zip(x, temperatures_c, strict=True)
     ]
-    return change_points(METRICS["latency"], boards)
+    return change_points(METRICS["latency_p50_ms"], boards)
 
 
 def test_a_step_in_a_season_that_grows_warmer_has_no_modes():

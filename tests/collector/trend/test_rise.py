@@ -20,7 +20,7 @@ def days_of(x, day=None):
 
 def rise(x, limits=USUAL, **changes):
     """Return the rise at the end of these values."""
-    return rise_of(METRICS["latency"], days_of(x), limits, **changes)
+    return rise_of(METRICS["latency_p50_ms"], days_of(x), limits, **changes)
 
 
 def first_day(x, start):
@@ -74,7 +74,7 @@ def test_too_few_days_before_and_those_before_an_expected_new_level_do_not_count
     assert rise(x, begin_day=17) is None
     assert rise(x[-6:]) is None
     far = days_of(x, day=[*range(20), 60, 61])
-    assert rise_of(METRICS["latency"], far, USUAL) is None
+    assert rise_of(METRICS["latency_p50_ms"], far, USUAL) is None
 
 
 def test_a_rise_lasts_until_it_is_the_level_of_the_days_before_or_is_gone():

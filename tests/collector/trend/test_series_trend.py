@@ -2,17 +2,16 @@ import numpy as np
 import pytest
 from msgspec.structs import replace
 
-from edgemeter.agent.contract.record_conditions import Verdict
 from edgemeter.collector.runs.run_figures import figures_of
 from edgemeter.collector.trend import watch, watch_file
 from edgemeter.collector.trend.history import RunHistory
 from edgemeter.collector.trend.series_trend import standing_out
 from edgemeter.collector.trend.watch_file import Annotation
-from tests.fixtures.record_factory import make_accuracy, make_latency
+from tests.fixtures.record_factory import make_accuracy, make_latency, violating
 from tests.fixtures.series_factory import DAY_NS, FIRST_DAY, make_days, noisy
 
 
-def trend(runs, metric="energy", annotations=()):
+def trend(runs, metric="energy_gross_mj", annotations=()):
     """Return the trend of the one series that `runs` are."""
     (series_trend,) = watch.trends_of(RunHistory(runs), annotations, [metric])
     return series_trend
@@ -97,12 +96,14 @@ def test_a_gap_at_the_end_is_missing_until_the_series_is_over():
 def test_runs_that_are_not_valid_and_energies_that_are_not_resolved_do_not_count():
     """Invalid runs at ten times the energy move nothing; a net energy lost in noise is no point, nor is a latency of too few queries."""
     good, bad = noisy(100, 60, seed=12), noisy(1000, 7, seed=13)
-    runs = make_days(good) + make_days([None] * 60 + bad, seq=60, verdict=Verdict(state="invalid", reasons=("load: busy",)))
+    runs = make_days(good) + make_days([None] * 60 + bad, seq=60, verdict=violating("invalid", "busy-machine"))
     result = trend(runs)
     assert (result.steps, result.points, result.not_valid) == ((), 60, 7)
-    lost = [replace(run, energy=replace(run.energy, net_state="not_resolvable")) for run in make_days(good)]
-    assert watch.trends_of(RunHistory(lost), (), ["energy-net"]) == []
-    assert watch.trends_of(RunHistory([make_days([100.0], latency=make_latency(p50_ms=None, p90_ms=None))[0]]), (), ["latency"]) == []
+    lost = [replace(run, energy=replace(run.energy, net_mj=None)) for run in make_days(good)]
+    assert watch.trends_of(RunHistory(lost), (), ["energy_net_mj"]) == []
+    assert (
+        watch.trends_of(RunHistory([make_days([100.0], latency=make_latency(p50_ms=None, p90_ms=None))[0]]), (), ["latency_p50_ms"]) == []
+    )
 
 
 def test_one_wild_day_is_no_step():
@@ -152,19 +153,19 @@ def test_an_accuracy_that_falls_is_worse_and_one_that_never_changes_has_no_findi
     """Ten points down; the same value every day before."""
     runs = make_days(noisy(100, 60, seed=18))
     fallen = [replace(run, accuracy=make_accuracy(value=0.6 if index < 40 else 0.5)) for index, run in enumerate(runs)]
-    (step,) = trend(fallen, "accuracy").steps
+    (step,) = trend(fallen, "accuracy_value").steps
     assert (step.day, step.is_worse, step.size) == (FIRST_DAY + 40, True, pytest.approx(-10, abs=0.1))
-    assert trend(runs, "accuracy").steps == ()
+    assert trend(runs, "accuracy_value").steps == ()
 
 
 def test_a_board_that_begins_to_throttle_is_found_by_its_share():
     """Never in 60 days, then in four runs of five."""
-    hot = Verdict(state="suspect", reasons=("throttled: the board throttled (during the run): cool it",))
+    hot = violating("disturbed", "throttled")
     runs = make_days([100.0] * 90, runs_a_day=3)
     runs = [
         replace(run, verdict=hot) if run.started_at_ns >= (FIRST_DAY + 60) * DAY_NS and index % 5 else run for index, run in enumerate(runs)
     ]
-    (step,) = trend(runs, "throttling").steps
+    (step,) = trend(runs, "is_throttled").steps
     assert abs(step.day - FIRST_DAY - 60) <= 2
     assert (step.before, step.after) == (pytest.approx(0, abs=0.05), pytest.approx(0.8, abs=0.1))
 
@@ -178,7 +179,7 @@ def test_a_run_of_a_device_that_does_not_know_the_time_is_placed_by_its_receipt(
 
 def test_the_more_series_there_are_the_less_may_a_chance_be():
     """Of four, each in its rank's share of a twentieth: the second needs 2.5%, the third 3.75%."""
-    (one_series,) = watch.trends_of(RunHistory(make_days(noisy(100, 30))), (), ["energy"])
+    (one_series,) = watch.trends_of(RunHistory(make_days(noisy(100, 30))), (), ["energy_gross_mj"])
     for chances, count in (((0.001, 0.024, 0.5, 0.9), 2), ((0.001, 0.026, 0.5, 0.9), 1), ((0.013, 0.026, 0.037, 0.9), 3)):
         assert len(standing_out([replace(one_series, chance=chance) for chance in chances])) == count, chances
 
@@ -190,9 +191,9 @@ def test_cuts_are_those_of_the_series_and_of_all():
         Annotation(5, "all"),
         Annotation(5, "mine", device="pi-1"),
         Annotation(7, "theirs", fleet="other"),
-        Annotation(9, "ap", metric="accuracy"),
+        Annotation(9, "ap", metric="accuracy_value"),
     ]
-    assert watch_file.cuts(annotations, key, "energy") == {5: "all; mine"}
+    assert watch_file.cuts(annotations, key, "energy_gross_mj") == {5: "all; mine"}
 
 
 def test_a_step_that_came_long_ago_has_an_interval_too():
@@ -200,6 +201,6 @@ def test_a_step_that_came_long_ago_has_an_interval_too():
     throttled = {10, 74, 77, 78, 79, 80, 84, 106, 125, 130, 160, 188, 241, 296}
     runs = make_days(noisy(100, 300, seed=1))
     conditions = [replace(run.conditions[0], throttled_now=day in throttled) for day, run in enumerate(runs)]
-    result = trend([replace(run, conditions=(condition,)) for run, condition in zip(runs, conditions, strict=True)], "throttling")
+    result = trend([replace(run, conditions=(condition,)) for run, condition in zip(runs, conditions, strict=True)], "is_throttled")
     assert result.steps
     assert all(np.isfinite([step.low, step.high]).all() and step.size != 0 for step in result.steps)

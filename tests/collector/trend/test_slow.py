@@ -10,7 +10,7 @@ from tests.collector.trend.worlds import findings, until, world
 
 def reported(trend):
     """Return what a trend tells people: its drift, and the steps that matter."""
-    return [*([trend.drift] if trend.drift else []), *(step for step in trend.steps if is_event("latency", step))]
+    return [*([trend.drift] if trend.drift else []), *(step for step in trend.steps if is_event("latency_p50_ms", step))]
 
 
 def test_a_quarter_of_a_per_cent_a_month_is_a_drift_within_a_year_and_no_step():
@@ -43,7 +43,7 @@ def test_steps_are_no_drift():
 def test_a_step_in_a_drift_has_its_own_size():
     """Six per cent while the level drifts by half a per cent a month: two months of that are not in the step."""
     trends = findings(world("step 6 in drift .5", "all", 6))
-    sizes = [step.size for trend in trends for step in trend.steps if is_event("latency", step)]
+    sizes = [step.size for trend in trends for step in trend.steps if is_event("latency_p50_ms", step)]
     assert len(sizes) == 6
     assert np.mean(sizes) == pytest.approx(6.18, abs=0.4)
     assert all(trend.drift.low < 0.5 < trend.drift.high for trend in trends[:4])

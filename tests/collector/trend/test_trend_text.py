@@ -24,9 +24,9 @@ def test_throttling_is_a_sentence_in_the_trend_and_in_its_alert():
         (True, False, "no longer throttles since 2024-12-03, always before"),
     ):
         history = RunHistory(throttling_days(before, after))
-        (trend,) = watch.trends_of(history, (), ("throttling",))
-        text = trend_text.step_text("throttling", trend.steps[0])
+        (trend,) = watch.trends_of(history, (), ("is_throttled",))
+        text = trend_text.step_text("is_throttled", trend.steps[0])
         assert text.startswith(f"{sentence}; ")
-        rule = AlertRule(name="step", kind="step", metrics=("throttling",), direction="both")
+        rule = AlertRule(name="step", kind="step", metrics=("is_throttled",), direction="both")
         (fired,) = firings((rule,), FiringContext(history, (), (), (FIRST_DAY + 90) * DAY_NS))
         assert fired.text == text

@@ -20,7 +20,7 @@ def of_type(*ratios):
             firmwares=["a"] * 50 + ["a" if ratio == 1.0 else "b"] * 20,
         )
     ]
-    (trend,) = trends_of(RunHistory(runs), (), ["energy"], by_type=True)
+    (trend,) = trends_of(RunHistory(runs), (), ["energy_gross_mj"], by_type=True)
     return trend
 
 

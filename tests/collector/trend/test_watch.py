@@ -22,11 +22,17 @@ def test_several_processes_find_what_one_finds_in_the_same_order(monkeypatch):
     ]
     reported = []
     alone, together = (
-        watch.trends_of(RunHistory(runs), (), ("energy", "latency"), workers=workers, progress=lambda _, *counts: reported.append(counts))
+        watch.trends_of(
+            RunHistory(runs),
+            (),
+            ("energy_gross_mj", "latency_p50_ms"),
+            workers=workers,
+            progress=lambda _, *counts: reported.append(counts),
+        )
         for workers in (1, 2)
     )
     assert together == alone
-    assert [len(trend.steps) for trend in alone if trend.metric == "energy"] == [int(n == 4) for n in range(11)]
+    assert [len(trend.steps) for trend in alone if trend.metric == "energy_gross_mj"] == [int(n == 4) for n in range(11)]
     assert reported == 2 * [(3, 11), (6, 11), (9, 11), (11, 11)]
 
 

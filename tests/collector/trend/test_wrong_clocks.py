@@ -13,7 +13,7 @@ from edgemeter.agent.ledger.chunks import Arrival
 from edgemeter.agent.ledger.retention import Retention
 from edgemeter.agent.ledger.sqlite_ledger import SqliteLedger
 from edgemeter.collector.cli.collector import collector as command
-from edgemeter.collector.compare import views
+from edgemeter.collector.compare.comparison import gather
 from edgemeter.collector.index.history import open_history
 from edgemeter.collector.index.rollup import rolled_up
 from edgemeter.collector.index.run_index import open_index
@@ -73,7 +73,7 @@ def test_page_and_trend_have_them_on_the_day_of_their_receipt(ledgers):
     for path in ledgers:
         history = open_history([str(path)])
         (key,) = history.series()
-        histories.append([(figures.day, figures.value("p50_ms")) for figures, _ in history.points(key)])
+        histories.append([(figures.day, figures.value("latency_p50_ms")) for figures, _ in history.points(key)])
         history.close()
     assert histories[0] == histories[1]
 
@@ -82,7 +82,7 @@ def test_a_comparison_counts_the_runs_of_the_current_level_only(ledgers):
     """With wrong clocks the same runs as with right ones, in the roll-up and without it."""
     for summaries in (
         lambda store: rolled_up(store, worth_runs=1).summaries,
-        lambda store: views.gather(store.contents(), "current").summaries,
+        lambda store: gather(store.contents(), "current")[0],
     ):
         right, wrong = (summaries(open_store(str(path))) for path in ledgers)
         assert [([run.id for run in summary.runs], summary.p50_ms) for summary in wrong] == [
@@ -135,6 +135,6 @@ def test_the_device_is_listed_with_the_remedy(tmp_path):
                 device="pi-1", fleet="lab", session=5, told_ns=time.time_ns() + off_ns, agent="1", clock=Clock(is_synchronised=True)
             )
             bench.bring(encode_health(health), topic="edgemeter/v1/lab/pi-1/health")
-            listed = CliRunner().invoke(command, ["devices", "--ledger", str(path), "--json"], catch_exceptions=False)
+            listed = CliRunner().invoke(command, ["devices", "--ledger", str(path), "--format", "json"], catch_exceptions=False)
             (device,) = msgspec.json.decode(listed.stdout)["devices"]
             assert device["look_at"] is None if remedy is None else remedy in device["look_at"]

@@ -19,7 +19,7 @@ from edgemeter.collector.trend.series_trend import SeriesTrend, trends
 
 Array = NDArray[np.float64]
 DAYS = 400
-METRIC = "latency"
+METRIC = "latency_p50_ms"
 _FACTS = CommonFacts(Fingerprint("1", "litert 2", None, "6", None, None, "sha", None), None, None)
 
 
@@ -128,13 +128,11 @@ def columns(signal: Signal, noise: Noise, draw: np.random.Generator, series: int
     x = np.repeat(level.ravel(), repeats) + noise.run * draw.normal(size=repeats.sum())
     celsius = np.full(len(x), np.nan) if temperature_c is None else np.repeat(temperature_c.ravel(), repeats)
     metric = METRICS[METRIC]
-    figures = {metric.figure.key: 20 * np.exp(x / 100), TEMPERATURE: celsius}
-    if metric.u_column is not None:
-        figures[metric.u_column] = np.full(len(x), 0.002)
+    figures = {metric.figure.name: 20 * np.exp(x / 100), TEMPERATURE: celsius}
     return RunColumns(
         edges=np.concatenate([[0], np.cumsum(runs.sum(axis=1))]).astype(np.intp),
         day=np.repeat(day.ravel().astype(np.int64) + 20_000, repeats),
-        is_valid=np.ones(len(x), dtype=bool),
+        is_ok=np.ones(len(x), dtype=bool),
         common=np.zeros(len(x), dtype=np.intp),
         facts=[_FACTS],
         figures=figures,

@@ -20,7 +20,7 @@ def fleet(boards=10, *, sick=None, ratio=1.1, precisions=("fp32", "int8"), seed=
     return runs
 
 
-def judged(runs, metric="energy"):
+def judged(runs, metric="energy_gross_mj"):
     """Return the one board type of `runs`."""
     history = RunHistory(runs)
     (board_type,) = board_types(history, metric, list(history.series()))
@@ -58,11 +58,11 @@ def test_boards_that_do_not_report_their_type_accuse_nobody():
     """Ten PCs whose board is not known are ten types: that one draws three times as much is no issue."""
     runs = [replace(run, environment=replace(run.environment, board=None)) for run in fleet(10, sick=3, ratio=3.0)]
     history = RunHistory(runs)
-    spreads = board_types(history, "energy", list(history.series()))
+    spreads = board_types(history, "energy_gross_mj", list(history.series()))
     assert [(spread.board, spread.boards, spread.odd) for spread in spreads] == [
         (f"pi-{unit:02}, unknown board", 1, ()) for unit in range(10)
     ]
-    assert watch.trends_of(history, (), ("energy",), by_type=True) == []
+    assert watch.trends_of(history, (), ("energy_gross_mj",), by_type=True) == []
 
 
 def test_a_board_far_away_widens_no_spread_and_a_trifle_is_none():

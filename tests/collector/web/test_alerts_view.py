@@ -14,7 +14,7 @@ from tests.fixtures.ledgers import fill
 from tests.fixtures.served_page import view_context
 
 BODY = b"""{"rule": "r", "subject": "a", "severity": "critical", "title": "step", "text": "x", "day": 20000,
- "facts": {"device": "pi-1", "model": "tiny-detector", "metric": "energy"}}"""
+ "facts": {"device": "pi-1", "model": "tiny-detector", "metric": "energy_gross_mj"}}"""
 AT_NS = 1_800_000_000 * 10**9
 
 
@@ -40,4 +40,4 @@ def test_what_a_channel_has_not_got_stands_above_the_alerts(tmp_path):
     # The open one first, though a newer one was closed.
     assert [row["number"] for row in view.tables[0].dicts()] == [1, 2]
     link, _ = re.findall(r'<a href="/trend\?([^"]*)">step</a>', str(view.body))
-    assert {"device=pi-1", "metric=gross_mj"} < set(link.split("&amp;"))
+    assert {"device=pi-1", "metric=energy_gross_mj"} < set(link.split("&amp;"))

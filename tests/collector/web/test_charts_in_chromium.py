@@ -44,7 +44,7 @@ def lab(tmp_path_factory):
     """Serve a simulated fleet of 45 days with its findings and two alerts."""
     runs = simulated_fleet.records_of(make_record(), end_ns=time.time_ns(), days=45)
     ledger = fill(tmp_path_factory.mktemp("lab") / "ledger.sqlite", runs)
-    facts = {"fleet": "simulated", "device": "simulated-pi5-07", "model": "tiny-detector", "metric": "energy"}
+    facts = {"fleet": "simulated", "device": "simulated-pi5-07", "model": "tiny-detector", "metric": "energy_gross_mj"}
     now_ns = time.time_ns()
     fired = [Firing("step", f"subject {day}", "warning", f"step {day}", "+9%", now_ns // NS_PER_DAY - day, facts) for day in (3, 9)]
     with WatchFile(watch_file_beside(str(ledger))) as file:
@@ -73,8 +73,7 @@ def charted(tab, lab):
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
 def test_axe_finds_nothing_serious_in_any_view(charted, dark):
     """By the rules of axe-core, in both colours; with its charts, their tools and a table behind one."""
-    runs = "simulated-pi5-07-0088", "simulated-pi5-07-0086"
-    for address in (*VIEWS, "decide?accuracy=.3&latency=40", "pair?a={}&b={}".format(*runs)):
+    for address in (*VIEWS, "decide?accuracy_value=.3&latency_p50_ms=40"):
         page = charted(address, dark=dark)
         page.run(f"({FIRST} && {TOOL.format('Table')})?.click()")
         page.run(axe_script())
@@ -130,13 +129,13 @@ def test_labels_of_a_front_cover_neither_marks_nor_each_other(charted):
 
 def test_a_dot_has_a_tooltip_and_leads_to_its_run(charted):
     """With value, interval, verdict and run; the table behind has the same runs; the back button is right."""
-    page = charted("trend?device=simulated-pi5-01")
+    page = charted("trend?metric=energy_gross_mj&device=simulated-pi5-01")
     x, top, width, height = page.place_of(f"{PLOT}.querySelector('.mark-symbol path')")
     page.mouse("mouseMoved", x + width / 2 - 1, top + height / 2)
     page.mouse("mouseMoved", x + width / 2, top + height / 2)
     page.until("document.querySelector('#vg-tooltip-element.visible') !== null")
     text = page.run("document.querySelector('#vg-tooltip-element').innerText")
-    for word in ("Latency p50, ms", "interval", " to ", "verdict", "valid", "simulated-pi5-01-"):
+    for word in ("energy mJ", "interval", " to ", "verdict", "ok", "simulated-pi5-01-"):
         assert word in text
     page.run(f"{TOOL.format('Table')}.click()")
     table = f"{FIRST}.querySelector('.behind table')"

@@ -26,7 +26,7 @@ def stepped():
     for day in range(DAYS):
         p50_ms = 10.0 * (1.1 if day >= STEP_DAY else 1.0) * (1 + 0.004 * ((day * 7) % 5 - 2))
         firmware = "new" if day >= STEP_DAY else "old"
-        latency = make_latency(p50_ms=p50_ms, p50_low_ms=p50_ms * 0.998, p50_high_ms=p50_ms * 1.002)
+        latency = make_latency(p50_ms=p50_ms)
         started_at_ns = STARTED_AT_NS + day * NS_PER_DAY
         runs.append(make_run(latency=latency, started_at_ns=started_at_ns, environment=make_environment(firmware=firmware)))
     return runs
@@ -36,13 +36,13 @@ def test_a_step_comes_with_its_size_its_interval_and_what_changed_beside_it():
     """Ten per cent, on its day, and the firmware is named; other figures have none, nor had this one before the history was read."""
     runs = stepped()
     events = TrendEvents(DocumentSource(tuple(runs)))
-    assert events.of(runs[-1], "p50_ms") == ()
+    assert events.of(runs[-1], "latency_p50_ms") == ()
     events.refresh()
-    (step,) = [event for event in events.of(runs[-1], "p50_ms") if event.kind == "step"]
+    (step,) = [event for event in events.of(runs[-1], "latency_p50_ms") if event.kind == "step"]
     assert "+10% (" in step.text
     assert "firmware" in step.text
     assert abs(step.at_ns - runs[STEP_DAY].started_at_ns) <= NS_PER_DAY
-    assert [event for event in events.of(runs[-1], "accuracy") if event.kind == "step"] == []
+    assert [event for event in events.of(runs[-1], "accuracy_value") if event.kind == "step"] == []
 
 
 def test_an_accuracy_that_fell_is_a_step_of_its_chart():
@@ -57,7 +57,7 @@ def test_an_accuracy_that_fell_is_a_step_of_its_chart():
             ]
             events = TrendEvents(DocumentSource(tuple(runs)))
             events.refresh()
-            assert [event.kind for event in events.of(runs[-1], "accuracy")] == ["step"]
+            assert [event.kind for event in events.of(runs[-1], "accuracy_value")] == ["step"]
 
 
 def test_remarks_of_people_stand_in_the_series_that_they_are_about(tmp_path):
@@ -70,7 +70,7 @@ def test_remarks_of_people_stand_in_the_series_that_they_are_about(tmp_path):
         add_annotation(file, Annotation(day=STARTED_AT_NS // NS_PER_DAY + 3, text="moved to the window", begins_level=False, device="pi-1"))
         add_annotation(file, Annotation(day=STARTED_AT_NS // NS_PER_DAY + 3, text="not this one", begins_level=False, device="pi-2"))
         assert events.version() != before
-    assert [event.text for event in events.of(make_run(), "p50_ms") if event.kind == "remark"] == ["moved to the window"]
+    assert [event.text for event in events.of(make_run(), "latency_p50_ms") if event.kind == "remark"] == ["moved to the window"]
     events.close()
 
 
@@ -80,7 +80,7 @@ def test_the_board_with_an_issue_of_the_simulated_fleet_is_named_first_and_no_he
     boards = tuple(run for run in fleet if run.device.startswith("simulated-pi5"))
     events = TrendEvents(DocumentSource(boards))
     events.refresh()
-    named = [device.device for device in events.outlying if device.text.startswith("energy")]
+    named = [device.device for device in events.outlying if device.text.startswith("energy ")]
     assert named == [simulated_fleet.DEGRADED]
 
 
@@ -94,7 +94,7 @@ def test_the_page_shows_an_event_as_the_trend_does():
     ]
     latencies = noisy(1, 70, seed=9)
     runs += [
-        msgspec.structs.replace(run, latency=make_latency(p50_ms=p50_ms, p50_low_ms=p50_ms * 0.99, p50_high_ms=p50_ms * 1.01))
+        msgspec.structs.replace(run, latency=make_latency(p50_ms=p50_ms))
         for run, p50_ms in zip(make_days(noisy(100, 70, seed=8, step_at=60, step_ratio=1.2), device="pi-9"), latencies, strict=True)
     ]
     events = TrendEvents(DocumentSource(tuple(runs)))
@@ -102,4 +102,4 @@ def test_the_page_shows_an_event_as_the_trend_does():
     alone, event = events.findings
     assert (event.who, event.text) == ("pi-1, pi-2, pi-3", event_text(events_of(trends_of(RunHistory(runs), (), FOLLOWED), 0)[0]))
     assert (event.devices, event.is_worse) == ((("lab", "pi-1"), ("lab", "pi-2"), ("lab", "pi-3")), True)
-    assert (alone.who, alone.metric) == ("pi-9", "energy")
+    assert (alone.who, alone.metric) == ("pi-9", "energy_gross_mj")

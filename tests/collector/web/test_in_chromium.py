@@ -11,21 +11,31 @@ import msgspec
 import pytest
 from PIL import Image
 
-from edgemeter.agent.contract import record_conditions
 from edgemeter.collector.web import one_file
 from edgemeter.collector.web.events import TrendEvents
 from edgemeter.collector.web.one_file import FileChoice
 from tests.fixtures.comparison_factory import make_reference, make_run
 from tests.fixtures.hostile import MARKUP
 from tests.fixtures.ledgers import fill
-from tests.fixtures.record_factory import make_environment, make_model
+from tests.fixtures.record_factory import make_environment, make_model, violating
 from tests.fixtures.served_page import indexed, served
 
 pytestmark = pytest.mark.chromium
 
 ADDRESSES = (
-    *("", "compare", "compare?baseline=simulated-pi5-01&precision=int8", "decide?accuracy=.3&latency=40", "model?model=tiny-detector"),
-    *("trend?metric=gross_mj&device=simulated-pi5-07", "device?device=simulated-pi5-19", "run?id=simulated-pi5-07-0024", "published"),
+    *(
+        "",
+        "compare",
+        "compare?baseline=simulated-pi5-01&precision=int8",
+        "decide?accuracy_value=.3&latency_p50_ms=40",
+        "model?model=tiny-detector",
+    ),
+    *(
+        "trend?metric=energy_gross_mj&device=simulated-pi5-07",
+        "device?device=simulated-pi5-19",
+        "run?id=simulated-pi5-07-0024",
+        "published",
+    ),
 )
 PICK = "const box = document.querySelector('[name={0}]'); box.value = '{1}'; box.dispatchEvent(new Event('change', {{bubbles: true}}))"
 VISIBLE_ROWS = "[...document.querySelectorAll('#table table.grid tbody tr')].filter(one => one.offsetParent !== null)"
@@ -241,7 +251,7 @@ def test_what_devices_send_stays_text(browser, tmp_path):
     """A board, a file and a verdict that are markup do nothing, served and in a file."""
     fields = {
         "environment": make_environment(board=MARKUP, kernel=MARKUP),
-        "verdict": record_conditions.Verdict(state="suspect", reasons=(MARKUP,)),
+        "verdict": violating("disturbed", MARKUP),
         "suite": MARKUP,
         "precision": MARKUP,
     }

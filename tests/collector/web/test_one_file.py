@@ -18,7 +18,7 @@ from edgemeter.collector.web.events import TrendEvents
 from edgemeter.collector.web.one_file import FileChoice
 from tests.fixtures.comparison_factory import OTHER_DATA, day_by_day, make_reference, make_run, no_energy
 from tests.fixtures.one_file import charts_in, opened
-from tests.fixtures.record_factory import make_energy, make_environment, make_latency
+from tests.fixtures.record_factory import make_energy, make_environment, make_latency, violating
 from tests.fixtures.rows import table_row
 from tests.fixtures.served_page import indexed
 
@@ -78,8 +78,8 @@ def first_of(*runs):
 
 
 def many_cases():
-    """Return runs of 60 cases: devices, precisions, runtimes; some suspect, some without energy or accuracy."""
-    suspect = record_conditions.Verdict(state="suspect", reasons=("drift: 12%",))
+    """Return runs of 60 cases: devices, precisions, runtimes; some disturbed, some without energy or accuracy."""
+    disturbed = violating("disturbed", "busy-machine")
     device = [
         make_run(
             device=f"board-{index % 10}",
@@ -88,7 +88,7 @@ def many_cases():
             sha256=f"{index:064x}",
             p50_ms=1.5**index % 700 + 0.3,
             ap=None if index % 7 == 0 else 0.3 + index / 200,
-            verdict=suspect if index % 9 == 0 else record_conditions.Verdict(state="valid"),
+            verdict=disturbed if index % 9 == 0 else record_conditions.Verdict(state="ok"),
             **(no_energy() if index % 4 else {}),
         )
         for index in range(59)
@@ -161,7 +161,7 @@ def test_what_a_device_sent_stays_text_everywhere():
     hostile = make_run(
         task=HOSTILE,
         environment=make_environment(board=HOSTILE, libraries={HOSTILE: HOSTILE}, power_mode=HOSTILE),
-        verdict=record_conditions.Verdict(state="suspect", reasons=(f"{HOSTILE}: {HOSTILE}",)),
+        verdict=record_conditions.Verdict(state="disturbed", violations=(record_conditions.Violation(rule=HOSTILE, subject=HOSTILE),)),
         suite=HOSTILE,
         mode=HOSTILE,
         **no_energy(HOSTILE),
@@ -190,17 +190,14 @@ def test_every_link_leads_to_a_view_that_the_file_holds():
     assert len([target for target in targets if target.startswith("case-")]) == 60
 
 
-def test_what_is_left_out_or_suspect_is_named_with_its_reason():
+def test_what_is_left_out_or_disturbed_is_named_with_its_reason():
     """A case that nothing matches with its newest run, an invalid run, and what keeps a figure from being believed."""
-    verdicts = [
-        record_conditions.Verdict(state=state, reasons=(reason,))
-        for state, reason in (("invalid", "outputs: differ"), ("suspect", "drift: 12%"))
-    ]
+    verdicts = [violating("invalid", "outputs-differ"), violating("disturbed", "under-voltage")]
     runs = [make_run(id=verdict.state, device=verdict.state, verdict=verdict) for verdict in verdicts]
     text = Page(first_of(make_run(), make_run(id="left", data=OTHER_DATA), *runs, make_reference())).text
-    assert re.search(r"1 run: no reference on the same data: .*left", text)
+    assert re.search(r"1 run: no reference with the same data: .*left", text)
     assert "1 run: invalid, or not comparable" in text
-    assert "drift: 12%" in text
+    assert "the supply voltage was too low" in text
 
 
 def test_energies_of_different_scopes_are_drawn_apart_and_the_page_states_why():

@@ -19,8 +19,8 @@ from tests.fixtures.published_rows import published_row
 from tests.fixtures.record_factory import make_environment
 from tests.fixtures.served_page import indexed, page_of
 
-LATENCY = published_row("latency", 20.0, source="A guide", version="8.3.39", precision="fp32", runtime="onnx")
-IMPOSSIBLE = published_row("tokens", 20.0, "Llama 3.2 3B", source="A guide", precision="Q4_0", version="8.3.39")
+LATENCY = published_row("latency_p50_ms", 20.0, source="A guide", version="8.3.39", precision="fp32", runtime="onnx")
+IMPOSSIBLE = published_row("generation_decode_tokens_per_s", 20.0, "Llama 3.2 3B", source="A guide", precision="Q4_0", version="8.3.39")
 
 
 def shelf_of(folder, *rows):
@@ -66,7 +66,7 @@ def test_the_filters_leave_what_they_name(tmp_path):
     shelf = shelf_of(tmp_path, IMPOSSIBLE, LATENCY)
     for fields in ({"verdict": "impossible"}, {"model": "Llama 3.2 3B", "source": "A guide"}):
         assert [row["model"] for row in rows_of(view_of(shelf, **fields))] == ["Llama 3.2 3B"]
-    row = published_row("throughput", 500.0, "resnet", source="MLPerf Inference v5.0")
+    row = published_row("throughput_per_s", 500.0, "resnet", source="MLPerf Inference v5.0")
     view = view_of(shelf_of(tmp_path / "mlperf", row), source=row.source)
     assert rows_of(view) == []
     assert [entry["model"] for entry in rows_of(view, "published_mlperf")] == ["resnet"]
@@ -101,6 +101,8 @@ def test_the_view_is_in_the_file_that_works_offline_unless_it_is_of_some_cases(t
 
 def test_what_a_source_states_stays_text(tmp_path):
     """It becomes no element."""
-    view = view_of(shelf_of(tmp_path, *(published_row("latency", 20.0, **{name: MARKUP}) for name in ("source", "model", "version"))))
+    view = view_of(
+        shelf_of(tmp_path, *(published_row("latency_p50_ms", 20.0, **{name: MARKUP}) for name in ("source", "model", "version")))
+    )
     assert "<img" not in view.body
     assert held_exports(view, ViewRequest("published"))

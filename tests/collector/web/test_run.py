@@ -9,7 +9,7 @@ from edgemeter.collector.web.queries import CaseFilter
 from edgemeter.collector.web.run import run_view
 from edgemeter.collector.web.view import ViewRequest
 from tests.fixtures.comparison_factory import make_run
-from tests.fixtures.record_factory import make_energy
+from tests.fixtures.record_factory import make_power_trace
 from tests.fixtures.served_page import view_context
 
 S = 1_000_000_000
@@ -23,8 +23,8 @@ SERIES = (
 WHEN = record_figures.Windows(
     timed_start_ns=0,
     timed_end_ns=2 * S,
-    idle_before=record_figures.Stretch(start_ns=-3 * S, end_ns=-1 * S),
-    idle_after=record_figures.Stretch(start_ns=2 * S, end_ns=4 * S),
+    idle_before_ns=(-3 * S, -1 * S),
+    idle_after_ns=(2 * S, 4 * S),
 )
 
 
@@ -38,7 +38,7 @@ def page_of(**fields):
 def test_latency_and_power_stand_on_one_axis_of_time_with_idle_and_warm_up_shaded():
     """Moments are those of the samples; the conditions before the run stand in its idle."""
     before = record_conditions.Condition(when="before", temperatures_c={"soc": 45.0})
-    _, charts = page_of(samples=SERIES, windows=WHEN, power_traces=(record_figures.PowerTrace(name="ina"),), conditions=(before,))
+    _, charts = page_of(samples=SERIES, windows=WHEN, power_traces=(make_power_trace("ina"),), conditions=(before,))
     chart = charts["Latency of every query, and power"]
     rows = chart.table.dicts()
     assert [row["at_s"] for row in rows if row["latency_ms"] is not None] == pytest.approx([start / S for start in STARTS_NS.tolist()])
@@ -58,11 +58,3 @@ def test_without_the_moments_of_the_queries_they_stand_in_their_order():
     chart = page_of(samples=SERIES[:1])[1]["Latency of every query, in order"]
     assert [row["at_s"] for row in chart.table.dicts()] == list(range(1, 21))
     assert chart.spec["layer"][0]["encoding"]["x"]["title"] == "query"
-
-
-def test_the_budget_is_a_bar_for_each_term_the_largest_first():
-    """Those that are unknown are named instead."""
-    term = record_figures.UncertaintyTerm
-    energy = make_energy(budget=(term(term="scatter", u_mj=0.25), term(term="gain", u_mj=0.5), term(term="cable", u_mj=None)))
-    (budget,) = [chart for title, chart in page_of(energy=energy)[1].items() if title.startswith("Budget of")]
-    assert [(row["term"], row["value"]) for row in budget.table.dicts()] == [("gain", 0.5), ("scatter", 0.25)]

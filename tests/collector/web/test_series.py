@@ -47,21 +47,21 @@ def series_of(fleet_index):
 
 def test_every_run_is_a_dot_that_leads_to_it_with_what_changed_beside_it(series_of):
     """The Pi boards got another firmware, the others did not; a step has its own words, and provenance stands in the heading."""
-    charted = series_of("simulated-pi5-01", "p50_ms")
+    charted = series_of("simulated-pi5-01", "latency_p50_ms")
     runs = {row["run"] for row in charted.chart.table.dicts()}
     assert len(runs) == charted.points == DAYS
     assert all(run.startswith("simulated-pi5-01-") for run in runs)
     assert "firmware 2026-05-11 to 2026-08-20" in [event.text for event in charted.chart.events]
     assert charted.chart.title.endswith("replayed")
-    assert not series_of("simulated-orin-01", "p50_ms").chart.events
-    assert "step of +6%, 95%: 5 to 7%" in [event.text for event in series_of("simulated-orin-01", "p50_ms", Found()).chart.events]
+    assert not series_of("simulated-orin-01", "latency_p50_ms").chart.events
+    assert "step of +6%, 95%: 5 to 7%" in [event.text for event in series_of("simulated-orin-01", "latency_p50_ms", Found()).chart.events]
 
 
 def test_energies_have_their_interval_and_a_share_has_none(series_of):
     """A bar for each energy; the share of throttled runs begins at zero."""
-    rows = series_of("simulated-pi5-01", "gross_mj").chart.table.dicts()
+    rows = series_of("simulated-pi5-01", "energy_gross_mj").chart.table.dicts()
     assert len([row for row in rows if row["low"] < row["value"] < row["high"]]) == DAYS
-    share = series_of("simulated-pi5-19", "throttled_ratio").chart
+    share = series_of("simulated-pi5-19", "is_throttled").chart
     assert {row["low"] for row in share.table.dicts()} == {None}
     assert share.spec["layer"][0]["encoding"]["y"]["scale"]["zero"]
 
@@ -71,7 +71,7 @@ def test_any_span_of_time_is_drawn_with_finite_numbers():
     for ats in ([5], [5, 5], [1, 2 * 10**18]):
         with table_row(ats):
             rows = [
-                {"started_at_ns": at, "value": 1.0 + index, "low": None, "high": None, "verdict": "valid", "run": "r"}
+                {"started_at_ns": at, "value": 1.0 + index, "low": None, "high": None, "verdict": "ok", "run": "r"}
                 for index, at in enumerate(ats)
             ]
             svg = vega.svg(Chart("title", over_time("ms", span_ns=(ats[0], ats[-1]), has_bars=False), rows_table(rows)))
@@ -130,7 +130,7 @@ def test_a_language_model_is_followed_by_its_tokens():
     runs.append(make_record(device="other", started_at_ns=20_000 * NS_PER_DAY))
     with view_context(runs) as context:
         cases = {device: queries.cases(context.connection, CaseFilter(device=device)) for device in ("pi-1", "other")}
-        for metric, value in (("ttft_ms", 100.0), ("tpot_ms", 10.0)):
+        for metric, value in (("generation_ttft_p50_ms", 100.0), ("generation_tpot_p50_ms", 10.0)):
             with table_row(metric):
                 assert series(context, cases["other"], FOLLOWED[metric], days=None, span=None) is None
                 charted = series(context, cases["pi-1"], FOLLOWED[metric], days=None, span=None)

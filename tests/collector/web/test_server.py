@@ -140,7 +140,6 @@ def test_an_address_that_asks_for_what_is_absent_is_an_error(two_runs):
         "/trend?metric=bogus",
         "/run?id=nope&format=json",
         "/compare?format=xml",
-        "/pair?a=nope&b=nope",
     ):
         with table_row(path):
             status, headers, _ = ask(two_runs, path)

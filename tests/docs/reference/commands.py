@@ -18,7 +18,7 @@ FOOT = f"""
 ## Exit status
 
 {"".join(f"- {status}: {meaning}{chr(10)}" for status, meaning in EXIT_STATUSES.items())}
-Results go to standard output, everything else to standard error. `--json` prints for machines.
+Results go to standard output, everything else to standard error. `--format json` prints for machines.
 """
 
 

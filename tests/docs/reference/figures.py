@@ -1,35 +1,34 @@
-"""The table of figures: what each is called in every view."""
+"""The table of figures: what each is called, and where it is shown."""
 
 from collections.abc import Iterator
 
-from edgemeter.agent.contract.figures import FIGURES, Figure
+from edgemeter.agent.contract.figures import FIGURES, Figure, FigureView
 from tests.docs.reference.tables import table
 
 HEAD = """# Figures
 
-Every figure of a run: its name in InfluxDB, CSV and Parquet, in `edgemeter compare --json`, as `--figure` of a matrix and
-of a trend. A dash: that view does not have it. Of the median of several runs `_min`, `_max`, `_low` and `_high` are the range and the
-bounds of 95%, `_u` is an expanded uncertainty.
+Every figure of a run. Its name is the same in the record (a `.` for the first `_` of a part), in JSON, CSV, Parquet and InfluxDB, in the
+addresses of the page and in the metrics of the trend. Options take the name, the name without its unit, or the title: `--figure p99`.
+In a comparison `_min`, `_max`, `_low` and `_high` before the unit are the range over runs and the bounds of 95%, `_u` is an expanded
+uncertainty.
 
 """
+_VIEWS = {
+    FigureView.RUN: "run", FigureView.TABLE: "tables", FigureView.JUDGED: "judged", FigureView.LIST: "lists", FigureView.CHART: "charts",
+}  # fmt: skip
 
 
 def page() -> str:
     """Return the page."""
-    head = ["figure", "unit", "better", "record, InfluxDB, CSV", "compare", "`compare --figure`", "`trend --figure`", "bounds"]
+    head = ["name", "title", "unit", "better", "shown in", "followed by the trend", "bounds"]
     return HEAD + table(head, (list(_cells(entry)) for entry in FIGURES))
 
 
 def _cells(entry: Figure) -> Iterator[str]:
-    def where(view: str, name: str) -> str:
-        return f"`{name}`" if view in entry.views else "-"
-
+    yield f"`{entry.name}`"
     yield entry.title
     yield entry.unit or "1"
     yield entry.better or "-"
-    yield f"`{entry.name}`" if entry.path else where("csv", entry.name)
-    column = where("compare", entry.column)
-    yield "same" if entry.path and column == f"`{entry.name}`" else column
-    yield where("matrix", entry.choice)
-    yield ", ".join(f"`{rule.name}`" for rule in entry.trends) or "-"
+    yield ", ".join(name for view, name in _VIEWS.items() if view in entry.views) or "exports"
+    yield "-" if entry.trend is None else "yes" if entry.trend.is_default else "if asked for"
     yield "uncertainty" if entry.u else "95%" if entry.low else "-"

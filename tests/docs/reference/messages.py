@@ -2,6 +2,7 @@
 
 import inspect
 import tempfile
+from functools import cache
 from pathlib import Path
 from typing import Any, get_args, get_type_hints
 
@@ -9,7 +10,7 @@ import msgspec
 
 from edgemeter.agent.base.broker_address import parse_address
 from edgemeter.agent.contract import identity, messages
-from edgemeter.agent.contract.message_schema import MESSAGES, structs_of
+from edgemeter.agent.contract.message_schema import MESSAGES
 from edgemeter.agent.contract.messages import TOPIC_ROOT, TopicKind
 from edgemeter.agent.ledger.sqlite_ledger import SqliteLedger
 from edgemeter.collector.receive.service import Collector
@@ -66,12 +67,12 @@ def metrics_page() -> str:
         if metric.prefix != "process_"
     ]
     trends = [
-        (f"`{name}`", metric.title, metric.figure.unit or "1", f"{metric.worse} is worse", f"{metric.rule.matters:g}")
+        (f"`{name}`", metric.figure.title, metric.figure.unit or "1", metric.figure.better or "-", f"{metric.rule.matters:g}")
         for name, metric in METRICS.items()
     ]
     return (
         f"{METRICS_HEAD}\n{table(['metric', 'kind', 'meaning'], rows)}{HEALTH}{TRENDS}"
-        f"{table(['metric', 'figure', 'unit', 'direction', 'smallest difference'], trends)}"
+        f"{table(['metric', 'title', 'unit', 'better', 'smallest difference'], trends)}"
     )
 
 
@@ -83,6 +84,32 @@ def topics_page() -> str:
     for struct in structs_of(FOR_READERS):
         text += f"\n## {struct.__name__}\n\n{inspect.cleandoc(struct.__doc__ or '')}\n\n{_fields(struct)}".rstrip() + "\n"
     return text
+
+
+@cache
+def structs_of(kinds: tuple[TopicKind, ...]) -> list[type[msgspec.Struct]]:
+    """Return the messages of these kinds of topic, each followed by the structs in it that were not shown before."""
+    structs: dict[type[msgspec.Struct], None] = {}
+
+    def add(struct: type[msgspec.Struct]) -> None:
+        if struct in structs:
+            return
+        structs[struct] = None
+        for annotation in get_type_hints(struct).values():
+            for inner in _inside(annotation):
+                add(inner)
+
+    for kind in kinds:
+        for message in MESSAGES[kind]:
+            add(message)
+    add(messages.CampaignProgress)
+    return list(structs)
+
+
+def _inside(annotation: Any) -> list[type[msgspec.Struct]]:
+    if isinstance(annotation, type) and issubclass(annotation, msgspec.Struct):
+        return [annotation]
+    return [struct for argument in get_args(annotation) for struct in _inside(argument)]
 
 
 def _others() -> list[tuple[str, str, str]]:

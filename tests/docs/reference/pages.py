@@ -6,7 +6,7 @@ from itertools import groupby
 from pathlib import Path
 
 from edgemeter.agent.settings.files import FILES, sample
-from edgemeter.agent.verdict import judge
+from edgemeter.agent.verdict.words import rules_markdown
 from edgemeter.collector.compare.pairing import comparability_kinds, comparability_rules
 from tests.docs.reference import card, commands, figures, influx_fields, messages, parts, records, settings
 from tests.docs.reference.tables import table
@@ -52,9 +52,9 @@ PAGES: Mapping[str, tuple[str, str, Callable[[], str]]] = {
     "card.md": ("The model card", "its keys, and how photographs are resized", card.page),
     "record.md": ("The run record", "every field with its unit", records.page),
     "rules.md": (
-        "My run is suspect: what now",
+        "My run is disturbed: what now",
         "every rule of the verdict",
-        lambda: judge.rules_markdown(judge.RULES),
+        rules_markdown,
     ),
     "comparability.md": ("What is compared with what", "which cases match", comparability),
     "figures.md": ("Figures", "by name in each view", figures.page),

@@ -13,9 +13,9 @@ from tests.docs.reference.tables import anchor, table
 
 SENSORS_HEAD = """# Power sensors
 
-`edgemeter sensors` shows which of them are on this machine; the one with the widest scope is used unless `--power NAME` or `power` in the
-configuration names others. The source of each, `agent/power/NAME.py`, begins with its
-whole data sheet. All values of `[sensors.NAME]` are texts. For two sensors of one kind, name the tables yourself and add
+`edgemeter energy sensors` shows which of them are on this machine; the one with the widest scope is used unless `--power NAME` or `power`
+in the configuration names others. The source of each, `agent/power/NAME.py`, begins with its whole data sheet. All values of
+`[sensors.NAME]` are texts. For two sensors of one kind, name the tables yourself and add
 `type = "NAME"`.
 
 """

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from edgemeter.agent.contract import record
-from edgemeter.agent.contract.figures import with_part
+from edgemeter.collector.runs.figure_names import with_part
 from tests.docs.reference.tables import anchor, table
 
 HEAD = """# The run record

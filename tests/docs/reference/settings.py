@@ -7,7 +7,7 @@ from tests.docs.reference.tables import table
 HEAD = """# Configuration and environment
 
 An option overrides its environment variable, which overrides the file, which overrides the default. `edgemeter config show` lists every
-setting with its value and where it came from, `edgemeter config path` the files that are looked for, `edgemeter config check FILE` all
+setting with its value, where it came from and the files that are looked for, `edgemeter config check FILE` all
 mistakes of a file at once.
 
 The agent's configuration is the first of these:

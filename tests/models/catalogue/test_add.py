@@ -41,7 +41,7 @@ def test_a_model_with_a_card_is_added_as_the_card_states(own_copy, invoke):
     source = SHIPPED / "edgemeter-shapes_int8.tflite"
     path = own_copy(source)
     shutil.copyfile(model_card.card_path(source), model_card.card_path(path))
-    entry = json.loads(invoke("add", path, "--name", "shapes", "--json").stdout)["entry"]
+    entry = json.loads(invoke("add", path, "--name", "shapes", "--format", "json").stdout)["entry"]
     expected = {"family": "edgemeter", "precision": "int8", "dtype": "int8", "licence": "Apache-2.0"}
     assert {key: entry[key] for key in expected} == expected
     (tensor_in,) = entry["inputs"]

@@ -1,6 +1,7 @@
 """Facts about `edgemeter models sample`: the folder that the pages of the documentation use."""
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -32,3 +33,16 @@ def test_a_sample_overwrites_nothing(tmp_path):
         write_sample(Path("/proc/self/sample"))
     (tmp_path / "empty").mkdir()
     assert "photos/" in write_sample(tmp_path / "empty")
+
+
+def test_a_full_disk_is_told_in_one_line_not_a_file_at_a_time(tmp_path, monkeypatch):
+    """`shutil.copytree` lists every file that it could not copy."""
+    refused = [("a.jpg", "b.jpg", "[Errno 28] No space left on device: 'b.jpg'")] * 40
+
+    def full(*_paths):
+        raise shutil.Error(refused)
+
+    monkeypatch.setattr(shutil, "copytree", full)
+    with pytest.raises(ConfigError, match="No space left on device") as error:
+        write_sample(tmp_path / "trial")
+    assert "b.jpg" not in str(error.value)

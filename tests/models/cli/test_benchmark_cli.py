@@ -1,4 +1,4 @@
-"""`edgemeter benchmark`: what is refused, what is converted from what, and the sentence of the pick."""
+"""`edgemeter models benchmark`: what is refused, what is converted from what, and the sentence of the pick."""
 
 import io
 import json
@@ -100,7 +100,7 @@ def test_wrong_usage_names_the_remedy(tmp_path):
         (("none.onnx",), "'none.onnx'"),
         (("edgemeter-shapes_fp32.onnx", "--data", "nowhere"), "nowhere"),
     ):
-        result = edgemeter("benchmark", *words, cwd=tmp_path)
+        result = edgemeter("models", "benchmark", *words, cwd=tmp_path)
         assert (result.returncode, result.stdout) == (2, ""), words
         assert message in result.stderr, words
 
@@ -124,16 +124,19 @@ def test_the_pick_comes_first_and_what_is_out_below_the_table(monkeypatch, tmp_p
     cases = [msgspec.structs.replace(replay_case(tmp_path, name, 1.0), data="photos") for name in "abcd"]
     speeds, accuracies = {"a": 10.0, "b": 5.0, "c": 2.0}, {"a": 0.5, "b": 0.49, "c": 0.2}
 
-    def measure(*_arguments, order):
-        for case, n in order:
-            name = Path(case.model).name[0]
-            if name == "d":
-                yield UnavailableError("no kernel for it")
-            else:
-                accuracy = make_accuracy(value=accuracies[name], without_parts=(accuracies[name],) * 20)
-                yield make_record(
-                    latency=make_latency(p50_ms=speeds[name] + 0.001 * n), accuracy=accuracy, energy=None, energy_reason="none"
-                )
+    def outcome_of(name, number):
+        if name == "d":
+            return UnavailableError("no kernel for it")
+        accuracy = make_accuracy(value=accuracies[name], without_parts=(accuracies[name],) * 20)
+        latency = make_latency(p50_ms=speeds[name] + 0.001 * number)
+        return make_record(latency=latency, accuracy=accuracy, energy=None, reasons={"energy": "none"})
+
+    def measure(*arguments):
+        plan = arguments[-1]
+        for case, number in plan:
+            outcome = outcome_of(Path(case.model).name[0], number)
+            plan.note(outcome, 1.0)
+            yield outcome
 
     monkeypatch.setattr(session, "measure", measure)
     bench = in_turn.Bench(session.DeviceIdentity("bench", "lab"), {}, "no sensor here", lambda _: None)
@@ -154,7 +157,18 @@ def test_the_pick_comes_first_and_what_is_out_below_the_table(monkeypatch, tmp_p
 @pytest.mark.nightly
 def test_a_shipped_model_is_converted_measured_and_one_is_picked(tmp_path):
     """The real converters in their sandboxes and the real runtimes: a row a file and runtime, the files in the folder that was named."""
-    command = ["-m", "edgemeter.agent.cli", "benchmark", "edgemeter-shapes_fp32.onnx", "--repeats", "2", "--output", "out", "--json"]
+    command = [
+        "-m",
+        "edgemeter.agent.cli",
+        "benchmark",
+        "edgemeter-shapes_fp32.onnx",
+        "--repeats",
+        "2",
+        "--output",
+        "out",
+        "--format",
+        "json",
+    ]
     environment = os.environ | {"EDGEMETER_HOME": str(tmp_path)}
     result = subprocess.run([sys.executable, *command], cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
     assert result.returncode == 0, result.stderr

@@ -62,7 +62,9 @@ def test_what_cannot_be_quantised_is_one_line(tmp_path):
 def test_the_command_compares_before_and_after(tmp_path):
     """Each file with the ratio of its perplexity; a type that does not exist is named with those that do."""
     command = ["models", "quantise", str(SOURCE), "--output", str(tmp_path)]
-    result = CliRunner().invoke(cli, [*command, "--to", "q8_0", "--to", "q4_0", "--text", str(LANGUAGE_FOLDER / "held_out.txt"), "--json"])
+    result = CliRunner().invoke(
+        cli, [*command, "--to", "q8_0", "--to", "q4_0", "--text", str(LANGUAGE_FOLDER / "held_out.txt"), "--format", "json"]
+    )
     assert result.exit_code == 0, result.output
     ratios = [row["gate"]["ratio"] for row in json.loads(result.stdout)["files"]]
     assert ratios[0] == pytest.approx(1, abs=0.002)

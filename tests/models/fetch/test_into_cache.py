@@ -53,10 +53,10 @@ def test_a_fetched_model_has_its_card_beside_it(server, home, invoke, catalogue)
 def test_a_model_that_is_here_is_not_fetched_again(server, invoke, catalogue):
     """And its card, which its owner may have corrected, stays."""
     catalogue(make_entry("mine", server.put("/mine.onnx", BODY), BODY))
-    first = json.loads(invoke("fetch", "mine", "--json").stdout)["fetched"][0]
+    first = json.loads(invoke("fetch", "mine", "--format", "json").stdout)["fetched"][0]
     with open(first["path"] + ".toml", "a") as text:  # noqa: PTH123
         text.write("# corrected\n")
-    second = json.loads(invoke("fetch", "mine", "--json").stdout)["fetched"][0]
+    second = json.loads(invoke("fetch", "mine", "--format", "json").stdout)["fetched"][0]
     assert (first["is_new"], second["is_new"]) == (True, False)
     assert len(server.requests) == 1
     with open(first["path"] + ".toml") as text:  # noqa: PTH123
@@ -89,7 +89,7 @@ def test_the_addresses_of_an_entry_are_asked_in_turn(server, invoke, catalogue):
     """One has nothing, one a wrong file; the last is right. Where none has it, each is named; it may work later where one was cut."""
     wrong, absent = server.put("/wrong/mine.onnx", content(400_000, seed=1)), server.address + "/a.onnx"
     catalogue(make_entry("mine", absent, BODY, addresses=[absent, wrong, server.put("/mine.onnx", BODY)]))
-    row = json.loads(invoke("fetch", "mine", "--json").stdout)
+    row = json.loads(invoke("fetch", "mine", "--format", "json").stdout)
     assert [path for path, _ in server.requests] == ["/a.onnx", "/wrong/mine.onnx", "/mine.onnx"]
     assert row["fetched"][0]["address"] == server.address + "/mine.onnx"
     catalogue(make_entry("other", absent, BODY, addresses=[absent, server.address + "/b.onnx"]))

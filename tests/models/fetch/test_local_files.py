@@ -36,7 +36,7 @@ def test_an_added_model_is_its_file_where_it_lies(tmp_path, invoke):
 
 def test_a_shipped_model_needs_no_folder(tmp_path, monkeypatch):
     """A file of that name in the working directory comes first; what can only be meant as a file stays a path."""
-    for path in ("models/none.onnx", "none.onnx", "model_{precision}.tflite"):
+    for path in ("models/none.onnx", "none.onnx"):
         assert str(model_path(path)) == str(Path(path)), f"{path!r}"
     monkeypatch.chdir(tmp_path)
     assert model_path(SHIPPED) == SHIPPED_FOLDER / SHIPPED

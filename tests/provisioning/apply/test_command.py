@@ -80,7 +80,7 @@ def test_a_selection_goes_to_each_and_ends_with_1_when_one_failed(bench, command
     assert "StrictHostKey" not in result.stderr
     assert "--host-keys strict" in result.stderr
     assert "token" not in result.output
-    (device,) = json.loads(command("board", "--json").stdout)["devices"]
+    (device,) = json.loads(command("board", "--format", "json").stdout)["devices"]
     assert (device["device"], device["result"], device["remedy"]) == ("board", "ok", None)
     assert {step["state"] for step in device["steps"]} <= {"ok", "skipped"}
 

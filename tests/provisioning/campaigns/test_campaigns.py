@@ -138,7 +138,7 @@ def test_a_canary_group_measures_first_and_the_others_when_it_is_done(world):
     world.end(second)
     world.orders()
     world.orders()
-    document = json.loads(world.call("campaign", "status", "autumn", "--json"))
+    document = json.loads(world.call("campaign", "status", "autumn", "--format", "json"))
     assert (document["state"], document["coverage_ratio"], document["cells"]) == (
         "done",
         1.0,

@@ -136,7 +136,7 @@ def test_a_device_that_disappeared_while_it_measured_is_given_up_by_the_next_ord
     execution_of(workstation, "running")
     execution = execution_of(workstation, "queued")
     assert waited(workstation, execution, "lost", UNANSWERED_S - 1) is None
-    assert "no answer to the order in 60 s, so it is cancelled: it has been lost" in waited(workstation, execution, "lost", UNANSWERED_S)
+    assert "no answer to the order in 60 s, so it is cancelled (it has been lost" in waited(workstation, execution, "lost", UNANSWERED_S)
     assert jobs.find_execution(workstation.registry, execution.job, "pi5-01").state == "cancelled"
 
 

@@ -26,14 +26,14 @@ def measured(board, workstation, packed, report=None, **options):
 @pytest.mark.needs(module="ai_edge_litert")
 def test_a_board_without_a_fleet_is_measured_and_nothing_stays_there(board, workstation):
     """A release of what is installed here, with the runtime that the model needs; one that stays there is not sent again."""
-    packed = workstation.pack(SHIPPED / "edgemeter-shapes_int8.tflite", mode="quick", repeats=1, accuracy="never", agreement="never")
+    packed = workstation.pack(SHIPPED / "edgemeter-shapes_int8.tflite", mode="quick", repeats=1)
     runs = measured(board, workstation, packed, keep_there=True)
     (record,) = runs.records
     assert (runs.errors, runs.interruption) == ([], None)
     assert (record.device, record.runtime.name) == (config.this_device(), "litert")
     assert record.latency.p50_ms > 0
-    assert record.verdict.state in {"valid", "suspect"}
-    assert any("p50" in line for line in workstation.lines), workstation.lines
+    assert record.verdict.state in {"ok", "disturbed"}
+    assert any(": 1 run, " in line for line in workstation.lines), workstation.lines
     assert any("no energy" in line for line in workstation.lines) == (record.energy is None)
     assert all(line.startswith(f"{board.target.name}: ") for line in workstation.lines)
     (folder,) = (board.home / ".cache/edgemeter").iterdir()
@@ -61,7 +61,7 @@ def test_a_board_without_a_fleet_is_measured_and_nothing_stays_there(board, work
 def test_two_models_are_compared_on_the_board(board, workstation, tmp_path):
     """In turn there; the comparison that comes home is the one that `edgemeter compare` prints."""
     models = [write_replay(tmp_path, name, latencies_ms=[latency_ms]) for name, latency_ms in (("a", 2.0), ("b", 3.0))]
-    packed = workstation.pack(*models, queries=16, seconds=0.0, agreement="never")
+    packed = workstation.pack(*models, mode="rapid")
     options = {**workstation.options, "ssh": board.server.options(), "power": "none"}
     runs = over_ssh.compare(board.target, packed, workstation.store, options, workstation.lines.append, 3, 0.03)
     comparison = runs.comparison
@@ -73,12 +73,12 @@ def test_two_models_are_compared_on_the_board(board, workstation, tmp_path):
 
 @pytest.mark.usefixtures("index")
 def test_ctrl_c_keeps_the_run_that_had_ended_and_nothing_stays_on_the_board(board, workstation, tmp_path):
-    """In the middle of the second run of two."""
-    packed = workstation.pack(write_replay(tmp_path), queries=16, seconds=5.0, repeats=2, agreement="never")
+    """In the middle of the second case of two."""
+    packed = workstation.pack(write_replay(tmp_path), seconds=5.0, repeats=1, threads=[1, 2])
     interrupted = []
 
     def report(line):
-        if "[2/2]" in line and not interrupted:
+        if ": 1 run, " in line and not interrupted:
             interrupted.append(line)
             raise KeyboardInterrupt
 
@@ -90,7 +90,7 @@ def test_ctrl_c_keeps_the_run_that_had_ended_and_nothing_stays_on_the_board(boar
 def test_a_run_that_fails_there_is_the_error_here(board, workstation, tmp_path):
     """A model whose runtime is not in the release: one line, by the board's name, and nothing stays."""
     release = device_release.make(tmp_path / "release", FleetFolder(tmp_path / "fleet"))
-    packed = workstation.pack(write_replay(tmp_path), queries=16)
+    packed = workstation.pack(write_replay(tmp_path))
     with pytest.raises(ConfigError, match="edgemeter ended with status 2"):
         measured(board, workstation, packed, release=release)
     assert board.is_as_before()

@@ -17,7 +17,7 @@ def test_a_token_stands_in_its_join_file_alone(lab, tmp_path):
     with lab.folder.fleet_file.open("a") as file:
         file.write('[device.pi-1]\nserial = "77"\nboard = "pi5"\ntags = ["coral"]\n')
     text = lab.run("token", "pi-1", "pi-2", "pi-1", "--output", tmp_path / "cards", "--hours", "48")
-    document = json.loads(lab.run("token", "pi-3", "--output", tmp_path / "cards", "--json"))
+    document = json.loads(lab.run("token", "pi-3", "--output", tmp_path / "cards", "--format", "json"))
     files = [path for path in lab.folder.path.rglob("*") if path.is_file()]
     for name in ("pi-1", "pi-2", "pi-3"):
         path = tmp_path / "cards" / f"{name}.join.toml"
@@ -50,7 +50,7 @@ def test_a_device_that_can_have_no_token_stops_no_other_and_keeps_the_one_before
     assert waiting == {**in_files, "pi-2": before.token_id}
     users = {client["username"] for client in json.loads(lab.folder.broker_access.read_text())["clients"]}
     assert users == {"edgemeter-operator", *waiting.values()}
-    repeated = CliRunner().invoke(fleet, [*arguments, "--json"])
+    repeated = CliRunner().invoke(fleet, [*arguments, "--format", "json"])
     assert [entry["device"] for entry in json.loads(repeated.stdout) if "error" in entry] == ["pi-2"]
 
 

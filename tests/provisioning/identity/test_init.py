@@ -28,14 +28,16 @@ def content(folder):
 
 def test_a_second_time_changes_nothing(tmp_path):
     """Not one byte, and that is reported; the folder and each private key in it are their owner's alone."""
-    first = json.loads(run(tmp_path / "f", "--broker", "broker.example", "--broker-name", "192.0.2.10", "--broker-name", "::1", "--json"))
+    first = json.loads(
+        run(tmp_path / "f", "--broker", "broker.example", "--broker-name", "192.0.2.10", "--broker-name", "::1", "--format", "json")
+    )
     assert str(tmp_path / "f" / "ca.crt") in {file["path"] for file in first["made"]}
     assert stat.S_IMODE((tmp_path / "f").stat().st_mode) == 0o700
     keys = [*(tmp_path / "f").rglob("*.key"), tmp_path / "f" / "registry.sqlite", tmp_path / "f" / "broker" / "access.json"]
     assert len(keys) == 8
     assert {stat.S_IMODE(path.stat().st_mode) for path in keys} == {0o600}
     before = content(tmp_path / "f")
-    assert json.loads(run(tmp_path / "f", "--json"))["made"] == []
+    assert json.loads(run(tmp_path / "f", "--format", "json"))["made"] == []
     assert "nothing to make" in run(tmp_path / "f")
     assert "nothing to make" in run(tmp_path / "f", "--broker-name", "0:0:0:0:0:0:0:1", "--broker-name", "BROKER.example")
     assert content(tmp_path / "f") == before

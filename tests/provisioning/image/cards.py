@@ -115,7 +115,7 @@ def fsck(image: Path, offset: int = OFFSET, size_bytes: int | None = None) -> su
 
 
 def prepare(*arguments: str | Path) -> dict:
-    """Return what `edgemeter fleet card ARGUMENTS --json` says; it has to end well."""
-    process = edgemeter("fleet", "card", *arguments, "--json")
+    """Return what `edgemeter fleet card ARGUMENTS --format json` says; it has to end well."""
+    process = edgemeter("fleet", "card", *arguments, "--format", "json")
     assert process.returncode == 0, process.stderr
     return json.loads(process.stdout)

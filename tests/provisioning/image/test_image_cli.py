@@ -117,7 +117,7 @@ def test_secrets_are_never_printed(tmp_path, card_options):
     image = cards.disk(tmp_path / "card.img", BOOKWORM)
     (tmp_path / "psk").write_text("correct horse battery\n")
     wifi = ["--wifi-ssid", "Garden", "--wifi-psk-file", tmp_path / "psk"]
-    for options in ([], ["--dry-run"], ["--json"], ["--first-boot", "preseed"]):
+    for options in ([], ["--dry-run"], ["--format", "json"], ["--first-boot", "preseed"]):
         result = cards.edgemeter("fleet", "card", image, *card_options, *wifi, *options)
         assert result.returncode == 0, result.stderr
         for secret in (cards.TOKEN, "correct horse", "psk_hex"):

@@ -72,7 +72,7 @@ def test_a_schedule_goes_to_devices_as_an_order(lab, monkeypatch):
     """With the suite packed, and its end without one; the job shows the runs that its devices named."""
     answering = Answering(lab.registry)
     monkeypatch.setattr(job_view.time, "sleep", answering.sleep)
-    text, _ = lab.call("schedule", "nightly", lab.suite, "--cron", "0 2 * * *", "--on", "a", "--wait", "--json")
+    text, _ = lab.call("schedule", "nightly", lab.suite, "--cron", "0 2 * * *", "--on", "a", "--wait", "--format", "json")
     document = json.loads(text)
     assert (document["kind"], document["states"]) == ("schedule", {"done": 1})
     lab.call("schedule", "nightly", "--end", "--on", "a", "--wait")
@@ -90,7 +90,7 @@ def test_a_rehearsal_orders_nothing(lab):
     assert "would send edgemeter-shapes_int8.tflite" in text
     assert jobs.latest(lab.registry) == []
     assert not lab.folder.content.exists()
-    assert json.loads(lab.run("--dry-run", "--json")[0])["devices"] == NAMES
+    assert json.loads(lab.run("--dry-run", "--format", "json")[0])["devices"] == NAMES
 
 
 def test_cancel_ends_one_device_or_all(lab):
@@ -129,4 +129,4 @@ def test_a_wrong_option_is_an_error_before_anything_is_written(lab):
             with pytest.raises(ConfigError, match=message):
                 lab.call(*(str(lab.suite) if word == "SUITE" else word for word in arguments))
             assert jobs.latest(lab.registry) == []
-    assert json.loads(lab.call("jobs", "--device", "a", "--json")[0])["jobs"] == []
+    assert json.loads(lab.call("jobs", "--device", "a", "--format", "json")[0])["jobs"] == []

@@ -8,6 +8,7 @@ import pytest
 
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.contract import model_card, order_suite
+from edgemeter.agent.jobs import ordered_cases
 from edgemeter.provisioning.jobs import packing
 from tests.fixtures.rows import table_row
 
@@ -34,28 +35,29 @@ def unpacked(packed, store, folder, data=None):
     folder.mkdir()
     document = store.path(packed.work.suite.sha256).read_bytes()
     models = {model.name: store.path(model.sha256) for model in packed.work.models}
-    return order_suite.expand(order_suite.read(document), models, folder, data)
+    return ordered_cases.expand(order_suite.read(document), models, folder, data)
 
 
 def test_a_device_measures_the_same_cases(store, tmp_path):
-    """Lists, templates, defaults, a folder beside: each case with its model, whose bytes are the same."""
+    """Lists, defaults, a folder beside: each case with its model, whose bytes are the same."""
     path = write(
         tmp_path / "s" / "suite.toml",
-        'name = "two"\n[defaults]\nmode = "rapid"\nthreads = [1, 2]\n[[case]]\nmodel = "m_{precision}.replay.json"\n'
-        'precision = ["fp32", "int8"]\nqueries = 32\n[[case]]\nmodel = "../other/n.replay.json"\nname = "n: of b"\nthreads = 1\n',
+        'name = "two"\n[defaults]\nmode = "rapid"\nthreads = [1, 2]\n[[case]]\n'
+        'model = ["m_fp32.replay.json", "m_int8.replay.json"]\nseconds = 2\n'
+        '[[case]]\nmodel = "../other/n.replay.json"\nname = "n: of b"\nthreads = 1\n',
         m_fp32=2.0,
         m_int8=1.0,
     )
     write(tmp_path / "other" / "x.toml", "", n=3.0)
     packed = packing.pack_file(path, store)
     cases = unpacked(packed, store, tmp_path / "device").cases
-    identities = [(case.model.rsplit("/", 1)[1], case.precision, case.threads, case.queries, case.mode, case.name) for case in cases]
+    identities = [(case.model.rsplit("/", 1)[1], case.threads, case.seconds, case.mode, case.name) for case in cases]
     assert identities == [
-        ("m_fp32.replay.json", "fp32", 1, 32, "rapid", None),
-        ("m_fp32.replay.json", "fp32", 2, 32, "rapid", None),
-        ("m_int8.replay.json", "int8", 1, 32, "rapid", None),
-        ("m_int8.replay.json", "int8", 2, 32, "rapid", None),
-        ("n.replay.json", None, 1, 64, "rapid", "n: of b"),
+        ("m_fp32.replay.json", 1, 2.0, "rapid", None),
+        ("m_fp32.replay.json", 2, 2.0, "rapid", None),
+        ("m_int8.replay.json", 1, 2.0, "rapid", None),
+        ("m_int8.replay.json", 2, 2.0, "rapid", None),
+        ("n.replay.json", 1, 0.0, "rapid", "n: of b"),
     ]
     assert {json.loads(Path(case.model).read_text())["latencies_ms"][0] for case in cases} == {1.0, 2.0, 3.0}
     assert packed.title == "two"
@@ -109,13 +111,12 @@ def test_a_suite_that_devices_would_refuse_is_refused_here(store, tmp_path):
         ('name = "n"\n[[case]]\nthreads = 1', "names no model"),
         ('name = "n"\n[[case]]\nmodel = "gone.onnx"', "no model at"),
         ('name = "n"\n[[case]]\nmodel = "m.replay.json"\noptions = {a = "/etc"}', "options"),
-        ('name = "n"\n[[case]]\nmodel = "m.replay.json"\nbatch = 3', "batch is for offline"),
+        ('name = "n"\n[[case]]\nmodel = "m.replay.json"\nscenario = "single_stream"\nbatch = 3', "batch is for offline"),
         ('name = "n"\n[[case]]\nmodel = "m.replay.json"\nruntime = "onnx"', "nothing to measure"),
         ('name = "n"\n[[case]]\nmodel = "m.replay.json"\nbackend = "a;rm -rf"', "backend"),
         ('name = "n"\n[[case]]\nmodel = "m.replay.json"\nspeed = 1', "speed"),
         ('name = "n"\n[[case]]\nmodel = ["m.replay.json", "zoo.nets:make"]', "is code, which no order carries"),
-        ('name = "n"\n[[case]]\nmodel = "{precision}"\nprecision = "net.py:make"', "is code, which no order carries"),
-        ('name = "n"\n[[case]]\nmodel = "m.replay.json"\nruntime = "python"', r"case\[0\]: .* in a file of Python is code"),
+        ('name = "n"\n[[case]]\nmodel = "m.replay.json"\nruntime = "python"', r"case 1: .* in a file of Python is code"),
     ):
         with table_row(text), pytest.raises(ConfigError, match=message):
             packing.pack_file(write(tmp_path / "suite.toml", text, m=1.0), store)

@@ -34,7 +34,7 @@ def run(command, *arguments):
 @pytest.mark.needs("openssl")
 def test_a_release_is_built_checked_and_installs(releases, offline, tmp_path):
     """The command's file, by its own name, is verified, imported here, and becomes a release."""
-    built = run(release_command, "build", *offline, "--json")
+    built = run(release_command, "build", *offline, "--format", "json")
     assert built.exit_code == 0, built.output
     document = json.loads(built.stdout)
     assert document["version"].startswith("3.1+")

@@ -99,8 +99,8 @@ class HonestBoard:
 
 
 def listed(lab, device):
-    """Return a device as `fleet list --json` shows it."""
-    return next(line for line in json.loads(lab.run("list", "--json"))["devices"] if line["device"] == device)
+    """Return a device as `fleet list --format json` shows it."""
+    return next(line for line in json.loads(lab.run("list", "--format", "json"))["devices"] if line["device"] == device)
 
 
 def may_publish(board, name):

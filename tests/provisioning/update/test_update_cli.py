@@ -91,7 +91,7 @@ def test_a_dry_run_shows_who_runs_what_and_orders_nothing(world):
     result = world.call("update", "--on", "all", "--dry-run")
     assert result.exit_code == 0
     assert "failed there before" in result.output
-    planned = {entry["device"]: entry for entry in json.loads(world.call("update", "--on", "all", "--dry-run", "--json").output)}
+    planned = {entry["device"]: entry for entry in json.loads(world.call("update", "--on", "all", "--dry-run", "--format", "json").output)}
     assert (planned["pi-1"]["runs"], planned["pi-1"]["goes_to"]) == ("1.0", "2.0")
     assert [planned[name]["goes_to"] for name in ("pi-2", "pi-3", "pi-4")] == [None, None, None]
     assert planned["pi-3"]["bad"] == ["2.0"]
@@ -248,7 +248,7 @@ def test_the_command_follows_an_update_to_where_it_stops(updated, monkeypatch):
         updated.orders()
 
     monkeypatch.setattr(job_view.time, "sleep", sleep)
-    result = updated.world.call("update", "--on", "pi-1 | pi-2", "--groups", "1", "--json")
+    result = updated.world.call("update", "--on", "pi-1 | pi-2", "--groups", "1", "--format", "json")
     assert result.exit_code == 1
     document = json.loads(result.stdout)
     assert (document["state"], [row["state"] for row in document["ended"]]) == ("aborted", ["failed", "held"])
@@ -263,8 +263,8 @@ def test_a_release_that_is_added_is_content_and_listed(world, tmp_path):
     shutil.copy(board.root / "release.pub", world.folder.release_public_key)
     release = board.release("2.0", manifest=FITS)
     for _ in range(2):
-        (added,) = json.loads(world.call("release", "add", release, "--json").output)
-    (listed,) = json.loads(world.call("release", "list", "--json").output)
+        (added,) = json.loads(world.call("release", "add", release, "--format", "json").output)
+    (listed,) = json.loads(world.call("release", "list", "--format", "json").output)
     assert listed["sha256"] == added["sha256"]
     assert (listed["version"], listed["board"], listed["python"]) == ("2.0", "pi5", "3.11")
     assert ContentStore(world.folder.content).path(listed["sha256"]).stat().st_size == listed["size_bytes"]

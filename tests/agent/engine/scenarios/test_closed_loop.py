@@ -62,16 +62,6 @@ def test_the_collector_stays_off_until_the_outer_of_two_blocks_ends():
     assert (gc.isenabled(), gc.get_freeze_count()) == (True, 0)
 
 
-def test_a_query_of_single_calls_lasts_as_long_as_they_do_together():
-    """Eight calls of 1,000 ns are a query of 8,000 ns; copying the inputs in between is in no latency."""
-    world = World(lambda _: 1_000)
-    timed = closed_loop.run_multi_stream(world.subject(), plan(queries=20, calls=8))
-    assert timed.latency_ns.tolist() == [8_000] * 20
-    assert world.calls == 160
-    assert np.diff(timed.starts_ns).tolist() == [8 * (1_000 + BIND_NS)] * 19
-    assert timed.end_ns == world.now
-
-
 def test_queries_are_samples_and_batches_are_counted_up():
     """100 samples in batches of 8 are 13 batches; a median needs 11 at least."""
     assert closed_loop.run_offline(World(lambda _: 1_000).subject(), plan(batch=8)).latency_ns.size == 13
@@ -89,6 +79,5 @@ def test_throughput_is_over_the_whole_window():
 def test_a_scenario_estimates_its_duration():
     """The longer of the time asked for and the queries asked for; a schedule takes what it takes."""
     assert scenario.SCENARIOS["single_stream"].seconds(plan(expected_ns=10**9)) == 100.0
-    assert scenario.SCENARIOS["multi_stream"].seconds(plan(expected_ns=10**9, calls=8)) == 800.0
     assert scenario.SCENARIOS["offline"].seconds(plan(expected_ns=10**9, batch=8)) == 13.0
     assert scenario.SCENARIOS["poisson"].seconds(plan(rate_per_s=50.0)) == pytest.approx(2.0, rel=0.4)

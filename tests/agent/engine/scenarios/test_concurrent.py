@@ -53,11 +53,11 @@ def test_the_first_failure_ends_the_loop_of_every_user():
 
 
 def test_rates_end_when_the_first_user_has_nothing_left():
-    """Two users of 10 ms a query, the last of which takes 30: four and a third queries in 20 ms, and a tail of 20 ms."""
+    """Two users of 10 ms a query, the last of which takes 30: four and a third queries in 20 ms, before a tail of 20 ms."""
     queries = timed([0, 0, 10, 10], [10, 10, 10, 30], 2)
     assert queries.busy_end_ns == 20 * MS
-    load = scenario.load_of_timed(queries, 1, 1, None)
-    assert (load.concurrency, load.tail_ms, load.in_flight_max, load.target_per_s) == (2, 20.0, 2, None)
+    load = scenario.load_of_timed(queries, 1, None)
+    assert (load.concurrency, load.in_flight_max, load.target_per_s) == (2, 2, None)
     assert scenario.throughput_per_s("concurrent", queries, 4) == pytest.approx((3 + 1 / 3) / 0.020)
     # Tokens count by their own moments: of the long query two of four came before the tail, the first of them at 15 ms.
     token_ns = np.array([5, 6, 8, 10] * 3 + [5, 9, 20, 30]) * MS
@@ -70,8 +70,8 @@ def test_the_burst_at_the_start_is_in_no_rate():
     """Two first queries ended at 12 and 20 ms: of one from 12 to 32 ms three fifths count, and of its four tokens the two after 20 ms."""
     queries = replace(timed([12, 20, 32, 40], [20, 20, 20, 20], 2), ramp_up_ns=np.array([12, 20]) * MS)
     assert (queries.busy_begin_ns, queries.busy_end_ns) == (20 * MS, 52 * MS)
-    load = scenario.load_of_timed(queries, 1, 1, None)
-    assert (load.ramp_up_ms, load.tail_ms, load.samples) == (20.0, 8.0, 6)
+    load = scenario.load_of_timed(queries, 1, None)
+    assert load.samples == 6
     assert scenario.throughput_per_s("concurrent", queries, 4) == pytest.approx((0.6 + 1 + 1 + 0.6) / 0.032)
     token_ns = np.array([5, 8, 9, 20] * 4) * MS
     moments = TokenMoments(np.full(4, 5 * MS), queries.latency_ns, np.full(4, 4), token_ns)

@@ -8,7 +8,6 @@ import pytest
 
 from edgemeter.agent.base.errors import MeasurementError
 from edgemeter.agent.engine.scenarios import poisson
-from edgemeter.agent.engine.scenarios.scenario import load_of_timed
 from edgemeter.agent.engine.scenarios.timing import TimedQueries
 from tests.fixtures.played_time import play_time
 from tests.fixtures.rows import table_row
@@ -136,19 +135,3 @@ def test_a_schedule_as_short_as_a_few_answers_shows_nothing():
     assert poisson.keeps_up(answered(20.0, 3.2, filling)) is None
     assert poisson.keeps_up(answered(2.0, 8.0, any_length)) is None
     assert poisson.keeps_up(served(10.0, 2, queries=64)) is False
-
-
-def test_the_time_after_the_last_arrival_is_stated():
-    """Two a second for 2 s, 5 s a query: rates include 5 s in which nothing arrives."""
-    load = load_of_timed(timed([0, 500, 1000, 1500, 2000], [5000] * 5), 1, 1, 2.0)
-    assert (load.tail_ms, load.ramp_up_ms) == (5000.0, None)
-
-
-def test_the_load_has_no_utilisation_and_counts_who_was_left_out():
-    """How much a server could do at once is unknown."""
-    load = load_of_timed(served(0.5, 4), 1, 1, 20.0)
-    assert (load.utilisation_ratio, load.is_sustained, load.target_per_s) == (None, True, 20.0)
-    assert load.in_flight_max is not None
-    assert load.in_flight_max > 1
-    assert load_of_timed(served(1.3, 4), 1, 1, 20.0).is_sustained is False
-    assert load_of_timed(timed([0, 5, 9, 30], [10, 10, 10, 1], unserved=1), 1, 1, 20.0).is_sustained is False

@@ -24,35 +24,29 @@ def takes(*shapes):
 
 
 OPEN, ONE, FOUR = takes((None, 3, 8, 8)), takes((1, 3, 8, 8)), takes((4, 3, 8, 8))
-MULTI = 'scenario = "multi_stream"'
 OFFLINE = 'scenario = "offline"'
 
 
 def test_the_models_shape_and_the_scenario_make_the_query(tmp_path):
-    """N samples run in one batch where the batch dimension is open or fits, else one after the other."""
+    """Samples are joined where the batch dimension is open; else a query has as many as the model takes."""
     for lines, inputs, shape in [
-        ((), OPEN, (1, 1, 1)),
-        ((), ONE, (1, 1, 1)),
-        ((), FOUR, (4, 1, 1)),
-        ((MULTI,), OPEN, (8, 1, 8)),
-        ((MULTI,), ONE, (1, 8, 1)),
-        ((MULTI,), FOUR, (4, 2, 1)),
-        ((MULTI, "samples_per_query = 4"), FOUR, (4, 1, 1)),
-        ((OFFLINE,), OPEN, (1, 1, 1)),
-        ((OFFLINE, "batch = 16"), OPEN, (16, 1, 16)),
-        ((OFFLINE,), FOUR, (4, 1, 1)),
-        ((OFFLINE, "batch = 4"), FOUR, (4, 1, 1)),
-        (('scenario = "poisson"', "rate_per_s = 5.0"), OPEN, (1, 1, 1)),
+        ((), OPEN, (1, 1)),
+        ((), ONE, (1, 1)),
+        ((), FOUR, (4, 1)),
+        ((OFFLINE,), OPEN, (1, 1)),
+        ((OFFLINE, "batch = 16"), OPEN, (16, 16)),
+        ((OFFLINE,), FOUR, (4, 1)),
+        ((OFFLINE, "batch = 4"), FOUR, (4, 1)),
+        (('scenario = "poisson"', "rate_per_s = 5.0"), OPEN, (1, 1)),
     ]:
         shape_of_query = scenario.query_shape(case(tmp_path, *lines), inputs)
-        assert (shape_of_query.batch, shape_of_query.calls, shape_of_query.joined) == shape, f"{lines!r}"
+        assert (shape_of_query.batch, shape_of_query.joined) == shape, f"{lines!r}"
 
 
 def test_what_the_model_cannot_take_is_refused(tmp_path):
     """The message names both numbers and the remedy."""
     for lines, message in [
         ((OFFLINE, "batch = 2"), "takes 4 samples a call, not 2"),
-        ((MULTI, "samples_per_query = 6"), "6 a query is not a multiple"),
     ]:
         with table_row(lines), pytest.raises(ConfigError, match=message):
             scenario.query_shape(case(tmp_path, *lines), FOUR)

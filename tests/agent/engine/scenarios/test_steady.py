@@ -4,10 +4,8 @@ import numpy as np
 import pytest
 
 from edgemeter.agent.base.errors import AnswerError
-from edgemeter.agent.base.statistics import exact_interval
 from edgemeter.agent.engine.scenarios import scenario, steady
-from edgemeter.agent.engine.scenarios.timing import FrameSchedule, TimedQueries
-from tests.fixtures.rows import table_row
+from edgemeter.agent.engine.scenarios.timing import FrameSchedule
 from tests.fixtures.timing_world import World, plan
 
 MS = 1_000_000
@@ -35,9 +33,7 @@ def test_frames_arrive_by_the_schedule_and_end_with_it():
     assert world.now >= timed.end_ns
     assert timed.latency_ns == pytest.approx(np.full(10, 20 * MS), abs=NEAR_NS)
     frames = steady.steady_of(timed)
-    assert (frames.frames, frames.dropped, frames.late, frames.missed_ratio, frames.queue_max, frames.longest_row) == (10, 0, 0, 0.0, 0, 0)
-    assert frames.first_missed_s is None
-    assert frames.longest_gap_ms == pytest.approx(100, abs=0.01)
+    assert (frames.frames, frames.dropped, frames.late, frames.missed_ratio) == (10, 0, 0, 0.0)
     assert frames.deadline_ms == 100.0
 
 
@@ -52,10 +48,8 @@ def test_a_model_that_takes_a_frame_and_a_half_misses_by_hand():
     assert numbers(timed) == [0, 1, 3, 4, 6, 7, 9]
     assert timed.latency_ns / MS == pytest.approx([155, 210, 165, 220, 175, 230, 185], abs=0.05)
     frames = steady.steady_of(timed)
-    assert (frames.dropped, frames.late, frames.missed_ratio, frames.queue_max) == (3, 4, 0.7, 1)
-    assert (frames.longest_row, frames.first_missed_s) == (3, 0.1)
-    assert frames.longest_gap_ms == pytest.approx(155, abs=0.02)
-    load = scenario.load_of_timed(timed, 1, 1, 10.0)
+    assert (frames.dropped, frames.late, frames.missed_ratio) == (3, 4, 0.7)
+    load = scenario.load_of_timed(timed, 1, 10.0)
     assert (load.is_sustained, load.unserved, load.target_per_s) == (False, 3, 10.0)
     # All the time is worked, and ten frames of 155 ms a second would take half as much again.
     assert load.utilisation_ratio == pytest.approx(1.0, abs=1e-4)
@@ -70,21 +64,9 @@ def test_a_stall_drops_the_oldest_and_its_answers_are_late():
     _, timed = offered(lambda call: 370 * MS if call == 3 else 20 * MS)
     assert numbers(timed) == [0, 1, 2, 3, 6, 7, 8, 9]
     frames = steady.steady_of(timed)
-    assert (frames.dropped, frames.late, frames.longest_row, frames.first_missed_s) == (2, 1, 3, 0.3)
-    assert frames.missed_ratio == 0.3
-    assert frames.longest_gap_ms == pytest.approx(450, abs=0.02)
+    assert (frames.dropped, frames.late, frames.missed_ratio) == (2, 1, 0.3)
     # Of the seven pairs of answers only those around frame 3 are off: 370 - 20 both ways, less 70 ms that 6 waited.
-    assert frames.jitter.count == 7
-    assert frames.jitter.mean_ms == pytest.approx((350 + 280 + 70) / 7, abs=0.02)
-
-
-def test_of_several_that_wait_the_oldest_is_dropped():
-    """The call of frame 0 takes 470 ms, and two may wait: 3 takes the place of 1, and 4 that of 2."""
-    _, timed = offered(lambda call: 470 * MS if call == 0 else 20 * MS, queue_frames=2, deadline_ns=480 * MS)
-    assert numbers(timed) == [0, 3, 4, 5, 6, 7, 8, 9]
-    assert timed.latency_ns[:4] / MS == pytest.approx([470, 190, 110, 30], abs=0.05)
-    frames = steady.steady_of(timed)
-    assert (frames.dropped, frames.late, frames.queue_max, frames.longest_row, frames.first_missed_s) == (2, 0, 2, 2, 0.1)
+    assert frames.jitter.p90_ms == pytest.approx(280 + 0.4 * 70, abs=0.02)
 
 
 class Oversleeping(World):
@@ -104,14 +86,11 @@ def test_late_wake_ups_are_no_work_of_the_model():
     world = Oversleeping(lambda _: 20 * MS)
     timed = steady.run(world.subject(clock=world.ticking), plan(queries=1, seconds=1.0, rate_per_s=10.0, expected_ns=MS))
     assert numbers(timed) == [0, 3, 4, 7, 8, 9]
-    load = scenario.load_of_timed(timed, 1, 1, 10.0)
+    load = scenario.load_of_timed(timed, 1, 10.0)
     assert load.utilisation_ratio == pytest.approx(6 * 20 / 1190, rel=2e-3)
     assert load.is_sustained
     frames = steady.steady_of(timed)
-    # 0, 4 and 8 were awaited; 3 and 7 waited for them and were in time, 9 was not.
-    assert (frames.dropped, frames.late, frames.woke_late) == (4, 4, 3)
-    assert (frames.waiting.count, frames.waiting.p50_ms) == (3, pytest.approx(70, abs=0.5))
-    assert frames.waiting.mean_ms == pytest.approx((70 + 70 + 270) / 3, abs=0.5)
+    assert (frames.dropped, frames.late) == (4, 4)
 
 
 def test_copying_the_inputs_of_frames_that_wait_takes_the_time_that_they_need():
@@ -124,24 +103,21 @@ def test_copying_the_inputs_of_frames_that_wait_takes_the_time_that_they_need():
 
     world = Copying(lambda _: 95 * MS)
     timed = steady.run(world.subject(clock=world.ticking), plan(queries=1, seconds=10.0, rate_per_s=10.0, expected_ns=MS))
-    load = scenario.load_of_timed(timed, 1, 1, 10.0)
+    load = scenario.load_of_timed(timed, 1, 10.0)
     assert not load.is_sustained
     assert load.utilisation_ratio == pytest.approx(95 / 105, abs=5e-3)
 
 
 def test_a_rate_far_beyond_the_model_ends_on_schedule():
     """A million frames a second of a model that takes 30 ms: the last answer comes with the schedule, or a second after it at most."""
-    for queue_frames in [1, 1000]:
-        with table_row(queue_frames):
-            _, timed = offered(lambda _: 30 * MS, rate_per_s=1e6, seconds=0.5, queue_frames=queue_frames)
-            assert timed.latency_ns.size + timed.unserved == 500_000
-            assert timed.end_ns - timed.begin_ns <= 1_540 * MS
-            frames = steady.steady_of(timed)
-            assert frames.missed_ratio == 1.0
-            assert (frames.queue_max, frames.longest_row) == (queue_frames, 500_000)
-            load = scenario.load_of_timed(timed, 1, 1, 1e6)
-            assert (load.is_sustained, load.unserved) == (False, timed.unserved)
-            assert 0.98 < load.utilisation_ratio <= 1.0
+    _, timed = offered(lambda _: 30 * MS, rate_per_s=1e6, seconds=0.5)
+    assert timed.latency_ns.size + timed.unserved == 500_000
+    assert timed.end_ns - timed.begin_ns <= 1_540 * MS
+    frames = steady.steady_of(timed)
+    assert frames.missed_ratio == 1.0
+    load = scenario.load_of_timed(timed, 1, 1e6)
+    assert (load.is_sustained, load.unserved) == (False, timed.unserved)
+    assert 0.98 < load.utilisation_ratio <= 1.0
 
 
 class Failing(World):
@@ -191,93 +167,7 @@ def test_a_schedule_has_queries_and_seconds():
     assert steady.seconds(plan(rate_per_s=15.0, seconds=60.0)) == 60.0
 
 
-def chained_misses(draw, frames, share, mean_row):
-    """Return misses of a chain of two states, bool [frames]: rows of missed frames are so long on average."""
-    leaves, enters = 1 / mean_row, share / (1 - share) / mean_row
-    misses, number, is_missed = np.zeros(frames, bool), 0, bool(draw.random() < share)
-    while number < frames:
-        length = int(draw.geometric(leaves if is_missed else enters))
-        misses[number : number + length] = is_missed
-        number, is_missed = number + length, not is_missed
-    return misses
-
-
-def frames_of(misses):
-    """Return what became of frames with these misses, with latencies of 1 ms and 90 ms by 60."""
-    schedule = FrameSchedule(15.0, 60 * MS, 1, misses.size)
-    arrivals_ns = schedule.arrivals_ns(np.arange(misses.size))
-    latency_ns = np.where(misses, 90 * MS, MS)
-    return steady.steady_of(TimedQueries(arrivals_ns, latency_ns, {}, 0, schedule.length_ns, arrivals_ns, schedule=schedule))
-
-
-def bounds_of(misses):
-    """Return the bounds that a run with these misses states, and how many independent frames it is worth."""
-    frames = frames_of(misses)
-    return frames.missed_low_ratio, frames.missed_high_ratio, frames.effective
-
-
-# By 500 draws each 96 to 98% hold.
-def test_the_bounds_hold_for_frames_that_are_missed_one_by_one_or_in_rows():
-    """At least nine of ten bounds hold the true share; ones as if frames were independent hold it for half of the runs with long rows."""
-    for frames, share, mean_row in [(900, 0.005, 1), (900, 0.4, 10), (20_000, 0.01, 10)]:
-        with table_row(share, mean_row):
-            draw = np.random.default_rng(4)
-            holding = bounded = naive = 0
-            for _ in range(25):
-                misses = chained_misses(draw, frames, share, mean_row) if mean_row > 1 else draw.random(frames) < share
-                low, high, _ = bounds_of(misses)
-                bounded += high is not None
-                holding += high is not None and low <= share <= high
-                if mean_row >= 10:
-                    naive_low, naive_high = exact_interval(float(misses.sum()), frames)
-                    naive += naive_low <= share <= naive_high
-            assert bounded > 12
-            assert holding >= 0.9 * bounded
-            assert naive < 19
-
-
-def test_a_run_without_a_miss_has_a_bound():
-    """Of 900 frames in time: at most 0.41% with 97.5% confidence; by 0.02% where an hour was."""
-    low, high, effective = bounds_of(np.zeros(900, bool))
-    assert (low, effective) == (0.0, 900)
-    assert high == pytest.approx(1 - 0.025 ** (1 / 900))
-    assert bounds_of(np.zeros(54_000, bool))[1] == pytest.approx(6.83e-5, rel=0.01)
-
-
 def test_a_frame_that_is_answered_at_its_deadline_is_in_time():
     """One that takes a nanosecond longer is not."""
-    schedule = FrameSchedule(15.0, 60 * MS, 1, 2)
+    schedule = FrameSchedule(15.0, 60 * MS, 2)
     assert steady.in_time(schedule, schedule.arrivals_ns(np.arange(2)), np.array([60 * MS, 60 * MS + 1])).tolist() == [0]
-
-
-def test_frames_that_nearly_missed_show_that_misses_would_come_in_rows():
-    """Not one of 9,000 was missed, but 60 in a row took 55 of 60 ms: they are worth fewer than independent ones."""
-    schedule = FrameSchedule(15.0, 60 * MS, 1, 9_000)
-    arrivals_ns = schedule.arrivals_ns(np.arange(9_000))
-    latency_ns = np.full(9_000, 10 * MS)
-    latency_ns[4_000:4_060] = 55 * MS
-    frames = steady.steady_of(TimedQueries(arrivals_ns, latency_ns, {}, 0, schedule.length_ns, arrivals_ns, schedule=schedule))
-    assert frames.missed_ratio == 0
-    assert frames.effective < 1_000
-    assert frames.missed_high_ratio is None or frames.missed_high_ratio > 3e-3
-
-
-def test_frames_that_depend_too_much_have_no_bounds():
-    """A half that is missed and a half that is not are two observations, not nine hundred."""
-    low, high, effective = bounds_of(np.arange(900) >= 450)
-    assert (low, high) == (None, None)
-    assert effective < 25
-
-
-def test_a_record_states_the_bursts_that_its_missed_frames_came_in():
-    """Two bursts of an hour's frames, every other frame of the second; 60 that came one by one are 60."""
-    misses = np.zeros(54_000, bool)
-    misses[20_000:20_500] = True
-    misses[40_000:40_600:2] = True
-    frames = frames_of(misses)
-    assert (frames.bursts, frames.longest_burst) == (2, 500)
-    assert frames.effective == 54_000 * 2 // 3 // 500
-    single = frames_of(np.arange(54_000) % 900 == 7)
-    assert (single.bursts, single.longest_burst, single.effective) == (60, 1, 54_000)
-    none = frames_of(np.zeros(900, bool))
-    assert (none.bursts, none.longest_burst) == (0, 0)

@@ -1,0 +1,44 @@
+"""A broker's URL, which names all that a connection needs: `mqtts://USER@HOST:8883?ca=FILE&certificate=FILE&key=FILE&password_file=FILE`.
+
+`HOST`, `HOST:PORT` and `mqtt://...` are without TLS. Only a password stands in a file of its own, or in EDGEMETER_MQTT_PASSWORD.
+"""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Literal
+from urllib.parse import SplitResult, parse_qsl, urlencode, urlsplit
+
+from edgemeter.agent.base.errors import ConfigError
+from edgemeter.agent.base.suggestions import near
+
+Scheme = Literal["mqtt", "mqtts"]
+DEFAULT_PORTS: Mapping[Scheme, int] = {"mqtt": 1883, "mqtts": 8883}  # Source: IANA service names, mqtt and secure-mqtt.
+FILES = ("ca", "certificate", "key", "password_file")
+_FORMS = "write HOST, HOST:PORT, mqtt://[USER@]HOST[:PORT] or mqtts://[USER@]HOST[:PORT][?ca=FILE&certificate=FILE&key=FILE]"
+
+
+def split(url: str) -> SplitResult:
+    """Return the parts of a broker's URL; raises ConfigError if it is none."""
+    try:
+        parts = urlsplit(url if "://" in url else f"mqtt://{url}")
+        is_address = parts.scheme in DEFAULT_PORTS and parts.hostname and parts.port != 0 and not any(c.isspace() for c in url)
+    except ValueError as error:
+        raise ConfigError(f"{url!r} is not a broker address ({error}): {_FORMS}") from error
+    if not is_address or parts.path.strip("/") or parts.fragment:
+        raise ConfigError(f"{url!r} is not a broker address: {_FORMS}")
+    return parts
+
+
+def files_of(url: str) -> dict[str, Path]:
+    """Return the files that a broker's URL names, by their parameter; raises ConfigError if it is no such URL."""
+    pairs = dict(parse_qsl(split(url).query))
+    for name in pairs:
+        if name not in FILES:
+            raise ConfigError(f"the broker address has a parameter {name!r}, which is unknown: {near(name, FILES)}")
+    return {name: Path(value).expanduser() for name, value in pairs.items()}
+
+
+def with_files(url: str, files: Mapping[str, Path | str]) -> str:
+    """Return a broker's URL that names these files and no others."""
+    address = url.partition("?")[0]
+    return f"{address}?{urlencode({name: str(path) for name, path in files.items()}, safe='/')}" if files else address

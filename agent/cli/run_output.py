@@ -1,0 +1,287 @@
+"""The output of `edgemeter run`: one case is a block of lines, several are a table; below stand verdicts and what is missing."""
+
+import math
+import statistics
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+from pathlib import Path
+
+from rich.console import Console
+
+from edgemeter.agent.base.figures import ABSENT, count, duration, plain_digits, significant, span
+from edgemeter.agent.base.over_runs import FEWEST_RUNS
+from edgemeter.agent.base.terminal import TableColumn, fitted_table, print_text
+from edgemeter.agent.cli.measured_case import LATENCY, MeasuredCase, cases_of, load_text, model_text, percentage, setting_text
+from edgemeter.agent.contract.energy_provenance import energy_provenance
+from edgemeter.agent.contract.figures import TOO_FEW_QUERIES, FigureView, in_view
+from edgemeter.agent.contract.mode_answer import WORDS, mode_answers, mode_text
+from edgemeter.agent.contract.record import RunRecord
+from edgemeter.agent.contract.record_figures import Neighbour, Sustained
+from edgemeter.agent.contract.steady_facts import held_out, moment, steady_facts
+from edgemeter.agent.ledger.run_history import short_id
+from edgemeter.agent.session.run_plan import runs_needed
+from edgemeter.agent.verdict.words import verdict_lines
+
+STYLE = {"ok": "green", "disturbed": "yellow", "invalid": "red"}
+TABLE_WIDTH = 100
+STRETCHES = 6  # Rows of the table of a long run over time.
+PRECISION_RATIO = 0.05  # A wider interval is shown with the number of runs that would narrow it to this.
+TITLES = {
+    "onnx": "ONNX Runtime", "litert": "LiteRT", "edgetpu": "Edge TPU", "openvino": "OpenVINO", "executorch": "ExecuTorch",
+    "pytorch": "PyTorch", "tensorrt": "TensorRT", "hailo": "HailoRT", "llama": "llama.cpp", "python": "Python",
+}  # fmt: skip
+SLOW_DOWN = "together_slow_down_ratio"
+Row = tuple[str, str, str]  # What a line of the block is about, the figure, and further ones.
+
+
+def print_runs(
+    runs: Sequence[RunRecord],
+    console: Console | None = None,
+    *,
+    wide: bool = False,
+    seconds: float | None = None,
+    notes: Sequence[str] = (),
+) -> None:
+    """Print what the runs come to, and then the notes; with `wide` also every run with all its figures. All took so many seconds."""
+    if not runs:
+        return
+    console = console or Console()
+    for device in dict.fromkeys(run.device for run in runs):
+        cases = cases_of(run for run in runs if run.device == device)
+        if len(cases) == 1:
+            print_block(cases[0], console)
+        else:
+            print_text(console, f"{len(cases)} cases on {device}")
+            width = min(console.width, TABLE_WIDTH)
+            console.print(fitted_table(list(_columns(cases)), width, STYLE), width=width)
+            print_text(console, "")
+        for answer in mode_answers(run for case in cases for run in case.runs):
+            columns = [TableColumn(*cells, "left" if cells[0] in WORDS else "right") for cells in answer.columns.items()]
+            console.print(fitted_table(columns, console.width))
+            print_text(console, "")
+        if wide:
+            console.print(fitted_table(list(_wide_columns(cases)), console.width, STYLE))
+            print_text(console, "")
+        for line in dict.fromkeys(_lines(cases, seconds)):
+            print_text(console, f"  {line}")
+    for line in notes:
+        print_text(console, f"  {line}")
+
+
+def saved_line(runs: Sequence[RunRecord]) -> str:
+    """Return under which ids the cases are kept, and what to do with them."""
+    cases = cases_of(runs)
+    ids = [short_id(case.typical.id) for case in cases]
+    if len(ids) > 1:
+        return f"saved as {', '.join(ids)}: edgemeter runs"
+    return f"saved as {ids[0]}: edgemeter compare {ids[0]} OTHER{Path(cases[0].typical.model.file).suffix}"
+
+
+def print_block(case: MeasuredCase, console: Console) -> None:
+    """Print the heading and the figures of a case, a line each."""
+    print_text(console, heading(case.typical))
+    print_text(console, "")
+    rows = list(block_rows(case))
+    name_width = max(len(name) for name, _, _ in rows)
+    value_width = max((len(value) for _, value, detail in rows if detail), default=0)
+    for name, value, detail in rows:
+        print_text(console, f"  {name:{name_width}}  {value:{value_width}}  {detail}".rstrip())
+    if (curve := case.typical.sustained) and len(curve.points) >= STRETCHES:
+        print_text(console, "")
+        console.print(fitted_table(list(_over_time(curve)), console.width))
+    print_text(console, "")
+
+
+def heading(run: RunRecord) -> str:
+    """Return what was measured, and where: `yolov8n.onnx, fp32, ONNX Runtime 1.31 (cpu), 1 thread, on pi5-01`."""
+    precision = "" if run.precision == "unknown" else run.precision
+    runtime = (
+        f"{TITLES.get(run.runtime.name, run.runtime.name)} {run.runtime.version} ({run.runtime.backend.removesuffix('ExecutionProvider')})"
+    )
+    threads = "" if run.runtime.threads_reason else run.runtime.threads_text
+    parts = (model_text(run), precision, runtime, threads, mode_text(run), load_text(run))
+    return f"{', '.join(filter(None, parts))}, on {run.device}"
+
+
+def block_rows(case: MeasuredCase) -> Iterator[Row]:
+    """Yield the lines of a case: of a language model in the words of its field."""
+    run = case.typical
+    if run.generation:
+        yield from _text_rows(case)
+    elif run.steady:
+        yield from ((name.capitalize(), text, "") for name, text in steady_facts(run, run.steady).items() if name != "energy")
+    else:
+        latency = case.text(LATENCY, "ms") if case.values(LATENCY) else TOO_FEW_QUERIES
+        tails = [f"{name} {case.text(f'latency_{name}_ms').partition(' ')[0]} ms" for name in ("p90", "p99") if _has(case, name)]
+        yield "Latency", latency, ", ".join(tails)
+        yield "Throughput", case.text("throughput_per_s", "/s"), ""
+    yield from _accuracy_row(case)
+    yield from _energy_row(case)
+    yield "Memory", case.text("memory_peak_mb", "MB").partition(" ±")[0], ""
+    steps = (("load", "load_ms"), ("compilation", "compile_ms"), ("first inference", "first_ms"))
+    starts = [
+        f"{words} {case.text(f'cold_start_{step}', 'ms').partition(' ±')[0]}" for words, step in steps if case.values(f"cold_start_{step}")
+    ]
+    yield "Start-up", ", ".join(starts) or ABSENT, ""
+    if run.sustained and not run.steady:
+        yield "Over time", held_out(run.sustained), ""
+
+
+def _has(case: MeasuredCase, level: str) -> bool:
+    """Return whether every run supports a percentile."""
+    return len(case.values(f"latency_{level}_ms")) == len(case.counted)
+
+
+def _text_rows(case: MeasuredCase) -> Iterator[Row]:
+    run = case.typical
+    generation = run.generation
+    if generation is None:
+        return
+    prompt = "" if generation.prompt_tokens is None else f" {generation.prompt_tokens}"
+    yield f"pp{prompt}", case.text("generation_prefill_tokens_per_s", "t/s"), f"TTFT {case.text('generation_ttft_p50_ms', 'ms')}"
+    tpot = case.text("generation_tpot_p50_ms", "ms")
+    yield f"tg {generation.output_tokens}", case.text("generation_decode_tokens_per_s", "t/s"), "" if tpot == ABSENT else f"TPOT {tpot}"
+    if run.load and (run.load.concurrency or run.load.target_per_s):
+        yield "Requests", case.text("throughput_per_s", "/s"), f"{case.text('generation_output_tokens_per_s', 't/s')} in all"
+
+
+def _accuracy_row(case: MeasuredCase) -> Iterator[Row]:
+    scored = case.scored
+    if scored is None or scored.accuracy is None:
+        yield "Accuracy", "none", case.runs[0].reasons.get("accuracy", "")
+        return
+    accuracy = scored.accuracy
+    bounds = "" if accuracy.low is None or accuracy.high is None else f"95% {span(accuracy.low, accuracy.high)}, "
+    yield "Accuracy", case.accuracy_text(), f"{bounds}{count(accuracy.images, 'image')}"
+
+
+def _energy_row(case: MeasuredCase) -> Iterator[Row]:
+    run = case.typical
+    if (energy := run.energy) is None:
+        yield "Energy", "none", run.reasons.get("energy", "")
+        return
+    provenance = energy_provenance(run)
+    if provenance == "shared" and run.together:
+        yield "Energy", f"{plain_digits(energy.mean_power_w)} W", f"of {len(run.together.neighbours) + 1} models at once ({energy.sensor})"
+        return
+    value = case.text("energy_gross_mj", "mJ")
+    if run.generation and case.values("generation_energy_output_token_gross_mj"):
+        value = case.text("generation_energy_output_token_gross_mj", "J/token", per=1000)
+    net = f"{significant(statistics.median(values))} mJ above idle" if (values := case.values("energy_net_mj")) else ""
+    power = f"{plain_digits(energy.mean_power_w, 3)} W" if run.steady else ""
+    origin = f"{energy.sensor}{'' if provenance == 'measured' else f', {provenance}'}"
+    details = ", ".join(filter(None, (net, power)))
+    yield "Energy", value, f"{details} ({origin})" if details else origin
+
+
+def _over_time(curve: Sustained) -> Iterator[TableColumn]:
+    """Yield the columns of a long run in a few stretches: of each the median of its intervals, and all missed frames."""
+    points, number = curve.points, len(curve.points)
+    edges = [number * index // STRETCHES for index in range(STRETCHES + 1)]
+    stretches = [points[begin:end] for begin, end in pairwise(edges)]
+    yield TableColumn("from", [moment(begin * curve.interval_s) for begin in edges[:-1]])
+    if any(point.missed is not None for point in points):
+        yield TableColumn("missed", [f"{sum(point.missed or 0 for point in stretch):,}" for stretch in stretches])
+    for title, name, per in (("p50 ms", "p50_ms", 1.0), ("MHz", "clock_hz", 1e6), ("°C", "temperature_c", 1.0), ("W", "power_w", 1.0)):
+        by_stretch = [[value for point in stretch if (value := getattr(point, name)) is not None] for stretch in stretches]
+        yield TableColumn(title, [plain_digits(statistics.median(values) / per, 3) if values else ABSENT for values in by_stretch])
+
+
+def _columns(cases: Sequence[MeasuredCase]) -> Iterator[TableColumn]:
+    """Yield the columns of several cases: latency, accuracy and energy first."""
+    runs = [case.typical for case in cases]
+    yield TableColumn("model", [model_text(run) for run in runs], "left", folds=True)
+    yield TableColumn("", _settings(runs), "left")
+    apart = [case.first_figure == LATENCY for case in cases]
+    yield TableColumn("p50 ms", [case.text(LATENCY) if is_timed else ABSENT for case, is_timed in zip(cases, apart, strict=True)])
+    yield TableColumn("missed", [case.text("steady_missed_ratio") for case in cases])
+    for title, name in (("pp t/s", "generation_prefill_tokens_per_s"), ("tg t/s", "generation_decode_tokens_per_s"),
+                        ("TTFT ms", "generation_ttft_p50_ms")):  # fmt: skip
+        yield TableColumn(title, [case.text(name) if case.values(name) else ABSENT for case in cases], rank=title == "TTFT ms")
+    yield TableColumn("accuracy", [case.accuracy_text() for case in cases])
+    yield TableColumn("mJ", [ABSENT if case.typical.generation else case.text("energy_gross_mj") for case in cases])
+    tokens = "generation_energy_output_token_gross_mj"
+    yield TableColumn("J/token", [case.text(tokens, per=1000) if case.values(tokens) else ABSENT for case in cases])
+    yield TableColumn("runs", [str(len(case.counted)) for case in cases], rank=2)
+    yield TableColumn("verdict", [case.state for case in cases], "left")
+
+
+def _wide_columns(cases: Sequence[MeasuredCase]) -> Iterator[TableColumn]:
+    """Yield the columns of every run: all figures of the view."""
+    runs = [MeasuredCase((run,)) for case in cases for run in case.runs]
+    yield TableColumn("run", [short_id(case.runs[0].id) for case in runs], "left")
+    if len(cases) > 1:
+        yield TableColumn("model", [model_text(case.runs[0]) for case in runs], "left", folds=True)
+        yield TableColumn("", [setting_text(case.runs[0]) for case in runs], "left")
+    for entry in in_view(FigureView.RUN):
+        yield TableColumn(entry.heading, [case.text(entry.name) for case in runs], rank=entry.rank)
+    yield TableColumn("verdict", [case.state for case in runs], "left")
+
+
+def _settings(runs: Sequence[RunRecord]) -> list[str]:
+    """Return the settings of cases, with the power mode and the options in which a case differs from those that would have the same row."""
+    modes = [mode_text(run) for run in runs]
+    cells = [" ".join(filter(None, (setting_text(run), mode * (len(set(modes)) > 1)))) for run, mode in zip(runs, modes, strict=True)]
+    rows = [(model_text(run), cell, run.runtime.options) for run, cell in zip(runs, cells, strict=True)]
+    texts = []
+    for model, cell, options in rows:
+        alike = [compared for *names, compared in rows if names == [model, cell]]
+        differing = [name for name in options if any(compared.get(name) != options[name] for compared in alike)]
+        texts.append(" ".join((cell, *(f"{name}={Path(options[name]).name}" for name in differing))))
+    return texts
+
+
+def _lines(cases: Sequence[MeasuredCase], seconds: float | None) -> Iterator[str]:
+    """Yield the lines below the figures: runs and time, what can be seen, answers of several cases, verdicts, and what is missing."""
+    runs = [run for case in cases for run in case.runs]
+    took = "" if seconds is None else f", {duration(seconds)}"
+    yield f"{count(len(runs), 'run')}{took}. {resolution(cases)}".rstrip()
+    for case in cases:
+        if (together := case.typical.together) and case.values(SLOW_DOWN):
+            neighbours = " and ".join(f"{neighbour.model} {neighbour.setting_text}" for neighbour in together.neighbours)
+            this_model = Neighbour.of(case.typical.model, case.typical.runtime, case.typical.cpus)
+            yield f"{this_model.model} {this_model.setting_text} beside {neighbours}: {case.text(SLOW_DOWN)} times as long"
+    yield from verdict_lines([run.verdict for run in runs])
+    for case in cases:
+        yield from _load_lines(case.typical)
+        yield from _energy_lines(case.typical)
+
+
+def resolution(cases: Sequence[MeasuredCase]) -> str:
+    """Return what difference between two cases can be seen: two intervals of this width leave out 1 from their root of two on."""
+    intervals = [(case, case.interval(case.first_figure)) for case in cases if case.first_figure != "steady_missed_ratio"]
+    if not intervals:
+        return ""
+    if any(interval is None for _, interval in intervals):
+        return f"{FEWEST_RUNS} runs give an interval: leave --repeats out." if len(cases[0].counted) < FEWEST_RUNS else ""
+    case, width_ratio = max(((case, interval.half_width_ratio) for case, interval in intervals if interval), key=lambda pair: pair[1])
+    text = f"Differences above {percentage(math.sqrt(2) * width_ratio)} can be seen."
+    if width_ratio <= PRECISION_RATIO:
+        return text
+    needed_runs = runs_needed([case.values(case.first_figure)], PRECISION_RATIO)
+    return f"{text} About {needed_runs:,} runs would make it ± {percentage(PRECISION_RATIO)}: --repeats {needed_runs}."
+
+
+def _load_lines(run: RunRecord) -> Iterator[str]:
+    load = run.load
+    if load is None or run.steady or (load.is_sustained is None and not load.target_per_s):
+        return
+    busy = "" if load.utilisation_ratio is None else f", busy {load.utilisation_ratio:.0%} of the time"
+    if load.is_sustained is None:
+        yield f"{run.model.name}: the schedule is too short to show whether it sustains this rate; use --mode normal"
+    elif load.is_sustained:
+        yield f"{run.model.name} holds this rate{busy}."
+    else:
+        yield f"{run.model.name} does not hold this rate{busy}: offer a lower one."
+
+
+def _energy_lines(run: RunRecord) -> Iterator[str]:
+    if (energy := run.energy) is None:
+        return
+    certainty = f"has no uncertainty: {energy.interval_reason}"
+    if energy.gross_u_mj is not None:
+        certainty = f"has an uncertainty of ± {percentage(energy.gross_u_mj / abs(energy.gross_mj))}" if energy.gross_mj else ""
+    left_out = f"leaves out {', '.join(energy.excludes)}" if energy.excludes else ""
+    yield f"energy by {energy.sensor} ({energy.scope}) {' and '.join(filter(None, (certainty, left_out)))}"
+    for other in run.other_energies:
+        yield f"also {significant(other.gross_mj)} mJ by {other.sensor} ({other.scope})"

@@ -1,0 +1,30 @@
+"""Whether a model behind a server, or at a rate, held the load that it was offered."""
+
+from edgemeter.agent.contract.record import RunRecord
+from edgemeter.agent.contract.record_figures import Load
+from edgemeter.agent.contract.record_generation import EMPTY_ANSWER, SYNTHETIC, Generation
+
+MOST_FAILED_RATIO = 0.01
+# Rules that find the load too high: such a run is a level that does not hold, unless one of the others says that it measured nothing.
+OF_LOAD = {"rate-not-sustained", "failed-queries"}
+UNSOUND = {"outputs-differ", "cached-prompt", "throttled"}
+
+
+def fails_too_often(load: Load, generation: Generation | None, answered: int) -> bool:
+    """Return whether more than the share of queries that may fail did; empty answers to the questions of a file are scored as such."""
+    is_scored = generation is not None and generation.prompts != SYNTHETIC
+    unanswered = load.failed_queries - (load.failures.get(EMPTY_ANSWER, 0) if is_scored else 0)
+    return unanswered > MOST_FAILED_RATIO * (load.failed_queries + answered)
+
+
+def is_held(run: RunRecord) -> bool | None:
+    """Return whether a run held its load; None where its schedule was too short to tell."""
+    load = run.load
+    if load is None:
+        return True
+    if fails_too_often(load, run.generation, run.latency.count) or load.is_sustained is False:
+        return False
+    # Arrivals that Edgemeter left out, because too many queries were under way.
+    if load.unserved and load.in_flight_max:
+        return False
+    return None if load.target_per_s is not None and load.is_sustained is None else True

@@ -1,0 +1,141 @@
+"""The plan of a session: rounds of runs in balanced order, until each case is known precisely enough or its time is used."""
+
+import itertools
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+from edgemeter.agent.base.errors import EdgemeterError
+from edgemeter.agent.base.over_runs import CONFIDENCE, FEWEST_RUNS, interval_over_runs
+from edgemeter.agent.base.statistics import student_quantile
+from edgemeter.agent.contract.figures import figure
+from edgemeter.agent.contract.record import RunRecord
+from edgemeter.agent.contract.suite import Case
+from edgemeter.agent.session.hopeless import has_failed, is_worthless
+
+_Item = TypeVar("_Item")
+# The figures that have to be precise, as far as a case has them.
+PRECISE = ("latency_p50_ms", "throughput_per_s", "energy_gross_mj", "generation_ttft_p50_ms", "generation_tpot_p50_ms")
+MOST_RUNS = 1000
+
+
+def in_round(items: Sequence[_Item], number: int) -> Sequence[_Item]:
+    """Return the items in the order of a round, from 0: AB BA BA AB ..., so that a drift favours none of them.
+
+    Source: the Thue-Morse sequence; a drift that bends is as balanced as a steady one, and nothing periodic keeps in step with it.
+    """
+    return items[::-1] if number.bit_count() % 2 else items
+
+
+@dataclass(frozen=True, slots=True)
+class ForeseenRuns:
+    """How many more runs a case has after the present one: at least, and at most."""
+
+    case: Case
+    at_least: int
+    at_most: int
+
+
+@dataclass(slots=True)
+class PlannedCase:
+    """The runs of a case that have ended, with the time that each took."""
+
+    case: Case
+    outcomes: list[RunRecord | EdgemeterError] = field(default_factory=list)
+    lengths_s: list[float] = field(default_factory=list)
+
+    @property
+    def is_due(self) -> bool:
+        """Whether another run is needed."""
+        ended = len(self.outcomes)
+        if has_failed(self.outcomes) or any(map(is_worthless, self.outcomes)):
+            return False
+        if self.case.repeats is not None:
+            return ended < self.case.repeats
+        return ended < FEWEST_RUNS or (ended < min(self._runs_in_time(), MOST_RUNS) and not is_precise(self._values(), self._ratio))
+
+    def further(self, *, is_running: bool) -> ForeseenRuns:
+        """Return how many runs come after the present one, if `is_running`, or after the last."""
+        ended = len(self.outcomes) + is_running
+        if not is_running and not self.is_due:
+            return ForeseenRuns(self.case, 0, 0)
+        if self.case.repeats is not None:
+            at_least = at_most = self.case.repeats
+        elif len(self.outcomes) < FEWEST_RUNS:
+            at_least, at_most = FEWEST_RUNS, max(FEWEST_RUNS, self._runs_in_time())
+        else:
+            at_least = at_most = min(runs_needed(self._values(), self._ratio), self._runs_in_time())
+        return ForeseenRuns(self.case, max(0, at_least - ended), max(0, at_most - ended))
+
+    @property
+    def _ratio(self) -> float:
+        return self.case.precision_ratio
+
+    def _values(self) -> list[list[float]]:
+        """Return the values of the runs that are not invalid, of each figure that has to be precise."""
+        runs = [outcome for outcome in self.outcomes if isinstance(outcome, RunRecord) and outcome.verdict.state != "invalid"]
+        by_figure = ([value for run in runs if (value := figure(name).value(run)) is not None] for name in PRECISE)
+        return [values for values in by_figure if values]
+
+    def _runs_in_time(self) -> int:
+        """Return how many runs, those that have ended included, take no more than the time of the case."""
+        if not self.lengths_s:
+            return FEWEST_RUNS
+        left_s = self.case.time_s - math.fsum(self.lengths_s)
+        return len(self.lengths_s) + max(0, int(left_s // max(self.lengths_s[-1], 1e-3)))
+
+
+def is_precise(figures: Sequence[Sequence[float]], precision_ratio: float) -> bool:
+    """Return whether the interval over runs of each figure is as narrow as ± `precision_ratio`; figures without a value are no matter."""
+    intervals = [interval_over_runs(values) for values in figures]
+    return all(interval is not None and interval.half_width_ratio <= precision_ratio for interval in intervals)
+
+
+def runs_needed(figures: Sequence[Sequence[float]], precision_ratio: float) -> int:
+    """Return after how many runs all figures will be precise enough, were their spread what it seems."""
+    return max((_runs_needed(values, math.log1p(precision_ratio)) for values in figures), default=FEWEST_RUNS)
+
+
+def _runs_needed(values: Sequence[float], reach: float) -> int:
+    interval = interval_over_runs(values)
+    if interval is None:
+        return MOST_RUNS
+    count = len(values)
+    deviation = math.log(interval.high / interval.middle) * math.sqrt(count) / student_quantile(CONFIDENCE, count - 1)
+    is_enough = (runs for runs in range(count, MOST_RUNS) if student_quantile(CONFIDENCE, runs - 1) * deviation <= reach * math.sqrt(runs))
+    return next(is_enough, MOST_RUNS)
+
+
+class RunPlan:
+    """Names the runs one after the other; `note` takes the outcome of each before the next is asked for.
+
+    A round has one run of each case that needs another, and sets the board to each operating point once.
+    """
+
+    def __init__(self, cases: Sequence[Case]) -> None:
+        points = list(dict.fromkeys(case.operating_point for case in cases))
+        self.cases = [PlannedCase(case) for case in sorted(cases, key=lambda case: points.index(case.operating_point))]
+        self._current: PlannedCase | None = None
+        self._waiting: list[PlannedCase] = []
+
+    def __iter__(self) -> Iterator[tuple[Case, int]]:
+        """Yield the case and the number, from 0, of each run."""
+        for number in itertools.count():
+            self._waiting = [*in_round([of_case for of_case in self.cases if of_case.is_due], number)]
+            if not self._waiting:
+                return
+            while self._waiting:
+                self._current = self._waiting.pop(0)
+                yield self._current.case, number
+
+    def note(self, outcome: RunRecord | EdgemeterError, length_s: float) -> None:
+        """Take the outcome of the run that was named last."""
+        if self._current is not None:
+            self._current.outcomes.append(outcome)
+            self._current.lengths_s.append(length_s)
+            self._current = None
+
+    def coming(self) -> list[ForeseenRuns]:
+        """Return how many runs each case has after the present one."""
+        return [of_case.further(is_running=of_case is self._current) for of_case in self.cases]

@@ -1,0 +1,33 @@
+"""The keys of a case: the meaning of each, as the help of its option and the sample have it, and the check of their values."""
+
+from collections.abc import Mapping
+from functools import cache
+from typing import Any
+
+import msgspec
+
+from edgemeter.agent.base.errors import ConfigError
+from edgemeter.agent.base.field_texts import field_texts
+from edgemeter.agent.base.toml_mistakes import mistakes
+from edgemeter.agent.contract import case_settings
+from edgemeter.agent.contract.case_settings import Settings
+from edgemeter.agent.contract.suite import Case
+
+
+@cache
+def setting_texts() -> Mapping[str, str]:
+    """Return what each key of a case means, with its default."""
+    texts = field_texts(case_settings)["Settings"]
+    defaults = {field.name: field.default for field in msgspec.structs.fields(Case)}
+    for key, text in texts.items():
+        default = defaults.get(key)
+        if "Default: " not in text and isinstance(default, str | float | int):
+            texts[key] = f"{text} Default: {default if isinstance(default, str) else f'{default:g}'}."
+    return texts
+
+
+def checked_settings(values: Mapping[str, Any]) -> Settings:
+    """Return the settings of a case; raises ConfigError, with the choices that there are, if one has a wrong value."""
+    if wrong := mistakes(values, Settings):
+        raise ConfigError("; ".join(map(str, wrong)))
+    return msgspec.convert(dict(values), Settings)

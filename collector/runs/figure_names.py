@@ -1,0 +1,43 @@
+"""The names by which people call a figure, in options and in the addresses of the page, and the names of its parts."""
+
+from collections.abc import Iterable
+
+from edgemeter.agent.base.errors import ConfigError
+from edgemeter.agent.base.metrics import METRICS
+from edgemeter.agent.base.suggestions import near
+from edgemeter.agent.contract.figures import FIGURES, Figure
+
+# The ends of names that are units: what says more of a figure comes before them.
+_UNIT_ENDS = ("_per_s", "_ms", "_s", "_mj", "_mb", "_w", "_c", "_ratio")
+
+
+def with_part(name: str, part: str) -> str:
+    """Return a name with more said before its unit: `latency_p50_min_ms`."""
+    end = next((end for end in _UNIT_ENDS if name.endswith(end)), "")
+    return f"{name.removesuffix(end)}{part}{end}"
+
+
+def figure_called(text: str, among: Iterable[Figure] | None = None) -> Figure:
+    """Return the figure that somebody calls by its name, its name without the unit, or its title; of an accuracy also by a metric's title.
+
+    Raises:
+        ConfigError: none of `among` (all, if None) is called so.
+    """
+    figures = FIGURES if among is None else tuple(among)
+    called = {
+        _plain(name): entry for entry in figures for name in (with_part(entry.name, "\0").partition("\0")[0], entry.title, entry.name)
+    }
+    if metric_called(text):
+        called |= {_plain(text): entry for entry in figures if entry.group == "accuracy"}
+    if _plain(text) not in called:
+        raise ConfigError(f"{text!r} is not a figure: {near(text, [entry.title for entry in figures])}")
+    return called[_plain(text)]
+
+
+def metric_called(text: str) -> str:
+    """Return the title of the metric of accuracy that somebody calls by its name or its title: `AP` for `ap`; empty if there is none."""
+    return next((metric.title for name, metric in METRICS.items() if _plain(text) in (_plain(name), _plain(metric.title))), "")
+
+
+def _plain(name: str) -> str:
+    return "_".join(name.lower().replace("-", " ").replace("_", " ").split())

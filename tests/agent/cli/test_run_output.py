@@ -1,0 +1,109 @@
+"""Facts about `edgemeter.agent.cli.run_output`: the block of one case, the table of several, and the lines below them."""
+
+import io
+import re
+
+import msgspec
+import pytest
+from rich.console import Console
+
+from edgemeter.agent.cli import run_output, run_session
+from edgemeter.agent.contract.record_conditions import Verdict, Violation
+from edgemeter.agent.contract.record_generation import GenerationEnergy
+from tests.fixtures.camera_hour import camera_hour
+from tests.fixtures.record_factory import (
+    make_energy,
+    make_environment,
+    make_generation,
+    make_latency,
+    make_model,
+    make_record,
+    make_steady,
+)
+from tests.fixtures.snapshot import same_as_snapshot
+
+
+def printed(*runs, width=140, **how):
+    """Return what is printed of the runs."""
+    out = io.StringIO()
+    run_output.print_runs(runs, Console(file=out, width=width), **how)
+    return "".join(f"{line.rstrip()}\n" for line in out.getvalue().splitlines())
+
+
+def repeats(*p50s_ms, **changes):
+    """Return runs of one case with these latencies."""
+    return [make_record(id=f"{index:032x}", latency=make_latency(p50_ms=p50_ms), **changes) for index, p50_ms in enumerate(p50s_ms, 1)]
+
+
+def judged(runs, *violations):
+    """Return the runs with these violations."""
+    verdicts = [Verdict(state="disturbed" if of_run else "ok", violations=of_run) for of_run in violations]
+    return [msgspec.structs.replace(run, verdict=verdict) for run, verdict in zip(runs, verdicts, strict=True)]
+
+
+def power_modes():
+    """Return three runs in each of two modes."""
+    modes = (("0 15W", 4.0), ("1 25W", 2.0))
+    return [run for mode, p50_ms in modes for run in repeats(p50_ms, p50_ms, p50_ms, environment=make_environment(power_mode=mode))]
+
+
+def generated():
+    """Return runs that generated text."""
+    of_tokens = GenerationEnergy(output_token_gross_mj=530.0)
+    energy = make_energy()
+    return repeats(2.0, 2.1, 2.2, generation=make_generation(energy=of_tokens), accuracy=None, reasons={"accuracy": "none"}, energy=energy)
+
+
+THREE = repeats(140.0, 138.0, 143.0)
+BUSY = Violation(rule="busy-machine", numbers={"other_load_ratio": 0.4})
+DOUBTED = judged(THREE, (BUSY, Violation(rule="throttled")), (BUSY,), ())
+INVALID = [*THREE, *repeats(9.0, verdict=Verdict(state="invalid", violations=(Violation(rule="accuracy-gate"),)))]
+OTHER = repeats(40.0, 41.0, 42.0, model=make_model(name="other"), accuracy=None, reasons={"accuracy": "no data"})
+PRINTED = {
+    "one case": (THREE, {"seconds": 41.0, "notes": ["saved as 46155abc: edgemeter compare 46155abc OTHER.onnx"]}),
+    "one run": (repeats(2.0), {}),
+    "too few queries": ([make_record(latency=make_latency(p50_ms=None))], {}),
+    "wide": (repeats(2.0, 2.6, 2.2), {"wide": True, "width": 200}),
+    "an invalid run is left out": (INVALID, {}),
+    "disturbed": (DOUBTED, {}),
+    "several cases": ([*THREE, *OTHER], {"seconds": 80.0}),
+    "a language model": (generated(), {}),
+    "a language model and a detector": ([*generated(), *OTHER], {}),
+    "a replayed energy": (repeats(2.0, energy=make_energy(sensor="replay:demo", excludes=("power-supply loss",))), {}),
+    "power modes": (power_modes(), {}),
+    "an hour of a camera": ([camera_hour()], {}),
+    "frames": ([make_record(steady=make_steady(), energy=None, reasons={"energy": "no sensor"})], {}),
+}
+
+
+def test_what_is_printed_of_runs():
+    """Figures with their intervals, what can be seen, verdicts, tokens, energies, power modes and frames."""
+    blocks = [f"== {title}\n{printed(*runs, **settings)}" for title, (runs, settings) in PRINTED.items()]
+    same_as_snapshot("run-output", re.sub(r"[0-9a-f]{8}-[0-9a-f-]{27}", "RUN", "\n".join(blocks)))
+
+
+def test_a_table_has_at_most_100_columns_and_never_cuts_a_figure():
+    """The model's name gives way, the numbers never do."""
+    names = ("coco_ssd_mobilenet_v1_1.0_quant_2018_06_29", "efficientdet_lite0_int8_metadata")
+    text = printed(*(run for name in names for run in repeats(140.0, 138.0, 143.0, model=make_model(name=name))), width=200)
+    table = text.splitlines()[:6]
+    assert max(map(len, table)) <= 100
+    assert "140 ± 5%" in text
+    assert "verdict" in text
+
+
+@pytest.mark.parametrize(
+    ("p50s_ms", "text"),
+    [((10.0, 10.0), ""), ((10.0, 10.1, 9.9), "Differences above 4% can be seen."), ((10.0, 11.0, 9.0), "--repeats 19.")],
+)
+def test_the_interval_says_what_can_be_seen_and_how_many_runs_would_narrow_it(p50s_ms, text):
+    """Two intervals of ± 2.5% leave out 1 from 3.5% on."""
+    (case,) = run_output.cases_of(repeats(*p50s_ms))
+    assert text in run_output.resolution([case])
+
+
+def test_the_document_has_the_answer_of_power_modes():
+    """A row of each."""
+    document = run_session.session_document(run_session.SessionOutcome(power_modes(), [], None))
+    (answer,) = msgspec.json.decode(document)["answer"]
+    assert [row["name"] for row in answer["modes"]] == ["15W", "25W"]

@@ -1,0 +1,18 @@
+"""Facts about `edgemeter.agent.contract.energy_provenance`, on a made-up record."""
+
+from edgemeter.agent.contract.energy_provenance import energy_provenance
+from edgemeter.agent.contract.record_figures import Neighbour, Together
+from edgemeter.collector.compare.summary import energy_of
+from edgemeter.collector.runs.cases import not_measured
+from tests.fixtures.record_factory import SHA_MODEL, make_record
+
+
+def test_energy_of_several_models_is_shared_and_not_ranked():
+    """It stays in the record, is no figure of a comparison or a choice."""
+    neighbours = tuple(Neighbour(model=name, sha256=SHA_MODEL, runtime="onnx", threads=1) for name in ("b", "c"))
+    run = make_record(together=Together(neighbours=neighbours))
+    assert energy_provenance(run) == "shared"
+    assert not_measured(run, "energy") == "energy: shared with b and c, which ran at the same time: it is no cost of one model"
+    summary, reason, _ = energy_of([run])
+    assert summary is None
+    assert "shared with b and c" in reason

@@ -1,0 +1,73 @@
+"""Facts about the suites that come with orders: what they may say of language models."""
+
+import pytest
+
+from edgemeter.agent.base.errors import ConfigError
+from edgemeter.agent.contract import order_suite
+from edgemeter.agent.jobs import ordered_cases
+from tests.fixtures.rows import in_folders, table_row
+
+
+def expanded(folder, keys, name="m.gguf"):
+    """Return the cases of an order with one model."""
+    models = folder / "given"
+    models.mkdir()
+    (models / name).write_bytes(b"x")
+    links = folder / "links"
+    links.mkdir()
+    suite = order_suite.read(f'name = "o"\n[[case]]\nmodel = "{name}"\n{keys}\n'.encode())
+    return ordered_cases.expand(suite, {name: models / name}, links).cases
+
+
+def test_an_order_may_sweep_the_lengths_of_a_language_model(tmp_path):
+    """Lengths are numbers, and name nothing on the board."""
+    cases = expanded(tmp_path, "prompt_tokens = [128, 512]\noutput_tokens = 16")
+    assert [(case.runtime, case.prompt_tokens, case.output_tokens) for case in cases] == [("llama", 128, 16), ("llama", 512, 16)]
+
+
+def test_an_order_may_bring_no_server(tmp_path):
+    """Its file would have the board send the contents of one of its files to any address."""
+    for folder, name, keys in in_folders(tmp_path, (("m.server", ""), ("m.unknown", 'runtime = "server"'))):
+        with table_row(name), pytest.raises(ConfigError, match="a server is none of an order's models"):
+            expanded(folder, keys, name)
+
+
+def test_an_order_may_bring_no_code(tmp_path):
+    """By none of the ways in which a suite could name a factory; the line says where one is named instead."""
+    for model, keys in [
+        ('"package.module:make"', ""), ('"net.py:make"', ""), ('"net.py"', ""), ('["m.gguf", "net.py"]', ""),
+        ('"m.gguf"', 'runtime = "python"'),
+        ('"m.gguf"', 'runtime = ["llama", "python"]'),
+    ]:  # fmt: skip
+        document = f'name = "o"\n[[case]]\nmodel = {model}\n{keys}\n'.encode()
+        with table_row(model), pytest.raises(ConfigError, match=r"refused: (a factory or plug-in|case 1: Expected `str` matching)"):
+            ordered_cases.expand(order_suite.read(document), {}, tmp_path)
+
+
+def test_data_are_those_of_the_order(tmp_path):
+    """By the name of their archive, in which their annotations are; none names a file of the board."""
+    for folder, keys, reason in in_folders(
+        tmp_path,
+        [
+            ('data = "/etc/shadow"', r"case 1: Expected `str` matching .*\$\.data"),
+            ('data = "a.zip"', "unknown photographs 'a.zip'"),
+            ('annotations = "a.zip"', "unknown field `annotations`"),
+        ],
+    ):
+        with table_row(keys), pytest.raises(ConfigError, match=reason):
+            expanded(folder, f'scenario = "steady"\nrate_per_s = 1.0\n{keys}', "m.replay.json")
+
+
+def test_a_wrong_key_names_its_case():
+    """Of a thousand cases the author need not search."""
+    cases = '[[case]]\nmodel = "m.gguf"\n' * 2
+    for line, reason in (("treads = 2", "unknown field `treads`"), ('threads = "two"', "Expected")):
+        with table_row(line), pytest.raises(ConfigError, match=f"case 3: .*{reason}"):
+            order_suite.read(f'name = "o"\n{cases}[[case]]\nmodel = "m.gguf"\n{line}\n'.encode())
+
+
+def test_lengths_count_among_the_combinations_of_a_case():
+    """An order cannot ask for a million cases in one line."""
+    many = ", ".join(map(str, range(1, 60)))
+    with pytest.raises(ConfigError, match=r"3481 combinations"):
+        order_suite.read(f'name = "o"\n[[case]]\nmodel = "m.gguf"\nprompt_tokens = [{many}]\noutput_tokens = [{many}]\n'.encode())

@@ -1,0 +1,64 @@
+"""Facts about `edgemeter.agent.session.quiet`: a run waits for other processes, for a while, and less after a wait in vain."""
+
+import pytest
+
+from edgemeter.agent.engine.job import Phase
+from edgemeter.agent.machine import load
+from edgemeter.agent.session import quiet
+from edgemeter.agent.session.quiet import QuietMoment, WaitedTime
+
+
+class PlayedLoad:
+    """A machine of two cores whose other processes use `busy` of them until `quiet_s`; sleeping moves its clock."""
+
+    def __init__(self, quiet_s, monkeypatch):
+        self.now_s, self.busy_ticks, self.quiet_s = 0.0, 0, quiet_s
+        monkeypatch.setattr(quiet, "read_usage", self.usage)
+
+    def usage(self, *_):
+        """Return the usage up to now."""
+        return load.ProcessorUsage(total=round(self.now_s * 200), busy=self.busy_ticks, stolen=0, own=0)
+
+    def sleep(self, seconds):
+        """Move the clock."""
+        self.busy_ticks += round(100 * seconds) if self.now_s < self.quiet_s else 0
+        self.now_s += seconds
+
+
+@pytest.mark.parametrize(("quiet_s", "waited_s"), [(0.0, 0.5), (3.0, 3.5), (1e9, 20.0)])
+def test_a_run_begins_in_a_quiet_moment_or_after_20_seconds(monkeypatch, quiet_s, waited_s):
+    """A moment is half a second; only a wait is an event."""
+    played, events = PlayedLoad(quiet_s, monkeypatch), []
+    QuietMoment(None, lambda: played.now_s, played.sleep).wait(events.append)
+    assert played.now_s == pytest.approx(waited_s)
+    assert [event.name for event in events] == (["quiet moment", "start"] if quiet_s else [])
+
+
+def test_after_a_wait_in_vain_the_next_is_half_as_long(monkeypatch):
+    """Somebody who stays does not cost every run 20 s; once it was quiet, patience is back."""
+    played = PlayedLoad(32.0, monkeypatch)
+    moment = QuietMoment(None, lambda: played.now_s, played.sleep)
+    ends = []
+    for _ in range(4):
+        moment.wait(lambda _: None)
+        ends.append(played.now_s)
+        if len(ends) == 3:
+            played.quiet_s = 200.0
+    assert ends == [20.0, 30.0, 32.5, 52.5]
+
+
+def test_a_machine_that_does_not_show_its_load_is_not_waited_for(monkeypatch):
+    """As in a container without /proc/stat."""
+    played = PlayedLoad(1e9, monkeypatch)
+    monkeypatch.setattr(quiet, "read_usage", lambda *_: None)
+    QuietMoment(None, lambda: played.now_s, played.sleep).wait(pytest.fail)
+    assert played.now_s <= 1.5
+
+
+def test_the_waits_of_a_session_are_added_up():
+    """From the event that begins one to the next."""
+    clock = iter((0.0, 1.0, 4.0, 9.0, 10.0, 12.0))
+    waited = WaitedTime(lambda: next(clock))
+    for name in ("load", "quiet moment", "start", "timed", "quiet moment", "start"):
+        waited(Phase(name=name))
+    assert waited.seconds == 5.0

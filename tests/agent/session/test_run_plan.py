@@ -1,0 +1,110 @@
+"""Facts about `edgemeter.agent.session.run_plan`: which run comes next, when a case has enough of them, and how many are foreseen."""
+
+import math
+import random
+from itertools import islice, pairwise
+
+import msgspec
+import pytest
+
+from edgemeter.agent.base.errors import ConfigError, MeasurementError
+from edgemeter.agent.contract.record_conditions import Verdict
+from edgemeter.agent.session.run_plan import RunPlan, in_round, is_precise, runs_needed
+from tests.fixtures.record_factory import make_energy, make_latency, make_record
+from tests.fixtures.run_jobs import one_case
+
+
+def case_of(name="a", **changes):
+    """Return a case of mode rapid with these attributes."""
+    return msgspec.structs.replace(one_case(f"{name}.onnx", mode="rapid"), **changes)
+
+
+def run_of(p50_ms, **changes):
+    """Return a record with this latency and the throughput that follows from it."""
+    return make_record(
+        latency=make_latency(p50_ms=p50_ms), throughput_per_s=1000 / p50_ms, energy=None, reasons={"energy": "none"}, **changes
+    )
+
+
+def played(plan, outcome_of, length_s=1.0):
+    """Return the runs of a plan as (name, number), each with what `outcome_of` returns for its case and number."""
+    runs = []
+    for case, number in plan:
+        runs.append((case.model[-6], number))
+        plan.note(outcome_of(case, number), length_s)
+    return runs
+
+
+def test_a_case_is_measured_until_its_figures_are_precise():
+    """Three runs that agree are enough; those that scatter by 4% take more."""
+    draw = random.Random(1)  # noqa: S311
+    assert len(played(RunPlan([case_of()]), lambda *_: run_of(10.0))) == 3
+    plan = RunPlan([case_of()])
+    runs = played(plan, lambda *_: run_of(10.0 * math.exp(draw.gauss(0, 0.04))))
+    assert 3 < len(runs) < 20
+    assert is_precise([[outcome.latency.p50_ms for outcome in plan.cases[0].outcomes]], 0.05)
+
+
+def test_each_figure_that_is_shown_has_to_be_precise():
+    """An energy that scatters keeps the runs coming, as long as there is time."""
+    energies = iter(make_energy(gross_mj=gross_mj) for gross_mj in (10.0, 14.0) * 20)
+    runs = played(RunPlan([case_of(time_s=12.0)]), lambda *_: msgspec.structs.replace(run_of(10.0), energy=next(energies)))
+    assert len(runs) == 12
+
+
+@pytest.mark.parametrize(("time_s", "length_s", "runs"), [(120.0, 50.0, 3), (10.0, 2.0, 5), (10.0, 2.6, 3)])
+def test_no_run_begins_that_would_exceed_the_time_of_the_case(time_s, length_s, runs):
+    """But there are at least three."""
+    values = iter((1.0, 2.0) * 10)
+    assert len(played(RunPlan([case_of(time_s=time_s)]), lambda *_: run_of(next(values)), length_s)) == runs
+
+
+def test_a_number_of_repeats_switches_time_and_precision_off():
+    """As a sustained run, which is one."""
+    values = iter((1.0, 2.0) * 10)
+    assert len(played(RunPlan([case_of(repeats=7, time_s=2.0)]), lambda *_: run_of(next(values)))) == 7
+    assert len(played(RunPlan([case_of(repeats=1)]), lambda *_: run_of(1.0))) == 1
+    assert one_case("a.onnx", mode="sustained").repeats == 1
+
+
+def test_rounds_are_interleaved_and_hold_the_cases_that_are_not_precise_yet():
+    """AB BA BA; then B alone."""
+    scattered = iter((10.0, 12.0, 10.0, 12.0, 10.0, 12.0))
+    runs = played(
+        RunPlan([case_of("a"), case_of("b", time_s=5.0)]), lambda case, _: run_of(10.0 if "a.onnx" in case.model else next(scattered))
+    )
+    assert runs == [("a", 0), ("b", 0), ("b", 1), ("a", 1), ("b", 2), ("a", 2), ("b", 3), ("b", 4)]
+    assert [in_round("AB", number) for number in range(8)] == ["AB", "BA", "BA", "AB", "BA", "AB", "AB", "BA"]
+
+
+def test_invalid_runs_do_not_count_and_a_case_that_fails_is_left():
+    """An error that stays ends a case at once, another after its second run."""
+    invalid = Verdict(state="invalid")
+    assert len(played(RunPlan([case_of(time_s=9.0)]), lambda _, number: run_of(number + 1.0, verdict=invalid))) == 3
+    assert len(played(RunPlan([case_of()]), lambda *_: ConfigError("no such backend"))) == 1
+    assert len(played(RunPlan([case_of(repeats=9)]), lambda *_: MeasurementError("it died"))) == 2
+
+
+def test_a_round_sets_the_board_to_each_mode_once():
+    """The cases of a mode follow each other."""
+    cases = [case_of(name, power_mode=mode, repeats=4) for name in "ab" for mode in ("15W", "25W")]
+    plan = RunPlan(cases)
+    modes = []
+    for case, _ in islice(plan, 16):
+        modes.append(case.power_mode)
+        plan.note(run_of(1.0), 1.0)
+    assert [sum(mode != following for mode, following in pairwise(modes[start : start + 4])) for start in range(0, 16, 4)] == [1] * 4
+
+
+def test_runs_are_foreseen_from_the_time_and_then_from_the_spread():
+    """Before the third run the range is wide; after it the spread says how many are enough."""
+    values = iter((10.0, 10.5, 9.6, 10.2, 10.0))
+    plan, foreseen = RunPlan([case_of(time_s=60.0)]), []
+    for _ in islice(plan, 5):
+        (coming,) = plan.coming()
+        foreseen.append((coming.at_least, coming.at_most))
+        plan.note(run_of(next(values)), 2.0)
+    assert foreseen[:3] == [(2, 2), (1, 28), (0, 27)]
+    enough = runs_needed([[10.0, 10.5, 9.6]], 0.05)
+    assert foreseen[3] == (enough - 4, enough - 4)
+    assert runs_needed([[1.0, 9.0, 1.0]], 0.001) == 1000

@@ -1,0 +1,41 @@
+"""Facts about `edgemeter.collector.runs.figure_names`: what people call a figure."""
+
+import pytest
+
+from edgemeter.agent.base.errors import ConfigError
+from edgemeter.agent.contract.figures import figure
+from edgemeter.collector.runs.figure_names import figure_called, with_part
+from tests.fixtures.rows import table_row
+
+
+def test_a_figure_is_called_by_its_name_its_stem_its_title_or_its_metric():
+    """In any case, with blanks, hyphens or underscores."""
+    for text, name in (
+        ("latency_p99_ms", "latency_p99_ms"),
+        ("latency-p99", "latency_p99_ms"),
+        ("P99", "latency_p99_ms"),
+        ("ttft", "generation_ttft_p50_ms"),
+        ("net energy", "energy_net_mj"),
+        ("ap", "accuracy_value"),
+        ("Top-1", "accuracy_value"),
+        ("accuracy", "accuracy_value"),
+    ):
+        with table_row(text):
+            assert figure_called(text).name == name
+
+
+def test_who_calls_a_figure_by_no_name_of_it_is_told_the_titles():
+    """Only of those that are meant."""
+    with pytest.raises(ConfigError, match="'latency' is not a figure: there are p50, energy"):
+        figure_called("latency", (figure("latency_p50_ms"), figure("energy_gross_mj")))
+
+
+def test_the_part_of_a_figure_stands_before_its_unit():
+    """`latency_p50_low_ms`, as a comparison has it."""
+    for name, expected in (
+        ("latency_p50_ms", "latency_p50_low_ms"),
+        ("throughput_per_s", "throughput_low_per_s"),
+        ("accuracy_value", "accuracy_value_low"),
+    ):
+        with table_row(name):
+            assert with_part(name, "_low") == expected
