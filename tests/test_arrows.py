@@ -12,16 +12,18 @@ CORE = ("base", "contract")
 OF_THE_AGENT = {
     "collector": {
         "bundle.archive", "bundle.signature", "bundle.write", "cli.bundle", "cli.run_output",
+        # `edgemeter compare` measures models in turn.
+        "cli.case_options", "cli.elsewhere", "cli.run_session", "session.hopeless", "session.run_plan", "session.session",
+        "verdict.environment_rules",
         "delivery.outbox_file",
         "ledger.chunks", "ledger.ledger", "ledger.ledger_file", "ledger.presence", "ledger.quarantine", "ledger.retention",
         "ledger.run_history", "ledger.sqlite_ledger", "machine.board_limits", "machine.fingerprint", "machine.power_range",
         "verdict.judge",
         "verdict.words",
     },
-    # `edgemeter models benchmark` measures what it converted, as `run` and `compare` do.
+    # `edgemeter models benchmark` measures what it converted, as `compare` does.
     "models": {
-        "cli.case_options", "cli.compare_models", "cli.run_session", "session.hopeless", "session.turn_comparison",
-        "ledger.own_runs",
+        "cli.case_options", "cli.run_session", "power.detect", "session.hopeless", "session.session",
         "datasets.dataset", "engine.confinement", "engine.inspection", "generators.gguf_file",
         "quality.gate", "quality.perplexity", "quality.scoring", "recognition.recognise", "runtimes",
         "runtimes.noise", "runtimes.torch_archive", "sandbox.confine", "sandbox.policy", "tasks", "vision.preprocess",
@@ -30,7 +32,7 @@ OF_THE_AGENT = {
         # What is to be measured elsewhere, and the form in which it comes back.
         "cli.elsewhere",
         "datasets.dataset", "datasets.readers", "datasets.yolo", "doctor.examination",
-        "operating.board_settings", "recognition.recognise", "session.hopeless", "session.turn_comparison",
+        "operating.board_settings", "recognition.recognise", "session.hopeless",
     },
 }  # fmt: skip
 # Files that reach another package by name, and why: none of them can import it.
@@ -40,7 +42,7 @@ BY_NAME = {
     "agent/cli/config.py": "`edgemeter config rules` shows the agent's rules and the collector's",
     "agent/cli/main.py": "`edgemeter` is one command of four packages",
     "agent/settings/files.py": "`edgemeter config check` knows the files of all packages",
-    "collector/cli/compare.py": "`edgemeter compare --models` measures, which is the agent's",
+    "models/cli/benchmark.py": "`edgemeter models benchmark` compares what it converted, which is the collector's",
     "models/cli/main.py": "`edgemeter models` also has commands of the agent and the collector",
 }
 # A library's errors are mapped where it is wrapped, so it is wrapped in one place; torch is what the models are made with.

@@ -1,24 +1,30 @@
 """`edgemeter.measure` and `edgemeter.compare`: the commands `run` and `compare` as functions; `measure` takes functions too."""
 
+import io
 import logging
 import os
 from collections.abc import Callable
 from contextlib import nullcontext
+from dataclasses import fields
 from functools import partial, wraps
 from pathlib import Path
 from typing import Any, Literal, ParamSpec, Protocol, TypeVar, overload
 
+from rich.console import Console
+
 from edgemeter._environment import unset_options
 from edgemeter.agent.base import config
-from edgemeter.agent.base.errors import EdgemeterError
+from edgemeter.agent.base.decision import MATTERS_RATIO
 from edgemeter.agent.base.progress import quietly
-from edgemeter.agent.base.run_statistics import MATTERS_RATIO
-from edgemeter.agent.cli import compare_models, run_session
+from edgemeter.agent.cli import run_session
 from edgemeter.agent.contract.record import RunRecord
 from edgemeter.agent.engine.call_trial import FunctionCall
 from edgemeter.agent.ledger.own_runs import saving
 from edgemeter.agent.session import in_process
-from edgemeter.agent.session.turn_comparison import MeasuredInTurn
+from edgemeter.collector.cli import compared_sides
+from edgemeter.collector.compare.comparison import Comparison
+from edgemeter.collector.compare.differences import Margins
+from edgemeter.collector.show.compare_table import show_comparison
 
 logger = logging.getLogger(__name__)
 
@@ -173,6 +179,15 @@ def measured(function: Callable[P, T_co] | None = None, /, **options: Any) -> An
     return call
 
 
+class ModelComparison(Comparison):
+    """The comparison of models, each with the first; as text a sentence and a table."""
+
+    def __str__(self) -> str:
+        text = io.StringIO()
+        show_comparison(self, Console(file=text, width=100))
+        return text.getvalue().rstrip()
+
+
 def compare(
     *models: str | Path,
     data: str | Path | None = None,
@@ -180,48 +195,40 @@ def compare(
     mode: Mode = "quick",
     power: str | None = None,
     save: bool = True,
-    runs: int = 10,
     matters_ratio: float = MATTERS_RATIO,
     progress: bool = False,
     **settings: Any,
-) -> MeasuredInTurn:
-    """Measure models in turn (AB BA BA AB ...) until the differences are clear, and compare each with the first.
+) -> ModelComparison:
+    """Measure models in turn (AB BA BA AB ...) until each is known precisely enough, and compare each with the first.
 
     Args:
-        models: two or more: paths, names of the catalogue, or suites (.toml) of one case.
+        models: two or more: paths, names of the catalogue, suites (.toml) of one case, or ids of runs that are there already.
         data: as for `measure`, and so are `annotations`, `mode`, `power`, `save` and `settings`.
         annotations: see there.
         mode: see there.
         power: see there.
         save: see there.
-        runs: most runs of each; a clear result ends earlier.
         matters_ratio: smallest difference of latency and energy that matters.
         progress: as for `measure`.
-        settings: see there; and `text`, the file for the perplexity of language models, or `none` (default: the text that ships).
+        settings: see there; `repeats` is the number of runs of each, `time_s` how long a case may take.
 
     Returns:
-        `sides` with the figures of each, and `contrasts`: for each but the first its `differences` and all of it as a `sentence`.
+        `rows`, one for each model: its `case` with `figures` and `runs`, and `decisions` by the name of the figure, each with `outcome`
+        (better, worse, no difference, inconclusive), `value`, `low` and `high`. What is missing is in `left_out`, with the reason.
 
     Raises:
-        EdgemeterError: as for `measure`, or no two runs can be compared.
+        EdgemeterError: as for `measure`, or no two models can be compared.
     """
-    text = settings.pop("text", None)
-    options = _options(settings, data=data, annotations=annotations, mode=mode, power=power) | {"text": text and str(text)}
+    options = _options(settings, data=data, annotations=annotations, mode=mode, power=power) | {"save": save}
     for model in models:
         check_type(model)
-    paths = [Path(model) for model in models]
-    comparison = None
-    try:
-        quiet = nullcontext() if progress else quietly()
-        with quiet, saving(config.read(options["config"]), logger.info, is_wanted=save) as keep:
-            cases = compare_models.cases_of(paths, options)
-            comparison = compare_models.measure_cases(cases, runs, matters_ratio, keep, options, logger.info)
-            compare_models.stop_if_interrupted(comparison)
-    except EdgemeterError as error:
-        if comparison is None:
-            raise
+    with nullcontext() if progress else quietly():
+        measured = compared_sides.measure_sides([*map(str, models)], options, Margins(ratio=matters_ratio), logger.info)
+    if measured.session.interruption is not None:
+        raise measured.session.interruption
+    for error in (*measured.session.errors, *filter(None, [measured.session.undelivered])):
         logger.warning("%s", error)
-    return comparison
+    return ModelComparison(**{field.name: getattr(measured.comparison, field.name) for field in fields(Comparison)})
 
 
 def _options(settings: dict[str, Any], **named: Any) -> dict[str, Any]:

@@ -1,8 +1,5 @@
 """The uncertainty of a mean of values in a row, each of which takes after the one before: a first-order process."""
 
-import numpy as np
-from numpy.typing import NDArray
-
 # A correlation that lasts for more than this share of the values: they do not tell a process that wanders from one that drifts away.
 LONGEST_RATIO = 2 / 3
 
@@ -12,22 +9,6 @@ def variance_inflation(n: float, correlation: float) -> float:
     r = correlation
     inflation: float = (1 + r) / (1 - r) - 2 * r * (1 - r**n) / (n * (1 - r) ** 2)
     return inflation
-
-
-def scatter_inflation(n: float, correlation: float) -> float:
-    """Return the variance of a mean of n values over that which their own scatter suggests.
-
-    The mean has gone along with the process: what is left of the scatter is less than there was.
-    """
-    inflation = variance_inflation(n, correlation)
-    return inflation / max(1e-3, 1 - (inflation - 1) / (n - 1))
-
-
-def neighbour_correlation(values: NDArray[np.float64]) -> float:
-    """Return the correlation of neighbours about their mean, as it is: below 0 for independent values; 0 where nothing scatters."""
-    centred = values - values.mean()
-    squares = float(np.sum(centred**2))
-    return float(np.sum(centred[1:] * centred[:-1])) / squares if squares else 0.0
 
 
 def corrected_correlation(raw: float, n: float) -> float:

@@ -6,6 +6,7 @@ from decimal import Decimal
 
 ABSENT = "-"
 SMALLEST_PLAIN = 1e-3  # Below this a figure is written with an exponent: 0.0000123 is counted, not read.
+LEAST_RATIO = 0.001  # A narrower interval is shown as this one.
 MOST_DIGITS = 5  # Ends of a range that so many significant digits do not tell apart are one figure.
 
 
@@ -40,12 +41,10 @@ def share(value: float | None) -> str:
     return ABSENT if value is None else f"{significant(100 * value, 2)}%"
 
 
-def difference(value: float | None) -> str:
-    """Return a difference of accuracies with its sign and three decimals. Absent is `-`."""
-    if value is None:
-        return ABSENT
-    rounded = round(value, 3)
-    return f"{rounded:+.3f}" if rounded else "0.000"
+def percentage(ratio: float) -> str:
+    """Return half the width of an interval as a share of its middle: `4%`, with one digit below 10%."""
+    ratio = max(ratio, LEAST_RATIO)
+    return f"{significant(100 * ratio, 1 if ratio < 0.095 else 2)}%"
 
 
 def accuracy(value: float | None) -> str:

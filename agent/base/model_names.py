@@ -34,8 +34,8 @@ def model_path(model: str | Path) -> Path:
     return file
 
 
-def shipped_text(name: str = "held_out.txt") -> Path | None:
-    """Return the text on which language models are scored where none is named, or another beside it; None where there is none."""
+def shipped_text(name: str) -> Path | None:
+    """Return a text that ships with the language models; None where there is none."""
     folder: Path = resolve_name(_TEXT)
     text = folder / name
     return text if text.is_file() else None

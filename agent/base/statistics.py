@@ -143,19 +143,3 @@ def jackknife_freedom(without_parts: Sequence[float]) -> float:
     freedom = 2 / (2 / (parts - 1) + max(excess, 0.0) / parts)
     # In steps: the quantiles of those met before are kept.
     return round(max(freedom, min(_LEAST_FREEDOM, parts - 1)), 1)
-
-
-def paired_bounds(difference: float, figures: Sequence[float], other: Sequence[float]) -> tuple[float, float] | None:
-    """Return the 95% bounds of a difference of two figures over the same data; None where the parts are not the same, or none moves it.
-
-    `figures` and `other` are the figures with one part left out after the other, as for `jackknife_error`. What makes some of the data hard
-    for both cancels: of two models' AP on 300 made-up sets of 30 and of 100 images 94 and 95% of the bounds held, and they were 0.6 times
-    as wide as those of two independent figures.
-    """
-    if len(figures) != len(other) or len(figures) < 2:
-        return None
-    differences = [figure - another for figure, another in zip(figures, other, strict=True)]
-    if (error := jackknife_error(differences)) is None:
-        return None
-    reach = student_quantile(0.95, jackknife_freedom(differences)) * error
-    return difference - reach, difference + reach

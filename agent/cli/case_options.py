@@ -22,11 +22,6 @@ CASE_KEYS = tuple(key for key in Settings.__struct_fields__ if key not in {"mode
 SUITE_ONLY = {"power_mode", "governor"}
 CASE_OPTIONS = tuple(key for key in CASE_KEYS if key not in SUITE_ONLY)
 MODEL_OPTIONS = ("data", "annotations", "runtime", "backend", "threads")
-# Where models are measured in turn; a suite of one case for each sets the rest.
-IN_TURN_OPTIONS = (
-    *MODEL_OPTIONS, "task", "options", "subset", "seed", "scenario", "batch", "rate_per_s", "deadline",
-    "concurrency", "mode", "prompt_tokens", "output_tokens", "prompts", "cpus",
-)  # fmt: skip
 # For commands that measure many runs in turn.
 SHORT_MODES = {"type": click.Choice([mode for mode in MODES if mode != "sustained"])}
 _NAMES = {
@@ -41,17 +36,20 @@ _NAMES = {
 _SWEPT = ("prompt_tokens", "output_tokens", "concurrency", "rate_per_s")
 
 
-on_option = added(
+elsewhere_options = added(
     click.option(
         "--on", multiple=True, metavar="WHERE",
         help="Measure there instead: on devices of the fleet (a name, a tag, 'board=pi5'), or on ssh://USER@HOST; may be repeated.",
     ),
+    click.option("--release", type=PATH, help="With --on ssh://: the release to install there. Default: one that is built for the board."),
+    click.option("--keep-there", is_flag=True, help="With --on ssh://: leave the release there for the next run."),
+)  # fmt: skip
+on_option = added(
+    elsewhere_options,
     click.option(
         "--ledger", envvar="EDGEMETER_LEDGER", metavar="PLACE",
         help="With --on a fleet: the ledger of its collector. Default: ledger.sqlite in $EDGEMETER_HOME.",
     ),
-    click.option("--release", type=PATH, help="With --on ssh://: the release to install there. Default: one that is built for the board."),
-    click.option("--keep-there", is_flag=True, help="With --on ssh://: leave the release there for the next run."),
 )  # fmt: skip
 
 

@@ -5,7 +5,7 @@ The package `provisioning` does it; it is reached by name, as is the collector's
 
 import time
 from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache, partial
 from pathlib import Path
 from pkgutil import resolve_name
@@ -16,7 +16,7 @@ import msgspec
 from click.core import ParameterSource
 
 from edgemeter.agent.base import config
-from edgemeter.agent.base.errors import ConfigError, EdgemeterError, MeasurementError
+from edgemeter.agent.base.errors import ConfigError, EdgemeterError
 from edgemeter.agent.base.figures import count, duration
 from edgemeter.agent.cli import run_session
 from edgemeter.agent.cli.session_progress import longest_s
@@ -26,14 +26,13 @@ from edgemeter.agent.contract.suite import PATHS, Case, SuiteFile, expand, set_k
 if TYPE_CHECKING:
     from edgemeter.agent.contract.case_settings import Settings
     from edgemeter.agent.ledger.ledger import Ledger
-    from edgemeter.agent.session.turn_comparison import MeasuredInTurn
 
 _MEASURE = "edgemeter.provisioning.elsewhere.run:measure_elsewhere"
 _LEDGER_PLACE = "edgemeter.collector.ledgers.place:ledger_place"
 _OPEN_LEDGER = "edgemeter.collector.ledgers.place:open_ledger"
 # Of what is measured elsewhere they would change nothing.
 _HERE = (
-    "broker", "if_no_broker", "device", "fleet", "bundle", "predictions", "text", "kv_types",
+    "broker", "if_no_broker", "device", "fleet", "bundle", "predictions",
 )  # fmt: skip
 POLL_S = 0.5
 RESULTS_S = 60.0
@@ -46,8 +45,7 @@ LONGEST_S = 604_800.0
 class RemoteWork:
     """The work for a device elsewhere: the suite, the folder of its paths, and the options of the command.
 
-    `matters_ratio`: its cases are measured in turn, `rounds` at most, until a ratio above this is clear. Results are read from
-    `results` where they do not come another way; `report` prints a line, `announce` how long it takes, once.
+    Results are read from `results` where they do not come another way; `report` prints a line, `announce` how long it takes, once.
     """
 
     written: SuiteFile
@@ -57,28 +55,15 @@ class RemoteWork:
     results: "CollectorLedger"
     report: Callable[[str], None]
     announce: Callable[[], None]
-    matters_ratio: float | None = None
-    rounds: int = 1
 
 
 @dataclass(frozen=True, slots=True)
 class RemoteOutcome:
-    """The records of one device and what went wrong there; in turn also the turns (`TurnsTaken` as JSON), or the comparison itself."""
+    """The records of one device, and what went wrong there."""
 
     device: str
     records: Sequence[RunRecord] = ()
     errors: Sequence[EdgemeterError] = ()
-    turns: str | None = None
-    comparison: "MeasuredInTurn | None" = None
-
-
-@dataclass(frozen=True, slots=True)
-class ComparedDevices:
-    """The comparison of each device, why others have none, and what interrupted them: raise that once the rest is shown."""
-
-    comparisons: "list[tuple[str, MeasuredInTurn]]"
-    errors: list[EdgemeterError]
-    interruption: BaseException | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,10 +105,8 @@ class CollectorLedger:
         return default_path() if self.place is None else resolve_name(_LEDGER_PLACE)(self.place)
 
 
-def measure(
-    suite: Path | None, models: Sequence[Path], options: Mapping[str, Any], report: Callable[[str], None]
-) -> run_session.SessionOutcome:
-    """Measure a suite or models where `--on` says, keep the records in this machine's ledger too, and return the outcome.
+def measure(written: SuiteFile, folder: Path, options: Mapping[str, Any], report: Callable[[str], None]) -> run_session.SessionOutcome:
+    """Measure a suite, whose paths are relative to `folder`, where `--on` says, keep the records here too, and return the outcome.
 
     Raises:
         EdgemeterError: nothing was measured.
@@ -131,7 +114,6 @@ def measure(
     from edgemeter.agent.ledger.own_runs import open_own_runs
 
     _refuse_options_of_here(options["on"])
-    written, folder = run_session.written_suite(suite, models, options)
     cases = expand(written, folder).cases
     own_runs = open_own_runs(config.read(options["config"])) if options.get("save", True) else None
     work = _work(written, folder, cases, options, report, f"measuring {count(len(cases), 'case')}: {_at_most(cases)}")
@@ -157,74 +139,6 @@ def measure(
     return run_session.SessionOutcome(keeping.records, keeping.errors, None, interruption, saved)
 
 
-def compare(
-    models: Sequence[Path],
-    cases: Sequence[Case],
-    runs: int,
-    matters_ratio: float,
-    keep: Callable[[RunRecord], RunRecord],
-    options: Mapping[str, Any],
-    report: Callable[[str], None],
-) -> ComparedDevices:
-    """Measure models in turn on each device that `--on` names; return the comparison of each, and why it is absent of others.
-
-    Raises:
-        EdgemeterError: the models or options are wrong.
-    """
-    _refuse_options_of_here(options["on"])
-    written = _in_one_suite(models, runs, options)
-    # A case is compared with itself where there is no other.
-    if len(cases) > 2 and len(expand(written, Path.cwd()).cases) != len(cases):
-        raise ConfigError("two of these models are the same case: compare different ones, or with --on a model with itself alone")
-    in_turn = [msgspec.structs.replace(case, repeats=runs + 1) for case in cases]
-    text = f"measuring {len(cases)} models in turn: {_at_most(in_turn)}; a clear result ends earlier"
-    work = _work(written, Path.cwd(), in_turn, options, report, text)
-    work = replace(work, matters_ratio=matters_ratio, rounds=runs)
-    compared = ComparedDevices([], [])
-    ended = 0
-    try:
-        for outcome in _outcomes(options["on"], work):
-            records = {record.id: keep(record) for record in outcome.records}
-            ended += len(records)
-            compared.errors.extend(outcome.errors)
-            try:
-                if (comparison := _comparison(outcome, records, cases, work)) is not None:
-                    compared.comparisons.append((outcome.device, comparison))
-            except (EdgemeterError, msgspec.MsgspecError) as error:
-                compared.errors.append(MeasurementError(f"{outcome.device}: {error}"))
-    except (KeyboardInterrupt, SystemExit) as error:
-        interruption: BaseException = error
-        if isinstance(error, KeyboardInterrupt) and not str(error):
-            when = "" if compared.comparisons else " before two could be compared"
-            interruption = KeyboardInterrupt(f"interrupted{when}: {count(ended, 'run')} ended before")
-        return replace(compared, interruption=interruption)
-    return compared
-
-
-def _comparison(
-    outcome: RemoteOutcome, records: Mapping[str, RunRecord], cases: Sequence[Case], work: RemoteWork
-) -> "MeasuredInTurn | None":
-    """Return the comparison of a device, of one that did not end it from the records that arrived, None where these show none.
-
-    Raises:
-        EdgemeterError: no two runs can be compared.
-        msgspec.MsgspecError: its turns cannot be read.
-    """
-    from edgemeter.agent.session.in_turn import turns_of
-    from edgemeter.agent.session.turn_comparison import Matters, TurnsTaken, compare_turns
-
-    matters = Matters(ratio=work.matters_ratio or 0.0)
-    if outcome.comparison is not None:
-        return outcome.comparison
-    if outcome.turns is not None:
-        return compare_turns(cases, msgspec.json.decode(outcome.turns, type=TurnsTaken), records, matters)
-    try:
-        comparison = compare_turns(cases, turns_of(cases, work.rounds, records.values()), records, matters)
-    except MeasurementError:
-        return None
-    return msgspec.structs.replace(comparison, is_interrupted=True)
-
-
 def _outcomes(on: Sequence[str], work: RemoteWork) -> Iterator[RemoteOutcome]:
     outcomes: Iterator[RemoteOutcome] = resolve_name(_MEASURE)(on, work)
     return outcomes
@@ -242,7 +156,7 @@ def _at_most(cases: Sequence[Case]) -> str:
     return f"at most {duration(sum(map(longest_s, cases)))}, without what the data takes"
 
 
-def _in_one_suite(models: Sequence[Path], runs: int, options: Mapping[str, Any]) -> SuiteFile:
+def in_one_suite(models: Sequence[Path], options: Mapping[str, Any]) -> SuiteFile:
     """Return the cases of models, or of suites of one case each, in one suite, with paths from the root."""
     cases: list[Settings] = []
     for model in models:
@@ -253,7 +167,7 @@ def _in_one_suite(models: Sequence[Path], runs: int, options: Mapping[str, Any])
             paths = {key: str(folder / value) for key in PATHS if (value := getattr(merged, key)) is not None}
             names = [merged.model] if isinstance(merged.model, str) else merged.model or []
             files = [str(folder / name) if (folder / name).exists() else name for name in names]
-            cases.append(msgspec.structs.replace(merged, model=files, repeats=runs, **paths))
+            cases.append(msgspec.structs.replace(merged, model=files, **paths))
     return SuiteFile(name="compare", case=cases)
 
 

@@ -3,33 +3,31 @@
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
-from statistics import median
 
-from edgemeter.agent.base.figures import ABSENT, plain_digits, significant, span
+from edgemeter.agent.base.evidence import IntervalOverRuns, interval_over_runs, middle_of
+from edgemeter.agent.base.figures import ABSENT, percentage, plain_digits, significant, span
 from edgemeter.agent.base.metrics import metric_name
-from edgemeter.agent.base.over_runs import IntervalOverRuns, interval_over_runs
 from edgemeter.agent.contract.case_identity import key_of
 from edgemeter.agent.contract.energy_provenance import energy_provenance
-from edgemeter.agent.contract.figures import figure
+from edgemeter.agent.contract.figures import LATENCY, MISSED, THROUGHPUT, figure
 from edgemeter.agent.contract.record import RunRecord
 from edgemeter.agent.contract.record_conditions import VerdictState, worst
-from edgemeter.agent.verdict.judge import judged_together
+from edgemeter.agent.verdict.judge import counted, judged_together
 
-# The figure whose interval says what differences can be seen.
-LATENCY, DECODING, MISSED = "latency_p50_ms", "generation_decode_tokens_per_s", "steady_missed_ratio"
-LEAST_RATIO = 0.001  # A narrower interval is shown as this one.
+DECODING = "generation_decode_tokens_per_s"
+UNITS = {LATENCY: "ms", THROUGHPUT: "/s", DECODING: "t/s", MISSED: "missed"}
 
 
 @dataclass(frozen=True)
 class MeasuredCase:
-    """The runs of one case in the order of measuring. Invalid ones do not count, unless all of them are."""
+    """The runs of one case in the order of measuring. They count as in every comparison, but for invalid ones where all are."""
 
     runs: tuple[RunRecord, ...]
 
     @cached_property
     def counted(self) -> tuple[RunRecord, ...]:
         """The runs that its figures are of."""
-        return tuple(run for run in self.runs if run.verdict.state != "invalid") or self.runs
+        return tuple(counted(self.runs)) or self.runs
 
     @property
     def state(self) -> VerdictState:
@@ -45,9 +43,12 @@ class MeasuredCase:
 
     @property
     def first_figure(self) -> str:
-        """The name of the figure that answers for the case: of a language model its rate, of a camera its missed frames."""
+        """The name of the figure that answers for the case: of text the decoding rate, of a camera the missed frames, else the speed.
+
+        Its interval says what differences can be seen.
+        """
         run = self.counted[0]
-        return DECODING if run.generation else MISSED if run.steady else LATENCY
+        return DECODING if run.generation else MISSED if run.steady else THROUGHPUT if run.scenario == "offline" else LATENCY
 
     def values(self, name: str) -> list[float]:
         """Return the value of a figure in each run that has it; an energy that several models share is none of theirs."""
@@ -60,7 +61,7 @@ class MeasuredCase:
         return interval_over_runs(self.values(name))
 
     def text(self, name: str, unit: str = "", per: float = 1.0) -> str:
-        """Return a figure as `140 ms ± 4%`: its mean over the runs with half its interval, else their median; "-" where it has no value."""
+        """Return a figure as `140 ms ± 4%`: its mean over the runs with half its interval; "-" where it has no value."""
         entry, values = figure(name), [value / per for value in self.values(name)]
         if entry.over_runs:
             over = entry.over_runs(self.counted)
@@ -69,7 +70,7 @@ class MeasuredCase:
             return ABSENT
         interval = interval_over_runs(values)
         if interval is None:
-            return f"{significant(median(values))} {unit}".strip()
+            return f"{significant(middle_of(values))} {unit}".strip()
         if interval.half_width_ratio > 1:
             return f"{significant(interval.middle)} {unit} ({span(interval.low, interval.high)})".replace("  ", " ")
         return " ".join(filter(None, (significant(interval.middle), unit, f"± {percentage(interval.half_width_ratio)}")))
@@ -77,8 +78,8 @@ class MeasuredCase:
     @property
     def summary(self) -> str:
         """The first figure, the accuracy and the verdict in a few words."""
-        unit = {LATENCY: "ms", DECODING: "t/s"}.get(self.first_figure, "missed")
-        return ", ".join(text for text in (self.text(self.first_figure, unit), self.accuracy_text(), self.state) if text != ABSENT)
+        speed = self.text(self.first_figure, UNITS[self.first_figure])
+        return ", ".join(text for text in (speed, self.accuracy_text(), self.state) if text != ABSENT)
 
     def accuracy_text(self) -> str:
         """Return the accuracy, such as `AP 0.404`; "-" where none was scored."""
@@ -89,12 +90,6 @@ class MeasuredCase:
     def scored(self) -> RunRecord | None:
         """The run that was scored."""
         return next((run for run in self.counted if run.accuracy), None)
-
-
-def percentage(ratio: float) -> str:
-    """Return a relative width as `4%`, with one digit below 10%."""
-    ratio = max(ratio, LEAST_RATIO)
-    return f"{significant(100 * ratio, 1 if ratio < 0.095 else 2)}%"
 
 
 def cases_of(runs: Iterable[RunRecord]) -> list[MeasuredCase]:

@@ -105,4 +105,4 @@ def _measured(suite: Path | None, models: tuple[Path, ...], options: dict[str, A
         return run_session.run_session(cases, options | {"suite_file": suite}, report)
     from edgemeter.agent.cli import elsewhere
 
-    return elsewhere.measure(suite, models, options, note)
+    return elsewhere.measure(*run_session.written_suite(suite, models, options), options, note)

@@ -8,12 +8,12 @@ from pathlib import Path
 
 from rich.console import Console
 
-from edgemeter.agent.base.figures import ABSENT, count, duration, plain_digits, significant, span
-from edgemeter.agent.base.over_runs import FEWEST_RUNS
+from edgemeter.agent.base.evidence import FEWEST
+from edgemeter.agent.base.figures import ABSENT, count, duration, percentage, plain_digits, significant, span
 from edgemeter.agent.base.terminal import TableColumn, fitted_table, print_text
-from edgemeter.agent.cli.measured_case import LATENCY, MeasuredCase, cases_of, load_text, model_text, percentage, setting_text
+from edgemeter.agent.cli.measured_case import MeasuredCase, cases_of, load_text, model_text, setting_text
 from edgemeter.agent.contract.energy_provenance import energy_provenance
-from edgemeter.agent.contract.figures import TOO_FEW_QUERIES, FigureView, in_view
+from edgemeter.agent.contract.figures import LATENCY, MISSED, THROUGHPUT, TOO_FEW_QUERIES, FigureView, in_view
 from edgemeter.agent.contract.mode_answer import WORDS, mode_answers, mode_text
 from edgemeter.agent.contract.record import RunRecord
 from edgemeter.agent.contract.record_figures import Neighbour, Sustained
@@ -114,7 +114,7 @@ def block_rows(case: MeasuredCase) -> Iterator[Row]:
         latency = case.text(LATENCY, "ms") if case.values(LATENCY) else TOO_FEW_QUERIES
         tails = [f"{name} {case.text(f'latency_{name}_ms').partition(' ')[0]} ms" for name in ("p90", "p99") if _has(case, name)]
         yield "Latency", latency, ", ".join(tails)
-        yield "Throughput", case.text("throughput_per_s", "/s"), ""
+        yield "Throughput", case.text(THROUGHPUT, "/s"), ""
     yield from _accuracy_row(case)
     yield from _energy_row(case)
     yield "Memory", case.text("memory_peak_mb", "MB").partition(" ±")[0], ""
@@ -142,7 +142,7 @@ def _text_rows(case: MeasuredCase) -> Iterator[Row]:
     tpot = case.text("generation_tpot_p50_ms", "ms")
     yield f"tg {generation.output_tokens}", case.text("generation_decode_tokens_per_s", "t/s"), "" if tpot == ABSENT else f"TPOT {tpot}"
     if run.load and (run.load.concurrency or run.load.target_per_s):
-        yield "Requests", case.text("throughput_per_s", "/s"), f"{case.text('generation_output_tokens_per_s', 't/s')} in all"
+        yield "Requests", case.text(THROUGHPUT, "/s"), f"{case.text('generation_output_tokens_per_s', 't/s')} in all"
 
 
 def _accuracy_row(case: MeasuredCase) -> Iterator[Row]:
@@ -192,9 +192,8 @@ def _columns(cases: Sequence[MeasuredCase]) -> Iterator[TableColumn]:
     runs = [case.typical for case in cases]
     yield TableColumn("model", [model_text(run) for run in runs], "left", folds=True)
     yield TableColumn("", _settings(runs), "left")
-    apart = [case.first_figure == LATENCY for case in cases]
-    yield TableColumn("p50 ms", [case.text(LATENCY) if is_timed else ABSENT for case, is_timed in zip(cases, apart, strict=True)])
-    yield TableColumn("missed", [case.text("steady_missed_ratio") for case in cases])
+    for title, name in (("p50 ms", LATENCY), ("/s", THROUGHPUT), ("missed", MISSED)):
+        yield TableColumn(title, [case.text(name) if case.first_figure == name else ABSENT for case in cases])
     for title, name in (("pp t/s", "generation_prefill_tokens_per_s"), ("tg t/s", "generation_decode_tokens_per_s"),
                         ("TTFT ms", "generation_ttft_p50_ms")):  # fmt: skip
         yield TableColumn(title, [case.text(name) if case.values(name) else ABSENT for case in cases], rank=title == "TTFT ms")
@@ -249,11 +248,11 @@ def _lines(cases: Sequence[MeasuredCase], seconds: float | None) -> Iterator[str
 
 def resolution(cases: Sequence[MeasuredCase]) -> str:
     """Return what difference between two cases can be seen: two intervals of this width leave out 1 from their root of two on."""
-    intervals = [(case, case.interval(case.first_figure)) for case in cases if case.first_figure != "steady_missed_ratio"]
+    intervals = [(case, case.interval(case.first_figure)) for case in cases if case.first_figure != MISSED]
     if not intervals:
         return ""
     if any(interval is None for _, interval in intervals):
-        return f"{FEWEST_RUNS} runs give an interval: leave --repeats out." if len(cases[0].counted) < FEWEST_RUNS else ""
+        return f"{FEWEST} runs give an interval: leave --repeats out." if len(cases[0].counted) < FEWEST else ""
     case, width_ratio = max(((case, interval.half_width_ratio) for case, interval in intervals if interval), key=lambda pair: pair[1])
     text = f"Differences above {percentage(math.sqrt(2) * width_ratio)} can be seen."
     if width_ratio <= PRECISION_RATIO:

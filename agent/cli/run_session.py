@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from edgemeter.agent.engine import job
     from edgemeter.agent.ledger.own_runs import OwnRuns
     from edgemeter.agent.session import session
+    from edgemeter.agent.session.run_plan import RunPlan
 
 
 @contextmanager
@@ -109,10 +110,13 @@ def is_suite_file(source: Path) -> bool:
     return source.suffix.lower() == ".toml"
 
 
-def run_session(suite: Suite, options: Mapping[str, Any], report: Callable[[str], None] = lambda _: None) -> SessionOutcome:
+def run_session(
+    suite: Suite, options: Mapping[str, Any], report: Callable[[str], None] = lambda _: None, plan: "RunPlan | None" = None
+) -> SessionOutcome:
     """Measure the suite, deliver the records if a broker is named, and return the outcome.
 
-    What is worth knowing of the sensors, and how long it waited for a quiet machine, is passed to `report`.
+    What is worth knowing of the sensors, and how long it waited for a quiet machine, is passed to `report`. The cases of a `plan` were
+    checked before, and it takes their outcomes.
 
     Raises:
         EdgemeterError: nothing could be measured, or no broker answered at the start.
@@ -127,7 +131,9 @@ def run_session(suite: Suite, options: Mapping[str, Any], report: Callable[[str]
         identity = session.DeviceIdentity(*config.names(options["device"], options["fleet"], settings), settings.role)
         check_sensors(options["power"], settings.power, settings.sensors)
         new_recorder = _new_recorder(options, settings)
-        suite, refused = session.runnable(suite)
+        refused: list[EdgemeterError] = []
+        if plan is None:
+            suite, refused = session.runnable(suite)
         own_runs = open_own_runs(settings) if options.get("save", True) else None
     with ExitStack() as stack:
         delivery = None
@@ -137,7 +143,7 @@ def run_session(suite: Suite, options: Mapping[str, Any], report: Callable[[str]
             delivery = open_delivery(identity, settings, address, options["if_no_broker"])
             stack.callback(delivery.close)
         keeping = RecordKeeping(delivery, own_runs, errors=refused)
-        interruption = _measure(suite, identity, settings, options, report, keeping, new_recorder)
+        interruption = _measure(suite, identity, settings, options, report, keeping, new_recorder, plan)
         saved = keeping.finish()
         if keeping.errors and not keeping.records:
             for text in list(dict.fromkeys(map(str, keeping.errors)))[1:]:
@@ -163,12 +169,13 @@ def _measure(
     report: Callable[[str], None],
     keeping: "RecordKeeping",
     new_recorder: "Callable[[session.OnEvent], BundleRecorder] | None",
+    plan: "RunPlan | None",
 ) -> BaseException | None:
     """Measure the suite while no other run does on this board; return what interrupted it. `keeping` takes the records."""
     from edgemeter.agent.energy.outlook import outlook
     from edgemeter.agent.operating.changes import quiet_board
     from edgemeter.agent.power.detect import open_sensors
-    from edgemeter.agent.session import together
+    from edgemeter.agent.session import session, together
     from edgemeter.agent.session.activity_report import ActivityReport
     from edgemeter.agent.session.quiet import WaitedTime
 
@@ -188,7 +195,8 @@ def _measure(
             on_event = _in_turn(ActivityReport(suite.name, keeping.delivery.publisher.report_activity), on_event)
             board.callback(keeping.delivery.publisher.report_activity, None)
         recorder = new_recorder(on_event) if new_recorder else None
-        measured = together.measure(suite, identity, sensors, why_no_power, recorder or on_event, keeping.keep)
+        bench = (suite, identity, sensors, why_no_power, recorder or on_event, keeping.keep)
+        measured = together.measure(*bench) if plan is None else session.measure(*bench, plan)
         begun_s = time.monotonic()
         interruption = keeping.follow(measured)
     keeping.seconds = time.monotonic() - begun_s

@@ -10,8 +10,8 @@ from collections.abc import Callable
 from typing import TextIO
 
 from edgemeter.agent.base.errors import EdgemeterError
+from edgemeter.agent.base.evidence import FEWEST
 from edgemeter.agent.base.figures import count, duration
-from edgemeter.agent.base.over_runs import FEWEST_RUNS
 from edgemeter.agent.cli.measured_case import MeasuredCase
 from edgemeter.agent.contract.record import RunRecord
 from edgemeter.agent.contract.suite import Case
@@ -32,7 +32,7 @@ def planned_s(case: Case) -> float:
 
 def longest_s(case: Case) -> float:
     """Return how long all runs of a case take at most, as far as its settings tell."""
-    return planned_s(case) * case.repeats if case.repeats else max(case.time_s, FEWEST_RUNS * planned_s(case))
+    return planned_s(case) * case.repeats if case.repeats else max(case.time_s, FEWEST * planned_s(case))
 
 
 class TimeLeft:

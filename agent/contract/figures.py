@@ -40,6 +40,12 @@ class FigureView(Flag):
 
 RUN, TABLE, JUDGED, LIST, CHART = FigureView.RUN, FigureView.TABLE, FigureView.JUDGED, FigureView.LIST, FigureView.CHART
 
+# The names of figures that decisions and rules go by.
+LATENCY, THROUGHPUT, MISSED = "latency_p50_ms", "throughput_per_s", "steady_missed_ratio"
+MEMORY, ACCURACY, ENERGY = "memory_peak_mb", "accuracy_value", "energy_gross_mj"
+TTFT, TPOT = "generation_ttft_p50_ms", "generation_tpot_p50_ms"
+TOKEN_ENERGY, CORRECT_ENERGY = "generation_energy_output_token_gross_mj", "energy_correct_answer_gross_mj"
+
 
 @dataclass(frozen=True, slots=True)
 class TrendRule:
@@ -222,9 +228,9 @@ SINGLE = "queries of one token"
 NO_FRAMES = "no frames at a steady rate"
 
 
-def _token_energy(path: str, title: str) -> Figure:
+def _token_energy(path: str, title: str, views: FigureView = JUDGED, rank: int = 4) -> Figure:
     gross = f"generation.energy.{path}"
-    return Figure(gross, title, "mJ", "energy", "lower", JUDGED, u=gross.replace("_mj", "_u_mj"))
+    return Figure(gross, title, "mJ", "energy", "lower", views, u=gross.replace("_mj", "_u_mj"), rank=rank)
 
 
 FIGURES: tuple[Figure, ...] = (
@@ -257,7 +263,7 @@ FIGURES: tuple[Figure, ...] = (
         "generation.tpot.p50_ms", "TPOT", "ms", "generation", "lower", RUN | TABLE | JUDGED | CHART, trend=TrendRule(), rank=1,
         why_absent=SINGLE,
     ),
-    Figure("generation.prefill_tokens_per_s", "pp", "t/s", "generation", "higher", JUDGED),
+    Figure("generation.prefill_tokens_per_s", "pp", "t/s", "generation", "higher", TABLE | JUDGED, rank=0),
     Figure("generation.decode_tokens_per_s", "tg", "t/s", "generation", "higher", RUN | TABLE | JUDGED, rank=0, why_absent=SINGLE),
     Figure("generation.output_tokens_per_s", "output", "t/s", "generation", "higher", JUDGED),
     Figure("generation.user_tokens_per_s", "per user", "t/s", "generation", "higher", JUDGED, why_absent=SINGLE),
@@ -284,7 +290,7 @@ FIGURES: tuple[Figure, ...] = (
         trend=TrendRule(), needs_all=True, rank=3,
     ),
     Figure("energy.mean_power_w", "power", "W", "energy", None, RUN | TABLE),
-    _token_energy("output_token_gross_mj", "energy per token"),
+    _token_energy("output_token_gross_mj", "energy per token", TABLE | JUDGED, 0),
     _token_energy("prefill_token_gross_mj", "energy per prompt token"),
     _token_energy("decode_token_gross_mj", "energy per decoded token"),
     Figure(

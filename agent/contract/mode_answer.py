@@ -12,9 +12,9 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
+from edgemeter.agent.base.decision import MATTERS_RATIO, told_apart
+from edgemeter.agent.base.evidence import interval_over_runs
 from edgemeter.agent.base.figures import plain_digits, share
-from edgemeter.agent.base.over_runs import interval_over_runs, told_apart
-from edgemeter.agent.base.run_statistics import MATTERS_RATIO
 from edgemeter.agent.contract.case_identity import CaseKey, key_of
 from edgemeter.agent.contract.energy_provenance import energy_provenance
 from edgemeter.agent.contract.figures import figure

@@ -43,16 +43,11 @@ class Data(Content, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 # A field with its default is left out, so an older agent accepts an order without `data`.
 class Measure(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True, tag="measure"):
-    """Measure a suite, whose cases name models by the `name` of one of `models`, and photographs by that of one of `data`.
-
-    `in_turn`: measure the cases alternately, at most `repeats` rounds, until all ratios are clear; the text of the report has the turns.
-    """
+    """Measure a suite, whose cases name models by the `name` of one of `models`, and photographs by that of one of `data`."""
 
     suite: Content
     models: tuple[Content, ...] = ()
     data: tuple[Data, ...] = ()
-    in_turn: bool = False
-    matters_ratio: Annotated[float, msgspec.Meta(gt=0, lt=1)] = 0.03
 
     @property
     def contents(self) -> tuple[Content, ...]:

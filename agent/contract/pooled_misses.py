@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from statistics import fmean, stdev
 
-from edgemeter.agent.base.over_runs import CONFIDENCE, FEWEST_RUNS
+from edgemeter.agent.base.evidence import CONFIDENCE, FEWEST
 from edgemeter.agent.base.statistics import exact_interval, student_quantile
 from edgemeter.agent.contract.record_figures import Steady
 
@@ -38,7 +38,7 @@ def pooled_misses(of_runs: Iterable[Steady | None]) -> PooledMisses | None:
     frames, missed = sum(part.frames for part in runs), sum(part.dropped + part.late for part in runs)
     shares = [(part.dropped + part.late) / part.frames for part in runs]
     bounds = None
-    if len(runs) >= FEWEST_RUNS:
+    if len(runs) >= FEWEST:
         low, high = exact_interval(missed, frames)
         reach = student_quantile(CONFIDENCE, len(runs) - 1) * stdev(shares) / math.sqrt(len(runs))
         bounds = max(0.0, min(low, fmean(shares) - reach)), min(1.0, max(high, fmean(shares) + reach))

@@ -82,6 +82,8 @@ class RunRecord(RecordPart, frozen=True, kw_only=True):
     job: str | None = None
     """Order of the fleet's server, or execution of a schedule, that the run belongs to; null if it was started by hand."""
     started_at_ns: TimeNs  # Start of the run, UTC in ns since 1970.
+    session_started_at_ns: TimeNs = 0
+    """Start of the session in whose rounds the run and others were measured in turn, as the device's clock had it; 0: a run of its own."""
     clock_synchronised: bool | None  # Whether the wall clock was synchronised at the start; null if unknown.
     monotonic_ns: TimeNs  # Monotonic clock at the start, in ns.
     stamped_by: StampedBy = "device"
@@ -126,7 +128,6 @@ class RunRecord(RecordPart, frozen=True, kw_only=True):
     generation: Generation | None = None  # Text generated token by token; null for models of one call.
     sustained: Sustained | None = None  # The run over time, in mode sustained and of steady runs of 60 s or more.
     cpus: tuple[Count, ...] | None = None  # Cores the run was pinned to; null: any.
-    order_place: Positive | None = None  # Place of this run in its session, from 1.
     samples: tuple[Series, ...] = ()  # Raw samples.
 
     def __str__(self) -> str:

@@ -1,6 +1,6 @@
 """Whether queries of two language models are the same work: on the same prompts, with answers as long."""
 
-from edgemeter.agent.base.run_statistics import MATTERS_RATIO
+from edgemeter.agent.base.decision import MATTERS_RATIO
 from edgemeter.agent.contract.record import RunRecord
 
 

@@ -33,10 +33,6 @@ from edgemeter.agent.generators import Generator, Limits
 from edgemeter.agent.recognition import recognise
 from edgemeter.agent.runtimes import Options
 
-# A text that is tokenised for `encode_ms`, again and again until it is about as long as a prompt.
-SENTENCE = "The board on the bench answers each query, and the meter beside it counts what that costs. "
-ENCODINGS = 5
-# At the end of a file's name: all quantisations of a model share the rest.
 NOTHING_TO_SCORE = "the prompts are synthetic: there is nothing to score"
 
 

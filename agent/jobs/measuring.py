@@ -4,15 +4,13 @@ import logging
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator
-from contextlib import closing, contextmanager
-from dataclasses import replace
+from contextlib import closing
 from pathlib import Path
 
 import msgspec
 
 from edgemeter.agent.base import durable_file
-from edgemeter.agent.base.errors import ConfigError, EdgemeterError, UnavailableError
+from edgemeter.agent.base.errors import EdgemeterError, UnavailableError
 from edgemeter.agent.contract import order_suite
 from edgemeter.agent.contract.messages import Measuring
 from edgemeter.agent.contract.orders import Measure
@@ -28,12 +26,10 @@ from edgemeter.agent.jobs.content import DATA, PART
 from edgemeter.agent.jobs.unpacking import DataFolder
 from edgemeter.agent.operating.changes import restore_leftover
 from edgemeter.agent.power.detect import open_sensors
-from edgemeter.agent.session import in_turn, session, together, turn_comparison
+from edgemeter.agent.session import session, together
 from edgemeter.agent.session.activity_report import ActivityReport
 
 logger = logging.getLogger(__name__)
-# In turn: their list is the text of one report.
-MOST_TURNS = 1500
 
 
 def open_data(archive: Path) -> DataFolder:
@@ -91,8 +87,6 @@ def measure(context: OrderContext, work: Measure) -> OrderOutcome:
             context.report("unpacking images", None, None)
         data = {archive.name: open_data(context.content(archive)) for archive in work.data}
         suite = ordered_cases.expand(ordered, models, folder, data=data)
-        if work.in_turn:
-            return _measure_in_turn(context, suite, turn_comparison.Matters(ratio=work.matters_ratio))
         records, errors = _run(context, suite)
     if errors and not records:
         # A runtime that is not installed, a model that none reads: the order is not for this board.
@@ -101,40 +95,12 @@ def measure(context: OrderContext, work: Measure) -> OrderOutcome:
     return OrderOutcome(state="failed" if errors else "done", reason="; ".join(notes) or None)
 
 
-def _measure_in_turn(context: OrderContext, suite: Suite, matters: turn_comparison.Matters) -> OrderOutcome:
-    """Measure the cases of the order alternately, and report which run was in which turn; their records go the way of all."""
-    rounds = suite.cases[0].repeats or in_turn.ROUNDS
-    if len(suite.cases) == 1:
-        # Twice the same case: with itself.
-        suite = replace(suite, cases=suite.cases * 2)
-    if rounds * len(suite.cases) > MOST_TURNS:
-        raise ConfigError(f"{len(suite.cases)} cases, {rounds} rounds: in turn are at most {MOST_TURNS} runs")
-    refused = session.check(suite, opens=True)
-    in_turn.check_sides(suite, refused)
-    with _bench(context, suite.name, []) as bench:
-        comparison = in_turn.measure_in_turn(suite.cases, rounds, bench, matters, refused=refused)
-    turns = turn_comparison.TurnsTaken(turns=comparison.turns, most_runs=comparison.most_runs)
-    return OrderOutcome(reason="; ".join(comparison.left_out) or None, text=msgspec.json.encode(turns).decode())
-
-
 def _run(context: OrderContext, suite: Suite) -> tuple[list[RunRecord], list[EdgemeterError]]:
     """Return the records that are in the outbox, and the errors of the runs that gave none."""
+    settings = context.settings
+    identity = session.DeviceIdentity(context.task.device, context.task.fleet, settings.role)
     records: list[RunRecord] = []
     suite, refused = session.runnable(suite)
-    with (
-        _bench(context, suite.name, records) as bench,
-        # Closed, a board that was set is put back before the lock is given up.
-        closing(together.measure(suite, bench.identity, bench.sensors, bench.why_no_power, bench.on_event, bench.keep)) as outcomes,
-    ):
-        errors = [outcome for outcome in outcomes if isinstance(outcome, EdgemeterError)]
-    return records, [*refused, *errors]
-
-
-@contextmanager
-def _bench(context: OrderContext, suite: str, records: list[RunRecord]) -> Iterator[in_turn.Bench]:
-    """Yield the board's sensors, and what puts records into the outbox and notes them; all of them come into `records`."""
-    settings = context.settings
-    who = session.DeviceIdentity(context.task.device, context.task.fleet, settings.role)
     # The daemon holds the run lock, and has handed it on.
     if (line := restore_leftover(Path(context.task.home), holds_run_lock=True)) is not None:
         logger.warning("%s", line)
@@ -150,7 +116,10 @@ def _bench(context: OrderContext, suite: str, records: list[RunRecord]) -> Itera
             context.kept(numbered.id)
             return numbered
 
-        yield in_turn.Bench(who, sensors, why_no_power, ProgressNotes(context, suite), keep)
+        # Closed, a board that was set is put back before the lock is given up.
+        with closing(together.measure(suite, identity, sensors, why_no_power, ProgressNotes(context, suite.name), keep)) as outcomes:
+            errors = [outcome for outcome in outcomes if isinstance(outcome, EdgemeterError)]
+    return records, [*refused, *errors]
 
 
 class ProgressNotes:

@@ -54,8 +54,8 @@ def measure_function(
         open_sensors(options["power"], settings.power, settings.sensors) as (sensors, why_no_power),
     ):
         device, fleet = config.names(options["device"], options["fleet"], settings)
-        context = SessionContext("function", device, fleet, settings.role, fingerprint.read())
-        run = PlannedRun(case, 0, case.seed, 1, sha256_of(target.function), context)
+        context = SessionContext("function", device, fleet, settings.role, fingerprint.read(), 0)
+        run = PlannedRun(case, 0, case.seed, sha256_of(target.function), context)
         QuietMoment(THIS_MACHINE, time.monotonic, time.sleep).wait(on_event)
         return measure_run(run, sensors, why_no_power, on_event, partial(_execute, target))
 

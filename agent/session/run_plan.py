@@ -7,16 +7,15 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 from edgemeter.agent.base.errors import EdgemeterError
-from edgemeter.agent.base.over_runs import CONFIDENCE, FEWEST_RUNS, interval_over_runs
+from edgemeter.agent.base.evidence import CONFIDENCE, FEWEST, Evidence, interval_over_runs
 from edgemeter.agent.base.statistics import student_quantile
-from edgemeter.agent.contract.figures import figure
+from edgemeter.agent.contract.figures import ENERGY, LATENCY, THROUGHPUT, TPOT, TTFT, figure
 from edgemeter.agent.contract.record import RunRecord
 from edgemeter.agent.contract.suite import Case
 from edgemeter.agent.session.hopeless import has_failed, is_worthless
+from edgemeter.agent.verdict.judge import counted, judged_together
 
 _Item = TypeVar("_Item")
-# The figures that have to be precise, as far as a case has them.
-PRECISE = ("latency_p50_ms", "throughput_per_s", "energy_gross_mj", "generation_ttft_p50_ms", "generation_tpot_p50_ms")
 MOST_RUNS = 1000
 
 
@@ -49,11 +48,16 @@ class PlannedCase:
     def is_due(self) -> bool:
         """Whether another run is needed."""
         ended = len(self.outcomes)
-        if has_failed(self.outcomes) or any(map(is_worthless, self.outcomes)):
+        if self.is_over:
             return False
         if self.case.repeats is not None:
             return ended < self.case.repeats
-        return ended < FEWEST_RUNS or (ended < min(self._runs_in_time(), MOST_RUNS) and not is_precise(self._values(), self._ratio))
+        return ended < FEWEST or (ended < min(self._runs_in_time(), MOST_RUNS) and not is_precise(self._values(), self._ratio))
+
+    @property
+    def is_over(self) -> bool:
+        """Whether it failed, or further runs would not be worth anything."""
+        return has_failed(self.outcomes) or any(map(is_worthless, self.outcomes))
 
     def further(self, *, is_running: bool) -> ForeseenRuns:
         """Return how many runs come after the present one, if `is_running`, or after the last."""
@@ -62,8 +66,8 @@ class PlannedCase:
             return ForeseenRuns(self.case, 0, 0)
         if self.case.repeats is not None:
             at_least = at_most = self.case.repeats
-        elif len(self.outcomes) < FEWEST_RUNS:
-            at_least, at_most = FEWEST_RUNS, max(FEWEST_RUNS, self._runs_in_time())
+        elif len(self.outcomes) < FEWEST:
+            at_least, at_most = FEWEST, max(FEWEST, self._runs_in_time())
         else:
             at_least = at_most = min(runs_needed(self._values(), self._ratio), self._runs_in_time())
         return ForeseenRuns(self.case, max(0, at_least - ended), max(0, at_most - ended))
@@ -73,17 +77,27 @@ class PlannedCase:
         return self.case.precision_ratio
 
     def _values(self) -> list[list[float]]:
-        """Return the values of the runs that are not invalid, of each figure that has to be precise."""
-        runs = [outcome for outcome in self.outcomes if isinstance(outcome, RunRecord) and outcome.verdict.state != "invalid"]
-        by_figure = ([value for run in runs if (value := figure(name).value(run)) is not None] for name in PRECISE)
+        """Return the values of the runs that count, of each figure that has to be precise."""
+        runs = counted(judged_together(outcome for outcome in self.outcomes if isinstance(outcome, RunRecord)))
+        by_figure = ([value for run in runs if (value := figure(name).value(run)) is not None] for name in precise_figures(runs))
         return [values for values in by_figure if values]
 
     def _runs_in_time(self) -> int:
         """Return how many runs, those that have ended included, take no more than the time of the case."""
         if not self.lengths_s:
-            return FEWEST_RUNS
+            return FEWEST
         left_s = self.case.time_s - math.fsum(self.lengths_s)
         return len(self.lengths_s) + max(0, int(left_s // max(self.lengths_s[-1], 1e-3)))
+
+
+def precise_figures(runs: Sequence[RunRecord]) -> tuple[str, ...]:
+    """Return the names of the figures of a case that have to be precise: its speed, and energy where it is measured.
+
+    The throughput of one call after the other is no other fact than its latency, but as noisy as the mean: a few slow calls move it.
+    """
+    if any(run.generation for run in runs):
+        return TTFT, TPOT, ENERGY
+    return THROUGHPUT if any(run.scenario == "offline" for run in runs) else LATENCY, ENERGY
 
 
 def is_precise(figures: Sequence[Sequence[float]], precision_ratio: float) -> bool:
@@ -94,35 +108,45 @@ def is_precise(figures: Sequence[Sequence[float]], precision_ratio: float) -> bo
 
 def runs_needed(figures: Sequence[Sequence[float]], precision_ratio: float) -> int:
     """Return after how many runs all figures will be precise enough, were their spread what it seems."""
-    return max((_runs_needed(values, math.log1p(precision_ratio)) for values in figures), default=FEWEST_RUNS)
+    return max((_runs_needed(values, math.log1p(precision_ratio)) for values in figures), default=FEWEST)
 
 
 def _runs_needed(values: Sequence[float], reach: float) -> int:
-    interval = interval_over_runs(values)
+    interval = interval_over_runs(values, is_of_session=True)
     if interval is None:
         return MOST_RUNS
     count = len(values)
     deviation = math.log(interval.high / interval.middle) * math.sqrt(count) / student_quantile(CONFIDENCE, count - 1)
-    is_enough = (runs for runs in range(count, MOST_RUNS) if student_quantile(CONFIDENCE, runs - 1) * deviation <= reach * math.sqrt(runs))
-    return next(is_enough, MOST_RUNS)
+
+    def reaches(runs: int) -> bool:
+        evidence = Evidence(0.0, deviation / math.sqrt(runs), runs - 1, runs, "run").in_other_sessions(1)
+        return (evidence.bounds() or (0.0, math.inf))[1] <= reach
+
+    return next(filter(reaches, range(count, MOST_RUNS)), MOST_RUNS)
 
 
 class RunPlan:
     """Names the runs one after the other; `note` takes the outcome of each before the next is asked for.
 
-    A round has one run of each case that needs another, and sets the board to each operating point once.
+    A round has one run of each case that needs another, and sets the board to each operating point once. Cases that are compared stay in
+    the rounds until all are done, so that each run has its pair. `cases` are in the given order; two of them may be the same.
     """
 
-    def __init__(self, cases: Sequence[Case]) -> None:
+    def __init__(self, cases: Sequence[Case], *, are_compared: bool = False) -> None:
         points = list(dict.fromkeys(case.operating_point for case in cases))
-        self.cases = [PlannedCase(case) for case in sorted(cases, key=lambda case: points.index(case.operating_point))]
+        self.cases = [PlannedCase(case) for case in cases]
+        self._by_point = sorted(self.cases, key=lambda of_case: points.index(of_case.case.operating_point))
+        self._are_compared = are_compared
         self._current: PlannedCase | None = None
         self._waiting: list[PlannedCase] = []
 
     def __iter__(self) -> Iterator[tuple[Case, int]]:
         """Yield the case and the number, from 0, of each run."""
         for number in itertools.count():
-            self._waiting = [*in_round([of_case for of_case in self.cases if of_case.is_due], number)]
+            due = [of_case for of_case in self._by_point if of_case.is_due]
+            if due and self._are_compared:
+                due = [of_case for of_case in self._by_point if not of_case.is_over]
+            self._waiting = [*in_round(due, number)]
             if not self._waiting:
                 return
             while self._waiting:
@@ -138,4 +162,12 @@ class RunPlan:
 
     def coming(self) -> list[ForeseenRuns]:
         """Return how many runs each case has after the present one."""
-        return [of_case.further(is_running=of_case is self._current) for of_case in self.cases]
+        coming = [of_case.further(is_running=of_case is self._current) for of_case in self.cases]
+        if not self._are_compared:
+            return coming
+        ended = [len(of_case.outcomes) + (of_case is self._current) for of_case in self.cases]
+        rounds = [max(runs + getattr(of_case, end) for runs, of_case in zip(ended, coming, strict=True)) for end in ("at_least", "at_most")]
+        return [
+            ForeseenRuns(of_case.case, 0, 0) if of_case.is_over else ForeseenRuns(of_case.case, rounds[0] - runs, rounds[1] - runs)
+            for runs, of_case in zip(ended, self.cases, strict=True)
+        ]

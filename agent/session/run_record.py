@@ -43,16 +43,16 @@ class SessionContext:
     fleet: str
     role: Role
     environment: Environment
+    started_at_ns: int
 
 
 @dataclass(frozen=True, slots=True)
 class PlannedRun:
-    """A run of a session; `place` counts from 1. `operating_point` is what the board was set to, as read back."""
+    """A run of a session. `operating_point` is what the board was set to, as read back."""
 
     case: Case
     repeat: int
     seed: int
-    place: int
     sha256: str
     session: SessionContext
     operating_point: OperatingPoint | None = None
@@ -78,6 +78,7 @@ def run_record(
         fleet=run.session.fleet,
         role=run.session.role,
         started_at_ns=clock.wall_ns(monotonic_ns),
+        session_started_at_ns=run.session.started_at_ns,
         clock_synchronised=clock.synchronised(),
         monotonic_ns=monotonic_ns,
         suite=run.session.suite,
@@ -94,7 +95,6 @@ def run_record(
         provenance=_provenance(measured, power.energy),
         sustained=sustained,
         operating_point=run.operating_point,
-        order_place=run.place,
         power_traces=tuple(filter(None, map(describe_trace, traces))),
         windows=relative_windows(measured),
         **shared,

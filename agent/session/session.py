@@ -25,7 +25,7 @@ from edgemeter.agent.energy.per_inference import Energies
 from edgemeter.agent.energy.sampler import Sampler, SensorTrace, pack_traces
 from edgemeter.agent.engine import isolation, job
 from edgemeter.agent.engine.process_usage import check_affinity
-from edgemeter.agent.machine import fingerprint
+from edgemeter.agent.machine import clock, fingerprint
 from edgemeter.agent.machine.machine import THIS_MACHINE
 from edgemeter.agent.machine.served_memory import served_memory, served_processes
 from edgemeter.agent.operating import changes
@@ -180,13 +180,14 @@ def measure(
     yield from by_reason(suite, refused)
     if plan is None:
         plan = RunPlan([case for number, case in enumerate(suite.cases) if number not in refused])
-    context = SessionContext(suite.name, identity.device, identity.fleet, identity.role, fingerprint.read())
+    started_at_ns = clock.wall_ns(time.monotonic_ns())
+    context = SessionContext(suite.name, identity.device, identity.fleet, identity.role, fingerprint.read(), started_at_ns)
     hashes: dict[str, str] = {}
     quiet = QuietMoment(THIS_MACHINE, time.monotonic, time.sleep)
 
-    def measure_one(board: OperatedBoard, case: Case, repeat: int, number: int) -> RunRecord:
+    def measure_one(board: OperatedBoard, case: Case, repeat: int) -> RunRecord:
         hashes[case.model] = hashes.get(case.model) or sha256(case.model)
-        run = PlannedRun(case, repeat, case.seed + repeat, number, hashes[case.model], *board.at(case.operating_point))
+        run = PlannedRun(case, repeat, case.seed + repeat, hashes[case.model], *board.at(case.operating_point))
         if case.runtime != "replay":  # It plays what was recorded, whoever else works here.
             quiet.wait(on_event)
         return keep(measure_run(run, sensors, why_no_power, on_event))
@@ -198,7 +199,7 @@ def measure(
                 on_event(RunBegins(case, repeat, number, plan.coming()))
                 outcome: RunRecord | EdgemeterError
                 try:
-                    outcome = measure_one(board, case, repeat, number)
+                    outcome = measure_one(board, case, repeat)
                 except EdgemeterError as error:
                     outcome = error
                 plan.note(outcome, time.monotonic() - begun_s)

@@ -20,14 +20,14 @@ from pathlib import Path
 import msgspec
 
 from edgemeter.agent.base.errors import ConfigError, EdgemeterError, UnavailableError
-from edgemeter.agent.base.over_runs import FEWEST_RUNS
+from edgemeter.agent.base.evidence import FEWEST
 from edgemeter.agent.contract.record import RunRecord
 from edgemeter.agent.contract.record_figures import Neighbour, Together
 from edgemeter.agent.contract.suite import Case, Suite
 from edgemeter.agent.energy.sampler import Sampler
 from edgemeter.agent.energy.window import Window
 from edgemeter.agent.engine import isolation, job
-from edgemeter.agent.machine import fingerprint
+from edgemeter.agent.machine import clock, fingerprint
 from edgemeter.agent.machine.load import read_memory
 from edgemeter.agent.machine.machine import THIS_MACHINE, Machine
 from edgemeter.agent.power import PowerSensor
@@ -66,7 +66,8 @@ def measure(
     if apart := groups.pop(None, []):
         yield from session.measure(replace(suite, cases=tuple(apart)), identity, sensors, why_no_power, on_event, keep)
     for cases in groups.values():
-        context = SessionContext(suite.name, identity.device, identity.fleet, identity.role, fingerprint.read())
+        started_at_ns = clock.wall_ns(time.monotonic_ns())
+        context = SessionContext(suite.name, identity.device, identity.fleet, identity.role, fingerprint.read(), started_at_ns)
         hashes = {case.model: session.sha256(case.model) for case in cases}
         yield from _TogetherGroup(cases, hashes, context, sensors, why_no_power, on_event, keep).measure()
 
@@ -108,7 +109,7 @@ class _TogetherGroup:
     def measure(self) -> Iterator[RunRecord | EdgemeterError]:
         """Measure all blocks of all rounds; one that fails again and again, or a member of which does alone, is measured no more."""
         blocks = blocks_of(len(self.cases))
-        rounds = max(case.repeats or FEWEST_RUNS for case in self.cases)
+        rounds = max(case.repeats or FEWEST for case in self.cases)
         due = [self.cases[member] for _ in range(rounds) for block in blocks for member in block]
         position = 1
         try:
@@ -132,7 +133,7 @@ class _TogetherGroup:
         for at, member in enumerate(block, start=position):
             case, neighbours = self.cases[member], tuple(self.cases[other].label for other in block if other != member)
             begins.append(session.RunBegins(case, number, at, coming, neighbours))
-            runs.append(PlannedRun(case, number, case.seed + number, at, self.hashes[case.model], self.context))
+            runs.append(PlannedRun(case, number, case.seed + number, self.hashes[case.model], self.context))
         self.on_event(begins[0])
         self.quiet.wait(self.on_event)
         try:

@@ -4,7 +4,7 @@ import math
 from itertools import combinations
 
 from edgemeter.agent.contract.record_figures import WIDEST_FIRST, Energy, Scope
-from edgemeter.agent.verdict.rule import Evidence, Facts, Rule
+from edgemeter.agent.verdict.rule import Facts, Rule, RuleEvidence
 
 # The wider scopes that contain each scope: a wider one measures all that a narrower one does. A GPU's board is on no module.
 INSIDE: dict[Scope, tuple[Scope, ...]] = {scope: WIDEST_FIRST[:index] for index, scope in enumerate(WIDEST_FIRST)}
@@ -13,19 +13,19 @@ INSIDE["gpu-board"] = ("board-input", "wall-ac")
 UNKNOWN_GAIN_RATIO = 0.10
 
 
-def implausible_power(facts: Facts) -> Evidence | None:
+def implausible_power(facts: Facts) -> RuleEvidence | None:
     """A part cannot draw more than the whole, and two sensors of one scope agree, beyond both uncertainties (k = 2)."""
     return next((evidence for first, second in combinations(facts.energies, 2) if (evidence := _contradiction(first, second))), None)
 
 
-def _contradiction(energy: Energy, other: Energy) -> Evidence | None:
+def _contradiction(energy: Energy, other: Energy) -> RuleEvidence | None:
     narrow, wide = (energy, other) if other.scope in INSIDE[energy.scope] else (other, energy)
     beyond_w, u_w = narrow.mean_power_w - wide.mean_power_w, math.hypot(_u_w(narrow), _u_w(wide))
     is_part = wide.scope in INSIDE[narrow.scope]
     is_same = narrow.scope == wide.scope and set(narrow.excludes) == set(wide.excludes)
     if (is_part and beyond_w > u_w) or (is_same and abs(beyond_w) > u_w):
         numbers = {"power_w": narrow.mean_power_w, "other_power_w": wide.mean_power_w}
-        return Evidence(numbers, f"{narrow.sensor} ({narrow.scope}) against {wide.sensor} ({wide.scope})")
+        return RuleEvidence(numbers, f"{narrow.sensor} ({narrow.scope}) against {wide.sensor} ({wide.scope})")
     return None
 
 
@@ -34,20 +34,20 @@ def _u_w(energy: Energy) -> float:
     return UNKNOWN_GAIN_RATIO * energy.mean_power_w if energy.mean_power_u_w is None else energy.mean_power_u_w
 
 
-def frozen_sensor(facts: Facts) -> Evidence | None:
+def frozen_sensor(facts: Facts) -> RuleEvidence | None:
     """A driver or plug that hangs repeats its last value, and a coarse step may hide the load."""
     frozen = next((energy for energy in facts.energies if energy.sensor in facts.frozen_sensors), None)
-    return Evidence({"energy_mean_power_w": frozen.mean_power_w}, frozen.sensor) if frozen else None
+    return RuleEvidence({"energy_mean_power_w": frozen.mean_power_w}, frozen.sensor) if frozen else None
 
 
-def lost_sensor(facts: Facts) -> Evidence | None:
+def lost_sensor(facts: Facts) -> RuleEvidence | None:
     """Energies at the wall must not go on with a module's, which leave out a part of the board."""
-    return Evidence(subject="; ".join(facts.lost_sensors)) if facts.energies and facts.lost_sensors else None
+    return RuleEvidence(subject="; ".join(facts.lost_sensors)) if facts.energies and facts.lost_sensors else None
 
 
-def power_sensor_warning(facts: Facts) -> Evidence | None:
+def power_sensor_warning(facts: Facts) -> RuleEvidence | None:
     """The warnings of a driver about its sensor: an unconfirmed shunt, a coarse resolution."""
-    return Evidence(subject="; ".join(facts.power_warnings)) if facts.power_warnings else None
+    return RuleEvidence(subject="; ".join(facts.power_warnings)) if facts.power_warnings else None
 
 
 RULES = (

@@ -3,30 +3,30 @@
 from edgemeter.agent.contract.record_conditions import Condition, Environment, Violation
 from edgemeter.agent.machine import clock, conditions, fingerprint
 from edgemeter.agent.machine.machine import THIS_MACHINE, Machine
-from edgemeter.agent.verdict.rule import Evidence, Facts, Rule, violations
+from edgemeter.agent.verdict.rule import Facts, Rule, RuleEvidence, violations
 
 
-def governor(facts: Facts) -> Evidence | None:
+def governor(facts: Facts) -> RuleEvidence | None:
     """Under other governors than `performance` clock and latency depend on the load."""
     before = _before(facts)
-    return Evidence(subject=before.governor) if before.governor not in (None, "performance") else None
+    return RuleEvidence(subject=before.governor) if before.governor not in (None, "performance") else None
 
 
-def shared_machine(facts: Facts) -> Evidence | None:
+def shared_machine(facts: Facts) -> RuleEvidence | None:
     """The load of other guests shows as `stolen-time` at best."""
     guest = facts.environment.virtualisation if facts.environment else None
-    return Evidence(subject=guest) if guest else None
+    return RuleEvidence(subject=guest) if guest else None
 
 
-def swap_in_use(facts: Facts) -> Evidence | None:
+def swap_in_use(facts: Facts) -> RuleEvidence | None:
     """Pages in swap may never be needed; growth during a run violates `swapping`."""
     used_mb = _before(facts).swap_used_mb
-    return Evidence({"swap_used_mb": used_mb}) if used_mb else None
+    return RuleEvidence({"swap_used_mb": used_mb}) if used_mb else None
 
 
-def clock_unknown(facts: Facts) -> Evidence | None:
+def clock_unknown(facts: Facts) -> RuleEvidence | None:
     """The timestamps of records depend on the wall clock, durations never do."""
-    return None if facts.clock_synchronised else Evidence()
+    return None if facts.clock_synchronised else RuleEvidence()
 
 
 def _before(facts: Facts) -> Condition:

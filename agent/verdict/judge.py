@@ -6,14 +6,13 @@ from statistics import median
 
 import msgspec
 
+from edgemeter.agent.base.evidence import FEWEST
 from edgemeter.agent.contract.case_identity import key_of
 from edgemeter.agent.contract.record import RunRecord
 from edgemeter.agent.contract.record_conditions import Verdict, Violation, worst
 from edgemeter.agent.verdict import condition_rules, energy_rules, environment_rules, output_rules, run_rules
 from edgemeter.agent.verdict.rule import Facts, Rule, violations
 
-# With fewer runs none lies apart.
-FEWEST_SIBLINGS = 3
 # A smaller distance cannot reverse a comparison that is worth making.
 APART_RATIO = 0.10
 # Of the scatter of the siblings, by the median of their distances. Source: 1.4826 times it is the standard deviation of normal values.
@@ -63,26 +62,26 @@ def judged_together(runs: Iterable[RunRecord]) -> list[RunRecord]:
     return judged
 
 
+def counted(runs: Sequence[RunRecord]) -> Sequence[RunRecord]:
+    """Return the runs of a case that its figures are of: those that are ok, where they are enough for an interval, else all but invalid."""
+    ok = [run for run in runs if run.verdict.state == "ok"]
+    return ok if len(ok) >= FEWEST else [run for run in runs if run.verdict.state != "invalid"]
+
+
 def _sessions(runs: Sequence[RunRecord]) -> list[list[RunRecord]]:
-    """Return the runs with a p50 that are not invalid by case and session; a repeat that does not count on begins another session."""
-    counted = [run for run in runs if run.verdict.state != "invalid" and run.latency.p50_ms]
-    by_case: dict[object, list[RunRecord]] = {}
-    for run in sorted(counted, key=lambda run: run.started_at_ns):
-        by_case.setdefault((key_of(run), run.suite), []).append(run)
-    sessions: list[list[RunRecord]] = []
-    for of_case in by_case.values():
-        for index, run in enumerate(of_case):
-            if index == 0 or run.repeat <= of_case[index - 1].repeat:
-                sessions.append([])
-            sessions[-1].append(run)
-    return sessions
+    """Return the runs with a p50 that are not invalid by case and session; a run of no session has no siblings."""
+    sessions: dict[object, list[RunRecord]] = {}
+    for run in runs:
+        if run.session_started_at_ns and run.verdict.state != "invalid" and run.latency.p50_ms:
+            sessions.setdefault((key_of(run), run.session_started_at_ns), []).append(run)
+    return list(sessions.values())
 
 
 def _apart(siblings: Sequence[RunRecord]) -> tuple[float, list[RunRecord]]:
     """Return the median of the p50s in ms, and the runs that lie apart from it on the log scale."""
     logs = [math.log(run.latency.p50_ms or 1.0) for run in siblings]
     middle = median(logs)
-    if len(siblings) < FEWEST_SIBLINGS:
+    if len(siblings) < FEWEST:
         return math.exp(middle), []
     limit = max(math.log(1 + APART_RATIO), APART_DEVIATIONS * median(abs(value - middle) for value in logs))
     return math.exp(middle), [run for run, value in zip(siblings, logs, strict=True) if abs(value - middle) > limit]

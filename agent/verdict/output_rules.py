@@ -6,7 +6,7 @@ model should reach.
 
 from edgemeter.agent.contract.record_accuracy import GATE_RATIO, Accuracy
 from edgemeter.agent.engine.job import MeasuredRun, Scored
-from edgemeter.agent.verdict.rule import Evidence, Facts, Rule
+from edgemeter.agent.verdict.rule import Facts, Rule, RuleEvidence
 
 # The weakest detectors in use reach a COCO AP of about 0.1, classifiers a top-1 of 0.4; below half of the lower something is wrong.
 IMPLAUSIBLE = 0.05
@@ -26,39 +26,39 @@ COARSE_SHARE = 1 / 64
 LOWEST_STEP = {"int8": -128, "uint8": 0}
 
 
-def not_finite(facts: Facts) -> Evidence | None:
+def not_finite(facts: Facts) -> RuleEvidence | None:
     """A kernel that overflows may be fast and worthless."""
     answers = facts.outputs_of.answers
     if answers is None or answers.not_finite == 0:
         return None
-    return Evidence({"answers_not_finite": answers.not_finite, "answers_inputs": answers.inputs})
+    return RuleEvidence({"answers_not_finite": answers.not_finite, "answers_inputs": answers.inputs})
 
 
-def constant_output(facts: Facts) -> Evidence | None:
+def constant_output(facts: Facts) -> RuleEvidence | None:
     """Photographs only: a detector that suppresses in its graph rightly finds nothing in noise. A replay returns what was recorded."""
     run, answers = facts.outputs_of, facts.outputs_of.answers
     photographs = run.dataset.images if isinstance(run, MeasuredRun) else run.images
     if answers is None or not photographs or run.runtime.name == "replay" or answers.inputs < DIFFERENT_INPUTS:
         return None
-    return Evidence({"answers_inputs": answers.inputs}) if answers.alike >= answers.inputs - 1 else None
+    return RuleEvidence({"answers_inputs": answers.inputs}) if answers.alike >= answers.inputs - 1 else None
 
 
-def implausible_scores(facts: Facts) -> Evidence | None:
+def implausible_scores(facts: Facts) -> RuleEvidence | None:
     """Nothing is found where there is something, all scores are near 0, or scores are logits."""
     answers = facts.outputs_of.answers
     if answers is None:
         return None
     highest, objects = answers.highest_score, answers.objects or 0
     if highest is not None and highest >= NO_SCORE:
-        return Evidence({"answers_highest_score": highest})
+        return RuleEvidence({"answers_highest_score": highest})
     if answers.found == 0 and objects:
-        return Evidence({"answers_objects": objects})
+        return RuleEvidence({"answers_objects": objects})
     if answers.found and highest is not None and highest < LOWEST_SCORE and objects >= FEW:
-        return Evidence({"answers_highest_score": highest, "answers_objects": objects})
+        return RuleEvidence({"answers_highest_score": highest, "answers_objects": objects})
     return None
 
 
-def implausible_accuracy(facts: Facts) -> Evidence | None:
+def implausible_accuracy(facts: Facts) -> RuleEvidence | None:
     """Models in use reach twice the limit, and more than guessing; a reference of the model card that is reached confirms the accuracy."""
     run = facts.outputs_of
     accuracy = run.accuracy
@@ -67,7 +67,7 @@ def implausible_accuracy(facts: Facts) -> Evidence | None:
     limit = IMPLAUSIBLE if accuracy.metric == "miou" else max(IMPLAUSIBLE, _chance(run))
     if accuracy.value >= limit:
         return None
-    return Evidence({"accuracy_value": accuracy.value, "accuracy_images": accuracy.images, "plausible_value": limit}, accuracy.metric)
+    return RuleEvidence({"accuracy_value": accuracy.value, "accuracy_images": accuracy.images, "plausible_value": limit}, accuracy.metric)
 
 
 def _chance(run: MeasuredRun | Scored) -> float:
@@ -76,41 +76,41 @@ def _chance(run: MeasuredRun | Scored) -> float:
     return 1 / shapes[0][-1] if shapes and shapes[0] and shapes[0][-1] > 1 else 0.0
 
 
-def accuracy_gate(facts: Facts) -> Evidence | None:
+def accuracy_gate(facts: Facts) -> RuleEvidence | None:
     """As in MLPerf, a result that misses its target does not count, however fast."""
     accuracy = facts.outputs_of.accuracy
     if accuracy is None or accuracy.needed_value is None or accuracy.passes_gate is not False:
         return None
-    return Evidence({"accuracy_value": accuracy.value, "accuracy_needed_value": accuracy.needed_value}, accuracy.metric)
+    return RuleEvidence({"accuracy_value": accuracy.value, "accuracy_needed_value": accuracy.needed_value}, accuracy.metric)
 
 
-def low_ap(facts: Facts) -> Evidence | None:
+def low_ap(facts: Facts) -> RuleEvidence | None:
     """An untrained model, or tiny objects; a reference of the model card that is reached confirms the AP."""
     run = facts.outputs_of
     accuracy, objects = run.accuracy, (run.answers.objects if run.answers else None) or 0
     if accuracy is None or objects < FEW or not _is_low(accuracy):
         return None
-    return Evidence({"accuracy_value": accuracy.value, "answers_objects": objects}, accuracy.metric)
+    return RuleEvidence({"accuracy_value": accuracy.value, "answers_objects": objects}, accuracy.metric)
 
 
 def _is_low(accuracy: Accuracy) -> bool:
     return accuracy.value < IMPLAUSIBLE and not accuracy.passes_gate
 
 
-def coarse_scores(facts: Facts) -> Evidence | None:
+def coarse_scores(facts: Facts) -> RuleEvidence | None:
     """With few quantisation steps for all scores, ties decide the AP."""
     run, answers = facts.outputs_of, facts.outputs_of.answers
     if answers is None or not answers.found or answers.found < MANY_BOXES or answers.distinct_scores is None:
         return None
     if answers.distinct_scores < FEW_SCORES:
-        return Evidence({"answers_distinct_scores": answers.distinct_scores, "answers_found": answers.found})
+        return RuleEvidence({"answers_distinct_scores": answers.distinct_scores, "answers_found": answers.found})
     if len(run.outputs) != 1 or run.outputs[0].dtype not in LOWEST_STEP:
         return None
     (tensor,) = run.outputs
     scale = tensor.scale or 0.0
     lowest = scale * (LOWEST_STEP[tensor.dtype] - (tensor.zero_point or 0))
     # Logits, far below 0, may have larger steps.
-    return Evidence({"output_scale": scale}, tensor.name) if scale >= COARSE_SHARE and lowest > -1 else None
+    return RuleEvidence({"output_scale": scale}, tensor.name) if scale >= COARSE_SHARE and lowest > -1 else None
 
 
 RULES = (

@@ -45,7 +45,7 @@ class Facts:
 
 
 @dataclass(frozen=True, slots=True)
-class Evidence:
+class RuleEvidence:
     """How a rule is violated: numbers, named as in the record, and the process, sensor, class or part that they are about."""
 
     numbers: dict[str, float] = field(default_factory=dict)
@@ -64,7 +64,7 @@ class Rule:
     effect: Effect
     sentence: str
     remedy: str
-    check: Callable[[Facts], Evidence | None]
+    check: Callable[[Facts], RuleEvidence | None]
 
 
 def violations(rules: Iterable[Rule], facts: Facts) -> list[tuple[Rule, Violation]]:

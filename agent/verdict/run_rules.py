@@ -8,7 +8,7 @@ from edgemeter.agent.contract.model_card import UNSURE_FAMILY
 from edgemeter.agent.contract.record_generation import MOST_CACHED, Generation
 from edgemeter.agent.engine.job import IN_PROCESS
 from edgemeter.agent.machine.board_limits import OPERATIONS_PER_CYCLE, memory_mb_per_s
-from edgemeter.agent.verdict.rule import Evidence, Facts, Rule
+from edgemeter.agent.verdict.rule import Facts, Rule, RuleEvidence
 
 # What caches may hold says nothing of the memory; a guest's kernel may report smaller ones than there are.
 LEAST_WEIGHTS_MB = 64.0
@@ -24,46 +24,46 @@ GROWN_IN_THIRD_MB, GROWN_IN_HOUR_MB = 1.0, 1000.0
 _SOFTWARE_GPU = re.compile(r"\(software\)|llvmpipe|lavapipe|swiftshader", re.IGNORECASE)
 
 
-def rate_not_sustained(facts: Facts) -> Evidence | None:
+def rate_not_sustained(facts: Facts) -> RuleEvidence | None:
     """Beyond the rate the queue grows, and latency with the length of the run. A camera drops frames instead, which is an answer."""
     load = facts.run.load
     if load is None or load.is_sustained is not False or facts.run.steady is not None:
         return None
     rates = {"load_target_per_s": load.target_per_s, "throughput_per_s": facts.run.throughput_per_s}
     dropped = {"load_unserved": float(load.unserved)} if load.unserved else {}
-    return Evidence({name: rate for name, rate in rates.items() if rate is not None} | dropped)
+    return RuleEvidence({name: rate for name, rate in rates.items() if rate is not None} | dropped)
 
 
-def failed_queries(facts: Facts) -> Evidence | None:
+def failed_queries(facts: Facts) -> RuleEvidence | None:
     """A loaded server that drops requests answers the others sooner; with 1% lost, p99 tells nothing."""
     load, count = facts.run.load, facts.run.latency.count
     if load is None or not fails_too_often(load, facts.run.generation, count):
         return None
     kinds = ", ".join(f"{kind}: {failed}" for kind, failed in load.failures.items())
-    return Evidence({"failed_queries": load.failed_queries, "queries": load.failed_queries + count}, kinds or None)
+    return RuleEvidence({"failed_queries": load.failed_queries, "queries": load.failed_queries + count}, kinds or None)
 
 
-def outputs_differ(facts: Facts) -> Evidence | None:
+def outputs_differ(facts: Facts) -> RuleEvidence | None:
     """Outputs kept while timing, against those for the same inputs later: within 0.1% of each channel's maximum, or in all boxes."""
     check = facts.run.output_check
-    return Evidence({"output_check_differing": check.differing, "output_check_compared": check.compared}) if check.differing else None
+    return RuleEvidence({"output_check_differing": check.differing, "output_check_compared": check.compared}) if check.differing else None
 
 
-def cached_prompt(facts: Facts) -> Evidence | None:
+def cached_prompt(facts: Facts) -> RuleEvidence | None:
     """Of each prompt at most one token (the begin of text) and those of the chat template come from a cache."""
     text = facts.run.generation
     if text is None or text.cached_tokens is None or text.cached_tokens <= MOST_CACHED + (text.template_tokens or 0):
         return None
-    return Evidence({"generation_cached_tokens": text.cached_tokens, "generation_prompt_tokens": text.prompt_tokens or 0})
+    return RuleEvidence({"generation_cached_tokens": text.cached_tokens, "generation_prompt_tokens": text.prompt_tokens or 0})
 
 
-def impossible_speed(facts: Facts) -> Evidence | None:
+def impossible_speed(facts: Facts) -> RuleEvidence | None:
     """The hardware bounds the rates of prefill and decode, by the operations of the cores and the bandwidth of the memory."""
     text = facts.run.generation
     if text is None or not text.is_local:
         return None
     numbers = _prefill_above_compute(facts, text) | _decode_above_bandwidth(facts, text)
-    return Evidence(numbers) if numbers else None
+    return RuleEvidence(numbers) if numbers else None
 
 
 def _prefill_above_compute(facts: Facts, generation: Generation) -> dict[str, float]:
@@ -100,53 +100,53 @@ def _step_mb(generation: Generation) -> float | None:
     return model.weights_mb + (before + generation.mean_output_tokens / 2) * model.kv_token_bytes / 1e6
 
 
-def incomplete_calls(facts: Facts) -> Evidence | None:
+def incomplete_calls(facts: Facts) -> RuleEvidence | None:
     """A function that leaves work to a thread, stores its results, or changes its inputs."""
     runtime = facts.run.runtime
     doubt = runtime.facts.get("incomplete") if runtime.backend == IN_PROCESS else None
-    return Evidence(subject=doubt) if doubt else None
+    return RuleEvidence(subject=doubt) if doubt else None
 
 
-def software_gpu(facts: Facts) -> Evidence | None:
+def software_gpu(facts: Facts) -> RuleEvidence | None:
     """Of several devices it is not known which computed."""
     reported = facts.run.runtime.facts
     names = reported.get("gpu") or reported.get("gpus_present", "")
-    return Evidence(subject=names) if all(map(_SOFTWARE_GPU.search, names.split("; "))) else None
+    return RuleEvidence(subject=names) if all(map(_SOFTWARE_GPU.search, names.split("; "))) else None
 
 
-def answers_vary(facts: Facts) -> Evidence | None:
+def answers_vary(facts: Facts) -> RuleEvidence | None:
     """Greedy generation has one answer: another one was sampled, or computed with other load at the same time."""
     check = facts.run.output_check
-    return Evidence({"output_check_varying": check.varying, "output_check_compared": check.compared}) if check.varying else None
+    return RuleEvidence({"output_check_varying": check.varying, "output_check_compared": check.compared}) if check.varying else None
 
 
-def partly_on_cpu(facts: Facts) -> Evidence | None:
+def partly_on_cpu(facts: Facts) -> RuleEvidence | None:
     """Each operator on the CPU costs its time and two copies."""
     reported = facts.run.runtime.facts
     layers = {name: reported.get(name, "") for name in ("gpu_layers", "gpu_layers_asked")}
     if all(map(str.isdecimal, layers.values())) and int(layers["gpu_layers"]) < int(layers["gpu_layers_asked"]):
-        return Evidence({name: int(text) for name, text in layers.items()})
+        return RuleEvidence({name: int(text) for name, text in layers.items()})
     counts = {name.removeprefix("operators_on_"): int(count) for name, count in reported.items() if name.startswith("operators_on_")}
     on_cpu, total = counts.get("cpu", 0), sum(counts.values())
     if on_cpu and on_cpu < total:
-        return Evidence({"operators_on_cpu": on_cpu, "operators": total}, reported.get("left_to_cpu"))
+        return RuleEvidence({"operators_on_cpu": on_cpu, "operators": total}, reported.get("left_to_cpu"))
     # The program of an Edge TPU counts as one operator, so that there is no share.
     if edge_tpu_left := int(reported.get("cpu_operators", "0")):
-        return Evidence({"cpu_operators": edge_tpu_left})
-    return Evidence() if reported.get("fully_accelerated") == "no" else None
+        return RuleEvidence({"cpu_operators": edge_tpu_left})
+    return RuleEvidence() if reported.get("fully_accelerated") == "no" else None
 
 
-def ended_early(facts: Facts) -> Evidence | None:
+def ended_early(facts: Facts) -> RuleEvidence | None:
     """Figures per token are of the tokens that came; a whole query compares only with answers of the same length."""
     text = facts.run.generation
     if text is None or not text.ended_early:
         return None
-    return Evidence(
+    return RuleEvidence(
         {"generation_ended_early": text.ended_early, "queries": facts.run.latency.count, "generation_output_tokens": text.output_tokens}
     )
 
 
-def not_reported(facts: Facts) -> Evidence | None:
+def not_reported(facts: Facts) -> RuleEvidence | None:
     """A runtime or a server does not report something that it alone knows."""
     run = facts.run
     subjects = [
@@ -154,10 +154,10 @@ def not_reported(facts: Facts) -> Evidence | None:
         "the number of tokens, which is estimated from chunks of text" if run.generation and run.generation.counts == "estimated" else "",
         "how much of a prompt came from a cache" if run.generation and run.generation.cached_tokens is None else "",
     ]
-    return Evidence(subject="; ".join(filter(None, subjects))) if any(subjects) else None
+    return RuleEvidence(subject="; ".join(filter(None, subjects))) if any(subjects) else None
 
 
-def memory_grows(facts: Facts) -> Evidence | None:
+def memory_grows(facts: Facts) -> RuleEvidence | None:
     """A model that keeps what it computes fills the memory. A library may keep more memory when a larger input comes."""
     run, memory = facts.run, facts.run.memory
     if memory.grown_mb is None or "timed_shapes" in run.runtime.facts:
@@ -168,15 +168,15 @@ def memory_grows(facts: Facts) -> Evidence | None:
     is_steady = steady_mb >= 3 * GROWN_IN_THIRD_MB and steady_mb > GROWN_IN_HOUR_MB * timed_h
     if memory.grown_mb <= GROWN_MB and not is_steady:
         return None
-    return Evidence({"memory_grown_mb": memory.grown_mb, "queries": run.latency.count})
+    return RuleEvidence({"memory_grown_mb": memory.grown_mb, "queries": run.latency.count})
 
 
-def unsure_model(facts: Facts) -> Evidence | None:
+def unsure_model(facts: Facts) -> RuleEvidence | None:
     """Accuracy and boxes take something for granted where no card states it: a pose's head looks like a detector's."""
     matters = " unsure: |" if facts.run.accuracy is not None else ""
     guess_parts = [re.split(f"{matters} {UNSURE_FAMILY}", guess, maxsplit=1) for guess in facts.run.guesses]
     doubts = [parts[1] for parts in guess_parts if len(parts) == 2]
-    return Evidence(subject="; ".join(doubts)) if doubts else None
+    return RuleEvidence(subject="; ".join(doubts)) if doubts else None
 
 
 RULES = (

@@ -64,6 +64,14 @@ class Chart:
     events: Sequence[Any] = ()
     kind: str = ""
 
+    @property
+    def has_hollow_marks(self) -> bool:
+        """Whether a mark is of a disturbed run or case, which is drawn hollow."""
+        if "verdict" not in self.table.columns:
+            return False
+        column = self.table.columns.index("verdict")
+        return any(row[column] == "disturbed" for row in self.table.rows)
+
     def document(self) -> Spec:
         """Return the chart as a page holds it: columns and rows apart, so that no name is repeated."""
         times = [name.endswith("_ns") for name in self.table.columns]

@@ -22,8 +22,8 @@ SEVERAL = "several series"
 MARK_PX, COUNT_PX, PADDING_PX = (12, 12), (26, 13), 12
 NAMED = 6
 _OF_A_MARK = (
-    "case", "series", "cost", "cost_low", "cost_high", "accuracy", "accuracy_low", "accuracy_high", "standing", "verdict", "is_hollow",
-    "label", "anchor", "boards",
+    "case", "series", "cost", "cost_low", "cost_high", "accuracy", "accuracy_low", "accuracy_high", "standing", "verdict", "label",
+    "anchor", "boards",
 )  # fmt: skip
 
 
@@ -42,7 +42,7 @@ def against_accuracy(
     """
     x = parts.amount("cost", cost_title, [row["cost"] for row in rows])
     y = parts.channel("accuracy", title=accuracy_title, scale={"zero": False, "padding": PADDING_PX})
-    ends = "95%, of several boards or cases from lowest to highest"
+    ends = "95%, of several cases from lowest to highest"
     tips = [
         parts.tip("case"), parts.tip("cost", cost_title, parts.NUMBER), parts.tip("cost_interval", ends),
         parts.tip("accuracy", accuracy_title, ".4~f"),
@@ -170,7 +170,7 @@ def _mark(group: Sequence[Row]) -> dict[str, Any]:
         "series": first["series"] if len(series) == 1 else SEVERAL,
         "cost": median(row["cost"] for row in group), "accuracy": median(row["accuracy"] for row in group),
         "standing": _joined(group, "standing"), "verdict": _joined(group, "verdict"),
-        "is_hollow": all(row["is_hollow"] or row["verdict"] == "disturbed" for row in group), "label": None,
+        "label": None,
     }  # fmt: skip
 
 

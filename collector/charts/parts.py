@@ -9,8 +9,8 @@ from edgemeter.collector.charts.chart import Spec, spread_ratio
 LOG_FROM_RATIO = 12.0
 NUMBER = ",.4~r"
 DAY = "%d %b %Y, %H:%M"
-# What one mark in a run's chart may be: as many as can be told apart, without the page growing.
-HOLLOW = {"condition": {"test": "datum.verdict === 'disturbed' || datum.is_hollow === true", "value": 0.0}, "value": 0.85}
+# A hollow mark is a disturbed run or case.
+HOLLOW = {"condition": {"test": "datum.verdict === 'disturbed'", "value": 0.0}, "value": 0.85}
 INTERVAL = "isValid(datum.low) && isValid(datum.high) ? format(datum.low, ',.4~r') + ' to ' + format(datum.high, ',.4~r') : 'no interval'"
 Style = tuple[str, str, str]
 # The parameter that holds what the legend switched off, and what separates series.

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from edgemeter.collector.charts import parts
-from edgemeter.collector.charts.chart import Spec, spread_ratio
+from edgemeter.collector.charts.chart import Spec
 
 
 def over_time(
@@ -76,30 +76,37 @@ def cumulative(unit: str, styles: Sequence[parts.Style], values: Iterable[float 
     }
 
 
-def strips(unit: str, styles: Sequence[parts.Style], values: Iterable[float | None]) -> Spec:
-    """Return a lane for each case, its runs scattered within it: rows of `series`, `value`, `verdict`, `run`."""
+def strips(unit: str, styles: Sequence[parts.Style], cases: Sequence[Mapping[str, Any]], values: Iterable[float | None]) -> Spec:
+    """Return a lane for each case, its runs scattered within it: rows of `series`, `value`, `verdict`, `run`.
+
+    `cases` (`series`, `value`, `low`, `high`) are what the runs come to, with the interval.
+    """
     tips = [parts.tip("series", "case"), parts.tip("value", unit, parts.NUMBER), parts.tip("verdict"), parts.tip("run")]
     lanes = {**parts.SERIES, "title": None, "sort": [style[0] for style in styles], "axis": parts.BARE}
-    x = parts.amount("value", unit, values, from_zero=False)
     dots = {
         "mark": {"type": "point", "size": 30, "strokeWidth": 1.2},
         "encoding": {
-            "x": x, "y": lanes, "yOffset": parts.channel("scatter"), **parts.painted(parts.colour(styles)),
-            "fillOpacity": parts.HOLLOW, "tooltip": tips,
+            "x": parts.amount("value", unit, values, from_zero=False), "y": lanes, "yOffset": parts.channel("scatter"),
+            **parts.painted(parts.colour(styles)), "fillOpacity": parts.HOLLOW, "tooltip": tips,
         },
         "params": [parts.zoom(["x"])],
     }  # fmt: skip
     middle = {
-        "mark": {"type": "tick", "thickness": 3, "height": 26, "color": "var(--ink)"},
-        "encoding": {"x": {"field": "value", "aggregate": "median", "type": "quantitative"}, "y": lanes},
-    }
+        "data": {"values": list(cases)}, "mark": {"type": "tick", "thickness": 3, "height": 26, "color": "var(--ink)"},
+        "encoding": {"x": parts.channel("value"), "y": lanes},
+    }  # fmt: skip
+    interval = {
+        "data": {"values": list(cases)}, "transform": [{"filter": "isValid(datum.low) && isValid(datum.high)"}],
+        "mark": {"type": "rule", "strokeWidth": 2, "color": "var(--ink)"},
+        "encoding": {"x": parts.channel("low"), "x2": {"field": "high"}, "y": lanes},
+    }  # fmt: skip
     return {
         "width": "container", "height": 20 + 34 * len(styles),
         "transform": [
             {"window": [{"op": "row_number", "as": "place"}]},
             {"calculate": "(datum.place * 0.618034) % 1", "as": "scatter"},
         ],
-        "layer": [dots, middle],
+        "layer": [dots, middle, *([interval] if parts.has(cases, "low") else [])],
     }  # fmt: skip
 
 
@@ -118,32 +125,6 @@ def stacked_bars(unit: str, names: Sequence[str], lanes: int) -> Spec:
             "order": {"field": "place", "type": "quantitative"},
             "tooltip": [parts.tip("series", "case"), parts.tip("part"), parts.tip("value", unit, parts.NUMBER)],
         },
-    }  # fmt: skip
-
-
-def heat_map(unit: str, values: Iterable[float | None], lanes: int) -> Spec:
-    """Return a heat map shaded by value: rows of `row`, `column`, `value`, `low`, `high`, `text`, `below`, `detail`."""
-    present = [value for value in values if value is not None]
-    kind = "log" if spread_ratio(present) >= 2 and min(present, default=0) > 0 else "linear"
-    top = {"labelAngle": -30, "orient": "top", "labelLimit": 170, "labelOverlap": False, **parts.BARE}
-    value, *interval_and_detail = parts.tip("value", unit, parts.NUMBER), parts.tip("interval"), parts.tip("detail")
-    axes: Spec = {
-        "x": parts.channel("column", "nominal", title=None, axis=top),
-        "y": parts.channel("row", "nominal", title=None, axis={**parts.BARE, "labelLimit": 230}),
-        "tooltip": [parts.tip("row"), parts.tip("column"), value, *interval_and_detail],
-    }
-    shade = parts.channel("value", scale={"type": kind, "range": [0.1, 0.62]}, legend=None)
-    return {
-        "width": "container", "height": 40 * lanes,
-        "transform": [{"calculate": parts.INTERVAL, "as": "interval"}],
-        "layer": [
-            {
-                "mark": {"type": "rect", "fill": "var(--accent)", "stroke": "var(--sheet)", "strokeWidth": 2},
-                "encoding": {**axes, "fillOpacity": shade},
-            },
-            {"mark": {"type": "text", "dy": -6, "fontWeight": 600, "fontSize": 12}, "encoding": {**axes, "text": {"field": "text"}}},
-            {"mark": {"type": "text", "dy": 8, "fontSize": 10}, "encoding": {**axes, "text": {"field": "below"}}},
-        ],
     }  # fmt: skip
 
 

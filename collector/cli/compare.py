@@ -1,159 +1,250 @@
-"""The command `edgemeter compare`; `compare BASELINE NEW` reviews a change."""
+"""The command `edgemeter compare`."""
 
-import re
-from collections.abc import Sequence
-from contextlib import suppress
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+import msgspec
+from click.core import ParameterSource
 
-from edgemeter.agent.base.command_group import ModalCommand
-from edgemeter.agent.base.errors import ConfigError
-from edgemeter.agent.base.options import format_option, matters_option
-from edgemeter.agent.base.suggestions import did_you_mean
+from edgemeter.agent.base.command_group import LongCommand
+from edgemeter.agent.base.documents import json_document
+from edgemeter.agent.base.errors import FAILED
+from edgemeter.agent.base.options import format_option, matters_option, names_and_config, quiet_option, save_option
+from edgemeter.agent.base.progress import note
 from edgemeter.agent.base.tables import Format
+from edgemeter.agent.cli.case_options import CASE_OPTIONS, SHORT_MODES, case_options, check_on, elsewhere_options, power_option
 from edgemeter.collector.cli.stores import FigureParam, all_days_option, chosen_stores, page_option, stores_option
 from edgemeter.collector.compare.judged_figures import EXAMPLE, JUDGED
-from edgemeter.collector.runs.store import LedgerStore, open_store
 
 if TYPE_CHECKING:
-    from edgemeter.collector.compare.summary import DaysCounted
+    from edgemeter.agent.contract.suite import Case
+    from edgemeter.collector.compare.choice import Choice
+    from edgemeter.collector.compare.comparison import Comparison
+    from edgemeter.collector.compare.differences import Margins
+    from edgemeter.collector.compare.summary import CaseSummary
 
-# How alike a name and one of the catalogue are that is meant.
-NEARLY = 0.8
-NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
-
-
-class CompareCommand(ModalCommand):
-    """The command `compare`; where it is given models, it measures them."""
-
-    def make_context(self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any) -> click.Context:
-        """Return the context of the command that the flags or the arguments choose."""
-        # An option may be followed by its value: that is no positional argument.
-        valued = [option for option in self.params if isinstance(option, click.Option) and not option.is_flag]
-        names = {name for option in valued for name in option.opts}
-        positional = [
-            argument for index, argument in enumerate(args) if not argument.startswith("-") and not (index and args[index - 1] in names)
-        ]
-        if not any(flag in args for flag in self.modes) and any(map(is_model, positional)):
-            args = ["--models", *args]
-        if "--models" in args and any(argument.partition("=")[0] == "--fail-on" for argument in args):
-            raise ConfigError(
-                "--fail-on judges runs of one model before and after a change: write them with `edgemeter run MODEL --output FILE`, "
-                "then edgemeter compare OLD.json NEW.json --fail-on slower:5%"
-            )
-        return super().make_context(info_name, args, parent, **extra)
+# What belongs to one model, and not to all that are compared.
+OPTIONS = tuple(key for key in CASE_OPTIONS if key not in {"name", "sha256", "predictions"})
+# What `edgemeter compare --help` shows of the options; `--help-all` shows all of them.
+COMMON = {
+    "data", "annotations", "runtime", "backend", "threads", "subset", "mode", "repeats", "precision_ratio", "time_s", "power", "on",
+    "reference", "required", "cheapest", "fail_on", "inconclusive", "matters", "stores", "html", "quiet", "form",
+}  # fmt: skip
 
 
-def is_model(text: str) -> bool:
-    """Return whether `text` names something to measure: a model's file, a factory, a suite, or a catalogue name; not a file of results."""
-    from edgemeter.agent.base import python_target
-    from edgemeter.agent.base.model_names import model_names
-    from edgemeter.agent.contract.model_formats import is_model_file
-
-    path = Path(text)
-    if target := python_target.parse(text):
-        with suppress(ConfigError):
-            return target.file is not None or target.source.is_file()
-    if path.suffix.lower() == ".toml" or is_model_file(path):
-        return True
-    if path.suffix.lower() == ".json":
-        return False
-    if path.exists() or not NAME.fullmatch(text):
-        return False
-    # A name that is nearly right gets the message about models.
-    return did_you_mean(text, model_names(), alike=NEARLY) is not None
-
-
-@click.command(
-    cls=CompareCommand,
-    modes={"--models": "edgemeter.agent.cli.compare_models:compare_models"},
-    short_help="Compare devices with a reference, like with like.",
+@click.command(cls=LongCommand, common=COMMON, short_help="Compare models, runs or devices.")
+@click.argument("sides", nargs=-1, metavar="[A B...]")
+@case_options(*OPTIONS, mode=SHORT_MODES)
+@power_option
+@elsewhere_options
+@click.option("--reference", metavar="DEVICE|ROLE", help="Compare all cases of the ledger with those of this device or role.")
+@click.option(
+    "--require", "required", metavar="LIMITS", help=f"Recommend a case that meets these limits, such as '{EXAMPLE}'; else exit 1."
 )
-@click.argument("sides", nargs=-1, metavar="[BASELINE NEW]")
-@click.option("--reference", metavar="DEVICE|ROLE", help="Device or role (such as reference) to compare the others with.")
-@stores_option(
-    "A ledger, a document of `edgemeter run --format json`, or an InfluxDB (http://HOST:8086?bucket=BUCKET, version 1: ?db=DATABASE); "
-    "several are read as one. Default: the ledger in $EDGEMETER_HOME."
-)
-@matters_option
-@all_days_option
-@format_option()
+@click.option("--cheapest", type=FigureParam(JUDGED.values()), help="Figure to recommend a case by. Default: energy, else latency.")
 @click.option(
     "--fail-on",
     metavar="LIMITS",
-    help="With BASELINE NEW: exit 1 if NEW exceeds a limit, such as slower:3%,energy:5%,memory:10%,ap:0.5 (ap in points of 100).",
+    help="With A and B: exit 1 if B is worse by more, such as slower:3%,energy:5%,memory:10%,ap:0.5 (points).",
 )
 @click.option(
-    "--choose",
-    "limits_text",
-    metavar="LIMITS",
-    help="Choose the case to ship: those that meet all limits with certainty, and one of them; exit 1 if there is none. LIMITS are such as "
-    f"'{EXAMPLE}', or '' for none.",
+    "--inconclusive",
+    type=click.Choice(["fail", "pass"]),
+    default="fail",
+    show_default=True,
+    help="With --fail-on: if the runs cannot tell.",
+)
+@matters_option
+@all_days_option
+@stores_option(
+    "A ledger, a document of `edgemeter run --format json`, or an InfluxDB (http://HOST:8086?bucket=BUCKET, version 1: ?db=DATABASE); "
+    "several are read as one. Default: the ledger in $EDGEMETER_HOME."
 )
 @click.option(
     "--page-url",
     envvar="EDGEMETER_PAGE_URL",
     metavar="URL",
-    help="With BASELINE NEW --format markdown: the address of the page (`edgemeter collector web`), to which the comment links.",
+    help="With A and B, --format markdown: the address of the page (`edgemeter collector web`), to which the comment links.",
 )
-@click.option("--choose-by", "by", type=FigureParam(JUDGED.values()), help="Figure to choose by. Default: energy, else latency.")
 @page_option("Also write the page as one file that begins with this comparison.")
-@click.option(
-    "--models",
-    is_flag=True,
-    expose_value=False,
-    help="Measure models in turn instead, as is done where models are given: see `edgemeter compare --models --help`.",
-)
-def compare(
-    *,
-    sides: tuple[str, ...],
-    reference: str | None,
-    stores: tuple[str, ...],
-    matters: float,
-    days: "DaysCounted",
-    form: Format,
-    fail_on: str | None,
-    limits_text: str | None,
-    by: str | None,
-    page_url: str | None,
-    html: Path | None,
-) -> None:
-    """Compare models, two sets of runs, or every device with a reference.
+@names_and_config
+@save_option
+@quiet_option
+@format_option()
+def compare(*, sides: tuple[str, ...], matters: float, form: Format, html: Path | None, **options: Any) -> None:
+    """Compare each of A, B, ... with the first, all cases with a reference, or list the newest runs.
 
-    Models are measured in turn on this device: see `edgemeter compare --models --help`. BASELINE and NEW are runs that are there already: a
-    ledger, document, bundle or folder, the id of a run, or a device. Without arguments, list the newest runs and the command that compares
-    two cases.
+    Models are measured in turn on this device (AB BA BA AB ...): files, names of the catalogue, or suites of one case. Runs are read: the
+    id of one of a session, a ledger, document, bundle or folder, a device, or a selection such as '?model=NAME'.
 
-    Example: edgemeter compare before.json after.json --fail-on slower:5%
+    Example: edgemeter compare a.tflite b.tflite --data photos/ --annotations coco.json
     """
-    if by is not None and limits_text is None:
-        raise click.UsageError("--choose-by needs --choose: edgemeter compare --choose 'p99<=33ms' --choose-by energy")
-    if sides or fail_on is not None:
-        has_more = bool(reference or html or stores) or form == "csv"
-        from edgemeter.collector.cli.review import ReviewRequest, review_change
-        from edgemeter.collector.compare.judgement import SmallestDifferences
-
-        request = ReviewRequest(sides, SmallestDifferences(ratio=matters), fail_on, days, limits_text, by, page_url)
-        review_change(request, form, has_more=has_more)
+    if len(sides) == 1:
+        raise click.UsageError(f"give two sides or more, such as edgemeter compare {sides[0]} OTHER")
+    if options["fail_on"] is not None and len(sides) != 2:
+        raise click.UsageError("--fail-on takes two sides: edgemeter compare BASELINE NEW --fail-on slower:3%")
+    if not sides and options["reference"] is None and not _is_choice(options):
+        _show_newest(chosen_stores(options["stores"]), form, is_other=html is not None)
         return
-    if limits_text is not None:
-        from edgemeter.collector.cli.choose import show_choice
+    from edgemeter.collector.compare.differences import Margins
 
-        show_choice(limits_text, by, reference, stores, days, form, html)
+    margins = Margins(ratio=matters)
+    if sides:
+        _refuse(("reference", "html"), "is for the cases of a ledger: leave it out, or the sides")
+        if not options["on"]:
+            _refuse(("stores",), "needs --on where sides are given: a ledger may be a side itself")
+        _compare_sides(sides, options, margins, form)
         return
-    where = chosen_stores(stores)
+    _refuse((*OPTIONS, "power", "on"), "is for models that are measured: edgemeter compare A B")
+    comparison = _of_stores(options, margins, form, html)
+    show(comparison, form)
+    if comparison.choice and comparison.choice.recommended is None:
+        sys.exit(FAILED)
+
+
+def _compare_sides(sides: Sequence[str], options: Mapping[str, Any], margins: "Margins", form: Format) -> None:
+    """Show the comparison of models that are measured, or of results that are read, with the gate and the choice."""
+    from edgemeter.collector.cli.compared_sides import compare_results, end_session, is_model, measure_sides
+    from edgemeter.collector.compare.comparison import with_gate
+    from edgemeter.collector.compare.limits import parse_gate, parse_requirements
+
+    # What is wrong with an option shows before anything is measured.
+    limits = () if options["fail_on"] is None else parse_gate(options["fail_on"])
+    parse_requirements(options["required"] or "")
+    check_on(options["on"])
+    measured = None
+    lost: Sequence[tuple[str, str]] = ()
+    if any(map(is_model, sides)):
+        measured = measure_sides(sides, {**options, "ledger": next(iter(options["stores"]), None)}, margins)
+        comparison = measured.comparison
+    else:
+        _refuse((*OPTIONS, "power", "on"), "is for models that are measured, and none of these is one")
+        compared = compare_results(sides, margins, options["days"], may_lack_baseline=form == "markdown")
+        comparison, lost = compared.comparison, compared.lost
+    if limits:
+        comparison = with_gate(comparison, limits, lost)
+    if _is_choice(options) and comparison.rows:
+        comparison = replace(comparison, choice=_choice([row.case for row in comparison.rows], options, margins))
+    try:
+        show(comparison, form, sides, options["page_url"], measured.notes if measured else ())
+    finally:
+        if measured is not None:
+            end_session(measured.session)
+    outcome = comparison.gate.outcome if comparison.gate else "pass"
+    is_failed = outcome == "fail" or (outcome == "inconclusive" and options["inconclusive"] == "fail")
+    if is_failed or not comparison.rows or (comparison.choice and comparison.choice.recommended is None):
+        sys.exit(FAILED)
+
+
+def recommend_case(
+    cases: "Sequence[Case]", options: Mapping[str, Any], matters: float, form: Format, notes: Sequence[str], document: Mapping[str, Any]
+) -> None:
+    """Measure cases in turn, and show their comparison with a recommendation, the notes, and in JSON the `document` too."""
+    from edgemeter.collector.cli.compared_sides import MOST_SIDES, end_session, measure_cases
+    from edgemeter.collector.compare.columns import to_json
+    from edgemeter.collector.compare.differences import Margins
+
+    margins = Margins(ratio=matters)
+    measured = measure_cases(cases[:MOST_SIDES], options, margins)
+    comparison = measured.comparison
+    choice = _choice([row.case for row in comparison.rows], {"required": None, "cheapest": None}, margins)
+    comparison = replace(comparison, choice=choice)
+    try:
+        if form == "json":
+            click.echo(json_document({**document, **msgspec.json.decode(to_json(comparison))}))
+        else:
+            show(comparison, form, notes=(*measured.notes, *notes))
+    finally:
+        end_session(measured.session)
+
+
+def _of_stores(options: Mapping[str, Any], margins: "Margins", form: Format, html: Path | None) -> "Comparison":
+    """Return the comparison of all cases of the stores: with the reference, or else with the recommended one; the page goes to `html`."""
+    from edgemeter.agent.base.progress import progress_bar
+    from edgemeter.collector.compare import comparison as comparing
+    from edgemeter.collector.compare.boards import over_boards
+    from edgemeter.collector.index.rollup import compare_rolled_up, rolled_up
+    from edgemeter.collector.runs.store import open_store
+
+    days, reference, is_choice = options["days"], options["reference"], _is_choice(options)
+    store = open_store(*chosen_stores(options["stores"]))
+    with progress_bar() as progress:
+        # A table shows some cases, everything else all of them.
+        ready = rolled_up(store, progress, days=days, in_full=is_choice or form in ("json", "csv"))
     if reference is None:
-        _show_newest(where, form, is_other=html is not None)
-        return
-    from edgemeter.collector.cli.compare_cases import show_cases
-    from edgemeter.collector.compare.judgement import SmallestDifferences
+        summaries = ready.summaries if ready else comparing.gather(store.contents(), days)[0]
+        # Boards of a type are one case, unless a board is named.
+        is_of_board = "device=" in (options["required"] or "").replace(" ", "")
+        cases = summaries if is_of_board else over_boards(summaries)
+        comparison = comparing.of_choice(_choice(cases, options, margins), margins)
+    else:
+        comparison = (
+            compare_rolled_up(ready, reference, margins) if ready else comparing.compare(store.contents(), reference, margins, days)
+        )
+        if is_choice:
+            comparison = replace(comparison, choice=_choice([row.case for row in comparison.rows], options, margins))
+    if html is not None:
+        from edgemeter.collector.cli.report import write_page
+        from edgemeter.collector.web.one_file import FileChoice
+        from edgemeter.collector.web.queries import CaseFilter
+        from edgemeter.collector.web.view import ViewRequest
 
-    show_cases(open_store(*where), reference, SmallestDifferences(ratio=matters), days, form, html)
+        fields = {"baseline": reference, "require": options["required"], "cheapest": options["cheapest"]}
+        first = ViewRequest("compare", {name: text for name, text in fields.items() if text})
+        write_page(store, html, FileChoice(CaseFilter(level=days), baseline=reference, first=first, margins=margins))
+    return comparison
+
+
+def _is_choice(options: Mapping[str, Any]) -> bool:
+    return options["required"] is not None or options["cheapest"] is not None
+
+
+def _choice(cases: "Sequence[CaseSummary]", options: Mapping[str, Any], margins: "Margins") -> "Choice":
+    from edgemeter.collector.compare.choice import choose
+    from edgemeter.collector.compare.limits import parse_requirements
+
+    return choose(cases, parse_requirements(options["required"] or ""), options["cheapest"], margins)
+
+
+def show(comparison: "Comparison", form: Format, sides: Sequence[str] = (), page_url: str | None = None, notes: Sequence[str] = ()) -> None:
+    """Print the comparison; the notes on a measurement follow a table, and go to standard error with any other form."""
+    from edgemeter.agent.base.tables import console_for
+    from edgemeter.agent.base.terminal import print_text
+
+    if form in ("json", "csv"):
+        from edgemeter.collector.compare.columns import to_csv, to_json
+
+        click.echo(to_json(comparison) if form == "json" else to_csv(comparison), nl=form == "json")
+    elif form == "markdown" and len(sides) == 2:
+        from edgemeter.collector.show.comment import to_markdown
+
+        click.echo(to_markdown(comparison, sides, page_url), nl=False)
+    else:
+        from edgemeter.collector.show.compare_table import show_comparison
+
+        show_comparison(comparison, console_for(form))
+    for line in notes:
+        if form == "table":
+            print_text(console_for(form), line)
+        else:
+            note(line)
+
+
+def _refuse(names: Sequence[str], why: str) -> None:
+    """Raise a usage error if one of these parameters is given on the command line."""
+    context = click.get_current_context()
+    for param in context.command.params:
+        if param.name in names and context.get_parameter_source(param.name) is ParameterSource.COMMANDLINE:
+            raise click.UsageError(f"{max(param.opts, key=len)} {why}")
 
 
 def _show_newest(where: Sequence[str], form: Format, *, is_other: bool) -> None:
+    from edgemeter.collector.runs.store import LedgerStore, open_store
+
     store = open_store(*where)
     if is_other or not isinstance(store, LedgerStore):
         raise click.UsageError("Missing option '--reference': name a device or role to compare with; models are compared as A B.")

@@ -4,15 +4,22 @@ import shutil
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
+from msgspec import structs
 
 from edgemeter.agent.base.durable_file import check_writable
 from edgemeter.agent.base.errors import UnavailableError
 from edgemeter.agent.base.options import PATH, format_option, quiet_option
 from edgemeter.agent.base.progress import note
 from edgemeter.agent.base.tables import Format, console_for, print_data
+from edgemeter.agent.base.terminal import print_text
+from edgemeter.agent.contract.figures import LATENCY
 from edgemeter.collector.cli.stores import page_option
+
+if TYPE_CHECKING:
+    from edgemeter.collector.compare.comparison import Comparison
 
 
 @click.command(short_help="Measure, deliver, compare and report on this machine.")
@@ -80,6 +87,8 @@ def demo(html: Path | None, home: Path | None, influx: str | None, *, form: Form
                 fleet_page.wait()
     if not print_data(form, columns.to_json(comparison), rows="rows"):
         show_comparison(comparison, console_for(form))
+        for line in control_lines(comparison):
+            print_text(console_for(form), line)
     with open_ledger(ledger, "read") as opened:
         records = opened.last_row()
     where = f" and in InfluxDB at {sink}" if sink else ""
@@ -89,6 +98,21 @@ def demo(html: Path | None, home: Path | None, influx: str | None, *, form: Form
         neighbours = "these runs" if is_new else "the runs of an earlier demo"
         note(f"the page, with a simulated fleet of 40 boards next to {neighbours}: {page.resolve()}")
     note("next: edgemeter run YOUR.onnx --data DIR --annotations COCO.json; edgemeter doctor; edgemeter models list")
+
+
+def control_lines(comparison: "Comparison") -> Iterator[str]:
+    """Yield a sentence for each case that was measured twice, once as the reference: how far the two lie apart without a reason."""
+    from edgemeter.collector.show.figure_words import change_with_interval
+
+    references = {id(row.case): number for number, row in enumerate(comparison.rows, 1) if row.is_reference}
+    for number, row in enumerate(comparison.rows, 1):
+        is_control = not row.is_reference and structs.replace(row.case.key, role=row.reference.key.role) == row.reference.key
+        if not is_control or (change := row.decisions.get(LATENCY)) is None:
+            continue
+        yield (
+            f"Rows {references[id(row.reference)]} and {number} are a control, one case measured twice: "
+            f"{change_with_interval(change)} in latency. Smaller differences between other rows may be noise, too."
+        )
 
 
 def _is_installed(check: Callable[[], None]) -> bool:

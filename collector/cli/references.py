@@ -18,7 +18,6 @@ from edgemeter.agent.contract.figures import FigureView, in_view
 from edgemeter.agent.ledger.ledger import default_path
 from edgemeter.collector.cli.datacenter import datacenter
 from edgemeter.collector.cli.stores import stored_summaries, stores_option
-from edgemeter.collector.compare.spread import median_of
 from edgemeter.collector.compare.summary import CaseSummary
 from edgemeter.collector.published import laws, listing
 from edgemeter.collector.published.claim import parse_claim
@@ -135,10 +134,11 @@ def list_(*, model: str | None, device: str | None, kind: str | None, stores: tu
 
 
 def _measured(case: CaseSummary) -> dict[str, object]:
+    names = [entry.name for entry in in_view(FigureView.TABLE) if not entry.rank]
     return {
         **{name: getattr(case.key, name) for name in ("device", "model", "precision", "runtime", "scenario")},
-        "runs": len(case.runs),
-        **{entry.name: median_of(case.spreads.get(entry.name)) for entry in in_view(FigureView.TABLE) if not entry.rank},
+        "runs": len(case.run_ids),
+        **{name: case.figures[name].value if name in case.figures else None for name in names},
         "energy_scope": case.energy.scope if case.energy else None,
         "energy_provenance": case.energy.provenance if case.energy else None,
     }

@@ -20,7 +20,7 @@ def why(run_id: str, ledger: LedgerPlace | None, *, form: Format) -> None:
 
     Example: edgemeter runs why 3f2a1b9c
     """
-    from edgemeter.collector.show.missed_frames import missed_frames, show_missed_frames
+    from edgemeter.collector.runs.missed_frames import missed_frames, show_missed_frames
 
     with opened_runs(ledger) as history:
         record = history.entry(history.find(run_id), with_samples=True).record

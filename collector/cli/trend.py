@@ -19,11 +19,11 @@ from edgemeter.collector.index.history import open_history
 from edgemeter.collector.ledgers.place import ledger_place
 from edgemeter.collector.runs.cases import series_of
 from edgemeter.collector.runs.store import open_store
-from edgemeter.collector.show.trend_list import show_trends
 from edgemeter.collector.trend import watch
 from edgemeter.collector.trend.finding import iso
 from edgemeter.collector.trend.history import History
 from edgemeter.collector.trend.metrics import DEFAULT, METRICS
+from edgemeter.collector.trend.trend_list import show_trends
 from edgemeter.collector.trend.trend_text import amount_text, annotations_table, points_csv, trends_document
 from edgemeter.collector.trend.watch_file import (
     Annotation,

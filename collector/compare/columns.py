@@ -1,27 +1,31 @@
 """The columns of a comparison: one row carries everything, the same in JSON and in CSV.
 
-A row is flat. Names are snake_case and end in their unit; a name without one is a text, a count or a ratio. Every figure is the median over
-the `runs` of the case; `*_min_*` and `*_max_*` are its range over runs, `*_low*` and `*_high*` bounds of 95% (`interval_over` says over
-what). `reference_*` says what the row was compared with. A list (marks, reasons, run ids) is an array in JSON and joined by ` | ` in CSV;
-absent is null in JSON and empty in CSV.
+A row is flat; `case` is its name in the answer. Names are snake_case and end in their unit; a name without one is a text, a count or a
+ratio. Every figure is the mean over the `runs` of the case that count, with bounds of 95% over runs (`*_low*`, `*_high*`), of accuracies
+over images. What an answer decides has its change against the reference with the interval that decides it, the outcome, the confidence
+and about how many more runs would decide it. `reference_*` says what the row was compared with. A list (marks, reasons, run ids) is an
+array in JSON and joined by ` | ` in CSV; absent is null in JSON and empty in CSV.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any
 
-from edgemeter.agent.base.decision import LATENCY
+from edgemeter.agent.base.decision import Decision
 from edgemeter.agent.base.documents import JOINT, Plain, csv_document, json_document
 from edgemeter.agent.contract.figures import FIGURES, Figure, FigureView, Group
-from edgemeter.collector.compare.comparison import Comparison, ComparisonRow, answers_of
+from edgemeter.collector.compare.choice import Choice, ChoiceCandidate, Requirement
+from edgemeter.collector.compare.comparison import ComparedCase, Comparison, answers_of
+from edgemeter.collector.compare.differences import OF_CALLS, OF_TEXT
+from edgemeter.collector.compare.gate import GateFinding
 from edgemeter.collector.compare.judged_figures import JUDGED
 from edgemeter.collector.runs.figure_names import with_part
 
 
-def _at(path: str) -> Callable[[ComparisonRow], Plain]:
-    """Return what reads `case.energy.scope`, or `ratios.intervals.latency_p50_ms.0`; None where any part on the way is None."""
+def _at(path: str) -> Callable[[ComparedCase], Plain]:
+    """Return what reads `case.energy.scope`, or `decisions.latency_p50_ms.low`; None where any part on the way is None."""
     parts = path.split(".")
 
-    def value(row: ComparisonRow) -> Plain:
+    def value(row: ComparedCase) -> Plain:
         result: Any = row
         for part in parts:
             if result is None:
@@ -42,37 +46,30 @@ def _under(path: str, *names: str, prefix: str = "") -> dict[str, str]:
     return {f"{prefix}{name}": f"{path}.{name}" for name in names}
 
 
-def _figures(*groups: Group) -> dict[str, Callable[[ComparisonRow], Plain]]:
-    """Return the columns of the figures of these groups: the median, its range and bounds over runs, and the uncertainty of the meter."""
+def _figures(*groups: Group) -> dict[str, Callable[[ComparedCase], Plain]]:
+    """Return the columns of the figures of these groups: the value, its bounds over runs, and the uncertainty of the meter."""
     return {name: value for entry in FIGURES if entry.group in groups for name, value in _of_figure(entry).items()}
 
 
-def _of_figure(entry: Figure) -> dict[str, Callable[[ComparisonRow], Plain]]:
-    parts = {"": "median", "_min": "low", "_max": "high", "_low": "interval.low", "_high": "interval.high"}
-    # Of an accuracy the bounds are over the images.
-    if entry.group == "accuracy":
-        return {name: _at(f"case.accuracy.{field}") for name, field in _OF_ACCURACY.items()}
-    selected = parts if FigureView.JUDGED in entry.views else {"": "median"}
-    columns = {with_part(entry.name, suffix): _at(f"case.spreads.{entry.name}.{part}") for suffix, part in selected.items()}
-    return columns | ({with_part(entry.name, "_u"): _at(f"case.uncertainties.{entry.name}")} if entry.u else {})
-
-
-_OF_ACCURACY = {"accuracy_value": "value.median", "accuracy_low": "low", "accuracy_high": "high"}
+def _of_figure(entry: Figure) -> dict[str, Callable[[ComparedCase], Plain]]:
+    parts = {"": "value", "_low": "low", "_high": "high"} if FigureView.JUDGED in entry.views else {"": "value"}
+    parts |= {"_u": "u"} if entry.u else {}
+    return {with_part(entry.name, suffix): _at(f"case.figures.{entry.name}.{part}") for suffix, part in parts.items()}
 
 
 def _compared() -> dict[str, str]:
-    """Return the columns of the ratios: value, range over runs of the median latency, 95% interval, outcome and words."""
+    """Return the columns of what is decided: the change with its interval, outcome, confidence, and runs that would decide it."""
     columns: dict[str, str] = {}
-    for name, entry in JUDGED.items():
-        columns[entry.change_name] = f"ratios.values.{name}"
-        if name == LATENCY:
-            columns |= {f"{entry.change_name}_min": "ratios.p50_low", f"{entry.change_name}_max": "ratios.p50_high"}
-        columns |= {f"{entry.change_name}_{end}": f"ratios.intervals.{name}.{index}" for index, end in enumerate(("low", "high"))}
-        columns |= {f"{name}_outcome": f"judgements.{name}.outcome", f"{name}_words": f"judgements.{name}.words"}
+    for name in dict.fromkeys((*OF_CALLS, *OF_TEXT)):
+        entry = JUDGED[name]
+        columns[entry.change_name] = f"decisions.{name}.value"
+        columns |= {f"{entry.change_name}_{end}": f"decisions.{name}.{end}" for end in ("low", "high")}
+        columns |= {f"{name}_{part}": f"decisions.{name}.{part}" for part in ("outcome", "confidence", "further")}
     return columns
 
 
-_PATHS: dict[str, str | Callable[[ComparisonRow], Plain]] = {
+_PATHS: dict[str, str | Callable[[ComparedCase], Plain]] = {
+    "case": "name",
     **_under("case.key", "device", "fleet", "role", "model", "precision", "runtime", "runtime_package", "runtime_version", "backend"),
     **_under("case.key", "threads", "batch", "scenario", "target_per_s", "deadline", "together", "operating_point"),
     **_under("case.key", "concurrency", "task"),
@@ -87,8 +84,8 @@ _PATHS: dict[str, str | Callable[[ComparisonRow], Plain]] = {
     "level_since_ns": "case.segment.since_ns",
     "level_reason": "case.segment.reason",
     "earlier_runs": "case.segment.earlier",
-    "interval_over": "case.throughput_per_s.interval.over",
-    "interval_within": "case.throughput_per_s.interval.within",
+    "interval_units": "case.figures.throughput_per_s.evidence.units",
+    "interval_unit": "case.figures.throughput_per_s.evidence.unit",
     "queries": "case.around.queries",
     **_figures("latency", "throughput"),
     "prompt_tokens": "case.newest.generation.prompt_tokens",
@@ -113,7 +110,7 @@ _PATHS: dict[str, str | Callable[[ComparisonRow], Plain]] = {
     **_under("reference.key", "device", "precision", "runtime", "runtime_version", "threads", "batch", "model_sha256", prefix="reference_"),
     "reference_choice": "choice",
     "reference_level_since_ns": "reference.segment.since_ns",
-    "reference_latency_p50_ms": "reference.p50_ms.median",
+    "reference_latency_p50_ms": "reference.p50_ms.value",
     "reference_verdict": "reference.verdict",
     **_compared(),
     "first_started_at_ns": "case.around.first_started_at_ns",
@@ -124,18 +121,80 @@ _PATHS: dict[str, str | Callable[[ComparisonRow], Plain]] = {
 COLUMNS = {name: _at(path) if isinstance(path, str) else path for name, path in _PATHS.items()}
 
 
-def flat(row: ComparisonRow) -> dict[str, Plain]:
+def flat(row: ComparedCase) -> dict[str, Plain]:
     """Return all values of a row, by column name."""
     return {name: value(row) for name, value in COLUMNS.items()}
 
 
 def to_json(comparison: Comparison) -> str:
-    """Return `{"rows": [...], "left_out": [{"run": id, "reason": text}, ...]}`, with the `answer` of power modes, if there is one."""
+    """Return the comparison as text.
+
+    It is `{"rows": [...], "left_out": [{"run": id, "reason": text}, ...]}`, with the `choice`, the `gate` and the `answer` of power modes,
+    where there are such.
+    """
+    document: dict[str, object] = {"rows": [flat(row) for row in comparison.rows], "left_out": comparison.left_out}
+    if comparison.choice:
+        document["choice"] = _choice_document(comparison.choice, comparison)
+    if comparison.gate:
+        document["gate"] = {"outcome": comparison.gate.outcome, "findings": list(map(_finding_document, comparison.gate.findings))}
     answers = answers_of(comparison)
-    document = {"rows": [flat(row) for row in comparison.rows], "left_out": comparison.left_out}
     return json_document(document | ({"answer": answers} if answers else {}))
 
 
-def to_csv(rows: Sequence[ComparisonRow]) -> str:
-    """Return the rows as CSV, the same columns as in JSON."""
-    return csv_document(list(COLUMNS), (flat(row).values() for row in rows))
+def to_csv(comparison: Comparison) -> str:
+    """Return the rows as CSV: the columns of JSON, and with a choice what became of the requirements and whether a case is recommended."""
+    choice = comparison.choice
+    outcomes = {id(candidate.case): candidate.outcome for candidate in choice.candidates} if choice else {}
+    recommended = choice.recommended.case if choice and choice.recommended else None
+    header = [*COLUMNS, *(("requirements", "is_recommended") if choice else ())]
+    rows = ([*flat(row).values(), *((outcomes.get(id(row.case)), row.case is recommended) if choice else ())] for row in comparison.rows)
+    return csv_document(header, rows)
+
+
+def _choice_document(choice: Choice, comparison: Comparison) -> dict[str, object]:
+    """Return a choice as plain data, its candidates by the names of the rows."""
+    names = {id(row.case): row.name for row in comparison.rows}
+
+    def name_of(candidate: ChoiceCandidate) -> str:
+        return names.get(id(candidate.case), candidate.name)
+
+    return {
+        "required": choice.required.text,
+        "cheapest": choice.cheapest.name,
+        "recommended": name_of(choice.recommended) if choice.recommended else None,
+        "similar": list(map(name_of, choice.similar)),
+        "other_cases": choice.unlike,
+        "candidates": [
+            {
+                "case": name_of(candidate),
+                "outcome": candidate.outcome,
+                "reason": candidate.out or None,
+                "requirements": list(map(_requirement_document, candidate.requirements)),
+                "against_best": _change_document(candidate.against_best),
+            }
+            for candidate in choice.candidates
+        ],
+    }
+
+
+def _requirement_document(requirement: Requirement) -> dict[str, Plain]:
+    return {
+        "limit": requirement.limit.text,
+        "figure": requirement.limit.figure.name,
+        **{name: getattr(requirement, name) for name in ("outcome", "value", "low", "high")},
+        "reason": requirement.reason or None,
+    }
+
+
+def _finding_document(finding: GateFinding) -> dict[str, object]:
+    return {
+        "limit": finding.limit.text,
+        **{name: getattr(finding, name) for name in ("case", "figure", "outcome", "worse_by")},
+        "change": _change_document(finding.change),
+        "reason": finding.reason or None,
+    }
+
+
+def _change_document(change: Decision | None) -> dict[str, Plain] | None:
+    names = ("outcome", "value", "low", "high", "confidence", "further")
+    return None if change is None else {name: getattr(change, name) for name in names}

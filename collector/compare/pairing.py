@@ -71,7 +71,7 @@ def _rank(case: CaseSummary, reference: CaseSummary) -> tuple[bool, bool, int, b
         reference.key.runtime != case.key.runtime,
         reference.disturbed > 0,
         sum(map(ne, preferred_equal(case.key), preferred_equal(reference.key))),
-        reference.p50_ms.median if reference.p50_ms else float("inf"),
+        reference.p50_ms.value if reference.p50_ms else float("inf"),
     )
 
 
@@ -107,10 +107,10 @@ def comparability_rules() -> list[Row]:
         (
             "accuracy gate",
             "enough of the most precise reference's accuracy",
-            "no ratio and no rank",
+            "its speed has no change and no rank",
             "a fast but wrong model has no speed to compare",
         ),
-        ("class of precision", "equal", f"a ratio that is not judged, marked `{OTHER_CLASS}`", classes),
+        ("class of precision", "preferred equal", f"marked `{OTHER_CLASS}`", classes),
         (
             "energy's scope and provenance",
             "equal",
@@ -119,7 +119,7 @@ def comparability_rules() -> list[Row]:
         ),
         ("metric, images and data of the accuracy", "equal", "no difference", "AP minus top-1 is meaningless"),
         *((field.title, "preferred equal", f"marked `{field.mark}`", f"the reference differs in {field.title}") for field in MARKED),
-        ("runs", "three on each side", "a ratio without an interval, not judged", "fewer runs do not show the spread"),
+        ("runs", "three on each side", "a change without an interval, inconclusive", "fewer runs do not show the spread"),
     ]
     return [dict(zip(("what", "asked", "otherwise", "why"), row, strict=True)) for row in rows]
 

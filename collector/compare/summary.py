@@ -1,10 +1,10 @@
-"""The summary of a case: for each figure the median over its runs, with the range and the number of runs behind it."""
+"""The summary of a case: each figure over its runs with its interval, its accuracy and energy, and what it ran on."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from edgemeter.agent.base.accuracy_bounds import BoundedFigure
+from edgemeter.agent.base.evidence import EXACT, Evidence
 from edgemeter.agent.base.metrics import Better, gain
 from edgemeter.agent.contract.case_identity import CaseKey
 from edgemeter.agent.contract.energy_provenance import energy_provenance
@@ -12,9 +12,12 @@ from edgemeter.agent.contract.figures import FIGURES, Figure, Group, hottest_c, 
 from edgemeter.agent.contract.record import RunRecord
 from edgemeter.agent.contract.record_conditions import Verdict, Violation
 from edgemeter.agent.contract.record_figures import Scope
+from edgemeter.agent.verdict.judge import counted
 from edgemeter.agent.verdict.words import verdict_lines
-from edgemeter.collector.compare.spread import Spread, of_counted, of_one_kind, of_points, point_of
+from edgemeter.collector.compare.case_figure import REACH, CaseFigure, RunValues, figure_of, run_value
+from edgemeter.collector.compare.judged_figures import JUDGED
 from edgemeter.collector.runs.cases import CaseRuns, CurrentSegment, EnergyClass, distinct, not_measured
+from edgemeter.collector.runs.run_figures import kind_of
 from edgemeter.collector.runs.store import LeftOut
 from edgemeter.collector.trend.current import current_cases
 
@@ -22,19 +25,19 @@ from edgemeter.collector.trend.current import current_cases
 DaysCounted = Literal["current", "all"]
 # What is shown of the machine that a case ran on.
 ENVIRONMENT = ("board", "cpu", "cores", "os", "kernel", "virtualisation", "governor", "power_mode", "agent", "firmware")
-_SUMMED = tuple(entry for entry in FIGURES if entry.group != "conditions")
+_SUMMED = tuple(entry for entry in FIGURES if entry.group not in ("accuracy", "conditions"))
 
 
 @dataclass(frozen=True, slots=True)
 class AccuracySummary:
-    """Accuracy of the case's model; of several runs the median, which for a deterministic model is all of them.
+    """Accuracy of the case's model, which of a deterministic model is the same in every run: that of the newest run that was scored.
 
-    `low` and `high` (95%) are of the newest run, over the images; None where it has none. `without_parts` is its value without one part
-    of the images after the other, `interval_reason` why there are no bounds.
+    `low` and `high` (95%) are over the images; None where it has none. `without_parts` is its value without one part of the images after
+    the other, `interval_reason` why there are no bounds.
     """
 
     metric: str
-    value: Spread
+    value: float
     images: int
     dataset_sha256: str
     detail: dict[str, float | None]
@@ -46,32 +49,29 @@ class AccuracySummary:
     normalisation: str | None = None
 
     @property
-    def bounded(self) -> BoundedFigure:
-        """Return the median with the bounds of the newest run."""
-        return BoundedFigure(self.value.median, self.low, self.high, self.without_parts, self.interval_reason)
-
-    @property
     def measure(self) -> tuple[str, int, str, str | None]:
         """Return what two accuracies must share to be compared: metric, number of images, data, and the rule or protocol of comparing."""
         return self.metric, self.images, self.dataset_sha256, self.normalisation
 
     @property
+    def evidence(self) -> Evidence:
+        """The value with its standard error over the images."""
+        error = None if self.low is None or self.high is None else (self.high - self.low) / 2 / REACH
+        return Evidence(self.value, error, EXACT, self.images, "image")
+
+    @property
     def gain(self) -> float:
-        """Return the median, with its sign turned where lower is better: the larger of two is the better."""
-        return gain(self.value.median, self.better)
+        """Return the value, with its sign turned where lower is better: the larger of two is the better."""
+        return gain(self.value, self.better)
 
 
 def accuracy_of(runs: Sequence[RunRecord]) -> tuple[AccuracySummary | None, str | None, list[LeftOut]]:
     """Return the accuracy of the runs of a case (oldest first), or why there is none, and what is left out of it."""
     scored, left_out = of_one_kind(runs, "accuracy")
-    scores = [run.accuracy for run in scored if run.accuracy is not None]
-    value = of_points([point_of(run, score.value) for run, score in zip(scored, scores, strict=True)])
-    if value is None:
+    if not scored or (newest := scored[-1].accuracy) is None:
         reasons = distinct([*(run.reasons.get("accuracy") for run in runs), *(entry.reason for entry in left_out)])
         return None, "; ".join(reasons) or "not scored", left_out
-    newest = scores[-1]
-    copied = {name: getattr(newest, name) for name in AccuracySummary.__slots__ if name != "value"}
-    return AccuracySummary(value=value, **copied), None, left_out
+    return AccuracySummary(**{name: getattr(newest, name) for name in AccuracySummary.__slots__}), None, left_out
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,22 +117,20 @@ class CaseSurroundings:
 
 @dataclass(frozen=True, slots=True)
 class CaseSummary:
-    """One case in figures. `spreads` are by the names of the table of figures, absent where no run of the case has one.
+    """One case in figures, by the names of the table of figures; absent where no run that counts has one.
 
-    `uncertainties` are expanded ones (95%), the largest of the runs, absent where any is not known: repeating a run does not shrink what
-    the sensor contributes.
-
-    `generates` is whether the newest run generated text, `board` the type of its board. `segment` is since when its runs count and why,
-    None where all do. Where there are many cases, `runs` and `run_ids` are read on demand.
+    Of the runs those count that are ok, where there are three; else all. `generates` is whether the newest run generated text, `board` the
+    type of its board. `segment` is since when its runs count and why, None where all do. Where there are many cases, `runs`, `run_ids` and
+    `run_values` are read on demand.
     """
 
     key: CaseKey
     runs: Sequence[RunRecord]
     run_ids: Sequence[str]
     around: CaseSurroundings
-    p50_ms: Spread | None
-    spreads: Mapping[str, Spread]
-    uncertainties: dict[str, float]
+    p50_ms: CaseFigure | None
+    figures: Mapping[str, CaseFigure]
+    run_values: RunValues
     accuracy: AccuracySummary | None
     accuracy_reason: str | None
     energy: EnergySummary | None
@@ -160,26 +158,6 @@ class CaseSummary:
         return tuple(verdict_lines(self.verdicts, with_notes=False))
 
     @property
-    def throughput_per_s(self) -> Spread:
-        """Samples processed per second, which every run has."""
-        return self.spreads["throughput_per_s"]
-
-    @property
-    def gross_mj(self) -> Spread | None:
-        """Gross energy per inference."""
-        return self.spreads.get("energy_gross_mj")
-
-    @property
-    def gross_u_mj(self) -> float | None:
-        """Its expanded uncertainty (95%)."""
-        return self.uncertainties.get("energy_gross_mj")
-
-    @property
-    def accuracy_value(self) -> Spread | None:
-        """Accuracy in its own metric."""
-        return self.accuracy.value if self.accuracy else None
-
-    @property
     def device(self) -> tuple[str, str]:
         """The fleet and the device that it ran on."""
         return self.key.fleet, self.key.device
@@ -196,7 +174,10 @@ def summarise(case: CaseRuns) -> CaseSummary:
     earlier = [LeftOut(run.id, f"earlier than the current level, {segment.words}") for run in case.earlier] if segment else []
     energy, energy_reason, energy_left_out = energy_of(runs)
     accuracy, accuracy_reason, accuracy_left_out = accuracy_of(runs)
-    spreads, uncertainties = _figures(runs)
+    figures, run_values = _figures(counted(runs))
+    if accuracy is not None:
+        scored, _ = of_one_kind(runs, "accuracy")
+        figures["accuracy_value"] = CaseFigure(accuracy.value, accuracy.low, accuracy.high, len(scored), accuracy.evidence, "points")
     return CaseSummary(
         key=case.key,
         runs=runs,
@@ -209,9 +190,9 @@ def summarise(case: CaseRuns) -> CaseSummary:
             has_several_libraries=len({tuple(sorted(run.environment.libraries.items())) for run in runs}) > 1,
             hottest_c=hottest_c(runs),
         ),
-        p50_ms=spreads.get("latency_p50_ms"),
-        spreads=spreads,
-        uncertainties=uncertainties,
+        p50_ms=figures.get("latency_p50_ms"),
+        figures=figures,
+        run_values=run_values,
         accuracy=accuracy,
         accuracy_reason=accuracy_reason,
         energy=energy,
@@ -241,36 +222,25 @@ def _text(value: object) -> str | None:
     return ", ".join(str(part) for part in value) if isinstance(value, tuple) else str(value)
 
 
-def _figures(runs: Sequence[RunRecord]) -> tuple[dict[str, Spread], dict[str, float]]:
-    """Return the spreads over the runs, of those measured and of one kind, and the uncertainties."""
+def _figures(runs: Sequence[RunRecord]) -> tuple[dict[str, CaseFigure], RunValues]:
+    """Return the figures over the runs, of those measured and of one kind, and what the judged ones are in each run."""
     members: dict[Group, Sequence[RunRecord]] = {}
-    spreads: dict[str, Spread] = {}
-    uncertainties: dict[str, float] = {}
+    figures: dict[str, CaseFigure] = {}
+    values: dict[str, tuple[float | None, ...]] = {}
     for entry in _SUMMED:
         if entry.group not in members:
-            members[entry.group] = _members(runs, entry.group)
+            members[entry.group] = of_one_kind(runs, entry.group)[0] if entry.group == "energy" else runs
         valued = _valued(entry, members[entry.group])
         if entry.needs_all and len(valued) < len(members[entry.group]):
             continue
-        if spread := _spread(entry, valued):
-            spreads[entry.name] = spread
         known_u = [reader(entry.u)(run) for run, _ in valued] if entry.u else []
-        if known_u and None not in known_u:
-            uncertainties[entry.name] = max(known_u)
-    return spreads, uncertainties
-
-
-def spread_of_figure(case: CaseSummary, entry: Figure) -> Spread | None:
-    """Return the spread of any figure of a case, also of one that no comparison shows."""
-    if entry in _SUMMED:
-        return case.spreads.get(entry.name)
-    return _spread(entry, _valued(entry, _members(case.runs, entry.group)))
-
-
-def _spread(entry: Figure, valued: Sequence[tuple[RunRecord, float]]) -> Spread | None:
-    points = [point_of(run, value) for run, value in valued]
-    over_runs = entry.over_runs([run for run, _ in valued]) if entry.over_runs else None
-    return of_counted(points, *over_runs, entry.most) if over_runs else of_points(points)
+        u = max(known_u) if known_u and None not in known_u else None
+        if figure := figure_of(entry, valued, u):
+            figures[entry.name] = figure
+            if entry.name in JUDGED:
+                by_run = {run.id: value for run, value in valued}
+                values[entry.name] = tuple(by_run.get(run.id) for run in runs)
+    return figures, RunValues(tuple(run_value(run, 0.0)[1:] for run in runs), values)
 
 
 def _valued(entry: Figure, runs: Sequence[RunRecord]) -> list[tuple[RunRecord, float]]:
@@ -279,5 +249,14 @@ def _valued(entry: Figure, runs: Sequence[RunRecord]) -> list[tuple[RunRecord, f
     return [(run, value) for run, value in valued if not any(not_measured(run, name) for name in entry.provenance_groups)]
 
 
-def _members(runs: Sequence[RunRecord], group: Group) -> Sequence[RunRecord]:
-    return of_one_kind(runs, group)[0] if group in ("energy", "accuracy") else runs
+def of_one_kind(runs: Sequence[RunRecord], group: Group) -> tuple[list[RunRecord], list[LeftOut]]:
+    """Return the runs (oldest first) whose figures of a group were measured and are of the newest one's kind, and what is left out.
+
+    Merging two kinds (another meter, another metric) would give a mean of nothing; the newest is the one that the user means.
+    """
+    having = [(run, kind, not_measured(run, group)) for run in runs if (kind := kind_of(run, group)) is not None]
+    newest = next((kind for _, kind, reason in reversed(having) if reason is None), None)
+    other_kind = f"is not what the newest run of the case has, {newest}"
+    reasons = [reason or (None if kind == newest else f"{group}: {kind} {other_kind}") for _, kind, reason in having]
+    of_newest = [run for (run, _, _), reason in zip(having, reasons, strict=True) if reason is None]
+    return of_newest, [LeftOut(run.id, reason) for (run, _, _), reason in zip(having, reasons, strict=True) if reason is not None]

@@ -6,12 +6,15 @@ from statistics import median
 from typing import NamedTuple
 
 from edgemeter.agent.base.errors import ConfigError, UnavailableError
+from edgemeter.agent.base.evidence import FEWEST
 from edgemeter.agent.contract.energy_provenance import MEASURED, energy_provenance
+from edgemeter.agent.contract.figures import ENERGY, THROUGHPUT
 from edgemeter.agent.contract.record import RunRecord
 from edgemeter.agent.contract.record_figures import Energy, Scope
-from edgemeter.collector.compare.comparison import not_ranked
+from edgemeter.agent.verdict.judge import counted
+from edgemeter.collector.compare.accuracy_gate import not_ranked
+from edgemeter.collector.compare.case_figure import CaseFigure, figure_of_values, run_value
 from edgemeter.collector.compare.pairing import is_one_class
-from edgemeter.collector.compare.spread import Spread, of_points, point_of
 from edgemeter.collector.compare.summary import CaseSummary, EnergySummary
 from edgemeter.collector.datacenter.constants import StatedServer
 from edgemeter.collector.runs.cases import EnergyClass, named, names_of, not_measured
@@ -122,7 +125,7 @@ def _edge_case(summaries: Sequence[CaseSummary], request: SideRequest, notes: li
     # Energies of two classes have no lowest: what was not measured stands in only where nothing was, then the widest scope goes first.
     first = min((case.energy.ranks_as for case in sound if case.energy), key=lambda energy_class: energy_class.preference)
     ranked = [case for case in sound if case.energy and case.energy.ranks_as == first]
-    best = min(ranked, key=lambda case: (case.disturbed > 0, case.gross_mj.median if case.gross_mj else float("inf")))
+    best = min(ranked, key=lambda case: (case.disturbed > 0, case.figures[ENERGY].value if ENERGY in case.figures else float("inf")))
     if len(sound) > 1:
         among = f"of {len(ranked)} edge cases with an energy at {first}, the one with the lowest"
         notes.append(f"{among}: {names_of(case.key for case in sound)[best.key]}")
@@ -185,49 +188,50 @@ def _stated(side: StatedServer) -> ComparedSide:
 
 def _measured(case: CaseSummary, *, is_server: bool = False) -> ComparedSide | str:
     """Return a measured case as a side, or why it cannot be one; of a server both halves count, where every run has them."""
-    energy, gross, power = case.energy, case.gross_mj, case.spreads.get("energy_mean_power_w")
+    energy, gross, power = case.energy, case.figures.get(ENERGY), case.figures.get("energy_mean_power_w")
     if energy is None or gross is None or power is None:
         return f"no energy: {case.energy_reason}"
-    runs = [run for run in case.runs if not_measured(run, "energy") is None]
-    relative_u = case.gross_u_mj / gross.median if case.gross_u_mj is not None and gross.median > 0 else 0.0
+    runs = [run for run in counted(case.runs) if not_measured(run, "energy") is None]
+    relative_u = gross.u / gross.value if gross.u is not None and gross.value > 0 else 0.0
     readings = _of_class(runs, energy.ranks_as, energy.sensor)
     idle_w = _idle(readings, relative_u)
     if idle_w is None and is_server:
         return "idle power was not measured: its runs have no idle period before or after"
-    max_w, scope, excludes = _band(power, relative_u * power.median), str(energy.scope), energy.excludes
+    max_w, scope, excludes = _band(power, relative_u * power.value), str(energy.scope), energy.excludes
     other_half = OTHER_HALF.get(scope) if is_server else None
     other_readings = _of_class(runs, EnergyClass(other_half, energy.provenance)) if other_half else []
     if idle_w and other_readings and len(other_readings) == len(readings) == sum(bool(_idle_watts(other)) for _, other in other_readings):
         last = other_readings[-1][1]
         other_u = last.gross_u_mj / last.gross_mj if last.gross_u_mj is not None and last.gross_mj > 0 else 0.0
-        other_max_w = of_points([point_of(run, other.mean_power_w) for run, other in other_readings])
+        other_max_w = figure_of_values([run_value(run, other.mean_power_w) for run, other in other_readings])
         both = dict.fromkeys((*excludes, *last.excludes))
         scope, excludes = f"{scope} + {other_half}", tuple(part for part in both if "processor" not in part and "accelerator" not in part)
         idle_w = idle_w.plus(_idle(other_readings, other_u) or exactly(0.0))
-        max_w = max_w.plus(_band(other_max_w, other_u * other_max_w.median)) if other_max_w else max_w
+        max_w = max_w.plus(_band(other_max_w, other_u * other_max_w.value))
     return ComparedSide(
-        name=named(case.key), provenance=energy.provenance, scope=scope, excludes=excludes, rate_per_s=_band(case.throughput_per_s, 0.0),
-        full_mj=_band(gross, case.gross_u_mj), idle_w=idle_w, net_mj=_net(case, gross, idle_w), max_w=max_w,
-        load="batch-saturated" if case.key.scenario == "offline" else "single stream", cautions=_cautions(case, energy, scope, excludes),
+        name=named(case.key), provenance=energy.provenance, scope=scope, excludes=excludes, max_w=max_w,
+        rate_per_s=_band(case.figures[THROUGHPUT], None), full_mj=_band(gross, gross.u), idle_w=idle_w, net_mj=_net(case, gross, idle_w),
+        load="batch-saturated" if case.key.scenario == "offline" else "single stream",
+        cautions=_cautions(case, energy, gross, scope, excludes),
     )  # fmt: skip
 
 
-def _net(case: CaseSummary, gross: Spread, idle_w: Band | None) -> Band | None:
-    resolved = case.spreads.get("energy_net_mj")
+def _net(case: CaseSummary, gross: CaseFigure, idle_w: Band | None) -> Band | None:
+    resolved = case.figures.get("energy_net_mj")
     if idle_w is None or resolved:
-        return _band(resolved, case.uncertainties.get("energy_net_mj")) if resolved and idle_w else None
+        return _band(resolved, resolved.u) if resolved and idle_w else None
     # Net energy is lost in the noise of idle power: it is what is left of the gross energy, and may be nothing.
-    remainder_mj = max(0.0, gross.median - idle_w.value / case.throughput_per_s.median * 1000)
-    return Band(0.0, remainder_mj, remainder_mj + (case.gross_u_mj or gross.median))
+    remainder_mj = max(0.0, gross.value - idle_w.value / case.figures[THROUGHPUT].value * 1000)
+    return Band(0.0, remainder_mj, remainder_mj + (gross.u or gross.value))
 
 
-def _cautions(case: CaseSummary, energy: EnergySummary, scope: str, excludes: tuple[str, ...]) -> tuple[str, ...]:
+def _cautions(case: CaseSummary, energy: EnergySummary, gross: CaseFigure, scope: str, excludes: tuple[str, ...]) -> tuple[str, ...]:
     texts = (
         (energy.provenance != MEASURED, f"{energy.provenance}, not measured"),
         (case.disturbed > 0, "disturbed: at least one run violates a measurement rule"),
-        (len(case.runs) == 1, "measured once: its bands do not include run-to-run variation"),
+        (gross.runs < FEWEST, "fewer than three runs: its bands do not include run-to-run variation"),
         (case.segment is not None, f"its level changed: only the runs {case.segment.words if case.segment else ''}, count"),
-        (case.gross_u_mj is None, "the uncertainty of its meter is unknown: its bands are too narrow"),
+        (gross.u is None, "the uncertainty of its meter is unknown: its bands are too narrow"),
         (bool(excludes), f"its energy is of {scope} and excludes {', '.join(excludes)}"),
     )
     return tuple(text for is_so, text in texts if is_so)
@@ -246,11 +250,14 @@ def _idle_watts(energy: Energy) -> list[float]:
 
 def _idle(readings: Sequence[tuple[RunRecord, Energy]], relative_u: float) -> Band | None:
     """Return the idle power over the runs, None without an idle period; the same meter read it, with the `relative_u` of gross energy."""
-    spread = of_points([point_of(run, median(watts)) for run, energy in readings if (watts := _idle_watts(energy))])
-    return _band(spread, relative_u * spread.median) if spread else None
+    idle = [run_value(run, median(watts)) for run, energy in readings if (watts := _idle_watts(energy))]
+    if not idle:
+        return None
+    figure = figure_of_values(idle)
+    return _band(figure, relative_u * figure.value)
 
 
-def _band(spread: Spread, u: float | None) -> Band:
-    """Return the band of a figure: its interval, or the range where runs are too few for one, and what the meter may be wrong by."""
-    low, high = (spread.interval.low, spread.interval.high) if spread.interval else (spread.low, spread.high)
-    return Band(max(0.0, min(low, spread.median) - (u or 0.0)), spread.median, max(high, spread.median) + (u or 0.0))
+def _band(figure: CaseFigure, u: float | None) -> Band:
+    """Return the band of a figure: its interval, where its runs are enough for one, and what the meter may be wrong by."""
+    low, high = (figure.value, figure.value) if figure.low is None or figure.high is None else (figure.low, figure.high)
+    return Band(max(0.0, low - (u or 0.0)), figure.value, high + (u or 0.0))

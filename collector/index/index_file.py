@@ -33,7 +33,7 @@ _decode_fields = msgspec.json.Decoder(dict[str, Any]).decode
 APPLICATION_ID = 0x4564_4978  # "EdIx"
 
 # Raised whenever the tables change: a file of another version is made anew.
-INDEX_VERSION = 22
+INDEX_VERSION = 23
 # Pages of the file that are held in memory; in larger ones less is left over beside a summary.
 CACHE_KB, PAGE_BYTES = 16 << 10, 8 << 10
 
@@ -87,8 +87,10 @@ CREATE TABLE summaries (
     seq INTEGER NOT NULL,
     head BLOB NOT NULL,
     summary BLOB NOT NULL,
+    run_values BLOB NOT NULL,
     head_of_all BLOB,
-    summary_of_all BLOB
+    summary_of_all BLOB,
+    run_values_of_all BLOB
 );
 CREATE TABLE common (
     fingerprint INTEGER PRIMARY KEY, name BLOB NOT NULL UNIQUE, text TEXT NOT NULL, {", ".join(f"{name} TEXT" for name in COMMON)}

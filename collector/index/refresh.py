@@ -308,9 +308,9 @@ class IndexRefresher:
             return 0
         all_days, first = CaseRuns(key_of(runs[0]), tuple(runs)), runs[0]
         now = current_case(all_days, start)
-        summaries = *packed_summary(now), *(packed_summary(all_days) if now.segment else (None, None))
+        summaries = *packed_summary(now), *(packed_summary(all_days) if now.segment else (None, None, None))
         values = number, first.started_at_ns, first.session or 0, first.seq or 0, *summaries
-        self._connection.execute("INSERT OR REPLACE INTO summaries VALUES (?, ?, ?, ?, ?, ?, ?, ?)", values)
+        self._connection.execute("INSERT OR REPLACE INTO summaries VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", values)
         return now.segment.since_ns if now.segment else 0
 
     def _drop_summary(self, number: int, error: Exception) -> int:

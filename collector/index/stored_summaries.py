@@ -3,15 +3,16 @@
 import contextlib
 import dataclasses
 import sqlite3
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeVar, overload
 
 import msgspec
 
 from edgemeter.agent.base import deflate
+from edgemeter.agent.base.evidence import RunValue
 from edgemeter.agent.contract.case_identity import CaseKey
 from edgemeter.agent.contract.record import RunRecord
-from edgemeter.collector.compare.spread import Spread
+from edgemeter.collector.compare.case_figure import CaseFigure, RunValues
 from edgemeter.collector.compare.summary import AccuracySummary, CaseSummary, DaysCounted, summarise
 from edgemeter.collector.index.index_file import unpack_record
 from edgemeter.collector.index.stored_runs import BESIDE_BODY
@@ -29,7 +30,7 @@ class SummaryHead(msgspec.Struct, frozen=True, array_like=True):
     """The facts by which every case is paired, ranked and sorted, so that only the displayed cases are read in full."""
 
     key: CaseKey
-    p50_ms: Spread | None
+    p50_ms: CaseFigure | None
     accuracy: AccuracySummary | None
     left_out: tuple[LeftOut, ...]
     generates: bool
@@ -38,10 +39,11 @@ class SummaryHead(msgspec.Struct, frozen=True, array_like=True):
 
 
 _HEAD = SummaryHead.__struct_fields__
-_REST = [name for name in CaseSummary.__slots__ if name not in {*_HEAD, "runs", "run_ids"}]
+_REST = [name for name in CaseSummary.__slots__ if name not in {*_HEAD, "runs", "run_ids", "run_values"}]
 _pack = msgspec.msgpack.Encoder().encode
 _decode_summary = msgspec.msgpack.Decoder(CaseSummary).decode
 _unpack_head = msgspec.msgpack.Decoder(SummaryHead).decode
+_unpack_values = msgspec.msgpack.Decoder(RunValues).decode
 
 
 @dataclasses.dataclass(slots=True)
@@ -70,9 +72,24 @@ class PartsOfCase(Sequence[Part]):
                 self._read = self.read(connection, self.number, newest)
         return self._read[index]
 
-    def read_newest(self, connection: sqlite3.Connection) -> None:
-        """Read the part of the newest run, unless more is there."""
-        self._read = self._read or self.read(connection, self.number, 1)
+
+@dataclasses.dataclass(slots=True)
+class StoredValues:
+    """The `RunValues` of a case, read on first access."""
+
+    opened: OpenIndex
+    number: int
+    columns: str
+    _read: RunValues | None = None
+
+    def of(self, name: str) -> list[RunValue]:
+        """Return the values of a figure that the case has, each with its device, day and turn."""
+        if self._read is None:
+            query = f"SELECT {self.columns} FROM summaries WHERE case_number = ?"  # noqa: S608 - our own names
+            with self.opened() as connection:
+                head, packed = connection.execute(query, (self.number,)).fetchone()
+            self._read = _unpack_values(deflate.expand_beside(packed, head))
+        return self._read.of(name)
 
 
 class StoredSummary(CaseSummary):
@@ -96,24 +113,12 @@ class StoredSummary(CaseSummary):
             object.__setattr__(self, name, getattr(summary, name))
 
 
-def read_rests(summaries: Iterable[CaseSummary]) -> None:
-    """Read at once what a table shows of stored summaries of one store, also their newest runs; others are whole already."""
-    stored = [
-        (summary, runs) for summary in summaries if isinstance(summary, StoredSummary) and isinstance(runs := summary.runs, PartsOfCase)
-    ]
-    if not stored:
-        return
-    with stored[0][1].opened() as connection:
-        for summary, runs in stored:
-            summary.read_rest(connection, runs.number)
-            runs.read_newest(connection)
-
-
-def packed_summary(case: CaseRuns) -> tuple[bytes, bytes]:
-    """Return the head of the summary of a case, and the summary without its runs, compressed beside the head."""
+def packed_summary(case: CaseRuns) -> tuple[bytes, bytes, bytes]:
+    """Return the head of the summary of a case; and, compressed beside it, the summary without its runs and the values of these."""
     summary = summarise(case)
     head = _pack(SummaryHead(*(getattr(summary, name) for name in _HEAD)))
-    return head, deflate.compress_beside(_pack(dataclasses.replace(summary, runs=(), run_ids=())), head)
+    without_runs = dataclasses.replace(summary, runs=(), run_ids=(), run_values=RunValues((), {}))
+    return head, deflate.compress_beside(_pack(without_runs), head), deflate.compress_beside(_pack(summary.run_values), head)
 
 
 def _unpack_summary(head: bytes, body: bytes) -> CaseSummary:
@@ -127,7 +132,8 @@ def read_summaries(
 
     Unless `in_full`, what is not asked for of a summary is not read. A case without a usable run has none.
     """
-    head, summary = ("head", "summary") if days == "current" else ("coalesce(head_of_all, head)", "coalesce(summary_of_all, summary)")
+    columns = ("head", "summary", "run_values")
+    head, summary, values_column = columns if days == "current" else [f"coalesce({name}_of_all, {name})" for name in columns]
     narrowed = "" if numbers is None else "WHERE case_number IN (SELECT value FROM json_each(?))"
     values = () if numbers is None else (msgspec.json.encode(numbers).decode(),)
     query = f"""SELECT case_number, usable, {head}, {summary if in_full else "NULL"}
@@ -136,7 +142,11 @@ def read_summaries(
     for number, usable, packed_head, body in connection.execute(query, values):
         unpacked = _unpack_summary(packed_head, body) if in_full else _unpack_head(packed_head)
         length = usable - (unpacked.segment.earlier if unpacked.segment else 0)
-        members = {"runs": PartsOfCase(opened, number, length, runs_of), "run_ids": PartsOfCase(opened, number, length, ids_of)}
+        members = {
+            "runs": PartsOfCase(opened, number, length, runs_of),
+            "run_ids": PartsOfCase(opened, number, length, ids_of),
+            "run_values": StoredValues(opened, number, f"{head}, {values_column}"),
+        }
         if isinstance(unpacked, CaseSummary):
             yield dataclasses.replace(unpacked, **members)  # type: ignore[arg-type]
             continue

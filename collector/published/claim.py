@@ -4,8 +4,8 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from edgemeter.agent.base.decision import ENERGY, LATENCY, MEMORY, THROUGHPUT, TOKEN_ENERGY, TPOT
 from edgemeter.agent.base.errors import ConfigError
+from edgemeter.agent.contract.figures import ENERGY, LATENCY, MEMORY, THROUGHPUT, TOKEN_ENERGY, TPOT
 from edgemeter.collector.published.readers import quantity
 from edgemeter.collector.published.row import KINDS, NOT_STATED, UNITS, PublishedRow, kind_called, row_of
 

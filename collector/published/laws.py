@@ -12,7 +12,7 @@ from typing import Literal
 
 import msgspec
 
-from edgemeter.agent.base.decision import ENERGY, THROUGHPUT, TOKEN_ENERGY, TPOT, TTFT
+from edgemeter.agent.contract.figures import ENERGY, THROUGHPUT, TOKEN_ENERGY, TPOT, TTFT
 from edgemeter.agent.machine.board_limits import BoardLimit, limits_named, plain_name
 from edgemeter.agent.machine.power_range import READING_RATIO, WALL_RATIO, PowerRange, board_ranges
 from edgemeter.collector.published.models import ModelFacts, facts_of, least_bits

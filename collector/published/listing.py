@@ -7,7 +7,7 @@ from typing import Any, get_args
 import msgspec
 from rich.console import Console
 
-from edgemeter.agent.base.figures import count, printable, significant, times
+from edgemeter.agent.base.figures import count, percentage, printable, significant, times
 from edgemeter.agent.base.terminal import TableColumn, fitted_table, print_lines, print_text
 from edgemeter.collector.published.laws import JudgedFigure, State
 from edgemeter.collector.published.own_runs import OwnRun
@@ -20,7 +20,7 @@ OwnRunsByKey = Mapping[tuple[object, ...], Sequence[OwnRun]]
 
 
 def document(judged: Sequence[JudgedFigure], runs_by_key: OwnRunsByKey, left_out: Sequence[str] = ()) -> dict[str, Any]:
-    """Return all that is known of each figure, and what was left out of a file; `beside` has own runs by the key of a row."""
+    """Return all that is known of each figure, and what was left out of a file; own runs are by the key of a row."""
     rows = [
         {
             **msgspec.to_builtins(figure.row),
@@ -52,9 +52,12 @@ def figure_text(row: PublishedRow) -> str:
 
 
 def own_text(own_run: OwnRun, unit: str) -> str:
-    """Return an own run beside a figure: `1.9 times the 10.5 ms of pi-1, yolo11n (5 runs); batch 8 against 1`."""
-    median = f"{times(own_run.ratio)} the {significant(own_run.median)} {unit} of {own_run.name} ({count(own_run.runs, 'run')})"
-    return "; ".join([median, *own_run.differs])
+    """Return an own run next to a figure: `1.90x the 10.5 ms ± 2% of pi-1, yolo11n (5 runs); batch 8 against 1`."""
+    interval = "" if own_run.half_width_ratio is None else f" ± {percentage(own_run.half_width_ratio)}"
+    own_figure = (
+        f"{times(own_run.ratio)} the {significant(own_run.value)} {unit}{interval} of {own_run.name} ({count(own_run.runs, 'run')})"
+    )
+    return "; ".join([own_figure, *own_run.differs])
 
 
 def show(judged: Sequence[JudgedFigure], runs_by_key: OwnRunsByKey, console: Console, limit: int | None = None) -> None:

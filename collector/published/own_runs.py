@@ -1,4 +1,4 @@
-"""Own runs beside a published figure: the medians of cases of the same model on the same board, and what is not the same."""
+"""Own runs next to a published figure: the cases of the same model on the same board, and what is not the same."""
 
 import re
 from collections.abc import Sequence
@@ -8,7 +8,7 @@ import msgspec
 
 from edgemeter.agent.contract.energy_provenance import MEASURED
 from edgemeter.agent.machine.board_limits import limits_named, plain_name
-from edgemeter.collector.compare.summary import CaseSummary, spread_of_figure
+from edgemeter.collector.compare.summary import CaseSummary
 from edgemeter.collector.published.row import PublishedRow
 from edgemeter.collector.runs.cases import named
 from edgemeter.collector.runs.relation import precision_class
@@ -23,10 +23,15 @@ _NEUTRAL = re.compile(r"\b(?:meta|ultralytics|instruct|it|chat|latest|gguf|\d{3,
 
 
 class OwnRun(msgspec.Struct, frozen=True):
-    """An own case beside a figure: its median in our unit over so many runs, published / own, and what differs as far as it is stated."""
+    """An own case next to a published figure.
+
+    `value` is in our unit over so many runs, `half_width_ratio` that of its 95% interval, `ratio` published / own; `differs` is what is
+    not the same, as far as it is stated.
+    """
 
     name: str
-    median: float
+    value: float
+    half_width_ratio: float | None
     runs: int
     ratio: float
     differs: tuple[str, ...] = ()
@@ -56,10 +61,11 @@ def own_runs(row: PublishedRow, cases: Sequence[CaseSummary]) -> list[OwnRun]:
         boards = {_device_key(case.key.device), _device_key(case.around.environment["board"] or "")}
         if model_key(case.key.model) != model_key(row.model) or _device_key(row.device) not in boards or case.key.provenance != MEASURED:
             continue
-        spread = spread_of_figure(case, entry)
-        if spread is not None and spread.median > 0 and (entry.group != "energy" or case.energy is not None):
+        figure = case.figures.get(entry.name)
+        if figure is not None and figure.value > 0 and (entry.group != "energy" or case.energy is not None):
             differs = tuple(_differences(row, case))
-            matches.append(OwnRun(named(case.key), spread.median, len(case.runs), row.canonical / spread.median, differs))
+            run = OwnRun(named(case.key), figure.value, figure.half_width_ratio, figure.runs, row.canonical / figure.value, differs)
+            matches.append(run)
     return sorted(matches, key=lambda match: (len(match.differs), match.name))[:NEAREST]
 
 

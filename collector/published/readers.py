@@ -11,10 +11,10 @@ from typing import Any
 
 import msgspec
 
-from edgemeter.agent.base.decision import THROUGHPUT
 from edgemeter.agent.base.errors import ConfigError, one_line, os_error_as
 from edgemeter.agent.base.figures import printable
 from edgemeter.agent.base.foreign_text import decode_json, decode_toml
+from edgemeter.agent.contract.figures import THROUGHPUT
 from edgemeter.collector.published.row import KINDS, UNITS, PublishedRow, kind_called, row_of, unit_factor
 
 _FIELDS = frozenset(PublishedRow.__struct_fields__)

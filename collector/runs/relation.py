@@ -100,5 +100,5 @@ def relation(case: CaseKey, other: CaseKey) -> Relation:
 @lru_cache(maxsize=256)
 def why_other_load(case: CaseKey, other: CaseKey) -> str:
     """Return why speed and energy of two cases do not compare, not even of two models; empty where they do."""
-    titles = [field.title for field in relation(case, other).unlike if field.name in ("target_per_s", "deadline")]
+    titles = [field.title for field in relation(case, other).unlike if field.name in ("scenario", "target_per_s", "deadline")]
     return f"not at one {' nor one '.join(titles)}: other work" if titles else ""

@@ -1,1 +1,1 @@
-"""Comparisons on a terminal, and the report: one HTML file with its charts."""
+"""The renderings of a comparison: its sentence, its table, the comment of a pull request, and its charts."""

@@ -1,166 +1,66 @@
-"""The comparison on a terminal: a table as wide as it fits, the reasons as numbered notes, what was left out, and the verdicts."""
+"""A comparison on a terminal: the sentence, a table of the cases, what was chosen and what became of limits, and what to know of it."""
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from rich.box import SIMPLE_HEAD
-from rich.cells import cell_len
-from rich.console import Console, ConsoleOptions, RenderResult
-from rich.segment import Segment
-from rich.table import Table
-from rich.text import Text
+from msgspec import structs
+from rich.console import Console
 
 from edgemeter.agent.base import figures
-from edgemeter.agent.base.decision import ACCURACY, ENERGY, LATENCY
-from edgemeter.agent.base.terminal import TableColumn, fitted_table, print_lines, print_notes, print_text, writable
-from edgemeter.agent.contract.figures import Figure, FigureView, in_view
+from edgemeter.agent.base.terminal import TableColumn, fitted_table, print_text, writable
+from edgemeter.agent.contract.figures import ACCURACY, ENERGY, LATENCY, MEMORY, TOKEN_ENERGY, Figure, FigureView, in_view
 from edgemeter.agent.contract.mode_answer import WORDS
-from edgemeter.agent.verdict.words import text_of
-from edgemeter.collector.compare.comparison import Comparison, ComparisonRow, answers_of, comparable
-from edgemeter.collector.compare.judgement import verdict_lines
-from edgemeter.collector.compare.spread import median_of
+from edgemeter.agent.verdict.words import verdict_lines
+from edgemeter.collector.compare.between import SAME_CASE
+from edgemeter.collector.compare.comparison import MARKS, RECOMMENDED, ComparedCase, Comparison, answers_of, comparable
+from edgemeter.collector.compare.differences import speed_of
 from edgemeter.collector.compare.summary import CaseSummary
-from edgemeter.collector.runs.cases import grouped, names_of
+from edgemeter.collector.runs.cases import grouped
 from edgemeter.collector.runs.store import LeftOut
-from edgemeter.collector.show.wording import Notes, accuracy_name, level_text, load_words, only, runtime_name
+from edgemeter.collector.show.choice_and_gate import choice_lines, gate_lines
+from edgemeter.collector.show.figure_words import change_text, figure_text, margin_text
+from edgemeter.collector.show.sentence import figure_name, has_letters, headline, not_compared, sentence
+from edgemeter.collector.show.wording import accuracy_name, level_text, listed, load_words, only, telling_parts
 
-# Characters between two columns: a space and the table's own line, which is a space where the terminal knows more than ASCII.
-GAP = 2
-# Marks that one note covers.
+TABLE_WIDTH = 100
+# Figures of a higher rank are in JSON, in CSV and on the page.
+HIGHEST_RANK = 1
+# Marks that the columns of a row say, or the lines below.
 OF_THE_KIND = ("other precision", "other class of precision", "other runtime")
-
-
-def terminal_columns(rows: Sequence[ComparisonRow], notes: Notes) -> list[TableColumn]:
-    """Return the columns; what all cases share has none, and what a cell has no room for is cited from `notes`."""
-    # The words of the first case, and how many other cases violate the rule too.
-    violated = grouped((violation.rule, violation) for row in rows for violation in row.case.violated)
-    doubts = {
-        rule: text_of(violations[0]) + (f" ({figures.count(len(violations) - 1, 'more case')} likewise)" if violations[1:] else "")
-        for rule, violations in violated.items()
-    }
-
-    def verdict(case: CaseSummary) -> str:
-        return case.verdict + "".join(f" [{notes.cite(doubts[violation.rule])}]" for violation in case.violated)
-
-    return [
-        *_differing(rows),
-        _text("Precision", rows, lambda case: case.key.precision),
-        _text("Runtime", rows, runtime_name),
-        *(column for entry in in_view(FigureView.TABLE) for column in _figure(entry, rows, notes)),
-        _number("Runs", rows, lambda row: _runs(row.case, notes), 0 if any(row.case.segment for row in rows) else 1),
-        _text("Verdict", rows, verdict),
-    ]
-
-
-def _number(header: str, rows: Sequence[ComparisonRow], cell: Callable[[ComparisonRow], str], rank: int = 0) -> TableColumn:
-    return TableColumn(header, tuple(cell(row) for row in rows), rank=rank)
-
-
-def _text(header: str, rows: Sequence[ComparisonRow], cell: Callable[[CaseSummary], str], rank: int = 0) -> TableColumn:
-    return TableColumn(header, tuple(figures.printable(cell(row.case)) for row in rows), "left", rank)
-
-
-def _differing(rows: Sequence[ComparisonRow]) -> list[TableColumn]:
-    columns = (
-        _text("Device", rows, lambda case: case.key.device),
-        _text("Fleet", rows, lambda case: case.key.fleet),
-        _text("Power mode", rows, lambda case: case.key.power_mode or figures.ABSENT, 4),
-        _text("Clocks", rows, lambda case: case.key.operating_point or figures.ABSENT, 4),
-        _text("Threads", rows, lambda case: str(case.key.threads), 4),
-        _text("Batch", rows, lambda case: str(case.key.batch)),
-        _text("Backend", rows, lambda case: case.key.backend, 6),
-        _text("Settings", rows, lambda case: case.key.settings or figures.ABSENT, 4),
-        _text("Served model", rows, lambda case: case.key.served_model or figures.ABSENT, 4),
-    )
-    return [column for column in columns if only(column.cells) is None]
-
-
-def _figure(entry: Figure, rows: Sequence[ComparisonRow], notes: Notes) -> list[TableColumn]:
-    """Return the columns of a figure, none where no case has it; some figures have the reference's beside them, or a reason."""
-    if entry.group == "accuracy":
-        return _accuracies(rows, notes)
-    if entry.name == ENERGY:
-        return _gross_energies(rows, notes)
-    if entry.name == "energy_net_mj":
-        has_energy = any(row.case.energy for row in rows)
-        return [_number(entry.heading, rows, lambda row: _net(row.case), entry.rank)] if has_energy else []
-    if not any(row.case.spreads.get(entry.name) for row in rows):
-        return []
-    column = _number(entry.heading, rows, lambda row: entry.shown(median_of(row.case.spreads.get(entry.name))), entry.rank)
-    return [column, _number("p50/ref", rows, lambda row: _against(row, notes))] if entry.name == LATENCY else [column]
-
-
-def _against(row: ComparisonRow, notes: Notes) -> str:
-    if row.not_ranked:
-        return f"not ranked [{notes.cite(row.not_ranked)}]"
-    if row.is_reference:
-        return "reference"
-    key = row.reference.key
-    texts = [difference.words for difference in row.relation.marked if difference.mark not in OF_THE_KIND]
-    if (key.precision, key.runtime) != (row.case.key.precision, row.case.key.runtime):
-        kind = f"compared with {key.precision} on {key.runtime}: the reference has no run of the same precision on the same runtime"
-        texts.insert(0, kind)
-    if (judged := row.judgements[LATENCY]) and judged.decision.caution:
-        texts.append(judged.decision.caution)
-    return " ".join([figures.times(row.ratios.p50), *(f"[{notes.cite(text)}]" for text in texts)])
-
-
-def _runs(case: CaseSummary, notes: Notes) -> str:
-    if case.segment is None:
-        return str(len(case.runs))
-    return f"{len(case.runs)} [{notes.cite(f'{case.key.device}: only runs {level_text(case)} (--all-days counts them)')}]"
-
-
-def _accuracies(rows: Sequence[ComparisonRow], notes: Notes) -> list[TableColumn]:
-    """Return the columns of accuracy; none of language models alone, whose quality no run measures."""
-    cases = [row.case for row in rows]
-    if all(case.generates and not case.accuracy for case in cases):
-        return []
-
-    def difference(row: ComparisonRow) -> str:
-        return "" if row.is_reference else figures.difference(row.ratios.values.get(ACCURACY))
-
-    name = accuracy_name(cases)
-    return [_number(name, rows, lambda row: _accuracy(row.case, notes)), _number(f"{name}-ref", rows, difference, 3)]
-
-
-def _accuracy(case: CaseSummary, notes: Notes) -> str:
-    if case.accuracy:
-        return figures.accuracy(case.accuracy.value.median)
-    return f"none [{notes.cite(f'no accuracy: {case.accuracy_reason}')}]"
-
-
-def _gross_energies(rows: Sequence[ComparisonRow], notes: Notes) -> list[TableColumn]:
-    energies = [row.case.energy for row in rows if row.case.energy]
-    mixes_classes = len({energy.ranks_as for energy in energies}) > 1
-    if not energies:
-        return [_number("energy mJ", rows, lambda row: _gross(row.case, notes, shows_class=False))]
-    return [
-        _number("energy mJ", rows, lambda row: _gross(row.case, notes, shows_class=mixes_classes)),
-        _number("mJ/ref", rows, lambda row: "" if row.is_reference else figures.times(row.ratios.values.get(ENERGY)), 2),
-    ]
-
-
-def _gross(case: CaseSummary, notes: Notes, *, shows_class: bool) -> str:
-    if case.energy is None or case.gross_mj is None:
-        return f"none [{notes.cite(f'no energy: {case.energy_reason}')}]"
-    figure = figures.with_uncertainty(case.gross_mj.median, case.gross_u_mj)
-    return f"{figure} {case.energy.ranks_as}" if shows_class else figure
-
-
-def _net(case: CaseSummary) -> str:
-    if case.energy is None:
-        return ""
-    if (net := case.spreads.get("energy_net_mj")) is None:
-        return case.energy.net_state.replace("_", " ")
-    return figures.with_uncertainty(net.median, case.uncertainties.get("energy_net_mj"))
-
-
+_SAID = {*OF_THE_KIND, "reference", "current level", "disturbed", "disturbed reference", "below accuracy gate"}
+# What stands after a change that is not better or worse.
+SIGNS = {"no difference": " =", "inconclusive": " ?"}
+BASELINE = "the baseline"
+SENTENCES_SHOWN = 12
 REASONS_SHOWN = 8
 # Of one model on one set of data in one scenario, of which there may be many: then fewer of each, but some.
 ROWS_SHOWN, ROWS_OF_ALL, FEWEST_ROWS = 60, 120, 12
+
+
+def show_comparison(comparison: Comparison, console: Console) -> None:
+    """Print the comparison; of many cases those that differ most from the reference."""
+    letters = has_letters(comparison)
+    print_text(console, headline(comparison), "bold")
+    short = shortened(comparison)
+    has_one_reference = len({id(row.reference) for row in short.rows}) == 1
+    for rows in [list(short.rows)] if has_one_reference else comparable(short.rows):
+        print_text(console, "")
+        if not letters:
+            print_text(console, _shared(rows), "bold")
+        lines = _with_baselines(rows)
+        columns = list(_columns(lines, [row.name if letters else _label(row) for row in lines], console))
+        console.print(fitted_table(_fitting(columns), min(console.width, TABLE_WIDTH)), width=min(console.width, TABLE_WIDTH))
+    print_text(console, "")
+    if letters:
+        print_text(console, _shared(short.rows), "dim")
+    if hidden := len(comparison.rows) - len(short.rows):
+        print_text(console, f"{hidden} cases that differ less from the reference are not shown: see --format json or csv", "dim")
+    for line in _lines(short):
+        print_text(console, line)
+    _show_left_out(comparison.left_out, console)
+    show_answers(comparison, console)
 
 
 def shortened(comparison: Comparison) -> Comparison:
@@ -168,51 +68,131 @@ def shortened(comparison: Comparison) -> Comparison:
     groups = comparable(comparison.rows)
     is_long = len(comparison.rows) > ROWS_OF_ALL
     limit = min(ROWS_SHOWN, max(FEWEST_ROWS, ROWS_OF_ALL // len(groups))) if is_long else ROWS_SHOWN
-    rows: list[ComparisonRow] = []
+    rows: list[ComparedCase] = []
     for group in groups:
         telling = set(map(id, sorted(group, key=_apart, reverse=True)[:limit]))
         rows += [row for row in group if id(row) in telling]
-    return replace(comparison, rows=tuple(rows))
+    # Cases A, B, C of several models stay in their order.
+    return comparison if len(rows) == len(comparison.rows) else replace(comparison, rows=tuple(rows))
 
 
-def _apart(row: ComparisonRow) -> tuple[bool, float]:
+def _apart(row: ComparedCase) -> tuple[bool, float]:
     """Order rows by how far the latency is from the reference's, in either direction; the reference's own are the first."""
-    p50_ms, other = median_of(row.case.p50_ms), median_of(row.reference.p50_ms)
-    return row.is_reference, abs(math.log(p50_ms / other)) if p50_ms and other and not row.not_ranked else 0.0
+    p50_ms, other = row.case.p50_ms, row.reference.p50_ms
+    is_ranked = p50_ms and other and min(p50_ms.value, other.value) > 0 and not row.not_ranked
+    return row.is_reference, abs(math.log(p50_ms.value / other.value)) if is_ranked and p50_ms and other else 0.0
 
 
-def show_comparison(comparison: Comparison, console: Console) -> None:
-    """Print the comparison, as wide as the console is."""
-    notes = Notes()
-    columns = terminal_columns(comparison.rows, notes) if comparison.rows else []
-    printable = [replace(column, cells=tuple(writable(cell, console) for cell in column.cells)) for column in columns]
-    fitting = list(printable)
-    while sum(column.full_width + GAP for column in fitting) > console.width and any(column.rank for column in fitting):
-        fitting.remove(max(fitting, key=lambda column: column.rank))
-    first = 0
-    for rows in comparable(comparison.rows):
-        print_text(console, _shared(rows), "bold")
-        console.print(_table(rows, first, fitting), crop=False)
-        console.print()
-        first += len(rows)
-    if not comparison.rows:
-        print_text(console, "No run could be compared.", "bold")
-    if unfit := len(printable) - len(fitting):
-        print_text(console, f"{unfit} columns do not fit: widen the terminal, or see --output, --format csv or --format json", "dim")
-    print_notes(console, notes.texts)
-    _show_left_out(comparison.left_out, console)
+def _with_baselines(rows: Sequence[ComparedCase]) -> list[ComparedCase]:
+    """Return the rows, each that is compared with a case that has no row below that case."""
+    with_row = {id(row.case) for row in rows}
+    lines: list[ComparedCase] = []
+    for row in rows:
+        if id(row.reference) not in with_row:
+            with_row.add(id(row.reference))
+            lines.append(ComparedCase(row.reference, row.reference, row.name, BASELINE))
+        lines.append(row)
+    return lines
 
 
-def _shared(rows: Sequence[ComparisonRow]) -> str:
+def _fitting(columns: Sequence[TableColumn]) -> list[TableColumn]:
+    """Return the columns that are worth their room; what a wide terminal could show is not said to be missing."""
+    fitting = [column for column in columns if any(cell not in ("", figures.ABSENT) for cell in column.cells)]
+    while sum(column.full_width + 2 for column in fitting) > TABLE_WIDTH and any(column.rank for column in fitting):
+        last = max(reversed(fitting), key=lambda column: column.rank)
+        fitting.remove(last)
+    return fitting
+
+
+def _label(row: ComparedCase) -> str:
+    """Return what a case of an answer without letters is in it."""
+    if row.is_reference:
+        return {BASELINE: "baseline", RECOMMENDED: "recommended"}.get(row.choice, "reference")
+    return "new" if row.choice == SAME_CASE else ""
+
+
+def _columns(rows: Sequence[ComparedCase], labels: Sequence[str], console: Console) -> Iterator[TableColumn]:
+    """Yield the columns of a group of cases."""
+    cases = [row.case for row in rows]
+
+    def text(heading: str, cells: Sequence[str], rank: int = 0, *, folds: bool = False) -> TableColumn:
+        return TableColumn(heading, tuple(writable(cell, console) for cell in cells), "left", rank, folds=folds)
+
+    devices, models = [case.key.device for case in cases], [case.key.model for case in cases]
+    yield text("", labels)
+    if only(devices) is None:
+        yield text("device", devices, folds=True)
+    if only(models) is None or "A" in labels:
+        yield text("model", models, folds=True)
+    yield text("", _settings(cases), folds=True)
+    for entry in _shown_figures(rows):
+        yield TableColumn(_heading(entry, cases), [writable(_figure(entry, case), console) for case in cases], rank=entry.rank)
+        yield TableColumn("", [_change(entry.name, row) for row in rows], rank=entry.rank)
+    yield TableColumn("runs", [str(len(case.run_ids)) for case in cases], rank=2)
+    if any(case.disturbed for case in cases):
+        yield text("verdict", [case.verdict for case in cases], 1)
+
+
+def _settings(cases: Sequence[CaseSummary]) -> list[str]:
+    """Return of each case its precision, and what else tells it from others of its model and device."""
+    precisions, runtimes = [case.key.precision for case in cases], [case.key.runtime_text for case in cases]
+    telling = [runtimes] if only(runtimes) is None else []
+    telling += telling_parts(cases, [[f"{case.key.model} {case.key.device}" for case in cases], precisions, *telling])
+    return [
+        " ".join(filter(None, ("" if precision == "unknown" else precision, *parts)))
+        for precision, *parts in zip(precisions, *telling, strict=True)
+    ]
+
+
+def _shown_figures(rows: Sequence[ComparedCase]) -> list[Figure]:
+    """Return the figures that have a column."""
+    always = {MEMORY, *(speed_of(row.case) for row in rows)}
+    entries = [entry for entry in in_view(FigureView.TABLE) if entry.rank <= HIGHEST_RANK or entry.name in always]
+    return sorted(entries, key=lambda entry: entry.name == MEMORY)
+
+
+def _heading(entry: Figure, cases: Sequence[CaseSummary]) -> str:
+    """Return the heading of a figure, of rates of tokens with the tokens where all cases have as many: `pp 512 t/s`."""
+    if entry.name == ACCURACY:
+        return accuracy_name(cases)
+    if entry.name == ENERGY:
+        return "mJ"
+    if entry.name == TOKEN_ENERGY:
+        return "J/token"
+    field = {"pp": "prompt_tokens", "tg": "output_tokens"}.get(entry.title)
+    tokens = only(str(getattr(case.key, field)) for case in cases) if field else None
+    return f"{entry.title} {tokens} {entry.unit}" if tokens and tokens != "None" else entry.heading
+
+
+def _figure(entry: Figure, case: CaseSummary) -> str:
+    """Return a figure of a case; calls of a language model have no latency, and their energy is that of a token."""
+    if case.generates and entry.name in (LATENCY, ENERGY):
+        return figures.ABSENT
+    figure = case.figures.get(entry.name)
+    if entry.name == TOKEN_ENERGY and figure is not None:
+        per = {name: value / 1000 for name in ("value", "low", "high") if (value := getattr(figure, name)) is not None}
+        figure = structs.replace(figure, **per)
+    return entry.shown(figure.value) if figure is not None and figure.scale == "points" else figure_text(entry, figure)
+
+
+def _change(name: str, row: ComparedCase) -> str:
+    """Return the change of a figure, with a sign where it is not decided or no difference that matters."""
+    if (decision := row.decisions.get(name)) is None:
+        return "not ranked" if row.not_ranked and not row.is_reference and name == speed_of(row.case) else ""
+    return change_text(decision).removesuffix(" points") + SIGNS.get(decision.outcome, "")
+
+
+def _shared(rows: Sequence[ComparedCase]) -> str:
     """Return in words what the cases of a group share; what they do not share has a column."""
     cases = [row.case for row in rows]
-    named = [(case, case.newest.dataset) for case in cases]
+    images = [case.newest.dataset.images * (not case.generates) for case in cases]
+    datasets = [
+        f"data {case.newest.dataset.name}{f' ({number:,} images)' if number else ''}" for case, number in zip(cases, images, strict=True)
+    ]
     shared = (
         only(case.key.model for case in cases),
         only(f"on {case.key.device}" for case in cases),
-        only(
-            f"data {data.name}" if case.generates else f"data {data.name} ({figures.count(data.images, 'image')})" for case, data in named
-        ),
+        only(datasets),
         only(f"{case.key.scenario}{load_words(case.key)}" for case in cases),
         only(figures.count(case.key.threads, "thread") for case in cases),
         only(f"energy at {case.energy.ranks_as}" for case in cases if case.energy),
@@ -220,35 +200,42 @@ def _shared(rows: Sequence[ComparisonRow]) -> str:
     return ", ".join(text for text in shared if text)
 
 
-def _table(rows: Sequence[ComparisonRow], first: int, columns: Sequence[TableColumn]) -> Table:
-    table = FixedTable(box=SIMPLE_HEAD)
-    for column in columns:
-        table.add_column(Text(column.heading), justify=column.justify, width=column.full_width)
-    for index, row in enumerate(rows, start=first):
-        style = "bold" if row.is_reference else "yellow" if row.case.disturbed else None
-        table.add_row(*(Text(column.cells[index]) for column in columns), style=style)
-    return table
+def _lines(comparison: Comparison) -> Iterator[str]:
+    """Yield the lines below the tables: each case in a sentence, what was chosen, what became of limits, and what to know of the cases."""
+    compared = [row for row in comparison.rows if not row.is_reference]
+    if 1 < len(compared) <= SENTENCES_SHOWN:
+        yield from (sentence(row, is_alone=False) for row in compared)
+    if comparison.choice:
+        yield from choice_lines(comparison, comparison.choice)
+    if comparison.gate:
+        yield from gate_lines(comparison, comparison.gate)
+    yield from _legend(compared)
+    reasons = Counter((name, reason) for row in compared if row.decisions for name, reason in not_compared(row).items())
+    for (name, reason), number in reasons.most_common(REASONS_SHOWN):
+        yield f"not compared: {name}{f' ({number} cases)' if number > 1 else ''}: {reason}"
+    if has_letters(comparison):
+        # Of other comparisons it is the reason why runs are left out.
+        yield from (f"not ranked: {row.not_ranked}" for row in compared if row.not_ranked and row.decisions)
+    for mark, names in grouped((mark, row.name) for row in compared for mark in row.marks if mark not in _SAID).items():
+        yield f"{mark}{f' ({listed(names)})' if len(names) < len(compared) else ''}: {MARKS[mark]}"
+    cases = list({id(case): case for row in comparison.rows for case in (row.case, row.reference)}.values())
+    for case in cases:
+        if case.segment:
+            yield f"{case.key.device}: only runs {level_text(case)} (--all-days counts them)"
+    yield from verdict_lines([verdict for case in cases for verdict in case.verdicts], with_notes=False)
 
 
-class FixedTable(Table):
-    """A table of cells of one line in columns of known width: rich would measure, wrap and crop each cell by itself."""
-
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        """Yield the header, a rule and the rows, in the look of `plain_table`."""
-        box, widths = SIMPLE_HEAD.substitute(options), [column.width or 0 for column in self.columns]
-        yield Segment(self._line((column.header for column in self.columns), box.head_vertical), console.get_style("table.header"))
-        rule = [box.head_row_horizontal * (width + GAP - 1) for width in widths[:-1]] + [box.head_row_horizontal * widths[-1]]
-        yield Segment(f"\n{box.head_row_cross.join(rule)}\n")
-        for row, cells in zip(self.rows, zip(*(column.cells for column in self.columns), strict=True), strict=True):
-            yield Segment(self._line(cells, box.mid_vertical), console.get_style(row.style) if row.style else None)
-            yield Segment.line()
-
-    def _line(self, cells: Iterable[object], between: str) -> str:
-        parts = []
-        for column, cell in zip(self.columns, map(str, cells), strict=True):
-            blank = " " * ((column.width or 0) - cell_len(cell))
-            parts.append(blank + cell if column.justify == "right" else cell + blank)
-        return f" {between}".join(parts)
+def _legend(rows: Sequence[ComparedCase]) -> Iterator[str]:
+    """Yield the meaning of the signs behind changes, and of intervals of several figures."""
+    changes = [(figure_name(name, row.case), decision) for row in rows for name, decision in row.decisions.items()]
+    outcomes = {decision.outcome for _, decision in changes}
+    if "no difference" in outcomes:
+        margins = grouped((margin_text(decision), name) for name, decision in changes if decision.outcome == "no difference")
+        yield f"=: no difference above {', '.join(f'{margin} ({listed(sorted(set(names)))})' for margin, names in margins.items())}"
+    if "inconclusive" in outcomes:
+        yield "?: inconclusive"
+    if any(len(row.decisions) > 1 for row in rows):
+        yield "intervals hold together in 95 of 100 answers"
 
 
 def _show_left_out(left_out: Sequence[LeftOut], console: Console) -> None:
@@ -268,15 +255,3 @@ def show_answers(comparison: Comparison, console: Console) -> None:
         print_text(console, f"{answer.title}:", "bold")
         columns = [TableColumn(*cells, "left" if cells[0] in WORDS else "right") for cells in answer.columns.items()]
         console.print(fitted_table(columns, console.width))
-
-
-def show_verdicts(comparison: Comparison, console: Console) -> None:
-    """Print a line for each judgement of each case."""
-    judged = [(row, lines) for row in comparison.rows if not row.is_reference and (lines := verdict_lines(row.case, row.judgements))]
-    if judged:
-        print_text(console, "Verdicts (disturbed runs marked ?):", "bold")
-    names = names_of(key for row in comparison.rows for key in (row.case.key, row.reference.key))
-    for row, lines in judged:
-        doubt = " ?" if row.case.disturbed or row.reference.disturbed else ""
-        head = f"  {names[row.case.key]}{doubt} against {names[row.reference.key]}"
-        print_lines(console, [head, *(f"    {line}" for line in lines)])

@@ -13,12 +13,12 @@ from edgemeter.agent.base import figures
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.base.metrics import gain, metric_name
 from edgemeter.agent.contract.case_identity import CaseKey
+from edgemeter.agent.contract.figures import ENERGY, LATENCY
 from edgemeter.agent.contract.record import RunRecord
 from edgemeter.agent.contract.samples import unpack
 from edgemeter.collector.charts import front, specs
 from edgemeter.collector.charts.chart import WIDTH_PX, Chart, rows_table
-from edgemeter.collector.compare.comparison import Comparison, ComparisonRow, comparable
-from edgemeter.collector.compare.spread import Spread, widened_interval
+from edgemeter.collector.compare.comparison import ComparedCase, Comparison, comparable
 from edgemeter.collector.compare.summary import CaseSummary
 from edgemeter.collector.compare.trade_off import FrontPoint, ParetoStatus, front_band, pareto_front, pareto_statuses
 from edgemeter.collector.runs.cases import grouped, names_of
@@ -39,10 +39,9 @@ NAME_WIDTH, NAME_HEIGHT = 0.021, 0.06
 # Half a mark.
 MARK_REACH = 0.02
 FRONT_NOTE = (
-    "Up and left is better. Lines: what nothing of the same series beats; shaded: where that line may lie by the 95% intervals."
-    " Hollow: integer precision, or disturbed. The star is the reference. A mark with a number stands for as many boards of one type at"
-    " their median, or for cases that would overlap, in the colour of the text where they are of several series; its bar reaches from the"
-    " lowest to the highest. Zoom in or open the table for each."
+    "Up and left is better. Bars are 95% intervals. Lines: what nothing of the same series beats; shaded: where that line may lie by the"
+    " intervals. The star is the reference. A mark with a number stands for as many boards of one type, or for cases that would overlap, at"
+    " their median, in the colour of the text where they are of several series. Zoom in or open the table for each."
 )
 # The standing of a board that is drawn with the others of its type.
 OF_SEVERAL = "a board of several"
@@ -66,18 +65,18 @@ def latency_front(comparison: Comparison, styles: SeriesStyles, *, with_boards: 
     for rows in _facets(drawn_rows, lambda case: case.key.provenance):
         provenance = rows[0].case.key.provenance
         title = _facet_title(rows) + ("" if provenance == "measured" else f", {provenance}")
-        charts.append(_front(rows, styles, _Axis(LATENCY_TITLE, "latency_p50_ms", latency_cost), title, with_boards=with_boards))
+        charts.append(_front(rows, styles, _Axis(LATENCY_TITLE, LATENCY), title, with_boards=with_boards))
     return Charts(tuple(charts), tuple(_missing(comparison, drawn_rows, "accuracy", lambda case: case.accuracy_reason)))
 
 
 def energy_front(comparison: Comparison, styles: SeriesStyles, *, with_boards: bool = False) -> Charts:
     """Return energy against accuracy as `latency_front` does, a chart for each class of energies: different scopes share no axis."""
-    having = [row for row in comparison.rows if row.case.energy]
-    across = _Axis(ENERGY_TITLE, "energy_gross_mj", energy_cost)
+    having = [row for row in comparison.rows if row.case.energy and ENERGY in row.case.figures]
+    across = _Axis(ENERGY_TITLE, ENERGY)
     charts = [
         _front(rows, styles, across, f"{_facet_title(rows)}, {_energy_class(rows[0].case)}", with_boards=with_boards)
         for rows in _facets([row for row in having if row.case.accuracy], _energy_class)
-        if not all(row.is_reference for row in rows)
+        if not all(map(styles.is_reference, rows))
     ]
     notes = _missing(comparison, having, "energy", lambda case: case.energy_reason)
     if having and not charts:
@@ -168,13 +167,13 @@ def cold_start_charts(comparison: Comparison, styles: SeriesStyles) -> Charts:
     return Charts(tuple(charts))
 
 
-def anchor(row: ComparisonRow) -> str:
+def anchor(row: ComparedCase) -> str:
     """Return the fragment under which a page has `row`."""
     identity = row.case.key, [board.case.key.device for board in row.boards]
     return f"case-{sha256(msgspec.json.encode(identity)).hexdigest()[:12]}"
 
 
-def facts(row: ComparisonRow) -> dict[str, str | float | None]:
+def facts(row: ComparedCase) -> dict[str, str | float | None]:
     """Return what a script may narrow a chart or a table to, as `data-...` attributes; a row of several boards has no device."""
     names = ("fleet", "device", "model", "runtime", "precision")
     attributes: dict[str, str | float | None] = {f"data-{name}": getattr(row.case.key, name) for name in names}
@@ -183,7 +182,7 @@ def facts(row: ComparisonRow) -> dict[str, str | float | None]:
     return attributes | {"data-board": row.board, "data-kept": "" if row.is_reference else None}
 
 
-def _facets(rows: Sequence[ComparisonRow], apart: Callable[[CaseSummary], str]) -> list[list[ComparisonRow]]:
+def _facets(rows: Sequence[ComparedCase], apart: Callable[[CaseSummary], str]) -> list[list[ComparedCase]]:
     def facet(case: CaseSummary) -> tuple[str, ...]:
         key, metric = case.key, case.accuracy.metric if case.accuracy else ""
         return key.task, key.dataset_sha256, key.scenario, load_text(key), metric, apart(case)
@@ -191,7 +190,7 @@ def _facets(rows: Sequence[ComparisonRow], apart: Callable[[CaseSummary], str]) 
     return list(grouped((facet(row.case), row) for row in rows).values())
 
 
-def _facet_title(rows: Sequence[ComparisonRow]) -> str:
+def _facet_title(rows: Sequence[ComparedCase]) -> str:
     newest, load = rows[0].case.newest, load_text(rows[0].case.key)
     return f"{newest.dataset.name} ({figures.count(newest.dataset.images, 'image')}), {newest.scenario}{f', {load}' if load else ''}"
 
@@ -200,22 +199,6 @@ def _energy_class(case: CaseSummary) -> str:
     return "" if case.energy is None else str(case.energy.ranks_as)
 
 
-def latency_cost(case: CaseSummary) -> tuple[Spread | None, tuple[float, float] | None]:
-    """Return the p50 in ms with its interval over runs."""
-    p50_ms = case.p50_ms
-    return p50_ms, (p50_ms.interval.low, p50_ms.interval.high) if p50_ms and p50_ms.interval else None
-
-
-def energy_cost(case: CaseSummary) -> tuple[Spread | None, tuple[float, float] | None]:
-    """Return the gross energy with its interval over runs, widened by what the meter contributes; with neither there is none."""
-    gross_mj, u_mj = case.gross_mj, case.gross_u_mj
-    if gross_mj is None or gross_mj.median <= 0:
-        return gross_mj, None
-    over = (gross_mj.interval.low, gross_mj.interval.high) if gross_mj.interval else None
-    return gross_mj, over if u_mj is None else widened_interval(over or (gross_mj.median, gross_mj.median), gross_mj.median, u_mj)
-
-
-Cost = Callable[[CaseSummary], tuple[Spread | None, tuple[float, float] | None]]
 Marks = list[dict[str, str | float]]
 
 
@@ -237,18 +220,17 @@ def fronts_of(points: Sequence[FrontPoint], series: Sequence[str | None]) -> tup
 
 @dataclass(frozen=True, slots=True)
 class _Axis:
-    """The cost axis of a front: its title, the figure by its name in the table of figures, and what reads it of a case."""
+    """The cost axis of a front: its title, and the name of the figure."""
 
     title: str
     figure: str
-    cost: Cost
 
 
-def _front(rows: Sequence[ComparisonRow], styles: SeriesStyles, across: _Axis, title: str, *, with_boards: bool) -> Chart:
-    points = [point for row in rows if (point := front_point(row.case, across.cost))]
-    ranked = [None if row.not_ranked is not None or row.is_reference else styles.series(row) for row in rows]
+def _front(rows: Sequence[ComparedCase], styles: SeriesStyles, across: _Axis, title: str, *, with_boards: bool) -> Chart:
+    points = [point for row in rows if (point := front_point(row.case, across.figure))]
+    ranked = [None if row.not_ranked is not None or styles.is_reference(row) else styles.series(row) for row in rows]
     statuses, bands, fronts = fronts_of(points, ranked)
-    bounds = [bounds_of(point) | _of_boards(row, across.figure) for row, point in zip(rows, points, strict=True)]
+    bounds = list(map(bounds_of, points))
     optimal = {index for index, status in statuses.items() if status != "dominated"}
     labels = _labels(bounds, _label_texts(rows), optimal if len(rows) > ALL_LABELLED else None)
     boards = [(board, row) for row in rows if with_boards for board in row.boards]
@@ -257,7 +239,7 @@ def _front(rows: Sequence[ComparisonRow], styles: SeriesStyles, across: _Axis, t
         _mark(row, styles, called)
         | bounds[index]
         | {
-            "standing": "the reference" if row.is_reference else statuses.get(index, f"not ranked: {row.not_ranked}"),
+            "standing": "the reference" if styles.is_reference(row) else statuses.get(index, f"not ranked: {row.not_ranked}"),
             "label": labels[index], "boards": max(1, len(row.boards)), "of": None,
         }
         for index, row in enumerate(rows)
@@ -265,9 +247,9 @@ def _front(rows: Sequence[ComparisonRow], styles: SeriesStyles, across: _Axis, t
     values_of_boards = [
         _mark(board, styles, called) | bounds_of(point) | {"standing": OF_SEVERAL, "label": None, "boards": 1, "of": anchor(row)}
         for board, row in boards
-        if (point := front_point(board.case, across.cost))
+        if (point := front_point(board.case, across.figure))
     ]
-    present = {("reference" if row.is_reference else styles.series(row)): styles.of(row) for row in rows}
+    present = {("reference" if styles.is_reference(row) else styles.series(row)): styles.of(row) for row in rows}
     ordered = sorted(present.items(), key=lambda item: (item[0] == "reference", item[0]))
     legend = tuple((name, style.paint, style.shape) for name, style in ordered)
     metric = metric_name(rows[0].case.accuracy.metric) if rows[0].case.accuracy else "Accuracy"
@@ -276,15 +258,15 @@ def _front(rows: Sequence[ComparisonRow], styles: SeriesStyles, across: _Axis, t
     return Chart(chart_title, spec, rows_table([*values, *values_of_boards]), legend=legend)
 
 
-def _mark(row: ComparisonRow, styles: SeriesStyles, called: Mapping[CaseKey, str]) -> dict[str, Any]:
+def _mark(row: ComparedCase, styles: SeriesStyles, called: Mapping[CaseKey, str]) -> dict[str, Any]:
     return {
-        "case": called[row.case.key], "series": "reference" if row.is_reference else styles.series(row),
-        "verdict": _verdict(row), "is_hollow": "int" in row.case.key.precision, "anchor": anchor(row),
+        "case": called[row.case.key], "series": "reference" if styles.is_reference(row) else styles.series(row),
+        "verdict": _verdict(row), "anchor": anchor(row),
         **{name.removeprefix("data-"): value for name, value in facts(row).items() if name != "data-kept"},
     }  # fmt: skip
 
 
-def _verdict(row: ComparisonRow) -> str:
+def _verdict(row: ComparedCase) -> str:
     case = row.case
     return f"{case.disturbed} of {len(row.boards)} boards disturbed" if 0 < case.disturbed < len(row.boards) else case.verdict
 
@@ -293,15 +275,9 @@ def _called(key: CaseKey) -> str:
     return f"{key.device}, {key.model}, {key.precision} on {key.runtime_text}"
 
 
-def _label_texts(rows: Sequence[ComparisonRow]) -> list[str]:
+def _label_texts(rows: Sequence[ComparedCase]) -> list[str]:
     cases = [row.case for row in rows]
     return case_names(cases) if len(rows) <= ALL_LABELLED else short_names(cases)
-
-
-def _of_boards(row: ComparisonRow, figure: str) -> dict[str, float | None]:
-    """Return the ends of the bar of several boards: the lowest and the highest of them."""
-    spread = row.case.spreads.get(figure)
-    return {"cost_low": spread.low, "cost_high": spread.high} if row.boards and spread else {}
 
 
 def bounds_of(point: FrontPoint) -> dict[str, float | None]:
@@ -314,17 +290,15 @@ def bounds_of(point: FrontPoint) -> dict[str, float | None]:
     }  # fmt: skip
 
 
-def front_point(case: CaseSummary, cost: Cost) -> FrontPoint | None:
-    """Return cost and accuracy of a case with their intervals, None where it lacks one of them."""
-    cost_spread, interval = cost(case)
-    accuracy = case.accuracy
-    if cost_spread is None or accuracy is None:
+def front_point(case: CaseSummary, name: str) -> FrontPoint | None:
+    """Return the figure of that name and the accuracy of a case with their intervals, None where it lacks one of them."""
+    cost, accuracy = case.figures.get(name), case.accuracy
+    if cost is None or accuracy is None:
         return None
-    low, high = interval or (None, None)
-    has_bounds = accuracy.low is not None and accuracy.high is not None and accuracy.low <= accuracy.value.median <= accuracy.high
+    has_bounds = accuracy.low is not None and accuracy.high is not None and accuracy.low <= accuracy.value <= accuracy.high
     bounds = sorted(gain(end, accuracy.better) for end in (accuracy.low, accuracy.high) if end is not None and has_bounds)
     gain_low, gain_high = bounds or (None, None)
-    return FrontPoint(cost_spread.median, accuracy.gain, low, high, gain_low, gain_high, accuracy.better)
+    return FrontPoint(cost.value, accuracy.gain, cost.low, cost.high, gain_low, gain_high, accuracy.better)
 
 
 def _labels(rows: Sequence[Mapping[str, Any]], names: Sequence[str], labelled: set[int] | None) -> list[str | None]:
@@ -344,24 +318,24 @@ def _labels(rows: Sequence[Mapping[str, Any]], names: Sequence[str], labelled: s
     return labels
 
 
-def _lanes(rows: Sequence[ComparisonRow], styles: SeriesStyles) -> list[str]:
+def _lanes(rows: Sequence[ComparedCase], styles: SeriesStyles) -> list[str]:
     named = zip(rows, case_names([row.case for row in rows]), strict=True)
     return [f"{row.case.key.device} · {name}" if styles.by_device or row.is_reference else name for row, name in named]
 
 
 def _cold_steps(case: CaseSummary) -> dict[str, float]:
     steps = {"process": "process", "import": "import the runtime", "load": "load the model", "first": "first inference"}
-    return {words: spread.median for step, words in steps.items() if (spread := case.spreads.get(f"cold_start_{step}_ms"))}
+    return {words: figure.value for step, words in steps.items() if (figure := case.figures.get(f"cold_start_{step}_ms"))}
 
 
 def _memory_steps(case: CaseSummary) -> dict[str, float]:
-    loaded, peak = (case.spreads.get(f"memory_{name}_mb") for name in ("loaded", "peak"))
+    loaded, peak = (case.figures.get(f"memory_{name}_mb") for name in ("loaded", "peak"))
     if loaded is None or peak is None:
         return {}
-    return {"model loaded": loaded.median, "up to the peak, running": max(0.0, peak.median - loaded.median)}
+    return {"model loaded": loaded.value, "up to the peak, running": max(0.0, peak.value - loaded.value)}
 
 
-def _missing(comparison: Comparison, rows: Sequence[ComparisonRow], word: str, reason: Callable[[CaseSummary], str | None]) -> list[str]:
+def _missing(comparison: Comparison, rows: Sequence[ComparedCase], word: str, reason: Callable[[CaseSummary], str | None]) -> list[str]:
     """Return why cases have no point: each reason once, with the devices it holds for."""
     drawn_ids = set(map(id, rows))
     absent = [row.case for row in comparison.rows if id(row) not in drawn_ids]

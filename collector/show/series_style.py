@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from edgemeter.collector.compare.comparison import ComparisonRow
+from edgemeter.collector.compare.comparison import ComparedCase
 
 # The style sheet holds as many colours (after Okabe and Ito, and darker or lighter where the paper asks for it).
 COLOURS = 7
@@ -37,15 +37,23 @@ def numbered_style(index: int) -> SeriesStyle:
 
 @dataclass(frozen=True, slots=True)
 class SeriesStyles:
-    """The styles of all series: devices where there are several (or board types), else runtimes; the reference is always the star."""
+    """The styles of all series: devices where there are several (or board types), else runtimes; the reference is the star.
+
+    Where nothing is compared with it, as of one device alone, its cases are series as others are.
+    """
 
     by_device: bool
     names: tuple[str, ...]
     by_board: bool = False
     # Names that devices of several fleets have.
     shared_names: frozenset[str] = frozenset()
+    has_reference: bool = True
 
-    def series(self, row: ComparisonRow) -> str:
+    def is_reference(self, row: ComparedCase) -> bool:
+        """Return whether a row is drawn as the reference."""
+        return row.is_reference and self.has_reference
+
+    def series(self, row: ComparedCase) -> str:
         """Return the name of the series that `row` belongs to."""
         if self.by_board:
             return row.board
@@ -54,18 +62,21 @@ class SeriesStyles:
             return key.runtime
         return f"{key.device}, fleet {key.fleet}" if key.device in self.shared_names else key.device
 
-    def of(self, row: ComparisonRow) -> SeriesStyle:
+    def of(self, row: ComparedCase) -> SeriesStyle:
         """Return the style of `row`."""
-        return REFERENCE if row.is_reference else numbered_style(self.names.index(self.series(row)))
+        return REFERENCE if self.is_reference(row) else numbered_style(self.names.index(self.series(row)))
 
 
-def assign_styles(rows: Sequence[ComparisonRow], most_devices: int | None = None) -> SeriesStyles:
+def assign_styles(rows: Sequence[ComparedCase], most_devices: int | None = None) -> SeriesStyles:
     """Return a style for each series of the page, the same in every chart; of more devices than `most_devices` their board types."""
-    device_rows = [row for row in rows if not row.is_reference]
+    compared_rows = [row for row in rows if not row.is_reference]
+    device_rows = compared_rows or rows
     devices = {row.case.device for row in device_rows}
     boards = {row.board for row in device_rows}
+    has_reference = bool(compared_rows)
     if most_devices is not None and len(devices) > most_devices and len(boards) < len(devices):
-        return SeriesStyles(by_device=True, names=tuple(sorted(boards)), by_board=True)
+        return SeriesStyles(by_device=True, names=tuple(sorted(boards)), by_board=True, has_reference=has_reference)
     names = Counter(device for _, device in devices)
-    styles = SeriesStyles(len(devices) > 1, (), shared_names=frozenset(name for name, count in names.items() if count > 1))
+    shared_names = frozenset(name for name, count in names.items() if count > 1)
+    styles = SeriesStyles(len(devices) > 1, (), shared_names=shared_names, has_reference=has_reference)
     return replace(styles, names=tuple(sorted({styles.series(row) for row in device_rows})))

@@ -1,7 +1,6 @@
-"""The names of cases in tables, charts and headlines; and the numbered notes below a table."""
+"""The names of cases in tables, charts and headlines."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
 
 from edgemeter.agent.base import figures
 from edgemeter.agent.base.metrics import metric_name
@@ -9,19 +8,6 @@ from edgemeter.agent.contract.case_identity import FIELD, FIELDS, CaseKey
 from edgemeter.collector.compare.summary import CaseSummary
 from edgemeter.collector.runs.cases import apart, grouped
 from edgemeter.collector.runs.relation import load_text
-
-
-@dataclass(slots=True)
-class Notes:
-    """Numbers reasons from 1 in the order in which they are first cited."""
-
-    texts: list[str] = field(default_factory=list)
-
-    def cite(self, text: str) -> int:
-        """Return the number of `text`, a new one when it was not cited before."""
-        if text not in self.texts:
-            self.texts.append(text)
-        return self.texts.index(text) + 1
 
 
 def only(texts: Iterable[str]) -> str | None:

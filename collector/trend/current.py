@@ -10,7 +10,7 @@ from itertools import groupby
 
 import numpy as np
 
-from edgemeter.agent.base.run_statistics import FEWEST, welch_p
+from edgemeter.agent.base.evidence import FEWEST, RunValue, mean_of
 from edgemeter.collector.runs.cases import CaseRuns, CurrentSegment, Fingerprint, fingerprint_of
 from edgemeter.collector.runs.run_figures import RunFigures, figures_of
 from edgemeter.collector.trend.change_points import ChangePoints, change_points
@@ -109,8 +109,8 @@ def _carried(name: str, points: Points, begin: int) -> SegmentStart | None:
             continue
         earlier, other = (_members(metric, [points[index][0] for index in side]) for side in sides)
         size = float(np.mean(other) - np.mean(earlier))
-        p = welch_p(earlier, other)
-        if abs(size) >= metric.rule.matters and (p is None or p < CARRIED_P):
+        before_change, after_change = (mean_of([RunValue(value, "", 0) for value in values]) for values in (earlier, other))
+        if abs(size) >= metric.rule.matters and after_change.minus(before_change).p < CARRIED_P:
             texts = _changes(points[places[edge - 1]][1], points[places[edge]][1])
             return SegmentStart(places[edge], _reason(name, difference(metric, size), texts))
     return None

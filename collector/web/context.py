@@ -8,7 +8,7 @@ from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.contract.record import RunRecord
 from edgemeter.collector.charts.chart import Chart, ChartSheet, script_data
 from edgemeter.collector.compare.comparison import Comparison, of_summaries
-from edgemeter.collector.compare.judgement import SmallestDifferences
+from edgemeter.collector.compare.differences import Margins
 from edgemeter.collector.index.index_file import WITH_ID, IndexedCase
 from edgemeter.collector.index.sources import RecordSource
 from edgemeter.collector.published.shelf import Shelf, default_shelf
@@ -34,7 +34,7 @@ class ViewContext:
     links: Links
     events: TrendEvents
     sheet: ChartSheet = field(default_factory=lambda: ChartSheet(live_chart))
-    matters: SmallestDifferences = SmallestDifferences()  # noqa: RUF009 - frozen
+    margins: Margins = Margins()  # noqa: RUF009 - frozen
     shelf: Shelf = field(default_factory=default_shelf)
 
 
@@ -54,7 +54,7 @@ def compare(context: ViewContext, cases_to_compare: Sequence[IndexedCase], case_
     known_cases = summaries(context.connection, list(members.values()), case_filter)
     is_role = baseline == REFERENCE
     return of_summaries(
-        known_cases, lambda key: key.device == baseline or (is_role and key.role == REFERENCE), baseline, matters=context.matters
+        known_cases, lambda key: key.device == baseline or (is_role and key.role == REFERENCE), baseline, margins=context.margins
     )
 
 

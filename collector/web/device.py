@@ -14,7 +14,7 @@ from edgemeter.agent.contract.health import Health
 from edgemeter.agent.ledger.presence import certificate_days, clock_text, last_words, needs_attention, sensors_text
 from edgemeter.collector.charts.chart import Chart, ViewTable, rows_table
 from edgemeter.collector.charts.specs import among
-from edgemeter.collector.compare.spread import Spread
+from edgemeter.collector.compare.case_figure import CaseFigure
 from edgemeter.collector.compare.summary import CaseSummary
 from edgemeter.collector.index.index_file import IndexedCase
 from edgemeter.collector.index.stored_summaries import runs_of as records_of
@@ -22,12 +22,13 @@ from edgemeter.collector.runs.cases import UNKNOWN_BOARD, names_of
 from edgemeter.collector.runs.figure_names import with_part
 from edgemeter.collector.runs.relation import like_with_like
 from edgemeter.collector.runs.run_figures import RunFigures
-from edgemeter.collector.show.run_facts import machine_facts
+from edgemeter.collector.show.figure_words import figure_text
 from edgemeter.collector.web.activity import described, read_activities
 from edgemeter.collector.web.context import ViewContext
 from edgemeter.collector.web.findings import findings_list
 from edgemeter.collector.web.markup import Markup, join, part
 from edgemeter.collector.web.queries import CaseFilter, cases, runs_of, summaries
+from edgemeter.collector.web.run_facts import machine_facts
 from edgemeter.collector.web.series import series, series_groups, titles
 from edgemeter.collector.web.view import (
     Links,
@@ -129,14 +130,14 @@ def _beside(context: ViewContext, device_cases: Sequence[IndexedCase], board: st
         peers = {summary.key: summary for summary in summaries(context.connection, [case, *_by_rank(peer_cases)], case_filter)}
         mine, largest_group = peers.pop(case.key, None), max(largest_group, len(peer_cases))
         for entry in AMONG_PEERS:
-            if mine is None or (spread := mine.spreads.get(entry.name)) is None:
+            if mine is None or (own_figure := mine.figures.get(entry.name)) is None:
                 continue
             # Energies of other meters are not drawn in one strip.
             same = [peer for peer in peers.values() if entry.group != "energy" or _meter(peer) == _meter(mine)]
-            spreads = [(peer.key.device, other) for peer in same if (other := peer.spreads.get(entry.name))]
+            peer_figures = [(peer.key.device, other) for peer in same if (other := peer.figures.get(entry.name))]
             name = f"{called[case.key]}: {entry.title}"
-            if spreads:
-                strips.append(_strip(context, name, (case.key.device, spread), spreads, entry.unit))
+            if peer_figures:
+                strips.append(_strip(context, name, (case.key.device, own_figure), peer_figures, entry))
             else:
                 alone.append(name)
     parts = [part("gallery", strips)] if strips else []
@@ -160,22 +161,22 @@ def _by_rank(peer_cases: Sequence[IndexedCase]) -> Sequence[IndexedCase]:
     return [ordered[round(rank * (len(ordered) - 1) / (OTHERS_DRAWN - 1))] for rank in range(OTHERS_DRAWN)]
 
 
-def _strip(context: ViewContext, name: str, mine: tuple[str, Spread], peer_spreads: Sequence[tuple[str, Spread]], unit: str) -> Markup:
+def _strip(
+    context: ViewContext, name: str, own_figure: tuple[str, CaseFigure], peer_figures: Sequence[tuple[str, CaseFigure]], entry: Figure
+) -> Markup:
+    device, case_figure = own_figure
     rows = [
-        {
-            "device": device,
-            "value": spread.median,
-            "low": spread.interval.low if spread.interval else None,
-            "high": spread.interval.high if spread.interval else None,
-            "is_own": spread is mine[1],
-        }
-        for device, spread in (*peer_spreads, mine)
+        {"device": peer, "value": figure.value, "low": figure.low, "high": figure.high, "is_own": figure is case_figure}
+        for peer, figure in (*peer_figures, own_figure)
     ]
-    values, own_median = [spread.median for _, spread in peer_spreads], mine[1].median
-    below = sum(value < own_median for value in values)
-    difference, other_devices = figures.typeset(f"{own_median / median(values) - 1:+.1%}"), figures.count(len(values), "other device")
-    text = f"{figures.significant(own_median)} {unit}, {difference} to the median of {other_devices}; {below} of them lower."
-    return Markup(context.sheet.draw(Chart(name, among(f"{name.rpartition(': ')[2]}, {unit}", rows), rows_table(rows), text)))
+    values = [figure.value for _, figure in peer_figures]
+    below = sum(value < case_figure.value for value in values)
+    difference, other_devices = f"{case_figure.value / median(values) - 1:+.1%}", figures.count(len(values), "other device")
+    text = (
+        f"{device}: {figure_text(entry, case_figure, entry.unit)}, {figures.typeset(difference)} to the median of {other_devices};"
+        f" {below} of them lower."
+    )
+    return Markup(context.sheet.draw(Chart(name, among(entry.heading, rows), rows_table(rows), text)))
 
 
 def _trends(context: ViewContext, device_cases: Sequence[IndexedCase]) -> Markup:
@@ -231,11 +232,11 @@ def run_columns(links: Links) -> list[ViewColumn[_RunLine]]:
     return [
         ViewColumn("run", "Run", attrgetter("run.id"), name, is_text=True),
         ViewColumn("started_at_ns", "Started (UTC)", attrgetter("run.started_at_ns"), lambda line: figures.stamp(line.run.started_at_ns)),
+        ViewColumn("verdict", "Verdict", attrgetter("run.verdict"), lambda line: verdict_cell(line.run.verdict), is_text=True),
         ViewColumn("model", "Model", attrgetter("case.key.model"), is_text=True),
         ViewColumn("precision", "Precision", attrgetter("case.key.precision"), is_text=True),
         ViewColumn("runtime", "Runtime", attrgetter("case.key.runtime"), runtime, is_text=True),
         *(ViewColumn(hidden, "", attrgetter(f"case.key.{hidden}"), is_shown=False) for hidden in ("backend", "threads", "batch")),
         *(column for entry in in_view(FigureView.LIST) for column in _run_figure(entry)),
         ViewColumn("energy_provenance", "", attrgetter("run.energy_provenance"), is_shown=False),
-        ViewColumn("verdict", "Verdict", attrgetter("run.verdict"), lambda line: verdict_cell(line.run.verdict), is_text=True),
     ]

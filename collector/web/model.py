@@ -10,16 +10,17 @@ from edgemeter.agent.contract.mode_answer import WORDS, ModeAnswer
 from edgemeter.agent.contract.record import RunRecord
 from edgemeter.collector.charts.chart import Chart, rows_table
 from edgemeter.collector.charts.specs import strips
+from edgemeter.collector.compare.boards import fold_boards
 from edgemeter.collector.compare.comparison import Comparison, answers_of, comparable
 from edgemeter.collector.compare.summary import CaseSummary
 from edgemeter.collector.index.index_file import IndexedCase
 from edgemeter.collector.runs.cases import grouped, not_measured
 from edgemeter.collector.show import comparison_charts
-from edgemeter.collector.show.conclusions import conclusions
 from edgemeter.collector.show.series_style import numbered_style
 from edgemeter.collector.show.wording import case_names, listed, load_words, names
 from edgemeter.collector.web.case_table import HOW_TO_READ, case_table, verdict_section
 from edgemeter.collector.web.context import REFERENCE, ViewContext, baselines, compare, sampled
+from edgemeter.collector.web.headline import lead
 from edgemeter.collector.web.markup import Markup, element, join, part
 from edgemeter.collector.web.queries import CaseFilter, cases, cases_of_baseline
 from edgemeter.collector.web.run import energy_lines
@@ -45,7 +46,7 @@ def model_view(context: ViewContext, request: ViewRequest, case_filter: CaseFilt
     if not every_case.rows:
         text = f"No case of it can be compared with {baseline}: pick another baseline."
         return View(str(case_filter.model), note(text), filters=FILTERS, picked=picked)
-    table = case_table(context, every_case)
+    table = case_table(context, every_case, fold_boards(every_case))
     drawn_cases = _of_every_board(model_cases)
     drawn_keys = {case.key for case in drawn_cases}
     drawn_rows = [row for row in every_case.rows if row.case.key in drawn_keys]
@@ -80,7 +81,7 @@ def model_view(context: ViewContext, request: ViewRequest, case_filter: CaseFilt
         section("start", "Cold start and memory", chart_gallery(context.sheet, [comparison_charts.cold_start_charts(comparison, styles)])),
         verdict_section(every_case),
     ]
-    return View(str(case_filter.model), join(parts), " ".join(conclusions(every_case)), (table.plain(),), FILTERS, picked)
+    return View(str(case_filter.model), join(parts), lead(every_case), (table.plain(),), FILTERS, picked)
 
 
 def _of_every_board(model_cases: Sequence[IndexedCase]) -> list[IndexedCase]:
@@ -100,8 +101,13 @@ def _over_runs(context: ViewContext, comparison: Comparison) -> Markup:
         if values:
             title = f"{rows[0].case.key.model}: p50 of every run{load_words(rows[0].case.key)}"
             legend = tuple((name, numbered_style(index).paint, "circle") for index, name in enumerate(lanes))
-            spec = strips("p50 of a run, ms", legend, [value for dot in values if isinstance(value := dot["value"], float)])
-            text = f"{len(values):,} runs; a dot is a run, the stroke their median; hollow: disturbed."
+            of_cases = [
+                {"series": name, "value": p50_ms.value, "low": p50_ms.low, "high": p50_ms.high}
+                for row, name in zip(rows, lanes, strict=True)
+                if (p50_ms := row.case.p50_ms)
+            ]
+            spec = strips("p50 of a run, ms", legend, of_cases, [value for dot in values if isinstance(value := dot["value"], float)])
+            text = f"{len(values):,} runs; a dot is a run, the stroke their mean, the line its 95% interval."
             charts.append(context.sheet.draw(Chart(title, spec, rows_table(values), text)))
     return part("gallery", charts) if charts else note("No run has a p50.")
 

@@ -8,12 +8,12 @@ from functools import partial
 from pathlib import Path
 
 from edgemeter.agent.base import figures
-from edgemeter.agent.base.decision import ACCURACY, ENERGY, LATENCY
 from edgemeter.agent.base.errors import ConfigError, os_error_as
 from edgemeter.agent.base.progress import Tell, no_progress
+from edgemeter.agent.contract.figures import ACCURACY, ENERGY, LATENCY
 from edgemeter.collector.charts import vega
 from edgemeter.collector.charts.chart import Chart, ChartSheet
-from edgemeter.collector.compare.judgement import SmallestDifferences
+from edgemeter.collector.compare.differences import Margins
 from edgemeter.collector.index.run_index import RunIndex, open_index
 from edgemeter.collector.index.sources import RecordSource
 from edgemeter.collector.web.case_table import CASES_SHOWN
@@ -37,7 +37,7 @@ class FileChoice:
     runs: int = RUNS
     baseline: str | None = None
     first: ViewRequest | None = None
-    matters: SmallestDifferences = SmallestDifferences()  # noqa: RUF009 - frozen
+    margins: Margins = Margins()  # noqa: RUF009 - frozen
 
 
 def write_file_of(source: RecordSource, path: Path, choice: FileChoice, progress: Tell = no_progress) -> int:
@@ -67,7 +67,7 @@ def whole_page(index: RunIndex, events: TrendEvents, choice: FileChoice, progres
             return live_chart(chart, NOTHING if written_views else element("noscript", None, raw(vega.svg(chart))))
 
         context = ViewContext(
-            connection, index.source, FileLinks(frozenset(addresses)), events, ChartSheet(write), choice.matters,
+            connection, index.source, FileLinks(frozenset(addresses)), events, ChartSheet(write), choice.margins,
         )  # fmt: skip
         choices = _choices(offered(context), addresses)
         for count, text in enumerate(addresses, start=1):
@@ -107,7 +107,6 @@ def _held(context: ViewContext, choice: FileChoice) -> tuple[list[str], list[str
         *([choice.first] if choice.first else []),
         *([ViewRequest("compare", {"baseline": choice.baseline})] if choice.baseline else []),
         ViewRequest("overview"),
-        *([] if choice.first else [ViewRequest("decide")]),
         # Others call models and devices otherwise: what a file is narrowed to does not narrow it.
         *([] if choice.first or choice.case_filter.condition()[1] else [ViewRequest("published")]),
         *(ViewRequest("compare", {"baseline": name}) for name in kept_references if name != choice.baseline),

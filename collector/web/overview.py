@@ -11,19 +11,21 @@ from typing import Any
 from edgemeter.agent.base import figures
 from edgemeter.agent.base.documents import Plain
 from edgemeter.agent.base.nanoseconds import NS_PER_DAY
+from edgemeter.agent.contract.figures import ENERGY, LATENCY, figure
 from edgemeter.agent.contract.health import Health
 from edgemeter.agent.ledger.presence import DevicePresence, certificate_days, clock_text, needs_attention
 from edgemeter.collector.charts.chart import Chart, ViewTable, rows_table
 from edgemeter.collector.charts.specs import spark_lines
-from edgemeter.collector.compare.spread import median_of
 from edgemeter.collector.compare.summary import CaseSummary
 from edgemeter.collector.index.index_file import IndexedCase
 from edgemeter.collector.runs.cases import grouped
 from edgemeter.collector.runs.relation import like_with_like
+from edgemeter.collector.show.figure_words import figure_text
 from edgemeter.collector.show.wording import listed
+from edgemeter.collector.trend.finding import iso
 from edgemeter.collector.web.activity import now_section
 from edgemeter.collector.web.context import ViewContext
-from edgemeter.collector.web.events import OutlyingDevice
+from edgemeter.collector.web.events import FINDING_DAYS, OutlyingDevice
 from edgemeter.collector.web.findings import findings_list
 from edgemeter.collector.web.markup import NOTHING, Attributes, Markup, element, join, part, render
 from edgemeter.collector.web.queries import CaseFilter, cases, p50_by_day, summaries
@@ -97,19 +99,15 @@ def overview(context: ViewContext, request: ViewRequest, case_filter: CaseFilter
         *([section("findings", "What changed", findings)] if findings else []),
         *([section("first", "Needs attention", first)] if first else []),
         now,
-        _cards(indexed_cases, lines, newest_ns),
+        _cards(context, indexed_cases, lines, newest_ns),
         *([section("lately", f"The last {SPARK_DAYS} days", lately)] if lately else []),
         section(
             "coverage",
             "What was measured where",
             covered,
-            note(
-                "Lowest and highest p50 of its cases (medians over runs)."
-                " Of a case whose level changed, only the runs since then count."
-                f" A cell is stale when its newest run is {STALE_DAYS} days older than the newest of all."
-            ),
+            *([note(f"Stale: the newest run is {STALE_DAYS} days older than the newest of all.")] if "stale, last" in covered else []),
         ),
-        section("devices", "Devices", devices),
+        section("devices", "Devices", devices, note(_doubted(indexed_cases))),
     ]
     title = f"{figures.count(len(lines), 'device')}, {figures.count(len({case.key.model for case in indexed_cases}), 'model')}"
     return View(title, join(parts), _lead(indexed_cases, newest_ns), (device_table, coverage_table), ("fleet", "board", "days", "level"))
@@ -152,6 +150,12 @@ def _lead(indexed_cases: Sequence[IndexedCase], newest_ns: int) -> str:
         f"{figures.count(runs, 'run')} of {figures.count(len(indexed_cases), 'case')} on {listed(boards)}; {usable:,} of the runs"
         f" may be compared. The newest is of {figures.stamp(newest_ns)} UTC.{simulated}"
     )
+
+
+def _doubted(indexed_cases: Sequence[IndexedCase]) -> str:
+    runs, disturbed = sum(case.runs for case in indexed_cases), sum(case.disturbed for case in indexed_cases)
+    invalid = sum(case.runs - case.usable for case in indexed_cases)
+    return f"Of {figures.count(runs, 'run')} {disturbed:,} are disturbed; {invalid:,} are invalid and never compared."
 
 
 def _devices(
@@ -197,17 +201,19 @@ class _CommonCase:
     name: str
     summaries: Mapping[tuple[str, str], CaseSummary]
 
-    def value(self, line: _DeviceLine, figure: str) -> float | None:
-        """Return the median of a figure on a device, None where it did not run the case."""
+    def value(self, line: _DeviceLine, name: str) -> float | None:
+        """Return a figure on a device, None where it did not run the case."""
         case = self.summaries.get((line.fleet, line.device))
-        return median_of(case.spreads.get(figure)) if case else None
+        return case.figures[name].value if case and name in case.figures else None
 
-    def energy(self, line: _DeviceLine) -> Markup | str:
-        """Return the gross energy on a device with its class: others rank with their own only."""
+    def cell(self, line: _DeviceLine, name: str) -> Markup:
+        """Return a figure on a device with its interval, an energy also with its class: others rank with their own only."""
         case = self.summaries.get((line.fleet, line.device))
-        if case is None or case.energy is None or case.gross_mj is None:
-            return figures.typeset(figures.ABSENT)
-        return with_small(figures.with_uncertainty(case.gross_mj.median, case.gross_u_mj), str(case.energy.ranks_as))
+        if case is None or name not in case.figures:
+            return join([figures.typeset(figures.ABSENT)])
+        return with_small(
+            figure_text(figure(name), case.figures[name]), str(case.energy.ranks_as) if name == ENERGY and case.energy else ""
+        )
 
 
 def _common_case(
@@ -223,21 +229,30 @@ def _common_case(
     return _CommonCase(name, {case.device: case for case in summaries(context.connection, shown_cases, case_filter)})
 
 
-def _cards(indexed_cases: Sequence[IndexedCase], lines: Sequence[_DeviceLine], newest_ns: int) -> Markup:
-    runs = sum(case.runs for case in indexed_cases)
-    disturbed, invalid = sum(line.disturbed for line in lines), sum(line.invalid for line in lines)
-    lost = [line for line in lines if line.state == "lost"]
-    silent = [line for line in lines if line.is_silent]
-    age_days = max(0.0, (time.time_ns() - newest_ns) / NS_PER_DAY)
-    age = f"newest {figures.significant(age_days, 2)} days ago" if age_days >= 1 else "newest today"
-    away = f"{len(lost)} lost, {len(silent)} without a run for {SILENT_DAYS} days"
+def _cards(context: ViewContext, indexed_cases: Sequence[IndexedCase], lines: Sequence[_DeviceLine], newest_ns: int) -> Markup:
+    """Return what there is in four figures: devices, cases, the newest run, and what changed."""
+    runs, models = sum(case.runs for case in indexed_cases), len({case.key.model for case in indexed_cases})
+    lost, silent = sum(line.state == "lost" for line in lines), sum(line.is_silent for line in lines)
+    newest = max(indexed_cases, key=lambda case: case.newest_ns)
+    findings = context.events.findings
     cards = [
-        ("Devices", str(len(lines)), figures.count(len({line.board for line in lines}), "board type"), away),
-        ("Runs", f"{runs:,}", age, figures.count(len(indexed_cases), "case")),
-        ("Disturbed", f"{disturbed:,}", f"{disturbed / runs:.1%} of the runs", "a measurement rule is violated"),
-        ("Invalid", f"{invalid:,}", f"{invalid / runs:.1%} of the runs", "never compared"),
+        (
+            "Devices",
+            str(len(lines)),
+            figures.count(len({line.board for line in lines}), "board type"),
+            f"{lost} lost" if lost else "",
+            f"{silent} without a run for {SILENT_DAYS} days" if silent else "",
+        ),
+        ("Cases", f"{len(indexed_cases):,}", figures.count(models, "model"), figures.count(runs, "run")),
+        ("Newest run", f"{figures.age(time.time_ns() - newest_ns)} ago", newest.key.model, newest.key.device),
+        (
+            "Changes found",
+            str(len(findings)),
+            f"in the last {FINDING_DAYS} days",
+            f"the newest on {iso(max(finding.day for finding in findings))}" if findings else "",
+        ),
     ]
-    return part("cards", [{"heading": heading, "figure": figure, "lines": lines} for heading, figure, *lines in cards])
+    return part("cards", [{"heading": heading, "figure": number, "lines": texts} for heading, number, *texts in cards])
 
 
 def _needing_attention(lines: Sequence[_DeviceLine], links: Links) -> Markup | None:
@@ -272,11 +287,9 @@ def _device_table(lines: Sequence[_DeviceLine], links: Links, common: _CommonCas
         text = with_small(device, f"{line.fleet}, reference" if line.role == "reference" else line.fleet)
         return join([text, element("small", {"class": "doubt"}, line.condition)]) if line.condition else text
 
-    def p50_ms(line: _DeviceLine) -> float | None:
-        return common.value(line, "latency_p50_ms")
-
-    def gross_mj(line: _DeviceLine) -> float | None:
-        return common.value(line, "energy_gross_mj")
+    def of_common(name: str) -> ViewColumn[_DeviceLine]:
+        heading = figure(name).heading
+        return ViewColumn(name, heading, lambda line: common.value(line, name), lambda line: common.cell(line, name), common.name)
 
     columns: list[ViewColumn[_DeviceLine]] = [
         ViewColumn("device", "Device", lambda line: line.device, name, is_text=True),
@@ -285,8 +298,8 @@ def _device_table(lines: Sequence[_DeviceLine], links: Links, common: _CommonCas
         ViewColumn("role", "", lambda line: line.role, is_shown=False),
         ViewColumn("state", "State", lambda line: line.state, lambda line: line.state or "not reported", is_text=True, is_shown=has_state),
         ViewColumn("condition", "", lambda line: line.condition or None, is_shown=False),
-        ViewColumn("latency_p50_ms", "p50 ms", p50_ms, explanation=common.name),
-        ViewColumn("energy_gross_mj", "energy mJ", gross_mj, common.energy, common.name),
+        of_common(LATENCY),
+        of_common(ENERGY),
         ViewColumn("last_started_at_ns", "Last run (UTC)", lambda line: line.last_ns, lambda line: figures.stamp(line.last_ns)),
         *(ViewColumn(count, count.capitalize(), attrgetter(count)) for count in ("runs", "disturbed", "invalid")),
         ViewColumn("throttled", "Throttled", lambda line: line.throttled if line.throttling_known else None),
@@ -322,21 +335,25 @@ def coverage(indexed_cases: Sequence[IndexedCase], links: Links, newest_ns: int)
     lines = [(link(links.to("model", model=model), model), [cells[model, board] for board in boards]) for model in models]
     rows = tuple((model, board, cell["devices"], cell["runs"], cell["last_ns"], cell["is_stale"]) for (model, board), cell in cells.items())
     plain = ViewTable("coverage", ("model", "board", "devices", "runs", "last_started_at_ns", "is_stale"), rows)
+    if len(boards) == 1:
+        # A table of one column says no more than a list.
+        texts = [join([name, ": ", cell["figure"], f", {cell['detail']}", cell["stale"]]) for name, (cell,) in lines]
+        return join([element("p", None, boards[0]), part("reasons", texts)]), plain
     return render("coverage.html", boards=boards, lines=lines), plain
 
 
 def _covered(members: Sequence[IndexedCase], links: Links, newest_ns: int, model: str, board: str) -> dict[str, Any]:
     if not members:
-        return {"devices": 0, "runs": 0, "last_ns": None, "is_stale": None}
+        return {"devices": 0, "runs": 0, "last_ns": None, "is_stale": None, "figure": "never", "detail": "", "stale": NOTHING}
     last_ns, runs = max(case.newest_ns for case in members), sum(case.runs for case in members)
-    p50 = sorted(case.latency_p50_ms for case in members if case.latency_p50_ms is not None)
     devices = len({(case.key.fleet, case.key.device) for case in members})
+    is_stale = newest_ns - last_ns > STALE_DAYS * NS_PER_DAY
     return {
         "devices": len({case.key.device for case in members}),
         "runs": runs,
         "last_ns": last_ns,
-        "is_stale": newest_ns - last_ns > STALE_DAYS * NS_PER_DAY,
-        "figure": link(links.to("compare", model=model, board=board), f"{figures.span(p50[0], p50[-1])} ms" if p50 else "no p50"),
+        "is_stale": is_stale,
+        "figure": link(links.to("compare", model=model, board=board), figures.count(len(members), "case")),
         "detail": f"{figures.count(devices, 'device')}, {figures.count(runs, 'run')}",
-        "last": figures.stamp(last_ns)[:10],
+        "stale": element("small", None, f"stale, last {figures.stamp(last_ns)[:10]}") if is_stale else NOTHING,
     }

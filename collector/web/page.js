@@ -71,9 +71,6 @@ async function drawChart(figure, picked = {}) {
   const spec = { ...(rows.length === every.length && !picked.device ? held.spec : fitted(held.spec, rows)), data: { values: rows } };
   if (spec.datasets?.marks) spec.datasets = { marks: rows };
   if (spec.datasets && innerWidth <= 640) spec.height = 240;
-  // A cell of a heat map that is too narrow for its second line shows its first; the table behind has both.
-  const cells = new Set(rows.map((row) => row.column)).size;
-  if (rows[0]?.below !== undefined && place.clientWidth / (cells + 1) < 125) spec.layer = spec.layer.filter((one) => one.encoding.text?.field !== "below");
   const chart = { figure, place, title, held, rows, spec, hidden: new Set() };
   if (!rows.length) {
     // A scale of nothing has no ends.
@@ -158,7 +155,6 @@ function markOf(rows, middle) {
     cost: middle(rows, "cost"), cost_low: end("cost_low", Math.min), cost_high: end("cost_high", Math.max),
     accuracy: middle(rows, "accuracy"), accuracy_low: end("accuracy_low", Math.min), accuracy_high: end("accuracy_high", Math.max),
     standing: every("standing").join("; "), verdict: every("verdict").join("; "),
-    is_hollow: rows.every((row) => row.is_hollow || row.verdict === "disturbed"),
   };
 }
 function keepState(chart) {

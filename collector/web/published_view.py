@@ -82,7 +82,7 @@ def _columns(runs_by_key: OwnRunsByKey) -> list[ViewColumn[JudgedFigure]]:
         ViewColumn("model", "Model", of_row["model"], _model, is_text=True),
         ViewColumn("device", "Device", of_row["device"], is_text=True),
         ViewColumn("value", "As published", of_row["value"], lambda figure: figure_text(figure.row), is_text=True),
-        ViewColumn("sentence", "Decided by", attrgetter("sentence"), lambda figure: _prose(figure.sentence), is_text=True),
+        ViewColumn("sentence", "Decided by", attrgetter("sentence"), lambda figure: _folded("why", figure.sentence), is_text=True),
         ViewColumn("own_runs", "Own runs", own_texts, lambda figure: _lines(own_texts(figure)), is_text=True),
         ViewColumn("source", "Source", of_row["source"], _source, is_text=True),
     ]
@@ -103,12 +103,13 @@ def _model(figure: JudgedFigure) -> Markup:
     return with_small(row.model, ", ".join(filter(None, (row.precision, row.runtime, row.backend))))
 
 
-def _prose(text: str) -> Markup:
-    return element("div", {"class": "prose"}, text)
+def _folded(summary: str, *content: str) -> Markup:
+    """Return what is read of one figure at a time: the page of all of them stays short."""
+    return element("details", None, element("summary", None, summary), element("div", {"class": "prose"}, *content))
 
 
 def _lines(lines: Sequence[str]) -> Markup:
-    return element("div", {"class": "prose"}, part("reasons", lines)) if lines else join([figures.typeset(figures.ABSENT)])
+    return _folded(figures.count(len(lines), "case"), part("reasons", lines)) if lines else join([figures.typeset(figures.ABSENT)])
 
 
 def _source(figure: JudgedFigure) -> Markup:

@@ -15,10 +15,10 @@ from edgemeter.agent.verdict.words import text_of
 from edgemeter.collector.charts.chart import Chart, ViewTable, rows_table
 from edgemeter.collector.charts.run_specs import run_time_line
 from edgemeter.collector.show.comparison_charts import distribution_chart, latency_distribution
-from edgemeter.collector.show.run_facts import facts_of, machine_facts
 from edgemeter.collector.web.context import ViewContext, read_run
 from edgemeter.collector.web.markup import Markup, element, join, part
 from edgemeter.collector.web.queries import CaseFilter
+from edgemeter.collector.web.run_facts import facts_of, machine_facts
 from edgemeter.collector.web.run_over_time import over_time
 from edgemeter.collector.web.run_samples import NS_S, finite_values, power_trace, thinned, values_of
 from edgemeter.collector.web.view import View, ViewRequest, link, note, section, verdict_cell

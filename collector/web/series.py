@@ -6,13 +6,13 @@ from dataclasses import dataclass
 from statistics import median
 
 from edgemeter.agent.base import figures
-from edgemeter.agent.base.decision import LATENCY
 from edgemeter.agent.base.documents import Plain
+from edgemeter.agent.base.evidence import interval_over_runs
 from edgemeter.agent.base.metrics import metric_name
 from edgemeter.agent.base.nanoseconds import NS_PER_DAY
 from edgemeter.agent.contract.case_identity import CaseKey
 from edgemeter.agent.contract.energy_provenance import MEASURED
-from edgemeter.agent.contract.figures import Figure, FigureView, in_view
+from edgemeter.agent.contract.figures import LATENCY, Figure, FigureView, in_view
 from edgemeter.collector.charts.chart import Chart, ViewTable, rows_table
 from edgemeter.collector.charts.specs import over_time
 from edgemeter.collector.index.index_file import FACETS, IndexedCase
@@ -114,7 +114,7 @@ def series(
 def _words(valued: Sequence[tuple[RunFigures, float]], entry: Figure, absent: int, *, is_daily: bool) -> str:
     newest, per_day, apart, of_energy = valued[-1][0], "", "", ""
     if is_daily and not entry.is_truth:
-        per_day = " A dot is the median of a day's runs."
+        per_day = " A dot is a day with the 95% interval over its runs."
     if absent:
         apart = f" Not drawn: {figures.count(absent, 'run')} of another kind (sensor, scope, provenance or data)."
     if entry.group == "energy" and newest.energy_provenance not in (None, MEASURED):
@@ -137,11 +137,11 @@ def _dot(run: RunFigures, value: float, entry: Figure) -> dict[str, Plain]:
 def _daily(valued: Sequence[tuple[RunFigures, float]], entry: Figure) -> list[dict[str, Plain]]:
     rows: list[dict[str, Plain]] = []
     for day, values in grouped((run.started_at_ns // NS_PER_DAY, value) for run, value in valued).items():
-        middle = sum(values) / len(values) if entry.is_truth else median(values)
-        low, high = (None, None) if entry.is_truth or len(values) < 2 else (min(values), max(values))
+        interval = None if entry.is_truth else interval_over_runs(values, is_of_session=True)
+        middle = sum(values) / len(values) if entry.is_truth else interval.middle if interval else median(values)
+        low, high = (interval.low, interval.high) if interval else (None, None)
         at_ns = day * NS_PER_DAY + NS_PER_DAY // 2
-        counted = figures.count(len(values), "run")
-        words = counted if entry.is_truth else f"median of {counted}, bars: lowest to highest"
+        words = figures.count(len(values), "run")
         rows.append({"started_at_ns": at_ns, "value": middle, "low": low, "high": high, "verdict": words, "run": None})
     return rows
 
@@ -214,7 +214,8 @@ def trend_view(context: ViewContext, request: ViewRequest, case_filter: CaseFilt
 
 def _sections(context: ViewContext, request: ViewRequest, shown_series: Sequence[SeriesShown], page: tuple[int, int]) -> list[Markup]:
     explained = (
-        "Bars are the 95% interval of a run's energy or accuracy; lines are medians between the numbered strokes; hollow: disturbed."
+        "Bars are 95% intervals: of a run's accuracy over its images, of its energy by the meter; lines are medians between the numbered"
+        " strokes."
         f" Narrow the runs below to a period: {BRUSH}, a click on a dot opens its run."
     )
     finding_lines = findings_list(context, request.fields)
@@ -247,9 +248,8 @@ def _run_columns(links: Links, figure: str) -> list[ViewColumn[dict[str, Plain]]
 
     return [
         ViewColumn("run", "Run", lambda row: row["run"], run_link, is_text=True),
-        ViewColumn("started_at_ns", "Started (UTC)", lambda row: row["started_at_ns"], started),
+        ViewColumn("started_at_ns", "Started (UTC)", lambda row: row["started_at_ns"], started), text("verdict", "Verdict"),
         text("device", "Device"), text("model", "Model"), text("precision", "Precision"), text("runtime", "Runtime"),
         ViewColumn(figure, "Value", lambda row: row[figure]),
         ViewColumn("low", "from", lambda row: row["low"]), ViewColumn("high", "to", lambda row: row["high"]),
-        text("verdict", "Verdict"),
     ]  # fmt: skip

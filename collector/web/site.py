@@ -6,14 +6,13 @@ from collections.abc import Callable, Mapping, Sequence
 from importlib.metadata import version
 from typing import TypeAlias
 
-from edgemeter.agent.base.decision import LATENCY
+from edgemeter.agent.contract.figures import LATENCY
 from edgemeter.collector.charts import vega
 from edgemeter.collector.charts.chart import script_data, short
 from edgemeter.collector.index.index_file import FACETS
 from edgemeter.collector.show.series_style import GLYPHS
 from edgemeter.collector.web.alerts_view import alerts_view
 from edgemeter.collector.web.context import ViewContext, baselines
-from edgemeter.collector.web.decide import decide_view
 from edgemeter.collector.web.device import device_view
 from edgemeter.collector.web.jobs_view import jobs_view
 from edgemeter.collector.web.markup import Markup, own_script_policy, raw, render, text_of
@@ -75,7 +74,6 @@ FormChoices: TypeAlias = Mapping[str, Mapping[str, str]]
 VIEWS: dict[str, Callable[[ViewContext, ViewRequest, CaseFilter], View]] = {
     "overview": overview,
     "compare": compare_view,
-    "decide": decide_view,
     "model": model_view,
     "trend": trend_view,
     "device": device_view,
@@ -130,10 +128,9 @@ def content(
         route=ROUTES[request.view],
         # Without a script the form is sent with its button.
         action=links.to(request.view),
-        fields=[
-            *(_field(name, current, values) for name in view.filters if (values := choices_here.get(name))),
-            *view.inputs,
-        ],
+        fields=[*view.inputs, *_fields(view.filters, current, choices_here)],
+        more_fields=_fields(view.more_filters, current, choices_here),
+        picked_more=", ".join(f"{name} {value}" for name in view.more_filters if (value := request.get(name))),
         exports=exports,
     )
 
@@ -158,6 +155,10 @@ def held_exports(view: View, request: ViewRequest) -> dict[str, str]:
         for table in view.tables
     ]
     return {"tables": raw(script_data({"view": request.address, "tables": tables}))}
+
+
+def _fields(names: Sequence[str], request: ViewRequest, choices_here: FormChoices) -> list[dict[str, object]]:
+    return [_field(name, request, values) for name in names if (values := choices_here.get(name))]
 
 
 def _field(name: str, request: ViewRequest, values: Mapping[str, str]) -> dict[str, object]:

@@ -4,13 +4,14 @@ import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Generic, Protocol, TypeVar
-from urllib.parse import parse_qsl, urlencode
+from urllib.parse import parse_qsl
 
 from edgemeter.agent.base import figures
 from edgemeter.agent.base.documents import Plain, json_document
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.collector.charts.chart import ChartSheet, ViewTable
 from edgemeter.collector.show.comparison_charts import Charts
+from edgemeter.collector.show.page_links import address
 from edgemeter.collector.web.markup import Attributes, Markup, element, join, part, render
 
 Item = TypeVar("Item")
@@ -22,8 +23,7 @@ BRUSH = "drag over a chart, which zooms all of them; Ctrl + wheel zooms, Shift +
 # The fields of each view that identify a page; the others filter its content.
 ROUTES: dict[str, tuple[str, ...]] = {
     "overview": (),
-    "compare": ("baseline", "page"),
-    "decide": (),
+    "compare": ("baseline", "page", "require", "cheapest", "show"),
     "model": ("model", "page"),
     "trend": ("model", "metric", "event"),
     "device": ("fleet", "device"),
@@ -49,12 +49,6 @@ class ViewRequest:
     def get(self, name: str) -> str:
         """Return a field, empty if absent."""
         return self.fields.get(name, "")
-
-
-def address(view: str, fields: Mapping[str, str]) -> str:
-    """Return view and fields as text; fields that are empty are left away."""
-    filled_fields = sorted((name, value) for name, value in fields.items() if value)
-    return f"{view}?{urlencode(filled_fields)}" if filled_fields else view
 
 
 def read_address(text: str) -> ViewRequest:
@@ -145,7 +139,7 @@ class FormInput:
 class View:
     """One view; `tables` are its figures (CSV holds the first), `filters` the facets of its form, `inputs` its own fields.
 
-    `picked` is what the address leaves open.
+    `more_filters` are folded until one is picked; `picked` is what the address leaves open.
     """
 
     title: str
@@ -155,6 +149,7 @@ class View:
     filters: tuple[str, ...] = ()
     picked: Mapping[str, str] = field(default_factory=dict)
     inputs: tuple[FormInput, ...] = ()
+    more_filters: tuple[str, ...] = ()
 
     def between(self, first_ns: int, last_ns: int) -> "View":
         """Return the view with the rows of a period only, as its tables show them where a period was picked."""

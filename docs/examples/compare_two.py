@@ -11,17 +11,14 @@ WIDTH = 50
 
 
 def main(a: str, b: str, runs: str = "5") -> None:
-    """Measure A and B in turn; the sentence says what differs, and how sure that is."""
-    comparison = edgemeter.compare(a, b, runs=int(runs), mode="rapid")
-    (contrast,) = comparison.contrasts
-    print(f"{contrast.sentence}.")
-    for difference in contrast.differences:
-        if difference.change is None:
-            print(f"no {difference.figure}: {difference.note}")
-    slowest_ms = max(value for side in comparison.sides for value in side.p50_ms)
-    for side in comparison.sides:
-        print(f"{side.name}: {side.label}")
-        for value in side.p50_ms:
+    """Measure A and B in turn; the first line says what differs, and how sure that is."""
+    comparison = edgemeter.compare(a, b, repeats=int(runs), mode="rapid")
+    print(comparison)
+    sides = {f"{row.name}: {row.case.key.model}": [run.latency.p50_ms for run in row.case.runs] for row in comparison.rows}
+    slowest_ms = max(value for values in sides.values() for value in values)
+    for name, values in sides.items():
+        print(name)
+        for value in values:
             print(f"  {'#' * round(WIDTH * value / slowest_ms):{WIDTH}} {value:.3f} ms")
 
 

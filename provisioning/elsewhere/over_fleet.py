@@ -4,7 +4,6 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
-import msgspec
 from rich.console import Console
 
 from edgemeter.agent.base.errors import ConfigError, EdgemeterError, MeasurementError, TransientError
@@ -91,10 +90,7 @@ def _cancelled(registry: Registry, job: str) -> list[Execution]:
 def _packed(folder: FleetFolder, work: RemoteWork) -> PackedSuite:
     with Console(stderr=True, quiet=is_quiet()).status("packing"):
         packed = packing.pack(work.written, work.folder, ContentStore(folder.content))
-    order = packed.work
-    if work.matters_ratio is not None:
-        order = msgspec.structs.replace(order, in_turn=True, matters_ratio=work.matters_ratio)
-    return replace(packed, work=order, notes=(*packed.notes, packing.size_note([order])))
+    return replace(packed, notes=(*packed.notes, packing.size_note([packed.work])))
 
 
 def _outcome(
@@ -121,7 +117,7 @@ def _outcome(
                 "--ledger names its ledger; the device delivers them later"
             )
         )
-    return RemoteOutcome(device, records, errors, execution.text)
+    return RemoteOutcome(device, records, errors)
 
 
 def _why_not_done(execution: Execution) -> str:

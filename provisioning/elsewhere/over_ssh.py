@@ -1,12 +1,11 @@
 """Measure on one board over SSH, without a fleet: `--on ssh://pi@host[:port]`. It needs no root there, and no network of the board's.
 
     measure(target, packed, store, options, report) -> BoardRuns
-    compare(target, packed, store, options, report, rounds, matters_ratio) -> BoardRuns, with their comparison
 
-`packed` is a suite as `jobs.packing` packs it, `store` holds its content; the cases of `compare` are its sides, in order. `options` are
-those of the command, of which count `power`, `release` (a release to install there, Path) and `keep_there` (bool); a caller may add
-`fleet_folder` (FleetFolder) and `ssh` (SshOptions). Each may be absent. `report` gets progress, a line each, as `HOST: LINE`. The records
-have the board's own name for itself and no number of a ledger: the caller keeps them.
+`packed` is a suite as `jobs.packing` packs it, `store` holds its content. `options` are those of the command, of which count `power`,
+`release` (a release to install there, Path) and `keep_there` (bool); a caller may add `fleet_folder` (FleetFolder) and `ssh`
+(SshOptions). Each may be absent. `report` gets progress, a line each, as `HOST: LINE`. The records have the board's own name for itself
+and no number of a ledger: the caller keeps them.
 
 There: ~/.cache/edgemeter/on-XXXXXXXX holds a release, the suite and all that is written meanwhile; board_program.py removes it at the end.
 """
@@ -19,8 +18,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from string import ascii_lowercase
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 
@@ -50,9 +48,6 @@ from edgemeter.provisioning.elsewhere.board_session import BoardSession
 from edgemeter.provisioning.inventory import fleet_folder
 from edgemeter.provisioning.jobs.packing import SUITE_NAME, PackedSuite
 from edgemeter.provisioning.release import install
-
-if TYPE_CHECKING:
-    from edgemeter.agent.session.turn_comparison import MeasuredInTurn
 
 MB = 1e6
 # What can be fetched: what the last command printed; and a file there.
@@ -113,7 +108,6 @@ class BoardRuns:
     records: list[RunRecord]
     errors: list[EdgemeterError] = field(default_factory=list)
     interruption: BaseException | None = None
-    comparison: "MeasuredInTurn | None" = None
 
 
 class _BoardDocument(msgspec.Struct, frozen=True):
@@ -134,7 +128,7 @@ def measure(
     with _installed(target, packed, store, options, report) as board:
         status = board.edgemeter("run", f"suite/{SUITE_NAME}", "--format", "json", "--no-save", *board.shared_options)
         document = board.session.fetch(OUTPUT)
-    records = board.decoded(document, status, _BoardDocument).runs
+    records = board.records(document, status)
     for reason in dict.fromkeys(record.reasons["energy"] for record in records if "energy" in record.reasons):
         report(f"{target.name}: no energy: {reason}")
     interruption = board.session.interruption
@@ -143,22 +137,6 @@ def measure(
     for text in board.session.errors if status == DONE else ():
         report(f"{target.name}: {text}")
     return BoardRuns(target.name, records, errors, interruption)
-
-
-def compare(
-    target: SshTarget, packed: PackedSuite, store: ContentStore, options: Mapping[str, Any], report: Callable[[str], None],
-    rounds: int, matters_ratio: float,
-) -> BoardRuns:  # fmt: skip
-    """Measure the cases of a suite in turn on the board, `rounds` at most, and return their runs and comparison; raises as `measure`."""
-    from edgemeter.agent.session.turn_comparison import MeasuredInTurn  # noqa: PLC0415 - it imports all that measures
-
-    with _installed(target, packed, store, options, report) as board:
-        sides = [f"suite/{name}" for name in board.suite.sides]
-        limits = ["--repeats", str(rounds), "--matters", f"{matters_ratio:.9f}", "--text", "none"]
-        status = board.edgemeter("compare", *sides, *limits, "--format", "json", "--no-save", *board.shared_options)
-        document = board.session.fetch(OUTPUT)
-    comparison: MeasuredInTurn = board.decoded(document, status, MeasuredInTurn)
-    return BoardRuns(target.name, [*comparison.runs], interruption=board.session.interruption, comparison=comparison)
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,12 +153,12 @@ class _InstalledBoard:
         """Return the status of a command of edgemeter there."""
         return self.session.run("measuring", [self.program, command, *arguments], shows=True)[0]
 
-    def decoded(self, document: bytes | None, status: int, kind: Any) -> Any:
-        """Return the document of this kind that a command printed; where it printed none, or not all, raises its `failure`."""
+    def records(self, document: bytes | None, status: int) -> list[RunRecord]:
+        """Return the runs in the document that a command printed; where it printed none, or not all, raises its `failure`."""
         if not document or (status != DONE and not _is_whole(document)):
             raise self.failure(status)
         try:
-            return decode_json(document, kind)
+            return decode_json(document, _BoardDocument).runs
         except msgspec.MsgspecError as error:
             raise UnavailableError(
                 f"{self.session.login}: its release {self.version} writes other results than this one reads ({error}): use a newer one"
@@ -240,7 +218,7 @@ def _installed(
 
 
 class _Suite:
-    """The packed suite as files to copy, and the names of its sides: one suite for each case."""
+    """The packed suite as files to copy."""
 
     def __init__(self, folder: Path, packed: PackedSuite, store: ContentStore) -> None:
         folder.mkdir()
@@ -256,13 +234,8 @@ class _Suite:
             # As orders call it.
             if "images" in case:
                 case.update(_data_paths(folder / case.pop("images")))
-        texts = {SUITE_NAME: suite} | {
-            f"{letter}.toml": {"name": suite["name"], "case": [case]} for letter, case in zip(ascii_lowercase, suite["case"], strict=False)
-        }
-        self.sides = tuple(name for name in texts if name != SUITE_NAME)
-        for name, content in texts.items():
-            (folder / name).unlink(missing_ok=True)
-            (folder / name).write_text(toml_document(content))
+        (folder / SUITE_NAME).unlink()
+        (folder / SUITE_NAME).write_text(toml_document(suite))
         # Written there with the board's own names and sensors.
         (folder / Path(SETTINGS).name).touch()
 
@@ -333,7 +306,7 @@ class _CopyProgress:
 
 
 def _shared_options(options: Mapping[str, Any]) -> Iterator[str]:
-    """Yield the options that `run` and `compare` take there too."""
+    """Yield the options that `run` takes there too."""
     yield from ("--config", SETTINGS)
     if options.get("power") is not None:
         yield from ("--power", str(options["power"]))

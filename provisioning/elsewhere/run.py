@@ -43,10 +43,7 @@ def _over_ssh(target: SshTarget, work: RemoteWork) -> Iterator[RemoteOutcome]:
         store = ContentStore(Path(folder))
         packed = packing.pack(work.written, work.folder, store)
         work.announce()
-        sent = (target, packed, store, work.options, work.report)
-        in_turn = work.matters_ratio
-        board = over_ssh.measure(*sent) if in_turn is None else over_ssh.compare(*sent, work.rounds, in_turn)
-    device = board.records[0].device if board.records else board.host
-    yield RemoteOutcome(device, board.records, board.errors, comparison=board.comparison)
+        board = over_ssh.measure(target, packed, store, work.options, work.report)
+    yield RemoteOutcome(board.records[0].device if board.records else board.host, board.records, board.errors)
     if board.interruption is not None:
         raise board.interruption

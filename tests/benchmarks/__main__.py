@@ -34,6 +34,7 @@ class Part:
 
 
 PARTS = {
+    "worlds": Part("worlds", 60),
     "loop": Part("engine", 75),
     "litert-benchmark": Part("engine", 90, function="beside_litert_benchmark"),
     "coco": Part("coco", 60),

@@ -11,8 +11,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from edgemeter.agent.base.run_statistics import Interval
 from tests.benchmarks import interleaving
+from tests.benchmarks.interleaving import RatioInterval
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -47,7 +47,7 @@ class Goal:
         """The bound of a goal that has one; the upper of two."""
         return self.high if math.isfinite(self.high) else self.low
 
-    def is_decided_by(self, interval: Interval) -> bool:
+    def is_decided_by(self, interval: RatioInterval) -> bool:
         """Return whether the interval lies within the bounds, and is narrow enough, or lies outside."""
         if interval.high < self.low or interval.low > self.high:
             return True
@@ -122,7 +122,7 @@ def compared(line: Line, pair: Callable[[], interleaving.Pair], seconds: float, 
     """
     goal = line.goal
 
-    def decides(interval: Interval) -> bool:
+    def decides(interval: RatioInterval) -> bool:
         return goal is not None and goal.is_decided_by(interval)
 
     return _judged(line, interleaving.measure(pair, seconds, decides, has_processes=has_processes))
@@ -142,7 +142,7 @@ def _judged(line: Line, paired: interleaving.Paired) -> Comparison:
         met=None if goal is None else goal.low <= paired.ratio <= goal.high,
         ratio_low=paired.low,
         ratio_high=paired.high,
-        is_sure=goal is None or (paired.has_quiet_pairs and goal.is_decided_by(Interval(paired.low, paired.high))),
+        is_sure=goal is None or (paired.has_quiet_pairs and goal.is_decided_by(RatioInterval(paired.low, paired.high))),
         rounds=paired.groups,
         pairs=paired.pairs,
         repeated=paired.repeated,
@@ -159,6 +159,13 @@ def against(name: str, unit: str, value: float, peer: tuple[str, float], goal: s
     """Return the comparison of a value with a peer's, by name and value, that was not taken in pairs."""
     ratio = value / peer[1] if peer[1] else math.inf
     return Comparison(name, unit, value, *peer, ratio, goal, this_machine(), met)
+
+
+def bounded(name: str, unit: str, value: float, *, at_most: float | None = None, at_least: float | None = None) -> Comparison:
+    """Return a figure that has a bound and no peer, such as how often a method errs in a world that is known."""
+    goal = f"at most {at_most:g} {unit}" if at_most is not None else f"at least {at_least:g} {unit}"
+    met = (at_most is None or value <= at_most) and (at_least is None or value >= at_least)
+    return Comparison(name, unit, value, None, None, None, goal, this_machine(), met)
 
 
 def as_rows(comparisons: Sequence[Comparison]) -> list[dict[str, object]]:

@@ -4,10 +4,9 @@ Blocks are as short as what they measure allows: some milliseconds in one proces
 a pair comes first is drawn, and the next pair has the other order. A pair of which others took part of the processor is measured again, by
 the rules that make a run disturbed: a noisy machine costs time and not truth.
 
-The interval is over neighbouring pairs in `GROUPS` groups, which are so long that most of what depends falls into one; the rest is told by
-their correlation (`mean_scatter`): they count as fewer. Looking again and again would find chance sooner or later, so looks are
-planned: after 1/8, 1/4 and 1/2 of the time, and at its end. The first three share an error of 1%, the last has 4%: the intervals of all
-looks together hold the ratio in 95% of all lines, wherever a line stops.
+The interval is over neighbouring pairs in `GROUPS` groups, which are so long that most of what depends falls into one. Looking again and
+again would find chance sooner or later, so looks are planned: after 1/8, 1/4 and 1/2 of the time, and at its end. The first three share an
+error of 1%, the last has 4%: the intervals of all looks together hold the ratio in 95% of all lines, wherever a line stops.
 """
 
 import math
@@ -18,15 +17,11 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import count
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 
-from edgemeter.agent.base import run_statistics
-from edgemeter.agent.base.dependence import corrected_correlation, neighbour_correlation, scatter_inflation
-from edgemeter.agent.base.run_statistics import CONFIDENCE, Interval
-from edgemeter.agent.base.statistics import student_quantile
+from edgemeter.agent.base.evidence import CONFIDENCE, RunValue, mean_of
 from edgemeter.agent.engine.process_usage import read_scheduling, scheduling_between
 from edgemeter.agent.machine.load import LOAD_RATIO, others_ratio, read_processes
 from edgemeter.agent.machine.machine import Machine
@@ -63,12 +58,11 @@ class Paired:
     has_quiet_pairs: bool = True
 
 
-@dataclass(frozen=True, slots=True)
-class MeanScatter:
-    """The standard uncertainty of a mean, in the unit of the values, and the degrees of freedom that it rests on."""
+class RatioInterval(NamedTuple):
+    """The ends of the interval of a ratio."""
 
-    u: float
-    freedom: float
+    low: float
+    high: float
 
 
 class Watch:
@@ -105,7 +99,7 @@ def in_turn(measured: Callable[[], Value], peer: Callable[[], Value], seed: int 
 def measure(
     pair: Callable[[], Pair],
     seconds: float,
-    decides: Callable[[Interval], bool],
+    decides: Callable[[RatioInterval], bool],
     *,
     clock: Callable[[], float] = time.monotonic,
     watch: Callable[..., Watch] = Watch,
@@ -149,7 +143,7 @@ def summary(pairs: Sequence[Pair], *, is_last: bool = True, repeated: int = 0, h
     return Paired(
         ours=statistics.median(value for value, _ in pairs),
         peer=statistics.median(value for _, value in pairs),
-        ratio=math.exp(run_statistics.centre(logs)),
+        ratio=math.exp(statistics.fmean(logs)),
         low=interval.low,
         high=interval.high,
         groups=tuple((float(values[0]), float(values[1])) for values in (np.median(part, axis=0) for part in parts)),
@@ -160,33 +154,14 @@ def summary(pairs: Sequence[Pair], *, is_last: bool = True, repeated: int = 0, h
 
 
 def grouped_logs(pairs: Sequence[Pair]) -> list[float]:
-    """Return the centres of the log ratios of neighbouring pairs, `GROUPS` at most."""
+    """Return the medians of the log ratios of neighbouring pairs, `GROUPS` at most."""
     logs = np.asarray([math.log(value / peer_value) for value, peer_value in pairs])
-    return [run_statistics.centre(group) for group in np.array_split(logs, min(len(logs), GROUPS))]
+    return [float(np.median(group)) for group in np.array_split(logs, min(len(logs), GROUPS))]
 
 
-def _interval(logs: Sequence[float], *, is_last: bool) -> Interval:
+def _interval(logs: Sequence[float], *, is_last: bool) -> RatioInterval:
     """Return the interval of the ratio that belongs to this look, from the log ratios of three pairs or groups and more."""
-    scatter, middle = mean_scatter(np.asarray(logs)), run_statistics.centre(logs)
-    # In steps: quantiles that were computed once are stored.
-    reach = scatter.u * student_quantile(LAST_CONFIDENCE if is_last else EARLY_CONFIDENCE, round(scatter.freedom, 1))
+    evidence = mean_of([RunValue(value, "", 0) for value in logs])
+    low, high = evidence.bounds(LAST_CONFIDENCE if is_last else EARLY_CONFIDENCE) or (-LONGEST_LOG, LONGEST_LOG)
     # A few pairs that scatter widely reach to where a float ends.
-    return Interval(math.exp(max(middle - reach, -LONGEST_LOG)), math.exp(min(middle + reach, LONGEST_LOG)))
-
-
-def mean_scatter(values: NDArray[np.float64]) -> MeanScatter:
-    """Return how well the mean of these values in a row is known, [n >= 3].
-
-    A few values that make most of the scatter, and a correlation that is known from few of them, leave fewer degrees of freedom than n - 1.
-    Source: Welch-Satterthwaite; the variance of a variance is that of the fourth moment.
-    """
-    n = values.size
-    variance = float(values.var())
-    if variance == 0:
-        return MeanScatter(0.0, n - 1)
-    correlation = corrected_correlation(neighbour_correlation(values), n)
-    kurtosis = float(np.mean((values - values.mean()) ** 4)) / variance**2
-    relative = (kurtosis - 1 + (4 / (1 - correlation**2) if correlation else 0.0)) / n
-    # As many values on each of two sides have no uncertain variance: `relative` is 0, give or take a rounding.
-    degrees = max(1.0, 2 / max(relative, 2 / (n - 1)))
-    return MeanScatter(math.sqrt(variance / (n - 1) * scatter_inflation(n, correlation)), degrees)
+    return RatioInterval(math.exp(max(low, -LONGEST_LOG)), math.exp(min(high, LONGEST_LOG)))

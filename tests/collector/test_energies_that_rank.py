@@ -1,14 +1,16 @@
 """One measured energy of 80 mJ beside one of 20 mJ that nobody measured: in no view does the lower one win, or count, against it."""
 
 from edgemeter.agent.contract.energy_provenance import energy_provenance, sensor_provenance
+from edgemeter.agent.contract.figures import ENERGY
 from edgemeter.collector.alerts.check import check_alerts
 from edgemeter.collector.alerts.rules import AlertRule, AlertRules
+from edgemeter.collector.compare.between import between
 from edgemeter.collector.compare.columns import flat
 from edgemeter.collector.compare.comparison import gather
+from edgemeter.collector.compare.differences import why_not_compared
+from edgemeter.collector.compare.gate import judge
+from edgemeter.collector.compare.limits import parse_gate
 from edgemeter.collector.datacenter.sides import SideRequest, choose_sides
-from edgemeter.collector.review import gate
-from edgemeter.collector.review.document import to_markdown
-from edgemeter.collector.review.review import review
 from edgemeter.collector.runs.cases import EnergyClass
 from edgemeter.collector.runs.store import StoreContents
 from edgemeter.collector.show.comparison_charts import energy_front
@@ -70,8 +72,8 @@ def test_the_table_has_no_ratio_of_them():
         with table_row(kind):
             comparison = compare_runs(*(make_run(**unmeasured(kind)) for _ in range(3)), *(make_reference(**measured()) for _ in range(3)))
             (result,) = [result for result in comparison.rows if not result.is_reference]
-            ratios = result.ratios.values
-            assert (ratios.get("energy_gross_mj"), ratios.get("energy_net_mj"), result.judgements["energy_gross_mj"]) == (None, None, None)
+            assert ENERGY not in result.decisions
+            assert why_not_compared("energy_net_mj", result.case, result.reference)
             columns = flat(result)
             assert columns["energy_gross_mj_ratio"] is None
             assert columns["energy_provenance"] in (None, "replayed")
@@ -83,9 +85,9 @@ def test_a_case_takes_its_energy_from_runs_of_one_provenance():
         with table_row(kind):
             older, newer = ({"started_at_ns": STARTED_AT_NS + day * DAY_NS} for day in (0, 1))
             (case,) = gather(StoreContents([make_run(**unmeasured(kind), **older), make_run(**measured(), **newer)]))[0]
-            assert (case.gross_mj.median, case.gross_mj.n, case.energy.provenance) == (80.0, 1, "measured")
+            assert (case.figures[ENERGY].value, case.figures[ENERGY].runs, case.energy.provenance) == (80.0, 1, "measured")
             (case,) = gather(StoreContents([make_run(**measured(), **older), make_run(**unmeasured(kind), **newer)]))[0]
-            assert (case.gross_mj.median, case.energy.provenance) in ((20.0, "replayed"), (80.0, "measured"))
+            assert (case.figures[ENERGY].value, case.energy.provenance) in ((20.0, "replayed"), (80.0, "measured"))
 
 
 def test_no_front_holds_both():
@@ -99,7 +101,7 @@ def test_no_front_holds_both():
             ]
             comparison = compare_runs(*runs)
             titles = [chart.title for chart in energy_front(comparison, assign_styles(comparison.rows)).charts]
-            assert len(titles) == len({row.case.energy.ranks_as for row in comparison.rows if row.case.gross_mj})
+            assert len(titles) == len({row.case.energy.ranks_as for row in comparison.rows if ENERGY in row.case.figures})
 
 
 def test_a_stored_energy_at_or_below_zero_is_no_energy():
@@ -108,7 +110,7 @@ def test_a_stored_energy_at_or_below_zero_is_no_energy():
         with table_row(gross_mj):
             impossible = make_energy(gross_mj=gross_mj, mean_power_w=gross_mj / 10_000, net_mj=None)
             (case,) = gather(StoreContents([make_run(energy=impossible)]))[0]
-            assert case.gross_mj is None
+            assert ENERGY not in case.figures
             assert "is no energy: a reversed clamp or shunt" in case.energy_reason
 
 
@@ -123,7 +125,8 @@ def test_the_page_never_sets_them_against_each_other():
                 cases = queries.cases(context.connection, CaseFilter(device="pi-1"))
                 line = series(context, cases, FOLLOWED["energy_gross_mj"], days=None, span=None)
             (of_device,) = [row for row in view.tables[0].dicts() if row["device"] == "pi-1"]
-            assert (of_device["energy_gross_mj"], of_device["energy_provenance"], of_device["energy_gross_mj_ratio"]) in (
+            ratio = of_device["energy_gross_mj_ratio"]
+            assert (of_device["energy_gross_mj"], of_device["energy_provenance"], ratio and round(ratio, 6)) in (
                 (20.0, "replayed", None),
                 (80.0, "measured", 0.8),
                 (None, None, None),
@@ -135,14 +138,12 @@ def test_a_gate_does_not_judge_one_by_the_other():
     """A quarter of the energy keeps no limit, three times as much violates none: no case has the two figures."""
     for kind in UNMEASURED:
         with table_row(kind):
-            before = make_side(agent="1")
             for factor in (1.0, 12.0):
                 after = make_side(agent="2", start=100, **unmeasured(kind, 20.0 * factor))
-                result = review(("before", StoreContents(before)), ("after", StoreContents(after)))
-                outcomes = {finding.outcome for finding in gate.judge(result, gate.parse("energy:5%")) if finding.case is not None}
-                assert outcomes == {"not judged"}
-                text = to_markdown(result, ())
-                assert "no figure" in text or "gone" in text or "energy board-input against board-input, replayed: not comparable" in text
+                sides = between(("before", StoreContents(make_side(agent="1"))), ("after", StoreContents(after)))
+                gate = judge(sides.comparison.rows, parse_gate("energy:5%"), sides.lost)
+                assert (gate.outcome, {finding.change for finding in gate.findings}) == ("inconclusive", {None} if gate.findings else set())
+                assert all("energ" in finding.reason for finding in gate.findings)
 
 
 def test_no_alert_rests_on_the_change_from_one_to_the_other(tmp_path):
@@ -191,4 +192,4 @@ def test_replayed_energies_rank_among_themselves_and_are_marked():
         for make, mj in ((make_run, 20.0), (make_reference, 40.0))
     ]
     (row,) = [row for row in compare_runs(*runs).rows if not row.is_reference]
-    assert (row.ratios.values.get("energy_gross_mj"), "replayed energy" in row.marks) == (0.5, True)
+    assert (round(row.decisions[ENERGY].value, 6), "replayed energy" in row.marks) == (0.5, True)

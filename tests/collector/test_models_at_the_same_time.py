@@ -9,10 +9,10 @@ from rich.console import Console
 from edgemeter.agent.contract.record_figures import Neighbour, Together
 from edgemeter.collector.alerts.check import check_alerts
 from edgemeter.collector.alerts.rules import AlertRule, AlertRules
-from edgemeter.collector.choose.choice import choose
-from edgemeter.collector.choose.limits import parse_limits
+from edgemeter.collector.compare.choice import choose
 from edgemeter.collector.compare.columns import flat
 from edgemeter.collector.compare.comparison import comparable, gather
+from edgemeter.collector.compare.limits import parse_requirements
 from edgemeter.collector.export.run_table import chosen_columns, write_csv
 from edgemeter.collector.influx.points import tags_of
 from edgemeter.collector.runs.store import StoreContents
@@ -34,7 +34,7 @@ from tests.fixtures.served_page import view_context
 NEIGHBOUR = Neighbour(model="llm", sha256="cd" * 32, runtime="llama", threads=1)
 BESIDE = "llm cdcdcd llama 1T"
 
-# Of three rounds with 1.4, 1.5 and 1.6, by their median as by their geometric mean.
+# Of three rounds with 1.4, 1.5 and 1.6.
 SLOW_DOWN = pytest.approx(1.5, rel=0.01)
 
 
@@ -66,10 +66,10 @@ def printed(show, *arguments):
 def test_the_slow_down_over_runs_is_that_of_their_rounds():
     """Each record has that of its own round, so the interval is right."""
     case = next(case for case in summaries() if case.key.together)
-    spread = case.spreads["together_slow_down_ratio"]
-    assert (spread.median, spread.n) == (SLOW_DOWN, 3)
-    assert 1.2 < spread.interval.low < 1.4
-    assert 1.6 < spread.interval.high < 1.9
+    slow_down = case.figures["together_slow_down_ratio"]
+    assert (slow_down.value, slow_down.runs) == (SLOW_DOWN, 3)
+    assert 1.2 < slow_down.low < 1.4
+    assert 1.6 < slow_down.high < 1.9
 
 
 def test_a_comparison_has_no_ratio_between_the_two():
@@ -100,7 +100,7 @@ def test_charts_are_of_one_company():
 
 def test_a_choice_is_among_cases_of_one_company():
     """Those of the other company are counted as unlike."""
-    choice = choose(summaries(), parse_limits(""), "latency_p50_ms")
+    choice = choose(summaries(), parse_requirements(""), "latency_p50_ms")
     assert {candidate.case.key.together for candidate in choice.candidates} == {""}
     assert choice.unlike == 1
 

@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from edgemeter.agent.cli.main import cli
-from edgemeter.collector.review import document as review_document
+from edgemeter.collector.show.comment import MARK
 from tests.fixtures.comparison_factory import document
 from tests.fixtures.review_runs import make_side
 from tests.fixtures.rows import table_row
@@ -77,7 +77,7 @@ def test_the_comparison_of_an_example_does_what_the_example_promises(path, tmp_p
         command = [sys.executable, "-m", "edgemeter.agent.cli.main", *arguments]
         completed = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=300)
         assert completed.returncode == status, completed.stderr
-        assert completed.stdout.splitlines()[0] == review_document.MARK
+        assert completed.stdout.splitlines()[0] == MARK
 
 
 def test_the_example_gives_the_action_what_it_takes():
@@ -95,4 +95,4 @@ def test_the_examples_find_a_comment_by_the_mark_that_it_begins_with():
     for path in WORKFLOWS:
         text = path.read_text()
         if "notes" in text or "issues/" in text:
-            assert review_document.MARK in text.replace('\\"', '"'), path.name
+            assert MARK in text.replace('\\"', '"'), path.name

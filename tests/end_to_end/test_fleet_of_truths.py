@@ -71,3 +71,25 @@ def test_each_truth_is_one_alert_and_nothing_else_is(ledger, tmp_path):
         (alert,) = [alert for alert in alerts if who in alert["title"]]
         for text in texts:
             assert text in alert["title"] + alert["text"], alert
+
+
+@pytest.mark.services
+def test_the_recommended_case_is_the_cheapest_that_meets_all(ledger):
+    """Nothing is said to be met that is not; boards of a type are one case, at the level that they have now."""
+    limits = {"p50": 20.0, "ap": 0.72, "mj": 150.0}
+    text = f"p50<={limits['p50']}ms, ap>={limits['ap']}, energy<={limits['mj']}mJ"
+    result = edgemeter("compare", "--ledger", ledger, "--require", text, "--format", "json")
+    assert result.returncode == 0, result.stderr
+    document = json.loads(result.stdout)
+    outcomes = {candidate["case"]: candidate["outcome"] for candidate in document["choice"]["candidates"]}
+    cases = {row["case"]: (row["board"], row["precision"], row["runtime"]) for row in document["rows"] if row["case"] in outcomes}
+    outcome_of = {case: outcomes[name] for name, case in cases.items()}
+    for board, _, _, p50_ms, watts in fleet_truths.TYPES:
+        for precision, runtime, factor in fleet_truths.CASES:
+            # Only the newest level counts: after the firmware.
+            ms = p50_ms * factor * (fleet_truths.FIRMWARE_RATIO if board == fleet_truths.PI5 else 1.0)
+            is_good = ms <= limits["p50"] and limits["ap"] <= fleet_truths.AP and ms * watts <= limits["mj"]
+            expected = "met" if is_good else "not met"
+            assert outcome_of[board, precision, runtime] in ("inconclusive", expected), (board, precision, runtime)
+    assert outcome_of[fleet_truths.PI5, "int8", "litert"] == "met"
+    assert cases[document["choice"]["recommended"]] == (fleet_truths.ORIN, "int8", "litert")

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from edgemeter.collector.review import document as review_document
+from edgemeter.collector.show.comment import MARK
 
 pytestmark = pytest.mark.needs("bash", "git")
 
@@ -93,7 +93,7 @@ def test_a_pull_request_is_measured_against_its_base_in_turn(tmp_path, new_ms, s
     assert sorted(path.name for path in (tmp_path / "runs" / "base").iterdir()) == ["1.json", "2.json", "3.json"]
     ended, errors = runner.step("compare")
     assert ended == status, errors + (tmp_path / "comment.md").read_text()
-    assert (tmp_path / "comment.md").read_text().startswith(review_document.MARK)
+    assert (tmp_path / "comment.md").read_text().startswith(MARK)
     assert (tmp_path / "summary").read_text() == (tmp_path / "comment.md").read_text()
 
 
@@ -113,12 +113,27 @@ def test_a_push_stores_the_baseline_that_a_later_pull_request_takes(tmp_path):
 
 
 def test_without_a_stored_baseline_the_check_does_not_pass(tmp_path):
-    """A gate that cannot judge is closed."""
+    """Unless what is inconclusive may pass; there is a comment either way."""
     runner = Runner(tmp_path, "pull_request")
     runner.inputs = {"rounds": "1", "baseline": "stored"}
     runner.commit(2.0)
     assert runner.step("measure")[0] == 0
     assert runner.step("compare")[0] != 0
+    assert "inconclusive" in (tmp_path / "comment.md").read_text()
+
+
+def test_a_change_that_cannot_be_judged_passes_where_that_is_wanted(tmp_path):
+    """One round of each has no interval."""
+    runner = Runner(tmp_path, "pull_request")
+    base = runner.commit(2.0)
+    runner.commit(2.0)
+    runner.git("worktree", "add", "--force", "base", base)
+    runner.inputs = {"rounds": "1", "fail-on": "slower:20%"}
+    assert runner.step("measure")[0] == 0
+    for inconclusive, status in (("fail", 1), ("pass", 0)):
+        runner.inputs["inconclusive"] = inconclusive
+        assert runner.step("compare")[0] == status
+        assert "**inconclusive: too few runs for an interval**" in (tmp_path / "comment.md").read_text()
 
 
 def test_the_base_is_checked_out_where_the_measuring_step_reads_it():

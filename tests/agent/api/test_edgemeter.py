@@ -11,8 +11,9 @@ from edgemeter.agent.base.errors import ConfigError, UnavailableError
 from edgemeter.agent.contract.record import RunRecord
 from edgemeter.agent.ledger.sqlite_ledger import SqliteLedger
 from tests.fixtures.comparison_factory import document, make_run
+from tests.fixtures.played_session import play, run_of
 from tests.fixtures.record_factory import STARTED_AT_NS
-from tests.fixtures.replay_case import replay_case
+from tests.fixtures.replay_case import replay_case, write_replay
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -67,20 +68,23 @@ def test_a_wrong_model_or_setting_is_an_error_of_ours_or_of_python(tmp_path):
             edgemeter.measure(target, inputs, mode="fast")
     with pytest.raises(ConfigError, match=r"is a folder, not a model: give a file in it, such as none\.onnx"):
         edgemeter.measure(tmp_path)
-    with pytest.raises(ConfigError, match="give two models or more"):
+    with pytest.raises(ConfigError, match="give two sides or more"):
         edgemeter.compare(tmp_path / "none.onnx")
 
 
-@pytest.mark.nightly
-def test_compare_returns_a_sentence(tmp_path):
-    """B takes twice as long as A: sides, contrasts, and nothing in the ledger where that is not wanted."""
-    replay_case(tmp_path, "a", 1.0)
-    replay_case(tmp_path, "b", 8.0)
-    comparison = edgemeter.compare(tmp_path / "a.replay.json", tmp_path / "b.replay.json", mode="rapid", runs=2, save=False)
-    assert [side.name for side in comparison.sides] == ["A", "B"]
-    assert "times" in comparison.contrasts[0].sentence
+def test_compare_returns_the_comparison(tmp_path, monkeypatch):
+    """B takes half as long as A: rows with decisions, a text to print, and nothing in the ledger where that is not wanted."""
+    monkeypatch.setenv("EDGEMETER_HOME", str(tmp_path))
+    play(monkeypatch, lambda letter, number: run_of(letter, {"a": 10.0, "b": 5.0}[letter] * (1 + 0.1 * number)))
+    models = [write_replay(tmp_path, name) for name in "ab"]
+    comparison = edgemeter.compare(*models, repeats=3, save=False)
+    assert [(row.name, row.case.key.model, len(row.case.runs)) for row in comparison.rows] == [("A", "a", 3), ("B", "b", 3)]
+    assert comparison.rows[1].decisions["latency_p50_ms"].outcome == "better"
+    assert str(comparison).startswith("B is ")
     with pytest.raises(ConfigError, match="no run is kept in"):
         edgemeter.load()
+    with pytest.raises(TypeError, match="runs"):
+        edgemeter.compare(*models, runs=3)
 
 
 def test_energy_without_a_sensor_is_reported_missing():

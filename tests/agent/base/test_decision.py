@@ -1,155 +1,71 @@
-"""Facts about the sentence of a comparison: every figure in the words that its interval bears."""
+"""Facts about the decision: all differences of an answer together, and by the interval that is shown."""
 
-import random
+import math
 
-import msgspec
 import pytest
 
-from edgemeter.agent.base import decision
-from edgemeter.agent.base.accuracy_bounds import SAME, DifferenceBounds
-from edgemeter.agent.base.decision import decide, decide_accuracy, difference, sentence
-from tests.fixtures.rows import table_row
-
-UNKNOWN = DifferenceBounds(None, "fewer than 20 images")
-NO_ENERGY = difference("energy_gross_mj", "mJ", decide(None, None, 0.03, reason="no sensor"))
-MIRRORED = {"lower": "higher", "higher": "lower"}
+from edgemeter.agent.base.decision import decide, holm, told_apart
+from edgemeter.agent.base.evidence import Evidence, RunValue, difference
 
 
-def of(figure, change, low, high, note=""):
-    """Return the difference of a ratio with its interval."""
-    return msgspec.structs.replace(difference(figure, "ms", decide(change, (low, high), 0.03)), note=note)
+def values(*figures_ms):
+    """Return the logarithms of one figure of runs of a day."""
+    return [RunValue(math.log(figure), "pi-1", 0) for figure in figures_ms]
 
 
-def accuracies(change, over_items):
-    """Return the difference of two accuracies."""
-    return difference("accuracy_value", "AP", decide_accuracy(change, over_items, 0.005), (0.5, 0.5 + change))
+def of(middle, error, freedom=8.0):
+    """Return evidence with these numbers."""
+    return Evidence(middle, error, freedom, 9, "run")
 
 
-def points(change, low, high):
-    """Return the difference of two accuracies, in points of 100."""
-    return accuracies(change / 100, DifferenceBounds((low / 100, high / 100)))
+def test_all_differences_of_an_answer_are_decided_together_and_by_the_interval_that_is_shown():
+    """Holm: p of .001, .02 and .3 at 1 - .05/3, then both others at 1 - .05/2, since .02 is no more than .025; and so on."""
+    evidences = [of(0.1 * reach, 0.1) for reach in (1.1, 5.2, 2.75)]
+    assert [round(evidence.p, 3) for evidence in evidences] == [0.303, 0.001, 0.025]
+    assert holm(evidences) == pytest.approx([0.975, 1 - 0.05 / 3, 0.975])
+    evidences[2] = of(0.28, 0.1)
+    assert holm(evidences) == pytest.approx([0.95, 1 - 0.05 / 3, 0.975])
+    for evidence, confidence in zip(evidences, holm(evidences), strict=True):
+        decision = decide(evidence, confidence, 0.03, "lower")
+        assert (decision.low > 1) == (decision.outcome == "worse")
 
 
-def test_an_interval_decides_by_where_it_lies_on_the_log_scale():
-    """Within the margin on both sides, on one side of no change, or neither; certain by the margin only where all of it lies beyond."""
-    for low, high, outcome, is_beyond_margin in (
-        (0.98, 1.02, "alike", False),
-        (1 / 1.03, 1.03, "alike", False),
-        (0.9705, 1.02, "not settled", False),
-        (0.9, 1.01, "not settled", False),
-        (1.001, 1.2, "higher", False),
-        (1.031, 1.2, "higher", True),
-        (0.9, 0.999, "lower", False),
-        (0.9, 0.9705, "lower", True),
-    ):
-        with table_row(low, high):
-            decided = decide(1.0, (low, high), 0.03)
-            assert (decided.outcome, decided.is_beyond_margin) == (outcome, is_beyond_margin)
+@pytest.mark.parametrize(
+    ("middle", "error", "better", "outcome"),
+    [
+        (0.1, 0.01, "lower", "worse"),
+        (0.1, 0.01, "higher", "better"),
+        (-0.1, 0.01, "lower", "better"),
+        (-0.1, 0.01, "higher", "worse"),
+        (0.1, 0.1, "lower", "inconclusive"),
+        (0.01, 0.005, "lower", "no difference"),
+        # Above zero, but the whole interval is below what matters.
+        (0.015, 0.005, "lower", "no difference"),
+        (0.02, 0.006, "lower", "worse"),
+    ],
+)
+def test_the_outcome_is_where_the_interval_lies(middle, error, better, outcome):
+    """Within the margin of 3% on both sides nothing differs."""
+    assert decide(of(middle, error), 0.95, 0.03, better).outcome == outcome
 
 
-@pytest.mark.parametrize("scale", ["ratio", "difference"])
-def test_exchanging_the_sides_exchanges_lower_and_higher_and_nothing_else(scale):
-    """Ten thousand intervals, near the margin and far from it, of each scale."""
-    draw = random.Random(1)  # noqa: S311 - the same intervals every time, no secret
-    for _ in range(10_000):
-        low, high = sorted(draw.gauss(0, draw.choice((0.01, 0.03, 0.3))) for _ in range(2))
-        matters = draw.choice((0.005, 0.03, 0.5))
-        if scale == "ratio":
-            forward, back = (1 + low / 3, 1 + high / 3), (1 / (1 + high / 3), 1 / (1 + low / 3))
-        else:
-            forward, back = (low, high), (-high, -low)
-        decided, exchanged = decide(None, forward, matters, scale), decide(None, back, matters, scale)
-        assert exchanged.outcome == MIRRORED.get(decided.outcome, decided.outcome), (forward, matters)
-        assert exchanged.is_beyond_margin == decided.is_beyond_margin, (forward, matters)
+def test_exchanging_two_cases_mirrors_the_decision():
+    """A ratio of 1.1 one way is 1 / 1.1 the other way."""
+    case, reference = values(10, 10.5, 11), values(9, 9.5, 9.6)
+    forward, backward = (decide(difference(*sides), 0.95, 0.03, "lower") for sides in ((case, reference), (reference, case)))
+    assert (forward.value, forward.low, forward.high) == pytest.approx((1 / backward.value, 1 / backward.high, 1 / backward.low))
 
 
-def test_without_an_interval_nothing_is_judged_but_what_every_part_of_the_images_shows():
-    """Two accuracies of one value without bounds are not judged; the same in every part they are alike."""
-    for over_items, outcome, reason in (
-        (UNKNOWN, "not judged", "fewer than 20 images"),
-        (DifferenceBounds(None), "not judged", "no bounds recorded"),
-        (DifferenceBounds(None, SAME), "alike", SAME),
-    ):
-        with table_row(over_items):
-            decided = decide_accuracy(0.0, over_items, 0.005)
-            assert (decided.outcome, decided.reason) == (outcome, reason)
-    assert decide(2.0, None, 0.03, reason="not enough runs").outcome == "not judged"
+def test_an_inconclusive_decision_states_how_many_more_runs_would_decide():
+    """With fewer than three those that are missing, else until 1.966 + 0.842 standard errors fit; none where a thousand would not do."""
+    assert decide(difference(values(10, 11), values(10)), 0.95, 0.03, "lower").further == 2
+    further = decide(Evidence(0.02, 0.02, 98.0, 50, "run"), 0.95, 0.03, "lower").further
+    assert further == pytest.approx((2.808 * 0.02 * math.sqrt(50) / 0.02) ** 2 - 50, abs=1)
+    assert decide(Evidence(0.02, 0.05, 98.0, 50, "run"), 0.95, 0.03, "lower").further is None
 
 
-def test_each_figure_is_worded_as_certain_as_it_is():
-    """What is not certain, or does not matter, is called that."""
-    for diff, says in [
-        (of("latency_p50_ms", 0.7, 0.65, 0.75), "B is 1.43 times faster (95% 1.33 to 1.54)"),
-        (of("latency_p50_ms", 1.05, 1.01, 1.09), "B is 1.05 times slower (95% 1.01 to 1.09, perhaps less than the 3% that matter)"),
-        (of("energy_gross_mj", 0.77, 0.74, 0.8), "B costs 23.0% less energy (95% 20.0 to 26.0%)"),
-        (points(-0.6, -1.0, -0.2), "B loses 0.6 AP points (95% 0.2 to 1.0, perhaps less than the 0.5 that matter)"),
-        (
-            of("latency_p50_ms", 1.02, 0.9, 1.1, note="about 12 more pairs would settle it"),
-            "not settled: latency (1.02 times A's, 95% 0.900 to 1.10; about 12 more pairs would settle it)",
-        ),
-        (NO_ENERGY, "nothing of B and A could be compared"),
-    ]:
-        assert sentence("B", "A", [diff]) == says, f"{says!r}"
-
-
-def picked(*, energy=None, refused=None, **contenders):
-    """Return the pick among A and others, each `(latency ratio, low, high, accuracy of A's 0.5)`."""
-    changes = {
-        name: [of("latency_p50_ms", *bounds), accuracies(accuracy - 0.5, DifferenceBounds((accuracy - 0.5, accuracy - 0.5)))]
-        + ([of("energy_gross_mj", *[energy[name]] * 3)] if energy else [])
-        for name, (*bounds, accuracy) in contenders.items()
-    }
-    return decision.pick("A", changes, 0.9, refused or {})
-
-
-def test_the_pick_is_the_fastest_that_keeps_the_accuracy():
-    """Half the accuracy rules out whatever the speed; where intervals overlap the more accurate one is taken, then the cheaper one."""
-    fast, slow = (0.5, 0.48, 0.52), (1.3, 1.2, 1.4)
-    for expected, candidates in (
-        ("B", {"B": (*fast, 0.49), "C": (*slow, 0.5)}),
-        ("A", {"B": (*fast, 0.25), "C": (*slow, 0.5)}),
-        ("C", {"B": (*fast, 0.48), "C": (0.53, 0.51, 0.55, 0.499)}),
-        ("B", {"B": (*fast, 0.498), "C": (0.53, 0.51, 0.55, 0.5)}),
-        ("A", {"B": (0.97, 0.9, 1.04, 0.47)}),
-    ):
-        with table_row(candidates):
-            assert picked(**candidates).name == expected
-    assert picked(B=(*fast, 0.5), C=(0.53, 0.51, 0.55, 0.5), energy={"B": 0.9, "C": 0.6}).name == "C"
-    assert picked(B=(*fast, 0.5), C=(0.53, 0.51, 0.55, 0.5)).rivals == ("C",)
-
-
-def test_what_is_refused_is_not_picked_and_states_why():
-    """An accuracy that is too low or unknown where the first has one, or what the caller names."""
-    fast = (0.5, 0.48, 0.52)
-    assert picked(B=(*fast, 0.25)).refused == {"B": "AP 0.2500 against 0.5000 keeps less than 90%"}
-    assert picked(B=(*fast, 0.5), refused={"B": "invalid"}).name == "A"
-    # The first one too, which the others are compared with.
-    assert picked(B=(1.5, 1.4, 1.6, 0.5), refused={"A": "invalid"}).name == "B"
-    assert picked(B=(*fast, 0.5), refused={"A": "invalid", "B": "invalid"}).name is None
-    unknown = difference("accuracy_value", "AP", decide(None, None, 0.005, "difference", "not scored"), (0.5, None))
-    assert decision.pick("A", {"B": [of("latency_p50_ms", *fast), unknown]}, 0.9, {}).refused == {
-        "B": "its accuracy is unknown: not scored"
-    }
-    # Nobody named data: speed alone decides.
-    unscored = msgspec.structs.replace(unknown, a=None)
-    assert decision.pick("A", {"B": [of("latency_p50_ms", *fast), unscored]}, 0.9, {}).name == "B"
-
-
-def language_model(name, value):
-    """Return a ratio of TTFT or TPOT with a narrow interval; None: it does not compare."""
-    if value is None:
-        return difference(name, "ms", decide(None, None, 0.03, reason="one token has no TPOT"), (10.0, None), "lower")
-    return of(name, value, value * 0.99, value * 1.01)
-
-
-def test_without_decoding_the_pick_is_the_fastest_in_prefill_and_who_lacks_it_alone_is_out():
-    """Answers of one token have no TPOT: three times as fast in prefill is no tie, and neither as fast nor slower beside one with it."""
-    changes = {
-        "B": [language_model("generation_ttft_p50_ms", 0.33), language_model("generation_tpot_p50_ms", None)],
-        "C": [language_model("generation_ttft_p50_ms", 1.2), language_model("generation_tpot_p50_ms", None)],
-    }
-    assert decision.pick("A", changes, 0.9, {}).name == "B"
-    choice = decision.pick(
-        "A", changes | {"C": [language_model("generation_ttft_p50_ms", 1.0), language_model("generation_tpot_p50_ms", 0.8)]}, 0.9, {}
-    )
-    assert (choice.name, choice.refused) == ("C", {"B": "its TPOT does not compare: one token has no TPOT"})
+def test_cases_are_told_apart_only_where_their_runs_show_it():
+    """Of three equal cases none, a slower one from both others, and one of two runs from nobody."""
+    figures = {"a": [10, 10.1, 10.2], "b": [10.1, 10.2, 10], "c": [12, 12.1, 12.2], "d": [50, 50]}
+    pairs = {(first, second): (figures[first], figures[second]) for first, second in ("ab", "ac", "bc", "ad")}
+    assert told_apart(pairs, 0.03) == {("a", "c"), ("b", "c")}

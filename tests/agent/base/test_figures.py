@@ -30,12 +30,6 @@ def test_a_figure_is_rounded_to_the_place_of_its_uncertainty():
         assert figures.with_uncertainty(value, uncertainty) == text, f"{value!r}, {uncertainty!r}"
 
 
-def test_a_difference_of_accuracies_has_its_sign_unless_it_rounds_to_nothing():
-    """There is no -0.000."""
-    for value, text in [(-0.0371, "-0.037"), (0.0004, "0.000"), (-0.0004, "0.000"), (0.012, "+0.012"), (None, "-")]:
-        assert figures.difference(value) == text, f"{value!r}"
-
-
 def test_a_range_that_rounds_to_one_figure_is_one_figure():
     """3.10 to 3.10 tells nothing."""
     assert figures.span(3.100001, 3.100002) == "3.10"

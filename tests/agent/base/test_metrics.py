@@ -3,8 +3,9 @@
 import pytest
 
 from edgemeter.agent.base.metrics import gain, is_reached, needed_value
+from edgemeter.agent.contract.figures import LATENCY
 from edgemeter.collector.runs.run_figures import figures_of
-from edgemeter.collector.show.comparison_charts import bounds_of, front_point, fronts_of, latency_cost
+from edgemeter.collector.show.comparison_charts import bounds_of, front_point, fronts_of
 from edgemeter.collector.trend.metrics import METRICS as FOLLOWED
 from edgemeter.models.convert.agreement import judge_conversion
 from tests.fixtures.comparison_factory import compare_runs, make_run, row_of
@@ -44,7 +45,7 @@ def test_on_the_front_of_an_error_lie_the_cases_that_err_least():
         ),
     ]
     cases = [row.case for row in compare_runs(*runs).rows if not row.is_reference]
-    points = [front_point(case, latency_cost) for case in cases]
+    points = [front_point(case, LATENCY) for case in cases]
     bounds = [bounds_of(point) for point in points]
     assert sorted((bound["accuracy"], round(bound["accuracy_low"], 3), round(bound["accuracy_high"], 3)) for bound in bounds) == [
         (0.105, 0.095, 0.125), (0.108, 0.098, 0.128), (0.11, 0.1, 0.13),

@@ -1,4 +1,4 @@
-"""What the process of a job does: measures, compares in turn, rejects what is not for this board, and ends with whoever started it."""
+"""What the process of a job does: measures, rejects what is not for this board, and ends with whoever started it."""
 
 import io
 import subprocess
@@ -9,8 +9,7 @@ import pytest
 
 from edgemeter.agent.contract.orders import Cancel, Data, Doctor, Logs, Measure
 from edgemeter.agent.jobs import carry_out
-from edgemeter.agent.session.turn_comparison import TurnsTaken
-from tests.agent.jobs.driver import REPLAY, Driver, records_in, suite
+from tests.agent.jobs.driver import Driver, records_in, suite
 from tests.fixtures.mqtt_peer import wait_until
 
 
@@ -92,31 +91,6 @@ def test_the_log_and_the_doctors_findings_come_as_text(board):
     assert msgspec.json.decode(board.final("doctor").text)["findings"]
 
 
-TURNS = """name = "two"
-[[case]]
-model = ["a.replay.json", "b.replay.json"]
-mode = "rapid"
-seconds = 0
-idle_seconds = 0
-repeats = {rounds}
-"""
-PAIR = (("a.replay.json", REPLAY), ("b.replay.json", REPLAY.replace(b"[2.0, 2.5]", b"[4.0, 5.0]")))
-
-
-@pytest.mark.nightly
-def test_an_order_in_turn_reports_which_run_was_when(board):
-    """Alternately, each run in the outbox; a difference of a half ends it early; the text makes the comparison again."""
-    board.order(board.measure(TURNS.format(rounds=8).encode(), PAIR, in_turn=True))
-    final = board.final()
-    assert final.state == "done", final.reason
-    turns = msgspec.json.decode(final.text, type=TurnsTaken)
-    assert [(turn.round, turn.side) for turn in turns.turns[:4]] == [(0, 0), (0, 1), (1, 1), (1, 0)]
-    assert (len(turns.turns), turns.most_runs) == (len(final.runs), 16)
-    records = {record["id"]: record for record in records_in(board.home)}
-    assert [turn.run for turn in turns.turns] == list(records) == list(final.runs)
-    assert {records[turn.run]["model"]["name"] for turn in turns.turns if turn.side} == {"b.replay"}
-
-
 def archive(name):
     """Return an archive with one file of that name."""
     target = io.BytesIO()
@@ -136,7 +110,6 @@ NOT_FOR_THIS_BOARD = [
         (("set.zip", archive("images/../../../evil")),),
         "is not a plain name",
     ),
-    (TURNS.format(rounds=800).encode(), PAIR, "2 cases, 800 rounds"),
 ]
 
 
@@ -146,7 +119,7 @@ def test_an_order_that_is_not_for_this_board_is_rejected(device):
     for number, (document, contents, reason) in enumerate(NOT_FOR_THIS_BOARD):
         models = tuple(device.hold(data, name) for name, data in contents if not name.endswith(".zip"))
         photographs = tuple(Data(**msgspec.structs.asdict(device.hold(data, name))) for name, data in contents if name.endswith(".zip"))
-        work = Measure(suite=device.hold(document, "suite.toml"), models=models, data=photographs, in_turn="800" in reason)
+        work = Measure(suite=device.hold(document, "suite.toml"), models=models, data=photographs)
         device.order(work, job=f"job-{number}")
         final = device.final(f"job-{number}")
         assert final.state == "rejected", final

@@ -10,7 +10,7 @@ import pytest
 from edgemeter.agent.base.errors import ConfigError, MeasurementError
 from edgemeter.agent.contract.record_conditions import Verdict
 from edgemeter.agent.session.run_plan import RunPlan, in_round, is_precise, runs_needed
-from tests.fixtures.record_factory import make_energy, make_latency, make_record
+from tests.fixtures.record_factory import make_energy, make_generation, make_latency, make_record
 from tests.fixtures.run_jobs import one_case
 
 
@@ -52,6 +52,45 @@ def test_each_figure_that_is_shown_has_to_be_precise():
     assert len(runs) == 12
 
 
+@pytest.mark.parametrize(
+    ("changes", "runs"),
+    [
+        ({"throughput_per_s": None}, 3),
+        ({"throughput_per_s": None, "scenario": "offline"}, 12),
+        ({"p50_ms": None, "scenario": "offline"}, 3),
+        ({"p50_ms": None}, 12),
+        ({"p50_ms": None, "throughput_per_s": None, "generation": make_generation()}, 3),
+        ({"ttft": None, "generation": make_generation()}, 12),
+    ],
+)
+def test_the_speed_of_a_case_decides_how_long_it_is_measured(changes, runs):
+    """The latency of calls, the throughput of an offline load, of text the times to the first and to each further token."""
+
+    def run(_case, number):
+        scattered = 10.0 if number % 2 else 14.0
+        numbers = {name: scattered for name, value in changes.items() if value is None}
+        generation = changes.get("generation")
+        if "ttft" in numbers:
+            generation = make_generation(ttft=make_latency(p50_ms=scattered))
+        return make_record(
+            latency=make_latency(p50_ms=numbers.get("p50_ms", 10.0)),
+            throughput_per_s=numbers.get("throughput_per_s", 100.0),
+            scenario=changes.get("scenario", "single_stream"),
+            generation=generation,
+            energy=None,
+            reasons={"energy": "none"},
+        )
+
+    assert len(played(RunPlan([case_of(time_s=12.0)]), run)) == runs
+
+
+def test_only_the_runs_that_count_decide():
+    """A run that lies apart from its siblings is disturbed; the three others agree."""
+    values = iter((10.0, 10.0, 20.0, 10.0, 10.0))
+    runs = played(RunPlan([case_of()]), lambda _, number: run_of(next(values), repeat=number, session_started_at_ns=7))
+    assert len(runs) == 4
+
+
 @pytest.mark.parametrize(("time_s", "length_s", "runs"), [(120.0, 50.0, 3), (10.0, 2.0, 5), (10.0, 2.6, 3)])
 def test_no_run_begins_that_would_exceed_the_time_of_the_case(time_s, length_s, runs):
     """But there are at least three."""
@@ -75,6 +114,29 @@ def test_rounds_are_interleaved_and_hold_the_cases_that_are_not_precise_yet():
     )
     assert runs == [("a", 0), ("b", 0), ("b", 1), ("a", 1), ("b", 2), ("a", 2), ("b", 3), ("b", 4)]
     assert [in_round("AB", number) for number in range(8)] == ["AB", "BA", "BA", "AB", "BA", "AB", "AB", "BA"]
+
+
+def test_cases_that_are_compared_stay_in_the_rounds_until_all_are_known():
+    """Each run has its pair; two sides may be the same case, and one that fails is left behind."""
+    scattered = iter((10.0, 12.0) * 9)
+    plan = RunPlan([case_of("a"), case_of("b", time_s=5.0)], are_compared=True)
+    runs = played(plan, lambda case, _: run_of(10.0 if "a.onnx" in case.model else next(scattered)))
+    assert runs == [(name, number) for number in range(5) for name in in_round("ab", number)]
+    plan = RunPlan([case_of("a", repeats=4), case_of("a", repeats=4)], are_compared=True)
+    assert [name for name, _ in played(plan, lambda *_: run_of(10.0))] == ["a"] * 8
+    assert [len(of_case.outcomes) for of_case in plan.cases] == [4, 4]
+    plan = RunPlan([case_of("a", repeats=4), case_of("b")], are_compared=True)
+    runs = played(plan, lambda case, _: run_of(10.0) if "a.onnx" in case.model else ConfigError("no such backend"))
+    assert runs == [("a", 0), ("b", 0), ("a", 1), ("a", 2), ("a", 3)]
+
+
+def test_as_many_runs_are_foreseen_of_each_case_that_is_compared():
+    """As many as the one has that needs the most."""
+    plan, foreseen = RunPlan([case_of("a"), case_of("b", repeats=9)], are_compared=True), []
+    for _ in islice(plan, 3):
+        foreseen.append([(coming.at_least, coming.at_most) for coming in plan.coming()])
+        plan.note(run_of(10.0), 2.0)
+    assert foreseen == [[(8, 8), (9, 9)], [(8, 59), (8, 59)], [(8, 59), (7, 58)]]
 
 
 def test_invalid_runs_do_not_count_and_a_case_that_fails_is_left():

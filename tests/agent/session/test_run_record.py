@@ -12,8 +12,8 @@ from tests.fixtures.record_factory import SHA_MODEL, make_environment, make_gene
 def id_of(tmp_path, generation=None, settings=None, **facts):
     """Return the id of the case of a run, which generated text where there is a `generation`, whatever its file."""
     (case,) = expand(SuiteFile(name="s", case=[Settings(model="chat.server", **(settings or {}))]), tmp_path).cases
-    shared = SessionContext("s", "pi-1", "lab", "device", make_environment())
-    planned = PlannedRun(case, 0, 0, 1, SHA_MODEL, shared)
+    shared = SessionContext("s", "pi-1", "lab", "device", make_environment(), 0)
+    planned = PlannedRun(case, 0, 0, SHA_MODEL, shared)
     return run_record(planned, measured(generation=generation, **facts), 0, (), Energies(None, "no sensor"), (), None).case
 
 

@@ -109,7 +109,7 @@ def test_a_run_beside_others_is_slowed_against_its_own_alone(tmp_path):
     outcomes = measure(suite(tmp_path, *files(tmp_path, 4, 9), repeats=2))
     assert [run.together is None for run in outcomes] == [True, True, False, False, True, True, False, False]
     alone, accompanied = ([run for run in outcomes if (run.together is None) == is_alone] for is_alone in (True, False))
-    assert [run.together is None for run in sorted(outcomes, key=lambda run: run.order_place)] == [True] * 2 + [False] * 4 + [True] * 2
+    assert [run.together is None for run in sorted(outcomes, key=lambda run: run.monotonic_ns)] == [True] * 2 + [False] * 4 + [True] * 2
     assert {run.latency.mean_ms for run in alone} == {4.0, 9.0}
     assert {run.together.slow_down_ratio for run in accompanied} == {2.0}
     assert {run.model.name: run.together.neighbours[0].model for run in accompanied} == {"4 ms": "9 ms", "9 ms": "4 ms"}

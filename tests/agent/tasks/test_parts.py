@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from edgemeter.agent.base.statistics import jackknife_error, paired_bounds
+from edgemeter.agent.base.evidence import accuracy_difference
+from edgemeter.agent.base.statistics import jackknife_error
 from edgemeter.agent.tasks.parts import PARTS, Jackknifed, Share, numbered, without_parts
 
 
@@ -41,11 +42,9 @@ def test_a_share_has_bounds_where_all_is_right():
 
 
 def test_a_difference_that_no_part_moves_has_no_bounds():
-    """Identical predictions, and one model that finds everything beside one that finds nothing: not bounds of width 0."""
-    assert paired_bounds(0.0, [0.5, 0.6] * 10, [0.5, 0.6] * 10) is None
-    assert paired_bounds(1.0, [1.0] * 20, [0.0] * 20) is None
-    # Nor have parts that differ in number: a record without them falls back to bounds of two independent figures.
-    assert paired_bounds(0.1, (), (0.5, 0.5)) is None
+    """One model that finds everything and one that finds nothing: not bounds of width 0, which identical predictions have."""
+    assert accuracy_difference([1.0] * 20, [0.0] * 20, 1.0).bounds() is None
+    assert accuracy_difference([0.5, 0.6] * 10, [0.5, 0.6] * 10, 0.0).bounds() == (0.0, 0.0)
 
 
 def test_the_error_of_a_mean_is_its_standard_error():
@@ -65,7 +64,7 @@ def test_what_is_hard_for_both_narrows_the_bounds_of_their_difference():
         hard = draw.random(200)
         better, other = (hard + 0.1 * draw.normal(size=200) < limit for limit in (0.74, 0.70))
         parts = [without_parts(range(200), lambda subset, right=right: float(right[list(subset)].mean())) for right in (better, other)]
-        low, high = paired_bounds(better.mean() - other.mean(), *parts)
+        low, high = accuracy_difference(*parts, better.mean() - other.mean()).bounds()
         hits += low <= 0.04 <= high
         widths.append(high - low)
         independent.append(2 * 2.093 * np.hypot(*map(jackknife_error, parts)))

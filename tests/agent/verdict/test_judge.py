@@ -30,11 +30,11 @@ def test_there_are_forty_rules_of_different_names():
     assert len(RULES) == len(words.BY_NAME) <= 40
 
 
-def session_of(*p50s_ms, states=None, first_repeat=0, **changes):
+def session_of(*p50s_ms, states=None, session_started_at_ns=7, **changes):
     """Return the runs of one case in one session, in their order."""
     return [
         make_record(
-            id=f"{index}-{first_repeat}", repeat=first_repeat + index, started_at_ns=1000 * first_repeat + index,
+            id=f"{session_started_at_ns}-{index}", repeat=index, session_started_at_ns=session_started_at_ns,
             latency=make_latency(p50_ms=p50_ms), verdict=Verdict(state=(states or {}).get(index, "ok")), **changes,
         )
         for index, p50_ms in enumerate(p50s_ms)
@@ -65,11 +65,10 @@ def test_a_run_that_lies_apart_from_its_siblings_is_disturbed():
 
 
 def test_siblings_are_runs_of_one_case_in_one_session():
-    """A repeat that begins to count again begins another session; other suites and other cases are none."""
-    assert apart([*session_of(1.58, 1.59), *session_of(2.92, first_repeat=0, suite="other")]) == []
-    later = [msgspec.structs.replace(run, started_at_ns=run.started_at_ns + 10**12) for run in session_of(2.9, 2.91, 2.92)]
-    assert apart([*session_of(1.58, 1.59, 1.6), *later]) == []
-    assert apart([*session_of(1.58, 1.59), *session_of(2.92, first_repeat=2, scenario="offline")]) == []
+    """Runs of other sessions, of none and of other cases are not."""
+    assert apart([*session_of(1.58, 1.59), *session_of(2.92, session_started_at_ns=8)]) == []
+    assert apart(session_of(1.58, 1.59, 2.92, session_started_at_ns=0)) == []
+    assert apart([*session_of(1.58, 1.59), *session_of(2.92, scenario="offline")]) == []
 
 
 def test_a_run_that_lies_apart_keeps_its_other_violations_and_its_place():

@@ -41,12 +41,9 @@ def test_a_chart_draws_the_figures_and_intervals_of_the_comparison(front):
     """The very values that the table and --format json show."""
     chart, comparison = front
     rows = chart.table.dicts()
-    assert [row["cost"] for row in rows] == [row.case.p50_ms.median for row in comparison.rows]
-    intervals = [row.case.p50_ms.interval for row in comparison.rows]
-    assert [(row["cost_low"], row["cost_high"]) for row in rows] == [
-        (interval.low, interval.high) if interval else (None, None) for interval in intervals
-    ]
-    assert any(intervals)
+    figures = [row.case.p50_ms for row in comparison.rows]
+    assert [(row["cost"], row["cost_low"], row["cost_high"]) for row in rows] == [(p50.value, p50.low, p50.high) for p50 in figures]
+    assert any(p50.low for p50 in figures)
     # Ten and 10.2 ms overlap: neither is sure to be beaten.
     assert "possibly Pareto-optimal" in {row["standing"] for row in rows}
     assert chart.spec["layer"][0]["mark"]["type"] == "area"
@@ -117,14 +114,20 @@ def test_marks_are_merged_by_the_places_that_a_drawing_gives_them():
 
 
 def test_a_mark_of_several_series_is_of_none_of_them():
-    """Its colour is the text's; hollow only where all are; without an interval where none has one."""
+    """Its colour is the text's; without an interval where none has one."""
     row = {"cost_low": None, "cost_high": None, "accuracy_low": None, "accuracy_high": None, "label": "a"}
     row |= {"accuracy": 0.5, "standing": "dominated", "verdict": "ok"}
-    rows = [{**row, "case": name, "series": name, "cost": 1.0 + n, "is_hollow": n == 0} for n, name in enumerate("abc")]
+    rows = [{**row, "case": name, "series": name, "cost": 1.0 + n} for n, name in enumerate("abc")]
     (mark,) = merged(rows, lambda cost, accuracy: (cost, accuracy))
-    assert (mark["series"], mark["is_hollow"], mark["label"]) == (SEVERAL, False, None)
+    assert (mark["series"], mark["label"]) == (SEVERAL, None)
     assert (mark["cost"], mark["cost_low"], mark["standing"]) == (2.0, None, "dominated")
     assert merged(rows, lambda cost, accuracy: (cost * 20, accuracy)) == [{**row, "count": ""} for row in rows]
+
+
+@pytest.mark.parametrize(("verdicts", "is_explained"), [(("ok", "disturbed"), True), (("ok", "ok"), False)])
+def test_hollow_marks_are_explained_where_there_are_any(verdicts, is_explained):
+    """A disturbed run or case is drawn hollow."""
+    assert Chart("runs", {}, rows_table([{"value": 1.0, "verdict": verdict} for verdict in verdicts])).has_hollow_marks == is_explained
 
 
 def test_ratios_that_matter_are_drawn_on_an_axis_titled_logarithmic():

@@ -1,4 +1,4 @@
-"""`edgemeter compare` of stored runs: every form, every store, and errors of one line."""
+"""`edgemeter compare` of stored runs: every form, every store, the choice, two sides and their gate, and errors of one line."""
 
 import csv
 import io
@@ -7,13 +7,21 @@ import re
 
 import pytest
 from click.testing import CliRunner
+from msgspec.structs import replace
 
 from edgemeter.agent.base.errors import ConfigError, UnavailableError
 from edgemeter.collector import store as python_store
 from edgemeter.collector.cli.compare import compare
-from tests.fixtures.comparison_factory import document, make_reference, make_run
+from tests.fixtures.bundle_factory import write_bundle
+from tests.fixtures.choice_cases import sides
+from tests.fixtures.comparison_factory import day_by_day, document, make_reference, make_run
+from tests.fixtures.ledgers import fill
 from tests.fixtures.level_factory import level_runs, stepped_ms
 from tests.fixtures.record_factory import make_environment, make_latency
+from tests.fixtures.review_runs import make_side
+from tests.fixtures.rows import table_row
+
+NOISE = (0.99, 1.0, 1.01)
 
 
 @pytest.fixture
@@ -40,7 +48,7 @@ def test_json_csv_and_the_page_have_the_rows(store, tmp_path):
     assert printed["left_out"] == []
     assert page.read_text().startswith("<!doctype html>")
     table = csv.DictReader(io.StringIO(run("--reference", "server-1", "--ledger", store, "--format", "csv").stdout))
-    assert [(row["device"], row["latency_p50_ms_ratio"]) for row in table] == [("server-1", "1.0"), ("pi-1", "5.0")]
+    assert [(row["device"], row["latency_p50_ms_ratio"][:3]) for row in table] == [("server-1", ""), ("pi-1", "5.0")]
 
 
 def test_an_absent_or_empty_store_and_an_unwritable_page_are_errors_of_ours(store, tmp_path, monkeypatch):
@@ -69,7 +77,6 @@ def test_power_modes_of_one_board_are_a_table_with_marks(tmp_path):
     assert {row["name"]: "fastest" in row["marks"] for row in answer["modes"]} == {"15W": False, "25W": True}
     printed = run("--reference", "reference", "--ledger", str(path)).stdout
     assert re.search(r"^ *25W .* fastest", printed, re.MULTILINE)
-    assert "Power mode" in printed
 
 
 def test_the_python_api_offers_the_level_now_and_all_days(tmp_path):
@@ -80,3 +87,139 @@ def test_the_python_api_offers_the_level_now_and_all_days(tmp_path):
         (row,) = (case for case in python_store.compare(str(path), reference="reference", days=days) if case["device"] == "pi-1")
         assert (row["runs"], row["earlier_runs"]) == (runs, earlier)
         assert len(python_store.left_out(str(path), reference="reference", days=days)) == (earlier or 0)
+
+
+def test_what_matters_is_a_percentage_or_a_ratio(tmp_path):
+    """Both forms are one number, and the outcome goes by it: 20% slower counts at 3% and does not at 30%."""
+    runs = day_by_day([make_run(p50_ms=2.4 * factor) for factor in NOISE], [make_reference(p50_ms=2 * factor) for factor in NOISE])
+    path = tmp_path / "runs.json"
+    path.write_bytes(document(*runs))
+    outcomes = []
+    for text in ("3%", "30%", "0.3"):
+        row = json.loads(run("--reference", "reference", "--ledger", str(path), "--matters", text, "--format", "json").stdout)["rows"][1]
+        outcomes.append(row["latency_p50_ms_outcome"])
+    assert outcomes == ["worse", "no difference", "no difference"]
+
+
+@pytest.fixture
+def choices(tmp_path):
+    """Return a document of two cases, fp32 and int8, each over eight days."""
+    runs = [replace(run, id=f"run-{index}") for index, run in enumerate(day_by_day(*sides()))]
+    path = tmp_path / "runs.json"
+    path.write_bytes(document(*runs))
+    return str(path)
+
+
+def test_the_exit_status_of_a_choice_tells_whether_a_case_is_recommended(choices):
+    """1 where none is sure to meet the limits, or none meets them; the cases are compared with the recommended one."""
+    for limits, status, recommended in (("p50<=8ms", 0, "int8 on litert"), ("p99<=33ms", 1, None), ("p50<=1ms", 1, None)):
+        with table_row(limits):
+            result = run("--ledger", choices, "--require", limits)
+            assert (result.exit_code, f"recommended: {recommended or 'none'}" in result.stdout) == (status, True)
+    rows = json.loads(run("--ledger", choices, "--cheapest", "p50", "--format", "json").stdout)["rows"]
+    assert [(row["precision"], row["reference_precision"]) for row in rows] == [("int8", "int8"), ("fp32", "int8")]
+    result = run("--ledger", choices, "--require", "p50<=8ms", "--reference", "pi-1")
+    assert (result.exit_code, "recommended: tiny-detector int8" in result.stdout) == (0, True)
+    with pytest.raises(ConfigError, match="'nobody'"):
+        run("--ledger", choices, "--require", "p50<=8ms", "--reference", "nobody")
+
+
+def test_the_page_begins_with_the_choice(choices, tmp_path):
+    """With its limits, as the table has it."""
+    page = tmp_path / "report.html"
+    assert run("--ledger", choices, "--require", "p50<=8ms", "--output", str(page)).exit_code == 0
+    assert "Recommended: int8 on litert" in page.read_text().partition("<template")[0]
+
+
+def gated(before, after, *arguments):
+    """Return how the comparison of two files ended."""
+    return run(str(before), str(after), *arguments)
+
+
+def test_the_gate_passes_fails_or_cannot_tell(tmp_path):
+    """The last is a failure unless the command says otherwise; without a gate, what was compared is a success."""
+    files = {}
+    for name, changes in {"base": {}, "same": {"seed": 2}, "slow": {"factor": 1.2}, "wild": {"spread": 0.2, "seed": 3}}.items():
+        files[name] = tmp_path / f"{name}.json"
+        files[name].write_bytes(document(*make_side(agent="1", start=0 if name == "base" else 20_000, **changes)))
+    for new, arguments, status in (
+        ("same", (), 0),
+        ("slow", (), 1),
+        ("wild", (), 1),
+        ("wild", ("--inconclusive", "pass"), 0),
+        ("slow", ("--inconclusive", "pass"), 1),
+    ):
+        with table_row((new, *arguments)):
+            for form in ("table", "markdown", "json"):
+                result = gated(files["base"], files[new], "--fail-on", "slower:5%", "--format", form, *arguments)
+                assert (result.exit_code, bool(result.stdout)) == (status, True)
+    assert gated(files["base"], files["slow"]).exit_code == 0
+    assert gated(files["base"], files["slow"], "--fail-on", "memory:5%").exit_code == 0
+
+
+def test_without_a_baseline_the_comment_says_so_and_other_forms_refuse(tmp_path, monkeypatch):
+    """The first pull request of a project."""
+    monkeypatch.setenv("EDGEMETER_HOME", str(tmp_path))
+    new = tmp_path / "new.json"
+    new.write_bytes(document(*make_side(agent="1")))
+    result = gated(tmp_path / "none.json", new, "--format", "markdown", "--fail-on", "slower:3%")
+    assert (result.exit_code, "none.json" in result.stdout) == (1, True)
+    with pytest.raises(ConfigError, match=r"none\.json"):
+        gated(tmp_path / "none.json", new)
+    with pytest.raises(ConfigError, match="'colour' is not a selector"):
+        gated("?colour=red", new, "--format", "markdown")
+
+
+def test_more_than_two_sides_have_one_case_each_and_none_twice(tmp_path):
+    """They are called A, B, C and compared with A."""
+    files = []
+    for index, factor in enumerate((1.0, 0.8, 1.2)):
+        files.append(tmp_path / f"{index}.json")
+        files[-1].write_bytes(document(*make_side(agent="1", factor=factor, start=20_000 * index, threads=index + 1)))
+    rows = json.loads(run(*map(str, files), "--format", "json").stdout)["rows"]
+    assert [row["latency_p50_ms_outcome"] for row in rows] == [None, "better", "worse"]
+    with pytest.raises(ConfigError, match="have the same run"):
+        run(str(files[0]), str(files[1]), str(files[0]))
+    (tmp_path / "two.json").write_bytes(document(*make_side(agent="1"), *make_side(agent="1", start=90_000, threads=4)))
+    with pytest.raises(ConfigError, match="it has 2 cases"):
+        run(str(files[0]), str(files[1]), str(tmp_path / "two.json"))
+
+
+def test_the_id_of_a_run_stands_for_its_case_in_its_session(tmp_path, monkeypatch):
+    """Of a session in turn both sides are pairs; a run of its own stands for itself."""
+    monkeypatch.setenv("EDGEMETER_HOME", str(tmp_path))
+    session = {"session_started_at_ns": 20_000 * 86_400 * 10**9}
+    runs = [
+        replace(record, id=f"{letter}{record.seq}{'0' * 30}", repeat=record.seq - 1, seq=record.seq + side * 10, **session)
+        for side, (letter, factor) in enumerate((("a", 1.0), ("b", 0.5)))
+        for record in make_side(agent="1", factor=factor, threads=side + 1, runs=4)
+    ]
+    alone = make_side(agent="1", threads=8, runs=1, start=90_000, id="c1" + "0" * 30)
+    fill(tmp_path / "ledger.sqlite", [*runs, *alone])
+    _, row = json.loads(run("a1000000", "b3000000", "--format", "json").stdout)["rows"]
+    assert (row["runs"], row["latency_p50_ms_outcome"]) == (4, "better")
+    assert len(row["run_ids"]) == len(row["reference_run_ids"]) == 4
+    rows = json.loads(run("a1000000", "c1000000", "--format", "json").stdout)["rows"]
+    assert [row["runs"] for row in rows] == [4, 1]
+    with pytest.raises(ConfigError, match="both sides"):
+        run("a1000000", "a2000000")
+    bundle = write_bundle(tmp_path / "bundles", runs[0])
+    rows = json.loads(run(str(bundle), "b3000000", "--format", "json").stdout)["rows"]
+    assert [row["runs"] for row in rows] == [1, 4]
+
+
+def test_what_makes_no_sense_is_wrong_usage(store):
+    """Exit status 2, before anything is printed as a result."""
+    for arguments, words in (
+        (("--ledger", store), "--reference"),
+        (("--ledger", store, "--output", "x.html"), "--reference"),
+        (("--ledger", store, "--reference", "reference", "--matters", "0%"), "--matters"),
+        (("--ledger", store, "--cheapest", "beauty"), "beauty"),
+        ((store, store, "--ledger", store), "--ledger needs --on"),
+        ((store, "--fail-on", "slower:3%"), "two sides"),
+        ((store, store, "--inconclusive", "maybe"), "maybe"),
+    ):
+        with table_row(arguments):
+            result = run(*arguments)
+            assert (result.exit_code, result.stdout) == (2, "")
+            assert words in result.stderr

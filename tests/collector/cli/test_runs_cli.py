@@ -174,10 +174,11 @@ def test_deleting_asks_and_a_wrong_id_among_several_deletes_nothing(ledger):
 def test_every_command_about_runs_takes_the_beginning_of_an_id(ledger, home):
     """And compare also takes a device, of which the run itself is left out."""
     first, second, third, _ = (run_id[:8] for run_id in ledger)
-    sides = json.loads(edgemeter("compare", first, second, "--format", "json").stdout)
-    assert len(sides["pairs"]) == 1
-    same_device = json.loads(edgemeter("compare", "pi-1", second, "--format", "json").stdout)
-    assert len(same_device["pairs"]) == 1
+    (row,) = json.loads(edgemeter("compare", first, second, "--format", "json").stdout)["rows"]
+    assert (row["reference_run_ids"], row["run_ids"]) == ([ledger[0]], [ledger[1]])
+    (row,) = json.loads(edgemeter("compare", "pi-1", second, "--format", "json").stdout)["rows"]
+    assert row["run_ids"] == [ledger[1]]
+    assert ledger[1] not in row["reference_run_ids"]
     assert edgemeter("report", first, "-o", "run.html").returncode == 0
     rows = list(csv.DictReader(io.StringIO(edgemeter("report", first, third, "-o", "-", "--columns", "id").stdout)))
     assert [row["id"] for row in rows] == [ledger[0], ledger[2]]

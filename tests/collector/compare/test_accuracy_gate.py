@@ -1,4 +1,4 @@
-"""Facts about `edgemeter.collector.compare.comparison`: what keeps too little of its accuracy has no rank."""
+"""Facts about `edgemeter.collector.compare.accuracy_gate`: what keeps too little of its accuracy has no rank."""
 
 import pytest
 
@@ -11,7 +11,7 @@ def test_a_ruined_quantisation_has_no_ratio_and_a_reason_that_names_both_cases()
     comparison = compare_runs(make_run(precision="int8", p50_ms=0.2, ap=0.02, id="ruined"), make_run(ap=0.4), make_reference(ap=0.4))
     row = row_of(comparison, "int8")
     assert "below accuracy gate" in row.marks
-    assert row.ratios.values == {"accuracy_value": pytest.approx(-0.38)}
+    assert {name: decision.value for name, decision in row.decisions.items()} == {"accuracy_value": pytest.approx(-0.38)}
     assert row.not_ranked == (
         "tiny-detector int8 on onnx, pi-1: AP 0.020 of the 0.400 that tiny-detector fp32 on onnx, server-1 has, "
         "needed 0.360 (90% of it): its speed is not ranked"
@@ -24,7 +24,7 @@ def test_the_gate_is_nine_tenths_of_the_reference():
     for ap, ranks in ((0.359, False), (0.361, True), (0.45, True)):
         with table_row(ap):
             result = row_of(compare_runs(make_run(precision="int8", ap=ap), make_reference(ap=0.4)), "int8")
-            assert (result.not_ranked is None, result.ratios.p50 is not None) == (ranks, ranks)
+            assert (result.not_ranked is None, "latency_p50_ms" in result.decisions) == (ranks, ranks)
 
 
 def test_a_ruined_file_on_the_reference_too_is_held_against_its_fp32():

@@ -2,17 +2,20 @@ import csv
 import io
 import json
 
+import pytest
+
 from edgemeter.agent.base.documents import JOINT
 from edgemeter.agent.contract.figures import FIGURES
 from edgemeter.collector.compare.columns import COLUMNS, to_csv, to_json
 from edgemeter.collector.compare.judged_figures import JUDGED
+from tests.fixtures.compared_cases import comparisons
 from tests.fixtures.comparison_factory import OTHER_DATA, compare_runs, make_reference, make_run, no_energy
 from tests.fixtures.record_factory import make_energy, make_generation, make_generation_energy
 
 
 def both(comparison):
     """Return the rows as JSON has them and as CSV has them."""
-    return json.loads(to_json(comparison)), list(csv.DictReader(io.StringIO(to_csv(comparison.rows))))
+    return json.loads(to_json(comparison)), list(csv.DictReader(io.StringIO(to_csv(comparison))))
 
 
 def as_cell(value):
@@ -54,13 +57,13 @@ def test_one_row_carries_everything():
         "accuracy_value": 0.6,
         "memory_peak_mb": 92.5,
         "energy_gross_mj": 125.0,
-        "energy_gross_mj_ratio": 2.0,
+        "energy_gross_mj_ratio": pytest.approx(2.0),
         "energy_scope": "board-input",
         "energy_reason": None,
         "governor": "performance",
         "runs": 1,
         "verdict": "ok",
-        "latency_p50_ms_ratio": 5.0,
+        "latency_p50_ms_ratio": pytest.approx(5.0),
         "is_reference": False,
         "reference_device": "server-1",
         "reference_choice": "same precision and runtime",
@@ -68,13 +71,14 @@ def test_one_row_carries_everything():
         "reference_run_ids": ["r"],
     }
     assert {name: row[name] for name in printed} == printed
-    assert (rows[0]["is_reference"], rows[0]["latency_p50_ms_ratio"]) == (True, 1.0)
+    assert (rows[0]["is_reference"], rows[0]["latency_p50_ms_ratio"]) == (True, None)
+    assert (row["latency_p50_ms_outcome"], row["latency_p50_ms_ratio_low"], row["latency_p50_ms_further"]) == ("inconclusive", None, 2)
     row = both(compare_runs(make_run(**no_energy("no sensor")), make_reference()))[0]["rows"][1]
     assert (row["energy_gross_mj"], row["energy_net_mj"], row["energy_reason"]) == (None, None, "no sensor")
 
 
 def test_a_language_model_has_its_rates_and_lengths():
-    """Medians over the runs of the case; other models have none."""
+    """Means over the runs of the case; other models have none."""
     device = make_run(generation=make_generation(decode_tokens_per_s=90.0))
     reference = make_reference(generation=make_generation())
     rows = both(compare_runs(device, reference))[0]["rows"]
@@ -105,3 +109,38 @@ def test_no_change_has_the_name_of_a_figure():
     """A ratio to the reference does not take the place of a figure that is a ratio."""
     names = [entry.name for entry in FIGURES]
     assert not {entry.change_name for entry in JUDGED.values()} & {*names}
+
+
+def comparison_called(name):
+    """Return one of the made-up comparisons."""
+    return next(comparison for called, comparison in comparisons() if called == name)
+
+
+def test_a_choice_is_in_json_and_csv():
+    """What was required, what is recommended and similar, and of each candidate every requirement with its interval."""
+    document, table = both(comparison_called("a choice of three"))
+    choice = document["choice"]
+    assert {name: choice[name] for name in ("required", "cheapest", "recommended", "similar", "other_cases")} == {
+        "required": "p50<=11ms", "cheapest": "energy_gross_mj", "recommended": "B", "similar": [], "other_cases": 0,
+    }  # fmt: skip
+    assert [(candidate["case"], candidate["outcome"]) for candidate in choice["candidates"]] == [
+        ("B", "met"),
+        ("A", "not met"),
+        ("C", "not met"),
+    ]
+    (requirement,) = choice["candidates"][0]["requirements"]
+    assert requirement["low"] < requirement["value"] < requirement["high"] < 11
+    assert [(row["case"], row["requirements"], row["is_recommended"]) for row in table] == [
+        ("A", "not met", "false"), ("B", "met", "true"), ("C", "not met", "false"),
+    ]  # fmt: skip
+
+
+def test_a_gate_is_in_json():
+    """Each finding with the change that decides it; what has none says why, in numbers that a program reads."""
+    gate = both(comparison_called("a change that fails"))[0]["gate"]
+    (failed,) = [finding for finding in gate["findings"] if finding["outcome"] == "fail"]
+    assert (gate["outcome"], failed["limit"], failed["figure"]) == ("fail", "slower:5%", "latency_p50_ms")
+    assert 1.05 < failed["change"]["low"] < failed["change"]["high"] == pytest.approx(1 + failed["worse_by"])
+    ruined = both(comparison_called("a case that the change ruined"))[0]["gate"]["findings"][-1]
+    assert (ruined["outcome"], ruined["change"], ruined["worse_by"]) == ("fail", None, None)
+    assert "no usable run" in ruined["reason"]

@@ -1,6 +1,10 @@
+import math
+from statistics import geometric_mean, stdev
+
 import pytest
 
 from edgemeter.agent.base.errors import ConfigError
+from edgemeter.agent.base.evidence import SESSION_SD
 from edgemeter.agent.contract import record_conditions, record_figures
 from edgemeter.collector.compare.comparison import compare
 from edgemeter.collector.runs.run_figures import kind_of
@@ -22,40 +26,49 @@ def device_row(comparison):
     return row
 
 
+def value_of(row, name):
+    """Return the change of a figure, None where it is not compared."""
+    return row.decisions[name].value if name in row.decisions else None
+
+
 def test_the_reference_comes_first_and_stands_beside_itself():
-    """A reader sees what the others are compared with, with ratio 1."""
+    """A reader sees what the others are compared with."""
     first, second = compare_runs(make_run(), make_reference()).rows
-    assert (first.is_reference, first.case.key.device, first.ratios.p50, first.ratios.p50_low) == (True, "server-1", 1.0, 1.0)
+    assert (first.is_reference, first.case.key.device, first.decisions) == (True, "server-1", {})
     assert "reference" in first.marks
     assert (second.is_reference, second.reference) == (False, first.case)
     (row,) = compare_runs(make_reference()).rows
     assert row.is_reference
 
 
-def test_figures_are_medians_over_the_runs_of_a_case_with_their_range():
-    """One slow run moves the range and not the figure; too few queries give None, not 0."""
-    runs = [make_run(p50_ms=p50) for p50 in (10.0, 11.0, 50.0)]
+def test_figures_are_means_over_the_runs_of_a_case_with_their_interval():
+    """The geometric mean with Student's t; too few queries give None, not 0, and of two runs there is no interval."""
+    runs = [make_run(p50_ms=p50) for p50 in (10.0, 11.0, 12.0)]
     p50_ms = device_row(compare_runs(*runs, make_reference())).case.p50_ms
-    assert (p50_ms.median, p50_ms.low, p50_ms.high, p50_ms.n) == (11.0, 10.0, 50.0, 3)
+    reach = math.hypot(4.302653 * stdev(map(math.log, (10, 11, 12))) / math.sqrt(3), 1.959964 * SESSION_SD)
+    assert (p50_ms.value, p50_ms.half_width_ratio) == (
+        pytest.approx(geometric_mean((10, 11, 12))),
+        pytest.approx(math.expm1(reach), rel=1e-3),
+    )
+    assert device_row(compare_runs(*runs[:2], make_reference())).case.p50_ms.high is None
     row = device_row(compare_runs(make_run(p50_ms=None, latencies_ms=[]), make_reference()))
-    assert row.case.p50_ms is row.ratios.p50 is row.ratios.p50_low is row.ratios.values.get("throughput_per_s") is None
+    assert row.case.p50_ms is None
+    assert set(row.decisions) == {"accuracy_value", "energy_gross_mj"}
 
 
 def test_a_run_apart_from_its_siblings_in_one_session_marks_the_case():
     """The stored record says `ok`, because it was published before its siblings were there."""
-    runs = [make_run(p50_ms=p50_ms, repeat=repeat, started_at_ns=repeat) for repeat, p50_ms in enumerate((1.58, 1.59, 2.92))]
+    runs = [make_run(p50_ms=p50_ms, repeat=repeat, session_started_at_ns=7) for repeat, p50_ms in enumerate((1.58, 1.59, 2.92))]
     case = device_row(compare_runs(*runs, make_reference())).case
     assert (case.disturbed, [violation.rule for violation in case.violated]) == (1, ["apart-from-siblings"])
 
 
 def test_ratios_are_device_over_reference():
-    """Five times the time is a latency ratio of 5 and a throughput ratio of 1/5; its range pairs the slowest with the fastest run."""
-    ratios = device_row(compare_runs(make_run(ap=0.55), make_reference(ap=0.6))).ratios
-    expected = {"latency_p50_ms": 5, "latency_p90_ms": 5, "throughput_per_s": 0.2, "memory_peak_mb": 1, "accuracy_value": -0.05}
-    assert {figure: ratios.values.get(figure) for figure in expected} == pytest.approx(expected)
-    runs = [make_run(p50_ms=10.0), make_run(p50_ms=12.0), make_reference(p50_ms=2.0), make_reference(p50_ms=3.0)]
-    ratios = device_row(compare_runs(*runs)).ratios
-    assert (ratios.p50_low, ratios.p50_high) == (pytest.approx(10 / 3), pytest.approx(6))
+    """Five times the time is a latency ratio of 5, and accuracies differ by points; one run of each has no interval."""
+    row = device_row(compare_runs(make_run(ap=0.55), make_reference(ap=0.6)))
+    assert (value_of(row, "latency_p50_ms"), value_of(row, "accuracy_value")) == (pytest.approx(5), pytest.approx(-0.05))
+    decision = row.decisions["latency_p50_ms"]
+    assert (decision.outcome, decision.low, decision.further) == ("inconclusive", None, 2)
 
 
 def test_what_is_not_alike_is_left_out_with_the_difference():
@@ -80,7 +93,7 @@ def test_quantisations_of_a_language_model_are_not_compared_by_speed():
     device = {"precision": "q4_k_m", "generation": make_generation(), "ap": None}
     assert "with the same precision" in only_reason(compare_runs(make_run(**device), make_reference(**(device | {"precision": "f16"}))))
     alike = compare_runs(make_run(**device, threads=4), make_reference(**device, runtime="server"))
-    assert device_row(alike).ratios.p50 is not None
+    assert "generation_ttft_p50_ms" in device_row(alike).decisions
     channels_last = (record_conditions.Tensor(name="x", shape=(1, 96, 96, 3), dtype="uint8"),)
     assert not compare_runs(make_run(inputs=channels_last), make_reference()).left_out
 
@@ -99,7 +112,7 @@ def test_an_invalid_run_is_left_out_with_the_reasons_of_its_verdict():
     verdict = violating("invalid", "throttled", "under-voltage")
     comparison = compare_runs(make_run(id="bad", verdict=verdict, p50_ms=99.0), make_run(p50_ms=10.0), make_reference())
     assert comparison.left_out == (LeftOut("bad", "invalid: the processor was throttled; the supply voltage was too low"),)
-    assert device_row(comparison).case.p50_ms.high == 10.0
+    assert device_row(comparison).case.p50_ms.value == pytest.approx(10.0)
     unread = LeftOut("newer", "schema 2")
     assert compare(StoreContents([make_run(), make_reference()], [unread]), "reference").left_out == (unread,)
 
@@ -135,8 +148,8 @@ def test_a_published_energy_is_left_out_and_the_rest_of_the_run_is_compared():
     why = "energy: published, not measured: it does not rank beside measurements"
     assert case.energy_reason == why
     assert comparison.left_out == (LeftOut("x", why),)
-    assert device_row(comparison).ratios.values.get("energy_gross_mj") is None
-    assert case.p50_ms.median == 10.0
+    assert value_of(device_row(comparison), "energy_gross_mj") is None
+    assert case.p50_ms.value == pytest.approx(10.0)
 
 
 def test_a_run_read_twice_counts_once_and_a_lone_reference_is_left_out():
@@ -160,7 +173,7 @@ def test_int8_is_compared_with_the_fp32_reference_when_no_int8_reference_exists(
     runs = [make_run(precision="int8"), make_reference(), make_reference(precision="int8", sha256="b2" * 32, p50_ms=1.0)]
     row = device_row(compare_runs(*runs))
     assert (row.reference.key.precision, row.choice) == ("int8", "same precision and runtime")
-    assert row.ratios.p50 == pytest.approx(10)
+    assert value_of(row, "latency_p50_ms") == pytest.approx(10)
 
 
 def test_an_ok_reference_is_preferred_to_a_faster_disturbed_one():
@@ -172,15 +185,15 @@ def test_an_ok_reference_is_preferred_to_a_faster_disturbed_one():
 
 
 def test_energies_of_one_scope_are_divided_and_those_of_two_never():
-    """Gross and net; meters that leave out different things are marked, a board's input and a wall socket have no ratio."""
-    for device, reference, ratios, marks in (
-        ({"gross_mj": 125.0, "net_mj": 15.0}, {}, (2.0, 0.5), set()),
-        ({"excludes": ("USB",)}, {}, (1.0, 1.0), {"other energy coverage"}),
-        ({}, {"scope": "wall-ac"}, (None, None), {"other energy scope"}),
+    """Meters that leave out different things are marked, a board's input and a wall socket have no ratio."""
+    for device, reference, ratio, marks in (
+        ({"gross_mj": 125.0}, {}, 2.0, set()),
+        ({"excludes": ("USB",)}, {}, 1.0, {"other energy coverage"}),
+        ({}, {"scope": "wall-ac"}, None, {"other energy scope"}),
     ):
         with table_row(device, reference):
             row = device_row(compare_runs(make_run(energy=make_energy(**device)), make_reference(energy=make_energy(**reference))))
-            assert (row.ratios.values.get("energy_gross_mj"), row.ratios.values.get("energy_net_mj")) == ratios
+            assert value_of(row, "energy_gross_mj") == (ratio and pytest.approx(ratio))
             assert {"other energy scope", "other energy coverage"} & set(row.marks) == marks
 
 
@@ -188,13 +201,13 @@ def test_what_one_run_does_not_know_its_case_does_not_know():
     """A net of three runs is not the net of four; unknown is not zero; a case without energy gives each reason once."""
     runs = [make_run(), make_run(energy=make_energy(net_mj=None, net_u_mj=None))]
     case = device_row(compare_runs(*runs, make_reference())).case
-    assert case.spreads.get("energy_net_mj") is case.uncertainties.get("energy_net_mj") is None
+    assert "energy_net_mj" not in case.figures
     assert case.energy.net_state == "not_resolvable"
-    assert case.gross_mj.n == 2
+    assert case.figures["energy_gross_mj"].runs == 2
     runs = [make_run(energy=make_energy(gross_u_mj=3.0)), make_run(energy=make_energy(gross_u_mj=1.0))]
-    assert device_row(compare_runs(*runs, make_reference())).case.gross_u_mj == 3.0
+    assert device_row(compare_runs(*runs, make_reference())).case.figures["energy_gross_mj"].u == 3.0
     runs.append(make_run(energy=make_energy(gross_u_mj=None)))
-    assert device_row(compare_runs(*runs, make_reference())).case.gross_u_mj is None
+    assert device_row(compare_runs(*runs, make_reference())).case.figures["energy_gross_mj"].u is None
     runs = [make_run(**no_energy("no sensor")), make_run(**no_energy("no sensor")), make_run(**no_energy("the meter fell silent"))]
     assert device_row(compare_runs(*runs, make_reference())).case.energy_reason == "no sensor; the meter fell silent"
 
@@ -204,29 +217,28 @@ def test_energies_of_two_meters_are_not_merged_into_one_case():
     old = make_run(id="old", started_at_ns=1, energy=make_energy(sensor="pmic", scope="soc-rails"))
     comparison = compare_runs(old, make_run(started_at_ns=2), make_reference())
     case = device_row(comparison).case
-    assert (case.energy.scope, case.gross_mj.n) == ("board-input", 1)
+    assert (case.energy.scope, case.figures["energy_gross_mj"].runs) == ("board-input", 1)
     assert [entry.run for entry in comparison.left_out] == ["old"]
     assert "soc-rails" in only_reason(comparison)
 
 
 def test_less_than_three_percent_is_no_practical_difference():
-    """Both ways, over runs that agree; medians within 3% say nothing where their interval reaches farther, or is none."""
-    for p50_ms, is_alike in ((2.05, True), (2.07, False), (1.95, True), (1.93, False)):
+    """Both ways, over runs that agree; means within 3% say nothing where their interval reaches farther, or is none."""
+    for p50_ms, outcome in ((2.05, "no difference"), (2.07, "worse"), (1.95, "no difference"), (1.93, "better")):
         with table_row(p50_ms):
             runs = day_by_day([make_run(p50_ms=p50_ms) for _ in range(5)], [make_reference() for _ in range(5)])
-            assert ("alike" in device_row(compare_runs(*runs)).marks) is is_alike
+            assert device_row(compare_runs(*runs)).decisions["latency_p50_ms"].outcome == outcome
     for runs in ([9.0, 10.0, 11.0, 10.0, 10.0], [10.0]):
         with table_row(runs):
             result = device_row(compare_runs(*(make_run(p50_ms=value) for value in runs), *(make_reference(p50_ms=10.0) for _ in range(5))))
-            assert result.judgements["latency_p50_ms"].outcome in ("not settled", "not judged")
-            assert "alike" not in result.marks
+            assert result.decisions["latency_p50_ms"].outcome == "inconclusive"
 
 
 def test_the_reference_may_be_named_by_device_or_by_role():
     """A device's name comes before a role's; an unknown one is reported with those that exist."""
     runs = [make_run(device="pi-1"), make_run(device="pi-2", p50_ms=20.0)]
     by_device = compare_runs(*runs, reference="pi-1")
-    assert device_row(by_device).ratios.p50 == 2.0
+    assert value_of(device_row(by_device), "latency_p50_ms") == pytest.approx(2.0)
     assert device_row(compare_runs(make_run(), make_reference(), reference="reference")).reference.key.device == "server-1"
     with pytest.raises(ConfigError, match="server-9"):
         compare_runs(make_run(), make_reference(), reference="server-9")
@@ -240,7 +252,7 @@ def test_what_was_replayed_stands_beside_its_like_only():
     )
     row = device_row(compare_runs(make_run(provenance=replayed), make_reference(provenance=replayed)))
     assert "replayed" in row.marks
-    assert row.ratios.values.get("energy_gross_mj") == 1.0
+    assert value_of(row, "energy_gross_mj") == pytest.approx(1.0)
 
 
 def test_accuracies_of_two_protocols_are_not_compared():
@@ -248,7 +260,7 @@ def test_accuracies_of_two_protocols_are_not_compared():
     sides = [make_accuracy(metric="exact_match", value=value, normalisation=rule) for value, rule in ((0.1, "squad"), (0.2, "number"))]
     reference, other = make_reference(accuracy=sides[0]), make_run(accuracy=sides[1])
     (row,) = [row for row in compare_runs(reference, other).rows if not row.is_reference]
-    assert "accuracy_value" not in row.ratios.values
+    assert "accuracy_value" not in row.decisions
     assert kind_of(reference, "accuracy") != kind_of(other, "accuracy")
     (row,) = [row for row in compare_runs(reference, make_run(accuracy=sides[0])).rows if not row.is_reference]
-    assert row.ratios.values["accuracy_value"] == 0
+    assert row.decisions["accuracy_value"].value == 0

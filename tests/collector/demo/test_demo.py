@@ -8,9 +8,10 @@ from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.cli.main import cli
 from edgemeter.agent.ledger.sqlite_ledger import SqliteLedger
 from edgemeter.agent.machine import fingerprint
-from edgemeter.collector.cli.demo import nothing_left_by_a_failure
+from edgemeter.collector.cli.demo import control_lines, nothing_left_by_a_failure
 from edgemeter.collector.demo import demo as demo_module
 from edgemeter.collector.demo.demo import FleetPage, runs_of_this_software
+from tests.fixtures.comparison_factory import compare_runs, make_reference, make_run
 from tests.fixtures.record_factory import make_record, violating
 
 
@@ -43,6 +44,23 @@ def test_runs_of_other_software_and_invalid_ones_do_not_count_as_measured(tmp_pa
         for seq, changes in enumerate(({}, {}, {}, *changes_not_counted), 1):
             opened.keep_own(make_record(session=1, seq=seq, **{"environment": environment, **changes}), 10**9)
     assert runs_of_this_software(ledger) == 3
+
+
+@pytest.mark.parametrize(
+    ("again_ms", "text"),
+    [
+        ((10.3, 9.8, 10.1), "Rows 1 and 3 are a control, one case measured twice: +0.3% (-7.6% to +8.9%) in latency."),
+        ((4.9, 5.1, 5.0), "Rows 1 and 2 are a control, one case measured twice: -50% (-53% to -47%) in latency."),
+        ((10.0,), "Rows 1 and 3 are a control, one case measured twice: -0.3% in latency."),
+    ],
+)
+def test_the_control_of_the_demo_is_said_to_be_one(again_ms, text):
+    """The same case as the reference's, on the same device, with how far the two lie apart; other cases are none."""
+    runs = [make_reference(device="this-machine", p50_ms=value) for value in (10.1, 9.9, 10.1)]
+    runs += [make_run("this-machine", p50_ms=value) for value in again_ms]
+    runs += [make_run("this-machine", p50_ms=5.0, precision="int8"), make_run("this-machine", p50_ms=20.0, threads=1)]
+    (line,) = control_lines(compare_runs(*runs))
+    assert line.startswith(text)
 
 
 @pytest.mark.services

@@ -3,6 +3,7 @@
 import dataclasses
 
 import msgspec
+import pytest
 
 from edgemeter.agent.contract import record
 from edgemeter.agent.ledger.chunks import Arrival
@@ -12,7 +13,7 @@ from edgemeter.agent.ledger.sqlite_ledger import SqliteLedger
 from edgemeter.collector.compare import columns, comparison, summary
 from edgemeter.collector.index import index_file, rollup, stored_summaries
 from edgemeter.collector.runs.store import RunDocument, open_store
-from tests.fixtures.comparison_factory import document, make_reference, make_run
+from tests.fixtures.comparison_factory import document, in_rounds, make_reference, make_run
 from tests.fixtures.fleet_ledger import Fleet, fleet_records, write_ledger
 from tests.fixtures.random_records import random_record
 from tests.fixtures.record_factory import violating
@@ -47,6 +48,29 @@ def test_a_fleet_compared_both_ways_is_one_document(path):
     write_ledger(path, Fleet(devices=4, days=8, cases=2))
     assert by_rollup(path) == by_runs(path)
     assert by_rollup(path, "board-0003") == by_runs(path, "board-0003")
+
+
+def test_pairs_of_a_session_are_pairs_by_the_rollup_too(path):
+    """The levels of the rounds differ by 30%, the two cases by 5% in each round."""
+    levels = (1.0, 1.1, 1.2, 1.3)
+    keep(
+        path,
+        in_rounds(
+            [make_run(p50_ms=2.1 * level) for level in levels], [make_reference(device="pi-1", p50_ms=2 * level) for level in levels]
+        ),
+    )
+    assert by_rollup(path) == by_runs(path)
+    (row,) = (row for row in comparison.compare(open_store(str(path)).contents(), "reference").rows if not row.is_reference)
+    decision = row.decisions["latency_p50_ms"]
+    assert (decision.outcome, decision.evidence.unit, decision.evidence.units) == ("worse", "pair", 4)
+
+
+def test_the_values_of_runs_are_not_read_where_runs_are_in_no_pairs(path, monkeypatch):
+    """Of two devices with many days each the summaries are enough."""
+    write_ledger(path, Fleet(devices=4, days=8, cases=2))
+    monkeypatch.setattr(stored_summaries.StoredValues, "of", lambda *_: pytest.fail("read"))
+    rows = rollup.compare_rolled_up(rollup.rolled_up(open_store(str(path)), worth_runs=0), "reference").rows
+    assert {decision.evidence.unit for row in rows for decision in row.decisions.values()} >= {"day"}
 
 
 def test_records_of_any_content_compared_both_ways_are_one_document(path):

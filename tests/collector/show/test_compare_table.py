@@ -5,10 +5,13 @@ from collections import Counter
 
 from rich.console import Console
 
+from edgemeter.agent.base.terminal import wide_console
 from edgemeter.collector.show.compare_table import FEWEST_ROWS, ROWS_SHOWN, shortened, show_comparison
+from tests.fixtures.compared_cases import comparisons
 from tests.fixtures.comparison_factory import compare_runs, make_reference, make_run, no_energy
-from tests.fixtures.record_factory import make_environment, make_generation
+from tests.fixtures.record_factory import make_environment
 from tests.fixtures.rows import table_row
+from tests.fixtures.snapshot import same_as_snapshot
 
 
 def printed(comparison, width=200):
@@ -18,35 +21,35 @@ def printed(comparison, width=200):
     return out.getvalue().splitlines()
 
 
-def line_with(lines, text):
-    """Return the one line that holds `text`."""
-    (line,) = [line for line in lines if text in line]
-    return line
+def test_each_comparison_has_its_table():
+    """At most 100 columns: latency, accuracy and energy first; below it what was chosen, what became of limits, and what to know."""
+    texts = [f"## {name}\n" + "".join(f"{line.rstrip()}\n" for line in printed(comparison, 100)) for name, comparison in comparisons()]
+    same_as_snapshot("comparison-tables", "\n".join(texts))
 
 
-def test_no_line_of_the_table_is_wider_than_the_terminal():
+def test_no_line_of_a_table_is_wider_than_the_terminal():
     """Columns give way by rank; those that matter stay."""
-    comparison = compare_runs(make_run(**no_energy()), make_reference(**no_energy()))
-    for width in (60, 100, 200):
-        with table_row(width):
-            lines = printed(comparison, width)
-            rows = [line for line in lines if "onnx 1.22.1" in line]
-            assert len(rows) == 2
-            assert all(len(line.rstrip()) <= max(width, 80) for line in rows)
-            assert all(text in line_with(lines, "5.00x") for text in ("fp32", "10.0", "0.600", "ok"))
+    for name, comparison in comparisons():
+        for width in (80, 100, 300):
+            with table_row(name, width):
+                lines = printed(comparison, width)
+                tables = [index for index, line in enumerate(lines) if line.startswith("─")]
+                assert all(len(line.rstrip()) <= min(width, 100) for index in tables for line in lines[index - 1 : index + 2])
 
 
-def test_language_models_have_their_rates():
-    """Tokens per second stay on a narrow terminal; other models have no such column."""
-    language = {"task": "generation", "ap": None, **no_energy()}
-    runs = [
-        make_run(generation=make_generation(decode_tokens_per_s=87.5), **language),
-        make_reference(generation=make_generation(), **language),
-    ]
-    lines = printed(compare_runs(*runs), 80)
-    assert "tg t/s" in lines[1]
-    assert "87.5" in line_with(lines, "5.00x")
-    assert not any("tg t/s" in line for line in printed(compare_runs(make_run(), make_reference())))
+def test_a_narrow_terminal_keeps_latency_accuracy_and_energy():
+    """The memory goes first."""
+    (comparison,) = [comparison for name, comparison in comparisons() if name == "faster and less accurate"]
+    heading = next(line for line in printed(comparison, 80) if "p50 ms" in line)
+    assert heading.split() == ["model", "p50", "ms", "AP", "mJ", "runs"]
+
+
+def test_a_piped_table_is_as_wide_as_a_terminal_s(capsys):
+    """For grep and awk, a case a line."""
+    (comparison,) = [comparison for name, comparison in comparisons() if name == "much slower"]
+    show_comparison(comparison, wide_console())
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split()[:2] for line in lines[3:5]] == [["A", "detector"], ["B", "large"]]
 
 
 def test_text_of_a_record_is_neither_markup_nor_an_escape_sequence():

@@ -73,7 +73,7 @@ def charted(tab, lab):
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
 def test_axe_finds_nothing_serious_in_any_view(charted, dark):
     """By the rules of axe-core, in both colours; with its charts, their tools and a table behind one."""
-    for address in (*VIEWS, "decide?accuracy_value=.3&latency_p50_ms=40"):
+    for address in (*VIEWS, "compare?require=ap>=.3,+p50<=40ms"):
         page = charted(address, dark=dark)
         page.run(f"({FIRST} && {TOOL.format('Table')})?.click()")
         page.run(axe_script())

@@ -11,7 +11,7 @@ import pytest
 
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.contract import record_conditions
-from edgemeter.collector.compare.judgement import SmallestDifferences
+from edgemeter.collector.compare.differences import Margins
 from edgemeter.collector.index.sources import DocumentSource
 from edgemeter.collector.web import one_file
 from edgemeter.collector.web.events import TrendEvents
@@ -209,16 +209,16 @@ def test_energies_of_different_scopes_are_drawn_apart_and_the_page_states_why():
 
 
 def test_the_smallest_difference_that_matters_is_that_of_the_command():
-    """Two per cent are alike at five per cent, and a difference at one."""
+    """Two per cent are no difference above five per cent, and one above one."""
     runs = day_by_day(
         *([make_run(id=f"{name}{n}", seq=n, device=name, p50_ms=p50, role=role) for n in range(1, 7)] for name, p50, role in SIDES)
     )
     with indexed(runs) as index:
         pages = [
-            one_file.whole_page(index, TrendEvents(), FileChoice(baseline="reference", matters=SmallestDifferences(ratio=ratio)))
+            one_file.whole_page(index, TrendEvents(), FileChoice(baseline="reference", margins=Margins(ratio=ratio)))
             for ratio in (0.01, 0.05)
         ]
-    assert ["alike" in Page(shown_first(page)).text for page in pages] == [False, True]
+    assert ["above 5%" in Page(shown_first(page)).text for page in pages] == [False, True]
 
 
 def test_the_file_is_utf8_and_an_unwritable_place_is_an_error(tmp_path):

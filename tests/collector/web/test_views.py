@@ -13,7 +13,7 @@ from edgemeter.agent.contract.health import Sensor
 from edgemeter.agent.ledger.presence import PresenceChange
 from edgemeter.agent.ledger.sqlite_ledger import SqliteLedger
 from edgemeter.collector.compare import columns
-from edgemeter.collector.show import run_facts
+from edgemeter.collector.web import run_facts
 from edgemeter.collector.web.context import compare
 from edgemeter.collector.web.queries import CaseFilter, cases
 from edgemeter.collector.web.side_by_side import compare_view
@@ -129,19 +129,19 @@ def test_headline_front_and_export_are_of_every_case_and_each_is_on_one_page_of_
 
 
 def test_equal_boards_are_one_row_and_one_mark():
-    """With their number, their spread and the worst by name; each of them within, and in the export. There is one legend."""
+    """With their number, the interval over them and the worst by name; each of them within, and in the export. There is one legend."""
     board = make_environment(board="Raspberry Pi 5")
     runs = [make_run(f"pi-{n:02}", environment=board, p50_ms=10 + n / 100, id=f"pi {n}") for n in range(24)]
     text, exported = answers([make_reference(environment=make_environment(board="a server")), *runs], "compare", "compare?format=csv")
     table = text[text.index('id="table"') :]
     (row,) = re.findall(r'<tr id="case-\w+" class="boards".*?</tr>', table)
     assert "24 × Raspberry Pi 5" in row  # noqa: RUF001
-    assert "10.0 to 10.2" in row
+    assert "10.1 ± 0.3%" in row
     assert "worst: pi-23" in row
     assert table.count('class="board"') == 24
     assert len(rows_of(exported)) == 25
     (mark,) = (mark for mark in charts_in(text)[0]["spec"]["datasets"]["marks"] if mark["series"] != "reference")
-    assert (mark["count"], mark["cost_low"], mark["cost_high"]) == ("×24", pytest.approx(10.0), pytest.approx(10.23))  # noqa: RUF001
+    assert (mark["count"], mark["cost_low"], mark["cost_high"]) == ("×24", pytest.approx(10.09, abs=0.01), pytest.approx(10.14, abs=0.01))  # noqa: RUF001
     assert text.count("Up and left is better") == 1
 
 

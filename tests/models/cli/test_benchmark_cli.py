@@ -1,25 +1,22 @@
-"""`edgemeter models benchmark`: what is refused, what is converted from what, and the sentence of the pick."""
+"""`edgemeter models benchmark`: what is refused, what is converted from what, and the recommendation."""
 
-import io
 import json
 import os
 import subprocess
 import sys
 from contextlib import nullcontext
-from pathlib import Path
 from unittest.mock import Mock
 
-import msgspec
 import pytest
-from rich.console import Console
 
 from edgemeter.agent.base.errors import UnavailableError
-from edgemeter.agent.session import in_turn, session
+from edgemeter.agent.session import hopeless
 from edgemeter.models.cli import benchmark, board_formats
 from edgemeter.models.cli.board_formats import BoardFormats, FormatRequest, convert_all
 from tests.fixtures.command import edgemeter
-from tests.fixtures.record_factory import make_accuracy, make_latency, make_record
-from tests.fixtures.replay_case import replay_case, replay_model, write_replay
+from tests.fixtures.played_session import play, run_of
+from tests.fixtures.record_factory import make_accuracy, make_model
+from tests.fixtures.replay_case import replay_model
 
 
 def converted(monkeypatch, source, failing=(), calibration=None):
@@ -118,39 +115,34 @@ def test_a_converter_that_is_killed_or_ruins_the_model_has_a_reason(monkeypatch,
         assert converted_files.written == {}
 
 
-def test_the_pick_comes_first_and_what_is_out_below_the_table(monkeypatch, tmp_path):
-    """B is twice as fast and kept its accuracy; C is faster and wrong; D does not run: it is dropped, and its reason is one line."""
-    paths = [write_replay(tmp_path, name) for name in "abcd"]
-    cases = [msgspec.structs.replace(replay_case(tmp_path, name, 1.0), data="photos") for name in "abcd"]
+def test_the_formats_are_compared_and_one_is_recommended(monkeypatch, tmp_path):
+    """B is twice as fast and kept its accuracy; C is faster and wrong; D does not run: it is left out, with its reason."""
+    for name in "bcd":
+        (tmp_path / f"{name}.onnx").touch()
+    written = {f"onnx-{name}": tmp_path / f"{name}.onnx" for name in "bcd"}
+    converted_files = BoardFormats(written, {"edgetpu": "needs the program edgetpu_compiler"})
+    monkeypatch.setattr(board_formats, "convert_all", lambda *_: converted_files)
+    monkeypatch.setattr(BoardFormats, "candidates", lambda _, source: [(path, "onnx") for path in (source, *written.values())])
+    monkeypatch.setattr(hopeless, "refusals", lambda *_: {})
     speeds, accuracies = {"a": 10.0, "b": 5.0, "c": 2.0}, {"a": 0.5, "b": 0.49, "c": 0.2}
 
-    def outcome_of(name, number):
-        if name == "d":
+    def outcome_of(letter, number):
+        if letter == "d":
             return UnavailableError("no kernel for it")
-        accuracy = make_accuracy(value=accuracies[name], without_parts=(accuracies[name],) * 20)
-        latency = make_latency(p50_ms=speeds[name] + 0.001 * number)
-        return make_record(latency=latency, accuracy=accuracy, energy=None, reasons={"energy": "none"})
+        accuracy = make_accuracy(value=accuracies[letter], low=None, high=None, without_parts=())
+        return run_of(letter, speeds[letter] + 0.001 * number, accuracy=accuracy, model=make_model(name="m", sha256=letter * 64))
 
-    def measure(*arguments):
-        plan = arguments[-1]
-        for case, number in plan:
-            outcome = outcome_of(Path(case.model).name[0], number)
-            plan.note(outcome, 1.0)
-            yield outcome
-
-    monkeypatch.setattr(session, "measure", measure)
-    bench = in_turn.Bench(session.DeviceIdentity("bench", "lab"), {}, "no sensor here", lambda _: None)
-    comparison = in_turn.measure_in_turn(cases, 5, bench)
-    out = io.StringIO()
-    converted_files = BoardFormats(reasons={"edgetpu": "needs the program edgetpu_compiler"})
-    benchmark.show(comparison, paths, converted_files, Console(file=out, width=200))
-    first, *lines = out.getvalue().splitlines()
-    assert first.startswith("take B, b.replay.json replay 1 thread: B is 2.00 times faster (95% ")
-    assert [line[0] for line in lines[2:6]] == list("ABCD")
-    assert "C is out: AP 0.2000 against 0.5000 keeps less than 90%" in lines
-    assert "left out: the run to be scored, D: no kernel for it" in lines
-    assert "no edgetpu: needs the program edgetpu_compiler" in lines
-    assert lines[-1].startswith("ratios are of neighbouring runs on pi-1")
+    play(monkeypatch, outcome_of)
+    (tmp_path / "a.onnx").write_bytes(b"model")
+    words = ("models", "benchmark", "a.onnx", "--repeats", 3)
+    result = edgemeter(*words, "--format", "json", cwd=tmp_path, env=os.environ | {"EDGEMETER_HOME": str(tmp_path / "home")})
+    document = json.loads(result.stdout)
+    assert (result.returncode, document["not_converted"], list(document["files"])) == (1, converted_files.reasons, list(written))
+    assert len(document["rows"]) == 3
+    assert any("no kernel for it" in entry["reason"] for entry in document["left_out"])
+    table = edgemeter(*words, cwd=tmp_path, env=os.environ | {"EDGEMETER_HOME": str(tmp_path / "home")}).stdout.splitlines()
+    assert table[-2:] == ["no edgetpu: needs the program edgetpu_compiler", f"the converted files are in {str(tmp_path / 'converted')!r}"]
+    assert any(line.startswith("recommended: ") for line in table)
 
 
 @pytest.mark.convert
@@ -175,5 +167,5 @@ def test_a_shipped_model_is_converted_measured_and_one_is_picked(tmp_path):
     document = json.loads(result.stdout)
     assert {"onnx-fp16", "onnx-int8", "onnx-int8-dynamic"} == set(document["files"])
     assert all((tmp_path / "out" / path.rpartition("/")[2]).is_file() for path in document["files"].values())
-    assert document["pick"]["name"] in {side["name"] for side in document["comparison"]["sides"]}
+    assert len(document["rows"]) > 2
     assert document["not_converted"]["tensorrt-fp16"]

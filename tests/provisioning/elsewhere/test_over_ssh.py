@@ -58,16 +58,17 @@ def test_a_board_without_a_fleet_is_measured_and_nothing_stays_there(board, work
 
 
 @pytest.mark.usefixtures("index")
-def test_two_models_are_compared_on_the_board(board, workstation, tmp_path):
-    """In turn there; the comparison that comes home is the one that `edgemeter compare` prints."""
+def test_two_models_are_measured_in_rounds_on_the_board(board, workstation, tmp_path):
+    """The runs of a round are pairs when they come home."""
     models = [write_replay(tmp_path, name, latencies_ms=[latency_ms]) for name, latency_ms in (("a", 2.0), ("b", 3.0))]
-    packed = workstation.pack(*models, mode="rapid")
-    options = {**workstation.options, "ssh": board.server.options(), "power": "none"}
-    runs = over_ssh.compare(board.target, packed, workstation.store, options, workstation.lines.append, 3, 0.03)
-    comparison = runs.comparison
-    (contrast,) = comparison.contrasts
-    assert contrast.latency.state == "higher"
-    assert {run.device for run in comparison.runs} == {config.this_device()}
+    runs = measured(board, workstation, workstation.pack(*models, mode="rapid"), power="none")
+    assert len({run.session_started_at_ns for run in runs.records} - {0}) == 1
+    assert [(run.model.name, run.repeat) for run in runs.records[:4]] == [
+        ("a.replay", 0),
+        ("b.replay", 0),
+        ("b.replay", 1),
+        ("a.replay", 1),
+    ]
     assert board.is_as_before()
 
 

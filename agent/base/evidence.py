@@ -1,0 +1,223 @@
+"""The evidence of runs on a figure: its mean with a standard error, for one case, and for the difference of two.
+
+Figures above zero are taken as logarithms, so that exchanging two cases mirrors their ratio; accuracies and shares as they are. The unit
+that counts is the largest that repeats: a device where there are three, a day where there are three, else a run. Two cases are compared
+
+- in pairs, where their runs were interleaved: what a session does to one it does to the other;
+- by day, where both ran on the same three days or more of one device;
+- else as two independent means. Runs of one or two days do not show how days differ: where the two ran on different days, a scatter of
+  `DAY_SD` between days is assumed for each side.
+"""
+
+import math
+import sys
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from statistics import fmean, geometric_mean, median
+from typing import Literal, NamedTuple
+
+from edgemeter.agent.base.statistics import jackknife_error, jackknife_freedom, student_quantile, student_two_sided_p
+
+CONFIDENCE = 0.95
+Unit = Literal["run", "day", "device", "pair", "image"]
+Turn = tuple[int, int]
+# Fewer runs, days or pairs show no scatter worth the name.
+FEWEST = 3
+# How much days differ on one board, as a ratio, where the runs are of too few days to show it; and sessions of one day.
+DAY_SD = 0.02
+SESSION_SD = 0.015
+EXACT = math.inf  # The degrees of freedom of an uncertainty that is known beforehand, such as that of a meter.
+_NORMAL = 1000.0  # From so many degrees of freedom on Student's t is normal.
+LARGEST_LOG = math.log(sys.float_info.max)
+
+
+class RunValue(NamedTuple):
+    """One figure of one run; `turn` names the round in which several cases were measured in turn."""
+
+    value: float
+    device: str
+    day: int
+    turn: Turn | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """A mean, or a difference of two, with its standard error; `units` of the kind `unit` show it. Without an error nothing shows it."""
+
+    middle: float
+    error: float | None
+    freedom: float
+    units: int
+    unit: Unit
+    assumes_days: bool = False
+
+    def bounds(self, confidence: float = CONFIDENCE) -> tuple[float, float] | None:
+        """Return the two-sided interval, None without an error."""
+        if self.error is None:
+            return None
+        reach = student_quantile(confidence, _rounded(self.freedom)) * self.error
+        return self.middle - reach, self.middle + reach
+
+    @property
+    def p(self) -> float:
+        """The probability of a mean that is as far from zero where nothing differs; 1 without an error."""
+        if self.error is None:
+            return 1.0
+        if self.error == 0:
+            return float(self.middle == 0)
+        return student_two_sided_p(self.middle / self.error, _rounded(self.freedom))
+
+    def shifted(self, by: float) -> "Evidence":
+        """Return the evidence on the distance from `by`, such as a limit."""
+        return replace(self, middle=self.middle - by)
+
+    def minus(self, other: "Evidence") -> "Evidence":
+        """Return the difference from an independent mean."""
+        smaller = min(self, other, key=lambda evidence: evidence.units)
+        like = replace(smaller, middle=self.middle - other.middle, error=None, freedom=0)
+        if self.error is None or other.error is None:
+            return like
+        return _combined(like.middle, ((self.error, self.freedom), (other.error, other.freedom)), like)
+
+    def with_error(self, error: float) -> "Evidence":
+        """Return the evidence with a further standard error that repeating does not shrink, such as that of a meter's gain."""
+        if self.error is None or error == 0:
+            return self
+        return _combined(self.middle, ((self.error, self.freedom), (error, EXACT)), self)
+
+    def in_other_sessions(self, sessions: int) -> "Evidence":
+        """Return the evidence on a mean as other sessions would have it: runs of a few minutes do not show how sessions differ."""
+        if self.error is None or self.unit != "run":
+            return self
+        # Both reaches are added in quadrature, so that the interval is wider, however few runs it is of.
+        share = student_quantile(CONFIDENCE, _NORMAL) / student_quantile(CONFIDENCE, _rounded(self.freedom))
+        return replace(self, error=math.hypot(self.error, share * SESSION_SD / math.sqrt(sessions)))
+
+    def at_least(self, error: float) -> "Evidence":
+        """Return the evidence with no smaller a standard error than what was counted allows."""
+        return self if self.error is None or self.error >= error else replace(self, error=error, freedom=EXACT)
+
+
+def mean_of(values: Sequence[RunValue]) -> Evidence:
+    """Return the mean of a figure over one run or more."""
+    unit, members = _units(values)
+    middle, n = fmean(members), len(members)
+    error = None
+    if n >= FEWEST:
+        # The exact arithmetic of `statistics.stdev` takes too long for thousands of cases.
+        error = math.sqrt(math.fsum((member - middle) ** 2 for member in members) / (n - 1) / n)
+    return Evidence(middle, error, n - 1, n, unit)
+
+
+def difference(case: Sequence[RunValue], reference: Sequence[RunValue]) -> Evidence:
+    """Return how far the figure of `case` lies above that of `reference`; each has a run."""
+    pairs = _paired(case, reference)
+    if pairs is not None:
+        return pairs
+    mean, other = mean_of(case), mean_of(reference)
+    assumed = [DAY_SD / math.sqrt(len(_days(side))) for side, of_side in ((case, mean), (reference, other)) if of_side.unit == "run"]
+    if not assumed or _days(case) == _days(reference):
+        return mean.minus(other)
+    evidence = mean.minus(other)
+    for error in assumed:
+        evidence = evidence.with_error(error)
+    return replace(evidence, assumes_days=True)
+
+
+def accuracy_difference(without_parts: Sequence[float], other: Sequence[float], middle: float) -> Evidence:
+    """Return the difference of two accuracies over the same images, by their values without one part of the images after the other."""
+    parts = [value - of_other for value, of_other in zip(without_parts, other, strict=True)]
+    error = jackknife_error(parts)
+    if error is None:
+        # No part moves it: equal on all images, or a difference of which the spread does not show.
+        return Evidence(middle, 0.0 if middle == 0 else None, EXACT, len(parts), "image")
+    return Evidence(middle, error, jackknife_freedom(parts), len(parts), "image")
+
+
+class IntervalOverRuns(NamedTuple):
+    """The geometric mean of the runs' values and its 95% interval."""
+
+    middle: float
+    low: float
+    high: float
+
+    @property
+    def half_width_ratio(self) -> float:
+        """How far the upper bound is above the middle, as a share of the middle: the `n` of `± n %`."""
+        return self.high / self.middle - 1
+
+
+def interval_over_runs(values: Sequence[float], *, is_of_session: bool = False) -> IntervalOverRuns | None:
+    """Return the interval that holds a figure in any session, from one value a run of one; `is_of_session`: in that one alone.
+
+    It is None below three runs, where a value is not above 0, and where the runs differ so much that no float holds the upper bound.
+    """
+    if len(values) < FEWEST or min(values) <= 0:
+        return None
+    if min(values) == max(values):
+        # A logarithm and back would leave its rounding.
+        return IntervalOverRuns(values[0], values[0], values[0])
+    evidence = mean_of([RunValue(math.log(value), "", 0) for value in values])
+    bounds = evidence.bounds() if is_of_session else evidence.in_other_sessions(1).bounds()
+    if bounds is None or bounds[1] >= LARGEST_LOG:
+        return None
+    return IntervalOverRuns(*map(math.exp, (evidence.middle, *bounds)))
+
+
+def middle_of(values: Sequence[float]) -> float:
+    """Return the geometric mean; the median where a value is not above 0."""
+    if min(values) <= 0:
+        return median(values)
+    return values[0] if min(values) == max(values) else geometric_mean(values)
+
+
+def _units(values: Sequence[RunValue]) -> tuple[Unit, list[float]]:
+    """Return the means of the largest units of which there are enough."""
+    by_day = _day_means(values)
+    by_device = defaultdict[str, list[float]](list)
+    for (device, _), mean in by_day.items():
+        by_device[device].append(mean)
+    if len(by_device) >= FEWEST:
+        return "device", [fmean(days) for days in by_device.values()]
+    if len({day for _, day in by_day}) >= FEWEST:
+        return "day", list(by_day.values())
+    return "run", [value.value for value in values]
+
+
+def _paired(case: Sequence[RunValue], reference: Sequence[RunValue]) -> Evidence | None:
+    """Return the difference from pairs of interleaved runs, else of common days of one device; None where there are too few."""
+    turns = {value.turn: value.value for value in reference if value.turn is not None}
+    pairs = [value._replace(value=value.value - turns[value.turn]) for value in case if value.turn in turns]
+    if len(pairs) >= FEWEST:
+        evidence = mean_of(pairs)
+        return replace(evidence, unit="pair") if evidence.unit == "run" else evidence
+    days, other = map(_day_means, (case, reference))
+    common = [RunValue(days[key] - other[key], *key) for key in days if key in other]
+    return mean_of(common) if len(_days(common)) >= FEWEST else None
+
+
+def _day_means(values: Iterable[RunValue]) -> dict[tuple[str, int], float]:
+    groups = defaultdict[tuple[str, int], list[float]](list)
+    for run in values:
+        groups[run.device, run.day].append(run.value)
+    # Most have one run a day.
+    return {key: members[0] if len(members) == 1 else fmean(members) for key, members in groups.items()}
+
+
+def _days(values: Iterable[RunValue]) -> set[int]:
+    return {value.day for value in values}
+
+
+def _combined(middle: float, errors: Iterable[tuple[float, float]], like: Evidence) -> Evidence:
+    """Return independent errors as one; its degrees of freedom are Welch's and Satterthwaite's."""
+    squares = [(error * error, freedom) for error, freedom in errors]
+    variance = math.fsum(square for square, _ in squares)
+    scatter = math.fsum(square * square / freedom for square, freedom in squares)
+    freedom = variance * variance / scatter if scatter > 0 else EXACT
+    return replace(like, middle=middle, error=math.sqrt(variance), freedom=freedom)
+
+
+def _rounded(freedom: float) -> float:
+    """Return degrees of freedom in steps, so that a quantile that was worked out before is found again."""
+    return min(round(freedom, 1), _NORMAL)

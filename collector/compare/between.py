@@ -1,0 +1,149 @@
+"""Between: each case of a new side compared with the same case of a baseline, or the only case of each with the other.
+
+The same case is the same in its whole identity on the same device; where no device is on both sides, on the same board. No other baseline
+takes the place of one that is missing. What may differ is what a change changes: the model's file, and the versions of runtime and agent.
+"""
+
+from collections.abc import Callable, Container, Hashable, Sequence
+from dataclasses import dataclass
+
+import msgspec
+
+from edgemeter.agent.base.errors import ConfigError
+from edgemeter.agent.contract.case_identity import key_of
+from edgemeter.agent.contract.record import RunRecord
+from edgemeter.agent.contract.record_conditions import Verdict
+from edgemeter.collector.compare.comparison import ComparedCase, Comparison, in_order
+from edgemeter.collector.compare.differences import Margins
+from edgemeter.collector.compare.summary import CaseSummary, DaysCounted, summaries_of, summarise
+from edgemeter.collector.ledgers.place import shown_place
+from edgemeter.collector.runs import selection
+from edgemeter.collector.runs.cases import group_cases, grouped, names_of
+from edgemeter.collector.runs.relation import like_with_like
+from edgemeter.collector.runs.store import LeftOut, StoreContents, oldest_first
+
+SAME_CASE = "the same case"  # By which rule a case of the new side has its reference.
+NOTED = ("agent", "kernel", "firmware", "governor")
+
+
+@dataclass(frozen=True, slots=True)
+class ComparedSides:
+    """The comparison of two sides; `lost` are the cases (name, reason) of the baseline that the new side ruined."""
+
+    comparison: Comparison
+    lost: tuple[tuple[str, str], ...] = ()
+
+
+def between(
+    baseline: tuple[str, StoreContents],
+    new: tuple[str, StoreContents],
+    margins: Margins = Margins(),  # noqa: B008 - frozen
+    days: DaysCounted = "current",
+) -> ComparedSides:
+    """Return the comparison of two sides, each case's level at the end of its side or all `days`; raises ConfigError if a run is on both.
+
+    Where no case is on both sides and each has one, these two are compared.
+    """
+    both = {run.id for run in baseline[1].runs} & {run.id for run in new[1].runs}
+    if both:
+        raise ConfigError(
+            f"{len(both)} runs are on both sides ({min(both)} is one): separate the sides by ?since=, ?until=, ?device= or ?agent="
+        )
+    device_or_board = _place(baseline[1], new[1])
+    (old, old_left_out, _), (now, new_left_out, ruined) = _side(baseline, device_or_board, days), _side(new, device_or_board, days)
+    baselines = grouped((_identity(summary, device_or_board), summary) for summary in old)
+    matched = {_identity(summary, device_or_board) for summary in now}
+    gone = {identity: summaries[0] for identity, summaries in baselines.items() if identity not in matched}
+    left_out = [*old_left_out, *new_left_out]
+    if len(old) == len(now) == len(gone) == 1 and not ruined:
+        return ComparedSides(in_order([old[0], now[0]], margins, left_out))
+    names = names_of(summary.key for summary in (*gone.values(), *now))
+    rows: list[ComparedCase] = []
+    for summary in now:
+        if candidates := baselines.get(_identity(summary, device_or_board)):
+            # Of several versions the baseline is the one that was measured last.
+            newest = max(candidates, key=lambda candidate: candidate.newest.started_at_ns)
+            rows.append(ComparedCase(summary, newest, names[summary.key], SAME_CASE, None, margins, _changed(summary, newest)))
+        else:
+            left_out.append(LeftOut(None, f"{names[summary.key]} ({new[0]}): the baseline has no usable run of this case"))
+    lost: list[tuple[str, str]] = []
+    for identity, summary in gone.items():
+        if why := ruined.get(identity):
+            lost.append((names[summary.key], f"no usable run on the new side: {why}"))
+        reason = f"no usable run on the new side: {why}" if why else "not measured on the new side"
+        left_out.append(LeftOut(None, f"{names[summary.key]} ({baseline[0]}): {reason}"))
+    return ComparedSides(Comparison(baseline[0], tuple(rows), tuple(left_out)), tuple(lost))
+
+
+def _place(baseline: StoreContents, new: StoreContents) -> Callable[[CaseSummary], Hashable]:
+    devices = [{(run.fleet, run.device) for run in side.runs} for side in (baseline, new)]
+    if devices[0] & devices[1]:
+        return lambda summary: summary.device
+    return lambda summary: summary.around.environment["board"]
+
+
+def _side(
+    side: tuple[str, StoreContents], device_or_board: Callable[[CaseSummary], Hashable], days: DaysCounted
+) -> tuple[list[CaseSummary], list[LeftOut], dict[Hashable, str]]:
+    """Return the cases of a side, what is left out of it, and by the identity of a case why a run of it is unusable."""
+    name, contents = side
+    cases, refused = group_cases(contents.runs)
+    by_id = {run.id: run for run in contents.runs}
+    left_out = [LeftOut(entry.run, f"{name}: {entry.reason}") for entry in (*contents.left_out, *refused)]
+    unusable: dict[Hashable, str] = {}
+    for entry in refused:
+        if entry.run is not None:
+            # An invalid run has no case of its own; summarised alone it shows which one it would have belonged to.
+            run = by_id[entry.run]
+            provenance = run.provenance | dict.fromkeys(("latency", "throughput"), "measured")
+            alone, _ = group_cases([msgspec.structs.replace(run, verdict=Verdict(state="ok"), provenance=provenance)])
+            unusable.update({_identity(summarise(case), device_or_board): entry.reason for case in alone})
+    return summaries_of(cases, days), left_out, unusable
+
+
+def _identity(summary: CaseSummary, device_or_board: Callable[[CaseSummary], Hashable]) -> Hashable:
+    return device_or_board(summary), like_with_like(summary.key)
+
+
+def _changed(case: CaseSummary, baseline: CaseSummary) -> tuple[str, ...]:
+    key, other = case.key, baseline.key
+    around = [(name, baseline.around.environment[name], case.around.environment[name]) for name in NOTED]
+    facts: Sequence[tuple[str, str | None, str | None]] = (
+        ("device", other.device, key.device),
+        ("model file", other.model_sha256[:12], key.model_sha256[:12]),
+        (key.runtime_package, other.runtime_version, key.runtime_version),
+        *around,
+    )
+    return tuple(f"{name} {before or 'none'} to {after or 'none'}" for name, before, after in facts if before != after)
+
+
+def read_sides(baseline: str, new: str) -> tuple[StoreContents, StoreContents]:
+    """Return the runs of two sides; those of a side that is a part of the other are on their own side only."""
+    first, second = read_side(baseline), read_side(new)
+    ids = [{run.id for run in side.runs} for side in (first, second)]
+    return (_without(first, ids[1]) if ids[1] < ids[0] else first), (_without(second, ids[0]) if ids[0] < ids[1] else second)
+
+
+def _without(side: StoreContents, ids: Container[str]) -> StoreContents:
+    return StoreContents([run for run in side.runs if run.id not in ids], side.left_out)
+
+
+def read_side(text: str) -> StoreContents:
+    """Return the runs of a side: `PATH[?KEY=VALUE&...]`, a device, or the id of a run, which stands for all of its case in its session.
+
+    Raises:
+        ConfigError: a file or a selector is wrong, or no run is left.
+    """
+    run_selection = selection.parse_selection(text)
+    runs = oldest_first(run_selection.runs())
+    if not runs:
+        raise ConfigError(f"{shown_place(text)!r} has no run to compare: select others, or measure some")
+    if len(runs) == 1 and runs[0].id.startswith(text) and runs[0].session_started_at_ns:
+        identity = _in_session(runs[0])
+        of_device = selection.selections_of("", {"fleet": runs[0].fleet, "device": runs[0].device})
+        runs = oldest_first(run for run in of_device.runs() if _in_session(run) == identity)
+    return StoreContents(runs, run_selection.unreadable)
+
+
+def _in_session(run: RunRecord) -> Hashable:
+    return run.session_started_at_ns, key_of(run)

@@ -1,0 +1,114 @@
+"""One figure of a case over its runs: its mean with the 95% interval, and what two cases are compared by."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from statistics import median
+
+import msgspec
+
+from edgemeter.agent.base.decision import Scale, on_scale
+from edgemeter.agent.base.evidence import LARGEST_LOG, Evidence, RunValue, Turn, mean_of
+from edgemeter.agent.base.nanoseconds import NS_PER_DAY
+from edgemeter.agent.base.statistics import student_quantile
+from edgemeter.agent.contract.figures import Figure
+from edgemeter.agent.contract.record import RunRecord
+
+# Bounds of 95% that come from elsewhere reach so many standard errors.
+REACH = student_quantile(0.95, 1000.0)
+
+
+class CaseFigure(msgspec.Struct, frozen=True, gc=False, array_like=True):
+    """A figure of a case: `value` with its 95% bounds, None where its runs are too few, over a number of runs.
+
+    The value is the geometric mean over the units that count (runs, days or devices), of shares and accuracies the mean; of what is
+    counted it is that of all runs together. `u` is the expanded uncertainty (95%) of the meter, which repeating a run does not shrink.
+    `least_error` is the standard error that what was counted allows at best.
+    """
+
+    value: float
+    low: float | None
+    high: float | None
+    runs: int
+    evidence: Evidence
+    scale: Scale = "ratio"
+    u: float | None = None
+    least_error: float = 0.0
+
+    @property
+    def half_width_ratio(self) -> float | None:
+        """How far the upper bound is above the value, as a share of it: the `n` of `± n %`; None without bounds, and at 0."""
+        return None if self.high is None or self.value <= 0 else self.high / self.value - 1
+
+    @property
+    def with_meter(self) -> Evidence:
+        """The evidence on the value itself, with the error of the meter."""
+        return self.evidence if self.u is None else self.evidence.with_error(self.meter_error)
+
+    @property
+    def meter_error(self) -> float:
+        """The standard error of the meter, on the scale."""
+        return 0.0 if self.u is None or self.value <= 0 else math.log1p(self.u / self.value) / REACH
+
+
+class RunValues(msgspec.Struct, frozen=True, array_like=True):
+    """The judged figures of each run of a case, by which two cases are compared: of each figure a value a run, None where it has none."""
+
+    runs: tuple[tuple[str, int, Turn | None], ...]
+    values: Mapping[str, tuple[float | None, ...]]
+
+    def of(self, name: str) -> list[RunValue]:
+        """Return the values of a figure that the case has, each with its device, day and turn."""
+        return [RunValue(value, *run) for value, run in zip(self.values[name], self.runs, strict=True) if value is not None]
+
+
+def figure_of(entry: Figure, valued: Sequence[tuple[RunRecord, float]], u: float | None = None) -> CaseFigure | None:
+    """Return a figure over the runs that have it, None where none has; `u` is the largest uncertainty of the meter."""
+    if not valued:
+        return None
+    runs = [run_value(run, value) for run, value in valued]
+    if not entry.is_share:
+        return figure_of_values(runs, "ratio", u, is_of_process=entry.group == "memory")
+    counted = entry.over_runs([run for run, _ in valued]) if entry.over_runs else None
+    if counted is None:
+        return figure_of_values(runs, "points", u)
+    value, bounds = counted
+    low, high = bounds or (None, None)
+    error = 0.0 if low is None or high is None else (high - low) / 2 / REACH
+    return CaseFigure(value, low, high, len(runs), replace(mean_of(runs), middle=value).at_least(error), "points", u, error)
+
+
+def figure_of_values(
+    runs: Sequence[RunValue], scale: Scale = "ratio", u: float | None = None, *, is_of_process: bool = False
+) -> CaseFigure:
+    """Return a figure from the values of its runs; where one is 0 it has no ratio, and shows the median without an interval.
+
+    The interval is that of any session; what a program takes in memory, `is_of_process`, is no matter of the session.
+    """
+    values = [run.value for run in runs]
+    if scale == "ratio" and min(values) <= 0:
+        evidence = Evidence(median(values), None, 0, len(runs), "run")
+        return CaseFigure(median(values), None, None, len(runs), evidence, scale, u)
+    evidence = mean_of(scaled(runs, scale))
+    are_equal = min(values) == max(values)
+    if scale == "ratio" and not (is_of_process or are_equal):
+        evidence = evidence.in_other_sessions(len({run.turn[0] if run.turn else run.day for run in runs}))
+    bounds = evidence.bounds()
+    ends = [evidence.middle, *(bounds or ())]
+    if scale == "ratio" and ends[-1] > LARGEST_LOG:
+        ends = [evidence.middle]
+    # Of equal values a logarithm and back would leave its rounding.
+    value, *limits = (values[0] if are_equal else on_scale(end, scale) for end in ends)
+    low, high = limits or (None, None)
+    return CaseFigure(value, low, high, len(runs), evidence, scale, u)
+
+
+def scaled(runs: Sequence[RunValue], scale: Scale) -> list[RunValue]:
+    """Return the values on the scale on which they are compared; of a ratio all are above 0."""
+    return list(runs) if scale == "points" else [RunValue(math.log(run.value), run.device, run.day, run.turn) for run in runs]
+
+
+def run_value(run: RunRecord, value: float) -> RunValue:
+    """Return a figure of a run with its device, its day (UTC, counted from 1970) and the round of its session."""
+    turn = (run.session_started_at_ns, run.repeat) if run.session_started_at_ns else None
+    return RunValue(value, run.device, run.started_at_ns // NS_PER_DAY, turn)

@@ -1,0 +1,225 @@
+"""The choice among cases that can stand in for each other: which meet what is required, the cheapest of them, and what is not told apart.
+
+All statements of an answer are decided together (Holm): each requirement of each case, with half of the 5% where there are some, and the
+cheapest against each other case that meets all of them.
+"""
+
+import itertools
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from edgemeter.agent.base.decision import ALPHA, Decision, holm, on_scale
+from edgemeter.agent.base.errors import UnavailableError
+from edgemeter.agent.base.evidence import Evidence
+from edgemeter.agent.base.metrics import metric_name
+from edgemeter.agent.contract.case_identity import CaseKey
+from edgemeter.agent.contract.figures import ACCURACY, ENERGY, MISSED, Figure
+from edgemeter.agent.contract.pooled_misses import MOST_MISSED_RATIO
+from edgemeter.collector.compare.accuracy_gate import most_precise, not_ranked
+from edgemeter.collector.compare.differences import Margins, better_of, decided, scale_of, speed_of, why_not_compared
+from edgemeter.collector.compare.judged_figures import JUDGED
+from edgemeter.collector.compare.limits import FigureLimit, Requirements, selected
+from edgemeter.collector.compare.summary import CaseSummary
+from edgemeter.collector.runs.cases import EnergyClass, names_of
+from edgemeter.collector.runs.relation import EQUAL, agree, likeness
+
+Met = Literal["met", "not met", "inconclusive"]
+WORST_FIRST: tuple[Met, ...] = ("not met", "inconclusive", "met")
+# What cases that are chosen among share: all that has to be equal for a comparison, but for the model.
+_SHARED = tuple(index for index, field in enumerate(EQUAL) if field.name not in ("model", "served_model", "precision", "input_values"))
+# Latency and energy are of frames that were answered: who misses many is no faster.
+IN_TIME = FigureLimit(JUDGED[MISSED], "at most", MOST_MISSED_RATIO)
+
+
+@dataclass(frozen=True, slots=True)
+class Requirement:
+    """A limit for a case, and its outcome: the value with the interval that decides it; `reason` is why nothing can be said."""
+
+    limit: FigureLimit
+    outcome: Met
+    value: float | None = None
+    low: float | None = None
+    high: float | None = None
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ChoiceCandidate:
+    """A case that may be chosen, with a name that no other has; `out` is why it is out whatever was required.
+
+    `against_best` is the decision on what is chosen by against the recommended case's; None for that case, and where it was not compared.
+    """
+
+    case: CaseSummary
+    name: str
+    requirements: tuple[Requirement, ...]
+    outcome: Met
+    out: str = ""
+    against_best: Decision | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """The candidates, the best first; `recommended` is the cheapest that meets all, by the figure `cheapest`; `similar` ones do not differ.
+
+    `unlike` is the number of cases that cannot stand in for these.
+    """
+
+    required: Requirements
+    cheapest: Figure
+    candidates: tuple[ChoiceCandidate, ...]
+    recommended: ChoiceCandidate | None
+    similar: tuple[ChoiceCandidate, ...]
+    unlike: int
+
+
+def choose(
+    summaries: Sequence[CaseSummary],
+    required: Requirements,
+    cheapest: str | None = None,
+    margins: Margins = Margins(),  # noqa: B008 - frozen
+) -> Choice:
+    """Return the choice among summarised cases; `cheapest` is the name of a judged figure, by default energy, else latency.
+
+    Where cases are of several tasks, data or scenarios, it is among the kind with the most cases.
+
+    Raises:
+        UnavailableError: there is no case.
+        ConfigError: no case fulfils a condition.
+    """
+    if not summaries:
+        raise UnavailableError("there is no case to choose among: measure some with `edgemeter run MODEL MODEL`")
+    picked = selected(summaries, required.conditions)
+    cases = _alike(picked)
+    entry = JUDGED[cheapest] if cheapest else _usual_cost(cases)
+    names = names_of((case.key for case in cases), _called([case.key for case in cases]))
+    energy_class = min((case.energy.ranks_as for case in cases if case.energy), key=lambda ranks: ranks.preference, default=None)
+    limits = _limits(required, cases)
+    alpha = ALPHA / 2 if limits else ALPHA
+    met = _requirements(cases, limits, energy_class, alpha)
+    gates = {} if any(limit.figure.name == ACCURACY for limit in limits) else most_precise(cases)
+    candidates = []
+    for case in cases:
+        of_case = tuple(met[id(case), limit] for limit in limits)
+        out = (not_ranked(case, gates[case.key.model]) if gates else None) or ""
+        outcome: Met = "not met" if out else min((requirement.outcome for requirement in of_case), key=WORST_FIRST.index, default="met")
+        candidates.append(ChoiceCandidate(case, names[case.key], of_case, outcome, out))
+    costs = {id(case): _cost(case, entry, energy_class) for case in cases}
+    candidates.sort(key=lambda candidate: (-WORST_FIRST.index(candidate.outcome), costs[id(candidate.case)], candidate.name))
+    ranked = [candidate for candidate in candidates if candidate.outcome == "met" and costs[id(candidate.case)] < math.inf]
+    if not ranked:
+        return Choice(required, entry, tuple(candidates), None, (), len(picked) - len(cases))
+    best = ranked[0].case
+    contrasts = {
+        id(other.case): (entry.name, other.case, best) for other in ranked[1:] if not why_not_compared(entry.name, other.case, best)
+    }
+    against = decided(contrasts, margins, alpha)
+    candidates = [replace(candidate, against_best=against.get(id(candidate.case))) for candidate in candidates]
+    similar = [
+        candidate
+        for candidate in candidates
+        if candidate.against_best and candidate.against_best.outcome in ("no difference", "inconclusive")
+    ]
+    return Choice(required, entry, tuple(candidates), candidates[0], tuple(similar), len(picked) - len(cases))
+
+
+def requirement_evidence(case: CaseSummary, limit: FigureLimit) -> Evidence | None:
+    """Return what the runs say about the distance of a figure from its limit, on the figure's scale; None where that cannot be said."""
+    if limit.figure.name == ACCURACY:
+        is_other = case.accuracy is None or (limit.metric and metric_name(case.accuracy.metric) != limit.metric)
+        return None if is_other or case.accuracy is None else case.accuracy.evidence.shifted(limit.value)
+    figure = case.figures.get(limit.figure.name)
+    if figure is None or (scale_of(limit.figure.name) == "ratio" and min(figure.value, limit.value) <= 0):
+        return None
+    return figure.with_meter.shifted(limit.value if scale_of(limit.figure.name) == "points" else math.log(limit.value))
+
+
+def _limits(required: Requirements, cases: Sequence[CaseSummary]) -> tuple[FigureLimit, ...]:
+    """Return the limits that were given; frames are to be answered in time unless one says otherwise."""
+    is_given = any(limit.figure.name == MISSED for limit in required.figures)
+    has_frames = any(MISSED in case.figures for case in cases)
+    return required.figures if is_given or not has_frames else (*required.figures, IN_TIME)
+
+
+def _requirements(
+    cases: Sequence[CaseSummary], limits: Sequence[FigureLimit], energy_class: EnergyClass | None, alpha: float
+) -> dict[tuple[int, FigureLimit], Requirement]:
+    """Return what became of each limit, by the identity of the case and the limit; energies of another class are not limited."""
+    requirements: dict[tuple[int, FigureLimit], Requirement] = {}
+    evidences: dict[tuple[int, FigureLimit], Evidence] = {}
+    by_id = {id(case): case for case in cases}
+    for case, limit in itertools.product(cases, limits):
+        evidence = requirement_evidence(case, limit)
+        if limit.figure.group == "energy" and case.energy and case.energy.ranks_as != energy_class:
+            reason = f"measured at {case.energy.ranks_as}, the others at {energy_class}"
+            requirements[id(case), limit] = Requirement(limit, "inconclusive", reason=reason)
+        elif evidence is None:
+            requirements[id(case), limit] = _without_interval(case, limit)
+        else:
+            evidences[id(case), limit] = evidence
+    for (key, evidence), confidence in zip(evidences.items(), holm(list(evidences.values()), alpha), strict=True):
+        requirements[key] = _with_interval(by_id[key[0]], key[1], evidence.bounds(confidence))
+    return requirements
+
+
+def _without_interval(case: CaseSummary, limit: FigureLimit) -> Requirement:
+    """Return what becomes of a limit on a figure that a case does not have, or that is 0."""
+    figure = case.figures.get(limit.figure.name)
+    if figure is None:
+        reason = {"energy": case.energy_reason, "accuracy": case.accuracy_reason}.get(limit.figure.group) or limit.figure.why_absent
+        return Requirement(limit, "inconclusive", reason=reason)
+    if limit.figure.name == ACCURACY and case.accuracy:
+        return Requirement(limit, "inconclusive", reason=f"its accuracy is {metric_name(case.accuracy.metric)}")
+    return Requirement(limit, "met" if limit.is_kept(figure.value) else "not met", figure.value)
+
+
+def _with_interval(case: CaseSummary, limit: FigureLimit, bounds: tuple[float, float] | None) -> Requirement:
+    """Return what becomes of a limit by the bounds of the distance from it."""
+    name = limit.figure.name
+    value = case.figures[name].value
+    if bounds is None:
+        return Requirement(limit, "inconclusive", value, reason="no bounds recorded" if name == ACCURACY else "too few runs")
+    low, high = (bound + limit.value if scale_of(name) == "points" else limit.value * on_scale(bound, "ratio") for bound in bounds)
+    within = {limit.is_kept(low), limit.is_kept(high)}
+    outcome: Met = "inconclusive" if len(within) == 2 else "met" if within.pop() else "not met"
+    return Requirement(limit, outcome, value, low, high)
+
+
+def _alike(cases: Sequence[CaseSummary]) -> list[CaseSummary]:
+    """Return the largest set of cases that may stand in for each other."""
+    groups: list[tuple[list[object], list[CaseSummary]]] = []
+    for case in cases:
+        shared = [likeness(case.key)[index] for index in _SHARED]
+        members = next((members for values, members in groups if all(map(agree, values, shared))), None)
+        if members is None:
+            groups.append((shared, [case]))
+        else:
+            members.append(case)
+    return max((members for _, members in groups), key=len)
+
+
+def _usual_cost(cases: Sequence[CaseSummary]) -> Figure:
+    """Return energy where all cases have one of one class, else latency, of offline loads throughput."""
+    classes = {case.energy.ranks_as if case.energy and ENERGY in case.figures else None for case in cases}
+    return JUDGED[ENERGY if len(classes) == 1 and None not in classes else speed_of(cases[0])]
+
+
+def _called(keys: Sequence[CaseKey]) -> Callable[[CaseKey], str]:
+    """Return what a case is called among these: without the model and the device that all of them have."""
+    models, devices = {key.model for key in keys}, {(key.fleet, key.device) for key in keys}
+
+    def called(key: CaseKey) -> str:
+        model = f"{key.model} " if len(models) > 1 else ""
+        return f"{model}{key.precision} on {key.runtime}{f', {key.device}' if len(devices) > 1 else ''}"
+
+    return called
+
+
+def _cost(case: CaseSummary, entry: Figure, energy_class: EnergyClass | None) -> float:
+    """Return what to keep low: the value of the figure, or minus it where higher is better; without a comparable one it comes last."""
+    figure = case.figures.get(entry.name)
+    if figure is None or (entry.group == "energy" and case.energy and case.energy.ranks_as != energy_class):
+        return math.inf
+    return figure.value if better_of(entry.name, case) == "lower" else -figure.value

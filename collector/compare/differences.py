@@ -1,0 +1,136 @@
+"""How a case differs from another: whether a figure of the two compares, what the runs say about it, and the decisions of one answer."""
+
+from collections.abc import Hashable, Mapping
+from dataclasses import dataclass, replace
+from typing import TypeVar
+
+from edgemeter.agent.base.decision import ALPHA, MATTERS_ACCURACY, MATTERS_RATIO, MATTERS_SHARE, Decision, Scale, decide, holm
+from edgemeter.agent.base.evidence import Evidence, accuracy_difference, difference
+from edgemeter.agent.base.metrics import Better
+from edgemeter.agent.contract.figures import ACCURACY, ENERGY, LATENCY, MISSED, THROUGHPUT, TOKEN_ENERGY, TPOT, TTFT, Figure
+from edgemeter.agent.contract.same_work import why_other_answers, why_other_questions
+from edgemeter.collector.compare.case_figure import scaled
+from edgemeter.collector.compare.judged_figures import JUDGED
+from edgemeter.collector.compare.summary import CaseSummary
+from edgemeter.collector.runs.relation import why_other_load
+
+# Where figures of whole queries stand in a record, which of generated text compare only where the answers are as long.
+_OF_WHOLE_QUERIES = ("latency.", "throughput_per_s", "energy.")
+# The figures that an answer decides, of models of one call and of language models, as far as two cases have them.
+OF_CALLS = (MISSED, LATENCY, THROUGHPUT, ACCURACY, ENERGY)
+OF_TEXT = (TTFT, TPOT, ACCURACY, TOKEN_ENERGY)
+Key = TypeVar("Key", bound=Hashable)
+
+
+@dataclass(frozen=True, slots=True)
+class Margins:
+    """The smallest differences that matter: of ratios, and of accuracies and shares in points (0..1)."""
+
+    ratio: float = MATTERS_RATIO
+    accuracy: float = MATTERS_ACCURACY
+    share: float = MATTERS_SHARE
+
+    def of(self, name: str) -> float:
+        """Return the smallest difference of a figure that matters."""
+        return self.accuracy if name == ACCURACY else self.share if scale_of(name) == "points" else self.ratio
+
+
+def scale_of(name: str) -> Scale:
+    """Return how two values of a figure differ: by their ratio, accuracies and shares by points."""
+    return "points" if name == ACCURACY or JUDGED[name].is_share else "ratio"
+
+
+def speed_of(case: CaseSummary) -> str:
+    """Return the name of the figure that a case's speed is: of an offline load throughput."""
+    return THROUGHPUT if case.key.scenario == "offline" else LATENCY
+
+
+def deciding(case: CaseSummary, reference: CaseSummary) -> list[str]:
+    """Return the names of the figures that an answer on two cases decides, the most important first, as far as both have them."""
+    if case.generates and reference.generates:
+        names = list(OF_TEXT)
+    else:
+        missed = [MISSED] if case.key.scenario == reference.key.scenario == "steady" else []
+        names = [*missed, speed_of(case), ACCURACY, ENERGY]
+    return [name for name in names if not why_not_compared(name, case, reference)]
+
+
+def better_of(name: str, case: CaseSummary) -> Better:
+    """Return which way a figure is better, an accuracy by its metric."""
+    if name == ACCURACY and case.accuracy:
+        return case.accuracy.better
+    return "higher" if JUDGED[name].better == "higher" else "lower"
+
+
+def why_not_compared(name: str, case: CaseSummary, reference: CaseSummary) -> str:
+    """Return why a figure of two cases does not compare; empty where it does."""
+    if name == ACCURACY:
+        if case.accuracy and reference.accuracy:
+            return "" if case.accuracy.measure == reference.accuracy.measure else "not the same metric on the same images"
+        return reference.accuracy_reason or case.accuracy_reason or "not scored"
+    entry = JUDGED[name]
+    figure, other = case.figures.get(name), reference.figures.get(name)
+    if figure is None or other is None:
+        lacking = reference if other is None else case
+        return (lacking.energy_reason if entry.group == "energy" else None) or entry.why_absent
+    if entry.group == "energy" and not energies_rank(case, reference):
+        classes = [str(side.energy.ranks_as) for side in (reference, case) if side.energy]
+        return f"{' against '.join(classes)}: these energies are not comparable"
+    unknown_meter = bool(entry.u) and not is_one_meter(case, reference) and None in (figure.u, other.u)
+    if unknown_meter or (scale_of(name) == "ratio" and min(figure.value, other.value) <= 0):
+        return "the uncertainty of a meter is unknown" if unknown_meter else "one side is 0, which has no ratio"
+    return _other_work(entry, case, reference)
+
+
+def evidence_of(name: str, case: CaseSummary, reference: CaseSummary) -> Evidence:
+    """Return what the runs say about the difference of a figure that compares."""
+    if name == ACCURACY and case.accuracy and reference.accuracy:
+        parts, other = case.accuracy.without_parts, reference.accuracy.without_parts
+        if len(parts) == len(other) > 1:
+            return accuracy_difference(parts, other, case.accuracy.value - reference.accuracy.value)
+        return case.accuracy.evidence.minus(reference.accuracy.evidence)
+    figure, other_figure = case.figures[name], reference.figures[name]
+    if case.device != reference.device and "run" not in (figure.evidence.unit, other_figure.evidence.unit):
+        # Runs of two devices are in no pairs: nothing has to be read of those of many days.
+        evidence = figure.evidence.minus(other_figure.evidence)
+    else:
+        evidence = difference(*(scaled(side.run_values.of(name), figure.scale) for side in (case, reference)))
+    evidence = replace(evidence, middle=figure.evidence.middle - other_figure.evidence.middle) if JUDGED[name].over_runs else evidence
+    evidence = evidence.at_least((figure.least_error**2 + other_figure.least_error**2) ** 0.5)
+    if JUDGED[name].u and not is_one_meter(case, reference):
+        evidence = evidence.with_error(figure.meter_error).with_error(other_figure.meter_error)
+    return evidence
+
+
+def decided(contrasts: Mapping[Key, tuple[str, CaseSummary, CaseSummary]], margins: Margins, alpha: float = ALPHA) -> dict[Key, Decision]:
+    """Return the decisions that one answer takes together: each on a figure, by its name, of a case against a reference."""
+    evidences = [evidence_of(*contrast) for contrast in contrasts.values()]
+    confidences = holm(evidences, alpha)
+    return {
+        key: decide(evidence, confidence, margins.of(name), better_of(name, case), scale_of(name))
+        for (key, (name, case, _)), evidence, confidence in zip(contrasts.items(), evidences, confidences, strict=True)
+    }
+
+
+def energies_rank(case: CaseSummary, reference: CaseSummary) -> bool:
+    """Return whether both have an energy, at one scope and of one provenance: then the two may be ranked together."""
+    energy, other = case.energy, reference.energy
+    return energy is not None and other is not None and energy.ranks_as == other.ranks_as
+
+
+def is_one_meter(case: CaseSummary, reference: CaseSummary) -> bool:
+    """Return whether one meter measured both, so that its error cancels in the ratio."""
+    energy, other = case.energy, reference.energy
+    return energy is not None and other is not None and energy.sensor == other.sensor and case.device == reference.device
+
+
+def _other_work(entry: Figure, case: CaseSummary, reference: CaseSummary) -> str:
+    """Return why a figure does not compare, as of another load or of other generated text; empty where it does."""
+    if entry.group != "memory" and (why := why_other_load(case.key, reference.key)):
+        return why
+    if not (case.generates and reference.generates):
+        return ""
+    runs = reference.newest, case.newest
+    if not entry.path.startswith(_OF_WHOLE_QUERIES):
+        return why_other_questions(*runs) if entry.path.startswith("generation.") else ""
+    return why_other_answers(*runs)

@@ -1,0 +1,129 @@
+"""The gate of a change: by how much figures may be worse, and whether that is kept, broken or cannot be seen.
+
+A limit passes where the whole interval of the change lies within it, fails where the whole interval lies beyond it, and is inconclusive
+else. All limits of all cases are decided together (Holm). What the new side has lost fails.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal, Protocol
+
+from edgemeter.agent.base.decision import ROUNDING, Decision, decide, holm
+from edgemeter.agent.base.errors import ConfigError
+from edgemeter.agent.contract.figures import ACCURACY, MEMORY
+from edgemeter.collector.compare.differences import Margins, better_of, evidence_of, scale_of, speed_of, why_not_compared
+from edgemeter.collector.compare.limits import SLOWER, GateLimit
+from edgemeter.collector.compare.summary import CaseSummary
+
+GateOutcome = Literal["pass", "fail", "inconclusive"]
+WORST_FIRST: tuple[GateOutcome, ...] = ("fail", "inconclusive", "pass")
+
+
+class _GatedCase(Protocol):
+    """A case with its reference, as a comparison has them."""
+
+    @property
+    def case(self) -> CaseSummary: ...
+    @property
+    def reference(self) -> CaseSummary: ...
+    @property
+    def name(self) -> str: ...
+    @property
+    def margins(self) -> Margins: ...
+    @property
+    def is_reference(self) -> bool: ...
+
+
+@dataclass(frozen=True, slots=True)
+class GateFinding:
+    """A limit for a case, and its outcome: the change of the `figure` that decides it, None without one, and the reason for that."""
+
+    limit: GateLimit
+    case: str
+    outcome: GateOutcome
+    figure: str = ""
+    change: Decision | None = None
+    reason: str = ""
+
+    @property
+    def worse_by(self) -> float | None:
+        """By how much the figure is worse at the worse end of the interval, a ratio or points: a smaller change would not be seen."""
+        if self.change is None or self.change.low is None or self.change.high is None:
+            return None
+        return max(_worse(self.change, end) for end in (self.change.low, self.change.high))
+
+
+@dataclass(frozen=True, slots=True)
+class Gate:
+    """The findings of a change, by limit and case."""
+
+    findings: tuple[GateFinding, ...]
+
+    @property
+    def outcome(self) -> GateOutcome:
+        """The worst of them; inconclusive where nothing was compared."""
+        return min((finding.outcome for finding in self.findings), key=WORST_FIRST.index, default="inconclusive")
+
+
+def judge(rows: Sequence[_GatedCase], limits: Sequence[GateLimit], lost: Sequence[tuple[str, str]] = ()) -> Gate:
+    """Return what became of each limit for each compared case, and of the cases (name, reason) that the new side has lost.
+
+    Raises:
+        ConfigError: a limit on speed or energy would be judged across two boards.
+    """
+    compared = [row for row in rows if not row.is_reference]
+    _refuse_other_boards(compared, limits)
+    pairs = [(limit, row, speed_of(row.case) if limit.figure == SLOWER else limit.figure) for limit in limits for row in compared]
+    reasons = [why_not_compared(name, row.case, row.reference) for _, row, name in pairs]
+    evidences = [
+        None if reason else evidence_of(name, row.case, row.reference) for (_, row, name), reason in zip(pairs, reasons, strict=True)
+    ]
+    distances = [
+        evidence.shifted(_limit_on_scale(limit, name, row))
+        for (limit, row, name), evidence in zip(pairs, evidences, strict=True)
+        if evidence is not None
+    ]
+    confidences = iter(holm(distances))
+    findings = []
+    for (limit, row, name), reason, evidence in zip(pairs, reasons, evidences, strict=True):
+        if evidence is None:
+            findings.append(GateFinding(limit, row.name, "inconclusive", name, reason=reason))
+            continue
+        change = decide(evidence, next(confidences), row.margins.of(name), better_of(name, row.case), scale_of(name))
+        findings.append(GateFinding(limit, row.name, _outcome(change, _limit_on_scale(limit, name, row)), name, change))
+    findings += [GateFinding(limit, name, "fail", reason=reason) for limit in limits for name, reason in lost]
+    return Gate(tuple(findings))
+
+
+def _limit_on_scale(limit: GateLimit, name: str, row: _GatedCase) -> float:
+    """Return the largest change for the worse that a limit allows, on the scale of the evidence; negative where lower is worse."""
+    size = limit.by if scale_of(name) == "points" else math.log1p(limit.by)
+    return size if better_of(name, row.case) == "lower" else -size
+
+
+def _outcome(change: Decision, limit: float) -> GateOutcome:
+    bounds = change.evidence.bounds(change.confidence)
+    if bounds is None:
+        return "inconclusive"
+    # Mirrored where lower is worse, so that what is worse lies above the limit.
+    low, high = bounds if change.better == "lower" else (-bounds[1], -bounds[0])
+    return "pass" if high <= abs(limit) + ROUNDING else "fail" if low > abs(limit) + ROUNDING else "inconclusive"
+
+
+def _worse(change: Decision, end: float) -> float:
+    """Return by how much an end of the interval is worse: a ratio less 1, or points."""
+    if change.scale == "points":
+        return end if change.better == "lower" else -end
+    return (end if change.better == "lower" else 1 / end) - 1
+
+
+def _refuse_other_boards(rows: Sequence[_GatedCase], limits: Sequence[GateLimit]) -> None:
+    """One board on each side does not tell a change from the spread of its type: at 2% one pair of seven breaks a limit of 3%."""
+    limit = next((limit for limit in limits if limit.figure not in (MEMORY, ACCURACY)), None)
+    other = next((row for row in rows if row.case.device != row.reference.device), None)
+    if limit is not None and other is not None:
+        raise ConfigError(
+            f"{limit.text} cannot be judged across two boards ({other.reference.key.device} and {other.case.key.device}), because boards "
+            "of one type differ by themselves: measure both sides on one board; memory and ap can be limited across boards"
+        )

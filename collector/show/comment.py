@@ -1,0 +1,155 @@
+"""A change against its baseline as the comment of a pull request, in Markdown: the outcome first, then the worst cases."""
+
+from collections.abc import Sequence
+
+from edgemeter.agent.base import figures
+from edgemeter.agent.contract.figures import ACCURACY, ENERGY, LATENCY, Figure
+from edgemeter.collector.compare.case_figure import CaseFigure
+from edgemeter.collector.compare.comparison import ComparedCase, Comparison
+from edgemeter.collector.compare.differences import OF_CALLS, OF_TEXT
+from edgemeter.collector.compare.gate import GateFinding
+from edgemeter.collector.compare.judged_figures import JUDGED
+from edgemeter.collector.compare.limits import with_unit
+from edgemeter.collector.compare.summary import CaseSummary
+from edgemeter.collector.runs.cases import named
+from edgemeter.collector.runs.store import LeftOut
+from edgemeter.collector.show.choice_and_gate import choice_lines, gate_headline, gate_lines
+from edgemeter.collector.show.figure_words import change_with_interval
+from edgemeter.collector.show.page_links import address, page_address
+from edgemeter.collector.show.sentence import OUTCOMES, has_letters, headline, is_identical, not_compared, outcome_of
+from edgemeter.collector.show.wording import level_text
+
+# The first line, by which a later comment finds this one.
+MARK = "<!-- edgemeter compare -->"
+# GitHub refuses a comment of more than 65,536 characters; GitLab takes a million.
+LONGEST = 60_000
+LEFT_OUT_SHOWN = 50
+NO_CASE = (
+    "No case is on both sides, for the reasons below. A first comparison has no baseline: a push to the default branch stores one "
+    "(`baseline: stored`), or the commit that the change branches from is measured on the same board (`baseline: base`)."
+)
+_ESCAPED = str.maketrans({character: f"&#{ord(character)};" for character in "|<>&`*_[]#@~\\!"})
+
+
+def to_markdown(comparison: Comparison, sides: Sequence[str], page: str | None = None) -> str:
+    """Return the comment on two sides, at most as long as may be posted; what is cut is counted.
+
+    It links to the page at the address `page`. Raises ConfigError if that is none.
+    """
+    page = page_address(page)
+    gate = comparison.gate
+    compared = [row for row in comparison.rows if not row.is_reference]
+    of_case = {row.name: [finding for finding in gate.findings if finding.case == row.name] if gate else [] for row in compared}
+    ordered = sorted(compared, key=lambda row: (-_failing(of_case[row.name]), OUTCOMES.index(outcome_of(row)), -_ratio(row)))
+    names = [name for name in dict.fromkeys((*OF_CALLS, *OF_TEXT)) if any(_is_compared(name, row) for row in compared)]
+    sentence = _escaped(headline(comparison))
+    head = [*_head(f"**{gate_headline(gate)}**" if gate else sentence, sides, page), *([sentence, ""] if gate else [])]
+    lines = list(choice_lines(comparison, comparison.choice)) if comparison.choice else []
+    # The heading says what the first line of the gate says.
+    lines += list(gate_lines(comparison, gate))[1:] if gate else []
+    tail = [
+        *(f"- {_escaped(line.strip())}" for line in lines),
+        *([""] if lines else []),
+        *_left_out(comparison.left_out, is_open=not compared),
+        _how(compared),
+    ]
+    headings = ["case", *(JUDGED[name].title for name in names), "outcome"]
+    table = [f"| {' | '.join(headings)} |", "|" + "---|" * len(headings)]
+    room = LONGEST - len("\n".join([*head, *table, *tail])) - 100
+    fitting: list[str] = []
+    for row in ordered:
+        name = f"{named(row.case.key)} against {named(row.reference.key)}" if has_letters(comparison) else row.name
+        cells = [_name(row, name, page), *(_cell(name, row) for name in names), _outcome(row, of_case[row.name])]
+        line = f"| {' | '.join(cells)} |"
+        room -= len(line) + 1
+        if room < 0:
+            break
+        fitting.append(line)
+    cut = [f"\n{len(ordered) - len(fitting)} more cases do not fit; list all with `--format json`."] if len(fitting) < len(ordered) else []
+    body = [*table, *fitting, *cut] if compared else [NO_CASE]
+    return "\n".join([*head, *body, "", *tail]) + "\n"
+
+
+def _head(outcome: str, sides: Sequence[str], page: str) -> list[str]:
+    link = f" [See the runs]({page}/compare)." if page else ""
+    return [MARK, f"### Edgemeter: {outcome}", "", f"Baseline `{_code(sides[0])}`, new `{_code(sides[1])}`.{link}", ""]
+
+
+def _failing(findings: Sequence[GateFinding]) -> int:
+    return sum(finding.outcome == "fail" for finding in findings)
+
+
+def _ratio(row: ComparedCase) -> float:
+    return row.decisions[LATENCY].value if LATENCY in row.decisions else 0.0
+
+
+def _is_compared(name: str, row: ComparedCase) -> bool:
+    """Return whether a figure has a column: an answer takes it, or only one side has its energy or accuracy."""
+    is_on_a_side = name in row.case.figures or name in row.reference.figures
+    return name in row.decisions or (name in (ENERGY, ACCURACY) and is_on_a_side and not row.case.generates)
+
+
+def _name(row: ComparedCase, name: str, page: str) -> str:
+    """Return the name of a case and what is to be known of it, linked to its runs over time and the newest of each side."""
+    case, baseline = row.case, row.reference
+    notes = [*row.changed]
+    notes += [f"{side} {level_text(summary)}" for side, summary in (("baseline", baseline), ("new", case)) if summary.segment]
+    notes += [f"{figure}: {reason}" for figure, reason in not_compared(row).items()]
+    text = _escaped(name)
+    if page:
+        over_time = address("trend", {"model": case.key.model, "device": case.key.device, "fleet": case.key.fleet})
+        newest = {"baseline": baseline.run_ids[-1], "new": case.run_ids[-1]}
+        links = ", ".join(f"[{side}]({page}/{address('run', {'id': run_id})})" for side, run_id in newest.items())
+        text = f"[{text}]({page}/{over_time})<br><sub>runs: {links}</sub>"
+    doubt = " (disturbed runs)" if case.disturbed or baseline.disturbed else ""
+    return f"{text}{doubt}" + (f"<br><sub>{_escaped(', '.join(notes))}</sub>" if notes else "")
+
+
+def _cell(name: str, row: ComparedCase) -> str:
+    """Return a figure of both sides, and its change with the interval that decides it."""
+    entry, before, after = JUDGED[name], row.reference.figures.get(name), row.case.figures.get(name)
+    if before is None or after is None:
+        return "no figure" if before is None and after is None else "new" if before is None else "gone"
+    values = f"{entry.shown(before.value)} → {_value(entry, after)}"
+    if (change := row.decisions.get(name)) is None:
+        return f"{values}, not comparable"
+    if is_identical(change):
+        return f"{values}<br>identical on all images"
+    return f"{values}<br>{change.outcome}: {change_with_interval(change)}{', no interval' if change.low is None else ''}"
+
+
+def _value(entry: Figure, figure: CaseFigure | None) -> str:
+    return "no figure" if figure is None else with_unit(entry.shown(figure.value), entry)
+
+
+def _outcome(row: ComparedCase, findings: Sequence[GateFinding]) -> str:
+    state = outcome_of(row)
+    texts = [(finding.outcome, f"{finding.outcome}: {_escaped(finding.limit.text)}") for finding in findings]
+    limits = [f"**{text}**" if outcome == "fail" else text for outcome, text in texts]
+    return "<br>".join([f"**{state}**" if "worse" in state else state, *limits])
+
+
+def _left_out(left_out: Sequence[LeftOut], *, is_open: bool) -> list[str]:
+    if not left_out:
+        return []
+    lines = [f"- {_escaped(f'{entry.run}: {entry.reason}' if entry.run else entry.reason)}" for entry in left_out[:LEFT_OUT_SHOWN]]
+    remainder = [f"- and {len(left_out) - LEFT_OUT_SHOWN} more: `--format json` lists all"] if len(left_out) > LEFT_OUT_SHOWN else []
+    return [f"<details{' open' * is_open}><summary>Left out ({len(left_out)})</summary>", "", *lines, *remainder, "", "</details>", ""]
+
+
+def _how(rows: Sequence[ComparedCase]) -> str:
+    def runs(cases: Sequence[CaseSummary]) -> int:
+        return sum(len(case.run_ids) for case in cases)
+
+    counts = f"{runs([row.reference for row in rows])} runs against {runs([row.case for row in rows])}; " if rows else ""
+    margin = f"; no difference is one below {100 * rows[0].margins.ratio:g}%" if rows else ""
+    return f"<sub>{counts}means over runs; the intervals of a case hold together in 95 of 100 answers{margin}.</sub>"
+
+
+def _code(text: str) -> str:
+    return figures.printable(text).replace("`", "'")
+
+
+def _escaped(text: str) -> str:
+    # An entity is text everywhere; a backslash is not, in a table of GitLab.
+    return figures.printable(text).translate(_ESCAPED)

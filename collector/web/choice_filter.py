@@ -1,0 +1,152 @@
+"""The filter above a comparison: limits and the figure to keep cheapest, what becomes of each case, and which are shown."""
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from edgemeter.agent.base import figures
+from edgemeter.agent.base.errors import ConfigError
+from edgemeter.agent.contract.case_identity import CaseKey
+from edgemeter.collector.charts.chart import ViewTable
+from edgemeter.collector.compare.choice import WORST_FIRST, Choice, ChoiceCandidate, choose
+from edgemeter.collector.compare.comparison import ComparedCase, Comparison
+from edgemeter.collector.compare.differences import Margins
+from edgemeter.collector.compare.judged_figures import JUDGED
+from edgemeter.collector.compare.limits import parse_requirements
+from edgemeter.collector.runs.figure_names import figure_called
+from edgemeter.collector.show.choice_and_gate import recommended_text, requirement_text, requirement_value
+from edgemeter.collector.show.figure_words import change_with_interval
+from edgemeter.collector.show.wording import listed
+from edgemeter.collector.web.markup import NOTHING, Markup, element, join
+from edgemeter.collector.web.view import FormInput, ViewColumn, ViewRequest
+
+# Among more cases than these nobody chooses, and every interval would be too wide to say anything.
+MOST_CASES = 400
+# How limits are written.
+HINT = "p99<=33ms, ap>=.74"
+# What the address says where cases that do not meet the limits are left away.
+HIDDEN = "met"
+
+
+@dataclass(frozen=True)
+class ChoiceFilter:
+    """The choice that an address asks for, None where it asks for none; `caution` is what is wrong with the limits."""
+
+    choice: Choice | None = None
+    caution: str = ""
+    hides_not_met: bool = False
+
+    @cached_property
+    def _candidates(self) -> dict[int, ChoiceCandidate]:
+        """The candidates by the identity of their case, the best first."""
+        return {id(candidate.case): candidate for candidate in self.choice.candidates} if self.choice else {}
+
+    @property
+    def sentence(self) -> str:
+        """Which case is recommended and why, and which are similar; empty without a choice."""
+        if self.choice is None:
+            return ""
+        text = recommended_text(self.choice, self.choice.recommended.name if self.choice.recommended else "")
+        similar = f" Similar: {listed([candidate.name for candidate in self.choice.similar])}." if self.choice.similar else ""
+        return f"{text[0].upper()}{text[1:]}.{similar}"
+
+    def in_order(self, rows: Sequence[ComparedCase]) -> list[ComparedCase]:
+        """Return the rows of the candidates, the best first, without those that are to be hidden."""
+        by_case = {id(row.case): row for row in rows}
+        hidden = "not met" if self.hides_not_met else None
+        return [by_case[identity] for identity, candidate in self._candidates.items() if candidate.outcome != hidden]
+
+    def remarks(self) -> list[str]:
+        """Return which cases are not in the table."""
+        if self.choice is None:
+            return []
+        not_met = sum(candidate.outcome == "not met" for candidate in self.choice.candidates) if self.hides_not_met else 0
+        texts = [
+            (not_met, f"Not shown, because a limit is not met: {figures.count(not_met, 'case')}."),
+            (self.choice.unlike, f"{figures.count(self.choice.unlike, 'case')} of another task, data or load cannot stand in for these."),
+        ]
+        return [text for count, text in texts if count]
+
+    def columns(self) -> list[ViewColumn[ComparedCase]]:
+        """Return the column of what became of each case; none without a choice."""
+        if self.choice is None:
+            return []
+        heading = "Limits" if self.choice.required.text else "Choice"
+        return [ViewColumn("requirements", heading, self._outcome, self._cell, is_text=True)]
+
+    def row_class(self, row: ComparedCase) -> list[str]:
+        """Return the class of a row: that of the recommended case, and of those that do not meet the limits."""
+        outcome = self._outcome(row)
+        return ["pick"] if outcome == "recommended" else ["out"] if outcome == "not met" else []
+
+    def tables(self) -> list[ViewTable]:
+        """Return what became of each case in plain form; nothing without a choice."""
+        columns = ("case", "device", "outcome", "is_recommended", "is_similar", "not_ranked_reason", "requirements")
+        rows = [
+            (
+                candidate.name,
+                candidate.case.key.device,
+                candidate.outcome,
+                candidate is self.choice.recommended,
+                self._is_similar(candidate),
+                candidate.out or None,
+                list(map(requirement_text, candidate.requirements)),
+            )
+            for candidate in (self.choice.candidates if self.choice else ())
+            if self.choice
+        ]
+        return [ViewTable("choice", columns, tuple(rows))] if rows else []
+
+    def _outcome(self, row: ComparedCase) -> str | None:
+        candidate = self._candidates.get(id(row.case))
+        if candidate is None or self.choice is None:
+            return None
+        return "recommended" if candidate is self.choice.recommended else candidate.outcome
+
+    def _cell(self, row: ComparedCase) -> Markup:
+        candidate, outcome = self._candidates.get(id(row.case)), self._outcome(row)
+        if candidate is None or outcome is None or self.choice is None:
+            return NOTHING
+        # What decides is the requirement with the worst outcome; what is met needs no reason.
+        deciding = min(candidate.requirements, key=lambda requirement: WORST_FIRST.index(requirement.outcome), default=None)
+        texts = [candidate.out]
+        if deciding and deciding.outcome != "met" and not candidate.out:
+            texts.append(f"{deciding.limit.text}: {requirement_value(deciding)}")
+        if change := candidate.against_best:
+            texts += [
+                figures.typeset(f"{self.choice.cheapest.title} {change_with_interval(change)} against the recommended"),
+                "similar" if self._is_similar(candidate) else "",
+            ]
+        badge = element("span", {"class": "badge plausible" if candidate.outcome == "met" else "badge"}, outcome)
+        return join([badge, *(element("small", None, text) for text in texts if text)])
+
+    def _is_similar(self, candidate: ChoiceCandidate) -> bool:
+        return self.choice is not None and any(other is candidate for other in self.choice.similar)
+
+
+def choice_filter(request: ViewRequest, comparison: Comparison, picked: Collection[CaseKey], margins: Margins) -> ChoiceFilter:
+    """Return the choice that an address asks for, among the rows of a comparison whose cases were picked."""
+    limits, cheapest = request.get("require"), request.get("cheapest")
+    if not limits and not cheapest:
+        return ChoiceFilter()
+    cases = [row.case for row in comparison.rows if row.boards or row.case.key in picked]
+    if len(cases) > MOST_CASES:
+        return ChoiceFilter(None, f"There are {len(cases):,} cases: pick a model, a board or a device until at most {MOST_CASES} are left.")
+    try:
+        figure = figure_called(cheapest, JUDGED.values()).name if cheapest else None
+        return ChoiceFilter(choose(cases, parse_requirements(limits), figure, margins), hides_not_met=request.get("show") == HIDDEN)
+    except ConfigError as error:
+        return ChoiceFilter(None, f"{error}.")
+
+
+def choice_inputs(request: ViewRequest, comparison: Comparison) -> tuple[FormInput, ...]:
+    """Return the fields of the form: the limits, the figure to keep cheapest, and whether all cases are shown."""
+    cases = [row.case for row in comparison.rows]
+    valued = [entry for entry in JUDGED.values() if any(entry.name in case.figures for case in cases)]
+    cheapest = [("", "energy, else latency"), *((entry.name, entry.title) for entry in valued)]
+    visible = (("", "all cases"), (HIDDEN, "not those that miss a limit"))
+    return (
+        FormInput("require", "Limits", request.get("require"), HINT),
+        FormInput("cheapest", "Keep cheapest", request.get("cheapest"), options=tuple(cheapest)),
+        FormInput("show", "Show", request.get("show"), options=visible),
+    )

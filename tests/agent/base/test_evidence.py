@@ -1,0 +1,118 @@
+"""Facts about the evidence of runs: units that count, and intervals by hand."""
+
+import math
+from statistics import fmean, stdev
+
+import pytest
+
+from edgemeter.agent.base.evidence import DAY_SD, SESSION_SD, RunValue, accuracy_difference, difference, interval_over_runs, mean_of
+from tests.fixtures.rows import table_row
+
+# Student's t at 97.5%, from a printed table.
+T_2, T_4, T_8 = 4.302653, 2.776445, 2.306004
+Z = 1.959964
+
+
+def values(*figures_ms, day=0, device="pi-1", session=None):
+    """Return the logarithms of one figure of runs of a day, in the rounds of a session where one is given."""
+    turns = [None if session is None else (session, number) for number in range(len(figures_ms))]
+    return [RunValue(math.log(figure), device, day, turn) for figure, turn in zip(figures_ms, turns, strict=True)]
+
+
+def test_the_unit_that_counts_is_the_largest_that_repeats():
+    """Three devices, else three days, else runs; two runs have no interval."""
+    days = [value for day in range(3) for value in values(10, 11, day=day)]
+    devices = [value for device in "abc" for value in values(10, 11, 12, device=device)]
+    assert [mean_of(runs).unit for runs in (values(10, 11, 12), days, devices)] == ["run", "day", "device"]
+    assert [mean_of(runs).units for runs in (values(10, 11, 12), days, devices)] == [3, 3, 3]
+    assert mean_of(values(10, 11)).bounds(0.95) is None
+
+
+def test_an_interval_over_runs_is_students_on_logarithms():
+    """Of three runs by hand."""
+    logs = [math.log(figure) for figure in (10, 10.5, 11.2)]
+    reach = T_2 * stdev(logs) / math.sqrt(3)
+    assert mean_of(values(10, 10.5, 11.2)).bounds(0.95) == pytest.approx((fmean(logs) - reach, fmean(logs) + reach), rel=1e-6)
+
+
+def test_interleaved_runs_are_compared_in_pairs():
+    """What a round does to both cancels; a run whose round has no other is left out."""
+    reference = values(10, 20, 40, 80, session=1)
+    case = values(11, 22.2, 43.8, session=1)
+    ratios = [math.log(ratio) for ratio in (1.1, 1.11, 1.095)]
+    evidence = difference(case, reference)
+    assert (evidence.unit, evidence.units) == ("pair", 3)
+    assert evidence.middle == pytest.approx(fmean(ratios))
+    assert evidence.bounds(0.95)[0] == pytest.approx(fmean(ratios) - T_2 * stdev(ratios) / math.sqrt(3), rel=1e-6)
+    assert difference(case, values(10, 20, 40, session=2)).unit == "run"
+
+
+def test_three_days_that_both_ran_on_are_compared_day_by_day():
+    """A day's level is in both; runs of other days do not count then."""
+    levels = (10, 20, 40)
+    reference = [value for day, level in enumerate(levels) for value in values(level, level, day=day)]
+    case = [value for day, level in enumerate(levels) for value in values(1.1 * level, 1.1 * level, day=day)]
+    evidence = difference(case, reference)
+    assert (evidence.unit, evidence.units, evidence.middle) == ("day", 3, pytest.approx(math.log(1.1)))
+    assert evidence.bounds(0.95) == pytest.approx((math.log(1.1), math.log(1.1)), abs=1e-9)
+
+
+def test_runs_of_other_days_are_taken_to_differ_by_as_much_as_days_do():
+    """Of one day each; on one day nothing is added, and three days show it themselves."""
+    apart = difference(values(10, 10.1, 10.2, day=1), values(10, 10.1, 10.2, day=0))
+    together = difference(values(10, 10.1, 10.2), values(10, 10.1, 10.2))
+    assert apart.assumes_days
+    assert not together.assumes_days
+    assert apart.error == pytest.approx(math.sqrt(together.error**2 + 2 * DAY_SD**2))
+    days = [[value for day in range(begin, begin + 3) for value in values(10 + day % 3, day=day)] for begin in (0, 10)]
+    assert not difference(*days).assumes_days
+
+
+def test_two_independent_cases_have_welchs_degrees_of_freedom():
+    """Equal scatter of five runs each has eight; a case with no scatter leaves the other's four."""
+    runs = values(10, 10.2, 10.4, 10.1, 10.3)
+    case = [value._replace(value=value.value + 0.1) for value in runs]
+    evidence = difference(case, runs)
+    error = math.sqrt(2) * stdev(value.value for value in runs) / math.sqrt(5)
+    assert evidence.bounds(0.95)[0] == pytest.approx(0.1 - T_8 * error, rel=1e-6)
+    still = difference(case, values(10, 10, 10, 10, 10))
+    assert still.bounds(0.95)[0] == pytest.approx(still.middle - T_4 * still.error, rel=1e-6)
+
+
+def test_a_meter_that_repeating_does_not_improve_widens_the_interval():
+    """Its standard error is added in quadrature."""
+    evidence = mean_of(values(10, 10.5, 11))
+    assert evidence.with_error(0.03).error == pytest.approx(math.hypot(evidence.error, 0.03))
+    assert evidence.with_error(0.0) is evidence
+
+
+def test_accuracies_are_compared_part_by_part_of_the_images():
+    """What moves both alike does not count: equal in every part is the same, and a difference that no part moves has no interval."""
+    parts = [0.5 + 0.01 * index for index in range(20)]
+    wider = [0.6 + 0.011 * index for index in range(20)]
+    evidence = accuracy_difference(wider, parts, 0.1)
+    differences = [0.1 + 0.001 * index for index in range(20)]
+    assert evidence.unit == "image"
+    assert evidence.error == pytest.approx(math.sqrt(19 / 20 * sum((value - fmean(differences)) ** 2 for value in differences)))
+    assert accuracy_difference(parts, parts, 0.0).bounds(0.95) == (0.0, 0.0)
+    assert accuracy_difference([1.0] * 20, [0.0] * 20, 1.0).bounds(0.95) is None
+
+
+def test_what_was_counted_bounds_the_error_from_below():
+    """Three runs that missed no frame do not show that none is ever missed."""
+    evidence = mean_of([RunValue(0.0, "pi-1", 0)] * 3)
+    assert evidence.error == 0.0
+    assert evidence.at_least(0.01).error == 0.01
+    assert mean_of(values(10, 20, 30)).at_least(0.01).error > 0.01
+
+
+def test_runs_of_one_session_have_an_interval_where_it_can_be_held():
+    """The geometric mean with Student's t, and how sessions differ; played runs are equal; none of two runs, of a 0, and beyond a float."""
+    reach = T_2 * stdev(map(math.log, (10, 10.5, 11.2))) / math.sqrt(3)
+    of_session = interval_over_runs([10, 10.5, 11.2], is_of_session=True)
+    assert of_session.half_width_ratio == pytest.approx(math.expm1(reach), rel=1e-6)
+    assert interval_over_runs([10, 10.5, 11.2]).half_width_ratio == pytest.approx(math.expm1(math.hypot(reach, Z * SESSION_SD)), rel=1e-3)
+    assert interval_over_runs([10, 10, 10]).half_width_ratio == 0
+    for lacking in ([], [10.0, 11.0], [0.0, 1.0, 1.0], [1e-300, 1.0, 1e300]):
+        with table_row(lacking):
+            assert interval_over_runs(lacking) is None

@@ -1,0 +1,68 @@
+"""How often the comparison errs in worlds that are known: cases that are equal, one that is 10% slower, and choices among several.
+
+A world has days that scatter by 2% and runs that scatter by 1%, with normal noise, skewed noise, and noise of which one run in ten is
+disturbed. The two cases ran on the same days, or on others.
+"""
+
+import itertools
+import math
+from collections.abc import Iterator
+
+import numpy as np
+
+from edgemeter.agent.base.decision import MATTERS_RATIO, decide, holm
+from edgemeter.agent.base.evidence import RunValue, difference
+from tests.benchmarks.comparison import Comparison, bounded, figure
+from tests.fixtures.choice_worlds import noise
+
+DAY_SD, RUN_SD = 0.02, 0.01
+DRAWS = 1000
+# Days and runs a day.
+SIZES = ((1, 3), (1, 10), (3, 3), (10, 1))
+KINDS = ("normal", "skewed", "disturbed")
+SLOWER = math.log(1.1)
+FIGURES = 4  # So many figures of one answer are decided together.
+
+
+def comparisons() -> Iterator[Comparison]:
+    """Yield how often equal cases are called different, and how often a slower one is found."""
+    for kind, (days, runs), is_paired in itertools.product(KINDS, SIZES, (True, False)):
+        name = f"{kind}, {days} x {runs} runs, {'same' if is_paired else 'other'} days"
+        draw = np.random.default_rng(1)
+        worlds = [World(draw, kind, days, runs, is_paired=is_paired) for _ in range(DRAWS)]
+        false = sum(world.is_false() for world in worlds) / DRAWS
+        yield bounded(f"equal cases called different: {name}", "%", 100 * false, at_most=5)
+        times_found = sum(world.is_found() for world in worlds) / DRAWS
+        # Nine runs on three days are what a careful user makes.
+        is_asked = (days, runs) == (3, 3)
+        line = f"10% slower found: {name}"
+        yield bounded(line, "%", 100 * times_found, at_least=90) if is_asked else figure(line, "%", 100 * times_found)
+
+
+class World:
+    """Two cases of one device with several figures, whose truths differ by what is asked."""
+
+    def __init__(self, draw: np.random.Generator, kind: str, days: int, runs: int, *, is_paired: bool) -> None:
+        self._figures = []
+        for _ in range(FIGURES):
+            of_days = DAY_SD * noise(draw, "normal", 2 * days).reshape(2, days)
+            levels = of_days[[0, 0]] if is_paired else of_days
+            logs = levels[:, :, None] + RUN_SD * noise(draw, kind, 2 * days * runs).reshape(2, days, runs)
+            first_days = (0, 0 if is_paired else 1000)
+            self._figures.append([_values(side, first) for side, first in zip(logs, first_days, strict=True)])
+
+    def is_false(self) -> bool:
+        """Return whether any of several figures of two equal cases is called different."""
+        evidences = [difference(case, reference) for case, reference in self._figures]
+        decided = [decide(evidence, at, MATTERS_RATIO, "lower").outcome for evidence, at in zip(evidences, holm(evidences), strict=True)]
+        return "better" in decided or "worse" in decided
+
+    def is_found(self) -> bool:
+        """Return whether a case that is 10% slower in the one figure that is asked for is called worse."""
+        case, reference = self._figures[0]
+        slower = [value._replace(value=value.value + SLOWER) for value in case]
+        return decide(difference(slower, reference), 0.95, MATTERS_RATIO, "lower").outcome == "worse"
+
+
+def _values(logs: np.ndarray[tuple[int, int], np.dtype[np.float64]], first_day: int) -> list[RunValue]:
+    return [RunValue(float(value), "board", first_day + day) for day, of_day in enumerate(logs) for value in of_day]

@@ -1,0 +1,26 @@
+"""Facts about `edgemeter.collector.compare.case_figure`: a figure of a case is the same wherever it is shown."""
+
+import pytest
+
+from edgemeter.agent.cli.measured_case import cases_of
+from edgemeter.agent.contract.figures import THROUGHPUT, figure
+from edgemeter.collector.compare.summary import summarise
+from edgemeter.collector.runs.cases import group_cases
+from edgemeter.collector.show.figure_words import figure_text
+from tests.fixtures.comparison_factory import in_rounds, make_run
+from tests.fixtures.record_factory import violating
+
+
+@pytest.mark.parametrize(
+    "values_ms",
+    [(10.0,), (10.0, 11.0), (10.0, 10.4, 10.1), (10.0, 10.4, 10.1, 20.0), (1.0, 9.0, 3.0), (10.0, 10.5, 10.2, 10.1, 10.3)],
+)
+@pytest.mark.parametrize("disturbed", [0, 1])
+def test_run_and_compare_show_one_interval(values_ms, disturbed):
+    """Over the same runs, whatever was disturbed and which lies apart from its siblings."""
+    runs = in_rounds([make_run(p50_ms=value) for value in values_ms[disturbed:]])
+    runs += in_rounds([make_run(p50_ms=value, verdict=violating("disturbed", "busy-machine")) for value in values_ms[:disturbed]])
+    (measured,), ((case,), _) = cases_of(runs), group_cases(runs)
+    figures = summarise(case).figures
+    for name in ("latency_p50_ms", THROUGHPUT, "energy_gross_mj", "memory_peak_mb"):
+        assert measured.text(name) == figure_text(figure(name), figures[name])

@@ -1,0 +1,148 @@
+"""Facts about how two cases differ: what compares, by which runs, and what meters and counts add."""
+
+import msgspec
+import pytest
+
+from edgemeter.agent.contract.record_generation import TokenLengths
+from edgemeter.collector.compare.comparison import compare
+from edgemeter.collector.compare.differences import Margins, why_not_compared
+from edgemeter.collector.runs.store import StoreContents
+from tests.fixtures.comparison_factory import compare_runs, day_by_day, make_reference, make_run
+from tests.fixtures.record_factory import make_accuracy, make_energy, make_generation, make_latency, make_steady
+from tests.fixtures.rows import table_row
+
+DAY_NS = 86_400 * 10**9
+NOISE = (0.995, 1.0, 1.005, 0.998, 1.002, 1.001)
+
+
+def only_row(*runs, margins=None):
+    """Return the one case that is not the reference's."""
+    comparison = compare(StoreContents(runs), "reference", margins or Margins())
+    (row,) = [row for row in comparison.rows if not row.is_reference]
+    return row
+
+
+def test_runs_of_one_session_are_compared_in_pairs():
+    """A machine whose rounds differ by half tells 5%, where each round has both; the same runs of two sessions do not."""
+    drift = (1.0, 1.5, 0.8, 1.2)
+
+    def row(session_of_reference):
+        sides = []
+        for repeat, level in enumerate(drift):
+            shared = {"repeat": repeat, "device": "pi-1"}
+            sides.append(make_run(p50_ms=10.5 * level * (1 + repeat / 1000), session_started_at_ns=5, **shared))
+            sides.append(make_reference(p50_ms=10.0 * level, session_started_at_ns=session_of_reference, **shared))
+        return only_row(*sides)
+
+    paired, apart = (row(session).decisions["latency_p50_ms"] for session in (5, 6))
+    assert (paired.outcome, paired.evidence.unit, paired.evidence.units) == ("worse", "pair", 4)
+    assert (apart.outcome, apart.evidence.unit) == ("inconclusive", "run")
+
+
+def test_what_matters_can_be_set():
+    """With 10% at stake 6% are none."""
+    runs = day_by_day([make_run(p50_ms=2.12 * factor) for factor in NOISE], [make_reference(p50_ms=2.0 * factor) for factor in NOISE])
+    assert only_row(*runs, margins=Margins(ratio=0.1)).decisions["latency_p50_ms"].outcome == "no difference"
+    assert only_row(*runs).decisions["latency_p50_ms"].outcome == "worse"
+
+
+def test_what_meters_may_be_wrong_by_counts_between_two_of_them():
+    """10% more, each good to 8%: inconclusive by two meters, told by one on one board; without a stated uncertainty not compared."""
+    two = [
+        run
+        for factor in NOISE
+        for run in (
+            make_run(energy=make_energy(gross_mj=110 * factor, gross_u_mj=8.0)),
+            make_reference(energy=make_energy(gross_mj=100 * factor, gross_u_mj=8.0)),
+        )
+    ]
+    assert only_row(*two).decisions["energy_gross_mj"].outcome == "inconclusive"
+    one_meter = day_by_day(
+        [make_run(energy=make_energy(gross_mj=110 * factor, gross_u_mj=8.0)) for factor in NOISE],
+        [make_run(energy=make_energy(gross_mj=100 * factor, gross_u_mj=8.0), role="reference") for factor in NOISE],
+    )
+    assert only_row(*one_meter).decisions["energy_gross_mj"].outcome == "worse"
+    row = only_row(*(run for _ in NOISE for run in (make_run(energy=make_energy(gross_u_mj=None)), make_reference())))
+    assert why_not_compared("energy_gross_mj", row.case, row.reference) == "the uncertainty of a meter is unknown"
+
+
+def test_accuracies_are_compared_by_their_bounds_over_images():
+    """80 images do not separate 0.60 from 0.58; narrow bounds do; equal values of models that may fail on other images leave it open."""
+
+    def outcome(value, other, half):
+        accuracies = [make_accuracy(value=value, low=value - half, high=value + half) for value in (value, other)]
+        return only_row(make_run(accuracy=accuracies[0]), make_reference(accuracy=accuracies[1])).decisions["accuracy_value"].outcome
+
+    assert outcome(0.58, 0.60, 0.05) == "inconclusive"
+    assert outcome(0.58, 0.60, 0.002) == "worse"
+    assert outcome(0.6, 0.6, 0.05) == "inconclusive"
+    assert outcome(0.6, 0.6, 0.002) == "no difference"
+
+
+def test_accuracies_are_compared_image_by_image_where_the_records_allow_it():
+    """Images that are hard for both decide nothing: 3 points are told, which two independent accuracies leave open."""
+    wobble = [0.004 * (index % 5 - 2) for index in range(20)]
+    first, other = (
+        make_accuracy(value=value, low=value - 0.05, high=value + 0.05, without_parts=tuple(value + size * step for step in wobble))
+        for value, size in ((0.60, 1.0), (0.63, 1.1))
+    )
+    independent = msgspec.structs.replace(other, without_parts=())
+    outcomes = [
+        only_row(make_run(accuracy=first), make_reference(accuracy=side)).decisions["accuracy_value"].outcome
+        for side in (other, independent)
+    ]
+    assert outcomes == ["worse", "inconclusive"]
+
+
+def test_a_case_below_the_gate_has_no_decision_on_its_speed():
+    """Nothing is decided but the accuracy."""
+    row = only_row(*(run for _ in NOISE for run in (make_run(ap=0.1, precision="int8"), make_reference(ap=0.6))))
+    assert set(row.decisions) == {"accuracy_value"}
+
+
+def test_queries_of_other_answers_or_other_prompts_are_not_compared():
+    """39 tokens against 61: no latency, what counts by the token stays; 64 of a file's 80 prompts against 88: memory and score alone."""
+    both = []
+    for index, factor in enumerate(NOISE):
+        at = {"started_at_ns": 1_760_000_000 * 10**9 + index * DAY_NS}
+        for make, mean_tokens in ((make_run, 39.2), (make_reference, 61.3)):
+            lengths = TokenLengths(min_tokens=3, mean_tokens=mean_tokens, max_tokens=64)
+            generation = make_generation(output_tokens=64, output_lengths=lengths)
+            both.append(make(p50_ms=2.0 * factor, generation=generation, task="generation", ap=None, **at))
+    row = only_row(*both)
+    assert "generation_tpot_p50_ms" in row.decisions
+    assert why_not_compared("latency_p50_ms", row.case, row.reference)
+    generation = make_generation(prompts="q.jsonl", prompts_sha256="e" * 64)
+    shared = {"generation": generation, "task": "generation", "ap": None}
+    row = only_row(*(make(latency=make_latency(count=count), **shared) for make, count in ((make_run, 88), (make_reference, 64))))
+    assert not row.decisions
+    assert why_not_compared("generation_ttft_p50_ms", row.case, row.reference)
+    assert not why_not_compared("memory_peak_mb", row.case, row.reference)
+
+
+def test_missed_frames_are_compared_by_points():
+    """A side that misses none is the usual one: there is no ratio to it, and there is a difference; few frames leave it open."""
+    for missed, reference_missed, frames, outcome, difference in (
+        (180, 0, 900, "worse", 0.2),
+        (0, 180, 900, "better", -0.2),
+        (0, 0, 900, "no difference", 0.0),
+        (0, 0, 60, "inconclusive", 0.0),
+        (45, 41, 900, "inconclusive", 4 / 900),
+    ):
+        with table_row(missed, reference_missed, frames):
+            both = []
+            for day in range(3):
+                at = {"started_at_ns": 1_760_000_000 * 10**9 + day * DAY_NS, "scenario": "steady"}
+                both += [
+                    make(**at, steady=make_steady(frames=frames, late=late, missed_ratio=late / frames))
+                    for make, late in ((make_run, missed), (make_reference, reference_missed))
+                ]
+            decision = only_row(*both).decisions["steady_missed_ratio"]
+            assert (decision.outcome, decision.value) == (outcome, pytest.approx(difference))
+
+
+def test_another_class_of_precision_is_marked_and_compared():
+    """Int8 against fp32 is the question of who quantises; the reader is told."""
+    row = compare_runs(make_run(precision="int8"), make_reference()).rows[-1]
+    assert "other class of precision" in row.marks
+    assert "latency_p50_ms" in row.decisions

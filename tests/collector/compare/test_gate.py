@@ -1,0 +1,103 @@
+"""Facts about the gate: a limit passes or fails only where the whole interval shows it, and all of them together."""
+
+import pytest
+
+from edgemeter.agent.base.errors import ConfigError
+from edgemeter.agent.contract import record_conditions
+from edgemeter.collector.compare.between import between
+from edgemeter.collector.compare.gate import judge
+from edgemeter.collector.compare.limits import parse_gate
+from edgemeter.collector.runs.store import StoreContents
+from tests.fixtures.comparison_factory import no_energy
+from tests.fixtures.record_factory import violating
+from tests.fixtures.review_runs import make_side
+from tests.fixtures.rows import table_row
+
+LIMITS = "slower:3%,energy:5%,ap:0.5"
+
+
+def gate_of(before, after, limits=LIMITS):
+    """Return what became of the limits of a change."""
+    sides = between(("before", StoreContents(before)), ("after", StoreContents(after)))
+    return judge(sides.comparison.rows, parse_gate(limits), sides.lost)
+
+
+@pytest.mark.parametrize(
+    ("factor", "limits", "outcome"),
+    [
+        (1.0, "slower:3%", "pass"),
+        (0.7, "slower:3%", "pass"),
+        (1.2, "slower:3%", "fail"),
+        (1.2, "slower:30%", "pass"),
+        (1.03, "slower:3%", "inconclusive"),
+        (1.2, "throughput:3%", "fail"),
+        (0.8, "throughput:3%", "pass"),
+        (1.2, "p90:3%", "fail"),
+    ],
+)
+def test_a_limit_is_decided_by_where_the_whole_interval_lies(factor, limits, outcome):
+    """Within it, beyond it, or across it; of a figure whose lower value is worse as well."""
+    assert gate_of(make_side(agent="1"), make_side(agent="2", start=100, seed=2, factor=factor), limits).outcome == outcome
+
+
+def test_what_few_runs_of_a_noisy_machine_cannot_see_is_said():
+    """Identical code and an interval from .75 to 1.4: a slow-down below that would not be seen."""
+    gate = gate_of(make_side(agent="1", runs=3, spread=0.1), make_side(agent="2", runs=3, spread=0.1, seed=2, start=100), "slower:5%")
+    (finding,) = gate.findings
+    assert (gate.outcome, finding.outcome) == ("inconclusive", "inconclusive")
+    assert finding.worse_by == pytest.approx(finding.change.high - 1)
+    assert 0.1 < finding.worse_by < 2
+    one_run = gate_of(make_side(agent="1", runs=1), make_side(agent="2", runs=1, start=100), "slower:5%")
+    assert (one_run.outcome, one_run.findings[0].worse_by) == ("inconclusive", None)
+
+
+def test_an_accuracy_that_fell_fails_and_one_that_rose_passes():
+    """In points; equal images tell half a point."""
+    for ap, outcome in ((0.600, "fail"), (0.650, "pass"), (0.625, "pass")):
+        with table_row(ap):
+            assert gate_of(make_side(agent="1"), make_side(agent="2", start=100, ap=ap), "ap:0.5").outcome == outcome
+
+
+def test_a_figure_that_is_absent_is_inconclusive_with_its_reason():
+    """Nothing shows that the limit is kept."""
+    gate = gate_of(make_side(agent="1"), make_side(agent="2", start=100, **no_energy()), "energy:5%")
+    assert [(finding.outcome, finding.reason) for finding in gate.findings] == [("inconclusive", "no power sensor here")]
+
+
+def test_a_case_that_became_invalid_fails_every_limit():
+    """A model ruined by the change has no figures, and that is no pass; nothing on both sides is inconclusive."""
+    below = record_conditions.Violation(
+        rule="accuracy-gate", numbers={"accuracy_value": 0.1, "accuracy_needed_value": 0.56}, subject="coco_ap"
+    )
+    before = [*make_side(agent="1"), *make_side(agent="1", start=50, model="other")]
+    after = [*make_side(agent="2", start=100), *make_side(agent="2", start=150, model="other", verdict=violating("invalid", below))]
+    failed = [finding for finding in gate_of(before, after).findings if finding.outcome == "fail"]
+    assert [finding.limit.text for finding in failed] == LIMITS.split(",")
+    assert all("other" in finding.case and "0.56" in finding.reason for finding in failed)
+    two = make_side(agent="1", model="other")
+    assert gate_of([*make_side(agent="1", model="third"), *make_side(agent="1", start=50)], two).outcome == "inconclusive"
+
+
+def test_all_limits_of_all_cases_are_decided_together():
+    """With one limit of one case at 95%, with more at more, and each by the interval that is shown."""
+
+    def confidences(cases):
+        before = [run for index in range(cases) for run in make_side(agent="1", start=index, model=f"m{index}")]
+        after = [run for index in range(cases) for run in make_side(agent="2", start=1000 + index, seed=9 + index, model=f"m{index}")]
+        return [finding.change.confidence for finding in gate_of(before, after, "slower:3%").findings]
+
+    assert confidences(1) == [0.95]
+    assert min(confidences(4)) >= 0.95
+    assert max(confidences(4)) == pytest.approx(1 - 0.05 / 4)
+
+
+def test_speed_and_energy_are_not_gated_across_two_boards_of_one_type():
+    """Boards that differ by 4% and a change that does nothing: refused with the remedy; memory and accuracy are judged."""
+    sides = make_side(agent="1", device="pi-1"), make_side(agent="2", start=100, device="pi-2", factor=1.04)
+    for limit in ("slower:3%", "ap:0.5,energy:5%"):
+        with (
+            table_row(limit),
+            pytest.raises(ConfigError, match=r"two boards \(pi-1 and pi-2\).*measure both sides"),
+        ):
+            gate_of(*sides, limit)
+    assert gate_of(*sides, "ap:0.5,memory:10%").outcome == "pass"

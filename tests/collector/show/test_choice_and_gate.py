@@ -1,0 +1,81 @@
+"""Facts about the lines of a choice and of a gate."""
+
+import re
+
+import pytest
+
+from edgemeter.collector.show.choice_and_gate import choice_lines, gate_headline, gate_lines
+from tests.fixtures.compared_cases import changed, in_turn
+from tests.fixtures.record_factory import make_energy
+from tests.fixtures.review_runs import make_side
+from tests.fixtures.rows import table_row
+
+
+def lines_of_gate(limits, **of_new):
+    """Return the lines of a gate on a change."""
+    comparison = changed(make_side(agent="1"), make_side(agent="2", seed=2, start=100, **of_new), limits)
+    return list(gate_lines(comparison, comparison.gate))
+
+
+@pytest.mark.parametrize(
+    ("limits", "of_new", "first", "words"),
+    [
+        ("slower:5%", {"factor": 1.07}, "gate fails: 1 limit", "6.6% slower (6 to 7.2%), limit slower:5%"),
+        ("throughput:5%", {"factor": 1.07}, "gate fails: 1 limit", "6.6% slower (6 to 7.2%), limit throughput:5%"),
+        ("ap:0.5", {"ap": 0.6}, "gate fails: 1 limit", "2.5 AP points less accurate (2.49 to 2.51), limit ap:0.5"),
+        ("energy:5%", {"energy_factor": 1.2}, "gate fails: 1 limit", "20% more energy (19 to 21%), limit energy:5%"),
+        ("memory:5%", {}, "gate passes", "memory +0.0% (+0.0% to +0.0%), limit memory:5%"),
+    ],
+)
+def test_a_finding_has_the_change_that_decides_it(limits, of_new, first, words):
+    """By how much it is worse, counted as the limit is."""
+    lines = lines_of_gate(limits, **of_new)
+    assert lines[0] == first
+    assert lines[1].endswith(words)
+
+
+def test_an_inconclusive_gate_says_which_changes_would_not_be_seen():
+    """The worse end of the interval; without one what is missing."""
+    for of_new, words in (
+        ({"runs": 3, "spread": 0.1}, r"inconclusive: changes below [\d.]+% would not be seen"),
+        ({"runs": 2}, "inconclusive: too few runs for an interval"),
+        ({"energy": None}, "inconclusive: nothing could be judged"),
+    ):
+        with table_row(of_new):
+            comparison = changed(make_side(agent="1"), make_side(agent="2", seed=2, start=100, **of_new), "energy:5%")
+            assert re.fullmatch(words, gate_headline(comparison.gate))
+
+
+def test_no_finding_that_is_printed_contradicts_its_outcome():
+    """Near a limit there are as many digits as tell the interval from it."""
+    outcomes = set()
+    for number in range(60):
+        factor = 1.045 + 0.0003 * number
+        comparison = changed(
+            make_side(agent="1", spread=0.002), make_side(agent="2", seed=2 + number, start=100, factor=factor, spread=0.002), "slower:5%"
+        )
+        (finding,) = comparison.gate.findings
+        line = list(gate_lines(comparison, comparison.gate))[1]
+        outcomes.add(finding.outcome)
+        if finding.outcome == "fail":
+            assert float(re.search(r"\(([\d.]+) to", line)[1]) > 5, line
+        elif finding.outcome == "inconclusive":
+            assert float(re.search(r"changes below ([\d.]+)%", line)[1]) > 5, line
+    assert outcomes == {"pass", "fail", "inconclusive"}
+
+
+def test_a_choice_names_what_is_recommended_and_what_is_similar():
+    """With the interval of each requirement; a case whose energy another meter scope saw is undecided, with the reason."""
+    base = make_side(agent="1")
+    similar = make_side(agent="1", seed=3, precision="fp16")
+    slow = make_side(agent="1", seed=4, precision="int8", factor=2, energy_factor=1.5)
+    module = make_side(agent="1", seed=5, precision="int4", energy=make_energy(scope="module"))
+    comparison = in_turn(base, similar, slow, module, required="p50<=20ms, energy<=80mJ")
+    text = "\n".join(choice_lines(comparison, comparison.choice))
+    for pattern in (
+        r"recommended: [AB], the case of the lowest p50, 12\.0 ms ± 3%, that meets p50<=20ms, energy<=80mJ\n",
+        r"\nsimilar: [AB], p50: no difference above 3%\n",
+        r"\nnot met: C\n  p50<=20ms not met: 24\.0 ms \(23\.\d to 25\.\d\)\n",
+        r"\ninconclusive: D\n.*\n  energy<=80mJ inconclusive: measured at module, the others at board-input",
+    ):
+        assert re.search(pattern, text)

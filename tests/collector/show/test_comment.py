@@ -1,0 +1,122 @@
+"""Facts about the comment of a pull request."""
+
+import re
+
+import pytest
+
+from edgemeter.agent.base.errors import ConfigError
+from edgemeter.collector.compare.between import between
+from edgemeter.collector.compare.comparison import with_gate
+from edgemeter.collector.compare.limits import parse_gate
+from edgemeter.collector.runs.store import StoreContents
+from edgemeter.collector.show.comment import MARK, to_markdown
+from tests.fixtures.compared_cases import changed, comparisons
+from tests.fixtures.record_factory import violating
+from tests.fixtures.review_runs import make_side
+from tests.fixtures.rows import table_row
+from tests.fixtures.snapshot import same_as_snapshot
+
+SIDES = ("before", "after")
+LIMITS = "slower:3%,energy:5%,ap:0.5"
+
+
+def rows_of(text):
+    """Return the rows of the table of cases."""
+    return [line for line in text.splitlines() if line.startswith("| ") and not line.startswith("| case")]
+
+
+def two_cases(**of_other):
+    """Return the comparison of a change of two cases, judged."""
+    before = [*make_side(agent="1"), *make_side(agent="1", start=50, model="other")]
+    after = [*make_side(agent="2", seed=2, start=100), *make_side(agent="2", seed=3, start=150, model="other", **of_other)]
+    return changed(before, after, LIMITS)
+
+
+def test_each_comparison_has_its_comment():
+    """The outcome of the gate, the table with value and change, what fails and why, what is left out."""
+    texts = [f"## {name}\n{to_markdown(comparison, SIDES)}" for name, comparison in comparisons() if comparison.reference != "reference"]
+    # Ids are made anew each time.
+    same_as_snapshot("pull-request-comments", re.sub(r"[0-9a-f]{8}-[0-9a-f-]{27}", "ID", "\n".join(texts)))
+
+
+def test_the_mark_and_the_outcome_come_first_and_the_worst_case():
+    """So that it can be found again, and read in a second."""
+    lines = to_markdown(two_cases(factor=1.2), SIDES).splitlines()
+    assert lines[:2] == [MARK, "### Edgemeter: **fails: 1 limit**"]
+    first, second = rows_of("\n".join(lines))
+    assert first.startswith("| other")
+    assert "**fail: slower:3%**" in first
+    assert "fail" not in second
+    assert to_markdown(two_cases(), SIDES).splitlines()[1] == "### Edgemeter: **passes**"
+
+
+def test_a_change_has_one_interval():
+    """That of the gate where it is limited, in the table and below it."""
+    text = to_markdown(two_cases(factor=1.2), SIDES)
+    (percent,) = set(re.findall(r"worse: \+[\d.]+% \(\+([\d.]+)% to", text))
+    assert re.search(rf"slower \({percent} to ", text)
+
+
+@pytest.mark.nightly
+def test_a_comment_is_never_too_long_to_post():
+    """2,000 cases: the worst come first, the others are counted."""
+    sides = [
+        [run for number in range(2000) for run in make_side(agent=agent, runs=1, start=start + number, model=f"m{number}")]
+        for agent, start in (("1", 0), ("2", 9000))
+    ]
+    text = to_markdown(changed(*sides, LIMITS), SIDES)
+    assert len(text) < 65_536
+    assert "more cases do not fit" in text
+
+
+def test_texts_from_devices_are_only_text():
+    """No table is broken, nobody is mentioned, no page and no image is linked."""
+    odd = "odd: a|b <img src=x> `c` @someone ![x](http://x)\n# head"
+    after = make_side(agent="2 @all|x", start=100, verdict=violating("invalid", odd))
+    comparison = changed(make_side(agent="1"), [*after, *make_side(agent="2 @all|x", start=200)])
+    body = to_markdown(comparison, SIDES).split("\n", 1)[1]
+    assert not re.search(r"@(someone|all)|<img|!\[|\n# head", body)
+    assert {line.count("|") for line in rows_of(body)} == {6}
+
+
+def test_a_comment_links_to_the_page_whose_address_is_known():
+    """To the case over time, and to the newest run of each side; without an address there is no link."""
+    comparison = two_cases()
+    assert "](http" not in to_markdown(comparison, SIDES)
+    text = to_markdown(comparison, SIDES, "https://page.example:8080/edge/")
+    assert "[See the runs](https://page.example:8080/edge/compare)" in text
+    assert "(https://page.example:8080/edge/trend?device=pi-1&fleet=lab&model=tiny-detector)" in text
+    newest = comparison.rows[0].case.run_ids[-1]
+    assert f"[new](https://page.example:8080/edge/run?id={newest})" in text
+
+
+def test_an_address_that_is_none_of_a_page_is_refused():
+    """Nothing but a plain address comes into a link."""
+    for text in ("javascript:alert(1)", "page.example", "https://", "https://x/)[y](z", "https://x/?token=1", "ftp://x"):
+        with table_row(text), pytest.raises(ConfigError, match=r"write https://HOST"):
+            to_markdown(two_cases(), SIDES, text)
+
+
+def test_where_nothing_is_on_both_sides_the_comment_says_how_there_is_a_baseline():
+    """And which case has none; a gate on it is inconclusive."""
+    sides = between(
+        ("before", StoreContents(make_side(agent="1", runs=1))), ("after", StoreContents(make_side(agent="2", start=9, model="b")))
+    )
+    assert len(sides.comparison.rows) == 2
+    before = [*make_side(agent="1", runs=3), *make_side(agent="1", start=1, runs=3, model="c")]
+    sides = between(("before", StoreContents(before)), ("after", StoreContents(make_side(agent="2", start=9, model="b"))))
+    text = to_markdown(with_gate(sides.comparison, parse_gate("slower:3%")), SIDES)
+    assert "### Edgemeter: **inconclusive: nothing could be judged**" in text
+    assert "baseline: stored" in text
+    assert "the baseline has no usable run of this case" in text
+
+
+def test_of_two_cases_that_are_called_alike_only_the_one_that_fails_is_blamed():
+    """The same model with 1 thread and with 4: each has a name and findings of its own."""
+    before = [*make_side(agent="1", threads=1), *make_side(agent="1", start=50, threads=4)]
+    after = [*make_side(agent="2", start=100, threads=1), *make_side(agent="2", start=150, threads=4, factor=1.3)]
+    four, single = rows_of(to_markdown(changed(before, after, "slower:3%"), SIDES))
+    assert "4 threads" in four
+    assert "fail" in four
+    assert "1 thread" in single
+    assert "fail" not in single

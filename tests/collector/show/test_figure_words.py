@@ -1,0 +1,87 @@
+"""Facts about the words of compared figures."""
+
+import math
+import random
+import re
+
+import pytest
+
+from edgemeter.agent.base.decision import decide
+from edgemeter.agent.base.evidence import Evidence, RunValue
+from edgemeter.agent.contract.figures import figure
+from edgemeter.collector.compare.case_figure import figure_of_values
+from edgemeter.collector.show.figure_words import change_text, change_with_interval, figure_text, outcome_text
+
+
+def values(*numbers):
+    """Return runs of one board and day with these values."""
+    return tuple(RunValue(number, "pi-1", 0) for number in numbers)
+
+
+def ratio(value, error, units=5):
+    """Return the decision on a latency that is so many times the reference's, with a standard error of its logarithm."""
+    return decide(Evidence(math.log(value), error, units - 1, units, "run"), 0.95, 0.03, "lower")
+
+
+@pytest.mark.parametrize(
+    ("name", "numbers", "unit", "text"),
+    [
+        ("latency_p50_ms", (138.0, 140.0, 142.0), "ms", "140 ms ± 5%"),
+        ("latency_p50_ms", (138.0, 140.0), "ms", "139 ms"),
+        ("latency_p50_ms", (100.0, 140.0, 300.0), "", "161 (39.8 to 653)"),
+    ],
+)
+def test_a_figure_has_its_interval_from_three_runs_on(name, numbers, unit, text):
+    """One that is wider than the value has its bounds."""
+    assert figure_text(figure(name), figure_of_values(values(*numbers)), unit) == text
+
+
+def test_an_accuracy_has_its_bounds():
+    """And what was not measured has no value."""
+    scored = figure_of_values(values(0.40, 0.41, 0.42), "points")
+    assert figure_text(figure("accuracy_value"), scored) == "0.410 (0.385 to 0.435)"
+    assert figure_text(figure("accuracy_value"), None) == "-"
+
+
+@pytest.mark.parametrize(
+    ("decision", "text", "interval", "outcome"),
+    [
+        (ratio(0.86, 0.02), "-14%", "-19% to -9.1%", "better"),
+        (ratio(1.0, 0.001), "+0.0%", "-0.3% to +0.3%", "no difference above 3%"),
+        (ratio(1.02, 0.02), "+2.0%", "-3.5% to +7.8%", "inconclusive; about 37 more runs would decide: --repeats 42"),
+        (ratio(0.25, 0.02), "-75%", "-76% to -74%", "better"),
+        (ratio(0.0001, 0.02), "-99.99%", "-99.99% to -99.99%", "better"),
+        (ratio(4.88, 0.02), "4.88x", "4.62x to 5.16x", "worse"),
+        (ratio(1.1, None, 1), "+10%", "", "inconclusive; about 2 more runs would decide: --repeats 3"),
+        (
+            decide(Evidence(-0.099, 0.02, 1000, 50, "image"), 0.95, 0.005, "higher", "points"),
+            "-9.9 points",
+            "-13.8 to -6.0",
+            "worse",
+        ),
+    ],
+)
+def test_a_change_has_the_interval_that_decides_it_and_its_outcome(decision, text, interval, outcome):
+    """What is not decided says how many more runs would."""
+    with_interval = f"{text}{f' ({interval})' if interval else ''}"
+    assert (change_text(decision), change_with_interval(decision), outcome_text(decision)) == (text, with_interval, outcome)
+
+
+def test_no_interval_that_is_printed_contradicts_its_outcome():
+    """Near no change and near the margin there are as many digits as tell on which side a bound lies."""
+    chance = random.Random(1)  # noqa: S311 - the same decisions every time, no secret
+    for _ in range(2000):
+        is_ratio = chance.random() < 0.6
+        size = chance.choice((0.001, 0.03, 0.3)) * chance.gauss(0, 1) * (1 if is_ratio else 0.1)
+        scale, margin = ("ratio", 0.03) if is_ratio else ("points", 0.005)
+        change = decide(Evidence(size, 10 ** chance.uniform(-4, -1.5), 5, 6, "run"), 0.95, margin, "lower", scale)
+        text = change_with_interval(change)
+        low, high = map(float, re.search(r"\(([-+\d.]+)[%x]? to ([-+\d.]+)", text).groups())
+        none = 1 if "x" in text else 0
+        within = (-100 * margin / (1 + margin * is_ratio), 100 * margin)
+        if change.outcome in ("better", "worse"):
+            assert (high <= none) if change.outcome == "better" else (low >= none), change
+        elif change.outcome == "inconclusive":
+            assert low <= none <= high, change
+        else:
+            assert within[0] - 1e-9 < float(low) <= float(high) < within[1] + 1e-9, change

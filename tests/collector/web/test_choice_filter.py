@@ -1,0 +1,105 @@
+"""The filter above a comparison: an address that can be passed on marks what meets its limits, and names the case to take."""
+
+import re
+
+import pytest
+from msgspec.structs import replace
+
+from edgemeter.collector.web import one_file
+from edgemeter.collector.web.events import TrendEvents
+from edgemeter.collector.web.one_file import FileChoice
+from edgemeter.collector.web.site import show
+from edgemeter.collector.web.view import ViewRequest, read_address
+from tests.fixtures.choice_cases import sides
+from tests.fixtures.comparison_factory import day_by_day
+from tests.fixtures.served_page import indexed, served, view_context
+
+ADDRESS = "compare?require=p50<=8ms,+ap>=.72"
+
+
+def runs_of_days(*cases):
+    """Return the runs of cases, each on a day of its own."""
+    return [replace(run, id=f"run-{index}") for index, run in enumerate(day_by_day(*(cases or sides())))]
+
+
+def view_of(address, runs=None):
+    """Return the view that an address shows of these runs."""
+    with view_context(runs or runs_of_days()) as context:
+        return show(context, read_address(address))
+
+
+def outcomes(view):
+    """Return what became of each case by its name, the best first."""
+    (table,) = [table for table in view.tables if table.name == "choice"]
+    return {row["case"]: row["outcome"] for row in table.dicts()}
+
+
+def test_each_case_is_marked_by_the_requirement_that_decides_with_its_interval():
+    """The best first; what is recommended is said in one sentence above the table."""
+    view = view_of(ADDRESS)
+    assert outcomes(view) == {"int8 on litert": "met", "fp32 on onnx": "not met"}
+    assert view.lead.startswith("Recommended: int8 on litert, the case of the lowest energy, ")
+    best, other = re.findall(r'<tr id="case-\w+" class="([^"]*)".*?</tr>', view.body)
+    assert ("pick" in best.split(), "out" in other.split()) == (True, True)
+    assert re.search(r"p50&lt;=8ms: 12\.\d ms \(1\d\.\d to 1\d\.\d\)", view.body)
+
+
+def test_what_misses_a_limit_can_be_hidden():
+    """And the page says so."""
+    view = view_of(f"{ADDRESS}&show=met")
+    assert len(re.findall(r'<tr id="case-', view.body)) == 1
+    assert "Not shown, because a limit is not met: 1 case." in view.body
+
+
+def test_without_limits_there_is_no_choice():
+    """The table is of every case, and there is no column for it."""
+    view = view_of("compare")
+    assert [table.name for table in view.tables] == ["comparison"]
+    assert "Limits</th>" not in view.body
+
+
+@pytest.mark.parametrize(
+    ("address", "words"),
+    [
+        ("compare?require=p50<=9mJ", "p50 is in ms, not in mJ"),
+        ("compare?require=p59<=3", "did you mean"),
+        ("compare?cheapest=beauty", "is not a figure"),
+    ],
+)
+def test_an_error_stands_above_the_table_and_the_form_keeps_its_values(address, words):
+    """The reader mends the limits, and need not write them again."""
+    view = view_of(address)
+    assert words in view.body
+    picked = {field.name: field.picked for field in view.inputs if field.picked}
+    assert picked == dict(read_address(address).fields)
+
+
+def test_a_file_holds_the_choice_that_it_was_made_with():
+    """It cannot choose again, so that it has no fields for that."""
+    with indexed(runs_of_days()) as index:
+        first = ViewRequest("compare", {"require": "p50<=8ms"})
+        page = one_file.whole_page(index, TrendEvents(), FileChoice(first=first)).partition("<template")[0]
+    assert "Recommended: int8 on litert" in page
+    assert 'name="require"' not in page
+
+
+@pytest.mark.chromium
+@pytest.mark.parametrize("address", [ADDRESS, "compare?require=p99<=33ms", "compare?require=p50<=9mJ"])
+def test_form_and_first_row_are_on_one_screen_of_a_phone(browser, address):
+    """Where a case is out, where nothing is certain, and where a limit is wrong."""
+    with served(runs_of_days()) as server:
+        page = browser.open(f"{server.url}{address.replace(' ', '+')}", width=390)
+        assert page.fits()
+        assert page.run("document.querySelector('table.grid tbody tr').getBoundingClientRect().bottom") <= 844
+        assert page.complaints() == []
+        page.close()
+
+
+@pytest.mark.chromium
+def test_the_form_works_without_a_script(browser):
+    """The button sends what was written."""
+    with served(runs_of_days()) as server:
+        page = browser.open(f"{server.url}{ADDRESS}", has_scripts=False)
+        page.run("document.querySelector('[name=require]').value = 'p50<=1ms'; document.querySelector('form.filters').submit()")
+        page.until("location.search.includes('p50%3C%3D1ms') && document.querySelector('.lead')?.textContent.includes('none')")
+        page.close()
