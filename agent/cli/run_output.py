@@ -234,7 +234,11 @@ def _lines(cases: Sequence[MeasuredCase], seconds: float | None) -> Iterator[str
     """Yield the lines below the figures: runs and time, what can be seen, answers of several cases, verdicts, and what is missing."""
     runs = [run for case in cases for run in case.runs]
     took = "" if seconds is None else f", {duration(seconds)}"
-    yield f"{count(len(runs), 'run')}{took}. {resolution(cases)}".rstrip()
+    if seconds is None and len(runs) == 1:
+        # Stored, and shown by itself.
+        yield f"This is one run. `edgemeter compare {short_id(runs[0].id)} OTHER` takes all runs of its case in its session."
+    else:
+        yield f"{count(len(runs), 'run')}{took}. {resolution(cases)}".rstrip()
     for case in cases:
         if (together := case.typical.together) and case.values(SLOW_DOWN):
             neighbours = " and ".join(f"{neighbour.model} {neighbour.setting_text}" for neighbour in together.neighbours)

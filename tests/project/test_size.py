@@ -15,7 +15,7 @@ LINES = {
     "agent/api": 466,
     "agent/base": 5755,
     "agent/bundle": 592,
-    "agent/cli": 2878,
+    "agent/cli": 2882,
     "agent/contract": 3599,
     "agent/daemon": 348,
     "agent/datasets": 1329,
@@ -85,7 +85,7 @@ LINES = {
     "provisioning/release": 1383,
     "provisioning/serve": 400,
     "provisioning/update": 1017,
-    "tests": 83790,
+    "tests": 83796,
 }
 # A room may have so many lines fewer before its number is lowered.
 SLACK = 40

@@ -107,3 +107,9 @@ def test_the_document_has_the_answer_of_power_modes():
     document = run_session.session_document(run_session.SessionOutcome(power_modes(), [], None))
     (answer,) = msgspec.json.decode(document)["answer"]
     assert [row["name"] for row in answer["modes"]] == ["15W", "25W"]
+
+
+def test_a_stored_run_is_not_advised_to_be_repeated():
+    """It was one of several, or was asked to be one: the command that takes all of them is named."""
+    assert "--repeats" not in printed(*repeats(10.0))
+    assert "edgemeter compare 00000000 OTHER" in printed(*repeats(10.0))
