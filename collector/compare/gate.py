@@ -47,7 +47,7 @@ class GateFinding:
     reason: str = ""
 
     @property
-    def worse_by(self) -> float | None:
+    def worse_by_at_most(self) -> float | None:
         """By how much the figure is worse at the worse end of the interval, a ratio or points: a smaller change would not be seen."""
         if self.change is None or self.change.low is None or self.change.high is None:
             return None

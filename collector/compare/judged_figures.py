@@ -1,4 +1,4 @@
-"""The figures that comparisons judge, limits name and choices go by; apart from how they are judged, which takes numpy."""
+"""The figures that comparisons judge, limits name and choices go by."""
 
 from collections.abc import Mapping
 

@@ -140,10 +140,10 @@ def _unseen(findings: Sequence[GateFinding]) -> str:
     for finding in findings:
         if finding.change is None:
             continue
-        if finding.worse_by is None:
+        if finding.worse_by_at_most is None:
             return "too few runs for an interval"
         unit = "%" if finding.change.scale == "ratio" else " points"
-        amounts_of_units[unit] = max(amounts_of_units.get(unit, 0.0), 100 * finding.worse_by)
+        amounts_of_units[unit] = max(amounts_of_units.get(unit, 0.0), 100 * finding.worse_by_at_most)
     limits = [100 * finding.limit.by for finding in findings]
     texts = [f"{rounded(worst, 3 if worst >= 100 else 2, *limits)}{unit}" for unit, worst in amounts_of_units.items()]
     return f"changes below {' or '.join(texts)} would not be seen" if texts else ""
