@@ -1,7 +1,8 @@
 """The evidence of runs on a figure: its mean with a standard error, for one case, and for the difference of two.
 
 Figures above zero are taken as logarithms, so that exchanging two cases mirrors their ratio; accuracies and shares as they are. The unit
-that counts is the largest that repeats: a device where there are three, a day where there are three, else a run. Two cases are compared
+that counts is the largest that repeats: a device where there are three, a day where there are three, else a run. A day is worth the
+median of its runs, so that one disturbed run does not move it. Two cases are compared
 
 - in pairs, where their runs were interleaved: what a session does to one it does to the other;
 - by day, where both ran on the same three days or more of one device;
@@ -173,11 +174,11 @@ def middle_of(values: Sequence[float]) -> float:
 
 
 def _units(values: Sequence[RunValue]) -> tuple[Unit, list[float]]:
-    """Return the means of the largest units of which there are enough."""
-    by_day = _day_means(values)
+    """Return the values of the largest units of which there are enough."""
+    by_day = _by_day(values)
     by_device = defaultdict[str, list[float]](list)
-    for (device, _), mean in by_day.items():
-        by_device[device].append(mean)
+    for (device, _), of_day in by_day.items():
+        by_device[device].append(of_day)
     if len(by_device) >= FEWEST:
         return "device", [fmean(days) for days in by_device.values()]
     if len({day for _, day in by_day}) >= FEWEST:
@@ -192,17 +193,17 @@ def _paired(case: Sequence[RunValue], reference: Sequence[RunValue]) -> Evidence
     if len(pairs) >= FEWEST:
         evidence = mean_of(pairs)
         return replace(evidence, unit="pair") if evidence.unit == "run" else evidence
-    days, other = map(_day_means, (case, reference))
+    days, other = map(_by_day, (case, reference))
     common = [RunValue(days[key] - other[key], *key) for key in days if key in other]
     return mean_of(common) if len(_days(common)) >= FEWEST else None
 
 
-def _day_means(values: Iterable[RunValue]) -> dict[tuple[str, int], float]:
+def _by_day(values: Iterable[RunValue]) -> dict[tuple[str, int], float]:
     groups = defaultdict[tuple[str, int], list[float]](list)
     for run in values:
         groups[run.device, run.day].append(run.value)
     # Most have one run a day.
-    return {key: members[0] if len(members) == 1 else fmean(members) for key, members in groups.items()}
+    return {key: members[0] if len(members) == 1 else median(members) for key, members in groups.items()}
 
 
 def _days(values: Iterable[RunValue]) -> set[int]:

@@ -57,6 +57,13 @@ def test_three_days_that_both_ran_on_are_compared_day_by_day():
     assert evidence.bounds(0.95) == pytest.approx((math.log(1.1), math.log(1.1)), abs=1e-9)
 
 
+def test_a_disturbed_run_does_not_move_its_day():
+    """Of three runs of a day one took five times as long."""
+    quiet = [value for day in range(3) for value in values(10, 10.1, 9.9, day=day)]
+    disturbed = [value for day in range(3) for value in values(10, 10.1, 50 if day == 1 else 9.9, day=day)]
+    assert mean_of(disturbed).middle == pytest.approx(mean_of(quiet).middle, abs=0.004)
+
+
 def test_runs_of_other_days_are_taken_to_differ_by_as_much_as_days_do():
     """Of one day each; on one day nothing is added, and three days show it themselves."""
     apart = difference(values(10, 10.1, 10.2, day=1), values(10, 10.1, 10.2, day=0))
