@@ -13,7 +13,7 @@ PACKAGES = ("agent", "collector", "models", "provisioning")
 LINES = {
     "agent": 6,
     "agent/api": 466,
-    "agent/base": 5755,
+    "agent/base": 5756,
     "agent/bundle": 592,
     "agent/cli": 2882,
     "agent/contract": 3599,
@@ -85,7 +85,7 @@ LINES = {
     "provisioning/release": 1383,
     "provisioning/serve": 400,
     "provisioning/update": 1017,
-    "tests": 83796,
+    "tests": 83803,
 }
 # A room may have so many lines fewer before its number is lowered.
 SLACK = 40
