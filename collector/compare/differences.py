@@ -8,7 +8,7 @@ from edgemeter.agent.base.decision import ALPHA, MATTERS_ACCURACY, MATTERS_RATIO
 from edgemeter.agent.base.evidence import Evidence, accuracy_difference, difference
 from edgemeter.agent.base.metrics import Better
 from edgemeter.agent.contract.figures import ACCURACY, ENERGY, LATENCY, MISSED, THROUGHPUT, TOKEN_ENERGY, TPOT, TTFT, Figure
-from edgemeter.agent.contract.same_work import why_other_answers, why_other_questions
+from edgemeter.agent.contract.record import RunRecord
 from edgemeter.collector.compare.case_figure import scaled
 from edgemeter.collector.compare.judged_figures import JUDGED
 from edgemeter.collector.compare.summary import CaseSummary
@@ -131,6 +131,32 @@ def _other_work(entry: Figure, case: CaseSummary, reference: CaseSummary) -> str
     if not (case.generates and reference.generates):
         return ""
     runs = reference.newest, case.newest
-    if not entry.path.startswith(_OF_WHOLE_QUERIES):
-        return why_other_questions(*runs) if entry.path.startswith("generation.") else ""
-    return why_other_answers(*runs)
+    if entry.path.startswith(_OF_WHOLE_QUERIES):
+        return _other_prompts(*runs) or _other_lengths(*runs)
+    return _other_prompts(*runs) if entry.path.startswith("generation.") else ""
+
+
+def _other_prompts(first: RunRecord, other: RunRecord) -> str:
+    """Return why two runs asked other prompts of one file; empty where both asked all of them equally often, or the same of them."""
+    if first.generation is None or other.generation is None or first.generation.prompts_sha256 is None:
+        return ""
+    if first.generation.prompts_sha256 != other.generation.prompts_sha256:
+        return ""
+    prompts = first.dataset.images
+    # The order, and what a subset draws, is of the case's seed, to which a run adds its repeat.
+    if (prompts, first.seed - first.repeat) != (other.dataset.images, other.seed - other.repeat):
+        return "another subset or order of the file was asked"
+    counts = [run.latency.count + (run.load.failed_queries if run.load else 0) for run in (first, other)]
+    if counts[0] == counts[1] or not any(count % max(prompts, 1) for count in counts):
+        return ""
+    return f"{counts[1]} against {counts[0]} queries ask other prompts of a file of {prompts}: draw a subset that is asked whole (--subset)"
+
+
+def _other_lengths(first: RunRecord, other: RunRecord) -> str:
+    """Return why whole queries of two runs are other work: answers of other lengths; empty where they are about as long."""
+    if first.generation is None or other.generation is None:
+        return ""
+    tokens = first.generation.mean_output_tokens, other.generation.mean_output_tokens
+    if abs(tokens[1] - tokens[0]) <= MATTERS_RATIO * tokens[0]:
+        return ""
+    return f"answers of {tokens[1]:.4g} against {tokens[0]:.4g} tokens on average are other work: compare TPOT"

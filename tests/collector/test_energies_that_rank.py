@@ -24,10 +24,10 @@ from edgemeter.collector.web.series import FOLLOWED, series
 from edgemeter.collector.web.view import ViewRequest
 from tests.fixtures.comparison_factory import compare_runs, make_reference, make_run
 from tests.fixtures.record_factory import STARTED_AT_NS, make_energy
-from tests.fixtures.review_runs import make_side
 from tests.fixtures.rows import table_row
 from tests.fixtures.series_factory import DAY_NS, FIRST_DAY, make_days, noisy
 from tests.fixtures.served_page import view_context
+from tests.fixtures.side_factory import make_side
 
 # How an energy of 20 mJ came about, and what its record states of it: the last one states too much.
 UNMEASURED = {

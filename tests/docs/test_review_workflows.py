@@ -13,8 +13,8 @@ import yaml
 from edgemeter.agent.cli.main import cli
 from edgemeter.collector.show.comment import MARK
 from tests.fixtures.comparison_factory import document
-from tests.fixtures.review_runs import make_side
 from tests.fixtures.rows import table_row
+from tests.fixtures.side_factory import make_side
 
 DOCS = Path(__file__).parents[2] / "docs"
 WORKFLOWS = sorted((DOCS / "review").glob("*.yml"))

@@ -18,8 +18,8 @@ from tests.fixtures.comparison_factory import day_by_day, document, make_referen
 from tests.fixtures.ledgers import fill
 from tests.fixtures.level_factory import level_runs, stepped_ms
 from tests.fixtures.record_factory import make_environment, make_latency
-from tests.fixtures.review_runs import make_side
 from tests.fixtures.rows import table_row
+from tests.fixtures.side_factory import make_side
 
 NOISE = (0.99, 1.0, 1.01)
 

@@ -10,8 +10,8 @@ from tests.fixtures.bundle_factory import write_bundle
 from tests.fixtures.comparison_factory import document
 from tests.fixtures.ledgers import fill
 from tests.fixtures.level_factory import level_runs, stepped_ms
-from tests.fixtures.review_runs import make_side
 from tests.fixtures.rows import table_row
+from tests.fixtures.side_factory import make_side
 
 
 def compared(before, after, **options):

@@ -16,8 +16,8 @@ from tests.fixtures.choice_cases import scored, sides
 from tests.fixtures.choice_worlds import LIMITS, P50_MS, World, drawn_world
 from tests.fixtures.comparison_factory import day_by_day, no_energy
 from tests.fixtures.record_factory import make_accuracy, make_environment, make_steady, violating
-from tests.fixtures.review_runs import make_side
 from tests.fixtures.rows import table_row
+from tests.fixtures.side_factory import make_side
 
 DISTURBED = violating("disturbed", "throttled")
 

@@ -10,8 +10,8 @@ from edgemeter.collector.compare.limits import parse_gate
 from edgemeter.collector.runs.store import StoreContents
 from tests.fixtures.comparison_factory import no_energy
 from tests.fixtures.record_factory import violating
-from tests.fixtures.review_runs import make_side
 from tests.fixtures.rows import table_row
+from tests.fixtures.side_factory import make_side
 
 LIMITS = "slower:3%,energy:5%,ap:0.5"
 

@@ -7,8 +7,8 @@ import pytest
 from edgemeter.collector.show.choice_and_gate import choice_lines, gate_headline, gate_lines
 from tests.fixtures.compared_cases import changed, in_turn
 from tests.fixtures.record_factory import make_energy
-from tests.fixtures.review_runs import make_side
 from tests.fixtures.rows import table_row
+from tests.fixtures.side_factory import make_side
 
 
 def lines_of_gate(limits, **of_new):

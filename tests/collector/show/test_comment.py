@@ -12,8 +12,8 @@ from edgemeter.collector.runs.store import StoreContents
 from edgemeter.collector.show.comment import MARK, to_markdown
 from tests.fixtures.compared_cases import changed, comparisons
 from tests.fixtures.record_factory import violating
-from tests.fixtures.review_runs import make_side
 from tests.fixtures.rows import table_row
+from tests.fixtures.side_factory import make_side
 from tests.fixtures.snapshot import same_as_snapshot
 
 SIDES = ("before", "after")

@@ -12,8 +12,8 @@ from edgemeter.collector.compare.comparison import Comparison
 from edgemeter.collector.show.sentence import clause, headline, inconclusive_text, joined, outcome_of, sentence
 from tests.fixtures.compared_cases import changed, comparisons, in_turn
 from tests.fixtures.comparison_factory import make_run
-from tests.fixtures.review_runs import make_side
 from tests.fixtures.rows import table_row
+from tests.fixtures.side_factory import make_side
 from tests.fixtures.snapshot import same_as_snapshot
 
 A_CASE = in_turn(make_side(agent="1")).rows[0].case
