@@ -31,6 +31,10 @@ def load(*sources: str | Path, columns: Sequence[str] | None = None) -> dict[str
     Raises:
         EdgemeterError: a source is absent, not ours or not reachable, or a column is unknown.
     """
+    if isinstance(columns, str):
+        raise TypeError(f"columns is a list of names, as in columns=[{columns!r}]")
+    if wrong := next((source for source in sources if not isinstance(source, str | Path)), None):
+        raise TypeError(f"{wrong!r} is not a path: give the sources one by one, as in edgemeter.load(A, B)")
     run_columns = chosen_columns(columns)
     selections = [parse_selection(str(source)) for source in sources] or [selections_of("", {})]
     runs = oldest_first(run for selection in selections for run in selection.runs())

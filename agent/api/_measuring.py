@@ -16,6 +16,7 @@ from edgemeter._environment import unset_options
 from edgemeter.agent.base import config
 from edgemeter.agent.base.decision import MATTERS_RATIO
 from edgemeter.agent.base.progress import quietly
+from edgemeter.agent.base.suggestions import near
 from edgemeter.agent.cli import run_session
 from edgemeter.agent.contract.record import RunRecord
 from edgemeter.agent.engine.call_trial import FunctionCall
@@ -103,9 +104,12 @@ def measure(
             # When it is over, so that nothing of ours disturbs it.
             with saving(config.read(unset_options()["config"]), logger.info, is_wanted=save) as keep:
                 return keep(record)
-    check_type(model)
+    if not isinstance(model, str | os.PathLike):
+        raise TypeError(f"{model!r} cannot be measured: give the path or name of a model, or a function and its inputs")
     if inputs != ():
-        raise TypeError("a model takes no inputs here: give data=FOLDER, or a function and its inputs")
+        raise TypeError("measure takes one model: give its data as data=FOLDER, or compare two with edgemeter.compare(A, B)")
+    if repeating := settings.keys() & {"repeats", "time_s", "precision_ratio"}:
+        raise TypeError(f"measure makes one run and takes no {min(repeating)!r}: call it again for another run")
     options = _options(settings, data=data, annotations=annotations, mode=mode, power=power)
     cases = run_session.suite_of(None, Path(model), options | {"repeats": 1})
     options |= {"save": save, "if_no_broker": "keep", "delivery_timeout": 60.0}
@@ -118,16 +122,9 @@ def measure(
     return outcome.records[0]
 
 
-def check_type(model: object) -> None:
-    """Raise TypeError for what is no path of a model."""
-    if not isinstance(model, str | os.PathLike):
-        raise TypeError(f"{model!r} cannot be measured: give the path or name of a model, or a function and its inputs")
-
-
 def _function_run(target: FunctionCall, settings: dict[str, Any], power: str | None) -> RunRecord:
-    unknown = [key for key in settings if key not in in_process.SETTINGS]
-    if unknown:
-        raise TypeError(f"unexpected keyword argument {unknown[0]!r} for a function: choose from {', '.join(sorted(in_process.SETTINGS))}")
+    if unknown := [key for key in settings if key not in in_process.SETTINGS]:
+        raise TypeError(f"unexpected keyword argument {unknown[0]!r} for a function: {near(unknown[0], in_process.SETTINGS)}")
     options = unset_options()
     options |= {"power": power or options["power"]}
     case = in_process.case_of(target, {key: value for key, value in settings.items() if value is not None})
@@ -164,6 +161,8 @@ def measured(function: Callable[P, T_co] | None = None, /, **options: Any) -> An
     """
     if function is None:
         return partial(measured, **options)
+    if not callable(function):
+        raise TypeError(f"measured takes a function, not {function!r}: measure a model with edgemeter.measure(MODEL)")
     is_first = True
 
     @wraps(function)
@@ -221,7 +220,12 @@ def compare(
     """
     options = _options(settings, data=data, annotations=annotations, mode=mode, power=power) | {"save": save}
     for model in models:
-        check_type(model)
+        if callable(model):
+            raise TypeError("compare takes models: measure each function with edgemeter.measure(function, inputs)")
+        if not isinstance(model, str | os.PathLike):
+            raise TypeError(f"{model!r} is not the path or name of a model: give the models one by one, as in edgemeter.compare(A, B)")
+    if len(models) < 2:
+        raise TypeError("compare takes two models or more, as in edgemeter.compare(A, B): measure one with edgemeter.measure(A)")
     with nullcontext() if progress else quietly():
         measured = compared_sides.measure_sides([*map(str, models)], options, Margins(ratio=matters_ratio), logger.info)
     if measured.session.interruption is not None:
@@ -232,7 +236,6 @@ def compare(
 
 
 def _options(settings: dict[str, Any], **named: Any) -> dict[str, Any]:
-    unknown = [key for key in settings if key not in run_session.CASE_KEYS]
-    if unknown:
-        raise TypeError(f"unexpected keyword argument {unknown[0]!r}: choose from {', '.join(sorted(run_session.CASE_KEYS))}")
+    if unknown := [key for key in settings if key not in run_session.CASE_KEYS]:
+        raise TypeError(f"unexpected keyword argument {unknown[0]!r}: {near(unknown[0], run_session.CASE_KEYS)}")
     return {**unset_options(), **settings, **{key: value for key, value in named.items() if value is not None}}

@@ -98,7 +98,8 @@ class EnergyWatch:
         with ExitStack() as stack:
             sensors, self._why = stack.enter_context(open_sensors(self._power, settings.power, settings.sensors))
             if not sensors:
-                raise UnavailableError(self._why)
+                remedy = "" if self._power == "none" else ": `edgemeter energy sensors --all` says how to set one up"
+                raise UnavailableError(f"{self._why}{remedy}")
             if self._why:
                 self._report(f"power: {self._why}")
             self._idle_s = self._idle_for(described(sensors))

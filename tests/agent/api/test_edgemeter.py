@@ -1,6 +1,7 @@
 """Facts about `import edgemeter`: six names, nothing else imported, and what they return."""
 
 import inspect
+import re
 from pathlib import Path
 
 import numpy as np
@@ -57,8 +58,10 @@ def test_a_wrong_model_or_setting_is_an_error_of_ours_or_of_python(tmp_path):
     """As a function has it: an unknown keyword is a TypeError."""
     with pytest.raises(ConfigError, match="there is no model at"):
         edgemeter.measure(tmp_path / "none.onnx")
-    with pytest.raises(TypeError, match=r"unexpected keyword argument 'thread': choose from .*threads"):
+    with pytest.raises(TypeError, match=r"unexpected keyword argument 'thread': did you mean threads\?"):
         edgemeter.measure(tmp_path / "none.onnx", thread=4)
+    with pytest.raises(TypeError, match="measure makes one run and takes no 'repeats': call it again for another run"):
+        edgemeter.measure(tmp_path / "none.onnx", repeats=4)
     for wrong, name in ((5, "5"), (None, "None")):
         with pytest.raises(TypeError, match=f"^{name} cannot be measured: give the path or name of a model, or a function and its inputs$"):
             edgemeter.measure(wrong)
@@ -68,8 +71,22 @@ def test_a_wrong_model_or_setting_is_an_error_of_ours_or_of_python(tmp_path):
             edgemeter.measure(target, inputs, mode="fast")
     with pytest.raises(ConfigError, match=r"is a folder, not a model: give a file in it, such as none\.onnx"):
         edgemeter.measure(tmp_path)
-    with pytest.raises(ConfigError, match="give two sides or more"):
-        edgemeter.compare(tmp_path / "none.onnx")
+
+
+def test_compare_and_load_take_their_arguments_one_by_one(tmp_path):
+    """Two models or more, no function, no list; each error is one line that says what to write."""
+    for models, message in (
+        ((), "compare takes two models or more"),
+        ((tmp_path / "a.onnx",), "compare takes two models or more, as in edgemeter.compare(A, B): measure one with edgemeter.measure(A)"),
+        ((abs,), "compare takes models: measure each function with edgemeter.measure(function, inputs)"),
+        ((["a.onnx", "b.onnx"],), "['a.onnx', 'b.onnx'] is not the path or name of a model: give the models one by one"),
+    ):
+        with pytest.raises(TypeError, match=f"^{re.escape(message)}"):
+            edgemeter.compare(*models)
+    with pytest.raises(TypeError, match=r"is not a path: give the sources one by one, as in edgemeter\.load\(A, B\)$"):
+        edgemeter.load([tmp_path])
+    with pytest.raises(TypeError, match=r"^columns is a list of names, as in columns=\['latency_p50_ms'\]$"):
+        edgemeter.load(tmp_path, columns="latency_p50_ms")
 
 
 def test_compare_returns_the_comparison(tmp_path, monkeypatch):
@@ -89,7 +106,7 @@ def test_compare_returns_the_comparison(tmp_path, monkeypatch):
 
 def test_energy_without_a_sensor_is_reported_missing():
     """Before the block runs."""
-    with pytest.raises(UnavailableError, match="none"), edgemeter.energy("none"):
+    with pytest.raises(UnavailableError, match=r"\(--power none\)$"), edgemeter.energy("none"):
         pytest.fail("the block ran")
 
 

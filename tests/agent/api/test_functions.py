@@ -43,8 +43,10 @@ def test_settings_of_models_are_refused_for_functions():
     for keyword in ({"data": "x"}, {"threads": 4}, {"runtime": "onnx"}):
         with pytest.raises(TypeError, match=f"unexpected keyword argument '{next(iter(keyword))}' for a function"):
             edgemeter.measure(pause, 0.001, **keyword)
-    with pytest.raises(TypeError, match="a model takes no inputs here"):
-        edgemeter.measure("model.onnx", 1)
+    with pytest.raises(TypeError, match="measure takes one model: give its data as data=FOLDER, or compare two"):
+        edgemeter.measure("model.onnx", "other.onnx")
+    with pytest.raises(TypeError, match="measured takes a function, not 'model.onnx'"):
+        edgemeter.measured("model.onnx")
 
 
 @pytest.mark.nightly
