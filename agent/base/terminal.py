@@ -143,9 +143,9 @@ def entry_table(title: str, headings: Sequence[str], rows: Iterable[Sequence[str
             lines = [f"{title}:"] if title else []
             width = min(options.max_width, ENTRY_WIDTH)
             for name, *texts in zip(*(column.cells for column in self.columns), strict=True):
-                lines.append(str(name))
+                lines += textwrap.wrap(str(name), width, subsequent_indent=" " * 4, break_on_hyphens=False)
                 for heading, text in zip(headings[1:], texts, strict=True):
-                    words = f"{heading}: {text}"
+                    words = f"{heading}: {text}" if text else ""
                     lines += textwrap.wrap(words, width, initial_indent=" " * 4, subsequent_indent=" " * 8, break_on_hyphens=False)
             yield Text("\n".join(lines))
 

@@ -26,7 +26,7 @@ from edgemeter.collector.published.readers import ReadRows, read
 from edgemeter.collector.published.row import NOT_STATED, PublishedRow
 from edgemeter.collector.published.shelf import default_shelf
 
-ROWS_SHOWN = 20
+ROWS_SHOWN = 10
 _file_options = added(
     click.option(
         "--column", "columns", multiple=True, metavar="HEADING=FIELD",

@@ -1,5 +1,6 @@
-"""Published figures for people and for programs: one document, and tables in which MLPerf's results stand apart with their footnotes."""
+"""Published figures for people and for programs: one document, and lists in which MLPerf's results stand apart with their footnotes."""
 
+import textwrap
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any, get_args
@@ -8,14 +9,13 @@ import msgspec
 from rich.console import Console
 
 from edgemeter.agent.base.figures import count, percentage, printable, significant, times
-from edgemeter.agent.base.terminal import TableColumn, fitted_table, print_lines, print_text
+from edgemeter.agent.base.terminal import ENTRY_WIDTH, entry_table, print_lines, print_text
 from edgemeter.collector.published.laws import JudgedFigure, State
 from edgemeter.collector.published.own_runs import OwnRun
 from edgemeter.collector.published.row import PublishedRow
 from edgemeter.collector.published.shelf import APART, LEGEND, footnote
 
 STATES: tuple[State, ...] = get_args(State)
-STYLES = {"impossible": "bold red", "unclear": "yellow", "plausible": "green"}
 OwnRunsByKey = Mapping[tuple[object, ...], Sequence[OwnRun]]
 
 
@@ -61,35 +61,32 @@ def own_text(own_run: OwnRun, unit: str) -> str:
 
 
 def show(judged: Sequence[JudgedFigure], runs_by_key: OwnRunsByKey, console: Console, limit: int | None = None) -> None:
-    """Print the figures, those of MLPerf apart, of each the first `limit` rows, and a summary."""
+    """Print the figures, those of MLPerf apart, of each the first `limit`, and a summary of several."""
     elsewhere = [figure for figure in judged if not figure.row.is_mlperf]
     official = [figure for figure in judged if figure.row.is_mlperf]
-    if elsewhere:
-        print_text(console, "Published elsewhere, not ranked", "bold")
-        _print_figures(console, elsewhere, runs_by_key, limit)
+    _print_figures(console, elsewhere, runs_by_key, limit)
     if official:
         print_text(console, "MLPerf\N{TRADE MARK SIGN} results, not ranked", "bold")
         _print_figures(console, official, runs_by_key, limit)
-        print_lines(console, [*dict.fromkeys(footnote(figure.row) for figure in official[:limit]), APART, LEGEND])
-    print_text(console, summary(judged), "bold")
+        footnotes = [*dict.fromkeys(footnote(figure.row) for figure in official[:limit]), APART, LEGEND]
+        print_lines(
+            console,
+            [line for text in footnotes for line in textwrap.wrap(text, ENTRY_WIDTH, break_long_words=False, break_on_hyphens=False)],
+        )
+    if len(judged) > 1:
+        print_text(console, summary(judged), "bold")
 
 
 def _print_figures(console: Console, judged: Sequence[JudgedFigure], runs_by_key: OwnRunsByKey, limit: int | None) -> None:
-    listed = judged[:limit]
-    cells: dict[str, list[str]] = {
-        "verdict": [figure.state for figure in listed],
-        "figure": [f"{figure.row.model} on {figure.row.device}: {figure_text(figure.row)}" for figure in listed],
-        "decided by": [figure.sentence for figure in listed],
-        "own runs": [
-            "; ".join(own_text(own_run, figure.row.kind.unit) for own_run in runs_by_key.get(figure.row.key, ())) for figure in listed
-        ],
-        "source": [figure.row.source for figure in listed],
-    }
-    columns = [
-        TableColumn(name, [printable(cell) for cell in column], "left", folds=name != "verdict")
-        for name, column in cells.items()
-        if any(column)
+    listed = [
+        (
+            f"{figure.state}: {figure.row.model} on {figure.row.device}, {figure_text(figure.row)}",
+            figure.sentence,
+            "; ".join(own_text(own_run, figure.row.kind.unit) for own_run in runs_by_key.get(figure.row.key, ())),
+            figure.row.source,
+        )
+        for figure in judged[:limit]
     ]
-    console.print(fitted_table(columns, console.width, STYLES), crop=False)
+    console.print(entry_table("", ("figure", "why", "own runs", "source"), [[printable(cell) for cell in cells] for cells in listed]))
     if len(judged) > len(listed):
         print_text(console, f"  and {len(judged) - len(listed)} more: filter with --model or --device, or see --format json")
