@@ -18,7 +18,7 @@ from edgemeter.agent.base.tables import Format, console_for, print_data
 @click.option("--all", "is_whole", is_flag=True, help="List every check, also what is absent and why.")
 @format_option('{"findings": [...]}')
 def doctor(broker: str | None, *, form: Format, is_whole: bool, **options: Any) -> None:
-    """Show what is on this device (board, runtimes, sensors, clock, broker), what is wrong, and how to fix it.
+    """Show what is wrong on this device, how to fix it, and what is here: board, runtimes, sensors, clock, broker.
 
     The exit status is 1 if a finding is BAD: nothing can be measured or delivered so.
 
@@ -30,7 +30,10 @@ def doctor(broker: str | None, *, form: Format, is_whole: bool, **options: Any) 
     note(restore_leftover(config.home()))
     settings = config.read(options["config"])
     findings = examination.examine(broker=broker or settings.broker, home=config.home(), settings=settings)
+    has_problem = any(finding.state == "bad" for finding in findings)
     if not print_data(form, examination.as_json(findings)):
         console_for(form).print(examination.render(findings, is_whole=is_whole))
-    if any(finding.state == "bad" for finding in findings):
+        ready = "next: `edgemeter run MODEL` (`edgemeter models sample DIR` writes some to try)"
+        note("next: mend what is BAD, then run `edgemeter doctor` again" if has_problem else ready)
+    if has_problem:
         sys.exit(FAILED)

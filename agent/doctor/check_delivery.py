@@ -25,8 +25,8 @@ _finding = partial(Finding, "delivery")
 def check(home: Path, broker: str | None) -> Iterator[Finding]:
     """Yield the findings about delivery; without an address no broker is checked."""
     yield _room(home)
-    yield _place("ledger", home / LEDGER_FILE, "no run of this device is kept so far")
-    yield _place("outbox file", home / outbox_file.OUTBOX, "no result was to be delivered so far")
+    yield _place("ledger", home / LEDGER_FILE, "no run yet")
+    yield _place("outbox file", home / outbox_file.OUTBOX, "no result to deliver yet")
     yield outbox_finding(home / outbox_file.OUTBOX)
     if broker:
         yield _broker(broker)
@@ -61,7 +61,7 @@ def _of_error(name: str, error: EdgemeterError) -> Finding:
 def outbox_finding(path: Path) -> Finding:
     """Return what waits in the outbox at `path`, and what keeps it there."""
     if not path.exists():
-        return _finding("outbox", "ok", "empty: no records so far")
+        return _finding("outbox", "ok", "empty")
     try:
         # Opening it as an Outbox would start a session, and a check must change nothing.
         with (

@@ -80,7 +80,7 @@ def _identity(machine: Machine, notes: Mapping[str, Finding]) -> Iterator[Findin
     # Source: proc_loadavg(5): the tasks that ran or waited, averaged over a minute, stand first.
     load = re.match(r"\d+\.\d+", machine.line("proc/loadavg") or "")
     if cores and load and float(load[0]) > BUSY_RATIO * cores:
-        text = f"other processes are busy: {load[0]} tasks ran or waited for {cores} cores in the last minute"
+        text = f"other processes are busy: load {load[0]} on {cores} cores in the last minute"
         yield _machine("load", "warn", text, "close them, or wait until they end")
 
 

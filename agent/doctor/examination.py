@@ -28,7 +28,7 @@ MARKS: Mapping[FindingState, tuple[str, str]] = {
 }
 NEW_LINE = "\n"
 # Findings that the brief report names even where nothing is wrong with them; what is installed and no runtime; what disturbs runs.
-NAMED = ("board", "processor", "system", "memory", "accelerator", "power mode", "energy", "ledger", "broker")
+NAMED = ("board", "processor", "memory", "accelerator", "power mode", "energy", "ledger", "broker")
 TOOLS = ("python", "edgemeter", "sandbox", "images")
 SHARED = ("virtualisation", "load")
 
@@ -64,7 +64,7 @@ def _power(settings: Mapping[str, Mapping[str, str]], root: Path = ROOT) -> Iter
             yield Finding("power", sensor.name, "ok", f"{sensor.description.id}: {sensor.description.scope}{left_out}")
     sensor_name, why = choose_sensor(sensors)
     if sensor_name is None:
-        remedy = "add a meter, or use a board with a power sensor; everything else is measured without"
+        remedy = "see `edgemeter energy sensors --all`"
         yield Finding("power", "energy", "warn", f"{why}: no energy will be reported", remedy)
     else:
         yield Finding("power", "energy", "ok", f"runs use {why}")
@@ -84,29 +84,31 @@ def from_json(text: str) -> list[Finding]:
 
 
 def render(findings: Sequence[Finding], *, is_whole: bool = False) -> "Table":
-    """Return the findings as a table for a terminal: what is here, what is wrong, and in one row what is absent; or the `is_whole` list."""
+    """Return the findings as a table for a terminal: what is wrong, what is here, and in one row what is absent; or the `is_whole` list."""
     from rich.table import Table  # noqa: PLC0415 - only where a table is shown
     from rich.text import Text  # noqa: PLC0415 - as above
 
     table = Table(box=None, pad_edge=False, show_header=False, caption=_summary(findings), caption_justify="left", caption_style="bold")
-    for _ in range(4):
+    for _ in range(4 if is_whole else 3):
         table.add_column(overflow="fold")
     for finding in findings if is_whole else _brief(findings):
         mark, style = MARKS[finding.state]
         text = Text(finding.what)
         if finding.remedy:
             text.append(f"{NEW_LINE if is_whole else ' '}-> {finding.remedy}", style="cyan")
-        table.add_row(Text(finding.area, style="dim"), Text(finding.name), Text(mark, style=style), text)
+        area = [Text(finding.area, style="dim")] if is_whole else []
+        table.add_row(*area, Text(finding.name), Text(mark, style=style), text)
     return table
 
 
 def _brief(findings: Sequence[Finding]) -> Iterator[Finding]:
-    """Yield what is here and what is wrong, the runtimes in one finding, and what is absent in another."""
+    """Yield what is wrong, what is here, the runtimes in one finding, and what is absent in another."""
     runtimes = [f for f in findings if f.area == "software" and f.state == "ok" and f.name not in TOOLS]
-    for area in ("machine", "software", "power", "delivery"):
-        if area == "software" and runtimes:
-            yield Finding("software", "runtimes", "ok", ", ".join(f"{runtime.name} ({runtime.what})" for runtime in runtimes))
-        yield from (f for f in findings if f.area == area and (f.state in ("warn", "bad") or (f.state == "ok" and f.name in NAMED)))
+    for state in ("bad", "warn"):
+        yield from (finding for finding in findings if finding.state == state)
+    yield from (finding for finding in findings if finding.state == "ok" and finding.name in NAMED)
+    if runtimes:
+        yield Finding("software", "runtimes", "ok", ", ".join(f"{runtime.name} ({runtime.what})" for runtime in runtimes))
     absent = [finding for finding in findings if finding.state == "absent"]
     names = [finding.name for finding in absent if finding.area != "power"]
     if sensor_count := len(absent) - len(names):
@@ -122,4 +124,4 @@ def _summary(findings: Sequence[Finding]) -> str:
     ready = f"ready to measure, {warnings}" if counts["warn"] else "ready to measure"
     text = f"{count(counts['bad'], 'problem')}, {warnings}" if counts["bad"] else ready
     is_shared = any(finding.name in SHARED and finding.state == "warn" for finding in findings)
-    return f"\n{text}{'; this machine is shared: expect runs to be disturbed' if is_shared else ''}"
+    return f"\n{text}{'; runs on this shared machine are often disturbed' if is_shared else ''}"

@@ -14,7 +14,7 @@ def test_the_status_of_an_agent_names_what_waits_and_why(tmp_path):
     """One record of three is too large for its broker; the agent that runs is named by its process."""
     environment = {**os.environ, "EDGEMETER_HOME": str(tmp_path)}
     empty = edgemeter("agent", "status", env=environment)
-    assert empty.stdout == "agent: none runs here: `edgemeter agent up`\noutbox: empty: no records so far\n"
+    assert empty.stdout == "agent: none runs here: `edgemeter agent up`\noutbox: empty\n"
     with Outbox(tmp_path / OUTBOX) as outbox:
         put(outbox, 3)
         outbox.set_aside(2, "record 2 has 5000 bytes without samples")
