@@ -12,16 +12,16 @@ PACKAGES = ("agent", "collector", "models", "provisioning")
 # Lines of Python, blank ones and comments too.
 LINES = {
     "agent": 6,
-    "agent/api": 466,
+    "agent/api": 473,
     "agent/base": 5756,
     "agent/bundle": 592,
-    "agent/cli": 2882,
-    "agent/contract": 3599,
+    "agent/cli": 2885,
+    "agent/contract": 3567,
     "agent/daemon": 348,
     "agent/datasets": 1329,
     "agent/delivery": 1952,
-    "agent/doctor": 675,
-    "agent/energy": 4098,
+    "agent/doctor": 677,
+    "agent/energy": 4099,
     "agent/engine": 5152,
     "agent/generators": 2548,
     "agent/health": 583,
@@ -46,7 +46,7 @@ LINES = {
     "collector/alerts": 1837,
     "collector/charts": 808,
     "collector/cli": 2724,
-    "collector/compare": 2096,
+    "collector/compare": 2122,
     "collector/datacenter": 489,
     "collector/demo": 491,
     "collector/export": 113,
@@ -54,7 +54,7 @@ LINES = {
     "collector/influx": 2193,
     "collector/ledgers": 77,
     "collector/postgresql": 715,
-    "collector/published": 1092,
+    "collector/published": 1089,
     "collector/receive": 2292,
     "collector/runs": 1059,
     "collector/show": 1416,
@@ -85,7 +85,7 @@ LINES = {
     "provisioning/release": 1383,
     "provisioning/serve": 400,
     "provisioning/update": 1017,
-    "tests": 83803,
+    "tests": 83824,
 }
 # A room may have so many lines fewer before its number is lowered.
 SLACK = 40
