@@ -1,14 +1,14 @@
 """The decision on what one answer compares: better, worse, no difference or inconclusive, by the interval that is printed.
 
 All differences of one answer are decided together (Holm): the smallest p at 1 - .05 / n, the next at 1 - .05 / (n - 1), and so on; from the
-first on that does not hold, all at its confidence. So no interval of an answer excludes what is true in 95 of 100 answers, and each
-decision can be read off the interval that is shown with it.
+first on that does not hold, all at its confidence. So in 95 of 100 answers no difference is found that is none, and each decision can be
+read off the interval that is shown with it.
 """
 
 import math
 from bisect import bisect_left
 from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import NormalDist
 from typing import Literal, TypeVar
 
@@ -46,6 +46,12 @@ class Decision:
     better: Better
     scale: Scale
     evidence: Evidence
+
+    @property
+    def mirrored(self) -> "Decision":
+        """The decision on the other case against this one."""
+        evidence = replace(self.evidence, middle=-self.evidence.middle)
+        return decide(evidence, self.confidence, self.margin, self.better, self.scale)
 
     @property
     def further(self) -> int | None:

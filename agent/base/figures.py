@@ -1,13 +1,15 @@
 """Figures as people read them: rounded by significant digits, so that 0.4 ms stays 0.4 ms, and never more digits than they bear."""
 
 import math
+from collections.abc import Sequence
 from datetime import datetime, timezone
 from decimal import Decimal
+from typing import Literal
 
 ABSENT = "-"
 SMALLEST_PLAIN = 1e-3  # Below this a figure is written with an exponent: 0.0000123 is counted, not read.
 LEAST_RATIO = 0.001  # A narrower interval is shown as this one.
-MOST_DIGITS = 5  # Ends of a range that so many significant digits do not tell apart are one figure.
+MORE_DECIMALS = 4  # A figure that lies nearer to a limit is written as if it were the limit.
 
 
 def significant(value: float | None, digits: int = 3) -> str:
@@ -62,20 +64,42 @@ def with_uncertainty(value: float, uncertainty: float | None) -> str:
     return f"{value:,.{decimals}f} ± {uncertainty:,.{decimals}f}"
 
 
-def span(low: float, high: float) -> str:
-    """Return a range, both ends rounded alike, with as many digits as tell them apart; one figure where no digit that counts does.
+def span(low: float, high: float, *limits: float) -> str:
+    """Return a range, both ends with the same number of decimals; one figure where no digit that counts tells them apart.
 
-    About 0 both ends have the decimals of the end that is further from it.
+    There are as many as tell on which side of the limits an end lies, too.
     """
-    if low < 0 < high and (furthest := max(-low, high)) >= SMALLEST_PLAIN:
-        decimals = _decimals(furthest, 3)
-        # Adding 0 takes the sign from -0.0.
-        return " to ".join(f"{round(end, decimals) + 0.0:,.{decimals}f}" for end in (low, high))
-    for digits in range(3, MOST_DIGITS + 1):
-        first, last = significant(low, digits), significant(high, digits)
-        if first != last:
-            return f"{first} to {last}"
-    return significant(low)
+    furthest = max(-low, high)
+    if low == high or furthest < SMALLEST_PLAIN:
+        return significant(low) if low == high else f"{significant(low)} to {significant(high)}"
+    # Of two ends of one decade the one with fewer digits before the point has a digit more after it.
+    decimals = _decimals(low if 10 * low > furthest else furthest, 3)
+    decimals = telling_decimals((low, high), decimals, *limits)
+    first, last = (with_decimals(end, decimals) for end in (low, high))
+    return first if first == last else f"{first} to {last}"
+
+
+def with_decimals(value: float, decimals: int, sign: Literal["", "+"] = "") -> str:
+    """Return a value with so many decimals, and 0 without a minus sign."""
+    return f"{round(value, decimals) + 0.0:{sign},.{decimals}f}"
+
+
+def telling_decimals(values: Sequence[float], decimals: int, *limits: float) -> int:
+    """Return how many decimals tell values apart and on which side of the limits they lie: so many, or else a few more.
+
+    Where nothing tells the values apart, those that show the side are enough.
+    """
+
+    def written(number: int) -> list[float]:
+        return [float(f"{value:.{number}f}") for value in values]
+
+    def shows_sides(number: int) -> bool:
+        pairs = list(zip(values, written(number), strict=True))
+        return all((text > limit) == (value > limit) and (text < limit) == (value < limit) for value, text in pairs for limit in limits)
+
+    numbers = [number for number in range(decimals, decimals + MORE_DECIMALS + 1) if shows_sides(number)]
+    telling = (number for number in numbers if number <= decimals + 2 and len(set(written(number))) == len(values))
+    return next(telling, next(iter(numbers), decimals))
 
 
 def typeset(text: str) -> str:

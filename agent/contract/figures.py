@@ -116,11 +116,10 @@ class Figure:
         """Return a value as the table of `edgemeter run` shows it, in full or in per cent; "-" stands for no value."""
         return share(value) if self.is_share else plain_digits(value)
 
-    def range_text(self, low: float, high: float) -> str:
-        """Return a range of values with both ends written the same way."""
-        if not self.is_share:
-            return span(low, high)
-        return f"{share(low)} to {share(high)}" if low != high else share(low)
+    def range_text(self, low: float, high: float, *limits: float) -> str:
+        """Return a range of values, whose ends show on which side of the limits they lie."""
+        per, unit = (100, "%") if self.is_share else (1, "")
+        return f"{span(*(per * value for value in (low, high, *limits)))}{unit}"
 
     @property
     def is_share(self) -> bool:

@@ -2,7 +2,6 @@
 
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -87,6 +86,8 @@ def compare(*, sides: tuple[str, ...], matters: float, form: Format, html: Path 
         raise click.UsageError(f"give two sides or more, such as edgemeter compare {sides[0]} OTHER")
     if options["fail_on"] is not None and len(sides) != 2:
         raise click.UsageError("--fail-on takes two sides: edgemeter compare BASELINE NEW --fail-on slower:3%")
+    if options["fail_on"] is None:
+        _refuse(("inconclusive",), "is for a gate: give its limits with --fail-on")
     if not sides and options["reference"] is None and not _is_choice(options):
         _show_newest(chosen_stores(options["stores"]), form, is_other=html is not None)
         return
@@ -109,7 +110,7 @@ def compare(*, sides: tuple[str, ...], matters: float, form: Format, html: Path 
 def _compare_sides(sides: Sequence[str], options: Mapping[str, Any], margins: "Margins", form: Format) -> None:
     """Show the comparison of models that are measured, or of results that are read, with the gate and the choice."""
     from edgemeter.collector.cli.compared_sides import compare_results, end_session, is_model, measure_sides
-    from edgemeter.collector.compare.comparison import with_gate
+    from edgemeter.collector.compare.comparison import with_choice, with_gate
     from edgemeter.collector.compare.limits import parse_gate, parse_requirements
 
     # What is wrong with an option shows before anything is measured.
@@ -128,7 +129,7 @@ def _compare_sides(sides: Sequence[str], options: Mapping[str, Any], margins: "M
     if limits:
         comparison = with_gate(comparison, limits, lost)
     if _is_choice(options) and comparison.rows:
-        comparison = replace(comparison, choice=_choice([row.case for row in comparison.rows], options, margins))
+        comparison = with_choice(comparison, _choice([row.case for row in comparison.rows], options, margins))
     try:
         show(comparison, form, sides, options["page_url"], measured.notes if measured else ())
     finally:
@@ -146,13 +147,14 @@ def recommend_case(
     """Measure cases in turn, and show their comparison with a recommendation, the notes, and in JSON the `document` too."""
     from edgemeter.collector.cli.compared_sides import MOST_SIDES, end_session, measure_cases
     from edgemeter.collector.compare.columns import to_json
+    from edgemeter.collector.compare.comparison import with_choice
     from edgemeter.collector.compare.differences import Margins
 
     margins = Margins(ratio=matters)
     measured = measure_cases(cases[:MOST_SIDES], options, margins)
-    comparison = measured.comparison
-    choice = _choice([row.case for row in comparison.rows], {"required": None, "cheapest": None}, margins)
-    comparison = replace(comparison, choice=choice)
+    rows = measured.comparison.rows
+    choice = _choice([row.case for row in rows], {"required": None, "cheapest": None}, margins)
+    comparison = with_choice(measured.comparison, choice)
     try:
         if form == "json":
             click.echo(json_document({**document, **msgspec.json.decode(to_json(comparison))}))
@@ -186,7 +188,7 @@ def _of_stores(options: Mapping[str, Any], margins: "Margins", form: Format, htm
             compare_rolled_up(ready, reference, margins) if ready else comparing.compare(store.contents(), reference, margins, days)
         )
         if is_choice:
-            comparison = replace(comparison, choice=_choice([row.case for row in comparison.rows], options, margins))
+            comparison = comparing.with_choice(comparison, _choice([row.case for row in comparison.rows], options, margins))
     if html is not None:
         from edgemeter.collector.cli.report import write_page
         from edgemeter.collector.web.one_file import FileChoice

@@ -111,7 +111,7 @@ def control_lines(comparison: "Comparison") -> Iterator[str]:
             continue
         yield (
             f"Rows {references[id(row.reference)]} and {number} are a control, one case measured twice: "
-            f"{change_with_interval(change)} in latency. Smaller differences between other rows may be noise, too."
+            f"{change_with_interval(LATENCY, change)} in latency. Smaller differences between other rows may be noise, too."
         )
 
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 import msgspec
 
+from edgemeter.agent.base import figures
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.contract.case_identity import key_of
 from edgemeter.agent.contract.record import RunRecord
@@ -44,11 +45,15 @@ def between(
 
     Where no case is on both sides and each has one, these two are compared.
     """
-    both = {run.id for run in baseline[1].runs} & {run.id for run in new[1].runs}
-    if both:
+    ids = {run.id for run in baseline[1].runs}
+    both = ids & {run.id for run in new[1].runs}
+    runs = figures.count(len(both), "run")
+    if both and both == ids:
         raise ConfigError(
-            f"{len(both)} runs are on both sides ({min(both)} is one): separate the sides by ?since=, ?until=, ?device= or ?agent="
+            f"{baseline[0]!r} and {new[0]!r} are the same {runs}: give another file, selection or run as one of the two sides"
         )
+    if both:
+        raise ConfigError(f"{runs} on both sides, such as {min(both)}: separate the sides by ?since=, ?until=, ?device= or ?agent=")
     device_or_board = _place(baseline[1], new[1])
     (old, old_left_out, _), (now, new_left_out, ruined) = _side(baseline, device_or_board, days), _side(new, device_or_board, days)
     baselines = grouped((_identity(summary, device_or_board), summary) for summary in old)

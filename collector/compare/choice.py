@@ -35,13 +35,14 @@ IN_TIME = FigureLimit(JUDGED[MISSED], "at most", MOST_MISSED_RATIO)
 
 @dataclass(frozen=True, slots=True)
 class Requirement:
-    """A limit for a case, and its outcome: the value with the interval that decides it; `reason` is why nothing can be said."""
+    """A limit for a case, and its outcome: the value with the interval that decides it, or the `reason` why nothing can be said."""
 
     limit: FigureLimit
     outcome: Met
     value: float | None = None
     low: float | None = None
     high: float | None = None
+    confidence: float | None = None
     reason: str = ""
 
 
@@ -160,7 +161,7 @@ def _requirements(
         else:
             evidences[id(case), limit] = evidence
     for (key, evidence), confidence in zip(evidences.items(), holm(list(evidences.values()), alpha), strict=True):
-        requirements[key] = _with_interval(by_id[key[0]], key[1], evidence.bounds(confidence))
+        requirements[key] = _with_interval(by_id[key[0]], key[1], evidence, confidence)
     return requirements
 
 
@@ -175,16 +176,17 @@ def _without_interval(case: CaseSummary, limit: FigureLimit) -> Requirement:
     return Requirement(limit, "met" if limit.is_kept(figure.value) else "not met", figure.value)
 
 
-def _with_interval(case: CaseSummary, limit: FigureLimit, bounds: tuple[float, float] | None) -> Requirement:
-    """Return what becomes of a limit by the bounds of the distance from it."""
+def _with_interval(case: CaseSummary, limit: FigureLimit, evidence: Evidence, confidence: float) -> Requirement:
+    """Return what becomes of a limit by the interval of the distance from it."""
     name = limit.figure.name
     value = case.figures[name].value
+    bounds = evidence.bounds(confidence)
     if bounds is None:
         return Requirement(limit, "inconclusive", value, reason="no bounds recorded" if name == ACCURACY else "too few runs")
     low, high = (bound + limit.value if scale_of(name) == "points" else limit.value * on_scale(bound, "ratio") for bound in bounds)
     within = {limit.is_kept(low), limit.is_kept(high)}
     outcome: Met = "inconclusive" if len(within) == 2 else "met" if within.pop() else "not met"
-    return Requirement(limit, outcome, value, low, high)
+    return Requirement(limit, outcome, value, low, high, confidence)
 
 
 def _alike(cases: Sequence[CaseSummary]) -> list[CaseSummary]:

@@ -181,7 +181,7 @@ def _requirement_document(requirement: Requirement) -> dict[str, Plain]:
     return {
         "limit": requirement.limit.text,
         "figure": requirement.limit.figure.name,
-        **{name: getattr(requirement, name) for name in ("outcome", "value", "low", "high")},
+        **{name: getattr(requirement, name) for name in ("outcome", "value", "low", "high", "confidence")},
         "reason": requirement.reason or None,
     }
 

@@ -13,7 +13,7 @@ from edgemeter.agent.contract.mode_answer import ModeAnswer, mode_answers, witho
 from edgemeter.collector.compare.accuracy_gate import most_precise, not_ranked
 from edgemeter.collector.compare.choice import Choice
 from edgemeter.collector.compare.differences import Margins, decided, deciding, energies_rank
-from edgemeter.collector.compare.gate import Gate, judge
+from edgemeter.collector.compare.gate import Gate, GateFinding, judge
 from edgemeter.collector.compare.limits import GateLimit
 from edgemeter.collector.compare.pairing import References
 from edgemeter.collector.compare.summary import CaseSummary, DaysCounted, summaries_of
@@ -46,8 +46,9 @@ class ComparedCase:
     """A case with its reference; the reference of a reference is itself. `name` is a name that no other case of the answer has.
 
     `choice` is by which rule the reference was found, `not_ranked` why its speed is not ranked, `changed` what differs beneath the two.
-    `boards` are the cases that one of several boards stands for (`boards.py`), empty for one of a single board. `limited` are
-    the changes that a gate decided. Of thousands of cases most are never shown: what is said of one is worked out when it is asked for.
+    `boards` are the cases that one of several boards stands for (`boards.py`), empty for one of a single board. `limited` are the
+    findings of a gate on it, `chosen_by` is the figure that a choice goes by with its decision. Of thousands of cases most are never
+    shown: what is said of one is worked out when it is asked for.
     """
 
     case: CaseSummary
@@ -58,20 +59,28 @@ class ComparedCase:
     margins: Margins = Margins()  # noqa: RUF009 - frozen
     changed: tuple[str, ...] = ()
     boards: tuple["ComparedCase", ...] = ()
-    limited: tuple[tuple[str, Decision], ...] = ()
+    limited: tuple[GateFinding, ...] = ()
+    chosen_by: tuple[tuple[str, Decision], ...] = ()
 
     @cached_property
     def decisions(self) -> Mapping[str, Decision]:
         """The decisions on the figures that an answer on the two takes, by name; of a speed that is not ranked there is none."""
         if self.is_reference:
             return {}
-        limited = dict(self.limited)
+        limited = dict(self.chosen_by) | {finding.figure: finding.change for finding in self.limited if finding.change}
         names = deciding(self.case, self.reference)
         contrasts = {
             name: (name, self.case, self.reference) for name in names if name not in limited and (name == ACCURACY or not self.not_ranked)
         }
         decisions = decided(contrasts, self.margins) | limited
         return {name: decisions[name] for name in dict.fromkeys((*names, *limited)) if name in decisions}
+
+    @property
+    def within_limits(self) -> set[str]:
+        """The figures that keep their limits, though more runs would be needed to say whether they are better, worse or neither."""
+        open_limits = {finding.figure for finding in self.limited if finding.outcome != "pass"}
+        limited = {finding.figure for finding in self.limited} - open_limits
+        return {name for name, decision in self.decisions.items() if decision.outcome == "inconclusive" and name in limited}
 
     @cached_property
     def relation(self) -> Relation:
@@ -164,7 +173,22 @@ def of_choice(choice: Choice, margins: Margins = Margins()) -> Comparison:  # no
         ComparedCase(candidate.case, best.case, candidate.name, RECOMMENDED, candidate.out or None, margins)
         for candidate in choice.candidates
     ]
-    return Comparison(best.name, tuple(rows), choice=choice)
+    return with_choice(Comparison(best.name, tuple(rows)), choice)
+
+
+def with_choice(comparison: Comparison, choice: Choice) -> Comparison:
+    """Return the comparison with a choice among its cases; what cases are chosen by is shown as the choice decided it."""
+    best = choice.recommended.case if choice.recommended else None
+    against_best = {id(candidate.case): candidate.against_best for candidate in choice.candidates}
+
+    def chosen_by(row: ComparedCase) -> tuple[tuple[str, Decision], ...]:
+        if row.reference is best and (change := against_best.get(id(row.case))):
+            return ((choice.cheapest.name, change),)
+        if row.case is best and (change := against_best.get(id(row.reference))):
+            return ((choice.cheapest.name, change.mirrored),)
+        return ()
+
+    return replace(comparison, rows=tuple(replace(row, chosen_by=chosen_by(row)) for row in comparison.rows), choice=choice)
 
 
 def with_gate(comparison: Comparison, limits: Sequence[GateLimit], lost: Sequence[tuple[str, str]] = ()) -> Comparison:
@@ -173,8 +197,8 @@ def with_gate(comparison: Comparison, limits: Sequence[GateLimit], lost: Sequenc
     Raises ConfigError where `judge` does.
     """
     gate = judge(comparison.rows, limits, lost)
-    changes = grouped((finding.case, (finding.figure, finding.change)) for finding in gate.findings if finding.change)
-    rows = [replace(row, limited=tuple(changes.get(row.name, ()))) for row in comparison.rows]
+    findings = grouped((finding.case, finding) for finding in gate.findings)
+    rows = [replace(row, limited=tuple(findings.get(row.name, ()))) for row in comparison.rows]
     return replace(comparison, rows=tuple(rows), gate=gate)
 
 

@@ -1,7 +1,8 @@
 """The gate of a change: by how much figures may be worse, and whether that is kept, broken or cannot be seen.
 
 A limit passes where the whole interval of the change lies within it, fails where the whole interval lies beyond it, and is inconclusive
-else. All limits of all cases are decided together (Holm). What the new side has lost fails.
+else. All limits of all cases are decided together (Holm). What the new side has lost fails. Where a limit is narrower than what matters
+otherwise, it is what matters of the change that it limits.
 """
 
 import math
@@ -9,8 +10,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
-from edgemeter.agent.base.decision import ROUNDING, Decision, decide, holm
+from edgemeter.agent.base.decision import ROUNDING, Decision, Scale, decide, holm
 from edgemeter.agent.base.errors import ConfigError
+from edgemeter.agent.base.metrics import Better
 from edgemeter.agent.contract.figures import ACCURACY, MEMORY
 from edgemeter.collector.compare.differences import Margins, better_of, evidence_of, scale_of, speed_of, why_not_compared
 from edgemeter.collector.compare.limits import SLOWER, GateLimit
@@ -90,16 +92,24 @@ def judge(rows: Sequence[_GatedCase], limits: Sequence[GateLimit], lost: Sequenc
         if evidence is None:
             findings.append(GateFinding(limit, row.name, "inconclusive", name, reason=reason))
             continue
-        change = decide(evidence, next(confidences), row.margins.of(name), better_of(name, row.case), scale_of(name))
+        margin = min(row.margins.of(name), limit.by)
+        change = decide(evidence, next(confidences), margin, better_of(name, row.case), scale_of(name))
         findings.append(GateFinding(limit, row.name, _outcome(change, _limit_on_scale(limit, name, row)), name, change))
     findings += [GateFinding(limit, name, "fail", reason=reason) for limit in limits for name, reason in lost]
     return Gate(tuple(findings))
 
 
+def worst_kept(limit: GateLimit, better: Better, scale: Scale) -> float:
+    """Return the worst change that keeps a limit: a ratio or, in points, a difference."""
+    by = limit.by if better == "lower" else -limit.by
+    return by if scale == "points" else max(1 + by, 0.0)
+
+
 def _limit_on_scale(limit: GateLimit, name: str, row: _GatedCase) -> float:
     """Return the largest change for the worse that a limit allows, on the scale of the evidence; negative where lower is worse."""
-    size = limit.by if scale_of(name) == "points" else math.log1p(limit.by)
-    return size if better_of(name, row.case) == "lower" else -size
+    worst = worst_kept(limit, better_of(name, row.case), scale_of(name))
+    # What is above 0 falls by 100% at most.
+    return worst if scale_of(name) == "points" else math.log(worst) if worst > 0 else -math.inf
 
 
 def _outcome(change: Decision, limit: float) -> GateOutcome:
@@ -115,7 +125,7 @@ def _worse(change: Decision, end: float) -> float:
     """Return by how much an end of the interval is worse: a ratio less 1, or points."""
     if change.scale == "points":
         return end if change.better == "lower" else -end
-    return (end if change.better == "lower" else 1 / end) - 1
+    return end - 1 if change.better == "lower" else 1 - end
 
 
 def _refuse_other_boards(rows: Sequence[_GatedCase], limits: Sequence[GateLimit]) -> None:

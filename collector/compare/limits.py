@@ -16,7 +16,7 @@ from edgemeter.agent.base.suggestions import near
 from edgemeter.agent.contract.case_identity import FIELD
 from edgemeter.agent.contract.figures import ACCURACY, Figure
 from edgemeter.collector.compare.judged_figures import EXAMPLE, JUDGED
-from edgemeter.collector.runs.figure_names import figure_called, metric_called
+from edgemeter.collector.runs.figure_names import figure_called, figure_words, metric_called
 
 if TYPE_CHECKING:
     from edgemeter.collector.compare.summary import CaseSummary
@@ -190,7 +190,8 @@ def _gate_limit(part: str, text: str) -> GateLimit:
     try:
         name = SLOWER if figure == SLOWER else figure_called(figure, JUDGED.values()).name
     except ConfigError as error:
-        raise ConfigError(f"{part!r} in {text!r} is not a limit: {error}; write {GATE_EXAMPLE}") from error
+        meant = near(figure, [SLOWER, *figure_words(JUDGED.values())])
+        raise ConfigError(f"{part!r} in {text!r} is not a limit: {meant}; write {GATE_EXAMPLE}") from error
     if by.endswith("%") == (name == ACCURACY) or not 0 <= value < 10:
         takes = "points of 100" if name == ACCURACY else "a percentage"
         raise ConfigError(f"{part!r} in {text!r} is not a limit: {figure} takes {takes}; write {GATE_EXAMPLE}")

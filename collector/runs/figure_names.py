@@ -5,8 +5,12 @@ from collections.abc import Iterable
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.base.metrics import METRICS
 from edgemeter.agent.base.suggestions import near
-from edgemeter.agent.contract.figures import FIGURES, Figure
+from edgemeter.agent.contract.figures import ENERGY, FIGURES, LATENCY, MISSED, THROUGHPUT, TOKEN_ENERGY, Figure
 
+# What people call figures in a sentence; others have their titles.
+SPOKEN = {
+    LATENCY: "latency", THROUGHPUT: "throughput", ENERGY: "energy", MISSED: "missed frames", TOKEN_ENERGY: "energy per token",
+}  # fmt: skip
 # The ends of names that are units: what says more of a figure comes before them.
 _UNIT_ENDS = ("_per_s", "_ms", "_s", "_mj", "_mb", "_w", "_c", "_ratio")
 
@@ -18,20 +22,28 @@ def with_part(name: str, part: str) -> str:
 
 
 def figure_called(text: str, among: Iterable[Figure] | None = None) -> Figure:
-    """Return the figure that somebody calls by its name, its name without the unit, or its title; of an accuracy also by a metric's title.
+    """Return the figure that somebody calls by its name, with or without the unit, its title or a word of `SPOKEN`.
+
+    An accuracy is also called by its metric's title.
 
     Raises:
         ConfigError: none of `among` (all, if None) is called so.
     """
     figures = FIGURES if among is None else tuple(among)
-    called = {
+    called = {_plain(SPOKEN[entry.name]): entry for entry in figures if entry.name in SPOKEN}
+    called |= {
         _plain(name): entry for entry in figures for name in (with_part(entry.name, "\0").partition("\0")[0], entry.title, entry.name)
     }
     if metric_called(text):
         called |= {_plain(text): entry for entry in figures if entry.group == "accuracy"}
     if _plain(text) not in called:
-        raise ConfigError(f"{text!r} is not a figure: {near(text, [entry.title for entry in figures])}")
+        raise ConfigError(f"{text!r} is not a figure: {near(text, figure_words(figures))}")
     return called[_plain(text)]
+
+
+def figure_words(figures: Iterable[Figure]) -> list[str]:
+    """Return the words by which people call these figures."""
+    return list(dict.fromkeys(word for entry in figures for word in (entry.title, SPOKEN.get(entry.name, entry.title))))
 
 
 def metric_called(text: str) -> str:

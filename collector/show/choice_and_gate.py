@@ -2,16 +2,17 @@
 
 from collections.abc import Iterator, Sequence
 
-from edgemeter.agent.base.decision import Decision
-from edgemeter.agent.base.figures import count, significant
-from edgemeter.agent.contract.figures import ACCURACY, THROUGHPUT, Figure
+from edgemeter.agent.base import figures
+from edgemeter.agent.base.figures import count
+from edgemeter.agent.contract.figures import Figure
 from edgemeter.collector.compare.choice import Choice, ChoiceCandidate, Requirement
 from edgemeter.collector.compare.comparison import ComparedCase, Comparison
-from edgemeter.collector.compare.gate import WORST_FIRST, Gate, GateFinding
+from edgemeter.collector.compare.gate import WORST_FIRST, Gate, GateFinding, worst_kept
 from edgemeter.collector.compare.limits import FigureLimit, with_unit
 from edgemeter.collector.runs.cases import grouped
-from edgemeter.collector.show.figure_words import change_with_interval, figure_text, outcome_text, rounded
-from edgemeter.collector.show.sentence import amounts, change_words, figure_name, inconclusive_text
+from edgemeter.collector.show.figure_words import TIMES, change_with_interval, confidence_text, figure_text, outcome_text
+from edgemeter.collector.show.sentence import figure_name, is_identical
+from edgemeter.collector.show.wording import listed
 
 FINDINGS_SHOWN = 25
 CANDIDATES_SHOWN = 12
@@ -29,9 +30,7 @@ def choice_lines(comparison: Comparison, choice: Choice) -> Iterator[str]:
         yield from _requirement_lines(choice.recommended)
     for candidate in choice.similar:
         if candidate.against_best:
-            change = candidate.against_best
-            words = outcome_text(change) if change.outcome == "no difference" else f"inconclusive ({inconclusive_text(change)})"
-            yield f"similar: {name_of(candidate)}, {choice.cheapest.title}: {words}"
+            yield f"similar: {name_of(candidate)}, {choice.cheapest.title}: {outcome_text(candidate.against_best)}"
     not_met = [candidate for candidate in choice.candidates if candidate.outcome != "met"]
     for candidate in not_met[:CANDIDATES_SHOWN]:
         yield f"{candidate.outcome}: {name_of(candidate)}{f', {candidate.out}' if candidate.out else ''}"
@@ -69,13 +68,12 @@ def requirement_value(requirement: Requirement) -> str:
     limit: FigureLimit = requirement.limit
     if requirement.value is None:
         return requirement.reason
-    bounds = ""
-    if requirement.low is not None and requirement.high is not None:
-        per, unit = (100, "%") if limit.figure.is_share else (1, "")
-        low, high = (rounded(per * bound, 3, per * limit.value, write=significant) for bound in (requirement.low, requirement.high))
-        bounds = f" ({low}{unit} to {high}{unit})"
+    interval = ""
+    if requirement.low is not None and requirement.high is not None and requirement.confidence:
+        ends = limit.figure.range_text(requirement.low, requirement.high, limit.value)
+        interval = f" ({confidence_text(requirement.confidence)}: {ends})" if " to " in ends else ""
     reason = f", {requirement.reason}" if requirement.reason else ""
-    return f"{amount(limit.figure, requirement.value)}{bounds}{reason}"
+    return f"{amount(limit.figure, requirement.value)}{interval}{reason}"
 
 
 def _requirement_lines(candidate: ChoiceCandidate) -> Iterator[str]:
@@ -83,14 +81,14 @@ def _requirement_lines(candidate: ChoiceCandidate) -> Iterator[str]:
 
 
 def gate_headline(gate: Gate) -> str:
-    """Return the outcome in a few words: `fails: 1 limit`, `inconclusive: changes below 42% would not be seen`, `passes`."""
-    if gate.outcome == "fail":
-        limits = {finding.limit for finding in gate.findings if finding.outcome == "fail"}
-        return f"fails: {count(len(limits), 'limit')}"
-    if gate.outcome == "pass":
-        return "passes"
-    unseen = _unseen([finding for finding in gate.findings if finding.outcome == "inconclusive"])
-    return f"inconclusive: {unseen or 'nothing could be judged'}"
+    """Return the outcome in a few words: `fails slower:5%`, `inconclusive: changes below 42% would not be seen`, `passes slower:5%`."""
+    findings = [finding for finding in gate.findings if finding.outcome == gate.outcome]
+    limits = listed(list(dict.fromkeys(finding.limit.text for finding in findings)))
+    if gate.outcome != "inconclusive":
+        return f"{'passes' if gate.outcome == 'pass' else 'fails'} {limits}"
+    if any(_may_be_exceeded(finding) for finding in findings):
+        return f"inconclusive: {limits} may be exceeded"
+    return f"inconclusive: {_unseen(findings) or 'nothing could be judged'}"
 
 
 def gate_lines(comparison: Comparison, gate: Gate) -> Iterator[str]:
@@ -111,27 +109,21 @@ def gate_lines(comparison: Comparison, gate: Gate) -> Iterator[str]:
 
 
 def finding_text(finding: GateFinding, row: ComparedCase | None) -> str:
-    """Return the change that decided a limit: `7% slower (5.5 to 9%)`; of what is open which changes would not be seen."""
-    if finding.change is None or row is None:
+    """Return the change that decided a limit: `latency +7.6% (+7.0 to +8.1%)`; of what is open which changes would not be seen."""
+    change, limit = finding.change, finding.limit
+    if change is None or row is None:
         return finding.reason
-    name, change = finding.figure, finding.change
-    if finding.outcome == "fail":
-        return _worse_text(name, change, row, 100 * finding.limit.by)
-    text = f"{figure_name(name, row.case)} {change_with_interval(change)}"
-    return f"{text}, {_unseen([finding])}" if finding.outcome == "inconclusive" else text
+    name = figure_name(finding.figure, row.case)
+    if is_identical(change):
+        return f"{name} is identical on all images"
+    text = f"{name} {change_with_interval(finding.figure, change, worst_kept(limit, change.better, change.scale))}"
+    is_unseen = finding.outcome == "inconclusive" and not _may_be_exceeded(finding)
+    return f"{text}, {_unseen([finding])}" if is_unseen else text
 
 
-def _worse_text(name: str, change: Decision, row: ComparedCase, limit: float) -> str:
-    """Return by how much a figure is worse, counted as its limit is: a rate that halves is worse by 100%."""
-    _, words = change_words(name, row.case, is_higher=change.better == "lower", is_better=False)
-    if change.scale == "points":
-        unit = f" {figure_name(name, row.case)} points" if name == ACCURACY else " points"
-        sign = 100 if change.better == "lower" else -100
-        return " ".join(amounts(change, lambda value: sign * value, words, unit, limit=limit)).rstrip()
-    if change.better == "lower":
-        return " ".join(amounts(change, lambda ratio: 100 * (ratio - 1), words, "%", large=100, limit=limit)).rstrip()
-    words = "slower" if name == THROUGHPUT else f"worse {figure_name(name, row.case)}"
-    return " ".join(amounts(change, lambda ratio: 100 * (1 / ratio - 1), words, "%", large=100, limit=limit)).rstrip()
+def _may_be_exceeded(finding: GateFinding) -> bool:
+    """Return whether a change for the worse was seen, of which nothing shows whether it is within its limit."""
+    return finding.change is not None and finding.outcome == "inconclusive" and finding.change.outcome == "worse"
 
 
 def _unseen(findings: Sequence[GateFinding]) -> str:
@@ -140,10 +132,14 @@ def _unseen(findings: Sequence[GateFinding]) -> str:
     for finding in findings:
         if finding.change is None:
             continue
-        if finding.worse_by_at_most is None:
+        if (worst := finding.worse_by_at_most) is None:
             return "too few runs for an interval"
-        unit = "%" if finding.change.scale == "ratio" else " points"
-        amounts_of_units[unit] = max(amounts_of_units.get(unit, 0.0), 100 * finding.worse_by_at_most)
+        in_times = finding.change.scale == "ratio" and 1 + worst >= TIMES
+        unit = " times" if in_times else "%" if finding.change.scale == "ratio" else " points"
+        amounts_of_units[unit] = max(amounts_of_units.get(unit, 0.0), 1 + worst if in_times else 100 * worst)
     limits = [100 * finding.limit.by for finding in findings]
-    texts = [f"{rounded(worst, 3 if worst >= 100 else 2, *limits)}{unit}" for unit, worst in amounts_of_units.items()]
+    texts = [
+        f"{figures.with_decimals(worst, figures.telling_decimals((worst,), 0 if worst >= 10 else 1, *limits))}{unit}"
+        for unit, worst in amounts_of_units.items()
+    ]
     return f"changes below {' or '.join(texts)} would not be seen" if texts else ""

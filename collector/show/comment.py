@@ -14,9 +14,9 @@ from edgemeter.collector.compare.summary import CaseSummary
 from edgemeter.collector.runs.cases import named
 from edgemeter.collector.runs.store import LeftOut
 from edgemeter.collector.show.choice_and_gate import choice_lines, gate_headline, gate_lines
-from edgemeter.collector.show.figure_words import change_with_interval
+from edgemeter.collector.show.figure_words import change_with_interval, decided_together
 from edgemeter.collector.show.page_links import address, page_address
-from edgemeter.collector.show.sentence import OUTCOMES, has_letters, headline, is_identical, not_compared, outcome_of
+from edgemeter.collector.show.sentence import OUTCOMES, has_letters, headline, is_identical, not_compared, outcome_of, outcome_words
 from edgemeter.collector.show.wording import level_text
 
 # The first line, by which a later comment finds this one.
@@ -39,11 +39,10 @@ def to_markdown(comparison: Comparison, sides: Sequence[str], page: str | None =
     page = page_address(page)
     gate = comparison.gate
     compared = [row for row in comparison.rows if not row.is_reference]
-    of_case = {row.name: [finding for finding in gate.findings if finding.case == row.name] if gate else [] for row in compared}
-    ordered = sorted(compared, key=lambda row: (-_failing(of_case[row.name]), OUTCOMES.index(outcome_of(row)), -_ratio(row)))
+    ordered = sorted(compared, key=lambda row: (-_failing(row.limited), OUTCOMES.index(outcome_of(row)), -_ratio(row)))
     names = [name for name in dict.fromkeys((*OF_CALLS, *OF_TEXT)) if any(_is_compared(name, row) for row in compared)]
     sentence = _escaped(headline(comparison))
-    head = [*_head(f"**{gate_headline(gate)}**" if gate else sentence, sides, page), *([sentence, ""] if gate else [])]
+    head = [*_head(f"**{_escaped(gate_headline(gate))}**" if gate else sentence, sides, page), *([sentence, ""] if gate else [])]
     lines = list(choice_lines(comparison, comparison.choice)) if comparison.choice else []
     # The heading says what the first line of the gate says.
     lines += list(gate_lines(comparison, gate))[1:] if gate else []
@@ -59,7 +58,7 @@ def to_markdown(comparison: Comparison, sides: Sequence[str], page: str | None =
     fitting: list[str] = []
     for row in ordered:
         name = f"{named(row.case.key)} against {named(row.reference.key)}" if has_letters(comparison) else row.name
-        cells = [_name(row, name, page), *(_cell(name, row) for name in names), _outcome(row, of_case[row.name])]
+        cells = [_name(row, name, page), *(_cell(name, row) for name in names), _outcome(row)]
         line = f"| {' | '.join(cells)} |"
         room -= len(line) + 1
         if room < 0:
@@ -115,16 +114,16 @@ def _cell(name: str, row: ComparedCase) -> str:
         return f"{values}, not comparable"
     if is_identical(change):
         return f"{values}<br>identical on all images"
-    return f"{values}<br>{change.outcome}: {change_with_interval(change)}{', no interval' if change.low is None else ''}"
+    return f"{values}<br>{outcome_words(name, row)}: {change_with_interval(name, change)}{', no interval' if change.low is None else ''}"
 
 
 def _value(entry: Figure, figure: CaseFigure | None) -> str:
     return "no figure" if figure is None else with_unit(entry.shown(figure.value), entry)
 
 
-def _outcome(row: ComparedCase, findings: Sequence[GateFinding]) -> str:
+def _outcome(row: ComparedCase) -> str:
     state = outcome_of(row)
-    texts = [(finding.outcome, f"{finding.outcome}: {_escaped(finding.limit.text)}") for finding in findings]
+    texts = [(finding.outcome, f"{finding.outcome}: {_escaped(finding.limit.text)}") for finding in row.limited]
     limits = [f"**{text}**" if outcome == "fail" else text for outcome, text in texts]
     return "<br>".join([f"**{state}**" if "worse" in state else state, *limits])
 
@@ -141,9 +140,10 @@ def _how(rows: Sequence[ComparedCase]) -> str:
     def runs(cases: Sequence[CaseSummary]) -> int:
         return sum(len(case.run_ids) for case in cases)
 
-    counts = f"{runs([row.reference for row in rows])} runs against {runs([row.case for row in rows])}; " if rows else ""
-    margin = f"; no difference is one below {100 * rows[0].margins.ratio:g}%" if rows else ""
-    return f"<sub>{counts}means over runs; the intervals of a case hold together in 95 of 100 answers{margin}.</sub>"
+    counts = f"{runs([row.reference for row in rows])} runs against {runs([row.case for row in rows])}" if rows else ""
+    margin = f"no difference is one below {100 * rows[0].margins.ratio:g}%" if rows else ""
+    together = decided_together([decision for row in rows for decision in row.decisions.values()])
+    return f"<sub>{'; '.join(filter(None, (counts, 'means over runs', together, margin)))}.</sub>"
 
 
 def _code(text: str) -> str:

@@ -9,19 +9,20 @@ from msgspec import structs
 from rich.console import Console
 
 from edgemeter.agent.base import figures
+from edgemeter.agent.base.decision import Decision
 from edgemeter.agent.base.terminal import TableColumn, fitted_table, print_text, writable
 from edgemeter.agent.contract.figures import ACCURACY, ENERGY, LATENCY, MEMORY, TOKEN_ENERGY, Figure, FigureView, in_view
 from edgemeter.agent.contract.mode_answer import WORDS
 from edgemeter.agent.verdict.words import verdict_lines
 from edgemeter.collector.compare.between import SAME_CASE
 from edgemeter.collector.compare.comparison import MARKS, RECOMMENDED, ComparedCase, Comparison, answers_of, comparable
-from edgemeter.collector.compare.differences import speed_of
+from edgemeter.collector.compare.differences import decided, speed_of, why_not_compared
 from edgemeter.collector.compare.summary import CaseSummary
 from edgemeter.collector.runs.cases import grouped
 from edgemeter.collector.runs.store import LeftOut
 from edgemeter.collector.show.choice_and_gate import choice_lines, gate_lines
-from edgemeter.collector.show.figure_words import change_text, figure_text, margin_text
-from edgemeter.collector.show.sentence import figure_name, has_letters, headline, not_compared, sentence
+from edgemeter.collector.show.figure_words import change_text, decided_together, figure_text, margin_text
+from edgemeter.collector.show.sentence import WITHIN, figure_name, has_letters, headline, not_compared, outcome_words, sentence
 from edgemeter.collector.show.wording import accuracy_name, level_text, listed, load_words, only, telling_parts
 
 TABLE_WIDTH = 100
@@ -31,7 +32,7 @@ HIGHEST_RANK = 1
 OF_THE_KIND = ("other precision", "other class of precision", "other runtime")
 _SAID = {*OF_THE_KIND, "reference", "current level", "disturbed", "disturbed reference", "below accuracy gate"}
 # What stands after a change that is not better or worse.
-SIGNS = {"no difference": " =", "inconclusive": " ?"}
+SIGNS = {"no difference": " =", "inconclusive": " ?", WITHIN: " <"}
 BASELINE = "the baseline"
 SENTENCES_SHOWN = 12
 REASONS_SHOWN = 8
@@ -176,10 +177,18 @@ def _figure(entry: Figure, case: CaseSummary) -> str:
 
 
 def _change(name: str, row: ComparedCase) -> str:
-    """Return the change of a figure, with a sign where it is not decided or no difference that matters."""
-    if (decision := row.decisions.get(name)) is None:
-        return "not ranked" if row.not_ranked and not row.is_reference and name == speed_of(row.case) else ""
-    return change_text(decision).removesuffix(" points") + SIGNS.get(decision.outcome, "")
+    """Return the change of a figure, with a sign where it is not better or worse; in parentheses one that the answer does not decide."""
+    if (decision := row.decisions.get(name)) is not None:
+        return _short_change(name, decision) + SIGNS.get(outcome_words(name, row), "")
+    if name == MEMORY and not row.is_reference and not why_not_compared(name, row.case, row.reference):
+        (decision,) = decided({name: (name, row.case, row.reference)}, row.margins).values()
+        return f"({_short_change(name, decision)})" if abs(decision.value - 1) >= decision.margin else ""
+    return "not ranked" if row.not_ranked and not row.is_reference and name == speed_of(row.case) else ""
+
+
+def _short_change(name: str, decision: Decision) -> str:
+    """Return a change without the words that its column says."""
+    return change_text(name, decision).removesuffix(" points").removesuffix(" as long")
 
 
 def _shared(rows: Sequence[ComparedCase]) -> str:
@@ -226,16 +235,18 @@ def _lines(comparison: Comparison) -> Iterator[str]:
 
 
 def _legend(rows: Sequence[ComparedCase]) -> Iterator[str]:
-    """Yield the meaning of the signs behind changes, and of intervals of several figures."""
-    changes = [(figure_name(name, row.case), decision) for row in rows for name, decision in row.decisions.items()]
-    outcomes = {decision.outcome for _, decision in changes}
+    """Yield the meaning of the signs behind changes, and how sure the intervals are."""
+    changes = [(name, row, decision) for row in rows for name, decision in row.decisions.items()]
+    outcomes = {outcome_words(name, row) for name, row, _ in changes}
     if "no difference" in outcomes:
-        margins = grouped((margin_text(decision), name) for name, decision in changes if decision.outcome == "no difference")
-        yield f"=: no difference above {', '.join(f'{margin} ({listed(sorted(set(names)))})' for margin, names in margins.items())}"
+        equal = ((margin_text(change), figure_name(name, row.case)) for name, row, change in changes if change.outcome == "no difference")
+        yield f"=: no difference above {', '.join(f'{margin} ({listed(sorted(set(names)))})' for margin, names in grouped(equal).items())}"
     if "inconclusive" in outcomes:
         yield "?: inconclusive"
-    if any(len(row.decisions) > 1 for row in rows):
-        yield "intervals hold together in 95 of 100 answers"
+    if WITHIN in outcomes:
+        yield f"<: {WITHIN}"
+    if together := decided_together([decision for _, _, decision in changes]):
+        yield together
 
 
 def _show_left_out(left_out: Sequence[LeftOut], console: Console) -> None:

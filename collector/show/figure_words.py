@@ -1,15 +1,28 @@
 """Compared figures in words: a value with its interval, a change with the interval that decides it, and the outcome."""
 
 from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 from edgemeter.agent.base import figures
 from edgemeter.agent.base.decision import Decision
-from edgemeter.agent.contract.figures import Figure
+from edgemeter.agent.base.evidence import CONFIDENCE
+from edgemeter.agent.contract.figures import ACCURACY, LATENCY, Figure
 from edgemeter.collector.compare.case_figure import CaseFigure
 
-# From this factor on a change is written as a factor: 4.88x, not +388%.
-LARGEST_IN_PER_CENT = 2.0
-MOST_DIGITS = 6
+# From this factor on a change is said in times, not in per cent.
+TIMES = 2.0
+# Changes of this size have no decimals, and intervals of this width, unless these tell something.
+COARSE = 9.95
+WIDE = 4.0
+
+
+class ChangeForm(NamedTuple):
+    """How a change is written: what makes the number that people read, its unit, and which numbers it has to be told apart from."""
+
+    convert: Callable[[float], float]
+    unit: str
+    limits: tuple[float, ...]
+    in_times: bool = False
 
 
 def figure_text(entry: Figure, figure: CaseFigure | None, unit: str = "") -> str:
@@ -31,16 +44,47 @@ def interval_text(entry: Figure, figure: CaseFigure) -> str:
     return f"± {figures.percentage(figure.half_width_ratio)}"
 
 
-def change_text(decision: Decision) -> str:
-    """Return a change as `-14%`, a large one as `4.88x`, of shares and accuracies as `-9.9 points`."""
-    return f"{_change(decision, decision.value)}{' points' if decision.scale == 'points' else ''}"
+def form_of(name: str, change: Decision) -> ChangeForm:
+    """Return how a change of a figure is written, in every view: in per cent, from a factor of two on in times, of shares in points."""
+    margin = 100 * change.margin
+    if change.scale == "points":
+        is_raw = name == ACCURACY and change.better == "lower"
+        limits = (-margin, 0, margin)
+        return ChangeForm(lambda value: value, "", limits) if is_raw else ChangeForm(lambda value: 100 * value, " points", limits)
+    if change.value >= TIMES:
+        return ChangeForm(lambda ratio: ratio, " times as long" if name == LATENCY else " times", (1,), in_times=True)
+    if name == LATENCY and change.value <= 1 / TIMES:
+        return ChangeForm(lambda ratio: 1 / ratio, " times as fast", (1,), in_times=True)
+    return ChangeForm(lambda ratio: 100 * (ratio - 1), "%", (-100, -margin / (1 + change.margin), 0, margin))
 
 
-def change_with_interval(decision: Decision) -> str:
-    """Return a change with the interval that decides it, if it has one: `-14% (-19% to -9%)`."""
-    if decision.low is None or decision.high is None:
-        return change_text(decision)
-    return f"{change_text(decision)} ({_change(decision, decision.low)} to {_change(decision, decision.high)})"
+def change_numbers(change: Decision, form: ChangeForm, *limits: float) -> list[str]:
+    """Return a change as it is written, and the ends of its interval, the lower first; ends that are written alike are left out."""
+    value, *ends = (form.convert(end) for end in (change.value, change.low, change.high) if end is not None)
+    is_coarse = abs(value) >= COARSE or (ends and max(ends) - min(ends) >= WIDE)
+    decimals = 0 if is_coarse and form.unit != " points" else 1
+    if ends:
+        decimals = figures.telling_decimals(ends, decimals, *form.limits, *map(form.convert, limits))
+    amount, *texts = (figures.with_decimals(number, decimals, "" if form.in_times else "+") for number in (value, *sorted(ends)))
+    return [amount, *texts] if len(set(texts)) > 1 else [amount]
+
+
+def change_parts(name: str, change: Decision, *limits: float) -> tuple[str, str]:
+    """Return a change with its unit, and the interval that decides it: `-14%`, `-19 to -9%`; empty without one."""
+    form = form_of(name, change)
+    amount, *ends = change_numbers(change, form, *limits)
+    return f"{amount}{form.unit}", f"{' to '.join(ends)}{'%' * (form.unit == '%')}" if ends else ""
+
+
+def change_text(name: str, change: Decision) -> str:
+    """Return a change as `-14%`, a large one as `4.9 times as long`, of shares and accuracies as `-9.9 points`."""
+    return change_parts(name, change)[0]
+
+
+def change_with_interval(name: str, change: Decision, *limits: float) -> str:
+    """Return a change with the interval that decides it, if it has one: `-14% (-19 to -9%)`."""
+    text, interval = change_parts(name, change, *limits)
+    return f"{text} ({interval})" if interval else text
 
 
 def outcome_text(decision: Decision) -> str:
@@ -66,32 +110,16 @@ def what_decides(decision: Decision) -> str:
     return f"about {further_text} would decide{option}"
 
 
-def rounded(value: float, digits: int, *limits: float, write: Callable[[float, int], str] = figures.plain_digits) -> str:
-    """Return a value in so many digits, in more where these would not show on which side of the limits it lies."""
-    texts = [write(value, precision) for precision in range(digits, MOST_DIGITS)]
-    return next((text for text in texts if _shows(text, value, limits)), texts[0])
+def confidence_text(*confidences: float) -> str:
+    """Return the confidence of intervals as `97.5%`, of several as `95 to 98.3%`; never as 100%."""
+    ends = sorted({100 * confidence for confidence in (min(confidences), max(confidences))})
+    decimals = figures.telling_decimals(ends, 1, 100)
+    return f"{' to '.join(f'{round(end, decimals):g}' for end in ends)}%"
 
 
-def with_decimals(value: float, decimals: int) -> str:
-    """Return a value with so many decimals."""
-    return f"{value:.{decimals}f}"
-
-
-def _shows(text: str, value: float, limits: Sequence[float]) -> bool:
-    as_written = float(text.replace(",", ""))
-    return all((as_written > limit, as_written < limit) == (value > limit, value < limit) for limit in limits)
-
-
-def _change(decision: Decision, value: float) -> str:
-    margin = 100 * decision.margin
-    if decision.scale == "points":
-        return rounded(100 * value, 1, -margin, 0, margin, write=_signed)
-    if max(end for end in (decision.low, decision.value, decision.high) if end is not None) >= LARGEST_IN_PER_CENT:
-        return f"{rounded(value, 3, 1, write=figures.significant)}x"
-    per_cent = 100 * (value - 1)
-    decimals = 0 if abs(per_cent) >= 9.95 else 1
-    return f"{rounded(per_cent, decimals, -100, -margin / (1 + decision.margin), 0, margin, write=_signed)}%"
-
-
-def _signed(value: float, decimals: int) -> str:
-    return f"{value:+.{decimals}f}"
+def decided_together(decisions: Sequence[Decision]) -> str:
+    """Return how sure the intervals of an answer are; empty where each is one of 95%, or there is none."""
+    confidences = [decision.confidence for decision in decisions if decision.low is not None and decision.low != decision.high]
+    if not confidences or confidence_text(*confidences) == confidence_text(CONFIDENCE):
+        return ""
+    return f"changes are decided together with 95% confidence (each interval at {confidence_text(*confidences)})"

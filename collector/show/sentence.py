@@ -1,26 +1,22 @@
 """A comparison in sentences: what was decided, each with the interval that decides it, and what was not."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from edgemeter.agent.base.decision import Decision
 from edgemeter.agent.base.metrics import metric_name
-from edgemeter.agent.contract.figures import ACCURACY, ENERGY, LATENCY, MISSED, THROUGHPUT, TOKEN_ENERGY
+from edgemeter.agent.contract.figures import ACCURACY, ENERGY, LATENCY, MISSED, TOKEN_ENERGY
 from edgemeter.collector.compare.comparison import ComparedCase, Comparison
 from edgemeter.collector.compare.differences import OF_TEXT, speed_of, why_not_compared
 from edgemeter.collector.compare.judged_figures import JUDGED
 from edgemeter.collector.compare.summary import CaseSummary
 from edgemeter.collector.runs.cases import grouped
-from edgemeter.collector.show.figure_words import MOST_DIGITS, margin_text, rounded, what_decides, with_decimals
+from edgemeter.collector.runs.figure_names import SPOKEN
+from edgemeter.collector.show.figure_words import change_numbers, change_parts, change_with_interval, form_of, margin_text, what_decides
 from edgemeter.collector.show.wording import listed
 
-# What people call figures in a sentence; others have their titles.
-NAMES = {
-    LATENCY: "latency", THROUGHPUT: "throughput", ENERGY: "energy", MISSED: "missed frames", TOKEN_ENERGY: "energy per token",
-}  # fmt: skip
-OUTCOMES = ("worse", "better in part and worse in part", "inconclusive", "better", "no difference", "not compared")
-# From this factor on a ratio is said in times, not in per cent.
-TIMES = 2.0
+WITHIN = "within the limit"
+OUTCOMES = ("worse", "better in part and worse in part", "inconclusive", WITHIN, "better", "no difference", "not compared")
 _PLURAL = {"is": "are", "takes": "take", "uses": "use", "has": "have", "misses": "miss"}
 
 
@@ -65,10 +61,15 @@ def has_letters(comparison: Comparison) -> bool:
 
 def outcome_of(row: ComparedCase) -> str:
     """Return in a word or two what became of a case: one of `OUTCOMES`."""
-    outcomes: set[str] = {decision.outcome for decision in row.decisions.values()} or {"not compared"}
+    outcomes = {outcome_words(name, row) for name in row.decisions} or {"not compared"}
     if {"better", "worse"} <= outcomes:
         return "better in part and worse in part"
     return next(outcome for outcome in OUTCOMES if outcome in outcomes)
+
+
+def outcome_words(name: str, row: ComparedCase) -> str:
+    """Return the outcome of a figure; where a gate passes what is not decided otherwise, that it is within the limit."""
+    return WITHIN if name in row.within_limits else row.decisions[name].outcome
 
 
 def sentence(row: ComparedCase, subject: str = "", *, is_alone: bool = True) -> str:
@@ -101,24 +102,22 @@ def figure_name(name: str, case: CaseSummary) -> str:
     """Return what people call a figure in a sentence: `latency`, `AP`."""
     if name == ACCURACY:
         return metric_name(case.accuracy.metric) if case.accuracy else "accuracy"
-    return NAMES.get(name, JUDGED[name].title)
+    return SPOKEN.get(name, JUDGED[name].title)
 
 
 def clause(name: str, change: Decision, case: CaseSummary) -> Clause:
     """Return a change with its interval: `is 14% faster (9 to 19%)`."""
     is_higher = change.value > (1 if change.scale == "ratio" else 0)
     verb, words = change_words(name, case, is_higher=is_higher, is_better=is_higher == (change.better == "higher"))
-    if change.scale == "points":
-        if name == ACCURACY and change.better == "lower":
-            return Clause(verb, *amounts(change, abs, words))
-        unit = f" {figure_name(name, case)} points" if name == ACCURACY else " points"
-        return Clause(verb, *amounts(change, lambda value: 100 * abs(value), words, unit, large=10))
-    if name == LATENCY and change.value <= 1 / TIMES:
-        return Clause("is", *amounts(change, lambda ratio: 1 / ratio, "times as fast"))
-    if change.value >= TIMES:
-        verb, words = ("takes", "times as long") if name == LATENCY else (verb, f"times the {figure_name(name, case)}")
-        return Clause(verb, *amounts(change, lambda ratio: ratio, words))
-    return Clause(verb, *amounts(change, lambda ratio: 100 * abs(ratio - 1), words, "%", large=100))
+    form = form_of(name, change)
+    amount, *ends = (number.lstrip("+-") for number in change_numbers(change, form))
+    unit = f" {figure_name(name, case)}{form.unit}" if name == ACCURACY and form.unit else form.unit
+    if form.in_times and name == LATENCY:
+        verb, words, unit = "takes" if is_higher else verb, unit.strip(), ""
+    elif form.in_times:
+        words, unit = f"times the {figure_name(name, case)}", ""
+    interval = " to ".join(ends if is_higher or form.in_times else reversed(ends))
+    return Clause(verb, f"{amount}{unit}", words, f"({interval}{'%' * (unit == '%')})" if ends else "")
 
 
 def joined(clauses: Sequence[Clause]) -> str:
@@ -135,17 +134,10 @@ def is_identical(change: Decision) -> bool:
     return change.evidence.unit == "image" and change.evidence.error == 0 == change.value
 
 
-def inconclusive_text(change: Decision) -> str:
-    """Return the interval of a change that is not decided, and what would decide it: `1.13 times, 0.98 to 1.30; about 6 more runs ...`."""
-    values = [value for value in (change.value, change.low, change.high) if value is not None]
-    if change.scale == "ratio":
-        limits, digits, unit = (1, 1 + change.margin, 1 / (1 + change.margin)), 2, "times"
-    else:
-        values = [100 * value for value in values]
-        limits, digits, unit = (0, 100 * change.margin, -100 * change.margin), 1, "points"
-    value, *ends = (rounded(value, digits, *limits, write=with_decimals) for value in values)
-    interval = " to ".join(ends) or "without an interval"
-    return "; ".join(filter(None, (f"{value} {unit}, {interval}", what_decides(change))))
+def inconclusive_text(name: str, change: Decision) -> str:
+    """Return a change that is not decided, and what would decide it: `+13%, -2 to +30%; about 6 more runs would decide: --repeats 9`."""
+    amount, interval = change_parts(name, change)
+    return "; ".join(filter(None, (f"{amount}, {interval or 'without an interval'}", what_decides(change))))
 
 
 def _undecided(row: ComparedCase) -> list[str]:
@@ -154,11 +146,15 @@ def _undecided(row: ComparedCase) -> list[str]:
     equal = [(name, change) for name, change in row.decisions.items() if change.outcome == "no difference" and name not in identical]
     by_margin = grouped((margin_text(change), figure_name(name, row.case)) for name, change in equal)
     texts = [f"{listed(names)} above {margin}" for margin, names in by_margin.items()]
-    inconclusive = [(name, change) for name, change in row.decisions.items() if change.outcome == "inconclusive"]
+    within, inconclusive = (
+        [(name, change) for name, change in row.decisions.items() if outcome_words(name, row) == outcome]
+        for outcome in (WITHIN, "inconclusive")
+    )
     return [
         *([f"no difference in {' or in '.join(texts)}"] if texts else []),
         *(f"{figure_name(name, row.case)} is identical on all images" for name in identical),
-        *(f"{figure_name(name, row.case)} is inconclusive ({inconclusive_text(change)})" for name, change in inconclusive),
+        *(f"{figure_name(name, row.case)} is {WITHIN}, {change_with_interval(name, change)}" for name, change in within),
+        *(f"{figure_name(name, row.case)} is inconclusive ({inconclusive_text(name, change)})" for name, change in inconclusive),
         *(["its speed is not ranked"] if row.not_ranked else []),
     ]
 
@@ -204,18 +200,3 @@ def change_words(name: str, case: CaseSummary, *, is_higher: bool, is_better: bo
     if name in (ENERGY, TOKEN_ENERGY):
         return "uses", f"{'more' if is_higher else 'less'} {figure_name(name, case)}"
     return "has", f"{'higher' if is_higher else 'lower'} {figure_name(name, case)}"
-
-
-def amounts(
-    change: Decision, convert: Callable[[float], float], words: str, unit: str = "", *, large: float = 10, limit: float | None = None
-) -> tuple[str, str, str]:
-    """Return the amount of a change, the words and the interval, each value as `convert` has it; those above `large` have a digit more."""
-    values = [convert(end) for end in (change.value, change.low, change.high) if end is not None]
-    limits = () if limit is None else (limit,)
-    for digits in range(2, MOST_DIGITS - 1):
-        amount, *ends = (rounded(value, digits + (value >= large), *limits) for value in values)
-        if len(set(ends)) == len(ends):
-            break
-    in_bounds = "%" if unit == "%" else ""
-    first, last = sorted(ends, key=float) if ends else ("", "")
-    return f"{amount}{unit}", words, f"({first} to {last}{in_bounds})" if ends else ""

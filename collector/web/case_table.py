@@ -212,7 +212,7 @@ def _change(row: ComparedCase, entry: Figure) -> list[Markup]:
     outcome = element(
         "small", {"class": f"outcome {decision.outcome.replace(' ', '-')}", "title": outcome_text(decision)}, decision.outcome
     )
-    return [element("small", {"title": row.choice}, figures.typeset(change_with_interval(decision))), outcome]
+    return [element("small", {"title": row.choice}, figures.typeset(change_with_interval(entry.name, decision))), outcome]
 
 
 def _name(row: ComparedCase, name: str, links: Links) -> Markup:

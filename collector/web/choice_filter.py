@@ -114,7 +114,9 @@ class ChoiceFilter:
             texts.append(f"{deciding.limit.text}: {requirement_value(deciding)}")
         if change := candidate.against_best:
             texts += [
-                figures.typeset(f"{self.choice.cheapest.title} {change_with_interval(change)} against the recommended"),
+                figures.typeset(
+                    f"{self.choice.cheapest.title} {change_with_interval(self.choice.cheapest.name, change)} against the recommended"
+                ),
                 "similar" if self._is_similar(candidate) else "",
             ]
         badge = element("span", {"class": "badge plausible" if candidate.outcome == "met" else "badge"}, outcome)

@@ -81,7 +81,7 @@ def _speed(row: ComparedCase) -> str:
     change = row.decisions.get(name)
     if change is None:
         return text
-    return f"{text}, {figures.typeset(change_with_interval(change))}"
+    return f"{text}, {figures.typeset(change_with_interval(name, change))}"
 
 
 def _figure_text(case: CaseSummary, name: str) -> str:

@@ -39,6 +39,10 @@ def test_a_range_that_rounds_to_one_figure_is_one_figure():
     # An end near 0 is not written to a hundred-thousandth beside one in tens.
     for low, high, text in [(-0.0069, 23.54, "0.0 to 23.5"), (-4.93, 15.24, "-4.9 to 15.2"), (-0.5, 0.1, "-0.500 to 0.100")]:
         assert figures.span(low, high) == text
+    # Both ends have the same number of decimals, and show on which side of a limit they lie.
+    for ends, text in [((9.13, 10.01), "9.13 to 10.01"), ((0.482, 1.4), "0.482 to 1.400"), ((39.8, 653.0), "40 to 653")]:
+        assert figures.span(*ends) == text
+    assert figures.span(30.1, 33.04, 33.0) == "30.10 to 33.04"
     assert figures.span(-0.0002, 0.0004) == "-2.00e-04 to 4.00e-04"
 
 

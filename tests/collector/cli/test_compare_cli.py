@@ -201,7 +201,7 @@ def test_the_id_of_a_run_stands_for_its_case_in_its_session(tmp_path, monkeypatc
     assert len(row["run_ids"]) == len(row["reference_run_ids"]) == 4
     rows = json.loads(run("a1000000", "c1000000", "--format", "json").stdout)["rows"]
     assert [row["runs"] for row in rows] == [4, 1]
-    with pytest.raises(ConfigError, match="both sides"):
+    with pytest.raises(ConfigError, match="are the same 4 runs"):
         run("a1000000", "a2000000")
     bundle = write_bundle(tmp_path / "bundles", runs[0])
     rows = json.loads(run(str(bundle), "b3000000", "--format", "json").stdout)["rows"]
@@ -218,6 +218,7 @@ def test_what_makes_no_sense_is_wrong_usage(store):
         ((store, store, "--ledger", store), "--ledger needs --on"),
         ((store, "--fail-on", "slower:3%"), "two sides"),
         ((store, store, "--inconclusive", "maybe"), "maybe"),
+        ((store, store, "--inconclusive", "pass"), "--fail-on"),
     ):
         with table_row(arguments):
             result = run(*arguments)

@@ -63,10 +63,12 @@ def test_two_cases_that_are_called_alike_have_names_of_their_own():
 
 
 def test_runs_on_both_sides_are_refused():
-    """The same ledger twice would compare each run with itself."""
+    """The same ledger twice would compare each run with itself; sides that overlap are to be separated."""
     runs = make_side(agent="1")
-    with pytest.raises(ConfigError, match="on both sides"):
+    with pytest.raises(ConfigError, match="'before' and 'after' are the same 8 runs: give another"):
         compared(runs, runs)
+    with pytest.raises(ConfigError, match=r"1 run on both sides, such as .*: separate"):
+        compared(runs, [runs[0], *make_side(agent="2", start=100)])
 
 
 def test_the_baseline_is_the_level_that_it_had_at_its_end():

@@ -55,6 +55,7 @@ def test_what_is_no_limit_is_refused():
     """An unknown name is corrected; a wrong unit, a wrong sign, and what has no number."""
     for text, words in (
         ("p59<=33ms", "did you mean p99"),
+        ("latenzy<=33ms", r"did you mean latency\?"),
         ("p99<=33mJ", "not in mJ"),
         ("p99>=33ms", "p99<=33ms"),
         ("p99<=fast", "no number"),
@@ -84,3 +85,11 @@ def test_a_gate_with_a_typing_error_does_not_pass():
     for text in ("", "slower", "slower:3", "ap:1%", "slower:x%", "faster:3%", "slower:-1%", "slower:nan%", "energy:5%,x"):
         with table_row(text), pytest.raises(ConfigError, match=r"slower:3%,energy:5%,ap:0\.5"):
             parse_gate(text)
+    with pytest.raises(ConfigError, match=r"did you mean slower\?"):
+        parse_gate("slowr:3%")
+
+
+def test_a_limit_takes_the_words_of_the_sentence():
+    """Who reads of latency writes latency: p50."""
+    (limit,) = parse_requirements("latency<=33ms").figures
+    assert limit.figure.name == parse_gate("latency:3%")[0].figure == "latency_p50_ms"

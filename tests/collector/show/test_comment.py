@@ -42,19 +42,19 @@ def test_each_comparison_has_its_comment():
 def test_the_mark_and_the_outcome_come_first_and_the_worst_case():
     """So that it can be found again, and read in a second."""
     lines = to_markdown(two_cases(factor=1.2), SIDES).splitlines()
-    assert lines[:2] == [MARK, "### Edgemeter: **fails: 1 limit**"]
+    assert lines[:2] == [MARK, "### Edgemeter: **fails slower:3%**"]
     first, second = rows_of("\n".join(lines))
     assert first.startswith("| other")
     assert "**fail: slower:3%**" in first
     assert "fail" not in second
-    assert to_markdown(two_cases(), SIDES).splitlines()[1] == "### Edgemeter: **passes**"
+    assert to_markdown(two_cases(), SIDES).splitlines()[1] == "### Edgemeter: **passes slower:3%, energy:5% and ap:0.5**"
 
 
 def test_a_change_has_one_interval():
     """That of the gate where it is limited, in the table and below it."""
     text = to_markdown(two_cases(factor=1.2), SIDES)
-    (percent,) = set(re.findall(r"worse: \+[\d.]+% \(\+([\d.]+)% to", text))
-    assert re.search(rf"slower \({percent} to ", text)
+    (interval,) = set(re.findall(r"worse: \+[\d.]+% (\(.*?\))", text))
+    assert f"latency +20% {interval}, limit slower:3%" in text
 
 
 @pytest.mark.nightly

@@ -8,9 +8,16 @@ import pytest
 
 from edgemeter.agent.base.decision import decide
 from edgemeter.agent.base.evidence import Evidence, RunValue
-from edgemeter.agent.contract.figures import figure
+from edgemeter.agent.contract.figures import ACCURACY, ENERGY, LATENCY, figure
 from edgemeter.collector.compare.case_figure import figure_of_values
-from edgemeter.collector.show.figure_words import change_text, change_with_interval, figure_text, outcome_text
+from edgemeter.collector.show.figure_words import (
+    change_text,
+    change_with_interval,
+    confidence_text,
+    decided_together,
+    figure_text,
+    outcome_text,
+)
 
 
 def values(*numbers):
@@ -28,7 +35,7 @@ def ratio(value, error, units=5):
     [
         ("latency_p50_ms", (138.0, 140.0, 142.0), "ms", "140 ms ± 5%"),
         ("latency_p50_ms", (138.0, 140.0), "ms", "139 ms"),
-        ("latency_p50_ms", (100.0, 140.0, 300.0), "", "161 (39.8 to 653)"),
+        ("latency_p50_ms", (100.0, 140.0, 300.0), "", "161 (40 to 653)"),
     ],
 )
 def test_a_figure_has_its_interval_from_three_runs_on(name, numbers, unit, text):
@@ -46,12 +53,13 @@ def test_an_accuracy_has_its_bounds():
 @pytest.mark.parametrize(
     ("decision", "text", "interval", "outcome"),
     [
-        (ratio(0.86, 0.02), "-14%", "-19% to -9.1%", "better"),
-        (ratio(1.0, 0.001), "+0.0%", "-0.3% to +0.3%", "no difference above 3%"),
-        (ratio(1.02, 0.02), "+2.0%", "-3.5% to +7.8%", "inconclusive; about 37 more runs would decide: --repeats 42"),
-        (ratio(0.25, 0.02), "-75%", "-76% to -74%", "better"),
-        (ratio(0.0001, 0.02), "-99.99%", "-99.99% to -99.99%", "better"),
-        (ratio(4.88, 0.02), "4.88x", "4.62x to 5.16x", "worse"),
+        (ratio(0.86, 0.02), "-14%", "-19 to -9%", "better"),
+        (ratio(1.0, 0.001), "+0.0%", "-0.3 to +0.3%", "no difference above 3%"),
+        (ratio(1.02, 0.02), "+2%", "-4 to +8%", "inconclusive; about 37 more runs would decide: --repeats 42"),
+        (ratio(0.25, 0.02), "4.0 times as fast", "3.8 to 4.2", "better"),
+        (ratio(0.0001, 0.02), "10,000 times as fast", "9,460 to 10,571", "better"),
+        (ratio(4.88, 0.02), "4.9 times as long", "4.6 to 5.2", "worse"),
+        (ratio(1.96, 0.02), "+96%", "+85 to +107%", "worse"),
         (ratio(1.1, None, 1), "+10%", "", "inconclusive; about 2 more runs would decide: --repeats 3"),
         (
             decide(Evidence(-0.099, 0.02, 1000, 50, "image"), 0.95, 0.005, "higher", "points"),
@@ -62,9 +70,17 @@ def test_an_accuracy_has_its_bounds():
     ],
 )
 def test_a_change_has_the_interval_that_decides_it_and_its_outcome(decision, text, interval, outcome):
-    """What is not decided says how many more runs would."""
+    """In per cent, from a factor of two on in times; what is not decided says how many more runs would."""
     with_interval = f"{text}{f' ({interval})' if interval else ''}"
-    assert (change_text(decision), change_with_interval(decision), outcome_text(decision)) == (text, with_interval, outcome)
+    name = LATENCY if decision.scale == "ratio" else ACCURACY
+    assert (change_text(name, decision), change_with_interval(name, decision), outcome_text(decision)) == (text, with_interval, outcome)
+
+
+def test_only_a_latency_is_so_many_times_as_long_or_as_fast():
+    """Other figures are so many times the other, or so many per cent lower."""
+    assert change_with_interval(ENERGY, ratio(4.88, 0.02)) == "4.9 times (4.6 to 5.2)"
+    assert change_with_interval(ENERGY, ratio(0.25, 0.02)) == "-75% (-76 to -74%)"
+    assert change_with_interval(ENERGY, ratio(0.0001, 0.02)) == "-99.99%"
 
 
 def test_no_interval_that_is_printed_contradicts_its_outcome():
@@ -75,13 +91,28 @@ def test_no_interval_that_is_printed_contradicts_its_outcome():
         size = chance.choice((0.001, 0.03, 0.3)) * chance.gauss(0, 1) * (1 if is_ratio else 0.1)
         scale, margin = ("ratio", 0.03) if is_ratio else ("points", 0.005)
         change = decide(Evidence(size, 10 ** chance.uniform(-4, -1.5), 5, 6, "run"), 0.95, margin, "lower", scale)
-        text = change_with_interval(change)
-        low, high = map(float, re.search(r"\(([-+\d.]+)[%x]? to ([-+\d.]+)", text).groups())
-        none = 1 if "x" in text else 0
+        text = change_with_interval(LATENCY if is_ratio else ACCURACY, change)
+        ends = re.search(r"\(([-+\d.]+) to ([-+\d.]+)", text)
+        if ends is None:
+            # Both ends are written as the value is.
+            assert change.high - change.low < 0.01
+            continue
+        assert len({len(end.partition(".")[2]) for end in ends.groups()}) == 1, text
+        low, high = map(float, ends.groups())
+        none = 1 if "times" in text else 0
         within = (-100 * margin / (1 + margin * is_ratio), 100 * margin)
         if change.outcome in ("better", "worse"):
-            assert (high <= none) if change.outcome == "better" else (low >= none), change
+            is_up = (change.outcome == "worse") or none == 1
+            assert (low >= none) if is_up else (high <= none), change
         elif change.outcome == "inconclusive":
             assert low <= none <= high, change
         else:
-            assert within[0] - 1e-9 < float(low) <= float(high) < within[1] + 1e-9, change
+            assert within[0] - 1e-9 < low <= high < within[1] + 1e-9, change
+
+
+def test_a_confidence_that_is_not_95_is_written():
+    """What is almost sure is not written as sure."""
+    assert [confidence_text(*pair) for pair in ((0.975,), (0.95, 1 - 0.05 / 3), (1 - 0.05 / 2000,))] == ["97.5%", "95 to 98.3%", "99.997%"]
+    alone, of_two = ratio(0.9, 0.02), decide(Evidence(-0.1, 0.02, 4, 5, "run"), 0.975, 0.03, "lower")
+    assert decided_together([alone]) == ""
+    assert decided_together([alone, of_two]) == "changes are decided together with 95% confidence (each interval at 95 to 97.5%)"

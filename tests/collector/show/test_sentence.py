@@ -8,6 +8,7 @@ import pytest
 
 from edgemeter.agent.base.decision import decide
 from edgemeter.agent.base.evidence import Evidence
+from edgemeter.agent.contract.figures import ACCURACY, LATENCY
 from edgemeter.collector.compare.comparison import Comparison
 from edgemeter.collector.show.sentence import clause, headline, inconclusive_text, joined, outcome_of, sentence
 from tests.fixtures.compared_cases import changed, comparisons, in_turn
@@ -37,16 +38,16 @@ def test_each_comparison_has_its_sentence():
 @pytest.mark.parametrize(
     ("name", "change", "text"),
     [
-        ("latency_p50_ms", on_ratio(0.86), "is 14% faster (9.8 to 18%)"),
+        ("latency_p50_ms", on_ratio(0.86), "is 14% faster (10 to 18%)"),
         ("latency_p50_ms", on_ratio(1.16), "is 16% slower (11 to 22%)"),
         ("latency_p50_ms", on_ratio(0.43), "is 2.3 times as fast (2.2 to 2.4)"),
         ("latency_p50_ms", on_ratio(2.3), "takes 2.3 times as long (2.2 to 2.4)"),
-        ("latency_p50_ms", on_ratio(0.001), "is 1000 times as fast (954 to 1050)"),
+        ("latency_p50_ms", on_ratio(0.001), "is 1,000 times as fast (954 to 1,048)"),
         ("throughput_per_s", on_ratio(1.2, better="higher"), "has 20% higher throughput (14 to 26%)"),
-        ("accuracy_value", on_points(-0.099, 0.02), "is 9.9 AP points less accurate (6 to 13.8)"),
+        ("accuracy_value", on_points(-0.099, 0.02), "is 9.9 AP points less accurate (6.0 to 13.8)"),
         ("energy_gross_mj", on_ratio(0.84), "uses 16% less energy (12 to 20%)"),
         ("energy_gross_mj", on_ratio(2.5), "uses 2.5 times the energy (2.4 to 2.6)"),
-        ("steady_missed_ratio", on_points(0.03), "misses 3 points more frames (1 to 5)"),
+        ("steady_missed_ratio", on_points(0.03), "misses 3.0 points more frames (1.0 to 5.0)"),
         ("generation_ttft_p50_ms", on_ratio(0.5), "has 50% lower TTFT (48 to 52%)"),
     ],
 )
@@ -58,15 +59,15 @@ def test_a_change_is_said_in_the_words_of_its_figure(name, change, text):
 def test_what_would_decide_is_named_with_its_option():
     """Runs and pairs are had by `--repeats`; days are not, and images are what they are."""
     for evidence, text in (
-        (Evidence(math.log(1.13), 0.06, 2, 3, "run"), "1.13 times, 0.87 to 1.46; about 5 more runs would decide: --repeats 8"),
-        (Evidence(math.log(1.13), 0.06, 2, 3, "pair"), "1.13 times, 0.87 to 1.46; about 5 more runs would decide: --repeats 8"),
-        (Evidence(math.log(1.13), 0.06, 2, 3, "day"), "1.13 times, 0.87 to 1.46; about 5 more days would decide"),
-        (Evidence(math.log(1.13), None, 0, 1, "run"), "1.13 times, without an interval; about 2 more runs would decide: --repeats 3"),
-        (Evidence(0.0, 0.2, 9, 10, "run"), "1.00 times, 0.64 to 1.57"),
+        (Evidence(math.log(1.13), 0.06, 2, 3, "run"), "+13%, -13 to +46%; about 5 more runs would decide: --repeats 8"),
+        (Evidence(math.log(1.13), 0.06, 2, 3, "pair"), "+13%, -13 to +46%; about 5 more runs would decide: --repeats 8"),
+        (Evidence(math.log(1.13), 0.06, 2, 3, "day"), "+13%, -13 to +46%; about 5 more days would decide"),
+        (Evidence(math.log(1.13), None, 0, 1, "run"), "+13%, without an interval; about 2 more runs would decide: --repeats 3"),
+        (Evidence(0.0, 0.2, 9, 10, "run"), "+0%, -36 to +57%"),
     ):
         with table_row(text):
-            assert inconclusive_text(decide(evidence, 0.95, 0.03, "lower")) == text
-    assert inconclusive_text(on_points(0.004)) == "0.4 points, -1.6 to 2.4"
+            assert inconclusive_text(LATENCY, decide(evidence, 0.95, 0.03, "lower")) == text
+    assert inconclusive_text(ACCURACY, on_points(0.004)) == "+0.4 points, -1.6 to +2.4"
 
 
 def test_no_interval_that_is_printed_contradicts_its_outcome():
@@ -79,15 +80,18 @@ def test_no_interval_that_is_printed_contradicts_its_outcome():
         evidence = Evidence(size if is_ratio else size / 10, 10 ** chance.uniform(-5, -1), 5, 6, "run")
         change = decide(evidence, 0.95, 0.03 if is_ratio else 0.005, "lower" if is_ratio else "higher", "ratio" if is_ratio else "points")
         outcomes.add(change.outcome)
+        name = LATENCY if is_ratio else ACCURACY
         if change.outcome == "inconclusive":
-            low, high = map(float, re.findall(r", (-?[\d.]+) to (-?[\d.]+)", inconclusive_text(change))[0])
-            none, limits = (1, (1 / 1.03, 1.03)) if is_ratio else (0, (-0.5, 0.5))
-            assert low <= none <= high, change
+            text = inconclusive_text(name, change).replace(",", "")
+            low, high = map(float, re.findall(r" ([-+][\d.]+) to ([-+][\d.]+)", text)[0])
+            limits = (-100 * 0.03 / 1.03, 3) if is_ratio else (-0.5, 0.5)
+            assert low <= 0 <= high, change
             assert low < limits[0] or high > limits[1], change
         elif change.outcome != "no difference":
-            text = joined([clause("latency_p50_ms" if is_ratio else "accuracy_value", change, A_CASE)])
-            value, low, high = (float(number) for number in re.findall(r"[\d.]+", text))
-            assert 0 < low <= value <= high, change
+            text = joined([clause(name, change, A_CASE)])
+            value, *ends = (float(number) for number in re.findall(r"[\d.]+", text.replace(",", "")))
+            assert value > 0, change
+            assert not ends or 0 < ends[0] <= value <= ends[1], change
             assert any(word in text for word in ("faster", "fast", "more")) == (change.outcome == "better"), change
     assert outcomes == {"better", "worse", "no difference", "inconclusive"}
 
