@@ -72,7 +72,7 @@ def _print(verification: "Verification", console: "Console") -> None:
     from edgemeter.agent.base.terminal import plain_table, print_text
 
     if verification.error is not None:
-        print_text(console, f"{verification.file}: damaged: {verification.error}")
+        print_text(console, verification.error)
         return
     count = len(verification.differences)
     parts = ", ".join(f"{part} {checked}" for part, checked in verification.checked.items())
