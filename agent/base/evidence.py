@@ -52,6 +52,7 @@ class Evidence:
     units: int
     unit: Unit
     assumes_days: bool = False
+    assumes_sessions: bool = False
 
     def bounds(self, confidence: float = CONFIDENCE) -> tuple[float, float] | None:
         """Return the two-sided interval, None without an error."""
@@ -93,7 +94,7 @@ class Evidence:
             return self
         # Both reaches are added in quadrature, so that the interval is wider, however few runs it is of.
         share = student_quantile(CONFIDENCE, _NORMAL) / student_quantile(CONFIDENCE, _rounded(self.freedom))
-        return replace(self, error=math.hypot(self.error, share * SESSION_SD / math.sqrt(sessions)))
+        return replace(self, error=math.hypot(self.error, share * SESSION_SD / math.sqrt(sessions)), assumes_sessions=True)
 
     def at_least(self, error: float) -> "Evidence":
         """Return the evidence with no smaller a standard error than what was counted allows."""
@@ -156,14 +157,12 @@ def interval_over_runs(values: Sequence[float], *, is_of_session: bool = False) 
     """
     if len(values) < FEWEST or min(values) <= 0:
         return None
-    if min(values) == max(values):
-        # A logarithm and back would leave its rounding.
-        return IntervalOverRuns(values[0], values[0], values[0])
     evidence = mean_of([RunValue(math.log(value), "", 0) for value in values])
     bounds = evidence.bounds() if is_of_session else evidence.in_other_sessions(1).bounds()
     if bounds is None or bounds[1] >= LARGEST_LOG:
         return None
-    return IntervalOverRuns(*map(math.exp, (evidence.middle, *bounds)))
+    middle, reach = middle_of(values), math.exp(bounds[1] - evidence.middle)
+    return IntervalOverRuns(middle, middle / reach, middle * reach)
 
 
 def middle_of(values: Sequence[float]) -> float:

@@ -11,7 +11,7 @@ from edgemeter.agent.contract.case_identity import key_of
 from edgemeter.agent.contract.energy_provenance import energy_provenance
 from edgemeter.agent.contract.figures import LATENCY, MISSED, THROUGHPUT, figure
 from edgemeter.agent.contract.record import RunRecord
-from edgemeter.agent.contract.record_conditions import VerdictState, worst
+from edgemeter.agent.contract.record_conditions import Verdict, VerdictState, worst
 from edgemeter.agent.verdict.judge import counted, judged_together
 
 DECODING = "generation_decode_tokens_per_s"
@@ -33,6 +33,11 @@ class MeasuredCase:
     def state(self) -> VerdictState:
         """The worst verdict of the runs that count."""
         return worst([run.verdict.state for run in self.counted])
+
+    @property
+    def verdicts(self) -> list[Verdict]:
+        """The verdicts on the runs that count, and on invalid ones."""
+        return [run.verdict for run in self.runs if self.state != "ok" or run.verdict.state != "disturbed"]
 
     @property
     def typical(self) -> RunRecord:
@@ -57,23 +62,25 @@ class MeasuredCase:
         return [value for run in runs if (value := entry.value(run)) is not None]
 
     def interval(self, name: str) -> IntervalOverRuns | None:
-        """Return the interval of a figure over the runs; None where they are too few."""
-        return interval_over_runs(self.values(name))
+        """Return the interval of a figure over the runs; None where they are too few, or it is a share."""
+        entry = figure(name)
+        # What a program takes in memory is no matter of the session.
+        return None if entry.over_runs else interval_over_runs(self.values(name), is_of_session=entry.group == "memory")
 
     def text(self, name: str, unit: str = "", per: float = 1.0) -> str:
         """Return a figure as `140 ms ± 4%`: its mean over the runs with half its interval; "-" where it has no value."""
-        entry, values = figure(name), [value / per for value in self.values(name)]
+        entry, values = figure(name), self.values(name)
         if entry.over_runs:
             over = entry.over_runs(self.counted)
             return ABSENT if over is None else entry.table_text(over[0]) + (f" (95% {entry.range_text(*over[1])})" if over[1] else "")
         if not values:
             return ABSENT
-        interval = interval_over_runs(values)
+        interval, value = self.interval(name), f"{significant(middle_of(values) / per)} {unit}".rstrip()
         if interval is None:
-            return f"{significant(middle_of(values))} {unit}".strip()
+            return value
         if interval.half_width_ratio > 1:
-            return f"{significant(interval.middle)} {unit} ({span(interval.low, interval.high)})".replace("  ", " ")
-        return " ".join(filter(None, (significant(interval.middle), unit, f"± {percentage(interval.half_width_ratio)}")))
+            return f"{value} ({span(interval.low / per, interval.high / per)})"
+        return f"{value} ± {percentage(interval.half_width_ratio)}"
 
     @property
     def summary(self) -> str:

@@ -13,14 +13,14 @@ from edgemeter.agent.base.figures import ABSENT, count, duration, percentage, pl
 from edgemeter.agent.base.terminal import TableColumn, fitted_table, print_text
 from edgemeter.agent.cli.measured_case import MeasuredCase, cases_of, load_text, model_text, setting_text
 from edgemeter.agent.contract.energy_provenance import energy_provenance
-from edgemeter.agent.contract.figures import LATENCY, MISSED, THROUGHPUT, TOO_FEW_QUERIES, FigureView, in_view
+from edgemeter.agent.contract.figures import ENERGY, LATENCY, MISSED, THROUGHPUT, TOO_FEW_QUERIES, FigureView, in_view
 from edgemeter.agent.contract.mode_answer import WORDS, mode_answers, mode_text
 from edgemeter.agent.contract.record import RunRecord
 from edgemeter.agent.contract.record_figures import Neighbour, Sustained
 from edgemeter.agent.contract.steady_facts import held_out, moment, steady_facts
 from edgemeter.agent.ledger.run_history import short_id
 from edgemeter.agent.session.run_plan import runs_needed
-from edgemeter.agent.verdict.words import verdict_lines
+from edgemeter.agent.verdict.words import ASSUMED_SCATTER, verdict_lines
 
 STYLE = {"ok": "green", "disturbed": "yellow", "invalid": "red"}
 TABLE_WIDTH = 100
@@ -234,17 +234,17 @@ def _lines(cases: Sequence[MeasuredCase], seconds: float | None) -> Iterator[str
     """Yield the lines below the figures: runs and time, what can be seen, answers of several cases, verdicts, and what is missing."""
     runs = [run for case in cases for run in case.runs]
     took = "" if seconds is None else f", {duration(seconds)}"
-    if seconds is None and len(runs) == 1:
-        # Stored, and shown by itself.
-        yield f"This is one run. `edgemeter compare {short_id(runs[0].id)} OTHER` takes all runs of its case in its session."
-    else:
-        yield f"{count(len(runs), 'run')}{took}. {resolution(cases)}".rstrip()
+    # One that is stored is not advised to be repeated.
+    yield f"{count(len(runs), 'run')}{took}. {'' if seconds is None and len(runs) == 1 else resolution(cases)}".rstrip()
+    if any(case.interval(name) for case in cases for name in (case.first_figure, ENERGY)):
+        yield ASSUMED_SCATTER
     for case in cases:
         if (together := case.typical.together) and case.values(SLOW_DOWN):
             neighbours = " and ".join(f"{neighbour.model} {neighbour.setting_text}" for neighbour in together.neighbours)
             this_model = Neighbour.of(case.typical.model, case.typical.runtime, case.typical.cpus)
             yield f"{this_model.model} {this_model.setting_text} beside {neighbours}: {case.text(SLOW_DOWN)} times as long"
-    yield from verdict_lines([run.verdict for run in runs])
+    verdicts = [verdict for case in cases for verdict in case.verdicts]
+    yield from verdict_lines(verdicts, len(runs) - len(verdicts))
     for case in cases:
         yield from _load_lines(case.typical)
         yield from _energy_lines(case.typical)

@@ -178,6 +178,8 @@ def _measure(
     from edgemeter.agent.session import session, together
     from edgemeter.agent.session.activity_report import ActivityReport
     from edgemeter.agent.session.quiet import WaitedTime
+    from edgemeter.agent.verdict.environment_rules import environment_notes
+    from edgemeter.agent.verdict.words import text_of
 
     with ExitStack() as board:
         board.enter_context(quiet_board(config.home(), "edgemeter run", wait_note))
@@ -186,6 +188,8 @@ def _measure(
             report(f"power: {why_no_power}")
         for note in outlook(suite, sensors):
             report(f"power: {note}")
+        for violation in environment_notes():
+            report(f"note: {text_of(violation)}")
         threads, cores = max(case.threads for case in suite.cases), len(os.sched_getaffinity(0))
         if threads > cores:
             report(f"note: {threads} threads wait for each other on {count(cores, 'core')}: use --threads {cores} or fewer")

@@ -13,7 +13,7 @@ from typing import Literal, TypeAlias
 import msgspec
 
 from edgemeter.agent.base.decision import MATTERS_RATIO, told_apart
-from edgemeter.agent.base.evidence import interval_over_runs
+from edgemeter.agent.base.evidence import interval_over_runs, middle_of
 from edgemeter.agent.base.figures import plain_digits, share
 from edgemeter.agent.contract.case_identity import CaseKey, key_of
 from edgemeter.agent.contract.energy_provenance import energy_provenance
@@ -33,15 +33,15 @@ _Modes: TypeAlias = Mapping[str, Sequence[RunRecord]]
 
 
 class ModeFigure(msgspec.Struct, frozen=True, kw_only=True):
-    """A figure of a mode: the median over its runs, and the half width of the 95% interval over them as a ratio."""
+    """A figure of a mode: the geometric mean over its runs, and the half width of the 95% interval over them as a ratio."""
 
     value: float
     half_width_ratio: float | None
 
     @property
     def text(self) -> str:
-        """The figure for people: `40 ± 1.2%`."""
-        width = "" if self.half_width_ratio is None else f" ± {share(self.half_width_ratio)}"
+        """The figure for people: `40 ± 4%`."""
+        width = "" if self.half_width_ratio is None else f" ± {percentage(self.half_width_ratio)}"
         return f"{plain_digits(self.value, 3)}{width}"
 
 
@@ -196,4 +196,4 @@ def _figure(runs: Sequence[RunRecord], name: str) -> ModeFigure | None:
     if not (values := _values(runs, name)):
         return None
     interval = interval_over_runs(values)
-    return ModeFigure(value=median(values), half_width_ratio=interval.half_width_ratio if interval else None)
+    return ModeFigure(value=middle_of(values), half_width_ratio=interval.half_width_ratio if interval else None)

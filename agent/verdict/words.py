@@ -5,6 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
+from edgemeter.agent.base.evidence import SESSION_SD
 from edgemeter.agent.contract.record_conditions import Verdict, Violation
 from edgemeter.agent.verdict.judge import RULES
 from edgemeter.agent.verdict.rule import Effect, Rule
@@ -18,6 +19,7 @@ and measure again. A rule whose facts are unknown on a machine is not violated.
 """
 EFFECTS: tuple[Effect, ...] = ("invalid", "disturbed", "note")
 HEADINGS: Mapping[Effect, str] = {"invalid": "A run is invalid", "disturbed": "A run is disturbed", "note": "A note"}
+ASSUMED_SCATTER = f"± includes an assumed scatter of {SESSION_SD:.1%} between sessions."
 _PLACE = re.compile(r"\{.*?\}")
 # A part of a sentence that is left out where one of its values is missing.
 _OPTIONAL = re.compile(r"\[(.*?)\]")
@@ -61,8 +63,14 @@ def text_of(violation: Violation, remark: str = "") -> str:
     return f"{sentence_of(violation)}{remark}. {remedy_of(violation)}".rstrip()
 
 
-def verdict_lines(verdicts: Sequence[Verdict], of: str = "", *, with_notes: bool = True) -> list[str]:
-    """Return a line for each rule that runs violate, the most severe first; `of` names whose runs they are.
+def not_counted_text(not_counted: int, counted: int) -> str:
+    """Return how many disturbed runs do not count beside those that do: `2 of 7 runs were disturbed and do not count`."""
+    verbs = "was disturbed and does not count" if not_counted == 1 else "were disturbed and do not count"
+    return f"{not_counted:,} of {not_counted + counted:,} runs {verbs}"
+
+
+def verdict_lines(verdicts: Sequence[Verdict], not_counted: int = 0, *, with_notes: bool = True) -> list[str]:
+    """Return a line for each rule that the runs that count violate, the most severe first, and how many further runs do not count.
 
     Such as `disturbed: other processes used 40% of the cores while timing (2 of 3 runs). Close them and run again.`
     """
@@ -77,7 +85,8 @@ def verdict_lines(verdicts: Sequence[Verdict], of: str = "", *, with_notes: bool
     remarks = {
         key: f" ({len(violations)} of {len(verdicts)} runs)" if len(violations) < len(verdicts) else "" for key, violations in ranked
     }
-    return [f"{effect}: {of}{text_of(violations[0], remarks[effect, name])}" for (effect, name), violations in ranked]
+    lines = [f"{effect}: {text_of(violations[0], remarks[effect, name])}" for (effect, name), violations in ranked]
+    return [*lines, f"{not_counted_text(not_counted, len(verdicts))}."] if not_counted else lines
 
 
 def rule_rows(rules: Iterable[Rule] = RULES) -> list[RuleRow]:

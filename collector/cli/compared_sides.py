@@ -141,15 +141,11 @@ def measure_cases(
         from edgemeter.agent.cli import run_session
         from edgemeter.agent.session import hopeless, session
         from edgemeter.agent.session.run_plan import RunPlan
-        from edgemeter.agent.verdict.environment_rules import environment_notes
-        from edgemeter.agent.verdict.words import text_of
 
         suite = Suite("compare", tuple(side for side in sides if isinstance(side, Case)))
         refused = session.check(suite, opens=True)
     if len(sides) - len(refused) < 2:
         raise hopeless.by_reason(suite, refused)[0]
-    for violation in environment_notes():
-        report(f"note: {text_of(violation)}")
     plan = RunPlan([case for number, case in enumerate(suite.cases) if number not in refused], are_compared=True)
     settings = {"device": None, "fleet": None, "broker": None, "if_no_broker": "keep", "delivery_timeout": 60.0, **options}
     outcome = run_session.run_session(replace(suite, cases=tuple(of_case.case for of_case in plan.cases)), settings, report, plan)

@@ -85,8 +85,8 @@ def case_of_boards(cases: Sequence[CaseSummary]) -> CaseSummary:
         figures=figures,
         accuracy=middle.accuracy,
         run_values=RunValues(tuple(map(_as_run, cases)), {name: tuple(values) for name, values in by_board.items()}),
-        disturbed=sum(case.disturbed > 0 for case in cases),
         verdicts=tuple(chain.from_iterable(case.verdicts for case in cases)),
+        not_counted=sum(case.not_counted for case in cases),
     )
 
 

@@ -90,15 +90,17 @@ def figure_of_values(
         evidence = Evidence(median(values), None, 0, len(runs), "run")
         return CaseFigure(median(values), None, None, len(runs), evidence, scale, u)
     evidence = mean_of(scaled(runs, scale))
-    are_equal = min(values) == max(values)
-    if scale == "ratio" and not (is_of_process or are_equal):
+    differs_by_session = scale == "ratio" and not is_of_process
+    if differs_by_session:
         evidence = evidence.in_other_sessions(len({run.turn[0] if run.turn else run.day for run in runs}))
     bounds = evidence.bounds()
     ends = [evidence.middle, *(bounds or ())]
     if scale == "ratio" and ends[-1] > LARGEST_LOG:
         ends = [evidence.middle]
-    # Of equal values a logarithm and back would leave its rounding.
-    value, *limits = (values[0] if are_equal else on_scale(end, scale) for end in ends)
+    value, *limits = (on_scale(end, scale) for end in ends)
+    if min(values) == max(values):
+        # A logarithm and back would leave its rounding.
+        value, limits = values[0], limits if differs_by_session else [values[0]] * len(limits)
     low, high = limits or (None, None)
     return CaseFigure(value, low, high, len(runs), evidence, scale, u)
 

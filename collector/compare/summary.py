@@ -119,8 +119,8 @@ class CaseSurroundings:
 class CaseSummary:
     """One case in figures, by the names of the table of figures; absent where no run that counts has one.
 
-    Of the runs those count that are ok, where there are three; else all. `generates` is whether the newest run generated text, `board` the
-    type of its board. `segment` is since when its runs count and why, None where all do. Where there are many cases, `runs`, `run_ids` and
+    Of the runs those count that are ok, where there are three; else all. `verdicts` are those of the runs that count, and `not_counted` is the
+    number of the others. `generates` is whether the newest run generated text, `board` the type of its board. `segment` is since when its runs count and why, None where all do. Where there are many cases, `runs`, `run_ids` and
     `run_values` are read on demand.
     """
 
@@ -135,16 +135,21 @@ class CaseSummary:
     accuracy_reason: str | None
     energy: EnergySummary | None
     energy_reason: str | None
-    disturbed: int
     verdicts: tuple[Verdict, ...]
+    not_counted: int
     left_out: tuple[LeftOut, ...]
     generates: bool
     board: str | None
     segment: CurrentSegment | None = None
 
     @property
+    def disturbed(self) -> int:
+        """The number of disturbed runs among those that count."""
+        return sum(verdict.state == "disturbed" for verdict in self.verdicts)
+
+    @property
     def verdict(self) -> str:
-        """`disturbed` when any run is, else `ok`; invalid runs never come this far."""
+        """`disturbed` where a run that counts is, else `ok`; invalid runs never come this far."""
         return "disturbed" if self.disturbed else "ok"
 
     @property
@@ -154,7 +159,7 @@ class CaseSummary:
 
     @property
     def violations(self) -> tuple[str, ...]:
-        """The rules that the runs violate, each once in words."""
+        """The rules that the runs that count violate, each once in words."""
         return tuple(verdict_lines(self.verdicts, with_notes=False))
 
     @property
@@ -174,7 +179,8 @@ def summarise(case: CaseRuns) -> CaseSummary:
     earlier = [LeftOut(run.id, f"earlier than the current level, {segment.words}") for run in case.earlier] if segment else []
     energy, energy_reason, energy_left_out = energy_of(runs)
     accuracy, accuracy_reason, accuracy_left_out = accuracy_of(runs)
-    figures, run_values = _figures(counted(runs))
+    counting = counted(runs)
+    figures, run_values = _figures(counting)
     if accuracy is not None:
         scored, _ = of_one_kind(runs, "accuracy")
         figures["accuracy_value"] = CaseFigure(accuracy.value, accuracy.low, accuracy.high, len(scored), accuracy.evidence, "points")
@@ -197,8 +203,8 @@ def summarise(case: CaseRuns) -> CaseSummary:
         accuracy_reason=accuracy_reason,
         energy=energy,
         energy_reason=energy_reason,
-        disturbed=sum(run.verdict.state == "disturbed" for run in runs),
-        verdicts=tuple(run.verdict for run in runs),
+        verdicts=tuple(run.verdict for run in counting),
+        not_counted=len(runs) - len(counting),
         left_out=(*energy_left_out, *accuracy_left_out, *earlier),
         generates=runs[-1].generation is not None,
         board=runs[-1].environment.board,

@@ -13,7 +13,7 @@ from edgemeter.agent.base.decision import Decision
 from edgemeter.agent.base.terminal import TableColumn, fitted_table, print_text, writable
 from edgemeter.agent.contract.figures import ACCURACY, ENERGY, LATENCY, MEMORY, TOKEN_ENERGY, Figure, FigureView, in_view
 from edgemeter.agent.contract.mode_answer import WORDS
-from edgemeter.agent.verdict.words import verdict_lines
+from edgemeter.agent.verdict.words import ASSUMED_SCATTER, verdict_lines
 from edgemeter.collector.compare.between import SAME_CASE
 from edgemeter.collector.compare.comparison import MARKS, RECOMMENDED, ComparedCase, Comparison, answers_of, comparable
 from edgemeter.collector.compare.differences import decided, speed_of, why_not_compared
@@ -129,7 +129,7 @@ def _columns(rows: Sequence[ComparedCase], labels: Sequence[str], console: Conso
     for entry in _shown_figures(rows):
         yield TableColumn(_heading(entry, cases), [writable(_figure(entry, case), console) for case in cases], rank=entry.rank)
         yield TableColumn("", [_change(entry.name, row) for row in rows], rank=entry.rank)
-    yield TableColumn("runs", [str(len(case.run_ids)) for case in cases], rank=2)
+    yield TableColumn("runs", [str(len(case.verdicts)) for case in cases], rank=2)
     if any(case.disturbed for case in cases):
         yield text("verdict", [case.verdict for case in cases], 1)
 
@@ -231,7 +231,10 @@ def _lines(comparison: Comparison) -> Iterator[str]:
     for case in cases:
         if case.segment:
             yield f"{case.key.device}: only runs {level_text(case)} (--all-days counts them)"
-    yield from verdict_lines([verdict for case in cases for verdict in case.verdicts], with_notes=False)
+    if any(figure.evidence.assumes_sessions for case in cases for figure in case.figures.values()):
+        yield ASSUMED_SCATTER
+    verdicts = [verdict for case in cases for verdict in case.verdicts]
+    yield from verdict_lines(verdicts, sum(case.not_counted for case in cases))
 
 
 def _legend(rows: Sequence[ComparedCase]) -> Iterator[str]:

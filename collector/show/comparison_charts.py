@@ -267,8 +267,8 @@ def _mark(row: ComparedCase, styles: SeriesStyles, called: Mapping[CaseKey, str]
 
 
 def _verdict(row: ComparedCase) -> str:
-    case = row.case
-    return f"{case.disturbed} of {len(row.boards)} boards disturbed" if 0 < case.disturbed < len(row.boards) else case.verdict
+    disturbed = sum(board.case.disturbed > 0 for board in row.boards)
+    return f"{disturbed} of {len(row.boards)} boards disturbed" if 0 < disturbed < len(row.boards) else row.case.verdict
 
 
 def _called(key: CaseKey) -> str:

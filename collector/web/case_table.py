@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from edgemeter.agent.base import figures
 from edgemeter.agent.contract.figures import ENERGY, LATENCY, Figure, FigureView, in_view
+from edgemeter.agent.verdict.words import not_counted_text
 from edgemeter.collector.charts.chart import ViewTable
 from edgemeter.collector.compare.boards import worst_board
 from edgemeter.collector.compare.columns import COLUMNS
@@ -121,7 +122,7 @@ class CaseTable:
             ViewColumn("case", "Case", name, lambda row: _name(row, name(row), self.links), is_text=True),
             *self.by_limits.columns(),
             *(_figure(entry, rows) for entry in in_view(FigureView.TABLE)),
-            ViewColumn("runs", "Runs", lambda row: sum(len(board.case.runs) for board in row.boards or (row,))),
+            ViewColumn("runs", "Runs", lambda row: len(row.case.verdicts)),
             ViewColumn("verdict", "Verdict", lambda row: row.case.verdict, _verdict, is_text=True),
         ]
 
@@ -236,9 +237,9 @@ def _none(reason: str, word: str = "none") -> Markup:
 
 def _verdict(row: ComparedCase) -> Markup:
     case, provenance = row.case, row.case.key.provenance
-    members = f"{len(row.boards)} boards" if row.boards else len(case.runs)
-    verdict = element("span", {"class": "doubt"}, f"{case.disturbed} of {members} disturbed") if case.disturbed else "ok"
-    return with_small(verdict, "" if provenance == "measured" else provenance)
+    verdict = element("span", {"class": "doubt"}, f"{case.disturbed} of {len(case.verdicts)} disturbed") if case.disturbed else "ok"
+    not_counted = not_counted_text(case.not_counted, len(case.verdicts)) if case.not_counted else ""
+    return with_small(verdict, "; ".join(filter(None, (not_counted, "" if provenance == "measured" else provenance))))
 
 
 def _worst(row: ComparedCase, figure: str) -> Markup:

@@ -110,6 +110,15 @@ def test_the_document_has_the_answer_of_power_modes():
 
 
 def test_a_stored_run_is_not_advised_to_be_repeated():
-    """It was one of several, or was asked to be one: the command that takes all of them is named."""
+    """It was one of several, or was asked to be one."""
     assert "--repeats" not in printed(*repeats(10.0))
-    assert "edgemeter compare 00000000 OTHER" in printed(*repeats(10.0))
+
+
+def test_only_runs_that_count_are_a_reason_to_run_again():
+    """Of the others it says how many there are."""
+    runs = judged(repeats(140.0, 138.0, 143.0, 139.0, 141.0), (), (BUSY,), (), (BUSY,), ())
+    text = printed(*runs, seconds=60.0)
+    assert "  2 of 5 runs were disturbed and do not count.\n" in text
+    assert "run again" not in text
+    assert "± includes an assumed scatter of 1.5% between sessions." in text
+    assert "assumed" not in printed(*runs[:2])

@@ -3,6 +3,7 @@
 import json
 
 import msgspec
+import pytest
 from click.testing import CliRunner
 
 from edgemeter.agent.contract.record_accuracy import OutputCheck
@@ -110,7 +111,16 @@ def test_the_lines_of_several_runs_name_each_rule_once():
     )
     unknown = Verdict(state="ok", violations=(Violation(rule="of-tomorrow"),))
     assert words.verdict_lines([unknown]) == ["disturbed: of-tomorrow."]
-    assert words.verdict_lines([busy], "yolo: ", with_notes=False) == [f"disturbed: yolo: {words.text_of(BUSY)}"]
+    assert words.verdict_lines([busy], with_notes=False) == [f"disturbed: {words.text_of(BUSY)}"]
+
+
+@pytest.mark.parametrize(
+    ("not_counted", "line"),
+    [(1, "1 of 4 runs was disturbed and does not count."), (2, "2 of 5 runs were disturbed and do not count.")],
+)
+def test_a_run_that_does_not_count_is_counted_and_no_reason_to_run_again(not_counted, line):
+    """Three others were ok."""
+    assert words.verdict_lines([Verdict(state="ok")] * 3, not_counted) == [line]
 
 
 def test_the_command_prints_every_rule():

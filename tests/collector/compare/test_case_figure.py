@@ -21,6 +21,17 @@ def test_run_and_compare_show_one_interval(values_ms, disturbed):
     runs = in_rounds([make_run(p50_ms=value) for value in values_ms[disturbed:]])
     runs += in_rounds([make_run(p50_ms=value, verdict=violating("disturbed", "busy-machine")) for value in values_ms[:disturbed]])
     (measured,), ((case,), _) = cases_of(runs), group_cases(runs)
-    figures = summarise(case).figures
+    summary = summarise(case)
     for name in ("latency_p50_ms", THROUGHPUT, "energy_gross_mj", "memory_peak_mb"):
-        assert measured.text(name) == figure_text(figure(name), figures[name])
+        assert measured.text(name) == figure_text(figure(name), summary.figures[name])
+    assert (measured.state, len(measured.counted)) == (summary.verdict, len(summary.verdicts))
+
+
+def test_a_case_is_disturbed_only_if_a_run_that_counts_is():
+    """Three that are ok count without the disturbed ones, which are no reason to measure again; two do not."""
+    busy = violating("disturbed", "busy-machine")
+    for ok_runs, expected in [(3, ("ok", 0, 2, ())), (2, ("disturbed", 2, 0, ("busy-machine",)))]:
+        runs = in_rounds([*(make_run() for _ in range(ok_runs)), *(make_run(verdict=busy) for _ in range(2))])
+        case = summarise(group_cases(runs)[0][0])
+        rules = tuple(violation.rule for violation in case.violated)
+        assert (case.verdict, case.disturbed, case.not_counted, rules) == expected
