@@ -19,7 +19,9 @@ README = ROOT / "README.md"
 COMMANDS = [command for block in walk.blocks(README) for command in block.commands if command.startswith("edgemeter ")]
 TARGETS = re.findall(r"^\$ make (\w+)", README.read_text(), re.MULTILINE)
 # What depends on how busy the machine is: how many runs there were, the reasons of a verdict, a wait, and how wide an interval is.
-PASSING = re.compile(r"^ *(\d+ runs?, |disturbed: |invalid: |note: |waited ).*\n| ± [\d.]+%| \([\d.,]+ to [\d.,]+\)", re.MULTILINE)
+PASSING = re.compile(
+    r"^ *(\d+ runs?, |\d+ of \d+ runs |disturbed: |invalid: |note: |waited ).*\n| ± [\d.]+%| \([\d.,]+ to [\d.,]+\)", re.MULTILINE
+)
 
 
 def printed() -> str:

@@ -14,7 +14,7 @@ import msgspec
 
 from edgemeter.agent.base.decision import MATTERS_RATIO, told_apart
 from edgemeter.agent.base.evidence import interval_over_runs, middle_of
-from edgemeter.agent.base.figures import plain_digits, share
+from edgemeter.agent.base.figures import percentage, plain_digits, share
 from edgemeter.agent.contract.case_identity import CaseKey, key_of
 from edgemeter.agent.contract.energy_provenance import energy_provenance
 from edgemeter.agent.contract.figures import figure

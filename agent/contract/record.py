@@ -131,23 +131,10 @@ class RunRecord(RecordPart, frozen=True, kw_only=True):
     samples: tuple[Series, ...] = ()  # Raw samples.
 
     def __str__(self) -> str:
-        """Return the figures of the run in about ten lines."""
-        latency, accuracy, energy = self.latency, self.accuracy, self.energy
-        levels = {"p50": latency.p50_ms, "p90": latency.p90_ms, "p99": latency.p99_ms}
-        names = ("process", "import", "load", "first")
-        starts = {name: value for name in names if (value := getattr(self.cold_start, f"{name}_ms")) is not None}
-        lines = {
-            "model": f"{self.model.name}, {self.precision}, {self.runtime.setting_text}, on {self.device}",
-            "latency": ", ".join(f"{name} {value:.4g} ms" for name, value in levels.items() if value is not None) or "too few queries",
-            "throughput": f"{self.throughput_per_s:.4g} per s",
-            "accuracy": f"{accuracy.metric} {accuracy.value:.4f}" if accuracy else f"none: {self.reasons.get('accuracy')}",
-            "energy": f"{energy.gross_mj:.4g} mJ by {energy.sensor}" if energy else f"none: {self.reasons.get('energy')}",
-            "memory": f"{self.memory.peak_mb:.4g} MB" if self.memory.peak_mb is not None else f"none: {self.reasons.get('memory_peak_mb')}",
-            "cold start": ", ".join(f"{name} {value:.4g} ms" for name, value in starts.items()),
-            "verdict": ": ".join(filter(None, (self.verdict.state, ", ".join(self.verdict.rules)))),
-            "run": self.id,
-        }
-        return "\n".join(f"{name:10}  {text}" for name, text in lines.items())
+        """Return the figures of the run as `edgemeter run` prints them."""
+        from edgemeter.agent.cli.run_output import text_of_run  # noqa: PLC0415 - words are made where they are shown, once
+
+        return text_of_run(self)
 
 
 class _SchemaOnly(msgspec.Struct):

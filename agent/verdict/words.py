@@ -13,9 +13,10 @@ from edgemeter.agent.verdict.rule import Effect, Rule
 BY_NAME: Mapping[str, Rule] = {rule.name: rule for rule in RULES}
 INTRODUCTION = """# My run is disturbed: what now
 
-The verdict on a run is `ok`, `disturbed` or `invalid`. Something outside the model changed the figures of a disturbed run: views mark it.
-An invalid run is listed and enters no statistic. A note casts no doubt on the figures. Find the rule below, do what its last column says,
-and measure again. A rule whose facts are unknown on a machine is not violated.
+The verdict on a run is `ok`, `disturbed` or `invalid`. Something outside the model changed the figures of a disturbed run: where three runs
+of its case are ok, it does not count; elsewhere it counts, and the case is disturbed. An invalid run is listed and enters no statistic. A
+note casts no doubt on the figures. Find the rule below, do what its last column says, and measure again. A rule whose facts are unknown on
+a machine is not violated.
 """
 EFFECTS: tuple[Effect, ...] = ("invalid", "disturbed", "note")
 HEADINGS: Mapping[Effect, str] = {"invalid": "A run is invalid", "disturbed": "A run is disturbed", "note": "A note"}

@@ -77,12 +77,15 @@ def runs(
         note("no run is kept yet: measure with `edgemeter run MODEL`")
 
 
-@runs.command(short_help="Show a run with its notes and history.")
+@runs.command(short_help="Show the case of a run with its notes and history.")
 @click.argument("run_id", metavar="ID")
 @ledger_option
-@format_option('{"run": {...}, "state": ..., "history": [...]}; without raw samples', "table", "json")
-def show(run_id: str, ledger: LedgerPlace | None, *, form: Format) -> None:
-    """Show a run as `edgemeter run` does, with its notes and its history.
+@click.option("--wide", is_flag=True, help="Show every run of the case with all its figures too.")
+@format_option('{"run": {...}, "state": ..., "history": [...]} of the one run; without raw samples', "table", "json")
+def show(run_id: str, ledger: LedgerPlace | None, *, wide: bool, form: Format) -> None:
+    """Show the case that a run belongs to, over all its runs in that session, as `edgemeter run` does; then the notes and the history.
+
+    An excluded run is shown by itself.
 
     Example: edgemeter runs show 3f2a1b9c
     """
@@ -90,16 +93,31 @@ def show(run_id: str, ledger: LedgerPlace | None, *, form: Format) -> None:
         full_id = history.find(run_id)
         record = history.entry(full_id).record
         events, is_counted = history.events(full_id), history.is_counted(full_id)
+        shown = _runs_in_session(history, record) if is_counted else [record]
     if print_data(form, {"run": record, "state": "counted" if is_counted else "excluded", "history": events}):
         return
     from edgemeter.agent.cli.run_output import print_runs
 
     console = console_for(form)
+    remark = f", with {count(len(shown) - 1, 'other run')} of its case in its session" if len(shown) > 1 else ""
     excluded = "" if is_counted else ", EXCLUDED from statistics"
-    print_text(console, f"run {record.id}, {_origin(record)} {stamp(record.started_at_ns)} UTC{excluded}")
-    print_runs([record], console, wide=True)
+    print_text(console, f"run {record.id}, {_origin(record)} {stamp(record.started_at_ns)} UTC{remark or excluded}")
+    print_runs(shown, console, wide=wide)
     for event in events:
         print_text(console, f"{stamp(event.at_ns)} {event.author} {event.action} it{f': {event.text}' if event.text else ''}")
+
+
+def _runs_in_session(history: LedgerRuns, record: RunRecord) -> list[RunRecord]:
+    """Return the counted runs of the case of a run in its session, oldest first."""
+    from edgemeter.collector.compare.between import case_in_session
+
+    if not record.session_started_at_ns:
+        return [record]
+    of_case = {"device": record.device, "fleet": record.fleet, "model": record.model.name}
+    listed = history.runs(of_case, since_ns=record.session_started_at_ns)
+    return [
+        run.record for run in reversed(listed) if run.state == "counted" and case_in_session(run.record) == case_in_session(record)
+    ] or [record]
 
 
 def _origin(record: RunRecord) -> str:

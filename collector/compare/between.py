@@ -144,11 +144,12 @@ def read_side(text: str) -> StoreContents:
     if not runs:
         raise ConfigError(f"{shown_place(text)!r} has no run to compare: select others, or measure some")
     if len(runs) == 1 and runs[0].id.startswith(text) and runs[0].session_started_at_ns:
-        identity = _in_session(runs[0])
+        identity = case_in_session(runs[0])
         of_device = selection.selections_of("", {"fleet": runs[0].fleet, "device": runs[0].device})
-        runs = oldest_first(run for run in of_device.runs() if _in_session(run) == identity)
+        runs = oldest_first(run for run in of_device.runs() if case_in_session(run) == identity)
     return StoreContents(runs, run_selection.unreadable)
 
 
-def _in_session(run: RunRecord) -> Hashable:
+def case_in_session(run: RunRecord) -> Hashable:
+    """Return what all runs of a case in one session share."""
     return run.session_started_at_ns, key_of(run)

@@ -119,9 +119,9 @@ class CaseSurroundings:
 class CaseSummary:
     """One case in figures, by the names of the table of figures; absent where no run that counts has one.
 
-    Of the runs those count that are ok, where there are three; else all. `verdicts` are those of the runs that count, and `not_counted` is the
-    number of the others. `generates` is whether the newest run generated text, `board` the type of its board. `segment` is since when its runs count and why, None where all do. Where there are many cases, `runs`, `run_ids` and
-    `run_values` are read on demand.
+    Of the runs those count that are ok, where there are three; else all. `verdicts` are those of the runs that count, `not_counted` is the
+    number of the others. `generates` is whether the newest run generated text, `board` the type of its board. `segment` is since when its
+    runs count and why, None where all do. Where there are many cases, `runs`, `run_ids` and `run_values` are read on demand.
     """
 
     key: CaseKey

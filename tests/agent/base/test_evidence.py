@@ -114,7 +114,7 @@ def test_what_was_counted_bounds_the_error_from_below():
 
 
 def test_runs_of_one_session_have_an_interval_where_it_can_be_held():
-    """The geometric mean with Student's t, and how sessions differ, which equal runs do not show; none of two runs, of a 0, and beyond a float."""
+    """The geometric mean with Student's t, and how sessions differ, even of equal runs; none of two runs, of a 0, and beyond a float."""
     reach = T_2 * stdev(map(math.log, (10, 10.5, 11.2))) / math.sqrt(3)
     of_session = interval_over_runs([10, 10.5, 11.2], is_of_session=True)
     assert of_session.half_width_ratio == pytest.approx(math.expm1(reach), rel=1e-6)

@@ -9,17 +9,19 @@ from datetime import datetime, timezone
 
 import msgspec
 import pytest
+from rich.console import Console
 
 from edgemeter.agent.bundle.archive import read_bundle
+from edgemeter.agent.cli.run_output import print_runs
 from edgemeter.agent.contract.messages import Receipt
 from edgemeter.agent.contract.record import decode
 from edgemeter.agent.delivery.outbox import Outbox
 from edgemeter.agent.delivery.outbox_file import OUTBOX
 from edgemeter.agent.ledger.own_runs import OwnRuns
 from tests.fixtures.command import edgemeter
-from tests.fixtures.comparison_factory import make_reference, make_run
+from tests.fixtures.comparison_factory import in_rounds, make_reference, make_run
 from tests.fixtures.ledgers import fill
-from tests.fixtures.record_factory import STARTED_AT_NS
+from tests.fixtures.record_factory import STARTED_AT_NS, violating
 from tests.fixtures.rows import table_row
 
 DAY_NS = 86_400 * 10**9
@@ -156,6 +158,35 @@ def test_a_run_that_is_excluded_stays_listed_with_its_reason_and_comes_back(ledg
         ("included", ME, ""),
     ]
     assert f"{ME} excluded it: the fan was off" in edgemeter("runs", "show", first[:6]).stdout
+
+
+def test_a_run_is_shown_with_its_case_in_the_figures_that_run_and_compare_print(home):
+    """Whichever of its runs is named, and whatever was disturbed or ran in another session; each run only if asked."""
+    busy = violating("disturbed", "busy-machine")
+    runs = in_rounds([make_run(p50_ms=p50_ms) for p50_ms in (10.0, 10.5, 10.2, 10.1)] + [make_run(p50_ms=15.0, verdict=busy)])
+    others = [
+        *in_rounds([make_run(p50_ms=30.0)], started_at_ns=STARTED_AT_NS + DAY_NS),
+        *in_rounds([make_run(model="other", p50_ms=5.0)] * 3),
+    ]
+    ids = ids_of(len(runs) + len(others))
+    stored = [msgspec.structs.replace(run, id=run_id) for run, run_id in zip([*runs, *others], ids, strict=True)]
+    fill(home / "ledger.sqlite", stored)
+    out = io.StringIO()
+    print_runs(stored[:5], Console(file=out, width=80))
+    printed = [line.rstrip() for line in out.getvalue().splitlines()]
+    for run_id in (ids[0], ids[4]):
+        first, *shown = edgemeter("runs", "show", run_id[:8]).stdout.splitlines()
+        assert (first.partition(",")[0], first.partition(", with ")[2]) == (f"run {run_id}", "4 other runs of its case in its session")
+        assert [line.rstrip() for line in shown] == printed
+        assert all(ids[index][:8] in edgemeter("runs", "show", run_id, "--wide").stdout for index in range(5))
+    assert printed[2].startswith("  Latency     10.2 ms ± 5%")
+    assert "  1 of 5 runs was disturbed and does not count." in printed
+    table = edgemeter("compare", ids[0], ids[6]).stdout
+    assert " 10.2 ± 5% " in table
+    assert "\n1 of 8 runs was disturbed and does not count.\n" in table
+    edgemeter("runs", "exclude", ids[0], "--reason", "the fan was off")
+    assert edgemeter("runs", "show", ids[0]).stdout.splitlines()[0].endswith("EXCLUDED from statistics")
+    assert "with 3 other runs" in edgemeter("runs", "show", ids[4]).stdout
 
 
 def test_deleting_asks_and_a_wrong_id_among_several_deletes_nothing(ledger):
