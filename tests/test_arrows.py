@@ -14,7 +14,6 @@ OF_THE_AGENT = {
         "bundle.archive", "bundle.signature", "bundle.write", "cli.bundle", "cli.run_output",
         # `edgemeter compare` measures models in turn.
         "cli.case_options", "cli.elsewhere", "cli.run_session", "session.hopeless", "session.run_plan", "session.session",
-        "verdict.environment_rules",
         "delivery.outbox_file",
         "ledger.chunks", "ledger.ledger", "ledger.ledger_file", "ledger.presence", "ledger.quarantine", "ledger.retention",
         "ledger.run_history", "ledger.sqlite_ledger", "machine.board_limits", "machine.fingerprint", "machine.power_range",

@@ -17,9 +17,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from edgemeter._columns import load
-    from edgemeter._measuring import compare, measure, measured
+    from edgemeter._measuring import Record, compare, measure, measured
     from edgemeter._spent_energy import energy
-    from edgemeter.agent.contract.record import RunRecord as Record
 
 if __name__ != "edgemeter":
     raise ImportError(f"{__name__} is the package `edgemeter`: import that")
@@ -27,7 +26,7 @@ if __name__ != "edgemeter":
 __all__ = ("Record", "compare", "energy", "load", "measure", "measured")
 
 _PLACES = {
-    "Record": "edgemeter.agent.contract.record:RunRecord",
+    "Record": "edgemeter._measuring:Record",
     "compare": "edgemeter._measuring:compare",
     "energy": "edgemeter._spent_energy:energy",
     "load": "edgemeter._columns:load",

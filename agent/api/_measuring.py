@@ -10,6 +10,7 @@ from functools import partial, wraps
 from pathlib import Path
 from typing import Any, Literal, ParamSpec, Protocol, TypeVar, overload
 
+from msgspec.structs import asdict
 from rich.console import Console
 
 from edgemeter._environment import unset_options
@@ -18,6 +19,7 @@ from edgemeter.agent.base.decision import MATTERS_RATIO
 from edgemeter.agent.base.progress import quietly
 from edgemeter.agent.base.suggestions import near
 from edgemeter.agent.cli import run_session
+from edgemeter.agent.cli.run_output import TABLE_WIDTH, print_runs
 from edgemeter.agent.contract.record import RunRecord
 from edgemeter.agent.engine.call_trial import FunctionCall
 from edgemeter.agent.ledger.own_runs import saving
@@ -34,6 +36,15 @@ P = ParamSpec("P")
 T_co = TypeVar("T_co", covariant=True)
 
 
+class Record(RunRecord, frozen=True, kw_only=True):
+    """The record of a run; as text the block that `edgemeter run` prints."""
+
+    def __str__(self) -> str:
+        text = io.StringIO()
+        print_runs([self], Console(file=text, width=TABLE_WIDTH))
+        return text.getvalue().rstrip()
+
+
 @overload
 def measure(
     model: Callable[..., object],
@@ -45,7 +56,7 @@ def measure(
     save: bool = True,
     progress: bool = False,
     **settings: Any,
-) -> RunRecord: ...
+) -> Record: ...
 
 
 @overload
@@ -59,7 +70,7 @@ def measure(
     save: bool = True,
     progress: bool = False,
     **settings: Any,
-) -> RunRecord: ...
+) -> Record: ...
 
 
 def measure(
@@ -73,7 +84,7 @@ def measure(
     save: bool = True,
     progress: bool = False,
     **settings: Any,
-) -> RunRecord:
+) -> Record:
     """Measure a model once, in a process of its own, or a function, in this process, and return the record of the run.
 
     Args:
@@ -103,7 +114,7 @@ def measure(
             record = _function_run(FunctionCall(model, inputs), settings | {"mode": mode}, power)
             # When it is over, so that nothing of ours disturbs it.
             with saving(config.read(unset_options()["config"]), logger.info, is_wanted=save) as keep:
-                return keep(record)
+                return Record(**asdict(keep(record)))
     if not isinstance(model, str | os.PathLike):
         raise TypeError(f"{model!r} cannot be measured: give the path or name of a model, or a function and its inputs")
     if inputs != ():
@@ -119,7 +130,7 @@ def measure(
         raise outcome.interruption
     for error in (*outcome.errors, *filter(None, [outcome.undelivered])):
         logger.warning("%s", error)
-    return outcome.records[0]
+    return Record(**asdict(outcome.records[0]))
 
 
 def _function_run(target: FunctionCall, settings: dict[str, Any], power: str | None) -> RunRecord:
@@ -135,7 +146,7 @@ def _function_run(target: FunctionCall, settings: dict[str, Any], power: str | N
 class MeasuredFunction(Protocol[P, T_co]):
     """A function that was decorated; `record` is its run, None before its first call."""
 
-    record: RunRecord | None
+    record: Record | None
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> T_co:
         """Call the function."""
@@ -183,7 +194,7 @@ class ModelComparison(Comparison):
 
     def __str__(self) -> str:
         text = io.StringIO()
-        show_comparison(self, Console(file=text, width=100))
+        show_comparison(self, Console(file=text, width=TABLE_WIDTH))
         return text.getvalue().rstrip()
 
 

@@ -1,6 +1,5 @@
 """The output of `edgemeter run`: one case is a block of lines, several are a table; below stand verdicts and what is missing."""
 
-import io
 import math
 import statistics
 from collections.abc import Iterator, Sequence
@@ -67,13 +66,6 @@ def print_runs(
             print_text(console, f"  {line}")
     for line in notes:
         print_text(console, f"  {line}")
-
-
-def text_of_run(run: RunRecord) -> str:
-    """Return what is printed of a run, for Python."""
-    text = io.StringIO()
-    print_runs([run], Console(file=text, width=TABLE_WIDTH))
-    return text.getvalue().rstrip()
 
 
 def saved_line(runs: Sequence[RunRecord]) -> str:

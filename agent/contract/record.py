@@ -130,12 +130,6 @@ class RunRecord(RecordPart, frozen=True, kw_only=True):
     cpus: tuple[Count, ...] | None = None  # Cores the run was pinned to; null: any.
     samples: tuple[Series, ...] = ()  # Raw samples.
 
-    def __str__(self) -> str:
-        """Return the figures of the run as `edgemeter run` prints them."""
-        from edgemeter.agent.cli.run_output import text_of_run  # noqa: PLC0415 - words are made where they are shown, once
-
-        return text_of_run(self)
-
 
 class _SchemaOnly(msgspec.Struct):
     schema: Count

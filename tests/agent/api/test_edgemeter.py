@@ -31,7 +31,7 @@ def test_there_are_six_names_sorted_and_each_is_there():
     assert edgemeter.__all__ == ("Record", "compare", "energy", "load", "measure", "measured")
     assert set(edgemeter.__all__) <= set(dir(edgemeter))
     assert all(inspect.getdoc(getattr(edgemeter, name)) for name in edgemeter.__all__)
-    assert edgemeter.Record is RunRecord
+    assert issubclass(edgemeter.Record, RunRecord)
     with pytest.raises(AttributeError, match="no attribute 'mesure'"):
         _ = edgemeter.mesure
 
@@ -42,6 +42,8 @@ def test_measure_returns_the_record_and_keeps_it(tmp_path, home, capfd):
     replay_case(tmp_path, "a", 1.0)
     record = edgemeter.measure(tmp_path / "a.replay.json", mode="rapid")
     assert isinstance(record, edgemeter.Record)
+    heading, _, latency, *_ = str(record).splitlines()
+    assert (heading.partition(",")[0], latency.split()[0]) == ("a.replay", "Latency")
     assert record.latency.p50_ms >= 1.0
     assert (record.mode, record.reasons["accuracy"][:12]) == ("rapid", "no photograp")
     with SqliteLedger(home / "ledger.sqlite", "read") as ledger:

@@ -122,9 +122,3 @@ def test_only_runs_that_count_are_a_reason_to_run_again():
     assert "run again" not in text
     assert "± includes an assumed scatter of 1.5% between sessions." in text
     assert "assumed" not in printed(*runs[:2])
-
-
-def test_a_record_prints_as_the_command_does():
-    """In Python: one block, whatever the run has."""
-    for run in (DOUBTED[0], camera_hour(), *generated()[:1]):
-        assert str(run) == printed(run, width=100).rstrip()
