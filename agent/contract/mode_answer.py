@@ -7,7 +7,6 @@ one sensor measured all of them (or one recording was replayed).
 
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain, combinations
-from statistics import median
 from typing import Literal, TypeAlias
 
 import msgspec
@@ -178,7 +177,7 @@ def _marks(ranked: _Modes, figures: Sequence[str]) -> dict[str, list[str]]:
     pairs = {frozenset(pair): (values[pair[0]], values[pair[1]]) for pair in combinations(values, 2) if pair[0][0] == pair[1][0]}
     apart = told_apart(pairs, MATTERS_RATIO)
     for name, best_mark in zip(figures, BEST, strict=False):
-        middles = {mode: median(of_mode) for mode in ranked if (of_mode := values[name, mode])}
+        middles = {mode: middle_of(of_mode) for mode in ranked if (of_mode := values[name, mode])}
         best = (max if figure(name).better == "higher" else min)(middles, key=lambda mode: middles[mode], default=None)
         for mode in middles:
             if mode == best:
