@@ -93,16 +93,16 @@ def show(run_id: str, ledger: LedgerPlace | None, *, wide: bool, form: Format) -
         full_id = history.find(run_id)
         record = history.entry(full_id).record
         events, is_counted = history.events(full_id), history.is_counted(full_id)
-        shown = _runs_in_session(history, record) if is_counted else [record]
+        case_runs = _runs_in_session(history, record) if is_counted else [record]
     if print_data(form, {"run": record, "state": "counted" if is_counted else "excluded", "history": events}):
         return
     from edgemeter.agent.cli.run_output import print_runs
 
     console = console_for(form)
-    remark = f", with {count(len(shown) - 1, 'other run')} of its case in its session" if len(shown) > 1 else ""
+    remark = f", with {count(len(case_runs) - 1, 'other run')} of its case in its session" if len(case_runs) > 1 else ""
     excluded = "" if is_counted else ", EXCLUDED from statistics"
     print_text(console, f"run {record.id}, {_origin(record)} {stamp(record.started_at_ns)} UTC{remark or excluded}")
-    print_runs(shown, console, wide=wide)
+    print_runs(case_runs, console, wide=wide)
     for event in events:
         print_text(console, f"{stamp(event.at_ns)} {event.author} {event.action} it{f': {event.text}' if event.text else ''}")
 

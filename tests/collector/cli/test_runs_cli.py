@@ -164,20 +164,20 @@ def test_a_run_is_shown_with_its_case_in_the_figures_that_run_and_compare_print(
     """Whichever of its runs is named, and whatever was disturbed or ran in another session; each run only if asked."""
     busy = violating("disturbed", "busy-machine")
     runs = in_rounds([make_run(p50_ms=p50_ms) for p50_ms in (10.0, 10.5, 10.2, 10.1)] + [make_run(p50_ms=15.0, verdict=busy)])
-    others = [
+    unrelated = [
         *in_rounds([make_run(p50_ms=30.0)], started_at_ns=STARTED_AT_NS + DAY_NS),
         *in_rounds([make_run(model="other", p50_ms=5.0)] * 3),
     ]
-    ids = ids_of(len(runs) + len(others))
-    stored = [msgspec.structs.replace(run, id=run_id) for run, run_id in zip([*runs, *others], ids, strict=True)]
+    ids = ids_of(len(runs) + len(unrelated))
+    stored = [msgspec.structs.replace(run, id=run_id) for run, run_id in zip([*runs, *unrelated], ids, strict=True)]
     fill(home / "ledger.sqlite", stored)
     out = io.StringIO()
     print_runs(stored[:5], Console(file=out, width=80))
     printed = [line.rstrip() for line in out.getvalue().splitlines()]
     for run_id in (ids[0], ids[4]):
-        first, *shown = edgemeter("runs", "show", run_id[:8]).stdout.splitlines()
+        first, *block = edgemeter("runs", "show", run_id[:8]).stdout.splitlines()
         assert (first.partition(",")[0], first.partition(", with ")[2]) == (f"run {run_id}", "4 other runs of its case in its session")
-        assert [line.rstrip() for line in shown] == printed
+        assert [line.rstrip() for line in block] == printed
         assert all(ids[index][:8] in edgemeter("runs", "show", run_id, "--wide").stdout for index in range(5))
     assert printed[2].startswith("  Latency     10.2 ms ± 5%")
     assert "  1 of 5 runs was disturbed and does not count." in printed
