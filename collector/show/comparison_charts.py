@@ -11,37 +11,37 @@ from numpy.typing import NDArray
 
 from edgemeter.agent.base import figures
 from edgemeter.agent.base.errors import ConfigError
-from edgemeter.agent.base.metrics import gain, metric_name
+from edgemeter.agent.base.metrics import metric_name
 from edgemeter.agent.contract.case_identity import CaseKey
-from edgemeter.agent.contract.figures import ENERGY, LATENCY
+from edgemeter.agent.contract.figures import ACCURACY, ENERGY, LATENCY
 from edgemeter.agent.contract.record import RunRecord
 from edgemeter.agent.contract.samples import unpack
-from edgemeter.collector.charts import front, specs
+from edgemeter.collector.charts import scatter, specs
 from edgemeter.collector.charts.chart import WIDTH_PX, Chart, rows_table
 from edgemeter.collector.compare.comparison import ComparedCase, Comparison, comparable
 from edgemeter.collector.compare.summary import CaseSummary
-from edgemeter.collector.compare.trade_off import FrontPoint, ParetoStatus, front_band, pareto_front, pareto_statuses
 from edgemeter.collector.runs.cases import grouped, names_of
 from edgemeter.collector.runs.relation import load_text
+from edgemeter.collector.show.sentence import outcome_of
 from edgemeter.collector.show.series_style import SeriesStyles, numbered_style
-from edgemeter.collector.show.wording import case_names, listed, load_words, names, short_names
+from edgemeter.collector.show.wording import case_names, listed, load_words, names
 
 # Steps of one cumulative line; of many lines each gets fewer, so that a page of many cases stays small.
 STEPS, STEPS_IN_ALL = 120, 3000
 # So many devices are named where something is missing.
 NAMED = 8
-# With more points than this none carries its name but those of the front, and of those as many as fit.
-ALL_LABELLED = 10
+# With more points than this none carries its name.
+MOST_LABELLED = 10
 MS_PER_NS = 1e-6
 LATENCY_TITLE, ENERGY_TITLE = "Latency p50, ms", "Energy per inference, gross, mJ"
 # The room that a name takes beside its mark, as shares of the chart's width and height on a phone.
 NAME_WIDTH, NAME_HEIGHT = 0.021, 0.06
 # Half a mark.
 MARK_REACH = 0.02
-FRONT_NOTE = (
-    "Up and left is better. Bars are 95% intervals. Lines: what nothing of the same series beats; shaded: where that line may lie by the"
-    " intervals. The star is the reference. A mark with a number stands for as many boards of one type, or for cases that would overlap, at"
-    " their median, in the colour of the text where they are of several series. Zoom in or open the table for each."
+HOW_TO_READ_MARKS = (
+    "Farther left costs less; farther up is the higher figure of accuracy. Bars are 95% intervals. The star is the baseline; the tooltip of"
+    " a mark says what the table decides. A mark with a number stands for that many boards of one type, or for cases that would overlap;"
+    " it has the colour of the text where they belong to several series. Zoom in or open the table to see each."
 )
 # The standing of a board that is drawn with the others of its type.
 OF_SEVERAL = "a board of several"
@@ -55,7 +55,7 @@ class Charts:
     notes: tuple[str, ...] = ()
 
 
-def latency_front(comparison: Comparison, styles: SeriesStyles, *, with_boards: bool = False) -> Charts:
+def latency_against_accuracy(comparison: Comparison, styles: SeriesStyles, *, with_boards: bool = False) -> Charts:
     """Return latency against accuracy, a chart for each task, set of data, scenario, load and metric.
 
     With `with_boards` the table behind it also holds each board of a row of several, which a page shows where one of them was picked.
@@ -65,16 +65,16 @@ def latency_front(comparison: Comparison, styles: SeriesStyles, *, with_boards: 
     for rows in _facets(drawn_rows, lambda case: case.key.provenance):
         provenance = rows[0].case.key.provenance
         title = _facet_title(rows) + ("" if provenance == "measured" else f", {provenance}")
-        charts.append(_front(rows, styles, _Axis(LATENCY_TITLE, LATENCY), title, with_boards=with_boards))
+        charts.append(_against_accuracy(rows, styles, _Axis(LATENCY_TITLE, LATENCY), title, with_boards=with_boards))
     return Charts(tuple(charts), tuple(_missing(comparison, drawn_rows, "accuracy", lambda case: case.accuracy_reason)))
 
 
-def energy_front(comparison: Comparison, styles: SeriesStyles, *, with_boards: bool = False) -> Charts:
-    """Return energy against accuracy as `latency_front` does, a chart for each class of energies: different scopes share no axis."""
+def energy_against_accuracy(comparison: Comparison, styles: SeriesStyles, *, with_boards: bool = False) -> Charts:
+    """Return energy against accuracy, as `latency_against_accuracy` does, with a chart for each class of energies."""
     having = [row for row in comparison.rows if row.case.energy and ENERGY in row.case.figures]
     across = _Axis(ENERGY_TITLE, ENERGY)
     charts = [
-        _front(rows, styles, across, f"{_facet_title(rows)}, {_energy_class(rows[0].case)}", with_boards=with_boards)
+        _against_accuracy(rows, styles, across, f"{_facet_title(rows)}, {_energy_class(rows[0].case)}", with_boards=with_boards)
         for rows in _facets([row for row in having if row.case.accuracy], _energy_class)
         if not all(map(styles.is_reference, rows))
     ]
@@ -199,61 +199,40 @@ def _energy_class(case: CaseSummary) -> str:
     return "" if case.energy is None else str(case.energy.ranks_as)
 
 
-Marks = list[dict[str, str | float]]
-
-
-def fronts_of(points: Sequence[FrontPoint], series: Sequence[str | None]) -> tuple[dict[int, ParetoStatus], Marks, Marks]:
-    """Return the status of each point within its series (None: in none), the bands where the fronts may lie, and their steps."""
-    statuses: dict[int, ParetoStatus] = {}
-    bands: Marks = []
-    fronts: Marks = []
-    for name, members in grouped((name, index) for index, name in enumerate(series) if name is not None).items():
-        own_points = [points[index] for index in members]
-        statuses |= dict(zip(members, pareto_statuses(own_points), strict=True))
-        for at, low, high in front_band(own_points):
-            ends = sorted((own_points[0].shown(low), own_points[0].shown(high)))
-            bands.append({"series": name, "cost": at, "low": ends[0], "high": ends[1]})
-        for point in (own_points[index] for index in pareto_front([(point.cost, point.gain) for point in own_points])):
-            fronts.append({"series": name, "cost": point.cost, "accuracy": point.shown(point.gain)})
-    return statuses, bands, fronts
-
-
 @dataclass(frozen=True, slots=True)
 class _Axis:
-    """The cost axis of a front: its title, and the name of the figure."""
+    """The cost axis: its title, and the name of the figure."""
 
     title: str
     figure: str
 
 
-def _front(rows: Sequence[ComparedCase], styles: SeriesStyles, across: _Axis, title: str, *, with_boards: bool) -> Chart:
-    points = [point for row in rows if (point := front_point(row.case, across.figure))]
-    ranked = [None if row.not_ranked is not None or styles.is_reference(row) else styles.series(row) for row in rows]
-    statuses, bands, fronts = fronts_of(points, ranked)
-    bounds = list(map(bounds_of, points))
-    optimal = {index for index, status in statuses.items() if status != "dominated"}
-    labels = _labels(bounds, _label_texts(rows), optimal if len(rows) > ALL_LABELLED else None)
+def _against_accuracy(rows: Sequence[ComparedCase], styles: SeriesStyles, across: _Axis, title: str, *, with_boards: bool) -> Chart:
+    bounds = [_bounds_of(row.case, across.figure) for row in rows]
+    labels = _labels(bounds, case_names([row.case for row in rows])) if len(rows) <= MOST_LABELLED else [None] * len(rows)
     boards = [(board, row) for row in rows if with_boards for board in row.boards]
     called = names_of((row.case.key for row in (*rows, *(board for board, _ in boards))), _called)
     values = [
         _mark(row, styles, called)
         | bounds[index]
         | {
-            "standing": "the reference" if styles.is_reference(row) else statuses.get(index, f"not ranked: {row.not_ranked}"),
+            "standing": "the baseline" if styles.is_reference(row) else _standing(row),
             "label": labels[index], "boards": max(1, len(row.boards)), "of": None,
         }
         for index, row in enumerate(rows)
     ]  # fmt: skip
     values_of_boards = [
-        _mark(board, styles, called) | bounds_of(point) | {"standing": OF_SEVERAL, "label": None, "boards": 1, "of": anchor(row)}
+        _mark(board, styles, called)
+        | _bounds_of(board.case, across.figure)
+        | {"standing": OF_SEVERAL, "label": None, "boards": 1, "of": anchor(row)}
         for board, row in boards
-        if (point := front_point(board.case, across.figure))
+        if board.case.accuracy and across.figure in board.case.figures
     ]
     present = {("reference" if styles.is_reference(row) else styles.series(row)): styles.of(row) for row in rows}
     ordered = sorted(present.items(), key=lambda item: (item[0] == "reference", item[0]))
     legend = tuple((name, style.paint, style.shape) for name, style in ordered)
     metric = metric_name(rows[0].case.accuracy.metric) if rows[0].case.accuracy else "Accuracy"
-    spec = front.against_accuracy(across.title, metric, legend, values, bands, fronts)
+    spec = scatter.against_accuracy(across.title, metric, legend, values)
     chart_title = f"{across.title.partition(',')[0]} against {metric}: {title}"
     return Chart(chart_title, spec, rows_table([*values, *values_of_boards]), legend=legend)
 
@@ -275,45 +254,31 @@ def _called(key: CaseKey) -> str:
     return f"{key.device}, {key.model}, {key.precision} on {key.runtime_text}"
 
 
-def _label_texts(rows: Sequence[ComparedCase]) -> list[str]:
-    cases = [row.case for row in rows]
-    return case_names(cases) if len(rows) <= ALL_LABELLED else short_names(cases)
+def _standing(row: ComparedCase) -> str:
+    return f"not ranked: {row.not_ranked}" if row.not_ranked else outcome_of(row)
 
 
-def bounds_of(point: FrontPoint) -> dict[str, float | None]:
-    """Return both figures of a point with their intervals, as the chart names them."""
-    ends = [None if end is None else point.shown(end) for end in (point.gain_low, point.gain_high)]
-    low, high = ends if point.better == "higher" else reversed(ends)
+def _bounds_of(case: CaseSummary, name: str) -> dict[str, float | None]:
+    """Return the figure of that name and the accuracy of a case, which has both, with their intervals."""
+    cost, accuracy = case.figures[name], case.figures[ACCURACY]
     return {
-        "cost": point.cost, "cost_low": point.cost_low, "cost_high": point.cost_high,
-        "accuracy": point.shown(point.gain), "accuracy_low": low, "accuracy_high": high,
+        "cost": cost.value, "cost_low": cost.low, "cost_high": cost.high,
+        "accuracy": accuracy.value, "accuracy_low": accuracy.low, "accuracy_high": accuracy.high,
     }  # fmt: skip
 
 
-def front_point(case: CaseSummary, name: str) -> FrontPoint | None:
-    """Return the figure of that name and the accuracy of a case with their intervals, None where it lacks one of them."""
-    cost, accuracy = case.figures.get(name), case.accuracy
-    if cost is None or accuracy is None:
-        return None
-    has_bounds = accuracy.low is not None and accuracy.high is not None and accuracy.low <= accuracy.value <= accuracy.high
-    bounds = sorted(gain(end, accuracy.better) for end in (accuracy.low, accuracy.high) if end is not None and has_bounds)
-    gain_low, gain_high = bounds or (None, None)
-    return FrontPoint(cost.value, accuracy.gain, cost.low, cost.high, gain_low, gain_high, accuracy.better)
-
-
-def _labels(rows: Sequence[Mapping[str, Any]], names: Sequence[str], labelled: set[int] | None) -> list[str | None]:
-    at = front.places(rows)
-    places = [(x / WIDTH_PX, y / front.HEIGHT_PX) for x, y in (at(row["cost"], row["accuracy"]) for row in rows)]
+def _labels(rows: Sequence[Mapping[str, Any]], names: Sequence[str]) -> list[str | None]:
+    at = scatter.places(rows)
+    places = [(x / WIDTH_PX, y / scatter.HEIGHT_PX) for x, y in (at(row["cost"], row["accuracy"]) for row in rows)]
     occupied = [(x - MARK_REACH, x + MARK_REACH, y) for x, y in places]
     labels: list[str | None] = []
-    for index, ((x, y), name) in enumerate(zip(places, names, strict=True)):
+    for (x, y), name in zip(places, names, strict=True):
         end = x + NAME_WIDTH * (len(name) + 2)
         # What its own mark covers is part of it.
         spans_ahead = [span for span in occupied if span[0] > x]
         free = end <= 1.02 and all(abs(y - top) > NAME_HEIGHT or end < start for start, _, top in spans_ahead)
-        keeps = free and (labelled is None or index in labelled)
-        labels.append(name if keeps else None)
-        if keeps:
+        labels.append(name if free else None)
+        if free:
             occupied.append((x, end, y))
     return labels
 

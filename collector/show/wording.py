@@ -79,11 +79,5 @@ def load_words(key: CaseKey) -> str:
     return f", {load}" if (load := load_text(key)) else ""
 
 
-def short_names(cases: Sequence[CaseSummary]) -> list[str]:
-    """Return the least that a crowded chart has room for: the precision, and the model where there are several."""
-    has_models = len({case.key.model for case in cases}) > 1
-    return [f"{case.key.model} {case.key.precision}" if has_models else case.key.precision for case in cases]
-
-
 def _different(parts: Sequence[Sequence[str]]) -> int:
     return len(set(zip(*parts, strict=True)))

@@ -42,19 +42,10 @@ function zoomAxes(spec) {
   const axes = unit?.params.find((param) => param.name === "zoom").select.encodings ?? [];
   return axes.map((axis) => ({ axis, signal: `zoom_${unit.encoding[axis].field}`, isLog: unit.encoding[axis].scale?.type === "log" }));
 }
-// Of fewer points than the server saw a front is stepped over again, and neither where it may lie nor where names fit is
-// known; a layer of nothing is left away.
-function fitted(spec, rows) {
-  const steps = [], best = {};
-  const ranked = rows.filter((row) => ["Pareto-optimal", "possibly Pareto-optimal", "dominated"].includes(row.standing));
-  for (const row of ranked.sort((one, other) => one.cost - other.cost || other.accuracy - one.accuracy)) {
-    if (row.accuracy <= (best[row.series] ?? -Infinity)) continue;
-    best[row.series] = row.accuracy;
-    steps.push({ series: row.series, cost: row.cost, accuracy: row.accuracy });
-  }
-  const isThere = (one) => one.mark?.type !== "area" && one.encoding?.text?.field !== "name" && one.data?.values?.length !== 0;
-  const layer = spec.layer?.map((one) => (one.data?.values?.[0]?.accuracy === undefined ? one : { ...one, data: { values: steps } }));
-  return layer ? { ...spec, layer: layer.filter(isThere) } : spec;
+// Of fewer points than the server saw it is not known where names fit; a layer of nothing is left away.
+function fitted(spec) {
+  const isThere = (one) => one.encoding?.text?.field !== "name" && one.data?.values?.length !== 0;
+  return spec.layer ? { ...spec, layer: spec.layer.filter(isThere) } : spec;
 }
 function embed(place, spec, more = {}) {
   return vegaEmbed(place, spec, {
@@ -67,8 +58,8 @@ async function drawChart(figure, picked = {}) {
   const all = held.rows.map((row) => Object.fromEntries(held.columns.map((name, index) => [name, row[index]])));
   // Boards of one type are one mark, until one of them was picked.
   const every = all.filter((row) => row.of === undefined || (picked.device ? row.boards === 1 : row.of === null));
-  const rows = every.filter((row) => row.standing === "the reference" || FACETS.every((name) => !picked[name] || row[name] === undefined || row[name] === picked[name]));
-  const spec = { ...(rows.length === every.length && !picked.device ? held.spec : fitted(held.spec, rows)), data: { values: rows } };
+  const rows = every.filter((row) => row.standing === "the baseline" || FACETS.every((name) => !picked[name] || row[name] === undefined || row[name] === picked[name]));
+  const spec = { ...(rows.length === every.length && !picked.device ? held.spec : fitted(held.spec)), data: { values: rows } };
   if (spec.datasets?.marks) spec.datasets = { marks: rows };
   if (spec.datasets && innerWidth <= 640) spec.height = 240;
   const chart = { figure, place, title, held, rows, spec, hidden: new Set() };
@@ -112,7 +103,7 @@ async function restore(chart) {
   await chart.view.runAsync();
   await recount(chart);
 }
-// Marks that would cover each other as they are drawn now are one, with their number and one interval, as in `charts/front.py`.
+// Marks that would cover each other as they are drawn now are one, with their number and one interval, as in `charts/scatter.py`.
 async function recount(chart) {
   if (!chart.spec.datasets?.marks || isOff(chart)) return;
   const shown = shownRows(chart).map((row) => ({ ...row, count: row.boards > 1 ? `×${row.boards}` : "" }));

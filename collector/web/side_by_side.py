@@ -1,4 +1,4 @@
-"""The comparison: every case with its baseline, what meets the limits that the reader sets, and the Pareto front."""
+"""The comparison: every case with its baseline, what meets the limits that the reader sets, and cost against accuracy."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -8,7 +8,7 @@ from edgemeter.collector.compare.boards import fold_boards
 from edgemeter.collector.compare.comparison import Comparison
 from edgemeter.collector.index.index_file import IndexedCase
 from edgemeter.collector.runs.cases import grouped
-from edgemeter.collector.show.comparison_charts import FRONT_NOTE, energy_front, latency_front
+from edgemeter.collector.show.comparison_charts import HOW_TO_READ_MARKS, energy_against_accuracy, latency_against_accuracy
 from edgemeter.collector.show.wording import listed
 from edgemeter.collector.web.case_table import HOW_TO_READ, case_table, verdict_section
 from edgemeter.collector.web.choice_filter import choice_filter, choice_inputs
@@ -45,7 +45,7 @@ def compare_view(context: ViewContext, request: ViewRequest, case_filter: CaseFi
     table = case_table(context, comparison, folded, by_limits)
     # A file cannot choose again.
     is_file = isinstance(context.links, FileLinks)
-    gallery = [make(folded, table.styles, with_boards=is_file) for make in (latency_front, energy_front)]
+    gallery = [make(folded, table.styles, with_boards=is_file) for make in (latency_against_accuracy, energy_against_accuracy)]
     parts = [
         *([element("p", {"class": "caution", "role": "alert"}, by_limits.caution)] if by_limits.caution else []),
         section(
@@ -56,10 +56,10 @@ def compare_view(context: ViewContext, request: ViewRequest, case_filter: CaseFi
             folded_note("How to read the table", *cautions(comparison), HOW_TO_READ, METHOD),
         ),
         section(
-            "front",
+            "against-accuracy",
             "Latency and energy against accuracy",
             chart_gallery(context.sheet, gallery, has_one_legend=True),
-            folded_note("How to read the marks", FRONT_NOTE),
+            folded_note("How to read the marks", HOW_TO_READ_MARKS),
         ),
         verdict_section(comparison),
         left_out,

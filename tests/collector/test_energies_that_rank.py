@@ -13,7 +13,7 @@ from edgemeter.collector.compare.limits import parse_gate
 from edgemeter.collector.datacenter.sides import SideRequest, choose_sides
 from edgemeter.collector.runs.cases import EnergyClass
 from edgemeter.collector.runs.store import StoreContents
-from edgemeter.collector.show.comparison_charts import energy_front
+from edgemeter.collector.show.comparison_charts import energy_against_accuracy
 from edgemeter.collector.show.series_style import assign_styles
 from edgemeter.collector.trend.history import RunHistory
 from edgemeter.collector.trend.watch_file import WatchFile
@@ -100,7 +100,7 @@ def test_no_front_holds_both():
                 make_reference(ap=0.6, **measured(100.0)),
             ]
             comparison = compare_runs(*runs)
-            titles = [chart.title for chart in energy_front(comparison, assign_styles(comparison.rows)).charts]
+            titles = [chart.title for chart in energy_against_accuracy(comparison, assign_styles(comparison.rows)).charts]
             assert len(titles) == len({row.case.energy.ranks_as for row in comparison.rows if ENERGY in row.case.figures})
 
 

@@ -91,11 +91,11 @@ def test_charts_are_of_one_company():
     """Fronts, distributions and dots: each chart is of the model alone or beside the other, by its title."""
     comparison = compare_runs(*ledger(), reference="device")
     styles = assign_styles(comparison.rows)
-    front_titles = [chart.title for chart in comparison_charts.latency_front(comparison, styles).charts]
+    front_titles = [chart.title for chart in comparison_charts.latency_against_accuracy(comparison, styles).charts]
     assert sorted(f"together with {BESIDE}" in title for title in front_titles) == [False, True]
     distributions = comparison_charts.latency_distributions(comparison, styles, lambda case: case.runs)
     assert sorted("together" in chart.title for chart in distributions.charts) == [False, False, True]
-    assert "shared with llm" in comparison_charts.energy_front(comparison, styles).notes[0]
+    assert "shared with llm" in comparison_charts.energy_against_accuracy(comparison, styles).notes[0]
 
 
 def test_a_choice_is_among_cases_of_one_company():

@@ -3,9 +3,7 @@
 import pytest
 
 from edgemeter.agent.base.metrics import gain, is_reached, needed_value
-from edgemeter.agent.contract.figures import LATENCY
 from edgemeter.collector.runs.run_figures import figures_of
-from edgemeter.collector.show.comparison_charts import bounds_of, front_point, fronts_of
 from edgemeter.collector.trend.metrics import METRICS as FOLLOWED
 from edgemeter.models.convert.agreement import judge_conversion
 from tests.fixtures.comparison_factory import compare_runs, make_run, row_of
@@ -33,25 +31,6 @@ def test_the_speed_of_a_case_that_errs_more_is_not_ranked():
     assert "wer 0.250 of the 0.180 that" in row_of(compare_runs(reference, worse), "int8").not_ranked
     assert "needed 0.200 (90% of it)" in row_of(compare_runs(reference, worse), "int8").not_ranked
     assert row_of(compare_runs(reference, better), "int8").not_ranked is None
-
-
-def test_on_the_front_of_an_error_lie_the_cases_that_err_least():
-    """The slow case errs less, the third is slower and errs more than it; values and bounds keep their sign."""
-    runs = [
-        make_run(device="server-1", role="reference", accuracy=erring(0.10), p50_ms=20.0),
-        *(
-            make_run(precision="int8", threads=threads, p50_ms=p50_ms, accuracy=erring(value, low=value - 0.01, high=value + 0.02))
-            for threads, p50_ms, value in ((1, 5.0, 0.11), (2, 9.0, 0.105), (3, 12.0, 0.108))
-        ),
-    ]
-    cases = [row.case for row in compare_runs(*runs).rows if not row.is_reference]
-    points = [front_point(case, LATENCY) for case in cases]
-    bounds = [bounds_of(point) for point in points]
-    assert sorted((bound["accuracy"], round(bound["accuracy_low"], 3), round(bound["accuracy_high"], 3)) for bound in bounds) == [
-        (0.105, 0.095, 0.125), (0.108, 0.098, 0.128), (0.11, 0.1, 0.13),
-    ]  # fmt: skip
-    _, _, steps = fronts_of(points, ["one"] * 3)
-    assert [step["accuracy"] for step in steps] == [0.11, 0.105]
 
 
 def test_the_trend_follows_an_error_where_more_is_worse():

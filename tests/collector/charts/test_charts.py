@@ -8,9 +8,9 @@ import pytest
 from edgemeter.agent.base import config
 from edgemeter.collector.charts import specs, vega
 from edgemeter.collector.charts.chart import Chart, rows_table, script_data
-from edgemeter.collector.charts.front import HEIGHT_PX, MARK_PX, SEVERAL, merged, places
-from edgemeter.collector.compare.trade_off import FrontPoint, front_band, pareto_statuses
+from edgemeter.collector.charts.scatter import HEIGHT_PX, MARK_PX, SEVERAL, merged, places
 from edgemeter.collector.show import comparison_charts
+from edgemeter.collector.show.sentence import outcome_of
 from edgemeter.collector.show.series_style import assign_styles
 from tests.fixtures.comparison_factory import compare_runs, make_reference, make_run
 from tests.fixtures.record_factory import STARTED_AT_NS
@@ -30,38 +30,22 @@ def symbols(svg):
 
 
 @pytest.fixture
-def front():
+def against_accuracy():
     """Return the chart of latency against accuracy of two cases and a reference, and what it was made from."""
     comparison = compare_runs(*runs_of(10.0), *runs_of(10.2, precision="int8", ap=0.61), make_reference())
-    (chart,) = comparison_charts.latency_front(comparison, assign_styles(comparison.rows)).charts
+    (chart,) = comparison_charts.latency_against_accuracy(comparison, assign_styles(comparison.rows)).charts
     return chart, comparison
 
 
-def test_a_chart_draws_the_figures_and_intervals_of_the_comparison(front):
+def test_a_chart_draws_the_figures_and_intervals_of_the_comparison(against_accuracy):
     """The very values that the table and --format json show."""
-    chart, comparison = front
+    chart, comparison = against_accuracy
     rows = chart.table.dicts()
     figures = [row.case.p50_ms for row in comparison.rows]
     assert [(row["cost"], row["cost_low"], row["cost_high"]) for row in rows] == [(p50.value, p50.low, p50.high) for p50 in figures]
     assert any(p50.low for p50 in figures)
-    # Ten and 10.2 ms overlap: neither is sure to be beaten.
-    assert "possibly Pareto-optimal" in {row["standing"] for row in rows}
-    assert chart.spec["layer"][0]["mark"]["type"] == "area"
-
-
-def test_what_every_corner_beats_is_beaten_and_nothing_else():
-    """Three points: one far worse, two that overlap."""
-    points = [
-        FrontPoint(10, 0.6, 9, 11, 0.58, 0.62),
-        FrontPoint(10.5, 0.61, 9.5, 11.5, 0.59, 0.63),
-        FrontPoint(20, 0.5, 19, 21, 0.48, 0.52),
-    ]
-    assert pareto_statuses(points) == ["possibly Pareto-optimal", "possibly Pareto-optimal", "dominated"]
-    assert pareto_statuses([FrontPoint(10, 0.6), FrontPoint(20, 0.7)]) == ["Pareto-optimal", "Pareto-optimal"]
-    band = front_band(points)
-    assert all(low <= high for _, low, high in band)
-    assert band[0][0] == 9
-    assert front_band([FrontPoint(10, 0.6)]) == []
+    # What a mark says of its case is what the table says.
+    assert [row["standing"] for row in rows] == ["the baseline" if row.is_reference else outcome_of(row) for row in comparison.rows]
 
 
 @pytest.fixture
@@ -69,7 +53,7 @@ def crowded_chart():
     """Return the chart of twelve boards of nearly one figure, of one far away, and of a reference."""
     boards = [run for n in range(12) for run in runs_of(10.0 + n / 50, device=f"pi-{n:02}")]
     comparison = compare_runs(*boards, *runs_of(30.0, device="far", ap=0.4), make_reference())
-    (chart,) = comparison_charts.latency_front(comparison, assign_styles(comparison.rows)).charts
+    (chart,) = comparison_charts.latency_against_accuracy(comparison, assign_styles(comparison.rows)).charts
     return chart
 
 
@@ -106,7 +90,7 @@ def test_marks_are_merged_by_the_places_that_a_drawing_gives_them():
     for reach in (1.1, 40.0):
         boards = [run for n in range(6) for run in runs_of(10.0 * reach ** (n / 5), device=f"pi-{n}", ap=0.5 + n / 100)]
         comparison = compare_runs(*boards, make_reference())
-        (chart,) = comparison_charts.latency_front(comparison, assign_styles(comparison.rows)).charts
+        (chart,) = comparison_charts.latency_against_accuracy(comparison, assign_styles(comparison.rows)).charts
         position = places(chart.table.dicts())
         for (x, y), mark in zip(symbols(vega.svg(chart)), chart.spec["datasets"]["marks"], strict=True):
             across, upward = position(mark["cost"], mark["accuracy"])
@@ -116,11 +100,11 @@ def test_marks_are_merged_by_the_places_that_a_drawing_gives_them():
 def test_a_mark_of_several_series_is_of_none_of_them():
     """Its colour is the text's; without an interval where none has one."""
     row = {"cost_low": None, "cost_high": None, "accuracy_low": None, "accuracy_high": None, "label": "a"}
-    row |= {"accuracy": 0.5, "standing": "dominated", "verdict": "ok"}
+    row |= {"accuracy": 0.5, "standing": "worse", "verdict": "ok"}
     rows = [{**row, "case": name, "series": name, "cost": 1.0 + n} for n, name in enumerate("abc")]
     (mark,) = merged(rows, lambda cost, accuracy: (cost, accuracy))
     assert (mark["series"], mark["label"]) == (SEVERAL, None)
-    assert (mark["cost"], mark["cost_low"], mark["standing"]) == (2.0, None, "dominated")
+    assert (mark["cost"], mark["cost_low"], mark["standing"]) == (2.0, None, "worse")
     assert merged(rows, lambda cost, accuracy: (cost * 20, accuracy)) == [{**row, "count": ""} for row in rows]
 
 
@@ -147,9 +131,9 @@ def test_text_of_a_device_stays_data():
     assert "<script" not in vega.svg(chart)
 
 
-def test_the_same_chart_is_the_same_svg_and_two_charts_share_no_identity(front):
+def test_the_same_chart_is_the_same_svg_and_two_charts_share_no_identity(against_accuracy):
     """So that an archive can be made again, and a page may hold both."""
-    chart, _ = front
+    chart, _ = against_accuracy
     other = Chart("other", chart.spec, rows_table(chart.table.dicts()[:2]))
     assert vega.svg(chart) == vega.svg(chart)
     ids = [set(re.findall(r'id="([^"]+)"', vega.svg(drawing))) for drawing in (chart, other)]

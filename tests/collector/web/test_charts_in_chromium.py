@@ -32,7 +32,7 @@ VIEWS = (
 )
 FIRST = "document.querySelector('figure.chart-figure.is-drawn')"
 # One for all charts of the comparison.
-LEGEND = "document.querySelector('#front > .legend')"
+LEGEND = "document.querySelector('#against-accuracy > .legend')"
 PLOT = f"{FIRST}.querySelector('.chart svg')"
 TOOL = f"[...{FIRST}.querySelectorAll('.figure-tools button')].find(one => one.textContent === '{{}}')"
 VISIBLE = "[...document.querySelectorAll('#runs tr[data-at]')].filter(one => one.offsetParent !== null)"
@@ -113,7 +113,7 @@ def test_a_chart_is_zoomed_and_moved_by_wheel_buttons_and_drag(charted):
 def test_labels_of_a_front_cover_neither_marks_nor_each_other(charted):
     """The name of a case stands beside its mark, clear of all others; numbers of marks that are near each other are one."""
     for address, width in (("compare", 390), ("compare?board=simulated+Jetson+Orin+Nano", 1000), ("compare?device=simulated-pi5-01", 1400)):
-        plots = charted(address, width=width).run("""[...document.querySelectorAll('#front .chart svg')].map(plot => {
+        plots = charted(address, width=width).run("""[...document.querySelectorAll('#against-accuracy .chart svg')].map(plot => {
             const boxes = (what) => [...plot.querySelectorAll(what)].map(one => [one.textContent, one.getBoundingClientRect()]);
             const meet = (one, other) => one.left < other.right - 1 && other.left < one.right - 1
               && one.top < other.bottom - 2 && other.top < one.bottom - 2;
@@ -207,7 +207,7 @@ def test_covering_marks_are_one_as_they_are_drawn(browser):
 def test_no_mark_of_a_front_covers_another(charted):
     """Of the whole fleet, and of what is left of it when a series is hidden."""
     page = charted("compare")
-    covering = """[...document.querySelectorAll('#front .chart svg')].map(plot => {
+    covering = """[...document.querySelectorAll('#against-accuracy .chart svg')].map(plot => {
         const boxes = [...plot.querySelectorAll('.mark-symbol.role-mark path')].map(one => one.getBoundingClientRect());
         return boxes.flatMap((one, at) => boxes.slice(at + 1).filter(other => one.left < other.right - 2 && other.left < one.right - 2
           && one.top < other.bottom - 2 && other.top < one.bottom - 2)).length;

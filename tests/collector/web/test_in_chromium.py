@@ -112,9 +112,9 @@ def test_a_chart_whose_series_are_all_hidden_asks_for_no_scale(tab):
         assert page.complaints() == []
     page = tab("compare")
     page.drawn()
-    assert page.run("document.querySelectorAll('#front figure .legend').length") == 0
-    page.run("document.querySelector('#front > .legend button').click()")
-    name = page.run("document.querySelector('#front > .legend button').dataset.series")
+    assert page.run("document.querySelectorAll('#against-accuracy figure .legend').length") == 0
+    page.run("document.querySelector('#against-accuracy > .legend button').click()")
+    name = page.run("document.querySelector('#against-accuracy > .legend button').dataset.series")
     assert page.run("drawn.filter(chart => chart.spec.datasets).map(chart => [...chart.hidden])") == [[name], [name]]
 
 
@@ -168,7 +168,7 @@ def test_pictures_are_written_by_the_browser_and_stand_alone(tab, tmp_path):
     assert tree.tag == "{http://www.w3.org/2000/svg}svg"
     assert "var(" not in drawing.read_text()
     words = {element.text for element in tree.iter("{http://www.w3.org/2000/svg}text")}
-    legend = page.run("[...document.querySelector('#front > .legend').children].map(one => one.textContent.slice(2))")
+    legend = page.run("[...document.querySelector('#against-accuracy > .legend').children].map(one => one.textContent.slice(2))")
     title = page.run("document.querySelector('figcaption').textContent")
     assert {title[:20]} <= {word[:20] for word in words if word}
     assert set(legend) <= words

@@ -1,4 +1,4 @@
-"""The chart of a front: what a case costs against how accurate it is, with both intervals.
+"""The chart of what cases cost against how accurate they are, with both intervals.
 
 Marks that would cover each other are drawn as one: with their number, one interval, and their names on demand. The page's script
 (`recount` in `web/page.js`) does the same with the pixels that it has, again after each zoom.
@@ -32,13 +32,10 @@ def against_accuracy(
     accuracy_title: str,
     styles: Sequence[parts.Style],
     rows: Sequence[Mapping[str, Any]],
-    bands: Sequence[Mapping[str, Any]],
-    fronts: Sequence[Mapping[str, Any]],
 ) -> Spec:
     """Return cost against accuracy with both intervals: `rows` of `case`, `series`, `cost`.., `accuracy`.., `standing`, `verdict`, `label`.
 
     Rows that would cover each other are one mark (`merged`); the page merges them again after each zoom.
-    `bands` (`series`, `cost`, `low`, `high`) shade where the front may lie, `fronts` (`series`, `cost`, `accuracy`) are their steps.
     """
     x = parts.amount("cost", cost_title, [row["cost"] for row in rows])
     y = parts.channel("accuracy", title=accuracy_title, scale={"zero": False, "padding": PADDING_PX})
@@ -46,24 +43,12 @@ def against_accuracy(
     tips = [
         parts.tip("case"), parts.tip("cost", cost_title, parts.NUMBER), parts.tip("cost_interval", ends),
         parts.tip("accuracy", accuracy_title, ".4~f"),
-        parts.tip("accuracy_interval", ends), parts.tip("standing", "status"), parts.tip("verdict"),
+        parts.tip("accuracy_interval", ends), parts.tip("standing", "against the baseline"), parts.tip("verdict"),
     ]  # fmt: skip
     legend = {**parts.LEGEND, "values": [style[0] for style in styles]}
     styles = [*styles, (SEVERAL, "var(--ink)", "circle")]
     colour = {**parts.colour(styles), "legend": legend}
     at = {"x": parts.channel("cost"), "y": parts.channel("accuracy")}
-    of_series = {"color": colour, "detail": parts.SERIES}
-    apart = {"filter": "indexof(hidden, datum.series) < 0"}
-    band = {
-        "data": {"values": list(bands)}, "transform": [apart],
-        "mark": {"type": "area", "interpolate": "step-after", "opacity": 0.16},
-        "encoding": {"x": at["x"], "y": parts.channel("low"), "y2": {"field": "high"}, **of_series},
-    }  # fmt: skip
-    steps = {
-        "data": {"values": list(fronts)}, "transform": [apart],
-        "mark": {"type": "line", "interpolate": "step-after", "opacity": 0.6, "strokeWidth": 1.5},
-        "encoding": {**at, **of_series},
-    }  # fmt: skip
     across = parts.rule({"x": parts.channel("cost_low"), "x2": {"field": "cost_high"}, "y": at["y"], "color": colour}, "cost")
     upward = parts.rule({"x": at["x"], "y": parts.channel("accuracy_low"), "y2": {"field": "accuracy_high"}, "color": colour}, "accuracy")
     shape = parts.channel(
@@ -99,7 +84,7 @@ def against_accuracy(
         **parts.sized(HEIGHT_PX),
         "datasets": {"marks": marks},
         "params": [parts.HIDDEN],
-        "layer": [*([band] if bands else []), *([steps] if fronts else []), *({"data": {"name": "marks"}, **layer} for layer in of_marks)],
+        "layer": [{"data": {"name": "marks"}, **layer} for layer in of_marks],
     }
 
 
