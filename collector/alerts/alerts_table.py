@@ -92,7 +92,7 @@ def unsent_row(unsent: UnsentNotice) -> dict[str, Any]:
 
 def health_table(health: Sequence[RuleHealth]) -> Table:
     """Return the health of rules as a table."""
-    headings = ("rule", "opened", "open now", "confirmed", "dismissed", "not judged", "real", "most often")
+    headings = ("rule", "opened", "open now", "confirmed", "dismissed", "not reviewed", "real", "most often")
     table = Table(*(Column(name, overflow="fold") for name in headings))
     for rule in health:
         real = ABSENT if rule.precise_ratio is None else f"{rule.precise_ratio:.0%}"

@@ -51,7 +51,7 @@ SIGNS: Mapping[str, str] = {
     "device-lost": "device lost",
     "outbox-stopped": "outbox stopped",
     "missing": "results missing",
-    "sick-unit": "outlying board",
+    "outlying-board": "outlying board",
 }
 # What an alert is recognised by from check to check: a rule and a subject.
 AlertMark = tuple[str, str]
@@ -147,7 +147,7 @@ def firings(rules: Sequence[AlertRule], context: FiringContext) -> list[Firing]:
 def _is_explained(rule: AlertRule, firing: Firing, stepped: Collection[tuple[str, ...]]) -> bool:
     if firing.has_runs:
         return (firing.facts["fleet"], firing.facts["device"], "is_throttled") in stepped
-    return rule.kind == "sick-unit" and not _metrics_of(firing).isdisjoint(stepped)
+    return rule.kind == "outlying-board" and not _metrics_of(firing).isdisjoint(stepped)
 
 
 def _metrics_of(firing: Firing) -> set[tuple[str, ...]]:
@@ -389,7 +389,7 @@ _KINDS: dict[str, Callable[[AlertRule, FiringContext], Iterator[Firing]]] = {
     "limit": _limits,
     "missing": _missing,
     "invalid": _invalid,
-    "sick-unit": _outlying,
+    "outlying-board": _outlying,
     "device-lost": _lost,
     "outbox-stopped": _stopped,
 }

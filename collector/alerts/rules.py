@@ -13,7 +13,7 @@ from edgemeter.collector.trend.rise import FEWEST_BEFORE
 from edgemeter.collector.trend.watch import SeriesSelection
 
 SAMPLE = Path(__file__).with_name("sample_alerts.toml")
-RuleKind = Literal["step", "rise", "drift", "scatter", "limit", "missing", "invalid", "sick-unit", "device-lost", "outbox-stopped"]
+RuleKind = Literal["step", "rise", "drift", "scatter", "limit", "missing", "invalid", "outlying-board", "device-lost", "outbox-stopped"]
 AlertSeverity = Literal["critical", "warning", "info"]
 SEVERITIES: tuple[AlertSeverity, ...] = get_args(AlertSeverity)  # The most severe first.
 AlertEvent = Literal["opened", "updated", "closed"]
@@ -98,7 +98,7 @@ USUAL = AlertRules(
         AlertRule(name="confirmed step", kind="step", severity="critical"),
         AlertRule(name="drift", kind="drift"),
         AlertRule(name="verdict gone invalid", kind="invalid"),
-        AlertRule(name="sick board", kind="sick-unit", metrics=("energy_gross_mj", "latency_p50_ms", "accuracy_value")),
+        AlertRule(name="outlying board", kind="outlying-board", metrics=("energy_gross_mj", "latency_p50_ms", "accuracy_value")),
         AlertRule(name="device lost", kind="device-lost", hours=1.0),
         AlertRule(name="outbox stopped", kind="outbox-stopped"),
     )

@@ -43,7 +43,7 @@ def against_accuracy(
     tips = [
         parts.tip("case"), parts.tip("cost", cost_title, parts.NUMBER), parts.tip("cost_interval", ends),
         parts.tip("accuracy", accuracy_title, ".4~f"),
-        parts.tip("accuracy_interval", ends), parts.tip("standing", "against the baseline"), parts.tip("verdict"),
+        parts.tip("accuracy_interval", ends), parts.tip("standing", "against the reference"), parts.tip("verdict"),
     ]  # fmt: skip
     legend = {**parts.LEGEND, "values": [style[0] for style in styles]}
     styles = [*styles, (SEVERAL, "var(--ink)", "circle")]

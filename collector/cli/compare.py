@@ -195,9 +195,9 @@ def _of_stores(options: Mapping[str, Any], margins: "Margins", form: Format, htm
         from edgemeter.collector.web.queries import CaseFilter
         from edgemeter.collector.web.view import ViewRequest
 
-        fields = {"baseline": reference, "require": options["required"], "cheapest": options["cheapest"]}
+        fields = {"reference": reference, "require": options["required"], "cheapest": options["cheapest"]}
         first = ViewRequest("compare", {name: text for name, text in fields.items() if text})
-        write_page(store, html, FileChoice(CaseFilter(level=days), baseline=reference, first=first, margins=margins))
+        write_page(store, html, FileChoice(CaseFilter(level=days), reference=reference, first=first, margins=margins))
     return comparison
 
 

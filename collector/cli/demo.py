@@ -81,7 +81,7 @@ def demo(html: Path | None, home: Path | None, influx: str | None, *, form: Form
                 note("writing the pages ...")
                 if fleet_page is not None:
                     fleet_page.begin(ledger, page)
-                write_file_of(source_of(store), html, FileChoice(baseline="reference"))
+                write_file_of(source_of(store), html, FileChoice(reference="reference"))
             comparison = compare.compare(store.contents(), "reference")
             if fleet_page is not None:
                 fleet_page.wait()

@@ -22,9 +22,9 @@ from edgemeter.collector.compare.summary import CaseSummary
 from edgemeter.collector.published import laws, listing
 from edgemeter.collector.published.claim import parse_claim
 from edgemeter.collector.published.own_runs import own_runs
+from edgemeter.collector.published.published_folder import default_folder
 from edgemeter.collector.published.readers import ReadRows, read
 from edgemeter.collector.published.row import NOT_STATED, PublishedRow
-from edgemeter.collector.published.shelf import default_shelf
 
 ROWS_SHOWN = 10
 _file_options = added(
@@ -81,7 +81,7 @@ def judge(
     if file:
         content = _read(file, columns, facts)
     else:
-        content = ReadRows([parse_claim(claim, _facts(None, facts))] if claim is not None else default_shelf().rows())
+        content = ReadRows([parse_claim(claim, _facts(None, facts))] if claim is not None else default_folder().rows())
     judged, cases = laws.judge(content.rows), _own_cases(stores)
     runs_by_key = {row.key: own_runs(row, cases) for row in content.rows}
     if not print_data(form, listing.document(judged, runs_by_key, content.left_out), "rows"):
@@ -97,7 +97,7 @@ def add(*, file: Path, columns: tuple[str, ...], facts: tuple[str, ...]) -> None
     Example: edgemeter references add summary_results.json --fact date=2026-11-02
     """
     rows = _read(file, columns, facts).rows
-    new = default_shelf().add(rows)
+    new = default_folder().add(rows)
     click.echo(f"{figures.count(len(new), 'new figure')}, {len(rows) - len(new)} already present")
 
 
@@ -117,7 +117,7 @@ def list_(*, model: str | None, device: str | None, kind: str | None, stores: tu
         return (model or "").casefold() in entry.model.casefold() and (device or "").casefold() in entry.device.casefold()
 
     cases = [case for case in _own_cases(stores) if case.key.role == "reference" and is_listed(case.key)] if kind != "published" else []
-    rows: list[PublishedRow] = [row for row in default_shelf().rows() if is_listed(row)] if kind != "measured" else []
+    rows: list[PublishedRow] = [row for row in default_folder().rows() if is_listed(row)] if kind != "measured" else []
     measured, judged = [_measured(case) for case in cases], laws.judge(rows)
     document = {"measured": {"ranks": True, "rows": measured}, "published": listing.document(judged, {})}
     if print_data(form, document):

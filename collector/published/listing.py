@@ -12,8 +12,8 @@ from edgemeter.agent.base.figures import count, percentage, printable, significa
 from edgemeter.agent.base.terminal import ENTRY_WIDTH, entry_table, print_lines, print_text
 from edgemeter.collector.published.laws import JudgedFigure, State
 from edgemeter.collector.published.own_runs import OwnRun
+from edgemeter.collector.published.published_folder import APART, LEGEND, footnote
 from edgemeter.collector.published.row import PublishedRow
-from edgemeter.collector.published.shelf import APART, LEGEND, footnote
 
 STATES: tuple[State, ...] = get_args(State)
 OwnRunsByKey = Mapping[tuple[object, ...], Sequence[OwnRun]]

@@ -39,8 +39,8 @@ NAME_WIDTH, NAME_HEIGHT = 0.021, 0.06
 # Half a mark.
 MARK_REACH = 0.02
 HOW_TO_READ_MARKS = (
-    "Farther left costs less; farther up is the higher figure of accuracy. Bars are 95% intervals. The star is the baseline; the tooltip of"
-    " a mark says what the table decides. A mark with a number stands for that many boards of one type, or for cases that would overlap;"
+    "Farther left costs less; farther up is the higher figure of accuracy. Bars are 95% intervals. The star is the reference; the tooltip"
+    " of a mark says what the table decides. A mark with a number stands for that many boards of one type, or for cases that would overlap;"
     " it has the colour of the text where they belong to several series. Zoom in or open the table to see each."
 )
 # The standing of a board that is drawn with the others of its type.
@@ -216,7 +216,7 @@ def _against_accuracy(rows: Sequence[ComparedCase], styles: SeriesStyles, across
         _mark(row, styles, called)
         | bounds[index]
         | {
-            "standing": "the baseline" if styles.is_reference(row) else _standing(row),
+            "standing": "the reference" if styles.is_reference(row) else _standing(row),
             "label": labels[index], "boards": max(1, len(row.boards)), "of": None,
         }
         for index, row in enumerate(rows)

@@ -23,7 +23,7 @@ from edgemeter.collector.trend.scan import (
     BEFORE,
     DECLARED_SCORE,
     RECENT,
-    SUSPECT_SCORE,
+    UNCONFIRMED_SCORE,
     Scan,
     less_where_confirmed,
     scan_series,
@@ -65,11 +65,11 @@ class Break:
 
 @dataclass(frozen=True, slots=True)
 class CurrentLevel:
-    """The newest scan, of the points from `begin` to `end`; `suspect` is a split that is not confirmed yet."""
+    """The newest scan, of the points from `begin` to `end`; `unconfirmed` is a split that is not confirmed yet."""
 
     begin: int
     end: int
-    suspect: Break | None
+    unconfirmed: Break | None
     slope: float
     slope_error: float
     hidden: float
@@ -287,29 +287,29 @@ def _record(metric: TrendMetric, walk: _Walk, span: tuple[int, int], scanned: tu
     result, row = scanned
     score, line, chance = float(result.score[row]), float(result.line[row]), scan.chance(float(result.score[row]), end - begin)
     step, error = float(result.step[row]), float(result.error[row])
-    suspect, is_step = None, False
-    if score >= SUSPECT_SCORE:
+    split, is_step = None, False
+    if score >= UNCONFIRMED_SCORE:
         index = int(result.split[row]) - result.scores.shape[1] + end
-        suspect = Break(index, *_around(result.scores[row], end), score, chance)
+        split = Break(index, *_around(result.scores[row], end), score, chance)
         runs, known_variance = walk.days.runs[None, begin:end], walk.days.known[None, begin:end]
         lowered = float(less_where_confirmed(runs, known_variance, result.day_variance[row : row + 1], np.array([index - begin]))[0])
         is_step = score >= max(step_score(end - begin) - lowered, line)
-    if declared and declared[1] >= line and (suspect is None or suspect.low <= declared[0] <= suspect.high):
+    if declared and declared[1] >= line and (split is None or split.low <= declared[0] <= split.high):
         index, score, step, error = declared
-        suspect, is_step = Break(index, index, index, score, chance), True
-    is_settled = suspect is not None and is_step and _is_settled(metric, step, error, end - suspect.place)
+        split, is_step = Break(index, index, index, score, chance), True
+    is_settled = split is not None and is_step and _is_settled(metric, step, error, end - split.place)
     if (
-        suspect is not None
+        split is not None
         and is_settled
-        and not is_slow(walk.days, (walk.begin, end), suspect.place, with_heat=walk.is_warm)
-        and _survives(walk, span, suspect, step, float(result.slope[row]))
+        and not is_slow(walk.days, (walk.begin, end), split.place, with_heat=walk.is_warm)
+        and _survives(walk, span, split, step, float(result.slope[row]))
     ):
-        _begin_level(walk, suspect, end)
+        _begin_level(walk, split, end)
     elif end == len(walk.days.day):
         names = ("slope", "slope_error", "hidden")
         figures = {name: float(getattr(result, name)[row]) for name in names}
         residuals = result.left[row, result.left.shape[1] - (end - begin) :]
-        walk.changes.now = CurrentLevel(begin=begin, end=end, suspect=suspect, chance=chance, left=residuals, **figures)
+        walk.changes.now = CurrentLevel(begin=begin, end=end, unconfirmed=split, chance=chance, left=residuals, **figures)
 
 
 def _survives(walk: _Walk, span: tuple[int, int], candidate: Break, step: float, slope: float) -> bool:

@@ -5,7 +5,7 @@ from datetime import date, timedelta
 from typing import Literal
 
 # `declared`: an annotation names the day; the step is estimated whatever its size.
-FindingState = Literal["suspect", "confirmed", "declared"]
+FindingState = Literal["unconfirmed", "confirmed", "declared"]
 _EPOCH = date(1970, 1, 1)
 
 

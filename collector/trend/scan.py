@@ -1,7 +1,7 @@
 """The scan: where in a series of days, if anywhere, its level stepped. Many series at once.
 
 Every split of a series is fitted: its levels before and after each day, adjusted for temperature, by weighted regression.
-Thresholds are the scores from which a step is suspected, and from which it is confirmed.
+Thresholds are the scores from which a step is worth confirming, and from which it is confirmed.
 """
 
 import math
@@ -16,14 +16,14 @@ from edgemeter.collector.trend.noise import Array, Mask, day_variances, long_run
 
 # Numbers of points, and the scores from which a step is confirmed.
 STEP_SCORE = ((20, 30, 40, 60, 80, 100, 120), (9.0, 8.0, 7.0, 5.8, 5.1, 4.8, 4.7))
-# From this score on a step is suspected.
-SUSPECT_SCORE = 2.7
+# From this score on there is a step, which is not confirmed yet.
+UNCONFIRMED_SCORE = 2.7
 # A change that was declared, or that the fingerprint shows: one test of one day, no search.
 DECLARED_SCORE = 3.3
-# If a suspect had more runs on this many days since its split, and runs are this share of the scatter of days with one run, then runs
-# that did not raise the suspicion have confirmed the step: the threshold is lowered by this much.
+# If an unconfirmed step had more runs on this many days since its split, and runs are this share of the scatter of days with one run, then
+# runs that did not raise its score have confirmed the step: the threshold is lowered by this much.
 CONFIRMING_DAYS, RUN_SHARE, CONFIRMED_LESS = 5, 0.55, 0.85
-# Days with several runs before the split do not count as an answer to a suspicion: up to this share of them.
+# Days with several runs before the split do not count as a confirmation: up to this share of them.
 _USUAL_RATIO = 0.25
 CLIP = 3.0
 # The fewest points after a split for a level, and before it for a baseline.

@@ -67,7 +67,7 @@ class SeriesTrend(msgspec.Struct, frozen=True, kw_only=True):
     begin_day: int
     level: float
     steps: tuple[Step, ...] = ()
-    suspect: Step | None = None
+    unconfirmed: Step | None = None
     drift: Drift | None = None
     modes: Modes | None = None
     episodes: tuple[Episode, ...] = ()
@@ -114,10 +114,10 @@ def _trend(name: str, metric: TrendMetric, key: SeriesKey, days: Days, changes: 
     if changes.modes is not None:
         current["modes"] = _modes(metric, days.day[changes.cuts[-1] :], changes.modes)
     current |= {} if now is None else {"chance": now.chance, "hidden_ratio": now.hidden}
-    if now is not None and now.suspect is not None:
-        suspect = _step(metric, days, changes, now.suspect, "suspect")
-        # A step too small to matter is no suspect.
-        current["suspect"] = None if suspect.matters is False else suspect
+    if now is not None and now.unconfirmed is not None:
+        unconfirmed = _step(metric, days, changes, now.unconfirmed, "unconfirmed")
+        # A step too small to matter is not worth confirming.
+        current["unconfirmed"] = None if unconfirmed.matters is False else unconfirmed
     if now is not None and math.isfinite(now.slope):
         current |= {"temperature_slope": now.slope, "temperature_slope_u": now.slope_error}
     if now is not None and metric.rule.scale != "share":

@@ -137,10 +137,10 @@ def gap_kind(gaps: Sequence[Missing]) -> str:
 
 
 def trend_verdict(step: Step) -> str:
-    """Return a step's kind in a few words: `worse`, `better`, `too small to matter`, `worse, inconclusive`, `suspected, worse`."""
+    """Return a step's kind in a few words: `worse`, `better`, `too small to matter`, `worse, inconclusive`, `unconfirmed, worse`."""
     way = "worse" if step.is_worse else "better"
-    if step.state == "suspect":
-        return f"suspected, {way}"
+    if step.state == "unconfirmed":
+        return f"unconfirmed, {way}"
     if step.matters is None:
         return f"{way}, inconclusive"
     return way if step.matters else "too small to matter"
@@ -148,7 +148,7 @@ def trend_verdict(step: Step) -> str:
 
 def finding_lines(trend: SeriesTrend, until: int, reported: Collection[FindingName] = ()) -> list[tuple[str, str]]:
     """Return the findings of a series: the kind (`step, worse`) and the sentence; without those in `reported`, which events report."""
-    steps = [step for step in trend.steps if finding_name(trend, step) not in reported] + ([trend.suspect] if trend.suspect else [])
+    steps = [step for step in trend.steps if finding_name(trend, step) not in reported] + ([trend.unconfirmed] if trend.unconfirmed else [])
     lines = [(f"step, {trend_verdict(step)}", step_text(trend.metric, step)) for step in steps]
     if trend.drift is not None:
         lines.append((f"drift, {'worse' if trend.drift.is_worse else 'better'}", drift_text(trend.metric, trend.drift)))
@@ -222,7 +222,7 @@ def _row(trend: SeriesTrend, until: int, *, stands_out: bool) -> dict[str, Any]:
     row["missing"] = asdict(missing) if missing else None
     row["stands_out"] = stands_out
     row["findings"] = [{"what": kind, "text": text} for kind, text in finding_lines(trend, until)]
-    for part in (row, *row["steps"], row["suspect"], row["drift"], row["modes"], *row["episodes"], row["scatter"], row["missing"]):
+    for part in (row, *row["steps"], row["unconfirmed"], row["drift"], row["modes"], *row["episodes"], row["scatter"], row["missing"]):
         _write_days(part or {})
     return row
 

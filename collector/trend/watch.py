@@ -21,7 +21,7 @@ from edgemeter.collector.trend.finding import Step
 from edgemeter.collector.trend.history import History, without_garbage_collection
 from edgemeter.collector.trend.metrics import METRICS, TrendMetric, on_scale
 from edgemeter.collector.trend.run_columns import RunColumns, names_of
-from edgemeter.collector.trend.scan import AFTER, BEFORE, RECENT, SUSPECT_SCORE
+from edgemeter.collector.trend.scan import AFTER, BEFORE, RECENT, UNCONFIRMED_SCORE
 from edgemeter.collector.trend.series_trend import SeriesTrend, trends
 from edgemeter.collector.trend.watch_file import Annotation, cuts
 
@@ -249,7 +249,9 @@ def _is_shared(metric: TrendMetric, step: Step, span: tuple[int, int], boards: S
     if split - begin < BEFORE or end - split < AFTER:
         return False
     _, size, error = at_break(metric, remaining, begin, Break(split, split, split, 0.0, 1.0), end)
-    return bool(sign * size >= max(SHARED_RATIO * abs(on_scale(metric, step.after) - on_scale(metric, step.before)), SUSPECT_SCORE * error))
+    return bool(
+        sign * size >= max(SHARED_RATIO * abs(on_scale(metric, step.after) - on_scale(metric, step.before)), UNCONFIRMED_SCORE * error)
+    )
 
 
 def _moved(days: Days, day: int, span: tuple[int, int]) -> float:

@@ -31,7 +31,7 @@ class OddBoard:
 
 @dataclass(frozen=True, slots=True)
 class BoardType:
-    """The boards of one type in a fleet that have a figure; fewer than FEWEST are not judged."""
+    """The boards of one type in a fleet that have a figure; fewer than FEWEST are not compared."""
 
     fleet: str
     board: str

@@ -46,7 +46,7 @@ def alerts_view(context: ViewContext, request: ViewRequest, case_filter: CaseFil
 
 def _columns(links: Links) -> list[ViewColumn[Alert]]:
     def state(alert: Alert) -> str:
-        return (alert.outcome or "open") if alert.closed_ns is None else f"closed, {alert.outcome or 'not judged'}"
+        return (alert.outcome or "open") if alert.closed_ns is None else f"closed, {alert.outcome or 'not reviewed'}"
 
     def closed(alert: Alert) -> str:
         return figures.stamp(alert.closed_ns) if alert.closed_ns else ""

@@ -1,4 +1,4 @@
-"""The table of a comparison: a row for each case, grouped by what may be compared, the baseline first; equal boards are one row."""
+"""The table of a comparison: a row for each case, grouped by what may be compared, the reference first; equal boards are one row."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -48,7 +48,7 @@ OF_RECORDS = (
     "run_ids", "reference_run_ids",
 )  # fmt: skip
 HOW_TO_READ = (
-    "Means over runs with their 95% interval; accuracies have theirs over the images. Below is the change against the baseline, with the"
+    "Means over runs with their 95% interval; accuracies have theirs over the images. Below is the change against the reference, with the"
     " interval that decides whether it is better or worse. Equal boards of one type are one row, whose interval is over the boards; open"
     " it for each."
 )
@@ -137,7 +137,7 @@ class CaseTable:
         name = link(self.links.to("device", fleet=key.fleet, device=key.device), key.device)
         text = self.outlying.get(row.case.device)
         doubt = [element("small", {"class": "doubt"}, text)] if text else []
-        return join([mark, name, element("small", None, "baseline" if self.styles.is_reference(row) else row.board), *doubt])
+        return join([mark, name, element("small", None, "reference" if self.styles.is_reference(row) else row.board), *doubt])
 
     def _deviating(self, row: ComparedCase) -> list[Markup]:
         """Return the boards of a row that deviate from the others of their type."""
@@ -179,7 +179,7 @@ def _not_listed(rows: Sequence[ComparedCase]) -> list[Markup]:
 
 
 def _figure(entry: Figure, rows: Sequence[ComparedCase]) -> ViewColumn[ComparedCase]:
-    """Return the column of a figure: its value with its interval, and how it differs from the baseline's."""
+    """Return the column of a figure: its value with its interval, and how it differs from the reference's."""
     is_scored = entry.group == "accuracy"
     heading = accuracy_name([row.case for row in rows]) if is_scored else entry.heading
 
@@ -206,7 +206,7 @@ def _cell(row: ComparedCase, entry: Figure) -> Markup:
 
 
 def _change(row: ComparedCase, entry: Figure) -> list[Markup]:
-    """Return how a figure differs from the baseline's, with the interval that decides the outcome."""
+    """Return how a figure differs from the reference's, with the interval that decides the outcome."""
     decision = row.decisions.get(entry.name)
     if decision is None:
         return []
@@ -220,7 +220,7 @@ def _name(row: ComparedCase, name: str, links: Links) -> Markup:
     key, other = row.case.key, row.reference.key
     reference = links.to("trend", model=key.model, device=key.device, fleet=key.fleet) or links.to("trend", model=key.model)
     level = [element("small", {"class": "wrapped level"}, text)] if (text := level_text(row.case)) else []
-    # Precision and runtime of the baseline where they are not those of the case.
+    # Precision and runtime of the reference where they are not those of the case.
     is_other = (key.precision, key.runtime) != (other.precision, other.runtime)
     against = [element("small", {"title": row.choice}, f"against {other.precision} {other.runtime}")] if is_other else []
     marks = [

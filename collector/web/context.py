@@ -11,10 +11,10 @@ from edgemeter.collector.compare.comparison import Comparison, of_summaries
 from edgemeter.collector.compare.differences import Margins
 from edgemeter.collector.index.index_file import WITH_ID, IndexedCase
 from edgemeter.collector.index.sources import RecordSource
-from edgemeter.collector.published.shelf import Shelf, default_shelf
+from edgemeter.collector.published.published_folder import PublishedFolder, default_folder
 from edgemeter.collector.web.events import TrendEvents
 from edgemeter.collector.web.markup import NOTHING, Markup, part, raw
-from edgemeter.collector.web.queries import CaseFilter, cases_of_baseline, summaries
+from edgemeter.collector.web.queries import CaseFilter, cases_of_reference, summaries
 from edgemeter.collector.web.view import Links
 
 REFERENCE = "reference"
@@ -35,10 +35,10 @@ class ViewContext:
     events: TrendEvents
     sheet: ChartSheet = field(default_factory=lambda: ChartSheet(live_chart))
     margins: Margins = Margins()  # noqa: RUF009 - frozen
-    shelf: Shelf = field(default_factory=default_shelf)
+    published: PublishedFolder = field(default_factory=default_folder)
 
 
-def baselines(connection: sqlite3.Connection, model: str | None = None) -> list[str]:
+def reference_names(connection: sqlite3.Connection, model: str | None = None) -> list[str]:
     """Return what may be compared with (what ran a given `model`): the role `reference` if there is one, then devices, its own first."""
     condition, values = CaseFilter(model=model).condition()
     query = f"SELECT DISTINCT device, json_extract(key, '$.role') = ? AS is_reference FROM cases WHERE {condition}"  # noqa: S608 - our own
@@ -47,14 +47,14 @@ def baselines(connection: sqlite3.Connection, model: str | None = None) -> list[
     return list(dict.fromkeys([*roles, *(device for device, _ in rows)]))
 
 
-def compare(context: ViewContext, cases_to_compare: Sequence[IndexedCase], case_filter: CaseFilter, baseline: str) -> Comparison:
-    """Return the cases `cases_to_compare` compared with those of `baseline` (a device, or the role), whatever else was picked."""
-    references = cases_of_baseline(context.connection, baseline, REFERENCE, case_filter)
+def compare(context: ViewContext, cases_to_compare: Sequence[IndexedCase], case_filter: CaseFilter, reference: str) -> Comparison:
+    """Return the cases `cases_to_compare` compared with those of `reference` (a device, or the role), whatever else was picked."""
+    references = cases_of_reference(context.connection, reference, REFERENCE, case_filter)
     members = {case.number: case for case in (*cases_to_compare, *references)}
     known_cases = summaries(context.connection, list(members.values()), case_filter)
-    is_role = baseline == REFERENCE
+    is_role = reference == REFERENCE
     return of_summaries(
-        known_cases, lambda key: key.device == baseline or (is_role and key.role == REFERENCE), baseline, margins=context.margins
+        known_cases, lambda key: key.device == reference or (is_role and key.role == REFERENCE), reference, margins=context.margins
     )
 
 

@@ -245,7 +245,7 @@ def _step_shown(trend: SeriesTrend, step: Step) -> StepShown:
 
 
 def _steps(trend: SeriesTrend) -> list[SeriesEvent]:
-    steps = [*trend.steps, *([trend.suspect] if trend.suspect else [])]
+    steps = [*trend.steps, *([trend.unconfirmed] if trend.unconfirmed else [])]
     texts = [(step.day, f"{trend_verdict(step)}: {step_text(trend.metric, step)}", "step") for step in steps]
     if trend.drift:
         texts.append((trend.drift.day, f"drift: {drift_text(trend.metric, trend.drift)}", "remark"))

@@ -19,14 +19,14 @@ from edgemeter.collector.show import comparison_charts
 from edgemeter.collector.show.series_style import numbered_style
 from edgemeter.collector.show.wording import case_names, listed, load_words, names
 from edgemeter.collector.web.case_table import HOW_TO_READ, case_table, verdict_section
-from edgemeter.collector.web.context import REFERENCE, ViewContext, baselines, compare, sampled
+from edgemeter.collector.web.context import REFERENCE, ViewContext, compare, reference_names, sampled
 from edgemeter.collector.web.headline import lead
 from edgemeter.collector.web.markup import Markup, element, join, part
-from edgemeter.collector.web.queries import CaseFilter, cases, cases_of_baseline
+from edgemeter.collector.web.queries import CaseFilter, cases, cases_of_reference
 from edgemeter.collector.web.run import energy_lines
 from edgemeter.collector.web.view import View, ViewColumn, ViewRequest, chart_gallery, folded_note, folding_grid, note, section
 
-FILTERS = ("model", "baseline", "board", "device", "fleet", "precision", "runtime", "days", "level")
+FILTERS = ("model", "reference", "board", "device", "fleet", "precision", "runtime", "days", "level")
 # Raw samples are read again for as many cases; more make no chart that can be read.
 SAMPLED, BUDGETS = 12, 6
 RUNS_DRAWN = 120
@@ -40,11 +40,11 @@ def model_view(context: ViewContext, request: ViewRequest, case_filter: CaseFilt
     model_cases = cases(context.connection, case_filter)
     if not model_cases:
         return View("No run matches", note("Pick another model, board or device."), filters=FILTERS)
-    baseline = request.get("baseline") or baselines(context.connection, case_filter.model)[0]
-    picked = {"baseline": baseline}
-    every_case = compare(context, model_cases, case_filter, baseline)
+    reference = request.get("reference") or reference_names(context.connection, case_filter.model)[0]
+    picked = {"reference": reference}
+    every_case = compare(context, model_cases, case_filter, reference)
     if not every_case.rows:
-        text = f"No case of it can be compared with {baseline}: pick another baseline."
+        text = f"No case of it can be compared with {reference}: pick another reference."
         return View(str(case_filter.model), note(text), filters=FILTERS, picked=picked)
     table = case_table(context, every_case, fold_boards(every_case))
     drawn_cases = _of_every_board(model_cases)
@@ -52,8 +52,8 @@ def model_view(context: ViewContext, request: ViewRequest, case_filter: CaseFilt
     drawn_rows = [row for row in every_case.rows if row.case.key in drawn_keys]
     references = {id(row.reference) for row in drawn_rows}
     comparison = replace(every_case, rows=tuple(row for row in every_case.rows if row.case.key in drawn_keys or id(row.case) in references))
-    baseline_cases = cases_of_baseline(context.connection, baseline, REFERENCE, case_filter)[:SAMPLED]
-    numbers = {case.key: case.number for case in (*drawn_cases, *baseline_cases)}
+    reference_cases = cases_of_reference(context.connection, reference, REFERENCE, case_filter)[:SAMPLED]
+    numbers = {case.key: case.number for case in (*drawn_cases, *reference_cases)}
 
     def sampled_runs(case: CaseSummary) -> list[RunRecord]:
         run = sampled(context, numbers[case.key]) if case.key in numbers else None

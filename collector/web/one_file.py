@@ -17,7 +17,7 @@ from edgemeter.collector.compare.differences import Margins
 from edgemeter.collector.index.run_index import RunIndex, open_index
 from edgemeter.collector.index.sources import RecordSource
 from edgemeter.collector.web.case_table import CASES_SHOWN
-from edgemeter.collector.web.context import REFERENCE, ViewContext, baselines, live_chart
+from edgemeter.collector.web.context import REFERENCE, ViewContext, live_chart, reference_names
 from edgemeter.collector.web.events import TrendEvents
 from edgemeter.collector.web.markup import NOTHING, Markup, element, raw
 from edgemeter.collector.web.queries import CaseFilter, cases, count_cases
@@ -25,7 +25,7 @@ from edgemeter.collector.web.site import FormChoices, content, held_exports, off
 from edgemeter.collector.web.view import FileLinks, ViewRequest, read_address
 
 # How many of each a file holds, so that it can be sent and opened; the served page has all.
-BASELINES, PAGES, MODELS, DEVICES, RUNS, EVENTS = 8, 10, 12, 60, 40, 8
+REFERENCES, PAGES, MODELS, DEVICES, RUNS, EVENTS = 8, 10, 12, 60, 40, 8
 METRICS = (LATENCY, ENERGY, ACCURACY, "is_throttled")
 
 
@@ -35,7 +35,7 @@ class FileChoice:
 
     case_filter: CaseFilter = CaseFilter()  # noqa: RUF009 - frozen
     runs: int = RUNS
-    baseline: str | None = None
+    reference: str | None = None
     first: ViewRequest | None = None
     margins: Margins = Margins()  # noqa: RUF009 - frozen
 
@@ -93,24 +93,24 @@ def _held(context: ViewContext, choice: FileChoice) -> tuple[list[str], list[str
     devices = list(dict.fromkeys((case.key.fleet, case.key.device) for case in indexed_cases))
     query = "SELECT DISTINCT device FROM cases WHERE json_extract(key, '$.role') = ?"
     role_devices = (device for (device,) in context.connection.execute(query, (REFERENCE,)))
-    offered_baselines = {REFERENCE, *(device for _, device in devices), *role_devices}
-    every_baseline = [name for name in baselines(context.connection) if name in offered_baselines]
-    references = every_baseline if choice.baseline is None else [choice.baseline]
-    kept_models, kept_devices, kept_references = models[:MODELS], devices[:DEVICES], references[:BASELINES]
+    offered_references = {REFERENCE, *(device for _, device in devices), *role_devices}
+    every_reference = [name for name in reference_names(context.connection) if name in offered_references]
+    references = every_reference if choice.reference is None else [choice.reference]
+    kept_models, kept_devices, kept_references = models[:MODELS], devices[:DEVICES], references[:REFERENCES]
     # Of each case the newest run, those first that a comparison needs: of the reference, then of the others.
     ordered = sorted(indexed_cases, key=lambda case: (case.key.role != "reference", -case.newest_ns))
     query = "SELECT id FROM runs WHERE case_number = ? ORDER BY started_at_ns DESC LIMIT 1"
     newest = [str(context.connection.execute(query, (case.number,)).fetchone()[0]) for case in ordered[: choice.runs]]
-    # Of the other baselines the first page.
+    # Of the other references the first page.
     pages = min(PAGES, -(-len(indexed_cases) // CASES_SHOWN))
     requests = [
         *([choice.first] if choice.first else []),
-        *([ViewRequest("compare", {"baseline": choice.baseline})] if choice.baseline else []),
+        *([ViewRequest("compare", {"reference": choice.reference})] if choice.reference else []),
         ViewRequest("overview"),
         # Others call models and devices otherwise: what a file is narrowed to does not narrow it.
         *([] if choice.first or choice.case_filter.condition()[1] else [ViewRequest("published")]),
-        *(ViewRequest("compare", {"baseline": name}) for name in kept_references if name != choice.baseline),
-        *(ViewRequest("compare", {"baseline": name, "page": str(page)}) for name in kept_references[:1] for page in range(2, pages + 1)),
+        *(ViewRequest("compare", {"reference": name}) for name in kept_references if name != choice.reference),
+        *(ViewRequest("compare", {"reference": name, "page": str(page)}) for name in kept_references[:1] for page in range(2, pages + 1)),
         *(ViewRequest("model", {"model": name}) for name in kept_models),
         # Of one model it would be that model's trend again.
         *([ViewRequest("trend")] if len(kept_models) > 1 else []),
@@ -123,7 +123,7 @@ def _held(context: ViewContext, choice: FileChoice) -> tuple[list[str], list[str
     left_counts = [
         (len(models) - len(kept_models), "model"),
         (len(devices) - len(kept_devices), "device"),
-        (len(references) - len(kept_references), "baseline"),
+        (len(references) - len(kept_references), "reference"),
         (len(indexed_cases) - PAGES * CASES_SHOWN, "case"),
         (sum(case.runs for case in indexed_cases) - len(newest), "run"),
     ]
@@ -134,7 +134,7 @@ def _held(context: ViewContext, choice: FileChoice) -> tuple[list[str], list[str
 def _choices(everything: FormChoices, own_addresses: Sequence[str]) -> FormChoices:
     values = {name: dict(entries) for name, entries in everything.items() if name not in {"days", "level"}}
     addresses = [read_address(text) for text in own_addresses]
-    for view, name in (("compare", "baseline"), ("trend", "metric")):
+    for view, name in (("compare", "reference"), ("trend", "metric")):
         field_values = {address.get(name) for address in addresses if address.view == view} | {LATENCY}
         values[name] = {value: text for value, text in values[name].items() if value in field_values}
     return values

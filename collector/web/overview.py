@@ -67,7 +67,7 @@ class _DeviceLine:
 
     @property
     def rank(self) -> tuple[bool, bool, bool, bool, str, str]:
-        """The sort key: what is silent, what deviates and what was throttled lead, then the baseline."""
+        """The sort key: what is silent, what deviates and what was throttled lead, then the reference."""
         words = self.condition
         return "silent" not in words, "deviates" not in words, "throttled" not in words, self.role != "reference", self.fleet, self.device
 

@@ -58,7 +58,7 @@ async function drawChart(figure, picked = {}) {
   const all = held.rows.map((row) => Object.fromEntries(held.columns.map((name, index) => [name, row[index]])));
   // Boards of one type are one mark, until one of them was picked.
   const every = all.filter((row) => row.of === undefined || (picked.device ? row.boards === 1 : row.of === null));
-  const rows = every.filter((row) => row.standing === "the baseline" || FACETS.every((name) => !picked[name] || row[name] === undefined || row[name] === picked[name]));
+  const rows = every.filter((row) => row.standing === "the reference" || FACETS.every((name) => !picked[name] || row[name] === undefined || row[name] === picked[name]));
   const spec = { ...(rows.length === every.length && !picked.device ? held.spec : fitted(held.spec)), data: { values: rows } };
   if (spec.datasets?.marks) spec.datasets = { marks: rows };
   if (spec.datasets && innerWidth <= 640) spec.height = 240;

@@ -9,8 +9,8 @@ from edgemeter.collector.charts.chart import ViewTable
 from edgemeter.collector.published.laws import JudgedFigure, judge
 from edgemeter.collector.published.listing import STATES, OwnRunsByKey, figure_text, own_text, summary
 from edgemeter.collector.published.own_runs import own_runs
+from edgemeter.collector.published.published_folder import APART, LEGEND, footnote
 from edgemeter.collector.published.row import PublishedRow
-from edgemeter.collector.published.shelf import APART, LEGEND, footnote
 from edgemeter.collector.web.context import ViewContext
 from edgemeter.collector.web.markup import Markup, element, join, part
 from edgemeter.collector.web.queries import CaseFilter, cases, summaries
@@ -25,7 +25,7 @@ MEANING = "impossible: above a bound of the board; unclear: a fact is not stated
 def published_view(context: ViewContext, request: ViewRequest, case_filter: CaseFilter) -> View:  # noqa: ARG001 - every view has the same signature
     """Return the published figures that the address leaves, each with its verdict and the sentence that decides it."""
     try:
-        rows = context.shelf.rows()
+        rows = context.published.rows()
     except ConfigError as error:
         return View("Published figures", element("p", {"class": "caution", "role": "alert"}, f"{error}."), LEAD)
     every_figure = sorted(judge(rows), key=_in_order)

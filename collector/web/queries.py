@@ -82,11 +82,11 @@ def cases_of_every_board(connection: sqlite3.Connection, case_filter: CaseFilter
     return _cases(connection, picked, [*values, limit, offset], case_filter)
 
 
-def cases_of_baseline(connection: sqlite3.Connection, baseline: str, role: str, case_filter: CaseFilter) -> list[IndexedCase]:
-    """Return the cases of a device, or of all devices in `role` where that is the baseline: of the same model and period, else of any."""
+def cases_of_reference(connection: sqlite3.Connection, reference: str, role: str, case_filter: CaseFilter) -> list[IndexedCase]:
+    """Return the cases of a device, or of all devices in `role` where that is the reference: of the same model and period, else of any."""
     condition, values = CaseFilter(model=case_filter.model).condition()
-    belongs = "json_extract(cases.key, '$.role') = ?" if baseline == role else "cases.device = ?"
-    return _cases(connection, f"WHERE runs AND {condition} AND {belongs} {_IN_ORDER}", [*values, baseline, -1, 0], case_filter)
+    belongs = "json_extract(cases.key, '$.role') = ?" if reference == role else "cases.device = ?"
+    return _cases(connection, f"WHERE runs AND {condition} AND {belongs} {_IN_ORDER}", [*values, reference, -1, 0], case_filter)
 
 
 def _cases(connection: sqlite3.Connection, picked: str, values: Sequence[str | int], case_filter: CaseFilter) -> list[IndexedCase]:

@@ -17,7 +17,7 @@ from edgemeter.agent.base.http_server import HttpHandler, HttpServer, is_loopbac
 from edgemeter.agent.base.nanoseconds import NS_PER_DAY
 from edgemeter.collector.charts import vega
 from edgemeter.collector.index.run_index import RunIndex
-from edgemeter.collector.published.shelf import Shelf, default_shelf
+from edgemeter.collector.published.published_folder import PublishedFolder, default_folder
 from edgemeter.collector.show.page_links import address
 from edgemeter.collector.trend.history import without_garbage_collection
 from edgemeter.collector.web.activity import read_activities
@@ -64,7 +64,7 @@ class PageServer:
     port: int = 0
     token: str | None = None
     heartbeat_s: float = 10.0
-    shelf: Shelf = field(default_factory=default_shelf)
+    published: PublishedFolder = field(default_factory=default_folder)
     live: LiveFeed = field(init=False)
     _server: HttpServer = field(init=False)
     _ended: threading.Event = field(init=False, default_factory=threading.Event)
@@ -107,7 +107,7 @@ class PageServer:
         position, doing = self.index.position(), self._doing()
         with self._making, self.index.reading() as connection, without_garbage_collection():
             context = ViewContext(
-                connection, self.index.source, ServedLinks(), self.events, shelf=self.shelf,
+                connection, self.index.source, ServedLinks(), self.events, published=self.published,
             )  # fmt: skip
             view = show(context, request)
             if view is None:
@@ -129,7 +129,7 @@ class PageServer:
             # What is measured now becomes stale by itself.
             state += f" {self._doing()}"
         if request.view == "published":
-            state += f" {self.shelf.version()}"
+            state += f" {self.published.version()}"
         # Ages change with the day.
         identity = f"{state} {time.time_ns() // NS_PER_DAY} {version('edgemeter')} {request.address} {form}"
         return f'"{hashlib.sha256(identity.encode()).hexdigest()[:24]}"'

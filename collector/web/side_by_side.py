@@ -1,4 +1,4 @@
-"""The comparison: every case with its baseline, what meets the limits that the reader sets, and cost against accuracy."""
+"""The comparison: every case with its reference, what meets the limits that the reader sets, and cost against accuracy."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -12,13 +12,13 @@ from edgemeter.collector.show.comparison_charts import HOW_TO_READ_MARKS, energy
 from edgemeter.collector.show.wording import listed
 from edgemeter.collector.web.case_table import HOW_TO_READ, case_table, verdict_section
 from edgemeter.collector.web.choice_filter import choice_filter, choice_inputs
-from edgemeter.collector.web.context import ViewContext, baselines, compare
+from edgemeter.collector.web.context import ViewContext, compare, reference_names
 from edgemeter.collector.web.headline import cautions, lead, title
 from edgemeter.collector.web.markup import Markup, element, join, part
 from edgemeter.collector.web.queries import CaseFilter, cases
 from edgemeter.collector.web.view import FileLinks, View, ViewRequest, chart_gallery, folded_note, folded_section, note, section
 
-FILTERS = ("baseline",)
+FILTERS = ("reference",)
 MORE_FILTERS = ("model", "board", "device", "fleet", "precision", "runtime", "days", "level")
 REASONS_SHOWN, RUNS_NAMED = 40, 8
 METHOD = (
@@ -30,16 +30,16 @@ METHOD = (
 
 
 def compare_view(context: ViewContext, request: ViewRequest, case_filter: CaseFilter) -> View:
-    """Return the comparison with the baseline that was picked, else with the first there is."""
+    """Return the comparison with the reference that was picked, else with the first there is."""
     every_case = cases(context.connection, case_filter)
     if not every_case:
         return View("No run matches", note("Pick another model, board or device."), filters=FILTERS, more_filters=MORE_FILTERS)
-    baseline = request.get("baseline") or baselines(context.connection, case_filter.model)[0]
-    picked = {"baseline": baseline}
-    comparison = compare(context, every_case, case_filter, baseline)
+    reference = request.get("reference") or reference_names(context.connection, case_filter.model)[0]
+    picked = {"reference": reference}
+    comparison = compare(context, every_case, case_filter, reference)
     left_out = _left_out(comparison, every_case)
     if not comparison.rows:
-        return View(f"No case matches the baseline {baseline}", left_out, "", (), FILTERS, picked, (), MORE_FILTERS)
+        return View(f"No case matches the reference {reference}", left_out, "", (), FILTERS, picked, (), MORE_FILTERS)
     folded = fold_boards(comparison)
     by_limits = choice_filter(request, folded, {case.key for case in every_case}, context.margins)
     table = case_table(context, comparison, folded, by_limits)

@@ -12,7 +12,7 @@ from edgemeter.collector.charts.chart import script_data, short
 from edgemeter.collector.index.index_file import FACETS
 from edgemeter.collector.show.series_style import GLYPHS
 from edgemeter.collector.web.alerts_view import alerts_view
-from edgemeter.collector.web.context import ViewContext, baselines
+from edgemeter.collector.web.context import REFERENCE, ViewContext, reference_names
 from edgemeter.collector.web.device import device_view
 from edgemeter.collector.web.jobs_view import jobs_view
 from edgemeter.collector.web.markup import Markup, own_script_policy, raw, render, text_of
@@ -86,7 +86,7 @@ NAVIGATION = {name: name.capitalize() for name in VIEWS if name != "run"}
 NEEDED = {"model": "model", "device": "device"}
 # What an empty field means.
 BLANK = {"days": "all days", "level": LEVELS["current"]}
-LABELS = {"days": "Period", "level": "Level", "baseline": "Baseline", "metric": "Figure"}
+LABELS = {"days": "Period", "level": "Level", "reference": "Reference", "metric": "Figure"}
 # With more values than this a field is typed, not picked.
 MOST_CHOICES = 400
 # Of a figure in a file so many digits are kept: no measurement has more.
@@ -98,7 +98,7 @@ def offered(context: ViewContext) -> FormChoices:
     offers: dict[str, Mapping[str, str]] = {
         name: {value: value for value in values} for name, values in choices(context.connection).items()
     }
-    offers["baseline"] = {name: "all in the role reference" if name == "reference" else name for name in baselines(context.connection)}
+    offers["reference"] = {name: "role reference" if name == REFERENCE else name for name in reference_names(context.connection)}
     offers["days"] = PERIODS
     offers["level"] = {name: text for name, text in LEVELS.items() if name != "current"}
     offers["metric"] = {name: entry.heading for name, entry in FOLLOWED.items()}
@@ -137,7 +137,7 @@ def content(
 
 def navigation(request: ViewRequest, links: Links) -> list[dict[str, object]]:
     """Return the links to the views; what was picked goes along."""
-    picked_fields = {name: value for name, value in request.fields.items() if name in {"model", "device", "fleet", "board", "baseline"}}
+    picked_fields = {name: value for name, value in request.fields.items() if name in {"model", "device", "fleet", "board", "reference"}}
     items: list[dict[str, object]] = []
     for name, text in NAVIGATION.items():
         fields = {field: value for field, value in picked_fields.items() if field in ROUTES[name]} if name != "overview" else {}
@@ -171,7 +171,7 @@ def _field(name: str, request: ViewRequest, values: Mapping[str, str]) -> dict[s
 
 def _options(name: str, request: ViewRequest, values: Mapping[str, str]) -> list[tuple[str, str]]:
     # What a view cannot do without is never left open: the first is used until another is picked.
-    is_fixed = name in {"baseline", "metric"} or name == NEEDED.get(request.view)
+    is_fixed = name in {"reference", "metric"} or name == NEEDED.get(request.view)
     blank = None if is_fixed else BLANK.get(name, "all")
     picked = request.get(name)
     missing = [(picked, f"{picked} (nothing here)")] if picked and picked not in values else []

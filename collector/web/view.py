@@ -23,7 +23,7 @@ BRUSH = "drag over a chart, which zooms all of them; Ctrl + wheel zooms, Shift +
 # The fields of each view that identify a page; the others filter its content.
 ROUTES: dict[str, tuple[str, ...]] = {
     "overview": (),
-    "compare": ("baseline", "page", "require", "cheapest", "show"),
+    "compare": ("reference", "page", "require", "cheapest", "show"),
     "model": ("model", "page"),
     "trend": ("model", "metric", "event"),
     "device": ("fleet", "device"),
@@ -43,7 +43,7 @@ class ViewRequest:
 
     @property
     def address(self) -> str:
-        """Return the address as text, the same for the same fields in any order: `compare?baseline=server&model=yolo`."""
+        """Return the address as text, the same for the same fields in any order: `compare?reference=server&model=yolo`."""
         return address(self.view, self.fields)
 
     def get(self, name: str) -> str:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from edgemeter.models.convert.conversion_report import Conversion, ConversionOutcome, ConversionRequest
 
-_STYLE = {"ok": "green", "degraded": "yellow", "not judged": "yellow", "ruined": "bold red"}
+_STYLE = {"ok": "green", "degraded": "yellow", "inconclusive": "yellow", "ruined": "bold red"}
 
 
 @click.command()
@@ -127,7 +127,7 @@ def _notes(outcome: "ConversionOutcome", request: "ConversionRequest") -> list[s
         verdict = conversion.parity.verdict
         if words := float_words(conversion.made):
             notes.append(f"{conversion.format.name}: {words}")
-        if verdict.state in {"degraded", "not judged"}:
+        if verdict.state in {"degraded", "inconclusive"}:
             advice = f"; {remedy(conversion)}" if verdict.state == "degraded" else ""
             notes.append(f"{verdict.state}: {conversion.path.name}: {verdict.reason}{advice}")
     return [*notes, *(f"left out: {text}" for text in outcome.left_out)]

@@ -1,4 +1,4 @@
-"""How far the outputs of two files of one model are apart, and the verdict on a conversion: ok, degraded, ruined or not judged.
+"""How far the outputs of two files of one model are apart, and the verdict on a conversion: ok, degraded, ruined or inconclusive.
 
 With ground truth the accuracy decides. Lost is accuracy before minus after, in points of AP or top-1 (0..1):
 - ruined: more is lost than both the limit below and a tenth of the accuracy before (the share at which a run is invalid too), or nothing
@@ -136,7 +136,7 @@ def _cosine(a: NDArray[np.float64], b: NDArray[np.float64]) -> float:
     return min(1.0, float(a @ b) / length)
 
 
-ConversionState = Literal["ok", "degraded", "ruined", "not judged"]
+ConversionState = Literal["ok", "degraded", "ruined", "inconclusive"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,7 +185,7 @@ def judge_conversion(
     if verdict.state == "ok" and agreement.variation == "unseen":
         number = f"all {agreement.inputs} inputs" if agreement.inputs > 1 else "the only input"
         reason = f"source and conversion give one answer for {number}, which tells nothing: give different ones with --data"
-        return ConversionVerdict("not judged", reason)
+        return ConversionVerdict("inconclusive", reason)
     snr_db = agreement.snr_db
     if verdict.state == "ok" and limits.is_rounding and snr_db is not None and snr_db < limits.snr_ok_db:
         excess = f"its outputs differ by more than {precision} explains: {snr_db:.1f} dB, {limits.snr_ok_db:.0f} expected"

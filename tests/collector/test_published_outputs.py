@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from edgemeter.collector.published.shelf import Shelf
+from edgemeter.collector.published.published_folder import PublishedFolder
 from tests.fixtures.command import edgemeter
 from tests.fixtures.every_output import LINES, OF_PUBLISHED, PUBLISHED, SHOW_NO_FIGURE, commands_of_a_ledger, outputs_of
 from tests.fixtures.ledgers import fill
@@ -33,7 +33,7 @@ def world(tmp_path_factory):
         home = tmp_path_factory.mktemp(name)
         if name == "with":
             rows = [published_row(figure, ABSURD, *names, source="planted") for names in NAMES for figure in KINDS]
-            Shelf(home / "references").add(rows)
+            PublishedFolder(home / "references").add(rows)
         with pytest.MonkeyPatch.context() as patch:
             patch.setenv("EDGEMETER_HOME", str(home))
             patch.setattr(time, "time_ns", lambda: (FIRST_DAY + 10) * DAY_NS)

@@ -25,8 +25,8 @@ kind = "invalid"
 name = "missing"
 kind = "missing"
 [[rule]]
-name = "sick board"
-kind = "sick-unit"
+name = "outlying board"
+kind = "outlying-board"
 metrics = ["energy_gross_mj", "latency_p50_ms", "accuracy_value"]
 [[rule]]
 name = "device lost"

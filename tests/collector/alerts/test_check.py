@@ -127,7 +127,7 @@ def test_a_gap_a_drift_and_a_board_with_an_issue_alert_by_their_rules(file):
     runs = make_days(np.array(noisy(100, 100, seed=3)) * np.exp(np.linspace(0, 0.08, 100)))
     for unit in range(8):
         runs += make_days(noisy(140 if unit == 4 else 100, 90, seed=60 + unit), device=f"board-{unit}")
-    kinds = ("missing", "drift", "sick-unit")
+    kinds = ("missing", "drift", "outlying-board")
     rules = AlertRules(rule=tuple(AlertRule(name=kind, kind=kind, metrics=("energy_gross_mj",)) for kind in kinds))
     opened = [title for _, title in titles(at(runs, rules, file, day=100, is_dry=True))]
     assert sum(title.startswith("missing") for title in opened) == 7

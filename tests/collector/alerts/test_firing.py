@@ -16,7 +16,7 @@ STEP = AlertRule(name="step", kind="step", metrics=("energy_gross_mj",))
 LOST = AlertRule(name="lost", kind="device-lost", hours=1.0)
 STOPPED = AlertRule(name="stopped", kind="outbox-stopped")
 MISSING = AlertRule(name="missing", kind="missing", metrics=("energy_gross_mj",))
-OUTLYING = AlertRule(name="sick", kind="sick-unit", metrics=("energy_gross_mj",))
+OUTLYING = AlertRule(name="outlying", kind="outlying-board", metrics=("energy_gross_mj",))
 
 
 @pytest.fixture

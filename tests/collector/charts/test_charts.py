@@ -45,7 +45,7 @@ def test_a_chart_draws_the_figures_and_intervals_of_the_comparison(against_accur
     assert [(row["cost"], row["cost_low"], row["cost_high"]) for row in rows] == [(p50.value, p50.low, p50.high) for p50 in figures]
     assert any(p50.low for p50 in figures)
     # What a mark says of its case is what the table says.
-    assert [row["standing"] for row in rows] == ["the baseline" if row.is_reference else outcome_of(row) for row in comparison.rows]
+    assert [row["standing"] for row in rows] == ["the reference" if row.is_reference else outcome_of(row) for row in comparison.rows]
 
 
 @pytest.fixture

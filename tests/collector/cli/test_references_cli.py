@@ -7,7 +7,7 @@ from click.testing import CliRunner
 
 from edgemeter.agent.base.errors import ConfigError, UnavailableError
 from edgemeter.collector.cli.references import references
-from edgemeter.collector.published.shelf import APART, LEGEND, shipped_rows
+from edgemeter.collector.published.published_folder import APART, LEGEND, shipped_rows
 from tests.fixtures.comparison_factory import document, make_reference, make_run
 from tests.fixtures.published_rows import mlperf
 from tests.fixtures.record_factory import make_environment

@@ -1,7 +1,7 @@
 import pytest
 
 from edgemeter.collector.published.laws import judge
-from edgemeter.collector.published.shelf import shipped_rows
+from edgemeter.collector.published.published_folder import shipped_rows
 from tests.fixtures.published_rows import published_row
 from tests.fixtures.rows import table_row
 

@@ -86,7 +86,7 @@ def test_the_table_of_chance_holds_on_new_noise():
     assert 0.006 < share < 0.015
 
 
-def test_fresh_runs_that_confirm_a_suspect_lower_the_threshold_and_nothing_else_does():
+def test_fresh_runs_that_confirm_a_step_lower_the_threshold_and_nothing_else_does():
     """Six days of five runs after the split, where runs scatter most; not before it too, not for days that scatter, not for two days."""
     known_variance, split = np.full((1, 60), 0.15), np.array([50])
     once = np.ones((1, 60), dtype=np.int64)

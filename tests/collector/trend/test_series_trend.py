@@ -62,7 +62,7 @@ def test_temperature_alone_is_no_finding_and_its_coefficient_is():
     blind = trend(make_days(values))
     result = trend(make_days(values, temperatures_c=warmth))
     assert blind.steps or blind.drift
-    assert (result.steps, result.suspect, result.drift) == ((), None, None)
+    assert (result.steps, result.unconfirmed, result.drift) == ((), None, None)
     assert result.temperature_slope == pytest.approx(0.5, abs=4 * result.temperature_slope_u)
 
 

@@ -8,14 +8,14 @@ from edgemeter.collector.units.odd_boards import board_types, scores
 from tests.fixtures.series_factory import make_days, noisy
 
 
-def fleet(boards=10, *, sick=None, ratio=1.1, precisions=("fp32", "int8"), seed=1):
-    """Return runs of boards that spread by 2%, two cases each; the `sick` one draws more by `ratio`."""
+def fleet(boards=10, *, odd=None, ratio=1.1, precisions=("fp32", "int8"), seed=1):
+    """Return runs of boards that spread by 2%, two cases each; the `odd` one draws more by `ratio`."""
     draw = np.random.default_rng(seed)
     runs = []
     for unit in range(boards):
         factor = 1 + 0.02 * draw.normal()
         for index, precision in enumerate(precisions):
-            values = np.array(noisy(100 / (1 + index), 20, seed=1000 * unit + index)) * factor * (ratio if unit == sick else 1.0)
+            values = np.array(noisy(100 / (1 + index), 20, seed=1000 * unit + index)) * factor * (ratio if unit == odd else 1.0)
             runs += make_days(values, device=f"pi-{unit:02}", precision=precision, seq=100 * index)
     return runs
 
@@ -29,7 +29,7 @@ def judged(runs, metric="energy_gross_mj"):
 
 def test_a_board_with_an_issue_is_named_over_all_of_its_cases():
     """By how much, on how many cases."""
-    board_type = judged(fleet(20, sick=7, ratio=1.15))
+    board_type = judged(fleet(20, odd=7, ratio=1.15))
     (outlier,) = board_type.odd
     assert (outlier.device, outlier.cases) == ("pi-07", 2)
     assert outlier.apart == pytest.approx(15, abs=5)
@@ -39,13 +39,13 @@ def test_a_board_with_an_issue_is_named_over_all_of_its_cases():
 def test_a_healthy_fleet_is_not_accused_and_a_small_one_not_judged():
     """None among twelve; five are too few to judge."""
     assert judged(fleet(12)).odd == ()
-    assert judged(fleet(5, sick=1)).odd == ()
+    assert judged(fleet(5, odd=1)).odd == ()
 
 
 def test_another_meter_scope_gives_no_board_an_issue():
     """One board is measured at the wall: its energies are left out, not accused; a reference stands apart by nature."""
     runs = [
-        replace(run, energy=replace(run.energy, scope="wall-ac")) if run.device == "pi-02" else run for run in fleet(8, sick=2, ratio=1.5)
+        replace(run, energy=replace(run.energy, scope="wall-ac")) if run.device == "pi-02" else run for run in fleet(8, odd=2, ratio=1.5)
     ]
     board_type = judged(runs)
     assert board_type.boards == 7
@@ -56,7 +56,7 @@ def test_another_meter_scope_gives_no_board_an_issue():
 
 def test_boards_that_do_not_report_their_type_accuse_nobody():
     """Ten PCs whose board is not known are ten types: that one draws three times as much is no issue."""
-    runs = [replace(run, environment=replace(run.environment, board=None)) for run in fleet(10, sick=3, ratio=3.0)]
+    runs = [replace(run, environment=replace(run.environment, board=None)) for run in fleet(10, odd=3, ratio=3.0)]
     history = RunHistory(runs)
     spreads = board_types(history, "energy_gross_mj", list(history.series()))
     assert [(spread.board, spread.boards, spread.odd) for spread in spreads] == [

@@ -26,7 +26,7 @@ ADDRESSES = (
     *(
         "",
         "compare",
-        "compare?baseline=simulated-pi5-01&precision=int8",
+        "compare?reference=simulated-pi5-01&precision=int8",
         "compare?require=ap>=.3,+p50<=40ms",
         "model?model=tiny-detector",
     ),
@@ -226,7 +226,7 @@ def test_the_file_works_without_a_network(tab, report, tmp_path):
 
 
 def test_the_file_narrows_as_the_server_does(tab, report):
-    """The same rows and marks for the same picks, the baseline among them; a board that is picked stands for itself."""
+    """The same rows and marks for the same picks, the reference among them; a board that is picked stands for itself."""
     for picks in ("precision=int8&board=simulated+Raspberry+Pi+5", "precision=int8&device=simulated-pi5-03"):
         served_page, narrowed = tab(f"compare?{picks}"), tab(f"{report}#/compare?{picks}")
         narrowed.until(SHOWN_IN_FILE)
@@ -247,7 +247,7 @@ def test_a_text_that_a_spreadsheet_would_run_is_a_text_in_what_the_page_writes(b
     with indexed([make_run(precision="=1+1", id="-2+3"), make_reference(precision="=1+1")]) as index:
         file.write_text(one_file.whole_page(index, TrendEvents(), FileChoice()), encoding="utf-8")
     (tmp_path / "out").mkdir()
-    page = browser.open(f"{file.as_uri()}#/compare?baseline=reference")
+    page = browser.open(f"{file.as_uri()}#/compare?reference=reference")
     page.until(SHOWN_IN_FILE)
     exported = page.download("document.querySelector('[data-export=csv]').click()", tmp_path / "out").read_text()
     assert "'=1+1," in exported

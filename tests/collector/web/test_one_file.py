@@ -64,7 +64,7 @@ class Page(HTMLParser):
 def page_of(*runs):
     """Return the file that begins with the comparison of `runs` with the reference role."""
     with indexed(runs) as index:
-        return opened(one_file.whole_page(index, TrendEvents(), FileChoice(baseline="reference")))
+        return opened(one_file.whole_page(index, TrendEvents(), FileChoice(reference="reference")))
 
 
 def shown_first(html):
@@ -215,7 +215,7 @@ def test_the_smallest_difference_that_matters_is_that_of_the_command():
     )
     with indexed(runs) as index:
         pages = [
-            one_file.whole_page(index, TrendEvents(), FileChoice(baseline="reference", margins=Margins(ratio=ratio)))
+            one_file.whole_page(index, TrendEvents(), FileChoice(reference="reference", margins=Margins(ratio=ratio)))
             for ratio in (0.01, 0.05)
         ]
     assert ["above 5%" in Page(shown_first(page)).text for page in pages] == [False, True]
@@ -223,7 +223,7 @@ def test_the_smallest_difference_that_matters_is_that_of_the_command():
 
 def test_the_file_is_utf8_and_an_unwritable_place_is_an_error(tmp_path):
     """One line with the remedy."""
-    source, choice = DocumentSource((make_run(), make_reference())), FileChoice(baseline="reference")
+    source, choice = DocumentSource((make_run(), make_reference())), FileChoice(reference="reference")
     one_file.write_file_of(source, tmp_path / "report.html", choice)
     assert (tmp_path / "report.html").read_bytes().decode("utf-8").endswith("</html>\n")
     with pytest.raises(ConfigError, match="cannot write"):

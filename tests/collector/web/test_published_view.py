@@ -4,7 +4,7 @@ import csv
 import io
 import json
 
-from edgemeter.collector.published.shelf import Shelf
+from edgemeter.collector.published.published_folder import PublishedFolder
 from edgemeter.collector.web import one_file, published_view
 from edgemeter.collector.web.context import ViewContext
 from edgemeter.collector.web.events import TrendEvents
@@ -23,17 +23,17 @@ LATENCY = published_row("latency_p50_ms", 20.0, source="A guide", version="8.3.3
 IMPOSSIBLE = published_row("generation_decode_tokens_per_s", 20.0, "Llama 3.2 3B", source="A guide", precision="Q4_0", version="8.3.39")
 
 
-def shelf_of(folder, *rows):
-    """Return the shelf with these rows in `folder`."""
-    shelf = Shelf(folder / "references")
-    shelf.add(rows)
-    return shelf
+def folder_of(tmp_path, *rows):
+    """Return a folder of published figures that holds these rows."""
+    folder = PublishedFolder(tmp_path / "references")
+    folder.add(rows)
+    return folder
 
 
-def view_of(shelf, **fields):
-    """Return the view of a shelf beside own runs; `fields` are of its address."""
+def view_of(folder, **fields):
+    """Return the view of published figures next to own runs; `fields` are of its address."""
     with indexed(own_runs()) as index, index.reading() as connection:
-        context = ViewContext(connection, index.source, ServedLinks(), TrendEvents(), shelf=shelf)
+        context = ViewContext(connection, index.source, ServedLinks(), TrendEvents(), published=folder)
         return show(context, ViewRequest("published", fields))
 
 
@@ -50,7 +50,7 @@ def rows_of(view, name="published"):
 
 def test_each_row_has_its_verdict_the_sentence_own_runs_and_the_source(tmp_path):
     """On the page as in what is exported; the line on top says what these figures are."""
-    view = view_of(shelf_of(tmp_path, IMPOSSIBLE, LATENCY), source="A guide")
+    view = view_of(folder_of(tmp_path, IMPOSSIBLE, LATENCY), source="A guide")
     assert view.lead == published_view.LEAD
     impossible, latency = rows_of(view)
     assert (impossible["verdict"], latency["canonical_value"]) == ("impossible", 20.0)
@@ -63,35 +63,35 @@ def test_each_row_has_its_verdict_the_sentence_own_runs_and_the_source(tmp_path)
 
 def test_the_filters_leave_what_they_name(tmp_path):
     """Model, device, verdict and source; results of MLPerf stand apart; what is left of a filter that fits nothing is said."""
-    shelf = shelf_of(tmp_path, IMPOSSIBLE, LATENCY)
+    folder = folder_of(tmp_path, IMPOSSIBLE, LATENCY)
     for fields in ({"verdict": "impossible"}, {"model": "Llama 3.2 3B", "source": "A guide"}):
-        assert [row["model"] for row in rows_of(view_of(shelf, **fields))] == ["Llama 3.2 3B"]
+        assert [row["model"] for row in rows_of(view_of(folder, **fields))] == ["Llama 3.2 3B"]
     row = published_row("throughput_per_s", 500.0, "resnet", source="MLPerf Inference v5.0")
-    view = view_of(shelf_of(tmp_path / "mlperf", row), source=row.source)
+    view = view_of(folder_of(tmp_path / "mlperf", row), source=row.source)
     assert rows_of(view) == []
     assert [entry["model"] for entry in rows_of(view, "published_mlperf")] == ["resnet"]
-    view = view_of(shelf, device="nothing")
+    view = view_of(folder, device="nothing")
     assert "No published figure matches" in view.body
     assert {field.name for field in view.inputs} == {"model", "device", "verdict", "source"}
 
 
 def test_the_served_page_has_csv_and_json_and_knows_when_they_are_stale(tmp_path):
     """An added row changes the tag by which a browser asks again."""
-    shelf = shelf_of(tmp_path, LATENCY)
-    with page_of(own_runs(), shelf=shelf) as server:
+    folder = folder_of(tmp_path, LATENCY)
+    with page_of(own_runs(), published=folder) as server:
         request = ViewRequest("published", {"source": "A guide"})
         rows = list(csv.DictReader(io.StringIO(server.answer(request, "csv").body.decode())))
         tables = json.loads(server.answer(request, "json").body)["tables"]
         assert [row["value"] for row in rows] == ["20.0"]
         assert [row["canonical_value"] for row in tables["published"]] == [20.0]
         tag = server.tag(request, "")
-        shelf.add([IMPOSSIBLE])
+        folder.add([IMPOSSIBLE])
         assert server.tag(request, "") != tag
 
 
 def test_the_view_is_in_the_file_that_works_offline_unless_it_is_of_some_cases(tmp_path, monkeypatch):
     """Others call models otherwise, so that a file of one model would hold none of them."""
-    monkeypatch.setenv("EDGEMETER_REFERENCES", str(shelf_of(tmp_path, LATENCY).path))
+    monkeypatch.setenv("EDGEMETER_REFERENCES", str(folder_of(tmp_path, LATENCY).path))
     with indexed(own_runs()) as index:
         every_view = opened(one_file.whole_page(index, TrendEvents(), FileChoice()))
         narrowed = opened(one_file.whole_page(index, TrendEvents(), FileChoice(CaseFilter(model="tiny-detector"))))
@@ -102,7 +102,7 @@ def test_the_view_is_in_the_file_that_works_offline_unless_it_is_of_some_cases(t
 def test_what_a_source_states_stays_text(tmp_path):
     """It becomes no element."""
     view = view_of(
-        shelf_of(tmp_path, *(published_row("latency_p50_ms", 20.0, **{name: MARKUP}) for name in ("source", "model", "version")))
+        folder_of(tmp_path, *(published_row("latency_p50_ms", 20.0, **{name: MARKUP}) for name in ("source", "model", "version")))
     )
     assert "<img" not in view.body
     assert held_exports(view, ViewRequest("published"))

@@ -122,8 +122,8 @@ def test_without_the_token_nothing_is_shown():
             assert (status, b"pi-1" in body) == (401, False)
         assert ask(page, "/?token=wrong")[0] == ask(page, "/live?after=0")[0] == 401
         assert ask(page, "/compare", Authorization="Bearer open sesame")[0] == 200
-        status, headers, _ = ask(page, "/compare?baseline=pi-1&token=open+sesame")
-        assert (status, headers["Location"]) == (303, "/compare?baseline=pi-1")
+        status, headers, _ = ask(page, "/compare?reference=pi-1&token=open+sesame")
+        assert (status, headers["Location"]) == (303, "/compare?reference=pi-1")
         assert "HttpOnly" in headers["Set-Cookie"]
         assert "open sesame" not in headers["Set-Cookie"]
         assert ask(page, headers["Location"], Cookie=headers["Set-Cookie"].split(";")[0])[0] == 200

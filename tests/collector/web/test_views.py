@@ -92,10 +92,10 @@ def test_a_case_has_the_accuracy_and_the_energy_of_its_earlier_runs_as_in_the_co
     assert row["energy_gross_mj_ratio"] == pytest.approx(1.0)
 
 
-def test_another_baseline_gives_other_ratios():
+def test_another_reference_gives_other_ratios():
     """Five times the latency of the server is twice that of the other board."""
     runs = (make_reference(), make_run("pi-1"), make_run("pi-2", p50_ms=5.0))
-    tables = answers(runs, "compare?format=csv", "compare?baseline=pi-2&format=csv")
+    tables = answers(runs, "compare?format=csv", "compare?reference=pi-2&format=csv")
     ratios = [{row["device"]: row["latency_p50_ms_ratio"] for row in rows_of(table)} for table in tables]
     assert (float(ratios[0]["pi-1"]), float(ratios[0]["pi-2"])) == pytest.approx((5.0, 2.5))
     assert float(ratios[1]["pi-1"]) == pytest.approx(2.0)
@@ -160,7 +160,7 @@ def test_one_device_in_two_roles_is_drawn_under_two_names():
 
 
 def test_devices_that_are_silent_or_throttled_come_first_with_latency_and_energy():
-    """Before the baseline and before the healthy ones by name; the figures are of the case that most of them ran."""
+    """Before the reference and before the healthy ones by name; the figures are of the case that most of them ran."""
     hot = (record_conditions.Condition(when="during", throttled_now=True),)
     newest_ns = time.time_ns() - DAY_NS
     runs = [

@@ -158,7 +158,7 @@ def test_what_is_compared_only_on_what_its_ranges_were_measured_on_is_not_judged
     (converted,) = conversion.convert(conversion_request, no_progress).written
     row = conversion_report.report_row(converted, conversion_request)
     assert (row["verdict"], row["inputs"], converted.path.is_file()) == (
-        "not judged",
+        "inconclusive",
         {"ranges": 8, "choice": 0, "judgement": 0},
         True,
     )

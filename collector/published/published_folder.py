@@ -1,4 +1,4 @@
-"""The published figures at hand: those that ship, and those that a user keeps on a shelf, a folder apart from the ledger."""
+"""The published figures at hand: those that ship, and those that a user keeps in a folder apart from the ledger."""
 
 import os
 from collections.abc import Sequence
@@ -40,7 +40,7 @@ def shipped_rows() -> tuple[PublishedRow, ...]:
 
 
 @dataclass(frozen=True, slots=True)
-class Shelf:
+class PublishedFolder:
     """The folder `path`; absent, it holds the rows that ship."""
 
     path: Path
@@ -89,6 +89,6 @@ class Shelf:
         return new
 
 
-def default_shelf() -> Shelf:
-    """Return the shelf of this machine: $EDGEMETER_REFERENCES, else `references` in $EDGEMETER_HOME."""
-    return Shelf(Path(os.environ.get("EDGEMETER_REFERENCES") or home() / "references"))
+def default_folder() -> PublishedFolder:
+    """Return the folder of published figures of this machine: $EDGEMETER_REFERENCES, else `references` in $EDGEMETER_HOME."""
+    return PublishedFolder(Path(os.environ.get("EDGEMETER_REFERENCES") or home() / "references"))

@@ -1,8 +1,8 @@
 import pytest
 
 from edgemeter.agent.base.errors import ConfigError
+from edgemeter.collector.published.published_folder import SHIPPED, PublishedFolder, shipped_rows
 from edgemeter.collector.published.row import row_of
-from edgemeter.collector.published.shelf import SHIPPED, Shelf, shipped_rows
 from tests.fixtures.published_rows import published_row
 from tests.fixtures.rows import table_row
 
@@ -19,29 +19,29 @@ def test_84_figures_ship_each_with_an_address_and_its_licence():
 
 def test_kept_figures_stand_beside_those_that_ship(tmp_path):
     """The same again changes nothing; a version tells when."""
-    shelf = Shelf(tmp_path / "references")
-    version = shelf.version()
+    folder = PublishedFolder(tmp_path / "references")
+    version = folder.version()
     row = published_row("latency_p50_ms", 10.0)
-    assert shelf.add([row]) == [row]
-    assert shelf.add([row]) == []
-    assert shelf.rows() == [*shipped_rows(), row]
-    assert shelf.version() != version
+    assert folder.add([row]) == [row]
+    assert folder.add([row]) == []
+    assert folder.rows() == [*shipped_rows(), row]
+    assert folder.version() != version
 
 
 def test_a_changed_figure_and_one_without_a_source_are_refused(tmp_path):
     """A page that changes is another version."""
-    shelf = Shelf(tmp_path)
-    shelf.add([published_row("latency_p50_ms", 10.0)])
+    folder = PublishedFolder(tmp_path)
+    folder.add([published_row("latency_p50_ms", 10.0)])
     for changes, message in (({"value": 11.0}, "another version"), ({"address": "file:///x", "version": "2"}, "cannot be looked up")):
         with table_row(changes), pytest.raises(ConfigError, match=message):
-            shelf.add([published_row("latency_p50_ms", **({"value": 10.0} | changes))])
+            folder.add([published_row("latency_p50_ms", **({"value": 10.0} | changes))])
 
 
 def test_a_damaged_file_is_named(tmp_path):
     """With its file."""
     (tmp_path / "published.json").write_text("[{")
     with pytest.raises(ConfigError, match=r"published\.json.*damaged"):
-        Shelf(tmp_path).rows()
+        PublishedFolder(tmp_path).rows()
 
 
 def test_what_cannot_be_a_figure_is_refused():
