@@ -68,7 +68,7 @@ class Figure:
     `path` is where it stands in the record, or its name where `of` works it out from the fields `reads`. `title` is what people call it; it
     stands above a column, which a narrow terminal drops the sooner the higher its `rank` (0 is never dropped). `low` and `high` are the
     fields of its 95% bounds, `u` that of its expanded uncertainty. `over_runs` is the value of several
-    runs with its bounds, of a share or a count, which may be 0; of others that is the median. `why_absent` is said where the record gives
+    runs with its bounds, of a share or a count, which may be 0; of others that is their mean. `why_absent` is said where the record gives
     no reason. A case has a figure that `needs_all` only where each of its runs has it.
     """
 
@@ -243,7 +243,7 @@ FIGURES: tuple[Figure, ...] = (
     ),
     Figure("latency.p99_ms", "p99", "ms", "latency", "lower", JUDGED, why_absent="too few queries for a p99"),
     Figure("latency.mean_ms", "mean", "ms", "latency", "lower"),
-    Figure("throughput_per_s", "throughput", "per s", "throughput", "higher", RUN | TABLE | JUDGED | CHART, rank=5),
+    Figure("throughput_per_s", "throughput", "/s", "throughput", "higher", RUN | TABLE | JUDGED | CHART, rank=5),
     Figure(
         "steady.missed_ratio", "missed", "", "latency", "lower", RUN | TABLE | JUDGED | LIST | CHART,
         trend=TrendRule("points", 0.5, is_default=True), rank=0, over_runs=_missed_over_runs, why_absent=NO_FRAMES, shown=share,

@@ -29,8 +29,7 @@ _SCALES: Mapping[str, Mapping[str, str]] = {
     "ms": {"ns": "0.000001", "us": "0.001", "µs": "0.001", "ms": "1", "s": "1000"},
     "mJ": {"uJ": "0.001", "µJ": "0.001", "mJ": "1", "J": "1000", "kJ": "1000000"},
     "MB": {"B": "0.000001", "KB": "0.001", "MB": "1", "GB": "1000", "KiB": "0.001024", "MiB": "1.048576", "GiB": "1073.741824"},
-    "per s": {"per s": "1", "/s": "1"},
-    "per h": {"per h": "1", "/h": "1"},
+    "/s": {"/s": "1"},
     "t/s": {"t/s": "1", "tokens/s": "1", "/s": "1"},
     "": {"": "1", "%": "0.01"},
 }
@@ -59,8 +58,7 @@ class FigureLimit:
     def text(self) -> str:
         """The limit as it is written: `p99<=33ms`."""
         name = self.metric.lower() or self.figure.title
-        unit = f" {self.figure.unit}" if " " in self.figure.unit else self.figure.unit
-        return f"{name}{'<=' if self.side == 'at most' else '>='}{plain_digits(self.value, 12)}{unit}"
+        return f"{name}{'<=' if self.side == 'at most' else '>='}{plain_digits(self.value, 12)}{self.figure.unit}"
 
     def is_kept(self, value: float) -> bool:
         """Return whether a value lies on the right side of the limit."""

@@ -13,7 +13,7 @@ EXAMPLE = "Llama 3.2 3B Q4 on Raspberry Pi AI HAT+ 2: 18-22 tokens/s"
 _CLAIM = re.compile(r"(?P<model>\S.*?) on (?P<device>\S.*?): (?:(?P<low>[\d.,]+) ?(?:-|\u2013|to) ?)?(?P<value>[\d.,]+.*)")
 # What a unit is of, by its spelling, else by our unit; `--fact figure=...` says another.
 _USUAL = {
-    "mj/token": TOKEN_ENERGY, "j/token": TOKEN_ENERGY, "ms/token": TPOT, "ms": LATENCY, "per s": THROUGHPUT,
+    "mj/token": TOKEN_ENERGY, "j/token": TOKEN_ENERGY, "ms/token": TPOT, "ms": LATENCY, "/s": THROUGHPUT,
     "t/s": "generation_decode_tokens_per_s", "mJ": ENERGY, "W": "energy_mean_power_w", "MB": MEMORY,
 }  # fmt: skip
 

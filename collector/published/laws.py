@@ -146,7 +146,7 @@ def _rate(row: PublishedRow) -> tuple[float, float, str]:
     if unit == "ms":
         times = row.prompt_tokens if row.figure == TTFT and row.prompt_tokens else 1
         return times * 1000 / value, times * 1000 / row.largest, f"{times} / {value:.4g} ms"
-    return value, row.smallest, f"{value:.4g} {'per s' if unit == 'per s' else unit}"
+    return value, row.smallest, f"{value:.4g} {unit}"
 
 
 def _operations(row: PublishedRow) -> LawFinding | None:
@@ -229,7 +229,7 @@ def _drawn(row: PublishedRow, companions: dict[str, PublishedRow]) -> tuple[floa
     rate = companions.get(figure)
     if row.figure not in _ENERGIES or rate is None:
         return None
-    watts, words = row.canonical * rate.canonical / 1000, f"{row.canonical:.4g} mJ x {rate.canonical:.4g} per s"
+    watts, words = row.canonical * rate.canonical / 1000, f"{row.canonical:.4g} mJ x {rate.canonical:.4g} /s"
     return watts, row.smallest * rate.smallest / 1000, row.largest * rate.largest * (row.batch or 1) / 1000, f"{words} = {watts:.3g} W"
 
 

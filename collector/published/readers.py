@@ -113,7 +113,7 @@ def _read_mlperf(content: bytes, facts: Mapping[str, Any]) -> ReadRows:
         unit, value = text.get("Performance_Units", "").casefold(), float(text.get("Performance_Result", math.nan))
         percentile = _PERCENTILES.get(text.get("Scenario", ""))
         if unit in _RATES:
-            rate_unit = "tokens/s" if unit == "tokens/s" else "per s"
+            rate_unit = "tokens/s" if unit == "tokens/s" else "/s"
             result.add(where, {**shared, "figure": _RATES[unit], "value": value, "unit": rate_unit})
         elif unit in _LATENCIES and percentile:
             # A query of MultiStream has eight samples.

@@ -24,7 +24,7 @@ NOT_STATED = "not stated"
 # Units as people publish them, by our unit; the factor leads to ours.
 UNITS: Mapping[str, Mapping[str, float]] = {
     "ms": {"ms": 1.0, "s": 1e3, "us": 1e-3, "ms/im": 1.0, "ms/token": 1.0},
-    "per s": {"per s": 1.0, "fps": 1.0, "images/s": 1.0, "inferences/s": 1.0, "requests/s": 1.0, "qps": 1.0},
+    "/s": {"/s": 1.0, "per s": 1.0, "fps": 1.0, "images/s": 1.0, "inferences/s": 1.0, "requests/s": 1.0, "qps": 1.0},
     "t/s": {"tokens/s": 1.0, "tok/s": 1.0, "t/s": 1.0, "tps": 1.0},
     "mJ": {"mj": 1.0, "j": 1e3, "uj": 1e-3, "mwh": 3.6e3, "wh": 3.6e6, "mj/token": 1.0, "j/token": 1e3},
     "W": {"w": 1.0, "mw": 1e-3},

@@ -126,9 +126,11 @@ def _columns(rows: Sequence[ComparedCase], labels: Sequence[str], console: Conso
     if only(models) is None or "A" in labels:
         yield text("model", models, folds=True)
     yield text("", _settings(cases), folds=True)
+    speeds = {speed_of(case) for case in cases}
     for entry in _shown_figures(rows):
-        yield TableColumn(_heading(entry, cases), [writable(_figure(entry, case), console) for case in cases], rank=entry.rank)
-        yield TableColumn("", [_change(entry.name, row) for row in rows], rank=entry.rank)
+        rank = 0 if entry.name in speeds else entry.rank
+        yield TableColumn(_heading(entry, cases), [writable(_figure(entry, case), console) for case in cases], rank=rank)
+        yield TableColumn("", [_change(entry.name, row) for row in rows], rank=rank)
     yield TableColumn("runs", [str(len(case.verdicts)) for case in cases], rank=2)
     if any(case.disturbed for case in cases):
         yield text("verdict", [case.verdict for case in cases], 1)

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from edgemeter.agent.base import figures
-from edgemeter.agent.contract.figures import ENERGY, LATENCY, Figure, FigureView, in_view
+from edgemeter.agent.contract.figures import ACCURACY, ENERGY, LATENCY, Figure, FigureView, in_view
 from edgemeter.agent.verdict.words import not_counted_text
 from edgemeter.collector.charts.chart import ViewTable
 from edgemeter.collector.compare.boards import worst_board
@@ -180,16 +180,13 @@ def _not_listed(rows: Sequence[ComparedCase]) -> list[Markup]:
 
 def _figure(entry: Figure, rows: Sequence[ComparedCase]) -> ViewColumn[ComparedCase]:
     """Return the column of a figure: its value with its interval, and how it differs from the reference's."""
-    is_scored = entry.group == "accuracy"
-    heading = accuracy_name([row.case for row in rows]) if is_scored else entry.heading
+    heading = accuracy_name([row.case for row in rows]) if entry.name == ACCURACY else entry.heading
 
     def value(row: ComparedCase) -> float | None:
         figure = row.case.figures.get(entry.name)
         return figure.value if figure else None
 
-    return ViewColumn(
-        entry.name, heading, value, lambda row: _cell(row, entry), is_optional=not is_scored and entry.name != ENERGY
-    )  # fmt: skip
+    return ViewColumn(entry.name, heading, value, lambda row: _cell(row, entry))
 
 
 def _cell(row: ComparedCase, entry: Figure) -> Markup:
@@ -213,7 +210,10 @@ def _change(row: ComparedCase, entry: Figure) -> list[Markup]:
     outcome = element(
         "small", {"class": f"outcome {decision.outcome.replace(' ', '-')}", "title": outcome_text(decision)}, decision.outcome
     )
-    return [element("small", {"title": row.choice}, figures.typeset(change_with_interval(entry.name, decision))), outcome]
+    # Equal values have no change to write.
+    is_equal = decision.low == decision.high and decision.value == (1 if decision.scale == "ratio" else 0)
+    change = "" if is_equal else figures.typeset(change_with_interval(entry.name, decision))
+    return [*([element("small", {"title": row.choice}, change)] if change else []), outcome]
 
 
 def _name(row: ComparedCase, name: str, links: Links) -> Markup:

@@ -276,11 +276,10 @@ def _needing_attention(lines: Sequence[_DeviceLine], links: Links) -> Markup | N
 
 
 def _device_table(lines: Sequence[_DeviceLine], links: Links, common: _CommonCase) -> tuple[Markup, ViewTable]:
-    # Only connected agents report their state and health.
-    now_ns, has_health, has_state = time.time_ns(), any(line.health for line in lines), any(line.state for line in lines)
+    now_ns = time.time_ns()
 
     def of_health(name: str, heading: str, value: Callable[[Health], Plain], *, is_text: bool = False) -> ViewColumn[_DeviceLine]:
-        return ViewColumn(name, heading, lambda line: value(line.health) if line.health else None, is_text=is_text, is_shown=has_health)
+        return ViewColumn(name, heading, lambda line: value(line.health) if line.health else None, is_text=is_text)
 
     def name(line: _DeviceLine) -> Markup:
         device = link(links.to("device", fleet=line.fleet, device=line.device), line.device)
@@ -296,7 +295,7 @@ def _device_table(lines: Sequence[_DeviceLine], links: Links, common: _CommonCas
         ViewColumn("fleet", "Fleet", lambda line: line.fleet, is_shown=False),
         ViewColumn("board", "Board", lambda line: line.board, is_text=True),
         ViewColumn("role", "", lambda line: line.role, is_shown=False),
-        ViewColumn("state", "State", lambda line: line.state, lambda line: line.state or "not reported", is_text=True, is_shown=has_state),
+        ViewColumn("state", "State", lambda line: line.state, lambda line: line.state or "not reported", is_text=True),
         ViewColumn("condition", "", lambda line: line.condition or None, is_shown=False),
         of_common(LATENCY),
         of_common(ENERGY),

@@ -135,7 +135,7 @@ def _latency(context: ViewContext, record: RunRecord) -> Markup:
     facts |= {
         "Mean": f"{figures.significant(latency.mean_ms)} ms",
         "Highest": f"{figures.significant(latency.max_ms)} ms",
-        "Throughput": f"{figures.significant(record.throughput_per_s)} per s",
+        "Throughput": f"{figures.significant(record.throughput_per_s)} /s",
         "Warm-up": f"{figures.significant(record.warm_up.duration_ms / 1000)} s, {'steady' if record.warm_up.steady else 'never steady'}",
     }
     facts["No times of tokens"] = record.reasons.get(UNSTREAMED)

@@ -3,11 +3,11 @@
 import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
-from statistics import median
+from statistics import fmean
 
 from edgemeter.agent.base import figures
 from edgemeter.agent.base.documents import Plain
-from edgemeter.agent.base.evidence import interval_over_runs
+from edgemeter.agent.base.evidence import FEWEST, RunValue, interval_over_runs, middle_of
 from edgemeter.agent.base.metrics import metric_name
 from edgemeter.agent.base.nanoseconds import NS_PER_DAY
 from edgemeter.agent.contract.case_identity import CaseKey
@@ -15,6 +15,7 @@ from edgemeter.agent.contract.energy_provenance import MEASURED
 from edgemeter.agent.contract.figures import LATENCY, Figure, FigureView, in_view
 from edgemeter.collector.charts.chart import Chart, ViewTable, rows_table
 from edgemeter.collector.charts.specs import over_time
+from edgemeter.collector.compare.case_figure import figure_of_values
 from edgemeter.collector.index.index_file import FACETS, IndexedCase
 from edgemeter.collector.index.stored_summaries import runs_of as records_of
 from edgemeter.collector.runs.cases import grouped, names_of
@@ -28,7 +29,7 @@ from edgemeter.collector.web.markup import Attributes, Markup, join, part
 from edgemeter.collector.web.queries import CaseFilter, cases_of_every_board, count_cases, fingerprints, runs_of, since_ns
 from edgemeter.collector.web.view import BRUSH, Links, View, ViewColumn, ViewRequest, grid, link, note, page_of, pages_text, section
 
-# With more runs than this a dot is the median of a day; a page holds only so many in all.
+# With more runs than this a dot is a day; a page holds only so many in all.
 DOTS, DOTS_IN_ALL = 400, 1600
 RUNS_READ = 20_000
 MARKS = 12
@@ -98,7 +99,7 @@ def series(
     name = metric_name(newest.accuracy.metric) if entry.group == "accuracy" and newest.accuracy else entry.heading
     spec = over_time(
         name,
-        levels=_levels(valued, events),
+        levels=_levels(valued, entry, events),
         events=marks,
         span_ns=span or (valued[0][0].started_at_ns, valued[-1][0].started_at_ns),
         from_zero=entry.is_truth,
@@ -119,8 +120,7 @@ def _words(valued: Sequence[tuple[RunFigures, float]], entry: Figure, absent: in
         apart = f" Not drawn: {figures.count(absent, 'run')} of another kind (sensor, scope, provenance or data)."
     if entry.group == "energy" and newest.energy_provenance not in (None, MEASURED):
         of_energy = f" of {newest.energy_provenance} energy"
-    middle = figures.significant(median(value for _, value in valued))
-    return f"{figures.count(len(valued), 'run')}{of_energy}, median {middle} {entry.unit}.{per_day}{apart}"
+    return f"{figures.count(len(valued), 'run')}{of_energy}.{per_day}{apart}"
 
 
 def _title(key: CaseKey) -> str:
@@ -138,7 +138,7 @@ def _daily(valued: Sequence[tuple[RunFigures, float]], entry: Figure) -> list[di
     rows: list[dict[str, Plain]] = []
     for day, values in grouped((run.started_at_ns // NS_PER_DAY, value) for run, value in valued).items():
         interval = None if entry.is_truth else interval_over_runs(values, is_of_session=True)
-        middle = sum(values) / len(values) if entry.is_truth else interval.middle if interval else median(values)
+        middle = fmean(values) if entry.is_truth else interval.middle if interval else middle_of(values)
         low, high = (interval.low, interval.high) if interval else (None, None)
         at_ns = day * NS_PER_DAY + NS_PER_DAY // 2
         words = figures.count(len(values), "run")
@@ -156,16 +156,23 @@ def _changes(context: ViewContext, runs: Sequence[RunFigures]) -> list[SeriesEve
     return changes
 
 
-def _levels(valued: Sequence[tuple[RunFigures, float]], series_events: Sequence[SeriesEvent]) -> list[dict[str, Plain]]:
-    """Return the median of each stretch between changes and steps; of a series without any its median all along."""
+def _levels(valued: Sequence[tuple[RunFigures, float]], entry: Figure, series_events: Sequence[SeriesEvent]) -> list[dict[str, Plain]]:
+    """Return the level of each stretch between changes and steps; of a series without any its level all along."""
     steps = [series_event.at_ns for series_event in series_events if series_event.kind != "remark"]
     edges = [valued[0][0].started_at_ns, *steps, valued[-1][0].started_at_ns + 1]
     levels: list[dict[str, Plain]] = []
     for start, end in itertools.pairwise(edges):
-        values = [value for run, value in valued if start <= run.started_at_ns < end]
-        if values:
-            levels.append({"start": start / 1e6, "end": end / 1e6, "value": median(values)})
+        stretch = [(run, value) for run, value in valued if start <= run.started_at_ns < end]
+        if stretch:
+            levels.append({"start": start / 1e6, "end": end / 1e6, "value": _level(stretch, entry)})
     return levels
+
+
+def _level(valued: Sequence[tuple[RunFigures, float]], entry: Figure) -> float:
+    """Return what the runs come to, as the figure of a case in the tables does: of those that are ok, where they are enough."""
+    ok = [(run, value) for run, value in valued if run.verdict == "ok"]
+    values = [RunValue(value, "", run.day) for run, value in (ok if len(ok) >= FEWEST else valued)]
+    return figure_of_values(values, "points" if entry.is_truth or entry.is_share or entry.group == "accuracy" else "ratio").value
 
 
 def _plain(case: IndexedCase, entry: Figure, valued: Sequence[tuple[RunFigures, float]]) -> ViewTable:
@@ -214,8 +221,8 @@ def trend_view(context: ViewContext, request: ViewRequest, case_filter: CaseFilt
 
 def _sections(context: ViewContext, request: ViewRequest, shown_series: Sequence[SeriesShown], page: tuple[int, int]) -> list[Markup]:
     explained = (
-        "Bars are 95% intervals: of a run's accuracy over its images, of its energy by the meter; lines are medians between the numbered"
-        " strokes."
+        "Bars are 95% intervals: of a run's accuracy over its images, of its energy by the meter. A line is the mean between two numbered"
+        " strokes, as the tables have it."
         f" Narrow the runs below to a period: {BRUSH}, a click on a dot opens its run."
     )
     finding_lines = findings_list(context, request.fields)

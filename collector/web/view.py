@@ -166,7 +166,7 @@ class View:
 class ViewColumn(Generic[Item]):
     """One column: its name in plain form, its heading, the plain value, and the cell where that is not the value as text.
 
-    An optional one is not shown where no row has a value.
+    It is not shown where no row has a value.
     """
 
     name: str
@@ -176,7 +176,6 @@ class ViewColumn(Generic[Item]):
     explanation: str | None = None
     is_text: bool = False
     is_shown: bool = True
-    is_optional: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,9 +201,7 @@ def folding_grid(
 ) -> Markup:
     """Return a table of groups of rows as markup; of a group whose first row holds a `details` the others show while that is open."""
     shown_columns = [
-        column
-        for column in columns
-        if column.is_shown and not (column.is_optional and all(column.value(item) is None for items in groups for item in items))
+        column for column in columns if column.is_shown and any(column.value(item) is not None for items in groups for item in items)
     ]
     bodies = [[(attributes(item), [_cell_of(column, item) for column in shown_columns]) for item in items] for items in groups]
     return render("grid.html", name=name, columns=shown_columns, bodies=bodies)

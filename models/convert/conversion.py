@@ -112,7 +112,9 @@ class _Converter:
         result, stand_in = self._compare(goal, path)
         if self._photos.judgement is None and any(step.is_calibrated for step in route) and result.verdict.state != "ruined":
             reason = f"too few photographs to keep some from the {facts['calibration_images']} that its ranges were measured on"
-            result = replace(result, verdict=replace(result.verdict, state="inconclusive", reason=f"{reason}; there {result.verdict.reason}"))
+            result = replace(
+                result, verdict=replace(result.verdict, state="inconclusive", reason=f"{reason}; there {result.verdict.reason}")
+            )
         return self._write(goal, path, facts, result, stand_in)
 
     def _make(self, step: ModelFormat) -> None:

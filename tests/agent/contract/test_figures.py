@@ -40,7 +40,7 @@ def test_names_and_titles_are_unique():
 def test_a_name_is_the_path_in_the_record_and_ends_in_its_unit():
     """What is worked out has a name of the same style."""
     ends = {
-        "ms": "_ms", "per s": "_per_s", "s": "_s", "t/s": "_per_s", "MB": "_mb", "mJ": "_mj", "W": "_w", "°C": "_c", "": "",
+        "ms": "_ms", "/s": "_per_s", "s": "_s", "t/s": "_per_s", "MB": "_mb", "mJ": "_mj", "W": "_w", "°C": "_c", "": "",
     }  # fmt: skip
     for entry in FIGURES:
         with table_row(entry.name):

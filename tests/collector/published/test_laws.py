@@ -95,7 +95,7 @@ def test_a_law_judges_a_figure(law, cases):
 
 
 def test_energy_and_rate_of_one_case_give_a_power():
-    """1,000 mJ x 30 per s = 30 W; with a rate of other conditions nothing is said."""
+    """1,000 mJ x 30 /s = 30 W; with a rate of other conditions nothing is said."""
     rate = published_row("throughput_per_s", 30.0)
     assert finding_of("power", published_row("energy_gross_mj", 1000.0), rate).value == pytest.approx(30.0)
     assert state_of("power", published_row("energy_gross_mj", 10_000.0), rate) == "impossible"

@@ -128,6 +128,20 @@ def test_headline_front_and_export_are_of_every_case_and_each_is_on_one_page_of_
     assert len(rows) == len(set(rows)) == 122
 
 
+def test_a_column_in_which_no_row_has_a_value_is_not_shown():
+    """Neither an energy that nothing measured nor the health that no device reported; exports have all."""
+    runs = [make_reference(energy=None), *(make_run(f"pi-{n}", energy=None) for n in range(3))]
+    compared, overview, exported = answers(runs, "compare", "", "compare?format=csv")
+    headings = [
+        re.findall(r"<th [^>]*>([^<]+)</th>", text[text.index("<table") :])
+        for text in (compared, overview[overview.index('id="devices"') :])
+    ]
+    assert [heading for names in headings for heading in names if "energy" in heading or "Agent" in heading] == []
+    assert "p50 ms" in headings[0]
+    assert "p50 ms" in headings[1]
+    assert "energy_gross_mj" in exported
+
+
 def test_equal_boards_are_one_row_and_one_mark():
     """With their number, the interval over them and the worst by name; each of them within, and in the export. There is one legend."""
     board = make_environment(board="Raspberry Pi 5")
@@ -142,7 +156,7 @@ def test_equal_boards_are_one_row_and_one_mark():
     assert len(rows_of(exported)) == 25
     (mark,) = (mark for mark in charts_in(text)[0]["spec"]["datasets"]["marks"] if mark["series"] != "reference")
     assert (mark["count"], mark["cost_low"], mark["cost_high"]) == ("×24", pytest.approx(10.09, abs=0.01), pytest.approx(10.14, abs=0.01))  # noqa: RUF001
-    assert text.count("Up and left is better") == 1
+    assert text.count("Farther left costs less") == 1
 
 
 def test_one_device_in_two_roles_is_drawn_under_two_names():
