@@ -1,7 +1,5 @@
 """The command `edgemeter run`."""
 
-import sys
-from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -10,7 +8,6 @@ import click
 
 from edgemeter.agent.base.command_group import LongCommand
 from edgemeter.agent.base.completion import completes
-from edgemeter.agent.base.errors import FAILED, TransientError
 from edgemeter.agent.base.model_names import model_names
 from edgemeter.agent.base.options import (
     PATH,
@@ -84,14 +81,7 @@ def run(sources: tuple[Path, ...], **options: Any) -> None:
         # A full or closed standard output does not take the rest with it.
         if options["output"]:
             run_session.write_document(options["output"], document, outcome.errors)
-        for message, times in Counter(map(str, outcome.errors)).items():
-            click.echo(f"edgemeter: {message}{f' ({times} times)' if times > 1 else ''}", err=True)
-    if outcome.interruption is not None:
-        raise outcome.interruption
-    if outcome.undelivered:
-        raise TransientError(outcome.undelivered)
-    if outcome.errors:
-        sys.exit(FAILED)
+        run_session.end_session(outcome)
 
 
 def _measured(suite: Path | None, models: tuple[Path, ...], options: dict[str, Any], report: Callable[[str], None]) -> "SessionOutcome":

@@ -1,7 +1,9 @@
 """A session from the command line: options to cases, cases to records, records to the outbox and the broker, progress to the terminal."""
 
 import os
+import sys
 import time
+from collections import Counter
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, field
@@ -14,7 +16,7 @@ import click
 import msgspec
 
 from edgemeter.agent.base import config
-from edgemeter.agent.base.errors import ConfigError, EdgemeterError, TransientError, UnavailableError
+from edgemeter.agent.base.errors import FAILED, ConfigError, EdgemeterError, TransientError, UnavailableError
 from edgemeter.agent.base.figures import count, duration
 from edgemeter.agent.base.model_names import model_path
 from edgemeter.agent.base.progress import is_quiet, passing_note, wait_note
@@ -311,6 +313,18 @@ def session_document(outcome: SessionOutcome) -> bytes:
     if of_modes := mode_answers(outcome.records):
         document["answer"] = of_modes
     return msgspec.json.encode(document)
+
+
+def end_session(outcome: SessionOutcome) -> None:
+    """Print what went wrong in a session whose results are shown, and end the command as that says."""
+    for message, times in Counter(map(str, outcome.errors)).items():
+        click.echo(f"edgemeter: {message}{f' ({times} times)' if times > 1 else ''}", err=True)
+    if outcome.interruption is not None:
+        raise outcome.interruption
+    if outcome.undelivered:
+        raise TransientError(outcome.undelivered)
+    if outcome.errors:
+        sys.exit(FAILED)
 
 
 def write_document(path: Path, document: bytes, errors: list[EdgemeterError]) -> None:

@@ -109,7 +109,8 @@ def compare(*, sides: tuple[str, ...], matters: float, form: Format, html: Path 
 
 def _compare_sides(sides: Sequence[str], options: Mapping[str, Any], margins: "Margins", form: Format) -> None:
     """Show the comparison of models that are measured, or of results that are read, with the gate and the choice."""
-    from edgemeter.collector.cli.compared_sides import compare_results, end_session, is_model, measure_sides
+    from edgemeter.agent.cli.run_session import end_session
+    from edgemeter.collector.cli.compared_sides import compare_results, is_model, measure_sides
     from edgemeter.collector.compare.comparison import with_choice, with_gate
     from edgemeter.collector.compare.limits import parse_gate, parse_requirements
 
@@ -145,7 +146,8 @@ def recommend_case(
     cases: "Sequence[Case]", options: Mapping[str, Any], matters: float, form: Format, notes: Sequence[str], document: Mapping[str, Any]
 ) -> None:
     """Measure cases in turn, and show their comparison with a recommendation, the notes, and in JSON the `document` too."""
-    from edgemeter.collector.cli.compared_sides import MOST_SIDES, end_session, measure_cases
+    from edgemeter.agent.cli.run_session import end_session
+    from edgemeter.collector.cli.compared_sides import MOST_SIDES, measure_cases
     from edgemeter.collector.compare.columns import to_json
     from edgemeter.collector.compare.comparison import with_choice
     from edgemeter.collector.compare.differences import Margins

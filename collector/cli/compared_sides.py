@@ -1,7 +1,6 @@
 """The sides of `edgemeter compare` as one comparison: models are measured in turn, results are read."""
 
 import re
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -10,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from edgemeter.agent.base.errors import FAILED, ConfigError, EdgemeterError, MeasurementError, TransientError
+from edgemeter.agent.base.errors import ConfigError, EdgemeterError, MeasurementError
 from edgemeter.agent.base.figures import count, duration
 from edgemeter.agent.base.progress import note, passing_note
 from edgemeter.agent.base.suggestions import did_you_mean
@@ -167,18 +166,6 @@ def measure_cases(
         raise _nothing_compared(outcome, left_out)
     comparison = in_order(compared, margins, left_out)
     return MeasuredSides(comparison, outcome, _notes(outcome, comparison))
-
-
-def end_session(outcome: "SessionOutcome") -> None:
-    """Print what went wrong in a session whose comparison is shown, and end the command as that says."""
-    for message in dict.fromkeys(map(str, outcome.errors)):
-        click.echo(f"edgemeter: {message}", err=True)
-    if outcome.interruption is not None:
-        raise outcome.interruption
-    if outcome.undelivered:
-        raise TransientError(outcome.undelivered)
-    if outcome.errors:
-        sys.exit(FAILED)
 
 
 def _case_of(side: str, options: Mapping[str, Any], stored: Sequence[CaseRuns]) -> Case:
