@@ -50,7 +50,7 @@ def measure_generation(
         loaded_mb = resident_mb()
         first_ns = subject.warm().token_ns[-1]
         cold, compiled = cold_start(work, started_ns, subject.loaded, first_ns), stop_counting() if stop_counting else None
-        generation, peak_mb, surroundings = _time(work, subject, emit, first_ns / 1e9, prompts, meet)
+        generation, peak_mb, surroundings = _time(work, subject, emit, prompts, meet)
         check = check_answers(subject, generation)
         return _measured(
             work, prompts, subject, generation, cold_start=cold, compiled_modules=compiled,
@@ -71,7 +71,7 @@ def _load(case: Case, generator: Generator, emit: Emit) -> tuple[CasePrompts, ge
 
 
 def _time(
-    work: job.RunJob, subject: generation_queries.GenerationSubject, emit: Emit, first_s: float, prompts: CasePrompts, meet: job.Meet | None
+    work: job.RunJob, subject: generation_queries.GenerationSubject, emit: Emit, prompts: CasePrompts, meet: job.Meet | None
 ) -> tuple[request_loops.TimedRequests, float, dict[str, Any]]:
     """Return the timed part, the peak memory in MB, and the fields of a measured run that are about what surrounds its queries."""
     case = work.case
@@ -82,19 +82,16 @@ def _time(
     if plan.users is not None:
         subject.concurrent()
 
-    def timed_s(query_s: float) -> float:
-        return scenario.SCENARIOS[case.scenario].seconds(replace(plan, expected_ns=round(query_s * 1e9)))
-
     if meet:
         meet(job.Encounter())
-    emit(job.Phase(name="warm-up", seconds=case.warm_up_seconds, later_s={"timed": timed_s(first_s)}))
+    emit(job.Phase(name="warm-up", seconds=case.warm_up_seconds))
     warmed = request_loops.warm_up(subject, case.warm_up_seconds, plan.users)
-    begin_ns = None
+    begin_ns, seconds = None, scenario.SCENARIOS[case.scenario].seconds
     if meet:
-        plan, begin_ns = meeting.agreed(replace(plan, expected_ns=warmed.query_ns), scenario.SCENARIOS[case.scenario].seconds, meet)
-    expected_s = timed_s(warmed.query_ns / 1e9)
+        plan, begin_ns = meeting.agreed(replace(plan, expected_ns=warmed.query_ns), seconds, meet)
+    expected_s = seconds(replace(plan, expected_ns=warmed.query_ns))
     idles = work.idle and (meet is not None or expected_s >= UNSURE_RATIO * work.energy_from_s)
-    before = idle("idle before", case.idle_seconds, emit, {"timed": expected_s}) if idles else None
+    before = idle("idle before", case.idle_seconds, emit) if idles else None
     emit(job.Phase(name="timed", seconds=expected_s))
     with meeting.begun_at(begin_ns):
         counted = read_scheduling()

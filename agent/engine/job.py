@@ -90,17 +90,10 @@ class RunJob(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Phase(msgspec.Struct, frozen=True, kw_only=True, tag=True):
-    """The run has come to its next part; `seconds` is how long it will take, where that is known.
+    """The run has come to its next part; `seconds` is how long it will take, where that is known."""
 
-    `later_s` is about how long later parts of this run will take, by their names, as far as the process can tell by now.
-    """
-
-    name: Literal[
-        "quiet moment", "start", "settle", "load", "prepare", "warm-up", "idle before", "timed", "idle after", "accuracy",
-        "perplexity",
-    ]  # fmt: skip
+    name: Literal["quiet moment", "start", "settle", "load", "prepare", "warm-up", "idle before", "timed", "idle after", "accuracy"]
     seconds: float | None = None
-    later_s: dict[str, float] = {}
 
 
 class RunProgress(msgspec.Struct, frozen=True, kw_only=True, tag=True):

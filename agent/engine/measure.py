@@ -2,7 +2,7 @@
 
 import os
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
@@ -31,8 +31,6 @@ from edgemeter.agent.engine.warm_up import Warmed, warm_up
 from edgemeter.agent.runtimes import Array, Runtime
 
 UNSURE_RATIO = 0.75
-# About what the score and its bounds cost an item.
-SCORED_ITEM_NS = 10_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,9 +141,7 @@ def _start(work: job.RunJob, started_ns: int, emit: Emit, runtime: Runtime, stop
 def _time(work: job.RunJob, start: _Start, emit: Emit, meet: job.Meet | None) -> _Timing:
     case, runtime = work.case, start.model.runtime
     emit(job.Phase(name="prepare"))
-    begin_ns = time.monotonic_ns()
     ready = loading.prepare_calls(start.model, start.item, case.seed)
-    item_ns = (time.monotonic_ns() - begin_ns) / max(1, len(ready.calls) - 1)
     prepared = joined_batches(ready.calls, start.queries.joined, loading.PREPARED_BYTES, case.seed)
     is_by_item = ready.is_by_item and start.queries.joined == 1
     first_ns = round(start.cold.first_ms * 1e6)
@@ -153,12 +149,11 @@ def _time(work: job.RunJob, start: _Start, emit: Emit, meet: job.Meet | None) ->
         # Code that compiles does so for each shape before anything is timed; what this takes foretells the rest better than the first call.
         for inputs in {loading.shapes_of(inputs): inputs for inputs in prepared}.values():
             first_ns = min(first_ns, answered_ns(partial(runtime.bind, inputs)))
-    foresee = partial(_later_s, work, start, item_ns)
     subject: TimingSubject | ServedSubject = TimingSubject(runtime.bind, runtime.outputs, prepared)
     if isinstance(runtime, runtimes.ConcurrentRuntime) and case.scenario in ("single_stream", *OVERLAPPING):
         subject = ServedSubject(runtime, prepared)
     window = runtime.window if isinstance(runtime, runtimes.WatchedRuntime) else nullcontext
-    part = time_queries(work, subject, start.queries, emit, first_ns, foresee, window, meet)
+    part = time_queries(work, subject, start.queries, emit, first_ns, window, meet)
     memory = Memory(peak_mb=part.peak_mb, loaded_mb=start.loaded_mb, grown_mb=part.grown_mb)
     return _Timing(prepared, is_by_item, part, memory)
 
@@ -169,14 +164,13 @@ def time_queries(
     queries: QueryShape,
     emit: Emit,
     first_ns: int,
-    foresee: Callable[[float, float], dict[str, float]] = lambda timed_s, _: {"timed": timed_s},
     window: Callable[[], AbstractContextManager[None]] = nullcontext,
     meet: job.Meet | None = None,
 ) -> TimedPart:
     """Warm up, idle, time the queries of the job's scenario, idle.
 
-    `first_ns` is what the first query took. `foresee` returns how long it and what follows take. They are timed inside a `window`;
-    those of a run that meets others at the same time, and only what lies in the time of all of them counts.
+    `first_ns` is what the first query took. They are timed inside a `window`; those of a run that meets others at the same time, and only
+    what lies in the time of all of them counts.
     """
     case = work.case
     plan = TimingPlan(
@@ -184,10 +178,9 @@ def time_queries(
         deadline_ns=None if case.deadline_ms is None else round(case.deadline_ms * 1e6),
     )  # fmt: skip
     how = scenario.SCENARIOS[case.scenario]
-    foreseen = foresee(how.seconds(plan), first_ns)
     if meet:
         meet(job.Encounter())
-    emit(job.Phase(name="warm-up", seconds=case.warm_up_seconds, later_s=foreseen))
+    emit(job.Phase(name="warm-up", seconds=case.warm_up_seconds))
     limit_s = case.warm_up_seconds
     if isinstance(subject, ServedSubject):
         warmed = subject.warm_up(limit_s, plan.users)
@@ -195,13 +188,12 @@ def time_queries(
         warmed = (warm_up_answered if case.runtime == "served" else warm_up)(subject, limit_s)
     plan = replace(plan, expected_ns=warmed.query_ns, in_order=is_video(case.data or ""))
     plan, begin_ns = meeting.agreed(plan, how.seconds, meet)
-    foreseen = foresee(how.seconds(plan), warmed.query_ns)
     idles = work.idle and (meet is not None or may_give_energy(work, plan, how.seconds(plan)))
     plan = replace(plan, pauses=idles and work.pauses)
-    idle_before = idle("idle before", case.idle_seconds, emit, foreseen) if idles else None
+    idle_before = idle("idle before", case.idle_seconds, emit) if idles else None
     if isinstance(subject, ServedSubject):
         subject.make_ready(plan)
-    emit(job.Phase(name="timed", seconds=how.seconds(plan), later_s=foreseen))
+    emit(job.Phase(name="timed", seconds=how.seconds(plan)))
     with window(), meeting.begun_at(begin_ns):
         before, before_mb = read_scheduling(), resident_mb()
         timed = subject.run(plan) if isinstance(subject, ServedSubject) else how.run(subject, plan)
@@ -215,14 +207,6 @@ def time_queries(
     return TimedPart(warmed, timed, scheduled, peak_mb, idle_before, idle_after, grown_mb)
 
 
-def _later_s(work: job.RunJob, start: _Start, item_ns: float, timed_s: float, call_ns: float) -> dict[str, float]:
-    """Return about how long the parts from the timed one on take; an item takes `item_ns` to be prepared, `call_ns` to be predicted."""
-    later_s = {"timed": timed_s}
-    if work.accuracy and start.model.work is not None and start.model.data is not None:
-        later_s["accuracy"] = len(start.model.data.items) * (item_ns + call_ns + SCORED_ITEM_NS) / 1e9
-    return later_s
-
-
 def may_give_energy(work: job.RunJob, plan: TimingPlan, expected_s: float) -> bool:
     """Return whether a timed part of this expected length can give an energy; if not, the idle phases are skipped to save time.
 
@@ -233,17 +217,11 @@ def may_give_energy(work: job.RunJob, plan: TimingPlan, expected_s: float) -> bo
     return expected_s >= UNSURE_RATIO * max(work.energy_from_s, work.energy_from_inferences * inference_s)
 
 
-def idle(
-    name: Literal["idle before", "idle after"],
-    seconds: float,
-    emit: Emit,
-    later_s: Mapping[str, float] | None = None,
-) -> Window | None:
+def idle(name: Literal["idle before", "idle after"], seconds: float, emit: Emit) -> Window | None:
     """Sleep with the model loaded, for the idle power, and return when; None of 0 s, which the end of the timed part alone reports."""
     if seconds == 0 and name == "idle before":
         return None
-    later_s = {**(later_s or {}), "idle after": seconds} if name == "idle before" else {}
-    emit(job.Phase(name=name, seconds=seconds, later_s=later_s))
+    emit(job.Phase(name=name, seconds=seconds))
     if seconds == 0:
         return None
     begin = time.monotonic_ns()
