@@ -156,8 +156,8 @@ def _at_most(cases: Sequence[Case]) -> str:
     return f"at most {duration(sum(map(longest_s, cases)))}, without what the data takes"
 
 
-def in_one_suite(models: Sequence[Path], options: Mapping[str, Any]) -> SuiteFile:
-    """Return the cases of models, or of suites of one case each, in one suite, with paths from the root."""
+def in_one_suite(models: Sequence[Path], options: Mapping[str, Any], matters_ratio: float) -> SuiteFile:
+    """Return the cases of models, or of suites of one case each, in one suite that compares them, with paths from the root."""
     cases: list[Settings] = []
     for model in models:
         is_suite = run_session.is_suite_file(model)
@@ -168,7 +168,7 @@ def in_one_suite(models: Sequence[Path], options: Mapping[str, Any]) -> SuiteFil
             names = [merged.model] if isinstance(merged.model, str) else merged.model or []
             files = [str(folder / name) if (folder / name).exists() else name for name in names]
             cases.append(msgspec.structs.replace(merged, model=files, **paths))
-    return SuiteFile(name="compare", case=cases)
+    return SuiteFile(name="compare", case=cases, matters_ratio=matters_ratio)
 
 
 def _refuse_options_of_here(on: Sequence[str]) -> None:

@@ -19,13 +19,12 @@ from edgemeter.agent.contract.record import RunRecord
 from edgemeter.agent.contract.record_figures import Neighbour, Sustained
 from edgemeter.agent.contract.steady_facts import held_out, moment, steady_facts
 from edgemeter.agent.ledger.run_history import short_id
-from edgemeter.agent.session.run_plan import runs_needed
+from edgemeter.agent.session.run_plan import PRECISION_RATIO, further_runs
 from edgemeter.agent.verdict.words import ASSUMED_SCATTER, verdict_lines
 
 STYLE = {"ok": "green", "disturbed": "yellow", "invalid": "red"}
 TABLE_WIDTH = 100
 STRETCHES = 6  # Rows of the table of a long run over time.
-PRECISION_RATIO = 0.05  # A wider interval is shown with the number of runs that would narrow it to this.
 TITLES = {
     "onnx": "ONNX Runtime", "litert": "LiteRT", "edgetpu": "Edge TPU", "openvino": "OpenVINO", "executorch": "ExecuTorch",
     "pytorch": "PyTorch", "tensorrt": "TensorRT", "hailo": "HailoRT", "llama": "llama.cpp", "python": "Python",
@@ -261,7 +260,8 @@ def resolution(cases: Sequence[MeasuredCase]) -> str:
     text = f"Differences above {percentage(math.sqrt(2) * width_ratio)} can be seen."
     if width_ratio <= PRECISION_RATIO:
         return text
-    needed_runs = runs_needed([case.values(case.first_figure)], PRECISION_RATIO)
+    values = case.values(case.first_figure)
+    needed_runs = len(values) + further_runs([values], PRECISION_RATIO)
     return f"{text} About {needed_runs:,} runs would make it ± {percentage(PRECISION_RATIO)}: --repeats {needed_runs}."
 
 

@@ -23,6 +23,7 @@ TICK_S = 1.0  # Rarely: drawing a line takes time from the process that is timed
 # A process with its imports, and what is read before and after it: less on a fast machine, more on a small board.
 START_S = 1.0
 SCORING = "accuracy"
+NEARLY = 1.3  # So near are two estimates that the larger one is not worth a word.
 
 
 def planned_s(case: Case) -> float:
@@ -45,7 +46,7 @@ class TimeLeft:
         self._run_begun_s = self._phase_begun_s = clock()
         self._images: job.RunProgress | None = None
         self._spent_s: dict[str, float] = defaultdict(float)
-        # What the last run of a case took, without scoring and the wait before it.
+        # What the last run of a case took, without the wait before it, and without scoring, which only the first has.
         self._run_s: dict[int, float] = {}
         self._has_waited = False
 
@@ -63,7 +64,8 @@ class TimeLeft:
             self._run, self._run_begun_s = event, now_s
             self._spent_s.clear()
         elif isinstance(event, session.RunEnds) and self._run is not None:
-            self._run_s[id(self._run.case)] = sum(self._spent_s.values()) - self._spent_s[SCORING] - self._spent_s[WAIT]
+            scored_s = self._spent_s[SCORING] if self._run.repeat == 0 else 0.0
+            self._run_s[id(self._run.case)] = sum(self._spent_s.values()) - scored_s - self._spent_s[WAIT]
 
     def phase_s(self) -> float | None:
         """Return how long the present part of the run still takes; None where nobody knows."""
@@ -73,7 +75,7 @@ class TimeLeft:
         return None if self._phase.seconds is None else max(0.0, self._phase.seconds - gone_s)
 
     def session_s(self) -> tuple[float, float] | None:
-        """Return how long all runs still take, at least and at most; None until a run of each case has ended."""
+        """Return how long all runs still take, as far as they show, and at most; None until a run of each case has ended."""
         if self._run is None or any(id(of_case.case) not in self._run_s for of_case in self._run.coming if of_case.at_most):
             return None
         if (length_s := self._run_s.get(id(self._run.case))) is None:
@@ -82,11 +84,9 @@ class TimeLeft:
         waited_s = self._spent_s[WAIT] + is_waiting * (self._clock() - self._phase_begun_s)
         run_s = self._clock() - self._run_begun_s - waited_s
         present_s = max(0.0, length_s - run_s, 0.0 if is_waiting else self.phase_s() or 0.0)
-        least_s, most_s = (
-            math.fsum(getattr(of_case, name) * self._run_s.get(id(of_case.case), 0.0) for of_case in self._run.coming)
-            for name in ("at_least", "at_most")
-        )
-        return present_s + least_s, present_s + most_s
+        expected_s = math.fsum(of_case.expected * self._run_s.get(id(of_case.case), 0.0) for of_case in self._run.coming)
+        most_s = math.fsum(of_case.at_most * self._run_s.get(id(of_case.case), 0.0) for of_case in self._run.coming)
+        return present_s + expected_s, present_s + most_s
 
     def words(self) -> str:
         """Return the estimate in words; before there is one, the longest time of a case."""
@@ -95,10 +95,11 @@ class TimeLeft:
         left_s = self.session_s()
         if left_s is None:
             case = self._run.case
-            return f"about {duration(longest_s(case))} a case{', plus the accuracy' if case.annotations else ''}"
-        at_least, at_most = (duration(max(1.0, seconds)) for seconds in left_s)
-        span = f"about {at_least} left" if left_s[1] <= left_s[0] * 1.3 else f"{at_least} to {at_most} left"
-        return f"{span}, plus waits" if self._has_waited else span
+            reach = "about" if case.repeats else "up to"
+            return f"{reach} {duration(longest_s(case))} a case{', plus the accuracy' if case.annotations else ''}"
+        expected, most = (duration(max(1.0, seconds)) for seconds in left_s)
+        further = "" if left_s[1] <= left_s[0] * NEARLY else f", up to {most} if the runs differ"
+        return f"about {expected} left{further}{', plus waits' if self._has_waited else ''}"
 
 
 class SessionProgress:

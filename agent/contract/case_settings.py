@@ -59,7 +59,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """Language models: prompts from a file (JSON Lines with prompt or messages, ShareGPT, a text a line), or edgemeter-questions;
     output_tokens is then the most. Default: synthetic."""
     precision_ratio: Annotated[float, msgspec.Meta(ge=0.035, le=1)] | None = None
-    """Measure until the 95% intervals of speed and energy over runs are as narrow as ± this. Default: 5%."""
+    """Measure until the 95% intervals of speed and energy over runs are as narrow as ± this. Default: 5%; models that are compared
+    are measured until their differences are decided."""
     time_s: Annotated[float, msgspec.Meta(ge=1, le=86_400)] | None = None
     """Longest time for the runs of a case in seconds; there are at least three runs."""
     repeats: Positive | None = None

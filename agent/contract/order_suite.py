@@ -52,6 +52,7 @@ class OrderedSuite(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     name: Name
     case: Annotated[list[dict[str, Any]], msgspec.Meta(min_length=1, max_length=MOST_CASES)]
     defaults: dict[str, Any] = {}
+    matters_ratio: contract_suite.Matters | None = None
 
 
 def read(document: bytes) -> SuiteFile:
@@ -64,7 +65,7 @@ def read(document: bytes) -> SuiteFile:
         cases = [_settings(case, suite.defaults, f"case {number}") for number, case in enumerate(suite.case, 1)]
     except (msgspec.MsgspecError, ConfigError) as error:
         raise ConfigError(f"the ordered suite is refused: {error} ({ONLY_NAMES})") from error
-    return SuiteFile(name=suite.name, case=cases, defaults=defaults)
+    return SuiteFile(name=suite.name, case=cases, defaults=defaults, matters_ratio=suite.matters_ratio)
 
 
 def _settings(written: Mapping[str, Any], defaults: Mapping[str, Any], where: str) -> Settings:

@@ -63,12 +63,17 @@ BELONGS: Mapping[str, tuple[Scenario, ...]] = {
 }  # fmt: skip
 
 
+Matters = Annotated[float, msgspec.Meta(gt=0, lt=1)]
+
+
 class SuiteFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The file as it is written."""
 
     name: Name
     case: Annotated[list[Settings], msgspec.Meta(min_length=1)]
     defaults: Settings = Settings()
+    matters_ratio: Matters | None = None
+    """Measure until it is decided how each case differs from the first, where a difference above this ratio matters."""
 
 
 class Case(msgspec.Struct, frozen=True, kw_only=True):
@@ -82,7 +87,7 @@ class Case(msgspec.Struct, frozen=True, kw_only=True):
     idle_seconds: float
     repeats: int | None = None  # None: as many as the precision needs and the time allows.
     time_s: float = 120.0
-    precision_ratio: float = 0.05
+    precision_ratio: float | None = None
     sha256: str | None = None
     name: str | None = None
     task: str | None = None
@@ -150,11 +155,15 @@ class Case(msgspec.Struct, frozen=True, kw_only=True):
 
 @dataclass(frozen=True, slots=True)
 class Suite:
-    """The cases of one file, and the combinations that were left out because the runtime does not read the format."""
+    """The cases of one file, and the combinations that were left out because the runtime does not read the format.
+
+    With `matters_ratio`, the smallest ratio that matters, each case is measured until its difference from the first is decided.
+    """
 
     name: str
     cases: tuple[Case, ...]
     left_out: tuple[str, ...] = ()
+    matters_ratio: float | None = None
 
 
 def read_file(path: Path) -> SuiteFile:
@@ -190,7 +199,7 @@ def expand(written: SuiteFile, folder: Path) -> Suite:
         raise ConfigError(f"suite {written.name!r} leaves nothing to measure: {'; '.join(left_out)}")
     _check_together([*cases.values()], written.name)
     _check_predictions([*cases.values()], written.name)
-    return Suite(written.name, tuple(cases.values()), tuple(left_out))
+    return Suite(written.name, tuple(cases.values()), tuple(left_out), written.matters_ratio)
 
 
 def _check_together(cases: Sequence[Case], suite: str) -> None:

@@ -6,8 +6,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 
+from edgemeter.agent.base.decision import rounds_to_decide
 from edgemeter.agent.base.errors import EdgemeterError
-from edgemeter.agent.base.evidence import CONFIDENCE, FEWEST, Evidence, interval_over_runs
+from edgemeter.agent.base.evidence import CONFIDENCE, FEWEST, Evidence, RunValue, difference, interval_over_runs
 from edgemeter.agent.base.statistics import student_quantile
 from edgemeter.agent.contract.figures import ENERGY, LATENCY, THROUGHPUT, TPOT, TTFT, figure
 from edgemeter.agent.contract.record import RunRecord
@@ -17,6 +18,7 @@ from edgemeter.agent.verdict.judge import counted, judged_together
 
 _Item = TypeVar("_Item")
 MOST_RUNS = 1000
+PRECISION_RATIO = 0.05  # How narrow the interval of a figure is to be, ±, where nothing else is asked for.
 
 
 def in_round(items: Sequence[_Item], number: int) -> Sequence[_Item]:
@@ -29,10 +31,10 @@ def in_round(items: Sequence[_Item], number: int) -> Sequence[_Item]:
 
 @dataclass(frozen=True, slots=True)
 class ForeseenRuns:
-    """How many more runs a case has after the present one: at least, and at most."""
+    """How many more runs a case has after the present one: as far as its runs show, and at most."""
 
     case: Case
-    at_least: int
+    expected: int
     at_most: int
 
 
@@ -45,53 +47,52 @@ class PlannedCase:
     lengths_s: list[float] = field(default_factory=list)
 
     @property
-    def is_due(self) -> bool:
-        """Whether another run is needed."""
-        ended = len(self.outcomes)
-        if self.is_over:
-            return False
-        if self.case.repeats is not None:
-            return ended < self.case.repeats
-        return ended < FEWEST or (ended < min(self._runs_in_time(), MOST_RUNS) and not is_precise(self._values(), self._ratio))
-
-    @property
     def is_over(self) -> bool:
         """Whether it failed, or further runs would not be worth anything."""
         return has_failed(self.outcomes) or any(map(is_worthless, self.outcomes))
 
-    def further(self, *, is_running: bool) -> ForeseenRuns:
-        """Return how many runs come after the present one, if `is_running`, or after the last."""
-        ended = len(self.outcomes) + is_running
-        if not is_running and not self.is_due:
-            return ForeseenRuns(self.case, 0, 0)
-        if self.case.repeats is not None:
-            at_least = at_most = self.case.repeats
-        elif len(self.outcomes) < FEWEST:
-            at_least, at_most = FEWEST, max(FEWEST, self._runs_in_time())
-        else:
-            at_least = at_most = min(runs_needed(self._values(), self._ratio), self._runs_in_time())
-        return ForeseenRuns(self.case, max(0, at_least - ended), max(0, at_most - ended))
-
     @property
-    def _ratio(self) -> float:
-        return self.case.precision_ratio
-
-    def _values(self) -> list[list[float]]:
-        """Return the values of the runs that count, of each figure that has to be precise."""
-        runs = counted(judged_together(outcome for outcome in self.outcomes if isinstance(outcome, RunRecord)))
-        by_figure = ([value for run in runs if (value := figure(name).value(run)) is not None] for name in precise_figures(runs))
-        return [values for values in by_figure if values]
-
-    def _runs_in_time(self) -> int:
-        """Return how many runs, those that have ended included, take no more than the time of the case."""
+    def most_runs(self) -> int:
+        """How many runs there are at most: its repeats, or three and as many as take no more than its time."""
+        if self.case.repeats is not None:
+            return self.case.repeats
         if not self.lengths_s:
             return FEWEST
         left_s = self.case.time_s - math.fsum(self.lengths_s)
-        return len(self.lengths_s) + max(0, int(left_s // max(self.lengths_s[-1], 1e-3)))
+        return max(FEWEST, min(MOST_RUNS, len(self.lengths_s) + int(left_s // max(self.lengths_s[-1], 1e-3))))
+
+    @property
+    def expected_runs(self) -> int:
+        """After how many runs it is known precisely enough, as far as its runs show."""
+        if self.case.repeats is not None:
+            return self.case.repeats
+        ended = len(self.outcomes)
+        return FEWEST if ended < FEWEST else min(ended + self.runs_until_precise(), self.most_runs)
+
+    def runs_until_precise(self) -> int:
+        """Return about how many more runs make its figures precise."""
+        figures = [[value for _, value in values] for values in self._values().values()]
+        return further_runs(figures, self.case.precision_ratio or PRECISION_RATIO)
+
+    def logarithms(self) -> dict[str, list[RunValue]]:
+        """Return the logarithms of the figures that are compared, each with its round."""
+        return {
+            name: [RunValue(math.log(value), run.device, 0, (0, run.repeat)) for run, value in values]
+            for name, values in self._values().items()
+            if min(value for _, value in values) > 0
+        }
+
+    def _values(self) -> dict[str, list[tuple[RunRecord, float]]]:
+        """Return the values of the runs that count, of each figure that has to be known."""
+        runs = counted(judged_together(outcome for outcome in self.outcomes if isinstance(outcome, RunRecord)))
+        by_figure = {
+            name: [(run, value) for run in runs if (value := figure(name).value(run)) is not None] for name in figures_to_know(runs)
+        }
+        return {name: values for name, values in by_figure.items() if values}
 
 
-def precise_figures(runs: Sequence[RunRecord]) -> tuple[str, ...]:
-    """Return the names of the figures of a case that have to be precise: its speed, and energy where it is measured.
+def figures_to_know(runs: Sequence[RunRecord]) -> tuple[str, ...]:
+    """Return the names of the figures of a case that its runs are to show: its speed, and energy where it is measured.
 
     The throughput of one call after the other is no other fact than its latency, but as noisy as the mean: a few slow calls move it.
     """
@@ -100,15 +101,9 @@ def precise_figures(runs: Sequence[RunRecord]) -> tuple[str, ...]:
     return THROUGHPUT if any(run.scenario == "offline" for run in runs) else LATENCY, ENERGY
 
 
-def is_precise(figures: Sequence[Sequence[float]], precision_ratio: float) -> bool:
-    """Return whether the interval over runs of each figure is as narrow as ± `precision_ratio`; figures without a value are no matter."""
-    intervals = [interval_over_runs(values) for values in figures]
-    return all(interval is not None and interval.half_width_ratio <= precision_ratio for interval in intervals)
-
-
-def runs_needed(figures: Sequence[Sequence[float]], precision_ratio: float) -> int:
-    """Return after how many runs all figures will be precise enough, were their spread what it seems."""
-    return max((_runs_needed(values, math.log1p(precision_ratio)) for values in figures), default=FEWEST)
+def further_runs(figures: Sequence[Sequence[float]], precision_ratio: float) -> int:
+    """Return how many more runs make the interval of each figure as narrow as ± `precision_ratio`, were their spread what it seems."""
+    return max((_runs_needed(values, math.log1p(precision_ratio)) - len(values) for values in figures), default=0)
 
 
 def _runs_needed(values: Sequence[float], reach: float) -> int:
@@ -128,30 +123,27 @@ def _runs_needed(values: Sequence[float], reach: float) -> int:
 class RunPlan:
     """Names the runs one after the other; `note` takes the outcome of each before the next is asked for.
 
-    A round has one run of each case that needs another, and sets the board to each operating point once. Cases that are compared stay in
-    the rounds until all are done, so that each run has its pair. `cases` are in the given order; two of them may be the same.
+    A round has one run of each case that needs another, and sets the board to each operating point once. Cases that are compared, with the
+    smallest ratio that matters, are all in each round, so that each run has its pair, until their differences from the first are decided.
+    `cases` are in the given order; two of them may be the same.
     """
 
-    def __init__(self, cases: Sequence[Case], *, are_compared: bool = False) -> None:
+    def __init__(self, cases: Sequence[Case], matters_ratio: float | None = None) -> None:
         points = list(dict.fromkeys(case.operating_point for case in cases))
         self.cases = [PlannedCase(case) for case in cases]
         self._by_point = sorted(self.cases, key=lambda of_case: points.index(of_case.case.operating_point))
-        self._are_compared = are_compared
+        self._matters_ratio = matters_ratio
         self._current: PlannedCase | None = None
-        self._waiting: list[PlannedCase] = []
 
     def __iter__(self) -> Iterator[tuple[Case, int]]:
         """Yield the case and the number, from 0, of each run."""
         for number in itertools.count():
-            due = [of_case for of_case in self._by_point if of_case.is_due]
-            if due and self._are_compared:
-                due = [of_case for of_case in self._by_point if not of_case.is_over]
-            self._waiting = [*in_round(due, number)]
-            if not self._waiting:
+            due = [of_case for of_case, expected, _ in self._runs() if expected > len(of_case.outcomes)]
+            if not due:
                 return
-            while self._waiting:
-                self._current = self._waiting.pop(0)
-                yield self._current.case, number
+            for of_case in in_round(due, number):
+                self._current = of_case
+                yield of_case.case, number
 
     def note(self, outcome: RunRecord | EdgemeterError, length_s: float) -> None:
         """Take the outcome of the run that was named last."""
@@ -162,12 +154,36 @@ class RunPlan:
 
     def coming(self) -> list[ForeseenRuns]:
         """Return how many runs each case has after the present one."""
-        coming = [of_case.further(is_running=of_case is self._current) for of_case in self.cases]
-        if not self._are_compared:
-            return coming
-        ended = [len(of_case.outcomes) + (of_case is self._current) for of_case in self.cases]
-        rounds = [max(runs + getattr(of_case, end) for runs, of_case in zip(ended, coming, strict=True)) for end in ("at_least", "at_most")]
-        return [
-            ForeseenRuns(of_case.case, 0, 0) if of_case.is_over else ForeseenRuns(of_case.case, rounds[0] - runs, rounds[1] - runs)
-            for runs, of_case in zip(ended, self.cases, strict=True)
-        ]
+        coming = []
+        for of_case, expected, most in self._runs():
+            begun = len(of_case.outcomes) + (of_case is self._current)
+            coming.append(ForeseenRuns(of_case.case, max(0, expected - begun), max(0, most - begun)))
+        return coming
+
+    def _runs(self) -> list[tuple[PlannedCase, int, int]]:
+        """Return how many runs each case is to have: as far as its runs show, and at most."""
+        compared = [of_case for of_case in self.cases if not of_case.is_over]
+        rounds = None if self._matters_ratio is None or not compared else self._rounds(compared, self._matters_ratio)
+        runs = []
+        for of_case in self._by_point:
+            ended = len(of_case.outcomes)
+            expected, most = (ended, ended) if of_case.is_over else rounds or (of_case.expected_runs, of_case.most_runs)
+            runs.append((of_case, expected, most))
+        return runs
+
+    def _rounds(self, compared: Sequence[PlannedCase], matters_ratio: float) -> tuple[int, int]:
+        """Return how many rounds cases that are compared are to have: as far as their runs show, and at most."""
+        if repeats := [of_case.case.repeats for of_case in compared if of_case.case.repeats is not None]:
+            return max(repeats), max(repeats)
+        ended = max(len(of_case.outcomes) for of_case in compared)
+        most = min(of_case.most_runs for of_case in compared)
+        if ended < FEWEST:
+            return FEWEST, most
+        # One case, which is compared with runs that were there before, is measured as if it were alone.
+        to_be_precise = [of_case for of_case in compared if of_case.case.precision_ratio is not None or len(compared) == 1]
+        further = [of_case.runs_until_precise() for of_case in to_be_precise]
+        first, *others = [of_case.logarithms() for of_case in compared]
+        for other in others:
+            evidences = [difference(values, first[name]) for name, values in other.items() if name in first]
+            further.append(rounds_to_decide(evidences, matters_ratio))
+        return min(most, ended + max(further)), most

@@ -56,8 +56,8 @@ class RunBegins:
 
     @property
     def total(self) -> int:
-        """How many runs there will be at least, those before it included."""
-        return self.place + sum(of_case.at_least for of_case in self.coming)
+        """How many runs there will be, as far as they show, those before it included."""
+        return self.place + sum(of_case.expected for of_case in self.coming)
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,8 +169,8 @@ def measure(
     """Measure the runs of the plan, and yield each record as `keep` returned it, or the error that ended its run.
 
     Before them comes one error for each reason why this machine cannot measure a case. Without a plan each case is measured until it is
-    known precisely enough. The board is set to the operating point of each run, and put back at the end, however it comes: close what is
-    returned. That it was not put back is the last error.
+    known precisely enough, or its difference is decided. The board is set to the operating point of each run, and put back at the end,
+    however it comes: close what is returned. That it was not put back is the last error.
 
     Raises:
         ConfigError: as `check`.
@@ -179,7 +179,7 @@ def measure(
     refused = check(suite)
     yield from by_reason(suite, refused)
     if plan is None:
-        plan = RunPlan([case for number, case in enumerate(suite.cases) if number not in refused])
+        plan = RunPlan([case for number, case in enumerate(suite.cases) if number not in refused], suite.matters_ratio)
     started_at_ns = clock.wall_ns(time.monotonic_ns())
     context = SessionContext(suite.name, identity.device, identity.fleet, identity.role, fingerprint.read(), started_at_ns)
     hashes: dict[str, str] = {}

@@ -145,7 +145,7 @@ def measure_cases(
         refused = session.check(suite, opens=True)
     if len(sides) - len(refused) < 2:
         raise hopeless.by_reason(suite, refused)[0]
-    plan = RunPlan([case for number, case in enumerate(suite.cases) if number not in refused], are_compared=True)
+    plan = RunPlan([case for number, case in enumerate(suite.cases) if number not in refused], margins.ratio)
     settings = {"device": None, "fleet": None, "broker": None, "if_no_broker": "keep", "delivery_timeout": 60.0, **options}
     outcome = run_session.run_session(replace(suite, cases=tuple(of_case.case for of_case in plan.cases)), settings, report, plan)
     measured = {id(of_case.case): of_case.outcomes for of_case in plan.cases}
@@ -207,7 +207,7 @@ def _measured_elsewhere(sides: Sequence[str], options: Mapping[str, Any], margin
 
     if results := [side for side in sides if not is_model(side)]:
         raise click.UsageError(f"--on measures models, and {results[0]!r} is none: leave it out")
-    written = elsewhere.in_one_suite([*map(Path, sides)], options)
+    written = elsewhere.in_one_suite([*map(Path, sides)], options, margins.ratio)
     cases = expand(written, Path.cwd()).cases
     if not 2 <= len(sides) == len(cases) <= MOST_SIDES:
         raise ConfigError("--on compares two models or more, none of them twice: edgemeter compare A B --on DEVICE")

@@ -163,7 +163,7 @@ def pack(
             raise ConfigError(f"{where}: no order can bring {unsent[0]}: leave it out, or measure on the board itself")
         cases += _spread(merged, models, where)
     packed = (data or DataPacker(store)).pack(cases, folder)
-    document = _document(written.name, [_with_packed(case, packed) for case in cases], models)
+    document = _document(written, [_with_packed(case, packed) for case in cases], models)
     suite = store.put_bytes(document, SUITE_NAME)
     by_hash = {data.sha256: data for data in packed.values()}
     return PackedSuite(written.name, Measure(suite=suite, models=tuple(models.contents.values()), data=tuple(by_hash.values())))
@@ -250,16 +250,17 @@ class _SuiteModels:
         return self._find(model).resolve()
 
 
-def _document(name: str, cases: list[Settings], models: _SuiteModels) -> bytes:
-    """Return the suite as TOML, after reading it as devices will."""
-    document = _toml(name, cases)
+def _document(written: SuiteFile, cases: list[Settings], models: _SuiteModels) -> bytes:
+    """Return the suite with these cases as TOML, after reading it as devices will."""
+    document = _toml(written, cases)
     order_suite.read(document)
-    expand(SuiteFile(name=name, case=[models.local(case) for case in cases]), models.folder)
-    return document if (named := [models.named(case) for case in cases]) == cases else _toml(name, named)
+    expand(SuiteFile(name=written.name, case=[models.local(case) for case in cases]), models.folder)
+    return document if (named := [models.named(case) for case in cases]) == cases else _toml(written, named)
 
 
-def _toml(name: str, cases: list[Settings]) -> bytes:
-    return toml_document({"name": name, "case": [msgspec.structs.asdict(case) for case in cases]}).encode()
+def _toml(written: SuiteFile, cases: list[Settings]) -> bytes:
+    suite = {"name": written.name, "matters_ratio": written.matters_ratio, "case": [msgspec.structs.asdict(case) for case in cases]}
+    return toml_document(suite).encode()
 
 
 def _spread(case: Settings, names: _SuiteModels, where: str) -> list[Settings]:

@@ -35,6 +35,7 @@ class Part:
 
 PARTS = {
     "worlds": Part("worlds", 60),
+    "sessions": Part("worlds", 60, function="sessions"),
     "loop": Part("engine", 75),
     "litert-benchmark": Part("engine", 90, function="beside_litert_benchmark"),
     "coco": Part("coco", 60),

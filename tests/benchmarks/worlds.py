@@ -1,7 +1,8 @@
 """How often the comparison errs in worlds that are known: cases that are equal, one that is 10% slower, and choices among several.
 
 A world has days that scatter by 2% and runs that scatter by 1%, with normal noise, skewed noise, and noise of which one run in ten is
-disturbed. The two cases ran on the same days, or on others.
+disturbed. The two cases ran on the same days, or on others. In a session they take turns, with runs that scatter by 2%, and it
+ends early where all differences are decided.
 """
 
 import itertools
@@ -10,8 +11,8 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from edgemeter.agent.base.decision import MATTERS_RATIO, decide, holm
-from edgemeter.agent.base.evidence import RunValue, difference
+from edgemeter.agent.base.decision import MATTERS_RATIO, decide, holm, rounds_to_decide
+from edgemeter.agent.base.evidence import FEWEST, Evidence, RunValue, difference, mean_of
 from tests.benchmarks.comparison import Comparison, bounded, figure
 from tests.fixtures.choice_worlds import noise
 
@@ -22,6 +23,9 @@ SIZES = ((1, 3), (1, 10), (3, 3), (10, 1))
 KINDS = ("normal", "skewed", "disturbed")
 SLOWER = math.log(1.1)
 FIGURES = 4  # So many figures of one answer are decided together.
+SESSION_SD = 0.02
+# About as many rounds as two minutes a case hold in the modes quick and rapid.
+SESSION_ROUNDS = (5, 24)
 
 
 def comparisons() -> Iterator[Comparison]:
@@ -37,6 +41,40 @@ def comparisons() -> Iterator[Comparison]:
         is_asked = (days, runs) == (3, 3)
         line = f"10% slower found: {name}"
         yield bounded(line, "%", 100 * times_found, at_least=90) if is_asked else figure(line, "%", 100 * times_found)
+
+
+def sessions() -> Iterator[Comparison]:
+    """Yield how often a session that ends early calls equal cases different, finds a slower one, and how many rounds it takes."""
+    for kind, rounds, figures in itertools.product(KINDS, SESSION_ROUNDS, (1, FIGURES)):
+        name = f"{kind}, a session of up to {rounds} rounds, {figures} {'figure' if figures == 1 else 'figures'}"
+        draw = np.random.default_rng(1)
+        differences = [_differences(draw, kind, figures, rounds) for _ in range(DRAWS)]
+        false = sum("different" in _ended(logs)[0] for logs in differences) / DRAWS
+        yield bounded(f"equal cases called different: {name}", "%", 100 * false, at_most=5)
+        slower = [_ended(logs + SLOWER) for logs in differences]
+        yield figure(f"10% slower found: {name}", "%", 100 * sum(outcomes[0] == "different" for outcomes, _ in slower) / DRAWS)
+        yield figure(f"10% slower, after: {name}", "rounds", sum(ended for _, ended in slower) / DRAWS)
+
+
+def _differences(draw: np.random.Generator, kind: str, figures: int, rounds: int) -> np.ndarray[tuple[int, int], np.dtype[np.float64]]:
+    """Return the differences of two equal cases by figure and round."""
+    logs = SESSION_SD * noise(draw, kind, 2 * figures * rounds).reshape(2, figures, rounds)
+    return np.asarray(logs[0] - logs[1])
+
+
+def _ended(differences: np.ndarray[tuple[int, int], np.dtype[np.float64]]) -> tuple[list[str], int]:
+    """Return what a session says of each figure, and after how many rounds it ends."""
+    most = differences.shape[1]
+    for rounds in range(FEWEST, most + 1):
+        evidences = [_of_pairs(of_figure[:rounds]) for of_figure in differences]
+        if rounds == most or rounds_to_decide(evidences, MATTERS_RATIO) == 0:
+            break
+    decisions = [decide(evidence, at, MATTERS_RATIO, "lower") for evidence, at in zip(evidences, holm(evidences), strict=True)]
+    return ["different" if decision.outcome in ("better", "worse") else decision.outcome for decision in decisions], rounds
+
+
+def _of_pairs(differences: np.ndarray[tuple[int], np.dtype[np.float64]]) -> Evidence:
+    return mean_of([RunValue(float(value), "board", 0) for value in differences])
 
 
 class World:

@@ -9,7 +9,7 @@ import pytest
 
 from edgemeter.agent.base.errors import ConfigError, MeasurementError
 from edgemeter.agent.contract.record_conditions import Verdict
-from edgemeter.agent.session.run_plan import RunPlan, in_round, is_precise, runs_needed
+from edgemeter.agent.session.run_plan import RunPlan, further_runs, in_round
 from tests.fixtures.record_factory import make_energy, make_generation, make_latency, make_record
 from tests.fixtures.run_jobs import one_case
 
@@ -42,7 +42,7 @@ def test_a_case_is_measured_until_its_figures_are_precise():
     plan = RunPlan([case_of()])
     runs = played(plan, lambda *_: run_of(10.0 * math.exp(draw.gauss(0, 0.04))))
     assert 3 < len(runs) < 20
-    assert is_precise([[outcome.latency.p50_ms for outcome in plan.cases[0].outcomes]], 0.05)
+    assert further_runs([[outcome.latency.p50_ms for outcome in plan.cases[0].outcomes]], 0.05) == 0
 
 
 def test_each_figure_that_is_shown_has_to_be_precise():
@@ -116,27 +116,69 @@ def test_rounds_are_interleaved_and_hold_the_cases_that_are_not_precise_yet():
     assert [in_round("AB", number) for number in range(8)] == ["AB", "BA", "BA", "AB", "BA", "AB", "AB", "BA"]
 
 
-def test_cases_that_are_compared_stay_in_the_rounds_until_all_are_known():
-    """Each run has its pair; two sides may be the same case, and one that fails is left behind."""
-    scattered = iter((10.0, 12.0) * 9)
-    plan = RunPlan([case_of("a"), case_of("b", time_s=5.0)], are_compared=True)
-    runs = played(plan, lambda case, _: run_of(10.0 if "a.onnx" in case.model else next(scattered)))
-    assert runs == [(name, number) for number in range(5) for name in in_round("ab", number)]
-    plan = RunPlan([case_of("a", repeats=4), case_of("a", repeats=4)], are_compared=True)
+def rounds_played(ratios, **changes):
+    """Return how many rounds two cases take that are compared at 3%; b takes so many times as long as a, round by round."""
+    plan = RunPlan([case_of("a", **changes), case_of("b", **changes)], 0.03)
+    runs = played(
+        plan, lambda case, number: run_of(10.0 * (1 + number % 3) * (1 if "a.onnx" in case.model else ratios[number]), repeat=number)
+    )
+    rounds = len(runs) // 2
+    assert runs == [(name, number) for number in range(rounds) for name in in_round("ab", number)]
+    return rounds
+
+
+@pytest.mark.parametrize(
+    ("ratios", "rounds"),
+    [
+        ([2.0, 2.01, 1.99], 3),
+        ([1.0, 1.0005, 0.9995], 3),
+        # It is decided after three, but not so surely that one may look after each round.
+        ([1.10, 1.12, 1.08, 1.10, 1.11, 1.09] * 2, 5),
+        ([1.0, 1.02, 0.98, 1.01, 0.99, 1.0] * 3, 10),
+        ([1.0, 1.4, 0.7] * 7, 20),
+    ],
+)
+def test_cases_that_are_compared_are_measured_until_their_difference_is_decided(ratios, rounds):
+    """Or until their time is used; however both scatter from round to round, each run has its pair."""
+    assert rounds_played(ratios, time_s=20.0) == rounds
+
+
+def test_figures_of_a_comparison_become_precise_where_that_is_asked_for():
+    """A and B go up and down together by a factor of three."""
+    assert rounds_played([2.0] * 20, time_s=20.0, precision_ratio=0.05) == 20
+
+
+def test_one_case_that_is_compared_with_stored_runs_is_measured_until_it_is_precise():
+    """Its difference from them is not known here."""
+    values = iter((10.0, 12.0) * 9)
+    assert len(played(RunPlan([case_of(time_s=7.0)], 0.03), lambda *_: run_of(next(values)))) == 7
+    assert len(played(RunPlan([case_of(time_s=7.0)], 0.03), lambda *_: run_of(10.0))) == 3
+
+
+def test_each_case_of_a_comparison_has_as_many_runs_as_the_first_but_for_one_that_fails():
+    """Two of them may be the same case; the time of the one that has least is that of all."""
+    plan = RunPlan([case_of("a", repeats=4), case_of("a", repeats=4)], 0.03)
     assert [name for name, _ in played(plan, lambda *_: run_of(10.0))] == ["a"] * 8
     assert [len(of_case.outcomes) for of_case in plan.cases] == [4, 4]
-    plan = RunPlan([case_of("a", repeats=4), case_of("b")], are_compared=True)
+    plan = RunPlan([case_of("a", repeats=4), case_of("b")], 0.03)
     runs = played(plan, lambda case, _: run_of(10.0) if "a.onnx" in case.model else ConfigError("no such backend"))
     assert runs == [("a", 0), ("b", 0), ("a", 1), ("a", 2), ("a", 3)]
+    scattered = iter((10.0, 12.0) * 9)
+    plan = RunPlan([case_of("a"), case_of("b", time_s=5.0)], 0.03)
+    assert len(played(plan, lambda case, _: run_of(10.0 if "a.onnx" in case.model else next(scattered)))) == 10
 
 
 def test_as_many_runs_are_foreseen_of_each_case_that_is_compared():
-    """As many as the one has that needs the most."""
-    plan, foreseen = RunPlan([case_of("a"), case_of("b", repeats=9)], are_compared=True), []
-    for _ in islice(plan, 3):
-        foreseen.append([(coming.at_least, coming.at_most) for coming in plan.coming()])
-        plan.note(run_of(10.0), 2.0)
-    assert foreseen == [[(8, 8), (9, 9)], [(8, 59), (8, 59)], [(8, 59), (7, 58)]]
+    """A number of repeats of one is that of all."""
+    for repeats, expected in (
+        (9, [[(8, 8), (9, 9)], [(8, 8), (8, 8)], [(8, 8), (7, 7)]]),
+        (None, [[(2, 2), (3, 3)], [(2, 2), (2, 2)], [(2, 29), (1, 28)]]),
+    ):
+        plan, foreseen = RunPlan([case_of("a", time_s=60.0), case_of("b", repeats=repeats, time_s=60.0)], 0.03), []
+        for _ in islice(plan, 3):
+            foreseen.append([(coming.expected, coming.at_most) for coming in plan.coming()])
+            plan.note(run_of(10.0), 2.0)
+        assert foreseen == expected
 
 
 def test_invalid_runs_do_not_count_and_a_case_that_fails_is_left():
@@ -159,14 +201,13 @@ def test_a_round_sets_the_board_to_each_mode_once():
 
 
 def test_runs_are_foreseen_from_the_time_and_then_from_the_spread():
-    """Before the third run the range is wide; after it the spread says how many are enough."""
+    """Before the third run three are expected; after it the spread says how many are enough."""
     values = iter((10.0, 10.5, 9.6, 10.2, 10.0))
     plan, foreseen = RunPlan([case_of(time_s=60.0)]), []
     for _ in islice(plan, 5):
         (coming,) = plan.coming()
-        foreseen.append((coming.at_least, coming.at_most))
+        foreseen.append((coming.expected, coming.at_most))
         plan.note(run_of(next(values)), 2.0)
     assert foreseen[:3] == [(2, 2), (1, 28), (0, 27)]
-    enough = runs_needed([[10.0, 10.5, 9.6]], 0.05)
-    assert foreseen[3] == (enough - 4, enough - 4)
-    assert runs_needed([[1.0, 9.0, 1.0]], 0.001) == 1000
+    assert foreseen[3] == (further_runs([[10.0, 10.5, 9.6]], 0.05) - 1, 26)
+    assert further_runs([[1.0, 9.0, 1.0]], 0.001) == 997

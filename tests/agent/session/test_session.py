@@ -81,6 +81,17 @@ def workers() -> list[psutil.Process]:
     return [child for child in psutil.Process().children() if "edgemeter.agent.engine.worker" in child.cmdline()]
 
 
+@pytest.mark.usefixtures("played")
+def test_a_suite_that_compares_its_cases_measures_them_in_rounds(tmp_path):
+    """Each has its pair, whatever its own number of repeats."""
+    for name in "mn":
+        write_replay(tmp_path, name)
+    path = tmp_path / "suite.toml"
+    cases = [f'[[case]]\nmodel = "{name}.replay.json"\nrepeats = {repeats}' for name, repeats in (("m", 2), ("n", 1))]
+    path.write_text("\n".join(['name = "s"', "matters_ratio = 0.03", "[defaults]", 'mode = "rapid"', *cases]))
+    assert [run.model.name[0] for run in measure(read_suite(path))] == ["m", "n", "n", "m"]
+
+
 @pytest.mark.services
 def test_a_process_that_dies_is_an_error_that_names_the_cause(tmp_path):
     """SIGILL, as some runtimes' wheels give on some boards, names the signal and the remedy."""

@@ -159,9 +159,16 @@ def test_models_that_are_measured_elsewhere_are_compared_here_on_each_device(mon
         for letter in letters
     ]
     records = [replace(run, model=replace(run.model, file=f"{run.model.name}.replay.json")) for run in records]
-    monkeypatch.setattr(elsewhere, "measure", lambda *_: SessionOutcome(records, [], None))
-    result, rows, left_out = compared("a.replay.json", "b.replay.json", "--on", "board=pi5")
-    assert result.returncode == 0
+    suites = []
+
+    def measure(written, *_):
+        suites.append(written)
+        return SessionOutcome(records, [], None)
+
+    monkeypatch.setattr(elsewhere, "measure", measure)
+    result, rows, left_out = compared("a.replay.json", "b.replay.json", "--on", "board=pi5", "--matters", "2%")
+    # There they are measured until their differences are decided.
+    assert (result.returncode, suites[0].matters_ratio) == (0, 0.02)
     assert [(row["device"], row["model"], row["latency_p50_ms_outcome"]) for row in rows] == [
         ("pi-1", "a", None), ("pi-1", "b", "better"), ("pi-2", "a", None), ("pi-2", "b", "better"),
     ]  # fmt: skip

@@ -42,7 +42,7 @@ def test_a_device_measures_the_same_cases(store, tmp_path):
     """Lists, defaults, a folder beside: each case with its model, whose bytes are the same."""
     path = write(
         tmp_path / "s" / "suite.toml",
-        'name = "two"\n[defaults]\nmode = "rapid"\nthreads = [1, 2]\n[[case]]\n'
+        'name = "two"\nmatters_ratio = 0.02\n[defaults]\nmode = "rapid"\nthreads = [1, 2]\n[[case]]\n'
         'model = ["m_fp32.replay.json", "m_int8.replay.json"]\nseconds = 2\n'
         '[[case]]\nmodel = "../other/n.replay.json"\nname = "n: of b"\nthreads = 1\n',
         m_fp32=2.0,
@@ -50,7 +50,9 @@ def test_a_device_measures_the_same_cases(store, tmp_path):
     )
     write(tmp_path / "other" / "x.toml", "", n=3.0)
     packed = packing.pack_file(path, store)
-    cases = unpacked(packed, store, tmp_path / "device").cases
+    suite = unpacked(packed, store, tmp_path / "device")
+    cases = suite.cases
+    assert suite.matters_ratio == 0.02
     identities = [(case.model.rsplit("/", 1)[1], case.threads, case.seconds, case.mode, case.name) for case in cases]
     assert identities == [
         ("m_fp32.replay.json", 1, 2.0, "rapid", None),
