@@ -102,6 +102,11 @@ class Figure:
         """The title with the unit: `p50 ms`."""
         return f"{self.title} {self.unit}".rstrip()
 
+    @property
+    def is_main(self) -> bool:
+        """Whether it is shown where there is room for few."""
+        return self.rank <= 1
+
     @cached_property
     def value(self) -> Callable[[RunRecord], Any]:
         """The function that reads the figure of a run; it returns None where the run has none, whatever its provenance."""

@@ -26,8 +26,6 @@ from edgemeter.collector.show.sentence import WITHIN, figure_name, has_letters, 
 from edgemeter.collector.show.wording import accuracy_name, level_text, listed, load_words, only, telling_parts
 
 TABLE_WIDTH = 100
-# Figures of a higher rank are in JSON, in CSV and on the page.
-HIGHEST_RANK = 1
 # Marks that the columns of a row say, or the lines below.
 OF_THE_KIND = ("other precision", "other class of precision", "other runtime")
 _SAID = {*OF_THE_KIND, "reference", "current level", "disturbed", "disturbed reference", "below accuracy gate"}
@@ -150,7 +148,7 @@ def _settings(cases: Sequence[CaseSummary]) -> list[str]:
 def _shown_figures(rows: Sequence[ComparedCase]) -> list[Figure]:
     """Return the figures that have a column."""
     always = {MEMORY, *(speed_of(row.case) for row in rows)}
-    entries = [entry for entry in in_view(FigureView.TABLE) if entry.rank <= HIGHEST_RANK or entry.name in always]
+    entries = [entry for entry in in_view(FigureView.TABLE) if entry.is_main or entry.name in always]
     return sorted(entries, key=lambda entry: entry.name == MEMORY)
 
 

@@ -11,8 +11,9 @@ from edgemeter.collector.charts.chart import ViewTable
 from edgemeter.collector.compare.boards import worst_board
 from edgemeter.collector.compare.columns import COLUMNS
 from edgemeter.collector.compare.comparison import MARKS, ComparedCase, Comparison, comparable
+from edgemeter.collector.compare.differences import speed_of
 from edgemeter.collector.show.comparison_charts import anchor, facts
-from edgemeter.collector.show.figure_words import change_with_interval, figure_text, outcome_text
+from edgemeter.collector.show.figure_words import change_with_interval, confidence_text, figure_text, outcome_text
 from edgemeter.collector.show.series_style import GLYPHS, SeriesStyles, assign_styles
 from edgemeter.collector.show.wording import accuracy_name, case_names, level_text, listed, load_words, runtime_name
 from edgemeter.collector.web.choice_filter import ChoiceFilter
@@ -48,9 +49,10 @@ OF_RECORDS = (
     "run_ids", "reference_run_ids",
 )  # fmt: skip
 HOW_TO_READ = (
-    "Means over runs with their 95% interval; accuracies have theirs over the images. Below is the change against the reference, with the"
-    " interval that decides whether it is better or worse. Equal boards of one type are one row, whose interval is over the boards; open"
-    " it for each."
+    "A value is the mean over runs with its 95% interval; an accuracy has the interval over its images. Below is the change against the"
+    " reference, with the interval that decides whether it is better or worse. The changes of a row are decided together with 95%"
+    " confidence; the tooltip of a change has the confidence of its own interval. Equal boards of one type are one row, whose interval is"
+    " over the boards; open it to see each."
 )
 
 
@@ -122,7 +124,7 @@ class CaseTable:
             ViewColumn("case", "Case", name, lambda row: _name(row, name(row), self.links), is_text=True),
             *self.by_limits.columns(),
             *(_figure(entry, rows) for entry in in_view(FigureView.TABLE)),
-            ViewColumn("runs", "Runs", lambda row: len(row.case.verdicts)),
+            ViewColumn("runs", "Runs", lambda row: len(row.case.verdicts), needs_width=True),
             ViewColumn("verdict", "Verdict", lambda row: row.case.verdict, _verdict, is_text=True),
         ]
 
@@ -186,7 +188,8 @@ def _figure(entry: Figure, rows: Sequence[ComparedCase]) -> ViewColumn[ComparedC
         figure = row.case.figures.get(entry.name)
         return figure.value if figure else None
 
-    return ViewColumn(entry.name, heading, value, lambda row: _cell(row, entry))
+    is_speed = entry.name in {speed_of(row.case) for row in rows}
+    return ViewColumn(entry.name, heading, value, lambda row: _cell(row, entry), needs_width=not (entry.is_main or is_speed))
 
 
 def _cell(row: ComparedCase, entry: Figure) -> Markup:
@@ -213,7 +216,8 @@ def _change(row: ComparedCase, entry: Figure) -> list[Markup]:
     # Equal values have no change to write.
     is_equal = decision.low == decision.high and decision.value == (1 if decision.scale == "ratio" else 0)
     change = "" if is_equal else figures.typeset(change_with_interval(entry.name, decision))
-    return [*([element("small", {"title": row.choice}, change)] if change else []), outcome]
+    title = f"{row.choice}; the interval is of {confidence_text(decision.confidence)}"
+    return [*([element("small", {"title": title}, change)] if change else []), outcome]
 
 
 def _name(row: ComparedCase, name: str, links: Links) -> Markup:

@@ -145,8 +145,8 @@ def choice_inputs(request: ViewRequest, comparison: Comparison) -> tuple[FormInp
     """Return the fields of the form: the limits, the figure to keep cheapest, and whether all cases are shown."""
     cases = [row.case for row in comparison.rows]
     valued = [entry for entry in JUDGED.values() if any(entry.name in case.figures for case in cases)]
-    cheapest = [("", "energy, else latency"), *((entry.name, entry.title) for entry in valued)]
-    visible = (("", "all cases"), (HIDDEN, "not those that miss a limit"))
+    cheapest = [("", "energy or latency"), *((entry.name, entry.title) for entry in valued)]
+    visible = (("", "all cases"), (HIDDEN, "hide not met"))
     return (
         FormInput("require", "Limits", request.get("require"), HINT),
         FormInput("cheapest", "Keep cheapest", request.get("cheapest"), options=tuple(cheapest)),

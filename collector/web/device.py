@@ -203,7 +203,11 @@ def _run_figure(entry: Figure) -> list[ViewColumn[_RunLine]]:
         value = line.run.value(entry.name)
         return value if value is None or not entry.is_truth else bool(value)
 
-    columns = [ViewColumn(entry.name, entry.heading, plain, lambda line: _cell(entry, line.run), is_text=entry.is_truth)]
+    columns = [
+        ViewColumn(
+            entry.name, entry.heading, plain, lambda line: _cell(entry, line.run), is_text=entry.is_truth, needs_width=not entry.is_main
+        )
+    ]
     if entry.u:
         columns.append(ViewColumn(with_part(entry.name, "_u"), "", lambda line: line.run.u(entry), is_shown=False))
     return columns

@@ -279,7 +279,7 @@ def _device_table(lines: Sequence[_DeviceLine], links: Links, common: _CommonCas
     now_ns = time.time_ns()
 
     def of_health(name: str, heading: str, value: Callable[[Health], Plain], *, is_text: bool = False) -> ViewColumn[_DeviceLine]:
-        return ViewColumn(name, heading, lambda line: value(line.health) if line.health else None, is_text=is_text)
+        return ViewColumn(name, heading, lambda line: value(line.health) if line.health else None, is_text=is_text, needs_width=True)
 
     def name(line: _DeviceLine) -> Markup:
         device = link(links.to("device", fleet=line.fleet, device=line.device), line.device)
@@ -299,17 +299,19 @@ def _device_table(lines: Sequence[_DeviceLine], links: Links, common: _CommonCas
         ViewColumn("condition", "", lambda line: line.condition or None, is_shown=False),
         of_common(LATENCY),
         of_common(ENERGY),
-        ViewColumn("last_started_at_ns", "Last run (UTC)", lambda line: line.last_ns, lambda line: figures.stamp(line.last_ns)),
-        *(ViewColumn(count, count.capitalize(), attrgetter(count)) for count in ("runs", "disturbed", "invalid")),
-        ViewColumn("throttled", "Throttled", lambda line: line.throttled if line.throttling_known else None),
-        ViewColumn("temperature_max_c", "temperature °C", lambda line: line.temperature_max_c),
+        ViewColumn("last_started_at_ns", "Last run (UTC)", lambda line: line.last_ns, lambda line: figures.stamp(line.last_ns)[:16]),
+        *(ViewColumn(count, count.capitalize(), attrgetter(count), needs_width=True) for count in ("runs", "disturbed", "invalid")),
+        ViewColumn("throttled", "Throttled", lambda line: line.throttled if line.throttling_known else None, needs_width=True),
+        ViewColumn("temperature_max_c", "temperature °C", lambda line: line.temperature_max_c, needs_width=True),
         of_health("agent", "Agent", lambda health: health.agent, is_text=True),
         of_health("certificate_days", "Certificate, days left", lambda health: certificate_days(health, now_ns)),
         of_health("clock", "Clock", clock_text, is_text=True),
         of_health(
             "disk_free_gb", "Disk free, GB", lambda health: health.disk.free_bytes / 1e9 if health.disk.free_bytes is not None else None
         ),
-        ViewColumn("models", "Models", lambda line: " | ".join(line.models), lambda line: listed(line.models), is_text=True),
+        ViewColumn(
+            "models", "Models", lambda line: " | ".join(line.models), lambda line: listed(line.models), is_text=True, needs_width=True
+        ),
     ]
     shown_lines = lines[:DEVICES_SHOWN]
 

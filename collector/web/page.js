@@ -423,7 +423,7 @@ function addTableTools(group, keep) {
   const { tables, state, section } = group;
   const heads = [...new Set(tables.flatMap(({ table }) => [...table.tHead.rows[0].cells].map(headOf)).filter(Boolean))];
   const keys = GROUPS.filter((key) => new Set(tables.flatMap(({ table, rows }) => rows.map((row) => groupOf(table, row, key))).filter(Boolean)).size > 1);
-  const search = make("input", { type: "search", placeholder: "Search the rows" });
+  const search = make("input", { type: "search", placeholder: "Search" });
   const by = make("select", {}, make("option", { value: "" }, "nothing"), ...keys.map((key) => make("option", { value: key }, key)));
   const boxes = heads.slice(1).map((heading) => [heading, make("input", { type: "checkbox", class: "tick" })]);
   const columns = make("details", { class: "columns" }, make("summary", {}, "Columns"), make("div", {}, ...boxes.map(([heading, box]) => make("label", {}, box, heading))));

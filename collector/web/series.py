@@ -250,13 +250,14 @@ def _run_columns(links: Links, figure: str) -> list[ViewColumn[dict[str, Plain]]
     def started(row: dict[str, Plain]) -> str:
         return figures.stamp(int(str(row["started_at_ns"])))
 
-    def text(name: str, heading: str) -> ViewColumn[dict[str, Plain]]:
-        return ViewColumn(name, heading, lambda row: row[name], is_text=True)
+    def text(name: str, heading: str, *, needs_width: bool = True) -> ViewColumn[dict[str, Plain]]:
+        return ViewColumn(name, heading, lambda row: row[name], is_text=True, needs_width=needs_width)
 
     return [
         ViewColumn("run", "Run", lambda row: row["run"], run_link, is_text=True),
-        ViewColumn("started_at_ns", "Started (UTC)", lambda row: row["started_at_ns"], started), text("verdict", "Verdict"),
-        text("device", "Device"), text("model", "Model"), text("precision", "Precision"), text("runtime", "Runtime"),
+        ViewColumn("started_at_ns", "Started (UTC)", lambda row: row["started_at_ns"], started),
+        text("verdict", "Verdict", needs_width=False),
+        text("device", "Device", needs_width=False), text("model", "Model"), text("precision", "Precision"), text("runtime", "Runtime"),
         ViewColumn(figure, "Value", lambda row: row[figure]),
         ViewColumn("low", "from", lambda row: row["low"]), ViewColumn("high", "to", lambda row: row["high"]),
     ]  # fmt: skip

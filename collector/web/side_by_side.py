@@ -18,8 +18,8 @@ from edgemeter.collector.web.markup import Markup, element, join, part
 from edgemeter.collector.web.queries import CaseFilter, cases
 from edgemeter.collector.web.view import FileLinks, View, ViewRequest, chart_gallery, folded_note, folded_section, note, section
 
-FILTERS = ("reference",)
-MORE_FILTERS = ("model", "board", "device", "fleet", "precision", "runtime", "days", "level")
+FILTERS: tuple[str, ...] = ()
+MORE_FILTERS = ("reference", "model", "board", "device", "fleet", "precision", "runtime", "days", "level")
 REASONS_SHOWN, RUNS_NAMED = 40, 8
 METHOD = (
     "Latency is the runtime's call alone; pre- and post-processing are timed separately. A percentile that too few queries support is not"

@@ -166,7 +166,7 @@ class View:
 class ViewColumn(Generic[Item]):
     """One column: its name in plain form, its heading, the plain value, and the cell where that is not the value as text.
 
-    It is not shown where no row has a value.
+    It is not shown where no row has a value; one that `needs_width` is not shown on a phone.
     """
 
     name: str
@@ -176,6 +176,12 @@ class ViewColumn(Generic[Item]):
     explanation: str | None = None
     is_text: bool = False
     is_shown: bool = True
+    needs_width: bool = False
+
+    @property
+    def css_class(self) -> str | None:
+        """The class of its cells and its heading."""
+        return " ".join(name for name, is_so in (("text", self.is_text), ("needs-width", self.needs_width)) if is_so) or None
 
 
 @dataclass(frozen=True, slots=True)
@@ -254,7 +260,10 @@ def _cell_of(column: ViewColumn[Item], item: Item) -> tuple[Attributes, str]:
     value = column.value(item)
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
     sortable = f"{value:.9g}" if is_number and not column.is_text else None
-    return {"class": "text" if column.is_text else None, "data-value": sortable}, column.cell(item) if column.cell else _text(value)
+    # On a phone a row is no line below its headings.
+    label = None if column.is_text else column.heading
+    attributes = {"class": column.css_class, "data-label": label, "data-value": sortable}
+    return attributes, column.cell(item) if column.cell else _text(value)
 
 
 def _text(value: Plain) -> str:

@@ -182,13 +182,16 @@ def test_pictures_are_written_by_the_browser_and_stand_alone(tab, tmp_path):
     assert page.complaints() == []
 
 
-def test_no_row_of_devices_or_runs_is_taller_on_a_phone_than_its_first_cells(tab):
-    """Columns that are scrolled to do not wrap; a name with two small lines below it needs 70 pixels."""
-    for address, section in (("", "devices"), ("device?device=simulated-pi5-19", "runs")):
+def test_no_table_is_scrolled_sideways_on_a_phone_and_its_rows_are_short(tab):
+    """A row is a few lines, each figure below its name; the way to the other views and what is picked are not cut off."""
+    for address in ("", "compare", "compare?require=ap>=.3,+p50<=40ms", "device?device=simulated-pi5-19", "trend"):
         page = tab(address, width=390)
-        heights = page.run(f"[...document.querySelectorAll('#{section} tbody tr')].map(row => row.getBoundingClientRect().height)")
-        assert max(heights) <= 80, address
-        assert page.fits()
+        tables = "[...document.querySelectorAll('main .scroll, nav')].filter(one => one.scrollWidth > one.clientWidth + 1).length"
+        assert page.run(tables) == 0, address
+        heights = page.run("[...document.querySelectorAll('main .grid tr:not(.boards)')].map(row => row.getBoundingClientRect().height)")
+        assert max(heights) <= 160, address
+    page = tab("compare", width=390)
+    assert page.run("document.querySelector('.grid tbody tr').getBoundingClientRect().bottom") <= 844
 
 
 def test_the_keyboard_reaches_the_content_and_the_filters(tab):
