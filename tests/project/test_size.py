@@ -16,7 +16,7 @@ LINES = {
     "agent/base": 5794,
     "agent/bundle": 592,
     "agent/cli": 2901,
-    "agent/contract": 3557,
+    "agent/contract": 3562,
     "agent/daemon": 348,
     "agent/datasets": 1329,
     "agent/delivery": 1952,
@@ -57,12 +57,12 @@ LINES = {
     "collector/published": 1089,
     "collector/receive": 2292,
     "collector/runs": 1071,
-    "collector/show": 1396,
+    "collector/show": 1394,
     "collector/store": 104,
     "collector/trend": 3593,
     "collector/units": 82,
     "collector/upkeep": 244,
-    "collector/web": 4177,
+    "collector/web": 4197,
     "models": 1,
     "models/builder": 1521,
     "models/catalogue": 531,
@@ -85,7 +85,7 @@ LINES = {
     "provisioning/release": 1383,
     "provisioning/serve": 400,
     "provisioning/update": 1017,
-    "tests": 84025,
+    "tests": 84028,
 }
 # A room may have so many lines fewer before its number is lowered.
 SLACK = 40
