@@ -67,6 +67,11 @@ class MeasuredCase:
         # What a program takes in memory is no matter of the session.
         return None if entry.over_runs else interval_over_runs(self.values(name), is_of_session=entry.group == "memory")
 
+    def middle(self, name: str, unit: str = "") -> str:
+        """Return the mean of a figure over the runs without its interval; "-" where it has no value."""
+        values = self.values(name)
+        return f"{significant(middle_of(values))} {unit}".rstrip() if values else ABSENT
+
     def text(self, name: str, unit: str = "", per: float = 1.0) -> str:
         """Return a figure as `140 ms ± 4%`: its mean over the runs with half its interval; "-" where it has no value."""
         entry, values = figure(name), self.values(name)

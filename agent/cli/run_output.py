@@ -111,16 +111,14 @@ def block_rows(case: MeasuredCase) -> Iterator[Row]:
         yield from ((name.capitalize(), text, "") for name, text in steady_facts(run, run.steady).items() if name != "energy")
     else:
         latency = case.text(LATENCY, "ms") if case.values(LATENCY) else TOO_FEW_QUERIES
-        tails = [f"{name} {case.text(f'latency_{name}_ms').partition(' ')[0]} ms" for name in ("p90", "p99") if _has(case, name)]
+        tails = [f"{name} {case.middle(f'latency_{name}_ms', 'ms')}" for name in ("p90", "p99") if _has(case, name)]
         yield "Latency", latency, ", ".join(tails)
         yield "Throughput", case.text(THROUGHPUT, "/s"), ""
     yield from _accuracy_row(case)
     yield from _energy_row(case)
-    yield "Memory", case.text("memory_peak_mb", "MB").partition(" ±")[0], ""
+    yield "Memory", case.middle("memory_peak_mb", "MB"), ""
     steps = (("load", "load_ms"), ("compilation", "compile_ms"), ("first inference", "first_ms"))
-    starts = [
-        f"{words} {case.text(f'cold_start_{step}', 'ms').partition(' ±')[0]}" for words, step in steps if case.values(f"cold_start_{step}")
-    ]
+    starts = [f"{words} {case.middle(f'cold_start_{step}', 'ms')}" for words, step in steps if case.values(f"cold_start_{step}")]
     yield "Start-up", ", ".join(starts) or ABSENT, ""
     if run.sustained and not run.steady:
         yield "Over time", held_out(run.sustained), ""
@@ -166,7 +164,7 @@ def _energy_row(case: MeasuredCase) -> Iterator[Row]:
     value = case.text("energy_gross_mj", "mJ")
     if run.generation and case.values("generation_energy_output_token_gross_mj"):
         value = case.text("generation_energy_output_token_gross_mj", "J/token", per=1000)
-    net = f"{significant(statistics.median(values))} mJ above idle" if (values := case.values("energy_net_mj")) else ""
+    net = f"{case.middle('energy_net_mj', 'mJ')} above idle" if case.values("energy_net_mj") else ""
     power = f"{plain_digits(energy.mean_power_w, 3)} W" if run.steady else ""
     origin = f"{energy.sensor}{'' if provenance == 'measured' else f', {provenance}'}"
     details = ", ".join(filter(None, (net, power)))

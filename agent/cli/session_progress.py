@@ -12,7 +12,7 @@ from typing import TextIO
 from edgemeter.agent.base.errors import EdgemeterError
 from edgemeter.agent.base.evidence import FEWEST
 from edgemeter.agent.base.figures import count, duration
-from edgemeter.agent.cli.measured_case import MeasuredCase
+from edgemeter.agent.cli.measured_case import cases_of
 from edgemeter.agent.contract.record import RunRecord
 from edgemeter.agent.contract.suite import Case
 from edgemeter.agent.engine import job
@@ -189,5 +189,4 @@ def _summary(outcomes: "list[RunRecord | EdgemeterError]") -> str:
     """Return what the runs of a case came to, and the last error, each where there is one."""
     records = [outcome for outcome in outcomes if isinstance(outcome, RunRecord)]
     errors = [outcome for outcome in outcomes if isinstance(outcome, EdgemeterError)]
-    texts = [MeasuredCase(tuple(records)).summary] if records else []
-    return "; ".join([*texts, *(f"failed: {error}" for error in errors[-1:])])
+    return "; ".join([*(case.summary for case in cases_of(records)), *(f"failed: {error}" for error in errors[-1:])])

@@ -9,6 +9,7 @@ from rich.console import Console
 
 from edgemeter.agent.cli import run_output, run_session
 from edgemeter.agent.contract.record_conditions import Verdict, Violation
+from edgemeter.agent.contract.record_figures import ColdStart
 from edgemeter.agent.contract.record_generation import GenerationEnergy
 from tests.fixtures.camera_hour import camera_hour
 from tests.fixtures.record_factory import (
@@ -122,3 +123,11 @@ def test_only_runs_that_count_are_a_reason_to_run_again():
     assert "run again" not in text
     assert "± includes an assumed scatter of 1.5% between sessions." in text
     assert "assumed" not in printed(*runs[:2])
+
+
+def test_figures_without_an_interval_have_none_however_they_differ():
+    """What starts once a process scatters widely; its mean is all that the line has room for."""
+    starts = [
+        make_record(cold_start=ColdStart(process_ms=1.0, import_ms=1.0, load_ms=load_ms, first_ms=2.0)) for load_ms in (5.0, 20.0, 80.0)
+    ]
+    assert "  Start-up    load 20.0 ms, first inference 2.00 ms\n" in printed(*starts)

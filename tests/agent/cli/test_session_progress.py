@@ -10,7 +10,7 @@ from edgemeter.agent.engine.job import Phase, RunProgress
 from edgemeter.agent.session.quiet import WAIT
 from edgemeter.agent.session.run_plan import ForeseenRuns
 from edgemeter.agent.session.session import RunBegins, RunEnds
-from tests.fixtures.record_factory import make_record
+from tests.fixtures.record_factory import make_latency, make_record
 from tests.fixtures.rows import table_row
 from tests.fixtures.run_jobs import one_case
 
@@ -60,6 +60,16 @@ def test_a_pipe_gets_one_line_for_each_case_that_is_finished():
     assert first.startswith("a.onnx onnx 1 thread: 1 run, 18 s: ")
     assert "12.2" in first
     assert second == "b.onnx onnx 1 thread: 1 run, 18 s: failed: it broke"
+
+
+def test_the_line_of_a_case_has_the_verdict_that_the_table_shows():
+    """One of three runs lies apart from its siblings, which no record of a run knows."""
+    stream, clock, case = io.StringIO(), Clock(), one_case("a.onnx")
+    with SessionProgress(stream, clock) as progress:
+        for repeat, p50_ms in enumerate((1.58, 1.59, 2.92)):
+            run = make_record(latency=make_latency(p50_ms=p50_ms), session_started_at_ns=7, repeat=repeat)
+            play(progress, clock, *run_events(RunBegins(case, repeat, 1), run))
+    assert stream.getvalue().endswith(", disturbed\n")
 
 
 def test_a_terminal_of_any_width_shows_one_line_that_is_wiped():
