@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from edgemeter.agent.base import figures
+from edgemeter.agent.base.evidence import SESSION_SD
 from edgemeter.agent.contract.figures import ACCURACY, ENERGY, LATENCY, Figure, FigureView, in_view
 from edgemeter.agent.verdict.words import not_counted_text
 from edgemeter.collector.charts.chart import ViewTable
@@ -49,10 +50,10 @@ OF_RECORDS = (
     "run_ids", "reference_run_ids",
 )  # fmt: skip
 HOW_TO_READ = (
-    "A value is the mean over runs with its 95% interval; an accuracy has the interval over its images. Below is the change against the"
-    " reference, with the interval that decides whether it is better or worse. The changes of a row are decided together with 95%"
-    " confidence; the tooltip of a change has the confidence of its own interval. Equal boards of one type are one row, whose interval is"
-    " over the boards; open it to see each."
+    "A value is the mean over runs with its 95% interval; an accuracy has the interval over its images. Over runs of few days an interval"
+    f" includes an assumed scatter of {SESSION_SD:.1%} between sessions. Below is the change against the reference, with the interval that"
+    " decides whether it is better or worse. The changes of a row are decided together with 95% confidence; the tooltip of a change has the"
+    " confidence of its own interval. Equal boards of one type are one row, whose interval is over the boards; open it to see each."
 )
 
 
@@ -270,5 +271,5 @@ def verdict_section(comparison: Comparison) -> Markup:
     marks = [mark for mark in MARKS if counts[mark] and mark not in {"reference", "disturbed"}]
     lines += [join([element("b", None, mark), f" ({figures.count(counts[mark], 'case')}): {MARKS[mark]}"]) for mark in marks]
     summary = f"{figures.count(len(disturbed), 'case')} disturbed; {figures.count(len(marks), 'mark')} explained"
-    content = part("reasons", lines) if lines else element("p", None, "No run shown violates a measurement rule.")
+    content = part("reasons", lines) if lines else element("p", None, "No run that counts violates a measurement rule.")
     return folded_section("verdicts", "Verdict and evidence", summary, content)

@@ -54,7 +54,7 @@ def cautions(comparison: Comparison) -> list[str]:
     changed = sum(case.segment is not None for case in cases)
     sentences = [
         (few, f"{figures.count(few, 'case')} of {len(cases)} with fewer than {FEWEST} runs: no interval."),
-        (disturbed, f"{figures.count(disturbed, 'case')} of {len(cases)} with disturbed runs: see why below."),
+        (disturbed, f"{figures.count(disturbed, 'case')} of {len(cases)} disturbed: see why below."),
         (changed, f"The level of {figures.count(changed, 'case')} changed: only the runs since then count."),
         (comparison.left_out, f"Left out, with the reason below: {figures.count(len(comparison.left_out), 'run')}."),
     ]

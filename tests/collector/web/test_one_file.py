@@ -198,6 +198,10 @@ def test_what_is_left_out_or_disturbed_is_named_with_its_reason():
     assert re.search(r"1 run: no reference with the same data: .*left", text)
     assert "1 run: invalid, or not comparable" in text
     assert "the supply voltage was too low" in text
+    ok_runs = [make_run(id=f"ok-{number}") for number in range(3)]
+    text = Page(first_of(*ok_runs, make_run(id="busy", verdict=verdicts[1]), make_reference())).text
+    assert "1 of 4 runs was disturbed and does not count" in text
+    assert "the supply voltage was too low" not in text
 
 
 def test_energies_of_different_scopes_are_drawn_apart_and_the_page_states_why():
