@@ -15,7 +15,7 @@ LINES = {
     "agent/api": 483,
     "agent/base": 5794,
     "agent/bundle": 592,
-    "agent/cli": 2901,
+    "agent/cli": 2903,
     "agent/contract": 3562,
     "agent/daemon": 348,
     "agent/datasets": 1329,
@@ -62,7 +62,7 @@ LINES = {
     "collector/trend": 3593,
     "collector/units": 82,
     "collector/upkeep": 244,
-    "collector/web": 4197,
+    "collector/web": 4198,
     "models": 1,
     "models/builder": 1521,
     "models/catalogue": 531,
@@ -85,7 +85,7 @@ LINES = {
     "provisioning/release": 1383,
     "provisioning/serve": 400,
     "provisioning/update": 1017,
-    "tests": 84028,
+    "tests": 84051,
 }
 # A room may have so many lines fewer before its number is lowered.
 SLACK = 40
