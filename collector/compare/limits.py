@@ -189,7 +189,7 @@ def _gate_limit(part: str, text: str) -> GateLimit:
         name = SLOWER if figure == SLOWER else figure_called(figure, JUDGED.values()).name
     except ConfigError as error:
         meant = near(figure, [SLOWER, *figure_words(JUDGED.values())])
-        raise ConfigError(f"{part!r} in {text!r} is not a limit: {meant}; write {GATE_EXAMPLE}") from error
+        raise ConfigError(f"{part!r} in {text!r} is not a limit: {meant} (such as {GATE_EXAMPLE})") from error
     if by.endswith("%") == (name == ACCURACY) or not 0 <= value < 10:
         takes = "points of 100" if name == ACCURACY else "a percentage"
         raise ConfigError(f"{part!r} in {text!r} is not a limit: {figure} takes {takes}; write {GATE_EXAMPLE}")

@@ -7,10 +7,11 @@ from edgemeter.agent.base.figures import count
 from edgemeter.agent.contract.figures import Figure
 from edgemeter.collector.compare.choice import Choice, ChoiceCandidate, Requirement
 from edgemeter.collector.compare.comparison import ComparedCase, Comparison
+from edgemeter.collector.compare.differences import better_of
 from edgemeter.collector.compare.gate import WORST_FIRST, Gate, GateFinding, worst_kept
 from edgemeter.collector.compare.limits import FigureLimit, with_unit
 from edgemeter.collector.runs.cases import grouped
-from edgemeter.collector.show.figure_words import TIMES, change_with_interval, confidence_text, figure_text, outcome_text
+from edgemeter.collector.show.figure_words import TIMES, change_with_interval, confidence_text, figure_text, least_decimals, outcome_text
 from edgemeter.collector.show.sentence import figure_name, is_identical
 from edgemeter.collector.show.wording import listed
 
@@ -46,7 +47,7 @@ def recommended_text(choice: Choice, name: str) -> str:
     required = choice.required.text
     if choice.recommended is None:
         return f"recommended: none, because no case surely {f'meets {required}' if required else f'has {choice.cheapest.title}'}"
-    extreme = "highest" if choice.cheapest.better == "higher" else "lowest"
+    extreme = "highest" if better_of(choice.cheapest.name, choice.recommended.case) == "higher" else "lowest"
     value = figure_text(choice.cheapest, choice.recommended.case.figures[choice.cheapest.name], choice.cheapest.unit)
     return (
         f"recommended: {name}, the case of the {extreme} {choice.cheapest.title}, {value}{f', that meets {required}' if required else ''}"
@@ -127,19 +128,18 @@ def _may_be_exceeded(finding: GateFinding) -> bool:
 
 
 def _unseen(findings: Sequence[GateFinding]) -> str:
-    """Return which changes would not have been seen; empty where nothing was compared."""
-    amounts_of_units: dict[str, float] = {}
-    for finding in findings:
-        if finding.change is None:
+    """Return which changes would not have been seen, of ratios and of points the largest; empty where nothing was compared."""
+    texts: dict[str, str] = {}
+    for finding in sorted(findings, key=lambda finding: finding.worse_by_at_most or 0.0):
+        change, worst = finding.change, finding.worse_by_at_most
+        if change is None:
             continue
-        if (worst := finding.worse_by_at_most) is None:
+        if worst is None or change.low is None or change.high is None:
             return "too few runs for an interval"
-        in_times = finding.change.scale == "ratio" and 1 + worst >= TIMES
-        unit = " times" if in_times else "%" if finding.change.scale == "ratio" else " points"
-        amounts_of_units[unit] = max(amounts_of_units.get(unit, 0.0), 1 + worst if in_times else 100 * worst)
-    limits = [100 * finding.limit.by for finding in findings]
-    texts = [
-        f"{figures.with_decimals(worst, figures.telling_decimals((worst,), 0 if worst >= 10 else 1, *limits))}{unit}"
-        for unit, worst in amounts_of_units.items()
-    ]
-    return f"changes below {' or '.join(texts)} would not be seen" if texts else ""
+        if change.scale == "ratio" and 1 + worst >= TIMES:
+            texts[change.scale] = f"{figures.with_decimals(1 + worst, 1)} times"
+            continue
+        decimals = least_decimals(100 * worst, 100 * (change.high - change.low), change.scale)
+        decimals = figures.telling_decimals((100 * worst,), decimals, 100 * finding.limit.by)
+        texts[change.scale] = f"{figures.with_decimals(100 * worst, decimals)}{'%' if change.scale == 'ratio' else ' points'}"
+    return f"changes below {' or '.join(texts.values())} would not be seen" if texts else ""

@@ -141,7 +141,7 @@ def _how(rows: Sequence[ComparedCase]) -> str:
         return sum(len(case.run_ids) for case in cases)
 
     counts = f"{runs([row.reference for row in rows])} runs against {runs([row.case for row in rows])}" if rows else ""
-    margin = f"no difference is one below {100 * rows[0].margins.ratio:g}%" if rows else ""
+    margin = f"differences below {100 * rows[0].margins.ratio:g}% do not matter" if rows else ""
     together = decided_together([decision for row in rows for decision in row.decisions.values()])
     return f"<sub>{'; '.join(filter(None, (counts, 'means over runs', together, margin)))}.</sub>"
 

@@ -4,6 +4,7 @@ import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from shlex import quote
 
 from msgspec import structs
 from rich.console import Console
@@ -16,13 +17,25 @@ from edgemeter.agent.contract.mode_answer import WORDS
 from edgemeter.agent.verdict.words import ASSUMED_SCATTER, verdict_lines
 from edgemeter.collector.compare.between import SAME_CASE
 from edgemeter.collector.compare.comparison import MARKS, RECOMMENDED, ComparedCase, Comparison, answers_of, comparable
-from edgemeter.collector.compare.differences import decided, speed_of, why_not_compared
+from edgemeter.collector.compare.differences import better_of, decided, speed_of, why_not_compared
+from edgemeter.collector.compare.judged_figures import JUDGED
+from edgemeter.collector.compare.limits import FigureLimit, Side
 from edgemeter.collector.compare.summary import CaseSummary
 from edgemeter.collector.runs.cases import grouped
 from edgemeter.collector.runs.store import LeftOut
 from edgemeter.collector.show.choice_and_gate import choice_lines, gate_lines
 from edgemeter.collector.show.figure_words import change_text, decided_together, figure_text, margin_text
-from edgemeter.collector.show.sentence import WITHIN, figure_name, has_letters, headline, not_compared, outcome_words, sentence
+from edgemeter.collector.show.sentence import (
+    IN_PART,
+    WITHIN,
+    figure_name,
+    has_letters,
+    headline,
+    not_compared,
+    outcome_of,
+    outcome_words,
+    sentence,
+)
 from edgemeter.collector.show.wording import accuracy_name, level_text, listed, load_words, only, telling_parts
 
 TABLE_WIDTH = 100
@@ -218,6 +231,9 @@ def _lines(comparison: Comparison) -> Iterator[str]:
         yield from choice_lines(comparison, comparison.choice)
     if comparison.gate:
         yield from gate_lines(comparison, comparison.gate)
+    in_part = [row for row in compared if outcome_of(row) == IN_PART]
+    if in_part and has_letters(comparison) and not comparison.choice and not comparison.gate:
+        yield _how_to_choose(in_part[0])
     yield from _legend(compared)
     reasons = Counter((name, reason) for row in compared if row.decisions for name, reason in not_compared(row).items())
     for (name, reason), number in reasons.most_common(REASONS_SHOWN):
@@ -235,6 +251,17 @@ def _lines(comparison: Comparison) -> Iterator[str]:
         yield ASSUMED_SCATTER
     verdicts = [verdict for case in cases for verdict in case.verdicts]
     yield from verdict_lines(verdicts, sum(case.not_counted for case in cases))
+
+
+def _how_to_choose(row: ComparedCase) -> str:
+    """Return the options that recommend one of two cases, each of which is better in part: a limit between their figures."""
+    names = [name for name, decision in row.decisions.items() if decision.outcome in ("better", "worse")]
+    limited = ACCURACY if ACCURACY in names else names[0]
+    cheapest = next(name for name in names if name != limited)
+    middle = float(figures.plain_digits((row.case.figures[limited].value + row.reference.figures[limited].value) / 2, 2))
+    side: Side = "at most" if better_of(limited, row.case) == "lower" else "at least"
+    limit = FigureLimit(JUDGED[limited], side, middle, figure_name(limited, row.case) if limited == ACCURACY else "")
+    return f"each is better in part: --require '{limit.text}' --cheapest {quote(JUDGED[cheapest].title)} would recommend one"
 
 
 def _legend(rows: Sequence[ComparedCase]) -> Iterator[str]:

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from edgemeter.agent.base import figures
-from edgemeter.agent.base.decision import Decision
+from edgemeter.agent.base.decision import Decision, Scale
 from edgemeter.agent.base.evidence import CONFIDENCE
 from edgemeter.agent.contract.figures import ACCURACY, LATENCY, Figure
 from edgemeter.collector.compare.case_figure import CaseFigure
@@ -61,12 +61,16 @@ def form_of(name: str, change: Decision) -> ChangeForm:
 def change_numbers(change: Decision, form: ChangeForm, *limits: float) -> list[str]:
     """Return a change as it is written, and the ends of its interval, the lower first; ends that are written alike are left out."""
     value, *ends = (form.convert(end) for end in (change.value, change.low, change.high) if end is not None)
-    is_coarse = abs(value) >= COARSE or (ends and max(ends) - min(ends) >= WIDE)
-    decimals = 0 if is_coarse and form.unit != " points" else 1
+    decimals = least_decimals(value, max(ends, default=value) - min(ends, default=value), change.scale)
     if ends:
         decimals = figures.telling_decimals(ends, decimals, *form.limits, *map(form.convert, limits))
     amount, *texts = (figures.with_decimals(number, decimals, "" if form.in_times else "+") for number in (value, *sorted(ends)))
     return [amount, *texts] if len(set(texts)) > 1 else [amount]
+
+
+def least_decimals(value: float, width: float, scale: Scale) -> int:
+    """Return how many decimals a change has at least, by its size and the width of its interval; points have one."""
+    return 0 if scale == "ratio" and (abs(value) >= COARSE or width >= WIDE) else 1
 
 
 def change_parts(name: str, change: Decision, *limits: float) -> tuple[str, str]:

@@ -16,7 +16,8 @@ from edgemeter.collector.show.figure_words import change_numbers, change_parts, 
 from edgemeter.collector.show.wording import listed
 
 WITHIN = "within the limit"
-OUTCOMES = ("worse", "better in part and worse in part", "inconclusive", WITHIN, "better", "no difference", "not compared")
+IN_PART = "better in part and worse in part"
+OUTCOMES = ("worse", IN_PART, "inconclusive", WITHIN, "better", "no difference", "not compared")
 _PLURAL = {"is": "are", "takes": "take", "uses": "use", "has": "have", "misses": "miss"}
 
 
@@ -63,7 +64,7 @@ def outcome_of(row: ComparedCase) -> str:
     """Return in a word or two what became of a case: one of `OUTCOMES`."""
     outcomes = {outcome_words(name, row) for name in row.decisions} or {"not compared"}
     if {"better", "worse"} <= outcomes:
-        return "better in part and worse in part"
+        return IN_PART
     return next(outcome for outcome in OUTCOMES if outcome in outcomes)
 
 
@@ -146,6 +147,7 @@ def _undecided(row: ComparedCase) -> list[str]:
     equal = [(name, change) for name, change in row.decisions.items() if change.outcome == "no difference" and name not in identical]
     by_margin = grouped((margin_text(change), figure_name(name, row.case)) for name, change in equal)
     texts = [f"{listed(names)} above {margin}" for margin, names in by_margin.items()]
+    without_limit = {*row.decisions} - {finding.figure for finding in row.limited} if row.limited else set()
     within, inconclusive = (
         [(name, change) for name, change in row.decisions.items() if outcome_words(name, row) == outcome]
         for outcome in (WITHIN, "inconclusive")
@@ -154,7 +156,11 @@ def _undecided(row: ComparedCase) -> list[str]:
         *([f"no difference in {' or in '.join(texts)}"] if texts else []),
         *(f"{figure_name(name, row.case)} is identical on all images" for name in identical),
         *(f"{figure_name(name, row.case)} is {WITHIN}, {change_with_interval(name, change)}" for name, change in within),
-        *(f"{figure_name(name, row.case)} is inconclusive ({inconclusive_text(name, change)})" for name, change in inconclusive),
+        *(
+            f"{figure_name(name, row.case)}{', which has no limit,' if name in without_limit else ''} is inconclusive "
+            f"({inconclusive_text(name, change)})"
+            for name, change in inconclusive
+        ),
         *(["its speed is not ranked"] if row.not_ranked else []),
     ]
 

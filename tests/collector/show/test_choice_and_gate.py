@@ -42,6 +42,7 @@ def test_an_inconclusive_gate_says_which_changes_would_not_be_seen():
         ({"runs": 3, "spread": 0.1}, r"inconclusive: changes below [\d.]+% would not be seen"),
         ({"runs": 2}, "inconclusive: too few runs for an interval"),
         ({"energy": None}, "inconclusive: nothing could be judged"),
+        ({"energy_factor": 1.05, "spread": 0.01}, r"inconclusive: energy:5% may be exceeded"),
     ):
         with table_row(of_new):
             comparison = changed(make_side(agent="1"), make_side(agent="2", seed=2, start=100, **of_new), "energy:5%")
@@ -64,6 +65,14 @@ def test_no_finding_that_is_printed_contradicts_its_outcome():
         elif finding.outcome == "inconclusive":
             assert float(re.search(r" to \+([\d.]+)%\)", line)[1]) > 5, line
     assert outcomes == {"pass", "fail", "inconclusive"}
+
+
+def test_a_recommended_accuracy_is_the_highest():
+    """Unlike a latency."""
+    comparison = in_turn(
+        make_side(agent="1"), make_side(agent="1", seed=2, precision="int8", ap=0.6), required="", cheapest="accuracy_value"
+    )
+    assert next(choice_lines(comparison, comparison.choice)) == "recommended: A, the case of the highest accuracy, 0.625"
 
 
 def test_a_choice_names_what_is_recommended_and_what_is_similar():

@@ -3,14 +3,16 @@
 import io
 from collections import Counter
 
+from msgspec import structs
 from rich.console import Console
 
 from edgemeter.agent.base.terminal import wide_console
 from edgemeter.collector.show.compare_table import FEWEST_ROWS, ROWS_SHOWN, shortened, show_comparison
-from tests.fixtures.compared_cases import comparisons
+from tests.fixtures.compared_cases import changed, comparisons, in_turn
 from tests.fixtures.comparison_factory import compare_runs, make_reference, make_run, no_energy
 from tests.fixtures.record_factory import make_environment
 from tests.fixtures.rows import table_row
+from tests.fixtures.side_factory import make_side
 from tests.fixtures.snapshot import same_as_snapshot
 
 
@@ -42,6 +44,29 @@ def test_a_narrow_terminal_keeps_latency_accuracy_and_energy():
     (comparison,) = [comparison for name, comparison in comparisons() if name == "faster and less accurate"]
     heading = next(line for line in printed(comparison, 80) if "p50 ms" in line)
     assert heading.split() == ["model", "p50", "ms", "AP", "mJ", "runs"]
+
+
+def test_two_cases_of_which_each_is_better_in_part_are_told_how_to_choose():
+    """With a limit between the two, of the accuracy if that differs."""
+    base = make_side(agent="1")
+    for of_other, words in (
+        ({"factor": 0.5, "ap": 0.6}, "--require 'ap>=0.61' --cheapest p50"),
+        ({"factor": 0.5, "energy_factor": 2}, "--require 'p50<=9ms' --cheapest energy"),
+        ({"factor": 0.5}, ""),
+    ):
+        with table_row(words):
+            lines = printed(in_turn(base, make_side(agent="1", seed=2, precision="int8", **of_other)))
+            hints = [line.strip() for line in lines if "--require" in line]
+            assert hints == ([f"each is better in part: {words} would recommend one"] if words else [])
+
+
+def test_the_memory_that_no_limit_decides_is_in_parentheses():
+    """It is no part of the answer; with a limit it is."""
+    less = [structs.replace(run, memory=structs.replace(run.memory, peak_mb=0.7 * run.memory.peak_mb)) for run in make_side(agent="2")]
+    after = [structs.replace(run, started_at_ns=run.started_at_ns + 10**15) for run in less]
+    for limits, cell in (("slower:5%", "(-30%)"), ("memory:5%", "-30%")):
+        row = next(line for line in printed(changed(make_side(agent="1"), after, limits)) if line.startswith("new"))
+        assert cell in row.split()
 
 
 def test_a_piped_table_is_as_wide_as_a_terminal_s(capsys):

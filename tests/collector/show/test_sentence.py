@@ -130,3 +130,39 @@ def test_a_case_keeps_its_name_where_several_are_compared():
     for row in changed(before, after).rows:
         assert sentence(row, is_alone=False).startswith(f"{row.name}: no difference in latency")
         assert sentence(row).startswith("No difference in latency")
+
+
+def test_what_keeps_its_limit_is_not_called_inconclusive():
+    """Heading, gate and sentence agree; a figure that has no limit is told apart from those that have one."""
+    noisy = {"spread": 0.03}
+    comparison = changed(make_side(agent="1", **noisy), make_side(agent="2", seed=3, start=100, factor=0.97, **noisy), "slower:5%")
+    (row,) = comparison.rows
+    assert row.within_limits == {LATENCY}
+    assert re.search(r"latency is within the limit, -2% \(-5 to \+1%\); energy, which has no limit, is inconclusive", headline(comparison))
+    limited = changed(make_side(agent="1", **noisy), make_side(agent="2", seed=3, start=100, factor=0.97, **noisy), "slower:5%,energy:6%")
+    assert outcome_of(limited.rows[0]) == "within the limit"
+    assert "inconclusive" not in headline(limited)
+
+
+def test_a_limit_below_what_matters_is_what_matters():
+    """An answer does not say of one change that it is inconclusive and that there is no difference."""
+    comparison = changed(make_side(agent="1"), make_side(agent="2", seed=2, start=100, factor=1.005), "slower:0.5%")
+    assert (comparison.gate.outcome, comparison.rows[0].decisions[LATENCY].outcome) == ("inconclusive", "inconclusive")
+
+
+def test_what_a_choice_goes_by_is_decided_once():
+    """The change that the sentence says is the one by which cases are similar, in either direction."""
+    noisy = {"spread": 0.03}
+    base, other = make_side(agent="1", **noisy), make_side(agent="1", seed=5, precision="int8", **noisy)
+    third = make_side(agent="1", seed=9, precision="fp16", factor=1.3)
+    for sides in ((base, other, third), (other, base, third), (third, other, base)):
+        comparison = in_turn(*sides, required="p50<=20ms", cheapest=LATENCY)
+        rows = {id(row.case): row for row in comparison.rows}
+        best = comparison.choice.recommended.case
+        for candidate in comparison.choice.candidates[1:]:
+            change = candidate.against_best
+            if best is comparison.rows[0].case:
+                assert rows[id(candidate.case)].decisions[LATENCY] == change
+            elif candidate.case is comparison.rows[0].case:
+                mirrored = rows[id(best)].decisions[LATENCY]
+                assert (mirrored.confidence, mirrored.high) == (change.confidence, pytest.approx(1 / change.low))
