@@ -136,7 +136,7 @@ def _unseen(findings: Sequence[GateFinding]) -> str:
             continue
         if worst is None or change.low is None or change.high is None:
             return "too few runs for an interval"
-        if change.scale == "ratio" and 1 + worst >= TIMES:
+        if change.scale == "ratio" and change.value >= TIMES:
             texts[change.scale] = f"{figures.with_decimals(1 + worst, 1)} times"
             continue
         decimals = least_decimals(100 * worst, 100 * (change.high - change.low), change.scale)

@@ -231,9 +231,7 @@ def _lines(comparison: Comparison) -> Iterator[str]:
         yield from choice_lines(comparison, comparison.choice)
     if comparison.gate:
         yield from gate_lines(comparison, comparison.gate)
-    in_part = [row for row in compared if outcome_of(row) == IN_PART]
-    if in_part and has_letters(comparison) and not comparison.choice and not comparison.gate:
-        yield _how_to_choose(in_part[0])
+    yield from _how_to_choose(comparison, compared)
     yield from _legend(compared)
     reasons = Counter((name, reason) for row in compared if row.decisions for name, reason in not_compared(row).items())
     for (name, reason), number in reasons.most_common(REASONS_SHOWN):
@@ -253,15 +251,18 @@ def _lines(comparison: Comparison) -> Iterator[str]:
     yield from verdict_lines(verdicts, sum(case.not_counted for case in cases))
 
 
-def _how_to_choose(row: ComparedCase) -> str:
-    """Return the options that recommend one of two cases, each of which is better in part: a limit between their figures."""
+def _how_to_choose(comparison: Comparison, compared: Sequence[ComparedCase]) -> Iterator[str]:
+    """Yield the options that recommend one of two cases, each of which is better in part: a limit between their figures."""
+    row = next((row for row in compared if outcome_of(row) == IN_PART), None)
+    if row is None or comparison.choice or comparison.gate or not has_letters(comparison):
+        return
     names = [name for name, decision in row.decisions.items() if decision.outcome in ("better", "worse")]
     limited = ACCURACY if ACCURACY in names else names[0]
     cheapest = next(name for name in names if name != limited)
     middle = float(figures.plain_digits((row.case.figures[limited].value + row.reference.figures[limited].value) / 2, 2))
     side: Side = "at most" if better_of(limited, row.case) == "lower" else "at least"
     limit = FigureLimit(JUDGED[limited], side, middle, figure_name(limited, row.case) if limited == ACCURACY else "")
-    return f"each is better in part: --require '{limit.text}' --cheapest {quote(JUDGED[cheapest].title)} would recommend one"
+    yield f"each is better in part: --require '{limit.text}' --cheapest {quote(JUDGED[cheapest].title)} would recommend one"
 
 
 def _legend(rows: Sequence[ComparedCase]) -> Iterator[str]:
