@@ -24,6 +24,7 @@ from edgemeter.collector.compare.summary import CaseSummary, DaysCounted, summar
 from edgemeter.collector.runs.cases import CaseRuns, group_cases, grouped
 from edgemeter.collector.runs.selection import parse_selection
 from edgemeter.collector.runs.store import LeftOut
+from edgemeter.collector.show.wording import listed
 
 if TYPE_CHECKING:
     from edgemeter.agent.cli.run_session import SessionOutcome
@@ -198,7 +199,7 @@ def _notes(outcome: "SessionOutcome", comparison: Comparison) -> tuple[str, ...]
     oldest = [row.case.runs[0] for row in comparison.rows]
     # Of a model that is compared with itself, the runs of both sides are one case.
     ids = [short_id(runs[0].id) for runs in grouped(((key_of(run), run.session_started_at_ns), run) for run in oldest).values()]
-    return runs_text, f"saved as {' and '.join(ids)}: edgemeter compare {' '.join(ids if len(ids) > 1 else [*ids, 'OTHER'])}"
+    return runs_text, f"saved as {listed(ids, MOST_SIDES)}: edgemeter compare {' '.join(ids if len(ids) > 1 else [*ids, 'OTHER'])}"
 
 
 def _measured_elsewhere(sides: Sequence[str], options: Mapping[str, Any], margins: Margins) -> MeasuredSides:

@@ -48,6 +48,9 @@ def headline(comparison: Comparison) -> str:
         counts = grouped((outcome_of(row), row.name) for row in rows)
         numbers = ", ".join(f"{len(counts[outcome])} {outcome}" for outcome in OUTCOMES if outcome in counts)
         text = f"{len(rows)} cases compared: {numbers}"
+    findings = comparison.gate.findings if comparison.gate else ()
+    if lost := list(dict.fromkeys(finding.case for finding in findings if finding.case not in {row.name for row in rows})):
+        text += f"; {listed(lost)} {'has' if len(lost) == 1 else 'have'} no usable run on the new side"
     choice = comparison.choice
     if choice and choice.recommended and not choice.similar and len(choice.candidates) > 1:
         names = {id(row.case): row.name for row in comparison.rows}
