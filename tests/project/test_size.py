@@ -45,7 +45,7 @@ LINES = {
     "collector": 1,
     "collector/alerts": 1837,
     "collector/charts": 793,
-    "collector/cli": 2729,
+    "collector/cli": 2730,
     "collector/compare": 2092,
     "collector/datacenter": 489,
     "collector/demo": 491,
@@ -57,7 +57,7 @@ LINES = {
     "collector/published": 1089,
     "collector/receive": 2292,
     "collector/runs": 1071,
-    "collector/show": 1394,
+    "collector/show": 1435,
     "collector/store": 104,
     "collector/trend": 3593,
     "collector/units": 82,
@@ -85,7 +85,7 @@ LINES = {
     "provisioning/release": 1383,
     "provisioning/serve": 400,
     "provisioning/update": 1017,
-    "tests": 84051,
+    "tests": 84121,
 }
 # A room may have so many lines fewer before its number is lowered.
 SLACK = 40
