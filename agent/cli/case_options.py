@@ -1,5 +1,6 @@
 """The options that are settings of a case, each made from its key in a suite; and `--power`."""
 
+import shlex
 from collections.abc import Callable, Mapping, Sequence
 from types import NoneType
 from typing import Annotated, Any, Literal, TypeAlias, TypeVar, get_args, get_origin, get_type_hints
@@ -34,6 +35,12 @@ _NAMES = {
 }
 # Options that take several values where their key takes a list of them.
 _SWEPT = ("prompt_tokens", "output_tokens", "concurrency", "rate_per_s")
+
+
+def data_options(options: Mapping[str, Any]) -> str:
+    """Return the options that name the data, as they were given, each after a space: a record does not say where its data are."""
+    given = {key: options.get(key) for key in ("data", "annotations", "subset", "seed", "prompts")}
+    return "".join(f" --{key} {shlex.quote(str(value))}" for key, value in given.items() if value is not None)
 
 
 elsewhere_options = added(

@@ -75,7 +75,7 @@ def run(sources: tuple[Path, ...], **options: Any) -> None:
             from edgemeter.agent.cli.run_output import print_runs, saved_line
 
             if outcome.saved is not None:
-                notes.append(saved_line(outcome.records))
+                notes.append(saved_line(outcome.records, options))
             print_runs(outcome.records, console_for(options["form"]), wide=options["wide"], seconds=outcome.seconds, notes=notes)
     finally:
         # A full or closed standard output does not take the rest with it.

@@ -2,15 +2,17 @@
 
 import math
 import statistics
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 
 from edgemeter.agent.base.evidence import FEWEST
 from edgemeter.agent.base.figures import ABSENT, count, duration, percentage, plain_digits, significant, span
 from edgemeter.agent.base.terminal import TableColumn, fitted_table, print_text
+from edgemeter.agent.cli.case_options import data_options
 from edgemeter.agent.cli.measured_case import MeasuredCase, cases_of, load_text, model_text, setting_text
 from edgemeter.agent.contract.energy_provenance import energy_provenance
 from edgemeter.agent.contract.figures import ENERGY, LATENCY, MISSED, THROUGHPUT, TOO_FEW_QUERIES, FigureView, in_view
@@ -67,13 +69,13 @@ def print_runs(
         print_text(console, f"  {line}")
 
 
-def saved_line(runs: Sequence[RunRecord]) -> str:
-    """Return under which ids the cases are kept, and what to do with them."""
+def saved_line(runs: Sequence[RunRecord], options: Mapping[str, Any]) -> str:
+    """Return under which ids the cases are kept, and what to do with them: the other model takes the same data."""
     cases = cases_of(runs)
     ids = [short_id(case.typical.id) for case in cases]
     if len(ids) > 1:
         return f"saved as {', '.join(ids)}: edgemeter runs"
-    return f"saved as {ids[0]}: edgemeter compare {ids[0]} OTHER{Path(cases[0].typical.model.file).suffix}"
+    return f"saved as {ids[0]}: edgemeter compare {ids[0]} OTHER{Path(cases[0].typical.model.file).suffix}{data_options(options)}"
 
 
 def print_block(case: MeasuredCase, console: Console) -> None:

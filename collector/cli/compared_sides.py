@@ -13,6 +13,7 @@ from edgemeter.agent.base.errors import ConfigError, EdgemeterError, Measurement
 from edgemeter.agent.base.figures import count, duration
 from edgemeter.agent.base.progress import note, passing_note
 from edgemeter.agent.base.suggestions import did_you_mean
+from edgemeter.agent.cli.case_options import data_options
 from edgemeter.agent.contract.case_identity import key_of
 from edgemeter.agent.contract.record import RunRecord
 from edgemeter.agent.contract.suite import Case, Suite, expand
@@ -120,7 +121,8 @@ def measure_sides(
     if options.get("on"):
         return _measured_elsewhere(sides, options, margins)
     stored = {side: _stored_case(side) for side in sides if not is_model(side)}
-    cases = [stored[side][0] if side in stored else _case_of(side, options, [case for case, _ in stored.values()]) for side in sides]
+    stored_cases = {side: case for side, (case, _) in stored.items()}
+    cases = [stored_cases[side] if side in stored else _case_of(side, options, stored_cases) for side in sides]
     left_out = [entry for _, entries in stored.values() for entry in entries]
     return measure_cases(cases, options, margins, report, left_out)
 
@@ -166,21 +168,28 @@ def measure_cases(
     if len(compared) < 2:
         raise _nothing_compared(outcome, left_out)
     comparison = in_order(compared, margins, left_out)
-    return MeasuredSides(comparison, outcome, _notes(outcome, comparison))
+    return MeasuredSides(comparison, outcome, _notes(outcome, comparison, options))
 
 
-def _case_of(side: str, options: Mapping[str, Any], stored: Sequence[CaseRuns]) -> Case:
+def _case_of(side: str, options: Mapping[str, Any], stored: Mapping[str, CaseRuns]) -> Case:
     """Return the case of a model; what the options leave open is as in the runs that it is compared with."""
     from edgemeter.agent.cli import run_session
 
     path = Path(side)
     if stored and not run_session.is_suite_file(path):
-        run = stored[0].runs[-1]
+        run = next(iter(stored.values())).runs[-1]
         threads = None if run.runtime.threads_reason else run.runtime.threads
         load = {"scenario": "offline", "batch": run.batch} if run.scenario == "offline" else {}
         settings = {"threads": threads, "mode": run.mode, **load}
         options = {**options, **{key: value for key, value in settings.items() if options.get(key) is None}}
-    return run_session.single_case(path, options)
+    case = run_session.single_case(path, options)
+    for other, of_case in stored.items():
+        run = of_case.runs[0]
+        if run.dataset.images and not (case.data or case.prompts):
+            scored = " --annotations FILE" if run.accuracy else ""
+            missing = "--prompts FILE" if run.generation else f"--data PATH{scored}"
+            raise ConfigError(f"{other!r} was measured on {run.dataset.name!r}, and its record does not hold the path: add {missing}")
+    return case
 
 
 def _nothing_compared(outcome: "SessionOutcome", left_out: Sequence[LeftOut]) -> BaseException:
@@ -190,7 +199,7 @@ def _nothing_compared(outcome: "SessionOutcome", left_out: Sequence[LeftOut]) ->
     return MeasurementError(f"no two sides can be compared: {'; '.join(reasons)}")
 
 
-def _notes(outcome: "SessionOutcome", comparison: Comparison) -> tuple[str, ...]:
+def _notes(outcome: "SessionOutcome", comparison: Comparison, options: Mapping[str, Any]) -> tuple[str, ...]:
     """Return how many runs there were, and the command that compares their cases again."""
     seconds = "" if outcome.seconds is None else f", {duration(outcome.seconds)}"
     runs_text = f"{count(len(outcome.records), 'run')}{seconds}."
@@ -199,7 +208,8 @@ def _notes(outcome: "SessionOutcome", comparison: Comparison) -> tuple[str, ...]
     oldest = [row.case.runs[0] for row in comparison.rows]
     # Of a model that is compared with itself, the runs of both sides are one case.
     ids = [short_id(runs[0].id) for runs in grouped(((key_of(run), run.session_started_at_ns), run) for run in oldest).values()]
-    return runs_text, f"saved as {listed(ids, MOST_SIDES)}: edgemeter compare {' '.join(ids if len(ids) > 1 else [*ids, 'OTHER'])}"
+    sides_text = " ".join(ids) if len(ids) > 1 else f"{ids[0]} OTHER{data_options(options)}"
+    return runs_text, f"saved as {listed(ids, MOST_SIDES)}: edgemeter compare {sides_text}"
 
 
 def _measured_elsewhere(sides: Sequence[str], options: Mapping[str, Any], margins: Margins) -> MeasuredSides:
@@ -228,4 +238,4 @@ def _measured_elsewhere(sides: Sequence[str], options: Mapping[str, Any], margin
     if not rows:
         raise _nothing_compared(outcome, left_out)
     comparison = Comparison("A", tuple(rows), tuple(left_out))
-    return MeasuredSides(comparison, outcome, _notes(outcome, comparison))
+    return MeasuredSides(comparison, outcome, _notes(outcome, comparison, options))

@@ -2,6 +2,7 @@
 
 import io
 import re
+from pathlib import Path
 
 import msgspec
 import pytest
@@ -75,6 +76,14 @@ PRINTED = {
     "an hour of a camera": ([camera_hour()], {}),
     "frames": ([make_record(steady=make_steady(), energy=None, reasons={"energy": "no sensor"})], {}),
 }
+
+
+def test_what_was_saved_is_compared_with_another_model_on_the_same_data():
+    """A record does not hold the paths of its data."""
+    options = {"data": Path("my photos"), "annotations": Path("a.json"), "subset": 40, "seed": None, "mode": "rapid"}
+    compared_with = run_output.saved_line(THREE, options).partition(" OTHER.onnx ")[2]
+    assert compared_with == "--data 'my photos' --annotations a.json --subset 40"
+    assert run_output.saved_line([*THREE, *OTHER], options).endswith(": edgemeter runs")
 
 
 def test_what_is_printed_of_runs():

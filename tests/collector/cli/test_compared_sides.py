@@ -8,10 +8,12 @@ from msgspec.structs import replace
 from edgemeter.agent.base.errors import ConfigError, MeasurementError, UnavailableError
 from edgemeter.agent.cli import elsewhere
 from edgemeter.agent.cli.run_session import SessionOutcome
+from edgemeter.agent.contract.record_conditions import DatasetInfo
 from edgemeter.collector.cli.compared_sides import is_model, measure_sides
 from edgemeter.collector.compare.differences import Margins
 from tests.fixtures.command import edgemeter
 from tests.fixtures.played_session import play, run_of
+from tests.fixtures.record_factory import make_accuracy
 from tests.fixtures.replay_case import write_replay
 from tests.fixtures.rows import in_folders
 from tests.fixtures.snapshot import same_as_snapshot
@@ -126,6 +128,24 @@ def test_a_saved_run_stands_for_its_case_in_its_session(monkeypatch):
         measure_sides(["00000001", "00000002"], {}, Margins())
     _, rows, _ = compared("00000001", "b.replay.json", "--repeats", 3, "--threads", 1)
     assert [row["threads"] for row in rows] == [2, 1]
+
+
+@pytest.mark.usefixtures("models")
+def test_a_saved_run_on_data_takes_the_same_data_for_the_other_model(monkeypatch):
+    """Its record does not hold the paths: they are asked for before anything is measured, and the suggestion has them."""
+    dataset = DatasetInfo(name="photos", sha256="d" * 64, images=80)
+    scored = {"dataset": dataset, "accuracy": make_accuracy(dataset_sha256="d" * 64)}
+    play(monkeypatch, lambda letter, number: replace(run_in_round(letter, number), **scored))
+    data = ("--data", "my photos", "--annotations", "a.json")
+    result, _, _ = compared("a.replay.json", "a.replay.json", "--repeats", 3, *data)
+    assert result.stderr.splitlines()[-1].endswith("edgemeter compare 00000001 OTHER --data 'my photos' --annotations a.json")
+    begun = play(monkeypatch, lambda letter, number: replace(run_in_round(letter, number), **scored), first_id=50)
+    result = edgemeter("compare", "00000001", "b.replay.json", "--repeats", 3)
+    assert (result.returncode, begun) == (2, [])
+    assert "'00000001' was measured on 'photos'" in result.stderr
+    assert "add --data PATH --annotations FILE" in result.stderr
+    result, rows, _ = compared("00000001", "b.replay.json", "--repeats", 3, *data)
+    assert (result.returncode, [row["accuracy_value"] for row in rows]) == (0, [scored["accuracy"].value] * 2)
 
 
 @pytest.mark.usefixtures("models")
