@@ -15,7 +15,7 @@ LINES = {
     "agent/api": 483,
     "agent/base": 5794,
     "agent/bundle": 592,
-    "agent/cli": 2903,
+    "agent/cli": 2912,
     "agent/contract": 3562,
     "agent/daemon": 348,
     "agent/datasets": 1329,
@@ -45,7 +45,7 @@ LINES = {
     "collector": 1,
     "collector/alerts": 1837,
     "collector/charts": 793,
-    "collector/cli": 2730,
+    "collector/cli": 2740,
     "collector/compare": 2092,
     "collector/datacenter": 489,
     "collector/demo": 491,
@@ -85,7 +85,7 @@ LINES = {
     "provisioning/release": 1383,
     "provisioning/serve": 400,
     "provisioning/update": 1017,
-    "tests": 84121,
+    "tests": 84152,
 }
 # A room may have so many lines fewer before its number is lowered.
 SLACK = 40
