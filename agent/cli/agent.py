@@ -194,7 +194,7 @@ def join(join_file: Path, home: Path | None, config: Path, patience_s: float) ->
 
     logging.basicConfig(level=logging.INFO, format="edgemeter: %(message)s", stream=sys.stderr)
     identity = join_fleet(join_file, JoinPaths(home or configuration.home(), config), timeout_s=patience_s)
-    click.echo(f"device {identity.device!r} of fleet {identity.fleet!r}, broker {identity.broker}")
+    click.echo(f"{identity.device} joined the fleet {identity.fleet!r} at {identity.broker}")
 
 
 @agent.command(short_help="Send the records that wait in the outbox.")

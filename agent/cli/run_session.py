@@ -19,7 +19,7 @@ from edgemeter.agent.base import config
 from edgemeter.agent.base.errors import FAILED, ConfigError, EdgemeterError, TransientError, UnavailableError
 from edgemeter.agent.base.figures import count, duration
 from edgemeter.agent.base.model_names import model_path
-from edgemeter.agent.base.progress import is_quiet, passing_note, wait_note
+from edgemeter.agent.base.progress import is_quiet, note, passing_note, wait_note
 from edgemeter.agent.cli.case_options import CASE_KEYS as CASE_KEYS  # noqa: PLC0414 - read from here by the functions of the API
 from edgemeter.agent.contract.suite import PATHS, Case, Suite, SuiteFile, expand, read_file, set_keys
 from edgemeter.agent.settings.case_keys import checked_settings
@@ -188,13 +188,13 @@ def _measure(
         sensors, why_no_power = board.enter_context(open_sensors(options["power"], settings.power, settings.sensors))
         if why_no_power and (sensors or settings.sensors) and options["power"] is None:
             report(f"power: {why_no_power}")
-        for note in outlook(suite, sensors):
-            report(f"power: {note}")
+        for expectation in outlook(suite, sensors):
+            report(f"power: {expectation}")
         for violation in environment_notes():
             report(f"note: {text_of(violation)}")
         threads, cores = max(case.threads for case in suite.cases), len(os.sched_getaffinity(0))
         if threads > cores:
-            report(f"note: {threads} threads wait for each other on {count(cores, 'core')}: use --threads {cores} or fewer")
+            note(f"note: {threads} threads wait for each other on {count(cores, 'core')}: use --threads {cores} or fewer")
         waited = WaitedTime()
         on_event = _in_turn(waited, board.enter_context(session_progress()))
         if keeping.delivery is not None:

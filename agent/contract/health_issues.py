@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from edgemeter.agent.base.figures import age, printable, size
+from edgemeter.agent.base.figures import age, count, printable, size
 from edgemeter.agent.base.nanoseconds import NS_PER_DAY
 from edgemeter.agent.contract.health import Clock, Health, recently_refused
 from edgemeter.agent.contract.record_time import off_by_text
@@ -30,11 +30,11 @@ def health_issues(health: Health, now_ns: int) -> Iterator[DeviceIssue]:
     yield from _of_hardware(health)
     yield from _of_clock(health.clock)
     if (refused := recently_refused(health)) is not None:
-        yield DeviceIssue("orders", f"it refused {refused.count} orders, the last because: {printable(refused.reason)}")
+        yield DeviceIssue("orders", f"it refused {count(refused.count, 'order')}, the last because {printable(refused.reason)}")
     if health.outbox_trouble:
         yield DeviceIssue("outbox", f"its outbox cannot be read: {health.outbox_trouble}")
     if health.dropped_records:
-        yield DeviceIssue("outbox", f"{health.dropped_records} results were dropped: its outbox was full")
+        yield DeviceIssue("outbox", f"its outbox was full and dropped {count(health.dropped_records, 'result')}")
     if health.bad_agents:
         yield DeviceIssue("release", f"agent {', '.join(health.bad_agents)} failed on it")
     if health.last_words.kind in {"crash", "oom", "power-loss"}:

@@ -13,8 +13,9 @@ from edgemeter.agent.base.errors import DONE, FAILED, ConfigError
 from edgemeter.agent.base.figures import count
 from edgemeter.agent.base.options import FiniteRange, format_option
 from edgemeter.agent.base.tables import Format, console_for, print_data
-from edgemeter.agent.base.terminal import print_text
+from edgemeter.agent.base.terminal import print_lines, print_text
 from edgemeter.agent.contract import suite as suites
+from edgemeter.agent.ledger.run_history import short_id
 from edgemeter.provisioning.cli.options import change_options, in_folder, print_notes, rehearsed_options, selection_option
 from edgemeter.provisioning.health.server_status import server_issues
 from edgemeter.provisioning.inventory.fleet_file import open_registry
@@ -225,9 +226,9 @@ def _show_job(registry: Registry, job: str, executions: Sequence[Execution], why
     print_text(console, f"{job_entry.job}: {job_entry.title}")
     console.print(executions_table(executions, lambda execution: why.get(execution.id), time.time_ns()))
     print_text(console, summary_of(executions))
-    runs = [f"  {execution.device}: {', '.join(execution.runs)}" for execution in executions if execution.runs]
-    for line in ["runs (the page shows each at /run?id=RUN, and this job at /jobs):", *runs[:MOST_RUN_LINES]] if runs else []:
-        print_text(console, line)
+    runs = [f"  {execution.device}: {' '.join(map(short_id, execution.runs))}" for execution in executions if execution.runs]
+    if runs:
+        print_lines(console, ["saved in the collector's ledger: `edgemeter runs show ID --ledger FILE`", *runs[:MOST_RUN_LINES]])
     if len(runs) > MOST_RUN_LINES:
         print_text(console, f"  and those of {len(runs) - MOST_RUN_LINES} more devices: --format json lists all")
 

@@ -9,8 +9,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from edgemeter.agent.base.figures import age, size
-from edgemeter.agent.base.nanoseconds import NS_PER_S
+from edgemeter.agent.base.figures import age, count, size
 from edgemeter.agent.base.terminal import plain_table
 from edgemeter.agent.contract.health import Health
 from edgemeter.agent.contract.messages import ACTIVITY_STALE_NS
@@ -25,11 +24,11 @@ STYLES = {
 }
 
 # The columns that a narrow terminal drops, the least needed first; JSON and `fleet show` have all.
-LEAST_NEEDED = ("clock", "disk free", "certificate", "sensors", "ok", "agent", "last run", "board", "measuring", "job")
+LEAST_NEEDED = ("clock", "disk free", "certificate", "sensors", "ok runs", "agent", "last run", "board", "measuring", "job")
 NOTE_WIDTH = 44
 BETWEEN = 2
 PRESENCES = ("online", "offline", "lost", "joined, silent", "not joined", "banned", "revoked")
-RIGHT = frozenset({"ok", "certificate", "disk free"})
+RIGHT = frozenset({"ok runs", "certificate", "disk free"})
 
 
 def fleet_table(lines: Sequence[DeviceOverview], now_ns: int, width: int) -> tuple[Table, list[str]]:
@@ -52,7 +51,7 @@ def fleet_table(lines: Sequence[DeviceOverview], now_ns: int, width: int) -> tup
 
 def _cells(line: DeviceOverview, now_ns: int) -> dict[str, str]:
     health, device = line.health, line.device
-    ratio, end_ns = valid_ratio(health), health.certificate_not_after_ns if health else None
+    end_ns = health.certificate_not_after_ns if health else None
     presence = (
         f"{line.presence} {age(now_ns - line.presence_since_ns)}"
         if line.presence and line.presence_since_ns is not None
@@ -60,11 +59,11 @@ def _cells(line: DeviceOverview, now_ns: int) -> dict[str, str]:
     )
     certificate, last_run, disk_free, job, measuring = (ABSENT,) * 5
     if end_ns is not None:
-        certificate = "expired" if end_ns < now_ns else f"{(end_ns - now_ns) / NS_PER_S / 86_400:.0f} d"
+        certificate = "expired" if end_ns < now_ns else f"{age(end_ns - now_ns)} left"
     if health is not None and health.runs.last_ns is not None:
-        last_run = plain(f"{age(now_ns - health.runs.last_ns)}, {health.runs.last_verdict}")
+        last_run = plain(f"{age(now_ns - health.runs.last_ns)} ago, {health.runs.last_verdict}")
     if (newer := line.newer_job) is not None:
-        last_run = f"{age(now_ns - newer.ended_ns)}, {newer.state.replace('_', ' ')}"
+        last_run = f"{age(now_ns - newer.ended_ns)} ago, {newer.state.replace('_', ' ')}"
     if health is not None and health.disk.free_bytes is not None:
         disk_free = size(health.disk.free_bytes)
     if line.job is not None:
@@ -72,20 +71,21 @@ def _cells(line: DeviceOverview, now_ns: int) -> dict[str, str]:
         job = f"{line.job.job.partition('-')[0]} {line.job.state}{progress}"
     if line.measuring:
         measuring = f"run {line.measuring.run:,} of {line.measuring.runs:,}{_since_report(line, now_ns)}"
+    verdicts = health.runs.verdicts if health else {}
     return {
         "device": device.device,
         "fleet": device.fleet,
         "board": plain(line.board or ABSENT),
         "presence": "pending" if device.trust == "pending" else presence,
-        "agent": plain(line.agent or ABSENT),
+        "job": job,
+        "measuring": measuring,
         "last run": last_run,
-        "ok": ABSENT if ratio is None or health is None else f"{ratio:.0%} of {sum(health.runs.verdicts.values())}",
+        "ok runs": f"{verdicts.get('ok', 0)} of {sum(verdicts.values())}" if verdicts else ABSENT,
+        "agent": plain(line.agent or ABSENT),
         "sensors": sensors_text(health),
         "certificate": certificate,
         "clock": clock_text(health),
         "disk free": disk_free,
-        "job": job,
-        "measuring": measuring,
         "note": plain("; ".join(filter(None, (line.issues[0].text if line.issues else None, line.job.reason if line.job else None)))),
     }
 
@@ -96,8 +96,9 @@ def _fitting(rows: Sequence[Mapping[str, str]], width: int) -> list[str]:
     widths["note"] = min(widths["note"], NOTE_WIDTH)
     if len({row["fleet"] for row in rows}) < 2:
         del widths["fleet"]
-    if all(row["measuring"] == ABSENT for row in rows):
-        del widths["measuring"]
+    for heading in rows[0]:
+        if all(row[heading] in ("", ABSENT) for row in rows):
+            widths.pop(heading, None)
     for heading in ("note", *LEAST_NEEDED):
         if sum(widths.values()) + BETWEEN * len(widths) <= width:
             break
@@ -115,7 +116,7 @@ def fleet_summary(lines: Sequence[DeviceOverview]) -> str:
     """Return how many devices there are, by presence, and how many need a look."""
     counts = Counter(line.presence_text for line in lines)
     listed = ", ".join(f"{counts[name]} {name}" for name in PRESENCES if counts[name])
-    return f"{len(lines)} device{'s' * (len(lines) != 1)}: {listed or 'none'}"
+    return f"{count(len(lines), 'device')}: {listed or 'none'}"
 
 
 def overview_document(line: DeviceOverview) -> dict[str, Any]:
@@ -207,11 +208,8 @@ def _facts(line: DeviceOverview, now_ns: int) -> Iterator[tuple[str, str]]:
     if line.measuring is not None:
         yield "measuring", f"{line.measuring.text}{_since_report(line, now_ns)}"
     if (newer := line.newer_job) is not None:
-        count = f"{len(newer.runs)} run{'s' * (len(newer.runs) != 1)}"
-        yield (
-            "last job",
-            f"ended {age(now_ns - newer.ended_ns)} ago: {newer.state.replace('_', ' ')}, {count}; its next report has the rest",
-        )
+        outcome = f"{newer.state.replace('_', ' ')}, {count(len(newer.runs), 'run')}"
+        yield "last job", f"ended {age(now_ns - newer.ended_ns)} ago: {outcome}; its next report has the rest"
     if health is not None:
         yield from _reported_facts(health, now_ns)
     else:

@@ -85,7 +85,8 @@ def _of_presence(device: Device, heard: Presence | None, now_ns: int) -> Iterato
     if heard.state == "lost":
         yield DeviceIssue("lost", f"lost for {since}")
     elif heard.state == "offline":
-        yield DeviceIssue("offline", f"offline for {since}: it signed off")
+        no_health = " without a health report: start its agent, `edgemeter agent up`" if heard.health is None else ""
+        yield DeviceIssue("offline", f"it signed off {since} ago{no_health}")
     elif heard.takes_no_orders:
         yield DeviceIssue("orders", TAKES_NO_ORDERS)
 

@@ -14,7 +14,7 @@ import msgspec
 from edgemeter.agent.base import durable_file
 from edgemeter.agent.base.allowance import Allowance
 from edgemeter.agent.base.errors import EdgemeterError
-from edgemeter.agent.base.figures import age
+from edgemeter.agent.base.figures import age, count
 from edgemeter.agent.base.file_lock import DeviceLock, is_locked
 from edgemeter.agent.base.mqtt_session import Message
 from edgemeter.agent.base.nanoseconds import NS_PER_S
@@ -78,7 +78,7 @@ class ServerStatus(msgspec.Struct, frozen=True, kw_only=True):
         take_over = self.take_overs.get(device)
         if take_over is None or now_ns - take_over.last_ns > TAKE_OVER_S * NS_PER_S:
             return None
-        times = f"{take_over.count} time{'s' * (take_over.count != 1)} within the hour"
+        times = f"{count(take_over.count, 'time')} within the hour"
         if take_over.by is not None:
             return f"{take_over.by!r} connected with its client id ({times}): look at that board, or revoke it"
         if take_over.count <= USUAL_TAKE_OVERS:

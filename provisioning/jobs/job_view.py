@@ -4,6 +4,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import nullcontext
+from dataclasses import replace
 from typing import Any
 
 from rich.console import Console
@@ -11,6 +12,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
+from edgemeter.agent.base.figures import count
 from edgemeter.agent.base.nanoseconds import NS_PER_S
 from edgemeter.agent.base.terminal import plain_table
 from edgemeter.provisioning.inventory.fleet_folder import FleetFolder
@@ -44,7 +46,7 @@ def state_text(execution: Execution) -> str:
 
 def note_text(execution: Execution, why: Why) -> str:
     """Return what else is worth knowing: what the device does, why it waits or ended, how many runs it produced."""
-    runs = f"{len(execution.runs)} run{'s' * (len(execution.runs) != 1)}" if execution.state == "done" and execution.runs else None
+    runs = count(len(execution.runs), "run") if execution.state == "done" and execution.runs else None
     return one_line("; ".join(part for part in (execution.doing, execution.reason, why(execution), runs) if part))
 
 
@@ -167,7 +169,8 @@ def _is_over(registry: Registry, owner: Owner, name: str, executions: Collection
 def _print_change(console: Console, before: Execution | None, now: Execution) -> None:
     """Print a line, unless only the progress changed."""
     if before is None or (before.state, before.attempt, before.requested) != (now.state, now.attempt, now.requested):
-        note = note_text(now, lambda _: None)
+        # What it does is shown as it changes on a terminal only: here it would be that of the state before.
+        note = note_text(replace(now, doing=None), lambda _: None)
         line = f"{now.device}: {state_text(now)}{f': {note}' if note else ''}"
         console.print(line, markup=False, highlight=False, soft_wrap=True)
 

@@ -195,7 +195,7 @@ def size_note(works: Iterable[Measure]) -> str:
     everything = {content.sha256: content.size_bytes for work in works for content in work.contents}
     data = {data_set.sha256: data_set.size_bytes for work in works for data_set in work.data}
     images = f", {sum(data.values()) / 1e6:.1f} MB of it images" if data else ""
-    return f"each device downloads up to {sum(everything.values()) / 1e6:.1f} MB{images}, except for what it has already"
+    return f"each device downloads at most {sum(everything.values()) / 1e6:.1f} MB{images} and nothing that it has already"
 
 
 class _SuiteModels:

@@ -64,9 +64,21 @@ def test_the_table_shows_what_each_device_reported(lab):
     """Board, agent, last run, verdict share, sensors, certificate, clock, disk, and what needs attention."""
     text = fleet("--folder", lab.folder.path, "list")
     (good,) = [line for line in text.splitlines() if line.startswith("pi-good")]
-    for cell in ("pi5", "online", "1.0", "1 h, ok", "97% of 100", "pi5_pmic", "300 d", "in sync", "20 GB"):
+    for cell in ("pi5", "online", "1.0", "1 h ago, ok", "97 of 100", "pi5_pmic", "300 d left", "in sync", "20 GB"):
         assert cell in good
     assert "7 devices: 4 online, 1 lost, 2 not joined" in text
+
+
+def test_a_device_without_a_health_report_has_no_empty_columns(tmp_path):
+    """It delivered runs before its agent was started: the note says what is missing."""
+    lab = Lab(tmp_path)
+    lab.now_ns = time.time_ns()
+    lab.says("pi-1", "offline")
+    lab.passes(1)
+    heading, row, *_ = fleet("--folder", tmp_path, "list").splitlines()
+    assert heading.split() == ["device", "presence", "note"]
+    assert row.endswith("ago without a health report: start its agent, `edgemeter agent up`")
+    lab.registry.close()
 
 
 def test_a_job_that_just_ended_is_shown_before_the_next_report(lab):
@@ -81,7 +93,7 @@ def test_a_job_that_just_ended_is_shown_before_the_next_report(lab):
         assert (document["device"], document["newer_job"] is not None) == ("pi-good", is_newer)
         assert ("last job" in fleet("--folder", lab.folder.path, "show", "pi-good")) == is_newer
     (good,) = [line for line in fleet("--folder", lab.folder.path, "list").splitlines() if line.startswith("pi-good")]
-    assert "1 min, done" in good
+    assert "1 min ago, done" in good
 
 
 def test_a_ban_is_ended_by_selection(lab):
