@@ -246,7 +246,8 @@ def _reported_facts(health: Health, now_ns: int) -> Iterator[tuple[str, str]]:
         yield "up", f"{age(int(health.uptime_s * 1e9))} at its last report{reason}"
     stop = health.last_words
     when = f" ({day(stop.at_ns)} UTC)" if stop.at_ns else ""
-    yield "last stop", f"{stop.kind}{when}{f': {stop.text}' if stop.text else ''}"
+    if stop.kind != "first":
+        yield "last stop", f"{stop.kind}{when}{f': {stop.text}' if stop.text else ''}"
     yield "reported", f"{day(health.told_ns)} UTC by its own clock"
 
 
