@@ -91,7 +91,7 @@ def _score_on_text(options: Mapping[str, Any], text: Path, unquantised: Path | N
 
 def _table_of(perplexities: "dict[Path, Perplexity]") -> "Table":
     table = plain_table("file", "perplexity", "bits/byte", right=("perplexity", "bits/byte"))
-    table.caption, table.caption_justify = "±: one standard error, tokens taken as independent", "left"
+    table.caption, table.caption_justify = "±: one standard error, as if tokens were independent", "left"
     for path, scored in perplexities.items():
         table.add_row(path.name, f"{scored.value:.4f} ± {scored.standard_error:.4f}", f"{scored.bits_per_byte:.4f}")
     return table
