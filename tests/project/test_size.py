@@ -72,7 +72,7 @@ LINES = {
     "provisioning": 1,
     "provisioning/apply": 1307,
     "provisioning/campaigns": 480,
-    "provisioning/cli": 1954,
+    "provisioning/cli": 1955,
     "provisioning/content": 523,
     "provisioning/elsewhere": 1304,
     "provisioning/fat": 1082,
@@ -80,12 +80,12 @@ LINES = {
     "provisioning/identity": 2003,
     "provisioning/image": 1162,
     "provisioning/inventory": 444,
-    "provisioning/jobs": 1408,
+    "provisioning/jobs": 1411,
     "provisioning/registry": 888,
     "provisioning/release": 1383,
     "provisioning/serve": 400,
     "provisioning/update": 1017,
-    "tests": 84152,
+    "tests": 84164,
 }
 # A room may have so many lines fewer before its number is lowered.
 SLACK = 40
