@@ -147,13 +147,14 @@ def _figure_limit(part: str, name: str, sign: str, text: str) -> FigureLimit:
     try:
         entry = figure_called(name, JUDGED.values())
     except ConfigError as error:
-        raise ConfigError(f"{part!r}: {error}; properties of a case are {', '.join(CONDITIONS)}") from error
+        meant = near(name, [*figure_words(JUDGED.values()), *CONDITIONS])
+        raise ConfigError(f"{part!r}: {name!r} is neither a figure nor a property of a case: {meant}") from error
     metric = metric_called(name) if entry.name == ACCURACY else ""
     better = "higher" if metric else entry.better
     side: Side = "at most" if sign in ("<=", "<", "≤") else "at least"
     right = {"lower": "<=", "higher": ">="}.get(str(better))
     if sign == "=" or (right is not None and (right == "<=") != (side == "at most")):
-        raise ConfigError(f"{part!r} has the wrong sign: of {entry.title} write {name}{right or '>='}{text}")
+        raise ConfigError(f"{part!r} has the wrong sign: write {name}{right or '>='}{text}")
     return FigureLimit(entry, side, _value(part, entry, text), metric)
 
 
@@ -191,7 +192,7 @@ def _gate_limit(part: str, text: str) -> GateLimit:
         meant = near(figure, [SLOWER, *figure_words(JUDGED.values())])
         raise ConfigError(f"{part!r} in {text!r} is not a limit: {meant} (such as {GATE_EXAMPLE})") from error
     if by.endswith("%") == (name == ACCURACY) or not 0 <= value < 10:
-        takes = "points of 100" if name == ACCURACY else "a percentage"
+        takes = "points, not per cent" if name == ACCURACY else "a percentage"
         raise ConfigError(f"{part!r} in {text!r} is not a limit: {figure} takes {takes}; write {GATE_EXAMPLE}")
     return GateLimit(name, value, part)
 

@@ -89,7 +89,8 @@ def gate_headline(gate: Gate) -> str:
         return f"{'passes' if gate.outcome == 'pass' else 'fails'} {limits}"
     if any(_may_be_exceeded(finding) for finding in findings):
         return f"inconclusive: {limits} may be exceeded"
-    return f"inconclusive: {_unseen(findings) or 'nothing could be judged'}"
+    cannot_be_judged = f"{limits} cannot be judged" if limits else "nothing could be judged"
+    return f"inconclusive: {_unseen(findings) or cannot_be_judged}"
 
 
 def gate_lines(comparison: Comparison, gate: Gate) -> Iterator[str]:

@@ -252,7 +252,7 @@ def _lines(comparison: Comparison) -> Iterator[str]:
 
 
 def _how_to_choose(comparison: Comparison, compared: Sequence[ComparedCase]) -> Iterator[str]:
-    """Yield the options that recommend one of two cases, each of which is better in part: a limit between their figures."""
+    """Yield the options that choose among cases, each of which is better in part: a limit between the figures of two."""
     row = next((row for row in compared if outcome_of(row) == IN_PART), None)
     if row is None or comparison.choice or comparison.gate or not has_letters(comparison):
         return
@@ -262,7 +262,7 @@ def _how_to_choose(comparison: Comparison, compared: Sequence[ComparedCase]) -> 
     middle = float(figures.plain_digits((row.case.figures[limited].value + row.reference.figures[limited].value) / 2, 2))
     side: Side = "at most" if better_of(limited, row.case) == "lower" else "at least"
     limit = FigureLimit(JUDGED[limited], side, middle, figure_name(limited, row.case) if limited == ACCURACY else "")
-    yield f"each is better in part: --require '{limit.text}' --cheapest {quote(JUDGED[cheapest].title)} would recommend one"
+    yield f"each is better in part: your limits choose, such as --require '{limit.text}' --cheapest {quote(JUDGED[cheapest].title)}"
 
 
 def _legend(rows: Sequence[ComparedCase]) -> Iterator[str]:

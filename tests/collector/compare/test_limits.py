@@ -56,6 +56,7 @@ def test_what_is_no_limit_is_refused():
     for text, words in (
         ("p59<=33ms", "did you mean p99"),
         ("latenzy<=33ms", r"did you mean latency\?"),
+        ("bord=Raspberry Pi 5", r"did you mean board\?"),
         ("p99<=33mJ", "not in mJ"),
         ("p99>=33ms", "p99<=33ms"),
         ("p99<=fast", "no number"),

@@ -41,7 +41,7 @@ def test_an_inconclusive_gate_says_which_changes_would_not_be_seen():
     for of_new, words in (
         ({"runs": 3, "spread": 0.1}, r"inconclusive: changes below [\d.]+% would not be seen"),
         ({"runs": 2}, "inconclusive: too few runs for an interval"),
-        ({"energy": None}, "inconclusive: nothing could be judged"),
+        ({"energy": None}, "inconclusive: energy:5% cannot be judged"),
         ({"energy_factor": 1.05, "spread": 0.01}, r"inconclusive: energy:5% may be exceeded"),
     ):
         with table_row(of_new):

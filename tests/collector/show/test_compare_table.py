@@ -57,7 +57,7 @@ def test_two_cases_of_which_each_is_better_in_part_are_told_how_to_choose():
         with table_row(words):
             lines = printed(in_turn(base, make_side(agent="1", seed=2, precision="int8", **of_other)))
             hints = [line.strip() for line in lines if "--require" in line]
-            assert hints == ([f"each is better in part: {words} would recommend one"] if words else [])
+            assert hints == ([f"each is better in part: your limits choose, such as {words}"] if words else [])
 
 
 def test_the_memory_that_no_limit_decides_is_in_parentheses():
