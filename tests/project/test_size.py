@@ -46,7 +46,7 @@ LINES = {
     "collector/alerts": 1837,
     "collector/charts": 793,
     "collector/cli": 2740,
-    "collector/compare": 2092,
+    "collector/compare": 2093,
     "collector/datacenter": 489,
     "collector/demo": 491,
     "collector/export": 113,
@@ -57,7 +57,7 @@ LINES = {
     "collector/published": 1089,
     "collector/receive": 2292,
     "collector/runs": 1071,
-    "collector/show": 1435,
+    "collector/show": 1436,
     "collector/store": 104,
     "collector/trend": 3593,
     "collector/units": 82,
@@ -85,7 +85,7 @@ LINES = {
     "provisioning/release": 1383,
     "provisioning/serve": 400,
     "provisioning/update": 1017,
-    "tests": 84164,
+    "tests": 84165,
 }
 # A room may have so many lines fewer before its number is lowered.
 SLACK = 40
