@@ -29,7 +29,7 @@ class Days:
     `runs` how many it is the mean of; `temperature_c` is NaN if unknown, and before an exchange of the sensor as the newest would read.
     `read_c` are the temperatures as they were read, None if these are they.
     `changed` are changes of the fingerprint since the previous point. `left_out` runs are of another
-    kind than the newest, `not_valid` ones do not count, the newest of them on the day `not_valid_until` (0: there is none).
+    kind than the newest, `not_ok` ones do not count, the newest of them on the day `not_ok_until` (0: there is none).
     """
 
     day: NDArray[np.int64]
@@ -42,8 +42,8 @@ class Days:
     kind: str | None = None
     devices: int = 1
     left_out: int = 0
-    not_valid: int = 0
-    not_valid_until: int = 0
+    not_ok: int = 0
+    not_ok_until: int = 0
     read_c: Array | None = None
 
     def has_temperature(self) -> bool:
@@ -71,11 +71,11 @@ def days_of_series(metric: TrendMetric, runs: RunColumns) -> list[Days]:
     used = counted[kind[counted] == newest[series[counted]]]
     left_out = np.bincount(series[counted], minlength=size) - np.bincount(series[used], minlength=size)
     refused = np.flatnonzero(has_value & ~counts)
-    not_valid, until = np.bincount(series[refused], minlength=size), np.zeros(size, np.int64)
+    not_ok, until = np.bincount(series[refused], minlength=size), np.zeros(size, np.int64)
     np.maximum.at(until, series[refused], runs.day[refused])
-    counts_of_series = zip(newest.tolist(), left_out.tolist(), not_valid.tolist(), until.tolist(), strict=True)
+    counts_of_series = zip(newest.tolist(), left_out.tolist(), not_ok.tolist(), until.tolist(), strict=True)
     return [
-        replace(days, kind=kinds[newest_kind] if newest_kind >= 0 else None, left_out=other, not_valid=invalid, not_valid_until=last)
+        replace(days, kind=kinds[newest_kind] if newest_kind >= 0 else None, left_out=other, not_ok=invalid, not_ok_until=last)
         for days, (newest_kind, other, invalid, last) in zip(
             _points(metric, runs, series[used], used, scaled(metric, value[used])), counts_of_series, strict=True
         )

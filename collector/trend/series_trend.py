@@ -51,8 +51,8 @@ class SeriesTrend(msgspec.Struct, frozen=True, kw_only=True):
     Days count from 1970. `begin_day` is the first one that counts after the last annotation or step, `level` the present level in the
     metric's unit. `temperature_slope` is per cent (or points) a degree of the board, with its standard error; null where temperature
     says nothing. `hidden_ratio` is the share of the newest splits that the temperature may explain. `chance` is how often noise
-    alone scores like the newest scan. `left_out` runs were measured as another kind (`kind` is the newest), `not_valid` ones do not count,
-    the newest of them on the day `not_valid_until` (0: there is none).
+    alone scores like the newest scan. `left_out` runs were measured as another kind (`kind` is the newest), `not_ok` ones do not count,
+    the newest of them on the day `not_ok_until` (0: there is none).
     """
 
     key: SeriesKey
@@ -77,15 +77,15 @@ class SeriesTrend(msgspec.Struct, frozen=True, kw_only=True):
     hidden_ratio: float = 0.0
     chance: float = 1.0
     left_out: int = 0
-    not_valid: int = 0
-    not_valid_until: int = 0
+    not_ok: int = 0
+    not_ok_until: int = 0
 
     def missing(self, until: int) -> Missing | None:
         """Return the gap at the end, if points are missing by the day `until`; after some weeks a series counts as ended."""
         silent, patience = until - self.last_day, max(MISSED_DAYS, 4 * self.every_days)
         if self.points < 2 or not patience < silent <= OVER_DAYS:
             return None
-        return Missing(self.last_day, silent, self.every_days, has_runs=until - self.not_valid_until <= patience)
+        return Missing(self.last_day, silent, self.every_days, has_runs=until - self.not_ok_until <= patience)
 
 
 def trends(
@@ -138,8 +138,8 @@ def _trend(name: str, metric: TrendMetric, key: SeriesKey, days: Days, changes: 
         steps=tuple(sorted(steps, key=lambda step: step.day)),
         episodes=tuple(_episode(metric, days, away) for away in changes.episodes if abs(away.size) >= metric.reported_from),
         left_out=days.left_out,
-        not_valid=days.not_valid,
-        not_valid_until=days.not_valid_until,
+        not_ok=days.not_ok,
+        not_ok_until=days.not_ok_until,
         **current,
     )
 

@@ -144,7 +144,7 @@ def _notes(trends: Sequence[SeriesTrend], until: int) -> list[str]:
     other = sum(trend.left_out for trend in trends)
     if other:
         notes.append(f"{other:,} runs are left out: scope, metric or images differ from the newest run of their series")
-    invalid = sum(trend.not_valid for trend in trends)
+    invalid = sum(trend.not_ok for trend in trends)
     if invalid:
         notes.append(f"{invalid:,} figures of disturbed or invalid runs are excluded")
     return notes

@@ -68,12 +68,12 @@ def _is_share(metric: str) -> bool:
 def interval_text(metric: str, low: float, high: float) -> str:
     """Return a 95% interval of a difference: `+3.1 .. +5.3%`."""
     unit = UNITS[METRICS[metric].rule.scale]
-    return f"{amount_text(metric, low).removesuffix(unit)} .. {amount_text(metric, high)}"
+    return f"{amount_text(metric, low).removesuffix(unit)} to {amount_text(metric, high)}"
 
 
 def step_text(metric: str, step: Step) -> str:
     """Return a step in words."""
-    first = iso(step.day) if step.day_low == step.day_high else f"{iso(step.day)} ({iso(step.day_low)} .. {iso(step.day_high)})"
+    first = iso(step.day) if step.day_low == step.day_high else f"{iso(step.day)} ({iso(step.day_low)} to {iso(step.day_high)})"
     if _is_share(metric):
         text = throttling_text(step.after, first, step.before)
     else:
@@ -174,7 +174,7 @@ def event_kind(event: TrendEvent) -> str:
 
 def event_text(event: TrendEvent) -> str:
     """Return an event in words: its days, its size by metric, and what changed with it."""
-    days = iso(event.day_low) if event.day_low == event.day_high else f"{iso(event.day_low)} .. {iso(event.day_high)}"
+    days = iso(event.day_low) if event.day_low == event.day_high else f"{iso(event.day_low)} to {iso(event.day_high)}"
     if event.kind == "missing":
         runs = "run that is ok" if any(gap.has_runs for gap in _gaps(event)) else "run"
         return f"no {runs} in {len(event.members):,} series since {days}"

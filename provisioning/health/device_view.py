@@ -132,7 +132,7 @@ def overview_document(line: DeviceOverview) -> dict[str, Any]:
         "presence": line.presence,
         "presence_since": stamp(line.presence_since_ns),
         "takes_no_orders": line.heard is not None and line.heard.takes_no_orders,
-        "concerns": [{"kind": issue.kind, "text": issue.text} for issue in line.issues],
+        "issues": [{"kind": issue.kind, "text": issue.text} for issue in line.issues],
         # What it reported and cannot be true: these fields are not shown; `said` has them.
         "implausible": list(line.implausible),
         "agent": line.agent,

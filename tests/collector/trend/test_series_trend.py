@@ -93,12 +93,12 @@ def test_a_gap_at_the_end_is_missing_until_the_series_is_over():
     assert result.missing(last + 100) is None
 
 
-def test_runs_that_are_not_valid_and_energies_that_are_not_resolved_do_not_count():
+def test_runs_that_are_not_ok_and_energies_that_are_not_resolved_do_not_count():
     """Invalid runs at ten times the energy move nothing; a net energy lost in noise is no point, nor is a latency of too few queries."""
     good, bad = noisy(100, 60, seed=12), noisy(1000, 7, seed=13)
     runs = make_days(good) + make_days([None] * 60 + bad, seq=60, verdict=violating("invalid", "busy-machine"))
     result = trend(runs)
-    assert (result.steps, result.points, result.not_valid) == ((), 60, 7)
+    assert (result.steps, result.points, result.not_ok) == ((), 60, 7)
     lost = [replace(run, energy=replace(run.energy, net_mj=None)) for run in make_days(good)]
     assert watch.trends_of(RunHistory(lost), (), ["energy_net_mj"]) == []
     assert (

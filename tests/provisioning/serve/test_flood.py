@@ -129,7 +129,7 @@ def test_a_flooder_is_banned_for_a_time_and_others_have_their_jobs(running_lab):
         ban = active_bans(lab.registry, time.time_ns())["attacker"]
         assert ban.until_ns - ban.since_ns == minutes * 60_000_000_000
         line = listed(lab, "attacker")
-        assert (line["presence"], line["concerns"][0]["kind"]) == ("banned", "banned")
+        assert (line["presence"], line["issues"][0]["kind"]) == ("banned", "banned")
         assert attack.result() > 1
         assert not may_publish(attacker, "attacker")
         if minutes == 1:
@@ -151,5 +151,5 @@ def test_a_thief_of_a_client_id_is_banned_and_its_victim_comes_back(running_lab)
     assert wait_until(lambda: "pi-2" in active_bans(lab.registry, time.time_ns()))
     assert wait_until(lambda: bool(thief.reasons) and victim.session.is_connected())
     thief.close()
-    assert "client id of 'pi-1'" in listed(lab, "pi-2")["concerns"][0]["text"]
+    assert "client id of 'pi-1'" in listed(lab, "pi-2")["issues"][0]["text"]
     assert "pi-1" not in active_bans(lab.registry, time.time_ns())
