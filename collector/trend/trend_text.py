@@ -66,7 +66,7 @@ def _is_share(metric: str) -> bool:
 
 
 def interval_text(metric: str, low: float, high: float) -> str:
-    """Return a 95% interval of a difference: `+3.1 .. +5.3%`."""
+    """Return a 95% interval of a difference: `+3.1 to +5.3%`."""
     unit = UNITS[METRICS[metric].rule.scale]
     return f"{amount_text(metric, low).removesuffix(unit)} to {amount_text(metric, high)}"
 
