@@ -26,7 +26,8 @@ from edgemeter.collector.web.queries import CaseFilter, cases, cases_of_referenc
 from edgemeter.collector.web.run import energy_lines
 from edgemeter.collector.web.view import View, ViewColumn, ViewRequest, chart_gallery, folded_note, folding_grid, note, section
 
-FILTERS = ("model", "reference", "board", "device", "fleet", "precision", "runtime", "days", "level")
+FILTERS = ("model",)
+MORE_FILTERS = ("reference", "board", "device", "fleet", "precision", "runtime", "days", "level")
 # Raw samples are read again for as many cases; more make no chart that can be read.
 SAMPLED, BUDGETS = 12, 6
 RUNS_DRAWN = 120
@@ -39,13 +40,13 @@ def model_view(context: ViewContext, request: ViewRequest, case_filter: CaseFilt
         case_filter = replace(case_filter, model=first)
     model_cases = cases(context.connection, case_filter)
     if not model_cases:
-        return View("No run matches", note("Pick another model, board or device."), filters=FILTERS)
+        return View("No run matches", note("Pick another model, board or device."), filters=FILTERS, more_filters=MORE_FILTERS)
     reference = request.get("reference") or reference_names(context.connection, case_filter.model)[0]
     picked = {"reference": reference}
     every_case = compare(context, model_cases, case_filter, reference)
     if not every_case.rows:
         text = f"No case of it can be compared with {reference}: pick another reference."
-        return View(str(case_filter.model), note(text), filters=FILTERS, picked=picked)
+        return View(str(case_filter.model), note(text), filters=FILTERS, picked=picked, more_filters=MORE_FILTERS)
     table = case_table(context, every_case, fold_boards(every_case))
     drawn_cases = _of_every_board(model_cases)
     drawn_keys = {case.key for case in drawn_cases}
@@ -81,7 +82,7 @@ def model_view(context: ViewContext, request: ViewRequest, case_filter: CaseFilt
         section("start", "Cold start and memory", chart_gallery(context.sheet, [comparison_charts.cold_start_charts(comparison, styles)])),
         verdict_section(every_case),
     ]
-    return View(str(case_filter.model), join(parts), lead(every_case), (table.plain(),), FILTERS, picked)
+    return View(str(case_filter.model), join(parts), lead(every_case), (table.plain(),), FILTERS, picked, more_filters=MORE_FILTERS)
 
 
 def _of_every_board(model_cases: Sequence[IndexedCase]) -> list[IndexedCase]:

@@ -183,7 +183,8 @@ def _plain(case: IndexedCase, entry: Figure, valued: Sequence[tuple[RunFigures, 
     return ViewTable("points", ("run", *names, "started_at_ns", column, "low", "high", "verdict"), rows)
 
 
-FILTERS = ("metric", "model", "board", "device", "fleet", "precision", "runtime", "days")
+FILTERS = ("metric", "model")
+MORE_FILTERS = ("board", "device", "fleet", "precision", "runtime", "days")
 # A series may have several cases, one for each version of the runtime.
 CASES_READ = 2 * CHARTS
 
@@ -197,7 +198,7 @@ def trend_view(context: ViewContext, request: ViewRequest, case_filter: CaseFilt
     page = page_of(request, count, CASES_READ)
     picked = cases_of_every_board(context.connection, case_filter.without("days"), CASES_READ, page * CASES_READ)
     if not picked:
-        return View("No run matches", note("Pick another model, board or device."), filters=FILTERS)
+        return View("No run matches", note("Pick another model, board or device."), filters=FILTERS, more_filters=MORE_FILTERS)
     start = min(case.first_ns for case in picked)
     if case_filter.days is not None:
         start = max(start, since_ns(context.connection, case_filter.days))
@@ -212,11 +213,13 @@ def trend_view(context: ViewContext, request: ViewRequest, case_filter: CaseFilt
     # What moved comes first; a series of one day shows little.
     shown_series.sort(key=lambda charted: (not charted.has_step, -charted.points))
     if not shown_series:
-        return View(f"Trend: {entry.heading}", note(f"No run here has this figure: {entry.heading}."), filters=FILTERS)
+        return View(
+            f"Trend: {entry.heading}", note(f"No run here has this figure: {entry.heading}."), filters=FILTERS, more_filters=MORE_FILTERS
+        )
     parts = _sections(context, request, shown_series, (page, count))
     rows = tuple(row for charted in shown_series for row in charted.table.rows)
     tables = (ViewTable("points", shown_series[0].table.columns, rows),)
-    return View(f"Trend: {entry.heading}", join(parts), "", tables, FILTERS)
+    return View(f"Trend: {entry.heading}", join(parts), "", tables, FILTERS, more_filters=MORE_FILTERS)
 
 
 def _sections(context: ViewContext, request: ViewRequest, shown_series: Sequence[SeriesShown], page: tuple[int, int]) -> list[Markup]:
