@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from edgemeter.agent.base.errors import ConfigError, MeasurementError, UnavailableError
 from edgemeter.agent.cli import elsewhere
 from edgemeter.agent.cli.run_session import SessionOutcome
-from edgemeter.agent.contract.record_conditions import DatasetInfo
+from edgemeter.agent.contract.record_conditions import DatasetInfo, Verdict, Violation
 from edgemeter.collector.cli.compared_sides import is_model, measure_sides
 from edgemeter.collector.compare.differences import Margins
 from tests.fixtures.command import edgemeter
@@ -230,3 +230,15 @@ def test_wrong_usage_names_the_remedy(tmp_path):
         result = edgemeter("compare", *arguments, cwd=folder)
         assert (result.returncode, result.stdout) == (2, ""), f"{arguments!r}"
         assert says in result.stderr, f"{arguments!r}: {result.stderr}"
+
+
+@pytest.mark.usefixtures("models")
+def test_a_note_on_the_machine_is_said_once_a_session(monkeypatch):
+    """By each command that measures; one on a model is said below its figures, by both too."""
+    grows = Violation(rule="memory-grows", numbers={"memory_grown_mb": 20.0, "queries": 64})
+    verdict = Verdict(state="ok", notes=(grows,))
+    play(monkeypatch, lambda letter, number: replace(run_in_round(letter, number), verdict=verdict))
+    for command in ("run", "compare"):
+        result = edgemeter(command, "a.replay.json", "b.replay.json", "--repeats", 3)
+        notes = [line.strip() for line in (result.stdout + result.stderr).splitlines() if line.strip().startswith("note: ")]
+        assert sorted(line.split()[1] for line in notes) == ["resident", "the"]
