@@ -4,6 +4,7 @@ import math
 from collections.abc import Sequence
 from datetime import datetime, timezone
 from decimal import Decimal
+from itertools import chain
 from typing import Literal
 
 ABSENT = "-"
@@ -90,16 +91,13 @@ def telling_decimals(values: Sequence[float], decimals: int, *limits: float) -> 
     Where nothing tells the values apart, those that show the side are enough.
     """
 
-    def written(number: int) -> list[float]:
-        return [float(f"{value:.{number}f}") for value in values]
+    def shows(number: int, among: Sequence[float]) -> bool:
+        written = [(value, float(f"{value:.{number}f}")) for value in values]
+        return all((text > limit) == (value > limit) and (text < limit) == (value < limit) for value, text in written for limit in among)
 
-    def shows_sides(number: int) -> bool:
-        pairs = list(zip(values, written(number), strict=True))
-        return all((text > limit) == (value > limit) and (text < limit) == (value < limit) for value, text in pairs for limit in limits)
-
-    numbers = [number for number in range(decimals, decimals + MORE_DECIMALS + 1) if shows_sides(number)]
-    telling = (number for number in numbers if number <= decimals + 2 and len(set(written(number))) == len(values))
-    return next(telling, next(iter(numbers), decimals))
+    between = (*limits, sum(values) / 2) if len(values) == 2 else limits
+    numbers = range(decimals, decimals + MORE_DECIMALS + 1)
+    return next(chain((n for n in numbers[:3] if shows(n, between)), (n for n in numbers if shows(n, limits)), (decimals,)))
 
 
 def typeset(text: str) -> str:

@@ -11,7 +11,7 @@ from decimal import Decimal
 from typing import TYPE_CHECKING, Literal
 
 from edgemeter.agent.base.errors import ConfigError
-from edgemeter.agent.base.figures import plain_digits, share
+from edgemeter.agent.base.figures import plain_digits
 from edgemeter.agent.base.suggestions import near
 from edgemeter.agent.contract.case_identity import FIELD
 from edgemeter.agent.contract.figures import ACCURACY, Figure
@@ -43,16 +43,6 @@ class FigureLimit:
     side: Side
     value: float
     metric: str = ""
-
-    @property
-    def title(self) -> str:
-        """The figure as people call it: `p99`, `AP`."""
-        return self.metric or self.figure.title
-
-    @property
-    def amount(self) -> str:
-        """The value with its unit: `33 ms`."""
-        return share(self.value) if self.figure.is_share else with_unit(plain_digits(self.value, 12), self.figure)
 
     @property
     def text(self) -> str:

@@ -4,7 +4,6 @@ from collections.abc import Iterator, Sequence
 
 from edgemeter.agent.base import figures
 from edgemeter.agent.base.figures import count
-from edgemeter.agent.contract.figures import Figure
 from edgemeter.collector.compare.choice import Choice, ChoiceCandidate, Requirement
 from edgemeter.collector.compare.comparison import ComparedCase, Comparison
 from edgemeter.collector.compare.differences import better_of
@@ -54,13 +53,8 @@ def recommended_text(choice: Choice, name: str) -> str:
     )
 
 
-def amount(entry: Figure, value: float) -> str:
-    """Return a value with its unit."""
-    return with_unit(entry.shown(value), entry)
-
-
 def requirement_text(requirement: Requirement) -> str:
-    """Return what became of a requirement: `p99<=33ms met: 29.1 ms (28.2 to 30.1)`."""
+    """Return what became of a requirement: `p99<=33ms met: 29.1 ms (97.5%: 28.2 to 30.1)`."""
     return f"{requirement.limit.text} {requirement.outcome}: {requirement_value(requirement)}"
 
 
@@ -74,7 +68,7 @@ def requirement_value(requirement: Requirement) -> str:
         ends = limit.figure.range_text(requirement.low, requirement.high, limit.value)
         interval = f" ({confidence_text(requirement.confidence)}: {ends})" if " to " in ends else ""
     reason = f", {requirement.reason}" if requirement.reason else ""
-    return f"{amount(limit.figure, requirement.value)}{interval}{reason}"
+    return f"{with_unit(limit.figure.shown(requirement.value), limit.figure)}{interval}{reason}"
 
 
 def _requirement_lines(candidate: ChoiceCandidate) -> Iterator[str]:
@@ -84,13 +78,12 @@ def _requirement_lines(candidate: ChoiceCandidate) -> Iterator[str]:
 def gate_headline(gate: Gate) -> str:
     """Return the outcome in a few words: `fails slower:5%`, `inconclusive: changes below 42% would not be seen`, `passes slower:5%`."""
     findings = [finding for finding in gate.findings if finding.outcome == gate.outcome]
-    limits = listed(list(dict.fromkeys(finding.limit.text for finding in findings)))
+    exceeded = [finding for finding in findings if _may_be_exceeded(finding)]
+    limits = listed(list(dict.fromkeys(finding.limit.text for finding in exceeded or findings)))
     if gate.outcome != "inconclusive":
         return f"{'passes' if gate.outcome == 'pass' else 'fails'} {limits}"
-    if any(_may_be_exceeded(finding) for finding in findings):
-        return f"inconclusive: {limits} may be exceeded"
     cannot_be_judged = f"{limits} cannot be judged" if limits else "nothing could be judged"
-    return f"inconclusive: {_unseen(findings) or cannot_be_judged}"
+    return f"inconclusive: {f'{limits} may be exceeded' if exceeded else _unseen(findings) or cannot_be_judged}"
 
 
 def gate_lines(comparison: Comparison, gate: Gate) -> Iterator[str]:
@@ -104,10 +97,9 @@ def gate_lines(comparison: Comparison, gate: Gate) -> Iterator[str]:
     if len(not_passed) > FINDINGS_SHOWN:
         yield f"and {len(not_passed) - FINDINGS_SHOWN} more: see --format json"
     for limit, passed in grouped((finding.limit, finding) for finding in findings if finding.outcome == "pass").items():
-        if len(passed) == 1:
-            yield f"pass: {passed[0].case}: {finding_text(passed[0], rows.get(passed[0].case))}, limit {limit.text}"
-        else:
-            yield f"pass: {len(passed)} cases, limit {limit.text}"
+        finding, is_alone = passed[0], len(passed) == 1
+        text = f"{finding.case}: {finding_text(finding, rows.get(finding.case))}" if is_alone else f"{len(passed)} cases"
+        yield f"pass: {text}, limit {limit.text}"
 
 
 def finding_text(finding: GateFinding, row: ComparedCase | None) -> str:

@@ -3,11 +3,9 @@
 from collections.abc import Sequence
 
 from edgemeter.agent.base import figures
-from edgemeter.agent.contract.figures import ACCURACY, ENERGY, LATENCY, Figure
-from edgemeter.collector.compare.case_figure import CaseFigure
+from edgemeter.agent.contract.figures import ACCURACY, ENERGY, LATENCY
 from edgemeter.collector.compare.comparison import ComparedCase, Comparison
 from edgemeter.collector.compare.differences import OF_CALLS, OF_TEXT
-from edgemeter.collector.compare.gate import GateFinding
 from edgemeter.collector.compare.judged_figures import JUDGED
 from edgemeter.collector.compare.limits import with_unit
 from edgemeter.collector.compare.summary import CaseSummary
@@ -39,7 +37,12 @@ def to_markdown(comparison: Comparison, sides: Sequence[str], page: str | None =
     page = page_address(page)
     gate = comparison.gate
     compared = [row for row in comparison.rows if not row.is_reference]
-    ordered = sorted(compared, key=lambda row: (-_failing(row.limited), OUTCOMES.index(outcome_of(row)), -_ratio(row)))
+
+    def place(row: ComparedCase) -> tuple[int, int, float]:
+        failing = sum(finding.outcome == "fail" for finding in row.limited)
+        return -failing, OUTCOMES.index(outcome_of(row)), -row.decisions[LATENCY].value if LATENCY in row.decisions else 0.0
+
+    ordered = sorted(compared, key=place)
     names = [name for name in dict.fromkeys((*OF_CALLS, *OF_TEXT)) if any(_is_compared(name, row) for row in compared)]
     sentence = _escaped(headline(comparison))
     head = [*_head(f"**{_escaped(gate_headline(gate))}**" if gate else sentence, sides, page), *([sentence, ""] if gate else [])]
@@ -74,14 +77,6 @@ def _head(outcome: str, sides: Sequence[str], page: str) -> list[str]:
     return [MARK, f"### Edgemeter: {outcome}", "", f"Baseline `{_code(sides[0])}`, new `{_code(sides[1])}`.{link}", ""]
 
 
-def _failing(findings: Sequence[GateFinding]) -> int:
-    return sum(finding.outcome == "fail" for finding in findings)
-
-
-def _ratio(row: ComparedCase) -> float:
-    return row.decisions[LATENCY].value if LATENCY in row.decisions else 0.0
-
-
 def _is_compared(name: str, row: ComparedCase) -> bool:
     """Return whether a figure has a column: an answer takes it, or only one side has its energy or accuracy."""
     is_on_a_side = name in row.case.figures or name in row.reference.figures
@@ -109,16 +104,12 @@ def _cell(name: str, row: ComparedCase) -> str:
     entry, before, after = JUDGED[name], row.reference.figures.get(name), row.case.figures.get(name)
     if before is None or after is None:
         return "no figure" if before is None and after is None else "new" if before is None else "gone"
-    values = f"{entry.shown(before.value)} → {_value(entry, after)}"
+    values = f"{entry.shown(before.value)} → {with_unit(entry.shown(after.value), entry)}"
     if (change := row.decisions.get(name)) is None:
         return f"{values}, not comparable"
     if is_identical(change):
         return f"{values}<br>identical on all images"
     return f"{values}<br>{outcome_words(name, row)}: {change_with_interval(name, change)}{', no interval' if change.low is None else ''}"
-
-
-def _value(entry: Figure, figure: CaseFigure | None) -> str:
-    return "no figure" if figure is None else with_unit(entry.shown(figure.value), entry)
 
 
 def _outcome(row: ComparedCase) -> str:

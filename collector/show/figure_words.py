@@ -14,6 +14,7 @@ TIMES = 2.0
 # Changes of this size have no decimals, and intervals of this width, unless these tell something.
 COARSE = 9.95
 WIDE = 4.0
+SMALLEST = 1e-9  # A ratio next to 0 has no inverse.
 
 
 class ChangeForm(NamedTuple):
@@ -46,15 +47,15 @@ def interval_text(entry: Figure, figure: CaseFigure) -> str:
 
 def form_of(name: str, change: Decision) -> ChangeForm:
     """Return how a change of a figure is written, in every view: in per cent, from a factor of two on in times, of shares in points."""
-    margin = 100 * change.margin
+    # A metric that is no share, such as a perplexity, has no points.
+    per = 1 if name == ACCURACY and change.better == "lower" else 100
+    margin = per * change.margin
     if change.scale == "points":
-        is_raw = name == ACCURACY and change.better == "lower"
-        limits = (-margin, 0, margin)
-        return ChangeForm(lambda value: value, "", limits) if is_raw else ChangeForm(lambda value: 100 * value, " points", limits)
+        return ChangeForm(lambda value: per * value, " points" if per == 100 else "", (-margin, 0, margin))
     if change.value >= TIMES:
         return ChangeForm(lambda ratio: ratio, " times as long" if name == LATENCY else " times", (1,), in_times=True)
     if name == LATENCY and change.value <= 1 / TIMES:
-        return ChangeForm(lambda ratio: 1 / ratio, " times as fast", (1,), in_times=True)
+        return ChangeForm(lambda ratio: 1 / max(ratio, SMALLEST), " times as fast", (1,), in_times=True)
     return ChangeForm(lambda ratio: 100 * (ratio - 1), "%", (-100, -margin / (1 + change.margin), 0, margin))
 
 
