@@ -123,10 +123,10 @@ class CaseTable:
         return [
             ViewColumn("device", "Device", lambda row: row.case.key.device, self._device, is_text=True),
             ViewColumn("case", "Case", name, lambda row: _name(row, name(row), self.links), is_text=True),
+            ViewColumn("verdict", "Verdict", lambda row: row.case.verdict, _verdict, is_text=True),
             *self.by_limits.columns(),
             *(_figure(entry, rows) for entry in in_view(FigureView.TABLE)),
             ViewColumn("runs", "Runs", lambda row: len(row.case.verdicts), needs_width=True),
-            ViewColumn("verdict", "Verdict", lambda row: row.case.verdict, _verdict, is_text=True),
         ]
 
     def _device(self, row: ComparedCase) -> Markup:
