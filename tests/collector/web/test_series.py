@@ -17,7 +17,8 @@ from edgemeter.collector.web.queries import CaseFilter
 from edgemeter.collector.web.run_samples import thinned
 from edgemeter.collector.web.series import FOLLOWED, series, trend_view
 from edgemeter.collector.web.view import FileLinks, ServedLinks, ViewRequest, address, read_address, read_period
-from tests.fixtures.record_factory import make_generation, make_record
+from tests.fixtures.comparison_factory import make_run
+from tests.fixtures.record_factory import make_generation, make_record, violating
 from tests.fixtures.rows import table_row
 from tests.fixtures.served_page import view_context
 
@@ -55,6 +56,25 @@ def test_every_run_is_a_dot_that_leads_to_it_with_what_changed_beside_it(series_
     assert charted.chart.title.endswith("replayed")
     assert not series_of("simulated-orin-01", "latency_p50_ms").chart.events
     assert "step of +6%, 95%: 5 to 7%" in [event.text for event in series_of("simulated-orin-01", "latency_p50_ms", Found()).chart.events]
+
+
+def test_the_line_of_a_series_is_the_value_of_its_case_in_the_tables():
+    """The mean of the runs that are ok, not a median: one figure has one value on a page."""
+    runs = [make_run(p50_ms=p50_ms, id=f"run-{p50_ms}") for p50_ms in (10.0, 10.5, 13.0)]
+    runs.append(make_run(p50_ms=30.0, id="run-slow", verdict=violating("disturbed", "throttled")))
+    with view_context(runs) as context:
+        (case,) = cases = queries.cases(context.connection, CaseFilter())
+        (summary,) = queries.summaries(context.connection, cases, CaseFilter())
+        chart = series(context, [case], FOLLOWED["latency_p50_ms"], days=None, span=None).chart
+    (line,) = (value for value in values_in(chart.spec) if "end" in value)
+    assert line["value"] == pytest.approx(summary.figures["latency_p50_ms"].value)
+    assert line["value"] == pytest.approx((10.0 * 10.5 * 13.0) ** (1 / 3))
+    assert "median" not in chart.note
+
+
+def values_in(spec):
+    """Return the rows that the layers of a chart hold themselves."""
+    return [value for layer in spec["layer"] for value in layer.get("data", {}).get("values", ())]
 
 
 def test_energies_have_their_interval_and_a_share_has_none(series_of):
