@@ -22,6 +22,7 @@ import msgspec
 from edgemeter.agent.base import broker_address
 from edgemeter.agent.base import config as configuration
 from edgemeter.agent.base.errors import EdgemeterError
+from edgemeter.agent.base.figures import count
 from edgemeter.agent.base.mqtt_session import Message
 from edgemeter.agent.base.service_manager import notify_service_manager
 from edgemeter.agent.base.threads import ended_by_dead_threads
@@ -209,7 +210,7 @@ def run_daemon(document: str) -> int:
             for number in (signal.SIGTERM, signal.SIGINT):
                 signal.signal(number, lambda *_: daemon.end())
             waiting = daemon.outbox.count(options.device)
-            logger.info("agent of %r, broker %s, %d records wait", options.device, daemon.address, waiting)
+            logger.info("agent of %r, broker %s, %s waiting", options.device, daemon.address, count(waiting, "record"))
             # On a terminal somebody has started it by hand, and it alone.
             with ended_by_dead_threads(daemon.end):
                 daemon.run(0.0 if sys.stderr.isatty() else FIRST_SPREAD_S)

@@ -10,6 +10,7 @@ from pathlib import Path
 from edgemeter.agent.base import sqlite_file
 from edgemeter.agent.base.broker_address import mqtt_version, parse_address
 from edgemeter.agent.base.errors import EdgemeterError
+from edgemeter.agent.base.figures import count
 from edgemeter.agent.base.mqtt_session import MqttSession, SessionEvents, SessionProfile
 from edgemeter.agent.delivery import outbox_file
 from edgemeter.agent.delivery.outbox_file import dropped_count
@@ -79,7 +80,9 @@ def outbox_finding(path: Path) -> Finding:
         text = f"{len(too_large)} of {waiting} records that wait cannot be sent: {too_large[0]}"
         return _finding("outbox", "warn", text, outbox_file.TOO_LARGE_REMEDY)
     if waiting:
-        return _finding("outbox", "warn", f"{waiting} records wait to be delivered", "`edgemeter agent publish --broker ADDRESS`")
+        return _finding(
+            "outbox", "warn", f"{count(waiting, 'record')} waiting to be delivered", "`edgemeter agent publish --broker ADDRESS`"
+        )
     return _finding("outbox", "ok", "empty: everything was delivered")
 
 

@@ -16,6 +16,7 @@ from edgemeter.agent.base.broker_address import BrokerAddress, accepts_anybody, 
 from edgemeter.agent.base.command_group import CommandGroup, Sections
 from edgemeter.agent.base.config import home
 from edgemeter.agent.base.errors import ConfigError, UnavailableError, os_error_as
+from edgemeter.agent.base.figures import count
 from edgemeter.agent.base.http_server import is_loopback
 from edgemeter.agent.base.mqtt_session import CONNECT_TIMEOUT_S
 from edgemeter.agent.base.options import PATH, FiniteRange, format_option
@@ -259,9 +260,8 @@ def up(
             for part in reversed(parts):
                 part.stop()
         counts = service.counts
-        click.echo(
-            f"stored {counts.inserted} new records, dropped {counts.duplicates} duplicates, quarantined {counts.quarantined}", err=True
-        )
+        stored, dropped = count(counts.inserted, "new record"), count(counts.duplicates, "duplicate")
+        click.echo(f"stored {stored}, dropped {dropped}, quarantined {counts.quarantined}", err=True)
 
 
 def _broker_address(broker: str | None, folder: Path | None) -> BrokerAddress | None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from edgemeter.agent.base.errors import ConfigError
+from edgemeter.agent.base.figures import count
 from edgemeter.agent.base.options import format_option
 from edgemeter.agent.base.progress import progress_bar
 from edgemeter.agent.base.tables import Format, print_data
@@ -205,7 +206,7 @@ def _print(named: Path, plan: "CardPlan", *, is_dry: bool, form: Format) -> None
         for path in removed:
             click.echo(f"remove  {'':>12}  {path}")
     tail = "nothing was written" if is_dry else "every byte read back" if files or removed else "it was prepared already"
-    parts = [f"{'would write' if is_dry else 'wrote'} {len(files)} files, {plan.size_bytes / 1e6:,.1f} MB"]
+    parts = [f"{'would write' if is_dry else 'wrote'} {count(len(files), 'file')}, {plan.size_bytes / 1e6:,.1f} MB"]
     parts += [f"{'would remove' if is_dry else 'removed'} {len(removed)}"] if removed else []
     parts += [f"{plan.unchanged} unchanged"] if plan.unchanged else []
     click.echo(f"{', '.join(parts)}; {tail}")

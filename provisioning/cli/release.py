@@ -10,6 +10,7 @@ import click
 
 from edgemeter.agent.base.command_group import DefaultGroup
 from edgemeter.agent.base.errors import ConfigError
+from edgemeter.agent.base.figures import count
 from edgemeter.agent.base.options import format_option
 from edgemeter.agent.base.tables import Format, console_for, print_data
 from edgemeter.agent.base.terminal import print_text
@@ -232,7 +233,7 @@ def check(folder: FleetFolder, *, path: Path, public_key: Path | None, form: For
         return
     target = f"{manifest.board} ({manifest.arch}, Python {manifest.python}, glibc >= {manifest.glibc})"
     click.echo(f"{path}: release {manifest.version} for {target}")
-    click.echo(f"signature and {len(manifest.files)} files are valid")
+    click.echo(f"the signature and {count(len(manifest.files), 'file')} are valid")
 
 
 @click.command()

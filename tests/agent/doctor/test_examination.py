@@ -103,7 +103,7 @@ def test_waiting_records_are_counted_and_counting_changes_nothing(tmp_path):
         outbox.put(make_record())
     before = {path.name: path.read_bytes() for path in tmp_path.glob("outbox.sqlite")}
     finding = _delivery(tmp_path)["outbox"]
-    assert (finding.state, finding.what) == ("warn", "2 records wait to be delivered")
+    assert (finding.state, finding.what) == ("warn", "2 records waiting to be delivered")
     assert "edgemeter agent publish" in finding.remedy
     assert {path.name: path.read_bytes() for path in tmp_path.glob("outbox.sqlite")} == before
 
