@@ -82,7 +82,7 @@ def _print_usage_error(error: click.UsageError) -> None:
     elif isinstance(error, click.BadParameter):
         # click calls its types so.
         message = message.replace("a valid integer range", "a whole number").replace("a valid float range", "a number")
-    _print_error(f"{message.rstrip('.')} (see {error.ctx.command_path if error.ctx else 'edgemeter'} --help)")
+    _print_error(f"{message[:1].lower()}{message[1:].rstrip('.')} (see {error.ctx.command_path if error.ctx else 'edgemeter'} --help)")
 
 
 def _print_error(message: str) -> None:

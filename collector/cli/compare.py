@@ -251,7 +251,7 @@ def _show_newest(where: Sequence[str], form: Format, *, is_other: bool) -> None:
 
     store = open_store(*where)
     if is_other or not isinstance(store, LedgerStore):
-        raise click.UsageError("Missing option '--reference': name a device or role to compare with; models are compared as A B.")
+        raise click.UsageError("name a device or role to compare with by --reference, or two models, as in edgemeter compare A B")
     from edgemeter.collector.cli.runs import show_newest
 
     show_newest(store.place, form)
