@@ -149,7 +149,7 @@ def annotate(text: str | None, stores: tuple[str, ...], remove: int | None, *, r
     if text is not None and remove is not None:
         raise click.UsageError("give TEXT or --remove NUMBER, not both")
     if text is not None and not text.strip():
-        raise click.UsageError("TEXT is empty: describe what happened on the day")
+        raise click.UsageError("the TEXT is empty: describe what happened on the day")
     where = chosen_stores(stores)
     about["model"] = model_called(where, about["model"])
     with open_watch(ledger_place(existing_store(where[0]))) as file:
