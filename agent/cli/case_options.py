@@ -39,8 +39,8 @@ _SWEPT = ("prompt_tokens", "output_tokens", "concurrency", "rate_per_s")
 
 def data_options(options: Mapping[str, Any]) -> str:
     """Return the options that name the data, as they were given, each after a space: a record does not say where its data are."""
-    given = {key: options.get(key) for key in ("data", "annotations", "subset", "seed", "prompts")}
-    return "".join(f" --{key} {shlex.quote(str(value))}" for key, value in given.items() if value is not None)
+    of_data = {key: options.get(key) for key in ("data", "annotations", "subset", "seed", "prompts")}
+    return "".join(f" --{key} {shlex.quote(str(value))}" for key, value in of_data.items() if value is not None)
 
 
 elsewhere_options = added(

@@ -97,8 +97,8 @@ class TimeLeft:
             case = self._run.case
             reach = "about" if case.repeats else "up to"
             return f"{reach} {duration(longest_s(case))} a case{', plus the accuracy' if case.annotations else ''}"
-        expected, most = (duration(max(1.0, seconds)) for seconds in left_s)
-        further = "" if left_s[1] <= left_s[0] * NEARLY else f", up to {most} if the runs differ"
+        expected, longest = (duration(max(1.0, seconds)) for seconds in left_s)
+        further = "" if left_s[1] <= left_s[0] * NEARLY else f", up to {longest} if the runs differ"
         return f"about {expected} left{further}{', plus waits' if self._has_waited else ''}"
 
 

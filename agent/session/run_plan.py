@@ -155,9 +155,9 @@ class RunPlan:
     def coming(self) -> list[ForeseenRuns]:
         """Return how many runs each case has after the present one."""
         coming = []
-        for of_case, expected, most in self._runs():
+        for of_case, expected, most_runs in self._runs():
             begun = len(of_case.outcomes) + (of_case is self._current)
-            coming.append(ForeseenRuns(of_case.case, max(0, expected - begun), max(0, most - begun)))
+            coming.append(ForeseenRuns(of_case.case, max(0, expected - begun), max(0, most_runs - begun)))
         return coming
 
     def _runs(self) -> list[tuple[PlannedCase, int, int]]:
@@ -167,8 +167,8 @@ class RunPlan:
         runs = []
         for of_case in self._by_point:
             ended = len(of_case.outcomes)
-            expected, most = (ended, ended) if of_case.is_over else rounds or (of_case.expected_runs, of_case.most_runs)
-            runs.append((of_case, expected, most))
+            expected, most_runs = (ended, ended) if of_case.is_over else rounds or (of_case.expected_runs, of_case.most_runs)
+            runs.append((of_case, expected, most_runs))
         return runs
 
     def _rounds(self, compared: Sequence[PlannedCase], matters_ratio: float) -> tuple[int, int]:
@@ -176,14 +176,14 @@ class RunPlan:
         if repeats := [of_case.case.repeats for of_case in compared if of_case.case.repeats is not None]:
             return max(repeats), max(repeats)
         ended = max(len(of_case.outcomes) for of_case in compared)
-        most = min(of_case.most_runs for of_case in compared)
+        most_rounds = min(of_case.most_runs for of_case in compared)
         if ended < FEWEST:
-            return FEWEST, most
+            return FEWEST, most_rounds
         # One case, which is compared with runs that were there before, is measured as if it were alone.
         to_be_precise = [of_case for of_case in compared if of_case.case.precision_ratio is not None or len(compared) == 1]
         further = [of_case.runs_until_precise() for of_case in to_be_precise]
-        first, *others = [of_case.logarithms() for of_case in compared]
-        for other in others:
+        first, *of_others = [of_case.logarithms() for of_case in compared]
+        for other in of_others:
             evidences = [difference(values, first[name]) for name, values in other.items() if name in first]
             further.append(rounds_to_decide(evidences, matters_ratio))
-        return min(most, ended + max(further)), most
+        return min(most_rounds, ended + max(further)), most_rounds

@@ -38,11 +38,11 @@ def to_markdown(comparison: Comparison, sides: Sequence[str], page: str | None =
     gate = comparison.gate
     compared = [row for row in comparison.rows if not row.is_reference]
 
-    def place(row: ComparedCase) -> tuple[int, int, float]:
+    def order(row: ComparedCase) -> tuple[int, int, float]:
         failing = sum(finding.outcome == "fail" for finding in row.limited)
         return -failing, OUTCOMES.index(outcome_of(row)), -row.decisions[LATENCY].value if LATENCY in row.decisions else 0.0
 
-    ordered = sorted(compared, key=place)
+    ordered = sorted(compared, key=order)
     names = [name for name in dict.fromkeys((*OF_CALLS, *OF_TEXT)) if any(_is_compared(name, row) for row in compared)]
     sentence = _escaped(headline(comparison))
     head = [*_head(f"**{_escaped(gate_headline(gate))}**" if gate else sentence, sides, page), *([sentence, ""] if gate else [])]

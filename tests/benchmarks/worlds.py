@@ -64,10 +64,10 @@ def _differences(draw: np.random.Generator, kind: str, figures: int, rounds: int
 
 def _ended(differences: np.ndarray[tuple[int, int], np.dtype[np.float64]]) -> tuple[list[str], int]:
     """Return what a session says of each figure, and after how many rounds it ends."""
-    most = differences.shape[1]
-    for rounds in range(FEWEST, most + 1):
+    most_rounds = differences.shape[1]
+    for rounds in range(FEWEST, most_rounds + 1):
         evidences = [_of_pairs(of_figure[:rounds]) for of_figure in differences]
-        if rounds == most or rounds_to_decide(evidences, MATTERS_RATIO) == 0:
+        if rounds == most_rounds or rounds_to_decide(evidences, MATTERS_RATIO) == 0:
             break
     decisions = [decide(evidence, at, MATTERS_RATIO, "lower") for evidence, at in zip(evidences, holm(evidences), strict=True)]
     return ["different" if decision.outcome in ("better", "worse") else decision.outcome for decision in decisions], rounds

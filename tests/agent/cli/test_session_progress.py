@@ -111,19 +111,19 @@ def test_the_estimate_after_the_first_repeat_is_within_30_percent_of_what_fixed_
     lengths_s = {"start": 1.5, "load": 2.0, "prepare": 0.5, "warm-up": 3.0, "timed": 12.0}
     estimates_s = {}
     for number in range(repeats):
-        for place, case in enumerate(cases):
-            coming = [ForeseenRuns(other, *[repeats - number - (index <= place)] * 2) for index, other in enumerate(cases)]
-            estimate.note(RunBegins(case, number, 2 * number + place + 1, coming))
+        for turn, case in enumerate(cases):
+            coming = [ForeseenRuns(other, *[repeats - number - (index <= turn)] * 2) for index, other in enumerate(cases)]
+            estimate.note(RunBegins(case, number, 2 * number + turn + 1, coming))
             estimates_s[clock.now_s] = estimate.session_s()
-            pace = (1 + place) * (1.0, 1.1, 0.95, 1.05)[number]
+            pace = (1 + turn) * (1.0, 1.1, 0.95, 1.05)[number]
             clock.now_s += pace * lengths_s["start"]
             for name in ("load", "prepare", "warm-up", "timed"):
                 play(estimate.note, clock, (Phase(name=name), pace * lengths_s[name]))
             # All photographs in the first run, some outputs in the others.
             play(estimate.note, clock, (Phase(name="accuracy"), 60.0 if number == 0 else 2.0), (RunEnds(make_record()), 0.0))
-    known = {begun_s: left_s for begun_s, left_s in estimates_s.items() if left_s is not None}
-    assert len(known) == len(estimates_s) - 2
-    assert all(left_s == pytest.approx((clock.now_s - begun_s,) * 2, rel=0.3) for begun_s, left_s in known.items())
+    estimated_s = {begun_s: left_s for begun_s, left_s in estimates_s.items() if left_s is not None}
+    assert len(estimated_s) == len(estimates_s) - 2
+    assert all(left_s == pytest.approx((clock.now_s - begun_s,) * 2, rel=0.3) for begun_s, left_s in estimated_s.items())
 
 
 def test_waits_for_a_quiet_moment_are_no_part_of_the_estimate_and_named_beside_it():
