@@ -10,6 +10,7 @@ from typing import Literal
 ABSENT = "-"
 SMALLEST_PLAIN = 1e-3  # Below this a figure is written with an exponent: 0.0000123 is counted, not read.
 LEAST_RATIO = 0.001  # A narrower interval is shown as this one.
+_ID_LETTERS, _RANDOM_ID = 8, 32  # Letters of a run's id that are shown: enough to be one of many, as the ids are random.
 MORE_DECIMALS = 4  # A figure that lies nearer to a limit is written as if it were the limit.
 
 
@@ -146,6 +147,11 @@ def size(count_bytes: int) -> str:
     """Return a number of bytes: `12 GB`."""
     step, unit = next(((step, unit) for step, unit in _SIZES if count_bytes >= step), (1, "bytes"))
     return f"{count_bytes / step:.3g} {unit}"
+
+
+def short_id(run_id: str) -> str:
+    """Return the beginning of a run's id that commands accept in its place; an id that is not random is returned whole."""
+    return run_id[:_ID_LETTERS] if len(run_id) == _RANDOM_ID else run_id
 
 
 def printable(text: str) -> str:

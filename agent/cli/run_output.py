@@ -10,7 +10,7 @@ from typing import Any
 from rich.console import Console
 
 from edgemeter.agent.base.evidence import FEWEST
-from edgemeter.agent.base.figures import ABSENT, count, duration, percentage, plain_digits, significant, span
+from edgemeter.agent.base.figures import ABSENT, count, duration, percentage, plain_digits, short_id, significant, span
 from edgemeter.agent.base.terminal import TableColumn, fitted_table, print_text
 from edgemeter.agent.cli.case_options import data_options
 from edgemeter.agent.cli.measured_case import MeasuredCase, cases_of, load_text, model_text, setting_text
@@ -20,7 +20,6 @@ from edgemeter.agent.contract.mode_answer import WORDS, mode_answers, mode_text
 from edgemeter.agent.contract.record import RunRecord
 from edgemeter.agent.contract.record_figures import Neighbour, Sustained
 from edgemeter.agent.contract.steady_facts import held_out, moment, steady_facts
-from edgemeter.agent.ledger.run_history import short_id
 from edgemeter.agent.session.run_plan import PRECISION_RATIO, further_runs
 from edgemeter.agent.verdict.words import ASSUMED_SCATTER, verdict_lines
 

@@ -29,7 +29,6 @@ RunAction = Literal["noted", "excluded", "included", "deleted"]
 RunState = Literal["counted", "excluded"]
 # What a list may be narrowed to, each a column of the rows.
 NARROWED = ("device", "fleet", "model", "runtime", "precision", "verdict")
-_ID_LETTERS, _RANDOM_ID = 8, 32  # Letters of an id that are shown: enough to be one of many, as the ids are random.
 # Shorter beginnings of an id are taken by `edgemeter runs` only: they may as well be a mistyped file.
 ID = re.compile(r"[A-Za-z0-9-]{4,}")
 _NAMED = 5  # So many candidates are named where an id is ambiguous.
@@ -81,11 +80,6 @@ class WithdrawnRun(NamedTuple):
     started_at_ns: int
     stamped_by: str
     received_ns: int
-
-
-def short_id(run_id: str) -> str:
-    """Return the beginning of a run's id that commands accept in its place; an id that is not random is returned whole."""
-    return run_id[:_ID_LETTERS] if len(run_id) == _RANDOM_ID else run_id
 
 
 def nothing_called(text: str) -> str:

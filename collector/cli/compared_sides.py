@@ -10,14 +10,13 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from edgemeter.agent.base.errors import ConfigError, EdgemeterError, MeasurementError
-from edgemeter.agent.base.figures import count, duration
+from edgemeter.agent.base.figures import count, duration, short_id
 from edgemeter.agent.base.progress import note, passing_note
 from edgemeter.agent.base.suggestions import did_you_mean
 from edgemeter.agent.cli.case_options import data_options
 from edgemeter.agent.contract.case_identity import key_of
 from edgemeter.agent.contract.record import RunRecord
 from edgemeter.agent.contract.suite import Case, Suite, expand
-from edgemeter.agent.ledger.run_history import short_id
 from edgemeter.collector.compare.between import ComparedSides, between, read_side, read_sides
 from edgemeter.collector.compare.comparison import Comparison, in_order
 from edgemeter.collector.compare.differences import Margins

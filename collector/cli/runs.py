@@ -12,7 +12,7 @@ import msgspec
 
 from edgemeter.agent.base import config as settings
 from edgemeter.agent.base.command_group import DefaultGroup
-from edgemeter.agent.base.figures import count, plain_digits, stamp
+from edgemeter.agent.base.figures import count, plain_digits, short_id, stamp
 from edgemeter.agent.base.options import config_option, format_option
 from edgemeter.agent.base.progress import note
 from edgemeter.agent.base.suggestions import near
@@ -23,7 +23,7 @@ from edgemeter.agent.contract.energy_provenance import MEASURED, provenance_text
 from edgemeter.agent.contract.figures import FigureView, in_view
 from edgemeter.agent.contract.record import RunRecord
 from edgemeter.agent.ledger.ledger import default_path
-from edgemeter.agent.ledger.run_history import LedgerRuns, ListedRun, RunEvent, short_id
+from edgemeter.agent.ledger.run_history import LedgerRuns, ListedRun, RunEvent
 from edgemeter.collector.cli.runs_why import why
 from edgemeter.collector.cli.stores import chosen_ledger, ledger_option, only_options, opened_runs, since_option
 from edgemeter.collector.ledgers.place import LedgerPlace

@@ -7,13 +7,12 @@ import numpy as np
 from rich.console import Console
 
 from edgemeter.agent.base.errors import ConfigError
-from edgemeter.agent.base.figures import plain_digits, share
+from edgemeter.agent.base.figures import plain_digits, share, short_id
 from edgemeter.agent.base.terminal import TableColumn, fitted_table, print_text
 from edgemeter.agent.contract.frame_times import FrameTimes
 from edgemeter.agent.contract.record import RunRecord
 from edgemeter.agent.contract.record_figures import Steady, Sustained
 from edgemeter.agent.contract.steady_facts import moment
-from edgemeter.agent.ledger.run_history import short_id
 
 MOST_ROWS = 10  # Of a table; JSON has all.
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Protocol
 import msgspec
 
 from edgemeter.agent.base.errors import ConfigError
-from edgemeter.agent.base.figures import count
+from edgemeter.agent.base.figures import count, short_id
 from edgemeter.agent.base.foreign_text import decode_json
 from edgemeter.agent.base.postgres_address import is_postgres
 from edgemeter.agent.contract.record import RunRecord, decode
@@ -17,7 +17,7 @@ from edgemeter.agent.contract.record_time import placed
 from edgemeter.agent.ledger.chunks import SkippedRecord
 from edgemeter.agent.ledger.ledger import default_path
 from edgemeter.agent.ledger.quarantine import QuarantinedMessage
-from edgemeter.agent.ledger.run_history import ID, LedgerRuns, nothing_called, short_id
+from edgemeter.agent.ledger.run_history import ID, LedgerRuns, nothing_called
 from edgemeter.collector.ledgers.place import LedgerPlace, ledger_place, open_ledger
 
 if TYPE_CHECKING:

@@ -10,12 +10,11 @@ import click
 from rich.console import Console
 
 from edgemeter.agent.base.errors import DONE, FAILED, ConfigError
-from edgemeter.agent.base.figures import count
+from edgemeter.agent.base.figures import count, short_id
 from edgemeter.agent.base.options import FiniteRange, format_option
 from edgemeter.agent.base.tables import Format, console_for, print_data
 from edgemeter.agent.base.terminal import print_lines, print_text
 from edgemeter.agent.contract import suite as suites
-from edgemeter.agent.ledger.run_history import short_id
 from edgemeter.provisioning.cli.options import change_options, in_folder, print_notes, rehearsed_options, selection_option
 from edgemeter.provisioning.health.server_status import server_issues
 from edgemeter.provisioning.inventory.fleet_file import open_registry

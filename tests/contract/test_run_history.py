@@ -7,7 +7,8 @@ import msgspec
 import pytest
 
 from edgemeter.agent.base.errors import ConfigError
-from edgemeter.agent.ledger.run_history import LedgerRuns, short_id
+from edgemeter.agent.base.figures import short_id
+from edgemeter.agent.ledger.run_history import LedgerRuns
 from edgemeter.agent.ledger.sqlite_ledger import SqliteLedger
 from edgemeter.collector.index.index_file import connect_index
 from edgemeter.collector.index.refresh import IndexRefresher
