@@ -127,10 +127,10 @@ def test_the_boards_of_a_type_open_by_the_keyboard_and_stay_below_their_row(tab)
     page.press("Enter")
     assert page.run(boards) == 15
     for _ in range(2):
-        page.run("document.querySelectorAll('#table thead button')[2].click()")
+        page.run("document.querySelectorAll('#table thead button')[3].click()")
     of_boards = "[...document.querySelectorAll('#table tbody')].filter(one => one.querySelector('.boards'))"
     assert page.run(f"{of_boards}.every(one => one.rows[0].className.includes('boards') && one.rows.length > 15 - 1)")
-    values = page.run(f"{of_boards}.map(one => [...one.rows].slice(1).map(row => Number(row.cells[2].dataset.value)))")
+    values = page.run(f"{of_boards}.map(one => [...one.rows].slice(1).map(row => Number(row.cells[3].dataset.value)))")
     assert all(of_type == sorted(of_type, reverse=True) for of_type in values)
     page.run(OPEN.format("false"))
     assert page.run(boards) == 0
@@ -146,14 +146,14 @@ def test_a_table_is_sorted_by_the_number_and_csv_holds_what_it_shows(tab, tmp_pa
     rows = list(csv.DictReader(io.StringIO(file.read_text())))
     page.run(OPEN.format("true"))
     cells = page.run(
-        f"{VISIBLE_ROWS}.filter(one => one.dataset.device).map(one => [one.dataset.device, Number(one.cells[2].dataset.value)])"
+        f"{VISIBLE_ROWS}.filter(one => one.dataset.device).map(one => [one.dataset.device, Number(one.cells[3].dataset.value)])"
     )
     exported = [(row["device"], pytest.approx(float(row["latency_p50_ms"]), rel=1e-6)) for row in rows]
     assert exported == sorted(map(tuple, cells), key=lambda pair: [row["device"] for row in rows].index(pair[0]))
     page.run(OPEN.format("false"))
-    values = f"{VISIBLE_ROWS}.map(one => Number(one.cells[2].dataset.value))"
+    values = f"{VISIBLE_ROWS}.map(one => Number(one.cells[3].dataset.value))"
     for reverse in (False, True):
-        page.run("document.querySelectorAll('#table thead button')[2].click()")
+        page.run("document.querySelectorAll('#table thead button')[3].click()")
         assert page.run(values) == sorted(page.run(values), reverse=reverse)
 
 
