@@ -45,7 +45,7 @@ VIEWS = {
 
 
 # Of the README: what is seen without scrolling.
-README_VIEWS = {"trend": ("trend?metric=p50_ms&model=edgemeter-shapes", 850)}
+README_VIEWS = {"trend": ("trend?metric=latency_p50_ms&model=edgemeter-shapes", 850)}
 ANSWER_CSS = (
     "body{margin:0;padding:20px 24px;background:Canvas;color:CanvasText;color-scheme:light dark;font:15px/1.5 monospace}"
     "pre{margin:0;font:inherit;white-space:pre-wrap}b{font-weight:600}i{font-style:normal;opacity:.7}"
