@@ -4,6 +4,7 @@ import getpass
 import os
 import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,7 @@ from edgemeter.agent.contract.figures import FigureView, in_view
 from edgemeter.agent.contract.record import RunRecord
 from edgemeter.agent.ledger.ledger import default_path
 from edgemeter.agent.ledger.run_history import LedgerRuns, ListedRun, RunEvent
+from edgemeter.agent.verdict.judge import judged_together
 from edgemeter.collector.cli.runs_why import why
 from edgemeter.collector.cli.stores import chosen_ledger, ledger_option, only_options, opened_runs, since_option
 from edgemeter.collector.ledgers.place import LedgerPlace
@@ -258,7 +260,9 @@ def _elsewhere(ledger: LedgerPlace | None, run_id: str, command: str, numbers: S
 
 
 def show_list(listed: Sequence[ListedRun], form: Format) -> None:
-    """Print runs in the order given, with the figures that any of them has."""
+    """Print runs in the order given, with the figures that any of them has; each is judged beside its siblings in the list."""
+    judged = judged_together(run.record for run in listed)
+    listed = [replace(run, record=record) for run, record in zip(listed, judged, strict=True)]
     if print_data(form, {"runs": [_entry(run) for run in listed]}):
         return
     console = console_for(form)

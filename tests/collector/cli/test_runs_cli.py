@@ -189,6 +189,15 @@ def test_a_run_is_shown_with_its_case_in_the_figures_that_run_and_compare_print(
     assert "with 3 other runs" in edgemeter("runs", "show", ids[4]).stdout
 
 
+def test_a_run_that_lies_apart_from_its_siblings_is_listed_as_disturbed(home):
+    """As the commands that compare take it, although nothing was seen that disturbed it."""
+    runs = in_rounds([make_run(p50_ms=p50_ms) for p50_ms in (10.0, 10.1, 15.0, 10.2)])
+    fill(home / "ledger.sqlite", [msgspec.structs.replace(run, id=run_id) for run, run_id in zip(runs, ids_of(4), strict=True)])
+    verdicts = [run["verdict"] for run in json.loads(edgemeter("runs", "--format", "json").stdout)["runs"]]
+    assert verdicts == ["ok", "disturbed", "ok", "ok"]
+    assert [line.split()[-1] for line in edgemeter("runs").stdout.splitlines()[1:]] == ["ok", "disturbed", "ok", "ok"]
+
+
 def test_deleting_asks_and_a_wrong_id_among_several_deletes_nothing(ledger):
     """Who deleted it, when and why is listed then."""
     asked_first = edgemeter("runs", "delete", ledger[0])
