@@ -45,7 +45,7 @@ LINES = {
     "collector": 1,
     "collector/alerts": 1837,
     "collector/charts": 793,
-    "collector/cli": 2739,
+    "collector/cli": 2743,
     "collector/compare": 2083,
     "collector/datacenter": 489,
     "collector/demo": 491,
@@ -85,7 +85,7 @@ LINES = {
     "provisioning/release": 1383,
     "provisioning/serve": 400,
     "provisioning/update": 1017,
-    "tests": 84199,
+    "tests": 84208,
 }
 # A room may have so many lines fewer before its number is lowered.
 SLACK = 40
