@@ -9,11 +9,13 @@ from tests.fixtures.rows import table_row
 
 
 def test_a_figure_is_called_by_its_name_its_stem_its_title_or_its_metric():
-    """In any case, with blanks, hyphens or underscores."""
+    """In any case, with blanks, hyphens or underscores; and as sentences call it."""
     for text, name in (
         ("latency_p99_ms", "latency_p99_ms"),
         ("latency-p99", "latency_p99_ms"),
         ("P99", "latency_p99_ms"),
+        ("latency", "latency_p50_ms"),
+        ("missed frames", "steady_missed_ratio"),
         ("ttft", "generation_ttft_p50_ms"),
         ("net energy", "energy_net_mj"),
         ("ap", "accuracy_value"),
