@@ -243,8 +243,10 @@ def _none(reason: str, word: str = "none") -> Markup:
 def _verdict(row: ComparedCase) -> Markup:
     case, provenance = row.case, row.case.key.provenance
     verdict = element("span", {"class": "doubt"}, f"{case.disturbed} of {len(case.verdicts)} disturbed") if case.disturbed else "ok"
-    not_counted = not_counted_text(case.not_counted, len(case.verdicts)) if case.not_counted else ""
-    return with_small(verdict, "; ".join(filter(None, (not_counted, "" if provenance == "measured" else provenance))))
+    words = with_small(verdict, "" if provenance == "measured" else provenance)
+    if not case.not_counted:
+        return words
+    return join([words, element("small", {"class": "wrapped"}, not_counted_text(case.not_counted, len(case.verdicts)))])
 
 
 def _worst(row: ComparedCase, figure: str) -> Markup:

@@ -130,7 +130,7 @@ def content(
         action=links.to(request.view),
         fields=[*view.inputs, *_fields(view.filters, current, choices_here)],
         more_fields=_fields(view.more_filters, current, choices_here),
-        picked_more=", ".join(f"{name} {value}" for name in view.more_filters if (value := request.get(name))),
+        picked_more=", ".join(choices_here.get(name, {}).get(value, value) for name in view.more_filters if (value := request.get(name))),
         exports=exports,
     )
 
