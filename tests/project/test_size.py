@@ -62,7 +62,7 @@ LINES = {
     "collector/trend": 3593,
     "collector/units": 82,
     "collector/upkeep": 244,
-    "collector/web": 4202,
+    "collector/web": 4204,
     "models": 1,
     "models/builder": 1521,
     "models/catalogue": 531,
