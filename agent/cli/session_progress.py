@@ -95,8 +95,10 @@ class TimeLeft:
         left_s = self.session_s()
         if left_s is None:
             case = self._run.case
-            reach = "about" if case.repeats else "up to"
-            return f"{reach} {duration(longest_s(case))} a case{', plus the accuracy' if case.annotations else ''}"
+            parts = {"the queries": case.repeats, "the accuracy": case.annotations}
+            left_out = " and ".join(part for part, is_left_out in parts.items() if is_left_out)
+            reach = "up to" if case.repeats is None else "about"
+            return f"{reach} {duration(longest_s(case))} a case{f', plus {left_out}' if left_out else ''}"
         expected, longest = (duration(max(1.0, seconds)) for seconds in left_s)
         further = "" if left_s[1] <= left_s[0] * NEARLY else f", up to {longest} if the runs differ"
         return f"about {expected} left{further}{', plus waits' if self._has_waited else ''}"

@@ -126,6 +126,19 @@ def test_the_estimate_after_the_first_repeat_is_within_30_percent_of_what_fixed_
     assert all(left_s == pytest.approx((clock.now_s - begun_s,) * 2, rel=0.3) for begun_s, left_s in estimated_s.items())
 
 
+def test_the_estimate_before_the_first_run_names_what_it_leaves_out():
+    """A number of repeats has no time that ends it."""
+    estimate = TimeLeft(Clock())
+    for changes, text in (
+        ({}, "up to 2 min a case"),
+        ({"data": "d", "annotations": "a.json"}, "up to 2 min a case, plus the accuracy"),
+        ({"repeats": 3, "mode": "rapid"}, "about 12 s a case, plus the queries"),
+        ({"repeats": 3, "mode": "rapid", "data": "d", "annotations": "a.json"}, "about 12 s a case, plus the queries and the accuracy"),
+    ):
+        estimate.note(RunBegins(one_case("a.onnx", **changes), 0, 1))
+        assert estimate.words() == text
+
+
 def test_waits_for_a_quiet_moment_are_no_part_of_the_estimate_and_named_beside_it():
     """How long other programs stay busy is unknown."""
     clock, case = Clock(), one_case("a.onnx")
