@@ -15,7 +15,7 @@ LINES = {
     "agent/api": 483,
     "agent/base": 5798,
     "agent/bundle": 592,
-    "agent/cli": 2911,
+    "agent/cli": 2913,
     "agent/contract": 3562,
     "agent/daemon": 349,
     "agent/datasets": 1329,
@@ -85,7 +85,7 @@ LINES = {
     "provisioning/release": 1383,
     "provisioning/serve": 400,
     "provisioning/update": 1017,
-    "tests": 84210,
+    "tests": 84223,
 }
 # A room may have so many lines fewer before its number is lowered.
 SLACK = 40
