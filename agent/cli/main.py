@@ -1,5 +1,7 @@
 """The command `edgemeter`: its commands by name, each imported when it is called, and how it ends."""
 
+import atexit
+import gc
 import signal
 import sys
 from collections.abc import Sequence
@@ -47,6 +49,8 @@ def cli() -> None:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command line and exit with one of EXIT_STATUSES; an expected error is one line on standard error."""
+    # Types of structs that are collected at the end may crash: SIGSEGV instead of the status (msgspec 0.22, its issue 717).
+    atexit.register(gc.freeze)
     # Ended by a service manager: unwind, so that no child process and no half-written file stays behind.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(TERMINATED))
     try:
