@@ -25,7 +25,7 @@ MATTERS_ACCURACY = 0.005  # The smallest difference of accuracies (0..1) that ma
 MATTERS_SHARE = 0.01  # The same of shares, such as that of missed frames.
 # More runs are planned so that four of five such comparisons are decided with them.
 _POWER_Z = NormalDist().inv_cdf(0.8)
-_MOST_FURTHER = 1000
+MOST_FURTHER = 100  # More runs than these nobody makes: what they would show is not said.
 ROUNDING = 1e-9
 # Who looks after each round of a comparison ends it at this level only, so that 5% of answers are wrong in spite of all the looks.
 # Source: Haybittle (1971), Peto et al. (1976).
@@ -58,7 +58,7 @@ class Decision:
 
     @property
     def further(self) -> int | None:
-        """About how many more runs (pairs, days) of each would decide it; None: it is decided, or a thousand would not."""
+        """About how many more runs (pairs, days) of each would decide it; None: it is decided, or a hundred would not."""
         return _further(self.evidence, self.confidence, _limit(self.margin, self.scale)) if self.outcome == "inconclusive" else None
 
 
@@ -88,7 +88,7 @@ def _limit(margin: float, scale: Scale) -> float:
 def rounds_to_decide(evidences: Sequence[Evidence], margin_ratio: float) -> int:
     """Return about how many more rounds decide all differences for one who looks after each round; 0: they are decided."""
     decisions = [decide(evidence, at, margin_ratio, "lower") for evidence, at in zip(evidences, holm(evidences, EARLY_ALPHA), strict=True)]
-    return max((decision.further or _MOST_FURTHER for decision in decisions if decision.outcome == "inconclusive"), default=0)
+    return max((decision.further or MOST_FURTHER for decision in decisions if decision.outcome == "inconclusive"), default=0)
 
 
 def on_scale(value: float, scale: Scale) -> float:
@@ -133,6 +133,6 @@ def _further(evidence: Evidence, confidence: float, limit: float) -> int | None:
         reach = scatter / math.sqrt(units) * (quantile + _POWER_Z)
         return abs(evidence.middle) >= reach or abs(evidence.middle) + reach <= limit
 
-    if not decides(_MOST_FURTHER):
-        return None
-    return 1 + bisect_left(range(evidence.units + 1, _MOST_FURTHER), True, key=decides)
+    further = range(1, MOST_FURTHER + 1)
+    index = bisect_left(further, True, key=lambda more: decides(evidence.units + more))
+    return further[index] if index < len(further) else None

@@ -9,6 +9,7 @@ from typing import Any
 
 from rich.console import Console
 
+from edgemeter.agent.base.decision import MOST_FURTHER
 from edgemeter.agent.base.evidence import FEWEST
 from edgemeter.agent.base.figures import ABSENT, count, duration, percentage, plain_digits, short_id, significant, span
 from edgemeter.agent.base.terminal import TableColumn, fitted_table, print_text
@@ -260,8 +261,11 @@ def resolution(cases: Sequence[MeasuredCase]) -> str:
     if width_ratio <= PRECISION_RATIO:
         return text
     values = case.values(case.first_figure)
-    needed_runs = len(values) + further_runs([values], PRECISION_RATIO)
-    return f"{text} About {needed_runs:,} runs would make it ± {percentage(PRECISION_RATIO)}: --repeats {needed_runs}."
+    further = further_runs([values], PRECISION_RATIO)
+    if further > MOST_FURTHER:
+        return text
+    needed_runs = len(values) + further
+    return f"{text} About {needed_runs} runs would make it ± {percentage(PRECISION_RATIO)}: --repeats {needed_runs}."
 
 
 def _load_lines(run: RunRecord) -> Iterator[str]:

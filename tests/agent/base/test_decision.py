@@ -57,11 +57,11 @@ def test_exchanging_two_cases_mirrors_the_decision():
 
 
 def test_an_inconclusive_decision_states_how_many_more_runs_would_decide():
-    """With fewer than three those that are missing, else until 1.966 + 0.842 standard errors fit; none where a thousand would not do."""
+    """With fewer than three those that are missing, else until 1.974 + 0.842 standard errors fit; none where a hundred would not do."""
     assert decide(difference(values(10, 11), values(10)), 0.95, 0.03, "lower").further == 2
-    further = decide(Evidence(0.02, 0.02, 98.0, 50, "run"), 0.95, 0.03, "lower").further
-    assert further == pytest.approx((2.808 * 0.02 * math.sqrt(50) / 0.02) ** 2 - 50, abs=1)
-    assert decide(Evidence(0.02, 0.05, 98.0, 50, "run"), 0.95, 0.03, "lower").further is None
+    further = decide(Evidence(0.02, 0.012, 98.0, 50, "run"), 0.95, 0.03, "lower").further
+    assert further == pytest.approx((2.816 * 0.012 * math.sqrt(50) / 0.02) ** 2 - 50, abs=1)
+    assert decide(Evidence(0.02, 0.02, 98.0, 50, "run"), 0.95, 0.03, "lower").further is None
 
 
 def test_cases_are_told_apart_only_where_their_runs_show_it():
