@@ -134,5 +134,5 @@ def _further(evidence: Evidence, confidence: float, limit: float) -> int | None:
         return abs(evidence.middle) >= reach or abs(evidence.middle) + reach <= limit
 
     further = range(1, MOST_FURTHER + 1)
-    index = bisect_left(further, True, key=lambda more: decides(evidence.units + more))
+    index = bisect_left(further, True, key=lambda runs: decides(evidence.units + runs))
     return further[index] if index < len(further) else None
