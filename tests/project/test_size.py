@@ -15,7 +15,7 @@ LINES = {
     "agent/api": 483,
     "agent/base": 5798,
     "agent/bundle": 592,
-    "agent/cli": 2917,
+    "agent/cli": 2921,
     "agent/contract": 3562,
     "agent/daemon": 349,
     "agent/datasets": 1329,
