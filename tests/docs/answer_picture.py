@@ -1,6 +1,6 @@
 """README's picture: the shipped models measured in turn on this machine, as `edgemeter compare` prints it.
 
-python -m tests.docs.answer_picture    measures them and writes docs/images/answer.svg (a minute; close what else runs)
+python -m tests.docs.answer_picture    measures them and writes docs/images/answer.svg (some minutes; close what else runs)
 """
 
 import subprocess
