@@ -110,8 +110,8 @@ def control_lines(comparison: "Comparison") -> Iterator[str]:
         if not is_control or (change := row.decisions.get(LATENCY)) is None:
             continue
         yield (
-            f"Rows {references[id(row.reference)]} and {number} are a control, one case measured twice: "
-            f"{change_with_interval(LATENCY, change)} in latency. Smaller differences between other rows may be noise, too."
+            f"Row {number} repeats row {references[id(row.reference)]} as a control: latency {change_with_interval(LATENCY, change)}. "
+            "Smaller differences between other rows may be noise, too."
         )
 
 
