@@ -17,7 +17,7 @@ from edgemeter.agent.base.options import (
     quiet_option,
     save_option,
 )
-from edgemeter.agent.base.progress import note
+from edgemeter.agent.base.progress import is_quiet, note
 from edgemeter.agent.base.tables import console_for, print_data
 from edgemeter.agent.cli.case_options import CASE_OPTIONS, case_options, check_on, on_option, power_option
 
@@ -76,7 +76,8 @@ def run(sources: tuple[Path, ...], **options: Any) -> None:
 
             if outcome.saved is not None:
                 notes.append(saved_line(outcome.records, options))
-            print_runs(outcome.records, console_for(options["form"]), wide=options["wide"], seconds=outcome.seconds, notes=notes)
+            shown_notes = [] if is_quiet() else notes
+            print_runs(outcome.records, console_for(options["form"]), wide=options["wide"], seconds=outcome.seconds, notes=shown_notes)
     finally:
         # A full or closed standard output does not take the rest with it.
         if options["output"]:

@@ -260,8 +260,8 @@ def up(
             for part in reversed(parts):
                 part.stop()
         counts = service.counts
-        stored, dropped = count(counts.inserted, "new record"), count(counts.duplicates, "duplicate")
-        click.echo(f"stored {stored}, dropped {dropped}, quarantined {counts.quarantined}", err=True)
+        stored = count(counts.inserted, "new record")
+        click.echo(f"stored {stored}, {counts.duplicates} were here already, quarantined {counts.quarantined}", err=True)
 
 
 def _broker_address(broker: str | None, folder: Path | None) -> BrokerAddress | None:

@@ -65,14 +65,17 @@ def runs(
             deleted = [event for event in reversed(history.events()) if event.action == "deleted"]
             _show_deleted(deleted[: limit or None], form)
             return
+        # What a run is beside its siblings is not stored, so that a verdict is looked for among all runs.
+        verdict = conditions.pop("verdict", None)
         # One more, to know whether there are more.
-        listed = history.runs(conditions, since_ns, limit + 1 if limit else None)
+        listed = _judged(history.runs(conditions, since_ns, limit + 1 if limit and not verdict else None))
+        listed = [run for run in listed if verdict in (None, run.record.verdict.state)]
         models = history.models()
     if listed or form != "table":
         show_list(listed[: limit or None], form)
     if limit and len(listed) > limit:
         note(f"there are more: -n 0 lists all, -n {2 * limit} twice as many")
-    elif not listed and (conditions or since_ns):
+    elif not listed and (conditions or verdict or since_ns):
         model = conditions.get("model")
         note("no run matches" if model is None or model in models else f"no run is of a model or file {model!r}: {near(model, models)}")
     elif not listed:
@@ -259,10 +262,14 @@ def _elsewhere(ledger: LedgerPlace | None, run_id: str, command: str, numbers: S
     return f"; the collector's copy stays: on its machine `edgemeter runs {command} {short_id(run_id)}`"
 
 
-def show_list(listed: Sequence[ListedRun], form: Format) -> None:
-    """Print runs in the order given, with the figures that any of them has; each is judged beside its siblings in the list."""
+def _judged(listed: Sequence[ListedRun]) -> list[ListedRun]:
+    """Return the runs, each judged beside its siblings among them."""
     judged = judged_together(run.record for run in listed)
-    listed = [replace(run, record=record) for run, record in zip(listed, judged, strict=True)]
+    return [replace(run, record=record) for run, record in zip(listed, judged, strict=True)]
+
+
+def show_list(listed: Sequence[ListedRun], form: Format) -> None:
+    """Print runs in the order given, with the figures that any of them has."""
     if print_data(form, {"runs": [_entry(run) for run in listed]}):
         return
     console = console_for(form)
@@ -294,7 +301,7 @@ def show_list(listed: Sequence[ListedRun], form: Format) -> None:
 def show_newest(ledger: LedgerPlace, form: Format) -> None:
     """Print the newest runs of a ledger, and the command that compares the two cases that were measured last."""
     with opened_runs(ledger) as history:
-        listed = history.runs({}, limit=NEWEST)
+        listed = _judged(history.runs({}, limit=NEWEST))
     show_list(listed, form)
     usable = [run.record for run in listed if run.state == "counted" and run.record.verdict.state != "invalid"]
     cases = list(dict.fromkeys(record.case for record in usable))

@@ -69,4 +69,4 @@ def test_the_command_serves_metrics_and_health_and_forgets_what_is_old(broker, t
         process.send_signal(signal.SIGTERM)
         _, message = process.communicate(timeout=100)
     assert process.returncode == 0
-    assert "stored 1 new record, dropped 0 duplicates, quarantined 1" in message
+    assert "stored 1 new record, 0 were here already, quarantined 1" in message

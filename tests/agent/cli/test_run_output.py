@@ -134,6 +134,13 @@ def test_only_runs_that_count_are_a_reason_to_run_again():
     assert "assumed" not in printed(*runs[:2])
 
 
+def test_the_accuracy_of_a_run_that_was_disturbed_is_that_of_the_case():
+    """Only one run is scored, and a busy machine moves no box."""
+    first, *unscored = judged(repeats(140.0, 138.0, 143.0, 139.0), (BUSY,), (), (), ())
+    runs = [first, *(msgspec.structs.replace(run, accuracy=None) for run in unscored)]
+    assert f"AP {first.accuracy.value:.3f}" in printed(*runs)
+
+
 def test_figures_without_an_interval_have_none_however_they_differ():
     """What starts once a process scatters widely; its mean is all that the line has room for."""
     starts = [

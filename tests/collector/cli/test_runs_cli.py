@@ -196,6 +196,8 @@ def test_a_run_that_lies_apart_from_its_siblings_is_listed_as_disturbed(home):
     verdicts = [run["verdict"] for run in json.loads(edgemeter("runs", "--format", "json").stdout)["runs"]]
     assert verdicts == ["ok", "disturbed", "ok", "ok"]
     assert [line.split()[-1] for line in edgemeter("runs").stdout.splitlines()[1:]] == ["ok", "disturbed", "ok", "ok"]
+    assert [run_id for run_id, _ in listed("--verdict", "disturbed")] == ids_of(4)[2:3]
+    assert [run_id for run_id, _ in listed("--verdict", "ok", "-n", "2")] == [ids_of(4)[3], ids_of(4)[1]]
 
 
 def test_deleting_asks_and_a_wrong_id_among_several_deletes_nothing(ledger):
