@@ -212,7 +212,11 @@ def _power(row: PublishedRow, companions: dict[str, PublishedRow]) -> LawFinding
     factors = [WALL_RATIO] * (row.scope is None) + [READING_RATIO] * (row.figure == POWER and row.statistic == "max")
     highest_w = math.prod(factors, start=limits.highest_in(row.scope) if row.scope else limits.highest_w)
     lowest_w = limits.lowest_in(row.scope or "board-input")
-    sums = f"{words}, and {limits.machine} draws at most {highest_w:.4g} W ({limits.supply})"
+    reasons = ["the claim does not say where it was measured"] * (row.scope is None)
+    reasons += ["one reading may be of an inrush"] * (len(factors) > len(reasons))
+    allowed = f"; up to {highest_w:.4g} W are allowed, as {' and '.join(reasons)}" if factors else ""
+    bound_text = f"{highest_w / math.prod(factors):.4g} W by our bound (its supplies: {limits.supply})"
+    sums = f"{words}, and {limits.machine} draws at most {bound_text}{allowed}"
     if least_w > highest_w:
         return LawFinding("power", "impossible", f"{sums}: impossible", stated_w, highest_w, "W")
     if most_w < lowest_w:
@@ -276,9 +280,11 @@ def _peak(row: PublishedRow, part: BoardLimit) -> Bound | None:
     # A block of 8-bit weights has a scale, and is computed in 8 bit.
     bits = 8.0 if bits is not None and 8 < bits < 9 else bits
     if part.cpu and (_is_on_cpu(row) or not (row.backend or part.most_gop_per_s)):
-        clock_hz = row.clock_hz or OVERCLOCKED * part.cpu.clock_hz
-        gop, source = part.cpu.gop_per_s(bits or 8.0, clock_hz), f"{part.cpu.cores} cores at {clock_hz / 1e9:.3g} GHz; {part.cpu.source}"
-        return Bound(gop, f"its cores do at most {gop:.4g} Gop/s ({source})")
+        gop = part.cpu.gop_per_s(bits or 8.0, row.clock_hz or OVERCLOCKED * part.cpu.clock_hz)
+        clock = (
+            f"{(row.clock_hz or part.cpu.clock_hz) / 1e9:.3g} GHz{'' if row.clock_hz else f', overclocked by up to {OVERCLOCKED - 1:.0%}'}"
+        )
+        return Bound(gop, f"its cores do at most {gop:.4g} Gop/s ({part.cpu.cores} cores at {clock}; {part.cpu.source})")
     rate = None if _is_on_cpu(row) else part.gop_per_s(bits)
     return Bound(rate, f"{part.name} does at most {rate:.4g} Gop/s ({part.compute_source})") if rate else None
 
