@@ -54,7 +54,7 @@ LINES = {
     "collector/influx": 2193,
     "collector/ledgers": 77,
     "collector/postgresql": 715,
-    "collector/published": 1089,
+    "collector/published": 1095,
     "collector/receive": 2292,
     "collector/runs": 1070,
     "collector/show": 1420,
