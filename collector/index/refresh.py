@@ -16,6 +16,7 @@ from edgemeter.agent.contract.case_identity import CaseKey, key_of
 from edgemeter.agent.contract.record import RunRecord, encode
 from edgemeter.agent.contract.record_time import placed
 from edgemeter.agent.ledger.chunks import UNREADABLE, SkippedRecord, skipped_record, warn_of_skipped
+from edgemeter.agent.verdict.judge import judged_together
 from edgemeter.collector.index.index_file import COUNT_CASE, FACETS, code_hash, empty_index, pack_record, slim_record
 from edgemeter.collector.index.sources import RecordSource
 from edgemeter.collector.index.stored_runs import COMMON, OF_RUN, stored_run
@@ -295,7 +296,7 @@ class IndexRefresher:
         starts = segment_starts([self._points(number, fingerprints) for number in numbers])
         for number, start in zip(numbers, starts, strict=True):
             try:
-                since_ns = self._keep_summary(number, runs_of(self._connection, number), start)
+                since_ns = self._keep_summary(number, judged_together(runs_of(self._connection, number)), start)
             except UNREADABLE as error:
                 since_ns = self._drop_summary(number, error)
             self._connection.execute("UPDATE cases SET since_ns = ? WHERE case_number = ?", (since_ns, number))

@@ -65,6 +65,13 @@ def test_pairs_of_a_session_are_pairs_by_the_rollup_too(path):
     assert (decision.outcome, decision.evidence.unit, decision.evidence.units) == ("worse", "pair", 4)
 
 
+def test_a_run_that_lies_apart_from_its_siblings_does_not_count_by_the_rollup_either(path):
+    """Nothing was seen that disturbed it."""
+    keep(path, in_rounds([make_run(p50_ms=p50_ms) for p50_ms in (10.0, 15.0, 10.1, 10.2)], [make_reference(p50_ms=9.0) for _ in range(3)]))
+    assert by_rollup(path) == by_runs(path)
+    assert '"not_counted_runs": 1' in by_runs(path).replace('":1', '": 1')
+
+
 def test_the_values_of_runs_are_not_read_where_runs_are_in_no_pairs(path, monkeypatch):
     """Of two devices with many days each the summaries are enough."""
     write_ledger(path, Fleet(devices=4, days=8, cases=2))
