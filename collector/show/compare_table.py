@@ -4,7 +4,6 @@ import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from shlex import quote
 
 from msgspec import structs
 from rich.console import Console
@@ -17,9 +16,7 @@ from edgemeter.agent.contract.mode_answer import WORDS
 from edgemeter.agent.verdict.words import ASSUMED_SCATTER, verdict_lines
 from edgemeter.collector.compare.between import SAME_CASE
 from edgemeter.collector.compare.comparison import MARKS, RECOMMENDED, ComparedCase, Comparison, answers_of, comparable
-from edgemeter.collector.compare.differences import better_of, decided, speed_of, why_not_compared
-from edgemeter.collector.compare.judged_figures import JUDGED
-from edgemeter.collector.compare.limits import FigureLimit, Side
+from edgemeter.collector.compare.differences import decided, speed_of, why_not_compared
 from edgemeter.collector.compare.summary import CaseSummary
 from edgemeter.collector.runs.cases import grouped
 from edgemeter.collector.runs.store import LeftOut
@@ -231,8 +228,7 @@ def _lines(comparison: Comparison) -> Iterator[str]:
         yield from choice_lines(comparison, comparison.choice)
     if comparison.gate:
         yield from gate_lines(comparison, comparison.gate)
-    yield from _how_to_choose(comparison, compared)
-    yield from _legend(compared)
+    yield from _legend(comparison, compared)
     reasons = Counter((name, reason) for row in compared if row.decisions for name, reason in not_compared(row).items())
     for (name, reason), number in reasons.most_common(REASONS_SHOWN):
         yield f"not compared: {name}{f' ({number} cases)' if number > 1 else ''}: {reason}"
@@ -251,22 +247,11 @@ def _lines(comparison: Comparison) -> Iterator[str]:
     yield from verdict_lines(verdicts, sum(case.not_counted for case in cases))
 
 
-def _how_to_choose(comparison: Comparison, compared: Sequence[ComparedCase]) -> Iterator[str]:
-    """Yield the options that choose among cases, each of which is better in part: a limit between the figures of two."""
-    row = next((row for row in compared if outcome_of(row) == IN_PART), None)
-    if row is None or comparison.choice or comparison.gate or not has_letters(comparison):
-        return
-    names = [name for name, decision in row.decisions.items() if decision.outcome in ("better", "worse")]
-    limited = ACCURACY if ACCURACY in names else names[0]
-    cheapest = next(name for name in names if name != limited)
-    middle = float(figures.plain_digits((row.case.figures[limited].value + row.reference.figures[limited].value) / 2, 2))
-    side: Side = "at most" if better_of(limited, row.case) == "lower" else "at least"
-    limit = FigureLimit(JUDGED[limited], side, middle, figure_name(limited, row.case) if limited == ACCURACY else "")
-    yield f"each is better in part: your limits choose, such as --require '{limit.text}' --cheapest {quote(JUDGED[cheapest].title)}"
-
-
-def _legend(rows: Sequence[ComparedCase]) -> Iterator[str]:
-    """Yield the meaning of the signs behind changes, and how sure the intervals are."""
+def _legend(comparison: Comparison, rows: Sequence[ComparedCase]) -> Iterator[str]:
+    """Yield how to choose among cases, the meaning of the signs behind changes, and how sure the intervals are."""
+    is_chosen = comparison.choice or comparison.gate or not has_letters(comparison)
+    if not is_chosen and any(outcome_of(row) == IN_PART for row in rows):
+        yield "each is better in part: your limits choose (--require, --cheapest)"
     changes = [(name, row, decision) for row in rows for name, decision in row.decisions.items()]
     outcomes = {outcome_words(name, row) for name, row, _ in changes}
     if "no difference" in outcomes:
@@ -276,6 +261,8 @@ def _legend(rows: Sequence[ComparedCase]) -> Iterator[str]:
         yield "?: inconclusive"
     if WITHIN in outcomes:
         yield f"<: {WITHIN}"
+    if any(change.evidence.unit == "pair" for *_, change in changes):
+        yield "changes are means over pairs of neighbouring runs; ± is that of a case by itself"
     if together := decided_together([decision for _, _, decision in changes]):
         yield together
 

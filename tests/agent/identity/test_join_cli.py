@@ -52,11 +52,11 @@ def test_it_joins_once_and_reports_that_again_without_a_network(lab):
     with pytest.raises(TransientError, match="is not valid"):
         run(lab, path, "--timeout", "2")
     path.write_text(text)
-    assert "device 'pi-1' of fleet 'lab'" in run(lab, path)
+    assert "pi-1 joined the fleet 'lab'" in run(lab, path)
     lab.broker.kill()
-    assert "device 'pi-1' of fleet 'lab'" in run(lab, path)
+    assert "pi-1 joined the fleet 'lab'" in run(lab, path)
     # The same file once more, as a power cut before it was wiped would leave it.
-    assert "device 'pi-1' of fleet 'lab'" in run(lab, copy)
+    assert "pi-1 joined the fleet 'lab'" in run(lab, copy)
     assert identity.read_join_file(copy).token is None
 
 
@@ -74,7 +74,7 @@ def test_it_waits_for_a_broker_and_a_service_that_start_later(lab):
     time.sleep(3.0)
     lab.serve()
     thread.join(300)
-    assert lines == [f"device 'pi-1' of fleet 'lab', broker mqtts://127.0.0.1:{lab.port}\n"]
+    assert lines == [f"pi-1 joined the fleet 'lab' at mqtts://127.0.0.1:{lab.port}\n"]
 
 
 @pytest.mark.nightly
