@@ -50,14 +50,14 @@ LINES = {
     "collector/datacenter": 489,
     "collector/demo": 491,
     "collector/export": 113,
-    "collector/index": 1605,
+    "collector/index": 1606,
     "collector/influx": 2193,
     "collector/ledgers": 77,
     "collector/postgresql": 715,
     "collector/published": 1095,
     "collector/receive": 2292,
     "collector/runs": 1070,
-    "collector/show": 1420,
+    "collector/show": 1407,
     "collector/store": 104,
     "collector/trend": 3593,
     "collector/units": 82,
@@ -85,7 +85,7 @@ LINES = {
     "provisioning/release": 1383,
     "provisioning/serve": 400,
     "provisioning/update": 1017,
-    "tests": 84232,
+    "tests": 84234,
 }
 # A room may have so many lines fewer before its number is lowered.
 SLACK = 40
