@@ -126,11 +126,13 @@ def _further(evidence: Evidence, confidence: float, limit: float) -> int | None:
         return FEWEST - evidence.units
     if evidence.unit == "image":
         return None
-    scatter = evidence.error * math.sqrt(evidence.units)
+    # More runs do not shrink what is assumed.
+    fixed = evidence.assumed.error if evidence.assumed else 0.0
+    scatter = math.sqrt(max(0.0, evidence.error**2 - fixed**2) * evidence.units)
 
     def decides(units: int) -> bool:
         quantile = student_quantile(confidence, round(evidence.freedom * (units - 1) / (evidence.units - 1), 1))
-        reach = scatter / math.sqrt(units) * (quantile + _POWER_Z)
+        reach = math.hypot(scatter / math.sqrt(units), fixed) * (quantile + _POWER_Z)
         return abs(evidence.middle) >= reach or abs(evidence.middle) + reach <= limit
 
     further = range(1, MOST_FURTHER + 1)

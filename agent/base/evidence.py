@@ -6,8 +6,8 @@ median of its runs, so that one disturbed run does not move it. Two cases are co
 
 - in pairs, where their runs were interleaved: what a session does to one it does to the other;
 - by day, where both ran on the same three days or more of one device;
-- else as two independent means. Runs of one or two days do not show how days differ: where the two ran on different days, a scatter of
-  `DAY_SD` between days is assumed for each side.
+- else as two independent means. Runs of one or two days do not show how days differ, nor those of one session how sessions differ: where
+  the two ran on different days, or in different sessions, such a scatter is assumed for each side.
 """
 
 import math
@@ -25,21 +25,37 @@ Unit = Literal["run", "day", "device", "pair", "image"]
 Turn = tuple[int, int]
 # Fewer runs, days or pairs show no scatter worth the name.
 FEWEST = 3
-# How much days differ on one board, as a ratio, where the runs are of too few days to show it; and sessions of one day.
+# How much days differ on one board, as a ratio, where the runs are of too few days to show it; and sessions of one day. On a virtual
+# machine neighbours that it cannot see change its speed for minutes. Source: forty sessions on a cloud machine, which differed by 4% to 7%,
+# partly by the scatter of their own runs.
 DAY_SD = 0.02
 SESSION_SD = 0.015
+GUEST_SESSION_SD = 0.03
 EXACT = math.inf  # The degrees of freedom of an uncertainty that is known beforehand, such as that of a meter.
 _NORMAL = 1000.0  # From so many degrees of freedom on Student's t is normal.
+REACH = student_quantile(CONFIDENCE, _NORMAL)  # An interval with them reaches so many standard errors.
 LARGEST_LOG = math.log(sys.float_info.max)
 
 
 class RunValue(NamedTuple):
-    """One figure of one run; `turn` names the round in which several cases were measured in turn."""
+    """One figure of one run; `turn` is its session and the round in which several cases were measured in turn.
+
+    `session_sd` is how much sessions are taken to differ on its machine.
+    """
 
     value: float
     device: str
     day: int
     turn: Turn | None = None
+    session_sd: float = SESSION_SD
+
+
+class Assumed(NamedTuple):
+    """A scatter that the runs are too few to show, and the standard error that it adds, which more runs of the same do not shrink."""
+
+    between: Literal["sessions", "days"]
+    sd: float
+    error: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,8 +67,7 @@ class Evidence:
     freedom: float
     units: int
     unit: Unit
-    assumes_days: bool = False
-    assumes_sessions: bool = False
+    assumed: Assumed | None = None
 
     def bounds(self, confidence: float = CONFIDENCE) -> tuple[float, float] | None:
         """Return the two-sided interval, None without an error."""
@@ -88,13 +103,14 @@ class Evidence:
             return self
         return _combined(self.middle, ((self.error, self.freedom), (error, EXACT)), self)
 
-    def in_other_sessions(self, sessions: int) -> "Evidence":
+    def in_other_sessions(self, session_sd: float, sessions: int = 1) -> "Evidence":
         """Return the evidence on a mean as other sessions would have it: runs of a few minutes do not show how sessions differ."""
         if self.error is None or self.unit != "run":
             return self
         # Both reaches are added in quadrature, so that the interval is wider, however few runs it is of.
-        share = student_quantile(CONFIDENCE, _NORMAL) / student_quantile(CONFIDENCE, _rounded(self.freedom))
-        return replace(self, error=math.hypot(self.error, share * SESSION_SD / math.sqrt(sessions)), assumes_sessions=True)
+        share = REACH / student_quantile(CONFIDENCE, _rounded(self.freedom))
+        assumed = Assumed("sessions", session_sd, share * session_sd / math.sqrt(sessions))
+        return replace(self, error=math.hypot(self.error, assumed.error), assumed=assumed)
 
     def at_least(self, error: float) -> "Evidence":
         """Return the evidence with no smaller a standard error than what was counted allows."""
@@ -118,13 +134,17 @@ def difference(case: Sequence[RunValue], reference: Sequence[RunValue]) -> Evide
     if pairs is not None:
         return pairs
     mean, other = mean_of(case), mean_of(reference)
-    assumed = [DAY_SD / math.sqrt(len(_days(side))) for side, of_side in ((case, mean), (reference, other)) if of_side.unit == "run"]
-    if not assumed or _days(case) == _days(reference):
-        return mean.minus(other)
     evidence = mean.minus(other)
-    for error in assumed:
-        evidence = evidence.with_error(error)
-    return replace(evidence, assumes_days=True)
+    few = [side for side, of_side in ((case, mean), (reference, other)) if of_side.unit == "run"]
+    if not few or sessions_of(case) == sessions_of(reference):
+        return evidence
+    sd = max(run.session_sd for side in few for run in side)
+    if _days(case) == _days(reference):
+        assumed = Assumed("sessions", sd, sd * math.sqrt(math.fsum(1 / len(sessions_of(side)) for side in few)))
+    else:
+        sd = max(sd, DAY_SD)
+        assumed = Assumed("days", sd, sd * math.sqrt(math.fsum(1 / len(_days(side)) for side in few)))
+    return replace(evidence.with_error(assumed.error), assumed=assumed)
 
 
 def accuracy_difference(without_parts: Sequence[float], other: Sequence[float], middle: float) -> Evidence:
@@ -150,15 +170,15 @@ class IntervalOverRuns(NamedTuple):
         return self.high / self.middle - 1
 
 
-def interval_over_runs(values: Sequence[float], *, is_of_session: bool = False) -> IntervalOverRuns | None:
-    """Return the interval that holds a figure in any session, from one value a run of one; `is_of_session`: in that one alone.
+def interval_over_runs(values: Sequence[float], session_sd: float) -> IntervalOverRuns | None:
+    """Return the interval that holds a figure in any session, from one value a run of one; where `session_sd` is 0 in that one alone.
 
     It is None below three runs, where a value is not above 0, and where the runs differ so much that no float holds the upper bound.
     """
     if len(values) < FEWEST or min(values) <= 0:
         return None
     evidence = mean_of([RunValue(math.log(value), "", 0) for value in values])
-    bounds = evidence.bounds() if is_of_session else evidence.in_other_sessions(1).bounds()
+    bounds = evidence.in_other_sessions(session_sd).bounds()
     if bounds is None or bounds[1] >= LARGEST_LOG:
         return None
     middle, reach = middle_of(values), math.exp(bounds[1] - evidence.middle)
@@ -203,6 +223,11 @@ def _by_day(values: Iterable[RunValue]) -> dict[tuple[str, int], float]:
         groups[run.device, run.day].append(run.value)
     # Most have one run a day.
     return {key: members[0] if len(members) == 1 else median(members) for key, members in groups.items()}
+
+
+def sessions_of(values: Iterable[RunValue]) -> set[int]:
+    """Return the sessions that the runs are of; of runs without one their days."""
+    return {value.turn[0] if value.turn else value.day for value in values}
 
 
 def _days(values: Iterable[RunValue]) -> set[int]:

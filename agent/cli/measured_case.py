@@ -35,6 +35,11 @@ class MeasuredCase:
         return worst([run.verdict.state for run in self.counted])
 
     @property
+    def session_sd(self) -> float:
+        """How much sessions are taken to differ on its machine."""
+        return self.runs[0].environment.session_sd
+
+    @property
     def verdicts(self) -> list[Verdict]:
         """The verdicts on the runs that count, and on invalid ones."""
         return [run.verdict for run in self.runs if self.state != "ok" or run.verdict.state != "disturbed"]
@@ -65,7 +70,7 @@ class MeasuredCase:
         """Return the interval of a figure over the runs; None where they are too few, or it is a share."""
         entry = figure(name)
         # What a program takes in memory is no matter of the session.
-        return None if entry.over_runs else interval_over_runs(self.values(name), is_of_session=entry.group == "memory")
+        return None if entry.over_runs else interval_over_runs(self.values(name), 0.0 if entry.group == "memory" else self.session_sd)
 
     def middle(self, name: str, unit: str = "") -> str:
         """Return the mean of a figure over the runs without its interval; "-" where it has no value."""

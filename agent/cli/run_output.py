@@ -21,8 +21,8 @@ from edgemeter.agent.contract.mode_answer import WORDS, mode_answers, mode_text
 from edgemeter.agent.contract.record import RunRecord
 from edgemeter.agent.contract.record_figures import Neighbour, Sustained
 from edgemeter.agent.contract.steady_facts import held_out, moment, steady_facts
-from edgemeter.agent.session.run_plan import PRECISION_RATIO, further_runs
-from edgemeter.agent.verdict.words import ASSUMED_SCATTER, verdict_lines
+from edgemeter.agent.session.run_plan import PRECISION_RATIO, further_runs, precision_reach
+from edgemeter.agent.verdict.words import assumed_scatter, verdict_lines
 
 STYLE = {"ok": "green", "disturbed": "yellow", "invalid": "red"}
 TABLE_WIDTH = 100
@@ -235,8 +235,8 @@ def _lines(cases: Sequence[MeasuredCase], seconds: float | None) -> Iterator[str
     took = "" if seconds is None else f", {duration(seconds)}"
     # One that is stored is not advised to be repeated.
     yield f"{count(len(runs), 'run')}{took}. {'' if seconds is None and len(runs) == 1 else resolution(cases)}".rstrip()
-    if any(case.interval(name) for case in cases for name in (case.first_figure, ENERGY)):
-        yield ASSUMED_SCATTER
+    if with_interval := [case for case in cases if any(case.interval(name) for name in (case.first_figure, ENERGY))]:
+        yield assumed_scatter(max(case.session_sd for case in with_interval))
     for case in cases:
         if (together := case.typical.together) and case.values(SLOW_DOWN):
             neighbours = " and ".join(f"{neighbour.model} {neighbour.setting_text}" for neighbour in together.neighbours)
@@ -258,14 +258,12 @@ def resolution(cases: Sequence[MeasuredCase]) -> str:
         return f"{FEWEST} runs give an interval: leave --repeats out." if len(cases[0].counted) < FEWEST else ""
     case, width_ratio = max(((case, interval.half_width_ratio) for case, interval in intervals if interval), key=lambda pair: pair[1])
     text = f"Differences above {percentage(math.sqrt(2) * width_ratio)} can be seen."
-    if width_ratio <= PRECISION_RATIO:
-        return text
     values = case.values(case.first_figure)
-    further = further_runs([values], PRECISION_RATIO)
-    if further > MOST_FURTHER:
+    further = further_runs([values], PRECISION_RATIO, case.session_sd)
+    if not 0 < further <= MOST_FURTHER:
         return text
-    needed_runs = len(values) + further
-    return f"{text} About {needed_runs} runs would make it ± {percentage(PRECISION_RATIO)}: --repeats {needed_runs}."
+    needed_runs, precise_ratio = len(values) + further, math.expm1(precision_reach(PRECISION_RATIO, case.session_sd))
+    return f"{text} About {needed_runs} runs would make it ± {percentage(precise_ratio)}: --repeats {needed_runs}."
 
 
 def _load_lines(run: RunRecord) -> Iterator[str]:

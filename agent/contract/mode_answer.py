@@ -194,5 +194,5 @@ def _values(runs: Sequence[RunRecord], name: str) -> list[float]:
 def _figure(runs: Sequence[RunRecord], name: str) -> ModeFigure | None:
     if not (values := _values(runs, name)):
         return None
-    interval = interval_over_runs(values)
+    interval = interval_over_runs(values, runs[0].environment.session_sd)
     return ModeFigure(value=middle_of(values), half_width_ratio=interval.half_width_ratio if interval else None)

@@ -6,6 +6,7 @@ from typing import Literal
 
 import msgspec
 
+from edgemeter.agent.base.evidence import GUEST_SESSION_SD, SESSION_SD
 from edgemeter.agent.base.figures import count
 from edgemeter.agent.base.types import Count, Int64, Name, Positive, Sha256
 
@@ -111,6 +112,16 @@ class Environment(RecordPart, frozen=True, kw_only=True):
     attached: tuple[str, ...] = ()  # Accelerators, NVMe drives and HATs attached to the machine.
     virtualisation: str | None = None
     """Container or hypervisor, innermost first: `docker`, `kvm`, `docker in kvm`; null if none is visible."""
+
+    @property
+    def is_virtual(self) -> bool:
+        """Whether it is a virtual machine, whose host may be any and has other guests."""
+        return self.virtualisation not in {None, "docker", "podman", "kubernetes", "systemd-nspawn"}
+
+    @property
+    def session_sd(self) -> float:
+        """How much the sessions of a day are taken to differ, as a ratio, where one does not show it."""
+        return GUEST_SESSION_SD if self.is_virtual else SESSION_SD
 
 
 class Condition(RecordPart, frozen=True, kw_only=True):

@@ -64,6 +64,6 @@ def power_range(environment: Environment) -> PowerRange:
     listed = next((limits for limits in board_ranges() if any(word in model for word in limits.words)), None)
     if listed is not None:
         return listed
-    if environment.cores > MOST_CORES or environment.virtualisation not in {None, "docker", "podman", "kubernetes", "systemd-nspawn"}:
+    if environment.cores > MOST_CORES or environment.is_virtual:
         return ANY_MACHINE
     return SMALL_PC if environment.arch in {"x86_64", "i686"} else SMALL_ARM

@@ -8,7 +8,7 @@ from typing import TypeVar
 
 from edgemeter.agent.base.decision import rounds_to_decide
 from edgemeter.agent.base.errors import EdgemeterError
-from edgemeter.agent.base.evidence import CONFIDENCE, FEWEST, Evidence, RunValue, difference, interval_over_runs
+from edgemeter.agent.base.evidence import CONFIDENCE, FEWEST, REACH, SESSION_SD, Evidence, RunValue, difference, interval_over_runs
 from edgemeter.agent.base.statistics import student_quantile
 from edgemeter.agent.contract.figures import ENERGY, LATENCY, THROUGHPUT, TPOT, TTFT, figure
 from edgemeter.agent.contract.record import RunRecord
@@ -72,7 +72,8 @@ class PlannedCase:
     def runs_until_precise(self) -> int:
         """Return about how many more runs make its figures precise."""
         figures = [[value for _, value in values] for values in self._values().values()]
-        return further_runs(figures, self.case.precision_ratio or PRECISION_RATIO)
+        session_sd = max((run.environment.session_sd for run in self.outcomes if isinstance(run, RunRecord)), default=SESSION_SD)
+        return further_runs(figures, self.case.precision_ratio or PRECISION_RATIO, session_sd)
 
     def logarithms(self) -> dict[str, list[RunValue]]:
         """Return the logarithms of the figures that are compared, each with its round."""
@@ -101,20 +102,30 @@ def figures_to_know(runs: Sequence[RunRecord]) -> tuple[str, ...]:
     return THROUGHPUT if any(run.scenario == "offline" for run in runs) else LATENCY, ENERGY
 
 
-def further_runs(figures: Sequence[Sequence[float]], precision_ratio: float) -> int:
+def precision_reach(precision_ratio: float, session_sd: float) -> float:
+    """Return how wide the interval of a figure may be at most, as the logarithm of a ratio.
+
+    No number of runs mends how sessions differ: their own part has to be half of the precision at most, whatever that of sessions is.
+    """
+    reach, of_sessions = math.log1p(precision_ratio), REACH * session_sd
+    return max(reach, math.hypot(reach / 2, of_sessions))
+
+
+def further_runs(figures: Sequence[Sequence[float]], precision_ratio: float, session_sd: float) -> int:
     """Return how many more runs make the interval of each figure as narrow as ± `precision_ratio`, were their spread what it seems."""
-    return max((_runs_needed(values, math.log1p(precision_ratio)) - len(values) for values in figures), default=0)
+    reach = precision_reach(precision_ratio, session_sd)
+    return max((_runs_needed(values, reach, session_sd) - len(values) for values in figures), default=0)
 
 
-def _runs_needed(values: Sequence[float], reach: float) -> int:
-    interval = interval_over_runs(values, is_of_session=True)
+def _runs_needed(values: Sequence[float], reach: float, session_sd: float) -> int:
+    interval = interval_over_runs(values, 0.0)
     if interval is None:
         return MOST_RUNS
     count = len(values)
     deviation = math.log(interval.high / interval.middle) * math.sqrt(count) / student_quantile(CONFIDENCE, count - 1)
 
     def reaches(runs: int) -> bool:
-        evidence = Evidence(0.0, deviation / math.sqrt(runs), runs - 1, runs, "run").in_other_sessions(1)
+        evidence = Evidence(0.0, deviation / math.sqrt(runs), runs - 1, runs, "run").in_other_sessions(session_sd)
         return (evidence.bounds() or (0.0, math.inf))[1] <= reach
 
     return next(filter(reaches, range(count, MOST_RUNS)), MOST_RUNS)

@@ -5,7 +5,6 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
-from edgemeter.agent.base.evidence import SESSION_SD
 from edgemeter.agent.contract.record_conditions import Verdict, Violation
 from edgemeter.agent.verdict.judge import RULES
 from edgemeter.agent.verdict.rule import Effect, Rule
@@ -20,7 +19,6 @@ a machine is not violated.
 """
 EFFECTS: tuple[Effect, ...] = ("invalid", "disturbed", "note")
 HEADINGS: Mapping[Effect, str] = {"invalid": "A run is invalid", "disturbed": "A run is disturbed", "note": "A note"}
-ASSUMED_SCATTER = f"± includes an assumed scatter of {SESSION_SD:.1%} between sessions."
 _PLACE = re.compile(r"\{.*?\}")
 # A part of a sentence that is left out where one of its values is missing.
 _OPTIONAL = re.compile(r"\[(.*?)\]")
@@ -62,6 +60,11 @@ def remedy_of(violation: Violation) -> str:
 def text_of(violation: Violation, remark: str = "") -> str:
     """Return what is wrong and what to do, in two sentences."""
     return f"{sentence_of(violation)}{remark}. {remedy_of(violation)}".rstrip()
+
+
+def assumed_scatter(session_sd: float) -> str:
+    """Return the line that says what the intervals of figures assume."""
+    return f"± includes an assumed scatter of {100 * session_sd:.2g}% between sessions."
 
 
 def not_counted_text(not_counted: int, counted: int) -> str:

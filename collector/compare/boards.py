@@ -6,7 +6,7 @@ from itertools import chain
 
 from msgspec.structs import replace as with_fields
 
-from edgemeter.agent.base.evidence import FEWEST, RunValue
+from edgemeter.agent.base.evidence import FEWEST, SESSION_SD, RunValue
 from edgemeter.agent.base.nanoseconds import NS_PER_DAY
 from edgemeter.agent.contract.figures import ACCURACY, FIGURES
 from edgemeter.collector.compare.case_figure import CaseFigure, RunValues, figure_of_values
@@ -90,8 +90,8 @@ def case_of_boards(cases: Sequence[CaseSummary]) -> CaseSummary:
     )
 
 
-def _as_run(board: CaseSummary) -> tuple[str, int, None]:
-    return board.key.device, board.around.first_started_at_ns // NS_PER_DAY, None
+def _as_run(board: CaseSummary) -> tuple[str, int, None, float]:
+    return board.key.device, board.around.first_started_at_ns // NS_PER_DAY, None, SESSION_SD
 
 
 def _over_boards(boards: Sequence[tuple[CaseSummary, CaseFigure]]) -> CaseFigure:

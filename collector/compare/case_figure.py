@@ -8,14 +8,10 @@ from statistics import median
 import msgspec
 
 from edgemeter.agent.base.decision import Scale, on_scale
-from edgemeter.agent.base.evidence import LARGEST_LOG, Evidence, RunValue, Turn, mean_of
+from edgemeter.agent.base.evidence import LARGEST_LOG, REACH, Evidence, RunValue, Turn, mean_of, sessions_of
 from edgemeter.agent.base.nanoseconds import NS_PER_DAY
-from edgemeter.agent.base.statistics import student_quantile
 from edgemeter.agent.contract.figures import Figure
 from edgemeter.agent.contract.record import RunRecord
-
-# Bounds of 95% that come from elsewhere reach so many standard errors.
-REACH = student_quantile(0.95, 1000.0)
 
 
 class CaseFigure(msgspec.Struct, frozen=True, gc=False, array_like=True):
@@ -54,7 +50,7 @@ class CaseFigure(msgspec.Struct, frozen=True, gc=False, array_like=True):
 class RunValues(msgspec.Struct, frozen=True, array_like=True):
     """The judged figures of each run of a case, by which two cases are compared: of each figure a value a run, None where it has none."""
 
-    runs: tuple[tuple[str, int, Turn | None], ...]
+    runs: tuple[tuple[str, int, Turn | None, float], ...]
     values: Mapping[str, tuple[float | None, ...]]
 
     def of(self, name: str) -> list[RunValue]:
@@ -92,7 +88,7 @@ def figure_of_values(
     evidence = mean_of(scaled(runs, scale))
     differs_by_session = scale == "ratio" and not is_of_process
     if differs_by_session:
-        evidence = evidence.in_other_sessions(len({run.turn[0] if run.turn else run.day for run in runs}))
+        evidence = evidence.in_other_sessions(max(run.session_sd for run in runs), len(sessions_of(runs)))
     bounds = evidence.bounds()
     ends = [evidence.middle, *(bounds or ())]
     if scale == "ratio" and ends[-1] > LARGEST_LOG:
@@ -107,10 +103,10 @@ def figure_of_values(
 
 def scaled(runs: Sequence[RunValue], scale: Scale) -> list[RunValue]:
     """Return the values on the scale on which they are compared; of a ratio all are above 0."""
-    return list(runs) if scale == "points" else [RunValue(math.log(run.value), run.device, run.day, run.turn) for run in runs]
+    return list(runs) if scale == "points" else [run._replace(value=math.log(run.value)) for run in runs]
 
 
 def run_value(run: RunRecord, value: float) -> RunValue:
     """Return a figure of a run with its device, its day (UTC, counted from 1970) and the round of its session."""
     turn = (run.session_started_at_ns, run.repeat) if run.session_started_at_ns else None
-    return RunValue(value, run.device, run.started_at_ns // NS_PER_DAY, turn)
+    return RunValue(value, run.device, run.started_at_ns // NS_PER_DAY, turn, run.environment.session_sd)

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from edgemeter.agent.base.evidence import EXACT, Evidence
+from edgemeter.agent.base.evidence import EXACT, REACH, Evidence
 from edgemeter.agent.base.metrics import Better, gain
 from edgemeter.agent.contract.case_identity import CaseKey
 from edgemeter.agent.contract.energy_provenance import energy_provenance
@@ -14,7 +14,7 @@ from edgemeter.agent.contract.record_conditions import Verdict, Violation
 from edgemeter.agent.contract.record_figures import Scope
 from edgemeter.agent.verdict.judge import counted
 from edgemeter.agent.verdict.words import verdict_lines
-from edgemeter.collector.compare.case_figure import REACH, CaseFigure, RunValues, figure_of, run_value
+from edgemeter.collector.compare.case_figure import CaseFigure, RunValues, figure_of, run_value
 from edgemeter.collector.compare.judged_figures import JUDGED
 from edgemeter.collector.runs.cases import CaseRuns, CurrentSegment, EnergyClass, distinct, not_measured
 from edgemeter.collector.runs.run_figures import kind_of

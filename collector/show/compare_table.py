@@ -13,7 +13,7 @@ from edgemeter.agent.base.decision import Decision
 from edgemeter.agent.base.terminal import TableColumn, fitted_table, print_text, writable
 from edgemeter.agent.contract.figures import ACCURACY, ENERGY, LATENCY, MEMORY, TOKEN_ENERGY, Figure, FigureView, in_view
 from edgemeter.agent.contract.mode_answer import WORDS
-from edgemeter.agent.verdict.words import ASSUMED_SCATTER, verdict_lines
+from edgemeter.agent.verdict.words import assumed_scatter, verdict_lines
 from edgemeter.collector.compare.between import SAME_CASE
 from edgemeter.collector.compare.comparison import MARKS, RECOMMENDED, ComparedCase, Comparison, answers_of, comparable
 from edgemeter.collector.compare.differences import decided, speed_of, why_not_compared
@@ -241,8 +241,8 @@ def _lines(comparison: Comparison) -> Iterator[str]:
     for case in cases:
         if case.segment:
             yield f"{case.key.device}: only runs {level_text(case)} (--all-days counts them)"
-    if any(figure.evidence.assumes_sessions for case in cases for figure in case.figures.values()):
-        yield ASSUMED_SCATTER
+    if assumed := [figure.evidence.assumed.sd for case in cases for figure in case.figures.values() if figure.evidence.assumed]:
+        yield assumed_scatter(max(assumed))
     verdicts = [verdict for case in cases for verdict in case.verdicts]
     yield from verdict_lines(verdicts, sum(case.not_counted for case in cases))
 

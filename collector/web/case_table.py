@@ -5,7 +5,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from edgemeter.agent.base import figures
-from edgemeter.agent.base.evidence import SESSION_SD
 from edgemeter.agent.contract.figures import ACCURACY, ENERGY, LATENCY, Figure, FigureView, in_view
 from edgemeter.agent.verdict.words import not_counted_text
 from edgemeter.collector.charts.chart import ViewTable
@@ -51,9 +50,10 @@ OF_RECORDS = (
 )  # fmt: skip
 HOW_TO_READ = (
     "A value is the mean over runs with its 95% interval; an accuracy has the interval over its images. Over runs of few days an interval"
-    f" includes an assumed scatter of {SESSION_SD:.1%} between sessions. Below is the change against the reference, with the interval that"
-    " decides whether it is better or worse. The changes of a row are decided together with 95% confidence; the tooltip of a change has the"
-    " confidence of its own interval. Equal boards of one type are one row, whose interval is over the boards; open it to see each."
+    " includes an assumed scatter between sessions (1.5%, on virtual machines 3%). Below is the change against the reference, with the"
+    " interval that decides whether it is better or worse. The changes of a row are decided together with 95% confidence; the tooltip of a"
+    " change has the confidence of its own interval. Equal boards of one type are one row, whose interval is over the boards; open it to"
+    " see each."
 )
 
 

@@ -5,7 +5,7 @@ import math
 import pytest
 
 from edgemeter.agent.base.decision import decide, holm, told_apart
-from edgemeter.agent.base.evidence import Evidence, RunValue, difference
+from edgemeter.agent.base.evidence import Assumed, Evidence, RunValue, difference
 
 
 def values(*figures_ms):
@@ -62,6 +62,8 @@ def test_an_inconclusive_decision_states_how_many_more_runs_would_decide():
     further = decide(Evidence(0.02, 0.012, 98.0, 50, "run"), 0.95, 0.03, "lower").further
     assert further == pytest.approx((2.816 * 0.012 * math.sqrt(50) / 0.02) ** 2 - 50, abs=1)
     assert decide(Evidence(0.02, 0.02, 98.0, 50, "run"), 0.95, 0.03, "lower").further is None
+    assumed = Assumed("sessions", 0.008, 0.0113)
+    assert decide(Evidence(0.02, 0.012, 98.0, 50, "run", assumed), 0.95, 0.03, "lower").further is None
 
 
 def test_cases_are_told_apart_only_where_their_runs_show_it():

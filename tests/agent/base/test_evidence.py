@@ -5,7 +5,16 @@ from statistics import fmean, stdev
 
 import pytest
 
-from edgemeter.agent.base.evidence import DAY_SD, SESSION_SD, RunValue, accuracy_difference, difference, interval_over_runs, mean_of
+from edgemeter.agent.base.evidence import (
+    DAY_SD,
+    GUEST_SESSION_SD,
+    SESSION_SD,
+    RunValue,
+    accuracy_difference,
+    difference,
+    interval_over_runs,
+    mean_of,
+)
 from tests.fixtures.rows import table_row
 
 # Student's t at 97.5%, from a printed table.
@@ -68,11 +77,23 @@ def test_runs_of_other_days_are_taken_to_differ_by_as_much_as_days_do():
     """Of one day each; on one day nothing is added, and three days show it themselves."""
     apart = difference(values(10, 10.1, 10.2, day=1), values(10, 10.1, 10.2, day=0))
     together = difference(values(10, 10.1, 10.2), values(10, 10.1, 10.2))
-    assert apart.assumes_days
-    assert not together.assumes_days
+    assert apart.assumed.between == "days"
+    assert together.assumed is None
     assert apart.error == pytest.approx(math.sqrt(together.error**2 + 2 * DAY_SD**2))
     days = [[value for day in range(begin, begin + 3) for value in values(10 + day % 3, day=day)] for begin in (0, 10)]
-    assert not difference(*days).assumes_days
+    assert difference(*days).assumed is None
+
+
+def test_runs_of_other_sessions_are_taken_to_differ_by_as_much_as_sessions_do():
+    """Of separate commands of one day, more on a virtual machine; runs of one session have no part of it."""
+    together = difference(values(10, 10.1, 10.2), values(10, 10.1, 10.2))
+    apart = [values(10, 10.1, 10.2, session=session) for session in range(2)]
+    assert difference(*apart).error == pytest.approx(math.sqrt(together.error**2 + 2 * SESSION_SD**2))
+    of_guests = [[run._replace(session_sd=GUEST_SESSION_SD) for run in side] for side in apart]
+    assert difference(*of_guests).error == pytest.approx(math.sqrt(together.error**2 + 2 * GUEST_SESSION_SD**2))
+    assert difference(*of_guests).assumed == ("sessions", GUEST_SESSION_SD, pytest.approx(math.sqrt(2) * GUEST_SESSION_SD))
+    other_case = [run._replace(turn=(0, run.turn[1] + 3)) for run in apart[0]]
+    assert difference(apart[0], other_case).assumed is None
 
 
 def test_two_independent_cases_have_welchs_degrees_of_freedom():
@@ -116,12 +137,14 @@ def test_what_was_counted_bounds_the_error_from_below():
 def test_runs_of_one_session_have_an_interval_where_it_can_be_held():
     """The geometric mean with Student's t, and how sessions differ, even of equal runs; none of two runs, of a 0, and beyond a float."""
     reach = T_2 * stdev(map(math.log, (10, 10.5, 11.2))) / math.sqrt(3)
-    of_session = interval_over_runs([10, 10.5, 11.2], is_of_session=True)
+    of_session = interval_over_runs([10, 10.5, 11.2], 0.0)
     assert of_session.half_width_ratio == pytest.approx(math.expm1(reach), rel=1e-6)
-    assert interval_over_runs([10, 10.5, 11.2]).half_width_ratio == pytest.approx(math.expm1(math.hypot(reach, Z * SESSION_SD)), rel=1e-3)
-    equal = interval_over_runs([10, 10, 10])
+    assert interval_over_runs([10, 10.5, 11.2], SESSION_SD).half_width_ratio == pytest.approx(
+        math.expm1(math.hypot(reach, Z * SESSION_SD)), rel=1e-3
+    )
+    equal = interval_over_runs([10, 10, 10], SESSION_SD)
     assert (equal.middle, equal.half_width_ratio) == (10, pytest.approx(math.expm1(Z * SESSION_SD), rel=2e-3))
-    assert interval_over_runs([10, 10, 10], is_of_session=True) == (10, 10, 10)
+    assert interval_over_runs([10, 10, 10], 0.0) == (10, 10, 10)
     for lacking in ([], [10.0, 11.0], [0.0, 1.0, 1.0], [1e-300, 1.0, 1e300]):
         with table_row(lacking):
-            assert interval_over_runs(lacking) is None
+            assert interval_over_runs(lacking, SESSION_SD) is None
