@@ -22,5 +22,8 @@ def near(word: str, known_words: Iterable[str]) -> str:
 def did_you_mean(word: str, known_words: Iterable[str], limit: int = 2, alike: float = ALIKE) -> str | None:
     """Return `did you mean A or B?` for the known words that resemble this one, None if none does."""
     by_lower = {candidate.lower(): candidate for candidate in known_words}
-    words = [by_lower[lower] for lower in difflib.get_close_matches(word.lower(), by_lower, limit, alike)]
+    close = difflib.get_close_matches(word.lower(), by_lower, MOST_SIMILAR, alike)
+    # Swapped letters are the most common slip, and difflib does not know them: `modle` is nearer to `model` than to `mode`.
+    close.sort(key=lambda lower: sorted(lower) != sorted(word.lower()))
+    words = [by_lower[lower] for lower in close[:limit]]
     return f"did you mean {' or '.join(words)}?" if words else None

@@ -130,6 +130,10 @@ class RunRecord(RecordPart, frozen=True, kw_only=True):
     cpus: tuple[Count, ...] | None = None  # Cores the run was pinned to; null: any.
     samples: tuple[Series, ...] = ()  # Raw samples.
 
+    def __repr__(self) -> str:
+        """Return one line instead of the hundreds of fields: a failing assertion is to be readable."""
+        return f"<RunRecord {self.id} of case {self.case}: {self.verdict.state}>"
+
 
 class _SchemaOnly(msgspec.Struct):
     schema: Count

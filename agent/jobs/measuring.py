@@ -28,6 +28,8 @@ from edgemeter.agent.operating.changes import restore_leftover
 from edgemeter.agent.power.detect import open_sensors
 from edgemeter.agent.session import session, together
 from edgemeter.agent.session.activity_report import ActivityReport
+from edgemeter.agent.verdict.judge import judged_together
+from edgemeter.agent.verdict.words import none_ok_text
 
 logger = logging.getLogger(__name__)
 
@@ -91,7 +93,8 @@ def measure(context: OrderContext, work: Measure) -> OrderOutcome:
     if errors and not records:
         # A runtime that is not installed, a model that none reads: the order is not for this board.
         raise errors[0]
-    notes = [*suite.left_out, *map(str, errors)]
+    none_ok = none_ok_text([record.verdict for record in judged_together(records)])
+    notes = [*suite.left_out, *map(str, errors), *filter(None, [none_ok])]
     return OrderOutcome(state="failed" if errors else "done", reason="; ".join(notes) or None)
 
 

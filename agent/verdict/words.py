@@ -93,6 +93,14 @@ def verdict_lines(verdicts: Sequence[Verdict], not_counted: int = 0, *, with_not
     return [*lines, f"{not_counted_text(not_counted, len(verdicts))}."] if not_counted else lines
 
 
+def none_ok_text(verdicts: Sequence[Verdict]) -> str | None:
+    """Return that none of the runs is ok, and the most severe reason; None where one is, or nothing ran."""
+    if not verdicts or any(verdict.state == "ok" for verdict in verdicts):
+        return None
+    runs = f"none of the {len(verdicts)} runs is ok" if len(verdicts) > 1 else "the run is not ok"
+    return "; ".join([runs, *verdict_lines(verdicts, with_notes=False)[:1]])
+
+
 def rule_rows(rules: Iterable[Rule] = RULES) -> list[RuleRow]:
     """Return the rules, the most severe first; in their sentences N stands for a number of the run, and `...` for what it is about."""
     rows = [RuleRow(rule.name, rule.effect, _PLACE.sub(_placeholder, _OPTIONAL.sub("", rule.sentence)), rule.remedy) for rule in rules]

@@ -28,6 +28,9 @@ from edgemeter.provisioning.inventory.formatting import narrow_table
 from edgemeter.provisioning.registry.certificates import undecided_requests
 from edgemeter.provisioning.registry.registry import Registry
 
+# Of more files than these, only the names are shown.
+MOST_STEP_LINES = 3
+
 
 @click.command()
 @in_folder
@@ -69,18 +72,22 @@ def init(folder: FleetFolder, *, form: Format, **options: Any) -> None:
     for step in init_steps(folder, InitOptions(**options), datetime.now(timezone.utc)):
         step.make()
         made_steps.append(step)
-        if form != "json":
-            click.echo(f"made {step.path}: {step.why}")
     notes = after_init(folder, made_steps)
     files = [{"path": str(step.path), "why": step.why} for step in made_steps]
     if print_data(form, {"folder": str(folder.path), "made": files}):
         pass
     elif not made_steps:
         click.echo(f"nothing to make: the fleet in {str(folder.path)!r} is complete")
+    elif len(made_steps) <= MOST_STEP_LINES:
+        for step in made_steps:
+            click.echo(f"made {step.path}: {step.why}")
     else:
+        names = (step.path.relative_to(folder.path).parts[:1] for step in made_steps if step.path.is_relative_to(folder.path))
+        click.echo(f"made in {folder.path}: {', '.join(dict.fromkeys(name for parts in names for name in parts))}")
         click.echo("start broker, service and collector, now and with the system:", err=True)
         for line in install_lines(folder):
             click.echo(f"  {line}", err=True)
+        click.echo("then invite the first device: edgemeter fleet token DEVICE", err=True)
     for note in notes:
         click.echo(f"edgemeter: {note}", err=True)
 

@@ -27,9 +27,8 @@ from edgemeter.provisioning.inventory.fleet_folder import FleetFolder
 SERVICE_CERTIFICATES = {"collector": COLLECTOR_USER, "fleet": SERVICE_USER, "operator": OPERATOR_USER}
 
 _RELEASE_KEY_HERE = (
-    "trial only: anyone who can read {path!r} can install code on every device. For a fleet make the pair on a "
-    "machine that stays offline (`openssl ecparam -name prime256v1 -genkey -noout -out release.key`, `openssl ec -in release.key -pubout "
-    "-out release.pub`) and bring its public half: `edgemeter fleet release rotate --public-key release.pub`"
+    "for a trial only: anyone who can read {path!r} can install code on every device. For a fleet, keep a key pair on a machine that stays "
+    "offline and bring its public half: `edgemeter fleet release rotate --public-key release.pub`"
 )
 # A server certificate with less of its life left than this is renewed.
 RENEW_BELOW_RATIO = 1 / 3

@@ -24,6 +24,12 @@ def test_a_record_comes_back_as_it_was_sent_in_one_part_and_in_two():
     assert split_samples(b'{"id":"i"}')[1] == split_samples(b'{"id":"i","samples":[]}')[1] == NO_SAMPLES
 
 
+def test_a_failing_assertion_about_a_record_is_readable():
+    """One line with its id, case and verdict."""
+    record = make_record()
+    assert repr(record) == f"<RunRecord {record.id} of case {record.case}: ok>"
+
+
 def test_an_unknown_field_is_tolerated():
     """A newer agent's extra fields, at any depth, do not stop an older collector."""
     document = json.loads(contract_record.encode(make_record()))

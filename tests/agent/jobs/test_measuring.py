@@ -49,6 +49,8 @@ def test_a_suite_is_measured_and_its_runs_are_named(board):
     records = records_in(board.home)
     assert [record["id"] for record in records] == list(final.runs)
     assert [record["job"] for record in records] == [final.job] * 2
+    # That none of them is ok is said with the end of the job; on a busy machine it may be so.
+    assert (final.reason is None) == any(record["verdict"]["state"] == "ok" for record in records)
     assert not list((board.home / "job-work").iterdir())
     assert board.until(lambda: board.activities[-1] is None)
     assert [(activity.run, activity.runs, activity.job) for activity in board.activities[1:-1]] == [(1, 2, "job-1"), (2, 2, "job-1")]

@@ -43,6 +43,15 @@ def test_a_second_time_changes_nothing(tmp_path):
     assert content(tmp_path / "f") == before
 
 
+def test_a_new_fleet_is_a_few_lines(tmp_path):
+    """What was made, the commands that start it, what to know about the release key, and the next command."""
+    printed = run_fleet(tmp_path / "f", "init", "--broker", "broker.example")
+    assert len(printed.output.splitlines()) <= 8
+    (made,) = printed.stdout.splitlines()
+    assert "ca.crt" in made
+    assert "edgemeter fleet token" in printed.stderr
+
+
 def test_a_new_name_renews_the_brokers_certificate_alone(tmp_path):
     """It holds the old names too."""
     folder = tmp_path / "f"
