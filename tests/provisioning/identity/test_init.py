@@ -47,8 +47,8 @@ def test_a_new_fleet_is_a_few_lines(tmp_path):
     """What was made, the commands that start it, what to know about the release key, and the next command."""
     printed = run_fleet(tmp_path / "f", "init", "--broker", "broker.example")
     assert len(printed.output.splitlines()) <= 8
-    (made,) = printed.stdout.splitlines()
-    assert "ca.crt" in made
+    (first_line,) = printed.stdout.splitlines()
+    assert "ca.crt" in first_line
     assert "edgemeter fleet token" in printed.stderr
 
 
