@@ -166,7 +166,7 @@ class IntervalOverRuns(NamedTuple):
 
     @property
     def half_width_ratio(self) -> float:
-        """How far the upper bound is above the middle, as a share of the middle: the `n` of `± n %`."""
+        """How far the upper bound is above the middle, as a share of the middle; the lower one is nearer."""
         return self.high / self.middle - 1
 
 

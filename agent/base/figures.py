@@ -10,6 +10,7 @@ from typing import Literal
 ABSENT = "-"
 SMALLEST_PLAIN = 1e-3  # Below this a figure is written with an exponent: 0.0000123 is counted, not read.
 LEAST_RATIO = 0.001  # A narrower interval is shown as this one.
+EVEN_RATIO = 0.10  # Up to this width the halves of an interval on the log scale differ by less than 1% of the value.
 _ID_LETTERS, _RANDOM_ID = 8, 32  # Letters of a run's id that are shown: enough to be one of many, as the ids are random.
 MORE_DECIMALS = 4  # A figure that lies nearer to a limit is written as if it were the limit.
 
@@ -49,6 +50,15 @@ def percentage(ratio: float) -> str:
     """Return half the width of an interval as a share of its middle: `4%`, with one digit below 10%."""
     ratio = max(ratio, LEAST_RATIO)
     return f"{significant(100 * ratio, 1 if ratio < 0.095 else 2)}%"
+
+
+def with_interval(text: str, value: float, low: float, high: float) -> str:
+    """Return a value (> 0), written as `text`, with its interval on the log scale: `140 ms ± 4%`, a wide one as `155 ms (106 to 226)`."""
+    if high / value - 1 <= EVEN_RATIO:
+        return f"{text} ± {percentage(high / value - 1)}"
+    # So wide an interval bears no third digit.
+    decimals = _decimals(low, 2)
+    return f"{text} ({with_decimals(low, decimals)} to {with_decimals(high, decimals)})"
 
 
 def accuracy(value: float | None) -> str:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from edgemeter.agent.base.evidence import IntervalOverRuns, interval_over_runs, middle_of
-from edgemeter.agent.base.figures import ABSENT, percentage, plain_digits, significant, span
+from edgemeter.agent.base.figures import ABSENT, plain_digits, significant, with_interval
 from edgemeter.agent.base.metrics import metric_name
 from edgemeter.agent.contract.case_identity import key_of
 from edgemeter.agent.contract.energy_provenance import energy_provenance
@@ -78,7 +78,7 @@ class MeasuredCase:
         return f"{significant(middle_of(values))} {unit}".rstrip() if values else ABSENT
 
     def text(self, name: str, unit: str = "", per: float = 1.0) -> str:
-        """Return a figure as `140 ms ± 4%`: its mean over the runs with half its interval; "-" where it has no value."""
+        """Return a figure as `140 ms ± 4%`: its mean over the runs with its interval; "-" where it has no value."""
         entry, values = figure(name), self.values(name)
         if entry.over_runs:
             over = entry.over_runs(self.counted)
@@ -86,11 +86,7 @@ class MeasuredCase:
         if not values:
             return ABSENT
         interval, value = self.interval(name), f"{significant(middle_of(values) / per)} {unit}".rstrip()
-        if interval is None:
-            return value
-        if interval.half_width_ratio > 1:
-            return f"{value} ({span(interval.low / per, interval.high / per)})"
-        return f"{value} ± {percentage(interval.half_width_ratio)}"
+        return with_interval(value, *(end / per for end in interval)) if interval else value
 
     @property
     def summary(self) -> str:

@@ -250,14 +250,14 @@ def _lines(cases: Sequence[MeasuredCase], seconds: float | None) -> Iterator[str
 
 
 def resolution(cases: Sequence[MeasuredCase]) -> str:
-    """Return what difference between two cases can be seen: two intervals of this width leave out 1 from their root of two on."""
+    """Return what difference between two cases can be seen: two intervals of this width, on the log scale, leave out root two of it."""
     intervals = [(case, case.interval(case.first_figure)) for case in cases if case.first_figure != MISSED]
     if not intervals:
         return ""
     if any(interval is None for _, interval in intervals):
         return f"{FEWEST} runs give an interval: leave --repeats out." if len(cases[0].counted) < FEWEST else ""
     case, width_ratio = max(((case, interval.half_width_ratio) for case, interval in intervals if interval), key=lambda pair: pair[1])
-    text = f"Differences above {percentage(math.sqrt(2) * width_ratio)} can be seen."
+    text = f"Differences above {percentage((1 + width_ratio) ** math.sqrt(2) - 1)} can be seen."
     values = case.values(case.first_figure)
     further = further_runs([values], PRECISION_RATIO, case.session_sd)
     if not 0 < further <= MOST_FURTHER:

@@ -13,7 +13,7 @@ import msgspec
 
 from edgemeter.agent.base.decision import MATTERS_RATIO, told_apart
 from edgemeter.agent.base.evidence import interval_over_runs, middle_of
-from edgemeter.agent.base.figures import percentage, plain_digits, share
+from edgemeter.agent.base.figures import plain_digits, share, with_interval
 from edgemeter.agent.contract.case_identity import CaseKey, key_of
 from edgemeter.agent.contract.energy_provenance import energy_provenance
 from edgemeter.agent.contract.figures import figure
@@ -32,16 +32,17 @@ _Modes: TypeAlias = Mapping[str, Sequence[RunRecord]]
 
 
 class ModeFigure(msgspec.Struct, frozen=True, kw_only=True):
-    """A figure of a mode: the geometric mean over its runs, and the half width of the 95% interval over them as a ratio."""
+    """A figure of a mode: the geometric mean over its runs with its 95% interval, None where there is none."""
 
     value: float
-    half_width_ratio: float | None
+    low: float | None
+    high: float | None
 
     @property
     def text(self) -> str:
         """The figure for people: `40 ± 4%`."""
-        width = "" if self.half_width_ratio is None else f" ± {percentage(self.half_width_ratio)}"
-        return f"{plain_digits(self.value, 3)}{width}"
+        text = plain_digits(self.value, 3)
+        return text if self.low is None or self.high is None else with_interval(text, self.value, self.low, self.high)
 
 
 class ModeRow(msgspec.Struct, frozen=True, kw_only=True):
@@ -194,5 +195,5 @@ def _values(runs: Sequence[RunRecord], name: str) -> list[float]:
 def _figure(runs: Sequence[RunRecord], name: str) -> ModeFigure | None:
     if not (values := _values(runs, name)):
         return None
-    interval = interval_over_runs(values, runs[0].environment.session_sd)
-    return ModeFigure(value=middle_of(values), half_width_ratio=interval.half_width_ratio if interval else None)
+    _, low, high = interval_over_runs(values, runs[0].environment.session_sd) or (None, None, None)
+    return ModeFigure(value=middle_of(values), low=low, high=high)

@@ -32,11 +32,6 @@ class CaseFigure(msgspec.Struct, frozen=True, gc=False, array_like=True):
     least_error: float = 0.0
 
     @property
-    def half_width_ratio(self) -> float | None:
-        """How far the upper bound is above the value, as a share of it: the `n` of `± n %`; None without bounds, and at 0."""
-        return None if self.high is None or self.value <= 0 else self.high / self.value - 1
-
-    @property
     def with_meter(self) -> Evidence:
         """The evidence on the value itself, with the error of the meter."""
         return self.evidence if self.u is None else self.evidence.with_error(self.meter_error)

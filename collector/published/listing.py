@@ -8,7 +8,7 @@ from typing import Any, get_args
 import msgspec
 from rich.console import Console
 
-from edgemeter.agent.base.figures import count, percentage, printable, significant, times
+from edgemeter.agent.base.figures import count, printable, significant, times, with_interval
 from edgemeter.agent.base.terminal import ENTRY_WIDTH, entry_table, print_lines, print_text
 from edgemeter.collector.published.laws import JudgedFigure, State
 from edgemeter.collector.published.own_runs import OwnRun
@@ -53,10 +53,10 @@ def figure_text(row: PublishedRow) -> str:
 
 def own_text(own_run: OwnRun, unit: str) -> str:
     """Return an own run next to a figure: `1.90x the 10.5 ms ± 2% of pi-1, yolo11n (5 runs); batch 8 against 1`."""
-    interval = "" if own_run.half_width_ratio is None else f" ± {percentage(own_run.half_width_ratio)}"
-    own_figure = (
-        f"{times(own_run.ratio)} the {significant(own_run.value)} {unit}{interval} of {own_run.name} ({count(own_run.runs, 'run')})"
-    )
+    own_figure = f"{significant(own_run.value)} {unit}"
+    if own_run.low is not None and own_run.high is not None:
+        own_figure = with_interval(own_figure, own_run.value, own_run.low, own_run.high)
+    own_figure = f"{times(own_run.ratio)} the {own_figure} of {own_run.name} ({count(own_run.runs, 'run')})"
     return "; ".join([own_figure, *own_run.differs])
 
 

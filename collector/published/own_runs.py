@@ -25,13 +25,14 @@ _NEUTRAL = re.compile(r"\b(?:meta|ultralytics|instruct|it|chat|latest|gguf|\d{3,
 class OwnRun(msgspec.Struct, frozen=True):
     """An own case next to a published figure.
 
-    `value` is in our unit over so many runs, `half_width_ratio` that of its 95% interval, `ratio` published / own; `differs` is what is
-    not the same, as far as it is stated.
+    `value` is in our unit over so many runs, with its 95% interval; `ratio` is published / own, `differs` what is not the same, as far as
+    it is stated.
     """
 
     name: str
     value: float
-    half_width_ratio: float | None
+    low: float | None
+    high: float | None
     runs: int
     ratio: float
     differs: tuple[str, ...] = ()
@@ -64,7 +65,7 @@ def own_runs(row: PublishedRow, cases: Sequence[CaseSummary]) -> list[OwnRun]:
         figure = case.figures.get(entry.name)
         if figure is not None and figure.value > 0 and (entry.group != "energy" or case.energy is not None):
             differs = tuple(_differences(row, case))
-            run = OwnRun(named(case.key), figure.value, figure.half_width_ratio, figure.runs, row.canonical / figure.value, differs)
+            run = OwnRun(named(case.key), figure.value, figure.low, figure.high, figure.runs, row.canonical / figure.value, differs)
             matches.append(run)
     return sorted(matches, key=lambda match: (len(match.differs), match.name))[:NEAREST]
 

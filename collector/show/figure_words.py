@@ -30,19 +30,14 @@ def figure_text(entry: Figure, figure: CaseFigure | None, unit: str = "") -> str
     """Return a figure as `140 ms ± 4%` or `0.404 (0.331 to 0.480)`, without the unit where none is given; "-" where there is no value."""
     if figure is None:
         return figures.ABSENT
-    value, interval = f"{entry.shown(figure.value)} {unit}".rstrip(), interval_text(entry, figure)
-    return f"{value} {interval}" if interval.startswith("±") else f"{value} ({interval})" if interval else value
-
-
-def interval_text(entry: Figure, figure: CaseFigure) -> str:
-    """Return the 95% interval as `± 4%`, or of shares and accuracies, and where it is wider than the value, as its bounds."""
+    value = f"{entry.shown(figure.value)} {unit}".rstrip()
     if figure.low is None or figure.high is None:
-        return ""
-    if figure.scale == "points" or figure.half_width_ratio is None or figure.half_width_ratio > 1:
-        text = entry.range_text(figure.low, figure.high)
-        # An interval of no width is that of a figure that every run has alike.
-        return text if " to " in text else ""
-    return f"± {figures.percentage(figure.half_width_ratio)}"
+        return value
+    if figure.scale == "ratio":
+        return figures.with_interval(value, figure.value, figure.low, figure.high)
+    ends = entry.range_text(figure.low, figure.high)
+    # An interval of no width is that of a figure that every run has alike.
+    return f"{value} ({ends})" if " to " in ends else value
 
 
 def form_of(name: str, change: Decision) -> ChangeForm:
