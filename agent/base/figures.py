@@ -57,7 +57,7 @@ def with_interval(text: str, value: float, low: float, high: float) -> str:
     if high / value - 1 <= EVEN_RATIO:
         return f"{text} ± {percentage(high / value - 1)}"
     # So wide an interval bears no third digit.
-    decimals = _decimals(low, 2)
+    decimals = min(_decimals(low, 2), _decimals(high, 3))
     return f"{text} ({with_decimals(low, decimals)} to {with_decimals(high, decimals)})"
 
 

@@ -1,4 +1,7 @@
+import pytest
+
 from edgemeter.agent.base import figures
+from edgemeter.agent.base.evidence import SESSION_SD, interval_over_runs
 
 
 def test_figures_keep_three_significant_digits_and_never_become_integers_that_lose_them():
@@ -44,6 +47,22 @@ def test_a_range_that_rounds_to_one_figure_is_one_figure():
         assert figures.span(*ends) == text
     assert figures.span(30.1, 33.04, 33.0) == "30.10 to 33.04"
     assert figures.span(-0.0002, 0.0004) == "-2.00e-04 to 4.00e-04"
+
+
+@pytest.mark.parametrize(
+    ("values", "text"),
+    [
+        ((138.0, 140.0, 142.0), "x ± 5%"),
+        # The lower half is shorter than the upper one.
+        ((185.0, 143.4, 140.8), "x (106 to 227)"),
+        ((1.85, 1.434, 1.408), "x (1.1 to 2.3)"),
+        ((0.0185, 0.01434, 0.01408), "x (0.011 to 0.023)"),
+        ((0.01, 1.0, 1000.0), "x (0 to 3,845,527)"),
+    ],
+)
+def test_a_wide_interval_is_written_by_its_ends(values, text):
+    """One number would be wrong for one of its halves, which are equal on the log scale alone; of its ends two digits are enough."""
+    assert figures.with_interval("x", *interval_over_runs(values, SESSION_SD)) == text
 
 
 def test_what_steers_a_terminal_does_not_come_through():

@@ -46,10 +46,8 @@ def test_figures_are_means_over_the_runs_of_a_case_with_their_interval():
     runs = [make_run(p50_ms=p50) for p50 in (10.0, 11.0, 12.0)]
     p50_ms = device_row(compare_runs(*runs, make_reference())).case.p50_ms
     reach = math.hypot(4.302653 * stdev(map(math.log, (10, 11, 12))) / math.sqrt(3), 1.959964 * SESSION_SD)
-    assert (p50_ms.value, p50_ms.half_width_ratio) == (
-        pytest.approx(geometric_mean((10, 11, 12))),
-        pytest.approx(math.expm1(reach), rel=1e-3),
-    )
+    middle = geometric_mean((10, 11, 12))
+    assert (p50_ms.value, p50_ms.high) == (pytest.approx(middle), pytest.approx(math.exp(reach) * middle, rel=1e-3))
     assert device_row(compare_runs(*runs[:2], make_reference())).case.p50_ms.high is None
     row = device_row(compare_runs(make_run(p50_ms=None, latencies_ms=[]), make_reference()))
     assert row.case.p50_ms is None

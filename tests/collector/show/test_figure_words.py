@@ -39,7 +39,7 @@ def ratio(value, error, units=5):
     ],
 )
 def test_a_figure_has_its_interval_from_three_runs_on(name, numbers, unit, text):
-    """One that is wider than the value has its bounds."""
+    """One that is wide has its ends."""
     assert figure_text(figure(name), figure_of_values(values(*numbers)), unit) == text
 
 
