@@ -18,8 +18,9 @@ from edgemeter.agent.base import config
 from edgemeter.agent.base.decision import MATTERS_RATIO
 from edgemeter.agent.base.progress import quietly
 from edgemeter.agent.base.suggestions import near
+from edgemeter.agent.base.terminal import TABLE_WIDTH
 from edgemeter.agent.cli import run_session
-from edgemeter.agent.cli.run_output import TABLE_WIDTH, print_runs
+from edgemeter.agent.cli.run_output import print_runs
 from edgemeter.agent.contract.record import RunRecord
 from edgemeter.agent.engine.call_trial import FunctionCall
 from edgemeter.agent.ledger.own_runs import saving

@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 Format = Literal["table", "json", "csv", "markdown"]
-WIDTH = 400
 _MARKDOWN = {"<": "&lt;", "&": "&amp;", "]": "]\\"}
 
 
@@ -78,6 +77,8 @@ def _markdown_console() -> "Console":
     from rich.console import Console, Group  # noqa: PLC0415 - rich takes long to import
     from rich.table import Table  # noqa: PLC0415
 
+    from edgemeter.agent.base.terminal import MARKDOWN_WIDTH  # noqa: PLC0415
+
     class MarkdownConsole(Console):
         """Writes tables and paragraphs in Markdown."""
 
@@ -93,7 +94,7 @@ def _markdown_console() -> "Console":
                     lines = [line for line in _plain(renderable, is_markup=_how.get("markup", True)).splitlines() if line.strip()]
                     click.echo("\n".join(f"{markdown_text(line)}\n" for line in lines))
 
-    return MarkdownConsole(width=WIDTH, no_color=True)
+    return MarkdownConsole(width=MARKDOWN_WIDTH, no_color=True)
 
 
 def _plain(cell: Any, *, is_markup: bool = True) -> str:

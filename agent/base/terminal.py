@@ -19,8 +19,12 @@ if TYPE_CHECKING:
     from rich.text import Text
 
 BETWEEN_COLUMNS = 2
-NARROWEST_NAME = 8
-REDUNDANT = 4  # The rank of a column that says the same in each row, or what stands elsewhere.
+TABLE_WIDTH = 100  # Wider tables of figures are not read well.
+MARKDOWN_WIDTH = 400  # Of a console that writes Markdown, in which a table has no width.
+NARROWEST_NAME = 16
+NARROWEST_TEXT = 8  # And names, where nothing else can go.
+DOTS = "..."
+REDUNDANT = 9  # The rank of a column that says the same in each row, or what stands elsewhere.
 ENTRY_WIDTH = 100  # Longer lines of text are not read well.
 PIPED_WIDTH = 1000  # No row is wrapped where no terminal limits it.
 
@@ -65,7 +69,8 @@ def plain_table(*headings: str, right: Collection[str] = (), overflow: Literal["
 class TableColumn:
     """A column with all its cells. One without any figure is dropped unless it stays `always`; on a narrow terminal the highest rank goes.
 
-    Of one rank the last goes first, and rank `REDUNDANT` before anything is folded. A column of names `folds` where nothing else can go.
+    Of one rank the last goes first, and rank `REDUNDANT` before anything is narrowed. A column that is `narrowed` folds its texts, or
+    shortens its names.
     """
 
     heading: str
@@ -73,40 +78,80 @@ class TableColumn:
     justify: Literal["left", "right"] = "right"
     rank: int = 0
     always: bool = False
-    folds: bool = False
+    narrowed: Literal["", "folds", "shortens"] = ""
 
     @property
     def full_width(self) -> int:
-        """The width of the column where nothing is folded."""
+        """The width of the column where nothing is narrowed."""
         from rich.cells import cell_len  # noqa: PLC0415 - rich takes long to import
 
         return max(map(cell_len, (self.heading, *self.cells)))
 
     @property
     def width(self) -> int:
-        """The least width of the column."""
-        return min(NARROWEST_NAME, self.full_width) if self.folds else self.full_width
+        """The least width of the column while another one can be dropped: of names that at which they are still different."""
+        if self.narrowed == "shortens":
+            narrower = range(NARROWEST_NAME, self.full_width)
+            return next((width for width in narrower if max(map(len, shortened(self.cells, width))) <= width), self.full_width)
+        return min(NARROWEST_TEXT, self.full_width) if self.narrowed else self.full_width
 
 
-def fitted_table(columns: Iterable[TableColumn], width: int, styles: Mapping[str, str] | None = None) -> "Table":
-    """Return a table of the columns that have something to show and fit; `styles` are those of cells, by their text."""
+def table_width(console: "Console") -> int:
+    """Return the width of a table of figures: that of the console, at most `TABLE_WIDTH`; Markdown has all columns."""
+    return console.width if console.width == MARKDOWN_WIDTH else min(console.width, TABLE_WIDTH)
+
+
+def fitted_table(
+    columns: Iterable[TableColumn], width: int, styles: Mapping[str, str] | None = None, remedy: str = "--format csv has them"
+) -> "Table":
+    """Return a table of the columns that have something to show and fit; what is left out is said with the remedy.
+
+    `styles` are those of cells, by their text.
+    """
     from rich.text import Text  # noqa: PLC0415
 
-    showing = fitting = [column for column in columns if column.always or any(cell not in ("", ABSENT) for cell in column.cells)]
+    showing = [column for column in columns if column.always or any(cell.strip() not in ("", ABSENT) for cell in column.cells)]
+    fitting = showing
     if sum(column.full_width + BETWEEN_COLUMNS for column in fitting) > width:
         fitting = [column for column in fitting if column.rank < REDUNDANT]
     while sum(column.width + BETWEEN_COLUMNS for column in fitting) > width and any(column.rank for column in fitting):
         last = max(reversed(fitting), key=lambda column: column.rank)
         fitting = [column for column in fitting if column is not last]
     table = plain_table()
-    if missing := [column.heading for column in showing if column.heading and column not in fitting and column.rank < REDUNDANT]:
-        table.caption, table.caption_justify = f"not shown on so narrow a terminal: {', '.join(missing)}", "left"
-    for column in fitting:
+    if missing := [column.heading.strip() for column in showing if column not in fitting and column.rank < REDUNDANT]:
+        table.caption, table.caption_justify = f"left out: {', '.join(missing)} ({remedy})", "left"
+    widths = _widths(fitting, width)
+    rows = []
+    for column, least in zip(fitting, widths, strict=True):
+        cells = shortened(column.cells, least) if column.narrowed == "shortens" else column.cells
+        is_whole = column.narrowed != "folds" and max(map(len, cells)) <= least
         # As text: what looks for markup and emoji takes long to import.
-        table.add_column(Text(column.heading), justify=column.justify, min_width=column.width, no_wrap=not column.folds, overflow="fold")
-    for row in zip(*(column.cells for column in fitting), strict=True):
+        table.add_column(Text(column.heading), justify=column.justify, min_width=least, no_wrap=is_whole, overflow="fold")
+        rows.append(cells)
+    for row in zip(*rows, strict=True):
         table.add_row(*(Text(cell, (styles or {}).get(cell, "")) for cell in row))
     return table
+
+
+def _widths(columns: Sequence[TableColumn], width: int) -> list[int]:
+    """Return the widths of columns: of names the widest is narrowed until all columns fit, or no name can be shorter."""
+    room, least = width - BETWEEN_COLUMNS * len(columns), [column.width for column in columns]
+    widths = [column.full_width if column.narrowed == "shortens" else column.width for column in columns]
+    shortest = least if sum(least) <= room else [min(NARROWEST_TEXT, each) for each in least]
+    names = [index for index, column in enumerate(columns) if column.narrowed == "shortens"]
+    while sum(widths) > room and (longer := [index for index in names if widths[index] > shortest[index]]):
+        widths[max(longer, key=widths.__getitem__)] -= 1
+    return widths
+
+
+def shortened(names: Sequence[str], width: int) -> Sequence[str]:
+    """Return names with dots in the middle of those that are too long, or all in full where that would make two alike."""
+    letters = width - len(DOTS)
+    for begin in sorted(range(letters + 1), key=lambda begin: abs(2 * begin - letters)):
+        short = [name if len(name) <= width else f"{name[:begin]}{DOTS}{name[len(name) - letters + begin :]}" for name in names]
+        if len(set(short)) == len(set(names)):
+            return short
+    return names
 
 
 def safe_text(text: str, console: "Console", style: str = "") -> "Text":

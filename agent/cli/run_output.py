@@ -12,11 +12,22 @@ from rich.console import Console
 from edgemeter.agent.base.decision import MOST_FURTHER
 from edgemeter.agent.base.evidence import FEWEST
 from edgemeter.agent.base.figures import ABSENT, count, duration, percentage, plain_digits, short_id, significant, span
-from edgemeter.agent.base.terminal import TableColumn, fitted_table, print_text
+from edgemeter.agent.base.terminal import TableColumn, fitted_table, print_text, table_width
 from edgemeter.agent.cli.case_options import data_options
-from edgemeter.agent.cli.measured_case import MeasuredCase, cases_of, load_text, model_text, setting_text
+from edgemeter.agent.cli.measured_case import DECODING, MeasuredCase, cases_of, load_text, model_text, setting_text
 from edgemeter.agent.contract.energy_provenance import energy_provenance
-from edgemeter.agent.contract.figures import ENERGY, LATENCY, MISSED, THROUGHPUT, TOO_FEW_QUERIES, FigureView, in_view
+from edgemeter.agent.contract.figures import (
+    ENERGY,
+    LATENCY,
+    MISSED,
+    THROUGHPUT,
+    TOKEN_ENERGY,
+    TOO_FEW_QUERIES,
+    TPOT,
+    TTFT,
+    FigureView,
+    in_view,
+)
 from edgemeter.agent.contract.mode_answer import WORDS, mode_answers, mode_text
 from edgemeter.agent.contract.record import RunRecord
 from edgemeter.agent.contract.record_figures import Neighbour, Sustained
@@ -25,7 +36,6 @@ from edgemeter.agent.session.run_plan import PRECISION_RATIO, further_runs, prec
 from edgemeter.agent.verdict.words import assumed_scatter, verdict_lines
 
 STYLE = {"ok": "green", "disturbed": "yellow", "invalid": "red"}
-TABLE_WIDTH = 100
 STRETCHES = 6  # Rows of the table of a long run over time.
 TITLES = {
     "onnx": "ONNX Runtime", "litert": "LiteRT", "edgetpu": "Edge TPU", "openvino": "OpenVINO", "executorch": "ExecuTorch",
@@ -52,9 +62,11 @@ def print_runs(
         if len(cases) == 1:
             print_block(cases[0], console)
         else:
-            print_text(console, f"{len(cases)} cases on {device}")
-            width = min(console.width, TABLE_WIDTH)
-            console.print(fitted_table(list(_columns(cases)), width, STYLE), width=width)
+            columns = list(_columns(cases))
+            shared = [column for column in columns if column.narrowed and len(set(column.cells)) == 1]
+            print_text(console, ", ".join([f"{len(cases)} cases on {device}", *(column.cells[0] for column in shared if column.cells[0])]))
+            columns = [column for column in columns if column not in shared]
+            console.print(fitted_table(columns, table_width(console), STYLE, "--wide shows each run"), width=table_width(console))
             print_text(console, "")
         for answer in mode_answers(run for case in cases for run in case.runs):
             columns = [TableColumn(*cells, "left" if cells[0] in WORDS else "right") for cells in answer.columns.items()]
@@ -137,9 +149,9 @@ def _text_rows(case: MeasuredCase) -> Iterator[Row]:
     if generation is None:
         return
     prompt = "" if generation.prompt_tokens is None else f" {generation.prompt_tokens}"
-    yield f"pp{prompt}", case.text("generation_prefill_tokens_per_s", "t/s"), f"TTFT {case.text('generation_ttft_p50_ms', 'ms')}"
-    tpot = case.text("generation_tpot_p50_ms", "ms")
-    yield f"tg {generation.output_tokens}", case.text("generation_decode_tokens_per_s", "t/s"), "" if tpot == ABSENT else f"TPOT {tpot}"
+    yield f"pp{prompt}", case.text("generation_prefill_tokens_per_s", "t/s"), f"TTFT {case.text(TTFT, 'ms')}"
+    tpot = case.text(TPOT, "ms")
+    yield f"tg {generation.output_tokens}", case.text(DECODING, "t/s"), "" if tpot == ABSENT else f"TPOT {tpot}"
     if run.load and (run.load.concurrency or run.load.target_per_s):
         yield "Requests", case.text(THROUGHPUT, "/s"), f"{case.text('generation_output_tokens_per_s', 't/s')} in all"
 
@@ -163,9 +175,9 @@ def _energy_row(case: MeasuredCase) -> Iterator[Row]:
     if provenance == "shared" and run.together:
         yield "Energy", f"{plain_digits(energy.mean_power_w)} W", f"of {len(run.together.neighbours) + 1} models at once ({energy.sensor})"
         return
-    value = case.text("energy_gross_mj", "mJ")
-    if run.generation and case.values("generation_energy_output_token_gross_mj"):
-        value = case.text("generation_energy_output_token_gross_mj", "J/token", per=1000)
+    value = case.text(ENERGY, "mJ")
+    if run.generation and case.values(TOKEN_ENERGY):
+        value = case.text(TOKEN_ENERGY, "J/token", per=1000)
     net = f"{case.middle('energy_net_mj', 'mJ')} above idle" if case.values("energy_net_mj") else ""
     power = f"{plain_digits(energy.mean_power_w, 3)} W" if run.steady else ""
     origin = f"{energy.sensor}{'' if provenance == 'measured' else f', {provenance}'}"
@@ -189,18 +201,17 @@ def _over_time(curve: Sustained) -> Iterator[TableColumn]:
 def _columns(cases: Sequence[MeasuredCase]) -> Iterator[TableColumn]:
     """Yield the columns of several cases: latency, accuracy and energy first."""
     runs = [case.typical for case in cases]
-    yield TableColumn("model", [model_text(run) for run in runs], "left", folds=True)
-    yield TableColumn("", _settings(runs), "left")
+    yield TableColumn("model", [model_text(run) for run in runs], "left", narrowed="shortens")
+    yield TableColumn("", _settings(runs), "left", narrowed="shortens")
     for title, name in (("p50 ms", LATENCY), ("/s", THROUGHPUT), ("missed", MISSED)):
         yield TableColumn(title, [case.text(name) if case.first_figure == name else ABSENT for case in cases])
-    for title, name in (("pp t/s", "generation_prefill_tokens_per_s"), ("tg t/s", "generation_decode_tokens_per_s"),
-                        ("TTFT ms", "generation_ttft_p50_ms")):  # fmt: skip
-        yield TableColumn(title, [case.text(name) if case.values(name) else ABSENT for case in cases], rank=title == "TTFT ms")
-    yield TableColumn("accuracy", [case.accuracy_text() for case in cases])
-    yield TableColumn("mJ", [ABSENT if case.typical.generation else case.text("energy_gross_mj") for case in cases])
-    tokens = "generation_energy_output_token_gross_mj"
-    yield TableColumn("J/token", [case.text(tokens, per=1000) if case.values(tokens) else ABSENT for case in cases])
-    yield TableColumn("runs", [str(len(case.counted)) for case in cases], rank=2)
+    for title, name, rank in (("pp t/s", "generation_prefill_tokens_per_s", 2), ("tg t/s", DECODING, 0), ("TTFT ms", TTFT, 3)):
+        yield TableColumn(title, [case.text(name) if case.values(name) else ABSENT for case in cases], rank=rank)
+    yield TableColumn("accuracy", [case.accuracy_text() for case in cases], rank=1)
+    yield TableColumn("mJ", [ABSENT if case.typical.generation else case.text(ENERGY) for case in cases], rank=1)
+    energies = [case.text(TOKEN_ENERGY, per=1000) if case.values(TOKEN_ENERGY) else ABSENT for case in cases]
+    yield TableColumn("J/token", energies, rank=1)
+    yield TableColumn("runs", [str(len(case.counted)) for case in cases], rank=4)
     yield TableColumn("verdict", [case.state for case in cases], "left")
 
 
@@ -209,8 +220,8 @@ def _wide_columns(cases: Sequence[MeasuredCase]) -> Iterator[TableColumn]:
     runs = [MeasuredCase((run,)) for case in cases for run in case.runs]
     yield TableColumn("run", [short_id(case.runs[0].id) for case in runs], "left")
     if len(cases) > 1:
-        yield TableColumn("model", [model_text(case.runs[0]) for case in runs], "left", folds=True)
-        yield TableColumn("", [setting_text(case.runs[0]) for case in runs], "left")
+        yield TableColumn("model", [model_text(case.runs[0]) for case in runs], "left", narrowed="shortens")
+        yield TableColumn("", [setting_text(case.runs[0]) for case in runs], "left", narrowed="shortens")
     for entry in in_view(FigureView.RUN):
         yield TableColumn(entry.heading, [case.text(entry.name) for case in runs], rank=entry.rank)
     yield TableColumn("verdict", [case.state for case in runs], "left")

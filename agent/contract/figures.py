@@ -267,7 +267,7 @@ FIGURES: tuple[Figure, ...] = (
         "generation.tpot.p50_ms", "TPOT", "ms", "generation", "lower", RUN | TABLE | JUDGED | CHART, trend=TrendRule(), rank=1,
         why_absent=SINGLE,
     ),
-    Figure("generation.prefill_tokens_per_s", "pp", "t/s", "generation", "higher", TABLE | JUDGED, rank=0),
+    Figure("generation.prefill_tokens_per_s", "pp", "t/s", "generation", "higher", TABLE | JUDGED, rank=1),
     Figure("generation.decode_tokens_per_s", "tg", "t/s", "generation", "higher", RUN | TABLE | JUDGED, rank=0, why_absent=SINGLE),
     Figure("generation.output_tokens_per_s", "output", "t/s", "generation", "higher", JUDGED),
     Figure("generation.user_tokens_per_s", "per user", "t/s", "generation", "higher", JUDGED, why_absent=SINGLE),

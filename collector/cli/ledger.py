@@ -61,7 +61,8 @@ def devices(ledger: LedgerPlace | None, *, form: Format) -> None:
     columns = []
     for name in ("fleet", "device", "state", "since", "board", "agent", "records", "missing", "last_record", "look_at"):
         cells = ["" if document[name] is None else figures.printable(str(document[name])) for document in documents]
-        columns.append(TableColumn(titles.get(name, name), cells, "left", ranks.get(name, 0), always=True, folds=name == "look_at"))
+        title, rank = titles.get(name, name), ranks.get(name, 0)
+        columns.append(TableColumn(title, cells, "left", rank, always=True, narrowed="folds" if name == "look_at" else ""))
     console = console_for(form)
     console.print(fitted_table(columns, console.width))
     for device in now.devices:

@@ -290,8 +290,14 @@ def show_list(listed: Sequence[ListedRun], form: Format) -> None:
     ranks = {"device": REDUNDANT if len(set(names["device"])) == 1 else 3}
     # On a narrow terminal what tells runs apart stays, and what is the same or stands in `runs show` goes.
     columns = [
-        *(TableColumn(name, safe(cells), "left", ranks.get(name, 0), folds=name == "model") for name, cells in names.items()),
-        *(TableColumn(entry.heading, [entry.table_text(entry.value(record)) for record in records], rank=1) for entry in figures),
+        *(
+            TableColumn(heading, safe(cells), "left", ranks.get(heading, 0), narrowed="shortens" if heading in ("model", "") else "")
+            for heading, cells in names.items()
+        ),
+        *(
+            TableColumn(entry.heading, [entry.table_text(entry.value(record)) for record in records], rank=min(number, 1))
+            for number, entry in enumerate(figures)
+        ),
         TableColumn("verdict", states, "left"),
         TableColumn("remark", safe([_remark(run) for run in listed]), "left", rank=2),
     ]

@@ -10,7 +10,7 @@ from rich.console import Console
 
 from edgemeter.agent.base import figures
 from edgemeter.agent.base.decision import Decision
-from edgemeter.agent.base.terminal import TableColumn, fitted_table, print_text, writable
+from edgemeter.agent.base.terminal import TableColumn, fitted_table, print_text, table_width, writable
 from edgemeter.agent.contract.figures import ACCURACY, ENERGY, LATENCY, MEMORY, TOKEN_ENERGY, Figure, FigureView, in_view
 from edgemeter.agent.contract.mode_answer import WORDS
 from edgemeter.agent.verdict.words import assumed_scatter, verdict_lines
@@ -35,7 +35,6 @@ from edgemeter.collector.show.sentence import (
 )
 from edgemeter.collector.show.wording import accuracy_name, level_text, listed, load_words, only, telling_parts
 
-TABLE_WIDTH = 100
 # Marks that the columns of a row say, or the lines below.
 OF_THE_KIND = ("other precision", "other class of precision", "other runtime")
 _SAID = {*OF_THE_KIND, "reference", "current level", "disturbed", "disturbed reference", "below accuracy gate"}
@@ -60,7 +59,7 @@ def show_comparison(comparison: Comparison, console: Console) -> None:
             print_text(console, _shared(rows), "bold")
         lines = _with_baselines(rows)
         columns = list(_columns(lines, [row.name if letters else _label(row) for row in lines], console))
-        console.print(fitted_table(_fitting(columns), min(console.width, TABLE_WIDTH)), width=min(console.width, TABLE_WIDTH))
+        console.print(fitted_table(columns, table_width(console)), width=table_width(console))
     print_text(console, "")
     if letters:
         print_text(console, _shared(short.rows), "dim")
@@ -104,15 +103,6 @@ def _with_baselines(rows: Sequence[ComparedCase]) -> list[ComparedCase]:
     return lines
 
 
-def _fitting(columns: Sequence[TableColumn]) -> list[TableColumn]:
-    """Return the columns that are worth their room; what a wide terminal could show is not said to be missing."""
-    fitting = [column for column in columns if any(cell not in ("", figures.ABSENT) for cell in column.cells)]
-    while sum(column.full_width + 2 for column in fitting) > TABLE_WIDTH and any(column.rank for column in fitting):
-        last = max(reversed(fitting), key=lambda column: column.rank)
-        fitting.remove(last)
-    return fitting
-
-
 def _label(row: ComparedCase) -> str:
     """Return what a case of an answer without letters is in it."""
     if row.is_reference:
@@ -124,24 +114,31 @@ def _columns(rows: Sequence[ComparedCase], labels: Sequence[str], console: Conso
     """Yield the columns of a group of cases."""
     cases = [row.case for row in rows]
 
-    def text(heading: str, cells: Sequence[str], rank: int = 0, *, folds: bool = False) -> TableColumn:
-        return TableColumn(heading, tuple(writable(cell, console) for cell in cells), "left", rank, folds=folds)
+    def text(heading: str, cells: Sequence[str]) -> TableColumn:
+        return TableColumn(heading, tuple(writable(cell, console) for cell in cells), "left", narrowed="shortens")
 
     devices, models = [case.key.device for case in cases], [case.key.model for case in cases]
     yield text("", labels)
     if only(devices) is None:
-        yield text("device", devices, folds=True)
+        yield text("device", devices)
     if only(models) is None or "A" in labels:
-        yield text("model", models, folds=True)
-    yield text("", _settings(cases), folds=True)
+        yield text("model", models)
+    if only(settings := _settings(cases)) is None:
+        yield text("", settings)
     speeds = {speed_of(case) for case in cases}
     for entry in _shown_figures(rows):
-        rank = 0 if entry.name in speeds else entry.rank
-        yield TableColumn(_heading(entry, cases), [writable(_figure(entry, case), console) for case in cases], rank=rank)
-        yield TableColumn("", [_change(entry.name, row) for row in rows], rank=rank)
-    yield TableColumn("runs", [str(len(case.verdicts)) for case in cases], rank=2)
+        values = [writable(_figure(entry, case), console) for case in cases]
+        heading, *cells = _beside([_heading(entry, cases), *values], ["", *(_change(entry.name, row) for row in rows)])
+        yield TableColumn(heading, cells, "left", rank=0 if entry.name in speeds else 1 + entry.rank)
+    yield TableColumn("runs", [str(len(case.verdicts)) for case in cases], rank=3)
     if any(case.disturbed for case in cases):
-        yield text("verdict", [case.verdict for case in cases], 1)
+        yield TableColumn("verdict", [case.verdict for case in cases], "left")
+
+
+def _beside(values: Sequence[str], changes: Sequence[str]) -> list[str]:
+    """Return each value with its change in one cell, both in columns, so that no narrow terminal shows the one without the other."""
+    value_width, change_width = max(map(len, values)), max(map(len, changes))
+    return [f"{value:>{value_width}}  {change:>{change_width}}".rstrip() for value, change in zip(values, changes, strict=True)]
 
 
 def _settings(cases: Sequence[CaseSummary]) -> list[str]:
@@ -210,6 +207,7 @@ def _shared(rows: Sequence[ComparedCase]) -> str:
     ]
     shared = (
         only(case.key.model for case in cases),
+        only(_settings(cases)),
         only(f"on {case.key.device}" for case in cases),
         only(datasets),
         only(f"{case.key.scenario}{load_words(case.key)}" for case in cases),

@@ -102,6 +102,23 @@ def test_a_table_has_at_most_100_columns_and_never_cuts_a_figure():
     assert "verdict" in text
 
 
+@pytest.mark.parametrize("width", [80, 100])
+def test_a_full_table_keeps_names_speeds_and_verdicts(width):
+    """Language models and detectors, all with energy and long names: columns are left out, and which is said."""
+    changes = ({"model": make_model(name=f"efficientdet_lite{number}_int8_metadata", size_bytes=number)} for number in range(3))
+    detectors = [run for change in changes for run in repeats(140.0, 138.0, 143.0, **change)]
+    texts = [msgspec.structs.replace(run, model=make_model(name="Qwen2.5-0.5B-Instruct-Q4_K_M")) for run in generated()]
+    lines = printed(*detectors, *texts, width=width).splitlines()
+    heading, rows = lines[1], lines[3:7]
+    assert "p50 ms" in heading
+    assert "tg t/s" in heading
+    assert heading.endswith("verdict")
+    assert all(row.endswith("ok") for row in rows)
+    assert len({row.split()[0] for row in rows}) == 4
+    assert lines[7].startswith("left out: ")
+    assert lines[7].endswith("(--wide shows each run)")
+
+
 @pytest.mark.parametrize(
     ("p50s_ms", "text"),
     [((10.0, 10.0), ""), ((10.0, 10.1, 9.9), "Differences above 6% can be seen."), ((10.0, 11.0, 9.0), "--repeats 29.")],

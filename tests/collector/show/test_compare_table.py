@@ -1,6 +1,7 @@
 """Facts about the table of a comparison on a terminal."""
 
 import io
+import re
 from collections import Counter
 
 from msgspec import structs
@@ -8,9 +9,9 @@ from rich.console import Console
 
 from edgemeter.agent.base.terminal import wide_console
 from edgemeter.collector.show.compare_table import FEWEST_ROWS, ROWS_SHOWN, shortened, show_comparison
-from tests.fixtures.compared_cases import changed, comparisons, in_turn
+from tests.fixtures.compared_cases import changed, comparisons, in_turn, language_runs
 from tests.fixtures.comparison_factory import compare_runs, make_reference, make_run, no_energy
-from tests.fixtures.record_factory import make_environment
+from tests.fixtures.record_factory import make_environment, violating
 from tests.fixtures.rows import table_row
 from tests.fixtures.side_factory import make_side
 from tests.fixtures.snapshot import same_as_snapshot
@@ -44,6 +45,26 @@ def test_a_narrow_terminal_keeps_latency_accuracy_and_energy():
     (comparison,) = [comparison for name, comparison in comparisons() if name == "faster and less accurate"]
     heading = next(line for line in printed(comparison, 80) if "p50 ms" in line)
     assert heading.split() == ["model", "p50", "ms", "AP", "mJ", "runs"]
+
+
+def test_a_full_table_keeps_names_speeds_and_verdicts():
+    """Five cases with long names, energies and a disturbed one: what is left out is said, and no two names are alike."""
+    name = "efficientdet_lite{}_int8_per_channel_metadata_2018_06_29.tflite"
+    busy = {"verdict": violating("disturbed", "busy-machine")}
+    detectors = [make_side(agent="1", seed=number, factor=number, model=name.format(number), **busy) for number in range(1, 6)]
+    texts = [language_runs(number, 100.0 * number, 20.0, model=f"Qwen2.5-{number}B-Instruct", **busy) for number in range(1, 6)]
+    for sides, speed in ((detectors, "p50 ms"), (texts, "tg 11 t/s")):
+        for width in (80, 100):
+            with table_row(speed, width):
+                lines = printed(in_turn(*sides), width)
+                begin = next(index for index, line in enumerate(lines) if speed in line)
+                heading, rows = lines[begin], lines[begin + 2 : begin + 7]
+                assert [row.split()[0] for row in rows] == list("ABCDE")
+                assert len({row.split()[1] for row in rows}) == 5
+                assert heading.rstrip().endswith("verdict")
+                assert all(row.rstrip().endswith("disturbed") for row in rows)
+                caption = " ".join(" ".join(lines[begin + 7 : lines.index("", begin)]).split())
+                assert re.fullmatch(r"left out: .*memory MB, runs \(--format csv has them\)", caption)
 
 
 def test_two_cases_of_which_each_is_better_in_part_are_told_how_to_choose():
