@@ -12,10 +12,10 @@ PACKAGES = ("agent", "collector", "models", "provisioning")
 # Lines of Python, blank ones and comments too.
 LINES = {
     "agent": 6,
-    "agent/api": 483,
-    "agent/base": 5838,
+    "agent/api": 484,
+    "agent/base": 5884,
     "agent/bundle": 592,
-    "agent/cli": 2921,
+    "agent/cli": 2932,
     "agent/contract": 3578,
     "agent/daemon": 349,
     "agent/datasets": 1329,
@@ -45,7 +45,7 @@ LINES = {
     "collector": 1,
     "collector/alerts": 1837,
     "collector/charts": 793,
-    "collector/cli": 2750,
+    "collector/cli": 2757,
     "collector/compare": 2077,
     "collector/datacenter": 489,
     "collector/demo": 491,
@@ -57,7 +57,7 @@ LINES = {
     "collector/published": 1096,
     "collector/receive": 2292,
     "collector/runs": 1070,
-    "collector/show": 1402,
+    "collector/show": 1400,
     "collector/store": 104,
     "collector/trend": 3593,
     "collector/units": 82,
@@ -85,7 +85,7 @@ LINES = {
     "provisioning/release": 1383,
     "provisioning/serve": 400,
     "provisioning/update": 1017,
-    "tests": 84347,
+    "tests": 84400,
 }
 # A room may have so many lines fewer before its number is lowered.
 SLACK = 40
