@@ -5,6 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
+from edgemeter.agent.base.evidence import FEWEST
 from edgemeter.agent.contract.record_conditions import Verdict, Violation
 from edgemeter.agent.verdict.judge import RULES
 from edgemeter.agent.verdict.rule import Effect, Rule
@@ -33,18 +34,32 @@ class RuleRow(msgspec.Struct, frozen=True):
     remedy: str
 
 
-def sentence_of(violation: Violation) -> str:
-    """Return what is wrong, without a full stop; of a rule that this version does not know its name and numbers."""
-    values: dict[str, float | str] = {**violation.numbers, **({} if violation.subject is None else {"subject": violation.subject})}
-    rule = BY_NAME.get(violation.rule)
+class NumberRange(tuple[float, ...]):
+    """The numbers of several runs, written as `40%`, or as `40% to 80%` where they differ."""
+
+    __slots__ = ()
+
+    def __format__(self, how: str) -> str:
+        return " to ".join(dict.fromkeys(format(end, how) for end in (min(self), max(self))))
+
+
+def sentence_of(*violations: Violation) -> str:
+    """Return what is wrong in one run or more, by one rule, without a full stop; of an unknown rule its name and numbers."""
+    names = dict.fromkeys(name for violation in violations for name in violation.numbers)
+    values: dict[str, NumberRange | str] = {
+        name: NumberRange(violation.numbers[name] for violation in violations if name in violation.numbers) for name in names
+    }
+    if subjects := dict.fromkeys(violation.subject for violation in violations if violation.subject is not None):
+        values["subject"] = " and ".join(subjects)
+    rule = BY_NAME.get(violations[0].rule)
     # At odd places stand the optional parts.
     parts = [_filled(part, values) for part in _OPTIONAL.split(rule.sentence)] if rule else [None]
     if any(part is None for part in parts[::2]):
-        return " ".join([violation.rule, *(f"{name} {value}" for name, value in values.items())])
+        return " ".join([violations[0].rule, *(f"{name} {value}" for name, value in values.items())])
     return "".join(part or "" for part in parts)
 
 
-def _filled(template: str, values: Mapping[str, float | str]) -> str | None:
+def _filled(template: str, values: Mapping[str, NumberRange | str]) -> str | None:
     try:
         return template.format_map(values)
     except (KeyError, ValueError):
@@ -57,26 +72,27 @@ def remedy_of(violation: Violation) -> str:
     return rule.remedy if rule else ""
 
 
-def text_of(violation: Violation, remark: str = "") -> str:
-    """Return what is wrong and what to do, in two sentences."""
-    return f"{sentence_of(violation)}{remark}. {remedy_of(violation)}".rstrip()
+def text_of(*violations: Violation, remark: str = "") -> str:
+    """Return what is wrong in one run or more, by one rule, and what to do, in two sentences."""
+    return f"{sentence_of(*violations)}{remark}. {remedy_of(violations[0])}".rstrip()
 
 
 def assumed_scatter(session_sd: float) -> str:
     """Return the line that says what the intervals of figures assume."""
-    return f"± includes an assumed scatter of {100 * session_sd:.2g}% between sessions."
+    return f"Intervals include an assumed scatter of {100 * session_sd:.2g}% between sessions."
 
 
 def not_counted_text(not_counted: int, counted: int) -> str:
-    """Return how many disturbed runs do not count beside those that do: `2 of 7 runs were disturbed and do not count`."""
-    verbs = "was disturbed and does not count" if not_counted == 1 else "were disturbed and do not count"
-    return f"{not_counted:,} of {not_counted + counted:,} runs {verbs}"
+    """Return how many of the runs do not count: `2 of 7 runs do not count, because they were disturbed`."""
+    why = "does not count, because it was disturbed" if not_counted == 1 else "do not count, because they were disturbed"
+    return f"{not_counted:,} of {not_counted + counted:,} runs {why}"
 
 
 def verdict_lines(verdicts: Sequence[Verdict], not_counted: int = 0, *, with_notes: bool = True) -> list[str]:
     """Return a line for each rule that the runs that count violate, the most severe first, and how many further runs do not count.
 
-    Such as `disturbed: other processes used 40% of the cores while timing (2 of 3 runs). Close them and run again.`
+    Such as `disturbed: other processes used 40% to 80% of the cores while timing (2 of 3 runs). Close them and run again.` Only the rules
+    stand there without notes.
     """
     by_rule: dict[tuple[Effect, str], list[Violation]] = {}
     for verdict in verdicts:
@@ -89,7 +105,11 @@ def verdict_lines(verdicts: Sequence[Verdict], not_counted: int = 0, *, with_not
     remarks = {
         key: f" ({len(violations)} of {len(verdicts)} runs)" if len(violations) < len(verdicts) else "" for key, violations in ranked
     }
-    lines = [f"{effect}: {text_of(violations[0], remarks[effect, name])}" for (effect, name), violations in ranked]
+    lines = [f"{effect}: {text_of(*violations, remark=remarks[effect, name])}" for (effect, name), violations in ranked]
+    disturbed = sum(verdict.state == "disturbed" for verdict in verdicts)
+    if disturbed and len(verdicts) > 1 and with_notes:
+        runs_count, its = ("run counts", "its") if disturbed == 1 else ("runs count", "their")
+        lines.append(f"{disturbed:,} disturbed {runs_count}, because fewer than {FEWEST} runs of {its} case are ok.")
     return [*lines, f"{not_counted_text(not_counted, len(verdicts))}."] if not_counted else lines
 
 

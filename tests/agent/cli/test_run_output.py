@@ -145,9 +145,9 @@ def test_only_runs_that_count_are_a_reason_to_run_again():
     """Of the others it says how many there are."""
     runs = judged(repeats(140.0, 138.0, 143.0, 139.0, 141.0), (), (BUSY,), (), (BUSY,), ())
     text = printed(*runs, seconds=60.0)
-    assert "  2 of 5 runs were disturbed and do not count.\n" in text
+    assert "  2 of 5 runs do not count, because they were disturbed.\n" in text
     assert "run again" not in text
-    assert "± includes an assumed scatter of 1.5% between sessions." in text
+    assert "Intervals include an assumed scatter of 1.5% between sessions." in text
     assert "assumed" not in printed(*runs[:2])
 
 

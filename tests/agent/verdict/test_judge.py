@@ -105,10 +105,13 @@ def test_the_lines_of_several_runs_name_each_rule_once():
     busy = Verdict(state="disturbed", violations=(BUSY,), notes=(note,))
     wrong = Verdict(state="invalid", violations=(BUSY, Violation(rule="cached-prompt")))
     lines = words.verdict_lines([busy, wrong, Verdict(state="ok")])
-    assert [line.partition(":")[0] for line in lines] == ["invalid", "disturbed", "note"]
+    assert [line.partition(":")[0] for line in lines[:-1]] == ["invalid", "disturbed", "note"]
     assert lines[1] == (
         "disturbed: other processes used 40% of the cores while timing (ffmpeg the most) (2 of 3 runs). Close them and run again."
     )
+    worse = msgspec.structs.replace(BUSY, numbers={"other_load_ratio": 0.8}, subject="make")
+    line, *_ = words.verdict_lines([busy, Verdict(state="disturbed", violations=(worse,))])
+    assert line.startswith("disturbed: other processes used 40% to 80% of the cores while timing (ffmpeg and make the most). Close")
     unknown = Verdict(state="ok", violations=(Violation(rule="of-tomorrow"),))
     assert words.verdict_lines([unknown]) == ["disturbed: of-tomorrow."]
     assert words.verdict_lines([busy], with_notes=False) == [f"disturbed: {words.text_of(BUSY)}"]
@@ -116,11 +119,24 @@ def test_the_lines_of_several_runs_name_each_rule_once():
 
 @pytest.mark.parametrize(
     ("not_counted", "line"),
-    [(1, "1 of 4 runs was disturbed and does not count."), (2, "2 of 5 runs were disturbed and do not count.")],
+    [
+        (1, "1 of 4 runs does not count, because it was disturbed."),
+        (2, "2 of 5 runs do not count, because they were disturbed."),
+    ],
 )
 def test_a_run_that_does_not_count_is_counted_and_no_reason_to_run_again(not_counted, line):
     """Three others were ok."""
     assert words.verdict_lines([Verdict(state="ok")] * 3, not_counted) == [line]
+
+
+def test_disturbed_runs_that_count_are_not_among_those_that_do_not():
+    """Of another case, of which fewer than three are ok."""
+    verdicts = [Verdict(state="ok")] * 3, [Verdict(state="disturbed", violations=(BUSY,))] * 2
+    *_, counting, not_counted = words.verdict_lines([*verdicts[0], *verdicts[1]], 4)
+    assert counting == "2 disturbed runs count, because fewer than 3 runs of their case are ok."
+    assert not_counted == "4 of 9 runs do not count, because they were disturbed."
+    assert words.verdict_lines([*verdicts[0], verdicts[1][0]])[-1].startswith("1 disturbed run counts, because fewer than 3 runs of its")
+    assert len(words.verdict_lines(verdicts[1], with_notes=False)) == 1
 
 
 def test_the_command_prints_every_rule():

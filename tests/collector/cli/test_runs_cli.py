@@ -180,10 +180,10 @@ def test_a_run_is_shown_with_its_case_in_the_figures_that_run_and_compare_print(
         assert [line.rstrip() for line in block] == printed
         assert all(ids[index][:8] in edgemeter("runs", "show", run_id, "--wide").stdout for index in range(5))
     assert printed[2].startswith("  Latency     10.2 ms ± 5%")
-    assert "  1 of 5 runs was disturbed and does not count." in printed
+    assert "  1 of 5 runs does not count, because it was disturbed." in printed
     table = edgemeter("compare", ids[0], ids[6]).stdout
     assert " 10.2 ± 5% " in table
-    assert "\n1 of 8 runs was disturbed and does not count.\n" in table
+    assert "\n1 of 8 runs does not count, because it was disturbed.\n" in table
     edgemeter("runs", "exclude", ids[0], "--reason", "the fan was off")
     assert edgemeter("runs", "show", ids[0]).stdout.splitlines()[0].endswith("EXCLUDED from statistics")
     assert "with 3 other runs" in edgemeter("runs", "show", ids[4]).stdout

@@ -200,7 +200,7 @@ def test_what_is_left_out_or_disturbed_is_named_with_its_reason():
     assert "the supply voltage was too low" in text
     ok_runs = [make_run(id=f"ok-{number}") for number in range(3)]
     text = Page(first_of(*ok_runs, make_run(id="busy", verdict=verdicts[1]), make_reference())).text
-    assert "1 of 4 runs was disturbed and does not count" in text
+    assert "1 of 4 runs does not count, because it was disturbed" in text
     assert "the supply voltage was too low" not in text
 
 
