@@ -40,7 +40,7 @@ LINES = {
     "agent/settings": 276,
     "agent/tasks": 1790,
     "agent/update": 468,
-    "agent/verdict": 985,
+    "agent/verdict": 1004,
     "agent/vision": 2111,
     "collector": 1,
     "collector/alerts": 1837,
@@ -85,7 +85,7 @@ LINES = {
     "provisioning/release": 1383,
     "provisioning/serve": 400,
     "provisioning/update": 1017,
-    "tests": 84400,
+    "tests": 84416,
 }
 # A room may have so many lines fewer before its number is lowered.
 SLACK = 40
