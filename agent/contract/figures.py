@@ -304,6 +304,7 @@ FIGURES: tuple[Figure, ...] = (
             "generation.counts", "energy.gross_mj", "accuracy.metric", "accuracy.value", "accuracy.images", "load.samples",
             "load.failures", "latency.count",
         ),
+        rank=3,
         why_absent="no energy, no right answer, or questions not answered equally often",
     ),
     Figure(

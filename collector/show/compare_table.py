@@ -11,10 +11,11 @@ from rich.console import Console
 from edgemeter.agent.base import figures
 from edgemeter.agent.base.decision import Decision
 from edgemeter.agent.base.terminal import TableColumn, fitted_table, print_text, table_width, writable
-from edgemeter.agent.contract.figures import ACCURACY, ENERGY, LATENCY, MEMORY, TOKEN_ENERGY, Figure, FigureView, in_view
+from edgemeter.agent.contract.figures import ACCURACY, ENERGY, LATENCY, MEMORY, TOKEN_ENERGY, TTFT, Figure, FigureView, in_view
 from edgemeter.agent.contract.mode_answer import WORDS
 from edgemeter.agent.verdict.words import assumed_scatter, verdict_lines
 from edgemeter.collector.compare.between import SAME_CASE
+from edgemeter.collector.compare.case_figure import CaseFigure
 from edgemeter.collector.compare.comparison import MARKS, RECOMMENDED, ComparedCase, Comparison, answers_of, comparable
 from edgemeter.collector.compare.differences import decided, speed_of, why_not_compared
 from edgemeter.collector.compare.summary import CaseSummary
@@ -126,9 +127,10 @@ def _columns(rows: Sequence[ComparedCase], labels: Sequence[str], console: Conso
     if only(settings := _settings(cases)) is None:
         yield text("", settings)
     speeds = {speed_of(case) for case in cases}
-    for entry in _shown_figures(rows):
+    for entry in shown_figures(cases):
         values = [writable(_figure(entry, case), console) for case in cases]
-        heading, *cells = _beside([_heading(entry, cases), *values], ["", *(_change(entry.name, row) for row in rows)])
+        heading = "mJ" if entry.name == ENERGY else figure_heading(entry, cases)
+        heading, *cells = _beside([heading, *values], ["", *(_change(entry.name, row) for row in rows)])
         yield TableColumn(heading, cells, "left", rank=0 if entry.name in speeds else 1 + entry.rank)
     yield TableColumn("runs", [str(len(case.verdicts)) for case in cases], rank=3)
     if any(case.disturbed for case in cases):
@@ -152,19 +154,19 @@ def _settings(cases: Sequence[CaseSummary]) -> list[str]:
     ]
 
 
-def _shown_figures(rows: Sequence[ComparedCase]) -> list[Figure]:
-    """Return the figures that have a column."""
-    always = {MEMORY, *(speed_of(row.case) for row in rows)}
-    entries = [entry for entry in in_view(FigureView.TABLE) if entry.is_main or entry.name in always]
+def shown_figures(cases: Sequence[CaseSummary], highest_rank: int = 1) -> list[Figure]:
+    """Return the figures that have a column, the memory last; calls of a language model have no latency, and the energy is a token's."""
+    always = {MEMORY, *map(speed_of, cases)}
+    entries = [entry for entry in in_view(FigureView.TABLE) if entry.rank <= highest_rank or entry.name in always]
+    if all(case.generates for case in cases):
+        entries = [entry for entry in entries if entry.is_of_text or entry.name in (ACCURACY, MEMORY)]
     return sorted(entries, key=lambda entry: entry.name == MEMORY)
 
 
-def _heading(entry: Figure, cases: Sequence[CaseSummary]) -> str:
+def figure_heading(entry: Figure, cases: Sequence[CaseSummary]) -> str:
     """Return the heading of a figure, of rates of tokens with the tokens where all cases have as many: `pp 512 t/s`."""
     if entry.name == ACCURACY:
         return accuracy_name(cases)
-    if entry.name == ENERGY:
-        return "mJ"
     if entry.name == TOKEN_ENERGY:
         return "J/token"
     field = {"pp": "prompt_tokens", "tg": "output_tokens"}.get(entry.title)
@@ -176,11 +178,17 @@ def _figure(entry: Figure, case: CaseSummary) -> str:
     """Return a figure of a case; calls of a language model have no latency, and their energy is that of a token."""
     if case.generates and entry.name in (LATENCY, ENERGY):
         return figures.ABSENT
-    figure = case.figures.get(entry.name)
-    if entry.name == TOKEN_ENERGY and figure is not None:
-        per = {name: value / 1000 for name in ("value", "low", "high") if (value := getattr(figure, name)) is not None}
-        figure = structs.replace(figure, **per)
+    figure = figure_in_column(entry, case)
     return entry.shown(figure.value) if figure is not None and figure.scale == "points" else figure_text(entry, figure)
+
+
+def figure_in_column(entry: Figure, case: CaseSummary) -> CaseFigure | None:
+    """Return a figure of a case in the unit of its column: of a token's energy J."""
+    figure = case.figures.get(entry.name)
+    if entry.name != TOKEN_ENERGY or figure is None:
+        return figure
+    per = {name: value / 1000 for name in ("value", "low", "high") if (value := getattr(figure, name)) is not None}
+    return structs.replace(figure, **per)
 
 
 def _change(name: str, row: ComparedCase) -> str:
@@ -190,7 +198,7 @@ def _change(name: str, row: ComparedCase) -> str:
     if name == MEMORY and not row.is_reference and not why_not_compared(name, row.case, row.reference):
         (decision,) = decided({name: (name, row.case, row.reference)}, row.margins).values()
         return f"({_short_change(name, decision)})" if abs(decision.value - 1) >= decision.margin else ""
-    return "not ranked" if row.not_ranked and not row.is_reference and name == speed_of(row.case) else ""
+    return "not ranked" if row.not_ranked and not row.is_reference and name == (TTFT if row.case.generates else speed_of(row.case)) else ""
 
 
 def _short_change(name: str, decision: Decision) -> str:

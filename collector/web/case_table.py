@@ -5,17 +5,18 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from edgemeter.agent.base import figures
-from edgemeter.agent.contract.figures import ACCURACY, ENERGY, LATENCY, Figure, FigureView, in_view
+from edgemeter.agent.contract.figures import ENERGY, LATENCY, TTFT, Figure
 from edgemeter.agent.verdict.words import not_counted_text
 from edgemeter.collector.charts.chart import ViewTable
 from edgemeter.collector.compare.boards import worst_board
 from edgemeter.collector.compare.columns import COLUMNS
 from edgemeter.collector.compare.comparison import MARKS, ComparedCase, Comparison, comparable
 from edgemeter.collector.compare.differences import speed_of
+from edgemeter.collector.show.compare_table import figure_heading, figure_in_column, shown_figures
 from edgemeter.collector.show.comparison_charts import anchor, facts
-from edgemeter.collector.show.figure_words import change_with_interval, confidence_text, figure_text, outcome_text
+from edgemeter.collector.show.figure_words import change_parts, confidence_text, figure_text, outcome_text
 from edgemeter.collector.show.series_style import GLYPHS, SeriesStyles, assign_styles
-from edgemeter.collector.show.wording import accuracy_name, case_names, level_text, listed, load_words, runtime_name
+from edgemeter.collector.show.wording import case_names, level_text, listed, load_words, runtime_name
 from edgemeter.collector.web.choice_filter import ChoiceFilter
 from edgemeter.collector.web.context import ViewContext
 from edgemeter.collector.web.markup import NOTHING, Attributes, Markup, element, join, part
@@ -37,6 +38,8 @@ from edgemeter.collector.web.view import (
 CASES_SHOWN, BOARDS_LISTED = 100, 100
 # So many boards that deviate are named in a row.
 NAMED = 3
+# Figures of a higher rank are in the exports only.
+HIGHEST_RANK = 3
 # So many disturbed cases are listed with their reasons.
 DISTURBED_LISTED = 50
 # With more devices than this a colour denotes a board type.
@@ -125,7 +128,7 @@ class CaseTable:
             ViewColumn("case", "Case", name, lambda row: _name(row, name(row), self.links), is_text=True),
             ViewColumn("verdict", "Verdict", lambda row: row.case.verdict, _verdict, is_text=True),
             *self.by_limits.columns(),
-            *(_figure(entry, rows) for entry in in_view(FigureView.TABLE)),
+            *(_figure(entry, rows) for entry in shown_figures([row.case for row in rows], HIGHEST_RANK)),
             ViewColumn("runs", "Runs", lambda row: len(row.case.verdicts), needs_width=True),
         ]
 
@@ -183,25 +186,29 @@ def _not_listed(rows: Sequence[ComparedCase]) -> list[Markup]:
 
 def _figure(entry: Figure, rows: Sequence[ComparedCase]) -> ViewColumn[ComparedCase]:
     """Return the column of a figure: its value with its interval, and how it differs from the reference's."""
-    heading = accuracy_name([row.case for row in rows]) if entry.name == ACCURACY else entry.heading
+    cases = [row.case for row in rows]
 
     def value(row: ComparedCase) -> float | None:
         figure = row.case.figures.get(entry.name)
         return figure.value if figure else None
 
-    is_speed = entry.name in {speed_of(row.case) for row in rows}
-    return ViewColumn(entry.name, heading, value, lambda row: _cell(row, entry), needs_width=not (entry.is_main or is_speed))
+    is_speed = entry.name in set(map(speed_of, cases))
+    return ViewColumn(
+        entry.name, figure_heading(entry, cases), value, lambda row: _cell(row, entry), needs_width=not (entry.is_main or is_speed)
+    )
 
 
 def _cell(row: ComparedCase, entry: Figure) -> Markup:
     case = row.case
-    figure = case.figures.get(entry.name)
+    figure = figure_in_column(entry, case)
     if figure is None:
         reason = {"accuracy": case.accuracy_reason or "not scored", "energy": case.energy_reason or "not measured"}.get(entry.group)
         return _none(reason) if reason else join([figures.typeset(figures.ABSENT)])
     value, _, bounds = figure_text(entry, figure).partition(" (")
     energy = str(case.energy.ranks_as) if entry.name == ENERGY and case.energy else ""
-    not_ranked = _none(row.not_ranked, "not ranked") if row.not_ranked and entry.name == LATENCY else ""
+    not_ranked = (
+        _none(row.not_ranked, "not ranked") if row.not_ranked and entry.name == (TTFT if case.generates else speed_of(case)) else ""
+    )
     small = [element("small", None, text) for text in (bounds.rstrip(")"), energy) if text]
     return join([value, *small, _worst(row, entry.name) if entry.name in (LATENCY, ENERGY) else "", not_ranked, *_change(row, entry)])
 
@@ -215,16 +222,19 @@ def _change(row: ComparedCase, entry: Figure) -> list[Markup]:
         "small", {"class": f"outcome {decision.outcome.replace(' ', '-')}", "title": outcome_text(decision)}, decision.outcome
     )
     # Equal values have no change to write.
-    is_equal = decision.low == decision.high and decision.value == (1 if decision.scale == "ratio" else 0)
-    change = "" if is_equal else figures.typeset(change_with_interval(entry.name, decision))
+    if decision.low == decision.high and decision.value == (1 if decision.scale == "ratio" else 0):
+        return [outcome]
+    amount, interval = map(figures.typeset, change_parts(entry.name, decision))
+    # A narrow column breaks before the interval, not within it.
+    parts = [amount, *([" ", element("span", {"class": "whole"}, f"({interval})")] if interval else [])]
     title = f"{row.choice}; the interval is of {confidence_text(decision.confidence)}"
-    return [*([element("small", {"title": title}, change)] if change else []), outcome]
+    return [element("small", {"title": title}, *parts), outcome]
 
 
 def _name(row: ComparedCase, name: str, links: Links) -> Markup:
     key, other = row.case.key, row.reference.key
     reference = links.to("trend", model=key.model, device=key.device, fleet=key.fleet) or links.to("trend", model=key.model)
-    level = [element("small", {"class": "wrapped level"}, text)] if (text := level_text(row.case)) else []
+    level = [element("small", {"class": "level"}, text)] if (text := level_text(row.case)) else []
     # Precision and runtime of the reference where they are not those of the case.
     is_other = (key.precision, key.runtime) != (other.precision, other.runtime)
     against = [element("small", {"title": row.choice}, f"against {other.precision} {other.runtime}")] if is_other else []
@@ -246,7 +256,7 @@ def _verdict(row: ComparedCase) -> Markup:
     words = with_small(verdict, "" if provenance == "measured" else provenance)
     if not case.not_counted:
         return words
-    return join([words, element("small", {"class": "wrapped"}, not_counted_text(case.not_counted, len(case.verdicts)))])
+    return join([words, element("small", None, not_counted_text(case.not_counted, len(case.verdicts)))])
 
 
 def _worst(row: ComparedCase, figure: str) -> Markup:

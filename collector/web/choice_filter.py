@@ -112,13 +112,12 @@ class ChoiceFilter:
         texts = [candidate.out]
         if deciding and deciding.outcome != "met" and not candidate.out:
             texts.append(f"{deciding.limit.text}: {requirement_value(deciding)}")
-        if change := candidate.against_best:
-            texts += [
-                figures.typeset(
-                    f"{self.choice.cheapest.title} {change_with_interval(self.choice.cheapest.name, change)} against the recommended"
-                ),
-                "similar" if self._is_similar(candidate) else "",
-            ]
+        best, cheapest = self.choice.recommended, self.choice.cheapest
+        # A change against the reference stands with the figure.
+        if candidate.against_best and best and not (row.reference is best.case and cheapest.name in row.decisions):
+            change = change_with_interval(cheapest.name, candidate.against_best)
+            texts.append(figures.typeset(f"{cheapest.title} {change} against the recommended"))
+        texts.append("similar" if self._is_similar(candidate) else "")
         badge = element("span", {"class": "badge plausible" if candidate.outcome == "met" else "badge"}, outcome)
         return join([badge, *(element("small", None, text) for text in texts if text)])
 

@@ -9,7 +9,7 @@ from statistics import median
 from edgemeter.agent.base import figures
 from edgemeter.agent.base.documents import Plain
 from edgemeter.agent.contract.energy_provenance import MEASURED
-from edgemeter.agent.contract.figures import Figure, FigureView, figure, in_view
+from edgemeter.agent.contract.figures import ENERGY, LATENCY, TPOT, TTFT, Figure, FigureView, figure, in_view
 from edgemeter.agent.contract.health import Health
 from edgemeter.agent.ledger.presence import certificate_days, clock_text, last_words, needs_attention, sensors_text
 from edgemeter.collector.charts.chart import Chart, ViewTable, rows_table
@@ -49,8 +49,8 @@ RUNS_SHOWN = 60
 ID_SHOWN = 24
 CHARTS = 6
 OTHERS_DRAWN = 30
-# The figures in which a device is compared with the others of its type.
-AMONG_PEERS = (figure("latency_p50_ms"), figure("energy_gross_mj"))
+# The figures in which a device is compared with the others of its type, of calls and of generated text.
+AMONG_PEERS = {False: (figure(LATENCY), figure(ENERGY)), True: (figure(TTFT), figure(TPOT))}
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +129,7 @@ def _beside(context: ViewContext, device_cases: Sequence[IndexedCase], board: st
         ]
         peers = {summary.key: summary for summary in summaries(context.connection, [case, *_by_rank(peer_cases)], case_filter)}
         mine, largest_group = peers.pop(case.key, None), max(largest_group, len(peer_cases))
-        for entry in AMONG_PEERS:
+        for entry in AMONG_PEERS[case.key.generates]:
             if mine is None or (own_figure := mine.figures.get(entry.name)) is None:
                 continue
             # Energies of other meters are not drawn in one strip.
@@ -139,10 +139,10 @@ def _beside(context: ViewContext, device_cases: Sequence[IndexedCase], board: st
             if peer_figures:
                 strips.append(_strip(context, name, (case.key.device, own_figure), peer_figures, entry))
             else:
-                alone.append(name)
+                alone.append(called[case.key])
     parts = [part("gallery", strips)] if strips else []
     if alone:
-        parts.append(note(f"No other {board} ran: {'; '.join(alone)}."))
+        parts.append(note(f"No other {board} ran: {'; '.join(dict.fromkeys(alone))}."))
     if largest_group > OTHERS_DRAWN:
         parts.append(note(f"Of the other devices {OTHERS_DRAWN} are drawn and counted, evenly by rank of their p50."))
     return join(parts)
@@ -185,7 +185,7 @@ def _trends(context: ViewContext, device_cases: Sequence[IndexedCase]) -> Markup
     shown_series = [
         context.sheet.draw(charted.chart)
         for members, title in zip(groups[:CHARTS], titles(groups)[:CHARTS], strict=True)
-        for entry in AMONG_PEERS
+        for entry in AMONG_PEERS[members[0].key.generates]
         if (charted := series(context, members, entry, days=None, span=span, title=title))
     ]
     return part("gallery", shown_series) if shown_series else note("No run has a latency or an energy.")
@@ -217,10 +217,8 @@ def _cell(entry: Figure, run: RunFigures) -> Markup | str:
     value = run.value(entry.name)
     if entry.is_truth:
         return "not reported" if value is None else "yes" if value else "no"
-    if entry.u and value is not None:
-        provenance = "" if run.energy_provenance == MEASURED else run.energy_provenance or ""
-        return with_small(figures.with_uncertainty(value, run.u(entry)), provenance)
-    return figures.typeset(entry.shown(value))
+    provenance = run.energy_provenance if entry.group == "energy" and run.energy_provenance != MEASURED else None
+    return with_small(figures.typeset(entry.shown(value)), provenance or "")
 
 
 def run_columns(links: Links) -> list[ViewColumn[_RunLine]]:

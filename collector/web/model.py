@@ -1,4 +1,4 @@
-"""The page of one model: how its latencies are distributed, where its energy goes, which runs are doubted and why."""
+"""The page of one model: its cases, how its latencies are distributed, how it starts, which runs are disturbed and why."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -14,22 +14,21 @@ from edgemeter.collector.compare.boards import fold_boards
 from edgemeter.collector.compare.comparison import Comparison, answers_of, comparable
 from edgemeter.collector.compare.summary import CaseSummary
 from edgemeter.collector.index.index_file import IndexedCase
-from edgemeter.collector.runs.cases import grouped, not_measured
+from edgemeter.collector.runs.cases import grouped
 from edgemeter.collector.show import comparison_charts
 from edgemeter.collector.show.series_style import numbered_style
-from edgemeter.collector.show.wording import case_names, listed, load_words, names
+from edgemeter.collector.show.wording import case_names, load_words
 from edgemeter.collector.web.case_table import HOW_TO_READ, case_table, verdict_section
 from edgemeter.collector.web.context import REFERENCE, ViewContext, compare, reference_names, sampled
 from edgemeter.collector.web.headline import lead
-from edgemeter.collector.web.markup import Markup, element, join, part
+from edgemeter.collector.web.markup import Markup, join, part
 from edgemeter.collector.web.queries import CaseFilter, cases, cases_of_reference
-from edgemeter.collector.web.run import energy_lines
 from edgemeter.collector.web.view import View, ViewColumn, ViewRequest, chart_gallery, folded_note, folding_grid, note, section
 
 FILTERS = ("model",)
 MORE_FILTERS = ("reference", "board", "device", "fleet", "precision", "runtime", "days", "level")
 # Raw samples are read again for as many cases; more make no chart that can be read.
-SAMPLED, BUDGETS = 12, 6
+SAMPLED = 12
 RUNS_DRAWN = 120
 
 
@@ -78,7 +77,6 @@ def model_view(context: ViewContext, request: ViewRequest, case_filter: CaseFilt
             note("Of the newest run of each case."),
         ),
         *_modes(every_case),
-        section("energy", "Energy", _energies(comparison)),
         section("start", "Cold start and memory", chart_gallery(context.sheet, [comparison_charts.cold_start_charts(comparison, styles)])),
         verdict_section(every_case),
     ]
@@ -130,16 +128,3 @@ def _mode_table(answer: ModeAnswer) -> Markup:
 
 def _dot(series: str, run: RunRecord) -> dict[str, Plain]:
     return {"series": series, "value": run.latency.p50_ms, "verdict": run.verdict.state, "run": run.id}
-
-
-def _energies(comparison: Comparison) -> Markup:
-    cases_shown = [row.case for row in comparison.rows]
-    names_of_cases = dict(zip(map(id, cases_shown), case_names(cases_shown), strict=True))
-    pictures = []
-    for case in [case for case in cases_shown if case.energy][:BUDGETS]:
-        # Only where the newest has none the others are read.
-        candidates = (run for runs in (case.runs[-1:], case.runs) for run in reversed(runs))
-        newest = next(run for run in candidates if not_measured(run, "energy") is None and run.energy)
-        heading = f"{case.key.device} · {names_of_cases[id(case)]}: newest run with an energy"
-        pictures.append(element("div", None, element("h3", None, heading), energy_lines(newest)))
-    return part("gallery", pictures) if pictures else note(f"No energy: {listed(names(case.energy_reason or '' for case in cases_shown))}.")

@@ -398,6 +398,7 @@ function makeTable(section, tables) {
       const heading = headOf(head);
       if (heading) head.replaceChildren(button(heading, null, () => {
         state.sort = [heading, state.sort?.[0] === heading && state.sort[1] === 1 ? -1 : 1];
+        group.show?.();
         group.render();
         keep(true);
       }));
@@ -425,12 +426,16 @@ function addTableTools(group, keep) {
   const keys = GROUPS.filter((key) => new Set(tables.flatMap(({ table, rows }) => rows.map((row) => groupOf(table, row, key))).filter(Boolean)).size > 1);
   const search = make("input", { type: "search", placeholder: "Search" });
   const by = make("select", {}, make("option", { value: "" }, "nothing"), ...keys.map((key) => make("option", { value: key }, key)));
+  // On a phone there are no headings to sort by.
+  const orders = heads.flatMap((heading) => [[heading, 1], [heading, -1]]).map((sort) => make("option", { value: JSON.stringify(sort) }, `${sort[0]} ${sort[1] === 1 ? "↑" : "↓"}`));
+  const order = make("select", {}, make("option", { value: "" }, "as listed"), ...orders);
   const boxes = heads.slice(1).map((heading) => [heading, make("input", { type: "checkbox", class: "tick" })]);
   const columns = make("details", { class: "columns" }, make("summary", {}, "Columns"), make("div", {}, ...boxes.map(([heading, box]) => make("label", {}, box, heading))));
   const label = (text, field) => make("label", {}, make("span", {}, text), field);
-  const tools = make("div", { class: "table-tools", role: "group", "aria-label": "Rows and columns" }, label("Search", search), ...(keys.length ? [label("Group by", by)] : []), columns);
+  const tools = make("div", { class: "table-tools", role: "group", "aria-label": "Rows and columns" }, label("Search", search), ...(keys.length ? [label("Group by", by)] : []), label("Sort by", order), columns);
   search.addEventListener("input", () => { state.q = search.value; group.render(); keep(false); });
   by.addEventListener("change", () => { state.by = by.value; group.render(); keep(true); });
+  order.addEventListener("change", () => { state.sort = JSON.parse(order.value || "null"); group.render(); keep(true); });
   for (const [heading, box] of boxes) box.addEventListener("change", () => {
     state.off = boxes.filter(([, other]) => !other.checked).map(([one]) => one);
     group.render();
@@ -439,6 +444,7 @@ function addTableTools(group, keep) {
   group.show = () => {
     search.value = state.q;
     by.value = keys.includes(state.by) ? state.by : "";
+    order.value = state.sort ? JSON.stringify(state.sort) : "";
     for (const [heading, box] of boxes) box.checked = !state.off.includes(heading);
   };
   (section.querySelector(":scope > h2") ?? tables[0].table.parentElement).after(tools);

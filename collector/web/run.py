@@ -48,7 +48,7 @@ def run_view(context: ViewContext, request: ViewRequest, case_filter: CaseFilter
         section("verdict", "Verdict and evidence", _verdict(record)),
         section("latency", *_time_line(context, record), _latency(context, record)),
         over_time(context, record),
-        section("energy", "Energy", energy_lines(record)),
+        section("energy", "Energy", _energy(record)),
         section("accuracy", "Accuracy", _accuracy(record)),
         section("conditions", "Before, during, after", _conditions(record)),
         section("machine", "The machine", part("facts", machine_facts(record))),
@@ -138,9 +138,10 @@ def _latency(context: ViewContext, record: RunRecord) -> Markup:
         "Throughput": f"{figures.significant(record.throughput_per_s)} /s",
         "Warm-up": f"{figures.significant(record.warm_up.duration_ms / 1000)} s, {'steady' if record.warm_up.steady else 'never steady'}",
     }
-    facts["No times of tokens"] = record.reasons.get(UNSTREAMED)
-    failures = record.load.failures if record.load else {}
-    facts["Failed queries"] = ", ".join(f"{count:,} {kind}" for kind, count in failures.items()) or None
+    if no_times := record.reasons.get(UNSTREAMED):
+        facts["No times of tokens"] = no_times
+    if record.load and record.load.failures:
+        facts["Failed queries"] = ", ".join(f"{count:,} {kind}" for kind, count in record.load.failures.items())
     charts = [context.sheet.draw(chart)] if chart else []
     return join([part("gallery", charts), part("facts", facts | _token_facts(record.generation))])
 
@@ -149,18 +150,17 @@ def _token_facts(generation: Generation | None) -> dict[str, str | None]:
     if generation is None:
         return {}
     ttft, tpot, itl = generation.ttft, generation.tpot, generation.itl
-    times = {
-        "Time to first token, p50": ttft,
-        "Time per output token, p50": tpot,
-        "Inter-token latency, p50": itl,
+    times = {"TTFT, p50": ttft, "TPOT, p50": tpot, "Inter-token latency, p50": itl}
+    rates = {
+        f"pp {generation.prompt_tokens}": generation.prefill_tokens_per_s,
+        f"tg {generation.output_tokens}": generation.decode_tokens_per_s,
     }
-    rates = {"Prefill": generation.prefill_tokens_per_s, "Decode": generation.decode_tokens_per_s}
     return {
         "Prompts": _prompts(generation),
         "Tokens": f"{generation.lengths} (prompt + generated){_shorter(generation)}",
         "Speculation": _speculation(generation),
+        **{name: f"{figures.significant(rate)} t/s" for name, rate in rates.items() if rate is not None},
         **{name: f"{figures.significant(p50_ms)} ms" for name, time in times.items() if time and (p50_ms := time.p50_ms) is not None},
-        **{name: f"{figures.significant(rate)} tokens/s" for name, rate in rates.items() if rate is not None},
     }
 
 
@@ -236,21 +236,26 @@ def _flat(name: str, value: object) -> list[tuple[str, str | int | float | bool 
     return [(name, value if isinstance(value, str | int | float | bool) or value is None else str(value))]
 
 
-def energy_lines(run: RunRecord) -> Markup:
-    """Return gross and net energy with scope and sensor."""
+def _energy(run: RunRecord) -> Markup:
+    """Return the energy of a query, and of a token, with scope and sensor."""
     energy = run.energy
     if energy is None:
         return note(f"No energy: {run.reasons.get('energy', 'not measured')}.")
     provenance = energy_provenance(run) or "not stated to be measured"
     label = "" if provenance == "measured" else f" ({provenance})"
-    gross = f"{figures.with_uncertainty(energy.gross_mj, energy.gross_u_mj)} mJ gross{label}"
+    tokens = run.generation.energy.output_token_gross_mj if run.generation and run.generation.energy else None
+    per_token = "" if tokens is None else f"{figures.significant(tokens / 1000)} J/token, "
     net = f"net {energy.net_state.replace('_', ' ')}"
     if energy.net_mj is not None:
-        net = f"{figures.with_uncertainty(energy.net_mj, energy.net_u_mj)} mJ net of idle"
+        net = f"{figures.significant(energy.net_mj)} mJ above idle"
+    certainty = f"without an uncertainty: {energy.interval_reason}"
+    if energy.gross_u_mj is not None and energy.gross_mj:
+        certainty = f"with an uncertainty of ± {figures.percentage(energy.gross_u_mj / abs(energy.gross_mj))}"
     excludes = f"; leaves out {', '.join(energy.excludes)}" if energy.excludes else ""
+    gross = element("b", None, f"{figures.significant(energy.gross_mj)} mJ{label}")
     return join(
         [
-            element("p", {"class": "figure-line"}, element("b", None, gross), f", {net}"),
-            note(f"{energy.sensor} at {energy.scope}{excludes}; over {figures.significant(energy.window_ms / 1000)} s."),
+            element("p", {"class": "figure-line"}, per_token, gross, f", {net}"),
+            note(f"By {energy.sensor} at {energy.scope}, {certainty}{excludes}; over {figures.significant(energy.window_ms / 1000)} s."),
         ]
     )

@@ -182,12 +182,21 @@ def test_pictures_are_written_by_the_browser_and_stand_alone(tab, tmp_path):
     assert page.complaints() == []
 
 
+TABLES = ("", "compare", "compare?require=ap>=.3,+p50<=40ms", "model?model=tiny-detector", "device?device=simulated-pi5-19", "trend")
+TOO_WIDE = "[...document.querySelectorAll('main .scroll, nav')].filter(one => one.scrollWidth > one.clientWidth + 1).length"
+
+
+def test_no_table_is_scrolled_sideways_on_a_desk(tab):
+    """Also where energies have values, and where limits have a column."""
+    for address in TABLES:
+        assert tab(address, width=1400).run(TOO_WIDE) == 0, address
+
+
 def test_no_table_is_scrolled_sideways_on_a_phone_and_its_rows_are_short(tab):
     """A row is a few lines, each figure below its name; the way to the other views and what is picked are not cut off."""
-    for address in ("", "compare", "compare?require=ap>=.3,+p50<=40ms", "device?device=simulated-pi5-19", "trend"):
+    for address in TABLES:
         page = tab(address, width=390)
-        tables = "[...document.querySelectorAll('main .scroll, nav')].filter(one => one.scrollWidth > one.clientWidth + 1).length"
-        assert page.run(tables) == 0, address
+        assert page.run(TOO_WIDE) == 0, address
         heights = page.run("[...document.querySelectorAll('main .grid tr:not(.boards)')].map(row => row.getBoundingClientRect().height)")
         assert max(heights) <= 160, address
     page = tab("compare", width=390)

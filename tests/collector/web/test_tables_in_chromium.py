@@ -82,6 +82,22 @@ def test_columns_are_chosen_and_the_choice_survives_a_reload_and_the_back_button
     assert page.complaints() == []
 
 
+def test_a_table_is_sorted_on_a_phone_as_by_its_headings(tab):
+    """A field above the rows sorts them in both directions, shows how they are sorted, and leaves the address with its pick."""
+    page, sort = tab("compare", width=390), "#table .table-tools label:nth-of-type(3) select"
+    as_listed = page.run(f"{CASES}.map(one => one.id)")
+    for direction, arrow in ((1, "\N{UPWARDS ARROW}"), (-1, "\N{DOWNWARDS ARROW}")):
+        page.run(SET.format(sort, json.dumps(["p50 ms", direction], separators=(",", ":")), "change"))
+        assert page.run(f"document.querySelector('{sort}').selectedOptions[0].textContent") == f"p50 ms {arrow}"
+        p50_ms = page.run(f"{CASES}.map(one => Number(one.querySelector('[data-label=\"p50 ms\"]').dataset.value))")
+        assert p50_ms == sorted(p50_ms, reverse=direction < 0)
+        assert state_of(page, "t_table") == {"sort": ["p50 ms", direction]}
+    page.run(SET.format(sort, "", "change"))
+    assert page.run(f"{CASES}.map(one => one.id)") == as_listed
+    assert "t_table" not in page.run("location.search")
+    assert page.complaints() == []
+
+
 def test_another_filter_keeps_how_the_table_is_shown_and_the_link_can_be_copied(tab):
     """The form's fields and the table's stand side by side; what is copied is the address."""
     page = tab("compare")
@@ -101,7 +117,7 @@ def test_a_strange_address_is_no_error_and_axe_finds_nothing_serious_in_a_groupe
         page = tab(address)
         assert page.run("document.querySelectorAll('table.grid tbody tr').length") > 5
         assert page.complaints() == []
-    page = tab("device?device=simulated-pi5-01", width=390, dark=True)
+    page = tab("device?device=simulated-pi5-01", width=700, dark=True)
     page.run(SET.format(GROUP.format("runs"), "precision", "change"))
     page.run("document.querySelector('#runs .columns').open = true")
     page.run(axe_script())

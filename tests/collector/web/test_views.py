@@ -21,7 +21,7 @@ from edgemeter.collector.web.view import ViewRequest
 from tests.fixtures.comparison_factory import compare_runs, make_reference, make_run
 from tests.fixtures.health_factory import make_health
 from tests.fixtures.ledgers import fill
-from tests.fixtures.record_factory import make_environment
+from tests.fixtures.record_factory import make_environment, make_generation, make_generation_energy
 from tests.fixtures.served_page import page_of, text_of, view_context
 
 DAY_NS = 86_400 * 10**9
@@ -60,6 +60,19 @@ def test_the_page_of_a_run_has_every_field_of_its_conditions_in_words():
     for word in ("soc 61.3 °C", "make, 25.0%"):
         assert word in visible, word
     assert "busiest_other" not in visible
+
+
+def test_a_language_model_has_the_figures_of_the_field_on_every_page():
+    """Of a case as in the terminal, of a run and of a device: neither the latency nor the energy of a whole call."""
+    generation = make_generation(energy=make_generation_energy())
+    runs = [make_run(id="generated", generation=generation, ap=None), make_reference(generation=generation, ap=None)]
+    comparison, run, device = answers(runs, "compare", "run?id=generated", "device?device=pi-1")
+    headings = re.findall(r"<th [^>]*>([^<]+)</th>", comparison.partition("<tbody>")[0])
+    assert headings[3:] == ["TTFT ms", "TPOT ms", "pp 512 t/s", "tg 11 t/s", "J/token", "memory MB", "Runs"]
+    for word in ("<dt>pp 512</dt><dd>5,120 t/s</dd>", "<dt>tg 11</dt><dd>100 t/s</dd>", "<dt>TTFT, p50</dt>", "2.00 J/token"):
+        assert word in run, word
+    assert "Failed queries" not in run
+    assert set(re.findall(r"(TTFT|TPOT|p50|energy) m[sJ]", json.dumps(charts_in(device)))) == {"TTFT", "TPOT"}
 
 
 def test_a_device_is_never_compared_with_itself():
