@@ -16,7 +16,7 @@ LINES = {
     "agent/base": 5884,
     "agent/bundle": 592,
     "agent/cli": 2932,
-    "agent/contract": 3578,
+    "agent/contract": 3579,
     "agent/daemon": 349,
     "agent/datasets": 1329,
     "agent/delivery": 1952,
@@ -57,12 +57,12 @@ LINES = {
     "collector/published": 1096,
     "collector/receive": 2292,
     "collector/runs": 1070,
-    "collector/show": 1400,
+    "collector/show": 1408,
     "collector/store": 104,
     "collector/trend": 3593,
     "collector/units": 82,
     "collector/upkeep": 244,
-    "collector/web": 4204,
+    "collector/web": 4201,
     "models": 1,
     "models/builder": 1521,
     "models/catalogue": 531,
@@ -85,7 +85,7 @@ LINES = {
     "provisioning/release": 1383,
     "provisioning/serve": 400,
     "provisioning/update": 1017,
-    "tests": 84416,
+    "tests": 84454,
 }
 # A room may have so many lines fewer before its number is lowered.
 SLACK = 40
