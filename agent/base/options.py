@@ -45,7 +45,7 @@ def quiet_option(command: _Command) -> _Command:
     def keep(ctx: click.Context, _param: click.Parameter, value: bool) -> None:  # noqa: FBT001 - as click calls it
         ctx.meta[QUIET] = value
 
-    text = "Print the result and errors only: no progress, no notes."
+    text = "Print the result only, without progress and hints; warnings and errors still go to standard error."
     return click.option("-q", "--quiet", is_flag=True, expose_value=False, callback=keep, help=text)(command)
 
 

@@ -77,8 +77,8 @@ def progress_bar(of: Literal["steps", "bytes"] = "steps") -> Iterator[Tell]:
         yield report
 
 
-def wait_note(text: str) -> None:
-    """Say that this run waits for another: on standard error even where nothing else is shown, in the log where a function was called."""
+def warn(text: str) -> None:
+    """Show what nobody may miss: on standard error, with `--quiet` too, and in the log where a function was called."""
     context = click.get_current_context(silent=True)
     if context is not None and context.meta.get(QUIET) == CALLED:
         import logging  # noqa: PLC0415 - no command needs it before its first words

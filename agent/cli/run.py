@@ -17,7 +17,7 @@ from edgemeter.agent.base.options import (
     quiet_option,
     save_option,
 )
-from edgemeter.agent.base.progress import is_quiet, note
+from edgemeter.agent.base.progress import is_quiet, note, warn
 from edgemeter.agent.base.tables import console_for, print_data
 from edgemeter.agent.cli.case_options import CASE_OPTIONS, case_options, check_on, on_option, power_option
 
@@ -91,7 +91,7 @@ def _measured(suite: Path | None, models: tuple[Path, ...], options: dict[str, A
 
     cases = run_session.suite_of(suite, models, options)
     for reason in cases.left_out:
-        report(f"left out: {reason}")
+        warn(f"edgemeter: left out: {reason}")
     if not options["on"]:
         return run_session.run_session(cases, options | {"suite_file": suite}, report)
     from edgemeter.agent.cli import elsewhere

@@ -19,7 +19,7 @@ from edgemeter.agent.base import config
 from edgemeter.agent.base.errors import FAILED, ConfigError, EdgemeterError, TransientError, UnavailableError
 from edgemeter.agent.base.figures import count, duration
 from edgemeter.agent.base.model_names import model_path
-from edgemeter.agent.base.progress import is_quiet, note, passing_note, wait_note
+from edgemeter.agent.base.progress import is_quiet, note, passing_note, warn
 from edgemeter.agent.cli.case_options import CASE_KEYS as CASE_KEYS  # noqa: PLC0414 - read from here by the functions of the API
 from edgemeter.agent.contract.suite import PATHS, Case, Suite, SuiteFile, expand, read_file, set_keys
 from edgemeter.agent.settings.case_keys import checked_settings
@@ -184,7 +184,7 @@ def _measure(
     from edgemeter.agent.verdict.words import text_of
 
     with ExitStack() as board:
-        board.enter_context(quiet_board(config.home(), "edgemeter run", wait_note))
+        board.enter_context(quiet_board(config.home(), "edgemeter run", warn))
         sensors, why_no_power = board.enter_context(open_sensors(options["power"], settings.power, settings.sensors))
         if why_no_power and (sensors or settings.sensors) and options["power"] is None:
             report(f"power: {why_no_power}")

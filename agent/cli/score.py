@@ -9,7 +9,7 @@ import click
 
 from edgemeter.agent.base.errors import FAILED
 from edgemeter.agent.base.options import PATH, format_option
-from edgemeter.agent.base.progress import note
+from edgemeter.agent.base.progress import note, warn
 from edgemeter.agent.base.tables import Format, console_for, print_data
 from edgemeter.agent.base.terminal import plain_table
 from edgemeter.agent.cli.case_options import MODEL_OPTIONS, case_options
@@ -63,7 +63,7 @@ def _score_on_data(options: Mapping[str, Any], form: Format, *, with_classes: bo
         for line in verdict_lines([scored.verdict]):
             click.echo(line, err=True)
         for warning in scored.warnings:
-            note(f"note: {warning}")
+            warn(f"edgemeter: {warning}")
     if scored.accuracy is None or scored.verdict.state == "invalid":
         sys.exit(FAILED)
 

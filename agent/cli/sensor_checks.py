@@ -13,7 +13,7 @@ from edgemeter.agent.base.completion import completes
 from edgemeter.agent.base.config import home
 from edgemeter.agent.base.config import read as read_config
 from edgemeter.agent.base.options import config_option, format_option
-from edgemeter.agent.base.progress import note, progress_bar, wait_note
+from edgemeter.agent.base.progress import note, progress_bar, warn
 from edgemeter.agent.base.tables import Format, print_data
 from edgemeter.agent.energy.self_test import judged, length_s, read_under_load, switched_load, turns
 from edgemeter.agent.machine import fingerprint
@@ -38,7 +38,7 @@ def check_sensor(name: str, seconds: float | None, config: Path | None, *, no_lo
     """
     board = storing_board_key("self-test")
     with (
-        quiet_board(home(), "edgemeter energy sensors check", wait_note),
+        quiet_board(home(), "edgemeter energy sensors check", warn),
         closing(power.create(name, **read_config(config).sensors.get(name, {}))) as sensor,
         nullcontext(lambda _: None) if no_load else switched_load() as switch,
         progress_bar() as tell,

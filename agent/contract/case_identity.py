@@ -172,7 +172,7 @@ FIELDS: tuple[IdentityField, ...] = (
     ),
     IdentityField(
         "provenance", "provenance", "equal", ("provenance",), lambda run: run.provenance.get("latency", ""),
-        absent="not stated to be measured", why="a replay is true of its recording only",
+        absent="not stated to be measured", why="a replay tells nothing about this board",
     ),
     IdentityField("model", "model", "equal", ("model.name",), why="different networks do different work"),
     IdentityField(
@@ -180,17 +180,17 @@ FIELDS: tuple[IdentityField, ...] = (
         ("generation.is_local", "generation.model.name", "generation.model.parameters", "generation.model.digest_sha256",
          "runtime.name", "runtime.facts"),
         lambda run: served_model(run.generation, run.runtime), absent="no served model",
-        why="a server's file names its address; which model answers, the server states",
+        why="the file of a server has only its address; the server says which model answers",
     ),
     IdentityField("task", "task", "equal", ("model.task",), why="classification and detection are different tasks"),
     IdentityField("scenario", "scenario", "equal", ("scenario",), why="single queries and batches measure different things"),
     IdentityField(
         "target_per_s", "rate", "equal", ("load.target_per_s",), lambda run: run.load.target_per_s if run.load else None, "{:g} per s",
-        "no rate", "waiting times depend on the rate; open loop only",
+        "no rate", "open loop only: waiting times depend on the rate",
     ),
     IdentityField(
         "deadline", "deadline", "equal", ("steady.deadline_ms",), lambda run: f"{run.steady.deadline_ms:g} ms" if run.steady else None,
-        "deadline {}", "no deadline", "it decides what is missed; steady only",
+        "deadline {}", "no deadline", "steady only: it decides which frames are missed",
     ),
     IdentityField(
         "together", "neighbours", "equal", ("together.neighbours",), _together, "together with {}", "alone",
@@ -198,25 +198,25 @@ FIELDS: tuple[IdentityField, ...] = (
     ),
     IdentityField(
         "concurrency", "users", "equal", ("load.concurrency",), lambda run: run.load.concurrency if run.load else None, "user", "no users",
-        "every figure depends on how many are served at once; closed loop of several users only",
+        "several users only: every figure depends on how many are served at once",
     ),
     IdentityField(
         "prompt_tokens", "prompt tokens", "equal", ("generation.prompt_tokens", "generation.counts", "generation.prompts"), _prompt_tokens,
-        "prompt token", "prompt unknown", "a longer prompt takes longer; language models, as the engine counts",
+        "prompt token", "prompt unknown", "language models only: a longer prompt takes longer (tokens as the engine counts them)",
     ),
     IdentityField(
         "output_tokens", "output tokens", "equal", ("generation.output_tokens",),
         lambda run: run.generation.output_tokens if run.generation else None, "output token", "no text",
-        "more tokens take longer; language models",
+        "language models only: more tokens take longer",
     ),
     IdentityField(
         "dataset_sha256", "data", "equal", ("dataset.sha256",), words="data {:.6}",
-        why="accuracy and latency depend on the images (compared by hash)",
+        why="accuracy and latency depend on the images (their hash is compared)",
     ),
     IdentityField("precision", "precision", "marked", ("precision",)),
     IdentityField(
         "input_values", "input size", "equal", ("inputs", "batch"), _input_values, "{} values", "input unknown",
-        "more pixels take longer; the layout does not matter",
+        "more pixels take longer (the layout does not matter)",
     ),
     IdentityField("device", "device", "free", ("device",)),
     IdentityField("role", "role", "free", ("role",)),

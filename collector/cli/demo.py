@@ -12,7 +12,7 @@ from msgspec import structs
 from edgemeter.agent.base.durable_file import check_writable
 from edgemeter.agent.base.errors import UnavailableError
 from edgemeter.agent.base.options import PATH, format_option, quiet_option
-from edgemeter.agent.base.progress import note
+from edgemeter.agent.base.progress import note, warn
 from edgemeter.agent.base.tables import Format, console_for, print_data
 from edgemeter.agent.base.terminal import print_text
 from edgemeter.agent.contract.figures import LATENCY
@@ -119,7 +119,7 @@ def _is_installed(check: Callable[[], None]) -> bool:
     try:
         check()
     except UnavailableError as error:
-        note(f"left out: {error}")
+        warn(f"edgemeter: left out: {error}")
         return False
     return True
 

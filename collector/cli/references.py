@@ -11,7 +11,7 @@ from edgemeter.agent.base import figures
 from edgemeter.agent.base.command_group import DefaultGroup
 from edgemeter.agent.base.errors import UnavailableError
 from edgemeter.agent.base.options import PATH, added, format_option
-from edgemeter.agent.base.progress import note
+from edgemeter.agent.base.progress import warn
 from edgemeter.agent.base.tables import Format, console_for, print_data
 from edgemeter.agent.base.terminal import TableColumn, fitted_table, print_text
 from edgemeter.agent.contract.figures import FigureView, in_view
@@ -176,5 +176,5 @@ def _own_cases(stores: tuple[str, ...]) -> Sequence[CaseSummary]:
     except UnavailableError as error:
         if stores:
             raise
-        note(f"judged without own runs: {error}")
+        warn(f"edgemeter: judged without own runs: {error}")
         return []

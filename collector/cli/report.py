@@ -13,7 +13,7 @@ import click
 from edgemeter.agent.base import figures
 from edgemeter.agent.base.errors import ConfigError, UnavailableError
 from edgemeter.agent.base.options import PATH
-from edgemeter.agent.base.progress import Tell, note, progress_bar
+from edgemeter.agent.base.progress import Tell, note, progress_bar, warn
 from edgemeter.agent.base.terminal import until_stopped
 from edgemeter.agent.contract.record import RunRecord, encode
 from edgemeter.collector.cli.stores import all_days_option, chosen_stores, model_called, only_options, store_option
@@ -122,7 +122,7 @@ def _selections(where: Sequence[str], conditions: Mapping[str, str]) -> "tuple[l
 
 def _name_unreadable(selections: "Sequence[RunSelection]") -> None:
     for entry in chain.from_iterable(selection.unreadable for selection in selections):
-        note(f"left out: {entry.run or 'something'}: {entry.reason}")
+        warn(f"edgemeter: left out: {entry.run or 'something'}: {entry.reason}")
 
 
 def _unknown_format(output: Path, suffixes: Sequence[str]) -> str:

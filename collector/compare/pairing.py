@@ -97,29 +97,30 @@ Row = dict[str, str]
 
 
 def comparability_rules() -> list[Row]:
-    """Return what two cases must share, in the order of the checks, and what happens if they differ."""
+    """Return what a case and its reference must share, in the order of the checks, and what happens if they differ."""
     classes = "; ".join(f"{name}: {', '.join(members)}" for name, members in PRECISION_CLASSES.items())
+    marked = ", ".join(field.title for field in MARKED)
     equal, left_out = "equal, where both are known", "left out"
     rows = [
-        ("verdict", "ok or disturbed", "an invalid run is left out; disturbed ones are marked", "its own rules reject it"),
+        ("verdict", "ok or disturbed", left_out, "the figures of an invalid run are wrong"),
         *((field.title, equal, left_out, field.why) for field in EQUAL if field.rule == "equal"),
-        ("precision of language models", equal, left_out, "a file of 4 bits is faster and another model; compare their quality first"),
+        ("precision of language models", equal, left_out, "a 4-bit file is faster, but it is another model: compare their quality first"),
         (
             "accuracy gate",
-            "enough of the most precise reference's accuracy",
-            "its speed has no change and no rank",
-            "a fast but wrong model has no speed to compare",
+            "enough of the accuracy of the most precise reference",
+            "its speed is neither compared nor ranked",
+            "the speed of a wrong model means nothing",
         ),
         ("class of precision", "preferred equal", f"marked `{OTHER_CLASS}`", classes),
         (
             "energy's scope and provenance",
             "equal",
-            "no ratio, no rank, not on one chart, not in one series",
+            "the energies are neither compared nor ranked",
             "a board's input and a wall socket measure different things; a replay is no measurement of this board",
         ),
-        ("metric, images and data of the accuracy", "equal", "no difference", "AP minus top-1 is meaningless"),
-        *((field.title, "preferred equal", f"marked `{field.mark}`", f"the reference differs in {field.title}") for field in MARKED),
-        ("runs", "three on each side", "a change without an interval, inconclusive", "fewer runs do not show the spread"),
+        ("metric, images and data of the accuracy", "equal", "the accuracies are not compared", "AP minus top-1 is meaningless"),
+        (marked, "preferred equal", "marked `other threads` and so on", "they change the figures, and you may want to see by how much"),
+        ("runs", "three on each side", "a change without an interval, which is inconclusive", "fewer runs do not show the spread"),
     ]
     return [dict(zip(("what", "asked", "otherwise", "why"), row, strict=True)) for row in rows]
 
@@ -127,9 +128,9 @@ def comparability_rules() -> list[Row]:
 def comparability_kinds() -> list[Row]:
     """Return which kinds of figures are compared with which."""
     rows = (
-        ("measured", "measured", "yes", "by the same agent; a server has the role `reference`"),
-        ("replayed", "replayed", "marked", "replayed from a recording"),
+        ("measured", "measured", "yes", "on a board or a server (role `reference`), by the same agent"),
+        ("replayed", "replayed", "marked", "the figures of a recording"),
         ("imported (MLPerf)", "compatible MLPerf results", "no", "shown separately with the footnote that MLCommons requires"),
         ("published", "nothing", "no", "shown with source, version, date and conditions"),
     )
-    return [dict(zip(("kind", "stands beside", "ranks", "note"), row, strict=True)) for row in rows]
+    return [dict(zip(("kind", "compared with", "ranked", "note"), row, strict=True)) for row in rows]

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from edgemeter.agent.base import config
 from edgemeter.agent.base.errors import EdgemeterError, MeasurementError, TransientError, UnavailableError
+from edgemeter.agent.base.progress import warn
 from edgemeter.agent.base.toml import toml_document
 from edgemeter.agent.machine import fingerprint
 from edgemeter.collector.charts import vega
@@ -70,7 +71,7 @@ def run_demo(
             options += ["--broker", str(address), "--no-save"]
         plan = plan_of(doctor, run_count)
         for note in plan.left_out:
-            report(f"left out: {note}")
+            warn(f"edgemeter: left out: {note}")
         suite, reference, of_reference = (folder / f"{name}.toml" for name in ("demo", "reference", "reference-config"))
         suite.write_text(plan.suite)
         reference.write_text(plan.reference)

@@ -9,7 +9,7 @@ import click
 
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.base.options import PATH, config_option, format_option, matters_option, quiet_option, save_option, trusted_option
-from edgemeter.agent.base.progress import note
+from edgemeter.agent.base.progress import note, warn
 from edgemeter.agent.base.tables import Format
 from edgemeter.agent.cli.case_options import MODEL_OPTIONS, SHORT_MODES, case_options, power_option
 
@@ -78,7 +78,7 @@ def benchmark(model: str, out: Path, matters: float, *, form: Format, is_trusted
             click.echo(line, err=True)
         raise ConfigError(f"nothing to choose from but {candidates[0][0].name!r} itself: install or give what the lines above name")
     for reason in left_out:
-        note(f"left out: {reason}")
+        warn(f"edgemeter: left out: {reason}")
     cases = [case for number, case in enumerate(suite.cases) if number not in refused]
     notes = [f"no {text}" for text in _not_converted(converted_files)]
     if converted_files.written:

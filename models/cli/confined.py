@@ -11,7 +11,7 @@ import click
 from click.core import ParameterSource
 
 from edgemeter.agent.base.errors import ConfigError
-from edgemeter.agent.base.progress import note
+from edgemeter.agent.base.progress import warn
 from edgemeter.agent.sandbox.confine import sandbox
 from edgemeter.agent.sandbox.policy import SandboxGrant, is_narrow, started
 
@@ -31,7 +31,7 @@ def run_confined(source: Path, read: Iterable[Path | None], out: Path, *, is_tru
     protection, context = sandbox(), click.get_current_context()
     if protection is not None or context.find_root().obj != "process":
         for gap in protection.missing if protection else ():
-            note(f"sandbox: {gap}")
+            warn(f"edgemeter: sandbox: {gap}")
         return
     with confined(list(_words(context, source)), read, out, is_trusted=is_trusted) as process:
         status = process.wait()

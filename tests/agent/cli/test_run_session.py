@@ -3,7 +3,28 @@
 import pytest
 
 from edgemeter.agent.cli.run_session import write_document
+from tests.fixtures.command import edgemeter
+from tests.fixtures.played_session import play, run_of
+from tests.fixtures.replay_case import write_replay
 from tests.fixtures.small_disk import fill, small_disk
+
+
+def test_quiet_hides_progress_and_hints_and_no_warning(tmp_path, monkeypatch):
+    """Results alone on standard output; a case that nobody measured is named, so that its absence is no surprise."""
+    monkeypatch.setenv("EDGEMETER_HOME", str(tmp_path / "home"))
+    write_replay(tmp_path, "a")
+    (tmp_path / "suite.toml").write_text('name = "s"\n[[case]]\nmodel = "a.replay.json"\nruntime = ["replay", "onnx"]\n')
+    play(monkeypatch, lambda letter, _: run_of(letter, 2.0))
+    left_out = "edgemeter: left out: case 1: onnx does not read a.replay.json\n"
+    quiet = edgemeter("run", tmp_path / "suite.toml", "--quiet")
+    assert (quiet.returncode, quiet.stderr) == (0, left_out)
+    assert "Latency" in quiet.stdout
+    assert "saved as" not in quiet.stdout
+    aloud = edgemeter("run", tmp_path / "suite.toml")
+    assert aloud.stdout.startswith(quiet.stdout.rstrip())
+    assert "saved as" in aloud.stdout
+    assert aloud.stderr.startswith(left_out)
+    assert len(aloud.stderr) > len(left_out)
 
 
 @pytest.mark.needs("mount")

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping
 from functools import partial
 from itertools import groupby
+from operator import itemgetter
 from pathlib import Path
 
 from edgemeter.agent.settings.files import FILES, sample
@@ -13,23 +14,32 @@ from tests.docs.reference.tables import table
 
 FOLDER = Path(__file__).resolve().parents[3] / "docs" / "reference"
 NOTE = "<!-- Made from the code by `python -m tests.docs.reference`. -->\n\n"
+COMPARABILITY = """# What is compared with what
 
+There are three ways to compare, and each asks for something else:
 
-def _demand(row: Mapping[str, str]) -> tuple[str, str]:
-    """Return what is asked and what follows otherwise; a class of precision apart, a mark has the name of what differs."""
-    mark = row["otherwise"] if row["what"] == "class of precision" else row["otherwise"].replace(f"other {row['what']}", "other ...")
-    return row["asked"], mark
+- **Cases with a reference** (`edgemeter compare --reference NAME`, and the page). Each case is compared with the reference case that is
+  most like it, by the rules below. A case without a match is listed with the reason, not dropped.
+- **A change with its baseline** (`edgemeter compare OLD NEW`, of stored runs). A case is compared with the same case: everything below is
+  equal, the device too, or the board where no device is on both sides. Where each side has only one case, these two are compared.
+- **Models that you name** (`edgemeter compare a.onnx b.onnx`, or the ids of two runs). They may differ in everything, in the model and the
+  input size too. Their speeds are compared only under the same scenario, rate and deadline, their accuracies only by the same metric on the
+  same images, and their energies only at the same scope. `--require` and `--cheapest` choose among cases that agree in all that has to be
+  equal except model, precision and input size.
+
+## The rules
+"""
 
 
 def comparability() -> str:
     """Return what must match for two cases to be compared: rules that ask the same of several things together."""
-    text = "# What is compared with what\n\nA case without a match is listed, not dropped.\n"
-    for (requirement, otherwise), group in groupby(comparability_rules(), key=_demand):
+    text = COMPARABILITY
+    for (asked, otherwise), group in groupby(comparability_rules(), key=itemgetter("asked", "otherwise")):
         rows = [(row["what"], row["why"]) for row in group]
         if len(rows) > 1:
-            text += f"\n{requirement.capitalize()}; otherwise {otherwise}:\n\n{table(['what', 'why'], rows)}"
+            text += f"\n{asked.capitalize()}; otherwise {otherwise}:\n\n{table(['what', 'why'], rows)}"
         else:
-            text += f"\n**{rows[0][0]}**: {requirement}; otherwise {otherwise} ({rows[0][1]}).\n"
+            text += f"\n**{rows[0][0]}**: {asked}; otherwise {otherwise} ({rows[0][1]}).\n"
     kinds = [tuple(row.values()) for row in comparability_kinds()]
     return f"{text}\n## Kinds of figures\n\n{table(list(comparability_kinds()[0]), kinds)}"
 
