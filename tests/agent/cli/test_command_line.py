@@ -9,6 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from edgemeter.agent.contract.record import encode
+from tests.fixtures.record_factory import make_record
+
 pytestmark = pytest.mark.command
 
 MODEL = Path(__file__).resolve().parents[2] / "fixtures" / "runtimes" / "replay.replay.json"
@@ -81,3 +84,19 @@ def test_ctrl_c_ends_a_run_with_its_status(tmp_path):
     status, _, err = ended(process)
     assert status == 130
     assert "Traceback" not in err
+
+
+def test_a_process_that_held_many_records_collects_no_garbage_when_it_ends(tmp_path):
+    """Types of msgspec that are collected at the end may crash it, which would hide its status."""
+    (tmp_path / "runs.json").write_bytes(b'{"runs": [%s]}' % b",".join(encode(make_record(id=f"{number:032x}")) for number in range(300)))
+    code = """if True:
+        import atexit, gc, sys
+        from edgemeter.agent.cli.main import main
+        # What is registered first is called last.
+        atexit.register(lambda: print("kept" if gc.get_freeze_count() > 300 else "collected", file=sys.stderr))
+        main()
+    """
+    written = [sys.executable, "-c", code, "report", str(tmp_path / "runs.json"), "--output", str(tmp_path / "runs.csv")]
+    completed = subprocess.run(written, env=os.environ | {"EDGEMETER_HOME": str(tmp_path)}, capture_output=True, text=True, check=False)
+    assert (completed.returncode, completed.stderr.splitlines()[-1]) == (0, "kept")
+    assert len((tmp_path / "runs.csv").read_text().splitlines()) == 301

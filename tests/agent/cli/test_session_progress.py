@@ -1,18 +1,26 @@
 """Facts about the progress of a session: its lines and its estimate of the time; no test waits."""
 
 import io
+import time
+from functools import partial
+from itertools import cycle
 
 import pytest
+from msgspec.structs import replace
 
 from edgemeter.agent.base.errors import MeasurementError
 from edgemeter.agent.cli.session_progress import SessionProgress, TimeLeft
+from edgemeter.agent.contract.suite import Suite
 from edgemeter.agent.engine.job import Phase, RunProgress
+from edgemeter.agent.session import session
 from edgemeter.agent.session.quiet import WAIT
 from edgemeter.agent.session.run_plan import ForeseenRuns
 from edgemeter.agent.session.session import RunBegins, RunEnds
+from tests.fixtures.played_time import play_time
 from tests.fixtures.record_factory import make_latency, make_record
+from tests.fixtures.replay_case import write_replay
 from tests.fixtures.rows import table_row
-from tests.fixtures.run_jobs import one_case
+from tests.fixtures.run_jobs import in_this_process, one_case
 
 
 class Terminal(io.StringIO):
@@ -159,3 +167,28 @@ def test_images_show_how_long_the_pass_over_them_takes():
     estimate = TimeLeft(clock)
     play(estimate.note, clock, (RunBegins(case, 0, 1), 1.0), (Phase(name="accuracy"), 4.0), (RunProgress(done=10, total=80), 0.0))
     assert estimate.phase_s() == pytest.approx(28)
+
+
+def test_a_session_that_uses_its_time_takes_as_long_as_was_estimated(tmp_path, monkeypatch):
+    """Whole runs by a played clock, whose latencies scatter so much that `--time` ends them."""
+    in_this_process(monkeypatch)
+    play_time(monkeypatch)
+    case = one_case(write_replay(tmp_path), mode="rapid", time_s=12.0)
+    scattered = cycle([make_latency(p50_ms=p50_ms) for p50_ms in (2.0, 2.8, 2.4, 3.2)])
+    estimate, estimates_s = TimeLeft(time.monotonic), []
+
+    def on_event(event):
+        estimate.note(event)
+        if isinstance(event, RunBegins):
+            estimates_s.append((time.monotonic(), estimate.session_s()))
+
+    of_run = partial(session.measure, Suite("s", (case,)), session.DeviceIdentity("bench", "lab"), {}, "none", on_event)
+    runs = list(of_run(lambda run: replace(run, latency=next(scattered))))
+    ended_s = time.monotonic()
+    (_, before_the_first), *of_others = estimates_s
+    assert before_the_first is None
+    assert len(runs) > 6
+    for begun_s, (expected_s, most_s) in of_others:
+        assert expected_s <= most_s == pytest.approx(ended_s - begun_s, rel=0.3)
+    # Three runs show that the time is not enough.
+    assert all(expected_s == most_s for _, (expected_s, most_s) in of_others[2:])

@@ -34,12 +34,12 @@ There are three ways to compare, and each asks for something else:
 def comparability() -> str:
     """Return what must match for two cases to be compared: rules that ask the same of several things together."""
     text = COMPARABILITY
-    for (asked, otherwise), group in groupby(comparability_rules(), key=itemgetter("asked", "otherwise")):
+    for (requirement, otherwise), group in groupby(comparability_rules(), key=itemgetter("asked", "otherwise")):
         rows = [(row["what"], row["why"]) for row in group]
         if len(rows) > 1:
-            text += f"\n{asked.capitalize()}; otherwise {otherwise}:\n\n{table(['what', 'why'], rows)}"
+            text += f"\n{requirement.capitalize()}; otherwise {otherwise}:\n\n{table(['what', 'why'], rows)}"
         else:
-            text += f"\n**{rows[0][0]}**: {asked}; otherwise {otherwise} ({rows[0][1]}).\n"
+            text += f"\n**{rows[0][0]}**: {requirement}; otherwise {otherwise} ({rows[0][1]}).\n"
     kinds = [tuple(row.values()) for row in comparability_kinds()]
     return f"{text}\n## Kinds of figures\n\n{table(list(comparability_kinds()[0]), kinds)}"
 
