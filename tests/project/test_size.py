@@ -46,9 +46,9 @@ LINES = {
     "collector/alerts": 1837,
     "collector/charts": 793,
     "collector/cli": 2757,
-    "collector/compare": 2077,
+    "collector/compare": 2078,
     "collector/datacenter": 489,
-    "collector/demo": 491,
+    "collector/demo": 492,
     "collector/export": 113,
     "collector/index": 1606,
     "collector/influx": 2193,
@@ -85,7 +85,7 @@ LINES = {
     "provisioning/release": 1383,
     "provisioning/serve": 400,
     "provisioning/update": 1017,
-    "tests": 84454,
+    "tests": 84535,
 }
 # A room may have so many lines fewer before its number is lowered.
 SLACK = 40
