@@ -80,10 +80,11 @@ class Generation(RecordPart, frozen=True, kw_only=True):
     itl: Latency | None = None
     """Inter-token latency: every gap between two tokens. Bounds by resampling whole queries; null where tokens came together."""
     prefill_tokens_per_s: float | None = None
-    """Prompt tokens by the time to first token, as a ratio of sums; where queries overlap (poisson, concurrent), as below."""
+    """Prompt tokens by the median time to first token, of prompts of several lengths by the mean; where queries overlap (poisson,
+    concurrent), as below."""
     decode_tokens_per_s: float | None = None
-    """Tokens by the time that they took, those of `tpot`, as a ratio of sums; where queries overlap, by the whole timed part, of a closed
-    loop of several users by that between ramp-up and tail (`load`)."""
+    """The median of `tpot` turned over; where queries overlap, tokens by the whole timed part, of a closed loop of several users by that
+    between ramp-up and tail (`load`)."""
     output_tokens_per_s: float | None = None
     """All tokens that were generated, the first of each query too, by the time of the queries; where queries overlap as above."""
     user_tokens_per_s: float | None = None

@@ -1,4 +1,4 @@
-"""Statistics of generated text from the moments of its tokens: TTFT, TPOT, inter-token latency, and rates as ratios of sums."""
+"""Statistics of generated text from the moments of its tokens: TTFT, TPOT, inter-token latency, and rates."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -154,7 +154,7 @@ def with_times(
         ttft=None if reason else summarise_latency(moments.first_ns),
         tpot=None if reason else summarise_tpot(moments),
         itl=None if reason else summarise_gaps(moments),
-        prefill_tokens_per_s=None if reason or prefilled is None else prefill_tokens_per_s(moments, prefilled, timed),
+        prefill_tokens_per_s=None if reason or prefilled is None else _prefill_tokens_per_s(generation, moments, prefilled, timed),
         decode_tokens_per_s=None if reason else decode_tokens_per_s(moments, timed),
         output_tokens_per_s=output_tokens_per_s(moments, timed),
         user_tokens_per_s=None if reason else user_tokens_per_s(moments),
@@ -178,22 +178,26 @@ def within(timed: TimedQueries, moments_ns: Times) -> int:
     return int(np.count_nonzero((timed.busy_begin_ns < moments_ns) & (moments_ns <= timed.busy_end_ns)))
 
 
-def prefill_tokens_per_s(moments: TokenMoments, processed_tokens: int, timed: TimedQueries | None = None) -> float | None:
-    """Return the prompt tokens that were processed in all queries, by the time to the first tokens; where queries overlap by the window."""
-    if timed is None or not timed.overlap:
-        spent_ns = int(moments.first_ns.sum())
-        return processed_tokens * 1e9 / spent_ns if spent_ns > 0 else None
-    return processed_tokens * within(timed, timed.arrived_ns + moments.first_ns) / moments.first_ns.size * 1e9 / timed.busy_ns
+def _prefill_tokens_per_s(generation: Generation, moments: TokenMoments, processed_tokens: int, timed: TimedQueries | None) -> float | None:
+    """Return the prompt tokens that were processed, by the time to the first tokens; where queries overlap by the window.
+
+    Of prompts of one length that time is the median, so that the rate is TTFT turned over.
+    """
+    queries = moments.first_ns.size
+    if timed is not None and timed.overlap:
+        return processed_tokens * within(timed, timed.arrived_ns + moments.first_ns) / queries * 1e9 / timed.busy_ns
+    spent_ns = float((np.mean if generation.prompt_lengths else np.median)(moments.first_ns)) * queries
+    return processed_tokens * 1e9 / spent_ns if spent_ns > 0 else None
 
 
 def decode_tokens_per_s(moments: TokenMoments, timed: TimedQueries | None = None) -> float | None:
-    """Return the tokens that were decoded, those of TPOT, by the time that they took; where queries overlap by the window."""
-    spans_ns, later_tokens = moments.spans_ns()
-    if timed is not None and timed.overlap and later_tokens.size:
+    """Return the tokens that were decoded, by the time that they took: TPOT's median turned over; where queries overlap by the window."""
+    if timed is not None and timed.overlap and moments.later_tokens().any():
         are_later = are_after_first(moments.token_ns, moments.output_tokens, is_local=moments.is_local)
         return within(timed, (timed.arrived_ns[moments.owner] + moments.token_ns)[are_later]) * 1e9 / timed.busy_ns
-    spent_ns = int(spans_ns.sum())
-    return int(later_tokens.sum()) * 1e9 / spent_ns if spent_ns > 0 else None
+    durations_ns = tpot_ns(moments)
+    median_ns = float(np.median(durations_ns)) if durations_ns.size else 0.0
+    return 1e9 / median_ns if median_ns > 0 else None
 
 
 def output_tokens_per_s(moments: TokenMoments, timed: TimedQueries | None = None) -> float | None:

@@ -5,11 +5,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from edgemeter.agent.contract.record_generation import TokenLengths
 from edgemeter.agent.engine.scenarios.generation_statistics import (
     TokenMoments,
     decode_tokens_per_s,
     lengths_of,
-    prefill_tokens_per_s,
     summarise_gaps,
     summarise_tpot,
     tpot_ns,
@@ -30,12 +30,20 @@ def moments(*queries: list[int]) -> TokenMoments:
     )
 
 
-def test_tpot_and_the_rates_follow_their_definitions():
-    """(last - first) / (n - 1) a query; rates are ratios of sums, so that a slow query counts by its time."""
-    two = moments([100, 110, 130], [200, 240, 280])
-    assert tpot_ns(two).tolist() == [15, 40]
-    assert decode_tokens_per_s(two) == pytest.approx(4 / (30 + 80) * 1e9)
-    assert prefill_tokens_per_s(two, 1000) == pytest.approx(1000 / 300 * 1e9)
+def test_a_rate_is_its_time_turned_over():
+    """Both are medians over the queries, whatever one slow query took; prompts of several lengths have a ratio of sums."""
+    slow = moments(*([100 + late, 110 + late, 130 + 2 * late] for late in [0] * 8 + [2] * 2 + [9000] * 3))
+    generation, _ = with_times(make_generation(prompt_tokens=1000), slow, 1000 * 13, None)
+    assert generation.prefill_tokens_per_s == pytest.approx(1000 / generation.ttft.p50_ms * 1e3)
+    assert generation.decode_tokens_per_s == pytest.approx(1e3 / generation.tpot.p50_ms)
+    lengths = TokenLengths(min_tokens=500, mean_tokens=1000.0, max_tokens=1500)
+    mixed, _ = with_times(make_generation(prompt_tokens=1500, prompt_lengths=lengths), slow, 1000 * 13, None)
+    assert mixed.prefill_tokens_per_s == pytest.approx(1000 * 13 / slow.first_ns.sum() * 1e9)
+
+
+def test_tpot_follows_its_definition():
+    """(last - first) / (n - 1) a query."""
+    assert tpot_ns(moments([100, 110, 130], [200, 240, 280])).tolist() == [15, 40]
 
 
 def test_answers_of_random_lengths_have_the_rate_at_which_their_tokens_came():
