@@ -37,7 +37,7 @@ class Decision:
     """The outcome for a case against another one, with the interval that decides it at `confidence`.
 
     `value`, `low` and `high` are a ratio, or a difference (0..1) where the `scale` is points; `margin` is the smallest difference that
-    matters, `better` the direction that is better.
+    matters, `better` the direction that is better. `limit` is that of a gate, on the scale of the evidence.
     """
 
     outcome: Outcome
@@ -49,6 +49,7 @@ class Decision:
     better: Better
     scale: Scale
     evidence: Evidence
+    limit: float | None = None
 
     @property
     def mirrored(self) -> "Decision":
@@ -58,8 +59,12 @@ class Decision:
 
     @property
     def further(self) -> int | None:
-        """About how many more runs (pairs, days) of each would decide it; None: it is decided, or a hundred would not."""
-        return _further(self.evidence, self.confidence, _limit(self.margin, self.scale)) if self.outcome == "inconclusive" else None
+        """About how many more runs (pairs, days) of each would decide it, or its limit; None: it is decided, or a hundred would not."""
+        if self.limit is None:
+            return _further(self.evidence, self.confidence, _limit(self.margin, self.scale)) if self.outcome == "inconclusive" else None
+        distance = self.evidence.shifted(self.limit)
+        low, high = distance.bounds(self.confidence) or (-math.inf, math.inf)
+        return _further(distance, self.confidence, -math.inf) if low <= 0 <= high else None
 
 
 def holm(evidences: Sequence[Evidence], alpha: float = ALPHA) -> list[float]:

@@ -7,7 +7,7 @@ otherwise, it is what matters of the change that it limits.
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, Protocol
 
 from edgemeter.agent.base.decision import ROUNDING, Decision, Scale, decide, holm
@@ -93,8 +93,10 @@ def judge(rows: Sequence[_GatedCase], limits: Sequence[GateLimit], lost: Sequenc
             findings.append(GateFinding(limit, row.name, "inconclusive", name, reason=reason))
             continue
         margin = min(row.margins.of(name), limit.by)
+        limit_on_scale = _limit_on_scale(limit, name, row)
         change = decide(evidence, next(confidences), margin, better_of(name, row.case), scale_of(name))
-        findings.append(GateFinding(limit, row.name, _outcome(change, _limit_on_scale(limit, name, row)), name, change))
+        change = replace(change, limit=limit_on_scale)
+        findings.append(GateFinding(limit, row.name, _outcome(change, limit_on_scale), name, change))
     findings += [GateFinding(limit, name, "fail", reason=reason) for limit in limits for name, reason in lost]
     return Gate(tuple(findings))
 

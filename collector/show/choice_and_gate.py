@@ -10,7 +10,15 @@ from edgemeter.collector.compare.differences import better_of
 from edgemeter.collector.compare.gate import WORST_FIRST, Gate, GateFinding, worst_kept
 from edgemeter.collector.compare.limits import FigureLimit, with_unit
 from edgemeter.collector.runs.cases import grouped
-from edgemeter.collector.show.figure_words import TIMES, change_with_interval, confidence_text, figure_text, least_decimals, outcome_text
+from edgemeter.collector.show.figure_words import (
+    TIMES,
+    change_with_interval,
+    confidence_text,
+    figure_text,
+    least_decimals,
+    outcome_text,
+    what_decides,
+)
 from edgemeter.collector.show.sentence import figure_name, is_identical
 from edgemeter.collector.show.wording import listed
 
@@ -111,8 +119,10 @@ def finding_text(finding: GateFinding, row: ComparedCase | None) -> str:
     if is_identical(change):
         return f"{name} is identical on all images"
     text = f"{name} {change_with_interval(finding.figure, change, worst_kept(limit, change.better, change.scale))}"
-    is_unseen = finding.outcome == "inconclusive" and not _may_be_exceeded(finding)
-    return f"{text}, {_unseen([finding])}" if is_unseen else text
+    if finding.outcome != "inconclusive":
+        return text
+    # The sentence on the case says how many runs decide what is inconclusive without a limit, too.
+    return ", ".join(filter(None, (text, what_decides(change) if _may_be_exceeded(finding) else _unseen([finding]))))
 
 
 def _may_be_exceeded(finding: GateFinding) -> bool:

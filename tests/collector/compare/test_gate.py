@@ -51,6 +51,29 @@ def test_what_few_runs_of_a_noisy_machine_cannot_see_is_said():
     assert (one_run.outcome, one_run.findings[0].worse_by_at_most) == ("inconclusive", None)
 
 
+@pytest.mark.parametrize(("factor", "outcome"), [(1.0, "pass"), (1.06, "fail")])
+def test_the_advised_runs_are_those_that_decide_the_limit(factor, outcome):
+    """The wider the limit of a change that keeps it, the fewer; of one that is surely for the worse there are some as well."""
+
+    def finding_of(times, limit):
+        sides = (("1", 20, 1.0), ("2", 41, factor))
+        before, after = (
+            [run for number in range(times) for run in make_side(agent=agent, runs=5, spread=0.04, seed=seed, factor=of_side, start=number)]
+            for agent, seed, of_side in sides
+        )
+        return gate_of(before, after, limit).findings[0]
+
+    advised = []
+    for limit in ("slower:8%", "slower:10%") if outcome == "pass" else ("slower:2%", "slower:1.5%"):
+        with table_row(limit):
+            finding = finding_of(1, limit)
+            advised.append(5 + finding.change.further)
+            assert finding.outcome == "inconclusive"
+            # The same values again and again.
+            assert finding_of(-(-advised[-1] // 5), limit).outcome == outcome
+    assert advised[0] > advised[1] > 5
+
+
 def test_an_accuracy_that_fell_fails_and_one_that_rose_passes():
     """In points; equal images tell half a point."""
     for ap, outcome in ((0.600, "fail"), (0.650, "pass"), (0.625, "pass")):
