@@ -7,7 +7,7 @@ stays here until it is included again or deleted.
 
 import re
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path, PurePath
@@ -28,7 +28,7 @@ from edgemeter.agent.ledger.retention import recall, remember
 RunAction = Literal["noted", "excluded", "included", "deleted"]
 RunState = Literal["counted", "excluded"]
 # What a list may be narrowed to, each a column of the rows.
-NARROWED = ("device", "fleet", "model", "runtime", "precision", "verdict")
+NARROWED = ("device", "fleet", "model", "runtime", "precision")
 # Shorter beginnings of an id are taken by `edgemeter runs` only: they may as well be a mistyped file.
 ID = re.compile(r"[A-Za-z0-9-]{4,}")
 _NAMED = 5  # So many candidates are named where an id is ambiguous.
@@ -104,22 +104,27 @@ class LedgerRuns:
         condition, values = ("", ()) if run_id is None else ("WHERE id = ?", (run_id,))
         return [RunEvent(*row) for row in self._ledger.query(f"{_EVENTS} {condition} ORDER BY number", *values)]
 
-    def runs(self, conditions: Mapping[str, str], since_ns: int | None = None, limit: int | None = None) -> list[ListedRun]:
-        """Return the runs that fulfil `conditions` (columns of `NARROWED`) and are not older, newest first, with those excluded."""
+    def runs(
+        self, conditions: Mapping[str, str], since_ns: int | None = None, limit: int | None = None, rows: Container[int] | None = None
+    ) -> list[ListedRun]:
+        """Return the runs that fulfil `conditions` (columns of `NARROWED`) and are not older, newest first, with those excluded.
+
+        With `rows` only the runs of these rows; those excluded have none.
+        """
         # What has a suffix and is no model's name is the file of one, which is no column: records are read until enough fit.
         is_file = bool(PurePath(conditions.get("model", "")).suffix) and conditions["model"] not in self.models()
         columns = [name for name in NARROWED if name in conditions and not (is_file and name == "model")]
         where = " AND ".join([f"{_AT} >= ?", *(f"{name} = ?" for name in columns)])
         values = [since_ns or 0, *(conditions[name] for name in columns)]
-        bound = "" if limit is None or is_file else f"LIMIT {limit}"
+        bound = "" if limit is None or is_file or rows is not None else f"LIMIT {limit}"
         query = f"SELECT row {_JOINED} WHERE {where} ORDER BY {_AT} DESC, row DESC {bound}"
-        rows = [int(row) for (row,) in self._ledger.query(query, *values)]
-        placed_runs = (placed(entry.record, entry.received_ns) for row in rows for entry in self._entries(row))
+        listed_rows = [int(row) for (row,) in self._ledger.query(query, *values) if rows is None or row in rows]
+        placed_runs = (placed(entry.record, entry.received_ns) for row in listed_rows for entry in self._entries(row))
         counted = [(record, "counted") for record in islice((run for run in placed_runs if _matches(run, conditions)), limit)]
         excluded = [
             (record, "excluded")
             for record in (placed(entry.record, entry.received_ns) for entry in self._excluded())
-            if record.started_at_ns >= (since_ns or 0) and _matches(record, conditions)
+            if rows is None and record.started_at_ns >= (since_ns or 0) and _matches(record, conditions)
         ]
         by_id: dict[str, list[RunEvent]] = {}
         for event in self.events():
@@ -245,10 +250,11 @@ class LedgerRuns:
 
 
 def _matches(record: RunRecord, conditions: Mapping[str, str]) -> bool:
-    nested: Mapping[str, str] = {"runtime": record.runtime.name, "verdict": record.verdict.state}
     plain = {name: value for name, value in conditions.items() if name in NARROWED and name != "model"}
     is_of_model = "model" not in conditions or record.model.is_called(conditions["model"])
-    return is_of_model and all((nested.get(name) or getattr(record, name)) == value for name, value in plain.items())
+    return is_of_model and all(
+        (record.runtime.name if name == "runtime" else getattr(record, name)) == value for name, value in plain.items()
+    )
 
 
 def _about(record: RunRecord, received_ns: int) -> WithdrawnRun:

@@ -48,40 +48,45 @@ def _verdict(rules: Iterable[Rule], facts: Facts) -> Verdict:
 def judged_together(runs: Iterable[RunRecord]) -> list[RunRecord]:
     """Return the runs in their order; one whose p50 lies apart from its siblings', the runs of its case in its session, is disturbed.
 
-    The record of a run is published as soon as it ends, before its siblings are there. So each reader of several runs judges them.
+    The record of a run is published as soon as it ends, before its siblings are there. So whoever reads several runs judges them.
     """
     judged = list(runs)
-    indices = {id(run): index for index, run in enumerate(judged)}
-    for siblings in _sessions(judged):
-        middle_ms, apart = _apart(siblings)
-        for run in apart:
-            numbers = {"latency_p50_ms": run.latency.p50_ms or 0.0, "siblings_p50_ms": middle_ms, "siblings": len(siblings)}
-            violation = Violation(rule=APART.name, numbers=numbers)
-            verdict = Verdict(state="disturbed", violations=(*run.verdict.violations, violation), notes=run.verdict.notes)
-            judged[indices[id(run)]] = msgspec.structs.replace(run, verdict=verdict)
+    sessions: dict[object, list[int]] = {}
+    for index, run in enumerate(judged):
+        if has_siblings(run):
+            sessions.setdefault((key_of(run), run.session_started_at_ns), []).append(index)
+    for siblings in sessions.values():
+        middle_ms, apart = apart_among([judged[index].latency.p50_ms or 0.0 for index in siblings])
+        for index in (siblings[place] for place in apart):
+            judged[index] = judged_apart(judged[index], middle_ms, len(siblings))
     return judged
+
+
+def has_siblings(run: RunRecord) -> bool:
+    """Return whether a run can have siblings: it is of a session and not invalid, and its p50 was measured or replayed."""
+    is_timed = (run.latency.p50_ms or 0.0) > 0 and run.provenance.get("latency") in ("measured", "replayed")
+    return is_timed and run.session_started_at_ns > 0 and run.verdict.state != "invalid"
+
+
+def apart_among(p50s_ms: Sequence[float]) -> tuple[float, list[int]]:
+    """Return the median of the p50s of siblings in ms, and the indices of those that lie apart from it on the log scale."""
+    logs = [math.log(p50_ms) for p50_ms in p50s_ms]
+    middle = median(logs)
+    if len(logs) < FEWEST:
+        return math.exp(middle), []
+    limit = max(math.log(1 + APART_RATIO), APART_DEVIATIONS * median(abs(value - middle) for value in logs))
+    return math.exp(middle), [index for index, value in enumerate(logs) if abs(value - middle) > limit]
+
+
+def judged_apart(run: RunRecord, siblings_p50_ms: float, siblings: int) -> RunRecord:
+    """Return the run with the verdict of one that lies apart from so many siblings, itself among them."""
+    numbers = {"latency_p50_ms": run.latency.p50_ms or 0.0, "siblings_p50_ms": siblings_p50_ms, "siblings": siblings}
+    violation = Violation(rule=APART.name, numbers=numbers)
+    verdict = Verdict(state="disturbed", violations=(*run.verdict.violations, violation), notes=run.verdict.notes)
+    return msgspec.structs.replace(run, verdict=verdict)
 
 
 def counted(runs: Sequence[RunRecord]) -> Sequence[RunRecord]:
     """Return the runs of a case that its figures are of: those that are ok, where they are enough for an interval, else all but invalid."""
     ok = [run for run in runs if run.verdict.state == "ok"]
     return ok if len(ok) >= FEWEST else [run for run in runs if run.verdict.state != "invalid"]
-
-
-def _sessions(runs: Sequence[RunRecord]) -> list[list[RunRecord]]:
-    """Return the runs with a p50 that are not invalid by case and session; a run of no session has no siblings."""
-    sessions: dict[object, list[RunRecord]] = {}
-    for run in runs:
-        if run.session_started_at_ns and run.verdict.state != "invalid" and run.latency.p50_ms:
-            sessions.setdefault((key_of(run), run.session_started_at_ns), []).append(run)
-    return list(sessions.values())
-
-
-def _apart(siblings: Sequence[RunRecord]) -> tuple[float, list[RunRecord]]:
-    """Return the median of the p50s in ms, and the runs that lie apart from it on the log scale."""
-    logs = [math.log(run.latency.p50_ms or 1.0) for run in siblings]
-    middle = median(logs)
-    if len(siblings) < FEWEST:
-        return math.exp(middle), []
-    limit = max(math.log(1 + APART_RATIO), APART_DEVIATIONS * median(abs(value - middle) for value in logs))
-    return math.exp(middle), [run for run, value in zip(siblings, logs, strict=True) if abs(value - middle) > limit]

@@ -184,7 +184,9 @@ def status(ledger: LedgerPlace | None, *, form: Format) -> None:
     ):
         return
     click.echo(f"{stats.path}: {count(stats.runs, 'run')} of {count(stats.devices, 'device')}, {count(stats.cases, 'case')}")
-    click.echo("  verdicts: " + (", ".join(f"{number:,} {state}" for state, number in stats.verdicts.items()) or "none"))
+    click.echo(
+        "  verdicts, each run by itself: " + (", ".join(f"{number:,} {state}" for state, number in stats.verdicts.items()) or "none")
+    )
     if stats.first_received_ns is not None and stats.last_received_ns is not None:
         click.echo(f"  received: {stamp(stats.first_received_ns)} to {stamp(stats.last_received_ns)}")
     click.echo(f"  a record is acknowledged {stats.safety}")

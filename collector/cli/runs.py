@@ -15,7 +15,7 @@ from edgemeter.agent.base import config as settings
 from edgemeter.agent.base.command_group import DefaultGroup
 from edgemeter.agent.base.figures import count, plain_digits, short_id, stamp
 from edgemeter.agent.base.options import config_option, format_option
-from edgemeter.agent.base.progress import note
+from edgemeter.agent.base.progress import note, progress_bar
 from edgemeter.agent.base.suggestions import near
 from edgemeter.agent.base.tables import Format, console_for, print_data
 from edgemeter.agent.base.terminal import REDUNDANT, TableColumn, fitted_table, plain_table, print_text, safe_text, writable
@@ -49,6 +49,7 @@ def runs(
     since_ns: int | None,
     limit: int,
     form: Format,
+    verdict: str | None,
     *,
     is_deleted: bool,
     **options: str | None,
@@ -65,11 +66,12 @@ def runs(
             deleted = [event for event in reversed(history.events()) if event.action == "deleted"]
             _show_deleted(deleted[: limit or None], form)
             return
-        # What a run is beside its siblings is not stored, so that a verdict is looked for among all runs.
-        verdict = conditions.pop("verdict", None)
         # One more, to know whether there are more.
-        listed = _judged(history.runs(conditions, since_ns, limit + 1 if limit and not verdict else None))
-        listed = [run for run in listed if verdict in (None, run.record.verdict.state)]
+        at_most = limit + 1 if limit else None
+        if verdict:
+            listed = _of_verdict(verdict, history.runs(conditions, since_ns, at_most, _rows_of_verdict(ledger, verdict)))
+        else:
+            listed = _judged(history, history.runs(conditions, since_ns, at_most))
         models = history.models()
     if listed or form != "table":
         show_list(listed[: limit or None], form)
@@ -262,10 +264,29 @@ def _elsewhere(ledger: LedgerPlace | None, run_id: str, command: str, numbers: S
     return f"; the collector's copy stays: on its machine `edgemeter runs {command} {short_id(run_id)}`"
 
 
-def _judged(listed: Sequence[ListedRun]) -> list[ListedRun]:
-    """Return the runs, each judged beside its siblings among them."""
-    judged = judged_together(run.record for run in listed)
-    return [replace(run, record=record) for run, record in zip(listed, judged, strict=True)]
+def _rows_of_verdict(ledger: LedgerPlace | None, verdict: str) -> frozenset[int]:
+    from edgemeter.collector.index.run_index import rows_of_verdict
+    from edgemeter.collector.index.sources import LedgerSource
+
+    with progress_bar() as progress:
+        return rows_of_verdict(LedgerSource(chosen_ledger(ledger)), verdict, progress)
+
+
+def _of_verdict(verdict: str, listed: Sequence[ListedRun]) -> list[ListedRun]:
+    states = [msgspec.structs.replace(run.record.verdict, state=verdict) for run in listed]
+    return [replace(run, record=msgspec.structs.replace(run.record, verdict=state)) for run, state in zip(listed, states, strict=True)]
+
+
+def _judged(history: LedgerRuns, listed: Sequence[ListedRun]) -> list[ListedRun]:
+    """Return runs, newest first, each that counts judged together with its siblings, of which the list may lack the oldest."""
+    from edgemeter.collector.compare.between import case_in_session
+
+    counted = {run.record.id: run.record for run in listed if run.state == "counted"}
+    oldest_ns = min((record.started_at_ns for record in counted.values()), default=0)
+    begun_before = {case_in_session(record): record for record in counted.values() if record.session_started_at_ns < oldest_ns}
+    siblings = {sibling.id: sibling for record in begun_before.values() for sibling in _runs_in_session(history, record)}
+    judged = {record.id: record for record in judged_together((siblings | counted).values())}
+    return [replace(run, record=judged[run.record.id]) if run.state == "counted" else run for run in listed]
 
 
 def show_list(listed: Sequence[ListedRun], form: Format) -> None:
@@ -307,7 +328,7 @@ def show_list(listed: Sequence[ListedRun], form: Format) -> None:
 def show_newest(ledger: LedgerPlace, form: Format) -> None:
     """Print the newest runs of a ledger, and the command that compares the two cases that were measured last."""
     with opened_runs(ledger) as history:
-        listed = _judged(history.runs({}, limit=NEWEST))
+        listed = _judged(history, history.runs({}, limit=NEWEST))
     show_list(listed, form)
     usable = [run.record for run in listed if run.state == "counted" and run.record.verdict.state != "invalid"]
     cases = list(dict.fromkeys(record.case for record in usable))

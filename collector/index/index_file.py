@@ -22,6 +22,7 @@ from edgemeter.agent.base.sqlite_file import BUSY_TIMEOUT_S, transaction
 from edgemeter.agent.contract import case_identity, figures, record
 from edgemeter.agent.contract.case_identity import CaseKey
 from edgemeter.agent.contract.record import RunRecord
+from edgemeter.agent.verdict import judge
 from edgemeter.collector import compare, trend
 from edgemeter.collector.index.stored_runs import COMMON, OF_RUN
 from edgemeter.collector.ledgers.place import LedgerPlace, path_beside
@@ -97,9 +98,11 @@ CREATE TABLE common (
 );
 CREATE TABLE measured (
     row INTEGER PRIMARY KEY, {", ".join(OF_RUN[1:])},
-    at_ns AS (coalesce(own_at_ns, started_at_ns))
+    at_ns AS (coalesce(own_at_ns, started_at_ns)),
+    verdict AS (CASE WHEN siblings IS NULL THEN own_verdict ELSE 'disturbed' END)
 );
 CREATE INDEX runs_of_case ON measured (case_number, started_at_ns);
+CREATE INDEX runs_of_session ON measured (case_number, session_started_at_ns) WHERE session_started_at_ns IS NOT NULL;
 CREATE INDEX runs_of_series ON measured (series, at_ns);
 CREATE INDEX runs_by_time ON measured (started_at_ns);
 CREATE INDEX runs_by_id ON measured ({ID_END});
@@ -256,9 +259,10 @@ def remove_index(path: Path) -> None:
 def code_hash() -> str:
     """Return a hash of the code that sums up: figures computed by other code are computed again."""
     digest = hashlib.sha256(INDEX_SCHEMA.encode())
-    records = [*sorted(Path(record.__file__).parent.glob("record*.py")), Path(figures.__file__), Path(case_identity.__file__)]
+    rules = (Path(figures.__file__), Path(case_identity.__file__), Path(judge.__file__))
     folders = (Path(compare.__file__).parent, Path(trend.__file__).parent, Path(cases.__file__).parent, Path(__file__).parent)
-    for source in (*records, *(path for folder in folders for path in sorted(folder.glob("*.py")))):
+    records = sorted(Path(record.__file__).parent.glob("record*.py"))
+    for source in (*records, *rules, *(path for folder in folders for path in sorted(folder.glob("*.py")))):
         digest.update(source.read_bytes())
     return digest.hexdigest()[:16]
 

@@ -4,7 +4,7 @@ import contextlib
 import dataclasses
 import logging
 import sqlite3
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 
 import msgspec
 import numpy as np
@@ -16,12 +16,12 @@ from edgemeter.agent.contract.case_identity import CaseKey, key_of
 from edgemeter.agent.contract.record import RunRecord, encode
 from edgemeter.agent.contract.record_time import placed
 from edgemeter.agent.ledger.chunks import UNREADABLE, SkippedRecord, skipped_record, warn_of_skipped
-from edgemeter.agent.verdict.judge import judged_together
+from edgemeter.agent.verdict.judge import apart_among, has_siblings
 from edgemeter.collector.index.index_file import COUNT_CASE, FACETS, code_hash, empty_index, pack_record, slim_record
 from edgemeter.collector.index.sources import RecordSource
 from edgemeter.collector.index.stored_runs import COMMON, OF_RUN, stored_run
 from edgemeter.collector.index.stored_summaries import packed_summary, runs_of
-from edgemeter.collector.runs.cases import UNKNOWN_BOARD, CaseRuns, Fingerprint, SeriesKey, fingerprint_of, series_of, unusable
+from edgemeter.collector.runs.cases import UNKNOWN_BOARD, CaseRuns, Fingerprint, SeriesKey, fingerprint_of, grouped, series_of, unusable
 from edgemeter.collector.runs.run_figures import RUN_COLUMNS, VALUE_COLUMNS, RunFigures, figures_of, run_of_row
 from edgemeter.collector.trend.current import SegmentStart, current_case, level_figures, segment_starts
 from edgemeter.collector.trend.history import Points, series_order
@@ -158,8 +158,8 @@ class IndexRefresher:
     def _take_together(self, numbers: Sequence[int]) -> None:
         rows: list[tuple[object, ...]] = []
         bodies: list[tuple[int, bytes]] = []
-        changed: set[int] = set()
-        newest_of_series: dict[int, int] = {}
+        sessions: set[tuple[int, int | None]] = set()
+        newest_of_series: dict[int, int | None] = {}
         skipped: list[SkippedRecord] = []
         for row, received_ns, record in self._source.read(self._absent(numbers), skipped.append):
             run = record if received_ns is None else placed(record, received_ns)
@@ -172,17 +172,17 @@ class IndexRefresher:
             figures = figures._replace(fingerprint=self._common_number(run, figures))
             reason = None if figures.is_usable else unusable(run)
             stored, own_values = stored_run(figures)
-            rows.append((row, number, series, run.session, run.seq, reason, *stored))
+            session_ns = run.session_started_at_ns if has_siblings(run) else None
+            rows.append((row, number, series, run.session, run.seq, reason, session_ns, None, None, *stored))
             bodies.append((row, pack_record(text, template, own_values)))
             newest_of_series[series] = row
-            changed.add(number)
+            sessions.add((number, session_ns))
         self._note_skipped(skipped)
         if not rows:
             return
         self._connection.executemany(_INSERT, rows)
         self._connection.executemany("INSERT INTO bodies VALUES (?, ?)", bodies)
-        self._mark_stale(changed)
-        self._mark_changed(newest_of_series)
+        self._mark_changed(sessions, newest_of_series)
         ids = msgspec.json.encode([row_values[OF_RUN.index("id")] for row_values in rows]).decode()
         same_id = "substr(measured.id, -8) = substr(json_each.value, -8) AND measured.id = json_each.value"
         query = f"SELECT count(*) FROM json_each(?) CROSS JOIN measured ON {same_id}"  # noqa: S608 - our own names
@@ -251,30 +251,48 @@ class IndexRefresher:
             indexed = np.array(self._connection.execute(query, values).fetchall(), np.int64).ravel()
             gone = np.setdiff1d(indexed, np.fromiter(remaining(), np.int64)).tolist()
             marks = [(row,) for row in gone]
-            find = "SELECT case_number, series FROM measured WHERE row = ?"
+            find = "SELECT case_number, session_started_at_ns, series FROM measured WHERE row = ?"
             changed = {self._connection.execute(find, row).fetchone() for row in marks} - {None}
             for table in ("measured", "bodies", "skipped"):
                 self._connection.executemany(f"DELETE FROM {table} WHERE row = ?", marks)  # noqa: S608 - our own names
             query = "SELECT coalesce(max(row), 0) FROM measured WHERE series = ?"
-            self._mark_changed({series: self._connection.execute(query, (series,)).fetchone()[0] for _, series in changed})
-            self._mark_stale({number for number, _ in changed})
+            newest = {series: self._connection.execute(query, (series,)).fetchone()[0] for *_, series in changed}
+            self._mark_changed({(number, session_ns) for number, session_ns, _ in changed}, newest)
             for table in ("cases", "summaries", "stale"):
                 query = f"DELETE FROM {table} WHERE case_number = ?1 AND NOT EXISTS (SELECT 1 FROM measured WHERE case_number = ?1)"  # noqa: S608
-                self._connection.executemany(query, [(number,) for number, _ in changed])
+                self._connection.executemany(query, [(number,) for number, *_ in changed])
             self._known.clear()
             (has_repeats,) = self._connection.execute("SELECT count(*) != count(DISTINCT id) FROM measured").fetchone()
             self._connection.execute("UPDATE place SET runs = runs - ?, has_repeats = ?", (len(gone), has_repeats))
 
-    def _mark_stale(self, numbers: Iterable[int]) -> None:
-        self._connection.executemany("INSERT OR IGNORE INTO stale VALUES (?)", [(number,) for number in numbers])
-
-    def _mark_changed(self, newest: Mapping[int, int]) -> None:
-        """Give the series, whose newest rows are given, and their board types the next version."""
+    def _mark_changed(self, sessions: Collection[tuple[int, int | None]], newest_of_series: dict[int, int | None]) -> None:
+        """Judge the runs of these cases and sessions again; give the series, their newest rows given, and types the next version."""
+        self._connection.executemany("INSERT OR IGNORE INTO stale VALUES (?)", [(number,) for number, _ in sessions])
+        # Where its board is not known, a sibling is in another series.
+        newest = dict.fromkeys(self._judge_together([session for session in sessions if session[1]])) | newest_of_series
         changed = [(row, number) for number, row in newest.items()]
-        self._connection.executemany("UPDATE series SET version = version + 1, newest = ? WHERE series = ?", changed)
+        self._connection.executemany("UPDATE series SET version = version + 1, newest = coalesce(?, newest) WHERE series = ?", changed)
         find = "SELECT of_type FROM series WHERE series = ?"
         types = {self._connection.execute(find, (number,)).fetchone() for number in newest} - {(None,)}
         self._connection.executemany("UPDATE series SET version = version + 1 WHERE series = ?", types)
+
+    def _judge_together(self, sessions: Sequence[tuple[int, int | None]]) -> Iterable[int]:
+        """Store which runs of these cases and sessions lie apart from their siblings; return the series in which that changed."""
+        query = """SELECT case_number, session_started_at_ns, row, series, latency_p50_ms, siblings_p50_ms, siblings
+        FROM json_each(?) CROSS JOIN measured
+        ON case_number = json_extract(value, '$[0]') AND session_started_at_ns = json_extract(value, '$[1]')"""
+        runs = self._connection.execute(query, (msgspec.json.encode(sessions).decode(),))
+        changed: list[tuple[float | None, int | None, int]] = []
+        series: set[int] = set()
+        for siblings in grouped(((number, session_ns), run) for number, session_ns, *run in runs).values():
+            middle_ms, apart = apart_among([p50_ms for _, _, p50_ms, *_ in siblings])
+            for index, (row, number, _, *stored) in enumerate(siblings):
+                judged = (middle_ms, len(siblings)) if index in apart else (None, None)
+                if judged != tuple(stored):
+                    changed.append((*judged, row))
+                    series.add(number)
+        self._connection.executemany("UPDATE measured SET siblings_p50_ms = ?, siblings = ? WHERE row = ?", changed)
+        return series
 
     def sum_up(self) -> None:
         """Sum up the cases whose runs changed, in portions, so that others may write in between."""
@@ -296,7 +314,7 @@ class IndexRefresher:
         starts = segment_starts([self._points(number, fingerprints) for number in numbers])
         for number, start in zip(numbers, starts, strict=True):
             try:
-                since_ns = self._keep_summary(number, judged_together(runs_of(self._connection, number)), start)
+                since_ns = self._keep_summary(number, runs_of(self._connection, number), start)
             except UNREADABLE as error:
                 since_ns = self._drop_summary(number, error)
             self._connection.execute("UPDATE cases SET since_ns = ? WHERE case_number = ?", (since_ns, number))

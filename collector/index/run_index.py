@@ -14,7 +14,7 @@ from pathlib import Path
 from edgemeter.agent.base.errors import UnavailableError
 from edgemeter.collector.index.history import unavailable
 from edgemeter.collector.index.index_file import connect_index, index_path
-from edgemeter.collector.index.refresh import IndexRefresher, KnownNumbers
+from edgemeter.collector.index.refresh import IndexRefresher, KnownNumbers, Progress
 from edgemeter.collector.index.sources import LedgerSource, RecordSource
 
 # While a large ledger is read for the first time, its cases are summed up after so long, and so many times longer than that took.
@@ -47,7 +47,7 @@ class RunIndex:
         # The file may have been deleted meanwhile.
         if version and self._seen == (version, self.position()):
             return self._seen[1]
-        with self._opened() as connection:
+        with self.opened() as connection:
             refresher = IndexRefresher(connection, self.source, lambda _, row, last: progress(row, last), self._known)
             next_s = time.monotonic() + SUM_UP_S
 
@@ -83,12 +83,13 @@ class RunIndex:
     @contextlib.contextmanager
     def reading(self) -> Iterator[sqlite3.Connection]:
         """Give a connection to read with, for one view; raises UnavailableError if the index cannot be read, or is damaged."""
-        with self._opened() as connection:
+        with self.opened() as connection:
             connection.execute("PRAGMA query_only = ON")
             yield connection
 
     @contextlib.contextmanager
-    def _opened(self) -> Iterator[sqlite3.Connection]:
+    def opened(self) -> Iterator[sqlite3.Connection]:
+        """Give a connection to refresh it with; raises UnavailableError as `reading`."""
         try:
             with contextlib.closing(connect_index(self.path)) as connection:
                 yield connection
@@ -106,6 +107,13 @@ def open_index(source: RecordSource) -> RunIndex:
         folder.cleanup()
         raise UnavailableError(f"cannot create the index at {str(elsewhere)!r}: name a file in a writable folder")
     return RunIndex(source, elsewhere, folder)
+
+
+def rows_of_verdict(source: RecordSource, verdict: str, progress: Progress = lambda *_: None) -> frozenset[int]:
+    """Return the rows of the runs of this verdict, each judged together with its siblings; raises UnavailableError as `RunIndex`."""
+    with contextlib.closing(open_index(source)) as index, index.opened() as connection:
+        IndexRefresher(connection, source, progress).take_in()
+        return frozenset(row for (row,) in connection.execute("SELECT row FROM measured WHERE verdict = ?", (verdict,)))
 
 
 def _make(path: Path) -> bool:

@@ -12,6 +12,7 @@ from edgemeter.agent.base import deflate
 from edgemeter.agent.base.evidence import RunValue
 from edgemeter.agent.contract.case_identity import CaseKey
 from edgemeter.agent.contract.record import RunRecord
+from edgemeter.agent.verdict.judge import judged_apart
 from edgemeter.collector.compare.case_figure import CaseFigure, RunValues
 from edgemeter.collector.compare.summary import AccuracySummary, CaseSummary, DaysCounted, summarise
 from edgemeter.collector.index.index_file import unpack_record
@@ -168,9 +169,13 @@ def of_newest_runs(case: CaseSummary, newest: int) -> CaseSummary:
 def runs_of(connection: sqlite3.Connection, number: int, newest: int = -1, *, usable: bool = True) -> list[RunRecord]:
     """Return the usable runs of a case (or all), or the newest so many, oldest first, without the fields that the index leaves away."""
     template = connection.execute("SELECT text FROM cases JOIN templates USING (template) WHERE case_number = ?", (number,)).fetchone()
-    query = f"SELECT body, {BESIDE_BODY} FROM measured JOIN bodies USING (row) WHERE case_number = ? AND is_usable >= ? {_BACKWARDS}"  # noqa: S608
-    bodies = connection.execute(query, (number, usable, newest)).fetchall()
-    return [unpack_record(body, template[0], own_values) for body, *own_values in reversed(bodies)] if template else []
+    query = f"""SELECT siblings_p50_ms, siblings, body, {BESIDE_BODY} FROM measured JOIN bodies USING (row)
+    WHERE case_number = ? AND is_usable >= ? {_BACKWARDS}"""  # noqa: S608 - our own names
+    runs = []
+    for siblings_p50_ms, siblings, body, *own_values in reversed(connection.execute(query, (number, usable, newest)).fetchall()):
+        run = unpack_record(body, template[0], own_values)
+        runs.append(judged_apart(run, siblings_p50_ms, siblings) if siblings else run)
+    return runs
 
 
 def ids_of(connection: sqlite3.Connection, number: int, newest: int) -> tuple[str, ...]:

@@ -10,6 +10,7 @@ from typing import Protocol
 import msgspec
 
 from edgemeter.agent.contract.record import RunRecord
+from edgemeter.agent.verdict.judge import judged_together
 from edgemeter.collector.runs.cases import Fingerprint, SeriesKey, fingerprint_of, series_of
 from edgemeter.collector.runs.run_figures import RunFigures, figures_of
 from edgemeter.collector.trend.run_columns import RunColumns, columns_of
@@ -70,7 +71,7 @@ class RunHistory:
     _found: dict[tuple[str, SeriesKey], tuple[str, bytes]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        for run in sorted(self.runs, key=lambda run: run.started_at_ns):
+        for run in sorted(judged_together(self.runs), key=lambda run: run.started_at_ns):
             self._series.setdefault(series_of(run), []).append((figures_of(run), fingerprint_of(run)))
 
     def series(self) -> Sequence[SeriesKey]:

@@ -6,6 +6,8 @@ from dataclasses import dataclass, field
 
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.contract.record import RunRecord
+from edgemeter.agent.contract.record_conditions import Verdict
+from edgemeter.agent.verdict.judge import judged_apart
 from edgemeter.collector.charts.chart import Chart, ChartSheet, script_data
 from edgemeter.collector.compare.comparison import Comparison, of_summaries
 from edgemeter.collector.compare.differences import Margins
@@ -58,13 +60,13 @@ def compare(context: ViewContext, cases_to_compare: Sequence[IndexedCase], case_
     )
 
 
-def read_run(context: ViewContext, run_id: str) -> RunRecord:
-    """Return the run of an id with its raw samples; raises ConfigError if there is no such run."""
-    query = f"SELECT row FROM measured WHERE {WITH_ID} ORDER BY row DESC LIMIT 1"  # noqa: S608 - our own names
-    row = context.connection.execute(query, (run_id,)).fetchone()
-    if row is None:
-        raise ConfigError(f"there is no run {run_id!r}")
-    return context.source.one(row[0])
+def read_run(context: ViewContext, run_id: str) -> tuple[RunRecord, Verdict]:
+    """Return the run of an id with its raw samples, and its verdict among its siblings; raises ConfigError if there is no such run."""
+    query = f"SELECT row, siblings_p50_ms, siblings FROM measured WHERE {WITH_ID} ORDER BY row DESC LIMIT 1"  # noqa: S608 - our own names
+    for row, siblings_p50_ms, siblings in context.connection.execute(query, (run_id,)):
+        run = context.source.one(row)
+        return run, (judged_apart(run, siblings_p50_ms, siblings) if siblings else run).verdict
+    raise ConfigError(f"there is no run {run_id!r}")
 
 
 def sampled(context: ViewContext, case: int) -> RunRecord | None:

@@ -10,6 +10,7 @@ from edgemeter.agent.base.documents import Plain, json_document
 from edgemeter.agent.base.metrics import metric_name, metric_words
 from edgemeter.agent.contract.energy_provenance import energy_provenance
 from edgemeter.agent.contract.record import RunRecord
+from edgemeter.agent.contract.record_conditions import Verdict
 from edgemeter.agent.contract.record_generation import UNSTREAMED, Generation
 from edgemeter.agent.verdict.words import text_of
 from edgemeter.collector.charts.chart import Chart, ViewTable, rows_table
@@ -33,7 +34,7 @@ SAMPLES_OUT = 2_000_000
 
 def run_view(context: ViewContext, request: ViewRequest, case_filter: CaseFilter) -> View:  # noqa: ARG001 - every view has the same signature
     """Return the page of the run of that id; raises ConfigError if there is no such run."""
-    record = read_run(context, request.get("id"))
+    record, verdict = read_run(context, request.get("id"))
     key = record.model
     links = context.links
     trail = element(
@@ -45,7 +46,7 @@ def run_view(context: ViewContext, request: ViewRequest, case_filter: CaseFilter
     parts = [
         trail,
         *([note(f"Ran {record.together.words}.")] if record.together else []),
-        section("verdict", "Verdict and evidence", _verdict(record)),
+        section("verdict", "Verdict and evidence", _verdict(verdict)),
         section("latency", *_time_line(context, record), _latency(context, record)),
         over_time(context, record),
         section("energy", "Energy", _energy(record)),
@@ -57,12 +58,11 @@ def run_view(context: ViewContext, request: ViewRequest, case_filter: CaseFilter
     provenance = record.provenance.get("latency", "")
     label = "" if provenance == "measured" else f" {provenance.capitalize()}: none of its figures was measured in this run."
     p50 = figures.significant(record.latency.p50_ms)
-    lead = f"{figures.stamp(record.started_at_ns)} UTC: p50 {p50} ms over {record.latency.count:,} queries, {record.verdict.state}.{label}"
+    lead = f"{figures.stamp(record.started_at_ns)} UTC: p50 {p50} ms over {record.latency.count:,} queries, {verdict.state}.{label}"
     return View(f"Run {record.id}", join(parts), lead, _tables(record))
 
 
-def _verdict(record: RunRecord) -> Markup:
-    verdict = record.verdict
+def _verdict(verdict: Verdict) -> Markup:
     lines = [element("p", None, element("b", None, verdict_cell(verdict.state)))]
     for heading, violations in (("", verdict.violations), ("Worth knowing", verdict.notes)):
         if violations:

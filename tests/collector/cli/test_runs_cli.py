@@ -198,6 +198,24 @@ def test_a_run_that_lies_apart_from_its_siblings_is_listed_as_disturbed(home):
     assert [line.split()[-1] for line in edgemeter("runs").stdout.splitlines()[1:]] == ["ok", "disturbed", "ok", "ok"]
     assert [run_id for run_id, _ in listed("--verdict", "disturbed")] == ids_of(4)[2:3]
     assert [run_id for run_id, _ in listed("--verdict", "ok", "-n", "2")] == [ids_of(4)[3], ids_of(4)[1]]
+    (entry,) = json.loads(edgemeter("runs", "--verdict", "disturbed", "--format", "json").stdout)["runs"]
+    assert entry["verdict"] == "disturbed"
+
+
+def test_a_list_that_ends_within_a_session_has_the_verdict_of_the_whole_session(home):
+    """Its oldest runs are not listed; one that is excluded is no sibling any more, and has no verdict."""
+    runs = in_rounds([make_run(p50_ms=p50_ms) for p50_ms in (10.0, 10.1, 10.2, 15.0)])
+    fill(home / "ledger.sqlite", [msgspec.structs.replace(run, id=run_id) for run, run_id in zip(runs, ids_of(4), strict=True)])
+
+    def verdicts(*arguments):
+        return [run["verdict"] for run in json.loads(edgemeter("runs", "--format", "json", *arguments).stdout)["runs"]]
+
+    assert verdicts("-n", "1") == ["disturbed"]
+    for run_id in ids_of(4)[:2]:
+        edgemeter("runs", "exclude", run_id, "--reason", "the fan was off")
+    assert verdicts("-n", "2") == verdicts()[:2] == ["ok", "ok"]
+    assert listed("--verdict", "ok") == [(ids_of(4)[3], "counted"), (ids_of(4)[2], "counted")]
+    assert listed("--verdict", "disturbed") == []
 
 
 def test_deleting_asks_and_a_wrong_id_among_several_deletes_nothing(ledger):

@@ -13,11 +13,13 @@ from edgemeter.collector.index.sources import DocumentSource
 from edgemeter.collector.web import queries
 from edgemeter.collector.web.context import ViewContext
 from edgemeter.collector.web.events import SeriesEvent, TrendEvents
+from edgemeter.collector.web.overview import overview
 from edgemeter.collector.web.queries import CaseFilter
+from edgemeter.collector.web.run import run_view
 from edgemeter.collector.web.run_samples import thinned
 from edgemeter.collector.web.series import FOLLOWED, series, trend_view
 from edgemeter.collector.web.view import FileLinks, ServedLinks, ViewRequest, address, read_address, read_period
-from tests.fixtures.comparison_factory import make_run
+from tests.fixtures.comparison_factory import in_rounds, make_run
 from tests.fixtures.record_factory import make_generation, make_record, violating
 from tests.fixtures.rows import table_row
 from tests.fixtures.served_page import view_context
@@ -70,6 +72,27 @@ def test_the_line_of_a_series_is_the_value_of_its_case_in_the_tables():
     assert line["value"] == pytest.approx(summary.figures["latency_p50_ms"].value)
     assert line["value"] == pytest.approx((10.0 * 10.5 * 13.0) ** (1 / 3))
     assert "median" not in chart.note
+
+
+def test_a_run_that_lies_apart_from_its_siblings_is_disturbed_everywhere_on_the_page():
+    """It is hollow in charts and does not count for a line; the Overview and the run's own page say the same."""
+    runs = in_rounds([make_run(p50_ms=p50_ms, id=f"run-{p50_ms}") for p50_ms in (10.0, 10.5, 10.2, 15.0)])
+    with view_context(runs) as context:
+        (case,) = cases = queries.cases(context.connection, CaseFilter())
+        (summary,) = queries.summaries(context.connection, cases, CaseFilter())
+        of_case = {run.id: run.verdict.state for run in summary.runs}
+        shown = series(context, [case], FOLLOWED["latency_p50_ms"], days=None, span=None)
+        first = overview(context, ViewRequest("overview"), CaseFilter())
+        own = run_view(context, ViewRequest("run", {"id": "run-15.0"}), CaseFilter())
+    verdicts = {"run-10.0": "ok", "run-10.5": "ok", "run-10.2": "ok", "run-15.0": "disturbed"}
+    assert {row["run"]: row["verdict"] for row in shown.chart.table.dicts()} == verdicts
+    assert {row["run"]: row["verdict"] for row in shown.table.dicts()} == verdicts
+    assert of_case == verdicts
+    (line,) = (value for value in values_in(shown.chart.spec) if "end" in value)
+    assert line["value"] == pytest.approx(summary.figures["latency_p50_ms"].value) == pytest.approx((10.0 * 10.5 * 10.2) ** (1 / 3))
+    assert "1 are disturbed" in first.body
+    assert "disturbed." in own.lead
+    assert "the median of the 4 in its session is" in own.body
 
 
 def values_in(spec):
