@@ -57,7 +57,7 @@ def judged_together(runs: Iterable[RunRecord]) -> list[RunRecord]:
             sessions.setdefault((key_of(run), run.session_started_at_ns), []).append(index)
     for siblings in sessions.values():
         middle_ms, apart = apart_among([judged[index].latency.p50_ms or 0.0 for index in siblings])
-        for index in (siblings[place] for place in apart):
+        for index in (siblings[number] for number in apart):
             judged[index] = judged_apart(judged[index], middle_ms, len(siblings))
     return judged
 

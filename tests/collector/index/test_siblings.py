@@ -175,9 +175,9 @@ def test_siblings_that_come_later_or_are_removed_change_the_verdict_of_those_tha
 def test_a_series_whose_runs_are_judged_anew_by_those_of_another_gets_a_new_version(path):
     """Siblings on a board that was not recognised are in another series: what was kept of the first is not true any more."""
     index = path.with_name("ledger.sqlite.index")
-    known = numbered(in_rounds([make_run(p50_ms=p50_ms) for p50_ms in (15.0, 10.0)]))
+    recognised = numbered(in_rounds([make_run(p50_ms=p50_ms) for p50_ms in (15.0, 10.0)]))
     unknown = numbered(in_rounds([make_run(p50_ms=p50_ms, environment=make_environment(board=None)) for p50_ms in (10.1, 10.2)]), 3)
-    keep(path, known)
+    keep(path, recognised)
     with contextlib.closing(LedgerHistory(path, index)) as history:
         (key,) = history.series()
         history.keep("trend", [(key, "", b"of two runs that are ok")])

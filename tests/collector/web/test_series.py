@@ -81,18 +81,18 @@ def test_a_run_that_lies_apart_from_its_siblings_is_disturbed_everywhere_on_the_
         (case,) = cases = queries.cases(context.connection, CaseFilter())
         (summary,) = queries.summaries(context.connection, cases, CaseFilter())
         of_case = {run.id: run.verdict.state for run in summary.runs}
-        shown = series(context, [case], FOLLOWED["latency_p50_ms"], days=None, span=None)
+        charted = series(context, [case], FOLLOWED["latency_p50_ms"], days=None, span=None)
         first = overview(context, ViewRequest("overview"), CaseFilter())
-        own = run_view(context, ViewRequest("run", {"id": "run-15.0"}), CaseFilter())
+        run_page = run_view(context, ViewRequest("run", {"id": "run-15.0"}), CaseFilter())
     verdicts = {"run-10.0": "ok", "run-10.5": "ok", "run-10.2": "ok", "run-15.0": "disturbed"}
-    assert {row["run"]: row["verdict"] for row in shown.chart.table.dicts()} == verdicts
-    assert {row["run"]: row["verdict"] for row in shown.table.dicts()} == verdicts
+    assert {row["run"]: row["verdict"] for row in charted.chart.table.dicts()} == verdicts
+    assert {row["run"]: row["verdict"] for row in charted.table.dicts()} == verdicts
     assert of_case == verdicts
-    (line,) = (value for value in values_in(shown.chart.spec) if "end" in value)
+    (line,) = (value for value in values_in(charted.chart.spec) if "end" in value)
     assert line["value"] == pytest.approx(summary.figures["latency_p50_ms"].value) == pytest.approx((10.0 * 10.5 * 10.2) ** (1 / 3))
     assert "1 are disturbed" in first.body
-    assert "disturbed." in own.lead
-    assert "the median of the 4 in its session is" in own.body
+    assert "disturbed." in run_page.lead
+    assert "the median of the 4 in its session is" in run_page.body
 
 
 def values_in(spec):
