@@ -5,6 +5,8 @@ import re
 import pytest
 
 from edgemeter.agent.base.nanoseconds import NS_PER_DAY
+from edgemeter.agent.verdict.judge import judged_together
+from edgemeter.agent.verdict.words import text_of
 from edgemeter.collector.charts import vega
 from edgemeter.collector.charts.chart import Chart, ViewTable, rows_table
 from edgemeter.collector.charts.specs import over_time
@@ -92,7 +94,7 @@ def test_a_run_that_lies_apart_from_its_siblings_is_disturbed_everywhere_on_the_
     assert line["value"] == pytest.approx(summary.figures["latency_p50_ms"].value) == pytest.approx((10.0 * 10.5 * 10.2) ** (1 / 3))
     assert "1 are disturbed" in first.body
     assert "disturbed." in run_page.lead
-    assert "the median of the 4 in its session is" in run_page.body
+    assert text_of(judged_together(runs)[3].verdict.violations[0]) in run_page.body
 
 
 def values_in(spec):
