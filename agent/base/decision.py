@@ -66,6 +66,11 @@ class Decision:
         low, high = distance.bounds(self.confidence) or (-math.inf, math.inf)
         return _further(distance, self.confidence, -math.inf) if low <= 0 <= high else None
 
+    @property
+    def repeats(self) -> int | None:
+        """About how many runs of each would decide it in all, those that do not count among them; None as for `further`."""
+        return None if self.further is None else self.further + round(self.evidence.units / self.evidence.counted_ratio)
+
 
 def holm(evidences: Sequence[Evidence], alpha: float = ALPHA) -> list[float]:
     """Return the confidence at which each is decided and shown."""
@@ -126,20 +131,28 @@ def _outcome(bounds: tuple[float, float], limit: float, better: Better) -> Outco
 
 
 def _further(evidence: Evidence, confidence: float, limit: float) -> int | None:
-    """Return how many more units decide in four of five cases, were the difference and the scatter what they seem."""
+    """Return how many more units decide in four of five cases, were the difference and the scatter what they seem.
+
+    Of these as many will be disturbed as were.
+    """
     if evidence.error is None:
-        return FEWEST - evidence.units
+        return math.ceil((FEWEST - evidence.units) / evidence.counted_ratio - ROUNDING)
     if evidence.unit == "image":
         return None
-    # More runs do not shrink what is assumed.
+    # More runs do not shrink what is assumed, nor how far it reaches.
     fixed = evidence.assumed.error if evidence.assumed else 0.0
     scatter = math.sqrt(max(0.0, evidence.error**2 - fixed**2) * evidence.units)
 
+    def errors(units: int) -> float:
+        return student_quantile(confidence, round(evidence.freedom * (units - 1) / (evidence.units - 1), 1)) + _POWER_Z
+
+    fixed_reach = fixed * errors(evidence.units)
+
     def decides(units: int) -> bool:
-        quantile = student_quantile(confidence, round(evidence.freedom * (units - 1) / (evidence.units - 1), 1))
-        reach = math.hypot(scatter / math.sqrt(units), fixed) * (quantile + _POWER_Z)
+        reach = math.hypot(scatter / math.sqrt(units) * errors(units), fixed_reach)
         return abs(evidence.middle) >= reach or abs(evidence.middle) + reach <= limit
 
     further = range(1, MOST_FURTHER + 1)
     index = bisect_left(further, True, key=lambda runs: decides(evidence.units + runs))
-    return further[index] if index < len(further) else None
+    needed = math.ceil((index + 1) / evidence.counted_ratio - ROUNDING)
+    return needed if index < len(further) and needed <= MOST_FURTHER else None

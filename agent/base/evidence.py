@@ -60,7 +60,10 @@ class Assumed(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """A mean, or a difference of two, with its standard error; `units` of the kind `unit` show it. Without an error nothing shows it."""
+    """A mean, or a difference of two, with its standard error; `units` of the kind `unit` show it. Without an error nothing shows it.
+
+    `counted_ratio` is the share of the runs that count; the others were disturbed.
+    """
 
     middle: float
     error: float | None
@@ -68,6 +71,7 @@ class Evidence:
     units: int
     unit: Unit
     assumed: Assumed | None = None
+    counted_ratio: float = 1.0
 
     def bounds(self, confidence: float = CONFIDENCE) -> tuple[float, float] | None:
         """Return the two-sided interval, None without an error."""

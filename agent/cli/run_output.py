@@ -270,10 +270,11 @@ def resolution(cases: Sequence[MeasuredCase]) -> str:
     case, width_ratio = max(((case, interval.half_width_ratio) for case, interval in intervals if interval), key=lambda pair: pair[1])
     text = f"Differences above {percentage((1 + width_ratio) ** math.sqrt(2) - 1)} can be seen."
     values = case.values(case.first_figure)
-    further = further_runs([values], PRECISION_RATIO, case.session_sd)
+    # As many will not count as did not.
+    further = math.ceil(further_runs([values], PRECISION_RATIO, case.session_sd) * len(case.runs) / len(case.counted))
     if not 0 < further <= MOST_FURTHER:
         return text
-    needed_runs, precise_ratio = len(values) + further, math.expm1(precision_reach(PRECISION_RATIO, case.session_sd))
+    needed_runs, precise_ratio = len(case.runs) + further, math.expm1(precision_reach(PRECISION_RATIO, case.session_sd))
     return f"{text} About {needed_runs} runs would make it ± {percentage(precise_ratio)}: --repeats {needed_runs}."
 
 

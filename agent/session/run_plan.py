@@ -3,7 +3,7 @@
 import itertools
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 from edgemeter.agent.base.decision import rounds_to_decide
@@ -70,10 +70,16 @@ class PlannedCase:
         return FEWEST if ended < FEWEST else min(ended + self.runs_until_precise(), self.most_runs)
 
     def runs_until_precise(self) -> int:
-        """Return about how many more runs make its figures precise."""
+        """Return about how many more runs make its figures precise, and three of them ok if any is."""
+        runs = self._judged()
         figures = [[value for _, value in values] for values in self._values().values()]
-        session_sd = max((run.environment.session_sd for run in self.outcomes if isinstance(run, RunRecord)), default=SESSION_SD)
-        return further_runs(figures, self.case.precision_ratio or PRECISION_RATIO, session_sd)
+        session_sd = max((run.environment.session_sd for run in runs), default=SESSION_SD)
+        further = further_runs(figures, self.case.precision_ratio or PRECISION_RATIO, session_sd)
+        ok = sum(run.verdict.state == "ok" for run in runs)
+        return max(math.ceil(further * len(runs) / max(1, len(counted(runs)))), FEWEST - ok if ok else 0)
+
+    def _judged(self) -> list[RunRecord]:
+        return judged_together(outcome for outcome in self.outcomes if isinstance(outcome, RunRecord))
 
     def logarithms(self) -> dict[str, list[RunValue]]:
         """Return the logarithms of the figures that are compared, each with its round."""
@@ -85,7 +91,7 @@ class PlannedCase:
 
     def _values(self) -> dict[str, list[tuple[RunRecord, float]]]:
         """Return the values of the runs that count, of each figure that has to be known."""
-        runs = counted(judged_together(outcome for outcome in self.outcomes if isinstance(outcome, RunRecord)))
+        runs = counted(self._judged())
         by_figure = {
             name: [(run, value) for run in runs if (value := figure(name).value(run)) is not None] for name in figures_to_know(runs)
         }
@@ -196,5 +202,6 @@ class RunPlan:
         first, *of_others = [of_case.logarithms() for of_case in compared]
         for other in of_others:
             evidences = [difference(values, first[name]) for name, values in other.items() if name in first]
+            evidences = [replace(evidence, counted_ratio=evidence.units / ended) for evidence in evidences]
             further.append(rounds_to_decide(evidences, matters_ratio))
         return min(most_rounds, ended + max(further)), most_rounds

@@ -99,7 +99,10 @@ def evidence_of(name: str, case: CaseSummary, reference: CaseSummary) -> Evidenc
     evidence = evidence.at_least((figure.least_error**2 + other_figure.least_error**2) ** 0.5)
     if JUDGED[name].u and not is_one_meter(case, reference):
         evidence = evidence.with_error(figure.meter_error).with_error(other_figure.meter_error)
-    return evidence
+    shares = case.counted_ratio, reference.counted_ratio
+    # A pair is lost with either of its runs.
+    counted_ratio = {"pair": shares[0] * shares[1], "run": min(shares)}.get(evidence.unit, 1.0)
+    return replace(evidence, counted_ratio=counted_ratio)
 
 
 def decided(contrasts: Mapping[Key, tuple[str, CaseSummary, CaseSummary]], margins: Margins, alpha: float = ALPHA) -> dict[Key, Decision]:

@@ -148,6 +148,11 @@ class CaseSummary:
         return sum(verdict.state == "disturbed" for verdict in self.verdicts)
 
     @property
+    def counted_ratio(self) -> float:
+        """The share of its runs that count."""
+        return len(self.verdicts) / (len(self.verdicts) + self.not_counted)
+
+    @property
     def verdict(self) -> str:
         """`disturbed` where a run that counts is, else `ok`; invalid runs never come this far."""
         return "disturbed" if self.disturbed else "ok"

@@ -34,7 +34,7 @@ _decode_fields = msgspec.json.Decoder(dict[str, Any]).decode
 APPLICATION_ID = 0x4564_4978  # "EdIx"
 
 # Raised whenever the tables change: a file of another version is made anew.
-INDEX_VERSION = 24
+INDEX_VERSION = 25
 # Pages of the file that are held in memory; in larger ones less is left over beside a summary.
 CACHE_KB, PAGE_BYTES = 16 << 10, 8 << 10
 

@@ -101,12 +101,12 @@ def margin_text(decision: Decision) -> str:
 
 def what_decides(decision: Decision) -> str:
     """Return how many more runs would decide: `about 6 more runs would decide: --repeats 9`; empty where none would, or nothing is open."""
-    evidence, further = decision.evidence, decision.further
-    if not further or further < 0 or evidence.unit == "image":
+    unit, further = decision.evidence.unit, decision.further
+    if not further or further < 0 or unit == "image":
         return ""
     # A further pair is a further run of each.
-    option = f": --repeats {evidence.units + further}" if evidence.unit in ("run", "pair") else ""
-    further_text = figures.count(further, "more run" if option else f"more {evidence.unit}")
+    option = f": --repeats {decision.repeats}" if unit in ("run", "pair") else ""
+    further_text = figures.count(further, "more run" if option else f"more {unit}")
     return f"about {further_text} would decide{option}"
 
 

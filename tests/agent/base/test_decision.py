@@ -1,6 +1,7 @@
 """Facts about the decision: all differences of an answer together, and by the interval that is shown."""
 
 import math
+from dataclasses import replace
 
 import pytest
 
@@ -64,6 +65,17 @@ def test_an_inconclusive_decision_states_how_many_more_runs_would_decide():
     assert decide(Evidence(0.02, 0.02, 98.0, 50, "run"), 0.95, 0.03, "lower").further is None
     assumed = Assumed("sessions", 0.008, 0.0113)
     assert decide(Evidence(0.02, 0.012, 98.0, 50, "run", assumed), 0.95, 0.03, "lower").further is None
+
+
+def test_runs_that_will_not_count_are_among_those_that_would_decide():
+    """Of five runs one was disturbed: for every four that count there are five."""
+    quiet = Evidence(0.05, 0.03, 7.0, 8, "run")
+    disturbed = decide(replace(quiet, counted_ratio=0.8), 0.95, 0.03, "lower")
+    alone = decide(quiet, 0.95, 0.03, "lower")
+    assert disturbed.further == math.ceil(alone.further / 0.8)
+    assert (alone.repeats, disturbed.repeats) == (8 + alone.further, 10 + disturbed.further)
+    assert decide(replace(quiet, error=None, units=2, counted_ratio=0.5), 0.95, 0.03, "lower").repeats == 6
+    assert decide(replace(quiet, counted_ratio=0.01), 0.95, 0.03, "lower").repeats is None
 
 
 def test_cases_are_told_apart_only_where_their_runs_show_it():

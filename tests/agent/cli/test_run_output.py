@@ -151,6 +151,25 @@ def test_only_runs_that_count_are_a_reason_to_run_again():
     assert "assumed" not in printed(*runs[:2])
 
 
+def test_a_run_that_lies_apart_counts_where_fewer_than_three_others_are_ok():
+    """Then the case is disturbed, its interval is wide, and it says why; with a further run it does not count."""
+    apart = repeats(185.0, 143.4, 140.8, session_started_at_ns=7)
+    text = printed(*apart)
+    assert "  Latency     155 ms (106 to 227)" in text
+    assert "  disturbed: a p50 of 185 ms lies apart from 143.4 ms, the median of the 3 runs of that session (1 of 3 runs)." in text
+    assert "  1 disturbed run counts, because fewer than 3 runs of its case are ok.\n" in text
+    text = printed(*repeats(185.0, 143.4, 140.8, 142.0, session_started_at_ns=7))
+    assert "  Latency     142 ms ± 4%" in text
+    assert "  1 of 4 runs does not count, because it was disturbed.\n" in text
+
+
+def test_runs_that_will_not_count_are_among_those_that_are_asked_for():
+    """Two of five did not count."""
+    quiet, some = (judged(repeats(10.0, 11.0, 9.0, *[10.0] * extra), (), (), (), *[(BUSY,)] * extra) for extra in (0, 2))
+    assert "About 29 runs" in run_output.resolution(run_output.cases_of(quiet))
+    assert "About 49 runs" in run_output.resolution(run_output.cases_of(some))
+
+
 def test_the_accuracy_of_a_run_that_was_disturbed_is_that_of_the_case():
     """Only one run is scored, and a busy machine moves no box."""
     first, *unscored = judged(repeats(140.0, 138.0, 143.0, 139.0), (BUSY,), (), (), ())

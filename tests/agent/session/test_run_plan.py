@@ -102,6 +102,13 @@ def test_only_the_runs_that_count_decide():
     assert len(runs) == 4
 
 
+@pytest.mark.parametrize(("disturbed", "runs"), [({1}, 4), ({0, 2}, 5), (set(range(12)), 3), ({0, 1, *range(3, 12)}, 12)])
+def test_a_case_is_measured_until_three_runs_are_ok(disturbed, runs):
+    """Where one is, so that a machine that is always busy is not measured for all of the time."""
+    states = [Verdict(state="disturbed" if number in disturbed else "ok") for number in range(12)]
+    assert len(played(RunPlan([case_of(time_s=12.0)]), lambda _, number: run_of(10.0, verdict=states[number]))) == runs
+
+
 @pytest.mark.parametrize(("time_s", "length_s", "runs"), [(120.0, 50.0, 3), (10.0, 2.0, 5), (10.0, 2.6, 3)])
 def test_no_run_begins_that_would_exceed_the_time_of_the_case(time_s, length_s, runs):
     """But there are at least three."""
