@@ -13,9 +13,9 @@ PACKAGES = ("agent", "collector", "models", "provisioning")
 LINES = {
     "agent": 6,
     "agent/api": 484,
-    "agent/base": 5889,
+    "agent/base": 5906,
     "agent/bundle": 592,
-    "agent/cli": 2932,
+    "agent/cli": 2933,
     "agent/contract": 3580,
     "agent/daemon": 349,
     "agent/datasets": 1329,
@@ -36,7 +36,7 @@ LINES = {
     "agent/recognition": 1140,
     "agent/runtimes": 5202,
     "agent/sandbox": 1152,
-    "agent/session": 1571,
+    "agent/session": 1578,
     "agent/settings": 276,
     "agent/tasks": 1790,
     "agent/update": 468,
@@ -46,7 +46,7 @@ LINES = {
     "collector/alerts": 1837,
     "collector/charts": 793,
     "collector/cli": 2780,
-    "collector/compare": 2080,
+    "collector/compare": 2088,
     "collector/datacenter": 489,
     "collector/demo": 492,
     "collector/export": 113,
@@ -85,7 +85,7 @@ LINES = {
     "provisioning/release": 1383,
     "provisioning/serve": 400,
     "provisioning/update": 1017,
-    "tests": 84797,
+    "tests": 84835,
 }
 # A room may have so many lines fewer before its number is lowered.
 SLACK = 40
