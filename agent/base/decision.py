@@ -154,5 +154,5 @@ def _further(evidence: Evidence, confidence: float, limit: float) -> int | None:
 
     further = range(1, MOST_FURTHER + 1)
     index = bisect_left(further, True, key=lambda runs: decides(evidence.units + runs))
-    needed = math.ceil((index + 1) / evidence.counted_ratio - ROUNDING)
-    return needed if index < len(further) and needed <= MOST_FURTHER else None
+    runs = math.ceil((index + 1) / evidence.counted_ratio - ROUNDING)
+    return runs if index < len(further) and runs <= MOST_FURTHER else None

@@ -165,9 +165,9 @@ def test_a_run_that_lies_apart_counts_where_fewer_than_three_others_are_ok():
 
 def test_runs_that_will_not_count_are_among_those_that_are_asked_for():
     """Two of five did not count."""
-    quiet, some = (judged(repeats(10.0, 11.0, 9.0, *[10.0] * extra), (), (), (), *[(BUSY,)] * extra) for extra in (0, 2))
+    quiet, busy = (judged(repeats(10.0, 11.0, 9.0, *[10.0] * extra), (), (), (), *[(BUSY,)] * extra) for extra in (0, 2))
     assert "About 29 runs" in run_output.resolution(run_output.cases_of(quiet))
-    assert "About 49 runs" in run_output.resolution(run_output.cases_of(some))
+    assert "About 49 runs" in run_output.resolution(run_output.cases_of(busy))
 
 
 def test_the_accuracy_of_a_run_that_was_disturbed_is_that_of_the_case():
