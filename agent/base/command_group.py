@@ -120,7 +120,8 @@ class LongCommand(click.Command):
         option_records = [
             record
             for param in self.get_params(ctx)
-            if (ctx.meta.get(ALL_OPTIONS) or param.name in self.common or {"--help", "--help-all"} & {*param.opts})
+            if isinstance(param, click.Option)
+            and (ctx.meta.get(ALL_OPTIONS) or param.name in self.common or {"--help", "--help-all"} & {*param.opts})
             and (record := param.get_help_record(ctx))
         ]
         with formatter.section("Options"):

@@ -55,7 +55,7 @@ on_option = added(
     elsewhere_options,
     click.option(
         "--ledger", envvar="EDGEMETER_LEDGER", metavar="PLACE",
-        help="With --on a fleet: the ledger of its collector. Default: ledger.sqlite in $EDGEMETER_HOME.",
+        help="With --on for devices of a fleet: the ledger of its collector. Default: ledger.sqlite in $EDGEMETER_HOME.",
     ),
 )  # fmt: skip
 

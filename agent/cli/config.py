@@ -97,7 +97,7 @@ def sample(kind: str) -> None:
 @format_option('{"file", "kind", "mistakes": [{"section", "key", "what"}]}', "table", "json")
 @click.pass_context
 def check(ctx: click.Context, /, file: Path | None, kind: str | None, *, form: Format) -> None:
-    """Check a file (default: the configuration that is read), and show all its mistakes at once. Exit status 2 if there is one.
+    """Check a file (default: the configuration that is read), and show all its mistakes at once. Exit with status 2 if there is any.
 
     Example: edgemeter config check suite.toml
     """

@@ -20,7 +20,7 @@ from edgemeter.agent.base.tables import Format, console_for, print_data
 def doctor(broker: str | None, *, form: Format, is_whole: bool, **options: Any) -> None:
     """Show what is wrong on this device, how to fix it, and what is here: board, runtimes, sensors, clock, broker.
 
-    The exit status is 1 if a finding is BAD: nothing can be measured or delivered so.
+    The exit status is 1 if a finding is BAD, so that nothing can be measured or delivered.
 
     Example: edgemeter doctor --broker 192.0.2.7
     """

@@ -83,7 +83,9 @@ def watch_suite(
     context_settings={"ignore_unknown_options": False, "allow_interspersed_args": False},
 )
 @click.argument("command", nargs=-1, type=click.UNPROCESSED)
-@click.option("--from", "log", type=PATH, help="Instead: the log of a run that is over, of tegrastats, nvidia-smi (CSV), or any CSV.")
+@click.option(
+    "--from", "log", type=PATH, help="Read the log of an earlier run instead, made by tegrastats or nvidia-smi (CSV), or any CSV."
+)
 @click.option(
     "--between",
     nargs=2,
@@ -108,7 +110,7 @@ def watch_suite(
 @quiet_option
 @format_option("", "table", "json")
 def energy(command: tuple[str, ...], period: str | None, log: Path | None, **options: Any) -> None:
-    """Measure the energy of a command, with idle before and after; or measure a suite at regular times; or read it from a log.
+    """Measure the energy of a command with idle before and after, measure a suite at regular times, or read a log.
 
     The exit status is that of the command. `edgemeter energy sensors` lists, reads and tests power sensors.
 

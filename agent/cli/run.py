@@ -36,7 +36,9 @@ COMMON = {
 @click.argument("sources", nargs=-1, type=PATH, shell_complete=completes(model_names, files=True), metavar="[SUITE | MODEL...]")
 @case_options(*CASE_OPTIONS)
 @on_option
-@click.option("--together", is_flag=True, help="Measure each model alone, then pairs and all at the same time: how much each slows down.")
+@click.option(
+    "--together", is_flag=True, help="Measure each model alone, then pairs and all at the same time, to see how much each slows down."
+)
 @power_option
 @click.option("--broker", envvar="EDGEMETER_BROKER", help="Deliver by MQTT to HOST[:PORT], mqtt://... or mqtts://...")
 @click.option(
@@ -48,7 +50,7 @@ COMMON = {
 @save_option
 @click.option("-o", "--output", type=PATH, help='Also write {"runs": [...]} to this file.')
 @click.option("--bundle", type=PATH, metavar="DIR", help="Also write each run as one file that `edgemeter runs bundle verify` checks.")
-@click.option("--wide", is_flag=True, help="Show every run with all its figures too.")
+@click.option("--wide", is_flag=True, help="Also show every run with all its figures.")
 @quiet_option
 @format_option('{"runs": [record, ...]}, the "answer" of power modes, and rows of models "together"')
 def run(sources: tuple[Path, ...], **options: Any) -> None:

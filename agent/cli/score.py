@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 def score(*, with_classes: bool, text: Path | None, unquantised: Path | None, context_tokens: int, form: Format, **options: Any) -> None:
     """Score a model without timing it: on data, or a language model on a text.
 
-    A detector gets AP, AP50, AP75, small, medium, large and AR; a classifier top-1 and top-5; other tasks what their metric is called.
+    A detector gets AP, AP50, AP75, small, medium, large and AR; a classifier top-1 and top-5, any other task its own metric.
 
     Exit status: 0 scored, 1 failed, nothing to find, the verdict is invalid or the gate is not passed, 2 wrong option or file.
 

@@ -32,7 +32,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     annotations: str | None = None  # Ground truth: COCO JSON, YOLO labels, an index of classes (JSON or text), ...
     runtime: str | list[str] | None = None
     """Runtime: litert, edgetpu, onnx, openvino, ncnn, executorch, pytorch, tensorrt, hailo, python, llama, server,
-    served, replay, a plug-in's, or a class of a file (FILE.py:NAME). Default: by the file's suffix."""
+    served, replay, one of a plug-in, or a class of a file (FILE.py:NAME). Default: by the file's suffix."""
     task: str | None = None  # Task: a name, or a class of a file (FILE.py:NAME). Default: the card's, or what the outputs show.
     backend: str | list[str] | None = None
     """Backend of the runtime. litert: xnnpack, gpu, ...; onnx: cpu, cuda, xnnpack, ...; python: cpu, cuda; edgetpu: usb, ..."""
@@ -42,11 +42,11 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """Evaluate on a random subset of N images, the same on every machine. Default: all."""
     seed: Count | None = None  # Seed of subset, inputs, arrivals, and order of the runs.
     scenario: Scenario | None = None
-    """How queries arrive: one after the other, in batches, at a rate (poisson), as the frames of a camera (steady), or of several users
-    (concurrency)."""
+    """How queries arrive: one after the other, in batches (offline), at random at a rate (poisson), as the frames of a camera (steady),
+    or from several users at once (concurrent)."""
     batch: Annotated[int, msgspec.Meta(ge=1, le=65536)] | None = None  # offline: samples in a batch, if the model allows it. Default: 1.
     rate_per_s: Rate | list[Rate] | None = None
-    """poisson, steady: queries or frames per second; several for a sweep. Default: of a video in steady its own."""
+    """poisson, steady: queries or frames per second; several for a sweep. Default: in steady that of the video."""
     deadline: str | None = None  # steady: longest time from a frame to its answer, such as 60ms. Default: the time between two frames.
     concurrency: Users | list[Users] | None = None
     """concurrent: users of a server, each with one query at a time; several for a sweep."""
@@ -64,9 +64,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     time_s: Annotated[float, msgspec.Meta(ge=1, le=86_400)] | None = None
     """Longest time for the runs of a case in seconds; there are at least three runs."""
     repeats: Positive | None = None
-    """Number of independent processes per case, whatever their precision. Default: as many as it needs; 1 in sustained."""
+    """Number of runs per case, each in a process of its own. Default: as many as the precision needs; 1 in sustained."""
     seconds: Seconds | None = None
-    """Shortest timed part in seconds; of sustained and steady its length. Default: by mode, in sustained 1800."""
+    """Shortest timed part in seconds; in sustained and steady, its exact length. Default: by mode; 1800 in sustained."""
     idle_seconds: Seconds | None = None
     """Idle before and after the timed part in seconds, if there is a power sensor. Default: by mode."""
     cpus: Annotated[list[Annotated[int, msgspec.Meta(ge=0, le=4095)]], msgspec.Meta(min_length=1)] | None = None

@@ -48,7 +48,7 @@ COMMANDS: Sections = {
         "demo": ("edgemeter.collector.cli.demo:demo", "Measure the shipped models here, deliver, compare and report."),
     },
     "Repair": {
-        "request-again": ("edgemeter.collector.cli.ledger:request_again", "Ask devices to send receipted records again."),
+        "request-again": ("edgemeter.collector.cli.ledger:request_again", "Ask devices to send acknowledged records again."),
     },
     "Maintain the ledger": {
         "status": ("edgemeter.collector.cli.ledger:status", "Show what the ledger holds, what takes the space, and what was rejected."),

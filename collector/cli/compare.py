@@ -55,7 +55,7 @@ COMMON = {
     type=click.Choice(["fail", "pass"]),
     default="fail",
     show_default=True,
-    help="With --fail-on: if the runs cannot tell.",
+    help="With --fail-on: whether to fail or to pass where the runs cannot tell.",
 )
 @matters_option
 @all_days_option
@@ -77,8 +77,8 @@ COMMON = {
 def compare(*, sides: tuple[str, ...], matters: float, form: Format, html: Path | None, **options: Any) -> None:
     """Compare each of A, B, ... with the first, all cases with a reference, or list the newest runs.
 
-    Models are measured in turn on this device (AB BA BA AB ...): files, names of the catalogue, or suites of one case. Runs are read: the
-    id of one of a session, a ledger, document, bundle or folder, a device, or a selection such as '?model=NAME'.
+    A model (a file, a name of the catalogue, or a suite of one case) is measured here, in turn with the others (AB BA BA AB ...). Stored
+    runs are read: give a run's id, a ledger, a document, a bundle, a folder, a device, or a selection such as '?model=NAME'.
 
     Example: edgemeter compare a.tflite b.tflite --data photos/ --annotations coco.json
     """

@@ -28,16 +28,16 @@ if TYPE_CHECKING:
 @click.option(
     "--influx",
     metavar="URL",
-    help="Also write every run to this InfluxDB 2: http://HOST:8086[?org=ORG&bucket=BUCKET] (token: EDGEMETER_INFLUX_TOKEN).",
+    help="URL of an InfluxDB 2 that also gets every run, http://HOST:8086[?org=ORG&bucket=BUCKET]; EDGEMETER_INFLUX_TOKEN is its token.",
 )
 @quiet_option
 @format_option()
 def demo(html: Path | None, home: Path | None, influx: str | None, *, form: Format) -> None:
     """Measure the shipped models on every installed runtime, deliver the results by MQTT, compare them and write a report.
 
-    Called again, it measures each model once more, beside the runs that it kept.
+    Run it again to measure each model once more; the earlier runs are kept.
 
-    Without edgemeter[collector] the results go straight into the ledger; without edgemeter[report] the table is all.
+    Without edgemeter[collector] the results go straight into the ledger; without edgemeter[report] there is only the table.
 
     Example: edgemeter collector demo --output report.html
     """

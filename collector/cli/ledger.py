@@ -37,7 +37,7 @@ REJECTED_SHOWN = 20
 @ledger_option
 @format_option()
 def devices(ledger: LedgerPlace | None, *, form: Format) -> None:
-    """List the devices of the ledger, with presence and missing records; collectors with ledgers of their own may hold those.
+    """List the devices of the ledger, with presence and missing records. Collectors with other ledgers may hold what is missing.
 
     Example: edgemeter collector devices
     """
@@ -108,7 +108,7 @@ def _devices_document(
 )
 @format_option('{"sinks": [...]}', "table", "json")
 def drain(ledger: LedgerPlace | None, *, starts_again: bool, since_ns: int | None, store: str | None, form: Format) -> None:
-    """Show how far each InfluxDB has the records of the ledger, or with --again set it back.
+    """Show up to where each InfluxDB has the records of the ledger, or have them written again (--again).
 
     The running collector writes them again.
 
@@ -258,8 +258,8 @@ def restore(file: Path, ledger: LedgerPlace | None) -> None:
 def request_again(devices: tuple[str, ...], since_ns: int | None, broker: str, ledger: LedgerPlace | None, *, form: Format) -> None:
     """Ask DEVICES, by default all, to send the records again that they still have, after a ledger was lost or restored from a backup.
 
-    Devices keep receipted records for 14 days, fewer if they lack room; one that is away answers when it connects. The running collector
-    stores what it does not have.
+    Devices keep acknowledged records for 14 days, or less if space is short. One that is offline answers when it connects. The running
+    collector stores what it does not have.
 
     Example: edgemeter collector request-again --since 2026-11-01 --broker broker.example
     """

@@ -68,9 +68,9 @@ def judge(
     """Judge the figures of FILE, of a claim, or all kept figures: impossible, unclear or plausible, and why.
 
     FILE is a CSV or Markdown table, MLPerf's summary_results.json, or TOML with a [[case]] for each measurement. Each figure is checked
-    against the memory, the compute units and the supply of its board, and shown beside own runs. None enters a statistic.
+    against the memory, the compute units and the supply of its board, and shown next to your own runs. None enters a statistic.
 
-    Of a table, name the columns: edgemeter references judge page.md --column "Model=model" --column "FPS=throughput:fps"
+    For a table, name the columns: edgemeter references judge page.md --column "Model=model" --column "FPS=throughput:fps"
 
     Example: edgemeter references judge --claim "Llama 3.2 3B Q4 on Raspberry Pi AI HAT+ 2: 20 tokens/s"
     """

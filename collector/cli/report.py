@@ -40,7 +40,7 @@ SUFFIXES = (".html", *TABLES)
     "output_text",
     type=click.Path(allow_dash=True),
     default=PAGE,
-    help="File to write: .html, .csv, .json, .parquet (edgemeter[parquet]); - is CSV. Default: report.html.",
+    help="File to write: .html, .csv, .json, .parquet (edgemeter[parquet]); - prints CSV. Default: report.html.",
 )
 @only_options("fleet", "model", "board", "device")
 @all_days_option
@@ -201,7 +201,7 @@ def _counted(items: Iterable[Item], total: int | None, progress: Tell) -> Iterat
 @click.option("--port", default=8080, type=click.IntRange(0, 65535), help="Port; 0 picks a free one. Default: 8080.")
 @click.option("--token-file", type=PATH, help="File with the access token. Or set EDGEMETER_WEB_TOKEN.")
 def web(stores: tuple[str, ...], listen: str, port: int, token_file: Path | None) -> None:
-    """Serve the page until Ctrl-C or SIGTERM. It only reads: a collector may run at the same time.
+    """Serve the page until Ctrl-C or SIGTERM. It only reads, so a collector may run at the same time.
 
     Example: edgemeter collector web --ledger ledger.sqlite --port 8080
     """

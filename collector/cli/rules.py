@@ -12,7 +12,7 @@ from edgemeter.collector.compare.pairing import comparability_kinds, comparabili
 @click.command()
 @format_option('{"rules": [...], "comparing": [...], "kinds": [...]}')
 def rules(*, form: Format) -> None:
-    """List the rules of the verdict (the verdict of a run that violates it, and what to do), and what must match to be compared.
+    """List the rules of the verdict, each with what to do about it, and what must match for cases to be compared.
 
     Example: edgemeter config rules
     """

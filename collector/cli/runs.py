@@ -140,7 +140,7 @@ runs.add_command(bundle)
 @click.argument("text")
 @ledger_option
 def add_note(run_id: str, text: str, ledger: LedgerPlace | None) -> None:
-    """Add a note to a run; it stays beside the run with your name and the time.
+    """Add a note to a run, with your name and the time.
 
     Example: edgemeter runs note 3f2a1b9c "second fan connected"
     """
@@ -190,7 +190,7 @@ def include(run_ids: tuple[str, ...], reason: str, ledger: LedgerPlace | None) -
 @click.option("-y", "--yes", "is_confirmed", is_flag=True, help="Do not ask.")
 @ledger_option
 def delete(run_ids: tuple[str, ...], reason: str, ledger: LedgerPlace | None, *, is_confirmed: bool) -> None:
-    """Delete runs for good: their records are gone, and no device brings them back. Who did it, when and why is kept.
+    """Delete runs for good: their records are gone, and no device brings them back. The history keeps who did it, when and why.
 
     Example: edgemeter runs delete 3f2a1b9c --reason "wrong model"
     """
@@ -216,7 +216,7 @@ def delete(run_ids: tuple[str, ...], reason: str, ledger: LedgerPlace | None, *,
 @runs.command(short_help="Write runs as a table, a document or bundles.")
 @click.argument("run_ids", metavar="ID...", nargs=-1, required=True)
 @click.option(
-    "-o", "--output", type=click.Path(allow_dash=True), required=True, help=".csv, .parquet or .json; FOLDER/ takes bundles; - is CSV."
+    "-o", "--output", type=click.Path(allow_dash=True), required=True, help=".csv, .parquet or .json; FOLDER/ takes bundles; - prints CSV."
 )
 @ledger_option
 @config_option

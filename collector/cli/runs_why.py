@@ -16,7 +16,7 @@ from edgemeter.collector.ledgers.place import LedgerPlace
 @ledger_option
 @format_option('{"run": ID, "frames": ..., "dropped": ..., "rows": [...], ...}, complete', "table", "json")
 def why(run_id: str, ledger: LedgerPlace | None, *, form: Format) -> None:
-    """Show why frames of a run at a steady rate were missed, and the longest rows.
+    """Show why a run at a steady rate missed frames, and where it missed the most in a row.
 
     Example: edgemeter runs why 3f2a1b9c
     """

@@ -79,7 +79,7 @@ COMMANDS: Sections = {
 @only_options("fleet", "device", "board", "model", "precision", "runtime")
 @click.option("--run", "run_id", metavar="ID", help="Only the series of this run of the ledger.")
 @click.option("--by-type", is_flag=True, help="Analyse each board type with two or more devices, instead of each device.")
-@click.option("--until", callback=day_number, metavar="DAY", help="Last day on which results were due. Default: that of the newest run.")
+@click.option("--until", callback=day_number, metavar="DAY", help="Last day on which results were due. Default: the day of the newest run.")
 @click.option("--all", "with_quiet", is_flag=True, help="Include series without findings.")
 @click.option("--members", "with_members", is_flag=True, help="Show each finding of an event instead of the event.")
 @format_option('{"series": [...], "events": [...]} with every figure of the findings; CSV holds the points, one row a day')
@@ -180,7 +180,7 @@ def annotate(text: str | None, stores: tuple[str, ...], remove: int | None, *, r
 def units(
     stores: tuple[str, ...], metrics: tuple[str, ...], fleet: str | None, board: str | None, model: str | None, *, form: Format
 ) -> None:
-    """Name the boards of a type that lie far from the median of all, over their cases.
+    """List the boards of a type whose figures lie far from the median of all boards of that type.
 
     Example: edgemeter trend units --board "Raspberry Pi 5 Model B Rev 1.0" --figure energy
     """

@@ -63,9 +63,9 @@ def _size(_ctx: click.Context, _param: click.Parameter, value: str | None) -> in
 @format_option("", "table", "json")
 @in_folder
 def card(target: Path | None, make_stick: Path | None, **options: Any) -> None:
-    """Prepare an image file, a card (/dev/sdX) or a mounted boot partition (its folder): its board joins the fleet at its first boot.
+    """Prepare an image file, a card (/dev/sdX) or a mounted boot partition (its folder), so that its board joins the fleet.
 
-    An image in .gz or .xz is unpacked beside it; so is a copy for each join file of a folder, named after its board.
+    An image in .gz or .xz is unpacked next to it. With a folder of join files, each board gets an image that is named after it.
 
     Example: edgemeter fleet card raspios.img --release pi5.tar --join pi5-01.join.toml
     """

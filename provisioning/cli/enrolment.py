@@ -198,7 +198,7 @@ def reject(devices: tuple[str, ...], folder: FleetFolder, *, form: Format) -> No
 @dry_run_option
 @format_option("", "table", "json")
 def revoke(devices: tuple[str, ...], folder: FleetFolder, reason: str, *, dry_run: bool, form: Format) -> None:
-    """Revoke devices by any name: certificates and tokens end now, and the running broker disconnects and refuses them.
+    """Revoke devices. Their certificates and tokens end now, and the running broker disconnects and refuses them.
 
     Example: edgemeter fleet revoke pi5-01 --reason stolen
     """

@@ -55,7 +55,7 @@ def add(paths: tuple[Path, ...], folder: FleetFolder, *, form: Format) -> None:
 @release.command()
 @click.option("--public-key", type=FILE, help="Public key of a new pair whose private key stays elsewhere.")
 @click.option("--finish", "finishes", is_flag=True, help="Drop the old key: devices reject it from their next update on.")
-@click.option("--even-if", type=click.Choice(["behind"]), help="behind: finish although some devices trust the old key alone.")
+@click.option("--even-if", type=click.Choice(["behind"]), help="behind: finish although some devices trust only the old key.")
 @click.option("--dry-run", is_flag=True, help="Show which devices have not taken the new key, and change nothing.")
 @in_folder
 def rotate(folder: FleetFolder, *, public_key: Path | None, finishes: bool, even_if: str | None, dry_run: bool) -> None:
