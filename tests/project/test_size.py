@@ -13,9 +13,9 @@ PACKAGES = ("agent", "collector", "models", "provisioning")
 LINES = {
     "agent": 6,
     "agent/api": 484,
-    "agent/base": 5906,
+    "agent/base": 5907,
     "agent/bundle": 592,
-    "agent/cli": 2933,
+    "agent/cli": 2937,
     "agent/contract": 3580,
     "agent/daemon": 349,
     "agent/datasets": 1329,
