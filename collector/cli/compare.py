@@ -128,7 +128,7 @@ def _compare_sides(sides: Sequence[str], options: Mapping[str, Any], margins: "M
         compared = compare_results(sides, margins, options["days"], may_lack_baseline=form == "markdown")
         comparison, lost = compared.comparison, compared.lost
     if limits:
-        comparison = with_gate(comparison, limits, lost)
+        comparison = with_gate(comparison, limits, lost, options["inconclusive"])
     if _is_choice(options) and comparison.rows:
         comparison = with_choice(comparison, _choice([row.case for row in comparison.rows], options, margins))
     try:
@@ -136,9 +136,11 @@ def _compare_sides(sides: Sequence[str], options: Mapping[str, Any], margins: "M
     finally:
         if measured is not None:
             end_session(measured.session)
-    outcome = comparison.gate.outcome if comparison.gate else "pass"
-    is_failed = outcome == "fail" or (outcome == "inconclusive" and options["inconclusive"] == "fail")
-    if is_failed or not comparison.rows or (comparison.choice and comparison.choice.recommended is None):
+    if (
+        (comparison.gate and not comparison.gate.is_passed)
+        or not comparison.rows
+        or (comparison.choice and comparison.choice.recommended is None)
+    ):
         sys.exit(FAILED)
 
 

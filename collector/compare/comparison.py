@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from string import ascii_uppercase
+from typing import Literal
 
 from edgemeter.agent.base.decision import Decision
 from edgemeter.agent.base.errors import ConfigError, UnavailableError
@@ -194,12 +195,17 @@ def with_choice(comparison: Comparison, choice: Choice) -> Comparison:
     return replace(comparison, rows=tuple(replace(row, chosen_by=chosen_by(row)) for row in comparison.rows), choice=choice)
 
 
-def with_gate(comparison: Comparison, limits: Sequence[GateLimit], lost: Sequence[tuple[str, str]] = ()) -> Comparison:
+def with_gate(
+    comparison: Comparison,
+    limits: Sequence[GateLimit],
+    lost: Sequence[tuple[str, str]] = (),
+    if_inconclusive: Literal["fail", "pass"] = "fail",
+) -> Comparison:
     """Return the comparison with what became of the limits of a change; the changes that they limit are shown as the gate decided them.
 
     Raises ConfigError where `judge` does.
     """
-    gate = judge(comparison.rows, limits, lost)
+    gate = replace(judge(comparison.rows, limits, lost), if_inconclusive=if_inconclusive)
     findings = grouped((finding.case, finding) for finding in gate.findings)
     rows = [replace(row, limited=tuple(findings.get(row.name, ()))) for row in comparison.rows]
     return replace(comparison, rows=tuple(rows), gate=gate)

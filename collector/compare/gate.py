@@ -58,14 +58,20 @@ class GateFinding:
 
 @dataclass(frozen=True, slots=True)
 class Gate:
-    """The findings of a change, by limit and case."""
+    """The findings of a change, by limit and case; and what becomes of the check where they are inconclusive."""
 
     findings: tuple[GateFinding, ...]
+    if_inconclusive: Literal["fail", "pass"] = "fail"
 
     @property
     def outcome(self) -> GateOutcome:
         """The worst of them; inconclusive where nothing was compared."""
         return min((finding.outcome for finding in self.findings), key=WORST_FIRST.index, default="inconclusive")
+
+    @property
+    def is_passed(self) -> bool:
+        """Whether the check passes."""
+        return (self.if_inconclusive if self.outcome == "inconclusive" else self.outcome) == "pass"
 
 
 def judge(rows: Sequence[_GatedCase], limits: Sequence[GateLimit], lost: Sequence[tuple[str, str]] = ()) -> Gate:

@@ -84,14 +84,15 @@ def _requirement_lines(candidate: ChoiceCandidate) -> Iterator[str]:
 
 
 def gate_headline(gate: Gate) -> str:
-    """Return the outcome in a few words: `fails slower:5%`, `inconclusive: changes below 42% would not be seen`, `passes slower:5%`."""
+    """Return the outcome in a few words: `fails slower:5%`, `inconclusive, which fails: changes below 42% would not be seen`."""
     findings = [finding for finding in gate.findings if finding.outcome == gate.outcome]
     exceeded = [finding for finding in findings if _may_be_exceeded(finding)]
     limits = listed(list(dict.fromkeys(finding.limit.text for finding in exceeded or findings)))
     if gate.outcome != "inconclusive":
         return f"{'passes' if gate.outcome == 'pass' else 'fails'} {limits}"
     cannot_be_judged = f"{limits} cannot be judged" if limits else "nothing could be judged"
-    return f"inconclusive: {f'{limits} may be exceeded' if exceeded else _unseen(findings) or cannot_be_judged}"
+    reason = f"{limits} may be exceeded" if exceeded else _unseen(findings) or cannot_be_judged
+    return f"inconclusive, which {'passes' if gate.is_passed else 'fails'}: {reason}"
 
 
 def gate_lines(comparison: Comparison, gate: Gate) -> Iterator[str]:

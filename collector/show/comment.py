@@ -7,12 +7,12 @@ from edgemeter.agent.contract.figures import ACCURACY, ENERGY, LATENCY
 from edgemeter.collector.compare.comparison import ComparedCase, Comparison
 from edgemeter.collector.compare.differences import OF_CALLS, OF_TEXT
 from edgemeter.collector.compare.judged_figures import JUDGED
-from edgemeter.collector.compare.limits import with_unit
 from edgemeter.collector.compare.summary import CaseSummary
 from edgemeter.collector.runs.cases import named
 from edgemeter.collector.runs.store import LeftOut
 from edgemeter.collector.show.choice_and_gate import choice_lines, gate_headline, gate_lines
-from edgemeter.collector.show.figure_words import change_with_interval, decided_together
+from edgemeter.collector.show.compare_table import notes_on
+from edgemeter.collector.show.figure_words import change_with_interval, decided_together, short_figure_text
 from edgemeter.collector.show.page_links import address, page_address
 from edgemeter.collector.show.sentence import OUTCOMES, has_letters, headline, is_identical, not_compared, outcome_of, outcome_words
 from edgemeter.collector.show.wording import level_text
@@ -49,6 +49,7 @@ def to_markdown(comparison: Comparison, sides: Sequence[str], page: str | None =
     lines = list(choice_lines(comparison, comparison.choice)) if comparison.choice else []
     # The heading says what the first line of the gate says.
     lines += list(gate_lines(comparison, gate))[1:] if gate else []
+    lines += notes_on(comparison)
     tail = [
         *(f"- {_escaped(line.strip())}" for line in lines),
         *([""] if lines else []),
@@ -104,7 +105,7 @@ def _cell(name: str, row: ComparedCase) -> str:
     entry, before, after = JUDGED[name], row.reference.figures.get(name), row.case.figures.get(name)
     if before is None or after is None:
         return "no figure" if before is None and after is None else "new" if before is None else "gone"
-    values = f"{entry.shown(before.value)} → {with_unit(entry.shown(after.value), entry)}"
+    values = f"{short_figure_text(entry, before)} → {short_figure_text(entry, after, entry.unit)}"
     if (change := row.decisions.get(name)) is None:
         return f"{values}, not comparable"
     if is_identical(change):

@@ -22,7 +22,7 @@ from edgemeter.collector.compare.summary import CaseSummary
 from edgemeter.collector.runs.cases import grouped
 from edgemeter.collector.runs.store import LeftOut
 from edgemeter.collector.show.choice_and_gate import choice_lines, gate_lines
-from edgemeter.collector.show.figure_words import change_text, decided_together, figure_text, margin_text
+from edgemeter.collector.show.figure_words import change_text, decided_together, margin_text, short_figure_text
 from edgemeter.collector.show.sentence import (
     IN_PART,
     WITHIN,
@@ -179,7 +179,7 @@ def _figure(entry: Figure, case: CaseSummary) -> str:
     if case.generates and entry.name in (LATENCY, ENERGY):
         return figures.ABSENT
     figure = figure_in_column(entry, case)
-    return entry.shown(figure.value) if figure is not None and figure.scale == "points" else figure_text(entry, figure)
+    return short_figure_text(entry, figure)
 
 
 def figure_in_column(entry: Figure, case: CaseSummary) -> CaseFigure | None:
@@ -241,12 +241,19 @@ def _lines(comparison: Comparison) -> Iterator[str]:
     if has_letters(comparison):
         # Of other comparisons it is the reason why runs are left out.
         yield from (f"not ranked: {row.not_ranked}" for row in compared if row.not_ranked and row.decisions)
-    for mark, names in grouped((mark, row.name) for row in compared for mark in row.marks if mark not in _SAID).items():
-        yield f"{mark}{f' ({listed(names)})' if len(names) < len(compared) else ''}: {MARKS[mark]}"
     cases = list({id(case): case for row in comparison.rows for case in (row.case, row.reference)}.values())
     for case in cases:
         if case.segment:
             yield f"{case.key.device}: only runs {level_text(case)} (--all-days counts them)"
+    yield from notes_on(comparison)
+
+
+def notes_on(comparison: Comparison) -> Iterator[str]:
+    """Yield what to know of the cases, and the verdicts on their runs."""
+    compared = [row for row in comparison.rows if not row.is_reference]
+    cases = list({id(case): case for row in comparison.rows for case in (row.case, row.reference)}.values())
+    for mark, names in grouped((mark, row.name) for row in compared for mark in row.marks if mark not in _SAID).items():
+        yield f"{mark}{f' ({listed(names)})' if len(names) < len(compared) else ''}: {MARKS[mark]}"
     if assumed := [figure.evidence.assumed.sd for case in cases for figure in case.figures.values() if figure.evidence.assumed]:
         yield assumed_scatter(max(assumed))
     verdicts = [verdict for case in cases for verdict in case.verdicts]

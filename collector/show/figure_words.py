@@ -40,6 +40,11 @@ def figure_text(entry: Figure, figure: CaseFigure | None, unit: str = "") -> str
     return f"{value} ({ends})" if " to " in ends else value
 
 
+def short_figure_text(entry: Figure, figure: CaseFigure | None, unit: str = "") -> str:
+    """Return a figure as `figure_text` does, but shares and accuracies without their intervals."""
+    return entry.shown(figure.value) if figure is not None and figure.scale == "points" else figure_text(entry, figure, unit)
+
+
 def form_of(name: str, change: Decision) -> ChangeForm:
     """Return how a change of a figure is written, in every view: in per cent, from a factor of two on in times, of shares in points."""
     # A metric that is no share, such as a perplexity, has no points.

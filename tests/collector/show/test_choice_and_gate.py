@@ -39,7 +39,7 @@ def test_a_finding_has_the_change_that_decides_it(limits, of_new, first, words):
 def test_an_inconclusive_gate_says_which_changes_would_not_be_seen():
     """The worse end of the interval; without one what is missing."""
     for of_new, words in (
-        ({"runs": 3, "spread": 0.1}, r"inconclusive: changes below [\d.]+% would not be seen"),
+        ({"runs": 3, "spread": 0.1}, r"inconclusive, which fails: changes below [\d.]+% would not be seen"),
         ({"runs": 2}, "inconclusive: too few runs for an interval"),
         ({"energy": None}, "inconclusive: energy:5% cannot be judged"),
         ({"energy_factor": 1.05, "spread": 0.01}, r"inconclusive: energy:5% may be exceeded"),

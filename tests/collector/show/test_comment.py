@@ -57,6 +57,24 @@ def test_a_change_has_one_interval():
     assert f"latency +20% {interval}, limit slower:3%" in text
 
 
+def test_what_is_inconclusive_passes_where_that_was_asked_for():
+    """The heading says so, as the exit status does."""
+    noisy = {"runs": 3, "spread": 0.1}
+    comparison = changed(make_side(agent="1", **noisy), make_side(agent="2", seed=2, start=100, **noisy))
+    for if_inconclusive, words in (("fail", "fails"), ("pass", "passes")):
+        gated = with_gate(comparison, parse_gate("slower:5%"), if_inconclusive=if_inconclusive)
+        assert f"### Edgemeter: **inconclusive, which {words}: " in to_markdown(gated, SIDES)
+        assert gated.gate.is_passed == (if_inconclusive == "pass")
+
+
+def test_a_figure_has_its_interval_and_a_disturbed_run_its_reason():
+    """As in the table of a terminal."""
+    after = make_side(agent="2", seed=2, start=100, verdict=violating("disturbed", "throttled"))
+    text = to_markdown(changed(make_side(agent="1"), after), SIDES)
+    assert "12.0 ± 3% → 12.0 ms ± 3%" in text
+    assert re.search(r"^- .*disturbed.*", text, re.MULTILINE)
+
+
 @pytest.mark.nightly
 def test_a_comment_is_never_too_long_to_post():
     """2,000 cases: the worst come first, the others are counted."""
@@ -106,7 +124,7 @@ def test_where_nothing_is_on_both_sides_the_comment_says_how_there_is_a_baseline
     before = [*make_side(agent="1", runs=3), *make_side(agent="1", start=1, runs=3, model="c")]
     sides = between(("before", StoreContents(before)), ("after", StoreContents(make_side(agent="2", start=9, model="b"))))
     text = to_markdown(with_gate(sides.comparison, parse_gate("slower:3%")), SIDES)
-    assert "### Edgemeter: **inconclusive: nothing could be judged**" in text
+    assert "### Edgemeter: **inconclusive, which fails: nothing could be judged**" in text
     assert "baseline: stored" in text
     assert "the baseline has no usable run of this case" in text
 
