@@ -82,9 +82,9 @@ def print_runs(
 
 
 def saved_line(runs: Sequence[RunRecord], options: Mapping[str, Any]) -> str:
-    """Return under which ids the cases are kept, and what to do with them: the other model takes the same data."""
+    """Return the ids of the first runs of the cases, and what to do with them: the other model takes the same data."""
     cases = cases_of(runs)
-    ids = [short_id(case.typical.id) for case in cases]
+    ids = [short_id(case.runs[0].id) for case in cases]
     if len(ids) > 1:
         return f"saved as {', '.join(ids)}: edgemeter runs"
     return f"saved as {ids[0]}: edgemeter compare {ids[0]} OTHER{Path(cases[0].typical.model.file).suffix}{data_options(options)}"

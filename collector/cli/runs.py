@@ -331,12 +331,18 @@ def show_newest(ledger: LedgerPlace, form: Format) -> None:
         listed = _judged(history, history.runs({}, limit=NEWEST))
     show_list(listed, form)
     usable = [run.record for run in listed if run.state == "counted" and run.record.verdict.state != "invalid"]
-    cases = list(dict.fromkeys(record.case for record in usable))
-    if len(cases) <= 1:
+    # A case is called by its first run in its newest session, as `run` and `compare` call it.
+    first_runs: dict[str, RunRecord] = {}
+    for record in usable:
+        newer = first_runs.setdefault(record.case, record)
+        if record.session_started_at_ns and record.session_started_at_ns == newer.session_started_at_ns:
+            first_runs[record.case] = record
+    if len(first_runs) <= 1:
         note("nothing to compare yet: `edgemeter compare MODEL_A MODEL_B` measures two models in turn")
         return
-    where = "" if ledger == default_path() else str(ledger)
-    note(f"compare the two newest cases: edgemeter compare '{where}?case={cases[1]}' '{where}?case={cases[0]}'")
+    newest, older = list(first_runs.values())[:2]
+    sides = [short_id(run.id) if ledger == default_path() else f"'{ledger}?case={run.case}'" for run in (older, newest)]
+    note(f"compare the two newest cases: edgemeter compare {' '.join(sides)}")
     if len({run.record.device for run in listed}) > 1:
         note(f"compare the devices with one of them: edgemeter compare --reference {usable[0].device}")
 

@@ -86,6 +86,14 @@ def test_what_was_saved_is_compared_with_another_model_on_the_same_data():
     assert run_output.saved_line([*THREE, *OTHER], options).endswith(": edgemeter runs")
 
 
+def test_a_case_is_called_by_its_first_run():
+    """As `compare` calls it, whichever run has the median of its latencies."""
+    runs = repeats(143.0, 138.0, 140.0)
+    assert [run.id for run in runs if run.latency.p50_ms == 140.0] == [f"{3:032x}"]
+    line = run_output.saved_line([msgspec.structs.replace(run, id=f"{index}" * 32) for index, run in enumerate(runs, 1)], {})
+    assert line.startswith("saved as 11111111: edgemeter compare 11111111 OTHER")
+
+
 def test_what_is_printed_of_runs():
     """Figures with their intervals, what can be seen, verdicts, tokens, energies, power modes and frames."""
     blocks = [f"== {title}\n{printed(*runs, **settings)}" for title, (runs, settings) in PRINTED.items()]

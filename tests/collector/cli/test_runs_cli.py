@@ -266,8 +266,8 @@ def test_compare_alone_lists_the_newest_runs_and_the_command_that_compares_two_c
     outcome = edgemeter("compare")
     assert outcome.stdout == edgemeter("runs").stdout
     command = next(line for line in outcome.stderr.splitlines() if "two newest cases" in line).partition("edgemeter compare ")[2]
-    assert command == f"'?case={'5' * 12}' '?case={'6' * 12}'"
-    assert edgemeter("compare", *command.replace("'", "").split()).returncode in (0, 1)
+    assert command == f"{ledger[1][:8]} {ledger[3][:8]}"
+    assert edgemeter("compare", *command.split()).returncode in (0, 1)
     assert "edgemeter compare --reference server-1" in outcome.stderr
     for run_id in ledger[2:]:
         edgemeter("runs", "exclude", run_id, "--reason", "x")

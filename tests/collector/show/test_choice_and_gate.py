@@ -40,9 +40,9 @@ def test_an_inconclusive_gate_says_which_changes_would_not_be_seen():
     """The worse end of the interval; without one what is missing."""
     for of_new, words in (
         ({"runs": 3, "spread": 0.1}, r"inconclusive, which fails: changes below [\d.]+% would not be seen"),
-        ({"runs": 2}, "inconclusive: too few runs for an interval"),
-        ({"energy": None}, "inconclusive: energy:5% cannot be judged"),
-        ({"energy_factor": 1.05, "spread": 0.01}, r"inconclusive: energy:5% may be exceeded"),
+        ({"runs": 2}, "inconclusive, which fails: too few runs for an interval"),
+        ({"energy": None}, "inconclusive, which fails: energy:5% cannot be judged"),
+        ({"energy_factor": 1.05, "spread": 0.01}, r"inconclusive, which fails: energy:5% may be exceeded"),
     ):
         with table_row(of_new):
             comparison = changed(make_side(agent="1"), make_side(agent="2", seed=2, start=100, **of_new), "energy:5%")
