@@ -45,8 +45,8 @@ LINES = {
     "collector": 1,
     "collector/alerts": 1837,
     "collector/charts": 793,
-    "collector/cli": 2780,
-    "collector/compare": 2088,
+    "collector/cli": 2788,
+    "collector/compare": 2100,
     "collector/datacenter": 489,
     "collector/demo": 492,
     "collector/export": 113,
@@ -57,7 +57,7 @@ LINES = {
     "collector/published": 1096,
     "collector/receive": 2292,
     "collector/runs": 1070,
-    "collector/show": 1418,
+    "collector/show": 1432,
     "collector/store": 104,
     "collector/trend": 3594,
     "collector/units": 82,
@@ -85,7 +85,7 @@ LINES = {
     "provisioning/release": 1383,
     "provisioning/serve": 400,
     "provisioning/update": 1017,
-    "tests": 84835,
+    "tests": 84861,
 }
 # A room may have so many lines fewer before its number is lowered.
 SLACK = 40
