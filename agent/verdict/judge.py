@@ -1,7 +1,7 @@
 """The verdict on a run, and on runs of one case together."""
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from statistics import median
 
 import msgspec
@@ -51,15 +51,20 @@ def judged_together(runs: Iterable[RunRecord]) -> list[RunRecord]:
     The record of a run is published as soon as it ends, before its siblings are there. So whoever reads several runs judges them.
     """
     judged = list(runs)
-    sessions: dict[object, list[int]] = {}
+    sessions: dict[Hashable, list[int]] = {}
     for index, run in enumerate(judged):
         if has_siblings(run):
-            sessions.setdefault((key_of(run), run.session_started_at_ns), []).append(index)
+            sessions.setdefault(case_in_session(run), []).append(index)
     for siblings in sessions.values():
         middle_ms, apart = apart_among([judged[index].latency.p50_ms or 0.0 for index in siblings])
         for index in (siblings[number] for number in apart):
             judged[index] = judged_apart(judged[index], middle_ms, len(siblings))
     return judged
+
+
+def case_in_session(run: RunRecord) -> Hashable:
+    """Return what siblings share: all runs of a case in one session."""
+    return run.session_started_at_ns, key_of(run)
 
 
 def has_siblings(run: RunRecord) -> bool:
@@ -68,14 +73,14 @@ def has_siblings(run: RunRecord) -> bool:
     return is_timed and run.session_started_at_ns > 0 and run.verdict.state != "invalid"
 
 
-def apart_among(p50s_ms: Sequence[float]) -> tuple[float, list[int]]:
+def apart_among(p50s_ms: Sequence[float]) -> tuple[float, set[int]]:
     """Return the median of the p50s of siblings in ms, and the indices of those that lie apart from it on the log scale."""
     logs = [math.log(p50_ms) for p50_ms in p50s_ms]
     middle = median(logs)
     if len(logs) < FEWEST:
-        return math.exp(middle), []
+        return math.exp(middle), set()
     limit = max(math.log(1 + APART_RATIO), APART_DEVIATIONS * median(abs(value - middle) for value in logs))
-    return math.exp(middle), [index for index, value in enumerate(logs) if abs(value - middle) > limit]
+    return math.exp(middle), {index for index, value in enumerate(logs) if abs(value - middle) > limit}
 
 
 def judged_apart(run: RunRecord, siblings_p50_ms: float, siblings: int) -> RunRecord:

@@ -25,7 +25,7 @@ from edgemeter.agent.contract.figures import FigureView, in_view
 from edgemeter.agent.contract.record import RunRecord
 from edgemeter.agent.ledger.ledger import default_path
 from edgemeter.agent.ledger.run_history import LedgerRuns, ListedRun, RunEvent
-from edgemeter.agent.verdict.judge import judged_together
+from edgemeter.agent.verdict.judge import case_in_session, judged_together
 from edgemeter.collector.cli.runs_why import why
 from edgemeter.collector.cli.stores import chosen_ledger, ledger_option, only_options, opened_runs, since_option
 from edgemeter.collector.ledgers.place import LedgerPlace
@@ -116,8 +116,6 @@ def show(run_id: str, ledger: LedgerPlace | None, *, wide: bool, form: Format) -
 
 def _runs_in_session(history: LedgerRuns, record: RunRecord) -> list[RunRecord]:
     """Return the counted runs of the case of a run in its session, oldest first."""
-    from edgemeter.collector.compare.between import case_in_session
-
     if not record.session_started_at_ns:
         return [record]
     of_case = {"device": record.device, "fleet": record.fleet, "model": record.model.name}
@@ -279,8 +277,6 @@ def _of_verdict(verdict: str, listed: Sequence[ListedRun]) -> list[ListedRun]:
 
 def _judged(history: LedgerRuns, listed: Sequence[ListedRun]) -> list[ListedRun]:
     """Return runs, newest first, each that counts judged together with its siblings, of which the list may lack the oldest."""
-    from edgemeter.collector.compare.between import case_in_session
-
     counted = {run.record.id: run.record for run in listed if run.state == "counted"}
     oldest_ns = min((record.started_at_ns for record in counted.values()), default=0)
     begun_before = {case_in_session(record): record for record in counted.values() if record.session_started_at_ns < oldest_ns}

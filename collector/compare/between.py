@@ -11,9 +11,8 @@ import msgspec
 
 from edgemeter.agent.base import figures
 from edgemeter.agent.base.errors import ConfigError
-from edgemeter.agent.contract.case_identity import key_of
-from edgemeter.agent.contract.record import RunRecord
 from edgemeter.agent.contract.record_conditions import Verdict
+from edgemeter.agent.verdict.judge import case_in_session
 from edgemeter.collector.compare.comparison import ComparedCase, Comparison, in_order
 from edgemeter.collector.compare.differences import Margins
 from edgemeter.collector.compare.summary import CaseSummary, DaysCounted, summaries_of, summarise
@@ -148,8 +147,3 @@ def read_side(text: str) -> StoreContents:
         of_device = selection.selections_of("", {"fleet": runs[0].fleet, "device": runs[0].device})
         runs = oldest_first(run for run in of_device.runs() if case_in_session(run) == identity)
     return StoreContents(runs, run_selection.unreadable)
-
-
-def case_in_session(run: RunRecord) -> Hashable:
-    """Return what all runs of a case in one session share."""
-    return run.session_started_at_ns, key_of(run)

@@ -38,7 +38,7 @@ def runs(where: str = "", *, with_samples: bool = False, **selectors: str) -> It
         where: The place.
         with_samples: Whether the raw samples come along.
         selectors: What has to be equal: device, fleet, role, board, model, sha256, runtime, version, precision, suite, agent, firmware,
-            verdict; and `since` and `until`, ISO times in UTC.
+            verdict (of the run alone); and `since` and `until`, ISO times in UTC.
 
     Raises:
         ConfigError: there is no store, or no such selector.

@@ -178,7 +178,9 @@ def test_the_commands_do_as_their_functions(tmp_path):
     assert run(collector, ["backup", str(copy), "--ledger", str(path)]).stdout == f"{copy}\n"
     assert run(collector, ["restore", str(copy), "--ledger", str(second_copy)]).exit_code == 0
     assert runs_of(second_copy) == ["1-1", "1-2"]
-    assert "2 runs of 1 device, 1 case" in run(collector, ["status", "--ledger", str(second_copy)]).stdout
+    printed = run(collector, ["status", "--ledger", str(second_copy)]).stdout
+    assert "2 runs of 1 device, 1 case" in printed
+    assert "verdicts, each run by itself: 2 ok" in printed
     assert '"runs": 2' in run(collector, ["status", "--ledger", str(second_copy), "--format", "json"]).stdout
     assert isinstance(run(collector, ["status", "--ledger", str(tmp_path / "none")]).exception, ConfigError)
 
