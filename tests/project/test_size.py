@@ -40,13 +40,13 @@ LINES = {
     "agent/settings": 276,
     "agent/tasks": 1790,
     "agent/update": 468,
-    "agent/verdict": 1009,
+    "agent/verdict": 1014,
     "agent/vision": 2111,
     "collector": 1,
     "collector/alerts": 1837,
     "collector/charts": 793,
-    "collector/cli": 2788,
-    "collector/compare": 2100,
+    "collector/cli": 2784,
+    "collector/compare": 2094,
     "collector/datacenter": 489,
     "collector/demo": 492,
     "collector/export": 113,
@@ -85,7 +85,7 @@ LINES = {
     "provisioning/release": 1383,
     "provisioning/serve": 400,
     "provisioning/update": 1017,
-    "tests": 84861,
+    "tests": 84863,
 }
 # A room may have so many lines fewer before its number is lowered.
 SLACK = 40
