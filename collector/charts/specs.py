@@ -137,7 +137,7 @@ def spark_lines(lanes: Sequence[str]) -> Spec:
     plain = ["".join(letter for letter in lane if letter.isprintable() and letter not in "'\"\\") for lane in lanes]
     names = " : ".join(f"datum.value === {index} ? {name!r}" for index, name in enumerate(plain))
     scale = {"domain": [-0.5, len(lanes) - 0.5], "reverse": True, "nice": False}
-    axis = {"values": list(range(len(lanes))), "labelExpr": f"{names} : ''", "grid": False}
+    axis = {"values": list(range(len(lanes))), "labelExpr": f"{names} : ''", "grid": False, "tickCount": len(lanes)}
     y = parts.channel("height", title=None, scale=scale, axis=axis)
     x = parts.when()
     return {

@@ -158,3 +158,9 @@ def test_the_bundle_is_made_once_and_kept(tmp_path, monkeypatch):
     finally:
         for cached in (vega.bundle, vega.bundle_name):
             cached.cache_clear()
+
+
+def test_every_board_type_has_its_name_beside_its_line():
+    """Vega draws every other name where an axis has more values than ticks."""
+    axis = specs.spark_lines([f"board {number}" for number in range(12)])["layer"][0]["encoding"]["y"]["axis"]
+    assert axis["tickCount"] == len(axis["values"]) == 12
