@@ -135,10 +135,10 @@ def _further(evidence: Evidence, confidence: float, limit: float) -> int | None:
 
     Of these as many will be disturbed as were.
     """
-    if evidence.error is None:
-        return math.ceil((FEWEST - evidence.units) / evidence.counted_ratio - ROUNDING)
     if evidence.unit == "image":
         return None
+    if evidence.error is None:
+        return math.ceil((FEWEST - evidence.units) / evidence.counted_ratio - ROUNDING)
     # More runs do not shrink what is assumed, nor how far it reaches.
     fixed = evidence.assumed.error if evidence.assumed else 0.0
     scatter = math.sqrt(max(0.0, evidence.error**2 - fixed**2) * evidence.units)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from edgemeter.agent.base.decision import ALPHA, Decision, holm, on_scale
+from edgemeter.agent.base.decision import ALPHA, Decision, decide, holm
 from edgemeter.agent.base.errors import UnavailableError
 from edgemeter.agent.base.evidence import Evidence
 from edgemeter.agent.base.metrics import metric_name
@@ -35,7 +35,10 @@ IN_TIME = FigureLimit(JUDGED[MISSED], "at most", MOST_MISSED_RATIO)
 
 @dataclass(frozen=True, slots=True)
 class Requirement:
-    """A limit for a case, and its outcome: the value with the interval that decides it, or the `reason` why nothing can be said."""
+    """A limit for a case, and its outcome: the value with the interval that decides it, or the `reason` why nothing can be said.
+
+    `distance` is the decision on how far the value is from the limit.
+    """
 
     limit: FigureLimit
     outcome: Met
@@ -44,6 +47,12 @@ class Requirement:
     high: float | None = None
     confidence: float | None = None
     reason: str = ""
+    distance: Decision | None = None
+
+    @property
+    def further(self) -> int | None:
+        """About how many more runs would decide it; None: it is decided, or no number of them would."""
+        return self.distance.further if self.distance and self.outcome == "inconclusive" else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,11 +139,15 @@ def requirement_evidence(case: CaseSummary, limit: FigureLimit) -> Evidence | No
     """Return what the runs say about the distance of a figure from its limit, on the figure's scale; None where that cannot be said."""
     if limit.figure.name == ACCURACY:
         is_other = case.accuracy is None or (limit.metric and metric_name(case.accuracy.metric) != limit.metric)
-        return None if is_other or case.accuracy is None else case.accuracy.evidence.shifted(limit.value)
+        if is_other or case.accuracy is None:
+            return None
+        end = case.accuracy.low if limit.value < case.accuracy.value else case.accuracy.high
+        return case.accuracy.half(end).shifted(limit.value)
     figure = case.figures.get(limit.figure.name)
     if figure is None or (scale_of(limit.figure.name) == "ratio" and min(figure.value, limit.value) <= 0):
         return None
-    return figure.with_meter.shifted(limit.value if scale_of(limit.figure.name) == "points" else math.log(limit.value))
+    evidence = replace(figure.with_meter, counted_ratio=case.counted_ratio if figure.evidence.unit == "run" else 1.0)
+    return evidence.shifted(limit.value if scale_of(limit.figure.name) == "points" else math.log(limit.value))
 
 
 def _limits(required: Requirements, cases: Sequence[CaseSummary]) -> tuple[FigureLimit, ...]:
@@ -179,14 +192,19 @@ def _without_interval(case: CaseSummary, limit: FigureLimit) -> Requirement:
 def _with_interval(case: CaseSummary, limit: FigureLimit, evidence: Evidence, confidence: float) -> Requirement:
     """Return what becomes of a limit by the interval of the distance from it."""
     name = limit.figure.name
-    value = case.figures[name].value
-    bounds = evidence.bounds(confidence)
-    if bounds is None:
-        return Requirement(limit, "inconclusive", value, reason="no bounds recorded" if name == ACCURACY else "too few runs")
-    low, high = (bound + limit.value if scale_of(name) == "points" else limit.value * on_scale(bound, "ratio") for bound in bounds)
-    within = {limit.is_kept(low), limit.is_kept(high)}
+    value, scale = case.figures[name].value, scale_of(name)
+    distance = decide(evidence, confidence, 0.0, "lower" if limit.side == "at most" else "higher", scale)
+    if distance.low is None or distance.high is None:
+        reason = "no bounds recorded" if name == ACCURACY else "too few runs"
+        return Requirement(limit, "inconclusive", value, reason=reason, distance=distance)
+    ends = limit.value + distance.low, limit.value + distance.high
+    if scale == "ratio":
+        ends = limit.value * distance.low, limit.value * distance.high
+    elif name == ACCURACY and case.accuracy:
+        ends = case.accuracy.bounds(confidence) or ends
+    within = set(map(limit.is_kept, ends))
     outcome: Met = "inconclusive" if len(within) == 2 else "met" if within.pop() else "not met"
-    return Requirement(limit, outcome, value, low, high, confidence)
+    return Requirement(limit, outcome, value, *ends, confidence, distance=distance)
 
 
 def _alike(cases: Sequence[CaseSummary]) -> list[CaseSummary]:

@@ -182,7 +182,7 @@ def _requirement_document(requirement: Requirement) -> dict[str, Plain]:
     return {
         "limit": requirement.limit.text,
         "figure": requirement.limit.figure.name,
-        **{name: getattr(requirement, name) for name in ("outcome", "value", "low", "high", "confidence")},
+        **{name: getattr(requirement, name) for name in ("outcome", "value", "low", "high", "confidence", "further")},
         "reason": requirement.reason or None,
     }
 

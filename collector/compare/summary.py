@@ -4,8 +4,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from edgemeter.agent.base.evidence import EXACT, REACH, Evidence
+from edgemeter.agent.base.evidence import CONFIDENCE, EXACT, REACH, Evidence
 from edgemeter.agent.base.metrics import Better, gain
+from edgemeter.agent.base.statistics import jackknife_error, jackknife_freedom, student_quantile
 from edgemeter.agent.contract.case_identity import CaseKey
 from edgemeter.agent.contract.energy_provenance import energy_provenance
 from edgemeter.agent.contract.figures import FIGURES, Figure, Group, hottest_c, reader
@@ -58,6 +59,21 @@ class AccuracySummary:
         """The value with its standard error over the images."""
         error = None if self.low is None or self.high is None else (self.high - self.low) / 2 / REACH
         return Evidence(self.value, error, EXACT, self.images, "image")
+
+    def half(self, end: float | None) -> Evidence:
+        """The value with its standard error towards an end of its interval: near 0 and 1 one half is wider than the other."""
+        if end is None:
+            return Evidence(self.value, None, 0, self.images, "image")
+        is_spread = self.without_parts and jackknife_error(self.without_parts) is not None
+        freedom = jackknife_freedom(self.without_parts) if is_spread else EXACT
+        return Evidence(
+            self.value, abs(end - self.value) / student_quantile(CONFIDENCE, min(freedom, 1000.0)), freedom, self.images, "image"
+        )
+
+    def bounds(self, confidence: float) -> tuple[float, float] | None:
+        """Return the interval at another confidence than 95%: each half is longer by the same factor."""
+        low, high = (self.half(end).bounds(confidence) for end in (self.low, self.high))
+        return (low[0], high[1]) if low and high else None
 
     @property
     def gain(self) -> float:

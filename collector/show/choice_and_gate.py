@@ -62,21 +62,23 @@ def recommended_text(choice: Choice, name: str) -> str:
 
 
 def requirement_text(requirement: Requirement) -> str:
-    """Return what became of a requirement: `p99<=33ms met: 29.1 ms (97.5%: 28.2 to 30.1)`."""
+    """Return what became of a requirement: `p99<=33ms met: 29.1 ms (97.5% 28.2 to 30.1)`."""
     return f"{requirement.limit.text} {requirement.outcome}: {requirement_value(requirement)}"
 
 
 def requirement_value(requirement: Requirement) -> str:
-    """Return the value that a requirement is held against, with the interval that decides it, or why there is none."""
+    """Return the value that a requirement is held against, with the interval that decides it or why there is none, and what would."""
     limit: FigureLimit = requirement.limit
     if requirement.value is None:
         return requirement.reason
     interval = ""
     if requirement.low is not None and requirement.high is not None and requirement.confidence:
         ends = limit.figure.range_text(requirement.low, requirement.high, limit.value)
-        interval = f" ({confidence_text(requirement.confidence)}: {ends})" if " to " in ends else ""
+        interval = f" ({confidence_text(requirement.confidence)} {ends})" if " to " in ends else ""
     reason = f", {requirement.reason}" if requirement.reason else ""
-    return f"{with_unit(limit.figure.shown(requirement.value), limit.figure)}{interval}{reason}"
+    text = f"{with_unit(limit.figure.shown(requirement.value), limit.figure)}{interval}{reason}"
+    remedy = what_decides(requirement.distance) if requirement.distance else ""
+    return f"{text}; {remedy}" if remedy else text
 
 
 def _requirement_lines(candidate: ChoiceCandidate) -> Iterator[str]:

@@ -107,7 +107,7 @@ def margin_text(decision: Decision) -> str:
 def what_decides(decision: Decision) -> str:
     """Return how many more runs would decide: `about 6 more runs would decide: --repeats 9`; empty where none would, or nothing is open."""
     unit, further = decision.evidence.unit, decision.further
-    if not further or further < 0 or unit == "image":
+    if not further or further < 0:
         return ""
     # A further pair is a further run of each.
     option = f": --repeats {decision.repeats}" if unit in ("run", "pair") else ""
@@ -116,10 +116,10 @@ def what_decides(decision: Decision) -> str:
 
 
 def confidence_text(*confidences: float) -> str:
-    """Return the confidence of intervals as `97.5%`, of several as `95 to 98.3%`; never as 100%."""
+    """Return the confidence of intervals as `97.5%`, of several as `95% to 98.3%`; never as 100%."""
     ends = sorted({100 * confidence for confidence in (min(confidences), max(confidences))})
     decimals = figures.telling_decimals(ends, 1, 100)
-    return f"{' to '.join(f'{round(end, decimals):g}' for end in ends)}%"
+    return " to ".join(f"{round(end, decimals):g}%" for end in ends)
 
 
 def decided_together(decisions: Sequence[Decision]) -> str:
@@ -127,4 +127,4 @@ def decided_together(decisions: Sequence[Decision]) -> str:
     confidences = [decision.confidence for decision in decisions if decision.low is not None and decision.low != decision.high]
     if not confidences or confidence_text(*confidences) == confidence_text(CONFIDENCE):
         return ""
-    return f"changes are decided together with 95% confidence (each interval at {confidence_text(*confidences)})"
+    return f"the interval of each change has {confidence_text(*confidences)} confidence, so that all decisions together have 95%"

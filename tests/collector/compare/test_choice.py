@@ -7,6 +7,7 @@ import pytest
 from msgspec.structs import replace
 
 from edgemeter.agent.base.errors import UnavailableError
+from edgemeter.agent.base.statistics import student_quantile
 from edgemeter.agent.contract import record_conditions
 from edgemeter.collector.compare.choice import choose
 from edgemeter.collector.compare.comparison import gather
@@ -14,7 +15,7 @@ from edgemeter.collector.compare.limits import parse_requirements
 from edgemeter.collector.runs.store import StoreContents
 from tests.fixtures.choice_cases import scored, sides
 from tests.fixtures.choice_worlds import LIMITS, P50_MS, World, drawn_world
-from tests.fixtures.comparison_factory import day_by_day, no_energy
+from tests.fixtures.comparison_factory import day_by_day, in_rounds, no_energy
 from tests.fixtures.record_factory import make_accuracy, make_environment, make_steady, violating
 from tests.fixtures.rows import table_row
 from tests.fixtures.side_factory import make_side
@@ -64,6 +65,28 @@ def test_nothing_is_said_of_a_figure_that_is_missing_or_too_imprecise():
         with table_row(name):
             candidate = int8_of(choice_of(limit, *sides(**changes)))
             assert (candidate.outcome, candidate.requirements[0].reason) == ("inconclusive", words)
+
+
+def test_the_interval_of_an_accuracy_that_is_printed_decides():
+    """It is skewed; at a higher confidence each half is longer by one factor, that of Student's t."""
+    skewed = make_accuracy(value=0.202, low=0.153, high=0.262, images=80)
+    below, inside, above = (int8_of(choice_of(limit, *sides(accuracy=skewed))) for limit in ("ap>=.13", "ap>=.27", "ap>=.30"))
+    assert [candidate.outcome for candidate in (below, inside, above)] == ["met", "inconclusive", "not met"]
+    for candidate in (below, inside, above):
+        (requirement,) = candidate.requirements
+        assert requirement.confidence > 0.95
+        factor = student_quantile(requirement.confidence, 1000.0) / student_quantile(0.95, 1000.0)
+        assert (requirement.low, requirement.high) == pytest.approx((0.202 - factor * 0.049, 0.202 + factor * 0.060))
+        assert requirement.further is None
+
+
+def test_an_inconclusive_requirement_states_how_many_more_runs_would_decide():
+    """By the same function as a comparison; of fewer than three those that are missing."""
+    named = [replace(run, id=f"run-{index}") for index, run in enumerate(in_rounds(*sides(spread=0.12)))]
+    (requirement,) = int8_of(choose(gather(StoreContents(named))[0], parse_requirements("p50<=4.8ms"))).requirements
+    assert (requirement.outcome, requirement.distance.repeats) == ("inconclusive", 8 + requirement.further)
+    (requirement,) = int8_of(choice_of("p50<=8ms", *sides(runs=2))).requirements
+    assert (requirement.further, requirement.distance.repeats) == (1, 3)
 
 
 def missing(late, runs=8, **changes):
