@@ -244,9 +244,9 @@ FIGURES: tuple[Figure, ...] = (
     ),
     Figure(
         "latency.p90_ms", "p90", "ms", "latency", "lower", RUN | TABLE | JUDGED | LIST | CHART, trend=TrendRule(), rank=2,
-        why_absent="too few queries for a p90",
+        why_absent="too few queries for a p90 (use --mode normal)",
     ),
-    Figure("latency.p99_ms", "p99", "ms", "latency", "lower", JUDGED, why_absent="too few queries for a p99"),
+    Figure("latency.p99_ms", "p99", "ms", "latency", "lower", JUDGED, why_absent="too few queries for a p99 (use --mode normal)"),
     Figure("latency.mean_ms", "mean", "ms", "latency", "lower"),
     Figure("throughput_per_s", "throughput", "/s", "throughput", "higher", RUN | TABLE | JUDGED | CHART, rank=5),
     Figure(

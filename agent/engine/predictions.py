@@ -231,7 +231,7 @@ def _no_accuracy(work: job.RunJob, model: LoadedModel, accuracy: Accuracy | None
     if unanswered is not None and work.accuracy:
         return unanswered
     if model.data is None:
-        return "no photographs were given (--data): the model was timed on noise"
+        return "no photographs were given (--data), so the model ran on random inputs"
     if not work.accuracy:
         return "only the first run of a case, alone, is scored"
     if model.data.rate_per_s is not None:

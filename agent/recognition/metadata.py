@@ -161,9 +161,10 @@ class UnknownFamilyError(ValueError):
     """The model's family is unknown without a card; the message holds the reason."""
 
 
-def unnamed(classes: int, numbering: str = "those of COCO") -> str:
-    """Return the doubt about classes that the file does not name."""
-    return f"{classes} classes, {numbering}: the file names none; set output.classes and output.labels"
+def unnamed(classes: int, taken_as: str = "those of COCO") -> str:
+    """Return the doubt about classes that the file does not name, with what they are taken as, if that is anything."""
+    taken = f", and are taken as {taken_as}" if taken_as else ""
+    return f"its {classes} classes have no names{taken}; set output.classes and output.labels"
 
 
 def shapes_in_words(shapes: list[Shape]) -> str:

@@ -44,5 +44,4 @@ class ModelOutputs:
 
     def unnamed(self, classes: int) -> tuple[str, ...]:
         """Return the doubt about classes that the file does not name; none if it names some."""
-        numbering = "those of COCO" if classes == COCO_CLASSES else "of unknown names"
-        return () if self.labels else (unnamed(classes, numbering),)
+        return () if self.labels else (unnamed(classes, "those of COCO" if classes == COCO_CLASSES else ""),)

@@ -55,7 +55,7 @@ _RESIZE: dict[str, Resize] = {
 # Fine-tuning and MLPerf Tiny shrink photographs whole, by averaging, before they train; ImageNet's evaluation crops. Of visual wake
 # words' reference model 58 of 72 photographs of COCO are right so, 56 cropped and 49 shrunk without smoothing.
 _SHRUNK = (
-    "photographs are shrunk whole and smoothly, the usual for a TensorFlow classifier of other classes than ImageNet's: set input.resize"
+    "photographs are shrunk whole and smoothly, the usual for a TensorFlow classifier of other classes than ImageNet's; set input.resize"
 )
 # The usual size where neither the file nor its name has one.
 _USUAL_SIDE = {"classifier": 224, "detr": 640, "openvino-rows": 300, "nanodet": 416, "torchvision": 800, "yolox": 640}
@@ -106,7 +106,7 @@ def find_normalisation(info: TensorInfo | None, family: OutputFamily, descriptio
             return trained
         in_graph = _quantised_normalisation(info)
         doubt = (
-            f"the input's quantisation (scale {info.scale or 1:g}) is not that of this family's values, so it takes pixels: {_SETTLED_BY}"
+            f"the input's quantisation (scale {info.scale or 1:g}) is not that of this family's values, so it takes pixels; {_SETTLED_BY}"
         )
         return in_graph if in_graph.doubt else replace(in_graph, doubt=doubt)
     if info is not None and np.dtype(info.dtype).kind in "iu":

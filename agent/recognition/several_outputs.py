@@ -18,7 +18,7 @@ from edgemeter.agent.vision.decoders.boxes import cell_count, grid_side
 from edgemeter.agent.vision.decoders.efficient_nms import has_exporters_names, is_efficient_nms
 from edgemeter.agent.vision.decoders.yolov5 import ANCHORS_PER_CELL, STRIDES
 
-_IDS = "numbered as COCO's ids are"
+_IDS = "COCO's ids"
 # DETR was trained on COCO's ids 0..90, of which 0 means nothing, and "no object" besides.
 _DETR_CLASSES = 91
 
@@ -50,12 +50,12 @@ class SeveralOutputs(ModelOutputs):
         classes, doubts = self._foreground or COCO_LAST_ID, () if self.labels else (unnamed(COCO_LAST_ID, _IDS),)
         if not self.name.lower().endswith(".tflite") and any(info.name.lower().startswith("detection_classes") for info in outputs):
             classes = (self.labels or COCO_LAST_ID) + 1
-            doubts = (f"classes count from 1, as in TensorFlow's graphs, {_IDS}: set output.classes and output.labels",)
+            doubts = (f"classes count from 1, as in TensorFlow's graphs, and are {_IDS}; set output.classes and output.labels",)
         return OutputFamily("tflite-postprocess", "detection", classes, "its four outputs", doubts)
 
     def _efficient_nms(self, *, is_sure: bool) -> OutputFamily:
         classes = self.labels or COCO_CLASSES
-        doubt = "boxes are x1, y1, x2, y2, as YOLO's; those of TensorFlow's detectors have y first: set `family` = tflite-postprocess then"
+        doubt = "boxes are x1, y1, x2, y2, as YOLO's; if y comes first, as in TensorFlow's detectors, set `family` = tflite-postprocess"
         doubts = (*(() if is_sure else (doubt,)), *self.unnamed(classes))
         return OutputFamily("efficient-nms", "detection", classes, "its count, boxes, scores and classes", doubts)
 
@@ -69,7 +69,7 @@ class SeveralOutputs(ModelOutputs):
             return None
         if not is_named and classes not in (COCO_CLASSES, self.labels):
             return None
-        doubt = "YOLO-NAS's head, boxes as x1, y1, x2, y2 in pixels, pictures in RGB 0..1: other models have such outputs; set `family`"
+        doubt = "YOLO-NAS's head, boxes as x1, y1, x2, y2 in pixels, pictures in RGB 0..1; if it is another model, set `family`"
         return self.detector("yolo-nas", classes, *(() if is_named else (doubt,)), *self.unnamed(classes))
 
     def _lists(self) -> OutputFamily:
@@ -92,8 +92,8 @@ class SeveralOutputs(ModelOutputs):
             return self.detector("detr", columns - 1, unnamed(columns - 1))
         if columns in (_DETR_CLASSES, COCO_CLASSES) or SIGMOID_DETR.search(self.name.lower()):
             return self.detector("detr", columns, unnamed(columns))
-        doubt = f"the last of {columns} scores is taken for 'no object', as DETR's: output.classes = {columns} if each is a class"
-        return self.detector("detr", columns - 1, doubt, unnamed(columns - 1, "of unknown names"))
+        doubt = f"the last of {columns} scores is taken for 'no object', as DETR's; if each is a class, set output.classes = {columns}"
+        return self.detector("detr", columns - 1, doubt, unnamed(columns - 1, ""))
 
     def _maps(self, size: tuple[int, int]) -> OutputFamily | None:
         """Return a detector with maps, or with scores and distances apart, for each stride."""

@@ -232,7 +232,7 @@ RULES = (
         "Let the model release its results; keep no graph for gradients (`torch.inference_mode()`).", memory_grows,
     ),
     Rule(
-        "unsure-model", "note", "nothing in the model's file confirms what was assumed: {subject}",
+        "unsure-model", "note", "the model's file does not confirm what was assumed ({subject})",
         "Write a card for the model.", unsure_model,
     ),
 )  # fmt: skip

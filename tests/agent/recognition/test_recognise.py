@@ -206,7 +206,7 @@ def test_nanodet_takes_blue_first_with_its_own_mean():
     assert (card.family, card.input.colour, card.input.resize, card.output.nms_iou) == ("nanodet", "BGR", "stretch", 0.6)
     assert (card.input.mean, card.input.sd) == ((103.53, 116.28, 123.675), (57.375, 57.12, 58.395))
     assert card.output.strides == (8, 16, 32, 64)
-    assert any("unsure: 80 classes" in guess for guess in guesses)
+    assert any("unsure: its 80 classes" in guess for guess in guesses)
     card, _ = recognised("nanodet_m.onnx", tensors((1, 3, 320, 320)), tensors((1, 2100, 112)))
     assert (card.input.resize, card.input.pad) == ("letterbox", 0)
     # A fourth stride: 3598 cells are those of 416 pixels, though neither file nor name gives a size.

@@ -209,7 +209,7 @@ def test_memory_that_grows_in_each_third_is_noted_by_what_an_hour_would_take():
         assert ("memory-grows" in violated(run)) == is_violated, thirds_mb
 
 
-GUESSES = ("m.onnx has no card; guessed: family yolox from its output", "m.onnx has no card; unsure: 80 classes, those of COCO")
+GUESSES = ("m.onnx has no card; guessed: family yolox from its output", "m.onnx has no card; unsure: its 80 classes have no names")
 DOUBT = "m.onnx has no card; unsure of the family: yolov8 with 52 classes?"
 
 
@@ -217,7 +217,7 @@ def test_what_was_assumed_without_evidence_is_noted_where_it_matters():
     """Of an accuracy all of it, of a run that is only timed the family alone; a guess with evidence is none."""
     scored = make_accuracy()
     for guesses, accuracy, subject in [
-        (GUESSES, scored, "80 classes, those of COCO"),
+        (GUESSES, scored, "its 80 classes have no names"),
         (GUESSES[:1], scored, None),
         (GUESSES, None, None),
         ((*GUESSES, DOUBT), None, "yolov8 with 52 classes?"),
