@@ -163,8 +163,8 @@ class UnknownFamilyError(ValueError):
 
 def unnamed(classes: int, taken_as: str = "those of COCO") -> str:
     """Return the doubt about classes that the file does not name, with what they are taken as, if that is anything."""
-    taken = f", and are taken as {taken_as}" if taken_as else ""
-    return f"its {classes} classes have no names{taken}; set output.classes and output.labels"
+    assumption = f", and are taken as {taken_as}" if taken_as else ""
+    return f"its {classes} classes have no names{assumption}; set output.classes and output.labels"
 
 
 def shapes_in_words(shapes: list[Shape]) -> str:
