@@ -437,6 +437,6 @@ class MqttSession:
 def _refused(address: BrokerAddress, reason: str) -> ConfigError | UnavailableError:
     if "uthori" in reason or "password" in reason.lower():
         who = f"user {address.user!r}" if address.user else "a client without a user name"
-        remedy = "give the user in the address (mqtt://USER@HOST) and the password in EDGEMETER_MQTT_PASSWORD"
+        remedy = "check the user in the address (mqtt://USER@HOST) and the password (EDGEMETER_MQTT_PASSWORD, or ?password_file=FILE)"
         return ConfigError(f"the broker at {address} refuses {who} ({reason}): {remedy}")
     return UnavailableError(f"the broker at {address} refuses the connection ({reason}): look at its log")

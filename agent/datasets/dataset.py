@@ -87,7 +87,7 @@ def open_folder(
     truth = read_truth(images, annotations, reader)
     named = list_items(images) if truth is None else truth.named()
     if not named:
-        raise ConfigError(f"the annotations {str(annotations)!r} name no files: give those of {str(images)!r}")
+        raise ConfigError(f"the annotations {str(annotations)!r} name no files: give the annotations of {str(images)!r}")
     all_names, drawn_from = _choose(named, subset, seed)
     names_in_set = all_names[:first]
     inside = {} if truth is None else {item.name: item for item in truth.items}

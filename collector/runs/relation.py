@@ -101,4 +101,4 @@ def relation(case: CaseKey, other: CaseKey) -> Relation:
 def why_other_load(case: CaseKey, other: CaseKey) -> str:
     """Return why speed and energy of two cases do not compare, not even of two models; empty where they do."""
     titles = [field.title for field in relation(case, other).unlike if field.name in ("scenario", "target_per_s", "deadline")]
-    return f"not at one {' nor one '.join(titles)}: other work" if titles else ""
+    return f"another {' and another '.join(titles)} is other work" if titles else ""
