@@ -87,7 +87,7 @@ def ratio_of(_ctx: click.Context, _param: click.Parameter, value: str) -> float:
         number = -1.0
     ratio = number / 100 if value.endswith("%") or number >= 1 else number
     if not 0 < ratio < 1:
-        raise click.BadParameter(f"{value!r} is not a ratio: give a percentage (3%) or a ratio (0.03)")
+        raise click.BadParameter(f"{value!r} does not lie between 0 and 100%: give a percentage (3%) or a ratio (0.03)")
     return ratio
 
 

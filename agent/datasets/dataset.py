@@ -154,6 +154,8 @@ def read_truth(folder: Path, annotations: Path | None, reader: Reader | None = N
     if reader is not None:
         return reader.read(folder, annotations)
     is_one_file = folder.is_file()
+    if is_one_file and annotations is not None and annotations.is_dir():
+        raise ConfigError(f"the data and the annotations are exchanged: write --data {annotations} --annotations {folder}")
     if annotations is None and not is_one_file and photographs_in(folder):
         return None
     for name in names():

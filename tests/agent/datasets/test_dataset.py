@@ -88,6 +88,9 @@ def test_what_holds_no_photographs_is_refused(tmp_path):
     for name, words in [("empty", r"no photographs \(\.jpg.*no arrays \(\.npy"), ("absent", "cannot read"), ("file.jpg", "cannot read")]:
         with table_row(name), pytest.raises(ConfigError, match=words):
             open_folder(tmp_path / name)
+    (tmp_path / "instances.json").write_text("{}")
+    with pytest.raises(ConfigError, match=r"exchanged: write --data .*empty --annotations .*instances.json"):
+        open_folder(tmp_path / "instances.json", tmp_path / "empty")
 
 
 def test_annotations_that_name_nothing_are_refused(folder):
