@@ -18,7 +18,7 @@ LINES = {
     "agent/cli": 2937,
     "agent/contract": 3580,
     "agent/daemon": 349,
-    "agent/datasets": 1329,
+    "agent/datasets": 1331,
     "agent/delivery": 1952,
     "agent/doctor": 680,
     "agent/energy": 4099,
@@ -85,7 +85,7 @@ LINES = {
     "provisioning/release": 1383,
     "provisioning/serve": 400,
     "provisioning/update": 1017,
-    "tests": 84894,
+    "tests": 84903,
 }
 # A room may have so many lines fewer before its number is lowered.
 SLACK = 40
