@@ -1,4 +1,4 @@
-"""The words for verdicts, made of the rules' rows: for every command, the page, and docs/reference/rules.md."""
+"""The words for verdicts, made of the rules' rows: for every command and page."""
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -11,15 +11,7 @@ from edgemeter.agent.verdict.judge import RULES
 from edgemeter.agent.verdict.rule import Effect, Rule
 
 BY_NAME: Mapping[str, Rule] = {rule.name: rule for rule in RULES}
-INTRODUCTION = """# My run is disturbed: what now
-
-The verdict on a run is `ok`, `disturbed` or `invalid`. Something outside the model changed the figures of a disturbed run: where three runs
-of its case are ok, it does not count; elsewhere it counts, and the case is disturbed. An invalid run is listed and enters no statistic. A
-note casts no doubt on the figures. Find the rule below, do what its last column says, and measure again. A rule whose facts are unknown on
-a machine is not violated.
-"""
 EFFECTS: tuple[Effect, ...] = ("invalid", "disturbed", "note")
-HEADINGS: Mapping[Effect, str] = {"invalid": "A run is invalid", "disturbed": "A run is disturbed", "note": "A note"}
 _PLACE = re.compile(r"\{.*?\}")
 # A part of a sentence that is left out where one of its values is missing.
 _OPTIONAL = re.compile(r"\[(.*?)\]")
@@ -129,12 +121,3 @@ def rule_rows(rules: Iterable[Rule] = RULES) -> list[RuleRow]:
 
 def _placeholder(field: re.Match[str]) -> str:
     return "..." if field[0] == "{subject}" else "N%" if field[0].endswith("%}") else "N"
-
-
-def rules_markdown() -> str:
-    """Return the page that lists the rules, each with what to do about it."""
-    page = INTRODUCTION
-    for effect, heading in HEADINGS.items():
-        page += f"\n## {heading}\n\nrule | sentence | what to do\n--- | --- | ---\n"
-        page += "".join(f"`{row.name}` | {row.sentence} | {row.remedy}\n" for row in rule_rows() if row.effect == effect)
-    return page

@@ -7,13 +7,21 @@ from operator import itemgetter
 from pathlib import Path
 
 from edgemeter.agent.settings.files import FILES, sample
-from edgemeter.agent.verdict.words import rules_markdown
+from edgemeter.agent.verdict.words import rule_rows
 from edgemeter.collector.compare.pairing import comparability_kinds, comparability_rules
 from tests.docs.reference import card, commands, figures, influx_fields, messages, parts, records, settings
 from tests.docs.reference.tables import table
 
 FOLDER = Path(__file__).resolve().parents[3] / "docs" / "reference"
 NOTE = "<!-- Made from the code by `python -m tests.docs.reference`. -->\n\n"
+RULES = """# My run is disturbed: what now
+
+The verdict on a run is `ok`, `disturbed` or `invalid`. Something outside the model changed the figures of a disturbed run: where three runs
+of its case are ok, it does not count; elsewhere it counts, and the case is disturbed. An invalid run is listed and enters no statistic. A
+note casts no doubt on the figures. Find the rule below, do what its last column says, and measure again. A rule whose facts are unknown on
+a machine is not violated.
+"""
+EFFECTS = {"invalid": "A run is invalid", "disturbed": "A run is disturbed", "note": "A note"}
 COMPARABILITY = """# What is compared with what
 
 There are three ways to compare, and each asks for something else:
@@ -29,6 +37,15 @@ There are three ways to compare, and each asks for something else:
 
 ## The rules
 """
+
+
+def rules() -> str:
+    """Return the rules of the verdict, each with what to do about it."""
+    text = RULES
+    for effect, heading in EFFECTS.items():
+        rows = [(f"`{row.name}`", row.sentence, row.remedy) for row in rule_rows() if row.effect == effect]
+        text += f"\n## {heading}\n\n{table(['rule', 'sentence', 'what to do'], rows)}"
+    return text
 
 
 def comparability() -> str:
@@ -61,11 +78,7 @@ PAGES: Mapping[str, tuple[str, str, Callable[[], str]]] = {
     "decoders.md": ("Decoders", "from a detector's outputs to boxes", parts.decoders_page),
     "card.md": ("The model card", "its keys, and how photographs are resized", card.page),
     "record.md": ("The run record", "every field with its unit", records.page),
-    "rules.md": (
-        "My run is disturbed: what now",
-        "every rule of the verdict",
-        rules_markdown,
-    ),
+    "rules.md": ("My run is disturbed: what now", "every rule of the verdict", rules),
     "comparability.md": ("What is compared with what", "which cases match", comparability),
     "figures.md": ("Figures", "by name in each view", figures.page),
     "metrics.md": ("Metrics", "of the collector, trends and alerts", messages.metrics_page),
