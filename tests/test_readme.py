@@ -20,7 +20,8 @@ COMMANDS = [command for block in walk.blocks(README) for command in block.comman
 TARGETS = re.findall(r"^\$ make (\w+)", README.read_text(), re.MULTILINE)
 # What depends on how busy the machine is: how many runs there were, the reasons of a verdict, a wait, and how wide an interval is.
 PASSING = re.compile(
-    r"^ *(\d+ runs?, |\d+ of \d+ runs |disturbed: |invalid: |note: |waited ).*\n| ± [\d.]+%| \([\d.,]+ to [\d.,]+\)", re.MULTILINE
+    r"^ *(\d+ runs?, |\d+ (of \d+ |disturbed )runs? |disturbed: |invalid: |note: |waited ).*\n| ± [\d.]+%| \([\d.,]+ to [\d.,]+\)",
+    re.MULTILINE,
 )
 
 

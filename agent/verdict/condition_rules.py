@@ -156,7 +156,7 @@ RULES = (
     ),
     Rule(
         "waited-for-core", "disturbed", "the threads were ready but not running for {waited_ratio:.0%} of the time",
-        "Close other programs, or use fewer `--threads`.", waited_for_core,
+        "Close other programs, and use no more `--threads` than there are free cores.", waited_for_core,
     ),
     Rule(
         "stolen-time", "disturbed", "the hypervisor took {steal_ratio:.1%} of the processor time",

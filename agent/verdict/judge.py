@@ -20,7 +20,7 @@ APART_DEVIATIONS = 3 * 1.4826
 APART = Rule(
     "apart-from-siblings", "disturbed",
     "a p50 of {latency_p50_ms:.4g} ms lies apart from {siblings_p50_ms:.4g} ms, the median of the {siblings:.0f} runs of that session",
-    "Run the case again on a quiet machine.", lambda _: None,
+    "The slower runs were probably disturbed: run the case again on a quiet machine.", lambda _: None,
 )  # fmt: skip
 RUN_RULES = (*output_rules.RULES, *run_rules.RULES, *condition_rules.RULES, *energy_rules.RULES)
 RULES = (*RUN_RULES, APART, *environment_rules.RULES)

@@ -133,7 +133,8 @@ def test_a_change_that_cannot_be_judged_passes_where_that_is_wanted(tmp_path):
     for inconclusive, status in (("fail", 1), ("pass", 0)):
         runner.inputs["inconclusive"] = inconclusive
         assert runner.step("compare")[0] == status
-        assert "**inconclusive: too few runs for an interval**" in (tmp_path / "comment.md").read_text()
+        ending = "passes" if status == 0 else "fails"
+        assert f"**inconclusive, which {ending}: too few runs for an interval**" in (tmp_path / "comment.md").read_text()
 
 
 def test_the_base_is_checked_out_where_the_measuring_step_reads_it():

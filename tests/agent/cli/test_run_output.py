@@ -155,7 +155,7 @@ def test_only_runs_that_count_are_a_reason_to_run_again():
     text = printed(*runs, seconds=60.0)
     assert "  2 of 5 runs do not count, because they were disturbed.\n" in text
     assert "run again" not in text
-    assert "Intervals include an assumed scatter of 1.5% between sessions." in text
+    assert "those of time and energy include an assumed scatter of 1.5% between sessions." in text
     assert "assumed" not in printed(*runs[:2])
 
 
