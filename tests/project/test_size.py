@@ -40,7 +40,7 @@ LINES = {
     "agent/settings": 276,
     "agent/tasks": 1790,
     "agent/update": 468,
-    "agent/verdict": 997,
+    "agent/verdict": 998,
     "agent/vision": 2111,
     "collector": 1,
     "collector/alerts": 1837,
@@ -85,7 +85,7 @@ LINES = {
     "provisioning/release": 1383,
     "provisioning/serve": 400,
     "provisioning/update": 1017,
-    "tests": 84916,
+    "tests": 84918,
 }
 # A room may have so many lines fewer before its number is lowered.
 SLACK = 40
