@@ -23,6 +23,7 @@ from edgemeter.agent.cli.case_options import CASE_OPTIONS, case_options, check_o
 
 if TYPE_CHECKING:
     from edgemeter.agent.cli.run_session import SessionOutcome
+    from edgemeter.agent.contract.suite import Suite
 
 
 # What `edgemeter run --help` shows of the options; `--help-all` shows all of them.
@@ -70,14 +71,15 @@ def run(sources: tuple[Path, ...], **options: Any) -> None:
     if not sources or (suite is not None and len(sources) > 1):
         raise click.UsageError("give either one SUITE file (.toml) or models")
     notes = list[str]()
-    outcome = _measured(suite, sources, options, notes.append)
+    cases = run_session.suite_of(suite, sources, options)
+    outcome = _measured(suite, cases, sources, options, notes.append)
     document = run_session.session_document(outcome)
     try:
         if not print_data(options["form"], document):
             from edgemeter.agent.cli.run_output import print_runs, saved_line
 
             if outcome.saved is not None:
-                notes.append(saved_line(outcome.records, options))
+                notes.append(saved_line(outcome.records, cases.cases if suite else [], options))
             shown_notes = [] if is_quiet() else notes
             print_runs(outcome.records, console_for(options["form"]), wide=options["wide"], seconds=outcome.seconds, notes=shown_notes)
     finally:
@@ -87,11 +89,12 @@ def run(sources: tuple[Path, ...], **options: Any) -> None:
         run_session.end_session(outcome)
 
 
-def _measured(suite: Path | None, models: tuple[Path, ...], options: dict[str, Any], report: Callable[[str], None]) -> "SessionOutcome":
+def _measured(
+    suite: Path | None, cases: "Suite", models: tuple[Path, ...], options: dict[str, Any], report: Callable[[str], None]
+) -> "SessionOutcome":
     """Return the outcome of measuring here, or where `--on` says; `report` takes the notes on a measurement here."""
     from edgemeter.agent.cli import run_session
 
-    cases = run_session.suite_of(suite, models, options)
     for reason in cases.left_out:
         warn(f"edgemeter: left out: {reason}")
     if not options["on"]:

@@ -7,6 +7,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import msgspec
 from rich.console import Console
 
 from edgemeter.agent.base.decision import MOST_FURTHER
@@ -32,6 +33,7 @@ from edgemeter.agent.contract.mode_answer import WORDS, mode_answers, mode_text
 from edgemeter.agent.contract.record import RunRecord
 from edgemeter.agent.contract.record_figures import Neighbour, Sustained
 from edgemeter.agent.contract.steady_facts import held_out, moment, steady_facts
+from edgemeter.agent.contract.suite import Case
 from edgemeter.agent.session.run_plan import PRECISION_RATIO, further_runs, precision_reach
 from edgemeter.agent.verdict.words import assumed_scatter, verdict_lines
 
@@ -81,13 +83,16 @@ def print_runs(
         print_text(console, f"  {line}")
 
 
-def saved_line(runs: Sequence[RunRecord], options: Mapping[str, Any]) -> str:
-    """Return the ids of the first runs of the cases, and what to do with them: the other model takes the same data."""
+def saved_line(runs: Sequence[RunRecord], of_suite: Sequence[Case], options: Mapping[str, Any]) -> str:
+    """Return the ids of the first runs of the cases, and what to do with them: the other model takes the data of the suite or options."""
     cases = cases_of(runs)
     ids = [short_id(case.runs[0].id) for case in cases]
     if len(ids) > 1:
         return f"saved as {', '.join(ids)}: edgemeter runs"
-    return f"saved as {ids[0]}: edgemeter compare {ids[0]} OTHER{Path(cases[0].typical.model.file).suffix}{data_options(options)}"
+    file = cases[0].typical.model.file
+    own_case = min(of_suite, key=lambda case: Path(case.model).name != file, default=None)
+    of_data = data_options(msgspec.structs.asdict(own_case) if own_case else options)
+    return f"saved as {ids[0]}: edgemeter compare {ids[0]} OTHER{Path(file).suffix}{of_data}"
 
 
 def print_block(case: MeasuredCase, console: Console) -> None:

@@ -70,7 +70,8 @@ def suite_of(suite: Path | None, models: Path | Sequence[Path] | None, options: 
     Raises:
         ConfigError: the file or a model is wrong.
     """
-    return expand(*written_suite(suite, models, options))
+    written, folder = written_suite(suite, models, options)
+    return expand(written, folder, None if suite else ", ".join(Path(model).name for case in written.case for model in case.model or ()))
 
 
 def written_suite(suite: Path | None, models: Path | Sequence[Path] | None, options: Mapping[str, Any]) -> tuple[SuiteFile, Path]:

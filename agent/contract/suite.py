@@ -175,16 +175,21 @@ def read_file(path: Path) -> SuiteFile:
     return read_toml(path, SuiteFile, "suite")
 
 
-def expand(written: SuiteFile, folder: Path) -> Suite:
-    """Return the single cases of a suite; raises ConfigError if a case names no model or an unsupported file, or no combination is left."""
+def expand(written: SuiteFile, folder: Path, models: str | None = None) -> Suite:
+    """Return the single cases of a suite; errors name the `models`, where a command was given these instead of a suite.
+
+    Raises:
+        ConfigError: a case names no model or an unsupported file, or no combination is left.
+    """
     cases: dict[bytes, Case] = {}
     left_out: list[str] = []
+    title = models or f"suite {written.name!r}"
     for number, case in enumerate(written.case):
         set_values = set_keys(case)
         merged = msgspec.structs.replace(written.defaults, **set_values)
         if merged.scenario is None and (key := next((key for key in BELONGS if getattr(merged, key) is not None), None)):
             merged = msgspec.structs.replace(merged, scenario=BELONGS[key][0])
-        where = f"suite {written.name!r}, case {number + 1}"
+        where = models or f"{title}, case {number + 1}"
         if not merged.model:
             raise ConfigError(f'{where} names no model: add model = "FILE"')
         _refuse_idle_keys(merged, where)
@@ -194,17 +199,21 @@ def expand(written: SuiteFile, folder: Path) -> Suite:
             if reads(single.runtime, Path(single.model)):
                 cases[msgspec.json.encode(single)] = single
             else:
-                left_out.append(f"case {number + 1}: {single.runtime} does not read {Path(single.model).name}")
+                unread = f"{single.runtime} does not read {Path(single.model).name}"
+                left_out.append(f"{unread}, {runtime_for(Path(single.model))} does" if models else f"case {number + 1}: {unread}")
     if not cases:
-        raise ConfigError(f"suite {written.name!r} leaves nothing to measure: {'; '.join(left_out)}")
-    _check_together([*cases.values()], written.name)
-    _check_predictions([*cases.values()], written.name)
+        unreadable = "; ".join(left_out)
+        raise ConfigError(
+            f"{unreadable}: choose another --runtime, or leave it out" if models else f"{title} leaves nothing to measure: {unreadable}"
+        )
+    _check_together([*cases.values()], title)
+    _check_predictions([*cases.values()], title)
     return Suite(written.name, tuple(cases.values()), tuple(left_out), written.matters_ratio)
 
 
-def _check_together(cases: Sequence[Case], suite: str) -> None:
+def _check_together(cases: Sequence[Case], title: str) -> None:
     for name in dict.fromkeys(case.together for case in cases if case.together):
-        where, members = f"suite {suite!r}: together {name!r}", [case for case in cases if case.together == name]
+        where, members = f"{title}: together {name!r}", [case for case in cases if case.together == name]
         if len(members) < 2:
             raise ConfigError(
                 f"{where} names one case ({members[0].label}): give it to two or more (a model twice needs another name or cpus)"
@@ -213,10 +222,10 @@ def _check_together(cases: Sequence[Case], suite: str) -> None:
             raise ConfigError(f"{where}: power mode and governor are not changed for models that run together: set them before")
 
 
-def _check_predictions(cases: Sequence[Case], suite: str) -> None:
+def _check_predictions(cases: Sequence[Case], title: str) -> None:
     writing = [case for case in cases if case.predictions]
     for case in writing:
-        where = f"suite {suite!r}: predictions of {case.label}"
+        where = f"{title}: predictions of {case.label}"
         if Path(case.annotations or "").suffix.lower() != ".json":
             raise ConfigError(f"{where} are scored COCO results: give annotations = FILE.json of COCO")
         if sharing := [other.label for other in writing if other is not case and other.predictions == case.predictions]:
@@ -247,7 +256,7 @@ def _refuse_idle_keys(merged: Settings, where: str) -> None:
         if key in ("rate_per_s", "concurrency") and scenario in owners and not is_set and not is_of_video:
             raise ConfigError(f"{where}: {scenario} needs {key}: add {key} = NUMBER (--{key.removesuffix('_per_s')} NUMBER)")
     if merged.annotations is not None and merged.data is None:
-        raise ConfigError(f"{where}: annotations need data: add data = PATH (--data PATH), or leave them out")
+        raise ConfigError(f"{where}: annotations need data: give --data PATH (data = PATH in a suite), or leave them out")
 
 
 def _placed(name: str, folder: Path) -> str:

@@ -9,9 +9,11 @@ import pytest
 from rich.console import Console
 
 from edgemeter.agent.cli import run_output, run_session
+from edgemeter.agent.contract.case_settings import Settings
 from edgemeter.agent.contract.record_conditions import Verdict, Violation
 from edgemeter.agent.contract.record_figures import ColdStart
 from edgemeter.agent.contract.record_generation import GenerationEnergy
+from edgemeter.agent.contract.suite import SuiteFile, expand
 from tests.fixtures.camera_hour import camera_hour
 from tests.fixtures.record_factory import (
     make_energy,
@@ -81,16 +83,28 @@ PRINTED = {
 def test_what_was_saved_is_compared_with_another_model_on_the_same_data():
     """A record does not hold the paths of its data."""
     options = {"data": Path("my photos"), "annotations": Path("a.json"), "subset": 40, "seed": None, "mode": "rapid"}
-    compared_with = run_output.saved_line(THREE, options).partition(" OTHER.onnx ")[2]
+    compared_with = run_output.saved_line(THREE, [], options).partition(" OTHER.onnx ")[2]
     assert compared_with == "--data 'my photos' --annotations a.json --subset 40"
-    assert run_output.saved_line([*THREE, *OTHER], options).endswith(": edgemeter runs")
+    assert run_output.saved_line([*THREE, *OTHER], [], options).endswith(": edgemeter runs")
+
+
+def test_the_data_of_a_suite_are_named_as_those_of_options(tmp_path):
+    """They are the paths from the suite's folder; without them the next command would measure on random inputs."""
+    (measured,) = {run.model.file for run in THREE}
+    cases = [
+        Settings(model="other.onnx", data="others"),
+        Settings(model=measured, data="photos", annotations="coco.json"),
+    ]
+    suite = expand(SuiteFile(name="s", case=cases), tmp_path)
+    line = run_output.saved_line(THREE, suite.cases, {"data": None})
+    assert line.endswith(f" OTHER.onnx --data {tmp_path / 'photos'} --annotations {tmp_path / 'coco.json'}")
 
 
 def test_a_case_is_called_by_its_first_run():
     """As `compare` calls it, whichever run has the median of its latencies."""
     runs = repeats(143.0, 138.0, 140.0)
     assert [run.id for run in runs if run.latency.p50_ms == 140.0] == [f"{3:032x}"]
-    line = run_output.saved_line([msgspec.structs.replace(run, id=f"{index}" * 32) for index, run in enumerate(runs, 1)], {})
+    line = run_output.saved_line([msgspec.structs.replace(run, id=f"{index}" * 32) for index, run in enumerate(runs, 1)], [], {})
     assert line.startswith("saved as 11111111: edgemeter compare 11111111 OTHER")
 
 

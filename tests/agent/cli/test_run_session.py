@@ -1,11 +1,15 @@
 """Facts about the file of results."""
 
+from pathlib import Path
+
 import pytest
 
-from edgemeter.agent.cli.run_session import write_document
+from edgemeter.agent.base.errors import ConfigError
+from edgemeter.agent.cli.run_session import suite_of, write_document
 from tests.fixtures.command import edgemeter
 from tests.fixtures.played_session import play, run_of
 from tests.fixtures.replay_case import write_replay
+from tests.fixtures.rows import table_row
 from tests.fixtures.small_disk import fill, small_disk
 
 
@@ -25,6 +29,24 @@ def test_quiet_hides_progress_and_hints_and_no_warning(tmp_path, monkeypatch):
     assert "saved as" in aloud.stdout
     assert aloud.stderr.startswith(left_out)
     assert len(aloud.stderr) > len(left_out)
+
+
+def test_models_of_a_command_are_named_in_errors_and_no_suite_is():
+    """Nobody wrote one; the error says which option to change."""
+    for models, options, says in [
+        (("m.onnx",), {"runtime": "litert"}, "litert does not read m.onnx, onnx does: choose another --runtime, or leave it out"),
+        (
+            ("m.onnx",),
+            {"annotations": "a.json"},
+            "m.onnx: annotations need data: give --data PATH (data = PATH in a suite), or leave them out",
+        ),
+        (("a.onnx",), {"together": True}, "a.onnx: together 'together' names one case"),
+    ]:
+        with table_row(says), pytest.raises(ConfigError) as refused:
+            suite_of(None, [Path(model) for model in models], options)
+        assert str(refused.value).startswith(says)
+    suite = suite_of(None, [Path("a.onnx"), Path("b.tflite")], {"runtime": "onnx"})
+    assert suite.left_out == ("onnx does not read b.tflite, litert does",)
 
 
 @pytest.mark.needs("mount")

@@ -85,7 +85,7 @@ def test_what_a_language_model_cannot_have_is_refused(tmp_path):
     """Nothing that was asked for is left out silently."""
     for keys, says in [
         ('model = "a.onnx"\nprompt_tokens = 8', "onnx runs one call"),
-        ('model = "a.onnx"\nannotations = "truth.json"', "annotations need data: add data"),
+        ('model = "a.onnx"\nannotations = "truth.json"', "annotations need data: give --data PATH"),
         ('model = "a.gguf"\nconcurrency = 2', "llama answers one query after the other"),
         ('model = "a.onnx"\ndeadline = "60ms"', "steady needs rate_per_s: add rate_per_s = NUMBER"),
         ('model = "a.onnx"\nrate_per_s = 15\ndeadline = "fast"', "deadline 'fast' is no time .* write 500us, 60ms"),
