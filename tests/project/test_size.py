@@ -15,8 +15,8 @@ LINES = {
     "agent/api": 484,
     "agent/base": 5907,
     "agent/bundle": 592,
-    "agent/cli": 2937,
-    "agent/contract": 3580,
+    "agent/cli": 2947,
+    "agent/contract": 3589,
     "agent/daemon": 349,
     "agent/datasets": 1331,
     "agent/delivery": 1952,
@@ -85,7 +85,7 @@ LINES = {
     "provisioning/release": 1383,
     "provisioning/serve": 400,
     "provisioning/update": 1017,
-    "tests": 84918,
+    "tests": 84954,
 }
 # A room may have so many lines fewer before its number is lowered.
 SLACK = 40
