@@ -1,6 +1,7 @@
 """The commands `edgemeter agent`: join a fleet, run the agent daemon, show what this device was ordered."""
 
 import logging
+import shlex
 import sys
 from contextlib import closing
 from pathlib import Path
@@ -195,6 +196,9 @@ def join(join_file: Path, home: Path | None, config: Path, patience_s: float) ->
     logging.basicConfig(level=logging.INFO, format="edgemeter: %(message)s", stream=sys.stderr)
     identity = join_fleet(join_file, JoinPaths(home or configuration.home(), config), timeout_s=patience_s)
     click.echo(f"{identity.device} joined the fleet {identity.fleet!r} at {identity.broker}")
+    in_home = f"EDGEMETER_HOME={shlex.quote(str(home))} " if home else ""
+    by_config = "" if config == configuration.EVERYONE else f" --config {shlex.quote(str(config))}"
+    click.echo(f"start its agent, if no service does: {in_home}edgemeter agent up{by_config}", err=True)
 
 
 @agent.command(short_help="Send the records that wait in the outbox.")

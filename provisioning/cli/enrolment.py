@@ -87,7 +87,7 @@ def init(folder: FleetFolder, *, form: Format, **options: Any) -> None:
         click.echo("start broker, service and collector, now and with the system:", err=True)
         for line in install_lines(folder):
             click.echo(f"  {line}", err=True)
-        click.echo("then invite the first device: edgemeter fleet token DEVICE", err=True)
+        click.echo(f"then invite the first device: {folder.command} token DEVICE", err=True)
     for note in notes:
         click.echo(f"edgemeter: {note}", err=True)
 

@@ -28,7 +28,7 @@ SERVICE_CERTIFICATES = {"collector": COLLECTOR_USER, "fleet": SERVICE_USER, "ope
 
 _RELEASE_KEY_HERE = (
     "for a trial only: anyone who can read {path!r} can install code on every device. For a fleet, keep a key pair on a machine that stays "
-    "offline and bring its public half: `edgemeter fleet release rotate --public-key release.pub`"
+    "offline and bring its public half: `{command} release rotate --public-key release.pub`"
 )
 # A server certificate with less of its life left than this is renewed.
 RENEW_BELOW_RATIO = 1 / 3
@@ -105,7 +105,7 @@ def init_steps(folder: FleetFolder, options: InitOptions, now: datetime) -> Iter
     if not folder.release_public_key.exists():
         yield _release_key(folder, options.release_public_key)
     elif options.release_public_key is not None and first_keys(options.release_public_key) not in read_keys(folder.release_public_key).keys:
-        raise ConfigError("the fleet has another release key already: replace it with `edgemeter fleet release rotate --public-key FILE`")
+        raise ConfigError(f"the fleet has another release key already: replace it with `{folder.command} release rotate --public-key FILE`")
     if not folder.fleet_file.exists():
         text = _fleet_toml(options)
         yield InitStep(folder.fleet_file, "the inventory", lambda: durable_file.write(folder.fleet_file, text.encode()))
@@ -121,7 +121,7 @@ def after_init(folder: FleetFolder, steps: Sequence[InitStep]) -> list[str]:
         if broker_process(folder, server) is not None:
             notes.append("restart the broker: it runs with its previous files (sudo systemctl restart edgemeter-broker); nothing is lost")
     if folder.release_key.exists() and folder.release_public_key in {step.path for step in steps}:
-        notes.append(_RELEASE_KEY_HERE.format(path=str(folder.release_key)))
+        notes.append(_RELEASE_KEY_HERE.format(path=str(folder.release_key), command=folder.command))
     return [*notes, *broker_warnings(server)]
 
 

@@ -4,6 +4,7 @@ They are in one folder on the server, readable by its owner only; `edgemeter fle
 """
 
 import os
+import shlex
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -59,6 +60,11 @@ class FleetFolder:
     def key(self, name: str) -> Path:
         """Return the private key of a server-side client."""
         return self.path / f"{name}.key"
+
+    @property
+    def command(self) -> str:
+        """The beginning of commands on this fleet: `edgemeter fleet`, with the folder where it is not the default."""
+        return "edgemeter fleet" if self.path == default().path else f"edgemeter fleet --folder {shlex.quote(str(self.path))}"
 
 
 def default() -> FleetFolder:

@@ -138,7 +138,7 @@ class Walk:
         deadline = time.monotonic() + LIMIT_S
         # Each of ours says so once it listens or is connected.
         while not re.search(
-            rb"receiving from|http://|connected|stop with Ctrl-C|serving the fleet|mosquitto version|Mosquitto should not", log.read_bytes()
+            rb"receiving from|agent of|http://|connected|stop with Ctrl-C|serving the fleet|mosquitto version|Mosquitto should not", log.read_bytes()
         ):
             assert process.poll() is None, f"$ {command}\n{log.read_text()}"
             assert time.monotonic() < deadline, f"$ {command}\n{log.read_text()}"

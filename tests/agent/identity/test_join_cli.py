@@ -35,6 +35,7 @@ def run(lab, path, *options):
     result = CliRunner().invoke(agent, ["join", str(path), *places, *options])
     if result.exception is not None:
         raise result.exception
+    assert f"EDGEMETER_HOME={lab.path}/home edgemeter agent up --config {lab.path}/config.toml\n" in result.stderr
     return result.stdout
 
 

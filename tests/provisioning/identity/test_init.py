@@ -49,7 +49,14 @@ def test_a_new_fleet_is_a_few_lines(tmp_path):
     assert len(printed.output.splitlines()) <= 8
     (first_line,) = printed.stdout.splitlines()
     assert "ca.crt" in first_line
-    assert "edgemeter fleet token" in printed.stderr
+    for command in ("token DEVICE", "release rotate --public-key release.pub"):
+        assert f"edgemeter fleet --folder {tmp_path / 'f'} {command}" in printed.stderr
+
+
+def test_commands_on_the_default_fleet_need_no_folder(tmp_path, monkeypatch):
+    """A folder in the environment is the default."""
+    monkeypatch.setenv("EDGEMETER_FLEET_FOLDER", str(tmp_path / "f"))
+    assert "edgemeter fleet token DEVICE" in run_fleet(tmp_path / "f", "init", "--broker", "broker.example").stderr
 
 
 def test_a_new_name_renews_the_brokers_certificate_alone(tmp_path):
