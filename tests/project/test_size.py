@@ -15,7 +15,7 @@ LINES = {
     "agent/api": 484,
     "agent/base": 5907,
     "agent/bundle": 592,
-    "agent/cli": 2947,
+    "agent/cli": 2951,
     "agent/contract": 3589,
     "agent/daemon": 349,
     "agent/datasets": 1331,
@@ -79,13 +79,13 @@ LINES = {
     "provisioning/health": 775,
     "provisioning/identity": 2002,
     "provisioning/image": 1162,
-    "provisioning/inventory": 444,
+    "provisioning/inventory": 450,
     "provisioning/jobs": 1411,
     "provisioning/registry": 888,
     "provisioning/release": 1383,
     "provisioning/serve": 400,
     "provisioning/update": 1017,
-    "tests": 84954,
+    "tests": 84962,
 }
 # A room may have so many lines fewer before its number is lowered.
 SLACK = 40
