@@ -11,6 +11,7 @@ import msgspec
 
 from edgemeter.agent.base import durable_file
 from edgemeter.agent.base.errors import EdgemeterError, UnavailableError
+from edgemeter.agent.base.figures import count
 from edgemeter.agent.contract import order_suite
 from edgemeter.agent.contract.messages import Measuring
 from edgemeter.agent.contract.orders import Measure
@@ -93,8 +94,9 @@ def measure(context: OrderContext, work: Measure) -> OrderOutcome:
     if errors and not records:
         # A runtime that is not installed, a model that none reads: the order is not for this board.
         raise errors[0]
-    none_ok = none_ok_text([record.verdict for record in judged_together(records)])
-    notes = [*suite.left_out, *map(str, errors), *filter(None, [none_ok])]
+    notes = [*suite.left_out, *map(str, errors)]
+    if (none_ok := none_ok_text([record.verdict for record in judged_together(records)])) or notes:
+        notes.append(none_ok or count(len(records), "run"))
     return OrderOutcome(state="failed" if errors else "done", reason="; ".join(notes) or None)
 
 

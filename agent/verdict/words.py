@@ -107,10 +107,10 @@ def verdict_lines(verdicts: Sequence[Verdict], not_counted: int = 0, *, with_not
 
 
 def none_ok_text(verdicts: Sequence[Verdict]) -> str | None:
-    """Return that none of the runs is ok, and the most severe reason; None where one is, or nothing ran."""
+    """Return how many runs there were, that none is ok, and the most severe reason; None where one is ok, or nothing ran."""
     if not verdicts or any(verdict.state == "ok" for verdict in verdicts):
         return None
-    runs = f"none of the {len(verdicts)} runs is ok" if len(verdicts) > 1 else "the run is not ok"
+    runs = f"{len(verdicts):,} runs, none of them ok" if len(verdicts) > 1 else "1 run, not ok"
     return "; ".join([runs, *verdict_lines(verdicts, with_notes=False)[:1]])
 
 

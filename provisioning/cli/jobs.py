@@ -225,11 +225,13 @@ def _show_job(registry: Registry, job: str, executions: Sequence[Execution], why
     print_text(console, f"{job_entry.job}: {job_entry.title}")
     console.print(executions_table(executions, lambda execution: why.get(execution.id), time.time_ns()))
     print_text(console, summary_of(executions))
-    runs = [f"  {execution.device}: {' '.join(map(short_id, execution.runs))}" for execution in executions if execution.runs]
-    if runs:
-        print_lines(console, ["saved in the collector's ledger: `edgemeter runs show ID --ledger FILE`", *runs[:MOST_RUN_LINES]])
-    if len(runs) > MOST_RUN_LINES:
-        print_text(console, f"  and those of {len(runs) - MOST_RUN_LINES} more devices: --format json lists all")
+    ids = {execution.device: [*map(short_id, execution.runs)] for execution in executions if execution.runs}
+    lines = [f"  {device}: {' '.join(of_device)}" for device, of_device in ids.items()]
+    if lines:
+        saved = f"saved in the ledger of `collector up` (the default, or its --ledger): edgemeter runs show {next(iter(ids.values()))[0]}"
+        print_lines(console, [saved, *lines[:MOST_RUN_LINES]])
+    if len(lines) > MOST_RUN_LINES:
+        print_text(console, f"  and those of {len(lines) - MOST_RUN_LINES} more devices: --format json lists all")
 
 
 def _list_jobs(registry: Registry, form: Format) -> None:

@@ -107,8 +107,6 @@ def _outcome(
                 f"{work.results}, and are not kept here"
             )
         )
-    elif execution.reason:
-        work.report(f"{device}: {one_line(execution.reason)}")
     if missing := len(execution.runs) - len(records):
         errors.append(
             TransientError(

@@ -47,7 +47,8 @@ def state_text(execution: Execution) -> str:
 def note_text(execution: Execution, why: Why) -> str:
     """Return what else is worth knowing: what the device does, why it waits or ended, how many runs it produced."""
     runs = count(len(execution.runs), "run") if execution.state == "done" and execution.runs else None
-    return one_line("; ".join(part for part in (execution.doing, execution.reason, why(execution), runs) if part))
+    # The reason that a device gives for its end counts the runs too.
+    return one_line("; ".join(part for part in (execution.doing, execution.reason or runs, why(execution)) if part))
 
 
 def one_line(text: str) -> str:

@@ -80,7 +80,11 @@ def test_a_schedule_goes_to_devices_as_an_order(lab, monkeypatch):
     assert answering.works[0].work.models[0].name == "edgemeter-shapes_int8.tflite"
     text, _ = lab.call("jobs", document["job"][:-1], "--follow")
     assert "1 done" in text
-    assert "run of a" in text
+    assert "edgemeter runs show run of a\n" in text
+    (ended,) = jobs.executions_of_job(lab.registry, document["job"])
+    assert job_view.note_text(ended, lambda _: None) == "1 run"
+    why = "1 run, not ok; disturbed: other processes used 40% of the cores while timing. Close them and run again."
+    assert job_view.note_text(replace(ended, reason=why), lambda _: None) == why
 
 
 def test_a_rehearsal_orders_nothing(lab):
