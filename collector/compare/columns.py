@@ -190,7 +190,7 @@ def _requirement_document(requirement: Requirement) -> dict[str, Plain]:
 def _finding_document(finding: GateFinding) -> dict[str, object]:
     return {
         "limit": finding.limit.text,
-        **{name: getattr(finding, name) for name in ("case", "figure", "outcome", "worse_by_at_most")},
+        **{name: getattr(finding, name) for name in ("case", "figure", "outcome", "smallest_seen")},
         "change": _change_document(finding.change),
         "reason": finding.reason or None,
     }

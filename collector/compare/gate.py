@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, Protocol
 
-from edgemeter.agent.base.decision import ROUNDING, Decision, Scale, decide, holm
+from edgemeter.agent.base.decision import ROUNDING, Decision, Scale, decide, holm, on_scale
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.base.metrics import Better
 from edgemeter.agent.contract.figures import ACCURACY, MEMORY
@@ -49,11 +49,16 @@ class GateFinding:
     reason: str = ""
 
     @property
-    def worse_by_at_most(self) -> float | None:
-        """By how much the figure is worse at the worse end of the interval, a ratio or points: a smaller change would not be seen."""
-        if self.change is None or self.change.low is None or self.change.high is None:
+    def smallest_seen(self) -> float | None:
+        """The smallest change for the worse, a ratio or points, whose whole interval, as wide as this one, would lie beyond the limit."""
+        change = self.change
+        if change is None or (bounds := change.evidence.bounds(change.confidence)) is None:
             return None
-        return max(_worse(self.change, end) for end in (self.change.low, self.change.high))
+        half_width = (bounds[1] - bounds[0]) / 2
+        if change.scale == "points":
+            return self.limit.by + half_width
+        worst = worst_kept(self.limit, change.better, change.scale)
+        return worst * on_scale(half_width, "ratio") - 1 if change.better == "lower" else 1 - worst * math.exp(-half_width)
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,13 +132,6 @@ def _outcome(change: Decision, limit: float) -> GateOutcome:
     # Mirrored where lower is worse, so that what is worse lies above the limit.
     low, high = bounds if change.better == "lower" else (-bounds[1], -bounds[0])
     return "pass" if high <= abs(limit) + ROUNDING else "fail" if low > abs(limit) + ROUNDING else "inconclusive"
-
-
-def _worse(change: Decision, end: float) -> float:
-    """Return by how much an end of the interval is worse: a ratio less 1, or points."""
-    if change.scale == "points":
-        return end if change.better == "lower" else -end
-    return end - 1 if change.better == "lower" else 1 - end
 
 
 def _refuse_other_boards(rows: Sequence[_GatedCase], limits: Sequence[GateLimit]) -> None:

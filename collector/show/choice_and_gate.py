@@ -11,7 +11,6 @@ from edgemeter.collector.compare.gate import WORST_FIRST, Gate, GateFinding, wor
 from edgemeter.collector.compare.limits import FigureLimit, with_unit
 from edgemeter.collector.runs.cases import grouped
 from edgemeter.collector.show.figure_words import (
-    TIMES,
     change_with_interval,
     confidence_text,
     figure_text,
@@ -136,16 +135,13 @@ def _may_be_exceeded(finding: GateFinding) -> bool:
 def _unseen(findings: Sequence[GateFinding]) -> str:
     """Return which changes would not have been seen, of ratios and of points the largest; empty where nothing was compared."""
     texts: dict[str, str] = {}
-    for finding in sorted(findings, key=lambda finding: finding.worse_by_at_most or 0.0):
-        change, worst = finding.change, finding.worse_by_at_most
+    for finding in sorted(findings, key=lambda finding: finding.smallest_seen or 0.0):
+        change, seen = finding.change, finding.smallest_seen
         if change is None:
             continue
-        if worst is None or change.low is None or change.high is None:
+        if seen is None:
             return "too few runs for an interval"
-        if change.scale == "ratio" and change.value >= TIMES:
-            texts[change.scale] = f"{figures.with_decimals(1 + worst, 1)} times"
-            continue
-        decimals = least_decimals(100 * worst, 100 * (change.high - change.low), change.scale)
-        decimals = figures.telling_decimals((100 * worst,), decimals, 100 * finding.limit.by)
-        texts[change.scale] = f"{figures.with_decimals(100 * worst, decimals)}{'%' if change.scale == 'ratio' else ' points'}"
+        decimals = least_decimals(100 * seen, 200 * (seen - finding.limit.by), change.scale)
+        decimals = figures.telling_decimals((100 * seen,), decimals, 100 * finding.limit.by)
+        texts[change.scale] = f"{figures.with_decimals(100 * seen, decimals)}{'%' if change.scale == 'ratio' else ' points'}"
     return f"changes below {' or '.join(texts.values())} would not be seen" if texts else ""

@@ -37,7 +37,7 @@ def test_a_finding_has_the_change_that_decides_it(limits, of_new, first, words):
 
 
 def test_an_inconclusive_gate_says_which_changes_would_not_be_seen():
-    """The worse end of the interval; without one what is missing."""
+    """Those whose interval would reach across the limit; without an interval what is missing."""
     for of_new, words in (
         ({"runs": 3, "spread": 0.1}, r"inconclusive, which fails: changes below [\d.]+% would not be seen"),
         ({"runs": 2}, "inconclusive, which fails: too few runs for an interval"),
