@@ -46,7 +46,7 @@ LINES = {
     "collector/alerts": 1837,
     "collector/charts": 793,
     "collector/cli": 2784,
-    "collector/compare": 2128,
+    "collector/compare": 2126,
     "collector/datacenter": 489,
     "collector/demo": 492,
     "collector/export": 113,
@@ -57,7 +57,7 @@ LINES = {
     "collector/published": 1096,
     "collector/receive": 2292,
     "collector/runs": 1070,
-    "collector/show": 1434,
+    "collector/show": 1430,
     "collector/store": 104,
     "collector/trend": 3594,
     "collector/units": 82,
@@ -85,7 +85,7 @@ LINES = {
     "provisioning/release": 1383,
     "provisioning/serve": 400,
     "provisioning/update": 1017,
-    "tests": 84967,
+    "tests": 84977,
 }
 # A room may have so many lines fewer before its number is lowered.
 SLACK = 40
