@@ -136,12 +136,12 @@ def _unseen(findings: Sequence[GateFinding]) -> str:
     """Return which changes would not have been seen, of ratios and of points the largest; empty where nothing was compared."""
     texts: dict[str, str] = {}
     for finding in sorted(findings, key=lambda finding: finding.smallest_seen or 0.0):
-        change, seen = finding.change, finding.smallest_seen
+        change, smallest = finding.change, finding.smallest_seen
         if change is None:
             continue
-        if seen is None:
+        if smallest is None:
             return "too few runs for an interval"
-        decimals = least_decimals(100 * seen, 200 * (seen - finding.limit.by), change.scale)
-        decimals = figures.telling_decimals((100 * seen,), decimals, 100 * finding.limit.by)
-        texts[change.scale] = f"{figures.with_decimals(100 * seen, decimals)}{'%' if change.scale == 'ratio' else ' points'}"
+        decimals = least_decimals(100 * smallest, 200 * (smallest - finding.limit.by), change.scale)
+        decimals = figures.telling_decimals((100 * smallest,), decimals, 100 * finding.limit.by)
+        texts[change.scale] = f"{figures.with_decimals(100 * smallest, decimals)}{'%' if change.scale == 'ratio' else ' points'}"
     return f"changes below {' or '.join(texts.values())} would not be seen" if texts else ""
