@@ -12,6 +12,7 @@ from typing import Literal
 
 import msgspec
 
+from edgemeter.agent.base.figures import significant
 from edgemeter.agent.contract.figures import ENERGY, THROUGHPUT, TOKEN_ENERGY, TPOT, TTFT
 from edgemeter.agent.machine.board_limits import BoardLimit, limits_named, plain_name
 from edgemeter.agent.machine.power_range import READING_RATIO, WALL_RATIO, PowerRange, board_ranges
@@ -111,7 +112,7 @@ def _memory(row: PublishedRow) -> LawFinding | None:
     required = rate * mb / answers / 1000
     of_weights = "" if row.weights_mb or not reads else f" ({reads / 1e9:.4g} x 10^9 weights x {bits or LEAST_BITS:g} bits)"
     divided = f" / {answers} answers at once" if answers > 1 else ""
-    sums = f"{words} x {mb:.4g} MB{of_weights}{divided} = {required:.3g} GB/s, and {bound.clause}"
+    sums = f"{words} x {mb:.4g} MB{of_weights}{divided} = {significant(required)} GB/s, and {bound.clause}"
     least_mb = mb - (rounding(mb) if row.weights_mb else 0.0)
 
     def finding(state: State, why: str) -> LawFinding:
@@ -120,7 +121,7 @@ def _memory(row: PublishedRow) -> LawFinding | None:
     if least_rate * least_mb / answers / 1000 <= bound.value * (1 + 1e-9):
         is_open = not row.weights_mb and bits is None
         why = f"possible at {LEAST_BITS:g} bits a weight, but the precision is not stated"
-        return finding("unclear", why) if is_open else finding("plausible", "possible")
+        return finding("unclear", why) if is_open else finding("plausible", _not_excluded(required, bound.value))
     explanations = (
         (least_rate * max(least_mb - _cache_mb(row), 0.0) / answers / 1000 <= bound.value, "the caches hold part of the weights"),
         (_speculates(row), "speculative decoding, which is stated, yields enough tokens a step"),
@@ -129,6 +130,11 @@ def _memory(row: PublishedRow) -> LawFinding | None:
     if why := next((why for is_so, why in explanations if is_so), ""):
         return finding("unclear", f"possible only if {why}")
     return finding("impossible", "impossible for one answer at a time" if answers == 1 else f"impossible for {answers} answers at once")
+
+
+def _not_excluded(value: float, limit: float) -> str:
+    """Return the share of a bound, in words: a high one is not excluded, which is all that a bound says."""
+    return f"{100 * value / limit:.3g}% of this bound, which {'rounding may explain' if value > limit else 'is not excluded'}"
 
 
 def _facts(row: PublishedRow) -> ModelFacts | None:
@@ -169,14 +175,14 @@ def _operations(row: PublishedRow) -> LawFinding | None:
         return None if is_decoded else LawFinding("operations", "unclear", sentence)
     rate, least_rate, words = _rate(row)
     required = rate * gop
-    sums = f"{words} x {work} = {required:.3g} Gop/s, and {bound.clause}"
+    sums = f"{words} x {work} = {significant(required)} Gop/s, and {bound.clause}"
 
     def finding(state: State, why: str) -> LawFinding:
         return LawFinding("operations", state, f"{sums}: {why}", required, bound.value, "Gop/s")
 
     if least_rate * gop <= bound.value:
         # That a token's work is possible says nothing where the memory is the bound.
-        return None if is_decoded else finding("plausible", "possible")
+        return None if is_decoded else finding("plausible", _not_excluded(required, bound.value))
     explanations = (
         (is_inference and least_rate * gop <= bound.value * WINOGRAD, "with fewer operations, such as by Winograd's algorithm"),
         (is_inference and row.gop is None and row.input_size is None, "with a smaller input, whose size is not stated"),
@@ -222,7 +228,7 @@ def _power(row: PublishedRow, companions: dict[str, PublishedRow]) -> LawFinding
     if most_w < lowest_w:
         sums = f"{words}, and {limits.machine} draws at least {lowest_w:.4g} W while it runs (about half of its idle power)"
         return LawFinding("power", "unclear", f"{sums}: possible only of a part of it", stated_w, lowest_w, "W")
-    return LawFinding("power", "plausible", f"{sums}: possible", stated_w, highest_w, "W")
+    return LawFinding("power", "plausible", f"{sums}: {_not_excluded(stated_w, highest_w)}", stated_w, highest_w, "W")
 
 
 def _drawn(row: PublishedRow, companions: dict[str, PublishedRow]) -> tuple[float, float, float, str] | None:
@@ -284,9 +290,9 @@ def _peak(row: PublishedRow, part: BoardLimit) -> Bound | None:
         clock = (
             f"{(row.clock_hz or part.cpu.clock_hz) / 1e9:.3g} GHz{'' if row.clock_hz else f', overclocked by up to {OVERCLOCKED - 1:.0%}'}"
         )
-        return Bound(gop, f"its cores do at most {gop:.4g} Gop/s ({part.cpu.cores} cores at {clock}; {part.cpu.source})")
+        return Bound(gop, f"its cores do at most {significant(gop, 4)} Gop/s ({part.cpu.cores} cores at {clock}; {part.cpu.source})")
     rate = None if _is_on_cpu(row) else part.gop_per_s(bits)
-    return Bound(rate, f"{part.name} does at most {rate:.4g} Gop/s ({part.compute_source})") if rate else None
+    return Bound(rate, f"{part.name} does at most {significant(rate, 4)} Gop/s ({part.compute_source})") if rate else None
 
 
 def _cache_mb(row: PublishedRow) -> float:

@@ -103,6 +103,16 @@ def test_energy_and_rate_of_one_case_give_a_power():
     assert state_of("power", published_row("energy_gross_mj", 1000.0, precision="int8"), rate) is None
 
 
+def test_what_no_bound_excludes_is_said_with_its_share_of_the_bound():
+    """Within the bounds is not yet likely: 87% of a peak is more than most models reach. A rounded figure may be above the bound."""
+    coral = published_row("throughput_per_s", 400.0, "YOLOv8n", "Coral USB Accelerator")
+    finding = finding_of("operations", coral)
+    assert (finding.state, finding.sentence.rpartition("): ")[2]) == ("plausible", "87% of this bound, which is not excluded")
+    assert " = 3,480 Gop/s" in finding.sentence
+    rounded = finding_of("memory", published_row("tg", 11.0, LLAMA, precision="INT4", low=10.0))
+    assert rounded.sentence.endswith("% of this bound, which rounding may explain")
+
+
 def test_the_verdicts_of_the_shipped_figures_are_those_of_the_laws():
     """Of 84 the memory bounds 27, the compute units 25 and the supply 20; none is impossible."""
     judged = judge(shipped_rows())
