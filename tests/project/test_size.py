@@ -54,7 +54,7 @@ LINES = {
     "collector/influx": 2193,
     "collector/ledgers": 77,
     "collector/postgresql": 715,
-    "collector/published": 1096,
+    "collector/published": 1102,
     "collector/receive": 2292,
     "collector/runs": 1070,
     "collector/show": 1430,
@@ -85,7 +85,7 @@ LINES = {
     "provisioning/release": 1383,
     "provisioning/serve": 400,
     "provisioning/update": 1017,
-    "tests": 84977,
+    "tests": 84987,
 }
 # A room may have so many lines fewer before its number is lowered.
 SLACK = 40
