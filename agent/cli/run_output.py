@@ -11,7 +11,6 @@ import msgspec
 from rich.console import Console
 
 from edgemeter.agent.base.decision import MOST_FURTHER
-from edgemeter.agent.base.evidence import FEWEST
 from edgemeter.agent.base.figures import ABSENT, count, duration, percentage, plain_digits, short_id, significant, span
 from edgemeter.agent.base.terminal import TableColumn, fitted_table, print_text, table_width
 from edgemeter.agent.cli.case_options import data_options
@@ -249,8 +248,7 @@ def _lines(cases: Sequence[MeasuredCase], seconds: float | None) -> Iterator[str
     """Yield the lines below the figures: runs and time, what can be seen, answers of several cases, verdicts, and what is missing."""
     runs = [run for case in cases for run in case.runs]
     took = "" if seconds is None else f", {duration(seconds)}"
-    # One that is stored is not advised to be repeated.
-    yield f"{count(len(runs), 'run')}{took}. {'' if seconds is None and len(runs) == 1 else resolution(cases)}".rstrip()
+    yield f"{count(len(runs), 'run')}{took}. {resolution(cases)}".rstrip()
     if with_interval := [case for case in cases if any(case.interval(name) for name in (case.first_figure, ENERGY))]:
         yield assumed_scatter(max(case.session_sd for case in with_interval))
     for case in cases:
@@ -268,10 +266,8 @@ def _lines(cases: Sequence[MeasuredCase], seconds: float | None) -> Iterator[str
 def resolution(cases: Sequence[MeasuredCase]) -> str:
     """Return what difference between two cases can be seen: two intervals of this width, on the log scale, leave out root two of it."""
     intervals = [(case, case.interval(case.first_figure)) for case in cases if case.first_figure != MISSED]
-    if not intervals:
+    if not intervals or any(interval is None for _, interval in intervals):
         return ""
-    if any(interval is None for _, interval in intervals):
-        return f"{FEWEST} runs give an interval: leave --repeats out." if len(cases[0].counted) < FEWEST else ""
     case, width_ratio = max(((case, interval.half_width_ratio) for case, interval in intervals if interval), key=lambda pair: pair[1])
     text = f"Differences above {percentage((1 + width_ratio) ** math.sqrt(2) - 1)} can be seen."
     values = case.values(case.first_figure)

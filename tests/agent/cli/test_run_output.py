@@ -24,6 +24,7 @@ from tests.fixtures.record_factory import (
     make_record,
     make_steady,
 )
+from tests.fixtures.rows import table_row
 from tests.fixtures.snapshot import same_as_snapshot
 
 
@@ -158,9 +159,11 @@ def test_the_document_has_the_answer_of_power_modes():
     assert [row["name"] for row in answer["modes"]] == ["15W", "25W"]
 
 
-def test_a_stored_run_is_not_advised_to_be_repeated():
-    """It was one of several, or was asked to be one."""
-    assert "--repeats" not in printed(*repeats(10.0))
+def test_a_single_run_is_not_advised_to_be_repeated():
+    """It was one of several or was asked to be one, such as that of a round of a pull request."""
+    for seconds in (None, 5.0):
+        with table_row(seconds):
+            assert "--repeats" not in printed(*repeats(10.0), seconds=seconds)
 
 
 def test_only_runs_that_count_are_a_reason_to_run_again():
