@@ -59,7 +59,10 @@ class Decision:
 
     @property
     def further(self) -> int | None:
-        """About how many more runs (pairs, days) of each would decide it, or its limit; None: it is decided, or a hundred would not."""
+        """About how many more runs (pairs, days) of each would decide it, or its limit; None: it is decided, or a hundred would not.
+
+        Without an interval as many as give one.
+        """
         if self.limit is None:
             return _further(self.evidence, self.confidence, _limit(self.margin, self.scale)) if self.outcome == "inconclusive" else None
         distance = self.evidence.shifted(self.limit)

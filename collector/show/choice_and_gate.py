@@ -124,7 +124,8 @@ def finding_text(finding: GateFinding, row: ComparedCase | None) -> str:
     if finding.outcome != "inconclusive":
         return text
     # The sentence on the case says how many runs decide what is inconclusive without a limit, too.
-    return ", ".join(filter(None, (text, what_decides(change) if _may_be_exceeded(finding) else _unseen([finding]))))
+    is_decided_by_runs = _may_be_exceeded(finding) or finding.smallest_seen is None
+    return ", ".join(filter(None, (text, what_decides(change) if is_decided_by_runs else _unseen([finding]))))
 
 
 def _may_be_exceeded(finding: GateFinding) -> bool:

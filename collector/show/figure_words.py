@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from edgemeter.agent.base import figures
 from edgemeter.agent.base.decision import Decision, Scale
-from edgemeter.agent.base.evidence import CONFIDENCE
+from edgemeter.agent.base.evidence import CONFIDENCE, FEWEST
 from edgemeter.agent.contract.figures import ACCURACY, LATENCY, Figure
 from edgemeter.collector.compare.case_figure import CaseFigure
 
@@ -105,12 +105,17 @@ def margin_text(decision: Decision) -> str:
 
 
 def what_decides(decision: Decision) -> str:
-    """Return how many more runs would decide: `about 6 more runs would decide: --repeats 9`; empty where none would, or nothing is open."""
+    """Return how many more runs would decide: `about 6 more runs would decide: --repeats 9`; empty where none would, or nothing is open.
+
+    Without an interval nothing shows how many would: `3 runs give an interval: --repeats 3`.
+    """
     unit, further = decision.evidence.unit, decision.further
     if not further or further < 0:
         return ""
     # A further pair is a further run of each.
     option = f": --repeats {decision.repeats}" if unit in ("run", "pair") else ""
+    if decision.low is None:
+        return f"{figures.count(FEWEST, 'run' if option else unit)} give an interval{option}"
     further_text = figures.count(further, "more run" if option else f"more {unit}")
     return f"about {further_text} would decide{option}"
 

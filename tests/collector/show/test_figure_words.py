@@ -60,7 +60,7 @@ def test_an_accuracy_has_its_bounds():
         (ratio(0.0001, 0.02), "10,000 times as fast", "9,460 to 10,571", "better"),
         (ratio(4.88, 0.02), "4.9 times as long", "4.6 to 5.2", "worse"),
         (ratio(1.96, 0.02), "+96%", "+85 to +107%", "worse"),
-        (ratio(1.1, None, 1), "+10%", "", "inconclusive; about 2 more runs would decide: --repeats 3"),
+        (ratio(1.1, None, 1), "+10%", "", "inconclusive; 3 runs give an interval: --repeats 3"),
         (
             decide(Evidence(-0.099, 0.02, 1000, 50, "image"), 0.95, 0.005, "higher", "points"),
             "-9.9 points",

@@ -62,7 +62,8 @@ def test_what_would_decide_is_named_with_its_option():
         (Evidence(math.log(1.13), 0.06, 2, 3, "run"), "+13%, -13 to +46%; about 5 more runs would decide: --repeats 8"),
         (Evidence(math.log(1.13), 0.06, 2, 3, "pair"), "+13%, -13 to +46%; about 5 more runs would decide: --repeats 8"),
         (Evidence(math.log(1.13), 0.06, 2, 3, "day"), "+13%, -13 to +46%; about 5 more days would decide"),
-        (Evidence(math.log(1.13), None, 0, 1, "run"), "+13%, without an interval; about 2 more runs would decide: --repeats 3"),
+        (Evidence(math.log(1.13), None, 0, 1, "run"), "+13%, without an interval; 3 runs give an interval: --repeats 3"),
+        (Evidence(math.log(1.13), None, 0, 1, "day"), "+13%, without an interval; 3 days give an interval"),
         (Evidence(0.0, 0.2, 9, 10, "run"), "+0%, -36 to +57%"),
     ):
         with table_row(text):
