@@ -13,9 +13,9 @@ PACKAGES = ("agent", "collector", "models", "provisioning")
 LINES = {
     "agent": 6,
     "agent/api": 484,
-    "agent/base": 5907,
+    "agent/base": 5910,
     "agent/bundle": 592,
-    "agent/cli": 2951,
+    "agent/cli": 2947,
     "agent/contract": 3589,
     "agent/daemon": 349,
     "agent/datasets": 1331,
@@ -57,7 +57,7 @@ LINES = {
     "collector/published": 1102,
     "collector/receive": 2292,
     "collector/runs": 1070,
-    "collector/show": 1430,
+    "collector/show": 1436,
     "collector/store": 104,
     "collector/trend": 3594,
     "collector/units": 82,
@@ -85,7 +85,7 @@ LINES = {
     "provisioning/release": 1383,
     "provisioning/serve": 400,
     "provisioning/update": 1017,
-    "tests": 84987,
+    "tests": 84999,
 }
 # A room may have so many lines fewer before its number is lowered.
 SLACK = 40
