@@ -17,6 +17,7 @@ from edgemeter.agent.base.errors import FAILED
 from edgemeter.agent.base.options import PATH, format_option
 from edgemeter.agent.base.progress import progress_bar
 from edgemeter.agent.base.tables import Format, console_for, print_data
+from edgemeter.agent.contract.figures import LATENCY
 from edgemeter.collector.alerts import alerts_table, lifecycle, outbox
 from edgemeter.collector.alerts import check as checking
 from edgemeter.collector.alerts.rules import USUAL, AlertRules, read_rules
@@ -24,6 +25,9 @@ from edgemeter.collector.cli.stores import chosen_stores, existing_store, store_
 from edgemeter.collector.index.history import open_history
 from edgemeter.collector.ledgers.place import ledger_place
 from edgemeter.collector.trend.watch_file import WatchFile, WatchStore, open_watch, watch_file_beside
+
+# Without a run that is ok in so many days a check that finds nothing says little.
+NEWEST_DAYS = 7
 
 _rules_option = click.option(
     "--rules",
@@ -67,6 +71,10 @@ def check(rules_file: Path | None, stores: tuple[str, ...], *, is_dry: bool, is_
         history = open_history(where, progress, scratch / "index" if scratch else None)
         result = checking.check_alerts(history, where[0], file, rules, time.time_ns(), is_dry=is_dry)
         result = replace(result, sent=[*before, *result.sent])
+        newest = history.columns(history.series(), [LATENCY], history.newest_day() + 1 - NEWEST_DAYS).is_ok
+    if not newest.any():
+        words = f"no run of the newest {NEWEST_DAYS} days is ok, and only such runs are judged; `edgemeter runs` says why"
+        click.echo(f"edgemeter: {words}", err=True)
     plan = checking.planned_sends(rules, result.changes) if is_dry else {}
     click.echo(alerts_table.check_json(result, plan) if form == "json" else alerts_table.check_text(result, plan))
     for channel in result.waiting:

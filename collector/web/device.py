@@ -109,14 +109,14 @@ def _health_of(health: Health) -> dict[str, str | None]:
         "Clock": clock_text(health),
         "Disk": None if free_ratio is None else f"{figures.significant((disk.free_bytes or 0) / 1e9)} GB free, {free_ratio:.0%}",
         "Last runs": verdicts or None,
-        "Before this start": last_words(health),
+        "Previous agent process": last_words(health),
     }
 
 
 def _beside(context: ViewContext, device_cases: Sequence[IndexedCase], board: str, case_filter: CaseFilter) -> Markup:
     """Return each case of the device among the same cases of the other devices of its type."""
     if board == UNKNOWN_BOARD:
-        return note("The device does not report its board type, so it cannot be compared with others of that type.")
+        return note("The device does not report its board type, so it is no part of the statistics of a board type.")
     strips, alone, largest_group = [], [], 0
     called = names_of((case.key for case in device_cases), lambda key: f"{key.model}, {key.precision} on {key.runtime}")
     for case in device_cases:

@@ -3,10 +3,12 @@
 import json
 import time
 
+import msgspec
 import pytest
 from click.testing import CliRunner
 
 from edgemeter.agent.base.errors import ConfigError
+from edgemeter.agent.contract.record_conditions import Verdict
 from edgemeter.agent.ledger.sqlite_ledger import SqliteLedger
 from edgemeter.collector.cli import alerts as alerts_commands
 from edgemeter.collector.cli.alerts import alerts
@@ -42,6 +44,18 @@ def test_a_dry_run_names_where_it_would_send_and_writes_nothing(store, tmp_path)
     assert run("check", "--ledger", str(tmp_path / "ledger.sqlite"), "--dry-run").exit_code == 0
     assert {file.name: file.read_bytes() for file in tmp_path.iterdir()} == before
     assert run("list", "--ledger", store).stdout == ""
+
+
+def test_a_check_says_when_no_new_run_can_be_judged(tmp_path, store):
+    """A board whose newest runs are all disturbed opens no alert, and is not well for that."""
+    disturbed = Verdict(state="disturbed")
+    runs = [msgspec.structs.replace(run, verdict=disturbed) for run in make_days(noisy(100, 9))]
+    path = tmp_path / "disturbed.json"
+    path.write_bytes(document(*runs))
+    words = "no run of the newest 7 days is ok"
+    result = run("check", "--ledger", str(path), "--dry-run")
+    assert (words in result.stderr, result.stdout) == (True, "no changes\n")
+    assert words not in run("check", "--ledger", store, "--dry-run").stderr
 
 
 def test_an_alert_goes_its_way_on_the_command_line(store):

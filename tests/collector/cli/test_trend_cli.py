@@ -41,6 +41,12 @@ def test_json_has_every_figure_of_the_findings(store):
     assert document["until"] == "2024-12-12"
 
 
+def test_units_says_when_there_is_nothing_to_judge(store):
+    """No fleet of this name has a run."""
+    result = run(units, "--ledger", store, "--fleet", "elsewhere")
+    assert (result.stdout, "no board type has a run that is ok with this figure" in result.stderr) == ("", True)
+
+
 def test_csv_has_a_line_a_day(store):
     """The points themselves, for whoever draws them elsewhere."""
     rows = list(
