@@ -45,7 +45,7 @@ LINES = {
     "collector": 1,
     "collector/alerts": 1837,
     "collector/charts": 793,
-    "collector/cli": 2784,
+    "collector/cli": 2794,
     "collector/compare": 2126,
     "collector/datacenter": 489,
     "collector/demo": 492,
@@ -85,7 +85,7 @@ LINES = {
     "provisioning/release": 1383,
     "provisioning/serve": 400,
     "provisioning/update": 1017,
-    "tests": 84999,
+    "tests": 85019,
 }
 # A room may have so many lines fewer before its number is lowered.
 SLACK = 40
