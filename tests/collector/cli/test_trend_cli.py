@@ -42,8 +42,8 @@ def test_json_has_every_figure_of_the_findings(store):
 
 
 def test_units_says_when_there_is_nothing_to_judge(store):
-    """No fleet of this name has a run."""
-    result = run(units, "--ledger", store, "--fleet", "elsewhere")
+    """No run has times of tokens."""
+    result = run(units, "--ledger", store, "--figure", "tpot")
     assert (result.stdout, "no board type has a run that is ok with this figure" in result.stderr) == ("", True)
 
 
