@@ -65,16 +65,17 @@ class RuntimeInfo(RecordPart, frozen=True, kw_only=True):
         return "unknown threads" if self.threads_reason else count(self.threads, "thread")
 
     @property
-    def setting_text(self) -> str:
-        """Name and number of threads, e.g. `onnx 4T`, or the backend where that number is not known: `python in-process`.
-
-        A backend of several that is not the runtime's usual one is named: `litert gpu 1T`, as the runtime `python`, which is any
-        framework: `jax jit,cpu 1T`.
-        """
+    def name_text(self) -> str:
+        """The name, with a backend of several that is not the usual one: `onnx`, `litert gpu`; of `python` the framework: `jax jit,cpu`."""
         if self.name == "python" and self.backend != "in-process":
-            return f"{self.package} {self.backend}{'' if self.threads_reason else f' {self.threads}T'}"
-        backend = "" if self.backend in _USUAL_BACKENDS.get(self.name, (self.backend,)) else f" {self.backend}"
-        return f"{self.name} {self.backend}" if self.threads_reason else f"{self.name}{backend} {self.threads}T"
+            return f"{self.package} {self.backend}"
+        is_usual = not self.threads_reason and self.backend in _USUAL_BACKENDS.get(self.name, (self.backend,))
+        return self.name if is_usual else f"{self.name} {self.backend}"
+
+    @property
+    def setting_text(self) -> str:
+        """Name and number of threads, e.g. `onnx 4 threads`; only the name where that number is not known: `python in-process`."""
+        return self.name_text if self.threads_reason else f"{self.name_text} {self.threads_text}"
 
 
 class Tensor(RecordPart, frozen=True, kw_only=True):

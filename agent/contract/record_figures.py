@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 import msgspec
 
-from edgemeter.agent.base.figures import significant
+from edgemeter.agent.base.figures import count, significant
 from edgemeter.agent.base.types import Count, Int64, Ratio, TimeNs
 from edgemeter.agent.contract.record_conditions import Model, RecordPart, RuntimeInfo
 
@@ -106,9 +106,9 @@ class Neighbour(RecordPart, frozen=True, kw_only=True):
 
     @property
     def setting_text(self) -> str:
-        """How it ran: `onnx 1T on core 0`."""
+        """How it ran: `onnx 1 thread on core 0`."""
         cores = " and ".join(map(str, self.cpus or ()))
-        return f"{self.runtime} {self.threads}T{f' on core {cores}' if cores else ''}"
+        return f"{self.runtime} {count(self.threads, 'thread')}{f' on core {cores}' if cores else ''}"
 
 
 class Together(RecordPart, frozen=True, kw_only=True):
@@ -129,7 +129,7 @@ class Together(RecordPart, frozen=True, kw_only=True):
 
     @property
     def words(self) -> str:
-        """The company in words: `beside llm (llama 1T on core 0): mean 1.98 times that alone in its round`."""
+        """The company in words: `beside llm (llama 1 thread on core 0): mean 1.98 times that alone in its round`."""
         company = ", ".join(f"{neighbour.model} ({neighbour.setting_text})" for neighbour in self.neighbours)
         ratio = self.slow_down_ratio
         return f"beside {company}" if ratio is None else f"beside {company}: mean {significant(ratio, 3)} times that alone in its round"

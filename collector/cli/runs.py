@@ -13,7 +13,7 @@ import msgspec
 
 from edgemeter.agent.base import config as settings
 from edgemeter.agent.base.command_group import DefaultGroup
-from edgemeter.agent.base.figures import count, plain_digits, short_id, stamp
+from edgemeter.agent.base.figures import ABSENT, count, plain_digits, short_id, stamp
 from edgemeter.agent.base.options import config_option, format_option
 from edgemeter.agent.base.progress import note, progress_bar
 from edgemeter.agent.base.suggestions import near
@@ -302,9 +302,10 @@ def show_list(listed: Sequence[ListedRun], form: Format) -> None:
         "measured (UTC)": [stamp(record.started_at_ns) for record in records],
         "device": [record.device for record in records],
         "model": [record.model.name for record in records],
-        "": [f"{record.precision} {record.runtime.setting_text}{_load_text(record)}" for record in records],
+        "": [f"{record.precision} {record.runtime.name_text}{_load_text(record)}" for record in records],
+        "threads": [ABSENT if record.runtime.threads_reason else str(record.runtime.threads) for record in records],
     }
-    ranks = {"device": REDUNDANT if len(set(names["device"])) == 1 else 3}
+    ranks = {name: REDUNDANT if len(set(names[name])) == 1 else rank for name, rank in (("device", 3), ("threads", 0))}
     # On a narrow terminal what tells runs apart stays, and what is the same or stands in `runs show` goes.
     columns = [
         *(

@@ -93,8 +93,9 @@ def test_an_empty_home_names_the_command_that_measures(home):
 
 
 def test_the_list_is_newest_first_and_narrowed_by_model_device_verdict_day_and_number(ledger):
-    """Each row begins with what other commands take."""
+    """Each row begins with what other commands take, and threads are a column."""
     table = edgemeter("runs").stdout
+    assert "threads" in table.splitlines()[0].split()
     assert [line.split()[0] for line in table.splitlines()[1:]] == [run_id[:8] for run_id in reversed(ledger)]
     assert [run_id for run_id, _ in listed("--model", "large")] == [ledger[3], ledger[2]]
     assert [run_id for run_id, _ in listed("--device", "server-1")] == [ledger[3]]
