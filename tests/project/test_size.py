@@ -16,7 +16,7 @@ LINES = {
     "agent/base": 5910,
     "agent/bundle": 592,
     "agent/cli": 2947,
-    "agent/contract": 3589,
+    "agent/contract": 3590,
     "agent/daemon": 349,
     "agent/datasets": 1331,
     "agent/delivery": 1952,
@@ -45,7 +45,7 @@ LINES = {
     "collector": 1,
     "collector/alerts": 1837,
     "collector/charts": 793,
-    "collector/cli": 2794,
+    "collector/cli": 2795,
     "collector/compare": 2126,
     "collector/datacenter": 489,
     "collector/demo": 492,
@@ -85,7 +85,7 @@ LINES = {
     "provisioning/release": 1383,
     "provisioning/serve": 400,
     "provisioning/update": 1017,
-    "tests": 85019,
+    "tests": 85020,
 }
 # A room may have so many lines fewer before its number is lowered.
 SLACK = 40
