@@ -37,8 +37,6 @@ MARKS = {
     OTHER_CLASS: "the precision classes differ",
     "other energy scope": "the reference's energy has another scope or provenance, so that the energies do not compare",
     "other energy coverage": "the two meters exclude different parts",
-    "assumes days": "the sides ran on other days, too few to show how days differ, so that such a scatter is assumed",
-    "assumes sessions": "the sides are of other sessions, too few to show how these differ, so that such a scatter is assumed",
     "mixed conditions": "the runs differ in governor, kernel, firmware, libraries or mode",
 }
 
@@ -95,7 +93,6 @@ class ComparedCase:
         case, reference = self.case, self.reference
         both_energy = case.energy is not None and reference.energy is not None
         around = case.around
-        assumed = {decision.evidence.assumed.between for decision in self.decisions.values() if decision.evidence.assumed}
         differs = any(" | " in (around.environment[field] or "") for field in ("governor", "kernel", "firmware"))
         has_mark = {
             **{difference.mark: True for difference in self.relation.marked},
@@ -109,8 +106,6 @@ class ComparedCase:
             "one run": len(case.run_ids) == 1,
             "other energy scope": both_energy and not energies_rank(case, reference),
             "other energy coverage": energies_rank(case, reference) and _excludes(case) != _excludes(reference),
-            "assumes days": "days" in assumed,
-            "assumes sessions": "sessions" in assumed,
             "mixed conditions": around.has_several_libraries or len(around.modes) > 1 or differs,
         }
         return tuple(mark for mark in MARKS if has_mark.get(mark))

@@ -22,7 +22,7 @@ from edgemeter.collector.compare.summary import CaseSummary
 from edgemeter.collector.runs.cases import grouped
 from edgemeter.collector.runs.store import LeftOut
 from edgemeter.collector.show.choice_and_gate import choice_lines, gate_lines
-from edgemeter.collector.show.figure_words import change_text, decided_together, margin_text, short_figure_text
+from edgemeter.collector.show.figure_words import assumed_in_changes, change_text, decided_together, margin_text, short_figure_text
 from edgemeter.collector.show.sentence import (
     IN_PART,
     WITHIN,
@@ -256,6 +256,7 @@ def notes_on(comparison: Comparison) -> Iterator[str]:
         yield f"{mark}{f' ({listed(names)})' if len(names) < len(compared) else ''}: {MARKS[mark]}"
     if assumed := [figure.evidence.assumed.sd for case in cases for figure in case.figures.values() if figure.evidence.assumed]:
         yield assumed_scatter(max(assumed))
+    yield from assumed_in_changes(decision for row in compared for decision in row.decisions.values())
     verdicts = [verdict for case in cases for verdict in case.verdicts]
     yield from verdict_lines(verdicts, sum(case.not_counted for case in cases))
 
@@ -275,7 +276,7 @@ def _legend(comparison: Comparison, rows: Sequence[ComparedCase]) -> Iterator[st
     if WITHIN in outcomes:
         yield f"<: {WITHIN}"
     if any(change.evidence.unit == "pair" for *_, change in changes):
-        yield "changes are means over pairs of neighbouring runs; ± is that of a case by itself"
+        yield "changes are means over pairs of neighbouring runs; an interval in the table is that of a case by itself"
     if together := decided_together([decision for _, _, decision in changes]):
         yield together
 

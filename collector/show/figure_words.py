@@ -1,6 +1,6 @@
 """Compared figures in words: a value with its interval, a change with the interval that decides it, and the outcome."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from edgemeter.agent.base import figures
@@ -8,6 +8,7 @@ from edgemeter.agent.base.decision import Decision, Scale
 from edgemeter.agent.base.evidence import CONFIDENCE, FEWEST
 from edgemeter.agent.contract.figures import ACCURACY, LATENCY, Figure
 from edgemeter.collector.compare.case_figure import CaseFigure
+from edgemeter.collector.runs.cases import grouped
 
 # From this factor on a change is said in times, not in per cent.
 TIMES = 2.0
@@ -118,6 +119,13 @@ def what_decides(decision: Decision) -> str:
         return f"{figures.count(FEWEST, 'run' if option else unit)} give an interval{option}"
     further_text = figures.count(further, "more run" if option else f"more {unit}")
     return f"about {further_text} would decide{option}"
+
+
+def assumed_in_changes(decisions: Iterable[Decision]) -> Iterator[str]:
+    """Yield what the intervals of changes between sessions and between days include: a scatter that the runs are too few to show."""
+    assumed = [(decision.evidence.assumed.between, decision.evidence.assumed.sd) for decision in decisions if decision.evidence.assumed]
+    for between, sds in grouped(assumed).items():
+        yield f"changes between {between} include an assumed scatter of {100 * max(sds):.2g}% between {between}"
 
 
 def confidence_text(*confidences: float) -> str:

@@ -14,7 +14,7 @@ from edgemeter.collector.compare.comparison import MARKS, ComparedCase, Comparis
 from edgemeter.collector.compare.differences import speed_of
 from edgemeter.collector.show.compare_table import figure_heading, figure_in_column, shown_figures
 from edgemeter.collector.show.comparison_charts import anchor, facts
-from edgemeter.collector.show.figure_words import change_parts, confidence_text, figure_text, outcome_text
+from edgemeter.collector.show.figure_words import assumed_in_changes, change_parts, confidence_text, figure_text, outcome_text
 from edgemeter.collector.show.series_style import GLYPHS, SeriesStyles, assign_styles
 from edgemeter.collector.show.wording import case_names, level_text, listed, load_words, runtime_name
 from edgemeter.collector.web.choice_filter import ChoiceFilter
@@ -282,6 +282,7 @@ def verdict_section(comparison: Comparison) -> Markup:
     counts = Counter(mark for row in comparison.rows for mark in row.marks)
     marks = [mark for mark in MARKS if counts[mark] and mark not in {"reference", "disturbed"}]
     lines += [join([element("b", None, mark), f" ({figures.count(counts[mark], 'case')}): {MARKS[mark]}"]) for mark in marks]
+    lines += [join([text]) for text in assumed_in_changes(decision for row in comparison.rows for decision in row.decisions.values())]
     summary = f"{figures.count(len(disturbed), 'case')} disturbed; {figures.count(len(marks), 'mark')} explained"
     content = part("reasons", lines) if lines else element("p", None, "No run that counts violates a measurement rule.")
     return folded_section("verdicts", "Verdict and evidence", summary, content)

@@ -67,6 +67,22 @@ def test_a_full_table_keeps_names_speeds_and_verdicts():
                 assert re.fullmatch(r"left out: .*memory MB, runs \(--format csv has them\)", caption)
 
 
+def test_one_line_says_what_changes_between_days_include():
+    """And none of changes within a session."""
+    for later_s, between in ((100, ""), (2 * 86_400, "changes between days include an assumed scatter of 2% between days")):
+        with table_row(between):
+            lines = printed(changed(make_side(agent="1"), make_side(agent="2", seed=2, start=later_s), ""))
+            assert [line for line in lines if "assume" in line and not line.startswith("Values")] == [between] * bool(between)
+
+
+def test_no_sign_is_explained_that_the_table_lacks():
+    """Wide intervals stand without ±, and are those of a case by itself as well."""
+    sides = [make_side(agent="1", seed=seed, runs=3, spread=0.3, precision=precision) for seed, precision in ((1, "fp32"), (2, "int8"))]
+    text = "\n".join(printed(in_turn(*sides)))
+    assert "changes are means over pairs of neighbouring runs; an interval in the table is that of a case by itself" in text
+    assert "±" not in text
+
+
 def test_two_cases_of_which_each_is_better_in_part_are_told_how_to_choose():
     """Where none is, nothing is to be chosen."""
     base = make_side(agent="1")

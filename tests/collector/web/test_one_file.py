@@ -21,6 +21,7 @@ from tests.fixtures.one_file import charts_in, opened
 from tests.fixtures.record_factory import make_energy, make_environment, make_latency, violating
 from tests.fixtures.rows import table_row
 from tests.fixtures.served_page import indexed
+from tests.fixtures.side_factory import make_side
 
 VOID = {"meta", "br", "link", "input"}
 SIDES = (("pi-1", 10.2, "device"), ("server-1", 10.0, "reference"))
@@ -202,6 +203,13 @@ def test_what_is_left_out_or_disturbed_is_named_with_its_reason():
     text = Page(first_of(*ok_runs, make_run(id="busy", verdict=verdicts[1]), make_reference())).text
     assert "1 of 4 runs does not count, because it was disturbed" in text
     assert "the supply voltage was too low" not in text
+
+
+def test_the_page_says_what_changes_between_days_include():
+    """In one sentence, whatever the number of cases."""
+    sides = make_side(agent="1", runs=4), make_side(agent="1", start=2 * 86_400, runs=4, role="reference", precision="fp16")
+    text = Page(first_of(*sides[0], *sides[1])).text
+    assert text.count("changes between days include an assumed scatter of 2% between days") == 1
 
 
 def test_energies_of_different_scopes_are_drawn_apart_and_the_page_states_why():
