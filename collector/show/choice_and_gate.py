@@ -52,7 +52,8 @@ def recommended_text(choice: Choice, name: str) -> str:
     """Return which case is recommended, called `name`, and by what; or that none is, and why."""
     required = choice.required.text
     if choice.recommended is None:
-        return f"recommended: none, because no case surely {f'meets {required}' if required else f'has {choice.cheapest.title}'}"
+        lacking = f"surely meets {required}" if required else f"has {choice.cheapest.title} (--cheapest takes another figure)"
+        return f"recommended: none, because no case {lacking}"
     extreme = "highest" if better_of(choice.cheapest.name, choice.recommended.case) == "higher" else "lowest"
     value = figure_text(choice.cheapest, choice.recommended.case.figures[choice.cheapest.name], choice.cheapest.unit)
     return (

@@ -60,6 +60,7 @@ def test_what_is_no_limit_is_refused():
         ("p99<=33mJ", "not in mJ"),
         ("p99>=33ms", "p99<=33ms"),
         ("p99<=fast", "no number"),
+        ("ap>=30", r"lies between 0 and 1: write ap>=0\.3, or 30%"),
     ):
         with table_row(text), pytest.raises(ConfigError, match=words):
             parse_requirements(text)
