@@ -14,7 +14,16 @@ from edgemeter.collector.show.choice_and_gate import choice_lines, gate_headline
 from edgemeter.collector.show.compare_table import notes_on
 from edgemeter.collector.show.figure_words import change_with_interval, decided_together, short_figure_text
 from edgemeter.collector.show.page_links import address, page_address
-from edgemeter.collector.show.sentence import OUTCOMES, has_letters, headline, is_identical, not_compared, outcome_of, outcome_words
+from edgemeter.collector.show.sentence import (
+    OUTCOMES,
+    figure_name,
+    has_letters,
+    headline,
+    is_identical,
+    not_compared,
+    outcome_of,
+    outcome_words,
+)
 from edgemeter.collector.show.wording import level_text
 
 # The first line, by which a later comment finds this one.
@@ -134,7 +143,7 @@ def _how(rows: Sequence[ComparedCase]) -> str:
 
     counts = f"{runs([row.reference for row in rows])} runs against {runs([row.case for row in rows])}" if rows else ""
     margin = f"differences below {100 * rows[0].margins.ratio:g}% do not matter" if rows else ""
-    together = decided_together([decision for row in rows for decision in row.decisions.values()])
+    together = decided_together((figure_name(name, row.case), change) for row in rows for name, change in row.decisions.items())
     return f"<sub>{'; '.join(filter(None, (counts, 'means over runs', together, margin)))}.</sub>"
 
 

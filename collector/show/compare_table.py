@@ -277,7 +277,7 @@ def _legend(comparison: Comparison, rows: Sequence[ComparedCase]) -> Iterator[st
         yield f"<: {WITHIN}"
     if any(change.evidence.unit == "pair" for *_, change in changes):
         yield "changes are means over pairs of neighbouring runs; an interval in the table is that of a case by itself"
-    if together := decided_together([decision for _, _, decision in changes]):
+    if together := decided_together((figure_name(name, row.case), change) for name, row, change in changes):
         yield together
 
 

@@ -1,6 +1,6 @@
 """Compared figures in words: a value with its interval, a change with the interval that decides it, and the outcome."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
 from edgemeter.agent.base import figures
@@ -9,6 +9,7 @@ from edgemeter.agent.base.evidence import CONFIDENCE, FEWEST
 from edgemeter.agent.contract.figures import ACCURACY, LATENCY, Figure
 from edgemeter.collector.compare.case_figure import CaseFigure
 from edgemeter.collector.runs.cases import grouped
+from edgemeter.collector.show.wording import listed
 
 # From this factor on a change is said in times, not in per cent.
 TIMES = 2.0
@@ -135,9 +136,13 @@ def confidence_text(*confidences: float) -> str:
     return " to ".join(f"{round(end, decimals):g}%" for end in ends)
 
 
-def decided_together(decisions: Sequence[Decision]) -> str:
-    """Return how sure the intervals of an answer are; empty where each is one of 95%, or there is none."""
-    confidences = [decision.confidence for decision in decisions if decision.low is not None and decision.low != decision.high]
+def decided_together(changes: Iterable[tuple[str, Decision]]) -> str:
+    """Return how sure the intervals of an answer are, by the names of the figures; empty where each is one of 95%, or there is none."""
+    with_interval = [(name, change) for name, change in changes if change.low is not None and change.low != change.high]
+    confidences = [change.confidence for _, change in with_interval]
     if not confidences or confidence_text(*confidences) == confidence_text(CONFIDENCE):
         return ""
-    return f"the interval of each change has {confidence_text(*confidences)} confidence, so that all decisions together have 95%"
+    by_figure = grouped((name, change.confidence) for name, change in with_interval)
+    names = grouped((confidence_text(*of_figure), name) for name, of_figure in by_figure.items())
+    each = listed([f"{text} ({listed(of_text)})" for text, of_text in names.items()])
+    return f"the intervals of changes have {each} confidence, so that all decisions together have 95%"

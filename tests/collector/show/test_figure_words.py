@@ -114,7 +114,7 @@ def test_a_confidence_that_is_not_95_is_written():
     """What is almost sure is not written as sure."""
     assert [confidence_text(*pair) for pair in ((0.975,), (0.95, 1 - 0.05 / 3), (1 - 0.05 / 2000,))] == ["97.5%", "95% to 98.3%", "99.997%"]
     alone, of_two = ratio(0.9, 0.02), decide(Evidence(-0.1, 0.02, 4, 5, "run"), 0.975, 0.03, "lower")
-    assert decided_together([alone]) == ""
-    assert decided_together([alone, of_two]) == (
-        "the interval of each change has 95% to 97.5% confidence, so that all decisions together have 95%"
+    assert decided_together([("latency", alone)]) == ""
+    assert decided_together([("latency", alone), ("AP", of_two), ("energy", of_two)]) == (
+        "the intervals of changes have 95% (latency) and 97.5% (AP and energy) confidence, so that all decisions together have 95%"
     )
