@@ -57,7 +57,7 @@ LINES = {
     "collector/published": 1102,
     "collector/receive": 2292,
     "collector/runs": 1070,
-    "collector/show": 1446,
+    "collector/show": 1460,
     "collector/store": 104,
     "collector/trend": 3594,
     "collector/units": 82,
