@@ -132,7 +132,7 @@ class Walk:
         log = self.folder.parent / f"log-{len(self._running)}"
         with log.open("wb") as file:
             process = subprocess.Popen(
-                ["bash", "-c", f"exec {self._text(command)}"], cwd=self.folder, env=self._environment, stdout=file, stderr=file
+                ["bash", "-c", f"exec env {self._text(command)}"], cwd=self.folder, env=self._environment, stdout=file, stderr=file
             )
         self._running.append(process)
         deadline = time.monotonic() + LIMIT_S
