@@ -53,7 +53,7 @@ OF_RECORDS = (
 )  # fmt: skip
 HOW_TO_READ = (
     "A value is the mean over runs with its 95% interval; an accuracy has the interval over its images. Over runs of few days an interval"
-    " includes an assumed scatter between sessions (1.5%, on virtual machines 3%). Below is the change against the reference, with the"
+    " includes an assumed scatter between sessions (1.5%, on virtual machines 6%). Below is the change against the reference, with the"
     " interval that decides whether it is better or worse. The changes of a row are decided together with 95% confidence; the tooltip of a"
     " change has the confidence of its own interval. Equal boards of one type are one row, whose interval is over the boards; open it to"
     " see each."

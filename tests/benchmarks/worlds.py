@@ -2,7 +2,7 @@
 
 A world has days that scatter by 2% and runs that scatter by 1%, with normal noise, skewed noise, and noise of which one run in ten is
 disturbed. The two cases ran on the same days, or on others, or one after the other on one day of a virtual machine, whose sessions scatter
-by 3%. In a session they take turns, with runs that scatter by 2%, and it ends early where all differences are decided.
+by 6%. In a session they take turns, with runs that scatter by 2%, and it ends early where all differences are decided.
 """
 
 import itertools

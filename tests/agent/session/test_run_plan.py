@@ -47,12 +47,12 @@ def test_a_case_is_measured_until_its_figures_are_precise():
 
 
 def test_more_runs_are_no_remedy_for_sessions_that_differ():
-    """On a virtual machine sessions are taken to differ by 3%, so that none is known to ± 5%: half of it is asked of the runs."""
+    """On a virtual machine sessions are taken to differ by 6%, so that none is known to ± 5%: half of it is asked of the runs."""
     values = [10.0, 10.2, 9.9, 10.1, 10.0, 9.9, 10.0]
     assert further_runs([values], 0.05, GUEST_SESSION_SD) == 0
     assert further_runs([[10.0, 10.5, 9.6]], 0.05, GUEST_SESSION_SD) > 0
-    assert further_runs([[10.0, 10.5, 9.6]], 0.08, GUEST_SESSION_SD) > further_runs([[10.0, 10.5, 9.6]], 0.08, SESSION_SD)
-    assert math.expm1(precision_reach(0.05, GUEST_SESSION_SD)) == pytest.approx(0.066, abs=0.001)
+    assert further_runs([[10.0, 10.5, 9.6]], 0.14, GUEST_SESSION_SD) > further_runs([[10.0, 10.5, 9.6]], 0.14, SESSION_SD)
+    assert math.expm1(precision_reach(0.05, GUEST_SESSION_SD)) == pytest.approx(0.128, abs=0.001)
     assert math.expm1(precision_reach(0.05, SESSION_SD)) == pytest.approx(0.05)
 
 
