@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 
 # What belongs to one model, and not to all that are compared.
 OPTIONS = tuple(key for key in CASE_OPTIONS if key not in {"name", "sha256", "predictions"})
+# What is for models that are measured, and says nothing of stored runs.
+MEASURING = (*OPTIONS, "power", "on", "device", "fleet")
 # What `edgemeter compare --help` shows of the options; `--help-all` shows all of them.
 COMMON = {
     "data", "annotations", "runtime", "backend", "threads", "subset", "mode", "repeats", "precision_ratio", "time_s", "power", "on",
@@ -88,6 +90,8 @@ def compare(*, sides: tuple[str, ...], matters: float, form: Format, html: Path 
         raise click.UsageError("--fail-on takes two sides: edgemeter compare BASELINE NEW --fail-on slower:3%")
     if options["fail_on"] is None:
         _refuse(("inconclusive",), "is for a gate: give its limits with --fail-on")
+    if not sides:
+        _refuse(MEASURING, "is for models that are measured: edgemeter compare A B")
     if not sides and options["reference"] is None and not _is_choice(options):
         _show_newest(chosen_stores(options["stores"]), form, is_other=html is not None)
         return
@@ -100,7 +104,6 @@ def compare(*, sides: tuple[str, ...], matters: float, form: Format, html: Path 
             _refuse(("stores",), "needs --on where sides are given: a ledger may be a side itself")
         _compare_sides(sides, options, margins, form)
         return
-    _refuse((*OPTIONS, "power", "on"), "is for models that are measured: edgemeter compare A B")
     comparison = _of_stores(options, margins, form, html)
     show(comparison, form)
     if comparison.choice and comparison.choice.recommended is None:
@@ -124,7 +127,7 @@ def _compare_sides(sides: Sequence[str], options: Mapping[str, Any], margins: "M
         measured = measure_sides(sides, {**options, "ledger": next(iter(options["stores"]), None)}, margins)
         comparison = measured.comparison
     else:
-        _refuse((*OPTIONS, "power", "on"), "is for models that are measured, and none of these is one")
+        _refuse(MEASURING, "is for models that are measured, and none of these is one")
         compared = compare_results(sides, margins, options["days"], may_lack_baseline=form == "markdown")
         comparison, lost = compared.comparison, compared.lost
     if limits:

@@ -19,7 +19,7 @@ def alerts_view(context: ViewContext, request: ViewRequest, case_filter: CaseFil
     """Return the alerts, the open ones first, then the newest."""
     firings = sorted(context.events.alerts(), key=lambda firing: (firing.closed_ns is not None, -firing.opened_ns))
     if not firings:
-        text = "No alert was ever opened here. `edgemeter trend alerts check --ledger LEDGER --rules FILE` evaluates the rules."
+        text = "No alert was ever opened here. `edgemeter trend alerts check --ledger LEDGER` evaluates the rules."
         return View("No alerts", note(text))
     table, plain = grid("alerts", _columns(context.links), firings[:SHOWN], lambda alert: {"data-at": str(alert.opened_ns)})
     count = sum(alert.closed_ns is None for alert in firings)

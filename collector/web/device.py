@@ -88,7 +88,7 @@ def _machine(context: ViewContext, newest: IndexedCase) -> Markup:
     presence = next((device for device in context.source.devices() if (device.fleet, device.device) == device_name), None)
     facts: dict[str, str | None] = {"State": None}
     if presence:
-        facts["State"] = f"{presence.state or 'not reported'}, as of {figures.stamp(presence.changed_ns)} UTC"
+        facts["State"] = f"{presence.state or 'not reported'}, since {figures.stamp(presence.changed_ns)} UTC"
     if isinstance(context.links, ServedLinks) and (now := read_activities(context.source, time.time_ns()).of(*device_name)):
         facts["Measuring now"] = described(now)
     facts |= machine_facts(records_of(context.connection, newest.number, 1, usable=False)[0])

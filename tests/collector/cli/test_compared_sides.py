@@ -222,6 +222,7 @@ def test_wrong_usage_names_the_remedy(tmp_path):
             (("a.replay.json", "b.replay.json", "--require", "p50>1ms"), "wrong sign"),
             (("x.json", "y.json", "--threads", 2), "--threads is for models"),
             (("--reference", "pi-1", "--data", "photos"), "--data is for models"),
+            (("--device", "pi-1"), "--device is for models"),
             (("x.json", "a.replay.json", "--on", "pi5-01"), "'x.json' is none"),
         ],
     ):
