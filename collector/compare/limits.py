@@ -146,7 +146,7 @@ def _figure_limit(part: str, name: str, sign: str, text: str) -> FigureLimit:
     if sign == "=" or (right is not None and (right == "<=") != (side == "at most")):
         raise ConfigError(f"{part!r} has the wrong sign: write {name}{right or '>='}{text}")
     value = _value(part, entry, text)
-    if metric and value > 1:
+    if entry.name == ACCURACY and value > 1:
         raise ConfigError(f"{part!r}: {name} lies between 0 and 1: write {name}{sign}{value / 100:g}, or {value:g}%")
     return FigureLimit(entry, side, value, metric)
 

@@ -52,8 +52,10 @@ def recommended_text(choice: Choice, name: str) -> str:
     """Return which case is recommended, called `name`, and by what; or that none is, and why."""
     required = choice.required.text
     if choice.recommended is None:
-        lacking = f"surely meets {required}" if required else f"has {choice.cheapest.title} (--cheapest takes another figure)"
-        return f"recommended: none, because no case {lacking}"
+        # Frames have to be answered in time though nobody asks for it.
+        limits = dict.fromkeys(requirement.limit.text for candidate in choice.candidates for requirement in candidate.requirements)
+        lacking = f"surely meets {required or listed(list(limits))}" if limits else f"has {choice.cheapest.title}"
+        return f"recommended: none, because no case {lacking}{'' if limits else ' (--cheapest takes another figure)'}"
     extreme = "highest" if better_of(choice.cheapest.name, choice.recommended.case) == "higher" else "lowest"
     value = figure_text(choice.cheapest, choice.recommended.case.figures[choice.cheapest.name], choice.cheapest.unit)
     return (

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
 from edgemeter.agent.base import figures
-from edgemeter.agent.base.decision import Decision, Scale
+from edgemeter.agent.base.decision import MOST_FURTHER, Decision, Scale
 from edgemeter.agent.base.evidence import CONFIDENCE, FEWEST
 from edgemeter.agent.contract.figures import ACCURACY, LATENCY, Figure
 from edgemeter.collector.compare.case_figure import CaseFigure
@@ -95,7 +95,7 @@ def change_with_interval(name: str, change: Decision, *limits: float) -> str:
 
 
 def outcome_text(decision: Decision) -> str:
-    """Return the outcome with what belongs to it: `no difference above 3%`, `inconclusive; about 4 more runs would decide: --repeats 7`."""
+    """Return the outcome with what belongs to it: `no difference above 3%`, `inconclusive; about 4 more runs would decide`."""
     if decision.outcome == "no difference":
         return f"no difference above {margin_text(decision)}"
     return "; ".join(filter(None, (decision.outcome, what_decides(decision))))
@@ -107,15 +107,19 @@ def margin_text(decision: Decision) -> str:
 
 
 def what_decides(decision: Decision) -> str:
-    """Return how many more runs would decide: `about 6 more runs would decide: --repeats 9`; empty where none would, or nothing is open.
+    """Return how many more runs would decide: `about 6 more runs would decide: measure with --repeats 9`; empty where nothing is open.
 
-    Without an interval nothing shows how many would: `3 runs give an interval: --repeats 3`.
+    Without an interval nothing shows how many would: `3 runs give an interval: measure with --repeats 3`.
     """
     unit, further = decision.evidence.unit, decision.further
+    if decision.outcome == "inconclusive" and decision.low is not None and unit == "image":
+        return "more images would narrow it"
+    if decision.outcome == "inconclusive" and decision.limit is None and further is None and decision.low is not None:
+        return f"not even {MOST_FURTHER} more {unit}s would decide"
     if not further or further < 0:
         return ""
     # A further pair is a further run of each.
-    option = f": --repeats {decision.repeats}" if unit in ("run", "pair") else ""
+    option = f": measure with --repeats {decision.repeats}" if unit in ("run", "pair") else ""
     if decision.low is None:
         return f"{figures.count(FEWEST, 'run' if option else unit)} give an interval{option}"
     further_text = figures.count(further, "more run" if option else f"more {unit}")

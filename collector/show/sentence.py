@@ -139,7 +139,7 @@ def is_identical(change: Decision) -> bool:
 
 
 def inconclusive_text(name: str, change: Decision) -> str:
-    """Return a change that is not decided, and what would decide it: `+13%, -2 to +30%; about 6 more runs would decide: --repeats 9`."""
+    """Return a change that is not decided, and what would decide it: `+13%, -2 to +30%; about 6 more runs would decide`."""
     amount, interval = change_parts(name, change)
     return "; ".join(filter(None, (f"{amount}, {interval or 'without an interval'}", what_decides(change))))
 

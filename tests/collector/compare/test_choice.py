@@ -9,10 +9,12 @@ from msgspec.structs import replace
 from edgemeter.agent.base.errors import UnavailableError
 from edgemeter.agent.base.statistics import student_quantile
 from edgemeter.agent.contract import record_conditions
+from edgemeter.agent.contract.figures import LATENCY
 from edgemeter.collector.compare.choice import choose
 from edgemeter.collector.compare.comparison import gather
 from edgemeter.collector.compare.limits import parse_requirements
 from edgemeter.collector.runs.store import StoreContents
+from edgemeter.collector.show.choice_and_gate import recommended_text
 from tests.fixtures.choice_cases import scored, sides
 from tests.fixtures.choice_worlds import LIMITS, P50_MS, World, drawn_world
 from tests.fixtures.comparison_factory import day_by_day, in_rounds, no_energy
@@ -107,6 +109,13 @@ def test_a_model_that_misses_frames_is_not_recommended_for_its_speed():
     ):
         with table_row(text, late):
             assert outcomes(choice_of(text, *missing(late)))["int8"] == outcome
+
+
+def test_that_no_case_answers_in_time_is_the_reason_why_none_is_recommended():
+    """Nobody asked for a limit, and the figure to choose by was measured."""
+    _, late = missing(180)
+    choice = choice_of("", late, cheapest=LATENCY)
+    assert recommended_text(choice, "") == "recommended: none, because no case surely meets missed<=0.01"
 
 
 def test_disturbed_runs_do_not_count_where_three_others_do():

@@ -46,7 +46,7 @@ def test_every_figure_is_limited_under_every_name_of_the_table():
     """Its name in options, and as a field of the page, where the side is the better one."""
     for name, entry in JUDGED.items():
         with table_row(name):
-            (limit,) = parse_requirements(f"{name}{'<=' if entry.better == 'lower' else '>='}5").figures
+            (limit,) = parse_requirements(f"{name}{'<=' if entry.better == 'lower' else '>='}.5").figures
             assert (limit.figure, limit.side) == (entry, "at most" if entry.better == "lower" else "at least")
             assert parse_requirements(limit.text).figures == (limit,)
 
@@ -60,6 +60,7 @@ def test_what_is_no_limit_is_refused():
         ("p99<=33mJ", "not in mJ"),
         ("p99>=33ms", "p99<=33ms"),
         ("p99<=fast", "no number"),
+        ("accuracy>=30", r"lies between 0 and 1: write accuracy>=0\.3, or 30%"),
         ("ap>=30", r"lies between 0 and 1: write ap>=0\.3, or 30%"),
     ):
         with table_row(text), pytest.raises(ConfigError, match=words):

@@ -52,9 +52,9 @@ def test_an_inconclusive_gate_says_which_changes_would_not_be_seen():
 def test_without_an_interval_a_limit_says_how_many_runs_give_one():
     """How many would decide nothing shows; a gate and a requirement say the same."""
     comparison = changed(make_side(agent="1"), make_side(agent="2", seed=2, start=100, runs=2), "energy:5%")
-    assert list(gate_lines(comparison, comparison.gate))[1].endswith(", 3 runs give an interval: --repeats 3, limit energy:5%")
+    assert list(gate_lines(comparison, comparison.gate))[1].endswith(", 3 runs give an interval: measure with --repeats 3, limit energy:5%")
     comparison = in_turn(make_side(agent="1"), make_side(agent="1", seed=2, precision="int8", runs=2), required="p50<=1s")
-    assert any(line.endswith("; 3 runs give an interval: --repeats 3") for line in choice_lines(comparison, comparison.choice))
+    assert any(line.endswith("; 3 runs give an interval: measure with --repeats 3") for line in choice_lines(comparison, comparison.choice))
 
 
 def test_no_finding_that_is_printed_contradicts_its_outcome():

@@ -55,18 +55,25 @@ def test_an_accuracy_has_its_bounds():
     [
         (ratio(0.86, 0.02), "-14%", "-19 to -9%", "better"),
         (ratio(1.0, 0.001), "+0.0%", "-0.3 to +0.3%", "no difference above 3%"),
-        (ratio(1.02, 0.02), "+2%", "-4 to +8%", "inconclusive; about 37 more runs would decide: --repeats 42"),
+        (ratio(1.02, 0.02), "+2%", "-4 to +8%", "inconclusive; about 37 more runs would decide: measure with --repeats 42"),
         (ratio(0.25, 0.02), "4.0 times as fast", "3.8 to 4.2", "better"),
         (ratio(0.0001, 0.02), "10,000 times as fast", "9,460 to 10,571", "better"),
         (ratio(4.88, 0.02), "4.9 times as long", "4.6 to 5.2", "worse"),
         (ratio(1.96, 0.02), "+96%", "+85 to +107%", "worse"),
-        (ratio(1.1, None, 1), "+10%", "", "inconclusive; 3 runs give an interval: --repeats 3"),
+        (ratio(1.1, None, 1), "+10%", "", "inconclusive; 3 runs give an interval: measure with --repeats 3"),
         (
             decide(Evidence(-0.099, 0.02, 1000, 50, "image"), 0.95, 0.005, "higher", "points"),
             "-9.9 points",
             "-13.8 to -6.0",
             "worse",
         ),
+        (
+            decide(Evidence(-0.01, 0.02, 1000, 50, "image"), 0.95, 0.005, "higher", "points"),
+            "-1.0 points",
+            "-4.9 to +2.9",
+            "inconclusive; more images would narrow it",
+        ),
+        (ratio(1.01, 0.3), "+1%", "-56 to +132%", "inconclusive; not even 100 more runs would decide"),
     ],
 )
 def test_a_change_has_the_interval_that_decides_it_and_its_outcome(decision, text, interval, outcome):

@@ -57,18 +57,18 @@ def test_a_change_is_said_in_the_words_of_its_figure(name, change, text):
 
 
 def test_what_would_decide_is_named_with_its_option():
-    """Runs and pairs are had by `--repeats`; days are not, and images are what they are."""
+    """Runs and pairs are had by `--repeats`; days are not, and more images are other data."""
     for evidence, text in (
-        (Evidence(math.log(1.13), 0.06, 2, 3, "run"), "+13%, -13 to +46%; about 5 more runs would decide: --repeats 8"),
-        (Evidence(math.log(1.13), 0.06, 2, 3, "pair"), "+13%, -13 to +46%; about 5 more runs would decide: --repeats 8"),
+        (Evidence(math.log(1.13), 0.06, 2, 3, "run"), "+13%, -13 to +46%; about 5 more runs would decide: measure with --repeats 8"),
+        (Evidence(math.log(1.13), 0.06, 2, 3, "pair"), "+13%, -13 to +46%; about 5 more runs would decide: measure with --repeats 8"),
         (Evidence(math.log(1.13), 0.06, 2, 3, "day"), "+13%, -13 to +46%; about 5 more days would decide"),
-        (Evidence(math.log(1.13), None, 0, 1, "run"), "+13%, without an interval; 3 runs give an interval: --repeats 3"),
+        (Evidence(math.log(1.13), None, 0, 1, "run"), "+13%, without an interval; 3 runs give an interval: measure with --repeats 3"),
         (Evidence(math.log(1.13), None, 0, 1, "day"), "+13%, without an interval; 3 days give an interval"),
-        (Evidence(0.0, 0.2, 9, 10, "run"), "+0%, -36 to +57%"),
+        (Evidence(0.0, 0.2, 9, 10, "run"), "+0%, -36 to +57%; not even 100 more runs would decide"),
     ):
         with table_row(text):
             assert inconclusive_text(LATENCY, decide(evidence, 0.95, 0.03, "lower")) == text
-    assert inconclusive_text(ACCURACY, on_points(0.004)) == "+0.4 points, -1.6 to +2.4"
+    assert inconclusive_text(ACCURACY, on_points(0.004)) == "+0.4 points, -1.6 to +2.4; more images would narrow it"
 
 
 def test_no_interval_that_is_printed_contradicts_its_outcome():
