@@ -297,7 +297,7 @@ async function savePicture(chart, form) {
 }
 
 // A period, picked in a chart, narrows the tables below and what is exported; it is in the address.
-let period = null, waiting = null;
+let period = null, waiting = null, isDrawing = false;
 const inPeriod = (atNs) => atNs / 1e6 >= period[0] && atNs / 1e6 <= period[1];
 const overTime = () => drawn.filter((chart) => chart.held.brushes && chart.view);
 const rangeOf = (name) => { const range = /^(\d+),(\d+)$/.exec(new URLSearchParams(fieldsHere()[1]).get(name) ?? ""); return range && [Number(range[1]), Number(range[2])]; };
@@ -305,12 +305,18 @@ function linked(chart) {
   chart.view.addSignalListener("brush", (_, value) => {
     const range = Object.values(value ?? {})[0];
     clearTimeout(waiting);
-    // A click is no period.
-    if (range && Math.abs(range[1] - range[0]) > 60000) waiting = setTimeout(() => pickPeriod([Math.floor(Math.min(...range)), Math.ceil(Math.max(...range))]), 120);
+    // A click is no period, and a hand that rests has not decided.
+    const pick = () => {
+      if (isDrawing) waiting = setTimeout(pick, 120);
+      else pickPeriod([Math.floor(Math.min(...range)), Math.ceil(Math.max(...range))]);
+    };
+    if (range && Math.abs(range[1] - range[0]) > 60000) waiting = setTimeout(pick, 120);
   });
+  chart.place.addEventListener("pointerdown", () => { isDrawing = true; });
   chart.place.addEventListener("pointermove", (event) => crosshair(chart, event));
   chart.place.addEventListener("pointerleave", () => overTime().forEach(hideCrosshair));
 }
+for (const ending of ["pointerup", "pointercancel"]) addEventListener(ending, () => { isDrawing = false; });
 // A period that is picked in one panel is shown in all of them, and narrows the tables.
 function pickPeriod(range) {
   setPeriod(range);

@@ -228,6 +228,22 @@ def test_no_mark_of_a_front_covers_another(charted):
     assert page.run(f"drawn[0].view.data('marks').map({figures})") == page.run(f"drawn[0].held.spec.datasets.marks.map({figures})")
 
 
+def test_a_period_is_picked_when_the_pointer_is_released(charted):
+    """A hand that rests while it draws has not decided yet."""
+    page = charted("trend?device=simulated-pi5-01")
+    x, top, width, height = page.place_of(PLOT)
+    begin, middle, end = ((x + width * share, top + height * 0.5) for share in (0.4, 0.5, 0.6))
+    page.mouse("mouseMoved", *begin)
+    page.mouse("mousePressed", *begin)
+    page.mouse("mouseMoved", *middle, is_down=True)
+    page.run("(async () => { await new Promise(done => setTimeout(done, 500)); root.dataset.rested = 'yes'; })()")
+    page.until("root.dataset.rested === 'yes'")
+    assert not page.run("location.search.includes('between=')")
+    page.mouse("mouseMoved", *end, is_down=True)
+    page.mouse("mouseReleased", *end)
+    page.until("location.search.includes('between=')")
+
+
 def test_a_brushed_period_narrows_the_table_the_exports_and_the_address(charted, tmp_path):
     """And the address brings it back."""
     page = charted("trend?device=simulated-pi5-01")
