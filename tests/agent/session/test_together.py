@@ -1,6 +1,7 @@
 """Facts about `edgemeter.agent.session.together`: runs at the same time that are played, and real processes on replays."""
 
 import json
+import multiprocessing
 import os
 import signal
 from pathlib import Path
@@ -145,9 +146,8 @@ def test_one_that_dies_in_the_middle_is_one_line_and_the_runs_alone_remain(tmp_p
     assert workers() == []
 
 
-@pytest.mark.services
-def test_ctrl_c_ends_all_processes_of_a_block(tmp_path):
-    """None goes on alone."""
+def interrupt_a_block(folder):
+    """Measure a block, interrupt it while it has company, and look for what is left of it."""
     has_company: list[bool] = []
 
     def interrupt(event):
@@ -156,10 +156,20 @@ def test_ctrl_c_ends_all_processes_of_a_block(tmp_path):
         elif isinstance(event, job.Phase) and event.name == "timed" and has_company[-1]:
             os.kill(os.getpid(), signal.SIGINT)
 
-    outcomes = together.measure(suite(tmp_path, *replays(tmp_path, 4.0, 9.0), seconds=2.0), WHO, {}, "none", interrupt)
+    outcomes = together.measure(suite(folder, *replays(folder, 4.0, 9.0), seconds=2.0), WHO, {}, "none", interrupt)
     with pytest.raises(KeyboardInterrupt):
         list(outcomes)
     assert workers() == []
+    (folder / "interrupted").touch()
+
+
+@pytest.mark.services
+def test_ctrl_c_ends_all_processes_of_a_block(tmp_path):
+    """None goes on alone. A real signal gets a process of its own, not one in which other tests loaded a dozen native libraries."""
+    process = multiprocessing.get_context("spawn").Process(target=interrupt_a_block, args=(tmp_path,))
+    process.start()
+    process.join()
+    assert (process.exitcode, (tmp_path / "interrupted").exists()) == (0, True)
 
 
 @pytest.mark.usefixtures("played")
