@@ -13,7 +13,7 @@ PACKAGES = ("agent", "collector", "models", "provisioning")
 LINES = {
     "agent": 6,
     "agent/api": 484,
-    "agent/base": 5910,
+    "agent/base": 5911,
     "agent/bundle": 592,
     "agent/cli": 2947,
     "agent/contract": 3590,
@@ -45,7 +45,7 @@ LINES = {
     "collector": 1,
     "collector/alerts": 1837,
     "collector/charts": 793,
-    "collector/cli": 2795,
+    "collector/cli": 2798,
     "collector/compare": 2124,
     "collector/datacenter": 489,
     "collector/demo": 492,
@@ -57,7 +57,7 @@ LINES = {
     "collector/published": 1102,
     "collector/receive": 2292,
     "collector/runs": 1070,
-    "collector/show": 1460,
+    "collector/show": 1466,
     "collector/store": 104,
     "collector/trend": 3594,
     "collector/units": 82,
@@ -85,7 +85,7 @@ LINES = {
     "provisioning/release": 1383,
     "provisioning/serve": 400,
     "provisioning/update": 1017,
-    "tests": 85045,
+    "tests": 85089,
 }
 # A room may have so many lines fewer before its number is lowered.
 SLACK = 40
