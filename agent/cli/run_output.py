@@ -273,10 +273,11 @@ def resolution(cases: Sequence[MeasuredCase]) -> str:
     values = case.values(case.first_figure)
     # As many will not count as did not.
     further = math.ceil(further_runs([values], PRECISION_RATIO, case.session_sd) * len(case.runs) / len(case.counted))
-    if not 0 < further <= MOST_FURTHER:
+    precise = percentage(math.expm1(precision_reach(PRECISION_RATIO, case.session_sd)))
+    if not 0 < further <= MOST_FURTHER or precise == percentage(width_ratio):
         return text
-    needed_runs, precise_ratio = len(case.runs) + further, math.expm1(precision_reach(PRECISION_RATIO, case.session_sd))
-    return f"{text} About {needed_runs} runs would make it ± {percentage(precise_ratio)}: --repeats {needed_runs}."
+    needed_runs = len(case.runs) + further
+    return f"{text} About {needed_runs} runs would narrow the interval to ± {precise}: --repeats {needed_runs}."
 
 
 def _load_lines(run: RunRecord) -> Iterator[str]:

@@ -152,6 +152,15 @@ def test_the_interval_says_what_can_be_seen_and_how_many_runs_would_narrow_it(p5
     assert text in run_output.resolution([case])
 
 
+def test_no_more_runs_are_advised_for_what_is_as_narrow_already():
+    """How sessions of a virtual machine are taken to differ is most of the interval."""
+    guest = make_environment(virtualisation="kvm")
+    (case,) = run_output.cases_of(repeats(10.0, 10.5, 9.8, 10.2, 9.7, environment=guest))
+    assert run_output.resolution([case]) == "Differences above 19% can be seen."
+    (case,) = run_output.cases_of(repeats(10.0, 11.5, 9.3, environment=guest))
+    assert "would narrow the interval to ± 13%" in run_output.resolution([case])
+
+
 def test_the_document_has_the_answer_of_power_modes():
     """A row of each."""
     document = run_session.session_document(run_session.SessionOutcome(power_modes(), [], None))
