@@ -15,7 +15,7 @@ LINES = {
     "agent/api": 484,
     "agent/base": 5911,
     "agent/bundle": 592,
-    "agent/cli": 2947,
+    "agent/cli": 2948,
     "agent/contract": 3590,
     "agent/daemon": 349,
     "agent/datasets": 1331,
@@ -85,7 +85,7 @@ LINES = {
     "provisioning/release": 1383,
     "provisioning/serve": 400,
     "provisioning/update": 1017,
-    "tests": 85089,
+    "tests": 85098,
 }
 # A room may have so many lines fewer before its number is lowered.
 SLACK = 40
