@@ -32,7 +32,7 @@ ENOUGH_FREEDOM = 1e4
 _NO_STEP = "the sensor states no resolution: `edgemeter energy sensors check` measures it"
 # Why a term is not known, in the order of importance.
 UNKNOWN = {
-    "gain": "the sensor states no gain uncertainty: compare it with a better meter, and set gain and gain_u in [sensors.NAME]",
+    "gain": "the sensor states no gain uncertainty: compare it with a better meter, and set gain and gain_u_ratio in [sensors.NAME]",
     "offset": _NO_STEP,
     "quantisation": _NO_STEP,
     "idle_quantisation": _NO_STEP,

@@ -38,8 +38,9 @@ SENSORS: Mapping[str, str] = {
 ENTRY_POINTS = "edgemeter.power"
 # The folder that stands for / where a sensor reads files; another one in tests.
 ROOT = Path("/")
-# What the user may state of any sensor: its gain, as a factor, and the gain's relative standard uncertainty (k = 1).
-GAIN_SETTINGS = ("gain", "gain_u")
+# What the user may state of any sensor: its gain as a factor, that gain's relative standard uncertainty (k = 1), how far it may drift with
+# temperature, and how late the sensor may be at most.
+USER_SETTINGS = ("gain", "gain_u_ratio", "gain_drift_ratio", "delay_ms")
 # How its settings are annotated; a sensor of another package may annotate nothing, or in strings.
 _TEXTS = (str, str | None, "str", "str | None", inspect.Parameter.empty)
 # In `excludes` of a sensor that does not see the devices on the board's USB ports, or in its PCIe and M.2 slots, such as an accelerator.
@@ -55,7 +56,8 @@ class AbsentError(UnavailableError):
 class Description:
     """The description of a sensor: which part of the machine it sees, how often and how finely.
 
-    `gain_u_ratio` is the relative standard uncertainty of its gain (k = 1); None means unknown, not zero.
+    `gain_u_ratio` is the relative standard uncertainty of its gain (k = 1); None means unknown, not zero. `gain_drift_ratio` is how far the
+    gain may drift with temperature, in either direction, relative to it. `delay_ms` is how late its readings may be at most.
     `resolution_w` is the step of a power reading, `resolution_mj` that of an energy counter.
     `offset_u_w` is the standard uncertainty of its zero, where the driver knows it.
     `averaging` is how its readings follow the power, as far as that is published or can be read; None where nothing is known.
@@ -74,6 +76,8 @@ class Description:
     blocked: str | None = None
     offset_u_w: float | None = None
     averaging: Averaging | None = None
+    gain_drift_ratio: float = 0.0
+    delay_ms: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,30 +158,27 @@ def create(name: str, **settings: Any) -> PowerSensor:
     root = settings.pop("root") if isinstance(settings.get("root"), Path) else ROOT
     check_settings(name, settings)
     kind = sensor_class(settings.pop("type", name))
-    of_user = {key: positive_setting(name, key, settings.pop(key)) for key in GAIN_SETTINGS if key in settings}
+    of_user = {key: positive_setting(name, key, settings.pop(key)) for key in USER_SETTINGS if key in settings}
     sensor = kind(**settings, **({"root": root} if "root" in inspect.signature(kind).parameters else {}))
-    return GainSensor(sensor, **of_user) if of_user else sensor
+    return ConfiguredSensor(sensor, **of_user) if of_user else sensor
 
 
-class GainSensor(PowerSensor):
-    """Reads a sensor and multiplies its power and energy by the gain that its user has measured; its rails stay as it gave them."""
+class ConfiguredSensor(PowerSensor):
+    """Reads a sensor and applies what its user states of it: power and energy are multiplied by `gain`; its rails stay as it gave them."""
 
-    def __init__(self, sensor: PowerSensor, gain: float = 1.0, gain_u: float | None = None) -> None:
-        self._sensor, self._gain, self._gain_u = sensor, gain, gain_u
+    def __init__(self, sensor: PowerSensor, gain: float = 1.0, **stated: float) -> None:
+        self._sensor, self._gain, self._stated = sensor, gain, stated
 
     def describe(self) -> Description:
-        """Return the sensor's description: its id names the gain, and the steps are multiplied too.
-
-        Without a `gain_u` the gain's uncertainty stays the driver's.
-        """
+        """Return the sensor's description with what the user states in place of the driver's; its id names the gain."""
         description = self._sensor.describe()
         return replace(
             description,
             id=description.id if self._gain == 1 else f"{description.id}*{self._gain:g}",
-            gain_u_ratio=description.gain_u_ratio if self._gain_u is None else self._gain_u,
             resolution_w=self._multiplied(description.resolution_w),
             resolution_mj=self._multiplied(description.resolution_mj),
             offset_u_w=self._multiplied(description.offset_u_w),
+            **self._stated,
         )
 
     def read(self) -> Reading:
@@ -213,13 +214,13 @@ def check_settings(name: str, settings: Mapping[str, Any]) -> None:
 
 
 def settings_of(kind: str) -> list[str]:
-    """Return the keys of a sensor's table: `type`, what its constructor takes as text, and those of any sensor's gain.
+    """Return the keys of a sensor's table: `type`, what its constructor takes as text, and those of any sensor.
 
     Raises:
         ConfigError: there is no such sensor.
     """
     parameters = inspect.signature(sensor_class(kind)).parameters.values()
-    return ["type", *(parameter.name for parameter in parameters if parameter.annotation in _TEXTS), *GAIN_SETTINGS]
+    return ["type", *(parameter.name for parameter in parameters if parameter.annotation in _TEXTS), *USER_SETTINGS]
 
 
 def data_sheet(name: str) -> str:

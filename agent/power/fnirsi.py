@@ -15,8 +15,8 @@ In the USB feed of a board it sees all that the board draws, its USB devices inc
     KERNEL=="hidraw*", ATTRS{idVendor}=="2e3c", MODE="0660", GROUP="plugdev"
 Source: packets, commands and the rate of requests (1 s, or 3 ms at the soonest) as published with the logger fnirsi-usb-power-data-logger
 (MIT); the pause between the first commands as in fnirsi-usb-tool, whose author saw meters hang without; the CRC's polynomial 0x39 and start
-0x42 were found to give the published commands. The gain is taken as that of the class of such meters, within 2%: set `gain` and `gain_u`
-where that is too little.
+0x42 were found to give the published commands. The gain is taken as that of the class of such meters, within 2%: set `gain` and
+`gain_u_ratio` where that is too little.
 Tested with: packets of this form, and a pseudo-terminal that plays both kinds of meter; not yet on a device.
 """
 

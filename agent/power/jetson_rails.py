@@ -26,7 +26,7 @@ SHUNT_STEP_UV = 40.0
 # It counts up to 163.8 mV.
 SHUNT_LAST_UV = 163_800.0
 # Nobody has measured the gain of these modules against a reference; 5% (k = 1) is a cautious default, wide enough for the deviations
-# that Shalavi et al. (arXiv 2306.13107) report of calibrated boards. `gain_u` in the settings replaces it.
+# that Shalavi et al. (arXiv 2306.13107) report of calibrated boards. `gain_u_ratio` in the settings replaces it.
 GAIN_U_RATIO = 0.05
 # Parts may exceed their whole by what reading them one after the other brings about.
 PARTS_RATIO = 1.1

@@ -6,7 +6,7 @@ so nothing between two readings is lost; the mean power of the last half second 
     [sensors.joulescope]
     # device = "u/js220/000123"     # default: the only one that is connected
 
-`gain_u` is the relative standard uncertainty in the instrument's certificate; without it unknown.
+`gain_u_ratio` is the relative standard uncertainty in the instrument's certificate; without it unknown.
 
 In the DC feed of a board it sees all that the board draws, its USB devices included, and not the loss of the power supply before it.
 Needs: `pip install 'edgemeter[joulescope]'` (pyjoulescope_driver, Apache-2.0; wheels for x86_64 and aarch64, none for armv7l), and the

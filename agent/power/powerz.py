@@ -11,7 +11,7 @@ are some milliseconds apart. Source: Linux drivers/hwmon/powerz.c and Documentat
     device = "hwmon4"          # which one, where there are several
 
 The driver gives whole milliamperes and millivolts. The meter's gain error is not known to us: compare it with a
-better meter, and set `gain` and `gain_u`.
+better meter, and set `gain` and `gain_u_ratio`.
 Tested with: trees of the driver's form; not yet with a meter.
 """
 

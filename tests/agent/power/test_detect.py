@@ -75,7 +75,7 @@ def test_a_named_sensor_that_is_not_here_ends_the_command(settings):
 
 def test_a_gain_of_the_user_s_is_applied(settings):
     """2 W shown are 2.04 W, and the uncertainty is the one that was stated; a gain that is no number is refused."""
-    settings["replay"] |= {"gain": "1.02", "gain_u": "0.005"}
+    settings["replay"] |= {"gain": "1.02", "gain_u_ratio": "0.005"}
     with open_sensors("replay", (), settings) as (sensors, _):
         assert (sensors["replay"].read().power_w, sensors["replay"].describe().gain_u_ratio) == (pytest.approx(2.04), 0.005)
     for gain in ("0", "two"):
@@ -89,12 +89,30 @@ def test_a_gain_of_the_user_s_is_applied(settings):
 def test_a_gain_multiplies_what_is_shown_and_its_steps_and_no_rail():
     """Power and energy; without an uncertainty of the user's the driver's stays."""
     reading = Reading(5, power_w=2.0, energy_mj=100.0, rails=(Rail("VDD", 2.0),))
-    sensor = power.GainSensor(PlayedSensor(reading, gain_u_ratio=0.05, resolution_w=0.1), gain=1.1)
+    sensor = power.ConfiguredSensor(PlayedSensor(reading, gain_u_ratio=0.05, resolution_w=0.1), gain=1.1)
     assert sensor.read() == Reading(5, power_w=pytest.approx(2.2), energy_mj=pytest.approx(110.0), rails=(Rail("VDD", 2.0),))
     description = sensor.describe()
     assert (description.gain_u_ratio, description.resolution_w, description.offset_u_w) == (0.05, pytest.approx(0.11), None)
     # A record whose figures were multiplied says so wherever it names the sensor.
     assert description.id == f"{PlayedSensor(reading).describe().id}*1.1"
+
+
+def test_what_the_user_states_of_a_sensor_takes_the_place_of_the_driver_s(settings):
+    """How far the gain drifts with temperature, and how late the sensor may be; a sensor without settings states neither."""
+    with open_sensors("replay", (), settings) as (sensors, _):
+        description = sensors["replay"].describe()
+        assert (description.gain_drift_ratio, description.delay_ms) == (0.0, None)
+    settings["replay"] |= {"gain_drift_ratio": "0.01", "delay_ms": "1000"}
+    with open_sensors("replay", (), settings) as (sensors, _):
+        description = sensors["replay"].describe()
+        assert (description.gain_drift_ratio, description.delay_ms, description.id) == (0.01, 1000.0, "replay:bench")
+        assert sensors["replay"].read().power_w == 2.0
+    for key in ("gain_drift_ratio", "delay_ms"):
+        with (
+            pytest.raises(ConfigError, match=rf"\[sensors.replay\] {key} = '-1'"),
+            open_sensors("replay", (), {"replay": {**settings["replay"], key: "-1"}}),
+        ):
+            pytest.fail("opened")
 
 
 @pytest.fixture
@@ -154,7 +172,9 @@ def test_a_misspelt_or_wrongly_typed_key_is_named_with_the_keys_that_exist():
                 with pytest.raises(ConfigError, match=says) as refusal, open_sensors(name, (), {"shelly": table}):
                     pytest.fail("opened")
                 assert "[sensors.shelly]" in str(refusal.value)
-                assert str(refusal.value).endswith("the keys of shelly are type, address, channel, user, password_file, gain, gain_u")
+                assert str(refusal.value).endswith(
+                    "the keys of shelly are type, address, channel, user, password_file, gain, gain_u_ratio, gain_drift_ratio, delay_ms"
+                )
 
 
 def test_a_counter_shows_how_fast_it_moves_and_no_power_where_it_does_not():
