@@ -166,7 +166,7 @@ def create(name: str, **settings: Any) -> PowerSensor:
 class ConfiguredSensor(PowerSensor):
     """Reads a sensor and applies what its user states of it: power and energy are multiplied by `gain`; its rails stay as it gave them."""
 
-    def __init__(self, sensor: PowerSensor, gain: float = 1.0, **stated: float) -> None:
+    def __init__(self, sensor: PowerSensor, gain: float = 1.0, **stated: Any) -> None:
         self._sensor, self._gain, self._stated = sensor, gain, stated
 
     def describe(self) -> Description:

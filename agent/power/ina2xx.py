@@ -18,7 +18,8 @@ overlay `i2c-sensor,ina219` does nothing). Where the shunt sits is the user's wi
 
 Gain: 2% standard uncertainty (a 1% shunt and 0.5 to 1% of the chip, added); 0.5% where the shunt is in
 the chip. Both are a class, not a data sheet's figure: set `gain` and `gain_u_ratio` for better. A current at the last step of the range
-(320 mV on the shunt of an INA219, 82 mV on that of an INA226, 164 or 41 mV on that of an INA228 or INA238) is no reading: it may be any larger one.
+(320 mV on the shunt of an INA219, 82 mV on that of an INA226, 164 or 41 mV on that of an INA228 or INA238) is no reading, as it may be any
+larger one.
 Tested with: a capture of an INA219 in a UPS, and trees of the drivers' form; not yet on a board.
 """
 
