@@ -166,8 +166,8 @@ def create(name: str, **settings: Any) -> PowerSensor:
 class ConfiguredSensor(PowerSensor):
     """Reads a sensor and applies what its user states of it: power and energy are multiplied by `gain`; its rails stay as it gave them."""
 
-    def __init__(self, sensor: PowerSensor, gain: float = 1.0, **stated: Any) -> None:
-        self._sensor, self._gain, self._stated = sensor, gain, stated
+    def __init__(self, sensor: PowerSensor, gain: float = 1.0, **overrides: Any) -> None:
+        self._sensor, self._gain, self._overrides = sensor, gain, overrides
 
     def describe(self) -> Description:
         """Return the sensor's description with what the user states in place of the driver's; its id names the gain."""
@@ -178,7 +178,7 @@ class ConfiguredSensor(PowerSensor):
             resolution_w=self._multiplied(description.resolution_w),
             resolution_mj=self._multiplied(description.resolution_mj),
             offset_u_w=self._multiplied(description.offset_u_w),
-            **self._stated,
+            **self._overrides,
         )
 
     def read(self) -> Reading:
