@@ -61,7 +61,8 @@ def _power(settings: Mapping[str, Mapping[str, str]], root: Path = ROOT) -> Iter
             yield Finding("power", sensor.name, state, sensor.reason or "", remedy)
         else:
             left_out = f", without {', '.join(sensor.description.excludes)}" if sensor.description.excludes else ""
-            yield Finding("power", sensor.name, "ok", f"{sensor.description.id}: {sensor.description.scope}{left_out}")
+            described = f"{sensor.description.id}: {sensor.description.scope}{left_out}"
+            yield Finding("power", sensor.name, "ok", "; ".join((described, *sensor.description.warnings)))
     sensor_name, why = choose_sensor(sensors)
     if sensor_name is None:
         remedy = "see `edgemeter energy sensors --all`"

@@ -31,9 +31,6 @@ LONGER = 3.0
 HUNG_RATIO, HUNG_IDLE_RATIO = 0.01, 0.05
 # A meter that shows less than this share of a stretch does not show so little power; the rest lies beside the load.
 SHOWN_RATIO = 1 / 3
-# The sensors that know a setting `shunt_ohm`, and those that know `direction`.
-SHUNTED = frozenset({"ina2xx"})
-REVERSIBLE = frozenset({"ina2xx", "powerz"})
 _PLUG_TURNED = "its clamp or its wiring is reversed: turn the clamp around, or exchange line and load"
 _PLUG_LOW = (
     "the load is below what the plug can show, or is not plugged into it: use a meter in the board's supply (scope board-input: an INA2xx "
@@ -306,7 +303,7 @@ def power_refusal(description: Description, power_w: float, when: str, draws: Po
 def _scale(description: Description) -> str:
     """Return the remedy for a power that is wrong by a factor."""
     name = description.id.partition(":")[0]
-    if name in SHUNTED:
+    if description.id.startswith("hwmon:ina"):
         return f"its shunt is another one; set shunt_ohm in [sensors.{name}] to what is printed on it (R100 is 0.1 Ohm)"
     if description.scope == "wall-ac":
         return "it counts in another unit (milliwatts for watts), or feeds other machines too; compare it with a load that you know"
@@ -318,11 +315,11 @@ def _cause(description: Description, power_w: float) -> str:
     if description.scope == "wall-ac":
         return _PLUG_TURNED if power_w < 0 else _PLUG_LOW
     name = description.id.partition(":")[0]
-    if description.scope != "board-input" and name not in REVERSIBLE:
+    if description.scope != "board-input" and name != "hwmon":
         return _RAILS
     if power_w == 0:
         return _SUPPLY_LOW
-    return f'{_SUPPLY_TURNED}, or set direction = "reverse" in [sensors.{name}]' if name in REVERSIBLE else _SUPPLY_TURNED
+    return f'{_SUPPLY_TURNED}, or set gain = "-1" in [sensors.{name}]'
 
 
 def is_frozen(trace: SensorTrace, timed: Window, idle_before: Window | None, idle_after: Window | None) -> bool:

@@ -21,9 +21,7 @@ SENSORS: Mapping[str, str] = {
     "ina3221": "edgemeter.agent.power.jetson:Ina3221",
     "ina3221x": "edgemeter.agent.power.jetson:Ina3221x",
     "jetson_thor": "edgemeter.agent.power.jetson:JetsonThor",
-    "ina2xx": "edgemeter.agent.power.ina2xx:Ina2xx",
-    "powerz": "edgemeter.agent.power.powerz:PowerZ",
-    "power_hwmon": "edgemeter.agent.power.power_hwmon:PowerHwmon",
+    "hwmon": "edgemeter.agent.power.hwmon:Hwmon",
     "pi5_pmic": "edgemeter.agent.power.pi5_pmic:Pi5Pmic",
     "jtop": "edgemeter.agent.power.jtop_service:Jtop",
     "rapl": "edgemeter.agent.power.rapl:Rapl",
@@ -35,6 +33,9 @@ SENSORS: Mapping[str, str] = {
     "nvml": "edgemeter.agent.power.nvml:Nvml",
     "replay": "edgemeter.agent.power.replay:ReplaySensor",
 }
+# Those whose reader never ran on the real thing, as docs/boards.md has it; each states that wherever it is described.
+UNTRIED = frozenset(SENSORS) - {"replay"}
+NOT_TRIED = "not yet tried on a board: compare it with a meter that you know"
 ENTRY_POINTS = "edgemeter.power"
 # The folder that stands for / where a sensor reads files; another one in tests.
 ROOT = Path("/")
@@ -157,27 +158,38 @@ def create(name: str, **settings: Any) -> PowerSensor:
     """
     root = settings.pop("root") if isinstance(settings.get("root"), Path) else ROOT
     check_settings(name, settings)
-    kind = sensor_class(settings.pop("type", name))
-    of_user = {key: positive_setting(name, key, settings.pop(key)) for key in USER_SETTINGS if key in settings}
-    sensor = kind(**settings, **({"root": root} if "root" in inspect.signature(kind).parameters else {}))
-    return ConfiguredSensor(sensor, **of_user) if of_user else sensor
+    kind = settings.pop("type", name)
+    stated = {key: _stated(name, key, settings.pop(key)) for key in USER_SETTINGS if key in settings}
+    constructor = sensor_class(kind)
+    sensor = constructor(**settings, **({"root": root} if "root" in inspect.signature(constructor).parameters else {}))
+    return ConfiguredSensor(sensor, **stated, warnings=(NOT_TRIED,) if kind in UNTRIED else ())
+
+
+def _stated(name: str, key: str, text: str) -> float:
+    """Return the value of one of USER_SETTINGS; only a gain may be negative."""
+    is_turned = key == "gain" and text.startswith("-")
+    return -positive_setting(name, key, text[1:]) if is_turned else positive_setting(name, key, text)
 
 
 class ConfiguredSensor(PowerSensor):
-    """Reads a sensor and applies what its user states of it: power and energy are multiplied by `gain`; its rails stay as it gave them."""
+    """Reads a sensor and applies what its user states of it: power and energy are multiplied by `gain`; its rails stay as it gave them.
 
-    def __init__(self, sensor: PowerSensor, gain: float = 1.0, **overrides: Any) -> None:
-        self._sensor, self._gain, self._overrides = sensor, gain, overrides
+    `warnings` are added to the sensor's; `overrides` are fields of its description.
+    """
+
+    def __init__(self, sensor: PowerSensor, gain: float = 1.0, warnings: tuple[str, ...] = (), **overrides: Any) -> None:
+        self._sensor, self._gain, self._warnings, self._overrides = sensor, gain, warnings, overrides
 
     def describe(self) -> Description:
         """Return the sensor's description with what the user states in place of the driver's; its id names the gain."""
         description = self._sensor.describe()
+        names = ("resolution_w", "resolution_mj", "offset_u_w")
+        steps = {name: step for name in names if (step := getattr(description, name)) is not None}
         return replace(
             description,
             id=description.id if self._gain == 1 else f"{description.id}*{self._gain:g}",
-            resolution_w=self._multiplied(description.resolution_w),
-            resolution_mj=self._multiplied(description.resolution_mj),
-            offset_u_w=self._multiplied(description.offset_u_w),
+            warnings=(*description.warnings, *self._warnings),
+            **{name: abs(self._gain) * step for name, step in steps.items()},
             **self._overrides,
         )
 

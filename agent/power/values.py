@@ -28,13 +28,6 @@ def positive_setting(sensor: str, key: str, text: str) -> float:
     raise ConfigError(f'[sensors.{sensor}] {key} = {text!r}: give a number above 0, as in {key} = "0.1"')
 
 
-def direction_setting(sensor: str, text: str) -> int:
-    """Return 1 for `forward`, -1 for `reverse`; raises ConfigError if it is neither."""
-    if text in {"forward", "reverse"}:
-        return 1 if text == "forward" else -1
-    raise ConfigError(f"[sensors.{sensor}] direction = {text!r}: choose forward or reverse")
-
-
 def plausible_power_w(power_w: float, highest_w: float, origin: str) -> float:
     """Return the power; raises TransientError if it is more than `origin` can show, in either direction."""
     if abs(power_w) > highest_w:

@@ -189,12 +189,14 @@ def open_sensor(sensor_name, folder, monkeypatch, *, is_here):
         return power.create(sensor_name)
     root = write(folder, json.loads(recorded.read_text()) if recorded.name == "tree.json" and is_here else {})
     settings = {"replay": {"path": str(recorded)}, "shelly": {"address": "192.0.2.7"}, "tasmota": {"address": "192.0.2.7"}}
+    if is_here and sensor_name in ("shelly", "tasmota"):
+        sensor = power.sensor_class(sensor_name)(**settings[sensor_name])
+        sensor.get = lambda _: recorded.read_bytes()
+        return sensor
     sensor = power.create(sensor_name, root=root, **(settings.get(sensor_name, {}) if is_here else {}))
     if sensor_name == "pi5_pmic":
         printed = recorded.read_bytes() if is_here else b"no rail"
         sensor = Pi5Pmic(run=lambda command: subprocess.CompletedProcess(command, 0, printed, b""))
-    if is_here and sensor_name in ("shelly", "tasmota"):
-        sensor.get = lambda _: recorded.read_bytes()
     return sensor
 
 

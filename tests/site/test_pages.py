@@ -204,18 +204,27 @@ def test_every_command_of_a_page_has_a_name_and_options_of_today():
 
 def test_the_table_of_sensors_to_buy_matches_the_sensors():
     """Their period and the uncertainty of their gain, where these are constants."""
-    from edgemeter.agent.power import fnirsi, http_plugs, ina2xx, pi5_pmic, powerz, um25c  # noqa: PLC0415
+    from edgemeter.agent.power import fnirsi, http_plugs, hwmon, pi5_pmic, um25c  # noqa: PLC0415
 
     rows = re.findall(r"^\| (`.+?) \| .+? \| (\d+).*? \| (.+?) \|", (DOCS / "start" / "pi5-coral.md").read_text(), re.MULTILINE)
     by_sensor = {name: (int(readings), gain) for name, readings, gain in rows}
     assert by_sensor == {
         "`pi5_pmic`": (1000 / pi5_pmic.PERIOD_MS, "unknown"),
-        "`ina2xx`": (1000 / ina2xx.PERIOD_MS, f"{ina2xx.BOARD_U_RATIO:.0%}; INA260 {ina2xx.INTERNAL_U_RATIO:.1%}"),
+        "`hwmon`, an INA2xx": (1000 / hwmon.PERIOD_MS, f"{hwmon.BOARD_U_RATIO:.0%}; INA260 {hwmon.INTERNAL_U_RATIO:.1%}"),
         "`fnirsi`": (1000 / fnirsi.PERIOD_MS, f"{fnirsi.GAIN_U_RATIO * 100:.3g}%"),
         "`um25c`": (1000 / um25c.PERIOD_MS, f"{um25c.GAIN_U_RATIO * 100:.3g}%"),
-        "`powerz`": (1000 / powerz.PERIOD_MS, "unknown"),
+        "`hwmon`, a POWER-Z": (1000 / hwmon.PERIOD_MS, "unknown"),
         "`shelly`, `tasmota`": (1000 / http_plugs.PERIOD_MS, f"{http_plugs.GAIN_U_RATIO * 100:.3g}%"),
     }
+
+
+def test_the_page_of_boards_states_of_every_sensor_how_far_it_was_tried():
+    """A sensor that no board ran says so wherever it is described."""
+    from edgemeter.agent import power  # noqa: PLC0415
+
+    rows = re.findall(r"^(`.+`) \| (.+)$", (DOCS / "boards.md").read_text(), re.MULTILINE)
+    levels = {name: level for names, level in rows for name in re.findall(r"\w+", names)}
+    assert {name for name in power.SENSORS if name != "replay" and not levels[name].startswith("run")} == power.UNTRIED
 
 
 def test_every_page_is_in_the_navigation():

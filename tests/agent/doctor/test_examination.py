@@ -111,10 +111,10 @@ def test_waiting_records_are_counted_and_counting_changes_nothing(tmp_path):
 @pytest.mark.services
 def test_a_sensor_that_is_configured_wrongly_or_cannot_be_read_has_a_remedy(tmp_path):
     """What is merely not there has none."""
-    settings = Config(sensors={"ina2xx": {"shunt_ohm": "one"}, "rapl": {"path": str(tmp_path)}})
+    settings = Config(sensors={"hwmon": {"shunt_ohm": "one"}, "rapl": {"path": str(tmp_path)}})
     findings = doctor.examine(broker=None, home=tmp_path, settings=settings)
     assert all(finding.remedy for finding in findings if finding.state in ("warn", "bad"))
-    assert [finding.state for finding in findings if finding.name == "ina2xx"] == ["bad"]
+    assert [finding.state for finding in findings if finding.name == "hwmon"] == ["bad"]
 
 
 @pytest.mark.services

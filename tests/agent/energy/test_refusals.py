@@ -74,8 +74,8 @@ def test_a_power_that_no_machine_draws_gives_no_energy_but_its_likely_cause():
     for power_w, scope, sensor, words in [
         (-3.066, "wall-ac", "shelly:plug", "clamp"),
         (0.0, "wall-ac", "tasmota:plug", "below what the plug can show"),
-        (-3.066, "board-input", "ina226:1-0040", "shunt"),
-        (-3.066, "board-input", "ina2xx:1-0040", 'direction = "reverse"'),
+        (-3.066, "board-input", "fnirsi:FNB58", "cable"),
+        (-3.066, "board-input", "hwmon:ina226:1-0040", 'gain = "-1"'),
         (0.0, "board-input", "fnirsi:FNB58", "bypasses"),
         (-0.1, "soc-rails", "jetson_thor", "offset"),
     ]:
@@ -140,7 +140,7 @@ def test_a_sensor_that_fails_while_it_is_read_gives_no_energy_but_what_it_showed
         ({}, lambda _, shown_w: np.minimum(shown_w, 6.0), "show exactly 6 W, and none shows more: its range ends there"),
         ({}, lambda at_s, shown_w: np.where(np.arange(at_s.size) % 200 == 0, 2000.0, shown_w), "readings show up to 2,000 W"),
         ({}, lambda _, shown_w: 1000 * shown_w, "a Raspberry Pi 5 draws at most 40 W"),
-        ({"id": "ina2xx:1-0040"}, lambda _, shown_w: 10 * shown_w, "set shunt_ohm in [sensors.ina2xx]"),
+        ({"id": "hwmon:ina226:1-0040"}, lambda _, shown_w: 10 * shown_w, "set shunt_ohm in [sensors.hwmon]"),
         ({}, lambda _, shown_w: 0.1 * shown_w, "draws at least 1 W"),
     ]:
         with table_row(words):

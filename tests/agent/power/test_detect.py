@@ -2,6 +2,7 @@
 
 import json
 import socket
+from pathlib import Path
 from unittest import mock
 
 import pytest
@@ -10,8 +11,11 @@ from edgemeter.agent import power
 from edgemeter.agent.base.errors import ConfigError, TransientError, UnavailableError
 from edgemeter.agent.power import Rail, Reading, detect
 from edgemeter.agent.power.detect import DetectedSensor, choose_sensor, detect_sensors, open_sensors, read_now
+from tests.fixtures.machine_trees import write
 from tests.fixtures.power_traces import PlayedSensor, make_description
 from tests.fixtures.rows import table_row
+
+TREES = Path(__file__).resolve().parents[2] / "fixtures/power"
 
 
 def test_the_widest_scope_is_chosen_and_reported():
@@ -113,6 +117,15 @@ def test_what_the_user_states_of_a_sensor_takes_the_place_of_the_driver_s(settin
             open_sensors("replay", (), {"replay": {**settings["replay"], key: "-1"}}),
         ):
             pytest.fail("opened")
+
+
+def test_a_sensor_that_no_board_ran_says_so(settings, tmp_path):
+    """Wherever it is described, in a run too; a recording is replayed by what wrote it."""
+    root = write(tmp_path, json.loads((TREES / "hwmon/tree.json").read_text()))
+    (sensor,) = detect_sensors(names=["hwmon"], root=root)
+    assert any(warning.startswith("not yet tried on a board") for warning in sensor.description.warnings)
+    with open_sensors("replay", (), settings) as (sensors, _):
+        assert sensors["replay"].describe().warnings == ()
 
 
 @pytest.fixture

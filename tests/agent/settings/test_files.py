@@ -62,13 +62,13 @@ def test_every_mistake_in_a_configuration_is_named_at_once(tmp_path):
     """Keys, values, sensors that there are not, their keys and their values."""
     path = tmp_path / "config.toml"
     path.write_text(
-        'devise = "pi"\noutbox_limit_mb = 0\npower = ["nmvl"]\n[sensors.ina2xx]\nshunt = "0.1"\ndevice = 4\n[sensors.rpal]\n'
-        '[sensors.bench]\ntype = "ina2xx"\nshunt = 0.1\nscope = "bord"\n'
+        'devise = "pi"\noutbox_limit_mb = 0\npower = ["nmvl"]\n[sensors.hwmon]\nshunt = "0.1"\ndevice = 4\n[sensors.rpal]\n'
+        '[sensors.bench]\ntype = "hwmon"\nshunt = 0.1\nscope = "bord"\n'
     )
     kind, mistakes_found = files.check_file(path)
     assert kind == "agent"
     assert [(mistake.section, mistake.key) for mistake in mistakes_found] == [
-        ("", "devise"), ("", "outbox_limit_mb"), ("", "power"), ("[sensors.ina2xx]", "shunt"), ("[sensors.ina2xx]", "device"),
+        ("", "devise"), ("", "outbox_limit_mb"), ("", "power"), ("[sensors.hwmon]", "shunt"), ("[sensors.hwmon]", "device"),
         ("[sensors.rpal]", "type"), ("[sensors.bench]", "shunt"), ("[sensors.bench]", ""),
     ]  # fmt: skip
     assert "did you mean shunt_ohm?" in mistakes_found[3].what
