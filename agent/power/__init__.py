@@ -159,13 +159,13 @@ def create(name: str, **settings: Any) -> PowerSensor:
     root = settings.pop("root") if isinstance(settings.get("root"), Path) else ROOT
     check_settings(name, settings)
     kind = settings.pop("type", name)
-    stated = {key: _stated(name, key, settings.pop(key)) for key in USER_SETTINGS if key in settings}
+    user_values = {key: _user_value(name, key, settings.pop(key)) for key in USER_SETTINGS if key in settings}
     constructor = sensor_class(kind)
     sensor = constructor(**settings, **({"root": root} if "root" in inspect.signature(constructor).parameters else {}))
-    return ConfiguredSensor(sensor, **stated, warnings=(NOT_TRIED,) if kind in UNTRIED else ())
+    return ConfiguredSensor(sensor, **user_values, warnings=(NOT_TRIED,) if kind in UNTRIED else ())
 
 
-def _stated(name: str, key: str, text: str) -> float:
+def _user_value(name: str, key: str, text: str) -> float:
     """Return the value of one of USER_SETTINGS; only a gain may be negative."""
     is_turned = key == "gain" and text.startswith("-")
     return -positive_setting(name, key, text[1:]) if is_turned else positive_setting(name, key, text)

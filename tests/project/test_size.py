@@ -20,8 +20,8 @@ LINES = {
     "agent/daemon": 349,
     "agent/datasets": 1331,
     "agent/delivery": 1952,
-    "agent/doctor": 680,
-    "agent/energy": 4099,
+    "agent/doctor": 681,
+    "agent/energy": 4096,
     "agent/engine": 5124,
     "agent/generators": 2548,
     "agent/health": 583,
@@ -30,7 +30,7 @@ LINES = {
     "agent/ledger": 1819,
     "agent/machine": 1464,
     "agent/operating": 1012,
-    "agent/power": 3471,
+    "agent/power": 3111,
     "agent/profile": 564,
     "agent/quality": 284,
     "agent/recognition": 1140,
@@ -85,7 +85,7 @@ LINES = {
     "provisioning/release": 1383,
     "provisioning/serve": 400,
     "provisioning/update": 1017,
-    "tests": 85118,
+    "tests": 85021,
 }
 # A room may have so many lines fewer before its number is lowered.
 SLACK = 40
