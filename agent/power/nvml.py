@@ -1,10 +1,9 @@
-"""NVIDIA GPUs in servers, by NVML: the energy counter where the GPU has one, else the instant power.
+"""NVIDIA GPUs in servers, by NVML: the energy counter where the GPU has one, else the instant power, else the mean of a second.
 
-Volta and later count mJ since the driver was loaded, in updates of about 100 ms. Older ones only show power; on Ampere and later that
-figure is a mean of a second, so the field of the instant power is read where it exists. Some GPUs measure their power for a quarter of
-the time only (A100, H100: 25 of each 100 ms): windows of many updates and random phases average that out, short ones do not.
-
-A Jetson has NVML and no power in it: that is not a sensor. The GPU's board is seen, not processor, memory of the host or power supply.
+Volta and later count mJ since the driver was loaded, in updates of about 100 ms. When the sensor is opened, counter and power are compared
+over a second. A counter that contradicts the power three times in a row, such as 37 W where the power is 182 W, is not believed: the power
+is read instead, and a warning names both. Some GPUs see their power for a quarter of the time only (A100, H100: 25 of each 100 ms); long
+windows and random phases average that out. The GPU's board is seen, not the rest of the machine. A Jetson has NVML and no power in it.
 
     [sensors.nvml]
     # gpu = "0"                     # default: 0; its number, or its UUID
@@ -17,103 +16,47 @@ Tested with: the library's interface played in tests; on a GPU by a test that sk
 import re
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Literal, get_args
 
 from edgemeter.agent.base.errors import ConfigError, TransientError, UnavailableError
+from edgemeter.agent.base.nanoseconds import NS_PER_MS
 from edgemeter.agent.base.plugins import import_extra
 from edgemeter.agent.power import ROOT, AbsentError, Description, PowerSensor, Rail, Reading
-from edgemeter.agent.power.values import Averaging, averaging_by
+from edgemeter.agent.power.values import averaging_by
 
-PERIOD_MS = 100.0
-AVERAGED_MS = 1000.0
+PERIOD_MS, AVERAGED_MS, W_PER_MW = 100.0, 1000.0, 1e-3
 # A limit of 5%, rectangular: a standard uncertainty.
 GAIN_U_RATIO = 0.029
-W_PER_MW = 1e-3
 EXCLUDES = ("processor", "host memory", "mainboard", "disks", "fans", "power-supply loss")
-
 Source = Literal["counter", "instant", "averaged"]
-# Updates in s and the share of the time that is seen: of Volta, of Turing and GeForce 30, of A100 and H100. Source: Yang et al.
-SEEN = (
-    (re.compile(r"\bV100"), 0.02, 0.5),
-    (re.compile(r"\bRTX (20|30)\d\d|\bT4\b"), 0.1, 1.0),
-    (re.compile(r"\b(A100|H100)"), 0.1, 0.25),
-)
-
-
-def _averaging(source: Source | None, name: str) -> Averaging | None:
-    """Return the published averaging of this GPU's power readings; None for an energy counter or an unknown GPU."""
-    if source == "averaged":
-        return averaging_by("published", window_s=AVERAGED_MS / 1000)
-    update_s, seen_ratio = next(((update_s, ratio) for pattern, update_s, ratio in SEEN if pattern.search(name)), (0.0, 0.0))
-    return None if source == "counter" else averaging_by("published", update_interval_s=update_s, seen_ratio=seen_ratio)
+# Of Volta, of Turing and GeForce 30, of A100 and H100. Source: Yang et al.
+SEEN = {
+    r"\bV100": {"update_interval_s": 0.02, "seen_ratio": 0.5},
+    r"\bRTX (20|30)\d\d|\bT4\b": {"update_interval_s": 0.1, "seen_ratio": 1.0},
+    r"\b(A100|H100)": {"update_interval_s": 0.1, "seen_ratio": 0.25},
+}
+# Counter and power are compared so often, over so many readings: the counter may be an update late, and the power miss a part of the time.
+TRIES, COMPARED, DIFFERS_RATIO = 3, 10, 0.3
 
 
 class Nvml(PowerSensor):
     """Reads one GPU."""
 
-    def __init__(self, gpu: str = "0", root: Path = ROOT, clock: Callable[[], int] = time.monotonic_ns) -> None:
-        self._gpu = gpu
-        self._root = root
-        self._clock = clock
+    def __init__(
+        self, gpu: str = "0", root: Path = ROOT, clock: Callable[[], int] = time.monotonic_ns, sleep: Callable[[float], None] = time.sleep
+    ) -> None:
+        self._gpu, self._root, self._clock, self._sleep = gpu, root, clock, sleep
         self._library: Any = None
         self._handle: Any = None
-        self._source: Source | None = None
+        self._source: Source = "counter"
+        self._description: Description | None = None
 
     def describe(self) -> Description:
         """Return the description: the GPU, and the source of its power."""
-        self._open()
-        try:
-            name = self._text(self._library.nvmlDeviceGetName)
-            uuid = self._text(self._library.nvmlDeviceGetUUID)
-            count = self._library.nvmlDeviceGetCount()
-        except self._library.NVMLError as error:
-            raise UnavailableError(f"GPU {self._gpu} does not identify itself ({error}): see the kernel log") from error
-        warnings = []
-        if self._source == "averaged":
-            warnings.append("this GPU shows a mean of a second: time long windows")
-        if count > 1:
-            warnings.append(f"{count} GPUs are here and GPU {self._gpu} is read: set gpu in [sensors.nvml]")
-        return Description(
-            id=f"nvml:{name}:{uuid}",
-            scope="gpu-board",
-            excludes=EXCLUDES,
-            kind="energy" if self._source == "counter" else "power",
-            period_ms=AVERAGED_MS if self._source == "averaged" else PERIOD_MS,
-            resolution_w=None if self._source == "counter" else W_PER_MW,
-            gain_u_ratio=GAIN_U_RATIO,
-            resolution_mj=1.0 if self._source == "counter" else None,
-            # The error that was found is proportional.
-            offset_u_w=0.0,
-            warnings=tuple(warnings),
-            averaging=_averaging(self._source, name),
-        )
-
-    def read(self) -> Reading:
-        """Return the counter, or the power."""
-        self._open()
-        begin = self._clock()
-        try:
-            value = self._value(self._source or "averaged")
-        except self._library.NVMLError as error:
-            gone = isinstance(error, (self._library.NVMLError_GpuIsLost, self._library.NVMLError_NotSupported))
-            raise (UnavailableError if gone else TransientError)(
-                f"GPU {self._gpu} gave no power ({error})" + (": it fell off the bus, see the kernel log" if gone else "")
-            ) from error
-        taken_ns = (begin + self._clock()) // 2
-        if self._source == "counter":
-            return Reading(taken_ns=taken_ns, energy_mj=float(value), rails=(Rail(f"GPU {self._gpu}", None),))
-        return Reading(taken_ns=taken_ns, power_w=value * W_PER_MW, rails=(Rail(f"GPU {self._gpu}", value * W_PER_MW),))
-
-    def close(self) -> None:
-        """Shut the library down."""
-        if self._library is not None:
-            self._library.nvmlShutdown()
-            self._library, self._handle = None, None
-
-    def _open(self) -> None:
-        if self._handle is not None:
-            return
+        if self._description is not None:
+            return self._description
         if self._root != ROOT:
             raise AbsentError("NVML reads this machine only")
         library = import_extra("pynvml", "nvidia", "an NVIDIA GPU is read by nvidia-ml-py", AbsentError)
@@ -125,25 +68,75 @@ class Nvml(PowerSensor):
         try:
             by_uuid = not self._gpu.isdecimal()
             self._handle = library.nvmlDeviceGetHandleByUUID(self._gpu) if by_uuid else library.nvmlDeviceGetHandleByIndex(int(self._gpu))
-            self._source = self._first_that_works()
+            self._description = self._described()
         except library.NVMLError as error:
-            self.close()
-            none = isinstance(error, (library.NVMLError_NotFound, library.NVMLError_InvalidArgument))
-            raise (ConfigError if none else UnavailableError)(
-                f"[sensors.nvml] gpu = {self._gpu!r}: {error}: `nvidia-smi -L` lists the GPUs"
-            ) from error
-        except UnavailableError:
-            self.close()
-            raise
+            is_wrong = isinstance(error, (library.NVMLError_NotFound, library.NVMLError_InvalidArgument))
+            message = f"[sensors.nvml] gpu = {self._gpu!r}: {error}: `nvidia-smi -L` lists the GPUs"
+            raise (ConfigError if is_wrong else UnavailableError)(message) from error
+        return self._description
 
-    def _first_that_works(self) -> Source:
-        for source in get_args(Source):
-            try:
-                self._value(source)
-            except self._library.NVMLError_NotSupported:
-                continue
-            return source  # type: ignore[no-any-return]
-        raise AbsentError(f"GPU {self._gpu} has no power reading in NVML, as on every Jetson: other sensors read its rails")
+    def _described(self) -> Description:
+        """Choose the counter unless the power contradicts it, else the instant power, else the mean of a second."""
+        sources = [source for source in get_args(Source) if self._has(source)]
+        if not sources:
+            raise AbsentError(f"GPU {self._gpu} has no power reading in NVML, as on every Jetson: other sensors read its rails")
+        warnings = self._contradictions(sources[1]) if sources[0] == "counter" and len(sources) > 1 else []
+        self._source = sources[1] if warnings else sources[0]
+        averaged, counts = self._source == "averaged", self._source == "counter"
+        if (gpu_count := self._library.nvmlDeviceGetCount()) > 1:
+            warnings.append(f"{gpu_count} GPUs are here and GPU {self._gpu} is read: set gpu in [sensors.nvml]")
+        name = self._library.nvmlDeviceGetName(self._handle)
+        seen = next((facts for pattern, facts in SEEN.items() if re.search(pattern, name)), {})
+        return Description(
+            id=f"nvml:{name}:{self._library.nvmlDeviceGetUUID(self._handle)}",
+            scope="gpu-board",
+            excludes=EXCLUDES,
+            kind="energy" if counts else "power",
+            period_ms=AVERAGED_MS if averaged else PERIOD_MS,
+            resolution_w=None if counts else W_PER_MW,
+            gain_u_ratio=GAIN_U_RATIO,
+            resolution_mj=1.0 if counts else None,
+            offset_u_w=0.0,
+            warnings=tuple(warnings),
+            averaging=None if counts else averaging_by("published", **({"window_s": AVERAGED_MS / 1000} if averaged else seen)),
+        )
+
+    def read(self) -> Reading:
+        """Return the counter, or the power."""
+        self.describe()
+        begin = self._clock()
+        try:
+            value = self._value(self._source)
+        except self._library.NVMLError as error:
+            if isinstance(error, (self._library.NVMLError_GpuIsLost, self._library.NVMLError_NotSupported)):
+                raise UnavailableError(f"GPU {self._gpu} fell off the bus ({error}): see the kernel log") from error
+            raise TransientError(f"GPU {self._gpu} gave no power ({error})") from error
+        power_w, energy_mj = (None, float(value)) if self._source == "counter" else (value * W_PER_MW, None)
+        return Reading((begin + self._clock()) // 2, power_w, energy_mj, (Rail(f"GPU {self._gpu}", power_w),))
+
+    def close(self) -> None:
+        """Shut the library down."""
+        if self._library is not None:
+            self._library.nvmlShutdown()
+            self._library, self._description = None, None
+
+    def _contradictions(self, power: Source) -> list[str]:
+        """Return how the counter contradicts the power, if it does so each time that they are compared."""
+        for _ in range(TRIES):
+            begin_mj, begin_ns, sum_mw = self._value("counter"), self._clock(), 0
+            for _ in range(COMPARED):
+                self._sleep(PERIOD_MS / 1000)
+                sum_mw += self._value(power)
+            counted_w = (self._value("counter") - begin_mj) * NS_PER_MS / (self._clock() - begin_ns)
+            shown_w = sum_mw * W_PER_MW / COMPARED
+            if abs(counted_w - shown_w) <= DIFFERS_RATIO * max(counted_w, shown_w):
+                return []
+        return [f"its energy counter shows {counted_w:.3g} W and its power {shown_w:.3g} W: the counter is not believed, the power is read"]
+
+    def _has(self, source: Source) -> bool:
+        with suppress(self._library.NVMLError_NotSupported):
+            return self._value(source) >= 0
+        return False
 
     def _value(self, source: Source) -> int:
         """Return mJ of the counter, mW of the others."""
@@ -155,7 +148,3 @@ class Nvml(PowerSensor):
         if field.nvmlReturn:
             raise self._library.NVMLError_NotSupported
         return int(field.value.uiVal)
-
-    def _text(self, call: Callable[[Any], Any]) -> str:
-        value = call(self._handle)
-        return value.decode(errors="replace") if isinstance(value, bytes) else str(value)

@@ -26,8 +26,50 @@ def library(monkeypatch):
     return module
 
 
+def _sensor(library, **settings):
+    """Return the sensor in the time of the played library."""
+
+    def sleep(seconds):
+        library.NOW_S += seconds
+
+    return Nvml(**settings, clock=lambda: round(1e9 * library.NOW_S), sleep=sleep)
+
+
+def test_a_counter_that_contradicts_the_power_is_named_and_not_believed(library):
+    """37 W of 182 W: the power is read instead. A GPU whose power changes while it is looked at, or that is within 5%, is believed."""
+    library.GPU = {"counter", "instant", "averaged"}
+    for counted_w, shown_w, kind in [
+        (37.0, 182.0, "power"),
+        (182.0, 37.0, "power"),
+        (0.0, 75.0, "power"),
+        (171.0, 182.0, "energy"),
+        (0.0, 0.0, "energy"),
+    ]:
+        with table_row(counted_w, shown_w), closing(_sensor(library)) as sensor:
+            library.COUNTED_W, library.SHOWN_W = counted_w, shown_w
+            description = sensor.describe()
+            named = [warning for warning in description.warnings if "not believed" in warning]
+            assert description.kind == kind
+            assert [f"{counted_w:.3g} W and its power {shown_w:.3g} W" in warning for warning in named] == [True] * (kind == "power")
+            reading = sensor.read()
+            assert (reading.power_w is None) == (kind == "energy")
+            assert reading.power_w in (None, pytest.approx(shown_w))
+
+
+def test_a_load_that_ends_while_counter_and_power_are_compared_is_no_contradiction(library):
+    """The counter has seen the load of the first tenths of a second, and the power not."""
+    library.GPU = {"counter", "instant"}
+
+    def counter(_):
+        return int(1000 * (400 * min(library.NOW_S, 0.5) + 60 * max(library.NOW_S - 0.5, 0)))
+
+    library.nvmlDeviceGetTotalEnergyConsumption, library.SHOWN_W = counter, 60.0
+    with closing(_sensor(library)) as sensor:
+        assert sensor.describe().kind == "energy"
+
+
 def test_a_gpu_is_read_by_the_best_that_it_has(library):
-    """The counter, else the instant power, else the mean of a second, which is noted."""
+    """The counter, else the instant power, else the mean of a second."""
     for gpu, kind, period_ms, power_w in [
         ({"counter", "instant", "averaged"}, "energy", 100.0, None),
         ({"instant", "averaged"}, "power", 100.0, 61.5),
@@ -35,7 +77,7 @@ def test_a_gpu_is_read_by_the_best_that_it_has(library):
     ]:
         with table_row(kind):
             library.GPU = gpu
-            with closing(Nvml()) as sensor:
+            with closing(_sensor(library)) as sensor:
                 description, reading = sensor.describe(), sensor.read()
             assert description.id == "nvml:Played GPU:GPU-0"
             assert description.scope == "gpu-board"
@@ -43,7 +85,6 @@ def test_a_gpu_is_read_by_the_best_that_it_has(library):
             assert description.period_ms == period_ms
             assert reading.power_w == power_w
             assert (reading.energy_mj is not None) == (kind == "energy")
-            assert any("mean of a second" in warning for warning in description.warnings) == (period_ms == 1000.0)
 
 
 def test_a_gpu_without_power_is_no_sensor(library):
