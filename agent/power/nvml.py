@@ -86,7 +86,7 @@ class Nvml(PowerSensor):
         if (gpu_count := self._library.nvmlDeviceGetCount()) > 1:
             warnings.append(f"{gpu_count} GPUs are here and GPU {self._gpu} is read: set gpu in [sensors.nvml]")
         name = self._library.nvmlDeviceGetName(self._handle)
-        seen = next((facts for pattern, facts in SEEN.items() if re.search(pattern, name)), {})
+        published = next((facts for pattern, facts in SEEN.items() if re.search(pattern, name)), {})
         return Description(
             id=f"nvml:{name}:{self._library.nvmlDeviceGetUUID(self._handle)}",
             scope="gpu-board",
@@ -98,7 +98,7 @@ class Nvml(PowerSensor):
             resolution_mj=1.0 if counts else None,
             offset_u_w=0.0,
             warnings=tuple(warnings),
-            averaging=None if counts else averaging_by("published", **({"window_s": AVERAGED_MS / 1000} if averaged else seen)),
+            averaging=None if counts else averaging_by("published", **({"window_s": AVERAGED_MS / 1000} if averaged else published)),
         )
 
     def read(self) -> Reading:
