@@ -7,18 +7,17 @@ read off the interval that is shown with it.
 
 import math
 from bisect import bisect_left
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from statistics import NormalDist
-from typing import Literal, TypeVar
+from typing import Literal
 
-from edgemeter.agent.base.evidence import FEWEST, Evidence, RunValue, difference
+from edgemeter.agent.base.evidence import FEWEST, Evidence
 from edgemeter.agent.base.metrics import Better
 from edgemeter.agent.base.statistics import student_quantile
 
 Outcome = Literal["better", "worse", "no difference", "inconclusive"]
 Scale = Literal["ratio", "points"]
-Pair = TypeVar("Pair", bound=Hashable)
 ALPHA = 0.05
 MATTERS_RATIO = 0.03  # A difference smaller than this ratio is no reason to choose one or the other.
 MATTERS_ACCURACY = 0.005  # The smallest difference of accuracies (0..1) that matters.
@@ -107,21 +106,6 @@ def rounds_to_decide(evidences: Sequence[Evidence], margin_ratio: float) -> int:
 def on_scale(value: float, scale: Scale) -> float:
     """Return a difference as people read it: of logarithms as a ratio, which no float may be too small to hold."""
     return value if scale == "points" else math.exp(min(value, 700.0))
-
-
-def told_apart(pairs: Mapping[Pair, tuple[Sequence[float], Sequence[float]]], margin_ratio: float) -> set[Pair]:
-    """Return the pairs of cases whose figures differ, decided together; the values of each are one a run.
-
-    Pairs with fewer than three runs on a side are not told apart.
-    """
-    evidences = {pair: _difference(*sides) for pair, sides in pairs.items() if min(map(len, sides)) >= FEWEST and min(map(min, sides)) > 0}
-    confidences = holm(list(evidences.values()))
-    decided = zip(evidences, evidences.values(), confidences, strict=True)
-    return {pair for pair, evidence, at in decided if decide(evidence, at, margin_ratio, "lower").outcome in ("better", "worse")}
-
-
-def _difference(values: Sequence[float], other: Sequence[float]) -> Evidence:
-    return difference(*([RunValue(math.log(value), "", 0) for value in side] for side in (values, other)))
 
 
 def _outcome(bounds: tuple[float, float], limit: float, better: Better) -> Outcome:

@@ -28,7 +28,7 @@ from edgemeter.agent.contract.figures import (
     FigureView,
     in_view,
 )
-from edgemeter.agent.contract.mode_answer import WORDS, mode_answers, mode_text
+from edgemeter.agent.contract.mode_answer import mode_answers, mode_text
 from edgemeter.agent.contract.record import RunRecord
 from edgemeter.agent.contract.record_figures import Neighbour, Sustained
 from edgemeter.agent.contract.steady_facts import held_out, moment, steady_facts
@@ -70,7 +70,7 @@ def print_runs(
             console.print(fitted_table(columns, table_width(console), STYLE, "--wide shows each run"), width=table_width(console))
             print_text(console, "")
         for answer in mode_answers(run for case in cases for run in case.runs):
-            columns = [TableColumn(*cells, "left" if cells[0] in WORDS else "right") for cells in answer.columns.items()]
+            columns = [TableColumn(*cells, "left") for cells in answer.columns.items()]
             console.print(fitted_table(columns, console.width))
             print_text(console, "")
         if wide:

@@ -12,7 +12,6 @@ from edgemeter.agent.base import figures
 from edgemeter.agent.base.decision import Decision
 from edgemeter.agent.base.terminal import TableColumn, fitted_table, print_text, table_width, writable
 from edgemeter.agent.contract.figures import ACCURACY, ENERGY, LATENCY, MEMORY, TOKEN_ENERGY, TTFT, Figure, FigureView, in_view
-from edgemeter.agent.contract.mode_answer import WORDS
 from edgemeter.agent.verdict.words import assumed_scatter, verdict_lines
 from edgemeter.collector.compare.between import SAME_CASE
 from edgemeter.collector.compare.case_figure import CaseFigure
@@ -296,5 +295,5 @@ def show_answers(comparison: Comparison, console: Console) -> None:
     """Print the answer of each case that ran in several power modes or clocks of one board."""
     for answer in answers_of(comparison):
         print_text(console, f"{answer.title}:", "bold")
-        columns = [TableColumn(*cells, "left" if cells[0] in WORDS else "right") for cells in answer.columns.items()]
+        columns = [TableColumn(*cells, "left") for cells in answer.columns.items()]
         console.print(fitted_table(columns, console.width))

@@ -6,7 +6,7 @@ from itertools import chain
 from operator import itemgetter
 
 from edgemeter.agent.base.documents import Plain
-from edgemeter.agent.contract.mode_answer import WORDS, ModeAnswer
+from edgemeter.agent.contract.mode_answer import ModeAnswer
 from edgemeter.agent.contract.record import RunRecord
 from edgemeter.collector.charts.chart import Chart, rows_table
 from edgemeter.collector.charts.specs import strips
@@ -118,10 +118,8 @@ def _modes(comparison: Comparison) -> list[Markup]:
 
 
 def _mode_table(answer: ModeAnswer) -> Markup:
-    headings = list(answer.columns)
     columns = [
-        ViewColumn[tuple[str, ...]](heading, heading, itemgetter(column_number), is_text=heading in WORDS)
-        for column_number, heading in enumerate(headings)
+        ViewColumn[tuple[str, ...]](heading, heading, itemgetter(number), is_text=True) for number, heading in enumerate(answer.columns)
     ]
     return folding_grid("modes", columns, [list(zip(*answer.columns.values(), strict=True))], lambda _: {})
 

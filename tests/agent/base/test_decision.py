@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from edgemeter.agent.base.decision import decide, holm, told_apart
+from edgemeter.agent.base.decision import decide, holm
 from edgemeter.agent.base.evidence import Assumed, Evidence, RunValue, difference
 
 
@@ -76,10 +76,3 @@ def test_runs_that_will_not_count_are_among_those_that_would_decide():
     assert (alone.repeats, disturbed.repeats) == (8 + alone.further, 10 + disturbed.further)
     assert decide(replace(quiet, error=None, units=2, counted_ratio=0.5), 0.95, 0.03, "lower").repeats == 6
     assert decide(replace(quiet, counted_ratio=0.01), 0.95, 0.03, "lower").repeats is None
-
-
-def test_cases_are_told_apart_only_where_their_runs_show_it():
-    """Of three equal cases none, a slower one from both others, and one of two runs from nobody."""
-    figures = {"a": [10, 10.1, 10.2], "b": [10.1, 10.2, 10], "c": [12, 12.1, 12.2], "d": [50, 50]}
-    pairs = {(first, second): (figures[first], figures[second]) for first, second in ("ab", "ac", "bc", "ad")}
-    assert told_apart(pairs, 0.03) == {("a", "c"), ("b", "c")}

@@ -162,10 +162,10 @@ def test_no_more_runs_are_advised_for_what_is_as_narrow_already():
 
 
 def test_the_document_has_the_answer_of_power_modes():
-    """A row of each."""
+    """The marks of each."""
     document = run_session.session_document(run_session.SessionOutcome(power_modes(), [], None))
     (answer,) = msgspec.json.decode(document)["answer"]
-    assert [row["name"] for row in answer["modes"]] == ["15W", "25W"]
+    assert answer["modes"] == {"15W": ["most frugal"], "25W": ["fastest", "not told apart from the most frugal"]}
 
 
 def test_a_single_run_is_not_advised_to_be_repeated():
