@@ -13,10 +13,10 @@ PACKAGES = ("agent", "collector", "models", "provisioning")
 LINES = {
     "agent": 6,
     "agent/api": 484,
-    "agent/base": 5911,
+    "agent/base": 5895,
     "agent/bundle": 592,
     "agent/cli": 2948,
-    "agent/contract": 3590,
+    "agent/contract": 3527,
     "agent/daemon": 349,
     "agent/datasets": 1331,
     "agent/delivery": 1952,
@@ -57,12 +57,12 @@ LINES = {
     "collector/published": 1102,
     "collector/receive": 2292,
     "collector/runs": 1070,
-    "collector/show": 1466,
+    "collector/show": 1465,
     "collector/store": 104,
     "collector/trend": 3594,
     "collector/units": 82,
     "collector/upkeep": 244,
-    "collector/web": 4204,
+    "collector/web": 4202,
     "models": 1,
     "models/builder": 1521,
     "models/catalogue": 531,
@@ -85,7 +85,7 @@ LINES = {
     "provisioning/release": 1383,
     "provisioning/serve": 400,
     "provisioning/update": 1017,
-    "tests": 85065,
+    "tests": 85085,
 }
 # A room may have so many lines fewer before its number is lowered.
 SLACK = 40

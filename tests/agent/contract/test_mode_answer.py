@@ -170,8 +170,8 @@ def test_equal_modes_are_rarely_told_apart(in_one):
 def test_a_mode_that_is_a_tenth_worse_is_found(in_one, first, mark):
     """It is slower or takes more energy than seven others, in nine of ten answers."""
     draw = np.random.default_rng(2)
-    found = sum(not any(mark in words for words in sessions_of_modes(draw, in_one=in_one, first=first)["0W"]) for _ in range(20))
-    assert found >= 18
+    times_found = sum(not any(mark in words for words in sessions_of_modes(draw, in_one=in_one, first=first)["0W"]) for _ in range(20))
+    assert times_found >= 18
 
 
 def test_one_mode_two_boards_and_two_models_are_no_sweep():
