@@ -18,15 +18,15 @@ from edgemeter.agent.power.values import Averaging, positive_setting
 from edgemeter.agent.sandbox.user_code import plugin_class
 
 SENSORS: Mapping[str, str] = {
-    "ina3221": "edgemeter.agent.power.jetson:Ina3221",
-    "ina3221x": "edgemeter.agent.power.jetson:Ina3221x",
-    "jetson_thor": "edgemeter.agent.power.jetson:JetsonThor",
+    "ina3221": "edgemeter.agent.power.ina3221:Ina3221",
+    "ina3221x": "edgemeter.agent.power.ina3221x:Ina3221x",
+    "jetson_thor": "edgemeter.agent.power.jetson_thor:JetsonThor",
     "hwmon": "edgemeter.agent.power.hwmon:Hwmon",
     "pi5_pmic": "edgemeter.agent.power.pi5_pmic:Pi5Pmic",
     "jtop": "edgemeter.agent.power.jtop_service:Jtop",
     "rapl": "edgemeter.agent.power.rapl:Rapl",
-    "shelly": "edgemeter.agent.power.http_plugs:Shelly",
-    "tasmota": "edgemeter.agent.power.http_plugs:Tasmota",
+    "shelly": "edgemeter.agent.power.shelly:Shelly",
+    "tasmota": "edgemeter.agent.power.tasmota:Tasmota",
     "joulescope": "edgemeter.agent.power.joulescope:Joulescope",
     "fnirsi": "edgemeter.agent.power.fnirsi:Fnirsi",
     "um25c": "edgemeter.agent.power.um25c:Um25c",
@@ -235,15 +235,10 @@ def settings_of(kind: str) -> list[str]:
     return ["type", *(parameter.name for parameter in parameters if parameter.annotation in _TEXTS), *USER_SETTINGS]
 
 
-def data_sheet(name: str) -> str:
-    """Return the sensor's own words: those of its class, then those of its module, without indentation."""
-    kind = sensor_class(name)
-    return "\n\n".join(inspect.cleandoc(text) for text in (kind.__doc__, getattr(inspect.getmodule(kind), "__doc__", None)) if text)
-
-
 def example(name: str) -> str:
     """Return the example of its table, `[sensors.NAME]` and the lines below it, as TOML; empty for a sensor without settings."""
-    table = re.search(rf"^ +\[sensors\.{re.escape(name)}\]\n(?: +\S.*\n?)*", data_sheet(name), re.MULTILINE)
+    data_sheet = getattr(inspect.getmodule(sensor_class(name)), "__doc__", None) or ""
+    table = re.search(rf"^ +\[sensors\.{re.escape(name)}\]\n(?: +\S.*\n?)*", data_sheet, re.MULTILINE)
     return "" if table is None else inspect.cleandoc(table[0]) + "\n"
 
 

@@ -11,7 +11,6 @@ rails' 0.976 mA (both found in captures). The DDR rails read exactly 0 at low lo
 time, and within it the rails are read one after the other.
 
 Needs: vcgencmd (package `raspi-utils` or `libraspberrypi-bin`), and the group `video` for others than root.
-Configuration: nothing.
 Tested with: captures of Raspberry Pi 5 at idle and under load, and of older boards' refusals; not yet on a board.
 """
 

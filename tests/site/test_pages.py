@@ -204,7 +204,7 @@ def test_every_command_of_a_page_has_a_name_and_options_of_today():
 
 def test_the_table_of_sensors_to_buy_matches_the_sensors():
     """Their period and the uncertainty of their gain, where these are constants."""
-    from edgemeter.agent.power import fnirsi, http_plugs, hwmon, pi5_pmic, um25c  # noqa: PLC0415
+    from edgemeter.agent.power import fnirsi, http_plug, hwmon, pi5_pmic, um25c  # noqa: PLC0415
 
     rows = re.findall(r"^\| (`.+?) \| .+? \| (\d+).*? \| (.+?) \|", (DOCS / "start" / "pi5-coral.md").read_text(), re.MULTILINE)
     by_sensor = {name: (int(readings), gain) for name, readings, gain in rows}
@@ -214,7 +214,7 @@ def test_the_table_of_sensors_to_buy_matches_the_sensors():
         "`fnirsi`": (1000 / fnirsi.PERIOD_MS, f"{fnirsi.GAIN_U_RATIO * 100:.3g}%"),
         "`um25c`": (1000 / um25c.PERIOD_MS, f"{um25c.GAIN_U_RATIO * 100:.3g}%"),
         "`hwmon`, a POWER-Z": (1000 / hwmon.PERIOD_MS, "unknown"),
-        "`shelly`, `tasmota`": (1000 / http_plugs.PERIOD_MS, f"{http_plugs.GAIN_U_RATIO * 100:.3g}%"),
+        "`shelly`, `tasmota`": (1000 / http_plug.PERIOD_MS, f"{http_plug.GAIN_U_RATIO * 100:.3g}%"),
     }
 
 

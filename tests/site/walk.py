@@ -28,9 +28,7 @@ FENCE = re.compile(
     r"^(?P<indent> *)```(?P<language>\w*)(?: title=\"(?P<title>[^\"]+)\")?\n(?P<text>.*?)^(?P=indent)```$",
     re.MULTILINE | re.DOTALL,
 )
-INSTALL = re.compile(
-    r"^Install: `pip install 'edgemeter\[([a-z0-9,]+)\]'` \(\[[^\]]+\]\(\.\./install\.md\)\)\.", re.MULTILINE
-)
+INSTALL = re.compile(r"^Install: `pip install 'edgemeter\[([a-z0-9,]+)\]'` \(\[[^\]]+\]\(\.\./install\.md\)\)\.", re.MULTILINE)
 LIMIT_S = 590.0
 
 
@@ -138,7 +136,8 @@ class Walk:
         deadline = time.monotonic() + LIMIT_S
         # Each of ours says so once it listens or is connected.
         while not re.search(
-            rb"receiving from|agent of|http://|connected|stop with Ctrl-C|serving the fleet|mosquitto version|Mosquitto should not", log.read_bytes()
+            rb"receiving from|agent of|http://|connected|stop with Ctrl-C|serving the fleet|mosquitto version|Mosquitto should not",
+            log.read_bytes(),
         ):
             assert process.poll() is None, f"$ {command}\n{log.read_text()}"
             assert time.monotonic() < deadline, f"$ {command}\n{log.read_text()}"

@@ -1,4 +1,4 @@
-"""Facts about `edgemeter.agent.power.jetson`: the monitors of JetPack 4 to 7, and the input of a Thor."""
+"""Facts about the sensors `ina3221`, `ina3221x` and `jetson_thor`: the monitors of JetPack 4 to 7, and the input of a Thor."""
 
 import math
 
@@ -6,7 +6,9 @@ import pytest
 
 from edgemeter.agent.base.errors import TransientError, UnavailableError
 from edgemeter.agent.power import AbsentError
-from edgemeter.agent.power.jetson import Ina3221, Ina3221x, JetsonThor
+from edgemeter.agent.power.ina3221 import Ina3221
+from edgemeter.agent.power.ina3221x import Ina3221x
+from edgemeter.agent.power.jetson_thor import JetsonThor
 from tests.fixtures.jetson_trees import AGX_ORIN, AGX_XAVIER, ORIN_NANO, THOR, device_tree, ina3221, ina3221x
 from tests.fixtures.machine_trees import write
 

@@ -39,16 +39,11 @@ outputs, or named by `family` in the model's card (`MODEL.toml` beside the model
 
 
 def sensors_page() -> str:
-    """Return the page of sensors: an overview, then the data sheets, a module's sensors together."""
-    rows = [
-        (f"[`{name}`](#{anchor(', '.join(_beside(name)))})", _first(power.sensor_class(name).__doc__), _codes(power.defaults(name)))
-        for name in power.SENSORS
-    ]
+    """Return the page of sensors: an overview, then the data sheets."""
+    modules = {name: _module(address) for name, address in power.SENSORS.items()}
+    rows = [(f"[`{name}`](#{anchor(name)})", _first(modules[name].__doc__), _codes(power.defaults(name))) for name in modules]
     text = SENSORS_HEAD + table(["sensor", "what it reads", "keys"], rows)
-    for names in dict.fromkeys(_beside(name) for name in power.SENSORS):
-        text += f"\n## {', '.join(names)}\n\n{_sheet(_module(power.SENSORS[names[0]]).__doc__)}\n"
-        text += "".join(map(_sensor, names))
-    return text
+    return text + "".join(f"\n## {name}\n\n{_after_first(module)}\n" for name, module in modules.items())
 
 
 def runtimes_page() -> str:
@@ -82,18 +77,6 @@ def decoders_page() -> str:
     return text + "".join(f"\n## {', '.join(names)}\n\n{_after_first(_module(f'{module}:'))}\n" for module, names in by_module.items())
 
 
-def _sensor(name: str) -> str:
-    """Return what the sensor's class adds to its first sentence, which the overview has."""
-    words = _sheet(power.sensor_class(name).__doc__).partition("\n\n")[2]
-    return f"\n### {name}\n\n{words}\n" if words else ""
-
-
-def _beside(name: str) -> tuple[str, ...]:
-    """Return the sensors of the same module."""
-    module = power.SENSORS[name].partition(":")[0]
-    return tuple(sensor for sensor, address in power.SENSORS.items() if address.partition(":")[0] == module)
-
-
 def _module(address: str) -> ModuleType:
     module: ModuleType = resolve_name(address.partition(":")[0])
     return module
@@ -103,8 +86,7 @@ def _module(address: str) -> ModuleType:
 # was tested with.
 FOR_MAKERS = re.compile(
     r"""^Where:.*?(?=^[A-Z][a-z ]+:|^$|\Z)
-    |^[ ]{4}INA.*?(?=^$|\Z)
-    |(?:^|(?<=\.[ ]))(?:Protocol:|Source|Tested|Contract-tested|Configuration:[ ]nothing|The[ ]class[ ]of[ ]each).*?(?=^$|\Z)""",
+    |(?:^|(?<=\.[ ]))(?:Protocol:|Source|Tested|Contract-tested).*?(?=^$|\Z)""",
     re.MULTILINE | re.DOTALL | re.VERBOSE,
 )
 
@@ -116,7 +98,7 @@ def _sheet(words: str | None) -> str:
 
 def _after_first(module: ModuleType) -> str:
     """Return the data sheet after its first sentence, which the overview has; of a replay, whose format is for tests, where it is."""
-    if module.__name__.endswith(".replay"):
+    if module.__name__.endswith(".runtimes.replay"):
         return f"The format is in `{module.__name__.removeprefix('edgemeter.').replace('.', '/')}.py`."
     return _sheet(module.__doc__).partition("\n\n")[2]
 

@@ -1,4 +1,4 @@
-"""Facts about `edgemeter.agent.power.http_plugs`: an HTTP server in this process plays the meter, a Shelly and a Tasmota plug."""
+"""Facts about the plugs `shelly` and `tasmota`: an HTTP server in this process plays the meter."""
 
 import json
 import threading
@@ -8,8 +8,9 @@ import pytest
 
 from edgemeter.agent.base.errors import ConfigError, TransientError, UnavailableError
 from edgemeter.agent.base.http_client import authorisation, challenge, json_number, json_object
-from edgemeter.agent.power import AbsentError, http_plugs
-from edgemeter.agent.power.http_plugs import Shelly, Tasmota
+from edgemeter.agent.power import AbsentError, http_plug
+from edgemeter.agent.power.shelly import Shelly
+from edgemeter.agent.power.tasmota import Tasmota
 from tests.fixtures.http_meter import PlayedMeter, playing
 from tests.fixtures.rows import table_row
 
@@ -83,7 +84,7 @@ def test_a_wrong_password_is_reported_and_not_shown(tmp_path, password_file):
 @pytest.mark.services
 def test_a_slow_meter_is_a_reading_that_failed(monkeypatch):
     """Its answer is not waited for without end, and does not turn up as that of the next request."""
-    monkeypatch.setattr(http_plugs, "TIMEOUT_S", 0.2)
+    monkeypatch.setattr(http_plug, "TIMEOUT_S", 0.2)
     may_answer = threading.Event()
     played = PlayedMeter(lambda _: (200, b"late" if may_answer.wait(60) and len(played.asked) == 1 else b"now"))
     with playing(played):
