@@ -1,6 +1,7 @@
 """`make bench`: our figures beside those of peers and bare limits in the same run, within 15 minutes on two cores.
 
 `make bench ARGS=delivery` runs one part, `ARGS='loop drain'` several, `ARGS=--full` also what takes long: a ledger of a million runs.
+`python -m tests.benchmarks energy` is a nightly test by itself, of how often the intervals of energies hold the truth.
 A line ends when the interval of its ratio decides; where others disturb, pairs are measured again until its time is up. Each result is
 printed as it comes; all of them go to .bench/results.json and .bench/results.md. What was timed in pairs is kept as records of
 ratios in .bench/history, by commit and day; of three days each:
@@ -17,7 +18,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from importlib import import_module
 
-from tests.benchmarks import history
+from tests.benchmarks import energy, history
 from tests.benchmarks.comparison import ROOT, Comparison, LeftOutError, as_rows, this_machine
 
 RESULTS = ROOT / ".bench"
@@ -50,6 +51,8 @@ PARTS = {
 
 def main(arguments: list[str]) -> int:
     """Run the chosen parts; 1 where a goal was missed for sure."""
+    if arguments[:1] == ["energy"]:
+        return energy.main(arguments[1:])
     parser = argparse.ArgumentParser(prog="make bench ARGS=...", description=(__doc__ or "").partition("\n\n")[0])
     parser.add_argument("parts", nargs="*", metavar="PART", help=", ".join(PARTS))
     parser.add_argument("--full", action="store_true", help="also the parts that take long")

@@ -1,0 +1,312 @@
+"""How often the interval of an energy holds the truth: worlds of a board, and those of `tests.benchmarks.sensor_worlds`, in one table.
+
+A cell draws its parameters anew for each trial. An energy is given and its 95% interval holds the truth, or it is refused. A cell fails
+where so few of its given intervals hold the truth as intervals of 92% do in less than one of twenty cells (267 of 300); it is not judged
+where nine of ten trials are refused, or where its name ends in `(a limit)`: nothing in the readings could show what is wrong.
+
+Draws are the same every night. `python -m tests.benchmarks energy [--trials N] [--cells NAME] [--jobs N]` prints a row for each cell whose
+name contains NAME.
+"""
+
+import argparse
+import math
+import re
+import statistics
+import zlib
+from collections import Counter
+from collections.abc import Callable, Mapping
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from edgemeter.agent.energy.per_inference import assess
+from edgemeter.agent.power.values import Averaging
+from tests.benchmarks.sensor_worlds import grid
+from tests.fixtures import energy_worlds, sensor_worlds
+from tests.fixtures.energy_worlds import Bursts, Fan, Requests, Sensor, World
+
+Draw = np.random.Generator
+TRIALS = 300
+GOAL_RATIO, CHANCE, REFUSED_RATIO = 0.92, 0.05, 0.9
+LIMIT = "(a limit)"
+# The timed part and the idle stretches of a run, s.
+LENGTHS_S = ((30, 10), (30, 20), (60, 20), (60, 30))
+LONG_S = ((60, 20), (60, 30))
+HEADINGS = ("cell", "trials", "gross held %", "net held %", "U gross mW", "U net mW", "error of the mean %", "refused % and why")
+
+
+def world(draw: Draw, sensor: Sensor | None = None, lengths_s: Any = LENGTHS_S, **changes: Any) -> World:
+    """Return a board with a load of the vision kind, both drawn at random."""
+    timed_s, idle_s = lengths_s[draw.integers(len(lengths_s))]
+    usual: dict[str, Any] = {
+        "load": bursts(draw), "sensor": sensor or Sensor(), "timed_s": timed_s, "idle_s": idle_s, "idle_w": draw.uniform(2, 4.5),
+        "wander_w": draw.uniform(0.005, 0.04), "warm_up_s": draw.uniform(3, 15),
+    }  # fmt: skip
+    return World(**(usual | changes))
+
+
+def bursts(draw: Draw, **changes: Any) -> Bursts:
+    """Return a closed loop of 8 to 70 queries a second."""
+    usual: dict[str, Any] = {
+        "fps": math.exp(draw.uniform(math.log(8), math.log(70))), "duty": draw.uniform(0.3, 0.8), "high_w": draw.uniform(3, 8),
+        "low_w": draw.uniform(0.3, 1.5), "jitter": draw.uniform(0.005, 0.03),
+    }  # fmt: skip
+    return Bursts(**(usual | changes))
+
+
+def frames(draw: Draw, fps: float, shift: float) -> Bursts:
+    """Return frames at an exact rate, between which the machine idles."""
+    return bursts(draw, fps=fps, duty=draw.uniform(0.3, 0.7), jitter=draw.uniform(0.002, 0.02), is_closed=False, shift=shift)
+
+
+def served(draw: Draw) -> Requests:
+    """Return requests of 1 to 5 s to a language model, with gaps of 20 to 300 ms."""
+    decode_w = draw.uniform(2, 5)
+    return Requests(prefill_w=decode_w * draw.uniform(1.3, 2), decode_w=decode_w, gap_w=draw.uniform(0, 0.6) * decode_w)
+
+
+def _fans() -> dict[str, Callable[[Draw], World]]:
+    def with_fan(draw: Draw, sensor: Sensor, on_s: tuple[float, float], lengths_s: Any, warm_up_s: float = 2.0) -> World:
+        fan = Fan(draw.uniform(1.2, 2), draw.uniform(3, 10), draw.uniform(*on_s))
+        return world(draw, sensor, lengths_s, warm_up_s=warm_up_s, fan=fan)
+
+    cells: dict[str, Callable[[Draw], World]] = {}
+    for rate in (1, 10, 100):
+        for on_s in (5, 10, 15):
+            name = f"a fan runs on for {on_s} s, {rate} Hz, 60 s timed, 30 s idle"
+            cells[name] = partial(with_fan, sensor=Sensor(rate=rate), on_s=(on_s, on_s), lengths_s=((60, 30),))
+    mean = Sensor(window_s=0.5, says={"averaging": Averaging(window_s=0.5, lag_s=0.0, sources={"window_s": "driver", "lag_s": "driver"})})
+    cells["a fan runs on for 5 to 15 s, 10 Hz, a described mean of .5 s"] = partial(
+        with_fan, sensor=mean, on_s=(5, 15), lengths_s=((60, 30),)
+    )
+    cells["a fan runs on for 5 to 15 s, 10 Hz, 30 s timed, 10 s idle"] = partial(
+        with_fan, sensor=Sensor(), on_s=(5, 15), lengths_s=((30, 10),)
+    )
+    cells["a fan runs on for 5 to 15 s, 10 Hz, also after the warm-up"] = partial(
+        with_fan, sensor=Sensor(), on_s=(5, 15), lengths_s=((60, 30),), warm_up_s=20.0
+    )
+    return cells
+
+
+def _late() -> dict[str, Callable[[Draw], World]]:
+    """Return sensors that are late."""
+
+    def lag(draw: Draw, rate: float = 10.0) -> World:
+        lag_s = draw.uniform(0.1, 2)
+        return world(draw, Sensor(rate=rate, rise_s=lag_s, fall_s=lag_s), LONG_S)
+
+    def uneven(draw: Draw, rise_s: float, fall_s: float) -> World:
+        return world(draw, Sensor(rise_s=rise_s, fall_s=fall_s))
+
+    def request(draw: Draw, **late: float) -> World:
+        return world(draw, Sensor(**late), ((60, 30),), load=served(draw))
+
+    def counter(draw: Draw, delay_s: float, **says: float) -> World:
+        return world(draw, Sensor(clock_s=0.1, delay_s=delay_s, is_counter=True, says=says), load=bursts(draw, is_paused=False))
+
+    return {
+        "10 Hz, lag of .1 to 2 s": lag,
+        "1 Hz, lag of .1 to 2 s": partial(lag, rate=1.0),
+        "rises in 50 ms, falls in 500 ms": partial(uneven, rise_s=0.05, fall_s=0.5),
+        "rises in .4 s, falls in .6 s": partial(uneven, rise_s=0.4, fall_s=0.6),
+        "served requests": request,
+        "served requests, lag of .5 s": partial(request, rise_s=0.5, fall_s=0.5),
+        "served requests, mean of 1 s": partial(request, window_s=1.0),
+        "served requests, 1 Hz, mean of 1 s": partial(request, window_s=1.0, rate=1.0),
+        "a counter": partial(counter, delay_s=0.0),
+        "a counter that is 1 s late": partial(counter, delay_s=1.0),
+        "a counter that is 1 s late, as stated": partial(counter, delay_s=1.0, delay_ms=1000.0),
+    }
+
+
+def _steady() -> dict[str, Callable[[Draw], World]]:
+    """Return frames at an exact rate next to a clock of the sensor that no reading shows."""
+
+    def locked(draw: Draw, fps: float, clock_s: float, shift: float) -> World:
+        return world(draw, Sensor(clock_s=clock_s), load=frames(draw, fps, shift))
+
+    return {
+        f"{fps} fps beside a clock of {1000 * clock_s:.1f} ms{', the rate shifts' if shift else ''}": partial(
+            locked, fps=fps, clock_s=clock_s, shift=shift
+        )
+        for fps, clock_s in ((25, 0.02), (50, 0.02), (15, 1 / 30), (30, 1 / 30))
+        for shift in (0.0, 0.003)
+    }
+
+
+def _courses() -> dict[str, Callable[[Draw], World]]:
+    """Return machines whose power changes by itself."""
+
+    def swinging(draw: Draw, sensor: Sensor) -> World:
+        return world(draw, sensor, LONG_S, swings=draw.uniform(0.2, 0.5))
+
+    def boosting(draw: Draw, sensor: Sensor) -> World:
+        return world(draw, sensor, boost=0.2, boost_s=draw.uniform(5, 10))
+
+    def throttling(draw: Draw, sensor: Sensor) -> World:
+        return world(draw, sensor, LONG_S, throttle=draw.uniform(0.05, 0.15), leak_w=draw.uniform(0.1, 0.5), leak_s=draw.uniform(8, 20))
+
+    def waking(draw: Draw, sensor: Sensor) -> World:
+        return world(draw, sensor, LONG_S, cron=(draw.uniform(5, 20), draw.uniform(0.5, 2)))
+
+    late, slow = Sensor(rise_s=0.5, fall_s=0.5), Sensor(rate=1.0)
+    return {
+        "power swings every 2 to 13 s, 10 Hz": partial(swinging, sensor=Sensor()),
+        "power swings every 2 to 13 s, 1 Hz": partial(swinging, sensor=slow),
+        "power swings every 2 to 13 s, 10 Hz, mean of 1 s": partial(swinging, sensor=Sensor(window_s=1.0)),
+        "a boost of 5 to 10 s, 10 Hz": partial(boosting, sensor=Sensor()),
+        "a boost of 5 to 10 s, 10 Hz, lag of .5 s": partial(boosting, sensor=late),
+        "throttling with leakage, 10 Hz": partial(throttling, sensor=Sensor()),
+        "throttling with leakage, 1 Hz": partial(throttling, sensor=slow),
+        "a cron job every 5 to 20 s, 10 Hz": partial(waking, sensor=Sensor()),
+        "a cron job every 5 to 20 s, 1 Hz": partial(waking, sensor=slow),
+    }
+
+
+def _sensors() -> dict[str, Callable[[Draw], World]]:
+    """Return sensors with ways of their own."""
+
+    def plug(draw: Draw, clock_s: float, step_w: float) -> World:
+        averages = bool(draw.integers(2))
+        sensor = Sensor(rate=1.0, clock_s=clock_s, window_s=clock_s if averages else 0.0, step_w=step_w, noise_w=0.02, gain_u=0.005)
+        return world(draw, sensor, LONG_S)
+
+    def hanging(draw: Draw, for_s: tuple[float, float]) -> World:
+        return world(draw, Sensor(rate=1.0, step_w=0.1, hangs_s=(5.0, draw.uniform(*for_s))), LONG_S)
+
+    def drifting(draw: Draw, **says: float) -> World:
+        drift = draw.choice((-1, 1)) * draw.uniform(0.5, 1) * 0.01
+        return world(draw, Sensor(drift=drift, drift_s=draw.uniform(20, 60), says=says))
+
+    def meter(draw: Draw) -> World:
+        sensor = Sensor(rate=100.0, clock_s=0.01, window_s=float(draw.choice((0.001, 0.01))))
+        load = bursts(draw, fps=draw.uniform(310, 350), duty=draw.uniform(0.4, 0.8), jitter=0.01)
+        return world(draw, sensor, load=load, grid_s=0.00025)
+
+    def ina3221(draw: Draw, **says: Any) -> World:
+        return world(draw, Sensor(clock_s=0.0066, window_s=0.0011, step_w=0.04, says=says))
+
+    def nvml(draw: Draw, **says: Any) -> World:
+        sensor = Sensor(rate=20.0, clock_s=0.1, window_s=0.025, step_w=0.01, says=says)
+        load = bursts(draw, high_w=draw.uniform(100, 250), low_w=draw.uniform(10, 40))
+        return world(draw, sensor, load=load, idle_w=draw.uniform(30, 70), wander_w=0.3)
+
+    plugs = {
+        f"a plug that renews every {clock_s} s, steps of {step_w:g} W": partial(plug, clock_s=clock_s, step_w=step_w)
+        for clock_s in (1, 2, 6)
+        for step_w in (0.1, 1.0)
+    }
+    converts = Averaging(update_interval_s=0.007, sources={"update_interval_s": "driver"})
+    published = Averaging(update_interval_s=0.1, seen_ratio=0.25, sources={"update_interval_s": "published", "seen_ratio": "published"})
+    return plugs | {
+        "1 Hz in steps of .1 W hangs 5 s into the load, to the end": partial(hanging, for_s=(1e4, 1e4)),
+        "1 Hz in steps of .1 W hangs 5 s into the load, for 10 to 30 s": partial(hanging, for_s=(10, 30)),
+        f"gain drifts by .5 to 1% {LIMIT}": drifting,
+        "gain drifts by .5 to 1%, as stated": partial(drifting, gain_drift_ratio=0.01),
+        "a USB meter of 100 Hz, queries of 3 ms": meter,
+        "a conversion of 6.6 ms, read at 10 Hz": ina3221,
+        "a conversion of 6.6 ms, read at 10 Hz, described": partial(ina3221, averaging=converts),
+        "25 of 100 ms seen": nvml,
+        "25 of 100 ms seen, described": partial(nvml, averaging=published),
+    }
+
+
+def cells() -> Mapping[str, Callable[[Draw], World]]:
+    """Return the cells: a name, and what draws a world."""
+    control = {f"{rate} Hz, nothing special": partial(world, sensor=Sensor(rate=rate)) for rate in (10, 100)}
+    return control | _fans() | _late() | _steady() | _courses() | _sensors()
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """What came of a cell: errors and expanded uncertainties of mean powers, W, with the true ones, and the reasons of what was refused."""
+
+    name: str
+    gross: tuple[tuple[float, float, float], ...]
+    net: tuple[tuple[float, float, float], ...]
+    reasons: tuple[str, ...]
+
+    @property
+    def trials(self) -> int:
+        """Return how many trials there were."""
+        return len(self.gross) + len(self.reasons)
+
+    @property
+    def fails(self) -> bool:
+        """Return whether too few of its intervals hold the truth."""
+        if self.name.endswith(LIMIT) or len(self.reasons) >= REFUSED_RATIO * self.trials:
+            return False
+        return any(_chance(_held(judged), len(judged)) < CHANCE for judged in (self.gross, self.net))
+
+    def row(self) -> str:
+        """Return the row of the table."""
+
+        def percent(judged: tuple[tuple[float, float, float], ...]) -> str:
+            return f"{100 * _held(judged) / len(judged):.0f}" if judged else "-"
+
+        def width(judged: tuple[tuple[float, float, float], ...]) -> str:
+            return f"{1000 * statistics.median(u for _, u, _ in judged):.0f}" if judged else "-"
+
+        means = [statistics.fmean(column) for column in zip(*self.gross, strict=True)]
+        error = f"{100 * means[0] / means[2]:+.2f}" if means else "-"
+        refused = f"{100 * len(self.reasons) / self.trials:.0f}"
+        if self.reasons:
+            refused += f", {Counter(self.reasons).most_common(1)[0][0]}"
+        columns = (str(self.trials), percent(self.gross), percent(self.net), width(self.gross), width(self.net), error, refused)
+        return f"| {self.name} | {' | '.join(columns)} |{' FAILS' if self.fails else ''}"
+
+
+def _held(judged: tuple[tuple[float, float, float], ...]) -> int:
+    return sum(abs(error) <= u for error, u, _ in judged)
+
+
+def _chance(held: int, given: int) -> float:
+    """Return how likely no more than so many of the intervals hold the truth, where 92% do."""
+    return math.fsum(math.comb(given, n) * GOAL_RATIO**n * (1 - GOAL_RATIO) ** (given - n) for n in range(held + 1))
+
+
+def measure(name: str, trials: int) -> Result:
+    """Return what comes of so many trials of a cell; gains are spread over their distribution evenly."""
+    draw = np.random.default_rng(zlib.crc32(name.encode()))
+    older = dict(grid())
+    gross, net, reasons = [], [], []
+    for number in draw.permutation(trials).tolist():
+        gain_z = statistics.NormalDist().inv_cdf((number + 0.5) / trials)
+        trial: energy_worlds.Trial | sensor_worlds.Trial
+        if name in older:
+            trial = sensor_worlds.draw_trial(older[name], draw, gain_z)
+        else:
+            trial = energy_worlds.draw_trial(cells()[name](draw), draw, gain_z)
+        energy, reason = assess(trial.trace, trial.run)
+        if energy is None or energy.gross_u_mj is None:
+            words = re.sub(r"[+-]?\d[\d.,]*", "N", (reason or "unknown uncertainty").partition(": ")[2] or "unknown uncertainty")
+            reasons.append(words[:70].replace("|", "/"))
+            continue
+        per_w = trial.run.timed.length_ns / 1e6 / trial.run.inferences
+        gross.append((energy.gross_mj / per_w - trial.gross_w, energy.gross_u_mj / per_w, trial.gross_w))
+        if energy.net_mj is not None and energy.net_u_mj is not None:
+            net.append((energy.net_mj / per_w - trial.net_w, energy.net_u_mj / per_w, trial.net_w))
+    return Result(name, tuple(gross), tuple(net), tuple(reasons))
+
+
+def main(arguments: list[str]) -> int:
+    """Print the table; 1 where a cell fails."""
+    parser = argparse.ArgumentParser(prog="python -m tests.benchmarks energy", description=(__doc__ or "").partition("\n\n")[0])
+    parser.add_argument("--trials", type=int, default=TRIALS, help="draws a cell (default: %(default)s)")
+    parser.add_argument("--cells", default="", metavar="NAME", help="only cells whose name contains NAME; `new`: without the older ones")
+    parser.add_argument("--jobs", type=int, default=2, help="processes (default: %(default)s)")
+    options = parser.parse_args(arguments)
+    older = [] if options.cells == "new" else [name for name, _ in grid()]
+    wanted = "" if options.cells == "new" else options.cells
+    names = [name for name in (*cells(), *older) if wanted in name]
+    print(f"| {' | '.join(HEADINGS)} |\n|{'---|' * len(HEADINGS)}")
+    failed = 0
+    with ProcessPoolExecutor(options.jobs) as pool:
+        for result in pool.map(partial(measure, trials=options.trials), names):
+            print(result.row(), flush=True)
+            failed += result.fails
+    print(f"{failed} of {len(names)} cells fail")
+    return 1 if failed else 0
