@@ -263,9 +263,9 @@ def _held(judged: tuple[tuple[float, float, float], ...]) -> int:
     return sum(abs(error) <= u for error, u, _ in judged)
 
 
-def _chance(held: int, given: int) -> float:
+def _chance(holding: int, energies: int) -> float:
     """Return how likely no more than so many of the intervals hold the truth, where 92% do."""
-    return math.fsum(math.comb(given, n) * GOAL_RATIO**n * (1 - GOAL_RATIO) ** (given - n) for n in range(held + 1))
+    return math.fsum(math.comb(energies, n) * GOAL_RATIO**n * (1 - GOAL_RATIO) ** (energies - n) for n in range(holding + 1))
 
 
 def measure(name: str, trials: int) -> Result:
@@ -300,8 +300,8 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--jobs", type=int, default=2, help="processes (default: %(default)s)")
     options = parser.parse_args(arguments)
     older = [] if options.cells == "new" else [name for name, _ in grid()]
-    wanted = "" if options.cells == "new" else options.cells
-    names = [name for name in (*cells(), *older) if wanted in name]
+    selection = "" if options.cells == "new" else options.cells
+    names = [name for name in (*cells(), *older) if selection in name]
     print(f"| {' | '.join(HEADINGS)} |\n|{'---|' * len(HEADINGS)}")
     failed = 0
     with ProcessPoolExecutor(options.jobs) as pool:

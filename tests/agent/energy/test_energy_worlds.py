@@ -40,8 +40,8 @@ def test_the_truth_is_that_of_a_finer_grid(name):
 def test_a_lag_follows_its_exponential():
     """One second up with .5 s, one second down with .1 s."""
     power = np.concatenate((np.zeros(1), np.ones(1000), np.zeros(100)))
-    shown = lagged(power, 0.5, 0.1, 0.001)
-    assert shown[[1000, 1100]] == pytest.approx([1 - math.exp(-2), (1 - math.exp(-2)) * math.exp(-1)])
+    lagged_w = lagged(power, 0.5, 0.1, 0.001)
+    assert lagged_w[[1000, 1100]] == pytest.approx([1 - math.exp(-2), (1 - math.exp(-2)) * math.exp(-1)])
 
 
 @pytest.mark.parametrize("name", list(cells())[::8])
@@ -54,10 +54,10 @@ def test_a_cell_gives_an_energy_or_a_reason(name):
 
 
 @pytest.mark.parametrize(
-    ("name", "held", "missed", "refused", "fails"),
+    ("name", "holding", "missed", "refused", "fails"),
     [("a", 268, 32, 0, False), ("a", 267, 33, 0, True), ("a", 3, 27, 270, False), ("a", 20, 20, 260, True), (LIMIT, 0, 9, 0, False)],
 )
-def test_a_cell_fails_that_holds_the_truth_too_seldom(name, held, missed, refused, fails):
+def test_a_cell_fails_that_holds_the_truth_too_seldom(name, holding, missed, refused, fails):
     """267 of 300 are fewer than intervals of 92% hold in one draw of twenty; what is mostly refused is not judged."""
-    judged = ((0.0, 1.0, 5.0),) * held + ((2.0, 1.0, 5.0),) * missed
+    judged = ((0.0, 1.0, 5.0),) * holding + ((2.0, 1.0, 5.0),) * missed
     assert Result(name, judged, (), ("too short",) * refused).fails is fails
