@@ -319,7 +319,7 @@ def _cause(description: Description, power_w: float) -> str:
         return _RAILS
     if power_w == 0:
         return _SUPPLY_LOW
-    return f'{_SUPPLY_TURNED}, or set gain = "-1" in [sensors.{name}]'
+    return f"{_SUPPLY_TURNED}, or set gain = -1 in [sensors.{name}]"
 
 
 def is_frozen(trace: SensorTrace, timed: Window, idle_before: Window | None, idle_after: Window | None) -> bool:

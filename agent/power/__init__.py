@@ -158,6 +158,7 @@ def create(name: str, **settings: Any) -> PowerSensor:
     """
     root = settings.pop("root") if isinstance(settings.get("root"), Path) else ROOT
     check_settings(name, settings)
+    settings = {key: str(value) for key, value in settings.items()}
     kind = settings.pop("type", name)
     user_values = {key: _user_value(name, key, settings.pop(key)) for key in USER_SETTINGS if key in settings}
     constructor = sensor_class(kind)
@@ -210,19 +211,22 @@ def check_settings(name: str, settings: Mapping[str, Any]) -> None:
     """Check the table [sensors.NAME] of a configuration, without a look at the machine.
 
     Raises:
-        ConfigError: no sensor has that name, or it does not know a setting, or one is no text.
+        ConfigError: no sensor has that name, or it does not know a setting, or one is neither text nor number.
     """
     kind = settings.get("type", name)
-    wrong = next((key for key, value in settings.items() if not isinstance(value, str)), None)
+    wrong = next((key for key, value in settings.items() if not is_setting(value)), None)
     keys = None if wrong == "type" else settings_of(kind)
     unknown = None if keys is None else next((key for key in settings if key not in keys), None)
     exist = "" if keys is None else f"; the keys of {kind} are {', '.join(keys)}"
     if unknown is not None:
         raise ConfigError(f"power sensor {name!r} has no setting {unknown!r}: correct [sensors.{name}] in the configuration{exist}")
     if wrong is not None:
-        value = settings[wrong]
-        text = f'{wrong} = "{value}"' if isinstance(value, int | float) and not isinstance(value, bool) else f'{wrong} = "..."'
-        raise ConfigError(f"power sensor {name!r}: {wrong} = {value!r} is not a text: write {text} in [sensors.{name}]{exist}")
+        raise ConfigError(f"power sensor {name!r}: {wrong} = {settings[wrong]!r} in [sensors.{name}] is neither text nor number{exist}")
+
+
+def is_setting(value: object) -> bool:
+    """Return whether a configuration may have such a value in [sensors.NAME]: a text or a number."""
+    return isinstance(value, str | int | float) and not isinstance(value, bool)
 
 
 def settings_of(kind: str) -> list[str]:

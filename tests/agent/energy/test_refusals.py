@@ -75,7 +75,7 @@ def test_a_power_that_no_machine_draws_gives_no_energy_but_its_likely_cause():
         (-3.066, "wall-ac", "shelly:plug", "clamp"),
         (0.0, "wall-ac", "tasmota:plug", "below what the plug can show"),
         (-3.066, "board-input", "fnirsi:FNB58", "cable"),
-        (-3.066, "board-input", "hwmon:ina226:1-0040", 'gain = "-1"'),
+        (-3.066, "board-input", "hwmon:ina226:1-0040", "gain = -1"),
         (0.0, "board-input", "fnirsi:FNB58", "bypasses"),
         (-0.1, "soc-rails", "jetson_thor", "offset"),
     ]:

@@ -79,7 +79,7 @@ def test_a_named_sensor_that_is_not_here_ends_the_command(settings):
 
 def test_a_gain_of_the_user_s_is_applied(settings):
     """2 W shown are 2.04 W, and the uncertainty is the one that was stated; a gain that is no number is refused."""
-    settings["replay"] |= {"gain": "1.02", "gain_u_ratio": "0.005"}
+    settings["replay"] |= {"gain": 1.02, "gain_u_ratio": "0.005"}
     with open_sensors("replay", (), settings) as (sensors, _):
         assert (sensors["replay"].read().power_w, sensors["replay"].describe().gain_u_ratio) == (pytest.approx(2.04), 0.005)
     for gain in ("0", "two"):
@@ -175,8 +175,8 @@ def test_a_misspelt_or_wrongly_typed_key_is_named_with_the_keys_that_exist():
     """Before anything is measured, with or without the sensor's name on the command line."""
     for table, says in [
         ({"adress": "192.0.2.7"}, "'shelly' has no setting 'adress'"),
-        ({"address": 7}, 'address = 7 is not a text: write address = "7"'),
-        ({"address": ["192.0.2.7"]}, "address = \\['192.0.2.7'\\] is not a text"),
+        ({"address": True}, "address = True in .* is neither text nor number"),
+        ({"address": ["192.0.2.7"]}, "address = \\['192.0.2.7'\\] in .* is neither text nor number"),
         ({"root": "x"}, "no setting 'root'"),
         ({"clock": "x"}, "no setting 'clock'"),
     ]:

@@ -62,7 +62,7 @@ def test_every_mistake_in_a_configuration_is_named_at_once(tmp_path):
     """Keys, values, sensors that there are not, their keys and their values."""
     path = tmp_path / "config.toml"
     path.write_text(
-        'devise = "pi"\noutbox_limit_mb = 0\npower = ["nmvl"]\n[sensors.hwmon]\nshunt = "0.1"\ndevice = 4\n[sensors.rpal]\n'
+        'devise = "pi"\noutbox_limit_mb = 0\npower = ["nmvl"]\n[sensors.hwmon]\nshunt = "0.1"\ndevice = true\n[sensors.rpal]\n'
         '[sensors.bench]\ntype = "hwmon"\nshunt = 0.1\nscope = "bord"\n'
     )
     kind, mistakes_found = files.check_file(path)

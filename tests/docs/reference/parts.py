@@ -14,9 +14,9 @@ from tests.docs.reference.tables import anchor, table
 SENSORS_HEAD = """# Power sensors
 
 `edgemeter energy sensors` shows which of them are on this machine; the one with the widest scope is used unless `--power NAME` or `power`
-in the configuration names others. The source of each, `agent/power/NAME.py`, begins with its whole data sheet. All values of
-`[sensors.NAME]` are texts. For two sensors of one kind, name the tables yourself and add
-`type = "NAME"`.
+in the configuration names others. The source of each, `agent/power/NAME.py`, begins with its whole data sheet. The keys `gain`,
+`gain_u_ratio`, `gain_drift_ratio` and `delay_ms` work for [any sensor](../tasks/energy.md#what-you-know-of-a-sensor). For two sensors of
+one kind, name the tables yourself and add `type = "NAME"`.
 
 """
 RUNTIMES_HEAD = """# Runtimes
@@ -98,7 +98,7 @@ def _sheet(words: str | None) -> str:
 
 def _after_first(module: ModuleType) -> str:
     """Return the data sheet after its first sentence, which the overview has; of a replay, whose format is for tests, where it is."""
-    if module.__name__.endswith(".runtimes.replay"):
+    if module.__name__.endswith(".replay") and ".power." not in module.__name__:
         return f"The format is in `{module.__name__.removeprefix('edgemeter.').replace('.', '/')}.py`."
     return _sheet(module.__doc__).partition("\n\n")[2]
 
