@@ -30,7 +30,7 @@ LINES = {
     "agent/ledger": 1819,
     "agent/machine": 1464,
     "agent/operating": 1012,
-    "agent/power": 3101,
+    "agent/power": 3035,
     "agent/profile": 564,
     "agent/quality": 284,
     "agent/recognition": 1140,
@@ -85,7 +85,7 @@ LINES = {
     "provisioning/release": 1383,
     "provisioning/serve": 400,
     "provisioning/update": 1017,
-    "tests": 85831,
+    "tests": 85823,
 }
 # A room may have so many lines fewer before its number is lowered.
 SLACK = 40
