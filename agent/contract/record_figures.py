@@ -60,10 +60,11 @@ class Load(RecordPart, frozen=True, kw_only=True):
     samples: Count  # Samples in all: as many a query as a batch has, or calls of a function too short for the clock.
     target_per_s: float | None = None  # Offered rate in queries per second.
     utilisation_ratio: float | None = None
-    """Share of the time in which a query, or the call of a frame, was processed; from 1 on (of frames near 1) the rate cannot be
-    sustained. Null for a server, which may process several at once."""
+    """Share of the timed part in which a query, or the call of a frame, was processed. Null for a server, which may process several at
+    once."""
     is_sustained: bool | None = None
-    """Whether the model kept up with the offered rate; null where the schedule of a server is too short for its answers to tell."""
+    """Whether the model kept up with the offered rate: its queries take no more time than there is between arrivals, but by chance. Null
+    where the schedule of a server is too short for its answers to tell."""
     unserved: Count = 0  # Arrivals that were never served.
     failures: dict[str, Count] = {}  # Queries that a server did not answer, by kind, e.g. `http 429`; they are in no statistic.
     in_flight_max: Count | None = None  # Most queries that a server was answering at once; null where one follows the other.

@@ -44,7 +44,7 @@ T = TypeVar("T")
 def schedule_ns(plan: timing.TimingPlan) -> NDArray[np.int64]:
     """Return when each query arrives, after the beginning, int64 [n]: as many as `queries`, or as the rate brings in `seconds`.
 
-    Those of a trace are stated; of prompts of a file come whole passes.
+    Prompts of a file are asked in whole passes.
     """
     rate_per_s = plan.rate_per_s or 1.0
     count = plan.whole(max(plan.queries, math.ceil(rate_per_s * plan.seconds)))
@@ -98,21 +98,28 @@ def wait_until(moment_ns: int, clock: timing.Clock, sleep: Callable[[float], Non
         pass
 
 
-def utilisation_ratio(timed: timing.TimedQueries) -> float | None:
-    """Return the share of the arrivals' time in which a query was being worked on; None for a closed loop.
+def utilisation_ratio(timed: timing.TimedQueries) -> float:
+    """Return the share of the timed part, from its beginning to the last answer, in which a query was being worked on."""
+    return float(_work_ns(timed).sum()) / max(timed.end_ns - timed.begin_ns, 1)
 
-    Work on a query begins at its arrival or when the one before it is done, whichever is later. At 1 or more the queue grows without end:
-    the rate cannot be sustained. The second half of the schedule must hold it as well: the higher of the two is returned.
+
+def holds_rate(timed: timing.TimedQueries, rate_per_s: float) -> bool:
+    """Return whether the work of the second half's queries fits into the time between arrivals, or exceeds it by chance alone.
+
+    That time is 1 / `rate_per_s`, not the gaps that were drawn: a few arrivals close together make a queue that the rate does not. Chance
+    is two standard errors.
     """
-    if timed.arrivals_ns is None:
-        return None
-    arrivals, ends = timed.arrivals_ns, timed.arrivals_ns + timed.latency_ns
+    work_s = _work_ns(timed)[timed.latency_ns.size // 2 :] / 1e9
+    error_s = float(work_s.std(ddof=1)) / math.sqrt(work_s.size) if work_s.size > 1 else math.inf
+    return (float(work_s.mean()) - SURE_ERRORS * error_s) * rate_per_s <= 1
+
+
+def _work_ns(timed: timing.TimedQueries) -> NDArray[np.int64]:
+    """Return how long each query was worked on, int64 [n]: from its arrival, or from the end of the query before, to its own end."""
+    ends = timed.arrived_ns + timed.latency_ns
     before = np.concatenate(([timed.begin_ns], ends[:-1]))
-    work = ends - np.maximum(arrivals, before)
-    half = arrivals.size // 2
-    overall = float(work.sum()) / max(int(arrivals[-1]) - timed.begin_ns, 1)
-    late = float(work[half:].sum()) / max(int(arrivals[-1] - arrivals[half - 1]), 1) if half else overall
-    return max(overall, late)
+    work: NDArray[np.int64] = ends - np.maximum(timed.arrived_ns, before)
+    return work
 
 
 def serve(offsets_ns: Iterable[int], answer: Callable[[int, int], T], limit: int = MOST_IN_FLIGHT) -> tuple[int, list[T]]:

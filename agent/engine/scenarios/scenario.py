@@ -168,20 +168,21 @@ def load_of_timed(timed: TimedQueries, samples_per_query: int, rate_per_s: float
         if timed.users is None:
             return part
         return msgspec.structs.replace(part, concurrency=timed.users, in_flight_max=in_flight_max)
-    busy = None if timed.overlap else poisson.utilisation_ratio(timed)
-    keeps_up = poisson.keeps_up(timed) if timed.overlap else busy is not None and busy < 1
-    gives_up = bool(timed.unserved)
+    busy, keeps_up, gives_up = None, None, bool(timed.unserved)
     if timed.schedule is not None:
         rate_per_s = timed.schedule.rate_per_s
         busy, needed_ratio = steady.busy_ratio(timed, timed.schedule)
         # A frame that was dropped in a stall does not mean that the model is too slow for the others.
         keeps_up, gives_up = needed_ratio < 1, False
+    elif timed.overlap:
+        keeps_up = poisson.keeps_up(timed)
+    elif rate_per_s is not None:
+        busy, keeps_up = poisson.utilisation_ratio(timed), poisson.holds_rate(timed, rate_per_s)
     return msgspec.structs.replace(
         part,
         target_per_s=rate_per_s,
         utilisation_ratio=busy,
-        # A trace has a rate that changes.
-        is_sustained=False if gives_up else None if rate_per_s is None else keeps_up,
+        is_sustained=False if gives_up else keeps_up,
         unserved=timed.unserved,
         in_flight_max=in_flight_max,
     )
