@@ -16,13 +16,13 @@ LINES = {
     "agent/base": 5895,
     "agent/bundle": 592,
     "agent/cli": 2948,
-    "agent/contract": 3527,
+    "agent/contract": 3528,
     "agent/daemon": 349,
     "agent/datasets": 1331,
     "agent/delivery": 1952,
     "agent/doctor": 681,
     "agent/energy": 4096,
-    "agent/engine": 5124,
+    "agent/engine": 5132,
     "agent/generators": 2548,
     "agent/health": 583,
     "agent/identity": 878,
@@ -85,7 +85,7 @@ LINES = {
     "provisioning/release": 1383,
     "provisioning/serve": 400,
     "provisioning/update": 1017,
-    "tests": 85823,
+    "tests": 85853,
 }
 # A room may have so many lines fewer before its number is lowered.
 SLACK = 40
