@@ -93,10 +93,8 @@ class Fnirsi:
             try:
                 self._descriptor = os.open(self._root / name.lstrip("/"), os.O_RDWR | os.O_NONBLOCK | os.O_NOCTTY)
             except OSError as error:
-                is_absent = isinstance(error, FileNotFoundError)
-                raise (AbsentError if is_absent else UnavailableError)(
-                    f"cannot open {name!r} ({error.strerror}): correct device, or add the documented udev rule"
-                ) from error
+                message = f"cannot open {name!r} ({error.strerror}): correct device, or add the documented udev rule"
+                raise (AbsentError if isinstance(error, FileNotFoundError) else UnavailableError)(message) from error
             for kind in (START, NEXT, NEXT if self._sends else GO_ON):
                 self._tell(kind)
                 time.sleep(PAUSE_S)

@@ -127,7 +127,8 @@ class Hwmon(LocatedSensor[HwmonChannel]):
 
     def describe(self) -> Description:
         """Return which chip is read, and why it gives no energy where its scope or shunt is unknown."""
-        self._located = channel = self._find()
+        with values.as_unavailable():
+            self._located = channel = self._find()
         chip, facts, counts = channel.chip, channel.facts, channel.kind == "energy"
         # The chip is here: a missing file does not mean an absent chip.
         with values.as_unavailable(AbsentError):
