@@ -62,10 +62,11 @@ def frames(draw: Draw, fps: float, shift: float) -> Bursts:
     return bursts(draw, fps=fps, duty=draw.uniform(0.3, 0.7), jitter=draw.uniform(0.002, 0.02), is_closed=False, shift=shift)
 
 
-def served(draw: Draw) -> Requests:
-    """Return requests of 1 to 5 s to a language model, with gaps of 20 to 300 ms."""
+def served(draw: Draw, gaps_s: tuple[float, float] = (0.02, 0.3), gap_ratio: tuple[float, float] = (0.0, 0.6)) -> Requests:
+    """Return requests of 1 to 5 s to a language model; a gap between them draws so much of what decoding does."""
     decode_w = draw.uniform(2, 5)
-    return Requests(prefill_w=decode_w * draw.uniform(1.3, 2), decode_w=decode_w, gap_w=draw.uniform(0, 0.6) * decode_w)
+    prefill_w, gap_w = decode_w * draw.uniform(1.3, 2), decode_w * draw.uniform(*gap_ratio)
+    return Requests(gap_s=gaps_s, prefill_w=prefill_w, decode_w=decode_w, gap_w=gap_w)
 
 
 def _fans() -> dict[str, Callable[[Draw], World]]:
@@ -104,6 +105,16 @@ def _late() -> dict[str, Callable[[Draw], World]]:
     def request(draw: Draw, **late: float) -> World:
         return world(draw, Sensor(**late), ((60, 30),), load=served(draw))
 
+    def busy_gaps(draw: Draw, gaps_s: tuple[float, float], **late: float) -> World:
+        return world(draw, Sensor(**late), ((60, 30),), load=served(draw, gaps_s, (0.5, 1.3)))
+
+    def delayed(draw: Draw, rate: float, **changes: float) -> World:
+        return world(draw, Sensor(rate=rate, delay_s=draw.uniform(0.3, 1.5)), LONG_S, **changes)
+
+    def very_late(draw: Draw) -> World:
+        lag_s = draw.uniform(1, 4)
+        return world(draw, Sensor(rise_s=lag_s, fall_s=lag_s), ((30, 10),))
+
     def counter(draw: Draw, delay_s: float, **says: float) -> World:
         return world(draw, Sensor(clock_s=0.1, delay_s=delay_s, is_counter=True, says=says), load=bursts(draw, is_paused=False))
 
@@ -116,6 +127,12 @@ def _late() -> dict[str, Callable[[Draw], World]]:
         "served requests, lag of .5 s": partial(request, rise_s=0.5, fall_s=0.5),
         "served requests, mean of 1 s": partial(request, window_s=1.0),
         "served requests, 1 Hz, mean of 1 s": partial(request, window_s=1.0, rate=1.0),
+        "served requests, lag of .5 s, gaps that draw as much": partial(busy_gaps, gaps_s=(0.02, 0.3), rise_s=0.5, fall_s=0.5),
+        "served requests, mean of 1 s, gaps of .3 to 1 s that draw as much": partial(busy_gaps, gaps_s=(0.3, 1.0), window_s=1.0),
+        "readings of .3 to 1.5 s ago, 10 Hz": partial(delayed, rate=10.0),
+        "readings of .3 to 1.5 s ago, 10 Hz, power swings": partial(delayed, rate=10.0, swings=0.4),
+        "readings of .3 to 1.5 s ago, 1 Hz": partial(delayed, rate=1.0),
+        "10 Hz, lag of 1 to 4 s, 30 s timed, 10 s idle": very_late,
         "a counter": partial(counter, delay_s=0.0),
         "a counter that is 1 s late": partial(counter, delay_s=1.0),
         "a counter that is 1 s late, as stated": partial(counter, delay_s=1.0, delay_ms=1000.0),
@@ -214,10 +231,64 @@ def _sensors() -> dict[str, Callable[[Draw], World]]:
     }
 
 
+def _disturbed() -> dict[str, Callable[[Draw], World]]:
+    """Return what breaks simple rules: what comes after the load, slow or rare things, and readings that fail."""
+
+    def afterwards(draw: Draw, later_s: tuple[float, float], for_s: tuple[float, float], rate: float = 10.0) -> World:
+        later = (draw.uniform(*later_s), draw.uniform(*for_s))
+        return world(draw, Sensor(rate=rate), ((60, 30),), later_s=later, later_w=draw.uniform(1, 2.5))
+
+    def slow_idle(draw: Draw) -> World:
+        return world(draw, lengths_s=LONG_S, wander_w=draw.uniform(0.05, 0.2), wander_s=draw.uniform(20, 60))
+
+    def long_job(draw: Draw) -> World:
+        return world(draw, lengths_s=((60, 30),), cron=(draw.uniform(12, 25), draw.uniform(0.5, 1.5)), cron_s=draw.uniform(3, 6))
+
+    def of_load(draw: Draw, rate: float = 10.0, **changes: Any) -> World:
+        return world(draw, Sensor(rate=rate), LONG_S, load=bursts(draw, **changes))
+
+    def light(draw: Draw) -> World:
+        load = bursts(draw, high_w=draw.uniform(0.15, 0.6), low_w=draw.uniform(0, 0.1))
+        return world(draw, Sensor(step_w=0.04, noise_w=0.005), load=load)
+
+    def off_zero(draw: Draw) -> World:
+        return world(draw, Sensor(offset_u_w=draw.uniform(0.03, 0.1)))
+
+    def silent(draw: Draw, swings: float) -> World:
+        return world(draw, Sensor(silent_s=(draw.uniform(2, 40), draw.uniform(1, 8))), LONG_S, swings=swings)
+
+    def clipped(draw: Draw) -> World:
+        load, idle_w = bursts(draw, duty=draw.uniform(0.05, 0.5)), draw.uniform(2, 4.5)
+        return world(draw, Sensor(clips_w=idle_w + load.high_w * draw.uniform(0.6, 0.9)), load=load, idle_w=idle_w)
+
+    def batches(draw: Draw) -> Bursts:
+        fps = draw.uniform(0.2, 0.8)
+        return bursts(draw, fps=fps, duty=draw.uniform(0.8, 0.93), jitter=0.01, batch=64)
+
+    return {
+        "a flush of 2 to 6 s begins .1 to 5 s after the load, 10 Hz": partial(afterwards, later_s=(0.1, 5), for_s=(2, 6)),
+        "a flush of 2 to 6 s begins .1 to 5 s after the load, 1 Hz": partial(afterwards, later_s=(0.1, 5), for_s=(2, 6), rate=1.0),
+        "another program starts 5 to 25 s after the load": partial(afterwards, later_s=(5, 25), for_s=(60, 60)),
+        "idle wanders by .05 to .2 W within 20 to 60 s": slow_idle,
+        "a job of 3 to 6 s every 12 to 25 s": long_job,
+        "queries of which 3% take ten times as long, 10 Hz": partial(of_load, long_ratio=0.03),
+        "queries of which 3% take ten times as long, 1 Hz": partial(of_load, long_ratio=0.03, rate=1.0),
+        "queries come by chance, 10 Hz": partial(of_load, is_closed=False, is_random=True),
+        "queries come by chance, 1 Hz": partial(of_load, is_closed=False, is_random=True, rate=1.0),
+        "batches of 1 to 5 s, 10 Hz": lambda draw: world(draw, lengths_s=LONG_S, load=batches(draw)),
+        "batches of 1 to 5 s, lag of .5 s": lambda draw: world(draw, Sensor(rise_s=0.5, fall_s=0.5), LONG_S, load=batches(draw)),
+        "a load of some .1 W, steps of 40 mW": light,
+        "a zero that is off by .03 to .1 W, as stated": off_zero,
+        "1 to 8 s without a reading": partial(silent, swings=0.0),
+        "1 to 8 s without a reading, power swings": partial(silent, swings=0.4),
+        "bursts beyond the range's end": clipped,
+    }
+
+
 def cells() -> Mapping[str, Callable[[Draw], World]]:
     """Return the cells: a name, and what draws a world."""
     control = {f"{rate} Hz, nothing special": partial(world, sensor=Sensor(rate=rate)) for rate in (10, 100)}
-    return control | _fans() | _late() | _steady() | _courses() | _sensors()
+    return control | _fans() | _late() | _steady() | _courses() | _sensors() | _disturbed()
 
 
 @dataclass(frozen=True, slots=True)
