@@ -18,9 +18,7 @@ class Variable:
 # By who reads them.
 VARIABLES: Mapping[str, Mapping[str, Variable]] = {
     "every command": {
-        "EDGEMETER_HOME": Variable(
-            "Folder of outbox, ledger, self-tests and keys", "$XDG_DATA_HOME/edgemeter, else ~/.local/share/edgemeter"
-        ),
+        "EDGEMETER_HOME": Variable("Folder of outbox, ledger and keys", "$XDG_DATA_HOME/edgemeter, else ~/.local/share/edgemeter"),
         "EDGEMETER_CONFIG": Variable("Configuration file", "$XDG_CONFIG_HOME/edgemeter/config.toml, else /etc/edgemeter/config.toml"),
     },
     "agent": {

@@ -1,4 +1,4 @@
-"""The commands `edgemeter energy sensors`: list power sensors, read one, test one."""
+"""The commands `edgemeter energy sensors`: list power sensors, read one."""
 
 import sys
 from collections.abc import Mapping
@@ -16,22 +16,12 @@ from edgemeter.agent.base.config import read as read_config
 from edgemeter.agent.base.errors import FAILED, EdgemeterError, UnavailableError
 from edgemeter.agent.base.options import config_option, format_option
 from edgemeter.agent.base.tables import Format, console_for, print_data
-from edgemeter.agent.machine.board import board_key
 from edgemeter.agent.power.detect import DetectedSensor, LiveReading, choose_sensor, detect_sensors, open_sensor, read_now
-from edgemeter.agent.power.stored import find_self_test
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-COMMANDS: Sections = {
-    "Commands": {
-        "check": (
-            "edgemeter.agent.cli.sensor_checks:check_sensor",
-            "Test a sensor with a known load: delay, averaging, clock, clipping.",
-        ),
-        "read": ("edgemeter.agent.cli.sensors:read_sensor", "Read one sensor."),
-    }
-}
+COMMANDS: Sections = {"Commands": {"read": ("edgemeter.agent.cli.sensors:read_sensor", "Read one sensor.")}}
 COUNTER_WARNING = "an energy counter: a single reading of it gives no power"
 
 
@@ -57,16 +47,11 @@ def sensors(context: click.Context, config: Path | None, *, everything: bool, fo
         chosen_name = ",".join(settings.power)
         why = f"{chosen_name}, set as `power` in the configuration"
     absent = [sensor for sensor in detected if sensor.description is None]
-    board = board_key()
-    tests = {live.name: None if live.description is None else find_self_test(board, live.description.id) for live in readings}
-    rows = [_document(live) | {"self_test": tests[live.name]} for live in readings]
+    rows = [_document(live) for live in readings]
     rows += [{"sensor": sensor.name, "error": sensor.reason, "absent": sensor.is_absent} for sensor in absent]
     if not print_data(form, {"sensors": rows, "chosen": chosen_name, "why": why}):
         named = [sensor for sensor in absent if everything or sensor.is_configured or not sensor.is_absent]
-        dates = [f"{name}: self-test of {test.made_at[:10]}" for name, test in tests.items() if test is not None]
         _print_list(readings, named, f"runs use {why}" if chosen_name else why, console_for(form))
-        for date in dates:
-            click.echo(date)
     if any(sensor.is_misconfigured and sensor.is_configured for sensor in detected):
         sys.exit(FAILED)
 

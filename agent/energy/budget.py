@@ -29,7 +29,7 @@ REGULAR_RATIO = 0.1
 # From here on k is 2.00.
 ENOUGH_FREEDOM = 1e4
 
-_NO_STEP = "the sensor states no resolution: `edgemeter energy sensors check` measures it"
+_NO_STEP = "the sensor states no resolution: use one that does"
 # Why a term is not known, in the order of importance.
 UNKNOWN = {
     "gain": "the sensor states no gain uncertainty: compare it with a better meter, and set gain and gain_u_ratio in [sensors.NAME]",
@@ -174,7 +174,7 @@ def _sampling(curve: Curve, timed: Window, settling: Settling | None, renewal: R
 
 
 def offset_u_w(description: Description) -> float | None:
-    """Return the uncertainty of the sensor's zero: from its calibration, else a constant step of the converter either way."""
+    """Return the uncertainty of the sensor's zero: as its driver knows it, else a constant step of the converter either way."""
     if description.offset_u_w is not None:
         return description.offset_u_w
     return None if description.resolution_w is None else description.resolution_w / math.sqrt(3)

@@ -17,10 +17,11 @@ from edgemeter.agent.energy import budget
 from edgemeter.agent.energy.curve import CounterCurve, PowerCurve, StretchMeans, mean_w, stretch_means
 from edgemeter.agent.energy.sensor_run import IDLE_MARGIN_PERIODS, SensorRun, misses_readings, quiet, seconds
 from edgemeter.agent.energy.settling import IDLE_LEFT_RATIO, Settling
-from edgemeter.agent.energy.step_response import EDGE_S
 from edgemeter.agent.energy.window import Window
 
 FEWEST_READINGS = 2
+# The load of a processor rises and falls within so long, and may end so long after a block of work.
+EDGE_S = 0.02
 FEWEST_IDLE_VALUES = 3
 # The lengths after the block that are tried, the last of them leaving a third of the idle stretch.
 LENGTHS = 40
@@ -57,7 +58,7 @@ def short_block(case: SensorRun) -> ShortBlock | str:
         least_s = 5 * clock_ns / 1e9
         few = f"{met:.2g} new readings within {seconds(timed):.3g} s show no energy"
         if clock_ns > case.curve.spacing_ns:
-            few += f", as it may renew its value every {clock_ns / 1e9:.2g} s only (`edgemeter energy sensors check` measures that)"
+            few += f", as it may renew its value every {clock_ns / 1e9:.2g} s only"
         return f"{few}: watch at least {least_s:.3g} s of it (repeat the work)"
     if after is None:
         return (

@@ -7,7 +7,6 @@ import hashlib
 import re
 from collections import Counter
 
-from edgemeter.agent.base.errors import UnavailableError
 from edgemeter.agent.machine.machine import THIS_MACHINE, Machine
 
 DEVICE_TREE = ("proc/device-tree", "sys/firmware/devicetree/base")
@@ -186,13 +185,3 @@ def _processor_says_guest(machine: Machine) -> bool:
         return False
     # Xen's dom0 has the flag too, and is not a guest.
     return "control_d" not in (machine.text("proc/xen/capabilities") or "")
-
-
-def storing_board_key(stored: str) -> str:
-    """Return the key of this board; raises UnavailableError if nothing identifies it."""
-    board = board_key()
-    if board is None:
-        raise UnavailableError(
-            f"this board has no serial number and no /etc/machine-id to store a {stored} under: run `sudo systemd-machine-id-setup`"
-        )
-    return board

@@ -14,9 +14,7 @@ from edgemeter.agent.base import python_target
 from edgemeter.agent.base.errors import ConfigError, EdgemeterError, UnavailableError
 from edgemeter.agent.base.nanoseconds import NS_PER_MS
 from edgemeter.agent.contract.record_figures import WIDEST_FIRST, Scope
-from edgemeter.agent.machine.board import board_key
 from edgemeter.agent.power import AbsentError, Description, PowerSensor, Reading
-from edgemeter.agent.power.stored import CheckedSensor, find_self_test
 
 # It plays a recording: never taken for a sensor of this machine unless it was asked for.
 NEVER_FOUND = frozenset({"replay"})
@@ -189,7 +187,7 @@ def described(sensors: Mapping[str, PowerSensor]) -> dict[str, Description]:
 
 
 def open_sensor(name: str, settings: Mapping[str, Mapping[str, str]]) -> PowerSensor:
-    """Return the sensor, described by its self-test where this board has one.
+    """Return the sensor, which is here.
 
     Raises:
         UnavailableError: it is not here.
@@ -199,14 +197,13 @@ def open_sensor(name: str, settings: Mapping[str, Mapping[str, str]]) -> PowerSe
         sensor = stack.enter_context(closing(power.create(name, **settings.get(name, {}))))
         # A sensor that was asked for by name and is not here ends the command before anything is measured.
         try:
-            description, board = sensor.describe(), board_key()
+            sensor.describe()
         except AbsentError as error:
             raise AbsentError(
                 f"{error}; see `edgemeter energy sensors` for those here; a run that names none (--power, `power`) takes the widest"
             ) from error
-        test = find_self_test(board, description.id)
         stack.pop_all()
-    return sensor if test is None else CheckedSensor(sensor, test)
+    return sensor
 
 
 @dataclass(frozen=True, slots=True)

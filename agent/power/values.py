@@ -56,7 +56,7 @@ def as_unavailable(*kinds: type[EdgemeterError]) -> Iterator[None]:
         raise UnavailableError(str(error)) from error
 
 
-AveragingSource = Literal["published", "driver", "estimated", "self-test"]
+AveragingSource = Literal["published", "driver", "estimated"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,7 +65,7 @@ class Averaging:
 
     A reading is the mean of `window_s` (0: it is of a moment), and lies `lag_s` behind the power beyond half of that. From one value of the
     sensor to the next `update_interval_s` pass by its own clock, and it looks at the power for `seen_ratio` of the time. `sources` holds
-    where each of these is from: published by the maker or in a paper, read from the driver, estimated, measured by a self-test.
+    where each of these is from: published by the maker or in a paper, read from the driver, estimated.
     """
 
     window_s: float | None = None

@@ -57,7 +57,7 @@ RULES = (
     ),
     Rule(
         "frozen-sensor", "disturbed", "{subject} showed {energy_mean_power_w:.4g} W while idle and in every reading under load",
-        "Restart the sensor, and check it with a known load (`edgemeter energy sensors check`).", frozen_sensor,
+        "Restart the sensor; what `edgemeter energy sensors read NAME` shows must change with the load.", frozen_sensor,
     ),
     Rule(
         "lost-sensor", "disturbed", "a power sensor is absent or stopped ({subject}), so the energy is another sensor's",

@@ -1,17 +1,12 @@
 """Facts about `edgemeter energy sensors`."""
 
 import json
-from contextlib import nullcontext
 
 import pytest
 from click.testing import CliRunner
 
 from edgemeter.agent.base.errors import ConfigError
-from edgemeter.agent.cli import sensor_checks
-from edgemeter.agent.cli import sensors as cli_sensors
 from edgemeter.agent.cli.sensors import sensors
-from edgemeter.agent.power import detect
-from tests.fixtures.tested_sensors import SENSORS, readings_of
 
 TRACE = {"id": "bench", "scope": "module", "excludes": ["fan"], "t_s": [0, 1], "power_w": [2.5, 2.5]}
 
@@ -72,27 +67,3 @@ def test_the_list_shows_watts_and_what_a_run_would_use(configuration):
     document = json.loads(listed.stdout)
     assert (listed.exit_code, document["chosen"]) == (1, "replay,bench")
     assert "scopee" in next(row["error"] for row in document["sensors"] if row["sensor"] == "rapl")
-
-
-@pytest.mark.services
-def test_a_sensor_is_checked_and_the_test_is_listed_and_used(tmp_path, configuration, monkeypatch):
-    """Readings of a sensor that hangs: found, stored but for a test without load, listed, and a warning to later runs."""
-    monkeypatch.setenv("EDGEMETER_HOME", str(tmp_path))
-    monkeypatch.setattr(sensor_checks, "storing_board_key", lambda _: "board")
-    for module in (cli_sensors, detect):
-        monkeypatch.setattr(module, "board_key", lambda: "board")
-    readings = readings_of(SENSORS["hangs throughout"], 0, 30.0)
-    monkeypatch.setattr(sensor_checks, "read_under_load", lambda *_: readings)
-    monkeypatch.setattr(sensor_checks, "switched_load", lambda: nullcontext(None))
-    result = run("check", "replay", "--config", configuration, "--format", "json")
-    assert result.exit_code == 0, result.output
-    document = json.loads(result.stdout)
-    assert (document["sees_load"], document["delay_s"]["reason"]) == (False, "it showed one value only")
-    plain = run("check", "replay", "--config", configuration)
-    assert "delay, all of it   not to be told: it showed one value only" in plain.stdout
-    assert "warning: it showed one value only: it hangs" in plain.stderr
-    idle = run("check", "replay", "--config", configuration, "--no-load")
-    assert "nothing is stored" in idle.stderr
-    listed = run("--config", configuration)
-    assert f"replay: self-test of {document['made_at'][:10]}" in listed.stdout
-    assert "it hangs (restart it)" in listed.stdout

@@ -58,7 +58,7 @@ def test_a_counter_knows_a_short_block_to_its_step():
     assert abs(energy.gross_mj - 4500) < energy.gross_u_mj < 1000
 
 
-def test_a_clock_that_the_self_test_measured_counts():
+def test_a_described_clock_counts():
     """Coarse readings that repeat: by a described clock of 0.1 s a block of a second has ten of them, by one of 1 s it has one."""
     trial = draw_trial(block(1.0), np.random.default_rng(2), 0.0)
     readings = tuple(replace(r, power_w=3.0 if r.power_w < 6 else 9.0) for r in trial.trace.readings)

@@ -9,7 +9,7 @@ import pytest
 
 from edgemeter.agent import power
 from edgemeter.agent.base.errors import ConfigError, TransientError, UnavailableError
-from edgemeter.agent.power import Rail, Reading, detect
+from edgemeter.agent.power import Rail, Reading
 from edgemeter.agent.power.detect import DetectedSensor, choose_sensor, detect_sensors, open_sensors, read_now
 from tests.fixtures.machine_trees import write
 from tests.fixtures.power_traces import PlayedSensor, make_description
@@ -43,10 +43,8 @@ def test_a_replay_is_found_only_when_configured_and_never_chosen(tmp_path, monke
 
 
 @pytest.fixture
-def settings(tmp_path, monkeypatch):
-    """Return the settings of a replayed sensor of 2 W, on a board `b`, in a home of its own."""
-    monkeypatch.setenv("EDGEMETER_HOME", str(tmp_path))
-    monkeypatch.setattr(detect, "board_key", lambda: "b")
+def settings(tmp_path):
+    """Return the settings of a replayed sensor of 2 W."""
     path = tmp_path / "trace.json"
     path.write_text(json.dumps({"id": "bench", "scope": "module", "t_s": [0, 1], "power_w": [2, 2]}))
     return {"replay": {"path": str(path)}}
