@@ -163,7 +163,8 @@ def create(name: str, **settings: Any) -> PowerSensor:
     user_values = {key: _user_value(name, key, settings.pop(key)) for key in USER_SETTINGS if key in settings}
     constructor = sensor_class(kind)
     sensor = constructor(**settings, **({"root": root} if "root" in inspect.signature(constructor).parameters else {}))
-    return ConfiguredSensor(sensor, **user_values, warnings=(NOT_TRIED,) if kind in UNTRIED else ())
+    warnings = (NOT_TRIED,) if kind in UNTRIED else ()
+    return ConfiguredSensor(sensor, **user_values, warnings=warnings) if user_values or warnings else sensor
 
 
 def _user_value(name: str, key: str, text: str) -> float:
