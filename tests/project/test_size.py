@@ -30,7 +30,7 @@ LINES = {
     "agent/ledger": 1819,
     "agent/machine": 1453,
     "agent/operating": 1012,
-    "agent/power": 2902,
+    "agent/power": 2903,
     "agent/profile": 564,
     "agent/quality": 284,
     "agent/recognition": 1140,
