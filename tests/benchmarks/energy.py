@@ -196,7 +196,7 @@ def _sensors() -> dict[str, Callable[[Draw], World]]:
 
     def drifting(draw: Draw, **says: float) -> World:
         drift = draw.choice((-1, 1)) * draw.uniform(0.5, 1) * 0.01
-        return world(draw, Sensor(drift=drift, drift_s=draw.uniform(20, 60), says=says))
+        return world(draw, Sensor(rate=100.0, drift=drift, drift_s=draw.uniform(20, 60), says=says))
 
     def meter(draw: Draw) -> World:
         sensor = Sensor(rate=100.0, clock_s=0.01, window_s=float(draw.choice((0.001, 0.01))))
@@ -221,8 +221,8 @@ def _sensors() -> dict[str, Callable[[Draw], World]]:
     return plugs | {
         "1 Hz in steps of .1 W hangs 5 s into the load, to the end": partial(hanging, for_s=(1e4, 1e4)),
         "1 Hz in steps of .1 W hangs 5 s into the load, for 10 to 30 s": partial(hanging, for_s=(10, 30)),
-        f"gain drifts by .5 to 1% {LIMIT}": drifting,
-        "gain drifts by .5 to 1%, as stated": partial(drifting, gain_drift_ratio=0.01),
+        f"gain drifts by .5 to 1%, 100 Hz {LIMIT}": drifting,
+        "gain drifts by .5 to 1%, 100 Hz, as stated": partial(drifting, gain_drift_ratio=0.01),
         "a USB meter of 100 Hz, queries of 3 ms": meter,
         "a conversion of 6.6 ms, read at 10 Hz": ina3221,
         "a conversion of 6.6 ms, read at 10 Hz, described": partial(ina3221, averaging=converts),
