@@ -140,16 +140,17 @@ def _late() -> dict[str, Callable[[Draw], World]]:
 
 
 def _steady() -> dict[str, Callable[[Draw], World]]:
-    """Return frames at an exact rate next to a clock of the sensor that no reading shows."""
+    """Return frames at an exact rate next to a clock of the sensor: one that no reading shows, and slower ones that readings show."""
 
     def locked(draw: Draw, fps: float, clock_s: float, shift: float) -> World:
-        return world(draw, Sensor(clock_s=clock_s), load=frames(draw, fps, shift))
+        sensor = Sensor(rate=min(10.0, 1 / clock_s), clock_s=clock_s)
+        return world(draw, sensor, LONG_S if clock_s == 1 else LENGTHS_S, load=frames(draw, fps, shift))
 
     return {
         f"{fps} fps beside a clock of {1000 * clock_s:.1f} ms{', the rate shifts' if shift else ''}": partial(
             locked, fps=fps, clock_s=clock_s, shift=shift
         )
-        for fps, clock_s in ((25, 0.02), (50, 0.02), (15, 1 / 30), (30, 1 / 30))
+        for fps, clock_s in ((25, 0.02), (50, 0.02), (15, 1 / 30), (30, 1 / 30), (30, 0.1), (30, 1.0))
         for shift in (0.0, 0.003)
     }
 
