@@ -139,7 +139,7 @@ def _generation(run: _Run) -> Pairs:
     recomputed, _ = generation_statistics.with_times(generation, moments, prefilled, run.timed, record.reasons.get(UNSTREAMED))
     if prefilled is None:
         recomputed = msgspec.structs.replace(recomputed, prefill_tokens_per_s=generation.prefill_tokens_per_s)
-    powered, _ = generation_with_energy(record, record.energy, run.traces, run.energy_run)
+    powered, _ = generation_with_energy(record, record.energy)
     recomputed = msgspec.structs.replace(recomputed, energy=powered.energy if powered else None)
     yield "generation", generation, recomputed
 

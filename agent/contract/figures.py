@@ -296,7 +296,6 @@ FIGURES: tuple[Figure, ...] = (
     Figure("energy.mean_power_w", "power", "W", "energy", None, RUN | TABLE),
     _token_energy("output_token_gross_mj", "energy per token", TABLE | JUDGED, 0),
     _token_energy("prefill_token_gross_mj", "energy per prompt token"),
-    _token_energy("decode_token_gross_mj", "energy per decoded token"),
     Figure(
         "energy_correct_answer_gross_mj", "energy per correct answer", "mJ", "energy", "lower", RUN | TABLE | JUDGED,
         of=_correct_answer_mj,

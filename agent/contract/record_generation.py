@@ -37,10 +37,8 @@ class GenerationEnergy(RecordPart, frozen=True, kw_only=True):
 
     output_token_gross_mj: float  # Energy of the whole request per output token in mJ: prefill included.
     output_token_gross_u_mj: float | None = None  # Expanded uncertainty (95%) of `output_token_gross_mj` in mJ.
-    prefill_token_gross_mj: float | None = None  # Energy of the prefill per prompt token in mJ.
+    prefill_token_gross_mj: float | None = None  # Energy per prompt token in mJ, of a run with one output token: its requests are prefill.
     prefill_token_gross_u_mj: float | None = None  # Expanded uncertainty (95%) of `prefill_token_gross_mj` in mJ.
-    decode_token_gross_mj: float | None = None  # Energy of decoding per token after the first in mJ.
-    decode_token_gross_u_mj: float | None = None  # Expanded uncertainty (95%) of `decode_token_gross_mj` in mJ.
 
 
 class TokenLengths(RecordPart, frozen=True, kw_only=True):

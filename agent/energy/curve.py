@@ -63,8 +63,8 @@ class _Edges(ABC):
         return abs(float(after.mean() - before.mean()))
 
     @abstractmethod
-    def highest_w(self) -> float:
-        """Return the power that it seldom exceeds."""
+    def highest_w(self, window: Window) -> float:
+        """Return the highest power that it shows within the window."""
 
     @abstractmethod
     def _adjacent(self, index: int) -> tuple[Array, Array]:
@@ -148,9 +148,9 @@ class PowerCurve(_Edges):
         shares = counts / counts.sum() if inside.size else np.ones(1)
         return self._resolution_w / math.sqrt(12) * math.sqrt(float(np.sum(shares**2)))
 
-    def highest_w(self) -> float:
-        """Return the power that 95 of 100 readings do not exceed."""
-        return float(np.percentile(self._seen, HIGHEST_PERCENT))
+    def highest_w(self, window: Window) -> float:
+        """Return the highest reading."""
+        return float(self.readings(window)[1].max(initial=0.0))
 
     def _nodes(self, window: Window) -> tuple[Array, slice]:
         """Return the moments of the window's edges and of the readings between them, ns from its start, and which readings these are."""
@@ -219,9 +219,11 @@ class CounterCurve(_Edges):
         """Return none: a counter misses nothing."""
         return NONE
 
-    def highest_w(self) -> float:
-        """Return the power that 95 of 100 intervals between two values do not exceed."""
-        return float(np.percentile(self._slopes, HIGHEST_PERCENT))
+    def highest_w(self, window: Window) -> float:
+        """Return the power that 95 of 100 intervals between two values do not exceed: moments that are a little off make others steep."""
+        begin, end = np.searchsorted(self._times, (window.start_ns, window.end_ns))
+        slopes = self._slopes[begin : max(begin, end - 1)]
+        return float(np.percentile(slopes, HIGHEST_PERCENT)) if slopes.size else 0.0
 
     def quantisation_u_w(self, window: Window) -> float | None:
         """Return a step's uncertainty at both edges, over the window."""

@@ -7,11 +7,10 @@ from dataclasses import dataclass
 from edgemeter.agent.base.nanoseconds import NS_PER_MS
 from edgemeter.agent.contract.energy_provenance import sensor_provenance
 from edgemeter.agent.contract.record_figures import Energy
-from edgemeter.agent.energy import budget, refusals, sensor_run
+from edgemeter.agent.energy import budget, gaps, refusals, sensor_run
 from edgemeter.agent.energy.accelerators import excluded
 from edgemeter.agent.energy.budget import UncertaintyTerm
 from edgemeter.agent.energy.curve import PowerCurve, curve_of
-from edgemeter.agent.energy.query_energy import QueriesEnergy, queries_energy
 from edgemeter.agent.energy.sampler import SensorTrace
 from edgemeter.agent.energy.sensor_run import EnergyRun, SensorRun, seconds, settling_of
 from edgemeter.agent.energy.settling import Settling
@@ -114,8 +113,7 @@ def assess_with_budget(trace: SensorTrace, run: EnergyRun) -> tuple[Energy | Non
     if why:
         return None, f"{trace.name}: {why}", ()
     before, after = (_usable(case, window, settling) for window in (run.idle_before, run.idle_after))
-    energy, why, terms = _energy(case, budget.idle(curve, run.timed, before, after), settling)
-    return energy, why and f"{trace.name}: {why}", terms
+    return _energy(case, budget.idle(curve, run.timed, before, after), settling)
 
 
 def more_idle_s(traces: Iterable[SensorTrace], run: EnergyRun) -> float:
@@ -154,17 +152,15 @@ def _usable(case: SensorRun, window: Window | None, settling: Settling | None) -
 def _energy(
     case: SensorRun, idling: budget.IdlePower | None, settling: Settling | None, block_terms: Mapping[str, budget.Term] | None = None
 ) -> tuple[Energy | None, str | None, Budget]:
-    timed, description = case.run.timed, case.description
-    energy_mj = case.curve.energy_mj(timed) + (0.0 if settling is None else settling.late_mj)
+    run, description = case.run, case.description
+    whole_mj, whole_ms = case.curve.energy_mj(run.timed) + (0.0 if settling is None else settling.late_mj), run.timed.length_ns / NS_PER_MS
+    idle_w, length_ms = 0.0 if idling is None else idling.mean_w, gaps.own_ms(case)
+    energy_mj, between_u_mj = gaps.between_term(whole_mj, whole_ms, length_ms, idle_w, gaps.highest_w(case, whole_mj, idle_w))
     terms = budget.terms(case, idling, settling, block_terms or {})
-    of_queries, why = queries_energy(case, settling, energy_mj, None if idling is None else idling.mean_w, terms)
-    if why:
-        return None, why, ()
-    timed_energy = of_queries or _without_pauses(case, energy_mj, idling, terms)
-    length_ms, terms = timed_energy.length_ms, timed_energy.budget
-    power_w = timed_energy.energy_mj / length_ms
-    gross_mj = timed_energy.energy_mj / case.run.inferences
-    net_mj = None if idling is None else gross_mj - idling.mean_w * length_ms / case.run.inferences
+    if between_u_mj:
+        terms = (*terms, UncertaintyTerm(term="between", u_mj=between_u_mj / run.inferences))
+    power_w, gross_mj = energy_mj / length_ms, energy_mj / run.inferences
+    net_mj = None if idling is None else gross_mj - idling.mean_w * length_ms / run.inferences
     # More than three uncertainties of idle power, and more than its own (k = 2), but for the gain's.
     clears_idle = idling is not None and power_w - idling.mean_w > RESOLVABLE * idling.u_w
     # The gain only stretches the net energy, and the offset cancels.
@@ -174,7 +170,7 @@ def _energy(
     energy = Energy(
         sensor=description.id,
         scope=description.scope,
-        excludes=excluded(description, case.run.attached),
+        excludes=excluded(description, run.attached),
         gross_mj=gross_mj,
         gross_u_mj=budget.gross(terms),
         net_mj=net_mj if resolved else None,
@@ -186,20 +182,3 @@ def _energy(
         interval_reason=budget.unknown_reason(terms),
     )
     return energy, None, terms
-
-
-def _without_pauses(
-    case: SensorRun, energy_mj: float, idling: budget.IdlePower | None, terms: tuple[UncertaintyTerm, ...]
-) -> QueriesEnergy:
-    """Return the energy of the timed part without that of the random pauses between queries, and its budget.
-
-    Their power lies between idle power and that of the timed part: GUM 4.3.7. Readings within them would not show it where the sensor lags.
-    """
-    length_ms = case.run.timed.length_ns / NS_PER_MS
-    paused_ms = 0.0 if case.run.queries is None else case.run.queries.paused_ns / NS_PER_MS
-    if not paused_ms:
-        return QueriesEnergy(energy_mj, length_ms, terms)
-    power_w, idle_w = energy_mj / length_ms, 0.0 if idling is None else idling.mean_w
-    u_mj = abs(power_w - idle_w) / math.sqrt(12) * paused_ms / case.run.inferences
-    paused_mj = (idle_w + power_w) / 2 * paused_ms
-    return QueriesEnergy(energy_mj - paused_mj, length_ms - paused_ms, (*terms, UncertaintyTerm(term="pauses", u_mj=u_mj)))

@@ -7,10 +7,10 @@ import msgspec
 from edgemeter.agent.contract.record import RunRecord
 from edgemeter.agent.contract.record_conditions import Environment
 from edgemeter.agent.contract.record_figures import Energy
-from edgemeter.agent.contract.record_generation import UNSTREAMED, Generation
+from edgemeter.agent.contract.record_generation import Generation
 from edgemeter.agent.energy import per_inference, queries
 from edgemeter.agent.energy.accelerators import accelerator_link
-from edgemeter.agent.energy.generation_energy import SHARED, generation_energy, generation_windows, served_elsewhere
+from edgemeter.agent.energy.generation_energy import generation_energy, served_elsewhere
 from edgemeter.agent.energy.sampler import SensorTrace
 from edgemeter.agent.energy.sensor_run import EnergyRun
 from edgemeter.agent.energy.window import Window
@@ -45,13 +45,10 @@ def energies_of_run(run: AnyRun, traces: Sequence[SensorTrace], energy_run: Ener
     return per_inference.energies_of(traces, energy_run)
 
 
-def generation_with_energy(
-    run: AnyRun, energy: Energy | None, traces: Sequence[SensorTrace], energy_run: EnergyRun
-) -> tuple[Generation | None, dict[str, str]]:
+def generation_with_energy(run: AnyRun, energy: Energy | None) -> tuple[Generation | None, dict[str, str]]:
     """Return what was generated, with the energies per token, and why some are absent; None where no text was."""
     if run.generation is None:
         return None, {}
-    windows = generation_windows(run.samples, energy_run.timed.start_ns, run.generation, run.reasons.get(UNSTREAMED))
-    shared: dict[str, str] = {"generation_energy": SHARED}
-    tokens, reasons = (None, shared) if run.together else generation_energy(energy, traces, windows, energy_run)
+    shared = {"generation_energy": "the energy of models that run at the same time is shared: no stretch of it is of one"}
+    tokens, reasons = (None, shared) if run.together else generation_energy(energy, run.generation)
     return msgspec.structs.replace(run.generation, energy=tokens), reasons

@@ -291,7 +291,7 @@ def record_of(
     windows = measured.timed, measured.idle_before, measured.idle_after
     energy_run = energy_run_of(measured, windows, run.session.environment)
     power = energies_of_run(measured, traces, energy_run) if traces else Energies(None, why_no_power)
-    generation, no_token_energy = generation_with_energy(measured, power.energy, traces, energy_run)
+    generation, no_token_energy = generation_with_energy(measured, power.energy)
     series = (*measured.samples, *pack_traces(traces, measured.timed.start_ns))
     reasons = measured.reasons | no_token_energy | ({"energy": power.reason} if power.reason else {})
     measured = msgspec.structs.replace(measured, generation=generation, samples=series, reasons=reasons)

@@ -34,7 +34,7 @@ POWER, TOKENS, PREFILL = "energy_mean_power_w", "generation_decode_tokens_per_s"
 OUTPUT_TOKENS, USER_TOKENS = "generation_output_tokens_per_s", "generation_user_tokens_per_s"
 PREFILL_ENERGY = "generation_energy_prefill_token_gross_mj"
 _DECODED = {TOKENS, OUTPUT_TOKENS, USER_TOKENS, TPOT}
-_ENERGIES = {ENERGY, TOKEN_ENERGY, "generation_energy_decode_token_gross_mj", PREFILL_ENERGY}
+_ENERGIES = {ENERGY, TOKEN_ENERGY, PREFILL_ENERGY}
 
 
 class LawFinding(msgspec.Struct, frozen=True):

@@ -1,9 +1,9 @@
-"""How often the intervals of a language model's energies hold the truth: request, prefill and decoding, for sensors that are late.
+"""How often the intervals of a language model's energies hold the truth: of a request, and of decoding as the difference of two runs.
 
 Each cell is a world of `tests.fixtures.generation_worlds`: requests with real edges, stamps some milliseconds off the work, pauses in
 which a server works on untimed prompts, and a sensor that lags, averages, is late as a whole or renews its value by its own clock.
 
-`python -m tests.benchmarks.generation_worlds [TRIALS [NAME]]` prints a line of JSON for each part of each cell whose name contains NAME.
+`python -m tests.benchmarks.generation_worlds [TRIALS [NAME]]` prints a line of JSON for each cell whose name contains NAME.
 """
 
 import json
@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from tests.fixtures.generation_worlds import PARTS, GenerationWorld, draw_generation, judge
+from tests.fixtures.generation_worlds import GenerationWorld, draw_generation, judge_decode, judge_request
 from tests.fixtures.sensor_worlds import held_ratio
 
 TRIALS = 100
@@ -42,20 +42,23 @@ REQUESTS: dict[str, dict[str, Any]] = {
 }
 
 
-def generation_coverage(world: GenerationWorld, trials: int, seed: int = 1) -> dict[str, dict[str, float | None]]:
-    """Return of each part the share of draws that gave it, and of these the shares of intervals that hold the truth, gross and net."""
+def generation_coverage(world: GenerationWorld, trials: int, seed: int = 1) -> dict[str, float | None]:
+    """Return the shares of intervals that hold the truth, and how wide those of a request and of decoding are (medians, relative)."""
     draw = np.random.default_rng(seed)
     gains = [statistics.NormalDist().inv_cdf((number + 0.5) / trials) for number in draw.permutation(trials)]
-    outcomes = [(trial, judge(trial)[0]) for trial in (draw_generation(world, draw, gain_z) for gain_z in gains)]
-    result = {}
-    for part in PARTS:
-        figures = [(trial, *of[part]) for trial, of in outcomes if part in of and of[part][1] is not None]
-        result[part] = {
-            "given": len(figures) / trials,
-            "gross": held_ratio([(gross_j - trial.gross_j[part], u_j) for trial, gross_j, u_j, _, _ in figures]),
-            "net": held_ratio([(net_j - trial.net_j[part], u_j) for trial, _, _, net_j, u_j in figures if net_j is not None]),
-        }
-    return result
+    gross, net, decode, widths = [], [], [], []
+    for gain_z in gains:
+        trial = draw_generation(world, draw, gain_z)
+        energy = judge_request(trial)
+        gross.append((energy.gross_mj / 1000 - trial.gross_j, energy.gross_u_mj / 1000))
+        if energy.net_mj is not None:
+            net.append((energy.net_mj / 1000 - trial.net_j, energy.net_u_mj / 1000))
+        decode_j, decode_u_j = judge_decode(world, trial, draw, gain_z) if world.output_tokens > 1 else (0.0, 0.0)
+        decode.append((decode_j - trial.decode_j, decode_u_j))
+        widths.append((energy.gross_u_mj / energy.gross_mj, decode_u_j / trial.decode_j))
+    request_u, decode_u = (statistics.median(column) for column in zip(*widths, strict=True))
+    held = {"gross": held_ratio(gross), "net": held_ratio(net), "request_u": round(request_u, 4)}
+    return held if world.output_tokens == 1 else held | {"decode": held_ratio(decode), "decode_u": round(decode_u, 4)}
 
 
 def grid() -> Iterator[tuple[str, GenerationWorld]]:
@@ -69,5 +72,4 @@ if __name__ == "__main__":
     selection = sys.argv[2] if len(sys.argv) > 2 else ""
     for name, world in grid():
         if selection in name:
-            for part, result in generation_coverage(world, trials).items():
-                print(json.dumps({"cell": name, "part": part, **result}), flush=True)
+            print(json.dumps({"cell": name, **generation_coverage(world, trials)}), flush=True)

@@ -9,7 +9,6 @@ from numpy.typing import NDArray
 
 from edgemeter.agent.contract.record_figures import Latency
 from edgemeter.agent.contract.record_generation import Generation, TokenLengths
-from edgemeter.agent.energy.token_moments import are_after_first, tokens_after_first
 from edgemeter.agent.engine.scenarios.latency_statistics import summarise_latency
 from edgemeter.agent.engine.scenarios.timing import TimedQueries
 from edgemeter.agent.generators import LONGEST_STEP
@@ -20,7 +19,8 @@ Times = NDArray[np.int64]
 FEWEST_STREAMED = 3
 BUFFERED_RATIO = 0.02
 IMPOSSIBLE_RATIO = 0.5
-
+# A gap of a network so much shorter than the mean one, and so short, is none of decoding: both pieces arrived together.
+TOGETHER_RATIO, TOGETHER_NS = 0.1, 300_000
 
 # The raw samples of a record by what they are here.
 MOMENTS = {"first_token": "first_ns", "latency": "latency_ns", "output_tokens": "output_tokens", "token": "token_ns"}
@@ -64,9 +64,25 @@ class TokenMoments:
         gaps_ns: Times = np.diff(self.token_ns)[np.diff(self.owner) == 0]
         return gaps_ns
 
+    def are_later(self) -> NDArray[np.bool_]:
+        """Return which tokens came after those of the first moment of their query, bool [tokens].
+
+        An engine in this process hands over together what has one moment, a network also what was read at once.
+        """
+        owner, gaps = self.owner, np.diff(self.token_ns)
+        ends = np.cumsum(self.output_tokens)
+        begins = ends - self.output_tokens
+        mean_ns = (self.token_ns[ends - 1] - self.token_ns[begins]) / np.maximum(self.output_tokens - 1, 1)
+        shortest_ns = np.zeros(gaps.size) if self.is_local else np.minimum(TOGETHER_RATIO * mean_ns[owner[1:]], TOGETHER_NS)
+        waited = (np.diff(owner) == 0) & (gaps > shortest_ns)
+        # Tokens behind the first wait of their own query.
+        waits = np.concatenate(([0], np.cumsum(waited))) if self.token_ns.size else np.zeros(0, np.int64)
+        are_later: NDArray[np.bool_] = waits > waits[begins[owner]]
+        return are_later
+
     def later_tokens(self) -> Times:
         """Return how many tokens of each query `decoding_ns` took: those after its first moment, at which several may have come."""
-        return tokens_after_first(self.token_ns, self.output_tokens, is_local=self.is_local)
+        return np.bincount(self.owner[self.are_later()], minlength=self.output_tokens.size)
 
     def decoding_ns(self) -> Times:
         """Return the time from the first moment of each query to its last."""
@@ -193,8 +209,7 @@ def _prefill_tokens_per_s(generation: Generation, moments: TokenMoments, process
 def decode_tokens_per_s(moments: TokenMoments, timed: TimedQueries | None = None) -> float | None:
     """Return the tokens that were decoded, by the time that they took: TPOT's median turned over; where queries overlap by the window."""
     if timed is not None and timed.overlap and moments.later_tokens().any():
-        are_later = are_after_first(moments.token_ns, moments.output_tokens, is_local=moments.is_local)
-        return within(timed, (timed.arrived_ns[moments.owner] + moments.token_ns)[are_later]) * 1e9 / timed.busy_ns
+        return within(timed, (timed.arrived_ns[moments.owner] + moments.token_ns)[moments.are_later()]) * 1e9 / timed.busy_ns
     durations_ns = tpot_ns(moments)
     median_ns = float(np.median(durations_ns)) if durations_ns.size else 0.0
     return 1e9 / median_ns if median_ns > 0 else None

@@ -14,6 +14,7 @@ from edgemeter.agent.contract.record_conditions import Verdict, Violation
 from edgemeter.agent.contract.record_figures import ColdStart
 from edgemeter.agent.contract.record_generation import GenerationEnergy
 from edgemeter.agent.contract.suite import SuiteFile, expand
+from edgemeter.agent.energy.generation_energy import generation_energy
 from tests.fixtures.camera_hour import camera_hour
 from tests.fixtures.record_factory import (
     make_energy,
@@ -59,6 +60,17 @@ def generated():
     return repeats(2.0, 2.1, 2.2, generation=make_generation(energy=of_tokens), accuracy=None, reasons={"accuracy": "none"}, energy=energy)
 
 
+def generated_at_two_lengths():
+    """Return a run of eleven output tokens and one of a single token: 4 J and 0.5 J a request, each ± 1%."""
+    runs = []
+    for output_tokens, gross_mj in ((11, 4000.0), (1, 500.0)):
+        energy = make_energy(gross_mj=gross_mj, gross_u_mj=gross_mj / 100)
+        text = make_generation(output_tokens=output_tokens)
+        of_tokens, _ = generation_energy(energy, text)
+        runs.append(make_record(generation=msgspec.structs.replace(text, energy=of_tokens), energy=energy, accuracy=None))
+    return runs
+
+
 THREE = repeats(140.0, 138.0, 143.0)
 BUSY = Violation(rule="busy-machine", numbers={"other_load_ratio": 0.4})
 DOUBTED = judged(THREE, (BUSY, Violation(rule="throttled")), (BUSY,), ())
@@ -73,6 +85,7 @@ PRINTED = {
     "disturbed": (DOUBTED, {}),
     "several cases": ([*THREE, *OTHER], {"seconds": 80.0}),
     "a language model": (generated(), {}),
+    "prefill and decoding": (generated_at_two_lengths(), {}),
     "a language model and a detector": ([*generated(), *OTHER], {}),
     "a replayed energy": (repeats(2.0, energy=make_energy(sensor="replay:demo", excludes=("power-supply loss",))), {}),
     "power modes": (power_modes(), {}),

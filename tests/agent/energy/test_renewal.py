@@ -161,7 +161,7 @@ def test_the_energy_of_an_inference_leaves_pauses_out():
     timed_ms = trial.run.timed.length_ns / 1e6
     assert energy.window_ms == pytest.approx(timed_ms * (1 - paused_ratio))
     assert energy.gross_mj * trial.run.inferences == pytest.approx(trial.gross_w * timed_ms, rel=0.002)
-    u_mj = budget_of(trial.trace, trial.run)["pauses"].u_mj
+    u_mj = budget_of(trial.trace, trial.run)["between"].u_mj
     assert u_mj == pytest.approx(paused_ratio * 3 / 12**0.5 * energy.window_ms / trial.run.inferences, rel=0.1)
 
 

@@ -23,10 +23,10 @@ from tests.fixtures.record_factory import make_generation
 def moments(*queries: list[int]) -> TokenMoments:
     """Return the moments of queries, each given by those of its tokens, ns."""
     return TokenMoments(
-        first_ns=np.array([query[0] for query in queries]),
-        latency_ns=np.array([query[-1] for query in queries]),
-        output_tokens=np.array([len(query) for query in queries]),
-        token_ns=np.array([moment for query in queries for moment in query]),
+        first_ns=np.array([query[0] for query in queries], np.int64),
+        latency_ns=np.array([query[-1] for query in queries], np.int64),
+        output_tokens=np.array([len(query) for query in queries], np.int64),
+        token_ns=np.array([moment for query in queries for moment in query], np.int64),
     )
 
 
@@ -58,6 +58,27 @@ def test_answers_of_random_lengths_have_the_rate_at_which_their_tokens_came():
     assert answers.ended_early(128) == np.count_nonzero(lengths < 128)
     lengths_stated = lengths_of(answers.output_tokens)
     assert (lengths_stated.min_tokens, lengths_stated.mean_tokens) == (lengths.min(), pytest.approx(lengths.mean()))
+
+
+def later_tokens(*queries, is_local=False):
+    """Return the tokens after the first moment of queries with tokens at these microseconds."""
+    return replace(moments(*([1000 * moment for moment in query] for query in queries)), is_local=is_local).later_tokens().tolist()
+
+
+def test_tokens_of_one_piece_and_of_one_burst_are_of_the_first_moment():
+    """One by one, joined, four lines of a segment that are read 30 us apart, and a single token; each query by itself."""
+    one_by_one = [100, 2100, 4100, 6100]
+    joined = [100, 100, 100, 6100]
+    burst = [100, 130, 160, 190, 8100, 8130, 8160, 8190]
+    assert later_tokens(one_by_one, joined, burst, [50], one_by_one) == [3, 1, 4, 0, 3]
+
+
+def test_a_late_second_token_is_later_however_short_the_others_are():
+    """Jitter of a stream is no burst: 40% of the mean gap."""
+    assert later_tokens([0, 400, 2000, 3000]) == [3]
+    assert later_tokens() == []
+    assert later_tokens([0, 400, 800, 60_000]) == [3]
+    assert later_tokens([0, 90, 180, 60_000], [0, 0, 90], is_local=True) == [3, 1]
 
 
 def test_one_token_has_no_tpot_and_no_gap():
