@@ -308,8 +308,8 @@ def _energy_lines(run: RunRecord) -> Iterator[str]:
         yield f"also {significant(other.gross_mj)} mJ by {other.sensor} ({other.scope})"
 
 
-def _decode_lines(run: RunRecord, others: Sequence[RunRecord]) -> Iterator[str]:
-    for other in others:
+def _decode_lines(run: RunRecord, measured: Sequence[RunRecord]) -> Iterator[str]:
+    for other in measured:
         if (decode := decode_energy(run, other)) is None or run.generation is None or other.generation is None:
             continue
         of_tokens, prefill = other.generation.energy, ""

@@ -1,4 +1,4 @@
-"""What ran between the queries: nobody timed it, so it is bounded, not measured.
+"""The gaps between the queries: nobody timed what ran there, so it is bounded, not measured.
 
 A server empties its cache there, or the machine waits. Readings do not show it apart where a sensor is slow, so it is taken to draw
 something between idle power and the highest power of the load, as a rectangular distribution. Source: GUM 4.3.7.

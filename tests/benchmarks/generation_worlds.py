@@ -57,8 +57,8 @@ def generation_coverage(world: GenerationWorld, trials: int, seed: int = 1) -> d
         decode.append((decode_j - trial.decode_j, decode_u_j))
         widths.append((energy.gross_u_mj / energy.gross_mj, decode_u_j / trial.decode_j))
     request_u, decode_u = (statistics.median(column) for column in zip(*widths, strict=True))
-    held = {"gross": held_ratio(gross), "net": held_ratio(net), "request_u": round(request_u, 4)}
-    return held if world.output_tokens == 1 else held | {"decode": held_ratio(decode), "decode_u": round(decode_u, 4)}
+    shares = {"gross": held_ratio(gross), "net": held_ratio(net), "request_u": round(request_u, 4)}
+    return shares if world.output_tokens == 1 else shares | {"decode": held_ratio(decode), "decode_u": round(decode_u, 4)}
 
 
 def grid() -> Iterator[tuple[str, GenerationWorld]]:

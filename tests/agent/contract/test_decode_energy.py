@@ -33,9 +33,9 @@ def test_prefills_that_took_other_times_widen_the_interval():
 
 def test_runs_that_differ_in_more_than_output_tokens_show_no_decoding():
     """Other prompts, another sensor or device, a replayed energy; several tokens in both; no energy; no text."""
-    whole = generating(101, 21_000.0)
+    long_run = generating(101, 21_000.0)
     for other in (
-        whole,
+        long_run,
         generating(2),
         generating(1, prompt_tokens=128),
         generating(1, prompts="questions.jsonl", prompts_sha256="0" * 64),
@@ -46,7 +46,7 @@ def test_runs_that_differ_in_more_than_output_tokens_show_no_decoding():
         make_record(),
     ):
         with table_row(other.generation and other.generation.lengths):
-            assert decode_energy(whole, other) is None
+            assert decode_energy(long_run, other) is None
     assert decode_energy(ONE_TOKEN, ONE_TOKEN) is None
     open_loop = {"load": Load(samples=80, target_per_s=2.0), "scenario": "poisson"}
     assert decode_energy(generating(101, record=open_loop), generating(1, record=open_loop)) is None
@@ -54,8 +54,8 @@ def test_runs_that_differ_in_more_than_output_tokens_show_no_decoding():
 
 def test_prompts_for_a_server_are_about_as_long():
     """The texts that are made for it have about the tokens that were asked for; of unknown ones nothing is known."""
-    whole = generating(101, 21_000.0, counts="usage", prompt_tokens=515)
+    long_run = generating(101, 21_000.0, counts="usage", prompt_tokens=515)
     lengths = {512: True, 128: False, None: False}
     for prompt_tokens, is_alike in lengths.items():
         with table_row(prompt_tokens):
-            assert (decode_energy(whole, generating(1, counts="usage", prompt_tokens=prompt_tokens)) is not None) == is_alike
+            assert (decode_energy(long_run, generating(1, counts="usage", prompt_tokens=prompt_tokens)) is not None) == is_alike
