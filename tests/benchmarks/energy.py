@@ -57,11 +57,6 @@ def bursts(draw: Draw, **changes: Any) -> Bursts:
     return Bursts(**(usual | changes))
 
 
-def frames(draw: Draw, fps: float, shift: float) -> Bursts:
-    """Return frames at an exact rate, between which the machine idles."""
-    return bursts(draw, fps=fps, duty=draw.uniform(0.3, 0.7), jitter=draw.uniform(0.002, 0.02), is_closed=False, shift=shift)
-
-
 def served(draw: Draw, gaps_s: tuple[float, float] = (0.02, 0.3), gap_ratio: tuple[float, float] = (0.0, 0.6)) -> Requests:
     """Return requests of 1 to 5 s to a language model; a gap between them draws so much of what decoding does."""
     decode_w = draw.uniform(2, 5)
@@ -142,16 +137,17 @@ def _late() -> dict[str, Callable[[Draw], World]]:
 def _steady() -> dict[str, Callable[[Draw], World]]:
     """Return frames at an exact rate next to a clock of the sensor: one that no reading shows, and slower ones that readings show."""
 
-    def locked(draw: Draw, fps: float, clock_s: float, shift: float) -> World:
+    def locked(draw: Draw, fps: float, clock_s: float, **changes: bool) -> World:
+        load = bursts(draw, fps=fps, duty=draw.uniform(0.3, 0.7), jitter=draw.uniform(0.002, 0.02), is_closed=False, **changes)
         sensor = Sensor(rate=min(10.0, 1 / clock_s), clock_s=clock_s)
-        return world(draw, sensor, LONG_S if clock_s == 1 else LENGTHS_S, load=frames(draw, fps, shift))
+        return world(draw, sensor, LONG_S if clock_s == 1 else LENGTHS_S, load=load)
 
     return {
-        f"{fps} fps beside a clock of {1000 * clock_s:.1f} ms{', the rate shifts' if shift else ''}": partial(
-            locked, fps=fps, clock_s=clock_s, shift=shift
+        f"{fps} fps beside a clock of {1000 * clock_s:.1f} ms{', the rate shifts' if is_shifted else ''}": partial(
+            locked, fps=fps, clock_s=clock_s, is_shifted=is_shifted
         )
         for fps, clock_s in ((25, 0.02), (50, 0.02), (15, 1 / 30), (30, 1 / 30), (30, 0.1), (30, 1.0))
-        for shift in (0.0, 0.003)
+        for is_shifted in (False, True)
     }
 
 
