@@ -10,22 +10,22 @@ import re
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
-from itertools import groupby, pairwise
+from datetime import datetime
+from itertools import pairwise
 from pathlib import Path
+
+import numpy as np
 
 from edgemeter.agent.base.errors import ConfigError, EdgemeterError, UnavailableError
 from edgemeter.agent.power import Rail, jetson_rails
 
 GAP_RATIO = 3.0
-MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
 # ISO 8601 and nvidia-smi's slashes; tegrastats' own; those of `ts`, which have no year.
 STAMP = re.compile(
-    r"(?:(?P<year>\d{4})[-/](?P<month>\d\d)[-/](?P<day>\d\d)|(?P<month_2>\d\d)-(?P<day_2>\d\d)-(?P<year_2>\d{4})"
-    rf"|(?P<name>{'|'.join(MONTHS)}) +(?P<day_3>\d{{1,2}}))[T ](?P<clock>\d\d:\d\d:\d\d)(?:[.,](?P<digits>\d{{1,9}}))?"
-    r"(?P<zone>Z|[+-]\d\d:?\d\d)?"
+    r"(?P<day>\d{4}[-/]\d\d[-/]\d\d|\d\d-\d\d-\d{4}|[A-Z][a-z]{2} +\d{1,2})"
+    r"[T ](?P<clock>\d\d:\d\d:\d\d)(?:[.,](?P<digits>\d{1,9}))?(?P<zone>Z|[+-]\d\d:?\d\d)?"
 )
-CLOCK = re.compile(r"(\d\d):(\d\d)(?::(\d\d(?:\.\d+)?))?")
+CLOCK = re.compile(r"(\d\d:\d\d)(:\d\d(?:\.\d+)?)?")
 NUMBER = re.compile(r"([+-]?\d+(?:[.,](\d+))?(?:[eE][+-]?\d+)?)\s*([A-Za-zµ]*)")
 SECONDS = {"s": 1.0, "seconds": 1.0, "ms": 1e-3, "milliseconds": 1e-3, "us": 1e-6, "µs": 1e-6, "ns": 1e-9}
 WATTS = {"w": 1.0, "watts": 1.0, "mw": 1e-3, "milliwatts": 1e-3, "uw": 1e-6, "µw": 1e-6, "kw": 1e3}
@@ -43,9 +43,9 @@ class Moment:
     """A time as a log writes it: `at_s` counts from 1970, in UTC where there is a zone, or from where the log's numbers do."""
 
     at_s: float
-    form: str
     step_s: float
-    zone_s: float = 0.0
+    day: str = ""
+    zone: str = ""
 
 
 @dataclass(slots=True)
@@ -75,19 +75,19 @@ class LoggedEnergy:
     interval: str = "whatever the power did between its readings without leaving them, and the log's digits; not the meter's own error"
 
 
-def parse_moment(text: str, unit_s: float | None = None) -> Moment | None:
-    """Return the time at the beginning of a text, or that it is, None if there is none; `unit_s` is the unit of one that is a number."""
-    if stamp := STAMP.match(text):
-        year, month = stamp["year"] or stamp["year_2"] or "2000", stamp["month"] or stamp["month_2"]
-        day = stamp["day"] or stamp["day_2"] or stamp["day_3"]
-        date = f"{year}-{month or MONTHS.index(stamp['name']) + 1}-{day}"
+def parse_moment(text: str, unit_s: float | None = None, zone: str = "") -> Moment | None:
+    """Return the first date in a text, or the number that it is; None if it is neither.
+
+    `unit_s` is the unit of a number, `zone` that of a date without one.
+    """
+    if stamp := STAMP.search(text):
+        day, digits, zone = stamp["day"].replace("/", "-"), stamp["digits"] or "", stamp["zone"] or zone
+        date, form = (f"2000 {day}", "%Y %b %d") if day[0].isalpha() else (day, "%m-%d-%Y" if day[2] == "-" else "%Y-%m-%d")
         try:
-            wall = datetime.strptime(f"{date} {stamp['clock']}{stamp['zone'] or 'Z'}", "%Y-%m-%d %H:%M:%S%z")
+            wall = datetime.strptime(f"{date} {stamp['clock']}{zone or 'Z'}", f"{form} %H:%M:%S%z")
         except ValueError:
             return None
-        form = "dates without a year" if stamp["name"] else "dates with a zone" if stamp["zone"] else "dates without a zone"
-        digits, zone = stamp["digits"] or "", wall.utcoffset() or timedelta()
-        return Moment(wall.timestamp() + float(f"0.{digits or 0}"), form, 10.0 ** -len(digits), zone.total_seconds())
+        return Moment(wall.timestamp() + float(f"0.{digits or 0}"), 10.0 ** -len(digits), day, zone)
     number = NUMBER.fullmatch(text)
     if number is None or number[3].lower() not in {"", *SECONDS}:
         return None
@@ -95,7 +95,7 @@ def parse_moment(text: str, unit_s: float | None = None) -> Moment | None:
     # Without a unit the size of a time since 1970 tells it.
     usual_s = next((unit for highest, unit in ((1e11, 1.0), (1e14, 1e-3), (1e17, 1e-6)) if abs(value) < highest), 1e-9)
     scale_s = SECONDS.get(number[3].lower()) or unit_s or usual_s
-    return Moment(value * scale_s, "numbers", scale_s * 10.0 ** -len(number[2] or ""))
+    return Moment(value * scale_s, scale_s * 10.0 ** -len(number[2] or ""))
 
 
 def read_log(path: Path, time_column: str | None = None, power_column: str | None = None) -> PowerLog:
@@ -107,8 +107,8 @@ def read_log(path: Path, time_column: str | None = None, power_column: str | Non
     except (OSError, csv.Error) as error:
         raise ConfigError(f"cannot read the log {str(path)!r}: {error}: correct the path or the line") from error
     for before, after in (pair for readings in log.readings.values() for pair in pairwise(moment for moment, _ in readings)):
-        if after.form != before.form:
-            raise ConfigError(f"{str(path)!r} has {before.form} and {after.form} as stamps: keep the lines of one of them")
+        if bool(after.day) != bool(before.day):
+            raise ConfigError(f"{str(path)!r} has numbers and dates as stamps: keep the lines of one of them")
         if after.at_s < before.at_s:
             raise ConfigError(f"the stamps of {str(path)!r} go backwards, by {before.at_s - after.at_s:.3g} s: cut the log there")
     if not any(log.readings.values()):
@@ -131,8 +131,7 @@ def _read_tegrastats(path: str, lines: Sequence[str]) -> PowerLog:
         except EdgemeterError:
             continue
         # What `ts` or a container's log puts before the line is finer than its own seconds.
-        inner = STAMP.search(line)
-        moment = parse_moment(line) or parse_moment(line.split()[0]) or (parse_moment(inner[0]) if inner else None)
+        moment = parse_moment(line.split()[0]) or parse_moment(line)
         if moment is None:
             raise ConfigError(f"the lines of {path!r} have no times: log with `tegrastats | ts '%.s'`")
         log.readings[""].append((moment, power_w))
@@ -194,7 +193,7 @@ def energy_of(log: PowerLog, between: tuple[str, str] | None = None) -> LoggedEn
         if end_s <= begin_s:
             raise ConfigError(f"{between[1]!r} is not after {between[0]!r}: give the beginning first")
     step_s = min(moment.step_s for moment in moments)
-    parts = [_integral(_points(readings), (begin_s, end_s), log.step_w, step_s) for readings in log.readings.values()]
+    parts = [_integral(readings, (begin_s, end_s), log.step_w, step_s) for readings in log.readings.values()]
     energies_j, lows_j, highs_j, covered_s = zip(*parts, strict=True)
     if not all(covered_s):
         raise UnavailableError(f"the log has no two readings of {log.source} next to each other in that time: give another one")
@@ -212,39 +211,35 @@ def energy_of(log: PowerLog, between: tuple[str, str] | None = None) -> LoggedEn
 
 def _asked_s(text: str, first: Moment) -> float:
     """Return a moment that the user gives, in the log's seconds."""
-    if (clock := CLOCK.fullmatch(text)) and first.form != "numbers":
-        midnight_s = (first.at_s + first.zone_s) // 86400 * 86400 - first.zone_s
-        return midnight_s + 3600 * int(clock[1]) + 60 * int(clock[2]) + float(clock[3] or 0)
-    moment = parse_moment(text)
-    if moment and (moment.form, first.form) == ("dates without a zone", "dates with a zone"):
-        return moment.at_s - first.zone_s
-    if moment is None or moment.form != first.form:
-        raise ConfigError(f"{text!r} is no moment of this log, whose stamps are {first.form}: write it as they are")
+    if (clock := CLOCK.fullmatch(text)) and first.day:
+        text = f"{first.day} {clock[1]}{clock[2] or ':00'}"
+    moment = parse_moment(text, zone=first.zone)
+    if moment is None or (not moment.day, not moment.zone) != (not first.day, not first.zone):
+        kind = "numbers" if not first.day else "dates with a zone" if first.zone else "dates without a zone"
+        raise ConfigError(f"{text!r} is no moment of this log, whose stamps are {kind}: write it as they are")
     return moment.at_s
 
 
-def _points(readings: Sequence[tuple[Moment, float]]) -> list[tuple[float, float, float, float]]:
-    """Return each stamp with the mean, least and highest power of its readings, which a coarse clock stamps alike."""
-    groups = ((at_s, [power_w for _, power_w in group]) for at_s, group in groupby(readings, lambda reading: reading[0].at_s))
-    return [(at_s, statistics.fmean(powers_w), min(powers_w), max(powers_w)) for at_s, powers_w in groups]
-
-
 def _integral(
-    points: Sequence[tuple[float, float, float, float]], window_s: tuple[float, float], step_w: float, step_s: float
+    readings: Sequence[tuple[Moment, float]], window_s: tuple[float, float], step_w: float, step_s: float
 ) -> tuple[float, float, float, float]:
     """Return the energy within a window and its bounds, J, and the time that it covers, s."""
-    usual_s = statistics.median_low([after[0] - before[0] for before, after in pairwise(points)] or [0.0])
-    energy_j = low_j = high_j = covered_s = change_w = 0.0
-    ends_w: list[float] = []
-    for (at_s, power_w, low_w, high_w), (next_s, next_w, next_low_w, next_high_w) in pairwise(points):
-        first_s, last_s = max(at_s, window_s[0]), min(next_s, window_s[1])
-        if last_s <= first_s or next_s - at_s > GAP_RATIO * usual_s:
-            continue
-        inner_w = [power_w + (next_w - power_w) * (moment_s - at_s) / (next_s - at_s) for moment_s in (first_s, last_s)]
-        length_s = last_s - first_s
-        energy_j, covered_s = energy_j + length_s * sum(inner_w) / 2, covered_s + length_s
-        low_j, high_j = low_j + length_s * min(low_w, next_low_w), high_j + length_s * max(high_w, next_high_w)
-        change_w, ends_w = change_w + abs(next_w - power_w), [*ends_w[:1], *inner_w]
+    powers_w = np.array([power_w for _, power_w in readings])
+    # A coarse clock stamps several readings alike: their mean is taken, and their least and highest power as bounds.
+    at_s, groups = np.unique([moment.at_s for moment, _ in readings], return_index=True)
+    mean_w = np.add.reduceat(powers_w, groups) / np.diff(np.append(groups, powers_w.size))
+    low_w, high_w = np.minimum.reduceat(powers_w, groups), np.maximum.reduceat(powers_w, groups)
+    steps_s = np.diff(at_s)
+    first_s, last_s = np.maximum(at_s[:-1], window_s[0]), np.minimum(at_s[1:], window_s[1])
+    counts = (last_s > first_s) & (steps_s <= GAP_RATIO * statistics.median_low(steps_s.tolist() or [0.0]))
+    if not counts.any():
+        return 0.0, 0.0, 0.0, 0.0
+    first_s, last_s = first_s[counts], last_s[counts]
+    lengths_s, ends_w = last_s - first_s, np.interp([first_s[0], last_s[-1]], at_s, mean_w)
+    energy_j = lengths_s @ np.interp((first_s + last_s) / 2, at_s, mean_w)
+    low_j = lengths_s @ np.minimum(low_w[:-1], low_w[1:])[counts]
+    high_j = lengths_s @ np.maximum(high_w[:-1], high_w[1:])[counts]
     # Each power is off by half its last digit, and each stamp by one of its own, which cancels between equal powers.
-    off_j = step_w / 2 * covered_s + step_s * (change_w + sum(map(abs, (*ends_w[:1], *ends_w[-1:]))))
-    return energy_j, low_j - off_j, high_j + off_j, covered_s
+    changes_w = np.abs(np.diff(mean_w))[counts]
+    off_j = step_w / 2 * lengths_s.sum() + step_s * (changes_w.sum() + np.abs(ends_w).sum())
+    return float(energy_j), float(low_j - off_j), float(high_j + off_j), float(lengths_s.sum())
