@@ -282,10 +282,35 @@ def _disturbed() -> dict[str, Callable[[Draw], World]]:
     }
 
 
+def _lengths() -> dict[str, Callable[[Draw], World]]:
+    """Return blocks that are watched and short, and what leaves few values of the sensor or takes minutes."""
+
+    def watched(draw: Draw, **sensor: Any) -> World:
+        lengths_s = ((draw.uniform(1, 8), draw.uniform(5, 10)),)
+        return world(draw, Sensor(**sensor), lengths_s, load=bursts(draw, is_paused=False), warm_up_s=0.0, is_watched=True)
+
+    def swinging_plug(draw: Draw) -> World:
+        return world(draw, Sensor(rate=1.0, clock_s=draw.uniform(1, 4), step_w=0.1), ((60, 30),), swings=draw.uniform(0.2, 0.5))
+
+    def long_run(draw: Draw) -> World:
+        return world(draw, Sensor(rate=1.0), ((300, 60),), throttle=draw.uniform(0.05, 0.15), leak_w=draw.uniform(0.1, 0.5), grid_s=0.002)
+
+    return {
+        "a watched block of 1 to 8 s, 100 Hz": partial(watched, rate=100.0),
+        "a watched block of 1 to 8 s, 10 Hz": watched,
+        "a watched block of 1 to 8 s, 10 Hz, lag of .3 s": partial(watched, rise_s=0.3, fall_s=0.3),
+        "a watched block of 1 to 8 s, 10 Hz, mean of .5 s": partial(watched, window_s=0.5),
+        "a watched block of 1 to 8 s, 1 Hz": partial(watched, rate=1.0),
+        "a watched block of 1 to 8 s, a counter": partial(watched, is_counter=True, clock_s=0.1),
+        "power swings every 2 to 13 s, a plug that renews every 1 to 4 s": swinging_plug,
+        "throttling with leakage, 1 Hz, 300 s timed, 60 s idle": long_run,
+    }
+
+
 def cells() -> Mapping[str, Callable[[Draw], World]]:
     """Return the cells: a name, and what draws a world."""
     control = {f"{rate} Hz, nothing special": partial(world, sensor=Sensor(rate=rate)) for rate in (10, 100)}
-    return control | _fans() | _late() | _steady() | _courses() | _sensors() | _disturbed()
+    return control | _fans() | _late() | _steady() | _courses() | _sensors() | _disturbed() | _lengths()
 
 
 @dataclass(frozen=True, slots=True)
