@@ -2,7 +2,8 @@
 
 Figures above zero are taken as logarithms, so that exchanging two cases mirrors their ratio; accuracies and shares as they are. The unit
 that counts is the largest that repeats: a device where there are three, a day where there are three, else a run. A day is worth the
-median of its runs, so that one disturbed run does not move it. Two cases are compared
+median of its runs, so that one disturbed run does not move it; days of which each takes after the one before count as fewer. Two cases are
+compared
 
 - in pairs, where their runs were interleaved: what a session does to one it does to the other;
 - by day, where both ran on the same three days or more of one device;
@@ -15,9 +16,11 @@ import sys
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from statistics import fmean, geometric_mean, median
 from typing import Literal, NamedTuple
 
+from edgemeter.agent.base.dependence import longest_correlation, variance_inflation
 from edgemeter.agent.base.statistics import jackknife_error, jackknife_freedom, student_quantile, student_two_sided_p
 
 CONFIDENCE = 0.95
@@ -32,6 +35,11 @@ FEWEST = 3
 DAY_SD = 0.02
 SESSION_SD = 0.015
 GUEST_SESSION_SD = 0.06
+# Days in a row take after each other, by how much they hardly show: this correlation of neighbours is assumed, and counts as so many days.
+# Source: simulations of 5 to 20 days, whose intervals hold 94% at a correlation of 0.3, 90% at 0.5 and 77% at 0.8; they are wider by 31%
+# (5 days) to 12% (20 days) where days are independent. Fewer than five show nothing of it.
+DAY_CORRELATION, CORRELATION_DAYS = 0.3, 10
+FEWEST_IN_A_ROW = 5
 EXACT = math.inf  # The degrees of freedom of an uncertainty that is known beforehand, such as that of a meter.
 _NORMAL = 1000.0  # From so many degrees of freedom on Student's t is normal.
 REACH = student_quantile(CONFIDENCE, _NORMAL)  # An interval with them reaches so many standard errors.
@@ -126,11 +134,16 @@ def mean_of(values: Sequence[RunValue]) -> Evidence:
     """Return the mean of a figure over one run or more."""
     unit, members = _units(values)
     middle, n = fmean(members), len(members)
-    error = None
-    if n >= FEWEST:
-        # The exact arithmetic of `statistics.stdev` takes too long for thousands of cases.
-        error = math.sqrt(math.fsum((member - middle) ** 2 for member in members) / (n - 1) / n)
-    return Evidence(middle, error, n - 1, n, unit)
+    if n < FEWEST:
+        return Evidence(middle, None, n - 1, n, unit)
+    # The exact arithmetic of `statistics.stdev` takes too long for thousands of cases.
+    deviations = [member - middle for member in members]
+    squares = math.fsum(deviation * deviation for deviation in deviations)
+    inflation = 1.0
+    if unit == "day" and n >= FEWEST_IN_A_ROW and squares > 0:
+        raw = math.fsum(day * after for day, after in pairwise(deviations)) / squares
+        inflation = variance_inflation(n, _day_correlation(raw, n))
+    return Evidence(middle, math.sqrt(inflation * squares / (n - 1) / n), max(1.0, n / inflation - 1), n, unit)
 
 
 def difference(case: Sequence[RunValue], reference: Sequence[RunValue]) -> Evidence:
@@ -227,7 +240,7 @@ def _by_day(values: Iterable[RunValue]) -> dict[tuple[str, int], float]:
     for run in values:
         groups[run.device, run.day].append(run.value)
     # Most have one run a day.
-    return {key: members[0] if len(members) == 1 else median(members) for key, members in groups.items()}
+    return {key: members[0] if len(members) == 1 else median(members) for key, members in sorted(groups.items())}
 
 
 def sessions_of(values: Iterable[RunValue]) -> set[int]:
@@ -237,6 +250,16 @@ def sessions_of(values: Iterable[RunValue]) -> set[int]:
 
 def _days(values: Iterable[RunValue]) -> set[int]:
     return {value.day for value in values}
+
+
+def _day_correlation(raw: float, days: int) -> float:
+    """Return the correlation of neighbouring days, 0 or more, from that of the days about their own mean, which makes it too low.
+
+    Source: Marriott and Pope, Biometrika 41 (1954) 390, for the correction.
+    """
+    corrected = raw + (1 + 4 * raw) / days
+    shrunk = (days * corrected + CORRELATION_DAYS * DAY_CORRELATION) / (days + CORRELATION_DAYS)
+    return min(longest_correlation(days), max(0.0, shrunk))
 
 
 def _combined(middle: float, errors: Iterable[tuple[float, float]], like: Evidence) -> Evidence:

@@ -3,6 +3,7 @@
 import math
 from statistics import fmean, stdev
 
+import numpy as np
 import pytest
 
 from edgemeter.agent.base.evidence import (
@@ -15,6 +16,8 @@ from edgemeter.agent.base.evidence import (
     interval_over_runs,
     mean_of,
 )
+from edgemeter.agent.base.statistics import student_quantile
+from tests.fixtures.choice_worlds import days_in_a_row
 from tests.fixtures.rows import table_row
 
 # Student's t at 97.5%, from a printed table.
@@ -64,6 +67,19 @@ def test_three_days_that_both_ran_on_are_compared_day_by_day():
     evidence = difference(case, reference)
     assert (evidence.unit, evidence.units, evidence.middle) == ("day", 3, pytest.approx(math.log(1.1)))
     assert evidence.bounds(0.95) == pytest.approx((math.log(1.1), math.log(1.1)), abs=1e-9)
+
+
+@pytest.mark.parametrize("days", [5, 10, 20])
+def test_days_that_take_after_each_other_count_as_fewer(days):
+    """In worlds of first-order processes: how often the interval holds the long mean, and how wide it is where days are independent."""
+    for correlation, least_ratio in ((0.0, 0.95), (0.3, 0.93), (0.5, 0.88)):
+        logs = 0.02 * days_in_a_row(np.random.default_rng(1).normal(size=(600, days)), correlation)
+        bounds = [mean_of([RunValue(log, "pi-1", day) for day, log in enumerate(row)]).bounds() for row in logs.tolist()]
+        with table_row(correlation):
+            assert np.mean([low <= 0 <= high for low, high in bounds]) >= least_ratio
+        if correlation == 0:
+            independent = 2 * student_quantile(0.95, days - 1) * logs.std(axis=1, ddof=1) / math.sqrt(days)
+            assert np.median([high - low for low, high in bounds]) < 1.4 * np.median(independent)
 
 
 def test_a_disturbed_run_does_not_move_its_day():

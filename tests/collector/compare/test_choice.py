@@ -228,10 +228,10 @@ def best_left_out(world, draws):
 
 @pytest.mark.nightly
 def test_in_worlds_of_known_truths_no_more_than_one_choice_in_twenty_is_false():
-    """Truths lie a thousandth from their limits, and from each other, for 3 to 10 days."""
-    for days, kind in ((3, "normal"), (6, "skewed"), (10, "disturbed")):
-        with table_row(days, kind):
-            world = World(cases=4, days=days, kind=kind)
+    """Truths lie a thousandth from their limits, and from each other, for 3 to 10 days, of which each may take after the one before."""
+    for days, kind, correlation in ((3, "normal", 0.0), (6, "skewed", 0.0), (10, "disturbed", 0.0), (10, "normal", 0.5)):
+        with table_row(days, kind, correlation):
+            world = World(cases=4, days=days, kind=kind, correlation=correlation)
             # Of 60 choices at 5% seven are false in one of fifty.
             assert false_limits(world, draws=60) <= 6 / 60
             assert best_left_out(world, draws=60) <= 6 / 60
