@@ -13,7 +13,7 @@ PACKAGES = ("agent", "collector", "models", "provisioning")
 LINES = {
     "agent": 6,
     "agent/api": 484,
-    "agent/base": 5893,
+    "agent/base": 5916,
     "agent/bundle": 592,
     "agent/cli": 2869,
     "agent/contract": 3582,
@@ -85,7 +85,7 @@ LINES = {
     "provisioning/release": 1383,
     "provisioning/serve": 400,
     "provisioning/update": 1017,
-    "tests": 85493,
+    "tests": 85526,
 }
 # A room may have so many lines fewer before its number is lowered.
 SLACK = 40
