@@ -12,7 +12,10 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
+import numpy as np
+
 from edgemeter.agent.base.errors import ConfigError, EdgemeterError, TransientError
+from edgemeter.agent.contract import samples
 from edgemeter.agent.contract.record import Series
 from edgemeter.agent.contract.record_figures import PowerTrace
 from edgemeter.agent.power import Description, PowerSensor, Reading
@@ -56,16 +59,9 @@ class ReadSchedule:
 
     def after(self, now_ns: int) -> int:
         """Return the next moment; a missed span is skipped, never made up for by a burst."""
-        begin_ns = self._end_ns
-        self._end_ns = begin_ns + self._span_ns()
-        while self._end_ns <= now_ns:
-            missed = (now_ns - self._end_ns) // self._period_ns
-            begin_ns = self._end_ns + missed * self._period_ns
-            self._end_ns = begin_ns + self._span_ns()
+        begin_ns = self._end_ns + max(0, (now_ns - self._end_ns) // self._period_ns) * self._period_ns
+        self._end_ns = begin_ns + max(1, int(self._draw.uniform(1 - SPAN_SPREAD, 1 + SPAN_SPREAD) * self._period_ns))
         return max(begin_ns + int(self._draw.random() * (self._end_ns - begin_ns)), now_ns)
-
-    def _span_ns(self) -> int:
-        return max(1, int(self._draw.uniform(1 - SPAN_SPREAD, 1 + SPAN_SPREAD) * self._period_ns))
 
 
 class Sampler:
@@ -147,7 +143,16 @@ class _SensorThread(threading.Thread):
 
 def pack_traces(traces: Iterable[SensorTrace], timed_start_ns: int) -> tuple[Series, ...]:
     """Return the series of all sensors that gave readings."""
-    return tuple(series for trace in traces if trace.readings for series in _pair(trace, timed_start_ns))
+    series: list[Series] = []
+    for trace in traces:
+        if trace.readings:
+            is_counter = trace.readings[0].energy_mj is not None
+            values = [reading.energy_mj if is_counter else reading.power_w for reading in trace.readings]
+            taken_ns = [reading.taken_ns - timed_start_ns for reading in trace.readings]
+            name, unit = ("energy", "mJ") if is_counter else ("power", "W")
+            series.append(samples.pack(f"{name}.{trace.name}", unit, np.array(values, np.float64)))
+            series.append(samples.pack(f"power_at.{trace.name}", "ns", np.array(taken_ns, np.int64)))
+    return tuple(series)
 
 
 def describe_trace(trace: SensorTrace) -> PowerTrace | None:
@@ -172,8 +177,6 @@ def unpack_trace(recorded: PowerTrace, series: Mapping[str, Series], timed_start
     Raises:
         ConfigError: the readings are damaged, or not as many as their times.
     """
-    from edgemeter.agent.contract import samples  # noqa: PLC0415 - not at the top: the doctor looks for sensors without numpy
-
     is_counter = f"energy.{recorded.name}" in series
     values_of, times_of = series.get(f"{'energy' if is_counter else 'power'}.{recorded.name}"), series.get(f"power_at.{recorded.name}")
     readings: tuple[Reading, ...] = ()
@@ -195,15 +198,3 @@ def unpack_trace(recorded: PowerTrace, series: Mapping[str, Series], timed_start
         averaging=Averaging(**averaging) if averaging else None,
     )
     return SensorTrace(recorded.name, description, readings)
-
-
-def _pair(trace: SensorTrace, timed_start_ns: int) -> tuple[Series, Series]:
-    import numpy as np  # noqa: PLC0415 - not at the top: the doctor looks for sensors without numpy
-
-    from edgemeter.agent.contract import samples  # noqa: PLC0415 - as above
-
-    taken_ns = np.array([reading.taken_ns - timed_start_ns for reading in trace.readings], np.int64)
-    is_counter = trace.readings[0].energy_mj is not None
-    values = [reading.energy_mj if is_counter else reading.power_w for reading in trace.readings]
-    name, unit = (f"energy.{trace.name}", "mJ") if is_counter else (f"power.{trace.name}", "W")
-    return samples.pack(name, unit, np.array(values, np.float64)), samples.pack(f"power_at.{trace.name}", "ns", taken_ns)
