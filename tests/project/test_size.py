@@ -21,7 +21,7 @@ LINES = {
     "agent/datasets": 1331,
     "agent/delivery": 1952,
     "agent/doctor": 681,
-    "agent/energy": 3044,
+    "agent/energy": 3035,
     "agent/engine": 5147,
     "agent/generators": 2548,
     "agent/health": 583,
