@@ -16,8 +16,7 @@ from edgemeter.collector.trend import watch
 from edgemeter.collector.trend.events import FEWEST, EventMember, TrendEvent, gap_events, member_name, step_events, told_by
 from edgemeter.collector.trend.finding import Missing, Step, iso
 from edgemeter.collector.trend.history import History
-from edgemeter.collector.trend.metrics import METRICS, RELATIVE
-from edgemeter.collector.trend.rise import RiseLimits, rise_of
+from edgemeter.collector.trend.metrics import METRICS
 from edgemeter.collector.trend.series_trend import SeriesTrend, is_event
 from edgemeter.collector.trend.trend_text import (
     amount_text,
@@ -28,12 +27,10 @@ from edgemeter.collector.trend.trend_text import (
     gap_kind,
     level_text,
     missing_text,
-    rise_text,
-    scatter_text,
     since_text,
     step_text,
 )
-from edgemeter.collector.trend.watch_file import Annotation, cuts
+from edgemeter.collector.trend.watch_file import Annotation
 from edgemeter.collector.units.odd_boards import board_types
 
 NS_PER_HOUR = 3_600 * 1_000_000_000
@@ -144,6 +141,12 @@ def firings(rules: Sequence[AlertRule], context: FiringContext) -> list[Firing]:
     return list((results | {board: _of_signs(board, of_board) for board, of_board in signs.items()}).values())
 
 
+def judged_trends(rules: Sequence[AlertRule], context: FiringContext) -> list[SeriesTrend]:
+    """Return the trends of all series and metrics that rules about trends read."""
+    read = (trend for rule in rules if rule.kind in {"step", "drift", "limit", "missing"} for trend in _trends(rule, context))
+    return list({(trend.key, trend.metric): trend for trend in read}.values())
+
+
 def _is_explained(rule: AlertRule, firing: Firing, stepped: Collection[tuple[str, ...]]) -> bool:
     if firing.has_runs:
         return (firing.facts["fleet"], firing.facts["device"], "is_throttled") in stepped
@@ -241,22 +244,6 @@ def _drifts(rule: AlertRule, context: FiringContext) -> Iterator[Firing]:
     for trend in _trends(rule, context):
         if trend.drift is not None and context.is_recent(trend.drift.last_day) and _is_in_direction(rule, is_worse=trend.drift.is_worse):
             yield _of_series(rule, trend.key, trend.metric, "drift", drift_text(trend.metric, trend.drift), trend.drift.day)
-
-
-def _rises(rule: AlertRule, context: FiringContext) -> Iterator[Firing]:
-    for key in filter(rule.takes, context.history.series()):
-        for name in RELATIVE.intersection(rule.metrics):
-            days = watch.points(context.history, key, name)
-            begin = max(cuts(context.annotations, key, name), default=0)
-            rise = rise_of(METRICS[name], days, RiseLimits(rule.by, rule.against_days, rule.over_days), begin)
-            if rise is not None and context.is_recent(rise.last_day) and _is_in_direction(rule, is_worse=rise.is_worse):
-                yield _of_series(rule, key, name, "rise" if rise.size > 0 else "fall", rise_text(name, rise), rise.day)
-
-
-def _scatters(rule: AlertRule, context: FiringContext) -> Iterator[Firing]:
-    for trend in _trends(rule, context):
-        if trend.scatter is not None and _is_in_direction(rule, is_worse=trend.scatter.ratio > 1):
-            yield _of_series(rule, trend.key, trend.metric, "scatter", scatter_text(trend.scatter), trend.scatter.day)
 
 
 def _limits(rule: AlertRule, context: FiringContext) -> Iterator[Firing]:
@@ -383,9 +370,7 @@ def _trends(rule: AlertRule, context: FiringContext, *, by_type: bool = False) -
 
 _KINDS: dict[str, Callable[[AlertRule, FiringContext], Iterator[Firing]]] = {
     "step": _steps,
-    "rise": _rises,
     "drift": _drifts,
-    "scatter": _scatters,
     "limit": _limits,
     "missing": _missing,
     "invalid": _invalid,

@@ -8,12 +8,11 @@ import msgspec
 
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.base.toml import read_toml
-from edgemeter.collector.trend.metrics import DEFAULT, METRICS, RELATIVE
-from edgemeter.collector.trend.rise import FEWEST_BEFORE
+from edgemeter.collector.trend.metrics import DEFAULT, METRICS
 from edgemeter.collector.trend.watch import SeriesSelection
 
 SAMPLE = Path(__file__).with_name("sample_alerts.toml")
-RuleKind = Literal["step", "rise", "drift", "scatter", "limit", "missing", "invalid", "outlying-board", "device-lost", "outbox-stopped"]
+RuleKind = Literal["step", "drift", "limit", "missing", "invalid", "outlying-board", "device-lost", "outbox-stopped"]
 AlertSeverity = Literal["critical", "warning", "info"]
 SEVERITIES: tuple[AlertSeverity, ...] = get_args(AlertSeverity)  # The most severe first.
 AlertEvent = Literal["opened", "updated", "closed"]
@@ -31,9 +30,6 @@ class AlertRule(SeriesSelection, frozen=True, kw_only=True, forbid_unknown_field
     metrics: tuple[str, ...] = DEFAULT
     direction: Literal["worse", "both"] = "worse"
     at_least: _Positive | None = None
-    by: _Positive = 5.0
-    against_days: Annotated[int, msgspec.Meta(ge=FEWEST_BEFORE, le=365)] = 14
-    over_days: Annotated[int, msgspec.Meta(ge=1, le=30)] = 2
     above: float | None = None
     below: float | None = None
     runs: Annotated[int, msgspec.Meta(ge=1)] = 2
@@ -141,8 +137,6 @@ def _fault_of_rule(rule: AlertRule, rules: AlertRules) -> str | None:
     metric = next((name for name in rule.metrics if name not in METRICS), None)
     if metric:
         return f"rule {rule.name!r} names the unknown metric {metric!r}: choose from {', '.join(METRICS)}"
-    if rule.kind == "rise" and not RELATIVE.intersection(rule.metrics):
-        return f"rule {rule.name!r} (rise) needs a metric whose differences are ratios: {', '.join(sorted(RELATIVE))}"
     if rule.kind == "limit" and (rule.above is None) == (rule.below is None):
         return f"rule {rule.name!r} (limit) needs either above or below"
     if rule.kind == "limit" and len(rule.metrics) != 1:

@@ -6,16 +6,16 @@ Many series are scanned together, so that thousands take seconds. The same recor
 
 import math
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
 
-from edgemeter.collector.trend import scan
 from edgemeter.collector.trend.covariate import without_gaps, without_jump
 from edgemeter.collector.trend.days import Days
+from edgemeter.collector.trend.levels import Levels
 from edgemeter.collector.trend.metrics import TrendMetric
 from edgemeter.collector.trend.modes import TwoModes, modes_beside_heat
 from edgemeter.collector.trend.scan import (
@@ -40,7 +40,7 @@ CONFIDENCE_Z = 1.959964
 NEAR = 10
 # A slow change is looked for, and reported, from this share of the smallest step that is reported.
 SLOW_RATIO = 0.5
-# Up, and back within so many days, is an episode.
+# Up, and back within so many days, is no step.
 EPISODE_DAYS = 30
 # Without what the thermometer showed, a step that was its work has little of its score left, and a true one most of it.
 SURVIVING_RATIO = 0.6
@@ -60,31 +60,24 @@ class Break:
     low: int
     high: int
     score: float
-    chance: float
 
 
 @dataclass(frozen=True, slots=True)
 class CurrentLevel:
-    """The newest scan, of the points from `begin` to `end`; `unconfirmed` is a split that is not confirmed yet."""
+    """The newest scan: a split that is not confirmed yet, and the coefficient of the temperature."""
 
-    begin: int
-    end: int
     unconfirmed: Break | None
     slope: float
     slope_error: float
-    hidden: float
-    chance: float
-    left: NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True)
 class Away:
-    """The points from the place `begin` to before `end` are at another level, by `size` with its standard error; those after are back."""
+    """The points from the place `begin` to before `end` are at another level, by `size`; those after are back."""
 
     begin: int
     end: int
     size: float
-    error: float
 
 
 @dataclass(slots=True)
@@ -92,7 +85,7 @@ class ChangePoints:
     """The result for one series: `breaks` in order, and the current level, None if there are too few points.
 
     `cuts` are the places at which a person declared a new level; the first is always 0. `days` are the
-    days without what is no step: the two `modes` (since the newest cut), the `episodes`,
+    days without what is no step: the two `modes` (since the newest cut), the `episodes`, levels that come and go,
     and the slow change (`ramp`, the newest), at the level of the last day.
     """
 
@@ -161,24 +154,41 @@ def _without_modes(metric: TrendMetric, days: Days, begins: Sequence[int]) -> Ch
 
 
 def _settled(metric: TrendMetric, changes: ChangePoints) -> _Walk | None:
-    """Take episodes and slow changes, and the breaks that were their work, out of the days; return the scan that this calls for."""
+    """Take what is no step, and the breaks that were its work, out of the days; return the scan that this calls for."""
     days, size = changes.days, len(changes.days.day)
     is_warm = metric.rule.scale == "log" and days.has_temperature()
-    for begin, stop in pairwise([*changes.cuts, size]):
-        _take_episodes(metric, changes, (begin, stop))
-        breaks = [step for step in changes.breaks if begin <= step.place < stop]
-        if stop - begin < BEFORE + AFTER or not (breaks or may_be_slow(days.x[begin:stop], SLOW_RATIO * metric.reported_from)):
-            continue
-        doubted = [step.place for step in breaks if not _is_explained(days, step)]
-        remaining, ramp = without_slow(changes.days, (begin, stop), [step.place for step in breaks], doubted, with_heat=is_warm)
-        if ramp is not None:
-            changes.breaks = [step for step in changes.breaks if step.place in remaining or step not in breaks]
-            changes.ramp = ramp
-            _take(changes, slice(begin, stop), ramp.of(days.day[begin:stop]))
+    for span in pairwise([*changes.cuts, size]):
+        _take_episodes(metric, changes, span)
+        if not _settle_span(metric, changes, span, is_warm=is_warm) and changes.now is not None:
+            # A scan of one level among many would find the next one.
+            changes.now = replace(changes.now, unconfirmed=None)
+            days = changes.days
     if changes.days is days:
         return None
     begin, changes.now = max([*changes.cuts, *(step.place for step in changes.breaks)]), None
     return _Walk(changes.days, changes, begin, size, [size] if size - begin >= BEFORE + AFTER else [], [], is_warm)
+
+
+def _settle_span(metric: TrendMetric, changes: ChangePoints, span: tuple[int, int], *, is_warm: bool) -> bool:
+    """Take the slow change of a span, or its levels that come and go, out of the days; return whether no such levels were found."""
+    days, (begin, stop) = changes.days, span
+    breaks = [step for step in changes.breaks if begin <= step.place < stop]
+    if stop - begin < BEFORE + AFTER or not (breaks or may_be_slow(days.x[begin:stop], SLOW_RATIO * metric.reported_from)):
+        return True
+    # Shares of single days, 0 or 1, have no levels.
+    levels = Levels(days, span, [step.place for step in breaks], with_heat=is_warm) if metric.rule.scale != "share" else None
+    doubted = [step.place for step in breaks if not _is_explained(days, step)]
+    recurring = levels.recurring(doubted) if levels else []
+    steps = [step.place for step in breaks if step.place not in recurring]
+    remaining, ramp = without_slow(days, span, steps, [at for at in doubted if at not in recurring], with_heat=is_warm)
+    if ramp is not None and (levels is None or levels.follow(ramp, remaining)):
+        changes.breaks = [step for step in changes.breaks if step.place in remaining or step not in breaks]
+        changes.ramp = ramp
+        _take(changes, slice(begin, stop), ramp.of(days.day[begin:stop]))
+        return True
+    if recurring:
+        _take_levels(changes, span, recurring)
+    return not recurring
 
 
 def _take(changes: ChangePoints, part: slice, apart: NDArray[np.float64] | float) -> None:
@@ -198,10 +208,19 @@ def _take_episodes(metric: TrendMetric, changes: ChangePoints, span: tuple[int, 
         begin, away, away_error = at_break(metric, changes.days, edges[index], first, last.place)
         end, back, back_error = at_break(metric, changes.days, first.place, last, edges[index + 3])
         if away * back < 0 and abs(away + back) <= max(CONFIDENCE_Z * math.hypot(away_error, back_error), metric.rule.matters / 2):
-            episode = Away(begin.place, end.place, (away - back) / 2, max(away_error, back_error))
+            episode = Away(begin.place, end.place, (away - back) / 2)
             changes.episodes.append(episode)
             changes.breaks = [step for step in changes.breaks if step not in (first, last)]
             _take(changes, slice(episode.begin, episode.end), episode.size)
+
+
+def _take_levels(changes: ChangePoints, span: tuple[int, int], recurring: Collection[int]) -> None:
+    """Take the `recurring` breaks out, and the levels between them as far as they differ from the mean of all."""
+    changes.breaks, breaks = [step for step in changes.breaks if step.place not in recurring], changes.breaks
+    for begin, end in pairwise([span[0], *(step.place for step in changes.breaks if span[0] < step.place < span[1]), span[1]]):
+        mean = changes.days.x[begin:end].mean()
+        for first, last in pairwise([begin, *(step.place for step in breaks if begin < step.place < end), end]):
+            _take(changes, slice(first, last), changes.days.x[first:last].mean() - mean)
 
 
 def _is_explained(days: Days, step: Break) -> bool:
@@ -285,18 +304,18 @@ def _record(metric: TrendMetric, walk: _Walk, span: tuple[int, int], scanned: tu
     """Record one scan: a confirmed step begins a new level, the newest scan gives the current one."""
     begin, end = span
     result, row = scanned
-    score, line, chance = float(result.score[row]), float(result.line[row]), scan.chance(float(result.score[row]), end - begin)
+    score, line = float(result.score[row]), float(result.line[row])
     step, error = float(result.step[row]), float(result.error[row])
     split, is_step = None, False
     if score >= UNCONFIRMED_SCORE:
         index = int(result.split[row]) - result.scores.shape[1] + end
-        split = Break(index, *_around(result.scores[row], end), score, chance)
+        split = Break(index, *_around(result.scores[row], end), score)
         runs, known_variance = walk.days.runs[None, begin:end], walk.days.known[None, begin:end]
         lowered = float(less_where_confirmed(runs, known_variance, result.day_variance[row : row + 1], np.array([index - begin]))[0])
         is_step = score >= max(step_score(end - begin) - lowered, line)
     if declared and declared[1] >= line and (split is None or split.low <= declared[0] <= split.high):
         index, score, step, error = declared
-        split, is_step = Break(index, index, index, score, chance), True
+        split, is_step = Break(index, index, index, score), True
     is_settled = split is not None and is_step and _is_settled(metric, step, error, end - split.place)
     if (
         split is not None
@@ -306,10 +325,7 @@ def _record(metric: TrendMetric, walk: _Walk, span: tuple[int, int], scanned: tu
     ):
         _begin_level(walk, split, end)
     elif end == len(walk.days.day):
-        names = ("slope", "slope_error", "hidden")
-        figures = {name: float(getattr(result, name)[row]) for name in names}
-        residuals = result.left[row, result.left.shape[1] - (end - begin) :]
-        walk.changes.now = CurrentLevel(begin=begin, end=end, unconfirmed=split, chance=chance, left=residuals, **figures)
+        walk.changes.now = CurrentLevel(split, float(result.slope[row]), float(result.slope_error[row]))
 
 
 def _survives(walk: _Walk, span: tuple[int, int], candidate: Break, step: float, slope: float) -> bool:

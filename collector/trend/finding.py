@@ -16,7 +16,7 @@ class Step:
     `size`, `low` and `high` (95%) are per cent of the level before, or points; `day`, `day_low` and `day_high` (days since 1970) the first
     day of the new level with its interval. `before` and `after` are the levels in the metric's own unit, `days_before` and `days_after` the
     numbers of points, `runs_before` and `runs_after` of runs. `candidates` are changes on the same day. `matters` is None while
-    the interval holds the smallest difference that matters. `chance` is how often noise alone scores so high in one scan.
+    the interval holds the smallest difference that matters.
     """
 
     state: FindingState
@@ -33,7 +33,6 @@ class Step:
     runs_before: int
     runs_after: int
     score: float
-    chance: float
     is_worse: bool
     matters: bool | None
     candidates: tuple[str, ...] = ()
@@ -60,18 +59,6 @@ class Drift:
 
 
 @dataclass(frozen=True, slots=True)
-class Episode:
-    """The level was another one from `day` to `last_day`, by `size` (`low` and `high`: 95%), per cent or points, and is back."""
-
-    day: int
-    last_day: int
-    size: float
-    low: float
-    high: float
-    is_worse: bool
-
-
-@dataclass(frozen=True, slots=True)
 class Modes:
     """The level goes back and forth between `low` and `high` (in the metric's unit), `size` apart, per cent or points.
 
@@ -85,30 +72,6 @@ class Modes:
     changes: int
     day: int
     last_day: int
-
-
-@dataclass(frozen=True, slots=True)
-class Rise:
-    """The `over_days` points since `day` differ by `size` (per cent) from the median of the `against_days` before."""
-
-    size: float
-    before: float
-    after: float
-    day: int
-    last_day: int
-    over_days: int
-    against_days: int
-    is_worse: bool
-
-
-@dataclass(frozen=True, slots=True)
-class Scatter:
-    """The scatter of days changed at the same level: `ratio` of the scatter since `day` to that before."""
-
-    ratio: float
-    day: int
-    days_before: int
-    days_after: int
 
 
 @dataclass(frozen=True, slots=True)

@@ -54,15 +54,13 @@ class TrendMetric:
 
 
 METRICS = {entry.name: TrendMetric(entry, entry.trend) for entry in FIGURES if entry.trend}
-# Metrics whose differences are ratios.
-RELATIVE = frozenset(name for name, metric in METRICS.items() if metric.rule.scale == "log")
 DEFAULT = tuple(name for name, metric in METRICS.items() if metric.rule.is_default)
 
 
 def followed_sql(entry: Figure) -> str:
     """Return SQL for what `TrendMetric.value` returns, over the columns of the index."""
     conditions = ["has_own_energy"] if entry.group == "energy" else []
-    conditions += [f"{entry.name} > 0"] if entry.name in RELATIVE else []
+    conditions += [f"{entry.name} > 0"] if entry.trend and entry.trend.scale == "log" else []
     return f"CASE WHEN {' AND '.join(conditions)} THEN {entry.name} END" if conditions else entry.name
 
 

@@ -4,9 +4,7 @@ Every split of a series is fitted: its levels before and after each day, adjuste
 Thresholds are the scores from which a step is worth confirming, and from which it is confirmed.
 """
 
-import math
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -37,17 +35,6 @@ HIDDEN_RATIO = 0.85
 LEAST_TEMPERATURE_SD = 0.01
 _ROUNDS = 2
 _ROUNDING = 1e-9
-_PROBABILITIES = (0.5, 0.1, 0.03, 0.01, 0.003, 0.001, 0.0003, 0.0001)
-_LOG_PROBABILITIES = [math.log(probability) for probability in _PROBABILITIES]
-CHANCE = {
-    12: (0.74, 1.68, 2.33, 2.94, 3.64, 4.20, 4.88, 5.32),
-    20: (1.21, 2.14, 2.75, 3.29, 3.85, 4.32, 4.96, 5.68),
-    30: (1.41, 2.30, 2.86, 3.33, 3.83, 4.29, 4.77, 5.28),
-    40: (1.52, 2.39, 2.91, 3.36, 3.82, 4.26, 4.67, 5.14),
-    60: (1.64, 2.49, 2.98, 3.40, 3.81, 4.18, 4.54, 4.89),
-    80: (1.63, 2.47, 2.95, 3.33, 3.74, 4.09, 4.46, 4.80),
-    120: (1.59, 2.43, 2.90, 3.27, 3.65, 3.94, 4.23, 4.62),
-}
 
 
 def step_score(points: int) -> float:
@@ -70,24 +57,6 @@ def less_where_confirmed(
     single = np.nan_to_num(masked_median(known_variance * runs, is_there))
     mostly_runs = single >= RUN_SHARE * (single + day_variance)
     return np.where(confirming & unusual & mostly_runs, CONFIRMED_LESS, 0.0)
-
-
-def chance(score: float, points: int) -> float:
-    """Return the probability that a series of this many points without a step has this score or a higher one, in one scan.
-
-    Beyond the table it goes on as a straight line on logarithms, which overstates it.
-    """
-    columns, logs = _quantiles(points), _LOG_PROBABILITIES
-    if score <= columns[-1]:
-        return math.exp(float(np.interp(score, [0.0, *columns], [0.0, *logs])))
-    rate = (logs[-1] - logs[-2]) / (columns[-1] - columns[-2])
-    return math.exp(max(logs[-1] + rate * (score - columns[-1]), -700.0))
-
-
-@lru_cache(maxsize=256)
-def _quantiles(points: int) -> list[float]:
-    """Return the scores that noise of a number of points exceeds with `_PROBABILITIES`."""
-    return [float(np.interp(points, list(CHANCE), [row[column] for row in CHANCE.values()])) for column in range(len(_PROBABILITIES))]
 
 
 class _Regressors(NamedTuple):
@@ -139,7 +108,7 @@ class SplitFit:
     split: NDArray[np.intp]
     found: Mask
     information: Array
-    hidden: Array
+    is_any_hidden: Mask
 
     def of(self, rows: NDArray[np.intp]) -> "SplitFit":
         """Return the fit of these series alone."""
@@ -155,14 +124,13 @@ def fit_splits(x: Array, weight: Array, sd: Array, present: Mask, temperature: A
     clipped, residual = _clipped_residual(x, sd, regressors)
     later = _suffix(weight)
     scored, size = _every_split(residual, regressors, later)
-    allowed, hidden = _allowed(present, size, later, is_named=only is not None)
+    allowed, is_any_hidden = _allowed(present, size, later, is_named=only is not None)
     scores = np.where(allowed, np.abs(scored), 0.0)
     row = np.arange(len(x))
     split = np.argmax(scores, axis=1) if only is None else only
     is_possible = allowed[row, split]
-    return SplitFit(
-        x, sd, present, regressors, clipped, residual, scores, split, is_possible, np.where(is_possible, size[row, split], 1.0), hidden
-    )
+    information = np.where(is_possible, size[row, split], 1.0)
+    return SplitFit(x, sd, present, regressors, clipped, residual, scores, split, is_possible, information, is_any_hidden)
 
 
 def _clipped_residual(x: Array, sd: Array, regressors: _Regressors) -> tuple[Array, Array]:
@@ -188,14 +156,14 @@ def _every_split(residual: Array, regressors: _Regressors, later: Array) -> tupl
     return _suffix(regressors.weight * residual) / np.sqrt(np.maximum(size, 1e-12)), size
 
 
-def _allowed(present: Mask, size: Array, mass: Array, *, is_named: bool) -> tuple[Mask, Array]:
-    """Return where a step is possible, and how many of these places the temperature hides; a declared place may be hidden."""
+def _allowed(present: Mask, size: Array, mass: Array, *, is_named: bool) -> tuple[Mask, Mask]:
+    """Return where a step is possible, and whether the temperature hides any such place; a declared place may be hidden."""
     later = _suffix(present.astype(np.float64))
     far = present & (later >= AFTER) & (later <= RECENT) & (later[:, :1] - later >= BEFORE)
     without_heat = mass * (1 - mass / np.maximum(mass[:, :1], 1e-300))
-    is_visible = size >= (1 - HIDDEN_RATIO) * without_heat
-    hidden = (far & ~is_visible).sum(axis=1) / np.maximum(far.sum(axis=1), 1)
-    return far & (is_visible | is_named) & (size > 1e-9), hidden
+    hidden: Mask = far & (size < (1 - HIDDEN_RATIO) * without_heat)
+    is_any_hidden: Mask = np.any(hidden, axis=1)
+    return far & (~hidden | is_named) & (size > 1e-9), is_any_hidden
 
 
 def with_step(fit: SplitFit) -> tuple[Array, Array]:
@@ -231,8 +199,8 @@ class Scan:
 
     `rows` are the places of these series among those that were scanned.
     `score` is the largest |t| of a step, 0 where no split is allowed; `split` is the place of its first point, `step` its size and `error`
-    the standard error. `scores` [series, days] are the |t| of every split, `line` is that of a straight line over the points. `hidden` is
-    the share of the splits that the temperature hides, `slope` the coefficient per degree with its error, NaN without temperature.
+    the standard error. `scores` [series, days] are the |t| of every split, `line` is that of a straight line over the points. `slope` is
+    the coefficient per degree with its error, NaN without temperature.
     `left` [series, days] is what level, temperature and step leave, in standard deviations of a point. `day_variance` is the unexplained
     variance of days.
     """
@@ -246,7 +214,6 @@ class Scan:
     line: Array
     slope: Array
     slope_error: Array
-    hidden: Array
     left: Array
     day_variance: Array
 
@@ -301,7 +268,7 @@ def _may_reach(least: Array, first: SplitFit, *, has_heat: bool) -> Mask:
     is_drawn = (np.abs(np.where(first.present, first.x - first.clipped, 0.0)) > _ROUNDING * sd).any(axis=1)
     bound = first.scores[np.arange(len(least)), first.split] ** 2 + uneven / 4 * square
     is_open: Mask = (
-        is_drawn | (uneven > 1) | (farthest >= CLIP * (1 - _ROUNDING)) | (first.hidden > 0) | (bound * (1 + _ROUNDING) >= least**2)
+        is_drawn | (uneven > 1) | (farthest >= CLIP * (1 - _ROUNDING)) | first.is_any_hidden | (bound * (1 + _ROUNDING) >= least**2)
     )
     if has_heat:
         # A temperature that hardly varies might be a regressor in one of the fits only.
@@ -324,7 +291,6 @@ def _scan_of(fit: SplitFit, rows: NDArray[np.intp], day_variance: Array) -> Scan
         line=line_score(fit),
         slope=np.where(is_known, slope, np.nan),
         slope_error=np.where(is_known, 1 / np.sqrt(np.where(is_known, regressors.heat_square, 1.0)), np.nan),
-        hidden=fit.hidden,
         left=np.where(fit.present, residuals, 0.0),
         day_variance=day_variance,
     )

@@ -1,7 +1,4 @@
-"""The trend of one series and metric: its points, the steps in them, and the current state, as findings.
-
-Of many series, those stand out that the procedure of Benjamini and Hochberg selects, so that few are false.
-"""
+"""The trend of one series and metric: its points, the steps in them, and the current state, as findings."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -16,33 +13,24 @@ from edgemeter.collector.runs.cases import SeriesKey
 from edgemeter.collector.trend.change_points import (
     CONFIDENCE_Z,
     SLOW_RATIO,
-    Away,
     Break,
     ChangePoints,
-    CurrentLevel,
     at_break,
     change_points,
 )
 from edgemeter.collector.trend.days import Days
-from edgemeter.collector.trend.finding import Drift, Episode, FindingState, Missing, Modes, Scatter, Step
+from edgemeter.collector.trend.finding import Drift, FindingState, Missing, Modes, Step
 from edgemeter.collector.trend.metrics import METRICS, TrendMetric, difference, off_scale
 from edgemeter.collector.trend.modes import TwoModes
 from edgemeter.collector.trend.noise import median
 from edgemeter.collector.trend.scan import AFTER, BEFORE, RECENT
 from edgemeter.collector.trend.slow import Ramp
 
-# The scatter of so many last points is compared with that of at least as many before.
-SCATTER_POINTS = 30
-SCATTER_Z = 4.0
-SCATTER_RATIO = 1.5
-# Half of the days closer to their level than this share of a standard deviation: figures that never change.
-NO_SCATTER = 0.05
 # The newest days are compared with those of a year before.
 LATELY_DAYS = 30
 # Days without a point, beside four times the usual gap, from which on one is missed; beyond the last, the series is over.
 MISSED_DAYS, OVER_DAYS = 3, 60
 GAPS = 20
-FALSE_DISCOVERIES = 0.05
 
 
 class SeriesTrend(msgspec.Struct, frozen=True, kw_only=True):
@@ -50,8 +38,7 @@ class SeriesTrend(msgspec.Struct, frozen=True, kw_only=True):
 
     Days count from 1970. `begin_day` is the first one that counts after the last annotation or step, `level` the present level in the
     metric's unit. `temperature_slope` is per cent (or points) a degree of the board, with its standard error; null where temperature
-    says nothing. `hidden_ratio` is the share of the newest splits that the temperature may explain. `chance` is how often noise
-    alone scores like the newest scan. `left_out` runs were measured as another kind (`kind` is the newest), `not_ok` ones do not count,
+    says nothing. `left_out` runs were measured as another kind (`kind` is the newest), `not_ok` ones do not count,
     the newest of them on the day `not_ok_until` (0: there is none).
     """
 
@@ -70,12 +57,8 @@ class SeriesTrend(msgspec.Struct, frozen=True, kw_only=True):
     unconfirmed: Step | None = None
     drift: Drift | None = None
     modes: Modes | None = None
-    episodes: tuple[Episode, ...] = ()
-    scatter: Scatter | None = None
     temperature_slope: float | None = None
     temperature_slope_u: float | None = None
-    hidden_ratio: float = 0.0
-    chance: float = 1.0
     left_out: int = 0
     not_ok: int = 0
     not_ok_until: int = 0
@@ -106,22 +89,19 @@ def _trend(name: str, metric: TrendMetric, key: SeriesKey, days: Days, changes: 
     now, size = changes.now, len(days.day)
     steps = [_step(metric, days, changes, step_break, "confirmed") for step_break in changes.breaks]
     steps += [
-        replace(_step(metric, days, changes, Break(cut, cut, cut, 0.0, 1.0), "declared"), candidates=(cuts[cut],))
+        replace(_step(metric, days, changes, Break(cut, cut, cut, 0.0), "declared"), candidates=(cuts[cut],))
         for cut in changes.cuts[1:]
         if size - cut >= AFTER and cut >= BEFORE
     ]
     current: dict[str, Any] = {"drift": _drift(metric, days, changes.ramp)} if changes.ramp else {}
     if changes.modes is not None:
         current["modes"] = _modes(metric, days.day[changes.cuts[-1] :], changes.modes)
-    current |= {} if now is None else {"chance": now.chance, "hidden_ratio": now.hidden}
     if now is not None and now.unconfirmed is not None:
         unconfirmed = _step(metric, days, changes, now.unconfirmed, "unconfirmed")
         # A step too small to matter is not worth confirming.
         current["unconfirmed"] = None if unconfirmed.matters is False else unconfirmed
     if now is not None and math.isfinite(now.slope):
         current |= {"temperature_slope": now.slope, "temperature_slope_u": now.slope_error}
-    if now is not None and metric.rule.scale != "share":
-        current["scatter"] = _scatter(days, now)
     begin = max([*changes.cuts, *(step_break.place for step_break in changes.breaks)])
     return SeriesTrend(
         key=key,
@@ -136,7 +116,6 @@ def _trend(name: str, metric: TrendMetric, key: SeriesKey, days: Days, changes: 
         begin_day=int(days.day[begin]),
         level=off_scale(metric, _level(changes.days, begin, size)),
         steps=tuple(sorted(steps, key=lambda step: step.day)),
-        episodes=tuple(_episode(metric, days, away) for away in changes.episodes if abs(away.size) >= metric.reported_from),
         left_out=days.left_out,
         not_ok=days.not_ok,
         not_ok_until=days.not_ok_until,
@@ -190,7 +169,6 @@ def _step(metric: TrendMetric, days: Days, changes: ChangePoints, step_break: Br
         runs_before=int(days.runs[begin:index].sum()),
         runs_after=int(days.runs[index:end].sum()),
         score=step_break.score,
-        chance=step_break.chance,
         is_worse=metric.is_worse(size, days.kind),
         matters=True if is_above else False if is_below else None,
         candidates=tuple(changed),
@@ -206,18 +184,6 @@ def _modes(metric: TrendMetric, day: NDArray[np.int64], modes: TwoModes) -> Mode
         changes=modes.changes,
         day=int(day[modes.first]),
         last_day=int(day[modes.last]),
-    )
-
-
-def _episode(metric: TrendMetric, days: Days, away: Away) -> Episode:
-    reach = CONFIDENCE_Z * away.error
-    return Episode(
-        day=int(days.day[away.begin]),
-        last_day=int(days.day[away.end - 1]),
-        size=difference(metric, away.size),
-        low=difference(metric, away.size - reach),
-        high=difference(metric, away.size + reach),
-        is_worse=metric.is_worse(away.size, days.kind),
     )
 
 
@@ -242,30 +208,3 @@ def _drift(metric: TrendMetric, days: Days, ramp: Ramp) -> Drift | None:
         a_year=difference(metric, float(np.median(lately) - np.median(before))) if len(before) >= BEFORE else None,
         is_over=ramp.last_day < last,
     )
-
-
-def _scatter(days: Days, now: CurrentLevel) -> Scatter | None:
-    """Return the change of scatter, by the ranks of the residuals: no single day makes one."""
-    size = np.abs(now.left)
-    if len(size) < 2 * SCATTER_POINTS:
-        return None
-    late, early = size[-SCATTER_POINTS:], size[:-SCATTER_POINTS]
-    of_late, of_early = median(late), median(early)
-    if max(of_late, of_early) < NO_SCATTER:
-        return None
-    ordered = np.sort(size)
-    # Equal ones share the mean of their ranks.
-    rank = (np.searchsorted(ordered, late, "left") + np.searchsorted(ordered, late, "right") + 1) / 2
-    expected = len(late) * (len(size) + 1) / 2
-    z = (rank.sum() - expected) / math.sqrt(len(early) * len(late) * (len(size) + 1) / 12)
-    ratio = of_late / max(of_early, 1e-12)
-    if abs(z) < SCATTER_Z or not (ratio > SCATTER_RATIO or ratio < 1 / SCATTER_RATIO):
-        return None
-    return Scatter(ratio, int(days.day[now.end - SCATTER_POINTS]), len(early), len(late))
-
-
-def standing_out(trends: Sequence[SeriesTrend]) -> list[SeriesTrend]:
-    """Return the series that stand out, most unlikely first, at most `FALSE_DISCOVERIES` of them false; none with a step just confirmed."""
-    ordered = sorted(trends, key=lambda trend: trend.chance)
-    ranks = [rank for rank, trend in enumerate(ordered, start=1) if trend.chance <= FALSE_DISCOVERIES * rank / len(ordered)]
-    return ordered[: max(ranks, default=0)]

@@ -111,7 +111,7 @@ class SlowSpan:
         self.day, self._places = days.day[part], np.arange(*span)
         self._heat = [without_gaps(days.temperature_c[part])] if with_heat else []
         self._own_variance = self._known + self._between[:, None]
-        self._x = _drawn_near(x, CLIP * np.sqrt(self._own_variance))[0]
+        self._x = drawn_near(x, CLIP * np.sqrt(self._own_variance))[0]
         self._first = self._weighted(breaks, self._own_variance[0])
 
     def may_have_ramp(self, least: float) -> bool:
@@ -154,7 +154,7 @@ class SlowSpan:
         return _Weighted(self.day, root, basis, remainder - basis @ (basis.T @ remainder))
 
 
-def _drawn_near(x: Array, reach: Array) -> Array:
+def drawn_near(x: Array, reach: Array) -> Array:
     """Return the values with those far from the median of the days around them drawn near; neither a step nor a ramp moves that."""
     half = min(AROUND, x.shape[1] - 1) // 2
     around = np.lib.stride_tricks.sliding_window_view(np.pad(x, ((0, 0), (half, half)), mode="reflect"), 2 * half + 1, axis=1)

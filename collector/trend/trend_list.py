@@ -4,12 +4,12 @@ import textwrap
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from edgemeter.agent.base.figures import count, printable, significant
+from edgemeter.agent.base.figures import count, printable
 from edgemeter.agent.base.terminal import PIPED_WIDTH, writable
 from edgemeter.collector.trend.events import events_of, told_by
 from edgemeter.collector.trend.finding import iso
 from edgemeter.collector.trend.metrics import METRICS
-from edgemeter.collector.trend.series_trend import FALSE_DISCOVERIES, SeriesTrend, standing_out
+from edgemeter.collector.trend.series_trend import SeriesTrend
 from edgemeter.collector.trend.trend_text import UNITS, event_kind, event_of, event_text, finding_lines, level_text
 
 if TYPE_CHECKING:
@@ -132,15 +132,6 @@ def _notes(trends: Sequence[SeriesTrend], until: int) -> list[str]:
     notes = [
         f"{count(len(trends), 'series') if len(trends) == 1 else f'{len(trends):,} series'} up to {iso(until)}: {quiet:,} without a finding"
     ]
-    if stand_out := len(standing_out(trends)):
-        expected = significant(FALSE_DISCOVERIES * stand_out, 2)
-        notes.append(
-            f"{stand_out:,} of {len(trends):,} stand out in the newest scan (Benjamini-Hochberg, q = "
-            f"{FALSE_DISCOVERIES:g}); about {expected} of them are expected by chance"
-        )
-    hidden = sum(trend.hidden_ratio > 0.5 for trend in trends)
-    if hidden:
-        notes.append(f"in {hidden:,} most recent steps are not distinguishable from the board temperature, which changed with them")
     other = sum(trend.left_out for trend in trends)
     if other:
         notes.append(f"{other:,} runs are left out: scope, metric or images differ from the newest run of their series")

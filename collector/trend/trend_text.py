@@ -14,9 +14,9 @@ from edgemeter.agent.base.terminal import plain_table
 from edgemeter.collector.runs.cases import SeriesKey, grouped
 from edgemeter.collector.trend.days import Days
 from edgemeter.collector.trend.events import FindingName, TrendEvent, events_of, finding_name
-from edgemeter.collector.trend.finding import Drift, Episode, Missing, Modes, Rise, Scatter, Step, iso
+from edgemeter.collector.trend.finding import Drift, Missing, Modes, Step, iso
 from edgemeter.collector.trend.metrics import METRICS, off_scale
-from edgemeter.collector.trend.series_trend import FALSE_DISCOVERIES, SeriesTrend, standing_out
+from edgemeter.collector.trend.series_trend import SeriesTrend
 from edgemeter.collector.trend.watch_file import Annotation
 
 if TYPE_CHECKING:
@@ -86,13 +86,6 @@ def step_text(metric: str, step: Step) -> str:
     return f"{text}; {cause}; {rests}"
 
 
-def rise_text(metric: str, rise: Rise) -> str:
-    """Return a rise (or a fall) in words."""
-    over, against = count(rise.over_days, "day"), count(rise.against_days, "day")
-    levels = f"from {level_text(metric, rise.before)} to {level_text(metric, rise.after)}"
-    return f"{amount_text(metric, rise.size)} over {over} against the {against} before, {levels}; first day {iso(rise.day)}"
-
-
 def drift_text(metric: str, drift: Drift) -> str:
     """Return a drift in words."""
     size = f"{amount_text(metric, drift.per_30_days)} ({interval_text(metric, drift.low, drift.high)}) in 30 days"
@@ -106,18 +99,6 @@ def modes_text(metric: str, modes: Modes) -> str:
     levels = f"{level_text(metric, modes.low)} and {level_text(metric, modes.high)} ({amount_text(metric, modes.size)})"
     often = f"{count(modes.changes, 'change')} since {iso(modes.day)}, the newest on {iso(modes.last_day)}"
     return f"back and forth between {levels}, {modes.high_ratio:.0%} of the days at the higher one; {often}"
-
-
-def episode_text(metric: str, episode: Episode) -> str:
-    """Return an episode in words."""
-    size = f"{amount_text(metric, episode.size)} ({interval_text(metric, episode.low, episode.high)})"
-    return f"{size} from {iso(episode.day)} to {iso(episode.last_day)}, then back; no known change"
-
-
-def scatter_text(scatter: Scatter) -> str:
-    """Return a change of scatter in words."""
-    size = f"{significant(scatter.ratio, 2)} times as far" if scatter.ratio > 1 else f"only {significant(scatter.ratio, 2)} times as far"
-    return f"days scatter {size} since {iso(scatter.day)}; {count(scatter.days_before, 'day')} before, {scatter.days_after} after"
 
 
 def missing_text(missing: Missing) -> str:
@@ -154,9 +135,6 @@ def finding_lines(trend: SeriesTrend, until: int, reported: Collection[FindingNa
         lines.append((f"drift, {'worse' if trend.drift.is_worse else 'better'}", drift_text(trend.metric, trend.drift)))
     if trend.modes is not None:
         lines.append(("two modes", modes_text(trend.metric, trend.modes)))
-    lines += [("episode, over", episode_text(trend.metric, episode)) for episode in trend.episodes]
-    if trend.scatter is not None:
-        lines.append(("scatter", scatter_text(trend.scatter)))
     missing = trend.missing(until)
     if missing is not None and finding_name(trend, missing) not in reported:
         lines.append((gap_kind([missing]), missing_text(missing)))
@@ -202,17 +180,15 @@ def event_of(event: TrendEvent) -> str:
 
 def trends_document(trends: Sequence[SeriesTrend], until: int) -> str:
     """Return the trends as JSON."""
-    stand_out = {(trend.key, trend.metric) for trend in standing_out(trends)}
     body = {
         "until": iso(until) if trends else None,
-        "series": [_row(trend, until, stands_out=(trend.key, trend.metric) in stand_out) for trend in trends],
+        "series": [_row(trend, until) for trend in trends],
         "events": [_event(event) for event in events_of(trends, until)],
-        "digest": {"looked_at": len(trends), "stand_out": len(stand_out), "false_discovery_ratio": FALSE_DISCOVERIES},
     }
     return json_document(body)
 
 
-def _row(trend: SeriesTrend, until: int, *, stands_out: bool) -> dict[str, Any]:
+def _row(trend: SeriesTrend, until: int) -> dict[str, Any]:
     rule, missing = METRICS[trend.metric].rule, trend.missing(until)
     row: dict[str, Any] = msgspec.to_builtins(trend)
     row["case"] = trend.key.case()
@@ -220,9 +196,8 @@ def _row(trend: SeriesTrend, until: int, *, stands_out: bool) -> dict[str, Any]:
     row["differences_in"] = "per cent" if rule.scale == "log" else "points"
     row["matters"] = rule.matters
     row["missing"] = asdict(missing) if missing else None
-    row["stands_out"] = stands_out
     row["findings"] = [{"what": kind, "text": text} for kind, text in finding_lines(trend, until)]
-    for part in (row, *row["steps"], row["unconfirmed"], row["drift"], row["modes"], *row["episodes"], row["scatter"], row["missing"]):
+    for part in (row, *row["steps"], row["unconfirmed"], row["drift"], row["modes"], row["missing"]):
         _write_days(part or {})
     return row
 

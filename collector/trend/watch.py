@@ -26,7 +26,7 @@ from edgemeter.collector.trend.series_trend import SeriesTrend, trends
 from edgemeter.collector.trend.watch_file import Annotation, cuts
 
 # Raised whenever the same records would give different findings, or they are kept in another form.
-VERSION = 13
+VERSION = 14
 # How many names an error lists.
 SHOWN = 8
 MOST_SERIES = 500
@@ -248,7 +248,7 @@ def _is_shared(metric: TrendMetric, step: Step, span: tuple[int, int], boards: S
     begin, split, end = np.searchsorted(remaining.day, (span[0], step.day, span[1])).tolist()
     if split - begin < BEFORE or end - split < AFTER:
         return False
-    _, size, error = at_break(metric, remaining, begin, Break(split, split, split, 0.0, 1.0), end)
+    _, size, error = at_break(metric, remaining, begin, Break(split, split, split, 0.0), end)
     return bool(
         sign * size >= max(SHARED_RATIO * abs(on_scale(metric, step.after) - on_scale(metric, step.before)), UNCONFIRMED_SCORE * error)
     )

@@ -24,7 +24,6 @@ from edgemeter.collector.trend.series_trend import SeriesTrend, is_event
 from edgemeter.collector.trend.trend_text import (
     amount_text,
     drift_text,
-    episode_text,
     event_of,
     event_text,
     modes_text,
@@ -251,5 +250,4 @@ def _steps(trend: SeriesTrend) -> list[SeriesEvent]:
         texts.append((trend.drift.day, f"drift: {drift_text(trend.metric, trend.drift)}", "remark"))
     if trend.modes:
         texts.append((trend.modes.day, f"two modes: {modes_text(trend.metric, trend.modes)}", "remark"))
-    texts += [(episode.day, f"episode: {episode_text(trend.metric, episode)}", "remark") for episode in trend.episodes]
     return [SeriesEvent(day * NS_PER_DAY, text, kind) for day, text, kind in texts]

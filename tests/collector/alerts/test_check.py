@@ -161,17 +161,3 @@ def test_a_dry_run_writes_and_sends_nothing(file):
     assert len(result.changes) == 1
     assert result.sent == ()
     assert lifecycle.read_alerts(file, with_closed=True) == []
-
-
-def test_a_rise_is_configured_and_a_fall_reported_on_request(file):
-    """By 10% it does not alert at 6%; less energy is no bad news."""
-    up, down = (make_days(noisy(100, 45, seed=3, noise_ratio=0.008, step_at=42, step_ratio=ratio)) for ratio in (1.06, 0.94))
-
-    of_case = "energy of tiny-detector fp32 on pi-1"
-    for runs, settings, opened in (
-        (up, {}, [f"rise: {of_case}"]),
-        (up, {"by": 10.0}, []),
-        (down, {}, []),
-        (down, {"direction": "both"}, [f"fall: {of_case}"]),
-    ):
-        assert [title for _, title in titles(at(runs, rules_of("rise", **settings), file, day=44, is_dry=True))] == opened, settings

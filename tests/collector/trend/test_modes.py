@@ -1,4 +1,4 @@
-"""Two modes and episodes: what goes back and forth is no regression."""
+"""Two modes: what goes back and forth is no regression."""
 
 import numpy as np
 import pytest

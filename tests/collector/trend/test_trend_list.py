@@ -24,10 +24,9 @@ def lines_of(runs, width, **how):
 
 @pytest.fixture(scope="module")
 def changed():
-    """Return runs with findings of each kind, on boards with long names: steps with a cause, a drift, an episode, a gap."""
+    """Return runs with findings of each kind, on boards with long names: steps with a cause, a drift, a gap."""
     firmwares = ["2024-05-01 bootloader 4fd8b1b"] * 50 + ["2024-11-12 bootloader 38e3ba7"] * 50
-    away, drift = np.array(noisy(100, 100, seed=7)), np.array(noisy(100, 100, seed=3)) * np.exp(np.linspace(0, 0.08, 100))
-    away[40:55] *= 1.2
+    drift = np.array(noisy(100, 100, seed=3)) * np.exp(np.linspace(0, 0.08, 100))
     runs = [
         run
         for unit in (1, 2)
@@ -38,7 +37,6 @@ def changed():
     return [
         *runs,
         *make_days(drift, device="drifts"),
-        *make_days(away, device="was-away"),
         *make_days(noisy(100, 80, seed=9), device="gone"),
     ]
 
@@ -49,7 +47,7 @@ def test_a_finding_has_four_lines_at_80_columns_and_its_sentence_comes_first(cha
     assert max(map(len, lines)) <= 80
     starts = [number for number, line in enumerate(lines) if line and not line.startswith(" ")]
     entries = [lines[begin:end] for begin, end in itertools.pairwise(starts)]
-    assert len(entries) == 7
+    assert len(entries) == 5
     assert all(len(entry) <= 4 for entry in entries)
     assert any(entry[0].startswith("drifts, energy: +2.4% (") for entry in entries)
     assert any(entry[0].startswith("gone: no run ") or entry[0].startswith("gone, energy: no run ") for entry in entries)

@@ -89,6 +89,36 @@ def modes(apart: float, stay_days: float) -> Signal:
     return signal
 
 
+def boots(spread: float, stay_days: float) -> Signal:
+    """Return a level for each boot, drawn anew with this standard deviation, from one boot to the next after so many days on average."""
+
+    def signal(draw: np.random.Generator, day: Array) -> tuple[Array, None]:
+        level = np.zeros(day.shape)
+        for row in level:
+            at = 0
+            while at < len(row):
+                stay = int(draw.geometric(1 / stay_days))
+                row[at : at + stay] = draw.normal(0, spread)
+                at += stay
+        return level, None
+
+    return signal
+
+
+def hot_days(days: int, warmer_c: float, a_degree: float, *, is_read: bool) -> Signal:
+    """Return a level that follows the room, which is warmer for some of the last days; with `is_read` the board has a thermometer."""
+
+    def signal(draw: np.random.Generator, day: Array) -> tuple[Array, Array | None]:
+        begin = draw.integers(DAYS - 90, DAYS - days - 10, (len(day), 1))
+        room_c = 45 + draw.normal(size=day.shape)
+        for at in range(1, DAYS):
+            room_c[:, at] = 45 + 0.7 * (room_c[:, at - 1] - 45) + 0.7 * (room_c[:, at] - 45)
+        room_c += warmer_c * ((day >= begin) & (day < begin + days))
+        return a_degree * room_c, room_c + 0.3 * draw.normal(size=day.shape) if is_read else None
+
+    return signal
+
+
 def season(size: float) -> Signal:
     """Return a year's rhythm that nothing recorded explains."""
     return lambda draw, day: (size * np.sin(2 * np.pi * (day / 365 + draw.random((len(day), 1)))), None)
@@ -113,6 +143,18 @@ SIGNALS: Mapping[str, Signal] = {
     "steps 4 at 100 200 300": steps((100, 4.0), (200, 4.0), (300, 4.0)),
     "step 6 in drift .5": both(drift(0.5), steps((250, 6.0))),
     "modes 5 of 6 days": modes(5.0, 6.0),
+    "modes 5 of 20 days": modes(5.0, 20.0),
+    "modes 5 of 40 days": modes(5.0, 40.0),
+    "boots 3 of 4 days": boots(3.0, 4.0),
+    "boots 3 of 10 days": boots(3.0, 10.0),
+    "boots 3 of 20 days": boots(3.0, 20.0),
+    "boots 5 of 30 days": boots(5.0, 30.0),
+    "step 10 in boots 2 of 10 days": both(boots(2.0, 10.0), steps((370, 10.0))),
+    "step 10 in modes 5 of 6 days": both(modes(5.0, 6.0), steps((370, 10.0))),
+    "step 10": steps((385, 10.0)),
+    "step 3 early": steps((200, 3.5)),
+    "hot 14 days": hot_days(14, 12.0, 0.5, is_read=True),
+    "hot 14 days, unread": hot_days(14, 12.0, 0.5, is_read=False),
     "episode 20": episode(20, 6.0),
     "season 2": season(2.0),
 }
