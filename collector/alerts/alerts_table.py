@@ -24,7 +24,16 @@ def check_text(result: AlertCheck, plan: Mapping[str, int]) -> str:
     ]
     lines += [f"would send {count(notices, 'notice')} to {name}" for name, notices in plan.items()]
     lines += [f"sent {count(delivery.notices, 'notice')} to {delivery.channel}" for delivery in result.sent if delivery.notices]
-    return "\n".join(map(printable, lines)) or "no changes"
+    return "\n".join(map(printable, [*lines, _judged_text(result)]))
+
+
+def _judged_text(result: AlertCheck) -> str:
+    state = f"{count(result.open_alerts, 'alert')} open" if result.open_alerts else "no alert"
+    if not result.judged:
+        return f"judged no series: {state}"
+    series, metrics = (len({getattr(trend, name) for trend in result.judged}) for name in ("key", "metric"))
+    days = max(trend.last_day for trend in result.judged) - min(trend.first_day for trend in result.judged) + 1
+    return f"judged {series:,} series of {count(metrics, 'metric')} over {count(days, 'day')}: {state}"
 
 
 def check_json(result: AlertCheck, plan: Mapping[str, int]) -> str:

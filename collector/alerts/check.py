@@ -11,7 +11,7 @@ from edgemeter.agent.base.statements import Statements
 from edgemeter.collector.alerts import delivery, lifecycle, outbox
 from edgemeter.collector.alerts.channels import send_notices
 from edgemeter.collector.alerts.delivery import Sent
-from edgemeter.collector.alerts.firing import FiringContext, firings
+from edgemeter.collector.alerts.firing import FiringContext, firings, judged_trends
 from edgemeter.collector.alerts.lifecycle import AlertChange
 from edgemeter.collector.alerts.notices import Notice
 from edgemeter.collector.alerts.rules import AlertRules
@@ -19,6 +19,7 @@ from edgemeter.collector.alerts.waiting import WaitingChannel, waiting_channels
 from edgemeter.collector.index.history import LedgerHistory
 from edgemeter.collector.ledgers.place import ledger_place, open_ledger
 from edgemeter.collector.trend.history import History
+from edgemeter.collector.trend.series_trend import SeriesTrend
 from edgemeter.collector.trend.watch_file import WatchStore, read_annotations
 
 _BEGUN = "INSERT INTO alert_checks (number, started_ns) VALUES (1, ?) ON CONFLICT (number) DO UPDATE SET started_ns = excluded.started_ns"
@@ -26,8 +27,13 @@ _BEGUN = "INSERT INTO alert_checks (number, started_ns) VALUES (1, ?) ON CONFLIC
 
 @dataclass(frozen=True, slots=True)
 class AlertCheck:
-    """The result of a check: changes of alerts, what became of each channel, and where notices still wait."""
+    """The result of a check: changes of alerts, what became of each channel, and where notices still wait.
 
+    `judged` are the series whose trends the rules read, and `open_alerts` how many alerts are open after the check.
+    """
+
+    judged: Sequence[SeriesTrend]
+    open_alerts: int
     changes: Sequence[AlertChange]
     sent: Sequence[Sent]
     waiting: Sequence[WaitingChannel]
@@ -42,11 +48,17 @@ def check_alerts(history: History, store: str, file: WatchStore, rules: AlertRul
     """
     with open_ledger(ledger_place(store), "read") if isinstance(history, LedgerHistory) else nullcontext() as ledger:
         devices = ledger.devices() if ledger else ()
-    firing_now = firings(rules.rule, FiringContext(history, read_annotations(file), devices, now_ns))
+    context = FiringContext(history, read_annotations(file), devices, now_ns)
+    firing_now, judged = firings(rules.rule, context), judged_trends(rules.rule, context)
     if is_dry:
         with file.reading() as statements:
-            changes, _ = lifecycle.alert_changes(lifecycle.alerts_of(statements, with_closed=True), firing_now, now_ns)
-            return AlertCheck(changes, (), _waiting(waiting_channels(statements), rules))
+            alerts = lifecycle.alerts_of(statements, with_closed=True)
+            changes, ended = lifecycle.alert_changes(alerts, firing_now, now_ns)
+            changed = [change.alert for change in (*changes, *ended)]
+            numbers = {alert.number for alert in changed}
+            after = [*changed, *(alert for alert in alerts if alert.number not in numbers)]
+            open_alerts = sum(alert.closed_ns is None for alert in after)
+            return AlertCheck(judged, open_alerts, changes, (), _waiting(waiting_channels(statements), rules))
 
     def queue(statements: Statements, changes: Sequence[AlertChange]) -> None:
         outbox.queue_notices(statements, rules, changes, now_ns)
@@ -57,8 +69,8 @@ def check_alerts(history: History, store: str, file: WatchStore, rules: AlertRul
         sent = delivery.deliver(file, rules, now_ns)
         with file.writing() as statements:
             statements.execute("UPDATE alert_checks SET ended_ns = ?", (time.time_ns(),))
-            waiting = waiting_channels(statements)
-    return AlertCheck(changes, sent, _waiting(waiting, rules))
+            waiting, open_alerts = waiting_channels(statements), len(lifecycle.alerts_of(statements))
+    return AlertCheck(judged, open_alerts, changes, sent, _waiting(waiting, rules))
 
 
 def send_waiting(file: WatchStore, rules: AlertRules, now_ns: int, *, is_retry: bool = False) -> Sequence[Sent]:

@@ -225,7 +225,7 @@ def trend_view(context: ViewContext, request: ViewRequest, case_filter: CaseFilt
 def _sections(context: ViewContext, request: ViewRequest, shown_series: Sequence[SeriesShown], page: tuple[int, int]) -> list[Markup]:
     explained = (
         "Bars are 95% intervals: of a run's accuracy over its images, of its energy by the meter. A line is the mean between two numbered"
-        " strokes, as the tables have it."
+        " strokes, as the tables have it. Findings come from runs that are ok; disturbed runs do not count."
         f" Narrow the runs below to a period: {BRUSH}, a click on a dot opens its run."
     )
     finding_lines = findings_list(context, request.fields)

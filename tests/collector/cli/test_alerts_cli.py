@@ -54,8 +54,11 @@ def test_a_check_says_when_no_new_run_can_be_judged(tmp_path, store):
     path.write_bytes(document(*runs))
     words = "no run of the newest 7 days is ok"
     result = run("check", "--ledger", str(path), "--dry-run")
-    assert (words in result.stderr, result.stdout) == (True, "no changes\n")
-    assert words not in run("check", "--ledger", store, "--dry-run").stderr
+    assert (words in result.stderr, result.stdout) == (True, "judged 1 series of 1 metric over 9 days: no alert\n")
+    result = run("check", "--ledger", store, "--dry-run")
+    assert words not in result.stderr
+    assert result.stdout.splitlines()[-1] == "judged 1 series of 4 metrics over 70 days: 1 alert open"
+    assert run("check", "--ledger", store).stdout.splitlines()[-1] == result.stdout.splitlines()[-1]
 
 
 def test_an_alert_goes_its_way_on_the_command_line(store):
