@@ -59,10 +59,10 @@ LINES = {
     "collector/runs": 1070,
     "collector/show": 1465,
     "collector/store": 104,
-    "collector/trend": 3594,
+    "collector/trend": 3488,
     "collector/units": 82,
     "collector/upkeep": 244,
-    "collector/web": 4202,
+    "collector/web": 4200,
     "models": 1,
     "models/builder": 1521,
     "models/catalogue": 531,
@@ -85,7 +85,7 @@ LINES = {
     "provisioning/release": 1383,
     "provisioning/serve": 400,
     "provisioning/update": 1017,
-    "tests": 85526,
+    "tests": 85462,
 }
 # A room may have so many lines fewer before its number is lowered.
 SLACK = 40
