@@ -11,11 +11,11 @@ import msgspec
 from rich.console import Console
 
 from edgemeter.agent.base.decision import MOST_FURTHER
-from edgemeter.agent.base.figures import ABSENT, count, duration, percentage, plain_digits, short_id, significant, span, with_uncertainty
+from edgemeter.agent.base.figures import ABSENT, count, duration, percentage, plain_digits, short_id, significant, span
 from edgemeter.agent.base.terminal import TableColumn, fitted_table, print_text, table_width
 from edgemeter.agent.cli.case_options import data_options
 from edgemeter.agent.cli.measured_case import DECODING, MeasuredCase, cases_of, load_text, model_text, setting_text
-from edgemeter.agent.contract.decode_energy import decode_energy
+from edgemeter.agent.contract.decode_energy import decode_lines
 from edgemeter.agent.contract.energy_provenance import energy_provenance
 from edgemeter.agent.contract.figures import (
     ENERGY,
@@ -262,8 +262,7 @@ def _lines(cases: Sequence[MeasuredCase], seconds: float | None) -> Iterator[str
     for case in cases:
         yield from _load_lines(case.typical)
         yield from _energy_lines(case.typical)
-    for case in cases:
-        yield from _decode_lines(case.typical, [other.typical for other in cases])
+    yield from decode_lines([case.typical for case in cases])
 
 
 def resolution(cases: Sequence[MeasuredCase]) -> str:
@@ -306,16 +305,3 @@ def _energy_lines(run: RunRecord) -> Iterator[str]:
     yield f"energy by {energy.sensor} ({energy.scope}) {' and '.join(filter(None, (certainty, left_out)))}"
     for other in run.other_energies:
         yield f"also {significant(other.gross_mj)} mJ by {other.sensor} ({other.scope})"
-
-
-def _decode_lines(run: RunRecord, measured: Sequence[RunRecord]) -> Iterator[str]:
-    for other in measured:
-        if (decode := decode_energy(run, other)) is None or run.generation is None or other.generation is None:
-            continue
-        of_tokens, prefill = other.generation.energy, ""
-        if of_tokens and of_tokens.prefill_token_gross_mj is not None:
-            prefill = f", prefill {with_uncertainty(of_tokens.prefill_token_gross_mj, of_tokens.prefill_token_gross_u_mj)} mJ/prompt token"
-        yield (
-            f"{model_text(run)}: decoding takes {with_uncertainty(*decode)} mJ/token "
-            f"(difference of the runs with {run.generation.output_tokens} and 1 output tokens){prefill}"
-        )

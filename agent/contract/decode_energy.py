@@ -1,10 +1,13 @@
 """The energy of decoding: the difference of two runs that differ in their output tokens only, of which one has a single token."""
 
 import math
+from collections.abc import Iterator, Sequence
+from itertools import product
 
 import msgspec
 
 from edgemeter.agent.base.decision import MATTERS_RATIO
+from edgemeter.agent.base.figures import with_uncertainty
 from edgemeter.agent.contract.case_identity import CaseKey, key_of
 from edgemeter.agent.contract.energy_provenance import energy_provenance
 from edgemeter.agent.contract.record import RunRecord
@@ -48,6 +51,22 @@ def decode_energy(run: RunRecord, one_token_run: RunRecord) -> Uncertain | None:
         text.mean_output_tokens,
         None if apart_ms is None else apart_ms * one_token_energy.mean_power_w,
     )
+
+
+def decode_lines(runs: Sequence[RunRecord]) -> Iterator[str]:
+    """Yield a line for each pair of these runs that shows the energy of decoding."""
+    one_token_runs = [run for run in runs if run.generation and run.generation.output_tokens == 1]
+    for run, one_token_run in product(runs, one_token_runs):
+        decode, text, one_token = decode_energy(run, one_token_run), run.generation, one_token_run.generation
+        if decode is None or text is None or one_token is None:
+            continue
+        of_tokens, prefill = one_token.energy, ""
+        if of_tokens and of_tokens.prefill_token_gross_mj is not None:
+            prefill = f", prefill {with_uncertainty(of_tokens.prefill_token_gross_mj, of_tokens.prefill_token_gross_u_mj)} mJ/prompt token"
+        yield (
+            f"{run.model.name} {text.lengths}: decoding takes {with_uncertainty(*decode)} mJ/token "
+            f"(difference of the runs with {text.output_tokens} and 1 output tokens){prefill}"
+        )
 
 
 def _without_output(run: RunRecord) -> tuple[CaseKey, str | None, str, str | None]:

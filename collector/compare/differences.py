@@ -134,7 +134,9 @@ def _other_work(entry: Figure, case: CaseSummary, reference: CaseSummary) -> str
     if not (case.generates and reference.generates):
         return ""
     runs = reference.newest, case.newest
-    if entry.path.startswith(_OF_WHOLE_QUERIES):
+    # The energy per token contains the prefill, a smaller part of it in longer answers.
+    is_of_other_lengths = entry.name == TOKEN_ENERGY and case.key.output_tokens != reference.key.output_tokens
+    if is_of_other_lengths or entry.path.startswith(_OF_WHOLE_QUERIES):
         return _other_prompts(*runs) or _other_lengths(*runs)
     return _other_prompts(*runs) if entry.path.startswith("generation.") else ""
 

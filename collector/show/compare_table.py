@@ -11,6 +11,7 @@ from rich.console import Console
 from edgemeter.agent.base import figures
 from edgemeter.agent.base.decision import Decision
 from edgemeter.agent.base.terminal import TableColumn, fitted_table, print_text, table_width, writable
+from edgemeter.agent.contract.decode_energy import decode_lines
 from edgemeter.agent.contract.figures import ACCURACY, ENERGY, LATENCY, MEMORY, TOKEN_ENERGY, TTFT, Figure, FigureView, in_view
 from edgemeter.agent.verdict.words import assumed_scatter, verdict_lines
 from edgemeter.collector.compare.between import SAME_CASE
@@ -256,6 +257,7 @@ def notes_on(comparison: Comparison) -> Iterator[str]:
     if assumed := [figure.evidence.assumed.sd for case in cases for figure in case.figures.values() if figure.evidence.assumed]:
         yield assumed_scatter(max(assumed))
     yield from assumed_in_changes(decision for row in compared for decision in row.decisions.values())
+    yield from decode_lines([case.newest for case in cases])
     verdicts = [verdict for case in cases for verdict in case.verdicts]
     yield from verdict_lines(verdicts, sum(case.not_counted for case in cases))
 

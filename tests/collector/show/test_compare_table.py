@@ -75,6 +75,16 @@ def test_one_line_says_what_changes_between_days_include():
             assert [line for line in lines if "assume" in line and not line.startswith("Values")] == [between] * bool(between)
 
 
+def test_the_same_requests_with_one_output_token_show_the_energy_of_decoding():
+    """60 mJ and 15 mJ of eleven tokens and one: 4.5 mJ by each of ten more; the energy per token of the two is not compared."""
+    prefill = language_runs(2, 100.0, 20.0, energy_factor=0.25, spread=0.0)
+    prefill = [structs.replace(run, generation=structs.replace(run.generation, output_tokens=1)) for run in prefill]
+    lines = printed(in_turn(language_runs(1, 100.0, 20.0, spread=0.0), prefill))
+    (decoding,) = [line for line in lines if "decoding takes" in line]
+    assert "512+11: decoding takes 4.50 ± 0.14 mJ/token (difference of the runs with 11 and 1 output tokens)" in decoding
+    assert any(line.startswith("not compared: energy per token: ") for line in lines)
+
+
 def test_no_sign_is_explained_that_the_table_lacks():
     """Wide intervals stand without ±, and are those of a case by itself as well."""
     sides = [make_side(agent="1", seed=seed, runs=3, spread=0.3, precision=precision) for seed, precision in ((1, "fp32"), (2, "int8"))]
