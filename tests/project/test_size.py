@@ -15,8 +15,8 @@ LINES = {
     "agent/api": 484,
     "agent/base": 5916,
     "agent/bundle": 592,
-    "agent/cli": 2869,
-    "agent/contract": 3582,
+    "agent/cli": 2855,
+    "agent/contract": 3601,
     "agent/daemon": 349,
     "agent/datasets": 1331,
     "agent/delivery": 1952,
@@ -46,7 +46,7 @@ LINES = {
     "collector/alerts": 1837,
     "collector/charts": 793,
     "collector/cli": 2798,
-    "collector/compare": 2124,
+    "collector/compare": 2126,
     "collector/datacenter": 489,
     "collector/demo": 492,
     "collector/export": 113,
@@ -57,7 +57,7 @@ LINES = {
     "collector/published": 1102,
     "collector/receive": 2292,
     "collector/runs": 1070,
-    "collector/show": 1465,
+    "collector/show": 1467,
     "collector/store": 104,
     "collector/trend": 3488,
     "collector/units": 82,
@@ -85,7 +85,7 @@ LINES = {
     "provisioning/release": 1383,
     "provisioning/serve": 400,
     "provisioning/update": 1017,
-    "tests": 85462,
+    "tests": 85472,
 }
 # A room may have so many lines fewer before its number is lowered.
 SLACK = 40
