@@ -1,21 +1,19 @@
-"""How often the interval of an energy holds the truth, for sensors as they really are: the published grid.
+"""How often the interval of an energy holds the truth, for sensors as they really are: cells of sensors.
 
 Each cell is a world of `tests.fixtures.sensor_worlds`: a load of known energy read by a sensor that lags, averages, renews its value by its
 own clock or sees a share of the time, with readings lost, late and duplicated, and idle power that wanders. An energy is given, and
 holds the truth in 93 to 97% of the draws, or it is refused with what it would take.
 
-`python -m tests.benchmarks.sensor_worlds [TRIALS [NAME]]` prints a row of the page for each cell, of those whose name contains NAME.
+`python -m tests.benchmarks energy` prints a row for each of them, beside those of `tests.fixtures.energy_worlds`.
 """
 
 import dataclasses
-import sys
 from collections.abc import Iterator
 from functools import partial
 from itertools import product
 
-from tests.fixtures.sensor_worlds import World, coverage
+from tests.fixtures.sensor_worlds import World
 
-TRIALS = 1000
 RATES_HZ = (1, 10, 100)
 LAGS_S = (0.0, 0.1, 0.5, 1.0, 3.0)
 # A fast sensor has shown all in 30 s, and minutes of its readings are too many for a benchmark; a slow one needs more.
@@ -84,24 +82,3 @@ def _clocks() -> Iterator[tuple[str, World]]:
         name = f"a clock that no reading shows, in step with {fps} fps, jitter {jitter:.1%}"
         yield name if pauses else f"{name}, no pauses", world
     yield "half of a clock of 25 ms, in step with 40 fps", usual(update_s=(0.025, 0.025), seen=0.5, fps=40, jitter=0.0)
-
-
-def row(name: str, world: World, trials: int) -> str:
-    """Return the cell as a row of the published page: coverage in %, U, and the share refused in %."""
-    result = coverage(world, trials)
-
-    def number(value: float | None, factor: float, digits: int) -> str:
-        return "-" if value is None else f"{value * factor:.{digits}f}"
-
-    refused = 100 * len(result.refusals) / result.trials
-    coverages = number(result.gross, 100, 0), number(result.net, 100, 0)
-    columns = (*coverages, number(result.gross_u_w, 1, 3), number(result.net_u_w, 1, 3), f"{refused:.0f}")
-    return f"| {name} | {' | '.join(columns)} |"
-
-
-if __name__ == "__main__":
-    trials = int(sys.argv[1]) if len(sys.argv) > 1 else TRIALS
-    selection = sys.argv[2] if len(sys.argv) > 2 else ""
-    for name, world in grid():
-        if selection in name:
-            print(row(name, world, trials), flush=True)
