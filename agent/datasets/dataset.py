@@ -7,9 +7,9 @@ none, or a list of their classes (.txt).
 
 import hashlib
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -37,9 +37,10 @@ class Dataset:
     index is only the place among those names, and a model must know them or have as many.
     `image_ids` are COCO's image ids in the order of `items` (None without COCO annotations).
     `targets` maps item names to what another reader found, in the order of `items`, for a task that knows what it is.
-    `sha256` covers the bytes of all items in order, and of the ground truth. `warnings` count what in the annotations is odd. `needed` are
-    the files without which it cannot be opened again: those of the items, or all in the folder if no annotations list them. Of a video the
-    items are its frames, `rate_per_s` a second.
+    `sha256` covers the bytes of all items in order, and of the ground truth. `copies` are the places of items whose content an earlier one
+    has, each with the place of the first that has it. `warnings` count what in the annotations is odd. `needed` are the files without which
+    it cannot be opened again: those of the items, or all in the folder if no annotations list them. Of a video the items are its frames,
+    `rate_per_s` a second.
     """
 
     name: str
@@ -54,6 +55,7 @@ class Dataset:
     needed: tuple[Path, ...] = ()
     targets: Mapping[str, object] | None = None
     rate_per_s: float | None = None
+    copies: Mapping[int, int] = field(default_factory=dict)
 
     @property
     def has_truth(self) -> bool:
@@ -94,19 +96,23 @@ def open_folder(
     items = tuple(inside[name] if inside else item_of_file(images, name) for name in names_in_set)
     if truth is None:
         paths = tuple(images / name for name in named)
-        return Dataset(images.resolve().name, items, sha256_of_items(items), drawn_from=drawn_from, needed=paths, warnings=_dark(items))
+        return Dataset(images.resolve().name, items, _sha256_of(_hashes(items)), drawn_from=drawn_from, needed=paths, warnings=_dark(items))
     needed_paths = [images / name for name in (all_names if truth.named_by == "annotations" else named)]
     if inside:
         needed_paths = sorted({item.path for item in truth.items})
     else:
         _check_named(images, annotations, named, needed_paths)
+    hashes = _hashes(items)
+    first_index = {content: index for index, content in reversed([*enumerate(hashes)])}
+    copies = {index: first_index[content] for index, content in enumerate(hashes) if first_index[content] != index}
     dataset = Dataset(
         name=images.resolve().name,
         items=items,
-        sha256=sha256_of_items(items, truth.identity),
+        sha256=_sha256_of(hashes, truth.identity),
         drawn_from=drawn_from,
-        warnings=(*truth.warnings, *_dark(items)),
+        warnings=(*truth.warnings, *_dark(items), *_copied(items, copies)),
         needed=(*needed_paths, *truth.beside),
+        copies=copies,
     )
     return _with_truth(dataset, truth.content, names_in_set)
 
@@ -114,7 +120,7 @@ def open_folder(
 def _of_video(path: Path, annotations: Path | None, subset: int | None) -> Dataset:
     if annotations is not None or subset is not None:
         raise ConfigError(f"the video {path.name!r} is timed and not scored: leave annotations and subset out, or give its frames as data")
-    frames, sha256 = VideoFrames(path), sha256_of_items((item_of_file(path.parent, path.name),))
+    frames, sha256 = VideoFrames(path), _sha256_of(_hashes((item_of_file(path.parent, path.name),)))
     return Dataset(path.name, frames, sha256, needed=(path,), rate_per_s=frames.rate_per_s)
 
 
@@ -191,17 +197,31 @@ def _check_named(folder: Path, annotations: Path | None, named: list[str], neede
         logger.warning("%d photographs in %s are left out, the annotations do not name them (first %s)", len(extra), folder, first)
 
 
-def sha256_of_items(items: Sequence[Item], identity: Path | bytes | None = None) -> str:
-    """Return one hash over the hashes of the items in order and the ground truth, so that no byte can move from one to the next unseen."""
-    total = hashlib.sha256()
-    source: object = None
+def _hashes(items: Sequence[Item]) -> list[bytes]:
+    """Return the hash of the content of each item."""
+    hashes: list[bytes] = []
     try:
-        for item in items:
-            source = str(item.path)
-            total.update(item.sha256())
+        hashes += (item.sha256() for item in items)
+    except OSError as error:
+        raise ConfigError(f"cannot read {str(items[len(hashes)].path)!r}: {error.strerror}") from error
+    return hashes
+
+
+def _sha256_of(hashes: Iterable[bytes], identity: Path | bytes | None = None) -> str:
+    """Return one hash over the hashes of the items in order and the ground truth, so that no byte can move from one to the next unseen."""
+    total = hashlib.sha256(b"".join(hashes))
+    try:
         if identity is not None:
-            source = str(identity)
             total.update(hashlib.sha256(identity).digest() if isinstance(identity, bytes) else bytes.fromhex(sha256_of(identity)))
     except OSError as error:
-        raise ConfigError(f"cannot read {source!r}: {error.strerror}") from error
+        raise ConfigError(f"cannot read {str(identity)!r}: {error.strerror}") from error
     return total.hexdigest()
+
+
+def _copied(items: Sequence[Item], copies: Mapping[int, int]) -> tuple[str, ...]:
+    """Return the note on items with the content of others."""
+    if not copies:
+        return ()
+    copy, first = next((items[index].name, items[first].name) for index, first in copies.items())
+    number = "1 item is a copy of another" if len(copies) == 1 else f"{len(copies)} of {len(items)} items are copies of others"
+    return (f"{number} (first {copy!r} of {first!r}): the interval of the accuracy takes copies as one",)

@@ -121,7 +121,7 @@ def class_accuracy(ranked: Mapping[int, Sequence[int]], truth: Sequence[int], da
     members, detail = sorted(right), {}
     if any(len(best) > 1 for best in ranked.values()):
         top5 = Share({index: truth[index] in best[:_BEST] for index, best in ranked.items()})
-        bounds = top5.bounded(members, noun_of(data))
+        bounds = top5.bounded(members, noun_of(data), data.copies)
         detail = {"top5": top5.value(members), "top5_low": bounds.low, "top5_high": bounds.high}
     warnings = _shifted(ranked, truth, sum(right.values()))
     return item_accuracy(METRIC, Share(right), members, data, parts=parts, detail=detail, warnings=warnings)

@@ -9,16 +9,18 @@ import msgspec
 from edgemeter.agent.contract.record_accuracy import Accuracy
 from edgemeter.agent.tasks import Parts
 from edgemeter.agent.tasks.coco_matches import CocoAp
-from edgemeter.agent.tasks.parts import Bounded, numbered
+from edgemeter.agent.tasks.parts import NO_COPIES, Bounded, Copies, numbered
 
 # Up to so many detections bounds are computed: seconds on a Raspberry Pi.
 MOST_DETECTIONS = 300_000
 
 
-def coco_accuracy(scored: CocoAp, image_ids: Sequence[int], sha256: str, parts: Parts = "all") -> Accuracy | None:
+def coco_accuracy(
+    scored: CocoAp, image_ids: Sequence[int], sha256: str, parts: Parts = "all", copies: Copies = NO_COPIES
+) -> Accuracy | None:
     """Return the accuracy over these images, with and without detections; None where the truth holds nothing to find in them.
 
-    `sha256` is that of the data set. Bounds are computed where there are few enough detections for a small board.
+    `sha256` is that of the data set; `copies` are by image id. Bounds are computed where there are few enough detections for a small board.
     """
     figures = scored.figures(image_ids)
     value = figures.overall.pop("ap")
@@ -29,7 +31,7 @@ def coco_accuracy(scored: CocoAp, image_ids: Sequence[int], sha256: str, parts: 
         return accuracy
     bounded = Bounded(reason=f"more than {MOST_DETECTIONS:,} detections")
     if len(scored.rows) <= MOST_DETECTIONS:
-        bounded = scored.ap.bounded(image_ids)
+        bounded = scored.ap.bounded(image_ids, copies=copies)
     categories = scored.truth["categories"]
     names, objects = numbered(category["name"] for category in categories), _objects(scored.truth, set(image_ids))
     return msgspec.structs.replace(

@@ -140,7 +140,8 @@ class Detection(PhotoTask):
         rows = np.concatenate([self._rows(image_ids[index], self._boxes[index]) for index in decoded])
         shapes = [shape for index in decoded for shape in self._predictions[index]]
         names = {image_ids[index]: self._data.items[index].name for index in decoded}
-        accuracy = coco_accuracy(CocoAp(truth, rows, self.KIND, shapes), list(names), self._data.sha256, parts=parts)
+        copies = {image_ids[index]: image_ids[first] for index, first in self._data.copies.items()}
+        accuracy = coco_accuracy(CocoAp(truth, rows, self.KIND, shapes), list(names), self._data.sha256, parts, copies)
         return None if accuracy is None else msgspec.structs.replace(accuracy, warnings=(*self._data.warnings, *self._cut_early()))
 
     def _cut_early(self) -> tuple[str, ...]:

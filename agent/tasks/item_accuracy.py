@@ -32,7 +32,7 @@ def item_accuracy(
     value = figure.value(members) if members else None
     if value is None:
         return None
-    bounds = figure.bounded(members, noun_of(data)) if parts == "all" else Bounded()
+    bounds = figure.bounded(members, noun_of(data), data.copies) if parts == "all" else Bounded()
     return Accuracy(
         metric=metric,
         value=value,

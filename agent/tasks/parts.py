@@ -5,6 +5,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import NormalDist
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -20,21 +21,38 @@ _SEED = 0
 
 # A figure of some items, by their numbers; None where there is nothing to find in them.
 Figure = Callable[[Sequence[int]], float | None]
+# The numbers of items whose content another one has too, each with the number of the first of them.
+Copies = Mapping[int, int]
+NO_COPIES: Copies = MappingProxyType({})
 
 
-def without_parts(members: Sequence[int], figure: Figure) -> tuple[float, ...]:
-    """Return a figure of the items (by number) without one part of them after the other.
+def without_parts(members: Sequence[int], figure: Figure, copies: Copies = NO_COPIES) -> tuple[float, ...]:
+    """Return a figure of the items (by number) without one part of them after the other; an item and its copies are in one part.
 
     Two models on the same items get the same parts, so that their difference can be bounded pair by pair. Empty where the items are too
     few, or all that is to be found lies in a few.
     """
-    if len(members) < PARTS:
+    distinct = _distinct(members, copies)
+    if len(distinct) < PARTS:
         return ()
-    shuffled = np.random.RandomState(_SEED).permutation(sorted(members))
+    shuffled = np.random.RandomState(_SEED).permutation(sorted(distinct))
     parts = [set(part.tolist()) for part in np.array_split(shuffled, PARTS)]
-    values = [figure([number for number in members if number not in out]) for out in parts]
+    values = [figure([number for number in members if copies.get(number, number) not in out]) for out in parts]
     figures = tuple(value for value in values if value is not None)
     return figures if len(figures) == len(parts) else ()
+
+
+def _distinct(members: Iterable[int], copies: Copies) -> Counter[int]:
+    """Return how often each content is among the items, by the number of the first that has it."""
+    return Counter(copies.get(number, number) for number in members)
+
+
+def _independent(members: Sequence[int], copies: Copies) -> float:
+    """Return as how many independent items these count: copies of one are answered alike, so their shares are no more certain than its own.
+
+    Source: Kish, Survey Sampling (1965), the effective size of a sample with weights.
+    """
+    return len(members) ** 2 / sum(times * times for times in _distinct(members, copies).values())
 
 
 def numbered(names: Iterable[str]) -> list[str]:
@@ -76,9 +94,10 @@ class Share:
         """Return the share of these items."""
         return sum(self.right[index] for index in members) / len(members)
 
-    def bounded(self, members: Sequence[int], _noun: str = "images") -> Bounded:
+    def bounded(self, members: Sequence[int], _noun: str = "images", copies: Copies = NO_COPIES) -> Bounded:
         """Return Wilson's bounds of the share of these items."""
-        return _by_wilson(self.value(members), len(members), math.inf, without_parts(members, self.value))
+        count = _independent(members, copies)
+        return _by_wilson(self.value(members), count, math.inf, without_parts(members, self.value, copies))
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,17 +111,17 @@ class Jackknifed:
     limits: tuple[float, float] = (0.0, 1.0)
     is_mean: bool = False
 
-    def bounded(self, members: Sequence[int], noun: str = "images") -> Bounded:
+    def bounded(self, members: Sequence[int], noun: str = "images", copies: Copies = NO_COPIES) -> Bounded:
         """Return the bounds of the figure of these items, which are called `noun`; none where they are too few, or all alike.
 
         Not the bootstrap: images that it draws twice match themselves, which narrows COCO's AP, and it takes five times as long.
         """
-        value, values = self.value(members), without_parts(members, self.value)
+        value, values = self.value(members), without_parts(members, self.value, copies)
         parts = f"{PARTS} parts of the {noun}"
         if value is None or not values:
-            few = f"fewer than {PARTS} {noun}" if len(members) < PARTS else None
+            few = f"fewer than {PARTS} {noun}" if len(_distinct(members, copies)) < PARTS else None
             return Bounded(reason=few or f"without one of {parts} there is nothing to find")
-        error, alike = jackknife_error(values), self._where_alike(value, len(members), values)
+        error, alike = jackknife_error(values), self._where_alike(value, _independent(members, copies), values)
         if error is None:
             return alike or Bounded(without_parts=values, reason=f"no one of {parts} moves the figure")
         freedom = jackknife_freedom(values)
@@ -112,7 +131,7 @@ class Jackknifed:
             low, high = max(low, alike.low or 0.0), min(high, 1.0 if alike.high is None else alike.high)
         return Bounded(low, high, values)
 
-    def _where_alike(self, value: float, count: int, values: tuple[float, ...]) -> Bounded | None:
+    def _where_alike(self, value: float, count: float, values: tuple[float, ...]) -> Bounded | None:
         """Return Wilson's bounds of a mean as if each item were 0 or 1; None of a figure that is none."""
         if not self.is_mean or (math.isinf(self.limits[1]) and value > 0):
             return None

@@ -53,6 +53,17 @@ def test_ids_and_classes_stand_in_the_order_of_the_files(folder, caplog):
     assert list(data.classes.values()) == [9, 5]
 
 
+def test_copies_of_a_photograph_are_found_by_their_content(folder):
+    """Each with the first that has its content, in one note; without ground truth nothing is bounded."""
+    for name in ("photo_1.png", "photo_2.PNG"):
+        (folder / name).write_bytes((folder / "photo_0.png").read_bytes())
+    data = open_folder(folder, annotated(folder, {"photo_0.png": 1, "photo_1.png": 1, "photo_2.PNG": 1}))
+    assert data.copies == {1: 0, 2: 0}
+    (note,) = data.warnings
+    assert note.startswith("2 of 3 items are copies of others (first 'photo_1.png' of 'photo_0.png')")
+    assert open_folder(folder).warnings == ()
+
+
 def test_annotations_that_name_absent_images_are_refused(folder):
     """How many, of how many, and the first."""
     with pytest.raises(ConfigError, match=r"2 of the 4 files .* first 'photo_2\.png'"):

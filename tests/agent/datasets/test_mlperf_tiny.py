@@ -72,7 +72,7 @@ def test_a_person_counts_from_a_fortieth_of_the_photograph(tmp_path):
     path = tmp_path / "vww.json"
     path.write_text(json.dumps(truth))
     for number in range(4):
-        (tmp_path / f"photo_{number}.png").write_bytes(b"x")
+        (tmp_path / f"photo_{number}.png").write_bytes(b"%d" % number)
     data = open_folder(tmp_path, path)
     assert data.classes == {"photo_0.png": 1, "photo_2.png": 0, "photo_3.png": 0}
     assert data.warnings == ("1 photographs show only persons of at most 2.5% of the photograph: left out",)

@@ -23,7 +23,7 @@ def folder(tmp_path):
     images = tmp_path / "images"
     images.mkdir()
     for i in range(3):
-        Image.new("RGB", (32, 32)).save(images / f"photo_{i}.png")
+        Image.new("RGB", (32, 32), (i, 0, 0)).save(images / f"photo_{i}.png")
     return images
 
 
@@ -56,12 +56,27 @@ def test_top1_and_top5_are_shares_of_the_photographs(folder):
     assert [task.same_predictions(0, [scores(5)], [scores(other)]) for other in (5, 6)] == [1.0, 0.0]
 
 
+def test_copies_of_photographs_make_no_interval_narrower(tmp_path):
+    """Of 20 photographs, each five times under other names, the bounds are those of 20, and a note counts the copies."""
+    scored = []
+    for folder, times in in_folders(tmp_path, [1, 5]):
+        for i in range(20 * times):
+            Image.new("RGB", (32, 32), (i % 20, 0, 0)).save(folder / f"photo_{i:02}.png")
+        task = make_task(open_with_truth(folder, {f"photo_{i:02}.png": 4 for i in range(20 * times)}))
+        for index in range(20 * times):
+            task.predict(index, [scores(5 if index % 20 < 13 else 1)])
+        scored.append(task.score())
+    few, many = scored
+    assert (many.low, many.high) == pytest.approx((few.low, few.high)) == wilson_interval(13, 20)
+    assert (few.warnings, [warning.partition(" (")[0] for warning in many.warnings]) == ((), ["80 of 100 items are copies of others"])
+
+
 def test_an_index_that_counts_from_another_class_is_reported(tmp_path):
     """Top-1 is 0 and the model is right throughout, one class further: no ruin, a background that one side counts."""
     for folder, shift, word in in_folders(tmp_path, [(1, "lower"), (-1, "higher"), (0, None)]):
         with table_row(shift):
             for i in range(6):
-                Image.new("RGB", (32, 32)).save(folder / f"photo_{i}.png")
+                Image.new("RGB", (32, 32), (i, 0, 0)).save(folder / f"photo_{i}.png")
             task = make_task(open_with_truth(folder, {f"photo_{i}.png": i + 1 + shift for i in range(6)}))
             for index in range(6):
                 task.predict(index, [scores(index + 2)])

@@ -41,6 +41,21 @@ def test_a_share_has_bounds_where_all_is_right():
     assert (bounds.low, bounds.high, bounds.reason) == (pytest.approx(0.963, abs=5e-4), 1.0, None)
 
 
+def test_copies_of_an_item_are_no_further_evidence():
+    """Of 20 items, each five times, the bounds are those of 20; of fewer different ones there are no bounds from parts."""
+    hard, copies = np.random.default_rng(1).random(20), {number: number % 20 for number in range(20, 100)}
+    mean = Jackknifed(lambda members: float(np.mean([hard[number % 20] for number in members])))
+    right = Share({number: bool(hard[number % 20] < 0.7) for number in range(100)})
+    for figure in (mean, right):
+        few, many = figure.bounded(range(20)), figure.bounded(range(100), copies=copies)
+        assert (many.low, many.high) == pytest.approx((few.low, few.high))
+        assert many.without_parts == pytest.approx(few.without_parts)
+    assert mean.bounded(range(100), copies=dict.fromkeys(range(19, 100), 18)).reason == "fewer than 20 images"
+    # One item that is there 81 times among 20 different ones is most of the share.
+    bounds = right.bounded(range(100), copies=dict.fromkeys(range(20, 100), 0))
+    assert bounds.high - bounds.low > 0.5
+
+
 def test_a_difference_that_no_part_moves_has_no_bounds():
     """One model that finds everything and one that finds nothing: not bounds of width 0, which identical predictions have."""
     assert accuracy_difference([1.0] * 20, [0.0] * 20, 1.0).bounds() is None
