@@ -18,7 +18,7 @@ LINES = {
     "agent/cli": 2855,
     "agent/contract": 3601,
     "agent/daemon": 349,
-    "agent/datasets": 1331,
+    "agent/datasets": 1351,
     "agent/delivery": 1952,
     "agent/doctor": 681,
     "agent/energy": 3035,
@@ -38,7 +38,7 @@ LINES = {
     "agent/sandbox": 1152,
     "agent/session": 1575,
     "agent/settings": 276,
-    "agent/tasks": 1790,
+    "agent/tasks": 1812,
     "agent/update": 468,
     "agent/verdict": 998,
     "agent/vision": 2111,
@@ -85,7 +85,7 @@ LINES = {
     "provisioning/release": 1383,
     "provisioning/serve": 400,
     "provisioning/update": 1017,
-    "tests": 85449,
+    "tests": 85490,
 }
 # A room may have so many lines fewer before its number is lowered.
 SLACK = 40
