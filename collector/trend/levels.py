@@ -11,7 +11,7 @@ import numpy as np
 from edgemeter.collector.trend.covariate import without_gaps
 from edgemeter.collector.trend.days import Days
 from edgemeter.collector.trend.noise import Array, day_variances
-from edgemeter.collector.trend.scan import AFTER, CLIP
+from edgemeter.collector.trend.scan import AFTER, BEFORE, CLIP
 from edgemeter.collector.trend.slow import Ramp, drawn_near
 
 # A level differs from its neighbour by so many standard errors, taking days as independent.
@@ -22,8 +22,8 @@ APART, APART_SLOWLY = 3.7, 4.0
 ASSUMED = 4
 # A series that changes its direction so often goes back and forth.
 REVERSALS = 2
-# By so many days the place of a step may be off.
-NEAR = 10
+# By so many days the place of a step may be off: steps are further apart than that.
+NEAR = BEFORE - 1
 
 
 class Levels:
