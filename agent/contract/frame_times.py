@@ -1,4 +1,10 @@
-"""When the frames at a steady rate that were answered arrived, were begun and answered: which waited for others, which for Edgemeter."""
+"""When frames at a steady rate arrive, and when those that were answered were begun and answered: which waited, and for what.
+
+A sensor that looks at the power by a clock of its own sees the same part of each frame, over and over, where that clock has the frames'
+period, twice or half of it. So frames come a little slower than asked for 15 s and as much faster for the next 15 s: each half of this
+shift moves them by one whole period against such a clock, and it sees all parts equally often. After 30 s as many have come as at the
+exact rate. The shift counts from the first frame.
+"""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -14,10 +20,36 @@ Choice = NDArray[np.bool_]
 _SERIES = frozenset({"arrival", "query_start", "latency"})
 
 
+# The mean of what a clock of 1/2, 1 or 2 frames sees in 30 to 60 s, for loads of 2 and 6 W, is then off by at most 1%, by 9% if the clocks
+# differ by 100 ppm or 1%, and by 3% if they differ by 3%; without the shift by 150%, 150%, 5% and 2%. A shift of 20 s is off by up to 23%
+# at 1%, one of 60 s by 37% at 100 ppm.
+SHIFT_NS = 30e9
+# Frames slower than 10 a second move by 100 ms, in which a fast sensor looks several times.
+MOST_SHIFTED_NS = 100e6
+
+
+def frame_arrivals_ns(numbers: Times, rate_per_s: float) -> Times:
+    """Return when frames, numbered from 0, arrive after the beginning, int64 [n]."""
+    slower, faster = _paces(rate_per_s)
+    whole, within_ns = np.divmod(numbers * 1e9 / rate_per_s, SHIFT_NS)
+    shifted_ns = np.minimum(within_ns * slower, SHIFT_NS - (SHIFT_NS - within_ns) * faster)
+    arrivals_ns: Times = np.rint(whole * SHIFT_NS + shifted_ns).astype(np.int64)
+    return arrivals_ns
+
+
 def frame_numbers(arrivals_ns: Times, rate_per_s: float) -> Times:
     """Return the numbers of the frames that arrive at these moments after the beginning, int64 [n]."""
-    numbers: Times = np.rint(arrivals_ns * (rate_per_s / 1e9)).astype(np.int64)
+    slower, faster = _paces(rate_per_s)
+    whole, within_ns = np.divmod(arrivals_ns, SHIFT_NS)
+    exact_ns = np.maximum(within_ns / slower, SHIFT_NS - (SHIFT_NS - within_ns) / faster)
+    numbers: Times = np.rint((whole * SHIFT_NS + exact_ns) * (rate_per_s / 1e9)).astype(np.int64)
     return numbers
+
+
+def _paces(rate_per_s: float) -> tuple[float, float]:
+    """Return how long the time between frames is in the first and the second half of the shift, as a ratio of the exact one."""
+    offset = 2 * min(1e9 / rate_per_s, MOST_SHIFTED_NS) / SHIFT_NS
+    return 1 + offset, 1 - offset
 
 
 @dataclass(frozen=True, slots=True)

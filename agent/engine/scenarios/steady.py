@@ -1,4 +1,4 @@
-"""Scenario steady: frames of a camera or a microphone. Frame n arrives n / `rate_per_s` after the beginning, whatever happens.
+"""Scenario steady: frames of a camera or a microphone. They arrive `rate_per_s` a second, whatever happens (`contract.frame_times`).
 
 When the model is free, it takes the frame that waits. One waits at most: the next one takes its place, and it is dropped, as a camera's
 driver does. A latency counts from the arrival to the answer; an answer after the deadline is late. Frames that
@@ -43,6 +43,7 @@ def seconds(plan: timing.TimingPlan) -> float:
 def run(subject: timing.TimingSubject, plan: timing.TimingPlan) -> timing.TimedQueries:
     """Offer the frames of the schedule and return those that were answered, with their latency from their arrival."""
     schedule = schedule_of(plan)
+    due = schedule.arrivals_ns()
     order = range(len(subject.inputs)) if plan.in_order else plan.drawn(len(subject.inputs))
     likely = min(schedule.frames, plan.capacity())
     kept_outputs = timing.KeptOutputs(subject.outputs, likely)
@@ -56,7 +57,7 @@ def run(subject: timing.TimingSubject, plan: timing.TimingPlan) -> timing.TimedQ
         give_up = schedule_end + max(DRAIN_NS, schedule.deadline_ns)
         while frame < schedule.frames:
             item = order[frame % len(order)]
-            arrival = begin + schedule.arrival_ns(frame)
+            arrival = begin + int(due[frame])
             try:
                 call = bind(inputs[item])
                 wait_until(arrival, clock, subject.sleep)
@@ -65,7 +66,7 @@ def run(subject: timing.TimingSubject, plan: timing.TimingPlan) -> timing.TimedQ
             except AnswerError as error:
                 failures[error.kind] = failures.get(error.kind, 0) + 1
                 wait_until(arrival, clock, subject.sleep)
-                frame = max(frame + 1, schedule.arrived((failed_at := clock()) - begin) - 1)
+                frame = max(frame + 1, int(np.searchsorted(due, (failed_at := clock()) - begin, side="right")) - 1)
                 if frame < schedule.frames and failed_at <= give_up:
                     continue
                 # Where none was answered, there is nothing to measure.
@@ -84,11 +85,11 @@ def run(subject: timing.TimingSubject, plan: timing.TimingPlan) -> timing.TimedQ
             count += 1
             if end > give_up:
                 break
-            frame = max(frame + 1, schedule.arrived(end - begin) - 1)
+            frame = max(frame + 1, int(np.searchsorted(due, end - begin, side="right")) - 1)
         # The idle time of the last frame.
         if (rest_ns := schedule_end - clock()) > 0:
             subject.sleep(rest_ns / 1e9)
-    arrivals = begin + schedule.arrivals_ns(numbers.taken(count))
+    arrivals = begin + due[numbers.taken(count)]
     finished = ends.taken(count)
     return timing.TimedQueries(
         starts.taken(count), finished - arrivals, kept_outputs.by_input, begin, max(int(finished[-1]), schedule_end), arrivals,
@@ -127,7 +128,7 @@ def off_schedule(schedule: timing.FrameSchedule, arrivals_ns: Times) -> int:
 
 def missed_between(schedule: timing.FrameSchedule, hits: Times, edges_ns: list[int]) -> list[int]:
     """Return how many of the frames that arrived from each of these moments to the next were missed, after the last one none."""
-    before = np.array([schedule.arrived(edge_ns - 1) for edge_ns in edges_ns])
+    before = np.searchsorted(schedule.arrivals_ns(), edges_ns)
     missed: list[int] = (np.diff(before) - np.diff(np.searchsorted(hits, before))).tolist()
     return missed
 

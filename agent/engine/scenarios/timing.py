@@ -1,7 +1,6 @@
 """The inputs and results of timing a scenario. Between two clock reads there is nothing but the runtime's own call."""
 
 import gc
-import math
 import random
 import time
 from array import array
@@ -14,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgemeter.agent.base.errors import MeasurementError
-from edgemeter.agent.contract.frame_times import frame_numbers
+from edgemeter.agent.contract.frame_times import frame_arrivals_ns, frame_numbers
 from edgemeter.agent.energy.queries import Times, no_pauses
 from edgemeter.agent.energy.window import Window
 
@@ -101,7 +100,7 @@ class TimingPlan:
 
 @dataclass(frozen=True, slots=True)
 class FrameSchedule:
-    """Frames at a fixed rate: frame n, from 0, arrives n / `rate_per_s` after the beginning, and its answer is due `deadline_ns` later.
+    """Frames at a rate (`contract.frame_times` says when each arrives); the answer to one is due `deadline_ns` after its arrival.
 
     Of frames that the model has not begun the newest one waits.
     """
@@ -113,20 +112,11 @@ class FrameSchedule:
     @property
     def length_ns(self) -> int:
         """Return how long the schedule is: to the moment at which one more frame would arrive."""
-        return self.arrival_ns(self.frames)
+        return int(frame_arrivals_ns(np.array(self.frames), self.rate_per_s))
 
-    def arrival_ns(self, number: int) -> int:
-        """Return when a frame arrives, after the beginning."""
-        return round(number * 1e9 / self.rate_per_s)
-
-    def arrivals_ns(self, numbers: Times) -> Times:
-        """Return the same of many frames, int64 [n]."""
-        moments_ns: Times = np.rint(numbers * 1e9 / self.rate_per_s).astype(np.int64)
-        return moments_ns
-
-    def arrived(self, since_ns: int) -> int:
-        """Return how many frames have arrived so long after the beginning."""
-        return min(self.frames, max(0, math.floor((since_ns + 0.5) * self.rate_per_s / 1e9) + 1))
+    def arrivals_ns(self, numbers: Times | None = None) -> Times:
+        """Return when frames of these numbers, or all of them, arrive after the beginning, int64 [n]."""
+        return frame_arrivals_ns(np.arange(self.frames) if numbers is None else numbers, self.rate_per_s)
 
     def numbers(self, arrivals_ns: Times) -> Times:
         """Return the numbers of the frames that arrived at these moments after the beginning, int64 [n]."""

@@ -61,16 +61,16 @@ def test_only_queries_wholly_within_the_window_count():
 def test_frames_count_up_to_the_last_one_that_ended_within_the_window():
     """Ten a second, the third dropped: one is dropped before the window ends, though it begins after the first arrival."""
     begin_ns = 1000 * MS
-    arrivals_ns = begin_ns + np.array([0, 100, 300, 400]) * MS
     schedule = FrameSchedule(rate_per_s=10.0, deadline_ns=100 * MS, frames=6)
+    arrivals_ns = begin_ns + schedule.arrivals_ns(np.array([0, 1, 3, 4]))
     timed = TimedQueries(arrivals_ns, np.full(4, 20 * MS), {}, begin_ns, begin_ns + 600 * MS, arrivals_ns, 2, schedule=schedule)
     within = timed.within(Window(begin_ns + 2 * MS, begin_ns + 350 * MS))
     assert (within.schedule.frames, within.unserved, within.begin_ns) == (4, 1, begin_ns)
     assert (steady_of(within).frames, steady_of(within).dropped, steady_of(within).late) == (4, 1, 0)
-    # The last frame has its whole period, as far as the window has it: four frames take 400 ms, of which 350 are within.
+    # The last frame has its whole period, as far as the window has it: four frames take 402.67 ms, of which 350 are within.
     assert within.end_ns == begin_ns + 350 * MS
     assert timed.within(Window(begin_ns + 2 * MS, begin_ns + 450 * MS)).end_ns == begin_ns + 450 * MS
-    assert timed.within(Window(begin_ns + 2 * MS, begin_ns + 405 * MS)).end_ns == begin_ns + 400 * MS
+    assert timed.within(Window(begin_ns + 2 * MS, begin_ns + 405 * MS)).end_ns == begin_ns + 402_666_667
 
 
 def test_only_answers_wholly_within_the_window_count():

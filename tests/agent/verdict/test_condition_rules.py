@@ -4,6 +4,7 @@ import msgspec
 import numpy as np
 
 from edgemeter.agent.contract import samples
+from edgemeter.agent.contract.frame_times import frame_arrivals_ns
 from edgemeter.agent.contract.record_conditions import Condition, RuntimeInfo
 from edgemeter.agent.contract.record_figures import Load, Neighbour, Together
 from edgemeter.agent.energy.window import Window
@@ -145,7 +146,7 @@ RATE = 15.0
 def frames_run(delays_ms, **figures):
     """Return a run of 900 frames of 40 ms by 60, whose calls begin so late after the arrival."""
     frames = len(delays_ms)
-    arrivals_ns = np.rint(np.arange(frames) * 1e9 / RATE).astype(np.int64)
+    arrivals_ns = frame_arrivals_ns(np.arange(frames), RATE)
     delays_ns = (np.asarray(delays_ms) * MS).astype(np.int64)
     series = {"arrival": arrivals_ns, "query_start": arrivals_ns + delays_ns, "latency": delays_ns + 40 * MS}
     load = Load(samples=frames, target_per_s=RATE, utilisation_ratio=0.6, is_sustained=False)
