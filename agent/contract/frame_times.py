@@ -31,18 +31,18 @@ MOST_SHIFTED_NS = 100e6
 def frame_arrivals_ns(numbers: Times, rate_per_s: float) -> Times:
     """Return when frames, numbered from 0, arrive after the beginning, int64 [n]."""
     slower, faster = _paces(rate_per_s)
-    whole, within_ns = np.divmod(numbers * 1e9 / rate_per_s, SHIFT_NS)
+    shifts, within_ns = np.divmod(numbers * 1e9 / rate_per_s, SHIFT_NS)
     shifted_ns = np.minimum(within_ns * slower, SHIFT_NS - (SHIFT_NS - within_ns) * faster)
-    arrivals_ns: Times = np.rint(whole * SHIFT_NS + shifted_ns).astype(np.int64)
+    arrivals_ns: Times = np.rint(shifts * SHIFT_NS + shifted_ns).astype(np.int64)
     return arrivals_ns
 
 
 def frame_numbers(arrivals_ns: Times, rate_per_s: float) -> Times:
     """Return the numbers of the frames that arrive at these moments after the beginning, int64 [n]."""
     slower, faster = _paces(rate_per_s)
-    whole, within_ns = np.divmod(arrivals_ns, SHIFT_NS)
+    shifts, within_ns = np.divmod(arrivals_ns, SHIFT_NS)
     exact_ns = np.maximum(within_ns / slower, SHIFT_NS - (SHIFT_NS - within_ns) / faster)
-    numbers: Times = np.rint((whole * SHIFT_NS + exact_ns) * (rate_per_s / 1e9)).astype(np.int64)
+    numbers: Times = np.rint((shifts * SHIFT_NS + exact_ns) * (rate_per_s / 1e9)).astype(np.int64)
     return numbers
 
 
