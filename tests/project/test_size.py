@@ -16,13 +16,13 @@ LINES = {
     "agent/base": 5916,
     "agent/bundle": 592,
     "agent/cli": 2855,
-    "agent/contract": 3601,
+    "agent/contract": 3633,
     "agent/daemon": 349,
     "agent/datasets": 1351,
     "agent/delivery": 1952,
     "agent/doctor": 681,
     "agent/energy": 3035,
-    "agent/engine": 5147,
+    "agent/engine": 5138,
     "agent/generators": 2548,
     "agent/health": 583,
     "agent/identity": 878,
@@ -85,7 +85,7 @@ LINES = {
     "provisioning/release": 1383,
     "provisioning/serve": 400,
     "provisioning/update": 1017,
-    "tests": 85589,
+    "tests": 85639,
 }
 # A room may have so many lines fewer before its number is lowered.
 SLACK = 40
