@@ -43,22 +43,23 @@ REQUESTS: dict[str, dict[str, Any]] = {
 
 
 def generation_coverage(world: GenerationWorld, trials: int, seed: int = 1) -> dict[str, float | None]:
-    """Return the shares of intervals that hold the truth, and how wide those of a request and of decoding are (medians, relative)."""
+    """Return the shares of intervals that hold the truth, how wide they are (medians, relative), and how many draws gave no decoding."""
     draw = np.random.default_rng(seed)
     gains = [statistics.NormalDist().inv_cdf((number + 0.5) / trials) for number in draw.permutation(trials)]
     gross, net, decode, widths = [], [], [], []
     for gain_z in gains:
         trial = draw_generation(world, draw, gain_z)
-        energy = judge_request(trial)
+        if (energy := judge_request(trial)) is None:
+            continue
         gross.append((energy.gross_mj / 1000 - trial.gross_j, energy.gross_u_mj / 1000))
         if energy.net_mj is not None:
             net.append((energy.net_mj / 1000 - trial.net_j, energy.net_u_mj / 1000))
-        decode_j, decode_u_j = judge_decode(world, trial, draw, gain_z) if world.output_tokens > 1 else (0.0, 0.0)
-        decode.append((decode_j - trial.decode_j, decode_u_j))
-        widths.append((energy.gross_u_mj / energy.gross_mj, decode_u_j / trial.decode_j))
-    request_u, decode_u = (statistics.median(column) for column in zip(*widths, strict=True))
-    shares = {"gross": held_ratio(gross), "net": held_ratio(net), "request_u": round(request_u, 4)}
-    return shares if world.output_tokens == 1 else shares | {"decode": held_ratio(decode), "decode_u": round(decode_u, 4)}
+        if world.output_tokens > 1 and (judged := judge_decode(world, trial, draw, gain_z)):
+            decode.append((judged[0] - trial.decode_j, judged[1]))
+            widths.append((energy.gross_u_mj / energy.gross_mj, judged[1] / trial.decode_j))
+    request_u, decode_u = (round(statistics.median(column), 4) for column in zip(*widths, strict=True)) if widths else (None, None)
+    shares = {"gross": held_ratio(gross), "net": held_ratio(net), "decode": held_ratio(decode)}
+    return shares | {"request_u": request_u, "decode_u": decode_u, "no_decode": trials - len(decode)}
 
 
 def grid() -> Iterator[tuple[str, GenerationWorld]]:

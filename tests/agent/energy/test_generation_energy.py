@@ -7,6 +7,7 @@ import pytest
 from edgemeter.agent.contract.record_conditions import RuntimeInfo
 from edgemeter.agent.contract.record_generation import TokenLengths
 from edgemeter.agent.energy.generation_energy import PREFILL, generation_energy, served_elsewhere
+from tests.benchmarks.generation_worlds import generation_coverage, grid
 from tests.fixtures.generation_worlds import GenerationWorld, draw_generation, judge_decode
 from tests.fixtures.record_factory import make_energy, make_generation
 from tests.fixtures.rows import table_row
@@ -58,6 +59,15 @@ def test_decoding_is_the_difference_of_two_runs_whatever_the_sensor_shows_late()
             trial = draw_generation(world, draw, gain_z=1.0)
             decode_j, u_j = judge_decode(world, trial, draw, gain_z=1.0)
             assert abs(decode_j - trial.decode_j) <= u_j <= 0.1 * trial.decode_j
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("requests", ["1.2 + 3 s", "4 + 8 s", "4 + 8 s, untimed prompts of .6 s", "4 + 8 s, pauses of 20 ms"])
+@pytest.mark.parametrize("sensor", ["lag .5 s", "mean of 1 s", "late by .3 s"])
+def test_intervals_of_requests_and_of_decoding_hold_the_truth(requests, sensor):
+    """Of 100 intervals of 92% fewer than 87 hold it in one of twenty cells."""
+    result = generation_coverage(dict(grid())[f"10 Hz, {requests}, {sensor}"], 100)
+    assert min(result["gross"], result["net"], result["decode"]) >= 0.87, result
 
 
 def test_a_server_on_another_machine_has_no_energy_here():
