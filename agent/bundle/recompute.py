@@ -8,6 +8,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -92,7 +93,9 @@ def are_equal(stated_value: Any, recomputed: Any) -> bool:
 
 
 def _stages(run: _Run) -> Pairs:
-    summaries = {"latency": summarise_latency, "preprocess": summarise_stage, "postprocess": summarise_stage}
+    of_queries = partial(summarise_latency, scenario=run.record.scenario)
+    summaries: Mapping[str, Callable[[NDArray[Any]], object]]
+    summaries = {"latency": of_queries, "preprocess": summarise_stage, "postprocess": summarise_stage}
     for name, summarise in summaries.items():
         if (durations_ns := run.raw.get(name)) is not None:
             yield name, getattr(run.record, name), summarise(durations_ns) if durations_ns.size else None

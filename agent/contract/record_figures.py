@@ -26,7 +26,7 @@ class Latency(RecordPart, frozen=True, kw_only=True):
     p90_ms: float | None = None  # 90th percentile in ms; null if too few queries support it.
     p99_ms: float | None = None  # 99th percentile in ms; null if too few queries support it.
     early_stopping_ms: dict[str, float] = {}
-    """MLPerf's early-stopping estimate in ms, by percentile; none of inter-token latencies, which depend on each other within a query."""
+    """MLPerf's early-stopping estimate in ms, by percentile; of scenario `single_stream` alone, as in MLPerf."""
 
 
 class Stage(RecordPart, frozen=True, kw_only=True):

@@ -128,7 +128,7 @@ def _measured(
         inputs=(prompt,),
         outputs=(job.OutputTensor(name="output", shape=(1, subject.limits.output_tokens), dtype="int32"),),
         dataset=prompts.dataset(loaded),
-        latency=summarise_latency(moments.latency_ns),
+        latency=summarise_latency(moments.latency_ns, case.scenario),
         throughput_per_s=scenario.throughput_per_s(case.scenario, timed, len(queries)),
         accuracy=accuracy,
         reasons={name: reason for name, reason in (("accuracy", no_accuracy), (UNSTREAMED, no_times)) if reason},

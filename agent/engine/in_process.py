@@ -143,7 +143,7 @@ def _measured(work: job.RunJob, target: FunctionCall, trial: CallTrial, part: Ti
         inputs=tuple(Tensor(name=info.name, shape=_shape(info), dtype=info.dtype) for info in loaded.inputs),
         outputs=tuple(job.OutputTensor(name=info.name, shape=_shape(info), dtype=info.dtype) for info in loaded.outputs),
         dataset=DatasetInfo(name="inputs of the call", sha256=sha256_of(target.inputs), images=0),
-        latency=summarise_latency(timed.latency_ns),
+        latency=summarise_latency(timed.latency_ns, case.scenario),
         throughput_per_s=throughput_per_s,
         cold_start=ColdStart(process_ms=None, import_ms=None, load_ms=None, first_ms=trial.first_ns / 1e6),
         memory=memory,

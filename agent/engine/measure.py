@@ -250,7 +250,7 @@ def _measured(
         inputs=loading.describe_inputs(model.loaded.inputs, start.first),
         outputs=tuple(outputs),
         dataset=loading.describe_dataset(model.data, work.case.seed),
-        latency=summarise_latency(timed.latency_ns),
+        latency=summarise_latency(timed.latency_ns, work.case.scenario),
         throughput_per_s=throughput_per_s,
         preprocess=summarise_stage(evaluated.preprocess_ns),
         postprocess=summarise_stage(evaluated.postprocess_ns),

@@ -186,7 +186,7 @@ def summarise_gaps(moments: TokenMoments) -> Latency | None:
     gaps_ns = moments.gaps_ns()
     if not gaps_ns.size or moments.stamped_tokens_max() > 1:
         return None
-    return msgspec.structs.replace(summarise_latency(gaps_ns), early_stopping_ms={})
+    return summarise_latency(gaps_ns)
 
 
 def within(timed: TimedQueries, moments_ns: Times) -> int:

@@ -39,7 +39,7 @@ def test_our_early_stopping_estimate_is_loadgens_own(name, skewed_call, tmp_path
     """On the latencies that LoadGen took, our estimate and the number of discarded queries are those of its summary, to the nanosecond."""
     summary = single_stream(skewed_call, tmp_path, queries=QUERIES, percentile=latency_statistics.PERCENTILES[name])
     assert len(summary.latency_ns) == QUERIES
-    latency = latency_statistics.summarise_latency(np.array(summary.latency_ns, dtype=np.int64))
+    latency = latency_statistics.summarise_latency(np.array(summary.latency_ns, dtype=np.int64), "single_stream")
     assert round(latency.early_stopping_ms[name] * 1e6) == summary.figures["early_stopping_latency_ss"]
     discarded = latency_statistics.over_latency_limit(QUERIES, latency_statistics.PERCENTILES[name]) - 1
     assert f"Would discard {discarded} highest latency queries" in summary.figures["early_stopping_result"]
@@ -49,7 +49,7 @@ def test_our_early_stopping_estimate_is_loadgens_own(name, skewed_call, tmp_path
 def test_our_percentiles_lie_beside_loadgens(skewed_call, tmp_path):
     """LoadGen states element floor(n p) of the sorted latencies; ours, which interpolates, lies at most one element below it."""
     summary = single_stream(skewed_call, tmp_path, queries=QUERIES)
-    latency = latency_statistics.summarise_latency(np.array(summary.latency_ns, dtype=np.int64))
+    latency = latency_statistics.summarise_latency(np.array(summary.latency_ns, dtype=np.int64), "single_stream")
     ordered = sorted(summary.latency_ns)
     for name, percentile in STATED.items():
         index = int(QUERIES * latency_statistics.PERCENTILES[name])

@@ -28,8 +28,8 @@ def test_the_binomial_distribution_is_exact():
 
 
 def test_a_percentile_that_too_few_queries_support_is_refused():
-    """64 queries give p50 and p90, and 661 no p99; one more states it with its early-stopping estimate, the slowest query."""
-    latency = latency_statistics.summarise_latency(shuffled(64) * 1_000_000)
+    """64 queries give p50 and p90, and 661 no p99; one more states it, in MLPerf's scenario with the slowest query as estimate."""
+    latency = latency_statistics.summarise_latency(shuffled(64) * 1_000_000, "single_stream")
     assert latency.count == 64
     assert latency.p50_ms == 32.5
     assert latency.p99_ms is None
@@ -37,14 +37,15 @@ def test_a_percentile_that_too_few_queries_support_is_refused():
     assert latency.early_stopping_ms == {"p50": 43.0, "p90": 64.0}
     latency_ns = np.append(shuffled(661), 662) * 1_000
     assert latency_statistics.summarise_latency(latency_ns[:-1]).p99_ms is None
-    latency = latency_statistics.summarise_latency(latency_ns)
+    latency = latency_statistics.summarise_latency(latency_ns, "single_stream")
     assert latency.early_stopping_ms["p99"] == 0.662
     assert 0.99 * 0.662 <= latency.p99_ms <= 0.662
+    assert latency_statistics.summarise_latency(latency_ns, "poisson").early_stopping_ms == {}
 
 
 def test_one_query_has_no_percentiles_and_no_spread():
     """It is counted, and nothing is claimed about its distribution; a stage without samples is absent."""
-    latency = latency_statistics.summarise_latency(np.array([5_000_000], dtype=np.int64))
+    latency = latency_statistics.summarise_latency(np.array([5_000_000], dtype=np.int64), "single_stream")
     assert latency.count == 1
     assert latency.mean_ms == 5.0
     assert latency.p50_ms is None
