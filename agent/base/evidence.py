@@ -125,9 +125,10 @@ class Evidence:
         assumed = Assumed("sessions", session_sd, share * session_sd / math.sqrt(sessions))
         return replace(self, error=math.hypot(self.error, assumed.error), assumed=assumed)
 
-    def at_least(self, error: float) -> "Evidence":
-        """Return the evidence with no smaller a standard error than what was counted allows."""
-        return self if self.error is None or self.error >= error else replace(self, error=error, freedom=EXACT)
+    def share_bounds(self) -> tuple[float, float] | None:
+        """Return the interval of a share, within 0..1; None without an error."""
+        bounds = self.bounds()
+        return bounds and (max(bounds[0], 0.0), min(bounds[1], 1.0))
 
 
 def mean_of(values: Sequence[RunValue]) -> Evidence:

@@ -9,7 +9,6 @@ _TINY = 1e-300
 _CLOSE = 1e-15
 _STEPS = 500
 _SURE = 1e-12  # So near a quantile is found, as a ratio.
-_TAIL = 0.025  # Beyond each of two 95% bounds.
 
 
 def student_two_sided_p(t: float, freedom: float) -> float:
@@ -83,25 +82,6 @@ def wilson_interval(successes: float, trials: float, reach: float = _WILSON_REAC
     half = z / (1 + z * z / trials) * math.sqrt(share * (1 - share) / trials + z * z / (4 * trials * trials))
     # At 0 and 1 the bound is exact; rounding must not put the share outside it.
     return min(max(middle - half, 0.0), share), max(min(middle + half, 1.0), share)
-
-
-_EXACT = 1000.0  # From so many on both sides Wilson's bounds are the exact ones within 0.2%.
-
-
-def exact_interval(successes: float, trials: float) -> tuple[float, float]:
-    """Return 95% bounds of the share, 0..1, that hold whatever the share is; trials that depend count as fewer, and need not be whole.
-
-    Source: C. J. Clopper and E. S. Pearson, Biometrika 26 (1934), 404-413.
-    """
-    failures = trials - successes
-    if min(successes, failures) > _EXACT:
-        return wilson_interval(successes, trials)
-    low = _beta_quantile(successes, failures + 1) if successes > 0 else 0.0
-    return low, 1 - _beta_quantile(failures, successes + 1) if failures > 0 else 1.0
-
-
-def _beta_quantile(a: float, b: float) -> float:
-    return _bisected(lambda share: _incomplete_beta(a, b, share) < _TAIL, 0.0, 1.0)
 
 
 _SAME = 1e-9  # Values closer than this are one: what sums differ by that were rounded in another order.

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 
-from edgemeter.agent.base.evidence import IntervalOverRuns, interval_over_runs, middle_of
+from edgemeter.agent.base.evidence import IntervalOverRuns, RunValue, interval_over_runs, mean_of, middle_of
 from edgemeter.agent.base.figures import ABSENT, plain_digits, significant, with_interval
 from edgemeter.agent.base.metrics import metric_name
 from edgemeter.agent.contract.case_identity import key_of
@@ -70,7 +70,7 @@ class MeasuredCase:
         """Return the interval of a figure over the runs; None where they are too few, or it is a share."""
         entry = figure(name)
         # What a program takes in memory is no matter of the session.
-        return None if entry.over_runs else interval_over_runs(self.values(name), 0.0 if entry.group == "memory" else self.session_sd)
+        return None if entry.is_share else interval_over_runs(self.values(name), 0.0 if entry.group == "memory" else self.session_sd)
 
     def middle(self, name: str, unit: str = "") -> str:
         """Return the mean of a figure over the runs without its interval; "-" where it has no value."""
@@ -80,11 +80,12 @@ class MeasuredCase:
     def text(self, name: str, unit: str = "", per: float = 1.0) -> str:
         """Return a figure as `140 ms ± 4%`: its mean over the runs with its interval; "-" where it has no value."""
         entry, values = figure(name), self.values(name)
-        if entry.over_runs:
-            over = entry.over_runs(self.counted)
-            return ABSENT if over is None else entry.table_text(over[0]) + (f" (95% {entry.range_text(*over[1])})" if over[1] else "")
         if not values:
             return ABSENT
+        if entry.is_share:
+            evidence = mean_of([RunValue(value, "", 0) for value in values])
+            bounds = evidence.share_bounds() if entry.shows_scatter(self.counted) else None
+            return entry.table_text(evidence.middle) + (f" (95% {entry.range_text(*bounds)})" if bounds else "")
         interval, value = self.interval(name), f"{significant(middle_of(values) / per)} {unit}".rstrip()
         return with_interval(value, *(end / per for end in interval)) if interval else value
 

@@ -9,13 +9,11 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import KW_ONLY, dataclass
 from enum import Flag, auto
 from functools import cached_property
-from math import inf
 from operator import attrgetter
 from typing import Any, Literal, get_args
 
 from edgemeter.agent.base.figures import accuracy, plain_digits, share, significant, span, times
 from edgemeter.agent.base.flags import any_known
-from edgemeter.agent.contract.pooled_misses import pooled_misses
 from edgemeter.agent.contract.record import RunRecord
 
 # The group of the record's provenance that a figure belongs to; figures of `conditions` are facts about the machine.
@@ -23,8 +21,6 @@ Group = Literal[
     "latency", "throughput", "generation", "preprocess", "postprocess", "cold_start", "memory", "accuracy", "energy", "conditions"
 ]
 Better = Literal["higher", "lower", "by its metric"]
-# A value with its 95% bounds, where there are any.
-OverRuns = tuple[float, tuple[float, float] | None] | None
 
 
 class FigureView(Flag):
@@ -39,6 +35,9 @@ class FigureView(Flag):
 
 
 RUN, TABLE, JUDGED, LIST, CHART = FigureView.RUN, FigureView.TABLE, FigureView.JUDGED, FigureView.LIST, FigureView.CHART
+
+# What a machine does once a minute, such as its cron, no shorter run shows.
+MINUTE_S = 60.0
 
 # The names of figures that decisions and rules go by.
 LATENCY, THROUGHPUT, MISSED = "latency_p50_ms", "throughput_per_s", "steady_missed_ratio"
@@ -67,8 +66,8 @@ class Figure:
 
     `path` is where it stands in the record, or its name where `of` works it out from the fields `reads`. `title` is what people call it; it
     stands above a column, which a narrow terminal drops the sooner the higher its `rank` (0 is never dropped). `low` and `high` are the
-    fields of its 95% bounds, `u` that of its expanded uncertainty. `over_runs` is the value of several
-    runs with its bounds, of a share or a count, which may be 0; of others that is their mean. `why_absent` is said where the record gives
+    fields of its 95% bounds, `u` that of its expanded uncertainty. `shows_scatter` is
+    whether the runs that have it show how it varies, without which it has no interval. `why_absent` is said where the record gives
     no reason. A case has a figure that `needs_all` only where each of its runs has it.
     """
 
@@ -88,7 +87,7 @@ class Figure:
     needs_all: bool = False
     is_truth: bool = False
     rank: int = 4
-    over_runs: Callable[[Sequence[RunRecord]], OverRuns] | None = None
+    shows_scatter: Callable[[Sequence[RunRecord]], bool] = lambda _: True
     why_absent: str = "not recorded"
     shown: Callable[[float | None], str] = significant
 
@@ -130,11 +129,6 @@ class Figure:
     def is_share(self) -> bool:
         """Whether it is a share, which may be 0: two of them are compared by their difference."""
         return self.shown is share
-
-    @property
-    def most(self) -> float:
-        """The highest value that it can have."""
-        return 1.0 if self.is_share else inf
 
     @property
     def change_name(self) -> str:
@@ -219,9 +213,13 @@ def why_unequal_questions(run: RunRecord) -> str | None:
     return f"{queries} queries ask {questions} questions: some are in the energy more often than in the score"
 
 
-def _missed_over_runs(runs: Sequence[RunRecord]) -> OverRuns:
-    pooled = pooled_misses(run.steady for run in runs)
-    return (pooled.ratio, pooled.bounds) if pooled else None
+def _each_missed(runs: Sequence[RunRecord]) -> bool:
+    """Return whether each run of a minute or more missed frames: misses come in bursts, and a run that saw none says nothing of them.
+
+    Nor do runs of equal shares show how these scatter.
+    """
+    shares = [run.steady.missed_ratio if run.steady and run.steady.frames >= MINUTE_S * run.steady.rate_per_s else 0.0 for run in runs]
+    return min(shares) > 0 and len(set(shares)) > 1
 
 
 # Metrics whose value is the share of items that are answered right.
@@ -251,7 +249,7 @@ FIGURES: tuple[Figure, ...] = (
     Figure("throughput_per_s", "throughput", "/s", "throughput", "higher", RUN | TABLE | JUDGED | CHART, rank=5),
     Figure(
         "steady.missed_ratio", "missed", "", "latency", "lower", RUN | TABLE | JUDGED | LIST | CHART,
-        trend=TrendRule("points", 0.5, is_default=True), rank=0, over_runs=_missed_over_runs, why_absent=NO_FRAMES, shown=share,
+        trend=TrendRule("points", 0.5, is_default=True), rank=0, shows_scatter=_each_missed, why_absent=NO_FRAMES, shown=share,
     ),
     Figure("steady.jitter.p90_ms", "jitter", "ms", "latency", "lower", RUN | JUDGED, rank=3, why_absent=NO_FRAMES),
     # The table of `edgemeter run` has it in a line below.

@@ -1,10 +1,14 @@
 """Whether a model behind a server, or at a rate, held the load that it was offered."""
 
+from collections.abc import Sequence
+
 from edgemeter.agent.contract.record import RunRecord
-from edgemeter.agent.contract.record_figures import Load
+from edgemeter.agent.contract.record_figures import Load, Steady
 from edgemeter.agent.contract.record_generation import EMPTY_ANSWER, SYNTHETIC, Generation
 
 MOST_FAILED_RATIO = 0.01
+# A rate of frames is held where less is missed. Fewer frames in all are not enough to say so.
+MOST_MISSED_RATIO, FEWEST_FRAMES = 0.01, 300
 # Rules that find the load too high: such a run is a level that does not hold, unless one of the others says that it measured nothing.
 OF_LOAD = {"rate-not-sustained", "failed-queries"}
 UNSOUND = {"outputs-differ", "cached-prompt", "throttled"}
@@ -28,3 +32,9 @@ def is_held(run: RunRecord) -> bool | None:
     if load.unserved and load.in_flight_max:
         return False
     return None if load.target_per_s is not None and load.is_sustained is None else True
+
+
+def are_in_time(runs: Sequence[Steady]) -> bool | None:
+    """Return whether less than 1% of the frames was missed in each run; None where runs disagree, or have too few frames."""
+    are_held = {frames.missed_ratio < MOST_MISSED_RATIO for frames in runs}
+    return are_held.pop() if len(are_held) == 1 and sum(frames.frames for frames in runs) >= FEWEST_FRAMES else None

@@ -18,8 +18,7 @@ from edgemeter.agent.base.nanoseconds import NS_PER_DAY
 from edgemeter.agent.contract.case_identity import CaseKey, key_of
 from edgemeter.agent.contract.energy_provenance import energy_provenance
 from edgemeter.agent.contract.figures import ENERGY, LATENCY, THROUGHPUT, TOKEN_ENERGY, figure
-from edgemeter.agent.contract.held_load import OF_LOAD, UNSOUND, is_held
-from edgemeter.agent.contract.pooled_misses import pooled_misses
+from edgemeter.agent.contract.held_load import OF_LOAD, UNSOUND, are_in_time, is_held
 from edgemeter.agent.contract.record import RunRecord
 
 WOKE_LATE = "schedule-not-kept"  # The rule for runs in which Edgemeter itself woke up late.
@@ -109,9 +108,10 @@ def _values(runs: Sequence[RunRecord], name: str, number: int) -> list[RunValue]
 
 def _meets_deadline(runs: Sequence[RunRecord]) -> bool | None:
     """Return whether a mode holds the rate, None where that is not clear: misses that Edgemeter itself may have made are no answer."""
-    if missed := pooled_misses(run.steady for run in runs):
+    if steady := [run.steady for run in runs if run.steady]:
         woke_late = any(run.steady and run.steady.missed_ratio > 0 and WOKE_LATE in run.verdict.rules for run in runs)
-        return None if missed.is_held is False and woke_late else missed.is_held
+        in_time = are_in_time(steady)
+        return None if in_time is False and woke_late else in_time
     are_held = [is_held(run) for run in runs]
     return None if None in are_held else all(are_held)
 

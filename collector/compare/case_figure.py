@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from statistics import median
 
 import msgspec
@@ -17,9 +16,8 @@ from edgemeter.agent.contract.record import RunRecord
 class CaseFigure(msgspec.Struct, frozen=True, gc=False, array_like=True):
     """A figure of a case: `value` with its 95% bounds, None where its runs are too few, over a number of runs.
 
-    The value is the geometric mean over the units that count (runs, days or devices), of shares and accuracies the mean; of what is
-    counted it is that of all runs together. `u` is the expanded uncertainty (95%) of the meter, which repeating a run does not shrink.
-    `least_error` is the standard error that what was counted allows at best.
+    The value is the geometric mean over the units that count (runs, days or devices), of shares and accuracies the mean. `u` is the
+    expanded uncertainty (95%) of the meter, which repeating a run does not shrink.
     """
 
     value: float
@@ -29,7 +27,6 @@ class CaseFigure(msgspec.Struct, frozen=True, gc=False, array_like=True):
     evidence: Evidence
     scale: Scale = "ratio"
     u: float | None = None
-    least_error: float = 0.0
 
     @property
     def with_meter(self) -> Evidence:
@@ -60,13 +57,9 @@ def figure_of(entry: Figure, valued: Sequence[tuple[RunRecord, float]], u: float
     runs = [run_value(run, value) for run, value in valued]
     if not entry.is_share:
         return figure_of_values(runs, "ratio", u, is_of_process=entry.group == "memory")
-    counted = entry.over_runs([run for run, _ in valued]) if entry.over_runs else None
-    if counted is None:
-        return figure_of_values(runs, "points", u)
-    value, bounds = counted
-    low, high = bounds or (None, None)
-    error = 0.0 if low is None or high is None else (high - low) / 2 / REACH
-    return CaseFigure(value, low, high, len(runs), replace(mean_of(runs), middle=value).at_least(error), "points", u, error)
+    evidence = mean_of(runs)
+    low, high = (evidence.share_bounds() if entry.shows_scatter([run for run, _ in valued]) else None) or (None, None)
+    return CaseFigure(evidence.middle, low, high, len(runs), evidence, "points", u)
 
 
 def figure_of_values(

@@ -12,11 +12,11 @@ from typing import Literal
 
 from edgemeter.agent.base.decision import ALPHA, Decision, decide, holm
 from edgemeter.agent.base.errors import UnavailableError
-from edgemeter.agent.base.evidence import Evidence
+from edgemeter.agent.base.evidence import FEWEST, Evidence
 from edgemeter.agent.base.metrics import metric_name
 from edgemeter.agent.contract.case_identity import CaseKey
 from edgemeter.agent.contract.figures import ACCURACY, ENERGY, MISSED, Figure
-from edgemeter.agent.contract.pooled_misses import MOST_MISSED_RATIO
+from edgemeter.agent.contract.held_load import MOST_MISSED_RATIO
 from edgemeter.collector.compare.accuracy_gate import most_precise, not_ranked
 from edgemeter.collector.compare.differences import Margins, better_of, decided, scale_of, speed_of, why_not_compared
 from edgemeter.collector.compare.judged_figures import JUDGED
@@ -146,6 +146,8 @@ def requirement_evidence(case: CaseSummary, limit: FigureLimit) -> Evidence | No
     figure = case.figures.get(limit.figure.name)
     if figure is None or (scale_of(limit.figure.name) == "ratio" and min(figure.value, limit.value) <= 0):
         return None
+    if figure.scale == "points" and figure.low is None and figure.runs >= FEWEST:
+        return None
     evidence = replace(figure.with_meter, counted_ratio=case.counted_ratio if figure.evidence.unit == "run" else 1.0)
     return evidence.shifted(limit.value if scale_of(limit.figure.name) == "points" else math.log(limit.value))
 
@@ -179,14 +181,17 @@ def _requirements(
 
 
 def _without_interval(case: CaseSummary, limit: FigureLimit) -> Requirement:
-    """Return what becomes of a limit on a figure that a case does not have, or that is 0."""
+    """Return what becomes of a limit on a figure that a case does not have, or that is 0 or has no interval: each run has to meet it."""
     figure = case.figures.get(limit.figure.name)
     if figure is None:
         reason = {"energy": case.energy_reason, "accuracy": case.accuracy_reason}.get(limit.figure.group) or limit.figure.why_absent
         return Requirement(limit, "inconclusive", reason=reason)
     if limit.figure.name == ACCURACY and case.accuracy:
         return Requirement(limit, "inconclusive", reason=f"its accuracy is {metric_name(case.accuracy.metric)}")
-    return Requirement(limit, "met" if limit.is_kept(figure.value) else "not met", figure.value)
+    are_kept = {limit.is_kept(run.value) for run in case.run_values.of(limit.figure.name)}
+    if len(are_kept) == 2:
+        return Requirement(limit, "inconclusive", figure.value, reason="met in some of its runs")
+    return Requirement(limit, "met" if are_kept.pop() else "not met", figure.value)
 
 
 def _with_interval(case: CaseSummary, limit: FigureLimit, evidence: Evidence, confidence: float) -> Requirement:

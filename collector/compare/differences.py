@@ -95,8 +95,6 @@ def evidence_of(name: str, case: CaseSummary, reference: CaseSummary) -> Evidenc
         evidence = figure.evidence.minus(other_figure.evidence)
     else:
         evidence = difference(*(scaled(side.run_values.of(name), figure.scale) for side in (case, reference)))
-    evidence = replace(evidence, middle=figure.evidence.middle - other_figure.evidence.middle) if JUDGED[name].over_runs else evidence
-    evidence = evidence.at_least((figure.least_error**2 + other_figure.least_error**2) ** 0.5)
     if JUDGED[name].u and not is_one_meter(case, reference):
         evidence = evidence.with_error(figure.meter_error).with_error(other_figure.meter_error)
     shares = case.counted_ratio, reference.counted_ratio

@@ -142,14 +142,6 @@ def test_accuracies_are_compared_part_by_part_of_the_images():
     assert accuracy_difference([1.0] * 20, [0.0] * 20, 1.0).bounds(0.95) is None
 
 
-def test_what_was_counted_bounds_the_error_from_below():
-    """Three runs that missed no frame do not show that none is ever missed."""
-    evidence = mean_of([RunValue(0.0, "pi-1", 0)] * 3)
-    assert evidence.error == 0.0
-    assert evidence.at_least(0.01).error == 0.01
-    assert mean_of(values(10, 20, 30)).at_least(0.01).error > 0.01
-
-
 def test_runs_of_one_session_have_an_interval_where_it_can_be_held():
     """The geometric mean with Student's t, and how sessions differ, even of equal runs; none of two runs, of a 0, and beyond a float."""
     reach = T_2 * stdev(map(math.log, (10, 10.5, 11.2))) / math.sqrt(3)

@@ -1,11 +1,9 @@
 """Facts about `edgemeter.agent.base.statistics`, against published tables."""
 
-from math import comb
-
 import pytest
 
 from edgemeter.agent.base import statistics
-from edgemeter.agent.base.statistics import exact_interval, jackknife_freedom, wilson_interval
+from edgemeter.agent.base.statistics import jackknife_freedom, wilson_interval
 
 
 def test_quantiles_are_those_of_the_tables():
@@ -50,17 +48,3 @@ def test_an_error_that_hangs_on_one_part_has_few_degrees_of_freedom():
     assert jackknife_freedom([0.5] * 19 + [0.9]) == 3
     assert jackknife_freedom([0.1, 0.2, 0.3]) == 2
     assert 3 < jackknife_freedom([0.5, 0.51] * 9 + [0.52, 0.55]) < 19
-
-
-def test_exact_bounds_leave_a_fortieth_on_each_side():
-    """At the lower bound as many successes or more come with 2.5%, at the upper as many or fewer; summed term by term."""
-
-    def at_most(successes, trials, share):
-        return sum(comb(trials, k) * share**k * (1 - share) ** (trials - k) for k in range(successes + 1))
-
-    for successes, trials in ((1, 10), (5, 10), (3, 150), (9, 10), (60, 900)):
-        low, high = exact_interval(successes, trials)
-        assert 1 - at_most(successes - 1, trials, low) == pytest.approx(0.025, rel=1e-6)
-        assert at_most(successes, trials, high) == pytest.approx(0.025, rel=1e-6)
-    assert exact_interval(0, 900) == (0.0, pytest.approx(1 - 0.025 ** (1 / 900)))
-    assert exact_interval(900, 900) == (pytest.approx(0.025 ** (1 / 900)), 1.0)

@@ -1,8 +1,8 @@
 """Facts about `edgemeter.agent.contract.held_load`: whether a run held its load."""
 
-from edgemeter.agent.contract.held_load import is_held
+from edgemeter.agent.contract.held_load import are_in_time, is_held
 from edgemeter.agent.contract.record_figures import Load
-from tests.fixtures.record_factory import make_record
+from tests.fixtures.record_factory import make_record, make_steady
 from tests.fixtures.rows import table_row
 
 
@@ -19,3 +19,17 @@ def test_a_load_is_held_where_queries_are_answered_and_none_wait_in_line():
         with table_row(failed, load):
             run = make_record(load=Load(samples=64, failures={"http 503": failed}, **load))
             assert is_held(run) is expected
+
+
+def test_a_rate_is_held_where_every_run_missed_less_than_1_percent():
+    """It is open where the runs disagree, and below 300 frames in all."""
+    for missed, frames, expected in (
+        ((8, 8), 900, True),
+        ((9, 9), 900, False),
+        ((0, 9), 900, None),
+        ((0, 0), 149, None),
+        ((0, 0), 150, True),
+    ):
+        with table_row(missed, frames):
+            runs = [make_steady(frames=frames, late=late, missed_ratio=late / frames) for late in missed]
+            assert are_in_time(runs) is expected

@@ -121,21 +121,21 @@ def test_queries_of_other_answers_or_other_prompts_are_not_compared():
 
 
 def test_missed_frames_are_compared_by_points():
-    """A side that misses none is the usual one: there is no ratio to it, and there is a difference; few frames leave it open."""
-    for missed, reference_missed, frames, outcome, difference in (
-        (180, 0, 900, "worse", 0.2),
-        (0, 180, 900, "better", -0.2),
-        (0, 0, 900, "no difference", 0.0),
-        (0, 0, 60, "inconclusive", 0.0),
-        (45, 41, 900, "inconclusive", 4 / 900),
+    """A side that misses none is the usual one: there is no ratio to it, and there is a difference; shares that scatter leave it open."""
+    none, many = (0, 0, 0), (180, 170, 190)
+    for missed, reference_missed, outcome, difference in (
+        (many, none, "worse", 0.2),
+        (none, many, "better", -0.2),
+        (none, none, "no difference", 0.0),
+        ((45, 60, 30), (41, 35, 47), "inconclusive", 4 / 900),
     ):
-        with table_row(missed, reference_missed, frames):
+        with table_row(missed, reference_missed):
             both = []
-            for day in range(3):
+            for day, counts in enumerate(zip(missed, reference_missed, strict=True)):
                 at = {"started_at_ns": 1_760_000_000 * 10**9 + day * DAY_NS, "scenario": "steady"}
                 both += [
-                    make(**at, steady=make_steady(frames=frames, late=late, missed_ratio=late / frames))
-                    for make, late in ((make_run, missed), (make_reference, reference_missed))
+                    make(**at, steady=make_steady(frames=900, late=late, missed_ratio=late / 900))
+                    for make, late in zip((make_run, make_reference), counts, strict=True)
                 ]
             decision = only_row(*both).decisions["steady_missed_ratio"]
             assert (decision.outcome, decision.value) == (outcome, pytest.approx(difference))

@@ -1,0 +1,78 @@
+"""What runs show of the frames that are missed: worlds of bursts and of a cron, in which misses depend on each other."""
+
+import numpy as np
+import pytest
+
+from edgemeter.agent.contract.figures import MISSED, figure
+from edgemeter.collector.compare.case_figure import figure_of
+from tests.fixtures.record_factory import make_record, make_steady
+
+RATE = 15.0
+
+
+def bursts(every_s, longest_s, generator):
+    """Return a world in which bursts come by chance, once in so many seconds, and the share of its frames that they hit."""
+
+    def world(times_s):
+        begins = generator.uniform(-longest_s, times_s[-1], generator.poisson(every_s**-1 * (times_s[-1] + longest_s)))
+        ends = begins + generator.uniform(0, longest_s, begins.size)
+        return np.any([(times_s >= begin) & (times_s < end) for begin, end in zip(begins, ends, strict=True)], axis=0)
+
+    return world
+
+
+def cron(longest_s, generator):
+    """Return a world in which a cron begins its work each minute."""
+
+    def world(times_s):
+        first_s = generator.uniform(0, 60)
+        lengths_s = generator.uniform(0, longest_s, int(times_s[-1] // 60) + 3)
+        minutes = ((times_s + first_s) // 60).astype(int)
+        return (times_s + first_s) % 60 < lengths_s[minutes]
+
+    return world
+
+
+def share_of_runs(world, seconds, runs):
+    """Return what so many runs of a camera in this world show."""
+    records = []
+    for _ in range(runs):
+        late = int(np.sum(world(np.arange(0, seconds, 1 / RATE))))
+        frames = round(seconds * RATE)
+        records.append(make_record(steady=make_steady(rate_per_s=RATE, frames=frames, late=late, missed_ratio=late / frames)))
+    return figure_of(figure(MISSED), [(record, record.steady.missed_ratio) for record in records])
+
+
+WORLDS = {
+    "bursts every 5 s": lambda generator: bursts(5.0, 0.2, generator),
+    "bursts every 20 s": lambda generator: bursts(20.0, 1.0, generator),
+    "cron": lambda generator: cron(7.0, generator),
+}
+
+
+@pytest.mark.parametrize("name", WORLDS)
+@pytest.mark.parametrize(("seconds", "runs"), [(60, 5), (120, 3), (120, 5)])
+def test_an_interval_of_missed_frames_holds_the_truth(name, seconds, runs):
+    """It is stated in most cases, and in 19 of 20 of these it holds what an hour and more shows."""
+    generator = np.random.default_rng(6)
+    world = WORLDS[name](generator)
+    true_ratio = np.mean([world(np.arange(0, 3600, 1 / RATE)).mean() for _ in range(30)])
+    figures = [share_of_runs(world, seconds, runs) for _ in range(150)]
+    bounded = [each for each in figures if each.low is not None]
+    assert len(bounded) > 0.5 * len(figures)
+    assert sum(each.low <= true_ratio <= each.high for each in bounded) >= 0.9 * len(bounded)
+
+
+@pytest.mark.parametrize("name", WORLDS)
+def test_runs_too_short_to_see_an_event_state_no_interval(name):
+    """Three runs of ten seconds have a share; some saw a burst and some none, and what comes once a minute is in neither."""
+    generator = np.random.default_rng(6)
+    figures = [share_of_runs(WORLDS[name](generator), 10, 3) for _ in range(20)]
+    assert {(each.low, each.high) for each in figures} == {(None, None)}
+    assert {each.runs for each in figures} == {3}
+
+
+def test_runs_that_missed_none_have_a_share_and_no_interval():
+    """An hour without a miss does not say how often one comes."""
+    none = share_of_runs(lambda times_s: np.zeros(times_s.size, bool), 3600, 3)
+    assert (none.value, none.low, none.high) == (0.0, None, None)
