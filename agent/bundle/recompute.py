@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 from edgemeter.agent.contract import samples
 from edgemeter.agent.contract.record import RunRecord
 from edgemeter.agent.contract.record_generation import UNSTREAMED
+from edgemeter.agent.energy.per_inference import EnergyRun
 from edgemeter.agent.energy.sampler import SensorTrace, unpack_trace
-from edgemeter.agent.energy.sensor_run import EnergyRun
 from edgemeter.agent.energy.window import absolute_windows
 from edgemeter.agent.engine.scenarios import generation_statistics, scenario, steady
 from edgemeter.agent.engine.scenarios.latency_statistics import summarise_latency, summarise_stage

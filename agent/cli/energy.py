@@ -178,8 +178,6 @@ def _print(watched: "WatchedEnergy", repeats: int) -> None:
         click.echo(f"disturbed: {doubt}. Measure again when the machine is quiet", err=True)
     if watched.other_load.block_ratio is None:
         click.echo("whether other processes ran meanwhile is not known: the work is too short for the kernel's clock ticks", err=True)
-    for sensor in watched.energies.frozen:
-        click.echo(f"disturbed: {sensor} showed the same value while idle and at work. Restart it, and check it", err=True)
     for why in (*watched.energies.refused, *([watched.energies.reason] if watched.energies.reason else [])):
         click.echo(f"no energy: {why}", err=True)
 

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
-import msgspec
 
 from edgemeter.agent import power
 from edgemeter.agent.base.command_group import CommandGroup, Sections
@@ -103,25 +102,9 @@ def _document(live: LiveReading) -> dict[str, Any]:
         "excludes": list(description.excludes),
         "total_w": live.power_w,
         "rails": [{"name": rail.name, "power_w": rail.power_w} for rail in reading.rails],
-        "averaging": None if description.averaging is None else msgspec.to_builtins(description.averaging),
+        "delay_ms": description.delay_ms,
         "warnings": warnings,
     }
-
-
-def _averaging_text(averaging: dict[str, Any] | None) -> str:
-    """Return how readings follow the power, each part with where it is from."""
-    names = {
-        "window_s": "mean of {:g} s",
-        "lag_s": "{:g} s late",
-        "update_interval_s": "renewed every {:g} s",
-        "seen_ratio": "sees {:.0%} of the time",
-    }
-    parts = [
-        f"{text.format(averaging[name])} ({averaging['sources'].get(name, 'described')})"
-        for name, text in names.items()
-        if averaging and averaging[name] is not None
-    ]
-    return ", ".join(parts) or "unknown; a run estimates it from how its readings rise, fall and repeat"
 
 
 def _print_list(readings: list[LiveReading], absent: list[DetectedSensor], why: str, console: "Console") -> None:
@@ -159,6 +142,7 @@ def _print_reading(document: dict[str, Any]) -> None:
         click.echo(f"  {rail['name']:<24} {watts:>12}")
     if document["excludes"]:
         click.echo(f"excludes {', '.join(document['excludes'])}")
-    click.echo(f"averaging: {_averaging_text(document['averaging'])}")
+    if document["delay_ms"] is not None:
+        click.echo(f"readings are at most {document['delay_ms']:,.4g} ms late")
     for warning in document["warnings"]:
         click.echo(f"warning: {warning}", file=sys.stderr)

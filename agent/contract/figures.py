@@ -291,6 +291,7 @@ FIGURES: tuple[Figure, ...] = (
         "energy.net_mj", "net energy", "mJ", "energy", "lower", RUN | TABLE | JUDGED | CHART, u="energy.net_u_mj",
         trend=TrendRule(), needs_all=True, rank=3,
     ),
+    Figure("energy.after_load_mj", "energy after the load", "mJ", "energy", None, RUN),
     Figure("energy.mean_power_w", "power", "W", "energy", None, RUN | TABLE),
     _token_energy("output_token_gross_mj", "energy per token", TABLE | JUDGED, 0),
     _token_energy("prefill_token_gross_mj", "energy per prompt token"),

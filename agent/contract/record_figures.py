@@ -179,6 +179,7 @@ class Energy(RecordPart, frozen=True, kw_only=True):
         float | None
     )  # Energy per inference above idle power, in mJ; null where it does not stand out from the uncertainty of idle power.
     net_u_mj: float | None  # Expanded uncertainty (95%) of `net_mj` in mJ; null if a term of the budget is unknown.
+    after_load_mj: float | None = None  # What ran on after the load, such as a fan, in mJ of the whole run; null where nothing did.
     mean_power_w: float  # Mean power over the timed part in W.
     idle_before_w: float | None  # Mean idle power before the timed part in W.
     idle_after_w: float | None  # Mean idle power after the timed part in W.
@@ -221,7 +222,3 @@ class PowerTrace(RecordPart, frozen=True, kw_only=True):
     period_ms: float  # Sampling period in ms.
     resolution_w: float | None = None  # Step of a power reading in W.
     resolution_mj: float | None = None  # Step of an energy counter in mJ.
-    window_s: float | None = None  # Length in s that a reading is the mean of; 0: it is of a moment.
-    lag_s: float | None = None  # Mean delay in s of a reading behind the power, beyond half of the window.
-    update_interval_s: float | None = None  # Time in s from one value of the sensor to the next, by its own clock.
-    seen_ratio: float | None = None  # Share of the time that the sensor looks at the power.

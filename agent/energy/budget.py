@@ -1,4 +1,4 @@
-"""The uncertainty budget of an energy: every term by itself, as a standard uncertainty (k = 1) in mJ per inference.
+"""The uncertainty budget of an energy: every term by itself, as a standard uncertainty (k = 1) in mJ of the whole block.
 
 After the GUM: independent terms add in squares, and the expanded uncertainty is their root times k. k is 2 where the terms are well
 known, and larger where the greatest of them was estimated from little scatter (Student's t with the effective degrees of freedom of
@@ -7,27 +7,27 @@ whole unknown: an unknown uncertainty is not zero.
 """
 
 import math
-import statistics
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+
+import numpy as np
 
 from edgemeter.agent.base.nanoseconds import NS_PER_MS
 from edgemeter.agent.base.statistics import student_quantile
-from edgemeter.agent.energy.curve import CounterCurve, Curve, PowerScatter, held_values, mean_w, stretch_means
+from edgemeter.agent.energy.block import Block
+from edgemeter.agent.energy.curve import Curve
 from edgemeter.agent.energy.queries import Times
-from edgemeter.agent.energy.renewal import Renewal
-from edgemeter.agent.energy.sensor_run import SensorRun
-from edgemeter.agent.energy.settling import Settling
 from edgemeter.agent.energy.window import Window
 from edgemeter.agent.power import Description
-from edgemeter.agent.power.values import Averaging
 
 # What k = 2 covers of a normal distribution.
 CONFIDENCE = math.erf(math.sqrt(2))
-# Renewals whose intervals scatter by more than this do not fall one into each block of their mean length, and blocks mix neighbours.
-REGULAR_RATIO = 0.1
 # From here on k is 2.00.
 ENOUGH_FREEDOM = 1e4
+# Blocks of readings whose means are compared: of a sensor that follows the queries more of them, as it looks when it is read.
+BLOCKS, FOLLOWED_BLOCKS = 15, 30
+FEWEST_IN_BLOCK, FEWEST_NEW_IN_BLOCK = 3.0, 2.0
+# So few pauses between blocks do not show how much these scatter.
+FEWEST_BREAKS = 4
 
 _NO_STEP = "the sensor states no resolution: use one that does"
 # Why a term is not known, in the order of importance.
@@ -41,159 +41,98 @@ UNKNOWN = {
 
 # A standard uncertainty (None: unknown) and its degrees of freedom (None: more than matter).
 Term = tuple[float | None, float | None]
+Budget = Mapping[str, Term]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class UncertaintyTerm:
-    """One line of a budget: a standard uncertainty, mJ; None where it is unknown, and where it does not come from scatter."""
-
-    term: str
-    u_mj: float | None
-    degrees_of_freedom: float | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class IdlePower:
-    """Idle power: the mean of the stretches before and after, each None where there was none, and its standard uncertainties, W.
-
-    `drift_u_w` is None when only one side is known: how far the power moved during the run is then not known. `wander_u_w` is how far
-    the mean over the timed part may lie off because idle power wanders.
-    """
-
-    before_w: float | None
-    after_w: float | None
-    mean_w: float
-    sampling: PowerScatter
-    quantisation_u_w: float | None
-    drift_u_w: float | None
-    wander_u_w: float
-
-    @property
-    def u_w(self) -> float:
-        """Return the standard uncertainty of the mean from all terms that are known."""
-        return math.hypot(self.sampling.u_w, self.wander_u_w, self.quantisation_u_w or 0.0, self.drift_u_w or 0.0)
-
-
-def idle(curve: Curve, timed: Window, before: Window | None, after: Window | None) -> IdlePower | None:
-    """Return the idle power out of the stretches around the timed part; None without any."""
-    stretches = [window for window in (before, after) if window is not None]
-    if not stretches:
-        return None
-    means = [mean_w(curve, window) for window in stretches]
-    steps = [curve.quantisation_u_w(window) for window in stretches]
-    known_steps = [step for step in steps if step is not None]
-    idle_means = stretch_means(curve, stretches)
-    # How far idle power moved, beyond what chance moves two means apart: a value anywhere between them. Source: GUM 4.3.7 (rectangular).
-    moved_w2 = max(0.0, (means[-1] - means[0]) ** 2 - sum(scatter.u_w**2 for scatter in idle_means.each))
-    return IdlePower(
-        before_w=means[0] if before else None,
-        after_w=means[-1] if after else None,
-        mean_w=statistics.fmean(means),
-        sampling=PowerScatter(idle_means.u_w, _freedom((scatter.u_w, scatter.freedom) for scatter in idle_means.each)),
-        quantisation_u_w=max(known_steps) if len(known_steps) == len(steps) else None,
-        drift_u_w=math.sqrt(moved_w2 / 12) if len(means) == 2 else None,
-        wander_u_w=idle_means.wander_u_w(timed.length_ns),
-    )
-
-
-def terms(
-    case: SensorRun, idling: IdlePower | None, settling: Settling | None, block_terms: Mapping[str, Term]
-) -> tuple[UncertaintyTerm, ...]:
-    """Return the budget of the gross energy per inference; the terms named `idle_*` enter the net energy only.
-
-    `block_terms`, W, replace those of their names.
-    """
-    curve, description, timed, queries = case.curve, case.description, case.run.timed, case.run.queries
-    per_w = timed.length_ns / NS_PER_MS / case.run.inferences
-    gain = description.gain_u_ratio
-    late_w = 0.0 if settling is None else settling.late_mj * NS_PER_MS / timed.length_ns
-    seen_w = (0.0, 0.0) if settling is None else settling.steps_w
-    # A slow sensor shows a step long after it.
-    steps = [max(abs(slow_w), curve.step_w(edge_ns)) for slow_w, edge_ns in zip(seen_w, (timed.start_ns, timed.end_ns), strict=True)]
-    # After a random pause a sensor that looks by a clock of its own sees another part of each query.
-    breaks_ns = None if queries is None else queries.pauses_ns[:, 0]
-    sampling = _sampling(curve, timed, settling, case.renewal, breaks_ns)
-    is_read = settling is not None and settling.is_reached
-    watts: dict[str, Term] = {
-        "gain": (None if gain is None else gain * abs(mean_w(curve, timed) + late_w), None),
-        "offset": (offset_u_w(description), None),
-        "quantisation": (curve.quantisation_u_w(timed), None),
-        "sampling": (sampling.u_w, sampling.freedom),
-        # When the power stepped is known to a period only, as a reading may be late by as much, unless the readings show how late they are.
-        "edges": (0.0 if is_read else math.hypot(*steps) * curve.spacing_ns / math.sqrt(12) / timed.length_ns, None),
+def budget_of(
+    curve: Curve, description: Description, timed: Window, block: Block, breaks_ns: Times | None, energy_mj: float
+) -> dict[str, Term]:
+    """Return the budget; terms named `idle_*` are of the net energy only. At `breaks_ns` the load paused for a random while."""
+    length_ms, idle = timed.length_ns / NS_PER_MS, block.idle
+    gain, step_w = description.gain_u_ratio, description.resolution_w
+    steady = Window(timed.start_ns + min(block.late.rise_ns, timed.length_ns // 2), timed.end_ns)
+    sampling_w, freedom = (0.0, None) if curve.is_counter else sampling(curve, steady, block.spacing_ns, breaks_ns)
+    zero_w = description.offset_u_w if step_w is None or description.offset_u_w is not None else step_w / math.sqrt(3)
+    if curve.is_counter:
+        zero_mj: float | None = 0.0
+        steps_mj = None if curve.step_mj is None else curve.step_mj / math.sqrt(6)
+    else:
+        zero_mj = None if zero_w is None else zero_w * length_ms
+        steps_mj = None if step_w is None else step_w / math.sqrt(12) * curve.same_ratio(timed) * length_ms
+    terms: dict[str, Term] = {
+        "gain": (None if gain is None else gain * abs(energy_mj), None),
+        "gain_drift": (description.gain_drift_ratio / math.sqrt(3) * abs(energy_mj), None),
+        "offset": (zero_mj, None),
+        "quantisation": (steps_mj, None),
+        "sampling": (sampling_w * length_ms, freedom),
+        "edges": (block.edges_u_mj, None),
+        "late": (math.hypot(block.late.u_mj, block.late.tail_u_mj), None),
     }
-    # The largest known delay of the sensor that its readings do not show.
-    averaging = description.averaging or Averaging()
-    unseen_s = (averaging.window_s or 0.0) / 2 + (averaging.lag_s or 0.0) + (averaging.update_interval_s or 0.0)
-    unseen_w = math.hypot(*steps) * unseen_s * 1e9 / math.sqrt(3) / timed.length_ns
-    watts["averaging"] = (unseen_w if settling is None else settling.u_mj * NS_PER_MS / timed.length_ns, None)
-    if idling is not None:
-        watts["idle_sampling"] = (idling.sampling.u_w, idling.sampling.freedom)
-        watts["idle_quantisation"] = (idling.quantisation_u_w, None)
-        watts["idle_drift"] = (idling.drift_u_w, None)
-        watts["idle_wander"] = (idling.wander_u_w, idling.sampling.freedom)
-    return tuple(
-        UncertaintyTerm(term=term, u_mj=None if u is None else u * per_w, degrees_of_freedom=freedom)
-        for term, (u, freedom) in (watts | dict(block_terms)).items()
+    if idle is not None:
+        terms["idle_sampling"] = (math.hypot(idle.u_w, idle.stretch_u_w(timed.length_ns)) * length_ms, idle.freedom)
+        terms["idle_quantisation"] = (None if idle.quantisation_u_w is None else idle.quantisation_u_w * length_ms, None)
+        terms["idle_drift"] = (None if idle.drift_u_w is None else idle.drift_u_w * length_ms, None)
+    return terms
+
+
+def sampling(curve: Curve, window: Window, spacing_ns: float, breaks_ns: Times | None) -> tuple[float, float | None]:
+    """Return the standard uncertainty of the mean power, W, and its degrees of freedom, by how neighbouring blocks of readings differ.
+
+    Slow changes are followed by the lines between the readings and hardly count. A reading beside a gap weighs more in the trapezoid, and
+    so counts more here. After a random pause a sensor that looks by a clock of its own sees another part of each query.
+    """
+    inside = curve.inside(window)
+    powers_w, times_ns = curve.apart_w[inside], curve.times_ns[inside]
+    n = powers_w.size
+    if n < 2 * FEWEST_IN_BLOCK:
+        return float(np.std(powers_w, ddof=1)) if n > 1 else 0.0, 1.0
+    in_block = max(FEWEST_IN_BLOCK, FEWEST_NEW_IN_BLOCK * n * spacing_ns / window.length_ns)
+    bounds = (
+        np.linspace(0, n, int(max(2, min(FOLLOWED_BLOCKS if curve.follows_queries else BLOCKS, n // in_block))) + 1).round().astype(int)
     )
+    if breaks_ns is not None and not curve.follows_queries:
+        at_breaks = [0]
+        for index in np.searchsorted(times_ns, breaks_ns).tolist():
+            if min(index - at_breaks[-1], n - index) >= max(in_block, n / FOLLOWED_BLOCKS):
+                at_breaks.append(index)
+        bounds = np.array([*at_breaks, n]) if len(at_breaks) >= FEWEST_BREAKS else bounds
+    sizes = np.diff(bounds)
+    means_w = np.add.reduceat(powers_w, bounds[:-1]) / sizes
+    variance = float(np.mean(np.diff(means_w) ** 2)) / 2 * float(np.sum(sizes**2)) / n
+    nodes_ns = np.concatenate(([window.start_ns], times_ns, [window.end_ns])).astype(np.float64)
+    share = float(np.sum(((nodes_ns[2:] - nodes_ns[:-2]) / 2) ** 2)) / float(window.length_ns) ** 2
+    # Source: von Neumann's mean square successive difference; its variance among independent normal values.
+    blocks = sizes.size
+    return math.sqrt(variance * share), max(1.0, 2 * (blocks - 1) ** 2 / (3 * blocks - 4))
 
 
-def gross(budget: Iterable[UncertaintyTerm]) -> float | None:
-    """Return the expanded uncertainty of the gross energy."""
-    return expanded((term.u_mj, term.degrees_of_freedom) for term in budget if not term.term.startswith("idle_"))
+def gross_u_mj(budget: Budget) -> float | None:
+    """Return the expanded uncertainty of the gross energy; None where a term is not known."""
+    return expanded(term for name, term in budget.items() if not name.startswith("idle_"))
 
 
-def unknown_reason(budget: Iterable[UncertaintyTerm]) -> str | None:
+def net_u_mj(budget: Budget, net_ratio: float) -> float | None:
+    """Return the expanded uncertainty of the net energy, which is that share of the gross one: the offset cancels."""
+    gain, freedom = budget["gain"]
+    stretched: Term = (None if gain is None else gain * net_ratio, freedom)
+    return expanded([stretched, *(term for name, term in budget.items() if name not in {"gain", "offset"})])
+
+
+def unknown_reason(budget: Budget) -> str | None:
     """Return why the budget gives no expanded uncertainty, with the remedy; None where it gives one."""
-    unknown = {term.term for term in budget if term.u_mj is None}
+    unknown = {name for name, (u_mj, _) in budget.items() if u_mj is None}
     return "; ".join(dict.fromkeys(why for name, why in UNKNOWN.items() if name in unknown)) or None
 
 
-def net(budget: Iterable[UncertaintyTerm], gross_mj: float, net_mj: float) -> float | None:
-    """Return the expanded uncertainty of the net energy: the gain acts on the difference only, and the offset cancels."""
-    share = abs(net_mj / gross_mj) if gross_mj else 0.0
-    terms_by_name = {term.term: (term.u_mj, term.degrees_of_freedom) for term in budget if term.term != "offset"}
-    gain, _ = terms_by_name.pop("gain")
-    return expanded([(None if gain is None else gain * share, None), *terms_by_name.values()])
-
-
-def _sampling(curve: Curve, timed: Window, settling: Settling | None, renewal: Renewal | None, breaks_ns: Times | None) -> PowerScatter:
-    """Return what the choice of moments leaves open; of a sensor by its own clock only its renewals count, and not as independent ones."""
-    settled_ns = 0.0 if settling is None else min(settling.settles_s * 1e9, timed.length_ns / 2)
-    by_breaks = curve.sampling(timed, settled_ns, breaks_ns)
-    if renewal is None:
-        return by_breaks
-    settled = Window(timed.start_ns + round(settled_ns), timed.end_ns)
-    scatter = stretch_means(curve, [settled], renewal.interval_ns).each[0]
-    if breaks_ns is not None and breaks_ns.size:
-        scatter = max(scatter, by_breaks, key=lambda scatter: scatter.u_w)
-    if isinstance(curve, CounterCurve) or renewal.scatter_ratio <= REGULAR_RATIO:
-        return scatter
-    times_ns, powers_w = curve.readings(settled)
-    return max(scatter, held_values(powers_w, times_ns), key=lambda scatter: scatter.u_w)
-
-
-def offset_u_w(description: Description) -> float | None:
-    """Return the uncertainty of the sensor's zero: as its driver knows it, else a constant step of the converter either way."""
-    if description.offset_u_w is not None:
-        return description.offset_u_w
-    return None if description.resolution_w is None else description.resolution_w / math.sqrt(3)
-
-
-def expanded(parts: Iterable[Term]) -> float | None:
+def expanded(terms: Iterable[Term]) -> float | None:
     """Return the root of the sum of the squares of independent terms times k; None where a term is not known."""
-    pairs = list(parts)
+    pairs = list(terms)
     known_terms = [(u, freedom) for u, freedom in pairs if u is not None]
     if len(known_terms) < len(pairs):
         return None
-    freedom = _freedom(known_terms)
-    k = 2.0 if freedom is None else student_quantile(CONFIDENCE, freedom)
-    return k * math.hypot(*(u for u, _ in known_terms))
-
-
-def _freedom(parts: Iterable[tuple[float, float | None]]) -> float | None:
-    """Return the effective degrees of freedom of a sum; None where there are too many to matter. Source: GUM G.4.1."""
-    terms = list(parts)
-    total = math.fsum(u**2 for u, _ in terms) ** 2
-    each = math.fsum(u**4 / freedom for u, freedom in terms if freedom is not None)
-    return total / each if each > 0 and total / each < ENOUGH_FREEDOM else None
+    total = math.fsum(u**2 for u, _ in known_terms)
+    # Source: GUM G.4.1.
+    each = math.fsum(u**4 / freedom for u, freedom in known_terms if freedom is not None)
+    freedom = total**2 / each if each > 0 else ENOUGH_FREEDOM
+    k = 2.0 if freedom >= ENOUGH_FREEDOM else student_quantile(CONFIDENCE, freedom)
+    return k * math.sqrt(total)

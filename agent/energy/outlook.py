@@ -3,8 +3,7 @@
 from collections.abc import Mapping
 
 from edgemeter.agent.contract.suite import MODES, Case, Suite
-from edgemeter.agent.energy import sensor_run
-from edgemeter.agent.energy.sensor_run import shortest_idle_s, shortest_window_s
+from edgemeter.agent.energy.refusals import shortest_idle_s, shortest_window_s
 from edgemeter.agent.power import Description, PowerSensor
 from edgemeter.agent.power.detect import described
 
@@ -27,11 +26,8 @@ def shortcoming(case: Case, description: Description) -> str | None:
     # A run that is too short for an energy does not idle for it.
     idling = f", and idles {case.idle_seconds:,.4g} s" if is_long else ""
     has = f"mode {case.mode} times {case.queries:,} queries and {case.seconds:,.4g} s{idling}"
-    samples = (case.batch or 1) if case.scenario == "offline" else 1
-    # From which length of a query on the number of queries makes the timed part long enough.
-    is_enough = case.queries * samples >= sensor_run.FEWEST_INFERENCES
-    unless_slow = f", unless a query takes {needed_s / case.queries:.3g} s or more" if is_enough else ""
-    lacking = "net energy" if is_long else f"energy{unless_slow}"
+    # From some length of a query on the number of queries makes the timed part long enough.
+    lacking = "net energy" if is_long else f"energy, unless a query takes {needed_s / case.queries:.3g} s or more"
     remedy = f"set idle_seconds = {idle_s:.4g} in a suite" if is_long else _longer(needed_s, idle_s)
     return f"with a reading every {description.period_ms:,.5g} ms {takes}; {has}: there will be no {lacking}; {remedy}"
 

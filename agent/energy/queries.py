@@ -18,8 +18,6 @@ from edgemeter.agent.contract import samples
 from edgemeter.agent.contract.record import Series
 
 MOST_HARMONICS = 6
-# Pauses of random length, up to that of a query, have a mean of half of it: so many of them, and this much for chance.
-FEWEST_PAUSES, LEAST_PAUSE_RATIO = 8, 0.2
 # So many readings within pauses show the power that is drawn there.
 FEWEST_PAUSED = 5
 READINGS_PER_PARAMETER = 15
@@ -57,12 +55,6 @@ class Queries:
         """Return how long all pauses took."""
         return int(np.diff(self.pauses_ns).sum())
 
-    @property
-    def are_shuffled(self) -> bool:
-        """Return whether pauses put the queries at random against any clock: enough of them, as long as a query is on average."""
-        cycle_ns = float(self.end_ns - self.starts_ns[0]) / self.starts_ns.size
-        return len(self.pauses_ns) >= FEWEST_PAUSES and self.paused_ns > LEAST_PAUSE_RATIO * cycle_ns * len(self.pauses_ns)
-
     def are_paused(self, times_ns: Times) -> NDArray[np.bool_]:
         """Return whether each of these times lies in a pause, bool [n]."""
         # Begins and ends take turns: after an odd number of them it is a pause.
@@ -81,7 +73,7 @@ class Queries:
 
 @dataclass(frozen=True, slots=True)
 class Steadied:
-    """Powers without the part that follows from the rhythm, and the share of the variance that is left.
+    """Powers without the part that follows from the rhythm.
 
     `apart_w` is each as far from the fit to all other readings as it would lie: its scatter tells how well the energy is known, wherever
     in a query the fit is poor. Source: the jackknife of a regression estimator, Cochran, Sampling Techniques, 3rd edition, section 7.
@@ -89,7 +81,6 @@ class Steadied:
 
     powers_w: Array
     apart_w: Array
-    left_ratio: float
 
 
 def queries_of(series: Iterable[Series], timed_start_ns: int, timed_end_ns: int) -> Queries | None:
@@ -149,7 +140,7 @@ def without_rhythm(times_ns: Times, powers_w: Array, queries: Queries) -> Steadi
     steadied[begin:end] -= basis @ coefficients
     apart = steadied.copy()
     apart[begin:end] += residuals * leverage / (1 - leverage)
-    return Steadied(steadied, apart, residual_variance / variance)
+    return Steadied(steadied, apart)
 
 
 def _basis(times_ns: Times, queries: Queries, parameters: int) -> Array | None:

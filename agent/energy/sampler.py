@@ -19,7 +19,6 @@ from edgemeter.agent.contract import samples
 from edgemeter.agent.contract.record import Series
 from edgemeter.agent.contract.record_figures import PowerTrace
 from edgemeter.agent.power import Description, PowerSensor, Reading
-from edgemeter.agent.power.values import AVERAGING, Averaging
 
 logger = logging.getLogger(__name__)
 
@@ -159,7 +158,6 @@ def describe_trace(trace: SensorTrace) -> PowerTrace | None:
     """Return the sensor as part of a record; None if it gave no readings."""
     if (described := trace.description) is None or not trace.readings:
         return None
-    averaging = described.averaging or Averaging()
     return PowerTrace(
         name=trace.name,
         sensor=described.id,
@@ -167,7 +165,6 @@ def describe_trace(trace: SensorTrace) -> PowerTrace | None:
         period_ms=described.period_ms,
         resolution_w=described.resolution_w,
         resolution_mj=described.resolution_mj,
-        **{name: getattr(averaging, name) for name in AVERAGING},
     )
 
 
@@ -186,7 +183,6 @@ def unpack_trace(recorded: PowerTrace, series: Mapping[str, Series], timed_start
             raise ConfigError(f"sensor {recorded.name!r} has {len(values)} readings and {len(times)} times: the record is damaged")
         field = "energy_mj" if is_counter else "power_w"
         readings = tuple(Reading(taken_ns=at + timed_start_ns, **{field: value}) for at, value in zip(times, values, strict=True))
-    averaging = {name: value for name in AVERAGING if (value := getattr(recorded, name)) is not None}
     description = Description(
         id=recorded.sensor,
         scope=recorded.scope,
@@ -195,6 +191,5 @@ def unpack_trace(recorded: PowerTrace, series: Mapping[str, Series], timed_start
         period_ms=recorded.period_ms,
         resolution_w=recorded.resolution_w,
         resolution_mj=recorded.resolution_mj,
-        averaging=Averaging(**averaging) if averaging else None,
     )
     return SensorTrace(recorded.name, description, readings)

@@ -18,21 +18,17 @@ from edgemeter.agent.base import config
 from edgemeter.agent.base.errors import UnavailableError
 from edgemeter.agent.contract.record_figures import Energy
 from edgemeter.agent.energy import per_inference
-from edgemeter.agent.energy.per_inference import Energies
+from edgemeter.agent.energy.per_inference import Energies, EnergyRun
+from edgemeter.agent.energy.refusals import shortest_idle_s, shortest_window_s
 from edgemeter.agent.energy.sampler import Sampler
-from edgemeter.agent.energy.sensor_run import EnergyRun, shortest_idle_s, shortest_window_s
 from edgemeter.agent.energy.window import Window
-from edgemeter.agent.machine import fingerprint
 from edgemeter.agent.machine.attached import attached
 from edgemeter.agent.machine.load import OtherLoad, other_load, read_processes
 from edgemeter.agent.machine.machine import THIS_MACHINE
-from edgemeter.agent.machine.power_range import power_range
 from edgemeter.agent.power import Description
 from edgemeter.agent.power.detect import described, open_sensors
 
 IDLE_S = 10.0
-# How much longer it idles for a sensor that lags.
-MOST_MORE_S = 120.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +58,7 @@ class EnergyWatch:
     """Measures the energy between the context's beginning and its end; the machine idles for `idle_s` before and after.
 
     `power` names sensors (NAME[,NAME]); without it that of the widest scope is taken. Without `idle_s` it idles for 10 s, or for as long
-    as the slowest of the sensors needs; for one that lags it idles longer afterwards. `units` is the number of work units within:
+    as the slowest of the sensors needs. `units` is the number of work units within:
     energies are given per unit. What the sensors need is passed to `report` before the machine idles. Afterwards `seen` holds the
     result; it is not set where the block raised. `clock` (ns) and `sleep` are those of the machine.
 
@@ -121,33 +117,19 @@ class EnergyWatch:
                 return
             self._tables.append(read_processes(THIS_MACHINE))
             self._idle()
-            self._settle(end_ns)
-            run = self._run(end_ns)
+            run = EnergyRun(
+                timed=Window(self._start_ns, end_ns),
+                idle_before=Window(self._begun_ns, self._start_ns) if self._idle_s else None,
+                idle_after=Window(end_ns, self._clock()) if self._idle_s else None,
+                inferences=self._units,
+                attached=attached(THIS_MACHINE),
+                counts_inferences=False,
+            )
             beside_load = other_load([*self._tables, read_processes(THIS_MACHINE)], os.getpid())
             # A last reading beyond the last edge.
             self._sampler.stop()
             energies = per_inference.energies_of(self._sampler.traces().values(), run)
         self.seen = WatchedEnergy((end_ns - self._start_ns) / 1e9, energies, self._why, self._idle_s, beside_load)
-
-    def _run(self, end_ns: int) -> EnergyRun:
-        """Return what was watched, with the idle up to now."""
-        return EnergyRun(
-            timed=Window(self._start_ns, end_ns),
-            idle_before=Window(self._begun_ns, self._start_ns) if self._idle_s else None,
-            idle_after=Window(end_ns, self._clock()) if self._idle_s else None,
-            inferences=self._units,
-            attached=attached(THIS_MACHINE),
-            counts_inferences=False,
-            draws=power_range(fingerprint.read()),
-        )
-
-    def _settle(self, end_ns: int) -> None:
-        """Idle longer for a sensor that lags and still shows the work: how much longer it does is seen only now."""
-        left_s = MOST_MORE_S
-        while (more_s := min(left_s, per_inference.more_idle_s(self._sampler.traces().values(), self._run(end_ns)))) > 0:
-            self._report(f"idling for {more_s:.4g} s more: a sensor lags, and still shows the work ...")
-            self._sleep(more_s)
-            left_s -= more_s
 
     def _idle_for(self, described: Mapping[str, Description]) -> float:
         """Return how long to idle, and report what the sensors need."""
@@ -157,7 +139,7 @@ class EnergyWatch:
             work_s, quiet_s = shortest_window_s(description), shortest_idle_s(description)
             lacks = f": idling for {idle_s:g} s gives no net energy" if quiet_s > idle_s else ""
             self._report(
-                f"{name}: with a reading every {description.period_ms:,.5g} ms less than {work_s:,.4g} s of work gets a wide interval, "
+                f"{name}: with a reading every {description.period_ms:,.5g} ms an energy takes {work_s:,.4g} s of work, "
                 f"a net energy takes {quiet_s:,.4g} s of idle before and after{lacks}"
             )
         return idle_s

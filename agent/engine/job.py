@@ -68,9 +68,8 @@ class OutputTensor(msgspec.Struct, frozen=True, kw_only=True):
 class RunJob(msgspec.Struct, frozen=True, kw_only=True):
     """One run to measure. `spawned_ns` is the monotonic clock just before the process was started.
 
-    With `idle` it idles before and after the timed part, unless that is clearly shorter than `energy_from_s`, or holds clearly fewer than
-    `energy_from_inferences`: below them no sensor here gives an energy, and nothing would come of the idle power. With `pauses` a closed
-    loop makes random pauses where it idles.
+    With `idle` it idles before and after the timed part, unless that is clearly shorter than `energy_from_s`: then no sensor here gives an
+    energy, and nothing would come of the idle power. With `pauses` a closed loop makes random pauses where it idles.
     """
 
     case: Case
@@ -85,7 +84,6 @@ class RunJob(msgspec.Struct, frozen=True, kw_only=True):
     idle: bool
     pauses: bool = False
     energy_from_s: float = 0.0
-    energy_from_inferences: int = 0
     spawned_ns: int
 
 

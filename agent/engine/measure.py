@@ -188,7 +188,7 @@ def time_queries(
         warmed = (warm_up_answered if case.runtime == "served" else warm_up)(subject, limit_s)
     plan = replace(plan, expected_ns=warmed.query_ns, in_order=is_video(case.data or ""))
     plan, begin_ns = meeting.agreed(plan, how.seconds, meet)
-    idles = work.idle and (meet is not None or may_give_energy(work, plan, how.seconds(plan)))
+    idles = work.idle and (meet is not None or how.seconds(plan) >= UNSURE_RATIO * work.energy_from_s)
     plan = replace(plan, pauses=idles and work.pauses)
     idle_before = idle("idle before", case.idle_seconds, emit) if idles else None
     if isinstance(subject, ServedSubject):
@@ -205,16 +205,6 @@ def time_queries(
         grown_mb = resident_mb() - before_mb - kept_bytes / 1e6
     idle_after = idle("idle after", case.idle_seconds if idles else 0.0, emit)
     return TimedPart(warmed, timed, scheduled, peak_mb, idle_before, idle_after, grown_mb)
-
-
-def may_give_energy(work: job.RunJob, plan: TimingPlan, expected_s: float) -> bool:
-    """Return whether a timed part of this expected length can give an energy; if not, the idle phases are skipped to save time.
-
-    What the warm-up expects may be wrong by a quarter.
-    """
-    # A batch is several inferences.
-    inference_s = max(plan.expected_ns / 1e9, 1 / plan.rate_per_s if plan.rate_per_s else 0.0) / plan.batch
-    return expected_s >= UNSURE_RATIO * max(work.energy_from_s, work.energy_from_inferences * inference_s)
 
 
 def idle(name: Literal["idle before", "idle after"], seconds: float, emit: Emit) -> Window | None:

@@ -14,7 +14,7 @@ from typing import Any, Literal, Protocol
 from edgemeter.agent.base.errors import ConfigError, UnavailableError
 from edgemeter.agent.base.plugins import find_plugin, plugin_names
 from edgemeter.agent.contract.record_figures import Scope
-from edgemeter.agent.power.values import Averaging, positive_setting
+from edgemeter.agent.power.values import positive_setting
 from edgemeter.agent.sandbox.user_code import plugin_class
 
 SENSORS: Mapping[str, str] = {
@@ -61,7 +61,6 @@ class Description:
     gain may drift with temperature, in either direction, relative to it. `delay_ms` is how late its readings may be at most.
     `resolution_w` is the step of a power reading, `resolution_mj` that of an energy counter.
     `offset_u_w` is the standard uncertainty of its zero, where the driver knows it.
-    `averaging` is how its readings follow the power, as far as that is published or can be read; None where nothing is known.
     `warnings` are reasons to doubt its figures; `blocked` is why its present set-up gives no energy, with the remedy.
     """
 
@@ -76,7 +75,6 @@ class Description:
     warnings: tuple[str, ...] = ()
     blocked: str | None = None
     offset_u_w: float | None = None
-    averaging: Averaging | None = None
     gain_drift_ratio: float = 0.0
     delay_ms: float | None = None
 

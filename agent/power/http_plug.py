@@ -13,7 +13,7 @@ from typing import Any
 from edgemeter.agent.base.errors import ConfigError, TransientError, UnavailableError
 from edgemeter.agent.base.http_client import DeviceClient, json_number, password_from
 from edgemeter.agent.power import AbsentError, Description, Rail, Reading
-from edgemeter.agent.power.values import Averaging, as_unavailable
+from edgemeter.agent.power.values import as_unavailable
 
 TIMEOUT_S = 3.0
 PERIOD_MS = 1000.0
@@ -37,7 +37,7 @@ class HttpPlug(ABC):
     """
 
     sensor = ""
-    averaging: Averaging | None = None
+    delay_ms: float | None = None
 
     def __init__(
         self,
@@ -70,7 +70,7 @@ class HttpPlug(ABC):
             gain_u_ratio=GAIN_U_RATIO,
             offset_u_w=OFFSET_U_W,
             warnings=tuple(warnings),
-            averaging=self.averaging,
+            delay_ms=self.delay_ms,
         )
 
     def read(self) -> Reading:

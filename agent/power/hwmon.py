@@ -156,8 +156,8 @@ class Hwmon(LocatedSensor[HwmonChannel]):
             # What the chip counts went through the same converter: its zero is known no better.
             offset_u_w=step_w / math.sqrt(3) if counts and step_w is not None else None,
             warnings=tuple(warnings),
-            averaging=values.averaging_by("driver", window_s=mean_ms / 1000, update_interval_s=update_ms / 1000),
             blocked=blocked,
+            delay_ms=mean_ms + update_ms or None,
         )
 
     def read(self) -> Reading:

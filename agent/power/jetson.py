@@ -14,7 +14,7 @@ from edgemeter.agent.base.errors import EdgemeterError, TransientError, Unavaila
 from edgemeter.agent.power import AbsentError, Description, Rail, Reading, jetson_rails
 from edgemeter.agent.power.jetson_rails import JetsonBoard
 from edgemeter.agent.power.sysfs import LocatedSensor, NumberFile, hwmon_chips, optional_number, read_text
-from edgemeter.agent.power.values import as_unavailable, averaging_by, within_range
+from edgemeter.agent.power.values import as_unavailable, within_range
 
 # How often we read, unless the chip is slower: its three channels take 6.6 ms by default.
 PERIOD_MS = 100.0
@@ -76,7 +76,7 @@ class JetsonSensor(LocatedSensor[JetsonMonitors]):
         steps_w = {channel.label: channel.step_w(monitors.board.shunt_uohm) for channel in monitors.channels}
         with as_unavailable():
             described = jetson_rails.describe(self.sensor, monitors.board, rails, monitors.period_ms, steps_w, warnings)
-        return dataclasses.replace(described, averaging=averaging_by("driver", update_interval_s=monitors.update_interval_s))
+        return dataclasses.replace(described, delay_ms=1000 * monitors.update_interval_s)
 
     def read(self) -> Reading:
         """Return the board's total, and the power of each rail."""

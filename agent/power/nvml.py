@@ -13,7 +13,6 @@ Source: NVML API reference; Yang, Adamek, Armour, arXiv 2312.02741 (error within
 Tested with: the library's interface played in tests; on a GPU by a test that skips without one.
 """
 
-import re
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -24,19 +23,12 @@ from edgemeter.agent.base.errors import ConfigError, TransientError, Unavailable
 from edgemeter.agent.base.nanoseconds import NS_PER_MS
 from edgemeter.agent.base.plugins import import_extra
 from edgemeter.agent.power import ROOT, AbsentError, Description, PowerSensor, Rail, Reading
-from edgemeter.agent.power.values import averaging_by
 
 PERIOD_MS, AVERAGED_MS, W_PER_MW = 100.0, 1000.0, 1e-3
 # A limit of 5%, rectangular: a standard uncertainty.
 GAIN_U_RATIO = 0.029
 EXCLUDES = ("processor", "host memory", "mainboard", "disks", "fans", "power-supply loss")
 Source = Literal["counter", "instant", "averaged"]
-# Of Volta, of Turing and GeForce 30, of A100 and H100. Source: Yang et al.
-SEEN = {
-    r"\bV100": {"update_interval_s": 0.02, "seen_ratio": 0.5},
-    r"\bRTX (20|30)\d\d|\bT4\b": {"update_interval_s": 0.1, "seen_ratio": 1.0},
-    r"\b(A100|H100)": {"update_interval_s": 0.1, "seen_ratio": 0.25},
-}
 # Counter and power are compared so often, over so many readings: the counter may be an update late, and the power miss a part of the time.
 TRIES, COMPARED, DIFFERS_RATIO = 3, 10, 0.3
 
@@ -86,7 +78,6 @@ class Nvml(PowerSensor):
         if (gpu_count := self._library.nvmlDeviceGetCount()) > 1:
             warnings.append(f"{gpu_count} GPUs are here and GPU {self._gpu} is read: set gpu in [sensors.nvml]")
         name = self._library.nvmlDeviceGetName(self._handle)
-        published = next((facts for pattern, facts in SEEN.items() if re.search(pattern, name)), {})
         return Description(
             id=f"nvml:{name}:{self._library.nvmlDeviceGetUUID(self._handle)}",
             scope="gpu-board",
@@ -98,7 +89,7 @@ class Nvml(PowerSensor):
             resolution_mj=1.0 if counts else None,
             offset_u_w=0.0,
             warnings=tuple(warnings),
-            averaging=None if counts else averaging_by("published", **({"window_s": AVERAGED_MS / 1000} if averaged else published)),
+            delay_ms=AVERAGED_MS if averaged else PERIOD_MS,
         )
 
     def read(self) -> Reading:

@@ -22,7 +22,6 @@ from typing import Any
 from edgemeter.agent.base.errors import UnavailableError
 from edgemeter.agent.base.http_client import json_object
 from edgemeter.agent.power.http_plug import HttpPlug, json_watts
-from edgemeter.agent.power.values import averaging_by
 
 GEN2, GEN1 = "/rpc/Shelly.GetStatus", "/status"
 # What the answers show: Gen1 0.01 W, Gen2 0.1 W.
@@ -40,7 +39,7 @@ class Shelly(HttpPlug):
     """Reads one device, in the way of its generation."""
 
     sensor = "shelly"
-    averaging = averaging_by("published", window_s=MEAN_S, update_interval_s=MEAN_S)
+    delay_ms = 1000 * MEAN_S
     _path: str | None = None
 
     def _fetched(self) -> bytes:

@@ -21,7 +21,6 @@ from urllib.parse import quote
 from edgemeter.agent.base.errors import UnavailableError
 from edgemeter.agent.base.http_client import json_object
 from edgemeter.agent.power.http_plug import HttpPlug, json_watts
-from edgemeter.agent.power.values import averaging_by
 
 COMMANDS = ("Status 8", "Status 10")
 POWER = re.compile(rb'"Power"\s*:\s*\[?\s*"?\s*-?\d+(?:\.(\d+))?')
@@ -31,8 +30,6 @@ class Tasmota(HttpPlug):
     """Reads one plug, by the first command that shows a power."""
 
     sensor = "tasmota"
-    # The chips (HLW8012, BL0937) turn power into pulses and miss none of it. Source: their data sheets.
-    averaging = averaging_by("published", seen_ratio=1.0)
     _command: str | None = None
 
     def _fetched(self) -> bytes:

@@ -1,10 +1,9 @@
 """Checks and averages that several sensors share: of settings, of a power, of a reading that fails, of readings."""
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
-from typing import Literal, cast, get_args
+from typing import cast, get_args
 
 from edgemeter.agent.base.errors import ConfigError, EdgemeterError, TransientError, UnavailableError
 from edgemeter.agent.contract.record_figures import Scope
@@ -54,31 +53,3 @@ def as_unavailable(*kinds: type[EdgemeterError]) -> Iterator[None]:
         yield
     except errors as error:
         raise UnavailableError(str(error)) from error
-
-
-AveragingSource = Literal["published", "driver", "estimated"]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Averaging:
-    """How a sensor's readings follow the power; what is unknown is None.
-
-    A reading is the mean of `window_s` (0: it is of a moment), and lies `lag_s` behind the power beyond half of that. From one value of the
-    sensor to the next `update_interval_s` pass by its own clock, and it looks at the power for `seen_ratio` of the time. `sources` holds
-    where each of these is from: published by the maker or in a paper, read from the driver, estimated.
-    """
-
-    window_s: float | None = None
-    lag_s: float | None = None
-    update_interval_s: float | None = None
-    seen_ratio: float | None = None
-    sources: Mapping[str, AveragingSource] = field(default_factory=dict)
-
-
-AVERAGING = ("window_s", "lag_s", "update_interval_s", "seen_ratio")
-
-
-def averaging_by(source: AveragingSource, **parts: float) -> Averaging | None:
-    """Return the averaging whose `parts` all come from one source; None where none is above 0, which stands for unknown."""
-    known_parts = {name: value for name, value in parts.items() if value > 0}
-    return Averaging(**known_parts, sources=dict.fromkeys(known_parts, source)) if known_parts else None

@@ -11,11 +11,10 @@ from edgemeter.agent.contract.record_generation import Generation
 from edgemeter.agent.energy import per_inference, queries
 from edgemeter.agent.energy.accelerators import accelerator_link
 from edgemeter.agent.energy.generation_energy import generation_energy, served_elsewhere
+from edgemeter.agent.energy.per_inference import EnergyRun
 from edgemeter.agent.energy.sampler import SensorTrace
-from edgemeter.agent.energy.sensor_run import EnergyRun
 from edgemeter.agent.energy.window import Window
 from edgemeter.agent.engine.job import MeasuredRun
-from edgemeter.agent.machine.power_range import power_range
 
 AnyRun = MeasuredRun | RunRecord
 
@@ -33,8 +32,6 @@ def energy_run_of(run: AnyRun, windows: tuple[Window, Window | None, Window | No
         environment.attached,
         # A query of a language model is many steps: a few of them are enough.
         counts_inferences=run.generation is None,
-        draws=power_range(environment),
-        frames_per_s=run.steady.rate_per_s if run.steady else None,
     )
 
 

@@ -91,7 +91,7 @@ def run_record(
         other_energies=power.others,
         environment=environment,
         conditions=tuple(conditions),
-        verdict=judge(Facts(measured, conditions, environment, energies, warnings, power.frozen, lost)),
+        verdict=judge(Facts(measured, conditions, environment, energies, warnings, lost)),
         provenance=_provenance(measured, power.energy),
         sustained=sustained,
         operating_point=run.operating_point,

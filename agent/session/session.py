@@ -20,8 +20,8 @@ from edgemeter.agent.contract import model_file
 from edgemeter.agent.contract.model_formats import PYTHON, SERVED, is_model_file
 from edgemeter.agent.contract.record import RunRecord
 from edgemeter.agent.contract.suite import Case, Suite
-from edgemeter.agent.energy import renewal, sensor_run
 from edgemeter.agent.energy.per_inference import Energies
+from edgemeter.agent.energy.refusals import shortest_window_s
 from edgemeter.agent.energy.sampler import Sampler, SensorTrace, pack_traces
 from edgemeter.agent.engine import isolation, job
 from edgemeter.agent.engine.process_usage import check_affinity
@@ -262,9 +262,8 @@ def run_job(run: PlannedRun, sensors: Mapping[str, PowerSensor]) -> job.RunJob:
         seed=run.seed,
         accuracy=run.repeat == 0,
         idle=bool(sensors),
-        pauses=any(map(renewal.may_keep_step, described(sensors).values())),
-        energy_from_s=min(map(sensor_run.shortest_window_s, described(sensors).values()), default=0.0),
-        energy_from_inferences=sensor_run.FEWEST_INFERENCES,
+        pauses=any(description.kind == "power" for description in described(sensors).values()),
+        energy_from_s=min(map(shortest_window_s, described(sensors).values()), default=0.0),
         spawned_ns=0,
     )
 

@@ -18,7 +18,7 @@ from edgemeter.agent.contract import samples
 from edgemeter.agent.contract.record import RunRecord
 from edgemeter.agent.contract.record_conditions import Condition
 from edgemeter.agent.contract.record_figures import CurvePoint, Steady, Sustained
-from edgemeter.agent.energy.curve import Curve, curve_of, mean_w
+from edgemeter.agent.energy.curve import Curve
 from edgemeter.agent.energy.sampler import SensorTrace
 from edgemeter.agent.energy.window import Window
 from edgemeter.agent.engine.job import MeasuredRun
@@ -75,7 +75,7 @@ def _point(
         p50_ms=float(np.median(latency_ns)) / 1e6 if latency_ns.size else None,
         clock_hz=statistics.fmean(clocks) if clocks else None,
         temperature_c=statistics.fmean(hottest) if hottest else None,
-        power_w=mean_w(power, window) if power else None,
+        power_w=power.mean_w(window) if power else None,
     )
 
 
@@ -102,7 +102,7 @@ def _power(traces: Sequence[SensorTrace]) -> Curve | None:
     if not sensor_readings:
         return None
     description, readings = min(sensor_readings, key=lambda pair: scope_rank(pair[0].scope))
-    return curve_of(readings, description)
+    return Curve(readings, description)
 
 
 def judged(points: tuple[CurvePoint, ...], interval_s: float) -> Sustained:

@@ -34,12 +34,6 @@ def _u_w(energy: Energy) -> float:
     return UNKNOWN_GAIN_RATIO * energy.mean_power_w if energy.mean_power_u_w is None else energy.mean_power_u_w
 
 
-def frozen_sensor(facts: Facts) -> RuleEvidence | None:
-    """A driver or plug that hangs repeats its last value, and a coarse step may hide the load."""
-    frozen = next((energy for energy in facts.energies if energy.sensor in facts.frozen_sensors), None)
-    return RuleEvidence({"energy_mean_power_w": frozen.mean_power_w}, frozen.sensor) if frozen else None
-
-
 def lost_sensor(facts: Facts) -> RuleEvidence | None:
     """Energies at the wall must not go on with a module's, which leave out a part of the board."""
     return RuleEvidence(subject="; ".join(facts.lost_sensors)) if facts.energies and facts.lost_sensors else None
@@ -54,10 +48,6 @@ RULES = (
     Rule(
         "implausible-power", "disturbed", "two power sensors contradict each other: {subject} read {power_w:.4g} and {other_power_w:.4g} W",
         "Check wiring and shunt of both sensors.", implausible_power,
-    ),
-    Rule(
-        "frozen-sensor", "disturbed", "{subject} showed {energy_mean_power_w:.4g} W while idle and in every reading under load",
-        "Restart the sensor; what `edgemeter energy sensors read NAME` shows must change with the load.", frozen_sensor,
     ),
     Rule(
         "lost-sensor", "disturbed", "a power sensor is absent or stopped ({subject}), so the energy is another sensor's",

@@ -21,7 +21,6 @@ class Facts:
     environment: Environment | None = None
     energies: Sequence[Energy] = ()
     power_warnings: Sequence[str] = ()
-    frozen_sensors: Sequence[str] = ()
     lost_sensors: Sequence[str] = ()
     clock_synchronised: bool | None = None
 

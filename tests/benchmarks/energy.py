@@ -23,7 +23,6 @@ from typing import Any
 import numpy as np
 
 from edgemeter.agent.energy.per_inference import assess
-from edgemeter.agent.power.values import Averaging
 from tests.benchmarks.sensor_worlds import grid
 from tests.fixtures import energy_worlds, sensor_worlds
 from tests.fixtures.energy_worlds import Bursts, Fan, Requests, Sensor, World
@@ -74,7 +73,7 @@ def _fans() -> dict[str, Callable[[Draw], World]]:
         for on_s in (5, 10, 15):
             name = f"a fan runs on for {on_s} s, {rate} Hz, 60 s timed, 30 s idle"
             cells[name] = partial(with_fan, sensor=Sensor(rate=rate), on_s=(on_s, on_s), lengths_s=((60, 30),))
-    mean = Sensor(window_s=0.5, says={"averaging": Averaging(window_s=0.5, lag_s=0.0, sources={"window_s": "driver", "lag_s": "driver"})})
+    mean = Sensor(window_s=0.5, says={"delay_ms": 500.0})
     cells["a fan runs on for 5 to 15 s, 10 Hz, a described mean of .5 s"] = partial(
         with_fan, sensor=mean, on_s=(5, 15), lengths_s=((60, 30),)
     )
@@ -213,8 +212,6 @@ def _sensors() -> dict[str, Callable[[Draw], World]]:
         for clock_s in (1, 2, 6)
         for step_w in (0.1, 1.0)
     }
-    converts = Averaging(update_interval_s=0.007, sources={"update_interval_s": "driver"})
-    published = Averaging(update_interval_s=0.1, seen_ratio=0.25, sources={"update_interval_s": "published", "seen_ratio": "published"})
     return plugs | {
         "1 Hz in steps of .1 W hangs 5 s into the load, to the end": partial(hanging, for_s=(1e4, 1e4)),
         "1 Hz in steps of .1 W hangs 5 s into the load, for 10 to 30 s": partial(hanging, for_s=(10, 30)),
@@ -222,9 +219,7 @@ def _sensors() -> dict[str, Callable[[Draw], World]]:
         "gain drifts by .5 to 1%, 100 Hz, as stated": partial(drifting, gain_drift_ratio=0.01),
         "a USB meter of 100 Hz, queries of 3 ms": meter,
         "a conversion of 6.6 ms, read at 10 Hz": ina3221,
-        "a conversion of 6.6 ms, read at 10 Hz, described": partial(ina3221, averaging=converts),
         "25 of 100 ms seen": nvml,
-        "25 of 100 ms seen, described": partial(nvml, averaging=published),
     }
 
 

@@ -36,12 +36,11 @@ def test_a_sensor_is_read_into_one_document(configuration):
     """The keys that bug reports are compared by; how readings follow the power is unknown where nothing states it."""
     document = json.loads(run("read", "bench", "--config", configuration, "--format", "json").stdout)
     assert document == {
-        "sensor": "bench", "id": "replay:bench", "scope": "module", "excludes": ["fan"], "total_w": 2.5, "rails": [], "averaging": None,
+        "sensor": "bench", "id": "replay:bench", "scope": "module", "excludes": ["fan"], "total_w": 2.5, "rails": [], "delay_ms": None,
         "warnings": [],
     }  # fmt: skip
     printed = run("read", "replay", "--config", configuration).stdout
     assert "replay:bench: 2.5000 W (module)" in printed
-    assert "averaging: unknown; a run estimates it" in printed
 
 
 def test_an_unreadable_sensor_is_an_error_in_json_too(configuration, trace):

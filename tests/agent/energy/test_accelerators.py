@@ -2,7 +2,7 @@
 
 from edgemeter.agent.energy import per_inference
 from edgemeter.agent.energy.accelerators import accelerator_link, excluded, is_blind_to
-from edgemeter.agent.energy.sensor_run import EnergyRun
+from edgemeter.agent.energy.per_inference import EnergyRun
 from edgemeter.agent.energy.window import Window
 from edgemeter.agent.power import PCIE_DEVICES, USB_DEVICES
 from tests.fixtures.power_traces import S, make_description, make_trace

@@ -11,7 +11,7 @@ import pytest
 from edgemeter.agent.base.errors import TransientError, UnavailableError
 from edgemeter.agent.contract import samples
 from edgemeter.agent.energy import sampler
-from edgemeter.agent.energy.curve import CounterCurve, PowerCurve
+from edgemeter.agent.energy.curve import Curve
 from edgemeter.agent.energy.sampler import ReadSchedule, Sampler, SensorTrace
 from edgemeter.agent.energy.window import Window
 from edgemeter.agent.power import Reading
@@ -102,13 +102,13 @@ def test_the_energy_can_be_computed_again_from_the_record():
     trace = make_trace(lambda t: 3 + t % 7, 70, seed=4)
     values, times = (samples.unpack(series) for series in sampler.pack_traces([trace], TIMED.start_ns))
     unpacked = [Reading(int(at) + TIMED.start_ns, power_w=float(value)) for at, value in zip(times, values, strict=True)]
-    exact = PowerCurve(trace.readings, trace.description).energy_mj(TIMED)
-    assert PowerCurve(unpacked, make_description()).energy_mj(TIMED) == exact > 0
+    exact = Curve(trace.readings, trace.description).energy_mj(TIMED)
+    assert Curve(unpacked, make_description()).energy_mj(TIMED) == exact > 0
 
     counter = make_counter(6.0, 70)
     values, times = (samples.unpack(series) for series in sampler.pack_traces([counter], TIMED.start_ns))
     unpacked = [Reading(int(at) + TIMED.start_ns, energy_mj=float(value)) for at, value in zip(times, values, strict=True)]
-    assert CounterCurve(unpacked, counter.description).energy_mj(TIMED) == pytest.approx(180_000)
+    assert Curve(unpacked, counter.description).energy_mj(TIMED) == pytest.approx(180_000)
 
 
 def test_each_sensor_has_its_own_pair_of_series():

@@ -53,38 +53,25 @@ def test_the_energy_of_a_block_is_what_the_sensor_saw_in_it(monkeypatch):
             bench.sleep(30.0)
         energy = watching.seen.energies.energy
         assert watching.seen.seconds == 30.0
-        assert energy.gross_mj * units == pytest.approx(150_000, rel=1e-6)
-        assert energy.net_mj * units == pytest.approx(90_000, rel=1e-6)
+        assert abs(energy.gross_mj * units - 150_000) <= energy.gross_u_mj * units < 2000
+        assert abs(energy.net_mj * units - 90_000) <= energy.net_u_mj * units
         assert (energy.idle_before_w, energy.idle_after_w) == (pytest.approx(2), pytest.approx(2))
         assert (energy.scope, energy.window_ms) == ("board-input", 30_000)
 
 
-def test_a_short_block_has_a_wide_interval_and_without_idle_no_energy(monkeypatch):
-    """Half a second at 5 W read ten times a second is not known to 1%."""
-    # No value repeats, as it would by a clock of the sensor's own.
-    bench = Bench(monkeypatch, lambda t: (5.0 if 10 <= t < 10.5 else 2.0) + 0.01 * math.sin(7 * t))
+def test_a_short_block_has_a_wide_interval_and_one_of_few_readings_none(monkeypatch):
+    """1.5 s at 5 W read ten times a second are not known to 1%, and half a second not at all."""
+    bench = Bench(monkeypatch, lambda t: (5.0 if 10 <= t < 11.5 else 2.0) + 0.01 * math.sin(7 * t))
     with bench.watch(idle_s=10.0) as watching:
-        bench.sleep(0.5)
+        bench.sleep(1.5)
     energy = watching.seen.energies.energy
-    assert abs(energy.gross_mj - 2500) <= energy.gross_u_mj < 2500
+    assert abs(energy.gross_mj - 7500) <= energy.gross_u_mj < 7500
     assert energy.gross_u_mj > 0.02 * energy.gross_mj
-    with Bench(monkeypatch, lambda _: 5.0).watch(idle_s=0.0) as watching:
-        pass
+    bench = Bench(monkeypatch, lambda _: 5.0)
+    with bench.watch() as watching:
+        bench.sleep(0.5)
     assert watching.seen.energies.energy is None
-
-
-def test_a_sensor_that_lags_is_given_the_idle_that_it_needs(monkeypatch):
-    """A time constant of 4 s and 5 s of idle: refused with that, it idles longer instead, and the energy is that of the work."""
-
-    def late(t):
-        return 2 + 4 * (1 - math.exp(-max(0.0, min(t, 25.0) - 5.0) / 4)) * math.exp(-max(0.0, t - 25.0) / 4)
-
-    bench = Bench(monkeypatch, late)
-    with bench.watch(idle_s=5.0) as watching:
-        bench.sleep(20.0)
-    assert bench.slept_s[:3] == [5.0, 20.0, 5.0]
-    assert 5 < sum(bench.slept_s[3:]) <= watch.MOST_MORE_S
-    assert watching.seen.energies.energy.gross_mj == pytest.approx(20 * 6000, rel=0.02)
+    assert "an energy takes 10" in watching.seen.energies.reason
 
 
 def test_a_block_that_raises_is_not_hidden(monkeypatch):
@@ -96,10 +83,10 @@ def test_a_block_that_raises_is_not_hidden(monkeypatch):
 
 
 def test_idle_lasts_as_long_as_the_slowest_sensor_needs_and_this_is_known_before(monkeypatch):
-    """A meter of 0.5 Hz needs 28 s: by the function that refuses shorter ones; a faster one leaves the usual 10 s."""
+    """A meter of 0.5 Hz needs 14 s: by the function that refuses shorter ones; a faster one leaves the usual 10 s."""
     for periods_ms, idle_s, needs in (
-        ({"slow": 2000.0, "fast": 100.0}, 28.0, ("slow", "2,000 ms", "100 s", "28 s")),
-        ({"fast": 100.0}, 10.0, ("fast", "100 ms", "10 s", "1.4 s")),
+        ({"slow": 2000.0, "fast": 100.0}, 14.0, ("slow", "2,000 ms", "20 s", "14 s")),
+        ({"fast": 100.0}, 10.0, ("fast", "100 ms", "1 s", "0.7 s")),
     ):
         bench = Bench(monkeypatch, lambda _: 2.0, **periods_ms)
         with bench.watch() as watching:

@@ -8,7 +8,7 @@ import pytest
 
 from edgemeter.agent.bundle.recompute import recompute
 from edgemeter.agent.contract.record import RunRecord
-from edgemeter.agent.energy import sensor_run
+from edgemeter.agent.energy import refusals
 from edgemeter.agent.energy.sampler import SensorTrace
 from edgemeter.agent.power.replay import ReplaySensor
 from edgemeter.agent.session import session
@@ -50,7 +50,7 @@ def _measure(model, sensors, *lines):
 def test_several_sensors_of_a_run_each_give_an_energy_and_are_held_against_each_other(model, tmp_path, monkeypatch):
     """The wall reads 5 W and rails inside it 7 W: both energies are what the traces hold, the run is disturbed, and verify agrees."""
     # A busy machine may keep the sampler from reading for a while.
-    monkeypatch.setattr(sensor_run, "LARGEST_GAP_RATIO", 0.5)
+    monkeypatch.setattr(refusals, "GAP_RATIO", 0.5)
     sensors = {"rails": _meter(tmp_path, "soc-rails", 7.0), "wall": _meter(tmp_path, "wall-ac", 5.0)}
     record = _measure(model, sensors, "seconds = 11.0", "idle_seconds = 0")
     (rails,) = record.other_energies

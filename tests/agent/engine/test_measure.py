@@ -8,14 +8,12 @@ import numpy as np
 import pytest
 
 from edgemeter.agent import runtimes
-from edgemeter.agent.engine.measure import may_give_energy, measure
-from edgemeter.agent.engine.scenarios.scenario import SCENARIOS
-from edgemeter.agent.engine.scenarios.timing import TimingPlan
+from edgemeter.agent.engine.measure import measure
 from edgemeter.agent.runtimes import TensorInfo
 from tests.fixtures.cheats import Honest
 from tests.fixtures.played_time import play_time
 from tests.fixtures.replay_case import write_replay
-from tests.fixtures.run_jobs import brief_case, one_case, rapid_run, run_job, write_photographs
+from tests.fixtures.run_jobs import brief_case, rapid_run, run_job, write_photographs
 
 SIDE, CLASSES, ANCHORS, BATCH, PHOTOGRAPHS = 16, 2, 128, 4, 6
 
@@ -104,24 +102,3 @@ def test_a_run_times_its_queries_and_nothing_around_them(monkeypatch, tmp_path):
     assert run.idle_before.end_ns <= run.timed.start_ns < run.timed.end_ns <= run.idle_after.start_ns
     assert [round(idle.length_ns / 1e6) for idle in (run.idle_before, run.idle_after)] == [3000, 3000]
     assert run.output_check.compared > run.output_check.differing == 0
-
-
-def test_a_run_idles_where_its_timed_part_may_give_an_energy():
-    """10 s and 100 inferences are the least that an energy is given for."""
-    for queries, seconds, expected_ms, batch, idles in [
-        # rapid: 64 queries are too few, however long one takes.
-        (64, 0.0, 0.2, 1, False),
-        (64, 0.0, 1000.0, 1, False),
-        # A batch is several inferences.
-        (64, 0.0, 1000.0, 8, True),
-        (128, 10.0, 0.2, 1, True),
-        (128, 5.0, 0.2, 1, False),
-        # The warm-up may be wrong by a quarter.
-        (128, 8.0, 0.2, 1, True),
-        (128, 0.0, 60.0, 1, True),
-    ]:
-        work = run_job(one_case("a.onnx"), idle=True, energy_from_s=10.0, energy_from_inferences=100)
-        plan = TimingPlan(queries=queries, seconds=seconds, expected_ns=int(expected_ms * 1e6), seed=0, batch=batch)
-        assert may_give_energy(work, plan, SCENARIOS["single_stream"].seconds(plan)) == idles, (
-            f"{queries!r}, {seconds!r}, {expected_ms!r}, {batch!r}"
-        )

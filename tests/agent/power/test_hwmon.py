@@ -209,12 +209,10 @@ def test_the_intervals_are_read_from_the_driver(tmp_path):
     assert Hwmon(root=_monitor(tmp_path / "a", update_interval=563)).describe().period_ms == 563
     root = _tree(tmp_path / "b", "power_meter", power1_average=210000000, power1_average_interval=3000, update_interval=50)
     description = Hwmon(root=root).describe()
-    averaging = description.averaging
-    assert (description.period_ms, averaging.window_s, averaging.update_interval_s) == (100, 3.0, 0.05)
-    assert averaging.sources == {"window_s": "driver", "update_interval_s": "driver"}
+    assert (description.period_ms, description.delay_ms) == (100, 3050.0)
     (root / FOLDER / "update_interval").unlink()
     (root / FOLDER / "power1_average_interval").write_text("garbled\n")
-    assert Hwmon(root=root).describe().averaging is None
+    assert Hwmon(root=root).describe().delay_ms is None
 
 
 def test_a_wrong_setting_is_refused_with_its_name():

@@ -59,14 +59,6 @@ def test_what_a_sensor_warns_of_is_a_note():
     )
 
 
-def test_a_sensor_that_repeats_one_value_disturbs_the_run():
-    """The other sensor is not named."""
-    plug, rails = energy("wall-ac", 4.0, 0.02, sensor="plug"), energy("module", 3.0, 0.02, sensor="rails")
-    (violation,) = judged(plug, rails, frozen_sensors=("plug",)).violations
-    assert (violation.rule, violation.subject, violation.numbers) == ("frozen-sensor", "plug", {"energy_mean_power_w": 4.0})
-    assert judged(plug, rails).violations == ()
-
-
 def test_an_energy_that_took_the_place_of_a_lost_sensor_disturbs_the_run():
     """A series must not move from the wall to the module in silence; without any energy its reason says all."""
     lost = ("shelly, it does not answer",)

@@ -71,4 +71,3 @@ def test_the_record_states_the_moments_of_pauses():
     assert timed.paused_ns > 0
     queries = queries_of(scenario.time_series(timed, int(timed.starts_ns[0])), int(timed.starts_ns[0]), timed.end_ns)
     np.testing.assert_array_equal(queries.pauses_ns, timed.pauses_ns)
-    assert queries.are_shuffled

@@ -1,0 +1,91 @@
+"""Facts about `edgemeter.agent.energy.block`: what a sensor shows late belongs to the block, and what runs on after it does not."""
+
+import math
+
+import pytest
+
+from tests.fixtures.power_traces import AFTER, BEFORE, TIMED, assess, energy_of, make_trace
+from tests.fixtures.rows import table_row
+
+
+def lagged(rise_s, fall_s=None, high_w=5.0):
+    """Return how a first-order lag shows a load from 2 W to `high_w` between 20 s and 50 s: W at seconds."""
+    fall_s = fall_s or rise_s
+
+    def power(t):
+        if t < 20:
+            return 2.0
+        if t < 50:
+            return high_w - (high_w - 2) * math.exp(-(t - 20) / rise_s)
+        return 2 + (high_w - 2) * math.exp(-(t - 50) / fall_s)
+
+    return power
+
+
+def mean_of(window_s):
+    """Return how a sensor that averages over a window shows the same load."""
+
+    def power(t):
+        return 2 + 3 * (min(max(t, 20), 50) - min(max(t - window_s, 20), 50)) / window_s
+
+    return power
+
+
+def test_a_sensor_that_shows_power_late_loses_none_of_it():
+    """A lag, a mean over a window, a value that is held for seconds: 150 mJ gross and 90 mJ net, within the interval."""
+    for name, power, period_ms in [
+        ("lag .5 s", lagged(0.5), 100.0),
+        ("lag 3 s", lagged(3.0), 100.0),
+        ("lag 2 s at 1 Hz", lagged(2.0), 1000.0),
+        ("mean of 2 s", mean_of(2.0), 100.0),
+        ("2 s late", lambda t: 5.0 if 22 <= t < 52 else 2.0, 100.0),
+        ("held for 2 s", lambda t: 5.0 if 20 <= t // 2 * 2 < 50 else 2.0, 100.0),
+    ]:
+        with table_row(name):
+            energy = energy_of(make_trace(power, 70, seed=2, period_ms=period_ms))
+            assert abs(energy.gross_mj - 150) <= max(energy.gross_u_mj, 0.1)
+            assert abs(energy.net_mj - 90) <= max(energy.net_u_mj, 0.1)
+            assert energy.gross_u_mj < 15
+            assert energy.after_load_mj is None
+
+
+def test_a_fan_that_runs_on_is_stated_apart():
+    """1.5 W from 5 s into the load to 8 s after it: the load has the 37.5 J of its own time, and 12 J come after it."""
+    for period_ms in (10.0, 100.0, 250.0):
+        for lag_s in (0.0, 0.3):
+
+            def power(t, lag_s=lag_s):
+                return (lagged(lag_s)(t) if lag_s else 5.0 if 20 <= t < 50 else 2.0) + 1.5 * (25 <= t < 58)
+
+            with table_row(period_ms, lag_s):
+                energy = energy_of(make_trace(power, 70, seed=2, period_ms=period_ms))
+                assert abs(energy.gross_mj - 187.5) <= energy.gross_u_mj < 12
+                assert energy.after_load_mj == pytest.approx(12_000, rel=0.1)
+
+
+def test_a_sensor_that_is_slower_one_way_gives_no_energy():
+    """It would show too much of each burst; one that is as slow both ways does not."""
+    for rise_s, fall_s, is_refused in [(0.05, 0.5, True), (0.4, 0.8, True), (0.8, 0.4, True), (0.5, 0.5, False), (0.02, 0.02, False)]:
+        with table_row(rise_s, fall_s):
+            energy, reason = assess(make_trace(lagged(rise_s, fall_s), 70, seed=3), TIMED, BEFORE, AFTER, 1000)
+            assert (energy is None) == is_refused
+            assert not is_refused or "slower one way" in reason
+
+
+def test_what_ran_before_is_not_idle_power():
+    """A warm-up until 0 s, shown by a sensor that lags by 2 s: the idle power before the load is 2 W, and so is that after it."""
+
+    def power(t):
+        return lagged(2.0)(t) + 3 * math.exp(-t / 2)
+
+    energy = energy_of(make_trace(power, 70, seed=4))
+    assert (energy.idle_before_w, energy.idle_after_w) == (pytest.approx(2, rel=0.02), pytest.approx(2, rel=0.02))
+    assert abs(energy.net_mj - 90) <= energy.net_u_mj
+
+
+def test_without_idle_a_stated_delay_widens_the_interval():
+    """Nothing shows how late the sensor is: of a second that it may be late, the energy is known to about a thirtieth of the load."""
+    trace, late = make_trace(load := (lambda _: 5.0), 70, seed=1), make_trace(load, 70, seed=1, delay_ms=1000.0)
+    prompt_u_mj, late_u_mj = (energy_of(each, before=None, after=None).gross_u_mj for each in (trace, late))
+    assert prompt_u_mj < late_u_mj / 3
+    assert late_u_mj == pytest.approx(2 * 5 / math.sqrt(3), rel=0.05)
