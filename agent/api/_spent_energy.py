@@ -6,7 +6,7 @@ from contextlib import contextmanager
 
 from edgemeter._environment import unset_options
 from edgemeter.agent.base import config
-from edgemeter.agent.energy.watch import EnergyWatch, why_no_net
+from edgemeter.agent.session.energy_watch import EnergyWatch, why_no_net
 
 logger = logging.getLogger(__name__)
 

@@ -23,7 +23,7 @@ from edgemeter.agent.cli.run_session import SessionOutcome, suite_of
 
 if TYPE_CHECKING:
     from edgemeter.agent.contract.record_figures import Energy
-    from edgemeter.agent.energy.watch import WatchedEnergy
+    from edgemeter.agent.session.energy_watch import WatchedEnergy
 
 UNITS_S = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 TIME = re.compile(r"(\d+(?:\.\d+)?)([smhd])")
@@ -131,7 +131,7 @@ def energy(command: tuple[str, ...], period: str | None, log: Path | None, **opt
                 print_runs(outcome.records)
         return
     from edgemeter.agent.base import config
-    from edgemeter.agent.energy.watch import EnergyWatch
+    from edgemeter.agent.session.energy_watch import EnergyWatch
 
     if shutil.which(command[0]) is None:
         # Before the machine idles for it.
@@ -145,7 +145,7 @@ def energy(command: tuple[str, ...], period: str | None, log: Path | None, **opt
 
 
 def _print_log(path: Path, options: Mapping[str, Any]) -> None:
-    from edgemeter.agent.energy.power_log import energy_of, read_log
+    from edgemeter.agent.power_logs.power_log import energy_of, read_log
 
     logged = energy_of(read_log(path, options["time_column"], options["power_column"]), options["between"])
     if print_data(options["form"], logged):
@@ -183,7 +183,7 @@ def _print(watched: "WatchedEnergy", repeats: int) -> None:
 
 
 def _line(energy: "Energy", idle_s: float) -> str:
-    from edgemeter.agent.energy.watch import why_no_net
+    from edgemeter.agent.session.energy_watch import why_no_net
 
     gross = f"{energy.gross_mj / 1000:.4g} J{_uncertainty(energy.gross_u_mj, energy)}"
     net = why_no_net(energy, idle_s) or f"{(energy.net_mj or 0) / 1000:.4g} J{_uncertainty(energy.net_u_mj, energy)}"

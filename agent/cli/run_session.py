@@ -175,11 +175,11 @@ def _measure(
     plan: "RunPlan | None",
 ) -> BaseException | None:
     """Measure the suite while no other run does on this board; return what interrupted it. `keeping` takes the records."""
-    from edgemeter.agent.energy.outlook import outlook
     from edgemeter.agent.operating.changes import quiet_board
     from edgemeter.agent.power.detect import open_sensors
     from edgemeter.agent.session import session, together
     from edgemeter.agent.session.activity_report import ActivityReport
+    from edgemeter.agent.session.energy_outlook import outlook
     from edgemeter.agent.session.quiet import WaitedTime
     from edgemeter.agent.verdict.environment_rules import environment_notes
     from edgemeter.agent.verdict.words import text_of

@@ -8,7 +8,6 @@ from edgemeter.agent.base.nanoseconds import NS_PER_MS
 from edgemeter.agent.contract.energy_provenance import sensor_provenance
 from edgemeter.agent.contract.record_figures import Energy
 from edgemeter.agent.energy import budget, refusals
-from edgemeter.agent.energy.accelerators import Link, accelerator_refusal, excluded
 from edgemeter.agent.energy.block import Block, block_of
 from edgemeter.agent.energy.budget import Term
 from edgemeter.agent.energy.curve import Curve
@@ -17,6 +16,7 @@ from edgemeter.agent.energy.sampler import SensorTrace
 from edgemeter.agent.energy.window import Window
 from edgemeter.agent.power import Description
 from edgemeter.agent.power.detect import NO_SENSOR, scope_rank
+from edgemeter.agent.power.excluded_devices import Link, accelerator_refusal, excluded
 
 RESOLVABLE = 3.0
 COVERAGE_FACTOR = 2.0

@@ -9,12 +9,12 @@ from edgemeter.agent.contract.record_conditions import Environment
 from edgemeter.agent.contract.record_figures import Energy
 from edgemeter.agent.contract.record_generation import Generation
 from edgemeter.agent.energy import per_inference, queries
-from edgemeter.agent.energy.accelerators import accelerator_link
-from edgemeter.agent.energy.generation_energy import generation_energy, served_elsewhere
 from edgemeter.agent.energy.per_inference import EnergyRun
 from edgemeter.agent.energy.sampler import SensorTrace
 from edgemeter.agent.energy.window import Window
 from edgemeter.agent.engine.job import MeasuredRun
+from edgemeter.agent.power.excluded_devices import accelerator_link
+from edgemeter.agent.session.generation_energy import generation_energy, served_elsewhere
 
 AnyRun = MeasuredRun | RunRecord
 

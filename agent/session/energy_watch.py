@@ -1,6 +1,6 @@
 """The energy of anything: a block of Python code, or a command; by the same sensors, windows and uncertainties as that of a run.
 
-from edgemeter.agent.energy.watch import EnergyWatch
+from edgemeter.agent.session.energy_watch import EnergyWatch
 
 with EnergyWatch() as watch:
     train_for_a_while()

@@ -1,10 +1,10 @@
-"""Facts about `edgemeter.agent.energy.accelerators`, over sensors as they describe themselves."""
+"""Facts about `edgemeter.agent.power.excluded_devices`, over sensors as they describe themselves."""
 
 from edgemeter.agent.energy import per_inference
-from edgemeter.agent.energy.accelerators import accelerator_link, excluded, is_blind_to
 from edgemeter.agent.energy.per_inference import EnergyRun
 from edgemeter.agent.energy.window import Window
 from edgemeter.agent.power import PCIE_DEVICES, USB_DEVICES
+from edgemeter.agent.power.excluded_devices import accelerator_link, excluded, is_blind_to
 from tests.fixtures.power_traces import S, make_description, make_trace
 from tests.fixtures.record_factory import make_runtime
 from tests.fixtures.rows import table_row

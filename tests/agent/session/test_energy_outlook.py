@@ -1,6 +1,6 @@
-"""Facts about `edgemeter.agent.energy.outlook`."""
+"""Facts about `edgemeter.agent.session.energy_outlook`."""
 
-from edgemeter.agent.energy.outlook import shortcoming
+from edgemeter.agent.session.energy_outlook import shortcoming
 from tests.fixtures.power_traces import make_description
 from tests.fixtures.run_jobs import one_case
 

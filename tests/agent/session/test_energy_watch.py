@@ -1,4 +1,4 @@
-"""Facts about `edgemeter.agent.energy.watch`."""
+"""Facts about `edgemeter.agent.session.energy_watch`."""
 
 import math
 from contextlib import contextmanager
@@ -6,8 +6,8 @@ from contextlib import contextmanager
 import pytest
 
 from edgemeter.agent.base import config
-from edgemeter.agent.energy import watch
-from edgemeter.agent.energy.watch import EnergyWatch
+from edgemeter.agent.session import energy_watch
+from edgemeter.agent.session.energy_watch import EnergyWatch
 from tests.fixtures.power_traces import PlayedSensor, make_trace
 
 
@@ -22,8 +22,8 @@ class Bench:
         def opened(*_):
             yield {name: PlayedSensor(period_ms=period_ms) for name, period_ms in self.periods_ms.items()}, ""
 
-        patch.setattr(watch, "open_sensors", opened)
-        patch.setattr(watch, "Sampler", lambda _: self)
+        patch.setattr(energy_watch, "open_sensors", opened)
+        patch.setattr(energy_watch, "Sampler", lambda _: self)
 
     def start(self):
         """Read from now on, as a sampler."""

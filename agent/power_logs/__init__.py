@@ -1,0 +1,1 @@
+"""Logs of finished runs, as other tools write them."""
