@@ -71,7 +71,7 @@ def block_of(
     if curve.is_counter:
         step_u_w = None if curve.step_mj is None else curve.step_mj / math.sqrt(6) * NS_PER_MS / timed.length_ns
     first_ns = int(2 * spacing_ns)
-    tail_ns = first_ns if after is None else _returned_ns(curve, before, after, timed, spacing_ns)
+    tail_ns, falls_on = (first_ns, False) if after is None else _return(curve, before, after, timed, spacing_ns)
     calm_after = calm(curve, after, tail_ns, spacing_ns)
     skipped_ns = tail_ns if before is None else min(tail_ns, max(first_ns, int(before.length_ns * REFERENCE_SHARE)))
     # What ran before idle is shown as late, and runs on as long, as what ran before the idle afterwards.
@@ -85,24 +85,27 @@ def block_of(
         return Block(spacing_ns, idling, Late(0.0, abs(step_w) * late_ms / math.sqrt(3)), abs(step_w) * math.hypot(*edges_ms))
     edges = _Edges(curve, timed, calm_after.start_ns, idling, spacing_ns)
     edges_u_mj = math.hypot(edges_ms[0] * edges.rise_w, edges_ms[1] * edges.fall_w)
-    late = edges.late(is_even=is_even)
+    late = edges.late(is_even=is_even, falls_on=falls_on)
     if isinstance(late, str):
         return Block(spacing_ns, idling, Late(0.0, 0.0), edges_u_mj, late)
     return Block(spacing_ns, idling, late, edges_u_mj)
 
 
-def _returned_ns(curve: Curve, before: Window | None, after: Window, timed: Window, spacing_ns: float) -> int:
-    """Return how long after the block its readings are back at idle power, two thirds of the idle at most."""
+def _return(curve: Curve, before: Window | None, after: Window, timed: Window, spacing_ns: float) -> tuple[int, bool]:
+    """Return how long after the block its readings are back at idle power, two thirds of the idle at most; and whether they fall on."""
     parts = int(min(MOST_PARTS, max(3, after.length_ns / spacing_ns)))
     latest = int(parts * REFERENCE_SHARE)
     means_w = curve.means_w(after, parts)
     # What ran before an idle stretch may show in its beginning.
-    settled = [means_w[latest:], *([] if before is None else [curve.means_w(before, parts)[latest:-1]])]
-    scatter_w = max(float(np.std(part, ddof=1)) if part.size > 1 else 0.0 for part in settled)
+    settled = means_w[latest:] if before is None else curve.means_w(before, parts)[latest:-1]
+    scatters_w = [float(np.std(part, ddof=1)) if part.size > 1 else 0.0 for part in (means_w[latest:], settled)]
     idle_w = float(means_w[latest:].mean())
-    is_back = np.abs(means_w - idle_w) <= max(CHANCE * scatter_w, LEFT_RATIO * abs(curve.mean_w(timed) - idle_w))
+    left_w = LEFT_RATIO * abs(curve.mean_w(timed) - idle_w)
+    is_back = np.abs(means_w - idle_w) <= max(CHANCE * max(scatters_w), left_w)
     part = next((number for number in range(latest) if is_back[number] and is_back[number + 1]), latest)
-    return min(max(part * after.length_ns // parts, int(2 * spacing_ns)), int(after.length_ns * REFERENCE_SHARE))
+    # Of what is back sooner a slope afterwards is idle power's own.
+    falls_on = before is not None and part > latest / 2 and means_w[latest] - means_w[-1] > max(CHANCE * scatters_w[1], left_w)
+    return min(max(part * after.length_ns // parts, int(2 * spacing_ns)), int(after.length_ns * REFERENCE_SHARE)), falls_on
 
 
 class _Edges:
@@ -119,7 +122,7 @@ class _Edges:
         self._level_w = curve.mean_w(Window(timed.end_ns - self._rise_ns, timed.end_ns))
         self.fall_w = self._level_w - self._after_w
 
-    def late(self, *, is_even: bool) -> Late | str:
+    def late(self, *, is_even: bool, falls_on: bool) -> Late | str:
         """Return what came late, or why the sensor gives no energy."""
         curve, tail = self._curve, self._tail
         area_mj = curve.energy_mj(tail) - self._after_w * tail.length_ns / NS_PER_MS
@@ -127,6 +130,8 @@ class _Edges:
         if (runs_on := self._running_on()) is not None:
             late_mj, u_mj = runs_on
             return Late(late_mj, u_mj, area_mj - late_mj, tail_u_mj, self._rise_ns, self._delay_ns)
+        if falls_on:
+            return f"it still shows the load {tail.length_ns / 1e9:.3g} s after its end: idle for longer (idle_seconds, --idle)"
         if not is_even:
             return Late(area_mj, 0.0, None, tail_u_mj, self._rise_ns, self._delay_ns)
         by_rise_mj = self._delay_ns * self.fall_w / NS_PER_MS

@@ -53,8 +53,8 @@ def idle_power(curve: Curve, before: Window | None, after: Window | None, step_u
         mean_w=statistics.fmean(means_w),
         u_w=scatter_w * math.sqrt(ALIKE / blocks_w.size),
         freedom=blocks_w.size - 1,
-        # Meanwhile it was as on either side, or between.
-        drift_u_w=abs(means_w[1] - means_w[0]) / 2 if len(stretches) == 2 else None,
+        # Meanwhile it was as the lowest of these or as the highest, or between.
+        drift_u_w=float(np.ptp(blocks_w)) / 2 if len(stretches) == 2 else None,
         quantisation_u_w=None if step_u_w is None else step_u_w * max(curve.same_ratio(window) for window in stretches),
         block_scatter_w=scatter_w,
         block_ns=statistics.fmean(window.length_ns for window in stretches) / BLOCKS,

@@ -4,7 +4,7 @@ import numpy as np
 
 from edgemeter.agent.base.nanoseconds import NS_PER_MS
 from edgemeter.agent.energy import idle_power
-from edgemeter.agent.energy.curve import Curve, equal_chance
+from edgemeter.agent.energy.curve import COARSE_CHANCE, Curve, equal_chance
 from edgemeter.agent.energy.queries import Array, Queries
 from edgemeter.agent.energy.sampler import SensorTrace
 from edgemeter.agent.energy.window import Window
@@ -22,7 +22,7 @@ WHOLE = ("wall-ac", "board-input", "module")
 # Values that repeat more often than this tell of the sensor's own clock.
 OWN_CLOCK_RATIO = 1.15
 # Queries are in step with a clock that is no quicker than a quarter of them, if their phases are more alike than this.
-STEPS, IN_STEP = 4.0, 0.35
+STEPS, IN_STEP, AVERAGING = 4.0, 0.35, 2.0
 
 
 def shortest_window_s(description: Description) -> float:
@@ -63,7 +63,7 @@ def _hangs(curve: Curve, timed: Window, idle: list[Window]) -> str | None:
     later_w = loaded_w[np.argmax(loaded_w == value_w) :]
     others_w = later_w[later_w != value_w]
     longest_ns, usual_ns = float(stays_ns.max()), float(np.median(stays_ns))
-    if others_w.size < FEWEST_NEW_VALUES or equal_chance(others_w) > FINE_CHANCE or longest_ns <= GAP_SPACINGS * usual_ns:
+    if others_w.size < FEWEST_NEW_VALUES or equal_chance(others_w) > COARSE_CHANCE or longest_ns <= GAP_SPACINGS * usual_ns:
         return None
     return (
         None
@@ -102,9 +102,9 @@ def too_little(curve: Curve, trace: SensorTrace, timed: Window, spacing_ns: floa
 def in_step(queries: Queries | None, spacing_ns: float, delay_ns: float) -> str | None:
     """Return that a sensor with a clock of its own may see the same part of each query.
 
-    What it looked at within one interval of its clock it would show within the next: one that is later averages, and over more than that.
+    It would show within two intervals of its clock what it looked at: one that is later averages.
     """
-    if queries is None or delay_ns > OWN_CLOCK_RATIO * spacing_ns:
+    if queries is None or delay_ns > AVERAGING * spacing_ns:
         return None
     cycle_ns = (queries.end_ns - queries.starts_ns[0]) / queries.starts_ns.size
     turns = (queries.starts_ns - queries.starts_ns[0]) / cycle_ns

@@ -142,7 +142,7 @@ def _steady() -> dict[str, Callable[[Draw], World]]:
         return world(draw, sensor, LONG_S if clock_s == 1 else LENGTHS_S, load=load)
 
     return {
-        f"{fps} fps beside a clock of {1000 * clock_s:.1f} ms{', the rate shifts' if is_shifted else ''}": partial(
+        f"{fps} fps beside a clock of {1000 * clock_s:.1f} ms{', the rate shifts' if is_shifted else f' {LIMIT}'}": partial(
             locked, fps=fps, clock_s=clock_s, is_shifted=is_shifted
         )
         for fps, clock_s in ((25, 0.02), (50, 0.02), (15, 1 / 30), (30, 1 / 30), (30, 0.1), (30, 1.0))
@@ -214,7 +214,7 @@ def _sensors() -> dict[str, Callable[[Draw], World]]:
     }
     return plugs | {
         "1 Hz in steps of .1 W hangs 5 s into the load, to the end": partial(hanging, for_s=(1e4, 1e4)),
-        "1 Hz in steps of .1 W hangs 5 s into the load, for 10 to 30 s": partial(hanging, for_s=(10, 30)),
+        f"1 Hz in steps of .1 W hangs 5 s into the load, for 10 to 30 s {LIMIT}": partial(hanging, for_s=(10, 30)),
         f"gain drifts by .5 to 1%, 100 Hz {LIMIT}": drifting,
         "gain drifts by .5 to 1%, 100 Hz, as stated": partial(drifting, gain_drift_ratio=0.01),
         "a USB meter of 100 Hz, queries of 3 ms": meter,
