@@ -112,7 +112,7 @@ def watch_suite(
 def energy(command: tuple[str, ...], period: str | None, log: Path | None, **options: Any) -> None:
     """Measure the energy of a command with idle before and after, measure a suite at regular times, or read a log.
 
-    The exit status is that of the command. `edgemeter energy sensors` lists, reads and tests power sensors.
+    The exit status is that of the command. `edgemeter energy sensors` lists and reads power sensors.
 
     Example: edgemeter energy -- python train.py
     """
@@ -188,7 +188,8 @@ def _line(energy: "Energy", idle_s: float) -> str:
     gross = f"{energy.gross_mj / 1000:.4g} J{_uncertainty(energy.gross_u_mj, energy)}"
     net = why_no_net(energy, idle_s) or f"{(energy.net_mj or 0) / 1000:.4g} J{_uncertainty(energy.net_u_mj, energy)}"
     left_out = f"; excludes {', '.join(energy.excludes)}" if energy.excludes else ""
-    return f"{energy.sensor} ({energy.scope}): gross {gross}, net {net}, mean {energy.mean_power_w:.4g} W{left_out}"
+    ran_on = "" if energy.after_load_mj is None else f"; {energy.after_load_mj / 1000:.3g} J ran on after it"
+    return f"{energy.sensor} ({energy.scope}): gross {gross}, net {net}, mean {energy.mean_power_w:.4g} W{ran_on}{left_out}"
 
 
 def _uncertainty(u_mj: float | None, energy: "Energy") -> str:

@@ -250,7 +250,7 @@ def _disturbed() -> dict[str, Callable[[Draw], World]]:
         return world(draw, Sensor(silent_s=(draw.uniform(2, 40), draw.uniform(1, 8))), LONG_S, swings=swings)
 
     def clipped(draw: Draw) -> World:
-        load, idle_w = bursts(draw, duty=draw.uniform(0.05, 0.5)), draw.uniform(2, 4.5)
+        load, idle_w = bursts(draw, duty=draw.uniform(0.3, 0.6)), draw.uniform(2, 4.5)
         return world(draw, Sensor(clips_w=idle_w + load.high_w * draw.uniform(0.6, 0.9)), load=load, idle_w=idle_w)
 
     def batches(draw: Draw) -> Bursts:
@@ -273,7 +273,7 @@ def _disturbed() -> dict[str, Callable[[Draw], World]]:
         "a zero that is off by .03 to .1 W, as stated": off_zero,
         "1 to 8 s without a reading": partial(silent, swings=0.0),
         "1 to 8 s without a reading, power swings": partial(silent, swings=0.4),
-        "bursts beyond the range's end": clipped,
+        "bursts beyond the range's end, in a fifth of the readings and more": clipped,
     }
 
 
