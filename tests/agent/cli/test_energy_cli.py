@@ -44,7 +44,7 @@ def test_the_exit_status_is_the_commands_and_its_output_is_not_in_ours(configura
     )
     assert result.returncode == 3
     assert json.loads(result.stdout)["energies"]["energy"] is None
-    assert "show no energy" in json.loads(result.stdout)["energies"]["reason"]
+    assert "an energy takes 10" in json.loads(result.stdout)["energies"]["reason"]
     assert "hello" in result.stderr
 
 
