@@ -15,13 +15,13 @@ LINES = {
     "agent/api": 484,
     "agent/base": 5897,
     "agent/bundle": 595,
-    "agent/cli": 2838,
+    "agent/cli": 2839,
     "agent/contract": 3593,
     "agent/daemon": 349,
     "agent/datasets": 1351,
     "agent/delivery": 1952,
     "agent/doctor": 681,
-    "agent/energy": 1215,
+    "agent/energy": 1218,
     "agent/engine": 5129,
     "agent/generators": 2548,
     "agent/health": 583,
@@ -86,7 +86,7 @@ LINES = {
     "provisioning/release": 1383,
     "provisioning/serve": 400,
     "provisioning/update": 1017,
-    "tests": 85006,
+    "tests": 85007,
 }
 # A room may have so many lines fewer before its number is lowered.
 SLACK = 40
