@@ -63,13 +63,11 @@ def _hangs(curve: Curve, timed: Window, idle: list[Window]) -> str | None:
     later_w = loaded_w[np.argmax(loaded_w == value_w) :]
     others_w = later_w[later_w != value_w]
     longest_ns, usual_ns = float(stays_ns.max()), float(np.median(stays_ns))
-    if others_w.size < FEWEST_NEW_VALUES or equal_chance(others_w) > COARSE_CHANCE or longest_ns <= GAP_SPACINGS * usual_ns:
+    if others_w.size < FEWEST_NEW_VALUES or equal_chance(others_w) > COARSE_CHANCE:
         return None
-    return (
-        None
-        if longest_ns <= GAP_RATIO * timed.length_ns
-        else f"it shows {value_w:.4g} W for {longest_ns / 1e9:.3g} s: it hangs, restart it"
-    )
+    if longest_ns <= max(GAP_SPACINGS * usual_ns, GAP_RATIO * timed.length_ns):
+        return None
+    return f"it shows {value_w:.4g} W for {longest_ns / 1e9:.3g} s: it hangs, restart it"
 
 
 def _is_clipped(loaded_w: Array) -> str | None:
@@ -92,8 +90,10 @@ def too_little(curve: Curve, trace: SensorTrace, timed: Window, spacing_ns: floa
             f"for {1.1 * FEWEST_NEW_VALUES * spacing_ns / 1e9:.2g} s or longer{failures(trace)}"
         )
     nodes_ns = np.concatenate(([timed.start_ns], curve.times_ns[curve.inside(timed)], [timed.end_ns]))
-    longest_ns = int(np.diff(nodes_ns).max())
-    if longest_ns > max(GAP_SPACINGS * spacing_ns, GAP_RATIO * timed.length_ns) and not curve.is_counter:
+    stretches_ns = np.diff(nodes_ns)
+    # Between two reads a counter goes on counting; beyond its last one nothing is known.
+    longest_ns = int(max(stretches_ns[0], stretches_ns[-1]) if curve.is_counter else stretches_ns.max())
+    if longest_ns > max(GAP_SPACINGS * spacing_ns, GAP_RATIO * timed.length_ns):
         gone = f"; {trace.ended}" if trace.ended else ""
         return f"readings are missing for {longest_ns / 1e9:.3g} s of {length_s:.3g} s{failures(trace)}: find what keeps them back{gone}"
     return None

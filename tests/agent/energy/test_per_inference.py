@@ -16,6 +16,7 @@ from tests.fixtures.power_traces import (
     BEFORE,
     TIMED,
     S,
+    assess,
     energy_of,
     load_step,
     make_counter,
@@ -137,10 +138,15 @@ def test_a_slow_counter_is_interpolated_between_its_moves():
 
 
 def test_a_counter_goes_on_counting_while_nobody_reads():
-    """A pause of 3 s loses nothing."""
+    """A pause of 3 s inside the window loses nothing; one that reaches over its end, or a counter that is gone, does."""
     trace = make_counter(6.0, 70)
-    readings = tuple(reading for reading in trace.readings if not 30 * S < reading.taken_ns < 33 * S)
-    assert energy_of(dataclasses.replace(trace, readings=readings)).gross_mj == pytest.approx(180, rel=1e-6)
+
+    def without(begin_s, end_s):
+        return dataclasses.replace(trace, readings=tuple(r for r in trace.readings if not begin_s * S < r.taken_ns < end_s * S))
+
+    assert energy_of(without(30, 33)).gross_mj == pytest.approx(180, rel=1e-6)
+    for lost in (without(45, 52), without(35, 99)):
+        assert "missing" in assess(lost, TIMED, None, None, 1000)[1]
 
 
 def test_the_widest_scope_that_supports_an_energy_is_taken_and_the_others_stand_beside_it():
