@@ -11,14 +11,6 @@ def variance_inflation(n: float, correlation: float) -> float:
     return inflation
 
 
-def corrected_correlation(raw: float, n: float) -> float:
-    """Return the correlation of neighbours, 0 or more, from that of n values about their own mean, which makes it too low.
-
-    Source: Marriott and Pope, Biometrika 41 (1954) 390.
-    """
-    return min(longest_correlation(n), max(0.0, raw + (1 + 4 * raw) / n))
-
-
 def longest_correlation(n: float) -> float:
     """Return the highest correlation of neighbours that n values can show."""
     return 1 - 1 / (LONGEST_RATIO * n)

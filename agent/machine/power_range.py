@@ -10,7 +10,6 @@ from functools import lru_cache
 
 import msgspec
 
-from edgemeter.agent.contract.record_conditions import Environment
 from edgemeter.agent.contract.record_figures import Scope
 from edgemeter.agent.machine.board_limits import BOARD_LIMITS
 
@@ -43,9 +42,6 @@ class PowerRange:
 
 # The most, a server of eight accelerators; the least, what a Pi Zero draws halted.
 ANY_MACHINE = PowerRange("machine", 0.05, 25_000, "NVIDIA DGX H100 and B200: 10.2 and 14.3 kW")
-# Machines without a line, by their logical cores: one with few of them has few accelerators, and one socket.
-MOST_CORES, SMALL_PC = 16, PowerRange("PC of up to 16 cores", 0.5, 2600, "a socket gives 3.7 kW, less what its supply loses")
-SMALL_ARM = PowerRange("ARM machine of up to 16 cores", 0.15, 1000, "the largest known: Apple's and Ampere's workstations")
 
 
 class _PowerFile(msgspec.Struct):
@@ -56,14 +52,3 @@ class _PowerFile(msgspec.Struct):
 def board_ranges() -> tuple[PowerRange, ...]:
     """Return the range of each board, in the order of the file, in which the first that fits a model counts."""
     return msgspec.toml.decode(BOARD_LIMITS.read_bytes(), type=_PowerFile).power
-
-
-def power_range(environment: Environment) -> PowerRange:
-    """Return what this machine may draw; in a virtual machine, whose host may be any, the widest range."""
-    model = (environment.board or "").lower()
-    listed = next((limits for limits in board_ranges() if any(word in model for word in limits.words)), None)
-    if listed is not None:
-        return listed
-    if environment.cores > MOST_CORES or environment.is_virtual:
-        return ANY_MACHINE
-    return SMALL_PC if environment.arch in {"x86_64", "i686"} else SMALL_ARM
