@@ -179,7 +179,9 @@ class Energy(RecordPart, frozen=True, kw_only=True):
         float | None
     )  # Energy per inference above idle power, in mJ; null where it does not stand out from the uncertainty of idle power.
     net_u_mj: float | None  # Expanded uncertainty (95%) of `net_mj` in mJ; null if a term of the budget is unknown.
-    after_load_mj: float | None = None  # What ran on after the load, such as a fan, in mJ of the whole run; null where nothing did.
+    after_load_mj: float | None = (
+        None  # What ran on after the load, such as a fan, in mJ of the whole run, as an estimate without an interval; else null.
+    )
     mean_power_w: float  # Mean power over the timed part in W.
     idle_before_w: float | None  # Mean idle power before the timed part in W.
     idle_after_w: float | None  # Mean idle power after the timed part in W.

@@ -13,10 +13,10 @@ PACKAGES = ("agent", "collector", "models", "provisioning")
 LINES = {
     "agent": 6,
     "agent/api": 484,
-    "agent/base": 5897,
+    "agent/base": 5889,
     "agent/bundle": 595,
     "agent/cli": 2839,
-    "agent/contract": 3593,
+    "agent/contract": 3595,
     "agent/daemon": 349,
     "agent/datasets": 1351,
     "agent/delivery": 1952,
@@ -28,7 +28,7 @@ LINES = {
     "agent/identity": 878,
     "agent/jobs": 2008,
     "agent/ledger": 1819,
-    "agent/machine": 1453,
+    "agent/machine": 1438,
     "agent/operating": 1012,
     "agent/power": 2933,
     "agent/power_logs": 246,
@@ -86,7 +86,7 @@ LINES = {
     "provisioning/release": 1383,
     "provisioning/serve": 400,
     "provisioning/update": 1017,
-    "tests": 85007,
+    "tests": 85009,
 }
 # A room may have so many lines fewer before its number is lowered.
 SLACK = 40
