@@ -14,11 +14,11 @@ from tests.fixtures.vision_factory import make_card, make_input, make_loaded, te
 
 
 def mapped_photographs(folder, maps, size=(64, 64), ending=""):
-    """Write grey photographs of that size (width, height), each of its own grey, and these maps."""
+    """Write photographs of that size (width, height), each of a colour of its own, and these maps."""
     (folder / "images").mkdir(parents=True)
     (folder / "maps").mkdir()
     for number, values in enumerate(maps):
-        Image.new("RGB", size, (90 + number, 90, 90)).save(folder / "images" / f"{number:02}.jpg")
+        Image.new("RGB", size, (8 * number, 90, 90)).save(folder / "images" / f"{number:02}.jpg")
         Image.fromarray(values.astype(np.uint8)).save(folder / "maps" / f"{number:02}{ending}.png")
     return open_folder(folder / "images", folder / "maps")
 
