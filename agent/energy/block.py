@@ -23,8 +23,8 @@ MOST_PARTS, REFERENCE_SHARE = 24, 2 / 3
 CHANCE = 3.0
 # The power has come back when no more than this share of the load is left.
 LEFT_RATIO = 0.01
-# The rise is over after so many of the delays that it shows.
-RISE_DELAYS, RISE_SPACINGS, ROUNDS = 5.0, 3.0, 12
+# The rise is over after so many of the delays that it shows, and an exponential fall after so many time constants.
+RISE_DELAYS, FALL_DELAYS, RISE_SPACINGS, ROUNDS = 5.0, 4.0, 3.0, 12
 # The delay of a rise is known to such a share of it at best.
 DELAY_U_RATIO = 0.05
 DIFFERENT = 2.5
@@ -79,13 +79,13 @@ def block_of(
     idle_w = 0.0 if idling is None else idling.mean_w
     # A step lies anywhere between two values; random moments fall into the longer of the gaps, which adds a little. Source: GUM 4.3.7.
     edges_ms = [max(spacing_ns / 3, curve.gap_ns(moment_ns) / math.sqrt(12)) / NS_PER_MS for moment_ns in (timed.start_ns, timed.end_ns)]
-    if idling is None or calm_after is None:
+    if idling is None or after is None or calm_after is None:
         step_w = curve.mean_w(timed) - idle_w
         late_ms = max(description.delay_ms or 0.0, spacing_ns / NS_PER_MS)
         return Block(spacing_ns, idling, Late(0.0, abs(step_w) * late_ms / math.sqrt(3)), abs(step_w) * math.hypot(*edges_ms))
     edges = _Edges(curve, timed, calm_after.start_ns, idling, spacing_ns)
     edges_u_mj = math.hypot(edges_ms[0] * edges.rise_w, edges_ms[1] * edges.fall_w)
-    late = edges.late(is_even=is_even, falls_on=falls_on)
+    late = edges.late(REFERENCE_SHARE * after.length_ns, is_even=is_even, falls_on=falls_on)
     if isinstance(late, str):
         return Block(spacing_ns, idling, Late(0.0, 0.0), edges_u_mj, late)
     return Block(spacing_ns, idling, late, edges_u_mj)
@@ -122,18 +122,27 @@ class _Edges:
         self._level_w = curve.mean_w(Window(timed.end_ns - self._rise_ns, timed.end_ns))
         self.fall_w = self._level_w - self._after_w
 
-    def late(self, *, is_even: bool, falls_on: bool) -> Late | str:
+    def late(self, longest_ns: float, *, is_even: bool, falls_on: bool) -> Late | str:
         """Return what came late, or why the sensor gives no energy."""
         curve, tail = self._curve, self._tail
         area_mj = curve.energy_mj(tail) - self._after_w * tail.length_ns / NS_PER_MS
         tail_u_mj = self._idle.stretch_u_w(tail.length_ns) * tail.length_ns / NS_PER_MS
-        if (runs_on := self._running_on()) is not None:
-            late_mj, u_mj = runs_on
+        part_ms, (first_w, early_w, later_w, level_w) = self._after_the_fall()
+        least_w = LEAST_RUN_ON_RATIO * self.fall_w
+        has_fallen = early_w <= self.fall_w / 2 and 4 * part_ms * NS_PER_MS <= tail.length_ns
+        if has_fallen and early_w >= least_w and later_w >= STAYS_RATIO * early_w:
+            late_mj, u_mj = (first_w + early_w + later_w - 3 * level_w) * part_ms, abs(later_w - level_w) * 3 * part_ms
             return Late(late_mj, u_mj, area_mj - late_mj, tail_u_mj, self._rise_ns, self._delay_ns)
-        if falls_on:
+        late_mj, after_load_mj = area_mj, None
+        if has_fallen and abs(early_w) < least_w and area_mj - (first_w + early_w) * part_ms > DIFFERENT * tail_u_mj:
+            # It was back at once: what was drawn later began later.
+            late_mj = (first_w + early_w) * part_ms
+            after_load_mj = area_mj - late_mj
+        fall = self._time_constant(self._timed.end_ns, self._level_w, -self.fall_w)
+        if falls_on or (fall is not None and FALL_DELAYS * (fall[0] - CHANCE * fall[1]) > longest_ns / 1e9):
             return f"it still shows the load {tail.length_ns / 1e9:.3g} s after its end: idle for longer (idle_seconds, --idle)"
         if not is_even:
-            return Late(area_mj, 0.0, None, tail_u_mj, self._rise_ns, self._delay_ns)
+            return Late(late_mj, 0.0, after_load_mj, tail_u_mj, self._rise_ns, self._delay_ns)
         by_rise_mj = self._delay_ns * self.fall_w / NS_PER_MS
         levels_w = curve.means_w(self._timed, max(3, self._timed.length_ns // self._rise_ns))
         changes_w = np.diff(levels_w[1:])
@@ -145,14 +154,14 @@ class _Edges:
             tail_u_mj,
             DELAY_U_RATIO * by_rise_mj,
         )
-        off_mj = area_mj - by_rise_mj
+        off_mj = late_mj - by_rise_mj
         if off_mj > DIFFERENT * chance_mj or self._is_slower_one_way(math.sqrt(float(np.mean(changes_w**2)) / 2)):
-            rise_s, fall_s = self._delay_ns / 1e9, area_mj / self.fall_w / 1000
+            rise_s, fall_s = self._delay_ns / 1e9, late_mj / self.fall_w / 1000
             return (
                 f"it shows the end of the load {fall_s:.2g} s late and its beginning {rise_s:.2g} s: a sensor that is slower one way shows "
                 "too much or too little of each burst; use another one"
             )
-        return Late(area_mj, abs(off_mj) / 2, None, tail_u_mj, self._rise_ns, self._delay_ns)
+        return Late(late_mj, abs(off_mj) / 2, after_load_mj, tail_u_mj, self._rise_ns, self._delay_ns)
 
     def _rise(self) -> tuple[int, float]:
         """Return how long the sensor takes to show the load, and its mean delay, ns, by what the beginning lacks of what follows."""
@@ -169,26 +178,16 @@ class _Edges:
             rise_ns = longer_ns
         return int(min(rise_ns, longest_ns)), delay_ns
 
-    def _running_on(self) -> tuple[float, float] | None:
-        """Return what came late, and its uncertainty, mJ, where something else runs on after the load; None where nothing does."""
-        if self.fall_w <= 0:
-            return None
-        part_ns = int(1.5 * self._spacing_ns)
-        excess_w = self._excess_w(part_ns)
-        while 8 * part_ns < self._tail.length_ns and excess_w[1] > self.fall_w / 2:
+    def _after_the_fall(self) -> tuple[float, list[float]]:
+        """Return the length of a part, ms, after which half of the load is gone, and what is drawn above idle in the first four, W."""
+        # What rose late falls as late.
+        part_ns = int(1.5 * (self._delay_ns if self._delay_ns > 2 * self._spacing_ns else self._spacing_ns))
+        while True:
+            window = Window(self._tail.start_ns, self._tail.start_ns + 4 * part_ns)
+            excess_w = (self._curve.means_w(window, 4) - self._after_w).tolist()
+            if excess_w[1] <= self.fall_w / 2 or 8 * part_ns >= self._tail.length_ns:
+                return part_ns / NS_PER_MS, excess_w
             part_ns *= 2
-            excess_w = self._excess_w(part_ns)
-        _, early_w, later_w, level_w = excess_w
-        if 4 * part_ns > self._tail.length_ns or early_w > self.fall_w / 2:
-            return None
-        if later_w < STAYS_RATIO * early_w or early_w < LEAST_RUN_ON_RATIO * self.fall_w:
-            return None
-        return (float(np.sum(excess_w[:3])) - 3 * level_w) * part_ns / NS_PER_MS, abs(later_w - level_w) * 3 * part_ns / NS_PER_MS
-
-    def _excess_w(self, part_ns: int) -> list[float]:
-        end_ns = self._tail.start_ns
-        means_w = self._curve.means_w(Window(end_ns, end_ns + 4 * part_ns), 4) - self._after_w
-        return [float(mean_w) for mean_w in means_w]
 
     def _is_slower_one_way(self, level_u_w: float) -> bool:
         """Return whether the time constants of rise and fall differ beyond chance, where enough readings show both."""

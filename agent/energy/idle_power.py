@@ -45,7 +45,8 @@ def idle_power(curve: Curve, before: Window | None, after: Window | None, step_u
     if not stretches:
         return None
     means_w = [curve.mean_w(window) for window in stretches]
-    blocks_w = np.concatenate([curve.means_w(window, BLOCKS) for window in stretches])
+    each_w = [curve.means_w(window, BLOCKS) for window in stretches]
+    blocks_w = np.concatenate(each_w)
     scatter_w = float(np.std(blocks_w, ddof=1))
     return IdlePower(
         before_w=means_w[0] if before else None,
@@ -53,8 +54,10 @@ def idle_power(curve: Curve, before: Window | None, after: Window | None, step_u
         mean_w=statistics.fmean(means_w),
         u_w=scatter_w * math.sqrt(ALIKE / blocks_w.size),
         freedom=blocks_w.size - 1,
-        # Meanwhile it was as the lowest of these or as the highest, or between.
-        drift_u_w=float(np.ptp(blocks_w)) / 2 if len(stretches) == 2 else None,
+        # Meanwhile it was within twice the range of these (rectangular, GUM 4.3.7), and what falls may fall on by as much.
+        drift_u_w=max(float(np.ptp(blocks_w)) / math.sqrt(3), *(float(part_w[0] - part_w[-1]) for part_w in each_w))
+        if len(stretches) == 2
+        else None,
         quantisation_u_w=None if step_u_w is None else step_u_w * max(curve.same_ratio(window) for window in stretches),
         block_scatter_w=scatter_w,
         block_ns=statistics.fmean(window.length_ns for window in stretches) / BLOCKS,
@@ -67,5 +70,7 @@ def calm(curve: Curve, window: Window | None, skipped_ns: int, spacing_ns: float
         return None
     length_ns = window.length_ns - skipped_ns - int(spacing_ns)
     inner = Window(window.start_ns + skipped_ns, window.start_ns + skipped_ns + max(1, length_ns))
-    is_known = length_ns >= FEWEST_NEW_VALUES * spacing_ns and len(curve.times_ns[curve.inside(inner)]) >= FEWEST_NEW_VALUES
-    return inner if is_known else None
+    read_ns = curve.times_ns[curve.inside(inner)]
+    # A sensor that stops early knows nothing of the rest.
+    enough = min(length_ns / spacing_ns, read_ns.size) >= FEWEST_NEW_VALUES
+    return inner if enough and np.ptp(read_ns) >= length_ns / 2 else None

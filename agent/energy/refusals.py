@@ -4,7 +4,7 @@ import numpy as np
 
 from edgemeter.agent.base.nanoseconds import NS_PER_MS
 from edgemeter.agent.energy import idle_power
-from edgemeter.agent.energy.curve import COARSE_CHANCE, Curve, equal_chance
+from edgemeter.agent.energy.curve import Curve, equal_chance
 from edgemeter.agent.energy.queries import Array, Queries
 from edgemeter.agent.energy.sampler import SensorTrace
 from edgemeter.agent.energy.window import Window
@@ -15,6 +15,8 @@ FEWEST_NEW_VALUES = 10
 # The longest stretch without a reading, in distances of the sensor's values, or as a share of the block where that is longer.
 GAP_SPACINGS, GAP_RATIO = 5.0, 0.1
 FEWEST_STUCK = 5
+# How often a value may stay so long by chance.
+BY_CHANCE = 0.01
 CLIPPED_RATIO, FINE_CHANCE = 0.2, 0.05
 NOTHING_RATIO = 0.01
 # What always draws power; other scopes may show none while idle.
@@ -58,14 +60,15 @@ def _hangs(curve: Curve, timed: Window, idle: list[Window]) -> str | None:
         return f"it shows {loaded_w[-1]:.4g} W from the load to the end of the idle after it: it hangs, or its steps are too coarse"
     begins = np.concatenate(([0], np.flatnonzero(np.diff(loaded_w)) + 1))
     stays_ns = np.diff(times_ns[begins], append=timed.end_ns)
-    value_w = loaded_w[begins[np.argmax(stays_ns)]]
+    longest = int(np.argmax(stays_ns))
+    longest_ns, usual_ns = float(stays_ns[longest]), float(np.median(stays_ns))
     # Those before it may have led up to it.
-    later_w = loaded_w[np.argmax(loaded_w == value_w) :]
-    others_w = later_w[later_w != value_w]
-    longest_ns, usual_ns = float(stays_ns.max()), float(np.median(stays_ns))
-    if others_w.size < FEWEST_NEW_VALUES or equal_chance(others_w) > COARSE_CHANCE:
+    later_w = loaded_w[begins[longest + 1] :] if longest + 1 < begins.size else loaded_w[:0]
+    value_w = loaded_w[begins[longest]]
+    if later_w.size < FEWEST_NEW_VALUES or longest_ns <= max(GAP_SPACINGS * usual_ns, GAP_RATIO * timed.length_ns):
         return None
-    if longest_ns <= max(GAP_SPACINGS * usual_ns, GAP_RATIO * timed.length_ns):
+    others_w = np.concatenate((loaded_w[: begins[longest]], later_w))
+    if others_w.size * (others_w == value_w).mean() ** (longest_ns / usual_ns - 1) > BY_CHANCE:
         return None
     return f"it shows {value_w:.4g} W for {longest_ns / 1e9:.3g} s: it hangs, restart it"
 

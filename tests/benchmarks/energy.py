@@ -93,6 +93,12 @@ def _late() -> dict[str, Callable[[Draw], World]]:
         lag_s = draw.uniform(0.1, 2)
         return world(draw, Sensor(rate=rate, rise_s=lag_s, fall_s=lag_s), LONG_S)
 
+    def long_queries(draw: Draw, fan_w: float) -> World:
+        lag_s = draw.uniform(0.3, 0.8)
+        load = bursts(draw, fps=draw.uniform(0.35, 1), duty=draw.uniform(0.5, 0.8), jitter=0.01)
+        fan = Fan(fan_w * draw.uniform(0.7, 1.5), draw.uniform(3, 10), draw.uniform(5, 15))
+        return world(draw, Sensor(rise_s=lag_s, fall_s=lag_s), LONG_S, load=load, fan=fan if fan_w else None)
+
     def uneven(draw: Draw, rise_s: float, fall_s: float) -> World:
         return world(draw, Sensor(rise_s=rise_s, fall_s=fall_s))
 
@@ -116,7 +122,9 @@ def _late() -> dict[str, Callable[[Draw], World]]:
         "10 Hz, lag of .1 to 2 s": lag,
         "1 Hz, lag of .1 to 2 s": partial(lag, rate=1.0),
         "rises in 50 ms, falls in 500 ms": partial(uneven, rise_s=0.05, fall_s=0.5),
-        "rises in .4 s, falls in .6 s": partial(uneven, rise_s=0.4, fall_s=0.6),
+        "queries of 1 to 3 s that end at low power, lag of .3 to .8 s": partial(long_queries, fan_w=0.0),
+        "queries of 1 to 3 s that end at low power, lag of .3 to .8 s, and a fan": partial(long_queries, fan_w=1.0),
+        f"rises in .4 s, falls in .6 s {LIMIT}": partial(uneven, rise_s=0.4, fall_s=0.6),
         "served requests": request,
         "served requests, lag of .5 s": partial(request, rise_s=0.5, fall_s=0.5),
         "served requests, mean of 1 s": partial(request, window_s=1.0),
@@ -214,7 +222,7 @@ def _sensors() -> dict[str, Callable[[Draw], World]]:
     }
     return plugs | {
         "1 Hz in steps of .1 W hangs 5 s into the load, to the end": partial(hanging, for_s=(1e4, 1e4)),
-        f"1 Hz in steps of .1 W hangs 5 s into the load, for 10 to 30 s {LIMIT}": partial(hanging, for_s=(10, 30)),
+        "1 Hz in steps of .1 W hangs 5 s into the load, for 10 to 30 s": partial(hanging, for_s=(10, 30)),
         f"gain drifts by .5 to 1%, 100 Hz {LIMIT}": drifting,
         "gain drifts by .5 to 1%, 100 Hz, as stated": partial(drifting, gain_drift_ratio=0.01),
         "a USB meter of 100 Hz, queries of 3 ms": meter,
