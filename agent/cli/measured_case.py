@@ -67,10 +67,12 @@ class MeasuredCase:
         return [value for run in runs if (value := entry.value(run)) is not None]
 
     def interval(self, name: str) -> IntervalOverRuns | None:
-        """Return the interval of a figure over the runs; None where they are too few, or it is a share."""
+        """Return the interval of a figure over the runs; None where they are too few or do not show how it varies, or it is a share."""
         entry = figure(name)
+        if entry.is_share or not entry.shows_scatter(self.counted):
+            return None
         # What a program takes in memory is no matter of the session.
-        return None if entry.is_share else interval_over_runs(self.values(name), 0.0 if entry.group == "memory" else self.session_sd)
+        return interval_over_runs(self.values(name), 0.0 if entry.group == "memory" else self.session_sd)
 
     def middle(self, name: str, unit: str = "") -> str:
         """Return the mean of a figure over the runs without its interval; "-" where it has no value."""

@@ -66,9 +66,8 @@ class Figure:
 
     `path` is where it stands in the record, or its name where `of` works it out from the fields `reads`. `title` is what people call it; it
     stands above a column, which a narrow terminal drops the sooner the higher its `rank` (0 is never dropped). `low` and `high` are the
-    fields of its 95% bounds, `u` that of its expanded uncertainty. `shows_scatter` is
-    whether the runs that have it show how it varies, without which it has no interval. `why_absent` is said where the record gives
-    no reason. A case has a figure that `needs_all` only where each of its runs has it.
+    fields of its 95% bounds, `u` that of its expanded uncertainty. What `is_rare` decides it: a tail, or missed frames. `why_absent` is
+    said where the record gives no reason. A case has a figure that `needs_all` only where each of its runs has it.
     """
 
     path: str
@@ -87,7 +86,7 @@ class Figure:
     needs_all: bool = False
     is_truth: bool = False
     rank: int = 4
-    shows_scatter: Callable[[Sequence[RunRecord]], bool] = lambda _: True
+    is_rare: bool = False
     why_absent: str = "not recorded"
     shown: Callable[[float | None], str] = significant
 
@@ -129,6 +128,15 @@ class Figure:
     def is_share(self) -> bool:
         """Whether it is a share, which may be 0: two of them are compared by their difference."""
         return self.shown is share
+
+    def shows_scatter(self, runs: Sequence[RunRecord]) -> bool:
+        """Return whether these runs show how it varies: what is rare comes in bursts, and a run that saw none says nothing of them."""
+        if not self.is_rare:
+            return True
+        if not all(map(_takes_a_minute, runs)):
+            return False
+        values = [self.value(run) for run in runs]
+        return not self.is_share or (min(values) > 0 and len(set(values)) > 1)
 
     @property
     def change_name(self) -> str:
@@ -213,13 +221,11 @@ def why_unequal_questions(run: RunRecord) -> str | None:
     return f"{queries} queries ask {questions} questions: some are in the energy more often than in the score"
 
 
-def _each_missed(runs: Sequence[RunRecord]) -> bool:
-    """Return whether each run of a minute or more missed frames: misses come in bursts, and a run that saw none says nothing of them.
-
-    Nor do runs of equal shares show how these scatter.
-    """
-    shares = [run.steady.missed_ratio if run.steady and run.steady.frames >= MINUTE_S * run.steady.rate_per_s else 0.0 for run in runs]
-    return min(shares) > 0 and len(set(shares)) > 1
+def _takes_a_minute(run: RunRecord) -> bool:
+    if run.steady:
+        # Frames come until the next one would be due.
+        return run.steady.frames >= MINUTE_S * run.steady.rate_per_s
+    return run.windows is not None and run.windows.timed_end_ns >= MINUTE_S * 1e9
 
 
 # Metrics whose value is the share of items that are answered right.
@@ -241,17 +247,20 @@ FIGURES: tuple[Figure, ...] = (
         why_absent=TOO_FEW_QUERIES,
     ),
     Figure(
-        "latency.p90_ms", "p90", "ms", "latency", "lower", RUN | TABLE | JUDGED | LIST | CHART, trend=TrendRule(), rank=2,
+        "latency.p90_ms", "p90", "ms", "latency", "lower", RUN | TABLE | JUDGED | LIST | CHART, trend=TrendRule(), rank=2, is_rare=True,
         why_absent="too few queries for a p90 (use --mode normal)",
     ),
-    Figure("latency.p99_ms", "p99", "ms", "latency", "lower", JUDGED, why_absent="too few queries for a p99 (use --mode normal)"),
+    Figure(
+        "latency.p99_ms", "p99", "ms", "latency", "lower", JUDGED, is_rare=True,
+        why_absent="too few queries for a p99 (use --mode normal)",
+    ),
     Figure("latency.mean_ms", "mean", "ms", "latency", "lower"),
     Figure("throughput_per_s", "throughput", "/s", "throughput", "higher", RUN | TABLE | JUDGED | CHART, rank=5),
     Figure(
         "steady.missed_ratio", "missed", "", "latency", "lower", RUN | TABLE | JUDGED | LIST | CHART,
-        trend=TrendRule("points", 0.5, is_default=True), rank=0, shows_scatter=_each_missed, why_absent=NO_FRAMES, shown=share,
+        trend=TrendRule("points", 0.5, is_default=True), rank=0, is_rare=True, why_absent=NO_FRAMES, shown=share,
     ),
-    Figure("steady.jitter.p90_ms", "jitter", "ms", "latency", "lower", RUN | JUDGED, rank=3, why_absent=NO_FRAMES),
+    Figure("steady.jitter.p90_ms", "jitter", "ms", "latency", "lower", RUN | JUDGED, rank=3, is_rare=True, why_absent=NO_FRAMES),
     # The table of `edgemeter run` has it in a line below.
     Figure(
         "together.slow_down_ratio", "slow-down", "", "latency", "lower", TABLE | JUDGED, rank=0,

@@ -55,10 +55,12 @@ def figure_of(entry: Figure, valued: Sequence[tuple[RunRecord, float]], u: float
     if not valued:
         return None
     runs = [run_value(run, value) for run, value in valued]
+    shows_scatter = entry.shows_scatter([run for run, _ in valued])
     if not entry.is_share:
-        return figure_of_values(runs, "ratio", u, is_of_process=entry.group == "memory")
+        figure = figure_of_values(runs, "ratio", u, is_of_process=entry.group == "memory")
+        return figure if shows_scatter else msgspec.structs.replace(figure, low=None, high=None)
     evidence = mean_of(runs)
-    low, high = (evidence.share_bounds() if entry.shows_scatter([run for run, _ in valued]) else None) or (None, None)
+    low, high = (evidence.share_bounds() if shows_scatter else None) or (None, None)
     return CaseFigure(evidence.middle, low, high, len(runs), evidence, "points", u)
 
 

@@ -13,6 +13,7 @@ from typing import Literal
 from edgemeter.agent.base.decision import ALPHA, Decision, decide, holm
 from edgemeter.agent.base.errors import UnavailableError
 from edgemeter.agent.base.evidence import FEWEST, Evidence
+from edgemeter.agent.base.figures import count
 from edgemeter.agent.base.metrics import metric_name
 from edgemeter.agent.contract.case_identity import CaseKey
 from edgemeter.agent.contract.figures import ACCURACY, ENERGY, MISSED, Figure
@@ -146,7 +147,7 @@ def requirement_evidence(case: CaseSummary, limit: FigureLimit) -> Evidence | No
     figure = case.figures.get(limit.figure.name)
     if figure is None or (scale_of(limit.figure.name) == "ratio" and min(figure.value, limit.value) <= 0):
         return None
-    if figure.scale == "points" and figure.low is None and figure.runs >= FEWEST:
+    if limit.figure.is_rare and figure.low is None and figure.runs >= FEWEST:
         return None
     evidence = replace(figure.with_meter, counted_ratio=case.counted_ratio if figure.evidence.unit == "run" else 1.0)
     return evidence.shifted(limit.value if scale_of(limit.figure.name) == "points" else math.log(limit.value))
@@ -191,7 +192,8 @@ def _without_interval(case: CaseSummary, limit: FigureLimit) -> Requirement:
     are_kept = {limit.is_kept(run.value) for run in case.run_values.of(limit.figure.name)}
     if len(are_kept) == 2:
         return Requirement(limit, "inconclusive", figure.value, reason="met in some of its runs")
-    return Requirement(limit, "met" if are_kept.pop() else "not met", figure.value)
+    reason = f"in each of {count(figure.runs, 'run')}" if limit.figure.is_rare else ""
+    return Requirement(limit, "met" if are_kept.pop() else "not met", figure.value, reason=reason)
 
 
 def _with_interval(case: CaseSummary, limit: FigureLimit, evidence: Evidence, confidence: float) -> Requirement:

@@ -137,7 +137,7 @@ def _dot(run: RunFigures, value: float, entry: Figure) -> dict[str, Plain]:
 def _daily(valued: Sequence[tuple[RunFigures, float]], entry: Figure) -> list[dict[str, Plain]]:
     rows: list[dict[str, Plain]] = []
     for day, values in grouped((run.started_at_ns // NS_PER_DAY, value) for run, value in valued).items():
-        interval = None if entry.is_truth else interval_over_runs(values, 0.0)
+        interval = None if entry.is_truth or entry.is_rare else interval_over_runs(values, 0.0)
         middle = fmean(values) if entry.is_truth else interval.middle if interval else middle_of(values)
         low, high = (interval.low, interval.high) if interval else (None, None)
         at_ns = day * NS_PER_DAY + NS_PER_DAY // 2

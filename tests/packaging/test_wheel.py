@@ -167,7 +167,7 @@ def generates(model: str, program: Path, home: Path) -> None:
 IS_X86 = platform.machine() == "x86_64"
 SMOKE = {
     "": partial(says, "doctor", "no model can run", status=1),
-    "vision": partial(says, "doctor", "pillow", status=1),
+    "vision": partial(imports, "PIL"),
     "video": partial(imports, "cv2"),
     "litert": partial(measures, ".tflite"),
     "tflite": partial(measures, ".tflite"),

@@ -1,9 +1,10 @@
-"""What runs show of the frames that are missed: worlds of bursts and of a cron, in which misses depend on each other."""
+"""What runs show of missed frames and of tails: worlds of bursts and of a cron, in which what is rare comes together."""
 
 import numpy as np
 import pytest
 
 from edgemeter.agent.contract.figures import MISSED, figure
+from edgemeter.agent.contract.record_figures import Latency, Windows
 from edgemeter.collector.compare.case_figure import figure_of
 from tests.fixtures.record_factory import make_record, make_steady
 
@@ -76,3 +77,41 @@ def test_runs_that_missed_none_have_a_share_and_no_interval():
     """An hour without a miss does not say how often one comes."""
     none = share_of_runs(lambda times_s: np.zeros(times_s.size, bool), 3600, 3)
     assert (none.value, none.low, none.high) == (0.0, None, None)
+
+
+def tail_of_runs(world, seconds, runs, generator):
+    """Return the p99 that so many runs at a hundred queries a second show, of 10 ms and of 16 ms within what the world brings."""
+    records = []
+    for _ in range(runs):
+        windows = Windows(timed_start_ns=0, timed_end_ns=round(seconds * 1e9))
+        times_ms = latencies_ms(world, seconds, generator)
+        latency = Latency(count=times_ms.size, mean_ms=times_ms.mean(), max_ms=times_ms.max(), p99_ms=float(np.quantile(times_ms, 0.99)))
+        records.append(make_record(latency=latency, windows=windows))
+    return figure_of(figure("latency_p99_ms"), [(record, record.latency.p99_ms) for record in records])
+
+
+def latencies_ms(world, seconds, generator):
+    """Return the latencies of queries that come a hundred times a second."""
+    hit = world(np.arange(0, seconds, 0.01))
+    return np.where(hit, 16, 10) * np.exp(0.03 * generator.standard_normal(hit.size))
+
+
+@pytest.mark.parametrize("name", WORLDS)
+def test_a_tail_has_an_interval_where_runs_take_a_minute(name):
+    """Then it holds what hours show in nine of ten cases; of runs of ten seconds, of which most saw no burst, none is stated."""
+    generator = np.random.default_rng(6)
+    world = WORLDS[name](generator)
+    true_ms = np.quantile(np.concatenate([latencies_ms(world, 3600, generator) for _ in range(5)]), 0.99)
+    figures = [tail_of_runs(world, 60, 5, generator) for _ in range(100)]
+    assert sum(each.low <= true_ms <= each.high for each in figures) >= 90
+    short = tail_of_runs(world, 10, 5, generator)
+    assert (short.low, short.high, short.runs) == (None, None, 5)
+
+
+def test_the_other_tails_follow_the_same_rule():
+    """The p90 and the jitter: with windows of a minute an interval, without none."""
+    for name in ("latency_p90_ms", "steady_jitter_p90_ms"):
+        for frames, has_interval in ((RATE * 60, True), (RATE * 10, False)):
+            records = [make_record(steady=make_steady(rate_per_s=RATE, frames=int(frames))) for _ in range(3)]
+            of_case = figure_of(figure(name), [(record, value) for record, value in zip(records, (10.0, 10.1, 10.2), strict=True)])
+            assert (of_case.low is not None) == has_interval, name
