@@ -2,7 +2,8 @@
 
 A sensor that lags, averages or holds its value shows the power late, and loses none of it: the area of its readings above idle power is the
 energy above idle. What runs on after the load, such as a fan, is not the load's: the power has then fallen at once by half and more, and
-stays where it is. A sensor that falls more slowly than it rises shows too much of every burst, and gives no energy.
+stays where it is, or was back and rises again. A sensor that falls more slowly than it rises shows too much of every burst, and gives no
+energy.
 Source: a linear filter of gain 1 conserves the area.
 """
 
@@ -141,7 +142,7 @@ class _Edges:
         fall = self._time_constant(self._timed.end_ns, self._level_w, -self.fall_w)
         if falls_on or (fall is not None and FALL_DELAYS * (fall[0] - CHANCE * fall[1]) > longest_ns / 1e9):
             return f"it still shows the load {tail.length_ns / 1e9:.3g} s after its end: idle for longer (idle_seconds, --idle)"
-        if not is_even:
+        if not is_even or self.fall_w <= 0:
             return Late(late_mj, 0.0, after_load_mj, tail_u_mj, self._rise_ns, self._delay_ns)
         by_rise_mj = self._delay_ns * self.fall_w / NS_PER_MS
         levels_w = curve.means_w(self._timed, max(3, self._timed.length_ns // self._rise_ns))

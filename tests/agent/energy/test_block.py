@@ -1,10 +1,15 @@
 """Facts about `edgemeter.agent.energy.block`: what a sensor shows late belongs to the block, and what runs on after it does not."""
 
 import math
+from dataclasses import replace
 
+import numpy as np
 import pytest
 
-from tests.fixtures.power_traces import AFTER, BEFORE, TIMED, assess, energy_of, make_trace
+from edgemeter.agent.energy import per_inference
+from edgemeter.agent.energy.per_inference import EnergyRun
+from edgemeter.agent.energy.queries import Queries
+from tests.fixtures.power_traces import AFTER, BEFORE, TIMED, S, assess, energy_of, make_trace
 from tests.fixtures.rows import table_row
 
 
@@ -61,6 +66,46 @@ def test_a_fan_that_runs_on_is_stated_apart():
                 energy = energy_of(make_trace(power, 70, seed=2, period_ms=period_ms))
                 assert abs(energy.gross_mj - 187.5) <= energy.gross_u_mj < 12
                 assert energy.after_load_mj == pytest.approx(12_000, rel=0.1)
+
+
+def test_what_begins_after_the_load_is_stated_apart():
+    """A flush of 2 W for 4 s, from a second after the load on: 8 J come after it."""
+    for period_ms in (20.0, 100.0):
+        with table_row(period_ms):
+            energy = energy_of(make_trace(lambda t: 2 + 3 * (20 <= t < 50) + 2 * (51 <= t < 55), 70, seed=2, period_ms=period_ms))
+            assert abs(energy.gross_mj - 150) <= energy.gross_u_mj < 5
+            assert energy.after_load_mj == pytest.approx(8_000, rel=0.05)
+
+
+def test_a_load_that_ends_at_low_power_is_no_fan():
+    """A second at 8 W and one at 3 W by turns, shown by a sensor that lags: what it shows late is the load's."""
+    powers_w = np.empty(7000)
+    now_w = 2.0
+    for index in range(7000):
+        t = index / 100
+        true_w = 2.0 if not 20 <= t < 50 else 8.0 if (t - 20) % 2 < 1 else 3.0
+        now_w += (true_w - now_w) * 0.01 / 0.6
+        powers_w[index] = now_w
+    starts_ns = np.arange(20, 50, 2, dtype=np.int64) * S
+    run = EnergyRun(TIMED, BEFORE, AFTER, 15, Queries(starts_ns, np.full(15, 2 * S - 1), 50 * S))
+    energy, _ = per_inference.assess(make_trace(lambda t: powers_w[min(int(t * 100), 6999)], 70, seed=2), run)
+    assert abs(energy.gross_mj - 11_000) <= energy.gross_u_mj
+    assert energy.after_load_mj is None
+
+
+def test_an_idle_stretch_that_still_shows_the_load_gives_no_energy():
+    """A lag of 4 s leaves a twenty-eighth of the load after 13 s: nobody sees what idle power is."""
+    _, reason = assess(make_trace(lagged(4.0), 70, seed=3), TIMED, BEFORE, AFTER, 1000)
+    assert "still shows the load" in reason
+    assert "idle for longer" in reason
+
+
+def test_an_idle_stretch_in_which_the_sensor_stops_is_not_known():
+    """Of 20 s it saw two: the energy has the interval of one whose idle power is known on one side."""
+    trace = make_trace(lambda t: 2 + 3 * (20 <= t < 50), 70, seed=3)
+    energy = energy_of(replace(trace, readings=tuple(reading for reading in trace.readings if reading.taken_ns < 52 * S)))
+    assert (energy.idle_before_w, energy.idle_after_w) == (pytest.approx(2), None)
+    assert energy.net_u_mj is None
 
 
 def test_a_sensor_that_is_slower_one_way_gives_no_energy():

@@ -111,6 +111,18 @@ def test_a_sensor_that_hangs_gives_no_energy():
             assert not is_refused or "hangs" in reason
 
 
+def test_a_load_that_is_often_at_one_power_does_not_hang():
+    """Bursts in a third of the readings, in steps of .1 W at 1 Hz: seven equal readings in a row are chance, twenty are not."""
+    draw = random.Random(8)  # noqa: S311 - repeatable
+    powers_w = [2.0] * 20 + [round(draw.uniform(6, 7), 1) if draw.random() < 1 / 3 else 4.0 for _ in range(60)] + [2.0] * 20
+    timed, after = Window(20 * S, 80 * S), Window(80 * S, 100 * S)
+    for equal, is_refused in ((7, False), (20, True)):
+        powers_w[40 : 40 + equal] = [4.0] * equal
+        trace = make_trace(lambda t: powers_w[min(int(t), 99)], 100, period_ms=1000.0, step_w=0.1)
+        _, reason = assess(trace, timed, BEFORE, after, 1000)
+        assert ("hangs" in (reason or "")) == is_refused
+
+
 def test_readings_that_pile_up_at_the_highest_show_the_end_of_a_range():
     """A fifth of them at 5.2 W exactly; whole watts pile up by themselves."""
     draw = random.Random(3)  # noqa: S311 - repeatable
