@@ -28,9 +28,9 @@ def run_apart(*arguments):
 
 @pytest.fixture
 def configuration(tmp_path):
-    """Return a configuration with a replayed sensor of 5 W."""
+    """Return a configuration with a replayed sensor of 5 W that is read every 20 s."""
     trace = tmp_path / "trace.json"
-    trace.write_text(json.dumps({"scope": "module", "period_ms": 20, "t_s": [0, 1], "power_w": [5, 5]}))
+    trace.write_text(json.dumps({"scope": "module", "period_ms": 20000, "t_s": [0, 1], "power_w": [5, 5]}))
     path = tmp_path / "config.toml"
     path.write_text(f'power = ["replay"]\n[sensors.replay]\npath = "{trace}"\n')
     return path
@@ -44,7 +44,7 @@ def test_the_exit_status_is_the_commands_and_its_output_is_not_in_ours(configura
     )
     assert result.returncode == 3
     assert json.loads(result.stdout)["energies"]["energy"] is None
-    assert "an energy takes 10" in json.loads(result.stdout)["energies"]["reason"]
+    assert "it gave no two readings" in json.loads(result.stdout)["energies"]["reason"]
     assert "hello" in result.stderr
 
 
