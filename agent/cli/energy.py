@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from edgemeter.agent.contract.record_figures import Energy
     from edgemeter.agent.session.energy_watch import WatchedEnergy
 
+# A mean power above it is seldom that of a board.
+LARGE_W = 1000
 UNITS_S = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 TIME = re.compile(r"(\d+(?:\.\d+)?)([smhd])")
 
@@ -152,7 +154,9 @@ def _print_log(path: Path, options: Mapping[str, Any]) -> None:
         return
     interval = f"{logged.energy_j:.4g} J ({logged.low_j:.4g} to {logged.high_j:.4g})"
     click.echo(f"{logged.source}: {interval}, mean {logged.mean_power_w:.4g} W, {logged.readings} readings")
-    click.echo(f"coverage {logged.coverage_ratio:.3g} of {logged.window_s:.4g} s; the energy is that of what is covered")
+    click.echo(f"its readings cover {logged.coverage_ratio:.0%} of the {logged.window_s:.4g} s; the energy is that of what is covered")
+    if logged.mean_power_w > LARGE_W:
+        click.echo(f"a mean above {LARGE_W:,} W is that of servers: if the powers are in mW, name their column so, as in `power_mw`")
     click.echo(f"the interval: {logged.interval}")
 
 

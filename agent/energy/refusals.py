@@ -86,7 +86,11 @@ def _is_clipped(loaded_w: Array) -> str | None:
 
 def too_little(curve: Curve, trace: SensorTrace, timed: Window, spacing_ns: float) -> str | None:
     """Return that there are too few new values, or none for too long."""
-    length_s = timed.length_ns / 1e9
+    length_s, read = timed.length_ns / 1e9, curve.times_ns[curve.inside(timed)].size
+    gone = f"; {trace.ended}" if trace.ended else ""
+    expected = 0.0 if curve.is_counter or trace.description is None else 1000 * length_s / trace.description.period_ms
+    if read < FEWEST_NEW_VALUES <= expected / 2:
+        return f"it was read {read} times in {length_s:.3g} s{failures(trace)}: find what keeps it back{gone}"
     if timed.length_ns <= 0 or timed.length_ns < FEWEST_NEW_VALUES * spacing_ns:
         return (
             f"it had {timed.length_ns / spacing_ns:.0f} new values in {length_s:.3g} s, and an energy takes {FEWEST_NEW_VALUES}: measure "
@@ -97,7 +101,6 @@ def too_little(curve: Curve, trace: SensorTrace, timed: Window, spacing_ns: floa
     # Between two reads a counter goes on counting; beyond its last one nothing is known.
     longest_ns = int(max(stretches_ns[0], stretches_ns[-1]) if curve.is_counter else stretches_ns.max())
     if longest_ns > max(GAP_SPACINGS * spacing_ns, GAP_RATIO * timed.length_ns):
-        gone = f"; {trace.ended}" if trace.ended else ""
         return f"readings are missing for {longest_ns / 1e9:.3g} s of {length_s:.3g} s{failures(trace)}: find what keeps them back{gone}"
     return None
 

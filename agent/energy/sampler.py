@@ -106,17 +106,16 @@ class _SensorThread(threading.Thread):
 
     def run(self) -> None:
         """Read until `ended` is set or the sensor gives up."""
-        # Holds until the thread ends regularly: a bug of a plug-in must not look like a silent sensor.
-        self._why = "its reader failed: see the log"
         try:
             self._description = self._sensor.describe()
             schedule = ReadSchedule(time.monotonic_ns(), int(self._description.period_ms * 1e6), self._draw)
             while not self._wait(self.ended, (schedule.after(now_ns := time.monotonic_ns()) - now_ns) / 1e9):
                 self._read()
-            self._why = None
-        except EdgemeterError as error:
-            self._why = str(error)
-            logger.info("power sensor %s stopped: %s", self.sensor_name, error)
+        except Exception as error:
+            # A bug of a plug-in must not look like a silent sensor.
+            is_own = isinstance(error, EdgemeterError)
+            self._why = str(error) if is_own else f"its driver failed with {type(error).__name__}: {error}"
+            logger.info("power sensor %s stopped: %s", self.sensor_name, error, exc_info=not is_own)
 
     def trace(self) -> SensorTrace:
         why = None if self.is_alive() else self._why

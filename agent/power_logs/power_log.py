@@ -2,7 +2,8 @@
 
 It is that of straight lines between the readings (trapezoids). What the power did between two of them is not in the log: the interval
 holds every course that stays between each two neighbours, and the digits that the log leaves out of powers and stamps; the meter's own
-error is not in it. Of readings further apart than three times the usual distance nothing is counted: the coverage is what is left.
+error is not in it. Of readings further apart than three times the usual distance nothing is counted: the coverage is what is left, and
+below nine tenths there is no energy.
 """
 
 import csv
@@ -10,7 +11,7 @@ import re
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timezone
 from itertools import pairwise
 from pathlib import Path
 
@@ -19,7 +20,7 @@ import numpy as np
 from edgemeter.agent.base.errors import ConfigError, EdgemeterError, UnavailableError
 from edgemeter.agent.power import Rail, jetson_rails
 
-GAP_RATIO = 3.0
+GAP_RATIO, LEAST_COVERED_RATIO = 3.0, 0.9
 # ISO 8601 and nvidia-smi's slashes; tegrastats' own; those of `ts`, which have no year.
 STAMP = re.compile(
     r"(?P<day>\d{4}[-/]\d\d[-/]\d\d|\d\d-\d\d-\d{4}|[A-Z][a-z]{2} +\d{1,2})"
@@ -55,6 +56,7 @@ class PowerLog:
     source: str
     readings: dict[str, list[tuple[Moment, float]]] = field(default_factory=dict)
     step_w: float = 0.0
+    unit_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +107,7 @@ def read_log(path: Path, time_column: str | None = None, power_column: str | Non
         is_csv = time_column or power_column or not any(map(_rails, lines))
         log = _read_csv(str(path), lines, time_column, power_column) if is_csv else _read_tegrastats(str(path), lines)
     except (OSError, csv.Error) as error:
-        raise ConfigError(f"cannot read the log {str(path)!r}: {error}: correct the path or the line") from error
+        raise ConfigError(f"cannot read the log {str(path)!r}: {error}: correct it") from error
     for before, after in (pair for readings in log.readings.values() for pair in pairwise(moment for moment, _ in readings)):
         if bool(after.day) != bool(before.day):
             raise ConfigError(f"{str(path)!r} has numbers and dates as stamps: keep the lines of one of them")
@@ -150,15 +152,17 @@ def _read_csv(path: str, lines: Sequence[str], time_column: str | None, power_co
             rows = csv.reader(lines[number:], delimiter=delimiter, skipinitialspace=True)
             break
     else:
-        begins = lines[0][:120] if lines else ""
-        raise ConfigError(f"{path!r} begins with {begins!r}: name its columns by --time-column and --power-column")
+        if not lines:
+            raise ConfigError(f"{path!r} is empty: log to it first")
+        begins = lines[0][:120]
+        raise ConfigError(f"{path!r} begins with {begins!r}: name two of its columns by --time-column and --power-column")
     device_at = None if power_column else next((at for name in DEVICES if (at := _column(names, name)) is not None), None)
-    log = PowerLog(names[power_at])
+    log = PowerLog(names[power_at], unit_s=_unit(names[time_at], SECONDS))
     if OTHER_UNIT.search(names[power_at]):
         raise ConfigError(f"column {names[power_at]!r} of {path!r} is no power by its unit: name one in W, mW, uW or kW (--power-column)")
     for cells in rows:
         time, power_text, device = ([*cells, *names][at].strip() for at in (time_at, power_at, device_at or 0))
-        power, moment = NUMBER.fullmatch(power_text), parse_moment(time, _unit(names[time_at], SECONDS))
+        power, moment = NUMBER.fullmatch(power_text), parse_moment(time, log.unit_s)
         if power is None or moment is None or power[3].lower() not in {"", *WATTS}:
             continue
         unit_w = WATTS.get(power[3].lower()) or _unit(names[power_at], WATTS) or 1.0
@@ -189,14 +193,20 @@ def energy_of(log: PowerLog, between: tuple[str, str] | None = None) -> LoggedEn
     moments = [moment for readings in log.readings.values() for moment, _ in readings]
     begin_s, end_s = min(moment.at_s for moment in moments), max(moment.at_s for moment in moments)
     if between is not None:
-        begin_s, end_s = (_asked_s(text, moments[0]) for text in between)
+        begin_s, end_s = (_asked_s(text, moments[0], log.unit_s) for text in between)
         if end_s <= begin_s:
             raise ConfigError(f"{between[1]!r} is not after {between[0]!r}: give the beginning first")
     step_s = min(moment.step_s for moment in moments)
     parts = [_integral(readings, (begin_s, end_s), log.step_w, step_s) for readings in log.readings.values()]
     energies_j, lows_j, highs_j, covered_s = zip(*parts, strict=True)
-    if not all(covered_s):
-        raise UnavailableError(f"the log has no two readings of {log.source} next to each other in that time: give another one")
+    if not all(covered_s) or min(covered_s) < LEAST_COVERED_RATIO * (end_s - begin_s):
+        first, last = (_clock(moment) for moment in (moments[0], moments[-1]))
+        raise UnavailableError(
+            f"readings of {log.source} cover {min(covered_s):.3g} s of these {end_s - begin_s:.4g} s, and the log goes from {first} to "
+            f"{last}: give a time that has readings all along"
+        )
+    if sum(energies_j) <= 0:
+        raise UnavailableError(f"{log.source} is 0 W or less: the meter is reversed or disconnected, or the column is another one")
     return LoggedEnergy(
         source=log.source + (f" of {len(parts)} GPUs" if len(parts) > 1 else ""),
         energy_j=sum(energies_j),
@@ -209,11 +219,16 @@ def energy_of(log: PowerLog, between: tuple[str, str] | None = None) -> LoggedEn
     )
 
 
-def _asked_s(text: str, first: Moment) -> float:
+def _clock(moment: Moment) -> str:
+    zone = " UTC" if moment.zone else ""
+    return f"{datetime.fromtimestamp(moment.at_s, timezone.utc):%H:%M:%S}{zone}" if moment.day else f"{moment.at_s:.10g} s"
+
+
+def _asked_s(text: str, first: Moment, unit_s: float | None) -> float:
     """Return a moment that the user gives, in the log's seconds."""
     if (clock := CLOCK.fullmatch(text)) and first.day:
         text = f"{first.day} {clock[1]}{clock[2] or ':00'}"
-    moment = parse_moment(text, zone=first.zone)
+    moment = parse_moment(text, unit_s, first.zone)
     if moment is None or (not moment.day, not moment.zone) != (not first.day, not first.zone):
         kind = "numbers" if not first.day else "dates with a zone" if first.zone else "dates without a zone"
         raise ConfigError(f"{text!r} is no moment of this log, whose stamps are {kind}: write it as they are")

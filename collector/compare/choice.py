@@ -192,8 +192,12 @@ def _without_interval(case: CaseSummary, limit: FigureLimit) -> Requirement:
     are_kept = {limit.is_kept(run.value) for run in case.run_values.of(limit.figure.name)}
     if len(are_kept) == 2:
         return Requirement(limit, "inconclusive", figure.value, reason="met in some of its runs")
-    reason = f"in each of {count(figure.runs, 'run')}" if limit.figure.is_rare else ""
-    return Requirement(limit, "met" if are_kept.pop() else "not met", figure.value, reason=reason)
+    outcome: Met = "met" if are_kept.pop() else "not met"
+    if not limit.figure.is_rare:
+        return Requirement(limit, outcome, figure.value)
+    if outcome == "met" and not limit.figure.is_share:
+        return Requirement(limit, "inconclusive", figure.value, reason="shown by runs of a minute or more: measure longer")
+    return Requirement(limit, outcome, figure.value, reason=f"in each of {count(figure.runs, 'run')}")
 
 
 def _with_interval(case: CaseSummary, limit: FigureLimit, evidence: Evidence, confidence: float) -> Requirement:

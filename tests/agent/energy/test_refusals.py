@@ -56,6 +56,14 @@ def test_readings_that_are_missing_end_in_a_refusal():
     assert energy_of(without(30, 30.4)).gross_mj == pytest.approx(150, rel=0.01)
 
 
+def test_a_sensor_that_is_held_back_is_not_told_to_measure_longer():
+    """It gives its values ten times a second, and gave three in 30 s: what keeps it back is the fault."""
+    trace = make_trace(load_step, 70)
+    few = [reading for reading in trace.readings if reading.taken_ns < 20.3 * S or reading.taken_ns >= 50 * S]
+    reason = reason_of(replace(trace, readings=tuple(few), ended="its driver failed with RuntimeError: i2c"))
+    assert "it was read 3 times in 30 s: find what keeps it back; its driver failed with RuntimeError: i2c" in reason
+
+
 def test_a_sensor_that_never_spoke_or_is_blocked_gives_its_own_reason():
     """The reason of the driver, not one of ours."""
     energy, reason = assess(SensorTrace("rapl", None, (), 0, "may not read it"), TIMED, None, None, 1000)

@@ -89,9 +89,9 @@ def test_a_sensor_that_is_gone_or_cannot_be_described_ends_its_trace_with_its_re
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
 def test_a_plug_in_with_a_bug_does_not_look_like_a_silent_sensor():
-    """Its traceback goes to the log, and the trace states that its reader failed."""
+    """Its traceback goes to the log, and the trace states what it raised."""
     trace = _sample(_Scripted(3.0, ZeroDivisionError("bug")))
-    assert trace.ended == "its reader failed: see the log"
+    assert trace.ended == "its driver failed with ZeroDivisionError: bug"
 
 
 TIMED = Window(20 * S, 50 * S)

@@ -47,9 +47,9 @@ WINDOWS = [
     (None, 18, 1),
     # From 3 to 4 W, and at 4 W: 1.75 + 4 J.
     (("0.5", "2"), 5.75, 1),
-    # Half of the window lies before the log: 3 J of a second.
-    (("-1", "1"), 3, 0.5),
-    (("4", "6.5"), 3, 0.2),
+    # A twentieth of the window lies before the log: the 18 J of all of it.
+    (("-0.1", "4.5"), 18, 45 / 46),
+    (("4", "4.52"), 3, 25 / 26),
 ]
 
 
@@ -62,10 +62,12 @@ def test_a_window_is_cut_out_of_uneven_stamps(logged):
 
 
 def test_nothing_is_counted_where_readings_are_missing(logged):
-    """2 W from 0 to 2 s and from 10 to 11 s: 6 J of 3 of the 11 seconds. Two readings that failed leave no gap: a third of a usual one."""
-    lines = ["t,p", "0,2", "1,2", "2,2", "10,2", "11,2"]
+    """2 W for 100 s but 5 of them: 190 J of 95 s. Where more than a tenth is missing there is no energy. One that failed leaves no gap."""
+    lines = ["t,p", *(f"{second},2" for second in range(101) if not 50 < second < 55)]
     result = logged(*lines, time_column="t", power_column="p")
-    assert (result.energy_j, result.mean_power_w, result.coverage_ratio) == pytest.approx((6, 2, 3 / 11))
+    assert (result.energy_j, result.mean_power_w, result.coverage_ratio) == pytest.approx((190, 2, 0.95))
+    with pytest.raises(UnavailableError, match="cover 3 s of these 11 s, and the log goes from 0 s to 11 s"):
+        logged("t,p", "0,2", "1,2", "2,2", "10,2", "11,2", time_column="t", power_column="p")
     nvidia = [f"2026/05/22 11:00:0{second}.000, {power}" for second, power in enumerate(("2.00 W", "2.00 W", "[N/A]", "2.00 W"))]
     assert logged("timestamp, power.draw [W]", *nvidia).coverage_ratio == 1
 
@@ -118,18 +120,26 @@ def test_a_window_is_named_as_the_log_stamps_or_by_the_clock_of_its_first_day(lo
         logged("at,w", *bare, between=("2026-05-22T10:00:00Z", "11:00"), time_column="at", power_column="w")
 
 
+def test_a_window_is_in_the_unit_of_the_stamps(logged):
+    """The column is in ms, and so is what is asked for: 4 W for a second."""
+    lines = [f"{1000 * second},{4 if 10 <= second < 20 else 2}" for second in range(31)]
+    assert logged("t_ms,p", *lines, between=("11000", "12000"), time_column="t_ms", power_column="p").energy_j == pytest.approx(4)
+
+
 UNCLEAR = [
-    (("t,p", "0,2"), None, "no two readings of p"),
-    (UNEVEN, ("9", "10"), "no two readings"),
+    (("t,p", "0,2"), None, "readings of p cover 0 s of these 0 s"),
+    (UNEVEN, ("9", "10"), "cover 0 s of these 1 s, and the log goes from 0 s to 4.5 s: give a time"),
+    (UNEVEN, ("-1", "1"), "cover 1 s of these 2 s"),
+    (("t,p", "0,-6", "1,-6"), None, "p is 0 W or less: the meter is reversed"),
     (UNEVEN, ("2", "1"), "'1' is not after '2'"),
     (UNEVEN, ("noon", "1"), "'noon' is no moment of this log, whose stamps are numbers"),
     (("t,p", "5,2", "6,2", "4,2"), None, "go backwards, by 2 s"),
     (("t,p", "5,2", "2026-05-22 10:00:00,2"), None, "has numbers and dates as stamps"),
     (("t,p", "0,[N/A]", "1,[N/A]"), None, "no line of .* has a time and a power of p"),
     (("t,p [mA]", "0,5", "1,5"), None, "is no power by its unit"),
-    (("t,volts", "0,5", "1,5"), None, "begins with 't,volts': name its columns"),
+    (("t,volts", "0,5", "1,5"), None, "begins with 't,volts': name two of its columns"),
     (("t,p", f"0,{'9' * 200_000}"), None, "cannot read the log .*field larger"),
-    ((), None, "begins with '': name its columns"),
+    ((), None, "is empty: log to it first"),
 ]
 
 

@@ -118,6 +118,17 @@ def test_that_no_case_answers_in_time_is_the_reason_why_none_is_recommended():
     assert recommended_text(choice, "") == "recommended: none, because no case surely meets missed<=0.01"
 
 
+def test_runs_that_are_short_show_no_tail():
+    """A p90 far below its limit in each run is inconclusive, as bursts come once a minute; one above it in each run is not met."""
+    for text, outcome in (("p90<=1s", "inconclusive"), ("p90<=1us", "not met"), ("p50<=1s", "met")):
+        with table_row(text):
+            (requirement,) = int8_of(choice_of(text, *sides())).requirements
+            assert requirement.outcome == outcome
+            assert requirement.reason == (
+                "shown by runs of a minute or more: measure longer" if outcome == "inconclusive" else requirement.reason
+            )
+
+
 def test_disturbed_runs_do_not_count_where_three_others_do():
     """One throttled run of eight, twice as fast, changes nothing; where all are disturbed they count."""
     fp32, int8 = sides()
