@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from edgemeter.agent.base.figures import count
 from edgemeter.agent.base.nanoseconds import NS_PER_MS
 from edgemeter.agent.energy import idle_power
 from edgemeter.agent.energy.curve import Curve, equal_chance
@@ -90,7 +91,7 @@ def too_little(curve: Curve, trace: SensorTrace, timed: Window, spacing_ns: floa
     gone = f"; {trace.ended}" if trace.ended else ""
     expected = 0.0 if curve.is_counter or trace.description is None else 1000 * length_s / trace.description.period_ms
     if read < FEWEST_NEW_VALUES <= expected / 2:
-        return f"it was read {read} times in {length_s:.3g} s{failures(trace)}: find what keeps it back{gone}"
+        return f"it was read {count(read, 'time')} in {length_s:.3g} s{failures(trace)}: find what keeps it back{gone}"
     if timed.length_ns <= 0 or timed.length_ns < FEWEST_NEW_VALUES * spacing_ns:
         return (
             f"it had {timed.length_ns / spacing_ns:.0f} new values in {length_s:.3g} s, and an energy takes {FEWEST_NEW_VALUES}: measure "
