@@ -67,7 +67,8 @@ class Figure:
     `path` is where it stands in the record, or its name where `of` works it out from the fields `reads`. `title` is what people call it; it
     stands above a column, which a narrow terminal drops the sooner the higher its `rank` (0 is never dropped). `low` and `high` are the
     fields of its 95% bounds, `u` that of its expanded uncertainty. What `is_rare`, a tail or missed frames, has an
-    interval only where each run takes a minute. `why_absent` is said where the record gives no reason. A case has a figure that `needs_all` only where each of its runs has it.
+    interval only where each run takes a minute. `why_absent` is said where the record gives no
+    reason. A case has a figure that `needs_all` only where each of its runs has it.
     """
 
     path: str
