@@ -1,12 +1,13 @@
 """Shared code of the runtimes' adapters.
 
-The import of its library, the check of options and inputs before the library sees them, and the `metadata.yaml` that Ultralytics puts
-beside formats that hold no texts (OpenVINO, ncnn): task, size, class names.
+The import of its library, the check of options and inputs before the library sees them, the rule for files that hold code, and what a
+file states about itself: texts in a zip, or the `metadata.yaml` (task, size, class names) that Ultralytics puts beside OpenVINO and ncnn.
 """
 
 import os
 import re
 import time
+import zipfile
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -19,16 +20,17 @@ from typing import Any
 from edgemeter.agent.base.errors import ConfigError, UnavailableError, one_line
 from edgemeter.agent.base.plugins import install_command
 from edgemeter.agent.base.suggestions import near
+from edgemeter.agent.contract import model_file
 from edgemeter.agent.runtimes import Array, Loaded, Options, TensorInfo
+from edgemeter.agent.sandbox import confine
 
 # What the loader says of a library of the system that a wheel needs, and Debian's package of the usual ones.
 _MISSING_LIBRARY = re.compile(r"(lib\S+\.so[.\d]*): cannot open shared object file")
 _PACKAGES = {"libgomp.so.1": "libgomp1", "libusb-1.0.so.0": "libusb-1.0-0", "libGL.so.1": "libgl1", "libopenblas.so.0": "libopenblas0"}
 _FLOATS = ("fp64", "fp32", "fp16", "bf16")
 METADATA_FILE = "metadata.yaml"
-_MOST_BYTES = 1 << 20
-_ENTRY = re.compile(r"(?P<indent> *)(?P<key>[^\s:#'\"-][^:]*|'[^']*'|\"[^\"]*\"):(?: +(?P<value>.*))?")
-_ITEM = re.compile(r" *- +(?P<value>.*)")
+# Labels and settings are no longer than this, and a zip can claim any size.
+_MOST_BYTES, _MOST_TEXTS = 1 << 20, 32
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +40,9 @@ class LibraryCandidate:
     module: str
     distributions: tuple[str, ...]
     note: str = ""
+
+
+_YAML = (LibraryCandidate("yaml", ("PyYAML",)),)
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +83,7 @@ def load_library(candidates: Sequence[LibraryCandidate], extra: str) -> RuntimeL
         started_ns = time.monotonic_ns()
         try:
             module = import_module(candidate.module)
-        except (ImportError, OSError) as error:
+        except (ImportError, OSError, RuntimeError, AttributeError) as error:
             # The module itself is absent where the error names it or its package, and not something that it needs.
             if not isinstance(error, ModuleNotFoundError) or not f"{candidate.module}.".startswith(f"{error.name}."):
                 broken = f": {candidate.module} is here but cannot be imported: {one_line(error)}"
@@ -179,41 +184,62 @@ def describe_tensor(dtype: str, shape: Sequence[int | None]) -> str:
     return f"{dtype} [{', '.join('?' if size is None else str(size) for size in shape)}]"
 
 
-def read_metadata(folder: Path) -> Mapping[str, str]:
-    """Return the contents of the file in `folder` by key, lists and blocks as the text of a Python literal; nothing without a file."""
-    try:
-        with (folder / METADATA_FILE).open("rb") as file:
-            content = file.read(_MOST_BYTES + 1)
-        text = content.decode("utf-8") if len(content) <= _MOST_BYTES else ""
-    except (OSError, UnicodeDecodeError):
+def open_code(model: Path, options: Options) -> None:
+    """Return when a file that holds code may be opened: in the sandbox, or where its sha256 was named.
+
+    Raises:
+        ConfigError: this process is not confined, and no hash or another one was named.
+    """
+    confinement = confine.sandbox()
+    if options.sha256 is None and confinement is not None and not confinement.missing:
+        return
+    actual = model_file.sha256(model)
+    if options.sha256 is None:
+        raise ConfigError(
+            f"{str(model)!r} holds code, and no sandbox confines it here: if you trust where it came from, "
+            f"name its hash, --sha256 {actual}, or sha256 in {model.name}.toml"
+        )
+    model_file.check_sha256(str(model), actual, options.sha256)
+
+
+def zipped_texts(archive: Path, below: str = "") -> dict[str, str]:
+    """Return the UTF-8 members of a zip, or of one that ends another file, by name: those in a folder `below` only.
+
+    They are labels and settings that a file states about itself: what is no text, or too large for that, is left out.
+    """
+    texts: dict[str, str] = {}
+    with suppress(*model_file.BROKEN_ZIP), zipfile.ZipFile(archive) as members:
+        for info in members.infolist():
+            _, is_below, name = f"/{info.filename}".partition(f"/{below}/") if below else ("", "/", info.filename)
+            if is_below and name and not name.endswith("/") and info.file_size <= _MOST_BYTES and len(texts) < _MOST_TEXTS:
+                with suppress(*model_file.BROKEN_ZIP), members.open(info) as member:
+                    texts[name] = member.read(_MOST_BYTES).decode("utf-8")
+    return texts
+
+
+def read_metadata(folder: Path, extra: str) -> Mapping[str, str]:
+    """Return the contents of the file in `folder` by key, lists and blocks as the text of a Python literal; nothing without a file.
+
+    Raises:
+        UnavailableError: there is such a file, and no PyYAML, which `extra` brings.
+    """
+    path = folder / METADATA_FILE
+    if not path.is_file() or path.stat().st_size > _MOST_BYTES:
         return {}
-    entries: dict[str, str | list[str] | dict[str, str]] = {}
-    key = ""
-    for line in text.splitlines():
-        entry, item = _ENTRY.fullmatch(line.rstrip()), _ITEM.fullmatch(line.rstrip())
-        current = entries.get(key)
-        if item and key:
-            entries[key] = [*(current if isinstance(current, list) else []), _plain(item["value"])]
-        elif entry and not entry["indent"]:
-            key = _plain(entry["key"])
-            entries[key] = _plain(entry["value"] or "")
-        elif entry and key:
-            entries[key] = {**(current if isinstance(current, dict) else {}), _plain(entry["key"]): _plain(entry["value"] or "")}
-    return {name: value if isinstance(value, str) else _literal(value) for name, value in entries.items() if value}
+    yaml = load_library(_YAML, extra).module
+    try:
+        entries = yaml.load(path.read_bytes(), Loader=yaml.BaseLoader)
+    except (yaml.YAMLError, OSError, ValueError):
+        return {}
+    return {name: _literal(value) for name, value in entries.items() if value} if isinstance(entries, dict) else {}
 
 
-def _plain(value: str) -> str:
-    value = value.strip()
-    is_quoted = len(value) > 1 and value[0] == value[-1] and value[0] in "'\""
-    return value[1:-1].replace("''", "'") if is_quoted else value
-
-
-def _literal(value: list[str] | dict[str, str]) -> str:
+def _literal(value: Any) -> str:
     """Return a list or block as the text that the other formats hold: numbers as numbers."""
     if isinstance(value, list):
         return repr([_number(item) for item in value])
-    return repr({_number(name): item for name, item in value.items()})
+    return repr({_number(name): item for name, item in value.items()}) if isinstance(value, dict) else str(value)
 
 
-def _number(text: str) -> int | str:
-    return int(text) if re.fullmatch(r"-?\d{1,9}", text) else text
+def _number(text: Any) -> Any:
+    return int(text) if isinstance(text, str) and re.fullmatch(r"-?\d{1,9}", text) else text

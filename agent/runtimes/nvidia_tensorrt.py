@@ -2,15 +2,14 @@
 
 Library: `pip install 'edgemeter[tensorrt]'`; on a Jetson the `tensorrt` of JetPack, in an environment made with --system-site-packages.
 TensorRT 8.6 and newer, by the calls that 8.6, 10 and 11 share. Backend: `cuda`.
-An engine is built for one GPU model and one version of TensorRT, and is code: none is loaded whose sha256 was not named, by `--sha256`, the
-suite, or the card beside it; code for the host in it stays locked.
+An engine is built for one GPU model and one version of TensorRT, and is code: outside a sandbox none is loaded whose sha256 was not named,
+by `--sha256`, the suite, or the card beside it; code for the host in it stays locked.
 Engines as trtexec writes them, and Ultralytics', with metadata in front. Open sizes take their shape from what is bound.
 What is timed is `execute_async_v3` and the wait for its stream; inputs are on the device before, outputs come back after.
 Contract-tested with a stand-in for TensorRT and CUDA; not run on hardware here.
 """
 
 import ctypes
-import hashlib
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -27,7 +26,7 @@ from edgemeter.agent.base.errors import ConfigError, MeasurementError, Unavailab
 from edgemeter.agent.base.foreign_text import decode_json
 from edgemeter.agent.contract import model_file
 from edgemeter.agent.runtimes import Array, Loaded, Options, TensorInfo
-from edgemeter.agent.runtimes.adapter import LibraryCandidate, check_inputs, check_options, load_library
+from edgemeter.agent.runtimes.adapter import LibraryCandidate, check_inputs, check_options, load_library, open_code
 
 CUDA_RUNTIMES = ("libcudart.so", "libcudart.so.13", "libcudart.so.12", "libcudart.so.11.0")
 _TO_DEVICE, _TO_HOST = 1, 2
@@ -152,7 +151,8 @@ class TensorRt:
         """Import the library, open the device, deserialise the engine; see `Runtime.load`."""
         check_options("tensorrt", options, backends=("cuda",))
         model_file.head(model)
-        content, metadata = _read(model, options.sha256)
+        open_code(model, options)
+        content, metadata = _without_words(model.read_bytes())
         library = load_library(_CANDIDATES, "tensorrt")
         self._memory = CudaMemory(self._cuda_names or CUDA_RUNTIMES)
         started_ns = time.monotonic_ns()
@@ -247,20 +247,6 @@ class TensorRt:
         address = memory.allocate(math.prod(shape) * np.dtype(info.dtype).itemsize)
         self._bound[info.name] = (address, shape)
         return address
-
-
-def _read(model: Path, sha256: str | None) -> tuple[bytes, Mapping[str, str]]:
-    """Return the engine's bytes, which are those that were hashed, and the metadata in front of them."""
-    content = model.read_bytes()
-    actual = hashlib.sha256(content).hexdigest()
-    if sha256 is None:
-        raise ConfigError(
-            f"{str(model)!r} is a serialised engine, which is code as much as data: if you trust where it came from, "
-            f"name its hash, --sha256 {actual}, or sha256 in {model.name}.toml"
-        )
-    if sha256 != actual:
-        raise ConfigError(f"{str(model)!r} has sha256 {actual}, not {sha256}: fetch it again, or correct the hash")
-    return _without_words(content)
 
 
 def _without_words(content: bytes) -> tuple[bytes, Mapping[str, str]]:

@@ -71,7 +71,7 @@ class OpenVino:
             backend=",".join(filter(None, (device.lower(), computed if computed != "f32" else None))),
             inputs=self._inputs,
             outputs=_quantised(outputs, model),
-            metadata={**adapter.read_metadata(model.parent), **_metadata(graph)},
+            metadata={**adapter.read_metadata(model.parent, "openvino"), **_metadata(graph)},
             load_ns=load_ns,
             facts={"computed_in": computed} if computed else {},
             precision=None if model.suffix.lower() == ".xml" else onnx_file.precision(model),

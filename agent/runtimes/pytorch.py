@@ -2,40 +2,86 @@
 
 Library: `pip install 'edgemeter[torch]'` (with CUDA, gigabytes, unless PyTorch's index for the CPU is named); on a Jetson, NVIDIA's build.
 Backend: `cpu` (the default), `cuda` or `cuda:N`. Setting `onednn = "off"` keeps oneDNN out, which leaves PyTorch's own kernels; it holds
-for the whole process. Never a pickle: `torch_archive` inspects the file first.
+for the whole process. Both formats hold code: outside a sandbox a file is opened only if its sha256 is named. Pickles of tensors are loaded
+with `weights_only`; a file of `torch.save` is no model that runs by itself.
 TorchScript declares no shapes, and any array is taken, but for an archive whose config.txt has `shape` (Ultralytics writes one) or whose
 `forward` takes a List[Tensor] (scripted detectors of torchvision and D2Go): it gets a list of one picture, its detections are the outputs.
 Only for a file that calls operators of torchvision (nms, roi_align ...) torchvision is imported first. Both must be builds for one
 device: PyPI's are for CUDA, also on aarch64; PyTorch's own index has those for the CPU.
 What is timed is the module's call in inference mode, and on CUDA the synchronisation after it.
-Tested with torch 2.13.0 and 2.15.0 on the CPU; CUDA is untested.
+Tested with torch 2.13.0 and 2.15.0 on the CPU.
 """
 
 import contextlib
-import io
 import json
+import os
 import pickle
+import re
 import time
 import warnings
+import zipfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from importlib import import_module
 from pathlib import Path
-from typing import Any
-from zipfile import ZipFile
+from typing import Any, Literal
 
 import numpy as np
 
 from edgemeter.agent.base.errors import ConfigError, MeasurementError, UnavailableError, one_line
-from edgemeter.agent.runtimes import Array, Loaded, Options, TensorInfo, torch_archive
-from edgemeter.agent.runtimes.adapter import LibraryCandidate, RuntimeLibrary, check_inputs, check_options, load_library
-from edgemeter.agent.runtimes.torch_archive import TorchArchive
+from edgemeter.agent.contract import model_file
+from edgemeter.agent.runtimes import Array, Loaded, Options, TensorInfo
+from edgemeter.agent.runtimes.adapter import (
+    LibraryCandidate,
+    check_inputs,
+    check_options,
+    chosen_setting,
+    load_library,
+    open_code,
+    zipped_texts,
+)
 
-CANDIDATES = (LibraryCandidate("torch", ("torch",)),)
+_CANDIDATES = (LibraryCandidate("torch", ("torch",)),)
 # What PyTorch raises on a file that it cannot load; it has no error of its own for it.
 _FAILURES = (
     RuntimeError, ValueError, TypeError, AttributeError, KeyError, IndexError, AssertionError, EOFError, OSError, pickle.UnpicklingError,
 )  # fmt: skip
+_SAME_INDEX = ", torch and torchvision from the same index"
+_EXPORT = "export the model with torch.export.save (.pt2), or with torch.jit.trace(...).save"
+_PROGRAM = re.compile(r"models/\w+\.json|serialized_exported_program\.json")
+_SCRIPT = re.compile(r"code/.*\.py")
+_TORCHVISION = re.compile(rb"\bops\.torchvision\.\w")
+
+
+@dataclass(frozen=True, slots=True)
+class TorchArchive:
+    """The content of an archive: its kind, its text files by name, and whether it calls operators of torchvision."""
+
+    kind: Literal["torchscript", "exported"]
+    texts: Mapping[str, str]
+    calls_torchvision: bool
+
+
+def read_archive(model: Path) -> TorchArchive:
+    """Return what the file holds, judged by its members; raises ConfigError if it is a pickle, or none of PyTorch's models."""
+    start = model_file.head(model)
+    try:
+        with zipfile.ZipFile(model) as archive:
+            # Below a folder of the archive's name, but for programs of PyTorch 2.5 to 2.7.
+            names = {name.partition("/")[2] or name: name for name in archive.namelist()}
+            names = names if "version" not in archive.namelist() else {name: name for name in archive.namelist()}
+            programs = [name for name in names if _PROGRAM.fullmatch(name)]
+            scripts = [name for name in names if _SCRIPT.fullmatch(name)] if "constants.pkl" in names else []
+            calls_torchvision = any(_TORCHVISION.search(archive.read(names[name])) for name in programs or scripts)
+    except model_file.BROKEN_ZIP as error:
+        kind = "a pickle" if start[:1] == b"\x80" else "not a PyTorch model, or a truncated one"
+        raise ConfigError(f"{str(model)!r} is {kind}: {_EXPORT}") from error
+    if programs:
+        return TorchArchive("exported", zipped_texts(model, "extra") | zipped_texts(model, "extra_files"), calls_torchvision)
+    if not scripts:
+        kind = "a pickle of weights or objects" if "data.pkl" in names else "a zip, but neither TorchScript nor an exported program"
+        raise ConfigError(f"{str(model)!r} is {kind}: {_EXPORT}")
+    return TorchArchive("torchscript", zipped_texts(model, "extra"), calls_torchvision)
 
 
 class PyTorch:
@@ -53,14 +99,22 @@ class PyTorch:
     def load(self, model: Path, options: Options) -> Loaded:
         """Import PyTorch, load the model to the device; see `Runtime.load`."""
         check_options("pytorch", options, extra=("onednn",))
-        archive = torch_archive.read(model)
-        library = load_library(CANDIDATES, "torch")
+        onednn = chosen_setting("pytorch", options, "onednn", ("on", "off"))
+        archive = read_archive(model)
+        open_code(model, options)
+        library, facts, outputs = load_library(_CANDIDATES, "torch"), dict[str, str](), tuple[TensorInfo, ...]()
         self._torch = library.module
-        self._device = torch_device(library.module, options.backend or "cpu")
-        set_threads(library.module, options.threads)
-        _set_onednn(library.module, options.extra.get("onednn", "on"))
-        _check_pickles(library.module, model, archive)
-        operators_ns, facts = _import_torchvision(library, model) if archive.calls_torchvision else (0, {})
+        self._device = _device(library.module, options.backend or "cpu")
+        library.module.set_num_threads(options.threads)
+        # Can be set once in a process, before the first parallel work.
+        with contextlib.suppress(RuntimeError):
+            library.module.set_num_interop_threads(1)
+        if onednn == "off":
+            library.module.backends.mkldnn.set_flags(_enabled=False)
+        if archive.calls_torchvision:
+            # Importing it registers its operators.
+            torchvision = load_library([LibraryCandidate("torchvision", ("torchvision",), _SAME_INDEX)], "torch")
+            library, facts = replace(library, import_ns=library.import_ns + torchvision.import_ns), {"torchvision": torchvision.version}
         started_ns = time.monotonic_ns()
         try:
             with warnings.catch_warnings():
@@ -69,8 +123,9 @@ class PyTorch:
                     warnings.filterwarnings("ignore", message=r".*torch\.jit\.|.*TorchScript", category=category)
                 if archive.kind == "torchscript":
                     self._module = library.module.jit.load(str(model), map_location=self._device).eval()
-                    self._takes_list = _argument(self._module).type.annotation_str == "List[Tensor]"
-                    self._inputs, outputs = _declared(archive.texts, self._module, takes_list=self._takes_list), tuple[TensorInfo, ...]()
+                    argument = self._module.forward.schema.arguments[1]
+                    self._takes_list = argument.type.annotation_str == "List[Tensor]"
+                    self._inputs = _declared(argument.name, archive.texts, self._module, takes_list=self._takes_list)
                 else:
                     self._module, self._inputs, outputs = _load_program(library.module, model, self._device)
         except _FAILURES as error:
@@ -78,14 +133,14 @@ class PyTorch:
                 f"{library.package} {library.version} cannot load {str(model)!r}: {one_line(error)}; export it again for this version"
             ) from error
         load_ns = time.monotonic_ns() - started_ns
-        return replace(library, import_ns=library.import_ns + operators_ns).loaded(
+        return library.loaded(
             backend=self._device, inputs=self._inputs, outputs=outputs, metadata=archive.texts, load_ns=load_ns, facts=facts
         )
 
     def check(self, model: Path, options: Options) -> None:
         """Raise if it is no archive of PyTorch's, or this build sees no such device; see `Checks.check`."""
-        torch_archive.read(model)
-        torch_device(load_library(CANDIDATES, "torch").module, options.backend or "cpu")
+        read_archive(model)
+        _device(load_library(_CANDIDATES, "torch").module, options.backend or "cpu")
 
     def bind(self, inputs: Sequence[Array]) -> Callable[[], object]:
         """Copy the inputs to the device; return the module's call on them."""
@@ -124,7 +179,7 @@ class PyTorch:
         self._inputs = ()
 
 
-def torch_device(torch: Any, backend: str) -> str:
+def _device(torch: Any, backend: str) -> str:
     """Return `backend` if it is a device that this build of PyTorch sees: `cpu`, `cuda` or `cuda:N`."""
     kind, _, index = backend.partition(":")
     if backend != "cpu" and (kind != "cuda" or not (index or "0").isdigit()):
@@ -136,61 +191,7 @@ def torch_device(torch: Any, backend: str) -> str:
     return backend
 
 
-def set_threads(torch: Any, threads: int) -> None:
-    """Let PyTorch compute with this many threads, one operator at a time."""
-    torch.set_num_threads(threads)
-    # Can be set once in a process, before the first parallel work.
-    with contextlib.suppress(RuntimeError):
-        torch.set_num_interop_threads(1)
-
-
-def _set_onednn(torch: Any, setting: str) -> None:
-    """Keep oneDNN out where that is asked for; `on` leaves the library as it was built."""
-    if setting not in {"on", "off"}:
-        raise ConfigError(f"runtime 'pytorch' has no onednn {setting!r}: choose on or off")
-    if setting == "off":
-        torch.backends.mkldnn.set_flags(_enabled=False)
-
-
-def _import_torchvision(torch: RuntimeLibrary, model: Path) -> tuple[int, dict[str, str]]:
-    """Import torchvision, which registers its operators; return the ns that it took, and its version for the record.
-
-    Raises:
-        UnavailableError: it is not installed, or is not built for this PyTorch.
-    """
-    started_ns = time.monotonic_ns()
-    try:
-        torchvision = import_module("torchvision")
-    except (ImportError, OSError, RuntimeError, AttributeError) as error:
-        is_absent = isinstance(error, ModuleNotFoundError) and error.name == "torchvision"
-        why = "is not installed" if is_absent else f"does not fit {torch.package} {torch.version} ({one_line(error)})"
-        raise UnavailableError(
-            f"{str(model)!r} calls operators of torchvision, which {why}: pip install 'edgemeter[torch]', "
-            "torch and torchvision from the same index"
-        ) from error
-    return time.monotonic_ns() - started_ns, {"torchvision": str(torchvision.__version__)}
-
-
-def _check_pickles(torch: Any, model: Path, archive: TorchArchive) -> None:
-    """Refuse a program whose pickled tensors hold anything else: torch.export.load would go on without that restriction."""
-    with ZipFile(model) as members:
-        for member in archive.pickles:
-            content = members.read(member)
-            try:
-                if content:
-                    torch.load(io.BytesIO(content), weights_only=True, map_location="cpu")
-            except _FAILURES as error:
-                raise ConfigError(
-                    f"{str(model)!r} holds a pickle of more than tensors ({member}) and is not opened: export it with tensors only"
-                ) from error
-
-
-def _argument(module: Any) -> Any:
-    """Return the first argument of a script's `forward`: its name and type."""
-    return module.forward.schema.arguments[1]
-
-
-def _declared(texts: Mapping[str, str], module: Any, *, takes_list: bool) -> tuple[TensorInfo, ...]:
+def _declared(name: str, texts: Mapping[str, str], module: Any, *, takes_list: bool) -> tuple[TensorInfo, ...]:
     """Return the input: a picture of a list, or what the archive's config.txt declares by its `shape`; nothing when there is none."""
     shape: tuple[int | None, ...] = (3, None, None)
     try:
@@ -198,12 +199,13 @@ def _declared(texts: Mapping[str, str], module: Any, *, takes_list: bool) -> tup
             shape = tuple(int(size) for size in json.loads(texts.get("config.txt", "{}"))["shape"])
     except (ValueError, KeyError, TypeError, RecursionError):
         return ()
-    name = _argument(module).name
     dtypes = [str(weight.dtype).removeprefix("torch.") for weight in module.parameters() if weight.is_floating_point()]
     return (TensorInfo(name, shape, dtypes[0] if dtypes else "float32"),)
 
 
 def _load_program(torch: Any, model: Path, device: str) -> tuple[Any, tuple[TensorInfo, ...], tuple[TensorInfo, ...]]:
+    # Unset, `torch.export.load` unpickles some members without restriction.
+    os.environ["TORCH_FORCE_WEIGHTS_ONLY_LOAD"] = "1"
     program = torch.export.load(str(model))
     nodes = {node.name: node for node in program.graph.nodes}
     inputs = tuple(_info(name, nodes[name]) for name in program.graph_signature.user_inputs)

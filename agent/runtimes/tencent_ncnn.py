@@ -146,7 +146,7 @@ class Ncnn:
         if not _BACKEND.fullmatch(backend):
             raise ConfigError(f"runtime 'ncnn' has no backend {backend!r}: choose cpu, vulkan or vulkan:N")
         param = read_param(model)
-        metadata = adapter.read_metadata(model.parent)
+        metadata = adapter.read_metadata(model.parent, "ncnn")
         inputs = _inputs(param, options.extra.get("input_shape"), metadata)
         library = adapter.load_library(_CANDIDATES, "ncnn")
         started_ns = time.monotonic_ns()

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.contract import model_file
-from edgemeter.agent.runtimes import zip_texts
+from edgemeter.agent.runtimes.adapter import zipped_texts
 
 _IDENTIFIER = b"TFL3"
 # Width in bytes of the items of each vector that C++ reads without looking: (field, item size) per table.
@@ -145,7 +145,7 @@ def read_tflite(model: Path) -> TfliteFile:
             top = root_table(data)
             _check(top)
             inputs, outputs = _signature(top)
-            metadata = {**_own_metadata(data, top), **zip_texts.texts(model)}
+            metadata = {**_own_metadata(data, top), **zipped_texts(model)}
             uses = _uses(top)
             builtin_uses = uses.pop("", 0)
             custom_operators = tuple(name for name in (code.text(1) for code in top.tables(1)) if name)

@@ -11,6 +11,7 @@ import numpy as np
 from edgemeter.agent import runtimes
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.base.progress import Tell
+from edgemeter.agent.contract import model_file
 from edgemeter.agent.contract.model_card import Card
 from edgemeter.agent.contract.record_accuracy import Accuracy
 from edgemeter.agent.datasets.dataset import Dataset
@@ -87,7 +88,7 @@ def run_on(model: Path, runtime: str, inputs: ParityInputs, take: TakeOutputs, r
     running = runtimes.create(runtime)
     try:
         with quiet():
-            loaded = running.load(model, runtimes.Options(threads=1))
+            loaded = running.load(model, runtimes.Options(threads=1, sha256=model_file.sha256(model)))
         task = inputs.open(loaded)
         for index in range(inputs.count):
             calls = []

@@ -87,7 +87,7 @@ def load_source(path: Path) -> ModelSource:
     runtime = runtimes.create(name)
     try:
         with quiet():
-            loaded = runtime.load(path, runtimes.Options())
+            loaded = runtime.load(path, runtimes.Options(sha256=model_file.sha256(path)))
     finally:
         runtime.close()
     about: Card | None = None

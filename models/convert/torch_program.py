@@ -18,7 +18,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves
 
-from edgemeter.agent.runtimes import torch_archive
+from edgemeter.agent.runtimes import pytorch
 from edgemeter.models.convert.converter_output import without_warnings
 
 OPSET = 18
@@ -206,7 +206,7 @@ class TorchProgram:
 def load_program(model: Path, shape: Sequence[int]) -> TorchProgram:
     """Return the program in the file, for an input of this shape."""
     example = torch.zeros(*shape)
-    if torch_archive.read(model).kind == "torchscript":
+    if pytorch.read_archive(model).kind == "torchscript":
         from torch._export.converter import TS2EPConverter  # noqa: PLC0415 - extra `convert`
 
         script = torch.jit.load(str(model), map_location="cpu").eval()

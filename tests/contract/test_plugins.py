@@ -79,7 +79,7 @@ def model_of(name, folder):
 
 def options_of(path):
     """Return options that open a file which holds code too: by its hash."""
-    return Options(sha256=hashlib.sha256(path.read_bytes()).hexdigest() if path.suffix == ".engine" else None)
+    return Options(sha256=hashlib.sha256(path.read_bytes()).hexdigest())
 
 
 @every_runtime
@@ -105,7 +105,7 @@ def test_a_runtime_computes_what_was_bound_and_refuses_what_it_cannot_run(runtim
     (tmp_path / "cut").write_bytes(model.read_bytes()[: model.stat().st_size // 2])
     for path in (tmp_path / "absent", tmp_path / "folder", tmp_path / "noise", tmp_path / "cut"):
         with pytest.raises(ConfigError, match=path.name) as refusal:
-            runtime.load(path, Options(sha256="0" * 64) if path.is_dir() or not path.exists() else options_of_bytes(model, path))
+            runtime.load(path, options_of(path) if path.is_file() else Options(sha256="0" * 64))
         assert "\n" not in str(refusal.value)
         runtime.close()
     for options in (Options(threads=0), Options(extra={"nobody": "knows"}), Options(backend="nowhere")):
@@ -117,11 +117,6 @@ def test_a_runtime_computes_what_was_bound_and_refuses_what_it_cannot_run(runtim
             runtime.bind(inputs)
 
 
-def options_of_bytes(model, path):
-    """Return what opens a spoilt copy of a model."""
-    return Options(sha256=hashlib.sha256(path.read_bytes()).hexdigest()) if model.suffix == ".engine" else Options()
-
-
 @pytest.mark.alone
 @pytest.mark.parametrize("runtime_name", [pytest.param(name, marks=MARKS.get(name, ())) for name in LARGE])
 def test_the_timed_call_does_the_work(runtime_case, runtime_name):
@@ -129,7 +124,8 @@ def test_the_timed_call_does_the_work(runtime_case, runtime_name):
     runtime, _, _, _ = runtime_case
     rows = np.random.default_rng(0).random((1, 384, 384), np.float32)
     rows /= rows.sum(axis=-1, keepdims=True)
-    runtime.load(FIXTURES / "runtimes" / f"large.{LARGE[runtime_name]}", Options())
+    large = FIXTURES / "runtimes" / f"large.{LARGE[runtime_name]}"
+    runtime.load(large, options_of(large))
     took_ns = []
     for number in range(5):
         moments = [time.monotonic_ns()]

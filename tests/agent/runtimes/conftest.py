@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from edgemeter.agent.contract import model_file
 from edgemeter.agent.runtimes import Options, create
 
 
@@ -31,6 +32,11 @@ def _signal_stack():
     if after.address != before.address:
         gc.collect()
         assert libc.sigaltstack(ctypes.byref(before), None) == 0
+
+
+def named(model, **options):
+    """Return options with the hash of the model, which opens a file that holds code."""
+    return Options(sha256=model_file.sha256(model) if model.is_file() else None, **options)
 
 
 @pytest.fixture(scope="session")
@@ -59,6 +65,6 @@ def opened(models):
 
         def load(name, model, **options):
             runtime = stack.enter_context(closing(create(name)))
-            return runtime, runtime.load(models / model, Options(**options))
+            return runtime, runtime.load(models / model, named(models / model, **options))
 
         yield load

@@ -95,7 +95,7 @@ args:
 def test_what_ultralytics_writes_is_understood(tmp_path):
     """Task, size and names reach the recognition of models in the form that the other formats have."""
     (tmp_path / "metadata.yaml").write_text(ULTRALYTICS)
-    texts = adapter.read_metadata(tmp_path)
+    texts = adapter.read_metadata(tmp_path, "ncnn")
     assert texts["description"] == "Ultralytics YOLOv8n model trained on coco.yaml"
     assert texts["license"] == "AGPL-3.0 License (https://ultralytics.com/license)"
     assert (texts["date"], texts["imgsz"], texts["stride"]) == ("2026-11-01T10:00:00.000000", "[480, 640]", "32")
@@ -108,7 +108,7 @@ def test_what_is_not_understood_is_nothing(tmp_path):
     """It is what a file says of itself, not what it needs."""
     for content in [b"", b"\xff\xfe\x00", b"[1, 2]", b": :\n- \n", b"names:\n" * 3, b"x" * (1 << 21)]:
         (tmp_path / "metadata.yaml").write_bytes(content)
-        assert adapter.read_metadata(tmp_path) == {}, f"{content[:20]!r}"
+        assert adapter.read_metadata(tmp_path, "ncnn") == {}, f"{content[:20]!r}"
 
 
 def test_of_two_packages_that_bring_a_module_the_one_of_its_version_is_named(monkeypatch):

@@ -9,7 +9,8 @@ import pytest
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.contract import case_settings, model_file, model_formats, suite
 from edgemeter.agent.engine import loading
-from edgemeter.agent.runtimes import RUNTIMES, create, zip_texts
+from edgemeter.agent.runtimes import RUNTIMES, create
+from edgemeter.agent.runtimes.adapter import zipped_texts
 from edgemeter.agent.session import session
 from tests.fixtures import stand_ins
 
@@ -29,13 +30,13 @@ def test_texts_are_read_and_the_rest_is_left_out(tmp_path):
         archive.writestr("weights.bin", b"\xff\xfe\x00")
         archive.writestr("bomb.txt", "a" * (2 << 20))
         archive.writestr("folder/", "")
-    assert zip_texts.texts(path) == {"labels.txt": "cat\nHündin\n"}
+    assert zipped_texts(path) == {"labels.txt": "cat\nHündin\n"}
     # PyTorch keeps a model's texts below `extra` in a folder of the archive's name.
     with zipfile.ZipFile(path, "w") as archive:
         archive.writestr("model/extra/config.txt", "{}")
         archive.writestr("model/code/a.py", "x = 1")
         archive.writestr("extra/direct.txt", "d")
-    assert zip_texts.texts(path, below="extra") == {"config.txt": "{}", "direct.txt": "d"}
+    assert zipped_texts(path, below="extra") == {"config.txt": "{}", "direct.txt": "d"}
 
 
 def test_a_member_larger_than_declared_is_left_out(tmp_path):
@@ -45,7 +46,7 @@ def test_a_member_larger_than_declared_is_left_out(tmp_path):
         archive.writestr("liar.txt", "a" * (3 << 20))
     size = (3 << 20).to_bytes(4, "little")
     path.write_bytes(path.read_bytes().replace(size, (10).to_bytes(4, "little")))
-    assert zip_texts.texts(path) in ({}, {"liar.txt": "a" * 10})
+    assert zipped_texts(path) in ({}, {"liar.txt": "a" * 10})
 
 
 def test_no_zip_and_a_garbled_one_hold_no_texts(tmp_path):
@@ -53,7 +54,7 @@ def test_no_zip_and_a_garbled_one_hold_no_texts(tmp_path):
     for content in [b"", b"no zip", b"PK\x05\x06" + bytes(18), b"PK\x05\x06" + b"\xff" * 18]:
         path = tmp_path / "model"
         path.write_bytes(content)
-        assert zip_texts.texts(path) == {}, f"{content!r}"
+        assert zipped_texts(path) == {}, f"{content!r}"
 
 
 def test_weights_in_a_second_file_belong_to_the_model(models, tmp_path):

@@ -1,4 +1,4 @@
-"""PyTorch: both formats, nested outputs, inference mode left again, and no pickle opened."""
+"""PyTorch: both formats, nested outputs, inference mode left again, and no code of a stranger run."""
 
 import importlib.util
 import io
@@ -8,9 +8,13 @@ import numpy as np
 import pytest
 
 from edgemeter.agent.base.errors import ConfigError, UnavailableError
+from edgemeter.agent.contract import model_file
 from edgemeter.agent.runtimes import Options
 from edgemeter.agent.runtimes.pytorch import PyTorch
+from edgemeter.agent.sandbox import confine
+from tests.agent.runtimes.conftest import named
 from tests.fixtures.archives import changed
+from tests.fixtures.rows import table_row
 
 pytestmark = pytest.mark.torch
 RUNTIME = PyTorch
@@ -24,20 +28,20 @@ def torch():
 
 def test_an_exported_program_holds_its_tensors_and_texts(runtime, models, x):
     """Names, shapes and dtypes come from the graph's signature, labels from the archive; PyTorch 2.5 to 2.7 wrote another one."""
-    loaded = runtime.load(models / "pytorch.pt2", Options())
+    loaded = runtime.load(models / "pytorch.pt2", named(models / "pytorch.pt2"))
     assert [(info.name, info.shape, info.dtype) for info in loaded.inputs] == [("x", (1, 4), "float32")]
     assert [(info.shape, info.dtype) for info in loaded.outputs] == [((1, 4), "float32")]
     assert loaded.metadata == {"labels.txt": "cat\ndog\n"}
     assert (loaded.package, loaded.backend) == ("torch", "cpu")
     for model, metadata in (("pytorch.pt2", {"labels.txt": "cat\ndog\n"}), ("pytorch_old.pt2", {"note.txt": "old"})):
-        assert runtime.load(models / model, Options()).metadata == metadata
+        assert runtime.load(models / model, named(models / model)).metadata == metadata
         runtime.bind([x])()
         np.testing.assert_array_equal(runtime.outputs()[0], [[1, 3, 5, 7]])
 
 
 def test_torchscript_with_a_config_declares_its_input(runtime, models, x):
     """Ultralytics writes the shape into config.txt; then the input is checked."""
-    loaded = runtime.load(models / "pytorch_config.torchscript", Options())
+    loaded = runtime.load(models / "pytorch_config.torchscript", named(models / "pytorch_config.torchscript"))
     assert [(info.shape, info.dtype) for info in loaded.inputs] == [((1, 4), "float32")]
     assert loaded.outputs == ()
     runtime.bind([x])()
@@ -48,7 +52,7 @@ def test_torchscript_with_a_config_declares_its_input(runtime, models, x):
 
 def test_torchscript_without_one_takes_what_is_bound(runtime, models, x):
     """TorchScript itself declares no shapes; nested outputs come flat, in order."""
-    loaded = runtime.load(models / "pytorch_nested.pt", Options())
+    loaded = runtime.load(models / "pytorch_nested.pt", named(models / "pytorch_nested.pt"))
     assert (loaded.inputs, loaded.outputs) == ((), ())
     runtime.bind([np.repeat(x, 2, axis=0)])()
     y = np.array([[1, 3, 5, 7]] * 2)
@@ -58,7 +62,7 @@ def test_torchscript_without_one_takes_what_is_bound(runtime, models, x):
 
 def test_dictionaries_and_other_dtypes_come_flat(runtime, models, x):
     """Numpy has no bfloat16: it comes as float32; uint8 stays."""
-    loaded = runtime.load(models / "pytorch_nested.pt2", Options())
+    loaded = runtime.load(models / "pytorch_nested.pt2", named(models / "pytorch_nested.pt2"))
     assert [info.dtype for info in loaded.outputs] == ["float32", "bfloat16", "uint8"]
     runtime.bind([x])()
     outputs = runtime.outputs()
@@ -69,7 +73,7 @@ def test_dictionaries_and_other_dtypes_come_flat(runtime, models, x):
 
 def test_the_call_runs_in_inference_mode_and_close_leaves_it(runtime, models, x, torch):
     """No graph of gradients is kept while timing, and nothing of the mode is left behind."""
-    runtime.load(models / "pytorch.pt2", Options())
+    runtime.load(models / "pytorch.pt2", named(models / "pytorch.pt2"))
     runtime.bind([x])()
     assert runtime._last.is_inference()
     runtime.close()
@@ -79,12 +83,12 @@ def test_the_call_runs_in_inference_mode_and_close_leaves_it(runtime, models, x,
 def test_threads_and_device_are_those_that_were_asked_for(runtime, models, torch):
     """Both pools are set; CUDA asked for is never replaced by the CPU."""
     for threads in (2, 1):
-        runtime.load(models / "pytorch.pt2", Options(threads=threads))
+        runtime.load(models / "pytorch.pt2", named(models / "pytorch.pt2", threads=threads))
         assert torch.get_num_threads() == threads
     assert torch.get_num_interop_threads() == 1
     absent = f"cuda:{torch.cuda.device_count()}"
     with pytest.raises(UnavailableError, match=absent):
-        runtime.load(models / "pytorch.pt2", Options(backend=absent))
+        runtime.load(models / "pytorch.pt2", named(models / "pytorch.pt2", backend=absent))
 
 
 def test_a_pickle_is_refused_with_the_way_out(runtime, torch, tmp_path):
@@ -102,14 +106,29 @@ class _Bomb:
         return exec, ("raise SystemExit('unpickled')",)
 
 
-def test_a_pickle_inside_a_program_is_not_opened(runtime, models, torch, tmp_path):
+def test_a_pickle_inside_a_program_holds_tensors_only(runtime, models, torch, tmp_path):
     """torch.export.load would unpickle the example inputs without restriction after a first, restricted try."""
     bomb = io.BytesIO()
     torch.save(((_Bomb(),), {}), bomb)
-    for name in ("pytorch.pt2", "pytorch_old.pt2"):
-        path = changed(models / name, tmp_path / name, lambda member, content: bomb.getvalue() if "e_inputs" in member else content)
-        with pytest.raises(ConfigError, match="holds a pickle of more than tensors"):
-            runtime.load(path, Options())
+    path = changed(
+        models / "pytorch_old.pt2", tmp_path / "a.pt2", lambda member, content: bomb.getvalue() if "e_inputs" in member else content
+    )
+    with pytest.raises(ConfigError, match="cannot load"):
+        runtime.load(path, named(path))
+
+
+def test_a_file_that_holds_code_is_opened_in_the_sandbox_or_by_its_hash(runtime, models, monkeypatch):
+    """Both formats; a sandbox that this kernel keeps in part only is none, and another hash opens nothing."""
+    for name in ("pytorch.pt2", "pytorch_nested.pt"):
+        sha256 = model_file.sha256(models / name)
+        for confinement in (None, confine.Sandbox(mounts=False, missing=("it reads any file",))):
+            monkeypatch.setattr(confine, "sandbox", lambda confinement=confinement: confinement)
+            with table_row(name), pytest.raises(ConfigError, match=f"holds code, and no sandbox .*--sha256 {sha256}"):
+                runtime.load(models / name, Options())
+        monkeypatch.setattr(confine, "sandbox", lambda: confine.Sandbox(mounts=False))
+        assert runtime.load(models / name, Options()).backend == "cpu"
+        with pytest.raises(ConfigError, match=f"has sha256 {sha256}, not 0000"):
+            runtime.load(models / name, Options(sha256="0" * 64))
 
 
 def test_a_torchvision_that_does_not_fit_is_named(runtime, models, monkeypatch, tmp_path):
@@ -122,5 +141,5 @@ def test_a_torchvision_that_does_not_fit_is_named(runtime, models, monkeypatch, 
         tmp_path / "best.pt",
         lambda name, content: content.replace(b"torch.neg(y)", b"ops.torchvision.nms(y, y, 0.5)") if name.endswith(".py") else content,
     )
-    with pytest.raises(UnavailableError, match=r"does not fit torch .*nms does not exist.*from the same index"):
-        runtime.load(path, Options())
+    with pytest.raises(UnavailableError, match=r"torchvision is here but .*nms does not exist.*from the same index"):
+        runtime.load(path, named(path))

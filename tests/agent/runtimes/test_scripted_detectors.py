@@ -7,9 +7,11 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from edgemeter.agent.contract import model_file
 from edgemeter.agent.engine import job
-from edgemeter.agent.runtimes import Options, TensorInfo
+from edgemeter.agent.runtimes import TensorInfo
 from edgemeter.agent.runtimes.pytorch import PyTorch
+from tests.agent.runtimes.conftest import named
 from tests.fixtures.run_jobs import one_case, rapid_run, write_photographs
 
 pytestmark = [
@@ -77,7 +79,8 @@ def picture(height=40, width=60):
 def test_a_picture_goes_in_as_a_list_and_detections_come_out(runtime, scripted):
     """The schema tells the input; neither losses nor pictures are among the outputs."""
     for kind in ("LikeTorchvision", "LikeD2Go", "Bare"):
-        loaded = runtime.load(scripted(kind), Options())
+        path = scripted(kind)
+        loaded = runtime.load(path, named(path))
         name = {"LikeD2Go": "inputs"}.get(kind, "images")
         assert loaded.inputs == (TensorInfo(name, (3, None, None), "float32"),)
         for height, width in ((40, 60), (35, 31)):
@@ -90,15 +93,17 @@ def test_photographs_of_several_sizes_are_found_in_and_timed(scripted, tmp_path)
     """Each keeps its size; the run says which were timed, and where there is nothing, nothing is found."""
     data = write_photographs(tmp_path, [(picture(40, 60), [((20, 27.5, 20, 15), 2)]), (picture(90, 50), [((20, 27.5, 20, 15), 2)])])
     Image.new("RGB", (33, 44)).save(tmp_path / "photographs" / "03.png")
-    card = scripted("LikeTorchvision").with_name("LikeTorchvision.pt.toml")
+    path = scripted("LikeTorchvision")
+    sha256 = model_file.sha256(path)
+    card = path.with_name("LikeTorchvision.pt.toml")
     card.write_text(
         'name = "finder"\ntask = "detection"\nfamily = "torchvision"\nprecision = "fp32"\noutput = { classes = 2 }\n'
         '[input]\nheight = 70\nwidth = 80\nlayout = "NCHW"\nresize = "none"\n'
     )
-    measured = rapid_run(scripted("LikeTorchvision"), idle_seconds=0.0, **data)
+    measured = rapid_run(path, sha256=sha256, idle_seconds=0.0, **data)
     assert (measured.accuracy.value, measured.answers.found) == (pytest.approx(1), 2)
     assert measured.runtime.facts["timed_shapes"] == "2, from [3, 40, 60] to [3, 90, 50]"
-    on_noise = rapid_run(scripted("LikeTorchvision"), idle_seconds=0.0)
+    on_noise = rapid_run(path, sha256=sha256, idle_seconds=0.0)
     assert on_noise.inputs[0].shape == (3, 70, 80)
     assert "timed_shapes" not in on_noise.runtime.facts
     card.unlink()
@@ -106,7 +111,8 @@ def test_photographs_of_several_sizes_are_found_in_and_timed(scripted, tmp_path)
 
 def test_an_error_in_the_call_is_one_line_without_the_pictures_numbers(runtime, scripted):
     """PyTorch prints the whole tensor that a script does not take."""
-    runtime.load(scripted("Bare"), Options())
+    path = scripted("Bare")
+    runtime.load(path, named(path))
     noise = np.random.default_rng(0).random((1, 3, 640, 640), np.float32)
     torch = importlib.import_module("torch")
     with pytest.raises(RuntimeError, match="Value: tensor") as error:

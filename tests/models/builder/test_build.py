@@ -28,7 +28,7 @@ ROUNDING = {"f16": 1e-4, "q8_0": 3e-4, "q4_0": 5e-4}
 def run(model, image):
     """Return what a file answers to an image, as real numbers."""
     runtime = runtimes.create(runtime_for(model.path))
-    loaded = runtime.load(model.path, runtimes.Options())
+    loaded = runtime.load(model.path, runtimes.Options(sha256=model_file.sha256(model.path)))
     values = image.astype(np.float32)[None] / 255
     values = values if model.about.input.layout == "NHWC" else np.ascontiguousarray(values.transpose(0, 3, 1, 2))
     (info,) = loaded.inputs
