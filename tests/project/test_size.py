@@ -35,7 +35,7 @@ LINES = {
     "agent/profile": 564,
     "agent/quality": 284,
     "agent/recognition": 1140,
-    "agent/runtimes": 5202,
+    "agent/runtimes": 4867,
     "agent/sandbox": 1152,
     "agent/session": 1818,
     "agent/settings": 276,
@@ -68,7 +68,7 @@ LINES = {
     "models/builder": 1521,
     "models/catalogue": 531,
     "models/cli": 990,
-    "models/convert": 2837,
+    "models/convert": 2838,
     "models/fetch": 691,
     "provisioning": 1,
     "provisioning/apply": 1307,
@@ -86,7 +86,7 @@ LINES = {
     "provisioning/release": 1383,
     "provisioning/serve": 400,
     "provisioning/update": 1017,
-    "tests": 85142,
+    "tests": 84966,
 }
 # A room may have so many lines fewer before its number is lowered.
 SLACK = 40
