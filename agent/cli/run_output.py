@@ -113,12 +113,14 @@ def print_block(case: MeasuredCase, console: Console) -> None:
 def heading(run: RunRecord) -> str:
     """Return what was measured, and where: `yolov8n.onnx, fp32, ONNX Runtime 1.31 (cpu), 1 thread, on pi5-01`."""
     precision = "" if run.precision == "unknown" else run.precision
-    runtime = (
-        f"{TITLES.get(run.runtime.name, run.runtime.name)} {run.runtime.version} ({run.runtime.backend.removesuffix('ExecutionProvider')})"
-    )
     threads = "" if run.runtime.threads_reason else run.runtime.threads_text
-    parts = (model_text(run), precision, runtime, threads, mode_text(run), load_text(run))
+    parts = (model_text(run), precision, _runtime_text(run), threads, mode_text(run), load_text(run))
     return f"{', '.join(filter(None, parts))}, on {run.device}"
+
+
+def _runtime_text(run: RunRecord) -> str:
+    runtime = run.runtime
+    return f"{TITLES.get(runtime.name, runtime.name)} {runtime.version} ({runtime.backend.removesuffix('ExecutionProvider')})"
 
 
 def block_rows(case: MeasuredCase) -> Iterator[Row]:
@@ -260,6 +262,8 @@ def _lines(cases: Sequence[MeasuredCase], seconds: float | None) -> Iterator[str
     verdicts = [verdict for case in cases for verdict in case.verdicts]
     yield from verdict_lines(verdicts, len(runs) - len(verdicts))
     for case in cases:
+        if untried := case.typical.runtime.facts.get("untried"):
+            yield f"{_runtime_text(case.typical)} is {untried}"
         yield from _load_lines(case.typical)
         yield from _energy_lines(case.typical)
     yield from decode_lines([case.typical for case in cases])

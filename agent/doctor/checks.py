@@ -13,6 +13,7 @@ from typing import Literal
 import msgspec
 
 from edgemeter.agent.base.plugins import install_command, registered_in
+from edgemeter.agent.base.untried import untried_part
 from edgemeter.agent.doctor import setups
 from edgemeter.agent.machine import board, clock, fingerprint, temperatures, throttling
 from edgemeter.agent.machine.attached import accelerators, edge_tpus, is_on_usb_2
@@ -228,7 +229,7 @@ def check_software(import_timeout_s: float | None = IMPORT_TIMEOUT_S) -> Iterato
     imports = {name: _begin([f"import {package.module}"]) for name, package in installed.items() if package}
     for name, package in installed.items():
         if package is not None:
-            yield _imported(name, package, _end(imports[name], import_timeout_s)[1])
+            yield library_finding(name, package, _end(imports[name], import_timeout_s)[1])
         elif name != "tensorrt" or not board.is_jetson(Machine()):
             # A Jetson's TensorRT is not the package index's.
             yield _absent(name)
@@ -274,7 +275,7 @@ def _edge_tpu(machine: Machine, shared_library: str = LIBEDGETPU) -> Iterator[Fi
             yield _software("edgetpu", state, f"{package} {words}", _set_up(machine, "Coral"))
             return
         state = "ok" if plugged else "absent"
-        yield _software("edgetpu", state, f"{output.strip()}: {plugged or 'no Edge TPU is attached'}")
+        yield _software("edgetpu", state, f"{output.strip()}: {plugged or 'no Edge TPU is attached'}{untried_part('edgetpu')}")
     else:
         yield _software("edgetpu", "absent", "no Edge TPU (Coral) is attached, and libedgetpu is not installed")
 
@@ -325,10 +326,11 @@ def _absent(name: str) -> Finding:
     return _software(name, state, f"{first.distribution} is not installed: {first.without}", remedy)
 
 
-def _imported(name: str, package: RuntimePackage, problem: str | None) -> Finding:
+def library_finding(name: str, package: RuntimePackage, problem: str | None) -> Finding:
+    """Return the finding about a library that is installed; `problem` is why it cannot be imported."""
     named = f"{package.distribution} {version(package.distribution)}"
     if problem is None:
-        return _software(name, "ok", named)
+        return _software(name, "ok", f"{named}{untried_part(name)}")
     remedy = f"`pip install --force-reinstall {package.distribution}`, or install another version"
     return _software(name, "bad", f"{named} is installed but cannot be imported: {problem}", remedy)
 

@@ -26,7 +26,7 @@ TRIED_S = 20.0
 # Of the data: enough to see what they are.
 TRIED_ITEMS = 8
 # A replay has no library, a server is another machine's, and the others open an accelerator that another run may be using.
-UNTRIED = ("replay", "server", "served", "edgetpu", "tensorrt")
+NOT_OPENED = ("replay", "server", "served", "edgetpu", "tensorrt")
 _NICENESS = 5
 
 
@@ -69,7 +69,7 @@ def why_not(case: Case) -> EdgemeterError | None:
     The process has a low priority: another run may be in progress. Models above `TRIED_BYTES`, language models and those on an accelerator
     are not loaded: their head, their settings and the library's list of backends are checked; nor is code, which the first run runs.
     """
-    if case.runtime in UNTRIED:
+    if case.runtime in NOT_OPENED:
         return None
     files = {path for path in (*model_file.parts(Path(case.model)), *model_files(Path(case.model))) if path.is_file()}
     is_loaded = case.output_tokens is None and is_on_cpu(case) and sum(path.stat().st_size for path in files) <= TRIED_BYTES

@@ -8,7 +8,7 @@ from pathlib import Path
 import msgspec
 
 from edgemeter.agent import runtimes
-from edgemeter.agent.base import python_target
+from edgemeter.agent.base import python_target, untried
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.contract import model_file
 from edgemeter.agent.contract.model_card import Card, ImageInput, TensorInput, card_path, read_card
@@ -163,9 +163,10 @@ def describe_runtime(case: Case, loaded: Loaded | LoadedGenerator, calls: Sequen
     shapes = sorted(set(map(shapes_of, calls)), key=lambda shapes: sum(map(math.prod, shapes)))
     sizes = [", ".join(str(list(shape)) for shape in shapes[index]) for index in (0, -1)] if len(shapes) > 1 else []
     threads_reason = loaded.threads_reason if isinstance(loaded, Loaded) else None
-    in_file = python_target.of_file(case.runtime)
+    in_file, name = python_target.of_file(case.runtime), python_target.plain_name(case.runtime)
+    timed_shapes = {"timed_shapes": f"{len(shapes)}, from {' to '.join(sizes)}"} if sizes else {}
     return RuntimeInfo(
-        name=python_target.plain_name(case.runtime),
+        name=name,
         package=loaded.package,
         # What is edited from run to run is not merged with what it was.
         version=f"{loaded.version}, file {model_file.sha256(in_file.source)[:8]}" if in_file else loaded.version,
@@ -173,7 +174,7 @@ def describe_runtime(case: Case, loaded: Loaded | LoadedGenerator, calls: Sequen
         threads=1 if threads_reason else case.threads,
         threads_reason=threads_reason,
         options=dict(case.options),
-        facts={**loaded.facts, **({"timed_shapes": f"{len(shapes)}, from {' to '.join(sizes)}"} if sizes else {})},
+        facts={**loaded.facts, **timed_shapes, **({"untried": untried.RUNTIME} if untried.is_untried(name, loaded.backend) else {})},
     )
 
 

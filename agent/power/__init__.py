@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
+from edgemeter.agent.base import untried
 from edgemeter.agent.base.errors import ConfigError, UnavailableError
 from edgemeter.agent.base.plugins import find_plugin, plugin_names
 from edgemeter.agent.contract.record_figures import Scope
@@ -33,9 +34,6 @@ SENSORS: Mapping[str, str] = {
     "nvml": "edgemeter.agent.power.nvml:Nvml",
     "replay": "edgemeter.agent.power.replay:ReplaySensor",
 }
-# Those whose reader never ran on the real thing, as docs/boards.md has it; each states that wherever it is described.
-UNTRIED = frozenset(SENSORS) - {"replay"}
-NOT_TRIED = "not yet tried on a board: compare it with a meter that you know"
 ENTRY_POINTS = "edgemeter.power"
 # The folder that stands for / where a sensor reads files; another one in tests.
 ROOT = Path("/")
@@ -161,7 +159,7 @@ def create(name: str, **settings: Any) -> PowerSensor:
     user_values = {key: _user_value(name, key, settings.pop(key)) for key in USER_SETTINGS if key in settings}
     constructor = sensor_class(kind)
     sensor = constructor(**settings, **({"root": root} if "root" in inspect.signature(constructor).parameters else {}))
-    warnings = (NOT_TRIED,) if kind in UNTRIED else ()
+    warnings = (untried.SENSOR,) if untried.is_untried(kind) else ()
     return ConfiguredSensor(sensor, **user_values, warnings=warnings) if user_values or warnings else sensor
 
 

@@ -43,7 +43,7 @@ MARKS = dict.fromkeys(("edgetpu", "tensorrt"), pytest.mark.needs("gcc")) | {
     "pytorch": pytest.mark.torch,
     **{name: pytest.mark.needs(module=name) for name in ("executorch", "ncnn", "openvino")},
 }
-EXAMPLE = f"{EXAMPLES / 'runtime.py'}:DenseLayers"
+EXAMPLE = f"{EXAMPLES / 'runtime.py'}:DenseLayer"
 X = np.array([[0, 1, 2, 3]], np.float32)
 # A matrix that is squared forty times takes tens of milliseconds; its rows of sum 1 stay so.
 LARGE = {
@@ -71,8 +71,8 @@ def runtime_case(runtime_name, tmp_path, monkeypatch):
 def model_of(name, folder):
     """Return a runtime's model of y = 2x + 1."""
     if name == EXAMPLE:
-        np.savez(folder / "net.npz", w0=2 * np.eye(4, dtype=np.float32), b0=np.ones(4, np.float32))
-        return folder / "net.npz"
+        np.save(folder / "net.npy", np.vstack([2 * np.eye(4), np.ones(4)]).astype(np.float32))
+        return folder / "net.npy"
     (path,) = (path for path in (FIXTURES / "runtimes").glob(f"{name}.*") if path.suffix != ".bin")
     return path
 

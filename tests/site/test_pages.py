@@ -218,15 +218,6 @@ def test_the_table_of_sensors_to_buy_matches_the_sensors():
     }
 
 
-def test_the_page_of_boards_states_of_every_sensor_how_far_it_was_tried():
-    """A sensor that no board ran says so wherever it is described."""
-    from edgemeter.agent import power  # noqa: PLC0415
-
-    rows = re.findall(r"^(`.+`) \| (.+)$", (DOCS / "boards.md").read_text(), re.MULTILINE)
-    levels = {name: level for names, level in rows for name in re.findall(r"\w+", names)}
-    assert {name for name in power.SENSORS if name != "replay" and not levels[name].startswith("run")} == power.UNTRIED
-
-
 def test_every_page_is_in_the_navigation():
     """Also where the site is not built: who adds a page adds its line."""
     listed = set(paths_in(yaml.safe_load((ROOT / "mkdocs.yml").read_text())["nav"]))

@@ -12,7 +12,7 @@ import pytest
 from PIL import Image
 
 import edgemeter
-from edgemeter.agent import tasks
+from edgemeter.agent import runtimes, tasks
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.contract import order_suite
 from edgemeter.agent.datasets.dataset import open_folder
@@ -20,6 +20,7 @@ from edgemeter.agent.ledger.sqlite_ledger import SqliteLedger
 from edgemeter.models.catalogue.shipped_models import SHIPPED_FOLDER
 from tests.fixtures.command import edgemeter as edgemeter_command
 from tests.fixtures.comparison_factory import make_run
+from tests.fixtures.plugin_site import install
 from tests.fixtures.record_factory import STARTED_AT_NS
 from tests.fixtures.vision_factory import make_card, make_loaded
 
@@ -43,7 +44,7 @@ def classifier(tmp_path):
     """Return a folder with a model of dense layers over pictures, two photographs, their classes, and a battery that gives 6.5 W."""
     folder = tmp_path / "classifier"
     (folder / "photos").mkdir(parents=True)
-    np.savez(folder / "net.npz", w0=np.eye(4, dtype=np.float32), b0=np.arange(4, dtype=np.float32))
+    np.save(folder / "net.npy", np.vstack([np.eye(4), np.arange(4)]).astype(np.float32))
     for index in range(2):
         Image.new("RGB", (4, 4), (index, 9, 9)).save(folder / "photos" / f"{index}.png")
     (folder / "classes.csv").write_text("file,class\n0.png,3\n1.png,0\n")
@@ -80,17 +81,32 @@ class Counts:
 def test_plug_ins_in_files_measure_and_score(classifier, tmp_path):
     """A runtime, a task and a sensor that no package registers, named by a suite and an option; the record names their files."""
     (classifier / "suite.toml").write_text(
-        'name = "own"\n[[case]]\nmodel = "net.npz"\nruntime = "runtime.py:DenseLayers"\ntask = "counts.py:Counts"\ndata = "photos"\n'
+        'name = "own"\n[[case]]\nmodel = "net.npy"\nruntime = "runtime.py:DenseLayer"\ntask = "counts.py:Counts"\ndata = "photos"\n'
         'annotations = "classes.csv"\nmode = "rapid"\nseconds = 3\nrepeats = 1\n'
     )
     out, home = tmp_path / "runs.json", os.environ | {"EDGEMETER_HOME": str(tmp_path)}
     ended = edgemeter_command("run", classifier / "suite.toml", "--power", f"{classifier}/sensor.py:Battery", "-o", out, env=home)
     assert ended.returncode == 0, ended.stderr
     (record,) = json.loads(out.read_text())["runs"]
-    assert (record["runtime"]["name"], record["model"]["task"]) == ("runtime.py:DenseLayers", "counts.py:Counts")
+    assert (record["runtime"]["name"], record["model"]["task"]) == ("runtime.py:DenseLayer", "counts.py:Counts")
     assert re.fullmatch(r"\d[\w.]*, file [0-9a-f]{8}", record["runtime"]["version"])
     assert (record["accuracy"]["metric"], record["accuracy"]["value"]) == ("right", 0.5)
     assert [(trace["name"], trace["sensor"]) for trace in record["power_traces"]] == [("sensor.py:Battery", "battery")]
+
+
+@pytest.mark.services
+def test_a_runtime_of_forty_lines_is_measured_as_a_package_registers_it(classifier, tmp_path):
+    """By its name in the entry points, the same file."""
+    text = (PLUGINS / "runtime.py").read_text()
+    assert len(text.splitlines()) <= 40
+    install(tmp_path / "site", "dense", [(runtimes.ENTRY_POINTS, "dense-layer", "dense:DenseLayer")], text)
+    environment = os.environ | {"EDGEMETER_HOME": str(tmp_path), "PYTHONPATH": str(tmp_path / "site")}
+    options = ("--runtime=dense-layer", "--mode=rapid", "--seconds=3", "--repeats=1", "--power=none", "-o", tmp_path / "runs.json")
+    command = [sys.executable, "-m", "edgemeter.agent.cli", "run", "net.npy", *options]
+    ended = subprocess.run(command, capture_output=True, text=True, check=False, cwd=classifier, env=environment)
+    assert ended.returncode == 0, ended.stderr
+    (record,) = json.loads((tmp_path / "runs.json").read_text())["runs"]
+    assert (record["runtime"]["name"], record["runtime"]["package"]) == ("dense-layer", "numpy")
 
 
 @pytest.mark.parametrize(
@@ -102,10 +118,10 @@ def test_plug_ins_in_files_measure_and_score(classifier, tmp_path):
 )
 def test_a_plug_in_that_is_none_is_refused_in_a_line(option, words, classifier, tmp_path):
     """A missing file, a missing name, a class of another kind."""
-    defaults = ["--runtime=runtime.py:DenseLayers", "--power=none", "--data=photos", "--annotations=classes.csv"]
+    defaults = ["--runtime=runtime.py:DenseLayer", "--power=none", "--data=photos", "--annotations=classes.csv"]
     options = [default for default in defaults if default.partition("=")[0] != option.partition("=")[0]]
     environment = os.environ | {"EDGEMETER_HOME": str(tmp_path)}
-    ended = edgemeter_command("run", "net.npz", *options, option, "--mode=rapid", "--repeats=1", env=environment, cwd=classifier)
+    ended = edgemeter_command("run", "net.npy", *options, option, "--mode=rapid", "--repeats=1", env=environment, cwd=classifier)
     last = ended.stderr.splitlines()[-1]
     assert (ended.returncode, words in last) == (2, True), ended.stderr
 
@@ -116,9 +132,9 @@ def test_a_card_or_an_order_names_no_code(tmp_path):
     Image.new("RGB", (4, 4)).save(tmp_path / "a.png")
     with pytest.raises(ConfigError, match="no task is called"):
         tasks.create(card, make_loaded(), open_folder(tmp_path))
-    for line in ('runtime = "runtime.py:DenseLayers"', 'task = "task.py:TopThree"'):
+    for line in ('runtime = "runtime.py:DenseLayer"', 'task = "task.py:TopThree"'):
         with pytest.raises(ConfigError, match="the ordered suite is refused"):
-            order_suite.read(f'name = "own"\n[[case]]\nmodel = "net.npz"\n{line}\n'.encode())
+            order_suite.read(f'name = "own"\n[[case]]\nmodel = "net.npy"\n{line}\n'.encode())
 
 
 @pytest.mark.services

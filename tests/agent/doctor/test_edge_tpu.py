@@ -31,7 +31,10 @@ def test_a_coral_with_its_library_is_fine(tmp_path, library):
     """Version and clock are reported."""
     plug(tmp_path)
     (finding,) = findings_of(tmp_path, library)
-    assert (finding.state, finding.what) == ("ok", "libedgetpu, BuildLabel(N/A), RuntimeVersion(14), clock max: Coral PCIe (apex_0)")
+    assert (finding.state, finding.what) == (
+        "ok",
+        "libedgetpu, BuildLabel(N/A), RuntimeVersion(14), clock max: Coral PCIe (apex_0), untried",
+    )
 
 
 def on(root, system, monkeypatch, python, **versions):

@@ -121,7 +121,7 @@ def test_a_sensor_that_no_board_ran_says_so(settings, tmp_path):
     """Wherever it is described, in a run too; a recording is replayed by what wrote it."""
     root = write(tmp_path, json.loads((TREES / "hwmon/tree.json").read_text()))
     (sensor,) = detect_sensors(names=["hwmon"], root=root)
-    assert any(warning.startswith("not yet tried on a board") for warning in sensor.description.warnings)
+    assert any(warning.startswith("untried on a board") for warning in sensor.description.warnings)
     with open_sensors("replay", (), settings) as (sensors, _):
         assert sensors["replay"].describe().warnings == ()
 
