@@ -1,4 +1,4 @@
-"""What never ran on its hardware: the one list that `doctor`, `run`, `energy sensors` and docs/boards.md go by."""
+"""The list of all that never ran on its hardware: `doctor`, `run`, `energy sensors` and docs/boards.md go by it."""
 
 import re
 

@@ -13,16 +13,16 @@ PACKAGES = ("agent", "collector", "models", "provisioning")
 LINES = {
     "agent": 6,
     "agent/api": 484,
-    "agent/base": 5889,
+    "agent/base": 5914,
     "agent/bundle": 595,
-    "agent/cli": 2845,
+    "agent/cli": 2849,
     "agent/contract": 3605,
     "agent/daemon": 349,
     "agent/datasets": 1351,
     "agent/delivery": 1952,
-    "agent/doctor": 681,
+    "agent/doctor": 683,
     "agent/energy": 1229,
-    "agent/engine": 5129,
+    "agent/engine": 5130,
     "agent/generators": 2548,
     "agent/health": 583,
     "agent/identity": 878,
@@ -30,7 +30,7 @@ LINES = {
     "agent/ledger": 1819,
     "agent/machine": 1438,
     "agent/operating": 1012,
-    "agent/power": 2933,
+    "agent/power": 2931,
     "agent/power_logs": 261,
     "agent/profile": 564,
     "agent/quality": 284,
@@ -86,7 +86,7 @@ LINES = {
     "provisioning/release": 1383,
     "provisioning/serve": 400,
     "provisioning/update": 1017,
-    "tests": 84966,
+    "tests": 85038,
 }
 # A room may have so many lines fewer before its number is lowered.
 SLACK = 40
