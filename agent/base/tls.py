@@ -36,12 +36,15 @@ class TlsFiles:
 
 def broker_password(file: Path | None, environ: Mapping[str, str] = os.environ) -> str | None:
     """Return the password for the broker: from `file`, else from the environment; raises ConfigError if the file cannot be read."""
-    if file is None:
-        return environ.get("EDGEMETER_MQTT_PASSWORD")
+    return environ.get("EDGEMETER_MQTT_PASSWORD") if file is None else password_from(str(file), "the broker", "password file")
+
+
+def password_from(path: str, who: str, key: str = "password_file") -> str:
+    """Return the password of `who` in the file at `path`, which the setting `key` names; raises ConfigError if it cannot be read."""
     try:
-        return file.read_text(encoding="utf-8").strip()
+        return Path(path).expanduser().read_text(encoding="utf-8").strip()
     except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"cannot read the broker's password from {str(file)!r} ({error}): write it there as one line of text") from error
+        raise ConfigError(f"cannot read the {key} {path!r} of {who} ({error}): write it there as one line of text") from error
 
 
 def check(files: TlsFiles) -> None:

@@ -37,9 +37,9 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from edgemeter.agent.base.errors import AnswerError, ConfigError, MeasurementError, TransientError, UnavailableError, one_line
+from edgemeter.agent.base.errors import AnswerError, ConfigError, MeasurementError, UnavailableError, one_line
+from edgemeter.agent.base.model_server import DONE, ModelServer, error_message
 from edgemeter.agent.base.server_address import is_on_this_machine
-from edgemeter.agent.base.server_connection import DONE, ServerConnection, encoded, error_message
 from edgemeter.agent.base.toml import read_toml
 from edgemeter.agent.contract import model_file
 from edgemeter.agent.generators import (
@@ -84,9 +84,9 @@ class ServerGenerator:
     """Generates by asking a server."""
 
     def __init__(self) -> None:
-        self._open: tuple[ServerConnection, Dialect] | None = None
+        self._open: tuple[ModelServer, Dialect] | None = None
         self._found: LoadedGenerator | None = None
-        self._users: dict[int, ServerConnection] = {}
+        self._users: dict[int, ModelServer] = {}
         self._vocabulary = 0
         self._extra: Mapping[str, Any] = {}
         self._timeout_s = 0.0
@@ -97,7 +97,7 @@ class ServerGenerator:
         check_options("server", options, backends=("http",))
         model_file.head(model)
         file = read_toml(model, ServerFile, "server's file")
-        connection = ServerConnection.to(file, "/v1")
+        connection = ModelServer(file, "/v1")
         self._extra, self._timeout_s, self._context_tokens = file.extra, file.timeout_s, context_tokens
         began_ns = time.monotonic_ns()
         try:
@@ -105,14 +105,14 @@ class ServerGenerator:
             load_ns = time.monotonic_ns() - began_ns
             round_trip_ms = statistics.median(self._ping() for _ in range(_PINGS))
             self._found = replace(loaded, load_ns=load_ns, network_round_trip_ms=round_trip_ms)
-        except (TransientError, MeasurementError, UnavailableError) as error:
+        except (MeasurementError, UnavailableError) as error:
             raise UnavailableError(f"{str(model)!r}: {error}") from error
         finally:
             if self._found is None:
                 connection.close()
         return self._found
 
-    def _ask(self, connection: ServerConnection, model: Path, file: ServerFile, context_tokens: int) -> LoadedGenerator:
+    def _ask(self, connection: ModelServer, model: Path, file: ServerFile, context_tokens: int) -> LoadedGenerator:
         facts = ask_facts(connection, file)
         if facts.context_tokens is not None and context_tokens > facts.context_tokens:
             raise ConfigError(
@@ -183,13 +183,10 @@ class ServerGenerator:
         self._check_prompt(prompt, limits, loaded)
         self._part_from_users()
         # Opens the connection again if the server has closed it, which a query must not pay for.
-        try:
+        self._ping()
+        if dialect.evicts:
+            self._answer(_EVICTION)
             self._ping()
-            if dialect.evicts:
-                self._answer(_EVICTION)
-                self._ping()
-        except TransientError as error:
-            raise AnswerError(str(error), kind="no connection", is_busy=True) from error
         path, content = self._post(prompt, limits)
 
         def query(stamp: Stamp) -> Generated:
@@ -208,12 +205,12 @@ class ServerGenerator:
             self._users[user] = connection.another()
         user_connection = self._users[user]
         # The query itself fails then, and is counted.
-        with suppress(TransientError):
+        with suppress(AnswerError):
             user_connection.make_ready(dialect.ping_path)
         path, content = self._post(prompt, limits)
         return lambda stamp: self._stream(path, content, limits, stamp, user_connection).generated(loaded.abilities)
 
-    def _arrival(self, prompt: Prompt, limits: Limits, connection: ServerConnection) -> Query:
+    def _arrival(self, prompt: Prompt, limits: Limits, connection: ModelServer) -> Query:
         """Return a query with a connection of its own; it makes its content, as the pictures of all arrivals would not fit in memory."""
 
         def query(stamp: Stamp) -> Generated:
@@ -278,11 +275,9 @@ class ServerGenerator:
     def _post(self, prompt: Prompt, limits: Limits) -> tuple[str, bytes]:
         """Return path and content of the request for a query: pictures take time to encode."""
         request = self._opened()[1].request(prompt, limits, self._context_tokens)
-        return request.path, encoded(_with_extra(request.content, self._extra, limits))
+        return request.path, json.dumps(_with_extra(request.content, self._extra, limits)).encode()
 
-    def _stream(
-        self, path: str, content: bytes, limits: Limits, stamp: Stamp, own_connection: ServerConnection | None = None
-    ) -> ReceivedAnswer:
+    def _stream(self, path: str, content: bytes, limits: Limits, stamp: Stamp, own_connection: ModelServer | None = None) -> ReceivedAnswer:
         """Ask, on its `own_connection` connection if there is one, stamp what comes, and return all of it."""
         shared, dialect = self._opened()
         connection, heard = own_connection or shared, ReceivedAnswer(stamp, limits.output_tokens)
@@ -319,7 +314,7 @@ class ServerGenerator:
         connection, dialect = self._opened()
         return connection.ask(dialect.ping_path).took_ms
 
-    def _opened(self) -> tuple[ServerConnection, Dialect]:
+    def _opened(self) -> tuple[ModelServer, Dialect]:
         if self._open is None:
             raise ConfigError("no server is known: load its file first")
         return self._open

@@ -8,8 +8,8 @@ from typing import Any, Literal
 import msgspec
 
 from edgemeter.agent.base.errors import UnavailableError
+from edgemeter.agent.base.model_server import ModelServer
 from edgemeter.agent.base.server_address import ServerAddress
-from edgemeter.agent.base.server_connection import ServerConnection
 from edgemeter.agent.generators.adapter import part
 from edgemeter.agent.generators.server_dialects import Dialect, Endpoint, LlamaChat, LlamaServer, Ollama, OpenAi, Vllm
 
@@ -44,7 +44,7 @@ class ServerFacts:
     facts: Mapping[str, str] = field(default_factory=dict)
 
 
-def ask_facts(connection: ServerConnection, file: ServerFile) -> ServerFacts:
+def ask_facts(connection: ModelServer, file: ServerFile) -> ServerFacts:
     """Return the facts that the server states; its kind is queried unless the model file names it.
 
     Raises:
@@ -64,7 +64,7 @@ def ask_facts(connection: ServerConnection, file: ServerFile) -> ServerFacts:
     return ServerFacts(OpenAi(model, file.endpoint), model, "unknown")
 
 
-def _kind(connection: ServerConnection) -> Kind:
+def _kind(connection: ModelServer) -> Kind:
     if "default_generation_settings" in connection.ask("/props").document:
         return "llama-server"
     if "vllm" in {entry.get("owned_by") for entry in _models(connection)}:
@@ -72,12 +72,12 @@ def _kind(connection: ServerConnection) -> Kind:
     return "ollama" if "version" in connection.ask("/api/version").document else "openai"
 
 
-def _models(connection: ServerConnection) -> list[Mapping[str, Any]]:
+def _models(connection: ModelServer) -> list[Mapping[str, Any]]:
     listed = connection.ask("/v1/models").document.get("data")
     return [entry for entry in listed if isinstance(entry, dict)] if isinstance(listed, list) else []
 
 
-def _model(connection: ServerConnection, file: ServerFile) -> str:
+def _model(connection: ModelServer, file: ServerFile) -> str:
     names = [str(entry["id"]) for entry in _models(connection) if "id" in entry]
     if file.model is None and not names:
         raise UnavailableError(f"{file.url} lists no model under /v1/models: load one there, or name it as model in the server's file")
@@ -86,7 +86,7 @@ def _model(connection: ServerConnection, file: ServerFile) -> str:
     return file.model or names[0]
 
 
-def _of_llama_server(connection: ServerConnection, endpoint: Endpoint) -> ServerFacts:
+def _of_llama_server(connection: ModelServer, endpoint: Endpoint) -> ServerFacts:
     props, served = connection.ask("/props").document, next(iter(_models(connection)), {})
     settings, meta = part(props, "default_generation_settings"), part(served, "meta")
     params = part(settings, "params")
@@ -114,7 +114,7 @@ def _of_llama_server(connection: ServerConnection, endpoint: Endpoint) -> Server
     )
 
 
-def _of_ollama(connection: ServerConnection, model: str) -> ServerFacts:
+def _of_ollama(connection: ModelServer, model: str) -> ServerFacts:
     version = str(connection.ask("/api/version").document.get("version", "unknown"))
     document = connection.ask("/api/show", {"model": model}).document
     details, info = part(document, "details"), part(document, "model_info")
@@ -134,7 +134,7 @@ def _of_ollama(connection: ServerConnection, model: str) -> ServerFacts:
     )
 
 
-def _digest(connection: ServerConnection, model: str) -> str | None:
+def _digest(connection: ModelServer, model: str) -> str | None:
     """Return the hash by which Ollama names the version of a model that it has."""
     listed = connection.ask("/api/tags").document.get("models")
     entries = [entry for entry in listed if isinstance(entry, dict)] if isinstance(listed, list) else []

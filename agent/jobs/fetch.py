@@ -7,14 +7,13 @@ tells the daemon how to go on; a file has its final name only when its hash is r
 import http.client
 import logging
 import sys
-import urllib.error
-import urllib.request
 from pathlib import Path
 
 import msgspec
 
 from edgemeter.agent.base import durable_file
 from edgemeter.agent.base.errors import ConfigError, EdgemeterError, UnavailableError
+from edgemeter.agent.base.http_client import FAILURES, open_url
 from edgemeter.agent.base.tls import TlsFiles, tls_context
 from edgemeter.agent.jobs.content import FAILED, HERE, INCOMPLETE, WRONG_HASH, FetchTask
 
@@ -55,11 +54,13 @@ def _download(task: FetchTask, part: Path, url: str) -> None:
         raise ConfigError(f"content_url {url!r} is not an https:// or http:// address: correct the configuration")
     where = f"{url.rstrip('/')}/{task.content.sha256}"
     begin = part.stat().st_size
-    request = urllib.request.Request(where, headers={"Range": f"bytes={begin}-"} if begin else {})  # noqa: S310 - the scheme is checked
     ca, certificate, key = (Path(name) if name else None for name in task.tls)
     context = tls_context(TlsFiles(ca, certificate, key)) if url.startswith("https://") else None
+    headers = {"Range": f"bytes={begin}-"} if begin else {}
     try:
-        with urllib.request.urlopen(request, timeout=TIMEOUT_S, context=context) as answer, part.open("r+b") as file:  # noqa: S310 - as above
+        with open_url(where, _is_no_less_secure, TIMEOUT_S, headers=headers, context=context) as answer, part.open("r+b") as file:
+            if answer.status not in (http.client.OK, http.client.PARTIAL_CONTENT):
+                raise UnavailableError(f"cannot fetch {where} (it answers {answer.status}): the rest comes over MQTT")
             # A server without ranges sends all of it.
             file.seek(begin if answer.status == http.client.PARTIAL_CONTENT else 0)
             file.truncate()
@@ -67,8 +68,12 @@ def _download(task: FetchTask, part: Path, url: str) -> None:
             while left_bytes > 0 and (chunk := answer.read(min(_CHUNK_BYTES, left_bytes))):
                 file.write(chunk)
                 left_bytes -= len(chunk)
-    except (OSError, http.client.HTTPException, ValueError) as error:
+    except (*FAILURES, ValueError) as error:
         raise UnavailableError(f"cannot fetch {where} ({error}): the rest comes over MQTT") from error
+
+
+def _is_no_less_secure(_: int, before: str, after: str) -> bool:
+    return after.startswith("https://") or not before.startswith("https://")
 
 
 def main() -> int:

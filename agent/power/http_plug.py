@@ -4,16 +4,20 @@ They see all that the plug feeds, the power supply's loss included. Several meas
 The energy counters are not used: their steps (0.21 Wh, which is 766 J, or 1 Wh) are too coarse.
 """
 
+import base64
+import hashlib
 import http.client
 import time
+import urllib.request
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Any
 
 from edgemeter.agent.base.errors import ConfigError, TransientError, UnavailableError
-from edgemeter.agent.base.http_client import DeviceClient, json_number, password_from
+from edgemeter.agent.base.http_client import FAILURES, HttpConnection
+from edgemeter.agent.base.tls import password_from
 from edgemeter.agent.power import AbsentError, Description, Rail, Reading
-from edgemeter.agent.power.values import as_unavailable
+from edgemeter.agent.power.values import as_unavailable, json_number
 
 TIMEOUT_S = 3.0
 PERIOD_MS = 1000.0
@@ -22,6 +26,47 @@ HIGHEST_W = 1e6
 # Limits of 2% and 0.1 W, taken as rectangular: standard uncertainties. Source: the makers' classes, 1 to 2%, and that of Tasmota's
 # chips (HLW8012, BL0937, CSE7766) once calibrated.
 GAIN_U_RATIO, OFFSET_U_W = 0.0115, 0.058
+LARGEST_RESPONSE_BYTES = 1 << 20
+_HASHES = {"md5": hashlib.md5, "sha-256": hashlib.sha256}
+_DEVICE = "http://device"
+
+
+class Digest(urllib.request.AbstractDigestAuthHandler):
+    """Python's own, with SHA-256, which Shelly uses: that knows it from version 3.14 on only."""
+
+    def get_algorithm_impls(self, algorithm: str) -> Any:
+        """Return the two functions of RFC 7616, 3.3."""
+
+        def digest(text: str) -> str:
+            return _HASHES[algorithm.lower()](text.encode()).hexdigest()
+
+        return digest, lambda secret, text: digest(f"{secret}:{text}")
+
+
+def login(challenge: str, who: str, user: str, password: Callable[[], str]) -> Callable[[str], str]:
+    """Return what makes the header Authorization of a GET for a path, as a header WWW-Authenticate asks; Digest goes before Basic.
+
+    Raises:
+        UnavailableError: it asks for something else.
+    """
+    _, is_digest, text = challenge.replace("digest ", "Digest ").partition("Digest ")
+    if is_digest:
+        items = [item for item in urllib.request.parse_http_list(text) if "=" in item]
+        challenged = {"realm": "", "nonce": ""} | {name.lower(): value for name, value in urllib.request.parse_keqv_list(items).items()}
+        if challenged.get("algorithm", "MD5").lower() not in _HASHES:
+            raise UnavailableError(
+                f"{who} asks for Digest with {challenged['algorithm']!r}, which is not known here: choose SHA-256 or MD5 on the device"
+            )
+        if "qop" in challenged:
+            challenged["qop"] = challenged["qop"].replace(" ", "")
+        passwords = urllib.request.HTTPPasswordMgr()
+        passwords.add_password(challenged["realm"], _DEVICE, user, password())
+        digest = Digest(passwords)
+        return lambda path: f"Digest {digest.get_authorization(urllib.request.Request(_DEVICE + path), challenged)}"  # noqa: S310 - not opened
+    if challenge.lower().startswith("basic"):
+        token = base64.b64encode(f"{user}:{password()}".encode()).decode()
+        return lambda _: f"Basic {token}"
+    raise UnavailableError(f"{who} asks for an authentication that is not known here ({challenge[:60]!r})")
 
 
 def json_watts(value: Any) -> float | None:
@@ -50,7 +95,8 @@ class HttpPlug(ABC):
         self._who = f"{self.sensor} at {address!r}"
         self.address, self.user, self.password_file = address, user, password_file
         self._channel, self._clock = channel, clock
-        self._client: DeviceClient | None = None
+        self._client: HttpConnection | None = None
+        self._login: Callable[[str], str] | None = None
 
     def describe(self) -> Description:
         """Return what the plug is."""
@@ -97,14 +143,34 @@ class HttpPlug(ABC):
         if self._client is None:
             if not self.address:
                 raise AbsentError(f'no {self.sensor} is known: set address = "192.0.2.7" in [sensors.{self.sensor}]')
-            self._client = DeviceClient(self._who, self.address, self.user, self.password, TIMEOUT_S)
-        status, body = self._client.get(path)
+            url = self.address if "//" in self.address else f"http://{self.address}"
+            if not url.startswith("http://"):
+                raise ConfigError(f"{self._who}: give HOST, HOST:PORT or http://HOST")
+            self._client = HttpConnection(url, TIMEOUT_S, {"Accept": "application/json"})
+        status, challenge, body = self._ask(self._client, path)
+        if status == http.client.UNAUTHORIZED:
+            self._login = login(challenge, self._who, self.user, self.password)
+            status, _, body = self._ask(self._client, path)
+        if status in (http.client.UNAUTHORIZED, http.client.FORBIDDEN):
+            raise UnavailableError(f"{self._who} refuses the password of {self.user!r}: correct user and password_file")
         if status == http.client.OK:
             return body
         if status >= http.client.INTERNAL_SERVER_ERROR or status == http.client.TOO_MANY_REQUESTS:
             raise TransientError(f"{self._who} answers {status}: it is busy")
         # Not the query: it may hold a password.
         raise UnavailableError(f"{self._who} answers {status} to {path.partition('?')[0]}: check that it is a device of this kind")
+
+    def _ask(self, client: HttpConnection, path: str) -> tuple[int, str, bytes]:
+        """Return status, challenge and body of the answer to GET `path`."""
+        try:
+            answer = client.request("GET", path, headers={"Authorization": self._login(path)} if self._login else {})
+            body = answer.read(LARGEST_RESPONSE_BYTES + 1)
+        except FAILURES as error:
+            why = str(error) or type(error).__name__
+            raise TransientError(f"{self._who} does not answer ({why}): check that it is switched on and reachable") from error
+        if len(body) > LARGEST_RESPONSE_BYTES:
+            raise UnavailableError(f"{self._who} answers more than {LARGEST_RESPONSE_BYTES >> 20} MiB: check that it is the right device")
+        return answer.status, answer.fields.get("www-authenticate", ""), body
 
     def password(self) -> str:
         """Return the password in the user's file; raises UnavailableError without one, ConfigError if it cannot be read."""

@@ -21,9 +21,9 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from edgemeter.agent.base.errors import TransientError, UnavailableError
-from edgemeter.agent.base.http_client import json_number
 from edgemeter.agent.base.plugins import import_extra
 from edgemeter.agent.power import AbsentError, Description, Rail, Reading
+from edgemeter.agent.power.values import json_number
 
 PERIOD_MS = 500.0
 RATE_HZ = 2

@@ -20,8 +20,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from edgemeter.agent.base.errors import UnavailableError
-from edgemeter.agent.base.http_client import json_object
 from edgemeter.agent.power.http_plug import HttpPlug, json_watts
+from edgemeter.agent.power.values import json_object
 
 GEN2, GEN1 = "/rpc/Shelly.GetStatus", "/status"
 # What the answers show: Gen1 0.01 W, Gen2 0.1 W.

@@ -19,8 +19,8 @@ import re
 from urllib.parse import quote
 
 from edgemeter.agent.base.errors import UnavailableError
-from edgemeter.agent.base.http_client import json_object
 from edgemeter.agent.power.http_plug import HttpPlug, json_watts
+from edgemeter.agent.power.values import json_object
 
 COMMANDS = ("Status 8", "Status 10")
 POWER = re.compile(rb'"Power"\s*:\s*\[?\s*"?\s*-?\d+(?:\.(\d+))?')

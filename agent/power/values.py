@@ -1,12 +1,16 @@
-"""Checks and averages that several sensors share: of settings, of a power, of a reading that fails, of readings."""
+"""Checks that several sensors share: of settings, of a power, of an answer in JSON, of a reading that fails."""
 
+import json
 import math
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import cast, get_args
+from typing import Any, cast, get_args
 
 from edgemeter.agent.base.errors import ConfigError, EdgemeterError, TransientError, UnavailableError
 from edgemeter.agent.contract.record_figures import Scope
+
+_NUMBER = re.compile(r"\s*[-+]?\d+(\.\d+)?([eE][-+]?\d+)?\s*", re.ASCII)
 
 
 def scope_setting(sensor: str, text: str) -> Scope:
@@ -53,3 +57,34 @@ def as_unavailable(*kinds: type[EdgemeterError]) -> Iterator[None]:
         yield
     except errors as error:
         raise UnavailableError(str(error)) from error
+
+
+def json_object(content: bytes, who: str) -> dict[str, Any]:
+    """Return the JSON object that an answer is; raises TransientError if it is cut or garbled."""
+    try:
+        document = json.loads(content.decode(), parse_constant=_refuse)
+        if not isinstance(document, dict):
+            raise ValueError("no JSON object")  # noqa: TRY004, TRY301 - a value like any other that is garbled
+    except (ValueError, RecursionError) as error:
+        raise TransientError(
+            f"{who} gave an answer that is cut or garbled ({error}): {content[:60].decode(errors='replace')!r}: read it again"
+        ) from error
+    return document
+
+
+def _refuse(constant: str) -> float:
+    raise ValueError(f"{constant} is not JSON")
+
+
+def json_number(value: Any) -> float | None:
+    """Return a finite number that JSON holds as one or, as some firmware does, as a string; None of anything else."""
+    if isinstance(value, bool) or not isinstance(value, (int, float, str)):
+        return None
+    # float() takes more for a number than any meter writes: 1_000, infinity, other scripts' digits.
+    if isinstance(value, str) and not _NUMBER.fullmatch(value):
+        return None
+    try:
+        number = float(value)
+    except OverflowError:
+        return None
+    return number if abs(number) < float("inf") else None

@@ -22,9 +22,9 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
-from edgemeter.agent.base.errors import AnswerError, ConfigError, MeasurementError, TransientError, UnavailableError
+from edgemeter.agent.base.errors import AnswerError, ConfigError, MeasurementError, UnavailableError
+from edgemeter.agent.base.model_server import ModelServer
 from edgemeter.agent.base.server_address import is_on_this_machine
-from edgemeter.agent.base.server_connection import ServerConnection
 from edgemeter.agent.base.toml import read_toml
 from edgemeter.agent.contract import model_file
 from edgemeter.agent.runtimes import Answered, Array, Loaded, Options, TensorInfo
@@ -55,9 +55,9 @@ class ServedModel:
     """Runs a model by asking its server."""
 
     def __init__(self) -> None:
-        self._open: tuple[ServerConnection, OpenInference, ServedDescription] | None = None
+        self._open: tuple[ModelServer, OpenInference, ServedDescription] | None = None
         self._inputs: tuple[TensorInfo, ...] = ()
-        self._users: dict[int, ServerConnection] = {}
+        self._users: dict[int, ModelServer] = {}
         self._payloads: dict[tuple[int, ...], tuple[Sequence[Array], Payload]] = {}
         self._ready_bytes = 0
         # The size of the last answer to each request that was decoded, by the identity of the request.
@@ -75,12 +75,12 @@ class ServedModel:
         model_file.head(model)
         file = read_toml(model, ServedFile, "server's file")
         began_ns = time.monotonic_ns()
-        link = ServerConnection.to(file, "/v2")
+        link = ModelServer(file, "/v2")
         protocol = OpenInference(link, file)
         try:
             description = protocol.describe()
             load_ns = time.monotonic_ns() - began_ns
-        except (AnswerError, TransientError, UnavailableError) as error:
+        except (AnswerError, UnavailableError) as error:
             link.close()
             raise UnavailableError(f"{str(model)!r}: {error}") from error
         except ConfigError:
@@ -110,10 +110,7 @@ class ServedModel:
         if self._unread is not None:
             self.outputs()
         payload = self._payload(inputs)
-        try:
-            link.make_ready(PING_PATH)
-        except TransientError as error:
-            raise AnswerError(str(error), kind="no connection", is_busy=True) from error
+        link.make_ready(PING_PATH)
 
         def query() -> Answered:
             answer = self._ask(link, payload)
@@ -154,11 +151,11 @@ class ServedModel:
             self._users[user] = link.another()
         user_link = self._users[user]
         # The query itself fails then, and is counted.
-        with suppress(TransientError):
+        with suppress(AnswerError):
             user_link.make_ready(PING_PATH)
         return lambda: self._ask(user_link, payload)
 
-    def _ask(self, link: ServerConnection, payload: Payload) -> Answered:
+    def _ask(self, link: ModelServer, payload: Payload) -> Answered:
         content, headers = link.exchange(payload.path, payload.content, payload.headers)
         self._window.connect_ns.append(link.connect_ns)
         decoded_bytes = self._decoded.get(id(payload))
@@ -224,7 +221,7 @@ class ServedModel:
         while self._users:
             self._users.popitem()[1].close()
 
-    def _opened(self) -> tuple[ServerConnection, OpenInference, ServedDescription]:
+    def _opened(self) -> tuple[ModelServer, OpenInference, ServedDescription]:
         if self._open is None:
             raise ConfigError("no server is known: load its file first")
         return self._open

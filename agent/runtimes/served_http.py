@@ -11,8 +11,8 @@ import msgspec
 
 from edgemeter.agent.base.errors import UnavailableError
 from edgemeter.agent.base.foreign_text import decode_json
+from edgemeter.agent.base.model_server import Answer, ModelServer, error_message, status_remedy
 from edgemeter.agent.base.server_address import ServerAddress
-from edgemeter.agent.base.server_connection import Answer, ServerConnection, error_message, tensor_remedy
 from edgemeter.agent.runtimes import Array
 from edgemeter.agent.runtimes.served_tensors import (
     ListedModel,
@@ -76,7 +76,7 @@ def _check_described(answer: Answer, path: str, model: str, models: Callable[[],
     if answer.status in (400, 404):
         raise not_served(model, file.version, models(), file.url, reason or f"status {answer.status}")
     if answer.status != 200:
-        remedy = tensor_remedy(answer.status, path, answer.location)
+        remedy = status_remedy(answer.status, path, answer.location)
         raise UnavailableError(f"{file.url}{path} answers {answer.status}{f': {reason}' if reason else ''}; {remedy}")
     if not answer.document:
         raise UnavailableError(
@@ -88,7 +88,7 @@ def _check_described(answer: Answer, path: str, model: str, models: Callable[[],
 class OpenInference:
     """A model by the protocol; bytes are Triton's extension binary_tensor_data. `model_version` is the last answer's."""
 
-    def __init__(self, link: ServerConnection, file: ServedFile) -> None:
+    def __init__(self, link: ModelServer, file: ServedFile) -> None:
         self._link, self._file = link, file
         self._path, self._is_binary = "", file.transport == "binary"
         self._inputs: tuple[ServedTensor, ...] = ()

@@ -1,13 +1,11 @@
 """POST of JSON over HTTP: only the receiver's own 2xx is a delivery, and what it redirects goes to the same host or nowhere."""
 
-import http.client
 import json
-import urllib.error
-import urllib.request
 from typing import Any
 from urllib.parse import urlsplit
 
-from edgemeter.agent.base.errors import ConfigError, TransientError, UnavailableError
+from edgemeter.agent.base.errors import ConfigError, TransientError, UnavailableError, one_line
+from edgemeter.agent.base.http_client import FAILURES, open_url
 
 POST_TIMEOUT_S = 10.0
 _RESPONSE_BYTES = 300
@@ -16,23 +14,12 @@ _RESPONSE_BYTES = 300
 _LATER = frozenset({408, 425, 429})
 
 
-class _SameHost(urllib.request.HTTPRedirectHandler):
-    """Repeats a POST at 307 and 308 at the same host and port, or by https there; every other redirect is an answer like any other."""
-
-    max_redirections = 3
-
-    def redirect_request(self, *arguments: Any, **_: Any) -> urllib.request.Request | None:
-        """Return the repeated request, None where it may not be repeated; the arguments are urllib's."""
-        req, _fp, code, _message, _headers, newurl = arguments
-        before, after = urlsplit(req.full_url), urlsplit(newurl)
-        is_same = (after.scheme, after.netloc) == (before.scheme, before.netloc)
-        is_safer = (before.scheme, after.scheme) == ("http", "https") and after.hostname == before.hostname
-        if code not in (307, 308) or not (is_same or is_safer):
-            return None
-        return urllib.request.Request(newurl, req.data, {**req.headers}, method="POST")  # noqa: S310 - as the address before
-
-    # Python 3.10 has none for it.
-    http_error_308 = urllib.request.HTTPRedirectHandler.http_error_302
+def may_repeat(status: int, before: str, after: str) -> bool:
+    """Return whether a POST goes to where it was redirected: at 307 and 308, and at the same host and port, or by https there."""
+    was, becomes = urlsplit(before), urlsplit(after)
+    is_same = (becomes.scheme, becomes.netloc) == (was.scheme, was.netloc)
+    is_safer = (was.scheme, becomes.scheme) == ("http", "https") and becomes.hostname == was.hostname
+    return status in (307, 308) and (is_same or is_safer)
 
 
 def post_json(channel: str, url: str, body: Any, token: str | None = None) -> None:
@@ -44,20 +31,19 @@ def post_json(channel: str, url: str, body: Any, token: str | None = None) -> No
         TransientError: the delivery failed; retry later.
     """
     host = _host(channel, url)
-    headers = {"Content-Type": "application/json", "User-Agent": "edgemeter"} | ({"Authorization": f"Bearer {token}"} if token else {})
-    request = urllib.request.Request(url, json.dumps(body).encode(), headers, method="POST")  # noqa: S310 - checked by _host
+    headers = {"Content-Type": "application/json"} | ({"Authorization": f"Bearer {token}"} if token else {})
     try:
-        # Its status is the answer, whatever follows and however slowly.
-        urllib.request.build_opener(_SameHost).open(request, timeout=POST_TIMEOUT_S).close()
-    except urllib.error.HTTPError as error:
-        with error:
-            reply = error.read(_RESPONSE_BYTES).decode("utf-8", "replace") if error.code >= 400 else "a redirect is no delivery"
-        raise (TransientError if error.code >= 500 or error.code < 400 or error.code in _LATER else UnavailableError)(
-            f"channel {channel!r}: {host} responds {error.code} {error.reason}: {reply}"
-        ) from error
-    except (urllib.error.URLError, http.client.HTTPException, OSError) as error:
-        reason = getattr(error, "reason", None) or error
-        raise TransientError(f"channel {channel!r}: {host} cannot be reached ({reason})") from error
+        with open_url(url, may_repeat, POST_TIMEOUT_S, json.dumps(body).encode(), headers) as answer:
+            status = answer.status
+            # Its status is the answer, whatever follows and however slowly.
+            if status < 300:
+                return
+            reply = answer.read(_RESPONSE_BYTES).decode("utf-8", "replace") if status >= 400 else "a redirect is no delivery"
+    except FAILURES as error:
+        raise TransientError(f"channel {channel!r}: {host} cannot be reached ({one_line(error)})") from error
+    raise (TransientError if status >= 500 or status < 400 or status in _LATER else UnavailableError)(
+        f"channel {channel!r}: {host} responds {status} {answer.reason}: {reply}"
+    )
 
 
 def _host(channel: str, url: str) -> str:

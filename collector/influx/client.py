@@ -1,6 +1,6 @@
 """Additions to influxdb-client: InfluxQL over `/query` of any version, version 1's own requests, and errors in words.
 
-Responses are streamed line by line, which the base's HTTP client does not. The meaning of errors was measured on 2.7.12 and 1.6.7.
+Responses are read line by line, as they arrive. The meaning of errors was measured on 2.7.12 and 1.6.7.
 """
 
 import base64
@@ -9,11 +9,12 @@ import json
 import re
 from collections.abc import Iterator, Mapping
 from typing import Any
-from urllib.parse import urlencode, urlsplit
+from urllib.parse import urlencode
 
 import msgspec
 
 from edgemeter.agent.base.errors import ConfigError, EdgemeterError, TransientError
+from edgemeter.agent.base.http_client import FAILURES, HttpConnection
 from edgemeter.collector.influx.influx_config import TOKEN_VARIABLES, InfluxConfig
 
 SHOWN_CHARACTERS = 300
@@ -111,19 +112,15 @@ INFLUX_TIMEOUT_S = 30.0
 
 
 class InfluxHttp:
-    """A connection that is opened on demand, kept alive, and reopened when the server has closed it; used from one thread."""
+    """Requests to an InfluxDB, each of which may be repeated; used from one thread."""
 
     def __init__(self, config: InfluxConfig) -> None:
-        parts = urlsplit(config.url)
-        kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
-        self._connection = kind(parts.hostname or "", parts.port, timeout=INFLUX_TIMEOUT_S)
-        self._prefix = parts.path
-        self._config = config
-        self._headers = {"Content-Type": "text/plain; charset=utf-8"}
+        headers = {"Content-Type": "text/plain; charset=utf-8"}
         is_basic = config.database is not None or ":" in config.token
         if config.token:
             token = f"Basic {base64.b64encode(config.token.encode()).decode()}" if is_basic else f"Token {config.token}"
-            self._headers["Authorization"] = token
+            headers["Authorization"] = token
+        self._config, self._connection = config, HttpConnection(config.url, INFLUX_TIMEOUT_S, headers)
 
     def send(self, method: str, path: str, parameters: Mapping[str, str], body: bytes | None = None) -> bytes:
         """Return the body of the response to a request for `path` below the URL.
@@ -137,25 +134,18 @@ class InfluxHttp:
 
     def lines(self, method: str, path: str, parameters: Mapping[str, str], body: bytes | None = None) -> Iterator[bytes]:
         """Yield the body of the response line by line, as it arrives; raises as `send` does."""
-        is_read = False
         try:
-            response = self._response(method, f"{self._prefix}{path}" + (f"?{urlencode(parameters)}" if parameters else ""), body)
+            response = self._connection.request(method, path + (f"?{urlencode(parameters)}" if parameters else ""), body)
             if not 200 <= response.status < 300:
-                message = response.read()
-                is_read = True
-                raise influx_error(self._config, response.status, message, response.reason)
+                raise influx_error(self._config, response.status, response.read(), response.reason)
             while line := response.readline():
                 yield line
             if response.length:
                 raise http.client.IncompleteRead(line, response.length)
             response.close()
-            is_read = True
-        except (OSError, http.client.HTTPException) as error:
+        except FAILURES as error:
+            self.close()
             raise unreachable(self._config, error) from error
-        finally:
-            # An unread rest would be taken for the next response.
-            if not is_read:
-                self._connection.close()
 
     def rows(self, query: str) -> Iterator[dict[str, Any]]:
         """Yield the rows of a query, oldest first, as values by column, None where absent; times are in nanoseconds.
@@ -198,19 +188,6 @@ class InfluxHttp:
             raise TransientError(
                 f"the server at {where.url} is no InfluxDB, or its response was cut off ({error}): check the URL"
             ) from error
-
-    def _response(self, method: str, address: str, body: bytes | None) -> http.client.HTTPResponse:
-        had_one = self._connection.sock is not None
-        try:
-            self._connection.request(method, address, body, self._headers)
-            return self._connection.getresponse()
-        except (http.client.RemoteDisconnected, ConnectionResetError, BrokenPipeError, http.client.CannotSendRequest):
-            # A server closes an idle connection; a request may be repeated, as every one here is idempotent.
-            self._connection.close()
-            if not had_one:
-                raise
-        self._connection.request(method, address, body, self._headers)
-        return self._connection.getresponse()
 
 
 def identifier(name: str) -> str:

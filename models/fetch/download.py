@@ -1,21 +1,19 @@
 """One address into a part file, over HTTP or HTTPS, never from HTTPS down to HTTP; what has arrived is continued by the next try.
 
-On urllib, because the house's HTTP client is for devices on the local network: it reads whole answers and knows neither proxies nor
-redirects. Whether the pieces are of one file, the hash shows.
+Whether the pieces are of one file, the hash shows.
 """
 
 import errno
 import http.client
 import ssl
-import urllib.error
-import urllib.request
 from dataclasses import dataclass
 from http import HTTPStatus
 from pathlib import Path
-from typing import IO, Any
+from typing import IO
 from urllib.parse import urlsplit, urlunsplit
 
-from edgemeter.agent.base.errors import TransientError, UnavailableError
+from edgemeter.agent.base.errors import TransientError, UnavailableError, one_line
+from edgemeter.agent.base.http_client import FAILURES, open_url
 from edgemeter.agent.base.progress import Tell
 
 TIMEOUT_S = 30.0
@@ -77,48 +75,40 @@ def _append(address: str, response: http.client.HTTPResponse, file: IO[bytes], a
 def _chunk(address: str, response: http.client.HTTPResponse) -> bytes:
     try:
         return response.read1(_CHUNK_BYTES)
-    except (OSError, http.client.HTTPException) as error:
+    except FAILURES as error:
         raise _lost(address, error) from error
 
 
 def _opened(address: str, arrived_bytes: int, timeout_s: float) -> http.client.HTTPResponse:
     """Return the response to a GET, of status 200, or 206 or 416 to a request for the rest; its body is unread."""
-    headers = {"User-Agent": "edgemeter", "Accept-Encoding": "identity"} | ({"Range": f"bytes={arrived_bytes}-"} if arrived_bytes else {})
     try:
-        request = urllib.request.Request(address, headers=headers)  # noqa: S310 - the catalogue has http and https only
-        response: http.client.HTTPResponse = urllib.request.build_opener(_Redirects).open(request, timeout=timeout_s)
-    except urllib.error.HTTPError as error:
-        if error.code == HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE and arrived_bytes:
-            return error  # type: ignore[return-value] # an HTTPError is also the response
-        with error:
-            message = f"{redacted(address)}: the server responds {error.code} {error.reason}"
-            raise (TransientError(message) if error.code in _BUSY else UnavailableError(message)) from error
-    except (OSError, http.client.HTTPException) as error:
+        response = open_url(address, _may_follow, timeout_s, headers={"Range": f"bytes={arrived_bytes}-"} if arrived_bytes else {})
+    except FAILURES as error:
         raise _lost(address, error) from error
-    return response
+    is_rest = response.status == HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE and arrived_bytes
+    if response.status < HTTPStatus.MULTIPLE_CHOICES or is_rest:
+        return response
+    with response:
+        message = f"{redacted(address)}: the server responds {response.status} {response.reason}"
+        raise (TransientError if response.status in _BUSY else UnavailableError)(message)
 
 
-class _Redirects(urllib.request.HTTPRedirectHandler):
-    """Follows to http and https, and from https only to https."""
-
-    def redirect_request(
-        self, req: urllib.request.Request, fp: IO[bytes], code: int, msg: str, headers: http.client.HTTPMessage, newurl: str
-    ) -> urllib.request.Request | None:
-        was, becomes = urlsplit(req.full_url).scheme, urlsplit(newurl).scheme
-        if becomes not in ("http", "https") or (was == "https" and becomes == "http"):
-            redirect = f"{redacted(req.full_url)} redirects to {redacted(newurl)}"
-            raise UnavailableError(f"{redirect}: not followed; only https to https, and http to http or https, are")
-        return super().redirect_request(req, fp, code, msg, headers, newurl)
+def _may_follow(_: int, before: str, after: str) -> bool:
+    """Return True for a redirect to http and https, and from https only to https; raises UnavailableError for another."""
+    was, becomes = urlsplit(before).scheme, urlsplit(after).scheme
+    if becomes not in ("http", "https") or (was == "https" and becomes == "http"):
+        redirect = f"{redacted(before)} redirects to {redacted(after)}"
+        raise UnavailableError(f"{redirect}: not followed; only https to https, and http to http or https, are")
+    return True
 
 
 def _lost(address: str, error: Exception) -> TransientError | UnavailableError:
     """Return our error for a connection that could not be made or broke."""
-    reason: Any = error.reason if isinstance(error, urllib.error.URLError) else error
-    if isinstance(reason, ssl.SSLCertVerificationError):
+    if isinstance(error, ssl.SSLCertVerificationError):
         return UnavailableError(
-            f"{redacted(address)}: its certificate is not trusted ({reason.verify_message}): check the clock and the proxy"
+            f"{redacted(address)}: its certificate is not trusted ({error.verify_message}): check the clock and the proxy"
         )
-    text = "no answer in time" if isinstance(reason, TimeoutError) else " ".join(str(reason).split()) or type(reason).__name__
+    text = "no answer in time" if isinstance(error, TimeoutError) else one_line(error)
     return TransientError(f"{redacted(address)}: {text}; fetch again")
 
 

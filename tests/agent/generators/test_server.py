@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from edgemeter.agent.base.errors import AnswerError, ConfigError, UnavailableError
-from edgemeter.agent.base.server_connection import ServerConnection
+from edgemeter.agent.base.model_server import ModelServer
+from edgemeter.agent.base.server_address import ServerAddress
 from edgemeter.agent.generators import Chat, ChatMessage, EngineTimings, Limits, Picture, create
 from edgemeter.agent.quality.answer_key import AnswerKey
 from edgemeter.agent.runtimes import Options
@@ -266,7 +267,7 @@ def test_only_a_request_that_met_a_closed_connection_is_sent_again(network, monk
                 bodies.append(connection.recv(65536).partition(b"\r\n\r\n")[2])
                 time.sleep(0.3)
 
-        with contextlib.closing(ServerConnection(network.serve(serve), None, 60.0)) as connection:
+        with contextlib.closing(ModelServer(ServerAddress(url=network.serve(serve)))) as connection:
             assert list(connection.stream("/v1/completions", b'{"query": 1}')) == [b"data: [DONE]"]
             try:
                 answered = list(connection.stream("/v1/completions", b'{"query": 2}'))
@@ -291,7 +292,7 @@ def test_users_share_the_authorities_and_keep_their_connections(loaded, network,
     read = []
     default = ssl.create_default_context
     monkeypatch.setattr(ssl, "create_default_context", lambda **names: (read.append(1), default(**names))[1])
-    secured = ServerConnection("https://127.0.0.1:1", None, 1.0)
+    secured = ModelServer(ServerAddress(url="https://127.0.0.1:1"))
     for _ in range(3):
         secured.another()
     assert len(read) == 1

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from edgemeter.agent.base import server_connection
+from edgemeter.agent.base import model_server
 from edgemeter.agent.base.errors import AnswerError, ConfigError, MeasurementError, UnavailableError
 from edgemeter.agent.contract.model_formats import runtime_for
 from edgemeter.agent.runtimes import Options, create
@@ -170,7 +170,7 @@ def test_a_refused_query_names_its_status_and_what_to_do(served):
     for status, headers, wait_s, message in [
         (429, {"Retry-After": "2"}, 2.0, "answers 429"),
         (500, {}, None, "answers 500: busy; read the server's log"),
-        (400, {}, None, "the server does not take these inputs"),
+        (400, {}, None, "the server does not take this request"),
     ]:
         script.instead = reply({"error": "busy"}, status, **headers)
         with table_row(status), pytest.raises(AnswerError, match=message) as failure:
@@ -210,7 +210,7 @@ def test_a_server_that_is_gone_is_named(tmp_path, network):
 def test_more_than_fits_is_not_read(served, monkeypatch):
     """An answer without an end would fill the memory."""
     runtime, _, script = served()
-    monkeypatch.setattr(server_connection, "LARGEST_TENSORS_BYTES", 1 << 20)
+    monkeypatch.setattr(model_server, "LARGEST_TENSORS_BYTES", 1 << 20)
     script.instead = reply(b" " * (1 << 20) + b"{}")
     with pytest.raises(AnswerError, match="answers more than 1 MiB"):
         runtime.bind([X])()

@@ -6,7 +6,8 @@ from itertools import takewhile
 import pytest
 
 from edgemeter.agent.base.errors import AnswerError
-from edgemeter.agent.base.server_connection import ServerConnection
+from edgemeter.agent.base.model_server import ModelServer
+from edgemeter.agent.base.server_address import ServerAddress
 from tests.fixtures.rows import table_row
 from tests.fixtures.socket_pairs import PairSocket, serving
 
@@ -24,7 +25,7 @@ def answering(*answers):
                 reader.read(int(head.partition(b"content-length: ")[2].partition(b"\r\n")[0]))
                 connection.sendall(answer)
 
-    with serving(serve), closing(ServerConnection("http://server", None, 60.0)) as connection:
+    with serving(serve), closing(ModelServer(ServerAddress(url="http://server"))) as connection:
         yield connection
 
 
