@@ -19,9 +19,9 @@ from edgemeter.agent.base import config
 from edgemeter.agent.base.errors import ConfigError, EdgemeterError
 from edgemeter.agent.base.figures import count, duration
 from edgemeter.agent.cli import run_session
-from edgemeter.agent.cli.session_progress import longest_s
 from edgemeter.agent.contract.record import RunRecord
 from edgemeter.agent.contract.suite import PATHS, Case, SuiteFile, expand, set_keys
+from edgemeter.agent.session.run_plan import longest_s
 
 if TYPE_CHECKING:
     from edgemeter.agent.contract.case_settings import Settings

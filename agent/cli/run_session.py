@@ -17,7 +17,7 @@ import msgspec
 
 from edgemeter.agent.base import config
 from edgemeter.agent.base.errors import FAILED, ConfigError, EdgemeterError, TransientError, UnavailableError
-from edgemeter.agent.base.figures import count, duration
+from edgemeter.agent.base.figures import count
 from edgemeter.agent.base.model_names import model_path
 from edgemeter.agent.base.progress import is_quiet, note, passing_note, warn
 from edgemeter.agent.cli.case_options import CASE_KEYS as CASE_KEYS  # noqa: PLC0414 - read from here by the functions of the API
@@ -118,8 +118,7 @@ def run_session(
 ) -> SessionOutcome:
     """Measure the suite, deliver the records if a broker is named, and return the outcome.
 
-    What is worth knowing of the sensors, and how long it waited for a quiet machine, is passed to `report`. The cases of a `plan` were
-    checked before, and it takes their outcomes.
+    What is worth knowing of the sensors is passed to `report`. The cases of a `plan` were checked before, and it takes their outcomes.
 
     Raises:
         EdgemeterError: nothing could be measured, or no broker answered at the start.
@@ -180,7 +179,6 @@ def _measure(
     from edgemeter.agent.session import session, together
     from edgemeter.agent.session.activity_report import ActivityReport
     from edgemeter.agent.session.energy_outlook import outlook
-    from edgemeter.agent.session.quiet import WaitedTime
     from edgemeter.agent.verdict.environment_rules import environment_notes
     from edgemeter.agent.verdict.words import text_of
 
@@ -196,8 +194,7 @@ def _measure(
         threads, cores = max(case.threads for case in suite.cases), len(os.sched_getaffinity(0))
         if threads > cores:
             note(f"note: {threads} threads wait for each other on {count(cores, 'core')}: use --threads {cores} or fewer")
-        waited = WaitedTime()
-        on_event = _in_turn(waited, board.enter_context(session_progress()))
+        on_event = board.enter_context(session_progress())
         if keeping.delivery is not None:
             on_event = _in_turn(ActivityReport(suite.name, keeping.delivery.publisher.report_activity), on_event)
             board.callback(keeping.delivery.publisher.report_activity, None)
@@ -207,8 +204,6 @@ def _measure(
         begun_s = time.monotonic()
         interruption = keeping.follow(measured)
     keeping.seconds = time.monotonic() - begun_s
-    if waited.seconds >= 1:
-        report(f"waited {duration(waited.seconds)} for other processes to leave the cores alone")
     keeping.errors.extend(recorder.errors if recorder else [])
     return interruption
 

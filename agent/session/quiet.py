@@ -1,9 +1,7 @@
 """The wait for a quiet moment before a run: until other processes leave the cores alone, or for so long that it would be in vain."""
 
 import os
-import time
 from collections.abc import Callable
-from typing import Final
 
 from edgemeter.agent.engine import job
 from edgemeter.agent.machine.load import LOAD_RATIO, load_between, read_usage
@@ -13,7 +11,6 @@ LONGEST_S = 20.0
 WINDOW_S = 0.5
 # One core has too few clock ticks in the first window.
 MOST_WINDOWS_UNSEEN = 3
-WAIT: Final = "quiet moment"
 
 
 class QuietMoment:
@@ -29,7 +26,7 @@ class QuietMoment:
         is_quiet = self._is_quiet()
         if is_quiet:
             return
-        on_event(job.Phase(name=WAIT, seconds=self._patience_s))
+        on_event(job.Phase(name="quiet moment", seconds=self._patience_s))
         while not is_quiet and self._clock() - begun_s < self._patience_s:
             is_quiet = self._is_quiet()
         self._patience_s = LONGEST_S if is_quiet else self._patience_s / 2
@@ -44,18 +41,3 @@ class QuietMoment:
             if load is not None:
                 return load.other_load_ratio is None or load.other_load_ratio <= LOAD_RATIO
         return True
-
-
-class WaitedTime:
-    """Adds up how long a session waited for quiet moments."""
-
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        self.seconds = 0.0
-        self._clock = clock
-        self._begun_s: float | None = None
-
-    def __call__(self, event: object) -> None:
-        """Take the next event."""
-        now_s = self._clock()
-        self.seconds += 0.0 if self._begun_s is None else now_s - self._begun_s
-        self._begun_s = now_s if isinstance(event, job.Phase) and event.name == WAIT else None

@@ -18,6 +18,8 @@ from edgemeter.agent.verdict.judge import counted, judged_together
 
 _Item = TypeVar("_Item")
 MOST_RUNS = 1000
+# A process with its imports, and what is read before and after it: less on a fast machine, more on a small board.
+START_S = 1.0
 PRECISION_RATIO = 0.05  # How narrow the interval of a figure is to be, ±, where nothing else is asked for.
 
 
@@ -29,13 +31,14 @@ def in_round(items: Sequence[_Item], number: int) -> Sequence[_Item]:
     return items[::-1] if number.bit_count() % 2 else items
 
 
-@dataclass(frozen=True, slots=True)
-class ForeseenRuns:
-    """How many more runs a case has after the present one: as far as its runs show, and at most."""
+def planned_s(case: Case) -> float:
+    """Return how long a run takes by its settings, without what depends on the model, the data and the sensor."""
+    return START_S + case.warm_up_seconds + case.seconds
 
-    case: Case
-    expected: int
-    at_most: int
+
+def longest_s(case: Case) -> float:
+    """Return how long all runs of a case take at most, as far as its settings tell."""
+    return planned_s(case) * case.repeats if case.repeats else max(case.time_s, FEWEST * planned_s(case))
 
 
 @dataclass(slots=True)
@@ -155,7 +158,7 @@ class RunPlan:
     def __iter__(self) -> Iterator[tuple[Case, int]]:
         """Yield the case and the number, from 0, of each run."""
         for number in itertools.count():
-            due = [of_case for of_case, expected, _ in self._runs() if expected > len(of_case.outcomes)]
+            due = [of_case for of_case, expected in self._runs() if expected > len(of_case.outcomes)]
             if not due:
                 return
             for of_case in in_round(due, number):
@@ -169,33 +172,24 @@ class RunPlan:
             self._current.lengths_s.append(length_s)
             self._current = None
 
-    def coming(self) -> list[ForeseenRuns]:
-        """Return how many runs each case has after the present one."""
-        coming = []
-        for of_case, expected, most_runs in self._runs():
-            begun = len(of_case.outcomes) + (of_case is self._current)
-            coming.append(ForeseenRuns(of_case.case, max(0, expected - begun), max(0, most_runs - begun)))
-        return coming
+    def expected(self) -> tuple[int, float]:
+        """Return how many runs the session has in all, as far as its runs show, and how many seconds they take by their settings."""
+        runs = {id(of_case): max(expected, len(of_case.outcomes) + (of_case is self._current)) for of_case, expected in self._runs()}
+        return sum(runs.values()), math.fsum(runs[id(of_case)] * planned_s(of_case.case) for of_case in self.cases)
 
-    def _runs(self) -> list[tuple[PlannedCase, int, int]]:
-        """Return how many runs each case is to have: as far as its runs show, and at most."""
+    def _runs(self) -> list[tuple[PlannedCase, int]]:
+        """Return how many runs each case is to have, as far as its runs show."""
         compared = [of_case for of_case in self.cases if not of_case.is_over]
         rounds = None if self._matters_ratio is None or not compared else self._rounds(compared, self._matters_ratio)
-        runs = []
-        for of_case in self._by_point:
-            ended = len(of_case.outcomes)
-            expected, most_runs = (ended, ended) if of_case.is_over else rounds or (of_case.expected_runs, of_case.most_runs)
-            runs.append((of_case, expected, most_runs))
-        return runs
+        return [(of_case, len(of_case.outcomes) if of_case.is_over else rounds or of_case.expected_runs) for of_case in self._by_point]
 
-    def _rounds(self, compared: Sequence[PlannedCase], matters_ratio: float) -> tuple[int, int]:
-        """Return how many rounds cases that are compared are to have: as far as their runs show, and at most."""
+    def _rounds(self, compared: Sequence[PlannedCase], matters_ratio: float) -> int:
+        """Return how many rounds cases that are compared are to have, as far as their runs show."""
         if repeats := [of_case.case.repeats for of_case in compared if of_case.case.repeats is not None]:
-            return max(repeats), max(repeats)
+            return max(repeats)
         ended = max(len(of_case.outcomes) for of_case in compared)
-        most_rounds = min(of_case.most_runs for of_case in compared)
         if ended < FEWEST:
-            return FEWEST, most_rounds
+            return FEWEST
         # One case, which is compared with runs that were there before, is measured as if it were alone.
         to_be_precise = [of_case for of_case in compared if of_case.case.precision_ratio is not None or len(compared) == 1]
         further = [of_case.runs_until_precise() for of_case in to_be_precise]
@@ -204,4 +198,4 @@ class RunPlan:
             evidences = [difference(values, first[name]) for name, values in other.items() if name in first]
             evidences = [replace(evidence, counted_ratio=evidence.units / ended) for evidence in evidences]
             further.append(rounds_to_decide(evidences, matters_ratio))
-        return min(most_rounds, ended + max(further)), most_rounds
+        return min(*(of_case.most_runs for of_case in compared), ended + max(further))

@@ -2,12 +2,11 @@
 
 import os
 import time
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Protocol
 
 import msgspec
 
@@ -37,13 +36,13 @@ from edgemeter.agent.session.observation import Observation
 from edgemeter.agent.session.operating import SETTLE_LIMIT_S, OperatedBoard, operated_board
 from edgemeter.agent.session.quiet import QuietMoment
 from edgemeter.agent.session.run_energy import energies_of_run, energy_run_of, generation_with_energy
-from edgemeter.agent.session.run_plan import ForeseenRuns, RunPlan
+from edgemeter.agent.session.run_plan import RunPlan
 from edgemeter.agent.session.run_record import PlannedRun, SessionContext
 
 
 @dataclass(frozen=True, slots=True)
 class RunBegins:
-    """Run `place` (from 1) begins; `coming` is how many follow, case by case.
+    """Run `place` (from 1) of `total` begins; all take `planned_s` by their settings. Both are as far as the runs show.
 
     `beside` are the labels of the cases that run at the same time.
     """
@@ -51,13 +50,9 @@ class RunBegins:
     case: Case
     repeat: int
     place: int
-    coming: Sequence[ForeseenRuns] = ()
+    total: int
+    planned_s: float
     beside: tuple[str, ...] = ()
-
-    @property
-    def total(self) -> int:
-        """How many runs there will be, as far as they show, those before it included."""
-        return self.place + sum(of_case.expected for of_case in self.coming)
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,19 +139,6 @@ def sha256(path: str) -> str:
     return model_file.sha256(Path(path))
 
 
-class SessionPlan(Protocol):
-    """The order of a session's runs; `note` takes the outcome of each run, and how long it took, before the next is asked for."""
-
-    def __iter__(self) -> Iterator[tuple[Case, int]]:
-        """Yield the case and the number, from 0, of each run."""
-
-    def note(self, outcome: RunRecord | EdgemeterError, length_s: float) -> None:
-        """Take the outcome of the run that was named last."""
-
-    def coming(self) -> Sequence[ForeseenRuns]:
-        """Return how many runs each case has after the present one."""
-
-
 def measure(
     suite: Suite,
     identity: DeviceIdentity,
@@ -164,7 +146,7 @@ def measure(
     why_no_power: str,
     on_event: OnEvent,
     keep: Callable[[RunRecord], RunRecord] = lambda record: record,
-    plan: SessionPlan | None = None,
+    plan: RunPlan | None = None,
 ) -> Generator[RunRecord | EdgemeterError, None, None]:
     """Measure the runs of the plan, and yield each record as `keep` returned it, or the error that ended its run.
 
@@ -196,7 +178,7 @@ def measure(
         with operated_board(suite.cases, context, partial(on_event, job.Phase(name="settle", seconds=SETTLE_LIMIT_S))) as board:
             for number, (case, repeat) in enumerate(plan, 1):
                 begun_s = time.monotonic()
-                on_event(RunBegins(case, repeat, number, plan.coming()))
+                on_event(RunBegins(case, repeat, number, *plan.expected()))
                 outcome: RunRecord | EdgemeterError
                 try:
                     outcome = measure_one(board, case, repeat)

@@ -5,6 +5,7 @@ monotonic clock. Only queries that lie wholly within the overlap count: from the
 """
 
 import itertools
+import math
 import os
 import signal
 import threading
@@ -35,7 +36,7 @@ from edgemeter.agent.session import session
 from edgemeter.agent.session.hopeless import by_reason, has_failed, is_worthless
 from edgemeter.agent.session.observation import Observation
 from edgemeter.agent.session.quiet import QuietMoment
-from edgemeter.agent.session.run_plan import ForeseenRuns, in_round
+from edgemeter.agent.session.run_plan import in_round, planned_s
 from edgemeter.agent.session.run_record import PlannedRun, SessionContext
 
 # From the agreement to the beginning: inputs are bound, garbage is collected, sensors are started.
@@ -110,14 +111,15 @@ class _TogetherGroup:
         """Measure all blocks of all rounds; one that fails again and again, or a member of which does alone, is measured no more."""
         blocks = blocks_of(len(self.cases))
         rounds = max(case.repeats or FEWEST for case in self.cases)
-        due = [self.cases[member] for _ in range(rounds) for block in blocks for member in block]
+        total = rounds * sum(map(len, blocks))
+        planned = total, rounds * math.fsum(max(planned_s(self.cases[member]) for member in block) for block in blocks)
         position = 1
         try:
             for number in range(rounds):
                 for block in in_round(blocks, number):
                     parts = (block, *((member,) for member in block))
                     if not any(has_failed(self.outcomes[part]) or any(map(is_worthless, self.outcomes[part])) for part in parts):
-                        yield from self._measure(block, number, position, due)
+                        yield from self._measure(block, number, position, planned)
                     position += len(block)
                 yield from self._end_round()
         except ConfigError as error:
@@ -126,13 +128,11 @@ class _TogetherGroup:
             # What was measured of a round that is cut short.
             self._end_round()
 
-    def _measure(self, block: Block, number: int, position: int, due: Sequence[Case]) -> Iterator[RunRecord | EdgemeterError]:
+    def _measure(self, block: Block, number: int, position: int, planned: tuple[int, float]) -> Iterator[RunRecord | EdgemeterError]:
         begins, runs = [], []
-        later = Counter(case.label for case in due[position - 1 + len(block) :])
-        coming = [ForeseenRuns(case, later[case.label], later[case.label]) for case in self.cases]
         for at, member in enumerate(block, start=position):
             case, neighbours = self.cases[member], tuple(self.cases[other].label for other in block if other != member)
-            begins.append(session.RunBegins(case, number, at, coming, neighbours))
+            begins.append(session.RunBegins(case, number, at, *planned, neighbours))
             runs.append(PlannedRun(case, number, case.seed + number, self.hashes[case.model], self.context))
         self.on_event(begins[0])
         self.quiet.wait(self.on_event)

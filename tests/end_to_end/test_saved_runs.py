@@ -35,7 +35,7 @@ def records_of(home):
 
 @pytest.mark.services
 def test_a_run_is_kept_and_read_without_options(tmp_path):
-    """Standard output is JSON and nothing else, or ends with the run's name; standard error has a line a case; report and trend find it."""
+    """Standard output is JSON and nothing else, or ends with the run's name; standard error has a line a run; report and trend find it."""
     home, page = tmp_path / "home", tmp_path / "report.html"
     result = measure(tmp_path, "--format", "json")
     (printed,) = json.loads(result.stdout)["runs"]
@@ -44,7 +44,7 @@ def test_a_run_is_kept_and_read_without_options(tmp_path):
     assert (record.id, record.session, record.seq) == (printed["id"], printed["session"], printed["seq"])
     assert record.samples
     (line,) = result.stderr.splitlines()
-    assert line.startswith("m.replay.json replay 1 thread: 1 run, ")
+    assert line.startswith("[1/1] m.replay.json replay 1 thread: ")
     assert edgemeter(home, "report", "-o", page).returncode == 0
     assert record.id in whole_text(page)
     assert edgemeter(home, "trend").returncode == 0

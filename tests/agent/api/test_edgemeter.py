@@ -53,7 +53,7 @@ def test_measure_returns_the_record_and_keeps_it(tmp_path, home, capfd):
     assert other.id != record.id
     assert capfd.readouterr() == ("", "")
     edgemeter.measure(tmp_path / "a.replay.json", mode="rapid", save=False, progress=True)
-    assert capfd.readouterr().err.startswith("a.replay.json replay 1 thread: 1 run, ")
+    assert capfd.readouterr().err.startswith("[1/1] a.replay.json replay 1 thread: ")
 
 
 def test_a_wrong_model_or_setting_is_an_error_of_ours_or_of_python(tmp_path):

@@ -2,10 +2,9 @@
 
 import pytest
 
-from edgemeter.agent.engine.job import Phase
 from edgemeter.agent.machine import load
 from edgemeter.agent.session import quiet
-from edgemeter.agent.session.quiet import QuietMoment, WaitedTime
+from edgemeter.agent.session.quiet import QuietMoment
 
 
 class PlayedLoad:
@@ -53,12 +52,3 @@ def test_a_machine_that_does_not_show_its_load_is_not_waited_for(monkeypatch):
     monkeypatch.setattr(quiet, "read_usage", lambda *_: None)
     QuietMoment(None, lambda: played.now_s, played.sleep).wait(pytest.fail)
     assert played.now_s <= 1.5
-
-
-def test_the_waits_of_a_session_are_added_up():
-    """From the event that begins one to the next."""
-    clock = iter((0.0, 1.0, 4.0, 9.0, 10.0, 12.0))
-    waited = WaitedTime(lambda: next(clock))
-    for name in ("load", "quiet moment", "start", "timed", "quiet moment", "start"):
-        waited(Phase(name=name))
-    assert waited.seconds == 5.0

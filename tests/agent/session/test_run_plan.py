@@ -10,7 +10,7 @@ import pytest
 from edgemeter.agent.base.errors import ConfigError, MeasurementError
 from edgemeter.agent.base.evidence import GUEST_SESSION_SD, SESSION_SD
 from edgemeter.agent.contract.record_conditions import Verdict
-from edgemeter.agent.session.run_plan import RunPlan, further_runs, in_round, precision_reach
+from edgemeter.agent.session.run_plan import RunPlan, further_runs, in_round, planned_s, precision_reach
 from tests.fixtures.record_factory import make_energy, make_generation, make_latency, make_record
 from tests.fixtures.run_jobs import one_case
 
@@ -187,14 +187,11 @@ def test_each_case_of_a_comparison_has_as_many_runs_as_the_first_but_for_one_tha
 
 
 def test_as_many_runs_are_foreseen_of_each_case_that_is_compared():
-    """A number of repeats of one is that of all."""
-    for repeats, expected in (
-        (9, [[(8, 8), (9, 9)], [(8, 8), (8, 8)], [(8, 8), (7, 7)]]),
-        (None, [[(2, 2), (3, 3)], [(2, 2), (2, 2)], [(2, 29), (1, 28)]]),
-    ):
+    """A number of repeats of one is that of all; the run that goes on is one of them."""
+    for repeats, expected in ((9, [18, 18, 18]), (None, [6, 6, 6])):
         plan, foreseen = RunPlan([case_of("a", time_s=60.0), case_of("b", repeats=repeats, time_s=60.0)], 0.03), []
         for _ in islice(plan, 3):
-            foreseen.append([(coming.expected, coming.at_most) for coming in plan.coming()])
+            foreseen.append(plan.expected()[0])
             plan.note(run_of(10.0), 2.0)
         assert foreseen == expected
 
@@ -218,14 +215,14 @@ def test_a_round_sets_the_board_to_each_mode_once():
     assert [sum(mode != following for mode, following in pairwise(modes[start : start + 4])) for start in range(0, 16, 4)] == [1] * 4
 
 
-def test_runs_are_foreseen_from_the_time_and_then_from_the_spread():
-    """Before the third run three are expected; after it the spread says how many are enough."""
+def test_runs_are_foreseen_from_their_spread():
+    """Before the third run three are expected; after it the spread says how many are enough. Their seconds are those of the settings."""
     values = iter((10.0, 10.5, 9.6, 10.2, 10.0))
     plan, foreseen = RunPlan([case_of(time_s=60.0)]), []
-    for _ in islice(plan, 5):
-        (coming,) = plan.coming()
-        foreseen.append((coming.expected, coming.at_most))
+    for case, _ in islice(plan, 5):
+        runs, seconds = plan.expected()
+        foreseen.append(runs)
+        assert seconds == runs * planned_s(case)
         plan.note(run_of(next(values)), 2.0)
-    assert foreseen[:3] == [(2, 2), (1, 28), (0, 27)]
-    assert foreseen[3] == (further_runs([[10.0, 10.5, 9.6]], 0.05, SESSION_SD) - 1, 26)
+    assert foreseen[:4] == [3, 3, 3, 3 + further_runs([[10.0, 10.5, 9.6]], 0.05, SESSION_SD)]
     assert further_runs([[1.0, 9.0, 1.0]], 0.001, SESSION_SD) == 997

@@ -18,7 +18,6 @@ from edgemeter.agent.contract.suite import SuiteFile, expand
 from edgemeter.agent.engine import job
 from edgemeter.agent.session import session
 from edgemeter.agent.session.activity_report import ActivityReport
-from edgemeter.agent.session.run_plan import ForeseenRuns
 from edgemeter.agent.session.session import RunBegins, RunEnds
 from tests.fixtures.played_time import play_time
 from tests.fixtures.record_factory import make_record
@@ -177,7 +176,7 @@ PHASES = ("settle", "load", "prepare", "warm-up", "idle before", "timed", "idle 
 def events(case, outcomes):
     """Yield the events of a session of one case whose runs end with these outcomes."""
     for index, outcome in enumerate(outcomes, 1):
-        yield RunBegins(case, index - 1, index, [ForeseenRuns(case, len(outcomes) - index, 9)])
+        yield RunBegins(case, index - 1, index, len(outcomes), 12.0)
         yield from (job.Phase(name=name) for name in PHASES)
         yield job.RunProgress(done=1, total=2)
         yield RunEnds(outcome)
@@ -203,5 +202,5 @@ def test_names_of_any_length_make_a_message_that_is_accepted():
     settings = Settings(model=["/m/tiny.tflite"], runtime=["litert"], name="m" * 5000)
     (case,) = expand(SuiteFile(name="s", case=[settings]), Path("/m")).cases
     sent = []
-    ActivityReport("s" * 5000, sent.append)(RunBegins(case, 0, 1))
+    ActivityReport("s" * 5000, sent.append)(RunBegins(case, 0, 1, 1, 12.0))
     assert (len(sent[0].suite), len(sent[0].case)) == (300, 300)
