@@ -19,10 +19,10 @@ def test_a_pipe_gets_one_line_for_each_run_that_has_ended():
     """With what it came to, or why it failed; nothing before."""
     stream = io.StringIO()
     with SessionProgress(Console(file=stream, width=20)) as progress:
-        for place, outcome in enumerate((make_record(), MeasurementError("it broke")), 1):
-            for event in (RunBegins(CASE, place - 1, place, 2, 24.0), Phase(name="timed", seconds=10.0), RunProgress(done=1, total=2)):
+        for number, outcome in enumerate((make_record(), MeasurementError("it broke")), 1):
+            for event in (RunBegins(CASE, number - 1, number, 2, 24.0), Phase(name="timed", seconds=10.0), RunProgress(done=1, total=2)):
                 progress(event)
-            assert len(stream.getvalue().splitlines()) == place - 1
+            assert len(stream.getvalue().splitlines()) == number - 1
             progress(RunEnds(outcome))
     first, second = stream.getvalue().splitlines()
     assert first == "[1/2] a.onnx onnx 1 thread: 12.2 ms, AP 0.625, ok"
