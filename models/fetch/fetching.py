@@ -1,5 +1,6 @@
 """An entry of the catalogue into the cache: its addresses in turn, out of its archive, checked, in one rename, with its card."""
 
+import errno
 import logging
 import lzma
 import tarfile
@@ -10,6 +11,7 @@ from pathlib import Path
 from typing import IO
 
 from edgemeter.agent.base import durable_file
+from edgemeter.agent.base.download import download, redacted
 from edgemeter.agent.base.errors import ConfigError, EdgemeterError, TransientError, UnavailableError
 from edgemeter.agent.base.progress import Tell
 from edgemeter.agent.base.toml import write_toml
@@ -19,12 +21,12 @@ from edgemeter.agent.contract.model_file import BROKEN_ZIP
 from edgemeter.models.catalogue.catalogue import FETCHED, GENERATION, CatalogueEntry, card_of, change_catalogue
 from edgemeter.models.catalogue.shipped_models import card_text
 from edgemeter.models.fetch.cache import NOTE, CacheNote, ModelCache
-from edgemeter.models.fetch.download import ExpectedFile, download, part_of, redacted, unwritable
 
 logger = logging.getLogger(__name__)
 
 # All that reading a garbled archive raises; gzip raises OSError too.
 _BROKEN = (*BROKEN_ZIP, tarfile.TarError, lzma.LZMAError)
+_FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +84,7 @@ def _place_file(entry: CatalogueEntry, cache: ModelCache, part: Path, digest: st
         cache.keep(CacheNote(entry=entry.name, file=entry.file, sha256=digest, size_bytes=size_bytes, address=address))
         durable_file.sync(target.parent)
     except OSError as error:
-        raise unwritable(part, error) from error
+        raise _unwritable(part, error) from error
 
 
 def _check_hash(expected: str | None, part: Path, origin: str) -> str:
@@ -124,7 +126,7 @@ def _copy_into(source: IO[bytes], out: Path, limit_bytes: int, name: str) -> Non
             try:
                 file.write(chunk)
             except OSError as error:
-                raise unwritable(out, error) from error
+                raise _unwritable(out, error) from error
 
 
 def _own_file(entry: CatalogueEntry, cache: ModelCache) -> FetchedModel:
@@ -162,21 +164,24 @@ def _first_good(entry: CatalogueEntry, cache: ModelCache, report: Tell) -> tuple
         except (TransientError, UnavailableError) as error:
             logger.info("%s", error)
             failures.append(error)
-    kind = TransientError if any(isinstance(error, TransientError) for error in failures) else UnavailableError
-    raise kind(f"cannot fetch {entry.name}: {'; '.join(str(error) for error in failures)}")
+    message = f"cannot fetch {entry.name}: {'; '.join(map(str, failures))}"
+    if any(isinstance(error, TransientError) for error in failures):
+        raise TransientError(f"{message}; fetch again: what has arrived is kept")
+    raise UnavailableError(message)
 
 
 def _download(entry: CatalogueEntry, cache: ModelCache, address: str, report: Tell) -> Path:
-    part = part_of(cache.path(entry))
+    target = cache.path(entry)
+    part = target.with_name(f".{target.name}.part")
     if entry.member is None:
         if entry.sha256 is None:
             # Nothing would show that its pieces are of two files.
             part.unlink(missing_ok=True)
-        download(address, part, ExpectedFile(entry.size_bytes, cache.limit_bytes), report)
+        _arrive(address, part, entry.size_bytes, cache.limit_bytes, report)
         return part
     archive = part.with_suffix(".archive")
     archive.unlink(missing_ok=True)
-    download(address, archive, ExpectedFile(None, cache.limit_bytes), report)
+    _arrive(address, archive, None, cache.limit_bytes, report)
     try:
         _extract(archive, entry.member, part, entry.size_bytes or cache.limit_bytes)
     except UnavailableError as error:
@@ -184,6 +189,21 @@ def _download(entry: CatalogueEntry, cache: ModelCache, address: str, report: Te
     finally:
         archive.unlink(missing_ok=True)
     return part
+
+
+def _arrive(address: str, part: Path, size_bytes: int | None, limit_bytes: int, report: Tell) -> None:
+    try:
+        download(address, part, size_bytes, limit_bytes, report)
+    except OSError as error:
+        raise _unwritable(part, error) from error
+
+
+def _unwritable(path: Path, error: OSError) -> TransientError:
+    """Return our error for a file that cannot be written."""
+    if error.errno in _FULL:
+        advice = "make room (`edgemeter models cache`, or another folder with --cache)"
+        return TransientError(f"no space left in {str(path.parent)!r} for {path.name}: {advice}")
+    return TransientError(f"cannot write to {str(path.parent)!r}: {error.strerror}; choose another folder with --cache")
 
 
 def _extract(archive: Path, member: str, out: Path, limit_bytes: int) -> None:

@@ -1,6 +1,6 @@
 """What the tests of models share: a server, an empty home, and the command."""
 
-import http.client
+from contextlib import closing
 
 import pytest
 from click.testing import CliRunner
@@ -8,28 +8,20 @@ from click.testing import CliRunner
 from edgemeter.agent import runtimes
 from edgemeter.models.catalogue import add
 from edgemeter.models.cli.main import models
-from tests.fixtures.file_server import FileServer, ListeningFileServer
+from tests.fixtures.file_server import ListeningFileServer, connected
 
 
 @pytest.fixture
 def server(monkeypatch):
-    """Return a server in this process that serves nothing yet, to which every HTTP and HTTPS client connects."""
-    files = FileServer()
-
-    def connect(connection):
-        files.connect(connection)
-
-    for client in (http.client.HTTPConnection, http.client.HTTPSConnection):
-        monkeypatch.setattr(client, "connect", connect)
-    return files
+    """Return a server to which every client in this process connects."""
+    return connected(monkeypatch)
 
 
 @pytest.fixture
 def listening():
-    """Return the same at a port, for other processes."""
-    running = ListeningFileServer()
-    yield running
-    running.close()
+    """Return one at a port, for other processes."""
+    with closing(ListeningFileServer()) as running:
+        yield running
 
 
 @pytest.fixture(autouse=True)

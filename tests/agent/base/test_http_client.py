@@ -1,11 +1,15 @@
-"""HTTP connections in few steps: what is written, and every form of answer that a server may send."""
+"""HTTP: what is written, every form of answer that a server may send, and why there is none."""
 
+import socket
+import ssl
 from contextlib import closing, contextmanager
 from itertools import takewhile
+from unittest import mock
 
 import pytest
 
 from edgemeter.agent.base.errors import AnswerError
+from edgemeter.agent.base.http_client import open_url
 from edgemeter.agent.base.model_server import ModelServer
 from edgemeter.agent.base.server_address import ServerAddress
 from tests.fixtures.rows import table_row
@@ -89,3 +93,60 @@ def test_a_small_request_is_one_write(monkeypatch, size, writes):
     head, _, body = b"".join(parts[:-1]).partition(b"\r\n\r\n")
     assert head.startswith(b"POST / HTTP/1.1\r\nHost: server\r\n")
     assert body == b"x" * size
+
+
+def test_an_answer_that_was_not_read_is_not_taken_for_the_next():
+    """Its connection is given up."""
+    with answering(OK + BODY, OK + BODY.replace(b"body", b"next")) as connection:
+        connection.request("POST", "/", b"x")
+        assert connection.request("POST", "/", b"x").read() == b"body"
+        assert connection.connect_ns is not None
+
+
+def test_a_connection_that_the_server_ended_is_opened_again_for_a_request_that_may_be_repeated():
+    """Once; a query that is timed fails."""
+    with answering(OK + BODY) as connection:
+        for _ in range(3):
+            assert connection.ask("/", {}).content == b"body"
+        with pytest.raises(AnswerError) as failure:
+            connection.exchange("/", b"x", {})
+        assert failure.value.kind == "broke off"
+
+
+def test_why_nothing_answers_is_named(monkeypatch):
+    """Each with its remedy."""
+    for trouble, kind, remedy in (
+        (ConnectionRefusedError(111, "Connection refused"), "no connection", "start the server"),
+        (socket.gaierror(-2, "Name or service not known"), "no connection", "correct the name in its url"),
+        (TimeoutError("timed out"), "timeout", r"timeout_s = 2: raise that"),
+        (ssl.SSLError(1, "WRONG_VERSION_NUMBER"), "no connection", "does not speak TLS"),
+        (OSError(101, "Network is unreachable"), "broke off", "check its memory and the network"),
+    ):
+        monkeypatch.setattr(socket, "create_connection", mock.Mock(side_effect=trouble))
+        connection = ModelServer(ServerAddress(url="http://server", timeout_s=2.0))
+        for call, arguments in (
+            (connection.ask, ("/",)),
+            (connection.exchange, ("/", b"", {})),
+            (lambda path, body, link=connection: list(link.stream(path, body)), ("/", b"{}")),
+        ):
+            with table_row(trouble), pytest.raises(AnswerError, match=remedy) as failure:
+                call(*arguments)
+            assert failure.value.kind == kind
+
+
+def test_a_single_request_goes_through_the_proxy_that_the_environment_names(monkeypatch):
+    """Also to a server that nobody else reaches."""
+    heads = []
+
+    def proxy(connection):
+        with connection.makefile("rb") as reader:
+            heads.append(list(takewhile(lambda line: line != b"\r\n", reader)))
+        connection.sendall(OK + BODY)
+
+    monkeypatch.setenv("http_proxy", "http://user:word@proxy.example:3128")
+    with serving(proxy), open_url("http://models.example/m", lambda *_: False, 60.0) as answer:
+        assert (answer.status, answer.read()) == (200, b"body")
+    assert heads[0][0] == b"GET http://models.example/m HTTP/1.1\r\n"
+    assert b"Proxy-Authorization: Basic dXNlcjp3b3Jk\r\n" in [
+        line.replace(b"Proxy-authorization", b"Proxy-Authorization") for line in heads[0]
+    ]

@@ -3,10 +3,8 @@
 Whether the pieces are of one file, the hash shows.
 """
 
-import errno
 import http.client
 import ssl
-from dataclasses import dataclass
 from http import HTTPStatus
 from pathlib import Path
 from typing import IO
@@ -14,37 +12,32 @@ from urllib.parse import urlsplit, urlunsplit
 
 from edgemeter.agent.base.errors import TransientError, UnavailableError, one_line
 from edgemeter.agent.base.http_client import FAILURES, open_url
-from edgemeter.agent.base.progress import Tell
+from edgemeter.agent.base.progress import Tell, no_progress
 
 TIMEOUT_S = 30.0
 _CHUNK_BYTES = 1 << 16
-_FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 # A later try may succeed: the server is busy, restarting, or behind a gateway that is.
 _BUSY = frozenset({408, 425, 429, 500, 502, 503, 504})
 
 
-@dataclass(frozen=True, slots=True)
-class ExpectedFile:
-    """The file to download: its size if that is known, and the most that is accepted."""
-
-    size_bytes: int | None
-    limit_bytes: int
-
-
-def part_of(target: Path) -> Path:
-    """Return the file that holds what has arrived of `target`."""
-    return target.with_name(f".{target.name}.part")
-
-
-def download(address: str, part: Path, expected: ExpectedFile, report: Tell, timeout_s: float = TIMEOUT_S) -> None:
-    """Complete `part` from an address, from where it ends.
+def download(
+    address: str,
+    part: Path,
+    size_bytes: int | None,
+    limit_bytes: int,
+    report: Tell = no_progress,
+    timeout_s: float = TIMEOUT_S,
+    context: ssl.SSLContext | None = None,
+) -> None:
+    """Complete `part` from an address, from where it ends: `size_bytes` in all if that is known, and `limit_bytes` at most.
 
     Raises:
-        TransientError: the connection broke, the server is busy, or the disk is full; what has arrived is kept.
+        TransientError: the connection broke, or the server is busy; what has arrived is kept.
         UnavailableError: the server refuses, or has another file than expected.
+        OSError: the part cannot be written.
     """
     arrived_bytes = part.stat().st_size if part.exists() else 0
-    with _opened(address, arrived_bytes, timeout_s) as response:
+    with _opened(address, arrived_bytes, timeout_s, context) as response:
         if response.status == HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE:
             # It is whole already, or of another file, which its hash shows.
             return
@@ -52,14 +45,14 @@ def download(address: str, part: Path, expected: ExpectedFile, report: Tell, tim
             arrived_bytes = 0
         length = response.headers.get("Content-Length", "")
         total = arrived_bytes + int(length) if length.isdecimal() else None
-        _check_size(address, total, expected)
-        try:
-            with part.open("ab" if arrived_bytes else "wb") as file:
-                _append(address, response, file, arrived_bytes, total or expected.size_bytes or expected.limit_bytes, report)
-        except OSError as error:
-            raise unwritable(part, error) from error
+        if total is not None and size_bytes is not None and total != size_bytes:
+            raise UnavailableError(f"{redacted(address)}: {total} bytes, {size_bytes} are expected: it is another file")
+        if total is not None and total > limit_bytes:
+            raise UnavailableError(f"{redacted(address)}: {total} bytes are more than the cache may hold, {limit_bytes}: raise --limit-mb")
+        with part.open("ab" if arrived_bytes else "wb") as file:
+            _append(address, response, file, arrived_bytes, total or size_bytes or limit_bytes, report)
     if total is not None and part.stat().st_size < total:
-        raise TransientError(f"{redacted(address)}: the connection was cut after {part.stat().st_size} of {total} bytes; fetch again")
+        raise TransientError(f"{redacted(address)}: the connection was cut after {part.stat().st_size} of {total} bytes")
 
 
 def _append(address: str, response: http.client.HTTPResponse, file: IO[bytes], arrived_bytes: int, limit_bytes: int, report: Tell) -> None:
@@ -79,10 +72,11 @@ def _chunk(address: str, response: http.client.HTTPResponse) -> bytes:
         raise _lost(address, error) from error
 
 
-def _opened(address: str, arrived_bytes: int, timeout_s: float) -> http.client.HTTPResponse:
+def _opened(address: str, arrived_bytes: int, timeout_s: float, context: ssl.SSLContext | None) -> http.client.HTTPResponse:
     """Return the response to a GET, of status 200, or 206 or 416 to a request for the rest; its body is unread."""
+    headers = {"Range": f"bytes={arrived_bytes}-"} if arrived_bytes else {}
     try:
-        response = open_url(address, _may_follow, timeout_s, headers={"Range": f"bytes={arrived_bytes}-"} if arrived_bytes else {})
+        response = open_url(address, _may_follow, timeout_s, headers=headers, context=context)
     except FAILURES as error:
         raise _lost(address, error) from error
     is_rest = response.status == HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE and arrived_bytes
@@ -109,7 +103,7 @@ def _lost(address: str, error: Exception) -> TransientError | UnavailableError:
             f"{redacted(address)}: its certificate is not trusted ({error.verify_message}): check the clock and the proxy"
         )
     text = "no answer in time" if isinstance(error, TimeoutError) else one_line(error)
-    return TransientError(f"{redacted(address)}: {text}; fetch again")
+    return TransientError(f"{redacted(address)}: {text}")
 
 
 def redacted(address: str) -> str:
@@ -122,20 +116,3 @@ def redacted(address: str) -> str:
         return "an address that cannot be read"
     host = f"[{host}]" if ":" in host else host
     return urlunsplit((parts.scheme, host + port, parts.path, "", ""))
-
-
-def _check_size(address: str, total: int | None, expected: ExpectedFile) -> None:
-    if total is not None and expected.size_bytes is not None and total != expected.size_bytes:
-        raise UnavailableError(f"{redacted(address)}: {total} bytes, the catalogue says {expected.size_bytes}: it is another file")
-    if total is not None and total > expected.limit_bytes:
-        raise UnavailableError(
-            f"{redacted(address)}: {total} bytes are more than the cache may hold, {expected.limit_bytes}: raise --limit-mb"
-        )
-
-
-def unwritable(path: Path, error: OSError) -> TransientError:
-    """Return our error for a file that cannot be written."""
-    if error.errno in _FULL:
-        advice = "make room (`edgemeter models cache`, or another folder with --cache) and fetch again; what has arrived is kept"
-        return TransientError(f"no space left in {str(path.parent)!r} for {path.name}: {advice}")
-    return TransientError(f"cannot write to {str(path.parent)!r}: {error.strerror}; choose another folder with --cache")

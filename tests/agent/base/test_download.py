@@ -1,27 +1,37 @@
 """Downloads: whole, continued, cut, refused, too large; redirects and certificates."""
 
+from contextlib import closing
+
 import pytest
 
+from edgemeter.agent.base.download import download, redacted
 from edgemeter.agent.base.errors import TransientError, UnavailableError
 from edgemeter.agent.base.progress import no_progress
-from edgemeter.models.fetch.download import ExpectedFile, download, redacted
 from tests.fixtures.catalogue_factory import content
 from tests.fixtures.certificates import Authority
-from tests.fixtures.file_server import ListeningFileServer
+from tests.fixtures.file_server import ListeningFileServer, connected
 from tests.fixtures.rows import table_row
 
 BODY = content(300_000)
 
 
 @pytest.fixture
-def part(tmp_path):
-    """Return a part of which nothing has arrived."""
+def server(monkeypatch):
+    """Return a server to which every client in this process connects."""
+    return connected(monkeypatch)
+
+
+@pytest.fixture
+def part(tmp_path, monkeypatch):
+    """Return a part of which nothing has arrived; no proxy of this machine stands between test and server."""
+    for name in ("http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY"):
+        monkeypatch.delenv(name, raising=False)
     return tmp_path / ".m.onnx.part"
 
 
 def get(address, part, size_bytes=None, limit_bytes=10_000_000, tell=no_progress):
     """Download what is missing."""
-    download(address, part, ExpectedFile(size_bytes, limit_bytes), tell, timeout_s=5.0)
+    download(address, part, size_bytes, limit_bytes, tell, timeout_s=5.0)
     return part.read_bytes()
 
 
@@ -101,16 +111,17 @@ def test_a_redirect_is_followed_but_not_to_other_than_http(server, part):
 
 
 @pytest.mark.needs("openssl")
-def test_https_does_not_fall_back_to_http(secure, listening, monkeypatch, tmp_path, part):
+def test_https_does_not_fall_back_to_http(secure, monkeypatch, tmp_path, part):
     """From https to https, and from http up, never down; a certificate that is not trusted is refused by name."""
-    listening.put("/m", b"plain")
-    listening.put("/up", b"", location=secure.address + "/m")
-    secure.put("/down", b"", location=listening.address + "/m")
-    secure.put("/m", b"secret")
-    assert get(listening.address + "/up", part) == b"secret"
-    part.unlink()
-    with pytest.raises(UnavailableError, match="not followed"):
-        get(secure.address + "/down", part)
+    with closing(ListeningFileServer()) as listening:
+        listening.put("/m", b"plain")
+        listening.put("/up", b"", location=secure.address + "/m")
+        secure.put("/down", b"", location=listening.address + "/m")
+        secure.put("/m", b"secret")
+        assert get(listening.address + "/up", part) == b"secret"
+        part.unlink()
+        with pytest.raises(UnavailableError, match="not followed"):
+            get(secure.address + "/down", part)
     (tmp_path / "none.pem").write_text("")
     monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "none.pem"))
     with pytest.raises(UnavailableError, match="certificate is not trusted"):
