@@ -13,7 +13,7 @@ PACKAGES = ("agent", "collector", "models", "provisioning")
 LINES = {
     "agent": 6,
     "agent/api": 484,
-    "agent/base": 5758,
+    "agent/base": 5876,
     "agent/bundle": 595,
     "agent/cli": 2725,
     "agent/contract": 3605,
@@ -26,7 +26,7 @@ LINES = {
     "agent/generators": 2543,
     "agent/health": 583,
     "agent/identity": 878,
-    "agent/jobs": 2013,
+    "agent/jobs": 1985,
     "agent/ledger": 1819,
     "agent/machine": 1438,
     "agent/operating": 1012,
@@ -69,7 +69,7 @@ LINES = {
     "models/catalogue": 531,
     "models/cli": 990,
     "models/convert": 2838,
-    "models/fetch": 681,
+    "models/fetch": 560,
     "provisioning": 1,
     "provisioning/apply": 1307,
     "provisioning/campaigns": 480,
@@ -86,7 +86,7 @@ LINES = {
     "provisioning/release": 1383,
     "provisioning/serve": 400,
     "provisioning/update": 1017,
-    "tests": 84872,
+    "tests": 84952,
 }
 # A room may have so many lines fewer before its number is lowered.
 SLACK = 40
