@@ -25,7 +25,7 @@ OF_THE_AGENT = {
         "cli.case_options", "cli.run_session", "power.detect", "session.hopeless", "session.session",
         "datasets.dataset", "engine.confinement", "engine.inspection", "generators.gguf_file",
         "quality.gate", "quality.perplexity", "quality.scoring", "recognition.recognise", "runtimes",
-        "runtimes.noise", "runtimes.pytorch", "sandbox.confine", "sandbox.policy", "tasks", "vision.preprocess",
+        "runtimes.noise", "runtimes.pytorch", "sandbox.bubblewrap", "tasks", "vision.preprocess",
     },
     "provisioning": {
         # What is to be measured elsewhere, and the form in which it comes back.

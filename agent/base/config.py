@@ -4,7 +4,7 @@ import os
 import platform
 import re
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import msgspec
 
@@ -31,6 +31,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     ledger_limit_mb: Annotated[int, msgspec.Meta(ge=1)] = 512
     content_url: str | None = None
     content_limit_mb: Annotated[int, msgspec.Meta(ge=1)] = 2048
+    unconfined_orders: Literal["refuse", "allow"] = "refuse"
     power: tuple[str, ...] = ()
     sensors: dict[str, dict[str, Any]] = {}
     signing_key_file: str | None = None

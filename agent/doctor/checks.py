@@ -20,7 +20,7 @@ from edgemeter.agent.machine.attached import accelerators, edge_tpus, is_on_usb_
 from edgemeter.agent.machine.fingerprint import version
 from edgemeter.agent.machine.load import read_memory
 from edgemeter.agent.machine.machine import Machine
-from edgemeter.agent.sandbox import confine, landlock, seccomp
+from edgemeter.agent.sandbox.bubblewrap import no_sandbox
 from edgemeter.agent.verdict.environment_rules import environment_notes
 from edgemeter.agent.verdict.words import remedy_of, sentence_of
 
@@ -165,8 +165,6 @@ def _flag(name: str, now: bool | None, since_boot: bool | None, text: str, remed
     return _machine(name, "ok", "none")
 
 
-_OWN_ROOT = "import tempfile; from edgemeter.agent.sandbox import mounts; print(mounts.restrict((), tempfile.gettempdir()))"
-_OF_CONVERSIONS = "a conversion or a Python factory create and remove them, and start programs"
 LIBEDGETPU = "libedgetpu.so.1"
 _EDGE_TPU = """
 import sys; from pathlib import Path; from edgemeter.agent.runtimes.edgetpu import load_edgetpu_library
@@ -221,7 +219,7 @@ def check_software(import_timeout_s: float | None = IMPORT_TIMEOUT_S) -> Iterato
     """Yield the findings about the software; installed libraries are imported, each in its own process, so that a broken build shows."""
     yield _software("python", "ok", f"{platform.python_implementation()} {platform.python_version()} at {sys.executable}")
     yield _software("edgemeter", "ok", version("edgemeter") or "run from its source, not installed")
-    yield _sandbox(landlock.abi(), can_filter=seccomp.is_known())
+    yield _sandbox()
     installed = {
         name: next((package for package in packages if version(package.distribution)), None)
         for name, packages in {**RUNTIMES, **VISION}.items()
@@ -242,21 +240,14 @@ def check_software(import_timeout_s: float | None = IMPORT_TIMEOUT_S) -> Iterato
         yield _software("runtimes", "bad", "none is installed: no model can run", "`pip install 'edgemeter[litert,onnx]'`")
 
 
-def _sandbox(abi: int | None, *, can_filter: bool) -> Finding:
+def _sandbox() -> Finding:
     """Return what protects this machine from the models that it runs."""
-    has_root = abi is None and "True" in _end(_begin([_OWN_ROOT]))[0]
-    gaps = [
-        *([] if abi or has_root else [f"{confine.NO_FILES}, and on an accelerator change them; {_OF_CONVERSIONS}"]),
-        *([] if can_filter else [confine.NO_SECCOMP]),
-    ]
-    if not gaps:
-        files = f"Landlock (ABI {abi})" if abi else "a root directory of their own, for want of Landlock,"
-        return _software("sandbox", "ok", f"models run under {files} and a filter of system calls")
-    remedy = (
-        "allow user namespaces (`sysctl -w kernel.unprivileged_userns_clone=1 user.max_user_namespaces=1000`; in a container its seccomp "
-        "profile), use a kernel with CONFIG_SECURITY_LANDLOCK and `landlock` among its `lsm=`, or run only models that you trust"
+    gap = no_sandbox()
+    if gap is None:
+        return _software("sandbox", "ok", "models run under bubblewrap")
+    return _software(
+        "sandbox", "warn", f"none, because {gap.reason}: a model reads and changes what you may, and no order is carried out", gap.remedy
     )
-    return _software("sandbox", "warn", "; ".join(gaps), remedy)
 
 
 def _edge_tpu(machine: Machine, shared_library: str = LIBEDGETPU) -> Iterator[Finding]:

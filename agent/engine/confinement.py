@@ -8,17 +8,18 @@ from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from urllib.parse import urlsplit
 
 from edgemeter.agent.base import python_target
 from edgemeter.agent.base.python_target import PythonTarget
-from edgemeter.agent.base.server_address import ServerAddress, port_of
+from edgemeter.agent.base.server_address import ServerAddress
 from edgemeter.agent.base.toml import read_toml
 from edgemeter.agent.contract.model_card import card_path
 from edgemeter.agent.contract.model_formats import PYTHON
 from edgemeter.agent.contract.suite import Case
 from edgemeter.agent.engine.prompts.prompt_file import files_of
-from edgemeter.agent.sandbox.policy import SandboxGrant, existing, is_narrow
+from edgemeter.agent.machine.attached import UNUSED_CORAL, edge_tpus
+from edgemeter.agent.machine.machine import Machine
+from edgemeter.agent.sandbox.bubblewrap import SandboxGrant, existing, is_narrow
 
 # What formats keep beside their file, by names of their own.
 _BESIDE = (
@@ -58,8 +59,7 @@ def grant_for(case: Case) -> SandboxGrant:
         read += files_of(case.prompts)
     if case.runtime in ("server", "served"):
         return _server_grant(model, tuple(read))
-    # Just-in-time compilers of frameworks start the system's.
-    return replace(model_grant(model, case.runtime), read=tuple(read), accelerator=not is_on_cpu(case), processes=case.runtime == PYTHON)
+    return replace(model_grant(model, case.runtime), read=tuple(read), accelerator=not is_on_cpu(case))
 
 
 def _may_be_path(value: bytes) -> bool:
@@ -74,8 +74,13 @@ def is_on_cpu(case: Case) -> bool:
 
 
 def model_grant(model: Path, runtime: str) -> SandboxGrant:
-    """Return what the runtime may reach to load a model: its files, and the bus of a Coral."""
-    return SandboxGrant(read=tuple(model_files(model)), network="usb" if runtime == "edgetpu" else "none")
+    """Return what the runtime may reach to load a model: its files, and the bus of a Coral.
+
+    A Coral gets another id when its firmware is loaded, which its library learns from the kernel over the host's network only.
+    """
+    is_coral = runtime == "edgetpu"
+    is_unused = is_coral and any(UNUSED_CORAL in text for text in edge_tpus(Machine()))
+    return SandboxGrant(read=tuple(model_files(model)), usb=is_coral, network=is_unused)
 
 
 def model_files(model: Path) -> Iterator[Path]:
@@ -142,12 +147,7 @@ def data_files(images: Path, annotations: Path | None) -> Iterator[Path]:
 
 
 def _server_grant(model: Path, read: tuple[Path, ...]) -> SandboxGrant:
-    """Return what a client of a server needs: its key, names and certificates, and connections to the port of that server."""
+    """Return what a client of a server needs: its key, names and certificates, and the network."""
     file = read_toml(model, ServerAddress, "server's file")
-    try:
-        port = port_of(urlsplit(file.url))
-    except ValueError:
-        # The generator itself explains what is wrong with the address.
-        return SandboxGrant(read=read, accelerator=False)
     secrets = [Path(name).expanduser().absolute() for name in (file.api_key_file, file.ca_file) if name]
-    return SandboxGrant(read=(*read, *secrets), network="tcp", tcp_port=port, accelerator=False)
+    return SandboxGrant(read=(*read, *secrets), network=True, accelerator=False)

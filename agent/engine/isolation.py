@@ -20,7 +20,7 @@ from edgemeter.agent.base import errors
 from edgemeter.agent.contract.model_formats import PYTHON
 from edgemeter.agent.engine import job
 from edgemeter.agent.engine.confinement import grant_for
-from edgemeter.agent.sandbox import policy
+from edgemeter.agent.sandbox import bubblewrap
 
 logger = logging.getLogger(__name__)
 Follow = Callable[[job.Event, int], None]
@@ -66,7 +66,7 @@ def ask(
     arguments: Sequence[str],
     request: bytes,
     answers: type[_Answer],
-    grant: policy.SandboxGrant,
+    grant: bubblewrap.SandboxGrant,
     advice: tuple[str, str],
     scratch: Path | None = None,
     limit_s: float | None = None,
@@ -77,7 +77,7 @@ def ask(
     TransientError after `limit_s`.
     """
     pipe = subprocess.PIPE
-    with policy.started(module, arguments, grant, scratch, stdin=pipe, stdout=pipe, stderr=pipe) as process:
+    with bubblewrap.started(module, arguments, grant, scratch, stdin=pipe, stdout=pipe, stderr=pipe) as process:
         try:
             output, stderr = process.communicate(request, timeout=limit_s)
         except subprocess.TimeoutExpired as error:
@@ -86,7 +86,7 @@ def ask(
         answer: _Answer | job.Failed = msgspec.json.decode(output, type=answers | job.Failed, dec_hook=lambda kind, value: kind(value))
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         last = last_line(stderr, "; its last output: ")
-        raise errors.MeasurementError(f"{advice[0]} {ending(process.returncode)}: {advice[1]}{last}") from error
+        raise errors.MeasurementError(f"{advice[0]} {ending(process.status)}: {advice[1]}{last}") from error
     if isinstance(answer, job.Failed):
         raise error_of(answer.kind, answer.message)
     return answer
@@ -97,12 +97,11 @@ def _run(work: job.RunJob, follow: Follow, meet: job.Meet | None = None) -> job.
     grant = grant_for(work.case)
     with tempfile.TemporaryDirectory(prefix="edgemeter-", ignore_cleanup_errors=True) as name, tempfile.TemporaryFile() as stderr:
         scratch = Path(name)
-        # Before it exists: a parent that has to wait for a core afterwards would read its clock after the process did.
-        work = msgspec.structs.replace(work, spawned_ns=time.monotonic_ns())
-        with policy.started(
+        with bubblewrap.started(
             "edgemeter.agent.engine.worker", cpus, grant, scratch, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=stderr.fileno()
         ) as process:
-            limit = _TimeLimit(process.pid)
+            work = msgspec.structs.replace(work, spawned_ns=process.spawned_ns)
+            limit = _TimeLimit(process)
             try:
                 event = _follow(process, work, follow, meet, limit)
             finally:
@@ -112,19 +111,24 @@ def _run(work: job.RunJob, follow: Follow, meet: job.Meet | None = None) -> job.
             with suppress(subprocess.TimeoutExpired):
                 process.wait(timeout=60)
         if event is None:
-            raise _crash(work, process.returncode, stderr, is_loading=limit.part == "load")
+            raise _crash(work, process.status, stderr, is_loading=limit.part == "load")
         if isinstance(event, job.MeasuredRun) and event.compiled_modules and not os.environ.get("PYTHONDONTWRITEBYTECODE"):
             _write_bytecode(work.case.runtime)
+        if isinstance(event, job.MeasuredRun) and (note := bubblewrap.note_of(grant)):
+            _warn_of(note)
+            return msgspec.structs.replace(
+                event, runtime=msgspec.structs.replace(event.runtime, facts={**event.runtime.facts, "sandbox": note})
+            )
         return event
 
 
 class _TimeLimit:
     """Ends a process from which nothing comes for `OVERTIME_S` longer than the present part of its run was planned to take."""
 
-    def __init__(self, pid: int) -> None:
+    def __init__(self, process: bubblewrap.SandboxProcess) -> None:
         self.part: str | None = None
         self.is_exceeded = False
-        self._pid = pid
+        self._process = process
         self._begun_s = time.monotonic()
         self._planned_s = self._limit_s = 0.0
         self._timer = threading.Timer(0.0, self._end)
@@ -145,8 +149,7 @@ class _TimeLimit:
 
     def _end(self) -> None:
         self.is_exceeded = True
-        with suppress(ProcessLookupError):
-            os.kill(self._pid, signal.SIGKILL)
+        self._process.kill()
 
     def error(self, work: job.RunJob) -> errors.MeasurementError:
         """Return why the run was ended."""
@@ -171,7 +174,7 @@ def _write_bytecode(runtime: str) -> None:
 
 
 def _follow(
-    process: subprocess.Popen[bytes],
+    process: bubblewrap.SandboxProcess,
     work: job.RunJob,
     follow: Follow,
     meet: job.Meet | None,
@@ -182,15 +185,15 @@ def _follow(
     try:
         _send(process.stdin, job.encode(work))
         limit.restart(None)
+        pid = None
         while line := process.stdout.readline(LONGEST_EVENT):
             limit.pause()
             event = job.decode_event(line)
-            if isinstance(event, job.Confined):
-                _warn_of(event.missing)
-            elif isinstance(event, job.Encounter) and meet is not None:
+            pid = pid or process.inner_pid
+            if isinstance(event, job.Encounter) and meet is not None:
                 _send(process.stdin, job.encode(meet(event)))
             else:
-                follow(event, process.pid)
+                follow(event, pid)
                 if isinstance(event, job.Failed):
                     raise error_of(event.kind, event.message)
                 if isinstance(event, job.MeasuredRun | job.Scored):
@@ -206,10 +209,9 @@ def _follow(
 
 
 @cache
-def _warn_of(missing: tuple[str, ...]) -> None:
-    """Warn of what the sandbox lacks on this kernel, once."""
-    for gap in missing:
-        logger.warning("sandbox: %s; `edgemeter doctor` has the remedy", gap)
+def _warn_of(note: str) -> None:
+    """Warn once of a sandbox that is not whole."""
+    logger.warning("sandbox: %s; `edgemeter doctor` has the remedy", note)
 
 
 def _send(pipe: IO[bytes], message: bytes) -> None:

@@ -101,12 +101,6 @@ class RunProgress(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     total: int
 
 
-class Confined(msgspec.Struct, frozen=True, kw_only=True, tag=True):
-    """The first event, before anything of the model is opened: what this kernel lacks for the sandbox of the process."""
-
-    missing: tuple[str, ...] = ()
-
-
 class Encounter(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     """A run that meets others waits for them; the reply on standard input, once all have come, is the `Window` of all.
 
@@ -185,7 +179,7 @@ class Scored(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     answers: Answers | None
 
 
-Event = Confined | Encounter | Phase | RunProgress | Failed | MeasuredRun | Scored
+Event = Encounter | Phase | RunProgress | Failed | MeasuredRun | Scored
 Meet = Callable[[Encounter], Window]
 decode_event = msgspec.json.Decoder(Event).decode
 decode_job = msgspec.json.Decoder(RunJob).decode

@@ -48,7 +48,6 @@ import msgspec  # noqa: E402
 
 from edgemeter.agent.energy.window import Window  # noqa: E402
 from edgemeter.agent.engine import job  # noqa: E402
-from edgemeter.agent.sandbox import confine  # noqa: E402
 
 
 def main() -> int:
@@ -64,10 +63,6 @@ def main() -> int:
         emit(event)
         return msgspec.json.decode(requests.readline(), type=Window)
 
-    limits = confine.sandbox()
-    emit(job.Confined(missing=limits.missing if limits else ()))
-    # What the sandbox took is part of the start.
-    started_ns = confine.started_ns() or STARTED_NS
     work = job.decode_job(requests.readline())
     met = meet if work.meets else None
     try:
@@ -79,11 +74,11 @@ def main() -> int:
         elif work.case.output_tokens is not None:
             from edgemeter.agent.engine import generating  # noqa: PLC0415
 
-            emit(generating.measure_generation(work, started_ns, emit, STOP_COUNTING, met))
+            emit(generating.measure_generation(work, STARTED_NS, emit, STOP_COUNTING, met))
         else:
             from edgemeter.agent.engine import measure  # noqa: PLC0415
 
-            emit(measure.measure(work, started_ns, emit, STOP_COUNTING, met))
+            emit(measure.measure(work, STARTED_NS, emit, STOP_COUNTING, met))
     except (Exception, SystemExit) as error:  # noqa: BLE001 - the outer loop: the bare call, which nothing wraps, may raise anything
         emit(job.failure(error, work.case))
     return 0

@@ -27,6 +27,7 @@ from edgemeter.agent.jobs.content import DATA, PART
 from edgemeter.agent.jobs.unpacking import DataFolder
 from edgemeter.agent.operating.changes import restore_leftover
 from edgemeter.agent.power.detect import open_sensors
+from edgemeter.agent.sandbox.bubblewrap import no_sandbox
 from edgemeter.agent.session import session, together
 from edgemeter.agent.session.activity_report import ActivityReport
 from edgemeter.agent.verdict.judge import judged_together
@@ -76,8 +77,13 @@ def measure(context: OrderContext, work: Measure) -> OrderOutcome:
     """Measure the suite of the order; every record is in the outbox, and its run noted, before the next run begins.
 
     Raises:
-        EdgemeterError: the suite is refused, or nothing could be measured.
+        EdgemeterError: the suite is refused, also where nothing confines its models, or nothing could be measured.
     """
+    if context.settings.unconfined_orders == "refuse" and (gap := no_sandbox()):
+        raise UnavailableError(
+            f"no order is carried out here without a sandbox, and {gap.reason}: {gap.remedy}, or the device's owner sets "
+            'unconfined_orders = "allow" in its configuration'
+        )
     # What a process that was killed left behind goes with the next one.
     above = Path(context.task.home) / WORK_FOLDER
     shutil.rmtree(above, ignore_errors=True)

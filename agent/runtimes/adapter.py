@@ -22,7 +22,7 @@ from edgemeter.agent.base.plugins import install_command
 from edgemeter.agent.base.suggestions import near
 from edgemeter.agent.contract import model_file
 from edgemeter.agent.runtimes import Array, Loaded, Options, TensorInfo
-from edgemeter.agent.sandbox import confine
+from edgemeter.agent.sandbox.bubblewrap import is_inside
 
 # What the loader says of a library of the system that a wheel needs, and Debian's package of the usual ones.
 _MISSING_LIBRARY = re.compile(r"(lib\S+\.so[.\d]*): cannot open shared object file")
@@ -190,8 +190,7 @@ def open_code(model: Path, options: Options) -> None:
     Raises:
         ConfigError: this process is not confined, and no hash or another one was named.
     """
-    confinement = confine.sandbox()
-    if options.sha256 is None and confinement is not None and not confinement.missing:
+    if options.sha256 is None and is_inside():
         return
     actual = model_file.sha256(model)
     if options.sha256 is None:

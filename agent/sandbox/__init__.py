@@ -1,1 +1,1 @@
-"""The sandbox of a process that opens models, pictures and sounds of others: Landlock or mounts, a filter of system calls, limits."""
+"""The sandbox of processes that open models, pictures and sounds of others, and the code of the user's that they run."""

@@ -1,6 +1,7 @@
 """Code of the user's: a file or module that a command names, run as Python runs it, with its errors in one line."""
 
 import builtins
+import errno
 import importlib._bootstrap as bootstrap
 import inspect
 import io
@@ -24,8 +25,7 @@ from edgemeter.agent.base import python_target
 from edgemeter.agent.base.errors import ConfigError, EdgemeterError, UnavailableError, one_line
 from edgemeter.agent.base.python_target import PythonTarget
 from edgemeter.agent.base.suggestions import near
-from edgemeter.agent.sandbox import confine
-from edgemeter.agent.sandbox.policy import is_narrow
+from edgemeter.agent.sandbox.bubblewrap import is_inside, is_narrow
 
 # What was run of the user's files since loading began: module and source.
 _READ: dict[str, tuple[ModuleType, Path]] = {}
@@ -34,10 +34,7 @@ _OPENED: dict[Path, bool] = {}
 _MOST_CAUSES = 10
 # A folder of more that an option names is a data set rather than a model; at 40 MB/s its hash would take 7 minutes in each process.
 _MOST_FILES, _MOST_BYTES = 1000, 16 * 10**9
-_SANDBOXED = (
-    "; in the sandbox of a run code reads its folder and what options name, writes to a temporary folder, and has no network and no shared "
-    "memory"
-)
+_SANDBOXED = "; in the sandbox of a run code reads its folder and what options name, writes to a temporary folder, and has no network"
 
 
 def plugin_class(kind: str, address: str, protocol: type) -> Any:
@@ -152,10 +149,9 @@ def raised(error: BaseException) -> str:
 
 
 def _is_refusal(error: BaseException) -> bool:
-    """Return whether the sandbox of this process may have caused an error: where it has a root directory, hidden files are absent."""
-    sandbox = confine.sandbox()
-    absent = FileNotFoundError if sandbox and sandbox.mounts else PermissionError
-    return sandbox is not None and isinstance(error, (PermissionError, socket.gaierror, absent))
+    """Return whether the sandbox of this process may have caused an error: what it hides is absent, what it shows is read-only."""
+    is_of_files = isinstance(error, OSError) and error.errno in {errno.EACCES, errno.EPERM, errno.ENOENT, errno.EROFS, errno.ENETUNREACH}
+    return is_inside() and (is_of_files or isinstance(error, socket.gaierror))
 
 
 def _causes(error: BaseException | None) -> Iterator[BaseException]:

@@ -129,7 +129,7 @@ def _convert(base: Path, goal: ModelFormat, request: FormatRequest) -> Path:
             raise UnavailableError(f"ruined: {row['reason']}")
         return Path(row["file"])
     lines = [*outcome.get("errors", ()), *reversed(errors.decode(errors="replace").splitlines())]
-    died = f"the converter died (signal {-process.returncode}): is there too little memory?" if process.returncode < 0 else "it failed"
+    died = f"the converter died (signal {-process.status}): is there too little memory?" if process.status < 0 else "it failed"
     raise UnavailableError(next((line.removeprefix("edgemeter: ") for line in lines if line.strip()), died))
 
 

@@ -10,10 +10,9 @@ from pathlib import Path
 import click
 from click.core import ParameterSource
 
-from edgemeter.agent.base.errors import ConfigError
+from edgemeter.agent.base.errors import ConfigError, UnavailableError
 from edgemeter.agent.base.progress import warn
-from edgemeter.agent.sandbox.confine import sandbox
-from edgemeter.agent.sandbox.policy import SandboxGrant, is_narrow, started
+from edgemeter.agent.sandbox.bubblewrap import SandboxGrant, SandboxProcess, is_narrow, is_started, no_sandbox, started
 
 # What a conversion may start that lies outside the system's folders.
 PROGRAMS = ("edgetpu_compiler", "trtexec")
@@ -22,20 +21,19 @@ PROGRAMS = ("edgetpu_compiler", "trtexec")
 def run_confined(source: Path, read: Iterable[Path | None], out: Path, *, is_trusted: bool) -> None:
     """Run this command with the file `source` in a sandbox that may write `out`, and exit as it does.
 
-    Returns in the sandbox, and where the command does not have its process for itself (a test, a program that calls it). On a kernel that
-    confines no files only a source that `is_trusted` is converted.
+    Returns in the sandbox, and where the command does not have its process for itself (a test, a program that calls it). Where nothing can
+    be confined only a source that `is_trusted` is converted.
 
     Raises:
         ConfigError: `out` is a home or above one: all of it would be open.
+        UnavailableError: nothing can be confined here, and the source is not trusted.
     """
-    protection, context = sandbox(), click.get_current_context()
-    if protection is not None or context.find_root().obj != "process":
-        for gap in protection.missing if protection else ():
-            warn(f"edgemeter: sandbox: {gap}")
+    context = click.get_current_context()
+    if is_started() or context.find_root().obj != "process":
         return
     with confined(list(_words(context, source)), read, out, is_trusted=is_trusted) as process:
-        status = process.wait()
-    sys.exit(status if status >= 0 else 1)
+        process.wait()
+    sys.exit(process.status if process.status >= 0 else 1)
 
 
 @contextmanager
@@ -47,12 +45,17 @@ def confined(
     is_trusted: bool,
     stdout: int | None = None,
     stderr: int | None = None,
-) -> "Iterator[subprocess.Popen[bytes]]":
+) -> Iterator[SandboxProcess]:
     """Yield `edgemeter WORDS`, which runs in a sandbox that may read `read` and write the folder `out`; it ends with the block.
 
     Raises:
         ConfigError: `out` is a home or above one: all of it would be open.
+        UnavailableError: nothing can be confined here, and the source is not trusted.
     """
+    if gap := no_sandbox():
+        if not is_trusted:
+            raise UnavailableError(f"no sandbox, because {gap.reason}: {gap.remedy}, or convert a model that you trust with --trusted")
+        warn(f"edgemeter: no sandbox, because {gap.reason}: {gap.remedy}")
     if not is_narrow(out.resolve()):
         raise ConfigError(
             f"--output {str(out)!r} would open that whole folder to the converters: give one for the files, --output converted"
@@ -60,7 +63,7 @@ def confined(
     is_new = not out.exists()
     out.mkdir(parents=True, exist_ok=True)
     programs = (Path(path) for name in PROGRAMS if (path := shutil.which(name)))
-    grant = SandboxGrant(read=(*filter(None, read), *programs), write=(out,), processes=True, needs_confined_files=not is_trusted)
+    grant = SandboxGrant(read=(*filter(None, read), *programs), write=(out,))
     try:
         with started("edgemeter.agent.cli", words, grant, stdin=subprocess.DEVNULL, stdout=stdout, stderr=stderr) as process:
             yield process

@@ -12,7 +12,6 @@ import re
 import shutil
 import subprocess
 import tempfile
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -142,10 +141,8 @@ def _run(command: list[str], source: Path, limit_s: float) -> tuple[int, str]:
     try:
         output, errors = process.communicate(timeout=limit_s)
     except subprocess.TimeoutExpired as error:
-        # Where Landlock does not judge signals, the sandbox allows none: then the compiler ends with the conversion.
-        with suppress(PermissionError):
-            process.kill()
-            process.wait()
+        process.kill()
+        process.wait()
         raise UnavailableError(f"{program} did not end within {limit_s:.0f} s on {source.name!r}: use a smaller model") from error
     return process.returncode, (output + errors).decode(errors="replace")
 

@@ -1,6 +1,5 @@
 """From an fp32 LiteRT file to fp16 and int8 ones, by ai-edge-quantizer."""
 
-import os
 import re
 import tempfile
 from collections import defaultdict
@@ -117,9 +116,8 @@ def _write(work: Any, target: Path, keep: Sequence[str], inputs: Sequence[Array]
         work.update_quantization_recipe(pattern, qtyping.TFLOperationName.ALL_SUPPORTED, algorithm_key="no_quantize")
     ranges = None if inputs is None else work.calibrate({signature[0]: [{signature[1]: array} for array in inputs]}, num_threads=1)
     work.quantize(ranges).export_model(str(target), overwrite=True)
-    # The quantiser leaves an executable file behind; a sandbox refuses to change a file's mode by its path.
-    with target.open("rb") as file:
-        os.fchmod(file.fileno(), 0o644)
+    # The quantiser leaves an executable file behind.
+    target.chmod(0o644)
 
 
 def _signature(model: Path) -> tuple[str, str]:

@@ -10,7 +10,6 @@ import pytest
 from edgemeter.agent.base import sqlite_file
 from edgemeter.agent.base.errors import ConfigError, TransientError, UnavailableError
 from edgemeter.agent.base.sqlite_file import FileFormat
-from tests.fixtures import lesser_kernel
 from tests.fixtures.small_disk import small_disk
 
 FORM = FileFormat(
@@ -132,7 +131,7 @@ try:
 except Exception as error:
     print(type(error).__name__, error)
 """
-    command = lesser_kernel.command(["locks"], sys.executable, "-c", code, str(tmp_path / "ledger.sqlite"))
+    command = [sys.executable, "-m", "tests.fixtures.lesser_kernel", sys.executable, "-c", code, str(tmp_path / "ledger.sqlite")]
     result = subprocess.run(command, capture_output=True, text=True, check=False, timeout=100)
     assert result.stdout.startswith("UnavailableError the ledger"), result
     assert "gives no locks (ENOLCK)" in result.stdout

@@ -62,7 +62,7 @@ class Interpreter:
         time.sleep(0.1 if self.calls == 0 else 0.005)
         if self.calls == 0:
             MARKS["first_begins"], MARKS["first_ends"] = begin, time.monotonic_ns()
-            with open(os.environ["COLD_START_MARKS"], "w") as file:
+            with open(os.environ["PYTHON_COLD_START_MARKS"], "w") as file:
                 json.dump(MARKS, file)
         self.calls += 1
 """
@@ -83,7 +83,7 @@ def measured(tmp_path, monkeypatch):
     (tmp_path / "path" / "sitecustomize.py").write_text(STARTING)
     marks = tmp_path / "marks.json"
     monkeypatch.setenv("PYTHONPATH", str(tmp_path / "path"))
-    monkeypatch.setenv("COLD_START_MARKS", str(marks))
+    monkeypatch.setenv("PYTHON_COLD_START_MARKS", str(marks))
     model = MODELS / "litert.tflite"
     suite = tmp_path / "suite.toml"
     suite.write_text(f'name = "cold"\n[[case]]\nmodel = "{model}"\nmode = "rapid"\nrepeats = 1\n')

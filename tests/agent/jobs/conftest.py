@@ -38,7 +38,7 @@ class Agent:
         self._broker = broker
         self._server = server
         self.config = home / "config.toml"
-        self.config.write_text(f'device = "{DEVICE}"\nfleet = "{FLEET}"\nbroker = "127.0.0.1:{broker.port}"\n')
+        self.config.write_text(f'device = "{DEVICE}"\nfleet = "{FLEET}"\nbroker = "127.0.0.1:{broker.port}"\nunconfined_orders = "allow"\n')
         self.process = None
         self.log = home / "agent.log"
 

@@ -31,7 +31,17 @@ class DriverOfProcesses(Driver):
 
 
 @pytest.fixture
-def board(tmp_path):
+def configuration(tmp_path, monkeypatch):
+    """Return the configuration of the board, which takes orders without a sandbox."""
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    file = tmp_path / "edgemeter" / "config.toml"
+    file.parent.mkdir()
+    file.write_text('unconfined_orders = "allow"\n')
+    return file
+
+
+@pytest.fixture
+def board(tmp_path, configuration):  # noqa: ARG001 - it has to be there
     """Return a device without a broker."""
     home = tmp_path / "board"
     home.mkdir()
@@ -128,3 +138,19 @@ def test_an_order_that_is_not_for_this_board_is_rejected(device):
         assert reason in final.reason
     assert not (device.home / "outbox.sqlite").exists() or records_in(device.home) == []
     assert list(device.home.rglob("evil")) == []
+
+
+@pytest.mark.services
+def test_a_device_without_a_sandbox_refuses_orders_unless_its_owner_allows_them(board, configuration, monkeypatch, tmp_path):
+    """With bubblewrap absent; the reason names it, and both remedies."""
+    (tmp_path / "bin").mkdir()
+    monkeypatch.setenv("PATH", str(tmp_path / "bin"))
+    configuration.write_text("")
+    board.order(board.measure(suite(repeats=2)))
+    refused = board.final()
+    assert (refused.state, refused.runs) == ("rejected", ())
+    for words in ("bubblewrap is not installed", "sudo apt install bubblewrap", 'unconfined_orders = "allow"'):
+        assert words in refused.reason
+    configuration.write_text('unconfined_orders = "allow"\n')
+    board.order(board.measure(suite(repeats=2)), job="allowed")
+    assert board.final("allowed").state == "done"

@@ -108,7 +108,7 @@ def test_a_converter_that_is_killed_or_ruins_the_model_has_a_reason(monkeypatch,
     monkeypatch.setattr(board_formats, "find_spec", lambda _: "installed")
     ruined = b'{"conversions": [{"verdict": "ruined", "reason": "it gives one answer", "file": null}]}'
     for status, document, reason in ((-9, b"", "signal 9"), (1, ruined, "ruined: it gives one answer")):
-        process = Mock(returncode=status, **{"communicate.return_value": (document, b"")})
+        process = Mock(status=status, **{"communicate.return_value": (document, b"")})
         monkeypatch.setattr(board_formats, "confined", lambda *_, process=process, **__: nullcontext(process))
         converted_files = convert_all(FormatRequest(tmp_path / "m.onnx", tmp_path, None, 200), lambda _: None)
         assert reason in converted_files.reasons["onnx-fp16"]

@@ -1,15 +1,12 @@
 """Compilers, played by small programs that print what the real ones do: Google's for the Edge TPU and NVIDIA's trtexec."""
 
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from edgemeter.agent.base.errors import ConfigError, UnavailableError
 from edgemeter.models.convert import compilers
-from tests.fixtures import lesser_kernel
 from tests.fixtures.rows import table_row
 
 MODEL = Path(__file__).parents[2] / "fixtures" / "runtimes" / "litert_int8.tflite"
@@ -144,32 +141,3 @@ def test_an_engine_is_built_as_the_card_states_or_the_first_error_is_the_reason(
         facts = compilers.build_engine(model, engine, precision, jetson=str(folder))
         assert (folder / "arguments").read_text().split() == [f"--onnx={model}", f"--saveEngine={engine}", f"--{precision}"]
         assert facts == {"tensorrt": version, "command": f"trtexec --onnx=... --saveEngine=... --{precision}"}
-
-
-LATE = """
-from pathlib import Path
-from edgemeter.agent.base.errors import UnavailableError
-from edgemeter.models.convert import compilers
-try:
-    compilers._run(["/bin/sleep", "600"], Path("a.onnx"), 0.2)
-except UnavailableError as error:
-    print(error, flush=True)
-"""
-IN_SANDBOX = """
-from edgemeter.agent.sandbox.policy import SandboxGrant, started
-with started("late_compiler", [], SandboxGrant(processes=True)) as process:
-    assert process.wait() == 0
-"""
-
-
-@pytest.mark.services
-def test_a_compiler_that_takes_too_long_is_reported_also_where_nobody_may_be_ended(tmp_path):
-    """Without Landlock the sandbox allows no signals: the compiler then ends with the conversion, which does not wait for it."""
-    (tmp_path / "late_compiler.py").write_text(LATE)
-    checkout = Path(lesser_kernel.__file__).parents[2]
-    kernel = lesser_kernel.command([lesser_kernel.LANDLOCK])
-    completed = subprocess.run(
-        [*kernel, sys.executable, "-c", IN_SANDBOX], capture_output=True, text=True, check=True, cwd=checkout,
-        env={**os.environ, "PYTHONPATH": f"{tmp_path}:{os.environ.get('PYTHONPATH', '')}:{checkout}"},
-    )  # fmt: skip
-    assert "a.onnx" in completed.stdout, completed.stderr

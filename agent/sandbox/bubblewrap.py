@@ -1,0 +1,355 @@
+"""The sandbox of a process that opens models, pictures and code of others: bubblewrap (`bwrap`), which Flatpak rests on.
+
+The process sees the system's programs, Python, what it was granted and a scratch folder; its processes, its loopback and its /tmp are its
+own. Nothing here filters system calls: what the process may not reach does not exist for it. Source: bwrap(1), user_namespaces(7).
+"""
+
+import os
+import re
+import resource
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from functools import cache
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+# Programs, libraries and what these look up; nothing below holds a key or a home.
+_SYSTEM = (
+    "/usr", "/lib", "/lib32", "/lib64", "/bin", "/sbin", "/opt", "/sys", "/run/udev",
+    "/etc/ld.so.cache", "/etc/ld.so.conf", "/etc/ld.so.conf.d", "/etc/alternatives", "/etc/localtime", "/etc/timezone", "/etc/os-release",
+    "/etc/nv_tegra_release", "/etc/ssl/openssl.cnf", "/etc/OpenCL", "/etc/vulkan", "/etc/glvnd", "/etc/mime.types", "/var/lib/dpkg/info",
+)  # fmt: skip
+_NAMES_AND_TLS = (
+    "/etc/resolv.conf", "/etc/hosts", "/etc/host.conf", "/etc/nsswitch.conf", "/etc/gai.conf", "/etc/services", "/run/systemd/resolve",
+    "/etc/ssl/certs", "/etc/ca-certificates", "/etc/pki",
+)  # fmt: skip
+# Accelerators: NVIDIA (Jetson and WSL too), DRM, Coral on PCIe, Intel, AMD, Hailo, Rockchip, Vivante, Qualcomm, MediaTek, Arm, Axelera.
+_ACCELERATORS = (
+    "nvidia*", "nvhost*", "nvmap", "nvgpu", "nvsciipc", "host1x-fence", "dxg", "dri", "apex_*", "accel", "kfd", "dma_heap", "hailo*",
+    "rknpu", "mpp_service", "rga", "galcore", "adsprpc*", "fastrpc*", "apusys", "mali*", "ethosu*", "kgsl-3d0", "metis*", "davinci*",
+)  # fmt: skip
+_USB = "bus/usb"
+# Variables that say how programs, Python and the libraries that compute are to run.
+_VARIABLES = re.compile(
+    r"PATH|LANG|LANGUAGE|TZ|TERM|LD_LIBRARY_PATH|LD_PRELOAD|SOURCE_DATE_EPOCH|(LC|PYTHON|OMP|GOMP|KMP|MKL|OPENBLAS|BLIS|NUMEXPR|MALLOC|GLIBC"
+    r"|TF|TORCH|TORCHINDUCTOR|PYTORCH|JAX|XLA|KERAS|CUDA|CUDNN|CUBLAS|NVIDIA|NCCL|TRT|ORT|OV|OPENVINO|NCNN|GGML|LLAMA|HAILO|HAILORT|EDGETPU"
+    r"|VK|MESA|OCL|ZE|SYCL|HSA|HIP|ROCR|COVERAGE)_?\w*"
+)
+_SECRET = re.compile(r"TOKEN|PASSW|SECRET|CREDENTIAL|KEY|PRIVATE", re.IGNORECASE)
+# Of caches and temporary files.
+_FOLDERS = ("HOME", "TMPDIR", "XDG_CACHE_HOME", "XDG_CONFIG_HOME", "XDG_DATA_HOME", "XDG_RUNTIME_DIR", "TORCHINDUCTOR_CACHE_DIR")
+_WIDE = ("/", "/home", "/root", "/etc", "/var", "/run", "/tmp")  # noqa: S108 - not written to
+_MARK = "IN_EDGEMETER_SANDBOX"
+_NAMESPACES = ("--unshare-user", "--unshare-ipc", "--unshare-pid", "--unshare-uts", "--unshare-cgroup-try", "--die-with-parent")
+# Root keeps the right to read and write what belongs to others, among the files that it sees.
+_CAPABILITIES = ("--cap-drop", "ALL", "--cap-add", "CAP_DAC_OVERRIDE")
+_READ, _WRITE, _DEVICE = "--ro-bind-try", "--bind", "--dev-bind-try"
+_MOST_LINKS, _MOST_PROCESSES = 40, 4096
+_ENDING_S = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class SandboxGrant:
+    """The needs of one job beyond the system, Python and its scratch folder: what it reads and writes, and the devices it uses.
+
+    `network` is the host's; without it the process has a loopback of its own.
+    """
+
+    read: tuple[Path, ...] = ()
+    write: tuple[Path, ...] = ()
+    network: bool = False
+    accelerator: bool = True
+    usb: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class NoSandbox:
+    """Why this machine confines nothing, and what to do about it."""
+
+    reason: str
+    remedy: str
+
+
+class SandboxProcess(subprocess.Popen[bytes]):
+    """The process that `started` yields: bubblewrap's, which waits for the one in the sandbox."""
+
+    def __init__(self, command: Sequence[str], *, is_confined: bool, **options: Any) -> None:
+        self.is_confined = is_confined
+        # Before it exists: a parent that has to wait for a core afterwards would read its clock after the process did.
+        self.spawned_ns = time.monotonic_ns()
+        super().__init__(command, **options)
+
+    @property
+    def inner_pid(self) -> int:
+        """The process in the sandbox, by its number outside; ask once it has answered something."""
+        if not self.is_confined:
+            return self.pid
+        # Bubblewrap's own process, its first one inside, and then the program.
+        return next((pid for first in _children(self.pid) for pid in _children(first)), self.pid)
+
+    @property
+    def status(self) -> int:
+        """The exit status once it has ended, negative for a signal; bubblewrap returns 128 and the signal."""
+        status = self.returncode
+        return 128 - status if self.is_confined and status > 128 else status
+
+    def end(self) -> None:
+        """End it, with everything that it started."""
+        for first in _children(self.pid) if self.is_confined and self.poll() is None else ():
+            # All other processes inside end with it, and bubblewrap after them.
+            with suppress(ProcessLookupError):
+                os.kill(first, signal.SIGKILL)
+            with suppress(subprocess.TimeoutExpired):
+                self.wait(_ENDING_S)
+        with suppress(ProcessLookupError):
+            os.killpg(self.pid, signal.SIGKILL)
+        self.wait()
+
+
+def is_inside() -> bool:
+    """Return whether this process is in a sandbox."""
+    return os.environ.get(_MARK) == "yes"
+
+
+def is_started() -> bool:
+    """Return whether `started` began this process, in a sandbox or where there is none."""
+    return _MARK in os.environ
+
+
+@contextmanager
+def started(
+    module: str,
+    arguments: Sequence[str],
+    grant: SandboxGrant,
+    scratch: Path | None = None,
+    *,
+    stdin: int | None = None,
+    stdout: int | None = None,
+    stderr: int | None = None,
+) -> Iterator[SandboxProcess]:
+    """Start `python -m MODULE ARGUMENTS` in the sandbox, where there is one; when the block ends, so has it, with all that it started.
+
+    `scratch` is a folder of the caller's instead of one of its own; `stdin`, `stdout` and `stderr` are as `subprocess.Popen` takes them.
+    """
+    is_confined = no_sandbox() is None
+    with tempfile.TemporaryDirectory(prefix="edgemeter-", ignore_cleanup_errors=True) as folder:
+        scratch = scratch or Path(folder)
+        command = [sys.executable, "-m", module, *arguments]
+        if is_confined:
+            command = [*_bubblewrap(grant, scratch), "--", *command]
+        process = _launch(
+            [*_limits(grant), *command], is_confined=is_confined, env=_environment(scratch, is_confined=is_confined),
+            start_new_session=True, stdin=stdin, stdout=stdout, stderr=stderr,
+        )  # fmt: skip
+        try:
+            yield process
+        finally:
+            process.end()
+            for pipe in (process.stdin, process.stdout):
+                if pipe is not None:
+                    with suppress(BrokenPipeError):
+                        pipe.close()
+
+
+@cache
+def no_sandbox() -> NoSandbox | None:
+    """Return why nothing can be confined here, None where bubblewrap starts a program as a run needs it; tried once."""
+    if shutil.which("bwrap") is None:
+        return NoSandbox("bubblewrap is not installed", "`sudo apt install bubblewrap`")
+    words = ["bwrap", *_namespaces(network=False), "--ro-bind", "/", "/", "--proc", "/proc", "--dev", "/dev", "--", "true"]
+    process = _launch(words, is_confined=True, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+    output = process.communicate()[1].decode(errors="replace").strip()
+    if process.returncode == 0:
+        return None
+    return NoSandbox(
+        f"the kernel refuses {(output.splitlines() or ['bwrap'])[-1]}",
+        "allow user namespaces: `sudo sysctl -w kernel.apparmor_restrict_unprivileged_userns=0` on Ubuntu 24.04, "
+        "`kernel.unprivileged_userns_clone=1` on older Debian; in a container `--security-opt seccomp=unconfined --security-opt "
+        "systempaths=unconfined`",
+    )
+
+
+def note_of(grant: SandboxGrant) -> str | None:
+    """Return what a record says of a sandbox that is not whole; None of one that is."""
+    if gap := no_sandbox():
+        return f"none: {gap.reason}"
+    return "with the network of the host" if grant.network else None
+
+
+@cache
+def _namespaces(*, network: bool) -> tuple[str, ...]:
+    words = _NAMESPACES if network else (*_NAMESPACES, "--unshare-net")
+    if os.geteuid() == 0:
+        return (*words, *_CAPABILITIES)
+    # Nobody opens a namespace inside; from bubblewrap 0.8 on.
+    supported = subprocess.run(["bwrap", "--help"], capture_output=True, check=False).stdout
+    return (*words, "--disable-userns") if b"--disable-userns" in supported else words
+
+
+def _launch(command: list[str], *, is_confined: bool, **options: Any) -> SandboxProcess:
+    """Start bubblewrap; for root, all ids are mapped into its namespace, from outside: files keep their owners."""
+    if not is_confined or os.geteuid() != 0:
+        return SandboxProcess(command, is_confined=is_confined, **options)
+    info, info_end = os.pipe()
+    mapped_end, mapped = os.pipe()
+    at = command.index("bwrap") + 1
+    command[at:at] = ["--info-fd", str(info_end), "--userns-block-fd", str(mapped_end)]
+    try:
+        process = SandboxProcess(command, is_confined=True, pass_fds=(info_end, mapped_end), **options)
+    finally:
+        os.close(info_end)
+        os.close(mapped_end)
+    with os.fdopen(info, "rb") as answer, os.fdopen(mapped, "wb", buffering=0) as ready:
+        # Whatever fails here, bubblewrap says so on its standard error.
+        if first := re.search(rb'"child-pid": (\d+)', answer.read()):
+            with suppress(OSError):
+                for ids in ("uid_map", "gid_map"):
+                    Path(f"/proc/{int(first[1])}/{ids}").write_text("0 0 4294967295", encoding="ascii")
+                ready.write(b"1")
+    return process
+
+
+def _bubblewrap(grant: SandboxGrant, scratch: Path) -> list[str]:
+    """Return the command line of bubblewrap, to which the program is added."""
+    working_folder = os.getcwd()  # noqa: PTH109 - as text
+    devices = [path for name in (_ACCELERATORS if grant.accelerator else ()) for path in map(str, sorted(Path("/dev").glob(name)))]
+    words = ["bwrap", *_namespaces(network=grant.network), "--proc", "/proc", "--dev", "/dev", "--tmpfs", "/tmp"]  # noqa: S108 - its own
+    for path, kind in _mounts(grant, scratch):
+        words += [kind, path, path]
+    for device in (*devices, *([f"/dev/{_USB}"] if grant.usb else [])):
+        words += [_DEVICE, device, device]
+    # libcuda names its threads below /proc, and fails where it cannot; others could undo there that memory is taken from them first.
+    has_nvidia = any(device.startswith("/dev/nv") for device in devices)
+    settings = [f"/proc/{name}" for name in sorted(os.listdir("/proc")) if not name.isdigit()] if has_nvidia else []  # noqa: PTH208 - names
+    for setting in settings:
+        if not os.path.islink(setting):  # noqa: PTH114 - as text
+            words += [_READ, setting, setting]
+    closed = [] if has_nvidia else ["--remount-ro", "/proc"]
+    return [*words, "--dir", working_folder, "--chdir", working_folder, *closed, "--remount-ro", "/"]
+
+
+def _mounts(grant: SandboxGrant, scratch: Path) -> list[tuple[str, str]]:
+    """Return the paths to show, those above first, each with its kind."""
+    reads = map(str, (*_SYSTEM, *(_NAMES_AND_TLS if grant.network else ()), *_python(tuple(sys.path), *_libraries()), *grant.read))
+    granted = {os.path.abspath(path): _READ for path in reads if os.path.exists(path)}  # noqa: PTH100, PTH110 - `..` of the text
+    granted |= {os.path.abspath(path): _WRITE for path in (*grant.write, scratch)}  # noqa: PTH100 - as above
+    granted.pop("/", None)
+    mounts: dict[str, str] = {}
+    for path, kind in sorted(granted.items()):
+        target = _target(path, mounts)
+        if target and (kind == _WRITE or _above(target, mounts) is None):
+            mounts[target] = kind
+    return sorted(mounts.items())
+
+
+def _target(path: str, mounts: Mapping[str, str]) -> str | None:
+    """Return where a path has to be shown: a link in a folder that is shown stays one, so that its target is."""
+    for _ in range(_MOST_LINKS):
+        above = _above(path, mounts)
+        parts = [] if above is None else path[len(above) :].strip("/").split("/")
+        steps = (f"{above}/{'/'.join(parts[: count + 1])}" for count in range(len(parts)))
+        link = next((step for step in steps if os.path.islink(step)), None)  # noqa: PTH114 - as text
+        if link is None:
+            return path
+        path = os.path.abspath(os.path.join(os.path.dirname(link), os.readlink(link)) + path[len(link) :])  # noqa: PTH100, PTH115, PTH118, PTH120 - as text
+    return None
+
+
+def _above(path: str, mounts: Mapping[str, str]) -> str | None:
+    """Return the folder that is shown and that a path lies in, the nearest."""
+    return next((folder for folder in map(str, Path(path).parents) if folder in mounts), None)
+
+
+def _limits(grant: SandboxGrant) -> list[str]:
+    """Leave a tenth of the memory and half of the free disk to others; if memory runs out, the kernel ends this process first.
+
+    A conversion writes files of any size, on another disk than its scratch folder, and may use swap, which would spoil a run's figures.
+    """
+    memory_bytes = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") * 9 // 10
+    free = os.statvfs(tempfile.gettempdir())
+    limits = {
+        "core": (resource.RLIMIT_CORE, 0),
+        "data": (resource.RLIMIT_DATA, memory_bytes + (_swap_bytes() if grant.write else 0)),
+        "fsize": (resource.RLIMIT_FSIZE, resource.RLIM_INFINITY if grant.write else free.f_bavail * free.f_frsize // 2),
+        "nproc": (resource.RLIMIT_NPROC, _MOST_PROCESSES),
+    }
+    words = []
+    for name, (kind, limit) in limits.items():
+        if finite := [value for value in (limit, *resource.getrlimit(kind)) if value != resource.RLIM_INFINITY]:
+            words.append(f"--{name}={min(finite)}:{min(finite)}")
+    programs = (["choom", "-n", "1000", "--"], ["prlimit", *words])
+    return [word for program in programs if shutil.which(program[0]) for word in program]
+
+
+def _swap_bytes() -> int:
+    with suppress(OSError, ValueError):
+        for line in Path("/proc/meminfo").read_text(encoding="ascii").splitlines():
+            if line.startswith("SwapTotal:"):
+                return int(line.split()[1]) * 1024
+    return 0
+
+
+@cache
+def _python(modules: tuple[str, ...], *further: str) -> tuple[str, ...]:
+    """Return where modules and libraries of this interpreter lie, with those of plug-ins and of a development install; no home."""
+    packages = {"edgemeter.agent", "edgemeter.models", "edgemeter.collector", "edgemeter.provisioning"}
+    from importlib.metadata import entry_points  # noqa: PLC0415 - the process that is started reads this module too, and needs no mails
+
+    registered = entry_points()
+    groups = [group for group in registered.groups if group.startswith("edgemeter.")]
+    packages |= {entry.module.partition(".")[0] for group in groups for entry in registered.select(group=group)}
+    specs = (find_spec(name) for name in sorted(packages))
+    folders = [
+        *(folder for spec in specs if spec for folder in (spec.submodule_search_locations or [spec.origin or ""])),
+        *modules, sys.prefix, sys.base_prefix, sys.exec_prefix, str(Path(sys.executable).resolve().parent),
+        *further,
+    ]  # fmt: skip
+    # `python -m` puts the working directory first, which the sandboxed process does not.
+    absolute = [os.path.abspath(folder) for folder in folders if folder and (folder != os.getcwd() or folder in further)]  # noqa: PTH100, PTH109
+    # Not resolved: the interpreter goes by the links on the way.
+    return tuple(dict.fromkeys(folder for folder in absolute if is_narrow(Path(folder).resolve())))
+
+
+def _libraries() -> list[str]:
+    """Return the folders that the variables of Python and of the loader of libraries name."""
+    return [folder for name in ("PYTHONPATH", "LD_LIBRARY_PATH") for folder in os.environ.get(name, "").split(":") if folder]
+
+
+def is_narrow(folder: Path) -> bool:
+    """Return whether a folder may be opened as a whole: neither a home, nor above one, nor the configuration or state of the system."""
+    home = Path(os.path.expanduser("~")).resolve()  # noqa: PTH111 - Path.home() fails where there is none
+    return folder != home and folder not in home.parents and folder not in {Path(name) for name in _WIDE}
+
+
+def _environment(scratch: Path, *, is_confined: bool) -> Mapping[str, str]:
+    """Return the variables of the process: those that libraries read; caches and temporary files in its scratch folder."""
+    import site  # noqa: PLC0415 - not imported under -S
+
+    variables = {name: value for name, value in os.environ.items() if _VARIABLES.fullmatch(name) and not _SECRET.search(name)}
+    folders = dict.fromkeys(_FOLDERS, str(scratch))
+    # Where the user's own packages lie was found from the real home. A module of the working directory must not shadow a library.
+    fixed = {"PYTHONUSERBASE": site.getuserbase(), "LOGNAME": "edgemeter", "PYTHONSAFEPATH": "1", _MARK: "yes" if is_confined else "no"}
+    return {**variables, **folders, **fixed}
+
+
+def _children(pid: int) -> list[int]:
+    """Return the processes that a process started and that have not ended. Source: proc_pid_stat(5): the parent follows the state."""
+    children = []
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(OSError):
+            if stat.read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()[1] == str(pid):
+                children.append(int(stat.parent.name))
+    return children
+
+
+def existing(paths: Iterable[Path]) -> tuple[Path, ...]:
+    """Return the paths that are there."""
+    return tuple(path for path in paths if path.exists())
