@@ -35,7 +35,7 @@ class OnnxProfiler:
 
     def events(self) -> list[ProfileEvent]:
         """End profiling and read the file."""
-        path = Path(self._session.end_profiling())
+        path = Path(self._session.session.end_profiling())
         try:
             return parse_profile(path.read_bytes(), skip=WARM_UP_QUERIES)
         finally:

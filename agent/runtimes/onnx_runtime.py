@@ -4,15 +4,15 @@ Library: `pip install 'edgemeter[onnx]'`, or a vendor's build that brings its pr
 telemetry is switched off, unless ORT_DISABLE_TELEMETRY says otherwise.
 Backend: execution providers in order of preference, comma-separated, by full name or as cpu, cuda, tensorrt, xnnpack, acl, openvino, qnn;
 `cpu` when none is given. One that is absent or drops out is an error.
-Settings: `session.*` and `ep.*` are passed on as session configuration: `session.intra_op.allow_spinning = "0"` (so with xnnpack) lets
-idle threads sleep, `session.disable_cpu_ep_fallback = "1"` refuses a model of which any operator would stay on the CPU.
+Settings: `session.*` and `ep.*` are passed on as session configuration: `session.intra_op.allow_spinning = "0"` lets idle threads sleep,
+`session.disable_cpu_ep_fallback = "1"` refuses a model of which any operator would stay on the CPU.
 `graph_optimisation` is `none`, `basic`, `extended`, `layout` or `all` (the default).
 A provider's options stand behind its short name: `tensorrt.trt_fp16_enable = "1"`, `openvino.device_type = "GPU"`; threads come from
-`--threads`. What it computes in, if not f32, is in the record's backend: `tensorrt,tf32` (unless NVIDIA_TF32_OVERRIDE=0 is in the
-environment; `cuda` takes `cuda.use_tf32 = "1"`), `qnn,auto`. Which operators went where is recorded (1.24 and newer); a provider that
-takes none is an error.
+`--threads`, and with xnnpack those of the session do not spin. What it computes in, if not f32, is in the record's backend: `tensorrt,tf32`
+(`cuda` takes `cuda.use_tf32 = "1"`), `qnn,auto`. Which operators went where is recorded (1.24 and newer); a provider that takes none is an
+error.
 What is timed is `InferenceSession.run` on arrays that lie ready: it makes its output arrays, and copies to and from an accelerator.
-Tested with onnxruntime 1.31.1 on the CPU.
+Tested with onnxruntime 1.31.1 on the CPU, and with OpenVINO as its provider there.
 """
 
 import re
@@ -26,19 +26,25 @@ import numpy as np
 
 from edgemeter.agent.base.errors import ConfigError, MeasurementError, UnavailableError, one_line
 from edgemeter.agent.contract import model_file
-from edgemeter.agent.runtimes import Array, Loaded, Options, TensorInfo, onnx_built_in, onnx_file
+from edgemeter.agent.runtimes import Array, Loaded, Options, TensorInfo
 from edgemeter.agent.runtimes.adapter import LibraryCandidate, RuntimeLibrary, check_inputs, check_options, chosen_setting, load_library
+from edgemeter.agent.runtimes.onnx_file import read_onnx
 
 _CANDIDATES = (LibraryCandidate("onnxruntime", ("onnxruntime", "onnxruntime-gpu", "onnxruntime-openvino", "onnxruntime-qnn")),)
 _SHORT = {name.lower(): f"{name}ExecutionProvider" for name in ("CPU", "CUDA", "Tensorrt", "Xnnpack", "ACL", "OpenVINO", "QNN")}
-# What brings a provider that the usual build lacks.
-_BUILDS = {
-    f"{name}ExecutionProvider": f"onnxruntime-{build}"
-    for name, build in (("CUDA", "gpu"), ("Tensorrt", "gpu"), ("OpenVINO", "openvino"), ("QNN", "qnn"), ("MIGraphX", "migraphx"))
+_NAMES = {provider: name for name, provider in _SHORT.items()}
+# Providers with threads of their own; left to itself OpenVINO takes 8, XNNPACK 1. A load_config could hold others.
+_THREADS = {"openvino": "num_of_threads", "xnnpack": "intra_op_num_threads"}
+_REFUSED = {*_THREADS.values(), "load_config"}
+# Settings that let a provider compute in less than f32. Source: onnxruntime.ai/docs/execution-providers.
+_LOWER: Mapping[str, Mapping[str, str]] = {
+    "cpu": {},
+    "xnnpack": {},
+    "acl": {"enable_fast_math": "auto"},
+    "cuda": {"use_tf32": "tf32"},
+    "tensorrt": {"trt_int8_enable": "int8", "trt_fp16_enable": "f16", "trt_bf16_enable": "bf16"},
 }
-_ERRORS_ONLY = 3
-_CONFIGURATION = ("session.", "ep.")
-_NO_FALLBACK = "session.disable_cpu_ep_fallback"
+_KNOWN_THREADS = {*_LOWER, *_THREADS, "qnn"}
 _OPTIMISATION = "graph_optimisation"
 _OPTIMISATIONS = {"none": "ORT_DISABLE_ALL"} | {level: f"ORT_ENABLE_{level.upper()}" for level in ("basic", "extended", "layout", "all")}
 # ONNX element types that numpy calls otherwise.
@@ -52,64 +58,61 @@ _OPSET = re.compile(r"Opset (\d+) is under development.*till opset (\d+)")
 class OnnxRuntime:
     """Runs an ONNX model with ONNX Runtime."""
 
-    def __init__(self, profile_prefix: str | None = None) -> None:
+    def __init__(self, profile_prefix: str = "") -> None:
         # Where ONNX Runtime's own profiler is to write; it slows the model, so that nothing is measured with it on.
         self._profile_prefix = profile_prefix
-        self._session: Any = None
+        self.session: Any = None
         self._inputs: tuple[TensorInfo, ...] = ()
         self._outputs: tuple[TensorInfo, ...] = ()
         self._feeds: dict[str, Array] = {}
         self._last: list[Array] | None = None
-        self._failures: tuple[type[Exception], ...] = ()
 
     def load(self, model: Path, options: Options) -> Loaded:
         """Import the library and make a session of the model; see `Runtime.load`."""
-        configuration = {key: value for key, value in options.extra.items() if key.startswith(_CONFIGURATION)}
-        names = {name: _short(name) for name in _asked(options.backend or "cpu")}
-        of_providers = {key: value for key, value in options.extra.items() if key.partition(".")[0] in names.values()}
+        configuration = {key: value for key, value in options.extra.items() if key.startswith(("session.", "ep."))}
+        model_file.head(model)
+        library = load_library(_CANDIDATES, "onnx")
+        providers = _providers(options.backend or "cpu", library)
+        names = [_NAMES.get(name, name) for name in providers]
+        of_providers = [key for key in options.extra if key.partition(".")[0] in names]
         check_options("onnx", options, extra=(*configuration, *of_providers, _OPTIMISATION))
         level = _OPTIMISATIONS[chosen_setting("onnx", options, _OPTIMISATION, _OPTIMISATIONS) or "all"]
-        model_file.head(model)
-        runtime_library = load_library(_CANDIDATES, "onnx")
-        _check_present(list(names), options.backend or "cpu", runtime_library)
-        of_user = [
-            {key.partition(".")[2]: value for key, value in of_providers.items() if key.startswith(f"{name}.")} for name in names.values()
-        ]
+        settings = {name: provider_settings(name, options) for name in names}
         started_ns = time.monotonic_ns()
-        session_options = _session_options(
-            options.threads, onnx_built_in.session_configuration(names.values()) | configuration, level, runtime_library
-        )
-        if list(names) != [_SHORT["cpu"]]:
-            session_options.add_session_config_entry("session.record_ep_graph_assignment_info", "1")
-        if self._profile_prefix is not None:
-            session_options.enable_profiling = True
-            session_options.profile_file_prefix = self._profile_prefix
-        settings = [
-            onnx_built_in.provider_settings(name, options.threads, part) for name, part in zip(names.values(), of_user, strict=True)
-        ]
-        computed = map(onnx_built_in.computed_precision, names.values(), settings)
-        backend = ",".join([*names.values(), *[precision for precision in computed if precision != "f32"][:1]])
-        session = _session(model, session_options, list(names), settings, runtime_library)
+        session_options = library.module.SessionOptions()
+        # Its warnings are about what an exporter left in the file; what stops a model comes as an exception.
+        session_options.log_severity_level = 3
+        session_options.graph_optimization_level = getattr(library.module.GraphOptimizationLevel, level)
+        session_options.intra_op_num_threads = options.threads
+        session_options.inter_op_num_threads = 1
+        # XNNPACK has threads of its own, whose cores idle ones that spin would take.
+        spinning = {"session.intra_op.allow_spinning": "0"} if "xnnpack" in settings else {}
+        placed = {} if names == ["cpu"] else {"session.record_ep_graph_assignment_info": "1"}
+        for key, value in (spinning | configuration | placed).items():
+            session_options.add_session_config_entry(key, value)
+        session_options.enable_profiling, session_options.profile_file_prefix = bool(self._profile_prefix), self._profile_prefix
+        precisions = [computed_precision(name, chosen) for name, chosen in settings.items()]
+        unknown = [name for name in names if name not in _KNOWN_THREADS or settings[name].get("device_type") == "AUTO"]
+        self.session = session = _session(model, session_options, providers, list(settings.values()), library)
         load_ns = time.monotonic_ns() - started_ns
-        self._session, self._failures = session, _errors_of(runtime_library)[0]
         inputs, outputs = (tuple(_info(entry, model) for entry in ends) for ends in (session.get_inputs(), session.get_outputs()))
-        self._inputs = onnx_file.with_quantisation(inputs, model)
-        self._outputs = onnx_file.with_quantisation(outputs, model)
-        return runtime_library.loaded(
-            backend=backend,
+        file = read_onnx(model)
+        self._inputs, self._outputs = file.with_quantisation(inputs), file.with_quantisation(outputs)
+        return library.loaded(
+            backend=",".join([*names, *[precision for precision in precisions if precision != "f32"][:1]]),
             inputs=self._inputs,
             outputs=self._outputs,
             metadata=dict(session.get_modelmeta().custom_metadata_map),
             load_ns=load_ns,
-            facts=_taken(model, session, names, has_fallback=configuration.get(_NO_FALLBACK) != "1"),
-            precision=onnx_file.precision(model),
-            threads_reason=next(filter(None, map(onnx_built_in.threads_reason, names.values(), settings)), None),
+            facts=_taken(model, session, providers, has_fallback=configuration.get("session.disable_cpu_ep_fallback") != "1"),
+            precision=file.precision,
+            threads_reason=f"{unknown[0]} chooses how many it computes with, or its settings do" if unknown else None,
         )
 
     def check(self, model: Path, options: Options) -> None:
         """Raise if this build lacks a provider. See `Checks.check`."""
         model_file.head(model)
-        _check_present(_asked(options.backend or "cpu"), options.backend or "cpu", load_library(_CANDIDATES, "onnx"))
+        _providers(options.backend or "cpu", load_library(_CANDIDATES, "onnx"))
 
     def bind(self, inputs: Sequence[Array]) -> Callable[[], object]:
         """Copy the inputs; return `InferenceSession.run` on the copies."""
@@ -120,17 +123,12 @@ class OnnxRuntime:
             if info.name in feeds and feeds[info.name].shape == array.shape:
                 np.copyto(feeds[info.name], array)
             else:
-                # In this machine's byte order, whatever that of the array: the library reads the bytes as they are.
-                feeds[info.name] = array.astype(array.dtype.newbyteorder("="), order="C")
-        names = [info.name for info in self._outputs]
-        run, failures = self._session.run, self._failures
+                feeds[info.name] = array.astype(array.dtype.newbyteorder("="), order="C")  # The library reads the bytes as they are.
+        run, names = self.session.run, [info.name for info in self._outputs]
 
         def call() -> None:
             self._last = None
-            try:
-                self._last = run(names, feeds)
-            except failures as error:
-                raise MeasurementError(f"ONNX Runtime failed on a query: {_reason_of(error)}; choose another backend or input") from error
+            self._last = run(names, feeds)
 
         return call
 
@@ -140,68 +138,69 @@ class OnnxRuntime:
             raise MeasurementError("ONNX Runtime has no output: run a query first")
         return [array.copy() for array in self._last]
 
-    def end_profiling(self) -> str:
-        """Return the path of the profile that was written: the session was made with a `profile_prefix`."""
-        path: str = self._session.end_profiling()
-        return path
-
     def close(self) -> None:
         """Let the session go; its memory and threads go with it."""
-        self._session = None
-        self._last, self._feeds = None, {}
+        self.session, self._last, self._feeds = None, None, {}
         self._inputs = self._outputs = ()
 
 
-def _asked(backend: str) -> list[str]:
+def _providers(backend: str, library: RuntimeLibrary) -> list[str]:
     """Return the providers, without the CPU behind them: it comes last in any session, so that `cuda,cpu` is `cuda`."""
     names = [_SHORT.get(part.lower(), part) for part in (part.strip() for part in backend.split(",")) if part]
+    available = library.module.get_available_providers()
+    absent = [name for name in names if name not in available]
+    if absent or not names:
+        # Azure's sends to a service, and takes no operator of a model.
+        choices = ", ".join(_NAMES.get(name, name) for name in available if name != "AzureExecutionProvider")
+        raise UnavailableError(
+            f"{library.package} {library.version} has no provider {', '.join(absent) or repr(backend)}: choose --backend {choices}, "
+            f"or install a build that brings it (onnxruntime-gpu, ...) in place of {library.package}"
+        )
     return names[:-1] if len(names) > 1 and names[-1] == _SHORT["cpu"] else names
 
 
-def _check_present(requested: list[str], backend: str, runtime_library: RuntimeLibrary) -> None:
-    available = runtime_library.module.get_available_providers()
-    absent = [provider for provider in requested if provider not in available]
-    if absent or not requested:
-        packages = " or ".join(dict.fromkeys(_BUILDS[provider] for provider in absent if provider in _BUILDS)) or "a build that brings it"
-        # It sends to a service, and takes no operator of a model.
-        choices = ", ".join(_short(provider) for provider in available if provider != "AzureExecutionProvider")
-        raise UnavailableError(
-            f"{runtime_library.package} {runtime_library.version} has no provider {', '.join(absent) or repr(backend)}: "
-            f"choose --backend {choices}, or install {packages} in place of {runtime_library.package}"
-        )
+def provider_settings(name: str, options: Options) -> dict[str, str]:
+    """Return the settings of the provider of this short name: its threads and f32, then the user's, which hold no threads."""
+    of_user = {key.removeprefix(f"{name}."): value for key, value in options.extra.items() if key.startswith(f"{name}.")}
+    if name == "cuda":
+        return {"use_tf32": "0", **of_user}
+    if name not in _THREADS or "CPU" not in of_user.get("device_type", "CPU"):
+        return of_user
+    if refused := sorted(_REFUSED.intersection(of_user)):
+        raise ConfigError(f"{name} takes its threads from --threads: leave {refused[0]} out")
+    return {_THREADS[name]: str(options.threads), **of_user}
 
 
-def _session_options(threads: int, configuration: dict[str, str], level: str, runtime_library: RuntimeLibrary) -> Any:
-    session_options = runtime_library.module.SessionOptions()
-    # Its warnings are about what an exporter left in the file, coloured and on standard error; what stops a model comes as an exception.
-    session_options.log_severity_level = _ERRORS_ONLY
-    session_options.graph_optimization_level = getattr(
-        runtime_library.module.GraphOptimizationLevel, level, session_options.graph_optimization_level
-    )
-    session_options.intra_op_num_threads = threads
-    session_options.inter_op_num_threads = 1
-    session_options.execution_mode = runtime_library.module.ExecutionMode.ORT_SEQUENTIAL
-    for key, value in configuration.items():
-        session_options.add_session_config_entry(key, value)
-    return session_options
+def computed_precision(name: str, settings: Mapping[str, str]) -> str:
+    """Return what the provider computes floats in, as a backend names it: `f32`, `f16`, ...; `auto` where it chooses."""
+    if name == "openvino":
+        return "f32" if settings.get("device_type", "CPU") == "CPU" else "auto"
+    if name not in _LOWER:
+        return "auto"
+    lower = [computed for setting, computed in _LOWER[name].items() if settings.get(setting, "").lower() in {"1", "true"}]
+    # TensorRT has no setting for TF32.
+    return lower[0] if lower else "tf32" if name == "tensorrt" else "f32"
 
 
 def _session(
-    model: Path, session_options: Any, providers: list[str], settings: Sequence[Mapping[str, str]], runtime_library: RuntimeLibrary
+    model: Path, session_options: Any, providers: list[str], settings: Sequence[Mapping[str, str]], library: RuntimeLibrary
 ) -> Any:
     """Return a session that runs on all of `providers` and never falls back to others."""
-    failures, absences = _errors_of(runtime_library)
+    # The library's classes of errors have no common one below Exception.
+    state = library.module.capi.onnxruntime_pybind11_state
+    failures = [kind for kind in vars(state).values() if isinstance(kind, type) and issubclass(kind, Exception)]
+    absences = tuple(kind for kind in failures if kind.__name__ in {"EPFail", "EngineError", "DeviceReset"})
     try:
-        session = runtime_library.module.InferenceSession(
+        session = library.module.InferenceSession(
             str(model), session_options, enable_fallback=0, providers=providers, provider_options=settings
         )
     except absences as error:
         raise UnavailableError(
             f"ONNX Runtime cannot use {', '.join(providers)} here: {_reason_of(error)}; choose another backend or install what it needs"
         ) from error
-    except failures as error:
+    except (*failures, RuntimeError, ValueError) as error:
         raise ConfigError(
-            f"{runtime_library.package} {runtime_library.version} cannot run {str(model)!r}: {_reason_of(error)}; "
+            f"{library.package} {library.version} cannot run {str(model)!r}: {_reason_of(error)}; "
             "fetch the model again, or export it for this version (opset, IR, external data beside it)"
         ) from error
     session.disable_fallback()
@@ -213,32 +212,24 @@ def _session(
     return session
 
 
-def _taken(model: Path, session: Any, names: Mapping[str, str], *, has_fallback: bool) -> dict[str, str]:
-    """Return how many operators each provider took and which stayed on the CPU; nothing on the CPU alone.
-
-    Raises:
-        UnavailableError: a provider takes no operator of the model.
-    """
-    if list(names) == [_SHORT["cpu"]]:
+def _taken(model: Path, session: Any, providers: Sequence[str], *, has_fallback: bool) -> dict[str, str]:
+    """Return how many operators each provider took and which stayed on the CPU; raises UnavailableError if one took none."""
+    if providers == [_SHORT["cpu"]]:
         return {}
     if not hasattr(session, "get_provider_graph_assignment_info"):
         return {"fully_accelerated": "not reported" if has_fallback else "yes"}
-    operators: dict[str, Counter[str]] = {name: Counter() for name in names}
+    operators: dict[str, Counter[str]] = {name: Counter() for name in providers}
     for part in session.get_provider_graph_assignment_info():
         operators.setdefault(part.ep_name, Counter()).update(node.op_type for node in part.get_nodes())
     idle = [name for name, kinds in operators.items() if not kinds and name != _SHORT["cpu"]]
     if idle:
         raise UnavailableError(
             f"{', '.join(idle)} takes no operator of {str(model)!r}, all of which would run elsewhere: choose "
-            f"{' or '.join(names.get(name, _short(name)) for name, kinds in operators.items() if kinds) or 'cpu'}"
+            f"{' or '.join(_NAMES.get(name, name) for name, kinds in operators.items() if kinds) or 'cpu'}"
         )
-    facts = {f"operators_on_{names.get(name, _short(name))}": str(kinds.total()) for name, kinds in operators.items() if kinds}
+    facts = {f"operators_on_{_NAMES.get(name, name)}": str(kinds.total()) for name, kinds in operators.items() if kinds}
     on_cpu = operators.get(_SHORT["cpu"])
     return facts | ({"left_to_cpu": ", ".join(f"{kind} {count}" for kind, count in sorted(on_cpu.items()))} if on_cpu else {})
-
-
-def _short(provider: str) -> str:
-    return next((short for short, full in _SHORT.items() if full == provider), provider)
 
 
 def _info(entry: Any, model: Path) -> TensorInfo:
@@ -248,14 +239,6 @@ def _info(entry: Any, model: Path) -> TensorInfo:
         raise ConfigError(f"{str(model)!r} has {entry.name!r} of type {entry.type}, not a tensor: export it without maps and sequences")
     shape = tuple(size if isinstance(size, int) else None for size in entry.shape)
     return TensorInfo(entry.name, shape, _DTYPES.get(match[1], match[1]))
-
-
-def _errors_of(runtime_library: RuntimeLibrary) -> tuple[tuple[type[Exception], ...], tuple[type[Exception], ...]]:
-    """Return the library's errors about a model, and those about a provider; its own classes have no common one below Exception."""
-    state = runtime_library.module.capi.onnxruntime_pybind11_state
-    kinds = [kind for kind in vars(state).values() if isinstance(kind, type) and issubclass(kind, Exception)]
-    absences = tuple(kind for kind in kinds if kind.__name__ in {"EPFail", "EngineError", "DeviceReset"})
-    return (*kinds, RuntimeError, ValueError), absences
 
 
 def _reason_of(error: Exception) -> str:

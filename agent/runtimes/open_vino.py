@@ -19,7 +19,8 @@ import numpy as np
 
 from edgemeter.agent.base.errors import ConfigError, MeasurementError, UnavailableError, one_line
 from edgemeter.agent.contract import model_file
-from edgemeter.agent.runtimes import Array, Loaded, Options, TensorInfo, adapter, onnx_file
+from edgemeter.agent.runtimes import Array, Loaded, Options, TensorInfo, adapter
+from edgemeter.agent.runtimes.onnx_file import OnnxFile, read_onnx
 
 _CANDIDATES = (adapter.LibraryCandidate("openvino", ("openvino", "openvino-nightly")),)
 _PRECISIONS = ("f32", "f16", "bf16", "auto")
@@ -65,16 +66,18 @@ class OpenVino:
                 "fetch the model again, or export it for this version"
             ) from error
         load_ns = time.monotonic_ns() - started_ns
-        self._module, self._inputs = library.module, _quantised(inputs, model)
+        # OpenVINO's own files keep their inputs real.
+        file = OnnxFile({}) if model.suffix.lower() == ".xml" else read_onnx(model)
+        self._module, self._inputs = library.module, file.with_quantisation(inputs)
         computed = _computed(compiled, precision, device)
         return library.loaded(
             backend=",".join(filter(None, (device.lower(), computed if computed != "f32" else None))),
             inputs=self._inputs,
-            outputs=_quantised(outputs, model),
+            outputs=file.with_quantisation(outputs),
             metadata={**adapter.read_metadata(model.parent, "openvino"), **_metadata(graph)},
             load_ns=load_ns,
             facts={"computed_in": computed} if computed else {},
-            precision=None if model.suffix.lower() == ".xml" else onnx_file.precision(model),
+            precision=file.precision,
         )
 
     def check(self, model: Path, options: Options) -> None:
@@ -164,11 +167,6 @@ def _info(port: Any, model: Path) -> TensorInfo:
         raise ValueError(f"{name!r} has no rank: export {str(model)!r} with a fixed number of dimensions")
     dtype = port.get_element_type().get_type_name()
     return TensorInfo(name, tuple(size.get_length() if size.is_static else None for size in shape), _DTYPES.get(dtype, dtype))
-
-
-def _quantised(declared: tuple[TensorInfo, ...], model: Path) -> tuple[TensorInfo, ...]:
-    """Return the tensors with scale and zero point where an ONNX file has them; OpenVINO's own keep their inputs real."""
-    return declared if model.suffix.lower() == ".xml" else onnx_file.with_quantisation(declared, model)
 
 
 def _reason(error: Exception) -> str:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from edgemeter.agent.runtimes import onnx_file
+from edgemeter.agent.runtimes.onnx_file import read_onnx
 
 SHIPPED = Path(__file__).resolve().parents[3] / "models" / "shipped"
 
@@ -13,7 +13,7 @@ SHIPPED = Path(__file__).resolve().parents[3] / "models" / "shipped"
 def test_scale_and_zero_point_are_those_of_the_quantising_nodes(models):
     """Raw bytes, packed floats and (negative) packed integers are all ways to write a constant."""
     for name, x_zero, y_zero in (("uint8", 2, 4), ("int8", -1, -5)):
-        assert onnx_file.quantisations(models / f"onnx_{name}.onnx") == {"x": (0.5, x_zero), "y": (0.25, y_zero)}
+        assert read_onnx(models / f"onnx_{name}.onnx").quantised == {"x": (0.5, x_zero), "y": (0.25, y_zero)}
 
 
 def test_garbled_and_cut_files_have_none_or_those_read_so_far(models, tmp_path):
@@ -22,18 +22,18 @@ def test_garbled_and_cut_files_have_none_or_those_read_so_far(models, tmp_path):
     path = tmp_path / "cut.onnx"
     for length in range(1, len(content), 11):
         path.write_bytes(content[:length])
-        assert set(onnx_file.quantisations(path)) <= {"x", "y"}
+        assert set(read_onnx(path).quantised) <= {"x", "y"}
     for at in range(0, len(content), 7):
         path.write_bytes(content[:at] + b"\xff" + content[at + 1 :])
-        onnx_file.quantisations(path)
+        read_onnx(path)
 
 
 def test_operators_and_weights_determine_the_precision(models):
     """A file quantised inside may take and give floats: its ends show nothing. The shipped int8 one does."""
     for name, precision in [("onnx", "fp32"), ("onnx_float16", "fp16"), ("onnx_int8", "int8"), ("onnx_uint8", "int8")]:
-        assert onnx_file.precision(models / f"{name}.onnx") == precision, f"{name!r}"
+        assert read_onnx(models / f"{name}.onnx").precision == precision, f"{name!r}"
     for precision in ("fp32", "int8"):
-        assert onnx_file.precision(SHIPPED / f"edgemeter-shapes_{precision}.onnx") == precision
+        assert read_onnx(SHIPPED / f"edgemeter-shapes_{precision}.onnx").precision == precision
 
 
 @pytest.mark.needs(module="onnx")
@@ -43,4 +43,4 @@ def test_the_type_of_weights_determines_the_precision_of_floats(tmp_path):
     for kinds, precision in [((1,), "fp32"), ((11,), "fp64"), ((1, 11), "fp32"), ((16, 1), "bf16"), ((10, 1), "fp16"), ((), "fp32")]:
         weights = [onnx.helper.make_tensor(f"w{kind}", kind, [1], [1.0]) for kind in kinds]
         onnx.save(onnx.helper.make_model(onnx.helper.make_graph([], "g", [], [], weights)), tmp_path / "m.onnx")
-        assert onnx_file.precision(tmp_path / "m.onnx") == precision, f"{kinds!r}"
+        assert read_onnx(tmp_path / "m.onnx").precision == precision, f"{kinds!r}"

@@ -42,14 +42,14 @@ def test_the_library_keeps_and_sends_no_telemetry(models, tmp_path):
 def test_settings_reach_the_session(runtime, models, x):
     """One pool of threads, no second one between operators; `session.*`, and every level of optimisation, which changes no value."""
     runtime.load(models / "onnx.onnx", Options(threads=2, extra={"session.intra_op.allow_spinning": "0"}))
-    options = runtime._session.get_session_options()
+    options = runtime.session.get_session_options()
     assert (options.intra_op_num_threads, options.inter_op_num_threads) == (2, 1)
     assert options.execution_mode == onnxruntime.ExecutionMode.ORT_SEQUENTIAL
     assert options.get_session_config_entry("session.intra_op.allow_spinning") == "0"
     names = {"none": "ORT_DISABLE_ALL", "basic": "ORT_ENABLE_BASIC", "extended": "ORT_ENABLE_EXTENDED"}
     for level, name in (names | {"layout": "ORT_ENABLE_LAYOUT", "all": "ORT_ENABLE_ALL"}).items():
         runtime.load(models / "onnx.onnx", Options(extra={"graph_optimisation": level}))
-        assert runtime._session.get_session_options().graph_optimization_level.name == name
+        assert runtime.session.get_session_options().graph_optimization_level.name == name
         runtime.bind([x])()
         assert runtime.outputs()[0].tolist() == [[1, 3, 5, 7]]
     with pytest.raises(ConfigError, match="'most': there are none, basic, extended, layout, all"):
@@ -67,8 +67,8 @@ def test_an_array_of_the_other_byte_order_is_read_by_its_values(runtime, models,
 def test_an_absent_provider_is_unavailable_and_those_here_are_named(runtime, models, monkeypatch):
     """ONNX Runtime alone would warn and take the CPU."""
     monkeypatch.setattr(onnxruntime, "get_available_providers", lambda: ["AzureExecutionProvider", "CPUExecutionProvider"])
-    for backend, build in (("cuda,cpu", "onnxruntime-gpu"), ("nowhere", "a build that brings it"), (",", "a build that brings it")):
-        with table_row(backend), pytest.raises(UnavailableError, match=f"choose --backend cpu, or install {build}"):
+    for backend in ("cuda,cpu", "nowhere", ","):
+        with table_row(backend), pytest.raises(UnavailableError, match="choose --backend cpu, or install a build that brings it"):
             runtime.load(models / "onnx.onnx", Options(backend=backend))
 
 
@@ -125,8 +125,8 @@ def test_a_version_that_reports_nothing_is_not_taken_for_a_clean_one():
         ("CUDA", False, {"fully_accelerated": "yes"}),
         ("CPU", True, {}),
     ]:
-        names = {f"{provider}ExecutionProvider": provider.lower()}
-        assert onnx_runtime._taken(Path("m.onnx"), SimpleNamespace(), names, has_fallback=has_fallback) == facts
+        providers = [f"{provider}ExecutionProvider"]
+        assert onnx_runtime._taken(Path("m.onnx"), SimpleNamespace(), providers, has_fallback=has_fallback) == facts
 
 
 def test_an_option_of_a_provider_that_was_not_asked_for_is_refused(runtime, models):

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from edgemeter.agent.base.errors import ConfigError
-from edgemeter.agent.runtimes import onnx_file
+from edgemeter.agent.runtimes.onnx_file import read_onnx
 from edgemeter.models.convert import onnx_quantise
 from edgemeter.models.convert.onnx_quantise import Int8Recipe, OnnxInt8
 from tests.fixtures.rows import table_row
@@ -65,7 +65,7 @@ def test_scores_beside_pixels_survive_int8(joined, tmp_path):
     float_nodes = to_int8(joined, target, IMAGES, keep=())
     assert set(float_nodes) == {"sigmoid", "join"}
     np.testing.assert_allclose(run(target)[0, 4:], run(joined)[0, 4:], atol=0.05)
-    assert onnx_file.precision(target) == "int8"
+    assert read_onnx(target).precision == "int8"
 
 
 def test_an_old_operator_set_is_brought_up_to_date(joined, tmp_path):
@@ -108,4 +108,4 @@ def test_other_precisions_stay_close(joined, tmp_path, write, precision, off):
     expected, actual = run(joined)[0], run(target)[0]
     for rows in (slice(0, 4), slice(4, 6)):
         assert np.abs(expected[rows] - actual[rows]).max() <= off * np.abs(expected[rows]).max()
-    assert (onnx_file.precision(joined), onnx_file.precision(target)) == ("fp32", precision)
+    assert (read_onnx(joined).precision, read_onnx(target).precision) == ("fp32", precision)
