@@ -6,13 +6,14 @@ An engine is built for one GPU model and one version of TensorRT, and is code: o
 by `--sha256`, the suite, or the card beside it; code for the host in it stays locked.
 Engines as trtexec writes them, and Ultralytics', with metadata in front. Open sizes take their shape from what is bound.
 What is timed is `execute_async_v3` and the wait for its stream; inputs are on the device before, outputs come back after.
-Contract-tested with a stand-in for TensorRT and CUDA; not run on hardware here.
+Contract-tested with a stand-in for TensorRT and CUDA.
 """
 
 import ctypes
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from importlib.util import find_spec
@@ -22,7 +23,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from edgemeter.agent.base.errors import ConfigError, MeasurementError, UnavailableError, one_line
+from edgemeter.agent.base.errors import ConfigError, EdgemeterError, MeasurementError, UnavailableError, one_line
 from edgemeter.agent.base.foreign_text import decode_json
 from edgemeter.agent.contract import model_file
 from edgemeter.agent.runtimes import Array, Loaded, Options, TensorInfo
@@ -30,67 +31,52 @@ from edgemeter.agent.runtimes.adapter import LibraryCandidate, check_inputs, che
 
 CUDA_RUNTIMES = ("libcudart.so", "libcudart.so.13", "libcudart.so.12", "libcudart.so.11.0")
 _TO_DEVICE, _TO_HOST = 1, 2
-_SUCCESS = 0
 _CANDIDATES = (LibraryCandidate("tensorrt", ("tensorrt", "tensorrt-cu13", "tensorrt-cu12", "tensorrt_bindings")),)
 _DTYPES = {
     "FLOAT": "float32", "HALF": "float16", "INT8": "int8", "INT32": "int32", "BOOL": "bool", "UINT8": "uint8", "INT64": "int64",
 }  # fmt: skip
-_MOST_WORDS_BYTES = 1 << 20
 
 
 class CudaMemory:
     """One stream of the current device, and what was allocated on it; all of it is released by `close`."""
 
-    def __init__(self, names: tuple[str, ...] = CUDA_RUNTIMES) -> None:
+    def __init__(self, names: tuple[str, ...]) -> None:
         """Load the library and make a stream; raises UnavailableError where there is no library or no device."""
         self._library = _open(names)
         self._library.cudaGetErrorString.restype = ctypes.c_char_p
         self._pointers: list[int] = []
-        self._stream = ctypes.c_void_p()
-        count = ctypes.c_int()
-        status = self._library.cudaGetDeviceCount(ctypes.byref(count))
-        if status != _SUCCESS or count.value < 1:
-            raise UnavailableError(
-                f"CUDA sees no device: {self._words(status) if status else 'there is none'}; check the driver and who may use the device"
-            )
-        status = self._library.cudaStreamCreate(ctypes.byref(self._stream))
-        if status != _SUCCESS:
-            raise UnavailableError(f"CUDA cannot create a stream: {self._words(status)}; end what else uses the device")
+        self._stream, count = ctypes.c_void_p(), ctypes.c_int()
+        self._call(UnavailableError, "see a device", "check the driver and who may use it", "cudaGetDeviceCount", ctypes.byref(count))
+        self._call(UnavailableError, "create a stream", "end what else uses the device", "cudaStreamCreate", ctypes.byref(self._stream))
+        self.stream = self._stream.value or 0
+        # The bare call that waits for the stream; it returns 0 when all went well.
+        self.wait = partial(self._library.cudaStreamSynchronize, self._stream)
 
-    @property
-    def stream(self) -> int:
-        """Return the stream's handle."""
-        return self._stream.value or 0
+    def _call(self, kind: type[EdgemeterError], goal: str, remedy: str, function: str, *arguments: object) -> None:
+        status = getattr(self._library, function)(*arguments)
+        if status:
+            words = (self._library.cudaGetErrorString(status) or b"").decode(errors="replace") or f"error {status}"
+            raise kind(f"CUDA cannot {goal}: {words}; {remedy}")
 
     def allocate(self, size_bytes: int) -> int:
         """Return the address of new device memory; raises ConfigError if there is not that much."""
         pointer = ctypes.c_void_p()
-        status = self._library.cudaMalloc(ctypes.byref(pointer), ctypes.c_size_t(max(1, size_bytes)))
-        if status != _SUCCESS or not pointer.value:
-            raise ConfigError(
-                f"CUDA cannot allocate {size_bytes} bytes: {self._words(status)}; take a smaller batch, or end what else uses the device"
-            )
-        self._pointers.append(pointer.value)
-        return pointer.value
+        remedy = "take a smaller batch, or end what else uses the device"
+        self._call(
+            ConfigError, f"allocate {size_bytes} bytes", remedy, "cudaMalloc", ctypes.byref(pointer), ctypes.c_size_t(size_bytes or 1)
+        )
+        self._pointers.append(pointer.value or 0)
+        return self._pointers[-1]
 
     def free(self, pointer: int) -> None:
         """Release memory."""
         self._pointers.remove(pointer)
         self._library.cudaFree(ctypes.c_void_p(pointer))
 
-    def copy_in(self, pointer: int, array: Array) -> None:
-        """Copy an array in C order to device memory."""
-        self._copy(pointer, array.ctypes.data, array.nbytes, _TO_DEVICE)
-
-    def copy_out(self, pointer: int, shape: tuple[int, ...], dtype: str) -> Array:
-        """Return device memory as an array."""
-        array = np.empty(shape, dtype)
-        self._copy(array.ctypes.data, pointer, array.nbytes, _TO_HOST)
-        return array
-
-    def waiter(self) -> Callable[[], int]:
-        """Return the bare call that waits for the stream; it returns 0 when all went well."""
-        return partial(self._library.cudaStreamSynchronize, self._stream)
+    def copy(self, target: int, source: int, size_bytes: int, kind: int) -> None:
+        """Copy between the addresses of an array in C order and of device memory."""
+        places = (ctypes.c_void_p(target), ctypes.c_void_p(source), ctypes.c_size_t(size_bytes), kind)
+        self._call(MeasurementError, f"copy {size_bytes} bytes", "the query before it may have failed", "cudaMemcpy", *places)
 
     def close(self) -> None:
         """Release everything; may be called twice."""
@@ -100,15 +86,6 @@ class CudaMemory:
             self._library.cudaStreamDestroy(self._stream)
             self._stream = ctypes.c_void_p()
 
-    def _copy(self, target: int, source: int, size_bytes: int, kind: int) -> None:
-        status = self._library.cudaMemcpy(ctypes.c_void_p(target), ctypes.c_void_p(source), ctypes.c_size_t(size_bytes), kind)
-        if status != _SUCCESS:
-            raise MeasurementError(f"CUDA cannot copy {size_bytes} bytes: {self._words(status)}; the query before it may have failed")
-
-    def _words(self, status: int) -> str:
-        words = self._library.cudaGetErrorString(status)
-        return words.decode(errors="replace") if words else f"error {status}"
-
 
 def _open(names: tuple[str, ...]) -> ctypes.CDLL:
     spec = find_spec("nvidia")
@@ -116,10 +93,8 @@ def _open(names: tuple[str, ...]) -> ctypes.CDLL:
     folders = (spec.submodule_search_locations or []) if spec else []
     in_wheels = [str(path) for folder in folders for name in names for path in sorted(Path(folder).glob(f"*/lib/{name}"))]
     for name in [*names, *in_wheels]:
-        try:
+        with suppress(OSError):
             return ctypes.CDLL(name)
-        except OSError:
-            continue
     raise UnavailableError(f"no CUDA runtime library found (tried {', '.join(names)}): install CUDA, or on a Jetson JetPack's packages")
 
 
@@ -137,12 +112,13 @@ class TensorRt:
 
     def __init__(self, cuda_names: tuple[str, ...] | None = None) -> None:
         self._cuda_names = cuda_names
-        self._memory: CudaMemory | None = None
+        self._memory: Any = None
         self._engine: Any = None
         # The engine uses the runtime, and that the logger, as long as it lives.
         self._kept: Any = None
         self._context: Any = None
-        self._tensors: tuple[_Tensor, ...] = ()
+        self._inputs: tuple[_Tensor, ...] = ()
+        self._outputs: tuple[TensorInfo, ...] = ()
         self._bound: dict[str, tuple[int, tuple[int, ...]]] = {}
         self._held: list[Array] = []
         self._is_done = False
@@ -166,99 +142,81 @@ class TensorRt:
                 f"{library.package} {library.version} cannot load {str(model)!r}: {one_line(' '.join(words) or 'no reason given')}; "
                 "build the engine on this device, with this version"
             )
-        self._tensors = tuple(_tensor(library.module, self._engine, index, model) for index in range(self._engine.num_io_tensors))
-        load_ns = time.monotonic_ns() - started_ns
-        return library.loaded(
-            backend="cuda",
-            inputs=tuple(tensor.info for tensor in self._tensors if tensor.is_input),
-            outputs=tuple(tensor.info for tensor in self._tensors if not tensor.is_input),
-            metadata=metadata,
-            load_ns=load_ns,
-        )
+        tensors = [_tensor(library.module, self._engine, index, model) for index in range(self._engine.num_io_tensors)]
+        self._inputs = tuple(tensor for tensor in tensors if tensor.is_input)
+        self._outputs = tuple(tensor.info for tensor in tensors if not tensor.is_input)
+        load_ns, infos = time.monotonic_ns() - started_ns, tuple(tensor.info for tensor in self._inputs)
+        return library.loaded(backend="cuda", inputs=infos, outputs=self._outputs, metadata=metadata, load_ns=load_ns)
 
     def bind(self, inputs: Sequence[Array]) -> Callable[[], object]:
         """Copy the inputs to the device, make room for the outputs; return a call that runs the engine and waits for it."""
-        input_tensors = [tensor for tensor in self._tensors if tensor.is_input]
-        check_inputs(inputs, [tensor.info for tensor in input_tensors])
-        memory = self._ready()
+        check_inputs(inputs, [tensor.info for tensor in self._inputs])
+        memory = self._memory
         self._held = [np.array(array, order="C") for array in inputs]
-        for tensor, array in zip(input_tensors, self._held, strict=True):
+        for tensor, array in zip(self._inputs, self._held, strict=True):
             if not self._context.set_input_shape(tensor.info.name, array.shape):
                 raise ConfigError(
                     f"the engine rejects {tensor.info.name!r} as {list(array.shape)}: build it with a profile that has this shape"
                 )
             address = array.ctypes.data if tensor.is_on_host else self._room(tensor.info, array.shape)
             if not tensor.is_on_host:
-                memory.copy_in(address, array)
+                memory.copy(address, array.ctypes.data, array.nbytes, _TO_DEVICE)
             self._context.set_tensor_address(tensor.info.name, address)
-        for tensor in self._tensors:
-            if not tensor.is_input:
-                shape = tuple(self._context.get_tensor_shape(tensor.info.name))
-                if any(size < 0 for size in shape):
-                    raise ConfigError(
-                        f"the size of output {tensor.info.name!r} depends on what the engine finds: export the model with a fixed number"
-                    )
-                self._context.set_tensor_address(tensor.info.name, self._room(tensor.info, shape))
-        return self._call(memory)
+        for info in self._outputs:
+            shape = tuple(self._context.get_tensor_shape(info.name))
+            if any(size < 0 for size in shape):
+                raise ConfigError(
+                    f"the size of output {info.name!r} depends on what the engine finds: export the model with a fixed number"
+                )
+            self._context.set_tensor_address(info.name, self._room(info, shape))
+        execute, stream, wait = self._context.execute_async_v3, memory.stream, memory.wait
+        self._is_done = False
+
+        def call() -> None:
+            if not execute(stream) or wait() != 0:
+                raise MeasurementError("TensorRT failed to run the query: check the device's memory and driver")
+            self._is_done = True
+
+        return call
 
     def outputs(self) -> list[Array]:
         """Return the outputs, copied from the device."""
         if not self._is_done:
             raise MeasurementError("TensorRT has no output: run a query first")
-        memory = self._ready()
-        infos = [tensor.info for tensor in self._tensors if not tensor.is_input]
-        return [memory.copy_out(*self._bound[info.name], info.dtype) for info in infos]
+        arrays = []
+        for info in self._outputs:
+            address, shape = self._bound[info.name]
+            arrays.append(np.empty(shape, info.dtype))
+            self._memory.copy(arrays[-1].ctypes.data, address, arrays[-1].nbytes, _TO_HOST)
+        return arrays
 
     def close(self) -> None:
         """Let the engine go, then the memory that it was given."""
         # In this order: each lives in the next.
-        self._context = None
-        self._engine = None
-        self._kept = None
+        self._context = self._engine = self._kept = None
         if self._memory is not None:
             self._memory.close()
-        self._memory, self._tensors, self._bound, self._held, self._is_done = None, (), {}, [], False
-
-    def _call(self, memory: CudaMemory) -> Callable[[], object]:
-        execute, stream, wait = self._context.execute_async_v3, memory.stream, memory.waiter()
-        self._is_done = False
-
-        def call() -> None:
-            if not execute(stream) or wait() != 0:
-                raise MeasurementError(
-                    "TensorRT failed to run the query: see its messages on standard error, and check the device's memory and driver"
-                )
-            self._is_done = True
-
-        return call
-
-    def _ready(self) -> CudaMemory:
-        if self._memory is None:
-            raise MeasurementError("no engine is loaded: load one first")
-        return self._memory
+        self._memory, self._inputs, self._outputs, self._bound, self._held, self._is_done = None, (), (), {}, [], False
 
     def _room(self, info: TensorInfo, shape: tuple[int, ...]) -> int:
         """Return device memory for a tensor of this shape; what it had before is used again when the shape is the same."""
-        memory = self._ready()
-        if info.name in self._bound and self._bound[info.name][1] == shape:
-            return self._bound[info.name][0]
-        if info.name in self._bound:
-            memory.free(self._bound.pop(info.name)[0])
-        address = memory.allocate(math.prod(shape) * np.dtype(info.dtype).itemsize)
-        self._bound[info.name] = (address, shape)
+        address, bound_shape = self._bound.get(info.name, (0, None))
+        if bound_shape != shape:
+            if address:
+                self._memory.free(address)
+            address = self._memory.allocate(math.prod(shape) * np.dtype(info.dtype).itemsize)
+            self._bound[info.name] = (address, shape)
         return address
 
 
 def _without_words(content: bytes) -> tuple[bytes, Mapping[str, str]]:
     """Return the engine and its metadata: Ultralytics writes the length of a JSON document and the document in front."""
     size = int.from_bytes(content[:4], "little")
-    if 2 <= size <= min(_MOST_WORDS_BYTES, len(content) - 4) and content[4:5] == b"{":
-        try:
+    if 2 <= size <= min(1 << 20, len(content) - 4) and content[4:5] == b"{":
+        with suppress(msgspec.MsgspecError):
             metadata = decode_json(content[4 : 4 + size], dict[str, Any])
-        except msgspec.MsgspecError:
-            return content, {}
-        texts = {name: value if isinstance(value, str) else msgspec.json.encode(value).decode() for name, value in metadata.items()}
-        return content[4 + size :], texts
+            texts = {name: value if isinstance(value, str) else msgspec.json.encode(value).decode() for name, value in metadata.items()}
+            return content[4 + size :], texts
     return content, {}
 
 

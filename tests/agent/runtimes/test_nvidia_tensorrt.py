@@ -119,5 +119,5 @@ def test_a_machine_without_a_device_is_reported(cuda, models):
     """The library may be there and the GPU not."""
     cuda.set_devices(0)
     sha256 = hashlib.sha256((models / "tensorrt.engine").read_bytes()).hexdigest()
-    with pytest.raises(UnavailableError, match="CUDA sees no device: no CUDA-capable device is detected"):
+    with pytest.raises(UnavailableError, match="CUDA cannot see a device: no CUDA-capable device is detected"):
         TensorRt().load(models / "tensorrt.engine", Options(sha256=sha256))
