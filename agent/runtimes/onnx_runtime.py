@@ -187,8 +187,8 @@ def _session(
 ) -> Any:
     """Return a session that runs on all of `providers` and never falls back to others."""
     # The library's classes of errors have no common one below Exception.
-    state = library.module.capi.onnxruntime_pybind11_state
-    failures = [kind for kind in vars(state).values() if isinstance(kind, type) and issubclass(kind, Exception)]
+    kinds = [kind for kind in vars(library.module.capi.onnxruntime_pybind11_state).values() if isinstance(kind, type)]
+    failures: tuple[type[Exception], ...] = (RuntimeError, ValueError, *(kind for kind in kinds if issubclass(kind, Exception)))
     absences = tuple(kind for kind in failures if kind.__name__ in {"EPFail", "EngineError", "DeviceReset"})
     try:
         session = library.module.InferenceSession(
@@ -198,7 +198,7 @@ def _session(
         raise UnavailableError(
             f"ONNX Runtime cannot use {', '.join(providers)} here: {_reason_of(error)}; choose another backend or install what it needs"
         ) from error
-    except (*failures, RuntimeError, ValueError) as error:
+    except failures as error:
         raise ConfigError(
             f"{library.package} {library.version} cannot run {str(model)!r}: {_reason_of(error)}; "
             "fetch the model again, or export it for this version (opset, IR, external data beside it)"
