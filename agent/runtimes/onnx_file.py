@@ -40,10 +40,10 @@ class OnnxFile:
 
     def with_quantisation(self, declared: Sequence[TensorInfo]) -> tuple[TensorInfo, ...]:
         """Return the tensors with the scale and zero point of those that are quantised."""
-        known = self.quantised
+        quantised = self.quantised
         return tuple(
-            replace(info, scale=known[info.name][0], zero_point=known[info.name][1])
-            if info.dtype in _QUANTISED and info.name in known
+            replace(info, scale=quantised[info.name][0], zero_point=quantised[info.name][1])
+            if info.dtype in _QUANTISED and info.name in quantised
             else info
             for info in declared
         )

@@ -91,7 +91,7 @@ class OnnxRuntime:
         for key, value in (spinning | configuration | placed).items():
             session_options.add_session_config_entry(key, value)
         session_options.enable_profiling, session_options.profile_file_prefix = bool(self._profile_prefix), self._profile_prefix
-        precisions = [computed_precision(name, chosen) for name, chosen in settings.items()]
+        precisions = [computed_precision(name, settings[name]) for name in names]
         unknown = [name for name in names if name not in _KNOWN_THREADS or settings[name].get("device_type") == "AUTO"]
         self.session = session = _session(model, session_options, providers, list(settings.values()), library)
         load_ns = time.monotonic_ns() - started_ns
