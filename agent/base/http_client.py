@@ -5,7 +5,6 @@ The library connects (names, TLS, TCP_NODELAY) and reads bodies; a small request
 latency of what is measured.
 """
 
-import copy
 import http.client
 import math
 import re
@@ -104,12 +103,6 @@ class HttpConnection:
     def sock(self) -> Any:
         """The open socket; None where the next request opens one."""
         return self._connection.sock
-
-    def another(self) -> Any:
-        """Return another connection to the same server, not opened yet; authorities, which take long to read, are shared."""
-        twin = copy.copy(self)
-        twin._connection, twin._answer = self._unopened(), None  # noqa: SLF001 - of this class
-        return twin
 
     def close(self) -> None:
         """Close the connection; the next request opens it again."""

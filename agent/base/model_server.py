@@ -1,12 +1,14 @@
 """A server of models: short JSON requests, requests whose tensors or streamed lines are timed, and what to do where it refuses."""
 
+import copy
 import http.client
 import json
 import select
 import socket
 import ssl
 import time
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
 from typing import Any
@@ -28,6 +30,7 @@ _CLOSED_WITHIN_S = 0.05
 # Servers close connections that were idle for some seconds.
 _IDLE_NS = 1_000_000_000
 _KEY = "give its key as api_key_file in the server's file, one that may use this model"
+_NEVER_EXTRA = ("model", "prompt", "messages", "inputs", "outputs")
 _SMALLER = "shorten prompt or output, choose a smaller batch, or raise the server's limit"
 _REMEDIES = {
     401: _KEY,
@@ -42,13 +45,26 @@ _REMEDIES = {
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """The answer to a short request: `document` is its JSON object, empty if it has none, `content` its bytes."""
+    """The answer to a short request; its `headers` by name in lower case."""
 
     status: int
-    document: Mapping[str, Any]
-    took_ms: float
     content: bytes
-    location: str | None
+    headers: Mapping[str, str]
+    took_ms: float = 0.0
+
+    @property
+    def document(self) -> Mapping[str, Any]:
+        """Its JSON object, empty if it has none."""
+        return json_object(self.content)
+
+    @property
+    def reason(self) -> str:
+        """The message of an error as servers write it, on one line; empty if there is none."""
+        document = self.document
+        error = document.get("error", document.get("detail"))
+        if isinstance(error, Mapping):
+            error = error.get("message", error)
+        return one_line(error) if error else ""
 
 
 class ModelServer(HttpConnection):
@@ -71,6 +87,12 @@ class ModelServer(HttpConnection):
         self._answered_ns = 0
         self.closes = False
 
+    def another(self) -> "ModelServer":
+        """Return another connection to the same server, not opened yet; authorities, which take long to read, are shared."""
+        twin = copy.copy(self)
+        twin._connection, twin._answer = self._unopened(), None  # noqa: SLF001 - of this class
+        return twin
+
     def ask(self, path: str, content: Mapping[str, Any] | None = None) -> Answer:
         """Return the answer to GET `path`, or to POST with `content`, whatever its status."""
         began_ns = time.monotonic_ns()
@@ -82,15 +104,13 @@ class ModelServer(HttpConnection):
             raise self._lost("", error, is_busy=True) from error
         self._answered_ns = time.monotonic_ns()
         took_ms = (self._answered_ns - began_ns) / 1e6
-        return Answer(response.status, json_object(body), took_ms, body, response.fields.get("location"))
+        return Answer(response.status, body, response.fields, took_ms)
 
     def exchange(self, path: str, content: bytes, headers: Mapping[str, str]) -> tuple[bytes, Mapping[str, str]]:
         """Return the whole answer to POST `path` with `content`, and its headers by their names in lower case."""
         try:
             # Never sent again: a server that drops what it took would seem to fail at nothing.
-            response = self.request("POST", path, content, headers, again_within_s=0.0)
-            if response.status != http.client.OK:
-                raise self._refusal(path, response)
+            response = self._post(path, content, headers, again_within_s=0.0)
             # Of a length that is stated, a read of as many bytes does not tell that some are missing.
             is_bounded = response.length is not None and response.length <= LARGEST_TENSORS_BYTES
             body = response.read() if is_bounded else response.read(LARGEST_TENSORS_BYTES + 1)
@@ -112,9 +132,7 @@ class ModelServer(HttpConnection):
         """
         is_whole = False
         try:
-            response = self.request("POST", path, content, again_within_s=_CLOSED_WITHIN_S)
-            if response.status != http.client.OK:
-                raise self._refusal(path, response, json_object(content))
+            response = self._post(path, content, {}, again_within_s=_CLOSED_WITHIN_S)
             for line in self._lines(path, response):
                 self._answered_ns = time.monotonic_ns()
                 if line.startswith(b"data:") and line[5:].strip() == DONE:
@@ -130,6 +148,12 @@ class ModelServer(HttpConnection):
                 response.close()
             else:
                 self.close()
+
+    def _post(self, path: str, content: bytes, headers: Mapping[str, str], again_within_s: float) -> HttpAnswer:
+        response = self.request("POST", path, content, headers, again_within_s)
+        if response.status == http.client.OK:
+            return response
+        raise self.refusal(path, Answer(response.status, response.read(LONGEST_ANSWER_BYTES), response.fields), content)
 
     def _lines(self, path: str, response: HttpAnswer) -> Iterator[bytes]:
         """Yield the lines that are not empty; those of one JSON document, which an answer that is not streamed is, together."""
@@ -170,16 +194,12 @@ class ModelServer(HttpConnection):
             # It is of no use then.
             self.closes = self.sock is None
 
-    def _refusal(self, path: str, response: HttpAnswer, fields: Collection[str] = ()) -> AnswerError:
-        """Return the error of an answer with another status, to a request with these fields."""
-        reason = error_message(json_object(response.read(LONGEST_ANSWER_BYTES)))
-        remedy = status_remedy(response.status, path, response.fields.get("location"), reason, fields)
-        return AnswerError(
-            f"{self.url}{path} answers {response.status}{f': {reason}' if reason else ''}; {remedy}",
-            kind=f"http {response.status}",
-            retry_after_s=_seconds(response.fields.get("retry-after")),
-            is_busy=response.status in (http.client.TOO_MANY_REQUESTS, http.client.SERVICE_UNAVAILABLE),
-        )
+    def refusal(self, path: str, answer: Answer, content: bytes = b"") -> AnswerError:
+        """Return the error of an answer that refuses a request with this content."""
+        reason = f": {answer.reason}" if answer.reason else ""
+        message = f"{self.url}{path} answers {answer.status}{reason}; {_remedy(answer, content)}"
+        is_busy = answer.status in (http.client.TOO_MANY_REQUESTS, http.client.SERVICE_UNAVAILABLE)
+        return AnswerError(message, kind=f"http {answer.status}", retry_after_s=_retry_after_s(answer), is_busy=is_busy)
 
     def _lost(self, path: str, error: BaseException, *, is_busy: bool = False) -> AnswerError:
         """Return the error of an answer that did not come whole."""
@@ -199,39 +219,30 @@ class ModelServer(HttpConnection):
         return AnswerError(message, kind=kind, is_busy=is_busy or isinstance(error, ConnectionRefusedError))
 
 
-def status_remedy(status: int, path: str, location: str | None, reason: str = "", fields: Collection[str] = ()) -> str:
-    """Return what to do where a server answers with this status, location and reason to a request with these fields."""
-    if location and status // 100 == 3:
-        url = location.removesuffix(path)
-        where = (
-            f"correct url of the server's file, to {location!r}" if url in ("", location) else f"set url of the server's file to {url!r}"
-        )
-        return f"it moved: {where}"
-    if status in _REMEDIES:
-        return _REMEDIES[status]
-    if status >= http.client.INTERNAL_SERVER_ERROR:
+def _remedy(answer: Answer, content: bytes) -> str:
+    """Return what to do about the refusal of a request with this content."""
+    if answer.status // 100 == 3:
+        return f"it moved to {answer.headers.get('location')!r}: correct url of the server's file"
+    if answer.status in _REMEDIES:
+        return _REMEDIES[answer.status]
+    if answer.status >= http.client.INTERNAL_SERVER_ERROR:
         return "read the server's log"
+    reason = answer.reason
     if "context" in reason.lower():
         return _SMALLER
-    field = next((name for name in fields if name in reason and name not in ("model", "prompt", "messages")), None)
-    if field:
+    if field := next((name for name in json_object(content) if name in reason and name not in _NEVER_EXTRA), None):
         return f"it does not take {field}: leave it out of extra, or choose another endpoint in the server's file"
     return "the server does not take this request: check model, endpoint, transport and extra of the server's file"
 
 
-def _seconds(retry_after: str | None) -> float | None:
-    """Return the seconds from now that a header Retry-After states, as a number or as a date; None of anything else."""
-    if not retry_after:
-        return None
-    try:
-        # Also of what is no number.
-        return max(0.0, float(retry_after))
-    except ValueError:
-        pass
-    try:
-        return max(parsedate_to_datetime(retry_after).timestamp() - time.time(), 0.0)
-    except ValueError:
-        return None
+def _retry_after_s(answer: Answer) -> float | None:
+    """Return the seconds from now that the header Retry-After states, as a number or as a date; None of anything else."""
+    text = answer.headers.get("retry-after", "")
+    with suppress(ValueError):
+        return max(0.0, float(text))
+    with suppress(ValueError):
+        return max(0.0, parsedate_to_datetime(text).timestamp() - time.time())
+    return None
 
 
 def json_object(text: bytes) -> Mapping[str, Any]:
@@ -241,11 +252,3 @@ def json_object(text: bytes) -> Mapping[str, Any]:
     except (ValueError, RecursionError):
         return {}
     return document if isinstance(document, dict) else {}
-
-
-def error_message(document: Mapping[str, Any]) -> str:
-    """Return the message of an error as servers write it, on one line; empty if there is none."""
-    error = document.get("error", document.get("detail"))
-    if isinstance(error, Mapping):
-        error = error.get("message", error)
-    return one_line(error) if error else ""

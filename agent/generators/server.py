@@ -38,7 +38,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgemeter.agent.base.errors import AnswerError, ConfigError, MeasurementError, UnavailableError, one_line
-from edgemeter.agent.base.model_server import DONE, ModelServer, error_message
+from edgemeter.agent.base.model_server import DONE, ModelServer
 from edgemeter.agent.base.server_address import is_on_this_machine
 from edgemeter.agent.base.toml import read_toml
 from edgemeter.agent.contract import model_file
@@ -173,7 +173,7 @@ class ServerGenerator:
         answer = connection.ask(request.path, request.content)
         rendered = answer.document.get("prompt")
         if not isinstance(rendered, str):
-            reason = error_message(answer.document) or f"status {answer.status}"
+            reason = answer.reason or f"status {answer.status}"
             raise UnavailableError(f"{dialect.package} does not apply its chat template ({reason}): give a text")
         return rendered
 
@@ -245,7 +245,7 @@ class ServerGenerator:
         except (msgspec.ValidationError, IndexError):
             prompt_likelihoods = None
         if prompt_likelihoods is None or len(prompt_likelihoods.token_logprobs) < 2:
-            reason = error_message(answer.document) or f"status {answer.status}"
+            reason = answer.reason or f"status {answer.status}"
             raise UnavailableError(f"{dialect.package} does not tell how likely a prompt is ({reason}): start it so that it does")
         return prompt_likelihoods.token_logprobs
 
@@ -305,7 +305,7 @@ class ServerGenerator:
         answer = connection.ask(request.path, request.content)
         tokens = answer.document.get("tokens")
         if not isinstance(tokens, list) or not all(isinstance(token, int) for token in tokens):
-            reason = error_message(answer.document) or f"status {answer.status}"
+            reason = answer.reason or f"status {answer.status}"
             raise UnavailableError(f"{dialect.package} gives no tokens of a text ({reason}): check that it serves a language model")
         return tokens
 

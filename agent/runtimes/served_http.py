@@ -3,7 +3,7 @@
 Source: https://github.com/triton-inference-server/server/tree/main/docs/protocol.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 from urllib.parse import quote
 
@@ -11,7 +11,7 @@ import msgspec
 
 from edgemeter.agent.base.errors import UnavailableError
 from edgemeter.agent.base.foreign_text import decode_json
-from edgemeter.agent.base.model_server import Answer, ModelServer, error_message, status_remedy
+from edgemeter.agent.base.model_server import Answer, ModelServer
 from edgemeter.agent.base.server_address import ServerAddress
 from edgemeter.agent.runtimes import Array
 from edgemeter.agent.runtimes.served_tensors import (
@@ -70,21 +70,6 @@ class _OipAnswer(msgspec.Struct):
     model_version: str | None = None
 
 
-def _check_described(answer: Answer, path: str, model: str, models: Callable[[], Sequence[ListedModel]], file: ServedFile) -> None:
-    """Raise UnavailableError unless it is the description of a model; Triton refuses an unknown one with 400, others with 404."""
-    reason = error_message(answer.document)
-    if answer.status in (400, 404):
-        raise not_served(model, file.version, models(), file.url, reason or f"status {answer.status}")
-    if answer.status != 200:
-        remedy = status_remedy(answer.status, path, answer.location)
-        raise UnavailableError(f"{file.url}{path} answers {answer.status}{f': {reason}' if reason else ''}; {remedy}")
-    if not answer.document:
-        raise UnavailableError(
-            f"{file.url} is not a server of this protocol ({path} answers {answer.content[:30].decode(errors='replace')!r}): check url and "
-            "protocol of the server's file"
-        )
-
-
 class OpenInference:
     """A model by the protocol; bytes are Triton's extension binary_tensor_data. `model_version` is the last answer's."""
 
@@ -108,9 +93,9 @@ class OpenInference:
         model = self._file.model or self._only_model()
         self._path = f"/v2/models/{quote(model, safe='')}" + (f"/versions/{quote(self._file.version)}" if self._file.version else "")
         answer = self._link.ask(self._path)
-        _check_described(answer, self._path, model, self._models, self._file)
+        self._check_described(answer, model)
         if (ready := self._link.ask(f"{self._path}/ready")).status != 200:
-            reason = error_message(ready.document) or f"status {ready.status}"
+            reason = ready.reason or f"status {ready.status}"
             raise UnavailableError(f"{self._file.url} has the model {model!r}, but it is not ready ({reason}): wait, or read its log")
         try:
             metadata = msgspec.convert(answer.document, _OipMetadata)
@@ -125,6 +110,19 @@ class OpenInference:
         version = self._file.version or (metadata.versions[0] if metadata.versions and len(metadata.versions) == 1 else None)
         name, server_version = (str(server.get(key) or "unknown") for key in ("name", "version"))
         return ServedDescription(name, server_version, model, self._inputs, self._outputs, version)
+
+    def _check_described(self, answer: Answer, model: str) -> None:
+        """Raise UnavailableError unless it is the description of a model; Triton refuses an unknown one with 400, others with 404."""
+        file = self._file
+        if answer.status in (400, 404):
+            raise not_served(model, file.version, self._models(), file.url, answer.reason or f"status {answer.status}")
+        if answer.status != 200:
+            raise UnavailableError(str(self._link.refusal(self._path, answer)))
+        if not answer.document:
+            raise UnavailableError(
+                f"{file.url} is not a server of this protocol ({self._path} answers {answer.content[:30].decode(errors='replace')!r}): "
+                "check url and protocol of the server's file"
+            )
 
     def _only_model(self) -> str:
         models = self._models()

@@ -239,7 +239,7 @@ def test_a_server_that_does_not_describe_its_model_has_the_remedy_of_its_status(
     """It may want a key, have moved, or be another: a name of a model mends none of these."""
     moved = {"Location": "https://a.example/v2/models/double"}
     for keys, status, headers, content, remedy in [
-        ("", 301, moved, b"", "it moved: set url of the server's file to 'https://a.example'"),
+        ("", 301, moved, b"", "it moved to 'https://a.example/v2/models/double': correct url"),
         ("", 401, {}, b'{"error": "no token"}', "answers 401: no token; give its key as api_key_file"),
         ("", 404, {}, b"", r"has no model 'double' \(status 404\): it has double; check url and version"),
         ('version = "9"', 404, {}, b"", "has no version '9' of the model 'double' .*set version"),
