@@ -13,7 +13,7 @@ PACKAGES = ("agent", "collector", "models", "provisioning")
 LINES = {
     "agent": 6,
     "agent/api": 484,
-    "agent/base": 5877,
+    "agent/base": 5873,
     "agent/bundle": 595,
     "agent/cli": 2725,
     "agent/contract": 3605,
@@ -35,7 +35,7 @@ LINES = {
     "agent/profile": 564,
     "agent/quality": 284,
     "agent/recognition": 1140,
-    "agent/runtimes": 4676,
+    "agent/runtimes": 4674,
     "agent/sandbox": 651,
     "agent/session": 1776,
     "agent/settings": 276,
