@@ -22,7 +22,7 @@ from edgemeter.agent.base.terminal import TABLE_WIDTH
 from edgemeter.agent.cli import run_session
 from edgemeter.agent.cli.run_output import print_runs
 from edgemeter.agent.contract.record import RunRecord
-from edgemeter.agent.engine.call_trial import FunctionCall
+from edgemeter.agent.engine.function_subject import FunctionCall
 from edgemeter.agent.ledger.own_runs import saving
 from edgemeter.agent.session import in_process
 from edgemeter.collector.cli import compared_sides

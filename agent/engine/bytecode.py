@@ -16,8 +16,8 @@ from edgemeter.agent.engine.inspection import libraries_of
 def main() -> None:
     """Import the measuring process, the adapter, and the libraries that the adapter names."""
     (name,) = sys.argv[1:]
-    # The process imports one of the two others only once it has its job.
-    for module in ("worker", "measure", "generating"):
+    # The process imports one of the last two only once it has its job.
+    for module in ("worker", "measure", "model_subject", "language_subject"):
         import_module(f"edgemeter.agent.engine.{module}")
     with suppress(EdgemeterError):
         for candidate in chain(*libraries_of(name)):

@@ -13,7 +13,6 @@ from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.contract import model_file
 from edgemeter.agent.contract.model_card import Card, ImageInput, TensorInput, card_path, read_card
 from edgemeter.agent.contract.record_conditions import DatasetInfo, Model, RuntimeInfo, Tensor
-from edgemeter.agent.contract.record_figures import ColdStart
 from edgemeter.agent.contract.suite import Case
 from edgemeter.agent.datasets.dataset import Dataset, open_folder
 from edgemeter.agent.engine import job
@@ -140,16 +139,6 @@ def describe_model(work: job.RunJob, model: LoadedModel) -> Model:
         file=path.name,
         size_bytes=loaded.size_bytes or work.size_bytes,
         task=card.task if card else "unknown",
-    )
-
-
-def cold_start(work: job.RunJob, started_ns: int, loaded: Loaded | LoadedGenerator, first_ns: int) -> ColdStart:
-    """Return what a cold start took: to the start of this process, its imports, the load and the first query (`first_ns`)."""
-    return ColdStart(
-        process_ms=(started_ns - work.spawned_ns) / 1e6,
-        import_ms=loaded.import_ns / 1e6,
-        load_ms=loaded.load_ns / 1e6,
-        first_ms=first_ns / 1e6,
     )
 
 

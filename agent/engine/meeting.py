@@ -6,10 +6,8 @@ from contextlib import contextmanager
 from dataclasses import replace
 
 from edgemeter.agent.engine import job
-from edgemeter.agent.engine.scenarios.timing import TimingPlan, no_collection
-
-# Sleeping wakes up to about 0.1 ms late: the rest is spun.
-SPIN_NS = 200_000
+from edgemeter.agent.engine.scenarios.timing import TimingPlan
+from edgemeter.agent.engine.stopwatch import SPIN_NS, no_collection
 
 
 def agreed(plan: TimingPlan, seconds: Callable[[TimingPlan], float], meet: job.Meet | None) -> tuple[TimingPlan, int | None]:

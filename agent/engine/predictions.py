@@ -9,7 +9,7 @@ of that size alone moves an AP by several per cent. Below 0.9 it is another mode
 import contextlib
 import dataclasses
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import msgspec
@@ -29,11 +29,11 @@ from edgemeter.agent.contract.suite import Case
 from edgemeter.agent.engine import job, loading
 from edgemeter.agent.engine.loading import LoadedModel, describe_outputs, describe_runtime
 from edgemeter.agent.engine.output_check import OutputDifference, arrays_equal, output_difference, summarise_check
-from edgemeter.agent.engine.request_loops import outputs_of
+from edgemeter.agent.engine.stopwatch import until_answered
+from edgemeter.agent.engine.subject import Emit
 from edgemeter.agent.runtimes import Array
 from edgemeter.agent.tasks import OF_OBJECTS, ObjectResults, prepared
 
-Emit = Callable[[job.Event], None]
 # Where nothing is scored, the number of inputs that are run again at least: constant outputs show only in several of them.
 FEWEST_INPUTS = 4
 _TIMED_VIDEO = "a video is only timed: its frames as photographs, with annotations, can be scored"
@@ -113,7 +113,7 @@ class Evaluation:
 def evaluate(
     work: job.RunJob,
     model: LoadedModel,
-    prepared: Sequence[list[Array]],
+    prepared: Sequence[Sequence[Array]],
     kept_outputs: dict[int, list[Array]],
     emit: Emit,
     *,
@@ -126,7 +126,6 @@ def evaluate(
     """
     # An hour of video is not gone through without something to score.
     scoring = work.accuracy and model.work is not None and model.data is not None and model.data.rate_per_s is None
-    emit(job.Phase(name="accuracy"))
     before: list[int] = []
     after: list[int] = []
     log = PredictionLog()
@@ -179,13 +178,21 @@ def check_results(case: Case, model: LoadedModel) -> None:
         raise ConfigError(f"predictions of {case.model!r}: the task {task} has no COCO results; detection, segmentation and pose have")
 
 
-def _run(runtime: runtimes.Runtime, calls: Sequence[list[Array]]) -> list[list[Array]]:
+def _run(runtime: runtimes.Runtime, calls: Sequence[Sequence[Array]]) -> list[list[Array]]:
     """Return the outputs of each call; those of several are copied, since the runtime may reuse their memory."""
     results = []
     for inputs in calls:
-        outputs = outputs_of(runtime, inputs)
+        outputs = _outputs(runtime, inputs)
         results.append(outputs if len(calls) == 1 else [np.array(output) for output in outputs])
     return results
+
+
+def _outputs(runtime: runtimes.Runtime, inputs: Sequence[Array]) -> list[Array]:
+    def query() -> list[Array]:
+        runtime.bind(inputs)()
+        return runtime.outputs()
+
+    return until_answered(query)
 
 
 def _flat(calls: Sequence[Sequence[Array]]) -> list[Array]:
@@ -193,11 +200,11 @@ def _flat(calls: Sequence[Sequence[Array]]) -> list[Array]:
 
 
 def _by_call(
-    model: LoadedModel, prepared: Sequence[list[Array]], kept_outputs: dict[int, list[Array]], log: PredictionLog
+    model: LoadedModel, prepared: Sequence[Sequence[Array]], kept_outputs: dict[int, list[Array]], log: PredictionLog
 ) -> list[OutputDifference]:
     differences = []
     for index, outputs in sorted(kept_outputs.items()):
-        repeated = outputs_of(model.runtime, prepared[index])
+        repeated = _outputs(model.runtime, prepared[index])
         log.add(prepared[index], repeated, None)
         differences.append(output_difference(outputs, repeated))
     return differences

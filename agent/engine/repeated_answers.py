@@ -6,12 +6,10 @@ one answer.
 """
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Literal, get_args
 
 from edgemeter.agent.contract.record_accuracy import OutputCheck
-from edgemeter.agent.engine.generation_queries import GenerationSubject
-from edgemeter.agent.engine.request_loops import TimedRequest, TimedRequests
 from edgemeter.agent.generators import Generated, GeneratorAbilities
 
 REPEATED_PROMPTS = 2
@@ -20,21 +18,22 @@ SERVER_REPETITIONS = 2
 Outcome = Literal["varying", "differing"]
 
 
-def check_answers(subject: GenerationSubject, generation: TimedRequests) -> OutputCheck:
-    """Return how a few of the timed answers compare with those to the same prompts now.
+def check_answers(
+    timed: Mapping[int, Generated], repeat: Callable[[int], Generated | None], abilities: GeneratorAbilities, *, overlap: bool
+) -> OutputCheck:
+    """Return how a few of the timed answers, by the numbers of their queries, compare with those that `repeat` gets.
 
     Repeated are queries of which the least was cached, as nothing is now: an engine may sum a long batch otherwise than its parts.
     """
-    abilities = subject.loaded.abilities
-    fewest = min(query.answer.cached_tokens or 0 for query in generation.queries)
-    queries = [query for query in generation.queries if (query.answer.cached_tokens or 0) == fewest]
+    fewest = min(answer.cached_tokens or 0 for answer in timed.values())
+    numbers = [number for number, answer in timed.items() if (answer.cached_tokens or 0) == fewest]
     compared, outcomes = 0, Counter[Outcome]()
-    for query in [queries[index] for index in sorted({0, len(queries) // 2})[:REPEATED_PROMPTS]]:
-        requests = [subject.attempt_next(query.number) for _ in range(1 if abilities.is_local else SERVER_REPETITIONS)]
-        answers = [request.answer for request in requests if isinstance(request, TimedRequest)]
+    for number in [numbers[index] for index in sorted({0, len(numbers) // 2})[:REPEATED_PROMPTS]]:
+        repetitions = range(1 if abilities.is_local else SERVER_REPETITIONS)
+        answers = [answer for _ in repetitions if (answer := repeat(number)) is not None]
         if answers:
             compared += 1
-            if outcome := _outcome(query.answer, answers, abilities, overlap=generation.overlap):
+            if outcome := _outcome(timed[number], answers, abilities, overlap=overlap):
                 outcomes[outcome] += 1
     return OutputCheck(
         compared=compared,

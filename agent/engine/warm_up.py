@@ -22,7 +22,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgemeter.agent.contract.record_figures import WarmUp
-from edgemeter.agent.engine.scenarios.timing import TimingSubject, no_collection
+from edgemeter.agent.engine.stopwatch import Stopwatch, no_collection
+from edgemeter.agent.engine.users import ask_users
 
 # The number of blocks of the last half; their medians are compared, so that single outliers do not count.
 BLOCKS = 32
@@ -49,9 +50,11 @@ GROWTH = 1.25
 # The fewest queries whose last half knows its rise to a quarter of the spread: before, a noisy series cannot be found to be settled.
 SHOWS_ANY_SPREAD = 2 * math.ceil(12 / SHOWN_SPREADS**2)
 LEVEL_QUERIES = 32
+# At least so many whole queries, or rounds of several users; the cold one before them does not count. Of so few the last two have to agree.
+FEWEST_ROUNDS, HALVES_ROUNDS = 2, 4
 
 
-def has_settled(durations_ns: Sequence[int]) -> bool:
+def has_settled(durations_ns: Sequence[float]) -> bool:
     """Return whether the last half of `durations_ns` (at least 16 queries) shows a level and a spread that stay.
 
     Three things must hold. The window is long enough for its spread: the rise of a fitted line is known to 0.4% of the level or a
@@ -62,16 +65,20 @@ def has_settled(durations_ns: Sequence[int]) -> bool:
     return window.size >= FEWEST_QUERIES and _shows_trends(window) and _has_no_trend(window) and _spread_stays(window)
 
 
-def looks_settled(durations_ns: Sequence[int]) -> bool:
+def looks_settled(durations_ns: Sequence[float]) -> bool:
     """Return what `has_settled` does without its first condition: for a series that ends before it could show small trends.
 
-    With fewer than 16 queries a trend cannot be distinguished from chance: their halves must have medians within 2% of each other.
+    With fewer than 16 queries a trend cannot be distinguished from chance: their halves must have medians within 2% of each other; of two
+    or three the last two.
     """
+    if len(durations_ns) < HALVES_ROUNDS:
+        before, last = durations_ns[-2:] if len(durations_ns) >= FEWEST_ROUNDS else (0.0, 1.0)
+        return abs(last - before) <= HALVES_RATIO * before
     window = np.asarray(durations_ns[-max(FEWEST_QUERIES, len(durations_ns) // 2) :], dtype=np.float64)
     if window.size >= FEWEST_QUERIES:
         return _has_no_trend(window) and _spread_stays(window)
     before, after = np.median(window[: window.size // 2]), np.median(window[window.size // 2 :])
-    return bool(window.size >= 4 and abs(after - before) <= HALVES_RATIO * before)
+    return bool(abs(after - before) <= HALVES_RATIO * before)
 
 
 def next_check(count: int) -> int:
@@ -145,24 +152,31 @@ class Warmed:
         return WarmUp(duration_ms=self.duration_ns / 1e6, steady=self.steady)
 
 
-def warm_up(subject: TimingSubject, limit_s: float) -> Warmed:
-    """Run queries until they have settled (`steadiness`), for `limit_s` at most, and return what was seen.
+def warm_up(watch: Stopwatch, limit_s: float, users: int | None = None) -> Warmed:
+    """Run queries until their times have settled, for `limit_s` at most but two at least, and return what was seen.
 
-    Where the limit ends it, the series must at least look settled.
+    Where the limit ends it, the series must at least look settled. So must those of whole texts, and of rounds in which each of several
+    users asks a few queries: they are too few and too long to show small trends.
     """
-    clock, bind, inputs = subject.clock, subject.bind, subject.inputs
-    durations: list[int] = []
-    begin = clock()
-    due = FIRST_CHECK
-    settled = False
+    clock, subject = watch.clock, watch.subject
+    is_coarse = subject.has_tokens or users is not None
+    paces: list[tuple[float, ...]] = []
+    durations: list[float] = []
+    begin, due, settled, answered = clock(), FEWEST_ROUNDS if is_coarse else FIRST_CHECK, False, 0
     with no_collection():
-        while not settled and (clock() - begin < limit_s * 1e9 or len(durations) < 2):
-            call = bind(inputs[len(durations) % len(inputs)])
-            start = clock()
-            call()
-            end = clock()
-            durations.append(end - start)
-            if len(durations) >= due and end - begin >= min(SHORTEST_S, limit_s) * 1e9:
-                settled = has_settled(durations)
-                due = next_check(len(durations))
-    return Warmed(len(durations), clock() - begin, settled or looks_settled(durations), int(statistics.median(durations[-LEVEL_QUERIES:])))
+        while not settled and (clock() - begin < limit_s * 1e9 or len(paces) < FEWEST_ROUNDS):
+            if users is None:
+                watch.first()
+            else:
+                queries = users * subject.warm_queries
+                ask_users(watch, users, queries, number_of=subject.reserve(queries).__sub__)
+            if watch.answered == answered:
+                raise watch.give_up()
+            latest, answered = watch.since(answered), watch.answered
+            paces.append(subject.paces_ns(latest))
+            durations.append(sum(end_ns - start_ns for _, start_ns, end_ns in latest) / len(latest))
+            if len(paces) >= due and clock() - begin >= min(SHORTEST_S, limit_s) * 1e9:
+                settled = all((looks_settled if is_coarse else has_settled)(series) for series in zip(*paces, strict=True))
+                due = len(paces) + 1 if is_coarse else next_check(len(paces))
+    is_steady = settled or all(map(looks_settled, zip(*paces, strict=True)))
+    return Warmed(watch.answered, clock() - begin, is_steady, round(statistics.median(durations[-LEVEL_QUERIES:])))

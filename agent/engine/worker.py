@@ -71,14 +71,10 @@ def main() -> int:
             from edgemeter.agent.engine.predictions import score_untimed  # noqa: PLC0415
 
             emit(score_untimed(work, emit))
-        elif work.case.output_tokens is not None:
-            from edgemeter.agent.engine import generating  # noqa: PLC0415
-
-            emit(generating.measure_generation(work, STARTED_NS, emit, STOP_COUNTING, met))
         else:
-            from edgemeter.agent.engine import measure  # noqa: PLC0415
+            from edgemeter.agent.engine.measure import measure  # noqa: PLC0415
 
-            emit(measure.measure(work, STARTED_NS, emit, STOP_COUNTING, met))
+            emit(measure(work, STARTED_NS, emit, STOP_COUNTING, met))
     except (Exception, SystemExit) as error:  # noqa: BLE001 - the outer loop: the bare call, which nothing wraps, may raise anything
         emit(job.failure(error, work.case))
     return 0

@@ -11,9 +11,8 @@ from edgemeter.agent.base import config
 from edgemeter.agent.contract.record import RunRecord
 from edgemeter.agent.contract.suite import Case, SuiteFile, expand
 from edgemeter.agent.engine import isolation, job
-from edgemeter.agent.engine.call_trial import FunctionCall
 from edgemeter.agent.engine.callables import name_of, sha256_of
-from edgemeter.agent.engine.in_process import measure_call
+from edgemeter.agent.engine.function_subject import FunctionCall, measure_call
 from edgemeter.agent.machine import fingerprint
 from edgemeter.agent.machine.machine import THIS_MACHINE
 from edgemeter.agent.operating.changes import quiet_board

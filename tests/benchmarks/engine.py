@@ -18,11 +18,11 @@ from contextlib import ExitStack, closing, suppress
 from itertools import count
 from pathlib import Path
 
-from edgemeter.agent import runtimes
-from edgemeter.agent.contract.suite import MODES
-from edgemeter.agent.engine.scenarios import closed_loop
-from edgemeter.agent.engine.scenarios.timing import TimingPlan, TimingSubject, no_collection
-from edgemeter.agent.runtimes import noise
+from edgemeter.agent.contract.suite import MODES, Case
+from edgemeter.agent.engine import closed_loop, job
+from edgemeter.agent.engine.model_subject import ModelSubject
+from edgemeter.agent.engine.scenarios.timing import TimingPlan
+from edgemeter.agent.engine.stopwatch import Stopwatch, no_collection
 from tests.benchmarks.comparison import Comparison, LeftOutError, Line, at_most, compared, real_models
 from tests.benchmarks.interleaving import Pair, in_turn
 
@@ -45,16 +45,19 @@ class Loops:
     """A model on one thread of LiteRT, and a block of so many queries of it, by our loop and by a bare one."""
 
     def __init__(self, model: Path, queries: int) -> None:
-        self.runtime, self.queries = runtimes.create("litert"), queries
-        self.inputs = noise.inputs(self.runtime.load(model, runtimes.Options(threads=1)), 0)
-        self._subject = TimingSubject(self.runtime.bind, self.runtime.outputs, self.inputs)
+        case = Case(model=str(model), runtime="litert", queries=queries, seconds=0, warm_up_seconds=0, idle_seconds=0)
+        self._subject = ModelSubject(job.RunJob(case=case, sha256="", size_bytes=0, seed=0, accuracy=False, idle=False, spawned_ns=0))
+        self._subject.load()
+        self._subject.prepare()
+        self.runtime, self.inputs, self.queries = self._subject.runtime, self._subject.inputs, queries
         for loop in (self.ours_ms, self.bare_ms) * 3:
             loop()
 
     def ours_ms(self) -> float:
         """Return p50 of a block that our own single_stream timed."""
         plan = TimingPlan(queries=self.queries, seconds=0, expected_ns=1, seed=1)
-        return statistics.median(closed_loop.run_single_stream(self._subject, plan).latency_ns.tolist()) / 1e6
+        self._subject.ready(plan)
+        return statistics.median(closed_loop.run(Stopwatch(self._subject), plan).latency_ns.tolist()) / 1e6
 
     def bare_ms(self) -> float:
         """Return p50 of a block in a loop of nothing but LiteRT's set_tensor, two clock reads and its invoke."""
@@ -72,7 +75,7 @@ class Loops:
 
     def close(self) -> None:
         """Let the model go."""
-        self.runtime.close()
+        self._subject.close()
 
 
 def comparisons() -> Iterator[Comparison]:

@@ -57,6 +57,18 @@ def drawing() -> str:
     return "\n".join(lines) + "\n"
 
 
+def test_the_trip_of_a_query_passes_twelve_rooms_at_most():
+    """Each step begins with its file, and is there; the other files of a step are in the same folder."""
+    text = PAGES[0].read_text().partition("## The trip of a query")[2].partition("\n## ")[0]
+    steps = re.split(r"^\d+\. ", text, flags=re.MULTILINE)[1:]
+    assert 0 < len(steps) <= 12
+    for step in steps:
+        room, *siblings = (Path(name) for name in re.findall(r"`([\w/]+\.py)`", step))
+        assert step.startswith(f"`{room}`")
+        for path in (room, *(other if other.parts[1:] else room.parent / other for other in siblings)):
+            assert (ROOT / path).is_file(), path
+
+
 def test_the_drawing_shows_the_imports_as_they_are():
     """Whoever adds an arrow sees it here, and draws again (see above)."""
     assert DRAWING.read_text() == drawing()

@@ -5,31 +5,19 @@ completion, so that a slow query also delays those behind it and none is left ou
 the arrival to the bare call: waiting for queries before it, copying the inputs in, and waking up late. Queries wait in the order of
 arrival.
 
-A server's users arrive by the same schedule, and each is served beside the others, on a thread of its own (`serve`). Nobody waits for
-another there: an arrival that finds `MOST_IN_FLIGHT` queries unanswered is left out and counted, never put off. What a server puts in a
+A server's users arrive by the same schedule, and each is served beside the others. Nobody waits for another there: an arrival that finds
+too many queries unanswered is left out and counted, never put off. What a server puts in a
 queue of its own is part of the answer's time. How many it can serve at once is unknown, so there is no utilisation: the rate was not kept
 where latencies grow with the schedule, as those behind a growing backlog do, whatever a single answer takes.
 """
 
 import math
-import time
-from collections.abc import Callable, Iterable
-from concurrent.futures import Future, ThreadPoolExecutor
-from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from edgemeter.agent.engine.scenarios import timing
 
-# Sleeping wakes up to about 0.1 ms late: the rest is spun.
-SPIN_NS = 200_000
-LEAD_NS = 1_000_000
-# A rate that cannot be sustained is given up on when the schedule has been over for as long as it took; a median needs 11.
-GIVE_UP_RATIO = 2
-FEWEST = 11
-# As many as a closed loop has users: threads and connections that any board can have.
-MOST_IN_FLIGHT = 256
 # At a rate 2% above what is served, latency grows by a fiftieth of the time that passes. Of few queries chance makes as much: by simulation
 # of 1 and 4 places at 80% utilisation, 4% of runs of 64 queries exceed 1 / sqrt(64); at 90% none of 6,000 exceeds a fiftieth, at 105% all.
 BACKLOG_RATIO = 0.02
@@ -37,8 +25,6 @@ CHANCE_RATIO = 1.0
 # Until the first queries are answered a server's load still rises: they may take this share of the schedule, and are not judged.
 RISE_RATIO = 0.25
 SURE_ERRORS = 2.0
-
-T = TypeVar("T")
 
 
 def schedule_ns(plan: timing.TimingPlan) -> NDArray[np.int64]:
@@ -55,47 +41,6 @@ def schedule_ns(plan: timing.TimingPlan) -> NDArray[np.int64]:
 def seconds(plan: timing.TimingPlan) -> float:
     """Return the expected duration at a rate that can be sustained."""
     return float(schedule_ns(plan)[-1]) / 1e9
-
-
-def run(subject: timing.TimingSubject, plan: timing.TimingPlan) -> timing.TimedQueries:
-    """Serve the schedule and return the latency of every query that was served, from its scheduled arrival."""
-    due = schedule_ns(plan)
-    offsets = due.tolist()
-    order = plan.drawn(len(subject.inputs))
-    kept_outputs = timing.KeptOutputs(subject.outputs, len(offsets))
-    starts, ends = timing.Moments(len(offsets)), timing.Moments(len(offsets))
-    bind, inputs, clock = subject.bind, subject.inputs, subject.clock
-    count = 0
-    with timing.no_collection():
-        begin = clock() + LEAD_NS
-        give_up = begin + GIVE_UP_RATIO * offsets[-1]
-        for offset in offsets:
-            item = order[count % timing.DRAWN]
-            call = bind(inputs[item])
-            wait_until(begin + offset, clock, subject.sleep)
-            start = clock()
-            call()
-            end = clock()
-            starts.values[count] = start
-            ends.values[count] = end
-            if kept_outputs.wants(count, item):
-                kept_outputs.keep(item)
-            count += 1
-            if end > give_up and count >= FEWEST:
-                break
-    arrivals, finished = begin + due[:count], ends.taken(count)
-    return timing.TimedQueries(
-        starts.taken(count), finished - arrivals, kept_outputs.by_input, begin, int(finished[-1]), arrivals, len(offsets) - count
-    )
-
-
-def wait_until(moment_ns: int, clock: timing.Clock, sleep: Callable[[float], None]) -> None:
-    """Return at this moment of the clock, at once if it has passed."""
-    rest_ns = moment_ns - clock()
-    if rest_ns > SPIN_NS:
-        sleep((rest_ns - SPIN_NS) / 1e9)
-    while clock() < moment_ns:
-        pass
 
 
 def utilisation_ratio(timed: timing.TimedQueries) -> float:
@@ -120,31 +65,6 @@ def _work_ns(timed: timing.TimedQueries) -> NDArray[np.int64]:
     before = np.concatenate(([timed.begin_ns], ends[:-1]))
     work: NDArray[np.int64] = ends - np.maximum(timed.arrived_ns, before)
     return work
-
-
-def serve(offsets_ns: Iterable[int], answer: Callable[[int, int], T], limit: int = MOST_IN_FLIGHT) -> tuple[int, list[T]]:
-    """Call `answer(place, arrival_ns)` at each arrival, in threads, `limit` at once; return the beginning (monotonic ns) and the answers.
-
-    `offsets_ns` count from the beginning. The answers are in the order of arrival; those that found no room have none.
-
-    Raises:
-        EdgemeterError: an answer did; the arrivals after it are left out.
-    """
-    answers: list[Future[T]] = []
-    in_flight: list[Future[T]] = []
-    with timing.no_collection(), ThreadPoolExecutor(limit) as pool:
-        begin_ns = time.monotonic_ns() + LEAD_NS
-        for index, offset_ns in enumerate(offsets_ns):
-            # Not spun: that would take the interpreter from the threads that stamp.
-            time.sleep(max(0, begin_ns + offset_ns - time.monotonic_ns()) / 1e9)
-            for future in in_flight:
-                if future.done():
-                    future.result()
-            in_flight = [future for future in in_flight if not future.done()]
-            if len(in_flight) < limit:
-                in_flight.append(pool.submit(answer, index, begin_ns + offset_ns))
-                answers.append(in_flight[-1])
-    return begin_ns, [future.result() for future in answers]
 
 
 def in_flight_max(timed: timing.TimedQueries) -> int:

@@ -1,6 +1,7 @@
-"""Scenarios: the table of names, the batches and samples of a query, and the load that was offered and served."""
+"""Scenarios: the table of names, the plan of a case, the batches of a query, and the load that was offered and served."""
 
 import random
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -15,11 +16,13 @@ from edgemeter.agent.contract.record_figures import Load
 from edgemeter.agent.contract.suite import Case
 from edgemeter.agent.energy.queries import Times, no_pauses
 from edgemeter.agent.energy.window import Window
-from edgemeter.agent.engine.scenarios import closed_loop, concurrent, poisson, steady
-from edgemeter.agent.engine.scenarios.timing import TimedQueries, TimingPlan, TimingSubject
+from edgemeter.agent.engine.scenarios import closed, poisson, steady
+from edgemeter.agent.engine.scenarios.timing import FailedQuery, TimedQueries, TimingPlan
 from edgemeter.agent.runtimes import Array, TensorInfo
 
 BATCHES = 8
+# The number of batches that a median needs (MLPerf's early stopping).
+FEWEST_BATCHES = 11
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,18 +84,24 @@ class Scenario:
     `seconds` estimates how long a plan takes.
     """
 
-    run: Callable[[TimingSubject, TimingPlan], TimedQueries]
     over_window: bool
     seconds: Callable[[TimingPlan], float]
 
 
 SCENARIOS: Mapping[str, Scenario] = {
-    "single_stream": Scenario(closed_loop.run_single_stream, over_window=False, seconds=closed_loop.single_stream_seconds),
-    "offline": Scenario(closed_loop.run_offline, over_window=True, seconds=closed_loop.offline_seconds),
-    "poisson": Scenario(poisson.run, over_window=True, seconds=poisson.seconds),
-    "steady": Scenario(steady.run, over_window=True, seconds=steady.seconds),
-    "concurrent": Scenario(concurrent.run, over_window=True, seconds=concurrent.seconds),
+    "single_stream": Scenario(over_window=False, seconds=closed.seconds),
+    "offline": Scenario(over_window=True, seconds=closed.seconds),
+    "poisson": Scenario(over_window=True, seconds=poisson.seconds),
+    "steady": Scenario(over_window=True, seconds=steady.seconds),
+    "concurrent": Scenario(over_window=True, seconds=closed.users_seconds),
 }
+
+
+def plan_of(case: Case, seed: int, batch: int = 1) -> TimingPlan:
+    """Return the plan of a case, before it is known how long a query takes; the queries of an offline case are samples in batches."""
+    queries = max(FEWEST_BATCHES, -(-case.queries // batch)) if case.scenario == "offline" else case.queries
+    deadline_ns = None if case.deadline_ms is None else round(case.deadline_ms * 1e6)
+    return TimingPlan(queries, case.seconds, 0, seed, case.rate_per_s, case.concurrency, deadline_ns=deadline_ns)
 
 
 def window(name: str, timed: TimedQueries) -> Window:
@@ -104,7 +113,7 @@ def throughput_per_s(name: str, timed: TimedQueries, samples: int) -> float:
     """Return the samples a second of what was timed, `samples` in all; of several users those between ramp-up and tail."""
     if timed.users is not None:
         # The first queries of users are among the samples.
-        return float(concurrent.shares_within(timed).sum()) * samples_per_query(timed, samples) * 1e9 / timed.busy_ns
+        return float(closed.shares_within(timed).sum()) * samples_per_query(timed, samples) * 1e9 / timed.busy_ns
     spent_ns = timed.end_ns - timed.begin_ns - timed.paused_ns if SCENARIOS[name].over_window else int(timed.latency_ns.sum())
     return samples * 1e9 / max(spent_ns, 1)
 
@@ -141,7 +150,6 @@ def timed_of_record(record: RunRecord, raw: Mapping[str, Times]) -> TimedQueries
     return TimedQueries(
         starts_ns=starts_ns + begin_ns,
         latency_ns=latency_ns,
-        kept={},
         # A scenario that is timed over its queries only does not need its own beginning.
         begin_ns=begin_ns,
         end_ns=begin_ns + windows.timed_end_ns,
@@ -151,7 +159,7 @@ def timed_of_record(record: RunRecord, raw: Mapping[str, Times]) -> TimedQueries
         users=users,
         pauses_ns=(np.stack(pauses, axis=1) if pauses[0].size == pauses[1].size else no_pauses()) + begin_ns,
         ramp_up_ns=raw.get("ramp_up_end", none) + begin_ns,
-        failures=load.failures if load else {},
+        failures=[FailedQuery(kind) for kind, count in (load.failures if load else {}).items() for _ in range(count)],
         schedule=schedule,
     )
 
@@ -161,7 +169,7 @@ def load_of_timed(timed: TimedQueries, samples_per_query: int, rate_per_s: float
     served = int(timed.latency_ns.size)
     part = Load(
         samples=(served + timed.ramp_up_ns.size) * samples_per_query,
-        failures=dict(timed.failures),
+        failures=dict(Counter(failed.kind for failed in timed.failures)),
     )
     in_flight_max = poisson.in_flight_max(timed) if timed.overlap else None
     if timed.arrivals_ns is None:

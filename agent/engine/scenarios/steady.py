@@ -7,22 +7,19 @@ it arrives, those of one that waits within its latency. Between frames the proce
 share; the last 0.2 ms are spun.
 
 The timed part is the whole schedule, to the end of the last frame's period: each frame has its share of the idle time. A rate that is far
-beyond the model ends no later: frames that still wait `DRAIN_NS`, or the deadline, after the schedule are dropped.
+beyond the model ends no later: frames that still wait a second, or the deadline, after the schedule are dropped.
 """
 
 import math
 
 import numpy as np
 
-from edgemeter.agent.base.errors import AnswerError
 from edgemeter.agent.contract.frame_times import FrameTimes
 from edgemeter.agent.contract.record_figures import Steady
 from edgemeter.agent.energy.queries import Times
 from edgemeter.agent.engine.scenarios import timing
 from edgemeter.agent.engine.scenarios.latency_statistics import summarise_stage
-from edgemeter.agent.engine.scenarios.poisson import LEAD_NS, wait_until
 
-DRAIN_NS = 1_000_000_000
 # A rate times a time may be a frame too many by its last digit.
 WHOLE = 1e-9
 
@@ -38,63 +35,6 @@ def schedule_of(plan: timing.TimingPlan) -> timing.FrameSchedule:
 def seconds(plan: timing.TimingPlan) -> float:
     """Return the duration."""
     return schedule_of(plan).length_ns / 1e9
-
-
-def run(subject: timing.TimingSubject, plan: timing.TimingPlan) -> timing.TimedQueries:
-    """Offer the frames of the schedule and return those that were answered, with their latency from their arrival."""
-    schedule = schedule_of(plan)
-    due = schedule.arrivals_ns()
-    order = range(len(subject.inputs)) if plan.in_order else plan.drawn(len(subject.inputs))
-    likely = min(schedule.frames, plan.capacity())
-    kept_outputs = timing.KeptOutputs(subject.outputs, likely)
-    numbers, starts, ends = timing.Moments(likely), timing.Moments(likely), timing.Moments(likely)
-    bind, inputs, clock = subject.bind, subject.inputs, subject.clock
-    failures: dict[str, int] = {}
-    frame = count = 0
-    with timing.no_collection():
-        begin = clock() + LEAD_NS
-        schedule_end = begin + schedule.length_ns
-        give_up = schedule_end + max(DRAIN_NS, schedule.deadline_ns)
-        while frame < schedule.frames:
-            item = order[frame % len(order)]
-            arrival = begin + int(due[frame])
-            try:
-                call = bind(inputs[item])
-                wait_until(arrival, clock, subject.sleep)
-                start = clock()
-                call()
-            except AnswerError as error:
-                failures[error.kind] = failures.get(error.kind, 0) + 1
-                wait_until(arrival, clock, subject.sleep)
-                frame = max(frame + 1, int(np.searchsorted(due, (failed_at := clock()) - begin, side="right")) - 1)
-                if frame < schedule.frames and failed_at <= give_up:
-                    continue
-                # Where none was answered, there is nothing to measure.
-                if count == 0:
-                    raise
-                break
-            end = clock()
-            if count == len(ends.values):
-                for moments in (numbers, starts, ends):
-                    moments.grow()
-            numbers.values[count] = frame
-            starts.values[count] = start
-            ends.values[count] = end
-            if kept_outputs.wants(count, item):
-                kept_outputs.keep(item)
-            count += 1
-            if end > give_up:
-                break
-            frame = max(frame + 1, int(np.searchsorted(due, end - begin, side="right")) - 1)
-        # The idle time of the last frame.
-        if (rest_ns := schedule_end - clock()) > 0:
-            subject.sleep(rest_ns / 1e9)
-    arrivals = begin + due[numbers.taken(count)]
-    finished = ends.taken(count)
-    return timing.TimedQueries(
-        starts.taken(count), finished - arrivals, kept_outputs.by_input, begin, max(int(finished[-1]), schedule_end), arrivals,
-        schedule.frames - count, failures=failures, schedule=schedule,
-    )  # fmt: skip
 
 
 def busy_ratio(timed: timing.TimedQueries, schedule: timing.FrameSchedule) -> tuple[float, float]:

@@ -1,13 +1,8 @@
-"""The inputs and results of timing a scenario. Between two clock reads there is nothing but the runtime's own call."""
+"""The plan of a timed part, the schedule of its frames, and the queries that were timed."""
 
-import gc
 import random
-import time
-from array import array
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,65 +12,25 @@ from edgemeter.agent.contract.frame_times import frame_arrivals_ns, frame_number
 from edgemeter.agent.energy.queries import Times, no_pauses
 from edgemeter.agent.energy.window import Window
 
-Array = NDArray[Any]
-Bind = Callable[[Sequence[Array]], Callable[[], object]]
-Clock = Callable[[], int]
 # Queries drawn ahead (uniformly, with replacement); the draw repeats after them.
 DRAWN = 4096
 NONE_WITHIN = "no query lay wholly within the {seconds:.3g} s in which all models were timed: use a longer mode (--mode normal)"
-KEPT_OUTPUTS = 8
-
-
-@contextmanager
-def no_collection() -> Iterator[None]:
-    """Collect what is garbage now, set the rest aside (`gc.freeze`), and switch the collector off until the end of the block.
-
-    Switched off it never runs, so setting aside makes no query quicker: with a 0.2 ms model p50 was 0.1% above that without (95%: 0.0
-    to 0.3%, 250 interleaved rounds). It is for libraries that call `gc.collect()` by themselves: that takes 5 us then, not 40 ms.
-    Memory freed by reference counts is freed as always. Within another block it changes nothing.
-    """
-    was_on = gc.isenabled()
-    if not was_on and gc.get_freeze_count():
-        yield
-        return
-    gc.collect()
-    gc.freeze()
-    gc.disable()
-    try:
-        yield
-    finally:
-        gc.unfreeze()
-        if was_on:
-            gc.enable()
-
-
-@dataclass(frozen=True, slots=True)
-class TimingSubject:
-    """The loaded model as a scenario sees it. `inputs` are ready: one list of arrays for each call that may be drawn."""
-
-    bind: Bind
-    outputs: Callable[[], list[Array]]
-    inputs: Sequence[Sequence[Array]]
-    clock: Clock = field(default_factory=lambda: time.monotonic_ns)
-    sleep: Callable[[float], None] = field(default_factory=lambda: time.sleep)
 
 
 @dataclass(frozen=True, slots=True)
 class TimingPlan:
     """The length of the timed part: until both `queries` and `seconds` are reached.
 
-    A query is a call of `batch` samples. `expected_ns`, its time as the warm-up saw it, sizes the arrays and spreads the kept outputs.
-    `seed` draws the inputs (Mersenne Twister) and, with `rate_per_s`, the arrivals. `users` are those of a closed loop of several. With
-    `pauses` a closed loop makes random pauses between queries. A run on prompts of a file ends at a multiple of `pass_queries`. The answer
-    to a frame at a fixed rate is late `deadline_ns` after its arrival (None: when the next one arrives), and with `in_order` frame n takes
-    input n, from the first again after the last.
+    `expected_ns` is the time of a query as the warm-up saw it. `seed` draws the inputs (Mersenne Twister) and, with `rate_per_s`, the
+    arrivals. `users` are those of a closed loop of several. With `pauses` a closed loop makes random pauses between queries. A run on
+    prompts of a file ends at a multiple of `pass_queries`. The answer to a frame at a fixed rate is late `deadline_ns` after its arrival
+    (None: when the next one arrives), and with `in_order` frame n takes input n, from the first again after the last.
     """
 
     queries: int
     seconds: float
     expected_ns: int
     seed: int
-    batch: int = 1
     rate_per_s: float | None = None
     users: int | None = None
     pauses: bool = False
@@ -88,14 +43,15 @@ class TimingPlan:
         fewest = max(queries, int(self.seconds / query_s)) if query_s else queries
         return -(-fewest // self.pass_queries) * self.pass_queries
 
-    def drawn(self, inputs: int) -> list[int]:
+    def drawn(self, inputs: int) -> Sequence[int]:
         """Return the index of the input that each call takes, out of `inputs`."""
         draw = random.Random(self.seed)  # noqa: S311 - a published, repeatable order is wanted
-        return [draw.randrange(inputs) for _ in range(DRAWN)]
+        return range(inputs) if self.in_order else [draw.randrange(inputs) for _ in range(DRAWN)]
 
-    def capacity(self) -> int:
-        """Return how many queries are likely, and a quarter more."""
-        return max(self.queries, int(self.seconds * 1e9 / max(self.expected_ns, 1))) * 5 // 4 + 64
+    def likely_queries(self) -> int:
+        """Return about how many queries there will be."""
+        each_s = 1 / self.rate_per_s if self.rate_per_s else max(self.expected_ns, 1) / 1e9 / (self.users or 1)
+        return max(self.queries, int(self.seconds / each_s))
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,19 +80,28 @@ class FrameSchedule:
 
 
 @dataclass(frozen=True, slots=True)
+class FailedQuery:
+    """A query without an answer, in no statistic but its count by `kind`; its arrival and its end, monotonic ns."""
+
+    kind: str
+    number: int = 0
+    arrival_ns: int = 0
+    end_ns: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class TimedQueries:
-    """The timed queries: start and latency of each, monotonic ns, int64 [n]; `kept` holds the outputs of a few, by input index.
+    """The timed queries: number, start and latency of each, monotonic ns, int64 [n].
 
     The window reaches from `begin_ns` to `end_ns`. `arrivals_ns` are the scheduled moments of an open loop, int64 [n], from which its
     latencies count; `unserved` is the number of arrivals that it dropped. `overlap`: queries were served beside each other, in a closed
     loop those of so many `users`, whose first queries, which are not among these, ended at `ramp_up_ns`, int64 [m]. `pauses_ns` are begin
-    and end of each pause between queries, int64 [n, 2]. `failures` counts queries without an answer by kind; they are not among these.
+    and end of each pause between queries, int64 [n, 2]. `failures` are those without an answer, which are not among these.
     `schedule` is that of frames at a fixed rate.
     """
 
     starts_ns: Times
     latency_ns: Times
-    kept: dict[int, list[Array]]
     begin_ns: int
     end_ns: int
     arrivals_ns: Times | None = None
@@ -145,8 +110,9 @@ class TimedQueries:
     users: int | None = None
     pauses_ns: Times = field(default_factory=no_pauses)
     ramp_up_ns: Times = field(default_factory=lambda: np.empty(0, np.int64))
-    failures: Mapping[str, int] = field(default_factory=dict)
+    failures: Sequence[FailedQuery] = ()
     schedule: FrameSchedule | None = None
+    numbers: Times = field(default_factory=lambda: np.empty(0, np.int64))
 
     @property
     def arrived_ns(self) -> Times:
@@ -193,46 +159,18 @@ class TimedQueries:
             # The last frame has its share of the idle time, too.
             end_ns = max(end_ns, min(window.end_ns, self.begin_ns + schedule.length_ns))
         pauses_ns = self.pauses_ns[(self.pauses_ns[:, 0] >= window.start_ns) & (self.pauses_ns[:, 1] <= end_ns)]
+        failures = [failed for failed in self.failures if start_ns <= failed.arrival_ns and failed.end_ns <= window.end_ns]
+        return replace(
+            self.only(counts), begin_ns=max(self.begin_ns, start_ns), end_ns=end_ns, unserved=unserved, schedule=schedule,
+            pauses_ns=pauses_ns, failures=failures,
+        )  # fmt: skip
+
+    def only(self, counts: NDArray[np.bool_]) -> "TimedQueries":
+        """Return these of the queries, bool [n], in the same window."""
         return replace(
             self,
             starts_ns=self.starts_ns[counts],
             latency_ns=self.latency_ns[counts],
-            begin_ns=max(self.begin_ns, start_ns),
-            end_ns=end_ns,
-            unserved=unserved,
-            schedule=schedule,
             arrivals_ns=None if self.arrivals_ns is None else self.arrivals_ns[counts],
-            pauses_ns=pauses_ns,
+            numbers=self.numbers[counts] if self.numbers.size else self.numbers,
         )
-
-
-class Moments:
-    """Moments of queries in an array that was allocated before them; it grows only when far more come than were expected."""
-
-    def __init__(self, capacity: int) -> None:
-        self.values = array("q", bytes(8 * capacity))
-
-    def grow(self) -> None:
-        """Double the room."""
-        self.values.extend(array("q", bytes(8 * len(self.values))))
-
-    def taken(self, count: int) -> Times:
-        """Return the first `count` of them, int64 [count]."""
-        return np.array(self.values[:count], dtype=np.int64)
-
-
-class KeptOutputs:
-    """Outputs of a few queries spread over the run, copied outside the clock, to be compared with a later repetition."""
-
-    def __init__(self, outputs: Callable[[], list[Array]], likely: int) -> None:
-        self.by_input: dict[int, list[Array]] = {}
-        self._outputs = outputs
-        self._every = max(1, likely // KEPT_OUTPUTS)
-
-    def wants(self, query: int, item: int) -> bool:
-        """Return whether the outputs of query `query`, which took input `item`, are to be kept."""
-        return query % self._every == 0 and len(self.by_input) < KEPT_OUTPUTS and item not in self.by_input
-
-    def keep(self, item: int) -> None:
-        """Copy the outputs of the last call."""
-        self.by_input[item] = self._outputs()

@@ -8,7 +8,7 @@ import pytest
 
 from edgemeter.agent.base.errors import EdgemeterError
 from edgemeter.agent.contract.record_generation import UNSTREAMED
-from edgemeter.agent.engine import generating
+from edgemeter.agent.engine.measure import measure as measure_job
 from edgemeter.agent.verdict.judge import judge
 from edgemeter.agent.verdict.rule import Facts
 from tests.fixtures.behaving_server import BehavingServer
@@ -40,7 +40,7 @@ def measured(tmp_path, monkeypatch):
         path.write_text(f'url = "{network.listen(server.connect)}"\n{behaviour.file}')
         case = brief_case(path, prompt_tokens=PROMPT_TOKENS, output_tokens=OUTPUT_TOKENS, queries=QUERIES)
         job = run_job(case, spawned_ns=time.monotonic_ns())
-        run = generating.measure_generation(job, time.monotonic_ns(), lambda _: None)
+        run = measure_job(job, time.monotonic_ns(), lambda _: None)
         long = [answer for answer in server.log if answer.limit == OUTPUT_TOKENS and answer.writes]
         if run.load.failed_queries:
             return run, [answer for answer in long if answer.tokens == OUTPUT_TOKENS and len(answer.writes) > 1]

@@ -8,6 +8,7 @@ from edgemeter.agent.contract.record_conditions import Condition
 from edgemeter.agent.contract.record_figures import CurvePoint
 from edgemeter.agent.energy import window
 from edgemeter.agent.energy.sampler import SensorTrace
+from edgemeter.agent.engine import schedule
 from edgemeter.agent.engine.scenarios import scenario, steady
 from edgemeter.agent.power import Description, Reading
 from edgemeter.agent.session import sustained
@@ -138,7 +139,7 @@ def frames_run(script, **changes):
     """Return a run of frames that was played: 15 a second for ten minutes, calls as in the script (ns, by their number)."""
     world = World(script)
     settings = {"queries": 1, "seconds": 600.0, "rate_per_s": 15.0, "deadline_ns": 60_000_000, "expected_ns": 40_000_000} | changes
-    timed = steady.run(world.subject(clock=world.ticking), plan(**settings))
+    timed = schedule.run_steady(world.ticking_watch(), plan(**settings))
     frames = window.Window(timed.begin_ns, timed.end_ns)
     series = scenario.time_series(timed, frames.start_ns)
     return timed, measured(samples=series, timed=frames, steady=steady.steady_of(timed), load=scenario.load_of_timed(timed, 1, 15.0))

@@ -8,17 +8,16 @@ import msgspec
 import pytest
 
 from edgemeter.agent.base.errors import AnswerError
-from edgemeter.agent.engine import generating
+from edgemeter.agent.engine import closed_loop, measure
 from edgemeter.agent.engine.prompts.case_prompts import CasePrompts
 from edgemeter.agent.engine.prompts.prompt_file import read_prompts
-from edgemeter.agent.engine.request_loops import FailedRequest, TimedRequest, run_queries
-from edgemeter.agent.engine.scenarios import closed_loop, concurrent, poisson
-from edgemeter.agent.generators import Generated
+from edgemeter.agent.engine.scenarios import closed, poisson
+from edgemeter.agent.engine.stopwatch import Stopwatch
 from tests.fixtures.played_servers import PlayedTextServer, measure_text
 from tests.fixtures.played_time import play_time
 from tests.fixtures.real_prompts import prompts_case, write_prompts
 from tests.fixtures.run_jobs import run_job
-from tests.fixtures.timing_world import plan
+from tests.fixtures.timing_world import Answering, plan
 
 LENGTHS = (3, 500, 20, 7, 90, 260, 1)
 
@@ -35,7 +34,7 @@ def measured(folder: Path, step_ms: float, **settings):
     path.write_text(json.dumps(recording))
     options = {"options": {"wait": "sleep"}}
     case = msgspec.structs.replace(prompts_case(path, queries=3, output_tokens=2, **options, **settings), seconds=0.5)
-    return generating.measure_generation(run_job(case), time.monotonic_ns(), lambda _: None)
+    return measure.measure(run_job(case), time.monotonic_ns(), lambda _: None)
 
 
 def write_lengths(folder: Path, lengths=LENGTHS) -> str:
@@ -51,21 +50,15 @@ def test_models_of_other_speeds_are_asked_the_same_prompts(tmp_path):
     assert fast.generation.prompt_lengths == slow.generation.prompt_lengths
 
 
-class OnceFailing:
-    """Answers every query but the second."""
-
-    def attempt_next(self, number: int) -> TimedRequest | FailedRequest:
-        """Return the answer."""
-        now = time.monotonic_ns()
-        if number == 1:
-            return FailedRequest(number, now, now, now, AnswerError("busy", kind="http 500"))
-        return TimedRequest(number, now, now, (1,), Generated((1,), "", "length", 1, 1, 0))
-
-
 def test_a_query_that_fails_asks_no_further_pass():
     """It was asked, and what was asked is whole: six answers and a failure."""
-    generation = run_queries(OnceFailing(), 3, 0.0, pass_queries=7)
-    assert [query.number for query in generation.queries] == [0, 2, 3, 4, 5, 6]
+
+    def answer(number, _):
+        if number == 1:
+            raise AnswerError("busy", kind="http 500")
+
+    timed = closed_loop.run(Stopwatch(Answering(answer)), plan(queries=3, pass_queries=7))
+    assert timed.numbers.tolist() == [0, 2, 3, 4, 5, 6]
 
 
 def test_of_a_long_file_every_model_is_asked_as_many_prompts(tmp_path):
@@ -99,7 +92,7 @@ def test_a_run_over_the_time_lasts_for_its_time(tmp_path):
 
 def test_the_time_that_is_expected_is_that_of_whole_passes():
     """At 1 s a query 10 s end with the second pass of seven; four users ask the 35 of five passes in nine rounds, after a first one."""
-    assert closed_loop.single_stream_seconds(plan(queries=3, seconds=10.0, expected_ns=10**9, pass_queries=7)) == pytest.approx(14.0)
+    assert closed.seconds(plan(queries=3, seconds=10.0, expected_ns=10**9, pass_queries=7)) == pytest.approx(14.0)
     users = plan(queries=3, seconds=5.0, expected_ns=10**9, pass_queries=7, users=4)
-    assert concurrent.seconds(users) == pytest.approx(9.0 + 1.0)
+    assert closed.users_seconds(users) == pytest.approx(9.0 + 1.0)
     assert poisson.schedule_ns(plan(queries=3, seconds=10.0, rate_per_s=1.0, pass_queries=7)).size == 14

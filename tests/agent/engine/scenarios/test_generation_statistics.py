@@ -159,7 +159,7 @@ def answers_of_users(users, places, prefill_ms, step_ms, tokens, *, is_held_back
     ramp_up_ns = np.array([start_ns + times[-1] for start_ns, times in zip(starts_ns[:users], all_moments, strict=False)])
     answers = moments(*all_moments[users:])
     end_ns = int((starts_ns[users:] + answers.latency_ns).max())
-    return answers, TimedQueries(starts_ns[users:], answers.latency_ns, {}, 0, end_ns, overlap=True, users=users, ramp_up_ns=ramp_up_ns)
+    return answers, TimedQueries(starts_ns[users:], answers.latency_ns, 0, end_ns, overlap=True, users=users, ramp_up_ns=ramp_up_ns)
 
 
 def test_a_line_inside_the_server_is_no_held_back_stream():

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from edgemeter.agent.engine import schedule
 from edgemeter.agent.engine.scenarios import poisson, scenario
 from edgemeter.agent.engine.scenarios.timing import TimedQueries
 from tests.fixtures.timing_world import TICK_NS, World, plan
@@ -14,7 +15,7 @@ def serve(service_ns, **changes):
     """Return what came of queries that take so long each."""
     world = World(lambda _: service_ns)
     settings = {"queries": 2000, "rate_per_s": 100.0, "expected_ns": service_ns} | changes
-    return poisson.run(world.subject(clock=world.ticking), plan(**settings))
+    return schedule.run_poisson(world.ticking_watch(), plan(**settings))
 
 
 def test_arrivals_are_fixed_beforehand_and_exponential():
@@ -45,7 +46,7 @@ def test_waiting_follows_queueing_theory():
 def test_a_slow_query_delays_those_behind_it():
     """One stall of a second is in the latency of every query that arrived meanwhile: none is omitted."""
     world = World(lambda n: 1_000 * MS if n == 500 else MS)
-    timed = poisson.run(world.subject(clock=world.ticking), plan(queries=1000, rate_per_s=100.0))
+    timed = schedule.run_poisson(world.ticking_watch(), plan(queries=1000, rate_per_s=100.0))
     late = timed.latency_ns > 50 * MS
     assert 80 <= late.sum() <= 130
     assert timed.unserved == 0
@@ -72,7 +73,7 @@ def queue(utilisation, queries, generator, is_even):
         starts[index] = max(arrival, free)
         free = int(starts[index]) + round(service)
     ends = starts + np.rint(services).astype(np.int64)
-    return scenario.load_of_timed(TimedQueries(starts, ends - arrivals, {}, 0, int(ends[-1]), arrivals), 1, 100.0)
+    return scenario.load_of_timed(TimedQueries(starts, ends - arrivals, 0, int(ends[-1]), arrivals), 1, 100.0)
 
 
 @pytest.mark.parametrize("is_even", [True, False], ids=["M/D/1", "M/M/1"])

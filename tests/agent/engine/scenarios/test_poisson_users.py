@@ -1,74 +1,18 @@
 """Facts about `edgemeter.agent.engine.scenarios.poisson`: users of a server, who wait for nobody here."""
 
-import threading
-import time
-
 import numpy as np
-import pytest
 
-from edgemeter.agent.base.errors import MeasurementError
 from edgemeter.agent.engine.scenarios import poisson
 from edgemeter.agent.engine.scenarios.timing import TimedQueries
-from tests.fixtures.played_time import play_time
 from tests.fixtures.rows import table_row
 
 MS = 1_000_000
 
 
-@pytest.fixture(autouse=True)
-def _played(monkeypatch):
-    play_time(monkeypatch)
-
-
 def timed(arrivals_ms, latency_ms, unserved=0):
     """Return queries that started when they arrived."""
     arrivals, latency = np.array(arrivals_ms) * MS, np.array(latency_ms) * MS
-    return TimedQueries(arrivals, latency, {}, 0, int((arrivals + latency).max()), arrivals, unserved, overlap=True)
-
-
-def test_each_user_is_served_beside_the_others():
-    """Three who wait for each other all get through, and none before its arrival; the answers are in the order of arrival."""
-    meeting = threading.Barrier(3, timeout=150)
-
-    def answer(index, arrival_ns):
-        started = time.monotonic_ns()
-        meeting.wait()
-        return index, started - arrival_ns
-
-    _, answers = poisson.serve([0, MS, 2 * MS], answer)
-    assert [index for index, _ in answers] == [0, 1, 2]
-    assert min(late for _, late in answers) >= 0
-
-
-def test_who_finds_no_room_is_left_out_and_not_put_off():
-    """Two places, taken until all have arrived: the third and fourth are never asked."""
-    answered = []
-    last_came = threading.Event()
-
-    def answer(index, _):
-        answered.append(index)
-        last_came.wait(150)
-        return index
-
-    def arrivals():
-        yield from (0, 0, MS, 2 * MS)
-        last_came.set()
-
-    _, answers = poisson.serve(arrivals(), answer, limit=2)
-    assert answers == answered == [0, 1]
-
-
-def test_the_first_failure_ends_the_schedule():
-    """Whoever arrives later is not asked any more."""
-    answered = []
-
-    def answer(index, _):
-        answered.append(index)
-        raise MeasurementError("the server failed")
-
-    with pytest.raises(MeasurementError, match="the server failed"):
-        poisson.serve([0, 50 * MS, 100 * MS], answer)
-    assert answered == [0]
+    return TimedQueries(arrivals, latency, 0, int((arrivals + latency).max()), arrivals, unserved, overlap=True)
 
 
 def test_the_most_in_flight_are_counted():

@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from edgemeter.agent.base.errors import AnswerError
+from edgemeter.agent.base.errors import AnswerError, MeasurementError
+from edgemeter.agent.engine import schedule as schedules
 from edgemeter.agent.engine.scenarios import scenario, steady
 from edgemeter.agent.engine.scenarios.timing import FrameSchedule
 from tests.fixtures.timing_world import World, plan
@@ -17,7 +18,7 @@ def offered(script, **changes):
     """Return what came of frames whose calls take what the script says, ns: 10 a second unless they differ, due at the next one."""
     world = World(script)
     settings = {"queries": 1, "seconds": 1.0, "rate_per_s": 10.0, "expected_ns": MS} | changes
-    return world, steady.run(world.subject(clock=world.ticking), plan(**settings))
+    return world, schedules.run_steady(world.ticking_watch(), plan(**settings))
 
 
 def numbers(timed):
@@ -84,7 +85,7 @@ def test_late_wake_ups_are_no_work_of_the_model():
     0: 350 to 370. 1 to 3 arrived, one may wait: 3, 370 to 390. 4 is awaited: 753 to 773. 7: 773 to 793. 8: 1,155 to 1,175. 9: to 1,195.
     """
     world = Oversleeping(lambda _: 20 * MS)
-    timed = steady.run(world.subject(clock=world.ticking), plan(queries=1, seconds=1.0, rate_per_s=10.0, expected_ns=MS))
+    timed = schedules.run_steady(world.ticking_watch(), plan(queries=1, seconds=1.0, rate_per_s=10.0, expected_ns=MS))
     assert numbers(timed) == [0, 3, 4, 7, 8, 9]
     load = scenario.load_of_timed(timed, 1, 10.0)
     assert load.utilisation_ratio == pytest.approx(6 * 20 / 1195, rel=2e-3)
@@ -97,12 +98,12 @@ def test_copying_the_inputs_of_frames_that_wait_takes_the_time_that_they_need():
     """Calls of 95 ms hold ten a second; with 10 ms to copy the inputs of one that waits they do not, though the model is busy for 90%."""
 
     class Copying(World):
-        def bind(self, inputs):
+        def bind(self, number, user=None):
             self.now += 10 * MS
-            return super().bind(inputs)
+            return super().bind(number, user)
 
     world = Copying(lambda _: 95 * MS)
-    timed = steady.run(world.subject(clock=world.ticking), plan(queries=1, seconds=10.0, rate_per_s=10.0, expected_ns=MS))
+    timed = schedules.run_steady(world.ticking_watch(), plan(queries=1, seconds=10.0, rate_per_s=10.0, expected_ns=MS))
     load = scenario.load_of_timed(timed, 1, 10.0)
     assert not load.is_sustained
     assert load.utilisation_ratio == pytest.approx(95 / 105, abs=5e-3)
@@ -123,9 +124,9 @@ def test_a_rate_far_beyond_the_model_ends_on_schedule():
 class Failing(World):
     """Each fourth call fails after 150 ms."""
 
-    def bind(self, inputs):
+    def bind(self, number, user=None):
         """Return the call."""
-        call = super().bind(inputs)
+        call = super().bind(number, user)
 
         def attempt():
             if self.calls % 4 != 3:
@@ -140,22 +141,21 @@ class Failing(World):
 def test_a_frame_without_a_reply_of_the_server_is_dropped_and_counted_by_its_kind():
     """3 and 7 fail, and 4 and 8, which wait for them, are answered 69 ms after their arrival; where all fail nothing is measured."""
     world = Failing(lambda _: 20 * MS)
-    timed = steady.run(world.subject(clock=world.ticking), plan(queries=1, seconds=1.0, rate_per_s=10.0, expected_ns=MS))
+    timed = schedules.run_steady(world.ticking_watch(), plan(queries=1, seconds=1.0, rate_per_s=10.0, expected_ns=MS))
     assert numbers(timed) == [0, 1, 2, 4, 5, 6, 8, 9]
     assert timed.latency_ns / MS == pytest.approx([20, 20, 20, 69.33, 20, 20, 69.33, 20], abs=0.05)
-    assert (timed.failures, timed.unserved, steady.steady_of(timed).dropped) == ({"http 503": 2}, 2, 2)
+    assert ([failed.kind for failed in timed.failures], timed.unserved, steady.steady_of(timed).dropped) == (["http 503"] * 2, 2, 2)
     world.calls = 3
-    with pytest.raises(AnswerError):
-        steady.run(world.subject(clock=world.ticking), plan(queries=1, seconds=0.1, rate_per_s=10.0, expected_ns=MS))
+    with pytest.raises(MeasurementError, match="http 503: 1"):
+        schedules.run_steady(world.ticking_watch(), plan(queries=1, seconds=0.1, rate_per_s=10.0, expected_ns=MS))
 
 
 def test_inputs_are_drawn_or_taken_in_order():
-    """In order frame n takes input n, over and over, also where frames before it were dropped."""
-    world, timed = offered(lambda call: 370 * MS if call == 3 else 20 * MS, in_order=True)
-    assert world.bound == [number % 5 for number in numbers(timed)]
+    """In order frame n takes input n, over and over; else the same seed draws the same, and all of them."""
+    assert list(plan(in_order=True).drawn(5)) == [0, 1, 2, 3, 4]
     order = plan().drawn(5)
-    world, timed = offered(lambda _: MS)
-    assert world.bound == order[:10]
+    assert order == plan().drawn(5) != plan(seed=4).drawn(5)
+    assert set(order) == set(range(5))
 
 
 def test_a_schedule_has_queries_and_seconds():

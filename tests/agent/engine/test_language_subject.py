@@ -11,15 +11,17 @@ import pytest
 
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.contract import samples
-from edgemeter.agent.engine import generating, job, request_loops
-from edgemeter.agent.engine.generation_queries import GenerationSubject
+from edgemeter.agent.engine import closed_loop, job
+from edgemeter.agent.engine.language_subject import LanguageSubject
+from edgemeter.agent.engine.measure import measure
 from edgemeter.agent.engine.prompts.synthetic import SyntheticPrompts
-from edgemeter.agent.engine.request_loops import run_queries
-from edgemeter.agent.generators import Generated, Limits, LoadedGenerator
+from edgemeter.agent.engine.stopwatch import Stopwatch
+from edgemeter.agent.engine.warm_up import looks_settled, warm_up
+from edgemeter.agent.generators import Generated, LoadedGenerator
 from edgemeter.agent.generators.replay import ReplayGenerator
-from edgemeter.agent.runtimes import Options
 from tests.fixtures.played_time import play_time
 from tests.fixtures.run_jobs import brief_case, run_job
+from tests.fixtures.timing_world import plan
 
 TINY = Path(__file__).resolve().parents[2] / "fixtures" / "generators" / "llama.gguf"
 RECORDING = {
@@ -47,14 +49,14 @@ def measured(model: Path, *, idle: bool = False, **settings: Any) -> job.Measure
     """Measure a short case of 20 prompt tokens and 6 more in this process."""
     now = time.monotonic_ns()
     case = brief_case(model, prompt_tokens=20, output_tokens=6, **settings)
-    return generating.measure_generation(run_job(case, idle=idle, spawned_ns=now), now, lambda _: None)
+    return measure(run_job(case, idle=idle, spawned_ns=now), now, lambda _: None)
 
 
-def subject_of(model: Path, prompt_tokens: int = 20, output_tokens: int = 6) -> GenerationSubject:
+def subject_of(model: Path, prompt_tokens: int = 20, output_tokens: int = 6) -> LanguageSubject:
     """Return a replay that is loaded, with synthetic prompts."""
-    generator = ReplayGenerator()
-    loaded = generator.load(model, Options(), prompt_tokens + output_tokens)
-    return GenerationSubject(generator, loaded, SyntheticPrompts(loaded, prompt_tokens, 0), Limits(output_tokens))
+    subject = LanguageSubject(run_job(brief_case(model, prompt_tokens=prompt_tokens, output_tokens=output_tokens)))
+    subject.load()
+    return subject
 
 
 def test_a_run_states_lengths_moments_and_rates(tmp_path):
@@ -97,8 +99,9 @@ def test_the_timed_prompts_of_a_case_are_the_same_however_long_the_warm_up_was(t
     for before in (2, 9):
         subject = subject_of(recorded(tmp_path))
         for _ in range(before):
-            subject.warm()
-        answers.append([query.answer.tokens for query in run_queries(subject, 3, 0.0).queries])
+            Stopwatch(subject).first()
+        numbers = closed_loop.run(Stopwatch(subject), plan(queries=3)).numbers.tolist()
+        answers.append([subject.answers[number].generated.tokens for number in numbers])
     assert answers[0] == answers[1]
 
 
@@ -153,13 +156,13 @@ def test_other_tokens_for_the_same_prompt_are_an_output_that_differs(tmp_path, m
 
 def test_the_warm_up_runs_until_times_have_settled_and_for_two_whole_queries_at_least(tmp_path):
     """Even where the limit is over after the first; the expected time of a query is their mean: 30 ms and five steps of 2 ms."""
-    level = request_loops.warm_up(subject_of(recorded(tmp_path, queries=[{"first_ms": 30.0, "steps_ms": [2.0]}])), 0.0)
+    level = warm_up(Stopwatch(subject_of(recorded(tmp_path, queries=[{"first_ms": 30.0, "steps_ms": [2.0]}]))), 0.0)
     assert (level.queries, level.steady, level.query_ns) == (2, True, pytest.approx(40e6, rel=1e-2))
     falling = [{"first_ms": first_ms, "steps_ms": [1.0]} for first_ms in (900.0, 400.0, 100.0)]
-    level = request_loops.warm_up(subject_of(recorded(tmp_path, queries=falling)), 1.3)
+    level = warm_up(Stopwatch(subject_of(recorded(tmp_path, queries=falling))), 1.3)
     assert (level.queries, level.steady) == (2, False)
     steady = [{"first_ms": 100.0, "steps_ms": [1.0]}]
-    assert request_loops.warm_up(subject_of(recorded(tmp_path, queries=steady)), 9.0).queries == 5
+    assert warm_up(Stopwatch(subject_of(recorded(tmp_path, queries=steady))), 9.0).queries == 5
 
 
 def test_times_are_settled_by_their_last_two_or_by_their_halves():
@@ -173,7 +176,7 @@ def test_times_are_settled_by_their_last_two_or_by_their_halves():
         ([*range(2000, 1000, -25)], False),
         ([1000, 1001] * 20, True),
     ]:
-        assert request_loops.has_settled(durations_ns) == is_settled, f"{durations_ns!r}"
+        assert looks_settled(durations_ns) == is_settled, f"{durations_ns!r}"
 
 
 @pytest.mark.needs(module="xllamacpp")

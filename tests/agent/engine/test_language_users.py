@@ -6,22 +6,26 @@ import msgspec
 import numpy as np
 import pytest
 
+from edgemeter.agent import generators
 from edgemeter.agent.base.errors import AnswerError, MeasurementError
 from edgemeter.agent.bundle.recompute import recompute
 from edgemeter.agent.contract import samples
 from edgemeter.agent.contract.record import RunRecord
 from edgemeter.agent.contract.suite import Suite
-from edgemeter.agent.engine import generation_queries, request_loops
-from edgemeter.agent.engine.prompts.synthetic import SyntheticPrompts
+from edgemeter.agent.engine import users
+from edgemeter.agent.engine.language_subject import LanguageSubject, TextAnswer, moments_of, with_cached, without_unstreamed
 from edgemeter.agent.engine.scenarios import poisson
-from edgemeter.agent.engine.scenarios.timing import TimingPlan
-from edgemeter.agent.generators import Generated, Limits
+from edgemeter.agent.engine.scenarios.generation_statistics import tpot_ns
+from edgemeter.agent.engine.scenarios.timing import TimedQueries, TimingPlan
+from edgemeter.agent.engine.stopwatch import Stopwatch
+from edgemeter.agent.engine.subject import ARRIVAL
+from edgemeter.agent.generators import Generated
 from edgemeter.agent.session import session
 from tests.fixtures.language_server import llama_cpp_server
 from tests.fixtures.played_servers import PlayedTextServer, busy, measure_text
 from tests.fixtures.played_time import LOOK_NS, play_time
 from tests.fixtures.rows import table_row
-from tests.fixtures.run_jobs import brief_case
+from tests.fixtures.run_jobs import brief_case, run_job
 
 SHIPPED = Path(__file__).resolve().parents[3] / "models" / "language" / "edgemeter-notes_q8_0.gguf"
 MS = 1_000_000
@@ -77,21 +81,25 @@ def test_arrivals_are_those_drawn_before_and_prompts_are_never_the_same(measured
     assert len(set(server.prompts)) == len(server.prompts) - 2 * run.output_check.compared
 
 
-def subject_of(server):
+def subject_of(monkeypatch, server):
     """Return queries to this server."""
-    loaded = server.load(Path("m"), None, 12)
-    return generation_queries.GenerationSubject(server, loaded, SyntheticPrompts(loaded, 8, 0), Limits(4))
+    monkeypatch.setattr(generators, "create", lambda _: server)
+    subject = LanguageSubject(run_job(brief_case("m.server", prompt_tokens=8, output_tokens=4)))
+    subject.load()
+    return subject
 
 
-def test_a_query_that_is_sent_late_is_late_in_its_times(played):
+def test_a_query_that_is_sent_late_is_late_in_its_times(monkeypatch, played):
     """Half a second between arrival and send is in TTFT and in the whole, and not in TPOT: no coordinated omission."""
-    subject = subject_of(PlayedTextServer())
-    call = subject.bind(0)
-    request = subject.attempt(0, call, played.now_ns - 500 * MS)
-    assert request.start_ns - request.arrival_ns == pytest.approx(500 * MS, abs=2 * LOOK_NS)
-    assert request.token_ns[0] == pytest.approx((500 + FIRST_MS) * MS, abs=4 * LOOK_NS)
-    assert request.tpot_ns == pytest.approx(MS + LOOK_NS)
-    assert request_loops.TimedRequests([request], request.arrival_ns, overlap=True).timed().latency_ns[0] == request.token_ns[-1]
+    subject = subject_of(monkeypatch, PlayedTextServer())
+    watch = Stopwatch(subject)
+    watch.ask(0, ARRIVAL, played.now_ns - 500 * MS)
+    timed = watch.timed(0)
+    assert timed.starts_ns[0] - timed.arrivals_ns[0] == pytest.approx(500 * MS, abs=4 * LOOK_NS)
+    moments = moments_of(timed, subject.answers, is_local=False)
+    assert moments.first_ns[0] == pytest.approx((500 + FIRST_MS) * MS, abs=6 * LOOK_NS)
+    assert tpot_ns(moments)[0] == pytest.approx(MS + LOOK_NS)
+    assert timed.latency_ns[0] == moments.token_ns[-1]
 
 
 @pytest.mark.parametrize("load", [ALONE, ARRIVALS])
@@ -127,14 +135,14 @@ def test_a_refused_user_waits_and_its_query_does_not_count(measured):
 
 
 @pytest.mark.usefixtures("played")
-def test_users_give_up_a_server_that_refuses_most():
+def test_users_give_up_a_server_that_refuses_most(monkeypatch):
     """The level ends with the few that were answered, once ten more of each user have failed."""
     server = PlayedTextServer(lambda number: busy(number) if number > 4 + 20 else None)
-    requests = request_loops.run_users(subject_of(server), 4, 64, 0.0)
-    answered = len(requests.queries)
+    timed = users.run(Stopwatch(subject_of(monkeypatch, server)), TimingPlan(64, 0.0, 0, 0, users=4))
+    answered = timed.numbers.size
     # The first answer to each user does not count, and a user who comes late has none.
-    assert answered + len(requests.ramp_up_ns) == 4 + 20
-    assert answered + 40 < len(requests.failures) <= answered + 40 + 8
+    assert answered + timed.ramp_up_ns.size == 4 + 20
+    assert answered + 40 < len(timed.failures) <= answered + 40 + 8
 
 
 def test_a_wait_that_the_server_asked_for_is_a_pause(measured):
@@ -160,28 +168,25 @@ def test_llama_cpp_serves_users_and_every_figure_follows_from_the_record(tmp_pat
     assert recompute(record)[1] == ()
 
 
+def text(cached=0, unstreamed=None):
+    """Return an answer."""
+    return TextAnswer(Generated((), "text", "length", 8, 4, cached, unstreamed=unstreamed), (2, 3, 4, 5))
+
+
 def test_a_few_replies_in_one_piece_are_failures_and_most_of_them_no_stream():
     """An answer that a proxy held back is in no statistic of the others."""
-
-    def answered(number, reason):
-        answer = Generated((), "text", "length", 8, 4, 0, unstreamed=reason)
-        return request_loops.TimedRequest(number, number * 10, number * 10, (2, 3, 4, 5), answer)
-
-    few = request_loops.TimedRequests([answered(number, "in one piece" if number == 2 else None) for number in range(5)], 0)
-    parted = generation_queries.without_unstreamed(few)
-    assert [query.number for query in parted.queries] == [0, 1, 3, 4]
-    assert [(failure.number, failure.kind, failure.end_ns) for failure in parted.failures] == [(2, "in one piece", 25)]
-    unstreamed = request_loops.TimedRequests([answered(number, None if number == 2 else "in one piece") for number in range(5)], 0)
-    assert generation_queries.without_unstreamed(unstreamed) is unstreamed
+    numbers = np.arange(5)
+    timed = TimedQueries(numbers * 10, np.full(5, 5), 0, 45, numbers=numbers)
+    parted = without_unstreamed(timed, {number: text(unstreamed="in one piece" if number == 2 else None) for number in range(5)})
+    assert parted.numbers.tolist() == [0, 1, 3, 4]
+    assert [(failed.number, failed.kind, failed.end_ns) for failed in parted.failures] == [(2, "in one piece", 25)]
+    unstreamed = {number: text(unstreamed=None if number == 2 else "in one piece") for number in range(5)}
+    assert without_unstreamed(timed, unstreamed) is timed
 
 
 def test_once_a_server_states_cached_tokens_an_answer_without_them_has_none():
     """A count of 0 is left out by vLLM; a server that never states any may have cached what it likes."""
     for counts, figures in [((None, 6, None), (0, 6, 0)), ((None, None, None), (None, None, None)), ((0, None, 6), (0, 0, 6))]:
         with table_row(counts):
-            queries = [
-                request_loops.TimedRequest(number, number * 10, number * 10, (2, 3), Generated((), "text", "length", 8, 2, cached))
-                for number, cached in enumerate(counts)
-            ]
-            generation = generation_queries.with_cached(request_loops.TimedRequests(queries, 0))
-            assert tuple(query.answer.cached_tokens for query in generation.queries) == figures
+            answers = with_cached({number: text(cached) for number, cached in enumerate(counts)})
+            assert tuple(answer.generated.cached_tokens for answer in answers.values()) == figures

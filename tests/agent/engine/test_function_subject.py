@@ -14,8 +14,7 @@ import pytest
 from edgemeter.agent.base.errors import ConfigError, MeasurementError
 from edgemeter.agent.contract.suite import Case
 from edgemeter.agent.engine import job
-from edgemeter.agent.engine.call_trial import CallTrial, FunctionCall, note_threads
-from edgemeter.agent.engine.in_process import measure_call
+from edgemeter.agent.engine.function_subject import FunctionCall, busiest_threads, measure_call
 from edgemeter.agent.verdict.judge import judge
 from edgemeter.agent.verdict.rule import Facts
 from tests.fixtures.played_time import play_time
@@ -190,11 +189,8 @@ def test_arrays_are_described_as_tensors():
 
 def test_a_busy_thread_of_the_caller_is_stated():
     """By the share of the time in which it ran; one that began meanwhile counts for nothing."""
-    trial = CallTrial(call=len, first_ns=1, again_ns=1, result=None, device=None)
-    note_threads(
-        trial, {"noisy, thread 7": 100, "quiet, thread 8": 50}, {"noisy, thread 7": 400, "quiet, thread 8": 50, "late, thread 9": 999}, 1000
-    )
-    assert trial.facts["other_threads_ratio"] == "0.3000 noisy, thread 7"
+    before_ns = {"noisy, thread 7": 100, "quiet, thread 8": 50}
+    assert busiest_threads(before_ns, before_ns | {"noisy, thread 7": 400, "late, thread 9": 999}, 1000) == "0.3000 noisy, thread 7"
     run = run_of(count_up, (20_000,))
     facts = {"other_threads_ratio": "0.0600 noisy, thread 7"}
     assert "other-threads" in rules_of(msgspec.structs.replace(run, runtime=msgspec.structs.replace(run.runtime, facts=facts)))

@@ -1,15 +1,13 @@
-"""Facts about `edgemeter.agent.engine.scenarios.concurrent`: each user waits for an answer, and all are served at once."""
+"""Facts about `edgemeter.agent.engine.scenarios.closed`: which queries of several users count."""
 
-import threading
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
-from edgemeter.agent.base.errors import ConfigError, MeasurementError
-from edgemeter.agent.engine.scenarios import concurrent, scenario
+from edgemeter.agent.engine.scenarios import scenario
 from edgemeter.agent.engine.scenarios.generation_statistics import TokenMoments, decode_tokens_per_s, output_tokens_per_s
-from edgemeter.agent.engine.scenarios.timing import TimedQueries, TimingPlan
+from edgemeter.agent.engine.scenarios.timing import TimedQueries
 
 MS = 1_000_000
 
@@ -17,39 +15,7 @@ MS = 1_000_000
 def timed(starts_ms, latency_ms, users):
     """Return queries of a closed loop that began at 0."""
     starts, latency = np.array(starts_ms) * MS, np.array(latency_ms) * MS
-    return TimedQueries(starts, latency, {}, 0, int((starts + latency).max()), overlap=True, users=users)
-
-
-def test_each_user_has_one_query_at_a_time_and_all_are_at_work():
-    """Nobody gets through before three are there at once, and no user has two."""
-    meeting, at_work, counts = threading.Barrier(3, timeout=150), set(), []
-
-    def answer(number, user):
-        assert user not in at_work
-        at_work.add(user)
-        counts.append(len(at_work))
-        if number < 3:
-            meeting.wait()
-        at_work.remove(user)
-        return number, user
-
-    _, answers = concurrent.serve(3, 30, 0.0, answer)
-    assert [number for number, _ in answers] == list(range(30))
-    assert {user for _, user in answers} == {0, 1, 2}
-    assert max(counts) == 3
-
-
-def test_the_first_failure_ends_the_loop_of_every_user():
-    """No query begins after it but those under way."""
-    answered = []
-
-    def answer(number, _):
-        answered.append(number)
-        raise MeasurementError("the server failed")
-
-    with pytest.raises(MeasurementError, match="the server failed"):
-        concurrent.serve(2, 1000, 0.0, answer)
-    assert len(answered) <= 2
+    return TimedQueries(starts, latency, 0, int((starts + latency).max()), overlap=True, users=users)
 
 
 def test_rates_end_when_the_first_user_has_nothing_left():
@@ -86,26 +52,3 @@ def test_tokens_that_came_with_the_first_are_not_decoded():
     moments = TokenMoments(np.full(40, 100) * MS, queries.latency_ns, np.full(40, 32), np.array(chunks_ms * 40) * MS)
     assert decode_tokens_per_s(moments, queries) == pytest.approx(2 * 28 / 0.380)
     assert output_tokens_per_s(moments, queries) == pytest.approx(2 * 32 / 0.380)
-
-
-def test_the_first_query_of_each_user_is_before_all_others():
-    """Half of the queries begin when every user is through with it, however late the slowest of them is."""
-    slow, numbers = threading.Event(), []
-
-    def answer(number, _):
-        numbers.append(number)
-        if number >= 15:
-            slow.set()
-
-    def ramp_up(user):
-        if user == 2:
-            assert slow.wait(150)
-
-    _, answers = concurrent.serve(3, 12, 0.0, answer, ramp_up)
-    assert len(answers) == len(numbers) >= 16 + 6
-
-
-def test_a_model_in_the_process_has_no_users():
-    """Whatever a suite states."""
-    with pytest.raises(ConfigError, match="measure a server"):
-        concurrent.run(None, TimingPlan(1, 0.0, 0, 0, users=4))

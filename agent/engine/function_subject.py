@@ -1,0 +1,295 @@
+"""A function in the process of its caller, by the clock, warm-up and statistics of every run.
+
+A process of its own keeps runs apart from everything else; here the caller's threads, imports and garbage are part of the process. What
+can mislead is looked for in the first calls, and stated as facts of the run that rules of the verdict read (`in_process_rules.py`): a
+thread that goes on, changed inputs, stored results, garbage. A call that only starts work lasts until its results are there
+(`call_results`).
+"""
+
+import gc
+import inspect
+import math
+import pickle
+import platform
+import sys
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import repeat
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from edgemeter.agent.base.errors import ConfigError, EdgemeterError, MeasurementError, one_line
+from edgemeter.agent.contract.record_accuracy import OutputCheck
+from edgemeter.agent.contract.record_conditions import DatasetInfo, Model, Tensor
+from edgemeter.agent.engine import job
+from edgemeter.agent.engine.callables import sha256_of
+from edgemeter.agent.engine.loading import describe_precision, describe_runtime
+from edgemeter.agent.engine.measure import measure_subject
+from edgemeter.agent.engine.scenarios.timing import TimedQueries, TimingPlan
+from edgemeter.agent.engine.stopwatch import no_collection
+from edgemeter.agent.engine.subject import Emit, Results, Subject
+from edgemeter.agent.runtimes import Loaded, TensorInfo
+from edgemeter.agent.runtimes.call_results import devices_of, is_array, leaves, refuse_coroutine_function, tensors, waited, waits_for
+
+# Inputs up to this size are compared with what the first calls left of them.
+COMPARED_BYTES = 64_000_000
+# A first call that takes this much longer, and more than a millisecond, compiles or stores what it computes.
+LONG_FIRST, LONG_FIRST_NS = 10, 1_000_000
+# Reading the clock twice is to be at most 1% of a query; queries that are shorter are made of so many calls that it is 0.1%.
+SHORTEST_IN_CLOCKS, BATCHED_IN_CLOCKS = 100, 1000
+CLOCK_TRIALS = 200
+# What a call leaves in cycles is freed between queries, this often: the collector is off while they are timed.
+COLLECTED_EVERY_NS = 100_000_000
+_SHARED = (type(None), bool, int, float, complex, str, bytes, frozenset, type)
+
+
+@dataclass(frozen=True, slots=True)
+class FunctionCall:
+    """The function that is measured, and its arguments. `inputs` is what the caller gave for them."""
+
+    function: Callable[..., object]
+    inputs: object
+
+    @property
+    def arguments(self) -> tuple[tuple[object, ...], Mapping[str, Any]]:
+        """Positional and keyword arguments: a tuple is the arguments, a mapping the keywords, anything else is the one argument."""
+        if isinstance(self.inputs, Mapping):
+            return (), {str(name): value for name, value in self.inputs.items()}
+        return (self.inputs if isinstance(self.inputs, tuple) else (self.inputs,)), {}
+
+    def bound(self) -> Callable[[], object]:
+        """Return the bare call; raises ConfigError if the function does not take these arguments."""
+        positional, named = self.arguments
+        # Some functions of C have no signature: then the first call shows it.
+        with suppress(ValueError):
+            signature = inspect.signature(self.function)
+            try:
+                signature.bind(*positional, **named)
+            except TypeError as error:
+                raise ConfigError(
+                    f"the function does not take these inputs: {error}; a tuple is its arguments, a dict its keyword arguments, "
+                    "anything else its one argument"
+                ) from error
+        return partial(self.function, *positional, **named)
+
+
+def measure_call(work: job.RunJob, target: FunctionCall, emit: Emit) -> job.MeasuredRun:
+    """Measure a function in this process; `emit` is called in its thread, never between two clock reads.
+
+    Raises:
+        ConfigError: it cannot be called with these inputs, or a call leaves its work to be done later.
+        MeasurementError: a call failed.
+    """
+    try:
+        return measure_subject(work, FunctionSubject(work, target), None, emit)
+    except EdgemeterError:
+        raise
+    except Exception as error:  # the function is the caller's, and may raise anything
+        raise MeasurementError(f"the function raised {type(error).__name__}: {one_line(error)}: correct it, or its inputs") from error
+
+
+class FunctionSubject(Subject):
+    """A function with its arguments; a query is a call, or so many that it is long against reading the clock (`samples`)."""
+
+    def __init__(self, work: job.RunJob, target: FunctionCall) -> None:
+        self._work, self._target = work, target
+        self._facts: dict[str, str] = {}
+        self._other_threads = [thread for thread in threading.enumerate() if thread is not threading.current_thread()]
+        self._leaves_garbage, self._collected_ns = False, 0
+
+    def load(self) -> None:
+        """Call the function a few times, and note what that shows.
+
+        Raises:
+            ConfigError: it is a coroutine, does not take these arguments, or its results cannot be waited for.
+        """
+        target = self._target
+        refuse_coroutine_function(target.function)
+        bare = target.bound()
+        before = _snapshot(target.inputs)
+        alive = set(threading.enumerate())
+        begin = time.monotonic_ns()
+        result = bare()
+        waits = waits_for(result, target.inputs, target.function)
+        for wait in waits:
+            wait(result)
+        self.first_ns = time.monotonic_ns() - begin
+        call = waited(bare, waits)
+        kinds = {device.partition(":")[0] for device in devices_of(result, target.inputs, target.function)}
+        self._device = "+".join(sorted(kinds - {"cpu"}))
+        started = [_threads_started(alive)]
+        gc.collect()
+        begin = time.monotonic_ns()
+        second = call()
+        again_ns = time.monotonic_ns() - begin
+        started.append(_threads_started(alive))
+        self._result = call()
+        started.append(_threads_started(alive))
+        is_same = self._result is second and not isinstance(second, _SHARED) and second != ()
+        self._same_object = type(second).__qualname__ if is_same else None
+        del second
+        self._leaves_garbage = gc.collect() > 0
+        if all(started[1:]):
+            self._facts["incomplete"] = f"each one leaves a thread running, {started[-1][-1]}"
+        elif before is not None and before != _snapshot(target.inputs):
+            self._facts["incomplete"] = "the function changes its inputs, so that later ones do other work"
+        self.samples = _calls_per_query(call, again_ns)
+        self._query = _repeated(call, self.samples)
+
+    def prepare(self) -> None:
+        """Note how long other threads ran until now."""
+        self._ran_ns, self._begin_ns = ran_ns(self._other_threads), time.monotonic_ns()
+
+    def ready(self, plan: TimingPlan) -> None:
+        """Nothing is drawn: the inputs stay the same."""
+
+    def bind(self, number: int, user: int | None = None) -> Callable[[], Any]:
+        """Return the query; between queries what calls left in cycles is freed."""
+        del number, user
+        if self._leaves_garbage and time.monotonic_ns() >= self._collected_ns + COLLECTED_EVERY_NS:
+            gc.collect()
+            self._collected_ns = time.monotonic_ns()
+        return self._query
+
+    def results(self, timed: TimedQueries, emit: Emit) -> Results:
+        """Return the function as a model, with what its calls showed."""
+        del emit
+        target, work, calls = self._target, self._work, self.samples
+        if busy := busiest_threads(self._ran_ns, ran_ns(self._other_threads), time.monotonic_ns() - self._begin_ns):
+            self._facts["other_threads_ratio"] = busy
+        self._note_stored_results(timed.latency_ns.min() / calls)
+        loaded = self._loaded()
+        torch = sys.modules.get("torch")
+        computes = torch is not None and any(type(leaf).__module__.startswith("torch") for leaf in leaves(self._result))
+        threads = int(torch.get_num_threads()) if torch is not None and computes else None
+        options = {"device": self._device} if self._device else {}
+        case = msgspec.structs.replace(work.case, threads=threads or 1, options=options)
+        runtime = describe_runtime(case, loaded)
+        if threads is None:
+            runtime = msgspec.structs.replace(runtime, threads_reason="only PyTorch tells how many a function computes with")
+        # Of a query of several calls the latency is that of one: their mean, in fractions of a nanosecond.
+        latency_ns: Any = timed.latency_ns if calls == 1 else timed.latency_ns / calls
+        code_file = getattr(getattr(target.function, "__code__", None), "co_filename", "")
+        return Results(
+            queries=replace(timed, latency_ns=latency_ns),
+            model=Model(
+                name=work.case.name or "function", sha256=work.sha256, file=Path(code_file or "function").name, size_bytes=0, task="unknown"
+            ),
+            runtime=runtime,
+            precision=describe_precision(loaded),
+            inputs=tuple(Tensor(name=info.name, shape=_shape(info), dtype=info.dtype) for info in loaded.inputs),
+            outputs=tuple(job.OutputTensor(name=info.name, shape=_shape(info), dtype=info.dtype) for info in loaded.outputs),
+            dataset=DatasetInfo(name="inputs of the call", sha256=sha256_of(target.inputs), images=0),
+            output_check=OutputCheck(compared=0),
+            reasons={"accuracy": "a function has no accuracy here: score what it returns"},
+        )
+
+    def close(self) -> None:
+        """Leave the function to its caller."""
+
+    def _note_stored_results(self, call_ns: float) -> None:
+        """Note that calls return what an earlier one computed: by a cache, or the same object after a much longer first call."""
+        first_ns = self.first_ns or 0
+        longer = f"the first took {first_ns / 1e6:.3g} ms, later ones {call_ns / 1e6:.3g} ms"
+        if hasattr(self._target.function, "cache_info"):
+            self._facts["incomplete"] = f"the function stores its results (functools), {longer}"
+        elif self._same_object and first_ns > max(LONG_FIRST * call_ns, LONG_FIRST_NS):
+            self._facts["incomplete"] = f"each one returns the same {self._same_object}, {longer}"
+
+    def _loaded(self) -> Loaded:
+        return Loaded(
+            package="python",
+            version=platform.python_version(),
+            backend=job.IN_PROCESS,
+            inputs=tensors(self._target.inputs, "input"),
+            outputs=tensors(self._result, "output"),
+            metadata={},
+            import_ns=0,
+            load_ns=0,
+            facts=self._facts,
+        )
+
+
+def _calls_per_query(call: Callable[[], object], again_ns: int) -> int:
+    """Return how many calls make a query that is long against reading the clock."""
+
+    def spent_ns(call: Callable[[], object], calls: int) -> int:
+        batched = _repeated(call, calls)
+        durations = []
+        for _ in range(3):
+            start = time.monotonic_ns()
+            batched()
+            durations.append(time.monotonic_ns() - start)
+        return min(durations)
+
+    empty = partial(int)
+    with no_collection():
+        clock_ns = max(1, sorted(spent_ns(empty, 1) for _ in range(CLOCK_TRIALS))[CLOCK_TRIALS // 2])
+        calls = 1
+        spent = spent_ns(call, 1) if again_ns < SHORTEST_IN_CLOCKS * clock_ns * LONG_FIRST else again_ns
+        if spent >= SHORTEST_IN_CLOCKS * clock_ns:
+            return 1
+        while spent < BATCHED_IN_CLOCKS * clock_ns:
+            calls = max(2 * calls, math.ceil(calls * min(100.0, BATCHED_IN_CLOCKS * clock_ns / max(1, spent))))
+            spent = spent_ns(call, calls)
+        return calls
+
+
+def _repeated(call: Callable[[], object], calls: int) -> Callable[[], object]:
+    """Return the query of so many calls; what they return is freed within their time, as in a loop of the caller's."""
+    if calls == 1:
+
+        def query() -> None:
+            call()
+
+        return query
+
+    def batch() -> None:
+        for _ in repeat(None, calls):
+            call()
+
+    return batch
+
+
+def _shape(info: TensorInfo) -> tuple[int, ...]:
+    return tuple(size or 0 for size in info.shape)
+
+
+def _threads_started(alive: set[threading.Thread]) -> list[str]:
+    """Return the names of the threads that are alive now and were not before, and take them into `alive`."""
+    new = [thread for thread in threading.enumerate() if thread not in alive]
+    alive.update(new)
+    return [thread.name for thread in new]
+
+
+def _snapshot(inputs: object) -> bytes | None:
+    """Return the values of inputs as bytes that can be compared; None of large ones, and of what has no such form."""
+    if sum(getattr(leaf, "nbytes", 0) for leaf in leaves(inputs) if is_array(leaf)) > COMPARED_BYTES:
+        return None
+    with suppress(Exception):  # a file, a lock, a model: what cannot be pickled is not compared
+        return pickle.dumps(inputs)
+    return None
+
+
+def ran_ns(threads: Sequence[threading.Thread]) -> dict[str, int]:
+    """Return the processor time of these threads of Python so far, by name and id; nothing where the kernel does not count it."""
+    ran: dict[str, int] = {}
+    for thread in threads:
+        with suppress(OSError, ValueError, IndexError):
+            label = f"{thread.name}, thread {thread.native_id}"
+            ran[label] = int(Path(f"/proc/self/task/{thread.native_id}/schedstat").read_text().split()[0])
+    return ran
+
+
+def busiest_threads(before_ns: Mapping[str, int], after_ns: Mapping[str, int], passed_ns: int) -> str | None:
+    """Return the share of the time in which other threads of Python ran, which hold its lock meanwhile, and which of them ran most."""
+    shares = {name: (ran_ns - before_ns.get(name, ran_ns)) / passed_ns for name, ran_ns in after_ns.items()}
+    if not shares:
+        return None
+    return f"{max(0.0, sum(shares.values())):.4f} {max(shares, key=lambda name: shares[name])}"

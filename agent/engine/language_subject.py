@@ -1,0 +1,262 @@
+"""A language model: prompts, and the moment of each token. What is asked is in `edgemeter.agent.engine.prompts`."""
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from edgemeter.agent import generators
+from edgemeter.agent.base.errors import MeasurementError
+from edgemeter.agent.contract import samples
+from edgemeter.agent.contract.record_accuracy import Accuracy
+from edgemeter.agent.contract.record_conditions import Model, Tensor
+from edgemeter.agent.contract.record_generation import EMPTY_ANSWER, SYNTHETIC, UNSTREAMED, Generation, LanguageModel
+from edgemeter.agent.engine import job
+from edgemeter.agent.engine.loading import describe_runtime
+from edgemeter.agent.engine.prompts import case_prompts
+from edgemeter.agent.engine.prompts.file_prompts import score
+from edgemeter.agent.engine.repeated_answers import check_answers
+from edgemeter.agent.engine.scenarios import generation_statistics, poisson
+from edgemeter.agent.engine.scenarios.generation_statistics import TokenMoments, lengths_of
+from edgemeter.agent.engine.scenarios.timing import FailedQuery, TimedQueries, TimingPlan
+from edgemeter.agent.engine.stopwatch import Stopwatch
+from edgemeter.agent.engine.subject import ARRIVAL, Emit, Results, Subject
+from edgemeter.agent.generators import ConcurrentGenerator, Generated, Limits, Query
+from edgemeter.agent.recognition import recognise
+from edgemeter.agent.runtimes import Options
+
+IN_ONE = "in one piece"
+NOTHING_TO_SCORE = "the prompts are synthetic: there is nothing to score"
+
+
+class Stamps:
+    """The moments of one query's stamps, in lists that were made before it; they grow if an engine gives more than it was asked for."""
+
+    __slots__ = ("moments_ns", "taken", "tokens")
+
+    def __init__(self, capacity: int) -> None:
+        self.moments_ns = [0] * capacity
+        self.tokens = [0] * capacity
+        self.taken = 0
+
+    def take(self, count: int) -> None:
+        """Note the moment at which `count` more tokens are there; as a method, not `__call__`, for Python calls that without C."""
+        now = time.monotonic_ns()
+        if self.taken == len(self.moments_ns):
+            self.moments_ns.append(0)
+            self.tokens.append(0)
+        self.moments_ns[self.taken] = now
+        self.tokens[self.taken] = count
+        self.taken += 1
+
+
+@dataclass(frozen=True, slots=True)
+class TextAnswer:
+    """The answer to a query, with the moment of each of its tokens, monotonic ns."""
+
+    generated: Generated
+    token_ns: tuple[int, ...]
+
+
+class LanguageSubject(Subject):
+    """A loaded generator with the prompts of a case. By their numbers the timed prompts of a case are the same in every run."""
+
+    has_tokens = True
+    warm_queries = 1
+
+    def __init__(self, work: job.RunJob) -> None:
+        self.work, self.case = work, work.case
+        self.generator = generators.create(work.case.runtime)
+        self.is_concurrent = isinstance(self.generator, ConcurrentGenerator)
+        self.answers: dict[int, TextAnswer] = {}
+        self._arrivals: dict[int, Callable[[], Any]] = {}
+
+    def load(self) -> None:
+        """Prepare the prompts, whose lengths the load needs, and load the model; see `Subject.load`."""
+        case = self.case
+        options = Options(threads=case.threads, backend=case.backend, extra=case.options, sha256=case.sha256)
+        self.case_prompts = prompts = case_prompts.prepare(case, options)
+        self.limits = Limits(prompts.output_tokens, ignore_end=prompts.file is None)
+        self.loaded = self.generator.load(Path(case.model), options, prompts.context_tokens)
+        self.import_ns, self.load_ns = max(self.loaded.import_ns, prompts.import_ns), self.loaded.load_ns
+        self.prompts = prompts.of(self.loaded)
+
+    def prepare(self) -> None:
+        """Prepare nothing: a prompt is made by its number."""
+
+    def plan(self, work: job.RunJob) -> TimingPlan:
+        """Return what is to be timed; of a file whole passes."""
+        prompts = self.case_prompts
+        return replace(super().plan(work), queries=prompts.queries, seconds=prompts.seconds, pass_queries=prompts.pass_queries)
+
+    def ready(self, plan: TimingPlan) -> None:
+        """Make the requests of arrivals, which is no part of their time."""
+        if plan.rate_per_s is not None:
+            self._arrivals = {number: self.bind(number, ARRIVAL) for number in range(len(poisson.schedule_ns(plan)))}
+
+    def bind(self, number: int, user: int | None = None) -> Callable[[], tuple[Generated, Stamps]]:
+        """Return the bare query; one that is asked alone drops every cache before (see `Generator.bind`)."""
+        if user == ARRIVAL and number in self._arrivals:
+            return self._arrivals.pop(number)
+        query: Query
+        if user is None or not isinstance(self.generator, ConcurrentGenerator):
+            query = self.generator.bind(self.prompts.of(number), self.limits)
+        else:
+            query = self.generator.bind_concurrent(self.prompts.of(number), self.limits, None if user == ARRIVAL else user)
+        stamps = Stamps(self.limits.output_tokens + 1)
+        return lambda: (query(stamps.take), stamps)
+
+    def finish(self, number: int, result: tuple[Generated, Stamps], start_ns: int, end_ns: int) -> int:
+        """Take the answer with the moments of its tokens; the query ended with the last of them."""
+        del start_ns, end_ns
+        generated, stamps = result
+        if not stamps.taken:
+            raise MeasurementError("a query gave no token: try another prompt length, or another model")
+        tokens = generated.stamped_tokens or stamps.tokens
+        token_ns = tuple(moment for index, moment in enumerate(stamps.moments_ns[: stamps.taken]) for _ in range(tokens[index]))
+        self.answers[number] = TextAnswer(generated, token_ns)
+        return token_ns[-1]
+
+    def paces_ns(self, queries: Sequence[tuple[int, int, int]]) -> tuple[float, ...]:
+        """Return means of the time to the first token, and of the time for each further one; that to the first where it is the only one."""
+        first_ns, each_ns = [], []
+        for number, start_ns, _ in queries:
+            token_ns = self.answers[number].token_ns
+            first_ns.append(token_ns[0] - start_ns)
+            steps = len(token_ns) - 1
+            each_ns.append((token_ns[-1] - token_ns[0]) / steps if steps else first_ns[-1])
+        return sum(first_ns) / len(first_ns), sum(each_ns) / len(each_ns)
+
+    def results(self, timed: TimedQueries, emit: Emit) -> Results:
+        """Return what ran, the times of its tokens, and whether its answers come again."""
+        del emit
+        loaded, prompts = self.loaded, self.case_prompts
+        answers = with_cached({number: self.answers[number] for number in timed.numbers.tolist()})
+        timed = without_unstreamed(timed, answers)
+        answers = {number: answers[number] for number in timed.numbers.tolist()}
+        moments = moments_of(timed, answers, is_local=loaded.abilities.is_local)
+        described, no_times = self._generation([answer.generated for answer in answers.values()], moments, timed)
+        generated = {number: answer.generated for number, answer in answers.items()}
+        check = check_answers(generated, self._repeat, loaded.abilities, overlap=timed.overlap)
+        accuracy, no_accuracy = self._score(answers, timed.failures)
+        # Those of a file have no length in common.
+        prompt_tokens = None if described.prompts != SYNTHETIC else next(iter(answers.values())).generated.prompt_tokens
+        path = Path(self.case.model)
+        return Results(
+            queries=timed,
+            model=Model(
+                name=self.case.name or recognise.language_model_name(path),
+                sha256=self.work.sha256,
+                file=path.name,
+                size_bytes=self.work.size_bytes,
+                task="generation",
+            ),
+            runtime=describe_runtime(self.case, loaded),
+            precision=loaded.precision or "unknown",
+            inputs=(Tensor(name="prompt", shape=(1,) if prompt_tokens is None else (1, prompt_tokens), dtype="int32"),),
+            outputs=(job.OutputTensor(name="output", shape=(1, self.limits.output_tokens), dtype="int32"),),
+            dataset=prompts.dataset(loaded),
+            output_check=check,
+            accuracy=accuracy,
+            reasons={name: reason for name, reason in (("accuracy", no_accuracy), (UNSTREAMED, no_times)) if reason},
+            generation=described,
+            series=(
+                samples.pack("first_token", "ns", moments.first_ns),
+                samples.pack("token", "ns", moments.token_ns),
+                samples.pack("output_tokens", "tokens", moments.output_tokens),
+            ),
+        )
+
+    def _repeat(self, number: int) -> Generated | None:
+        return self.answers[number].generated if Stopwatch(self).ask(number) is None else None
+
+    def _score(self, answers: dict[int, TextAnswer], failures: Sequence[FailedQuery]) -> tuple[Accuracy | None, str | None]:
+        """Return the score of the answers to the questions of a file; else None and why."""
+        if self.case_prompts.file is None:
+            return None, NOTHING_TO_SCORE
+        texts = [(number, answer.generated.text) for number, answer in answers.items()]
+        # A model that ends its text at once has answered nothing.
+        texts += [(failed.number, "") for failed in failures if failed.kind == EMPTY_ANSWER]
+        return score(self.case_prompts.file, self.case.seed, sorted(texts), opens_thought=self.case_prompts.opens_thought)
+
+    def _generation(self, answers: Sequence[Generated], moments: TokenMoments, timed: TimedQueries) -> tuple[Generation, str | None]:
+        """Return the part of the record, and why it has no times of single tokens, if so."""
+        loaded, output_tokens = self.loaded, self.limits.output_tokens
+        prompt_counts = np.array([answer.prompt_tokens for answer in answers if answer.prompt_tokens is not None])
+        states_prompts = prompt_counts.size == len(answers)
+        processed = int(prompt_counts.sum()) - sum(answer.cached_tokens or 0 for answer in answers)
+        hidden = max((answer.hidden_reasoning_tokens or 0 for answer in answers), default=0)
+        # Servers leave out the counts of an answer for which nothing was drafted.
+        drafted = sum(answer.drafted_tokens or 0 for answer in answers)
+        # The time to the first token is none of the prefill where thoughts came before it.
+        prefilled = processed if states_prompts and (timed.overlap or not hidden) else None
+        unstreamed = next((answer.unstreamed for answer in answers if answer.unstreamed), None)
+        return generation_statistics.with_times(
+            Generation(
+                prompt_tokens=_most([answer.prompt_tokens for answer in answers]),
+                prompt_lengths=lengths_of(prompt_counts) if states_prompts and np.ptp(prompt_counts) else None,
+                output_tokens=output_tokens,
+                **self.case_prompts.described(),
+                counts=loaded.abilities.counts,
+                is_local=loaded.abilities.is_local,
+                cached_tokens=_most([answer.cached_tokens for answer in answers]),
+                ended_early=moments.ended_early(output_tokens),
+                hidden_reasoning_tokens=hidden or None,
+                template_tokens=loaded.template_tokens or None,
+                speculative=loaded.speculative,
+                accepted_ratio=sum(answer.accepted_tokens or 0 for answer in answers) / drafted if drafted else None,
+                model=msgspec.convert(loaded, LanguageModel, from_attributes=True),
+            ),
+            moments,
+            prefilled,
+            timed,
+            unstreamed,
+        )
+
+    def close(self) -> None:
+        """Let the model go."""
+        self.generator.close()
+
+
+def _most(counts: Sequence[int | None]) -> int | None:
+    """Return the most of what is stated; None where not all of it is."""
+    values = [count for count in counts if count is not None]
+    return max(values) if len(values) == len(counts) else None
+
+
+def without_unstreamed(timed: TimedQueries, answers: dict[int, TextAnswer]) -> TimedQueries:
+    """Return the queries with those whose answer came in one piece as failures, where most were streamed."""
+    is_streamed = np.array([answers[number].generated.unstreamed is None for number in timed.numbers.tolist()])
+    if np.count_nonzero(is_streamed) <= is_streamed.size / 2:
+        return timed
+    failures = [
+        FailedQuery(IN_ONE, int(timed.numbers[index]), int(timed.arrived_ns[index]), int(timed.arrived_ns[index] + timed.latency_ns[index]))
+        for index in np.flatnonzero(~is_streamed)
+    ]
+    return replace(timed.only(is_streamed), failures=[*timed.failures, *failures])
+
+
+def with_cached(answers: dict[int, TextAnswer]) -> dict[int, TextAnswer]:
+    """Return the answers with 0 cached tokens of each that states none, if any states some: servers leave out a 0.
+
+    Source: vLLM's entrypoints/openai (`if self.enable_prompt_tokens_details and num_cached_tokens`).
+    """
+    counts = [answer.generated.cached_tokens for answer in answers.values()]
+    if counts.count(None) in (0, len(counts)):
+        return answers
+    return {
+        number: replace(answer, generated=replace(answer.generated, cached_tokens=answer.generated.cached_tokens or 0))
+        for number, answer in answers.items()
+    }
+
+
+def moments_of(timed: TimedQueries, answers: dict[int, TextAnswer], *, is_local: bool) -> TokenMoments:
+    """Return the moments of all tokens as arrays, each from the arrival of its query."""
+    lengths = np.array([len(answers[number].token_ns) for number in timed.numbers.tolist()], np.int64)
+    absolute_ns = np.array([moment for number in timed.numbers.tolist() for moment in answers[number].token_ns], np.int64)
+    token_ns = absolute_ns - np.repeat(timed.arrived_ns, lengths)
+    return TokenMoments(token_ns[np.cumsum(lengths) - lengths], timed.latency_ns, lengths, token_ns, is_local)

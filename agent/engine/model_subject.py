@@ -1,0 +1,147 @@
+"""A model by a runtime: a file in this process, or one behind a server, which may answer several queries at once."""
+
+import threading
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import replace
+from typing import Any
+
+from edgemeter.agent import runtimes
+from edgemeter.agent.base.errors import AnswerError
+from edgemeter.agent.contract.case_settings import is_video
+from edgemeter.agent.contract.model_formats import PYTHON
+from edgemeter.agent.engine import job, loading
+from edgemeter.agent.engine.predictions import check_results, evaluate
+from edgemeter.agent.engine.scenarios import poisson
+from edgemeter.agent.engine.scenarios.scenario import join_batch, joined_batches, query_shape
+from edgemeter.agent.engine.scenarios.timing import TimedQueries, TimingPlan
+from edgemeter.agent.engine.subject import ARRIVAL, Emit, Results, Subject
+from edgemeter.agent.runtimes import Answered, Array
+
+KEPT_OUTPUTS = 8
+
+
+class ModelSubject(Subject):
+    """The loaded model with its inputs: one list of arrays for each call that may be drawn; `kept` are outputs of a few, by input."""
+
+    def __init__(self, work: job.RunJob) -> None:
+        self.work, self.case = work, work.case
+        self.runtime = runtimes.create(work.case.runtime)
+        self.inputs: Sequence[Sequence[Array]] = ()
+        self.kept: dict[int, list[Array]] = {}
+        self._order: Sequence[int] = ()
+        self._kept_every = self._finished = 0
+        self._arrivals: dict[int, Callable[[], Any]] = {}
+        self._lock = threading.Lock()
+
+    def load(self) -> None:
+        """Load the model, and prepare its first item; see `Subject.load`."""
+        self.model = model = loading.load_model(self.case, self.runtime)
+        check_results(self.case, model)
+        self.shape = query_shape(self.case, model.loaded.inputs)
+        self._item = model.calls_of(0, self.case.seed)
+        self._first = join_batch([self._item[0]] * self.shape.joined)
+        self.is_concurrent, self.samples = isinstance(self.runtime, runtimes.ConcurrentRuntime), self.shape.batch
+        self.import_ns, self.load_ns = model.loaded.import_ns, model.loaded.load_ns
+        self.compiles_at_call = model.loaded.compiles_at_call
+        declared = tuple(tuple(size or 1 for size in info.shape) for info in model.loaded.inputs)
+        # One with inputs of other shapes is not of this run.
+        self.first_ns = model.loaded.first_ns if loading.shapes_of(self._first) == declared else None
+        self._take([self._first])
+
+    def prepare(self) -> None:
+        """Prepare the inputs; code that compiles does so for each shape before anything is timed."""
+        ready = loading.prepare_calls(self.model, self._item, self.case.seed)
+        self._take(joined_batches(ready.calls, self.shape.joined, loading.PREPARED_BYTES, self.case.seed))
+        self.is_by_item = ready.is_by_item and self.shape.joined == 1
+        if self.case.runtime == PYTHON:
+            for inputs in {loading.shapes_of(inputs): inputs for inputs in self.inputs}.values():
+                self.runtime.bind(inputs)()
+
+    def _take(self, inputs: Sequence[Sequence[Array]]) -> None:
+        self.inputs, self._order = inputs, range(len(inputs))
+
+    def plan(self, work: job.RunJob) -> TimingPlan:
+        """Return what is to be timed; frames of a video come in their order, and at its rate unless the case has another."""
+        plan, data = super().plan(work), self.model.data
+        rate_per_s = data.rate_per_s if work.case.scenario == "steady" and data is not None else None
+        return replace(plan, rate_per_s=plan.rate_per_s or rate_per_s, in_order=is_video(work.case.data or ""))
+
+    def ready(self, plan: TimingPlan) -> None:
+        """Draw the inputs, and make the requests of arrivals, which is no part of their time."""
+        self._order = plan.drawn(len(self.inputs))
+        self.kept, self._finished, self.kept_bytes = {}, 0, 0
+        self._kept_every = max(1, plan.likely_queries() // KEPT_OUTPUTS)
+        if self.is_concurrent and self.case.scenario == "poisson":
+            for number in range(len(poisson.schedule_ns(plan))):
+                self.bind(number, ARRIVAL)
+
+    def bind(self, number: int, user: int | None = None) -> Callable[[], Any]:
+        """Return the runtime's bare call; arrivals with the same input share it, so that those of a long schedule fit in memory."""
+        item = self._order[number % len(self._order)]
+        if user is None or not isinstance(self.runtime, runtimes.ConcurrentRuntime):
+            return self.runtime.bind(self.inputs[item])
+        if user != ARRIVAL:
+            return self.runtime.bind_concurrent(self.inputs[item], user)
+        if item not in self._arrivals:
+            self._arrivals[item] = self.runtime.bind_concurrent(self.inputs[item])
+        return self._arrivals[item]
+
+    def finish(self, number: int, result: Any, start_ns: int, end_ns: int) -> int:
+        """Keep the outputs of a few timed queries, spread over them; read what is unlike the answers before."""
+        del start_ns
+        answer = result if isinstance(result, Answered) else None
+        if answer is not None:
+            answer.end()
+        item, is_kept = self._order[number % len(self._order)], False
+        if self._kept_every and number >= 0:
+            is_kept = self._finished % self._kept_every == 0 and len(self.kept) < KEPT_OUTPUTS and item not in self.kept
+            self._finished += 1
+        if is_kept or (answer is not None and answer.is_unlike):
+            outputs = self.runtime.outputs() if answer is None else answer.outputs()
+            if is_kept:
+                with self._lock:
+                    self.kept[item] = outputs
+                    self.kept_bytes = sum(array.nbytes for arrays in self.kept.values() for array in arrays)
+        return end_ns
+
+    def window(self) -> AbstractContextManager[None]:
+        """Return the block in which a runtime that asks a server notes its connections."""
+        return self.runtime.window() if isinstance(self.runtime, runtimes.WatchedRuntime) else super().window()
+
+    def results(self, timed: TimedQueries, emit: Emit) -> Results:
+        """Return what ran, whether its outputs come again, and how accurate they are."""
+        if isinstance(self.runtime, runtimes.LateFacts):
+            self.model = replace(self.model, loaded=self.runtime.with_late_facts(self.model.loaded))
+        model, loaded = self.model, self.model.loaded
+        outputs = loading.describe_outputs(loaded.outputs, self._last_outputs())
+        evaluated = evaluate(self.work, model, self.inputs, self.kept, emit, is_by_item=self.is_by_item)
+        return Results(
+            queries=timed,
+            model=loading.describe_model(self.work, model),
+            runtime=loading.describe_runtime(self.case, loaded, self.inputs),
+            precision=model.card.precision if model.card else loading.describe_precision(loaded),
+            inputs=loading.describe_inputs(loaded.inputs, self._first),
+            outputs=outputs,
+            dataset=loading.describe_dataset(model.data, self.case.seed),
+            output_check=evaluated.check,
+            batch=self.shape.batch,
+            accuracy=evaluated.accuracy,
+            reasons={} if evaluated.reason is None else {"accuracy": evaluated.reason},
+            answers=evaluated.answers,
+            predictions=evaluated.predictions,
+            preprocess_ns=evaluated.preprocess_ns,
+            postprocess_ns=evaluated.postprocess_ns,
+            guesses=model.guesses,
+        )
+
+    def _last_outputs(self) -> list[Array]:
+        """Return the last outputs that a server gave: an error, as which its last answer may be read, is read once."""
+        try:
+            return self.runtime.outputs()
+        except AnswerError:
+            return self.runtime.outputs()
+
+    def close(self) -> None:
+        """Let the model go."""
+        self.runtime.close()

@@ -1,0 +1,93 @@
+"""Queries at moments that were fixed before, whether the model is ready or not: poisson (`scenarios/poisson`), steady (`scenarios/steady`).
+
+A model in this process answers in turn, each query from its arrival or the end of the one before; a server answers them beside each other.
+"""
+
+from collections.abc import Iterable
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+
+import numpy as np
+
+from edgemeter.agent.energy.queries import Times
+from edgemeter.agent.engine.scenarios import poisson, steady
+from edgemeter.agent.engine.scenarios.timing import TimedQueries, TimingPlan
+from edgemeter.agent.engine.stopwatch import Stopwatch, no_collection
+from edgemeter.agent.engine.subject import ARRIVAL
+
+LEAD_NS = 1_000_000
+# A rate that cannot be sustained is given up on when the schedule has been over for as long as it took; a median needs 11.
+GIVE_UP_RATIO = 2
+FEWEST = 11
+# Frames that wait for longer after the schedule, or the deadline, are dropped.
+DRAIN_NS = 1_000_000_000
+# As many as a closed loop has users: threads and connections that any board can have.
+MOST_IN_FLIGHT = 256
+
+
+def run_poisson(watch: Stopwatch, plan: TimingPlan) -> TimedQueries:
+    """Serve the schedule of arrivals and return the latency of every query that was served, from its scheduled arrival."""
+    due_ns = poisson.schedule_ns(plan)
+    if watch.subject.is_concurrent:
+        begin_ns, begun = side_by_side(watch, due_ns.tolist())
+    else:
+        begin_ns, begun = _in_turn(watch, due_ns, GIVE_UP_RATIO * int(due_ns[-1]), FEWEST, takes_newest=False)
+    return watch.timed(begin_ns, unserved=due_ns.size - begun, overlap=watch.subject.is_concurrent)
+
+
+def run_steady(watch: Stopwatch, plan: TimingPlan) -> TimedQueries:
+    """Offer the frames of the schedule and return those that were answered, with their latency from their arrival."""
+    schedule = steady.schedule_of(plan)
+    give_up_ns = schedule.length_ns + max(DRAIN_NS, schedule.deadline_ns)
+    begin_ns, _ = _in_turn(watch, schedule.arrivals_ns(), give_up_ns, 1, takes_newest=True)
+    end_ns = begin_ns + schedule.length_ns
+    # The idle time of the last frame.
+    if (rest_ns := end_ns - watch.clock()) > 0:
+        watch.sleep(rest_ns / 1e9)
+    return watch.timed(begin_ns, end_ns, unserved=schedule.frames - watch.answered, schedule=schedule)
+
+
+def _in_turn(watch: Stopwatch, due_ns: Times, give_up_ns: int, fewest: int, *, takes_newest: bool) -> tuple[int, int]:
+    """Ask the query of each arrival when the one before has ended; return the beginning, and how many were asked.
+
+    `takes_newest`: of those that have come by then, all but the newest are dropped. So much after the beginning none is begun any more,
+    but the `fewest`.
+    """
+    number = begun = 0
+    with no_collection():
+        begin_ns = watch.clock() + LEAD_NS
+        while number < due_ns.size:
+            arrival_ns = begin_ns + int(due_ns[number])
+            if watch.ask(number, arrival_ns=arrival_ns) is not None:
+                watch.wait_until(arrival_ns)
+            begun += 1
+            passed_ns = watch.clock() - begin_ns
+            if passed_ns > give_up_ns and begun >= fewest:
+                break
+            number += 1
+            if takes_newest:
+                number = max(number, int(np.searchsorted(due_ns, passed_ns, side="right")) - 1)
+    return begin_ns, begun
+
+
+def side_by_side(watch: Stopwatch, offsets_ns: Iterable[int], limit: int = MOST_IN_FLIGHT) -> tuple[int, int]:
+    """Ask a query at each of these moments after the beginning, in threads, `limit` at once; return the beginning, and how many there were.
+
+    Raises:
+        EdgemeterError: a query did; the arrivals after it are left out.
+    """
+    in_flight: set[Future[object]] = set()
+    begun = 0
+    with no_collection(), ThreadPoolExecutor(limit) as pool:
+        begin_ns = watch.clock() + LEAD_NS
+        for number, offset_ns in enumerate(offsets_ns):
+            # Not spun: that would take the interpreter from the threads that stamp.
+            watch.sleep(max(0, begin_ns + offset_ns - watch.clock()) / 1e9)
+            ended, in_flight = wait(in_flight, timeout=0)
+            for future in ended:
+                future.result()
+            if len(in_flight) < limit:
+                in_flight.add(pool.submit(watch.ask, number, ARRIVAL, begin_ns + offset_ns))
+                begun += 1
+    for future in in_flight:
+        future.result()
+    return begin_ns, begun

@@ -1,0 +1,70 @@
+"""Facts about `edgemeter.agent.engine.users`: each user waits for an answer, and all are served at once."""
+
+import threading
+
+import pytest
+
+from edgemeter.agent.base.errors import ConfigError, MeasurementError
+from edgemeter.agent.engine.measure import measure_subject
+from edgemeter.agent.engine.stopwatch import Stopwatch
+from edgemeter.agent.engine.users import ask_users
+from tests.fixtures.run_jobs import brief_case, run_job
+from tests.fixtures.timing_world import Answering, World
+
+
+def test_each_user_has_one_query_at_a_time_and_all_are_at_work():
+    """Nobody gets through before three are there at once, and no user has two."""
+    meeting, at_work, counts, users = threading.Barrier(3, timeout=150), set(), [], set()
+
+    def answer(number, user):
+        assert user not in at_work
+        at_work.add(user)
+        users.add(user)
+        counts.append(len(at_work))
+        if number < 3:
+            meeting.wait()
+        at_work.remove(user)
+
+    watch = Stopwatch(Answering(answer))
+    begin_ns = ask_users(watch, 3, 30)
+    assert watch.timed(begin_ns).numbers.tolist() == list(range(30))
+    assert users == {0, 1, 2}
+    assert max(counts) == 3
+
+
+def test_the_first_failure_ends_the_loop_of_every_user():
+    """No query begins after it but those under way."""
+    answered = []
+
+    def answer(number, _):
+        answered.append(number)
+        raise MeasurementError("the server failed")
+
+    with pytest.raises(MeasurementError, match="the server failed"):
+        ask_users(Stopwatch(Answering(answer)), 2, 1000)
+    assert len(answered) <= 2
+
+
+def test_the_first_query_of_each_user_is_before_all_others():
+    """Half of the queries begin when every user is through with it, however late the slowest of them is."""
+    slow, numbers = threading.Event(), []
+
+    def answer(number, user):
+        if number < 0:
+            assert user != 2 or slow.wait(150)
+            return
+        numbers.append(number)
+        if number >= 15:
+            slow.set()
+
+    watch = Stopwatch(Answering(answer))
+    timed = watch.timed(ask_users(watch, 3, 12, ramp_up_from=-1))
+    assert timed.numbers.size == len(numbers) >= 16 + 6
+    assert timed.ramp_up_ns.size == 3
+
+
+def test_a_model_in_the_process_has_no_users():
+    """Whatever a suite states."""
+    case = brief_case("m.server", runtime="served", concurrency=4)
+    with pytest.raises(ConfigError, match="measure a server"):
+        measure_subject(run_job(case), World(lambda _: 1000), 0, lambda _: None)
