@@ -6,7 +6,7 @@ from contextlib import contextmanager
 
 from edgemeter._environment import unset_options
 from edgemeter.agent.base import config
-from edgemeter.agent.session.energy_watch import EnergyWatch, why_no_net
+from edgemeter.agent.session.energy_watch import EnergyWatch
 
 logger = logging.getLogger(__name__)
 
@@ -74,7 +74,7 @@ def energy(power: str | None = None, *, idle_s: float | None = None) -> Iterator
     for name in ("mean_power_w", "sensor", "scope", "excludes"):
         setattr(spent, name, getattr(measured, name))
     spent.bounds_reason = measured.interval_reason
-    spent.net_reason = why_no_net(measured, watch.seen.idle_s)
+    spent.net_reason = measured.why_no_net(watch.seen.idle_s, "idle_s =")
     spent.joules, spent.joules_low, spent.joules_high = _with_bounds(measured.gross_mj, measured.gross_u_mj)
     if measured.net_state == "resolved" and measured.net_mj is not None:
         spent.net_joules, spent.net_joules_low, spent.net_joules_high = _with_bounds(measured.net_mj, measured.net_u_mj)

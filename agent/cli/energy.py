@@ -187,10 +187,8 @@ def _print(watched: "WatchedEnergy", repeats: int) -> None:
 
 
 def _line(energy: "Energy", idle_s: float) -> str:
-    from edgemeter.agent.session.energy_watch import why_no_net
-
     gross = f"{energy.gross_mj / 1000:.4g} J{_uncertainty(energy.gross_u_mj, energy)}"
-    net = why_no_net(energy, idle_s) or f"{(energy.net_mj or 0) / 1000:.4g} J{_uncertainty(energy.net_u_mj, energy)}"
+    net = energy.why_no_net(idle_s, "--idle") or f"{(energy.net_mj or 0) / 1000:.4g} J{_uncertainty(energy.net_u_mj, energy)}"
     left_out = f"; excludes {', '.join(energy.excludes)}" if energy.excludes else ""
     ran_on = "" if energy.after_load_mj is None else f"; about {energy.after_load_mj / 1000:.2g} J ran on after it"
     return f"{energy.sensor} ({energy.scope}): gross {gross}, net {net}, mean {energy.mean_power_w:.4g} W{ran_on}{left_out}"

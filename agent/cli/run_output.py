@@ -29,9 +29,10 @@ from edgemeter.agent.contract.figures import (
     FigureView,
     in_view,
 )
+from edgemeter.agent.contract.held_load import are_in_time
 from edgemeter.agent.contract.mode_answer import mode_answers, mode_text
 from edgemeter.agent.contract.record import RunRecord
-from edgemeter.agent.contract.record_figures import Neighbour, Sustained
+from edgemeter.agent.contract.record_figures import Neighbour, Steady, Sustained
 from edgemeter.agent.contract.steady_facts import held_out, moment, steady_facts
 from edgemeter.agent.contract.suite import Case
 from edgemeter.agent.session.run_plan import PRECISION_RATIO, further_runs, precision_reach
@@ -264,7 +265,7 @@ def _lines(cases: Sequence[MeasuredCase], seconds: float | None) -> Iterator[str
     for case in cases:
         if untried := case.typical.runtime.facts.get("untried"):
             yield f"{_runtime_text(case.typical)} is {untried}"
-        yield from _load_lines(case.typical)
+        yield from _load_lines(case)
         yield from _energy_lines(case.typical)
     yield from decode_lines([case.typical for case in cases])
 
@@ -286,9 +287,13 @@ def resolution(cases: Sequence[MeasuredCase]) -> str:
     return f"{text} About {needed_runs} runs would narrow the interval to ± {precise}: --repeats {needed_runs}."
 
 
-def _load_lines(run: RunRecord) -> Iterator[str]:
+def _load_lines(case: MeasuredCase) -> Iterator[str]:
+    run = case.typical
     load = run.load
-    if load is None or run.steady or (load.is_sustained is None and not load.target_per_s):
+    if run.steady:
+        yield _frames_line(run.model.name, case.text(MISSED), [run.steady for run in case.counted if run.steady])
+        return
+    if load is None or (load.is_sustained is None and not load.target_per_s):
         return
     busy = "" if load.utilisation_ratio is None else f", busy {load.utilisation_ratio:.0%} of the time"
     if load.is_sustained is None:
@@ -299,9 +304,21 @@ def _load_lines(run: RunRecord) -> Iterator[str]:
         yield f"{run.model.name} does not hold this rate{busy}: offer a lower one."
 
 
+def _frames_line(name: str, missed: str, frames: Sequence[Steady]) -> str:
+    rate, is_held = f"{plain_digits(frames[0].rate_per_s)} frames a second", are_in_time(frames)
+    if is_held is None:
+        arrived = sum(steady.frames for steady in frames)
+        length = moment(sum(steady.frames / steady.rate_per_s for steady in frames))
+        return f"{name} missed {missed} of {arrived:,} frames in {length}, too few to show whether it holds {rate}; use --mode normal"
+    return f"{name} holds {rate}." if is_held else f"{name} does not hold {rate}, because it misses {missed} of them: offer a lower rate."
+
+
 def _energy_lines(run: RunRecord) -> Iterator[str]:
     if (energy := run.energy) is None:
         return
+    idle_ns = run.windows.idle_before_ns if run.windows else None
+    if no_net := energy.why_no_net((idle_ns[1] - idle_ns[0]) / 1e9 if idle_ns else 0.0, "idle_seconds ="):
+        yield f"net energy by {energy.sensor} is {no_net} in a suite"
     certainty = f"has no uncertainty: {energy.interval_reason}"
     if energy.gross_u_mj is not None:
         certainty = f"has an uncertainty of ± {percentage(energy.gross_u_mj / abs(energy.gross_mj))}" if energy.gross_mj else ""

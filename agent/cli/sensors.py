@@ -50,7 +50,9 @@ def sensors(context: click.Context, config: Path | None, *, everything: bool, fo
     rows += [{"sensor": sensor.name, "error": sensor.reason, "absent": sensor.is_absent} for sensor in absent]
     if not print_data(form, {"sensors": rows, "chosen": chosen_name, "why": why}):
         named = [sensor for sensor in absent if everything or sensor.is_configured or not sensor.is_absent]
-        _print_list(readings, named, f"runs use {why}" if chosen_name else why, console_for(form))
+        unread = [sensor.name for sensor in absent if sensor.name in settings.power]
+        runs = f"no run can be measured: `power` in the configuration names {', '.join(unread)}" if unread else f"runs use {why}"
+        _print_list(readings, named, runs if chosen_name else why, console_for(form))
     if any(sensor.is_misconfigured and sensor.is_configured for sensor in detected):
         sys.exit(FAILED)
 

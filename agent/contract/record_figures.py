@@ -195,6 +195,20 @@ class Energy(RecordPart, frozen=True, kw_only=True):
             return "resolved"
         return "no_idle" if self.idle_before_w is None and self.idle_after_w is None else "not_resolvable"
 
+    def why_no_net(self, idle_s: float, to_idle: str) -> str | None:
+        """Return why there is no net energy, and the remedy; None where there is one.
+
+        The machine idled for `idle_s` before and after; `to_idle` is how one sets that, such as `--idle`.
+        """
+        remedy = f"let it idle longer, with {to_idle} {2 * idle_s or 10:.4g}"
+        if self.net_state == "no_idle":
+            return f"not known: {idle_s:.4g} s of idle give {self.sensor} no idle power; {remedy}"
+        if self.net_state == "resolved":
+            return None
+        if self.after_load_mj is not None:
+            return f"not resolvable: what ran on after the load, such as a fan, hides idle power; set the fan to one speed, or {remedy}"
+        return f"not resolvable: it is lost in the uncertainty of idle power; measure longer, or {remedy}"
+
     @property
     def mean_power_u_w(self) -> float | None:
         """Expanded uncertainty (95%) of `mean_power_w` in W: as large a share of it as of the energy, since the time is exact."""

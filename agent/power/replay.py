@@ -96,9 +96,9 @@ class ReplaySensor:
         scope = self._scope or recording.scope
         if scope in get_args(Scope):
             return cast("Scope", scope)
-        raise ConfigError(
-            f"recording {self._path!r} has scope {scope!r}: set scope to one of {', '.join(get_args(Scope))}, in it or in [sensors.replay]"
-        )
+        lack = "states no scope" if scope is None else f"has the unknown scope {scope!r}"
+        remedy = f'set scope = "board-input" in [sensors.replay], or what its sensor saw ({", ".join(get_args(Scope))})'
+        raise ConfigError(f"the power recording {self._path!r} {lack}: {remedy}")
 
 
 def _spacing_ms(t_s: Sequence[float]) -> float:

@@ -16,7 +16,6 @@ from types import TracebackType
 
 from edgemeter.agent.base import config
 from edgemeter.agent.base.errors import UnavailableError
-from edgemeter.agent.contract.record_figures import Energy
 from edgemeter.agent.energy import per_inference
 from edgemeter.agent.energy.per_inference import Energies, EnergyRun
 from edgemeter.agent.energy.refusals import shortest_idle_s, shortest_window_s
@@ -43,15 +42,6 @@ class WatchedEnergy:
     why_these: str
     idle_s: float
     other_load: OtherLoad
-
-
-def why_no_net(energy: Energy, idle_s: float) -> str | None:
-    """Return why a watched energy has no net energy, where the machine idled for `idle_s` before and after; None where it has one."""
-    if energy.net_state == "no_idle":
-        return f"not known: {idle_s:.4g} s of idle do not give {energy.sensor} an idle power" if idle_s else "not known without idle"
-    if energy.net_state == "resolved":
-        return None
-    return "not resolvable: it is lost in the uncertainty of idle power"
 
 
 class EnergyWatch:

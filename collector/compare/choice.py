@@ -94,7 +94,8 @@ def choose(
 ) -> Choice:
     """Return the choice among summarised cases; `cheapest` is the name of a judged figure, by default energy, else latency.
 
-    Where cases are of several tasks, data or scenarios, it is among the kind with the most cases.
+    Where cases are of several tasks, data or scenarios, it is among the kind of which most cases have the figures that are asked for; of
+    several such kinds, that with the most cases.
 
     Raises:
         UnavailableError: there is no case.
@@ -103,7 +104,7 @@ def choose(
     if not summaries:
         raise UnavailableError("there is no case to choose among: measure some with `edgemeter run MODEL MODEL`")
     picked = selected(summaries, required.conditions)
-    cases = _alike(picked)
+    cases = _alike(picked, {*(limit.figure.name for limit in required.figures), *filter(None, [cheapest])})
     entry = JUDGED[cheapest] if cheapest else _usual_cost(cases)
     names = names_of((case.key for case in cases), _called([case.key for case in cases]))
     energy_class = min((case.energy.ranks_as for case in cases if case.energy), key=lambda ranks: ranks.preference, default=None)
@@ -218,8 +219,8 @@ def _with_interval(case: CaseSummary, limit: FigureLimit, evidence: Evidence, co
     return Requirement(limit, outcome, value, *ends, confidence, distance=distance)
 
 
-def _alike(cases: Sequence[CaseSummary]) -> list[CaseSummary]:
-    """Return the largest set of cases that may stand in for each other."""
+def _alike(cases: Sequence[CaseSummary], figure_names: set[str]) -> list[CaseSummary]:
+    """Return the set of cases that may stand in for each other of which most have all these figures; of several the largest."""
     groups: list[tuple[list[object], list[CaseSummary]]] = []
     for case in cases:
         shared = [likeness(case.key)[index] for index in _SHARED]
@@ -228,7 +229,12 @@ def _alike(cases: Sequence[CaseSummary]) -> list[CaseSummary]:
             groups.append((shared, [case]))
         else:
             members.append(case)
-    return max((members for _, members in groups), key=len)
+
+    def answering(members: Sequence[CaseSummary]) -> int:
+        has = (case.figures.keys() | ({ACCURACY} if case.accuracy else set()) for case in members)
+        return sum(figure_names <= names for names in has)
+
+    return max((members for _, members in groups), key=lambda members: (answering(members), len(members)))
 
 
 def _usual_cost(cases: Sequence[CaseSummary]) -> Figure:

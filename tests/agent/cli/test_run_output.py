@@ -11,7 +11,7 @@ from rich.console import Console
 from edgemeter.agent.cli import run_output, run_session
 from edgemeter.agent.contract.case_settings import Settings
 from edgemeter.agent.contract.record_conditions import Verdict, Violation
-from edgemeter.agent.contract.record_figures import ColdStart
+from edgemeter.agent.contract.record_figures import ColdStart, Windows
 from edgemeter.agent.contract.record_generation import GenerationEnergy
 from edgemeter.agent.contract.suite import SuiteFile, expand
 from edgemeter.agent.session.generation_energy import generation_energy
@@ -76,6 +76,7 @@ BUSY = Violation(rule="busy-machine", numbers={"other_load_ratio": 0.4})
 DOUBTED = judged(THREE, (BUSY, Violation(rule="throttled")), (BUSY,), ())
 INVALID = [*THREE, *repeats(9.0, verdict=Verdict(state="invalid", violations=(Violation(rule="accuracy-gate"),)))]
 OTHER = repeats(40.0, 41.0, 42.0, model=make_model(name="other"), accuracy=None, reasons={"accuracy": "no data"})
+IDLE_5_S = {"timed_start_ns": 0, "timed_end_ns": 10**9, "idle_before_ns": (-5 * 10**9, 0), "idle_after_ns": (10**9, 6 * 10**9)}
 PRINTED = {
     "one case": (THREE, {"seconds": 41.0, "notes": ["saved as 46155abc: edgemeter compare 46155abc OTHER.onnx"]}),
     "one run": (repeats(2.0), {}),
@@ -91,6 +92,9 @@ PRINTED = {
     "power modes": (power_modes(), {}),
     "an hour of a camera": ([camera_hour()], {}),
     "frames": ([make_record(steady=make_steady(), energy=None, reasons={"energy": "no sensor"})], {}),
+    "frames that come too fast": ([make_record(steady=make_steady(late=900, missed_ratio=1.0))], {}),
+    "a few frames, all of them missed": ([make_record(steady=make_steady(rate_per_s=600.0, frames=64, late=64, missed_ratio=1.0))], {}),
+    "no net energy": (repeats(2.0, energy=make_energy(net_mj=None, net_u_mj=None), windows=Windows(**IDLE_5_S)), {}),
 }
 
 

@@ -32,6 +32,18 @@ def configuration(tmp_path, trace):
     return path
 
 
+@pytest.mark.services
+def test_a_recording_without_scope_that_runs_are_to_use_is_named_with_the_remedy(tmp_path):
+    """And no run is said to use it."""
+    (tmp_path / "trace.csv").write_text("t_s,power_w\n0,1\n1,2\n")
+    config = tmp_path / "config.toml"
+    config.write_text(f'power = ["replay"]\n[sensors.replay]\npath = "{tmp_path / "trace.csv"}"\n')
+    result = run("--config", config)
+    assert result.exit_code == 1
+    assert "states no scope: set scope = " in result.stdout
+    assert result.stdout.splitlines()[-1] == "no run can be measured: `power` in the configuration names replay"
+
+
 def test_a_sensor_is_read_into_one_document(configuration):
     """The keys that bug reports are compared by; how readings follow the power is unknown where nothing states it."""
     document = json.loads(run("read", "bench", "--config", configuration, "--format", "json").stdout)

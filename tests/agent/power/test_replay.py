@@ -51,7 +51,7 @@ def test_a_csv_needs_its_scope_from_the_configuration(tmp_path):
     path = tmp_path / "trace.csv"
     path.write_text("t_s,volt_v,power_w\n0,5,3.5\n0.1,5,3.6\n")
     assert ReplaySensor(str(path), scope="wall-ac").describe().scope == "wall-ac"
-    with pytest.raises(ConfigError, match="scope None: set scope to one of"):
+    with pytest.raises(ConfigError, match=r"states no scope: set scope = \"board-input\" in \[sensors.replay\]"):
         ReplaySensor(str(path)).describe()
     with pytest.raises(ConfigError, match="'everything'"):
         ReplaySensor(str(path), scope="everything").describe()

@@ -99,6 +99,16 @@ def missing(late, runs=8, **changes):
     return fp32, sides(steady=steady[1], **at_rate, **changes)[1]
 
 
+def test_the_cases_that_have_the_required_figure_are_chosen_among():
+    """The one run at a rate of frames answers a limit of missed frames, however many others are beside it."""
+    offline = [make_side(agent="1", seed=seed, precision=precision) for seed, precision in enumerate(("fp32", "fp16", "int8"), 5)]
+    at_rate = make_side(agent="1", seed=1, scenario="steady", runs=8, steady=make_steady(late=0, missed_ratio=0.0))
+    choice = choice_of("missed<=1%", *offline, at_rate)
+    assert [(candidate.case.key.scenario, candidate.outcome) for candidate in choice.candidates] == [("steady", "met")]
+    assert (choice.recommended, choice.unlike) == (choice.candidates[0], 3)
+    assert choice_of("p50<=1s", *offline, at_rate).unlike == 1
+
+
 def test_a_model_that_misses_frames_is_not_recommended_for_its_speed():
     """More than 1% is out, unless a limit allows more."""
     for text, late, outcome in (
