@@ -15,8 +15,8 @@ LINES = {
     "agent/api": 484,
     "agent/base": 5873,
     "agent/bundle": 595,
-    "agent/cli": 2725,
-    "agent/contract": 3605,
+    "agent/cli": 2742,
+    "agent/contract": 3619,
     "agent/daemon": 349,
     "agent/datasets": 1351,
     "agent/delivery": 1952,
@@ -37,7 +37,7 @@ LINES = {
     "agent/recognition": 1140,
     "agent/runtimes": 4674,
     "agent/sandbox": 651,
-    "agent/session": 1775,
+    "agent/session": 1765,
     "agent/settings": 276,
     "agent/tasks": 1812,
     "agent/update": 468,
@@ -47,7 +47,7 @@ LINES = {
     "collector/alerts": 1823,
     "collector/charts": 793,
     "collector/cli": 2798,
-    "collector/compare": 2130,
+    "collector/compare": 2136,
     "collector/datacenter": 489,
     "collector/demo": 492,
     "collector/export": 113,
@@ -86,7 +86,7 @@ LINES = {
     "provisioning/release": 1383,
     "provisioning/serve": 400,
     "provisioning/update": 1017,
-    "tests": 84930,
+    "tests": 84987,
 }
 # A room may have so many lines fewer before its number is lowered.
 SLACK = 40
