@@ -8,9 +8,12 @@ from pathlib import Path
 
 import pytest
 
+from edgemeter.agent.base.errors import ConfigError
+from edgemeter.agent.contract import model_card
 from edgemeter.agent.contract.case_settings import Settings
 from edgemeter.agent.contract.suite import SuiteFile, expand
 from edgemeter.agent.engine.confinement import grant_for
+from edgemeter.agent.session import session
 from tests.fixtures.archives import changed
 from tests.fixtures.rows import table_row
 
@@ -116,3 +119,18 @@ def test_an_option_that_is_too_long_for_a_name_is_no_file(tmp_path):
             SuiteFile(name="s", case=[Settings(model="net.py:make", runtime="python", options={"input": text})]), tmp_path
         ).cases
         assert {path.resolve() for path in grant_for(case).read} == {tmp_path.resolve()}
+
+
+@pytest.mark.services
+def test_a_card_is_read_in_the_sandbox(tmp_path, monkeypatch):
+    """It may come from where the model comes from: what measures does not parse it, whose process would end with a parser's mistake."""
+
+    def parse(*_):
+        raise AssertionError("the card was read by the session")
+
+    monkeypatch.setattr(model_card, "decode_toml", parse)
+    (tmp_path / "m.onnx").write_bytes((FIXTURES / "onnx.onnx").read_bytes())
+    (tmp_path / "m.onnx.toml").write_text("[[" * 1000)
+    suite = expand(SuiteFile(name="s", case=[Settings(model="m.onnx", mode="rapid", repeats=1)]), tmp_path)
+    with pytest.raises(ConfigError, match=r"m\.onnx\.toml.*at line 1"):
+        session.runnable(suite)

@@ -77,7 +77,8 @@ def test_a_run_becomes_a_complete_record(tmp_path):
 
 def workers() -> list[psutil.Process]:
     """Return the processes that measure now."""
-    return [child for child in psutil.Process().children() if "edgemeter.agent.engine.worker" in child.cmdline()]
+    processes = psutil.Process().children(recursive=True)
+    return [child for child in processes if child.cmdline()[1:3] == ["-m", "edgemeter.agent.engine.worker"]]
 
 
 @pytest.mark.usefixtures("played")

@@ -53,7 +53,8 @@ def measure(cases: contract_suite.Suite, on_event=lambda _: None, sensors=None) 
 
 def workers() -> list[psutil.Process]:
     """Return the processes that measure now, in the order in which they were started."""
-    children = [child for child in psutil.Process().children() if "edgemeter.agent.engine.worker" in child.cmdline()]
+    processes = psutil.Process().children(recursive=True)
+    children = [child for child in processes if child.cmdline()[1:3] == ["-m", "edgemeter.agent.engine.worker"]]
     return sorted(children, key=psutil.Process.create_time)
 
 
