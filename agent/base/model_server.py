@@ -45,7 +45,7 @@ _REMEDIES = {
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """The answer to a short request; its `headers` by name in lower case."""
+    """A whole answer; its `headers` by name in lower case."""
 
     status: int
     content: bytes
@@ -106,8 +106,8 @@ class ModelServer(HttpConnection):
         took_ms = (self._answered_ns - began_ns) / 1e6
         return Answer(response.status, body, response.fields, took_ms)
 
-    def exchange(self, path: str, content: bytes, headers: Mapping[str, str]) -> tuple[bytes, Mapping[str, str]]:
-        """Return the whole answer to POST `path` with `content`, and its headers by their names in lower case."""
+    def exchange(self, path: str, content: bytes, headers: Mapping[str, str]) -> Answer:
+        """Return the whole answer to POST `path` with `content`."""
         try:
             # Never sent again: a server that drops what it took would seem to fail at nothing.
             response = self._post(path, content, headers, again_within_s=0.0)
@@ -123,7 +123,7 @@ class ModelServer(HttpConnection):
                 f"{self.url}{path} answers more than {LARGEST_TENSORS_BYTES >> 20} MiB: check url and model, or ask for fewer outputs",
                 kind="no answer",
             )
-        return body, response.fields
+        return Answer(response.status, body, response.fields)
 
     def stream(self, path: str, content: bytes) -> Iterator[bytes]:
         """Yield the lines of the answer to POST `path` with the JSON `content`, without line ends and empty ones; `[DONE]` is the last.

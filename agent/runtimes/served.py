@@ -23,14 +23,14 @@ from functools import partial
 from pathlib import Path
 
 from edgemeter.agent.base.errors import AnswerError, ConfigError, MeasurementError, UnavailableError
-from edgemeter.agent.base.model_server import ModelServer
+from edgemeter.agent.base.model_server import Answer, ModelServer
 from edgemeter.agent.base.server_address import is_on_this_machine
 from edgemeter.agent.base.toml import read_toml
 from edgemeter.agent.contract import model_file
 from edgemeter.agent.runtimes import Answered, Array, Loaded, Options, TensorInfo
 from edgemeter.agent.runtimes.adapter import check_inputs, check_options
 from edgemeter.agent.runtimes.served_http import PING_PATH, OpenInference, ServedFile
-from edgemeter.agent.runtimes.served_tensors import Payload, Reply, ServedDescription
+from edgemeter.agent.runtimes.served_tensors import Payload, ServedDescription
 
 # Requests that are kept ready, in all; what exceeds it is made for each query.
 _READY_BYTES = 256_000_000
@@ -156,11 +156,15 @@ class ServedModel:
         return lambda: self._ask(user_link, payload)
 
     def _ask(self, link: ModelServer, payload: Payload) -> Answered:
-        content, headers = link.exchange(payload.path, payload.content, payload.headers)
+        answer = link.exchange(payload.path, payload.content, payload.headers)
         self._window.connect_ns.append(link.connect_ns)
         decoded_bytes = self._decoded.get(id(payload))
-        is_unlike = decoded_bytes is None or abs(len(content) - decoded_bytes) > _UNLIKE_RATIO * decoded_bytes or _ERROR in content[:32]
-        return Answered(partial(self._decode, Reply(content, headers), id(payload)), is_unlike)
+        is_unlike = (
+            decoded_bytes is None
+            or abs(len(answer.content) - decoded_bytes) > _UNLIKE_RATIO * decoded_bytes
+            or _ERROR in answer.content[:32]
+        )
+        return Answered(partial(self._decode, answer, id(payload)), is_unlike)
 
     def _payload(self, inputs: Sequence[Array]) -> Payload:
         """Return the request for these inputs: one that was made before, where there was room for it."""
@@ -183,7 +187,7 @@ class ServedModel:
             raise ConfigError("no query was sent: bind inputs and call first")
         return answer.outputs()
 
-    def _decode(self, reply: Reply, request: int) -> list[Array]:
+    def _decode(self, reply: Answer, request: int) -> list[Array]:
         _, protocol, _ = self._opened()
         outputs = protocol.outputs(reply)
         self._decoded[request] = len(reply.content)

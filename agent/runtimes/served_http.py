@@ -17,7 +17,6 @@ from edgemeter.agent.runtimes import Array
 from edgemeter.agent.runtimes.served_tensors import (
     ListedModel,
     Payload,
-    Reply,
     ServedDescription,
     ServedTensor,
     check_stated,
@@ -154,7 +153,7 @@ class OpenInference:
         headers = _BINARY | {_HEAD_BYTES: str(len(head))} if self._is_binary else _JSON
         return Payload(f"{self._path}/infer", b"".join((head, *contents)), headers)
 
-    def outputs(self, reply: Reply) -> list[Array]:
+    def outputs(self, reply: Answer) -> list[Array]:
         """Return the outputs of an answer; raises AnswerError if it is not what the server declared."""
         size_text = reply.headers.get(_HEAD_BYTES.lower(), "")
         head_bytes = int(size_text) if size_text.isdecimal() else len(reply.content)

@@ -55,13 +55,6 @@ class Payload(msgspec.Struct, frozen=True):
     headers: Mapping[str, str]
 
 
-class Reply(msgspec.Struct, frozen=True):
-    """An answer as it came."""
-
-    content: bytes
-    headers: Mapping[str, str]
-
-
 def served_tensor(name: str, datatype: str, shape: Sequence[int], *, json_remedy: str = "") -> ServedTensor:
     """Return a declared tensor; raises ConfigError where it is of a type that cannot be sent or read here.
 

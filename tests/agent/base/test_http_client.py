@@ -49,7 +49,7 @@ def test_an_answer_is_read_in_every_form():
     """With and without a length, in chunks, after informational answers."""
     for form, answer in ANSWERS.items():
         with table_row(form), answering(answer) as connection:
-            assert connection.exchange("/", b"x", {})[0] == b"body"
+            assert connection.exchange("/", b"x", {}).content == b"body"
 
 
 def test_a_connection_serves_until_the_server_ends_it():
