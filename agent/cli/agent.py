@@ -145,14 +145,11 @@ def up(broker: str | None, device: str | None, fleet: str | None, **options: Any
     from edgemeter.agent.base.service_manager import notify_service_manager
     from edgemeter.agent.daemon.daemon import DaemonOptions
     from edgemeter.agent.identity.renewal import settle_moved_card
-    from edgemeter.agent.operating.changes import restore_leftover
 
     logging.basicConfig(level=logging.INFO, format="edgemeter: %(message)s", stream=sys.stderr)
     with agent_lock(configuration.home()) as lock:
         # Before anything is published in a device's name: is this its board?
         settle_moved_card(configuration.home(), alive=lambda: notify_service_manager("READY=1\nWATCHDOG=1"))
-        if (line := restore_leftover(configuration.home())) is not None:
-            logging.getLogger(__name__).warning("%s", line)
         settings = configuration.read(options["config"])
         if (where := broker or settings.broker) is None:
             raise ConfigError("no broker is named: give --broker HOST, or set `broker` in the configuration")

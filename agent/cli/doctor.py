@@ -25,9 +25,7 @@ def doctor(broker: str | None, *, form: Format, is_whole: bool, **options: Any) 
     Example: edgemeter doctor --broker 192.0.2.7
     """
     from edgemeter.agent.doctor import examination
-    from edgemeter.agent.operating.changes import restore_leftover
 
-    note(restore_leftover(config.home()))
     settings = config.read(options["config"])
     findings = examination.examine(broker=broker or settings.broker, home=config.home(), settings=settings)
     has_problem = any(finding.state == "bad" for finding in findings)

@@ -45,14 +45,21 @@ def cli() -> None:
 
     Example: edgemeter run model.tflite --data photos/ --annotations coco.json
     """
+    from edgemeter.agent.base.config import home
+    from edgemeter.agent.operating.changed_board import restore_leftover
+
+    # What is left then is reported by the commands that measure, and by the doctor.
+    restore_leftover(home())
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command line and exit with one of EXIT_STATUSES; an expected error is one line on standard error."""
     # Types of structs that are collected at the end may crash: SIGSEGV instead of the status (msgspec 0.22, its issue 717).
     atexit.register(gc.freeze)
-    # Ended by a service manager: unwind, so that no child process and no half-written file stays behind.
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(TERMINATED))
+    # Ended by a service manager, or with its terminal: unwind, so that no child process, half-written file or changed board stays behind.
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) is not signal.SIG_IGN:
+            signal.signal(number, lambda *_: sys.exit(TERMINATED))
     try:
         # A command that has the process for itself may start it anew, in a sandbox.
         caller = "process" if arguments is None else None

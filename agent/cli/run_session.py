@@ -174,7 +174,7 @@ def _measure(
     plan: "RunPlan | None",
 ) -> BaseException | None:
     """Measure the suite while no other run does on this board; return what interrupted it. `keeping` takes the records."""
-    from edgemeter.agent.operating.changes import quiet_board
+    from edgemeter.agent.operating.changed_board import quiet_board
     from edgemeter.agent.power.detect import open_sensors
     from edgemeter.agent.session import session, together
     from edgemeter.agent.session.activity_report import ActivityReport

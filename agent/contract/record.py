@@ -124,7 +124,7 @@ class RunRecord(RecordPart, frozen=True, kw_only=True):
     load: Load | None = None  # Load offered to the model.
     steady: Steady | None = None  # Frames at a fixed rate with a deadline; null in other scenarios.
     together: Together | None = None  # The cases that ran at the same time; null where it ran alone.
-    operating_point: OperatingPoint | None = None  # Power mode and clocks that were set for the run; null where none was.
+    operating_point: OperatingPoint | None = None  # Power mode and governor that were set for the run; null where none was.
     generation: Generation | None = None  # Text generated token by token; null for models of one call.
     sustained: Sustained | None = None  # The run over time, in mode sustained and of steady runs of 60 s or more.
     cpus: tuple[Count, ...] | None = None  # Cores the run was pinned to; null: any.

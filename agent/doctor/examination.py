@@ -14,6 +14,7 @@ from edgemeter.agent.base.figures import count
 from edgemeter.agent.base.foreign_text import decode_json
 from edgemeter.agent.doctor.checks import Finding, FindingState, check_machine, check_software
 from edgemeter.agent.machine.machine import THIS_MACHINE
+from edgemeter.agent.operating.changed_board import restore_leftover
 from edgemeter.agent.power import ROOT
 from edgemeter.agent.power.detect import choose_sensor, detect_sensors
 
@@ -43,6 +44,7 @@ def examine(*, broker: str | None, home: Path, settings: Config) -> list[Finding
 
     return [
         *check_machine(THIS_MACHINE),
+        *(Finding("machine", "settings", "warn", line) for line in restore_leftover(home)),
         *check_software(),
         *_power(settings.sensors),
         *check_delivery.check(home, broker),

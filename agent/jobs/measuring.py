@@ -25,7 +25,7 @@ from edgemeter.agent.jobs import ordered_cases, unpacking
 from edgemeter.agent.jobs.carry_out import WORK_FOLDER, OrderContext, OrderOutcome
 from edgemeter.agent.jobs.content import DATA, PART
 from edgemeter.agent.jobs.unpacking import DataFolder
-from edgemeter.agent.operating.changes import restore_leftover
+from edgemeter.agent.operating.changed_board import restore_leftover
 from edgemeter.agent.power.detect import open_sensors
 from edgemeter.agent.sandbox.bubblewrap import no_sandbox
 from edgemeter.agent.session import session, together
@@ -113,7 +113,7 @@ def _run(context: OrderContext, suite: Suite) -> tuple[list[RunRecord], list[Edg
     records: list[RunRecord] = []
     suite, refused = session.runnable(suite)
     # The daemon holds the run lock, and has handed it on.
-    if (line := restore_leftover(Path(context.task.home), holds_run_lock=True)) is not None:
+    for line in restore_leftover(Path(context.task.home), holds_run_lock=True):
         logger.warning("%s", line)
     with (
         Outbox(Path(context.task.home) / OUTBOX, settings.outbox_limit_mb << 20) as outbox,

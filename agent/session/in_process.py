@@ -15,7 +15,7 @@ from edgemeter.agent.engine.callables import name_of, sha256_of
 from edgemeter.agent.engine.function_subject import FunctionCall, measure_call
 from edgemeter.agent.machine import fingerprint
 from edgemeter.agent.machine.machine import THIS_MACHINE
-from edgemeter.agent.operating.changes import quiet_board
+from edgemeter.agent.operating.changed_board import quiet_board
 from edgemeter.agent.power.detect import open_sensors
 from edgemeter.agent.session.quiet import QuietMoment
 from edgemeter.agent.session.run_record import PlannedRun, SessionContext

@@ -3,7 +3,7 @@
 import os
 import time
 from collections.abc import Callable, Generator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -11,7 +11,8 @@ from pathlib import Path
 import msgspec
 
 from edgemeter.agent.base import durable_file
-from edgemeter.agent.base.errors import ConfigError, EdgemeterError, UnavailableError
+from edgemeter.agent.base.config import home
+from edgemeter.agent.base.errors import ConfigError, EdgemeterError
 from edgemeter.agent.base.suggestions import did_you_mean
 from edgemeter.agent.base.toml import parse_toml
 from edgemeter.agent.base.types import Role
@@ -27,13 +28,13 @@ from edgemeter.agent.engine.process_usage import check_affinity
 from edgemeter.agent.machine import clock, fingerprint
 from edgemeter.agent.machine.machine import THIS_MACHINE
 from edgemeter.agent.machine.served_memory import served_memory, served_processes
-from edgemeter.agent.operating import changes
+from edgemeter.agent.operating import changed_board
 from edgemeter.agent.power import PowerSensor
 from edgemeter.agent.power.detect import described
 from edgemeter.agent.session import run_record, sustained
 from edgemeter.agent.session.hopeless import by_reason, check_runtime, check_task, refusals
 from edgemeter.agent.session.observation import Observation
-from edgemeter.agent.session.operating import SETTLE_LIMIT_S, OperatedBoard, operated_board
+from edgemeter.agent.session.operating import SETTLE_LIMIT_S, at_point
 from edgemeter.agent.session.quiet import QuietMoment
 from edgemeter.agent.session.run_energy import energies_of_run, energy_run_of, generation_with_energy
 from edgemeter.agent.session.run_plan import RunPlan
@@ -98,7 +99,7 @@ def check(suite: Suite, *, opens: bool = False) -> Mapping[int, EdgemeterError]:
             if path and not Path(path).exists():
                 raise ConfigError(f"there {absent} at {path!r}: correct the path")
     if points := list(dict.fromkeys(filter(None, (case.operating_point for case in suite.cases)))):
-        changes.check(points)
+        changed_board.check(points)
     refused = refusals(suite, opens=opens)
     if len(refused) == len(suite.cases):
         errors = by_reason(suite, refused)
@@ -152,11 +153,11 @@ def measure(
 
     Before them comes one error for each reason why this machine cannot measure a case. Without a plan each case is measured until it is
     known precisely enough, or its difference is decided. The board is set to the operating point of each run, and put back at the end,
-    however it comes: close what is returned. That it was not put back is the last error.
+    however it comes: close what is returned.
 
     Raises:
         ConfigError: as `check`.
-        UnavailableError: as `check`.
+        UnavailableError: as `check` and `changed_board`.
     """
     refused = check(suite)
     yield from by_reason(suite, refused)
@@ -167,29 +168,27 @@ def measure(
     hashes: dict[str, str] = {}
     quiet = QuietMoment(THIS_MACHINE, time.monotonic, time.sleep)
 
-    def measure_one(board: OperatedBoard, case: Case, repeat: int) -> RunRecord:
+    def measure_one(case: Case, repeat: int) -> RunRecord:
         hashes[case.model] = hashes.get(case.model) or sha256(case.model)
-        run = PlannedRun(case, repeat, case.seed + repeat, hashes[case.model], *board.at(case.operating_point))
+        now = at_point(board, case.operating_point, context, partial(on_event, job.Phase(name="settle", seconds=SETTLE_LIMIT_S)))
+        run = PlannedRun(case, repeat, case.seed + repeat, hashes[case.model], *now)
         if case.runtime != "replay":  # It plays what was recorded, whoever else works here.
             quiet.wait(on_event)
         return keep(measure_run(run, sensors, why_no_power, on_event))
 
-    try:
-        with operated_board(suite.cases, context, partial(on_event, job.Phase(name="settle", seconds=SETTLE_LIMIT_S))) as board:
-            for number, (case, repeat) in enumerate(plan, 1):
-                begun_s = time.monotonic()
-                on_event(RunBegins(case, repeat, number, *plan.expected()))
-                outcome: RunRecord | EdgemeterError
-                try:
-                    outcome = measure_one(board, case, repeat)
-                except EdgemeterError as error:
-                    outcome = error
-                plan.note(outcome, time.monotonic() - begun_s)
-                on_event(RunEnds(outcome))
-                yield outcome
-    except UnavailableError as error:
-        # What was measured stands.
-        yield error
+    sets_board = any(case.operating_point for case in suite.cases)
+    with changed_board.changed_board(home()) if sets_board else nullcontext() as board:
+        for number, (case, repeat) in enumerate(plan, 1):
+            begun_s = time.monotonic()
+            on_event(RunBegins(case, repeat, number, *plan.expected()))
+            outcome: RunRecord | EdgemeterError
+            try:
+                outcome = measure_one(case, repeat)
+            except EdgemeterError as error:
+                outcome = error
+            plan.note(outcome, time.monotonic() - begun_s)
+            on_event(RunEnds(outcome))
+            yield outcome
 
 
 def measure_run(

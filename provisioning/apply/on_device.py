@@ -21,18 +21,12 @@ from typing import Any
 # Sent with this text, as a module of its own: `applying.py`.
 from edgemeter.agent.operating.board_settings import (
     PATH,
-    POWER_MODES,
-    UnknownSettingError,
-    check_as_found,
+    RECORD,
     check_governor,
     governor_files,
-    has_power_modes,
     last_line,
-    lines,
-    must,
     power_mode_now,
     power_mode_of,
-    power_modes,
     run,
     set_power_mode,
     write,
@@ -214,31 +208,34 @@ class LocalDevice:
             self.drop(self.reload)
         return outcome(changed)
 
+    def check_as_found(self) -> None:
+        """Refuse a board that a measurement has changed for its time, or was killed in: what is set now would be put back later."""
+        if self.below(f"/{RECORD}").exists():
+            raise StepError("a measurement has changed the settings for its time: run it again later, after `sudo edgemeter doctor` there")
+
     def power_mode(self) -> StepResult:
         """Set the Jetson's power mode."""
-        check_as_found(self.below("/"))
+        self.check_as_found()
         setting = self.plan["power_mode"]
-        if not has_power_modes():
+        if not shutil.which("nvpmodel"):
             return "skipped", f"no nvpmodel here: power_mode = {setting!r} is for a Jetson"
-        now = power_mode_now()
-        if setting in {now.name, now.number}:
-            return "ok", f"{now.number} {now.name}"
-        with in_fleet_file("power_mode"):
-            mode = power_mode_of(setting, power_modes(self.below(f"/{POWER_MODES}")))
+        now = " ".join(power_mode_now())
+        if setting in now.split():
+            return "ok", now
+        number = power_mode_of(setting, self.below("/"))
         if not self.is_dry:
             with self.quiet():
-                set_power_mode(mode)
-        return "changed", f"{now.number} {now.name} -> {setting}"
+                set_power_mode(number)
+        return "changed", f"{now} -> {setting}"
 
     def governor(self) -> StepResult:
         """Set the CPU governor, now and after each boot."""
-        check_as_found(self.below("/"))
+        self.check_as_found()
         governor = self.plan["governor"]
         files = governor_files(Path(self.plan["sysfs"]))
         if not files:
             return "skipped", "the kernel has no CPU governors here"
-        with in_fleet_file("governor"):
-            check_governor(files, governor)
+        check_governor(files, governor)
         changed = []
         if self.put(self.units / GOVERNOR, self.plan["governor_unit"].encode()):
             changed.append(GOVERNOR)
@@ -326,13 +323,16 @@ def open_shared(path: Path) -> int:
     return os.open(path, flags)
 
 
-@contextlib.contextmanager
-def in_fleet_file(key: str) -> Iterator[None]:
-    """Name the key of fleet.toml that an unknown setting in the block has to be corrected in."""
-    try:
-        yield
-    except UnknownSettingError as error:
-        raise StepError(f"{error}: correct {key} in fleet.toml") from error
+def must(*command: str, timeout_s: float = 120.0) -> None:
+    """Run a command; raises StepError if it fails."""
+    completed = run(*command, timeout_s=timeout_s)
+    if completed.returncode != 0:
+        raise StepError(f"`{' '.join(command[:3])}` failed: {last_line(completed.stderr or completed.stdout)}")
+
+
+def lines(path: Path) -> list[str]:
+    """Return the lines of a file; none if it does not exist."""
+    return path.read_text(errors="replace").splitlines() if path.exists() else []
 
 
 def outcome(changed: list[str], why: str = "") -> StepResult:

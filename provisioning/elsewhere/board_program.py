@@ -26,18 +26,17 @@ from pathlib import Path
 from typing import IO, Any, NoReturn
 
 SILENCE_S, INTERRUPT_S = 45.0, 20.0
-# A guardian puts a board back within seconds; so does a release that is asked to.
-GUARD_S, PUT_BACK_S = 30.0, 40.0
+PUT_BACK_S = 40.0
 PREFIX, ATTEMPTS = "on-", 10
 # In a folder that stays: the hash of the release that is installed in it.
 MARK = "release.sha256"
 OUTPUT, ERRORS = "output", "errors"
-# What the board was set to before a command there changed it (agent/operating), and what puts it back.
-RESTORE_RECORD = "home/restore.json"
+# What the board was set to before a command there changed it (agent/operating; root's is the second), and what puts it back.
+RESTORE_RECORDS = ("home/restore.json", "/var/lib/edgemeter-restore.json")
 _PUT_BACK = """
 from edgemeter.agent.base import config
-from edgemeter.agent.operating.changes import restore_leftover
-print(restore_leftover(config.home()) or "another measurement is in progress")
+from edgemeter.agent.operating.changed_board import restore_leftover
+print("; ".join(restore_leftover(config.home())))
 """
 # Of the board's own: the run lock, which all that measure there share.
 KEPT_VARIABLES = {"EDGEMETER_RUN_LOCK"}
@@ -150,7 +149,7 @@ class BoardFolder:
 
     def leave(self, release: str) -> None:
         """Let the folder stay, with the release that is installed in it; results, what was written beside them and earlier releases go."""
-        for name in (*(["home"] if self._is_settled(self.path, GUARD_S) else []), "tmp", "data", "release"):
+        for name in (*(["home"] if self._is_settled(self.path) else []), "tmp", "data", "release"):
             _remove(self.path / name)
         (self.path / MARK).write_text(release + "\n")
         for path in self._above.glob(PREFIX + "*"):
@@ -161,28 +160,20 @@ class BoardFolder:
 
     def end(self) -> None:
         """Remove the folder, once the board is put back, and those above it that are empty now."""
-        if self._is_settled(self.path, GUARD_S):
+        if self._is_settled(self.path):
             _remove(self.path)
         for path in (self._above, self._above.parent):
             with contextlib.suppress(OSError):
                 path.rmdir()
 
-    def _is_settled(self, path: Path, patience_s: float = 0.0) -> bool:
-        """Return whether a folder may be removed: nothing of it works any more, and the board is put back if it was changed."""
-        until_s = time.monotonic() + patience_s
-        while _is_at_work(path) and time.monotonic() < until_s:
-            time.sleep(0.1)
-        record, reason = path / RESTORE_RECORD, ""
-        if _is_at_work(path):
-            reason = "a process of an ended measurement works there still"
-        elif os.path.lexists(record):
-            reason = _put_back(path)
-            if not os.path.lexists(record):
-                self.notes.append(reason)
-                return True
-        if reason:
-            self.notes.append(f"{path} stays there for the next connection: {reason}")
-        return not reason
+    def _is_settled(self, path: Path) -> bool:
+        """Return whether a folder may be removed: it holds no restore record, once the board is put back if that was changed."""
+        if any(os.path.lexists(path / record) for record in RESTORE_RECORDS):
+            result = _put_back(path)
+            is_left = os.path.lexists(path / RESTORE_RECORDS[0])
+            self.notes.append(f"{path} stays there for the next connection: {result}" if is_left else result)
+            return not is_left
+        return True
 
 
 def _environment(folder: Path) -> dict[str, str]:
@@ -198,20 +189,11 @@ def _output_file(folder: Path) -> IO[bytes]:
     return tempfile.TemporaryFile(dir=folder)
 
 
-def _is_at_work(folder: Path) -> bool:
-    """Return whether a process runs from the folder, such as the guardian of a changed board, which outlives what it guards."""
-    for path in Path("/proc").glob("[0-9]*/cmdline"):
-        with contextlib.suppress(OSError):
-            if os.fsencode(f"{folder}/") in path.read_bytes():
-                return True
-    return False
-
-
 def _put_back(folder: Path) -> str:
     """Let the release in the folder put the board back, and return what it said."""
     python = next(folder.glob("root/releases/*/bin/python"), None)
     if python is None:
-        return f"the board's settings are changed, and the release that would put them back is gone: {folder / RESTORE_RECORD} names them"
+        return f"the board's settings are changed, and the release in {folder} that would put them back is gone"
     try:
         ended = subprocess.run(
             [str(python), "-I", "-c", _PUT_BACK], env=_environment(folder), stdin=subprocess.DEVNULL, capture_output=True, text=True,

@@ -63,15 +63,16 @@ def test_a_setting_that_the_board_cannot_take_is_one_line_and_changes_nothing(bo
 
 
 @pytest.mark.nightly
-def test_ctrl_c_puts_the_board_back_and_keeps_what_was_measured(board):
-    """The table of the runs before it is printed."""
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_puts_the_board_back_and_keeps_what_was_measured(board, number):
+    """Ctrl-C, a service manager's end, and a terminal that is closed; the table of the runs before it is printed."""
     before = board.settings()
     with start(board, 'governor = ["powersave", "performance"]', "--repeats", "1", "--seconds", "5") as process:
         lines = iter(process.stderr.readline, "")
         # The first case has ended, and the second has begun.
         assert any(line.startswith("[1/2] ") for line in lines)
         assert board.settings() != before
-        process.send_signal(signal.SIGINT)
+        process.send_signal(number)
         out, _ = process.communicate()
     assert "1 run, " in out
     assert (board.settings(), board.record.exists()) == (before, False)

@@ -8,10 +8,9 @@ import msgspec
 import pytest
 
 from edgemeter.agent.base.errors import TransientError
-from edgemeter.agent.machine import board as machine_board
 from edgemeter.agent.machine import clock
 from edgemeter.agent.machine.machine import THIS_MACHINE
-from edgemeter.agent.operating.restoring import RestoreRecord
+from edgemeter.agent.operating.changed_board import RestoreRecord
 from edgemeter.provisioning.apply.ssh import SshConnection
 from edgemeter.provisioning.elsewhere.board_session import PROGRAM, BoardSession
 from tests.provisioning.elsewhere.board_bench import processes_in, until
@@ -111,8 +110,7 @@ def leave_changed(folder):
     python.write_text(f'#!/bin/sh\nexec {sys.executable} "$@"\n')
     python.chmod(0o755)
     (folder / "home").mkdir()
-    keys = clock.boot_id(THIS_MACHINE), machine_board.board_key(THIS_MACHINE)
-    record = RestoreRecord(token="0" * 32, pid=1, since="2026-01-01 00:00", boot_id=keys[0], board=keys[1], settings={})
+    record = RestoreRecord(pid=1, boot_id=clock.boot_id(THIS_MACHINE), original={}, written={})
     path = folder / "home/restore.json"
     path.write_bytes(msgspec.json.encode(record))
     return path
@@ -141,20 +139,3 @@ def test_a_record_that_cannot_be_put_back_stays(board, connection):
         assert record.exists()
         assert any(f"{folder} stays there" in line for line in lines), lines
         assert any("is damaged" in line for line in lines)
-
-
-def test_a_folder_whose_guardian_still_works_stays(board, connection):
-    """It runs from the folder, and reads the record there."""
-    folder = board.home / ".cache/edgemeter/on-abcdefgh"
-    record = leave_changed(folder)
-    with subprocess.Popen(["/bin/sh", "-c", "read line; exit", f"{folder}/root/guardian"], stdin=subprocess.PIPE) as guardian:
-        lines = []
-        with BoardSession(connection, PYTHON, RELEASE, lines.append) as session:
-            assert session.removed == 0
-        assert record.exists()
-        assert guardian.stdin is not None
-        guardian.stdin.close()
-        guardian.wait()
-    with BoardSession(connection, PYTHON, RELEASE, print) as session:
-        assert session.removed == 1
-    assert board.is_as_before()

@@ -1,0 +1,219 @@
+"""Settings of a board: checked, set, read back, and put back at the end of the block."""
+
+import os
+
+import pytest
+
+from edgemeter.agent.base.errors import UnavailableError
+from edgemeter.agent.contract.operating_point import OperatingPoint
+from edgemeter.agent.machine.machine import Machine
+from edgemeter.agent.operating import board_settings
+from edgemeter.agent.operating.changed_board import changed_board, check
+from tests.fixtures.machine_trees import raspberry_pi_5, write
+from tests.fixtures.rows import table_row
+from tests.fixtures.settable_board import FrequencyRequests
+
+CPUFREQ = "sys/devices/system/cpu/cpufreq"
+GOVERNOR = f"{CPUFREQ}/policy0/scaling_governor"
+HIGHEST = f"{CPUFREQ}/policy0/scaling_max_freq"
+ONLINE = "sys/devices/system/cpu/cpu4/online"
+SLOWED = {"sys/class/thermal/cooling_device1/type": "cpufreq-cpu0\n", "sys/class/thermal/cooling_device1/cur_state": "2\n"}
+
+
+def test_each_setting_is_set_and_put_back(board):
+    """The mode by name or number, the governor by name; nothing is written twice, and nothing is left when the block ends."""
+    before = board.settings()
+    both = OperatingPoint(power_mode="15W", governor="performance")
+    with changed_board(board.home, board.machine) as changed:
+        assert not board.record.exists()
+        assert changed.set(both) == (both, True)
+        assert board.record.exists()
+        assert changed.set(both) == (both, False)
+        assert board.settings()[GOVERNOR] == "performance"
+        assert changed.set(OperatingPoint(power_mode="2")) == (OperatingPoint(power_mode="MAXN_SUPER"), True)
+        assert changed.set(None) == (OperatingPoint(), True)
+        assert board.settings() == before
+        changed.set(OperatingPoint(power_mode="15W"))
+    assert (board.settings(), board.record.exists()) == (before, False)
+
+
+def test_a_mode_brings_its_own_clocks_and_a_point_leaves_the_rest_as_it_was(board):
+    """In another mode the clocks are that mode's, not those that the user had set in the first, which come back with it."""
+    with changed_board(board.home, board.machine) as changed:
+        changed.set(OperatingPoint(governor="powersave"))
+        changed.set(OperatingPoint(power_mode="15W"))
+        assert (board.settings()[HIGHEST], board.settings()[GOVERNOR]) == ("1510400", "schedutil")
+        changed.set(OperatingPoint(governor="powersave"))
+        assert (board.settings()[HIGHEST], board.settings()[GOVERNOR]) == ("1113600", "powersave")
+
+
+def test_the_record_is_on_the_disk_before_the_first_write(board, monkeypatch):
+    """And it is synchronised: what was found, and what is about to be written over it."""
+    synchronised, contents = [], {}
+    fsync, write_file = os.fsync, board_settings.write
+    monkeypatch.setattr(os, "fsync", lambda descriptor: (synchronised.append(os.fstat(descriptor).st_ino), fsync(descriptor))[1])
+
+    def write_and_look(path, text):
+        contents.setdefault(text, (board.record.read_text(), board.record.stat().st_ino in synchronised))
+        write_file(path, text)
+
+    monkeypatch.setattr(board_settings, "write", write_and_look)
+    with changed_board(board.home, board.machine) as changed:
+        changed.set(OperatingPoint(governor="performance"))
+    text, is_synchronised = contents["performance"]
+    assert is_synchronised
+    assert f'"{GOVERNOR}": "schedutil"' in text
+    assert '"performance"' in text
+
+
+def test_a_value_that_the_board_has_not_is_refused_with_those_it_has(board):
+    """In one line, before anything is changed, and without a record."""
+    before = board.settings()
+    for point, words in [
+        (OperatingPoint(power_mode="30W"), "unknown power mode '30W': there are 15W, 25W, MAXN_SUPER, 7W"),
+        (OperatingPoint(governor="turbo"), "unknown governor 'turbo': there are schedutil, performance"),
+    ]:
+        with table_row(words):
+            with pytest.raises(UnavailableError) as refusal:
+                check([OperatingPoint(power_mode="15W"), point], board.machine)
+            assert words in str(refusal.value)
+            assert "\n" not in str(refusal.value)
+            assert (board.settings(), board.record.exists(), board.home.exists()) == (before, False, False)
+
+
+def test_a_setting_that_the_board_has_not_is_unavailable(tmp_path):
+    """A Raspberry Pi has no power modes, and a virtual machine no governors."""
+    with pytest.raises(UnavailableError, match=r"no nvpmodel\.conf"):
+        check([OperatingPoint(power_mode="15W")], Machine(raspberry_pi_5(tmp_path / "pi")))
+    with pytest.raises(UnavailableError, match="no CPU governors"):
+        check([OperatingPoint(governor="performance")], Machine(tmp_path / "none"))
+
+
+def test_files_that_may_not_be_written_are_refused_before_the_session(board, monkeypatch):
+    """As in a container, where sysfs is read-only for root too; the mode that the board is in needs no right."""
+    denied = {board.root / GOVERNOR, board.root / "var/lib/nvpmodel/status"}
+    access = os.access
+    monkeypatch.setattr(os, "access", lambda path, mode: path not in denied and access(path, mode))
+    check([OperatingPoint(power_mode="25W")], board.machine)
+    for point in (OperatingPoint(governor="performance"), OperatingPoint(power_mode="15W")):
+        with pytest.raises(UnavailableError, match=r"no right to write .* run it as root"):
+            check([point], board.machine)
+
+
+def test_a_file_that_refuses_is_stated_and_the_record_stays(board, capsys):
+    """The run fails, the others are put back, and what ended the block is raised."""
+    before = board.settings()
+    governor = board.root / GOVERNOR
+
+    def measure(changed):
+        changed.set(OperatingPoint(power_mode="15W", governor="performance"))
+        governor.unlink()
+        # Which not even root may write.
+        governor.symlink_to("/proc/version")
+        with pytest.raises(
+            UnavailableError, match=r"not set to governor powersave: cannot write 'powersave' to .*policy0/scaling_governor"
+        ):
+            changed.set(OperatingPoint(governor="powersave"))
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError), changed_board(board.home, board.machine) as changed:
+        measure(changed)
+    assert "policy0/scaling_governor" in (line := capsys.readouterr().err)
+    assert "doctor` puts them back" in line
+    assert board.record.exists()
+    governor.unlink()
+    governor.write_text("schedutil\n")
+    assert board.settings() == before
+
+
+def test_a_mode_that_asks_for_a_reboot_changes_nothing(board):
+    """It asks, and nobody answers; the block goes on."""
+    before = board.settings()
+    with changed_board(board.home, board.machine) as changed:
+        with pytest.raises(UnavailableError, match="it needs a reboot: `sudo nvpmodel -m 3`, and answer yes"):
+            changed.set(OperatingPoint(power_mode="7W"))
+        changed.set(OperatingPoint(governor="performance"))
+        assert board.settings() == before | {name: "performance" for name in before if name.endswith("governor")}
+    assert (board.settings(), board.record.exists()) == (before, False)
+
+
+def test_the_kernel_caps_clocks_to_cool_the_chip_so_they_are_not_recorded(board):
+    """What it reports then is not what was set, and would be put back for ever."""
+    write(board.root, SLOWED)
+    with pytest.raises(UnavailableError, match="let the board cool"), changed_board(board.home, board.machine):
+        pass
+    assert not board.record.exists()
+
+
+@pytest.mark.parametrize(("fault", "words"), [("half way", "Error writing 0 to "), ("silent", "(status 1: no message)")])
+def test_a_mode_that_was_entered_half_way_is_left_again(board, fault, words):
+    """What nvpmodel reports is the mode before, though CPUs are off and clocks lower: the mode that was found is set anew."""
+    before = board.settings()
+    board.fault(fault)
+    with changed_board(board.home, board.machine) as changed:
+        with pytest.raises(UnavailableError) as refusal:
+            changed.set(OperatingPoint(power_mode="15W"))
+        assert words in str(refusal.value)
+        board.fault(None)
+    assert (board.settings(), board.record.exists()) == (before, False)
+
+
+def test_what_somebody_else_sets_meanwhile_stays_and_is_stated(board, capsys):
+    """The next run is in its own point all the same; the board is put back to what that person set, where it was set."""
+    before = board.settings()
+    with changed_board(board.home, board.machine) as changed:
+        changed.set(OperatingPoint(governor="performance"))
+        write(board.root, {GOVERNOR: "ondemand\n"})
+        assert changed.set(OperatingPoint(governor="performance"))[1]
+        assert board.settings()[GOVERNOR] == "performance"
+        changed.set(OperatingPoint(power_mode="15W"))
+        assert board.settings()[GOVERNOR] == "ondemand"
+    assert capsys.readouterr().err.count(f"somebody else has set {GOVERNOR} to ondemand") == 1
+    assert board.settings() == before | {GOVERNOR: "ondemand"}
+
+
+def test_a_mode_that_somebody_else_sets_meanwhile_stays_with_its_clocks(board, capsys):
+    """The clocks of the mode before are not written over those of theirs."""
+    with changed_board(board.home, board.machine) as changed:
+        changed.set(OperatingPoint(power_mode="15W"))
+        board_settings.set_power_mode("2")
+    assert "somebody else has set power_mode to 2" in capsys.readouterr().err
+    assert (board.settings()["var/lib/nvpmodel/status"], board.settings()[HIGHEST]) == ("pmode:0002", "1728000")
+    assert not board.record.exists()
+
+
+def test_a_clock_that_is_held_back_at_the_end_is_put_back_all_the_same(board, monkeypatch):
+    """What is asked for is as it was once the chip is cool; a cap at the clock that was found hides that it is not."""
+    requests = FrequencyRequests(board, monkeypatch)
+    before, requested = board.settings(), dict(requests.requested)
+    with changed_board(board.home, board.machine) as changed:
+        changed.set(OperatingPoint(power_mode="MAXN_SUPER"))
+        requests.heat(1113600)
+    assert requests.requested == requested
+    requests.heat(None)
+    assert (board.settings(), board.record.exists()) == (before, False)
+
+
+def test_the_clock_of_userspace_is_put_back_within_its_limits(board, monkeypatch):
+    """After them: the kernel holds it below a highest clock."""
+    for cpu in (0, 4):
+        write(board.root / CPUFREQ / f"policy{cpu}", {"scaling_governor": "userspace\n", "scaling_setspeed": "1113600\n"})
+    requests = FrequencyRequests(board, monkeypatch)
+    requested = dict(requests.requested)
+    with changed_board(board.home, board.machine) as changed:
+        for mode in ("15W", "MAXN_SUPER"):
+            changed.set(OperatingPoint(power_mode=mode, governor="performance"))
+        changed.set(OperatingPoint(governor="performance"))
+    assert requests.requested == requested
+    assert (board.root / CPUFREQ / "policy4/scaling_setspeed").read_text() == "1113600\n"
+
+
+def test_what_was_never_changed_needs_no_right_to_be_put_back(board):
+    """A user who may set the governor only sets that."""
+    highest = board.root / HIGHEST
+    highest.unlink()
+    # Which not even root may write.
+    highest.symlink_to("/proc/sys/kernel/cap_last_cap")
+    with changed_board(board.home, board.machine) as changed:
+        changed.set(OperatingPoint(governor="performance"))
+    assert not board.record.exists()

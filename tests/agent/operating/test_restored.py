@@ -1,0 +1,221 @@
+"""What a killed process left changed: put back by the next start, and by nobody else's doing."""
+
+import json
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+
+from edgemeter.agent.base.errors import UnavailableError
+from edgemeter.agent.base.file_lock import RunLock
+from edgemeter.agent.contract.operating_point import OperatingPoint
+from edgemeter.agent.machine.machine import THIS_MACHINE
+from edgemeter.agent.operating.changed_board import changed_board, restore_leftover
+from tests.fixtures.command import edgemeter
+from tests.fixtures.machine_trees import write
+from tests.fixtures.replay_case import write_replay
+from tests.fixtures.settable_board import SettableBoard
+
+POLICY = "sys/devices/system/cpu/cpufreq/policy0"
+GOVERNOR = f"{POLICY}/scaling_governor"
+RESTORED = "the board was put back as it was before a run that was cut off"
+
+
+def restore(board, capsys, **options):
+    """Return why the board is not put back, and what was said."""
+    remaining = restore_leftover(board.home, board.machine, **options)
+    printed = capsys.readouterr().err
+    assert all("\n" not in line for line in remaining)
+    return "; ".join(remaining), printed
+
+
+def test_the_next_start_puts_back_what_was_left(board, capsys):
+    """It says so in one line, once."""
+    before = board.settings()
+    board.leave_changed()
+    assert board.settings() != before
+    assert restore(board, capsys) == ("", f"{RESTORED} (pid {os.getpid()}): power_mode 1, scaling_governor schedutil\n")
+    assert (board.settings(), board.record.exists()) == (before, False)
+    assert restore(board, capsys) == ("", "")
+
+
+def test_the_next_that_changes_the_board_puts_it_back_first(board, capsys):
+    """What it finds is the board as it was."""
+    before = board.settings()
+    board.leave_changed()
+    with changed_board(board.home, board.machine) as changed:
+        assert board.settings() == before
+        changed.set(OperatingPoint(governor="powersave"))
+    assert board.settings() == before
+    assert RESTORED in capsys.readouterr().err
+
+
+def test_after_a_reboot_only_the_power_mode_is_put_back(board, tmp_path, capsys):
+    """Governor and clocks are the kernel's own then. Every home finds root's record: that of a lost connection is gone."""
+    board.leave_changed()
+    shutil.rmtree(board.root / "run/lock")
+    (board.root / "run/lock").mkdir()
+    board.reboot()
+    assert restore_leftover(tmp_path / "other", board.machine) == []
+    assert capsys.readouterr().err.endswith(": power_mode 1\n")
+    settings = board.settings()
+    assert (settings["var/lib/nvpmodel/status"], settings[f"{POLICY}/scaling_min_freq"]) == ("pmode:0001", "729600")
+    assert not board.record.exists()
+
+
+def test_after_a_reboot_a_record_without_a_power_mode_is_dropped(board, monkeypatch, capsys):
+    """The values that it holds are gone; whoever has set a governor since keeps it."""
+    board.program.unlink()
+    monkeypatch.setattr("edgemeter.agent.operating.board_settings.PATH", "")
+    with changed_board(board.home, board.machine) as changed:
+        changed.set(OperatingPoint(governor="performance"))
+        content = board.record.read_bytes()
+    board.record.write_bytes(content)
+    board.reboot()
+    write(board.root, {GOVERNOR: "ondemand\n"})
+    assert restore(board, capsys) == ("", "")
+    assert (board.record.exists(), board.settings()[GOVERNOR]) == (False, "ondemand")
+
+
+def test_what_somebody_has_set_since_the_kill_stays(board, capsys):
+    """It is stated; the rest is put back."""
+    before = board.settings()
+    board.leave_changed()
+    write(board.root, {GOVERNOR: "ondemand\n"})
+    assert f"somebody else has set {GOVERNOR} to ondemand" in restore(board, capsys)[1]
+    assert board.settings() == before | {GOVERNOR: "ondemand"}
+
+
+def test_while_another_run_is_in_progress_nothing_is_put_back(board, capsys):
+    """It would be disturbed, or is the one that has changed the board: it is named."""
+    board.leave_changed()
+    lock, now = RunLock(board.home), board.settings()
+    assert lock.take("edgemeter run")
+    assert f"edgemeter run (pid {os.getpid()}, since " in restore(board, capsys)[0]
+    assert board.settings() == now
+    assert restore(board, capsys, holds_run_lock=True)[0] == ""
+    lock.release()
+
+
+def test_what_cannot_be_put_back_is_named_with_the_reason_and_stays(board, capsys):
+    """The rest is put back, and the next start tries again."""
+    before = board.settings()
+    board.leave_changed()
+    board.fault("killed")
+    remaining, printed = restore(board, capsys)
+    assert "not put back (nvpmodel does not set power mode 1 (status -9: " in remaining
+    assert "doctor` puts them back" in remaining
+    assert (printed, board.settings()[GOVERNOR]) == ("", "schedutil")
+    with pytest.raises(UnavailableError, match="are not put back"), changed_board(board.home, board.machine):
+        pass
+    board.fault(None)
+    assert restore(board, capsys)[0] == ""
+    assert (board.settings(), board.record.exists()) == (before, False)
+
+
+def test_the_record_of_root_is_named_to_a_user_who_cannot_remove_it(board, capsys, monkeypatch):
+    """Nothing is tried, and the remedy is `sudo`."""
+    board.leave_changed()
+    now, access = board.settings(), os.access
+    monkeypatch.setattr(os, "access", lambda path, mode: path != board.record.parent and access(path, mode))
+    remaining, printed = restore(board, capsys)
+    assert (printed, board.settings(), board.record.exists()) == ("", now, True)
+    assert str(board.record) in remaining
+    assert "sudo -E" in remaining
+
+
+def test_where_the_boards_folder_cannot_be_written_the_home_holds_the_record(board, capsys, monkeypatch):
+    """As that of a user who may set the governor; root puts it back too."""
+    before, access = board.settings(), os.access
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "access", lambda path, mode: path != board.record.parent and access(path, mode))
+        with changed_board(board.home, board.machine) as changed:
+            changed.set(OperatingPoint(governor="performance"))
+            assert (board.home / "restore.json").exists()
+            assert not board.record.exists()
+    assert (board.settings(), list(board.home.glob("restore*"))) == (before, [])
+    board.leave_changed(board.home / "restore.json")
+    assert RESTORED in restore(board, capsys)[1]
+    assert board.settings() == before
+
+
+@pytest.mark.parametrize("content", ["null", "\0" * 300, "[1]"])
+def test_a_damaged_record_is_one_line_and_nothing_is_written(board, capsys, content):
+    """It is named, with what to do; a board that is to be changed is refused."""
+    before = board.settings()
+    board.record.write_text(content)
+    remaining, _ = restore(board, capsys)
+    assert f"restore record {str(board.record)!r} is damaged" in remaining
+    assert f"check the board's settings, then remove it: `rm {board.record}`" in remaining
+    assert board.settings() == before
+    with pytest.raises(UnavailableError, match="is damaged"), changed_board(board.home, board.machine):
+        pass
+
+
+def test_a_pipe_is_no_record(board, capsys):
+    """It would block every start."""
+    board.home.mkdir()
+    os.mkfifo(board.home / "restore.json")
+    assert restore(board, capsys) == ("", "")
+
+
+@pytest.mark.parametrize(
+    ("original", "words"),
+    [
+        ({"etc/passwd": "root"}, "'etc/passwd' = 'root'"),
+        ({f"{POLICY}/../../../../../../etc/scaling_governor": "x"}, "is no setting of a board"),
+        ({"sys/class/devfreq/../max_freq": "1"}, "is no setting of a board"),
+        ({f"{POLICY}/scaling_max_freq": "1\n2"}, "is no setting of a board"),
+        ({"power_mode": "-f /tmp/x"}, "'power_mode' = '-f /tmp/x'"),
+    ],
+)
+def test_a_foreign_record_writes_nothing(board, capsys, original, words):
+    """Root may find one in a user's folder: it writes none of it, whatever the rest is."""
+    write(board.root, {"etc/passwd": "root:x:0:0", "etc/scaling_governor": "y", "sys/class/max_freq": "0"})
+    path = board.home / "restore.json"
+    board.leave_changed(path)
+    record = json.loads(path.read_bytes())
+    path.write_text(json.dumps(record | {"original": record["original"] | original}))
+    contents = {
+        file: file.read_bytes() for file in board.root.rglob("*") if file.is_file() and not file.is_relative_to(board.root / "proc")
+    }
+    assert words in restore(board, capsys)[0]
+    assert contents == {file: file.read_bytes() for file in contents}
+
+
+@pytest.fixture
+def left_changed(tmp_path, monkeypatch):
+    """Return this machine as a Jetson that a killed process has left changed."""
+    jetson = SettableBoard(tmp_path)
+    for name in ("PATH", "EDGEMETER_HOME"):
+        monkeypatch.setenv(name, jetson.environment[name])
+    monkeypatch.setenv("EDGEMETER_RUN_LOCK", str(tmp_path / "run.lock"))
+    root = THIS_MACHINE.root
+    object.__setattr__(THIS_MACHINE, "root", jetson.root)
+    yield jetson
+    object.__setattr__(THIS_MACHINE, "root", root)
+
+
+@pytest.mark.services
+@pytest.mark.parametrize("command", ["run A --mode rapid --no-save", "doctor", "agent up", "models list", "config rules"])
+def test_every_command_puts_the_board_back_first(left_changed, tmp_path, caplog, command):
+    """The settings are as they were, the record is gone, and the line is there once."""
+    before = left_changed.settings()
+    left_changed.leave_changed()
+    ended = edgemeter(*command.replace("A", str(write_replay(tmp_path, "a", latencies_ms=[1.0]))).split())
+    assert (ended.stderr + caplog.text).count(RESTORED) == 1, ended.stderr
+    assert (left_changed.settings(), left_changed.record.exists()) == (before, False)
+
+
+@pytest.mark.services
+def test_the_doctor_names_what_is_not_put_back(left_changed):
+    """As a warning, with the reason; a command that does not measure says nothing of it."""
+    left_changed.leave_changed()
+    left_changed.fault("killed")
+    assert edgemeter("config", "rules").stderr == ""
+    findings = json.loads(edgemeter("doctor", "--format", "json").stdout)["findings"]
+    (finding,) = [finding for finding in findings if finding["name"] == "settings"]
+    assert finding["state"] == "warn"
+    assert "nvpmodel does not set power mode 1" in finding["what"]
+    assert Path(left_changed.record).exists()
