@@ -103,7 +103,7 @@ def _stages(run: _Run) -> Pairs:
 
 def _load(run: _Run) -> Pairs:
     record, timed, load = run.record, run.timed, run.record.load
-    if timed is None or record.scenario not in scenario.SCENARIOS:
+    if timed is None or record.scenario not in scenario.SECONDS:
         return
     if load is not None:
         yield "load", load, scenario.load_of_timed(timed, scenario.samples_per_query(timed, load.samples), load.target_per_s)

@@ -31,7 +31,7 @@ from edgemeter.agent.engine import job
 from edgemeter.agent.engine.callables import sha256_of
 from edgemeter.agent.engine.loading import describe_precision, describe_runtime
 from edgemeter.agent.engine.measure import measure_subject
-from edgemeter.agent.engine.scenarios.timing import TimedQueries, TimingPlan
+from edgemeter.agent.engine.scenarios.timing import TimedQueries
 from edgemeter.agent.engine.stopwatch import no_collection
 from edgemeter.agent.engine.subject import Emit, Results, Subject
 from edgemeter.agent.runtimes import Loaded, TensorInfo
@@ -146,9 +146,6 @@ class FunctionSubject(Subject):
         """Note how long other threads ran until now."""
         self._ran_ns, self._begin_ns = ran_ns(self._other_threads), time.monotonic_ns()
 
-    def ready(self, plan: TimingPlan) -> None:
-        """Nothing is drawn: the inputs stay the same."""
-
     def bind(self, number: int, user: int | None = None) -> Callable[[], Any]:
         """Return the query; between queries what calls left in cycles is freed."""
         del number, user
@@ -189,9 +186,6 @@ class FunctionSubject(Subject):
             output_check=OutputCheck(compared=0),
             reasons={"accuracy": "a function has no accuracy here: score what it returns"},
         )
-
-    def close(self) -> None:
-        """Leave the function to its caller."""
 
     def _note_stored_results(self, call_ns: float) -> None:
         """Note that calls return what an earlier one computed: by a cache, or the same object after a much longer first call."""

@@ -33,27 +33,6 @@ IN_ONE = "in one piece"
 NOTHING_TO_SCORE = "the prompts are synthetic: there is nothing to score"
 
 
-class Stamps:
-    """The moments of one query's stamps, in lists that were made before it; they grow if an engine gives more than it was asked for."""
-
-    __slots__ = ("moments_ns", "taken", "tokens")
-
-    def __init__(self, capacity: int) -> None:
-        self.moments_ns = [0] * capacity
-        self.tokens = [0] * capacity
-        self.taken = 0
-
-    def take(self, count: int) -> None:
-        """Note the moment at which `count` more tokens are there; as a method, not `__call__`, for Python calls that without C."""
-        now = time.monotonic_ns()
-        if self.taken == len(self.moments_ns):
-            self.moments_ns.append(0)
-            self.tokens.append(0)
-        self.moments_ns[self.taken] = now
-        self.tokens[self.taken] = count
-        self.taken += 1
-
-
 @dataclass(frozen=True, slots=True)
 class TextAnswer:
     """The answer to a query, with the moment of each of its tokens, monotonic ns."""
@@ -85,9 +64,6 @@ class LanguageSubject(Subject):
         self.import_ns, self.load_ns = max(self.loaded.import_ns, prompts.import_ns), self.loaded.load_ns
         self.prompts = prompts.of(self.loaded)
 
-    def prepare(self) -> None:
-        """Prepare nothing: a prompt is made by its number."""
-
     def plan(self, work: job.RunJob) -> TimingPlan:
         """Return what is to be timed; of a file whole passes."""
         prompts = self.case_prompts
@@ -98,7 +74,7 @@ class LanguageSubject(Subject):
         if plan.rate_per_s is not None:
             self._arrivals = {number: self.bind(number, ARRIVAL) for number in range(len(poisson.schedule_ns(plan)))}
 
-    def bind(self, number: int, user: int | None = None) -> Callable[[], tuple[Generated, Stamps]]:
+    def bind(self, number: int, user: int | None = None) -> Callable[[], tuple[Generated, list[tuple[int, int]]]]:
         """Return the bare query; one that is asked alone drops every cache before (see `Generator.bind`)."""
         if user == ARRIVAL and number in self._arrivals:
             return self._arrivals.pop(number)
@@ -107,17 +83,19 @@ class LanguageSubject(Subject):
             query = self.generator.bind(self.prompts.of(number), self.limits)
         else:
             query = self.generator.bind_concurrent(self.prompts.of(number), self.limits, None if user == ARRIVAL else user)
-        stamps = Stamps(self.limits.output_tokens + 1)
-        return lambda: (query(stamps.take), stamps)
+        # When how many more tokens were there.
+        stamps: list[tuple[int, int]] = []
+        clock = time.monotonic_ns
+        return lambda: (query(lambda count: stamps.append((clock(), count))), stamps)
 
-    def finish(self, number: int, result: tuple[Generated, Stamps], start_ns: int, end_ns: int) -> int:
+    def finish(self, number: int, result: tuple[Generated, list[tuple[int, int]]], start_ns: int, end_ns: int) -> int:
         """Take the answer with the moments of its tokens; the query ended with the last of them."""
         del start_ns, end_ns
         generated, stamps = result
-        if not stamps.taken:
+        if not stamps:
             raise MeasurementError("a query gave no token: try another prompt length, or another model")
-        tokens = generated.stamped_tokens or stamps.tokens
-        token_ns = tuple(moment for index, moment in enumerate(stamps.moments_ns[: stamps.taken]) for _ in range(tokens[index]))
+        counts = generated.stamped_tokens or [count for _, count in stamps]
+        token_ns = tuple(moment for (moment, _), count in zip(stamps, counts, strict=False) for _ in range(count))
         self.answers[number] = TextAnswer(generated, token_ns)
         return token_ns[-1]
 

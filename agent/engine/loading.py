@@ -108,26 +108,20 @@ def _card_if_known(model: Path, loaded: Loaded) -> tuple[Card | None, tuple[str,
     return card, tuple(guesses)
 
 
-@dataclass(frozen=True, slots=True)
-class PreparedCalls:
-    """The inputs that are timed, one list of arrays a call; `is_by_item`: call i is all of item i of the data."""
+def prepare_calls(model: LoadedModel, first: list[list[Array]], seed: int) -> tuple[list[list[Array]], bool]:
+    """Return the inputs that are timed, one list of arrays a call, and whether call i is all of item i of the data.
 
-    calls: list[list[Array]]
-    is_by_item: bool
-
-
-def prepare_calls(model: LoadedModel, first: list[list[Array]], seed: int) -> PreparedCalls:
-    """Return the inputs that are timed; `first` is the first item, prepared before."""
+    `first` is the first item, prepared before.
+    """
     if model.data is None:
-        return PreparedCalls(model.noise(seed), is_by_item=True)
+        return model.noise(seed), True
     fits = max(1, PREPARED_BYTES // max(1, sum(array.nbytes for array in first[0])))
     limit = min(PREPARED_INPUTS, fits)
     items = [first]
     while len(items) < len(model.data.items) and sum(map(len, items)) < limit:
         items.append(model.calls_of(len(items), seed))
     calls = [call for item in items for call in item]
-    is_by_item = all(len(item) == 1 for item in items)
-    return PreparedCalls(calls[:limit], is_by_item)
+    return calls[:limit], all(len(item) == 1 for item in items)
 
 
 def describe_model(work: job.RunJob, model: LoadedModel) -> Model:

@@ -3,24 +3,22 @@
 import os
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
-from typing import Literal
-
-import msgspec
+from dataclasses import replace
+from typing import Any, Literal
 
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.contract import samples
 from edgemeter.agent.contract.case_settings import OVERLAPPING
-from edgemeter.agent.contract.record_figures import ColdStart, Memory
+from edgemeter.agent.contract.record_figures import ColdStart, Memory, WarmUp
 from edgemeter.agent.energy.window import Window
-from edgemeter.agent.engine import closed_loop, job, meeting, process_usage, schedule, users
+from edgemeter.agent.engine import closed_loop, job, process_usage, schedule, users
 from edgemeter.agent.engine.process_usage import read_scheduling, resident_mb, scheduling_between
 from edgemeter.agent.engine.scenarios import scenario, steady
 from edgemeter.agent.engine.scenarios.latency_statistics import summarise_latency, summarise_stage
 from edgemeter.agent.engine.scenarios.timing import TimedQueries, TimingPlan
-from edgemeter.agent.engine.stopwatch import Stopwatch
+from edgemeter.agent.engine.stopwatch import Stopwatch, no_collection
 from edgemeter.agent.engine.subject import Emit, Results, Subject
-from edgemeter.agent.engine.warm_up import Warmed, warm_up
+from edgemeter.agent.engine.warm_up import warm_up
 
 UNSURE_RATIO = 0.75
 LOOPS: Mapping[str, Callable[[Stopwatch, TimingPlan], TimedQueries]] = {
@@ -30,19 +28,6 @@ LOOPS: Mapping[str, Callable[[Stopwatch, TimingPlan], TimedQueries]] = {
     "steady": schedule.run_steady,
     "concurrent": users.run,
 }
-
-
-@dataclass(frozen=True, slots=True)
-class TimedPart:
-    """The timed queries, and what directly surrounds them."""
-
-    warmed: Warmed
-    timed: TimedQueries
-    scheduled: job.Scheduling
-    peak_mb: float
-    grown_mb: float | None
-    idle_before: Window | None
-    idle_after: Window | None
 
 
 def measure(
@@ -94,55 +79,72 @@ def measure_subject(
         compiled = stop_counting() if stop_counting else None
         emit(job.Phase(name="prepare"))
         subject.prepare()
-        part = time_queries(work, subject, emit, meet)
+        timed, query_ns, surroundings = time_queries(work, subject, emit, meet)
         emit(job.Phase(name="accuracy"))
-        results = subject.results(part.timed, emit)
-        cold = ColdStart(
+        results = subject.results(timed, emit)
+        cold_start = ColdStart(
             process_ms=None if started_ns is None else (started_ns - work.spawned_ns) / 1e6,
             import_ms=None if subject.import_ns is None else subject.import_ns / 1e6,
             load_ms=None if subject.load_ns is None else subject.load_ns / 1e6,
             first_ms=first_ns / 1e6,
             # What the first call took beyond later ones.
-            compile_ms=max(0.0, (first_ns - part.warmed.query_ns) / 1e6) if subject.compiles_at_call else None,
+            compile_ms=max(0.0, (first_ns - query_ns) / 1e6) if subject.compiles_at_call else None,
         )
-        memory = Memory(peak_mb=part.peak_mb, loaded_mb=loaded_mb, grown_mb=part.grown_mb)
-        run = _measured(work, subject, part, results, cold, memory)
-        return msgspec.structs.replace(run, compiled_modules=compiled)
+        surroundings["memory"] = Memory(loaded_mb=loaded_mb, **surroundings["memory"])
+        return _measured(work, subject, results, cold_start=cold_start, compiled_modules=compiled, **surroundings)
     finally:
         subject.close()
 
 
-def time_queries(work: job.RunJob, subject: Subject, emit: Emit, meet: job.Meet | None) -> TimedPart:
+def agreed(plan: TimingPlan, seconds: Callable[[TimingPlan], float], meet: job.Meet | None) -> tuple[TimingPlan, int | None]:
+    """Return the plan for the common window, whose length alone ends it, and when that begins, monotonic ns; a run alone has its own."""
+    if meet is None:
+        return plan, None
+    window = meet(job.Encounter(seconds=plan.seconds, queries_s=seconds(replace(plan, seconds=0.0))))
+    return replace(plan, queries=1, seconds=window.length_ns / 1e9, pass_queries=1), window.start_ns
+
+
+def time_queries(work: job.RunJob, subject: Subject, emit: Emit, meet: job.Meet | None) -> tuple[TimedQueries, int, dict[str, Any]]:
     """Warm up, idle, time the queries of the job's scenario, idle.
 
     Those of a run that meets others are timed at the same time, and only what lies in the time of all of them counts.
+
+    Returns:
+        The timed queries, how long one took when warm (ns), and the fields of a measured run that are about what surrounds them.
     """
-    case = work.case
-    seconds = scenario.SCENARIOS[case.scenario].seconds
+    case, seconds = work.case, scenario.SECONDS[work.case.scenario]
     if meet:
         meet(job.Encounter())
     emit(job.Phase(name="warm-up", seconds=case.warm_up_seconds))
     warmed = warm_up(Stopwatch(subject), case.warm_up_seconds, case.concurrency)
-    plan = replace(subject.plan(work), expected_ns=warmed.query_ns)
-    plan, begin_ns = meeting.agreed(plan, seconds, meet)
+    plan, begin_ns = agreed(replace(subject.plan(work), expected_ns=warmed.query_ns), seconds, meet)
     idles = work.idle and (meet is not None or seconds(plan) >= UNSURE_RATIO * work.energy_from_s)
     plan = replace(plan, pauses=idles and work.pauses)
     idle_before = idle("idle before", case.idle_seconds, emit) if idles else None
     subject.ready(plan)
     watch = Stopwatch(subject)
     emit(job.Phase(name="timed", seconds=seconds(plan)))
-    with subject.window(), meeting.begun_at(begin_ns):
+    with subject.window(), no_collection():
+        if begin_ns is not None:
+            watch.wait_until(begin_ns)
         before, before_mb = read_scheduling(), resident_mb()
         timed = LOOPS[case.scenario](watch, plan)
-        scheduled = scheduling_between(before, read_scheduling())
-        peak_mb, grown_mb = process_usage.peak_mb(), None
+        scheduled, peak_mb = scheduling_between(before, read_scheduling()), process_usage.peak_mb()
         if meet:
             timed = timed.within(meet(job.Encounter(timed=scenario.window(case.scenario, timed))))
+        grown_mb = None
         if subject.kept_bytes is not None:
-            moments = (timed.numbers, timed.starts_ns, timed.latency_ns, timed.arrived_ns, timed.arrived_ns)
-            grown_mb = resident_mb() - before_mb - (subject.kept_bytes + sum(array.nbytes for array in moments)) / 1e6
-    idle_after = idle("idle after", case.idle_seconds if idles else 0.0, emit)
-    return TimedPart(warmed, timed, scheduled, peak_mb, grown_mb, idle_before, idle_after)
+            # Of each query its number, start, end and latency are kept, of an open loop its arrival too.
+            moments_bytes = timed.latency_ns.nbytes * (4 if timed.arrivals_ns is None else 5)
+            grown_mb = resident_mb() - before_mb - (subject.kept_bytes + moments_bytes) / 1e6
+    surroundings = {
+        "warm_up": WarmUp(duration_ms=warmed.duration_ns / 1e6, steady=warmed.steady),
+        "scheduling": scheduled,
+        "memory": {"peak_mb": peak_mb, "grown_mb": grown_mb},
+        "idle_before": idle_before,
+        "idle_after": idle("idle after", case.idle_seconds if idles else 0.0, emit),
+    }
+    return timed, warmed.query_ns, surroundings
 
 
 def idle(name: Literal["idle before", "idle after"], seconds: float, emit: Emit) -> Window | None:
@@ -157,7 +159,7 @@ def idle(name: Literal["idle before", "idle after"], seconds: float, emit: Emit)
     return Window(begin, time.monotonic_ns())
 
 
-def _measured(work: job.RunJob, subject: Subject, part: TimedPart, results: Results, cold: ColdStart, memory: Memory) -> job.MeasuredRun:
+def _measured(work: job.RunJob, subject: Subject, results: Results, **surroundings: Any) -> job.MeasuredRun:
     case, timed = work.case, results.queries
     load = scenario.load_of_timed(timed, subject.samples, case.rate_per_s)
     window = scenario.window(case.scenario, timed)
@@ -171,15 +173,10 @@ def _measured(work: job.RunJob, subject: Subject, part: TimedPart, results: Resu
         throughput_per_s=scenario.throughput_per_s(case.scenario, timed, load.samples * results.batch // subject.samples),
         preprocess=summarise_stage(results.preprocess_ns),
         postprocess=summarise_stage(results.postprocess_ns),
-        cold_start=cold,
-        warm_up=part.warmed.in_record(),
-        memory=memory,
         samples=series,
         timed=window,
-        idle_before=part.idle_before,
-        idle_after=part.idle_after,
-        scheduling=part.scheduled,
         load=load,
         steady=steady.steady_of(timed),
         cpus=tuple(sorted(os.sched_getaffinity(0))) if case.cpus else None,
+        **surroundings,
     )

@@ -51,9 +51,9 @@ class ModelSubject(Subject):
 
     def prepare(self) -> None:
         """Prepare the inputs; code that compiles does so for each shape before anything is timed."""
-        ready = loading.prepare_calls(self.model, self._item, self.case.seed)
-        self._take(joined_batches(ready.calls, self.shape.joined, loading.PREPARED_BYTES, self.case.seed))
-        self.is_by_item = ready.is_by_item and self.shape.joined == 1
+        calls, is_by_item = loading.prepare_calls(self.model, self._item, self.case.seed)
+        self._take(joined_batches(calls, self.shape.joined, loading.PREPARED_BYTES, self.case.seed))
+        self.is_by_item = is_by_item and self.shape.joined == 1
         if self.case.runtime == PYTHON:
             for inputs in {loading.shapes_of(inputs): inputs for inputs in self.inputs}.values():
                 self.runtime.bind(inputs)()

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgemeter.agent import runtimes
-from edgemeter.agent.base.errors import AnswerError, ConfigError, one_line
+from edgemeter.agent.base.errors import AnswerError, ConfigError, MeasurementError, one_line
 from edgemeter.agent.base.metrics import needed_value
 from edgemeter.agent.contract.model_card import Card
 from edgemeter.agent.contract.record_accuracy import (
@@ -32,7 +32,7 @@ from edgemeter.agent.engine.output_check import OutputDifference, arrays_equal, 
 from edgemeter.agent.engine.stopwatch import until_answered
 from edgemeter.agent.engine.subject import Emit
 from edgemeter.agent.runtimes import Array
-from edgemeter.agent.tasks import OF_OBJECTS, ObjectResults, prepared
+from edgemeter.agent.tasks import OF_OBJECTS, ObjectResults
 
 # Where nothing is scored, the number of inputs that are run again at least: constant outputs show only in several of them.
 FEWEST_INPUTS = 4
@@ -261,23 +261,19 @@ def score_untimed(work: job.RunJob, emit: Emit) -> job.Scored:
             message = "there is no ground truth: give --data DIR and --annotations FILE (class folders need no annotations)"
             raise ConfigError(message)
         emit(job.Phase(name="accuracy"))
-        log = PredictionLog()
-        for index in range(len(model.data.items)):
-            calls = prepared(model.work, index, model.loaded)
-            results = _run(runtime, calls)
-            outputs = results[0]
-            log.add(_flat(calls), _flat(results), model.work.predict(index, results))
-            emit(job.RunProgress(done=index + 1, total=len(model.data.items)))
-        accuracy = with_needed_value(model.work.score(), model.card)
+        scored = evaluate(msgspec.structs.replace(work, accuracy=True), model, [], {}, emit)
+        if scored.accuracy is None and scored.reason != job.NOTHING_TO_FIND:
+            raise MeasurementError(scored.reason)
+        outputs = describe_outputs(model.loaded.outputs, runtime.outputs())
     finally:
         runtime.close()
     return job.Scored(
-        accuracy=accuracy,
-        accuracy_reason=None if accuracy else job.NOTHING_TO_FIND,
+        accuracy=scored.accuracy,
+        accuracy_reason=scored.reason,
         images=len(model.data.items),
         drawn_from=model.data.drawn_from,
         notes=(*model.guesses, *model.data.warnings),
         runtime=describe_runtime(case, model.loaded),
-        outputs=describe_outputs(model.loaded.outputs, outputs),
-        answers=log.summary(annotated_objects(model)),
+        outputs=outputs,
+        answers=scored.answers,
     )

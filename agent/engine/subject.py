@@ -81,16 +81,14 @@ class Subject(ABC):
             EdgemeterError: it cannot be loaded.
         """
 
-    @abstractmethod
-    def prepare(self) -> None:
-        """Prepare the inputs that are timed."""
+    def prepare(self) -> None:  # noqa: B027 - some have nothing to prepare
+        """Prepare the inputs that are timed, once the first query was asked."""
 
     def plan(self, work: job.RunJob) -> TimingPlan:
         """Return what is to be timed, before it is known how long a query takes."""
         return scenario.plan_of(work.case, work.seed, self.samples)
 
-    @abstractmethod
-    def ready(self, plan: TimingPlan) -> None:
+    def ready(self, plan: TimingPlan) -> None:  # noqa: B027 - some ask the same each time
         """Draw the inputs of this plan, and make what can be made of its queries before they are timed."""
 
     @abstractmethod
@@ -120,8 +118,7 @@ class Subject(ABC):
     def results(self, timed: TimedQueries, emit: Emit) -> Results:
         """Return what the record holds besides the times; some queries are repeated for that, and the data gone through."""
 
-    @abstractmethod
-    def close(self) -> None:
+    def close(self) -> None:  # noqa: B027 - some belong to the caller
         """Let it go; may come twice, and after a load that failed."""
 
     def reserve(self, count: int = 1) -> int:

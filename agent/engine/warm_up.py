@@ -21,7 +21,6 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from edgemeter.agent.contract.record_figures import WarmUp
 from edgemeter.agent.engine.stopwatch import Stopwatch, no_collection
 from edgemeter.agent.engine.users import ask_users
 
@@ -146,10 +145,6 @@ class Warmed:
     duration_ns: int
     steady: bool
     query_ns: int
-
-    def in_record(self) -> WarmUp:
-        """Return the part of the record."""
-        return WarmUp(duration_ms=self.duration_ns / 1e6, steady=self.steady)
 
 
 def warm_up(watch: Stopwatch, limit_s: float, users: int | None = None) -> Warmed:

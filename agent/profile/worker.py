@@ -49,7 +49,7 @@ def record_profile(job: ProfileJob) -> Profile:
     runtime = runtimes.create(job.case.runtime)
     try:
         model = loading.load_model(job.case, runtime)
-        inputs = loading.prepare_calls(model, model.calls_of(0, job.case.seed), job.case.seed).calls
+        inputs = loading.prepare_calls(model, model.calls_of(0, job.case.seed), job.case.seed)[0]
         begin = time.monotonic()
         for count, arrays in enumerate(itertools.cycle(inputs), 1):
             model.runtime.bind(arrays)()

@@ -77,23 +77,13 @@ def joined_batches(prepared: Sequence[list[Array]], samples: int, limit_bytes: i
     return [join_batch(draw.choices(prepared, k=samples)) for _ in range(max(1, min(BATCHES, limit_bytes // batch_bytes)))]
 
 
-@dataclass(frozen=True, slots=True)
-class Scenario:
-    """One way for queries to come; throughput counts over the whole window, or only over the time that calls took.
-
-    `seconds` estimates how long a plan takes.
-    """
-
-    over_window: bool
-    seconds: Callable[[TimingPlan], float]
-
-
-SCENARIOS: Mapping[str, Scenario] = {
-    "single_stream": Scenario(over_window=False, seconds=closed.seconds),
-    "offline": Scenario(over_window=True, seconds=closed.seconds),
-    "poisson": Scenario(over_window=True, seconds=poisson.seconds),
-    "steady": Scenario(over_window=True, seconds=steady.seconds),
-    "concurrent": Scenario(over_window=True, seconds=closed.users_seconds),
+# How long a plan takes, by the name of the scenario.
+SECONDS: Mapping[str, Callable[[TimingPlan], float]] = {
+    "single_stream": closed.seconds,
+    "offline": closed.seconds,
+    "poisson": poisson.seconds,
+    "steady": steady.seconds,
+    "concurrent": closed.users_seconds,
 }
 
 
@@ -105,16 +95,19 @@ def plan_of(case: Case, seed: int, batch: int = 1) -> TimingPlan:
 
 
 def window(name: str, timed: TimedQueries) -> Window:
-    """Return the timed part: from the first query, or where the whole window counts from its beginning, to the end of the last."""
-    return Window(timed.begin_ns if SCENARIOS[name].over_window else int(timed.starts_ns[0]), timed.end_ns)
+    """Return the timed part: from its beginning, of single_stream from its first query, to the end of the last."""
+    return Window(int(timed.starts_ns[0]) if name == "single_stream" else timed.begin_ns, timed.end_ns)
 
 
 def throughput_per_s(name: str, timed: TimedQueries, samples: int) -> float:
-    """Return the samples a second of what was timed, `samples` in all; of several users those between ramp-up and tail."""
+    """Return the samples a second of what was timed, `samples` in all: over the whole window, in single_stream over the calls alone.
+
+    Of several users it is of those between ramp-up and tail.
+    """
     if timed.users is not None:
         # The first queries of users are among the samples.
         return float(closed.shares_within(timed).sum()) * samples_per_query(timed, samples) * 1e9 / timed.busy_ns
-    spent_ns = timed.end_ns - timed.begin_ns - timed.paused_ns if SCENARIOS[name].over_window else int(timed.latency_ns.sum())
+    spent_ns = int(timed.latency_ns.sum()) if name == "single_stream" else timed.end_ns - timed.begin_ns - timed.paused_ns
     return samples * 1e9 / max(spent_ns, 1)
 
 

@@ -1,4 +1,4 @@
-"""Facts about `edgemeter.agent.engine.meeting`, and about what of a timed part lies in the time of all runs that meet."""
+"""Facts about runs that meet others: when they begin, for how long they are timed, and what of that lies in the time of all."""
 
 import gc
 
@@ -7,11 +7,13 @@ import pytest
 
 from edgemeter.agent.base.errors import MeasurementError
 from edgemeter.agent.energy.window import Window
-from edgemeter.agent.engine import job, meeting
+from edgemeter.agent.engine import job, measure
 from edgemeter.agent.engine.scenarios import closed
 from edgemeter.agent.engine.scenarios.steady import steady_of
 from edgemeter.agent.engine.scenarios.timing import FailedQuery, FrameSchedule, TimedQueries, TimingPlan
-from tests.fixtures.played_time import LOOK_NS, play_time
+from tests.fixtures.played_time import play_time
+from tests.fixtures.replay_case import write_replay
+from tests.fixtures.run_jobs import brief_case, run_job
 
 MS = 1_000_000
 
@@ -24,22 +26,27 @@ def test_the_length_that_was_agreed_on_alone_ends_the_plan():
         encounters.append(event)
         return Window(5 * MS, 25 * MS)
 
-    plan, begin_ns = meeting.agreed(TimingPlan(64, 1.0, 2 * MS, 0, pass_queries=8), closed.seconds, meet)
+    plan, begin_ns = measure.agreed(TimingPlan(64, 1.0, 2 * MS, 0, pass_queries=8), closed.seconds, meet)
     assert encounters == [job.Encounter(seconds=1.0, queries_s=0.128)]
     assert (plan.queries, plan.seconds, plan.pass_queries, begin_ns) == (1, 0.02, 1, 5 * MS)
 
 
-def test_nothing_begins_before_its_moment(monkeypatch):
-    """The collector is off by then; without a moment nothing is waited for."""
+def test_nothing_begins_before_its_moment(monkeypatch, tmp_path):
+    """The window of all begins half a second after they agreed, and lasts for 0.2 s: no query of 2 ms is outside it."""
     played = play_time(monkeypatch)
-    begin_ns = played.now_ns + 20 * MS
-    with meeting.begun_at(begin_ns):
-        assert played.now_ns == pytest.approx(begin_ns, abs=2 * LOOK_NS)
-        assert played.now_ns >= begin_ns
-        assert not gc.isenabled()
+    window = []
+
+    def meet(event):
+        if event.timed is None:
+            window[:] = [Window(played.now_ns + 500 * MS, played.now_ns + 700 * MS)]
+        return window[0]
+
+    case = brief_case(write_replay(tmp_path))
+    run = measure.measure(run_job(case), 0, lambda _: None, meet=meet)
+    assert window[0].start_ns <= run.timed.start_ns <= window[0].start_ns + MS
+    assert run.timed.end_ns <= window[0].end_ns
+    assert 90 <= run.latency.count <= 100
     assert gc.isenabled()
-    with meeting.begun_at(None):
-        assert gc.isenabled()
 
 
 def test_only_queries_wholly_within_the_window_count():

@@ -29,7 +29,7 @@ def test_frames_are_prepared_in_their_order(video):
     runtime = runtimes.create("litert")
     try:
         model = loading.load_model(one_case(MODEL, mode="rapid", data=str(video)), runtime)
-        calls = loading.prepare_calls(model, model.calls_of(0, 0), 0).calls
+        calls = loading.prepare_calls(model, model.calls_of(0, 0), 0)[0]
     finally:
         runtime.close()
     brightness = [float(inputs[0].astype(np.float64).mean()) for inputs in calls]
