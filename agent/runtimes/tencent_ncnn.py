@@ -8,13 +8,12 @@ where the processor can, whatever the file holds; a precision other than fp32 is
 the `metadata.yaml` that Ultralytics writes beside it; where neither has it, any array is taken, as with TorchScript.
 Outputs are float32, in the order out0, out1 ... where so named.
 What is timed is an Extractor made, fed and asked for every output: it keeps what it computed.
-Tested with ncnn 1.0.20261020 on the CPU; Vulkan is untested.
+Tested with ncnn 1.0.20261020 on the CPU.
 """
 
 import re
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -25,107 +24,14 @@ from edgemeter.agent.contract import model_file
 from edgemeter.agent.runtimes import Array, Loaded, Options, TensorInfo, adapter
 
 _MARK = b"7767517"
-_MOST_BYTES = 64 << 20
-_SHAPES = "-23330"
 _NUMBERED = re.compile(r"(?:in|out)(\d+)")
-
-Shape = tuple[int, ...]
 _CANDIDATES = (adapter.LibraryCandidate("ncnn", ("ncnn",)),)
 _BACKEND = re.compile(r"cpu|vulkan(?::(\d{1,2}))?")
 _PRECISIONS = ("fp32", "fp16", "bf16", "auto")
 _HALVES = ("use_fp16_packed", "use_fp16_storage", "use_fp16_arithmetic", "use_bf16_packed", "use_bf16_storage")
 _SHAPE = re.compile(r"1(?:x[1-9]\d{0,5}){1,3}")
-
-
-@dataclass(frozen=True, slots=True)
-class NcnnLayer:
-    """One line of the file."""
-
-    kind: str
-    inputs: tuple[str, ...]
-    outputs: tuple[str, ...]
-    settings: Mapping[str, str]
-
-
-@dataclass(frozen=True, slots=True)
-class NcnnParam:
-    """The content of the file. `inputs` and `outputs` are shapes by name, without batch, [c, h, w]; None if the file has none."""
-
-    kinds: frozenset[str]
-    inputs: Mapping[str, Shape | None]
-    outputs: Mapping[str, Shape | None]
-
-
-def read_param(model: Path) -> NcnnParam:
-    """Return what the file holds; the weights beside it are not read.
-
-    Raises:
-        ConfigError: it is not an ncnn .param file, is truncated or garbled.
-    """
-    if model_file.head(model).lstrip().split(maxsplit=1)[:1] != [_MARK]:
-        raise ConfigError(
-            f"{str(model)!r} is not an ncnn model, it lacks the magic number 7767517: give the text file .param, with .bin beside it"
-        )
-    try:
-        with model.open("rb") as file:
-            text = file.read(_MOST_BYTES).decode("utf-8")
-        # A line that ends early may still be one: 0=64 cut to 0=6.
-        if not text.endswith("\n"):
-            raise ValueError("it ends in the middle of a line")  # noqa: TRY301 - one place for all that is wrong with the file
-        rows = [line.split() for line in text.splitlines() if line.strip()]
-        counts = [int(word) for word in rows[1]] if len(rows) > 1 else []
-        if len(counts) != 2 or counts[0] != len(rows) - 2:
-            raise ValueError(f"it announces {counts[0] if counts else 'no'} layers and has {max(0, len(rows) - 2)}")  # noqa: TRY301
-        return _described([_layer(row) for row in rows[2:]])
-    except (OSError, UnicodeDecodeError, ValueError) as error:
-        raise ConfigError(f"the model {str(model)!r} is truncated or garbled ({error}): fetch it again") from error
-
-
-def _layer(row: Sequence[str]) -> NcnnLayer:
-    is_whole = len(row) >= 4 and row[2].isdigit() and row[3].isdigit() and len(row) >= 4 + int(row[2]) + int(row[3])
-    if not is_whole:
-        raise ValueError(f"a layer has too few words: {' '.join(row)[:60]!r}")
-    first, last = 4 + int(row[2]), 4 + int(row[2]) + int(row[3])
-    settings = dict(word.partition("=")[::2] for word in row[last:])
-    return NcnnLayer(row[0], tuple(row[4:first]), tuple(row[first:last]), settings)
-
-
-def _described(layers: Sequence[NcnnLayer]) -> NcnnParam:
-    consumed = {name for layer in layers for name in layer.inputs}
-    inputs = {
-        name: _input_shape(layer) or _hint(layer, index)
-        for layer in layers
-        if layer.kind == "Input"
-        for index, name in enumerate(layer.outputs)
-    }
-    outputs = {name: _hint(layer, index) for layer in layers for index, name in enumerate(layer.outputs) if name not in consumed}
-    if not inputs or not outputs:
-        raise ValueError("it has no Input or no output")
-    return NcnnParam(frozenset(layer.kind for layer in layers), _in_order(inputs), _in_order(outputs))
-
-
-def _input_shape(layer: NcnnLayer) -> Shape | None:
-    """Return the shape of an Input, outermost first; 0 is a size that it leaves open."""
-    sizes = [int(layer.settings.get(key, 0)) for key in ("2", "11", "1", "0")]
-    fixed = tuple(size for size in sizes if size > 0)
-    return fixed or None
-
-
-def _hint(layer: NcnnLayer, index: int) -> Shape | None:
-    """Return the shape that the layer notes of one output, outermost first."""
-    numbers = [int(word) for word in layer.settings.get(_SHAPES, "").split(",") if word]
-    hint = numbers[1 + 4 * index : 5 + 4 * index]
-    if len(hint) != 4 or not 1 <= hint[0] <= 3:
-        return None
-    return tuple(reversed(hint[1 : 1 + hint[0]]))
-
-
-def _in_order(shapes: dict[str, Shape | None]) -> dict[str, Shape | None]:
-    """Return them as the model numbers them (pnnx: in0, out0, out1), else as the file has them."""
-    matches = {name: _NUMBERED.fullmatch(name) for name in shapes}
-    if not all(matches.values()):
-        return shapes
-    return dict(sorted(shapes.items(), key=lambda item: int(match[1]) if (match := matches[item[0]]) else 0))
+# The line of an Input: its one output, and its sizes c, d, h and w as `2=3 11=1 1=480 0=640`.
+_INPUT = re.compile(r"^Input\s+\S+\s+0\s+1\s+(\S+)(.*)$", re.MULTILINE)
 
 
 class Ncnn:
@@ -145,21 +51,29 @@ class Ncnn:
         backend = options.backend or "cpu"
         if not _BACKEND.fullmatch(backend):
             raise ConfigError(f"runtime 'ncnn' has no backend {backend!r}: choose cpu, vulkan or vulkan:N")
-        param = read_param(model)
+        if model_file.head(model).lstrip().split(maxsplit=1)[:1] != [_MARK]:
+            raise ConfigError(
+                f"{str(model)!r} is not an ncnn model, it lacks the magic number 7767517: give the text file .param, with .bin beside it"
+            )
         metadata = adapter.read_metadata(model.parent, "ncnn")
-        inputs = _inputs(param, options.extra.get("input_shape"), metadata)
         library = adapter.load_library(_CANDIDATES, "ncnn")
         started_ns = time.monotonic_ns()
         net = _net(library, options.threads, precision, backend)
-        _fill(net, model, param, library)
+        _fill(net, model, library)
         load_ns = time.monotonic_ns() - started_ns
-        self._module, self._net, self._inputs = library.module, net, inputs
-        self._names = (tuple(param.inputs), tuple(param.outputs))
-        outputs = tuple(TensorInfo(name, (1, *shape), "float32") for name, shape in param.outputs.items() if shape)
+        self._names = _in_order(net.input_names()), _in_order(net.output_names())
+        hints = {
+            blob.name: (blob.shape.c, blob.shape.h, blob.shape.w)[3 - blob.shape.dims :]
+            for blob in net.blobs()
+            if blob.shape.dims in (1, 2, 3)
+        }
+        self._inputs = _inputs(model, self._names[0], hints, options.extra.get("input_shape"), metadata)
+        self._module, self._net = library.module, net
+        outputs = tuple(TensorInfo(name, (1, *hints[name]), "float32") for name in self._names[1] if name in hints)
         return library.loaded(
             backend=backend if precision == "fp32" else f"{backend},{precision}",
-            inputs=inputs,
-            outputs=outputs if len(outputs) == len(param.outputs) else (),
+            inputs=self._inputs,
+            outputs=outputs if len(outputs) == len(self._names[1]) else (),
             metadata=metadata,
             load_ns=load_ns,
         )
@@ -202,20 +116,34 @@ class Ncnn:
         self._inputs, self._names = (), ((), ())
 
 
-def _inputs(param: NcnnParam, input_shape: str | None, metadata: Mapping[str, str]) -> tuple[TensorInfo, ...]:
+def _in_order(names: Sequence[str]) -> tuple[str, ...]:
+    """Return them as the model numbers them (pnnx: in0, out0, out1), else as the file has them."""
+    numbers = [int(match[1]) for name in names if (match := _NUMBERED.fullmatch(name))]
+    return tuple(name for _, name in sorted(zip(numbers, names, strict=True))) if len(numbers) == len(names) else tuple(names)
+
+
+def _inputs(
+    model: Path, names: Sequence[str], hints: Mapping[str, tuple[int, ...]], input_shape: str | None, metadata: Mapping[str, str]
+) -> tuple[TensorInfo, ...]:
     """Return the inputs as far as their shapes are known; nothing where one is open."""
-    shapes = dict(param.inputs)
+    declared = {
+        match[1]: dict(word.partition("=")[::2] for word in match[2].split())
+        for match in _INPUT.finditer(model.read_text(errors="replace"))
+    }
+    sizes = {name: [int(declared[name].get(key, "0")) for key in ("2", "11", "1", "0")] for name in names if name in declared}
+    # A size of 0 is one that an Input leaves open.
+    shapes = {**hints} | {name: shape for name, numbers in sizes.items() if (shape := tuple(size for size in numbers if size > 0))}
     size = re.fullmatch(r"\[(\d+), (\d+)\]", metadata.get("imgsz", ""))
     if input_shape is not None:
-        if not _SHAPE.fullmatch(input_shape) or len(shapes) != 1:
+        if not _SHAPE.fullmatch(input_shape) or len(names) != 1:
             raise ConfigError(
-                f"input_shape {input_shape!r} is not for this model: give 1xCxHxW for the one input of a model; it has {', '.join(shapes)}"
+                f"input_shape {input_shape!r} is not for this model: give 1xCxHxW for the one input of a model; it has {', '.join(names)}"
             )
-        shapes = dict.fromkeys(shapes, tuple(int(part) for part in input_shape.split("x")[1:]))
-    elif size and len(shapes) == 1 and not all(shapes.values()):
-        shapes = dict.fromkeys(shapes, (int(metadata.get("channels", "3")), int(size[1]), int(size[2])))
-    infos = tuple(TensorInfo(name, (1, *shape), "float32") for name, shape in shapes.items() if shape)
-    return infos if len(infos) == len(shapes) else ()
+        shapes = {names[0]: tuple(int(part) for part in input_shape.split("x")[1:])}
+    elif size and len(names) == 1 and names[0] not in shapes:
+        shapes = {names[0]: (int(metadata.get("channels", "3")), int(size[1]), int(size[2]))}
+    infos = tuple(TensorInfo(name, (1, *shapes[name]), "float32") for name in names if name in shapes)
+    return infos if len(infos) == len(names) else ()
 
 
 def _net(library: adapter.RuntimeLibrary, threads: int, precision: str, backend: str) -> Any:
@@ -244,13 +172,7 @@ def _net(library: adapter.RuntimeLibrary, threads: int, precision: str, backend:
     return net
 
 
-def _fill(net: Any, model: Path, param: NcnnParam, library: adapter.RuntimeLibrary) -> None:
-    unknown = sorted(kind for kind in param.kinds if library.module.layer_to_index(kind) < 0)
-    if unknown:
-        raise ConfigError(
-            f"{library.package} {library.version} has no layer {', '.join(unknown)}, which {str(model)!r} needs: "
-            "convert it again for this version"
-        )
+def _fill(net: Any, model: Path, library: adapter.RuntimeLibrary) -> None:
     weights = model.with_suffix(".bin")
     if not weights.is_file():
         raise ConfigError(f"the weights of {str(model)!r} are not there: put {weights.name!r} beside it")
@@ -259,6 +181,6 @@ def _fill(net: Any, model: Path, param: NcnnParam, library: adapter.RuntimeLibra
     if not is_loaded:
         why = one_line(" ".join(lines) or "no reason given")
         raise ConfigError(
-            f"{library.package} {library.version} cannot load {str(model)!r} with {weights.name!r}: {why}; "
-            "one is truncated, or they do not belong together: fetch both again"
+            f"{library.package} {library.version} cannot load {str(model)!r} with {weights.name!r}: {why}; it is truncated, has a layer "
+            "that this version lacks, or the two do not belong together: fetch both again, or convert the model again"
         )

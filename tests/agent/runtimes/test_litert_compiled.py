@@ -85,7 +85,7 @@ def test_a_gpu_that_is_not_there_is_refused_in_one_line(models):
         environment = {**os.environ, "VK_ICD_FILENAMES": "/nowhere.json"}
         completed = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
         assert completed.returncode == 1
-        assert "UnavailableError: LiteRT finds no GPU that it can use (Vulkan shows no GPU): install the GPU's" in completed.stderr
+        assert "UnavailableError: LiteRT finds no GPU that it can use (Vulkan shows no GPU): install its" in completed.stderr
 
 
 def test_settings_of_a_gpu_are_the_gpus(runtime, models):
@@ -106,7 +106,7 @@ def test_a_gpu_computes_in_f32_unless_the_record_states_otherwise():
     ]:
         options = Options(backend=backend, extra={"precision": precision} if precision else {})
         with table_row(backend, precision):
-            assert litert_compiled._options(module, options).gpu_options.enforce_f32 is enforces_f32
+            assert litert_compiled.library_options(module, options).gpu_options.enforce_f32 is enforces_f32
             assert litert_compiled.recorded_backend(options) == recorded
 
 
