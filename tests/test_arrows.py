@@ -13,7 +13,7 @@ OF_THE_AGENT = {
     "collector": {
         "bundle.archive", "bundle.signature", "bundle.write", "cli.bundle", "cli.run_output",
         # `edgemeter compare` measures models in turn.
-        "cli.case_options", "cli.elsewhere", "cli.run_session", "session.hopeless", "session.run_plan", "session.session",
+        "cli.case_options", "cli.elsewhere", "cli.run_session", "session.checks", "session.run_plan",
         "delivery.outbox_file",
         "ledger.chunks", "ledger.ledger", "ledger.ledger_file", "ledger.presence", "ledger.quarantine", "ledger.retention",
         "ledger.run_history", "ledger.sqlite_ledger", "machine.board_limits", "machine.fingerprint", "machine.power_range",
@@ -22,7 +22,7 @@ OF_THE_AGENT = {
     },
     # `edgemeter models benchmark` measures what it converted, as `compare` does.
     "models": {
-        "cli.case_options", "cli.run_session", "power.detect", "session.hopeless", "session.session",
+        "cli.case_options", "cli.run_session", "power.detect", "session.checks",
         "datasets.dataset", "engine.confinement", "engine.inspection", "generators.gguf_file",
         "quality.gate", "quality.perplexity", "quality.scoring", "recognition.recognise", "runtimes",
         "runtimes.noise", "runtimes.pytorch", "sandbox.bubblewrap", "tasks", "vision.preprocess",
@@ -31,7 +31,7 @@ OF_THE_AGENT = {
         # What is to be measured elsewhere, and the form in which it comes back.
         "cli.elsewhere",
         "datasets.dataset", "datasets.readers", "datasets.yolo", "doctor.examination",
-        "operating.board_settings", "recognition.recognise", "session.hopeless",
+        "operating.board_settings", "recognition.recognise", "session.checks",
     },
 }  # fmt: skip
 # Files that reach another package by name, and why: none of them can import it.

@@ -26,10 +26,10 @@ def profile_command(model: Path, queries: int, by: str, top: int, *, form: Forma
     from edgemeter.agent.cli.run_session import suite_of
     from edgemeter.agent.profile.report import show_profile
     from edgemeter.agent.profile.worker import ProfileJob, profile_in_child
-    from edgemeter.agent.session import session
+    from edgemeter.agent.session import checks
 
     suite = suite_of(None, model, settings)
-    session.check(suite)
+    checks.check(suite)
     (case,) = suite.cases
     profile = profile_in_child(ProfileJob(case=case, queries=queries, by_type=by == "type"))
     if not print_data(form, profile, rows="operators"):

@@ -127,7 +127,7 @@ def run_session(
         # Imports take long on a small board.
         from edgemeter.agent.ledger.own_runs import open_own_runs
         from edgemeter.agent.power.detect import check_sensors
-        from edgemeter.agent.session import session
+        from edgemeter.agent.session import checks, session
 
         settings = config.read(options["config"])
         identity = session.DeviceIdentity(*config.names(options["device"], options["fleet"], settings), settings.role)
@@ -135,7 +135,7 @@ def run_session(
         new_recorder = _new_recorder(options, settings)
         refused: list[EdgemeterError] = []
         if plan is None:
-            suite, refused = session.runnable(suite)
+            suite, refused = checks.runnable(suite)
         own_runs = open_own_runs(settings) if options.get("save", True) else None
     with ExitStack() as stack:
         delivery = None

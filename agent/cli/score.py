@@ -51,11 +51,11 @@ def score(*, with_classes: bool, text: Path | None, unquantised: Path | None, co
 def _score_on_data(options: Mapping[str, Any], form: Format, *, with_classes: bool) -> None:
     from edgemeter.agent.cli.accuracy_scores import document, of_model, show
     from edgemeter.agent.cli.run_session import session_progress, suite_of
-    from edgemeter.agent.session import session
+    from edgemeter.agent.session import checks
     from edgemeter.agent.verdict.words import verdict_lines
 
     suite = suite_of(None, options["model"], options)
-    session.check(suite)
+    checks.check(suite)
     with session_progress() as on_event:
         scored = of_model(suite.cases[0], on_event)
     if not print_data(form, document(scored), rows=""):

@@ -28,7 +28,7 @@ from edgemeter.agent.jobs.unpacking import DataFolder
 from edgemeter.agent.operating.changed_board import restore_leftover
 from edgemeter.agent.power.detect import open_sensors
 from edgemeter.agent.sandbox.bubblewrap import no_sandbox
-from edgemeter.agent.session import session, together
+from edgemeter.agent.session import checks, session, together
 from edgemeter.agent.session.activity_report import ActivityReport
 from edgemeter.agent.verdict.judge import judged_together
 from edgemeter.agent.verdict.words import none_ok_text
@@ -111,7 +111,7 @@ def _run(context: OrderContext, suite: Suite) -> tuple[list[RunRecord], list[Edg
     settings = context.settings
     identity = session.DeviceIdentity(context.task.device, context.task.fleet, settings.role)
     records: list[RunRecord] = []
-    suite, refused = session.runnable(suite)
+    suite, refused = checks.runnable(suite)
     # The daemon holds the run lock, and has handed it on.
     for line in restore_leftover(Path(context.task.home), holds_run_lock=True):
         logger.warning("%s", line)

@@ -7,17 +7,20 @@ from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 from edgemeter.agent.base.decision import rounds_to_decide
-from edgemeter.agent.base.errors import EdgemeterError
+from edgemeter.agent.base.errors import ConfigError, EdgemeterError, UnavailableError
 from edgemeter.agent.base.evidence import CONFIDENCE, FEWEST, REACH, SESSION_SD, Evidence, RunValue, difference, interval_over_runs
 from edgemeter.agent.base.statistics import student_quantile
 from edgemeter.agent.contract.figures import ENERGY, LATENCY, THROUGHPUT, TPOT, TTFT, figure
 from edgemeter.agent.contract.record import RunRecord
 from edgemeter.agent.contract.suite import Case
-from edgemeter.agent.session.hopeless import has_failed, is_worthless
+from edgemeter.agent.verdict import output_rules
 from edgemeter.agent.verdict.judge import counted, judged_together
 
 _Item = TypeVar("_Item")
 MOST_RUNS = 1000
+# A case without a record after so many runs is measured no more.
+FAILURES = 2
+_WRONG_OUTPUTS = {rule.name for rule in output_rules.RULES if rule.effect == "invalid"}
 # A process with its imports, and what is read before and after it: less on a fast machine, more on a small board.
 START_S = 1.0
 PRECISION_RATIO = 0.05  # How narrow the interval of a figure is to be, ±, where nothing else is asked for.
@@ -39,6 +42,18 @@ def planned_s(case: Case) -> float:
 def longest_s(case: Case) -> float:
     """Return how long all runs of a case take at most, as far as its settings tell."""
     return planned_s(case) * case.repeats if case.repeats else max(case.time_s, FEWEST * planned_s(case))
+
+
+def has_failed(outcomes: Sequence[object]) -> bool:
+    """Return whether a case with these outcomes is measured no more: one is an error that stays, or all of two runs or more failed."""
+    if any(isinstance(outcome, ConfigError | UnavailableError) for outcome in outcomes):
+        return True
+    return len(outcomes) >= FAILURES and all(isinstance(outcome, EdgemeterError) for outcome in outcomes)
+
+
+def is_worthless(outcome: object) -> bool:
+    """Return whether a run is invalid for what the model predicts: its repeats, which are not scored, would not show it."""
+    return isinstance(outcome, RunRecord) and not _WRONG_OUTPUTS.isdisjoint(outcome.verdict.rules)
 
 
 @dataclass(slots=True)

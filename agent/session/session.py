@@ -1,10 +1,9 @@
 """A session: the cases of a suite in turn, as its plan says; each run has its own process and becomes a record."""
 
-import os
 import time
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import nullcontext, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
@@ -13,26 +12,23 @@ import msgspec
 from edgemeter.agent.base import durable_file
 from edgemeter.agent.base.config import home
 from edgemeter.agent.base.errors import ConfigError, EdgemeterError
-from edgemeter.agent.base.suggestions import did_you_mean
 from edgemeter.agent.base.toml import parse_toml
 from edgemeter.agent.base.types import Role
 from edgemeter.agent.contract import model_file
-from edgemeter.agent.contract.model_formats import PYTHON, SERVED, is_model_file
+from edgemeter.agent.contract.model_formats import SERVED
 from edgemeter.agent.contract.record import RunRecord
 from edgemeter.agent.contract.suite import Case, Suite
 from edgemeter.agent.energy.per_inference import Energies
 from edgemeter.agent.energy.refusals import shortest_window_s
 from edgemeter.agent.energy.sampler import Sampler, SensorTrace, pack_traces
 from edgemeter.agent.engine import isolation, job
-from edgemeter.agent.engine.process_usage import check_affinity
 from edgemeter.agent.machine import clock, fingerprint
 from edgemeter.agent.machine.machine import THIS_MACHINE
 from edgemeter.agent.machine.served_memory import served_memory, served_processes
 from edgemeter.agent.operating import changed_board
 from edgemeter.agent.power import PowerSensor
 from edgemeter.agent.power.detect import described
-from edgemeter.agent.session import run_record, sustained
-from edgemeter.agent.session.hopeless import by_reason, check_runtime, check_task, refusals
+from edgemeter.agent.session import checks, run_record, sustained
 from edgemeter.agent.session.observation import Observation
 from edgemeter.agent.session.operating import SETTLE_LIMIT_S, at_point
 from edgemeter.agent.session.quiet import QuietMoment
@@ -76,70 +72,6 @@ class DeviceIdentity:
     role: Role = "device"
 
 
-def check(suite: Suite, *, opens: bool = False) -> Mapping[int, EdgemeterError]:
-    """Check a suite before anything is measured, and return what `refusals` does of the cases that this machine cannot measure.
-
-    Raises:
-        ConfigError: a model, a data set or a core is missing, no runtime is called as a case says, or a model has another hash
-            than the suite says; or the board has no such power mode, governor or clock.
-        UnavailableError: this machine can measure none of the cases, or its settings cannot be changed.
-    """
-    for case in suite.cases:
-        check_affinity(case.cpus)
-        check_runtime(case)
-        check_task(case)
-        if case.sha256 and case.runtime != PYTHON:
-            model_file.check_sha256(case.model, sha256(case.model), case.sha256)
-        else:
-            # That of code with all that it reads is known where it was run.
-            _require_model(case.model)
-        if case.predictions:
-            durable_file.check_writable(Path(case.predictions))
-        for path, absent in ((case.data, "is no data"), (case.annotations, "are no annotations")):
-            if path and not Path(path).exists():
-                raise ConfigError(f"there {absent} at {path!r}: correct the path")
-    if points := list(dict.fromkeys(filter(None, (case.operating_point for case in suite.cases)))):
-        changed_board.check(points)
-    refused = refusals(suite, opens=opens)
-    if len(refused) == len(suite.cases):
-        errors = by_reason(suite, refused)
-        raise type(errors[0])("; ".join(map(str, errors)))
-    return refused
-
-
-def runnable(suite: Suite) -> tuple[Suite, list[EdgemeterError]]:
-    """Return the suite without the cases that this machine cannot measure, and why; model and data of each are opened once.
-
-    Raises:
-        EdgemeterError: as `check`.
-    """
-    refused = check(suite, opens=True)
-    cases = tuple(case for number, case in enumerate(suite.cases) if number not in refused)
-    return replace(suite, cases=cases), by_reason(suite, refused)
-
-
-def _require_model(path: str) -> None:
-    path = str(model_file.source_of(Path(path)))
-    if Path(path).is_file():
-        if not os.access(path, os.R_OK):
-            raise ConfigError(f"the model {path!r} cannot be read (permission denied): `chmod a+r` it, or run as its owner")
-        if not Path(path).stat().st_size:
-            raise ConfigError(f"the model {path!r} is empty: copy or download it again")
-        return
-    folder = Path(path).parent
-    if not folder.is_dir():
-        raise ConfigError(f"there is no model at {path!r}, for there is no folder {str(folder)!r}: correct the path")
-    files = [file.name for file in folder.iterdir() if is_model_file(file)] if os.access(folder, os.R_OK) else []
-    hint = did_you_mean(Path(path).name, files) or "correct the path, or see `edgemeter models list`"
-    raise ConfigError(f"there is no model at {path!r}: {hint}")
-
-
-def sha256(path: str) -> str:
-    """Return the SHA-256 of a model, as in its record; raises ConfigError if there is no such file, or it cannot be read."""
-    _require_model(path)
-    return model_file.sha256(Path(path))
-
-
 def measure(
     suite: Suite,
     identity: DeviceIdentity,
@@ -159,8 +91,8 @@ def measure(
         ConfigError: as `check`.
         UnavailableError: as `check` and `changed_board`.
     """
-    refused = check(suite)
-    yield from by_reason(suite, refused)
+    refused = checks.check(suite)
+    yield from checks.by_reason(suite, refused)
     if plan is None:
         plan = RunPlan([case for number, case in enumerate(suite.cases) if number not in refused], suite.matters_ratio)
     started_at_ns = clock.wall_ns(time.monotonic_ns())
@@ -169,7 +101,7 @@ def measure(
     quiet = QuietMoment(THIS_MACHINE, time.monotonic, time.sleep)
 
     def measure_one(case: Case, repeat: int) -> RunRecord:
-        hashes[case.model] = hashes.get(case.model) or sha256(case.model)
+        hashes[case.model] = hashes.get(case.model) or checks.sha256(case.model)
         now = at_point(board, case.operating_point, context, partial(on_event, job.Phase(name="settle", seconds=SETTLE_LIMIT_S)))
         run = PlannedRun(case, repeat, case.seed + repeat, hashes[case.model], *now)
         if case.runtime != "replay":  # It plays what was recorded, whoever else works here.

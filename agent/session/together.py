@@ -32,11 +32,10 @@ from edgemeter.agent.machine import clock, fingerprint
 from edgemeter.agent.machine.load import read_memory
 from edgemeter.agent.machine.machine import THIS_MACHINE, Machine
 from edgemeter.agent.power import PowerSensor
-from edgemeter.agent.session import session
-from edgemeter.agent.session.hopeless import by_reason, has_failed, is_worthless
+from edgemeter.agent.session import checks, session
 from edgemeter.agent.session.observation import Observation
 from edgemeter.agent.session.quiet import QuietMoment
-from edgemeter.agent.session.run_plan import in_round, planned_s
+from edgemeter.agent.session.run_plan import has_failed, in_round, is_worthless, planned_s
 from edgemeter.agent.session.run_record import PlannedRun, SessionContext
 
 # From the agreement to the beginning: inputs are bound, garbage is collected, sensors are started.
@@ -61,15 +60,15 @@ def measure(
     if all(case.together is None for case in suite.cases):
         yield from session.measure(suite, identity, sensors, why_no_power, on_event, keep)
         return
-    refused = session.check(suite)
-    yield from by_reason(suite, refused)
+    refused = checks.check(suite)
+    yield from checks.by_reason(suite, refused)
     groups = groups_of(case for position, case in enumerate(suite.cases) if position not in refused)
     if apart := groups.pop(None, []):
         yield from session.measure(replace(suite, cases=tuple(apart)), identity, sensors, why_no_power, on_event, keep)
     for cases in groups.values():
         started_at_ns = clock.wall_ns(time.monotonic_ns())
         context = SessionContext(suite.name, identity.device, identity.fleet, identity.role, fingerprint.read(), started_at_ns)
-        hashes = {case.model: session.sha256(case.model) for case in cases}
+        hashes = {case.model: checks.sha256(case.model) for case in cases}
         yield from _TogetherGroup(cases, hashes, context, sensors, why_no_power, on_event, keep).measure()
 
 

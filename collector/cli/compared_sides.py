@@ -140,19 +140,19 @@ def measure_cases(
         raise ConfigError("none of the sides is a model: `edgemeter compare` compares runs that are there already")
     with passing_note("checking models and data ..."):
         from edgemeter.agent.cli import run_session
-        from edgemeter.agent.session import hopeless, session
+        from edgemeter.agent.session import checks
         from edgemeter.agent.session.run_plan import RunPlan
 
         suite = Suite("compare", tuple(side for side in sides if isinstance(side, Case)))
-        refused = session.check(suite, opens=True)
+        refused = checks.check(suite, opens=True)
     if len(sides) - len(refused) < 2:
-        raise hopeless.by_reason(suite, refused)[0]
+        raise checks.by_reason(suite, refused)[0]
     plan = RunPlan([case for number, case in enumerate(suite.cases) if number not in refused], margins.ratio)
     settings = {"device": None, "fleet": None, "broker": None, "if_no_broker": "keep", "delivery_timeout": 60.0, **options}
     outcome = run_session.run_session(replace(suite, cases=tuple(of_case.case for of_case in plan.cases)), settings, report, plan)
     measured = {id(of_case.case): of_case.outcomes for of_case in plan.cases}
     compared: list[CaseSummary] = []
-    left_out = [*left_out, *(LeftOut(None, str(error)) for error in hopeless.by_reason(suite, refused))]
+    left_out = [*left_out, *(LeftOut(None, str(error)) for error in checks.by_reason(suite, refused))]
     for side in sides:
         if isinstance(side, CaseRuns):
             compared.append(summarise(side))

@@ -49,8 +49,8 @@ def benchmark(model: str, out: Path, matters: float, *, form: Format, is_trusted
     from edgemeter.agent.base import config
     from edgemeter.agent.contract.model_formats import GENERATORS, runtime_for
     from edgemeter.agent.power.detect import check_sensors
-    from edgemeter.agent.session import session
-    from edgemeter.agent.session.hopeless import by_reason, refusals
+    from edgemeter.agent.session import checks
+    from edgemeter.agent.session.checks import by_reason, refusals
     from edgemeter.models.cli.board_formats import FormatRequest, convert_all
     from edgemeter.models.convert.source import find_source
 
@@ -62,7 +62,7 @@ def benchmark(model: str, out: Path, matters: float, *, form: Format, is_trusted
     # What is wrong with model, data or sensors shows before the conversions, which take minutes.
     settings = config.read(options["config"])
     check_sensors(options["power"], settings.power, settings.sensors)
-    session.check(_suite_of([(source, None)], options), opens=True)
+    checks.check(_suite_of([(source, None)], options), opens=True)
     try:
         request = FormatRequest(source, out, options["calibration"], options["calibration_images"], is_trusted)
         converted_files = convert_all(request, note)

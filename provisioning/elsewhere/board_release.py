@@ -13,7 +13,7 @@ from edgemeter.agent.base.durable_file import make_folder
 from edgemeter.agent.base.errors import ConfigError, EdgemeterError, UnavailableError, os_error_as
 from edgemeter.agent.contract.case_settings import Settings, is_video
 from edgemeter.agent.contract.model_formats import runtime_for
-from edgemeter.agent.session.hopeless import EXTRAS
+from edgemeter.agent.session.checks import EXTRAS
 from edgemeter.provisioning.apply.board import ExaminedBoard, Interpreter
 from edgemeter.provisioning.apply.offer import OLDEST_PYTHON, Offer, choose_offer
 from edgemeter.provisioning.content.store import ContentStore

@@ -14,7 +14,7 @@ from edgemeter.agent.contract.record_conditions import Verdict, Violation
 from edgemeter.agent.contract.record_figures import ColdStart, Windows
 from edgemeter.agent.contract.record_generation import GenerationEnergy
 from edgemeter.agent.contract.suite import SuiteFile, expand
-from edgemeter.agent.session.generation_energy import generation_energy
+from edgemeter.agent.session.run_energy import generation_energy
 from tests.fixtures.camera_hour import camera_hour
 from tests.fixtures.record_factory import (
     make_energy,

@@ -11,7 +11,7 @@ from edgemeter.agent.contract import case_settings, model_file, model_formats, s
 from edgemeter.agent.engine import loading
 from edgemeter.agent.runtimes import RUNTIMES, create
 from edgemeter.agent.runtimes.adapter import zipped_texts
-from edgemeter.agent.session import session
+from edgemeter.agent.session import checks
 from tests.fixtures import stand_ins
 
 
@@ -62,9 +62,9 @@ def test_weights_in_a_second_file_belong_to_the_model(models, tmp_path):
     for file in ("ncnn.param", "openvino.xml"):
         content, weights = (models / file).read_bytes(), (models / file).with_suffix(".bin")
         assert model_file.parts(models / file) == (models / file, weights)
-        assert session.sha256(str(models / file)) == hashlib.sha256(content + weights.read_bytes()).hexdigest()
+        assert checks.sha256(str(models / file)) == hashlib.sha256(content + weights.read_bytes()).hexdigest()
         (tmp_path / file).write_bytes(content)
-        assert session.sha256(str(tmp_path / file)) == hashlib.sha256(content).hexdigest()
+        assert checks.sha256(str(tmp_path / file)) == hashlib.sha256(content).hexdigest()
 
 
 def test_every_fixture_is_read_by_its_runtime(models):

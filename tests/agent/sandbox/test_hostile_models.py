@@ -13,7 +13,7 @@ from edgemeter.agent.contract import model_card
 from edgemeter.agent.contract.case_settings import Settings
 from edgemeter.agent.contract.suite import SuiteFile, expand
 from edgemeter.agent.engine.confinement import grant_for
-from edgemeter.agent.session import session
+from edgemeter.agent.session import checks
 from tests.fixtures.archives import changed
 from tests.fixtures.rows import table_row
 
@@ -133,4 +133,4 @@ def test_a_card_is_read_in_the_sandbox(tmp_path, monkeypatch):
     (tmp_path / "m.onnx.toml").write_text("[[" * 1000)
     suite = expand(SuiteFile(name="s", case=[Settings(model="m.onnx", mode="rapid", repeats=1)]), tmp_path)
     with pytest.raises(ConfigError, match=r"m\.onnx\.toml.*at line 1"):
-        session.runnable(suite)
+        checks.runnable(suite)

@@ -6,7 +6,7 @@ import pytest
 
 from edgemeter.agent.contract.record_conditions import RuntimeInfo
 from edgemeter.agent.contract.record_generation import TokenLengths
-from edgemeter.agent.session.generation_energy import PREFILL, generation_energy, served_elsewhere
+from edgemeter.agent.session.run_energy import PREFILL, generation_energy, served_elsewhere
 from tests.benchmarks.generation_worlds import generation_coverage, grid
 from tests.fixtures.generation_worlds import GenerationWorld, draw_generation, judge_decode
 from tests.fixtures.record_factory import make_energy, make_generation

@@ -13,7 +13,7 @@ from edgemeter.agent.contract.suite import Suite
 from edgemeter.agent.engine import job
 from edgemeter.agent.machine import fingerprint
 from edgemeter.agent.machine.machine import recorded
-from edgemeter.agent.session import operating, session
+from edgemeter.agent.session import checks, operating, session
 from tests.fixtures.played_time import play_time
 from tests.fixtures.record_factory import make_record
 from tests.fixtures.replay_case import replay_case
@@ -145,7 +145,7 @@ def test_a_mode_that_does_not_take_fails_its_runs_and_no_others(board, tmp_path)
 def test_a_mode_that_is_not_there_stops_a_session_before_it_begins(board, tmp_path):
     """The board is not touched."""
     with pytest.raises(UnavailableError, match="no power mode is called '99W': there are 7W, 15W, 25W"):
-        session.check(cases(tmp_path, ("15W", "99W")))
+        checks.check(cases(tmp_path, ("15W", "99W")))
     assert board.visits == []
 
 

@@ -64,9 +64,9 @@ def test_models_are_measured_in_turn_and_compared_with_the_first(monkeypatch):
     assert (first["is_reference"], second["reference_latency_p50_ms"]) == (True, first["latency_p50_ms"])
     assert (second["latency_p50_ms_outcome"], second["latency_p50_ms_ratio"]) == ("better", pytest.approx(0.5))
     assert second["latency_p50_ms_ratio_high"] - second["latency_p50_ms_ratio_low"] < 1e-6
-    # Where nobody watches, a line for each case, and what to do with the result.
+    # Where nobody watches, a line for each run, and what to do with the result.
     lines = [line for line in result.stderr.splitlines() if not line.startswith("note: ")]
-    assert [line.partition(":")[0] for line in lines[:2]] == ["a.replay.json replay 1 thread", "b.replay.json replay 1 thread"]
+    assert [line.partition(":")[0] for line in lines[:2]] == ["[1/8] a.replay.json replay 1 thread", "[2/8] b.replay.json replay 1 thread"]
     assert lines[-1] == "saved as 00000001 and 00000002: edgemeter compare 00000001 00000002"
     second_result, (_, stored), _ = compared("00000001", "00000002")
     assert (second_result.returncode, stored["runs"], stored["latency_p50_ms_ratio"]) == (0, 4, second["latency_p50_ms_ratio"])

@@ -10,7 +10,7 @@ from unittest.mock import Mock
 import pytest
 
 from edgemeter.agent.base.errors import UnavailableError
-from edgemeter.agent.session import hopeless
+from edgemeter.agent.session import checks
 from edgemeter.models.cli import benchmark, board_formats
 from edgemeter.models.cli.board_formats import BoardFormats, FormatRequest, convert_all
 from tests.fixtures.command import edgemeter
@@ -123,7 +123,7 @@ def test_the_formats_are_compared_and_one_is_recommended(monkeypatch, tmp_path):
     converted_files = BoardFormats(written, {"edgetpu": "needs the program edgetpu_compiler"})
     monkeypatch.setattr(board_formats, "convert_all", lambda *_: converted_files)
     monkeypatch.setattr(BoardFormats, "candidates", lambda _, source: [(path, "onnx") for path in (source, *written.values())])
-    monkeypatch.setattr(hopeless, "refusals", lambda *_: {})
+    monkeypatch.setattr(checks, "refusals", lambda *_: {})
     speeds, accuracies = {"a": 10.0, "b": 5.0, "c": 2.0}, {"a": 0.5, "b": 0.49, "c": 0.2}
 
     def outcome_of(letter, number):

@@ -11,8 +11,8 @@ from edgemeter.agent.base.file_lock import RunLock
 from edgemeter.agent.contract.suite import Suite
 from edgemeter.agent.engine import inspection
 from edgemeter.agent.machine.machine import Machine
-from edgemeter.agent.session import hopeless, session
-from edgemeter.agent.session.hopeless import refusals
+from edgemeter.agent.session import checks, session
+from edgemeter.agent.session.checks import refusals
 from tests.fixtures.command import edgemeter
 from tests.fixtures.record_factory import make_record, violating
 from tests.fixtures.rows import table_row
@@ -27,7 +27,7 @@ def case_of(folder, name, **settings):
     return one_case(str(folder / name), **settings)
 
 
-def test_a_hopeless_case_is_refused_before_the_first_process(tmp_path):
+def test_a_case_that_cannot_be_measured_is_refused_before_the_first_process(tmp_path):
     """With the remedy, before a run lock is waited for; so is an empty model, as a download that was cut leaves one."""
     for name, settings, kind, says in [
         ("m.onnx", {"runtime": "onxn"}, ConfigError, "did you mean onnx"),
@@ -35,16 +35,16 @@ def test_a_hopeless_case_is_refused_before_the_first_process(tmp_path):
         ("m_edgetpu.tflite", {"runtime": "edgetpu"}, UnavailableError, "no Edge TPU is attached"),
     ]:
         with table_row(name, settings), pytest.raises(kind, match=says):
-            session.check(Suite("s", (case_of(tmp_path, name, **settings),)))
+            checks.check(Suite("s", (case_of(tmp_path, name, **settings),)))
     (tmp_path / "m.onnx").write_bytes(b"")
     with pytest.raises(ConfigError, match="is empty"):
-        session.check(Suite("s", (one_case(str(tmp_path / "m.onnx")),)))
+        checks.check(Suite("s", (one_case(str(tmp_path / "m.onnx")),)))
 
 
 def test_a_refused_case_leaves_the_others(tmp_path):
     """What this machine can measure is measured."""
     cases = (case_of(tmp_path, "m_edgetpu.tflite", runtime="edgetpu"), case_of(tmp_path, "m.replay.json"))
-    suite, reasons = session.runnable(Suite("s", cases))
+    suite, reasons = checks.runnable(Suite("s", cases))
     assert suite.cases == cases[1:]
     assert [str(reason).partition(": ")[0] for reason in reasons] == ["m_edgetpu.tflite edgetpu 1 thread"]
 
@@ -102,10 +102,10 @@ def test_cases_that_open_the_same_are_opened_once(tmp_path, monkeypatch):
     opened = []
     garbled = ConfigError("it is garbled")
     monkeypatch.setattr(inspection, "why_not", lambda case: opened.append(case) or (garbled if case.runtime == "onnx" else None))
-    monkeypatch.setattr(hopeless, "why_absent", lambda *_: None)
+    monkeypatch.setattr(checks, "why_absent", lambda *_: None)
     cases = tuple(case_of(tmp_path, "m.onnx", threads=threads) for threads in (1, 2, 4))
     with pytest.raises(ConfigError) as refusal:
-        session.check(Suite("s", cases), opens=True)
+        checks.check(Suite("s", cases), opens=True)
     assert (str(refusal.value), len(opened)) == ("it is garbled", 1)
-    suite, reasons = session.runnable(Suite("s", (*cases, case_of(tmp_path, "m.replay.json"))))
+    suite, reasons = checks.runnable(Suite("s", (*cases, case_of(tmp_path, "m.replay.json"))))
     assert (len(suite.cases), len(reasons)) == (1, 1)
