@@ -37,7 +37,7 @@ LINES = {
     "agent/recognition": 1140,
     "agent/runtimes": 4392,
     "agent/sandbox": 651,
-    "agent/session": 1731,
+    "agent/session": 1720,
     "agent/settings": 276,
     "agent/tasks": 1812,
     "agent/update": 468,
