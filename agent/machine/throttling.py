@@ -1,6 +1,6 @@
-"""CPU and GPU clocks, the governor, and whether the board throttles or its supply voltage is too low: now, and since boot.
+"""CPU clocks, the governor, and whether the board throttles or its supply voltage is too low: now, and since boot.
 
-Source: Linux Documentation/admin-guide/pm/cpufreq.rst (values in kHz), Documentation/ABI/testing/sysfs-class-devfreq (values in Hz).
+Source: Linux Documentation/admin-guide/pm/cpufreq.rst (values in kHz).
 """
 
 import re
@@ -21,8 +21,6 @@ PI_SYSFS = "sys/devices/platform/soc*/soc*:firmware/get_throttled"
 # Cooling devices that reduce the clock; fans are not among them.
 SLOWING = re.compile(r"cpufreq|devfreq|throttle|^Processor$", re.IGNORECASE)
 CPUS = "sys/devices/system/cpu"
-# 17000000.gpu (JetPack 6), .ga10b (5), .gv11b and .gp10b (Xavier, TX2), 57000000.gpu (Nano), gpu-gpc-0 (Thor).
-GPU_DEVICE = re.compile(r"gpu|\.g[apv]\d+b$", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,8 +96,10 @@ def _bits(flags: int | None, mask: int) -> bool | None:
 
 def governor(machine: Machine) -> str | None:
     """Return the governor; several, where the clusters of a processor differ, are joined by `+`."""
-    paths = machine.find(f"{CPUS}/cpufreq/policy*/scaling_governor") or machine.find(f"{CPUS}/cpu[0-9]*/cpufreq/scaling_governor")
-    return "+".join(sorted({text for path in paths if (text := machine.line(path))})) or None
+    return (
+        "+".join(sorted({text for path in machine.find(f"{CPUS}/cpufreq/policy*/scaling_governor") if (text := machine.line(path))}))
+        or None
+    )
 
 
 def cpu_clocks_hz(machine: Machine, cpu: int | None = None) -> tuple[float | None, float | None]:

@@ -77,10 +77,7 @@ def write(path: Path, text: str) -> None:
 
 
 def run(*command: str, timeout_s: float = 120.0) -> subprocess.CompletedProcess[str]:
-    """Run a command to its end, even if Ctrl-C interrupts this process; raises SettingError if it is not there, or takes longer.
-
-    It inherits the descriptors that are inheritable: if it outlives this process, it holds a lock of this one until it ends.
-    """
+    """Run a command, to its end even if Ctrl-C comes, with this process's inheritable descriptors; raises SettingError if it cannot."""
     environment = {**os.environ, "PATH": f"{os.environ.get('PATH', '')}:{PATH}", "LC_ALL": "C"}
     try:
         with subprocess.Popen(

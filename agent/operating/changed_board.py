@@ -1,9 +1,8 @@
 """A board that is set to power modes and governors for a measurement, and put back whatever ends that.
 
-What the board was found at is on the disk, in the restore record, before the first write. It is put back when the block ends or, if the
-process was killed, when the next command starts. Clocks are recorded too, because a power mode overwrites them. Only the process that
-holds the run lock changes a board or puts it back; nvpmodel, which may outlive a process that is killed, inherits the lock.
-
+The restore record of what was found is on the disk before the first write; the next command to start puts back what a killed process left.
+Clocks are in it too, because a power mode overwrites them. Only the process that holds the run lock changes a board or puts it back;
+nvpmodel, which may outlive a process that is killed, inherits the lock.
 Source: Linux Documentation/admin-guide/pm/cpufreq.rst, Documentation/ABI/testing/sysfs-class-devfreq.
 """
 
@@ -12,26 +11,30 @@ import re
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Annotated
 
 import msgspec
 
 from edgemeter.agent.base import durable_file
-from edgemeter.agent.base.errors import ConfigError, EdgemeterError, UnavailableError
+from edgemeter.agent.base.errors import EdgemeterError, UnavailableError
 from edgemeter.agent.base.file_lock import RunLock, run_lock, run_lock_descriptors
 from edgemeter.agent.base.progress import warn
 from edgemeter.agent.contract.operating_point import OperatingPoint
 from edgemeter.agent.machine import clock
 from edgemeter.agent.machine.machine import THIS_MACHINE, Machine
-from edgemeter.agent.machine.throttling import GPU_DEVICE, is_slowed_to_cool
+from edgemeter.agent.machine.throttling import is_slowed_to_cool
 from edgemeter.agent.operating import board_settings
 from edgemeter.agent.operating.board_settings import RECORD, SettingError
 
 MODE = "power_mode"
-# The settings by name. Root may find a record in a user's folder: nothing else that is named there is written.
-NAMES = re.compile(
-    rf"{MODE}|sys/devices/system/cpu/cpufreq/policy\d+/scaling_(governor|max_freq|min_freq|setspeed)"
-    r"|sys/class/devfreq/\w[\w.-]*/(max|min)_freq"
+# The settings by name, and their values. Root may find a record in a user's folder: nothing else that it holds is written.
+NAMES = (
+    rf"\A({MODE}|sys/devices/system/cpu/cpufreq/policy\d+/scaling_(governor|max_freq|min_freq|setspeed)"
+    # 17000000.gpu (JetPack 6), .ga10b (5), .gv11b and .gp10b (Xavier, TX2), 57000000.gpu (Nano), gpu-gpc-0 (Thor).
+    r"|sys/class/devfreq/[\w.-]*(gpu|\.g[apv]\d+b)[\w.-]*/(max|min)_freq)\Z"
 )
+VALUES = r"\A\w+\Z"
+SettingName = Annotated[str, msgspec.Meta(pattern=NAMES)]
 REMEDY = '`sudo -E "$(command -v edgemeter)" doctor` puts them back'
 
 
@@ -40,8 +43,8 @@ class RestoreRecord(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
 
     pid: int
     boot_id: str | None
-    original: dict[str, str]
-    written: dict[str, set[str]] = {}
+    original: dict[SettingName, Annotated[str, msgspec.Meta(pattern=VALUES)]]
+    written: dict[SettingName, set[str]] = {}
 
 
 def check(points: Collection[OperatingPoint], machine: Machine = THIS_MACHINE) -> None:
@@ -67,9 +70,8 @@ def read_settings(machine: Machine) -> dict[str, str]:
     settings = {}
     with suppress(SettingError):
         settings[MODE] = board_settings.power_mode_now()[0]
-    gpus = [path for path in machine.find("sys/class/devfreq/*/*_freq") if GPU_DEVICE.search(path.parent.name)]
-    for path in (*machine.find("sys/devices/system/cpu/cpufreq/policy*/scaling_*"), *gpus):
-        if NAMES.fullmatch(str(path)) and re.fullmatch(r"\w+", value := machine.text(path) or ""):
+    for path in (*machine.find("sys/devices/system/cpu/cpufreq/policy*/scaling_*"), *machine.find("sys/class/devfreq/*/*_freq")):
+        if re.match(NAMES, str(path)) and re.match(VALUES, value := machine.text(path) or ""):
             settings[str(path)] = value
     return settings
 
@@ -83,10 +85,7 @@ class ChangedBoard:
         self._mode = None if MODE in record.written else record.original.get(MODE)
 
     def set(self, point: OperatingPoint | None) -> tuple[OperatingPoint, bool]:
-        """Set the board to `point` (None: as it was found); return the fields of `point` as read back, and whether anything was written.
-
-        Raises UnavailableError if the board does not take a setting.
-        """
+        """Set the board to `point` (None: as found) or raise UnavailableError; return it as read back, and whether it was written."""
         point = point or OperatingPoint()
         try:
             is_written = self._apply(point)
@@ -96,10 +95,7 @@ class ChangedBoard:
         return OperatingPoint(power_mode=mode, governor=point.governor), is_written
 
     def put_back(self) -> None:
-        """Put the board back as it was found, and remove the record; twice does no harm.
-
-        Raises UnavailableError if a setting cannot be put back: the others are, and the record stays.
-        """
+        """Put the board back as it was found and remove the record, or raise UnavailableError; twice does no harm."""
         try:
             self._apply(OperatingPoint())
             with suppress(FileNotFoundError):
@@ -109,10 +105,7 @@ class ChangedBoard:
             raise UnavailableError(f"the board's settings are not put back ({error}): {REMEDY}") from error
 
     def _apply(self, point: OperatingPoint) -> bool:
-        """Set what `point` names, and the rest as it was found or as another power mode sets it; return whether anything was written.
-
-        Raises SettingError if a setting is not taken, once the others have been tried.
-        """
+        """Set what `point` names, the rest as found or as another mode has it; return whether it wrote. Raises SettingError after all."""
         now, problems = self._accept_changes_of_others(), dict[str, str]()
         original = self._record.original
         if point.power_mode and MODE not in original:
@@ -128,13 +121,10 @@ class ChangedBoard:
             except SettingError as error:
                 problems[MODE] = str(error)
             now = read_settings(self._machine)
-        is_as_found = mode == original.get(MODE)
-        # A CPU that somebody has switched off meanwhile would come back with what was written: that fails.
-        names = [name for name in {*now, *(original if is_as_found else ())} if name.endswith("governor")]
-        values = {name: value for name in names if (value := point.governor or original.get(name))}
-        if is_as_found:
-            # A mode overwrites the limits of clocks, and a governor the clock of the governor `userspace`.
-            endings = ("_freq",) * is_entered + ("setspeed",) * (not point.governor)
+        values = {name: value for name in now if name.endswith("governor") and (value := point.governor or original.get(name))}
+        if mode == original.get(MODE):
+            # What a mode and a governor overwrite. Governors of CPUs that are off now fail: the CPUs would come back with what was written.
+            endings = ("_freq",) * is_entered + ("setspeed", "governor") * (not point.governor)
             values |= {name: value for name, value in original.items() if name.endswith(endings)}
         # By name: governor and limits come before the clock of `userspace`.
         changes = {name: value for name, value in sorted(values.items()) if is_entered or now.get(name) != value}
@@ -175,10 +165,7 @@ class ChangedBoard:
 
 @contextmanager
 def changed_board(home: Path, machine: Machine = THIS_MACHINE) -> Iterator[ChangedBoard]:
-    """Yield the board, to be set within the block, and put it back when the block ends; hold the run lock (`quiet_board`).
-
-    Raises UnavailableError if the board is changed already, or its clocks are held back.
-    """
+    """Yield the board, to be set in the block and put back at its end; hold the run lock. Raises UnavailableError if it cannot be begun."""
     if remaining := restore_leftover(home, machine, holds_run_lock=True):
         raise UnavailableError("; ".join(remaining))
     if is_slowed_to_cool(machine):
@@ -200,15 +187,12 @@ def changed_board(home: Path, machine: Machine = THIS_MACHINE) -> Iterator[Chang
 
 
 def restore_leftover(home: Path, machine: Machine = THIS_MACHINE, *, holds_run_lock: bool = False) -> list[str]:
-    """Put back what a killed process left changed, and say so; return why what is left is not put back, with the remedy.
-
-    While another process holds the run lock nothing is put back: it would be disturbed, or has changed the board itself.
-    """
-    if not (paths := [path for path in (machine.root / RECORD, home / "restore.json") if path.is_file()]):
-        return []
+    """Put back what a killed process left changed, and say so; return why what is left is not put back, with the remedy."""
+    paths = [path for path in (machine.root / RECORD, home / "restore.json") if path.is_file()]
     lock, remaining = RunLock(home), list[str]()
     try:
-        if not holds_run_lock and not lock.take("edgemeter: the board is put back"):
+        # Another process would be disturbed, or has changed the board itself.
+        if paths and not holds_run_lock and not lock.take("edgemeter: the board is put back"):
             return [f"the board's settings are changed, and {lock.holder()} is in progress: start a command after it to put them back"]
         for path in paths:
             try:
@@ -226,9 +210,6 @@ def _restore(path: Path, machine: Machine) -> None:
     remedy = f"check the board's settings, then remove it: `rm {path}`"
     if (record := durable_file.read_struct(path, RestoreRecord, "restore record", remedy)) is None:
         return
-    for name, value in record.original.items():
-        if not NAMES.fullmatch(name) or not re.fullmatch(r"\w+", value):
-            raise ConfigError(f"restore record {str(path)!r} has {name!r} = {value!r}, which is no setting of a board: {remedy}")
     if record.boot_id != clock.boot_id(machine):
         # Only the power mode outlives a reboot.
         record.original = {name: value for name, value in record.original.items() if name == MODE}

@@ -20,9 +20,9 @@ STEADY_C = 1.0
 def at_point(
     board: ChangedBoard | None, point: OperatingPoint | None, context: SessionContext, begins: Callable[[], object]
 ) -> tuple[SessionContext, OperatingPoint | None]:
-    """Set the board to `point` (None: as it was found); return the context with the environment of now, and the point as read back.
+    """Set the board, if the session has one, as `ChangedBoard.set` does; return the context with its environment now, and the point.
 
-    `begins` is called before the wait. Without a board the session sets nothing. Raises UnavailableError as `ChangedBoard.set`.
+    `begins` is called before the wait until it has settled.
     """
     if board is None:
         return context, None
