@@ -29,7 +29,7 @@ LINES = {
     "agent/jobs": 1991,
     "agent/ledger": 1819,
     "agent/machine": 1439,
-    "agent/operating": 353,
+    "agent/operating": 331,
     "agent/power": 3032,
     "agent/power_logs": 261,
     "agent/profile": 564,
@@ -86,7 +86,7 @@ LINES = {
     "provisioning/release": 1383,
     "provisioning/serve": 400,
     "provisioning/update": 1017,
-    "tests": 84631,
+    "tests": 84633,
 }
 # A room may have so many lines fewer before its number is lowered.
 SLACK = 40
