@@ -1,11 +1,11 @@
 """Python: a model of any framework that a factory returns: `FILE.py:make` or `package.module:make`.
 
-`make` gets each `--option KEY=VALUE` as a text, and `threads` and `backend` if it has these parameters. It returns a callable and its
-inputs, `{"image": ("float32", (1, 3, 224, 224))}` (None: open), as a pair or as `predict` and `inputs` of an object; or a `PythonModel`
-(`edgemeter.plugin`), which can state more. The callable takes a numpy array for each input; arrays that it returns (numpy, PyTorch, JAX,
-TensorFlow) are waited for; those of other libraries take a `PythonModel(wait=...)`.
-Cold start: `import` holds what the factory imports, `first` is the first call, on noise (integers: 0) where shapes are declared, and
-`compile` what it took beyond later ones, where the model states that.
+`make` gets each `--option KEY=VALUE` as a text, and `threads` and `backend` if it has these parameters. It returns a pair, a callable and
+its inputs, `{"image": ("float32", (1, 3, 224, 224))}` (None: open), or a `PythonModel` (`edgemeter.plugin`), which can state more.
+The callable takes a numpy array for each input; arrays that it returns (numpy, PyTorch, JAX, TensorFlow) are waited for; those of other
+libraries take a `PythonModel(wait=...)`.
+Cold start: `import` is the run of its module, `load` that of the factory, `first` the first call, on noise (integers: 0) where shapes
+are declared, and `compile` what it took beyond later ones, where the model states that.
 Identity: the hash of the source, of files that options name, of those beside the code that Python imported or opened by the end of the
 first call (open shapes: of loading), and of the weights. Folders count without hidden files; above 1000 files or 16 GB only as `weights`.
 Name: of the texts, weights or factory.
@@ -19,7 +19,7 @@ import logging
 import platform
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -27,7 +27,7 @@ from typing import Any
 import numpy as np
 
 from edgemeter.agent.base import python_target
-from edgemeter.agent.base.errors import ConfigError, EdgemeterError, MeasurementError
+from edgemeter.agent.base.errors import ConfigError, MeasurementError
 from edgemeter.agent.base.python_target import PythonTarget
 from edgemeter.agent.base.suggestions import near
 from edgemeter.agent.contract import model_file
@@ -54,8 +54,7 @@ from edgemeter.agent.sandbox.user_code import (
     opened,
     raised,
     sources,
-    timed_imports,
-    uninstalled,
+    user_errors,
 )
 
 logger = logging.getLogger(__name__)
@@ -87,14 +86,14 @@ class PythonFactory:
         """Import the module, call the factory, and make the first call where the shapes are declared; see `Runtime.load`."""
         target, address = _target(model, options), str(model)
         forget()
-        with noted_files(), timed_imports() as imported_ns:
+        with noted_files():
             begin_ns = time.monotonic_ns()
             factory = attribute_of(target, address)
             import_ns = time.monotonic_ns() - begin_ns
-            imported_ns[0] = 0
             keywords = _keywords(factory, options, address)
             begin_ns = time.monotonic_ns()
-            returned = _called(factory, keywords, address)
+            with user_errors(address, "the factory"):
+                returned = factory(**keywords)
             factory_ns = time.monotonic_ns() - begin_ns
         python_model = self._model = model_of(returned, address)
         self._outputs, self._waits = python_model.outputs, None if python_model.wait is None else [python_model.wait]
@@ -114,8 +113,8 @@ class PythonFactory:
             inputs=python_model.inputs,
             outputs=self._outputs,
             metadata=python_model.metadata,
-            import_ns=import_ns + imported_ns[0],
-            load_ns=max(1, factory_ns - imported_ns[0]),
+            import_ns=import_ns,
+            load_ns=max(1, factory_ns),
             name=_name(python_model, target),
             sha256=model_file.sha256(model, further.values()),
             size_bytes=sum(path.stat().st_size for path in (*model_file.parts(model), *further.values())),
@@ -233,7 +232,8 @@ class PythonFactory:
         zeros = [np.zeros([size or 1 for size in info.shape], info.dtype) for info in python_model.inputs]
         draw = np.random.default_rng(0)
         noise = [draw.random(array.shape, np.float32).astype(array.dtype) if array.dtype.kind == "f" else array for array in zeros]
-        try:
+        inputs = ", ".join(f"{info.name} {describe_tensor(info.dtype, info.shape)}" for info in python_model.inputs)
+        with user_errors(address, f"the first call, on {inputs},", "; declare the inputs that it takes"):
             call = self.bind(noise)
             begin_ns = time.monotonic_ns()
             call()
@@ -246,15 +246,6 @@ class PythonFactory:
             is_open = any(info.shape[:1] == (None,) for info in python_model.inputs)
             self._outputs = self._outputs or _infos(first, self.outputs(), is_open_batch=is_open)
             self._last = None
-        except (EdgemeterError, MemoryError) as error:
-            if isinstance(error, MeasurementError):
-                raise ConfigError(f"{address}: {error}") from error
-            raise
-        except (Exception, SystemExit) as error:
-            inputs = ", ".join(f"{info.name} {describe_tensor(info.dtype, info.shape)}" for info in python_model.inputs)
-            raise ConfigError(
-                f"{address}: the first call, on {inputs}, raised {raised(error)}; declare the inputs that it takes"
-            ) from error
         return first_ns
 
 
@@ -299,17 +290,6 @@ def _keywords(factory: Any, options: Options, address: str) -> dict[str, Any]:
         option = f"--{lacking[0]} VALUE" if lacking[0] in settings else f"--option {lacking[0]}=VALUE"
         raise ConfigError(f"{address} needs {lacking[0]!r}: add {option}")
     return keywords
-
-
-def _called(factory: Callable[..., object], keywords: Mapping[str, Any], address: str) -> object:
-    try:
-        return factory(**keywords)
-    except (EdgemeterError, MemoryError):
-        raise
-    except ImportError as error:
-        raise uninstalled(error, address) from error
-    except (Exception, SystemExit) as error:
-        raise ConfigError(f"the factory {address} raised {raised(error)}") from error
 
 
 def _infos(first: Sequence[Array], second: Sequence[Array], *, is_open_batch: bool) -> tuple[TensorInfo, ...]:

@@ -13,9 +13,8 @@ import numpy as np
 from edgemeter.agent.base.errors import ConfigError, one_line
 from edgemeter.agent.runtimes import Array, TensorInfo
 from edgemeter.agent.runtimes.call_results import refuse_coroutine_function
-from edgemeter.agent.sandbox.user_code import raised
 
-_FORMS = "return a pair (callable, inputs), an object with `predict` and `inputs`, or a PythonModel"
+_FORMS = "return a pair (callable, inputs) or a PythonModel"
 _TENSORS = 'as {"image": ("float32", (1, 3, 224, 224))}, None for open sizes'
 # Of a function that is measured in its caller's process: rules of the verdict go by it.
 _IN_PROCESS = "in-process"
@@ -57,7 +56,7 @@ class PythonModel:
 
 
 def model_of(returned: Any, address: str) -> PythonModel:
-    """Return what a factory returned in one form; raises ConfigError if it is none of the three, or what it declares is wrong."""
+    """Return what a factory returned in one form; raises ConfigError if it is neither, or what it declares is wrong."""
     python_model = _in_one_form(returned, address)
     inputs, outputs = (_declared(kind, getattr(python_model, kind), address) for kind in ("inputs", "outputs"))
     weights: Any = python_model.weights
@@ -89,11 +88,6 @@ def _in_one_form(returned: Any, address: str) -> PythonModel:
         return returned
     if isinstance(returned, tuple) and len(returned) == 2 and callable(returned[0]):
         return PythonModel(call=returned[0], inputs=returned[1])
-    try:
-        if callable(getattr(returned, "predict", None)) and hasattr(returned, "inputs"):
-            return PythonModel(call=returned.predict, inputs=returned.inputs)
-    except Exception as error:  # a property of the user's may raise anything
-        raise ConfigError(f"`inputs` of the model of {address} raised {raised(error)}") from error
     kind = "nothing" if returned is None else type(returned).__qualname__
     raise ConfigError(f"the factory {address} returned {kind}: {_FORMS}")
 

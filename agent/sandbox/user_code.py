@@ -2,7 +2,6 @@
 
 import builtins
 import errno
-import importlib._bootstrap as bootstrap
 import inspect
 import io
 import os
@@ -10,8 +9,6 @@ import pathlib
 import socket
 import sys
 import tempfile
-import threading
-import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from importlib import import_module
@@ -22,15 +19,15 @@ from types import ModuleType
 from typing import Any
 
 from edgemeter.agent.base import python_target
-from edgemeter.agent.base.errors import ConfigError, EdgemeterError, UnavailableError, one_line
+from edgemeter.agent.base.errors import ConfigError, EdgemeterError, MeasurementError, UnavailableError, one_line
 from edgemeter.agent.base.python_target import PythonTarget
 from edgemeter.agent.base.suggestions import near
 from edgemeter.agent.sandbox.bubblewrap import is_inside, is_narrow
 
 # What was run of the user's files since loading began: module and source.
 _READ: dict[str, tuple[ModuleType, Path]] = {}
-# What it opened meanwhile, and whether to read at first.
-_OPENED: dict[Path, bool] = {}
+# The files that it opened meanwhile, to read.
+_OPENED: set[Path] = set()
 _MOST_CAUSES = 10
 # A folder of more that an option names is a data set rather than a model; at 40 MB/s its hash would take 7 minutes in each process.
 _MOST_FILES, _MOST_BYTES = 1000, 16 * 10**9
@@ -71,14 +68,8 @@ def attribute_of(target: PythonTarget, address: str) -> Any:
         UnavailableError: what it imports is not installed.
         ConfigError: there is no such file, module or attribute, or running it raised.
     """
-    try:
+    with user_errors(address, "running its module"):
         module = _run_file(target.source, address) if target.file else _imported(str(target.module), target.source)
-    except (EdgemeterError, MemoryError):
-        raise
-    except ImportError as error:
-        raise uninstalled(error, address) from error
-    except (Exception, SystemExit) as error:
-        raise ConfigError(f"running the module of {address} raised {raised(error)}") from error
     if not hasattr(module, target.attribute):
         names = [name for name, value in vars(module).items() if callable(value) and not name.startswith("_")]
         hint = f": {near(target.attribute, names)}" if names else ""
@@ -131,12 +122,27 @@ def compiled(source: Path, address: str) -> Any:
         raise ConfigError(f"{address}: cannot read {str(source)!r}: {error.strerror}") from error
 
 
-def uninstalled(error: ImportError, address: str) -> UnavailableError:
-    """Return the error of code whose import failed."""
-    return UnavailableError(
-        f"{address} cannot import what it needs: {one_line(error)}: install it for {sys.executable}, or put it beside the code, in "
-        "another folder than your home"
-    )
+@contextmanager
+def user_errors(address: str, step: str, advice: str = "") -> Iterator[None]:
+    """Raise what the user's code raises in the block as an error of `address` in one line; `advice` follows it.
+
+    Raises:
+        UnavailableError: what it imports is not installed.
+        ConfigError: it raised anything else.
+    """
+    try:
+        yield
+    except MeasurementError as error:
+        raise ConfigError(f"{address}: {error}") from error
+    except (EdgemeterError, MemoryError):
+        raise
+    except ImportError as error:
+        raise UnavailableError(
+            f"{address} cannot import what it needs: {one_line(error)}: install it for {sys.executable}, or put it beside the code, in "
+            "another folder than your home"
+        ) from error
+    except (Exception, SystemExit) as error:
+        raise ConfigError(f"{address}: {step} raised {raised(error)}{advice}") from error
 
 
 def raised(error: BaseException) -> str:
@@ -144,14 +150,14 @@ def raised(error: BaseException) -> str:
     frames = inspect.getinnerframes(error.__traceback__) if error.__traceback__ else []
     files = {str(source): source.name for _, source in _READ.values()}
     lines = [f" (line {frame.lineno} of {files[frame.filename]})" for frame in frames if frame.filename in files]
-    hint = _SANDBOXED if any(map(_is_refusal, _causes(error))) else ""
+    hint = _SANDBOXED if is_inside() and any(map(_is_refusal, _causes(error))) else ""
     return f"{type(error).__name__}: {one_line(error)}{lines[-1] if lines else ''}{hint}"
 
 
 def _is_refusal(error: BaseException) -> bool:
-    """Return whether the sandbox of this process may have caused an error: what it hides is absent, what it shows is read-only."""
-    is_of_files = isinstance(error, OSError) and error.errno in {errno.EACCES, errno.EPERM, errno.ENOENT, errno.EROFS, errno.ENETUNREACH}
-    return is_inside() and (is_of_files or isinstance(error, socket.gaierror))
+    """Return whether a sandbox may have caused an error: what it hides is absent, what it shows is read-only."""
+    refusals = {errno.EACCES, errno.EPERM, errno.ENOENT, errno.EROFS, errno.ENETUNREACH}
+    return isinstance(error, socket.gaierror) or (isinstance(error, OSError) and error.errno in refusals)
 
 
 def _causes(error: BaseException | None) -> Iterator[BaseException]:
@@ -172,21 +178,17 @@ def sources(target: PythonTarget) -> list[Path]:
 
 def opened(target: PythonTarget) -> list[Path]:
     """Return the files beside the code that it opened to read while `noted_files` was entered; by name."""
-    files = (file for file, is_read in _OPENED.items() if is_read and "__pycache__" not in file.parts and file.is_file())
-    return sorted(_beside(target, files))
+    return sorted(_beside(target, (file for file in _OPENED if "__pycache__" not in file.parts and file.is_file())))
 
 
 def _beside(target: PythonTarget, files: Iterable[Path]) -> list[Path]:
-    """Return those files that lie in the code's folder, but for what a run writes: in its scratch folder, or before it read it."""
+    """Return those files that lie in the code's folder, but for what a run writes in its scratch folder."""
     folder, scratch = target.folder, Path(tempfile.gettempdir()).resolve()
     if folder is None:
         return []
-
-    def is_of_code(file: Path) -> bool:
-        is_written = not _OPENED.get(file, True) or (not folder.is_relative_to(scratch) and file.is_relative_to(scratch))
-        return not is_written and python_target.lies_in(file, folder)
-
-    return [path for path in files if is_of_code(path.resolve())]
+    is_apart = not folder.is_relative_to(scratch)
+    resolved = ((path, path.resolve()) for path in files)
+    return [path for path, file in resolved if python_target.lies_in(file, folder) and not (is_apart and file.is_relative_to(scratch))]
 
 
 def files_of_weights(weights: Sequence[Path], address: str) -> list[Path]:
@@ -245,8 +247,8 @@ class _NotingOpen:
 
     def __call__(self, file: Any, mode: str = "r", *arguments: Any, **named: Any) -> Any:
         stream = _OPEN(file, mode, *arguments, **named)
-        if self.is_noting and not isinstance(file, int):
-            _OPENED.setdefault(Path(os.fsdecode(file)).resolve(), "r" in mode)
+        if self.is_noting and not isinstance(file, int) and "r" in mode:
+            _OPENED.add(Path(os.fsdecode(file)).resolve())
         return stream
 
 
@@ -267,29 +269,3 @@ def noted_files() -> Iterator[None]:
         _NOTING_OPEN.is_noting = False
         for owner in owners:
             setattr(owner, "open", _OPEN)  # noqa: B010 - as above
-
-
-@contextmanager
-def timed_imports() -> Iterator[list[int]]:
-    """Count the ns that imports take in this thread, those that a factory makes too: in the one function that all imports go through."""
-    total, thread, depth = [0], threading.get_ident(), 0
-    name = "_find_and_load"
-    find_and_load = getattr(bootstrap, name)
-
-    def timed(*arguments: Any) -> Any:
-        nonlocal depth
-        if threading.get_ident() != thread:
-            return find_and_load(*arguments)
-        begin_ns = time.monotonic_ns()
-        depth += 1
-        try:
-            return find_and_load(*arguments)
-        finally:
-            depth -= 1
-            total[0] += 0 if depth else time.monotonic_ns() - begin_ns
-
-    setattr(bootstrap, name, timed)
-    try:
-        yield total
-    finally:
-        setattr(bootstrap, name, find_and_load)
