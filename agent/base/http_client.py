@@ -26,6 +26,7 @@ _NO_HEADERS: Mapping[str, str] = {}
 _WITHOUT_BODY = (http.client.NO_CONTENT, http.client.NOT_MODIFIED)
 # A larger body costs more to copy than a second write.
 _COPIED_BYTES = 1 << 16
+_PIECE_BYTES = 1 << 16
 _MOST_HEADERS, _LONGEST_HEADER_BYTES = 100, 1 << 16
 # Source: RFC 9110, 5.5 and 5.6.2.
 _HEADER = re.compile(r"[!#-'*+.^_`|~0-9A-Za-z-]+:[\t\x20-\x7e\xa0-\xff]*")
@@ -56,6 +57,26 @@ class HttpAnswer(http.client.HTTPResponse):
         has_end = self.chunked or self.length is not None
         self.will_close = not has_end or "close" in connection or (version == "HTTP/1.0" and "keep-alive" not in connection)
 
+    def lines(self, longest_bytes: float = math.inf) -> Iterator[bytes]:
+        """Yield the lines of the body as they arrive, without their ends; what is longer comes in parts.
+
+        `readline` takes an answer that is cut between two chunks for a whole one.
+        """
+        line = bytearray()
+        while portion := self.read1(_PIECE_BYTES):
+            line += portion
+            if b"\n" in portion:
+                *lines, line = line.split(b"\n")
+                yield from map(bytes, lines)
+            if len(line) >= longest_bytes:
+                yield bytes(line)
+                line = bytearray()
+        if self.length:
+            raise http.client.IncompleteRead(bytes(line), self.length)
+        self.close()
+        if line:
+            yield bytes(line)
+
     def _header_lines(self) -> Iterator[tuple[str, str]]:
         for _ in range(_MOST_HEADERS):
             line = self._head_line()
@@ -85,7 +106,7 @@ class HttpConnection:
             host, port, name = parts.hostname, parts.port, parts.netloc.rpartition("@")[2].encode("idna").decode()
         except ValueError:
             host, port, name = None, None, ""
-        if not host or parts.scheme not in _SCHEMES or not (parts.path.isascii() and parts.path.isprintable()):
+        if not host or parts.scheme not in _SCHEMES or not re.fullmatch("[!-~]*", parts.path):
             raise ConfigError(f"{url!r} is not the address of an HTTP server: give http://HOST:PORT or https://HOST")
         for header, value in headers.items():
             if not _HEADER.fullmatch(f"{header}:{value}"):

@@ -158,7 +158,7 @@ class ModelServer(HttpConnection):
     def _lines(self, path: str, response: HttpAnswer) -> Iterator[bytes]:
         """Yield the lines that are not empty; those of one JSON document, which an answer that is not streamed is, together."""
         is_json, document = "application/json" in response.fields.get("content-type", ""), b""
-        while line := response.readline(LONGEST_LINE_BYTES):
+        for line in response.lines(LONGEST_LINE_BYTES):
             document += line.strip()
             if max(len(line), len(document)) >= LONGEST_LINE_BYTES:
                 raise AnswerError(

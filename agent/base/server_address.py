@@ -40,12 +40,7 @@ def address_parts(url: str) -> SplitResult:
 
 def port_of(parts: SplitResult) -> int:
     """Return the port of an address, by its scheme where it states none; raises ValueError where that is no number."""
-    return parts.port or (443 if has_tls(parts) else 80)
-
-
-def has_tls(parts: SplitResult) -> bool:
-    """Return whether an address is spoken to with TLS."""
-    return parts.scheme == "https"
+    return parts.port or (443 if parts.scheme == "https" else 80)
 
 
 def is_own(family: int, host: str) -> bool:

@@ -4,7 +4,6 @@ Responses are read line by line, as they arrive. The meaning of errors was measu
 """
 
 import base64
-import http.client
 import json
 import re
 from collections.abc import Iterator, Mapping
@@ -130,7 +129,7 @@ class InfluxHttp:
             TransientError: no server responds, or not now.
             PointsRejectedError: the server rejects the body.
         """
-        return b"".join(self.lines(method, path, parameters, body))
+        return b"\n".join(self.lines(method, path, parameters, body))
 
     def lines(self, method: str, path: str, parameters: Mapping[str, str], body: bytes | None = None) -> Iterator[bytes]:
         """Yield the body of the response line by line, as it arrives; raises as `send` does."""
@@ -138,11 +137,7 @@ class InfluxHttp:
             response = self._connection.request(method, path + (f"?{urlencode(parameters)}" if parameters else ""), body)
             if not 200 <= response.status < 300:
                 raise influx_error(self._config, response.status, response.read(), response.reason)
-            while line := response.readline():
-                yield line
-            if response.length:
-                raise http.client.IncompleteRead(line, response.length)
-            response.close()
+            yield from response.lines()
         except FAILURES as error:
             self.close()
             raise unreachable(self._config, error) from error

@@ -63,6 +63,33 @@ def test_a_connection_serves_until_the_server_ends_it():
         assert connection.connect_ns is not None
 
 
+CHUNKED = OK + b"Transfer-Encoding: chunked\r\n\r\n"
+CUT = {
+    "between two chunks": CHUNKED + b"5\r\nbody\n\r\n",
+    "in a chunk": CHUNKED + b"9\r\nbody\n",
+    "before its length": OK + b"Content-Length: 9\r\n\r\nbody\n",
+}
+
+
+def test_a_stream_that_ends_early_has_failed():
+    """Wherever it is cut; what came is not taken for the whole of it."""
+    for where, answer in CUT.items():
+        lines = []
+        with table_row(where), answering(answer) as connection, pytest.raises(AnswerError) as failure:
+            lines.extend(connection.stream("/", b"x"))
+        assert failure.value.kind == "broke off"
+
+
+def test_lines_come_as_they_arrive_whatever_the_chunks():
+    """Split, joined, and the last without an end."""
+    pieces = (b"one\ntw", b"o\r\n\nthree\nfo", b"ur")
+    answer = CHUNKED + b"".join(b"%x\r\n%s\r\n" % (len(chunk), chunk) for chunk in pieces) + b"0\r\n\r\n"
+    with answering(answer, OK + BODY) as connection:
+        assert list(connection.stream("/", b"x")) == [b"one", b"two", b"three", b"four"]
+        assert connection.ask("/", {}).content == b"body"
+        assert connection.connect_ns is None
+
+
 WRONG = [
     b"",
     b"SSH-2.0-OpenSSH\r\n",
