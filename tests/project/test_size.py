@@ -13,7 +13,7 @@ PACKAGES = ("agent", "collector", "models", "provisioning")
 LINES = {
     "agent": 6,
     "agent/api": 484,
-    "agent/base": 5873,
+    "agent/base": 5889,
     "agent/bundle": 595,
     "agent/cli": 2744,
     "agent/contract": 3619,
@@ -52,7 +52,7 @@ LINES = {
     "collector/demo": 492,
     "collector/export": 113,
     "collector/index": 1643,
-    "collector/influx": 2170,
+    "collector/influx": 2165,
     "collector/ledgers": 77,
     "collector/postgresql": 715,
     "collector/published": 1102,
@@ -86,7 +86,7 @@ LINES = {
     "provisioning/release": 1383,
     "provisioning/serve": 400,
     "provisioning/update": 1017,
-    "tests": 84622,
+    "tests": 84649,
 }
 # A room may have so many lines fewer before its number is lowered.
 SLACK = 40
