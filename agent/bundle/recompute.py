@@ -7,7 +7,7 @@ import math
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -16,14 +16,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgemeter.agent.contract import samples
+from edgemeter.agent.contract.model_formats import SERVED
 from edgemeter.agent.contract.record import RunRecord
 from edgemeter.agent.contract.record_generation import UNSTREAMED
 from edgemeter.agent.energy.per_inference import EnergyRun
+from edgemeter.agent.energy.queries import Times, no_pauses
 from edgemeter.agent.energy.sampler import SensorTrace, unpack_trace
 from edgemeter.agent.energy.window import absolute_windows
 from edgemeter.agent.engine.scenarios import generation_statistics, scenario, steady
 from edgemeter.agent.engine.scenarios.latency_statistics import summarise_latency, summarise_stage
-from edgemeter.agent.engine.scenarios.timing import TimedQueries
+from edgemeter.agent.engine.scenarios.timing import FailedQuery, FrameSchedule, TimedQueries
 from edgemeter.agent.session import sustained
 from edgemeter.agent.session.run_energy import energies_of_run, energy_run_of, generation_with_energy
 
@@ -60,7 +62,7 @@ def recompute(record: RunRecord) -> tuple[dict[str, int], tuple[FigureDifference
     raw = {name: samples.unpack(packed) for name, packed in series.items()}
     traces = [unpack_trace(trace, series, windows.timed_start_ns) for trace in record.power_traces]
     energy_run = energy_run_of(record, absolute_windows(windows), record.environment)
-    run = _Run(record, raw, scenario.timed_of_record(record, raw), traces, energy_run)
+    run = _Run(record, raw, timed_of_record(record, raw), traces, energy_run)
     checked, differences = Counter[str](), []
     for field, stated_part, recomputed_part in (pair for part in PARTS for pair in part(run)):
         for name, stated_value, recomputed in single_values(field, msgspec.to_builtins(stated_part), msgspec.to_builtins(recomputed_part)):
@@ -101,6 +103,41 @@ def _stages(run: _Run) -> Pairs:
             yield name, getattr(run.record, name), summarise(durations_ns) if durations_ns.size else None
 
 
+def timed_of_record(record: RunRecord, raw: Mapping[str, Times]) -> TimedQueries | None:
+    """Return the timed queries that `time_series` packed, from the raw samples of a record by name; None where it does not hold them."""
+    starts_ns, latency_ns, windows, load = raw.get("query_start"), raw.get("latency"), record.windows, record.load
+    if starts_ns is None or latency_ns is None or windows is None or not latency_ns.size == starts_ns.size > 0:
+        return None
+    begin_ns, arrivals_ns, unserved, schedule = windows.timed_start_ns, raw.get("arrival"), load.unserved if load else 0, None
+    if record.steady is not None:
+        schedule = replace(steady.schedule_of_record(record.steady), frames=latency_ns.size + unserved)
+    none = np.empty(0, np.int64)
+    pauses = [raw.get(name, none) for name in ("pause_start", "pause_end")]
+    users, has_server = load.concurrency if load else None, record.generation is not None or record.runtime.name == SERVED
+    return TimedQueries(
+        starts_ns=starts_ns + begin_ns,
+        latency_ns=latency_ns,
+        # A scenario that is timed over its queries only does not need its own beginning.
+        begin_ns=begin_ns,
+        end_ns=begin_ns + windows.timed_end_ns,
+        arrivals_ns=None if arrivals_ns is None else arrivals_ns + begin_ns,
+        unserved=unserved,
+        overlap=users is not None or (arrivals_ns is not None and schedule is None and has_server),
+        users=users,
+        pauses_ns=(np.stack(pauses, axis=1) if pauses[0].size == pauses[1].size else no_pauses()) + begin_ns,
+        ramp_up_ns=raw.get("ramp_up_end", none) + begin_ns,
+        failures=[FailedQuery(kind) for kind, count in (load.failures if load else {}).items() for _ in range(count)],
+        schedule=schedule,
+    )
+
+
+def off_schedule(schedule: FrameSchedule, arrivals_ns: Times) -> int:
+    """Return how many of these arrivals are none of the schedule's, or not in its order."""
+    numbers = schedule.numbers(arrivals_ns)
+    is_known = (numbers >= 0) & (numbers < schedule.frames) & (np.diff(numbers, prepend=-1) > 0)
+    return int(np.count_nonzero(~is_known | (schedule.arrivals_ns(numbers) != arrivals_ns)))
+
+
 def _load(run: _Run) -> Pairs:
     record, timed, load = run.record, run.timed, run.record.load
     if timed is None or record.scenario not in scenario.SECONDS:
@@ -112,7 +149,7 @@ def _load(run: _Run) -> Pairs:
     if record.steady is not None and timed.schedule is not None and timed.arrivals_ns is not None:
         arrivals_ns = timed.arrivals_ns - timed.begin_ns
         yield "steady", record.steady, steady.steady_of(timed)
-        yield "samples.arrival: frames off the schedule", 0, steady.off_schedule(timed.schedule, arrivals_ns)
+        yield "samples.arrival: frames off the schedule", 0, off_schedule(timed.schedule, arrivals_ns)
 
 
 def _order(run: _Run) -> Pairs:

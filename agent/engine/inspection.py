@@ -3,13 +3,12 @@
 import os
 import sys
 from pathlib import Path
-from typing import TypeVar
 
 import msgspec
 
 from edgemeter.agent import generators, runtimes
 from edgemeter.agent.base import python_target
-from edgemeter.agent.base.errors import ConfigError, EdgemeterError, UnavailableError
+from edgemeter.agent.base.errors import ConfigError, EdgemeterError, MeasurementError, UnavailableError
 from edgemeter.agent.base.plugins import find_plugin
 from edgemeter.agent.contract import model_file
 from edgemeter.agent.contract.suite import Case
@@ -31,16 +30,9 @@ _NICENESS = 5
 
 
 class Inspected(msgspec.Struct, frozen=True, tag=True):
-    """The answer of the process where the model was loaded."""
+    """The answer of the process; None where nothing speaks against the model, which was not loaded."""
 
-    loaded: Loaded
-
-
-class Checked(msgspec.Struct, frozen=True, tag=True):
-    """The answer where nothing speaks against the model, which was not loaded."""
-
-
-_Answer = TypeVar("_Answer", Inspected, Checked)
+    loaded: Loaded | None
 
 
 def libraries_of(runtime: str) -> list[tuple[LibraryCandidate, ...]]:
@@ -60,7 +52,10 @@ def libraries_of(runtime: str) -> list[tuple[LibraryCandidate, ...]]:
 def inspect(model: Path, runtime: str) -> Loaded:
     """Return the facts of the model; raises EdgemeterError if the runtime or a library is missing, or the file is broken."""
     case = Case(model=str(model), runtime=runtime, repeats=1, queries=1, seconds=0, warm_up_seconds=0, idle_seconds=0)
-    return _ask(case, "load", Inspected).loaded
+    loaded = _ask(case, "load")
+    if loaded is None:
+        raise MeasurementError(f"the process that was to load {str(model)!r} only checked it")
+    return loaded
 
 
 def why_not(case: Case) -> EdgemeterError | None:
@@ -74,10 +69,7 @@ def why_not(case: Case) -> EdgemeterError | None:
     files = {path for path in (*model_file.parts(Path(case.model)), *model_files(Path(case.model))) if path.is_file()}
     is_loaded = case.output_tokens is None and is_on_cpu(case) and sum(path.stat().st_size for path in files) <= TRIED_BYTES
     try:
-        if is_loaded:
-            _ask(case, "load", Inspected, TRIED_S)
-        else:
-            _ask(case, "check", Checked, TRIED_S)
+        _ask(case, "load" if is_loaded else "check", TRIED_S)
     except (ConfigError, UnavailableError) as error:
         return error
     except EdgemeterError:
@@ -86,9 +78,9 @@ def why_not(case: Case) -> EdgemeterError | None:
     return None
 
 
-def _ask(case: Case, how: str, answers: type[_Answer], limit_s: float | None = None) -> _Answer:
+def _ask(case: Case, how: str, limit_s: float | None = None) -> Loaded | None:
     advice = f"the process that loaded {case.model!r} with {case.runtime}", "fetch or export it again"
-    return ask("edgemeter.agent.engine.inspection", [how], job.encode(case), answers, grant_for(case), advice, limit_s=limit_s)
+    return ask("edgemeter.agent.engine.inspection", [how], job.encode(case), Inspected, grant_for(case), advice, limit_s=limit_s).loaded
 
 
 def _load(case: Case) -> Inspected:
@@ -103,7 +95,7 @@ def _load(case: Case) -> Inspected:
         runtime.close()
 
 
-def _check(case: Case) -> Checked:
+def _check(case: Case) -> Inspected:
     from edgemeter.agent.engine import loading  # noqa: PLC0415 - as above
 
     is_of_text = case.output_tokens is not None
@@ -112,7 +104,7 @@ def _check(case: Case) -> Checked:
         subject.check(Path(case.model), loading.options_of(case))
     if not is_of_text:
         loading.open_data(case, TRIED_ITEMS)
-    return Checked()
+    return Inspected(None)
 
 
 def main() -> None:

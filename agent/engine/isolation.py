@@ -43,10 +43,14 @@ def run_isolated(work: job.RunJob, follow: Follow, meet: job.Meet | None = None)
     Raises:
         EdgemeterError: what the run ended with; MeasurementError when the process died.
     """
-    event = _run(work, follow, meet)
-    if not isinstance(event, job.MeasuredRun):
-        raise errors.MeasurementError(f"the process that was to time {work.case.model!r} only scored it: is_untimed was set")
-    return event
+    run = _run(work, follow, job.MeasuredRun, meet)
+    if run.compiled_modules and not os.environ.get("PYTHONDONTWRITEBYTECODE"):
+        _write_bytecode(work.case.runtime)
+    if note := bubblewrap.note_of(grant_for(work.case)):
+        _warn_of(note)
+        runtime = msgspec.structs.replace(run.runtime, facts={**run.runtime.facts, "sandbox": note})
+        run = msgspec.structs.replace(run, runtime=runtime)
+    return run
 
 
 def score_isolated(work: job.RunJob, follow: Follow) -> job.Scored:
@@ -55,10 +59,7 @@ def score_isolated(work: job.RunJob, follow: Follow) -> job.Scored:
     Raises:
         EdgemeterError: what it ended with; MeasurementError when the process died.
     """
-    event = _run(msgspec.structs.replace(work, is_untimed=True), follow)
-    if not isinstance(event, job.Scored):
-        raise errors.MeasurementError(f"the process that was to score {work.case.model!r} timed it")
-    return event
+    return _run(msgspec.structs.replace(work, is_untimed=True), follow, job.Scored)
 
 
 def ask(
@@ -92,7 +93,7 @@ def ask(
     return answer
 
 
-def _run(work: job.RunJob, follow: Follow, meet: job.Meet | None = None) -> job.MeasuredRun | job.Scored:
+def _run(work: job.RunJob, follow: Follow, answers: type[_Answer], meet: job.Meet | None = None) -> _Answer:
     cpus = [",".join(map(str, work.case.cpus))] if work.case.cpus else []
     grant = grant_for(work.case)
     with tempfile.TemporaryDirectory(prefix="edgemeter-", ignore_cleanup_errors=True) as name, tempfile.TemporaryFile() as stderr:
@@ -112,13 +113,8 @@ def _run(work: job.RunJob, follow: Follow, meet: job.Meet | None = None) -> job.
                 process.wait(timeout=60)
         if event is None:
             raise _crash(work, process.status, stderr, is_loading=limit.part == "load")
-        if isinstance(event, job.MeasuredRun) and event.compiled_modules and not os.environ.get("PYTHONDONTWRITEBYTECODE"):
-            _write_bytecode(work.case.runtime)
-        if isinstance(event, job.MeasuredRun) and (note := bubblewrap.note_of(grant)):
-            _warn_of(note)
-            return msgspec.structs.replace(
-                event, runtime=msgspec.structs.replace(event.runtime, facts={**event.runtime.facts, "sandbox": note})
-            )
+        if not isinstance(event, answers):
+            raise errors.MeasurementError(f"the process that ran {work.case.model!r} answered another request: do not trust this model")
         return event
 
 

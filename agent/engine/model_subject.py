@@ -6,6 +6,8 @@ from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import Any
 
+import msgspec
+
 from edgemeter.agent import runtimes
 from edgemeter.agent.base.errors import AnswerError
 from edgemeter.agent.contract.case_settings import is_video
@@ -124,15 +126,9 @@ class ModelSubject(Subject):
             inputs=loading.describe_inputs(loaded.inputs, self._first),
             outputs=outputs,
             dataset=loading.describe_dataset(model.data, self.case.seed),
-            output_check=evaluated.check,
             batch=self.shape.batch,
-            accuracy=evaluated.accuracy,
-            reasons={} if evaluated.reason is None else {"accuracy": evaluated.reason},
-            answers=evaluated.answers,
-            predictions=evaluated.predictions,
-            preprocess_ns=evaluated.preprocess_ns,
-            postprocess_ns=evaluated.postprocess_ns,
             guesses=model.guesses,
+            **msgspec.structs.asdict(evaluated),
         )
 
     def _last_outputs(self) -> list[Array]:

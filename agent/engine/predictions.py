@@ -10,7 +10,6 @@ import contextlib
 import dataclasses
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import msgspec
 import numpy as np
@@ -26,6 +25,7 @@ from edgemeter.agent.contract.record_accuracy import (
     OutputCheck,
 )
 from edgemeter.agent.contract.suite import Case
+from edgemeter.agent.energy.queries import Times
 from edgemeter.agent.engine import job, loading
 from edgemeter.agent.engine.loading import LoadedModel, describe_outputs, describe_runtime
 from edgemeter.agent.engine.output_check import OutputDifference, arrays_equal, output_difference, summarise_check
@@ -97,17 +97,16 @@ def with_needed_value(accuracy: Accuracy | None, card: Card | None) -> Accuracy 
     return msgspec.structs.replace(accuracy, needed_value=needed_value(reference, GATE_RATIO, accuracy.better))
 
 
-@dataclass(frozen=True, slots=True)
-class Evaluation:
-    """The pass over the data after timing."""
+class Evaluation(msgspec.Struct, frozen=True, kw_only=True):
+    """The pass over the data after timing: the fields of `Results` that have these names, and why there is no accuracy."""
 
-    preprocess_ns: NDArray[np.int64]
-    postprocess_ns: NDArray[np.int64]
-    check: OutputCheck
+    preprocess_ns: Times
+    postprocess_ns: Times
+    output_check: OutputCheck
     answers: job.Answers | None
     accuracy: Accuracy | None
-    reason: str | None
     predictions: msgspec.Raw
+    reasons: dict[str, str]
 
 
 def evaluate(
@@ -158,10 +157,10 @@ def evaluate(
     return Evaluation(
         preprocess_ns=np.array(before, np.int64),
         postprocess_ns=np.array(after, np.int64),
-        check=summarise_check(differences),
+        output_check=summarise_check(differences),
         answers=log.summary(annotated_objects(model)),
         accuracy=accuracy,
-        reason=_no_accuracy(work, model, accuracy, unanswered),
+        reasons={} if accuracy else {"accuracy": _no_accuracy(work, model, unanswered)},
         predictions=_results(model) if work.case.predictions and scoring and unanswered is None else job.NO_PREDICTIONS,
     )
 
@@ -232,9 +231,7 @@ def annotated_objects(model: LoadedModel) -> int | None:
     return None if data.truth is None else len(data.truth["annotations"])
 
 
-def _no_accuracy(work: job.RunJob, model: LoadedModel, accuracy: Accuracy | None, unanswered: str | None) -> str | None:
-    if accuracy is not None:
-        return None
+def _no_accuracy(work: job.RunJob, model: LoadedModel, unanswered: str | None) -> str:
     if unanswered is not None and work.accuracy:
         return unanswered
     if model.data is None:
@@ -262,14 +259,15 @@ def score_untimed(work: job.RunJob, emit: Emit) -> job.Scored:
             raise ConfigError(message)
         emit(job.Phase(name="accuracy"))
         scored = evaluate(msgspec.structs.replace(work, accuracy=True), model, [], {}, emit)
-        if scored.accuracy is None and scored.reason != job.NOTHING_TO_FIND:
-            raise MeasurementError(scored.reason)
+        reason = scored.reasons.get("accuracy")
+        if reason not in (None, job.NOTHING_TO_FIND):
+            raise MeasurementError(reason)
         outputs = describe_outputs(model.loaded.outputs, runtime.outputs())
     finally:
         runtime.close()
     return job.Scored(
         accuracy=scored.accuracy,
-        accuracy_reason=scored.reason,
+        accuracy_reason=reason,
         images=len(model.data.items),
         drawn_from=model.data.drawn_from,
         notes=(*model.guesses, *model.data.warnings),

@@ -3,21 +3,19 @@
 import random
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import msgspec
 import numpy as np
 
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.contract import samples
-from edgemeter.agent.contract.model_formats import SERVED
-from edgemeter.agent.contract.record import RunRecord, Series
+from edgemeter.agent.contract.record import Series
 from edgemeter.agent.contract.record_figures import Load
 from edgemeter.agent.contract.suite import Case
-from edgemeter.agent.energy.queries import Times, no_pauses
 from edgemeter.agent.energy.window import Window
 from edgemeter.agent.engine.scenarios import closed, poisson, steady
-from edgemeter.agent.engine.scenarios.timing import FailedQuery, TimedQueries, TimingPlan
+from edgemeter.agent.engine.scenarios.timing import TimedQueries, TimingPlan
 from edgemeter.agent.runtimes import Array, TensorInfo
 
 BATCHES = 8
@@ -127,34 +125,6 @@ def time_series(timed: TimedQueries, begin_ns: int) -> tuple[Series, ...]:
         moments["ramp_up_end"] = timed.ramp_up_ns
     packed = [samples.pack(name, "ns", times_ns - begin_ns) for name, times_ns in moments.items()]
     return samples.pack("latency", "ns", timed.latency_ns), *packed
-
-
-def timed_of_record(record: RunRecord, raw: Mapping[str, Times]) -> TimedQueries | None:
-    """Return the timed queries that `time_series` packed, from the raw samples of a record by name; None where it does not hold them."""
-    starts_ns, latency_ns, windows, load = raw.get("query_start"), raw.get("latency"), record.windows, record.load
-    if starts_ns is None or latency_ns is None or windows is None or not latency_ns.size == starts_ns.size > 0:
-        return None
-    begin_ns, arrivals_ns, unserved, schedule = windows.timed_start_ns, raw.get("arrival"), load.unserved if load else 0, None
-    if record.steady is not None:
-        schedule = replace(steady.schedule_of_record(record.steady), frames=latency_ns.size + unserved)
-    none = np.empty(0, np.int64)
-    pauses = [raw.get(name, none) for name in ("pause_start", "pause_end")]
-    users, has_server = load.concurrency if load else None, record.generation is not None or record.runtime.name == SERVED
-    return TimedQueries(
-        starts_ns=starts_ns + begin_ns,
-        latency_ns=latency_ns,
-        # A scenario that is timed over its queries only does not need its own beginning.
-        begin_ns=begin_ns,
-        end_ns=begin_ns + windows.timed_end_ns,
-        arrivals_ns=None if arrivals_ns is None else arrivals_ns + begin_ns,
-        unserved=unserved,
-        overlap=users is not None or (arrivals_ns is not None and schedule is None and has_server),
-        users=users,
-        pauses_ns=(np.stack(pauses, axis=1) if pauses[0].size == pauses[1].size else no_pauses()) + begin_ns,
-        ramp_up_ns=raw.get("ramp_up_end", none) + begin_ns,
-        failures=[FailedQuery(kind) for kind, count in (load.failures if load else {}).items() for _ in range(count)],
-        schedule=schedule,
-    )
 
 
 def load_of_timed(timed: TimedQueries, samples_per_query: int, rate_per_s: float | None) -> Load:

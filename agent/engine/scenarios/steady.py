@@ -59,13 +59,6 @@ def in_time(schedule: timing.FrameSchedule, arrivals_ns: Times, latency_ns: Time
     return schedule.numbers(arrivals_ns)[latency_ns <= schedule.deadline_ns]
 
 
-def off_schedule(schedule: timing.FrameSchedule, arrivals_ns: Times) -> int:
-    """Return how many of these arrivals are none of the schedule's, or not in its order."""
-    numbers = schedule.numbers(arrivals_ns)
-    is_known = (numbers >= 0) & (numbers < schedule.frames) & (np.diff(numbers, prepend=-1) > 0)
-    return int(np.count_nonzero(~is_known | (schedule.arrivals_ns(numbers) != arrivals_ns)))
-
-
 def missed_between(schedule: timing.FrameSchedule, hits: Times, edges_ns: list[int]) -> list[int]:
     """Return how many of the frames that arrived from each of these moments to the next were missed, after the last one none."""
     before = np.searchsorted(schedule.arrivals_ns(), edges_ns)

@@ -6,7 +6,7 @@ import msgspec
 import numpy as np
 import pytest
 
-from edgemeter.agent.bundle.recompute import are_equal, single_values
+from edgemeter.agent.bundle.recompute import are_equal, single_values, timed_of_record
 from edgemeter.agent.bundle.verify import verify
 from edgemeter.agent.contract import record_figures, samples
 from edgemeter.agent.energy.sampler import unpack_trace
@@ -116,7 +116,7 @@ def test_an_open_loop_is_recomputed(tmp_path):
     packed = (*(samples.pack(name, "ns", values) for name, values in series.items()), *other_series)
     part = record_figures.Load(samples=2000, target_per_s=150.0)
     record = msgspec.structs.replace(record, scenario="poisson", samples=packed, load=part)
-    load = scenario.load_of_timed(scenario.timed_of_record(record, raw | series), 1, 150.0)
+    load = scenario.load_of_timed(timed_of_record(record, raw | series), 1, 150.0)
     differing = {difference.field for difference in verify(write_bundle(tmp_path, msgspec.structs.replace(record, load=load))).differences}
     assert not any(field.startswith("load") for field in differing)
     assert not any("queries that began" in field for field in differing)

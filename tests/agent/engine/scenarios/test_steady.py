@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from edgemeter.agent.base.errors import AnswerError, MeasurementError
+from edgemeter.agent.bundle.recompute import off_schedule
 from edgemeter.agent.engine import schedule as schedules
 from edgemeter.agent.engine.scenarios import scenario, steady
 from edgemeter.agent.engine.scenarios.timing import FrameSchedule
@@ -190,7 +191,7 @@ def test_as_many_frames_come_in_a_minute_as_were_asked_for(rate):
     exact = np.histogram(np.rint(np.arange(schedule.frames) * 1e9 / rate), np.arange(11) * 60e9)[0]
     assert by_minute.tolist() == exact.tolist()
     assert schedule.numbers(arrivals_ns).tolist() == list(range(schedule.frames))
-    assert steady.off_schedule(schedule, arrivals_ns) == 0
+    assert off_schedule(schedule, arrivals_ns) == 0
 
 
 def worst_error(arrivals_s, period_s, tick_s):
