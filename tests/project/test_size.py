@@ -14,7 +14,7 @@ LINES = {
     "agent": 6,
     "agent/api": 484,
     "agent/base": 5889,
-    "agent/bundle": 595,
+    "agent/bundle": 632,
     "agent/cli": 2744,
     "agent/contract": 3619,
     "agent/daemon": 349,
@@ -22,7 +22,7 @@ LINES = {
     "agent/delivery": 1952,
     "agent/doctor": 676,
     "agent/energy": 1229,
-    "agent/engine": 4701,
+    "agent/engine": 4646,
     "agent/generators": 2543,
     "agent/health": 583,
     "agent/identity": 878,
@@ -86,7 +86,7 @@ LINES = {
     "provisioning/release": 1383,
     "provisioning/serve": 400,
     "provisioning/update": 1017,
-    "tests": 84649,
+    "tests": 84650,
 }
 # A room may have so many lines fewer before its number is lowered.
 SLACK = 40
