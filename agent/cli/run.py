@@ -53,7 +53,7 @@ COMMON = {
 @click.option("--bundle", type=PATH, metavar="DIR", help="Also write each run as one file that `edgemeter runs bundle verify` checks.")
 @click.option("--wide", is_flag=True, help="Also show every run with all its figures.")
 @quiet_option
-@format_option('{"runs": [record, ...]}, the "answer" of power modes, and rows of models "together"')
+@format_option('{"runs": [record, ...]} and the "answer" of power modes')
 def run(sources: tuple[Path, ...], **options: Any) -> None:
     """Measure a suite of cases (.toml), or models in turn.
 

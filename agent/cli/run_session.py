@@ -178,7 +178,6 @@ def _measure(
     from edgemeter.agent.power.detect import open_sensors
     from edgemeter.agent.session import session, together
     from edgemeter.agent.session.activity_report import ActivityReport
-    from edgemeter.agent.session.energy_outlook import outlook
     from edgemeter.agent.verdict.environment_rules import environment_notes
     from edgemeter.agent.verdict.words import text_of
 
@@ -187,8 +186,6 @@ def _measure(
         sensors, why_no_power = board.enter_context(open_sensors(options["power"], settings.power, settings.sensors))
         if why_no_power and (sensors or settings.sensors) and options["power"] is None:
             report(f"power: {why_no_power}")
-        for expectation in outlook(suite, sensors):
-            report(f"power: {expectation}")
         for violation in environment_notes():
             report(f"note: {text_of(violation)}")
         threads, cores = max(case.threads for case in suite.cases), len(os.sched_getaffinity(0))
