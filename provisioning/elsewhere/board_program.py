@@ -36,7 +36,7 @@ RESTORE_RECORDS = ("home/restore.json", "/var/lib/edgemeter-restore.json")
 _PUT_BACK = """
 from edgemeter.agent.base import config
 from edgemeter.agent.operating.changed_board import restore_leftover
-print("; ".join(restore_leftover(config.home())))
+print("; ".join(restore_leftover(config.home())) or "the board was put back as it was before a run that was cut off")
 """
 # Of the board's own: the run lock, which all that measure there share.
 KEPT_VARIABLES = {"EDGEMETER_RUN_LOCK"}
