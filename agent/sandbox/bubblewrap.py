@@ -319,8 +319,8 @@ def _python(modules: tuple[str, ...], *further: str) -> tuple[str, ...]:
 
 
 def _libraries() -> list[str]:
-    """Return the folders that the variables of Python and of the loader of libraries name."""
-    return [folder for name in ("PYTHONPATH", "LD_LIBRARY_PATH") for folder in os.environ.get(name, "").split(":") if folder]
+    """Return what the variables of Python and of the loader of libraries name."""
+    return [folder for name in ("PYTHONPATH", "LD_LIBRARY_PATH", "LD_PRELOAD") for folder in os.environ.get(name, "").split(":") if folder]
 
 
 def is_narrow(folder: Path) -> bool:
