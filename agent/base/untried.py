@@ -22,4 +22,4 @@ def untried_part(name: str) -> str:
     if name in UNTRIED:
         return ", untried"
     backends = [backend for runtime, _, backend in (entry.partition(" ") for entry in UNTRIED) if runtime == name]
-    return f", untried: {' '.join(backends)}" if backends else ""
+    return f", untried: {', '.join(backends)}" if backends else ""

@@ -306,7 +306,7 @@ def _set_up(machine: Machine, accelerator: str) -> str:
     setup = next(setup for setup in fitting if setup.install)
     sources = "; ".join(f"{package.file or package.name} from {package.source}" for package in setup.packages if package.source != "PyPI")
     commands = "; ".join(f"`{command}`" for command in setup.install)
-    return f"{commands} ({f'{sources}; ' if sources else ''}never tried on a board of ours)"
+    return f"{commands} ({f'{sources}; ' if sources else ''}untried on a board of ours)"
 
 
 def _absent(name: str) -> Finding:

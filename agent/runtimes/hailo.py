@@ -1,4 +1,4 @@
-"""Hailo: compiled models (.hef) on Hailo-8, 8L, 10H, by HailoRT's Python API. Not run on hardware.
+"""Hailo: compiled models (.hef) on Hailo-8, 8L, 10H, by HailoRT's Python API.
 
 Library: `pip install 'edgemeter[vision]'`, and HailoRT 4.18 or newer, on no package index: `sudo apt install hailo-all` (10H:
 `hailo-h10-all`) on Raspberry Pi OS (venv with `--system-site-packages`), or the .deb and wheel of Hailo's developer zone.
@@ -13,7 +13,7 @@ import struct
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
@@ -35,11 +35,8 @@ _ABOUT_THE_FILE = ("HailoRTInvalidHEFException", "HailoRTHEFNotCompatibleWithDev
 class Hailo:
     """Runs one compiled model; the contract is `edgemeter.agent.runtimes.Runtime`."""
 
-    _device: ClassVar[Any] = None
-    _device_id: ClassVar[str] = _ANY
-    _users: ClassVar[set[int]] = set()
-
     def __init__(self) -> None:
+        self._device: Any = None
         self._model: Any = None
         self._configured: Any = None
         self._bindings: Any = None
@@ -57,9 +54,9 @@ class Hailo:
             raise ConfigError(f"{str(model)!r} is truncated: it needs {size} bytes; fetch it again")
         library = load_library(_CANDIDATES, "vision")
         started_ns, platform = time.monotonic_ns(), library.module
-        device = self._shared(platform, options.backend or _ANY)
+        self._device = _opened(platform, options.backend or _ANY)
         try:
-            self._model = device.create_infer_model(str(model))
+            self._model = self._device.create_infer_model(str(model))
             self._configured = self._model.configure()
             self._inputs = tuple(_info(stream) for stream in self._model.inputs)
             outputs = tuple(self._output(stream) for stream in self._model.outputs)
@@ -69,7 +66,7 @@ class Hailo:
             raise UnavailableError(f"HailoRT cannot run {str(model)!r} here: {one_line(error)}; see `hailortcli scan`") from error
         return library.loaded(
             backend=_ANY, inputs=self._inputs, outputs=outputs, metadata={}, load_ns=time.monotonic_ns() - started_ns, precision="unknown",
-            facts={"devices": ", ".join(device.get_physical_devices_ids())},
+            facts={"devices": ", ".join(self._device.get_physical_devices_ids())},
         )  # fmt: skip
 
     def bind(self, inputs: Sequence[Array]) -> Callable[[], object]:
@@ -95,32 +92,12 @@ class Hailo:
         return [np.array(self._bindings.output(name).get_buffer(tf_format=name in self._boxes))[None] for name in names]
 
     def close(self) -> None:
-        """Let the model go; the last one of the process releases the device."""
+        """Let the model go, then the device."""
         self._bindings = self._configured = self._model = None
         self._inputs, self._has_run = (), False
-        Hailo._users.discard(id(self))
-        if not Hailo._users and Hailo._device is not None:
-            Hailo._device.release()
-            Hailo._device = None
-
-    def _shared(self, platform: Any, backend: str) -> Any:
-        """Return the virtual device of this process, opened for its first model."""
-        if Hailo._device is None:
-            try:
-                devices = [str(device) for device in platform.Device.scan()]
-                if not devices or backend not in {_ANY, *devices}:
-                    ids = ", ".join(devices) or "none"
-                    raise UnavailableError(f"HailoRT has no device {backend!r}: it finds {ids}; check the driver with `hailortcli scan`")
-                Hailo._device = platform.VDevice() if backend == _ANY else platform.VDevice(device_ids=[backend])
-            except platform.HailoRTException as error:
-                raise UnavailableError(
-                    f"HailoRT cannot open a device: {one_line(error)}; end what uses it (`fuser /dev/hailo0`)"
-                ) from error
-            Hailo._device_id = backend
-        elif backend not in {_ANY, Hailo._device_id}:
-            raise UnavailableError(f"this process has opened the device {Hailo._device_id!r} and not {backend!r}: close its models first")
-        Hailo._users.add(id(self))
-        return Hailo._device
+        if self._device is not None:
+            self._device.release()
+        self._device = None
 
     def _output(self, stream: Any) -> TensorInfo:
         if not stream.is_nms:
@@ -130,6 +107,18 @@ class Hailo:
         self._boxes |= {stream.name}
         shape = next(info.nms_shape for info in self._model.hef.get_output_vstream_infos() if info.name == stream.name)
         return TensorInfo(stream.name, (1, shape.number_of_classes, _BOX, shape.max_bboxes_per_class), "float32")
+
+
+def _opened(platform: Any, backend: str) -> Any:
+    """Return a virtual device of its own."""
+    try:
+        devices = [str(device) for device in platform.Device.scan()]
+        if not devices or backend not in {_ANY, *devices}:
+            ids = ", ".join(devices) or "none"
+            raise UnavailableError(f"HailoRT has no device {backend!r}: it finds {ids}; check the driver with `hailortcli scan`")
+        return platform.VDevice() if backend == _ANY else platform.VDevice(device_ids=[backend])
+    except platform.HailoRTException as error:
+        raise UnavailableError(f"HailoRT cannot open a device: {one_line(error)}; end what uses it (`fuser /dev/hailo0`)") from error
 
 
 def _info(stream: Any) -> TensorInfo:

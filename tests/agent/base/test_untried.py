@@ -41,7 +41,7 @@ def test_a_runtime_says_so_in_doctor_and_in_a_run(entry):
     """In the record too; with another backend nothing is said."""
     name, _, backend = entry.partition(" ")
     package = checks.RuntimePackage("numpy", "numpy", "vision")
-    assert re.search(rf", untried(: (\w+ )*{backend}\b|$)", checks.library_finding(name, package, None).what)
+    assert re.search(rf", untried(: (\w+, )*{backend}\b|$)", checks.library_finding(name, package, None).what)
     (model,) = (path for path in FIXTURES.glob(f"{name}.*") if path.suffix != ".bin")
     case = expand(SuiteFile(name="s", case=[Settings(model=str(model), runtime=name)]), Path()).cases[0]
     for backend_of_run in filter(None, (backend and f"{backend},auto", backend or "any", backend and "cpu")):

@@ -61,7 +61,7 @@ def test_a_coral_without_its_library_gets_the_commands_of_its_system(tmp_path, m
             if package:
                 assert f"`sudo apt install ./libedgetpu1-std_{package}`; `pip install 'edgemeter[coral]'`" in remedy
                 assert "from feranick/libedgetpu on GitHub" in remedy
-                assert remedy.endswith("never tried on a board of ours)")
+                assert remedy.endswith("untried on a board of ours)")
 
 
 def test_a_pair_that_does_not_match_is_found_before_it_crashes(tmp_path, monkeypatch):

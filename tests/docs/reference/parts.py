@@ -7,6 +7,7 @@ from pkgutil import resolve_name
 from types import ModuleType
 
 from edgemeter.agent import generators, power, runtimes
+from edgemeter.agent.base.untried import untried_part
 from edgemeter.agent.contract.model_formats import FORMATS, READERS
 from edgemeter.agent.vision import decoders
 from tests.docs.reference.tables import anchor, table
@@ -46,11 +47,16 @@ def sensors_page() -> str:
     return text + "".join(f"\n## {name}\n\n{_after_first(module)}\n" for name, module in modules.items())
 
 
+def _untried(name: str) -> str:
+    part = untried_part(name).removeprefix(", ")
+    return f" {part.capitalize()}." if part else ""
+
+
 def runtimes_page() -> str:
     """Return the page of runtimes."""
     suffixes = {name: [f"`{suffix}`" for suffix in FORMATS if name in READERS[suffix]] for name in runtimes.RUNTIMES}
     rows = [
-        (f"[`{name}`](#{anchor(name)})", ", ".join(suffixes[name]), _first(_module(address).__doc__))
+        (f"[`{name}`](#{anchor(name)})", ", ".join(suffixes[name]), f"{_first(_module(address).__doc__)}{_untried(name)}")
         for name, address in runtimes.RUNTIMES.items()
     ]
     text = RUNTIMES_HEAD + table(["runtime", "reads", "what it is"], rows)
