@@ -35,7 +35,7 @@ LINES = {
     "agent/profile": 564,
     "agent/quality": 284,
     "agent/recognition": 1140,
-    "agent/runtimes": 4366,
+    "agent/runtimes": 4355,
     "agent/sandbox": 627,
     "agent/session": 1679,
     "agent/settings": 276,
@@ -86,7 +86,7 @@ LINES = {
     "provisioning/release": 1383,
     "provisioning/serve": 400,
     "provisioning/update": 1017,
-    "tests": 84654,
+    "tests": 84664,
 }
 # A room may have so many lines fewer before its number is lowered.
 SLACK = 40
