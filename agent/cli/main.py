@@ -46,10 +46,14 @@ def cli() -> None:
     Example: edgemeter run model.tflite --data photos/ --annotations coco.json
     """
     from edgemeter.agent.base.config import home
-    from edgemeter.agent.operating.changed_board import restore_leftover
+    from edgemeter.agent.machine.machine import THIS_MACHINE
+    from edgemeter.agent.operating.board_settings import restore_records
 
-    # What is left then is reported by the commands that measure, and by the doctor.
-    restore_leftover(home())
+    if restore_records(THIS_MACHINE.root, home()):
+        from edgemeter.agent.operating.changed_board import restore_leftover
+
+        # What is not put back is reported by the commands that measure, and by the doctor.
+        restore_leftover(home())
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

@@ -18,6 +18,11 @@ class SettingError(Exception):
     """A setting is unknown, or cannot be read or written; the message states why and what to do."""
 
 
+def restore_records(root: Path, home: Path) -> list[Path]:
+    """Return the restore records that there are: root's, and that of a user, who may not write there, in the home."""
+    return [path for path in (root / RECORD, home / "restore.json") if path.is_file()]
+
+
 def power_mode_of(value: str, root: Path) -> str:
     """Return the number of the power mode with that name or number; raises SettingError, with all names, if there is none."""
     conf = root / "etc/nvpmodel.conf"

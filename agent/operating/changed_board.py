@@ -188,7 +188,7 @@ def changed_board(home: Path, machine: Machine = THIS_MACHINE) -> Iterator[Chang
 
 def restore_leftover(home: Path, machine: Machine = THIS_MACHINE, *, holds_run_lock: bool = False) -> list[str]:
     """Put back what a killed process left changed, and say so; return why what is left is not put back, with the remedy."""
-    paths = [path for path in (machine.root / RECORD, home / "restore.json") if path.is_file()]
+    paths = board_settings.restore_records(machine.root, home)
     lock, remaining = RunLock(home), list[str]()
     try:
         # Another process would be disturbed, or has changed the board itself.
