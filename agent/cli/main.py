@@ -5,6 +5,7 @@ import gc
 import signal
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 
 import click
 
@@ -56,6 +57,14 @@ def cli() -> None:
         restore_leftover(home())
 
 
+class _Terminated(SystemExit):
+    """A signal came; a command that `edgemeter energy` measures may end with the same status."""
+
+
+def _terminate(*_: object) -> None:
+    raise _Terminated(TERMINATED)
+
+
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command line and exit with one of EXIT_STATUSES; an expected error is one line on standard error."""
     # Types of structs that are collected at the end may crash: SIGSEGV instead of the status (msgspec 0.22, its issue 717).
@@ -63,7 +72,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     # Ended by a service manager, or with its terminal: unwind, so that no child process, half-written file or changed board stays behind.
     for number in (signal.SIGTERM, signal.SIGHUP):
         if signal.getsignal(number) is not signal.SIG_IGN:
-            signal.signal(number, lambda *_: sys.exit(TERMINATED))
+            signal.signal(number, _terminate)
     try:
         # A command that has the process for itself may start it anew, in a sandbox.
         caller = "process" if arguments is None else None
@@ -80,6 +89,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
     except (click.Abort, KeyboardInterrupt) as error:
         click.echo(f"edgemeter: {str(error.__cause__ or error) or 'interrupted'}", err=True)
         sys.exit(INTERRUPTED)
+    except _Terminated:
+        # The terminal may be what has gone.
+        with suppress(OSError):
+            click.echo("edgemeter: terminated: what was in progress does not count", err=True)
+        raise
     except OSError as error:
         _end_without_output(error)
     sys.exit(status if isinstance(status, int) else DONE)

@@ -145,6 +145,9 @@ def started(
         command = [sys.executable, "-m", module, *arguments]
         if is_confined:
             command = [*_bubblewrap(grant, scratch), "--", *command]
+        elif shutil.which("setpriv"):
+            # As bubblewrap sees to: it ends with this process, however that ends.
+            command = ["setpriv", "--pdeathsig", "KILL", *command]
         process = _launch(
             [*_limits(grant), *command], is_confined=is_confined, env=_environment(scratch, is_confined=is_confined),
             start_new_session=True, stdin=stdin, stdout=stdout, stderr=stderr,

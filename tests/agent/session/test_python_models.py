@@ -9,14 +9,11 @@ import msgspec
 import psutil
 import pytest
 
-from edgemeter.agent.base.errors import MeasurementError
 from edgemeter.agent.contract import case_identity
 from edgemeter.agent.contract.model_formats import PYTHON
 from edgemeter.agent.contract.record import RunRecord
-from edgemeter.agent.engine import isolation
 from edgemeter.collector.runs.relation import relation
 from tests.fixtures.command import edgemeter
-from tests.fixtures.run_jobs import hurried, one_case, run_job
 
 pytestmark = pytest.mark.services
 MODEL = """
@@ -42,9 +39,6 @@ def make(weights="w.bin", seconds="0.002"):
         call=call, inputs=(TensorInfo("x", (1, 4), "float32"),), weights=(Path(weights),), compiles=True,
     )
 """
-
-
-HANGS_LATER = "import time\nn = []\ndef f(x):\n n.append(0)\n time.sleep(999 * (len(n) > 5))\n return x\n"
 
 
 @pytest.fixture
@@ -116,15 +110,6 @@ def test_a_model_that_takes_all_memory_ends_by_its_own_limit(tmp_path):
     assert re.search(
         rf"out of memory .*bad.py:make': a run may take {total_bytes * 0.9 / 1e9:.3g} GB on this machine: use a smaller model", line
     ), line
-
-
-def test_a_factory_that_never_returns_ends_the_run(tmp_path, monkeypatch):
-    """Soon after what its part was planned to take; the line names the part, the limit and what was planned."""
-    (tmp_path / "bad.py").write_text(f"{HANGS_LATER}def make(): return f, {{'x': ('float32', (1, 4))}}")
-    case = msgspec.structs.replace(one_case(tmp_path / "bad.py:make", mode="rapid", seconds=0.0), warm_up_seconds=0.1)
-    text = r"'warm-up' took longer than its limit of 0.3 s, of which 0.1 s were planned.*let each call return"
-    with pytest.raises(MeasurementError, match=text):
-        isolation.run_isolated(run_job(case), hurried(monkeypatch, "warm-up"))
 
 
 def test_a_model_that_keeps_its_results_has_a_note(run, tmp_path):
