@@ -15,7 +15,7 @@ LINES = {
     "agent/api": 484,
     "agent/base": 5889,
     "agent/bundle": 632,
-    "agent/cli": 2745,
+    "agent/cli": 2759,
     "agent/contract": 3619,
     "agent/daemon": 349,
     "agent/datasets": 1351,
@@ -36,7 +36,7 @@ LINES = {
     "agent/quality": 284,
     "agent/recognition": 1140,
     "agent/runtimes": 4355,
-    "agent/sandbox": 627,
+    "agent/sandbox": 630,
     "agent/session": 1679,
     "agent/settings": 276,
     "agent/tasks": 1812,
@@ -86,7 +86,7 @@ LINES = {
     "provisioning/release": 1383,
     "provisioning/serve": 400,
     "provisioning/update": 1017,
-    "tests": 84664,
+    "tests": 84886,
 }
 # A room may have so many lines fewer before its number is lowered.
 SLACK = 40
