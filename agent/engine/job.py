@@ -137,7 +137,7 @@ class MeasuredRun(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     warm_up: WarmUp
     memory: Memory
     memory_thirds_mb: tuple[float, ...] = ()  # At the beginning, the two thirds and the end of the timed part; empty if not seen.
-    compiled_modules: int | None = None  # Python modules without valid bytecode that the cold start compiled; None if not counted.
+    compiled_modules: int | None = None  # Python modules without bytecode, which every cold start compiles.
     accuracy: Accuracy | None = None
     reasons: dict[str, str] = {}  # Those of the record that only the process can know.
     output_check: OutputCheck

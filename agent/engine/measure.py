@@ -1,9 +1,11 @@
 """One run, in this process: cold start, warm-up, idle, timed queries, idle, and what is repeated of them. The session does the rest."""
 
 import os
+import sys
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, Literal
 
 from edgemeter.agent.base.errors import ConfigError
@@ -30,13 +32,7 @@ LOOPS: Mapping[str, Callable[[Stopwatch, TimingPlan], TimedQueries]] = {
 }
 
 
-def measure(
-    work: job.RunJob,
-    started_ns: int,
-    emit: Emit,
-    stop_counting: Callable[[], int] | None = None,
-    meet: job.Meet | None = None,
-) -> job.MeasuredRun:
+def measure(work: job.RunJob, started_ns: int, emit: Emit, meet: job.Meet | None = None) -> job.MeasuredRun:
     """Measure a run of a job; for the arguments see `measure_subject`."""
     # Only what this run needs takes time and memory.
     subject: Subject
@@ -48,21 +44,15 @@ def measure(
         from edgemeter.agent.engine.model_subject import ModelSubject  # noqa: PLC0415
 
         subject = ModelSubject(work)
-    return measure_subject(work, subject, started_ns, emit, stop_counting, meet)
+    return measure_subject(work, subject, started_ns, emit, meet)
 
 
 def measure_subject(
-    work: job.RunJob,
-    subject: Subject,
-    started_ns: int | None,
-    emit: Emit,
-    stop_counting: Callable[[], int] | None = None,
-    meet: job.Meet | None = None,
+    work: job.RunJob, subject: Subject, started_ns: int | None, emit: Emit, meet: job.Meet | None = None
 ) -> job.MeasuredRun:
     """Measure one run; `started_ns` is the monotonic clock at the start of this process, None of one that was there before.
 
-    `stop_counting` returns how many modules were compiled since then, where that is counted. `meet` agrees with runs at the same
-    time on what is timed.
+    `meet` agrees with runs at the same time on what is timed.
 
     Raises:
         EdgemeterError: the run failed; its class shows what the caller can do.
@@ -76,7 +66,9 @@ def measure_subject(
             )
         loaded_mb = resident_mb()
         first_ns = Stopwatch(subject).first() if subject.first_ns is None else subject.first_ns
-        compiled = stop_counting() if stop_counting else None
+        # Python compiles in each cold start what it may not write.
+        cached = [path for module in [*sys.modules.values()] if (path := getattr(module, "__cached__", None))]
+        compiled = sum(not Path(path).exists() for path in cached)
         emit(job.Phase(name="prepare"))
         subject.prepare()
         timed, query_ns, surroundings = time_queries(work, subject, emit, meet)

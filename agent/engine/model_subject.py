@@ -9,7 +9,6 @@ from typing import Any
 import msgspec
 
 from edgemeter.agent import runtimes
-from edgemeter.agent.base.errors import AnswerError
 from edgemeter.agent.contract.case_settings import is_video
 from edgemeter.agent.contract.model_formats import PYTHON
 from edgemeter.agent.engine import job, loading
@@ -17,6 +16,7 @@ from edgemeter.agent.engine.predictions import check_results, evaluate
 from edgemeter.agent.engine.scenarios import poisson
 from edgemeter.agent.engine.scenarios.scenario import join_batch, joined_batches, query_shape
 from edgemeter.agent.engine.scenarios.timing import TimedQueries, TimingPlan
+from edgemeter.agent.engine.stopwatch import until_answered
 from edgemeter.agent.engine.subject import ARRIVAL, Emit, Results, Subject
 from edgemeter.agent.runtimes import Answered, Array
 
@@ -116,7 +116,8 @@ class ModelSubject(Subject):
         if isinstance(self.runtime, runtimes.LateFacts):
             self.model = replace(self.model, loaded=self.runtime.with_late_facts(self.model.loaded))
         model, loaded = self.model, self.model.loaded
-        outputs = loading.describe_outputs(loaded.outputs, self._last_outputs())
+        # The last answer of a server may be an error, which is read once; the one before it is kept.
+        outputs = loading.describe_outputs(loaded.outputs, until_answered(self.runtime.outputs))
         evaluated = evaluate(self.work, model, self.inputs, self.kept, emit, is_by_item=self.is_by_item)
         return Results(
             queries=timed,
@@ -130,13 +131,6 @@ class ModelSubject(Subject):
             guesses=model.guesses,
             **msgspec.structs.asdict(evaluated),
         )
-
-    def _last_outputs(self) -> list[Array]:
-        """Return the last outputs that a server gave: an error, as which its last answer may be read, is read once."""
-        try:
-            return self.runtime.outputs()
-        except AnswerError:
-            return self.runtime.outputs()
 
     def close(self) -> None:
         """Let the model go."""

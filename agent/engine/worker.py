@@ -15,33 +15,6 @@ if __name__ == "__main__" and len(sys.argv) > 1:
     # Before any library makes threads, which inherit the affinity.
     os.sched_setaffinity(0, map(int, sys.argv[1].split(",")))
 
-from collections.abc import Callable  # noqa: E402
-from importlib.machinery import SourceFileLoader  # noqa: E402
-from typing import Any  # noqa: E402
-
-
-def count_compiled() -> Callable[[], int]:
-    """Count the modules that are compiled when imported, for want of valid bytecode; return what stops counting and returns the count."""
-    modules = 0
-    compile_source: Any = SourceFileLoader.source_to_code
-
-    def counting(loader: SourceFileLoader, *source: Any, **options: Any) -> Any:
-        nonlocal modules
-        modules += 1
-        return compile_source(loader, *source, **options)
-
-    def stop() -> int:
-        # The method itself is that of a base class.
-        delattr(SourceFileLoader, "source_to_code")
-        return modules
-
-    # The loader calls it only where it found no bytecode that it may use.
-    setattr(SourceFileLoader, "source_to_code", counting)  # noqa: B010 - no assignment to a method, for mypy
-    return stop
-
-
-STOP_COUNTING = count_compiled()
-
 import signal  # noqa: E402
 
 import msgspec  # noqa: E402
@@ -74,7 +47,7 @@ def main() -> int:
         else:
             from edgemeter.agent.engine.measure import measure  # noqa: PLC0415
 
-            emit(measure(work, STARTED_NS, emit, STOP_COUNTING, met))
+            emit(measure(work, STARTED_NS, emit, met))
     except (Exception, SystemExit) as error:  # noqa: BLE001 - the outer loop: the bare call, which nothing wraps, may raise anything
         emit(job.failure(error, work.case))
     return 0
