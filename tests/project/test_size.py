@@ -22,7 +22,7 @@ LINES = {
     "agent/delivery": 1952,
     "agent/doctor": 676,
     "agent/energy": 1229,
-    "agent/engine": 4650,
+    "agent/engine": 4609,
     "agent/generators": 2543,
     "agent/health": 583,
     "agent/identity": 878,
