@@ -23,8 +23,7 @@ OF_THE_AGENT = {
     # `edgemeter models benchmark` measures what it converted, as `compare` does.
     "models": {
         "cli.case_options", "cli.run_session", "power.detect", "session.checks",
-        "datasets.dataset", "engine.confinement", "engine.inspection", "generators.gguf_file",
-        "quality.gate", "quality.perplexity", "quality.scoring", "recognition.recognise", "runtimes",
+        "datasets.dataset", "engine.confinement", "engine.inspection", "recognition.recognise", "runtimes",
         "runtimes.noise", "runtimes.pytorch", "sandbox.bubblewrap", "tasks", "vision.preprocess",
     },
     "provisioning": {

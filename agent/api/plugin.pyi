@@ -17,13 +17,11 @@ from edgemeter.agent.datasets import Targets as Targets
 from edgemeter.agent.datasets.dataset import Dataset as Dataset
 from edgemeter.agent.datasets.dataset import open_folder as open_folder
 from edgemeter.agent.datasets.items import Item as Item
-from edgemeter.agent.generators import ChatMessage as ChatMessage
 from edgemeter.agent.generators import ConcurrentGenerator as ConcurrentGenerator
 from edgemeter.agent.generators import EngineTimings as EngineTimings
 from edgemeter.agent.generators import Generated as Generated
 from edgemeter.agent.generators import Generator as Generator
 from edgemeter.agent.generators import GeneratorAbilities as GeneratorAbilities
-from edgemeter.agent.generators import LikelihoodGenerator as LikelihoodGenerator
 from edgemeter.agent.generators import Limits as Limits
 from edgemeter.agent.generators import LoadedGenerator as LoadedGenerator
 from edgemeter.agent.generators import Stamp as Stamp

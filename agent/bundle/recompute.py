@@ -171,7 +171,7 @@ def _order(run: _Run) -> Pairs:
 
 def _generation(run: _Run) -> Pairs:
     record, generation = run.record, run.record.generation
-    moments = None if generation is None else generation_statistics.TokenMoments.of_series(run.raw, generation)
+    moments = None if generation is None else generation_statistics.TokenMoments.of_series(run.raw)
     if generation is None or moments is None:
         return
     is_counted = generation.counts == "exact" and generation.cached_tokens == 0 and generation.mean_prompt_tokens is not None

@@ -39,7 +39,7 @@ _SWEPT = ("prompt_tokens", "output_tokens", "concurrency", "rate_per_s")
 
 def data_options(options: Mapping[str, Any]) -> str:
     """Return the options that name the data, as they were given, each after a space: a record does not say where its data are."""
-    of_data = {key: options.get(key) for key in ("data", "annotations", "subset", "seed", "prompts")}
+    of_data = {key: options.get(key) for key in ("data", "annotations", "subset", "seed", "questions")}
     # The seed 0 is the default.
     return "".join(f" --{key} {shlex.quote(str(value))}" for key, value in of_data.items() if value)
 

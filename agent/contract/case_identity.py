@@ -100,7 +100,7 @@ class IdentityField:
 
 
 def served_model(generation: Generation | None, runtime: RuntimeInfo) -> str | None:
-    """Return what a server states of its model: name, version, parameters, quantisation and digest; None without a server."""
+    """Return what a server states of its model: name, version and parameters; None without a server."""
     if runtime.name == SERVED:
         name, version = runtime.facts.get("served_model", ""), runtime.facts.get("served_model_version")
         return f"{name}, version {version}" if version else name
@@ -108,8 +108,7 @@ def served_model(generation: Generation | None, runtime: RuntimeInfo) -> str | N
         return None
     model = generation.model
     parameters = None if model.parameters is None else f"{model.parameters} parameters"
-    digest = f"digest {model.digest_sha256[:12]}" if model.digest_sha256 else None
-    return ", ".join(filter(None, (model.name, parameters, digest))) or None
+    return ", ".join(filter(None, (model.name, parameters))) or None
 
 
 def _settings(run: RunRecord) -> str:
@@ -177,7 +176,7 @@ FIELDS: tuple[IdentityField, ...] = (
     IdentityField("model", "model", "equal", ("model.name",), why="different networks do different work"),
     IdentityField(
         "served_model", "served model", "equal",
-        ("generation.is_local", "generation.model.name", "generation.model.parameters", "generation.model.digest_sha256",
+        ("generation.is_local", "generation.model.name", "generation.model.parameters",
          "runtime.name", "runtime.facts"),
         lambda run: served_model(run.generation, run.runtime), absent="no served model",
         why="the file of a server has only its address; the server says which model answers",

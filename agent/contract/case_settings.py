@@ -55,9 +55,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """Language models: exact length of the prompt in tokens; several for a sweep. Default: 512."""
     output_tokens: Tokens | list[Tokens] | None = None
     """Language models: exact number of tokens generated; several for a sweep. Default: 128."""
-    prompts: str | None = None
-    """Language models: prompts from a file (JSON Lines with prompt or messages, ShareGPT, a text a line), or edgemeter-questions;
-    output_tokens is then the most. Default: synthetic."""
+    questions: str | None = None
+    """Language models: questions with their right answers from a file (JSON Lines with prompt, and answer, answers or choices), or
+    edgemeter-questions; output_tokens is then the most. Default: synthetic prompts."""
     precision_ratio: Annotated[float, msgspec.Meta(ge=0.035, le=1)] | None = None
     """Measure until the 95% intervals of speed and energy over runs are as narrow as ± this. Default: 5%; models that are compared
     are measured until their differences are decided."""

@@ -1,4 +1,4 @@
-"""The part of the record on generated text: what was asked for, when its tokens came, and the model as its file describes it."""
+"""The part of the record on generated text: what was asked for, when its tokens came, and the model as its server describes it."""
 
 from typing import Literal
 
@@ -18,18 +18,11 @@ MOST_CACHED = 1
 
 
 class LanguageModel(RecordPart, frozen=True, kw_only=True):
-    """The language model as its file or its server describes it; null where it does not."""
+    """The language model as its server describes it; null where it does not."""
 
-    name: str | None = None  # Name that the file gives itself.
+    name: str | None = None  # Name by which a server lists it.
     parameters: Count | None = None  # Number of weights.
-    read_parameters: Count | None = None
-    """Number of weights that every token passes: of a mixture of experts those of the experts used; without the tables of inputs and of
-    outputs, of which a prompt passes the latter once."""
-    weights_mb: float | None = None  # Weights that decoding one token reads, in MB.
-    kv_token_bytes: float | None = None  # What a step reads of the cache for each token before it, in bytes.
     kv_type: str | None = None  # Type of the values in the cache, e.g. f16.
-    tokenizer_sha256: Sha256 | None = None  # SHA-256 of the tokenizer in the file.
-    digest_sha256: Sha256 | None = None  # SHA-256 by which a server names the version of its model.
 
 
 class GenerationEnergy(RecordPart, frozen=True, kw_only=True):
@@ -60,7 +53,7 @@ class Generation(RecordPart, frozen=True, kw_only=True):
     prompt_lengths: TokenLengths | None = None  # Tokens of the prompts where they differ; null where all have `prompt_tokens`, or unknown.
     counts: TokenCounts
     """Who counts the tokens: the engine token by token, a server's total of each query, or an estimate from chunks of text."""
-    is_local: bool  # Whether the engine runs in the run's own process.
+    is_local: bool  # Whether the run started the engine itself.
     cached_tokens: Count | None
     """Most tokens of a prompt that were not processed again for a query; null where not stated."""
     ended_early: Count  # Queries with fewer tokens than asked for.

@@ -56,7 +56,7 @@ OF_IMAGES = ("data", "annotations", "subset", "predictions")
 # Settings that may be a list, which stands for a case each; the model may be one too.
 AXES = ("runtime", "backend", "threads", *TOKEN_AXES, "concurrency", "rate_per_s", *operating_point.SETTINGS)
 # Keys that name a file or folder: relative to the suite's own.
-PATHS = ("data", "annotations", "predictions", "prompts")
+PATHS = ("data", "annotations", "predictions", "questions")
 # Keys of some scenarios only: with others they have no effect. Where none is named, the first that is set chooses the first of its own.
 BELONGS: Mapping[str, tuple[Scenario, ...]] = {
     "deadline": ("steady",), "rate_per_s": ("poisson", "steady"), "concurrency": ("concurrent",), "batch": ("offline",),
@@ -112,13 +112,13 @@ class Case(msgspec.Struct, frozen=True, kw_only=True):
     # Of a language model: exact lengths of the prompt and of the output. None for others.
     prompt_tokens: int | None = None
     output_tokens: int | None = None
-    prompts: str | None = None
+    questions: str | None = None
 
     @property
     def token_lengths(self) -> str:
         """Return the lengths of a query of a language model, empty for other models."""
-        if self.prompts is not None:
-            return f"{Path(self.prompts).name}, at most {self.output_tokens} tokens"
+        if self.questions is not None:
+            return f"{Path(self.questions).name}, at most {self.output_tokens} tokens"
         return "" if self.output_tokens is None else f"{self.prompt_tokens}+{self.output_tokens} tokens"
 
     @property
@@ -272,7 +272,7 @@ def _single(merged: Settings, set_values: Collection[str], folder: Path, model: 
     path = Path(model) if target and target.module else folder / model
     runtime = _placed(str(axes["runtime"] or runtime_for(path)), folder)
     by_mode = asdict(MODES[mode])
-    if runtime in GENERATORS or merged.prompts or any(axes[key] is not None for key in TOKEN_AXES):
+    if runtime in GENERATORS or merged.questions or any(axes[key] is not None for key in TOKEN_AXES):
         merged = _generating_settings(merged, set_values, runtime, axes, where)
         by_mode["queries"] = GENERATION_QUERIES[mode]
         axes["prompt_tokens"] = merged.prompt_tokens
@@ -312,13 +312,13 @@ def _generating_settings(merged: Settings, set_values: Collection[str], runtime:
             f"{where}: a language model runs in single_stream, behind a server also in {', '.join(OVERLAPPING)}, "
             f"not {merged.scenario}: leave it out"
         )
-    if useless := [key for key in OF_IMAGES if key in set_values and not (key == "subset" and merged.prompts)]:
+    if useless := [key for key in OF_IMAGES if key in set_values and not (key == "subset" and merged.questions)]:
         raise ConfigError(f"{where}: {useless[0]} is not for language models: leave it out")
-    if merged.prompts and "prompt_tokens" in set_values:
-        raise ConfigError(f"{where}: prompts of a file have lengths of their own: leave prompt_tokens or prompts out")
+    if merged.questions and "prompt_tokens" in set_values:
+        raise ConfigError(f"{where}: questions have lengths of their own: leave prompt_tokens or questions out")
     settings = {
-        "prompt_tokens": axes["prompt_tokens"] or (None if merged.prompts else PROMPT_TOKENS),
+        "prompt_tokens": axes["prompt_tokens"] or (None if merged.questions else PROMPT_TOKENS),
         "output_tokens": axes["output_tokens"] or OUTPUT_TOKENS,
-        "subset": merged.subset if merged.prompts else None,
+        "subset": merged.subset if merged.questions else None,
     }
     return msgspec.structs.replace(merged, **(dict.fromkeys(OF_IMAGES) | settings))

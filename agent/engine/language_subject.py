@@ -17,8 +17,7 @@ from edgemeter.agent.contract.record_conditions import Model, Tensor
 from edgemeter.agent.contract.record_generation import EMPTY_ANSWER, SYNTHETIC, UNSTREAMED, Generation, LanguageModel
 from edgemeter.agent.engine import job
 from edgemeter.agent.engine.loading import describe_runtime
-from edgemeter.agent.engine.prompts import case_prompts
-from edgemeter.agent.engine.prompts.file_prompts import score
+from edgemeter.agent.engine.prompts.case_prompts import CasePrompts
 from edgemeter.agent.engine.repeated_answers import check_answers
 from edgemeter.agent.engine.scenarios import generation_statistics, poisson
 from edgemeter.agent.engine.scenarios.generation_statistics import TokenMoments, lengths_of
@@ -58,16 +57,15 @@ class LanguageSubject(Subject):
         """Prepare the prompts, whose lengths the load needs, and load the model; see `Subject.load`."""
         case = self.case
         options = Options(threads=case.threads, backend=case.backend, extra=case.options, sha256=case.sha256)
-        self.case_prompts = prompts = case_prompts.prepare(case, options)
+        self.case_prompts = prompts = CasePrompts.of_case(case)
         self.limits = Limits(prompts.output_tokens, ignore_end=prompts.file is None)
         self.loaded = self.generator.load(Path(case.model), options, prompts.context_tokens)
-        self.import_ns, self.load_ns = max(self.loaded.import_ns, prompts.import_ns), self.loaded.load_ns
+        self.import_ns, self.load_ns, self.process = self.loaded.import_ns, self.loaded.load_ns, self.loaded.process
         self.prompts = prompts.of(self.loaded)
 
     def plan(self, work: job.RunJob) -> TimingPlan:
         """Return what is to be timed; of a file whole passes."""
-        prompts = self.case_prompts
-        return replace(super().plan(work), queries=prompts.queries, seconds=prompts.seconds, pass_queries=prompts.pass_queries)
+        return replace(super().plan(work), pass_queries=self.case_prompts.pass_queries)
 
     def ready(self, plan: TimingPlan) -> None:
         """Make the requests of arrivals, which is no part of their time."""
@@ -116,7 +114,7 @@ class LanguageSubject(Subject):
         answers = with_cached({number: self.answers[number] for number in timed.numbers.tolist()})
         timed = without_unstreamed(timed, answers)
         answers = {number: answers[number] for number in timed.numbers.tolist()}
-        moments = moments_of(timed, answers, is_local=loaded.abilities.is_local)
+        moments = moments_of(timed, answers)
         described, no_times = self._generation([answer.generated for answer in answers.values()], moments, timed)
         generated = {number: answer.generated for number, answer in answers.items()}
         check = check_answers(generated, self._repeat, loaded.abilities, overlap=timed.overlap)
@@ -159,7 +157,7 @@ class LanguageSubject(Subject):
         texts = [(number, answer.generated.text) for number, answer in answers.items()]
         # A model that ends its text at once has answered nothing.
         texts += [(failed.number, "") for failed in failures if failed.kind == EMPTY_ANSWER]
-        return score(self.case_prompts.file, self.case.seed, sorted(texts), opens_thought=self.case_prompts.opens_thought)
+        return self.case_prompts.file.score(self.case.seed, sorted(texts))
 
     def _generation(self, answers: Sequence[Generated], moments: TokenMoments, timed: TimedQueries) -> tuple[Generation, str | None]:
         """Return the part of the record, and why it has no times of single tokens, if so."""
@@ -232,9 +230,9 @@ def with_cached(answers: dict[int, TextAnswer]) -> dict[int, TextAnswer]:
     }
 
 
-def moments_of(timed: TimedQueries, answers: dict[int, TextAnswer], *, is_local: bool) -> TokenMoments:
+def moments_of(timed: TimedQueries, answers: dict[int, TextAnswer]) -> TokenMoments:
     """Return the moments of all tokens as arrays, each from the arrival of its query."""
     lengths = np.array([len(answers[number].token_ns) for number in timed.numbers.tolist()], np.int64)
     absolute_ns = np.array([moment for number in timed.numbers.tolist() for moment in answers[number].token_ns], np.int64)
     token_ns = absolute_ns - np.repeat(timed.arrived_ns, lengths)
-    return TokenMoments(token_ns[np.cumsum(lengths) - lengths], timed.latency_ns, lengths, token_ns, is_local)
+    return TokenMoments(token_ns[np.cumsum(lengths) - lengths], timed.latency_ns, lengths, token_ns)

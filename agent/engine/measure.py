@@ -64,7 +64,7 @@ def measure_subject(
             raise ConfigError(
                 f"{work.case.model!r} answers one query after the other: leave out concurrency and poisson, or measure a server"
             )
-        loaded_mb = resident_mb()
+        loaded_mb = resident_mb(subject.process)
         first_ns = Stopwatch(subject).first() if subject.first_ns is None else subject.first_ns
         # Python compiles in each cold start what it may not write.
         cached = [path for module in [*sys.modules.values()] if (path := getattr(module, "__cached__", None))]
@@ -121,7 +121,7 @@ def time_queries(work: job.RunJob, subject: Subject, emit: Emit, meet: job.Meet 
             watch.wait_until(begin_ns)
         before, before_mb = read_scheduling(), resident_mb()
         timed = LOOPS[case.scenario](watch, plan)
-        scheduled, peak_mb = scheduling_between(before, read_scheduling()), process_usage.peak_mb()
+        scheduled, peak_mb = scheduling_between(before, read_scheduling()), process_usage.peak_mb(subject.process)
         if meet:
             timed = timed.within(meet(job.Encounter(timed=scenario.window(case.scenario, timed))))
         grown_mb = None

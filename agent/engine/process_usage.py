@@ -35,19 +35,19 @@ def _listed(cpus: Collection[int]) -> str:
     return ", ".join(map(str, sorted(cpus)))
 
 
-def resident_mb(proc: str = "/proc") -> float:
-    """Return the memory resident now, MB (1e6 bytes)."""
-    return _status_mb("VmRSS", proc)
+def resident_mb(process: int | None = None, proc: str = "/proc") -> float:
+    """Return the memory of this process, or another, that is resident now, MB (1e6 bytes)."""
+    return _status_mb("VmRSS", process, proc)
 
 
-def peak_mb(proc: str = "/proc") -> float:
-    """Return the highest resident memory so far, MB (1e6 bytes)."""
-    return _status_mb("VmHWM", proc)
+def peak_mb(process: int | None = None, proc: str = "/proc") -> float:
+    """Return the highest resident memory of this process, or another, so far, MB (1e6 bytes)."""
+    return _status_mb("VmHWM", process, proc)
 
 
-def _status_mb(field: str, proc: str) -> float:
+def _status_mb(field: str, process: int | None, proc: str) -> float:
     with suppress(OSError):
-        for line in (Path(proc) / "self/status").read_text().splitlines():
+        for line in (Path(proc) / str(process or "self") / "status").read_text().splitlines():
             if line.startswith(field + ":"):
                 return int(line.split()[1]) * 1024 / 1e6
     # Without a /proc the kernel's high-water mark is all there is; Linux counts it in KiB.

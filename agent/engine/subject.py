@@ -72,6 +72,8 @@ class Subject(ABC):
     # The bytes that are kept of timed answers; None where the growth of this process is not the subject's.
     kept_bytes: int | None = None
     asked_before = 0
+    # The process whose memory is the run's; None: this one.
+    process: int | None = None
 
     @abstractmethod
     def load(self) -> None:

@@ -21,7 +21,7 @@ from edgemeter.agent.contract.record_generation import TokenCounts
 from edgemeter.agent.runtimes import Options
 
 GENERATORS: Mapping[str, str] = {
-    "llama": "edgemeter.agent.generators.llama_engine:LlamaCpp",
+    "llama": "edgemeter.agent.generators.local_server:LocalServer",
     "replay": "edgemeter.agent.generators.replay:ReplayGenerator",
     "server": "edgemeter.agent.generators.server:ServerGenerator",
 }
@@ -45,30 +45,13 @@ def without_thought(text: str) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Picture:
-    """A picture of a prompt: its name, and the bytes of its file (JPEG, PNG, ...)."""
-
-    name: str
-    content: bytes
-
-
-@dataclass(frozen=True, slots=True)
-class ChatMessage:
-    """One message of a chat, with a picture before its text if there is one."""
-
-    role: Literal["system", "user", "assistant"]
-    text: str
-    picture: Picture | None = None
-
-
-@dataclass(frozen=True, slots=True)
 class Chat:
-    """A prompt of messages, to which a server applies its own template."""
+    """A prompt that is a user's message, to which a server applies the model's template."""
 
-    messages: tuple[ChatMessage, ...]
+    text: str
 
 
-# Tokens, a text, or for a server's chat endpoint messages.
+# Tokens, a text, or a message.
 Prompt: TypeAlias = "Sequence[int] | str | Chat"
 
 
@@ -89,15 +72,12 @@ class GeneratorAbilities:
 
     `counts`: `exact`, it hands over every token by itself; `usage`, a server states the total of each query; `estimated`, its chunks of
     text were counted, or tokenised again. `ignores_end`: it goes on after the model's end of text, so that lengths are exact.
-    `chats`: a prompt may be messages, also with pictures, to which it applies its own template.
-    `likelihoods`: it is a `LikelihoodGenerator`. `is_local`: it runs in this process, so that the process's memory and the board's energy
-    are its own.
+    `chats`: a prompt may be a `Chat`. `is_local`: the run starts and ends the engine, so that memory and energy are known to be its own.
     """
 
     counts: TokenCounts = "exact"
     ignores_end: bool = True
     chats: bool = False
-    likelihoods: bool = False
     is_local: bool = True
 
 
@@ -105,15 +85,14 @@ class GeneratorAbilities:
 class LoadedGenerator:
     """The facts that a generator learns when it loads a model; None is unknown.
 
-    `name` and `architecture` are the file's own. `precision` is the type of most weight bytes in lower case (f16, q4_0). `context_tokens`
-    is what a query may take with its output, `trained_context_tokens` what the model was made for. `text_tokens` are the ids that stand
-    for ordinary text, int32 [n], from which synthetic prompts are drawn; empty where the generator takes prompts as text only.
-    `first_tokens` is what a prompt has to begin with (the begin-of-text token, where the model wants one). `read_parameters` are the
-    weights that every token of a prompt passes, `weights_mb` is the size of those of a decoding step; `kv_token_bytes` is what a step reads
-    of the cache for each token before it. `speculative` says how several tokens a step are guessed, None if they are not.
-    `network_round_trip_ms` is that of a short request to a server, on the connection of its queries. `template_tokens` is how many tokens
-    at the beginning of each prompt are those of a chat template, which a server may take from its cache. `facts` are what else a record
-    should hold of how it runs (batch sizes, layers on an accelerator, the engine's own system info).
+    `name` is the one that the model has by itself. `precision` is the type of most weight bytes in lower case (f16, q4_0).
+    `context_tokens` is what a query may take with its output, `trained_context_tokens` what the model was made for. `text_tokens` are the
+    ids that stand for ordinary text, int32 [n], from which synthetic prompts are drawn; empty where the generator takes prompts as text
+    only. `first_tokens` is what a prompt has to begin with (the begin-of-text token, where the model wants one). `speculative` says how
+    several tokens a step are guessed, None if they are not. `network_round_trip_ms` is that of a short request to a server, on the
+    connection of its queries. `template_tokens` is how many tokens at the beginning of each prompt are those of a chat template, which a
+    server may take from its cache. `process` holds the model; None: this one, or a server's. `facts` are what else a record should hold of
+    how it runs (the engine's own system info, the extra fields of requests).
     `import_ns` and `load_ns` are monotonic durations.
     """
 
@@ -126,20 +105,14 @@ class LoadedGenerator:
     text_tokens: NDArray[np.int32]
     first_tokens: tuple[int, ...] = ()
     name: str | None = None
-    architecture: str | None = None
     precision: str | None = None
     parameters: int | None = None
-    digest_sha256: str | None = None
-    read_parameters: int | None = None
     trained_context_tokens: int | None = None
-    weights_mb: float | None = None
-    kv_token_bytes: float | None = None
     kv_type: str | None = None
     speculative: str | None = None
-    chat_template: str | None = None
-    tokenizer_sha256: str | None = None
     network_round_trip_ms: float | None = None
     template_tokens: int = 0
+    process: int | None = None
     abilities: GeneratorAbilities = GeneratorAbilities()
     facts: Mapping[str, str] = field(default_factory=dict)
 
@@ -189,11 +162,9 @@ Query = Callable[[Stamp], Generated]
 class Generator(Protocol):
     """Generates text from one model; used from one thread; constructed without arguments and without importing its library.
 
-    The calls come in the order load, (encode | bind, query)*, close; close may come twice, and after a failed load. The generator owns the
+    The calls come in the order load, (bind, query)*, close; close may come twice, and after a failed load. The generator owns the
     loop, its caller owns the clock: each time that new tokens are in the generator's hands (accelerator synchronised, or bytes received) it
     calls `stamp`. This fits engines that are stepped, engines that call back, and servers that stream.
-
-    Pictures come in the messages of a `Chat` of a server.
     """
 
     def load(self, model: Path, options: Options, context_tokens: int) -> LoadedGenerator:
@@ -205,13 +176,6 @@ class Generator(Protocol):
             UnavailableError: the library is not installed (names the extra), the backend is not on this machine, no server answers.
             ConfigError: the file is not a model of this generator, is broken, or needs what this machine lacks: also more context than
                 the model was trained for, or memory holds.
-        """
-
-    def encode(self, prompt: str | Sequence[ChatMessage]) -> list[int]:
-        """Return the tokens of a text, or of a chat by the model's own template; with the begin-of-text token where the model wants one.
-
-        Raises:
-            UnavailableError: the generator does not tell (a server that takes text only), or the model has no chat template.
         """
 
     def bind(self, prompt: Prompt, limits: Limits) -> Query:
@@ -231,18 +195,6 @@ class Generator(Protocol):
 
 
 @runtime_checkable
-class TemplateGenerator(Protocol):
-    """A generator that applies the model's own chat template."""
-
-    def render(self, messages: Sequence[ChatMessage]) -> str:
-        """Return the text of messages up to where the answer begins.
-
-        Raises:
-            UnavailableError: the model has no chat template, it cannot be applied, or the server does not tell what it makes of them.
-        """
-
-
-@runtime_checkable
 class ConcurrentGenerator(Protocol):
     """A generator that answers several queries at once: a server."""
 
@@ -255,18 +207,6 @@ class ConcurrentGenerator(Protocol):
 
         Raises:
             ConfigError: see `Generator.bind`.
-        """
-
-
-@runtime_checkable
-class LikelihoodGenerator(Protocol):
-    """A generator that also tells how likely a given text is."""
-
-    def likelihoods(self, tokens: Sequence[int]) -> NDArray[np.float64]:
-        """Return ln p(tokens[i + 1] | tokens[: i + 1]), float64 [n - 1], of one sequence of n >= 2 tokens; every cache is dropped before.
-
-        Raises:
-            ConfigError: the sequence exceeds the context.
         """
 
 

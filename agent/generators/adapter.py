@@ -1,10 +1,6 @@
-"""Shared code of the generators: the check of a query's prompt and limits before an engine gets them; likelihoods from logits."""
+"""Shared code of the generators: the check of a query's prompt and limits before an engine gets them; tokens shared out among pieces."""
 
-from collections.abc import Mapping, Sequence
-from typing import Any
-
-import numpy as np
-from numpy.typing import NDArray
+from collections.abc import Sequence
 
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.generators import Chat, Limits, Prompt
@@ -38,21 +34,6 @@ def check_tokens(prompt: Prompt, limits: Limits, context_tokens: int, vocabulary
             f"{context_tokens} are allocated: shorten one of them"
         )
     return prompt
-
-
-def log_likelihoods(logits: NDArray[np.float32], tokens: Sequence[int]) -> NDArray[np.float64]:
-    """Return ln p of tokens 1..n-1, float64 [n - 1], from the logits after each token, float32 [n or n - 1, vocabulary]."""
-    rows = logits[: len(tokens) - 1].astype(np.float64)
-    highest = rows.max(axis=1)
-    total = highest + np.log(np.exp(rows - highest[:, None]).sum(axis=1))
-    likelihoods: NDArray[np.float64] = rows[np.arange(len(rows)), np.asarray(tokens[1:])] - total
-    return likelihoods
-
-
-def part(document: Mapping[str, Any], name: str) -> Mapping[str, Any]:
-    """Return an object within an object; empty where there is none of that name."""
-    value = document.get(name)
-    return value if isinstance(value, dict) else {}
 
 
 def shared_out(tokens: int, sizes: Sequence[int]) -> tuple[int, ...]:

@@ -5,9 +5,9 @@ The model is a JSON file, by custom named `NAME.replay.json` (sample: tests/fixt
     {"format": "edgemeter-generation-replay", "schema": 1,
      "queries": [{"first_ms": 80.0, "steps_ms": [5.1, 5.0], "step_tokens": 1}],   in turn; all below is optional
      "prefill_ms_per_token": 0.2,                          added to `first_ms`
-     "load_ms": 120.0, "vocabulary": 256, "context_tokens": 4096, "cached_tokens": 0, "weights_mb": 90.0, "precision": "q8_0",
+     "load_ms": 120.0, "vocabulary": 256, "context_tokens": 4096, "cached_tokens": 0, "precision": "q8_0",
      "end_after_tokens": 40,                               end of text, also where that is to be ignored
-     "own_ratio": 1.0, "facts": {"n_gpu_layers": "0"}}     own timings as a multiple of those played
+     "own_ratio": 1.0, "facts": {"n_ctx": "512"}}     own timings as a multiple of those played
 
 `steps_ms` are the gaps between stamps of `step_tokens` tokens, played in turn.
 Token i of an answer is (sum of the prompt + i) modulo the vocabulary: the same prompt gives the same tokens. Waiting is as in the runtime
@@ -27,7 +27,7 @@ import numpy as np
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.base.nanoseconds import NS_PER_MS
 from edgemeter.agent.base.types import Count, Positive
-from edgemeter.agent.generators import ChatMessage, EngineTimings, Generated, Limits, LoadedGenerator, Prompt, Query, Stamp
+from edgemeter.agent.generators import EngineTimings, Generated, Limits, LoadedGenerator, Prompt, Query, Stamp
 from edgemeter.agent.generators.adapter import check_tokens
 from edgemeter.agent.runtimes import Options
 from edgemeter.agent.runtimes.adapter import check_options
@@ -54,7 +54,6 @@ class GenerationReplay(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     context_tokens: Positive = 4096
     end_after_tokens: Positive | None = None
     cached_tokens: Count = 0
-    weights_mb: float | None = None
     precision: str | None = None
     own_ratio: Annotated[float, msgspec.Meta(gt=0)] | None = None
     facts: dict[str, str] = {}
@@ -89,22 +88,16 @@ class ReplayGenerator:
             load_ns=time.monotonic_ns() - started_ns,
             context_tokens=context_tokens,
             text_tokens=np.arange(recorded.vocabulary, dtype=np.int32),
-            architecture="replay",
             precision=recorded.precision,
             trained_context_tokens=recorded.context_tokens,
-            weights_mb=recorded.weights_mb,
             facts=recorded.facts,
         )
-
-    def encode(self, prompt: str | Sequence[ChatMessage]) -> list[int]:
-        """Return the UTF-8 bytes of the text as tokens; see `Generator.encode`."""
-        text = prompt if isinstance(prompt, str) else "\n".join(message.text for message in prompt)
-        return [byte % self._open().vocabulary for byte in text.encode()]
 
     def bind(self, prompt: Prompt, limits: Limits) -> Query:
         """Return a query that lasts as the next recorded one did; see `Generator.bind`."""
         recorded = self._open()
-        tokens = check_tokens(prompt, limits, self._context_tokens, recorded.vocabulary)
+        tokens = [byte % recorded.vocabulary for byte in prompt.encode()] if isinstance(prompt, str) else prompt
+        tokens = check_tokens(tokens, limits, self._context_tokens, recorded.vocabulary)
         played = next(self._queries)
         output_tokens = min(limits.output_tokens, recorded.end_after_tokens or limits.output_tokens)
         moments = _moments_ns(played.first_ms + len(tokens) * recorded.prefill_ms_per_token, played, output_tokens)

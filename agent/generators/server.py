@@ -1,11 +1,10 @@
-"""Server: language models behind HTTP, on this device or elsewhere: llama-server, Ollama, vLLM, and any other with OpenAI's interface.
+"""Server: language models behind HTTP, on this device or elsewhere, by OpenAI's interface: llama-server, Ollama, vLLM, and others.
 
 The model is a TOML file, by custom named `NAME.server` (sample: tests/fixtures/generators/server.server):
 
     url = "http://127.0.0.1:8080"      with or without /v1
-    server = "auto"                    optional: llama-server, ollama, vllm, openai (any other); auto asks the server
     model = "qwen2.5:0.5b"             optional: as the server names it; default: the first that it lists
-    endpoint = "completions"           optional: completions or chat (not of ollama)
+    endpoint = "completions"           optional: completions or chat
     api_key_file = "~/.key"            optional
     ca_file = "~/ca.pem"               optional: authority of the server's certificate
     headers = { "X-Team" = "edge" }    optional: sent with each request
@@ -13,11 +12,11 @@ The model is a TOML file, by custom named `NAME.server` (sample: tests/fixtures/
     timeout_s = 600                    optional: longest time without a token
 
 Needs no library. What is timed: from the request on an open connection until the line that holds a token has arrived, so TTFT includes
-network and queue; tokens are counted as the server counts them (`usage`), of
-a server that does not by its pieces of text (`estimated`). What a server joins in one piece has one moment. Prompts are tokens for
-llama-server and vLLM (exact lengths), texts for the others. The prompt cache is off for llama-server and vLLM; before each query to
-another comes an untimed prompt that takes the place of what is kept; its energy is left out. A server that keeps several counts its
-hits. LM Studio, TensorRT-LLM, SGLang and RKLLM servers are `openai`.
+network and queue. Of llama-server prompts are tokens, lengths are exact, the prompt cache is off, and each line states its tokens. Others
+get texts, and their tokens are counted as they count them at the end (`usage`), or by their pieces of text (`estimated`); what a server
+joins in one piece has one moment. Before each query to one of these comes an untimed prompt that takes the place of what is kept; its
+energy is left out. A server that keeps several counts its hits. For exact lengths give vLLM
+`extra = { ignore_eos = true, min_tokens = true }`.
 Scenarios poisson and concurrent: each user has a connection of its own, opened on arrival, or before the timed queries and kept open; no
 untimed prompt comes before a query, which would be load.
 Run here: llama-server (b11434, and that of xllamacpp 2026.10.11549), vLLM 0.32.0 on a CPU, llama-cpp-python 0.3.36, transformers serve 5.24
@@ -27,7 +26,7 @@ and LiteRT-LM 0.18.1 (chats only). Not run: Ollama, LM Studio, TensorRT-LLM, SGL
 import json
 import statistics
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -35,28 +34,17 @@ from typing import Any
 
 import msgspec
 import numpy as np
-from numpy.typing import NDArray
 
 from edgemeter.agent.base.errors import AnswerError, ConfigError, MeasurementError, UnavailableError, one_line
 from edgemeter.agent.base.model_server import DONE, ModelServer
 from edgemeter.agent.base.server_address import is_on_this_machine
 from edgemeter.agent.base.toml import read_toml
 from edgemeter.agent.contract import model_file
-from edgemeter.agent.generators import (
-    Chat,
-    ChatMessage,
-    Generated,
-    GeneratorAbilities,
-    Limits,
-    LoadedGenerator,
-    Prompt,
-    Query,
-    Stamp,
-)
+from edgemeter.agent.generators import Chat, Generated, GeneratorAbilities, Limits, LoadedGenerator, Prompt, Query, Stamp
 from edgemeter.agent.generators.adapter import ORDINARY_WORDS, check_tokens
 from edgemeter.agent.generators.server_answer import ReceivedAnswer, TooLongError
-from edgemeter.agent.generators.server_dialects import Dialect, OpenAi, Part
-from edgemeter.agent.generators.server_facts import ServerFacts, ServerFile, ask_facts
+from edgemeter.agent.generators.server_facts import ServerFacts, ServerFile, ask_facts, tokens_of
+from edgemeter.agent.generators.server_lines import Part, read_line
 from edgemeter.agent.runtimes import Options
 from edgemeter.agent.runtimes.adapter import check_options
 
@@ -64,190 +52,125 @@ _PINGS = 9
 _EVICTION = "Another text, which shares no beginning with any other."
 _OTHER = "Yet one text, which begins like none before it."
 _SHORT = Limits(4)
-_CHATML = "<|im_start|>"
 _IGNORING_END = ("ignore_eos", "min_tokens")
-
-
-class _PromptLikelihoods(msgspec.Struct):
-    token_logprobs: list[float | None]
-
-
-class _ScoredChoice(msgspec.Struct):
-    logprobs: _PromptLikelihoods | None = None
-
-
-class _ScoredAnswer(msgspec.Struct):
-    choices: list[_ScoredChoice]
+_UNKNOWN_LIMIT = 1 << 31
 
 
 class ServerGenerator:
     """Generates by asking a server."""
 
     def __init__(self) -> None:
-        self._open: tuple[ModelServer, Dialect] | None = None
+        self._open: tuple[ModelServer, ServerFile, ServerFacts] | None = None
         self._found: LoadedGenerator | None = None
         self._users: dict[int, ModelServer] = {}
-        self._vocabulary = 0
-        self._extra: Mapping[str, Any] = {}
-        self._timeout_s = 0.0
-        self._context_tokens = 0
+        self._length_key = "max_tokens"
 
     def load(self, model: Path, options: Options, context_tokens: int) -> LoadedGenerator:
         """Query the server's facts and send one query, which loads the model if necessary; see `Generator.load`."""
         check_options("server", options, backends=("http",))
         model_file.head(model)
         file = read_toml(model, ServerFile, "server's file")
-        connection = ModelServer(file, "/v1")
-        self._extra, self._timeout_s, self._context_tokens = file.extra, file.timeout_s, context_tokens
-        began_ns = time.monotonic_ns()
         try:
-            loaded = self._ask(connection, model, file, context_tokens)
-            load_ns = time.monotonic_ns() - began_ns
-            round_trip_ms = statistics.median(self._ping() for _ in range(_PINGS))
-            self._found = replace(loaded, load_ns=load_ns, network_round_trip_ms=round_trip_ms)
+            return self.connect(ModelServer(file, "/v1"), file, context_tokens)
         except (MeasurementError, UnavailableError) as error:
             raise UnavailableError(f"{str(model)!r}: {error}") from error
+
+    def connect(self, connection: ModelServer, file: ServerFile, context_tokens: int) -> LoadedGenerator:
+        """Return what is known of the server behind a connection, which is closed if it does not generate."""
+        began_ns = time.monotonic_ns()
+        try:
+            facts = ask_facts(connection, file)
+            self._open = connection, file, facts
+            probe = self._probe()
+            # Some servers end a connection behind an answer: opens it again.
+            self._ping()
+            # What two chats share that begin otherwise is their template.
+            template_tokens = 0 if facts.is_llama or file.endpoint != "chat" else self._answer(_OTHER).cached_tokens
+            load_ns = time.monotonic_ns() - began_ns
+            loaded = self._loaded_with(probe, facts.context_tokens or context_tokens)
+            round_trip_ms = statistics.median(self._ping() for _ in range(_PINGS))
+            self._found = replace(loaded, load_ns=load_ns, template_tokens=template_tokens, network_round_trip_ms=round_trip_ms)
         finally:
             if self._found is None:
                 connection.close()
         return self._found
 
-    def _ask(self, connection: ModelServer, model: Path, file: ServerFile, context_tokens: int) -> LoadedGenerator:
-        facts = ask_facts(connection, file)
-        if facts.context_tokens is not None and context_tokens > facts.context_tokens:
-            raise ConfigError(
-                f"{str(model)!r}: the server has a context of {facts.context_tokens} tokens, {context_tokens} are needed: "
-                "start it with a longer context, or shorten prompt or output"
-            )
-        self._open = connection, facts.dialect
-        # A server that does not tell refuses an id that it does not have.
-        self._vocabulary = facts.vocabulary or 1 << 31
-        takes_tokens = facts.dialect.takes_tokens
-        first = self._tokens("", special=True) or [] if takes_tokens else []
-        words = self._tokens(ORDINARY_WORDS, special=False) or [] if takes_tokens else []
-        # llama-server states this template of a model without one, whose vocabulary has no such token.
-        if facts.chat_template and _CHATML in facts.chat_template and takes_tokens and len(self._tokens(_CHATML, special=False) or [0]) > 1:
-            facts = replace(facts, chat_template=None)
-        probe = self._probe()
-        # Some servers end a connection behind an answer: opens it again.
-        self._ping()
-        # What two chats share that begin otherwise is their template.
-        other = self._answer(_OTHER) if self._opened()[1].is_chat else None
-        return replace(
-            _loaded(facts, file, probe, context_tokens, is_here=bool(is_on_this_machine(file.url))),
-            template_tokens=other.cached_tokens if other else 0,
+    def _loaded_with(self, probe: ReceivedAnswer, context_tokens: int) -> LoadedGenerator:
+        connection, file, facts = self._opened()
+        words = tokens_of(connection, ORDINARY_WORDS, special=False) if self._takes_tokens else []
+        url_facts = {"server_url": file.url} | ({"server_machine": "this"} if is_on_this_machine(file.url) else {})
+        extra_facts = {"extra": json.dumps(file.extra, sort_keys=True)} if file.extra else {}
+        return LoadedGenerator(
+            package="llama-server" if facts.is_llama else "OpenAI-compatible server",
+            version=facts.version,
+            backend="http",
+            import_ns=0,
+            load_ns=0,
+            context_tokens=context_tokens,
             text_tokens=np.unique(np.asarray(words, np.int32)),
-            first_tokens=tuple(first),
+            first_tokens=tuple(tokens_of(connection, "", special=True)) if self._takes_tokens else (),
+            name=facts.model or None,
+            precision=facts.precision,
+            parameters=facts.parameters,
+            trained_context_tokens=facts.trained_context_tokens,
+            speculative=facts.speculative or probe.speculative,
+            abilities=GeneratorAbilities(
+                counts="estimated" if probe.output_tokens is None else "usage",
+                ignores_end=facts.is_llama or bool(file.extra.get("ignore_eos")),
+                is_local=False,
+                chats=file.endpoint == "chat" or facts.has_template,
+            ),
+            facts={**url_facts, **extra_facts, **facts.facts},
         )
 
     def _probe(self) -> ReceivedAnswer:
         """Return the answer to a short query; a server that does not know `max_tokens` is asked by its newer name from then on."""
-        connection, dialect = self._opened()
         try:
             return self._answer(_EVICTION)
         except AnswerError as error:
-            if not isinstance(dialect, OpenAi) or not (isinstance(error, TooLongError) or "max_completion_tokens" in str(error)):
+            if not isinstance(error, TooLongError) and "max_completion_tokens" not in str(error):
                 raise
-            self._open = connection, dialect.renamed()
+            self._length_key = "max_completion_tokens"
             return self._answer(_EVICTION)
 
     def _answer(self, text: str) -> ReceivedAnswer:
         """Return the answer to a short query that nobody times."""
         return self._stream(*self._post(text, _SHORT), _SHORT, lambda _: None)
 
-    def encode(self, prompt: str | Sequence[ChatMessage]) -> list[int]:
-        """Return the tokens that the server makes of a text; see `Generator.encode`."""
-        self._loaded()
-        text = prompt if isinstance(prompt, str) else self.render(prompt)
-        tokens = self._tokens(text, special=True)
-        if tokens is None:
-            raise UnavailableError(f"{self._opened()[1].package} does not tell the tokens of a text: give the text itself")
-        return tokens
-
-    def render(self, messages: Sequence[ChatMessage]) -> str:
-        """Return the messages as the server's chat template writes them; see `TemplateGenerator.render`."""
-        connection, dialect = self._opened()
-        request = dialect.render(messages)
-        if request is None:
-            raise UnavailableError(f"{dialect.package} applies its chat template itself: set endpoint to chat in the server's file")
-        answer = connection.ask(request.path, request.content)
-        rendered = answer.document.get("prompt")
-        if not isinstance(rendered, str):
-            reason = answer.reason or f"status {answer.status}"
-            raise UnavailableError(f"{dialect.package} does not apply its chat template ({reason}): give a text")
-        return rendered
-
     def bind(self, prompt: Prompt, limits: Limits) -> Query:
         """Make sure that the connection is open and nothing of the last query is kept, as far as the server can; see `Generator.bind`."""
-        loaded, (_, dialect) = self._loaded(), self._opened()
+        loaded, (_, _, facts) = self._loaded(), self._opened()
         self._check_prompt(prompt, limits, loaded)
         self._part_from_users()
         # Opens the connection again if the server has closed it, which a query must not pay for.
         self._ping()
-        if dialect.evicts:
+        if not facts.is_llama:
             self._answer(_EVICTION)
             self._ping()
         path, content = self._post(prompt, limits)
-
-        def query(stamp: Stamp) -> Generated:
-            return self._stream(path, content, limits, stamp).generated(loaded.abilities)
-
-        return query
+        return lambda stamp: self._stream(path, content, limits, stamp).generated(loaded.abilities)
 
     def bind_concurrent(self, prompt: Prompt, limits: Limits, user: int | None = None) -> Query:
         """Close the connection of the queries before, which takes a place in some servers; see `ConcurrentGenerator.bind_concurrent`."""
-        loaded, (connection, dialect) = self._loaded(), self._opened()
+        loaded, (connection, _, _) = self._loaded(), self._opened()
         self._check_prompt(prompt, limits, loaded)
         connection.close()
-        if user is None:
-            return self._arrival(prompt, limits, connection.another())
-        if user not in self._users:
-            self._users[user] = connection.another()
-        user_connection = self._users[user]
-        # The query itself fails then, and is counted.
-        with suppress(AnswerError):
-            user_connection.make_ready(dialect.ping_path)
         path, content = self._post(prompt, limits)
-        return lambda stamp: self._stream(path, content, limits, stamp, user_connection).generated(loaded.abilities)
-
-    def _arrival(self, prompt: Prompt, limits: Limits, connection: ModelServer) -> Query:
-        """Return a query with a connection of its own; it makes its content, as the pictures of all arrivals would not fit in memory."""
+        if user is not None:
+            user_connection = self._users.setdefault(user, connection.another())
+            # The query itself fails then, and is counted.
+            with suppress(AnswerError):
+                user_connection.make_ready(self._ping_path)
+            return lambda stamp: self._stream(path, content, limits, stamp, user_connection).generated(loaded.abilities)
+        arrival_connection = connection.another()
 
         def query(stamp: Stamp) -> Generated:
             try:
-                return self._stream(*self._post(prompt, limits), limits, stamp, connection).generated(self._loaded().abilities)
+                return self._stream(path, content, limits, stamp, arrival_connection).generated(loaded.abilities)
             finally:
-                connection.close()
+                arrival_connection.close()
 
         return query
-
-    def likelihoods(self, tokens: Sequence[int]) -> NDArray[np.float64]:
-        """Return what the server says of each token but the first; see `LikelihoodGenerator`."""
-        if not self._opened()[1].takes_tokens:
-            raise UnavailableError(
-                f"{self._loaded().package} takes texts and does not state their tokens, which a perplexity needs: score the "
-                "model's file in an engine"
-            )
-        values = self._scored(tokens)
-        return np.array([np.nan if value is None else value for value in values[1 : len(tokens)]], np.float64)
-
-    def _scored(self, prompt: Sequence[int]) -> Sequence[float | None]:
-        """Return the log likelihood of each token of a prompt."""
-        connection, dialect = self._opened()
-        request = dialect.scored(prompt)
-        if request is None:
-            raise UnavailableError(
-                f"{dialect.package} tells how likely a token is only where it generates it: score the model's file in an engine"
-            )
-        answer = connection.ask(request.path, _with_extra(request.content, self._extra, Limits(1)))
-        try:
-            prompt_likelihoods = msgspec.convert(answer.document, _ScoredAnswer).choices[0].logprobs
-        except (msgspec.ValidationError, IndexError):
-            prompt_likelihoods = None
-        if prompt_likelihoods is None or len(prompt_likelihoods.token_logprobs) < 2:
-            reason = answer.reason or f"status {answer.status}"
-            raise UnavailableError(f"{dialect.package} does not tell how likely a prompt is ({reason}): start it so that it does")
-        return prompt_likelihoods.token_logprobs
 
     def close(self) -> None:
         """Close the connections."""
@@ -261,60 +184,66 @@ class ServerGenerator:
         while self._users:
             self._users.popitem()[1].close()
 
+    @property
+    def _takes_tokens(self) -> bool:
+        _, file, facts = self._opened()
+        return facts.is_llama and file.endpoint != "chat"
+
     def _check_prompt(self, prompt: Prompt, limits: Limits, loaded: LoadedGenerator) -> None:
-        if isinstance(prompt, Chat):
-            if not self._opened()[1].chats:
-                raise ConfigError(f"{loaded.package} takes no messages here: set endpoint to chat in the server's file, or give a text")
-        elif not isinstance(prompt, str):
-            if not self._opened()[1].takes_tokens:
+        text = prompt.text if isinstance(prompt, Chat) else prompt
+        if not isinstance(text, str):
+            if not self._takes_tokens:
                 raise ConfigError(f"{loaded.package} takes a prompt as text: give the text itself")
-            check_tokens(prompt, limits, loaded.context_tokens, self._vocabulary)
-        elif not prompt or limits.output_tokens < 1:
-            raise ConfigError(f"cannot generate {limits.output_tokens} tokens from {len(prompt)} characters: give 1 or more of each")
+            check_tokens(text, limits, loaded.context_tokens, self._opened()[2].vocabulary or _UNKNOWN_LIMIT)
+        elif isinstance(prompt, Chat) and not loaded.abilities.chats:
+            raise ConfigError(f"{loaded.package} applies no chat template here: set endpoint to chat in the server's file, or give a text")
+        elif not text or limits.output_tokens < 1:
+            raise ConfigError(f"cannot generate {limits.output_tokens} tokens from {len(text)} characters: give 1 or more of each")
 
     def _post(self, prompt: Prompt, limits: Limits) -> tuple[str, bytes]:
-        """Return path and content of the request for a query: pictures take time to encode."""
-        request = self._opened()[1].request(prompt, limits, self._context_tokens)
-        return request.path, json.dumps(_with_extra(request.content, self._extra, limits)).encode()
+        """Return path and content of the request for a greedy query, which ends with its counts."""
+        _, file, facts = self._opened()
+        content: dict[str, Any] = {"model": facts.model, self._length_key: limits.output_tokens, "temperature": 0}
+        content |= {"stream": True, "stream_options": {"include_usage": True}}
+        if facts.is_llama:
+            # Only what changes nothing about the likeliest token is left to compute.
+            content |= {"cache_prompt": False, "ignore_eos": limits.ignore_end, "timings_per_token": True, "samplers": ["temperature"]}
+        text = prompt.text if isinstance(prompt, Chat) else prompt
+        if isinstance(prompt, Chat) or file.endpoint == "chat":
+            path, content["messages"] = "/v1/chat/completions", [{"role": "user", "content": text}]
+        else:
+            path, content["prompt"] = "/v1/completions", text if isinstance(text, str) else list(text)
+        return path, json.dumps(_with_extra(content, file.extra, limits)).encode()
 
     def _stream(self, path: str, content: bytes, limits: Limits, stamp: Stamp, own_connection: ModelServer | None = None) -> ReceivedAnswer:
         """Ask, on its `own_connection` connection if there is one, stamp what comes, and return all of it."""
-        shared, dialect = self._opened()
+        shared, file, _ = self._opened()
         connection, heard = own_connection or shared, ReceivedAnswer(stamp, limits.output_tokens)
-        waits_until_s = time.monotonic() + self._timeout_s
+        waits_until_s = time.monotonic() + file.timeout_s
         for line in connection.stream(path, content):
             data = _content(line)
             if data == DONE:
                 heard.is_done = True
             elif data:
-                part = _read(dialect, data)
+                part = _read(data)
                 heard.take(part)
                 if part.has_output:
-                    waits_until_s = time.monotonic() + self._timeout_s
+                    waits_until_s = time.monotonic() + file.timeout_s
             if time.monotonic() > waits_until_s:
                 connection.close()
-                raise AnswerError(f"the server sent no token for {self._timeout_s:g} s: read its log, or raise timeout_s", kind="timeout")
+                raise AnswerError(f"the server sent no token for {file.timeout_s:g} s: read its log, or raise timeout_s", kind="timeout")
         heard.check()
         return heard
 
-    def _tokens(self, text: str, *, special: bool) -> list[int] | None:
-        connection, dialect = self._opened()
-        request = dialect.tokenise(text, special=special)
-        if request is None:
-            return None
-        answer = connection.ask(request.path, request.content)
-        tokens = answer.document.get("tokens")
-        if not isinstance(tokens, list) or not all(isinstance(token, int) for token in tokens):
-            reason = answer.reason or f"status {answer.status}"
-            raise UnavailableError(f"{dialect.package} gives no tokens of a text ({reason}): check that it serves a language model")
-        return tokens
+    @property
+    def _ping_path(self) -> str:
+        return "/health" if self._opened()[2].is_llama else "/v1/models"
 
     def _ping(self) -> float:
         """Return the time of a short request on the open connection, in ms."""
-        connection, dialect = self._opened()
-        return connection.ask(dialect.ping_path).took_ms
+        return self._opened()[0].ask(self._ping_path).took_ms
 
-    def _opened(self) -> tuple[ModelServer, Dialect]:
+    def _opened(self) -> tuple[ModelServer, ServerFile, ServerFacts]:
         if self._open is None:
             raise ConfigError("no server is known: load its file first")
         return self._open
@@ -343,44 +272,12 @@ def _with_extra(content: Mapping[str, Any], extra: Mapping[str, Any], limits: Li
     return {**{key: value for key, value in content.items() if key not in dropped}, **further}
 
 
-def _read(dialect: Dialect, content: bytes) -> Part:
+def _read(content: bytes) -> Part:
     try:
-        return dialect.read(content)
+        return read_line(content)
     except msgspec.MsgspecError as error:
         raise AnswerError(
-            f"{dialect.package} sends what is no part of an answer ({one_line(error)}): {content[:60].decode(errors='replace')!r}; "
-            "check server and endpoint in the server's file",
+            f"the server sends what is no part of an answer ({one_line(error)}): {content[:60].decode(errors='replace')!r}; "
+            "check url and endpoint of the server's file",
             kind="no answer",
         ) from error
-
-
-def _loaded(facts: ServerFacts, file: ServerFile, probe: ReceivedAnswer, context_tokens: int, *, is_here: bool) -> LoadedGenerator:
-    return LoadedGenerator(
-        package=facts.dialect.package,
-        version=facts.version,
-        backend="http",
-        import_ns=0,
-        load_ns=0,
-        context_tokens=context_tokens,
-        text_tokens=np.empty(0, np.int32),
-        name=facts.model or None,
-        precision=facts.precision,
-        parameters=facts.parameters,
-        digest_sha256=facts.digest_sha256,
-        trained_context_tokens=facts.trained_context_tokens,
-        chat_template=facts.chat_template,
-        speculative=facts.speculative or probe.speculative,
-        abilities=GeneratorAbilities(
-            counts="estimated" if probe.output_tokens is None else "usage",
-            ignores_end=facts.dialect.ignores_end or bool(file.extra.get("ignore_eos")),
-            is_local=False,
-            chats=facts.dialect.chats,
-            likelihoods=facts.dialect.takes_tokens and facts.dialect.scored([0]) is not None,
-        ),
-        facts={
-            "server_url": file.url,
-            **({"server_machine": "this"} if is_here else {}),
-            **({"extra": json.dumps(file.extra, sort_keys=True)} if file.extra else {}),
-            **facts.facts,
-        },
-    )

@@ -4,27 +4,13 @@ from dataclasses import replace
 
 from edgemeter.agent.base.errors import AnswerError, one_line
 from edgemeter.agent.contract.record_generation import EMPTY_ANSWER
-from edgemeter.agent.generators import (
-    LONGEST_STEP,
-    THOUGHT_END,
-    Generated,
-    GeneratorAbilities,
-    Stamp,
-)
+from edgemeter.agent.generators import LONGEST_STEP, THOUGHT_END, Generated, GeneratorAbilities, Stamp
 from edgemeter.agent.generators.adapter import shared_out
-from edgemeter.agent.generators.server_dialects import Part
+from edgemeter.agent.generators.server_lines import Part
 
 _KEPT = (
-    "ended",
-    "prompt_tokens",
-    "output_tokens",
-    "reasoning_tokens",
-    "cached_tokens",
-    "own",
-    "drafted_tokens",
-    "accepted_tokens",
-    "speculative",
-)
+    "ended", "prompt_tokens", "output_tokens", "reasoning_tokens", "cached_tokens", "own", "drafted_tokens", "accepted_tokens",
+)  # fmt: skip
 
 
 class ReceivedAnswer:
@@ -42,7 +28,6 @@ class ReceivedAnswer:
         self._sizes: list[int] = []
         self._pieces: list[str] = []
         self._thoughts: list[str] = []
-        self._tokens: list[int] = []
         self._last = Part()
         self._is_counted_by_line = False
         self._ends_with_first = False
@@ -66,9 +51,8 @@ class ReceivedAnswer:
 
     @property
     def speculative(self) -> str | None:
-        """How the server guesses tokens: by the name that it states, `draft` where it only counts them; None where it does not."""
-        kind = self._last.speculative
-        return kind if kind not in (None, "", "none") else "draft" if self._last.drafted_tokens else None
+        """How the server guesses tokens: `draft` where it counts them, None where it does not."""
+        return "draft" if self._last.drafted_tokens else None
 
     def take(self, part: Part) -> None:
         """Stamp what is new in `part`; raises AnswerError if it is an error of the server, or more than was asked for."""
@@ -87,7 +71,6 @@ class ReceivedAnswer:
             self._sizes.append(len(part.thought) + len(part.text))
         self._pieces.append(part.text)
         self._thoughts.append(part.thought)
-        self._tokens += part.tokens
         reported = {name: value for name in _KEPT if (value := getattr(part, name)) is not None}
         self._last = replace(self._last, **reported)
 
@@ -141,7 +124,7 @@ class ReceivedAnswer:
         stamped_tokens = self._shared_tokens()
         output_tokens = sum(stamped_tokens) or self._stamped
         return Generated(
-            tokens=tuple(self._tokens) if len(self._tokens) == self._stamped else (),
+            tokens=(),
             text=self._text(),
             ended=last.ended or "length",
             prompt_tokens=last.prompt_tokens,

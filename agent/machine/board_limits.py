@@ -12,8 +12,6 @@ from typing import Literal
 import msgspec
 
 BOARD_LIMITS = Path(__file__).with_name("board_limits.toml")
-# More operations a cycle than a core has: 8-bit products with AMX (Intel's manual: 2,048), or with i8mm on two 256-bit pipes.
-OPERATIONS_PER_CYCLE = {"x86_64": 2048, "aarch64": 256, "armv7l": 64}
 # What a device's name has besides its parts and that does no work of a model; any other word may be an accelerator, or a second device.
 _HARMLESS = re.compile(
     r"nvidia|raspberry|pi|jetson|geforce|rockchip|orange|radxa|google|lenovo|dell|hp|laptop|desktop|pc|pro|max|plus|super|ti|usb|m\.2|pcie|"
@@ -130,9 +128,3 @@ def limits_named(device: str) -> NamedLimits:
         added=added[0] if len(added) == 1 else None,
         is_complete=is_plain and len(boards) <= 1 and len(added) <= 1,
     )
-
-
-def memory_mb_per_s(board: str) -> float | None:
-    """Return the bandwidth of the memory of a board, MB/s, by the model that its firmware states; None: not on record."""
-    limit = limits_named(board).board
-    return limit.memory_gbyte_per_s * 1000 if limit and limit.memory_gbyte_per_s else None

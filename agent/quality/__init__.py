@@ -1,1 +1,1 @@
-"""How good a language model's predictions are: perplexity, multiple choice, short answers, and the gate between two files of one model."""
+"""How good a language model's answers are: exact match of short texts, numbers and choices."""

@@ -56,7 +56,7 @@ def sustained_of(run: MeasuredRun | RunRecord, timed: Window, conditions: TimedC
         _point(latency_ns[places == number], timed.start_ns, (number * interval_s, interval_s), conditions, power)
         for number in range(max(1, round(length_s / interval_s)))
     )
-    if run.generation is not None and (moments := TokenMoments.of_series(series, run.generation)):
+    if run.generation is not None and (moments := TokenMoments.of_series(series)):
         points = _with_tpot(points, places, moments)
     if run.steady is not None:
         points = _with_missed(points, interval_s, run.steady, series["arrival"], series["latency"])

@@ -5,17 +5,10 @@ from itertools import pairwise
 
 from edgemeter.agent.contract.held_load import fails_too_often
 from edgemeter.agent.contract.model_card import UNSURE_FAMILY
-from edgemeter.agent.contract.record_generation import MOST_CACHED, Generation
+from edgemeter.agent.contract.record_generation import MOST_CACHED
 from edgemeter.agent.engine.job import IN_PROCESS
-from edgemeter.agent.machine.board_limits import OPERATIONS_PER_CYCLE, memory_mb_per_s
 from edgemeter.agent.verdict.rule import Facts, Rule, RuleEvidence
 
-# What caches may hold says nothing of the memory; a guest's kernel may report smaller ones than there are.
-LEAST_WEIGHTS_MB = 64.0
-# Two sockets of HBM2e, the most that processors have. Source: Intel's data sheet of the Xeon CPU Max series, 1,638 GB/s each.
-ANY_MB_PER_S = 3_276_000.0
-# A weight is multiplied and added.
-OPERATIONS_PER_WEIGHT = 2
 # Six times what healthy runs grew by in 10 to 60 s: -1.5 to 2.5 MB (LiteRT, ONNX Runtime, TorchScript, PyTorch eager and compiled, JAX).
 GROWN_MB = 16.0
 # What keeps something of each query grows in each third. Healthy runs grew by 2.5 MB at most in all three together, mostly in the first;
@@ -57,49 +50,6 @@ def cached_prompt(facts: Facts) -> RuleEvidence | None:
     return RuleEvidence({"generation_cached_tokens": text.cached_tokens, "generation_prompt_tokens": text.prompt_tokens or 0})
 
 
-def impossible_speed(facts: Facts) -> RuleEvidence | None:
-    """The hardware bounds the rates of prefill and decode, by the operations of the cores and the bandwidth of the memory."""
-    text = facts.run.generation
-    if text is None or not text.is_local:
-        return None
-    numbers = _prefill_above_compute(facts, text) | _decode_above_bandwidth(facts, text)
-    return RuleEvidence(numbers) if numbers else None
-
-
-def _prefill_above_compute(facts: Facts, generation: Generation) -> dict[str, float]:
-    weights, rate = generation.model.read_parameters, generation.prefill_tokens_per_s
-    clocks = [hz for condition in facts.at() for hz in (condition.clock_max_hz, condition.clock_hz) if hz]
-    per_cycle = OPERATIONS_PER_CYCLE.get(facts.environment.arch) if facts.environment else None
-    if not (weights and rate and clocks and per_cycle) or facts.run.runtime.backend != "cpu":
-        return {}
-    needed_gop_per_s = rate * weights * OPERATIONS_PER_WEIGHT / 1e9
-    cores = min(facts.run.runtime.threads, facts.run.scheduling.cores if facts.run.scheduling else 1 << 30)
-    most_gop_per_s = cores * max(clocks) * per_cycle / 1e9
-    return {"needed_gop_per_s": needed_gop_per_s, "most_gop_per_s": most_gop_per_s} if needed_gop_per_s > most_gop_per_s else {}
-
-
-def _decode_above_bandwidth(facts: Facts, generation: Generation) -> dict[str, float]:
-    board = (facts.environment.board if facts.environment else None) or ""
-    most_mb_per_s = memory_mb_per_s(board) or (ANY_MB_PER_S if facts.run.runtime.backend == "cpu" else None)
-    steps_per_s, step_mb = generation.decode_tokens_per_s, _step_mb(generation)
-    # Where tokens are guessed, a step is not a token.
-    if not (steps_per_s and step_mb and most_mb_per_s) or generation.speculative:
-        return {}
-    caches_mb = (facts.environment.cache_mb if facts.environment else None) or 0.0
-    read_mb_per_s = steps_per_s * (step_mb - caches_mb)
-    if step_mb <= max(caches_mb, LEAST_WEIGHTS_MB) or read_mb_per_s <= most_mb_per_s:
-        return {}
-    return {"read_gb_per_s": read_mb_per_s / 1000, "most_gb_per_s": most_mb_per_s / 1000}
-
-
-def _step_mb(generation: Generation) -> float | None:
-    """Return what a step of decoding reads: the weights, and the cache at its mean depth as far as that is known."""
-    model, before = generation.model, generation.mean_prompt_tokens
-    if model.weights_mb is None or before is None or model.kv_token_bytes is None:
-        return model.weights_mb
-    return model.weights_mb + (before + generation.mean_output_tokens / 2) * model.kv_token_bytes / 1e6
-
-
 def incomplete_calls(facts: Facts) -> RuleEvidence | None:
     """A function that leaves work to a thread, stores its results, or changes its inputs."""
     runtime = facts.run.runtime
@@ -123,9 +73,6 @@ def answers_vary(facts: Facts) -> RuleEvidence | None:
 def partly_on_cpu(facts: Facts) -> RuleEvidence | None:
     """Each operator on the CPU costs its time and two copies."""
     reported = facts.run.runtime.facts
-    layers = {name: reported.get(name, "") for name in ("gpu_layers", "gpu_layers_asked")}
-    if all(map(str.isdecimal, layers.values())) and int(layers["gpu_layers"]) < int(layers["gpu_layers_asked"]):
-        return RuleEvidence({name: int(text) for name, text in layers.items()})
     counts = {name.removeprefix("operators_on_"): int(count) for name, count in reported.items() if name.startswith("operators_on_")}
     on_cpu, total = counts.get("cpu", 0), sum(counts.values())
     if on_cpu and on_cpu < total:
@@ -200,12 +147,6 @@ RULES = (
         "Switch the engine's prompt cache off.", cached_prompt,
     ),
     Rule(
-        "impossible-speed", "invalid",
-        "the hardware cannot be this fast[: prompts need {needed_gop_per_s:,.0f} Gop/s, and the cores have at most {most_gop_per_s:,.0f}]"
-        "[: decoding reads {read_gb_per_s:,.1f} GB/s, and the memory gives at most {most_gb_per_s:,.1f}]",
-        "Check that prompts are not cached, and that this is the right model.", impossible_speed,
-    ),
-    Rule(
         "incomplete-calls", "invalid", "the timed calls do not do the whole work: {subject}",
         "Wait for results within the function, keep no cache in it, and copy the inputs that it changes.", incomplete_calls,
     ),
@@ -218,7 +159,7 @@ RULES = (
     Rule(
         "partly-on-cpu", "note",
         "a part of the model ran on the CPU[: {operators_on_cpu:,.0f} of {operators:,.0f} operators][: {cpu_operators:,.0f} operators]"
-        "[: {gpu_layers:.0f} of the {gpu_layers_asked:.0f} layers asked for are on the GPU][ ({subject})]",
+        "[ ({subject})]",
         "Use a model whose operators the accelerator has, and that fits its memory.", partly_on_cpu,
     ),
     Rule(

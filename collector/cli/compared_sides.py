@@ -184,9 +184,9 @@ def _case_of(side: str, options: Mapping[str, Any], stored: Mapping[str, CaseRun
     case = run_session.single_case(path, options)
     for other, of_case in stored.items():
         run = of_case.runs[0]
-        if run.dataset.images and not (case.data or case.prompts):
+        if run.dataset.images and not (case.data or case.questions):
             scored = " --annotations FILE" if run.accuracy else ""
-            missing = "--prompts FILE" if run.generation else f"--data PATH{scored}"
+            missing = "--questions FILE" if run.generation else f"--data PATH{scored}"
             raise ConfigError(f"{other!r} was measured on {run.dataset.name!r}, and its record does not hold the path: add {missing}")
     return case
 

@@ -1,4 +1,4 @@
-"""The shipped language model from nothing: write notes, learn a vocabulary, train, export, and score every GGUF file in PyTorch."""
+"""The shipped language model from nothing: write notes, learn a vocabulary, train and export."""
 
 from importlib.metadata import version
 from pathlib import Path
@@ -9,21 +9,20 @@ import tomli_w
 
 from edgemeter.agent.base.progress import Tell
 from edgemeter.agent.contract import model_file
-from edgemeter.agent.quality.perplexity import Perplexity, perplexity
 from edgemeter.models.builder import language, language_files, notes
 from edgemeter.models.builder.language import LanguageRecipe
-from edgemeter.models.builder.vocabulary import BOS, Vocabulary, learn_vocabulary
+from edgemeter.models.builder.vocabulary import learn_vocabulary
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-HELD_OUT, QUESTIONS, INDEX = "held_out.txt", "questions.jsonl", "language.toml"
+QUESTIONS, INDEX = "questions.jsonl", "language.toml"
 # Merges settle long before the end of the text.
 _VOCABULARY_BYTES = 1_000_000
 
 
 def build_language(folder: Path, recipe: LanguageRecipe, report: Tell) -> None:
-    """Make `folder`: GGUF files, the texts to score them with, and an index of how they were made."""
+    """Make `folder`: GGUF files, the questions to score them with, and an index of how they were made."""
     folder.mkdir(parents=True, exist_ok=True)
     text = notes.training_text(recipe.seed, recipe.training_bytes)
     vocabulary = learn_vocabulary(text[:_VOCABULARY_BYTES], recipe.vocabulary)
@@ -31,33 +30,20 @@ def build_language(folder: Path, recipe: LanguageRecipe, report: Tell) -> None:
     arrays = language_files.weights(model)
     for precision in language_files.GGUF_TYPES:
         language_files.write_gguf(_gguf(folder, precision), arrays, vocabulary, precision)
-    _write_texts(folder, recipe)
-    _write_index(folder, recipe, vocabulary, sum(parameter.numel() for parameter in model.parameters()))
-
-
-def score(path: Path, text: str, vocabulary: Vocabulary) -> Perplexity:
-    """Return the perplexity of a GGUF file on `text` by PyTorch, its weights as stored in the file and all else in 32 bits."""
-    model = language_files.read_gguf(path)
-    return perplexity(text, [BOS, *vocabulary.encode(text)], lambda tokens: language.log_likelihoods(model, tokens), bos_token=BOS)
+    items = notes.questions(recipe.seed, recipe.questions)
+    (folder / QUESTIONS).write_bytes(b"".join(msgspec.json.encode(item) + b"\n" for item in items))
+    _write_index(folder, recipe, sum(parameter.numel() for parameter in model.parameters()))
 
 
 def _gguf(folder: Path, precision: str) -> Path:
     return folder / f"{language_files.LANGUAGE_NAME}_{precision}.gguf"
 
 
-def _write_texts(folder: Path, recipe: LanguageRecipe) -> None:
-    (folder / HELD_OUT).write_text(notes.held_out_text(recipe.seed, recipe.held_out_bytes), encoding="utf-8")
-    items = notes.questions(recipe.seed, recipe.questions)
-    (folder / QUESTIONS).write_bytes(b"".join(msgspec.json.encode(item) + b"\n" for item in items))
-
-
-def _write_index(folder: Path, recipe: LanguageRecipe, vocabulary: Vocabulary, parameters: int) -> None:
-    text = (folder / HELD_OUT).read_text(encoding="utf-8")
+def _write_index(folder: Path, recipe: LanguageRecipe, parameters: int) -> None:
     files: list[Mapping[str, Any]] = []
     for precision in language_files.GGUF_TYPES:
         path = _gguf(folder, precision)
-        scored = score(path, text, vocabulary)
-        files.append({"file": path.name, "precision": precision, "sha256": model_file.sha256(path), "perplexity": scored.value})
+        files.append({"file": path.name, "precision": precision, "sha256": model_file.sha256(path)})
     index = {
         "name": language_files.LANGUAGE_NAME,
         "licence": "Apache-2.0",
@@ -68,7 +54,6 @@ def _write_index(folder: Path, recipe: LanguageRecipe, vocabulary: Vocabulary, p
             "parameters": parameters,
             "with": ", ".join(f"{package} {version(package)}" for package in ("torch", "gguf")),
         },
-        "perplexity": {"rule": scored.rule, "context_tokens": scored.context_tokens, "text": HELD_OUT, "text_sha256": scored.text_sha256},
         "files": files,
     }
     (folder / INDEX).write_text(tomli_w.dumps(index), encoding="utf-8")

@@ -1,12 +1,9 @@
 """A tiny language model of the llama architecture in PyTorch, and its training on workshop notes."""
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional
 
@@ -40,7 +37,6 @@ class LanguageRecipe:
     threads: int = 1
     vocabulary: int = 512
     training_bytes: int = 4_000_000
-    held_out_bytes: int = 32_000
     questions: int = 40
 
 
@@ -149,11 +145,3 @@ def _rate(step: int, steps: int) -> float:
     """Return the learning rate: a short rise, then half a cosine down to a fiftieth."""
     rise = min(1.0, (step + 1) / _WARM_UP_STEPS)
     return RATE * rise * (0.02 + 0.98 * (1 + math.cos(math.pi * step / steps)) / 2)
-
-
-def log_likelihoods(model: TinyLlama, tokens: Sequence[int]) -> NDArray[np.float64]:
-    """Return ln p of tokens 1..n-1, each given all before it: float64 [n - 1]."""
-    with torch.no_grad():
-        logits = model(torch.tensor([list(tokens[:-1])]))[0].double()
-    log_probabilities: NDArray[np.float64] = logits.log_softmax(-1)[torch.arange(len(tokens) - 1), torch.tensor(list(tokens[1:]))].numpy()
-    return log_probabilities

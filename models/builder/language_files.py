@@ -7,8 +7,8 @@ from typing import Any
 import gguf
 import numpy as np
 import torch
-from gguf import GGMLQuantizationType, GGUFReader, GGUFWriter, LlamaFileType
-from gguf.quants import dequantize, quantize
+from gguf import GGMLQuantizationType, GGUFWriter, LlamaFileType
+from gguf.quants import quantize
 from numpy.typing import NDArray
 
 from edgemeter.models.builder.language import (
@@ -38,16 +38,6 @@ def weights(model: TinyLlama) -> Weights:
     """Return the weights by llama.cpp's names: float32 [outputs, inputs], matrices rounded to 16 bits; vectors as they are."""
     arrays = {name: tensor.detach().numpy().astype(np.float32) for name, tensor in _parameters(model).items()}
     return {name: array.astype(np.float16).astype(np.float32) if array.ndim == 2 else array for name, array in arrays.items()}
-
-
-def read_gguf(path: Path) -> TinyLlama:
-    """Return the model in a GGUF file, its weights as they are after rounding."""
-    arrays = {tensor.name: dequantize(tensor.data, tensor.tensor_type) for tensor in GGUFReader(path).tensors}
-    model = TinyLlama(len(arrays["output.weight"]))
-    for name, parameter in _parameters(model).items():
-        parameter.data.copy_(torch.tensor(arrays[f"{name}.weight"]))
-    model.eval()
-    return model
 
 
 def _parameters(model: TinyLlama) -> dict[str, torch.nn.Parameter]:

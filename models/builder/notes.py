@@ -17,7 +17,6 @@ class TextPart(IntEnum):
     """The purpose of a text; each part draws its own random numbers, so none repeats another's notes."""
 
     TRAIN = 1
-    HELD_OUT = 2
     QUESTIONS = 4
 
 
@@ -90,11 +89,6 @@ STATIONS = _stations()
 def training_text(seed: int, size_bytes: int) -> str:
     """Return notes for training, at least `size_bytes` long."""
     return _text(_random(seed, TextPart.TRAIN), size_bytes)
-
-
-def held_out_text(seed: int, size_bytes: int) -> str:
-    """Return notes that no training saw, at least `size_bytes` long."""
-    return _text(_random(seed, TextPart.HELD_OUT), size_bytes)
 
 
 def questions(seed: int, count: int) -> list[dict[str, Any]]:

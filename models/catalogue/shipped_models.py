@@ -53,12 +53,11 @@ def shipped_models() -> list[ModelFile]:
 
 
 class LanguageFile(msgspec.Struct, frozen=True, kw_only=True):
-    """One file of the shipped language model, as `language.toml` lists it; `perplexity` is on the text that lies beside it."""
+    """One file of the shipped language model, as `language.toml` lists it."""
 
     file: str
     precision: str
     sha256: str
-    perplexity: float | None = None
 
     @property
     def path(self) -> Path:

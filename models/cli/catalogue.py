@@ -3,7 +3,6 @@
 import re
 import sys
 from pathlib import Path
-from typing import Any
 
 import click
 
@@ -42,7 +41,7 @@ def list_models(*, form: Format) -> None:
 @click.argument("model", shell_complete=completes(model_names, files=True))
 @format_option("", "table", "json")
 def show(model: str, *, form: Format) -> None:
-    """Show the card of a model file or shipped file, the header of a GGUF or ExecuTorch file, or a catalogue entry by its name.
+    """Show the card of a model file or shipped file, or a catalogue entry by its name.
 
     Example: edgemeter models show edgemeter-shapes_int8.tflite
     """
@@ -56,7 +55,7 @@ def show(model: str, *, form: Format) -> None:
     path = path if path.is_file() else named_model(model, own_file())
     if not path.is_file():
         raise ConfigError(f"there is no file {model!r}: correct the path, or see `edgemeter models list`")
-    (_show_gguf if path.suffix == ".gguf" else _show_card)(path, form=form)
+    _show_card(path, form=form)
 
 
 @click.command()
@@ -147,27 +146,6 @@ def _show_card(path: Path, *, form: Format) -> None:
         click.echo(card_path(path).read_text(encoding="utf-8"), nl=False)
 
 
-def _show_gguf(path: Path, *, form: Format) -> None:
-    """Print what the header of a GGUF file says of size, weights and cache."""
-    from edgemeter.agent.generators.gguf_file import read
-
-    header = read(path)
-    stored, context = header.quantisation(), header.number("context_length")
-    facts = {
-        "name": header.values.get("general.name"),
-        "architecture": header.architecture,
-        "parameters": sum(tensor.weights for tensor in header.tensors),
-        "quantisation": stored.file_type,
-        "size_mb": path.stat().st_size / 1e6,
-        "weights_per_token_mb": header.weights_mb(),
-        "context_tokens": context,
-        "kv_cache_f16_mb": header.kv_cache_mb(context, 2) if context else None,
-        "tokens": header.token_count,
-        "bytes_ratio": stored.bytes_ratio,
-    }
-    _show_facts(path, {key: value for key, value in facts.items() if value is not None}, form=form)
-
-
 def _show_entry(entry: CatalogueEntry, cache: ModelCache, *, form: Format) -> None:
     """Print an entry and the path of its file."""
     import msgspec
@@ -179,12 +157,3 @@ def _show_entry(entry: CatalogueEntry, cache: ModelCache, *, form: Format) -> No
         return
     click.echo(toml_document(msgspec.to_builtins(entry)), nl=False)
     click.echo(f"\n# file: {path or 'not fetched'}")
-
-
-def _show_facts(path: Path, facts: dict[str, Any], *, form: Format) -> None:
-    from edgemeter.agent.base.toml import toml_document
-    from edgemeter.agent.contract import model_file
-
-    document = {"file": str(path), "sha256": model_file.sha256(path), **facts}
-    if not print_data(form, document):
-        click.echo(toml_document(document), nl=False)

@@ -166,38 +166,27 @@ def _print_table(written: "list[Conversion]", request: "ConversionRequest", cons
 @click.argument("source", type=PATH)
 @click.option("--to", "kinds", multiple=True, required=True, help="q8_0, q5_1, q5_0, q4_1 or q4_0; repeatable.")
 @click.option("-o", "--output", "out", type=PATH, default=Path("quantised"), show_default=True, help="Output folder.")
-@click.option("--text", type=PATH, help="UTF-8 text to compare the perplexity of each file with the source's on; needs the extra llama.")
-@click.option("--context-tokens", type=click.IntRange(4), default=512, show_default=True, help="Tokens of a chunk of --text.")
 @trusted_option
-@format_option('{"files": [{"file": ..., "size_bytes": ..., "gate": {...} or null}]}')
-def quantise(
-    source: Path, kinds: tuple[str, ...], out: Path, text: Path | None, context_tokens: int, *, is_trusted: bool, form: Format
-) -> None:
-    """Quantise a GGUF file, and report what each type costs in perplexity.
+@format_option('{"files": [{"file": ..., "size_bytes": ...}]}')
+def quantise(source: Path, kinds: tuple[str, ...], out: Path, *, is_trusted: bool, form: Format) -> None:
+    """Quantise a GGUF file; what that costs, `edgemeter compare` with --questions shows.
 
-    Exit status: 0 written, 1 failed or a perplexity is above 1.05 times the source's, 2 wrong option or file.
+    Exit status: 0 written, 1 failed, 2 wrong option or file.
 
-    Example: edgemeter models quantise model_f16.gguf --to q8_0 --to q4_0 --text held_out.txt
+    Example: edgemeter models quantise model_f16.gguf --to q8_0 --to q4_0
     """
-    from edgemeter.agent.quality.gate import quality_gate
-    from edgemeter.agent.quality.scoring import read_material, score_file
     from edgemeter.models.cli.confined import run_confined
     from edgemeter.models.convert import gguf_quantise
 
     unknown = [kind for kind in kinds if kind not in gguf_quantise.TYPES]
     if unknown:
         raise click.UsageError(f"--to {unknown[0]}: choose of {', '.join(gguf_quantise.TYPES)}")
-    run_confined(source, (source, text), out, is_trusted=is_trusted)
-    material = read_material(text, context_tokens) if text is not None else None
-    before = score_file(source, "llama", 1, material) if material else None
+    run_confined(source, (source,), out, is_trusted=is_trusted)
     rows: list[dict[str, Any]] = []
     for kind in kinds:
         note(f"writing {kind}")
         path = gguf_quantise.quantise(source, kind, out)
-        gate = quality_gate(score_file(path, "llama", 1, material), before) if material and before else None
-        rows.append({"file": str(path), "size_bytes": path.stat().st_size, "gate": gate})
+        rows.append({"file": str(path), "size_bytes": path.stat().st_size})
         if form == "table":
-            click.echo(f"{path}: {path.stat().st_size / 1e6:.3g} MB{f'; {gate.sentence()}' if gate else ''}")
+            click.echo(f"{path}: {path.stat().st_size / 1e6:.3g} MB")
     print_data(form, {"files": rows})
-    if any(row["gate"] is not None and not row["gate"].passed for row in rows):
-        sys.exit(FAILED)

@@ -30,11 +30,10 @@ def print_shipped(models: Sequence[ModelFile], console: Console) -> None:
 
 def print_language(files: Sequence[LanguageFile], console: Console) -> None:
     """Print the files of the shipped language model."""
-    table = _new_table("edgemeter-notes, a language model", ("name", "precision"), ("kB", "perplexity"), ("sha256",))
+    table = _new_table("edgemeter-notes, a language model", ("name", "precision"), ("kB",), ("sha256",))
     for file in files:
-        perplexity = "" if file.perplexity is None else f"{file.perplexity:.4f}"
         size_bytes = sum(part.stat().st_size for part in model_file.parts(file.path))
-        table.add_row(file.name, file.precision, f"{size_bytes / 1000:.0f}", perplexity, file.sha256[:8])
+        table.add_row(file.name, file.precision, f"{size_bytes / 1000:.0f}", file.sha256[:8])
     console.print(table)
 
 

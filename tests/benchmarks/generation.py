@@ -4,8 +4,6 @@ The model is untrained, of 20 million weights in Q8_0, so that a token takes mil
 """
 
 import importlib.util
-import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Iterator
@@ -17,26 +15,17 @@ from edgemeter.agent import generators
 from edgemeter.agent.generators import Generated, Limits, LoadedGenerator
 from edgemeter.agent.runtimes import Options
 from tests.benchmarks.comparison import Comparison, LeftOutError, Line, at_least, compared
-from tests.fixtures.servers import free_port
 
 PROMPT_TOKENS, OUTPUT_TOKENS, CONTEXT = 512, 128, 1024
 SECONDS = 6.0
 GOAL = at_least(0.99)
-SERVE = """
-import sys, xllamacpp
-params = xllamacpp.CommonParams()
-params.model.path, params.n_ctx, params.n_parallel, params.port, params.cpuparams.n_threads = sys.argv[1], 1024, 1, int(sys.argv[2]), 1
-server = xllamacpp.Server(params)
-print(server.listening_address, flush=True)
-sys.stdin.read()
-"""
 
 
 class Subject:
-    """A loaded generator; each call of `query` is one query of 512 + 128 tokens."""
+    """A file that is served; each call of `query` is one query of 512 + 128 tokens."""
 
-    def __init__(self, name: str, model: Path) -> None:
-        self.generator: Any = generators.create(name)
+    def __init__(self, model: Path) -> None:
+        self.generator: Any = generators.create("llama")
         self.found: LoadedGenerator = self.generator.load(model, Options(), CONTEXT)
         self._asked = 0
         for _ in range(2):
@@ -97,15 +86,10 @@ def _timed(subject: Subject) -> tuple[float, float, Any]:
 
 
 def _server(model: Path) -> Iterator[Comparison]:
-    command = [sys.executable, "-c", SERVE, str(model), str(free_port())]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
-        path = model.with_name("bench.server")
-        path.write_text(f'url = "{(process.stdout or sys.stdin).readline().strip()}"\n')
-        subject = Subject("server", path)
-        peer, trip_ms = "the server's own timings", subject.found.network_round_trip_ms or 0.0
-        decode = Line("decode rate over HTTP, 512+128 tokens", "tokens/s", peer, GOAL)
-        yield compared(decode, lambda: _decode_rates(subject), SECONDS)
-        prefill = Line(f"prefill rate over HTTP, round trip {trip_ms:.2f} ms", "tokens/s", peer)
-        yield compared(prefill, lambda: _prefill_rates(subject), SECONDS / 2)
-        subject.generator.close()
-        process.kill()
+    subject = Subject(model)
+    peer, trip_ms = "the server's own timings", subject.found.network_round_trip_ms or 0.0
+    decode = Line("decode rate over HTTP, 512+128 tokens", "tokens/s", peer, GOAL)
+    yield compared(decode, lambda: _decode_rates(subject), SECONDS)
+    prefill = Line(f"prefill rate over HTTP, round trip {trip_ms:.2f} ms", "tokens/s", peer)
+    yield compared(prefill, lambda: _prefill_rates(subject), SECONDS / 2)
+    subject.generator.close()

@@ -6,11 +6,10 @@ from contextlib import closing
 from pathlib import Path
 
 import msgspec
-import numpy as np
 import pytest
 
 from edgemeter.agent.base.errors import ConfigError, UnavailableError
-from edgemeter.agent.generators import GENERATORS, LikelihoodGenerator, Limits, create
+from edgemeter.agent.generators import GENERATORS, Limits, create
 from edgemeter.agent.runtimes import Options
 from tests.fixtures.language_server import llama_server
 from tests.fixtures.rows import table_row
@@ -27,7 +26,7 @@ def fixture_of(name: str) -> Path:
     return paths[0]
 
 
-@pytest.fixture(params=[name for name in GENERATORS if name != "server"])
+@pytest.fixture(params=[name for name in GENERATORS if name not in ("llama", "server")])
 def installed(request, monkeypatch) -> str:
     """Return the name of a generator of this process; a replay spins, and does not sleep."""
     monkeypatch.setattr(time, "sleep", lambda _: None)
@@ -68,7 +67,7 @@ def test_an_absent_library_names_its_extra(monkeypatch):
 def check_generation(generator, engine):
     """Assert that the stamps of a query add up to its tokens, and that a prompt gives the same ones again, with nothing cached.
 
-    A text becomes tokens, which are a prompt; every token but the first has a log likelihood where the abilities say so.
+    Where there are tokens, an answer has as many as the prompt asked for.
     """
     stamps: list[int] = []
     answer = generator.bind(prompt_of(engine), Limits(7))(stamps.append)
@@ -77,7 +76,6 @@ def check_generation(generator, engine):
         assert answer.output_tokens == 7
         assert answer.ended == "length"
     if engine.text_tokens.size:
-        assert len(answer.tokens) == answer.output_tokens
         assert answer.prompt_tokens == len(prompt_of(engine))
     stamps.clear()
     assert generator.bind(prompt_of(engine), Limits(1))(stamps.append).output_tokens == 1
@@ -85,26 +83,16 @@ def check_generation(generator, engine):
     answers = [generator.bind(prompt_of(engine, length), Limits(6))(lambda _: None) for length in (5, 8, 5)]
     assert (answers[0].tokens, answers[0].text) == (answers[2].tokens, answers[2].text)
     assert answers[2].cached_tokens <= 1
-    if engine.text_tokens.size:
-        tokens = generator.encode("the board")
-        assert generator.bind(tokens, Limits(2))(lambda _: None).prompt_tokens == len(tokens)
-    else:
-        with pytest.raises(UnavailableError):
-            generator.encode("the board")
-    assert isinstance(generator, LikelihoodGenerator) or not engine.abilities.likelihoods
-    if isinstance(generator, LikelihoodGenerator) and engine.abilities.likelihoods:
-        tokens = prompt_of(engine, 12)
-        likely = generator.likelihoods(tokens)
-        assert likely.dtype == np.float64
-        assert likely.shape == (len(tokens) - 1,)
-        assert bool(np.all(likely < 0))
-        np.testing.assert_allclose(generator.likelihoods(tokens), likely)
 
 
 def test_what_it_generates_is_stamped_and_repeated_and_what_does_not_fit_is_refused(loaded):
     """A query that cannot be as long as it was asked for, or is of no token of the vocabulary, is refused before it is timed."""
-    generator, engine = loaded
-    check_generation(generator, engine)
+    check_generation(*loaded)
+    check_refused_prompts(*loaded)
+
+
+def check_refused_prompts(generator, engine):
+    """Assert that no query is bound that cannot be generated."""
     for prompt, limits in (
         (prompt_of(engine), Limits(engine.context_tokens)),
         (prompt_of(engine), Limits(0)),
@@ -158,10 +146,6 @@ def check_refusals(installed, model, tmp_path):
                 generator.load(model, options, CONTEXT)
             assert "\n" not in str(refusal.value)
             generator.close()
-    generator = create(installed)
-    with pytest.raises(ConfigError, match="context"):
-        generator.load(model, Options(), 1 << 22)
-    generator.close()
 
 
 @pytest.mark.services
@@ -176,3 +160,17 @@ def test_a_server_keeps_it_too(tmp_path):
         check_refusals("server", running, tmp_path)
     finally:
         server.close()
+
+
+@pytest.mark.services
+@pytest.mark.needs(module="xllamacpp")
+def test_a_server_of_a_file_keeps_it_too(tmp_path):
+    """The process that it starts ends with it."""
+    with closing(create("llama")) as generator:
+        engine = generator.load(fixture_of("llama"), Options(), CONTEXT)
+        check_generation(generator, engine)
+        check_refused_prompts(generator, engine)
+        process = Path("/proc") / str(engine.process)
+        assert process.exists()
+    assert not process.exists()
+    check_refusals("llama", fixture_of("llama"), tmp_path)

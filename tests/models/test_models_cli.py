@@ -79,19 +79,6 @@ def test_show_refuses_what_is_no_model_with_its_card(tmp_path, invoke):
         invoke("verify", "absent")
 
 
-def test_show_prints_what_a_gguf_file_holds(tmp_path, invoke):
-    """By the name of a shipped one or by path: parameters, quantisation, and the cache of the whole context; a cut-off one is refused."""
-    (language_file,) = [candidate for candidate in shipped_models.shipped_language() if candidate.name.endswith("_q8_0.gguf")]
-    document = json.loads(invoke("show", language_file.name, "--format", "json").output)
-    assert document == json.loads(invoke("show", str(language_file.path), "--format", "json").output)
-    expected = {"sha256": language_file.sha256, "architecture": "llama", "quantisation": "Q8_0", "parameters": 262720}
-    assert {key: document[key] for key in expected} == expected
-    assert sum(document["bytes_ratio"].values()) == pytest.approx(1)
-    (tmp_path / "cut.gguf").write_bytes(language_file.path.read_bytes()[:1000])
-    with pytest.raises(ConfigError, match=r"cut\.gguf"):
-        invoke("show", str(tmp_path / "cut.gguf"))
-
-
 def test_what_ships_is_verified(monkeypatch, tmp_path, invoke):
     """Five files, each with its card's hash; a changed one fails the command."""
     rows = json.loads(invoke("verify", "--format", "json").output)["files"]

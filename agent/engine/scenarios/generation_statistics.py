@@ -31,24 +31,20 @@ class TokenMoments:
     """When the tokens of the timed queries came: int64 [queries] each, and `token_ns` int64 [tokens], query after query.
 
     All moments count from the start of their own query, in an open loop from its scheduled arrival, ns. Tokens that came together have one
-    moment. `is_local`: they came by no network.
+    moment.
     """
 
     first_ns: Times
     latency_ns: Times
     output_tokens: Times
     token_ns: Times
-    is_local: bool = False
 
     @classmethod
-    def of_series(cls, series: Mapping[str, Times], generation: Generation) -> "TokenMoments | None":
+    def of_series(cls, series: Mapping[str, Times]) -> "TokenMoments | None":
         """Return the moments by the names of the record's samples; None where one of the series is missing."""
         if not set(MOMENTS) <= set(series):
             return None
-        return cls(
-            **{field: series[name] for name, field in MOMENTS.items()},
-            is_local=generation.is_local,
-        )
+        return cls(**{field: series[name] for name, field in MOMENTS.items()})
 
     def ended_early(self, asked_tokens: int) -> int:
         """Return how many queries have fewer tokens than were asked for."""
@@ -67,13 +63,13 @@ class TokenMoments:
     def are_later(self) -> NDArray[np.bool_]:
         """Return which tokens came after those of the first moment of their query, bool [tokens].
 
-        An engine in this process hands over together what has one moment, a network also what was read at once.
+        A network hands over together also what was read at once.
         """
         owner, gaps = self.owner, np.diff(self.token_ns)
         ends = np.cumsum(self.output_tokens)
         begins = ends - self.output_tokens
         mean_ns = (self.token_ns[ends - 1] - self.token_ns[begins]) / np.maximum(self.output_tokens - 1, 1)
-        shortest_ns = np.zeros(gaps.size) if self.is_local else np.minimum(TOGETHER_RATIO * mean_ns[owner[1:]], TOGETHER_NS)
+        shortest_ns = np.minimum(TOGETHER_RATIO * mean_ns[owner[1:]], TOGETHER_NS)
         waited = (np.diff(owner) == 0) & (gaps > shortest_ns)
         # Tokens behind the first wait of their own query.
         waits = np.concatenate(([0], np.cumsum(waited))) if self.token_ns.size else np.zeros(0, np.int64)
@@ -161,7 +157,7 @@ def with_times(
     # The shortest time to a first token is that of the shortest prompt.
     shortest = generation.prompt_lengths.min_tokens if generation.prompt_lengths else generation.prompt_tokens
     before_first = (shortest or 0) + (generation.hidden_reasoning_tokens or 0)
-    guesses = generation.speculative or generation.accepted_ratio is not None or generation.is_local
+    guesses = generation.speculative or generation.accepted_ratio is not None
     reason = unstreamed or unstreamed_reason(moments, before_first or None, LONGEST_STEP if guesses else 1, timed)
     described = msgspec.structs.replace(
         generation,

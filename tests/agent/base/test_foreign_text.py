@@ -8,7 +8,7 @@ from edgemeter.agent.base import config, durable_file
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.contract import health, identity, messages, model_card, order_suite, orders, sealed, suite
 from edgemeter.agent.datasets import coco
-from edgemeter.agent.engine.prompts import prompt_file
+from edgemeter.agent.engine.prompts import question_file
 from edgemeter.agent.recognition.metadata import read_self_description
 from edgemeter.agent.runtimes import replay
 from edgemeter.agent.settings.files import check_file
@@ -59,7 +59,7 @@ JSON = {
 OF_JSON = {
     "struct": lambda path: durable_file.read_struct(path, dict[str, int], "note", "delete it"),
     "annotations": coco.read_annotations,
-    "prompts": lambda path: prompt_file.read_prompts(str(path)),
+    "questions": lambda path: question_file.read_questions(str(path)),
     "recording": lambda path: replay.read_recording(path, replay.ReplayModel, "recording", "replay"),
     "results of MLPerf": lambda path: published_readers.read(path, (), {}),
 }

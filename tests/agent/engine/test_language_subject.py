@@ -1,6 +1,5 @@
 """Facts about a run of a language model: exact lengths, other prompts, caches, warm-up by whole queries, what is checked afterwards."""
 
-import shutil
 import time
 from pathlib import Path
 from typing import Any
@@ -23,12 +22,10 @@ from tests.fixtures.played_time import play_time
 from tests.fixtures.run_jobs import brief_case, run_job
 from tests.fixtures.timing_world import plan
 
-TINY = Path(__file__).resolve().parents[2] / "fixtures" / "generators" / "llama.gguf"
 RECORDING = {
     "format": "edgemeter-generation-replay",
     "schema": 1,
     "queries": [{"first_ms": 5.0, "steps_ms": [3.0]}],
-    "weights_mb": 2.0,
     "precision": "q8_0",
 }
 
@@ -177,15 +174,3 @@ def test_times_are_settled_by_their_last_two_or_by_their_halves():
         ([1000, 1001] * 20, True),
     ]:
         assert looks_settled(durations_ns) == is_settled, f"{durations_ns!r}"
-
-
-@pytest.mark.needs(module="xllamacpp")
-def test_llama_is_measured_from_its_file(tmp_path):
-    """The tiny model runs through all of it, with what its header holds."""
-    model = tmp_path / "tiny.Q4_K_M.gguf"
-    shutil.copy(TINY, model)
-    run = measured(model)
-    generation = run.generation
-    # All quantisations of a model share its name; the type is what the header says.
-    assert (run.model.name, run.precision) == ("tiny", "q8_0")
-    assert generation.cached_tokens == generation.ended_early == 0

@@ -96,7 +96,7 @@ def test_a_query_that_is_sent_late_is_late_in_its_times(monkeypatch, played):
     watch.ask(0, ARRIVAL, played.now_ns - 500 * MS)
     timed = watch.timed(0)
     assert timed.starts_ns[0] - timed.arrivals_ns[0] == pytest.approx(500 * MS, abs=4 * LOOK_NS)
-    moments = moments_of(timed, subject.answers, is_local=False)
+    moments = moments_of(timed, subject.answers)
     assert moments.first_ns[0] == pytest.approx((500 + FIRST_MS) * MS, abs=6 * LOOK_NS)
     assert tpot_ns(moments)[0] == pytest.approx(MS + LOOK_NS)
     assert timed.latency_ns[0] == moments.token_ns[-1]

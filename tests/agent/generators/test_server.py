@@ -1,27 +1,23 @@
 """The generator that asks a server: written streams of each kind in this process, and llama.cpp's own server."""
 
-import base64
 import contextlib
-import json
 import ssl
 import time
-from pathlib import Path
 
 import pytest
 
 from edgemeter.agent.base.errors import AnswerError, ConfigError, UnavailableError
 from edgemeter.agent.base.model_server import ModelServer
 from edgemeter.agent.base.server_address import ServerAddress
-from edgemeter.agent.generators import Chat, ChatMessage, EngineTimings, Limits, Picture, create
+from edgemeter.agent.generators import Chat, EngineTimings, Limits, create
 from edgemeter.agent.quality.answer_key import AnswerKey
 from edgemeter.agent.runtimes import Options
 from tests.fixtures.in_process_http import InProcessNetwork
-from tests.fixtures.language_server import LanguageServer, Reply, events, llama_cpp_server, llama_server
+from tests.fixtures.language_server import LanguageServer, Reply, events, llama_server
 from tests.fixtures.rows import table_row
 from tests.fixtures.still_time import stop_time
 
 CONTEXT = 64
-MODEL = Path(__file__).resolve().parents[3] / "models" / "language" / "edgemeter-notes_q8_0.gguf"
 
 
 def counted(completion, **details):
@@ -182,62 +178,37 @@ def test_tokens_joined_in_one_piece_are_counted_from_the_usage(loaded):
 
 
 def test_llama_server_takes_tokens_and_reports_all(loaded, network):
-    """Prompts are tokens, the cache is off, the end of text ignored, and timings are its own."""
+    """Prompts are tokens, the cache is off, the end of text ignored, and timings are its own, with the tokens of each line."""
     server, generator, facts = loaded(llama_server(network))
     answer, stamps = ask(generator, 4, [1, 50, 60])
     assert stamps == [1] * 4
-    assert (answer.tokens, answer.prompt_tokens, answer.ended) == ((111, 112, 113, 114), 3, "length")
+    assert (answer.text, answer.prompt_tokens, answer.ended, answer.output_tokens) == ("HIJK", 3, "length", 4)
     assert answer.own == EngineTimings(prefill_ms=1.0, prefilled_tokens=3, decode_ms=2.0, decoded_tokens=3)
-    assert (answer.drafted_tokens, answer.accepted_tokens, facts.speculative) == (3, 2, "draft")
-    content = server.contents("/completion")[-1]
-    assert [content[key] for key in ("prompt", "cache_prompt", "ignore_eos", "n_predict")] == [[1, 50, 60], False, True, 4]
+    assert (answer.drafted_tokens, answer.accepted_tokens, answer.cached_tokens, facts.speculative) == (3, 2, 0, "draft")
+    content = server.contents("/v1/completions")[-1]
+    assert [content[key] for key in ("prompt", "cache_prompt", "ignore_eos", "max_tokens")] == [[1, 50, 60], False, True, 4]
     assert (facts.first_tokens, facts.precision, facts.trained_context_tokens, facts.version) == ((1,), "q8_0", 4096, "b1")
+    with pytest.raises(ConfigError, match="2048 are allocated"):
+        generator.bind([1] * 2048, Limits(1))
 
 
-def test_vllm_counts_in_every_chunk(loaded):
-    """A chunk of two tokens is stamped as two; each query has a salt of its own, exact length, and tokens as prompt."""
-    stream = events(*({**text("x" * n), "usage": {"prompt_tokens": 3, "completion_tokens": n}} for n in (1, 3)), text("", "length"))
-    routes = {
-        "/health": lambda _: Reply({}),
-        "/version": lambda _: Reply({"version": "0.12"}),
-        "/v1/models": lambda _: Reply({"data": [{"id": "tiny", "owned_by": "vllm", "max_model_len": 4096}]}),
-        "/tokenize": lambda content: Reply({"tokens": ([1] if content["add_special_tokens"] else []) + list(content["prompt"].encode())}),
-        "/v1/completions": lambda _: stream,
-    }
-    server, generator, facts = loaded(routes)
-    answer, stamps = ask(generator, 3, [1, 2, 3])
-    assert (stamps, answer.output_tokens) == ([1, 2], 3)
-    assert (facts.package, facts.version, generator.encode("ab")) == ("vllm", "0.12", [1, 97, 98])
-    ask(generator, 3, [1, 2, 3])
-    first, other = server.contents("/v1/completions")[-2:]
-    assert [first[key] for key in ("prompt", "ignore_eos", "min_tokens")] == [[1, 2, 3], True, 3]
-    assert first["stream_options"]["continuous_usage_stats"] is True
-    assert first["cache_salt"] != other["cache_salt"]
-
-
-def test_ollama_reports_durations_and_gets_the_context_it_needs(loaded):
-    """Its lines are JSON without `data:`; cached prompt tokens are none that it processed. An older one does not state them: unknown."""
-    last = {"done": True, "done_reason": "length", "prompt_eval_count": 9, "prompt_eval_cached_count": 2, "prompt_eval_duration": 7_000_000,
-            "eval_count": 3, "eval_duration": 4_000_000}  # fmt: skip
-    info = {"general.architecture": "llama", "llama.context_length": 2048}
-    routes = {
-        "/api/version": lambda _: Reply({"version": "0.9"}),
-        "/v1/models": lambda _: Reply({"data": [{"id": "tiny:1b", "owned_by": "library"}]}),
-        "/api/show": lambda _: Reply({"details": {"quantization_level": "Q4_K_M"}, "model_info": info}),
-        "/api/tags": lambda _: Reply({"models": [{"name": "other:1b", "digest": "cd" * 32}, {"name": "tiny:1b", "digest": "ab" * 32}]}),
-        "/api/generate": lambda _: Reply(lines=[json.dumps(line).encode() for line in (*({"response": text} for text in "abc"), last)]),
-    }
-    server, generator, facts = loaded(routes)
-    answer, stamps = ask(generator)
-    assert (answer.output_tokens, answer.prompt_tokens, answer.cached_tokens, stamps) == (3, 9, 2, [1, 1, 1])
-    assert answer.own == EngineTimings(prefill_ms=7.0, prefilled_tokens=7, decode_ms=4.0, decoded_tokens=2)
-    assert (facts.package, facts.version, facts.precision, facts.trained_context_tokens) == ("ollama", "0.9", "q4_k_m", 2048)
-    assert facts.digest_sha256 == "ab" * 32
-    content = server.contents("/api/generate")[-1]
-    assert (content["raw"], content["options"]["num_ctx"], content["options"]["num_predict"]) == (True, CONTEXT, 3)
-    del last["prompt_eval_cached_count"]
-    answer, _ = ask(generator)
-    assert (answer.prompt_tokens, answer.output_tokens, answer.cached_tokens, answer.own) == (9, 3, None, None)
+@pytest.mark.parametrize("mark_tokens", [1, 6])
+def test_a_question_goes_as_a_chat_where_the_model_has_a_template(loaded, network, mark_tokens):
+    """llama.cpp states a template of a model without one: there its mark is several tokens, and the question goes as it is."""
+    server = llama_server(network)
+    props = server.routes["/props"](None).document | {"chat_template": "<|im_start|>{{ messages }}"}
+    server.routes["/props"] = lambda _: Reply(props)
+    server.routes["/tokenize"] = lambda content: Reply({"tokens": [7] * (mark_tokens if "<|im_start|>" in content["content"] else 1)})
+    server.routes["/v1/chat/completions"] = lambda _: events(chat({"content": "a"}), chat({}, "stop"), counted(1))
+    _, generator, facts = loaded(server)
+    assert facts.abilities.chats == (mark_tokens == 1)
+    if facts.abilities.chats:
+        assert ask(generator, 3, Chat("6 * 7?"))[0].text == "a"
+        content = server.contents("/v1/chat/completions")[-1]
+        assert (content["messages"], content["ignore_eos"]) == ([{"role": "user", "content": "6 * 7?"}], True)
+    else:
+        with pytest.raises(ConfigError, match="no chat template"):
+            generator.bind(Chat("6 * 7?"), Limits(3))
 
 
 def test_a_lost_connection_fails_a_query_and_not_the_run(loaded, network):
@@ -300,21 +271,6 @@ def test_users_share_the_authorities_and_keep_their_connections(loaded, network,
     for number in range(6):
         generator.bind_concurrent([1, 50 + number], Limits(2), number % 2)(lambda _: None)
     assert len(server.connections) == 1 + 2
-
-
-def test_pictures_are_encoded_before_the_clock_runs(loaded, monkeypatch):
-    """What a query sends is ready when it begins, of a single one and of a user's."""
-    routes = openai(events(chat({"content": "a"}), chat({}, "length"), USAGE), "/v1/chat/completions")
-    server, generator, _ = loaded(routes, 'endpoint = "chat"')
-    prompt = Chat((ChatMessage("user", "What is it?", Picture("a.png", b"\x89PNG" * 100)),))
-    encode = base64.b64encode
-    for bind in (generator.bind, generator.bind_concurrent):
-        query = bind(prompt, Limits(3), *([0] if bind == generator.bind_concurrent else []))
-        with monkeypatch.context() as patch:
-            patch.setattr(base64, "b64encode", lambda _: pytest.fail("it is encoded within the query"))
-            assert query(lambda _: None).text == "a"
-        url = server.contents("/v1/chat/completions")[-1]["messages"][0]["content"][0]["image_url"]["url"]
-        assert url.partition(",")[2] == encode(b"\x89PNG" * 100).decode()
 
 
 def test_a_bad_reply_is_one_line_and_the_next_query_works(loaded):
@@ -386,29 +342,3 @@ def test_a_key_is_sent_and_not_kept_in_the_record(loaded, network, tmp_path):
     server, _, facts = loaded(llama_server(network), f'api_key_file = "{tmp_path / "key"}"')
     assert "secret-of-mine" not in str(facts)
     assert server.keys == {"Bearer secret-of-mine"}
-
-
-@pytest.fixture(scope="module")
-def llama_cpp(tmp_path_factory):
-    """Yield the file of llama.cpp's own server, which serves the shipped model."""
-    with llama_cpp_server(MODEL, tmp_path_factory.mktemp("server")) as path:
-        yield path
-
-
-@pytest.mark.needs(module="xllamacpp")
-def test_llama_cpp_behind_http_generates_what_it_does_in_this_process(llama_cpp):
-    """The same prompt as tokens gives the same tokens, exact in length, with nothing cached, and timings that the stamps enclose."""
-    inner, served = create("llama"), create("server")
-    inside, facts = inner.load(MODEL, Options(), CONTEXT), served.load(llama_cpp, Options(), CONTEXT)
-    prompt = [*inside.first_tokens, *inside.text_tokens[5:20].tolist()]
-    expected = inner.bind(prompt, Limits(12))(lambda _: None)
-    for _ in range(2):
-        answer = served.bind(prompt, Limits(12))(lambda _: None)
-        assert (answer.tokens, answer.text, answer.ended) == (expected.tokens, expected.text, "length")
-        assert (answer.prompt_tokens, answer.output_tokens, answer.cached_tokens) == (16, 12, 0)
-        assert (answer.own.prefilled_tokens, answer.own.decoded_tokens) == (16, 11)
-    assert served.encode("the board") == inner.encode("the board")
-    assert facts.package == "llama-server"
-    assert facts.parameters == inside.parameters
-    inner.close()
-    served.close()

@@ -9,16 +9,14 @@ import msgspec
 import numpy as np
 import pytest
 
-from edgemeter.agent import generators, runtimes
+from edgemeter.agent import runtimes
 from edgemeter.agent.base.errors import MeasurementError
 from edgemeter.agent.base.progress import no_progress
 from edgemeter.agent.contract import model_card, model_file
 from edgemeter.agent.contract.model_formats import runtime_for
-from edgemeter.agent.quality.scoring import ScoredText, score_generator
-from edgemeter.models.builder import build, notes, recipe
+from edgemeter.models.builder import build, recipe
 from edgemeter.models.builder.drawn_scenes import Stream, draw_scene
-from edgemeter.models.builder.vocabulary import learn_vocabulary
-from edgemeter.models.catalogue.shipped_models import LANGUAGE_FOLDER, ModelFile, shipped_language, shipped_models
+from edgemeter.models.catalogue.shipped_models import LANGUAGE_FOLDER, ModelFile, shipped_models
 
 STEPS = 30
 # The engine multiplies and caches in 16 bits, and of quantised weights with inputs in 8 bits; PyTorch in 32.
@@ -39,16 +37,6 @@ def run(model, image):
     runtime.close()
     infos = loaded.outputs or [runtimes.TensorInfo("", (), "float32")] * 2
     return [runtimes.dequantise(output, info) for output, info in zip(outputs, infos, strict=True)]
-
-
-def perplexity(path):
-    """Return the perplexity of a file on the shipped text, by llama.cpp."""
-    generator = generators.create("llama")
-    scored = score_generator(
-        generator, generator.load(path, runtimes.Options(), 512), ScoredText((LANGUAGE_FOLDER / "held_out.txt").read_text())
-    )
-    generator.close()
-    return scored.value
 
 
 def test_a_file_that_lost_more_than_its_precision_explains_ends_a_build():
@@ -90,30 +78,11 @@ def test_five_files_of_one_network_are_made_with_cards(tmp_path):
 @pytest.mark.needs(module="gguf")
 @pytest.mark.needs(module="xllamacpp")
 @pytest.mark.nightly
-def test_llama_cpp_and_pytorch_agree_on_the_perplexity_of_each_shipped_file():
-    """By the C API, by PyTorch with the file's own weights, and as the index says."""
-    build_language = import_module("edgemeter.models.builder.build_language")
-    defaults = build_language.LanguageRecipe()
-    vocabulary = learn_vocabulary(
-        notes.training_text(defaults.seed, defaults.training_bytes)[: build_language._VOCABULARY_BYTES], defaults.vocabulary
-    )
-    for language in shipped_language():
-        by_pytorch = build_language.score(LANGUAGE_FOLDER / language.file, (LANGUAGE_FOLDER / "held_out.txt").read_text(), vocabulary).value
-        assert by_pytorch == pytest.approx(language.perplexity, rel=1e-6)
-        assert perplexity(LANGUAGE_FOLDER / language.file) == pytest.approx(by_pytorch, rel=ROUNDING[language.precision])
-
-
-@pytest.mark.torch
-@pytest.mark.needs(module="gguf")
-@pytest.mark.needs(module="xllamacpp")
-@pytest.mark.nightly
 def test_a_short_build_of_the_language_model_makes_every_file(tmp_path):
-    """With few steps the files are all there and run in their engine; none holds a path of this machine."""
+    """With few steps the files are all there; none holds a path of this machine."""
     build_language = import_module("edgemeter.models.builder.build_language")
-    few = replace(build_language.LanguageRecipe(), steps=3, training_bytes=60_000, held_out_bytes=8_000, questions=4)
+    few = replace(build_language.LanguageRecipe(), steps=3, training_bytes=60_000, questions=4)
     folder = tmp_path / "language"
     build_language.build_language(folder, few, no_progress)
     assert sorted(path.name for path in folder.iterdir()) == sorted(path.name for path in LANGUAGE_FOLDER.iterdir())
-    # Three steps teach next to nothing.
-    assert perplexity(folder / "edgemeter-notes_f16.gguf") > 100
     assert not any(str(Path.cwd()).encode() in path.read_bytes() for path in folder.iterdir())

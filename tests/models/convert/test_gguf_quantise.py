@@ -1,4 +1,4 @@
-"""GGUF files are quantised: the same bytes as the shipped ones, the same contents beside the weights, and what it costs."""
+"""GGUF files are quantised: the same bytes as the shipped ones, the same contents beside the weights."""
 
 import json
 import shutil
@@ -10,7 +10,6 @@ from click.testing import CliRunner
 
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.cli.main import cli
-from edgemeter.agent.generators import gguf_file
 from edgemeter.models.catalogue.shipped_models import LANGUAGE_FOLDER
 from edgemeter.models.convert import gguf_quantise
 
@@ -19,16 +18,18 @@ SOURCE = LANGUAGE_FOLDER / "edgemeter-notes_f16.gguf"
 
 def test_each_type_is_written_with_all_that_is_no_weight(tmp_path):
     """Tokenizer and lengths are copied, matrices have the type, vectors stay."""
-    before = gguf_file.read(SOURCE)
+    before = gguf.GGUFReader(SOURCE)
     for kind in gguf_quantise.TYPES:
         path = gguf_quantise.quantise(SOURCE, kind, tmp_path)
-        header = gguf_file.read(path)
+        written = gguf.GGUFReader(path)
         assert path.name == f"edgemeter-notes_{kind}.gguf"
-        assert header.quantisation().file_type == kind.upper()
-        assert header.tokenizer_sha256 == before.tokenizer_sha256
-        assert [(tensor.name, tensor.weights) for tensor in header.tensors] == [(tensor.name, tensor.weights) for tensor in before.tensors]
-        assert {tensor.kind for tensor in header.tensors if "norm" in tensor.name} == {"F32"}
-        assert {tensor.kind for tensor in header.tensors if "norm" not in tensor.name} == {kind.upper()}
+        assert written.fields["general.file_type"].contents() == gguf.LlamaFileType[f"MOSTLY_{kind.upper()}"]
+        for name in ("tokenizer.ggml.tokens", "tokenizer.ggml.scores", "llama.context_length"):
+            assert written.fields[name].contents() == before.fields[name].contents()
+        shapes = [[(tensor.name, tensor.n_elements) for tensor in reader.tensors] for reader in (written, before)]
+        assert shapes[0] == shapes[1]
+        assert {tensor.tensor_type.name for tensor in written.tensors if "norm" in tensor.name} == {"F32"}
+        assert {tensor.tensor_type.name for tensor in written.tensors if "norm" not in tensor.name} == {kind.upper()}
     assert not list(tmp_path.glob("*.part"))
 
 
@@ -58,15 +59,11 @@ def test_what_cannot_be_quantised_is_one_line(tmp_path):
         assert "\n" not in str(raised.value)
 
 
-@pytest.mark.needs(module="xllamacpp")
-def test_the_command_compares_before_and_after(tmp_path):
-    """Each file with the ratio of its perplexity; a type that does not exist is named with those that do."""
+def test_the_command_writes_each_type(tmp_path):
+    """A type that does not exist is named with those that do."""
     command = ["models", "quantise", str(SOURCE), "--output", str(tmp_path)]
-    result = CliRunner().invoke(
-        cli, [*command, "--to", "q8_0", "--to", "q4_0", "--text", str(LANGUAGE_FOLDER / "held_out.txt"), "--format", "json"]
-    )
+    result = CliRunner().invoke(cli, [*command, "--to", "q8_0", "--to", "q4_0", "--format", "json"])
     assert result.exit_code == 0, result.output
-    ratios = [row["gate"]["ratio"] for row in json.loads(result.stdout)["files"]]
-    assert ratios[0] == pytest.approx(1, abs=0.002)
-    assert 1.005 < ratios[1] < 1.05
+    sizes = [row["size_bytes"] for row in json.loads(result.stdout)["files"]]
+    assert sizes[1] < sizes[0] < SOURCE.stat().st_size
     assert "choose of q8_0, q5_1" in CliRunner().invoke(cli, [*command, "--to", "q2_k"]).output

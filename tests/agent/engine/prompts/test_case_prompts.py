@@ -1,8 +1,7 @@
-"""Facts about runs on real prompts: each question is asked, scored and named; lengths differ, and every figure is right all the same."""
+"""Facts about runs on questions: each question is asked, scored and named; lengths differ, and every figure is right all the same."""
 
 import hashlib
 import json
-from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,22 +9,18 @@ import msgspec
 import numpy as np
 import pytest
 
-from edgemeter.agent.base.errors import UnavailableError
 from edgemeter.agent.bundle.recompute import recompute
 from edgemeter.agent.contract.figures import FIGURES
 from edgemeter.agent.contract.record import RunRecord
 from edgemeter.agent.contract.suite import Suite
-from edgemeter.agent.generators import Chat, ChatMessage, Generated, GeneratorAbilities, Limits
-from edgemeter.agent.generators.llama_engine import LlamaCpp
-from edgemeter.agent.runtimes import Options
+from edgemeter.agent.generators import Chat, Generated, GeneratorAbilities
 from edgemeter.agent.session import session
 from tests.fixtures.played_servers import PlayedTextServer, measure_text
 from tests.fixtures.played_time import play_time
-from tests.fixtures.real_prompts import measure_prompts, prompts_case, write_prompts
+from tests.fixtures.questions import measure_questions, questions_case, write_questions
 from tests.fixtures.record_factory import make_energy
 from tests.fixtures.run_jobs import in_this_process
 
-TINY = Path(__file__).resolve().parents[3] / "fixtures" / "generators" / "llama.gguf"
 PREFILL_MS_PER_TOKEN = 0.05
 LENGTHS = (10, 20, 40, 90)
 
@@ -47,7 +42,7 @@ def played(monkeypatch):
 
 def recorded(model, **settings):
     """Return the record of a case."""
-    suite = Suite("s", (prompts_case(model, **settings),))
+    suite = Suite("s", (questions_case(model, **settings),))
     (record,) = session.measure(suite, session.DeviceIdentity("bench", "lab"), {}, "no power sensor", lambda _: None)
     assert isinstance(record, RunRecord), record
     return record
@@ -56,7 +51,9 @@ def recorded(model, **settings):
 @pytest.mark.usefixtures("played")
 def test_prompts_of_other_lengths_have_a_distribution_and_right_rates(tmp_path):
     """The rate of the prefill is all tokens by all time: not as if each prompt were the longest; so it is recomputed from the record."""
-    record = recorded(replayed(tmp_path), prompts=write_prompts(tmp_path, *({"prompt": "x" * length} for length in LENGTHS)), queries=4)
+    record = recorded(
+        replayed(tmp_path), questions=write_questions(tmp_path, *({"prompt": "x" * length, "answer": "y"} for length in LENGTHS)), queries=4
+    )
     generation = record.generation
     assert generation.prompt_tokens == 90
     lengths = generation.prompt_lengths
@@ -69,15 +66,15 @@ def test_prompts_of_other_lengths_have_a_distribution_and_right_rates(tmp_path):
 @pytest.mark.usefixtures("played")
 def test_a_record_names_the_file_and_holds_no_text_of_it(tmp_path):
     """Name, hash, number, and that no template was there to apply; with other right answers it is other data."""
-    prompts = write_prompts(tmp_path, {"prompt": "A secret question", "answer": "4711"}, {"prompt": "Another", "answer": "x"})
-    run = measure_prompts(replayed(tmp_path), prompts=prompts)
-    assert run.generation.prompts == "prompts.jsonl"
-    assert run.generation.prompts_sha256 == hashlib.sha256(Path(prompts).read_bytes()).hexdigest()
-    assert run.dataset.name == "2 prompts of prompts.jsonl, no template, 6 tokens, to the end of text"
+    questions = write_questions(tmp_path, {"prompt": "A secret question", "answer": "4711"}, {"prompt": "Another", "answer": "x"})
+    run = measure_questions(replayed(tmp_path), questions=questions)
+    assert run.generation.prompts == "questions.jsonl"
+    assert run.generation.prompts_sha256 == hashlib.sha256(Path(questions).read_bytes()).hexdigest()
+    assert run.dataset.name == "2 questions of questions.jsonl, no template, 6 tokens, to the end of text"
     assert run.dataset.images == 2
     assert b"secret" not in msgspec.json.encode(run)
-    other = write_prompts(tmp_path, {"answer": "4711", "prompt": "A secret question"}, {"prompt": "Another", "answer": "y"})
-    assert measure_prompts(replayed(tmp_path), prompts=other).dataset.sha256 != run.dataset.sha256
+    other = write_questions(tmp_path, {"answer": "4711", "prompt": "A secret question"}, {"prompt": "Another", "answer": "y"})
+    assert measure_questions(replayed(tmp_path), questions=other).dataset.sha256 != run.dataset.sha256
 
 
 @pytest.mark.usefixtures("played")
@@ -89,7 +86,7 @@ def test_every_question_is_asked_in_an_order_of_the_seed_and_scored(tmp_path):
         tokens = [(sum(prompt.encode()) + index) % 256 for index in range(6)]
         answer = "".join(chr(32 + token % 95) for token in tokens)
         entries.append({"prompt": prompt, "answer": "z" + answer.strip() + "z" if number % 2 else answer})
-    record = recorded(replayed(tmp_path), prompts=write_prompts(tmp_path, *entries))
+    record = recorded(replayed(tmp_path), questions=write_questions(tmp_path, *entries))
     assert record.latency.count == 40
     accuracy = record.accuracy
     assert (accuracy.metric, accuracy.value, accuracy.images) == ("exact_match", 0.5, 40)
@@ -101,20 +98,6 @@ def test_every_question_is_asked_in_an_order_of_the_seed_and_scored(tmp_path):
     assert figure.value(msgspec.structs.replace(record, energy=make_energy(gross_mj=300.0))) == pytest.approx(600.0)
 
 
-@pytest.mark.needs(module="xllamacpp")
-@pytest.mark.needs(module="jinja2")
-@pytest.mark.parametrize(("opening", "value"), [(b"assistant", 1.0), (b"ai<think>", 0.0)])
-def test_a_thought_that_the_template_opened_and_no_token_ended_is_no_answer(tmp_path, opening, value):
-    """As of R1 and Qwen3-Thinking, whose prompts end with <think>; the same text behind another template is the answer."""
-    model = tmp_path / "model.gguf"
-    model.write_bytes(TINY.read_bytes().replace(b"<|im_start|>assistant", b"<|im_start|>" + opening))
-    with closing(LlamaCpp()) as engine:
-        engine.load(model, Options(), 100)
-        text = engine.bind(engine.encode([ChatMessage("user", "Which?")]), Limits(6))(lambda _: None).text
-    run = measure_prompts(model, prompts=write_prompts(tmp_path, {"prompt": "Which?", "answer": text.strip().partition("\n")[0]}))
-    assert run.accuracy.value == value
-
-
 class TextsOnly(PlayedTextServer):
     """A server that takes texts, and chats to which it applies its own template; it tells no tokens."""
 
@@ -123,10 +106,6 @@ class TextsOnly(PlayedTextServer):
         able = GeneratorAbilities(counts="usage", chats=True, ignores_end=False, is_local=False)
         loaded = super().load(_model, _options, context_tokens)
         return replace(loaded, text_tokens=np.zeros(0, np.int32), abilities=able)
-
-    def encode(self, _prompt):
-        """Tell nothing."""
-        raise UnavailableError("a server of texts tells no tokens")
 
     def bind(self, prompt, _limits):
         """Return a query that is answered by `Paris`."""
@@ -154,9 +133,9 @@ def test_the_texts_that_a_server_is_sent_differ_from_run_to_run(monkeypatch):
 @pytest.mark.usefixtures("played")
 def test_a_server_of_chats_gets_messages_and_is_scored(monkeypatch, tmp_path):
     """Its own template is applied to them, and the record states it."""
-    messages = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "The capital of France?"}]
     server = TextsOnly()
-    run = measure_text(monkeypatch, server, prompts=write_prompts(tmp_path, {"messages": messages, "answer": "Paris"}), queries=3)
+    questions = write_questions(tmp_path, {"prompt": "The capital of France?", "answer": "Paris"})
+    run = measure_text(monkeypatch, server, questions=questions, queries=3)
     assert run.accuracy.value == 1.0
-    expected = Chat(tuple(ChatMessage(message["role"], message["content"]) for message in messages))
-    assert set(server.prompts) == {expected}
+    assert "chat template" in run.dataset.name
+    assert set(server.prompts) == {Chat("The capital of France?")}

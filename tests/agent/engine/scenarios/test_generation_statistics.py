@@ -1,7 +1,5 @@
 """Facts about the statistics of generated text: definitions, and what is left out."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 
@@ -60,9 +58,9 @@ def test_answers_of_random_lengths_have_the_rate_at_which_their_tokens_came():
     assert (lengths_stated.min_tokens, lengths_stated.mean_tokens) == (lengths.min(), pytest.approx(lengths.mean()))
 
 
-def later_tokens(*queries, is_local=False):
+def later_tokens(*queries):
     """Return the tokens after the first moment of queries with tokens at these microseconds."""
-    return replace(moments(*([1000 * moment for moment in query] for query in queries)), is_local=is_local).later_tokens().tolist()
+    return moments(*([1000 * moment for moment in query] for query in queries)).later_tokens().tolist()
 
 
 def test_tokens_of_one_piece_and_of_one_burst_are_of_the_first_moment():
@@ -78,7 +76,6 @@ def test_a_late_second_token_is_later_however_short_the_others_are():
     assert later_tokens([0, 400, 2000, 3000]) == [3]
     assert later_tokens() == []
     assert later_tokens([0, 400, 800, 60_000]) == [3]
-    assert later_tokens([0, 90, 180, 60_000], [0, 0, 90], is_local=True) == [3, 1]
 
 
 def test_one_token_has_no_tpot_and_no_gap():
@@ -117,7 +114,7 @@ def test_an_answer_behind_a_long_hidden_thought_is_not_held_back():
     ms = 1_000_000
     for step_ms, is_held_back in ((40, False), (0.1, True)):
         stream = [160_000 * ms] * 4000 + [160_000 * ms + round(step_ms * index * ms) for index in range(32)]
-        answers = replace(moments(*[stream] * 3), is_local=False)
+        answers = moments(*[stream] * 3)
         described, reason = with_times(make_generation(hidden_reasoning_tokens=4000, is_local=False), answers, None, None)
         assert bool(reason) == is_held_back
         assert (described.tpot is None) == is_held_back

@@ -1,0 +1,129 @@
+"""GGUF files behind a server of their own: what is stated of them, what a ruined one scores, and what is left when a run is killed."""
+
+import signal
+import subprocess
+import sys
+import time
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from edgemeter.agent.base.errors import ConfigError, UnavailableError
+from edgemeter.agent.generators import Limits, create
+from edgemeter.agent.runtimes import Options
+from tests.fixtures.questions import measure_questions
+from tests.fixtures.rows import table_row
+
+LANGUAGE = Path(__file__).resolve().parents[3] / "models" / "language"
+MODEL = LANGUAGE / "edgemeter-notes_q8_0.gguf"
+CONTEXT = 300
+WAITS = """
+import sys, time
+from pathlib import Path
+from edgemeter.agent.generators import create
+from edgemeter.agent.runtimes import Options
+loaded = create("llama").load(Path(sys.argv[1]), Options(), 300)
+print(loaded.process, flush=True)
+time.sleep(600)
+"""
+
+
+@pytest.fixture
+def loaded():
+    """Yield a generator that serves the shipped model, and what it states."""
+    with closing(create("llama")) as generator:
+        yield generator, generator.load(MODEL, Options(extra={"kv_type": "f32", "flash_attention": "off"}), CONTEXT)
+
+
+@pytest.mark.services
+@pytest.mark.needs(module="xllamacpp")
+def test_a_file_is_described_by_its_server(loaded):
+    """Lengths are exact, and the engine's timings lie within ours."""
+    generator, facts = loaded
+    assert (facts.package, facts.backend, facts.precision, facts.parameters) == ("xllamacpp", "cpu", "q8_0", 262_720)
+    assert (facts.trained_context_tokens, facts.kv_type, facts.abilities.counts, facts.abilities.is_local) == (4096, "f32", "exact", True)
+    assert "CPU" in facts.facts["system_info"]
+    assert not any("127.0.0.1" in fact for fact in facts.facts.values())
+    stamps: list[int] = []
+    begun = time.monotonic()
+    answer = generator.bind([1, *facts.text_tokens[:30].tolist()], Limits(20))(stamps.append)
+    took_ms = (time.monotonic() - begun) * 1e3
+    assert (answer.prompt_tokens, answer.output_tokens, answer.cached_tokens, sum(stamps)) == (31, 20, 0, 20)
+    assert (answer.own.prefilled_tokens, answer.own.decoded_tokens) == (31, 19)
+    assert 0 < answer.own.prefill_ms + answer.own.decode_ms < took_ms
+    with pytest.raises(ConfigError, match="context of 5002"):
+        generator.bind([1] * 5000, Limits(2))
+
+
+@pytest.mark.services
+@pytest.mark.needs(module="xllamacpp")
+def test_nobody_else_is_answered(loaded, tmp_path):
+    """The server wants a key that only the run has."""
+    generator, facts = loaded
+    sockets = {str(path.readlink()) for path in Path(f"/proc/{facts.process}/fd").iterdir()}
+    lines = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
+    (port,) = {int(line[1].partition(":")[2], 16) for line in lines if line[3] == "0A" and f"socket:[{line[9]}]" in sockets}
+    path = tmp_path / "other.server"
+    path.write_text(f'url = "http://127.0.0.1:{port}"\n')
+    with pytest.raises(UnavailableError, match="lists no model"):
+        create("server").load(path, Options(), CONTEXT)
+    assert generator.bind([1, 300], Limits(2))(lambda _: None).output_tokens == 2
+
+
+@pytest.mark.services
+@pytest.mark.needs(module="xllamacpp")
+def test_the_server_ends_with_a_process_that_is_killed():
+    """Whatever it was doing."""
+    with subprocess.Popen([sys.executable, "-c", WAITS, str(MODEL)], stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        served = Path("/proc") / process.stdout.readline().strip() / "cmdline"
+        assert b"llama_child" in served.read_bytes()
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+        until_s = time.monotonic() + 10
+        while served.exists() and served.read_bytes() and time.monotonic() < until_s:
+            time.sleep(0.01)
+        assert not served.exists() or not served.read_bytes()
+
+
+@pytest.mark.services
+@pytest.mark.needs(module="xllamacpp")
+def test_a_file_that_is_broken_or_a_setting_that_cannot_be_is_one_line(tmp_path):
+    """It is named, with llama.cpp's own reason."""
+    whole = MODEL.read_bytes()
+    for content, options, match in [
+        (whole[:100_000], Options(), "cannot load .*not within the file bounds"),
+        (b"GGUF" + bytes(range(256)) * 9, Options(), "cannot load .*version"),
+        (whole.replace(b"llama", b"xlama", 1), Options(), "unknown model architecture: 'xlama'"),
+        (whole, Options(extra={"kv_type": "q9"}), "has no kv_type 'q9'"),
+        (whole, Options(extra={"gpu_layers": "all"}), "gpu_layers is 'all'"),
+        (whole, Options(backend="gpu"), "no GPU: install one"),
+    ]:
+        path = tmp_path / "model.gguf"
+        path.write_bytes(content)
+        with table_row(match), closing(create("llama")) as generator:
+            with pytest.raises((ConfigError, UnavailableError), match=match) as refusal:
+                generator.load(path, options, CONTEXT)
+            assert "\n" not in str(refusal.value)
+
+
+@pytest.mark.services
+@pytest.mark.needs(module="xllamacpp")
+@pytest.mark.needs(module="gguf")
+def test_a_quantisation_that_ruins_a_model_scores_lower(tmp_path):
+    """Every weight keeps its sign only; four bits a weight keep most answers."""
+    import gguf  # noqa: PLC0415 - at collection nothing optional is imported
+    import numpy as np  # noqa: PLC0415
+
+    ruined = tmp_path / "edgemeter-notes_ruined.gguf"
+    ruined.write_bytes((LANGUAGE / "edgemeter-notes_f16.gguf").read_bytes())
+    for tensor in gguf.GGUFReader(ruined, "r+").tensors:
+        if tensor.data.dtype == np.float16:
+            tensor.data[:] = np.sign(tensor.data) * np.abs(tensor.data).mean()
+    models = (LANGUAGE / "edgemeter-notes_f16.gguf", LANGUAGE / "edgemeter-notes_q4_0.gguf", ruined)
+    whole, quantised, broken = (measure_questions(model, questions="edgemeter-questions", queries=3, output_tokens=12) for model in models)
+    assert whole.accuracy.value > 0.5
+    assert quantised.accuracy.value > 0.5 * whole.accuracy.value
+    assert broken.accuracy.value < 0.2 * whole.accuracy.value
+    assert whole.accuracy.images == 40
