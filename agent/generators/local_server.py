@@ -127,8 +127,8 @@ class LocalServer(ServerGenerator):
             return UnavailableError(f"llama.cpp does not start ({one_line(log)[-200:]}): on Debian: sudo apt install libgomp1")
         if status < 0:
             return ConfigError(f"llama.cpp was ended by {signal.Signals(-status).name} while it loaded {str(model)!r}: read `dmesg`")
-        found = _ERROR.search(log)
-        reason = (found[1] or found[2]) if found else log.strip().rpartition("\n")[2] or f"status {status}"
+        error_line = _ERROR.search(log)
+        reason = (error_line[1] or error_line[2]) if error_line else log.strip().rpartition("\n")[2] or f"status {status}"
         return ConfigError(f"llama.cpp cannot load {str(model)!r}: {one_line(reason)[:300]}")
 
     def _logged(self) -> str:

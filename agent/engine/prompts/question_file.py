@@ -21,7 +21,7 @@ from edgemeter.agent.quality.answer_key import AnswerKey
 from edgemeter.agent.tasks.parts import Share
 
 
-class _Entry(msgspec.Struct, frozen=True):
+class _QuestionEntry(msgspec.Struct, frozen=True):
     prompt: str
     answer: str | int | float | None = None
     answers: tuple[str, ...] = ()
@@ -92,7 +92,7 @@ def read_questions(questions: str, subset: int | None = None, seed: int = 0) -> 
     """
     path = path_of(questions)
     content = read_bytes(path, "the questions")
-    lines = json_lines(f"cannot read the questions in {str(path)!r}", content.removeprefix(b"\xef\xbb\xbf"), _Entry)
+    lines = json_lines(f"cannot read the questions in {str(path)!r}", content.removeprefix(b"\xef\xbb\xbf"), _QuestionEntry)
     items = [_question(f"{str(path)!r}, line {number}", entry) for number, entry in lines]
     if not items:
         raise ConfigError(f"{str(path)!r} holds no question: give a file with at least one")
@@ -104,7 +104,7 @@ def read_questions(questions: str, subset: int | None = None, seed: int = 0) -> 
     )
 
 
-def _question(where: str, entry: _Entry) -> Question:
+def _question(where: str, entry: _QuestionEntry) -> Question:
     if not entry.prompt.strip():
         raise ConfigError(f"{where}: the prompt is empty: ask something")
     if not entry.choices:

@@ -91,14 +91,14 @@ def test_the_server_ends_with_a_process_that_is_killed():
 @pytest.mark.needs(module="xllamacpp")
 def test_a_file_that_is_broken_or_a_setting_that_cannot_be_is_one_line(tmp_path):
     """It is named, with llama.cpp's own reason."""
-    whole = MODEL.read_bytes()
+    model_bytes = MODEL.read_bytes()
     for content, options, match in [
-        (whole[:100_000], Options(), "cannot load .*not within the file bounds"),
+        (model_bytes[:100_000], Options(), "cannot load .*not within the file bounds"),
         (b"GGUF" + bytes(range(256)) * 9, Options(), "cannot load .*version"),
-        (whole.replace(b"llama", b"xlama", 1), Options(), "unknown model architecture: 'xlama'"),
-        (whole, Options(extra={"kv_type": "q9"}), "has no kv_type 'q9'"),
-        (whole, Options(extra={"gpu_layers": "all"}), "gpu_layers is 'all'"),
-        (whole, Options(backend="gpu"), "no GPU: install one"),
+        (model_bytes.replace(b"llama", b"xlama", 1), Options(), "unknown model architecture: 'xlama'"),
+        (model_bytes, Options(extra={"kv_type": "q9"}), "has no kv_type 'q9'"),
+        (model_bytes, Options(extra={"gpu_layers": "all"}), "gpu_layers is 'all'"),
+        (model_bytes, Options(backend="gpu"), "no GPU: install one"),
     ]:
         path = tmp_path / "model.gguf"
         path.write_bytes(content)
@@ -122,8 +122,8 @@ def test_a_quantisation_that_ruins_a_model_scores_lower(tmp_path):
         if tensor.data.dtype == np.float16:
             tensor.data[:] = np.sign(tensor.data) * np.abs(tensor.data).mean()
     models = (LANGUAGE / "edgemeter-notes_f16.gguf", LANGUAGE / "edgemeter-notes_q4_0.gguf", ruined)
-    whole, quantised, broken = (measure_questions(model, questions="edgemeter-questions", queries=3, output_tokens=12) for model in models)
-    assert whole.accuracy.value > 0.5
-    assert quantised.accuracy.value > 0.5 * whole.accuracy.value
-    assert broken.accuracy.value < 0.2 * whole.accuracy.value
-    assert whole.accuracy.images == 40
+    source, quantised, broken = (measure_questions(model, questions="edgemeter-questions", queries=3, output_tokens=12) for model in models)
+    assert source.accuracy.value > 0.5
+    assert quantised.accuracy.value > 0.5 * source.accuracy.value
+    assert broken.accuracy.value < 0.2 * source.accuracy.value
+    assert source.accuracy.images == 40

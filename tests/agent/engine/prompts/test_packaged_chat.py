@@ -40,10 +40,10 @@ def test_a_chat_model_is_scored_as_by_the_librarys_own_api(tmp_path):
     texts = [reply["choices"][0]["message"]["content"] for reply in replies]
     # Every answer of this model has one number at most, but for those of steps.
     right = sum(re.findall(r"\d+", text)[-1:] == [word] for text, (_, word) in zip(texts, QUESTIONS, strict=True))
-    asked = {"questions": write_questions(tmp_path, *({"prompt": text, "answer": word} for text, word in QUESTIONS)), "queries": 5}
+    settings = {"questions": write_questions(tmp_path, *({"prompt": text, "answer": word} for text, word in QUESTIONS)), "queries": 5}
     with llama_cpp_server(model, tmp_path) as path:
-        served = measure_questions(path, output_tokens=OUTPUT_TOKENS, **asked)
-    for run in (measure_questions(model, output_tokens=OUTPUT_TOKENS, threads=2, **asked), served):
+        served = measure_questions(path, output_tokens=OUTPUT_TOKENS, **settings)
+    for run in (measure_questions(model, output_tokens=OUTPUT_TOKENS, threads=2, **settings), served):
         assert run.accuracy.value == right / len(QUESTIONS)
         assert 0 < run.accuracy.value < 1
         assert run.accuracy.normalisation == "number"
