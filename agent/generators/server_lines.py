@@ -1,4 +1,4 @@
-"""What a line of a streamed answer says: OpenAI's pieces of completions and chats, with the timings that llama.cpp's server adds.
+"""Lines of a streamed answer: OpenAI's pieces of completions and chats, with the timings that llama.cpp's server adds.
 
 Source: OpenAI's API reference; llama.cpp tools/server/README.md.
 """
