@@ -173,7 +173,7 @@ def no_sandbox() -> NoSandbox | None:
     if process.returncode == 0:
         return None
     return NoSandbox(
-        f"the kernel refuses {(output.splitlines() or ['bwrap'])[-1]}",
+        f"bubblewrap does not start ({(output.splitlines() or ['no message'])[-1].removeprefix('bwrap: ')})",
         "allow user namespaces: `sudo sysctl -w kernel.apparmor_restrict_unprivileged_userns=0` on Ubuntu 24.04, "
         "`kernel.unprivileged_userns_clone=1` on older Debian; in a container `--security-opt seccomp=unconfined --security-opt "
         "systempaths=unconfined`",

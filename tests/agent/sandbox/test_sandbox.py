@@ -375,3 +375,14 @@ def test_a_machine_without_bubblewrap_runs_models_and_says_so(tmp_path):
     findings = json.loads(command("edgemeter.agent.cli", "doctor", "--format", "json").stdout)
     (finding,) = (row for row in findings["findings"] if row["name"] == "sandbox")
     assert (finding["state"], finding["remedy"]) == ("warn", "`sudo apt install bubblewrap`")
+
+
+@pytest.mark.services
+def test_a_kernel_that_refuses_namespaces_has_its_own_words_and_remedy(tmp_path):
+    """As in a container, and on Ubuntu 24.04: bubblewrap is there, and says what failed."""
+    (tmp_path / "bwrap").write_text("#!/bin/sh\necho bwrap: setting up uid map: Permission denied >&2\nexit 1\n")
+    (tmp_path / "bwrap").chmod(0o755)
+    code = "from edgemeter.agent.sandbox.bubblewrap import no_sandbox; gap = no_sandbox(); print(gap.reason); print(gap.remedy)"
+    reason, remedy = printed_by(code, site=tmp_path, PATH=str(tmp_path)).splitlines()
+    assert reason == "bubblewrap does not start (setting up uid map: Permission denied)"
+    assert "kernel.apparmor_restrict_unprivileged_userns=0" in remedy
