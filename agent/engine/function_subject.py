@@ -35,7 +35,7 @@ from edgemeter.agent.engine.scenarios.timing import TimedQueries
 from edgemeter.agent.engine.stopwatch import no_collection
 from edgemeter.agent.engine.subject import Emit, Results, Subject
 from edgemeter.agent.runtimes import Loaded, TensorInfo
-from edgemeter.agent.runtimes.call_results import devices_of, is_array, leaves, refuse_coroutine_function, tensors, waited, waits_for
+from edgemeter.agent.runtimes.call_results import devices_of, is_array, leaves, refuse_coroutine_function, waited, waits_for
 
 # Inputs up to this size are compared with what the first calls left of them.
 COMPARED_BYTES = 64_000_000
@@ -201,8 +201,8 @@ class FunctionSubject(Subject):
             package="python",
             version=platform.python_version(),
             backend=job.IN_PROCESS,
-            inputs=tensors(self._target.inputs, "input"),
-            outputs=tensors(self._result, "output"),
+            inputs=_tensors(self._target.inputs, "input"),
+            outputs=_tensors(self._result, "output"),
             metadata={},
             import_ns=0,
             load_ns=0,
@@ -287,3 +287,12 @@ def busiest_threads(before_ns: Mapping[str, int], after_ns: Mapping[str, int], p
     if not shares:
         return None
     return f"{max(0.0, sum(shares.values())):.4f} {max(shares, key=lambda name: shares[name])}"
+
+
+def _tensors(value: object, name: str) -> tuple[TensorInfo, ...]:
+    """Return the arrays within `value` as a record describes tensors, `name_0`, `name_1`, ..."""
+    arrays: list[Any] = [leaf for leaf in leaves(value) if is_array(leaf)]
+    return tuple(
+        TensorInfo(f"{name}_{index}", tuple(int(size) for size in array.shape), str(array.dtype).removeprefix("torch."))
+        for index, array in enumerate(arrays)
+    )

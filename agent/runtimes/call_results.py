@@ -1,7 +1,4 @@
-"""The results of a call of a user's Python: the arrays among them, and what waits until they are computed.
-
-Which library's results they are is seen by their types: no library is imported here that its user has not imported.
-"""
+"""The results of a user's call: the arrays among them, and what waits for them. No library is imported that the user has not imported."""
 
 import dataclasses
 import inspect
@@ -19,19 +16,17 @@ from typing import Any
 import numpy as np
 
 from edgemeter.agent.base.errors import ConfigError, MeasurementError
-from edgemeter.agent.runtimes import Array, TensorInfo
+from edgemeter.agent.runtimes import Array
 
 Wait = Callable[[Any], object]
 DEEPEST = 4
-# Values that are looked at of one container.
-MOST_VALUES = 1000
-# Libraries whose arrays are there when a call returns.
-_COMPUTES_AT_ONCE = ("numpy", "pandas", "polars", "scipy")
+MOST_VALUES = 1000  # That are looked at of one container.
+_COMPUTES_AT_ONCE = ("numpy", "pandas", "polars", "scipy")  # Their arrays are there when a call returns.
 # What a library's lazily computed result is recognised by, and what computes it.
 _LAZY = {"__dask_graph__": ".compute()", "collect_schema": ".collect()"}
 # Kinds of numpy's own types; others, such as bfloat16 of JAX, become float32.
 _PLAIN_KINDS = "biufcSU"
-PRECISIONS = {"float64": "fp64", "float32": "fp32", "float16": "fp16", "bfloat16": "bf16"}
+_PRECISIONS = {"float64": "fp64", "float32": "fp32", "float16": "fp16", "bfloat16": "bf16"}
 
 
 def is_array(value: object) -> bool:
@@ -41,30 +36,19 @@ def is_array(value: object) -> bool:
 
 def leaves(value: object, depth: int = 0, limit: int | None = MOST_VALUES) -> Iterator[object]:
     """Yield the values within tuples, lists, mappings and dataclasses, in their order, of one the first `limit`; a leaf yields itself."""
-    items: Any = ()
+    items: Any = None
     if depth >= DEEPEST or is_array(value):
-        yield value
-        return
-    if isinstance(value, tuple | list | set):
+        pass
+    elif isinstance(value, tuple | list | set):
         items = value
     elif isinstance(value, Mapping):
         items = value.values()
     elif dataclasses.is_dataclass(value) and not isinstance(value, type):
         items = (getattr(value, field.name) for field in dataclasses.fields(value))
-    else:
+    if items is None:
         yield value
-        return
-    for item in islice(items, limit):
+    for item in islice(items or (), limit):
         yield from leaves(item, depth + 1, limit)
-
-
-def tensors(value: object, name: str) -> tuple[TensorInfo, ...]:
-    """Return the arrays within `value` as a record describes tensors, `name_0`, `name_1`, ..."""
-    arrays: list[Any] = [leaf for leaf in leaves(value) if is_array(leaf)]
-    return tuple(
-        TensorInfo(f"{name}_{index}", tuple(int(size) for size in array.shape), str(array.dtype).removeprefix("torch."))
-        for index, array in enumerate(arrays)
-    )
 
 
 def waited(bare: Callable[[], object], waits: Sequence[Wait]) -> Callable[[], object]:
@@ -82,11 +66,7 @@ def waited(bare: Callable[[], object], waits: Sequence[Wait]) -> Callable[[], ob
 
 
 def arrays_of(result: object) -> list[Array]:
-    """Return copies of the arrays and numbers in a result, in order, in numpy; of types that numpy lacks, as bfloat16, as float32.
-
-    Raises:
-        MeasurementError: it holds something else, or nothing.
-    """
+    """Return copies of the arrays and numbers in a result, in order, in numpy; of types that numpy lacks, as bfloat16, as float32."""
     arrays = [_numpy(leaf) for leaf in leaves(result, limit=None) if leaf is not None]
     if not arrays:
         raise MeasurementError(f"the model returns no array, but {type(result).__qualname__}: return arrays or tensors")
@@ -118,11 +98,7 @@ def refuse_coroutine_function(callable_: object) -> None:
 
 
 def waits_for(result: object, inputs: object, callable_: object) -> list[Wait]:
-    """Return what waits for the results of a call, each called with what it returned; nothing where they are there when it returns.
-
-    Raises:
-        ConfigError: the result is no result yet, and cannot be waited for; the message says what to measure instead.
-    """
+    """Return what waits for a call's results, called with what it returned; raises ConfigError if a result cannot be waited for."""
     values = list(leaves(result))
     for value in (result, *values):
         _refuse_lazy(value)
@@ -163,7 +139,8 @@ def _known_waits(result: object, values: list[Any]) -> list[Wait]:
     if any(map(_is_blocked_on, results)):
         wait = methodcaller("block_until_ready")
         waits.append(wait if is_array(result) else _on_each("block_until_ready", _is_blocked_on))
-    waits += [_of_torch_device(device) for device in _torch_devices([*results, *values])]
+    devices = {str(value.device): value.device for value in (*results, *values) if _is_of("torch", value) and hasattr(value, "device")}
+    waits += [_of_torch_device(device) for device in devices.values() if device.type not in ("cpu", "meta")]
     if any(name != "cpu" for name in map(_tensorflow_device, results) if name):
         waits.append(lambda _: sys.modules["tensorflow"].test.experimental.sync_devices())
     return waits
@@ -211,8 +188,7 @@ def _is_of(library: str, value: object) -> bool:
 
 def _used(callable_: Any) -> Iterator[Any]:
     """Yield what a call shows that it uses: its object and what that holds, what is bound to it, and the variables around it."""
-    # Inference mode and other decorators keep what they wrap.
-    callable_ = inspect.unwrap(callable_) if inspect.isfunction(callable_) else callable_
+    callable_ = inspect.unwrap(callable_) if inspect.isfunction(callable_) else callable_  # Decorators keep what they wrap.
     owner = getattr(callable_, "__self__", callable_)
     if isinstance(owner, type | ModuleType):
         return
@@ -241,16 +217,11 @@ def precision_of(result: object, callable_: object) -> str | None:
     """Return the precision of the parameters, where all of them, and the floats of the result, have one type; None if nothing shows it."""
     types = {_type_name(parameter) for parameter in _parameters(callable_)}
     returned = {name for name in map(_type_name, filter(is_array, leaves(result))) if "float" in name}
-    return PRECISIONS.get(min(types)) if len(types) == 1 and returned <= types else None
+    return _PRECISIONS.get(min(types)) if len(types) == 1 and returned <= types else None
 
 
 def _type_name(array: Any) -> str:
     return str(getattr(array.dtype, "name", array.dtype)).removeprefix("torch.")
-
-
-def _torch_devices(values: list[Any]) -> list[Any]:
-    devices = {str(value.device): value.device for value in values if _is_of("torch", value) and hasattr(value, "device")}
-    return [device for device in devices.values() if device.type not in ("cpu", "meta")]
 
 
 def _of_torch_device(device: Any) -> Wait:
