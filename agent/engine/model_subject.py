@@ -40,10 +40,10 @@ class ModelSubject(Subject):
         """Load the model, and prepare its first item; see `Subject.load`."""
         self.model = model = loading.load_model(self.case, self.runtime)
         check_results(self.case, model)
-        self.shape = query_shape(self.case, model.loaded.inputs)
+        self.samples, self._joined = query_shape(self.case, model.loaded.inputs)
         self._item = model.calls_of(0, self.case.seed)
-        self._first = join_batch([self._item[0]] * self.shape.joined)
-        self.is_concurrent, self.samples = isinstance(self.runtime, runtimes.ConcurrentRuntime), self.shape.batch
+        self._first = join_batch([self._item[0]] * self._joined)
+        self.is_concurrent = isinstance(self.runtime, runtimes.ConcurrentRuntime)
         self.import_ns, self.load_ns = model.loaded.import_ns, model.loaded.load_ns
         self.compiles_at_call = model.loaded.compiles_at_call
         declared = tuple(tuple(size or 1 for size in info.shape) for info in model.loaded.inputs)
@@ -54,8 +54,8 @@ class ModelSubject(Subject):
     def prepare(self) -> None:
         """Prepare the inputs; code that compiles does so for each shape before anything is timed."""
         calls, is_by_item = loading.prepare_calls(self.model, self._item, self.case.seed)
-        self._take(joined_batches(calls, self.shape.joined, loading.PREPARED_BYTES, self.case.seed))
-        self.is_by_item = is_by_item and self.shape.joined == 1
+        self._take(joined_batches(calls, self._joined, loading.PREPARED_BYTES, self.case.seed))
+        self.is_by_item = is_by_item and self._joined == 1
         if self.case.runtime == PYTHON:
             for inputs in {loading.shapes_of(inputs): inputs for inputs in self.inputs}.values():
                 self.runtime.bind(inputs)()
@@ -127,7 +127,7 @@ class ModelSubject(Subject):
             inputs=loading.describe_inputs(loaded.inputs, self._first),
             outputs=outputs,
             dataset=loading.describe_dataset(model.data, self.case.seed),
-            batch=self.shape.batch,
+            batch=self.samples,
             guesses=model.guesses,
             **msgspec.structs.asdict(evaluated),
         )

@@ -27,7 +27,6 @@ class OutputDifference:
     predictions, where it is known.
     """
 
-    is_identical: bool
     ratio: float | None
     common_ratio: float | None = None
 
@@ -45,11 +44,10 @@ class OutputDifference:
 def output_difference(outputs: Sequence[Array], other: Sequence[Array]) -> OutputDifference:
     """Return how far two sets of outputs are apart, relative to the largest value of each channel."""
     if len(outputs) != len(other):
-        return OutputDifference(is_identical=False, ratio=None)
+        return OutputDifference(None)
     ratios = [_ratio(a, b) for a, b in zip(outputs, other, strict=True)]
     comparable = [ratio for ratio in ratios if ratio is not None]
-    identical = all(arrays_equal(a, b) for a, b in zip(outputs, other, strict=True))
-    return OutputDifference(identical, max(comparable, default=0.0) if len(comparable) == len(ratios) else None)
+    return OutputDifference(max(comparable, default=0.0) if len(comparable) == len(ratios) else None)
 
 
 def summarise_check(compared: Sequence[OutputDifference]) -> OutputCheck:

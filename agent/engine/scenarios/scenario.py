@@ -3,7 +3,6 @@
 import random
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 
 import msgspec
 import numpy as np
@@ -23,14 +22,6 @@ BATCHES = 8
 FEWEST_BATCHES = 11
 
 
-@dataclass(frozen=True, slots=True)
-class QueryShape:
-    """A query is a call of `batch` samples; `joined` single samples are put together to fill a batch (1: none are)."""
-
-    batch: int
-    joined: int
-
-
 def declared_batch(inputs: Sequence[TensorInfo]) -> int | None:
     """Return the batch that the model's inputs declare: their common first size; None where all leave it open.
 
@@ -40,8 +31,8 @@ def declared_batch(inputs: Sequence[TensorInfo]) -> int | None:
     return sizes.pop() if len(sizes) == 1 else 1
 
 
-def query_shape(case: Case, inputs: Sequence[TensorInfo]) -> QueryShape:
-    """Return the shape of the queries of a case on a model with these inputs.
+def query_shape(case: Case, inputs: Sequence[TensorInfo]) -> tuple[int, int]:
+    """Return the samples of a query, and how many single samples are put together for it (1: none are), on a model with these inputs.
 
     Raises:
         ConfigError: the model cannot take this batch.
@@ -49,13 +40,13 @@ def query_shape(case: Case, inputs: Sequence[TensorInfo]) -> QueryShape:
     batch = declared_batch(inputs)
     if case.scenario == "offline":
         if batch is None:
-            return QueryShape(case.batch or 1, case.batch or 1)
+            return case.batch or 1, case.batch or 1
         if case.batch in (None, batch):
-            return QueryShape(batch, 1)
+            return batch, 1
         raise ConfigError(
             f"the model takes {batch} samples a call, not {case.batch}: remove `batch`, or export it with an open batch dimension"
         )
-    return QueryShape(batch or 1, 1)
+    return batch or 1, 1
 
 
 def join_batch(items: Sequence[list[Array]]) -> list[Array]:

@@ -39,8 +39,7 @@ def test_the_models_shape_and_the_scenario_make_the_query(tmp_path):
         ((OFFLINE, "batch = 4"), FOUR, (4, 1)),
         (('scenario = "poisson"', "rate_per_s = 5.0"), OPEN, (1, 1)),
     ]:
-        shape_of_query = scenario.query_shape(case(tmp_path, *lines), inputs)
-        assert (shape_of_query.batch, shape_of_query.joined) == shape, f"{lines!r}"
+        assert scenario.query_shape(case(tmp_path, *lines), inputs) == shape, f"{lines!r}"
 
 
 def test_what_the_model_cannot_take_is_refused(tmp_path):
