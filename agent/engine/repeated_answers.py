@@ -47,7 +47,7 @@ def _outcome(timed: Generated, repetitions: Sequence[Generated], abilities: Gene
         return "varying" if first.cached_tokens == last.cached_tokens else None
     if are_alike(timed, first, abilities):
         return None
-    if abilities.is_local or (timed.tokens and first.tokens and timed.tokens[0] != first.tokens[0]):
+    if abilities.is_local or timed.text[:1] != first.text[:1]:
         return "differing"
     # A server sums a batch, and what follows a cached text, in another order.
     return None if overlap or timed.cached_tokens != first.cached_tokens else "varying"
@@ -60,7 +60,7 @@ def are_alike(answer: Generated, other: Generated, abilities: GeneratorAbilities
 
 
 def common_ratio(answer: Generated, other: Generated) -> float:
-    """Return how much of the longer answer both begin with, 0..1: of its tokens where both have all ids, else of its characters."""
-    first, second = (answer.tokens, other.tokens) if answer.tokens and other.tokens else (answer.text, other.text)
+    """Return how much of the longer answer both begin with, 0..1, of its characters."""
+    first, second = answer.text, other.text
     common = [a == b for a, b in zip(first, second, strict=False)]
     return [*common, False].index(False) / max(len(first), len(second), 1) if first or second else 1.0

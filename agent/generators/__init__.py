@@ -134,7 +134,7 @@ class EngineTimings:
 class Generated:
     """The result of a query.
 
-    `tokens` are the ids in order, empty where the generator sees only text. `output_tokens` counts the tokens generated, as
+    `output_tokens` counts the tokens generated, as
     `GeneratorAbilities.counts` tells. `prompt_tokens` is the whole prompt as the engine counted it, `cached_tokens` the part of it that was
     not processed again; None where a server states neither. `stamped_tokens` are the tokens of each stamp, where they are known only when
     the answer has ended. `unstreamed` is why the stamps are no moments of tokens: the answer came in one piece.
@@ -142,7 +142,6 @@ class Generated:
     A server guessed `drafted_tokens`, `accepted_tokens` of them are in the answer; None where it states none.
     """
 
-    tokens: tuple[int, ...]
     text: str
     ended: Ended
     prompt_tokens: int | None

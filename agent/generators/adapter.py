@@ -1,15 +1,9 @@
-"""Shared code of the generators: the check of a query's prompt and limits before an engine gets them; tokens shared out among pieces."""
+"""Shared code of the generators: the check of a query's prompt and limits before an engine gets them."""
 
 from collections.abc import Sequence
 
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.generators import Chat, Limits, Prompt
-
-# What synthetic prompts are drawn from, by engines that take a text: the tokens of these.
-ORDINARY_WORDS = (
-    "the board on the bench reads one value every second and writes it to a file while a small fan keeps the room cool; "
-    "we count them, add them up, divide by ten and look at what is left over before lunch"
-)
 
 
 def check_tokens(prompt: Prompt, limits: Limits, context_tokens: int, vocabulary: int) -> Sequence[int]:
@@ -34,14 +28,3 @@ def check_tokens(prompt: Prompt, limits: Limits, context_tokens: int, vocabulary
             f"{context_tokens} are allocated: shorten one of them"
         )
     return prompt
-
-
-def shared_out(tokens: int, sizes: Sequence[int]) -> tuple[int, ...]:
-    """Return so many tokens shared out among pieces of these sizes, in proportion; the first and the last have one at least."""
-    total = sum(sizes)
-    if len(sizes) == 1 or not total:
-        return (*[0] * (len(sizes) - 1), tokens) if len(sizes) > 1 else (tokens,)
-    reached = [round(tokens * sum(sizes[: index + 1]) / total) for index in range(len(sizes))]
-    # Both ends are moments of tokens.
-    reached = [min(max(count, 1), max(tokens - 1, 1)) for count in reached[:-1]] + [tokens]
-    return tuple(count - before for before, count in zip([0, *reached], reached, strict=False))

@@ -110,7 +110,6 @@ class ReplayGenerator:
                 wait_until(started_ns + moment_ns, spin)
                 stamp(count)
             return Generated(
-                tokens=answer,
                 text="".join(chr(32 + token % 95) for token in answer),
                 ended="length" if output_tokens == limits.output_tokens else "end_of_text",
                 prompt_tokens=len(tokens),

@@ -41,10 +41,10 @@ from edgemeter.agent.base.server_address import is_on_this_machine
 from edgemeter.agent.base.toml import read_toml
 from edgemeter.agent.contract import model_file
 from edgemeter.agent.generators import Chat, Generated, GeneratorAbilities, Limits, LoadedGenerator, Prompt, Query, Stamp
-from edgemeter.agent.generators.adapter import ORDINARY_WORDS, check_tokens
+from edgemeter.agent.generators.adapter import check_tokens
 from edgemeter.agent.generators.server_answer import ReceivedAnswer, TooLongError
-from edgemeter.agent.generators.server_facts import ServerFacts, ServerFile, ask_facts, tokens_of
-from edgemeter.agent.generators.server_lines import Part, read_line
+from edgemeter.agent.generators.server_facts import ORDINARY_WORDS, ServerFacts, ServerFile, ask_facts, tokens_of
+from edgemeter.agent.generators.server_lines import Line, read_line
 from edgemeter.agent.runtimes import Options
 from edgemeter.agent.runtimes.adapter import check_options
 
@@ -85,7 +85,7 @@ class ServerGenerator:
             # Some servers end a connection behind an answer: opens it again.
             self._ping()
             # What two chats share that begin otherwise is their template.
-            template_tokens = 0 if facts.is_llama or file.endpoint != "chat" else self._answer(_OTHER).cached_tokens
+            template_tokens = 0 if facts.is_llama or file.endpoint != "chat" else self._answer(_OTHER).cached_tokens or 0
             load_ns = time.monotonic_ns() - began_ns
             loaded = self._loaded_with(probe, facts.context_tokens or context_tokens)
             round_trip_ms = statistics.median(self._ping() for _ in range(_PINGS))
@@ -113,7 +113,7 @@ class ServerGenerator:
             precision=facts.precision,
             parameters=facts.parameters,
             trained_context_tokens=facts.trained_context_tokens,
-            speculative=facts.speculative or probe.speculative,
+            speculative=facts.speculative or ("draft" if probe.drafts[0] else None),
             abilities=GeneratorAbilities(
                 counts="estimated" if probe.output_tokens is None else "usage",
                 ignores_end=facts.is_llama or bool(file.extra.get("ignore_eos")),
@@ -225,9 +225,9 @@ class ServerGenerator:
             if data == DONE:
                 heard.is_done = True
             elif data:
-                part = _read(data)
-                heard.take(part)
-                if part.has_output:
+                content_line = _read(data)
+                heard.take(content_line)
+                if content_line.choice.has_output:
                     waits_until_s = time.monotonic() + file.timeout_s
             if time.monotonic() > waits_until_s:
                 connection.close()
@@ -272,7 +272,7 @@ def _with_extra(content: Mapping[str, Any], extra: Mapping[str, Any], limits: Li
     return {**{key: value for key, value in content.items() if key not in dropped}, **further}
 
 
-def _read(content: bytes) -> Part:
+def _read(content: bytes) -> Line:
     try:
         return read_line(content)
     except msgspec.MsgspecError as error:

@@ -1,16 +1,11 @@
 """The answer of a server to one query: its pieces stamped as they come, and counted as the server counts them."""
 
-from dataclasses import replace
+from collections.abc import Sequence
 
 from edgemeter.agent.base.errors import AnswerError, one_line
 from edgemeter.agent.contract.record_generation import EMPTY_ANSWER
-from edgemeter.agent.generators import LONGEST_STEP, THOUGHT_END, Generated, GeneratorAbilities, Stamp
-from edgemeter.agent.generators.adapter import shared_out
-from edgemeter.agent.generators.server_lines import Part
-
-_KEPT = (
-    "ended", "prompt_tokens", "output_tokens", "reasoning_tokens", "cached_tokens", "own", "drafted_tokens", "accepted_tokens",
-)  # fmt: skip
+from edgemeter.agent.generators import LONGEST_STEP, THOUGHT_END, Ended, Generated, GeneratorAbilities, Stamp
+from edgemeter.agent.generators.server_lines import Line, Timings, Usage
 
 
 class ReceivedAnswer:
@@ -28,56 +23,65 @@ class ReceivedAnswer:
         self._sizes: list[int] = []
         self._pieces: list[str] = []
         self._thoughts: list[str] = []
-        self._last = Part()
-        self._is_counted_by_line = False
+        self._ended: Ended | None = None
+        self._usage: Usage | None = None
+        self._timings: Timings | None = None
         self._ends_with_first = False
         self.is_done = False
 
     @property
     def output_tokens(self) -> int | None:
-        """The total that the server states."""
-        return self._last.output_tokens
+        """The total that the server states; proxies that do not count state 0."""
+        return (self._usage and self._usage.output_tokens) or None
 
     @property
     def hidden_reasoning_tokens(self) -> int:
         """The tokens of thoughts that the server did not stream, as it states."""
         is_streamed = any(self._thoughts) or THOUGHT_END in self._text()
-        return 0 if is_streamed else min(self._last.reasoning_tokens or 0, max((self._last.output_tokens or 0) - 1, 0))
+        stated = self._usage.reasoning_tokens if self._usage else 0
+        return 0 if is_streamed else min(stated, max((self.output_tokens or 0) - 1, 0))
 
     @property
-    def cached_tokens(self) -> int:
-        """The prompt tokens that the server took from its cache, as it states."""
-        return self._last.cached_tokens or 0
+    def cached_tokens(self) -> int | None:
+        """The prompt tokens that the server took from its cache, None where it does not state them."""
+        if self._timings and self._timings.cache_n is not None:
+            return self._timings.cache_n
+        details = self._usage and self._usage.prompt_tokens_details
+        return details.cached_tokens if details else None
 
     @property
-    def speculative(self) -> str | None:
-        """How the server guesses tokens: `draft` where it counts them, None where it does not."""
-        return "draft" if self._last.drafted_tokens else None
+    def drafts(self) -> tuple[int | None, int | None]:
+        """The tokens that the server guessed, and those of them that it accepted; None where it does not state them."""
+        if self._timings and self._timings.draft_n:
+            return self._timings.draft_n, self._timings.draft_n_accepted
+        return self._usage.drafts() if self._usage else (None, None)
 
-    def take(self, part: Part) -> None:
-        """Stamp what is new in `part`; raises AnswerError if it is an error of the server, or more than was asked for."""
-        if part.error is not None:
+    def take(self, line: Line) -> None:
+        """Stamp what is new in `line`; raises AnswerError if it is an error of the server, or more than was asked for."""
+        if line.error is not None:
             raise AnswerError(
-                f"the server failed after {self._stamped} tokens: {one_line(part.error)}; read its log", kind="error in the stream"
+                f"the server failed after {self._stamped} tokens: {one_line(line.error)}; read its log", kind="error in the stream"
             )
-        self._is_counted_by_line |= part.total_tokens is not None
-        new = part.total_tokens - self._stamped if part.total_tokens is not None else int(part.has_output)
+        choice, timings = line.choice, line.timings
+        text, thought = choice.new_text, choice.thought
+        new = timings.predicted_n - self._stamped if timings else int(choice.has_output)
         if new > 0:
             if self._stamped + new > self._most:
                 raise TooLongError(f"the server sent more than the {self._most} tokens that were asked for: use another endpoint")
             self._stamp(new)
             self._stamped += new
-            self._ends_with_first = not self._sizes and part.ended is not None
-            self._sizes.append(len(part.thought) + len(part.text))
-        self._pieces.append(part.text)
-        self._thoughts.append(part.thought)
-        reported = {name: value for name in _KEPT if (value := getattr(part, name)) is not None}
-        self._last = replace(self._last, **reported)
+            self._ends_with_first = not self._sizes and choice.finish_reason is not None
+            self._sizes.append(len(thought) + len(text))
+        self._pieces.append(text)
+        self._thoughts.append(thought)
+        if choice.finish_reason is not None:
+            self._ended = "length" if choice.finish_reason == "length" else "end_of_text"
+        self._usage, self._timings = line.usage or self._usage, timings or self._timings
 
     def check(self) -> None:
         """Return when the answer is whole; raises AnswerError if it broke off, has no token, or more than were asked for."""
-        counted = self._last.output_tokens
-        if self._last.ended is None and not self.is_done:
+        counted = self.output_tokens
+        if self._ended is None and not self.is_done:
             raise AnswerError(
                 f"the server stopped in the middle of an answer, after {self._stamped} tokens: read its log", kind="stopped in the middle"
             )
@@ -94,10 +98,10 @@ class ReceivedAnswer:
         The token that ends a text shows none and is not timed. Others without a piece of their own are in the pieces by their length, but
         for hidden reasoning, which came before the first.
         """
-        counted, hidden = self._last.output_tokens, self.hidden_reasoning_tokens
-        if counted is None or self._is_counted_by_line:
+        counted, hidden = self.output_tokens, self.hidden_reasoning_tokens
+        if counted is None or self._timings:
             return ()
-        stamped_or_end = self._stamped + (self._last.ended == "end_of_text")
+        stamped_or_end = self._stamped + (self._ended == "end_of_text")
         is_one_each = self._stamped <= counted - hidden <= stamped_or_end
         if is_one_each and not hidden:
             return ()
@@ -107,7 +111,7 @@ class ReceivedAnswer:
     def _has_several(self, counted: int | None) -> bool:
         """Return whether the answer has more tokens than one step gives; uncounted ones are told by their words."""
         tokens = len(self._text().split()) if counted is None else counted - self.hidden_reasoning_tokens
-        return tokens > (LONGEST_STEP if self.speculative else 1)
+        return tokens > (LONGEST_STEP if self.drafts[0] else 1)
 
     def _text(self) -> str:
         """Return the text; the server has cut off what marks the end of a thought."""
@@ -116,25 +120,22 @@ class ReceivedAnswer:
 
     def generated(self, abilities: GeneratorAbilities) -> Generated:
         """Return the answer; raises AnswerError if the server told its count when it was loaded, and not now."""
-        last = self._last
-        if abilities.counts == "usage" and last.output_tokens is None:
+        if abilities.counts == "usage" and self.output_tokens is None:
             raise AnswerError(
                 "the server left out how many tokens it generated, which it told before: ask again, or read its log", kind="no count"
             )
-        stamped_tokens = self._shared_tokens()
-        output_tokens = sum(stamped_tokens) or self._stamped
+        stamped_tokens, timings = self._shared_tokens(), self._timings
         return Generated(
-            tokens=(),
             text=self._text(),
-            ended=last.ended or "length",
-            prompt_tokens=last.prompt_tokens,
-            output_tokens=output_tokens,
-            cached_tokens=last.cached_tokens,
-            own=last.own,
+            ended=self._ended or "length",
+            prompt_tokens=(self._usage and self._usage.prompt_tokens) or None,
+            output_tokens=sum(stamped_tokens) or self._stamped,
+            cached_tokens=self.cached_tokens,
+            own=timings.own if timings else None,
             stamped_tokens=stamped_tokens,
-            drafted_tokens=last.drafted_tokens,
-            accepted_tokens=last.accepted_tokens,
-            unstreamed=_ONE_PIECE if self._ends_with_first and self._has_several(last.output_tokens) else None,
+            drafted_tokens=self.drafts[0],
+            accepted_tokens=self.drafts[1],
+            unstreamed=_ONE_PIECE if self._ends_with_first and self._has_several(self.output_tokens) else None,
             hidden_reasoning_tokens=self.hidden_reasoning_tokens or None,
         )
 
@@ -147,3 +148,14 @@ class TooLongError(AnswerError):
 
 
 _ONE_PIECE = "the server answers in one piece: it, or a proxy before it, does not stream"
+
+
+def shared_out(tokens: int, sizes: Sequence[int]) -> tuple[int, ...]:
+    """Return so many tokens shared out among pieces of these sizes, in proportion; the first and the last have one at least."""
+    total = sum(sizes)
+    if len(sizes) == 1 or not total:
+        return (*[0] * (len(sizes) - 1), tokens) if len(sizes) > 1 else (tokens,)
+    reached = [round(tokens * sum(sizes[: index + 1]) / total) for index in range(len(sizes))]
+    # Both ends are moments of tokens.
+    reached = [min(max(count, 1), max(tokens - 1, 1)) for count in reached[:-1]] + [tokens]
+    return tuple(count - before for before, count in zip([0, *reached], reached, strict=False))

@@ -10,6 +10,11 @@ from edgemeter.agent.base.errors import UnavailableError
 from edgemeter.agent.base.model_server import ModelServer
 from edgemeter.agent.base.server_address import ServerAddress
 
+# Synthetic prompts are drawn from the tokens of these words.
+ORDINARY_WORDS = (
+    "the board on the bench reads one value every second and writes it to a file while a small fan keeps the room cool; "
+    "we count them, add them up, divide by ten and look at what is left over before lunch"
+)
 # The marks of the template that llama.cpp states of a model without one.
 _CHATML = "<|im_start|>"
 

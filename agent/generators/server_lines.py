@@ -3,39 +3,15 @@
 Source: OpenAI's API reference; llama.cpp tools/server/README.md.
 """
 
-from dataclasses import dataclass
 from typing import Any
 
 import msgspec
 
 from edgemeter.agent.base.foreign_text import decode_json
-from edgemeter.agent.generators import Ended, EngineTimings
+from edgemeter.agent.generators import EngineTimings
 
 
-@dataclass(frozen=True, slots=True)
-class Part:
-    """The content of one line; None where the line does not state it.
-
-    `thought` is what a reasoning model writes before its `text`. `total_tokens` counts all output so far, `output_tokens` and
-    `prompt_tokens` the whole query, `reasoning_tokens` the thoughts among its output, streamed or not.
-    """
-
-    has_output: bool = False
-    text: str = ""
-    thought: str = ""
-    total_tokens: int | None = None
-    ended: Ended | None = None
-    prompt_tokens: int | None = None
-    output_tokens: int | None = None
-    reasoning_tokens: int | None = None
-    cached_tokens: int | None = None
-    own: EngineTimings | None = None
-    drafted_tokens: int | None = None
-    accepted_tokens: int | None = None
-    error: Any = None
-
-
-class _Timings(msgspec.Struct):
+class Timings(msgspec.Struct):
     """The times of llama.cpp's engine; those of the prompt include the first token."""
 
     prompt_n: int
@@ -46,6 +22,11 @@ class _Timings(msgspec.Struct):
     draft_n: int | None = None
     draft_n_accepted: int | None = None
 
+    @property
+    def own(self) -> EngineTimings:
+        """The engine's own timings: the first token comes with the prompt."""
+        return EngineTimings(self.prompt_ms, self.prompt_n, self.predicted_ms, max(self.predicted_n - 1, 0))
+
 
 class _Details(msgspec.Struct):
     cached_tokens: int | None = None
@@ -54,7 +35,9 @@ class _Details(msgspec.Struct):
     rejected_prediction_tokens: int | None = None
 
 
-class _Usage(msgspec.Struct):
+class Usage(msgspec.Struct):
+    """The counts at the end of an answer."""
+
     prompt_tokens: int
     completion_tokens: int
     total_tokens: int | None = None
@@ -93,40 +76,39 @@ class _Choice(msgspec.Struct):
     message: _Delta | None = None
     finish_reason: str | None = None
 
+    @property
+    def new_text(self) -> str:
+        """The new part of the answer."""
+        delta = self.delta or self.message
+        return self.text or (delta and delta.content) or ""
 
-class _Line(msgspec.Struct):
+    @property
+    def thought(self) -> str:
+        """The new part of what a reasoning model writes before its answer."""
+        delta = self.delta or self.message
+        return (delta and (delta.reasoning_content or delta.reasoning)) or ""
+
+    @property
+    def has_output(self) -> bool:
+        """Whether something is new: a call of a tool is, the role of a chat is not."""
+        delta = self.delta or self.message
+        return bool(self.new_text or self.thought or (delta and delta.tool_calls))
+
+
+class Line(msgspec.Struct):
+    """What one line states; the last one of an answer has the usage, and often no choice."""
+
     choices: list[_Choice] = []
-    usage: _Usage | None = None
-    timings: _Timings | None = None
+    usage: Usage | None = None
+    timings: Timings | None = None
     error: Any = None
 
+    @property
+    def choice(self) -> _Choice:
+        """The one choice that was asked for, empty where there is none."""
+        return self.choices[0] if self.choices else _Choice()
 
-def read_line(content: bytes) -> Part:
-    """Return what a line says, after `data:`; a chat's first line holds a role only, the last one the usage and often no choice.
 
-    Raises:
-        msgspec.MsgspecError: it is no part of an answer.
-    """
-    line = decode_json(content, _Line)
-    choice = line.choices[0] if line.choices else _Choice()
-    delta = choice.delta or choice.message or _Delta()
-    text, thought = choice.text or delta.content or "", delta.reasoning_content or delta.reasoning or ""
-    usage, timings = line.usage, line.timings
-    drafts = (timings.draft_n, timings.draft_n_accepted) if timings and timings.draft_n else usage.drafts() if usage else (None, None)
-    cached_tokens = usage.prompt_tokens_details.cached_tokens if usage and usage.prompt_tokens_details else None
-    return Part(
-        has_output=bool(text or thought or delta.tool_calls),
-        text=text,
-        thought=thought,
-        total_tokens=timings.predicted_n if timings else None,
-        ended=None if choice.finish_reason is None else "length" if choice.finish_reason == "length" else "end_of_text",
-        # Proxies that do not count state 0.
-        prompt_tokens=usage.prompt_tokens or None if usage else None,
-        output_tokens=usage.output_tokens or None if usage else None,
-        reasoning_tokens=usage.reasoning_tokens or None if usage else None,
-        cached_tokens=timings.cache_n if timings and timings.cache_n is not None else cached_tokens,
-        own=EngineTimings(timings.prompt_ms, timings.prompt_n, timings.predicted_ms, max(timings.predicted_n - 1, 0)) if timings else None,
-        drafted_tokens=drafts[0],
-        accepted_tokens=drafts[1],
-        error=line.error,
-    )
+def read_line(content: bytes) -> Line:
+    """Return what a line states, after `data:`; raises msgspec.MsgspecError if it is no part of an answer."""
+    return decode_json(content, Line)

@@ -98,7 +98,7 @@ def test_the_timed_prompts_of_a_case_are_the_same_however_long_the_warm_up_was(t
         for _ in range(before):
             Stopwatch(subject).first()
         numbers = closed_loop.run(Stopwatch(subject), plan(queries=3)).numbers.tolist()
-        answers.append([subject.answers[number].generated.tokens for number in numbers])
+        answers.append([subject.answers[number].generated.text for number in numbers])
     assert answers[0] == answers[1]
 
 
@@ -139,7 +139,7 @@ class Forgetful(ReplayGenerator):
 
         def other(stamp) -> Generated:
             Forgetful.calls += 1
-            return Generated((Forgetful.calls,), "", "length", len(prompt), limits.output_tokens, 0, own=query(stamp).own)
+            return Generated(str(Forgetful.calls), "length", len(prompt), limits.output_tokens, 0, own=query(stamp).own)
 
         return other
 

@@ -170,7 +170,7 @@ def test_llama_cpp_serves_users_and_every_figure_follows_from_the_record(tmp_pat
 
 def text(cached=0, unstreamed=None):
     """Return an answer."""
-    return TextAnswer(Generated((), "text", "length", 8, 4, cached, unstreamed=unstreamed), (2, 3, 4, 5))
+    return TextAnswer(Generated("text", "length", 8, 4, cached, unstreamed=unstreamed), (2, 3, 4, 5))
 
 
 def test_a_few_replies_in_one_piece_are_failures_and_most_of_them_no_stream():

@@ -113,7 +113,7 @@ class TextsOnly(PlayedTextServer):
         def query(stamp):
             self.prompts.append(prompt)
             stamp(1)
-            return Generated((), "Paris", "end_of_text", 9, 1, 0)
+            return Generated("Paris", "end_of_text", 9, 1, 0)
 
         return query
 
