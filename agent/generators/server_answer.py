@@ -38,8 +38,8 @@ class ReceivedAnswer:
     def hidden_reasoning_tokens(self) -> int:
         """The tokens of thoughts that the server did not stream, as it states."""
         is_streamed = any(self._thoughts) or THOUGHT_END in self._text()
-        stated = self._usage.reasoning_tokens if self._usage else 0
-        return 0 if is_streamed else min(stated, max((self.output_tokens or 0) - 1, 0))
+        reasoning_tokens = self._usage.reasoning_tokens if self._usage else 0
+        return 0 if is_streamed else min(reasoning_tokens, max((self.output_tokens or 0) - 1, 0))
 
     @property
     def cached_tokens(self) -> int | None:

@@ -96,7 +96,7 @@ class _Choice(msgspec.Struct):
 
 
 class Line(msgspec.Struct):
-    """What one line states; the last one of an answer has the usage, and often no choice."""
+    """One line of an answer; the last one has the usage, and often no choice."""
 
     choices: list[_Choice] = []
     usage: Usage | None = None
