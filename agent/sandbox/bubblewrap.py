@@ -139,7 +139,8 @@ def started(
 
     `scratch` is a folder of the caller's instead of one of its own; `stdin`, `stdout` and `stderr` are as `subprocess.Popen` takes them.
     """
-    is_confined = no_sandbox() is None
+    # What a conversion starts is in the sandbox and within the limits of the conversion, where no others can be set.
+    is_confined = not is_inside() and no_sandbox() is None
     with tempfile.TemporaryDirectory(prefix="edgemeter-", ignore_cleanup_errors=True) as folder:
         scratch = scratch or Path(folder)
         command = [sys.executable, "-m", module, *arguments]
@@ -148,10 +149,16 @@ def started(
         elif shutil.which("setpriv"):
             # As bubblewrap sees to: it ends with this process, however that ends.
             command = ["setpriv", "--pdeathsig", "KILL", *command]
+        limits = [] if is_inside() else _limits(grant)
         process = _launch(
-            [*_limits(grant), *command], is_confined=is_confined, env=_environment(scratch, is_confined=is_confined),
-            start_new_session=True, stdin=stdin, stdout=stdout, stderr=stderr,
-        )  # fmt: skip
+            [*limits, *command],
+            is_confined=is_confined,
+            env=_environment(scratch, is_confined=is_confined or is_inside()),
+            start_new_session=True,
+            stdin=stdin,
+            stdout=stdout,
+            stderr=stderr,
+        )
         try:
             yield process
         finally:
@@ -182,7 +189,7 @@ def no_sandbox() -> NoSandbox | None:
 
 def note_of(grant: SandboxGrant) -> str | None:
     """Return what a record says of a sandbox that is not whole; None of one that is."""
-    if gap := no_sandbox():
+    if gap := None if is_inside() else no_sandbox():
         return f"none: {gap.reason}"
     return "with the network of the host" if grant.network else None
 

@@ -312,6 +312,27 @@ def test_a_client_of_a_server_has_the_network_and_a_run_has_none(tmp_path):
             assert json.loads(printed) is expected
 
 
+NESTED = """
+import json, subprocess
+from edgemeter.agent.sandbox.bubblewrap import SandboxGrant, is_inside, note_of, started
+print(json.dumps([is_inside(), note_of(SandboxGrant())]), flush=True)
+if __name__ == "__main__" and not __import__("os").environ.get("PYTHON_NESTED"):
+    __import__("os").environ["PYTHON_NESTED"] = "1"
+    with started("sandbox_nested", [], SandboxGrant()) as process:
+        process.wait()
+"""
+
+
+@confined
+@pytest.mark.services
+@pytest.mark.parametrize("user", USERS)
+def test_what_a_sandboxed_process_starts_in_a_sandbox_is_in_its_own(tmp_path, user):
+    """As a conversion that inspects what it wrote; there is nothing to say about it, and code may be opened."""
+    (tmp_path / "sandbox_nested.py").write_text(NESTED)
+    printed = printed_by(STARTER, "", "{}", "sandbox_nested", site=tmp_path, user=user)
+    assert [json.loads(line) for line in printed.splitlines()] == [[True, None]] * 2
+
+
 @confined
 @pytest.mark.services
 def test_a_death_inside_is_seen_outside_as_it_was(tmp_path, monkeypatch):
