@@ -81,7 +81,7 @@ def check_generation(generator, engine):
     assert generator.bind(prompt_of(engine), Limits(1))(stamps.append).output_tokens == 1
     assert stamps == [1]
     answers = [generator.bind(prompt_of(engine, length), Limits(6))(lambda _: None) for length in (5, 8, 5)]
-    assert (answers[0].tokens, answers[0].text) == (answers[2].tokens, answers[2].text)
+    assert answers[0].text == answers[2].text
     assert answers[2].cached_tokens <= 1
 
 
