@@ -31,7 +31,7 @@ def test_wrong_usage_is_one_line_that_names_what_to_correct(tmp_path):
             (("agent", "publish"), "broker"),
             (("run", "x.replay.json", "--device", "Küche"), "Küche"),
             (("agent", "publish", "--broker", "b", "--delivery-timeout", "nan"), "--delivery-timeout"),
-            (("agent", "up", "--broker", "mqtts://u@b?password_file=none"), "broker's password"),
+            (("agent", "up", "--broker", "mqtts://u@b?password_file=none"), "password file 'none' of the broker"),
             (("agent", "publish", "--broker", "mqtts://b?ca=none.pem"), "none.pem"),
             (("agent", "publish", "--broker", "mqtts://b?certificat=none.pem"), "did you mean certificate?"),
         ],
