@@ -30,7 +30,7 @@ from typing import IO, Any
 from edgemeter.agent.base.errors import ConfigError, MeasurementError, UnavailableError, one_line
 from edgemeter.agent.base.model_server import ModelServer
 from edgemeter.agent.contract import model_file
-from edgemeter.agent.generators import LoadedGenerator
+from edgemeter.agent.generators import Limits, LoadedGenerator, Prompt, Query
 from edgemeter.agent.generators.server import ServerGenerator
 from edgemeter.agent.generators.server_facts import ServerFile
 from edgemeter.agent.machine.load import read_memory
@@ -102,6 +102,14 @@ class LocalServer(ServerGenerator):
             process=self._child.pid if self._child else None,
             facts=facts | ({"system_info": one_line(system[1])} if system else {}),
         )
+
+    def bind(self, prompt: Prompt, limits: Limits) -> Query:
+        """Bind a query of a server; see `Generator.bind`. One that has ended takes none, which ends the run."""
+        if self._child and (status := self._child.poll()) is not None:
+            end = f"was ended by {signal.Signals(-status).name}" if status < 0 else f"ended with status {status}"
+            why = "; the kernel kills processes when memory runs out: see `dmesg`, or use a smaller model"
+            raise MeasurementError(f"llama.cpp {end} while it generated{why if status == -signal.SIGKILL else ': run it again'}")
+        return super().bind(prompt, limits)
 
     def _start(self, model: Path, command: list[str]) -> ServerFile:
         """Start the child process, and return its address and key when it has loaded the model."""

@@ -96,11 +96,13 @@ class Mains(PowerSensor):
     def read(self):
         return Reading(taken_ns=time.monotonic_ns(), power_w=5.0)
 """
-# What hangs is ended after 8 s instead of ten minutes, and no run waits for a quiet moment.
+# What hangs is ended after 8 s instead of ten minutes, no run waits for a quiet moment, and the progress shows short phases too.
 HURRIED = """
+from edgemeter.agent.cli import session_progress
 from edgemeter.agent.engine import isolation
 from edgemeter.agent.session.quiet import QuietMoment
 isolation.OVERTIME_S = 8.0
+session_progress.DRAWN_PER_SECOND = 20
 QuietMoment.wait = lambda *_: None
 """
 COMMAND = f"{HURRIED}\nfrom edgemeter.agent.cli.main import main\nmain()"
@@ -139,8 +141,8 @@ TO_SERVER = {"server dies": signal.SIGKILL, "server hangs": signal.SIGSTOP}
 # The status, and what the line says; no line where nobody is left to say it.
 ENDINGS = {
     "segv": (FAILED, "SIGSEGV"),
-    "oom": (FAILED, "SIGKILL.*; the kernel kills processes when memory runs out"),
-    "killed": (FAILED, "SIGKILL.*; the kernel kills processes when memory runs out"),
+    "oom": (FAILED, "SIGKILL.*kernel kills processes when memory runs out"),
+    "killed": (FAILED, "SIGKILL.*kernel kills processes when memory runs out"),
     "hang": (FAILED, "took longer than its limit of"),
     "memory": (FAILED, "out of memory|MemoryError"),
     "server dies": (FAILED, "no answer from .*start the server"),
@@ -154,7 +156,7 @@ factory: load segv, first hang, warm-up memory, idle before segv, timed oom, acc
 plug-in: load hang, timed segv, accuracy memory, accuracy SIGKILL
 function: call 40 memory, call 40 SIGKILL
 served: warm-up server dies, timed server hangs, timed SIGINT, warm-up SIGKILL
-language model: warm-up SIGINT, timed killed, timed SIGKILL
+language model: idle before SIGINT, timed killed, timed SIGKILL
 unconfined: timed oom, timed SIGINT, load SIGKILL
 """
 PHASES = ("load", "first", "warm-up", "idle before", "timed", "accuracy")
@@ -275,7 +277,7 @@ def test_a_death_is_one_line_and_leaves_nothing(request, folder, subject, phase,
     before = frozenset(psutil.Process().children(recursive=True))
     is_early = phase in ("load", "first")
     if is_early:
-        # The progress is drawn once a second: a model that hangs is still there.
+        # A model that hangs there is killed there.
         (folder / "fault").write_text(f"{fault if fault in IN_MODEL else 'hang'} {phase}")
     run = DyingRun(folder, subject)
     if not (is_early and fault in IN_MODEL):
