@@ -67,8 +67,9 @@ def measure_subject(
         loaded_mb = resident_mb(subject.process)
         first_ns = Stopwatch(subject).first() if subject.first_ns is None else subject.first_ns
         # Python compiles in each cold start what it may not write.
-        cached = [path for module in [*sys.modules.values()] if (path := getattr(module, "__cached__", None))]
-        compiled = sum(not Path(path).exists() for path in cached)
+        cached = [getattr(module, "__cached__", None) for module in [*sys.modules.values()]]
+        # `torch.ops` makes something of any name.
+        compiled = sum(isinstance(path, str) and not Path(path).exists() for path in cached)
         emit(job.Phase(name="prepare"))
         subject.prepare()
         timed, query_ns, surroundings = time_queries(work, subject, emit, meet)

@@ -1,5 +1,6 @@
 """Facts about `edgemeter.agent.engine.measure`: a batch that is fixed above 1 is timed whole and scored; when a run idles."""
 
+import sys
 import time
 from dataclasses import replace
 
@@ -102,3 +103,10 @@ def test_a_run_times_its_queries_and_nothing_around_them(monkeypatch, tmp_path):
     assert run.idle_before.end_ns <= run.timed.start_ns < run.timed.end_ns <= run.idle_after.start_ns
     assert [round(idle.length_ns / 1e6) for idle in (run.idle_before, run.idle_after)] == [3000, 3000]
     assert run.output_check.compared > run.output_check.differing == 0
+
+
+def test_a_module_that_has_every_attribute_disturbs_no_run(monkeypatch, tmp_path):
+    """As `torch.ops`, which makes a namespace of any name that it is asked for."""
+    play_time(monkeypatch)
+    monkeypatch.setitem(sys.modules, "ops_of_any_name", type("Ops", (), {"__getattr__": lambda *_: object()})())
+    assert measure(run_job(brief_case(write_replay(tmp_path))), 0, lambda _: None).latency.count
