@@ -91,7 +91,8 @@ def measure_call(work: job.RunJob, target: FunctionCall, emit: Emit) -> job.Meas
     except EdgemeterError:
         raise
     except Exception as error:  # the function is the caller's, and may raise anything
-        raise MeasurementError(f"the function raised {type(error).__name__}: {one_line(error)}: correct it, or its inputs") from error
+        words = f": {one_line(error)}" if str(error) else ""
+        raise MeasurementError(f"the function raised {type(error).__name__}{words}: correct it, or its inputs") from error
 
 
 class FunctionSubject(Subject):

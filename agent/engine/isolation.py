@@ -17,7 +17,7 @@ from typing import IO, TypeVar
 import msgspec
 
 from edgemeter.agent.base import errors
-from edgemeter.agent.contract.model_formats import PYTHON
+from edgemeter.agent.contract.model_formats import SERVED
 from edgemeter.agent.engine import job
 from edgemeter.agent.engine.confinement import grant_for
 from edgemeter.agent.sandbox import bubblewrap
@@ -150,13 +150,15 @@ class _TimeLimit:
     def error(self, work: job.RunJob) -> errors.MeasurementError:
         """Return why the run was ended."""
         part = self.part or "load"
-        planned = f", of which {self._planned_s:g} s were planned" if self._planned_s else ""
+        planned = f", of which {self._planned_s:.3g} s were planned" if self._planned_s else ""
         advice = "use a smaller model or another backend"
-        if work.case.runtime == PYTHON:
-            advice = f"let {'the factory and its first call' if part == 'load' else 'each call'} return"
+        if work.case.runtime in {SERVED, "server"}:
+            advice = "see the server's log, or start it again"
+        elif job.is_code(work.case):
+            advice = f"let {'the code and its first call' if part == 'load' else 'each call'} return"
         took_s = time.monotonic() - self._begun_s
         return errors.MeasurementError(
-            f"{work.case.model!r} was ended after {took_s:.0f} s: its part {part!r} took longer than its limit of {self._limit_s:g} s"
+            f"{work.case.model!r} was ended after {took_s:.0f} s: its part {part!r} took longer than its limit of {self._limit_s:.0f} s"
             f"{planned}: {advice}"
         )
 
@@ -222,19 +224,23 @@ def _tail(stderr: IO[bytes]) -> bytes:
 
 def _crash(work: job.RunJob, status: int, stderr: IO[bytes], *, is_loading: bool) -> errors.MeasurementError:
     output = last_line(_tail(stderr), "; its last output: ")
-    advice = {
-        -signal.SIGKILL: "; the kernel kills processes when memory runs out: see `dmesg`, or use a smaller model",
-        -signal.SIGILL: "; this build of the runtime uses instructions that the CPU lacks: install another version",
-    }.get(status, "")
-    if is_loading and status < 0:
+    is_signal = status < 0
+    if status == -signal.SIGKILL:
+        advice = "the kernel kills processes when memory runs out: see `dmesg`, or use a smaller model"
+    elif status == -signal.SIGILL:
+        advice = "this build of the runtime uses instructions that the CPU lacks: install another version"
+    elif job.is_code(work.case):
+        advice = "correct the code, or the library that it calls"
+    elif is_loading and is_signal:
         # Libraries abort on files that they do not understand.
-        advice = advice or "; the file may be garbled: fetch or export it again"
-        text = (
-            f"the runtime {work.case.runtime} crashed (signal {-status}, {signal.Signals(-status).name}) while loading {work.case.model!r}"
-        )
-        return errors.MeasurementError(f"{text}{advice}{output}")
-    text = f"the process that ran {Path(work.case.model).name!r} on {work.case.runtime}"
-    return errors.MeasurementError(f"{text} {ending(status)}{advice}{output}")
+        advice = "the file may be garbled: fetch or export it again"
+    else:
+        advice = "install another version of the runtime, or use another backend"
+    text = f"the process that ran {Path(work.case.model).name!r} on {work.case.runtime} {ending(status)}"
+    if is_loading and is_signal:
+        name = signal.Signals(-status).name
+        text = f"the runtime {work.case.runtime} crashed (signal {-status}, {name}) while loading {work.case.model!r}"
+    return errors.MeasurementError(f"{text}; {advice}{output}")
 
 
 def error_of(kind: str, message: str) -> errors.EdgemeterError:

@@ -222,11 +222,16 @@ def answer_one(
         output.write(msgspec.json.encode(answer, enc_hook=as_text))
 
 
+def is_code(case: Case) -> bool:
+    """Return whether code of the user's is measured: a factory, or a runtime in a file."""
+    return case.runtime == PYTHON or bool(case.plugin_files)
+
+
 def failure(error: BaseException, case: Case) -> Failed:
     """Return the message about an error that ended a run of `case`."""
     if isinstance(error, EdgemeterError):
         return Failed(kind=type(error).__name__, message=str(error))
-    words = raised(error) if case.runtime == PYTHON or case.plugin_files else f"{type(error).__name__}: {one_line(error)}"
+    words = raised(error) if is_code(case) else f"{type(error).__name__}: {one_line(error)}"
     message = f"{case.runtime} failed on {case.model!r}: {words}"
     if isinstance(error, MemoryError):
         limit_bytes = resource.getrlimit(resource.RLIMIT_DATA)[0]
