@@ -22,7 +22,7 @@ LINES = {
     "agent/delivery": 1952,
     "agent/doctor": 676,
     "agent/energy": 1229,
-    "agent/engine": 4417,
+    "agent/engine": 4429,
     "agent/generators": 1290,
     "agent/health": 583,
     "agent/identity": 878,
