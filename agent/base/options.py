@@ -57,7 +57,7 @@ def save_option(command: _Command) -> _Command:
 
 def trusted_option(command: _Command) -> _Command:
     """Add `--trusted`."""
-    text = "Convert even if this kernel cannot keep the converter away from your files. You trust whoever made the model."
+    text = "Convert even where nothing keeps the converter away from your files. You trust whoever made the model."
     return click.option("--trusted", "is_trusted", is_flag=True, help=text)(command)
 
 

@@ -49,7 +49,7 @@ class SessionProgress:
             get_time=clock,
         )
         self._task = self._bars.add_task("", total=None)
-        self._run = ""
+        self._place = self._label = ""
 
     def __enter__(self) -> "SessionProgress":  # noqa: PYI034 - Self needs Python 3.11
         self._bars.start()
@@ -61,7 +61,7 @@ class SessionProgress:
     def __call__(self, event: "session.RunBegins | job.Event | session.RunEnds") -> None:
         """Show one event."""
         if isinstance(event, session.RunBegins):
-            self._run = f"[{event.place}/{event.total}] {event.case.label}: "
+            self._place, self._label = f"[{event.place}/{event.total}]", event.case.label
             self._show("starting", total=event.planned_s)
         elif isinstance(event, job.Phase):
             self._show(event.name if event.seconds is None else f"{event.name}, {duration(event.seconds)}")
@@ -69,7 +69,8 @@ class SessionProgress:
             self._show(f"accuracy, {event.done:,} of {event.total:,}")
         elif isinstance(event, session.RunEnds) and not self._bars.console.is_terminal:
             ended = cases_of([event.outcome])[0].summary if isinstance(event.outcome, RunRecord) else f"failed: {event.outcome}"
-            self._bars.console.print(f"{self._run}{ended}", markup=False, highlight=False, soft_wrap=True)
+            self._bars.console.print(f"{self._place} {self._label}: {ended}", markup=False, highlight=False, soft_wrap=True)
 
     def _show(self, part: str, total: float | None = None) -> None:
-        self._bars.update(self._task, description=f"{self._run}{part}", total=total)
+        # The part changes: it is what a narrow terminal still shows.
+        self._bars.update(self._task, description=f"{self._place} {part}: {self._label}", total=total)

@@ -9,7 +9,7 @@ are declared, and `compile` what it took beyond later ones, where the model stat
 Identity: the hash of the source, of files that options name, of those beside the code that Python imported or opened by the end of the
 first call (open shapes: of loading), and of the weights. Folders count without hidden files; above 1000 files or 16 GB only as `weights`.
 Name: of the texts, weights or factory.
-It is your own code, sandboxed, run only if a command or suite on this machine names it: no fleet order carries it.
+It is your own code, in the sandbox where there is one. Only a command or suite on this machine names it: no fleet order carries it.
 Tested with PyTorch 2.13.0 and JAX 0.10.2 on the CPU.
 """
 

@@ -14,7 +14,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from functools import cache
 from importlib.util import find_spec
@@ -141,8 +141,9 @@ def started(
     """
     # What a conversion starts is in the sandbox and within the limits of the conversion, where no others can be set.
     is_confined = not is_inside() and no_sandbox() is None
-    with tempfile.TemporaryDirectory(prefix="edgemeter-", ignore_cleanup_errors=True) as folder:
-        scratch = scratch or Path(folder)
+    own = tempfile.TemporaryDirectory(prefix="edgemeter-", ignore_cleanup_errors=True) if scratch is None else nullcontext(str(scratch))
+    with own as folder:
+        scratch = Path(folder)
         command = [sys.executable, "-m", module, *arguments]
         if is_confined:
             command = [*_bubblewrap(grant, scratch), "--", *command]

@@ -41,4 +41,4 @@ def test_a_terminal_shows_the_run_its_part_and_the_time_of_all_runs(width):
     lines = [line for line in stream.getvalue().replace("\x1b[2K", "\n").splitlines() if "of about" in line]
     assert lines
     assert all("14 s of about 36 s" in line for line in lines)
-    assert ("[1/3] a.onnx onnx 1 thread: timed, 10 s " in lines[-1]) == (width >= 80)
+    assert ("[1/3] timed, 10 s: a.onnx onnx 1 thread " in lines[-1]) == (width >= 80)
