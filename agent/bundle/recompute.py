@@ -142,9 +142,12 @@ def _load(run: _Run) -> Pairs:
     record, timed, load = run.record, run.timed, run.record.load
     if timed is None or record.scenario not in scenario.SECONDS:
         return
+    count = record.latency.count
     if load is not None:
-        yield "load", load, scenario.load_of_timed(timed, scenario.samples_per_query(timed, load.samples), load.target_per_s)
-    count = record.latency.count if load is None else load.samples
+        samples_per_query = scenario.samples_per_query(timed, load.samples)
+        yield "load", load, scenario.load_of_timed(timed, samples_per_query, load.target_per_s)
+        # The latency of a query of several calls is that of one.
+        count = load.samples * record.batch // samples_per_query
     yield "throughput_per_s", record.throughput_per_s, scenario.throughput_per_s(record.scenario, timed, count)
     if record.steady is not None and timed.schedule is not None and timed.arrivals_ns is not None:
         arrivals_ns = timed.arrivals_ns - timed.begin_ns

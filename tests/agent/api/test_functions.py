@@ -5,6 +5,7 @@ import time
 import pytest
 
 import edgemeter
+from edgemeter.agent.bundle.recompute import recompute
 
 SHORT = {"mode": "rapid", "power": "none"}
 
@@ -36,6 +37,15 @@ def test_a_function_is_measured_and_kept():
         ["in-process"],
     ]
     assert [condition.when for condition in record.conditions] == ["before", "during", "after"]
+
+
+@pytest.mark.services
+def test_the_throughput_of_a_function_is_that_of_its_calls():
+    """A query of a quick one is many calls: one takes 1 / throughput, and the figures follow from the samples."""
+    record = edgemeter.measure(abs, -1, save=False, **SHORT)
+    assert record.load.samples > 100 * record.latency.count
+    assert record.throughput_per_s * record.latency.mean_ms == pytest.approx(1000, rel=0.05)
+    assert recompute(record)[1] == ()
 
 
 def test_settings_of_models_are_refused_for_functions():
