@@ -49,9 +49,10 @@ def set_power_mode(number: str) -> None:
     completed = run("nvpmodel", "-m", number)
     printed = completed.stdout + completed.stderr
     # In a container nvpmodel notes the mode and changes nothing.
-    if completed.returncode == 0 and "ignoring request" not in printed and power_mode_now()[0] == number:
+    is_accepted = completed.returncode == 0 and "ignoring request" not in printed
+    if is_accepted and power_mode_now()[0] == number:
         return
-    needs_reboot = re.search("reboot", printed, re.IGNORECASE)
+    needs_reboot = is_accepted or re.search("reboot", printed, re.IGNORECASE)
     remedy = f"it needs a reboot: `sudo nvpmodel -m {number}`, and answer yes" if needs_reboot else "run it as root, outside of a container"
     raise SettingError(f"nvpmodel does not set power mode {number} (status {completed.returncode}: {last_line(printed)}): {remedy}")
 

@@ -90,7 +90,7 @@ def test_a_jetson_without_a_runtime_for_its_gpu_gets_the_commands_of_its_jetpack
     assert finding.state == "absent"
     assert "sudo apt install nvidia-jetpack python3-libnvinfer" in finding.remedy
     assert "--system-site-packages" in finding.remedy
-    assert "never tried" in finding.remedy
+    assert "untried" in finding.remedy
     monkeypatch.setattr(checks, "version", lambda name: "10.3.0" if name == "tensorrt" else None)
     assert [finding.state for finding in checks._gpu(machine)] == ["ok"]
     assert list(checks._gpu(recorded(tmp_path / "pi", "aarch64"))) == []

@@ -125,6 +125,7 @@ NOT_FOR_THIS_BOARD = [
 ]
 
 
+@pytest.mark.usefixtures("configuration")
 def test_an_order_that_is_not_for_this_board_is_rejected(device):
     """Whole, with a reason, and nothing measured."""
     device.plays = lambda execution: [carry_out.carry_out(execution.task, io.BytesIO()), execution.leave(0)]

@@ -1,6 +1,6 @@
 import pytest
 
-from edgemeter.agent.machine.board_limits import board_limits, limits_named, memory_mb_per_s, plain_name
+from edgemeter.agent.machine.board_limits import board_limits, limits_named, plain_name
 from tests.fixtures.rows import table_row
 
 
@@ -9,22 +9,6 @@ def test_no_word_belongs_to_two_entries():
     words = [word for limit in board_limits() for word in limit.words]
     assert len(set(words)) == len(words)
     assert [word for word in words if plain_name(word) not in {word, f"raspberry pi {word}"}] == []
-
-
-def test_the_bandwidth_of_a_board_is_bus_times_rate():
-    """By the model as the firmware states it: transfers a second x bytes of the bus, by hand; no other board's counts for it."""
-    for board, mb_per_s in [
-        ("Raspberry Pi 5 Model B Rev 1.0", 4267 * 4),
-        ("Raspberry Pi 4 Model B Rev 1.5", 3200 * 4),
-        ("NVIDIA Jetson Xavier NX Developer Kit", 3733 * 16),
-        ("NVIDIA Jetson Orin Nano Engineering Reference Developer Kit Super", 6400 * 16),
-        ("NVIDIA Jetson AGX Orin Developer Kit", 6400 * 32),
-        ("NVIDIA Jetson AGX Thor Developer Kit", 8533 * 32),
-        ("Orange Pi 5 Plus", 5500 * 8),
-    ]:
-        with table_row(board):
-            assert memory_mb_per_s(board) == pytest.approx(mb_per_s, rel=0.01)
-    assert [memory_mb_per_s(board) for board in ("", "some board", "Banana Pi 5", "Raspberry Pi 1", "Jetson Orin")] == [None] * 5
 
 
 def test_a_device_is_recognised_with_what_is_added_to_it():

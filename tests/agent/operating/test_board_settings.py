@@ -40,8 +40,9 @@ def test_a_mode_that_does_not_change_is_refused(monkeypatch):
         # In a container it notes the mode, and changes nothing.
         (SET_15W, 0, "Running in chroot, ignoring request", "outside of a container"),
         (SET_25W, 0, "Reboot required for changing to this power mode: 0", "`sudo nvpmodel -m 0`, and answer yes"),
-        (SET_25W, 1, "", "(status 1: no message)"),
-        (SET_25W, 0, "set", "run it as root"),
+        (SET_25W, 1, "", "(status 1: no message): run it as root"),
+        # Where nobody can answer its question it ends well, and changes nothing.
+        (SET_25W, 0, "set", "it needs a reboot"),
         (SET_15W, -9, "set", "(status -9: set)"),
         ("nothing", 0, "", "reports no power mode: nothing"),
     ]:

@@ -137,7 +137,7 @@ def test_power_mode_is_set_by_name_or_number_and_found_right(jetson):
     assert jetson.sent("power_mode", power_mode="2") == ("ok", "2 15W")
     for mode, remedy in (("MAXN_SUPER", "nvpmodel -m 0"), ("30W", "MAXN_SUPER, 25W, 15W")):
         state, detail = jetson.sent("power_mode", power_mode=mode)
-        assert (state, remedy in detail) == ("failed", True), mode
+        assert (state, remedy in detail) == ("failed", True), (mode, detail)
 
 
 def test_settings_that_a_measurement_has_changed_for_its_time_are_left_alone(inside):

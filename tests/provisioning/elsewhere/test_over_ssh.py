@@ -33,7 +33,7 @@ def test_a_board_without_a_fleet_is_measured_and_nothing_stays_there(board, work
     assert (record.device, record.runtime.name) == (config.this_device(), "litert")
     assert record.latency.p50_ms > 0
     assert record.verdict.state in {"ok", "disturbed"}
-    assert any(": 1 run, " in line for line in workstation.lines), workstation.lines
+    assert any("[1/1] edgemeter-shapes_int8.tflite litert" in line for line in workstation.lines), workstation.lines
     assert any("no energy" in line for line in workstation.lines) == (record.energy is None)
     assert all(line.startswith(f"{board.target.name}: ") for line in workstation.lines)
     (folder,) = (board.home / ".cache/edgemeter").iterdir()
@@ -79,7 +79,7 @@ def test_ctrl_c_keeps_the_run_that_had_ended_and_nothing_stays_on_the_board(boar
     interrupted = []
 
     def report(line):
-        if ": 1 run, " in line and not interrupted:
+        if "[1/2]" in line and not interrupted:
             interrupted.append(line)
             raise KeyboardInterrupt
 
