@@ -141,8 +141,10 @@ def started(
     """
     # What a conversion starts is in the sandbox and within the limits of the conversion, where no others can be set.
     is_confined = not is_inside() and no_sandbox() is None
-    made = tempfile.TemporaryDirectory(prefix="edgemeter-", ignore_cleanup_errors=True) if scratch is None else nullcontext(str(scratch))
-    with made as folder:
+    scratch_folder = (
+        tempfile.TemporaryDirectory(prefix="edgemeter-", ignore_cleanup_errors=True) if scratch is None else nullcontext(str(scratch))
+    )
+    with scratch_folder as folder:
         scratch = Path(folder)
         command = [sys.executable, "-m", module, *arguments]
         if is_confined:
