@@ -36,7 +36,7 @@ LINES = {
     "agent/quality": 69,
     "agent/recognition": 1140,
     "agent/runtimes": 4326,
-    "agent/sandbox": 638,
+    "agent/sandbox": 640,
     "agent/session": 1679,
     "agent/settings": 276,
     "agent/tasks": 1812,
