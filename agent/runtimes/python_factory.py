@@ -14,36 +14,30 @@ Tested with PyTorch 2.13.0 and JAX 0.10.2 on the CPU.
 """
 
 import gc
-import inspect
 import logging
 import platform
 import sys
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from edgemeter.agent.base import python_target
 from edgemeter.agent.base.errors import ConfigError, MeasurementError
-from edgemeter.agent.base.python_target import PythonTarget
-from edgemeter.agent.base.suggestions import near
 from edgemeter.agent.contract import model_file
 from edgemeter.agent.runtimes import Array, Loaded, Options, TensorInfo
-from edgemeter.agent.runtimes.adapter import check_inputs, check_options, describe_tensor, shape_fits
+from edgemeter.agent.runtimes.adapter import check_inputs, describe_tensor, shape_fits
+from edgemeter.agent.runtimes.call_evidence import CallEvidence, contradicts, evidence_of, outputs_of
 from edgemeter.agent.runtimes.call_results import (
     Wait,
     arrays_of,
-    devices_of,
-    leaves,
-    precision_of,
     refuse_unseen,
     wait_for_placed,
     waits_for,
 )
-from edgemeter.agent.runtimes.python_model import PythonModel, model_of, version_of, versions_of
+from edgemeter.agent.runtimes.python_model import PythonModel, keywords_of, model_of, name_of, target_of, version_of, versions_of
 from edgemeter.agent.sandbox.user_code import (
     attribute_of,
     compiled,
@@ -62,10 +56,6 @@ logger = logging.getLogger(__name__)
 _FRAMEWORKS = ("torch", "jax", "tensorflow")
 # First words of backends whose first call compiles.
 _COMPILERS = ("jit", "compile", "function")
-# Kinds of devices that a backend may name, and libraries' names for the same kind.
-_DEVICES = {"cpu": "cpu", "gpu": "gpu", "cuda": "gpu", "rocm": "gpu", "mps": "mps", "xpu": "xpu", "tpu": "tpu"}
-# Names of files of weights that say nothing: their folder's does.
-_NAMELESS = ("model", "pytorch_model", "saved_model", "weights")
 _COLLECTED_EVERY_NS = 100_000_000
 
 
@@ -79,18 +69,18 @@ class PythonFactory:
         self._last: Any = None
         self._arguments: Sequence[object] = ()
         self._backend: str | None = None
-        self._evidence: _Evidence | None = None
+        self._evidence: CallEvidence | None = None
         self._leaves_garbage, self._collected_ns = True, 0
 
     def load(self, model: Path, options: Options) -> Loaded:
         """Import the module, call the factory, and make the first call where the shapes are declared; see `Runtime.load`."""
-        target, address = _target(model, options), str(model)
+        target, address = target_of(model, options), str(model)
         forget()
         with noted_files():
             begin_ns = time.monotonic_ns()
             factory = attribute_of(target, address)
             import_ns = time.monotonic_ns() - begin_ns
-            keywords = _keywords(factory, options, address)
+            keywords = keywords_of(factory, options, address)
             begin_ns = time.monotonic_ns()
             with user_errors(address, "the factory"):
                 returned = factory(**keywords)
@@ -115,18 +105,18 @@ class PythonFactory:
             metadata=python_model.metadata,
             import_ns=import_ns,
             load_ns=max(1, factory_ns),
-            name=_name(python_model, target),
+            name=name_of(python_model, target),
             sha256=model_file.sha256(model, further.values()),
             size_bytes=sum(path.stat().st_size for path in (*model_file.parts(model), *further.values())),
             first_ns=first_ns,
             compiles_at_call=python_model.compiles or python_model.backend.partition(",")[0] in _COMPILERS,
             threads_reason=None if "threads" in keywords else "the factory takes no `threads`: its library chooses their number",
         )
-        return self._described(loaded)
+        return self.with_late_facts(loaded)
 
     def check(self, model: Path, options: Options) -> None:
         """Raise if there is no such source, or it is not Python; nothing of it is run. See `Checks.check`."""
-        compiled(_target(model, options).source, str(model))
+        compiled(target_of(model, options).source, str(model))
 
     def bind(self, inputs: Sequence[Array]) -> Callable[[], object]:
         """Copy the inputs to where the model reads them; return its call, which waits for the results."""
@@ -177,10 +167,6 @@ class PythonFactory:
                 )
         return arrays
 
-    def with_late_facts(self, loaded: Loaded) -> Loaded:
-        """Return what was loaded with what its calls showed; see `LateFacts`."""
-        return self._described(loaded)
-
     def close(self) -> None:
         """Let the model go. What its `close` raises is logged: the run is measured by then."""
         python_model, self._model, self._last, self._arguments = self._model, None, None, ()
@@ -195,19 +181,21 @@ class PythonFactory:
             raise MeasurementError("no model is loaded: load one first")
         return self._model
 
-    def _described(self, loaded: Loaded) -> Loaded:
+    def with_late_facts(self, loaded: Loaded) -> Loaded:
         """Return what was loaded with framework, backend and precision, as far as the model states them or its calls showed them.
+
+        See `LateFacts`.
 
         Raises:
             ConfigError: it ran elsewhere than on the backend that was asked for.
         """
         python_model = self._loaded()
         if self._evidence is None and self._last is not None:
-            self._evidence = _evidence(self._last, self._arguments, python_model.call)
-        evidence = self._evidence or _Evidence()
+            self._evidence = evidence_of(self._last, self._arguments, python_model.call)
+        evidence = self._evidence or CallEvidence()
         imported = [name for name in _FRAMEWORKS if name in sys.modules]
         packages = python_model.packages or tuple(name for name in imported if name in evidence.libraries or len(imported) == 1)
-        if self._backend and _contradicts(self._backend, evidence.devices):
+        if self._backend and contradicts(self._backend, evidence.devices):
             raise ConfigError(
                 f"backend {self._backend!r} was asked for, and the model ran on {', '.join(evidence.devices)}: correct its factory"
             )
@@ -238,110 +226,12 @@ class PythonFactory:
             begin_ns = time.monotonic_ns()
             call()
             first_ns = time.monotonic_ns() - begin_ns
-            self._evidence = _evidence(self._last, self._arguments, python_model.call)
+            self._evidence = evidence_of(self._last, self._arguments, python_model.call)
             first = self.outputs()
             gc.collect()
             self.bind(zeros)()
             self._leaves_garbage = gc.collect() > 0
             is_open = any(info.shape[:1] == (None,) for info in python_model.inputs)
-            self._outputs = self._outputs or _infos(first, self.outputs(), is_open_batch=is_open)
+            self._outputs = self._outputs or outputs_of(first, self.outputs(), is_open_batch=is_open)
             self._last = None
         return first_ns
-
-
-def _target(model: Path, options: Options) -> PythonTarget:
-    """Return the address; a file of Python by itself has its factory `make`. Raises ConfigError if it is none, or its source is absent."""
-    check_options("python", Options(threads=options.threads))
-    is_plain = model.suffix == ".py" and model.is_file()
-    target = PythonTarget("make", file=model) if is_plain else python_target.parse(str(model))
-    if target is None:
-        raise ConfigError(f"{str(model)!r} names no factory: give FILE.py:make or package.module:make")
-    try:
-        model_file.head(target.source)
-    except ConfigError as error:
-        raise ConfigError(f"{str(model)!r}: {error}") from error
-    return target
-
-
-def _keywords(factory: Any, options: Options, address: str) -> dict[str, Any]:
-    """Return the factory's arguments; raises ConfigError if it takes no such option, or lacks one."""
-    if not callable(factory):
-        raise ConfigError(f"{address} is {type(factory).__qualname__}, which cannot be called: name a function that returns the model")
-    if inspect.iscoroutinefunction(factory) or inspect.isasyncgenfunction(factory):
-        raise ConfigError(f"{address} is an async function: make it a plain one")
-    try:
-        parameters = dict(inspect.signature(factory).parameters)
-    except ValueError:
-        parameters = {}
-    named = [name for name, parameter in parameters.items() if parameter.kind in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY)]
-    takes_any = any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values())
-    settings = {"threads": options.threads, "backend": options.backend}
-    if unknown := [name for name in options.extra if name in settings or (name not in named and not takes_any)]:
-        choices = [name for name in named if name not in settings]
-        hint = near(unknown[0], choices) if choices else "it takes none"
-        raise ConfigError(f"{address} takes no option {unknown[0]!r}: {hint}")
-    is_set = {"threads": options.threads > 1, "backend": options.backend is not None}
-    if refused := [name for name in is_set if is_set[name] and name not in named]:
-        raise ConfigError(
-            f"{address} takes no `{refused[0]}`, so that {settings[refused[0]]!r} cannot be set: leave it out, or add the parameter"
-        )
-    keywords = dict(options.extra) | {name: value for name, value in settings.items() if name in named and value is not None}
-    if lacking := [name for name in named if parameters[name].default is inspect.Parameter.empty and name not in keywords]:
-        option = f"--{lacking[0]} VALUE" if lacking[0] in settings else f"--option {lacking[0]}=VALUE"
-        raise ConfigError(f"{address} needs {lacking[0]!r}: add {option}")
-    return keywords
-
-
-def _infos(first: Sequence[Array], second: Sequence[Array], *, is_open_batch: bool) -> tuple[TensorInfo, ...]:
-    """Return the outputs as two calls showed them: sizes that differ, and that of a batch that is open, are open."""
-    if [array.dtype for array in first] != [array.dtype for array in second]:
-        raise MeasurementError(f"two calls returned {len(first)} and {len(second)} arrays, or other types: return the same each time")
-    infos = []
-    for index, (array, repeated) in enumerate(zip(first, second, strict=True)):
-        if array.ndim != repeated.ndim:
-            raise MeasurementError(f"output {index} had {array.ndim} axes, then {repeated.ndim}: return the same each time")
-        shape: list[int | None] = [size if size == other else None for size, other in zip(array.shape, repeated.shape, strict=True)]
-        shape[:1] = [None] if is_open_batch and shape[:1] == [1] else shape[:1]
-        infos.append(TensorInfo(f"output_{index}", tuple(shape), array.dtype.name))
-    return tuple(infos)
-
-
-def _name(python_model: PythonModel, target: PythonTarget) -> str:
-    """Return the name that the model shares with its other formats."""
-    if named := python_model.metadata.get("name"):
-        # Hugging Face's have a slash.
-        return str(named).replace("/", "-")
-    if python_model.weights:
-        weights = Path(python_model.weights[0])
-        return weights.absolute().parent.name if weights.stem in _NAMELESS else weights.stem
-    module = (target.module or "").rpartition(".")[2] or target.source.stem
-    return module if target.attribute == "make" else target.attribute
-
-
-@dataclass(frozen=True, slots=True)
-class _Evidence:
-    """The facts that a call showed: the libraries of its results, where it ran, the precision of its parameters."""
-
-    libraries: frozenset[str] = frozenset()
-    devices: Sequence[str] = ()
-    precision: str | None = None
-
-
-def _evidence(result: object, arguments: Sequence[object], function: object) -> _Evidence:
-    # JAX's arrays are of its package jaxlib.
-    libraries = {type(leaf).__module__.partition(".")[0].removesuffix("lib") for leaf in leaves(result)}
-    devices = devices_of(result, arguments, function)
-    torch = sys.modules.get("torch")
-    if devices in ([], ["cpu"]) and torch is not None and torch.cuda.is_initialized():
-        # The model may copy its inputs and results itself.
-        numbers = range(torch.cuda.device_count())
-        devices = [f"cuda:{number}" for number in numbers if torch.cuda.max_memory_allocated(number)] or devices
-    return _Evidence(frozenset(libraries), devices, precision_of(result, function))
-
-
-def _contradicts(backend: str, devices: Sequence[str]) -> bool:
-    """Return whether a backend names devices, and none of those that a call ran on."""
-    parts = [part.strip().lower().partition(":") for part in backend.split(",")]
-    requested = {(_DEVICES[kind], number) for kind, _, number in parts if kind in _DEVICES}
-    ran = [(_DEVICES.get(kind, kind), number) for kind, _, number in (device.partition(":") for device in devices)]
-    return bool(requested and ran) and not any((kind, number) in requested or (kind, "") in requested for kind, number in ran)

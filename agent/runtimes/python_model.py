@@ -1,5 +1,6 @@
-"""The model that a factory of the runtime `python` returns: a model of any framework."""
+"""A factory of the runtime `python`: its arguments, and the model of any framework that it returns."""
 
+import inspect
 import operator
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -10,12 +11,19 @@ from typing import Any
 
 import numpy as np
 
+from edgemeter.agent.base import python_target
 from edgemeter.agent.base.errors import ConfigError, one_line
-from edgemeter.agent.runtimes import Array, TensorInfo
+from edgemeter.agent.base.python_target import PythonTarget
+from edgemeter.agent.base.suggestions import near
+from edgemeter.agent.contract import model_file
+from edgemeter.agent.runtimes import Array, Options, TensorInfo
+from edgemeter.agent.runtimes.adapter import check_options
 from edgemeter.agent.runtimes.call_results import refuse_coroutine_function
 
 _FORMS = "return a pair (callable, inputs) or a PythonModel"
 _TENSORS = 'as {"image": ("float32", (1, 3, 224, 224))}, None for open sizes'
+# Names of files of weights that say nothing: their folder's does.
+_NAMELESS = ("model", "pytorch_model", "saved_model", "weights")
 # Of a function that is measured in its caller's process: rules of the verdict go by it.
 _IN_PROCESS = "in-process"
 
@@ -108,6 +116,61 @@ def _size(size: Any) -> int | None:
     if size is not None and operator.index(size) < 1:
         raise ValueError(size)
     return None if size is None else operator.index(size)
+
+
+def target_of(model: Path, options: Options) -> PythonTarget:
+    """Return the address; a file of Python by itself has its factory `make`. Raises ConfigError if it is none, or its source is absent."""
+    check_options("python", Options(threads=options.threads))
+    is_plain = model.suffix == ".py" and model.is_file()
+    target = PythonTarget("make", file=model) if is_plain else python_target.parse(str(model))
+    if target is None:
+        raise ConfigError(f"{str(model)!r} names no factory: give FILE.py:make or package.module:make")
+    try:
+        model_file.head(target.source)
+    except ConfigError as error:
+        raise ConfigError(f"{str(model)!r}: {error}") from error
+    return target
+
+
+def keywords_of(factory: Any, options: Options, address: str) -> dict[str, Any]:
+    """Return the factory's arguments; raises ConfigError if it takes no such option, or lacks one."""
+    if not callable(factory):
+        raise ConfigError(f"{address} is {type(factory).__qualname__}, which cannot be called: name a function that returns the model")
+    if inspect.iscoroutinefunction(factory) or inspect.isasyncgenfunction(factory):
+        raise ConfigError(f"{address} is an async function: make it a plain one")
+    try:
+        parameters = dict(inspect.signature(factory).parameters)
+    except ValueError:
+        parameters = {}
+    named = [name for name, parameter in parameters.items() if parameter.kind in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY)]
+    takes_any = any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values())
+    settings = {"threads": options.threads, "backend": options.backend}
+    if unknown := [name for name in options.extra if name in settings or (name not in named and not takes_any)]:
+        choices = [name for name in named if name not in settings]
+        hint = near(unknown[0], choices) if choices else "it takes none"
+        raise ConfigError(f"{address} takes no option {unknown[0]!r}: {hint}")
+    is_set = {"threads": options.threads > 1, "backend": options.backend is not None}
+    if refused := [name for name in is_set if is_set[name] and name not in named]:
+        raise ConfigError(
+            f"{address} takes no `{refused[0]}`, so that {settings[refused[0]]!r} cannot be set: leave it out, or add the parameter"
+        )
+    keywords = dict(options.extra) | {name: value for name, value in settings.items() if name in named and value is not None}
+    if lacking := [name for name in named if parameters[name].default is inspect.Parameter.empty and name not in keywords]:
+        option = f"--{lacking[0]} VALUE" if lacking[0] in settings else f"--option {lacking[0]}=VALUE"
+        raise ConfigError(f"{address} needs {lacking[0]!r}: add {option}")
+    return keywords
+
+
+def name_of(python_model: PythonModel, target: PythonTarget) -> str:
+    """Return the name that the model shares with its other formats."""
+    if named := python_model.metadata.get("name"):
+        # Hugging Face's have a slash.
+        return str(named).replace("/", "-")
+    if python_model.weights:
+        weights = Path(python_model.weights[0])
+        return weights.absolute().parent.name if weights.stem in _NAMELESS else weights.stem
+    module = (target.module or "").rpartition(".")[2] or target.source.stem
+    return module if target.attribute == "make" else target.attribute
 
 
 def versions_of(packages: Sequence[str]) -> str:
