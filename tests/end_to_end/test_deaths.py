@@ -211,7 +211,7 @@ class DyingRun:
 
     def reach(self, phase: str) -> None:
         """Read on until the phase has begun."""
-        while not re.search(rf"\] {phase}\b", self.text):
+        while not re.search(rf"[\]:] {phase}\b", self.text):
             assert self.read(), self.text
 
     def end(self) -> tuple[int, list[str]]:
