@@ -35,7 +35,7 @@ LINES = {
     "agent/profile": 564,
     "agent/quality": 69,
     "agent/recognition": 1140,
-    "agent/runtimes": 4326,
+    "agent/runtimes": 4335,
     "agent/sandbox": 640,
     "agent/session": 1679,
     "agent/settings": 276,
