@@ -23,7 +23,7 @@ LINES = {
     "agent/doctor": 676,
     "agent/energy": 1229,
     "agent/engine": 4429,
-    "agent/generators": 1290,
+    "agent/generators": 1291,
     "agent/health": 583,
     "agent/identity": 878,
     "agent/jobs": 1991,
