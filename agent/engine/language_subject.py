@@ -17,8 +17,8 @@ from edgemeter.agent.contract.record_conditions import Model, Tensor
 from edgemeter.agent.contract.record_generation import EMPTY_ANSWER, SYNTHETIC, UNSTREAMED, Generation, LanguageModel
 from edgemeter.agent.engine import job
 from edgemeter.agent.engine.loading import describe_runtime
+from edgemeter.agent.engine.output_check import check_answers
 from edgemeter.agent.engine.prompts.case_prompts import CasePrompts
-from edgemeter.agent.engine.repeated_answers import check_answers
 from edgemeter.agent.engine.scenarios import generation_statistics, poisson
 from edgemeter.agent.engine.scenarios.generation_statistics import TokenMoments, lengths_of
 from edgemeter.agent.engine.scenarios.timing import FailedQuery, TimedQueries, TimingPlan

@@ -1,61 +1,43 @@
-"""Whether timed outputs are the same as those of the same input run again."""
+"""Whether the outputs that were timed come again: those of a few queries are compared with outputs for the same input afterwards.
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+A model's are the same where rounding explains the difference, or where the predictions decoded from them are. Greedy generation repeats
+itself: an engine of this device gives the same text. A server sums in another order for a batch of users than for one query, and behind
+what it has cached, so that its answers may part later on; but asked twice alone it gives one answer.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from edgemeter.agent.contract.record_accuracy import OutputCheck
+from edgemeter.agent.generators import Generated, GeneratorAbilities
 from edgemeter.agent.runtimes import Array
 
 # The difference that rounding explains: float kernels may sum in another order (threads, atomics on a GPU, fp16 inside).
 SAME_RATIO = 1e-3
-
 # Outputs that differ in order or number only (suppression inside the model, near a threshold) must hold the same predictions.
 SAME_PREDICTION_RATIO = 0.99
-
 # A channel whose values are all smaller than this share of the tensor's largest is noise beside the others.
 _FLOOR_RATIO = 1e-3
+REPEATED_PROMPTS = 2
+SERVER_REPETITIONS = 2
+# Of a server that is asked twice alone and answers otherwise it is not known which answer was right.
+Outcome = Literal["same", "varying", "differing"]
 
 
-@dataclass(frozen=True, slots=True)
-class OutputDifference:
-    """How far two sets of outputs for one input are apart.
-
-    `ratio` is None where they cannot be subtracted: other number, shape or places of NaN. `common_ratio` is the share of common
-    predictions, where it is known.
-    """
-
-    ratio: float | None
-    common_ratio: float | None = None
-
-    @property
-    def is_rounding(self) -> bool:
-        """Whether rounding explains it."""
-        return self.ratio is not None and self.ratio <= SAME_RATIO
-
-    @property
-    def is_same(self) -> bool:
-        """Whether both are the same: within rounding, or else in the predictions decoded from them."""
-        return self.is_rounding or (self.common_ratio is not None and self.common_ratio >= SAME_PREDICTION_RATIO)
+def summarise_check(outcomes: Sequence[Outcome]) -> OutputCheck:
+    """Return the check of all outputs that were compared."""
+    return OutputCheck(compared=len(outcomes), varying=outcomes.count("varying"), differing=outcomes.count("differing"))
 
 
-def output_difference(outputs: Sequence[Array], other: Sequence[Array]) -> OutputDifference:
-    """Return how far two sets of outputs are apart, relative to the largest value of each channel."""
-    if len(outputs) != len(other):
-        return OutputDifference(None)
-    ratios = [_ratio(a, b) for a, b in zip(outputs, other, strict=True)]
-    comparable = [ratio for ratio in ratios if ratio is not None]
-    return OutputDifference(max(comparable, default=0.0) if len(comparable) == len(ratios) else None)
-
-
-def summarise_check(compared: Sequence[OutputDifference]) -> OutputCheck:
-    """Return the check of all outputs that were kept."""
-    return OutputCheck(
-        compared=len(compared),
-        differing=sum(not difference.is_same for difference in compared),
-    )
+def compare_outputs(
+    outputs: Sequence[Array], repeated: Sequence[Array], common_predictions: Callable[[], float | None] = lambda: None
+) -> Outcome:
+    """Return how outputs compare with those of the same input; `common_predictions` is asked for their share, 0..1, where values differ."""
+    is_rounding = len(outputs) == len(repeated) and all(_is_rounding(a, b) for a, b in zip(outputs, repeated, strict=True))
+    return "same" if is_rounding or (common_predictions() or 0.0) >= SAME_PREDICTION_RATIO else "differing"
 
 
 def arrays_equal(array: Array, other: Array) -> bool:
@@ -63,21 +45,21 @@ def arrays_equal(array: Array, other: Array) -> bool:
     return array.dtype == other.dtype and np.array_equal(array, other, equal_nan=array.dtype.kind in "fc")
 
 
-def _ratio(array: Array, other: Array) -> float | None:
-    """Return the largest difference of two values over the largest of their channel; None where values cannot be subtracted."""
+def _is_rounding(array: Array, other: Array) -> bool:
+    """Return whether rounding explains the difference, relative to the largest value of each channel."""
+    if arrays_equal(array, other):
+        return True
     if array.shape != other.shape or array.dtype.kind not in "biuf" or other.dtype.kind not in "biuf":
-        return 0.0 if arrays_equal(array, other) else None
-    if array.size == 0 or arrays_equal(array, other):
-        return 0.0
+        return False
+    if array.size == 0:
+        return True
     a, b = array.astype(np.float64), other.astype(np.float64)
     finite = np.isfinite(a)
     if not np.array_equal(a[~finite], b[~finite], equal_nan=True) or not np.isfinite(b[finite]).all():
-        return None
+        return False
     apart = np.where(finite, np.abs(np.where(finite, a, 0.0) - np.where(finite, b, 0.0)), 0.0)
     largest = _largest(np.where(finite, np.abs(a), 0.0))
-    if not largest.any():
-        return None
-    return float((apart / largest).max())
+    return bool((apart <= SAME_RATIO * largest).all())
 
 
 def _largest(values: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -94,3 +76,40 @@ def _largest(values: NDArray[np.float64]) -> NDArray[np.float64]:
     other_axes = tuple(axis for axis in range(values.ndim) if axis != channel)
     largest: NDArray[np.float64] = np.maximum(values.max(axis=other_axes, keepdims=True), _FLOOR_RATIO * overall)
     return largest
+
+
+def check_answers(
+    timed: Mapping[int, Generated], repeat: Callable[[int], Generated | None], abilities: GeneratorAbilities, *, overlap: bool
+) -> OutputCheck:
+    """Return how a few of the timed answers, by the numbers of their queries, compare with those that `repeat` gets, each alone.
+
+    Repeated are queries of which the least was cached, as nothing is now: an engine may sum a long batch otherwise than its parts.
+    """
+    fewest = min(answer.cached_tokens or 0 for answer in timed.values())
+    numbers = [number for number, answer in timed.items() if (answer.cached_tokens or 0) == fewest]
+    outcomes: list[Outcome] = []
+    for number in [numbers[index] for index in sorted({0, len(numbers) // 2})[:REPEATED_PROMPTS]]:
+        repetitions = range(1 if abilities.is_local else SERVER_REPETITIONS)
+        answers = [answer for _ in repetitions if (answer := repeat(number)) is not None]
+        if answers:
+            outcomes.append(compare_answers(timed[number], answers, abilities, overlap=overlap))
+    return summarise_check(outcomes)
+
+
+def compare_answers(timed: Generated, repetitions: Sequence[Generated], abilities: GeneratorAbilities, *, overlap: bool) -> Outcome:
+    """Return how a timed answer compares with its repetitions; `overlap`: it was generated beside others."""
+    first, last = repetitions[0], repetitions[-1]
+    if not _are_alike(first, last, abilities):
+        return "varying" if first.cached_tokens == last.cached_tokens else "same"
+    if _are_alike(timed, first, abilities):
+        return "same"
+    if abilities.is_local or timed.text[:1] != first.text[:1]:
+        return "differing"
+    # A server sums a batch, and what follows a cached text, in another order.
+    return "same" if overlap or timed.cached_tokens != first.cached_tokens else "varying"
+
+
+def _are_alike(answer: Generated, other: Generated, abilities: GeneratorAbilities) -> bool:
+    """Return whether two answers are the same; estimated counts, which depend on how pieces were joined, are no part of them."""
+    is_same_length = abilities.counts == "estimated" or answer.output_tokens == other.output_tokens
+    return answer.ended == other.ended and is_same_length and answer.text == other.text

@@ -6,10 +6,9 @@ some tens or hundreds of photographs: yolov8n as Ultralytics exports it to int8 
 of that size alone moves an AP by several per cent. Below 0.9 it is another model.
 """
 
-import contextlib
-import dataclasses
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 
 import msgspec
 import numpy as np
@@ -28,7 +27,7 @@ from edgemeter.agent.contract.suite import Case
 from edgemeter.agent.energy.queries import Times
 from edgemeter.agent.engine import job, loading
 from edgemeter.agent.engine.loading import LoadedModel, describe_outputs, describe_runtime
-from edgemeter.agent.engine.output_check import OutputDifference, arrays_equal, output_difference, summarise_check
+from edgemeter.agent.engine.output_check import Outcome, arrays_equal, compare_outputs, summarise_check
 from edgemeter.agent.engine.stopwatch import until_answered
 from edgemeter.agent.engine.subject import Emit
 from edgemeter.agent.runtimes import Array
@@ -128,11 +127,11 @@ def evaluate(
     before: list[int] = []
     after: list[int] = []
     log = PredictionLog()
-    differences: list[OutputDifference] = []
+    outcomes: list[Outcome] = []
     accuracy, unanswered = None, None
     try:
         if not is_by_item:
-            differences, kept_outputs = _by_call(model, prepared, kept_outputs, PredictionLog() if scoring else log), {}
+            outcomes, kept_outputs = _by_call(model, prepared, kept_outputs, PredictionLog() if scoring else log), {}
         fewest = range(min(len(prepared), FEWEST_INPUTS) if is_by_item else 0)
         items = range(len(model.data.items)) if scoring and model.data else sorted({*kept_outputs, *fewest})
         for position, index in enumerate(items):
@@ -141,7 +140,7 @@ def evaluate(
             ready = time.monotonic_ns()
             outputs = _run(model.runtime, calls)
             if index in kept_outputs:
-                differences.append(_compared(model, index, kept_outputs[index], outputs))
+                outcomes.append(_compared(model, index, kept_outputs[index], outputs))
             scores = None
             if scoring and model.work:
                 begin_decoding = time.monotonic_ns()
@@ -157,7 +156,7 @@ def evaluate(
     return Evaluation(
         preprocess_ns=np.array(before, np.int64),
         postprocess_ns=np.array(after, np.int64),
-        output_check=summarise_check(differences),
+        output_check=summarise_check(outcomes),
         answers=log.summary(annotated_objects(model)),
         accuracy=accuracy,
         reasons={} if accuracy else {"accuracy": _no_accuracy(work, model, unanswered)},
@@ -200,27 +199,29 @@ def _flat(calls: Sequence[Sequence[Array]]) -> list[Array]:
 
 def _by_call(
     model: LoadedModel, prepared: Sequence[Sequence[Array]], kept_outputs: dict[int, list[Array]], log: PredictionLog
-) -> list[OutputDifference]:
-    differences = []
+) -> list[Outcome]:
+    outcomes = []
     for index, outputs in sorted(kept_outputs.items()):
         repeated = _outputs(model.runtime, prepared[index])
         log.add(prepared[index], repeated, None)
-        differences.append(output_difference(outputs, repeated))
-    return differences
+        outcomes.append(compare_outputs(outputs, repeated))
+    return outcomes
 
 
-def _compared(model: LoadedModel, index: int, timed: Sequence[Array], repeated: Sequence[Sequence[Array]]) -> OutputDifference:
-    """Return the difference, and the share of common predictions where the values alone do not decide.
+def _compared(model: LoadedModel, index: int, timed: Sequence[Array], repeated: Sequence[Sequence[Array]]) -> Outcome:
+    """Return how timed outputs compare with repeated ones: where their values differ, by the boxes that both hold.
 
     For a classifier the values decide: two photographs of one class have the same prediction.
     """
-    difference = output_difference(timed, _flat(repeated))
-    if difference.is_rounding or model.work is None or model.card is None or model.card.task not in OF_OBJECTS:
-        return difference
-    # Outputs that cannot be decoded are different.
-    with contextlib.suppress(ConfigError):
-        return dataclasses.replace(difference, common_ratio=model.work.same_predictions(index, [timed], repeated))
-    return difference
+
+    def common_predictions() -> float | None:
+        # Outputs that cannot be decoded are different.
+        with suppress(ConfigError):
+            return work.same_predictions(index, [timed], repeated) if isinstance(work, ObjectResults) else None
+        return None
+
+    work = model.work
+    return compare_outputs(timed, _flat(repeated), common_predictions)
 
 
 def annotated_objects(model: LoadedModel) -> int | None:
