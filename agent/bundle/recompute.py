@@ -140,7 +140,7 @@ def off_schedule(schedule: FrameSchedule, arrivals_ns: Times) -> int:
 
 def _load(run: _Run) -> Pairs:
     record, timed, load = run.record, run.timed, run.record.load
-    if timed is None or record.scenario not in scenario.SECONDS:
+    if timed is None:
         return
     count = record.latency.count
     if load is not None:

@@ -15,7 +15,7 @@ from edgemeter.agent.contract.record_figures import ColdStart, Memory, WarmUp
 from edgemeter.agent.energy.window import Window
 from edgemeter.agent.engine import closed_loop, job, process_usage, schedule, users
 from edgemeter.agent.engine.process_usage import read_scheduling, resident_mb, scheduling_between
-from edgemeter.agent.engine.scenarios import scenario, steady
+from edgemeter.agent.engine.scenarios import poisson, scenario, steady
 from edgemeter.agent.engine.scenarios.latency_statistics import summarise_latency, summarise_stage
 from edgemeter.agent.engine.scenarios.timing import TimedQueries, TimingPlan
 from edgemeter.agent.engine.stopwatch import Stopwatch, no_collection
@@ -23,12 +23,13 @@ from edgemeter.agent.engine.subject import Emit, Results, Subject
 from edgemeter.agent.engine.warm_up import warm_up
 
 UNSURE_RATIO = 0.75
-LOOPS: Mapping[str, Callable[[Stopwatch, TimingPlan], TimedQueries]] = {
-    "single_stream": closed_loop.run,
-    "offline": closed_loop.run,
-    "poisson": schedule.run_poisson,
-    "steady": schedule.run_steady,
-    "concurrent": users.run,
+# How queries arrive, by the name of the scenario: how long a plan takes, and what runs it.
+LOOPS: Mapping[str, tuple[Callable[[TimingPlan], float], Callable[[Stopwatch, TimingPlan], TimedQueries]]] = {
+    "single_stream": (closed_loop.seconds, closed_loop.run),
+    "offline": (closed_loop.seconds, closed_loop.run),
+    "poisson": (poisson.seconds, schedule.run_poisson),
+    "steady": (steady.seconds, schedule.run_steady),
+    "concurrent": (users.seconds, users.run),
 }
 
 
@@ -105,7 +106,8 @@ def time_queries(work: job.RunJob, subject: Subject, emit: Emit, meet: job.Meet 
     Returns:
         The timed queries, how long one took when warm (ns), and the fields of a measured run that are about what surrounds them.
     """
-    case, seconds = work.case, scenario.SECONDS[work.case.scenario]
+    case = work.case
+    seconds, run = LOOPS[case.scenario]
     if meet:
         meet(job.Encounter())
     emit(job.Phase(name="warm-up", seconds=case.warm_up_seconds))
@@ -121,7 +123,7 @@ def time_queries(work: job.RunJob, subject: Subject, emit: Emit, meet: job.Meet 
         if begin_ns is not None:
             watch.wait_until(begin_ns)
         before, before_mb = read_scheduling(), resident_mb()
-        timed = LOOPS[case.scenario](watch, plan)
+        timed = run(watch, plan)
         scheduled, peak_mb = scheduling_between(before, read_scheduling()), process_usage.peak_mb(subject.process)
         if meet:
             timed = timed.within(meet(job.Encounter(timed=scenario.window(case.scenario, timed))))

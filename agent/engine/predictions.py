@@ -217,10 +217,10 @@ def _compared(model: LoadedModel, index: int, timed: Sequence[Array], repeated: 
     def common_predictions() -> float | None:
         # Outputs that cannot be decoded are different.
         with suppress(ConfigError):
-            return work.same_predictions(index, [timed], repeated) if isinstance(work, ObjectResults) else None
+            if model.work is not None and model.card is not None and model.card.task in OF_OBJECTS:
+                return model.work.same_predictions(index, [timed], repeated)
         return None
 
-    work = model.work
     return compare_outputs(timed, _flat(repeated), common_predictions)
 
 

@@ -1,22 +1,36 @@
-"""A closed loop of several users of a server (`scenarios/closed`): each sends the next query when the answer to the last is complete."""
+"""A closed loop of several users of a server: each sends the next query when the answer to the last is complete.
+
+All begin at once. That burst, in which prompts wait for each other as they never do later, is the ramp-up: the first query of each of
+several users is in no statistic but the energy. Each then takes the next query until both the number of answers and the time are reached;
+then the first of them has nothing left, while the others still wait for their last answers. Rates are over the time between ramp-up and
+tail.
+"""
 
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
 from edgemeter.agent.engine.closed_loop import GIVE_UP_FAILURES
-from edgemeter.agent.engine.scenarios import closed
 from edgemeter.agent.engine.scenarios.timing import TimedQueries, TimingPlan
 from edgemeter.agent.engine.stopwatch import Stopwatch, no_collection
 
 START_TIMEOUT_S = 60.0
+# Of fewer queries a user the tail would be a large part.
+FEWEST_A_USER = 8
+
+
+def seconds(plan: TimingPlan) -> float:
+    """Return the expected duration; `expected_ns` is that of a query beside the others."""
+    users, query_s = plan.users or 1, plan.expected_ns / 1e9
+    queries = plan.whole(max(plan.queries, FEWEST_A_USER * users), query_s / users)
+    return max(plan.seconds, -(-queries // users) * query_s) + (query_s if users > 1 else 0.0)
 
 
 def run(watch: Stopwatch, plan: TimingPlan) -> TimedQueries:
     """Run the queries of so many users, each of whom has one at a time; the first of each of several is the ramp-up."""
     users = plan.users or 1
     first = watch.subject.reserve(users) if users > 1 else None
-    queries = closed.queries_in_all(plan.queries, users)
+    queries = max(plan.queries, FEWEST_A_USER * users)
     begin_ns = ask_users(watch, users, queries, plan.seconds, ramp_up_from=first, pass_queries=plan.pass_queries)
     return watch.timed(begin_ns, overlap=True, users=users)
 

@@ -24,7 +24,7 @@ TASKS: Mapping[str, str] = {
     "semantic-segmentation": "edgemeter.agent.tasks.pixels:SemanticSegmentation",
 }
 ENTRY_POINTS = "edgemeter.tasks"
-# Those that find objects in a picture, each with a score.
+# Those that find objects in a picture, each with a score: of two outputs that differ, what was found decides whether they are the same.
 OF_OBJECTS = frozenset({"detection", "pose", "segmentation"})
 # How much of an accuracy is computed.
 Parts = Literal["all", "value"]
@@ -37,8 +37,8 @@ class Task(Protocol):
     """Prepares inputs and scores outputs for one model on one data set; constructed with card, loaded model and data set.
 
     For each item: `prepare`, (the inferences), `predict`; at the end `score` once. An item is one call of the model or several (windows of
-    a recording, tiles of a picture, choices of a question), and `predict` joins their outputs and keeps the item's predictions for the
-    score.
+    a recording, tiles of a picture, choices of a question), and `predict` joins their outputs. It keeps the item's predictions for the
+    score, and `same_predictions`, of an item that was prepared, keeps nothing.
 
     A class in a file may name, as `reader`, the class that reads its ground truth (`datasets.Reader`).
     """
@@ -63,6 +63,12 @@ class Task(Protocol):
             The scores of the objects found, float32 [n]; None of a task without objects.
         """
 
+    def same_predictions(self, index: int, calls: Sequence[Outputs], other: Sequence[Outputs]) -> float | None:
+        """Return the share (0..1) of the predictions for item `index` that two raw outputs have in common; None if both are empty.
+
+        It decides for a task of `OF_OBJECTS`, and where a conversion is compared with its source; else the values do.
+        """
+
     def score(self, parts: Parts = "all") -> Accuracy | None:
         """Return the accuracy of all predictions kept, None when the data set has no ground truth.
 
@@ -72,16 +78,7 @@ class Task(Protocol):
 
 @runtime_checkable
 class ObjectResults(Protocol):
-    """A task whose predictions have a form in COCO's results: boxes, outlines, keypoints.
-
-    Of two outputs that differ, what was found decides whether they are the same; of other tasks the values do.
-    """
-
-    def same_predictions(self, index: int, calls: Sequence[Outputs], other: Sequence[Outputs]) -> float | None:
-        """Return the share (0..1) of the objects of item `index` that two raw outputs have in common; None if neither shows any.
-
-        It keeps nothing. The item was prepared before.
-        """
+    """A task whose predictions have a form in COCO's results: boxes, outlines, keypoints."""
 
     def results(self) -> list[dict[str, Any]]:
         """Return all predictions kept: image_id, category_id, bbox (x, y, width, height in pixels), score; and the task's own shape."""

@@ -61,6 +61,11 @@ class Classification:
         best = np.argsort(-scores, kind="stable")[:_BEST]
         self._predictions[index] = (best + self._model.output.label_offset).tolist()
 
+    def same_predictions(self, index: int, calls: Sequence[Outputs], other: Sequence[Outputs]) -> float:
+        """Return 1.0 where the best class of both raw outputs is the same, else 0.0."""
+        del index
+        return float(np.argmax(self._scores(calls)) == np.argmax(self._scores(other)))
+
     def score(self, parts: Parts = "all") -> Accuracy | None:
         """Return top-1 (and top-5) over all photographs decoded; None without ground truth."""
         if self._truth is None or not self._predictions:

@@ -74,6 +74,10 @@ class SemanticSegmentation(PhotoTask):
             )
         self._pixels[index] = pixel_counts(classes[counts], targets[counts], self._count)
 
+    def same_predictions(self, index: int, calls: Sequence[Outputs], other: Sequence[Outputs]) -> float:
+        """Return the share of pixels of the photograph that have the same class in both."""
+        return float((self._classes(index, calls) == self._classes(index, other)).mean())
+
     def score(self, parts: Parts = "all") -> Accuracy | None:
         """Return mIoU over all photographs; None without ground truth, or where no pixel counts."""
         output = self._model.output

@@ -264,7 +264,7 @@ def check_task(name, folder):
     assert math.isfinite(scored([np.full_like(output, np.nan) for output in outputs]).value)
     task = make(card, loaded, data)
     task.prepare(0)
-    assert not isinstance(task, tasks.ObjectResults) or task.same_predictions(0, [[outputs[0]]], [[outputs[0]]]) == 1.0
+    assert task.same_predictions(0, [[outputs[0]]], [[outputs[0]]]) == 1.0
     assert task.score() is None
     assert scored(outputs, replace(data, truth=None, image_ids=None, classes=None, class_names=None, targets=None)) is None
 

@@ -1,8 +1,8 @@
-"""Scenarios: the table of names, the plan of a case, the batches of a query, and the load that was offered and served."""
+"""Scenarios: the plan of a case, the batches of a query, and the load that was offered and served."""
 
 import random
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 
 import msgspec
 import numpy as np
@@ -13,7 +13,7 @@ from edgemeter.agent.contract.record import Series
 from edgemeter.agent.contract.record_figures import Load
 from edgemeter.agent.contract.suite import Case
 from edgemeter.agent.energy.window import Window
-from edgemeter.agent.engine.scenarios import closed, poisson, steady
+from edgemeter.agent.engine.scenarios import poisson, steady
 from edgemeter.agent.engine.scenarios.timing import TimedQueries, TimingPlan
 from edgemeter.agent.runtimes import Array, TensorInfo
 
@@ -66,16 +66,6 @@ def joined_batches(prepared: Sequence[list[Array]], samples: int, limit_bytes: i
     return [join_batch(draw.choices(prepared, k=samples)) for _ in range(max(1, min(BATCHES, limit_bytes // batch_bytes)))]
 
 
-# How long a plan takes, by the name of the scenario.
-SECONDS: Mapping[str, Callable[[TimingPlan], float]] = {
-    "single_stream": closed.seconds,
-    "offline": closed.seconds,
-    "poisson": poisson.seconds,
-    "steady": steady.seconds,
-    "concurrent": closed.users_seconds,
-}
-
-
 def plan_of(case: Case, seed: int, batch: int = 1) -> TimingPlan:
     """Return the plan of a case, before it is known how long a query takes; the queries of an offline case are samples in batches."""
     queries = max(FEWEST_BATCHES, -(-case.queries // batch)) if case.scenario == "offline" else case.queries
@@ -91,11 +81,14 @@ def window(name: str, timed: TimedQueries) -> Window:
 def throughput_per_s(name: str, timed: TimedQueries, samples: int) -> float:
     """Return the samples a second of what was timed, `samples` in all: over the whole window, in single_stream over the calls alone.
 
-    Of several users it is of those between ramp-up and tail.
+    Of several users it is of those between ramp-up and tail; a query that is cut counts by the share of its time in between.
     """
     if timed.users is not None:
+        ends_ns = np.minimum(timed.starts_ns + timed.latency_ns, timed.busy_end_ns)
+        within_ns = ends_ns - np.maximum(timed.starts_ns, timed.busy_begin_ns)
+        shares = np.clip(within_ns / np.maximum(timed.latency_ns, 1), 0.0, 1.0)
         # The first queries of users are among the samples.
-        return float(closed.shares_within(timed).sum()) * samples_per_query(timed, samples) * 1e9 / timed.busy_ns
+        return float(shares.sum()) * samples_per_query(timed, samples) * 1e9 / timed.busy_ns
     spent_ns = int(timed.latency_ns.sum()) if name == "single_stream" else timed.end_ns - timed.begin_ns - timed.paused_ns
     return samples * 1e9 / max(spent_ns, 1)
 

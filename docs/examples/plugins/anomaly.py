@@ -34,6 +34,9 @@ class Anomaly:
     def predict(self, index: int, calls: Sequence[em.Outputs]) -> None:
         self._scores[index] = self._error(index, calls)
 
+    def same_predictions(self, index: int, calls: Sequence[em.Outputs], other: Sequence[em.Outputs]) -> float:
+        return float(np.isclose(self._error(index, calls), self._error(index, other), rtol=0.01))
+
     def score(self, parts: em.Parts = "all") -> em.Accuracy | None:
         if self._data.classes is None or not self._scores:
             return None

@@ -71,6 +71,9 @@ class Glue:
         scores = em.values_of_first(calls[0], self._loaded)[0].ravel()
         self._predicted[index] = scores[0] if self._metric == "pearson" else scores.argmax()
 
+    def same_predictions(self, _index: int, calls: Sequence[em.Outputs], other: Sequence[em.Outputs]) -> float:
+        return float(np.argmax(calls[0][0]) == np.argmax(other[0][0]))
+
     def score(self, parts: em.Parts = "all") -> em.Accuracy | None:
         of = em.Jackknifed(lambda members: FIGURES[self._metric](self._truth[list(members)], self._predicted[list(members)]))
         return em.item_accuracy(self._metric, of, np.flatnonzero(~np.isnan(self._predicted)).tolist(), self._data, parts=parts)

@@ -44,6 +44,11 @@ class TopThree:
         """Keep the best classes."""
         self._best[index] = self._best_of(calls)
 
+    def same_predictions(self, index: int, calls: Sequence[Outputs], other: Sequence[Outputs]) -> float:
+        """Return the share of the best classes that two raw outputs have in common."""
+        del index
+        return len(self._best_of(calls) & self._best_of(other)) / 3
+
     def score(self, parts: Parts = "all") -> Accuracy | None:
         """Return the share of photographs whose class is among the best; None without ground truth."""
         if self._data.classes is None or not self._best:

@@ -44,6 +44,9 @@ class Words:
     def predict(self, index: int, calls: Sequence[em.Outputs]) -> None:
         self._heard[index] = self._text(calls)
 
+    def same_predictions(self, _index: int, calls: Sequence[em.Outputs], other: Sequence[em.Outputs]) -> float:
+        return float(self._text(calls) == self._text(other))
+
     def score(self, parts: em.Parts = "all") -> em.Accuracy | None:
         def rate(members: Sequence[int], of: object = jiwer.wer) -> float:
             return float(of([self._said[index] for index in members], [self._heard[index] for index in members]))

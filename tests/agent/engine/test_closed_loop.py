@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from edgemeter.agent.engine import closed_loop
-from edgemeter.agent.engine.scenarios import scenario
+from edgemeter.agent.engine.scenarios import poisson, scenario
 from edgemeter.agent.engine.stopwatch import no_collection
 from tests.fixtures.timing_world import BIND_NS, World, plan
 
@@ -48,5 +48,5 @@ def test_throughput_is_over_the_whole_window_of_batches():
 
 def test_a_scenario_estimates_its_duration():
     """The longer of the time asked for and the queries asked for; a schedule takes what it takes."""
-    assert scenario.SECONDS["single_stream"](plan(expected_ns=10**9)) == 100.0
-    assert scenario.SECONDS["poisson"](plan(rate_per_s=50.0)) == pytest.approx(2.0, rel=0.4)
+    assert closed_loop.seconds(plan(expected_ns=10**9)) == 100.0
+    assert poisson.seconds(plan(rate_per_s=50.0)) == pytest.approx(2.0, rel=0.4)

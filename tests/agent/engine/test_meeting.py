@@ -7,8 +7,7 @@ import pytest
 
 from edgemeter.agent.base.errors import MeasurementError
 from edgemeter.agent.energy.window import Window
-from edgemeter.agent.engine import job, measure
-from edgemeter.agent.engine.scenarios import closed
+from edgemeter.agent.engine import closed_loop, job, measure
 from edgemeter.agent.engine.scenarios.steady import steady_of
 from edgemeter.agent.engine.scenarios.timing import FailedQuery, FrameSchedule, TimedQueries, TimingPlan
 from tests.fixtures.played_time import play_time
@@ -26,7 +25,7 @@ def test_the_length_that_was_agreed_on_alone_ends_the_plan():
         encounters.append(event)
         return Window(5 * MS, 25 * MS)
 
-    plan, begin_ns = measure.agreed(TimingPlan(64, 1.0, 2 * MS, 0, pass_queries=8), closed.seconds, meet)
+    plan, begin_ns = measure.agreed(TimingPlan(64, 1.0, 2 * MS, 0, pass_queries=8), closed_loop.seconds, meet)
     assert encounters == [job.Encounter(seconds=1.0, queries_s=0.128)]
     assert (plan.queries, plan.seconds, plan.pass_queries, begin_ns) == (1, 0.02, 1, 5 * MS)
 

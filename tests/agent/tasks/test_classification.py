@@ -53,6 +53,7 @@ def test_top1_and_top5_are_shares_of_the_photographs(folder):
     assert score.value == pytest.approx(1 / 3)
     assert score.detail["top5"] == pytest.approx(2 / 3)
     assert (score.low, score.high) == pytest.approx(wilson_interval(1, 3))
+    assert [task.same_predictions(0, [scores(5)], [scores(other)]) for other in (5, 6)] == [1.0, 0.0]
 
 
 def test_copies_of_photographs_make_no_interval_narrower(tmp_path):

@@ -39,6 +39,7 @@ def scored(make, card, loaded, data, answers):
     for index, calls in enumerate(answers):
         assert len(prepared(task, index, loaded)) == len(calls)
         task.predict(index, calls)
+        assert task.same_predictions(index, calls, calls) == 1.0
     return task.score()
 
 

@@ -8,8 +8,8 @@ import msgspec
 import pytest
 
 from edgemeter.agent.base.errors import AnswerError
-from edgemeter.agent.engine import closed_loop, measure
-from edgemeter.agent.engine.scenarios import closed, poisson
+from edgemeter.agent.engine import closed_loop, measure, users
+from edgemeter.agent.engine.scenarios import poisson
 from edgemeter.agent.engine.stopwatch import Stopwatch
 from tests.fixtures.played_servers import PlayedTextServer, measure_text
 from tests.fixtures.played_time import play_time
@@ -69,7 +69,7 @@ def test_users_of_a_server_ask_whole_passes_too(monkeypatch, tmp_path, load):
 
 def test_the_time_that_is_expected_is_that_of_whole_passes():
     """At 1 s a query 10 s end with the second pass of seven; four users ask the 35 of five passes in nine rounds, after a first one."""
-    assert closed.seconds(plan(queries=3, seconds=10.0, expected_ns=10**9, pass_queries=7)) == pytest.approx(14.0)
-    users = plan(queries=3, seconds=5.0, expected_ns=10**9, pass_queries=7, users=4)
-    assert closed.users_seconds(users) == pytest.approx(9.0 + 1.0)
+    assert closed_loop.seconds(plan(queries=3, seconds=10.0, expected_ns=10**9, pass_queries=7)) == pytest.approx(14.0)
+    four_users = plan(queries=3, seconds=5.0, expected_ns=10**9, pass_queries=7, users=4)
+    assert users.seconds(four_users) == pytest.approx(9.0 + 1.0)
     assert poisson.schedule_ns(plan(queries=3, seconds=10.0, rate_per_s=1.0, pass_queries=7)).size == 14

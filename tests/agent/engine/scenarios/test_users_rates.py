@@ -1,4 +1,4 @@
-"""Facts about `edgemeter.agent.engine.scenarios.closed`: which queries of several users count."""
+"""Facts about rates of several users: which of their queries count."""
 
 from dataclasses import replace
 
