@@ -22,7 +22,7 @@ LINES = {
     "agent/delivery": 1952,
     "agent/doctor": 676,
     "agent/energy": 1229,
-    "agent/engine": 4429,
+    "agent/engine": 4355,
     "agent/generators": 1291,
     "agent/health": 583,
     "agent/identity": 878,
@@ -86,7 +86,7 @@ LINES = {
     "provisioning/release": 1383,
     "provisioning/serve": 400,
     "provisioning/update": 1017,
-    "tests": 84170,
+    "tests": 84162,
 }
 # A room may have so many lines fewer before its number is lowered.
 SLACK = 40
