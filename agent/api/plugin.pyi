@@ -18,7 +18,6 @@ from edgemeter.agent.datasets.dataset import Dataset as Dataset
 from edgemeter.agent.datasets.dataset import open_folder as open_folder
 from edgemeter.agent.datasets.items import Item as Item
 from edgemeter.agent.generators import ConcurrentGenerator as ConcurrentGenerator
-from edgemeter.agent.generators import EngineTimings as EngineTimings
 from edgemeter.agent.generators import Generated as Generated
 from edgemeter.agent.generators import Generator as Generator
 from edgemeter.agent.generators import GeneratorAbilities as GeneratorAbilities

@@ -50,7 +50,6 @@ class Answer:
     status: int
     content: bytes
     headers: Mapping[str, str]
-    took_ms: float = 0.0
 
     @property
     def document(self) -> Mapping[str, Any]:
@@ -95,7 +94,6 @@ class ModelServer(HttpConnection):
 
     def ask(self, path: str, content: Mapping[str, Any] | None = None) -> Answer:
         """Return the answer to GET `path`, or to POST with `content`, whatever its status."""
-        began_ns = time.monotonic_ns()
         try:
             encoded = None if content is None else json.dumps(content).encode()
             response = self.request("GET" if encoded is None else "POST", path, encoded)
@@ -103,8 +101,7 @@ class ModelServer(HttpConnection):
         except FAILURES as error:
             raise self._lost("", error, is_busy=True) from error
         self._answered_ns = time.monotonic_ns()
-        took_ms = (self._answered_ns - began_ns) / 1e6
-        return Answer(response.status, body, response.fields, took_ms)
+        return Answer(response.status, body, response.fields)
 
     def exchange(self, path: str, content: bytes, headers: Mapping[str, str]) -> Answer:
         """Return the whole answer to POST `path` with `content`."""

@@ -100,8 +100,7 @@ def _check(case: Case) -> Inspected:
 
     is_of_text = case.output_tokens is not None
     subject = generators.create(case.runtime) if is_of_text else runtimes.create(case.runtime)
-    if isinstance(subject, runtimes.Checks):
-        subject.check(Path(case.model), loading.options_of(case))
+    subject.check(Path(case.model), loading.options_of(case))
     if not is_of_text:
         loading.open_data(case, TRIED_ITEMS)
     return Inspected(None)

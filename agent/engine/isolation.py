@@ -69,7 +69,6 @@ def ask(
     answers: type[_Answer],
     grant: bubblewrap.SandboxGrant,
     advice: tuple[str, str],
-    scratch: Path | None = None,
     limit_s: float | None = None,
 ) -> _Answer:
     """Return the one answer of `python -m MODULE ARGUMENTS`, which reads `request` and runs in the sandbox.
@@ -78,13 +77,13 @@ def ask(
     TransientError after `limit_s`.
     """
     pipe = subprocess.PIPE
-    with bubblewrap.started(module, arguments, grant, scratch, stdin=pipe, stdout=pipe, stderr=pipe) as process:
+    with bubblewrap.started(module, arguments, grant, None, stdin=pipe, stdout=pipe, stderr=pipe) as process:
         try:
             output, stderr = process.communicate(request, timeout=limit_s)
         except subprocess.TimeoutExpired as error:
             raise errors.TransientError(f"{advice[0]} did not answer in {limit_s:g} s") from error
     try:
-        answer: _Answer | job.Failed = msgspec.json.decode(output, type=answers | job.Failed, dec_hook=lambda kind, value: kind(value))
+        answer: _Answer | job.Failed = msgspec.json.decode(output, type=answers | job.Failed)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         last = last_line(stderr, "; its last output: ")
         raise errors.MeasurementError(f"{advice[0]} {ending(process.status)}: {advice[1]}{last}") from error

@@ -4,7 +4,7 @@ import os
 import resource
 import sys
 from collections.abc import Callable
-from typing import Any, BinaryIO, Literal, TypeVar
+from typing import BinaryIO, Literal, TypeVar
 
 import msgspec
 
@@ -201,17 +201,8 @@ def take_stdin() -> BinaryIO:
     return messages
 
 
-def answer_one(
-    kind: type[Request],
-    work: Callable[[Request], msgspec.Struct],
-    failed: Callable[[BaseException, Request], Failed],
-    *,
-    as_text: Callable[[Any], str] | None = None,
-) -> None:
-    """Do the one request on standard input, and write the answer, or how it `failed`, to standard output.
-
-    `as_text` writes values of the answer that JSON does not have.
-    """
+def answer_one(kind: type[Request], work: Callable[[Request], msgspec.Struct], failed: Callable[[BaseException, Request], Failed]) -> None:
+    """Do the one request on standard input, and write the answer, or how it `failed`, to standard output."""
     output = take_stdout()
     request = msgspec.json.decode(sys.stdin.buffer.read(), type=kind)
     try:
@@ -219,7 +210,7 @@ def answer_one(
     except Exception as error:  # noqa: BLE001 - the outer loop: a runtime may raise anything from inside the bare call, which nothing wraps
         answer = failed(error, request)
     with output:
-        output.write(msgspec.json.encode(answer, enc_hook=as_text))
+        output.write(encode(answer))
 
 
 def is_code(case: Case) -> bool:

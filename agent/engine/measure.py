@@ -119,7 +119,7 @@ def time_queries(work: job.RunJob, subject: Subject, emit: Emit, meet: job.Meet 
     subject.ready(plan)
     watch = Stopwatch(subject)
     emit(job.Phase(name="timed", seconds=seconds(plan)))
-    with subject.window(), no_collection():
+    with no_collection():
         if begin_ns is not None:
             watch.wait_until(begin_ns)
         before, before_mb = read_scheduling(), resident_mb()

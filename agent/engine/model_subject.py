@@ -2,7 +2,6 @@
 
 import threading
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import Any
 
@@ -107,15 +106,10 @@ class ModelSubject(Subject):
                     self.kept_bytes = sum(array.nbytes for arrays in self.kept.values() for array in arrays)
         return end_ns
 
-    def window(self) -> AbstractContextManager[None]:
-        """Return the block in which a runtime that asks a server notes its connections."""
-        return self.runtime.window() if isinstance(self.runtime, runtimes.WatchedRuntime) else super().window()
-
     def results(self, timed: TimedQueries, emit: Emit) -> Results:
         """Return what ran, whether its outputs come again, and how accurate they are."""
-        if isinstance(self.runtime, runtimes.LateFacts):
-            self.model = replace(self.model, loaded=self.runtime.with_late_facts(self.model.loaded))
-        model, loaded = self.model, self.model.loaded
+        loaded = self.runtime.with_late_facts(self.model.loaded)
+        model = replace(self.model, loaded=loaded)
         # The last answer of a server may be an error, which is read once; the one before it is kept.
         outputs = loading.describe_outputs(loaded.outputs, until_answered(self.runtime.outputs))
         evaluated = evaluate(self.work, model, self.inputs, self.kept, emit, is_by_item=self.is_by_item)

@@ -2,7 +2,6 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import msgspec
@@ -107,10 +106,6 @@ class Subject(ABC):
         """Take the result of a call; return when the query ended, of text with its last token. Raises AnswerError if it is no answer."""
         del number, result, start_ns
         return end_ns
-
-    def window(self) -> AbstractContextManager[None]:
-        """Return the block in which queries are timed."""
-        return nullcontext()
 
     def paces_ns(self, queries: Sequence[tuple[int, int, int]]) -> tuple[float, ...]:
         """Return the times that have to settle in the warm-up, means of these queries: number, start and end."""

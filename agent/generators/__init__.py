@@ -1,4 +1,4 @@
-"""Generators: what generates text from a language model, token by token. The protocol, and the table of names.
+"""Generators: what generates text from a language model, token by token. Their base class, and the table of names.
 
 Beside a runtime (`edgemeter.agent.runtimes`), which is one call, a generator tells when each token was in its hands. A generator is one
 file here, one line in `GENERATORS` and one fixture under `tests/fixtures/generators/`. Others register theirs through the entry point
@@ -8,10 +8,11 @@ The words: a *prompt* is processed at once (*prefill*), then tokens are *decoded
 to the first token, TPOT the mean time of each further one: (last - first) / (n - 1).
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal, Protocol, TypeAlias, runtime_checkable
+from typing import Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -89,10 +90,9 @@ class LoadedGenerator:
     `context_tokens` is what a query may take with its output, `trained_context_tokens` what the model was made for. `text_tokens` are the
     ids that stand for ordinary text, int32 [n], from which synthetic prompts are drawn; empty where the generator takes prompts as text
     only. `first_tokens` is what a prompt has to begin with (the begin-of-text token, where the model wants one). `speculative` says how
-    several tokens a step are guessed, None if they are not. `network_round_trip_ms` is that of a short request to a server, on the
-    connection of its queries. `template_tokens` is how many tokens at the beginning of each prompt are those of a chat template, which a
-    server may take from its cache. `process` holds the model; None: this one, or a server's. `facts` are what else a record should hold of
-    how it runs (the engine's own system info, the extra fields of requests).
+    several tokens a step are guessed, None if they are not. `template_tokens` is how many tokens at the beginning of each prompt are those
+    of a chat template, which a server may take from its cache. `process` holds the model; None: this one, or a server's. `facts` are what
+    else a record should hold of how it runs (the engine's own system info, the extra fields of requests).
     `import_ns` and `load_ns` are monotonic durations.
     """
 
@@ -110,7 +110,6 @@ class LoadedGenerator:
     trained_context_tokens: int | None = None
     kv_type: str | None = None
     speculative: str | None = None
-    network_round_trip_ms: float | None = None
     template_tokens: int = 0
     process: int | None = None
     abilities: GeneratorAbilities = GeneratorAbilities()
@@ -118,28 +117,14 @@ class LoadedGenerator:
 
 
 @dataclass(frozen=True, slots=True)
-class EngineTimings:
-    """The engine's own timings of a query, compared with our stamps: prompt tokens that it processed, and its decode steps.
-
-    `decode_ms` are those of `decoded_tokens` steps; a step that yields the first token with the prefill is no decode step.
-    """
-
-    prefill_ms: float
-    prefilled_tokens: int
-    decode_ms: float
-    decoded_tokens: int
-
-
-@dataclass(frozen=True, slots=True)
 class Generated:
     """The result of a query.
 
-    `output_tokens` counts the tokens generated, as
-    `GeneratorAbilities.counts` tells. `prompt_tokens` is the whole prompt as the engine counted it, `cached_tokens` the part of it that was
-    not processed again; None where a server states neither. `stamped_tokens` are the tokens of each stamp, where they are known only when
-    the answer has ended. `unstreamed` is why the stamps are no moments of tokens: the answer came in one piece.
-    `hidden_reasoning_tokens` came before the first stamp, which counts them; None where there are none, or none are stated.
-    A server guessed `drafted_tokens`, `accepted_tokens` of them are in the answer; None where it states none.
+    `output_tokens` counts the tokens generated, as `GeneratorAbilities.counts` tells. `prompt_tokens` is the whole prompt as the engine
+    counted it, `cached_tokens` the part of it that was not processed again; None where a server states neither. `stamped_tokens` are the
+    tokens of each stamp, where they are known only when the answer has ended. `unstreamed` is why the stamps are no moments of tokens: the
+    answer came in one piece. `hidden_reasoning_tokens` came before the first stamp, which counts them; None where there are none, or none
+    are stated. A server guessed `drafted_tokens`, `accepted_tokens` of them are in the answer; None where it states none.
     """
 
     text: str
@@ -147,7 +132,6 @@ class Generated:
     prompt_tokens: int | None
     output_tokens: int
     cached_tokens: int | None
-    own: EngineTimings | None = None
     stamped_tokens: tuple[int, ...] = ()
     unstreamed: str | None = None
     drafted_tokens: int | None = None
@@ -158,7 +142,7 @@ class Generated:
 Query = Callable[[Stamp], Generated]
 
 
-class Generator(Protocol):
+class Generator(ABC):
     """Generates text from one model; used from one thread; constructed without arguments and without importing its library.
 
     The calls come in the order load, (bind, query)*, close; close may come twice, and after a failed load. The generator owns the
@@ -166,6 +150,7 @@ class Generator(Protocol):
     calls `stamp`. This fits engines that are stepped, engines that call back, and servers that stream.
     """
 
+    @abstractmethod
     def load(self, model: Path, options: Options, context_tokens: int) -> LoadedGenerator:
         """Import the library, load the model, allocate the cache for queries of `context_tokens` (prompt and output).
 
@@ -177,6 +162,7 @@ class Generator(Protocol):
                 the model was trained for, or memory holds.
         """
 
+    @abstractmethod
     def bind(self, prompt: Prompt, limits: Limits) -> Query:
         """Drop every cache, make `prompt` ready, and return the bare query; it runs once.
 
@@ -189,14 +175,18 @@ class Generator(Protocol):
             MeasurementError: (the query) the engine failed.
         """
 
+    @abstractmethod
     def close(self) -> None:
         """Release everything."""
 
+    def check(self, model: Path, options: Options) -> None:  # noqa: B027 - some have nothing to check
+        """Raise as `load` what shows without loading the model; see `Runtime.check`."""
 
-@runtime_checkable
-class ConcurrentGenerator(Protocol):
+
+class ConcurrentGenerator(Generator):
     """A generator that answers several queries at once: a server."""
 
+    @abstractmethod
     def bind_concurrent(self, prompt: Prompt, limits: Limits, user: int | None = None) -> Query:
         """Return a query that may run in any thread beside others, on a connection of its own, which it opens and closes.
 

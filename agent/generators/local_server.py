@@ -64,7 +64,7 @@ class LocalServer(ServerGenerator):
         self._log: IO[bytes] | None = None
 
     def check(self, model: Path, options: Options) -> None:
-        """Raise if the file or a setting is wrong; see `Checks.check`."""
+        """Raise if the file or a setting is wrong; see `Generator.check`."""
         _check_options(options)
         if not model_file.head(model).startswith(b"GGUF"):
             raise ConfigError(f"{str(model)!r} is not a GGUF file: it does not begin with GGUF; convert the model, or fetch it again")

@@ -7,7 +7,7 @@ The model is a JSON file, by custom named `NAME.replay.json` (sample: tests/fixt
      "prefill_ms_per_token": 0.2,                          added to `first_ms`
      "load_ms": 120.0, "vocabulary": 256, "context_tokens": 4096, "cached_tokens": 0, "precision": "q8_0",
      "end_after_tokens": 40,                               end of text, also where that is to be ignored
-     "own_ratio": 1.0, "facts": {"n_ctx": "512"}}     own timings as a multiple of those played
+     "facts": {"n_ctx": "512"}}
 
 `steps_ms` are the gaps between stamps of `step_tokens` tokens, played in turn.
 Token i of an answer is (sum of the prompt + i) modulo the vocabulary: the same prompt gives the same tokens. Waiting is as in the runtime
@@ -15,7 +15,6 @@ Token i of an answer is (sum of the prompt + i) modulo the vocabulary: the same 
 """
 
 import time
-from collections.abc import Iterator, Sequence
 from importlib.metadata import version
 from itertools import cycle
 from pathlib import Path
@@ -27,7 +26,7 @@ import numpy as np
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.base.nanoseconds import NS_PER_MS
 from edgemeter.agent.base.types import Count, Positive
-from edgemeter.agent.generators import EngineTimings, Generated, Limits, LoadedGenerator, Prompt, Query, Stamp
+from edgemeter.agent.generators import Generated, Generator, Limits, LoadedGenerator, Prompt, Query, Stamp
 from edgemeter.agent.generators.adapter import check_tokens
 from edgemeter.agent.runtimes import Options
 from edgemeter.agent.runtimes.adapter import check_options
@@ -55,16 +54,15 @@ class GenerationReplay(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     end_after_tokens: Positive | None = None
     cached_tokens: Count = 0
     precision: str | None = None
-    own_ratio: Annotated[float, msgspec.Meta(gt=0)] | None = None
     facts: dict[str, str] = {}
 
 
-class ReplayGenerator:
+class ReplayGenerator(Generator):
     """Generates as slowly as a recorded model did."""
 
     def __init__(self) -> None:
         self._recorded: GenerationReplay | None = None
-        self._queries: Iterator[RecordedQuery] = iter(())
+        self._queries: cycle[RecordedQuery] = cycle(())
         self._context_tokens = 0
         self._spin_ns = 0
 
@@ -115,7 +113,6 @@ class ReplayGenerator:
                 prompt_tokens=len(tokens),
                 output_tokens=output_tokens,
                 cached_tokens=recorded.cached_tokens,
-                own=_own(recorded, moments, len(tokens)),
             )
 
         return query
@@ -123,7 +120,7 @@ class ReplayGenerator:
     def close(self) -> None:
         """Forget the recording."""
         self._recorded = None
-        self._queries = iter(())
+        self._queries = cycle(())
 
     def _open(self) -> GenerationReplay:
         if self._recorded is None:
@@ -141,15 +138,3 @@ def _moments_ns(first_ms: float, played: RecordedQuery, output_tokens: int) -> l
         remaining -= count
         at_ms += next(steps)
     return moments
-
-
-def _own(recorded: GenerationReplay, moments: Sequence[tuple[int, int]], prompt_tokens: int) -> EngineTimings | None:
-    if recorded.own_ratio is None:
-        return None
-    first_ns, last_ns = moments[0][0], moments[-1][0]
-    return EngineTimings(
-        prefill_ms=recorded.own_ratio * first_ns / NS_PER_MS,
-        prefilled_tokens=prompt_tokens - recorded.cached_tokens,
-        decode_ms=recorded.own_ratio * (last_ns - first_ns) / NS_PER_MS,
-        decoded_tokens=sum(count for _, count in moments[1:]),
-    )

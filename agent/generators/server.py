@@ -24,7 +24,6 @@ and LiteRT-LM 0.18.1 (chats only). Not run: Ollama, LM Studio, TensorRT-LLM, SGL
 """
 
 import json
-import statistics
 import time
 from collections.abc import Mapping
 from contextlib import suppress
@@ -35,12 +34,22 @@ from typing import Any
 import msgspec
 import numpy as np
 
+from edgemeter.agent import generators
 from edgemeter.agent.base.errors import AnswerError, ConfigError, MeasurementError, UnavailableError, one_line
 from edgemeter.agent.base.model_server import DONE, ModelServer
 from edgemeter.agent.base.server_address import is_on_this_machine
 from edgemeter.agent.base.toml import read_toml
 from edgemeter.agent.contract import model_file
-from edgemeter.agent.generators import Chat, Generated, GeneratorAbilities, Limits, LoadedGenerator, Prompt, Query, Stamp
+from edgemeter.agent.generators import (
+    Chat,
+    Generated,
+    GeneratorAbilities,
+    Limits,
+    LoadedGenerator,
+    Prompt,
+    Query,
+    Stamp,
+)
 from edgemeter.agent.generators.adapter import check_tokens
 from edgemeter.agent.generators.server_answer import ReceivedAnswer, TooLongError
 from edgemeter.agent.generators.server_facts import ORDINARY_WORDS, ServerFacts, ServerFile, ask_facts, tokens_of
@@ -48,7 +57,6 @@ from edgemeter.agent.generators.server_lines import Line, read_line
 from edgemeter.agent.runtimes import Options
 from edgemeter.agent.runtimes.adapter import check_options
 
-_PINGS = 9
 _EVICTION = "Another text, which shares no beginning with any other."
 _OTHER = "Yet one text, which begins like none before it."
 _SHORT = Limits(4)
@@ -56,7 +64,7 @@ _IGNORING_END = ("ignore_eos", "min_tokens")
 _UNKNOWN_LIMIT = 1 << 31
 
 
-class ServerGenerator:
+class ServerGenerator(generators.ConcurrentGenerator):
     """Generates by asking a server."""
 
     def __init__(self) -> None:
@@ -88,8 +96,7 @@ class ServerGenerator:
             template_tokens = 0 if facts.is_llama or file.endpoint != "chat" else self._answer(_OTHER).cached_tokens or 0
             load_ns = time.monotonic_ns() - began_ns
             loaded = self._loaded_with(probe, facts.context_tokens or context_tokens)
-            round_trip_ms = statistics.median(self._ping() for _ in range(_PINGS))
-            self._found = replace(loaded, load_ns=load_ns, template_tokens=template_tokens, network_round_trip_ms=round_trip_ms)
+            self._found = replace(loaded, load_ns=load_ns, template_tokens=template_tokens)
         finally:
             if self._found is None:
                 connection.close()
@@ -239,9 +246,9 @@ class ServerGenerator:
     def _ping_path(self) -> str:
         return "/health" if self._opened()[2].is_llama else "/v1/models"
 
-    def _ping(self) -> float:
-        """Return the time of a short request on the open connection, in ms."""
-        return self._opened()[0].ask(self._ping_path).took_ms
+    def _ping(self) -> None:
+        """Open the connection again if the server has closed it."""
+        self._opened()[0].ask(self._ping_path)
 
     def _opened(self) -> tuple[ModelServer, ServerFile, ServerFacts]:
         if self._open is None:

@@ -124,14 +124,13 @@ class ReceivedAnswer:
             raise AnswerError(
                 "the server left out how many tokens it generated, which it told before: ask again, or read its log", kind="no count"
             )
-        stamped_tokens, timings = self._shared_tokens(), self._timings
+        stamped_tokens = self._shared_tokens()
         return Generated(
             text=self._text(),
             ended=self._ended or "length",
             prompt_tokens=(self._usage and self._usage.prompt_tokens) or None,
             output_tokens=sum(stamped_tokens) or self._stamped,
             cached_tokens=self.cached_tokens,
-            own=timings.own if timings else None,
             stamped_tokens=stamped_tokens,
             drafted_tokens=self.drafts[0],
             accepted_tokens=self.drafts[1],

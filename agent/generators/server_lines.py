@@ -8,24 +8,15 @@ from typing import Any
 import msgspec
 
 from edgemeter.agent.base.foreign_text import decode_json
-from edgemeter.agent.generators import EngineTimings
 
 
 class Timings(msgspec.Struct):
-    """The times of llama.cpp's engine; those of the prompt include the first token."""
+    """The counts in the timings of llama.cpp's engine."""
 
-    prompt_n: int
-    prompt_ms: float
     predicted_n: int
-    predicted_ms: float
     cache_n: int | None = None
     draft_n: int | None = None
     draft_n_accepted: int | None = None
-
-    @property
-    def own(self) -> EngineTimings:
-        """The engine's own timings: the first token comes with the prompt."""
-        return EngineTimings(self.prompt_ms, self.prompt_n, self.predicted_ms, max(self.predicted_n - 1, 0))
 
 
 class _Details(msgspec.Struct):

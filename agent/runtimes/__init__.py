@@ -1,14 +1,14 @@
-"""Runtimes: what runs a model. The protocol, and the table of names.
+"""Runtimes: what runs a model. Their base class, and the table of names.
 
 A runtime is one file here, one line in `RUNTIMES` and one fixture under `tests/fixtures/runtimes/`.
 Others register theirs through the entry point group `edgemeter.runtimes`, or are named as `FILE.py:NAME`.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -53,7 +53,7 @@ class TensorInfo:
     """One input or output as the model declares it.
 
     A dimension that the model leaves open is None. `scale` and `zero_point` are the tensor's affine quantisation
-    (real = scale x (q - zero_point)), None where it has none. `noise_range` is the first and the last integer that noise takes, None: all.
+    (real = scale x (q - zero_point)), None where it has none.
     """
 
     name: str
@@ -61,7 +61,6 @@ class TensorInfo:
     dtype: str
     scale: float | None = None
     zero_point: int | None = None
-    noise_range: tuple[int, int] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,12 +95,13 @@ class Loaded:
     threads_reason: str | None = None
 
 
-class Runtime(Protocol):
+class Runtime(ABC):
     """Runs one model in this process; used from one thread; constructed without arguments and without importing its library.
 
-    The four calls come in the order load, (bind, call, outputs)*, close; close may come twice, and after a failed load.
+    The calls come in the order load, (bind, call, outputs)*, close; close may come twice, and after a failed load. Four have to be written.
     """
 
+    @abstractmethod
     def load(self, model: Path, options: Options) -> Loaded:
         """Import the library, load the model, allocate its tensors.
 
@@ -110,6 +110,7 @@ class Runtime(Protocol):
             ConfigError: the file is not a model of this runtime, is broken, or needs what this machine lacks.
         """
 
+    @abstractmethod
     def bind(self, inputs: Sequence[Array]) -> Callable[[], object]:
         """Copy `inputs` (dtype and shape as the model declares) to where the runtime reads them; return the bare call.
 
@@ -120,35 +121,23 @@ class Runtime(Protocol):
             ConfigError: an input has the wrong shape or dtype.
         """
 
+    @abstractmethod
     def outputs(self) -> list[Array]:
         """Return copies of the last call's outputs, in the model's order, dtype as the model gives them."""
 
+    @abstractmethod
     def close(self) -> None:
         """Release everything."""
 
+    def check(self, model: Path, options: Options) -> None:  # noqa: B027 - some have nothing to check
+        """Raise as `load` what shows without loading the model or opening an accelerator, which another run may be using.
 
-@runtime_checkable
-class Checks(Protocol):
-    """A runtime or generator that can refuse without loading a model or opening an accelerator, which another run may be using."""
-
-    def check(self, model: Path, options: Options) -> None:
-        """Raise as `load` what the head of the file, the options and the library's own listing of backends show."""
-
-
-@runtime_checkable
-class WatchedRuntime(Protocol):
-    """A runtime that asks a server."""
-
-    def window(self) -> AbstractContextManager[None]:
-        """Return the block in which queries are timed, to know of their connections."""
-
-
-@runtime_checkable
-class LateFacts(Protocol):
-    """A runtime with facts that are known after the timed part only."""
+        These are the head of the file, the options, and the library's own listing of backends.
+        """
 
     def with_late_facts(self, loaded: Loaded) -> Loaded:
-        """Return `loaded` with them; called once, between the last timed query and the accuracy."""
+        """Return `loaded` with the facts that queries showed; called between the last timed query and the accuracy."""
+        return loaded
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,10 +152,10 @@ class Answered:
     end: Callable[[], None] = lambda: None
 
 
-@runtime_checkable
-class ConcurrentRuntime(Runtime, WatchedRuntime, Protocol):
+class ConcurrentRuntime(Runtime):
     """A runtime that answers several queries at once: a model behind a server. A call of `bind` too returns and raises as one here."""
 
+    @abstractmethod
     def bind_concurrent(self, inputs: Sequence[Array], user: int | None = None) -> Callable[[], Answered]:
         """Return the bare call of one query.
 

@@ -112,7 +112,7 @@ class EdgeTpu(LiteRt):
         self._shared_library = shared_library or SHARED_LIBRARY
 
     def check(self, model: Path, options: Options) -> None:
-        """Raise as `load` what the options and the file show; see `Checks.check`."""
+        """Raise as `load` what the options and the file show; see `Runtime.check`."""
         check_options("edgetpu", options, extra=("performance",))
         chosen_setting("edgetpu", options, "performance", _PERFORMANCES)
         if not _DEVICE.fullmatch(options.backend or "") or options.backend == "":

@@ -20,7 +20,7 @@ import numpy as np
 
 from edgemeter.agent.base.errors import ConfigError, MeasurementError, UnavailableError, one_line
 from edgemeter.agent.contract import model_file
-from edgemeter.agent.runtimes import Array, Loaded, Options, TensorInfo
+from edgemeter.agent.runtimes import Array, Loaded, Options, Runtime, TensorInfo
 from edgemeter.agent.runtimes.adapter import LibraryCandidate, captured_stderr, check_inputs, check_options, load_library
 
 _TORCH = (LibraryCandidate("torch", ("torch",)),)
@@ -33,7 +33,7 @@ _DTYPES = {
 }  # fmt: skip
 
 
-class ExecuTorch:
+class ExecuTorch(Runtime):
     """Runs one method of an ExecuTorch program."""
 
     _loaded_in_process: ClassVar[set[int]] = set()

@@ -19,7 +19,7 @@ import numpy as np
 
 from edgemeter.agent.base.errors import ConfigError, MeasurementError, UnavailableError, one_line
 from edgemeter.agent.contract import model_file
-from edgemeter.agent.runtimes import Array, Loaded, Options, TensorInfo
+from edgemeter.agent.runtimes import Array, Loaded, Options, Runtime, TensorInfo
 from edgemeter.agent.runtimes.adapter import LibraryCandidate, check_inputs, check_options, load_library
 
 _NOTE = "; HailoRT is on no index: sudo apt install hailo-all (Raspberry Pi OS; venv --system-site-packages), or Hailo's wheel"
@@ -32,7 +32,7 @@ _DTYPES = {"UINT8": "uint8", "UINT16": "uint16", "FLOAT32": "float32"}
 _ABOUT_THE_FILE = ("HailoRTInvalidHEFException", "HailoRTHEFNotCompatibleWithDevice", "HailoRTInvalidArgumentException")
 
 
-class Hailo:
+class Hailo(Runtime):
     """Runs one compiled model; the contract is `edgemeter.agent.runtimes.Runtime`."""
 
     def __init__(self) -> None:

@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 
 from edgemeter.agent.base.errors import ConfigError, MeasurementError, UnavailableError, one_line
-from edgemeter.agent.runtimes import Array, Loaded, Options, TensorInfo, adapter
+from edgemeter.agent.runtimes import Array, Loaded, Options, Runtime, TensorInfo, adapter
 from edgemeter.agent.runtimes.litert_compiled import BACKENDS, CompiledGraph, recorded_backend
 from edgemeter.agent.runtimes.tflite_file import TfliteFile, read_tflite
 
@@ -39,7 +39,7 @@ EDGE_TPU = "edgetpu-custom-op"
 _OPAQUE = re.compile(r"(StatefulPartitionedCall|PartitionedCall|Identity)(_\d+)?(:\d+)?|serving_default_\w+:\d+")
 
 
-class LiteRt:
+class LiteRt(Runtime):
     """Runs a .tflite model with the Interpreter or as a CompiledModel."""
 
     def __init__(self) -> None:
@@ -51,7 +51,7 @@ class LiteRt:
         self._indices: list[int] = []
 
     def check(self, model: Path, options: Options) -> None:
-        """Raise as `load` what the options and the file show; see `Checks.check`."""
+        """Raise as `load` what the options and the file show; see `Runtime.check`."""
         settings = ("precision",) if (options.backend or "").startswith("gpu") else ()
         adapter.check_options("litert", options, backends=(*_KERNELS, *BACKENDS), extra=settings)
         if EDGE_TPU in read_tflite(model).custom_uses:

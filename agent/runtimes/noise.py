@@ -20,7 +20,7 @@ def dataset(seed: int) -> DatasetInfo:
 
 
 def inputs(loaded: Loaded, seed: int, image: ImageInput | None = None) -> list[list[Array]]:
-    """Return a few sets of inputs for the model; floats lie in 0..1, integers cover their whole range, or their `noise_range`.
+    """Return a few sets of inputs for the model; floats lie in 0..1, integers cover their whole range.
 
     `image` is the card's input of a model of pictures, whose height and width count where the model leaves them open.
 
@@ -49,8 +49,7 @@ def _tensor(info: TensorInfo, draw: np.random.Generator) -> NDArray[np.generic]:
     shape = tuple(1 if size is None else size for size in info.shape)
     dtype = np.dtype(info.dtype)
     if dtype.kind in "iu":
-        low, high = info.noise_range or (np.iinfo(dtype).min, np.iinfo(dtype).max)
-        return draw.integers(low, high, shape, dtype=dtype, endpoint=True)
+        return draw.integers(np.iinfo(dtype).min, np.iinfo(dtype).max, shape, dtype=dtype, endpoint=True)
     if dtype.kind == "b":
         return draw.random(shape) < 0.5
     return draw.random(shape, dtype=np.float32).astype(dtype)

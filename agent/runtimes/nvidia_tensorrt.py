@@ -26,7 +26,7 @@ import numpy as np
 from edgemeter.agent.base.errors import ConfigError, EdgemeterError, MeasurementError, UnavailableError, one_line
 from edgemeter.agent.base.foreign_text import decode_json
 from edgemeter.agent.contract import model_file
-from edgemeter.agent.runtimes import Array, Loaded, Options, TensorInfo
+from edgemeter.agent.runtimes import Array, Loaded, Options, Runtime, TensorInfo
 from edgemeter.agent.runtimes.adapter import LibraryCandidate, check_inputs, check_options, load_library, open_code
 
 CUDA_RUNTIMES = ("libcudart.so", "libcudart.so.13", "libcudart.so.12", "libcudart.so.11.0")
@@ -107,7 +107,7 @@ class _Tensor:
     is_on_host: bool
 
 
-class TensorRt:
+class TensorRt(Runtime):
     """Runs a serialised engine."""
 
     def __init__(self, cuda_names: tuple[str, ...] | None = None) -> None:

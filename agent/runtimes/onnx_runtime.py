@@ -26,7 +26,7 @@ import numpy as np
 
 from edgemeter.agent.base.errors import ConfigError, MeasurementError, UnavailableError, one_line
 from edgemeter.agent.contract import model_file
-from edgemeter.agent.runtimes import Array, Loaded, Options, TensorInfo
+from edgemeter.agent.runtimes import Array, Loaded, Options, Runtime, TensorInfo
 from edgemeter.agent.runtimes.adapter import LibraryCandidate, RuntimeLibrary, check_inputs, check_options, chosen_setting, load_library
 from edgemeter.agent.runtimes.onnx_file import read_onnx
 
@@ -55,7 +55,7 @@ _ERROR_HEAD = re.compile(r"\[ONNXRuntimeError\] : \d+ : \w+ : |Load model from .
 _OPSET = re.compile(r"Opset (\d+) is under development.*till opset (\d+)")
 
 
-class OnnxRuntime:
+class OnnxRuntime(Runtime):
     """Runs an ONNX model with ONNX Runtime."""
 
     def __init__(self, profile_prefix: str = "") -> None:
@@ -110,7 +110,7 @@ class OnnxRuntime:
         )
 
     def check(self, model: Path, options: Options) -> None:
-        """Raise if this build lacks a provider. See `Checks.check`."""
+        """Raise if this build lacks a provider. See `Runtime.check`."""
         model_file.head(model)
         _providers(options.backend or "cpu", load_library(_CANDIDATES, "onnx"))
 

@@ -19,7 +19,7 @@ import numpy as np
 
 from edgemeter.agent.base.errors import ConfigError, MeasurementError, UnavailableError, one_line
 from edgemeter.agent.contract import model_file
-from edgemeter.agent.runtimes import Array, Loaded, Options, TensorInfo, adapter
+from edgemeter.agent.runtimes import Array, Loaded, Options, Runtime, TensorInfo, adapter
 from edgemeter.agent.runtimes.onnx_file import OnnxFile, read_onnx
 
 _CANDIDATES = (adapter.LibraryCandidate("openvino", ("openvino", "openvino-nightly")),)
@@ -32,7 +32,7 @@ _DTYPES = {
 _ONNX_TAGS = b"\x08\x12\x1a\x22\x28\x32\x3a\x42\x72\xa2\xca"
 
 
-class OpenVino:
+class OpenVino(Runtime):
     """Runs an OpenVINO or ONNX model with OpenVINO."""
 
     def __init__(self) -> None:
@@ -81,7 +81,7 @@ class OpenVino:
         )
 
     def check(self, model: Path, options: Options) -> None:
-        """Raise if this build sees no such device; see `Checks.check`."""
+        """Raise if this build sees no such device; see `Runtime.check`."""
         model_file.head(model)
         library = adapter.load_library(_CANDIDATES, "openvino")
         _device(library.module.Core(), options.backend or "cpu", library)

@@ -27,7 +27,7 @@ import numpy as np
 
 from edgemeter.agent.base.errors import ConfigError, MeasurementError
 from edgemeter.agent.contract import model_file
-from edgemeter.agent.runtimes import Array, Loaded, Options, TensorInfo
+from edgemeter.agent.runtimes import Array, Loaded, Options, Runtime, TensorInfo
 from edgemeter.agent.runtimes.adapter import check_inputs, describe_tensor, shape_fits
 from edgemeter.agent.runtimes.call_evidence import CallEvidence, contradicts, evidence_of, outputs_of
 from edgemeter.agent.runtimes.call_results import (
@@ -59,7 +59,7 @@ _COMPILERS = ("jit", "compile", "function")
 _COLLECTED_EVERY_NS = 100_000_000
 
 
-class PythonFactory:
+class PythonFactory(Runtime):
     """Runs what a factory returns."""
 
     def __init__(self) -> None:
@@ -115,7 +115,7 @@ class PythonFactory:
         return self.with_late_facts(loaded)
 
     def check(self, model: Path, options: Options) -> None:
-        """Raise if there is no such source, or it is not Python; nothing of it is run. See `Checks.check`."""
+        """Raise if there is no such source, or it is not Python; nothing of it is run. See `Runtime.check`."""
         compiled(target_of(model, options).source, str(model))
 
     def bind(self, inputs: Sequence[Array]) -> Callable[[], object]:
@@ -184,7 +184,7 @@ class PythonFactory:
     def with_late_facts(self, loaded: Loaded) -> Loaded:
         """Return what was loaded with framework, backend and precision, as far as the model states them or its calls showed them.
 
-        See `LateFacts`.
+        See `Runtime.with_late_facts`.
 
         Raises:
             ConfigError: it ran elsewhere than on the backend that was asked for.

@@ -30,7 +30,7 @@ import numpy as np
 
 from edgemeter.agent.base.errors import ConfigError, MeasurementError, UnavailableError, one_line
 from edgemeter.agent.contract import model_file
-from edgemeter.agent.runtimes import Array, Loaded, Options, TensorInfo
+from edgemeter.agent.runtimes import Array, Loaded, Options, Runtime, TensorInfo
 from edgemeter.agent.runtimes.adapter import (
     LibraryCandidate,
     check_inputs,
@@ -84,7 +84,7 @@ def read_archive(model: Path) -> TorchArchive:
     return TorchArchive("torchscript", zipped_texts(model, "extra"), calls_torchvision)
 
 
-class PyTorch:
+class PyTorch(Runtime):
     """Runs a TorchScript archive or an exported program."""
 
     def __init__(self) -> None:
@@ -138,7 +138,7 @@ class PyTorch:
         )
 
     def check(self, model: Path, options: Options) -> None:
-        """Raise if it is no archive of PyTorch's, or this build sees no such device; see `Checks.check`."""
+        """Raise if it is no archive of PyTorch's, or this build sees no such device; see `Runtime.check`."""
         read_archive(model)
         _device(load_library(_CANDIDATES, "torch").module, options.backend or "cpu")
 

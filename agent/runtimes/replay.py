@@ -29,7 +29,7 @@ from edgemeter.agent.base.errors import ConfigError, MeasurementError, one_line
 from edgemeter.agent.base.foreign_text import decode_json
 from edgemeter.agent.base.nanoseconds import NS_PER_MS
 from edgemeter.agent.contract import model_file
-from edgemeter.agent.runtimes import Array, Loaded, Options, TensorInfo
+from edgemeter.agent.runtimes import Array, Loaded, Options, Runtime, TensorInfo
 from edgemeter.agent.runtimes.adapter import check_inputs, check_options
 
 _SPIN_NS = 500_000
@@ -71,7 +71,7 @@ class ReplayModel(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     metadata: dict[str, str] = {}
 
 
-class ReplayRuntime:
+class ReplayRuntime(Runtime):
     """Lasts as long as a recorded model did, and gives what it gave."""
 
     def __init__(self) -> None:

@@ -16,9 +16,9 @@ Run here: Triton 2.51 (JSON, binary), MLServer 1.7.1 (JSON). Not run: KServe, Op
 """
 
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -27,7 +27,7 @@ from edgemeter.agent.base.model_server import Answer, ModelServer
 from edgemeter.agent.base.server_address import is_on_this_machine
 from edgemeter.agent.base.toml import read_toml
 from edgemeter.agent.contract import model_file
-from edgemeter.agent.runtimes import Answered, Array, Loaded, Options, TensorInfo
+from edgemeter.agent.runtimes import Answered, Array, ConcurrentRuntime, Loaded, Options, TensorInfo
 from edgemeter.agent.runtimes.adapter import check_inputs, check_options
 from edgemeter.agent.runtimes.served_http import PING_PATH, OpenInference, ServedFile
 from edgemeter.agent.runtimes.served_tensors import Payload, ServedDescription
@@ -40,18 +40,7 @@ _ERROR = b'"error"'
 _CLOSES = "closed by the server after each answer"
 
 
-@dataclass(slots=True)
-class _Window:
-    """Of each answered query how long it took to open the connection, None where that was open; several users append at once.
-
-    `by_arrival`: each opens a connection.
-    """
-
-    connect_ns: list[int | None] = field(default_factory=list)
-    by_arrival: bool = False
-
-
-class ServedModel:
+class ServedModel(ConcurrentRuntime):
     """Runs a model by asking its server."""
 
     def __init__(self) -> None:
@@ -66,8 +55,9 @@ class ServedModel:
         self._last: Answered | None = None
         self._unread: Answered | None = None
         self._version: str | None = None
-        # What queries go into now, and the last that was timed.
-        self._window = self._timed = _Window()
+        # Whether each query, once answered, had to open its connection; several users append at once. An arrival always has to.
+        self._reopened: list[bool] = []
+        self._has_arrivals = False
 
     def load(self, model: Path, options: Options) -> Loaded:
         """Ask the server for the model's inputs and outputs; see `Runtime.load`."""
@@ -136,7 +126,7 @@ class ServedModel:
         # Some servers have few places for connections.
         link.close()
         if user is None:
-            self._window.by_arrival = True
+            self._has_arrivals = True
 
             def query() -> Answered:
                 arrival = link.another()
@@ -157,7 +147,7 @@ class ServedModel:
 
     def _ask(self, link: ModelServer, payload: Payload) -> Answered:
         answer = link.exchange(payload.path, payload.content, payload.headers)
-        self._window.connect_ns.append(link.connect_ns)
+        self._reopened.append(link.connect_ns is not None)
         decoded_bytes = self._decoded.get(id(payload))
         is_unlike = (
             decoded_bytes is None
@@ -197,20 +187,11 @@ class ServedModel:
         self._version = version
         return outputs
 
-    @contextmanager
-    def window(self) -> Iterator[None]:
-        """Note the connections of the queries in the block; see `WatchedRuntime.window`."""
-        self._window = self._timed = _Window()
-        yield
-        self._window = _Window()
-
     def with_late_facts(self, loaded: Loaded) -> Loaded:
-        """Return what was loaded with who answered, and whether the server ends its connections; see `LateFacts`."""
+        """Return what was loaded with who answered, and whether the server ends its connections; see `Runtime.with_late_facts`."""
         _, _, description = self._opened()
         facts = {**loaded.facts, "served_model": description.model} | ({"served_model_version": self._version} if self._version else {})
-        timed = self._timed
-        opened = sum(took_ns is not None for took_ns in timed.connect_ns)
-        ends = not timed.by_arrival and opened > len(timed.connect_ns) / 2
+        ends = not self._has_arrivals and sum(self._reopened) > len(self._reopened) / 2
         return replace(loaded, facts=facts | ({"connection": _CLOSES} if ends else {}))
 
     def close(self) -> None:

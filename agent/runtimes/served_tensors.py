@@ -108,7 +108,7 @@ def to_list(array: Array, info: TensorInfo) -> list[Any]:
     return nested
 
 
-def from_list(values: Any, info: TensorInfo, shape: Sequence[int] | None = None) -> Array:
+def from_list(values: Any, info: TensorInfo, shape: Sequence[int]) -> Array:
     """Return the array of numbers in lists, nested or flat; raises AnswerError where they are no numbers of that dtype or shape."""
     try:
         array = _numbers(values, np.dtype(info.dtype))
@@ -118,10 +118,6 @@ def from_list(values: Any, info: TensorInfo, shape: Sequence[int] | None = None)
         raise wrong_answer(info, "holds lists of different lengths") from error
     if array is None:
         raise wrong_answer(info, f"holds what is no {info.dtype}")
-    if shape is None:
-        # Of an empty list the lists within it are not there.
-        sizes = (*array.shape, *(size or 0 for size in info.shape[array.ndim :]))
-        return array if array.size else array.reshape(sizes)
     _check_sizes(shape, info)
     if array.size != prod(shape):
         raise wrong_answer(info, f"holds {array.size} values for the shape {list(shape)}")

@@ -21,7 +21,7 @@ import numpy as np
 
 from edgemeter.agent.base.errors import ConfigError, MeasurementError, UnavailableError, one_line
 from edgemeter.agent.contract import model_file
-from edgemeter.agent.runtimes import Array, Loaded, Options, TensorInfo, adapter
+from edgemeter.agent.runtimes import Array, Loaded, Options, Runtime, TensorInfo, adapter
 
 _MARK = b"7767517"
 _NUMBERED = re.compile(r"(?:in|out)(\d+)")
@@ -34,7 +34,7 @@ _SHAPE = re.compile(r"1(?:x[1-9]\d{0,5}){1,3}")
 _INPUT = re.compile(r"^Input\s+\S+\s+0\s+1\s+(\S+)(.*)$", re.MULTILINE)
 
 
-class Ncnn:
+class Ncnn(Runtime):
     """Runs an ncnn model."""
 
     def __init__(self) -> None:

@@ -32,14 +32,13 @@ IDLE_S = 10.0
 
 @dataclass(frozen=True, slots=True)
 class WatchedEnergy:
-    """The result of an `EnergyWatch`: its duration, and what the sensors support; `why_these` is how they were chosen.
+    """The result of an `EnergyWatch`: its duration, and what the sensors support.
 
     `idle_s` is how long the machine idled before, and after; `other_load` what other processes used meanwhile.
     """
 
     seconds: float
     energies: Energies
-    why_these: str
     idle_s: float
     other_load: OtherLoad
 
@@ -119,7 +118,7 @@ class EnergyWatch:
             # A last reading beyond the last edge.
             self._sampler.stop()
             energies = per_inference.energies_of(self._sampler.traces().values(), run)
-        self.seen = WatchedEnergy((end_ns - self._start_ns) / 1e9, energies, self._why, self._idle_s, beside_load)
+        self.seen = WatchedEnergy((end_ns - self._start_ns) / 1e9, energies, self._idle_s, beside_load)
 
     def _idle_for(self, described: Mapping[str, Description]) -> float:
         """Return how long to idle, and report what the sensors need."""

@@ -32,7 +32,7 @@ from pathlib import Path
 
 import numpy as np
 
-from edgemeter.plugin import Loaded, TensorInfo
+from edgemeter.plugin import Loaded, Runtime, TensorInfo
 
 CRASHES = {"segv": lambda: ctypes.string_at(0), "oom": lambda: os.kill(os.getpid(), 9)}
 X, Y = TensorInfo("x", (1, 3, 8, 8), "float32"), TensorInfo("y", (1, 2), "float32")
@@ -68,7 +68,7 @@ def make():
     return call, {"x": ("float32", (1, 3, 8, 8))}
 
 
-class Mine:
+class Mine(Runtime):
     def load(self, model, options):
         self.call = make()[0]
         return Loaded(

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import numpy as np
 
-from edgemeter.plugin import Array, ConfigError, Loaded, Options, TensorInfo, check_inputs, check_options
+from edgemeter.plugin import Array, ConfigError, Loaded, Options, Runtime, TensorInfo, check_inputs, check_options
 
 
-class DenseLayer:
-    """Runs an `.npy` that holds the weights and, as its last row, the bias; the contract is `edgemeter.plugin.Runtime`."""
+class DenseLayer(Runtime):
+    """Runs an `.npy` that holds the weights and, as its last row, the bias."""
 
     def load(self, model: Path, options: Options) -> Loaded:
         check_options("dense layer", options, backends=("cpu",))

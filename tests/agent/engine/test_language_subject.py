@@ -1,6 +1,7 @@
 """Facts about a run of a language model: exact lengths, other prompts, caches, warm-up by whole queries, what is checked afterwards."""
 
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -58,7 +59,7 @@ def subject_of(model: Path, prompt_tokens: int = 20, output_tokens: int = 6) -> 
 
 def test_a_run_states_lengths_moments_and_rates(tmp_path):
     """What was asked for is what was generated: 5 ms to the first token, 3 ms to each of five more."""
-    run = measured(recorded(tmp_path, own_ratio=1.0), idle=True, idle_seconds=3.0)
+    run = measured(recorded(tmp_path), idle=True, idle_seconds=3.0)
     generation = run.generation
     assert (generation.prompt_tokens, generation.output_tokens, generation.ended_early, generation.counts) == (20, 6, 0, "exact")
     assert run.latency.count == generation.ttft.count == 11
@@ -139,7 +140,7 @@ class Forgetful(ReplayGenerator):
 
         def other(stamp) -> Generated:
             Forgetful.calls += 1
-            return Generated(str(Forgetful.calls), "length", len(prompt), limits.output_tokens, 0, own=query(stamp).own)
+            return replace(query(stamp), text=str(Forgetful.calls))
 
         return other
 

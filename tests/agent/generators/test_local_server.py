@@ -39,19 +39,15 @@ def loaded():
 @pytest.mark.services
 @pytest.mark.needs(module="xllamacpp")
 def test_a_file_is_described_by_its_server(loaded):
-    """Lengths are exact, and the engine's timings lie within ours."""
+    """Lengths are exact."""
     generator, facts = loaded
     assert (facts.package, facts.backend, facts.precision, facts.parameters) == ("xllamacpp", "cpu", "q8_0", 262_720)
     assert (facts.trained_context_tokens, facts.kv_type, facts.abilities.counts, facts.abilities.is_local) == (4096, "f32", "exact", True)
     assert "CPU" in facts.facts["system_info"]
     assert not any("127.0.0.1" in fact for fact in facts.facts.values())
     stamps: list[int] = []
-    begun = time.monotonic()
     answer = generator.bind([1, *facts.text_tokens[:30].tolist()], Limits(20))(stamps.append)
-    took_ms = (time.monotonic() - begun) * 1e3
     assert (answer.prompt_tokens, answer.output_tokens, answer.cached_tokens, sum(stamps)) == (31, 20, 0, 20)
-    assert (answer.own.prefilled_tokens, answer.own.decoded_tokens) == (31, 19)
-    assert 0 < answer.own.prefill_ms + answer.own.decode_ms < took_ms
     with pytest.raises(ConfigError, match="context of 5002"):
         generator.bind([1] * 5000, Limits(2))
 

@@ -59,14 +59,6 @@ def test_a_recorded_end_of_text_ends_a_query_early(tmp_path):
     assert (answer.output_tokens, answer.ended) == (2, "end_of_text")
 
 
-def test_own_timings_are_a_multiple_of_the_moments_played(tmp_path):
-    """An engine whose own timings are off can be played."""
-    timings = opened(tmp_path, own_ratio=2.0, cached_tokens=1).bind([1, 2], Limits(3))(lambda _: None).own
-    assert timings is not None
-    assert (timings.prefill_ms, timings.decode_ms) == pytest.approx((8.0, 6.0))
-    assert (timings.prefilled_tokens, timings.decoded_tokens) == (1, 2)
-
-
 def test_a_wrong_key_is_named(tmp_path):
     """A recording with a typing error is refused with the name of the key."""
     with pytest.raises(ConfigError, match="frist_ms"):

@@ -9,7 +9,7 @@ import pytest
 from edgemeter.agent.base.errors import AnswerError, ConfigError, UnavailableError
 from edgemeter.agent.base.model_server import ModelServer
 from edgemeter.agent.base.server_address import ServerAddress
-from edgemeter.agent.generators import Chat, EngineTimings, Limits, create
+from edgemeter.agent.generators import Chat, Limits, create
 from edgemeter.agent.quality.answer_key import AnswerKey
 from edgemeter.agent.runtimes import Options
 from tests.fixtures.in_process_http import InProcessNetwork
@@ -178,12 +178,11 @@ def test_tokens_joined_in_one_piece_are_counted_from_the_usage(loaded):
 
 
 def test_llama_server_takes_tokens_and_reports_all(loaded, network):
-    """Prompts are tokens, the cache is off, the end of text ignored, and timings are its own, with the tokens of each line."""
+    """Prompts are tokens, the cache is off, the end of text ignored, and each line states its tokens."""
     server, generator, facts = loaded(llama_server(network))
     answer, stamps = ask(generator, 4, [1, 50, 60])
     assert stamps == [1] * 4
     assert (answer.text, answer.prompt_tokens, answer.ended, answer.output_tokens) == ("HIJK", 3, "length", 4)
-    assert answer.own == EngineTimings(prefill_ms=1.0, prefilled_tokens=3, decode_ms=2.0, decoded_tokens=3)
     assert (answer.drafted_tokens, answer.accepted_tokens, answer.cached_tokens, facts.speculative) == (3, 2, 0, "draft")
     content = server.contents("/v1/completions")[-1]
     assert [content[key] for key in ("prompt", "cache_prompt", "ignore_eos", "max_tokens")] == [[1, 50, 60], False, True, 4]
@@ -246,16 +245,6 @@ def test_only_a_request_that_met_a_closed_connection_is_sent_again(network, monk
                 answered = failure.kind
         assert answered == outcome
         assert bodies == [b'{"query": 1}', b'{"query": 2}']
-
-
-def test_the_pings_are_no_part_of_loading(loaded, network, monkeypatch):
-    """They are the benchmark's; their median is the round trip."""
-    stop_time(monkeypatch)
-    server = llama_server(network)
-    server.routes["/health"] = lambda _: (time.sleep(0.05), Reply({"status": "ok"}))[1]
-    _, _, facts = loaded(server)
-    assert facts.load_ns <= 3 * 50e6
-    assert facts.network_round_trip_ms == 50
 
 
 def test_users_share_the_authorities_and_keep_their_connections(loaded, network, monkeypatch):

@@ -96,14 +96,13 @@ def test_several_inputs_and_outputs_go_by_name(served):
 def test_an_arrival_connects_within_its_latency_and_is_closed_outside(served, network):
     """A user's connection stays open, and connects in no query."""
     runtime, loaded, _ = served()
-    with runtime.window():
-        arrival, user = runtime.bind_concurrent([X]), runtime.bind_concurrent([X], 0)
-        user().end()
-        for _ in range(3):
-            answered = arrival()
-            assert network.open_connections == 2
-            answered.end()
-            assert network.open_connections == 1
+    arrival, user = runtime.bind_concurrent([X]), runtime.bind_concurrent([X], 0)
+    user().end()
+    for _ in range(3):
+        answered = arrival()
+        assert network.open_connections == 2
+        answered.end()
+        assert network.open_connections == 1
     assert "connection" not in runtime.with_late_facts(loaded).facts
 
 
@@ -112,9 +111,8 @@ def test_a_server_that_closes_after_each_answer_is_named_and_not_pinged(served):
     runtime, loaded, script = served(ServedModelScript(closes=True))
     outputs_for(runtime, X)
     before = len(script.requests)
-    with runtime.window():
-        for _ in range(5):
-            outputs_for(runtime, X)
+    for _ in range(5):
+        outputs_for(runtime, X)
     assert len(script.requests) - before == 5
     assert runtime.with_late_facts(loaded).facts["connection"] == "closed by the server after each answer"
 

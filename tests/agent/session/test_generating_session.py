@@ -24,7 +24,6 @@ def recording(folder: Path, **changes: Any) -> Path:
         "format": "edgemeter-generation-replay",
         "schema": 1,
         "queries": [{"first_ms": 4.0, "steps_ms": [0.5]}],
-        "own_ratio": 1.0,
     }
     path = folder / "m.replay.json"
     path.write_bytes(msgspec.json.encode(document | changes))
