@@ -22,19 +22,16 @@ from itertools import repeat
 from pathlib import Path
 from typing import Any
 
-import msgspec
-
 from edgemeter.agent.base.errors import ConfigError, EdgemeterError, MeasurementError, one_line
 from edgemeter.agent.contract.record_accuracy import OutputCheck
-from edgemeter.agent.contract.record_conditions import DatasetInfo, Model, Tensor
+from edgemeter.agent.contract.record_conditions import DatasetInfo, Model, RuntimeInfo, Tensor
 from edgemeter.agent.engine import job
 from edgemeter.agent.engine.callables import sha256_of
-from edgemeter.agent.engine.loading import describe_precision, describe_runtime
+from edgemeter.agent.engine.loading import precision_of
 from edgemeter.agent.engine.measure import measure_subject
 from edgemeter.agent.engine.scenarios.timing import TimedQueries
 from edgemeter.agent.engine.stopwatch import no_collection
 from edgemeter.agent.engine.subject import Emit, Results, Subject
-from edgemeter.agent.runtimes import Loaded, TensorInfo
 from edgemeter.agent.runtimes.call_results import devices_of, is_array, leaves, refuse_coroutine_function, waited, waits_for
 
 # Inputs up to this size are compared with what the first calls left of them.
@@ -162,15 +159,20 @@ class FunctionSubject(Subject):
         if busy := busiest_threads(self._ran_ns, ran_ns(self._other_threads), time.monotonic_ns() - self._begin_ns):
             self._facts["other_threads_ratio"] = busy
         self._note_stored_results(timed.latency_ns.min() / calls)
-        loaded = self._loaded()
+        inputs, outputs = _tensors(target.inputs, "input"), _tensors(self._result, "output")
         torch = sys.modules.get("torch")
         computes = torch is not None and any(type(leaf).__module__.startswith("torch") for leaf in leaves(self._result))
         threads = int(torch.get_num_threads()) if torch is not None and computes else None
-        options = {"device": self._device} if self._device else {}
-        case = msgspec.structs.replace(work.case, threads=threads or 1, options=options)
-        runtime = describe_runtime(case, loaded)
-        if threads is None:
-            runtime = msgspec.structs.replace(runtime, threads_reason="only PyTorch tells how many a function computes with")
+        runtime = RuntimeInfo(
+            name=job.FUNCTION_RUNTIME,
+            package="python",
+            version=platform.python_version(),
+            backend=job.IN_PROCESS,
+            threads=threads or 1,
+            threads_reason="only PyTorch tells how many a function computes with" if threads is None else None,
+            options={"device": self._device} if self._device else {},
+            facts=self._facts,
+        )
         # Of a query of several calls the latency is that of one: their mean, in fractions of a nanosecond.
         latency_ns: Any = timed.latency_ns if calls == 1 else timed.latency_ns / calls
         code_file = getattr(getattr(target.function, "__code__", None), "co_filename", "")
@@ -180,9 +182,9 @@ class FunctionSubject(Subject):
                 name=work.case.name or "function", sha256=work.sha256, file=Path(code_file or "function").name, size_bytes=0, task="unknown"
             ),
             runtime=runtime,
-            precision=describe_precision(loaded),
-            inputs=tuple(Tensor(name=info.name, shape=_shape(info), dtype=info.dtype) for info in loaded.inputs),
-            outputs=tuple(job.OutputTensor(name=info.name, shape=_shape(info), dtype=info.dtype) for info in loaded.outputs),
+            precision=precision_of({tensor.dtype for tensor in (*inputs, *outputs)}),
+            inputs=inputs,
+            outputs=tuple(job.OutputTensor(name=tensor.name, shape=tensor.shape, dtype=tensor.dtype) for tensor in outputs),
             dataset=DatasetInfo(name="inputs of the call", sha256=sha256_of(target.inputs), images=0),
             output_check=OutputCheck(compared=0),
             reasons={"accuracy": "a function has no accuracy here: score what it returns"},
@@ -196,19 +198,6 @@ class FunctionSubject(Subject):
             self._facts["incomplete"] = f"the function stores its results (functools), {longer}"
         elif self._same_object and first_ns > max(LONG_FIRST * call_ns, LONG_FIRST_NS):
             self._facts["incomplete"] = f"each one returns the same {self._same_object}, {longer}"
-
-    def _loaded(self) -> Loaded:
-        return Loaded(
-            package="python",
-            version=platform.python_version(),
-            backend=job.IN_PROCESS,
-            inputs=_tensors(self._target.inputs, "input"),
-            outputs=_tensors(self._result, "output"),
-            metadata={},
-            import_ns=0,
-            load_ns=0,
-            facts=self._facts,
-        )
 
 
 def _calls_per_query(call: Callable[[], object], again_ns: int) -> int:
@@ -252,10 +241,6 @@ def _repeated(call: Callable[[], object], calls: int) -> Callable[[], object]:
     return batch
 
 
-def _shape(info: TensorInfo) -> tuple[int, ...]:
-    return tuple(size or 0 for size in info.shape)
-
-
 def _threads_started(alive: set[threading.Thread]) -> list[str]:
     """Return the names of the threads that are alive now and were not before, and take them into `alive`."""
     new = [thread for thread in threading.enumerate() if thread not in alive]
@@ -290,10 +275,10 @@ def busiest_threads(before_ns: Mapping[str, int], after_ns: Mapping[str, int], p
     return f"{max(0.0, sum(shares.values())):.4f} {max(shares, key=lambda name: shares[name])}"
 
 
-def _tensors(value: object, name: str) -> tuple[TensorInfo, ...]:
+def _tensors(value: object, name: str) -> tuple[Tensor, ...]:
     """Return the arrays within `value` as a record describes tensors, `name_0`, `name_1`, ..."""
     arrays: list[Any] = [leaf for leaf in leaves(value) if is_array(leaf)]
     return tuple(
-        TensorInfo(f"{name}_{index}", tuple(int(size) for size in array.shape), str(array.dtype).removeprefix("torch."))
+        Tensor(name=f"{name}_{index}", shape=tuple(map(int, array.shape)), dtype=str(array.dtype).removeprefix("torch."))
         for index, array in enumerate(arrays)
     )

@@ -12,10 +12,7 @@ from edgemeter.agent.base.errors import EdgemeterError, one_line
 from edgemeter.agent.base.types import Count, Positive
 from edgemeter.agent.contract.model_formats import PYTHON
 from edgemeter.agent.contract.record import Series
-from edgemeter.agent.contract.record_accuracy import (
-    Accuracy,
-    OutputCheck,
-)
+from edgemeter.agent.contract.record_accuracy import Accuracy, OutputCheck
 from edgemeter.agent.contract.record_conditions import DatasetInfo, Model, RuntimeInfo, Tensor
 from edgemeter.agent.contract.record_figures import ColdStart, Latency, Load, Memory, Stage, Steady, Together, WarmUp
 from edgemeter.agent.contract.record_generation import Generation

@@ -1,7 +1,7 @@
 """Loading a model for a run: runtime, model card, photographs, inputs made ready before timing; and how the record describes them."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -163,13 +163,13 @@ def describe_runtime(case: Case, loaded: Loaded | LoadedGenerator, calls: Sequen
 
 def describe_precision(loaded: Loaded) -> str:
     """Return the precision of the file, or else that of its inputs and outputs: weights may be smaller."""
-    if loaded.precision is not None:
-        return loaded.precision
-    kinds = {info.dtype for info in (*loaded.inputs, *loaded.outputs)}
-    for dtype, precision in (("int8", "int8"), ("uint8", "int8"), ("float16", "fp16"), ("float32", "fp32")):
-        if dtype in kinds:
-            return precision
-    return "unknown"
+    return loaded.precision or precision_of({info.dtype for info in (*loaded.inputs, *loaded.outputs)})
+
+
+def precision_of(dtypes: Collection[str]) -> str:
+    """Return the precision that the types of inputs and outputs show."""
+    precisions = {"int8": "int8", "uint8": "int8", "float16": "fp16", "float32": "fp32"}
+    return next((precision for dtype, precision in precisions.items() if dtype in dtypes), "unknown")
 
 
 def describe_inputs(infos: Sequence[TensorInfo], arrays: Sequence[Array]) -> tuple[Tensor, ...]:

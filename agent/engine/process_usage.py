@@ -35,19 +35,19 @@ def _listed(cpus: Collection[int]) -> str:
     return ", ".join(map(str, sorted(cpus)))
 
 
-def resident_mb(process: int | None = None, proc: str = "/proc") -> float:
+def resident_mb(process: int | None = None) -> float:
     """Return the memory of this process, or another, that is resident now, MB (1e6 bytes)."""
-    return _status_mb("VmRSS", process, proc)
+    return _status_mb("VmRSS", process)
 
 
-def peak_mb(process: int | None = None, proc: str = "/proc") -> float:
+def peak_mb(process: int | None = None) -> float:
     """Return the highest resident memory of this process, or another, so far, MB (1e6 bytes)."""
-    return _status_mb("VmHWM", process, proc)
+    return _status_mb("VmHWM", process)
 
 
-def _status_mb(field: str, process: int | None, proc: str) -> float:
+def _status_mb(field: str, process: int | None) -> float:
     with suppress(OSError):
-        for line in (Path(proc) / str(process or "self") / "status").read_text().splitlines():
+        for line in Path(f"/proc/{process or 'self'}/status").read_text().splitlines():
             if line.startswith(field + ":"):
                 return int(line.split()[1]) * 1024 / 1e6
     # Without a /proc the kernel's high-water mark is all there is; Linux counts it in KiB.

@@ -86,7 +86,7 @@ class LocalServer(ServerGenerator):
         except MeasurementError as error:
             raise ConfigError(f"llama.cpp does not generate from {str(model)!r}: {error}") from error
         finally:
-            if self._found is None:
+            if self._loaded is None:
                 self.close()
         system = _SYSTEM.search(self._logged())
         # The address is another one in each run.

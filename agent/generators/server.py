@@ -67,9 +67,12 @@ _UNKNOWN_LIMIT = 1 << 31
 class ServerGenerator(generators.ConcurrentGenerator):
     """Generates by asking a server."""
 
+    _file: ServerFile
+    _facts: ServerFacts
+
     def __init__(self) -> None:
-        self._open: tuple[ModelServer, ServerFile, ServerFacts] | None = None
-        self._found: LoadedGenerator | None = None
+        self._connection: Any = None
+        self._loaded: Any = None
         self._users: dict[int, ModelServer] = {}
         self._length_key = "max_tokens"
 
@@ -86,9 +89,9 @@ class ServerGenerator(generators.ConcurrentGenerator):
     def connect(self, connection: ModelServer, file: ServerFile, context_tokens: int) -> LoadedGenerator:
         """Return what is known of the server behind a connection, which is closed if it does not generate."""
         began_ns = time.monotonic_ns()
+        self._connection, self._file = connection, file
         try:
-            facts = ask_facts(connection, file)
-            self._open = connection, file, facts
+            facts = self._facts = ask_facts(connection, file)
             probe = self._probe()
             # Some servers end a connection behind an answer: opens it again.
             self._ping()
@@ -96,14 +99,14 @@ class ServerGenerator(generators.ConcurrentGenerator):
             template_tokens = 0 if facts.is_llama or file.endpoint != "chat" else self._answer(_OTHER).cached_tokens or 0
             load_ns = time.monotonic_ns() - began_ns
             loaded = self._loaded_with(probe, facts.context_tokens or context_tokens)
-            self._found = replace(loaded, load_ns=load_ns, template_tokens=template_tokens)
+            self._loaded = loaded = replace(loaded, load_ns=load_ns, template_tokens=template_tokens)
         finally:
-            if self._found is None:
+            if self._loaded is None:
                 connection.close()
-        return self._found
+        return loaded
 
     def _loaded_with(self, probe: ReceivedAnswer, context_tokens: int) -> LoadedGenerator:
-        connection, file, facts = self._opened()
+        connection, file, facts = self._connection, self._file, self._facts
         words = tokens_of(connection, ORDINARY_WORDS, special=False) if self._takes_tokens else []
         url_facts = {"server_url": file.url} | ({"server_machine": "this"} if is_on_this_machine(file.url) else {})
         extra_facts = {"extra": json.dumps(file.extra, sort_keys=True)} if file.extra else {}
@@ -146,34 +149,32 @@ class ServerGenerator(generators.ConcurrentGenerator):
 
     def bind(self, prompt: Prompt, limits: Limits) -> Query:
         """Make sure that the connection is open and nothing of the last query is kept, as far as the server can; see `Generator.bind`."""
-        loaded, (_, _, facts) = self._loaded(), self._opened()
-        self._check_prompt(prompt, limits, loaded)
+        self._check_prompt(prompt, limits)
         self._part_from_users()
         # Opens the connection again if the server has closed it, which a query must not pay for.
         self._ping()
-        if not facts.is_llama:
+        if not self._facts.is_llama:
             self._answer(_EVICTION)
             self._ping()
         path, content = self._post(prompt, limits)
-        return lambda stamp: self._stream(path, content, limits, stamp).generated(loaded.abilities)
+        return lambda stamp: self._stream(path, content, limits, stamp).generated(self._loaded.abilities)
 
     def bind_concurrent(self, prompt: Prompt, limits: Limits, user: int | None = None) -> Query:
         """Close the connection of the queries before, which takes a place in some servers; see `ConcurrentGenerator.bind_concurrent`."""
-        loaded, (connection, _, _) = self._loaded(), self._opened()
-        self._check_prompt(prompt, limits, loaded)
-        connection.close()
+        self._check_prompt(prompt, limits)
+        self._connection.close()
         path, content = self._post(prompt, limits)
         if user is not None:
-            user_connection = self._users.setdefault(user, connection.another())
+            user_connection = self._users.setdefault(user, self._connection.another())
             # The query itself fails then, and is counted.
             with suppress(AnswerError):
                 user_connection.make_ready(self._ping_path)
-            return lambda stamp: self._stream(path, content, limits, stamp, user_connection).generated(loaded.abilities)
-        arrival_connection = connection.another()
+            return lambda stamp: self._stream(path, content, limits, stamp, user_connection).generated(self._loaded.abilities)
+        arrival_connection = self._connection.another()
 
         def query(stamp: Stamp) -> Generated:
             try:
-                return self._stream(path, content, limits, stamp, arrival_connection).generated(loaded.abilities)
+                return self._stream(path, content, limits, stamp, arrival_connection).generated(self._loaded.abilities)
             finally:
                 arrival_connection.close()
 
@@ -182,9 +183,9 @@ class ServerGenerator(generators.ConcurrentGenerator):
     def close(self) -> None:
         """Close the connections."""
         self._part_from_users()
-        if self._open is not None:
-            self._open[0].close()
-        self._open = self._found = None
+        if self._connection is not None:
+            self._connection.close()
+        self._connection = self._loaded = None
 
     def _part_from_users(self) -> None:
         """Close their connections, each of which takes a place in some servers."""
@@ -193,15 +194,14 @@ class ServerGenerator(generators.ConcurrentGenerator):
 
     @property
     def _takes_tokens(self) -> bool:
-        _, file, facts = self._opened()
-        return facts.is_llama and file.endpoint != "chat"
+        return self._facts.is_llama and self._file.endpoint != "chat"
 
-    def _check_prompt(self, prompt: Prompt, limits: Limits, loaded: LoadedGenerator) -> None:
-        text = prompt.text if isinstance(prompt, Chat) else prompt
+    def _check_prompt(self, prompt: Prompt, limits: Limits) -> None:
+        loaded, text = self._loaded, prompt.text if isinstance(prompt, Chat) else prompt
         if not isinstance(text, str):
             if not self._takes_tokens:
                 raise ConfigError(f"{loaded.package} takes a prompt as text: give the text itself")
-            check_tokens(text, limits, loaded.context_tokens, self._opened()[2].vocabulary or _UNKNOWN_LIMIT)
+            check_tokens(text, limits, loaded.context_tokens, self._facts.vocabulary or _UNKNOWN_LIMIT)
         elif isinstance(prompt, Chat) and not loaded.abilities.chats:
             raise ConfigError(f"{loaded.package} applies no chat template here: set endpoint to chat in the server's file, or give a text")
         elif not text or limits.output_tokens < 1:
@@ -209,7 +209,7 @@ class ServerGenerator(generators.ConcurrentGenerator):
 
     def _post(self, prompt: Prompt, limits: Limits) -> tuple[str, bytes]:
         """Return path and content of the request for a greedy query, which ends with its counts."""
-        _, file, facts = self._opened()
+        file, facts = self._file, self._facts
         content: dict[str, Any] = {"model": facts.model, self._length_key: limits.output_tokens, "temperature": 0}
         content |= {"stream": True, "stream_options": {"include_usage": True}}
         if facts.is_llama:
@@ -224,8 +224,7 @@ class ServerGenerator(generators.ConcurrentGenerator):
 
     def _stream(self, path: str, content: bytes, limits: Limits, stamp: Stamp, own_connection: ModelServer | None = None) -> ReceivedAnswer:
         """Ask, on its `own_connection` connection if there is one, stamp what comes, and return all of it."""
-        shared, file, _ = self._opened()
-        connection, heard = own_connection or shared, ReceivedAnswer(stamp, limits.output_tokens)
+        file, connection, heard = self._file, own_connection or self._connection, ReceivedAnswer(stamp, limits.output_tokens)
         waits_until_s = time.monotonic() + file.timeout_s
         for line in connection.stream(path, content):
             data = _content(line)
@@ -244,21 +243,11 @@ class ServerGenerator(generators.ConcurrentGenerator):
 
     @property
     def _ping_path(self) -> str:
-        return "/health" if self._opened()[2].is_llama else "/v1/models"
+        return "/health" if self._facts.is_llama else "/v1/models"
 
     def _ping(self) -> None:
         """Open the connection again if the server has closed it."""
-        self._opened()[0].ask(self._ping_path)
-
-    def _opened(self) -> tuple[ModelServer, ServerFile, ServerFacts]:
-        if self._open is None:
-            raise ConfigError("no server is known: load its file first")
-        return self._open
-
-    def _loaded(self) -> LoadedGenerator:
-        if self._found is None:
-            raise ConfigError("no server is known: load its file first")
-        return self._found
+        self._connection.ask(self._ping_path)
 
 
 def _content(line: bytes) -> bytes:

@@ -20,13 +20,11 @@ import re
 import time
 import warnings
 import zipfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib import import_module
 from pathlib import Path
 from typing import Any, Literal
-
-import numpy as np
 
 from edgemeter.agent.base.errors import ConfigError, MeasurementError, UnavailableError, one_line
 from edgemeter.agent.contract import model_file
@@ -40,6 +38,7 @@ from edgemeter.agent.runtimes.adapter import (
     open_code,
     zipped_texts,
 )
+from edgemeter.agent.runtimes.call_results import arrays_of
 
 _CANDIDATES = (LibraryCandidate("torch", ("torch",)),)
 # What PyTorch raises on a file that it cannot load; it has no error of its own for it.
@@ -170,7 +169,7 @@ class PyTorch(Runtime):
         """Return copies of the last call's tensors, nested ones in order; bfloat16, which numpy lacks, as float32."""
         if self._last is None:
             raise MeasurementError("PyTorch has no output: run a query first")
-        return list(_flat(_detections(self._last) if self._takes_list else self._last, self._torch))
+        return arrays_of(_detections(self._last) if self._takes_list else self._last)
 
     def close(self) -> None:
         """Let the module go and leave inference mode."""
@@ -229,17 +228,3 @@ def _detections(value: Any) -> Any:
     """Return the last list of dictionaries in what a detector returns; what has none as it is."""
     lists = [item for item in value if isinstance(item, list) and item and isinstance(item[0], Mapping)] if isinstance(value, tuple) else []
     return lists[-1] if lists else value
-
-
-def _flat(value: Any, torch: Any) -> Iterator[Array]:
-    """Yield the arrays of nested tuples, lists and dictionaries, in order; what is not a tensor becomes an array of its own."""
-    if isinstance(value, Mapping):
-        value = list(value.values())
-    if isinstance(value, tuple | list):
-        for item in value:
-            yield from _flat(item, torch)
-    elif isinstance(value, torch.Tensor):
-        plain = value.dequantize() if value.is_quantized else value
-        yield np.array((plain.float() if plain.dtype is torch.bfloat16 else plain).cpu().numpy())
-    elif value is not None:
-        yield np.asarray(value)

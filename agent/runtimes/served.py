@@ -21,6 +21,7 @@ from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from edgemeter.agent.base.errors import AnswerError, ConfigError, MeasurementError, UnavailableError
 from edgemeter.agent.base.model_server import Answer, ModelServer
@@ -30,7 +31,7 @@ from edgemeter.agent.contract import model_file
 from edgemeter.agent.runtimes import Answered, Array, ConcurrentRuntime, Loaded, Options, TensorInfo
 from edgemeter.agent.runtimes.adapter import check_inputs, check_options
 from edgemeter.agent.runtimes.served_http import PING_PATH, OpenInference, ServedFile
-from edgemeter.agent.runtimes.served_tensors import Payload, ServedDescription
+from edgemeter.agent.runtimes.served_tensors import Payload
 
 # Requests that are kept ready, in all; what exceeds it is made for each query.
 _READY_BYTES = 256_000_000
@@ -44,7 +45,9 @@ class ServedModel(ConcurrentRuntime):
     """Runs a model by asking its server."""
 
     def __init__(self) -> None:
-        self._open: tuple[ModelServer, OpenInference, ServedDescription] | None = None
+        self._link: Any = None
+        self._protocol: Any = None
+        self._model = ""
         self._inputs: tuple[TensorInfo, ...] = ()
         self._users: dict[int, ModelServer] = {}
         self._payloads: dict[tuple[int, ...], tuple[Sequence[Array], Payload]] = {}
@@ -76,7 +79,8 @@ class ServedModel(ConcurrentRuntime):
         except ConfigError:
             link.close()
             raise
-        self._open, self._version = (link, protocol, description), description.model_version
+        self._link, self._protocol = link, protocol
+        self._model, self._version = description.model, description.model_version
         self._inputs = tuple(tensor.info for tensor in description.inputs)
         return Loaded(
             package=description.server,
@@ -95,7 +99,7 @@ class ServedModel(ConcurrentRuntime):
 
     def bind(self, inputs: Sequence[Array]) -> Callable[[], object]:
         """Make the request, decode what has not been looked at, and open the connection; see `Runtime.bind`."""
-        link, _, _ = self._opened()
+        link = self._link
         self._part_from_users()
         if self._unread is not None:
             self.outputs()
@@ -121,7 +125,7 @@ class ServedModel(ConcurrentRuntime):
 
     def bind_concurrent(self, inputs: Sequence[Array], user: int | None = None) -> Callable[[], Answered]:
         """Make the request of one query on the user's own connection; see `ConcurrentRuntime.bind_concurrent`."""
-        link, _, _ = self._opened()
+        link = self._link
         payload = self._payload(inputs)
         # Some servers have few places for connections.
         link.close()
@@ -161,9 +165,8 @@ class ServedModel(ConcurrentRuntime):
         key = tuple(map(id, inputs))
         if key in self._payloads:
             return self._payloads[key][1]
-        _, protocol, _ = self._opened()
         check_inputs(inputs, self._inputs)
-        payload = protocol.request(inputs)
+        payload: Payload = self._protocol.request(inputs)
         if self._ready_bytes + len(payload.content) <= _READY_BYTES:
             # With the arrays, whose identity is the key.
             self._payloads[key] = inputs, payload
@@ -178,10 +181,9 @@ class ServedModel(ConcurrentRuntime):
         return answer.outputs()
 
     def _decode(self, reply: Answer, request: int) -> list[Array]:
-        _, protocol, _ = self._opened()
-        outputs = protocol.outputs(reply)
+        outputs: list[Array] = self._protocol.outputs(reply)
         self._decoded[request] = len(reply.content)
-        version = protocol.model_version or self._version
+        version = self._protocol.model_version or self._version
         if version != self._version and self._version is not None:
             raise MeasurementError(f"the server went from version {self._version} of the model to {version}: run again, without a change")
         self._version = version
@@ -189,24 +191,18 @@ class ServedModel(ConcurrentRuntime):
 
     def with_late_facts(self, loaded: Loaded) -> Loaded:
         """Return what was loaded with who answered, and whether the server ends its connections; see `Runtime.with_late_facts`."""
-        _, _, description = self._opened()
-        facts = {**loaded.facts, "served_model": description.model} | ({"served_model_version": self._version} if self._version else {})
+        facts = {**loaded.facts, "served_model": self._model} | ({"served_model_version": self._version} if self._version else {})
         ends = not self._has_arrivals and sum(self._reopened) > len(self._reopened) / 2
         return replace(loaded, facts=facts | ({"connection": _CLOSES} if ends else {}))
 
     def close(self) -> None:
         """Close the connections."""
         self._part_from_users()
-        if self._open is not None:
-            self._open[0].close()
-        self._open = self._last = self._unread = None
+        if self._link is not None:
+            self._link.close()
+        self._link = self._protocol = self._last = self._unread = None
         self._payloads, self._decoded, self._ready_bytes = {}, {}, 0
 
     def _part_from_users(self) -> None:
         while self._users:
             self._users.popitem()[1].close()
-
-    def _opened(self) -> tuple[ModelServer, OpenInference, ServedDescription]:
-        if self._open is None:
-            raise ConfigError("no server is known: load its file first")
-        return self._open

@@ -150,12 +150,9 @@ def _check_sizes(shape: Sequence[int], info: TensorInfo) -> None:
 def checked(array: Array, info: TensorInfo) -> Array:
     """Return an output of the declared shape; raises AnswerError where it has another."""
     if not shape_fits(array.shape, info.shape):
-        raise wrong_answer(info, f"is {describe_tensor(array.dtype.name, array.shape)}, the server declares {_declared(info)}")
+        declared = describe_tensor(info.dtype, info.shape)
+        raise wrong_answer(info, f"is {describe_tensor(array.dtype.name, array.shape)}, the server declares {declared}")
     return array
-
-
-def _declared(info: TensorInfo) -> str:
-    return describe_tensor(info.dtype, info.shape)
 
 
 def wrong_answer(info: TensorInfo, why: str) -> AnswerError:

@@ -71,7 +71,8 @@ def run_record(
     case, environment = run.case, run.session.environment
     energies = power.all()
     shared = {name: getattr(measured, name) for name in measured.__struct_fields__ if name in RunRecord.__struct_fields__}
-    warnings, lost = sensor_warnings(traces), lost_sensors(traces, energies)
+    warnings = tuple(f"{trace.name}: {warning}" for trace in traces if trace.description for warning in trace.description.warnings)
+    lost = lost_sensors(traces, energies)
     return RunRecord(
         id=uuid.uuid4().hex,
         device=run.session.device,
@@ -99,11 +100,6 @@ def run_record(
         windows=relative_windows(measured),
         **shared,
     )
-
-
-def sensor_warnings(traces: Iterable[SensorTrace]) -> tuple[str, ...]:
-    """Return the warnings of all power sensors, as the verdict takes them."""
-    return tuple(f"{trace.name}: {warning}" for trace in traces if trace.description for warning in trace.description.warnings)
 
 
 def lost_sensors(traces: Iterable[SensorTrace], energies: Sequence[Energy]) -> tuple[str, ...]:

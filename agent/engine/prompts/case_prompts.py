@@ -9,7 +9,6 @@ from edgemeter.agent.contract.case_identity import USUAL_KV_TYPE
 from edgemeter.agent.contract.record_conditions import DatasetInfo
 from edgemeter.agent.contract.record_generation import SYNTHETIC
 from edgemeter.agent.contract.suite import Case
-from edgemeter.agent.engine.prompts import Prompts
 from edgemeter.agent.engine.prompts.question_file import QuestionFile, read_questions
 from edgemeter.agent.engine.prompts.synthetic import SyntheticPrompts
 from edgemeter.agent.generators import Chat, LoadedGenerator, Prompt
@@ -19,7 +18,7 @@ _TEMPLATE_TOKENS = 256
 
 
 @dataclass(frozen=True, slots=True)
-class QuestionPrompts(Prompts):
+class QuestionPrompts:
     """Asks the questions of a file in an order of the seed, again and again; warm-up begins at its end."""
 
     file: QuestionFile
@@ -27,7 +26,7 @@ class QuestionPrompts(Prompts):
     is_chat: bool
 
     def of(self, number: int) -> Prompt:
-        """Return the prompt of a query; see `Prompts.of`."""
+        """Return the prompt of a query: a message where the generator takes them, else a text."""
         order = self.file.order(self.seed)
         text = self.file.questions[order[number % len(order)]].text
         return Chat(text) if self.is_chat else text
@@ -67,8 +66,11 @@ class CasePrompts:
         """The most tokens of an answer."""
         return self.case.output_tokens or 0
 
-    def of(self, loaded: LoadedGenerator) -> Prompts:
-        """Return the prompts of each query; raises ConfigError if synthetic ones have no room."""
+    def of(self, loaded: LoadedGenerator) -> QuestionPrompts | SyntheticPrompts:
+        """Return what gives the prompt of each query by its number: 0, 1, ... are timed, -1, -2, ... come before them.
+
+        That of a number stays the same, so that a query can be repeated. Raises ConfigError if synthetic ones have no room.
+        """
         if self.file:
             return QuestionPrompts(self.file, self.case.seed, loaded.abilities.chats)
         return SyntheticPrompts(loaded, self.case.prompt_tokens or 0, self.case.seed, self.salt)

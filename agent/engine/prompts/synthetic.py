@@ -3,7 +3,6 @@
 import numpy as np
 
 from edgemeter.agent.base.errors import ConfigError
-from edgemeter.agent.engine.prompts import Prompts
 from edgemeter.agent.generators import LoadedGenerator
 
 # Words for generators that take texts only; each is about one token to most tokenisers.
@@ -14,7 +13,7 @@ WORDS = (
 )  # fmt: skip
 
 
-class SyntheticPrompts(Prompts):
+class SyntheticPrompts:
     """Makes the prompt of each query by its number; a text begins with the `salt` of its run, as none in an earlier run did."""
 
     def __init__(self, loaded: LoadedGenerator, prompt_tokens: int, seed: int, salt: str = "") -> None:
@@ -24,7 +23,7 @@ class SyntheticPrompts(Prompts):
             raise ConfigError(f"a prompt of {prompt_tokens} tokens has no room beside the {fixed} that the model begins with: give more")
 
     def of(self, number: int) -> list[int] | str:
-        """Return the prompt of query `number`; see `Prompts.of`.
+        """Return the prompt of query `number`.
 
         The first token that is not fixed differs from those of the other queries, until the vocabulary is used up.
         """

@@ -77,17 +77,13 @@ class TokenMoments:
         return are_later
 
     def later_tokens(self) -> Times:
-        """Return how many tokens of each query `decoding_ns` took: those after its first moment, at which several may have come."""
+        """Return how many tokens of each query were decoded: those after its first moment, at which several may have come."""
         return np.bincount(self.owner[self.are_later()], minlength=self.output_tokens.size)
 
-    def decoding_ns(self) -> Times:
-        """Return the time from the first moment of each query to its last."""
-        return self.latency_ns - self.first_ns
-
     def spans_ns(self) -> tuple[Times, Times]:
-        """Return the decoding time of each query that decoded tokens, and how many these are."""
+        """Return the time from first to last moment of each query that decoded tokens, and how many these are."""
         later_tokens = self.later_tokens()
-        return self.decoding_ns()[later_tokens > 0], later_tokens[later_tokens > 0]
+        return (self.latency_ns - self.first_ns)[later_tokens > 0], later_tokens[later_tokens > 0]
 
     def stamped_tokens_max(self) -> int:
         """Return how many tokens came together at most."""
