@@ -48,9 +48,9 @@ def cli() -> None:
     """
     from edgemeter.agent.base.config import home
     from edgemeter.agent.machine.machine import THIS_MACHINE
-    from edgemeter.agent.operating.board_settings import restore_records
+    from edgemeter.agent.operating.board_settings import RECORD
 
-    if restore_records(THIS_MACHINE.root, home()):
+    if (THIS_MACHINE.root / RECORD).is_file():
         from edgemeter.agent.operating.changed_board import restore_leftover
 
         # What is not put back is reported by the commands that measure, and by the doctor.

@@ -2,16 +2,12 @@
 
 from collections.abc import Sequence
 
-from edgemeter.agent.contract.record import RunRecord
 from edgemeter.agent.contract.record_figures import Load, Steady
 from edgemeter.agent.contract.record_generation import EMPTY_ANSWER, SYNTHETIC, Generation
 
 MOST_FAILED_RATIO = 0.01
 # A rate of frames is held where less is missed. Fewer frames in all are not enough to say so.
 MOST_MISSED_RATIO, FEWEST_FRAMES = 0.01, 300
-# Rules that find the load too high: such a run is a level that does not hold, unless one of the others says that it measured nothing.
-OF_LOAD = {"rate-not-sustained", "failed-queries"}
-UNSOUND = {"outputs-differ", "cached-prompt", "throttled"}
 
 
 def fails_too_often(load: Load, generation: Generation | None, answered: int) -> bool:
@@ -19,19 +15,6 @@ def fails_too_often(load: Load, generation: Generation | None, answered: int) ->
     is_scored = generation is not None and generation.prompts != SYNTHETIC
     unanswered = load.failed_queries - (load.failures.get(EMPTY_ANSWER, 0) if is_scored else 0)
     return unanswered > MOST_FAILED_RATIO * (load.failed_queries + answered)
-
-
-def is_held(run: RunRecord) -> bool | None:
-    """Return whether a run held its load; None where its schedule was too short to tell."""
-    load = run.load
-    if load is None:
-        return True
-    if fails_too_often(load, run.generation, run.latency.count) or load.is_sustained is False:
-        return False
-    # Arrivals that Edgemeter left out, because too many queries were under way.
-    if load.unserved and load.in_flight_max:
-        return False
-    return None if load.target_per_s is not None and load.is_sustained is None else True
 
 
 def are_in_time(runs: Sequence[Steady]) -> bool | None:

@@ -44,7 +44,7 @@ def examine(*, broker: str | None, home: Path, settings: Config) -> list[Finding
 
     return [
         *check_machine(THIS_MACHINE),
-        *(Finding("machine", "settings", "warn", line) for line in restore_leftover(home)),
+        *([Finding("machine", "settings", "warn", why)] if (why := restore_leftover(home)) else []),
         *check_software(),
         *_power(settings.sensors),
         *check_delivery.check(home, broker),

@@ -113,8 +113,8 @@ def _run(context: OrderContext, suite: Suite) -> tuple[list[RunRecord], list[Edg
     records: list[RunRecord] = []
     suite, refused = checks.runnable(suite)
     # The daemon holds the run lock, and has handed it on.
-    for line in restore_leftover(Path(context.task.home), holds_run_lock=True):
-        logger.warning("%s", line)
+    if why := restore_leftover(Path(context.task.home), holds_run_lock=True):
+        logger.warning("%s", why)
     with (
         Outbox(Path(context.task.home) / OUTBOX, settings.outbox_limit_mb << 20) as outbox,
         open_sensors(None, settings.power, settings.sensors) as (sensors, why_no_power),

@@ -18,11 +18,6 @@ class SettingError(Exception):
     """A setting is unknown, or cannot be read or written; the message states why and what to do."""
 
 
-def restore_records(root: Path, home: Path) -> list[Path]:
-    """Return the restore records that there are: root's, and that of a user, who may not write there, in the home."""
-    return [path for path in (root / RECORD, home / "restore.json") if path.is_file()]
-
-
 def power_mode_of(value: str, root: Path) -> str:
     """Return the number of the power mode with that name or number; raises SettingError, with all names, if there is none."""
     conf = root / "etc/nvpmodel.conf"
@@ -83,24 +78,15 @@ def write(path: Path, text: str) -> None:
 
 
 def run(*command: str, timeout_s: float = 120.0) -> subprocess.CompletedProcess[str]:
-    """Run a command, to its end even if Ctrl-C comes, with this process's inheritable descriptors; raises SettingError if it cannot."""
+    """Run a command, with this process's inheritable descriptors; raises SettingError if it cannot, or takes too long."""
     environment = {**os.environ, "PATH": f"{os.environ.get('PATH', '')}:{PATH}", "LC_ALL": "C"}
     try:
-        with subprocess.Popen(
-            command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, errors="replace",
+        return subprocess.run(
+            command, stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace", check=False, timeout=timeout_s,
             close_fds=False, start_new_session=True, env=environment,
-        ) as process:  # fmt: skip
-            try:
-                printed = process.communicate(timeout=timeout_s)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                raise
-            except BaseException:
-                process.communicate(timeout=timeout_s)
-                raise
+        )  # fmt: skip
     except (OSError, subprocess.TimeoutExpired) as error:
         raise SettingError(f"cannot run `{' '.join(command[:3])}`: {error}") from error
-    return subprocess.CompletedProcess(command, process.returncode, *printed)
 
 
 def last_line(text: str) -> str:

@@ -1,9 +1,10 @@
-"""The wait for a quiet moment before a run: until other processes leave the cores alone, or for so long that it would be in vain."""
+"""Waits before a run: until other processes leave the cores alone, and until a board has settled in another power mode."""
 
 import os
 from collections.abc import Callable
 
 from edgemeter.agent.engine import job
+from edgemeter.agent.machine import temperatures
 from edgemeter.agent.machine.load import LOAD_RATIO, load_between, read_usage
 from edgemeter.agent.machine.machine import Machine
 
@@ -11,6 +12,9 @@ LONGEST_S = 20.0
 WINDOW_S = 0.5
 # One core has too few clock ticks in the first window.
 MOST_WINDOWS_UNSEEN = 3
+# A board has settled when its hottest sensor moves by so little in so many readings, one a second.
+STEADY_C, READINGS = 1.0, 5
+SETTLE_LIMIT_S = 60.0
 
 
 class QuietMoment:
@@ -41,3 +45,14 @@ class QuietMoment:
             if load is not None:
                 return load.other_load_ratio is None or load.other_load_ratio <= LOAD_RATIO
         return True
+
+
+def settle(machine: Machine, clock: Callable[[], float], sleep: Callable[[float], object], on_event: Callable[[job.Phase], object]) -> None:
+    """Return when the hottest sensor stays, or after a minute; the wait is an event."""
+    on_event(job.Phase(name="settle", seconds=SETTLE_LIMIT_S))
+    begun_s, hottest_c = clock(), list[float]()
+    while clock() - begun_s < SETTLE_LIMIT_S:
+        hottest_c = [*hottest_c[1 - READINGS :], max(temperatures.read(machine).values(), default=0.0)]
+        if len(hottest_c) == READINGS and max(hottest_c) - min(hottest_c) <= STEADY_C:
+            return
+        sleep(1.0)

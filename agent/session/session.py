@@ -3,7 +3,7 @@
 import time
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import nullcontext, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
@@ -30,8 +30,7 @@ from edgemeter.agent.power import PowerSensor
 from edgemeter.agent.power.detect import described
 from edgemeter.agent.session import checks, run_record, sustained
 from edgemeter.agent.session.observation import Observation
-from edgemeter.agent.session.operating import SETTLE_LIMIT_S, at_point
-from edgemeter.agent.session.quiet import QuietMoment
+from edgemeter.agent.session.quiet import QuietMoment, settle
 from edgemeter.agent.session.run_energy import energies_of_run, energy_run_of, generation_with_energy
 from edgemeter.agent.session.run_plan import RunPlan
 from edgemeter.agent.session.run_record import PlannedRun, SessionContext
@@ -102,14 +101,19 @@ def measure(
 
     def measure_one(case: Case, repeat: int) -> RunRecord:
         hashes[case.model] = hashes.get(case.model) or checks.sha256(case.model)
-        now = at_point(board, case.operating_point, context, partial(on_event, job.Phase(name="settle", seconds=SETTLE_LIMIT_S)))
-        run = PlannedRun(case, repeat, case.seed + repeat, hashes[case.model], *now)
+        now, point = context, None
+        if board is not None:
+            point, is_written = board.set(case.operating_point)
+            if is_written:
+                settle(THIS_MACHINE, time.monotonic, time.sleep, on_event)
+            now = replace(context, environment=fingerprint.read())
+        run = PlannedRun(case, repeat, case.seed + repeat, hashes[case.model], now, point)
         if case.runtime != "replay":  # It plays what was recorded, whoever else works here.
             quiet.wait(on_event)
         return keep(measure_run(run, sensors, why_no_power, on_event))
 
-    sets_board = any(case.operating_point for case in suite.cases)
-    with changed_board.changed_board(home()) if sets_board else nullcontext() as board:
+    points = [case.operating_point for case in suite.cases if case.operating_point]
+    with changed_board.changed_board(home(), points) if points else nullcontext() as board:
         for number, (case, repeat) in enumerate(plan, 1):
             begun_s = time.monotonic()
             on_event(RunBegins(case, repeat, number, *plan.expected()))

@@ -31,12 +31,12 @@ PREFIX, ATTEMPTS = "on-", 10
 # In a folder that stays: the hash of the release that is installed in it.
 MARK = "release.sha256"
 OUTPUT, ERRORS = "output", "errors"
-# What the board was set to before a command there changed it (agent/operating; root's is the second), and what puts it back.
-RESTORE_RECORDS = ("home/restore.json", "/var/lib/edgemeter-restore.json")
+# What the board was set to before a command there changed it (agent/operating), and what puts it back.
+RESTORE_RECORD = Path("/var/lib/edgemeter-restore.json")
 _PUT_BACK = """
 from edgemeter.agent.base import config
 from edgemeter.agent.operating.changed_board import restore_leftover
-print("; ".join(restore_leftover(config.home())) or "the board was put back as it was before a run that was cut off")
+print(restore_leftover(config.home()) or "the board was put back as it was before a run that was cut off")
 """
 # Of the board's own: the run lock, which all that measure there share.
 KEPT_VARIABLES = {"EDGEMETER_RUN_LOCK"}
@@ -89,9 +89,7 @@ class BoardFolder:
             if lock is None:
                 continue
             mark = path / MARK
-            if not self._is_settled(path):
-                os.close(lock)
-                continue
+            self.notes += _put_back(path)
             if mark.is_file() and not self.has_release and mark.read_text().strip() == release:
                 # Whatever ends this process now, the folder was not left on purpose.
                 mark.unlink()
@@ -149,31 +147,22 @@ class BoardFolder:
 
     def leave(self, release: str) -> None:
         """Let the folder stay, with the release that is installed in it; results, what was written beside them and earlier releases go."""
-        for name in (*(["home"] if self._is_settled(self.path) else []), "tmp", "data", "release"):
+        self.notes += _put_back(self.path)
+        for name in ("home", "tmp", "data", "release"):
             _remove(self.path / name)
         (self.path / MARK).write_text(release + "\n")
         for path in self._above.glob(PREFIX + "*"):
             if path != self.path and (lock := _locked(path)) is not None:
-                if self._is_settled(path):
-                    _remove(path)
+                _remove(path)
                 os.close(lock)
 
     def end(self) -> None:
         """Remove the folder, once the board is put back, and those above it that are empty now."""
-        if self._is_settled(self.path):
-            _remove(self.path)
+        self.notes += _put_back(self.path)
+        _remove(self.path)
         for path in (self._above, self._above.parent):
             with contextlib.suppress(OSError):
                 path.rmdir()
-
-    def _is_settled(self, path: Path) -> bool:
-        """Return whether a folder may be removed: it holds no restore record, once the board is put back if that was changed."""
-        if any(os.path.lexists(path / record) for record in RESTORE_RECORDS):
-            result = _put_back(path)
-            is_left = os.path.lexists(path / RESTORE_RECORDS[0])
-            self.notes.append(f"{path} stays there for the next connection: {result}" if is_left else result)
-            return not is_left
-        return True
 
 
 def _environment(folder: Path) -> dict[str, str]:
@@ -189,19 +178,19 @@ def _output_file(folder: Path) -> IO[bytes]:
     return tempfile.TemporaryFile(dir=folder)
 
 
-def _put_back(folder: Path) -> str:
-    """Let the release in the folder put the board back, and return what it said."""
+def _put_back(folder: Path) -> list[str]:
+    """Let the release in the folder put the board back, if that was left changed, and return what it said."""
     python = next(folder.glob("root/releases/*/bin/python"), None)
-    if python is None:
-        return f"the board's settings are changed, and the release in {folder} that would put them back is gone"
+    if python is None or not RESTORE_RECORD.exists():
+        return []
     try:
         ended = subprocess.run(
             [str(python), "-I", "-c", _PUT_BACK], env=_environment(folder), stdin=subprocess.DEVNULL, capture_output=True, text=True,
             timeout=PUT_BACK_S, check=False,
         )  # fmt: skip
     except (OSError, subprocess.TimeoutExpired) as error:
-        return f"the board's settings are changed, and cannot be put back: {error}"
-    return ((ended.stdout.strip() or ended.stderr.strip()).splitlines() or ["no message"])[-1]
+        return [f"the board's settings are changed, and cannot be put back: {error}"]
+    return ((ended.stdout.strip() or ended.stderr.strip()).splitlines() or ["no message"])[-1:]
 
 
 def _locked(path: Path) -> int | None:

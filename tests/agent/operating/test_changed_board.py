@@ -1,5 +1,6 @@
 """Settings of a board: checked, set, read back, and put back at the end of the block."""
 
+import json
 import os
 
 import pytest
@@ -14,6 +15,9 @@ from tests.fixtures.machine_trees import raspberry_pi_5, write
 from tests.fixtures.rows import table_row
 from tests.fixtures.settable_board import FrequencyRequests
 
+MODES = [OperatingPoint(power_mode="15W", governor="performance")]
+GOVERNORS = [OperatingPoint(governor="performance")]
+
 CPUFREQ = "sys/devices/system/cpu/cpufreq"
 GOVERNOR = f"{CPUFREQ}/policy0/scaling_governor"
 HIGHEST = f"{CPUFREQ}/policy0/scaling_max_freq"
@@ -25,14 +29,14 @@ def test_each_setting_is_set_and_put_back(board):
     """The mode by name or number, the governor by name; nothing is written twice, and nothing is left when the block ends."""
     before = board.settings()
     both = OperatingPoint(power_mode="15W", governor="performance")
-    with changed_board(board.home, board.machine) as changed:
+    with changed_board(board.home, MODES, board.machine) as changed:
         assert not board.record.exists()
         assert changed.set(both) == (both, True)
         assert board.record.exists()
         assert changed.set(both) == (both, False)
         assert board.settings()[GOVERNOR] == "performance"
         assert changed.set(OperatingPoint(power_mode="2")) == (OperatingPoint(power_mode="MAXN_SUPER"), True)
-        assert changed.set(None) == (OperatingPoint(), True)
+        assert changed.set(None) == (None, True)
         assert board.settings() == before
         changed.set(OperatingPoint(power_mode="15W"))
     assert (board.settings(), board.record.exists()) == (before, False)
@@ -40,7 +44,7 @@ def test_each_setting_is_set_and_put_back(board):
 
 def test_a_mode_brings_its_own_clocks_and_a_point_leaves_the_rest_as_it_was(board):
     """In another mode the clocks are that mode's, not those that the user had set in the first, which come back with it."""
-    with changed_board(board.home, board.machine) as changed:
+    with changed_board(board.home, MODES, board.machine) as changed:
         changed.set(OperatingPoint(governor="powersave"))
         changed.set(OperatingPoint(power_mode="15W"))
         assert (board.settings()[HIGHEST], board.settings()[GOVERNOR]) == ("1510400", "schedutil")
@@ -49,22 +53,19 @@ def test_a_mode_brings_its_own_clocks_and_a_point_leaves_the_rest_as_it_was(boar
 
 
 def test_the_record_is_on_the_disk_before_the_first_write(board, monkeypatch):
-    """And it is synchronised: what was found, and what is about to be written over it."""
-    synchronised, contents = [], {}
+    """With what was found, and synchronised."""
+    synchronised, records = [], []
     fsync, write_file = os.fsync, board_settings.write
     monkeypatch.setattr(os, "fsync", lambda descriptor: (synchronised.append(os.fstat(descriptor).st_ino), fsync(descriptor))[1])
 
     def write_and_look(path, text):
-        contents.setdefault(text, (board.record.read_text(), board.record.stat().st_ino in synchronised))
+        records.append((json.loads(board.record.read_bytes())["original"][GOVERNOR], board.record.stat().st_ino in synchronised))
         write_file(path, text)
 
     monkeypatch.setattr(board_settings, "write", write_and_look)
-    with changed_board(board.home, board.machine) as changed:
-        changed.set(OperatingPoint(governor="performance"))
-    text, is_synchronised = contents["performance"]
-    assert is_synchronised
-    assert f'"{GOVERNOR}": "schedutil"' in text
-    assert '"performance"' in text
+    with changed_board(board.home, GOVERNORS, board.machine) as changed:
+        changed.set(*GOVERNORS)
+    assert set(records) == {("schedutil", True)}
 
 
 def test_a_value_that_the_board_has_not_is_refused_with_those_it_has(board):
@@ -113,11 +114,11 @@ def test_a_file_that_refuses_is_stated_and_the_record_stays(board, capsys, monke
     def measure(changed):
         changed.set(OperatingPoint(power_mode="15W", governor="performance"))
         monkeypatch.setattr(board_settings, "write", refuse)
-        with pytest.raises(UnavailableError, match="not set to governor powersave: cannot write 'powersave' to "):
+        with pytest.raises(UnavailableError, match="not set to governor powersave: cannot write 'schedutil' to "):
             changed.set(OperatingPoint(governor="powersave"))
         raise ZeroDivisionError
 
-    with pytest.raises(ZeroDivisionError), changed_board(board.home, board.machine) as changed:
+    with pytest.raises(ZeroDivisionError), changed_board(board.home, MODES, board.machine) as changed:
         measure(changed)
     assert f"not put back (cannot write 'schedutil' to '{board.root / GOVERNOR}': Permission denied)" in (line := capsys.readouterr().err)
     assert "doctor` puts them back" in line
@@ -128,7 +129,7 @@ def test_a_file_that_refuses_is_stated_and_the_record_stays(board, capsys, monke
 def test_a_mode_that_asks_for_a_reboot_changes_nothing(board):
     """It asks, and nobody answers; the block goes on."""
     before = board.settings()
-    with changed_board(board.home, board.machine) as changed:
+    with changed_board(board.home, MODES, board.machine) as changed:
         with pytest.raises(UnavailableError, match="it needs a reboot: `sudo nvpmodel -m 3`, and answer yes"):
             changed.set(OperatingPoint(power_mode="7W"))
         changed.set(OperatingPoint(governor="performance"))
@@ -139,7 +140,7 @@ def test_a_mode_that_asks_for_a_reboot_changes_nothing(board):
 def test_the_kernel_caps_clocks_to_cool_the_chip_so_they_are_not_recorded(board):
     """What it reports then is not what was set, and would be put back for ever."""
     write(board.root, SLOWED)
-    with pytest.raises(UnavailableError, match="let the board cool"), changed_board(board.home, board.machine):
+    with pytest.raises(UnavailableError, match="let the board cool"), changed_board(board.home, MODES, board.machine):
         pass
     assert not board.record.exists()
 
@@ -149,7 +150,7 @@ def test_a_mode_that_was_entered_half_way_is_left_again(board, fault, words):
     """What nvpmodel reports is the mode before, though CPUs are off and clocks lower: the mode that was found is set anew."""
     before = board.settings()
     board.fault(fault)
-    with changed_board(board.home, board.machine) as changed:
+    with changed_board(board.home, MODES, board.machine) as changed:
         with pytest.raises(UnavailableError) as refusal:
             changed.set(OperatingPoint(power_mode="15W"))
         assert words in str(refusal.value)
@@ -157,35 +158,27 @@ def test_a_mode_that_was_entered_half_way_is_left_again(board, fault, words):
     assert (board.settings(), board.record.exists()) == (before, False)
 
 
-def test_what_somebody_else_sets_meanwhile_stays_and_is_stated(board, capsys):
-    """The next run is in its own point all the same; the board is put back to what that person set, where it was set."""
+def test_what_somebody_else_sets_meanwhile_is_set_again_and_put_back(board):
+    """The next run is in its own point all the same, and the board is put back as it was found."""
     before = board.settings()
-    with changed_board(board.home, board.machine) as changed:
-        changed.set(OperatingPoint(governor="performance"))
+    point = OperatingPoint(power_mode="15W", governor="performance")
+    with changed_board(board.home, MODES, board.machine) as changed:
+        changed.set(point)
         write(board.root, {GOVERNOR: "ondemand\n"})
-        assert changed.set(OperatingPoint(governor="performance"))[1]
+        assert changed.set(point) == (point, True)
         assert board.settings()[GOVERNOR] == "performance"
-        changed.set(OperatingPoint(power_mode="15W"))
-        assert board.settings()[GOVERNOR] == "ondemand"
-    assert capsys.readouterr().err.count(f"somebody else has set {GOVERNOR} to ondemand") == 1
-    assert board.settings() == before | {GOVERNOR: "ondemand"}
-
-
-def test_a_mode_that_somebody_else_sets_meanwhile_stays_with_its_clocks(board, capsys):
-    """The clocks of the mode before are not written over those of theirs."""
-    with changed_board(board.home, board.machine) as changed:
-        changed.set(OperatingPoint(power_mode="15W"))
         board_settings.set_power_mode("2")
-    assert "somebody else has set power_mode to 2" in capsys.readouterr().err
-    assert (board.settings()["var/lib/nvpmodel/status"], board.settings()[HIGHEST]) == ("pmode:0002", "1728000")
-    assert not board.record.exists()
+        assert changed.set(point) == (point, True)
+        assert board.settings()["var/lib/nvpmodel/status"] == "pmode:0000"
+        board_settings.set_power_mode("2")
+    assert (board.settings(), board.record.exists()) == (before, False)
 
 
 def test_a_clock_that_is_held_back_at_the_end_is_put_back_all_the_same(board, monkeypatch):
     """What is asked for is as it was once the chip is cool; a cap at the clock that was found hides that it is not."""
     requests = FrequencyRequests(board, monkeypatch)
     before, requested = board.settings(), dict(requests.requested)
-    with changed_board(board.home, board.machine) as changed:
+    with changed_board(board.home, MODES, board.machine) as changed:
         changed.set(OperatingPoint(power_mode="MAXN_SUPER"))
         requests.heat(1113600)
     assert requests.requested == requested
@@ -199,7 +192,7 @@ def test_the_clock_of_userspace_is_put_back_within_its_limits(board, monkeypatch
         write(board.root / CPUFREQ / f"policy{cpu}", {"scaling_governor": "userspace\n", "scaling_setspeed": "1113600\n"})
     requests = FrequencyRequests(board, monkeypatch)
     requested = dict(requests.requested)
-    with changed_board(board.home, board.machine) as changed:
+    with changed_board(board.home, MODES, board.machine) as changed:
         for mode in ("15W", "MAXN_SUPER"):
             changed.set(OperatingPoint(power_mode=mode, governor="performance"))
         changed.set(OperatingPoint(governor="performance"))
@@ -207,12 +200,20 @@ def test_the_clock_of_userspace_is_put_back_within_its_limits(board, monkeypatch
     assert (board.root / CPUFREQ / "policy4/scaling_setspeed").read_text() == "1113600\n"
 
 
-def test_what_was_never_changed_needs_no_right_to_be_put_back(board):
-    """A user who may set the governor only sets that."""
-    highest = board.root / HIGHEST
-    highest.unlink()
-    # Which not even root may write.
-    highest.symlink_to("/proc/sys/kernel/cap_last_cap")
-    with changed_board(board.home, board.machine) as changed:
-        changed.set(OperatingPoint(governor="performance"))
+def test_a_sweep_of_governors_writes_nothing_else(board):
+    """Neither clocks nor the power mode, which somebody may set meanwhile, with its clocks."""
+    before = board.settings()
+    with changed_board(board.home, GOVERNORS, board.machine) as changed:
+        changed.set(*GOVERNORS)
+        board_settings.set_power_mode("2")
+    assert (board.settings()["var/lib/nvpmodel/status"], board.settings()[HIGHEST]) == ("pmode:0002", "1728000")
+    assert (board.settings()[GOVERNOR], board.record.exists()) == (before[GOVERNOR], False)
+
+
+def test_a_board_whose_mode_is_not_reported_is_not_changed(board):
+    """It could not be put back."""
+    (board.root / "var/lib/nvpmodel/status").write_text("pmode:0009")
+    board.program.unlink()
+    with pytest.raises(UnavailableError, match="there is no 'nvpmodel' here"), changed_board(board.home, MODES, board.machine):
+        pass
     assert not board.record.exists()

@@ -25,7 +25,7 @@ points = [
 ]
 
 def sweep():
-    with quiet_board(home, "a sweep", lambda line: print(line, flush=True)), changed_board(home) as board:
+    with quiet_board(home, "a sweep", lambda line: print(line, flush=True)), changed_board(home, points) as board:
         for point in points:
             board.set(point)
             print("measuring", flush=True)
@@ -66,7 +66,7 @@ while kill_at(steps + 1, sweep):
         if not kill_at(restore_step, lambda: restore_leftover(home)):
             break
         restores += 1
-        assert restore_leftover(home) == []
+        assert restore_leftover(home) == ""
         assert (board.settings(), board.record.exists()) == (before, False), (steps, restore_step)
     assert (board.settings(), board.record.exists()) == (before, False), steps
 print("steps", steps, restores)
@@ -113,7 +113,7 @@ def test_a_sweep_that_is_killed_with_nvpmodel_at_work_is_put_back(board, capsys)
             process.kill()
         lock = RunLock(board.home)
         lock.wait("the next start", print, lambda _: time.sleep(0.01))
-        assert restore_leftover(board.home, board.machine, holds_run_lock=True) == []
+        assert restore_leftover(board.home, board.machine, holds_run_lock=True) == ""
         lock.release()
         assert (board.settings(), board.record.exists()) == (before, False), delay_s
     assert "put back as it was" in capsys.readouterr().err
@@ -126,7 +126,7 @@ def test_two_sweeps_at_once_do_not_put_each_other_back(board):
     with start(board.home.parent, SWEEP + "sweep()", 1.0) as first:
         assert first.stdout.readline() == "measuring\n"
         now = board.settings()
-        assert ["a sweep (pid" in line for line in restore_leftover(board.home, board.machine)] == [True]
+        assert "a sweep (pid" in restore_leftover(board.home, board.machine)
         with start(board.home.parent, SWEEP + "sweep()") as second:
             assert "a sweep (pid" in second.stdout.readline()
             assert (board.settings(), first.poll()) == (now, None)

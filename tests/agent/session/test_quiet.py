@@ -1,10 +1,11 @@
-"""Facts about `edgemeter.agent.session.quiet`: a run waits for other processes, for a while, and less after a wait in vain."""
+"""Facts about `edgemeter.agent.session.quiet`: a run waits for other processes, for a while, and for a steady temperature."""
 
 import pytest
 
 from edgemeter.agent.machine import load
+from edgemeter.agent.machine.machine import recorded
 from edgemeter.agent.session import quiet
-from edgemeter.agent.session.quiet import QuietMoment
+from edgemeter.agent.session.quiet import QuietMoment, settle
 
 
 class PlayedLoad:
@@ -52,3 +53,23 @@ def test_a_machine_that_does_not_show_its_load_is_not_waited_for(monkeypatch):
     monkeypatch.setattr(quiet, "read_usage", lambda *_: None)
     QuietMoment(None, lambda: played.now_s, played.sleep).wait(pytest.fail)
     assert played.now_s <= 1.5
+
+
+@pytest.mark.parametrize(
+    ("course_c", "shortest_s", "longest_s"),
+    [(lambda _: 50, 4, 6), (lambda s: 70 - min(s, 20), 20, 26), (lambda s: 50 + 10 * (s % 2), 60, 61)],
+)
+def test_the_board_has_settled_when_its_temperature_stays(tmp_path, course_c, shortest_s, longest_s):
+    """Within 1 C for five readings, or after a minute at the latest; the wait is an event."""
+    zone, events, now_s = tmp_path / "sys/class/thermal/thermal_zone0", [], [0.0]
+    zone.mkdir(parents=True)
+    (zone / "type").write_text("cpu")
+    (zone / "temp").write_text("50000")
+
+    def sleep(seconds):
+        now_s[0] += seconds
+        (zone / "temp").write_text(f"{1000 * course_c(now_s[0]):.0f}")
+
+    settle(recorded(tmp_path), lambda: now_s[0], sleep, events.append)
+    assert shortest_s <= now_s[0] <= longest_s
+    assert [event.name for event in events] == ["settle"]

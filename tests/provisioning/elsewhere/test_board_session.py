@@ -4,14 +4,11 @@ import os
 import subprocess
 import sys
 
-import msgspec
 import pytest
 
 from edgemeter.agent.base.errors import TransientError
-from edgemeter.agent.machine import clock
-from edgemeter.agent.machine.machine import THIS_MACHINE
-from edgemeter.agent.operating.changed_board import RestoreRecord
 from edgemeter.provisioning.apply.ssh import SshConnection
+from edgemeter.provisioning.elsewhere import board_session
 from edgemeter.provisioning.elsewhere.board_session import PROGRAM, BoardSession
 from tests.provisioning.elsewhere.board_bench import processes_in, until
 
@@ -103,39 +100,20 @@ def test_a_program_that_was_killed_leaves_a_folder_for_the_next_one_to_remove(bo
     assert board.is_as_before()
 
 
-def leave_changed(folder):
-    """Make a folder as a power cut leaves it: a restore record in its home, and the release that wrote it."""
-    python = folder / "root/releases/1/bin/python"
+@pytest.mark.parametrize("is_put_back", [True, False])
+def test_a_board_that_a_power_cut_left_changed_is_put_back_before_its_folder_goes(board, connection, tmp_path, monkeypatch, is_put_back):
+    """By the release that is in the folder; what it said comes here."""
+    record = tmp_path / "restore.json"
+    record.touch()
+    (tmp_path / "program.py").write_text(PROGRAM.read_text().replace("/var/lib/edgemeter-restore.json", str(record)))
+    monkeypatch.setattr(board_session, "PROGRAM", tmp_path / "program.py")
+    python = board.home / ".cache/edgemeter/on-abcdefgh/root/releases/1/bin/python"
     python.parent.mkdir(parents=True)
-    python.write_text(f'#!/bin/sh\nexec {sys.executable} "$@"\n')
+    python.write_text(f"#!/bin/sh\n{f'rm {record}' if is_put_back else 'true'}\necho it said so\n")
     python.chmod(0o755)
-    (folder / "home").mkdir()
-    record = RestoreRecord(pid=1, boot_id=clock.boot_id(THIS_MACHINE), original={}, written={})
-    path = folder / "home/restore.json"
-    path.write_bytes(msgspec.json.encode(record))
-    return path
-
-
-def test_a_board_that_a_power_cut_left_changed_is_put_back_before_its_folder_goes(board, connection):
-    """By the release that is in the folder; the line of what it did comes here."""
-    record = leave_changed(board.home / ".cache/edgemeter/on-abcdefgh")
     lines = []
     with BoardSession(connection, PYTHON, RELEASE, lines.append) as session:
-        assert not record.exists()
         assert session.removed == 1
-    assert any("the board was put back as it was before a run that was cut off" in line for line in lines), lines
+    assert any("it said so" in line for line in lines), lines
+    assert record.exists() != is_put_back
     assert board.is_as_before()
-
-
-def test_a_record_that_cannot_be_put_back_stays(board, connection):
-    """With its folder, and why; the next connection tries again."""
-    folder = board.home / ".cache/edgemeter/on-abcdefgh"
-    record = leave_changed(folder)
-    record.write_text("{")
-    for _connection in (1, 2):
-        lines = []
-        with BoardSession(connection, PYTHON, RELEASE, lines.append):
-            pass
-        assert record.exists()
-        assert any(f"{folder} stays there" in line for line in lines), lines
-        assert any("is damaged" in line for line in lines)

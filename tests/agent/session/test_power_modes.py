@@ -1,4 +1,4 @@
-"""Facts about `edgemeter.agent.session.operating`: sessions in several power modes, on a board that is a dictionary."""
+"""Sessions in several power modes, on a board that is a dictionary."""
 
 from contextlib import closing, contextmanager
 
@@ -12,8 +12,7 @@ from edgemeter.agent.contract.record import RunRecord
 from edgemeter.agent.contract.suite import Suite
 from edgemeter.agent.engine import job
 from edgemeter.agent.machine import fingerprint
-from edgemeter.agent.machine.machine import recorded
-from edgemeter.agent.session import checks, operating, session
+from edgemeter.agent.session import checks, quiet, session
 from tests.fixtures.played_time import play_time
 from tests.fixtures.record_factory import make_record
 from tests.fixtures.replay_case import replay_case
@@ -41,7 +40,7 @@ class PlayedBoard:
         self.now = self.found | settings
         if self.now != before:
             self.visits.append(self.now["power_mode"])
-        return OperatingPoint(**settings), self.now != before
+        return point and OperatingPoint(**settings), self.now != before
 
     def check(self, points):
         """Check points as `changed_board.check` does."""
@@ -49,7 +48,7 @@ class PlayedBoard:
             raise UnavailableError(f"no power mode is called {unknown[0]!r}: there are {', '.join(MODES)}")
 
     @contextmanager
-    def changed(self, _home):
+    def changed(self, _home, _points):
         """Put the board back at the end as `changed_board` does."""
         try:
             yield self
@@ -64,8 +63,8 @@ def board(monkeypatch):
     read = fingerprint.read
     monkeypatch.setattr(session.changed_board, "changed_board", played.changed)
     monkeypatch.setattr(session.changed_board, "check", played.check)
-    monkeypatch.setattr(operating.fingerprint, "read", lambda: msgspec.structs.replace(read(), **played.now))
-    monkeypatch.setattr(operating, "READINGS", 1)
+    monkeypatch.setattr(fingerprint, "read", lambda: msgspec.structs.replace(read(), **played.now))
+    monkeypatch.setattr(quiet, "READINGS", 1)
     return played
 
 
@@ -175,25 +174,3 @@ def test_the_board_is_put_back_whatever_ends_the_session(board, tmp_path):
         next(outcomes)
         assert board.now["power_mode"] == "25W"
     assert board.now == board.found
-
-
-def test_the_board_has_settled_when_its_temperature_stays(tmp_path):
-    """Within 1 C for five readings, or after a minute at the latest."""
-    zone = tmp_path / "sys/class/thermal/thermal_zone0"
-    zone.mkdir(parents=True)
-    (zone / "type").write_text("cpu")
-    now_s = [0.0]
-
-    def sleeping(course):
-        def sleep(seconds):
-            now_s[0] += seconds
-            (zone / "temp").write_text(f"{1000 * course(now_s[0]):.0f}")
-
-        return sleep
-
-    courses = ((lambda _: 50.0, 4, 6), (lambda s: 70 - min(s, 20), 20, 26), (lambda s: 50 + 10 * (s % 2), 60, 61))
-    for course, shortest_s, longest_s in courses:
-        now_s[0] = 0.0
-        (zone / "temp").write_text("50000")
-        operating.settle(recorded(tmp_path), lambda: now_s[0], sleeping(course))
-        assert shortest_s <= now_s[0] <= longest_s
