@@ -91,8 +91,9 @@ class ChangedBoard:
                 restore(self._machine, self._record)
                 if mode and mode != found_mode:
                     board_settings.set_power_mode(mode)
-                for name in self._read().keys() - {MODE} if governor else ():
-                    board_settings.write(self._machine.root / name, governor)
+                if governor:
+                    for name in self._read().keys() - {MODE}:
+                        board_settings.write(self._machine.root / name, governor)
                 self._state, self._left = (mode, governor), self._read()
             mode_name = board_settings.power_mode_now()[1] if power_mode else None
         except SettingError as error:
@@ -111,15 +112,14 @@ def restore(machine: Machine, record: RestoreRecord) -> None:
     Raises:
         SettingError: some of it cannot be set; the rest is.
     """
-    # By name: the mode, then a governor and limits before the clock of `userspace`.
-    settings, problems = sorted(record.original.items()), dict[str, str]()
-    # Files in two rounds: the kernel refuses a highest clock below the lowest.
-    for name, value in (*settings, *(setting for setting in settings if setting[0] != MODE)):
+    problems = dict.fromkeys(record.original, "")
+    # By name: the mode, then a governor and limits before the clock of `userspace`. A highest clock below the lowest is refused at first.
+    for name in (*sorted(problems), *sorted(problems.keys() - {MODE})):
         try:
             if name == MODE:
-                board_settings.set_power_mode(value)
-            else:
-                board_settings.write(machine.root / name, value)
+                board_settings.set_power_mode(record.original[name])
+            elif name in problems:
+                board_settings.write(machine.root / name, record.original[name])
             problems.pop(name, None)
         except SettingError as error:
             problems[name] = str(error)

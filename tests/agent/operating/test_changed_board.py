@@ -200,6 +200,22 @@ def test_the_clock_of_userspace_is_put_back_within_its_limits(board, monkeypatch
     assert (board.root / CPUFREQ / "policy4/scaling_setspeed").read_text() == "1113600\n"
 
 
+def test_a_kernel_that_refuses_a_highest_clock_below_the_lowest_gets_it_once_more(board, monkeypatch):
+    """As kernels before 5.4 do: in the mode that is left the lowest was above the highest that was found."""
+    before, write_file = board.settings(), board_settings.write
+
+    def refuse(path, text):
+        if path == board.root / HIGHEST and int(text) < int(path.with_name("scaling_min_freq").read_text()):
+            raise SettingError("Invalid argument")
+        write_file(path, text)
+
+    with changed_board(board.home, MODES, board.machine) as changed:
+        changed.set(*MODES)
+        write(board.root / CPUFREQ / "policy0", {"scaling_min_freq": "1510400\n"})
+        monkeypatch.setattr(board_settings, "write", refuse)
+    assert (board.settings(), board.record.exists()) == (before, False)
+
+
 def test_a_sweep_of_governors_writes_nothing_else(board):
     """Neither clocks nor the power mode, which somebody may set meanwhile, with its clocks."""
     before = board.settings()

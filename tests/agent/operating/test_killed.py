@@ -88,7 +88,7 @@ def start(folder, script, measures_s=0.02):
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True)
 
 
-@pytest.mark.parametrize("stride", [pytest.param(25, marks=pytest.mark.services), pytest.param(1, marks=pytest.mark.nightly)])
+@pytest.mark.parametrize("stride", [pytest.param(20, marks=pytest.mark.services), pytest.param(1, marks=pytest.mark.nightly)])
 def test_a_sweep_that_is_killed_before_any_of_its_writes_is_put_back(tmp_path, monkeypatch, stride):
     """Between record and write, between two writes, within nvpmodel, on the way back; and the start that puts it back is killed too."""
     monkeypatch.setenv("EDGEMETER_RUN_LOCK", str(tmp_path / "run.lock"))
