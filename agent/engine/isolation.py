@@ -125,7 +125,7 @@ class _TimeLimit:
         self.is_exceeded = False
         self._process = process
         self._begun_s = time.monotonic()
-        self._planned_s = self._limit_s = 0.0
+        self._planned_s = 0.0
         self._timer = threading.Timer(0.0, self._end)
 
     def restart(self, event: job.Event | None) -> None:
@@ -133,8 +133,7 @@ class _TimeLimit:
         self._planned_s = 0.0
         if isinstance(event, job.Phase):
             self.part, self._planned_s = event.name, event.seconds or 0.0
-        self._limit_s = self._planned_s + OVERTIME_S
-        self._timer = threading.Timer(self._limit_s, self._end)
+        self._timer = threading.Timer(self._planned_s + OVERTIME_S, self._end)
         self._timer.daemon = True
         self._timer.start()
 
@@ -155,9 +154,9 @@ class _TimeLimit:
             advice = "see the server's log, or start it again"
         elif job.is_code(work.case):
             advice = f"let {'the code and its first call' if part == 'load' else 'each call'} return"
-        took_s = time.monotonic() - self._begun_s
+        took_s, limit_s = time.monotonic() - self._begun_s, self._planned_s + OVERTIME_S
         return errors.MeasurementError(
-            f"{work.case.model!r} was ended after {took_s:.0f} s: its part {part!r} took longer than its limit of {self._limit_s:.0f} s"
+            f"{work.case.model!r} was ended after {took_s:.0f} s: its part {part!r} took longer than its limit of {limit_s:.0f} s"
             f"{planned}: {advice}"
         )
 
@@ -216,13 +215,9 @@ def _send(pipe: IO[bytes], message: bytes) -> None:
     pipe.flush()
 
 
-def _tail(stderr: IO[bytes]) -> bytes:
-    stderr.seek(max(0, stderr.seek(0, 2) - _LAST_BYTES))
-    return stderr.read()
-
-
 def _crash(work: job.RunJob, status: int, stderr: IO[bytes], *, is_loading: bool) -> errors.MeasurementError:
-    output = last_line(_tail(stderr), "; its last output: ")
+    stderr.seek(max(0, stderr.seek(0, os.SEEK_END) - _LAST_BYTES))
+    output = last_line(stderr.read(), "; its last output: ")
     is_signal = status < 0
     if status == -signal.SIGKILL:
         advice = "the kernel kills processes when memory runs out: see `dmesg`, or use a smaller model"

@@ -65,7 +65,11 @@ class LocalServer(ServerGenerator):
 
     def check(self, model: Path, options: Options) -> None:
         """Raise if the file or a setting is wrong; see `Generator.check`."""
-        _check_options(options)
+        check_options("llama", options, backends=("cpu", "gpu"), extra=("gpu_layers", "kv_type", "flash_attention"))
+        chosen_setting("llama", options, "kv_type", _KV_TYPES)
+        chosen_setting("llama", options, "flash_attention", _FLASH_ATTENTION)
+        if not options.extra.get("gpu_layers", "0").isdecimal():
+            raise ConfigError(f"runtime 'llama': gpu_layers is {options.extra['gpu_layers']!r}: give a whole number, 0 or more")
         if not model_file.head(model).startswith(b"GGUF"):
             raise ConfigError(f"{str(model)!r} is not a GGUF file: it does not begin with GGUF; convert the model, or fetch it again")
         needed_mb, free_mb = model.stat().st_size / 1e6, read_memory(THIS_MACHINE).available_mb
@@ -152,14 +156,6 @@ class LocalServer(ServerGenerator):
         if self._log is not None:
             self._log.close()
         self._child = self._log = None
-
-
-def _check_options(options: Options) -> None:
-    check_options("llama", options, backends=("cpu", "gpu"), extra=("gpu_layers", "kv_type", "flash_attention"))
-    chosen_setting("llama", options, "kv_type", _KV_TYPES)
-    chosen_setting("llama", options, "flash_attention", _FLASH_ATTENTION)
-    if not options.extra.get("gpu_layers", "0").isdecimal():
-        raise ConfigError(f"runtime 'llama': gpu_layers is {options.extra['gpu_layers']!r}: give a whole number, 0 or more")
 
 
 def _command(program: str | None, model: Path, options: Options, context_tokens: int) -> list[str]:

@@ -26,8 +26,7 @@ import numpy as np
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.base.nanoseconds import NS_PER_MS
 from edgemeter.agent.base.types import Count, Positive
-from edgemeter.agent.generators import Generated, Generator, Limits, LoadedGenerator, Prompt, Query, Stamp
-from edgemeter.agent.generators.adapter import check_tokens
+from edgemeter.agent.generators import Generated, Generator, Limits, LoadedGenerator, Prompt, Query, Stamp, check_tokens
 from edgemeter.agent.runtimes import Options
 from edgemeter.agent.runtimes.adapter import check_options
 from edgemeter.agent.runtimes.replay import Milliseconds, read_recording, spinning_ns, wait_until

@@ -50,7 +50,6 @@ from edgemeter.agent.generators import (
     Query,
     Stamp,
 )
-from edgemeter.agent.generators.adapter import check_tokens
 from edgemeter.agent.generators.server_answer import ReceivedAnswer, TooLongError
 from edgemeter.agent.generators.server_facts import ORDINARY_WORDS, ServerFacts, ServerFile, ask_facts, tokens_of
 from edgemeter.agent.generators.server_lines import Line, read_line
@@ -201,7 +200,7 @@ class ServerGenerator(generators.ConcurrentGenerator):
         if not isinstance(text, str):
             if not self._takes_tokens:
                 raise ConfigError(f"{loaded.package} takes a prompt as text: give the text itself")
-            check_tokens(text, limits, loaded.context_tokens, self._facts.vocabulary or _UNKNOWN_LIMIT)
+            generators.check_tokens(text, limits, loaded.context_tokens, self._facts.vocabulary or _UNKNOWN_LIMIT)
         elif isinstance(prompt, Chat) and not loaded.abilities.chats:
             raise ConfigError(f"{loaded.package} applies no chat template here: set endpoint to chat in the server's file, or give a text")
         elif not text or limits.output_tokens < 1:

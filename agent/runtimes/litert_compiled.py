@@ -1,5 +1,9 @@
-"""LiteRT's CompiledModel: a .tflite file on the CPU, a GPU or an NPU, and how many operators each of them took."""
+"""LiteRT's CompiledModel: a .tflite file on the CPU, a GPU or an NPU, and how many operators each of them took.
 
+The library does not name the GPU that it computes on: Vulkan lists those that are there.
+"""
+
+import ctypes
 import re
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -9,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from edgemeter.agent.base.errors import ConfigError, MeasurementError, UnavailableError, one_line
-from edgemeter.agent.runtimes import Array, Loaded, Options, vulkan
+from edgemeter.agent.runtimes import Array, Loaded, Options
 from edgemeter.agent.runtimes.adapter import captured_stderr, chosen_setting
 from edgemeter.agent.runtimes.tflite_file import TfliteFile
 
@@ -22,6 +26,9 @@ _ON_GPU = re.compile(r"(\d+|No) operations will run on the GPU, and (?:the remai
 _ON_NPU = re.compile(r"Partitioned subgraph<\d+>, selected (\d+) ops, from a total of (\d+) ops")
 _LEFT = re.compile(r"Following operations are not supported by GPU delegate:\n((?:(?!No operations)[A-Z].*\n)*)")
 _ABSENT = re.compile(r"No adapters found|Failed to initialize WebGPU environment")
+_SOFTWARE = " (software)"
+# Source: vulkan_core.h. VkPhysicalDeviceProperties begins with five 32-bit numbers, the last of which is the type, and a name of 256 bytes.
+_INSTANCE_CREATE_INFO, _TYPE_CPU = 1, 4
 
 
 class CompiledGraph:
@@ -153,7 +160,7 @@ def recorded_backend(options: Options) -> str:
 
 def _facts(accelerator: str, log: str, *, is_whole: bool) -> dict[str, str]:
     """Return how many operators are on the accelerator and on the CPU, as far as the library reports it, and which GPU there is."""
-    facts = vulkan.gpu_facts() if accelerator == "gpu" else {}
+    facts = gpu_facts() if accelerator == "gpu" else {}
     pairs = [(int(match[1].replace("No", "0")), int(match[2])) for match in _ON_GPU.finditer(log)]
     pairs += [(int(match[1]), int(match[2]) - int(match[1])) for match in _ON_NPU.finditer(log)]
     if not pairs:
@@ -162,3 +169,35 @@ def _facts(accelerator: str, log: str, *, is_whole: bool) -> dict[str, str]:
     facts |= {f"operators_on_{accelerator}": str(on_accelerator)} | ({"operators_on_cpu": str(on_cpu)} if on_cpu else {})
     kinds = dict.fromkeys(line.partition(":")[0].removeprefix("CUSTOM ") for match in _LEFT.finditer(log) for line in match[1].splitlines())
     return facts | ({"left_to_cpu": ", ".join(kinds)} if kinds else {})
+
+
+def gpu_names() -> list[str]:
+    """Return the names of the GPUs; where a processor only plays one, its name ends in `(software)`. Empty without Vulkan."""
+    try:
+        library = ctypes.CDLL("libvulkan.so.1")
+    except OSError:
+        return []
+    instance, count = ctypes.c_void_p(), ctypes.c_uint32()
+    # VkInstanceCreateInfo without extensions: 64 bytes, of which all but the type are 0.
+    request = (ctypes.c_uint32 * 16)(_INSTANCE_CREATE_INFO)
+    if library.vkCreateInstance(request, None, ctypes.byref(instance)) != 0:
+        return []
+    library.vkEnumeratePhysicalDevices(instance, ctypes.byref(count), None)
+    devices = (ctypes.c_void_p * count.value)()
+    library.vkEnumeratePhysicalDevices(instance, ctypes.byref(count), devices)
+    names = [_name(library, device) for device in devices if device]
+    library.vkDestroyInstance(instance, None)
+    return names
+
+
+def gpu_facts() -> dict[str, str]:
+    """Return what a record holds of the GPUs: `gpu`, or `gpus_present` where several are there and which one computes is not known."""
+    names = gpu_names()
+    return {"gpu" if len(names) == 1 else "gpus_present": "; ".join(names)} if names else {}
+
+
+def _name(library: ctypes.CDLL, device: int) -> str:
+    properties = ctypes.create_string_buffer(4096)
+    library.vkGetPhysicalDeviceProperties(ctypes.c_void_p(device), properties)
+    kind = int.from_bytes(properties.raw[16:20], "little")
+    return properties.raw[20:276].partition(b"\0")[0].decode("utf-8", "replace") + (_SOFTWARE if kind == _TYPE_CPU else "")

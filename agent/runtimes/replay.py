@@ -17,7 +17,6 @@ import random
 import time
 from collections.abc import Callable, Iterator, Sequence
 from importlib.metadata import version
-from itertools import chain
 from math import prod
 from pathlib import Path
 from typing import Annotated, Literal, TypeVar
@@ -140,14 +139,11 @@ def read_recording(model: Path, kind: type[Recording], subject: str, module: str
 
 
 def _latencies_ns(recorded: ReplayModel) -> Iterator[int]:
-    """Return the latency of every call to come, without end."""
-    steady_ns = [round(latency_ms * NS_PER_MS) for latency_ms in recorded.latencies_ms]
-    first_ns = [] if recorded.first_ms is None else [round(recorded.first_ms * NS_PER_MS)]
-    return chain(first_ns, _rounds(steady_ns, recorded.seed))
-
-
-def _rounds(latencies_ns: Sequence[int], seed: int | None) -> Iterator[int]:
-    shuffle = None if seed is None else random.Random(seed)  # noqa: S311  an order that can be had again, no secret
+    """Yield the latency of every call to come, without end."""
+    if recorded.first_ms is not None:
+        yield round(recorded.first_ms * NS_PER_MS)
+    latencies_ns = [round(latency_ms * NS_PER_MS) for latency_ms in recorded.latencies_ms]
+    shuffle = None if recorded.seed is None else random.Random(recorded.seed)  # noqa: S311  an order that can be had again, no secret
     while True:
         yield from latencies_ns if shuffle is None else shuffle.sample(latencies_ns, len(latencies_ns))
 

@@ -14,7 +14,6 @@ from edgemeter.agent.energy.window import Window
 
 # Queries drawn ahead (uniformly, with replacement); the draw repeats after them.
 DRAWN = 4096
-NONE_WITHIN = "no query lay wholly within the {seconds:.3g} s in which all models were timed: use a longer mode (--mode normal)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,7 +149,10 @@ class TimedQueries:
         start_ns = window.start_ns if self.schedule is None else self.begin_ns
         counts = (self.arrived_ns >= start_ns) & (ends_ns <= window.end_ns)
         if not counts.any():
-            raise MeasurementError(NONE_WITHIN.format(seconds=window.length_ns / 1e9))
+            raise MeasurementError(
+                f"no query lay wholly within the {window.length_ns / 1e9:.3g} s in which all models were timed: "
+                "use a longer mode (--mode normal)"
+            )
         end_ns = int(ends_ns[counts].max())
         schedule, unserved = self.schedule, self.unserved
         if schedule is not None:

@@ -12,6 +12,7 @@ import pytest
 from edgemeter.agent.base.errors import ConfigError, UnavailableError
 from edgemeter.agent.runtimes import Options, dequantise, litert_compiled
 from edgemeter.agent.runtimes.litert import LiteRt
+from edgemeter.agent.runtimes.litert_compiled import gpu_facts, gpu_names
 from tests.fixtures.rows import table_row
 from tests.requirements import software_gpu
 
@@ -148,3 +149,27 @@ def test_a_model_that_a_gpu_does_not_take_at_all_is_an_error(runtime, models):
     """Even where the CPU was allowed: nothing would be measured of the GPU."""
     with pytest.raises(UnavailableError, match="the gpu takes no operator of"):
         runtime.load(models / "litert_beyond_gpu.tflite", Options(backend="gpu,cpu"))
+
+
+@pytest.mark.software_gpu
+def test_a_processor_that_plays_a_gpu_is_marked(monkeypatch):
+    """By the type that the driver states, whatever its name."""
+    monkeypatch.setenv("VK_ICD_FILENAMES", str(software_gpu()))
+    (name,) = gpu_names()
+    assert name.endswith(" (software)")
+
+
+def test_without_a_driver_there_is_no_gpu(monkeypatch):
+    """Nor without Vulkan: no error, no name."""
+    monkeypatch.setenv("VK_ICD_FILENAMES", "/nowhere.json")
+    assert (gpu_names(), gpu_facts()) == ([], {})
+
+
+def test_of_several_gpus_none_is_named_as_the_one_that_computes(monkeypatch):
+    """The library that computes does not name its choice; software beside hardware may be it."""
+    for names, facts in (
+        (["Mali"], {"gpu": "Mali"}),
+        (["Mali", "llvmpipe (software)"], {"gpus_present": "Mali; llvmpipe (software)"}),
+    ):
+        monkeypatch.setattr(litert_compiled, "gpu_names", lambda names=names: names)
+        assert gpu_facts() == facts
