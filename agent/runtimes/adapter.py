@@ -140,7 +140,8 @@ def check_options(runtime: str, options: Options, backends: Collection[str] | No
     if options.threads < 1:
         raise ConfigError(f"runtime {runtime!r} cannot run on {options.threads} threads: give 1 or more")
     if backends is not None and options.backend is not None and options.backend not in backends:
-        raise ConfigError(f"runtime {runtime!r} has no backend {options.backend!r}: {near(options.backend, backends)}; or name none")
+        choices = f"choose {', '.join(map(repr, backends))}, or leave it out" if backends else "leave it out"
+        raise ConfigError(f"runtime {runtime!r} has no backend {options.backend!r}: {choices}")
     unknown = sorted(set(options.extra) - set(extra))
     if unknown:
         settings = f"it knows {', '.join(extra)}" if extra else "it knows none"

@@ -75,7 +75,7 @@ class OnnxRuntime(Runtime):
         providers = _providers(options.backend or "cpu", library)
         names = [_NAMES.get(name, name) for name in providers]
         of_providers = [key for key in options.extra if key.partition(".")[0] in names]
-        check_options("onnx", options, extra=(*configuration, *of_providers, _OPTIMISATION))
+        check_options("onnx", options, extra=(*configuration, *of_providers, _OPTIMISATION, "session.*", "ep.*"))
         level = _OPTIMISATIONS[chosen_setting("onnx", options, _OPTIMISATION, _OPTIMISATIONS) or "all"]
         settings = {name: provider_settings(name, options) for name in names}
         started_ns = time.monotonic_ns()

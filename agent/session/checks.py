@@ -22,7 +22,7 @@ from edgemeter.agent.operating import changed_board
 from edgemeter.agent.runtimes.adapter import why_absent
 
 # Extras that are not called as their runtime.
-EXTRAS = {"edgetpu": "coral", "pytorch": "torch"}
+EXTRAS = {"edgetpu": "coral", "hailo": "vision", "pytorch": "torch"}
 # How the compiler of Coral names its files.
 COMPILED = "_edgetpu.tflite"
 

@@ -163,12 +163,12 @@ def _print_table(written: "list[Conversion]", request: "ConversionRequest", cons
 
 
 @click.command()
-@click.argument("source", type=PATH)
+@click.argument("source")
 @click.option("--to", "kinds", multiple=True, required=True, help="q8_0, q5_1, q5_0, q4_1 or q4_0; repeatable.")
 @click.option("-o", "--output", "out", type=PATH, default=Path("quantised"), show_default=True, help="Output folder.")
 @trusted_option
 @format_option('{"files": [{"file": ..., "size_bytes": ...}]}')
-def quantise(source: Path, kinds: tuple[str, ...], out: Path, *, is_trusted: bool, form: Format) -> None:
+def quantise(source: str, kinds: tuple[str, ...], out: Path, *, is_trusted: bool, form: Format) -> None:
     """Quantise a GGUF file; what that costs, `edgemeter compare` with --questions shows.
 
     Exit status: 0 written, 1 failed, 2 wrong option or file.
@@ -177,16 +177,18 @@ def quantise(source: Path, kinds: tuple[str, ...], out: Path, *, is_trusted: boo
     """
     from edgemeter.models.cli.confined import run_confined
     from edgemeter.models.convert import gguf_quantise
+    from edgemeter.models.convert.source import find_source
 
     unknown = [kind for kind in kinds if kind not in gguf_quantise.TYPES]
     if unknown:
         raise click.UsageError(f"--to {unknown[0]}: choose of {', '.join(gguf_quantise.TYPES)}")
-    run_confined(source, (source,), out, is_trusted=is_trusted)
+    path = find_source(source)
+    run_confined(path, (path,), out, is_trusted=is_trusted)
     rows: list[dict[str, Any]] = []
     for kind in kinds:
         note(f"writing {kind}")
-        path = gguf_quantise.quantise(source, kind, out)
-        rows.append({"file": str(path), "size_bytes": path.stat().st_size})
+        written = gguf_quantise.quantise(path, kind, out)
+        rows.append({"file": str(written), "size_bytes": written.stat().st_size})
         if form == "table":
-            click.echo(f"{path}: {path.stat().st_size / 1e6:.3g} MB")
+            click.echo(f"{written}: {written.stat().st_size / 1e6:.3g} MB")
     print_data(form, {"files": rows})

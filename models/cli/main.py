@@ -20,7 +20,7 @@ COMMANDS: Sections = {
     },
     "Look into models": {
         "benchmark": ("edgemeter.models.cli.benchmark:benchmark", "Measure a model in every format that this board runs, and pick one."),
-        "score": ("edgemeter.agent.cli.score:score", "Score a model on data, or a language model on a text, without timing it."),
+        "score": ("edgemeter.agent.cli.score:score", "Score a model on data, without timing it."),
         "profile": ("edgemeter.agent.cli.profile:profile_command", "Show the slowest operators of a model."),
     },
 }

@@ -7,7 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from edgemeter.agent import runtimes
 from edgemeter.agent.base.plugins import CPU_FIRST, install_command
+from edgemeter.agent.engine.inspection import libraries_of
+from edgemeter.agent.session import checks
 from tests.fixtures.environments import Environments
 from tests.fixtures.rows import table_row
 
@@ -46,6 +49,13 @@ def test_every_extra_that_is_named_exists():
     named = {(path.name, extra) for path in sources for pair in NAMED.findall(path.read_text()) for extra in "".join(pair).split(",")}
     assert {extra for _, extra in named} >= {"sign", "report", "collector", "vision", "convert"}
     assert [pair for pair in named if pair[1] not in EXTRAS] == []
+
+
+def test_the_extra_of_each_runtime_exists():
+    """It is named where its library is absent, and goes into the release for a board."""
+    brought = {checks.EXTRAS.get(name, name) for name in runtimes.RUNTIMES if libraries_of(name)}
+    assert brought >= {"vision", "coral", "torch"}
+    assert brought <= EXTRAS
 
 
 def test_pytorch_comes_without_cuda_where_no_nvidia_driver_is(tmp_path):

@@ -84,7 +84,8 @@ def test_a_deadline_lies_between_a_microsecond_and_an_hour():
 def test_what_a_language_model_cannot_have_is_refused(tmp_path):
     """Nothing that was asked for is left out silently."""
     for keys, says in [
-        ('model = "a.onnx"\nprompt_tokens = 8', "onnx runs one call"),
+        ('model = "a.onnx"\nprompt_tokens = 8', "only language models take prompt_tokens, and onnx runs none"),
+        ('model = "a.onnx"\nquestions = "q.jsonl"', "only language models take questions"),
         ('model = "a.onnx"\nannotations = "truth.json"', "annotations need data: give --data PATH"),
         ('model = "a.gguf"\nconcurrency = 2', "llama answers one query after the other"),
         ('model = "a.onnx"\ndeadline = "60ms"', "steady needs rate_per_s: add rate_per_s = NUMBER"),

@@ -17,7 +17,7 @@ from edgemeter.agent.base.errors import ConfigError, EdgemeterError
 from edgemeter.agent.contract import model_file
 from edgemeter.models.catalogue.shipped_models import SHIPPED_FOLDER
 from edgemeter.models.cli import confined
-from edgemeter.models.cli.convert import convert
+from edgemeter.models.cli.convert import convert, quantise
 from tests.fixtures.rows import table_row
 
 FIXTURES = Path(__file__).parents[2] / "fixtures" / "runtimes"
@@ -58,6 +58,12 @@ def test_a_source_that_is_no_model_is_one_line(tmp_path):
             with pytest.raises(EdgemeterError, match=r"model\.pt2"):
                 invoke(model, "--to", "onnx-fp16", "--output", tmp_path / "out")
             assert not (tmp_path / "out").exists()
+
+
+def test_a_file_to_quantise_that_is_absent_is_one_line(tmp_path):
+    """As one to convert; names of shipped models do."""
+    with pytest.raises(EdgemeterError, match=r"no file and no shipped model 'absent\.gguf'"):
+        CliRunner().invoke(quantise, ["absent.gguf", "--to", "q4_0", "--output", str(tmp_path)], obj="process", catch_exceptions=False)
 
 
 def test_a_missing_converter_is_named_with_its_extra(monkeypatch, tmp_path):
