@@ -8,7 +8,7 @@ from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.base.toml import parse_toml
 
 FORMATS = {
-    ".tflite": "litert", ".onnx": "onnx", ".pt": "pytorch", ".pth": "pytorch", ".torchscript": "pytorch", ".pt2": "pytorch",
+    ".tflite": "litert", ".onnx": "onnx", ".ort": "onnx", ".pt": "pytorch", ".pth": "pytorch", ".torchscript": "pytorch", ".pt2": "pytorch",
     ".pte": "executorch", ".xml": "openvino", ".param": "ncnn", ".engine": "tensorrt", ".plan": "tensorrt", ".json": "replay",
     ".gguf": "llama", ".server": "server", ".hef": "hailo",
 }  # fmt: skip

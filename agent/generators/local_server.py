@@ -1,13 +1,16 @@
 """llama.cpp: language models in GGUF files (.gguf), served on the loopback by a child process and measured as any server is.
 
-The server is `llama-server` where that is on PATH, else the one in the package xllamacpp: `pip install 'edgemeter[llama]'`. The package's
-wheel for x86-64 needs AVX2, FMA, F16C and BMI2 and uses no AVX-512; its wheel for aarch64 uses no dot products: a native llama-server is
-faster on a Pi 5. What the build uses is the fact `system_info`. Builds with CUDA or Vulkan are in the package's own index.
-Backends: `cpu`, or `gpu` with such a build. Settings: `gpu_layers` (how many layers go to the GPU, default all), `kv_type` (f16, or f32,
-bf16, q8_0, q5_1, q5_0, q4_1, q4_0; those below 16 bits need flash attention), `flash_attention` (auto, on, off).
-The server has one slot, no prompt cache and no warm-up of its own; what is timed is as in `server`, HTTP included. Beside the same engine
-in one process edgemeter-notes_q8_0 took 0.94 ms more to the first token (95%: 0.90 to 0.99) and 0.13 ms more for each further one (0.12 to
-0.13): 200 pairs, 1 thread, x86-64. Of a model of 1.1 GB the difference was not decided: the intervals of 40 pairs reach from -2% to 6%.
+- Server: `llama-server` where that is on PATH, else that of the package xllamacpp: `pip install 'edgemeter[llama]'`. The package's wheel
+  for x86-64 needs AVX2, FMA, F16C and BMI2 and uses no AVX-512; that for aarch64 uses no dot products, so a native llama-server is faster
+  on a Pi 5. The fact `system_info` has what the build uses.
+- Backend: `cpu`, or `gpu` with a build for CUDA or Vulkan, of which the package's own index has some.
+- Settings: `gpu_layers` (layers on the GPU, default all), `kv_type` (f16, or f32, bf16, q8_0, q5_1, q5_0, q4_1, q4_0; those below 16 bits
+  need flash attention), `flash_attention` (auto, on, off).
+- Timed: as with `server`, HTTP included; the server has one slot, no prompt cache and no warm-up of its own. HTTP costs
+  edgemeter-notes_q8_0 0.94 ms to the first token (95%: 0.90 to 0.99) and 0.13 ms for each further one (0.12 to 0.13) over the same engine
+  in one process: 200 pairs, 1 thread, x86-64. What it costs a model of 1.1 GB is not decided: the intervals of 40 pairs reach from -2%
+  to 6%.
+
 Tested with xllamacpp 2026.10.11549 (llama.cpp b11549 by its name), x86-64, CPU.
 """
 

@@ -1,26 +1,26 @@
 """Server: language models behind HTTP, on this device or elsewhere, by OpenAI's interface: llama-server, Ollama, vLLM, and others.
 
-The model is a TOML file, by custom named `NAME.server` (sample: tests/fixtures/generators/server.server):
+The model is a TOML file, by custom named `NAME.server` (sample: tests/fixtures/generators/server.server). Only `url` has to be in it:
 
     url = "http://127.0.0.1:8080"      with or without /v1
-    model = "qwen2.5:0.5b"             optional: as the server names it; default: the first that it lists
-    endpoint = "completions"           optional: completions or chat
-    api_key_file = "~/.key"            optional
-    ca_file = "~/ca.pem"               optional: authority of the server's certificate
-    headers = { "X-Team" = "edge" }    optional: sent with each request
-    extra = { ignore_eos = true }      optional: further fields of each query; min_tokens = true: as many as asked for
-    timeout_s = 600                    optional: longest time without a token
+    model = "qwen2.5:0.5b"             as the server names it; default: the first that it lists
+    endpoint = "completions"           completions or chat
+    api_key_file = "~/.key"
+    ca_file = "~/ca.pem"               authority of the server's certificate
+    headers = { "X-Team" = "edge" }    sent with each request
+    extra = { ignore_eos = true }      further fields of each query; min_tokens = true: as many as asked for
+    timeout_s = 600                    longest time without a token
 
-Needs no library. What is timed: from the request on an open connection until the line that holds a token has arrived, so TTFT includes
-network and queue. Of llama-server prompts are tokens, lengths are exact, the prompt cache is off, and each line states its tokens. Others
-get texts, and their tokens are counted as they count them at the end (`usage`), or by their pieces of text (`estimated`); what a server
-joins in one piece has one moment. Before each query to one of these comes an untimed prompt that takes the place of what is kept; its
-energy is left out. A server that keeps several counts its hits. For exact lengths give vLLM
-`extra = { ignore_eos = true, min_tokens = true }`.
-Scenarios poisson and concurrent: each user has a connection of its own, opened on arrival, or before the timed queries and kept open; no
-untimed prompt comes before a query, which would be load.
-Run here: llama-server (b11434, and that of xllamacpp 2026.10.11549), vLLM 0.32.0 on a CPU, llama-cpp-python 0.3.36, transformers serve 5.24
-and LiteRT-LM 0.18.1 (chats only). Not run: Ollama, LM Studio, TensorRT-LLM, SGLang, RKLLM.
+- Timed: from the request on an open connection until the line with a token has arrived, so TTFT includes network and queue. Tokens that a
+  server joins in one piece have one moment.
+- llama-server gets tokens as prompts: lengths are exact, its prompt cache is off, and each line states its tokens.
+- Other servers get texts. Their tokens are counted by themselves (`usage`), or by their pieces of text (`estimated`). An untimed prompt
+  before each query takes the place of what is cached; its energy is left out. A server that caches several counts its hits. For exact
+  lengths give vLLM `extra = { ignore_eos = true, min_tokens = true }`.
+- Scenarios poisson and concurrent: each user has a connection of its own, opened on arrival, or before the timed queries and kept open. No
+  untimed prompt comes before a query, because it would be load.
+- Run here: llama-server (b11434, and that of xllamacpp 2026.10.11549), vLLM 0.32.0 on a CPU, llama-cpp-python 0.3.36, transformers serve
+  5.24 and LiteRT-LM 0.18.1 (chats only). Not run: Ollama, LM Studio, TensorRT-LLM, SGLang, RKLLM.
 """
 
 import json

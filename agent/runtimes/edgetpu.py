@@ -1,12 +1,12 @@
 """Edge TPU: TensorFlow Lite models compiled for it (`*_edgetpu.tflite`), by Coral's libedgetpu as a delegate of LiteRT.
 
-Library: `pip install 'edgemeter[coral]'` and Coral's package libedgetpu1-std or libedgetpu1-max.
-libedgetpu has to fit the interpreter: version 16.0 of 2021 belongs to tflite-runtime 2.5 and fails in new ones, at the first inference.
-Backend: `usb`, `pci`, `usb:N`, `pci:N` or `:N`; any Edge TPU when none is given. The record names it with its clock: `usb:0,std`.
-Setting: `performance` is `low`, `medium`, `high` or `max`: the clock of a USB Coral; the std library makes `high` of `max`.
-Recorded: clock, version and package of libedgetpu, what is plugged in, and how many operators of the file run on the Edge TPU and on the
-CPU. One that was compiled stands for many of the model before.
-What is timed is `Interpreter.invoke`, which returns when the results are in memory. A model without compiled operators is refused.
+- Library: `pip install 'edgemeter[coral]'`, and [a libedgetpu that fits it](../start/pi5-coral.md#install).
+- Backend: `usb`, `pci`, `usb:N`, `pci:N` or `:N`. Default: any Edge TPU. The record adds its clock: `usb:0,std`.
+- Setting: `performance` is the clock of a USB Coral: `low`, `medium`, `high` or `max`; the std library makes `high` of `max`.
+- Recorded: version and package of libedgetpu, what is plugged in, and how many operators run on the Edge TPU and on the CPU. A compiled
+  operator stands for many of the model before; a model without one is refused.
+- Timed: `Interpreter.invoke`, which returns when the results are in memory.
+
 Tested with ai-edge-litert 2.3.0 and a delegate library that the test compiles.
 """
 

@@ -1,11 +1,12 @@
 """ExecuTorch: programs (.pte) that PyTorch exported for devices, on the CPU by XNNPACK, or on what they were lowered to.
 
-Library: `pip install 'edgemeter[executorch]'`. A bundle for boards cannot hold it.
-Backend: fixed when the model was exported: `xnnpack` where a partitioner delegated to it, else `portable`, kernels of reference quality,
-which are 100 times slower. `edgemeter models convert --to executorch-fp32` delegates what XNNPACK knows.
-Setting: `method` is the method of the program that runs. Default: forward.
-What is timed is `execute` of a loaded method, and before it `set_inputs` where the program plans its inputs' memory.
-`get_outputs` comes after. A shape that was exported as open is run at its upper bound. Weights beside the program (.ptd) are not supported.
+- Library: `pip install 'edgemeter[executorch]'`. A release for boards cannot hold it.
+- Backend: fixed by the export: `xnnpack` where a partitioner delegated to it, else `portable`, whose kernels are 100 times slower.
+  `edgemeter models convert --to executorch-fp32` delegates what XNNPACK knows.
+- Setting: `method` of the program. Default: forward.
+- An open shape runs at its upper bound. Weights beside the program (.ptd) are not supported.
+- Timed: `execute` of a loaded method, with `set_inputs` where the program plans the memory of its inputs, without `get_outputs`.
+
 Tested with executorch 1.5.1 and torch 2.13.0, x86-64.
 """
 

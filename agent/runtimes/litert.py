@@ -1,14 +1,16 @@
 """LiteRT: TensorFlow Lite models (.tflite) on the CPU, a GPU or an NPU, by ai-edge-litert or, where there is none, tflite-runtime (CPU).
 
-Library: `pip install 'edgemeter[litert]'`; on 32-bit ARM `edgemeter[tflite]`, for Python up to 3.11 with numpy 1.
-Backends of the Interpreter: `xnnpack` (its own default), `builtin` (the kernels without a delegate) or `reference` (plain loops, some forty
-times slower, to compare outputs with). Without a backend, the record names what ran: tflite-runtime 2.14 does not give
-XNNPACK quantised models, ai-edge-litert 2.3 does.
-Backends of CompiledModel: `cpu-compiled`, `gpu` (WebGPU on Vulkan) or `npu` (with its vendor's package, e.g. ai-edge-litert-sdk-qualcomm).
-A model that the accelerator does not take whole is refused; with `gpu,cpu` or `npu,cpu` it runs, and the operators on each are counted.
-Setting: a GPU computes in f32 unless `precision = "auto"` (recorded `gpu,auto`); an NPU is `npu,auto`.
-What is timed is `Interpreter.invoke` or `CompiledModel.run_by_index`; inputs are copied before, outputs after. On `gpu` and `npu` reading
-outputs is timed: a GPU's run returns after 0.1 of 75 ms.
+- Library: `pip install 'edgemeter[litert]'`; on 32-bit ARM `edgemeter[tflite]`, for Python up to 3.11 with numpy 1.
+- Backends of the Interpreter: `xnnpack`, `builtin` (the kernels without a delegate) or `reference` (plain loops, some forty times slower,
+  to compare outputs with). Without a backend the library chooses, and the record names what ran: tflite-runtime 2.14 runs quantised models
+  without XNNPACK, ai-edge-litert 2.3 with it.
+- Backends of CompiledModel: `cpu-compiled`, `gpu` (WebGPU on Vulkan) or `npu` (with its vendor's package, e.g.
+  ai-edge-litert-sdk-qualcomm). A model that the accelerator does not take whole is refused; `gpu,cpu` and `npu,cpu` run it, and count the
+  operators on each.
+- Setting: a GPU computes in f32 unless `precision = "auto"`, which the record shows as `gpu,auto`. An NPU is always `npu,auto`.
+- Timed: `Interpreter.invoke` or `CompiledModel.run_by_index`; inputs are copied before, outputs after. On `gpu` and `npu` reading the
+  outputs is timed too, because a GPU's run returns early: after 0.1 of 75 ms.
+
 Tested with ai-edge-litert 2.3.0 (a GPU in software, by hand an NVIDIA H200) and tflite-runtime 2.14.0.
 """
 

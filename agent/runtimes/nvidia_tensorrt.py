@@ -1,11 +1,11 @@
 """TensorRT: serialised engines (.engine, .plan) on an NVIDIA GPU; for Jetson boards first of all.
 
-Library: `pip install 'edgemeter[tensorrt]'`; on a Jetson the `tensorrt` of JetPack, in an environment made with --system-site-packages.
-TensorRT 8.6 and newer, by the calls that 8.6, 10 and 11 share. Backend: `cuda`.
-An engine is built for one GPU model and one version of TensorRT, and is code: outside a sandbox none is loaded whose sha256 was not named,
-by `--sha256`, the suite, or the card beside it; code for the host in it stays locked.
-Engines as trtexec writes them, and Ultralytics', with metadata in front. Open sizes take their shape from what is bound.
-What is timed is `execute_async_v3` and the wait for its stream; inputs are on the device before, outputs come back after.
+- Library: `pip install 'edgemeter[tensorrt]'`, 8.6 or newer; on a Jetson JetPack's, in a venv with `--system-site-packages`.
+- Backend: `cuda`.
+- Engines of trtexec, and of Ultralytics with metadata in front, for the GPU model and the version of TensorRT that built them. They
+  [hold code](../explain/sandbox.md#without-bubblewrap); code for the host in them stays locked. Open sizes are those of the inputs.
+- Timed: `execute_async_v3` and the wait for its stream; inputs are on the device before, outputs come back after.
+
 Contract-tested with a stand-in for TensorRT and CUDA.
 """
 

@@ -1,17 +1,16 @@
 """ONNX Runtime: ONNX models (.onnx, .ort) on the CPU, or on what an execution provider reaches.
 
-Library: `pip install 'edgemeter[onnx]'`, or a vendor's build that brings its providers (onnxruntime-gpu, onnxruntime-openvino). Its
-telemetry is switched off, unless ORT_DISABLE_TELEMETRY says otherwise.
-Backend: execution providers in order of preference, comma-separated, by full name or as cpu, cuda, tensorrt, xnnpack, acl, openvino, qnn;
-`cpu` when none is given. One that is absent or drops out is an error.
-Settings: `session.*` and `ep.*` are passed on as session configuration: `session.intra_op.allow_spinning = "0"` lets idle threads sleep,
-`session.disable_cpu_ep_fallback = "1"` refuses a model of which any operator would stay on the CPU.
-`graph_optimisation` is `none`, `basic`, `extended`, `layout` or `all` (the default).
-A provider's options stand behind its short name: `tensorrt.trt_fp16_enable = "1"`, `openvino.device_type = "GPU"`; threads come from
-`--threads`, and with xnnpack those of the session do not spin. What it computes in, if not f32, is in the record's backend: `tensorrt,tf32`
-(`cuda` takes `cuda.use_tf32 = "1"`), `qnn,auto`. Which operators went where is recorded (1.24 and newer); a provider that takes none is an
-error.
-What is timed is `InferenceSession.run` on arrays that lie ready: it makes its output arrays, and copies to and from an accelerator.
+- Library: `pip install 'edgemeter[onnx]'`, or a vendor's build that brings its providers (onnxruntime-gpu, onnxruntime-openvino). Its
+  telemetry is off, unless ORT_DISABLE_TELEMETRY says otherwise.
+- Backend: execution providers in order of preference, comma-separated, by full name or as cpu, cuda, tensorrt, xnnpack, acl, openvino, qnn.
+  Default: `cpu`. A provider that is absent, drops out or takes no operator is an error. The record has which operators went where (1.24
+  and newer), and what a provider computes in, if not f32: `tensorrt,tf32`, `qnn,auto`.
+- Settings: `graph_optimisation` is `none`, `basic`, `extended`, `layout` or `all` (the default). `session.*` and `ep.*` are passed on:
+  `session.intra_op.allow_spinning = "0"` lets idle threads sleep (as they do with xnnpack, which has threads of its own),
+  `session.disable_cpu_ep_fallback = "1"` refuses a model with any operator on the CPU. A provider's options follow its short name:
+  `tensorrt.trt_fp16_enable = "1"`, `cuda.use_tf32 = "1"`, `openvino.device_type = "GPU"`.
+- Timed: `InferenceSession.run` on arrays that lie ready, with making its output arrays and with copies to and from an accelerator.
+
 Tested with onnxruntime 1.31.1 on the CPU, and with OpenVINO as its provider there.
 """
 

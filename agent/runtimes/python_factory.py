@@ -1,15 +1,17 @@
 """Python: a model of any framework that a factory returns: `FILE.py:make` or `package.module:make`.
 
-`make` gets each `--option KEY=VALUE` as a text, and `threads` and `backend` if it has these parameters. It returns a pair, a callable and
-its inputs, `{"image": ("float32", (1, 3, 224, 224))}` (None: open), or a `PythonModel` (`edgemeter.plugin`), which can state more.
-The callable takes a numpy array for each input; arrays that it returns (numpy, PyTorch, JAX, TensorFlow) are waited for; those of other
-libraries take a `PythonModel(wait=...)`.
-Cold start: `import` is the run of its module, `load` that of the factory, `first` the first call, on noise (integers: 0) where shapes
-are declared, and `compile` what it took beyond later ones, where the model states that.
-Identity: the hash of the source, of files that options name, of those beside the code that Python imported or opened by the end of the
-first call (open shapes: of loading), and of the weights. Folders count without hidden files; above 1000 files or 16 GB only as `weights`.
-Name: of the texts, weights or factory.
-It is your own code, in the sandbox where there is one. Only a command or suite on this machine names it: no fleet order carries it.
+- Factory: `make` gets each `--option KEY=VALUE` as a text, and `threads` and `backend` if it has these parameters. It returns a callable
+  and its inputs, such as `{"image": ("float32", (1, 3, 224, 224))}` (None: an open size), or a `PythonModel` (`edgemeter.plugin`), which
+  can also state weights, class names and more.
+- Call: it takes a numpy array for each input. Results of numpy, PyTorch, JAX and TensorFlow are waited for; for those of other libraries
+  give `PythonModel(wait=...)`.
+- Cold start: `import` is the run of its module, `load` that of the factory, `first` the first call, on noise (integers: 0) where shapes
+  are declared, and `compile` what it took beyond later ones, where the model states that.
+- Identity: the hash of the source, of the weights, of files that options name, and of those beside the code that Python imported or
+  opened by the end of the first call (open shapes: of loading). Folders count without hidden files; above 1000 files or 16 GB only as
+  `weights`. The model's name is `name` of its metadata, else that of the weights or of the factory.
+- Only a command or a suite on this machine may name it: no fleet order carries code.
+
 Tested with PyTorch 2.13.0 and JAX 0.10.2 on the CPU.
 """
 

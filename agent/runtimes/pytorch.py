@@ -1,14 +1,15 @@
 """PyTorch: TorchScript archives (.pt, .pth, .torchscript) and exported programs (.pt2), on the CPU or a CUDA device.
 
-Library: `pip install 'edgemeter[torch]'` (with CUDA, gigabytes, unless PyTorch's index for the CPU is named); on a Jetson, NVIDIA's build.
-Backend: `cpu` (the default), `cuda` or `cuda:N`. Setting `onednn = "off"` keeps oneDNN out, which leaves PyTorch's own kernels; it holds
-for the whole process. Both formats hold code: outside a sandbox a file is opened only if its sha256 is named. Pickles of tensors are loaded
-with `weights_only`; a file of `torch.save` is no model that runs by itself.
-TorchScript declares no shapes, and any array is taken, but for an archive whose config.txt has `shape` (Ultralytics writes one) or whose
-`forward` takes a List[Tensor] (scripted detectors of torchvision and D2Go): it gets a list of one picture, its detections are the outputs.
-Only for a file that calls operators of torchvision (nms, roi_align ...) torchvision is imported first. Both must be builds for one
-device: PyPI's are for CUDA, also on aarch64; PyTorch's own index has those for the CPU.
-What is timed is the module's call in inference mode, and on CUDA the synchronisation after it.
+- Library: `pip install 'edgemeter[torch]'` ([without CUDA](../install.md)); on a Jetson, NVIDIA's build. A file that calls operators of
+  torchvision (nms, roi_align ...) also needs torchvision, a build for the same device.
+- Backend: `cpu` (the default), `cuda` or `cuda:N`.
+- Setting: `onednn = "off"` leaves PyTorch's own kernels, in the whole process.
+- Both formats [hold code](../explain/sandbox.md#without-bubblewrap). Pickles of tensors are loaded with `weights_only`; what `torch.save`
+  wrote is no model that runs by itself.
+- TorchScript declares no shapes, so it takes any array. Exceptions: an archive whose config.txt has `shape` (Ultralytics writes one), and
+  one whose `forward` takes a List[Tensor] (scripted detectors of torchvision and D2Go), which gets a list of one picture.
+- Timed: the module's call in inference mode, and on CUDA the synchronisation after it.
+
 Tested with torch 2.13.0 and 2.15.0 on the CPU.
 """
 

@@ -1,7 +1,7 @@
 """Served: any model behind a server of the Open Inference Protocol (v2) over HTTP: Triton, OpenVINO Model Server, KServe, MLServer.
 
-A TOML file `NAME.server` with `protocol` (sample: tests/fixtures/runtimes/served.server) is the model; a card, `NAME.server.toml`, may
-stand beside it:
+The model is a TOML file with `protocol`, by custom named `NAME.server` (sample: tests/fixtures/runtimes/served.server); its card is
+`NAME.server.toml`:
 
     url = "http://127.0.0.1:8000"
     protocol = "oip"
@@ -10,9 +10,10 @@ stand beside it:
     version = "3"                      optional
     api_key_file, ca_file, headers, timeout_s    optional, as of the generator `server`
 
-Timed: from the ready request on an open connection to the last byte of the answer; an arrival (`poisson`) opens one within its latency
-(`connect`). Switch a response cache of the server off. FP16 and BF16 (given as float32) need `binary`; the type BYTES is refused.
-Run here: Triton 2.51 (JSON, binary), MLServer 1.7.1 (JSON). Not run: KServe, OpenVINO Model Server.
+- Timed: from the ready request on an open connection to the last byte of the answer. An arrival (`poisson`) opens a connection of its own,
+  within its latency (`connect`).
+- Switch off a response cache of the server. FP16 and BF16 (given as float32) need `binary`; the type BYTES is refused.
+- Run here: Triton 2.51 (JSON, binary), MLServer 1.7.1 (JSON). Not run: KServe, OpenVINO Model Server.
 """
 
 import time

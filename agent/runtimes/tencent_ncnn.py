@@ -1,13 +1,13 @@
 """ncnn: its models (.param, with .bin beside it) on the CPU, or on a GPU by Vulkan.
 
-Library: `pip install 'edgemeter[ncnn]'`.
-Backend: `cpu` (the default), `vulkan` or `vulkan:N`.
-Settings: `precision` is `fp32` (the default), `fp16`, `bf16`, or `auto`. Left to itself (`auto`) ncnn stores and computes in half precision
-where the processor can, whatever the file holds; a precision other than fp32 is part of the record's backend (`cpu,fp16`).
-`input_shape` is the shape of the one input of a model without one: `1x3x640x640`. Else it comes from the file's Input, or from
-the `metadata.yaml` that Ultralytics writes beside it; where neither has it, any array is taken, as with TorchScript.
-Outputs are float32, in the order out0, out1 ... where so named.
-What is timed is an Extractor made, fed and asked for every output: it keeps what it computed.
+- Library: `pip install 'edgemeter[ncnn]'`.
+- Backend: `cpu` (the default), `vulkan` or `vulkan:N`.
+- Settings: `precision` is `fp32` (the default), `fp16`, `bf16` or `auto`. With `auto` ncnn stores and computes in half precision where the
+  processor can, whatever the file holds. The record names what it was: `cpu,fp16`. `input_shape = "1x3x640x640"` is for a model of one
+  input whose shape is neither in the file nor in Ultralytics' `metadata.yaml` beside it; without it such a model takes any array.
+- Outputs are float32, in the order out0, out1 ... where so named.
+- Timed: an Extractor made, fed and asked for every output, because it keeps what it computed.
+
 Tested with ncnn 1.0.20261020 on the CPU.
 """
 

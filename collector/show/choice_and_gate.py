@@ -122,7 +122,7 @@ def finding_text(finding: GateFinding, row: ComparedCase | None) -> str:
         return finding.reason
     name = figure_name(finding.figure, row.case)
     if is_identical(change):
-        return f"{name} is identical on all images"
+        return f"{name} is identical on every input"
     text = f"{name} {change_with_interval(finding.figure, change, worst_kept(limit, change.better, change.scale))}"
     if finding.outcome != "inconclusive":
         return text

@@ -118,7 +118,7 @@ def _cell(name: str, row: ComparedCase) -> str:
     if (change := row.decisions.get(name)) is None:
         return f"{values}, not comparable"
     if is_identical(change):
-        return f"{values}<br>identical on all images"
+        return f"{values}<br>identical on every input"
     return f"{values}<br>{outcome_words(name, row)}: {change_with_interval(name, change)}{', no interval' if change.low is None else ''}"
 
 

@@ -157,7 +157,7 @@ def _undecided(row: ComparedCase) -> list[str]:
     )
     return [
         *([f"no difference in {' or in '.join(texts)}"] if texts else []),
-        *(f"{figure_name(name, row.case)} is identical on all images" for name in identical),
+        *(f"{figure_name(name, row.case)} is identical on every input" for name in identical),
         *(f"{figure_name(name, row.case)} is {WITHIN}, {change_with_interval(name, change)}" for name, change in within),
         *(
             f"{figure_name(name, row.case)}{', which has no limit,' if name in without_limit else ''} is inconclusive "

@@ -26,7 +26,7 @@ def lines_of_gate(limits, **of_new):
         ("ap:0.5", {"ap": 0.6}, "gate fails ap:0.5", "AP -2.50 points (-2.51 to -2.49), limit ap:0.5"),
         ("energy:5%", {"energy_factor": 1.2}, "gate fails energy:5%", "energy +20% (+19 to +21%), limit energy:5%"),
         ("memory:5%", {}, "gate passes memory:5%", "memory +0.0%, limit memory:5%"),
-        ("ap:0.5", {}, "gate passes ap:0.5", "AP is identical on all images, limit ap:0.5"),
+        ("ap:0.5", {}, "gate passes ap:0.5", "AP is identical on every input, limit ap:0.5"),
     ],
 )
 def test_a_finding_has_the_change_that_decides_it(limits, of_new, first, words):

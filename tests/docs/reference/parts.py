@@ -22,13 +22,13 @@ one kind, name the tables yourself and add `type = "NAME"`.
 """
 RUNTIMES_HEAD = """# Runtimes
 
-The runtime is chosen by the file's suffix, or by `--runtime`. Settings are `options` of a suite's case.
+You choose a runtime by the file's suffix or `--runtime`, a backend by `--backend`, and settings by `--option KEY=VALUE` (`options` of a
+suite's case). What is [untried](../boards.md) never ran on its hardware.
 
 """
 GENERATORS_HEAD = """# Generators
 
-A generator generates text from a language model. It is chosen by the file's suffix, or by `--runtime`. Settings are `options` of a
-suite's case.
+A generator generates text from a language model. You choose it and its settings as you choose [a runtime](runtimes.md).
 
 """
 DECODERS_HEAD = """# Decoders
