@@ -29,7 +29,9 @@ def read_toml(path: Path, kind: type[_Document], title: str, remedy: str = "give
     except msgspec.MsgspecError as error:
         # What is no TOML has a line that is wrong, else a key is.
         all_mistakes = mistakes(parse_toml(path, title), kind)
-        count_text = f" (and {len(all_mistakes) - 1} more: `edgemeter config check FILE` lists them)" if len(all_mistakes) > 1 else ""
+        # The command knows files of these names only.
+        remedy = ": `edgemeter config check FILE` lists them" if path.suffix == ".toml" else ""
+        count_text = f" (and {len(all_mistakes) - 1} more{remedy})" if len(all_mistakes) > 1 else ""
         raise ConfigError(f"{title} {str(path)!r}: {all_mistakes[0] if all_mistakes else error}{count_text}") from error
 
 

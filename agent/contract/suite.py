@@ -302,8 +302,8 @@ def _single(merged: Settings, set_values: Collection[str], folder: Path, model: 
 def _generating_settings(merged: Settings, set_values: Collection[str], runtime: str, axes: Mapping[str, object], where: str) -> Settings:
     """Return the settings of a case that generates text: one length of prompt and output, and no settings for images."""
     if runtime in OUR_RUNTIMES - GENERATORS - {"replay"}:
-        given = " and ".join(key for key in (*TOKEN_AXES, "questions") if getattr(merged, key) is not None)
-        raise ConfigError(f"{where}: only language models take {given}, and {runtime} runs none: leave that out")
+        named = " and ".join(key for key in (*TOKEN_AXES, "questions") if getattr(merged, key) is not None)
+        raise ConfigError(f"{where}: only language models take {named}, and {runtime} runs none: leave that out")
     if merged.scenario in OVERLAPPING and runtime != "server":
         raise ConfigError(
             f"{where}: {runtime} answers one query after the other: leave {merged.scenario} out, or measure a server (NAME.server)"
