@@ -245,9 +245,8 @@ def _sandbox() -> Finding:
     gap = no_sandbox()
     if gap is None:
         return _software("sandbox", "ok", "models run under bubblewrap")
-    return _software(
-        "sandbox", "warn", f"none, because {gap.reason}: a model reads and changes what you may, and no order is carried out", gap.remedy
-    )
+    text = f"none, because {gap.reason}: a model reads and changes what you may, and a fleet's orders are refused unless you allow them"
+    return _software("sandbox", "warn", text, gap.remedy)
 
 
 def _edge_tpu(machine: Machine, shared_library: str = LIBEDGETPU) -> Iterator[Finding]:

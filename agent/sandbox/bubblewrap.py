@@ -185,8 +185,8 @@ def no_sandbox() -> NoSandbox | None:
     return NoSandbox(
         f"bubblewrap does not start ({(output.splitlines() or ['no message'])[-1].removeprefix('bwrap: ')})",
         "allow user namespaces: `sudo sysctl -w kernel.apparmor_restrict_unprivileged_userns=0` on Ubuntu 24.04, "
-        "`kernel.unprivileged_userns_clone=1` on older Debian; in a container `--security-opt seccomp=unconfined --security-opt "
-        "systempaths=unconfined`",
+        "`kernel.unprivileged_userns_clone=1` on older Debian, `user.max_user_namespaces=1000` where it is 0; in a container "
+        "`--security-opt seccomp=unconfined --security-opt systempaths=unconfined`",
     )
 
 
@@ -322,7 +322,7 @@ def _python(modules: tuple[str, ...], *further: str) -> tuple[str, ...]:
     specs = (find_spec(name) for name in sorted(packages))
     folders = [
         *(folder for spec in specs if spec for folder in (spec.submodule_search_locations or [spec.origin or ""])),
-        *modules, sys.prefix, sys.base_prefix, sys.exec_prefix, str(Path(sys.executable).resolve().parent),
+        *modules, sys.prefix, sys.base_prefix, sys.exec_prefix, *map(str, Path(sys.executable).resolve().parents[:2]),
         *further,
     ]  # fmt: skip
     # `python -m` puts the working directory first, which the sandboxed process does not.

@@ -1,6 +1,5 @@
 """Facts about the sandbox of the processes that open what others made: they reach no file, process or network but what they need."""
 
-import ctypes
 import json
 import os
 import shutil
@@ -8,6 +7,8 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
+from contextlib import nullcontext
 from pathlib import Path
 
 import psutil
@@ -20,69 +21,97 @@ from tests.fixtures.rows import table_row
 from tests.fixtures.run_jobs import one_case
 
 CHECKOUT = Path(intruder.__file__).parents[2]
-# As an ordinary user, by the same owner of files and without capabilities.
-ORDINARY = ("unshare", "--user", "--map-user=1000", "--map-group=1000", "--")
+NOBODY = 65534
+VERSION = f"python{sys.version_info[0]}.{sys.version_info[1]}"
 confined = pytest.mark.skipif(no_sandbox() is not None, reason="bubblewrap is absent, or starts nothing here")
-USERS = [
-    pytest.param((), id="this user"),
-    pytest.param(
-        ORDINARY,
-        id="ordinary user",
-        marks=pytest.mark.skipif(
-            shutil.which("unshare") is None or subprocess.run([*ORDINARY, "true"], check=False, capture_output=True).returncode != 0,
-            reason="no user namespaces here",
-        ),
-    ),
-]
-_libc = ctypes.CDLL(None, use_errno=True)
-ADD_KEY, KEYCTL, UNLINK = (248, 250, 9) if os.uname().machine == "x86_64" else (217, 219, 9)
-SHARED = 0x45444742
+# Root has capabilities outside, and nobody has none.
+by_each_user = pytest.mark.parametrize("user", ["this user", "nobody"], indirect=True)
 
 
-@pytest.fixture
-def targets(tmp_path):
-    """Return a made-up home with a key, a folder with the model, servers, shared memory, a key of the kernel's and another process."""
-    home, folder = tmp_path / "home", tmp_path / "models"
-    (home / ".ssh").mkdir(parents=True)
-    folder.mkdir()
-    (home / ".ssh" / "id_ed25519").write_text("a private key")
-    (folder / "attack.bin").write_text("a model")
-    os.utime(folder / "attack.bin", (1000, 1000))
-    key = _libc.syscall(ADD_KEY, b"user", b"edgemeter-test", b"secret", 6, -4)
-    memory = _libc.shmget(SHARED, 4096, 0o1600)
-    with (
-        socket.create_server(("127.0.0.1", 0)) as server,
-        socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as datagrams,
-        socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as service,
-        socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as abstract,
-        subprocess.Popen(["sleep", "600"], start_new_session=True) as victim,
-    ):
-        datagrams.bind(("127.0.0.1", server.getsockname()[1]))
-        datagrams.setblocking(False)
-        service.bind(str(tmp_path / "service"))
-        abstract.bind(f"\0{tmp_path / 'service'}")
-        names = {"home": home, "key": home / ".ssh" / "id_ed25519", "model": folder / "attack.bin", "service": tmp_path / "service",
-                 "keyring": "edgemeter-test"}  # fmt: skip
-        yield {**{name: str(path) for name, path in names.items()}, "port": server.getsockname()[1], "memory": SHARED, "victim": victim.pid}
-        assert victim.poll() is None
-        assert (psutil.Process(victim.pid).nice(), psutil.Process(victim.pid).rlimit(psutil.RLIMIT_CPU)) == (0, (-1, -1))
-        with pytest.raises(BlockingIOError):
-            datagrams.recv(1)
-        victim.kill()
-    _libc.shmctl(memory, 0, None)
-    _libc.syscall(KEYCTL, UNLINK, key, -4)
-
-
-def printed_by(code, *words, site, user=(), **variables):
-    """Return what a process of this user, or of the one of a prefix, prints that runs this code with the modules in `site`."""
+def printed_by(code, *words, site, user=(sys.executable,), **variables):
+    """Return what the Python of a user prints that runs this code with the modules in `site`."""
     path = f"{site}:{os.environ.get('PYTHONPATH', '')}:{CHECKOUT}"
     completed = subprocess.run(
-        [*user, sys.executable, "-c", code, *map(str, words)],
+        [*user, "-c", code, *map(str, words)],
         capture_output=True, text=True, check=False, cwd=CHECKOUT, start_new_session=True, timeout=100,
         env={**os.environ, "PYTHONPATH": path, **variables},
     )  # fmt: skip
     assert completed.returncode == 0, completed.stderr
     return completed.stdout
+
+
+@pytest.fixture(scope="module")
+def user(request):
+    """Return the beginning of a command: the Python of the user of the test, who is confined here."""
+    with tempfile.TemporaryDirectory(prefix="edgemeter-tests-of-users-") as name:
+        Path(name).chmod(0o755)
+        command = (sys.executable,)
+        if getattr(request, "param", "this user") == "nobody":
+            if os.geteuid() != 0:
+                pytest.skip("only root starts processes of another user")
+            prefix = ("setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups", "--")
+            command = (*prefix, str(venv(Path(name) / "venv", base_python(prefix))))
+        code = "from edgemeter.agent.sandbox.bubblewrap import no_sandbox; print(gap.reason if (gap := no_sandbox()) else '')"
+        if reason := printed_by(code, site="", user=command).strip():
+            pytest.skip(f"nothing is confined here: {reason}")
+        yield command
+
+
+def base_python(prefix):
+    """Return a Python of this version that the user of a prefix may start, for which their shell is asked."""
+    for name in (Path(sys.executable).resolve(), f"/usr/bin/{VERSION}", f"/usr/local/bin/{VERSION}"):
+        if subprocess.run([*prefix, "sh", "-c", '"$0" -c pass', str(name)], capture_output=True, check=False).returncode == 0:
+            return Path(name)
+    pytest.skip(f"another user may not start {VERSION} here")
+
+
+def venv(folder, base, base_folder=None):
+    """Make a virtual environment of links by hand, with the packages of this one; return its Python."""
+    (packages := folder / "lib" / VERSION / "site-packages").mkdir(parents=True, exist_ok=True)
+    (python := folder / "bin" / "python").parent.mkdir()
+    python.symlink_to(base)
+    (folder / "pyvenv.cfg").write_text(f"home = {base_folder or base.parent}\n")
+    # Also what their own .pth say, as that of a development install.
+    folders = [path for path in sys.path if Path(path).name in ("site-packages", "dist-packages")]
+    (packages / "others.pth").write_text("".join(f"import site; site.addsitedir({path!r})\n" for path in folders))
+    return python
+
+
+@pytest.fixture
+def folder(tmp_path, user):
+    """Return a folder that the user of the test may open, to be given to them."""
+    with tempfile.TemporaryDirectory(prefix="edgemeter-tests-of-users-") if len(user) > 1 else nullcontext(tmp_path) as name:
+        Path(name).chmod(0o755)
+        yield Path(name)
+
+
+def give(folder, user):
+    """Let a folder, with what it holds, belong to the user of the test."""
+    if len(user) > 1:
+        subprocess.run(["chown", "-hR", f"{NOBODY}:{NOBODY}", str(folder)], check=True)
+
+
+@pytest.fixture
+def targets(folder, user):
+    """Return a made-up home with a key, a folder with the model, and a process of the same user with servers, shared memory and a key."""
+    home, models = folder / "home", folder / "models"
+    (home / ".ssh").mkdir(parents=True)
+    models.mkdir()
+    (home / ".ssh" / "id_ed25519").write_text("a private key")
+    (models / "attack.bin").write_text("a model")
+    os.utime(models / "attack.bin", (1000, 1000))
+    give(folder, user)
+    names = {"home": home, "key": home / ".ssh" / "id_ed25519", "model": models / "attack.bin", "service": folder / "service",
+             "keyring": "edgemeter-test"}  # fmt: skip
+    shared = 0x45000000 + os.getpid() % 65536
+    pipe = subprocess.PIPE
+    command = [*user, "-m", "tests.fixtures.neighbour", str(folder), str(shared)]
+    with subprocess.Popen(command, stdin=pipe, stdout=pipe, cwd=CHECKOUT, start_new_session=True, text=True) as neighbour:
+        reached = json.loads(neighbour.stdout.readline())
+        assert reached["victim"] == neighbour.pid
+        yield {**{name: str(path) for name, path in names.items()}, **reached}
+        assert neighbour.communicate("")[0] == "untouched\n"
+        assert neighbour.returncode == 0
 
 
 STARTER = """
@@ -97,17 +126,17 @@ with started(sys.argv[3], [targets], grant, stdout=subprocess.PIPE) as process:
 PRIVATE = {"EDGEMETER_BROKER_PASSWORD": "secret", "DATABASE_URL": "postgresql://user:password@host/"}
 
 
-@confined
 @pytest.mark.services
-@pytest.mark.parametrize("user", USERS)
+@by_each_user
 @pytest.mark.parametrize("kind", ["run", "conversion"])
-def test_native_code_reaches_nothing_outside_its_sandbox(tmp_path, targets, user, kind):
+def test_native_code_reaches_nothing_outside_its_sandbox(folder, targets, user, kind):
     """Attempts on keys, files, sockets, processes and the kernel fail, or touch what is the sandbox's own; what a model needs works."""
     before = {process.pid for process in psutil.process_iter()}
-    (site := tmp_path / "site").mkdir()
+    (site := folder / "site").mkdir()
     (site / "sandbox_attacker.py").write_text(Path(intruder.__file__).read_text())
-    (tmp_path / "out").mkdir()
-    grant = {"read": [targets["model"]], "write": [str(tmp_path / "out")] if kind == "conversion" else []}
+    (folder / "out").mkdir()
+    give(folder, user)
+    grant = {"read": [targets["model"]], "write": [str(folder / "out")] if kind == "conversion" else []}
     printed = printed_by(
         STARTER, json.dumps(targets), json.dumps(grant), "sandbox_attacker", site=site, user=user, HOME=targets["home"], **PRIVATE
     )
@@ -123,7 +152,7 @@ def test_native_code_reaches_nothing_outside_its_sandbox(tmp_path, targets, user
     assert str(0x45444745) not in Path("/proc/sysvipc/shm").read_text()
     # None for one that has ended meanwhile.
     later = [process.info["cmdline"] for process in psutil.process_iter(["cmdline"]) if process.pid not in before]
-    assert [words for words in later if "sandbox_attacker" in str(words) and str(tmp_path) in str(words)] == []
+    assert [words for words in later if "sandbox_attacker" in str(words) and str(folder) in str(words)] == []
 
 
 FACTORY = """
@@ -138,25 +167,26 @@ def make(targets):
 """
 
 
-@confined
 @pytest.mark.services
-def test_a_python_factory_is_confined_like_the_rest(tmp_path, targets):
+@by_each_user
+def test_a_python_factory_is_confined_like_the_rest(folder, targets, user):
     """Its command succeeds only if all its attacks fail."""
-    folder = Path(targets["model"]).parent
-    (folder / "sandbox_attacker.py").write_text(Path(intruder.__file__).read_text())
-    (folder / "net.py").write_text(FACTORY)
-    words = ["run", "-q", str(folder / "net.py:make"), "--option", f"targets={json.dumps(targets)}", "--mode", "rapid", "--repeats", "1"]
+    models = Path(targets["model"]).parent
+    (models / "sandbox_attacker.py").write_text(Path(intruder.__file__).read_text())
+    (models / "net.py").write_text(FACTORY)
+    words = ["run", "-q", str(models / "net.py:make"), "--option", f"targets={json.dumps(targets)}", "--mode", "rapid", "--repeats", "1"]
     completed = subprocess.run(
-        [sys.executable, "-m", "edgemeter.agent.cli", *words, "--format", "json"],
-        capture_output=True, text=True, check=False, cwd=tmp_path, timeout=100,
-        env={**os.environ, "HOME": targets["home"], "EDGEMETER_HOME": str(tmp_path / "state"), **PRIVATE},
+        [*user, "-m", "edgemeter.agent.cli", *words, "--format", "json"],
+        capture_output=True, text=True, check=False, cwd=folder, timeout=100,
+        env={**os.environ, "HOME": targets["home"], "EDGEMETER_HOME": str(folder / "state"), **PRIVATE},
     )  # fmt: skip
     assert completed.returncode == 0, completed.stderr
     assert "sandbox" not in completed.stderr
 
 
 @pytest.mark.services
-def test_the_attempts_succeed_without_a_sandbox(tmp_path, targets):
+@by_each_user
+def test_the_attempts_succeed_without_a_sandbox(folder, targets, user):
     """A test whose attacks fail anyway would prove nothing: those that harm nobody succeed in a process of the same user."""
     harmless = [
         "read the key", "read the key by the root of another process", "read the key by the root of any process",
@@ -167,14 +197,15 @@ def test_the_attempts_succeed_without_a_sandbox(tmp_path, targets):
         "have signals sent to another process by a socket", "lower the priority of another process", "schedule another process",
         "schedule another process by a parameter", "schedule another process by attributes", "move another process to a core",
         "lower the priority of another process's files", "compare itself with another process", "watch another process end",
-        "find a key of the user", "join shared memory",
+        "find a key of the user", "join shared memory", "limit another process", "change the times of the model",
+        "change the times of the model by a descriptor",
     ]  # fmt: skip
     code = (
         "import json, sys; from tests.fixtures import intruder\n"
         "attempts = {name: intruder.ATTEMPTS[name] for name in json.loads(sys.argv[1])}\n"
         "print(json.dumps(intruder.succeeded(attempts, intruder.read_targets(sys.argv[2]))))"
     )
-    printed = printed_by(code, json.dumps(harmless), json.dumps(targets), site=tmp_path, TMPDIR=str(tmp_path), **PRIVATE)
+    printed = printed_by(code, json.dumps(harmless), json.dumps(targets), site=folder, user=user, TMPDIR=str(folder), **PRIVATE)
     assert json.loads(printed) == harmless
 
 
@@ -215,44 +246,99 @@ print(json.dumps(reached))
 
 @confined
 @pytest.mark.services
-@pytest.mark.parametrize("user", USERS)
-def test_granted_paths_have_the_names_they_have_outside(tmp_path, user):
+@by_each_user
+def test_granted_paths_have_the_names_they_have_outside(folder, user):
     """Links to links, spaces in names, a file of a folder, a folder to write in one to read; nothing beside them, and no absent path."""
-    real, links, out = tmp_path / "real data", tmp_path / "links", tmp_path / "real data" / "out"
+    real, links, out = folder / "real data", folder / "links", folder / "real data" / "out"
     (real / "inner").mkdir(parents=True)
     out.mkdir()
     links.mkdir()
-    (tmp_path / "secret").write_text("secret")
+    (folder / "secret").write_text("secret")
     (real / "inner" / "model").write_text("model")
-    (tmp_path / "lone").write_text("lone")
-    (tmp_path / "far").mkdir()
-    (tmp_path / "far" / "photo").write_text("photo")
-    (tmp_path / "step").symlink_to("far")
-    (real / "photo").symlink_to(tmp_path / "step" / "photo")
+    (folder / "lone").write_text("lone")
+    (folder / "far").mkdir()
+    (folder / "far" / "photo").write_text("photo")
+    (folder / "step").symlink_to("far")
+    (real / "photo").symlink_to(folder / "step" / "photo")
     (links / "relative").symlink_to("../real data")
     (links / "absolute").symlink_to(links / "relative" / "inner")
     (links / "lone").symlink_to("../lone")
     (links / "loop").symlink_to("loop")
-    (real / "out of it").symlink_to(tmp_path / "secret")
+    (real / "out of it").symlink_to(folder / "secret")
     grant = {
         "read": [*(str(links / name) for name in ("absolute", "lone", "loop", "absent")), str(real), str(real / "photo")],
         "write": [str(links / "relative" / "out")],
     }
     opened = {
         "by links": links / "absolute" / "model", "lone": links / "lone", "inner": real / "inner", "photo": real / "photo",
-        "out of it": real / "out of it", "secret": tmp_path / "secret", "far": tmp_path / "far", "links": links,
+        "out of it": real / "out of it", "secret": folder / "secret", "far": folder / "far", "links": links,
         "write": links / "relative" / "out" / "file",
     }  # fmt: skip
-    (tmp_path / "site").mkdir()
-    (tmp_path / "site" / "sandbox_lister.py").write_text(LISTER)
+    (folder / "site").mkdir()
+    (folder / "site" / "sandbox_lister.py").write_text(LISTER)
+    give(folder, user)
     paths = json.dumps({name: str(path) for name, path in opened.items()})
-    printed = printed_by(STARTER, paths, json.dumps(grant), "sandbox_lister", site=tmp_path / "site", user=user)
+    printed = printed_by(STARTER, paths, json.dumps(grant), "sandbox_lister", site=folder / "site", user=user)
     reached = json.loads(printed)
     assert {name: reached[name] for name in ("by links", "lone", "inner", "photo", "out of it", "secret")} == {
         "by links": "model", "lone": "lone", "inner": ["model"], "photo": "photo", "out of it": "FileNotFoundError",
         "secret": "FileNotFoundError",
     }  # fmt: skip
     assert (out / "file").read_text() == "x"
+
+
+HOME_MODEL = """
+import os, sys
+from pathlib import Path
+
+import numpy as np
+import of_the_venv
+
+def reach(path):
+    try:
+        return ",".join(sorted(os.listdir(path))) if os.path.isdir(path) else Path(path).read_text()
+    except FileNotFoundError:
+        return "-"
+
+def make(weights, targets):
+    raise RuntimeError("|".join([of_the_venv.NAME, sys.prefix, *map(reach, [weights, *targets.split(":")])]))
+"""
+
+
+@pytest.mark.services
+@by_each_user
+def test_a_virtual_environment_and_a_model_in_a_home_run_and_show_nothing_else_of_it(folder, user):
+    """Its interpreter lies in the home too, also behind a link with the short version, as uv's; files beside them are hidden."""
+    home, base = folder / "home", base_python(user[:-1])
+    interpreter = home / ".local" / f"{VERSION}.0"
+    files = {
+        ".ssh/id": "key", ".bashrc": "TOKEN=1", "work/notes": "mine", "work/photos/1": "photo", "work/models/beside": "of the model",
+        "work/models/net.py": HOME_MODEL, "weights": "weights", f".local/{VERSION}.0/lib/libpart.so": "part",
+        f"venv/lib/{VERSION}/site-packages/of_the_venv.py": "NAME = 'venv'",
+    }  # fmt: skip
+    for name, text in files.items():
+        (home / name).parent.mkdir(parents=True, exist_ok=True)
+        (home / name).write_text(text)
+    # A copy, which finds its libraries from where it really lies.
+    (interpreter / "bin").mkdir()
+    shutil.copy2(base, interpreter / "bin" / VERSION)
+    (interpreter / "lib" / VERSION).symlink_to(printed_by("import os; print(os.path.dirname(os.__file__))", site="", user=user).strip())
+    (home / ".local" / VERSION).symlink_to(interpreter.name)
+    python = venv(home / "venv", interpreter / "bin" / VERSION, home / ".local" / VERSION / "bin")
+    give(folder, user)
+    reached = {
+        ".ssh": "-", ".ssh/id": "-", ".bashrc": "-", "work/notes": "-", "work/photos/1": "-", "work/models": "beside,net.py",
+        "work": "models", ".": ".local,venv,weights,work", f".local/{VERSION}.0/lib/libpart.so": "part",
+    }  # fmt: skip
+    options = {"weights": home / "weights", "targets": ":".join(str(home / name) for name in reached)}
+    words = [word for name, value in options.items() for word in ("--option", f"{name}={value}")]
+    completed = subprocess.run(
+        [*user[:-1], str(python), "-m", "edgemeter.agent.cli", "run", "-q", str(home / "work/models/net.py:make"), *words],
+        capture_output=True, text=True, check=False, cwd=folder, timeout=100,
+        env={**os.environ, "HOME": str(home), "EDGEMETER_HOME": str(home / ".local" / "state")},
+    )  # fmt: skip
+    raised = "|".join(["venv", str(home / "venv"), "weights", *reached.values()])
+    assert f"the factory raised RuntimeError: {raised} (line" in completed.stderr
 
 
 DEVICES = """
@@ -325,11 +411,11 @@ if __name__ == "__main__" and not __import__("os").environ.get("PYTHON_NESTED"):
 
 @confined
 @pytest.mark.services
-@pytest.mark.parametrize("user", USERS)
-def test_what_a_sandboxed_process_starts_in_a_sandbox_is_in_its_own(tmp_path, user):
+@by_each_user
+def test_what_a_sandboxed_process_starts_in_a_sandbox_is_in_its_own(folder, user):
     """As a conversion that inspects what it wrote; there is nothing to say about it, and code may be opened."""
-    (tmp_path / "sandbox_nested.py").write_text(NESTED)
-    printed = printed_by(STARTER, "", "{}", "sandbox_nested", site=tmp_path, user=user)
+    (folder / "sandbox_nested.py").write_text(NESTED)
+    printed = printed_by(STARTER, "", "{}", "sandbox_nested", site=folder, user=user)
     assert [json.loads(line) for line in printed.splitlines()] == [[True, None]] * 2
 
 
@@ -354,24 +440,29 @@ def test_a_death_inside_is_seen_outside_as_it_was(tmp_path, monkeypatch):
 
 @confined
 @pytest.mark.services
-@pytest.mark.parametrize("user", USERS)
-def test_a_sandboxed_process_ends_with_the_process_that_started_it(tmp_path, monkeypatch, user):
+@by_each_user
+def test_a_sandboxed_process_ends_with_the_process_that_started_it(folder, monkeypatch, user):
     """Also when that is killed, and so cannot end it: no model runs on."""
-    (tmp_path / "sandbox_sleeper.py").write_text("import time\nprint(1, flush=True)\ntime.sleep(600)\n")
-    monkeypatch.setenv("PYTHONPATH", f"{tmp_path}:{os.environ.get('PYTHONPATH', '')}:{CHECKOUT}")
+    (folder / "sandbox_sleeper.py").write_text("import time\nprint(1, flush=True)\ntime.sleep(600)\n")
+    monkeypatch.setenv("PYTHONPATH", f"{folder}:{os.environ.get('PYTHONPATH', '')}:{CHECKOUT}")
     code = (
         "import subprocess, time; from edgemeter.agent.sandbox.bubblewrap import SandboxGrant, started\n"
         "with started('sandbox_sleeper', [], SandboxGrant(), stdout=subprocess.PIPE) as process:\n"
         "    process.stdout.readline()\n    print(process.inner_pid, flush=True)\n    time.sleep(600)\n"
     )
-    with subprocess.Popen([*user, sys.executable, "-c", code], stdout=subprocess.PIPE, cwd=CHECKOUT) as parent:
+    with subprocess.Popen([*user, "-c", code], stdout=subprocess.PIPE, cwd=CHECKOUT) as parent:
         sleeper = psutil.Process(int(parent.stdout.readline()))
         parent.kill()
     assert psutil.wait_procs([sleeper], timeout=60)[1] == []
 
 
+# Namespaces are counted in each namespace of users: this one and what it starts has none left, as after the setting of a careful owner.
+NO_NAMESPACES = ("unshare", "--user", "--map-root-user", "sh", "-c", 'echo 0 > /proc/sys/user/max_user_namespaces && exec "$0" "$@"')
+
+
 @pytest.mark.services
-def test_a_machine_without_bubblewrap_runs_models_and_says_so(tmp_path):
+@pytest.mark.parametrize("lack", ["bubblewrap", "namespaces"])
+def test_a_machine_that_confines_nothing_runs_models_and_says_so(tmp_path, lack):
     """One line in the command's errors and in the record; `doctor` has the remedy; no unconfined conversion without the owner's word."""
     programs = tmp_path / "bin"
     programs.mkdir()
@@ -379,23 +470,31 @@ def test_a_machine_without_bubblewrap_runs_models_and_says_so(tmp_path):
         (programs / name).symlink_to(shutil.which(name))
     (tmp_path / "net.py").write_text('def make():\n    return (lambda x: x), {"x": ("float32", (1, 4))}\n')
     (tmp_path / "net.onnx").write_bytes((CHECKOUT / "tests/fixtures/runtimes/onnx.onnx").read_bytes())
-    environment = {**os.environ, "PATH": str(programs), "EDGEMETER_HOME": str(tmp_path / "state")}
+    environment = {**os.environ, "EDGEMETER_HOME": str(tmp_path / "state")}
+    prefix, reason = NO_NAMESPACES, "bubblewrap does not start (Creating new namespace failed: "
+    if lack == "bubblewrap":
+        prefix, reason = (), "bubblewrap is not installed"
+        environment["PATH"] = str(programs)
+    elif shutil.which("bwrap") is None or subprocess.run([*prefix, "true"], capture_output=True, check=False).returncode != 0:
+        pytest.skip("bubblewrap is not installed, or no namespace of users can be made to take more from")
 
     def command(*words):
-        return subprocess.run(
-            [sys.executable, "-m", *words], capture_output=True, text=True, check=False, cwd=tmp_path, timeout=100, env=environment
-        )
+        words = [*prefix, sys.executable, "-m", "edgemeter.agent.cli", *words]
+        return subprocess.run(words, capture_output=True, text=True, check=False, cwd=tmp_path, timeout=100, env=environment)
 
-    ran = command("edgemeter.agent.cli", "run", "-q", "net.py:make", "--mode", "rapid", "--repeats", "1", "--format", "json")
+    ran = command("run", "-q", "net.py:make", "--mode", "rapid", "--repeats", "1", "--format", "json")
     (measured,) = (document := json.loads(ran.stdout)).get("runs", [document])
-    assert measured["runtime"]["facts"]["sandbox"] == "none: bubblewrap is not installed"
-    assert ran.stderr.count("sandbox: none: bubblewrap is not installed") == 1
-    converted = command("edgemeter.agent.cli", "models", "convert", "net.onnx", "--to", "onnx-int8")
+    note = measured["runtime"]["facts"]["sandbox"]
+    assert note.startswith(f"none: {reason}")
+    assert ran.stderr.count(f"sandbox: {note}") == 1
+    converted = command("models", "convert", "net.onnx", "--to", "onnx-int8")
     assert converted.returncode != 0
-    assert "no sandbox, because bubblewrap is not installed: `sudo apt install bubblewrap`" in converted.stderr
-    findings = json.loads(command("edgemeter.agent.cli", "doctor", "--format", "json").stdout)
+    findings = json.loads(command("doctor", "--format", "json").stdout)
     (finding,) = (row for row in findings["findings"] if row["name"] == "sandbox")
-    assert (finding["state"], finding["remedy"]) == ("warn", "`sudo apt install bubblewrap`")
+    assert finding["state"] == "warn"
+    assert f"none, because {note.removeprefix('none: ')}: a model reads and changes what you may" in finding["what"]
+    assert ("max_user_namespaces" if lack == "namespaces" else "`sudo apt install bubblewrap`") in finding["remedy"]
+    assert f"no sandbox, because {note.removeprefix('none: ')}: {finding['remedy']}, or " in converted.stderr
 
 
 @pytest.mark.services
