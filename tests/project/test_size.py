@@ -20,7 +20,7 @@ LINES = {
     "agent/daemon": 349,
     "agent/datasets": 1351,
     "agent/delivery": 1952,
-    "agent/doctor": 676,
+    "agent/doctor": 675,
     "agent/energy": 1229,
     "agent/engine": 4295,
     "agent/generators": 1244,
@@ -86,7 +86,7 @@ LINES = {
     "provisioning/release": 1383,
     "provisioning/serve": 400,
     "provisioning/update": 1017,
-    "tests": 84059,
+    "tests": 84204,
 }
 # A room may have so many lines fewer before its number is lowered.
 SLACK = 40
