@@ -1,10 +1,12 @@
 """Facts about `edgemeter.agent.engine.closed_loop`, what every loop times with, and how scenarios count throughput."""
 
 import gc
+import itertools
 
 import numpy as np
 import pytest
 
+from edgemeter.agent.base.errors import AnswerError
 from edgemeter.agent.engine import closed_loop
 from edgemeter.agent.engine.scenarios import poisson, scenario
 from edgemeter.agent.engine.stopwatch import no_collection
@@ -25,6 +27,33 @@ def test_a_run_lasts_until_both_queries_and_seconds_are_reached():
     quick, slow = World(lambda _: 10_000), World(lambda _: 10_000_000)
     assert closed_loop.run(quick.watch(), plan(queries=10, seconds=0.001)).latency_ns.size == 93
     assert closed_loop.run(slow.watch(), plan(queries=10, seconds=0.001)).latency_ns.size == 10
+
+
+def refusing(first, wait_s):
+    """Return a world of calls of a microsecond, whose first few a server refuses for so long."""
+    numbers = itertools.count()
+
+    def script(_):
+        if next(numbers) < first:
+            raise AnswerError("busy", kind="http 429", retry_after_s=wait_s)
+        return 1_000
+
+    return World(script)
+
+
+def test_the_timed_part_begins_with_the_first_answer():
+    """What a server refuses before it takes none of the time, and to wait then is no pause between queries."""
+    timed = closed_loop.run(refusing(2, 5.0).watch(), plan(queries=10))
+    assert timed.begin_ns == timed.starts_ns[0] - BIND_NS
+    assert timed.pauses_ns.size == 0
+    assert [failed.number for failed in timed.failures] == [0, 1]
+
+
+def test_nobody_waits_longer_than_a_minute():
+    """A server that asks for an hour is asked again before."""
+    world = refusing(1, 3600.0)
+    closed_loop.run(world.watch(), plan(queries=1))
+    assert world.slept_s == [60.0]
 
 
 def test_the_collector_stays_off_until_the_outer_of_two_blocks_ends():

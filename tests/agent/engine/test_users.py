@@ -4,7 +4,7 @@ import threading
 
 import pytest
 
-from edgemeter.agent.base.errors import ConfigError, MeasurementError
+from edgemeter.agent.base.errors import AnswerError, ConfigError, MeasurementError
 from edgemeter.agent.engine.measure import measure_subject
 from edgemeter.agent.engine.stopwatch import Stopwatch
 from edgemeter.agent.engine.users import ask_users
@@ -61,6 +61,19 @@ def test_the_first_query_of_each_user_is_before_all_others():
     timed = watch.timed(ask_users(watch, 3, 12, ramp_up_from=-1))
     assert timed.numbers.size == len(numbers) >= 16 + 6
     assert timed.ramp_up_ns.size == 3
+
+
+def test_a_failure_of_the_ramp_up_is_none_of_the_timed_queries():
+    """As its answers are none of theirs."""
+
+    def answer(number, _):
+        if number == -2:
+            raise AnswerError("busy", kind="http 503")
+
+    watch = Stopwatch(Answering(answer))
+    timed = watch.timed(ask_users(watch, 3, 12, ramp_up_from=-1))
+    assert timed.failures == []
+    assert timed.ramp_up_ns.size == 2
 
 
 def test_a_model_in_the_process_has_no_users():
