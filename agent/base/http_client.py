@@ -97,7 +97,7 @@ class HttpConnection:
     """Requests to the server at `url` (http or https), below its path; the connection stays open as the server allows.
 
     Used from one thread. `headers` go with each request; `ca_file` holds the authority of its certificate. `timeout_s` is the longest
-    silence. `connect_ns` is how long the last request took to open the connection, None where it was open.
+    silence.
     """
 
     def __init__(self, url: str, timeout_s: float, headers: Mapping[str, str] = _NO_HEADERS, ca_file: str | None = None) -> None:
@@ -111,7 +111,7 @@ class HttpConnection:
         for header, value in headers.items():
             if not _HEADER.fullmatch(f"{header}:{value}"):
                 raise ConfigError(f"header {header!r} for the server {url!r} cannot be sent: correct it, or the key file")
-        self.url, self.timeout_s, self.connect_ns = url, timeout_s, cast("int | None", None)
+        self.url, self.timeout_s = url, timeout_s
         self._path, self._headers = parts.path.rstrip("/"), {"Host": name, "Accept-Encoding": "identity", **headers}
         self._unopened: Callable[[], http.client.HTTPConnection] = partial(http.client.HTTPConnection, host, port, timeout=timeout_s)
         if parts.scheme == "https":
@@ -158,11 +158,8 @@ class HttpConnection:
         raise AssertionError
 
     def _exchange(self, method: str, path: str, content: bytes | None, headers: Mapping[str, str]) -> HttpAnswer:
-        self.connect_ns = None
         if self.sock is None:
-            began_ns = time.monotonic_ns()
             self._connection.connect()
-            self.connect_ns = time.monotonic_ns() - began_ns
         body = content or b""
         fields = {**self._headers, **headers} if method == "GET" else {**self._headers, **headers, "Content-Length": len(body)}
         lines = [f"{method} {self._path}{path} HTTP/1.1", *(f"{name}: {value}" for name, value in fields.items()), "\r\n"]

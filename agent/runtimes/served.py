@@ -11,7 +11,7 @@ The model is a TOML file with `protocol`, by custom named `NAME.server` (sample:
     api_key_file, ca_file, headers, timeout_s    optional, as of the generator `server`
 
 - Timed: from the ready request on an open connection to the last byte of the answer. An arrival (`poisson`) opens a connection of its own,
-  within its latency (`connect`).
+  within its latency.
 - Switch off a response cache of the server. FP16 and BF16 (given as float32) need `binary`; the type BYTES is refused.
 - Run here: Triton 2.51 (JSON, binary), MLServer 1.7.1 (JSON). Not run: KServe, OpenVINO Model Server.
 """
@@ -48,7 +48,6 @@ class ServedModel(ConcurrentRuntime):
     def __init__(self) -> None:
         self._link: Any = None
         self._protocol: Any = None
-        self._model = ""
         self._inputs: tuple[TensorInfo, ...] = ()
         self._users: dict[int, ModelServer] = {}
         self._payloads: dict[tuple[int, ...], tuple[Sequence[Array], Payload]] = {}
@@ -59,9 +58,6 @@ class ServedModel(ConcurrentRuntime):
         self._last: Answered | None = None
         self._unread: Answered | None = None
         self._version: str | None = None
-        # Whether each query, once answered, had to open its connection; several users append at once. An arrival always has to.
-        self._reopened: list[bool] = []
-        self._has_arrivals = False
 
     def load(self, model: Path, options: Options) -> Loaded:
         """Ask the server for the model's inputs and outputs; see `Runtime.load`."""
@@ -81,8 +77,14 @@ class ServedModel(ConcurrentRuntime):
             link.close()
             raise
         self._link, self._protocol = link, protocol
-        self._model, self._version = description.model, description.model_version
+        self._version = description.model_version
         self._inputs = tuple(tensor.info for tensor in description.inputs)
+        facts = {"server_url": file.url, "served_model": description.model}
+        if is_on_this_machine(file.url):
+            facts["server_machine"] = "this"
+        if link.sock is None:
+            # The server ended it behind its answer: each query opens one, within the clock.
+            facts["connection"] = _CLOSES
         return Loaded(
             package=description.server,
             version=description.server_version,
@@ -92,7 +94,7 @@ class ServedModel(ConcurrentRuntime):
             metadata={},
             import_ns=0,
             load_ns=load_ns,
-            facts={"server_url": file.url} | ({"server_machine": "this"} if is_on_this_machine(file.url) else {}),
+            facts=facts,
             # Tensors of a server do not show how its weights are stored.
             precision="unknown",
             threads_reason="the server chooses how many it computes with",
@@ -131,7 +133,6 @@ class ServedModel(ConcurrentRuntime):
         # Some servers have few places for connections.
         link.close()
         if user is None:
-            self._has_arrivals = True
 
             def query() -> Answered:
                 arrival = link.another()
@@ -152,7 +153,6 @@ class ServedModel(ConcurrentRuntime):
 
     def _ask(self, link: ModelServer, payload: Payload) -> Answered:
         answer = link.exchange(payload.path, payload.content, payload.headers)
-        self._reopened.append(link.connect_ns is not None)
         decoded_bytes = self._decoded.get(id(payload))
         is_unlike = (
             decoded_bytes is None
@@ -191,10 +191,8 @@ class ServedModel(ConcurrentRuntime):
         return outputs
 
     def with_late_facts(self, loaded: Loaded) -> Loaded:
-        """Return what was loaded with who answered, and whether the server ends its connections; see `Runtime.with_late_facts`."""
-        facts = {**loaded.facts, "served_model": self._model} | ({"served_model_version": self._version} if self._version else {})
-        ends = not self._has_arrivals and sum(self._reopened) > len(self._reopened) / 2
-        return replace(loaded, facts=facts | ({"connection": _CLOSES} if ends else {}))
+        """Return what was loaded with the version that answered; see `Runtime.with_late_facts`."""
+        return replace(loaded, facts={**loaded.facts, "served_model_version": self._version}) if self._version else loaded
 
     def close(self) -> None:
         """Close the connections."""

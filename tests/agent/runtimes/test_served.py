@@ -103,7 +103,7 @@ def test_an_arrival_connects_within_its_latency_and_is_closed_outside(served, ne
         assert network.open_connections == 2
         answered.end()
         assert network.open_connections == 1
-    assert "connection" not in runtime.with_late_facts(loaded).facts
+    assert "connection" not in loaded.facts
 
 
 def test_a_server_that_closes_after_each_answer_is_named_and_not_pinged(served):
@@ -114,7 +114,7 @@ def test_a_server_that_closes_after_each_answer_is_named_and_not_pinged(served):
     for _ in range(5):
         outputs_for(runtime, X)
     assert len(script.requests) - before == 5
-    assert runtime.with_late_facts(loaded).facts["connection"] == "closed by the server after each answer"
+    assert loaded.facts["connection"] == "closed by the server after each answer"
 
 
 def reply(content, status=200, **headers):
