@@ -150,11 +150,10 @@ class ServerGenerator(generators.ConcurrentGenerator):
         """Make sure that the connection is open and nothing of the last query is kept, as far as the server can; see `Generator.bind`."""
         self._check_prompt(prompt, limits)
         self._part_from_users()
-        # Opens the connection again if the server has closed it, which a query must not pay for.
-        self._ping()
         if not self._facts.is_llama:
             self._answer(_EVICTION)
-            self._ping()
+        # Opens the connection again if the server has closed it, which a query must not pay for.
+        self._ping()
         path, content = self._post(prompt, limits)
         return lambda stamp: self._stream(path, content, limits, stamp).generated(self._loaded.abilities)
 

@@ -50,8 +50,7 @@ class Usage(msgspec.Struct):
         """Return the tokens that speculation drafted, and those of them that were accepted; None where they are not stated."""
         details = self.completion_tokens_details or _Details()
         accepted, rejected = details.accepted_prediction_tokens, details.rejected_prediction_tokens
-        # Servers without speculation state zeros.
-        return (accepted + rejected, accepted) if accepted is not None and rejected is not None and accepted + rejected else (None, None)
+        return (None, None) if accepted is None or rejected is None else (accepted + rejected, accepted)
 
 
 class _Delta(msgspec.Struct):

@@ -1,5 +1,6 @@
 """GGUF files behind a server of their own: what is stated of them, what a ruined one scores, and what is left when a run is killed."""
 
+import os
 import signal
 import subprocess
 import sys
@@ -27,6 +28,14 @@ loaded = create("llama").load(Path(sys.argv[1]), Options(), 300)
 print(loaded.process, flush=True)
 time.sleep(600)
 """
+
+
+def until(is_so):
+    """Wait for it, ten seconds at most."""
+    until_s = time.monotonic() + 10
+    while not is_so() and time.monotonic() < until_s:
+        time.sleep(0.01)
+    assert is_so()
 
 
 @pytest.fixture
@@ -77,10 +86,51 @@ def test_the_server_ends_with_a_process_that_is_killed():
         assert b"llama_child" in served.read_bytes()
         process.send_signal(signal.SIGKILL)
         process.wait()
-        until_s = time.monotonic() + 10
-        while served.exists() and served.read_bytes() and time.monotonic() < until_s:
-            time.sleep(0.01)
-        assert not served.exists() or not served.read_bytes()
+        until(lambda: not served.exists() or not served.read_bytes())
+
+
+@pytest.fixture
+def install(tmp_path, monkeypatch):
+    """Return what puts a llama-server on PATH that says something, serves nothing and does not end; it returns where its process is."""
+
+    def put(says):
+        program, number = tmp_path / "llama-server", tmp_path / "number"
+        program.write_text(f"#!/bin/sh\necho $$ > {number}.new\nmv {number}.new {number}\necho {says}\nexec sleep 600\n")
+        program.chmod(0o755)
+        monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+        return lambda: Path("/proc") / (number.read_text().strip() if number.exists() else "none")
+
+    return put
+
+
+@pytest.mark.services
+def test_an_installed_server_that_does_not_generate_is_ended(install):
+    """What fails is named with the file."""
+    process = install("listening on http://127.0.0.1:9")
+    with pytest.raises(ConfigError, match=r"does not generate from .*notes_q8_0\.gguf"):
+        create("llama").load(MODEL, Options(), CONTEXT)
+    assert process().name.isdecimal()
+    assert not process().exists()
+
+
+@pytest.mark.services
+def test_an_installed_server_ends_with_a_process_that_is_killed(install):
+    """It does not look whether its input has ended."""
+    served = install("loading")
+    with subprocess.Popen([sys.executable, "-c", WAITS, str(MODEL)]) as process:
+        until(lambda: served().exists())
+        process.kill()
+        process.wait()
+        until(lambda: not (served() / "cmdline").exists() or not (served() / "cmdline").read_bytes())
+
+
+def test_a_file_that_memory_does_not_hold_is_refused(tmp_path):
+    """Before a server is started."""
+    path = tmp_path / "large.gguf"
+    path.write_bytes(b"GGUF")
+    os.truncate(path, 1 << 42)
+    with pytest.raises(ConfigError, match=r"needs 4,398,047 MB, .* are free"):
+        create("llama").load(path, Options(), CONTEXT)
 
 
 @pytest.mark.services

@@ -117,6 +117,38 @@ def test_another_prompt_drops_what_a_server_keeps(loaded):
     assert prompts == [("Another", 4), *[("Another", 4), ("the", 3)] * 2]
 
 
+def test_a_query_finds_its_connection_open(loaded, network):
+    """A short request comes just before it, in which a connection that the server has ended is opened again."""
+    for routes, prompt, ping in ((llama_server(network), [1, 50], "/health"), (openai(WHOLE), "the board", "/v1/models")):
+        server, generator, _ = loaded(routes)
+        ask(generator, 3, prompt)
+        assert [path for path, _ in server.asked][-2:] == [ping, "/v1/completions"]
+
+
+def test_an_arrival_closes_its_connection(loaded, network):
+    """When it is answered, and when it is not."""
+    server, generator, _ = loaded(llama_server(network))
+    query = generator.bind_concurrent([1, 50], Limits(2))
+    for _ in range(2):
+        query(lambda _: None)
+        assert network.open_connections == 0
+    server.routes["/v1/completions"] = lambda _: events(text("a"), has_end=False)
+    with pytest.raises(AnswerError):
+        query(lambda _: None)
+    assert network.open_connections == 0
+
+
+def test_extra_fields_fit_the_query(loaded):
+    """`true` is the tokens asked for, the limit has one name, and an answer that ends with its text is not kept from it."""
+    extra = "extra = { ignore_eos = true, min_tokens = true, max_completion_tokens = true, seed = 1 }"
+    server, generator, _ = loaded(openai(WHOLE), extra)
+    for limits, kept in ((Limits(3), {"ignore_eos": True, "min_tokens": 3}), (Limits(3, ignore_end=False), {})):
+        generator.bind("the board", limits)(lambda _: None)
+        content = server.contents("/v1/completions")[-1]
+        names = ("ignore_eos", "min_tokens", "max_completion_tokens", "seed", "max_tokens")
+        assert {name: content[name] for name in names if name in content} == {**kept, "max_completion_tokens": 3, "seed": 1}
+
+
 def test_thoughts_and_answers_are_kept_apart(loaded):
     """A server that parts the two has cut off the mark between them: a score needs it, and a thought alone is no answer."""
     for deltas, expected in [
