@@ -139,14 +139,14 @@ def test_an_arrival_closes_its_connection(loaded, network):
 
 
 def test_extra_fields_fit_the_query(loaded):
-    """`true` is the tokens asked for, the limit has one name, and an answer that ends with its text is not kept from it."""
+    """`true` is the tokens asked for, the limit has one name, and an answer that ends with its text is not not_ending from it."""
     extra = "extra = { ignore_eos = true, min_tokens = true, max_completion_tokens = true, seed = 1 }"
     server, generator, _ = loaded(openai(WHOLE), extra)
-    for limits, kept in ((Limits(3), {"ignore_eos": True, "min_tokens": 3}), (Limits(3, ignore_end=False), {})):
+    for limits, not_ending in ((Limits(3), {"ignore_eos": True, "min_tokens": 3}), (Limits(3, ignore_end=False), {})):
         generator.bind("the board", limits)(lambda _: None)
         content = server.contents("/v1/completions")[-1]
         names = ("ignore_eos", "min_tokens", "max_completion_tokens", "seed", "max_tokens")
-        assert {name: content[name] for name in names if name in content} == {**kept, "max_completion_tokens": 3, "seed": 1}
+        assert {name: content[name] for name in names if name in content} == {**not_ending, "max_completion_tokens": 3, "seed": 1}
 
 
 def test_thoughts_and_answers_are_kept_apart(loaded):
