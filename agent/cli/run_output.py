@@ -171,7 +171,7 @@ def _accuracy_row(case: MeasuredCase) -> Iterator[Row]:
         return
     accuracy = scored.accuracy
     bounds = "" if accuracy.low is None or accuracy.high is None else f"95% {span(accuracy.low, accuracy.high)}, "
-    yield "Accuracy", case.accuracy_text(), f"{bounds}{count(accuracy.images, 'image')}"
+    yield "Accuracy", case.accuracy_text(), f"{bounds}{count(accuracy.images, 'question' if scored.generation else 'image')}"
 
 
 def _energy_row(case: MeasuredCase) -> Iterator[Row]:

@@ -145,7 +145,8 @@ class LocalServer(ServerGenerator):
             return ConfigError(f"llama.cpp was ended by {signal.Signals(-status).name} while it loaded {str(model)!r}: read `dmesg`")
         error_line = _ERROR.search(log)
         reason = (error_line[1] or error_line[2]) if error_line else log.strip().rpartition("\n")[2] or f"status {status}"
-        return ConfigError(f"llama.cpp cannot load {str(model)!r}: {one_line(reason)[:300]}")
+        remedy = "fetch it again, or convert it for this version"
+        return ConfigError(f"llama.cpp cannot load {str(model)!r} ({one_line(reason)[:300]}): {remedy}")
 
     def _logged(self) -> str:
         return os.pread(self._log.fileno(), _LOG_BYTES, 0).decode(errors="replace") if self._log else ""
