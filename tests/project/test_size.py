@@ -23,7 +23,7 @@ LINES = {
     "agent/doctor": 675,
     "agent/energy": 1229,
     "agent/engine": 4295,
-    "agent/generators": 1242,
+    "agent/generators": 1243,
     "agent/health": 583,
     "agent/identity": 878,
     "agent/jobs": 1991,
