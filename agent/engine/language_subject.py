@@ -16,7 +16,7 @@ from edgemeter.agent.contract.record_accuracy import Accuracy
 from edgemeter.agent.contract.record_conditions import Model, Tensor
 from edgemeter.agent.contract.record_generation import EMPTY_ANSWER, SYNTHETIC, UNSTREAMED, Generation, LanguageModel
 from edgemeter.agent.engine import job
-from edgemeter.agent.engine.loading import describe_runtime
+from edgemeter.agent.engine.loading import describe_runtime, options_of
 from edgemeter.agent.engine.output_check import check_answers
 from edgemeter.agent.engine.prompts.case_prompts import CasePrompts
 from edgemeter.agent.engine.scenarios import generation_statistics, poisson
@@ -26,7 +26,6 @@ from edgemeter.agent.engine.stopwatch import Stopwatch
 from edgemeter.agent.engine.subject import ARRIVAL, Emit, Results, Subject
 from edgemeter.agent.generators import ConcurrentGenerator, Generated, Limits, Query
 from edgemeter.agent.recognition import recognise
-from edgemeter.agent.runtimes import Options
 
 IN_ONE = "in one piece"
 NOTHING_TO_SCORE = "the prompts are synthetic: there is nothing to score"
@@ -56,10 +55,9 @@ class LanguageSubject(Subject):
     def load(self) -> None:
         """Prepare the prompts, whose lengths the load needs, and load the model; see `Subject.load`."""
         case = self.case
-        options = Options(threads=case.threads, backend=case.backend, extra=case.options, sha256=case.sha256)
         self.case_prompts = prompts = CasePrompts.of_case(case)
         self.limits = Limits(prompts.output_tokens, ignore_end=prompts.file is None)
-        self.loaded = self.generator.load(Path(case.model), options, prompts.context_tokens)
+        self.loaded = self.generator.load(Path(case.model), options_of(case), prompts.context_tokens)
         self.import_ns, self.load_ns, self.process = self.loaded.import_ns, self.loaded.load_ns, self.loaded.process
         self.prompts = prompts.of(self.loaded)
 
@@ -86,9 +84,9 @@ class LanguageSubject(Subject):
         clock = time.monotonic_ns
         return lambda: (query(lambda count: stamps.append((clock(), count))), stamps)
 
-    def finish(self, number: int, result: tuple[Generated, list[tuple[int, int]]], start_ns: int, end_ns: int) -> int:
+    def finish(self, number: int, result: tuple[Generated, list[tuple[int, int]]], end_ns: int) -> int:
         """Take the answer with the moments of its tokens; the query ended with the last of them."""
-        del start_ns, end_ns
+        del end_ns
         generated, stamps = result
         if not stamps:
             raise MeasurementError("a query gave no token: try another prompt length, or another model")

@@ -88,9 +88,8 @@ class ModelSubject(Subject):
             self._arrivals[item] = self.runtime.bind_concurrent(self.inputs[item])
         return self._arrivals[item]
 
-    def finish(self, number: int, result: Any, start_ns: int, end_ns: int) -> int:
+    def finish(self, number: int, result: Any, end_ns: int) -> int:
         """Keep the outputs of a few timed queries, spread over them; read what is unlike the answers before."""
-        del start_ns
         answer = result if isinstance(result, Answered) else None
         if answer is not None:
             answer.end()

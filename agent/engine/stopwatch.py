@@ -92,7 +92,7 @@ class Stopwatch:
             start_ns = clock()
             result = call()
             end_ns = clock()
-            end_ns = self._finish(number, result, start_ns, end_ns)
+            end_ns = self._finish(number, result, end_ns)
         except AnswerError as error:
             self.failures.append(FailedQuery(error.kind, number, asked_ns, clock()))
             self._last_error = error

@@ -102,9 +102,9 @@ class Subject(ABC):
             AnswerError: (the call too) the query is not answered.
         """
 
-    def finish(self, number: int, result: Any, start_ns: int, end_ns: int) -> int:
+    def finish(self, number: int, result: Any, end_ns: int) -> int:
         """Take the result of a call; return when the query ended, of text with its last token. Raises AnswerError if it is no answer."""
-        del number, result, start_ns
+        del number, result
         return end_ns
 
     def paces_ns(self, queries: Sequence[tuple[int, int, int]]) -> tuple[float, ...]:

@@ -31,14 +31,15 @@ def check(suite: Suite, *, opens: bool = False) -> dict[int, EdgemeterError]:
     """Check a suite before anything is measured, and return what `refusals` does of the cases that this machine cannot measure.
 
     Raises:
-        ConfigError: a model, a data set or a core is missing, no runtime is called as a case says, or a model has another hash
+        ConfigError: a model, a data set or a core is missing, no runtime or task is called as a case says, or a model has another hash
             than the suite says; or the board has no such power mode, governor or clock.
         UnavailableError: this machine can measure none of the cases, or its settings cannot be changed.
     """
     for case in suite.cases:
         check_affinity(case.cpus)
         _check_runtime(case)
-        _check_task(case)
+        if case.task and case.task not in tasks.names() and not python_target.of_file(case.task):
+            raise ConfigError(f"no task is called {case.task!r}: {near(case.task, tasks.names())}")
         if case.sha256 and case.runtime != PYTHON:
             model_file.check_sha256(case.model, sha256(case.model), case.sha256)
         else:
@@ -99,12 +100,6 @@ def _check_runtime(case: Case) -> None:
     names = list(dict.fromkeys([*runtimes.names(), *generators.names()]))
     if case.runtime not in names:
         raise ConfigError(f"no runtime is called {case.runtime!r}: {near(case.runtime, names)}")
-
-
-def _check_task(case: Case) -> None:
-    """Raise ConfigError if no task is called as the case says."""
-    if case.task and case.task not in tasks.names() and not python_target.of_file(case.task):
-        raise ConfigError(f"no task is called {case.task!r}: {near(case.task, tasks.names())}")
 
 
 def refusals(suite: Suite, machine: Machine = THIS_MACHINE, *, opens: bool = False) -> dict[int, EdgemeterError]:
