@@ -102,17 +102,6 @@ def test_a_query_that_is_sent_late_is_late_in_its_times(monkeypatch, played):
     assert timed.latency_ns[0] == moments.token_ns[-1]
 
 
-@pytest.mark.parametrize("load", [ALONE, ARRIVALS])
-def test_failed_queries_are_counted_by_kind_and_in_no_statistic(measured, load):
-    """Each third is refused: the run is kept, and its latencies are those of the others."""
-    run, _ = measured(lambda number: busy(number) if number % 3 == 0 else None, queries=15, **load)
-    assert run.load.failures == {"http 503": run.load.failed_queries}
-    assert run.load.failed_queries >= 5
-    assert run.latency.count + run.load.failed_queries == (22 if load is ALONE else 15)
-    assert run.latency.mean_ms >= ANSWER_MS
-    assert load is not ALONE or run.latency.max_ms == pytest.approx(ANSWER_MS, abs=0.01)
-
-
 def test_a_server_that_never_answers_is_an_error_with_the_kinds_of_its_failures(measured):
     """After the warm-up of three queries, where most fail or all."""
     for load, kinds in ((ARRIVALS, "http 503: 20"), (ALONE, "http 503: 11")):

@@ -1,26 +1,17 @@
-"""Facts that hold for several runtimes alike: open dimensions, quantisation, outputs before the first call, kernels of reference."""
+"""Facts that hold for several runtimes alike: open dimensions, quantisation."""
 
 import numpy as np
 import pytest
 
-from edgemeter.agent.base.errors import MeasurementError
 from edgemeter.agent.runtimes import dequantise
 
-MODULES = {"openvino": "openvino", "ncnn": "ncnn", "executorch": "executorch"}
+# What a runtime needs beyond the extra `dev`.
+NEEDS = {"openvino": pytest.mark.needs(module="openvino"), "pytorch": pytest.mark.torch}
 
 
 def rows(*cases):
-    """Return the cases as parameters, each with what its runtime (the first of it) needs beyond the extra `dev`."""
-    return [
-        pytest.param(
-            *case,
-            marks=[
-                *([pytest.mark.needs(module=MODULES[case[0]])] if case[0] in MODULES else []),
-                *([pytest.mark.torch] if case[0] in ("pytorch", "executorch") else []),
-            ],
-        )
-        for case in cases
-    ]
+    """Return the cases as parameters; the first of each is its runtime."""
+    return [pytest.param(*case, marks=NEEDS.get(case[0], ())) for case in cases]
 
 
 @pytest.mark.parametrize(
@@ -35,27 +26,6 @@ def test_an_open_dimension_takes_any_size(opened, x, name, model):
         if name != "pytorch" or count > 1:
             runtime.bind([np.repeat(x, count, axis=0)])()
             np.testing.assert_array_equal(runtime.outputs()[0], [[1, 3, 5, 7]] * count)
-
-
-@pytest.mark.parametrize(
-    ("name", "model"),
-    rows(
-        ("onnx", "onnx.onnx"),
-        ("openvino", "openvino.xml"),
-        ("ncnn", "ncnn.param"),
-        ("pytorch", "pytorch.pt2"),
-        ("executorch", "executorch.pte"),
-        ("python", "python.py:make"),
-    ),
-)
-def test_outputs_before_the_first_call_are_refused(opened, x, name, model):
-    """There is nothing that could be mistaken for a result, not even after a bind that follows a call."""
-    runtime, _ = opened(name, model)
-    for _ in range(2):
-        call = runtime.bind([x])
-        with pytest.raises(MeasurementError):
-            runtime.outputs()
-        call()
 
 
 @pytest.mark.parametrize("name", rows(("onnx",), ("openvino",)))
