@@ -39,19 +39,9 @@ from edgemeter.agent.runtimes.call_results import (
     wait_for_placed,
     waits_for,
 )
+from edgemeter.agent.runtimes.python_files import NotedFiles, files_of_options, files_of_weights, opened, sources
 from edgemeter.agent.runtimes.python_model import PythonModel, keywords_of, model_of, name_of, target_of, version_of, versions_of
-from edgemeter.agent.sandbox.user_code import (
-    attribute_of,
-    compiled,
-    files_of_options,
-    files_of_weights,
-    forget,
-    noted_files,
-    opened,
-    raised,
-    sources,
-    user_errors,
-)
+from edgemeter.agent.sandbox.user_code import attribute_of, compiled, forget, raised, user_errors
 
 logger = logging.getLogger(__name__)
 # Their versions are facts where a factory names no packages.
@@ -78,7 +68,8 @@ class PythonFactory(Runtime):
         """Import the module, call the factory, and make the first call where the shapes are declared; see `Runtime.load`."""
         target, address = target_of(model, options), str(model)
         forget()
-        with noted_files():
+        noted = NotedFiles()
+        with noted:
             begin_ns = time.monotonic_ns()
             factory = attribute_of(target, address)
             import_ns = time.monotonic_ns() - begin_ns
@@ -90,12 +81,12 @@ class PythonFactory(Runtime):
         python_model = self._model = model_of(returned, address)
         self._outputs, self._waits = python_model.outputs, None if python_model.wait is None else [python_model.wait]
         self._backend = options.backend
-        with noted_files():
+        with noted:
             first_ns = self._first_call(python_model, address)
         weights = files_of_weights(python_model.weights, address)
         named = files_of_options(options.extra, address, has_weights=bool(weights))
         further: dict[Path, Path] = {}
-        for path in (target.source, *sources(target), *weights, *named, *opened(target)):
+        for path in (target.source, *sources(target), *weights, *named, *opened(target, noted)):
             further.setdefault(path.resolve(), path)
         del further[target.source.resolve()]
         loaded = Loaded(
