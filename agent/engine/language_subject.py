@@ -43,7 +43,6 @@ class LanguageSubject(Subject):
     """A loaded generator with the prompts of a case. By their numbers the timed prompts of a case are the same in every run."""
 
     has_tokens = True
-    warm_queries = 1
 
     def __init__(self, work: job.RunJob) -> None:
         self.work, self.case = work, work.case

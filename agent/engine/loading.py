@@ -12,7 +12,7 @@ from edgemeter.agent.base import python_target, untried
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.contract import model_file
 from edgemeter.agent.contract.model_card import Card, ImageInput, TensorInput, card_path, read_card
-from edgemeter.agent.contract.record_conditions import DatasetInfo, Model, RuntimeInfo, Tensor
+from edgemeter.agent.contract.record_conditions import Model, RuntimeInfo, Tensor
 from edgemeter.agent.contract.suite import Case
 from edgemeter.agent.datasets.dataset import Dataset, open_folder
 from edgemeter.agent.engine import job
@@ -188,10 +188,3 @@ def describe_outputs(infos: Sequence[TensorInfo], arrays: Sequence[Array]) -> tu
 
 def _declared(infos: Sequence[TensorInfo], count: int) -> Sequence[TensorInfo]:
     return infos if len(infos) == count else [TensorInfo(f"tensor_{n}", (), "") for n in range(count)]
-
-
-def describe_dataset(data: Dataset | None, seed: int) -> DatasetInfo:
-    """Return the data that the model was timed on."""
-    if data is None:
-        return noise.dataset(seed)
-    return DatasetInfo(name=data.name, sha256=data.sha256, images=len(data.items))

@@ -10,6 +10,7 @@ import msgspec
 from edgemeter.agent import runtimes
 from edgemeter.agent.contract.case_settings import is_video
 from edgemeter.agent.contract.model_formats import PYTHON
+from edgemeter.agent.contract.record_conditions import DatasetInfo
 from edgemeter.agent.engine import job, loading
 from edgemeter.agent.engine.predictions import check_results, evaluate
 from edgemeter.agent.engine.scenarios import poisson
@@ -17,7 +18,7 @@ from edgemeter.agent.engine.scenarios.scenario import join_batch, joined_batches
 from edgemeter.agent.engine.scenarios.timing import TimedQueries, TimingPlan
 from edgemeter.agent.engine.stopwatch import until_answered
 from edgemeter.agent.engine.subject import ARRIVAL, Emit, Results, Subject
-from edgemeter.agent.runtimes import Answered, Array
+from edgemeter.agent.runtimes import Answered, Array, noise
 
 KEPT_OUTPUTS = 8
 
@@ -108,7 +109,7 @@ class ModelSubject(Subject):
     def results(self, timed: TimedQueries, emit: Emit) -> Results:
         """Return what ran, whether its outputs come again, and how accurate they are."""
         loaded = self.runtime.with_late_facts(self.model.loaded)
-        model = replace(self.model, loaded=loaded)
+        model, data = replace(self.model, loaded=loaded), self.model.data
         # The last answer of a server may be an error, which is read once; the one before it is kept.
         outputs = loading.describe_outputs(loaded.outputs, until_answered(self.runtime.outputs))
         evaluated = evaluate(self.work, model, self.inputs, self.kept, emit, is_by_item=self.is_by_item)
@@ -119,7 +120,7 @@ class ModelSubject(Subject):
             precision=model.card.precision if model.card else loading.describe_precision(loaded),
             inputs=loading.describe_inputs(loaded.inputs, self._first),
             outputs=outputs,
-            dataset=loading.describe_dataset(model.data, self.case.seed),
+            dataset=DatasetInfo(name=data.name, sha256=data.sha256, images=len(data.items)) if data else noise.dataset(self.case.seed),
             batch=self.samples,
             guesses=model.guesses,
             **msgspec.structs.asdict(evaluated),

@@ -58,8 +58,6 @@ class Subject(ABC):
     is_concurrent = False
     # Whether a query has a moment for each token.
     has_tokens = False
-    # Of each user between two looks at whether the warm-up has settled.
-    warm_queries = 8
     # Samples of a query.
     samples = 1
     # Import, load and first query, where loading made that (ns); None: there is no such part, or it is still to be made.

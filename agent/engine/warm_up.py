@@ -51,6 +51,8 @@ SHOWS_ANY_SPREAD = 2 * math.ceil(12 / SHOWN_SPREADS**2)
 LEVEL_QUERIES = 32
 # At least so many whole queries, or rounds of several users; the cold one before them does not count. Of so few the last two have to agree.
 FEWEST_ROUNDS, HALVES_ROUNDS = 2, 4
+# Of each user between two looks at whether the times have settled; of text one.
+QUERIES_A_USER = 8
 
 
 def has_settled(durations_ns: Sequence[float]) -> bool:
@@ -163,7 +165,7 @@ def warm_up(watch: Stopwatch, limit_s: float, users: int | None = None) -> Warme
             if users is None:
                 watch.first()
             else:
-                queries = users * subject.warm_queries
+                queries = users * (1 if subject.has_tokens else QUERIES_A_USER)
                 ask_users(watch, users, queries, number_of=subject.reserve(queries).__sub__)
             if watch.answered == answered:
                 raise watch.give_up()
