@@ -22,7 +22,7 @@ LINES = {
     "agent/delivery": 1952,
     "agent/doctor": 675,
     "agent/energy": 1229,
-    "agent/engine": 4292,
+    "agent/engine": 4285,
     "agent/generators": 1243,
     "agent/health": 583,
     "agent/identity": 878,
