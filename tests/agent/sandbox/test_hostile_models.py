@@ -65,7 +65,7 @@ def attacks(folder, key):
     scripted(folder, "save.pt", f'torch . save(x, "{folder}/planted")')
     scripted(folder, "aten.pt", f'ops.aten.save(x, "{folder}/planted")')
     scripted(folder, "alias.pt", f't = torch\n    t.save(x, "{folder}/planted")')
-    scripted(folder, "read.pt", f'y = torch.from_file("{key}", False, 24)')
+    scripted(folder, "read.pt", f'x = torch.add(x, torch.sum(torch.from_file("{key}", False, 4)))')
     with zipfile.ZipFile(folder / "bomb.pt", "w", zipfile.ZIP_DEFLATED) as archive:
         archive.writestr("m/version", "3")
         archive.writestr("m/data/weights/weight_0", bytes(50_000_000))
