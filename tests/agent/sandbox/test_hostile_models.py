@@ -96,7 +96,7 @@ def test_no_hostile_file_writes_reads_a_key_or_ends_in_a_trace(tmp_path):
         )  # fmt: skip
         with table_row(words):
             assert SECRET not in completed.stdout + completed.stderr
-            assert "Traceback" not in completed.stderr, completed.stderr
+            assert "Traceback (most recent call last)" not in completed.stderr, completed.stderr
     after = sorted(str(path) for path in tmp_path.rglob("*") if tmp_path / "state" not in (path, *path.parents))
     assert after == before
 
