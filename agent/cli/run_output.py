@@ -72,6 +72,7 @@ def print_runs(
             console.print(fitted_table(columns, table_width(console), STYLE, "--wide shows each run"), width=table_width(console))
             print_text(console, "")
         for answer in mode_answers(run for case in cases for run in case.runs):
+            print_text(console, f"{answer.title}:")
             columns = [TableColumn(*cells, "left") for cells in answer.columns.items()]
             console.print(fitted_table(columns, console.width))
             print_text(console, "")
