@@ -52,7 +52,7 @@ def test_a_board_without_a_fleet_is_measured_and_nothing_stays_there(board, work
         (second_record,) = measured(board, workstation, packed, report).records
     assert any("is in progress: waiting" in line for line in workstation.lines[begun:]) == IS_ROOT
     assert second_record.id != record.id
-    assert not any("collecting wheels" in line or "installing" in line for line in workstation.lines[begun:])
+    assert not [line for line in workstation.lines[begun:] if "collecting wheels" in line or "installing" in line]
     assert any("copying 0.0 MB" in line for line in workstation.lines[begun:])
     assert board.is_as_before()
 
