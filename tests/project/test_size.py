@@ -15,7 +15,7 @@ LINES = {
     "agent/api": 484,
     "agent/base": 5885,
     "agent/bundle": 635,
-    "agent/cli": 2710,
+    "agent/cli": 2711,
     "agent/contract": 3582,
     "agent/daemon": 349,
     "agent/datasets": 1351,
@@ -86,7 +86,7 @@ LINES = {
     "provisioning/release": 1383,
     "provisioning/serve": 400,
     "provisioning/update": 1017,
-    "tests": 84294,
+    "tests": 84261,
 }
 # A room may have so many lines fewer before its number is lowered.
 SLACK = 40
