@@ -2,6 +2,7 @@
 
 import socket
 import ssl
+import time
 from contextlib import closing, contextmanager
 from itertools import takewhile
 from unittest import mock
@@ -26,7 +27,7 @@ def answering(*answers):
                 head = b"".join(takewhile(lambda line: line != b"\r\n", reader)).lower()
                 if not head:
                     return
-                reader.read(int(head.partition(b"content-length: ")[2].partition(b"\r\n")[0]))
+                reader.read(int(head.partition(b"content-length: ")[2].partition(b"\r\n")[0] or 0))
                 connection.sendall(answer)
 
     with serving(serve), closing(ModelServer(ServerAddress(url="http://server"))) as connection:
@@ -61,6 +62,28 @@ def test_a_connection_serves_until_the_server_ends_it():
         assert connection.sock is None
         connection.exchange("/", b"x", {})
         assert connection.sock not in (None, opened)
+
+
+def test_a_document_that_is_not_streamed_is_one_line():
+    """Of several lines, where it is JSON."""
+    document = b'{\n  "a":\n  1\n}\n'
+    answer = OK + b"Content-Type: application/json\r\nContent-Length: %d\r\n\r\n" % len(document) + document
+    with answering(answer) as connection:
+        assert list(connection.stream("/", b"x")) == [b'{"a":1}']
+
+
+def test_a_connection_that_was_idle_is_tried_before_a_query(monkeypatch):
+    """Servers close those that were idle for some seconds; one that was in use just now is open."""
+    now_ns = [0]
+    monkeypatch.setattr(time, "monotonic_ns", lambda: now_ns[0])
+    answers = [OK + BODY.replace(b"body", b"bod%d" % number) for number in range(4)]
+    with answering(*answers) as connection:
+        connection.make_ready("/")
+        connection.make_ready("/")
+        assert connection.exchange("/", b"x", {}).content == b"bod1"
+        now_ns[0] += 2_000_000_000
+        connection.make_ready("/")
+        assert connection.exchange("/", b"x", {}).content == b"bod3"
 
 
 CHUNKED = OK + b"Transfer-Encoding: chunked\r\n\r\n"

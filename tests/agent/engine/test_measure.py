@@ -1,5 +1,6 @@
 """Facts about `edgemeter.agent.engine.measure`: a batch that is fixed above 1 is timed whole and scored; when a run idles."""
 
+import os
 import sys
 import time
 from dataclasses import replace
@@ -9,12 +10,18 @@ import numpy as np
 import pytest
 
 from edgemeter.agent import runtimes
-from edgemeter.agent.engine.measure import measure
+from edgemeter.agent.base.errors import ConfigError
+from edgemeter.agent.contract.record_accuracy import OutputCheck
+from edgemeter.agent.contract.record_conditions import DatasetInfo, Model, RuntimeInfo
+from edgemeter.agent.engine.measure import measure, measure_subject
+from edgemeter.agent.engine.process_usage import peak_mb
+from edgemeter.agent.engine.subject import Results
 from edgemeter.agent.runtimes import TensorInfo
 from tests.fixtures.cheats import Honest
 from tests.fixtures.played_time import play_time
 from tests.fixtures.replay_case import write_replay
 from tests.fixtures.run_jobs import brief_case, rapid_run, run_job, write_photographs
+from tests.fixtures.timing_world import World
 
 SIDE, CLASSES, ANCHORS, BATCH, PHOTOGRAPHS = 16, 2, 128, 4, 6
 
@@ -110,3 +117,58 @@ def test_a_module_that_has_every_attribute_disturbs_no_run(monkeypatch, tmp_path
     play_time(monkeypatch)
     monkeypatch.setitem(sys.modules, "ops_of_any_name", type("Ops", (), {"__getattr__": lambda *_: object()})())
     assert measure(run_job(brief_case(write_replay(tmp_path))), 0, lambda _: None).latency.count
+
+
+class Elsewhere(World):
+    """A subject whose model another process holds; `trouble` is what loading it raises."""
+
+    process = os.getppid()
+
+    def __init__(self, trouble=None):
+        super().__init__(lambda _: 1000)
+        self.trouble, self.closed = trouble, 0
+
+    def load(self):
+        """Load nothing."""
+        if self.trouble:
+            raise self.trouble
+
+    def bind(self, number, user=None):
+        """Return what does nothing."""
+        del number, user
+        return int
+
+    def results(self, timed, emit):
+        """Return what has to be stated."""
+        del emit
+        return Results(
+            queries=timed,
+            model=Model(name="m", sha256="0" * 64, file="m", size_bytes=0, task="unknown"),
+            runtime=RuntimeInfo(name="r", package="r", version="1", backend="cpu", threads=1),
+            precision="fp32",
+            inputs=(),
+            outputs=(),
+            dataset=DatasetInfo(name="none", sha256="0" * 64, images=0),
+            output_check=OutputCheck(compared=0),
+        )
+
+    def close(self):
+        """Count."""
+        self.closed += 1
+
+
+def test_the_memory_of_a_run_is_that_of_the_process_with_the_model():
+    """As of a language model behind a server of its own."""
+    subject = Elsewhere()
+    memory = measure_subject(run_job(brief_case("m.onnx")), subject, 0, lambda _: None).memory
+    assert memory.peak_mb == peak_mb(subject.process) != peak_mb()
+    assert memory.loaded_mb <= memory.peak_mb
+    assert subject.closed == 1
+
+
+def test_a_subject_that_cannot_be_loaded_is_closed():
+    """It may have started something."""
+    subject = Elsewhere(ConfigError("broken"))
+    with pytest.raises(ConfigError, match="broken"):
+        measure_subject(run_job(brief_case("m.onnx")), subject, 0, lambda _: None)
+    assert subject.closed == 1

@@ -8,6 +8,7 @@ from edgemeter.agent.base.errors import AnswerError, ConfigError, MeasurementErr
 from edgemeter.agent.engine.measure import measure_subject
 from edgemeter.agent.engine.stopwatch import Stopwatch
 from edgemeter.agent.engine.users import ask_users
+from edgemeter.agent.engine.warm_up import warm_up
 from tests.fixtures.run_jobs import brief_case, run_job
 from tests.fixtures.timing_world import Answering, World
 
@@ -74,6 +75,16 @@ def test_a_failure_of_the_ramp_up_is_none_of_the_timed_queries():
     timed = watch.timed(ask_users(watch, 3, 12, ramp_up_from=-1))
     assert timed.failures == []
     assert timed.ramp_up_ns.size == 2
+
+
+def test_users_of_whom_none_is_answered_end_the_warm_up():
+    """With the reason of the server."""
+
+    def answer(*_):
+        raise AnswerError("no slot", kind="http 503")
+
+    with pytest.raises(MeasurementError, match=r"http 503: \d+\): no slot"):
+        warm_up(Stopwatch(Answering(answer), sleep=lambda _: None), 1.0, users=2)
 
 
 def test_a_model_in_the_process_has_no_users():

@@ -139,7 +139,7 @@ def test_an_arrival_closes_its_connection(loaded, network):
 
 
 def test_extra_fields_fit_the_query(loaded):
-    """`true` is the tokens asked for, the limit has one name, and an answer that ends with its text is not not_ending from it."""
+    """`true` is the tokens asked for, the limit has one name, and what ends with its text is not made to go on."""
     extra = "extra = { ignore_eos = true, min_tokens = true, max_completion_tokens = true, seed = 1 }"
     server, generator, _ = loaded(openai(WHOLE), extra)
     for limits, not_ending in ((Limits(3), {"ignore_eos": True, "min_tokens": 3}), (Limits(3, ignore_end=False), {})):

@@ -148,6 +148,30 @@ def test_an_answer_that_is_not_as_declared_is_one_line(served):
             runtime.bind([X])
 
 
+def test_an_answer_unlike_those_before_it_has_to_be_read(served):
+    """Of the same request: the first, one of another size, and an error with a status of 200; the rest are as they were."""
+    runtime, _, script = served(keys='protocol = "oip"\ntransport = "json"')
+    user = runtime.bind_concurrent([X], 0)
+    answered = user()
+    assert answered.is_unlike
+    answered.outputs()
+    assert not user().is_unlike
+    size = len(json.dumps(output()).encode())
+    for answer in (output() | {"more": "x" * size}, {"error": "x" * size}):
+        script.instead = reply(answer)
+        with table_row(answer):
+            assert user().is_unlike
+
+
+def test_an_arrival_that_is_refused_closes_its_connection(served, network):
+    """Some servers have few places for them."""
+    runtime, _, script = served()
+    script.instead = reply({"error": "busy"}, 503)
+    with pytest.raises(AnswerError):
+        runtime.bind_concurrent([X])()
+    assert network.open_connections == 0
+
+
 def test_what_is_no_number_is_nan(served):
     """JSON has no NaN: some servers write it nevertheless, others null. It is not sent, for there it would be null."""
     for value in (b"NaN", b"null"):
