@@ -151,13 +151,14 @@ def test_an_answer_that_is_not_as_declared_is_one_line(served):
 def test_an_answer_unlike_those_before_it_has_to_be_read(served):
     """Of the same request: the first, one of another size, and an error with a status of 200; the rest are as they were."""
     runtime, _, script = served(keys='protocol = "oip"\ntransport = "json"')
+    script.instead = reply(output())
     user = runtime.bind_concurrent([X], 0)
     answered = user()
     assert answered.is_unlike
     answered.outputs()
     assert not user().is_unlike
     size = len(json.dumps(output()).encode())
-    for answer in (output() | {"more": "x" * size}, {"error": "x" * size}):
+    for answer in (output() | {"more": "x" * size}, {"error": "x" * (size - len('{"error": ""}'))}):
         script.instead = reply(answer)
         with table_row(answer):
             assert user().is_unlike
