@@ -166,6 +166,14 @@ def test_the_memory_of_a_run_is_that_of_the_process_with_the_model():
     assert subject.closed == 1
 
 
+def test_the_moments_of_queries_are_no_growth_of_the_model():
+    """Of 500,000 queries they take 16 MB."""
+    subject = Elsewhere()
+    subject.kept_bytes = 0
+    memory = measure_subject(run_job(brief_case("m.onnx", queries=500_000)), subject, 0, lambda _: None).memory
+    assert abs(memory.grown_mb) < 5
+
+
 def test_a_subject_that_cannot_be_loaded_is_closed():
     """It may have started something."""
     subject = Elsewhere(ConfigError("broken"))

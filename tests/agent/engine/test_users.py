@@ -48,19 +48,28 @@ def test_the_first_failure_ends_the_loop_of_every_user():
 
 def test_the_first_query_of_each_user_is_before_all_others():
     """Half of the queries begin when every user is through with it, however late the slowest of them is."""
-    slow, numbers = threading.Event(), []
+    slow, slowest, numbers, users, at_looks = threading.Event(), [], [], set(), []
 
     def answer(number, user):
         if number < 0:
-            assert user != 2 or slow.wait(150)
+            if user == 2:
+                slowest.append(threading.get_ident())
+                assert slow.wait(150)
             return
         numbers.append(number)
-        if number >= 15:
+        users.add(user)
+        if number >= 15 and len(users) == 2:
             slow.set()
 
-    watch = Stopwatch(Answering(answer))
+    def clock():
+        if threading.get_ident() in slowest:
+            at_looks.append(len(numbers))
+        return 0
+
+    watch = Stopwatch(Answering(answer), clock)
     timed = watch.timed(ask_users(watch, 3, 12, ramp_up_from=-1))
-    assert timed.numbers.size == len(numbers) >= 16 + 6
+    # Its first look ends its query, its second is when it is through.
+    assert timed.numbers.size == len(numbers) >= at_looks[1] + 6
     assert timed.ramp_up_ns.size == 3
 
 

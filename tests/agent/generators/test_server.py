@@ -209,6 +209,14 @@ def test_tokens_joined_in_one_piece_are_counted_from_the_usage(loaded):
     assert (stamps, answer.stamped_tokens, answer.output_tokens) == ([1, 1], (), 2)
 
 
+def test_an_answer_in_one_piece_has_no_times_of_tokens(loaded):
+    """But one step of a server that guesses gives several."""
+    for details, is_streamed in (({}, False), ({"accepted_prediction_tokens": 2, "rejected_prediction_tokens": 1}, True)):
+        stream = events(text("abc", "length"), counted(3, completion_tokens_details=details))
+        answer, _ = ask(loaded(openai(stream))[1])
+        assert (answer.unstreamed is None) == is_streamed
+
+
 def test_llama_server_takes_tokens_and_reports_all(loaded, network):
     """Prompts are tokens, the cache is off, the end of text ignored, and each line states its tokens."""
     server, generator, facts = loaded(llama_server(network))
