@@ -320,3 +320,16 @@ def check_reader(name, folder):
         annotations.write_bytes(b"\xff\xfe\x00garbage\n")
         with pytest.raises(ConfigError, match=annotations.name):
             reader.read(path, truth)
+
+
+def test_a_runtime_in_a_file_derives_from_the_base_class(tmp_path):
+    """What it leaves out it has from there; one that only looks like a runtime, or lacks a method, is refused before it is loaded."""
+    methods = "".join(f"    def {name}(self, *given): pass\n" for name in ("load", "bind", "outputs", "close"))
+    source = f"import edgemeter.plugin as em\n\nclass Alike:\n{methods}\nclass Silent(em.Runtime):\n{methods.replace('outputs', 'output')}"
+    (tmp_path / "mine.py").write_text(source)
+    for name, words in [
+        ("Alike", r"is no runtime, it does not derive from edgemeter\.plugin\.Runtime: write a class with load, bind, outputs, close,"),
+        ("Silent", "is no runtime, it has no outputs: "),
+    ]:
+        with pytest.raises(ConfigError, match=words):
+            plugin_class("runtime", f"{tmp_path / 'mine.py'}:{name}", runtimes.Runtime)
