@@ -36,17 +36,17 @@ def plugin_class(kind: str, address: str, protocol: type) -> Any:
     plugin = attribute_of(target, address)
     is_base = inspect.isabstract(protocol)
     functions = [name for name, value in vars(protocol).items() if inspect.isfunction(value) and not name.startswith("_")]
-    needed = [name for name in functions if not is_base or name in getattr(protocol, "__abstractmethods__", ())]
+    methods = [name for name in functions if not is_base or name in getattr(protocol, "__abstractmethods__", ())]
     unwritten = getattr(plugin, "__abstractmethods__", ())
     lack = None
     if not isinstance(plugin, type):
         lack = "is no class"
-    elif missing := [name for name in needed if name in unwritten or not callable(getattr(plugin, name, None))]:
+    elif missing := [name for name in methods if name in unwritten or not callable(getattr(plugin, name, None))]:
         lack = f"has no {', '.join(missing)}"
     elif is_base and not issubclass(plugin, protocol):
         lack = f"does not derive from edgemeter.plugin.{protocol.__name__}"
     if lack is not None:
-        raise ConfigError(f"{address} is no {kind}, it {lack}: write a class with {', '.join(needed)}, as in docs/examples/plugins")
+        raise ConfigError(f"{address} is no {kind}, it {lack}: write a class with {', '.join(methods)}, as in docs/examples/plugins")
     return plugin
 
 
