@@ -1,5 +1,6 @@
 """Facts about users of a language model behind a server: they come by the schedule, and their times count from it."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import msgspec
@@ -11,6 +12,7 @@ from edgemeter.agent.base.errors import AnswerError, MeasurementError
 from edgemeter.agent.bundle.recompute import recompute
 from edgemeter.agent.contract import samples
 from edgemeter.agent.contract.record import RunRecord
+from edgemeter.agent.contract.record_generation import EMPTY_ANSWER
 from edgemeter.agent.contract.suite import Suite
 from edgemeter.agent.engine import users
 from edgemeter.agent.engine.language_subject import LanguageSubject, TextAnswer, moments_of, with_cached, without_unstreamed
@@ -24,6 +26,7 @@ from edgemeter.agent.session import session
 from tests.fixtures.language_server import llama_cpp_server
 from tests.fixtures.played_servers import PlayedTextServer, busy, measure_text
 from tests.fixtures.played_time import LOOK_NS, play_time
+from tests.fixtures.questions import write_questions
 from tests.fixtures.rows import table_row
 from tests.fixtures.run_jobs import brief_case, run_job
 
@@ -141,6 +144,65 @@ def test_a_wait_that_the_server_asked_for_is_a_pause(measured):
     assert run.load.failures == {"http 429": 1}
     assert paused_ms(run) == pytest.approx(300, abs=0.01)
     assert 800 <= run.timed.length_ns / MS <= 800 + 2 * ANSWER_MS
+
+
+class OddTextServer(PlayedTextServer):
+    """A server whose answer to the nth request has other facts, as `facts_of(n)` says."""
+
+    def __init__(self, facts_of):
+        super().__init__()
+        self.facts_of = facts_of
+
+    def answer(self, prompt, count):
+        """Return the answer."""
+        return replace(super().answer(prompt, count), **self.facts_of(self.requests))
+
+
+@pytest.mark.usefixtures("played")
+def test_an_answer_in_one_piece_is_no_timed_query_where_most_are_streamed(monkeypatch):
+    """It is counted as one that failed."""
+    server = OddTextServer(lambda number: {} if number % 4 else {"unstreamed": "in one piece"})
+    run = measure_text(monkeypatch, server, queries=20)
+    assert run.load.failures == {"in one piece": 5}
+    assert run.generation.ttft.count == run.latency.count == 15
+
+
+@pytest.mark.usefixtures("played")
+def test_the_most_of_what_was_cached_is_stated_where_some_answers_state_it(monkeypatch):
+    """Those that do not had none."""
+    server = OddTextServer(lambda number: {"cached_tokens": 6 if number % 2 else None})
+    assert measure_text(monkeypatch, server, queries=8).generation.cached_tokens == 6
+
+
+@pytest.mark.usefixtures("played")
+def test_hidden_thoughts_are_no_part_of_a_prefill(monkeypatch):
+    """They came before the first token; beside others the time of all counts."""
+    for load, has_rate in (({}, False), ({"concurrency": 2}, True)):
+        server = OddTextServer(lambda _: {"hidden_reasoning_tokens": 2})
+        generation = measure_text(monkeypatch, server, queries=16, **load).generation
+        assert generation.hidden_reasoning_tokens == 2
+        assert (generation.prefill_tokens_per_s is not None) == has_rate
+
+
+class Silent(PlayedTextServer):
+    """A server that has no word for one of the questions."""
+
+    def bind(self, prompt, limits):
+        """Return the query."""
+
+        def query(_):
+            raise AnswerError("no token", kind=EMPTY_ANSWER)
+
+        return query if "nothing" in str(prompt) else super().bind(prompt, limits)
+
+
+@pytest.mark.usefixtures("played")
+def test_a_question_without_an_answer_is_answered_wrong(monkeypatch, tmp_path):
+    """It is one of the questions that the score is of."""
+    questions = write_questions(tmp_path, *({"prompt": prompt, "answer": "right"} for prompt in ("one", "two", "nothing", "three")))
+    run = measure_text(monkeypatch, Silent(), questions=questions, queries=4)
+    assert run.load.failures == {EMPTY_ANSWER: run.load.failed_queries}
+    assert (run.accuracy.images, run.accuracy.value) == (4, 0.0)
 
 
 @pytest.mark.needs(module="xllamacpp")

@@ -3,6 +3,7 @@
 import heapq
 import threading
 import time
+from dataclasses import replace
 
 import msgspec
 import numpy as np
@@ -125,6 +126,36 @@ def test_without_a_reply_to_a_repeated_query_nothing_is_compared(monkeypatch):
     server = PlayedModelServer(lambda number: busy(number) if number > 67 else None)
     run = measure_model(monkeypatch, server)
     assert (run.latency.count, run.output_check.compared, run.load.failed_queries) == (64, 0, 0)
+
+
+class Garbling(PlayedModelServer):
+    """A server whose every seventh answer, from the twentieth on, is none when it is read; `ended` counts what was ended."""
+
+    ended = 0
+
+    def ask(self, inputs):
+        """Answer."""
+        answered = replace(super().ask(inputs), end=self.end)
+        return replace(answered, outputs=self.garbled) if self.requests > 20 and self.requests % 7 == 0 else answered
+
+    def end(self):
+        """Count."""
+        self.ended += 1
+
+    def garbled(self):
+        """Fail."""
+        raise AnswerError("garbled", kind="no answer")
+
+
+@pytest.mark.usefixtures("played")
+def test_an_answer_that_may_be_none_is_read_and_each_is_ended(monkeypatch):
+    """Outside the clock; what is none then has failed."""
+    server = Garbling()
+    run = measure_model(monkeypatch, server, queries=64)
+    assert run.load.failures == {"no answer": run.load.failed_queries}
+    assert run.load.failed_queries >= 7
+    # What is compared at the end is asked without the stopwatch.
+    assert server.requests - 8 <= server.ended <= server.requests
 
 
 class MixedUp(PlayedModelServer):

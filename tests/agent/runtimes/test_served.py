@@ -164,6 +164,32 @@ def test_an_answer_unlike_those_before_it_has_to_be_read(served):
             assert user().is_unlike
 
 
+def test_who_asks_alone_has_the_only_connection(served, network):
+    """Those of users take places in some servers."""
+    runtime, _, _ = served()
+    for user in range(2):
+        runtime.bind_concurrent([X], user)().end()
+    assert network.open_connections == 2
+    np.testing.assert_array_equal(outputs_for(runtime, X)[0], Y)
+    assert network.open_connections == 1
+
+
+def test_inputs_that_the_server_does_not_declare_are_not_sent(served):
+    """They are refused with what it takes."""
+    runtime, _, script = served()
+    before = len(script.requests)
+    with pytest.raises(ConfigError, match=r"'x' takes float32 \[\?, 4\]"):
+        runtime.bind([np.zeros((1, 5), np.float32)])
+    assert len(script.requests) == before
+
+
+def test_a_model_that_is_not_ready_is_not_loaded(served):
+    """With the server's reason."""
+    script = ServedModelScript(instead=lambda _, path: (503, {}, b'{"error": "loading"}') if path.endswith("double/ready") else None)
+    with pytest.raises(UnavailableError, match=r"not ready \(loading\): wait"):
+        served(script)
+
+
 def test_an_arrival_that_is_refused_closes_its_connection(served, network):
     """Some servers have few places for them."""
     runtime, _, script = served()
