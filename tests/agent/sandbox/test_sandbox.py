@@ -362,10 +362,12 @@ thread.join()
 @confined
 @pytest.mark.services
 def test_devices_are_there_by_grant(tmp_path):
-    """The nodes that this machine has: of accelerators, and the USB bus with what describes it."""
+    """The nodes that this machine has: of accelerators, and the USB bus with what describes it; Coral's library by its package."""
     (tmp_path / "sandbox_devices.py").write_text(DEVICES)
     present = [path for path in ("/dev/dri", "/dev/nvidiactl", "/dev/apex_0", "/dev/hailo0") if Path(path).exists()]
-    usb = [path for path in ("/dev/bus/usb", "/sys/bus/usb", "/run/udev") if Path(path).exists()]
+    usb = [
+        path for path in ("/dev/bus/usb", "/sys/bus/usb", "/run/udev", "/var/lib/dpkg/info", "/var/lib/dpkg/status") if Path(path).exists()
+    ]
     has_nvidia = any(Path("/dev").glob("nv[ihmgs]*"))
     for grant, expected in ((SandboxGrant(accelerator=False), [*[0] * len(present), *(int("/dev/bus" not in path) for path in usb)]),
                             (SandboxGrant(usb=True), [1] * len(present + usb))):  # fmt: skip
