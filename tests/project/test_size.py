@@ -36,7 +36,7 @@ LINES = {
     "agent/quality": 69,
     "agent/recognition": 1140,
     "agent/runtimes": 4395,
-    "agent/sandbox": 535,
+    "agent/sandbox": 536,
     "agent/session": 1641,
     "agent/settings": 276,
     "agent/tasks": 1812,
@@ -86,7 +86,7 @@ LINES = {
     "provisioning/release": 1383,
     "provisioning/serve": 400,
     "provisioning/update": 1017,
-    "tests": 84539,
+    "tests": 84541,
 }
 # A room may have so many lines fewer before its number is lowered.
 SLACK = 40
