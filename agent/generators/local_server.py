@@ -8,8 +8,8 @@
   need flash attention), `flash_attention` (auto, on, off).
 - Timed: as with `server`, HTTP included; the server has one slot, no prompt cache and no warm-up of its own. HTTP costs
   edgemeter-notes_q8_0 0.94 ms to the first token (95%: 0.90 to 0.99) and 0.13 ms for each further one (0.12 to 0.13) over the same engine
-  in one process: 200 pairs, 1 thread, x86-64. A model of 1.1 GB took 0.9% longer to the
-  first token (95%: -0.6% to 2.4%) and as long for each further one (-1.3% to 0.9%): 176 pairs, 2 threads, prompts of 16 tokens.
+  in one process: 200 pairs, 1 thread, x86-64. A model of 1.1 GB took 0.9% longer to the first token (95%: -0.6% to 2.4%), and as long for
+  each further one (-1.3% to 0.9%): 176 pairs, 2 threads, prompts of 16 tokens.
 
 Tested with xllamacpp 2026.10.11549 (llama.cpp b11549 by its name), x86-64, CPU.
 """
