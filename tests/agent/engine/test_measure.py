@@ -166,12 +166,13 @@ def test_the_memory_of_a_run_is_that_of_the_process_with_the_model():
     assert subject.closed == 1
 
 
-def test_the_moments_of_queries_are_no_growth_of_the_model():
-    """Of 500,000 queries they take 16 MB."""
+def test_the_moments_of_queries_are_no_growth_of_the_model(monkeypatch):
+    """Four of 8 bytes of each query, in a process that does not grow; of three million a process grew by 36 bytes each."""
+    monkeypatch.setattr("edgemeter.agent.engine.measure.resident_mb", lambda *_: 100.0)
     subject = Elsewhere()
     subject.kept_bytes = 0
-    memory = measure_subject(run_job(brief_case("m.onnx", queries=500_000)), subject, 0, lambda _: None).memory
-    assert abs(memory.grown_mb) < 5
+    run = measure_subject(run_job(brief_case("m.onnx", queries=1000)), subject, 0, lambda _: None)
+    assert run.memory.grown_mb == pytest.approx(-32e-6 * run.latency.count)
 
 
 def test_a_subject_that_cannot_be_loaded_is_closed():
