@@ -12,7 +12,8 @@ from edgemeter.agent.contract.energy_provenance import energy_provenance
 from edgemeter.agent.contract.figures import LATENCY, MISSED, THROUGHPUT, figure
 from edgemeter.agent.contract.record import RunRecord
 from edgemeter.agent.contract.record_conditions import Verdict, VerdictState, worst
-from edgemeter.agent.verdict.judge import counted, judged_together
+from edgemeter.agent.verdict.judge import counted
+from edgemeter.agent.verdict.siblings import judged_together
 
 DECODING = "generation_decode_tokens_per_s"
 UNITS = {LATENCY: "ms", THROUGHPUT: "/s", DECODING: "t/s", MISSED: "missed"}

@@ -43,3 +43,24 @@ def provenance_text(run: RunRecord) -> str:
     if len(set(provenances.values())) == 1:
         return next(iter(provenances.values()))
     return ", ".join(f"{name} {provenance}" for name, provenance in provenances.items() if provenance != MEASURED)
+
+
+def not_measured(run: RunRecord, group_name: str) -> str | None:
+    """Return why the numbers `group_name` of `run` cannot be compared, None if they were measured (or replayed).
+
+    A replayed run is compared with replayed runs only: provenance is part of the case. A group without its own provenance has that of the
+    latency.
+    """
+    if group_name == "energy" and run.energy is not None and run.energy.gross_mj <= 0:
+        return (
+            f"energy: {run.energy.gross_mj:.4g} mJ gross by {run.energy.sensor} is no energy: "
+            "a reversed clamp or shunt, or a load below what the sensor shows"
+        )
+    provenance = group_provenance(run, group_name)
+    if provenance in ("measured", "replayed"):
+        return None
+    if provenance == "shared" and run.together is not None:
+        return f"{group_name}: shared with {run.together.names}, which ran at the same time: it is no cost of one model"
+    if provenance is None:
+        return f"{group_name}: the record does not state that it was measured"
+    return f"{group_name}: {provenance}, not measured: it does not rank beside measurements"

@@ -30,7 +30,7 @@ from edgemeter.agent.power.detect import open_sensors
 from edgemeter.agent.sandbox.bubblewrap import no_sandbox
 from edgemeter.agent.session import checks, session, together
 from edgemeter.agent.session.activity_report import ActivityReport
-from edgemeter.agent.verdict.judge import judged_together
+from edgemeter.agent.verdict.siblings import judged_together
 from edgemeter.agent.verdict.words import none_ok_text
 
 logger = logging.getLogger(__name__)

@@ -14,7 +14,8 @@ from edgemeter.agent.contract.figures import ENERGY, LATENCY, THROUGHPUT, TPOT, 
 from edgemeter.agent.contract.record import RunRecord
 from edgemeter.agent.contract.suite import Case
 from edgemeter.agent.verdict import output_rules
-from edgemeter.agent.verdict.judge import counted, judged_together
+from edgemeter.agent.verdict.judge import counted
+from edgemeter.agent.verdict.siblings import judged_together
 
 _Item = TypeVar("_Item")
 MOST_RUNS = 1000

@@ -1,27 +1,14 @@
 """The verdict on a run, and on runs of one case together."""
 
-import math
-from collections.abc import Hashable, Iterable, Sequence
-from statistics import median
-
-import msgspec
+from collections.abc import Iterable, Sequence
 
 from edgemeter.agent.base.evidence import FEWEST
-from edgemeter.agent.contract.case_identity import key_of
 from edgemeter.agent.contract.record import RunRecord
-from edgemeter.agent.contract.record_conditions import Verdict, Violation, worst
+from edgemeter.agent.contract.record_conditions import Verdict, worst
 from edgemeter.agent.verdict import condition_rules, energy_rules, environment_rules, output_rules, run_rules
 from edgemeter.agent.verdict.rule import Facts, Rule, violations
+from edgemeter.agent.verdict.siblings import APART
 
-# A smaller distance cannot reverse a comparison that is worth making.
-APART_RATIO = 0.10
-# Of the scatter of the siblings, by the median of their distances. Source: 1.4826 times it is the standard deviation of normal values.
-APART_DEVIATIONS = 3 * 1.4826
-APART = Rule(
-    "apart-from-siblings", "disturbed",
-    "a p50 of {latency_p50_ms:.4g} ms lies apart from {siblings_p50_ms:.4g} ms, the median of the {siblings:.0f} runs of that session",
-    "The slower runs were probably disturbed: run the case again on a quiet machine.", lambda _: None,
-)  # fmt: skip
 RUN_RULES = (*output_rules.RULES, *run_rules.RULES, *condition_rules.RULES, *energy_rules.RULES)
 RULES = (*RUN_RULES, APART, *environment_rules.RULES)
 
@@ -43,52 +30,6 @@ def _verdict(rules: Iterable[Rule], facts: Facts) -> Verdict:
         violations=tuple(violation for rule, violation in violated if rule.effect != "note"),
         notes=tuple(violation for rule, violation in violated if rule.effect == "note"),
     )
-
-
-def judged_together(runs: Iterable[RunRecord]) -> list[RunRecord]:
-    """Return the runs in their order; one whose p50 lies apart from its siblings', the runs of its case in its session, is disturbed.
-
-    The record of a run is published as soon as it ends, before its siblings are there. So whoever reads several runs judges them.
-    """
-    judged = list(runs)
-    sessions: dict[Hashable, list[int]] = {}
-    for index, run in enumerate(judged):
-        if has_siblings(run):
-            sessions.setdefault(case_in_session(run), []).append(index)
-    for siblings in sessions.values():
-        middle_ms, apart = apart_among([judged[index].latency.p50_ms or 0.0 for index in siblings])
-        for index in (siblings[number] for number in apart):
-            judged[index] = judged_apart(judged[index], middle_ms, len(siblings))
-    return judged
-
-
-def case_in_session(run: RunRecord) -> Hashable:
-    """Return what siblings share: all runs of a case in one session."""
-    return run.session_started_at_ns, key_of(run)
-
-
-def has_siblings(run: RunRecord) -> bool:
-    """Return whether a run can have siblings: it is of a session and not invalid, and its p50 was measured or replayed."""
-    is_timed = (run.latency.p50_ms or 0.0) > 0 and run.provenance.get("latency") in ("measured", "replayed")
-    return is_timed and run.session_started_at_ns > 0 and run.verdict.state != "invalid"
-
-
-def apart_among(p50s_ms: Sequence[float]) -> tuple[float, set[int]]:
-    """Return the median of the p50s of siblings in ms, and the indices of those that lie apart from it on the log scale."""
-    logs = [math.log(p50_ms) for p50_ms in p50s_ms]
-    middle = median(logs)
-    if len(logs) < FEWEST:
-        return math.exp(middle), set()
-    limit = max(math.log(1 + APART_RATIO), APART_DEVIATIONS * median(abs(value - middle) for value in logs))
-    return math.exp(middle), {index for index, value in enumerate(logs) if abs(value - middle) > limit}
-
-
-def judged_apart(run: RunRecord, siblings_p50_ms: float, siblings: int) -> RunRecord:
-    """Return the run with the verdict of one that lies apart from so many siblings, itself among them."""
-    numbers = {"latency_p50_ms": run.latency.p50_ms or 0.0, "siblings_p50_ms": siblings_p50_ms, "siblings": siblings}
-    violation = Violation(rule=APART.name, numbers=numbers)
-    verdict = Verdict(state="disturbed", violations=(*run.verdict.violations, violation), notes=run.verdict.notes)
-    return msgspec.structs.replace(run, verdict=verdict)
 
 
 def counted(runs: Sequence[RunRecord]) -> Sequence[RunRecord]:

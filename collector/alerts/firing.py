@@ -9,9 +9,10 @@ from dataclasses import dataclass, replace
 
 from edgemeter.agent.base.figures import count, stamp
 from edgemeter.agent.base.nanoseconds import NS_PER_DAY
+from edgemeter.agent.contract.series import SeriesKey
 from edgemeter.agent.ledger.presence import DevicePresence
 from edgemeter.collector.alerts.rules import SEVERITIES, AlertRule
-from edgemeter.collector.runs.cases import SeriesKey, grouped
+from edgemeter.collector.runs.cases import grouped
 from edgemeter.collector.trend import watch
 from edgemeter.collector.trend.events import FEWEST, EventMember, TrendEvent, gap_events, member_name, step_events, told_by
 from edgemeter.collector.trend.finding import Missing, Step, iso

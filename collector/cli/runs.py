@@ -25,7 +25,7 @@ from edgemeter.agent.contract.figures import FigureView, in_view
 from edgemeter.agent.contract.record import RunRecord
 from edgemeter.agent.ledger.ledger import default_path
 from edgemeter.agent.ledger.run_history import LedgerRuns, ListedRun, RunEvent
-from edgemeter.agent.verdict.judge import case_in_session, judged_together
+from edgemeter.agent.verdict.siblings import case_in_session, judged_together
 from edgemeter.collector.cli.runs_why import why
 from edgemeter.collector.cli.stores import chosen_ledger, ledger_option, only_options, opened_runs, since_option
 from edgemeter.collector.ledgers.place import LedgerPlace

@@ -14,10 +14,10 @@ from edgemeter.agent.base.figures import count, printable
 from edgemeter.agent.base.options import format_option
 from edgemeter.agent.base.progress import Tell, progress_bar
 from edgemeter.agent.base.tables import Format, console_for, print_data
+from edgemeter.agent.contract.series import series_of
 from edgemeter.collector.cli.stores import FigureParam, chosen_stores, day_number, existing_store, model_called, only_options, store_option
 from edgemeter.collector.index.history import open_history
 from edgemeter.collector.ledgers.place import ledger_place
-from edgemeter.collector.runs.cases import series_of
 from edgemeter.collector.runs.store import open_store
 from edgemeter.collector.trend import watch
 from edgemeter.collector.trend.finding import iso

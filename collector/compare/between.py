@@ -12,7 +12,7 @@ import msgspec
 from edgemeter.agent.base import figures
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.contract.record_conditions import Verdict
-from edgemeter.agent.verdict.judge import case_in_session
+from edgemeter.agent.verdict.siblings import case_in_session
 from edgemeter.collector.compare.comparison import ComparedCase, Comparison, in_order
 from edgemeter.collector.compare.differences import Margins
 from edgemeter.collector.compare.summary import CaseSummary, DaysCounted, summaries_of, summarise

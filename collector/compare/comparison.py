@@ -11,6 +11,7 @@ from edgemeter.agent.base.errors import ConfigError, UnavailableError
 from edgemeter.agent.contract.case_identity import CaseKey
 from edgemeter.agent.contract.figures import ACCURACY
 from edgemeter.agent.contract.mode_answer import ModeAnswer, mode_answers, without_mode
+from edgemeter.agent.contract.series import UNKNOWN_BOARD
 from edgemeter.collector.compare.accuracy_gate import most_precise, not_ranked
 from edgemeter.collector.compare.choice import Choice
 from edgemeter.collector.compare.differences import Margins, decided, deciding, energies_rank
@@ -18,7 +19,7 @@ from edgemeter.collector.compare.gate import Gate, GateFinding, judge
 from edgemeter.collector.compare.limits import GateLimit
 from edgemeter.collector.compare.pairing import References
 from edgemeter.collector.compare.summary import CaseSummary, DaysCounted, summaries_of
-from edgemeter.collector.runs.cases import UNKNOWN_BOARD, group_cases, grouped, named
+from edgemeter.collector.runs.cases import group_cases, grouped, named
 from edgemeter.collector.runs.relation import MARKED, OTHER_CLASS, Relation, are_alike, likeness, load_text, relation
 from edgemeter.collector.runs.store import LeftOut, StoreContents
 

@@ -8,17 +8,17 @@ from edgemeter.agent.base.evidence import CONFIDENCE, EXACT, REACH, Evidence
 from edgemeter.agent.base.metrics import Better, gain
 from edgemeter.agent.base.statistics import jackknife_error, jackknife_freedom, student_quantile
 from edgemeter.agent.contract.case_identity import CaseKey
-from edgemeter.agent.contract.energy_provenance import energy_provenance
+from edgemeter.agent.contract.energy_provenance import energy_provenance, not_measured
 from edgemeter.agent.contract.figures import FIGURES, Figure, Group, hottest_c, reader
 from edgemeter.agent.contract.record import RunRecord
 from edgemeter.agent.contract.record_conditions import Verdict, Violation
 from edgemeter.agent.contract.record_figures import Scope
+from edgemeter.agent.contract.run_figures import kind_of
 from edgemeter.agent.verdict.judge import counted
 from edgemeter.agent.verdict.words import verdict_lines
 from edgemeter.collector.compare.case_figure import CaseFigure, RunValues, figure_of, run_value
 from edgemeter.collector.compare.judged_figures import JUDGED
-from edgemeter.collector.runs.cases import CaseRuns, CurrentSegment, EnergyClass, distinct, not_measured
-from edgemeter.collector.runs.run_figures import kind_of
+from edgemeter.collector.runs.cases import CaseRuns, CurrentSegment, EnergyClass, distinct
 from edgemeter.collector.runs.store import LeftOut
 from edgemeter.collector.trend.current import current_cases
 

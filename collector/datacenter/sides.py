@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from edgemeter.agent.base.errors import ConfigError, UnavailableError
 from edgemeter.agent.base.evidence import FEWEST
-from edgemeter.agent.contract.energy_provenance import MEASURED, energy_provenance
+from edgemeter.agent.contract.energy_provenance import MEASURED, energy_provenance, not_measured
 from edgemeter.agent.contract.figures import ENERGY, THROUGHPUT
 from edgemeter.agent.contract.record import RunRecord
 from edgemeter.agent.contract.record_figures import Energy, Scope
@@ -17,7 +17,7 @@ from edgemeter.collector.compare.case_figure import CaseFigure, figure_of_values
 from edgemeter.collector.compare.pairing import is_one_class
 from edgemeter.collector.compare.summary import CaseSummary, EnergySummary
 from edgemeter.collector.datacenter.constants import StatedServer
-from edgemeter.collector.runs.cases import EnergyClass, named, names_of, not_measured
+from edgemeter.collector.runs.cases import EnergyClass, named, names_of
 from edgemeter.collector.runs.relation import relation
 
 # A server saturated by batches and a device with one query at a time are what is compared here, so these need not be alike.

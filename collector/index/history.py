@@ -17,12 +17,12 @@ import numpy as np
 from edgemeter.agent.base.errors import ConfigError, UnavailableError
 from edgemeter.agent.base.nanoseconds import NS_PER_DAY
 from edgemeter.agent.base.sqlite_file import transaction
+from edgemeter.agent.contract.run_figures import RUN_COLUMNS, VALUE_COLUMNS, run_of_row
+from edgemeter.agent.contract.series import Fingerprint, SeriesKey
 from edgemeter.collector.index.index_file import connect_index, index_path
 from edgemeter.collector.index.refresh import IndexRefresher, Progress
 from edgemeter.collector.index.sources import LedgerSource
 from edgemeter.collector.ledgers.place import LedgerPlace, shown_place
-from edgemeter.collector.runs.cases import Fingerprint, SeriesKey
-from edgemeter.collector.runs.run_figures import RUN_COLUMNS, VALUE_COLUMNS, run_of_row
 from edgemeter.collector.runs.store import LedgerStore, open_store
 from edgemeter.collector.trend.history import History, Points, RunHistory
 from edgemeter.collector.trend.metrics import METRICS, followed_sql

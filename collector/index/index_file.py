@@ -19,15 +19,15 @@ import msgspec
 
 from edgemeter.agent.base import deflate
 from edgemeter.agent.base.sqlite_file import BUSY_TIMEOUT_S, transaction
-from edgemeter.agent.contract import case_identity, figures, record
+from edgemeter.agent.contract import case_identity, figures, record, run_figures, series
 from edgemeter.agent.contract.case_identity import CaseKey
 from edgemeter.agent.contract.record import RunRecord
-from edgemeter.agent.verdict import judge
+from edgemeter.agent.contract.run_figures import RUN_COLUMNS, VALUE_COLUMNS
+from edgemeter.agent.verdict import judge, siblings
 from edgemeter.collector import compare, trend
 from edgemeter.collector.index.stored_runs import COMMON, OF_RUN
 from edgemeter.collector.ledgers.place import LedgerPlace, path_beside
 from edgemeter.collector.runs import cases
-from edgemeter.collector.runs.run_figures import RUN_COLUMNS, VALUE_COLUMNS
 
 _decode_fields = msgspec.json.Decoder(dict[str, Any]).decode
 
@@ -259,7 +259,14 @@ def remove_index(path: Path) -> None:
 def code_hash() -> str:
     """Return a hash of the code that sums up: figures computed by other code are computed again."""
     digest = hashlib.sha256(INDEX_SCHEMA.encode())
-    rules = (Path(figures.__file__), Path(case_identity.__file__), Path(judge.__file__))
+    rules = (
+        Path(figures.__file__),
+        Path(case_identity.__file__),
+        Path(judge.__file__),
+        Path(siblings.__file__),
+        Path(series.__file__),
+        Path(run_figures.__file__),
+    )
     folders = (Path(compare.__file__).parent, Path(trend.__file__).parent, Path(cases.__file__).parent, Path(__file__).parent)
     records = sorted(Path(record.__file__).parent.glob("record*.py"))
     for source in (*records, *rules, *(path for folder in folders for path in sorted(folder.glob("*.py")))):

@@ -15,14 +15,15 @@ from edgemeter.agent.base.sqlite_file import transaction
 from edgemeter.agent.contract.case_identity import CaseKey, key_of
 from edgemeter.agent.contract.record import RunRecord, encode
 from edgemeter.agent.contract.record_time import placed
+from edgemeter.agent.contract.run_figures import RUN_COLUMNS, VALUE_COLUMNS, RunFigures, figures_of, run_of_row
+from edgemeter.agent.contract.series import UNKNOWN_BOARD, Fingerprint, SeriesKey, fingerprint_of, series_of
 from edgemeter.agent.ledger.chunks import UNREADABLE, SkippedRecord, skipped_record, warn_of_skipped
-from edgemeter.agent.verdict.judge import apart_among, has_siblings
+from edgemeter.agent.verdict.siblings import apart_among, has_siblings
 from edgemeter.collector.index.index_file import COUNT_CASE, FACETS, code_hash, empty_index, pack_record, slim_record
 from edgemeter.collector.index.sources import RecordSource
 from edgemeter.collector.index.stored_runs import COMMON, OF_RUN, stored_run
 from edgemeter.collector.index.stored_summaries import packed_summary, runs_of
-from edgemeter.collector.runs.cases import UNKNOWN_BOARD, CaseRuns, Fingerprint, SeriesKey, fingerprint_of, grouped, series_of, unusable
-from edgemeter.collector.runs.run_figures import RUN_COLUMNS, VALUE_COLUMNS, RunFigures, figures_of, run_of_row
+from edgemeter.collector.runs.cases import CaseRuns, grouped, unusable
 from edgemeter.collector.trend.current import SegmentStart, current_case, level_figures, segment_starts
 from edgemeter.collector.trend.history import Points, series_order
 

@@ -1,6 +1,6 @@
 """A run as a row of the index: what is stored of it."""
 
-from edgemeter.collector.runs.run_figures import RUN_COLUMNS, VALUE_COLUMNS, RunFigures
+from edgemeter.agent.contract.run_figures import RUN_COLUMNS, VALUE_COLUMNS, RunFigures
 
 # What runs have in common is kept once, under its number: its fingerprint, and of what kind its figures are.
 COMMON = ("energy_kind", "energy_by", "energy_provenance", "accuracy_kind")

@@ -12,7 +12,7 @@ from edgemeter.agent.base import deflate
 from edgemeter.agent.base.evidence import RunValue
 from edgemeter.agent.contract.case_identity import CaseKey
 from edgemeter.agent.contract.record import RunRecord
-from edgemeter.agent.verdict.judge import judged_apart
+from edgemeter.agent.verdict.siblings import judged_apart
 from edgemeter.collector.compare.case_figure import CaseFigure, RunValues
 from edgemeter.collector.compare.summary import AccuracySummary, CaseSummary, DaysCounted, summarise
 from edgemeter.collector.index.index_file import unpack_record

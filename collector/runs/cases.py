@@ -2,24 +2,19 @@
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar
-
-import msgspec
+from typing import TypeVar
 
 from edgemeter.agent.base.figures import stamp
 from edgemeter.agent.contract.case_identity import FIELD, CaseKey, key_of
-from edgemeter.agent.contract.energy_provenance import MEASURED, group_provenance
+from edgemeter.agent.contract.energy_provenance import MEASURED, not_measured
 from edgemeter.agent.contract.record import RunRecord
 from edgemeter.agent.contract.record_figures import WIDEST_FIRST, Scope
-from edgemeter.agent.verdict.judge import judged_together
+from edgemeter.agent.verdict.siblings import judged_together
 from edgemeter.agent.verdict.words import sentence_of
-from edgemeter.collector.runs.relation import SERIES_FIELDS, in_series
 from edgemeter.collector.runs.store import LeftOut
 
 Key = TypeVar("Key")
 Value = TypeVar("Value")
-# Boards of unknown type: no two of them are known to be alike.
-UNKNOWN_BOARD = "unknown board"
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -89,119 +84,6 @@ def unusable(run: RunRecord) -> str | None:
     if run.verdict.state == "invalid":
         return "invalid: " + ("; ".join(map(sentence_of, run.verdict.violations)) or "no reason was given")
     return not_measured(run, "latency") or not_measured(run, "throughput")
-
-
-def not_measured(run: RunRecord, group_name: str) -> str | None:
-    """Return why the numbers `group_name` of `run` cannot be compared, None if they were measured (or replayed).
-
-    A replayed run is compared with replayed runs only: provenance is part of the case. A group without its own provenance has that of the
-    latency.
-    """
-    if group_name == "energy" and run.energy is not None and run.energy.gross_mj <= 0:
-        return (
-            f"energy: {run.energy.gross_mj:.4g} mJ gross by {run.energy.sensor} is no energy: "
-            "a reversed clamp or shunt, or a load below what the sensor shows"
-        )
-    provenance = group_provenance(run, group_name)
-    if provenance in ("measured", "replayed"):
-        return None
-    if provenance == "shared" and run.together is not None:
-        return f"{group_name}: shared with {run.together.names}, which ran at the same time: it is no cost of one model"
-    if provenance is None:
-        return f"{group_name}: the record does not state that it was measured"
-    return f"{group_name}: {provenance}, not measured: it does not rank beside measurements"
-
-
-class SeriesKey(msgspec.Struct, frozen=True, order=True):
-    """The identity of a series: the case on its device and board, without the properties that may change in it (see `Fingerprint`)."""
-
-    fleet: str
-    device: str
-    role: str
-    board: str
-    model: str
-    precision: str
-    runtime: str
-    backend: str
-    threads: int
-    batch: int
-    scenario: str
-    task: str
-    dataset_sha256: str
-    provenance: str
-    settings: str
-    operating_point: str
-    together: str
-    deadline: str | None
-    target_per_s: float | None
-    concurrency: int | None
-    input_values: int | None
-    served_model: str | None
-    prompt_tokens: int | None
-    output_tokens: int | None
-
-    def case(self) -> str:
-        """Return the case in words."""
-        threads = f"{self.threads} thread" + ("" if self.threads == 1 else "s")
-        batch = "" if self.batch == 1 else f", batch {self.batch}"
-        users = "" if self.concurrency is None else f" of {self.concurrency}"
-        tokens = "" if self.output_tokens is None else f", {self.prompt_tokens or 'some'}+{self.output_tokens} tokens"
-        together = f"together with {self.together}" if self.together else ""
-        details = "".join(f", {text}" for text in (self.settings, self.operating_point, together, self.served_model) if text)
-        return f"{self.model} {self.precision} on {self.runtime} {self.backend}, {threads}{batch}, {self.scenario}{users}{tokens}{details}"
-
-    def of_type(self) -> "SeriesKey":
-        """Return the same case on all devices of the board type."""
-        return msgspec.structs.replace(self, device="")
-
-
-# Stands where the series is known from elsewhere.
-NO_SERIES = SeriesKey(
-    *("", "", "", "", "", "", "", "", 0, 0, "", "", "", "", "", "", ""), *(None, None, None, None, None, None, None)
-)  # fmt: skip
-
-
-def series_of(run: RunRecord) -> SeriesKey:
-    """Return the series that `run` belongs to."""
-    shared: dict[str, Any] = dict(zip(SERIES_FIELDS, in_series(key_of(run)), strict=True))
-    return SeriesKey(board=run.environment.board or UNKNOWN_BOARD, **shared)
-
-
-class Fingerprint(msgspec.Struct, frozen=True):
-    """The properties that may change within a series: a change on the day of a step is a candidate for its cause."""
-
-    agent: str
-    runtime: str
-    firmware: str | None
-    kernel: str
-    power_mode: str | None
-    governor: str | None
-    model: str
-    meter: str | None
-
-    def changes_to(self, later: "Fingerprint") -> list[str]:
-        """Return what is different in `later`, in words, the model's file by the start of its hash."""
-        pairs = ((name, getattr(self, name), getattr(later, name)) for name in self.__struct_fields__)
-        return [
-            f"{name.replace('_', ' ')} {before or 'none'} to {after or 'none'}"
-            for name, before, after in pairs
-            # A run without energy does not name the meter.
-            if before != after and not (name == "meter" and None in (before, after))
-        ]
-
-
-def fingerprint_of(run: RunRecord) -> Fingerprint:
-    """Return the fingerprint of `run`."""
-    return Fingerprint(
-        agent=run.environment.agent,
-        runtime=f"{run.runtime.package} {run.runtime.version}",
-        firmware=run.environment.firmware,
-        kernel=run.environment.kernel,
-        power_mode=run.environment.power_mode,
-        governor=run.environment.governor,
-        model=run.model.sha256[:12],
-        meter=run.energy.sensor if run.energy else None,
-    )
 
 
 def grouped(pairs: Iterable[tuple[Key, Value]]) -> dict[Key, list[Value]]:

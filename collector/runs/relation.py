@@ -26,11 +26,6 @@ _CLASS_OF = {name: wide for wide, names in PRECISION_CLASSES.items() for name in
 EQUAL = tuple(field for field in FIELDS if field.rule == "equal" or field.name == "precision")
 MARKED = tuple(field for field in FIELDS if field.rule == "marked")
 OTHER_CLASS = "other class of precision"
-# What may change within a series over time.
-_CHANGES_IN_SERIES = ("power_mode", "runtime_package", "runtime_version", "model_sha256")
-SERIES_FIELDS = tuple(name for name in FIELD if name not in _CHANGES_IN_SERIES)
-# What is the same in a series over time.
-in_series: Callable[[CaseKey], tuple[Any, ...]] = attrgetter(*SERIES_FIELDS)
 # What is the same case on another device or after a change, which changes the model's file and the runtime's version.
 like_with_like: Callable[[CaseKey], tuple[Any, ...]] = attrgetter(*(field.name for field in FIELDS if field.rule != "free"))
 _equal_values: Callable[[CaseKey], tuple[Any, ...]] = attrgetter(*(field.name for field in EQUAL))

@@ -11,8 +11,9 @@ from itertools import groupby
 import numpy as np
 
 from edgemeter.agent.base.evidence import FEWEST, RunValue, mean_of
-from edgemeter.collector.runs.cases import CaseRuns, CurrentSegment, Fingerprint, fingerprint_of
-from edgemeter.collector.runs.run_figures import RunFigures, figures_of
+from edgemeter.agent.contract.run_figures import RunFigures, figures_of
+from edgemeter.agent.contract.series import Fingerprint, fingerprint_of
+from edgemeter.collector.runs.cases import CaseRuns, CurrentSegment
 from edgemeter.collector.trend.change_points import ChangePoints, change_points
 from edgemeter.collector.trend.days import Days, days_of
 from edgemeter.collector.trend.history import Points

@@ -9,8 +9,8 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from edgemeter.collector.runs.cases import Fingerprint
-from edgemeter.collector.runs.run_figures import RunFigures
+from edgemeter.agent.contract.run_figures import RunFigures
+from edgemeter.agent.contract.series import Fingerprint
 from edgemeter.collector.trend.covariate import regressor
 from edgemeter.collector.trend.metrics import TrendMetric
 from edgemeter.collector.trend.noise import ENOUGH_DIFFERENCES, run_variance

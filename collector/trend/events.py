@@ -9,7 +9,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from edgemeter.collector.runs.cases import SeriesKey, grouped
+from edgemeter.agent.contract.series import SeriesKey
+from edgemeter.collector.runs.cases import grouped
 from edgemeter.collector.trend.finding import Missing, Step
 from edgemeter.collector.trend.series_trend import SeriesTrend
 

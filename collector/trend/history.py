@@ -10,9 +10,9 @@ from typing import Protocol
 import msgspec
 
 from edgemeter.agent.contract.record import RunRecord
-from edgemeter.agent.verdict.judge import judged_together
-from edgemeter.collector.runs.cases import Fingerprint, SeriesKey, fingerprint_of, series_of
-from edgemeter.collector.runs.run_figures import RunFigures, figures_of
+from edgemeter.agent.contract.run_figures import RunFigures, figures_of
+from edgemeter.agent.contract.series import Fingerprint, SeriesKey, fingerprint_of, series_of
+from edgemeter.agent.verdict.siblings import judged_together
 from edgemeter.collector.trend.run_columns import RunColumns, columns_of
 
 Points = list[tuple[RunFigures, Fingerprint]]

@@ -4,7 +4,7 @@ import math
 from dataclasses import dataclass
 
 from edgemeter.agent.contract.figures import FIGURES, Figure, TrendRule, field_name
-from edgemeter.collector.runs.run_figures import LOWER_IS_BETTER, RunFigures
+from edgemeter.agent.contract.run_figures import LOWER_IS_BETTER, RunFigures
 
 # An interval may be wider than any number, if hardly anything is known.
 _LARGEST = 10_000.0

@@ -8,8 +8,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from edgemeter.collector.runs.cases import Fingerprint
-from edgemeter.collector.runs.run_figures import RUN_COLUMNS, RunFigures
+from edgemeter.agent.contract.run_figures import RUN_COLUMNS, RunFigures
+from edgemeter.agent.contract.series import Fingerprint
 from edgemeter.collector.trend.metrics import METRICS, TrendMetric
 
 TEMPERATURE = "temperature_before_c"

@@ -9,7 +9,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from edgemeter.collector.runs.cases import SeriesKey
+from edgemeter.agent.contract.series import SeriesKey
 from edgemeter.collector.trend.change_points import (
     CONFIDENCE_Z,
     SLOW_RATIO,

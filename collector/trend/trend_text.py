@@ -11,7 +11,8 @@ import numpy as np
 from edgemeter.agent.base.documents import csv_document, json_document
 from edgemeter.agent.base.figures import count, printable, significant
 from edgemeter.agent.base.terminal import plain_table
-from edgemeter.collector.runs.cases import SeriesKey, grouped
+from edgemeter.agent.contract.series import SeriesKey
+from edgemeter.collector.runs.cases import grouped
 from edgemeter.collector.trend.days import Days
 from edgemeter.collector.trend.events import FindingName, TrendEvent, events_of, finding_name
 from edgemeter.collector.trend.finding import Drift, Missing, Modes, Step, iso

@@ -14,7 +14,8 @@ import msgspec
 import numpy as np
 
 from edgemeter.agent.base.errors import ConfigError, UnavailableError
-from edgemeter.collector.runs.cases import NO_SERIES, UNKNOWN_BOARD, SeriesKey, grouped
+from edgemeter.agent.contract.series import NO_SERIES, UNKNOWN_BOARD, SeriesKey
+from edgemeter.collector.runs.cases import grouped
 from edgemeter.collector.trend.change_points import Break, at_break
 from edgemeter.collector.trend.days import Days, days_of_series, of_type
 from edgemeter.collector.trend.finding import Step

@@ -19,9 +19,10 @@ from edgemeter.agent.base.file_lock import FileLock
 from edgemeter.agent.base.postgres_address import is_postgres
 from edgemeter.agent.base.sqlite_file import FileFormat, transaction
 from edgemeter.agent.base.statements import Statements
+from edgemeter.agent.contract.series import SeriesKey
 from edgemeter.agent.delivery.outbox_file import DiskReserve
 from edgemeter.collector.ledgers.place import LedgerPlace, ledger_place
-from edgemeter.collector.runs.cases import SeriesKey, grouped
+from edgemeter.collector.runs.cases import grouped
 
 # A notice waits in `unsent` from the transaction that changes its alert to the one after its delivery. `state` says why: due, quiet (the
 # channel's quiet times), refused (by the receiver, for good) or over (its alert, before it was sent).

@@ -8,7 +8,8 @@ from statistics import median
 
 import numpy as np
 
-from edgemeter.collector.runs.cases import UNKNOWN_BOARD, SeriesKey, grouped
+from edgemeter.agent.contract.series import UNKNOWN_BOARD, SeriesKey
+from edgemeter.collector.runs.cases import grouped
 from edgemeter.collector.trend.history import History
 from edgemeter.collector.trend.metrics import METRICS, TrendMetric, difference
 from edgemeter.collector.trend.run_columns import names_of, scaled

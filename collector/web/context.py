@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.contract.record import RunRecord
 from edgemeter.agent.contract.record_conditions import Verdict
-from edgemeter.agent.verdict.judge import judged_apart
+from edgemeter.agent.verdict.siblings import judged_apart
 from edgemeter.collector.charts.chart import Chart, ChartSheet, script_data
 from edgemeter.collector.compare.comparison import Comparison, of_summaries
 from edgemeter.collector.compare.differences import Margins

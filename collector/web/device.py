@@ -11,6 +11,8 @@ from edgemeter.agent.base.documents import Plain
 from edgemeter.agent.contract.energy_provenance import MEASURED
 from edgemeter.agent.contract.figures import ENERGY, LATENCY, TPOT, TTFT, Figure, FigureView, figure, in_view
 from edgemeter.agent.contract.health import Health
+from edgemeter.agent.contract.run_figures import RunFigures
+from edgemeter.agent.contract.series import UNKNOWN_BOARD
 from edgemeter.agent.ledger.presence import certificate_days, clock_text, last_words, needs_attention, sensors_text
 from edgemeter.collector.charts.chart import Chart, ViewTable, rows_table
 from edgemeter.collector.charts.specs import among
@@ -18,10 +20,9 @@ from edgemeter.collector.compare.case_figure import CaseFigure
 from edgemeter.collector.compare.summary import CaseSummary
 from edgemeter.collector.index.index_file import IndexedCase
 from edgemeter.collector.index.stored_summaries import runs_of as records_of
-from edgemeter.collector.runs.cases import UNKNOWN_BOARD, names_of
+from edgemeter.collector.runs.cases import names_of
 from edgemeter.collector.runs.figure_names import with_part
 from edgemeter.collector.runs.relation import like_with_like
-from edgemeter.collector.runs.run_figures import RunFigures
 from edgemeter.collector.show.figure_words import figure_text
 from edgemeter.collector.web.activity import described, read_activities
 from edgemeter.collector.web.context import ViewContext

@@ -11,11 +11,11 @@ from pathlib import Path
 
 from edgemeter.agent.base.nanoseconds import NS_PER_DAY
 from edgemeter.agent.contract.record import RunRecord
+from edgemeter.agent.contract.series import series_of
 from edgemeter.collector.alerts.lifecycle import Alert, read_alerts
 from edgemeter.collector.alerts.waiting import WaitingChannel, waiting_channels
 from edgemeter.collector.index.history import LedgerHistory
 from edgemeter.collector.index.sources import DocumentSource, LedgerSource, RecordSource
-from edgemeter.collector.runs.cases import series_of
 from edgemeter.collector.trend.events import EventMember, member_name, step_events, told_by
 from edgemeter.collector.trend.finding import Step, iso
 from edgemeter.collector.trend.history import History, RunHistory

@@ -12,11 +12,11 @@ import msgspec
 
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.base.nanoseconds import NS_PER_DAY
+from edgemeter.agent.contract.run_figures import RUN_COLUMNS, VALUE_COLUMNS, RunFigures, run_of_row
+from edgemeter.agent.contract.series import Fingerprint
 from edgemeter.collector.compare.summary import CaseSummary, DaysCounted
 from edgemeter.collector.index.index_file import COUNTED, FACETS, IndexedCase, decode_case
 from edgemeter.collector.index.stored_summaries import of_newest_runs, read_summaries
-from edgemeter.collector.runs.cases import Fingerprint
-from edgemeter.collector.runs.run_figures import RUN_COLUMNS, VALUE_COLUMNS, RunFigures, run_of_row
 
 LEVELS: dict[DaysCounted, str] = {"current": "current level", "all": "all days"}
 PERIODS = {"7": "last 7 days", "30": "last 30 days", "90": "last 90 days"}

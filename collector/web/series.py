@@ -13,6 +13,8 @@ from edgemeter.agent.base.nanoseconds import NS_PER_DAY
 from edgemeter.agent.contract.case_identity import CaseKey
 from edgemeter.agent.contract.energy_provenance import MEASURED
 from edgemeter.agent.contract.figures import LATENCY, Figure, FigureView, in_view
+from edgemeter.agent.contract.run_figures import RunFigures, of_newest_kind
+from edgemeter.agent.contract.series import SERIES_FIELDS, in_series
 from edgemeter.collector.charts.chart import Chart, ViewTable, rows_table
 from edgemeter.collector.charts.specs import over_time
 from edgemeter.collector.compare.case_figure import figure_of_values
@@ -20,8 +22,6 @@ from edgemeter.collector.index.index_file import FACETS, IndexedCase
 from edgemeter.collector.index.stored_summaries import runs_of as records_of
 from edgemeter.collector.runs.cases import grouped, names_of
 from edgemeter.collector.runs.figure_names import figure_called
-from edgemeter.collector.runs.relation import SERIES_FIELDS, in_series
-from edgemeter.collector.runs.run_figures import RunFigures, of_newest_kind
 from edgemeter.collector.web.context import ViewContext
 from edgemeter.collector.web.events import SeriesEvent
 from edgemeter.collector.web.findings import event_view, findings_list

@@ -7,9 +7,9 @@ import msgspec
 import pytest
 
 from edgemeter.agent.contract.figures import FIGURES
+from edgemeter.agent.contract.run_figures import INDEXED, figures_of
 from edgemeter.collector.compare.comparison import gather
 from edgemeter.collector.influx.points import tags_of
-from edgemeter.collector.runs.run_figures import INDEXED, figures_of
 from edgemeter.collector.runs.store import StoreContents
 from tests.fixtures.command import edgemeter
 from tests.fixtures.comparison_factory import make_run

@@ -6,6 +6,7 @@ import msgspec
 import pytest
 
 from edgemeter.agent.base.nanoseconds import NS_PER_DAY
+from edgemeter.agent.contract.run_figures import RUN_COLUMNS, VALUE_COLUMNS
 from edgemeter.agent.ledger.retention import Retention
 from edgemeter.agent.ledger.run_history import LedgerRuns
 from edgemeter.collector.index import keeper, rollup
@@ -14,7 +15,6 @@ from edgemeter.collector.index.index_file import connect_index, index_path
 from edgemeter.collector.index.refresh import IndexRefresher
 from edgemeter.collector.index.sources import LedgerSource
 from edgemeter.collector.ledgers.place import open_ledger
-from edgemeter.collector.runs.run_figures import RUN_COLUMNS, VALUE_COLUMNS
 from edgemeter.collector.runs.store import LedgerStore
 from edgemeter.collector.trend import watch
 from edgemeter.collector.trend.metrics import DEFAULT, METRICS

@@ -3,7 +3,7 @@
 import pytest
 
 from edgemeter.agent.base.metrics import gain, is_reached, needed_value
-from edgemeter.collector.runs.run_figures import figures_of
+from edgemeter.agent.contract.run_figures import figures_of
 from edgemeter.collector.trend.metrics import METRICS as FOLLOWED
 from edgemeter.models.convert.agreement import judge_conversion
 from tests.fixtures.comparison_factory import compare_runs, make_run, row_of

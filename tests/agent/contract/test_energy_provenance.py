@@ -1,9 +1,8 @@
 """Facts about `edgemeter.agent.contract.energy_provenance`, on a made-up record."""
 
-from edgemeter.agent.contract.energy_provenance import energy_provenance
+from edgemeter.agent.contract.energy_provenance import energy_provenance, not_measured
 from edgemeter.agent.contract.record_figures import Neighbour, Together
 from edgemeter.collector.compare.summary import energy_of
-from edgemeter.collector.runs.cases import not_measured
 from tests.fixtures.record_factory import SHA_MODEL, make_record
 
 

@@ -6,8 +6,8 @@ import pytest
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.base.evidence import SESSION_SD
 from edgemeter.agent.contract import record_conditions, record_figures
+from edgemeter.agent.contract.run_figures import kind_of
 from edgemeter.collector.compare.comparison import compare
-from edgemeter.collector.runs.run_figures import kind_of
 from edgemeter.collector.runs.store import LeftOut, StoreContents
 from tests.fixtures.comparison_factory import OTHER_DATA, compare_runs, day_by_day, make_reference, make_run, no_energy
 from tests.fixtures.record_factory import make_accuracy, make_energy, make_environment, make_generation, violating

@@ -8,7 +8,7 @@ import pytest
 
 from edgemeter.agent.ledger.run_history import LedgerRuns
 from edgemeter.agent.ledger.sqlite_ledger import SqliteLedger
-from edgemeter.agent.verdict.judge import judged_together
+from edgemeter.agent.verdict.siblings import judged_together
 from edgemeter.collector.index import refresh
 from edgemeter.collector.index.history import LedgerHistory
 from edgemeter.collector.index.run_index import open_index, rows_of_verdict

@@ -2,11 +2,11 @@ import contextlib
 
 from edgemeter.agent.base.nanoseconds import NS_PER_DAY
 from edgemeter.agent.contract.record_conditions import Condition
+from edgemeter.agent.contract.run_figures import RUN_COLUMNS, VALUE_COLUMNS, figures_of, run_of_row
 from edgemeter.agent.ledger.sqlite_ledger import SqliteLedger
 from edgemeter.collector.index.index_file import connect_index
 from edgemeter.collector.index.refresh import IndexRefresher
 from edgemeter.collector.index.sources import LedgerSource
-from edgemeter.collector.runs.run_figures import RUN_COLUMNS, VALUE_COLUMNS, figures_of, run_of_row
 from tests.fixtures.comparison_factory import make_run, no_energy
 from tests.fixtures.ledgers import arrival
 from tests.fixtures.record_factory import STARTED_AT_NS, make_accuracy, make_energy, violating

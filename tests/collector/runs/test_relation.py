@@ -1,9 +1,9 @@
 """How two cases relate: what must be equal, what is marked, and the projections of their identity."""
 
 from edgemeter.agent.contract.case_identity import FIELD, FIELDS, key_of
+from edgemeter.agent.contract.series import SERIES_FIELDS, SeriesKey, series_of
 from edgemeter.collector.influx import point_schema
-from edgemeter.collector.runs.cases import SeriesKey, series_of
-from edgemeter.collector.runs.relation import MARKED, SERIES_FIELDS, precision_class, relation
+from edgemeter.collector.runs.relation import MARKED, precision_class, relation
 from tests.fixtures.identity_changes import keys_of
 from tests.fixtures.record_factory import make_environment, make_generation, make_record
 from tests.fixtures.rows import table_row

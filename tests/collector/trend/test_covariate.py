@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from edgemeter.agent.base.nanoseconds import NS_PER_DAY
-from edgemeter.collector.runs.run_figures import figures_of
+from edgemeter.agent.contract.run_figures import figures_of
 from edgemeter.collector.trend.change_points import change_points
 from edgemeter.collector.trend.covariate import regressor, without_jump
 from edgemeter.collector.trend.days import days_of

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 from msgspec.structs import replace
 
-from edgemeter.collector.runs.run_figures import figures_of
+from edgemeter.agent.contract.run_figures import figures_of
 from edgemeter.collector.trend import watch, watch_file
 from edgemeter.collector.trend.history import RunHistory
 from edgemeter.collector.trend.watch_file import Annotation

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from edgemeter.collector.runs.cases import NO_SERIES, Fingerprint
+from edgemeter.agent.contract.series import NO_SERIES, Fingerprint
 from edgemeter.collector.trend.days import Days, days_of_series
 from edgemeter.collector.trend.metrics import METRICS
 from edgemeter.collector.trend.run_columns import TEMPERATURE, CommonFacts, RunColumns

@@ -5,7 +5,7 @@ import re
 import pytest
 
 from edgemeter.agent.base.nanoseconds import NS_PER_DAY
-from edgemeter.agent.verdict.judge import judged_together
+from edgemeter.agent.verdict.siblings import judged_together
 from edgemeter.agent.verdict.words import text_of
 from edgemeter.collector.charts import vega
 from edgemeter.collector.charts.chart import Chart, ViewTable, rows_table

@@ -4,11 +4,10 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from edgemeter.agent.base.nanoseconds import NS_PER_DAY
-from edgemeter.agent.contract.energy_provenance import energy_provenance
+from edgemeter.agent.contract.energy_provenance import energy_provenance, not_measured
 from edgemeter.agent.contract.figures import FIGURES, Figure, Group, field_name, reader
 from edgemeter.agent.contract.record import RunRecord
 from edgemeter.agent.contract.record_time import off_by_ns, placed
-from edgemeter.collector.runs.cases import not_measured, unusable
 
 INDEXED = tuple(entry for entry in FIGURES if entry.is_indexed)
 
@@ -138,7 +137,7 @@ def figures_of(run: RunRecord, received_ns: int | None = None) -> RunFigures:
         at_ns=at_ns,
         received_ns=at_ns if received_ns is None else received_ns,
         verdict=run.verdict.state,
-        is_usable=unusable(run) is None,
+        is_usable=is_usable(run),
         temperature_before_c=_temperature_before_c(run),
         has_own_energy=provenance == run.provenance.get("latency") if energy else None,
         fingerprint=0,
@@ -149,6 +148,11 @@ def figures_of(run: RunRecord, received_ns: int | None = None) -> RunFigures:
         job=run.job,
         values=tuple(values),
     )
+
+
+def is_usable(run: RunRecord) -> bool:
+    """Return whether `run` may be compared at all: it is not invalid, and its latency and throughput were measured or replayed."""
+    return run.verdict.state != "invalid" and not (not_measured(run, "latency") or not_measured(run, "throughput"))
 
 
 def _temperature_before_c(run: RunRecord) -> float | None:

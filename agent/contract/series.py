@@ -1,0 +1,110 @@
+"""Series: the runs of a case on its device over time, whatever is updated meanwhile, and the fingerprint of what may be."""
+
+from collections.abc import Callable
+from operator import attrgetter
+from typing import Any
+
+import msgspec
+
+from edgemeter.agent.contract.case_identity import FIELD, CaseKey, key_of
+from edgemeter.agent.contract.record import RunRecord
+
+# Boards of unknown type: no two of them are known to be alike.
+UNKNOWN_BOARD = "unknown board"
+# What may change within a series over time.
+_CHANGES_IN_SERIES = ("power_mode", "runtime_package", "runtime_version", "model_sha256")
+SERIES_FIELDS = tuple(name for name in FIELD if name not in _CHANGES_IN_SERIES)
+# What is the same in a series over time.
+in_series: Callable[[CaseKey], tuple[Any, ...]] = attrgetter(*SERIES_FIELDS)
+
+
+class SeriesKey(msgspec.Struct, frozen=True, order=True):
+    """The identity of a series: the case on its device and board, without the properties that may change in it (see `Fingerprint`)."""
+
+    fleet: str
+    device: str
+    role: str
+    board: str
+    model: str
+    precision: str
+    runtime: str
+    backend: str
+    threads: int
+    batch: int
+    scenario: str
+    task: str
+    dataset_sha256: str
+    provenance: str
+    settings: str
+    operating_point: str
+    together: str
+    deadline: str | None
+    target_per_s: float | None
+    concurrency: int | None
+    input_values: int | None
+    served_model: str | None
+    prompt_tokens: int | None
+    output_tokens: int | None
+
+    def case(self) -> str:
+        """Return the case in words."""
+        threads = f"{self.threads} thread" + ("" if self.threads == 1 else "s")
+        batch = "" if self.batch == 1 else f", batch {self.batch}"
+        users = "" if self.concurrency is None else f" of {self.concurrency}"
+        tokens = "" if self.output_tokens is None else f", {self.prompt_tokens or 'some'}+{self.output_tokens} tokens"
+        together = f"together with {self.together}" if self.together else ""
+        details = "".join(f", {text}" for text in (self.settings, self.operating_point, together, self.served_model) if text)
+        return f"{self.model} {self.precision} on {self.runtime} {self.backend}, {threads}{batch}, {self.scenario}{users}{tokens}{details}"
+
+    def of_type(self) -> "SeriesKey":
+        """Return the same case on all devices of the board type."""
+        return msgspec.structs.replace(self, device="")
+
+
+# Stands where the series is known from elsewhere.
+NO_SERIES = SeriesKey(
+    *("", "", "", "", "", "", "", "", 0, 0, "", "", "", "", "", "", ""), *(None, None, None, None, None, None, None)
+)  # fmt: skip
+
+
+def series_of(run: RunRecord) -> SeriesKey:
+    """Return the series that `run` belongs to."""
+    shared: dict[str, Any] = dict(zip(SERIES_FIELDS, in_series(key_of(run)), strict=True))
+    return SeriesKey(board=run.environment.board or UNKNOWN_BOARD, **shared)
+
+
+class Fingerprint(msgspec.Struct, frozen=True):
+    """The properties that may change within a series: a change on the day of a step is a candidate for its cause."""
+
+    agent: str
+    runtime: str
+    firmware: str | None
+    kernel: str
+    power_mode: str | None
+    governor: str | None
+    model: str
+    meter: str | None
+
+    def changes_to(self, later: "Fingerprint") -> list[str]:
+        """Return what is different in `later`, in words, the model's file by the start of its hash."""
+        pairs = ((name, getattr(self, name), getattr(later, name)) for name in self.__struct_fields__)
+        return [
+            f"{name.replace('_', ' ')} {before or 'none'} to {after or 'none'}"
+            for name, before, after in pairs
+            # A run without energy does not name the meter.
+            if before != after and not (name == "meter" and None in (before, after))
+        ]
+
+
+def fingerprint_of(run: RunRecord) -> Fingerprint:
+    """Return the fingerprint of `run`."""
+    return Fingerprint(
+        agent=run.environment.agent,
+        runtime=f"{run.runtime.package} {run.runtime.version}",
+        firmware=run.environment.firmware,
+        kernel=run.environment.kernel,
+        power_mode=run.environment.power_mode,
+        governor=run.environment.governor,
+        model=run.model.sha256[:12],
+        meter=run.energy.sensor if run.energy else None,
+    )
