@@ -14,11 +14,12 @@ from edgemeter.agent.contract import health, messages, order_suite, orders
 from edgemeter.agent.contract.case_identity import CaseKey
 from edgemeter.agent.contract.mode_answer import ModeAnswer
 from edgemeter.agent.contract.order_suite import OrderedSuite
+from edgemeter.agent.contract.series import SeriesKey
 from edgemeter.agent.contract.suite import Case
 from tests.fixtures.health_factory import make_health
 
 # Made here of what was read, and never read from elsewhere.
-COMPUTED = {Case, CaseKey, ModeAnswer}
+COMPUTED = {Case, CaseKey, ModeAnswer, SeriesKey}
 # Its keys are read one by one, as `Settings`.
 UNTYPED = {OrderedSuite}
 
