@@ -20,8 +20,8 @@ def load(*sources: str | Path, columns: Sequence[str] | None = None) -> dict[str
     """Return stored runs as columns, oldest run first: `pandas.DataFrame(load())` and `polars.DataFrame(load())` are tables of them.
 
     Args:
-        sources: ledgers, documents of `edgemeter run --format json`, bundles, folders of these, or URLs of an InfluxDB; a file may select
-            runs, as in `ledger.sqlite?device=pi-1&since=2026-01-01`. Without any: this device's own ledger.
+        sources: ledgers, documents of `edgemeter run --format json`, bundles, folders of these; a file may select runs, as in
+            `ledger.sqlite?device=pi-1&since=2026-01-01`. Without any: this device's own ledger.
         columns: names of columns, as `edgemeter report --list` prints them. Without: the usual ones.
 
     Returns:

@@ -39,9 +39,7 @@ VARIABLES: Mapping[str, Mapping[str, Variable]] = {
     },
     "collector": {
         "EDGEMETER_LEDGER": Variable("Ledger: a file, or postgresql://USER@HOST/DATABASE", "ledger.sqlite in $EDGEMETER_HOME"),
-        "EDGEMETER_STORE": Variable(
-            "Where results are read from: ledgers, documents, bundles, an InfluxDB", "the ledger in $EDGEMETER_HOME"
-        ),
+        "EDGEMETER_STORE": Variable("Where results are read from: ledgers, documents, bundles", "the ledger in $EDGEMETER_HOME"),
         "EDGEMETER_REFERENCES": Variable("Folder of imported and published figures", "references in $EDGEMETER_HOME"),
         "EDGEMETER_PAGE_URL": Variable("Address of the page, to which the comment of a review links"),
         "EDGEMETER_GROUP": Variable("Collectors of one group share the messages"),

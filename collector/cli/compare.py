@@ -61,10 +61,7 @@ COMMON = {
 )
 @matters_option
 @all_days_option
-@stores_option(
-    "A ledger, a document of `edgemeter run --format json`, or an InfluxDB (http://HOST:8086?bucket=BUCKET, version 1: ?db=DATABASE); "
-    "several are read as one. Default: the ledger in $EDGEMETER_HOME."
-)
+@stores_option("A ledger, or a document of `edgemeter run --format json`; several are read as one. Default: the ledger in $EDGEMETER_HOME.")
 @click.option(
     "--page-url",
     envvar="EDGEMETER_PAGE_URL",

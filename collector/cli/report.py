@@ -60,7 +60,7 @@ def report(
 ) -> None:
     """Write one HTML page that works offline, or a row for each run: the suffix of --output decides.
 
-    SOURCE is the same as --ledger. For all but the page it may also be a bundle, a folder or an InfluxDB, and select runs:
+    SOURCE is the same as --ledger. For all but the page it may also be a bundle or a folder, and select runs:
     'ledger.sqlite?model=yolov8n&since=2026-10-01'.
 
     Example: edgemeter report ledger.sqlite -o runs.csv

@@ -1,22 +1,18 @@
-"""The fields of a record's point, from the record's schema: one name and one type each, for writing and for reading.
-
-A point read back gives its record, without the raw samples.
-"""
+"""The fields of a record's point, from the record's schema: one name and one type each, for writing."""
 
 import dataclasses
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 from hashlib import sha256
-from typing import Any, Literal
+from typing import Literal
 
 import msgspec
 
-from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.contract.case_identity import FIELD, FIELDS, CaseKey, key_of
 from edgemeter.agent.contract.energy_provenance import energy_provenance, sensor_provenance
 from edgemeter.agent.contract.figures import FIGURES as TABLE_OF_FIGURES
-from edgemeter.agent.contract.record import SCHEMA, RunRecord
+from edgemeter.agent.contract.record import RunRecord
 from edgemeter.agent.contract.record_conditions import Tensor
 from edgemeter.agent.contract.record_figures import PowerTrace
 
@@ -234,50 +230,3 @@ def _without_none(kind: msgspec.inspect.Type) -> msgspec.inspect.Type:
 
 
 RECORD = _group(msgspec.inspect.type_info(RunRecord), "", "", is_nullable=False)
-
-
-def record_of_point(point: Mapping[str, Any]) -> RunRecord:
-    """Return the record of a point, given its fields and tags by name (absent ones left out or None).
-
-    Raises:
-        ConfigError: its schema is newer, or a required field is missing or invalid.
-    """
-    schema = point.get("schema")
-    if isinstance(schema, int) and schema > SCHEMA:
-        raise ConfigError(f"the point has schema {schema}, this edgemeter reads up to {SCHEMA}: update edgemeter here")
-    try:
-        return msgspec.convert(_values(RECORD, point), RunRecord)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        raise ConfigError(
-            f"the point does not hold the whole record ({error}): drain it again from a ledger with --influx-fields all"
-        ) from error
-
-
-def _values(group: FieldGroup, point: Mapping[str, Any]) -> dict[str, Any]:
-    values: dict[str, Any] = {name: value for name in group.tags if (value := _tag(name, point)) is not None or name == "suite"}
-    for inner in group.groups:
-        is_present = any(point.get(field.name) is not None for field in every_field(inner))
-        if is_present or not inner.is_nullable:
-            values[inner.attribute] = _values(inner, point)
-        else:
-            values[inner.attribute] = None
-    for entry in group.fields:
-        value = point.get(entry.name)
-        if value is not None:
-            values[entry.attribute] = msgspec.json.decode(value) if entry.kind == "json" and isinstance(value, str) else value
-        elif entry.is_nullable or entry.kind == "json":
-            values[entry.attribute] = _absent(entry)
-    return values
-
-
-def _tag(name: str, point: Mapping[str, Any]) -> str | None:
-    exact = point.get(EXACT[name]) if name in EXACT else None
-    # InfluxQL returns an empty string for a tag that only other points have.
-    return exact if exact is not None else point.get(name) or None
-
-
-def _absent(field: PointField) -> Any:
-    # An empty list or mapping is not written, unless it could also be null.
-    if field.is_nullable:
-        return None
-    return [] if field.is_list else {}

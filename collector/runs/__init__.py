@@ -1,1 +1,1 @@
-"""Where runs are read from: ledgers, InfluxDB and documents; the selection of some of them, and the cases that they belong to."""
+"""Where runs are read from: ledgers and documents; the selection of some of them, and the cases that they belong to."""

@@ -1,7 +1,7 @@
 """Runs selected from a store by one text: `PATH[?KEY=VALUE[&KEY=VALUE...]]`; a ledger's are read one by one.
 
 A path is a ledger, a document of `edgemeter run --format json`, a bundle, or a folder of these; by default the ledger in $EDGEMETER_HOME. A
-file's first bytes tell its kind. An InfluxDB is given by its URL, without selectors.
+file's first bytes tell its kind.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence

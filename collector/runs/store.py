@@ -1,10 +1,9 @@
-"""Stores: where runs are read from. The protocol; documents, ledgers and InfluxDB behind it; and what opens one."""
+"""Stores: where runs are read from. The protocol; documents and ledgers behind it; and what opens one."""
 
 from collections.abc import Container, Iterable, Sequence
-from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 import msgspec
 
@@ -19,9 +18,6 @@ from edgemeter.agent.ledger.ledger import default_path
 from edgemeter.agent.ledger.quarantine import QuarantinedMessage
 from edgemeter.agent.ledger.run_history import ID, LedgerRuns, nothing_called
 from edgemeter.collector.ledgers.place import LedgerPlace, ledger_place, open_ledger
-
-if TYPE_CHECKING:
-    from edgemeter.collector.influx.influx_config import InfluxConfig
 
 SQLITE_MAGIC = b"SQLite format 3\0"
 UNREAD = "in the ledger, but it cannot be read"  # Begins the reason of a `LeftOut`.
@@ -120,7 +116,7 @@ class JoinedStore:
 
 
 def open_store(*where: str) -> RunStore:
-    """Return the store at each `where` (file, InfluxDB, PostgreSQL ledger), several read as one; raises ConfigError if there is none."""
+    """Return the store at each `where` (file or PostgreSQL ledger), several read as one; raises ConfigError if there is none."""
     stores = [_open_one(address) for address in where]
     return stores[0] if len(stores) == 1 else JoinedStore(stores)
 
@@ -162,12 +158,8 @@ def _open_one(where: str) -> RunStore:
         return LedgerStore(ledger_place(where))
     if "://" not in where:
         return _open_file(where)
-    if not where.startswith(("http://", "https://")):
-        kinds = "the collector's ledger, what `edgemeter run --format json` printed, an InfluxDB (http://HOST:8086?bucket=BUCKET), or postgresql://USER@HOST/DATABASE"
-        raise ConfigError(f"{where!r} is not a store: give {kinds}")
-    from edgemeter.collector.influx.influx_config import parse_influx  # noqa: PLC0415
-
-    return InfluxStore(parse_influx(where))
+    kinds = "the collector's ledger, what `edgemeter run --format json` printed, or postgresql://USER@HOST/DATABASE"
+    raise ConfigError(f"{where!r} is not a store: give {kinds}")
 
 
 def _open_file(where: str) -> RunStore:
@@ -206,38 +198,3 @@ class OneRun:
                 raise ConfigError(f"run {self.run_id} is excluded: count it again with `edgemeter runs include {short_id(self.run_id)}`")
             entry = history.entry(self.run_id, with_samples=with_samples)
             return StoreContents([placed(entry.record, entry.received_ns)])
-
-
-@dataclass(frozen=True, slots=True)
-class InfluxStore:
-    """The points of one bucket or database, without raw samples; each call reads the present content."""
-
-    config: "InfluxConfig"
-
-    def contents(self, *, with_samples: bool = False) -> StoreContents:  # noqa: ARG002 - the samples stayed in the ledger
-        """Return the runs in InfluxDB, and points that do not hold a whole record as left out.
-
-        Raises:
-            ConfigError: the token, the bucket or the database is wrong, or no point holds a whole record.
-            TransientError: no InfluxDB responds, or not now.
-        """
-        # Most commands read a file: what speaks HTTP, and the fields of a point, are a seventh of what they would import.
-        from edgemeter.collector.influx.client import InfluxHttp, identifier  # noqa: PLC0415
-        from edgemeter.collector.influx.point_schema import MEASUREMENT, record_of_point  # noqa: PLC0415
-
-        runs: list[RunRecord] = []
-        left_out: list[LeftOut] = []
-        every_point = f"SELECT * FROM {identifier(MEASUREMENT)}"  # noqa: S608 - a name of ours
-        with closing(InfluxHttp(self.config)) as connection:
-            for point in connection.rows(every_point):
-                try:
-                    runs.append(record_of_point(point))
-                except ConfigError as error:
-                    left_out.append(LeftOut(point.get("id"), f"in InfluxDB: {error}"))
-        if left_out and not runs:
-            raise ConfigError(f"no run in InfluxDB at {self.config} can be read: {left_out[0].reason}")
-        # Each once: two collectors stamp a record without a synchronised clock at two times.
-        first: dict[tuple[str, int | None, int | None, str], RunRecord] = {}
-        for run in oldest_first(runs):
-            first.setdefault((run.device, run.session, run.seq, run.id), run)
-        return StoreContents(list(first.values()), left_out)

@@ -7,8 +7,8 @@
     latencies_ms = store.samples(runs[0])["latency"] / 1e6
     rows = store.compare("ledger.sqlite", reference="server-1")
 
-A place is what `edgemeter compare --ledger` takes: a ledger, a document of `edgemeter run --format json`, a bundle, a folder of these, or
-the URL of an InfluxDB. Errors are `edgemeter.agent.base.errors.EdgemeterError`; their text names the remedy.
+A place is what `edgemeter compare --ledger` takes: a ledger, a document of `edgemeter run --format json`, a bundle, or a folder of
+these. Errors are `edgemeter.agent.base.errors.EdgemeterError`; their text names the remedy.
 """
 
 from collections.abc import Iterable, Iterator, Sequence

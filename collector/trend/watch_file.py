@@ -16,7 +16,6 @@ from typing import Protocol
 from edgemeter.agent.base import sqlite_file
 from edgemeter.agent.base.errors import TransientError
 from edgemeter.agent.base.file_lock import FileLock
-from edgemeter.agent.base.postgres_address import is_postgres
 from edgemeter.agent.base.sqlite_file import FileFormat, transaction
 from edgemeter.agent.base.statements import Statements
 from edgemeter.agent.contract.series import SeriesKey
@@ -226,10 +225,8 @@ def cuts(annotations: Sequence[Annotation], key: SeriesKey, metric: str) -> dict
 
 
 def annotations_of(store: str | LedgerPlace) -> list[Annotation]:
-    """Return the annotations of a store: of a ledger or a document, an InfluxDB has none."""
+    """Return the annotations of a store: a ledger or a document."""
     if isinstance(store, str):
-        if "://" in store and not is_postgres(store):
-            return []
         store = ledger_place(store)
     if isinstance(store, Path) and not watch_file_beside(str(store)).exists():
         return []

@@ -1,6 +1,6 @@
 """Load a ledger into columns, and fit a straight line to the latency of each case over time.
 
-python docs/examples/fit_trend.py [LEDGER | URL OF AN INFLUXDB]
+python docs/examples/fit_trend.py [LEDGER]
 """
 
 import sys

@@ -18,7 +18,6 @@ from edgemeter.collector.influx.drain import DRAIN_POLL_S, FIRST_PAUSE_S, LONGES
 from edgemeter.collector.influx.influx_config import InfluxConfig
 from edgemeter.collector.influx.points import Points
 from edgemeter.collector.influx.sink import open_sink
-from edgemeter.collector.runs.store import InfluxStore
 from tests.fixtures.draining import CONFIG, InfluxFunction, drained, draining, polled
 from tests.fixtures.influx1 import Influx1
 from tests.fixtures.ledgers import fill
@@ -254,7 +253,7 @@ def test_a_server_that_is_away_is_reported_at_the_start_and_a_wrong_token_ends_i
 
 def seqs_in(influx_place):
     """Return the numbers of the runs that an InfluxDB has."""
-    return sorted(run.seq for run in InfluxStore(influx_place.config()).contents().runs)
+    return sorted(row["seq"] for row in influx_place.query("SELECT seq FROM run"))
 
 
 @pytest.mark.usefixtures("in_tens")
@@ -365,6 +364,8 @@ def test_an_influxdb_that_comes_back_gets_everything(request, version, path, tmp
             assert wait_until(lambda: drain.trouble)
             server.process.send_signal(signal.SIGCONT)
             assert wait_until(lambda: drain.has_reached(26))
-            assert sorted(run.seq for run in InfluxStore(config).contents().runs) == list(range(1, 27))
+            assert sorted(row["seq"] for row in server.query("SELECT seq FROM run", "d" if version == 1 else server.bucket)) == list(
+                range(1, 27)
+            )
         finally:
             server.kill()

@@ -1,5 +1,4 @@
 import itertools
-import random
 import re
 
 import msgspec
@@ -11,7 +10,6 @@ from edgemeter.agent.contract.record_figures import Load
 from edgemeter.agent.contract.record_generation import LanguageModel
 from edgemeter.collector.influx import point_schema
 from edgemeter.collector.influx import points as influx_points
-from edgemeter.collector.influx.record_reader import REPEATED
 from tests.fixtures.point_lines import point_line, read_whole
 from tests.fixtures.random_records import random_record
 from tests.fixtures.record_factory import (
@@ -98,49 +96,6 @@ def test_not_a_number_is_never_written():
     assert "latency_p50_ms" not in fields_of(plain(latency=make_latency(p50_ms=float("inf"))))
     with pytest.raises(ConfigError, match="Expected `float`, got `null`"):
         point_line(plain(throughput_per_s=float("nan")))
-
-
-def test_what_was_written_is_read_back_as_the_same_record():
-    """The text is taken apart here by the rules of line protocol; real servers do it in the tests of the sinks."""
-    chance = random.Random(3)  # noqa: S311 - the same every time
-    for seed in range(20):
-        # Every other one is of parts that came before.
-        earlier = random_record(seed // 2)
-        record = random_record(seed, **{part: getattr(earlier, part) for part in chance.sample(REPEATED, 5)})
-        values = {name: value_of(text) for name, text in fields_of(record).items()}
-        plain_tags = {name: influx_points.plain_tag(value) for name, value in influx_points.tags_of(record)[0].items() if value}
-        assert point_schema.record_of_point(values | plain_tags) == record
-
-
-def value_of(text):
-    """Return the value of a field as a server understands it."""
-    if text.startswith('"'):
-        return re.sub(r'\\(["\\])', r"\1", text[1:-1])
-    return {"true": True, "false": False}.get(text) if text[0] in "tf" else int(text[:-1]) if text.endswith("i") else float(text)
-
-
-def test_a_point_without_all_fields_names_what_is_missing():
-    """Such as one of the figures alone; and one of tomorrow's schema states that."""
-    values = {name: value_of(text) for name, text in fields_of(plain()).items()} | {"device": "pi-1", "fleet": "lab", "role": "device"}
-    with pytest.raises(ConfigError, match=r"does not hold the whole record .*missing required field `scenario`.*drain it again"):
-        point_schema.record_of_point(values)
-    with pytest.raises(ConfigError, match="schema 99, this edgemeter reads up to"):
-        point_schema.record_of_point(values | {"schema": 99})
-
-
-def test_a_point_that_somebody_else_wrote_is_refused_or_read_but_never_a_crash():
-    """Any column may hold anything: the bucket is open to others."""
-    tags = {"device": "pi-1", "fleet": "lab", "role": "device", "scenario": "s", "precision": "p"}
-    values = {name: value_of(text) for name, text in fields_of(plain()).items()} | tags
-    for garbage in (3.5, True, "", "{", "[[[", "\x00", 2**70, -1):
-        with table_row(garbage):
-            refused = 0
-            for name in values:
-                try:
-                    point_schema.record_of_point(values | {name: garbage})
-                except ConfigError:
-                    refused += 1
-            assert refused > 20
 
 
 def test_the_variant_distinguishes_the_cases_of_a_model():

@@ -11,10 +11,8 @@ from edgemeter.collector.influx.client import PointsRejectedError, influx_error
 from edgemeter.collector.influx.influx_config import InfluxConfig
 from edgemeter.collector.influx.set_up import set_up_influx
 from edgemeter.collector.influx.sink import LARGEST_WRITE, write_all_but_rejected
-from edgemeter.collector.runs.store import InfluxStore, oldest_first
 from tests.fixtures.influx1 import Influx1
 from tests.fixtures.point_lines import point_line
-from tests.fixtures.random_records import random_record
 from tests.fixtures.record_factory import make_record
 from tests.fixtures.rows import table_row
 from tests.fixtures.servers import LOOPBACK, Influx, running
@@ -86,32 +84,6 @@ def test_points_that_are_refused_for_one_cause_are_refused_together():
     rejected = write_all_but_rejected(["a 1", "a 2", "a 3", "a 4"], post)
     assert [(point.index, point.is_expired) for point in rejected] == [(0, True), (1, True)]
     assert sizes == [4, 2, 2]
-
-
-def written(sink, lines):
-    """Write as the drain does, which tries again: on a loaded machine InfluxDB was seen to give up making hundreds of shards."""
-    for _ in range(20):
-        try:
-            return sink.write(lines)
-        except TransientError:
-            time.sleep(1)
-    return sink.write(lines)
-
-
-@pytest.mark.nightly
-def test_whatever_a_record_holds_comes_back_exactly(influx_place, sink_of):
-    """Floats stay floats, integers integers, booleans, texts with anything in them, what is absent absent; none is refused."""
-    records = [random_record(seed) for seed in range(80)]
-    assert written(sink_of(influx_place.config()), [point_line(record) for record in records]) == []
-    contents = InfluxStore(influx_place.config()).contents()
-    for _ in range(20):
-        # On a loaded machine InfluxDB 1 was seen to show a point of so many new shards a moment after it had confirmed it.
-        if len(contents.runs) == len(records):
-            break
-        time.sleep(1)
-        contents = InfluxStore(influx_place.config()).contents()
-    assert contents.left_out == []
-    assert list(contents.runs) == oldest_first(records)
 
 
 def test_exactly_the_malformed_points_are_returned_and_all_others_are_found_by_their_tags(influx_place, sink_of):
